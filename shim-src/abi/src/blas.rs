@@ -1,0 +1,1 @@
+//! Types and codes of cuBLAS (`cublas_api.h`).

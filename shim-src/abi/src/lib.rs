@@ -1,0 +1,18 @@
+//! What the shims have in common: C types and status codes ([`driver`], [`runtime`], [`blas`],
+//! [`nvml`]), the macro that makes a Rust function an export ([`export!`]), the answer of names that
+//! are not implemented ([`stub`]), the log ([`log`]), and the private table by which the other
+//! shims reach libcuda ([`table`]).
+//!
+//! `symbols/` holds the complete lists of names and version nodes; the linking step compares
+//! them with what a shim defines and generates a stub for each name that it does not.
+
+pub mod blas;
+pub mod driver;
+pub mod export;
+pub mod log;
+pub mod nvml;
+pub mod runtime;
+pub mod stub;
+pub mod table;
+
+pub use driver::CUresult;

@@ -1,0 +1,1 @@
+//! Types and codes of NVML (`nvml.h`).

@@ -1,0 +1,86 @@
+//! The private table by which libcudart, libcublas and libnvidia-ml reach libcuda, the only shim
+//! that owns the device: `cuGetExportTable` with [`UUID`], as NVIDIA's own libraries do it with theirs.
+//!
+//! Everything that the driver API itself offers is called by its name; the table holds the rest.
+
+use core::ffi::{c_int, c_void};
+
+use vgpu_wire::body::gemm::{Gemm, TriangularSolve};
+use vgpu_wire::facts::DeviceFacts;
+
+use crate::CUresult;
+
+/// Names the table. Made at random for this project.
+pub const UUID: [u8; 16] =
+    [0x76, 0x67, 0x70, 0x75, 0x2d, 0x72, 0x75, 0x6e, 0x8f, 0x1c, 0x4e, 0x5b, 0xa2, 0x90, 0x37, 0xd1];
+
+/// Version of the table; all shims of one build have the same.
+pub const VERSION: u32 = 1;
+
+/// A device of this guest, as libcuda knows it. Lives as long as the process.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Device {
+    /// What the host says of it.
+    pub facts: DeviceFacts,
+    /// PCI address in the guest: domain, bus, device, function.
+    pub pci: [u32; 4],
+    /// Subsystem id as NVML reports it: device in the high half, vendor in the low.
+    pub subsystem: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// How much a process has said to the host. Counts since the process attached, over all devices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Counters {
+    /// Messages written, padding not counted.
+    pub messages: u64,
+    /// Of these, messages that were answered.
+    pub round_trips: u64,
+    /// Waits that spun or slept.
+    pub waits: u64,
+    /// Waits that slept.
+    pub sleeps: u64,
+    /// Doorbells rung.
+    pub doorbells: u64,
+    /// Bytes copied to the device.
+    pub bytes_in: u64,
+    /// Bytes copied from the device.
+    pub bytes_out: u64,
+}
+
+/// The table. Pointers are never null.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Table {
+    /// `size_of::<Table>()`.
+    pub bytes: usize,
+    /// [`VERSION`].
+    pub version: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Success; NOT_INITIALIZED in a forked child; DEINITIALIZED after exit handlers ran. Initialises nothing.
+    pub life: unsafe extern "C" fn() -> CUresult,
+    /// Initialises as `cuInit(0)`, then stores how many devices the guest has, whatever
+    /// CUDA_VISIBLE_DEVICES says, in the order of their addresses.
+    pub device_count: unsafe extern "C" fn(*mut c_int) -> CUresult,
+    /// Stores the device of that index (not the CUDA ordinal).
+    pub device: unsafe extern "C" fn(c_int, *mut *const Device) -> CUresult,
+    /// Stores the index of the device that has the CUDA ordinal.
+    pub visible: unsafe extern "C" fn(c_int, *mut c_int) -> CUresult,
+    /// Stores free and total memory of the device of that index. Needs no context.
+    pub memory_info: unsafe extern "C" fn(c_int, *mut u64, *mut u64) -> CUresult,
+    /// Sends a matrix product to a stream (`CUstream`, in the current context); `stream` of the
+    /// structure is filled in. Captured when the stream captures.
+    pub gemm: unsafe extern "C" fn(*mut c_void, *const Gemm) -> CUresult,
+    /// The same for a triangular solve.
+    pub solve: unsafe extern "C" fn(*mut c_void, *const TriangularSolve) -> CUresult,
+    /// Stores the process's counters.
+    pub counters: unsafe extern "C" fn(*mut Counters) -> CUresult,
+    /// Stores how many messages the host has carried out in the current context's session.
+    pub done: unsafe extern "C" fn(*mut u64) -> CUresult,
+    /// Makes a round trip to the host of the device of that index, and nothing else.
+    pub echo: unsafe extern "C" fn(c_int) -> CUresult,
+}

@@ -1,0 +1,1 @@
+//! Finds and maps the device, opens channels, writes messages, waits.

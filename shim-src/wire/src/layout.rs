@@ -1,0 +1,61 @@
+//! How a wire structure is declared: fields with their offsets, checked at compile time, and a
+//! digest of names and places that [`crate::TABLE_DIGEST`] adds up.
+
+/// A structure whose bytes travel.
+pub trait Layout {
+    /// Digest of the structure's name, its size, and each field's name and offset.
+    const DIGEST: u64;
+}
+
+/// FNV-1a over `bytes`, continued from `hash`; 64 bits. Not a defence against anybody: it tells
+/// two builds apart.
+#[must_use]
+pub const fn fnv1a(mut hash: u64, bytes: &[u8]) -> u64 {
+    let mut i = 0;
+    while i < bytes.len() {
+        hash ^= bytes[i] as u64;
+        hash = hash.wrapping_mul(0x0000_0100_0000_01b3);
+        i += 1;
+    }
+    hash
+}
+
+/// Start value of [`fnv1a`].
+pub(crate) const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// Declares a `repr(C)` structure with explicit size and offsets, without implicit padding.
+macro_rules! wire_struct {
+    (
+        $(#[$meta:meta])*
+        pub struct $name:ident = $size:literal {
+            $( $(#[$fmeta:meta])* pub $field:ident : $ty:ty = $offset:literal, )*
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(
+            Clone, Copy, Debug, PartialEq, Eq,
+            zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::KnownLayout, zerocopy::Immutable,
+        )]
+        #[repr(C)]
+        pub struct $name {
+            $( $(#[$fmeta])* pub $field: $ty, )*
+        }
+
+        const _: () = {
+            assert!(core::mem::size_of::<$name>() == $size);
+            $( assert!(core::mem::offset_of!($name, $field) == $offset); )*
+        };
+
+        impl $crate::Layout for $name {
+            const DIGEST: u64 = {
+                let hash = $crate::fnv1a($crate::layout::FNV_START, stringify!($name).as_bytes());
+                let hash = $crate::fnv1a(hash, &($size as u64).to_le_bytes());
+                $(
+                    let hash = $crate::fnv1a(hash, stringify!($field).as_bytes());
+                    let hash = $crate::fnv1a(hash, &($offset as u64).to_le_bytes());
+                )*
+                hash
+            };
+        }
+    };
+}

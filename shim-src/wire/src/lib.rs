@@ -1,0 +1,168 @@
+//! # The VGPU-STUB contract, version 2
+//!
+//! This crate is the specification of what guest and host say to each other, written so that
+//! both ends compile it. It owns numbers, layouts and decoders; it knows nothing of files,
+//! mappings, threads or CUDA semantics. Every integer is little endian. Nothing here allocates.
+//!
+//! ## The device
+//!
+//! VGPU-STUB is one PCI function, `10de:2331`, class `0x030200` ([`pci`]). BAR0 holds registers
+//! ([`registers`]), accessed by aligned 32-bit loads and stores only. Identity, version and
+//! capability registers stand where version 1 has them, so that either generation tells which
+//! device it met: [`registers::CAPABILITIES`] with [`registers::CAP_V2`] is a device that speaks
+//! this contract, with [`registers::CAP_CUDA`] one that speaks version 1. BAR2 is the *window*:
+//! memory that guest and host both see.
+//!
+//! ## Sessions and channels
+//!
+//! A guest process is a *session*. It owns one *channel*: a block of registers
+//! ([`registers::channel`]) and an area of the window ([`area`]). There are
+//! [`registers::V2_CHANNELS`] of them.
+//!
+//! ```text
+//!   free ──(guest holds the channel's lock) CONTROL=ATTACH──► attached ──► CONTROL=DETACH ──► free
+//!                                             │                  │
+//!                    version, digest, area ───┘ refused          └─ a violation ──► failed
+//!                    checked by the host:  ERROR says why            ERROR says why, the host reads no more
+//! ```
+//!
+//! Which process may attach to channel *i* is settled inside the guest: by a POSIX record lock on
+//! byte *i* of the function's `resource2` file, taken before `ATTACH` and held for life. The
+//! guest's kernel drops it when the process dies, however it dies. Attaching to a channel that is
+//! still attached ends the old session first: its owner must be gone, for the lock was free. Who
+//! attaches, or runs out of memory, also tries the locks of the other attached channels and
+//! detaches those that it gets.
+//!
+//! Guest and host compare [`WIRE_VERSION`] and [`TABLE_DIGEST`] at `ATTACH`, each its own with the
+//! other's; both numbers of both sides are readable, so that either end can name both.
+//!
+//! ## The ring
+//!
+//! The guest writes messages to the ring and publishes them by storing the count of bytes ever
+//! written to `tail`; the host stores the count of bytes consumed to `head`. Free space is
+//! `RING_BYTES - (tail - head)`. A message never wraps: a [`body::session::Pad`] fills the end. A
+//! message starts at a multiple of 16 bytes and is a [`Header`], a body of fixed size that its
+//! kind names, and for some kinds a tail whose size the body states; zeros pad it to 16.
+//!
+//! Messages of a session are numbered from 1; the header carries the low half of the number, and
+//! the host ends a session whose numbers do not follow each other. Number 0 is no message, kind 0
+//! is no kind, word 0 is no word.
+//!
+//! **One way by default.** Only the kinds marked `reply` in [`Kind`]'s table are answered, each in
+//! the reply slot that the body names: status (a `CUresult`), length and data first, then the
+//! message's number in the slot's `ticket`.
+//!
+//! **Words.** A guest that wants to know how far work has come names a completion *word* and a
+//! value ([`Mark`]); the host stores the value (with its clock) when the work that the mark
+//! belongs to is done. Values of one word never decrease. Events are words; a synchronize is
+//! a [`body::stream::Signal`] and a wait for its word; a copy back is a copy with a mark.
+//!
+//! **Joins.** A synchronize that brings nothing back is the flag [`FLAG_JOIN`] on the next message:
+//! all work of the session that follows in the ring, on any stream, starts after what that stream
+//! had been given. [`JOIN_ALL`] names every stream. Where more than one stream is to be joined,
+//! [`body::stream::Join`] messages carry the others.
+//!
+//! **Errors.** What the host finds out late it stores in the return area: code, whether it is
+//! sticky, the number of the message that caused it. A violation of this contract ends the
+//! session and is sticky.
+//!
+//! **Sleeping.** A side about to sleep says so, fences, looks once more, and sleeps. The guest
+//! rings the doorbell only when the host's flag says so; the host wakes only when the guest counts
+//! sleepers. Where [`registers::WAKE_FUTEX`] is set the guest sleeps on the futex word
+//! [`area::RETURN_WAKE`]; otherwise it sleeps for a time it predicts.
+//!
+//! **Memory types.** The guest writes the submit half of its area and never reads it back; the
+//! host writes the return half. So the former may be a write-combined BAR, and the latter may be
+//! guest pages (`RETURN_GPA`), each where it is fastest.
+//!
+//! ## Addresses
+//!
+//! Device addresses are the executor's own 64-bit numbers and travel inside kernel parameters.
+//! Streams, events, modules, functions and graphs are small integers that the guest mints, unique
+//! within its session and kind; the host maps them. Window memory is named by a [`Span`]:
+//! segment 0 is BAR2, [`SEGMENT_INLINE`] is the message's own tail, others are guest pages
+//! that the session registered.
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[macro_use]
+mod layout;
+
+pub mod area;
+pub mod body;
+pub mod facts;
+mod message;
+pub mod pci;
+pub mod registers;
+
+pub use layout::{Layout, fnv1a};
+pub use message::{
+    Body, DecodeError, FLAG_JOIN, Header, JOIN_ALL, KNOWN_FLAGS, Kind, MESSAGE_ALIGN, Message, Payload,
+    RoundTrip, TABLE_DIGEST, padded,
+};
+
+/// Version of this contract: major in the high half, minor in the low. Both ends must be equal.
+pub const WIRE_VERSION: u32 = 0x0002_0000;
+
+/// [`Span::segment`] of bytes that follow the body in the message itself.
+pub const SEGMENT_INLINE: u32 = u32::MAX;
+/// [`Span::segment`] of the window BAR.
+pub const SEGMENT_BAR: u32 = 0;
+
+wire_struct! {
+    /// Bytes that both sides see. The host checks that the range belongs to the session.
+    pub struct Span = 24 {
+        /// [`SEGMENT_BAR`], [`SEGMENT_INLINE`], or a registered segment.
+        pub segment: u32 = 0,
+        /// Zero.
+        pub reserved: u32 = 4,
+        /// Offset within the segment; zero for inline.
+        pub offset: u64 = 8,
+        /// Length in bytes.
+        pub bytes: u64 = 16,
+    }
+}
+
+impl Span {
+    /// A span of the message's own tail.
+    #[must_use]
+    pub const fn inline(bytes: u64) -> Self {
+        Self { segment: SEGMENT_INLINE, reserved: 0, offset: 0, bytes }
+    }
+
+    /// A span of the window BAR.
+    #[must_use]
+    pub const fn bar(offset: u64, bytes: u64) -> Self {
+        Self { segment: SEGMENT_BAR, reserved: 0, offset, bytes }
+    }
+
+    /// How many bytes follow the body in the message for this span.
+    #[must_use]
+    pub const fn tail_bytes(&self) -> u64 {
+        if self.segment == SEGMENT_INLINE { self.bytes } else { 0 }
+    }
+}
+
+wire_struct! {
+    /// A completion word and the value that the host stores in it when the work is done.
+    pub struct Mark = 16 {
+        /// Index of the word, 1 to [`area::WORDS`] - 1; 0: nothing is stored.
+        pub word: u32 = 0,
+        /// Zero.
+        pub reserved: u32 = 4,
+        /// Stored when done; never below an earlier value of the same word.
+        pub value: u64 = 8,
+    }
+}
+
+impl Mark {
+    /// No word: the guest does not want to know.
+    pub const NONE: Self = Self { word: 0, reserved: 0, value: 0 };
+
+    /// A mark on `word`.
+    #[must_use]
+    pub const fn new(word: u32, value: u64) -> Self {
+        Self { word, reserved: 0, value }
+    }
+}

@@ -1,0 +1,26 @@
+//! What VGPU-STUB looks like on the PCI bus. Source: facts of the version 1 device model
+//! (`vgpu-stub-enhanced.c`), kept by version 2 where not said otherwise.
+
+/// Vendor id, NVIDIA's.
+pub const VENDOR: u16 = 0x10de;
+/// Device id: that of an H100 PCIe. A real one is told apart by BAR sizes and registers.
+pub const DEVICE: u16 = 0x2331;
+/// Class code: 3D controller.
+pub const CLASS: u32 = 0x03_0200;
+/// Mask under which the class is compared: base class and subclass.
+pub const CLASS_MASK: u32 = 0xff_ff00;
+/// Subsystem vendor id.
+pub const SUBSYSTEM_VENDOR: u16 = 0x10de;
+/// Subsystem device id.
+pub const SUBSYSTEM_DEVICE: u16 = 0x16c1;
+/// Revision id.
+pub const REVISION: u8 = 0xa1;
+
+/// Size of BAR0 of a version 1 device.
+pub const V1_BAR0_BYTES: u64 = 0x1000;
+/// Size of BAR1, the data window of a version 1 device. Version 2 has no BAR1.
+pub const V1_BAR1_BYTES: u64 = 0x100_0000;
+/// Size of BAR0 of a version 2 device: version 1's page, then a page of channel registers.
+pub const V2_BAR0_BYTES: u64 = 0x2000;
+/// Size of BAR2 of a version 2 device unless told otherwise; 64-bit, prefetchable.
+pub const V2_BAR2_BYTES: u64 = 256 << 20;

@@ -1,0 +1,1 @@
+//! Builds and links the shims, fetches artifacts, makes releases.

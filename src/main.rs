@@ -1,0 +1,2 @@
+//! Gives a guest VM's Ollama the GPU of its host.
+fn main() {}

@@ -1,0 +1,1 @@
+//! The VGPU-STUB device model.
