@@ -384,12 +384,12 @@ impl<'a> Message<'a> {
         let tail = match body.tail() {
             None => rest,
             Some(bytes) => {
-                let exact = padded(least as u64).checked_add(bytes).is_some()
-                    && (least as u64).checked_add(bytes).map(padded) == Some(total);
-                if !exact {
+                // Exactly the stated bytes, then less than one alignment of padding.
+                let room = rest.len() as u64;
+                if bytes > room || room - bytes >= MESSAGE_ALIGN {
                     return Err(DecodeError::Tail(bytes));
                 }
-                rest.get(..usize::try_from(bytes).unwrap_or(usize::MAX)).ok_or(DecodeError::Tail(bytes))?
+                &rest[..bytes as usize]
             }
         };
         Ok(Self { header, body, tail })
