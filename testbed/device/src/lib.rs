@@ -1,1 +1,60 @@
-//! The VGPU-STUB device model.
+//! The VGPU-STUB device model, version 2: the other end of the contract that `vgpu-wire` specifies.
+//!
+//! A [`Device`] is registers ([`Device::read`], [`Device::write`]), a window of shared memory and up
+//! to 64 channels. A guest process that attaches to a channel is a session: a host thread of its own
+//! copies its messages out of the ring into private memory, checks them, answers those that concern
+//! the session itself, and hands the rest to the session of an [`Executor`]. A bus puts a device
+//! where guests find it; the [`SimBus`] is a folder that looks like sysfs.
+//!
+//! ```text
+//!  guest process            device                                        executor
+//!  ─────────────            ──────                                        ────────
+//!  registers ── socket ──►  registers ─► Channel: attach, detach
+//!  window    ── mapping ─►  session thread: ring ─► checks ─► Pump ────►  Session::execute
+//!            ◄── mapping ─  return area ◄───────────────────────────────  SessionHost: reply, signal, fail
+//! ```
+//!
+//! **Nothing that a guest writes is believed.** Messages are decoded from private copies. Lengths,
+//! slots, words, spans, reserved fields and graph records are checked before an executor sees them. A
+//! violation ends that session: its resources are freed, the guest finds a sticky error in its
+//! return area, and a line in the log names session, message and reason. Other sessions go on.
+//!
+//! **Order.** The messages of a session are handed over in the order of its ring, by one thread. What
+//! an executor does with them is its own affair, as long as the contract's order holds.
+//!
+//! The crate contains no unsafe code: shared memory is reached through `vm-memory`, which copies from
+//! and to it and never makes a reference into it, but for atomics.
+
+#![forbid(unsafe_code)]
+
+mod channel;
+mod check;
+mod device;
+mod executor;
+mod gpu;
+mod gpu_attributes;
+mod graph;
+mod host;
+mod pump;
+mod registers;
+mod ring;
+mod session;
+mod shares;
+mod sim;
+mod spin;
+mod status;
+mod violation;
+mod window;
+
+pub use device::{Device, DeviceConfig, DeviceError};
+pub use executor::{Executor, ExecutorError, Session, SessionError, Work};
+pub use gpu::{ADDRESS_SPAN, GpuConfig, GpuError, parse_bytes, parse_compute_capability, parse_uuid};
+pub use graph::{GraphRecord, nodes as graph_nodes, patches as graph_patches};
+pub use host::{Gauges, LateError, Piece, ReplyTo, Retired, SessionHost};
+pub use sim::{ExitHandle, PciAddress, SimBus, SimDevice, SimError};
+pub use status::{BusStatus, DeviceStatus, SessionStatus};
+pub use violation::Violation;
+pub use window::{Window, WindowError};
+
+/// Memory that a guest may write at any moment: copied from and to, never referred to.
+pub type SharedSlice<'a> = vm_memory::VolatileSlice<'a, ()>;

@@ -1,1 +1,183 @@
-//! The null executor.
+//! The null executor: accepts every message, does nothing, answers success. What it measures is the
+//! transport and the device's checks.
+//!
+//! Answers are plausible, so that programs go on: addresses come from an allocator that knows how much
+//! memory the device has, a kernel has the limits of its compute capability. What it cannot know it says
+//! is 0: a kernel's [`FunctionReply::param_bytes`]. Copies from the device bring nothing: the destination
+//! keeps what it held.
+
+#![forbid(unsafe_code)]
+
+mod memory;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use vgpu_device::{Executor, ExecutorError, GpuConfig, GpuError, Session, SessionError, SessionHost, Work};
+use vgpu_wire::body::memory::{Address, MemInfoReply};
+use vgpu_wire::body::module::{FunctionReply, GlobalReply, ModuleOpenReply, OccupancyReply};
+use vgpu_wire::facts::{DeviceFacts, exec};
+use vgpu_wire::{Body, Mark};
+use zerocopy::IntoBytes;
+
+use memory::{Held, Memory};
+
+/// `CUDA_SUCCESS` and `CUDA_ERROR_OUT_OF_MEMORY`.
+const SUCCESS: u32 = 0;
+const OUT_OF_MEMORY: u32 = 2;
+/// Size of every variable that is asked for.
+const GLOBAL_BYTES: u64 = 4096;
+/// Messages between two reports of progress: one takes a fraction of what a report does.
+const BATCH: u32 = 16;
+/// Ids of `CUdevice_attribute`.
+const MAX_THREADS_PER_MULTIPROCESSOR: usize = 39;
+const MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: usize = 97;
+const MAX_BLOCKS_PER_MULTIPROCESSOR: usize = 106;
+
+/// A GPU that does nothing.
+#[derive(Debug)]
+pub struct Null {
+    facts: Arc<DeviceFacts>,
+    memory: Arc<Memory>,
+}
+
+impl Null {
+    /// A GPU with these facts. It claims to run kernels.
+    pub fn new(config: &GpuConfig) -> Result<Self, GpuError> {
+        let facts = config.facts(exec::KERNELS | exec::PTX | exec::CUBIN)?;
+        Ok(Self {
+            facts: Arc::new(facts),
+            memory: Arc::new(Memory::new(config.memory_bytes, config.address_base)),
+        })
+    }
+}
+
+impl Executor for Null {
+    fn name(&self) -> &'static str {
+        "null"
+    }
+
+    fn facts(&self) -> DeviceFacts {
+        *self.facts
+    }
+
+    fn allocated(&self) -> u64 {
+        self.memory.used()
+    }
+
+    fn open(&self, host: SessionHost) -> Result<Box<dyn Session>, ExecutorError> {
+        let held = Held::new(Arc::clone(&self.memory));
+        Ok(Box::new(NullSession { host, facts: Arc::clone(&self.facts), held }))
+    }
+}
+
+#[derive(Debug)]
+struct NullSession {
+    host: SessionHost,
+    facts: Arc<DeviceFacts>,
+    held: Held,
+}
+
+impl NullSession {
+    fn answer(&self, work: &Work<'_>, status: u32, data: &[u8]) {
+        if let Some(to) = work.reply_to() {
+            self.host.reply(to, status, data);
+        }
+    }
+
+    fn allocate(&mut self, work: &Work<'_>, bytes: u64) {
+        match self.held.allocate(bytes) {
+            Some(address) => self.answer(work, SUCCESS, Address { address }.as_bytes()),
+            None => self.answer(work, OUT_OF_MEMORY, &[]),
+        }
+        self.report();
+    }
+
+    fn free(&mut self, address: u64) {
+        self.held.free(address);
+        self.report();
+    }
+
+    fn report(&self) {
+        let gauges = self.host.gauges();
+        gauges.allocated.store(self.held.bytes(), Ordering::Relaxed);
+        gauges.allocations.store(self.held.count(), Ordering::Relaxed);
+    }
+
+    fn signal(&self, mark: &Mark) {
+        self.host.signal(mark);
+    }
+
+    fn function(&self) -> FunctionReply {
+        let (major, minor) = (self.facts.cc_major, self.facts.cc_minor);
+        FunctionReply {
+            max_threads: 1024,
+            shared_bytes: 0,
+            const_bytes: 0,
+            local_bytes: 0,
+            registers: 32,
+            ptx_version: 10 * major + minor,
+            binary_version: 10 * major + minor,
+            max_dynamic_shared: self.facts.attributes[MAX_SHARED_MEMORY_PER_BLOCK_OPTIN]
+                .max(0)
+                .cast_unsigned(),
+            param_bytes: 0,
+            reserved: [0; 7],
+        }
+    }
+
+    fn occupancy(&self, threads: u32) -> u32 {
+        let limit = |id: usize| self.facts.attributes[id].max(0).cast_unsigned();
+        let by_threads = limit(MAX_THREADS_PER_MULTIPROCESSOR) / threads.max(1).next_multiple_of(32);
+        by_threads.min(limit(MAX_BLOCKS_PER_MULTIPROCESSOR))
+    }
+}
+
+impl Session for NullSession {
+    fn execute(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
+        match &work.message.body {
+            Body::Launch(_) => {}
+            Body::CopyIn(body) => self.signal(&body.read),
+            Body::CopyOut(body) => self.signal(&body.written),
+            Body::Signal(body) => self.signal(&body.mark),
+            Body::EventRecord(body) => self.signal(&body.mark),
+            Body::MemAlloc(body) => self.allocate(work, body.bytes),
+            Body::MemAllocAsync(body) => self.allocate(work, body.bytes),
+            Body::MemReserve(body) => self.allocate(work, body.bytes),
+            Body::MemFree(body) => self.free(body.address),
+            Body::MemFreeAsync(body) => self.free(body.address),
+            Body::MemUnreserve(body) => self.free(body.address),
+            Body::MemInfo(_) => {
+                let (free, total) = self.held.info();
+                self.answer(work, SUCCESS, MemInfoReply { free, total }.as_bytes());
+            }
+            // Every image is known, so that none is sent.
+            Body::ModuleOpen(_) => {
+                self.answer(work, SUCCESS, ModuleOpenReply { known: 1, reserved: 0 }.as_bytes());
+            }
+            Body::FunctionGet(_) => self.answer(work, SUCCESS, self.function().as_bytes()),
+            Body::Occupancy(body) => {
+                let blocks = self.occupancy(body.block_threads);
+                self.answer(work, SUCCESS, OccupancyReply { blocks, reserved: 0 }.as_bytes());
+            }
+            // Counted as the session's until it ends: modules are not told apart.
+            Body::GlobalGet(_) => match self.held.allocate(GLOBAL_BYTES) {
+                Some(address) => {
+                    self.answer(work, SUCCESS, GlobalReply { address, bytes: GLOBAL_BYTES }.as_bytes());
+                }
+                None => self.answer(work, OUT_OF_MEMORY, &[]),
+            },
+            // The rest is one-way, or answered without data.
+            _ => self.answer(work, SUCCESS, &[]),
+        }
+        Ok(())
+    }
+
+    fn join(&mut self, _stream: u32) -> Result<(), SessionError> {
+        Ok(())
+    }
+
+    fn batch(&self) -> u32 {
+        BATCH
+    }
+}

@@ -1,0 +1,193 @@
+//! What is checked of every message before anybody acts on it, beyond what decoding finds: reserved
+//! fields, reply slots, marks, spans, and values that the contract enumerates. What depends on an
+//! executor's state (handles, device addresses) is the executor's to check.
+
+use vgpu_wire::body::gemm::{GEMM_DEVICE_SCALARS, GEMM_POINTERS};
+use vgpu_wire::body::launch::{LAUNCH_COOPERATIVE, LAUNCH_PROGRAMMATIC, PARAM_BYTES_MAX};
+use vgpu_wire::body::memory::MEM_MANAGED;
+use vgpu_wire::body::module::{IMAGE_CUBIN, IMAGE_PTX};
+use vgpu_wire::body::stream::STREAM_NON_BLOCKING;
+use vgpu_wire::{Body, JOIN_ALL, Mark, SEGMENT_INLINE, Span, area};
+
+use crate::host::SessionHost;
+use crate::violation::Violation;
+
+/// What a session has promised so far.
+#[derive(Debug)]
+pub(crate) struct Checks {
+    /// The highest value of each word.
+    promised: Box<[u64]>,
+}
+
+impl Checks {
+    pub(crate) fn new() -> Self {
+        Self { promised: vec![0; area::WORDS as usize].into_boxed_slice() }
+    }
+
+    /// Checks a message's body.
+    pub(crate) fn message(&mut self, host: &SessionHost, body: &Body) -> Result<(), Violation> {
+        if let Some(slot) = body.reply()
+            && slot >= area::REPLIES
+        {
+            return Err(Violation::Slot(slot));
+        }
+        fields(host, body)?;
+        match mark_of(body) {
+            Some(mark) => self.promise(mark),
+            None => Ok(()),
+        }
+    }
+
+    /// A mark of a message: its value must not be below what its word was promised.
+    fn promise(&mut self, mark: &Mark) -> Result<(), Violation> {
+        word(mark)?;
+        if mark.word == 0 {
+            return Ok(());
+        }
+        let promised = &mut self.promised[mark.word as usize];
+        if mark.value < *promised {
+            return Err(Violation::Decreasing { word: mark.word, before: *promised, value: mark.value });
+        }
+        *promised = mark.value;
+        Ok(())
+    }
+}
+
+/// Checks the body of a graph's node. Its mark is stored by each launch, so its value may repeat and
+/// fall behind; the word itself never decreases.
+pub(crate) fn node(host: &SessionHost, body: &Body) -> Result<(), Violation> {
+    fields(host, body)?;
+    mark_of(body).map_or(Ok(()), word)
+}
+
+/// The mark that a body names, if its kind has one.
+fn mark_of(body: &Body) -> Option<&Mark> {
+    match body {
+        Body::CopyIn(b) => Some(&b.read),
+        Body::CopyOut(b) => Some(&b.written),
+        Body::Signal(b) => Some(&b.mark),
+        Body::EventRecord(b) => Some(&b.mark),
+        _ => None,
+    }
+}
+
+fn word(mark: &Mark) -> Result<(), Violation> {
+    zero(mark.reserved)?;
+    if mark.word < area::WORDS { Ok(()) } else { Err(Violation::Word(mark.word)) }
+}
+
+#[inline]
+fn zero(reserved: impl Into<u64>) -> Result<(), Violation> {
+    if reserved.into() == 0 { Ok(()) } else { Err(Violation::Reserved) }
+}
+
+fn known(field: &'static str, value: u32, bits: u32) -> Result<(), Violation> {
+    if value & !bits == 0 { Ok(()) } else { Err(Violation::Field { field, value: value.into() }) }
+}
+
+/// A number that a guest mints for a new handle.
+fn minted(field: &'static str, number: u32) -> Result<(), Violation> {
+    if number == 0 || number == JOIN_ALL {
+        return Err(Violation::Field { field, value: number.into() });
+    }
+    Ok(())
+}
+
+/// A span that may be the message's own tail, whose length decoding has checked.
+fn source(host: &SessionHost, span: &Span) -> Result<(), Violation> {
+    if span.segment == SEGMENT_INLINE {
+        zero(span.reserved)?;
+        return zero(span.offset);
+    }
+    host.piece(span).map(drop)
+}
+
+fn fields(host: &SessionHost, body: &Body) -> Result<(), Violation> {
+    match body {
+        Body::Pad(_)
+        | Body::WindowAlloc(_)
+        | Body::WindowFree(_)
+        | Body::PagesUnregister(_)
+        | Body::MemFree(_)
+        | Body::MemAllocAsync(_)
+        | Body::MemUnreserve(_)
+        | Body::MemCreate(_)
+        | Body::MemUnmap(_)
+        | Body::ModuleLoad(_)
+        | Body::FunctionGet(_)
+        | Body::Occupancy(_)
+        | Body::EventCreate(_)
+        | Body::EventRecord(_)
+        | Body::StreamWait(_)
+        | Body::GraphLaunch(_) => Ok(()),
+        Body::Hello(b) => zero(b.reserved),
+        Body::Echo(b) => zero(b.reserved),
+        Body::PagesRegister(b) => zero(b.reserved),
+        Body::MemAlloc(b) => known("the allocation's flags", b.flags, MEM_MANAGED),
+        Body::MemInfo(b) => zero(b.reserved),
+        Body::MemFreeAsync(b) => zero(b.reserved),
+        Body::MemReserve(b) => zero(b.reserved),
+        Body::MemRelease(b) => zero(b.reserved),
+        Body::MemMap(b) => zero(b.reserved),
+        Body::MemSetAccess(b) => zero(b.reserved),
+        Body::CopyIn(b) => {
+            zero(b.reserved)?;
+            source(host, &b.source)
+        }
+        Body::CopyOut(b) => {
+            zero(b.reserved)?;
+            host.piece(&b.destination).map(drop)
+        }
+        Body::CopyDevice(b) => zero(b.reserved),
+        Body::CopyRows(b) => zero(b.reserved),
+        Body::Fill(b) => {
+            zero(b.reserved)?;
+            if matches!(b.element, 1 | 2 | 4) {
+                return Ok(());
+            }
+            Err(Violation::Field { field: "the fill's element size", value: b.element.into() })
+        }
+        Body::ModuleOpen(b) => {
+            zero(b.reserved)?;
+            if matches!(b.image, IMAGE_PTX | IMAGE_CUBIN) {
+                return Ok(());
+            }
+            Err(Violation::Field { field: "the image's kind", value: b.image.into() })
+        }
+        Body::ModuleData(b) => {
+            zero(b.reserved)?;
+            source(host, &b.data)
+        }
+        Body::ModuleUnload(b) => zero(b.reserved),
+        Body::FunctionSet(b) => zero(b.reserved),
+        Body::GlobalGet(b) => zero(b.reserved),
+        Body::Launch(b) => {
+            zero(b.reserved)?;
+            known("the launch's flags", b.flags, LAUNCH_COOPERATIVE | LAUNCH_PROGRAMMATIC)?;
+            if b.param_bytes <= PARAM_BYTES_MAX {
+                return Ok(());
+            }
+            Err(Violation::Field { field: "the launch's parameter size", value: b.param_bytes.into() })
+        }
+        Body::StreamCreate(b) => {
+            zero(b.reserved)?;
+            minted("the new stream's number", b.stream)?;
+            known("the stream's flags", b.flags, STREAM_NON_BLOCKING)
+        }
+        Body::StreamDestroy(b) => zero(b.reserved),
+        Body::Signal(b) => zero(b.reserved),
+        Body::Join(b) => zero(b.reserved),
+        Body::EventDestroy(b) => zero(b.reserved),
+        Body::GraphDefine(b) => source(host, &b.records),
+        Body::GraphUpdate(b) => {
+            zero(b.reserved)?;
+            source(host, &b.records)
+        }
+        Body::GraphDestroy(b) => zero(b.reserved),
+        Body::Gemm(b) => known("the product's flags", b.flags, GEMM_POINTERS | GEMM_DEVICE_SCALARS),
+        Body::TriangularSolve(b) => {
+            zero(b.reserved)?;
+            known("the solve's flags", b.flags, GEMM_POINTERS | GEMM_DEVICE_SCALARS)
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! The device: channels, the window and an executor. Owns attach and detach.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use vgpu_wire::pci::V2_BAR2_BYTES;
+use vgpu_wire::registers::{MAX_CHANNELS, Refusal, channel};
+use vgpu_wire::{TABLE_DIGEST, WIRE_VERSION, area};
+
+use crate::channel::{Channel, Running};
+use crate::executor::{Executor, ExecutorError};
+use crate::host::{SessionHost, lock};
+use crate::pump::{Greeting, Pump};
+use crate::session::{Gate, Worker};
+use crate::shares::Shares;
+use crate::sim::PciAddress;
+use crate::status::{DeviceStatus, SessionStatus};
+use crate::window::Window;
+
+/// Why there is no device.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// The number of channels is not one that the registers can name.
+    #[error("make a device with {0} channels: there can be 1 to {MAX_CHANNELS}")]
+    Channels(u32),
+    /// The window has no room for the channels' areas, or a size that the registers cannot name.
+    #[error(
+        "make a device with a window of {bytes} bytes: {channels} channels take {areas}, and it is counted in MiB"
+    )]
+    Window {
+        /// The window's size.
+        bytes: u64,
+        /// How many channels.
+        channels: u32,
+        /// What their areas take.
+        areas: u64,
+    },
+    /// The system has no random numbers.
+    #[error("draw a random number")]
+    Random(#[source] std::io::Error),
+}
+
+/// What a device is made of.
+#[derive(Clone)]
+pub struct DeviceConfig {
+    /// Where on the bus it is.
+    pub address: PciAddress,
+    /// What stands behind it.
+    pub executor: Arc<dyn Executor>,
+    /// Size of BAR2, whole MiB.
+    pub window_bytes: u64,
+    /// How many guest processes can be attached at a time.
+    pub channels: u32,
+    /// The id of the virtual machine, for log lines.
+    pub vm_id: u32,
+}
+
+impl DeviceConfig {
+    /// A device of the usual size.
+    pub fn new(address: PciAddress, executor: Arc<dyn Executor>) -> Self {
+        Self { address, executor, window_bytes: V2_BAR2_BYTES, channels: MAX_CHANNELS, vm_id: 0 }
+    }
+}
+
+impl std::fmt::Debug for DeviceConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DeviceConfig")
+            .field("address", &self.address)
+            .field("executor", &self.executor.name())
+            .field("window_bytes", &self.window_bytes)
+            .field("channels", &self.channels)
+            .field("vm_id", &self.vm_id)
+            .finish()
+    }
+}
+
+/// One VGPU-STUB function. Register accesses may come from any thread.
+pub struct Device {
+    address: PciAddress,
+    /// The address as text, for log lines.
+    label: Arc<str>,
+    vm_id: u32,
+    /// Bits of `V2_WAKE`.
+    wake: u32,
+    window: Arc<Window>,
+    shares: Arc<Shares>,
+    executor: Arc<dyn Executor>,
+    greeting: Arc<Greeting>,
+    channels: Vec<Arc<Channel>>,
+    gate: Arc<Gate>,
+    next_session: AtomicU32,
+    epoch: Instant,
+}
+
+impl std::fmt::Debug for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Device").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl Device {
+    /// Makes a device whose BAR2 is `window`. `wake`: bits of `V2_WAKE` that hold for the bus.
+    pub fn new(config: &DeviceConfig, window: Arc<Window>, wake: u32) -> Result<Self, DeviceError> {
+        let channels = config.channels;
+        if channels == 0 || channels > MAX_CHANNELS {
+            return Err(DeviceError::Channels(channels));
+        }
+        let bytes = window.bytes();
+        let areas = u64::from(channels) * area::AREA_BYTES;
+        if areas > bytes || !bytes.is_multiple_of(1 << 20) || bytes >> 20 > u64::from(u32::MAX) {
+            return Err(DeviceError::Window { bytes, channels, areas });
+        }
+        let shares = Arc::new(Shares::new(Arc::clone(&window), areas));
+        let greeting = Greeting {
+            generation: draw_generation()?,
+            window_bytes: shares.bytes(),
+            facts: Box::new(config.executor.facts()),
+        };
+        Ok(Self {
+            address: config.address,
+            label: config.address.to_string().into(),
+            vm_id: config.vm_id,
+            wake,
+            window,
+            shares,
+            executor: Arc::clone(&config.executor),
+            greeting: Arc::new(greeting),
+            channels: (0..channels).map(|index| Arc::new(Channel::new(index))).collect(),
+            gate: Arc::default(),
+            next_session: AtomicU32::new(1),
+            epoch: Instant::now(),
+        })
+    }
+
+    /// Where on the bus it is.
+    #[must_use]
+    pub const fn address(&self) -> PciAddress {
+        self.address
+    }
+
+    /// The number that tells this start of the device from others.
+    #[must_use]
+    pub fn generation(&self) -> u32 {
+        self.greeting.generation
+    }
+
+    pub(crate) const fn vm_id(&self) -> u32 {
+        self.vm_id
+    }
+
+    pub(crate) const fn wake_bits(&self) -> u32 {
+        self.wake
+    }
+
+    pub(crate) fn window(&self) -> &Window {
+        &self.window
+    }
+
+    pub(crate) fn channels(&self) -> &[Arc<Channel>] {
+        &self.channels
+    }
+
+    /// `CONTROL = ATTACH`: begins a session on the channel, ends the one that was.
+    pub(crate) fn attach(&self, channel: &Arc<Channel>) {
+        let _control = lock(&channel.control);
+        self.end(channel);
+        match self.begin(channel) {
+            Ok(running) => {
+                let session = running.host.session();
+                tracing::debug!(device = %self.label, channel = channel.index(), session, process = channel.process(), "session opened");
+                channel.open(running);
+            }
+            Err(why) => {
+                tracing::warn!(
+                    device = %self.label,
+                    channel = channel.index(),
+                    process = channel.process(),
+                    guest_version = format_args!("{:#010x}", channel.guest_version.load(Ordering::Relaxed)),
+                    host_version = format_args!("{WIRE_VERSION:#010x}"),
+                    guest_digest = format_args!("{:#018x}", channel.guest_digest()),
+                    host_digest = format_args!("{TABLE_DIGEST:#018x}"),
+                    "attach refused: {why:?}"
+                );
+                channel.free(Some(why));
+            }
+        }
+    }
+
+    fn begin(&self, channel: &Arc<Channel>) -> Result<Running, Refusal> {
+        if channel.guest_version.load(Ordering::Relaxed) != WIRE_VERSION {
+            return Err(Refusal::Version);
+        }
+        if channel.guest_digest() != TABLE_DIGEST {
+            return Err(Refusal::Digest);
+        }
+        // No CAP_PAGES: guest-physical addresses mean nothing here.
+        if channel.wants_guest_pages() {
+            return Err(Refusal::ReturnArea);
+        }
+        let base = u64::from(channel.index()) * area::AREA_BYTES;
+        self.window.clear(base, area::AREA_BYTES);
+        let host = SessionHost::new(
+            Arc::clone(&self.window),
+            Arc::clone(&self.shares),
+            base,
+            channel.index(),
+            self.draw_session(),
+            self.epoch,
+        );
+        let session = self.executor.open(host.clone()).map_err(|error| {
+            tracing::warn!(device = %self.label, channel = channel.index(), "failed to {error}");
+            match error {
+                ExecutorError::NoRoom => Refusal::NoRoom,
+                ExecutorError::Failed(_) => Refusal::Executor,
+            }
+        })?;
+        let pump = Pump::new(host.clone(), Arc::clone(&self.greeting), session);
+        let worker = Worker::new(
+            Arc::clone(&self.label),
+            Arc::clone(channel),
+            host.clone(),
+            Arc::clone(&self.gate),
+            pump,
+        );
+        let name = format!("session-{}", host.session());
+        let thread = thread::Builder::new().name(name).spawn(move || worker.run()).map_err(|error| {
+            tracing::warn!(device = %self.label, channel = channel.index(), "failed to start a thread: {error}");
+            Refusal::NoRoom
+        })?;
+        Ok(Running { host, thread })
+    }
+
+    /// `CONTROL = DETACH`: ends the session on the channel and frees all it holds.
+    pub(crate) fn detach(&self, channel: &Channel) {
+        let _control = lock(&channel.control);
+        self.end(channel);
+        channel.forget_guest();
+    }
+
+    /// Ends the session, if there is one, and waits until nothing of it is left.
+    fn end(&self, channel: &Channel) {
+        if let Some(Running { host, thread }) = channel.take() {
+            host.stop();
+            thread.thread().unpark();
+            if thread.join().is_err() {
+                tracing::error!(device = %self.label, channel = channel.index(), session = host.session(), "the session's thread panicked");
+            }
+            self.window.clear(host.area(), area::AREA_BYTES);
+        }
+        channel.free(None);
+    }
+
+    fn draw_session(&self) -> u32 {
+        loop {
+            let session = self.next_session.fetch_add(1, Ordering::Relaxed);
+            if session != 0 {
+                return session;
+            }
+        }
+    }
+
+    /// Sessions read messages but stop carrying them out.
+    pub fn hold(&self) {
+        self.gate.set(true);
+    }
+
+    /// Sessions go on.
+    pub fn release(&self) {
+        self.gate.set(false);
+        for channel in &self.channels {
+            channel.ring();
+        }
+    }
+
+    /// Ends every session.
+    pub fn shutdown(&self) {
+        for channel in &self.channels {
+            self.detach(channel);
+        }
+    }
+
+    /// What is allocated, by session.
+    #[must_use]
+    pub fn status(&self) -> DeviceStatus {
+        let sessions: Vec<SessionStatus> =
+            self.channels.iter().filter_map(|channel| self.session_status(channel)).collect();
+        let free = self.channels.iter().filter(|channel| channel.state() == channel::STATE_FREE).count();
+        DeviceStatus {
+            address: self.label.to_string(),
+            executor: self.executor.name().to_owned(),
+            generation: self.generation(),
+            total: self.greeting.facts.total_bytes,
+            allocated: self.executor.allocated(),
+            sessions,
+            free_channels: free,
+        }
+    }
+
+    fn session_status(&self, channel: &Channel) -> Option<SessionStatus> {
+        let state = match channel.state() {
+            channel::STATE_FREE => return None,
+            channel::STATE_FAILED => "failed",
+            _ if self.gate.held() => "held",
+            _ => "attached",
+        };
+        channel.look(|host| {
+            let (gauges, counters) = (host.gauges(), host.counters());
+            SessionStatus {
+                channel: channel.index(),
+                session: host.session(),
+                process: channel.process(),
+                state: state.to_owned(),
+                allocated: gauges.allocated.load(Ordering::Relaxed),
+                allocations: gauges.allocations.load(Ordering::Relaxed),
+                window_bytes: host.window_bytes(),
+                streams: gauges.streams.load(Ordering::Relaxed),
+                events: gauges.events.load(Ordering::Relaxed),
+                modules: gauges.modules.load(Ordering::Relaxed),
+                messages: counters.messages.load(Ordering::Relaxed),
+                done: counters.done.load(Ordering::Relaxed),
+                host_sleeps: counters.host_sleeps.load(Ordering::Relaxed),
+            }
+        })
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        self.shutdown();
+    }
+}
+
+/// Never 0 and never all ones, which is what a register reads when the function is gone.
+fn draw_generation() -> Result<u32, DeviceError> {
+    loop {
+        let mut bytes = [0u8; 4];
+        let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+            .map_err(|error| DeviceError::Random(error.into()))?;
+        let generation = u32::from_le_bytes(bytes);
+        if filled == bytes.len() && generation != 0 && generation != u32::MAX {
+            return Ok(generation);
+        }
+    }
+}

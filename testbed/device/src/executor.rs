@@ -1,0 +1,96 @@
+//! What carries messages out. The traits are shaped so that a session can live in another process:
+//! what goes in is bytes of checked messages, what comes out are completions ([`SessionHost`]), which
+//! may come later and from any thread.
+
+use vgpu_wire::Message;
+use vgpu_wire::facts::DeviceFacts;
+
+use crate::host::{ReplyTo, Retired, SessionHost};
+use crate::violation::Violation;
+
+/// Why a session cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum ExecutorError {
+    /// There are as many sessions as there can be.
+    #[error("open another session: no room")]
+    NoRoom,
+    /// Anything else.
+    #[error("open a session: {0}")]
+    Failed(String),
+}
+
+/// Why a session ends while it carries out messages.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// The guest broke the contract in a way that only the executor can see.
+    #[error(transparent)]
+    Violation(#[from] Violation),
+    /// The executor lost the session, such as by the death of a worker process.
+    #[error("the executor lost the session: {0}")]
+    Lost(String),
+}
+
+/// A GPU, or what stands for one.
+pub trait Executor: Send + Sync {
+    /// A word for it: "soft", "null", "cuda".
+    fn name(&self) -> &'static str;
+
+    /// What the device says of itself. The same for the life of the executor; needs no GPU context.
+    fn facts(&self) -> DeviceFacts;
+
+    /// Device memory in use, of all sessions, in bytes.
+    fn allocated(&self) -> u64;
+
+    /// Begins a session. Cheap: guests attach just to look. What is dear, such as a GPU context, is
+    /// taken by the first message that needs it.
+    fn open(&self, host: SessionHost) -> Result<Box<dyn Session>, ExecutorError>;
+}
+
+/// One message for an executor, checked as far as it can be without the executor's own state.
+#[derive(Clone, Copy, Debug)]
+pub struct Work<'a> {
+    /// The message's number in its session, in full.
+    pub number: u64,
+    /// The message.
+    pub message: Message<'a>,
+    /// The records of `GraphDefine` and `GraphUpdate`, walked and found good, in private memory; else the
+    /// message's tail.
+    pub payload: &'a [u8],
+    /// The message as it came, padding included, in private memory: for an executor that passes it on.
+    /// A join in its header has been handed over already.
+    pub bytes: &'a [u8],
+}
+
+impl Work<'_> {
+    /// Where to answer, for kinds that are answered.
+    #[must_use]
+    pub fn reply_to(&self) -> Option<ReplyTo> {
+        self.message.body.reply().map(|slot| ReplyTo::new(slot, self.number))
+    }
+}
+
+/// An executor's side of a session. Dropping it ends the session: when drop returns, all it held is
+/// freed and nothing of it touches the window or its [`SessionHost`] any more.
+pub trait Session: Send {
+    /// Takes a message. Kinds that concern the session alone do not come here, nor does `Join` ([`Session::join`])
+    /// but as a graph's node, where it does nothing. Messages come in the order of the ring, from one thread. An executor that works
+    /// behind the caller's back returns when it has taken the message and no longer needs its bytes;
+    /// spans of the window are resolved ([`SessionHost::piece`]) before it returns.
+    fn execute(&mut self, work: &Work<'_>) -> Result<(), SessionError>;
+
+    /// Later messages of the session, on any stream, start after what `stream` has been given so far
+    /// ([`vgpu_wire::JOIN_ALL`]: every stream). Comes before the message that carries the flag.
+    fn join(&mut self, stream: u32) -> Result<(), SessionError>;
+
+    /// How many messages may be carried out before the guest is told that they are done. 1 where
+    /// a message takes longer than to say so.
+    fn batch(&self) -> u32 {
+        1
+    }
+
+    /// Window memory that the guest has given back. It is another's when `memory` is dropped, so this
+    /// happens only when no earlier work refers to it: at once in an executor that works in `execute`.
+    fn retire(&mut self, memory: Retired) {
+        drop(memory);
+    }
+}

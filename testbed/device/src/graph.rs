@@ -1,0 +1,303 @@
+//! Graph payloads: lists of records, each a head and an ordinary message. Walked and checked as a
+//! whole before an executor sees them; the iterators here walk what has been checked.
+
+use std::collections::HashMap;
+
+use vgpu_wire::body::graph::{GraphNode, GraphPatch};
+use vgpu_wire::{Body, Kind, Message};
+use zerocopy::FromBytes;
+
+use crate::violation::Violation;
+
+/// The most bytes that the records of one message may have: the host copies them.
+pub(crate) const PAYLOAD_MAX: u64 = 64 << 20;
+
+/// One record of a payload that has been checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GraphRecord<'a> {
+    /// `GraphDefine`: the record's own index. `GraphUpdate`: the index of the node that changes.
+    pub node: u32,
+    /// Little-endian u32 indices of earlier nodes; empty for updates.
+    dependencies: &'a [u8],
+    /// The node's work.
+    pub message: Message<'a>,
+}
+
+impl GraphRecord<'_> {
+    /// The nodes that this one comes after.
+    pub fn dependencies(&self) -> impl ExactSizeIterator<Item = u32> + '_ {
+        self.dependencies
+            .chunks_exact(4)
+            .map(|index| u32::from_le_bytes([index[0], index[1], index[2], index[3]]))
+    }
+}
+
+/// The records of a `GraphDefine` whose payload has been checked.
+pub fn nodes(payload: &[u8]) -> impl Iterator<Item = GraphRecord<'_>> {
+    let mut rest = payload;
+    let mut index = 0;
+    std::iter::from_fn(move || {
+        let record;
+        (record, rest) = take_node(rest, index).ok()?;
+        index += 1;
+        Some(record)
+    })
+}
+
+/// The records of a `GraphUpdate` whose payload has been checked.
+pub fn patches(payload: &[u8]) -> impl Iterator<Item = GraphRecord<'_>> {
+    let mut rest = payload;
+    std::iter::from_fn(move || {
+        let record;
+        (record, rest) = take_patch(rest, 0).ok()?;
+        Some(record)
+    })
+}
+
+/// Cuts one record off: its bytes without the head, and what follows.
+fn cut(bytes: u32, payload: &[u8], record: u32) -> Result<(&[u8], &[u8]), Violation> {
+    let error = |reason| Violation::Graph { record, reason };
+    if !bytes.is_multiple_of(8) {
+        return Err(error("its length is not a multiple of 8"));
+    }
+    let (record, rest) =
+        payload.split_at_checked(bytes as usize).ok_or(error("it goes beyond the payload"))?;
+    Ok((record.get(size_of::<GraphNode>()..).ok_or(error("it is shorter than its head"))?, rest))
+}
+
+fn node_message(bytes: &[u8], record: u32) -> Result<Message<'_>, Violation> {
+    let message = Message::decode(bytes).map_err(|source| Violation::GraphMessage { record, source })?;
+    let error = |reason| Violation::Graph { record, reason };
+    if message.header.bytes as usize != bytes.len() {
+        return Err(error("its message does not fill it"));
+    }
+    if message.header.number != 0 || message.header.flags != 0 {
+        return Err(error("its message has a number or flags"));
+    }
+    Ok(message)
+}
+
+fn take_node(payload: &[u8], index: u32) -> Result<(GraphRecord<'_>, &[u8]), Violation> {
+    let error = |reason| Violation::Graph { record: index, reason };
+    let (head, _) = GraphNode::read_from_prefix(payload).map_err(|_| error("its head is cut off"))?;
+    let (record, rest) = cut(head.bytes, payload, index)?;
+    let listed = u64::from(head.dependencies) * 4;
+    let padded = usize::try_from(listed.next_multiple_of(8)).unwrap_or(usize::MAX);
+    let (dependencies, message) =
+        record.split_at_checked(padded).ok_or(error("its dependencies go beyond it"))?;
+    let dependencies = &dependencies[..listed as usize];
+    let record = GraphRecord { node: index, dependencies, message: node_message(message, index)? };
+    Ok((record, rest))
+}
+
+fn take_patch(payload: &[u8], index: u32) -> Result<(GraphRecord<'_>, &[u8]), Violation> {
+    let error = |reason| Violation::Graph { record: index, reason };
+    let (head, _) = GraphPatch::read_from_prefix(payload).map_err(|_| error("its head is cut off"))?;
+    let (record, rest) = cut(head.bytes, payload, index)?;
+    let message = node_message(record, index)?;
+    Ok((GraphRecord { node: head.node, dependencies: &[], message }, rest))
+}
+
+/// What can be a node: work of a stream that is not answered. A launch of a graph is not, so
+/// that no graph contains itself. `Join` stands for a node that does nothing.
+const fn can_be_node(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::CopyIn
+            | Kind::CopyOut
+            | Kind::CopyDevice
+            | Kind::CopyRows
+            | Kind::Fill
+            | Kind::Launch
+            | Kind::Signal
+            | Kind::Join
+            | Kind::EventRecord
+            | Kind::StreamWait
+            | Kind::Gemm
+            | Kind::TriangularSolve
+    )
+}
+
+/// The graphs of a session, as far as checks need them: the kinds of their nodes.
+#[derive(Debug, Default)]
+pub(crate) struct Graphs(HashMap<u32, Box<[Kind]>>);
+
+impl Graphs {
+    /// Checks the payload of a new graph of `count` nodes; `each` checks each node's body.
+    pub(crate) fn define(
+        &mut self,
+        graph: u32,
+        count: u32,
+        payload: &[u8],
+        mut each: impl FnMut(&Body) -> Result<(), Violation>,
+    ) -> Result<(), Violation> {
+        if self.0.contains_key(&graph) {
+            return Err(Violation::in_use("graph", graph));
+        }
+        let mut kinds = Vec::new();
+        let mut rest = payload;
+        for index in 0..count {
+            let record;
+            (record, rest) = take_node(rest, index)?;
+            if record.dependencies().any(|node| node >= index) {
+                return Err(Violation::Graph { record: index, reason: "it depends on a later node" });
+            }
+            let kind = record.message.body.kind();
+            if !can_be_node(kind) {
+                return Err(Violation::GraphKind { record: index, kind });
+            }
+            each(&record.message.body)?;
+            kinds.push(kind);
+        }
+        at_end(rest, count)?;
+        self.0.insert(graph, kinds.into_boxed_slice());
+        Ok(())
+    }
+
+    /// Checks the payload of changes to a graph.
+    pub(crate) fn update(
+        &self,
+        graph: u32,
+        count: u32,
+        payload: &[u8],
+        mut each: impl FnMut(&Body) -> Result<(), Violation>,
+    ) -> Result<(), Violation> {
+        let kinds = self.0.get(&graph).ok_or(Violation::unknown("graph", graph))?;
+        let mut rest = payload;
+        for index in 0..count {
+            let record;
+            (record, rest) = take_patch(rest, index)?;
+            if kinds.get(record.node as usize) != Some(&record.message.body.kind()) {
+                return Err(Violation::Graph { record: index, reason: "it changes no node of its kind" });
+            }
+            each(&record.message.body)?;
+        }
+        at_end(rest, count)
+    }
+
+    pub(crate) fn known(&self, graph: u32) -> Result<(), Violation> {
+        if self.0.contains_key(&graph) { Ok(()) } else { Err(Violation::unknown("graph", graph)) }
+    }
+
+    pub(crate) fn destroy(&mut self, graph: u32) -> Result<(), Violation> {
+        self.0.remove(&graph).map(drop).ok_or(Violation::unknown("graph", graph))
+    }
+}
+
+fn at_end(rest: &[u8], record: u32) -> Result<(), Violation> {
+    if rest.is_empty() { Ok(()) } else { Err(Violation::Graph { record, reason: "there is no such record" }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use vgpu_wire::body::stream::Signal;
+    use vgpu_wire::{Header, Mark, Payload, padded};
+    use zerocopy::IntoBytes;
+
+    use super::*;
+
+    fn message<P: Payload>(body: &P, number: u32) -> Vec<u8> {
+        let bytes = padded((size_of::<Header>() + size_of_val(body)) as u64) as usize;
+        let header = Header { kind: P::KIND as u16, flags: 0, bytes: bytes as u32, number, join: 0 };
+        let mut message = header.as_bytes().to_vec();
+        message.extend_from_slice(body.as_bytes());
+        message.resize(bytes, 0);
+        message
+    }
+
+    fn signal() -> Vec<u8> {
+        message(&Signal { stream: 1, reserved: 0, mark: Mark::NONE }, 0)
+    }
+
+    fn node(dependencies: &[u32], message: &[u8]) -> Vec<u8> {
+        let mut body: Vec<u8> = dependencies.iter().flat_map(|node| node.to_le_bytes()).collect();
+        body.resize(body.len().next_multiple_of(8), 0);
+        body.extend_from_slice(message);
+        let mut record = (8 + body.len() as u32).to_le_bytes().to_vec();
+        record.extend_from_slice(&(dependencies.len() as u32).to_le_bytes());
+        record.extend_from_slice(&body);
+        record
+    }
+
+    fn reason(result: Result<(), Violation>) -> String {
+        result.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_good_payload_passes_and_can_be_walked() {
+        let payload = [node(&[], &signal()), node(&[0], &signal()), node(&[0, 1], &signal())].concat();
+        let mut graphs = Graphs::default();
+        let mut seen = 0;
+        graphs
+            .define(5, 3, &payload, |_| {
+                seen += 1;
+                Ok(())
+            })
+            .unwrap();
+        assert_eq!(seen, 3);
+        let walked: Vec<Vec<u32>> = nodes(&payload).map(|node| node.dependencies().collect()).collect();
+        assert_eq!(walked, [vec![], vec![0], vec![0, 1]]);
+        assert_eq!(reason(graphs.define(5, 0, &[], |_| Ok(()))), "graph 5 is in use");
+
+        let mut patch = (8 + signal().len() as u32).to_le_bytes().to_vec();
+        patch.extend_from_slice(&2u32.to_le_bytes());
+        patch.extend_from_slice(&signal());
+        graphs.update(5, 1, &patch, |_| Ok(())).unwrap();
+        assert_eq!(patches(&patch).map(|record| record.node).collect::<Vec<_>>(), [2]);
+        patch[4] = 3;
+        assert!(reason(graphs.update(5, 1, &patch, |_| Ok(()))).contains("no node of its kind"));
+        assert_eq!(reason(graphs.update(6, 0, &[], |_| Ok(()))), "graph 6 is unknown");
+        graphs.destroy(5).unwrap();
+        assert_eq!(reason(graphs.known(5)), "graph 5 is unknown");
+    }
+
+    #[test]
+    fn each_way_to_be_wrong_is_named() {
+        let long = |bytes: u32, record: &[u8]| [&bytes.to_le_bytes(), &record[4..]].concat();
+        let good = node(&[], &signal());
+        let ungraphed = message(&vgpu_wire::body::graph::GraphLaunch { graph: 5, stream: 0 }, 0);
+        for (count, payload, expected) in [
+            (1, vec![0; 4], "its head is cut off"),
+            (1, long(4, &good), "not a multiple of 8"),
+            (1, long(0, &good), "shorter than its head"),
+            (1, long(4096, &good), "beyond the payload"),
+            (1, node(&[0], &signal()), "depends on a later node"),
+            (2, good.clone(), "head is cut off"),
+            (0, good.clone(), "there is no such record"),
+            (
+                1,
+                node(&[], &message(&Signal { stream: 1, reserved: 0, mark: Mark::NONE }, 3)),
+                "a number or flags",
+            ),
+            (1, node(&[], &[signal(), vec![0; 8]].concat()), "does not fill it"),
+            (1, node(&[], &signal()[..16]), "shorter than its header says"),
+            (1, node(&[], &ungraphed), "GraphLaunch cannot be a node"),
+        ] {
+            let text = reason(Graphs::default().define(1, count, &payload, |_| Ok(())));
+            assert!(text.contains(expected), "{text} should say: {expected}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_walked_without_harm(payload in prop::collection::vec(any::<u8>(), 0..400), count in 0u32..6) {
+            let mut graphs = Graphs::default();
+            if graphs.define(1, count, &payload, |_| Ok(())).is_ok() {
+                prop_assert_eq!(nodes(&payload).count(), count as usize);
+            }
+            let _ = graphs.update(1, count, &payload, |_| Ok(()));
+        }
+
+        #[test]
+        fn damage_is_found_or_harmless(at in any::<prop::sample::Index>(), value: u8) {
+            let mut payload = [node(&[], &signal()), node(&[0], &signal())].concat();
+            let at = at.index(payload.len());
+            payload[at] = value;
+            let mut graphs = Graphs::default();
+            if graphs.define(1, 2, &payload, |_| Ok(())).is_ok() {
+                prop_assert_eq!(nodes(&payload).count(), 2);
+            }
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! What an executor's session can say to its guest: replies, marks, late errors; and how it reaches
+//! the window memory that the session owns. Owns the host's half of a channel's area.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use rustix::thread::futex;
+use vgpu_wire::{Mark, SEGMENT_BAR, Span, area};
+
+use crate::SharedSlice;
+use crate::shares::Shares;
+use crate::violation::Violation;
+use crate::window::Window;
+
+/// An error that is found after the call that caused it has returned in the guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LateError {
+    /// A `CUresult`.
+    pub code: u32,
+    /// Every later call reports it.
+    pub sticky: bool,
+    /// Number of the message that caused it.
+    pub message: u64,
+}
+
+/// Where a message is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplyTo {
+    slot: u32,
+    number: u64,
+}
+
+impl ReplyTo {
+    pub(crate) const fn new(slot: u32, number: u64) -> Self {
+        Self { slot, number }
+    }
+}
+
+/// What a session holds in its executor, for the status report. The executor keeps it up to date.
+#[derive(Debug, Default)]
+pub struct Gauges {
+    /// Bytes of device memory.
+    pub allocated: AtomicU64,
+    /// Allocations of device memory.
+    pub allocations: AtomicU32,
+    /// Streams, the default one not counted.
+    pub streams: AtomicU32,
+    /// Events.
+    pub events: AtomicU32,
+    /// Modules.
+    pub modules: AtomicU32,
+}
+
+impl Gauges {
+    /// The session has ended: it holds nothing.
+    pub(crate) fn clear(&self) {
+        self.allocated.store(0, Ordering::Relaxed);
+        for gauge in [&self.allocations, &self.streams, &self.events, &self.modules] {
+            gauge.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A range of the window that was the session's when it was resolved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    offset: u64,
+    bytes: u64,
+}
+
+impl Piece {
+    /// Length in bytes.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+/// Window memory that a guest has given back. Dropping it gives it to whoever asks next.
+#[derive(Debug)]
+pub struct Retired {
+    shares: Arc<Shares>,
+    offset: u64,
+    bytes: u64,
+}
+
+impl Drop for Retired {
+    fn drop(&mut self) {
+        self.shares.give_back(self.offset, self.bytes);
+    }
+}
+
+/// A session's counters, for the status report.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub messages: AtomicU64,
+    pub done: AtomicU64,
+    pub host_sleeps: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn set(&self, messages: u64, done: u64) {
+        self.messages.store(messages, Ordering::Relaxed);
+        self.done.store(done, Ordering::Relaxed);
+    }
+}
+
+struct Inner {
+    window: Arc<Window>,
+    shares: Arc<Shares>,
+    /// Offset of the channel's area.
+    area: u64,
+    channel: u32,
+    session: u32,
+    epoch: Instant,
+    stopping: AtomicBool,
+    ended: AtomicBool,
+    /// Window memory that the session was given: bytes by offset.
+    owned: Mutex<BTreeMap<u64, u64>>,
+    /// Serialises errors; true once a sticky one is stored.
+    sticky: Mutex<bool>,
+    gauges: Gauges,
+    counters: Counters,
+}
+
+/// A handle to a session's guest. Clones are of the same session; once it has ended they do nothing.
+#[derive(Clone)]
+pub struct SessionHost(Arc<Inner>);
+
+impl std::fmt::Debug for SessionHost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SessionHost").field("session", &self.0.session).finish_non_exhaustive()
+    }
+}
+
+/// Locks a mutex whose data is whole even if a thread panicked while it held it.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl SessionHost {
+    pub(crate) fn new(
+        window: Arc<Window>,
+        shares: Arc<Shares>,
+        area: u64,
+        channel: u32,
+        session: u32,
+        epoch: Instant,
+    ) -> Self {
+        Self(Arc::new(Inner {
+            window,
+            shares,
+            area,
+            channel,
+            session,
+            epoch,
+            stopping: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+            owned: Mutex::default(),
+            sticky: Mutex::new(false),
+            gauges: Gauges::default(),
+            counters: Counters::default(),
+        }))
+    }
+
+    /// The session's number, unique while the device lives.
+    #[must_use]
+    pub fn session(&self) -> u32 {
+        self.0.session
+    }
+
+    /// The index of the channel.
+    #[must_use]
+    pub fn channel(&self) -> u32 {
+        self.0.channel
+    }
+
+    /// Whether the session is being ended: work that takes long stops when it sees this.
+    #[must_use]
+    pub fn stopping(&self) -> bool {
+        self.0.stopping.load(Ordering::Acquire)
+    }
+
+    /// Nanoseconds on the device's clock, as marks carry them.
+    #[must_use]
+    pub fn now(&self) -> u64 {
+        u64::try_from(self.0.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// What the session holds, for the status report.
+    #[must_use]
+    pub fn gauges(&self) -> &Gauges {
+        &self.0.gauges
+    }
+
+    /// Answers a message: `status` is a `CUresult`, `data` at most [`area::REPLY_DATA_MAX`] bytes.
+    pub fn reply(&self, to: ReplyTo, status: u32, data: &[u8]) {
+        debug_assert!(data.len() as u64 <= area::REPLY_DATA_MAX, "a reply fits its slot");
+        debug_assert!(to.slot < area::REPLIES, "slots are checked before an executor sees them");
+        if self.ended() {
+            return;
+        }
+        let slot = self.returns() + area::RETURN_REPLIES + u64::from(to.slot) * area::REPLY_BYTES;
+        let window = &self.0.window;
+        if let Some(room) = window.slice(slot + area::REPLY_DATA, area::REPLY_DATA_MAX) {
+            room.copy_from(data);
+        }
+        window.u32_at(slot + area::REPLY_STATUS).store(status, Ordering::Relaxed);
+        window.u32_at(slot + area::REPLY_LEN).store(data.len() as u32, Ordering::Relaxed);
+        window.u64_at(slot + area::REPLY_TICKET).store(to.number, Ordering::Release);
+        self.wake();
+    }
+
+    /// Stores a mark: the work that it belongs to is done. Marks of one word may come in any order and
+    /// from several threads; the word's value never decreases.
+    pub fn signal(&self, mark: &Mark) {
+        self.signal_at(mark, self.now());
+    }
+
+    /// The same, for work that was done at `time` on the device's clock.
+    pub fn signal_at(&self, mark: &Mark, time: u64) {
+        if mark.word == 0 || mark.word >= area::WORDS || self.ended() {
+            return;
+        }
+        let word = self.returns() + area::RETURN_WORDS + u64::from(mark.word) * area::WORD_BYTES;
+        let window = &self.0.window;
+        window.u64_at(word + area::WORD_TIME).store(time, Ordering::Relaxed);
+        window.u64_at(word + area::WORD_VALUE).fetch_max(mark.value, Ordering::Release);
+        self.wake();
+    }
+
+    /// Stores an error that no reply can carry. After a sticky one, others that are not are dropped.
+    pub fn fail(&self, error: LateError) {
+        if !self.ended() {
+            self.store_error(error, false);
+        }
+    }
+
+    fn store_error(&self, error: LateError, last: bool) {
+        let mut sticky = lock(&self.0.sticky);
+        if *sticky && !last {
+            return;
+        }
+        *sticky |= error.sticky;
+        let mut flags = if error.sticky { area::ERROR_STICKY } else { 0 };
+        if last {
+            flags |= area::ERROR_ENDED;
+        }
+        let returns = self.returns();
+        let window = &self.0.window;
+        window.u32_at(returns + area::RETURN_ERROR).store(error.code, Ordering::Relaxed);
+        window.u32_at(returns + area::RETURN_ERROR_FLAGS).store(flags, Ordering::Relaxed);
+        window.u64_at(returns + area::RETURN_ERROR_MESSAGE).store(error.message, Ordering::Release);
+        drop(sticky);
+        self.wake();
+    }
+
+    /// Resolves a span of the window that the session owns at this moment.
+    pub fn piece(&self, span: &Span) -> Result<Piece, Violation> {
+        if span.reserved != 0 {
+            return Err(Violation::Reserved);
+        }
+        if span.segment != SEGMENT_BAR {
+            return Err(Violation::Segment(span.segment));
+        }
+        let foreign = Violation::Span { offset: span.offset, bytes: span.bytes };
+        let Some(end) = span.offset.checked_add(span.bytes) else { return Err(foreign) };
+        let within = |start: u64, bytes: u64| span.offset >= start && end <= start + bytes;
+        let piece = Piece { offset: span.offset, bytes: span.bytes };
+        if within(self.0.area, area::AREA_BYTES) {
+            return Ok(piece);
+        }
+        let owned = lock(&self.0.owned);
+        match owned.range(..=span.offset).next_back() {
+            Some((&start, &bytes)) if within(start, bytes) => Ok(piece),
+            _ => Err(foreign),
+        }
+    }
+
+    /// The memory of a piece.
+    #[must_use]
+    pub fn slice(&self, piece: &Piece) -> SharedSlice<'_> {
+        self.0.window.slice(piece.offset, piece.bytes).expect("a piece lies within the window")
+    }
+
+    /// Window memory for the guest: offset and bytes, or nothing where there is no room.
+    pub(crate) fn take_window(&self, bytes: u64) -> Option<(u64, u64)> {
+        let (offset, bytes) = self.0.shares.take(bytes)?;
+        lock(&self.0.owned).insert(offset, bytes);
+        Some((offset, bytes))
+    }
+
+    /// Window memory that the guest gives back: from now on no span may name it.
+    pub(crate) fn retire_window(&self, offset: u64) -> Result<Retired, Violation> {
+        let bytes = lock(&self.0.owned).remove(&offset).ok_or(Violation::WindowFree(offset))?;
+        Ok(Retired { shares: Arc::clone(&self.0.shares), offset, bytes })
+    }
+
+    /// All the window memory of the session goes back.
+    pub(crate) fn release_window(&self) {
+        for (offset, bytes) in std::mem::take(&mut *lock(&self.0.owned)) {
+            self.0.shares.give_back(offset, bytes);
+        }
+    }
+
+    pub(crate) fn window_bytes(&self) -> u64 {
+        lock(&self.0.owned).values().sum()
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.0.counters
+    }
+
+    pub(crate) fn window(&self) -> &Window {
+        &self.0.window
+    }
+
+    /// Offset of the channel's area.
+    pub(crate) fn area(&self) -> u64 {
+        self.0.area
+    }
+
+    /// Offset of the return area.
+    pub(crate) fn returns(&self) -> u64 {
+        self.0.area + area::RETURN
+    }
+
+    /// Asks the session to stop.
+    pub(crate) fn stop(&self) {
+        self.0.stopping.store(true, Ordering::SeqCst);
+    }
+
+    /// From here on an executor's completions do nothing: the area may soon be another's.
+    pub(crate) fn end(&self) {
+        self.0.ended.store(true, Ordering::SeqCst);
+    }
+
+    /// Tells the guest that its session is over.
+    pub(crate) fn end_with(&self, code: u32, message: u64) {
+        self.store_error(LateError { code, sticky: true, message }, true);
+    }
+
+    fn ended(&self) -> bool {
+        self.0.ended.load(Ordering::Acquire)
+    }
+
+    /// Wakes the guest's threads if any sleep. Called after a store that they may wait for.
+    pub(crate) fn wake(&self) {
+        // Pairs with the guest's fence between counting itself as a sleeper and looking once more.
+        fence(Ordering::SeqCst);
+        let window = &self.0.window;
+        let sleepers = window.u32_at(self.0.area + area::SUBMIT + area::SUBMIT_SLEEPERS);
+        if sleepers.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let word = window.u32_at(self.returns() + area::RETURN_WAKE);
+        word.fetch_add(1, Ordering::SeqCst);
+        // Not private: the sleepers are in another process. Nothing can be done about a failure, and
+        // there is none for a mapped word.
+        let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
+    }
+}

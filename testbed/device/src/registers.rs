@@ -1,0 +1,144 @@
+//! BAR0 as data: which offset is answered by what.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use vgpu_wire::registers::{self as reg, CAP_BASIC, CAP_V2, EXECUTOR_READY, PROTOCOL_V2, channel};
+use vgpu_wire::{TABLE_DIGEST, WIRE_VERSION, area};
+
+use crate::channel::Channel;
+use crate::device::Device;
+
+/// A register of the device. All of them are read-only.
+struct Register {
+    offset: u32,
+    read: fn(&Device) -> u32,
+}
+
+/// A register that each channel has.
+struct ChannelRegister {
+    /// Offset from the channel's base.
+    offset: u32,
+    read: fn(&Channel) -> u32,
+    write: Option<fn(&Device, &Arc<Channel>, u32)>,
+}
+
+const REGISTERS: &[Register] = &[
+    Register { offset: reg::VM_ID, read: Device::vm_id },
+    Register { offset: reg::PROTOCOL_VER, read: |_| PROTOCOL_V2 },
+    Register { offset: reg::CAPABILITIES, read: |_| CAP_BASIC | CAP_V2 },
+    Register { offset: reg::V2_WIRE_VERSION, read: |_| WIRE_VERSION },
+    Register { offset: reg::V2_DIGEST_LO, read: |_| TABLE_DIGEST as u32 },
+    Register { offset: reg::V2_DIGEST_HI, read: |_| (TABLE_DIGEST >> 32) as u32 },
+    Register { offset: reg::V2_CHANNELS, read: |device| device.channels().len() as u32 },
+    // The areas begin at offset 0 of the window, so both halves are zero.
+    Register { offset: reg::V2_AREA_BASE_LO, read: |_| 0 },
+    Register { offset: reg::V2_AREA_BASE_HI, read: |_| 0 },
+    Register { offset: reg::V2_AREA_STRIDE, read: |_| area::AREA_BYTES as u32 },
+    Register { offset: reg::V2_GENERATION, read: Device::generation },
+    Register { offset: reg::V2_WAKE, read: Device::wake_bits },
+    Register { offset: reg::V2_ATTACHED_LO, read: |device| attached(device) as u32 },
+    Register { offset: reg::V2_ATTACHED_HI, read: |device| (attached(device) >> 32) as u32 },
+    Register { offset: reg::V2_EXECUTOR, read: |_| EXECUTOR_READY },
+    Register { offset: reg::V2_WINDOW_MIB, read: |device| (device.window().bytes() >> 20) as u32 },
+];
+
+const CHANNEL_REGISTERS: &[ChannelRegister] = &[
+    ChannelRegister { offset: channel::CONTROL, read: |_| 0, write: Some(control) },
+    ChannelRegister { offset: channel::STATE, read: Channel::state, write: None },
+    ChannelRegister { offset: channel::DOORBELL, read: |_| 0, write: Some(|_, channel, _| channel.ring()) },
+    ChannelRegister { offset: channel::ERROR, read: Channel::error, write: None },
+    ChannelRegister { offset: channel::SESSION, read: Channel::session, write: None },
+    ChannelRegister {
+        offset: channel::GUEST_VERSION,
+        read: |channel| channel.guest_version.load(Ordering::Relaxed),
+        write: Some(|_, channel, value| channel.guest_version.store(value, Ordering::Relaxed)),
+    },
+    ChannelRegister {
+        offset: channel::GUEST_DIGEST_LO,
+        read: |channel| channel.guest_digest_lo.load(Ordering::Relaxed),
+        write: Some(|_, channel, value| channel.guest_digest_lo.store(value, Ordering::Relaxed)),
+    },
+    ChannelRegister {
+        offset: channel::GUEST_DIGEST_HI,
+        read: |channel| channel.guest_digest_hi.load(Ordering::Relaxed),
+        write: Some(|_, channel, value| channel.guest_digest_hi.store(value, Ordering::Relaxed)),
+    },
+    ChannelRegister {
+        offset: channel::PROCESS,
+        read: Channel::process,
+        write: Some(|_, channel, value| channel.guest_process.store(value, Ordering::Relaxed)),
+    },
+    ChannelRegister {
+        offset: channel::RETURN_GPA_LO,
+        read: |channel| channel.return_gpa_lo.load(Ordering::Relaxed),
+        write: Some(|_, channel, value| channel.return_gpa_lo.store(value, Ordering::Relaxed)),
+    },
+    ChannelRegister {
+        offset: channel::RETURN_GPA_HI,
+        read: |channel| channel.return_gpa_hi.load(Ordering::Relaxed),
+        write: Some(|_, channel, value| channel.return_gpa_hi.store(value, Ordering::Relaxed)),
+    },
+];
+
+fn control(device: &Device, channel: &Arc<Channel>, value: u32) {
+    match value {
+        channel::ATTACH => device.attach(channel),
+        channel::DETACH => device.detach(channel),
+        _ => {}
+    }
+}
+
+/// A bit for each channel with an open session. A failed one holds nothing that could be reclaimed.
+fn attached(device: &Device) -> u64 {
+    let open = |channel: &&Arc<Channel>| channel.state() == channel::STATE_ATTACHED;
+    device.channels().iter().filter(open).fold(0, |bits, channel| bits | 1 << channel.index())
+}
+
+/// The channel and its register that an offset means.
+fn channel_register(device: &Device, offset: u32) -> Option<(&Arc<Channel>, &'static ChannelRegister)> {
+    let within = offset.checked_sub(channel::FIRST)?;
+    let channel = device.channels().get((within / channel::STRIDE) as usize)?;
+    let register = CHANNEL_REGISTERS.iter().find(|register| register.offset == within % channel::STRIDE)?;
+    Some((channel, register))
+}
+
+impl Device {
+    /// Reads the 32-bit register at `offset` of BAR0; 0 where there is none.
+    #[must_use]
+    pub fn read(&self, offset: u32) -> u32 {
+        if let Some((channel, register)) = channel_register(self, offset) {
+            return (register.read)(channel);
+        }
+        let register = REGISTERS.iter().find(|register| register.offset == offset);
+        register.map_or(0, |register| (register.read)(self))
+    }
+
+    /// Writes the 32-bit register at `offset` of BAR0; what the write causes has happened when this
+    /// returns. Ignored where there is no register, or one that is read-only.
+    pub fn write(&self, offset: u32, value: u32) {
+        if let Some((channel, ChannelRegister { write: Some(write), .. })) = channel_register(self, offset) {
+            write(self, channel, value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_in_order_and_aligned() {
+        assert!(REGISTERS.is_sorted_by(|a, b| a.offset < b.offset));
+        assert!(CHANNEL_REGISTERS.is_sorted_by(|a, b| a.offset < b.offset));
+        assert!(
+            REGISTERS
+                .iter()
+                .all(|register| register.offset.is_multiple_of(4) && register.offset < channel::FIRST)
+        );
+        let fits = |register: &ChannelRegister| {
+            register.offset.is_multiple_of(4) && register.offset < channel::STRIDE
+        };
+        assert!(CHANNEL_REGISTERS.iter().all(fits));
+    }
+}

@@ -1,0 +1,253 @@
+//! A session's host thread: reads the ring, spins and sleeps, publishes progress, and ends the
+//! session when the guest breaks the contract or the executor is lost.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::thread;
+use std::time::Instant;
+
+use vgpu_wire::area;
+use vgpu_wire::registers::Refusal;
+
+use crate::channel::Channel;
+use crate::executor::SessionError;
+use crate::host::SessionHost;
+use crate::pump::Pump;
+use crate::ring::Ring;
+use crate::spin::{Awake, Budget, cpus};
+
+/// `CUDA_ERROR_UNKNOWN`: what a guest finds whose session the host has ended.
+const CUDA_ERROR_UNKNOWN: u32 = 999;
+/// However little an executor does for a message, the guest hears of progress this often.
+const BATCH_MOST: u32 = 32;
+/// Ring looks between two looks at the clock while spinning.
+const LOOKS: u32 = 16;
+
+/// Holds all sessions of a device: messages are read from the ring but not carried out.
+#[derive(Debug, Default)]
+pub(crate) struct Gate(AtomicBool);
+
+impl Gate {
+    pub(crate) fn set(&self, held: bool) {
+        self.0.store(held, Ordering::SeqCst);
+    }
+
+    #[inline]
+    pub(crate) fn held(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// Why a session's thread ends.
+enum End {
+    /// The guest detached, or another attached, or the device goes away.
+    Stopped,
+    /// A message cannot be carried out.
+    Failed { number: u64, error: SessionError },
+}
+
+/// What a session's thread works with.
+pub(crate) struct Worker {
+    device: Arc<str>,
+    channel: Arc<Channel>,
+    host: SessionHost,
+    gate: Arc<Gate>,
+    ring: Ring,
+    pump: Pump,
+    budget: Budget,
+    /// Messages cut from the ring.
+    taken: u64,
+    /// Head and count of messages done as the guest last saw them.
+    published: (u64, u64),
+}
+
+impl Worker {
+    pub(crate) fn new(
+        device: Arc<str>,
+        channel: Arc<Channel>,
+        host: SessionHost,
+        gate: Arc<Gate>,
+        pump: Pump,
+    ) -> Self {
+        let ring = Ring::new(host.area());
+        Self {
+            device,
+            channel,
+            host,
+            gate,
+            ring,
+            pump,
+            budget: Budget::new(cpus()),
+            taken: 0,
+            published: (0, 0),
+        }
+    }
+
+    /// The thread's whole life.
+    pub(crate) fn run(mut self) {
+        // A panic is a bug of this program, not the guest's: it costs the session, not the device.
+        let end = catch_unwind(AssertUnwindSafe(|| self.serve())).unwrap_or_else(|payload| {
+            let text = payload
+                .downcast_ref::<&str>()
+                .copied()
+                .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+                .unwrap_or("no message");
+            End::Failed { number: self.pump.number(), error: SessionError::Lost(format!("panic: {text}")) }
+        });
+        let Self { device, channel, host, pump, taken, published, .. } = self;
+        host.end();
+        host.counters().set(taken, published.1);
+        let newest = (pump.number(), pump.kind().map_or("none", vgpu_wire::Kind::name));
+        let process = channel.process();
+        let session = host.session();
+        // Everything is freed before the guest can see that its session is over.
+        drop(pump);
+        host.release_window();
+        host.gauges().clear();
+        if let End::Failed { number, error } = end {
+            let why = match &error {
+                SessionError::Violation(_) => Refusal::Violation,
+                SessionError::Lost(_) => Refusal::Executor,
+            };
+            // A ring that makes no sense is found before there is a message.
+            let kind = if number == newest.0 { newest.1 } else { "none" };
+            tracing::warn!(%device, channel = host.channel(), session, process, number, kind, "session ended: {error}");
+            host.end_with(CUDA_ERROR_UNKNOWN, number);
+            channel.fail(why);
+        } else {
+            tracing::debug!(%device, channel = host.channel(), session, process, "session closed");
+        }
+    }
+
+    fn serve(&mut self) -> End {
+        let awake = Awake::new();
+        let mut awake = Some(awake);
+        loop {
+            let tail = match self.ring.tail(self.host.window()) {
+                Ok(tail) => tail,
+                Err(violation) => return self.failed_in_ring(violation.into()),
+            };
+            if tail != self.ring.head() {
+                match self.drain(tail) {
+                    Ok(()) => {}
+                    Err(end) => return end,
+                }
+            }
+            self.publish(self.pump.number());
+            // Whatever a guest may sleep for has been stored by now.
+            self.host.wake();
+            if !self.wait(&mut awake) {
+                return End::Stopped;
+            }
+        }
+    }
+
+    fn failed_in_ring(&self, error: SessionError) -> End {
+        End::Failed { number: self.pump.number() + 1, error }
+    }
+
+    /// Carries out everything before `tail`.
+    fn drain(&mut self, tail: u64) -> Result<(), End> {
+        let batch = self.pump.batch().clamp(1, BATCH_MOST);
+        let mut until_publish = 1;
+        loop {
+            let next = self.ring.next(self.host.window(), tail);
+            let Some(message) = next.map_err(|violation| self.failed_in_ring(violation.into()))? else {
+                return Ok(());
+            };
+            self.taken += 1;
+            until_publish -= 1;
+            if until_publish == 0 {
+                until_publish = batch;
+                self.publish(self.pump.number());
+            }
+            if self.gate.held() {
+                self.publish(self.pump.number());
+                self.wait_for_gate();
+            }
+            if self.host.stopping() {
+                return Err(End::Stopped);
+            }
+            let carried = self.pump.carry(self.ring.bytes(message));
+            carried.map_err(|error| End::Failed { number: self.pump.number(), error })?;
+        }
+    }
+
+    /// Tells the guest how far the ring is read and how many messages are carried out.
+    fn publish(&mut self, done: u64) {
+        let (head, before) = (self.ring.head(), self.published);
+        if before == (head, done) {
+            return;
+        }
+        let window = self.host.window();
+        let returns = self.host.returns();
+        window.u64_at(returns + area::RETURN_HEAD).store(head, Ordering::Release);
+        window.u64_at(returns + area::RETURN_DONE).store(done, Ordering::Release);
+        self.published = (head, done);
+        self.host.counters().set(self.taken, done);
+        // Only a guest that found the ring more than half full can be waiting for space.
+        if head - before.0 > area::RING_BYTES / 2 - area::MESSAGE_MAX {
+            self.host.wake();
+        }
+    }
+
+    fn wait_for_gate(&self) {
+        while self.gate.held() && !self.host.stopping() {
+            thread::park();
+        }
+    }
+
+    /// Waits for news in the ring; false: the session is to stop.
+    fn wait(&mut self, awake: &mut Option<Awake>) -> bool {
+        let start = Instant::now();
+        let spin = self.budget.now(Awake::count());
+        if !spin.is_zero() {
+            loop {
+                for _ in 0..LOOKS {
+                    if self.ring.has_news(self.host.window()) {
+                        self.budget.learn(start.elapsed());
+                        return true;
+                    }
+                    std::hint::spin_loop();
+                }
+                if self.host.stopping() {
+                    return false;
+                }
+                if start.elapsed() >= spin {
+                    break;
+                }
+            }
+        }
+        *awake = None;
+        let news = self.sleep();
+        *awake = Some(Awake::new());
+        self.budget.learn(start.elapsed());
+        news
+    }
+
+    /// Sleeps until the doorbell rings. The flag is up before the last look, so that a guest that
+    /// publishes after that look sees it and rings.
+    fn sleep(&self) -> bool {
+        let window = self.host.window();
+        let flag = window.u32_at(self.host.returns() + area::RETURN_HOST_SLEEPS);
+        flag.store(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        let mut slept = false;
+        let news = loop {
+            if self.host.stopping() {
+                break false;
+            }
+            if self.ring.has_news(window) {
+                break true;
+            }
+            slept = true;
+            thread::park();
+        };
+        flag.store(0, Ordering::SeqCst);
+        if slept {
+            self.host.counters().host_sleeps.fetch_add(1, Ordering::Relaxed);
+        }
+        news
+    }
+}

@@ -1,0 +1,223 @@
+//! The files of the bus: who may serve a folder, what a function's folder holds, and that all of it
+//! goes away again.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use vgpu_wire::pci;
+
+use super::{PciAddress, SimError};
+
+/// `f_type` of a tmpfs, from `linux/magic.h`.
+const TMPFS_MAGIC: i64 = 0x0102_1994;
+/// Resource flags as sysfs prints them: memory, aligned to its size; for BAR2 also 64-bit and prefetchable,
+/// with the low bits of the BAR register. From `linux/ioport.h` and `linux/pci_regs.h`.
+const BAR0_FLAGS: u64 = 0x0004_0200;
+const BAR2_FLAGS: u64 = 0x0014_220c;
+/// Where a firmware might have put the BARs of the first device.
+const BAR0_START: u64 = 0xfe00_0000;
+const BAR2_START: u64 = 0x80_0000_0000;
+/// Lines of sysfs's `resource` of a function: six BARs, the ROM, and six for virtual functions.
+const RESOURCE_LINES: usize = 13;
+
+/// A folder that this process serves.
+#[derive(Debug)]
+pub(super) struct Bus {
+    folder: PathBuf,
+    /// Locked as long as it is open; the kernel drops the lock however the process ends.
+    _lock: File,
+}
+
+impl Bus {
+    /// Takes the folder and removes what a dead server left in it.
+    pub(super) fn open(folder: &Path) -> Result<Self, SimError> {
+        let devices = folder.join("bus/pci/devices");
+        let create = |path: &Path| {
+            DirBuilder::new()
+                .recursive(true)
+                .create(path)
+                .map_err(|error| SimError::file("create", path, error))
+        };
+        create(&devices)?;
+        let folder = fs::canonicalize(folder).map_err(|error| SimError::file("resolve", folder, error))?;
+        // The folder itself is what is locked: a lock file could not be removed without a race.
+        let lock = File::open(&folder).map_err(|error| SimError::file("open", &folder, error))?;
+        lock.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => SimError::Served { folder: folder.clone() },
+            TryLockError::Error(error) => SimError::file("lock", &folder, error),
+        })?;
+        let bus = Self { folder, _lock: lock };
+        bus.remove_stale()?;
+        bus.warn_of_slow_storage();
+        Ok(bus)
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    fn devices(&self) -> PathBuf {
+        self.folder.join("bus/pci/devices")
+    }
+
+    /// Nobody else serves the folder, so functions whose `resource0` is a socket are a dead server's.
+    fn remove_stale(&self) -> Result<(), SimError> {
+        let devices = self.devices();
+        let failed = |error| SimError::file("list", &devices, error);
+        for entry in fs::read_dir(&devices).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            let socket =
+                fs::symlink_metadata(path.join("resource0")).is_ok_and(|data| data.file_type().is_socket());
+            let unfinished = path.extension().is_some_and(|extension| extension == "unfinished");
+            if socket || unfinished {
+                tracing::info!(path = %path.display(), "removed what a dead device left");
+                fs::remove_dir_all(&path).map_err(|error| SimError::file("remove", &path, error))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Windows are shared memory: on a disk their pages are written back again and again.
+    fn warn_of_slow_storage(&self) {
+        if let Ok(data) = rustix::fs::statfs(&self.folder)
+            && data.f_type != TMPFS_MAGIC
+        {
+            tracing::warn!(folder = %self.folder.display(), "the folder is not on a tmpfs: windows will be slow");
+        }
+    }
+
+    /// Begins a function's folder, under a name that no scan accepts.
+    pub(super) fn new_function(&self, address: PciAddress, window_bytes: u64) -> Result<Function, SimError> {
+        let shown = self.devices().join(address.to_string());
+        if shown.exists() {
+            let source = std::io::Error::from(std::io::ErrorKind::AlreadyExists);
+            return Err(SimError::file("create", &shown, source));
+        }
+        let path = self.devices().join(format!(".{address}.unfinished"));
+        let mut builder = DirBuilder::new();
+        builder.mode(0o755).create(&path).map_err(|error| SimError::file("create", &path, error))?;
+        let function = Function { path, shown };
+        let id = |value: u16| format!("{value:#06x}\n");
+        function.write("vendor", 0o444, &id(pci::VENDOR))?;
+        function.write("device", 0o444, &id(pci::DEVICE))?;
+        function.write("subsystem_vendor", 0o444, &id(pci::SUBSYSTEM_VENDOR))?;
+        function.write("subsystem_device", 0o444, &id(pci::SUBSYSTEM_DEVICE))?;
+        function.write("class", 0o444, &format!("{:#08x}\n", pci::CLASS))?;
+        function.write("revision", 0o444, &format!("{:#04x}\n", pci::REVISION))?;
+        function.write("enable", 0o600, "1\n")?;
+        function.write("resource", 0o444, &resources(address, window_bytes))?;
+        Ok(function)
+    }
+}
+
+/// The text of sysfs's `resource`: start, end and flags of each BAR. The addresses mean nothing but differ
+/// between functions.
+fn resources(address: PciAddress, window_bytes: u64) -> String {
+    let slot = u64::from(address.bus) << 8 | u64::from(address.device) << 3 | u64::from(address.function);
+    let bar0 = BAR0_START + slot * 0x1_0000 % 0x100_0000;
+    let bar2 = BAR2_START + slot * window_bytes.next_power_of_two();
+    let line = |start: u64, bytes: u64, flags: u64| {
+        format!("{start:#018x} {:#018x} {flags:#018x}\n", start + bytes - 1)
+    };
+    let none = format!("{0:#018x} {0:#018x} {0:#018x}\n", 0);
+    let mut lines = vec![none; RESOURCE_LINES];
+    lines[0] = line(bar0, pci::V2_BAR0_BYTES, BAR0_FLAGS);
+    lines[2] = line(bar2, window_bytes, BAR2_FLAGS);
+    lines.concat()
+}
+
+/// A function's folder. Removed when dropped.
+#[derive(Debug)]
+pub(super) struct Function {
+    path: PathBuf,
+    /// Its name once it is complete.
+    shown: PathBuf,
+}
+
+impl Function {
+    /// A file of the function.
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    fn write(&self, name: &str, mode: u32, text: &str) -> Result<(), SimError> {
+        let path = self.path(name);
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(mode);
+        let written = options.open(&path).and_then(|mut file| file.write_all(text.as_bytes()));
+        written.map_err(|error| SimError::file("write", &path, error))
+    }
+
+    /// Gives the window file its mode and its second name.
+    pub(super) fn finish_window(&self) -> Result<(), SimError> {
+        use std::os::unix::fs::PermissionsExt;
+        let (window, wc) = (self.path("resource2"), self.path("resource2_wc"));
+        let only_owner = fs::Permissions::from_mode(0o600);
+        fs::set_permissions(&window, only_owner)
+            .map_err(|error| SimError::file("set the mode of", &window, error))?;
+        fs::hard_link(&window, &wc).map_err(|error| SimError::file("link", &wc, error))
+    }
+
+    /// Lets guests see it.
+    pub(super) fn show(&mut self) -> Result<(), SimError> {
+        fs::rename(&self.path, &self.shown).map_err(|error| SimError::file("name", &self.shown, error))?;
+        self.path.clone_from(&self.shown);
+        Ok(())
+    }
+
+    /// Takes it away. Safe to call twice.
+    pub(super) fn remove(&self) {
+        if let Err(error) = fs::remove_dir_all(&self.path)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!(path = %self.path.display(), "failed to remove: {error}");
+        }
+    }
+}
+
+impl Drop for Function {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resources_read_as_those_of_a_real_function() {
+        let text = resources("0000:00:05.0".parse().unwrap(), 256 << 20);
+        let lines: Vec<Vec<u64>> = text
+            .lines()
+            .map(|line| line.split(' ').map(|n| u64::from_str_radix(&n[2..], 16).unwrap()).collect())
+            .collect();
+        assert_eq!(lines.len(), RESOURCE_LINES);
+        assert_eq!(lines[0][1] - lines[0][0] + 1, pci::V2_BAR0_BYTES);
+        assert_eq!(lines[1], [0, 0, 0]);
+        assert_eq!(lines[2][1] - lines[2][0] + 1, 256 << 20);
+        assert_eq!(lines[2][2] & 0x2000, 0x2000, "prefetchable");
+        assert!(text.lines().all(|line| line.len() == 56));
+    }
+
+    #[test]
+    fn a_folder_is_served_once_and_cleaned_of_the_dead() {
+        let dir = tempfile::tempdir().unwrap();
+        let bus = Bus::open(dir.path()).unwrap();
+        assert!(matches!(Bus::open(dir.path()), Err(SimError::Served { .. })));
+        let devices = bus.devices();
+        let other = devices.join("0000:00:1f.0");
+        fs::create_dir(&other).unwrap();
+        let dead = devices.join("0000:00:05.0");
+        fs::create_dir(&dead).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(dead.join("resource0")).unwrap();
+        let function = bus.new_function("0000:00:06.0".parse().unwrap(), 1 << 20).unwrap();
+        let unfinished = function.path.clone();
+        std::mem::forget(function);
+        drop(bus);
+        drop(Bus::open(dir.path()).unwrap());
+        assert!(other.exists() && !dead.exists() && !unfinished.exists());
+    }
+}

@@ -1,0 +1,210 @@
+//! The `sim` bus: a folder that looks like sysfs, with devices in it that live in this process.
+//!
+//! ```text
+//! DIR                                          locked by the process that serves it
+//! DIR/control                                  control socket
+//! DIR/bus/pci/devices/0000:00:05.0/
+//!     vendor device class ... enable resource  text, as sysfs has it
+//!     resource0                                BAR0: a SOCK_SEQPACKET socket (`socket.rs`)
+//!     resource2  resource2_wc                  BAR2: one sparse file under two names
+//! ```
+//! Guests of a folder are processes of the same host that may open these files, so the folder is a test bed,
+//! not a wall: one that truncates the window file takes the device down, which no VM can do to its BARs.
+
+mod address;
+mod control;
+mod folder;
+mod socket;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use vgpu_wire::registers::WAKE_FUTEX;
+
+pub use address::PciAddress;
+
+use crate::device::{Device, DeviceConfig, DeviceError};
+use crate::status::BusStatus;
+use crate::window::{Window, WindowError};
+
+use control::Control;
+pub use control::ExitHandle;
+use folder::{Bus, Function};
+use socket::RegisterServer;
+
+/// Why a folder cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum SimError {
+    /// There are no devices, or two of one address.
+    #[error("serve {folder}: {reason}")]
+    Devices {
+        /// The folder.
+        folder: PathBuf,
+        /// What is wrong with the list of devices.
+        reason: &'static str,
+    },
+    /// Another process serves the folder.
+    #[error("serve {folder}: another process does")]
+    Served {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// A file or socket cannot be made.
+    #[error("{what} {path}")]
+    File {
+        /// What was tried, such as "create".
+        what: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A window cannot be made.
+    #[error("give {address} its window: {source}")]
+    Window {
+        /// The device's address.
+        address: PciAddress,
+        /// Why.
+        #[source]
+        source: WindowError,
+    },
+    /// A device cannot be made.
+    #[error("put a device at {address}: {source}")]
+    Device {
+        /// The device's address.
+        address: PciAddress,
+        /// Why.
+        #[source]
+        source: DeviceError,
+    },
+}
+
+impl SimError {
+    fn file(what: &'static str, path: &Path, source: impl Into<std::io::Error>) -> Self {
+        Self::File { what, path: path.to_owned(), source: source.into() }
+    }
+}
+
+/// A device on the bus.
+#[derive(Debug)]
+pub struct SimDevice {
+    // In this order: no guest finds it, none reaches it, and then its sessions end.
+    function: Function,
+    server: RegisterServer,
+    device: Arc<Device>,
+}
+
+impl SimDevice {
+    fn serve(bus: &Bus, config: &DeviceConfig) -> Result<Self, SimError> {
+        let address = config.address;
+        let mut function = bus.new_function(address, config.window_bytes)?;
+        let window = Window::create(&function.path("resource2"), config.window_bytes)
+            .map_err(|source| SimError::Window { address, source })?;
+        function.finish_window()?;
+        let device = Device::new(config, Arc::new(window), WAKE_FUTEX)
+            .map_err(|source| SimError::Device { address, source })?;
+        let device = Arc::new(device);
+        let server = RegisterServer::start(&function.path("resource0"), &device)?;
+        // Everything is there: the function appears at once or not at all.
+        function.show()?;
+        tracing::info!(device = %address, folder = %bus.folder().display(), "device served");
+        Ok(Self { function, server, device })
+    }
+
+    /// The device itself.
+    #[must_use]
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+}
+
+impl Drop for SimDevice {
+    fn drop(&mut self) {
+        self.function.remove();
+        self.server.stop();
+        self.device.shutdown();
+        tracing::info!(device = %self.device.address(), "device gone");
+    }
+}
+
+/// A folder with devices. Dropping it takes all of them off and removes its files.
+#[derive(Debug)]
+pub struct SimBus {
+    control: Control,
+    devices: Arc<[SimDevice]>,
+    bus: Bus,
+}
+
+impl SimBus {
+    /// Makes `folder` a bus with these devices. It is created where it does not exist; what a process that died
+    /// left in it is removed; one that another process serves is refused.
+    pub fn serve(folder: &Path, mut configs: Vec<DeviceConfig>) -> Result<Self, SimError> {
+        configs.sort_by_key(|config| config.address);
+        let wrong = |reason| SimError::Devices { folder: folder.to_owned(), reason };
+        if configs.is_empty() {
+            return Err(wrong("there is no device to put there"));
+        }
+        if configs.windows(2).any(|pair| pair[0].address == pair[1].address) {
+            return Err(wrong("two devices have one address"));
+        }
+        let bus = Bus::open(folder)?;
+        let devices: Arc<[SimDevice]> =
+            configs.iter().map(|config| SimDevice::serve(&bus, config)).collect::<Result<_, _>>()?;
+        let control = Control::start(&bus.folder().join("control"), &devices)?;
+        Ok(Self { control, devices, bus })
+    }
+
+    /// The folder: what `VGPU_SYSFS` names.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.bus.folder()
+    }
+
+    /// The devices, in the order of their addresses.
+    #[must_use]
+    pub fn devices(&self) -> &[SimDevice] {
+        &self.devices
+    }
+
+    /// What is allocated, by device and session.
+    #[must_use]
+    pub fn status(&self) -> BusStatus {
+        control::status(&self.devices)
+    }
+
+    /// Sessions read messages but stop carrying them out.
+    pub fn hold(&self) {
+        for device in &*self.devices {
+            device.device.hold();
+        }
+    }
+
+    /// Sessions go on.
+    pub fn release(&self) {
+        for device in &*self.devices {
+            device.device.release();
+        }
+    }
+
+    /// Asks the bus to go, from any thread.
+    #[must_use]
+    pub fn exit_handle(&self) -> ExitHandle {
+        self.control.exit_handle()
+    }
+
+    /// Waits until somebody asked, by the control socket or an [`ExitHandle`], that the bus should go, or for
+    /// `limit`. True: it should.
+    #[must_use]
+    pub fn wait_for_exit(&self, limit: Option<Duration>) -> bool {
+        self.control.wait_for_exit(limit)
+    }
+}
+
+impl Drop for SimBus {
+    fn drop(&mut self) {
+        // The control socket's threads hold the devices; they end first.
+        self.control.stop();
+    }
+}

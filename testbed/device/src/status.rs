@@ -1,0 +1,60 @@
+//! What the control socket reports.
+
+use serde::{Deserialize, Serialize};
+
+/// A session's share of its device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionStatus {
+    /// Index of the channel.
+    pub channel: u32,
+    /// The session's number.
+    pub session: u32,
+    /// The guest's process id, as it said.
+    pub process: u32,
+    /// "attached", "held", or "failed".
+    pub state: String,
+    /// Bytes of device memory.
+    pub allocated: u64,
+    /// Allocations of device memory.
+    pub allocations: u32,
+    /// Bytes of window memory.
+    pub window_bytes: u64,
+    /// Streams, the default one not counted.
+    pub streams: u32,
+    /// Events.
+    pub events: u32,
+    /// Modules.
+    pub modules: u32,
+    /// Messages taken from the ring.
+    pub messages: u64,
+    /// Messages carried out.
+    pub done: u64,
+    /// How often the session's thread went to sleep.
+    pub host_sleeps: u64,
+}
+
+/// A device and its sessions.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceStatus {
+    /// PCI address.
+    pub address: String,
+    /// Name of the executor.
+    pub executor: String,
+    /// The device's generation.
+    pub generation: u32,
+    /// Bytes of device memory.
+    pub total: u64,
+    /// Of these, bytes in use.
+    pub allocated: u64,
+    /// Attached and failed sessions, in the order of their channels.
+    pub sessions: Vec<SessionStatus>,
+    /// Channels that nobody is attached to.
+    pub free_channels: usize,
+}
+
+/// All devices of a bus.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BusStatus {
+    /// In the order of their addresses.
+    pub devices: Vec<DeviceStatus>,
+}

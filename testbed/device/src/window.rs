@@ -1,0 +1,131 @@
+//! The window: a file that both sides map. Owns the mapping and the only ways to touch it: copies
+//! and atomics.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use rustix::fs::{FallocateFlags, fallocate};
+use vm_memory::{FileOffset, MmapRegion, VolatileMemory};
+
+use crate::SharedSlice;
+
+/// Why there is no window.
+#[derive(Debug, thiserror::Error)]
+pub enum WindowError {
+    /// The file cannot be created or sized.
+    #[error("create window file {path}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The file cannot be mapped.
+    #[error("map {bytes} bytes of window file {path}")]
+    Map {
+        /// The file.
+        path: PathBuf,
+        /// How much of it.
+        bytes: u64,
+        /// What the system said.
+        #[source]
+        source: vm_memory::mmap::MmapRegionError,
+    },
+}
+
+/// BAR2, as the host has mapped it.
+#[derive(Debug)]
+pub struct Window {
+    region: MmapRegion<()>,
+    file: File,
+    bytes: u64,
+}
+
+impl Window {
+    /// Creates the file at `path`, which must not exist, `bytes` long without occupying memory, and
+    /// maps it shared.
+    pub fn create(path: &Path, bytes: u64) -> Result<Self, WindowError> {
+        let file_error = |source| WindowError::File { path: path.to_owned(), source };
+        let file =
+            OpenOptions::new().read(true).write(true).create_new(true).open(path).map_err(file_error)?;
+        file.set_len(bytes).map_err(file_error)?;
+        let mapped = file.try_clone().map_err(file_error)?;
+        let map_error = |source| WindowError::Map { path: path.to_owned(), bytes, source };
+        let size = usize::try_from(bytes)
+            .map_err(|_| map_error(vm_memory::mmap::MmapRegionError::InvalidOffsetLength))?;
+        let region = MmapRegion::from_file(FileOffset::new(mapped, 0), size).map_err(map_error)?;
+        Ok(Self { region, file, bytes })
+    }
+
+    /// Size in bytes.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// `bytes` from `offset` on, or nothing if they are not all within the window.
+    #[must_use]
+    pub fn slice(&self, offset: u64, bytes: u64) -> Option<SharedSlice<'_>> {
+        self.region.get_slice(usize::try_from(offset).ok()?, usize::try_from(bytes).ok()?).ok()
+    }
+
+    /// The 64-bit field at `offset`. Offsets are the device's own, of areas that were found to lie
+    /// within the window when the device was made: never a guest's.
+    pub(crate) fn u64_at(&self, offset: u64) -> &AtomicU64 {
+        self.region.get_atomic_ref(offset as usize).expect("an aligned field within the areas")
+    }
+
+    /// The same for 32 bits.
+    pub(crate) fn u32_at(&self, offset: u64) -> &AtomicU32 {
+        self.region.get_atomic_ref(offset as usize).expect("an aligned field within the areas")
+    }
+
+    /// Makes a range read zeros and gives its memory back to the host. Page aligned.
+    pub(crate) fn clear(&self, offset: u64, bytes: u64) {
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        if fallocate(&self.file, hole, offset, bytes).is_ok() {
+            return;
+        }
+        // A filesystem without holes.
+        if let Some(slice) = self.slice(offset, bytes) {
+            let zeros = [0u8; 4096];
+            for at in (0..slice.len()).step_by(zeros.len()) {
+                if let Ok(part) = slice.offset(at) {
+                    part.copy_from(&zeros);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+
+    #[test]
+    fn a_cleared_range_reads_zeros_and_its_neighbours_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let window = Window::create(&dir.path().join("w"), 0x4_0000).unwrap();
+        window.slice(0, 0x4_0000).unwrap().copy_from(&vec![7u8; 0x4_0000]);
+        window.clear(0x1_0000, 0x1_0000);
+        assert_eq!(window.u64_at(0xfff8).load(Ordering::Relaxed), 0x0707_0707_0707_0707);
+        assert_eq!(window.u64_at(0x1_0000).load(Ordering::Relaxed), 0);
+        assert_eq!(window.u64_at(0x1_fff8).load(Ordering::Relaxed), 0);
+        assert_eq!(window.u32_at(0x2_0000).load(Ordering::Relaxed), 0x0707_0707);
+    }
+
+    #[test]
+    fn no_slice_reaches_beyond_the_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let window = Window::create(&dir.path().join("w"), 0x1000).unwrap();
+        assert!(window.slice(0xfff, 1).is_some());
+        assert!(window.slice(0xfff, 2).is_none());
+        assert!(window.slice(u64::MAX, 2).is_none());
+        assert!(window.slice(2, u64::MAX).is_none());
+    }
+}

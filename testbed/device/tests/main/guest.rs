@@ -1,0 +1,342 @@
+//! A guest without shims: registers over the socket, messages written by hand, right or wrong.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, send,
+    socket_with,
+};
+use rustix::thread::futex;
+use vgpu_device::PciAddress;
+use vgpu_wire::body::session::{Echo, Hello, Pad};
+use vgpu_wire::facts::HelloReply;
+use vgpu_wire::registers::{self as reg, channel};
+use vgpu_wire::{Header, Payload, RoundTrip, TABLE_DIGEST, WIRE_VERSION, area, padded};
+use vm_memory::{FileOffset, MmapRegion, VolatileMemory};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// How long anything may take before the test has failed.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Looks at `done` until it says so; panics with `what` when it never does.
+pub fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let mut start = None;
+    loop {
+        for _ in 0..256 {
+            if done() {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+        // Long enough for the other side to need this CPU.
+        let start = *start.get_or_insert_with(Instant::now);
+        assert!(start.elapsed() <= PATIENCE, "waited in vain: {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// BAR0 and BAR2 of a function.
+pub struct Function {
+    socket: OwnedFd,
+    pub window: MmapRegion<()>,
+}
+
+impl Function {
+    pub fn open(folder: &Path, address: PciAddress) -> Self {
+        let dir = folder.join("bus/pci/devices").join(address.to_string());
+        let socket = connect_to(&dir.join("resource0")).expect("the register socket");
+        let file =
+            std::fs::File::options().read(true).write(true).open(dir.join("resource2")).expect("the window");
+        let bytes = file.metadata().expect("the window's size").len();
+        let window =
+            MmapRegion::from_file(FileOffset::new(file, 0), bytes as usize).expect("the mapped window");
+        Self { socket, window }
+    }
+
+    fn access(&self, operation: u32, offset: u32, value: u32) -> Option<u32> {
+        let request = [operation, offset, value];
+        send(&self.socket, request.as_bytes(), SendFlags::NOSIGNAL).ok()?;
+        let mut answer = [0u8; 8];
+        match recv(&self.socket, &mut answer[..], RecvFlags::empty()) {
+            Ok((8, _)) => Some(u32::from_le_bytes([answer[4], answer[5], answer[6], answer[7]])),
+            _ => None,
+        }
+    }
+
+    /// Reads a register; all ones when the device is gone.
+    pub fn read(&self, offset: u32) -> u32 {
+        self.access(1, offset, 0).unwrap_or(reg::ALL_ONES)
+    }
+
+    pub fn write(&self, offset: u32, value: u32) {
+        self.access(2, offset, value);
+    }
+
+    /// Sends a packet that may be no register access; what comes back, if anything.
+    pub fn packet(&self, bytes: &[u8]) -> Option<Vec<u8>> {
+        send(&self.socket, bytes, SendFlags::NOSIGNAL).ok()?;
+        let mut answer = [0u8; 64];
+        match recv(&self.socket, &mut answer[..], RecvFlags::empty()) {
+            Ok((bytes, _)) if bytes > 0 => Some(answer[..bytes].to_vec()),
+            _ => None,
+        }
+    }
+
+    pub fn u64_at(&self, offset: u64) -> &AtomicU64 {
+        self.window.get_atomic_ref(offset as usize).expect("a field of the window")
+    }
+
+    pub fn u32_at(&self, offset: u64) -> &AtomicU32 {
+        self.window.get_atomic_ref(offset as usize).expect("a field of the window")
+    }
+
+    pub fn put(&self, offset: u64, bytes: &[u8]) {
+        self.window.get_slice(offset as usize, bytes.len()).expect("a range of the window").copy_from(bytes);
+    }
+
+    pub fn get(&self, offset: u64, bytes: u64) -> Vec<u8> {
+        let mut out = vec![0; bytes as usize];
+        self.window
+            .get_slice(offset as usize, bytes as usize)
+            .expect("a range of the window")
+            .copy_to(&mut out);
+        out
+    }
+}
+
+fn connect_to(path: &Path) -> rustix::io::Result<OwnedFd> {
+    let folder = rustix::fs::open(path.parent().unwrap(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    let short =
+        Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(path.file_name().unwrap());
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    connect(&socket, &SocketAddrUnix::new(short.as_path())?)?;
+    Ok(socket)
+}
+
+/// Code, flags, and number of the message that caused it.
+pub type Late = (u32, u32, u64);
+
+/// A guest process that is attached to a channel. It reads what it wrote itself from its own memory only.
+pub struct Guest {
+    pub function: Function,
+    pub channel: u32,
+    pub area: u64,
+    pub tail: u64,
+    pub number: u64,
+    head: u64,
+}
+
+impl Guest {
+    /// Attaches; the refusal when the device does not want it.
+    pub fn try_attach(
+        function: Function,
+        channel: u32,
+        version: u32,
+        digest: u64,
+    ) -> Result<Self, (u32, Function)> {
+        let base = channel::base(channel);
+        function.write(base + channel::GUEST_VERSION, version);
+        function.write(base + channel::GUEST_DIGEST_LO, digest as u32);
+        function.write(base + channel::GUEST_DIGEST_HI, (digest >> 32) as u32);
+        function.write(base + channel::PROCESS, std::process::id());
+        function.write(base + channel::CONTROL, channel::ATTACH);
+        if function.read(base + channel::STATE) != channel::STATE_ATTACHED {
+            return Err((function.read(base + channel::ERROR), function));
+        }
+        let area = u64::from(function.read(reg::V2_AREA_STRIDE)) * u64::from(channel);
+        Ok(Self { function, channel, area, tail: 0, number: 0, head: 0 })
+    }
+
+    /// Attaches and says hello.
+    pub fn attach(folder: &Path, address: PciAddress, channel: u32) -> Self {
+        let function = Function::open(folder, address);
+        let mut guest = Self::try_attach(function, channel, WIRE_VERSION, TABLE_DIGEST)
+            .unwrap_or_else(|(why, _)| panic!("{why}"));
+        guest.hello();
+        guest
+    }
+
+    pub fn hello(&mut self) -> HelloReply {
+        let (status, data) = self.call(Hello { reply: 0, process: std::process::id(), reserved: 0 }, &[]);
+        assert_eq!(status, 0);
+        HelloReply::read_from_bytes(&data).expect("a whole reply")
+    }
+
+    /// A round trip: the session lives.
+    pub fn echo(&mut self) {
+        let cookie = self.number ^ 0x0123_4567_89ab_cdef;
+        let (status, data) = self.call(Echo { reply: 0, reserved: 0, cookie }, &[]);
+        assert_eq!((status, data.as_slice()), (0, cookie.as_bytes()));
+    }
+
+    pub fn register(&self, offset: u32) -> u32 {
+        self.function.read(channel::base(self.channel) + offset)
+    }
+
+    pub fn control(&self, value: u32) {
+        self.function.write(channel::base(self.channel) + channel::CONTROL, value);
+    }
+
+    pub fn returns(&self) -> u64 {
+        self.area + area::RETURN
+    }
+
+    pub fn done(&self) -> u64 {
+        self.function.u64_at(self.returns() + area::RETURN_DONE).load(Ordering::Acquire)
+    }
+
+    pub fn head(&self) -> u64 {
+        self.function.u64_at(self.returns() + area::RETURN_HEAD).load(Ordering::Acquire)
+    }
+
+    /// The newest late error.
+    pub fn late(&self) -> Option<Late> {
+        let returns = self.returns();
+        let message = self.function.u64_at(returns + area::RETURN_ERROR_MESSAGE).load(Ordering::Acquire);
+        let code = self.function.u32_at(returns + area::RETURN_ERROR).load(Ordering::Relaxed);
+        let flags = self.function.u32_at(returns + area::RETURN_ERROR_FLAGS).load(Ordering::Relaxed);
+        (message != 0).then_some((code, flags, message))
+    }
+
+    /// Waits until `bytes` fit before the end of the ring, padding to its end where they do not.
+    fn room(&mut self, bytes: u64) {
+        let to_end = area::RING_BYTES - self.tail % area::RING_BYTES;
+        if bytes > to_end {
+            self.write(&message(
+                &Pad {},
+                &vec![0xee; to_end as usize - size_of::<Header>()],
+                self.number as u32 + 1,
+            ));
+            self.number += 1;
+        }
+    }
+
+    /// Writes bytes to the ring, whatever they are, as far as there is room; publishes nothing.
+    pub fn write(&mut self, bytes: &[u8]) {
+        let length = bytes.len() as u64;
+        if self.tail + length - self.head > area::RING_BYTES {
+            until("space in the ring", || self.tail + length - self.head() <= area::RING_BYTES);
+            self.head = self.head();
+        }
+        self.function.put(self.area + area::RING + self.tail % area::RING_BYTES, bytes);
+        self.tail += length;
+    }
+
+    /// Stores the tail and rings the doorbell if the host sleeps.
+    pub fn publish(&self) {
+        self.publish_tail(self.tail);
+    }
+
+    pub fn publish_tail(&self, tail: u64) {
+        self.function.u64_at(self.area + area::SUBMIT + area::SUBMIT_TAIL).store(tail, Ordering::Release);
+        fence(Ordering::SeqCst);
+        let sleeps = self.function.u32_at(self.returns() + area::RETURN_HOST_SLEEPS);
+        if sleeps.load(Ordering::Relaxed) != 0 {
+            self.function.write(channel::base(self.channel) + channel::DOORBELL, 1);
+        }
+    }
+
+    /// Sends a message and returns its number.
+    pub fn send<P: Payload>(&mut self, body: &P, tail: &[u8]) -> u64 {
+        let bytes = message(body, tail, 0).len() as u64;
+        self.room(bytes);
+        self.number += 1;
+        let bytes = message(body, tail, self.number as u32);
+        self.write(&bytes);
+        self.publish();
+        self.number
+    }
+
+    /// Sends a message whose bytes are built already, such as one that is wrong, with the next number.
+    pub fn send_bytes(&mut self, bytes: &[u8]) -> u64 {
+        self.room(bytes.len() as u64);
+        self.number += 1;
+        self.write(bytes);
+        self.publish();
+        self.number
+    }
+
+    /// Sends a message in slot `slot` and waits for its answer.
+    pub fn call_in<P: RoundTrip>(&mut self, slot: u32, mut body: P, tail: &[u8]) -> (u32, Vec<u8>) {
+        body.set_reply(slot);
+        let number = self.send(&body, tail);
+        self.answer(slot, number)
+    }
+
+    /// The same in slot 1.
+    pub fn call<P: RoundTrip>(&mut self, body: P, tail: &[u8]) -> (u32, Vec<u8>) {
+        self.call_in(1, body, tail)
+    }
+
+    /// Waits for the answer to message `number`.
+    pub fn answer(&self, slot: u32, number: u64) -> (u32, Vec<u8>) {
+        let at = self.returns() + area::RETURN_REPLIES + u64::from(slot) * area::REPLY_BYTES;
+        let ticket = self.function.u64_at(at + area::REPLY_TICKET);
+        until("an answer", || ticket.load(Ordering::Acquire) == number);
+        let status = self.function.u32_at(at + area::REPLY_STATUS).load(Ordering::Relaxed);
+        let bytes = self.function.u32_at(at + area::REPLY_LEN).load(Ordering::Relaxed);
+        (status, self.function.get(at + area::REPLY_DATA, bytes.into()))
+    }
+
+    fn word_at(&self, word: u32) -> u64 {
+        self.returns() + area::RETURN_WORDS + u64::from(word) * area::WORD_BYTES
+    }
+
+    pub fn word(&self, word: u32) -> u64 {
+        self.function.u64_at(self.word_at(word) + area::WORD_VALUE).load(Ordering::Acquire)
+    }
+
+    pub fn word_time(&self, word: u32) -> u64 {
+        self.function.u64_at(self.word_at(word) + area::WORD_TIME).load(Ordering::Relaxed)
+    }
+
+    pub fn wait_word(&self, word: u32, value: u64) {
+        until("a word", || self.word(word) >= value);
+    }
+
+    /// Waits as a guest does that does not spin: counts itself as a sleeper and sleeps on the futex. How often
+    /// it slept.
+    pub fn sleep_for_word(&self, word: u32, value: u64) -> u32 {
+        let wake = self.function.u32_at(self.returns() + area::RETURN_WAKE);
+        let sleepers = self.function.u32_at(self.area + area::SUBMIT + area::SUBMIT_SLEEPERS);
+        let mut sleeps = 0;
+        sleepers.store(1, Ordering::SeqCst);
+        loop {
+            let before = wake.load(Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+            if self.word(word) >= value {
+                sleepers.store(0, Ordering::SeqCst);
+                return sleeps;
+            }
+            sleeps += 1;
+            let limit = futex::Timespec { tv_sec: 20, tv_nsec: 0 };
+            let slept = futex::wait(wake, futex::Flags::empty(), before, Some(&limit));
+            assert_ne!(slept, Err(rustix::io::Errno::TIMEDOUT), "nobody woke the guest");
+        }
+    }
+
+    /// Waits until the session has ended, and says with what.
+    pub fn ended(&self) -> Late {
+        until("the session's end", || {
+            self.late().is_some_and(|(_, flags, _)| flags & area::ERROR_ENDED != 0)
+        });
+        until("the state's change", || self.register(channel::STATE) == channel::STATE_FAILED);
+        self.late().expect("a late error")
+    }
+}
+
+/// The bytes of a message.
+pub fn message<P: Payload>(body: &P, tail: &[u8], number: u32) -> Vec<u8> {
+    let bytes = padded((size_of::<Header>() + size_of_val(body) + tail.len()) as u64);
+    let header = Header { kind: P::KIND as u16, flags: 0, bytes: bytes as u32, number, join: 0 };
+    let mut message = Vec::with_capacity(bytes as usize);
+    message.extend_from_slice(header.as_bytes());
+    message.extend_from_slice(body.as_bytes());
+    message.extend_from_slice(tail);
+    message.resize(bytes as usize, 0);
+    message
+}

@@ -1,0 +1,9 @@
+//! The device as guests and operators meet it: over the sim bus, by registers, window and sockets.
+
+mod bench;
+mod bus;
+mod completions;
+mod guest;
+mod memory;
+mod sessions;
+mod violations;

@@ -1,0 +1,456 @@
+//! Everything a guest can do wrong costs its session, and its session only.
+
+use std::io::Write;
+use std::sync::{Mutex, OnceLock};
+
+use proptest::prelude::*;
+use tracing_subscriber::fmt::MakeWriter;
+use vgpu_device::DeviceConfig;
+use vgpu_executor_soft::Soft;
+use vgpu_wire::body::copy::{CopyIn, CopyOut, Fill};
+use vgpu_wire::body::graph::{GraphDefine, GraphDestroy, GraphLaunch, GraphUpdate};
+use vgpu_wire::body::launch::Launch;
+use vgpu_wire::body::memory::MemAlloc;
+use vgpu_wire::body::module::ModuleOpen;
+use vgpu_wire::body::session::{Echo, Hello, Pad, WindowFree};
+use vgpu_wire::body::stream::{EventDestroy, Join, Signal, StreamCreate, StreamDestroy, StreamWait};
+use vgpu_wire::registers::{Refusal, channel};
+use vgpu_wire::{
+    FLAG_JOIN, Header, Kind, Mark, Payload, SEGMENT_INLINE, Span, TABLE_DIGEST, WIRE_VERSION, area,
+};
+use zerocopy::IntoBytes;
+
+use crate::bench::{Bench, address, config, gpu};
+use crate::guest::{Function, Guest, message};
+use crate::memory::allocate;
+use crate::sessions::{signal, window_alloc};
+
+const ENDED: u32 = area::ERROR_STICKY | area::ERROR_ENDED;
+
+/// The log of all tests of this process.
+fn log() -> &'static Mutex<Vec<u8>> {
+    struct Sink;
+    impl Write for Sink {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            log().lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    struct Make;
+    impl<'a> MakeWriter<'a> for Make {
+        type Writer = Sink;
+        fn make_writer(&'a self) -> Sink {
+            Sink
+        }
+    }
+    static LOG: OnceLock<Mutex<Vec<u8>>> = OnceLock::new();
+    let mut first = false;
+    let log = LOG.get_or_init(|| {
+        first = true;
+        Mutex::default()
+    });
+    if first {
+        tracing_subscriber::fmt().with_ansi(false).with_writer(Make).init();
+    }
+    log
+}
+
+/// A guest that holds something, does one thing wrong with `wrong`, and must lose its session with a log line
+/// that says `reason`, while a second guest goes on.
+fn wrong(reason: &str, wrong: impl FnOnce(&mut Guest) -> u64) {
+    log();
+    let bench = Bench::soft();
+    let (mut guest, mut other) = (bench.guest(0), bench.guest(1));
+    allocate(&mut guest, 1 << 20).unwrap();
+    let kept = allocate(&mut other, 1 << 20).unwrap();
+    window_alloc(&mut guest, 1 << 20).unwrap();
+    let session = guest.register(channel::SESSION);
+    let number = wrong(&mut guest);
+    assert_eq!(guest.ended(), (999, ENDED, number), "{reason}");
+    assert_eq!(guest.register(channel::STATE), channel::STATE_FAILED);
+    assert_eq!(guest.register(channel::ERROR), Refusal::Violation as u32);
+    assert_eq!(guest.register(channel::SESSION), session);
+    // What it held is free; the host reads no more.
+    assert_eq!(bench.allocated(), 1 << 20, "{reason}");
+    let failed = bench.session(0).unwrap();
+    assert_eq!((failed.state.as_str(), failed.allocated, failed.window_bytes), ("failed", 0, 0));
+    let head = guest.head();
+    guest.send(&signal(1, 1 << 40), &[]);
+    other.echo();
+    assert_eq!((guest.head(), guest.word(1) < 1 << 40), (head, true));
+    assert_eq!(other.late(), None);
+    assert_eq!(crate::memory::read_back(&mut other, kept, 16), [0; 16]);
+    // The log names device, session, message and reason.
+    let text = String::from_utf8(log().lock().unwrap().clone()).unwrap();
+    let (session, number) = (format!("session={session} "), format!("number={number} "));
+    let parts =
+        ["WARN", "session ended", reason, "device=0000:00:05.0", "channel=0", &session, &number, "kind="];
+    let said = text.lines().any(|line| parts.iter().all(|part| line.contains(part)));
+    assert!(said, "no line says {parts:?}:\n{text}");
+    // The channel can be used again.
+    let mut next = bench.guest(0);
+    assert_eq!((next.register(channel::ERROR), next.late()), (0, None));
+    next.echo();
+}
+
+/// The next message, with something changed in its bytes.
+fn changed<P: Payload>(guest: &mut Guest, body: &P, tail: &[u8], change: impl FnOnce(&mut Vec<u8>)) -> u64 {
+    let mut bytes = message(body, tail, guest.number as u32 + 1);
+    change(&mut bytes);
+    guest.send_bytes(&bytes)
+}
+
+fn echo(reply: u32) -> Echo {
+    Echo { reply, reserved: 0, cookie: 1 }
+}
+
+#[test]
+fn bytes_that_are_no_message() {
+    wrong("there is no message kind 0x0000", |guest| changed(guest, &echo(0), &[], |b| b[0] = 0));
+    wrong("there is no message kind 0xffff", |guest| changed(guest, &echo(0), &[], |b| b[..2].fill(0xff)));
+    wrong("flags 0x0002 are unknown", |guest| changed(guest, &echo(0), &[], |b| b[2] = 2));
+    wrong("flags 0x0000 are unknown or contradict", |guest| changed(guest, &echo(0), &[], |b| b[12] = 1));
+    wrong("a message of 16 bytes is not one of its kind", |guest| {
+        changed(guest, &echo(0), &[], |b| b[4] = 16)
+    });
+    wrong("a message of 40 bytes is not one of its kind", |guest| {
+        changed(guest, &echo(0), &[], |b| b[4] = 40)
+    });
+    wrong("a message of 0 bytes is not one of its kind", |guest| changed(guest, &echo(0), &[], |b| b[4] = 0));
+    wrong("shorter than its header says", |guest| changed(guest, &echo(0), &[], |b| b[4] = 64));
+    wrong("a message of 131072 bytes", |guest| {
+        changed(guest, &echo(0), &[], |b| b[4..8].copy_from_slice(&[0, 0, 2, 0]))
+    });
+    wrong("a tail of 100 bytes does not fit", |guest| {
+        let body = Launch { param_bytes: 100, ..LAUNCH };
+        changed(guest, &body, &[0; 16], |_| {})
+    });
+    wrong("a tail of 18446744073709551615 bytes does not fit", |guest| {
+        let source = Span { segment: SEGMENT_INLINE, reserved: 0, offset: 0, bytes: u64::MAX };
+        changed(guest, &CopyIn { source, ..COPY_IN }, &[], |_| {})
+    });
+}
+
+const LAUNCH: Launch = Launch {
+    function: 1,
+    stream: 0,
+    grid: [1; 3],
+    block: [1; 3],
+    cluster: [0; 3],
+    shared_bytes: 0,
+    flags: 0,
+    param_bytes: 0,
+    priority: 0,
+    reserved: 0,
+};
+const COPY_IN: CopyIn =
+    CopyIn { stream: 0, reserved: 0, destination: 0, source: Span::inline(0), read: Mark::NONE };
+const COPY_OUT: CopyOut =
+    CopyOut { stream: 0, reserved: 0, source: 0, destination: Span::bar(0, 0), written: Mark::NONE };
+
+#[test]
+fn a_ring_that_cannot_be() {
+    // A message wraps: too short a pad before the end.
+    wrong("wraps", |guest| {
+        while guest.tail % area::RING_BYTES != area::RING_BYTES - 16 {
+            let room = area::RING_BYTES - 16 - guest.tail % area::RING_BYTES;
+            let tail = room.min(0x8000) - size_of::<Header>() as u64;
+            guest.send(&Pad {}, &vec![0; tail as usize]);
+        }
+        guest.number += 1;
+        let bytes = message(&echo(0), &[], guest.number as u32);
+        guest.function.put(guest.area + area::RING + area::RING_BYTES - 16, &bytes[..16]);
+        guest.function.put(guest.area + area::RING, &bytes[16..]);
+        guest.publish_tail(guest.tail + 32);
+        guest.tail += 32;
+        guest.number
+    });
+    for (reason, step) in [
+        ("the ring's tail", 8),
+        ("the ring's tail", area::RING_BYTES + 16),
+        ("the ring's tail", 0u64.wrapping_sub(16)),
+    ] {
+        wrong(reason, |guest| {
+            crate::guest::until("the host to be idle", || guest.head() == guest.tail);
+            guest.publish_tail(guest.tail.wrapping_add(step));
+            guest.number + 1
+        });
+    }
+}
+
+#[test]
+fn numbers_and_greetings() {
+    wrong("the message's number is 99, not", |guest| changed(guest, &echo(0), &[], |b| b[8] = 99));
+    wrong("the message's number is 0, not", |guest| changed(guest, &echo(0), &[], |b| b[8..12].fill(0)));
+    wrong("a session begins with one Hello", |guest| {
+        guest.send(&Hello { reply: 0, process: 0, reserved: 0 }, &[])
+    });
+    log();
+    let bench = Bench::soft();
+    for first in [message(&echo(0), &[], 1), message(&Pad {}, &[], 1), vec![0xff; 32]] {
+        let function = Function::open(bench.folder(), address());
+        let mut guest =
+            Guest::try_attach(function, 0, WIRE_VERSION, TABLE_DIGEST).unwrap_or_else(|_| panic!("refused"));
+        guest.send_bytes(&first);
+        assert_eq!(guest.ended(), (999, ENDED, 1));
+    }
+}
+
+#[test]
+fn slots_words_and_fields() {
+    wrong("there is no reply slot 32", |guest| guest.send(&echo(area::REPLIES), &[]));
+    wrong("there is no reply slot 4294967295", |guest| {
+        guest.send(&MemAlloc { reply: u32::MAX, flags: 0, bytes: 1 }, &[])
+    });
+    wrong("there is no completion word 1024", |guest| guest.send(&signal(area::WORDS, 1), &[]));
+    wrong("word 9 was promised 5 and then 4", |guest| {
+        guest.send(&signal(9, 5), &[]);
+        guest.send(&signal(10, 1), &[]);
+        guest.send(&signal(9, 5), &[]);
+        guest.send(&signal(9, 4), &[])
+    });
+    wrong("a reserved field is not zero", |guest| {
+        guest.send(&Signal { stream: 0, reserved: 0, mark: Mark { word: 1, reserved: 1, value: 1 } }, &[])
+    });
+    wrong("a reserved field is not zero", |guest| {
+        guest.send(&Echo { reply: 0, reserved: 1, cookie: 0 }, &[])
+    });
+    wrong("the fill's element size is 0x3", |guest| {
+        guest.send(
+            &Fill {
+                stream: 0,
+                value: 0,
+                element: 3,
+                reserved: 0,
+                destination: 0,
+                pitch: 0,
+                width: 0,
+                height: 0,
+            },
+            &[],
+        )
+    });
+    wrong("the launch's flags is 0x8", |guest| guest.send(&Launch { flags: 8, ..LAUNCH }, &[]));
+    wrong("the launch's parameter size is 0x7ffd", |guest| {
+        guest.send(&Launch { param_bytes: 32765, ..LAUNCH }, &vec![0; 32765])
+    });
+    wrong("the allocation's flags is 0x2", |guest| {
+        guest.send(&MemAlloc { reply: 0, flags: 2, bytes: 1 }, &[])
+    });
+    wrong("the image's kind is 0x7", |guest| {
+        guest.send(&ModuleOpen { reply: 0, module: 1, image: 7, reserved: 0, bytes: 1, digest: [0; 32] }, &[])
+    });
+}
+
+#[test]
+fn spans_that_are_not_the_sessions() {
+    let foreign = "are not the session's";
+    let bar = |offset: u64, bytes: u64| CopyIn { source: Span::bar(offset, bytes), ..COPY_IN };
+    // The other guest's area, free window memory, beyond the window, an overflow, one byte too many.
+    wrong(foreign, |guest| guest.send(&bar(area::AREA_BYTES, 16), &[]));
+    wrong(foreign, |guest| guest.send(&bar(0x70_0000, 16), &[]));
+    wrong(foreign, |guest| guest.send(&bar(1 << 40, 16), &[]));
+    wrong(foreign, |guest| guest.send(&bar(u64::MAX - 7, 16), &[]));
+    wrong(foreign, |guest| guest.send(&bar(area::AREA_BYTES - 8, 16), &[]));
+    wrong(foreign, |guest| {
+        let mine = window_alloc(guest, 1).unwrap();
+        guest.send(&bar(mine.offset, mine.bytes), &[]);
+        guest.send(&CopyOut { destination: Span::bar(mine.offset + 1, mine.bytes), ..COPY_OUT }, &[])
+    });
+    // Memory that was given back.
+    wrong(foreign, |guest| {
+        let mine = window_alloc(guest, 1).unwrap();
+        guest.send(&WindowFree { offset: mine.offset }, &[]);
+        guest.send(&bar(mine.offset, 1), &[])
+    });
+    wrong("was not allocated by the session", |guest| {
+        let mine = window_alloc(guest, 1).unwrap();
+        guest.send(&WindowFree { offset: mine.offset }, &[]);
+        guest.send(&WindowFree { offset: mine.offset }, &[])
+    });
+    wrong("segment 0x5 is not the session's", |guest| {
+        let source = Span { segment: 5, reserved: 0, offset: 0, bytes: 0 };
+        guest.send(&CopyIn { source, ..COPY_IN }, &[])
+    });
+    wrong("segment 0xffffffff is not the session's", |guest| {
+        guest.send(&CopyOut { destination: Span::inline(0), ..COPY_OUT }, &[])
+    });
+    wrong("a reserved field is not zero", |guest| {
+        let source = Span { segment: SEGMENT_INLINE, reserved: 0, offset: 4, bytes: 0 };
+        guest.send(&CopyIn { source, ..COPY_IN }, &[])
+    });
+}
+
+#[test]
+fn handles_that_nobody_minted() {
+    wrong("stream 7 is unknown", |guest| guest.send(&CopyIn { stream: 7, ..COPY_IN }, &[]));
+    wrong("stream 7 is unknown", |guest| guest.send(&StreamDestroy { stream: 7, reserved: 0 }, &[]));
+    wrong("stream 7 is unknown", |guest| guest.send(&Join { stream: 7, reserved: 0 }, &[]));
+    wrong("stream 9 is unknown", |guest| {
+        changed(guest, &echo(0), &[], |b| {
+            b[2] = FLAG_JOIN as u8;
+            b[12] = 9;
+        })
+    });
+    wrong("event 3 is unknown", |guest| guest.send(&StreamWait { stream: 0, event: 3 }, &[]));
+    wrong("event 3 is unknown", |guest| guest.send(&EventDestroy { event: 3, reserved: 0 }, &[]));
+    wrong("the new stream's number is 0x0", |guest| {
+        guest.send(&StreamCreate { stream: 0, flags: 0, priority: 0, reserved: 0 }, &[])
+    });
+    wrong("stream 4 is in use", |guest| {
+        let create = StreamCreate { stream: 4, flags: 0, priority: 0, reserved: 0 };
+        guest.send(&create, &[]);
+        guest.send(&create, &[])
+    });
+    wrong("graph 4 is unknown", |guest| guest.send(&GraphLaunch { graph: 4, stream: 0 }, &[]));
+    wrong("graph 4 is unknown", |guest| guest.send(&GraphDestroy { graph: 4, reserved: 0 }, &[]));
+    wrong("graph 4 is unknown", |guest| {
+        guest.send(&GraphUpdate { graph: 4, nodes: 0, reserved: 0, records: Span::inline(0) }, &[])
+    });
+}
+
+fn node(message: &[u8]) -> Vec<u8> {
+    [&(8 + message.len() as u32).to_le_bytes()[..], &[0; 4], message].concat()
+}
+
+#[test]
+fn graph_payloads_are_walked() {
+    let define = |nodes: u32, payload: &[u8]| {
+        let records = Span::inline(payload.len() as u64);
+        (GraphDefine { graph: 1, nodes, flags: 0, records }, payload.to_vec())
+    };
+    for (reason, nodes, payload) in [
+        ("its head is cut off", 1, vec![]),
+        ("there is no such record", 0, node(&message(&signal(0, 0), &[], 0))),
+        ("has a number or flags", 1, node(&message(&signal(0, 0), &[], 1))),
+        ("Echo cannot be a node", 1, node(&message(&echo(0), &[], 0))),
+        ("there is no completion word 2000", 1, node(&message(&signal(2000, 0), &[], 0))),
+        (
+            "are not the session's",
+            1,
+            node(&message(&CopyIn { source: Span::bar(1 << 30, 1), ..COPY_IN }, &[], 0)),
+        ),
+    ] {
+        wrong(reason, |guest| {
+            let (body, payload) = define(nodes, &payload);
+            guest.send(&body, &payload)
+        });
+    }
+    // A good one, in the window, reaches the executor, which has no graphs yet; the null one has.
+    let bench = Bench::null();
+    let mut guest = bench.guest(0);
+    let payload = [node(&message(&signal(1, 1), &[], 0)), node(&message(&LAUNCH, &[], 0))].concat();
+    let window = window_alloc(&mut guest, 1).unwrap();
+    guest.function.put(window.offset, &payload);
+    let records = Span::bar(window.offset, payload.len() as u64);
+    guest.send(&GraphDefine { graph: 1, nodes: 2, flags: 0, records }, &[]);
+    let mut patch = node(&message(&Launch { function: 2, ..LAUNCH }, &[], 0));
+    patch[4] = 1;
+    guest.send(
+        &GraphUpdate { graph: 1, nodes: 1, reserved: 0, records: Span::inline(patch.len() as u64) },
+        &patch,
+    );
+    guest.send(&GraphLaunch { graph: 1, stream: 0 }, &[]);
+    guest.send(&GraphDestroy { graph: 1, reserved: 0 }, &[]);
+    guest.echo();
+    assert_eq!(guest.late(), None);
+}
+
+#[test]
+fn graph_payloads_have_a_limit() {
+    let soft = Soft::new(&gpu()).unwrap();
+    let bench = Bench::with(DeviceConfig { window_bytes: 128 << 20, ..config(soft) });
+    let mut guest = bench.guest(0);
+    let window = window_alloc(&mut guest, 65 << 20).unwrap();
+    let records = Span::bar(window.offset, (64 << 20) + 1);
+    let number = guest.send(&GraphDefine { graph: 1, nodes: 1, flags: 0, records }, &[]);
+    assert_eq!(guest.ended(), (999, ENDED, number));
+}
+
+/// One step of a guest that is out of its mind.
+#[derive(Clone, Debug)]
+enum Step {
+    Bytes(Vec<u8>),
+    Message { kind: usize, join: bool, body: Vec<u8> },
+    Tail(u64),
+    Flip { at: u64, value: u8 },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        1 => prop::collection::vec(any::<u8>(), 1..40).prop_map(Step::Bytes),
+        6 => (0..Kind::ALL.len(), any::<bool>(), prop::collection::vec(prop_oneof![3 => Just(0u8), 1 => 0u8..3, 1 => any::<u8>()], 192))
+            .prop_map(|(kind, join, body)| Step::Message { kind, join, body }),
+        1 => any::<u64>().prop_map(Step::Tail),
+        2 => (0..area::AREA_BYTES, any::<u8>()).prop_map(|(at, value)| Step::Flip { at, value }),
+    ]
+}
+
+fn play(bench: &Bench, steps: &[Step]) {
+    let mut guest = bench.guest(0);
+    for step in steps {
+        match step {
+            Step::Bytes(bytes) => {
+                let padded =
+                    [bytes.as_slice(), &vec![0; bytes.len().next_multiple_of(16) - bytes.len()]].concat();
+                if !room(&guest, padded.len()) {
+                    break;
+                }
+                guest.send_bytes(&padded);
+            }
+            Step::Message { kind, join, body } => {
+                let kind = Kind::ALL[*kind];
+                let bytes = (size_of::<Header>() + kind.body_bytes()).next_multiple_of(16);
+                if !room(&guest, bytes) {
+                    break;
+                }
+                let header = Header {
+                    kind: kind as u16,
+                    flags: u16::from(*join),
+                    bytes: bytes as u32,
+                    number: guest.number as u32 + 1,
+                    join: 0,
+                };
+                let mut bytes_of = header.as_bytes().to_vec();
+                bytes_of.extend_from_slice(&body[..kind.body_bytes()]);
+                bytes_of.resize(bytes, 0);
+                guest.send_bytes(&bytes_of);
+            }
+            Step::Tail(tail) => guest.publish_tail(*tail),
+            Step::Flip { at, value } => guest.function.put(guest.area + at, &[*value]),
+        }
+    }
+    guest.control(channel::DETACH);
+    assert_eq!(guest.register(channel::STATE), channel::STATE_FREE);
+}
+
+/// Whether a message fits without waiting for a host that may read no more.
+fn room(guest: &Guest, bytes: usize) -> bool {
+    guest.tail + bytes as u64 <= area::RING_BYTES
+}
+
+#[test]
+fn a_guest_out_of_its_mind_does_no_harm() {
+    log();
+    for bench in [Bench::soft(), Bench::null()] {
+        let mut other = bench.guest(1);
+        let kept = allocate(&mut other, 4096).unwrap();
+        let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
+            cases: 150,
+            ..ProptestConfig::default()
+        });
+        runner
+            .run(&prop::collection::vec(step(), 1..40), |steps| {
+                play(&bench, &steps);
+                Ok(())
+            })
+            .unwrap();
+        other.echo();
+        assert_eq!(other.late(), None);
+        assert_eq!(bench.session(1).unwrap().allocated, 4096, "{kept:#x}");
+        assert_eq!(bench.allocated(), 4096);
+    }
+}

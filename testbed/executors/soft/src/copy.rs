@@ -1,0 +1,247 @@
+//! Copies and fills, in pieces: a session that is being ended stops between two.
+
+use vgpu_device::SharedSlice;
+use vgpu_wire::body::copy::{CopyRows, Fill};
+
+use crate::memory::{Allocations, Illegal};
+
+/// The most that is copied between two looks at whether to stop.
+const PIECE: usize = 4 << 20;
+/// The most that is filled at once.
+const PATTERN: usize = 64 << 10;
+
+/// What is wrong with a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CopyError {
+    /// Memory that is not the session's: `CUDA_ERROR_ILLEGAL_ADDRESS`.
+    Illegal(Illegal),
+    /// Rows that overlap, or a misaligned address: `CUDA_ERROR_INVALID_VALUE`.
+    Shape,
+}
+
+impl From<Illegal> for CopyError {
+    fn from(illegal: Illegal) -> Self {
+        Self::Illegal(illegal)
+    }
+}
+
+/// Copies as much as both have; they may overlap.
+pub(crate) fn copy(source: &SharedSlice<'_>, destination: &SharedSlice<'_>, stop: impl Fn() -> bool) {
+    let bytes = source.len().min(destination.len());
+    if bytes <= PIECE {
+        source.copy_to_volatile_slice(*destination);
+        return;
+    }
+    for at in (0..bytes).step_by(PIECE) {
+        let piece = PIECE.min(bytes - at);
+        if let (Ok(from), Ok(to)) = (source.subslice(at, piece), destination.subslice(at, piece)) {
+            from.copy_to_volatile_slice(to);
+        }
+        if stop() {
+            return;
+        }
+    }
+}
+
+/// Bytes from the first row's start to the last row's end, if rows and slices do not overlap.
+fn extent(body: &CopyRows, pitch: u64, slice: u64) -> Result<u64, CopyError> {
+    let rows = body.height - 1;
+    let slices = body.depth - 1;
+    if (rows > 0 && pitch < body.width) || (slices > 0 && slice < pitch.saturating_mul(body.height)) {
+        return Err(CopyError::Shape);
+    }
+    let row_bytes = pitch.checked_mul(rows);
+    let slice_bytes = slice.checked_mul(slices);
+    row_bytes
+        .zip(slice_bytes)
+        .and_then(|(rows, slices)| rows.checked_add(slices)?.checked_add(body.width))
+        .ok_or(CopyError::Shape)
+}
+
+/// Carries out a copy of a box of rows.
+pub(crate) fn copy_rows(
+    memory: &Allocations,
+    body: &CopyRows,
+    stop: impl Fn() -> bool,
+) -> Result<(), CopyError> {
+    if body.width == 0 || body.height == 0 || body.depth == 0 {
+        return Ok(());
+    }
+    let source_bytes = extent(body, body.source_pitch, body.source_slice)?;
+    let destination_bytes = extent(body, body.destination_pitch, body.destination_slice)?;
+    let source = memory.slice(body.source, source_bytes)?;
+    let destination = memory.slice(body.destination, destination_bytes)?;
+    let width = body.width as usize;
+    for z in 0..body.depth {
+        for y in 0..body.height {
+            let from = (z * body.source_slice + y * body.source_pitch) as usize;
+            let to = (z * body.destination_slice + y * body.destination_pitch) as usize;
+            if let (Ok(from), Ok(to)) = (source.subslice(from, width), destination.subslice(to, width)) {
+                copy(&from, &to, &stop);
+            }
+            if stop() {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Carries out a fill. `element` is 1, 2 or 4: the device has checked it.
+pub(crate) fn fill(memory: &Allocations, body: &Fill, stop: impl Fn() -> bool) -> Result<(), CopyError> {
+    let element = u64::from(body.element);
+    let row = body.width.checked_mul(element).ok_or(CopyError::Shape)?;
+    if row == 0 || body.height == 0 {
+        return Ok(());
+    }
+    let pitch = if body.height == 1 { row } else { body.pitch };
+    if pitch < row || !body.destination.is_multiple_of(element) || !pitch.is_multiple_of(element) {
+        return Err(CopyError::Shape);
+    }
+    let bytes = pitch.checked_mul(body.height - 1).and_then(|rows| rows.checked_add(row));
+    let target = memory.slice(body.destination, bytes.ok_or(CopyError::Shape)?)?;
+    // Rows without gaps are one row.
+    let (row, height) = if pitch == row { (row * body.height, 1) } else { (row, body.height) };
+    let value = body.value.to_le_bytes();
+    let pattern = value[..body.element as usize].repeat(PATTERN.min(row as usize) / body.element as usize);
+    for y in 0..height {
+        let start = (y * pitch) as usize;
+        for at in (0..row as usize).step_by(pattern.len()) {
+            let piece = pattern.len().min(row as usize - at);
+            if let Ok(part) = target.subslice(start + at, piece) {
+                part.copy_from(&pattern[..piece]);
+            }
+            if stop() {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::memory::DeviceMemory;
+
+    const BYTES: u64 = 4096;
+
+    fn memory() -> (Allocations, u64, u64) {
+        let mut memory = Allocations::new(Arc::new(DeviceMemory::new(1 << 20, 0x7000_0000_0000)));
+        let (a, b) = (memory.allocate(BYTES).unwrap(), memory.allocate(BYTES).unwrap());
+        (memory, a, b)
+    }
+
+    fn read(memory: &Allocations, address: u64) -> Vec<u8> {
+        let mut bytes = vec![0; BYTES as usize];
+        memory.slice(address, BYTES).unwrap().copy_to(&mut bytes);
+        bytes
+    }
+
+    proptest! {
+        #[test]
+        fn rows_arrive_where_they_belong(
+            width in 0u64..40, height in 0u64..6, depth in 0u64..4,
+            gaps in prop::array::uniform4(0u64..9), offsets in prop::array::uniform2(0u64..600),
+        ) {
+            let (memory, source, destination) = memory();
+            let pattern: Vec<u8> = (0..BYTES).map(|i| (i % 251) as u8 + 1).collect();
+            memory.slice(source, BYTES).unwrap().copy_from(&pattern);
+            let (source_pitch, destination_pitch) = (width + gaps[0], width + gaps[1]);
+            let body = CopyRows {
+                stream: 0, reserved: 0, width, height, depth, source_pitch, destination_pitch,
+                source: source + offsets[0], destination: destination + offsets[1],
+                source_slice: source_pitch * height + gaps[2],
+                destination_slice: destination_pitch * height + gaps[3],
+            };
+            copy_rows(&memory, &body, || false).unwrap();
+            let mut expected = vec![0u8; BYTES as usize];
+            for (z, y, x) in (0..depth).flat_map(|z| (0..height).flat_map(move |y| (0..width).map(move |x| (z, y, x)))) {
+                let from = offsets[0] + z * body.source_slice + y * source_pitch + x;
+                let to = offsets[1] + z * body.destination_slice + y * destination_pitch + x;
+                expected[to as usize] = pattern[from as usize];
+            }
+            prop_assert_eq!(read(&memory, destination), expected);
+        }
+
+        #[test]
+        fn fills_write_their_elements_and_nothing_else(
+            element in prop::sample::select(vec![1u32, 2, 4]), value: u32, width in 0u64..50, height in 0u64..7, gap in 0u64..5, offset in 0u64..100,
+        ) {
+            let (memory, address, _) = memory();
+            let size = u64::from(element);
+            let body = Fill {
+                stream: 0, value, element, reserved: 0, destination: address + offset * size,
+                pitch: (width + gap) * size, width, height,
+            };
+            fill(&memory, &body, || false).unwrap();
+            let mut expected = vec![0u8; BYTES as usize];
+            for (y, x) in (0..height).flat_map(|y| (0..width).map(move |x| (y, x))) {
+                let at = (offset * size + y * body.pitch + x * size) as usize;
+                expected[at..at + element as usize].copy_from_slice(&value.to_le_bytes()[..element as usize]);
+            }
+            prop_assert_eq!(read(&memory, address), expected);
+        }
+
+        #[test]
+        fn no_numbers_do_harm(n in prop::array::uniform9(prop_oneof![0u64..5000, any::<u64>()]), element in prop::sample::select(vec![1u32, 2, 4])) {
+            let (memory, address, _) = memory();
+            let _ = copy_rows(&memory, &CopyRows {
+                stream: 0, reserved: 0, destination: address.wrapping_add(n[0]), destination_pitch: n[1], destination_slice: n[2],
+                source: address.wrapping_add(n[3]), source_pitch: n[4], source_slice: n[5], width: n[6], height: n[7], depth: n[8],
+            }, || false);
+            let _ = fill(&memory, &Fill {
+                stream: 0, value: 1, element, reserved: 0, destination: address.wrapping_add(n[0]), pitch: n[1], width: n[2], height: n[3],
+            }, || false);
+        }
+    }
+
+    #[test]
+    fn overlapping_rows_and_foreign_memory_are_refused() {
+        let (memory, a, b) = memory();
+        let good = CopyRows {
+            stream: 0,
+            reserved: 0,
+            destination: b,
+            destination_pitch: 16,
+            destination_slice: 64,
+            source: a,
+            source_pitch: 16,
+            source_slice: 64,
+            width: 16,
+            height: 4,
+            depth: 64,
+        };
+        assert_eq!(copy_rows(&memory, &good, || false), Ok(()));
+        assert_eq!(
+            copy_rows(&memory, &CopyRows { source_pitch: 15, ..good }, || false),
+            Err(CopyError::Shape)
+        );
+        assert_eq!(
+            copy_rows(&memory, &CopyRows { destination_slice: 63, ..good }, || false),
+            Err(CopyError::Shape)
+        );
+        let beyond = copy_rows(&memory, &CopyRows { depth: 65, ..good }, || false);
+        assert!(matches!(beyond, Err(CopyError::Illegal(_))));
+        let fill4 = Fill {
+            stream: 0,
+            value: 0,
+            element: 4,
+            reserved: 0,
+            destination: a,
+            pitch: 0,
+            width: 1024,
+            height: 1,
+        };
+        assert_eq!(fill(&memory, &fill4, || false), Ok(()));
+        assert_eq!(fill(&memory, &Fill { destination: a + 2, ..fill4 }, || false), Err(CopyError::Shape));
+        assert!(matches!(
+            fill(&memory, &Fill { width: 1025, ..fill4 }, || false),
+            Err(CopyError::Illegal(_))
+        ));
+    }
+}

@@ -1,0 +1,126 @@
+//! Device addresses: which are taken. Addresses of freed memory are used again only when all others
+//! have been: a stale pointer then most likely points at nothing.
+
+use std::collections::BTreeMap;
+
+/// Alignment of addresses, that of real devices.
+const SMALL: u64 = 512;
+/// Allocations of this size and more are aligned to it.
+const LARGE: u64 = 2 << 20;
+
+/// The address space of a device.
+#[derive(Debug)]
+pub(crate) struct Space {
+    /// Nothing at and after this address was ever used.
+    fresh: u64,
+    end: u64,
+    /// Free ranges below `fresh`, bytes by address. Neighbours are merged.
+    free: BTreeMap<u64, u64>,
+}
+
+impl Space {
+    pub(crate) const fn new(base: u64, bytes: u64) -> Self {
+        Self { fresh: base, end: base + bytes, free: BTreeMap::new() }
+    }
+
+    /// Takes a range for `bytes`; to be given back with the same `bytes`.
+    pub(crate) fn take(&mut self, bytes: u64) -> Option<u64> {
+        let alignment = if bytes >= LARGE { LARGE } else { SMALL };
+        let bytes = bytes.checked_next_multiple_of(SMALL)?;
+        let address = self.fresh.checked_next_multiple_of(alignment)?;
+        if let Some(fresh) = address.checked_add(bytes)
+            && fresh <= self.end
+        {
+            if address > self.fresh {
+                self.put(self.fresh, address - self.fresh);
+            }
+            self.fresh = fresh;
+            return Some(address);
+        }
+        self.take_used(bytes, alignment)
+    }
+
+    /// First fit among the ranges that were freed.
+    fn take_used(&mut self, bytes: u64, alignment: u64) -> Option<u64> {
+        let fit = |(&start, &room): (&u64, &u64)| {
+            let address = start.next_multiple_of(alignment);
+            (address.checked_add(bytes)? <= start + room).then_some((start, room, address))
+        };
+        let (start, room, address) = self.free.iter().find_map(fit)?;
+        self.free.remove(&start);
+        if address > start {
+            self.free.insert(start, address - start);
+        }
+        let (after, end) = (address + bytes, start + room);
+        if end > after {
+            self.free.insert(after, end - after);
+        }
+        Some(address)
+    }
+
+    /// Gives back what [`Space::take`] gave.
+    pub(crate) fn give_back(&mut self, address: u64, bytes: u64) {
+        self.put(address, bytes.next_multiple_of(SMALL));
+    }
+
+    fn put(&mut self, mut address: u64, mut bytes: u64) {
+        if let Some((&before, &room)) = self.free.range(..address).next_back()
+            && before + room == address
+        {
+            self.free.remove(&before);
+            address = before;
+            bytes += room;
+        }
+        if let Some(room) = self.free.remove(&(address + bytes)) {
+            bytes += room;
+        }
+        self.free.insert(address, bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn addresses_are_aligned_and_used_again_last() {
+        let mut space = Space::new(0x7000_0000_0000, 8 << 20);
+        let one = space.take(1).unwrap();
+        let two = space.take(4 << 20).unwrap();
+        assert_eq!((one % SMALL, two % LARGE), (0, 0));
+        space.give_back(one, 1);
+        let three = space.take(1).unwrap();
+        assert_ne!(three, one);
+        assert_eq!(space.take(4 << 20), None);
+        space.give_back(two, 4 << 20);
+        // All of it is one free range now, and the first fit is its start.
+        assert_eq!(space.take(4 << 20), Some(0x7000_0000_0000));
+        assert_eq!((space.take(u64::MAX), space.take(u64::MAX - 511)), (None, None));
+    }
+
+    proptest! {
+        #[test]
+        fn ranges_never_overlap(steps in prop::collection::vec((1u64..6 << 20, any::<prop::sample::Index>(), any::<bool>()), 1..80)) {
+            let (base, bytes) = (0x7000_0000_0000, 32 << 20);
+            let mut space = Space::new(base, bytes);
+            let mut held: Vec<(u64, u64)> = Vec::new();
+            for (size, which, free) in steps {
+                if free && !held.is_empty() {
+                    let (address, size) = held.swap_remove(which.index(held.len()));
+                    space.give_back(address, size);
+                } else if let Some(address) = space.take(size) {
+                    prop_assert!(address >= base && address + size <= base + bytes);
+                    prop_assert!(held.iter().all(|&(a, s)| address + size <= a || a + s <= address));
+                    held.push((address, size));
+                }
+            }
+            for (address, size) in held {
+                space.give_back(address, size);
+            }
+            let fresh = space.fresh;
+            prop_assert_eq!(space.free.iter().map(|(&a, &s)| (a, s)).collect::<Vec<_>>(), [(base, fresh - base)]);
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! `vgpu-standin`: one program that plays the programs which `vgpu-run` starts. It knows nothing of
+//! VGPU-STUB: it uses CUDA and GGML by their public names through the loader, as anybody does.
+
+mod ggml;
+mod maps;
+mod parent;
+mod states;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+struct Arguments {
+    #[command(subcommand)]
+    play: Play,
+}
+
+#[derive(Subcommand)]
+enum Play {
+    /// Load a libggml-cuda.so as llama.cpp does and print what it found, as one line of JSON.
+    Ggml {
+        /// The backend; its folder, or `--base`, holds libggml-base.so and libggml.
+        backend: PathBuf,
+        /// The folder of libggml-base.so and libggml, when not the backend's.
+        #[arg(long)]
+        base: Option<PathBuf>,
+    },
+    /// Close every descriptor from 3 on, then start a program as a child and pass its exit code on.
+    CloseAll {
+        /// The program and its arguments.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        command: Vec<std::ffi::OsString>,
+    },
+    /// Get into a state, say so on stdout, and stay there.
+    State {
+        /// Which state.
+        state: states::State,
+    },
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().play {
+        Play::Ggml { backend, base } => ggml::print_devices(&backend, base.as_deref()),
+        Play::CloseAll { command } => parent::close_all(&command),
+        Play::State { state } => states::enter(state),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("vgpu-standin: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
