@@ -1,0 +1,323 @@
+//! How a process gets a channel, and how it takes back those of dead processes.
+
+use std::io;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use thiserror::Error;
+use vgpu_wire::body::session::Hello;
+use vgpu_wire::facts::{DeviceFacts, HelloReply};
+use vgpu_wire::registers::{self as reg, Refusal, channel as regs};
+use vgpu_wire::{TABLE_DIGEST, WIRE_VERSION};
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::channel::Channel;
+use crate::counters::Live;
+use crate::device::{Device, wide};
+use crate::fork::Home;
+use crate::inner::{Inner, OPEN};
+use crate::lock::LockFile;
+use crate::lost::{GoneReason, Lost};
+use crate::registers::{Access, RegisterError, Registers};
+use crate::replies::Replies;
+use crate::ring::{Ring, Tail};
+use crate::staging::Staging;
+use crate::wait::{Pace, Usual, coarse_milliseconds};
+use crate::words::Words;
+
+/// Why a session cannot be opened.
+#[derive(Debug, Error)]
+pub enum AttachError {
+    /// The versions differ.
+    #[error(
+        "the device speaks wire version {}.{}, this program {}.{}",
+        host >> 16, host & 0xffff, guest >> 16, guest & 0xffff
+    )]
+    Version {
+        /// This program's.
+        guest: u32,
+        /// The device's.
+        host: u32,
+    },
+    /// The versions agree, the message tables do not.
+    #[error(
+        "device and program are different builds of wire version {}.{}: message table {host:#018x} there, {guest:#018x} here",
+        version >> 16, version & 0xffff
+    )]
+    Digest {
+        /// Version of both.
+        version: u32,
+        /// This program's.
+        guest: u64,
+        /// The device's.
+        host: u64,
+    },
+    /// Every channel belongs to a living process.
+    #[error("all {channels} channels of the device are in use")]
+    NoChannel {
+        /// How many there are.
+        channels: u32,
+    },
+    /// The lock file cannot be locked.
+    #[error("failed to lock a channel")]
+    Lock(#[source] io::Error),
+    /// The host refused.
+    #[error("the host refused the session: {}", told(*.0))]
+    Refused(Refusal),
+    /// The host refused for a reason that this program does not know.
+    #[error("the host refused the session for the unknown reason {0}")]
+    RefusedStrangely(u32),
+    /// The host did not answer the greeting with success.
+    #[error("the host answered the greeting with error {0}")]
+    Greeting(u32),
+    /// What the device wrote at attach contradicts the contract.
+    #[error("the device contradicts the contract: {0}")]
+    Strange(&'static str),
+    /// The session was lost while it was opened.
+    #[error("failed to greet the host")]
+    Lost(#[source] Lost),
+    /// The registers stopped answering.
+    #[error("failed to attach: the device is gone")]
+    Gone,
+}
+
+const fn told(refusal: Refusal) -> &'static str {
+    match refusal {
+        Refusal::Version => "its wire version is another one",
+        Refusal::Digest => "its message table is another one",
+        Refusal::NoRoom => "it has no room for one more",
+        Refusal::ReturnArea => "it cannot reach the return area",
+        Refusal::Violation => "this program broke the contract",
+        Refusal::Executor => "its executor is not ready",
+    }
+}
+
+impl From<RegisterError> for AttachError {
+    fn from(error: RegisterError) -> Self {
+        match error {
+            RegisterError::Forked => Self::Lost(Lost::Forked),
+            RegisterError::Refused(_) => Self::Strange("it refused a register access"),
+            RegisterError::Closed(_) | RegisterError::TimedOut => Self::Gone,
+        }
+    }
+}
+
+/// How long an ending process waits for the device to say that it has detached.
+const DETACH_LIMIT: Duration = Duration::from_millis(200);
+
+/// Opens a session.
+pub(crate) fn attach(device: Device) -> Result<(Arc<Inner>, DeviceFacts), AttachError> {
+    compare(device.identity.wire_version, device.identity.digest)?;
+    let home = Home::get();
+    let mut refused = None;
+    // The second time after room was made, or after those who raced us for channels had theirs.
+    for _ in 0..2 {
+        let attached = attached(device.registers.as_ref())?;
+        let Some(index) = lock_channel(&device, attached)? else {
+            reclaim(device.registers.as_ref(), &device.lock)?;
+            continue;
+        };
+        match begin(&device, index) {
+            Ok(number) => {
+                let others = attached & !(1 << index);
+                let inner = Arc::new(build(device, index, number, home));
+                return match greet(&inner, others) {
+                    Ok(facts) => Ok((inner, facts)),
+                    Err(error) => {
+                        inner.close();
+                        Err(error)
+                    }
+                };
+            }
+            Err(error) => {
+                device.lock.unlock(index);
+                if !matches!(error, AttachError::Refused(Refusal::NoRoom)) {
+                    return Err(error);
+                }
+                refused = Some(error);
+                if reclaim(device.registers.as_ref(), &device.lock)? == 0 {
+                    break;
+                }
+            }
+        }
+    }
+    Err(refused.unwrap_or(AttachError::NoChannel { channels: device.areas.channels }))
+}
+
+fn compare(host: u32, digest: u64) -> Result<(), AttachError> {
+    if host != WIRE_VERSION {
+        return Err(AttachError::Version { guest: WIRE_VERSION, host });
+    }
+    if digest != TABLE_DIGEST {
+        return Err(AttachError::Digest { version: host, guest: TABLE_DIGEST, host: digest });
+    }
+    Ok(())
+}
+
+/// Locks a channel: a free one if there is one, else one whose process is dead.
+fn lock_channel(device: &Device, attached: u64) -> Result<Option<u32>, AttachError> {
+    let taken = |channel: &u32| attached & (1 << channel) != 0;
+    let (used, free): (Vec<u32>, Vec<u32>) = (0..device.areas.channels).partition(taken);
+    for channel in free.into_iter().chain(used) {
+        if device.lock.try_lock(channel).map_err(AttachError::Lock)? {
+            return Ok(Some(channel));
+        }
+    }
+    Ok(None)
+}
+
+fn attached(registers: &dyn Registers) -> Result<u64, RegisterError> {
+    let [low, high] = registers.read([reg::V2_ATTACHED_LO, reg::V2_ATTACHED_HI])?;
+    Ok(wide(low, high))
+}
+
+/// Attaches to a channel that is locked; returns the session's number.
+fn begin(device: &Device, index: u32) -> Result<u32, AttachError> {
+    let probe = &device.identity;
+    let at = |register| regs::base(index) + register;
+    let accesses = [
+        Access::Write(at(regs::GUEST_VERSION), WIRE_VERSION),
+        Access::Write(at(regs::GUEST_DIGEST_LO), TABLE_DIGEST as u32),
+        Access::Write(at(regs::GUEST_DIGEST_HI), (TABLE_DIGEST >> 32) as u32),
+        Access::Write(at(regs::PROCESS), std::process::id()),
+        Access::Write(at(regs::RETURN_GPA_LO), 0),
+        Access::Write(at(regs::RETURN_GPA_HI), 0),
+        Access::Write(at(regs::CONTROL), regs::ATTACH),
+        Access::Read(reg::V2_GENERATION),
+        Access::Read(at(regs::STATE)),
+        Access::Read(at(regs::ERROR)),
+        Access::Read(at(regs::SESSION)),
+    ];
+    let mut values = [0; 11];
+    device.registers.access(&accesses, &mut values)?;
+    let [.., generation, state, error, number] = values;
+    if generation != probe.generation {
+        return Err(AttachError::Gone);
+    }
+    if state != regs::STATE_ATTACHED {
+        return Err(match Refusal::try_from(error) {
+            Ok(Refusal::Version) => AttachError::Version { guest: WIRE_VERSION, host: probe.wire_version },
+            Ok(Refusal::Digest) => {
+                AttachError::Digest { version: WIRE_VERSION, guest: TABLE_DIGEST, host: probe.digest }
+            }
+            Ok(refusal) => AttachError::Refused(refusal),
+            Err(unknown) => AttachError::RefusedStrangely(unknown),
+        });
+    }
+    Ok(number)
+}
+
+fn build(device: Device, index: u32, number: u32, home: Home) -> Inner {
+    let words = Words::new();
+    let staging = Staging::new(&words);
+    let channel = Channel::new(Arc::clone(&device.window), device.areas.of(index));
+    Inner {
+        function: device.function,
+        registers: device.registers,
+        window: device.window,
+        lock: device.lock,
+        areas: device.areas,
+        index,
+        channel,
+        generation: device.identity.generation,
+        number,
+        window_bytes: AtomicU64::new(0),
+        home,
+        state: AtomicU32::new(OPEN),
+        lost: OnceLock::new(),
+        asked: AtomicU64::new(coarse_milliseconds()),
+        told: AtomicU64::new(0),
+        ring: Mutex::new(Ring::default()),
+        rung: AtomicU64::new(0),
+        replies: Replies::new(),
+        words,
+        staging,
+        counters: Live::new(),
+        pace: Pace::new(device.identity.wake_futex),
+        usual_room: Usual::new(),
+    }
+}
+
+/// Greets; `others` are the channels that were attached before.
+fn greet(inner: &Inner, others: u64) -> Result<DeviceFacts, AttachError> {
+    if !inner.channel.is_clear() {
+        return Err(AttachError::Strange("the return area of a new session is not empty"));
+    }
+    let hello = Hello { reply: 0, process: std::process::id(), reserved: 0 };
+    let mut reply = HelloReply::new_zeroed();
+    let answer = inner.call(hello, Tail::Pieces(&[]), reply.as_mut_bytes()).map_err(AttachError::Lost)?;
+    if answer.status != 0 {
+        return Err(AttachError::Greeting(answer.status));
+    }
+    if answer.bytes != size_of::<HelloReply>() {
+        return Err(AttachError::Strange("its greeting has another length"));
+    }
+    if reply.session != inner.number || reply.generation != inner.generation {
+        return Err(AttachError::Strange("its greeting is for another session"));
+    }
+    inner.window_bytes.store(reply.window_bytes.min(inner.window.bytes()), Ordering::Relaxed);
+    // Texts end, whatever the device says.
+    reply.facts.name[255] = 0;
+    reply.facts.driver_text[79] = 0;
+    // Dead processes that we meet. That they could not be freed is not this session's trouble, unless the device is gone.
+    if others != 0 {
+        inner.reclaim().map_err(AttachError::Lost)?;
+    }
+    Ok(reply.facts)
+}
+
+/// Detaches channels whose processes are dead; returns how many.
+fn reclaim(registers: &dyn Registers, lock: &LockFile) -> Result<u32, RegisterError> {
+    let attached = attached(registers)?;
+    let mut freed = 0;
+    for channel in (0..reg::MAX_CHANNELS).filter(|channel| attached & (1 << channel) != 0) {
+        // An error of the lock file is as good as a lock that somebody has: nothing is taken away.
+        if !lock.try_lock(channel).unwrap_or(false) {
+            continue;
+        }
+        // While we hold the lock nobody attaches; what it was before may have changed since the bits were read.
+        let detached = registers.read([regs::base(channel) + regs::STATE]).and_then(|[state]| {
+            if state == regs::STATE_FREE {
+                return Ok(false);
+            }
+            registers.write(regs::base(channel) + regs::CONTROL, regs::DETACH)?;
+            Ok(true)
+        });
+        lock.unlock(channel);
+        freed += u32::from(detached?);
+    }
+    Ok(freed)
+}
+
+impl Inner {
+    /// Detaches channels whose processes are dead; returns how many.
+    pub(crate) fn reclaim(&self) -> Result<u32, Lost> {
+        self.enter()?;
+        reclaim(self.registers.as_ref(), &self.lock).map_err(|error| self.lost_by(&error))
+    }
+
+    /// Ends the session. Whatever other threads do meanwhile, they do it to private memory.
+    pub(crate) fn close(&self) {
+        if self.home.left() {
+            return;
+        }
+        // A session that the host ended still has its channel; one whose device is gone has none.
+        let attached = match self.lost.get() {
+            None | Some(Lost::Ended { .. }) => true,
+            Some(Lost::Gone { reason }) => *reason == GoneReason::Nonsense,
+            Some(_) => false,
+        };
+        self.lose(Lost::Closed);
+        if self.window.make_private().is_err() {
+            // Threads could still write to memory that would be another process's. The kernel drops the lock when this one ends.
+            return;
+        }
+        if attached {
+            // If the device is slow it detaches all the same; if it never answers, the next one to attach finds the lock free.
+            let control = regs::base(self.index) + regs::CONTROL;
+            let _ = self.registers.write_within(control, regs::DETACH, DETACH_LIMIT);
+        }
+        self.lock.unlock(self.index);
+    }
+}

@@ -1,0 +1,284 @@
+//! Which process has a channel: a record lock on byte *i* of the function's `resource2` file.
+//!
+//! The guest's kernel drops a process's locks when it dies, however it dies. Of the three kinds of locks only
+//! POSIX record locks (`F_SETLK`) fit: `flock` and open-file-description locks belong to the open file, which a forked child
+//! shares and keeps alive after its parent's death; record locks belong to the process. Their price: a process loses
+//! all its locks on a file when it closes *any* descriptor of it. So each process opens the file once: the table below
+//! holds one descriptor for each file, closed when nobody holds a lock through it; and a process never conflicts with itself,
+//! so the table also knows which channels this process has.
+//!
+//! A program that closes descriptors that are not its own takes the locks away. [`LockFile::renew`], part of every look
+//! whether the device is alive, opens the file anew and takes them again, which fails where another process was faster.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::RawFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::descriptor::{Descriptor, Identity};
+use crate::fork;
+
+/// A function's lock file. Handles in one process share one descriptor.
+#[derive(Debug)]
+pub(crate) struct LockFile {
+    identity: Identity,
+}
+
+struct Entry {
+    path: PathBuf,
+    descriptor: Descriptor,
+    /// Channels that this process has.
+    held: u64,
+    handles: usize,
+}
+
+static FILES: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
+
+fn files() -> MutexGuard<'static, Vec<Entry>> {
+    FILES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn closed() -> io::Error {
+    io::ErrorKind::NotFound.into()
+}
+
+fn open(path: &Path) -> io::Result<Descriptor> {
+    Descriptor::adopt(OpenOptions::new().read(true).write(true).open(path)?.into())
+}
+
+impl LockFile {
+    /// Opens the file, or joins those who have it open. Not to be called in a forked child.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let mut files = files();
+        // Asked of the path: opening the file to compare it would be a second descriptor.
+        let identity = Identity::of(path)?;
+        if let Some(entry) = files.iter_mut().find(|entry| entry.descriptor.identity() == identity) {
+            entry.handles += 1;
+            return Ok(Self { identity });
+        }
+        let descriptor = open(path)?;
+        let identity = descriptor.identity();
+        files.push(Entry { path: path.to_owned(), descriptor, held: 0, handles: 1 });
+        Ok(Self { identity })
+    }
+
+    /// Calls `what` with the file's descriptor, for mapping. It is open while this value lives, unless the program closed it.
+    pub(crate) fn with_number<T>(&self, what: impl FnOnce(RawFd) -> io::Result<T>) -> io::Result<T> {
+        self.with(|entry| what(entry.descriptor.number()))
+    }
+
+    /// Length of the file.
+    pub(crate) fn bytes(&self) -> io::Result<u64> {
+        self.with(|entry| entry.descriptor.bytes())
+    }
+
+    fn with<T>(&self, what: impl FnOnce(&mut Entry) -> io::Result<T>) -> io::Result<T> {
+        let mut files = files();
+        let entry = files.iter_mut().find(|entry| entry.descriptor.identity() == self.identity);
+        what(entry.ok_or_else(closed)?)
+    }
+
+    /// Tries to lock a channel. False: a living process has it, this one included.
+    pub(crate) fn try_lock(&self, channel: u32) -> io::Result<bool> {
+        self.with(|entry| {
+            if entry.held & (1 << channel) != 0 || !set(entry.descriptor.number(), channel, libc::F_WRLCK)? {
+                return Ok(false);
+            }
+            entry.held |= 1 << channel;
+            Ok(true)
+        })
+    }
+
+    /// Gives a channel up.
+    pub(crate) fn unlock(&self, channel: u32) {
+        // Nothing can be done about a failure: the kernel drops the lock at the latest when the process ends.
+        let _ = self.with(|entry| {
+            entry.held &= !(1 << channel);
+            if entry.descriptor.intact() {
+                set(entry.descriptor.number(), channel, libc::F_UNLCK)
+            } else {
+                Ok(true)
+            }
+        });
+    }
+
+    /// Makes sure that a channel which this process locked is still locked by it.
+    pub(crate) fn renew(&self, channel: u32) -> io::Result<Renewal> {
+        self.with(|entry| {
+            let mut reopened = false;
+            if !entry.descriptor.intact() {
+                let descriptor = open(&entry.path)?;
+                if descriptor.identity() != entry.descriptor.identity() {
+                    return Ok(Renewal::Lost);
+                }
+                // The old number is not ours any more. The new one may be the same number, and it is the same file: to drop
+                // the old descriptor would close the new one.
+                core::mem::forget(core::mem::replace(&mut entry.descriptor, descriptor));
+                // Those of other sessions of this process; each finds out for itself whether it was in time.
+                for other in
+                    (0..u64::BITS).filter(|&other| other != channel && entry.held & (1 << other) != 0)
+                {
+                    set(entry.descriptor.number(), other, libc::F_WRLCK)?;
+                }
+                reopened = true;
+            }
+            // To lock again what is locked does nothing; to lock what somebody else has by now fails.
+            if !set(entry.descriptor.number(), channel, libc::F_WRLCK)? {
+                return Ok(Renewal::Lost);
+            }
+            Ok(if reopened { Renewal::Reopened } else { Renewal::Kept })
+        })
+    }
+}
+
+/// What [`LockFile::renew`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Renewal {
+    /// The lock was there.
+    Kept,
+    /// The descriptor had been closed; it is open and locked again.
+    Reopened,
+    /// Another process has the channel, or the file is another one.
+    Lost,
+}
+
+impl Drop for LockFile {
+    fn drop(&mut self) {
+        // The table's mutex may have been held by another thread at the fork, for ever.
+        if fork::forked() {
+            return;
+        }
+        let mut files = files();
+        if let Some(at) = files.iter().position(|entry| entry.descriptor.identity() == self.identity) {
+            files[at].handles -= 1;
+            if files[at].handles == 0 {
+                files.swap_remove(at);
+            }
+        }
+    }
+}
+
+/// Sets or drops the lock on a byte. False: another process has it.
+fn set(file: RawFd, byte: u32, kind: libc::c_int) -> io::Result<bool> {
+    // SAFETY: a structure of integers, for which zeros are values.
+    let mut lock: libc::flock = unsafe { core::mem::zeroed() };
+    lock.l_type = kind as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    lock.l_start = libc::off_t::from(byte);
+    lock.l_len = 1;
+    loop {
+        // SAFETY: the kernel reads one `flock`; any number may be passed.
+        if unsafe { libc::fcntl(file, libc::F_SETLK, &raw const lock) } == 0 {
+            return Ok(true);
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EAGAIN | libc::EACCES) => return Ok(false),
+            Some(libc::EINTR) => {}
+            _ => return Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a lock attempt in another process says.
+    fn elsewhere(path: &Path, byte: u32) -> bool {
+        let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+        let number = std::os::fd::AsRawFd::as_raw_fd(&file);
+        // SAFETY: the child makes system calls only.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let got = set(number, byte, libc::F_WRLCK).is_ok_and(|got| got);
+            // SAFETY: ends the child without running anything of the test harness.
+            unsafe { libc::_exit(i32::from(got)) };
+        }
+        let mut status = 0;
+        // SAFETY: waits for the child made above.
+        unsafe { libc::waitpid(child, &raw mut status, 0) };
+        // The parent must not close the file: it would drop the locks under test.
+        core::mem::forget(file);
+        libc::WEXITSTATUS(status) == 1
+    }
+
+    fn file() -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("resource2");
+        std::fs::write(&path, b"").unwrap();
+        (dir, path)
+    }
+
+    #[test]
+    fn a_channel_has_one_owner_also_within_a_process() {
+        let (_dir, path) = file();
+        let first = LockFile::open(&path).unwrap();
+        let second = LockFile::open(&path).unwrap();
+        assert!(first.try_lock(5).unwrap());
+        assert!(!second.try_lock(5).unwrap());
+        assert!(second.try_lock(6).unwrap());
+        drop(second);
+        assert!(!elsewhere(&path, 5));
+        assert!(elsewhere(&path, 7));
+        first.unlock(5);
+        assert!(elsewhere(&path, 5));
+        assert!(!elsewhere(&path, 6));
+    }
+
+    #[test]
+    fn a_lock_that_the_program_took_away_is_taken_again() {
+        let (_dir, path) = file();
+        let lock = LockFile::open(&path).unwrap();
+        assert!(lock.try_lock(0).unwrap());
+        assert_eq!(lock.renew(0).unwrap(), Renewal::Kept);
+        let number = lock.with_number(Ok).unwrap();
+        // SAFETY: what a program does that closes everything.
+        unsafe { libc::close(number) };
+        assert!(elsewhere(&path, 0));
+        assert_eq!(lock.renew(0).unwrap(), Renewal::Reopened);
+        assert!(!elsewhere(&path, 0));
+    }
+
+    #[test]
+    fn a_lock_that_another_process_took_is_lost() {
+        let (_dir, path) = file();
+        let lock = LockFile::open(&path).unwrap();
+        assert!(lock.try_lock(0).unwrap());
+        let number = lock.with_number(Ok).unwrap();
+        // SAFETY: what a program does that closes everything.
+        unsafe { libc::close(number) };
+        let mut pipe = [0; 2];
+        // SAFETY: the kernel writes two numbers.
+        assert_eq!(unsafe { libc::pipe2(pipe.as_mut_ptr(), libc::O_CLOEXEC) }, 0);
+        let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        // SAFETY: the child makes system calls only.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let got = set(std::os::fd::AsRawFd::as_raw_fd(&file), 0, libc::F_WRLCK).is_ok_and(|got| got);
+            // SAFETY: tells the parent by one byte.
+            unsafe { libc::write(pipe[1], (&raw const got).cast(), 1) };
+            loop {
+                // SAFETY: waits for the signal that ends it.
+                unsafe { libc::pause() };
+            }
+        }
+        let mut got = 0u8;
+        // SAFETY: one byte is there.
+        assert_eq!(unsafe { libc::read(pipe[0], (&raw mut got).cast(), 1) }, 1);
+        assert_eq!(got, 1);
+        assert_eq!(lock.renew(0).unwrap(), Renewal::Lost);
+        // SAFETY: ends the child made above.
+        unsafe { libc::kill(child, libc::SIGKILL) };
+        // SAFETY: waits for it.
+        unsafe { libc::waitpid(child, core::ptr::null_mut(), 0) };
+        for number in pipe {
+            // SAFETY: closes the pipe made above.
+            unsafe { libc::close(number) };
+        }
+        // To close the file would drop the lock under test.
+        core::mem::forget(file);
+        assert_eq!(lock.renew(0).unwrap(), Renewal::Kept);
+    }
+}

@@ -1,0 +1,95 @@
+//! How a session ends, and what the host reports late: the types. [`crate::trouble`] finds them out.
+
+use thiserror::Error;
+
+/// Why a session cannot be used (any more). Everything but [`Lost::Misuse`] and [`Lost::NoWindow`] is
+/// final: every later call answers the same.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum Lost {
+    /// The device is gone: what says so.
+    #[error("the device is gone: {reason}")]
+    Gone {
+        /// What says so.
+        reason: GoneReason,
+    },
+    /// The host ended the session, or (out of a wait) an error that stays broke its work.
+    #[error("the host ended the session with error {code} at message {message}")]
+    Ended {
+        /// A `CUresult`, never 0.
+        code: u32,
+        /// Number of the message that caused it.
+        message: u64,
+    },
+    /// [`crate::Session::close`] was called.
+    #[error("the session is closed")]
+    Closed,
+    /// This process is a forked child of the one that owns the session.
+    #[error("the session belongs to the parent of this forked process")]
+    Forked,
+    /// There is no window memory to bring bytes through. The session goes on.
+    #[error("the window has no room for a staging area")]
+    NoWindow,
+    /// The caller asked for what cannot be said: a message above `area::MESSAGE_MAX`, a word that
+    /// does not exist. The session goes on; nothing was sent.
+    #[error("{what}")]
+    Misuse {
+        /// What is wrong.
+        what: &'static str,
+    },
+}
+
+impl Lost {
+    /// The `CUresult` to report: 46 (device unavailable) when the device is gone, the host's code
+    /// when it ended the session, 4 (deinitialized) when closed, 3 (not initialized) in a forked
+    /// child, 2 (out of memory) without window memory, 1 (invalid value) for misuse.
+    #[must_use]
+    pub const fn code(&self) -> u32 {
+        match self {
+            Self::Gone { .. } => 46,
+            Self::Ended { code, .. } => *code,
+            Self::Closed => 4,
+            Self::Forked => 3,
+            Self::NoWindow => 2,
+            Self::Misuse { .. } => 1,
+        }
+    }
+
+    /// Whether every later call of the session answers the same.
+    #[must_use]
+    pub const fn is_final(&self) -> bool {
+        !matches!(self, Self::NoWindow | Self::Misuse { .. })
+    }
+}
+
+/// What says that a device is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum GoneReason {
+    /// The register socket was closed by its other end.
+    #[error("its register socket is closed")]
+    Socket,
+    /// Registers read all ones.
+    #[error("its registers read all ones")]
+    AllOnes,
+    /// It started anew since the session was opened.
+    #[error("it was started anew")]
+    Generation,
+    /// The channel is not this session's any more: the lock was lost and another process took it.
+    #[error("another process has this session's channel")]
+    Channel,
+    /// What it wrote contradicts the contract.
+    #[error("what it wrote contradicts the contract")]
+    Nonsense,
+}
+
+/// What the host found out late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LateError {
+    /// A `CUresult`, never 0.
+    pub code: u32,
+    /// Every later call reports it too.
+    pub sticky: bool,
+    /// The host ended the session.
+    pub ended: bool,
+    /// Number of the message that caused it; 0 where none did.
+    pub message: u64,
+}

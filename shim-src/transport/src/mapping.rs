@@ -1,0 +1,265 @@
+//! Shared memory: the only place with volatile and atomic access to it.
+//!
+//! Another process, or another machine, writes to this memory at any moment. So no reference into it ever
+//! exists, but for atomics: words are loaded and stored with an ordering, bytes are copied by raw pointers into and out of
+//! private memory, and what was copied out is looked at there.
+
+use core::ffi::c_void;
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::io;
+use std::os::fd::RawFd;
+
+/// How the processor treats the memory, which decides what is cheap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MemoryType {
+    /// Ordinary memory: files on the simulated bus.
+    WriteBack,
+    /// A BAR mapped through `resourceN_wc`: stores gather and need a fence to be ordered.
+    WriteCombined,
+    /// A BAR mapped through `resourceN`.
+    Uncached,
+}
+
+/// A mapping, unmapped on drop.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    base: NonNull<u8>,
+    bytes: usize,
+    memory: MemoryType,
+}
+
+// SAFETY: the mapping is plain memory that any thread may reach; all access goes through atomics, volatile
+// accesses and raw copies.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps the first `bytes` of a file, shared, to read and write.
+    pub(crate) fn of_file(file: RawFd, bytes: usize, memory: MemoryType) -> io::Result<Self> {
+        Self::map(ptr::null_mut(), bytes, libc::MAP_SHARED, file, memory)
+    }
+
+    /// Private memory of this process, zeroed.
+    #[cfg(test)]
+    pub(crate) fn anonymous(bytes: usize) -> io::Result<Self> {
+        Self::map(ptr::null_mut(), bytes, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, MemoryType::WriteBack)
+    }
+
+    fn map(at: *mut c_void, bytes: usize, flags: i32, file: RawFd, memory: MemoryType) -> io::Result<Self> {
+        // SAFETY: `at` is null (the kernel chooses), or the start of a mapping of `bytes` that the caller
+        // owns and wants replaced.
+        let base = unsafe { libc::mmap(at, bytes, libc::PROT_READ | libc::PROT_WRITE, flags, file, 0) };
+        match NonNull::new(base.cast::<u8>()) {
+            Some(base) if base.as_ptr().cast() != libc::MAP_FAILED => Ok(Self { base, bytes, memory }),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Bytes mapped.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes as u64
+    }
+
+    /// Replaces the memory by private, empty memory at the same addresses, in one step. Whoever still holds a pointer
+    /// into it can go on without reaching anybody else.
+    pub(crate) fn make_private(&self) -> io::Result<()> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+        let replaced = Self::map(self.base.as_ptr().cast(), self.bytes, flags, -1, self.memory)?;
+        // The addresses are this value's to unmap.
+        core::mem::forget(replaced);
+        Ok(())
+    }
+
+    /// The address of `bytes` at `offset`. Panics where the range is not mapped: offsets that come from a
+    /// device are checked before they get here.
+    #[inline]
+    fn at(&self, offset: u64, bytes: usize) -> *mut u8 {
+        let offset = offset as usize;
+        assert!(bytes <= self.bytes && offset <= self.bytes - bytes);
+        // SAFETY: the range lies within the mapping, as was checked.
+        unsafe { self.base.as_ptr().add(offset) }
+    }
+
+    /// The address of a word. Panics where it is not mapped or not aligned.
+    #[inline]
+    fn word<T>(&self, offset: u64) -> *mut T {
+        assert!(offset.is_multiple_of(align_of::<T>() as u64));
+        let word = self.at(offset, size_of::<T>());
+        word.cast()
+    }
+
+    #[inline]
+    fn word32(&self, offset: u64) -> &AtomicU32 {
+        // SAFETY: mapped and aligned, as `word` checked, for as long as `self`; everybody uses atomics for it.
+        unsafe { AtomicU32::from_ptr(self.word(offset)) }
+    }
+
+    #[inline]
+    fn word64(&self, offset: u64) -> &AtomicU64 {
+        // SAFETY: as in `word32`.
+        unsafe { AtomicU64::from_ptr(self.word(offset)) }
+    }
+
+    /// Loads 32 bits.
+    #[inline]
+    pub(crate) fn load32(&self, offset: u64, order: Ordering) -> u32 {
+        self.word32(offset).load(order)
+    }
+
+    /// Loads 64 bits.
+    #[inline]
+    pub(crate) fn load64(&self, offset: u64, order: Ordering) -> u64 {
+        self.word64(offset).load(order)
+    }
+
+    /// Stores 32 bits.
+    #[inline]
+    pub(crate) fn store32(&self, offset: u64, value: u32, order: Ordering) {
+        self.word32(offset).store(value, order);
+    }
+
+    /// Stores 64 bits.
+    #[inline]
+    pub(crate) fn store64(&self, offset: u64, value: u64, order: Ordering) {
+        self.word64(offset).store(value, order);
+    }
+
+    /// The word that a futex call names.
+    pub(crate) fn futex(&self, offset: u64) -> &AtomicU32 {
+        self.word32(offset)
+    }
+
+    /// Reads a register: one aligned 32-bit load that is not left out, doubled or moved.
+    pub(crate) fn read_register(&self, offset: u32) -> u32 {
+        let register = self.word::<u32>(u64::from(offset));
+        // SAFETY: mapped and aligned, as `word` checked.
+        u32::from_le(unsafe { register.read_volatile() })
+    }
+
+    /// Writes a register: one aligned 32-bit store.
+    pub(crate) fn write_register(&self, offset: u32, value: u32) {
+        let register = self.word::<u32>(u64::from(offset));
+        // SAFETY: as in `read_register`.
+        unsafe { register.write_volatile(value.to_le()) };
+    }
+
+    /// Copies process memory into the mapping.
+    ///
+    /// # Safety
+    /// `source` is readable for `bytes`, and does not overlap the destination.
+    #[inline]
+    pub(crate) unsafe fn copy_in(&self, offset: u64, source: *const u8, bytes: usize) {
+        let destination = self.at(offset, bytes);
+        // SAFETY: the source is the caller's promise, the destination was checked by `at`.
+        unsafe { ptr::copy_nonoverlapping(source, destination, bytes) };
+    }
+
+    /// Copies from the mapping into process memory.
+    ///
+    /// # Safety
+    /// `destination` is writable for `bytes`, and does not overlap the source.
+    #[inline]
+    pub(crate) unsafe fn copy_out(&self, offset: u64, destination: *mut u8, bytes: usize) {
+        let source = self.at(offset, bytes);
+        // SAFETY: the destination is the caller's promise, the source was checked by `at`.
+        unsafe { ptr::copy_nonoverlapping(source, destination, bytes) };
+    }
+
+    /// Copies private bytes into the mapping.
+    #[inline]
+    pub(crate) fn put(&self, offset: u64, source: &[u8]) {
+        // SAFETY: a slice is readable, and never part of a mapping: no reference into one exists.
+        unsafe { self.copy_in(offset, source.as_ptr(), source.len()) };
+    }
+
+    /// Copies from the mapping into private bytes.
+    pub(crate) fn get(&self, offset: u64, destination: &mut [u8]) {
+        // SAFETY: as in `put`.
+        unsafe { self.copy_out(offset, destination.as_mut_ptr(), destination.len()) };
+    }
+
+    /// The address of a range, for whoever owns it. `None`: not mapped.
+    pub(crate) fn pointer(&self, offset: u64, bytes: u64) -> Option<NonNull<u8>> {
+        let end = offset.checked_add(bytes)?;
+        (end <= self.bytes()).then(|| self.at(offset, bytes as usize)).and_then(NonNull::new)
+    }
+
+    /// Orders the stores before it against the stores after it, as the other side sees them. Stores to write-combined memory are not
+    /// ordered by a release store.
+    #[inline]
+    pub(crate) fn order_stores(&self) {
+        if self.memory == MemoryType::WriteCombined {
+            store_fence();
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range was mapped by this value and nothing refers to it any more.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
+
+#[inline]
+fn store_fence() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the instruction is part of SSE, which every x86-64 processor has.
+    unsafe {
+        core::arch::x86_64::_mm_sfence();
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    core::sync::atomic::fence(Ordering::SeqCst);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_and_bytes_are_little_endian() {
+        let mapping = Mapping::anonymous(8192).unwrap();
+        mapping.store64(8, 0x0102_0304_0506_0708, Ordering::Release);
+        assert_eq!(mapping.load32(8, Ordering::Acquire), 0x0506_0708);
+        let mut bytes = [0; 8];
+        mapping.get(8, &mut bytes);
+        assert_eq!(bytes, [8, 7, 6, 5, 4, 3, 2, 1]);
+        mapping.put(4095, &[9, 9]);
+        assert_eq!(mapping.load32(4096, Ordering::Relaxed), 9);
+        mapping.write_register(4, 7);
+        assert_eq!(mapping.read_register(4), 7);
+    }
+
+    #[test]
+    fn nothing_outside_has_an_address() {
+        let mapping = Mapping::anonymous(8192).unwrap();
+        assert!(mapping.pointer(0, 8192).is_some());
+        assert!(mapping.pointer(1, 8192).is_none());
+        assert!(mapping.pointer(u64::MAX, 2).is_none());
+        for offset in [8190, 8192, u64::MAX - 3, 2] {
+            let load = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                mapping.load32(offset, Ordering::Relaxed)
+            }));
+            assert!(load.is_err(), "{offset}");
+        }
+    }
+
+    #[test]
+    fn private_memory_takes_the_place_of_shared() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(8192).unwrap();
+        let number = std::os::fd::AsRawFd::as_raw_fd(&file);
+        let here = Mapping::of_file(number, 8192, MemoryType::WriteBack).unwrap();
+        let there = Mapping::of_file(number, 8192, MemoryType::WriteBack).unwrap();
+        here.store32(0, 5, Ordering::Release);
+        assert_eq!(there.load32(0, Ordering::Acquire), 5);
+        let before = here.pointer(0, 1);
+        here.make_private().unwrap();
+        assert_eq!(here.pointer(0, 1), before);
+        assert_eq!(here.load32(0, Ordering::Acquire), 0);
+        here.store32(0, 6, Ordering::Release);
+        assert_eq!(there.load32(0, Ordering::Acquire), 5);
+    }
+}

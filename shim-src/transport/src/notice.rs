@@ -1,0 +1,71 @@
+//! Things that an operator should read in a log. The transport has none: whoever links it listens.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use crate::lost::Lost;
+use crate::sysfs::PciAddress;
+
+/// Something to be logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Notice {
+    /// A session was lost; said once.
+    Lost {
+        /// The function.
+        function: PciAddress,
+        /// Why.
+        lost: Lost,
+    },
+    /// The registers have not answered for a while: the device is stopped or its machine is paused. It is waited for.
+    Silent {
+        /// The function.
+        function: PciAddress,
+        /// For how long so far.
+        waited: Duration,
+    },
+    /// The registers answer again.
+    Back {
+        /// The function.
+        function: PciAddress,
+        /// How long they did not.
+        waited: Duration,
+    },
+    /// The program closed a descriptor of the transport; it was opened anew.
+    Reopened {
+        /// The function.
+        function: PciAddress,
+    },
+}
+
+impl std::fmt::Display for Notice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Lost { function, lost } => write!(f, "{function}: {lost}"),
+            Self::Silent { function, waited } => {
+                write!(f, "{function}: the device has not answered for {} s, waiting", waited.as_secs())
+            }
+            Self::Back { function, waited } => {
+                write!(f, "{function}: the device answers again, after {} s", waited.as_secs())
+            }
+            Self::Reopened { function } => {
+                write!(f, "{function}: the program closed a descriptor of the device, opened it again")
+            }
+        }
+    }
+}
+
+static LISTENER: OnceLock<fn(&Notice)> = OnceLock::new();
+
+/// Names who hears notices, once for the process; a second listener is ignored. It is called from any thread, at times with
+/// locks of a session held, and must not call into one.
+pub fn listen(listener: fn(&Notice)) {
+    // The first listener stays.
+    let _ = LISTENER.set(listener);
+}
+
+pub(crate) fn tell(notice: &Notice) {
+    if let Some(listener) = LISTENER.get() {
+        listener(notice);
+    }
+}

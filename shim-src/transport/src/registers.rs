@@ -1,0 +1,98 @@
+//! BAR0, by whatever way it is reached: a mapped BAR, or the socket of the simulated bus ([`crate::sim`]).
+
+use std::io;
+use std::time::Duration;
+
+use crate::fork;
+use crate::mapping::Mapping;
+
+/// Why a register access failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RegisterError {
+    /// The other end of the socket is closed, and cannot be reached anew.
+    #[error("the register socket is closed")]
+    Closed(#[source] io::Error),
+    /// The device answered, but not with success.
+    #[error("the device refused a register access with status {0}")]
+    Refused(u32),
+    /// This process is a forked child.
+    #[error("the registers belong to the parent of this forked process")]
+    Forked,
+    /// A bounded access took too long.
+    #[error("the device did not answer in time")]
+    TimedOut,
+}
+
+/// One access to BAR0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Reads the register at an offset.
+    Read(u32),
+    /// Writes a value to the register at an offset.
+    Write(u32, u32),
+}
+
+/// Access to BAR0: aligned 32-bit reads and writes. Used from any thread.
+pub(crate) trait Registers: Send + Sync + std::fmt::Debug {
+    /// Makes several accesses, at most [`BATCH`], in their order; when it returns, all is done. `values`, as long as `accesses`,
+    /// gets what was read, and at writes something.
+    fn access(&self, accesses: &[Access], values: &mut [u32]) -> Result<(), RegisterError>;
+
+    /// Writes a register without waiting for what it does, unless `still` says no when its turn has come.
+    /// Returns whether it was written.
+    fn post(&self, offset: u32, value: u32, still: &dyn Fn() -> bool) -> Result<bool, RegisterError>;
+
+    /// Writes a register, but gives up after `limit`: for a process that exits.
+    fn write_within(&self, offset: u32, value: u32, limit: Duration) -> Result<(), RegisterError>;
+}
+
+impl dyn Registers + '_ {
+    /// Reads several registers, in their order.
+    pub(crate) fn read<const N: usize>(&self, offsets: [u32; N]) -> Result<[u32; N], RegisterError> {
+        let mut values = [0; N];
+        self.access(&offsets.map(Access::Read), &mut values)?;
+        Ok(values)
+    }
+
+    /// Writes a register.
+    pub(crate) fn write(&self, offset: u32, value: u32) -> Result<(), RegisterError> {
+        self.access(&[Access::Write(offset, value)], &mut [0])
+    }
+}
+
+/// The most accesses at a time.
+pub(crate) const BATCH: usize = 24;
+
+/// A mapped BAR0.
+#[derive(Debug)]
+pub(crate) struct BarRegisters(pub(crate) Mapping);
+
+impl Registers for BarRegisters {
+    fn access(&self, accesses: &[Access], values: &mut [u32]) -> Result<(), RegisterError> {
+        check_home()?;
+        for (access, result) in accesses.iter().zip(values) {
+            match *access {
+                Access::Read(offset) => *result = self.0.read_register(offset),
+                Access::Write(offset, value) => self.0.write_register(offset, value),
+            }
+        }
+        Ok(())
+    }
+
+    fn post(&self, offset: u32, value: u32, still: &dyn Fn() -> bool) -> Result<bool, RegisterError> {
+        check_home()?;
+        if !still() {
+            return Ok(false);
+        }
+        self.0.write_register(offset, value);
+        Ok(true)
+    }
+
+    fn write_within(&self, offset: u32, value: u32, _limit: Duration) -> Result<(), RegisterError> {
+        self.access(&[Access::Write(offset, value)], &mut [0])
+    }
+}
+
+pub(crate) fn check_home() -> Result<(), RegisterError> {
+    if fork::forked() { Err(RegisterError::Forked) } else { Ok(()) }
+}

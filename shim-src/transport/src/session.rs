@@ -1,0 +1,213 @@
+//! A session: what libcuda sees of the transport.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use vgpu_wire::area::WORDS;
+use vgpu_wire::facts::DeviceFacts;
+use vgpu_wire::{Payload, RoundTrip};
+
+use crate::attach::{self, AttachError};
+use crate::counters::Counters;
+use crate::device::Device;
+use crate::inner::Inner;
+use crate::lost::{LateError, Lost};
+use crate::ring::{Outgoing, Tail};
+use crate::sysfs::PciFunction;
+use crate::window::WindowMemory;
+use crate::words::Word;
+
+/// One process's attachment to a device. Used from any number of threads; messages go out in the order of
+/// the calls. Dropping it closes it; so does the end of the process, however it comes.
+#[derive(Debug)]
+pub struct Session {
+    inner: Arc<Inner>,
+    facts: DeviceFacts,
+    closed: AtomicBool,
+}
+
+/// What the host answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// A `CUresult`.
+    pub status: u32,
+    /// Bytes of data that the host sent; the caller's buffer holds the first of them, as many as fit.
+    pub bytes: usize,
+}
+
+impl Session {
+    /// Opens a session: compares version and message table, locks a channel, attaches, greets. Channels of dead
+    /// processes that it meets are freed.
+    ///
+    /// # Errors
+    /// Why there is no session; version trouble names both sides.
+    pub fn attach(device: Device) -> Result<Self, AttachError> {
+        let (inner, facts) = attach::attach(device)?;
+        Ok(Self { inner, facts, closed: AtomicBool::new(false) })
+    }
+
+    /// What the device says of itself.
+    pub fn facts(&self) -> &DeviceFacts {
+        &self.facts
+    }
+
+    /// The function behind the session.
+    pub fn function(&self) -> &PciFunction {
+        &self.inner.function
+    }
+
+    /// The session's number, as the device's status shows it.
+    pub fn number(&self) -> u32 {
+        self.inner.number
+    }
+
+    /// Index of the channel.
+    pub fn channel(&self) -> u32 {
+        self.inner.index
+    }
+
+    /// Sends a message that is not answered. `tail` is gathered behind the body; it must be as long in all as the body states.
+    /// Returns the message's number, to be compared with [`Session::done`] and [`LateError::message`].
+    ///
+    /// # Errors
+    /// [`Lost::Misuse`] if it is longer than `area::MESSAGE_MAX`; else the session is lost.
+    #[inline]
+    pub fn send<P: Payload>(&self, body: &P, tail: &[&[u8]]) -> Result<u64, Lost> {
+        self.inner.post(&Outgoing::new(body, Tail::Pieces(tail)))
+    }
+
+    /// Sends a message and waits for its answer. The data goes to `reply`, cut to its length.
+    ///
+    /// # Errors
+    /// As [`Session::send`].
+    pub fn call<P: RoundTrip>(&self, body: P, tail: &[&[u8]], reply: &mut [u8]) -> Result<Answer, Lost> {
+        self.inner.call(body, Tail::Pieces(tail), reply)
+    }
+
+    /// Lets all work sent after this start after what `stream` ([`vgpu_wire::JOIN_ALL`]: every stream) has been given so far. Sends
+    /// nothing: it rides on the next message, whichever thread sends it.
+    pub fn join(&self, stream: u32) {
+        self.inner.join(stream);
+    }
+
+    /// A completion word; `None`: all are taken, or the session is lost.
+    pub fn word(&self) -> Option<Word> {
+        Word::new(Arc::clone(&self.inner))
+    }
+
+    /// The newest value of a word that is done; 0 for a word that does not exist. For a loop that polls it, see [`Session::check`].
+    #[inline]
+    pub fn word_value(&self, word: u32) -> u64 {
+        if word < WORDS && !self.inner.home.left() { self.inner.channel.value(word) } else { 0 }
+    }
+
+    /// Nanoseconds on the executor's clock when the word got its newest value.
+    pub fn word_time(&self, word: u32) -> u64 {
+        if word < WORDS && !self.inner.home.left() { self.inner.channel.time(word) } else { 0 }
+    }
+
+    /// Waits until the word has reached the value: spins for a while, then sleeps. Word 0 is always there.
+    ///
+    /// # Errors
+    /// The session is lost, noticed within a second; or [`Lost::Ended`] when a sticky error came before the value did.
+    pub fn wait(&self, word: u32, value: u64) -> Result<(), Lost> {
+        self.inner.wait_word(word, value)
+    }
+
+    /// Whether the session still stands. A few loads most of the time; asks the device at most every 0.4 s. For callers that
+    /// poll a word (`cuEventQuery` and its like), after the answer "not yet".
+    ///
+    /// # Errors
+    /// The session is lost, or a sticky error is there.
+    pub fn check(&self) -> Result<(), Lost> {
+        self.inner.enter()?;
+        self.inner.broken()?;
+        self.inner.pulse()
+    }
+
+    /// What the host found out late, if there is something new. An error that is not sticky is handed out once, to one
+    /// caller; a sticky one every time. A lost session is a sticky error too.
+    #[inline]
+    pub fn late_error(&self) -> Option<LateError> {
+        self.inner.late_error()
+    }
+
+    /// How many messages the host has carried out.
+    pub fn done(&self) -> u64 {
+        if self.inner.home.left() { 0 } else { self.inner.channel.done() }
+    }
+
+    /// Copies from process memory to the device in the order of `stream`. Returns when the source has been copied out; it may then
+    /// be changed or freed. No other synchronisation.
+    ///
+    /// # Safety
+    /// `source` is readable for `bytes`.
+    ///
+    /// # Errors
+    /// The session is lost.
+    pub unsafe fn copy_in(
+        &self,
+        stream: u32,
+        destination: u64,
+        source: *const u8,
+        bytes: usize,
+    ) -> Result<(), Lost> {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.inner.copy_in(stream, destination, source, bytes) }
+    }
+
+    /// Copies from the device to process memory, after the earlier work of `stream`. Returns when the data is there.
+    ///
+    /// # Safety
+    /// `destination` is writable for `bytes` and nobody else uses it meanwhile.
+    ///
+    /// # Errors
+    /// [`Lost::NoWindow`] if there is no room for a staging area; else the session is lost.
+    pub unsafe fn copy_out(
+        &self,
+        stream: u32,
+        source: u64,
+        destination: *mut u8,
+        bytes: usize,
+    ) -> Result<(), Lost> {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.inner.copy_out(stream, source, destination, bytes) }
+    }
+
+    /// Takes window memory, for pinned host memory. `None`: there is no room, also after dead processes' share was reclaimed.
+    ///
+    /// # Errors
+    /// The session is lost.
+    pub fn window_alloc(&self, bytes: u64) -> Result<Option<WindowMemory>, Lost> {
+        WindowMemory::new(Arc::clone(&self.inner), bytes)
+    }
+
+    /// Detaches the channels of dead processes, and says how many. To be called when an allocation finds no room, which is then tried
+    /// once more.
+    ///
+    /// # Errors
+    /// The session is lost.
+    pub fn reclaim(&self) -> Result<u32, Lost> {
+        self.inner.reclaim()
+    }
+
+    /// What has been counted so far.
+    pub fn counters(&self) -> Counters {
+        self.inner.counters.read()
+    }
+
+    /// Ends the session: the host frees all that it holds. Never blocks for long, whatever other threads do; they get
+    /// [`Lost::Closed`]. Window memory stays readable and writable, but it is empty and private to the process from here on.
+    /// Does nothing in a forked child, and nothing the second time.
+    pub fn close(&self) {
+        if !self.closed.swap(true, Ordering::AcqRel) {
+            self.inner.close();
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

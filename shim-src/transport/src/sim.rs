@@ -1,0 +1,325 @@
+//! Registers of the simulated bus: `resource0` is a UNIX `SOCK_SEQPACKET` socket.
+//!
+//! A request is 12 bytes, `{u32 op, u32 offset, u32 value}` with op 1 to read and 2 to write; each gets an answer of 8
+//! bytes, `{u32 status, u32 value}`, in order; status 0 is success. One connection serves a process. Requests may be
+//! sent ahead of their answers: several reads cost one wake-up of the device, and a doorbell is not waited for.
+//!
+//! System calls here are raw: the C library's `recv` is a cancellation point, and a thread that the host program
+//! cancels must not unwind out of these frames.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+use crate::descriptor::Descriptor;
+use crate::notice::{Notice, tell};
+use crate::registers::{Access, BATCH, RegisterError, Registers, check_home};
+use crate::sysfs::PciAddress;
+use crate::wait::timespec;
+
+const OP_READ: u32 = 1;
+const OP_WRITE: u32 = 2;
+const REQUEST_BYTES: usize = 12;
+const ANSWER_BYTES: usize = 8;
+/// Doorbells whose answers have not been taken from the socket yet.
+const OWED_MAX: u32 = 16;
+/// How long `recv` waits at a time; then the silence is told of, and it waits on.
+static PATIENCE: libc::timeval = libc::timeval { tv_sec: 1, tv_usec: 0 };
+/// How much of a socket's path fits into its address, with the zero.
+const SUN_PATH: usize = 108;
+
+/// The connection to a simulated device's registers.
+#[derive(Debug)]
+pub(crate) struct SimRegisters {
+    function: PciAddress,
+    path: PathBuf,
+    connection: Mutex<Connection>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    descriptor: Descriptor,
+    /// Answers that nobody waits for and that have not been received.
+    owed: u32,
+}
+
+impl SimRegisters {
+    /// Connects to the socket `resource0`.
+    pub(crate) fn connect(function: PciAddress, path: &Path) -> io::Result<Self> {
+        let connection = Mutex::new(Connection { descriptor: connect(path)?, owed: 0 });
+        Ok(Self { function, path: path.to_owned(), connection })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Connection> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Connects anew if the program has closed the descriptor, or uses its number for something else.
+    fn mend(&self, connection: &mut Connection) -> Result<(), RegisterError> {
+        if connection.descriptor.intact() {
+            return Ok(());
+        }
+        let descriptor = connect(&self.path).map_err(RegisterError::Closed)?;
+        *connection = Connection { descriptor, owed: 0 };
+        tell(&Notice::Reopened { function: self.function });
+        Ok(())
+    }
+}
+
+impl Registers for SimRegisters {
+    fn access(&self, accesses: &[Access], values: &mut [u32]) -> Result<(), RegisterError> {
+        check_home()?;
+        debug_assert!(accesses.len() <= BATCH, "a batch fits the socket's buffers");
+        let mut connection = self.lock();
+        self.mend(&mut connection)?;
+        for access in accesses {
+            match *access {
+                Access::Read(offset) => connection.request(OP_READ, offset, 0)?,
+                Access::Write(offset, value) => connection.request(OP_WRITE, offset, value)?,
+            }
+        }
+        while connection.owed > 0 {
+            connection.answer(self.function)?;
+            connection.owed -= 1;
+        }
+        let mut failed = None;
+        for result in &mut values[..accesses.len()] {
+            match connection.answer(self.function)? {
+                (0, value) => *result = value,
+                (status, _) => failed = Some(status),
+            }
+        }
+        failed.map_or(Ok(()), |status| Err(RegisterError::Refused(status)))
+    }
+
+    fn post(&self, offset: u32, value: u32, still: &dyn Fn() -> bool) -> Result<bool, RegisterError> {
+        check_home()?;
+        let mut connection = self.lock();
+        // Whoever had the lock before may have done what is to be done.
+        if !still() {
+            return Ok(false);
+        }
+        self.mend(&mut connection)?;
+        while connection.owed > 0 {
+            let wait = connection.owed >= OWED_MAX;
+            let answer =
+                if wait { Some(connection.answer(self.function)?) } else { connection.poll_answer()? };
+            if answer.is_none() {
+                break;
+            }
+            connection.owed -= 1;
+        }
+        connection.request(OP_WRITE, offset, value)?;
+        connection.owed += 1;
+        Ok(true)
+    }
+
+    fn write_within(&self, offset: u32, value: u32, limit: Duration) -> Result<(), RegisterError> {
+        check_home()?;
+        let end = Instant::now() + limit;
+        let mut connection = loop {
+            match self.connection.try_lock() {
+                Ok(connection) => break connection,
+                Err(TryLockError::Poisoned(poisoned)) => break poisoned.into_inner(),
+                // Another thread waits for an answer that does not come.
+                Err(TryLockError::WouldBlock) if Instant::now() >= end => {
+                    return Err(RegisterError::TimedOut);
+                }
+                Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+            }
+        };
+        self.mend(&mut connection)?;
+        connection.request(OP_WRITE, offset, value)?;
+        connection.owed += 1;
+        while connection.owed > 0 {
+            let left = end.saturating_duration_since(Instant::now());
+            if !connection.readable_within(left) {
+                return Err(RegisterError::TimedOut);
+            }
+            if connection.poll_answer()?.is_some() {
+                connection.owed -= 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Connection {
+    fn request(&self, op: u32, offset: u32, value: u32) -> Result<(), RegisterError> {
+        let mut request = [0; REQUEST_BYTES];
+        for (bytes, word) in request.chunks_exact_mut(4).zip([op, offset, value]) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+        loop {
+            // SAFETY: the kernel reads the request's bytes; a closed peer gives an error instead of a signal.
+            let sent = unsafe {
+                libc::syscall(
+                    libc::SYS_sendto,
+                    self.descriptor.number(),
+                    request.as_ptr(),
+                    request.len(),
+                    libc::MSG_NOSIGNAL,
+                    core::ptr::null::<u8>(),
+                    0,
+                )
+            };
+            if sent == REQUEST_BYTES as i64 {
+                return Ok(());
+            }
+            match io::Error::last_os_error() {
+                error if again(&error) => {}
+                error => return Err(RegisterError::Closed(error)),
+            }
+        }
+    }
+
+    /// Receives an answer, however long it takes.
+    fn answer(&self, function: PciAddress) -> Result<(u32, u32), RegisterError> {
+        let mut silent: Option<Instant> = None;
+        loop {
+            if let Some(answer) = self.receive(0)? {
+                if let Some(since) = silent {
+                    tell(&Notice::Back { function, waited: since.elapsed() });
+                }
+                return Ok(answer);
+            }
+            match silent {
+                None => {
+                    let now = Instant::now();
+                    let since = now.checked_sub(Duration::from_secs(1)).unwrap_or(now);
+                    tell(&Notice::Silent { function, waited: now - since });
+                    silent = Some(since);
+                }
+                Some(since) if since.elapsed().as_secs().is_multiple_of(60) => {
+                    tell(&Notice::Silent { function, waited: since.elapsed() });
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// Receives an answer if there is one.
+    fn poll_answer(&self) -> Result<Option<(u32, u32)>, RegisterError> {
+        self.receive(libc::MSG_DONTWAIT)
+    }
+
+    /// One answer; `None` where none came in the time that flags and socket allow.
+    fn receive(&self, flags: libc::c_int) -> Result<Option<(u32, u32)>, RegisterError> {
+        let mut answer = [0u8; ANSWER_BYTES];
+        loop {
+            // SAFETY: the kernel writes at most the answer's length.
+            let got = unsafe {
+                libc::syscall(
+                    libc::SYS_recvfrom,
+                    self.descriptor.number(),
+                    answer.as_mut_ptr(),
+                    answer.len(),
+                    flags,
+                    core::ptr::null::<u8>(),
+                    core::ptr::null::<u8>(),
+                )
+            };
+            if got == ANSWER_BYTES as i64 {
+                let [status, value] = [0, 4].map(|at| {
+                    u32::from_le_bytes([answer[at], answer[at + 1], answer[at + 2], answer[at + 3]])
+                });
+                return Ok(Some((status, value)));
+            }
+            if got >= 0 {
+                return Err(RegisterError::Closed(io::ErrorKind::UnexpectedEof.into()));
+            }
+            match io::Error::last_os_error() {
+                error if error.raw_os_error() == Some(libc::EINTR) => {}
+                error if error.raw_os_error() == Some(libc::EAGAIN) => return Ok(None),
+                error => return Err(RegisterError::Closed(error)),
+            }
+        }
+    }
+
+    /// Waits for an answer, but no longer than `limit`.
+    fn readable_within(&self, limit: Duration) -> bool {
+        let mut poll = libc::pollfd { fd: self.descriptor.number(), events: libc::POLLIN, revents: 0 };
+        let limit = timespec(limit);
+        // SAFETY: one entry, which the kernel reads and writes, and a time, which it reads; no signal mask.
+        let ready = unsafe {
+            libc::syscall(libc::SYS_ppoll, &raw mut poll, 1, &raw const limit, core::ptr::null::<u8>(), 0)
+        };
+        ready > 0
+    }
+}
+
+/// Whether a send is to be tried again.
+fn again(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN))
+}
+
+/// Connects to the socket at `path`.
+fn connect(path: &Path) -> io::Result<Descriptor> {
+    use std::os::fd::{AsRawFd, FromRawFd};
+    use std::os::unix::ffi::OsStrExt;
+
+    // A path too long for an address is reached through its folder's descriptor.
+    let mut name = path.to_owned();
+    let folder = if path.as_os_str().len() >= SUN_PATH {
+        let parent = path.parent().unwrap_or(Path::new("/"));
+        let folder = std::fs::File::open(parent)?;
+        name = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd()));
+        name.push(path.file_name().unwrap_or_default());
+        Some(folder)
+    } else {
+        None
+    };
+
+    // SAFETY: makes a descriptor; no memory is involved.
+    let number = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0) };
+    if number < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the number was made just now and belongs to nobody else.
+    let socket = unsafe { OwnedFd::from_raw_fd(number) };
+
+    let mut address =
+        libc::sockaddr_un { sun_family: libc::AF_UNIX as libc::sa_family_t, sun_path: [0; SUN_PATH] };
+    let bytes = name.as_os_str().as_bytes();
+    if bytes.len() >= SUN_PATH {
+        return Err(io::ErrorKind::InvalidFilename.into());
+    }
+    for (to, from) in address.sun_path.iter_mut().zip(bytes) {
+        *to = *from as libc::c_char;
+    }
+    loop {
+        // SAFETY: the address is a whole `sockaddr_un` that ends in a zero.
+        let connected = unsafe {
+            libc::connect(
+                socket.as_raw_fd(),
+                (&raw const address).cast(),
+                size_of::<libc::sockaddr_un>() as libc::socklen_t,
+            )
+        };
+        if connected == 0 {
+            break;
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::EINTR) {
+            return Err(error);
+        }
+    }
+    drop(folder);
+
+    // SAFETY: the kernel reads one `timeval`.
+    let set = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVTIMEO,
+            (&raw const PATIENCE).cast(),
+            size_of::<libc::timeval>() as libc::socklen_t,
+        )
+    };
+    if set != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Descriptor::adopt(socket)
+}

@@ -1,0 +1,157 @@
+//! Devices that go away.
+
+use std::time::{Duration, Instant};
+
+use vgpu_transport::{Device, GoneReason, Lost, OpenError, Session};
+use vgpu_wire::body::session::Echo;
+
+use crate::bed::{Bed, allocate, attach_in, echo, folder, functions, null, pattern, signal, soft};
+use crate::roles::Role;
+
+/// The promise: a lost device is noticed within a second.
+const NOTICED: Duration = Duration::from_secs(1);
+
+const GONE: Lost = Lost::Gone { reason: GoneReason::Socket };
+
+/// Kills the device after `work` has begun and sees that it ends with the right error, in time.
+fn lost_during(part: &str, work: impl Fn(&Session) -> Lost + Sync) {
+    let dir = folder();
+    let mut device = Role::start(part, dir.path());
+    let session = attach_in(dir.path());
+    echo(&session, 1);
+    std::thread::scope(|scope| {
+        let worker = scope.spawn(|| (work(&session), Instant::now()));
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(!worker.is_finished());
+        let killed = Instant::now();
+        device.kill();
+        let (lost, noticed) = worker.join().unwrap();
+        assert_eq!(lost, GONE);
+        assert_eq!(lost.code(), 46);
+        let took = noticed.saturating_duration_since(killed);
+        println!("noticed after {took:?}");
+        assert!(took < NOTICED, "{took:?}");
+    });
+    // From here on at once, and for everything.
+    let late = session.late_error().unwrap();
+    assert_eq!((late.code, late.sticky, late.ended), (46, true, true));
+    let start = Instant::now();
+    assert_eq!(session.wait(1, 1), Err(GONE));
+    assert_eq!(session.call(Echo { reply: 0, reserved: 0, cookie: 1 }, &[], &mut []), Err(GONE));
+    assert_eq!(session.reclaim(), Err(GONE));
+    session.close();
+    assert!(start.elapsed() < Duration::from_millis(300), "{:?}", start.elapsed());
+}
+
+#[test]
+fn in_a_wait() {
+    lost_during("device-null", |session| {
+        let word = session.word().unwrap();
+        session.wait(word.index(), 1).unwrap_err()
+    });
+}
+
+#[test]
+fn in_calls() {
+    lost_during("device-null", |session| {
+        loop {
+            let answer = session.call(Echo { reply: 0, reserved: 0, cookie: 1 }, &[], &mut []);
+            if let Err(lost) = answer {
+                return lost;
+            }
+        }
+    });
+}
+
+#[test]
+fn in_sends_that_fill_the_ring() {
+    lost_during("device-null", |session| {
+        let word = session.word().unwrap();
+        loop {
+            if let Err(lost) = session.send(&signal(word.mark()), &[]) {
+                return lost;
+            }
+        }
+    });
+}
+
+#[test]
+fn in_sends_now_and_then() {
+    lost_during("device-null", |session| {
+        let word = session.word().unwrap();
+        loop {
+            if let Err(lost) = session.send(&signal(word.mark()), &[]) {
+                return lost;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    });
+}
+
+#[test]
+fn in_a_loop_that_polls() {
+    lost_during("device-null", |session| {
+        let word = session.word().unwrap();
+        loop {
+            if session.word_value(word.index()) == 0
+                && let Err(lost) = session.check()
+            {
+                return lost;
+            }
+            std::thread::yield_now();
+        }
+    });
+}
+
+#[test]
+fn in_copies() {
+    lost_during("device-soft", |session| {
+        let address = allocate(session, 32 << 20);
+        let source = pattern(1, 32 << 20);
+        let mut target = vec![0; 32 << 20];
+        loop {
+            // SAFETY: the vector has that many bytes.
+            if let Err(lost) = unsafe { session.copy_in(0, address, source.as_ptr(), source.len()) } {
+                return lost;
+            }
+            // SAFETY: the vector has that many bytes and is used by nobody else.
+            if let Err(lost) = unsafe { session.copy_out(0, address, target.as_mut_ptr(), target.len()) } {
+                return lost;
+            }
+        }
+    });
+}
+
+#[test]
+fn a_device_that_was_taken_off_in_good_order_is_gone_too() {
+    let bed = Bed::of(soft("taken off"));
+    let session = bed.attach();
+    echo(&session, 1);
+    let start = Instant::now();
+    let dir = bed.stop();
+    let word = session.word().unwrap();
+    let lost = session.wait(word.index(), 1).unwrap_err();
+    // Either its last words or the closed socket say so.
+    assert!(matches!(lost, Lost::Gone { .. } | Lost::Ended { .. }), "{lost}");
+    assert!(start.elapsed() < 2 * NOTICED);
+    assert!(functions(dir.path()).is_empty());
+}
+
+#[test]
+fn a_session_does_not_survive_into_the_next_device() {
+    let bed = Bed::of(null());
+    let session = bed.attach();
+    let function = session.function().clone();
+    let dir = bed.stop();
+    assert!(matches!(Device::open(&function), Err(OpenError::Open { .. })));
+    let mut device = Role::start("device-null", dir.path());
+    let next = attach_in(dir.path());
+    echo(&next, 1);
+    assert!(matches!(
+        session.call(Echo { reply: 0, reserved: 0, cookie: 1 }, &[], &mut []),
+        Err(Lost::Gone { .. } | Lost::Ended { .. })
+    ));
+    drop(session);
+    echo(&next, 2);
+    device.kill();
+}

@@ -1,0 +1,220 @@
+//! Processes that fork, die, and close what is not theirs.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use vgpu_transport::{Device, Lost, OpenError};
+use vgpu_wire::body::session::Echo;
+
+use crate::bed::{Bed, allocate, attach_in, echo, eventually, folder, functions, null, signal, soft};
+use crate::roles::Role;
+
+/// Runs `body` in a forked child; its result is the child's exit code.
+fn in_child(body: impl FnOnce() -> bool) -> bool {
+    // SAFETY: the child of this process, which has threads, calls code that takes no lock of other threads, and `_exit`.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let good = body();
+        // SAFETY: ends the child without running anything of the test harness.
+        unsafe { libc::_exit(i32::from(!good)) };
+    }
+    // What it would drop is the child's to drop.
+    std::mem::forget(body);
+    let mut status = 0;
+    // SAFETY: waits for the child made above.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
+}
+
+#[test]
+fn a_forked_child_gets_an_error_and_disturbs_nothing() {
+    let bed = Bed::of(soft("forked"));
+    let session = bed.attach();
+    let address = allocate(&session, 1 << 20);
+    let pinned = session.window_alloc(1 << 16).unwrap().unwrap();
+    let word = session.word().unwrap();
+    let function = session.function().clone();
+    // In both ways at once: other threads use the session while the process forks.
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut cookie = 0;
+            while !over.load(Ordering::Relaxed) {
+                cookie += 1;
+                echo(&session, cookie);
+            }
+        });
+        for _ in 0..10 {
+            let good = in_child(|| {
+                let mut byte = 0u8;
+                let forked = Err(Lost::Forked);
+                // SAFETY: one byte is there.
+                let copied_in = unsafe { session.copy_in(0, address, &raw const byte, 1) };
+                // SAFETY: as above.
+                let copied_out = unsafe { session.copy_out(0, address, &raw mut byte, 1) };
+                session.join(1);
+                let echoed = session.call(Echo { reply: 0, reserved: 0, cookie: 1 }, &[], &mut []);
+                let opened = Device::open(&function);
+                session.close();
+                session.send(&signal(word.mark()), &[]) == Err(Lost::Forked)
+                    && echoed == Err(Lost::Forked)
+                    && session.wait(word.index(), 1) == forked
+                    && session.check() == forked
+                    && copied_in == forked
+                    && copied_out == forked
+                    && session.window_alloc(1).map(drop) == forked
+                    && session.reclaim() == Err(Lost::Forked)
+                    && session.late_error().is_some_and(|error| error.code == 3 && error.sticky)
+                    && session.word().is_none()
+                    && matches!(opened, Err(OpenError::Forked { .. }))
+            });
+            assert!(good);
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    // Values that the child drops are the parent's.
+    let good = in_child(|| {
+        drop(word);
+        drop(pinned);
+        drop(session);
+        true
+    });
+    assert!(good);
+    assert_eq!(bed.status().sessions.len(), 1);
+}
+
+#[test]
+fn a_childs_exit_leaves_the_parents_session_alone() {
+    let bed = Bed::of(null());
+    let session = bed.attach();
+    assert!(in_child(|| true));
+    assert!(in_child(|| {
+        session.close();
+        true
+    }));
+    echo(&session, 1);
+    // The locks are still held: nothing is taken away from a living process.
+    let mut other = Role::start("idle", bed.dir());
+    assert_eq!(bed.status().sessions.len(), 2);
+    other.end();
+    echo(&session, 2);
+}
+
+#[test]
+fn the_dead_are_reclaimed_and_the_living_go_on() {
+    for part in ["idle", "memory", "sending", "copying", "waiting"] {
+        let bed = Bed::of(soft(part));
+        let bed = if part == "sending" { Bed::of(null()) } else { bed };
+        let session = bed.attach();
+        let address = allocate(&session, 4096);
+        let mut dying = Role::start(part, bed.dir());
+        let status = bed.status();
+        assert_eq!(status.sessions.len(), 2, "{part}");
+        assert!(status.sessions.iter().any(|session| session.process == dying.id()));
+        assert_eq!(session.reclaim(), Ok(0), "{part}: taken for dead");
+        dying.kill();
+        // A real BAR has no event for it: the session stands until somebody finds the lock free.
+        assert_eq!(session.reclaim(), Ok(1), "{part}");
+        let status = bed.status();
+        assert_eq!(status.sessions.len(), 1, "{part}");
+        assert_eq!(status.allocated, 4096, "{part}");
+        // SAFETY: a byte is there.
+        unsafe { session.copy_in(0, address, [1u8].as_ptr(), 1) }.unwrap();
+        echo(&session, 1);
+    }
+}
+
+#[test]
+fn the_next_to_attach_reclaims_the_dead() {
+    let bed = Bed::new(vec![null()], |config| config.channels = 2);
+    let mut first = Role::start("idle", bed.dir());
+    let mut second = Role::start("memory", bed.dir());
+    first.kill();
+    second.kill();
+    assert_eq!(bed.status().sessions.len(), 2);
+    let session = bed.attach();
+    assert_eq!(bed.status().sessions.len(), 1);
+    assert_eq!(bed.status().free_channels, 1);
+    echo(&session, 1);
+}
+
+#[test]
+fn memory_of_the_dead_is_found_when_there_is_no_room() {
+    let bed = Bed::new(vec![soft("room")], |config| config.window_bytes = 64 << 20);
+    let session = bed.attach();
+    let mut dying = Role::start("memory", bed.dir());
+    assert!(session.window_alloc(20 << 20).unwrap().is_none());
+    dying.kill();
+    assert!(session.window_alloc(20 << 20).unwrap().is_some());
+}
+
+#[test]
+fn a_process_that_exits_is_as_good_as_dead() {
+    let bed = Bed::of(null());
+    let mut leaving = Role::start("exit", bed.dir());
+    leaving.end();
+    assert_eq!(bed.status().sessions.len(), 1);
+    assert_eq!(bed.attach().reclaim(), Ok(0), "the attach has done it");
+    assert_eq!(bed.status().sessions.len(), 0);
+}
+
+#[test]
+fn a_busy_process_exits_with_its_own_code() {
+    for (part, left) in [("exit-busy", 1), ("exit-closing", 0)] {
+        for _ in 0..5 {
+            let bed = Bed::of(soft(part));
+            let start = Instant::now();
+            assert_eq!(Role::start(part, bed.dir()).code(), Some(7), "{part}");
+            assert!(start.elapsed() < Duration::from_secs(3), "{part}: {:?}", start.elapsed());
+            assert_eq!(bed.status().sessions.len(), left, "{part}");
+            assert!(bed.attach().late_error().is_none());
+            assert_eq!(bed.status().allocated, 0, "{part}");
+        }
+    }
+}
+
+#[test]
+fn descriptors_that_the_program_closes_are_opened_again() {
+    let bed = Bed::of(null());
+    let mut closing = Role::start("closing", bed.dir());
+    // It has its lock again.
+    let session = bed.attach();
+    assert_eq!(session.reclaim(), Ok(0));
+    assert_eq!(bed.status().sessions.len(), 2);
+    closing.go_on();
+    assert_eq!(closing.said(), "fine");
+    closing.end();
+    echo(&session, 1);
+}
+
+#[test]
+fn one_processor_is_left_to_the_device() {
+    let bed = Bed::of(null());
+    Role::start("one-processor", bed.dir()).end();
+}
+
+#[test]
+fn a_paused_device_is_waited_for() {
+    let dir = folder();
+    let device = Role::start("device-null", dir.path());
+    let session = attach_in(dir.path());
+    echo(&session, 1);
+    device.pause();
+    std::thread::scope(|scope| {
+        let caller = scope.spawn(|| echo(&session, 2));
+        std::thread::sleep(Duration::from_millis(1500));
+        assert!(!caller.is_finished());
+        device.resume();
+        caller.join().unwrap();
+    });
+    // Nor does it keep a process from closing.
+    device.pause();
+    let start = Instant::now();
+    session.close();
+    assert!(start.elapsed() < Duration::from_millis(800), "{:?}", start.elapsed());
+    device.resume();
+    let next = attach_in(dir.path());
+    echo(&next, 1);
+    eventually("only one is left", || next.reclaim().is_ok());
+    assert_eq!(functions(dir.path()).len(), 1);
+}

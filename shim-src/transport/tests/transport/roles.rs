@@ -1,0 +1,286 @@
+//! Other processes of a test: this test program started again, with one part to play.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use vgpu_device::{DeviceConfig, SimBus};
+use vgpu_transport::{Device, Lost, Session};
+use vgpu_wire::body::launch::Launch;
+use vgpu_wire::body::session::Echo;
+use zerocopy::FromZeros;
+
+use crate::bed::{allocate, attach_in, echo, functions, null, pattern, signal, soft};
+
+/// A process that plays a part; killed at the end of the test if it still runs.
+pub struct Role {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Role {
+    /// Starts a part and waits until it is at its place.
+    pub fn start(part: &str, dir: &Path) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["roles::part", "--exact", "--nocapture"])
+            .env("VGPU_TEST_PART", part)
+            .env("VGPU_TEST_DIR", dir)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdin = child.stdin.take();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        let mut role = Self { child, stdin, lines };
+        assert_eq!(role.said(), "ready");
+        role
+    }
+
+    /// The next thing that the process says.
+    pub fn said(&mut self) -> String {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            assert!(self.lines.read_line(&mut line).unwrap() > 0, "the process ended without a word");
+            // The test harness says things too.
+            if let Some((_, word)) = line.trim_end().split_once('@') {
+                return word.to_owned();
+            }
+        }
+    }
+
+    /// Lets the process go on.
+    pub fn go_on(&mut self) {
+        drop(self.stdin.take());
+    }
+
+    /// Waits for its exit code.
+    pub fn code(&mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends it the hard way, and waits until it has ended.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Stops it where it is, until [`Role::resume`].
+    pub fn pause(&self) {
+        let mut status = 0;
+        // SAFETY: stops the process started above.
+        unsafe { libc::kill(self.id() as i32, libc::SIGSTOP) };
+        // SAFETY: waits until all its threads have stopped; the process itself is left to be waited for.
+        unsafe { libc::waitpid(self.id() as i32, &raw mut status, libc::WUNTRACED) };
+        assert!(libc::WIFSTOPPED(status));
+    }
+
+    pub fn resume(&self) {
+        // SAFETY: lets the process go on.
+        unsafe { libc::kill(self.id() as i32, libc::SIGCONT) };
+    }
+
+    /// Waits until it ends by itself, well.
+    pub fn end(&mut self) {
+        self.go_on();
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Role {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn say(word: &str) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "@{word}").unwrap();
+    out.flush().unwrap();
+}
+
+/// Waits until the test says so, or is over.
+fn stay() {
+    let _ = std::io::stdin().lock().lines().next();
+}
+
+/// Not a test but the other processes' way in.
+#[test]
+fn part() {
+    let (Ok(part), Some(dir)) = (std::env::var("VGPU_TEST_PART"), std::env::var_os("VGPU_TEST_DIR")) else {
+        return;
+    };
+    let dir = PathBuf::from(dir);
+    match part.as_str() {
+        "device-soft" | "device-null" => device(&dir, &part),
+        "idle" => {
+            let _session = attach_in(&dir);
+            say("ready");
+            stay();
+        }
+        "exit" => {
+            let session = attach_in(&dir);
+            echo(&session, 1);
+            // The end of the process, not of the value, is what ends the session.
+            std::mem::forget(session);
+            say("ready");
+            stay();
+        }
+        "memory" => {
+            let session = attach_in(&dir);
+            allocate(&session, 64 << 20);
+            let _pinned = session.window_alloc(32 << 20).unwrap().unwrap();
+            say("ready");
+            stay();
+        }
+        "exit-busy" => exit_busy(&dir, false),
+        "exit-closing" => exit_busy(&dir, true),
+        "sending" => sending(&dir),
+        "copying" => copying(&dir),
+        "waiting" => waiting(&dir),
+        "closing" => closing(&dir),
+        "one-processor" => one_processor(&dir),
+        other => panic!("there is no part {other}"),
+    }
+}
+
+fn device(dir: &Path, part: &str) {
+    let executor = if part == "device-soft" { soft("another process") } else { null() };
+    let config = DeviceConfig::new("0000:00:05.0".parse().unwrap(), executor);
+    let _bus = SimBus::serve(dir, vec![config]).unwrap();
+    say("ready");
+    stay();
+}
+
+/// Sends as fast as it can.
+fn sending(dir: &Path) {
+    let session = attach_in(dir);
+    let mut launch = Launch::new_zeroed();
+    (launch.function, launch.grid, launch.block, launch.param_bytes) = (1, [1; 3], [1; 3], 100);
+    for count in 0u64.. {
+        session.send(&launch, &[&[0; 100]]).unwrap();
+        if count == 10_000 {
+            say("ready");
+        }
+    }
+}
+
+/// Copies to and fro.
+fn copying(dir: &Path) {
+    let session = attach_in(dir);
+    let address = allocate(&session, 16 << 20);
+    let source = pattern(3, 16 << 20);
+    let mut target = vec![0; 16 << 20];
+    for count in 0u64.. {
+        // SAFETY: the vector has that many bytes.
+        unsafe { session.copy_in(0, address, source.as_ptr(), source.len()) }.unwrap();
+        // SAFETY: the vector has that many bytes and is used by nobody else.
+        unsafe { session.copy_out(0, address, target.as_mut_ptr(), target.len()) }.unwrap();
+        if count == 2 {
+            say("ready");
+        }
+    }
+}
+
+/// Exits while other threads are at everything; before that closes the session, as an exit handler would.
+fn exit_busy(dir: &Path, closing: bool) {
+    let session: &Session = Box::leak(Box::new(attach_in(dir)));
+    let address = allocate(session, 1 << 20);
+    std::thread::spawn(|| {
+        let word = session.word().unwrap();
+        while session.send(&signal(word.mark()), &[]).is_ok() {}
+    });
+    std::thread::spawn(|| {
+        let word = session.word().unwrap();
+        let _ = session.wait(word.index(), 1);
+    });
+    std::thread::spawn(|| {
+        let mut reply = [0; 8];
+        while session.call(Echo { reply: 0, reserved: 0, cookie: 1 }, &[], &mut reply).is_ok() {}
+    });
+    std::thread::spawn(move || {
+        let mut bytes = vec![1u8; 1 << 20];
+        // SAFETY: the vector has that many bytes.
+        while unsafe { session.copy_in(0, address, bytes.as_ptr(), bytes.len()) }.is_ok() {
+            // SAFETY: the vector has that many bytes and is used by nobody else.
+            let _ = unsafe { session.copy_out(0, address, bytes.as_mut_ptr(), bytes.len()) };
+        }
+    });
+    say("ready");
+    std::thread::sleep(Duration::from_millis(50));
+    if closing {
+        session.close();
+    }
+    std::process::exit(7);
+}
+
+/// Waits for what does not come, in several threads.
+fn waiting(dir: &Path) {
+    let session = attach_in(dir);
+    let asleep = session.counters().sleeps;
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let word = session.word().unwrap();
+                let _ = session.wait(word.index(), 1);
+            });
+        }
+        while session.counters().sleeps < asleep + 3 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        say("ready");
+    });
+}
+
+/// Closes every descriptor but the standard ones, as programs do that do not know better, and goes on.
+fn closing(dir: &Path) {
+    let session = attach_in(dir);
+    let word = session.word().unwrap();
+    echo(&session, 1);
+    // SAFETY: the program's own descriptors above the standard ones are the transport's alone.
+    unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
+    // Until the device is next looked after.
+    let end = Instant::now() + Duration::from_millis(1500);
+    let mut cookie = 0;
+    while Instant::now() < end {
+        cookie += 1;
+        echo(&session, cookie);
+        let mark = word.mark();
+        session.send(&signal(mark), &[]).unwrap();
+        session.wait(mark.word, mark.value).unwrap();
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    say("ready");
+    stay();
+    echo(&session, 7);
+    say("fine");
+    // A second session of the same process finds the file open again.
+    assert_ne!(session.channel(), attach_in(dir).channel());
+    session.close();
+    let lost = session.send(&signal(word.mark()), &[]);
+    assert_eq!(lost, Err(Lost::Closed));
+}
+
+/// Works where nobody may spin.
+fn one_processor(dir: &Path) {
+    // SAFETY: a bit set, for which zeros are a value.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: processor 0 is within the set.
+    unsafe { libc::CPU_SET(0, &mut set) };
+    // SAFETY: the kernel reads the set.
+    assert_eq!(unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) }, 0);
+    let session = Session::attach(Device::open(&functions(dir)[0]).unwrap()).unwrap();
+    for cookie in 0..500 {
+        echo(&session, cookie);
+    }
+    let counters = session.counters();
+    assert_eq!(counters.waits, counters.sleeps, "no wait spins");
+    say("ready");
+}
