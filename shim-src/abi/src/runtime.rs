@@ -1,1 +1,63 @@
 //! Types and codes of the runtime API (`driver_types.h`), both CUDA majors.
+//!
+//! Where the majors differ the type says which one it belongs to. Handles are those of the driver
+//! API: a `cudaStream_t` is a `CUstream`, and so on.
+
+use core::ffi::{c_int, c_uint};
+
+use crate::driver;
+
+mod error;
+mod structures;
+
+pub use error::CudaError;
+pub use structures::{
+    Dim3, Extent, FuncAttributes, KernelNodeParams, LaunchConfig, Memcpy3DParms, Memcpy3DPeerParms,
+    MemsetParams, PitchedPtr, PointerAttributes12, PointerAttributes13, Position,
+};
+
+/// `cudaStream_t`, with the same special values as the driver's.
+pub type Stream = driver::CUstream;
+/// `cudaEvent_t`.
+pub type Event = driver::CUevent;
+/// `cudaGraph_t`.
+pub type Graph = driver::CUgraph;
+/// `cudaGraphExec_t`.
+pub type GraphExec = driver::CUgraphExec;
+/// `cudaGraphNode_t`.
+pub type GraphNode = driver::CUgraphNode;
+/// `cudaKernel_t`.
+pub type Kernel = driver::CUkernel;
+/// `cudaFunction_t`.
+pub type Function = driver::CUfunction;
+/// `cudaLibrary_t`.
+pub type Library = driver::CUlibrary;
+
+/// `cudaMemcpyKind`: host to host.
+pub const MEMCPY_HOST_TO_HOST: c_uint = 0;
+/// `cudaMemcpyKind`: host to device.
+pub const MEMCPY_HOST_TO_DEVICE: c_uint = 1;
+/// `cudaMemcpyKind`: device to host.
+pub const MEMCPY_DEVICE_TO_HOST: c_uint = 2;
+/// `cudaMemcpyKind`: device to device.
+pub const MEMCPY_DEVICE_TO_DEVICE: c_uint = 3;
+/// `cudaMemcpyKind`: the addresses tell.
+pub const MEMCPY_DEFAULT: c_uint = 4;
+
+/// `cudaMemoryType`: memory that CUDA does not know.
+pub const MEMORY_UNREGISTERED: c_uint = 0;
+/// `cudaMemoryType`: pinned or registered host memory.
+pub const MEMORY_HOST: c_uint = 1;
+/// `cudaMemoryType`: device memory.
+pub const MEMORY_DEVICE: c_uint = 2;
+/// `cudaMemoryType`: managed memory.
+pub const MEMORY_MANAGED: c_uint = 3;
+
+/// `cudaInvalidDeviceId`.
+pub const INVALID_DEVICE_ID: c_int = -2;
+
+/// `cudaDeviceMapHost`, always set in what `cudaGetDeviceFlags` answers.
+pub const DEVICE_MAP_HOST: c_uint = 8;
+/// `cudaDeviceMask` of the flags that `cudaSetDeviceFlags` takes: the scheduling flags, MapHost,
+/// LmemResizeToMax and SyncMemops.
+pub const DEVICE_FLAGS: c_uint = 0x9f;

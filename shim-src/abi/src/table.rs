@@ -4,11 +4,13 @@
 //! Everything that the driver API itself offers is called by its name; the table holds the rest.
 
 use core::ffi::{c_int, c_void};
+use core::ptr;
 
 use vgpu_wire::body::gemm::{Gemm, TriangularSolve};
 use vgpu_wire::facts::DeviceFacts;
 
 use crate::CUresult;
+use crate::driver::CUuuid;
 
 /// Names the table. Made at random for this project.
 pub const UUID: [u8; 16] =
@@ -83,4 +85,56 @@ pub struct Table {
     pub done: unsafe extern "C" fn(*mut u64) -> CUresult,
     /// Makes a round trip to the host of the device of that index, and nothing else.
     pub echo: unsafe extern "C" fn(c_int) -> CUresult,
+}
+
+/// `cuGetExportTable`
+pub type GetExportTable = unsafe extern "C" fn(*mut *const c_void, *const CUuuid) -> CUresult;
+
+impl Table {
+    /// Asks a libcuda for the table. `None`: it is not this project's, or not of this build.
+    ///
+    /// # Safety
+    /// `get` is the `cuGetExportTable` of a libcuda that stays loaded.
+    pub unsafe fn ask(get: GetExportTable) -> Option<&'static Self> {
+        let mut found: *const c_void = ptr::null();
+        // SAFETY: both pointers are to live values of the right type, the function is as the caller says.
+        let status = unsafe { get(&raw mut found, &UUID) };
+        let table = found.cast::<Self>();
+        if status.ok().is_err() || table.is_null() || !table.is_aligned() {
+            return None;
+        }
+        // SAFETY: what answers to the UUID is a table of some version, and all begin with their size.
+        let bytes = unsafe { (*table).bytes };
+        // SAFETY: as above; the version follows the size.
+        let version = unsafe { (*table).version };
+        if bytes != size_of::<Self>() || version != VERSION {
+            return None;
+        }
+        // SAFETY: it is a table of this very build, constant, and libcuda stays.
+        Some(unsafe { &*table })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    unsafe extern "C" fn other(_: *mut *const c_void, _: *const CUuuid) -> CUresult {
+        CUresult::INVALID_VALUE
+    }
+
+    unsafe extern "C" fn older(found: *mut *const c_void, _: *const CUuuid) -> CUresult {
+        static HEAD: [usize; 2] = [16, 0];
+        // SAFETY: `Table::ask` hands in a place.
+        unsafe { found.write((&raw const HEAD).cast()) };
+        CUresult::SUCCESS
+    }
+
+    #[test]
+    fn takes_only_its_own_table() {
+        // SAFETY: both functions do what cuGetExportTable may do.
+        assert!(unsafe { Table::ask(other) }.is_none());
+        // SAFETY: as above.
+        assert!(unsafe { Table::ask(older) }.is_none());
+    }
 }

@@ -1,0 +1,61 @@
+//! Arguments of exports that are pointers. An export's contract is that of the cuBLAS function whose name it
+//! bears: its pointers are null or what the manual says. These types carry that promise from the
+//! signature to the place of use; C makes them, no Rust does.
+
+use core::ffi::c_int;
+
+use super::{BlasStatus, POINTER_MODE_DEVICE, Scalar};
+
+/// Where a result goes: null, or valid for writing one `T`.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct Out<T>(*mut T);
+
+impl<T: Copy> Out<T> {
+    /// Stores the result.
+    ///
+    /// # Errors
+    /// An invalid value for null.
+    pub fn set(self, value: T) -> Result<(), BlasStatus> {
+        let place = self.check()?.0;
+        // SAFETY: the type's promise: not null, so valid for writing. Callers of C align results, but nothing
+        // depends on it.
+        unsafe { place.write_unaligned(value) };
+        Ok(())
+    }
+
+    /// Itself, unless null: for calls that must not act before they know that they can answer.
+    ///
+    /// # Errors
+    /// An invalid value for null.
+    pub fn check(self) -> Result<Self, BlasStatus> {
+        if self.0.is_null() { Err(BlasStatus::INVALID_VALUE) } else { Ok(self) }
+    }
+}
+
+/// Alpha or beta: null, or the address of a number of the scale type, in the memory that the handle's pointer mode says.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct Factor(*const u8);
+
+impl Factor {
+    /// The number, or its address in device memory.
+    ///
+    /// # Errors
+    /// An invalid value for null; not supported for a type that no number has.
+    pub fn get(self, pointer_mode: c_int, scale: c_int) -> Result<Scalar, BlasStatus> {
+        if self.0.is_null() {
+            return Err(BlasStatus::INVALID_VALUE);
+        }
+        if pointer_mode == POINTER_MODE_DEVICE {
+            return Ok(Scalar::at(self.0.addr() as u64));
+        }
+        // SAFETY: the type's promise: not null, so a number of the scale type, in host memory in this mode.
+        unsafe { Scalar::read(self.0, scale) }.ok_or(BlasStatus::NOT_SUPPORTED)
+    }
+}
+
+/// An address in device memory; never followed here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Address(pub usize);
