@@ -1,0 +1,386 @@
+//! What the guest reads of a cubin, an ELF image for one architecture: which one, and the parameters of its kernels.
+//!
+//! Source: cubins of ptxas 12.4 to 13.0, looked at byte by byte. A kernel NAME has a section `.text.NAME`, and its attributes are in
+//! `.nv.info.NAME`: records of format (1: nothing, 2: a byte, 3: 16 bits, 4: 16 bits of length, then data), attribute, value.
+//! Attribute 0x17 is a parameter of up to 16 KiB: u32, u16 ordinal, u16 offset, u32 with the size from bit 18 on; 0x45 one of any
+//! size: u32, u16 ordinal, u16 offset, u16 size, u16.
+
+use crate::layout::{Layout, LayoutError, Param};
+use crate::ptx::Specific;
+
+/// `e_machine` of a cubin.
+const EM_CUDA: u16 = 190;
+/// The ABI version from which `e_flags` has the architecture in its second byte; before, in the first.
+const NEW_FLAGS: u8 = 8;
+const HEADER: usize = 64;
+const SECTION: usize = 64;
+const SHT_NOBITS: u32 = 8;
+const PARAM: u8 = 0x17;
+const PARAM_V2: u8 = 0x45;
+
+/// Why bytes are not a cubin that can be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CubinError {
+    /// Not an ELF image of 64 bits for NVIDIA's GPUs.
+    #[error("the image is no cubin")]
+    Kind,
+    /// A table or a section goes beyond the image.
+    #[error("the image is cut off")]
+    Short,
+    /// Attributes of a kernel that cannot be read.
+    #[error("failed to read the attributes of kernel {0}")]
+    Attributes(String),
+    /// Parameters that cannot be laid out.
+    #[error("kernel {kernel} has unusable parameters")]
+    Layout {
+        /// The kernel.
+        kernel: String,
+        /// Why.
+        #[source]
+        source: LayoutError,
+    },
+}
+
+fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..at.checked_add(N)?)?.try_into().ok()
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    array(bytes, at).map(u16::from_le_bytes)
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    array(bytes, at).map(u32::from_le_bytes)
+}
+
+fn usize_at(bytes: &[u8], at: usize) -> Option<usize> {
+    array(bytes, at).map(u64::from_le_bytes).and_then(|value| usize::try_from(value).ok())
+}
+
+struct Section {
+    name: usize,
+    kind: u32,
+    offset: usize,
+    bytes: usize,
+}
+
+/// Offset and count of the section headers, from the ELF header.
+fn table(header: &[u8]) -> Option<(usize, usize, usize)> {
+    let size = usize::from(u16_at(header, 58)?);
+    let count = usize::from(u16_at(header, 60)?);
+    (size >= SECTION).then_some(())?;
+    Some((usize_at(header, 40)?, count, size))
+}
+
+fn section(elf: &[u8], index: usize) -> Option<Section> {
+    let (start, count, size) = table(elf)?;
+    if index >= count {
+        return None;
+    }
+    let at = start.checked_add(index.checked_mul(size)?)?;
+    Some(Section {
+        name: u32_at(elf, at)? as usize,
+        kind: u32_at(elf, at + 4)?,
+        offset: usize_at(elf, at + 24)?,
+        bytes: usize_at(elf, at + 32)?,
+    })
+}
+
+fn is_cubin(header: &[u8]) -> bool {
+    header.starts_with(b"\x7fELF\x02\x01") && u16_at(header, 18) == Some(EM_CUDA)
+}
+
+/// The architecture that the image is for, as in `sm_NUMBER`. `header` is the image's first 64 bytes at least.
+pub fn arch(header: &[u8]) -> Result<u32, CubinError> {
+    if !is_cubin(header) {
+        return Err(CubinError::Kind);
+    }
+    let flags = u32_at(header, 48).ok_or(CubinError::Short)?;
+    Ok(if header[8] >= NEW_FLAGS { flags >> 8 & 0xff } else { flags & 0xff })
+}
+
+/// What is known of how far the image reaches: read piece by piece, since nobody says how long it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Length {
+    /// Look again with so many bytes.
+    More(usize),
+    /// So many bytes.
+    Known(usize),
+}
+
+/// How long the image is, from its headers: the end of the last of sections and tables.
+pub fn length(known: &[u8]) -> Result<Length, CubinError> {
+    if known.len() < HEADER {
+        return Ok(Length::More(HEADER));
+    }
+    if !is_cubin(known) {
+        return Err(CubinError::Kind);
+    }
+    let bad = || CubinError::Short;
+    let (start, count, size) = table(known).ok_or_else(bad)?;
+    let mut end = count.checked_mul(size).and_then(|bytes| bytes.checked_add(start)).ok_or_else(bad)?;
+    if known.len() < end {
+        return Ok(Length::More(end));
+    }
+    let programs =
+        usize::from(u16_at(known, 54).ok_or_else(bad)?) * usize::from(u16_at(known, 56).ok_or_else(bad)?);
+    let program_end = usize_at(known, 32).and_then(|at| at.checked_add(programs)).ok_or_else(bad)?;
+    end = end.max(program_end).max(HEADER);
+    for index in 0..count {
+        let section = section(known, index).ok_or_else(bad)?;
+        if section.kind != SHT_NOBITS {
+            end = end.max(section.offset.checked_add(section.bytes).ok_or_else(bad)?);
+        }
+    }
+    Ok(Length::Known(end))
+}
+
+/// The kernels of the image with their parameters.
+pub fn kernels(elf: &[u8]) -> Result<Vec<(String, Layout)>, CubinError> {
+    if !is_cubin(elf) {
+        return Err(CubinError::Kind);
+    }
+    let short = || CubinError::Short;
+    let (_, count, _) = table(elf).ok_or_else(short)?;
+    let names = usize::from(u16_at(elf, 62).ok_or_else(short)?);
+    let names = contents(elf, &section(elf, names).ok_or_else(short)?).ok_or_else(short)?;
+    let mut kernels = Vec::new();
+    let mut infos = Vec::new();
+    for index in 0..count {
+        let section = section(elf, index).ok_or_else(short)?;
+        let name = names.get(section.name..).ok_or_else(short)?;
+        let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
+        if let Some(kernel) = name.strip_prefix(b".text.") {
+            kernels.push(String::from_utf8_lossy(kernel).into_owned());
+        } else if let Some(kernel) = name.strip_prefix(b".nv.info.") {
+            infos.push((kernel, contents(elf, &section).ok_or_else(short)?));
+        }
+    }
+    kernels
+        .into_iter()
+        .map(|kernel| {
+            let info = infos.iter().find(|info| info.0 == kernel.as_bytes()).map_or(&[][..], |info| info.1);
+            let layout = params(info, &kernel)?;
+            Ok((kernel, layout))
+        })
+        .collect()
+}
+
+fn contents<'a>(elf: &'a [u8], section: &Section) -> Option<&'a [u8]> {
+    if section.kind == SHT_NOBITS {
+        return Some(&[]);
+    }
+    elf.get(section.offset..section.offset.checked_add(section.bytes)?)
+}
+
+/// Reads the parameters from a kernel's attributes.
+fn params(mut info: &[u8], kernel: &str) -> Result<Layout, CubinError> {
+    let bad = || CubinError::Attributes(kernel.to_owned());
+    let mut params: Vec<(u16, Param)> = Vec::new();
+    while !info.is_empty() {
+        let &[format, attribute, low, high] = info.first_chunk::<4>().ok_or_else(bad)?;
+        info = &info[4..];
+        if format != 4 {
+            continue;
+        }
+        let (value, rest) =
+            info.split_at_checked(usize::from(u16::from_le_bytes([low, high]))).ok_or_else(bad)?;
+        info = rest;
+        let size = match attribute {
+            PARAM => u32_at(value, 8).ok_or_else(bad)? >> 18,
+            PARAM_V2 => u32::from(u16_at(value, 8).ok_or_else(bad)?),
+            _ => continue,
+        };
+        let ordinal = u16_at(value, 4).ok_or_else(bad)?;
+        let offset = u32::from(u16_at(value, 6).ok_or_else(bad)?);
+        params.push((ordinal, Param { offset, size }));
+    }
+    params.sort_by_key(|param| param.0);
+    let mut layout = Layout::default();
+    for (index, (ordinal, param)) in params.into_iter().enumerate() {
+        if usize::from(ordinal) != index {
+            return Err(bad());
+        }
+        layout.put(param).map_err(|source| CubinError::Layout { kernel: kernel.to_owned(), source })?;
+    }
+    Ok(layout)
+}
+
+/// Whether a cubin for `sm` runs on a device: on its own architecture and later ones of the same major.
+pub fn runs_on(sm: u32, specific: Specific, device: u32) -> bool {
+    match specific {
+        Specific::Architecture => sm == device,
+        _ => sm / 10 == device / 10 && sm <= device,
+    }
+}
+
+/// Builds cubins for tests, here and in the tests of images.
+#[cfg(test)]
+pub mod build {
+    use super::*;
+
+    /// A kernel: name, parameters, whether they are told in the newer form.
+    pub type Kernel = (String, Vec<Param>, bool);
+
+    fn info(params: &[Param], newer: bool) -> Vec<u8> {
+        // Something before and behind, in each of the other formats; and parameters from the last to the first, as ptxas has them.
+        let mut info = vec![4, 0x37, 4, 0, 0x82, 0, 0, 0];
+        for (ordinal, param) in params.iter().enumerate().rev() {
+            let attribute = if newer || param.size >= 1 << 14 { PARAM_V2 } else { PARAM };
+            info.extend([4, attribute, 12, 0, 0, 0, 0, 0]);
+            info.extend((ordinal as u16).to_le_bytes());
+            info.extend((param.offset as u16).to_le_bytes());
+            if attribute == PARAM {
+                info.extend((param.size << 18 | 0x1f000).to_le_bytes());
+            } else {
+                info.extend((param.size as u16).to_le_bytes());
+                info.extend([0, 0]);
+            }
+        }
+        info.extend([3, 0x19, 0, 0, 1, 0x5f, 0, 0, 2, 0x40, 0, 0]);
+        info
+    }
+
+    /// A cubin with these kernels for an architecture.
+    pub fn cubin(kernels: &[Kernel], sm: u8) -> Vec<u8> {
+        let mut names = vec![0];
+        let mut sections = vec![(0, 0, Vec::new())];
+        let mut add = |name: &str, kind: u32, contents: Vec<u8>| {
+            sections.push((names.len() as u32, kind, contents));
+            names.extend(name.as_bytes());
+            names.push(0);
+        };
+        for (name, params, newer) in kernels {
+            add(&format!(".text.{name}"), 1, vec![0xee; 32]);
+            add(&format!(".nv.info.{name}"), 0x7000_0000, info(params, *newer));
+        }
+        add(".nv.shared", SHT_NOBITS, Vec::new());
+        add(".shstrtab", 3, Vec::new());
+        sections.last_mut().unwrap().2 = names;
+        let mut elf = vec![0; HEADER];
+        elf[..9].copy_from_slice(b"\x7fELF\x02\x01\x01\x41\x08");
+        elf[18..20].copy_from_slice(&EM_CUDA.to_le_bytes());
+        elf[48..52].copy_from_slice(&(0x0600_0004_u32 | u32::from(sm) << 8).to_le_bytes());
+        let mut headers = Vec::new();
+        for (name, kind, contents) in &sections {
+            let mut header = [0; SECTION];
+            header[..4].copy_from_slice(&name.to_le_bytes());
+            header[4..8].copy_from_slice(&kind.to_le_bytes());
+            header[24..32].copy_from_slice(&(elf.len() as u64).to_le_bytes());
+            let bytes = if *kind == SHT_NOBITS { 1 << 40 } else { contents.len() as u64 };
+            header[32..40].copy_from_slice(&bytes.to_le_bytes());
+            headers.push(header);
+            elf.extend(contents);
+        }
+        let start = elf.len() as u64;
+        elf[40..48].copy_from_slice(&start.to_le_bytes());
+        elf[58..60].copy_from_slice(&(SECTION as u16).to_le_bytes());
+        elf[60..62].copy_from_slice(&(sections.len() as u16).to_le_bytes());
+        elf[62..64].copy_from_slice(&(sections.len() as u16 - 1).to_le_bytes());
+        elf.extend(headers.concat());
+        elf
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// `.nv.info.small` of ptxas 13.0 for a kernel (u64, u32, 24 bytes aligned to 8, u8, f64).
+    const SMALL: &[u8] = &[
+        0x04, 0x37, 0x04, 0x00, 0x82, 0, 0, 0, 0x04, 0x17, 0x0c, 0, 0, 0, 0, 0, 0x04, 0, 0x30, 0, 0, 0xf0,
+        0x21, 0, 0x04, 0x17, 0x0c, 0, 0, 0, 0, 0, 0x03, 0, 0x28, 0, 0, 0xf0, 0x05, 0, 0x04, 0x17, 0x0c, 0, 0,
+        0, 0, 0, 0x02, 0, 0x10, 0, 0, 0xf0, 0x61, 0, 0x04, 0x17, 0x0c, 0, 0, 0, 0, 0, 0x01, 0, 0x08, 0, 0,
+        0xf0, 0x11, 0, 0x04, 0x17, 0x0c, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xf0, 0x21, 0, 0x03, 0x50, 0, 0, 0x03,
+        0x1b, 0xff, 0,
+    ];
+    /// The parameters of `.nv.info.big`: 20,000 bytes and a u64.
+    const BIG: &[u8] = &[
+        0x04, 0x45, 0x0c, 0, 0, 0, 0, 0, 0x01, 0, 0x20, 0x4e, 0x08, 0, 0, 0, 0x04, 0x45, 0x0c, 0, 0, 0, 0, 0,
+        0, 0, 0, 0, 0x20, 0x4e, 0, 0,
+    ];
+
+    #[test]
+    fn ptxas_attributes_are_read() {
+        let places = |info| {
+            let layout = params(info, "k").unwrap();
+            layout.params.iter().map(|param| (param.offset, param.size)).collect::<Vec<_>>()
+        };
+        assert_eq!(places(SMALL), [(0, 8), (8, 4), (16, 24), (40, 1), (48, 8)]);
+        assert_eq!(places(BIG), [(0, 20000), (20000, 8)]);
+        assert_eq!(places(&[]), []);
+    }
+
+    #[test]
+    fn damaged_attributes_are_refused() {
+        for info in [&SMALL[..3], &SMALL[..9], &SMALL[..22], &BIG[..16], &[4, PARAM, 4, 0, 0, 0, 0, 0]] {
+            assert!(params(info, "k").is_err(), "{info:x?}");
+        }
+    }
+
+    #[test]
+    fn architectures_are_told_apart() {
+        let elf = build::cubin(&[], 90);
+        assert_eq!(arch(&elf), Ok(90));
+        let mut old = elf;
+        old[8] = 7;
+        old[48..52].copy_from_slice(&0x0056_0556_u32.to_le_bytes());
+        assert_eq!(arch(&old), Ok(0x56));
+        old[18] = 62;
+        assert_eq!(arch(&old), Err(CubinError::Kind));
+        assert!(
+            runs_on(80, Specific::No, 86) && !runs_on(86, Specific::No, 80) && !runs_on(80, Specific::No, 90)
+        );
+        assert!(runs_on(90, Specific::Architecture, 90) && !runs_on(100, Specific::Architecture, 103));
+        assert!(runs_on(100, Specific::Family, 103) && !runs_on(100, Specific::Family, 120));
+    }
+
+    fn kernel() -> impl Strategy<Value = build::Kernel> {
+        let params = prop::collection::vec((0_u32..9, 1_u32..200), 0..12).prop_map(|list| {
+            let mut offset = 0;
+            list.into_iter()
+                .map(|(gap, size)| {
+                    let param = Param { offset: offset + gap, size };
+                    offset += gap + size;
+                    param
+                })
+                .collect()
+        });
+        ("[a-zA-Z_][a-zA-Z0-9_]{0,20}", params, any::<bool>())
+    }
+
+    proptest! {
+        #[test]
+        fn kernels_are_found(kernels in prop::collection::vec(kernel(), 0..6), sm in 50_u8..122) {
+            let elf = build::cubin(&kernels, sm);
+            prop_assert_eq!(length(&elf), Ok(Length::Known(elf.len())));
+            prop_assert_eq!(arch(&elf), Ok(u32::from(sm)));
+            let found = super::kernels(&elf).unwrap();
+            prop_assert_eq!(found.len(), kernels.len());
+            for ((name, layout), expected) in found.iter().zip(&kernels) {
+                prop_assert_eq!(name, &expected.0);
+                let first = kernels.iter().find(|kernel| kernel.0 == expected.0).unwrap();
+                prop_assert_eq!(&layout.params, &first.1);
+            }
+        }
+
+        #[test]
+        fn damage_never_panics(kernels in prop::collection::vec(kernel(), 0..4), places in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8), cut: prop::sample::Index) {
+            let mut elf = build::cubin(&kernels, 80);
+            for (place, value) in places {
+                let place = place.index(elf.len());
+                elf[place] = value;
+            }
+            elf.truncate(cut.index(elf.len() + 1));
+            let _ = super::kernels(&elf);
+            let _ = length(&elf);
+            let _ = arch(&elf);
+        }
+
+        #[test]
+        fn any_attributes_are_read_without_a_panic(info in prop::collection::vec(any::<u8>(), 0..100)) {
+            let _ = params(&info, "k");
+        }
+    }
+}

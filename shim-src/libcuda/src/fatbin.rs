@@ -1,0 +1,307 @@
+//! Fat binaries: containers of images for several architectures, each perhaps compressed.
+//!
+//! ```text
+//!   header  u32 magic ba55ed50, u16 version, u16 header bytes, u64 bytes of entries
+//!   entry    0 u16 kind (1 PTX, 2 cubin)    4 u32 header bytes           8 u64 payload bytes, padded
+//!           16 u32 compressed bytes        28 u32 architecture          40 u64 flags
+//!           56 u64 bytes when unpacked
+//! ```
+//! Source: fat binaries of nvcc 12.0 to 13.1 and of NVIDIA's `fatbinary` 13.0 in each compression mode, looked at byte by byte.
+
+use crate::ptx::Specific;
+
+/// The container's first word.
+pub const MAGIC: u32 = 0xba55_ed50;
+/// First word of the structure by which nvcc's host code names a container: magic, version, address, u64.
+pub const WRAPPER_MAGIC: u32 = 0x4662_43b1;
+/// Bytes of the container's header.
+pub const HEADER: usize = 16;
+
+const ENTRY: usize = 64;
+const KIND_PTX: u16 = 1;
+const KIND_CUBIN: u16 = 2;
+const LZ4: u64 = 0x2000;
+const ZSTD: u64 = 0x8000;
+const ARCHITECTURE_SPECIFIC: u64 = 0x10_0000;
+const FAMILY_SPECIFIC: u64 = 0x20_0000;
+/// No image is larger when unpacked: the largest seen have 11 MB, and a container must not make its reader take all memory.
+const UNPACKED_MOST: u64 = 1 << 30;
+
+/// What an image is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// PTX text.
+    Ptx,
+    /// An ELF image for one architecture.
+    Cubin,
+}
+
+/// How an image is packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Packing {
+    /// Not.
+    Plain,
+    /// One LZ4 block.
+    Lz4,
+    /// One zstd frame.
+    Zstd,
+}
+
+/// An image in a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// What it is.
+    pub kind: Kind,
+    /// The architecture, as in `sm_NUMBER`.
+    pub sm: u32,
+    /// What else it demands of the device.
+    pub specific: Specific,
+    /// How it is packed.
+    pub packing: Packing,
+    /// Bytes when unpacked; 0: not said, as for what is not packed.
+    pub unpacked: u64,
+    /// The image as it is packed. Without padding if it is; else padding may follow.
+    pub payload: &'a [u8],
+}
+
+/// Why a container, or an image of it, cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FatbinError {
+    /// The header is not one.
+    #[error("the data is no fat binary")]
+    Header,
+    /// An entry goes beyond the container.
+    #[error("an entry of the fat binary is cut off")]
+    Short,
+    /// A compressed image does not unpack.
+    #[error("failed to unpack an image of the fat binary: {0}")]
+    Unpack(String),
+    /// A compressed image claims to be larger than any is.
+    #[error("an image of the fat binary claims to have {0} bytes")]
+    TooLarge(u64),
+}
+
+fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..at.checked_add(N)?)?.try_into().ok()
+}
+
+/// Bytes of the whole container, from its header.
+pub fn length(header: [u8; HEADER]) -> Result<usize, FatbinError> {
+    let word = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
+    let [a, b, c, d, ..] = header;
+    if u32::from_le_bytes([a, b, c, d]) != MAGIC || usize::from(word(6)) < HEADER {
+        return Err(FatbinError::Header);
+    }
+    let entries = array(&header, 8).map(u64::from_le_bytes).ok_or(FatbinError::Header)?;
+    usize::try_from(entries)
+        .ok()
+        .and_then(|entries| entries.checked_add(usize::from(word(6))))
+        .filter(|&bytes| isize::try_from(bytes).is_ok())
+        .ok_or(FatbinError::Header)
+}
+
+/// The images of a container that are PTX or cubins; others are passed over.
+pub fn entries(container: &[u8]) -> Result<Vec<Entry<'_>>, FatbinError> {
+    let header = array(container, 0).ok_or(FatbinError::Header)?;
+    let bytes = length(header)?;
+    let start = usize::from(u16::from_le_bytes([header[6], header[7]]));
+    let mut rest = container.get(start..bytes).ok_or(FatbinError::Short)?;
+    let mut entries = Vec::new();
+    while !rest.is_empty() {
+        let (entry, after) = split(rest).ok_or(FatbinError::Short)?;
+        entries.extend(entry);
+        rest = after;
+    }
+    Ok(entries)
+}
+
+/// The first entry, if it is of a kind that is known, and what follows it.
+fn split(bytes: &[u8]) -> Option<(Option<Entry<'_>>, &[u8])> {
+    let u32_at = |at| array(bytes, at).map(u32::from_le_bytes);
+    let u64_at = |at| array(bytes, at).map(u64::from_le_bytes);
+    let header = usize::try_from(u32_at(4)?).ok().filter(|&header| header >= ENTRY)?;
+    let padded = usize::try_from(u64_at(8)?).ok()?;
+    let (_, body) = bytes.split_at_checked(header)?;
+    let (payload, rest) = body.split_at_checked(padded)?;
+    let kind = match array(bytes, 0).map(u16::from_le_bytes)? {
+        KIND_PTX => Kind::Ptx,
+        KIND_CUBIN => Kind::Cubin,
+        _ => return Some((None, rest)),
+    };
+    let flags = u64_at(40)?;
+    let packing = match flags & (LZ4 | ZSTD) {
+        0 => Packing::Plain,
+        LZ4 => Packing::Lz4,
+        ZSTD => Packing::Zstd,
+        // Both at once: a form of packing that is not known.
+        _ => return Some((None, rest)),
+    };
+    let packed = usize::try_from(u32_at(16)?).ok()?;
+    let payload = match packing {
+        Packing::Plain => payload,
+        _ if packed == 0 => payload,
+        _ => payload.get(..packed)?,
+    };
+    let specific = if flags & ARCHITECTURE_SPECIFIC != 0 {
+        Specific::Architecture
+    } else if flags & FAMILY_SPECIFIC != 0 {
+        Specific::Family
+    } else {
+        Specific::No
+    };
+    let entry = Entry { kind, sm: u32_at(28)?, specific, packing, unpacked: u64_at(56)?, payload };
+    Some((Some(entry), rest))
+}
+
+impl Entry<'_> {
+    /// The image, unpacked; of PTX the text without the zeros behind it.
+    pub fn unpack(&self) -> Result<Vec<u8>, FatbinError> {
+        let mut image = match self.packing {
+            Packing::Plain => self.payload.to_vec(),
+            packing => {
+                if self.unpacked > UNPACKED_MOST {
+                    return Err(FatbinError::TooLarge(self.unpacked));
+                }
+                let mut image = vec![0; self.unpacked as usize];
+                let bytes = match packing {
+                    Packing::Zstd => zstd(self.payload, &mut image)?,
+                    _ => lz4_flex::block::decompress_into(self.payload, &mut image)
+                        .map_err(|error| FatbinError::Unpack(error.to_string()))?,
+                };
+                image.truncate(bytes);
+                image
+            }
+        };
+        if self.kind == Kind::Ptx {
+            let end = image.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+            image.truncate(end);
+        }
+        Ok(image)
+    }
+}
+
+fn zstd(packed: &[u8], image: &mut [u8]) -> Result<usize, FatbinError> {
+    let failed = |error: ruzstd::decoding::errors::FrameDecoderError| FatbinError::Unpack(error.to_string());
+    ruzstd::decoding::FrameDecoder::new().decode_all(packed, image).map_err(failed)
+}
+
+/// Builds containers for tests, here and in the tests of images.
+#[cfg(test)]
+pub mod build {
+    use super::*;
+
+    /// An image to be packed: kind, architecture, what else it demands, packing, contents.
+    pub type Image = (Kind, u32, Specific, Packing, Vec<u8>);
+
+    /// A container with these images.
+    pub fn fatbin(images: &[Image]) -> Vec<u8> {
+        let mut body = Vec::new();
+        for (kind, sm, specific, packing, contents) in images {
+            let packed = match packing {
+                Packing::Plain => contents.clone(),
+                Packing::Lz4 => lz4_flex::block::compress(contents),
+                Packing::Zstd => ruzstd::encoding::compress_to_vec(
+                    &contents[..],
+                    ruzstd::encoding::CompressionLevel::Fastest,
+                ),
+            };
+            let plain = *packing == Packing::Plain;
+            let mut flags = [0x11, 0x2011, 0x8011][*packing as usize];
+            flags |= [0, FAMILY_SPECIFIC, ARCHITECTURE_SPECIFIC][*specific as usize];
+            let mut header = [0_u8; ENTRY + 8];
+            header[0] = if *kind == Kind::Ptx { 1 } else { 2 };
+            header[2..4].copy_from_slice(&0x101_u16.to_le_bytes());
+            header[4..8].copy_from_slice(&(ENTRY as u32 + 8).to_le_bytes());
+            let padded = packed.len().next_multiple_of(8);
+            header[8..16].copy_from_slice(&(padded as u64).to_le_bytes());
+            let sizes = if plain { (0, 0) } else { (packed.len() as u32, contents.len() as u64) };
+            header[16..20].copy_from_slice(&sizes.0.to_le_bytes());
+            header[28..32].copy_from_slice(&sm.to_le_bytes());
+            header[40..48].copy_from_slice(&u64::to_le_bytes(flags));
+            header[56..64].copy_from_slice(&sizes.1.to_le_bytes());
+            body.extend(header);
+            body.extend(&packed);
+            body.resize(body.len() + padded - packed.len(), 0);
+        }
+        let mut fatbin = MAGIC.to_le_bytes().to_vec();
+        fatbin.extend([1, 0, 16, 0]);
+        fatbin.extend((body.len() as u64).to_le_bytes());
+        fatbin.extend(body);
+        fatbin
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn image() -> impl Strategy<Value = build::Image> {
+        (
+            prop::sample::select(vec![Kind::Ptx, Kind::Cubin]),
+            50_u32..122,
+            prop::sample::select(vec![Specific::No, Specific::Family, Specific::Architecture]),
+            prop::sample::select(vec![Packing::Plain, Packing::Lz4, Packing::Zstd]),
+            prop::collection::vec(prop_oneof![3 => Just(b'.'), 1 => 1_u8..255], 0..2000),
+        )
+    }
+
+    #[test]
+    fn unknown_kinds_are_passed_over() {
+        let ptx = (Kind::Ptx, 61, Specific::No, Packing::Plain, b".version".to_vec());
+        let mut fatbin = build::fatbin(&[ptx.clone(), ptx]);
+        fatbin[HEADER] = 16;
+        assert_eq!(entries(&fatbin).unwrap().len(), 1);
+        fatbin[0] = 0;
+        assert_eq!(entries(&fatbin), Err(FatbinError::Header));
+    }
+
+    #[test]
+    fn claims_are_limited() {
+        let ptx = (Kind::Ptx, 61, Specific::No, Packing::Zstd, vec![b'x'; 1000]);
+        let fatbin = build::fatbin(&[ptx]);
+        let mut entry = entries(&fatbin).unwrap()[0];
+        entry.unpacked = 1 << 40;
+        assert_eq!(entry.unpack(), Err(FatbinError::TooLarge(1 << 40)));
+        entry.unpacked = 999;
+        assert!(entry.unpack().is_err(), "more than was claimed");
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_packed_comes_out(images in prop::collection::vec(image(), 0..5)) {
+            let fatbin = build::fatbin(&images);
+            let found = entries(&fatbin).unwrap();
+            prop_assert_eq!(found.len(), images.len());
+            for (entry, (kind, sm, specific, packing, contents)) in found.iter().zip(&images) {
+                prop_assert_eq!((entry.kind, entry.sm, entry.specific, entry.packing), (*kind, *sm, *specific, *packing));
+                let mut unpacked = entry.unpack().unwrap();
+                if *kind == Kind::Cubin {
+                    prop_assert!(unpacked[contents.len()..].iter().all(|&byte| byte == 0), "padding");
+                    unpacked.truncate(contents.len());
+                }
+                prop_assert_eq!(&unpacked, contents);
+            }
+        }
+
+        #[test]
+        fn damage_never_panics(images in prop::collection::vec(image(), 1..4), places in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..10), cut: prop::sample::Index) {
+            let mut fatbin = build::fatbin(&images);
+            for (place, value) in places {
+                let place = place.index(fatbin.len());
+                fatbin[place] = value;
+            }
+            fatbin.truncate(cut.index(fatbin.len() + 1));
+            for entry in entries(&fatbin).unwrap_or_default() {
+                if entry.unpacked < 1 << 20 {
+                    let _ = entry.unpack();
+                }
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = entries(&bytes);
+        }
+    }
+}

@@ -1,0 +1,424 @@
+//! Functions, that is kernels in a context: their attributes, one round trip for all of them and then never again, and
+//! the questions of occupancy, one round trip each and then never again.
+
+use std::ffi::{CString, c_char, c_int, c_uint};
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+
+use vgpu_abi::driver::{BlockToShared, CUfunction, CUmodule, attribute as device, function_attribute as id};
+use vgpu_abi::{CUresult, export, log};
+use vgpu_wire::body::module::{
+    FUNCTION_CACHE_CONFIG, FunctionGet, FunctionReply, FunctionSet, Occupancy, OccupancyReply,
+};
+
+use crate::arg::Out;
+use crate::context::{self, Context};
+use crate::gpu::{Gpu, Minted};
+use crate::layout::Layout;
+use crate::slab::Slab;
+use crate::sync::Mutex;
+use crate::{Result, library, module};
+
+/// How many attributes there are.
+const ATTRIBUTES: usize = id::MAX as usize;
+/// Threads of a warp.
+const WARP: u32 = 32;
+
+/// A kernel in a context.
+#[derive(Default)]
+pub struct Function {
+    gpu: AtomicPtr<Gpu>,
+    context: AtomicUsize,
+    module: AtomicUsize,
+    layout: AtomicPtr<Layout>,
+    /// Its number on the wire; 0 until the host knows it.
+    number: AtomicU32,
+    /// By `CUfunction_attribute`; known when `number` is.
+    attributes: [AtomicI32; ATTRIBUTES],
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    name: Option<Arc<CString>>,
+    occupancy: Vec<(Question, u32)>,
+}
+
+/// What occupancy depends on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Question {
+    threads: u32,
+    shared: u64,
+    flags: u32,
+}
+
+static FUNCTIONS: Slab<Function> = Slab::new(9);
+
+/// Makes a function that the host does not know yet.
+pub fn create(
+    gpu: &'static Gpu,
+    context: usize,
+    module: usize,
+    name: CString,
+    layout: &'static Layout,
+) -> Result<usize> {
+    let made = FUNCTIONS.insert(|_, function| {
+        function.gpu.store(ptr::from_ref(gpu).cast_mut(), Ordering::Relaxed);
+        function.context.store(context, Ordering::Relaxed);
+        function.module.store(module, Ordering::Relaxed);
+        function.layout.store(ptr::from_ref(layout).cast_mut(), Ordering::Relaxed);
+        function.number.store(0, Ordering::Relaxed);
+        *function.inner.lock() = Inner { name: Some(Arc::new(name)), occupancy: Vec::new() };
+    });
+    Ok(made.ok_or(CUresult::OUT_OF_MEMORY)?.0)
+}
+
+/// Ends a function.
+pub fn discard(handle: usize) {
+    FUNCTIONS.remove(handle, |function| *function.inner.lock() = Inner::default());
+}
+
+/// The function of a handle, whatever context is current.
+pub fn of(handle: usize) -> Option<&'static Function> {
+    FUNCTIONS.get(handle)
+}
+
+/// The function that a launch in a context means, by its own handle or a kernel's.
+#[inline]
+pub fn find(handle: CUfunction, context: &Context) -> Result<&'static Function> {
+    let function = match FUNCTIONS.get(handle.0) {
+        Some(function) => function,
+        None => by_kernel(handle, context)?,
+    };
+    if function.context.load(Ordering::Relaxed) != context.handle() {
+        return Err(CUresult::INVALID_HANDLE);
+    }
+    Ok(function)
+}
+
+#[cold]
+fn by_kernel(handle: CUfunction, context: &Context) -> Result<&'static Function> {
+    let function = library::function_of_kernel(handle.0, context).ok_or(CUresult::INVALID_HANDLE)??;
+    FUNCTIONS.get(function).ok_or(CUresult::INVALID_HANDLE)
+}
+
+/// The function of a handle, in its own context.
+fn get(handle: CUfunction) -> Result<&'static Function> {
+    let context = context::current()?;
+    match FUNCTIONS.get(handle.0) {
+        Some(function) => Ok(function),
+        None => by_kernel(handle, context),
+    }
+}
+
+/// The handle of the function that has a number on the wire.
+pub fn by_number(gpu: &Gpu, number: u32) -> Option<CUfunction> {
+    let mine = |function: &Function| {
+        ptr::eq(function.gpu(), gpu) && function.number.load(Ordering::Relaxed) == number
+    };
+    FUNCTIONS.iter().find(|(_, function)| mine(function)).map(|(handle, _)| CUfunction(handle))
+}
+
+impl Function {
+    fn gpu(&self) -> &'static Gpu {
+        // SAFETY: `create` stored the address of a leaked value before the handle meant anything.
+        unsafe { &*self.gpu.load(Ordering::Relaxed) }
+    }
+
+    /// Where its parameters lie.
+    #[inline]
+    pub fn layout(&self) -> &'static Layout {
+        // SAFETY: `create` stored the address of an interned layout, which lives for good.
+        unsafe { &*self.layout.load(Ordering::Relaxed) }
+    }
+
+    fn name(&self) -> Result<Arc<CString>> {
+        self.inner.lock().name.clone().ok_or(CUresult::INVALID_HANDLE)
+    }
+
+    /// Its number on the wire; loads its module and asks for its attributes at the first call.
+    #[inline]
+    pub fn number(&self) -> Result<u32> {
+        match self.number.load(Ordering::Acquire) {
+            0 => self.introduce(),
+            number => Ok(number),
+        }
+    }
+
+    #[cold]
+    fn introduce(&self) -> Result<u32> {
+        let module = module::of(self.module.load(Ordering::Relaxed)).ok_or(CUresult::INVALID_HANDLE)?;
+        let module = module.load()?;
+        let inner = self.inner.lock();
+        let number = self.number.load(Ordering::Acquire);
+        if number != 0 {
+            return Ok(number);
+        }
+        let name = inner.name.clone().ok_or(CUresult::INVALID_HANDLE)?;
+        let gpu = self.gpu();
+        let function = gpu.mint(Minted::Function);
+        let bytes = name.as_bytes();
+        let message = FunctionGet { reply: 0, module, function, name_bytes: bytes.len() as u32 };
+        let reply: FunctionReply = gpu.ask(message, &[bytes])?;
+        let expected = self.layout().bytes;
+        // 0 from a host that does not look into code.
+        if reply.param_bytes != 0 && reply.param_bytes != expected {
+            log::error(format_args!(
+                "kernel {}: {} bytes of parameters for the host, {expected} here",
+                name.to_string_lossy(),
+                reply.param_bytes
+            ));
+            return Err(CUresult::INVALID_IMAGE);
+        }
+        let values = [
+            (id::MAX_THREADS_PER_BLOCK, reply.max_threads),
+            (id::SHARED_SIZE_BYTES, reply.shared_bytes),
+            (id::CONST_SIZE_BYTES, reply.const_bytes),
+            (id::LOCAL_SIZE_BYTES, reply.local_bytes),
+            (id::NUM_REGS, reply.registers),
+            (id::PTX_VERSION, reply.ptx_version),
+            (id::BINARY_VERSION, reply.binary_version),
+            (id::MAX_DYNAMIC_SHARED_SIZE_BYTES, reply.max_dynamic_shared),
+        ];
+        for attribute in &self.attributes {
+            attribute.store(0, Ordering::Relaxed);
+        }
+        for (attribute, value) in values {
+            self.attributes[attribute as usize]
+                .store(i32::try_from(value).unwrap_or(i32::MAX), Ordering::Relaxed);
+        }
+        self.attributes[id::PREFERRED_SHARED_MEMORY_CARVEOUT as usize].store(-1, Ordering::Relaxed);
+        self.number.store(function, Ordering::Release);
+        Ok(function)
+    }
+
+    /// An attribute, once the function's number is known.
+    #[inline]
+    pub fn known(&self, attribute: c_uint) -> u32 {
+        self.attributes[attribute as usize].load(Ordering::Relaxed).max(0).cast_unsigned()
+    }
+
+    /// `cuFuncGetAttribute`
+    pub fn attribute(&self, attribute: c_uint) -> Result<c_int> {
+        if attribute >= id::MAX {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        self.number()?;
+        Ok(self.attributes[attribute as usize].load(Ordering::Relaxed))
+    }
+
+    /// `cuFuncSetAttribute`
+    pub fn set_attribute(&self, attribute: c_uint, value: c_int) -> Result {
+        let function = self.number()?;
+        let gpu = self.gpu();
+        let within = match attribute {
+            id::MAX_DYNAMIC_SHARED_SIZE_BYTES => {
+                let fixed = self.known(id::SHARED_SIZE_BYTES);
+                u32::try_from(value).is_ok_and(|bytes| bytes.saturating_add(fixed) <= most_shared(gpu))
+            }
+            id::PREFERRED_SHARED_MEMORY_CARVEOUT => (-1..=100).contains(&value),
+            id::NON_PORTABLE_CLUSTER_SIZE_ALLOWED => {
+                gpu.attribute(device::CLUSTER_LAUNCH) != 0 && (0..=1).contains(&value)
+            }
+            id::CLUSTER_SCHEDULING_POLICY_PREFERENCE => {
+                gpu.attribute(device::CLUSTER_LAUNCH) != 0 && (0..=2).contains(&value)
+            }
+            _ => false,
+        };
+        if !within {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        gpu.late()?;
+        // Said again it would change nothing: programs set attributes before each launch.
+        if self.attributes[attribute as usize].load(Ordering::Relaxed) == value {
+            return Ok(());
+        }
+        gpu.send(&FunctionSet { function, attribute, value, reserved: 0 }, &[])?;
+        self.attributes[attribute as usize].store(value, Ordering::Relaxed);
+        self.inner.lock().occupancy.clear();
+        Ok(())
+    }
+
+    /// `cuFuncSetCacheConfig`
+    pub fn set_cache_config(&self, config: c_uint) -> Result {
+        if config > 3 {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        let message = FunctionSet {
+            function: self.number()?,
+            attribute: FUNCTION_CACHE_CONFIG,
+            value: config.cast_signed(),
+            reserved: 0,
+        };
+        self.gpu().late()?;
+        self.gpu().send(&message, &[]).map(drop)
+    }
+
+    /// How many blocks a multiprocessor holds.
+    fn occupancy(&self, threads: c_int, shared: usize, flags: c_uint) -> Result<u32> {
+        let threads = u32::try_from(threads).ok().filter(|&threads| threads != 0);
+        let threads = threads.ok_or(CUresult::INVALID_VALUE)?;
+        if flags > 1 {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        let function = self.number()?;
+        let gpu = self.gpu();
+        if threads > self.known(id::MAX_THREADS_PER_BLOCK) {
+            return Ok(0);
+        }
+        let question = Question { threads, shared: shared as u64, flags };
+        if let Some(&(_, blocks)) = self.inner.lock().occupancy.iter().find(|known| known.0 == question) {
+            return Ok(blocks);
+        }
+        gpu.late()?;
+        let message =
+            Occupancy { reply: 0, function, block_threads: threads, flags, shared_bytes: question.shared };
+        let OccupancyReply { blocks, .. } = gpu.ask(message, &[])?;
+        self.inner.lock().occupancy.push((question, blocks));
+        Ok(blocks)
+    }
+}
+
+/// Bytes of shared memory that a block can have in all.
+fn most_shared(gpu: &Gpu) -> u32 {
+    [device::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, device::MAX_SHARED_MEMORY_PER_BLOCK]
+        .map(|attribute| gpu.attribute(attribute).max(0).cast_unsigned())
+        .into_iter()
+        .fold(0, u32::max)
+}
+
+/// `cuFuncGetParamInfo`
+pub fn param_info(layout: &Layout, index: usize, offset: Out<usize>, bytes: Out<usize>) -> Result {
+    let offset = offset.check()?;
+    let param = layout.params.get(index).ok_or(CUresult::INVALID_VALUE)?;
+    bytes.set_if(param.size as usize);
+    offset.set(param.offset as usize)
+}
+
+/// A block size of the most threads a multiprocessor holds, and the grid that fills the device with it.
+fn best_block(
+    function: &Function,
+    shared_of: BlockToShared,
+    shared: usize,
+    limit: c_int,
+    flags: c_uint,
+) -> Result<(c_int, c_int)> {
+    function.number()?;
+    let gpu = function.gpu();
+    let mut most = function.known(id::MAX_THREADS_PER_BLOCK);
+    if limit > 0 {
+        most = most.min(limit.cast_unsigned());
+    }
+    let per_processor = gpu.attribute(device::MAX_THREADS_PER_MULTIPROCESSOR).max(0).cast_unsigned();
+    let mut best = (0, 0, 0);
+    let mut threads = most;
+    while threads > 0 {
+        let size = c_int::try_from(threads).unwrap_or(c_int::MAX);
+        let shared = match shared_of {
+            // SAFETY: the export's caller promised a function of this signature.
+            Some(shared_of) => unsafe { shared_of(size) },
+            None => shared,
+        };
+        let blocks = function.occupancy(size, shared, flags)?;
+        if blocks * threads > best.0 {
+            best = (blocks * threads, size, blocks);
+        }
+        if best.0 >= per_processor {
+            break;
+        }
+        // From the most threads down to whole warps.
+        threads = threads.saturating_sub(1) / WARP * WARP;
+    }
+    let processors = gpu.attribute(device::MULTIPROCESSOR_COUNT).max(0);
+    Ok((processors.saturating_mul(best.2.cast_signed()), best.1))
+}
+
+export! {
+    /// `cuFuncGetAttribute`
+    pub fn cuFuncGetAttribute(value: Out<c_int>, attribute: c_uint, function: CUfunction) -> CUresult {
+        let function = get(function)?;
+        let out = value.check()?;
+        out.set(function.attribute(attribute)?)
+    }
+
+    /// `cuFuncSetAttribute`
+    pub fn cuFuncSetAttribute(function: CUfunction, attribute: c_uint, value: c_int) -> CUresult {
+        get(function)?.set_attribute(attribute, value)
+    }
+
+    /// `cuFuncSetCacheConfig`
+    pub fn cuFuncSetCacheConfig(function: CUfunction, config: c_uint) -> CUresult {
+        get(function)?.set_cache_config(config)
+    }
+
+    /// `cuFuncGetModule`
+    pub fn cuFuncGetModule(module: Out<CUmodule>, function: CUfunction) -> CUresult {
+        module.set(CUmodule(get(function)?.module.load(Ordering::Relaxed)))
+    }
+
+    /// `cuFuncGetName`
+    pub fn cuFuncGetName(name: Out<*const c_char>, function: CUfunction) -> CUresult {
+        name.set(get(function)?.name()?.as_ptr())
+    }
+
+    /// `cuFuncGetParamInfo`
+    pub fn cuFuncGetParamInfo(
+        function: CUfunction, index: usize, offset: Out<usize>, bytes: Out<usize>,
+    ) -> CUresult {
+        param_info(get(function)?.layout(), index, offset, bytes)
+    }
+
+    /// `cuFuncGetParamCount`
+    pub fn cuFuncGetParamCount(function: CUfunction, count: Out<usize>) -> CUresult {
+        count.set(get(function)?.layout().params.len())
+    }
+
+    /// `cuFuncIsLoaded`
+    pub fn cuFuncIsLoaded(state: Out<c_uint>, function: CUfunction) -> CUresult {
+        state.set(c_uint::from(get(function)?.number.load(Ordering::Relaxed) != 0))
+    }
+
+    /// `cuFuncLoad`
+    pub fn cuFuncLoad(function: CUfunction) -> CUresult { get(function)?.number().map(drop) }
+
+    /// `cuOccupancyMaxActiveBlocksPerMultiprocessor`
+    pub fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
+        blocks: Out<c_int>, function: CUfunction, threads: c_int, shared: usize,
+    ) -> CUresult {
+        let function = get(function)?;
+        blocks.check()?.set(function.occupancy(threads, shared, 0)?.cast_signed())
+    }
+
+    /// `cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags`
+    pub fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+        blocks: Out<c_int>, function: CUfunction, threads: c_int, shared: usize, flags: c_uint,
+    ) -> CUresult {
+        let function = get(function)?;
+        blocks.check()?.set(function.occupancy(threads, shared, flags)?.cast_signed())
+    }
+
+    /// `cuOccupancyMaxPotentialBlockSize`
+    pub fn cuOccupancyMaxPotentialBlockSize(
+        grid: Out<c_int>, block: Out<c_int>, function: CUfunction, shared_of: BlockToShared, shared: usize,
+        limit: c_int,
+    ) -> CUresult {
+        let function = get(function)?;
+        let (grid, block) = (grid.check()?, block.check()?);
+        let (least, threads) = best_block(function, shared_of, shared, limit, 0)?;
+        grid.set(least)?;
+        block.set(threads)
+    }
+
+    /// `cuOccupancyMaxPotentialBlockSizeWithFlags`
+    pub fn cuOccupancyMaxPotentialBlockSizeWithFlags(
+        grid: Out<c_int>, block: Out<c_int>, function: CUfunction, shared_of: BlockToShared, shared: usize,
+        limit: c_int, flags: c_uint,
+    ) -> CUresult {
+        let function = get(function)?;
+        let (grid, block) = (grid.check()?, block.check()?);
+        let (least, threads) = best_block(function, shared_of, shared, limit, flags)?;
+        grid.set(least)?;
+        block.set(threads)
+    }
+}

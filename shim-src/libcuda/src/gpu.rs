@@ -1,0 +1,289 @@
+//! A device and the session with it: what all contexts on it share.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+
+use vgpu_abi::driver::attribute;
+use vgpu_abi::table;
+use vgpu_abi::{CUresult, log};
+use vgpu_transport::{LateError, Lost, Session, Word};
+use vgpu_wire::facts::DeviceFacts;
+use vgpu_wire::{JOIN_ALL, Payload, RoundTrip, pci};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::Result;
+use crate::context::{self, Context};
+use crate::lane::{Lane, Pending};
+use crate::memory::Memory;
+use crate::sync::Mutex;
+
+/// What the guest mints numbers for. Numbers are never used again in a session.
+#[derive(Clone, Copy, Debug)]
+pub enum Minted {
+    /// Streams.
+    Stream,
+    /// Events.
+    Event,
+    /// Modules.
+    Module,
+    /// Functions.
+    Function,
+    /// Instantiated graphs.
+    Graph,
+    /// Physical memory.
+    Physical,
+}
+
+/// A device of this process. Lives as long as the process.
+pub struct Gpu {
+    /// The session.
+    pub session: Session,
+    /// The device as the other shims see it: the host's facts, corrected for the guest.
+    pub shown: table::Device,
+    /// Place among the functions of the bus.
+    pub index: usize,
+    /// Device memory and pinned memory.
+    pub memory: Memory,
+    /// All streams together, for what waits for everything.
+    pub everything: Lane,
+    /// Copies that still read or write pinned memory.
+    pub pending: Pending,
+    ordinal: AtomicI32,
+    minted: [AtomicU32; 6],
+    primary: OnceLock<(usize, &'static Context)>,
+    /// Words whose owner is gone before their last mark was done.
+    limbo: Mutex<Vec<Word>>,
+    /// Number of the message whose late error was logged last.
+    told: AtomicU64,
+}
+
+impl std::fmt::Debug for Gpu {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Gpu({})", self.session.function().address)
+    }
+}
+
+/// Attributes that are about host memory, handles and queues beyond what the contract of VGPU-STUB carries, so
+/// that the guest cannot do it whatever the host's GPU can. They read 0. Numbers as in `CUdevice_attribute`.
+const NOT_IN_A_GUEST: &[u8] = &[
+    19, // kernels do not reach the guest's memory: mapped pinned memory,
+    83, 88, 89, 91, 99, 100, 101, 113, // managed, pageable, registered memory
+    92, 93, 94, 122, 123, // stream memory operations
+    96,  // cooperative launches over several devices
+    98, 110, 116, 117, 118, 124, // RDMA and its flushes, DMA buffers
+    103, 104, 105, 114, 119, 125, 128, // handles for other processes and APIs, IPC
+    107, 112, 121, // compressible memory, sparse and deferred arrays
+    115, 142, 144, // memory pools beyond the asynchronous calls
+    127, // tensor maps
+    129, 132, 133, 135, 138, 141, 143, 145, 146, 151, 152, 153, 154, 155, 156, 158, 159, 161, 136,
+    137, // decompression engine
+];
+
+/// The host's facts with what is the guest's own put in.
+fn corrected(facts: &DeviceFacts, pci: [u32; 4], subsystem: u32) -> DeviceFacts {
+    let mut facts = *facts;
+    let mut set = |id: usize, value: u32| facts.attributes[id] = i32::try_from(value).unwrap_or(0);
+    for &id in NOT_IN_A_GUEST {
+        set(usize::from(id), 0);
+    }
+    set(attribute::PCI_DOMAIN_ID as usize, pci[0]);
+    set(attribute::PCI_BUS_ID as usize, pci[1]);
+    set(attribute::PCI_DEVICE_ID as usize, pci[2]);
+    set(attribute::COMPUTE_CAPABILITY_MAJOR as usize, facts.cc_major);
+    set(attribute::COMPUTE_CAPABILITY_MINOR as usize, facts.cc_minor);
+    // CU_DEVICE_ATTRIBUTE_GPU_PCI_DEVICE_ID and ..._SUBSYSTEM_ID: device in the high half, vendor in the low.
+    facts.attributes[139] = (u32::from(pci::DEVICE) << 16 | u32::from(pci::VENDOR)) as i32;
+    facts.attributes[140] = subsystem as i32;
+    facts
+}
+
+impl Gpu {
+    /// A device with an open session and a primary context that is not active.
+    pub fn new(session: Session, index: usize) -> Result<&'static Self> {
+        let address = session.function().address;
+        let subsystem = session.function().subsystem;
+        let pci =
+            [address.domain, u32::from(address.bus), u32::from(address.device), u32::from(address.function)];
+        let facts = corrected(session.facts(), pci, subsystem);
+        let gpu: &'static Self = Box::leak(Box::new(Self {
+            session,
+            shown: table::Device { facts, pci, subsystem, reserved: 0 },
+            index,
+            memory: Memory::default(),
+            everything: Lane::new(JOIN_ALL),
+            pending: Pending::default(),
+            ordinal: AtomicI32::new(-1),
+            minted: Default::default(),
+            primary: OnceLock::new(),
+            limbo: Mutex::default(),
+            told: AtomicU64::new(0),
+        }));
+        let primary = context::create(gpu, true, 0)?;
+        gpu.primary.get_or_init(|| primary);
+        Ok(gpu)
+    }
+
+    /// The CUDA ordinal; -1 for a device that the process does not see.
+    pub fn ordinal(&self) -> i32 {
+        self.ordinal.load(Ordering::Relaxed)
+    }
+
+    /// Tells the device its ordinal.
+    pub fn set_ordinal(&self, ordinal: usize) {
+        self.ordinal.store(i32::try_from(ordinal).unwrap_or(-1), Ordering::Relaxed);
+    }
+
+    /// The primary context, active or not, with its handle.
+    pub fn primary(&self) -> Result<(usize, &'static Context)> {
+        self.primary.get().copied().ok_or(CUresult::UNKNOWN)
+    }
+
+    /// An attribute, `CUdevice_attribute`; 0 for an id that the contract has no room for.
+    pub fn attribute(&self, id: i32) -> i32 {
+        usize::try_from(id).ok().and_then(|id| self.shown.facts.attributes.get(id)).copied().unwrap_or(0)
+    }
+
+    /// A number that no object of the kind has had in this session.
+    pub fn mint(&self, what: Minted) -> u32 {
+        self.minted[what as usize].fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// What the host found out late: a sticky error each time, another one once.
+    #[inline]
+    pub fn late(&self) -> Result {
+        self.session.late_error().map_or(Ok(()), |error| Err(self.tell(&error)))
+    }
+
+    #[cold]
+    fn tell(&self, error: &LateError) -> CUresult {
+        // A sticky error comes back with every call; one line about it is enough.
+        if self.told.swap(error.message, Ordering::Relaxed) != error.message {
+            let kind = match error {
+                LateError { ended: true, .. } => "ends the session",
+                LateError { sticky: true, .. } => "stays",
+                _ => "is reported once",
+            };
+            let code = CUresult(error.code);
+            log::error(format_args!("device {}: {code} of message {} {kind}", self.index, error.message));
+        }
+        CUresult(error.code)
+    }
+
+    /// Sends a message that is not answered; its number.
+    #[inline]
+    pub fn send<P: Payload>(&self, body: &P, tail: &[&[u8]]) -> Result<u64> {
+        self.session.send(body, tail).map_err(|lost| self.report(&lost))
+    }
+
+    /// Sends a message and waits for its answer; the host's status is the error.
+    pub fn call<P: RoundTrip>(&self, body: P, tail: &[&[u8]], reply: &mut [u8]) -> Result<usize> {
+        let answer = self.session.call(body, tail, reply).map_err(|lost| self.report(&lost))?;
+        CUresult(answer.status).ok()?;
+        Ok(answer.bytes)
+    }
+
+    /// Sends a message and waits for its answer, a structure.
+    pub fn ask<P: RoundTrip, R: FromBytes + IntoBytes>(&self, body: P, tail: &[&[u8]]) -> Result<R> {
+        let mut reply = R::new_zeroed();
+        let bytes = self.call(body, tail, reply.as_mut_bytes())?;
+        if bytes < size_of::<R>() {
+            log::error(format_args!(
+                "device {}: an answer to {} has {bytes} bytes, not {}",
+                self.index,
+                P::KIND.name(),
+                size_of::<R>()
+            ));
+            return Err(CUresult::UNKNOWN);
+        }
+        Ok(reply)
+    }
+
+    /// Waits until a word has a value.
+    pub fn wait(&self, word: u32, value: u64) -> Result {
+        self.session.wait(word, value).map_err(|lost| self.report(&lost))
+    }
+
+    /// Whether a word has a value. When it does not yet, also whether the device still stands.
+    pub fn reached(&self, word: u32, value: u64) -> Result<bool> {
+        if self.session.word_value(word) >= value {
+            return Ok(true);
+        }
+        self.session.check().map_err(|lost| self.report(&lost))?;
+        Ok(false)
+    }
+
+    /// Turns the transport's answer into a status. The end of a session is told in the log by the transport's own notice.
+    #[cold]
+    pub fn report(&self, lost: &Lost) -> CUresult {
+        if !lost.is_final() {
+            log::error(format_args!("device {}: {lost}", self.index));
+        }
+        CUresult(lost.code())
+    }
+
+    /// A completion word; out of memory when all are in use.
+    pub fn take_word(&self) -> Result<Word> {
+        if let Some(word) = self.session.word() {
+            return Ok(word);
+        }
+        self.sweep_limbo();
+        self.session.word().ok_or(CUresult::OUT_OF_MEMORY)
+    }
+
+    /// Gives a word back once its last mark is done: until then the next owner's marks could be mistaken for it.
+    pub fn retire(&self, word: Word) {
+        if self.session.word_value(word.index()) < word.last() {
+            self.limbo.lock().push(word);
+        }
+        self.sweep_limbo();
+    }
+
+    fn sweep_limbo(&self) {
+        self.limbo.lock().retain(|word| self.session.word_value(word.index()) < word.last());
+    }
+
+    /// Really waits for all work of all streams, and reports what it ran into.
+    pub fn drain(&self) -> Result {
+        self.late()?;
+        let (word, value) = self.everything.signal_always(self)?;
+        self.wait(word, value)?;
+        self.pending.forget_done(self);
+        self.late()
+    }
+
+    /// What CUDA calls an implicit synchronisation: everything later comes after everything earlier, and nothing of the host's
+    /// memory is in use any more. Waits only when some is.
+    pub fn settle(&self) -> Result {
+        if self.pending.forget_done(self) {
+            self.session.join(JOIN_ALL);
+            self.late()
+        } else {
+            self.drain()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zerocopy::FromZeros;
+
+    #[test]
+    fn the_guests_own_facts_replace_the_hosts() {
+        let mut host = DeviceFacts::new_zeroed();
+        host.attributes = [7; 192];
+        host.cc_major = 8;
+        host.cc_minor = 9;
+        let seen = corrected(&host, [2, 3, 5, 0], 0x16c1_10de);
+        assert_eq!(seen.attributes[50], 2);
+        assert_eq!(seen.attributes[33], 3);
+        assert_eq!(seen.attributes[34], 5);
+        assert_eq!((seen.attributes[75], seen.attributes[76]), (8, 9));
+        assert_eq!(seen.attributes[139], 0x2331_10de);
+        assert_eq!(seen.attributes[140], 0x16c1_10de);
+        assert_eq!(seen.attributes[19], 0);
+        assert_eq!(seen.attributes[83], 0);
+        assert_eq!(seen.attributes[16], 7, "multiprocessors are the host's");
+        assert_eq!(seen.attributes[102], 7, "so is virtual memory management");
+    }
+}

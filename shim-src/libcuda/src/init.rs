@@ -1,0 +1,29 @@
+//! "Initialization" and "Version Management".
+
+use std::ffi::{c_int, c_uint};
+
+use vgpu_abi::{CUresult, export};
+
+use crate::arg::Out;
+use crate::life;
+
+export! {
+    /// `cuInit`
+    pub fn cuInit(flags: c_uint) -> CUresult {
+        life::status()?;
+        if flags != 0 {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        life::initialise()
+    }
+
+    /// `cuDriverGetVersion`: works before `cuInit`. The version is a fact of the first device, so without one there is none.
+    pub fn cuDriverGetVersion(version: Out<c_int>) -> CUresult {
+        let out = version.check()?;
+        let gpu = match life::devices() {
+            Ok(devices) => *devices.first().ok_or(CUresult::NO_DEVICE)?,
+            Err(_) => life::attached()?.gpu(0)?,
+        };
+        out.set(c_int::try_from(gpu.shown.facts.driver_version).unwrap_or(0))
+    }
+}

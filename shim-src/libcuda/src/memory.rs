@@ -1,0 +1,285 @@
+//! "Memory Management", device memory: allocations and what is known of them without asking the host.
+
+use std::collections::BTreeMap;
+use std::ffi::c_uint;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use vgpu_abi::driver::{CUdeviceptr, CUstream, attribute};
+use vgpu_abi::{CUresult, export};
+use vgpu_wire::body::memory::{
+    Address, MemAlloc, MemAllocAsync, MemFree, MemFreeAsync, MemInfo, MemInfoReply,
+};
+
+use crate::arg::Out;
+use crate::gpu::Gpu;
+use crate::stream::{Stream, find};
+use crate::sync::RwLock;
+use crate::{Result, capture, context, life};
+
+/// What lies behind a range of device addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// `cuMemAlloc`, `cuMemAllocAsync`.
+    Allocation,
+    /// `cuMemAddressReserve`.
+    Reservation,
+    /// A variable of a module, by the module's number.
+    Variable(u32),
+}
+
+/// A range of device addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// Where it begins.
+    pub start: u64,
+    /// Its size.
+    pub bytes: u64,
+    /// What it is.
+    pub source: Source,
+    /// The context that it ends with.
+    pub context: usize,
+    /// A number that no other range of the process has had.
+    pub id: u64,
+}
+
+impl Range {
+    /// Whether `bytes` from `address` lie in it.
+    fn holds(&self, address: u64, bytes: u64) -> bool {
+        let offset = address.wrapping_sub(self.start);
+        offset < self.bytes && bytes <= self.bytes - offset
+    }
+}
+
+/// The ranges of a device's addresses that this process owns.
+#[derive(Debug, Default)]
+pub struct Memory {
+    ranges: RwLock<BTreeMap<u64, Range>>,
+}
+
+/// A number for an allocation, device's or host's.
+pub fn next_id() -> u64 {
+    static IDS: AtomicU64 = AtomicU64::new(0);
+    IDS.fetch_add(1, Ordering::Relaxed) + 1
+}
+
+impl Memory {
+    /// Adds a range.
+    pub fn add(&self, start: u64, bytes: u64, source: Source, context: usize) {
+        let range = Range { start, bytes, source, context, id: next_id() };
+        self.ranges.write().insert(start, range);
+    }
+
+    /// The range that an address is in.
+    pub fn find(&self, address: u64) -> Option<Range> {
+        let ranges = self.ranges.read();
+        let (_, range) = ranges.range(..=address).next_back()?;
+        range.holds(address, 0).then_some(*range)
+    }
+
+    /// Whether `bytes` from `address` are one range's.
+    pub fn holds(&self, address: u64, bytes: u64) -> bool {
+        let ranges = self.ranges.read();
+        ranges.range(..=address).next_back().is_some_and(|(_, range)| range.holds(address, bytes))
+    }
+
+    /// Removes the range that begins at `start`, if it is what the caller thinks.
+    pub fn take(&self, start: u64, expected: impl Fn(&Range) -> bool) -> Option<Range> {
+        let mut ranges = self.ranges.write();
+        if !ranges.get(&start).is_some_and(expected) {
+            return None;
+        }
+        ranges.remove(&start)
+    }
+
+    /// Removes and returns the ranges that `which` names.
+    pub fn take_all(&self, which: impl Fn(&Range) -> bool) -> Vec<Range> {
+        let mut ranges = self.ranges.write();
+        let taken: Vec<Range> = ranges.values().copied().filter(|range| which(range)).collect();
+        for range in &taken {
+            ranges.remove(&range.start);
+        }
+        taken
+    }
+}
+
+/// The device that owns an address, and the range.
+pub fn find_any(address: u64) -> Result<Option<(&'static Gpu, Range)>> {
+    let devices = life::devices()?;
+    Ok(devices.iter().find_map(|gpu| Some((*gpu, gpu.memory.find(address)?))))
+}
+
+/// Asks for memory. If there is none: what dead processes held is taken back, frees under way are waited for, and the host is
+/// asked once more.
+pub fn with_second_try<R>(gpu: &Gpu, ask: impl Fn() -> Result<R>) -> Result<R> {
+    match ask() {
+        Err(CUresult::OUT_OF_MEMORY) => {
+            gpu.drain()?;
+            gpu.session.reclaim().map_err(|lost| gpu.report(&lost))?;
+            ask()
+        }
+        other => other,
+    }
+}
+
+/// Allocates in the current context.
+fn allocate(bytes: usize) -> Result<u64> {
+    let context = context::current()?;
+    capture::forbid_unsafe()?;
+    if bytes == 0 {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    let gpu = context.gpu();
+    gpu.late()?;
+    let message = MemAlloc { reply: 0, flags: 0, bytes: bytes as u64 };
+    let Address { address } = with_second_try(gpu, || gpu.ask(message, &[]))?;
+    gpu.memory.add(address, bytes as u64, Source::Allocation, context.handle());
+    Ok(address)
+}
+
+fn free(address: u64) -> Result {
+    context::current()?;
+    capture::forbid_unsafe()?;
+    if address == 0 {
+        return Ok(());
+    }
+    let (gpu, _) = find_any(address)?.ok_or(CUresult::INVALID_VALUE)?;
+    gpu.late()?;
+    gpu.memory.take(address, |range| range.source == Source::Allocation).ok_or(CUresult::INVALID_VALUE)?;
+    gpu.send(&MemFree { address }, &[])?;
+    gpu.settle()
+}
+
+fn allocate_async(out: Out<CUdeviceptr>, bytes: usize, stream: &Stream) -> Result {
+    let out = out.check()?;
+    if capture::any() && capture::intercept(stream)? {
+        // An allocation within a graph: the contract has no such node.
+        return capture::fail(stream, CUresult::STREAM_CAPTURE_UNSUPPORTED);
+    }
+    if bytes == 0 {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    let gpu = stream.gpu();
+    gpu.late()?;
+    let message = MemAllocAsync { reply: 0, stream: stream.lane.number(), bytes: bytes as u64 };
+    let Address { address } = with_second_try(gpu, || gpu.ask(message, &[]))?;
+    stream.lane.given();
+    gpu.memory.add(address, bytes as u64, Source::Allocation, stream.context());
+    out.set(address)
+}
+
+fn free_async(address: u64, stream: &Stream) -> Result {
+    if capture::any() && capture::intercept(stream)? {
+        return capture::fail(stream, CUresult::STREAM_CAPTURE_UNSUPPORTED);
+    }
+    let gpu = stream.gpu();
+    gpu.late()?;
+    gpu.memory.take(address, |range| range.source == Source::Allocation).ok_or(CUresult::INVALID_VALUE)?;
+    stream.send(&MemFreeAsync { stream: stream.lane.number(), reserved: 0, address }, &[])
+}
+
+/// Frees the allocations of a context.
+pub fn end_context(gpu: &Gpu, context: usize) {
+    let ended = |range: &Range| range.context == context && range.source == Source::Allocation;
+    for range in gpu.memory.take_all(ended) {
+        // The context ends whatever the host says to it.
+        let _ = gpu.send(&MemFree { address: range.start }, &[]);
+    }
+}
+
+export! {
+    /// `cuMemAlloc_v2`
+    pub fn cuMemAlloc_v2(address: Out<CUdeviceptr>, bytes: usize) -> CUresult {
+        context::current()?;
+        let out = address.check()?;
+        out.set(allocate(bytes)?)
+    }
+
+    /// `cuMemAllocPitch_v2`: rows begin at multiples of what textures need, 512 bytes at least.
+    pub fn cuMemAllocPitch_v2(
+        address: Out<CUdeviceptr>, pitch: Out<usize>, width: usize, height: usize, element: c_uint,
+    ) -> CUresult {
+        let gpu = context::current()?.gpu();
+        let (address, pitch) = (address.check()?, pitch.check()?);
+        if !matches!(element, 4 | 8 | 16) || width == 0 || height == 0 {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        let align = usize::try_from(gpu.attribute(attribute::TEXTURE_ALIGNMENT)).unwrap_or(0).max(512);
+        let row = width.checked_next_multiple_of(align).ok_or(CUresult::INVALID_VALUE)?;
+        let bytes = row.checked_mul(height).ok_or(CUresult::INVALID_VALUE)?;
+        address.set(allocate(bytes)?)?;
+        pitch.set(row)
+    }
+
+    /// `cuMemFree_v2`: orders all later work behind all earlier; waits only if pinned memory is in use.
+    pub fn cuMemFree_v2(address: CUdeviceptr) -> CUresult { free(address) }
+
+    /// `cuMemGetInfo_v2`
+    pub fn cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>) -> CUresult {
+        let gpu = context::current()?.gpu();
+        let (free, total) = (free.check()?, total.check()?);
+        gpu.late()?;
+        let info: MemInfoReply = gpu.ask(MemInfo { reply: 0, reserved: 0 }, &[])?;
+        free.set(usize::try_from(info.free).unwrap_or(usize::MAX))?;
+        total.set(usize::try_from(info.total).unwrap_or(usize::MAX))
+    }
+
+    /// `cuMemGetAddressRange_v2`
+    pub fn cuMemGetAddressRange_v2(
+        base: Out<CUdeviceptr>, bytes: Out<usize>, address: CUdeviceptr,
+    ) -> CUresult {
+        context::current()?;
+        let (_, range) = find_any(address)?.ok_or(CUresult::NOT_FOUND)?;
+        base.set_if(range.start);
+        bytes.set_if(usize::try_from(range.bytes).unwrap_or(usize::MAX));
+        Ok(())
+    }
+}
+
+crate::export_both! {
+    /// `cuMemAllocAsync`
+    pub fn cuMemAllocAsync, cuMemAllocAsync_ptsz(
+        address: Out<CUdeviceptr>, bytes: usize, stream: CUstream
+    ) |default| {
+        allocate_async(address, bytes, find(stream, default)?)
+    }
+
+    /// `cuMemFreeAsync`
+    pub fn cuMemFreeAsync, cuMemFreeAsync_ptsz(address: CUdeviceptr, stream: CUstream) |default| {
+        free_async(address, find(stream, default)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn ranges_know_their_ends() {
+        let memory = Memory::default();
+        memory.add(0x1000, 0x100, Source::Allocation, 7);
+        memory.add(0x2000, 0x10, Source::Variable(3), 7);
+        assert!(memory.holds(0x1000, 0x100) && !memory.holds(0x1000, 0x101));
+        assert!(memory.holds(0x10ff, 1) && !memory.holds(0x1100, 1) && !memory.holds(0xfff, 1));
+        assert!(!memory.holds(0x10ff, u64::MAX));
+        assert_eq!(memory.find(0x200f).map(|r| r.start), Some(0x2000));
+        assert_eq!(memory.find(0x2010), None);
+        assert_eq!(memory.find(0), None);
+        assert!(memory.take(0x2000, |r| r.source == Source::Allocation).is_none(), "a variable is not freed");
+        assert!(memory.take(0x1010, |_| true).is_none(), "nor the middle of an allocation");
+        assert!(memory.take(0x1000, |_| true).is_some());
+        assert!(!memory.holds(0x1000, 1));
+    }
+
+    proptest! {
+        #[test]
+        fn find_agrees_with_a_list(starts in prop::collection::btree_map(0_u64..64, 1_u64..16, 0..12), at in 0_u64..1200) {
+            let memory = Memory::default();
+            for (&start, &bytes) in &starts {
+                memory.add(start * 16, bytes, Source::Allocation, 1);
+            }
+            let expected = starts.iter().find(|&(&s, &b)| (s * 16..s * 16 + b).contains(&at)).map(|(&s, _)| s * 16);
+            prop_assert_eq!(memory.find(at).map(|range| range.start), expected);
+        }
+    }
+}

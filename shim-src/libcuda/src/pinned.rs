@@ -1,0 +1,178 @@
+//! "Memory Management", host memory: pinned memory lies in the window, where the host reads and writes it without a copy; while the
+//! window is full, and for a few bytes, it is ordinary memory, which copies go through as with any other.
+
+use std::collections::BTreeMap;
+use std::ffi::{c_uint, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use vgpu_abi::driver::{CUdeviceptr, HOST_ALLOC_DEVICE_MAP, HOST_ALLOC_PORTABLE, HOST_ALLOC_WRITE_COMBINED};
+use vgpu_abi::{CUresult, export};
+use vgpu_transport::WindowMemory;
+
+use crate::arg::Out;
+use crate::gpu::Gpu;
+use crate::memory::next_id;
+use crate::sync::RwLock;
+use crate::{Result, capture, context};
+
+/// Below this many bytes memory is ordinary: a share of the window is 64 KiB at least.
+const SMALL: usize = 4096;
+
+struct Block {
+    bytes: usize,
+    flags: u32,
+    gpu: &'static Gpu,
+    context: usize,
+    id: u64,
+    /// `None`: ordinary memory, a mapping of its own.
+    window: Option<WindowMemory>,
+}
+
+/// Blocks by address. Those in the window are counted, so that copies look here only if there are any.
+static BLOCKS: RwLock<BTreeMap<usize, Block>> = RwLock::new(BTreeMap::new());
+static IN_WINDOW: AtomicUsize = AtomicUsize::new(0);
+
+/// What is known of a block.
+#[derive(Clone, Copy, Debug)]
+pub struct Known {
+    /// Its address.
+    pub start: usize,
+    /// Its size as it was asked for.
+    pub bytes: usize,
+    /// Flags of its allocation.
+    pub flags: u32,
+    /// The device whose context was current.
+    pub ordinal: i32,
+    /// That context.
+    pub context: usize,
+    /// A number that no other allocation has had.
+    pub id: u64,
+}
+
+fn within<T>(address: usize, look: impl FnOnce(usize, &Block) -> Option<T>) -> Option<T> {
+    let blocks = BLOCKS.read();
+    let (&start, block) = blocks.range(..=address).next_back()?;
+    if address - start < block.bytes { look(start, block) } else { None }
+}
+
+/// The block that an address is in.
+pub fn find(address: usize) -> Option<Known> {
+    within(address, |start, block| {
+        Some(Known {
+            start,
+            bytes: block.bytes,
+            flags: block.flags,
+            ordinal: block.gpu.ordinal(),
+            context: block.context,
+            id: block.id,
+        })
+    })
+}
+
+/// Offset in the device's window of `bytes` of host memory, if they lie there.
+#[inline]
+pub fn in_window(gpu: &Gpu, address: *const c_void, bytes: usize) -> Option<u64> {
+    if IN_WINDOW.load(Ordering::Acquire) == 0 {
+        return None;
+    }
+    let address = address as usize;
+    within(address, |start, block| {
+        let window = block.window.as_ref().filter(|_| ptr::eq(block.gpu, gpu))?;
+        let offset = address - start;
+        (bytes <= block.bytes - offset).then(|| window.offset() + offset as u64)
+    })
+}
+
+fn map(bytes: usize) -> Result<usize> {
+    // SAFETY: a new private mapping, no address asked for.
+    let address = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    if address == libc::MAP_FAILED { Err(CUresult::OUT_OF_MEMORY) } else { Ok(address as usize) }
+}
+
+fn allocate(out: Out<*mut c_void>, bytes: usize, flags: c_uint) -> Result {
+    let context = context::current()?;
+    let out = out.check()?;
+    capture::forbid_unsafe()?;
+    let known = HOST_ALLOC_PORTABLE | HOST_ALLOC_DEVICE_MAP | HOST_ALLOC_WRITE_COMBINED;
+    if bytes == 0 || flags & !known != 0 {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    let gpu = context.gpu();
+    gpu.late()?;
+    let window = if bytes < SMALL {
+        None
+    } else {
+        gpu.session.window_alloc(bytes as u64).map_err(|lost| gpu.report(&lost))?
+    };
+    let address = match &window {
+        Some(memory) => memory.ptr() as usize,
+        None => map(bytes)?,
+    };
+    let in_window = window.is_some();
+    let block = Block { bytes, flags, gpu, context: context.handle(), id: next_id(), window };
+    BLOCKS.write().insert(address, block);
+    IN_WINDOW.fetch_add(usize::from(in_window), Ordering::Release);
+    out.set(address as *mut c_void)
+}
+
+fn free(address: *mut c_void) -> Result {
+    context::current()?;
+    capture::forbid_unsafe()?;
+    let block = BLOCKS.write().remove(&(address as usize)).ok_or(CUresult::INVALID_VALUE)?;
+    // What the host still copies there must not reach the next owner; and after this nothing of it is in use.
+    let settled = block.gpu.settle();
+    match block.window {
+        Some(memory) => {
+            IN_WINDOW.fetch_sub(1, Ordering::Release);
+            drop(memory);
+        }
+        None => {
+            // SAFETY: `map` made this mapping with this size, and the block was taken from the list once.
+            unsafe { libc::munmap(address, block.bytes) };
+        }
+    }
+    settled
+}
+
+export! {
+    /// `cuMemAllocHost_v2`
+    pub fn cuMemAllocHost_v2(address: Out<*mut c_void>, bytes: usize) -> CUresult { allocate(address, bytes, 0) }
+
+    /// `cuMemHostAlloc`
+    pub fn cuMemHostAlloc(address: Out<*mut c_void>, bytes: usize, flags: c_uint) -> CUresult {
+        allocate(address, bytes, flags)
+    }
+
+    /// `cuMemFreeHost`
+    pub fn cuMemFreeHost(address: *mut c_void) -> CUresult { free(address) }
+
+    /// `cuMemHostGetFlags`
+    pub fn cuMemHostGetFlags(flags: Out<c_uint>, address: *mut c_void) -> CUresult {
+        context::current()?;
+        let out = flags.check()?;
+        out.set(find(address as usize).ok_or(CUresult::INVALID_VALUE)?.flags)
+    }
+
+    /// `cuMemHostGetDevicePointer_v2`: kernels do not reach the guest's memory, as
+    /// `CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY` says.
+    pub fn cuMemHostGetDevicePointer_v2(
+        device: Out<CUdeviceptr>, address: *mut c_void, flags: c_uint,
+    ) -> CUresult {
+        context::current()?;
+        device.check()?;
+        if flags != 0 || find(address as usize).is_none() {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        Err(CUresult::NOT_SUPPORTED)
+    }
+}

@@ -1,0 +1,120 @@
+//! "Unified Addressing": what kind of memory an address is. Answered from the process's own lists.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use vgpu_abi::driver::{CUdeviceptr, MEMORYTYPE_DEVICE, MEMORYTYPE_HOST, pointer_attribute as id};
+use vgpu_abi::{CUresult, export};
+
+use crate::arg::{In, Out};
+use crate::memory::{Source, find_any};
+use crate::{Result, context, pinned};
+
+/// What is known of an address.
+enum Known {
+    Device { ordinal: i32, context: usize, start: u64, bytes: u64, id: u64, mapped: bool },
+    Host(pinned::Known),
+}
+
+fn look(address: u64) -> Result<Option<Known>> {
+    if let Some((gpu, range)) = find_any(address)? {
+        return Ok(Some(Known::Device {
+            ordinal: gpu.ordinal(),
+            context: range.context,
+            start: range.start,
+            bytes: range.bytes,
+            id: range.id,
+            mapped: range.source != Source::Reservation,
+        }));
+    }
+    Ok(pinned::find(address as usize).map(Known::Host))
+}
+
+/// An attribute's value: 8 bytes, of which [`size`] count.
+fn value(known: &Known, attribute: c_uint, address: u64) -> Result<u64> {
+    let (ordinal, context, start, bytes, number) = match known {
+        Known::Device { ordinal, context, start, bytes, id, .. } => (*ordinal, *context, *start, *bytes, *id),
+        Known::Host(block) => {
+            (block.ordinal, block.context, block.start as u64, block.bytes as u64, block.id)
+        }
+    };
+    let device = matches!(known, Known::Device { .. });
+    Ok(match attribute {
+        id::CONTEXT => context as u64,
+        id::MEMORY_TYPE => u64::from(if device { MEMORYTYPE_DEVICE } else { MEMORYTYPE_HOST }),
+        id::DEVICE_POINTER if device => address,
+        id::HOST_POINTER if !device => address,
+        id::BUFFER_ID => number,
+        id::DEVICE_ORDINAL => u64::from(ordinal.cast_unsigned()),
+        id::RANGE_START_ADDR => start,
+        id::RANGE_SIZE => bytes,
+        id::MAPPED => u64::from(!matches!(known, Known::Device { mapped: false, .. })),
+        id::ACCESS_FLAGS => 3,
+        id::SYNC_MEMOPS
+        | id::IS_MANAGED
+        | id::IS_LEGACY_CUDA_IPC_CAPABLE
+        | id::ALLOWED_HANDLE_TYPES
+        | id::IS_GPU_DIRECT_RDMA_CAPABLE
+        | id::MEMPOOL_HANDLE => 0,
+        _ => return Err(CUresult::INVALID_VALUE),
+    })
+}
+
+/// Bytes of an attribute's value; `None`: there is no such attribute.
+fn size(attribute: c_uint) -> Option<usize> {
+    match attribute {
+        id::CONTEXT
+        | id::DEVICE_POINTER
+        | id::HOST_POINTER
+        | id::BUFFER_ID
+        | id::RANGE_START_ADDR
+        | id::RANGE_SIZE
+        | id::ALLOWED_HANDLE_TYPES
+        | id::MEMPOOL_HANDLE => Some(8),
+        id::SYNC_MEMOPS
+        | id::IS_MANAGED
+        | id::IS_LEGACY_CUDA_IPC_CAPABLE
+        | id::MAPPED
+        | id::IS_GPU_DIRECT_RDMA_CAPABLE => Some(size_of::<bool>()),
+        id::MEMORY_TYPE | id::DEVICE_ORDINAL | id::ACCESS_FLAGS => Some(size_of::<c_int>()),
+        _ => None,
+    }
+}
+
+fn store(data: *mut c_void, attribute: c_uint, value: u64) -> Result {
+    let bytes = size(attribute).ok_or(CUresult::INVALID_VALUE)?;
+    // SAFETY: the export's caller promised room for the attribute's type at `data`, or null.
+    let out = unsafe { Out::new(data.cast::<u8>()) }.check()?;
+    for (index, byte) in value.to_le_bytes().into_iter().take(bytes).enumerate() {
+        // SAFETY: `index` is below the size of the attribute's type.
+        let place = unsafe { out.at(index) };
+        place.set(byte)?;
+    }
+    Ok(())
+}
+
+export! {
+    /// `cuPointerGetAttribute`
+    pub fn cuPointerGetAttribute(data: *mut c_void, attribute: c_uint, address: CUdeviceptr) -> CUresult {
+        context::current()?;
+        let known = look(address)?.ok_or(CUresult::INVALID_VALUE)?;
+        store(data, attribute, value(&known, attribute, address)?)
+    }
+
+    /// `cuPointerGetAttributes`: what does not apply, or an address that is not CUDA's, is told as zeros.
+    pub fn cuPointerGetAttributes(
+        count: c_uint, attributes: In<c_uint>, data: In<*mut c_void>, address: CUdeviceptr,
+    ) -> CUresult {
+        context::current()?;
+        if count == 0 {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        let known = look(address)?;
+        let attributes = attributes.slice(count as usize)?;
+        let data = data.slice(count as usize)?;
+        for (&attribute, &data) in attributes.iter().zip(data) {
+            let value = known.as_ref().and_then(|known| value(known, attribute, address).ok()).unwrap_or(0);
+            store(data, attribute, value)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,385 @@
+//! What the guest reads of PTX text: version and target in its head, and the parameter lists of its kernels. Nothing else of
+//! it is looked at; compiling is the host's.
+//!
+//! Source: NVIDIA's PTX ISA, "Kernel Function Parameters": parameters follow each other, each aligned to its own `.align` or
+//! to its type; the `.align` behind `.ptr` is that of what is pointed to.
+
+use memchr::memmem::{self, Finder};
+
+use crate::layout::{Layout, LayoutError};
+
+/// Head of a PTX text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// `.version`, major and minor.
+    pub version: (u32, u32),
+    /// Number of `.target sm_NUMBER`.
+    pub sm: u32,
+    /// Whether other architectures can run it.
+    pub specific: Specific,
+}
+
+/// Which architectures code is for, apart from being old enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Specific {
+    /// It and all later ones.
+    No,
+    /// The same family: `sm_100f`.
+    Family,
+    /// It alone: `sm_90a`.
+    Architecture,
+}
+
+/// Why text is not PTX that can be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PtxError {
+    /// No `.version` or no `.target` at the beginning.
+    #[error("the text has no {0} directive")]
+    Head(&'static str),
+    /// A parameter list that cannot be read.
+    #[error("failed to read the parameters of kernel {kernel}: {what}")]
+    Params {
+        /// The kernel.
+        kernel: String,
+        /// What was expected.
+        what: &'static str,
+    },
+    /// Parameters that cannot be laid out.
+    #[error("kernel {kernel} has unusable parameters")]
+    Layout {
+        /// The kernel.
+        kernel: String,
+        /// Why.
+        #[source]
+        source: LayoutError,
+    },
+}
+
+/// Cuts text into words and punctuation; blanks and comments are left out.
+struct Tokens<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for Tokens<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        loop {
+            self.rest = self.rest.trim_ascii_start();
+            if self.rest.starts_with(b"//") {
+                let end = memchr::memchr(b'\n', self.rest).unwrap_or(self.rest.len());
+                self.rest = &self.rest[end..];
+            } else if self.rest.starts_with(b"/*") {
+                let end = memmem::find(self.rest, b"*/").map_or(self.rest.len(), |at| at + 2);
+                self.rest = &self.rest[end..];
+            } else {
+                break;
+            }
+        }
+        let word = self.rest.iter().position(|byte| !is_word(*byte)).unwrap_or(self.rest.len());
+        let length = word.max(1).min(self.rest.len());
+        let (token, rest) = self.rest.split_at(length);
+        self.rest = rest;
+        (!token.is_empty()).then_some(token)
+    }
+}
+
+const fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'%' | b'.')
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn number(bytes: &[u8]) -> Option<u32> {
+    std::str::from_utf8(bytes).ok()?.parse().ok()
+}
+
+/// Reads the head: `.version` and `.target` are the first two directives.
+pub fn head(ptx: &[u8]) -> Result<Head, PtxError> {
+    let mut tokens = Tokens { rest: ptx };
+    let version = || PtxError::Head(".version");
+    if tokens.next() != Some(b".version") {
+        return Err(version());
+    }
+    let mut parts = tokens.next().ok_or_else(version)?.split(|&byte| byte == b'.');
+    let mut part = || parts.next().and_then(number);
+    let version = part().zip(part()).ok_or_else(version)?;
+    let target = || PtxError::Head(".target");
+    if tokens.next() != Some(b".target") {
+        return Err(target());
+    }
+    let name = tokens.next().and_then(|name| name.strip_prefix(b"sm_")).ok_or_else(target)?;
+    let (name, specific) = match name.split_last() {
+        Some((b'a', rest)) => (rest, Specific::Architecture),
+        Some((b'f', rest)) => (rest, Specific::Family),
+        _ => (name, Specific::No),
+    };
+    Ok(Head { version, sm: number(name).ok_or_else(target)?, specific })
+}
+
+/// The kernels of a text with their parameters.
+pub fn kernels(ptx: &[u8]) -> Result<Vec<(String, Layout)>, PtxError> {
+    let mut kernels = Vec::new();
+    let mut comments = Comments::new(ptx);
+    for at in Finder::new(b".entry").find_iter(ptx) {
+        let before = at.checked_sub(1).map_or(b' ', |index| ptx[index]);
+        let after = ptx.get(at + 6).copied().unwrap_or(b' ');
+        if is_word(before) || is_word(after) || comments.hide(at) {
+            continue;
+        }
+        let mut tokens = Tokens { rest: &ptx[at + 6..] };
+        let Some(name) = tokens.next().filter(|name| is_word(name[0])) else {
+            return Err(PtxError::Params { kernel: String::new(), what: "a name" });
+        };
+        let layout = params(&mut tokens, name)?;
+        kernels.push((text(name), layout));
+    }
+    Ok(kernels)
+}
+
+/// Tells which places are within comments; asked for rising places.
+struct Comments<'a> {
+    ptx: &'a [u8],
+    open: Finder<'static>,
+    close: Finder<'static>,
+    /// End of the last block comment before the place asked for.
+    passed: usize,
+    /// The block comment after that: its beginning and end.
+    next: Option<(usize, usize)>,
+}
+
+impl<'a> Comments<'a> {
+    fn new(ptx: &'a [u8]) -> Self {
+        let mut new =
+            Self { ptx, open: Finder::new(b"/*"), close: Finder::new(b"*/"), passed: 0, next: None };
+        new.next = new.from(0);
+        new
+    }
+
+    /// The first block comment from a place on.
+    fn from(&self, start: usize) -> Option<(usize, usize)> {
+        let mut place = start;
+        loop {
+            let at = place + self.open.find(self.ptx.get(place..)?)?;
+            if !line_comment(self.ptx, at, start) {
+                let rest = &self.ptx[at + 2..];
+                let end = self.close.find(rest).map_or(self.ptx.len(), |close| at + 2 + close + 2);
+                return Some((at, end));
+            }
+            place = at + 2;
+        }
+    }
+
+    fn hide(&mut self, at: usize) -> bool {
+        while let Some((_, end)) = self.next
+            && end <= at
+        {
+            self.passed = end;
+            self.next = self.from(end);
+        }
+        self.next.is_some_and(|(begin, _)| begin < at) || line_comment(self.ptx, at, self.passed)
+    }
+}
+
+/// Whether `//` stands before `at` on its line, not before `floor`.
+fn line_comment(ptx: &[u8], at: usize, floor: usize) -> bool {
+    let line = memchr::memrchr(b'\n', &ptx[floor..at]).map_or(floor, |end| floor + end + 1);
+    memmem::find(&ptx[line..at], b"//").is_some()
+}
+
+/// Reads `( .param ..., .param ... )`, or nothing where there is no parenthesis.
+fn params(tokens: &mut Tokens<'_>, kernel: &[u8]) -> Result<Layout, PtxError> {
+    let wrong = |what| PtxError::Params { kernel: text(kernel), what };
+    let mut layout = Layout::default();
+    let mut token = tokens.next();
+    if token != Some(b"(") {
+        return Ok(layout);
+    }
+    loop {
+        token = tokens.next();
+        match token {
+            Some(b")") if layout.params.is_empty() => return Ok(layout),
+            Some(b".param") => {}
+            _ => return Err(wrong("`.param`")),
+        }
+        let mut align = None;
+        let mut size = None;
+        let mut pointer = false;
+        // Attributes and type, up to the name.
+        loop {
+            let word = tokens.next().ok_or_else(|| wrong("a type"))?;
+            match word {
+                b".ptr" => pointer = true,
+                b".align" => {
+                    let value = tokens.next().and_then(number).filter(|value| value.is_power_of_two());
+                    let value = value.ok_or_else(|| wrong("an alignment"))?;
+                    if !pointer {
+                        align = Some(value);
+                    }
+                }
+                // Where a pointer points.
+                b".global" | b".const" | b".shared" | b".local" | b".param" if pointer => {}
+                _ if word[0] == b'.' => {
+                    let bytes = type_bytes(word).ok_or_else(|| wrong("a type that is known"))?;
+                    if size.replace(bytes).is_some() {
+                        return Err(wrong("one type"));
+                    }
+                }
+                _ if is_word(word[0]) => break,
+                _ => return Err(wrong("a name")),
+            }
+        }
+        let element = size.ok_or_else(|| wrong("a type"))?;
+        let mut bytes = element;
+        token = tokens.next();
+        while token == Some(b"[") {
+            let count = tokens.next().and_then(number).ok_or_else(|| wrong("an array's size"))?;
+            let too_large = || PtxError::Layout { kernel: text(kernel), source: LayoutError::TooLarge };
+            bytes = bytes.checked_mul(count).ok_or_else(too_large)?;
+            if tokens.next() != Some(b"]") {
+                return Err(wrong("`]`"));
+            }
+            token = tokens.next();
+        }
+        layout
+            .push(bytes, align.unwrap_or(element))
+            .map_err(|source| PtxError::Layout { kernel: text(kernel), source })?;
+        match token {
+            Some(b")") => return Ok(layout),
+            Some(b",") => {}
+            _ => return Err(wrong("`,` or `)`")),
+        }
+    }
+}
+
+/// Bytes of a fundamental type, or of an opaque one as a parameter.
+fn type_bytes(word: &[u8]) -> Option<u32> {
+    Some(match word {
+        b".b8" | b".u8" | b".s8" | b".e4m3" | b".e5m2" => 1,
+        b".b16" | b".u16" | b".s16" | b".f16" | b".bf16" | b".e4m3x2" | b".e5m2x2" => 2,
+        b".b32" | b".u32" | b".s32" | b".f32" | b".f16x2" | b".bf16x2" => 4,
+        b".b64" | b".u64" | b".s64" | b".f64" | b".texref" | b".samplerref" | b".surfref" => 8,
+        b".b128" => 16,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn offsets(ptx: &str) -> Vec<(u32, u32)> {
+        let mut kernels = kernels(ptx.as_bytes()).unwrap();
+        assert_eq!(kernels.len(), 1, "{ptx}");
+        kernels.remove(0).1.params.iter().map(|param| (param.offset, param.size)).collect()
+    }
+
+    #[test]
+    fn the_head_is_read() {
+        let head = |text: &str| super::head(text.as_bytes());
+        let expected = Head { version: (8, 4), sm: 61, specific: Specific::No };
+        assert_eq!(head("//\n// Generated by a compiler\n//\n\n.version 8.4\n.target sm_61\n"), Ok(expected));
+        assert_eq!(head(".version 8.5\n.target sm_90a, debug\n").unwrap().specific, Specific::Architecture);
+        assert_eq!(head(".version 8.8 .target sm_100f").unwrap().specific, Specific::Family);
+        assert_eq!(head(".target sm_61"), Err(PtxError::Head(".version")));
+        assert_eq!(head(".version 8"), Err(PtxError::Head(".version")));
+        assert_eq!(head(".version 8.4\n.target compute_61"), Err(PtxError::Head(".target")));
+        assert_eq!(head(".version 8.4\n.target sm_"), Err(PtxError::Head(".target")));
+        assert_eq!(head(""), Err(PtxError::Head(".version")));
+    }
+
+    #[test]
+    fn parameters_have_their_places() {
+        let list = ".visible .entry k(\n\t.param .u64 k_param_0,\n\t.param .u32 k_param_1,\n\
+            \t.param .align 8 .b8 k_param_2[24],\n\t.param .u8 k_param_3, .param .f64 k_param_4\n)\n{ ret; }";
+        // As ptxas 13.0 lays them out for sm_90.
+        assert_eq!(offsets(list), [(0, 8), (8, 4), (16, 24), (40, 1), (48, 8)]);
+        assert_eq!(
+            offsets(".entry k(.param .align 4 .b8 a[20000], .param .u64 z) {}"),
+            [(0, 20000), (20000, 8)]
+        );
+        assert_eq!(
+            offsets(".entry k(.param .u64 .ptr .global .align 16 p, .param .u16 h){}"),
+            [(0, 8), (8, 2)]
+        );
+        assert_eq!(offsets(".entry k(.param .u8 c, .param .align 16 .b32 a[2][3]){}"), [(0, 1), (16, 24)]);
+        assert_eq!(offsets(".entry k (.param/* x */.b64 // y\n name){}"), [(0, 8)]);
+    }
+
+    #[test]
+    fn kernels_without_parameters() {
+        assert_eq!(offsets(".entry k()\n{ ret; }"), []);
+        assert_eq!(offsets(".entry k\n{ ret; }"), []);
+        assert_eq!(offsets(".visible .entry k .maxntid 128, 1, 1 { }"), []);
+    }
+
+    #[test]
+    fn comments_hide_kernels() {
+        let ptx = "// .entry a(\n.entry b()\n{} /* .entry c(\n // */ .entry d() {} // /* \n.entry e() {}\n\
+            .entryx f() {} x.entry g() {} /* .entry h()";
+        let names: Vec<String> =
+            kernels(ptx.as_bytes()).unwrap().into_iter().map(|kernel| kernel.0).collect();
+        assert_eq!(names, ["b", "d", "e"]);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for ptx in [
+            ".entry",
+            ".entry (",
+            ".entry k(",
+            ".entry k(.u32 a)",
+            ".entry k(.param)",
+            ".entry k(.param a)",
+            ".entry k(.param .u32 .u64 a)",
+            ".entry k(.param .nonsense a)",
+            ".entry k(.param .align 3 .u32 a)",
+            ".entry k(.param .u32 a[)",
+            ".entry k(.param .u32 a[4)",
+            ".entry k(.param .u32 a; )",
+            ".entry k(.param .u32 a[4294967295])",
+            ".entry k(.param .b8 a[32765])",
+            ".entry k(.param .u32 a,)",
+        ] {
+            assert!(kernels(ptx.as_bytes()).is_err(), "{ptx}");
+        }
+    }
+
+    fn param() -> impl Strategy<Value = (String, u32, u32)> {
+        let types = [("u8", 1), ("s16", 2), ("f32", 4), ("b64", 8), ("b128", 16)];
+        (prop::sample::select(types.to_vec()), prop::option::of(0_u32..5), prop::option::of(1_u32..40))
+            .prop_map(|((name, size), align, count)| {
+                let attribute = align.map_or(String::new(), |log| format!(".align {} ", 1 << log));
+                let array = count.map_or(String::new(), |count| format!("[{count}]"));
+                let declared = format!(".param {attribute}.{name} p{array}");
+                (declared, size * count.unwrap_or(1), align.map_or(size, |log| 1 << log))
+            })
+    }
+
+    proptest! {
+        #[test]
+        fn lists_are_laid_out_as_declared(params in prop::collection::vec(param(), 0..20)) {
+            let list: Vec<&str> = params.iter().map(|param| &*param.0).collect();
+            let ptx = format!(".visible .entry k(\n{}\n)\n{{ ret; }}", list.join(",\n"));
+            let mut expected = Layout::default();
+            for (_, size, align) in &params {
+                expected.push(*size, *align).unwrap();
+            }
+            prop_assert_eq!(kernels(ptx.as_bytes()).unwrap(), vec![("k".to_owned(), expected)]);
+        }
+
+        #[test]
+        fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let _ = head(&bytes);
+            let _ = kernels(&bytes);
+        }
+
+        #[test]
+        fn near_ptx_is_read_without_a_panic(text in "(\\.entry|\\.param|\\.align|\\.u32|k|[0-9]|\\(|\\)|\\[|\\]|,|//|/\\*|\\*/| |\n){0,40}") {
+            let _ = kernels(text.as_bytes());
+        }
+    }
+}
