@@ -1,0 +1,117 @@
+//! The capture of what is given to a stream: recorded in a graph instead of done.
+
+use core::ffi::{c_uint, c_void};
+#[cfg(not(feature = "cuda13"))]
+use core::ptr;
+
+use vgpu_abi::runtime::{CudaError, Graph, GraphNode, Stream};
+
+use crate::process;
+
+/// Where a caller wants to know of a capture; any but the first may be null.
+struct Info {
+    status: *mut c_uint,
+    id: *mut u64,
+    graph: *mut Graph,
+    dependencies: *mut *const GraphNode,
+    edges: *mut *const c_void,
+    count: *mut usize,
+}
+
+fn info(stream: Stream, info: &Info) -> Result<(), CudaError> {
+    process::enter()?;
+    if info.status.is_null() {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    let &Info { status, id, graph, dependencies, edges, count } = info;
+    cu!(cuStreamGetCaptureInfo_v3(stream, status, id, graph, dependencies, edges, count))
+}
+
+calls! {
+    /// Stores whether a stream is being captured.
+    pub fn cudaStreamIsCapturing | cudaStreamIsCapturing_ptsz [stream] (stream: Stream, status: *mut c_uint) {
+        process::enter()?;
+        if status.is_null() {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        cu!(cuStreamIsCapturing(stream, status))
+    }
+
+    /// Begins to record what is given to a stream, instead of doing it.
+    pub fn cudaStreamBeginCapture | cudaStreamBeginCapture_ptsz [stream] (stream: Stream, mode: c_uint) {
+        process::enter()?;
+        cu!(cuStreamBeginCapture_v2(stream, mode))
+    }
+
+    /// Ends a capture and stores its graph.
+    pub fn cudaStreamEndCapture | cudaStreamEndCapture_ptsz [stream] (stream: Stream, graph: *mut Graph) {
+        process::enter()?;
+        if graph.is_null() {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        cu!(cuStreamEndCapture(stream, graph))
+    }
+
+    /// Exchanges what the thread may do while streams are captured.
+    pub fn cudaThreadExchangeStreamCaptureMode(mode: *mut c_uint) {
+        process::enter()?;
+        if mode.is_null() {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        cu!(cuThreadExchangeStreamCaptureMode(mode))
+    }
+}
+
+#[cfg(not(feature = "cuda13"))]
+calls! {
+    /// Stores whether a stream is being captured, and the capture's number.
+    pub fn cudaStreamGetCaptureInfo | cudaStreamGetCaptureInfo_ptsz [stream] (
+        stream: Stream,
+        status: *mut c_uint,
+        id: *mut u64,
+    ) {
+        let (graph, dependencies, edges, count) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+        info(stream, &Info { status, id, graph, dependencies, edges, count })
+    }
+
+    /// Stores a capture's number, graph and newest nodes.
+    pub fn cudaStreamGetCaptureInfo_v2 | cudaStreamGetCaptureInfo_v2_ptsz [stream] (
+        stream: Stream,
+        status: *mut c_uint,
+        id: *mut u64,
+        graph: *mut Graph,
+        dependencies: *mut *const GraphNode,
+        count: *mut usize,
+    ) {
+        info(stream, &Info { status, id, graph, dependencies, edges: ptr::null_mut(), count })
+    }
+
+    /// Stores a capture's number, graph, newest nodes and their edges.
+    pub fn cudaStreamGetCaptureInfo_v3 | cudaStreamGetCaptureInfo_v3_ptsz [stream] (
+        stream: Stream,
+        status: *mut c_uint,
+        id: *mut u64,
+        graph: *mut Graph,
+        dependencies: *mut *const GraphNode,
+        edges: *mut *const c_void,
+        count: *mut usize,
+    ) {
+        info(stream, &Info { status, id, graph, dependencies, edges, count })
+    }
+}
+
+#[cfg(feature = "cuda13")]
+calls! {
+    /// Stores a capture's number, graph, newest nodes and their edges.
+    pub fn cudaStreamGetCaptureInfo | cudaStreamGetCaptureInfo_ptsz [stream] (
+        stream: Stream,
+        status: *mut c_uint,
+        id: *mut u64,
+        graph: *mut Graph,
+        dependencies: *mut *const GraphNode,
+        edges: *mut *const c_void,
+        count: *mut usize,
+    ) {
+        info(stream, &Info { status, id, graph, dependencies, edges, count })
+    }
+}

@@ -1,0 +1,345 @@
+//! Copies. The kind says which side is the host's; only where it is left to the addresses
+//! (`cudaMemcpyDefault`) and between host addresses is the driver asked to tell them apart.
+
+use core::ffi::{c_int, c_uint, c_void};
+
+use vgpu_abi::driver::{
+    CUcontext, MEMORYTYPE_DEVICE, MEMORYTYPE_HOST, MEMORYTYPE_UNIFIED, Memcpy2D, Memcpy3D, STREAM_PER_THREAD,
+    Side2D, Side3D,
+};
+use vgpu_abi::runtime::{
+    CudaError, MEMCPY_DEFAULT, MEMCPY_DEVICE_TO_DEVICE, MEMCPY_DEVICE_TO_HOST, MEMCPY_HOST_TO_DEVICE,
+    MEMCPY_HOST_TO_HOST, Memcpy3DParms, Memcpy3DPeerParms, PitchedPtr, Position, Stream,
+};
+
+use crate::memory::address;
+use crate::process::{self, Runtime};
+
+/// When a copy is done, seen from the caller.
+#[derive(Clone, Copy)]
+pub enum Order {
+    /// When the call returns, in the order of the legacy default stream.
+    Legacy,
+    /// When the call returns, in the order of the per-thread default stream.
+    PerThread,
+    /// In the order of a stream.
+    Stream(Stream),
+}
+
+impl Order {
+    /// The stream of the asynchronous call, if that is the one to make.
+    fn stream(self) -> Option<Stream> {
+        match self {
+            Self::Legacy => None,
+            Self::PerThread => Some(STREAM_PER_THREAD),
+            Self::Stream(stream) => Some(stream),
+        }
+    }
+
+    /// Waits where the call is to return only when the copy is done.
+    fn finish(self) -> Result<(), CudaError> {
+        match self {
+            Self::PerThread => cu!(cuStreamSynchronize(STREAM_PER_THREAD)),
+            Self::Legacy | Self::Stream(_) => Ok(()),
+        }
+    }
+}
+
+/// Copies bytes. The caller has entered.
+pub fn bytes(
+    destination: *mut c_void,
+    source: *const c_void,
+    count: usize,
+    kind: c_uint,
+    order: Order,
+) -> Result<(), CudaError> {
+    if kind > MEMCPY_DEFAULT {
+        return Err(CudaError::INVALID_MEMCPY_DIRECTION);
+    }
+    if count == 0 {
+        return Ok(());
+    }
+    if destination.is_null() || source.is_null() {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    let (to, from) = (address(destination), address(source));
+    match (kind, order.stream()) {
+        (MEMCPY_HOST_TO_DEVICE, None) => cu!(cuMemcpyHtoD_v2(to, source, count)),
+        (MEMCPY_HOST_TO_DEVICE, Some(stream)) => cu!(cuMemcpyHtoDAsync_v2(to, source, count, stream)),
+        (MEMCPY_DEVICE_TO_HOST, None) => cu!(cuMemcpyDtoH_v2(destination, from, count)),
+        (MEMCPY_DEVICE_TO_HOST, Some(stream)) => cu!(cuMemcpyDtoHAsync_v2(destination, from, count, stream)),
+        (MEMCPY_DEVICE_TO_DEVICE, None) => cu!(cuMemcpyDtoD_v2(to, from, count)),
+        (MEMCPY_DEVICE_TO_DEVICE, Some(stream)) => cu!(cuMemcpyDtoDAsync_v2(to, from, count, stream)),
+        (_, None) => cu!(cuMemcpy(to, from, count)),
+        (_, Some(stream)) => cu!(cuMemcpyAsync(to, from, count, stream)),
+    }?;
+    order.finish()
+}
+
+/// The driver's memory types of source and destination.
+fn types(kind: c_uint) -> Result<(c_uint, c_uint), CudaError> {
+    Ok(match kind {
+        MEMCPY_HOST_TO_HOST => (MEMORYTYPE_HOST, MEMORYTYPE_HOST),
+        MEMCPY_HOST_TO_DEVICE => (MEMORYTYPE_HOST, MEMORYTYPE_DEVICE),
+        MEMCPY_DEVICE_TO_HOST => (MEMORYTYPE_DEVICE, MEMORYTYPE_HOST),
+        MEMCPY_DEVICE_TO_DEVICE => (MEMORYTYPE_DEVICE, MEMORYTYPE_DEVICE),
+        MEMCPY_DEFAULT => (MEMORYTYPE_UNIFIED, MEMORYTYPE_UNIFIED),
+        _ => return Err(CudaError::INVALID_MEMCPY_DIRECTION),
+    })
+}
+
+fn side(memory: *mut c_void, pitch: usize, memory_type: c_uint) -> Side2D {
+    Side2D { x: 0, y: 0, memory_type, host: memory, device: address(memory), array: 0, pitch }
+}
+
+/// A copy of rows, in the order of CUDA's own parameters.
+struct Rows {
+    destination: *mut c_void,
+    destination_pitch: usize,
+    source: *const c_void,
+    source_pitch: usize,
+    width: usize,
+    height: usize,
+    kind: c_uint,
+}
+
+fn rows(rows: &Rows, order: Order) -> Result<(), CudaError> {
+    process::enter()?;
+    let (from, to) = types(rows.kind)?;
+    if rows.width == 0 || rows.height == 0 {
+        return Ok(());
+    }
+    if rows.width > rows.source_pitch || rows.width > rows.destination_pitch {
+        return Err(CudaError::INVALID_PITCH_VALUE);
+    }
+    if rows.destination.is_null() || rows.source.is_null() {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    let copy = Memcpy2D {
+        src: side(rows.source.cast_mut(), rows.source_pitch, from),
+        dst: side(rows.destination, rows.destination_pitch, to),
+        width: rows.width,
+        height: rows.height,
+    };
+    match order.stream() {
+        None => cu!(cuMemcpy2DUnaligned_v2(&raw const copy)),
+        Some(stream) => cu!(cuMemcpy2DAsync_v2(&raw const copy, stream)),
+    }?;
+    order.finish()
+}
+
+fn side3d(memory: PitchedPtr, position: Position, memory_type: c_uint, context: CUcontext) -> Side3D {
+    Side3D {
+        x: position.x,
+        y: position.y,
+        z: position.z,
+        lod: 0,
+        memory_type,
+        host: memory.ptr,
+        device: address(memory.ptr),
+        array: 0,
+        context,
+        pitch: memory.pitch,
+        height: memory.ysize,
+    }
+}
+
+/// The driver's form of a copy of slices; nothing where there is nothing to copy. Arrays are not supported.
+fn slices(copy: &Memcpy3DParms) -> Result<Option<Memcpy3D>, CudaError> {
+    let (from, to) = types(copy.kind)?;
+    if !copy.srcArray.is_null() || !copy.dstArray.is_null() {
+        return Err(CudaError::NOT_SUPPORTED);
+    }
+    let extent = copy.extent;
+    if extent.width == 0 || extent.height == 0 || extent.depth == 0 {
+        return Ok(None);
+    }
+    Ok(Some(Memcpy3D {
+        src: side3d(copy.srcPtr, copy.srcPos, from, CUcontext::NULL),
+        dst: side3d(copy.dstPtr, copy.dstPos, to, CUcontext::NULL),
+        width: extent.width,
+        height: extent.height,
+        depth: extent.depth,
+    }))
+}
+
+fn copy3d(copy: *const Memcpy3DParms, order: Order) -> Result<(), CudaError> {
+    process::enter()?;
+    let Some(copy) = slices(&load!(copy)?)? else { return Ok(()) };
+    match order.stream() {
+        None => cu!(cuMemcpy3D_v2(&raw const copy)),
+        Some(stream) => cu!(cuMemcpy3DAsync_v2(&raw const copy, stream)),
+    }?;
+    order.finish()
+}
+
+/// The same between devices.
+fn slices_peer(runtime: &Runtime, copy: &Memcpy3DPeerParms) -> Result<Option<Memcpy3D>, CudaError> {
+    let (source, destination) = (runtime.device(copy.srcDevice)?, runtime.device(copy.dstDevice)?);
+    let plain = Memcpy3DParms {
+        srcArray: copy.srcArray,
+        srcPos: copy.srcPos,
+        srcPtr: copy.srcPtr,
+        dstArray: copy.dstArray,
+        dstPos: copy.dstPos,
+        dstPtr: copy.dstPtr,
+        extent: copy.extent,
+        kind: MEMCPY_DEVICE_TO_DEVICE,
+    };
+    let Some(mut copy) = slices(&plain)? else { return Ok(None) };
+    copy.src.context = source.primary()?;
+    copy.dst.context = destination.primary()?;
+    Ok(Some(copy))
+}
+
+fn copy3d_peer(copy: *const Memcpy3DPeerParms, order: Order) -> Result<(), CudaError> {
+    let runtime = process::enter()?;
+    let Some(copy) = slices_peer(runtime, &load!(copy)?)? else { return Ok(()) };
+    match order.stream() {
+        None => cu!(cuMemcpy3DPeer(&raw const copy)),
+        Some(stream) => cu!(cuMemcpy3DPeerAsync(&raw const copy, stream)),
+    }?;
+    order.finish()
+}
+
+fn peer(
+    to: (*mut c_void, c_int),
+    from: (*const c_void, c_int),
+    count: usize,
+    stream: Option<Stream>,
+) -> Result<(), CudaError> {
+    let runtime = process::enter()?;
+    let (destination, source) = (runtime.device(to.1)?, runtime.device(from.1)?);
+    if count == 0 {
+        return Ok(());
+    }
+    let (to, to_context) = (address(to.0), destination.primary()?);
+    let (from, from_context) = (address(from.0), source.primary()?);
+    match stream {
+        None => cu!(cuMemcpyPeer(to, to_context, from, from_context, count)),
+        Some(stream) => cu!(cuMemcpyPeerAsync(to, to_context, from, from_context, count, stream)),
+    }
+}
+
+calls! {
+    /// Copies bytes.
+    pub fn cudaMemcpy(destination: *mut c_void, source: *const c_void, count: usize, kind: c_uint) {
+        process::enter()?;
+        bytes(destination, source, count, kind, Order::Legacy)
+    }
+
+    /// [`cudaMemcpy`] in the order of the per-thread default stream.
+    pub fn cudaMemcpy_ptds(destination: *mut c_void, source: *const c_void, count: usize, kind: c_uint) {
+        process::enter()?;
+        bytes(destination, source, count, kind, Order::PerThread)
+    }
+
+    /// Copies bytes in the order of a stream.
+    pub fn cudaMemcpyAsync | cudaMemcpyAsync_ptsz [stream] (
+        destination: *mut c_void,
+        source: *const c_void,
+        count: usize,
+        kind: c_uint,
+        stream: Stream,
+    ) {
+        process::enter()?;
+        bytes(destination, source, count, kind, Order::Stream(stream))
+    }
+
+    /// Copies rows.
+    pub fn cudaMemcpy2D(
+        destination: *mut c_void,
+        destination_pitch: usize,
+        source: *const c_void,
+        source_pitch: usize,
+        width: usize,
+        height: usize,
+        kind: c_uint,
+    ) {
+        rows(&Rows { destination, destination_pitch, source, source_pitch, width, height, kind }, Order::Legacy)
+    }
+
+    /// [`cudaMemcpy2D`] in the order of the per-thread default stream.
+    pub fn cudaMemcpy2D_ptds(
+        destination: *mut c_void,
+        destination_pitch: usize,
+        source: *const c_void,
+        source_pitch: usize,
+        width: usize,
+        height: usize,
+        kind: c_uint,
+    ) {
+        rows(&Rows { destination, destination_pitch, source, source_pitch, width, height, kind }, Order::PerThread)
+    }
+
+    /// Copies rows in the order of a stream.
+    pub fn cudaMemcpy2DAsync | cudaMemcpy2DAsync_ptsz [stream] (
+        destination: *mut c_void,
+        destination_pitch: usize,
+        source: *const c_void,
+        source_pitch: usize,
+        width: usize,
+        height: usize,
+        kind: c_uint,
+        stream: Stream,
+    ) {
+        let copy = Rows { destination, destination_pitch, source, source_pitch, width, height, kind };
+        rows(&copy, Order::Stream(stream))
+    }
+
+    /// Copies slices of rows.
+    pub fn cudaMemcpy3D(copy: *const Memcpy3DParms) {
+        copy3d(copy, Order::Legacy)
+    }
+
+    /// [`cudaMemcpy3D`] in the order of the per-thread default stream.
+    pub fn cudaMemcpy3D_ptds(copy: *const Memcpy3DParms) {
+        copy3d(copy, Order::PerThread)
+    }
+
+    /// Copies slices of rows in the order of a stream.
+    pub fn cudaMemcpy3DAsync | cudaMemcpy3DAsync_ptsz [stream] (copy: *const Memcpy3DParms, stream: Stream) {
+        copy3d(copy, Order::Stream(stream))
+    }
+
+    /// Copies slices of rows between devices.
+    pub fn cudaMemcpy3DPeer(copy: *const Memcpy3DPeerParms) {
+        copy3d_peer(copy, Order::Legacy)
+    }
+
+    /// [`cudaMemcpy3DPeer`] in the order of the per-thread default stream.
+    pub fn cudaMemcpy3DPeer_ptds(copy: *const Memcpy3DPeerParms) {
+        copy3d_peer(copy, Order::PerThread)
+    }
+
+    /// Copies slices of rows between devices in the order of a stream.
+    pub fn cudaMemcpy3DPeerAsync | cudaMemcpy3DPeerAsync_ptsz [stream] (
+        copy: *const Memcpy3DPeerParms,
+        stream: Stream,
+    ) {
+        copy3d_peer(copy, Order::Stream(stream))
+    }
+
+    /// Copies bytes between devices.
+    pub fn cudaMemcpyPeer(
+        destination: *mut c_void,
+        destination_device: c_int,
+        source: *const c_void,
+        source_device: c_int,
+        count: usize,
+    ) {
+        peer((destination, destination_device), (source, source_device), count, None)
+    }
+
+    /// Copies bytes between devices in the order of a stream.
+    pub fn cudaMemcpyPeerAsync(
+        destination: *mut c_void,
+        destination_device: c_int,
+        source: *const c_void,
+        source_device: c_int,
+        count: usize,
+        stream: Stream,
+    ) {
+        peer((destination, destination_device), (source, source_device), count, Some(stream))
+    }
+}

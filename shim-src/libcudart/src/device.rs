@@ -1,0 +1,328 @@
+//! Devices: how many, which one the thread works on, their attributes, limits and flags.
+//!
+//! Since CUDA 12 `cudaSetDevice` makes the device's primary context at once, with whatever error that
+//! gives. Counting devices, properties and attributes need no context.
+
+use core::ffi::{c_char, c_int, c_uint};
+
+use vgpu_abi::runtime::{CudaError, DEVICE_FLAGS, DEVICE_MAP_HOST};
+
+use crate::{MAJOR, process, thread};
+
+/// Whether the runtime has an attribute under the driver's number. Ids that the driver alone has are
+/// invalid here (`cudaDeviceAttr` of 12.9 and 13.5 against `CUdevice_attribute`).
+fn is_attribute(id: c_int) -> bool {
+    let last = if MAJOR == 13 { 160 } else { 143 };
+    let drivers_alone = matches!(id, 44 | 102..=105 | 107 | 110 | 136 | 137 | 146 | 152..=156 | 158 | 159);
+    (1..=last).contains(&id) && !drivers_alone
+}
+
+/// The scheduling part of device flags: automatic, spin, yield or block.
+fn is_schedule(flags: c_uint) -> bool {
+    matches!(flags & 7, 0 | 1 | 2 | 4)
+}
+
+fn set_flags(runtime: &process::Runtime, ordinal: c_int, flags: c_uint) -> Result<(), CudaError> {
+    if flags & !DEVICE_FLAGS != 0 || !is_schedule(flags) {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    // Mapped host memory is always there; the driver's flags need not say so.
+    cu!(cuDevicePrimaryCtxSetFlags_v2(runtime.device(ordinal)?.handle, flags & !DEVICE_MAP_HOST))
+}
+
+fn synchronize() -> Result<(), CudaError> {
+    process::enter()?;
+    cu!(cuCtxSynchronize())
+}
+
+fn get_limit(value: *mut usize, limit: c_uint) -> Result<(), CudaError> {
+    process::enter()?;
+    if value.is_null() {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    cu!(cuCtxGetLimit(value, limit))
+}
+
+fn set_limit(limit: c_uint, value: usize) -> Result<(), CudaError> {
+    process::enter()?;
+    cu!(cuCtxSetLimit(limit, value))
+}
+
+fn get_cache_config(config: *mut c_uint) -> Result<(), CudaError> {
+    process::enter()?;
+    if config.is_null() {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    cu!(cuCtxGetCacheConfig(config))
+}
+
+fn set_cache_config(config: c_uint) -> Result<(), CudaError> {
+    process::enter()?;
+    cu!(cuCtxSetCacheConfig(config))
+}
+
+fn reset() -> Result<(), CudaError> {
+    let runtime = process::runtime()?;
+    runtime.reset(runtime.current()?)
+}
+
+/// As much of the structure of properties as [`cudaChooseDevice`] reads: to the compute capability. It is the same
+/// in every layout, and older programs pass a shorter structure than this library's.
+const CHOICE_BYTES: usize = 368;
+
+/// How well a device has what a program asks for: memory and compute capability that suffice count, of
+/// devices that count the same the first is taken.
+fn score(wanted: &[u8; CHOICE_BYTES], has: &[u8]) -> u32 {
+    let number = |bytes: &[u8], offset: usize, count: usize| {
+        let mut number = [0; 8];
+        number[..count].copy_from_slice(&bytes[offset..][..count]);
+        u64::from_le_bytes(number)
+    };
+    let memory = |bytes: &[u8]| number(bytes, 288, 8);
+    let capability = |bytes: &[u8]| (number(bytes, 360, 4), number(bytes, 364, 4));
+    2 * u32::from(capability(has) >= capability(wanted)) + u32::from(memory(has) >= memory(wanted))
+}
+
+calls! {
+    /// Stores how many devices there are.
+    pub fn cudaGetDeviceCount(count: *mut c_int) {
+        let runtime = process::runtime()?;
+        store!(count, runtime.count())
+    }
+
+    /// Stores the ordinal of the thread's device.
+    pub fn cudaGetDevice(ordinal: *mut c_int) {
+        let runtime = process::runtime()?;
+        store!(ordinal, runtime.current()?)
+    }
+
+    /// Makes a device the thread's, and its primary context current.
+    pub fn cudaSetDevice(ordinal: c_int) {
+        let runtime = process::runtime()?;
+        runtime.device(ordinal)?;
+        thread::with(|thread| thread.device.set(ordinal));
+        runtime.bind(ordinal)
+    }
+
+    /// Makes a device's primary context, without making it the thread's. With the last bit of `flags`, `device_flags`
+    /// are set before.
+    pub fn cudaInitDevice(ordinal: c_int, device_flags: c_uint, flags: c_uint) {
+        let runtime = process::runtime()?;
+        let device = runtime.device(ordinal)?;
+        match flags {
+            0 => {}
+            1 => set_flags(runtime, ordinal, device_flags)?,
+            _ => return Err(CudaError::INVALID_VALUE),
+        }
+        device.primary().map(|_| ())
+    }
+
+    /// Makes the first of a list of devices the thread's, if the thread has not chosen yet; a list of none
+    /// makes it device 0.
+    pub fn cudaSetValidDevices(list: *mut c_int, count: c_int) {
+        let runtime = process::runtime()?;
+        if count < 0 || count > runtime.count() || (list.is_null() && count > 0) {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        let mut first = 0;
+        for index in (0..count as usize).rev() {
+            // SAFETY: the caller of the export promised `count` elements.
+            let place = unsafe { list.add(index) };
+            first = load!(place)?;
+            runtime.device(first)?;
+        }
+        thread::with(|thread| thread.device.set(first));
+        Ok(())
+    }
+
+    /// Stores the ordinal of the device that comes nearest to the properties.
+    pub fn cudaChooseDevice(ordinal: *mut c_int, wanted: *const [u8; CHOICE_BYTES]) {
+        let runtime = process::runtime()?;
+        let wanted = load!(wanted)?;
+        let mut best = (0, 0);
+        for candidate in 0..runtime.count() {
+            // One more than the score, so that the first device is taken where none has what is wanted.
+            let score = 1 + score(&wanted, runtime.device(candidate)?.properties()?.bytes());
+            if score > best.0 {
+                best = (score, candidate);
+            }
+        }
+        store!(ordinal, best.1)
+    }
+
+    /// Stores an attribute of a device.
+    pub fn cudaDeviceGetAttribute(value: *mut c_int, attribute: c_int, ordinal: c_int) {
+        let device = process::runtime()?.device(ordinal)?;
+        if value.is_null() || !is_attribute(attribute) {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        cu!(cuDeviceGetAttribute(value, attribute, device.handle))
+    }
+
+    /// Stores a device's PCI address as text.
+    pub fn cudaDeviceGetPCIBusId(text: *mut c_char, bytes: c_int, ordinal: c_int) {
+        let device = process::runtime()?.device(ordinal)?;
+        if text.is_null() || bytes <= 0 {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        cu!(cuDeviceGetPCIBusId(text, bytes, device.handle))
+    }
+
+    /// Stores the ordinal of the device at a PCI address.
+    pub fn cudaDeviceGetByPCIBusId(ordinal: *mut c_int, text: *const c_char) {
+        let runtime = process::runtime()?;
+        if ordinal.is_null() || text.is_null() {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        let mut handle = 0;
+        cu!(cuDeviceGetByPCIBusId(&raw mut handle, text))?;
+        store!(ordinal, runtime.ordinal(handle)?)
+    }
+
+    /// Waits until the device has done all the work of this process.
+    pub fn cudaDeviceSynchronize() {
+        synchronize()
+    }
+
+    /// Ends the primary context of the thread's device.
+    pub fn cudaDeviceReset() {
+        reset()
+    }
+
+    /// Sets the flags of the thread's device: how to wait, above all.
+    pub fn cudaSetDeviceFlags(flags: c_uint) {
+        let runtime = process::runtime()?;
+        set_flags(runtime, runtime.current()?, flags)
+    }
+
+    /// Stores the flags of the thread's device.
+    pub fn cudaGetDeviceFlags(flags: *mut c_uint) {
+        let runtime = process::runtime()?;
+        let device = runtime.device(runtime.current()?)?;
+        let (mut set, mut active) = (0, 0);
+        cu!(cuDevicePrimaryCtxGetState(device.handle, &raw mut set, &raw mut active))?;
+        store!(flags, set | DEVICE_MAP_HOST)
+    }
+
+    /// Stores a limit of the thread's device.
+    pub fn cudaDeviceGetLimit(value: *mut usize, limit: c_uint) {
+        get_limit(value, limit)
+    }
+
+    /// Sets a limit of the thread's device.
+    pub fn cudaDeviceSetLimit(limit: c_uint, value: usize) {
+        set_limit(limit, value)
+    }
+
+    /// Stores which of cache and shared memory is preferred.
+    pub fn cudaDeviceGetCacheConfig(config: *mut c_uint) {
+        get_cache_config(config)
+    }
+
+    /// Sets which of cache and shared memory is preferred.
+    pub fn cudaDeviceSetCacheConfig(config: c_uint) {
+        set_cache_config(config)
+    }
+
+    /// Stores the size of shared memory banks.
+    pub fn cudaDeviceGetSharedMemConfig(config: *mut c_uint) {
+        process::enter()?;
+        if config.is_null() {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        cu!(cuCtxGetSharedMemConfig(config))
+    }
+
+    /// Sets the size of shared memory banks.
+    pub fn cudaDeviceSetSharedMemConfig(config: c_uint) {
+        process::enter()?;
+        cu!(cuCtxSetSharedMemConfig(config))
+    }
+
+    /// Stores the numerical range of stream priorities.
+    pub fn cudaDeviceGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int) {
+        process::enter()?;
+        cu!(cuCtxGetStreamPriorityRange(least, greatest))
+    }
+}
+
+// The names of before CUDA 4, which CUDA 12 still exports.
+#[cfg(not(feature = "cuda13"))]
+calls! {
+    /// [`cudaDeviceSynchronize`] under its old name.
+    pub fn cudaThreadSynchronize() {
+        synchronize()
+    }
+
+    /// [`cudaDeviceReset`] under its old name.
+    pub fn cudaThreadExit() {
+        reset()
+    }
+
+    /// [`cudaDeviceGetLimit`] under its old name.
+    pub fn cudaThreadGetLimit(value: *mut usize, limit: c_uint) {
+        get_limit(value, limit)
+    }
+
+    /// [`cudaDeviceSetLimit`] under its old name.
+    pub fn cudaThreadSetLimit(limit: c_uint, value: usize) {
+        set_limit(limit, value)
+    }
+
+    /// [`cudaDeviceGetCacheConfig`] under its old name.
+    pub fn cudaThreadGetCacheConfig(config: *mut c_uint) {
+        get_cache_config(config)
+    }
+
+    /// [`cudaDeviceSetCacheConfig`] under its old name.
+    pub fn cudaThreadSetCacheConfig(config: c_uint) {
+        set_cache_config(config)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ids of `cudaDeviceAttr` in the headers; the last is the one past the end.
+    const HEADERS: [&str; 2] = [
+        include_str!("../tests/layouts/cudaDeviceAttr12.tsv"),
+        include_str!("../tests/layouts/cudaDeviceAttr13.tsv"),
+    ];
+
+    #[test]
+    fn attributes_are_those_of_the_headers() {
+        let text = HEADERS[usize::from(MAJOR == 13)];
+        let rows = text.lines().filter(|line| !line.starts_with('#'));
+        let ids: Vec<(c_int, &str)> = rows
+            .map(|line| line.split_once('\t').unwrap())
+            .map(|(id, name)| (id.parse().unwrap(), name))
+            .collect();
+        for id in -1..200 {
+            let expected = ids.iter().any(|&(known, name)| known == id && name != "cudaDevAttrMax");
+            assert_eq!(is_attribute(id), expected, "attribute {id}");
+        }
+    }
+
+    #[test]
+    fn the_device_that_has_what_is_asked_for_scores_highest() {
+        let properties = |memory: u64, major: u32, minor: u32| {
+            let mut bytes = [0_u8; CHOICE_BYTES];
+            bytes[288..296].copy_from_slice(&memory.to_le_bytes());
+            bytes[360..364].copy_from_slice(&major.to_le_bytes());
+            bytes[364..368].copy_from_slice(&minor.to_le_bytes());
+            bytes
+        };
+        let wanted = properties(4 << 30, 7, 5);
+        let scores: Vec<u32> = [(2, 6, 1), (8, 6, 1), (2, 7, 5), (4, 8, 0)]
+            .map(|(gib, major, minor)| score(&wanted, &properties(gib << 30, major, minor)))
+            .into();
+        assert_eq!(scores, [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn schedules_are_one_of_four() {
+        let valid: Vec<c_uint> = (0..8).filter(|&flags| is_schedule(flags)).collect();
+        assert_eq!(valid, [0, 1, 2, 4]);
+    }
+}

@@ -1,0 +1,82 @@
+//! Events.
+
+use core::ffi::c_uint;
+
+use vgpu_abi::runtime::{CudaError, Event, Stream};
+
+use crate::process;
+
+fn create(place: *mut Event, flags: c_uint) -> Result<(), CudaError> {
+    process::enter()?;
+    if place.is_null() {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    cu!(cuEventCreate(place, flags))
+}
+
+fn elapsed(milliseconds: *mut f32, start: Event, end: Event) -> Result<(), CudaError> {
+    process::enter()?;
+    if milliseconds.is_null() {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    cu!(cuEventElapsedTime(milliseconds, start, end))
+}
+
+calls! {
+    /// Makes an event.
+    pub fn cudaEventCreate(place: *mut Event) {
+        create(place, 0)
+    }
+
+    /// Makes an event with flags.
+    pub fn cudaEventCreateWithFlags(place: *mut Event, flags: c_uint) {
+        create(place, flags)
+    }
+
+    /// Ends an event.
+    pub fn cudaEventDestroy(event: Event) {
+        process::enter()?;
+        cu!(cuEventDestroy_v2(event))
+    }
+
+    /// Records a stream's place in its work.
+    pub fn cudaEventRecord | cudaEventRecord_ptsz [stream] (event: Event, stream: Stream) {
+        process::enter()?;
+        cu!(cuEventRecord(event, stream))
+    }
+
+    /// Records a stream's place in its work, with flags.
+    pub fn cudaEventRecordWithFlags | cudaEventRecordWithFlags_ptsz [stream] (
+        event: Event,
+        stream: Stream,
+        flags: c_uint,
+    ) {
+        process::enter()?;
+        cu!(cuEventRecordWithFlags(event, stream, flags))
+    }
+
+    /// Waits for an event.
+    pub fn cudaEventSynchronize(event: Event) {
+        process::enter()?;
+        cu!(cuEventSynchronize(event))
+    }
+
+    /// Says whether an event has come.
+    pub fn cudaEventQuery(event: Event) {
+        process::enter()?;
+        cu!(cuEventQuery(event))
+    }
+
+    /// Stores the time between two events.
+    pub fn cudaEventElapsedTime(milliseconds: *mut f32, start: Event, end: Event) {
+        elapsed(milliseconds, start, end)
+    }
+}
+
+#[cfg(not(feature = "cuda13"))]
+calls! {
+    /// [`cudaEventElapsedTime`] under the name that programs of CUDA 12.8 and later use.
+    pub fn cudaEventElapsedTime_v2(milliseconds: *mut f32, start: Event, end: Event) {
+        elapsed(milliseconds, start, end)
+    }
+}

@@ -1,0 +1,167 @@
+//! Kernels' attributes and occupancy, by the address of their stand-in.
+
+use core::ffi::{c_char, c_int, c_uint, c_void};
+
+use vgpu_abi::driver::{CUdevice, CUfunction, CUkernel};
+use vgpu_abi::runtime::{CudaError, FuncAttributes, Function, Kernel};
+
+use crate::{kernels, process};
+
+/// `cudaFuncAttribute`s that can be set: from MaxDynamicSharedMemorySize to
+/// ClusterSchedulingPolicyPreference, the driver's numbers.
+const SETTABLE: core::ops::RangeInclusive<c_uint> = 8..=15;
+
+/// The kernel of a stand-in, and the driver's handle of the thread's device.
+fn on_device(host: *const c_void) -> Result<(CUkernel, CUdevice), CudaError> {
+    let runtime = process::enter()?;
+    let device = runtime.device(runtime.current()?)?.handle;
+    Ok((kernels::of(host)?, device))
+}
+
+/// The function of a stand-in in the thread's context.
+fn in_context(host: *const c_void) -> Result<CUfunction, CudaError> {
+    process::enter()?;
+    let mut function = CUfunction::NULL;
+    cu!(cuKernelGetFunction(&raw mut function, kernels::of(host)?)).map(|()| function)
+}
+
+fn occupancy(
+    blocks: *mut c_int,
+    host: *const c_void,
+    threads: c_int,
+    shared_bytes: usize,
+    flags: c_uint,
+) -> Result<(), CudaError> {
+    let function = in_context(host)?;
+    if blocks.is_null() {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    cu!(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, function, threads, shared_bytes, flags))
+}
+
+calls! {
+    /// Stores a kernel's attributes.
+    pub fn cudaFuncGetAttributes(place: *mut FuncAttributes, host: *const c_void) {
+        let (kernel, device) = on_device(host)?;
+        // The numbers are `CUfunction_attribute`'s.
+        let attribute = |id: c_uint| {
+            let mut value = 0;
+            cu!(cuKernelGetAttribute(&raw mut value, id, kernel, device)).map(|()| value)
+        };
+        let bytes = |id| attribute(id).map(|value| value as usize);
+        // What a driver does not know it has not set.
+        let newer = |id| match attribute(id) {
+            Err(CudaError::INVALID_VALUE) => Ok(0),
+            answer => answer,
+        };
+        store!(place, FuncAttributes {
+            sharedSizeBytes: bytes(1)?,
+            constSizeBytes: bytes(2)?,
+            localSizeBytes: bytes(3)?,
+            maxThreadsPerBlock: attribute(0)?,
+            numRegs: attribute(4)?,
+            ptxVersion: attribute(5)?,
+            binaryVersion: attribute(6)?,
+            cacheModeCA: attribute(7)?,
+            maxDynamicSharedSizeBytes: attribute(8)?,
+            preferredShmemCarveout: attribute(9)?,
+            clusterDimMustBeSet: newer(10)?,
+            requiredClusterWidth: newer(11)?,
+            requiredClusterHeight: newer(12)?,
+            requiredClusterDepth: newer(13)?,
+            nonPortableClusterSizeAllowed: newer(14)?,
+            clusterSchedulingPolicyPreference: newer(15)?,
+            reserved: [0; 16],
+        })
+    }
+
+    /// Sets a kernel's attribute.
+    pub fn cudaFuncSetAttribute(host: *const c_void, attribute: c_uint, value: c_int) {
+        let (kernel, device) = on_device(host)?;
+        if !SETTABLE.contains(&attribute) {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        cu!(cuKernelSetAttribute(attribute, value, kernel, device))
+    }
+
+    /// Sets an attribute of a kernel that the program has the handle of.
+    pub fn cudaKernelSetAttributeForDevice(kernel: Kernel, attribute: c_uint, value: c_int, ordinal: c_int) {
+        let device = process::runtime()?.device(ordinal)?.handle;
+        if !SETTABLE.contains(&attribute) {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        cu!(cuKernelSetAttribute(attribute, value, kernel, device))
+    }
+
+    /// Sets which of cache and shared memory a kernel prefers.
+    pub fn cudaFuncSetCacheConfig(host: *const c_void, config: c_uint) {
+        let (kernel, device) = on_device(host)?;
+        cu!(cuKernelSetCacheConfig(kernel, config, device))
+    }
+
+    /// Stores a kernel's name.
+    pub fn cudaFuncGetName(name: *mut *const c_char, host: *const c_void) {
+        process::runtime()?;
+        let kernel = kernels::of(host)?;
+        if name.is_null() {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        cu!(cuKernelGetName(name, kernel))
+    }
+
+    /// Stores where a kernel's parameter lies, and its size.
+    pub fn cudaFuncGetParamInfo(host: *const c_void, index: usize, offset: *mut usize, bytes: *mut usize) {
+        process::runtime()?;
+        let kernel = kernels::of(host)?;
+        if offset.is_null() {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        cu!(cuKernelGetParamInfo(kernel, index, offset, bytes))
+    }
+
+    /// Stores how many blocks of a kernel a multiprocessor holds.
+    pub fn cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+        blocks: *mut c_int,
+        host: *const c_void,
+        threads: c_int,
+        shared_bytes: usize,
+    ) {
+        occupancy(blocks, host, threads, shared_bytes, 0)
+    }
+
+    /// Stores how many blocks of a kernel a multiprocessor holds.
+    pub fn cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+        blocks: *mut c_int,
+        host: *const c_void,
+        threads: c_int,
+        shared_bytes: usize,
+        flags: c_uint,
+    ) {
+        occupancy(blocks, host, threads, shared_bytes, flags)
+    }
+
+    /// Stores how much dynamic shared memory a block may have where a multiprocessor is to hold so many.
+    pub fn cudaOccupancyAvailableDynamicSMemPerBlock(
+        bytes: *mut usize,
+        host: *const c_void,
+        blocks: c_int,
+        threads: c_int,
+    ) {
+        let function = in_context(host)?;
+        if bytes.is_null() {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        cu!(cuOccupancyAvailableDynamicSMemPerBlock(bytes, function, blocks, threads))
+    }
+
+    /// Stores the driver's function of a stand-in.
+    pub fn cudaGetFuncBySymbol(place: *mut Function, host: *const c_void) {
+        store!(place, in_context(host)?)
+    }
+
+    /// Stores the kernel of a stand-in.
+    pub fn cudaGetKernel(place: *mut Kernel, host: *const c_void) {
+        process::runtime()?;
+        store!(place, kernels::hand(kernels::of(host)?))
+    }
+}

@@ -1,0 +1,238 @@
+//! Graphs: instantiation, update and launch, and as much of building and looking into them as programs
+//! of GGML have used. The driver records and keeps them; nodes and results are its own.
+
+use core::ffi::c_uint;
+use core::ptr;
+
+use vgpu_abi::driver::{
+    self, CUcontext, CUfunction, CUgraphExecUpdateResultInfo, CUkernel, GraphInstantiateParams,
+    MemsetNodeParams,
+};
+use vgpu_abi::runtime::{
+    CudaError, Dim3, Graph, GraphExec, GraphNode, KernelNodeParams, MemsetParams, Stream,
+};
+
+use crate::memory::address;
+use crate::{kernels, process};
+
+fn instantiate(place: *mut GraphExec, graph: Graph, flags: u64) -> Result<(), CudaError> {
+    process::enter()?;
+    if place.is_null() {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    cu!(cuGraphInstantiateWithFlags(place, graph, flags))
+}
+
+/// The driver's form of a kernel node's parameters.
+fn to_driver(params: &KernelNodeParams) -> Result<driver::KernelNodeParams, CudaError> {
+    let (grid, block) = (params.gridDim, params.blockDim);
+    Ok(driver::KernelNodeParams {
+        function: CUfunction::NULL,
+        grid: [grid.x, grid.y, grid.z],
+        block: [block.x, block.y, block.z],
+        shared_bytes: params.sharedMemBytes,
+        params: params.kernelParams,
+        extra: params.extra,
+        kernel: kernels::of(params.func)?,
+        context: CUcontext::NULL,
+    })
+}
+
+/// A stand-in where the kernel is a registered one; else the driver's handle, which is as good.
+fn from_driver(params: &driver::KernelNodeParams) -> KernelNodeParams {
+    let kernel = if params.kernel == CUkernel::NULL { CUkernel(params.function.0) } else { params.kernel };
+    let [grid, block] = [params.grid, params.block].map(|[x, y, z]| Dim3 { x, y, z });
+    KernelNodeParams {
+        func: ptr::without_provenance_mut(kernels::host_of(kernel).unwrap_or(kernel.0)),
+        gridDim: grid,
+        blockDim: block,
+        sharedMemBytes: params.shared_bytes,
+        kernelParams: params.params,
+        extra: params.extra,
+    }
+}
+
+calls! {
+    /// Makes an empty graph.
+    pub fn cudaGraphCreate(place: *mut Graph, flags: c_uint) {
+        process::enter()?;
+        if place.is_null() {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        cu!(cuGraphCreate(place, flags))
+    }
+
+    /// Ends a graph.
+    pub fn cudaGraphDestroy(graph: Graph) {
+        process::enter()?;
+        cu!(cuGraphDestroy(graph))
+    }
+
+    /// Makes a graph ready to launch.
+    pub fn cudaGraphInstantiate(place: *mut GraphExec, graph: Graph, flags: u64) {
+        instantiate(place, graph, flags)
+    }
+
+    /// Makes a graph ready to launch.
+    pub fn cudaGraphInstantiateWithFlags(place: *mut GraphExec, graph: Graph, flags: u64) {
+        instantiate(place, graph, flags)
+    }
+
+    /// Makes a graph ready to launch, and says what was wrong with it.
+    pub fn cudaGraphInstantiateWithParams(place: *mut GraphExec, graph: Graph, params: *mut GraphInstantiateParams) {
+        process::enter()?;
+        if place.is_null() || params.is_null() {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        cu!(cuGraphInstantiateWithParams(place, graph, params))
+    }
+
+    /// Gives an instantiated graph the parameters of another of the same shape.
+    pub fn cudaGraphExecUpdate(exec: GraphExec, graph: Graph, info: *mut CUgraphExecUpdateResultInfo) {
+        process::enter()?;
+        if info.is_null() {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        cu!(cuGraphExecUpdate_v2(exec, graph, info))
+    }
+
+    /// Ends an instantiated graph.
+    pub fn cudaGraphExecDestroy(exec: GraphExec) {
+        process::enter()?;
+        cu!(cuGraphExecDestroy(exec))
+    }
+
+    /// Stores the flags under which a graph was instantiated.
+    pub fn cudaGraphExecGetFlags(exec: GraphExec, flags: *mut u64) {
+        process::enter()?;
+        if flags.is_null() {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        cu!(cuGraphExecGetFlags(exec, flags))
+    }
+
+    /// Launches an instantiated graph.
+    pub fn cudaGraphLaunch | cudaGraphLaunch_ptsz [stream] (exec: GraphExec, stream: Stream) {
+        process::enter()?;
+        cu!(cuGraphLaunch(exec, stream))
+    }
+
+    /// Sends an instantiated graph to the device before its first launch.
+    pub fn cudaGraphUpload | cudaGraphUpload_ptsz [stream] (exec: GraphExec, stream: Stream) {
+        process::enter()?;
+        cu!(cuGraphUpload(exec, stream))
+    }
+
+    /// Stores a graph's nodes, or how many there are.
+    pub fn cudaGraphGetNodes(graph: Graph, nodes: *mut GraphNode, count: *mut usize) {
+        process::enter()?;
+        if count.is_null() {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        cu!(cuGraphGetNodes(graph, nodes, count))
+    }
+
+    /// Stores the nodes that depend on none.
+    pub fn cudaGraphGetRootNodes(graph: Graph, nodes: *mut GraphNode, count: *mut usize) {
+        process::enter()?;
+        if count.is_null() {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        cu!(cuGraphGetRootNodes(graph, nodes, count))
+    }
+
+    /// Stores what a node does.
+    pub fn cudaGraphNodeGetType(node: GraphNode, kind: *mut c_uint) {
+        process::enter()?;
+        if kind.is_null() {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        cu!(cuGraphNodeGetType(node, kind))
+    }
+
+    /// Adds a node that does nothing.
+    pub fn cudaGraphAddEmptyNode(
+        node: *mut GraphNode,
+        graph: Graph,
+        dependencies: *const GraphNode,
+        count: usize,
+    ) {
+        process::enter()?;
+        if node.is_null() {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        cu!(cuGraphAddEmptyNode(node, graph, dependencies, count))
+    }
+
+    /// Adds a launch.
+    pub fn cudaGraphAddKernelNode(
+        node: *mut GraphNode,
+        graph: Graph,
+        dependencies: *const GraphNode,
+        count: usize,
+        params: *const KernelNodeParams,
+    ) {
+        process::enter()?;
+        let params = to_driver(&load!(params)?)?;
+        if node.is_null() {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        cu!(cuGraphAddKernelNode_v2(node, graph, dependencies, count, &raw const params))
+    }
+
+    /// Adds a fill.
+    pub fn cudaGraphAddMemsetNode(
+        node: *mut GraphNode,
+        graph: Graph,
+        dependencies: *const GraphNode,
+        count: usize,
+        params: *const MemsetParams,
+    ) {
+        let runtime = process::enter()?;
+        let params = load!(params)?;
+        if node.is_null() {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        let context = runtime.device(runtime.current()?)?.primary()?;
+        let params = MemsetNodeParams {
+            destination: address(params.dst),
+            pitch: params.pitch,
+            value: params.value,
+            element: params.elementSize,
+            width: params.width,
+            height: params.height,
+        };
+        cu!(cuGraphAddMemsetNode(node, graph, dependencies, count, &raw const params, context))
+    }
+
+    /// Stores a launch's parameters.
+    pub fn cudaGraphKernelNodeGetParams(node: GraphNode, place: *mut KernelNodeParams) {
+        process::enter()?;
+        let mut params = driver::KernelNodeParams {
+            function: CUfunction::NULL,
+            grid: [0; 3],
+            block: [0; 3],
+            shared_bytes: 0,
+            params: ptr::null_mut(),
+            extra: ptr::null_mut(),
+            kernel: CUkernel::NULL,
+            context: CUcontext::NULL,
+        };
+        cu!(cuGraphKernelNodeGetParams_v2(node, &raw mut params))?;
+        store!(place, from_driver(&params))
+    }
+
+    /// Sets a launch's parameters.
+    pub fn cudaGraphKernelNodeSetParams(node: GraphNode, params: *const KernelNodeParams) {
+        process::enter()?;
+        let params = to_driver(&load!(params)?)?;
+        cu!(cuGraphKernelNodeSetParams_v2(node, &raw const params))
+    }
+
+    /// Sets a launch's parameters in an instantiated graph.
+    pub fn cudaGraphExecKernelNodeSetParams(exec: GraphExec, node: GraphNode, params: *const KernelNodeParams) {
+        process::enter()?;
+        let params = to_driver(&load!(params)?)?;
+        cu!(cuGraphExecKernelNodeSetParams_v2(exec, node, &raw const params))
+    }
+}

@@ -1,0 +1,146 @@
+//! From a kernel's stand-in in the host program to the driver's kernel: what each launch asks.
+//!
+//! A thread keeps the answers in a small table of its own, hit by address without a lock; behind it is one map
+//! for the process, and behind that the registrations. Unregistering a fatbin makes every thread's table
+//! out of date at once.
+
+use core::cell::Cell;
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use vgpu_abi::driver::CUkernel;
+use vgpu_abi::runtime::CudaError;
+
+use crate::{process, registration};
+
+/// Lines of a thread's table, a power of two. A decoder runs about thirty different kernels a token.
+const LINES: usize = 256;
+
+struct Table {
+    generation: Cell<u32>,
+    /// Address of the stand-in and its kernel; address 0: empty.
+    lines: [Cell<(usize, CUkernel)>; LINES],
+}
+
+thread_local! {
+    static TABLE: Table = const {
+        Table { generation: Cell::new(0), lines: [const { Cell::new((0, CUkernel::NULL)) }; LINES] }
+    };
+}
+
+/// Counts what made answers out of date.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+/// A kernel that was asked for.
+#[derive(Clone, Copy)]
+struct Entry {
+    /// Address of its stand-in.
+    host: usize,
+    kernel: CUkernel,
+    /// Index of its fatbin.
+    fatbin: u32,
+}
+
+/// The answers of the process.
+struct Known {
+    /// Sorted by the stand-ins' addresses.
+    entries: Vec<Entry>,
+    /// Kernels that were handed to the program, which may pass them in place of a stand-in; sorted.
+    handed: Vec<CUkernel>,
+}
+
+static KNOWN: Mutex<Known> = Mutex::new(Known { entries: Vec::new(), handed: Vec::new() });
+
+impl Known {
+    fn find(&self, host: usize) -> Result<usize, usize> {
+        self.entries.binary_search_by_key(&host, |known| known.host)
+    }
+
+    fn find_handed(&self, kernel: usize) -> Result<usize, usize> {
+        self.handed.binary_search_by_key(&kernel, |handed| handed.0)
+    }
+}
+
+fn known() -> MutexGuard<'static, Known> {
+    // A panic in here could only be one of allocation, between complete states.
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[inline]
+fn line(host: usize) -> usize {
+    // Functions are aligned to 16 bytes; the multiplier is the golden ratio's, which spreads neighbours.
+    (host >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (usize::BITS - LINES.trailing_zeros())
+}
+
+/// The kernel of a stand-in. The process is initialised.
+#[inline]
+pub fn of(host: *const c_void) -> Result<CUkernel, CudaError> {
+    let generation = GENERATION.load(Ordering::Acquire);
+    TABLE.with(|table| {
+        let line = &table.lines[line(host.addr())];
+        let (address, kernel) = line.get();
+        if address == host.addr() && address != 0 && table.generation.get() == generation {
+            return Ok(kernel);
+        }
+        let kernel = find(host)?;
+        if table.generation.replace(generation) != generation {
+            table.lines.iter().for_each(|line| line.set((0, CUkernel::NULL)));
+        }
+        line.set((host.addr(), kernel));
+        Ok(kernel)
+    })
+}
+
+#[cold]
+fn find(host: *const c_void) -> Result<CUkernel, CudaError> {
+    // A forked child and a process that ends hear that, and come to no lock that another thread may have held.
+    process::runtime()?;
+    {
+        let known = known();
+        if let Ok(index) = known.find(host.addr()) {
+            return Ok(known.entries[index].kernel);
+        }
+    }
+    let Some(found) = registration::function(host) else {
+        let handed = !host.is_null() && known().find_handed(host.addr()).is_ok();
+        return if handed { Ok(CUkernel(host.addr())) } else { Err(CudaError::INVALID_DEVICE_FUNCTION) };
+    };
+    let library = found.fatbin.library()?;
+    let mut kernel = CUkernel::NULL;
+    match cu!(cuLibraryGetKernel(&raw mut kernel, library, found.name)) {
+        Err(CudaError::SYMBOL_NOT_FOUND) => return Err(CudaError::INVALID_DEVICE_FUNCTION),
+        answer => answer?,
+    }
+    let mut known = known();
+    if let Err(place) = known.find(host.addr()) {
+        known.entries.insert(place, Entry { host: host.addr(), kernel, fatbin: found.index });
+    }
+    Ok(kernel)
+}
+
+/// Remembers that the program has a kernel's handle.
+pub fn hand(kernel: CUkernel) -> CUkernel {
+    let mut known = known();
+    if let Err(place) = known.find_handed(kernel.0) {
+        known.handed.insert(place, kernel);
+    }
+    kernel
+}
+
+/// The stand-in of a kernel, where one was registered.
+pub fn host_of(kernel: CUkernel) -> Option<usize> {
+    known().entries.iter().find(|known| known.kernel == kernel).map(|known| known.host)
+}
+
+/// Forgets the kernels of the fatbin with that index.
+pub fn forget(fatbin: u32) {
+    let mut known = known();
+    let before = known.entries.len();
+    let Known { entries, handed } = &mut *known;
+    handed.retain(|&kernel| !entries.iter().any(|known| known.fatbin == fatbin && known.kernel == kernel));
+    entries.retain(|known| known.fatbin != fatbin);
+    if entries.len() != before {
+        GENERATION.fetch_add(1, Ordering::Release);
+    }
+}

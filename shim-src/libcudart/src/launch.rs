@@ -1,0 +1,344 @@
+//! Launches, in both interfaces that compilers use, and those for programs.
+//!
+//! CUDA 12's compiler pushes a configuration, calls the stand-in, which pops it and calls
+//! `cudaLaunchKernel` with its own address. CUDA 13's stand-in asks `__cudaGetKernel` once, and launches by
+//! `__cudaLaunchKernel` with the kernel. Both are in both libraries.
+//!
+//! A launch goes to the driver at once: that it has no context the driver says, and then the thread gets one
+//! and the launch is tried again. Nothing is allocated or locked on this way.
+
+use core::cell::Cell;
+use core::ffi::{c_uint, c_void};
+use core::ptr;
+
+use vgpu_abi::CUresult;
+use vgpu_abi::driver::{CUfunction, CUkernel, CUlaunchConfig};
+use vgpu_abi::log;
+use vgpu_abi::runtime::{CudaError, Dim3, Kernel, LaunchConfig, Stream};
+
+use crate::{error, kernels, process, thread};
+
+/// How deep configurations nest: an argument of a launch may itself be the result of a function that launches.
+const DEPTH: usize = 32;
+
+/// A configuration between `<<<` and the stand-in.
+#[derive(Clone, Copy)]
+struct Configuration {
+    grid: Dim3,
+    block: Dim3,
+    shared_bytes: usize,
+    stream: Stream,
+}
+
+struct Pushed {
+    depth: Cell<usize>,
+    stack: [Cell<Configuration>; DEPTH],
+}
+
+thread_local! {
+    static PUSHED: Pushed = const {
+        const NONE: Dim3 = Dim3 { x: 0, y: 0, z: 0 };
+        Pushed {
+            depth: Cell::new(0),
+            stack: [const {
+                Cell::new(Configuration { grid: NONE, block: NONE, shared_bytes: 0, stream: Stream::NULL })
+            }; DEPTH],
+        }
+    };
+}
+
+fn push(configuration: Configuration) -> Result<(), CudaError> {
+    PUSHED.with(|pushed| {
+        let depth = pushed.depth.get();
+        let Some(place) = pushed.stack.get(depth) else {
+            log::error(format_args!("libcudart: {DEPTH} launches nest, no more are expected"));
+            return Err(CudaError::INVALID_CONFIGURATION);
+        };
+        place.set(configuration);
+        pushed.depth.set(depth + 1);
+        Ok(())
+    })
+}
+
+fn pop() -> Result<Configuration, CudaError> {
+    PUSHED.with(|pushed| {
+        let depth = pushed.depth.get().checked_sub(1).ok_or(CudaError::MISSING_CONFIGURATION)?;
+        pushed.depth.set(depth);
+        Ok(pushed.stack[depth].get())
+    })
+}
+
+/// The process is initialised; that it still lives the driver says.
+#[inline]
+fn initialised() -> Result<(), CudaError> {
+    if process::initialised().is_some() { Ok(()) } else { process::runtime().map(|_| ()) }
+}
+
+/// Bytes of dynamic shared memory as the driver takes them.
+#[inline]
+fn shared(bytes: usize) -> Result<c_uint, CudaError> {
+    c_uint::try_from(bytes).map_err(|_| CudaError::INVALID_VALUE)
+}
+
+/// A kernel where the driver asks for a function: it takes both.
+#[inline]
+fn function(kernel: CUkernel) -> CUfunction {
+    CUfunction(kernel.0)
+}
+
+/// Calls the driver, once more if the thread had no context, or one that another thread has ended by a reset.
+#[inline]
+fn attempt(grid: Dim3, block: Dim3, call: impl Fn() -> CUresult) -> Result<(), CudaError> {
+    let status = call();
+    if status.0 == 0 { Ok(()) } else { again(grid, block, status, call) }
+}
+
+#[cold]
+fn again(
+    grid: Dim3,
+    block: Dim3,
+    mut status: CUresult,
+    call: impl Fn() -> CUresult,
+) -> Result<(), CudaError> {
+    if matches!(status, CUresult::INVALID_CONTEXT | CUresult::CONTEXT_IS_DESTROYED) {
+        process::enter()?;
+        status = call();
+    }
+    match error::check(status) {
+        Err(CudaError::INVALID_VALUE) if !fits(grid, block)? => Err(CudaError::INVALID_CONFIGURATION),
+        answer => answer,
+    }
+}
+
+/// Whether the thread's device can have a grid of that shape: what the driver calls an invalid value is an invalid
+/// configuration to the runtime where the shape is the reason.
+fn fits(grid: Dim3, block: Dim3) -> Result<bool, CudaError> {
+    let runtime = process::runtime()?;
+    let device = runtime.device(runtime.current()?)?.handle;
+    let within = |size: u32, id| {
+        let mut limit = 0;
+        cu!(cuDeviceGetAttribute(&raw mut limit, id, device))?;
+        Ok(size != 0 && u64::from(size) <= limit as u64)
+    };
+    let threads = u64::from(block.x) * u64::from(block.y) * u64::from(block.z);
+    let sizes = [(block.x, 2), (block.y, 3), (block.z, 4), (grid.x, 5), (grid.y, 6), (grid.z, 7)];
+    for (size, id) in sizes {
+        if !within(size, id)? {
+            return Ok(false);
+        }
+    }
+    within(u32::try_from(threads).unwrap_or(u32::MAX), 1)
+}
+
+#[inline]
+fn launch(
+    kernel: CUkernel,
+    grid: Dim3,
+    block: Dim3,
+    args: *mut *mut c_void,
+    shared_bytes: usize,
+    stream: Stream,
+) -> Result<(), CudaError> {
+    let shared_bytes = shared(shared_bytes)?;
+    attempt(grid, block, || {
+        // SAFETY: the caller of the export promised that `args` has one pointer for each parameter of the kernel; the
+        // driver checks the rest.
+        unsafe {
+            crate::driver::cuLaunchKernel(
+                function(kernel),
+                grid.x,
+                grid.y,
+                grid.z,
+                block.x,
+                block.y,
+                block.z,
+                shared_bytes,
+                stream,
+                args,
+                ptr::null_mut(),
+            )
+        }
+    })
+}
+
+calls! {
+    /// Launches the kernel of a stand-in.
+    pub fn cudaLaunchKernel | cudaLaunchKernel_ptsz [stream] (
+        host: *const c_void,
+        grid: Dim3,
+        block: Dim3,
+        args: *mut *mut c_void,
+        shared_bytes: usize,
+        stream: Stream,
+    ) {
+        initialised()?;
+        launch(kernels::of(host)?, grid, block, args, shared_bytes, stream)
+    }
+
+    /// Launches a kernel that [`__cudaGetKernel`] answered.
+    pub fn __cudaLaunchKernel | __cudaLaunchKernel_ptsz [stream] (
+        kernel: Kernel,
+        grid: Dim3,
+        block: Dim3,
+        args: *mut *mut c_void,
+        shared_bytes: usize,
+        stream: Stream,
+    ) {
+        initialised()?;
+        if kernel == Kernel::NULL {
+            // A stand-in asks once for its kernel and does not look whether it got one. Why it did not is the
+            // thread's last error, unless it asked in another thread.
+            thread::last().ok()?;
+            return Err(CudaError::INVALID_DEVICE_FUNCTION);
+        }
+        launch(kernel, grid, block, args, shared_bytes, stream)
+    }
+
+    /// Launches a kernel whose blocks are all resident and may synchronise.
+    pub fn cudaLaunchCooperativeKernel | cudaLaunchCooperativeKernel_ptsz [stream] (
+        host: *const c_void,
+        grid: Dim3,
+        block: Dim3,
+        args: *mut *mut c_void,
+        shared_bytes: usize,
+        stream: Stream,
+    ) {
+        initialised()?;
+        let kernel = kernels::of(host)?;
+        let shared_bytes = shared(shared_bytes)?;
+        attempt(grid, block, || {
+            // SAFETY: as in `launch`.
+            unsafe {
+                crate::driver::cuLaunchCooperativeKernel(
+                    function(kernel),
+                    grid.x,
+                    grid.y,
+                    grid.z,
+                    block.x,
+                    block.y,
+                    block.z,
+                    shared_bytes,
+                    stream,
+                    args,
+                )
+            }
+        })
+    }
+
+    /// Stores the kernel of a stand-in.
+    pub fn __cudaGetKernel(kernel: *mut Kernel, host: *const c_void) {
+        initialised()?;
+        store!(kernel, kernels::hand(kernels::of(host)?))
+    }
+
+    /// Takes the configuration that was pushed last.
+    pub fn __cudaPopCallConfiguration(
+        grid: *mut Dim3,
+        block: *mut Dim3,
+        shared_bytes: *mut usize,
+        stream: *mut c_void,
+    ) {
+        let configuration = pop()?;
+        store!(grid, configuration.grid)?;
+        store!(block, configuration.block)?;
+        store!(shared_bytes, configuration.shared_bytes)?;
+        store!(stream.cast::<Stream>(), configuration.stream)
+    }
+}
+
+/// Both extensible launches: the attributes are the driver's, id for id.
+fn launch_with(
+    config: *const LaunchConfig,
+    host: *const c_void,
+    args: *mut *mut c_void,
+    stream: impl Fn(Stream) -> Stream,
+) -> Result<(), CudaError> {
+    initialised()?;
+    let config = load!(config)?;
+    let kernel = kernels::of(host)?;
+    let (grid, block) = (config.gridDim, config.blockDim);
+    let config = CUlaunchConfig {
+        grid: [grid.x, grid.y, grid.z],
+        block: [block.x, block.y, block.z],
+        shared_bytes: shared(config.dynamicSmemBytes)?,
+        stream: stream(config.stream),
+        attributes: config.attrs,
+        attribute_count: config.numAttrs,
+    };
+    attempt(grid, block, || {
+        // SAFETY: as in `launch`; the configuration is a local, its attributes are the program's, of whose number
+        // the caller of the export promised that they are there.
+        unsafe { crate::driver::cuLaunchKernelEx(&raw const config, function(kernel), args, ptr::null_mut()) }
+    })
+}
+
+calls! {
+    /// Launches a kernel with attributes.
+    pub fn cudaLaunchKernelExC(config: *const LaunchConfig, host: *const c_void, args: *mut *mut c_void) {
+        launch_with(config, host, args, |stream| stream)
+    }
+
+    /// [`cudaLaunchKernelExC`] whose stream 0 is the per-thread default stream.
+    pub fn cudaLaunchKernelExC_ptsz(config: *const LaunchConfig, host: *const c_void, args: *mut *mut c_void) {
+        launch_with(config, host, args, crate::stream::per_thread)
+    }
+}
+
+vgpu_abi::export! {
+    /// Puts down the configuration of the launch that follows. Answers 0, or a status.
+    pub fn __cudaPushCallConfiguration(
+        grid: Dim3,
+        block: Dim3,
+        shared_bytes: usize,
+        stream: Stream,
+    ) -> raw c_uint, CudaError::UNKNOWN.0 => {
+        let pushed = thread::record(|| push(Configuration { grid, block, shared_bytes, stream }));
+        pushed.err().map_or(0, |error| error.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vgpu_abi::driver::CUstream;
+
+    use super::*;
+
+    fn configuration(number: u32) -> Configuration {
+        let size = Dim3 { x: number, y: 1, z: 1 };
+        Configuration { grid: size, block: size, shared_bytes: number as usize, stream: CUstream(7) }
+    }
+
+    #[test]
+    fn configurations_nest_and_come_back_in_turn() {
+        std::thread::spawn(|| {
+            assert_eq!(pop().err(), Some(CudaError::MISSING_CONFIGURATION));
+            for number in 0..DEPTH as u32 {
+                push(configuration(number)).unwrap();
+            }
+            assert_eq!(push(configuration(99)).err(), Some(CudaError::INVALID_CONFIGURATION));
+            for number in (0..DEPTH as u32).rev() {
+                assert_eq!(pop().unwrap().grid.x, number);
+            }
+            assert_eq!(pop().err(), Some(CudaError::MISSING_CONFIGURATION));
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn the_exported_pair_passes_every_part() {
+        let (mut grid, mut block) = (configuration(0).grid, configuration(0).block);
+        let (mut bytes, mut stream) = (0_usize, Stream::NULL);
+        let grid_in = Dim3 { x: 3, y: 4, z: 5 };
+        let block_in = configuration(9).block;
+        // SAFETY: the call takes no pointers.
+        let pushed = unsafe { __cudaPushCallConfiguration(grid_in, block_in, 48, CUstream(2)) };
+        assert_eq!(pushed, 0);
+        let stream_out = (&raw mut stream).cast();
+        // SAFETY: the pointers are to locals of the right types.
+        let popped =
+            unsafe { __cudaPopCallConfiguration(&raw mut grid, &raw mut block, &raw mut bytes, stream_out) };
+        assert_eq!(popped, CudaError::SUCCESS);
+        assert_eq!((grid, block.x, bytes, stream), (grid_in, 9, 48, CUstream(2)));
+    }
+}

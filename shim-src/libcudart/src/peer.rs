@@ -1,0 +1,48 @@
+//! One device's memory seen from another. What the driver says of it.
+
+use core::ffi::{c_int, c_uint};
+
+use vgpu_abi::runtime::CudaError;
+
+use crate::process;
+
+calls! {
+    /// Stores whether a device can reach a peer's memory.
+    pub fn cudaDeviceCanAccessPeer(answer: *mut c_int, ordinal: c_int, peer: c_int) {
+        let runtime = process::runtime()?;
+        let (device, peer) = (runtime.device(ordinal)?.handle, runtime.device(peer)?.handle);
+        if answer.is_null() {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        cu!(cuDeviceCanAccessPeer(answer, device, peer))
+    }
+
+    /// Lets the thread's device reach a peer's memory.
+    pub fn cudaDeviceEnablePeerAccess(peer: c_int, flags: c_uint) {
+        let runtime = process::enter()?;
+        let device = runtime.device(peer)?;
+        if peer == runtime.current()? {
+            return Err(CudaError::INVALID_DEVICE);
+        }
+        cu!(cuCtxEnablePeerAccess(device.primary()?, flags))
+    }
+
+    /// Ends that.
+    pub fn cudaDeviceDisablePeerAccess(peer: c_int) {
+        let runtime = process::enter()?;
+        cu!(cuCtxDisablePeerAccess(runtime.device(peer)?.primary()?))
+    }
+
+    /// Stores an attribute of the way between two devices.
+    pub fn cudaDeviceGetP2PAttribute(value: *mut c_int, attribute: c_uint, source: c_int, destination: c_int) {
+        let runtime = process::runtime()?;
+        if source == destination {
+            return Err(CudaError::INVALID_DEVICE);
+        }
+        let (source, destination) = (runtime.device(source)?.handle, runtime.device(destination)?.handle);
+        if value.is_null() {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        cu!(cuDeviceGetP2PAttribute(value, attribute, source, destination))
+    }
+}

@@ -1,0 +1,129 @@
+//! Streams.
+
+use core::ffi::{c_int, c_uint, c_void};
+
+use vgpu_abi::driver::STREAM_PER_THREAD;
+use vgpu_abi::runtime::{CudaError, Event, Stream};
+
+use crate::driver::{HostFunction, StreamCallback};
+use crate::process;
+
+/// Stream 0 of a program compiled with the per-thread default stream.
+pub fn per_thread(stream: Stream) -> Stream {
+    if stream == Stream::NULL { STREAM_PER_THREAD } else { stream }
+}
+
+fn create(place: *mut Stream, flags: c_uint) -> Result<(), CudaError> {
+    process::enter()?;
+    if place.is_null() {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    cu!(cuStreamCreate(place, flags))
+}
+
+calls! {
+    /// Makes a stream.
+    pub fn cudaStreamCreate(place: *mut Stream) {
+        create(place, 0)
+    }
+
+    /// Makes a stream with flags.
+    pub fn cudaStreamCreateWithFlags(place: *mut Stream, flags: c_uint) {
+        create(place, flags)
+    }
+
+    /// Makes a stream with flags and a priority.
+    pub fn cudaStreamCreateWithPriority(place: *mut Stream, flags: c_uint, priority: c_int) {
+        process::enter()?;
+        if place.is_null() {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        cu!(cuStreamCreateWithPriority(place, flags, priority))
+    }
+
+    /// Ends a stream when its work is done; does not wait.
+    pub fn cudaStreamDestroy(stream: Stream) {
+        process::enter()?;
+        cu!(cuStreamDestroy_v2(stream))
+    }
+
+    /// Waits for a stream's work.
+    pub fn cudaStreamSynchronize | cudaStreamSynchronize_ptsz [stream] (stream: Stream) {
+        process::enter()?;
+        cu!(cuStreamSynchronize(stream))
+    }
+
+    /// Says whether a stream's work is done.
+    pub fn cudaStreamQuery | cudaStreamQuery_ptsz [stream] (stream: Stream) {
+        process::enter()?;
+        cu!(cuStreamQuery(stream))
+    }
+
+    /// Makes a stream's later work wait for an event.
+    pub fn cudaStreamWaitEvent | cudaStreamWaitEvent_ptsz [stream] (stream: Stream, event: Event, flags: c_uint) {
+        process::enter()?;
+        cu!(cuStreamWaitEvent(stream, event, flags))
+    }
+
+    /// Stores a stream's flags.
+    pub fn cudaStreamGetFlags | cudaStreamGetFlags_ptsz [stream] (stream: Stream, flags: *mut c_uint) {
+        process::enter()?;
+        if flags.is_null() {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        cu!(cuStreamGetFlags(stream, flags))
+    }
+
+    /// Stores a stream's priority.
+    pub fn cudaStreamGetPriority | cudaStreamGetPriority_ptsz [stream] (stream: Stream, priority: *mut c_int) {
+        process::enter()?;
+        if priority.is_null() {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        cu!(cuStreamGetPriority(stream, priority))
+    }
+
+    /// Stores a stream's number.
+    pub fn cudaStreamGetId | cudaStreamGetId_ptsz [stream] (stream: Stream, id: *mut u64) {
+        process::enter()?;
+        if id.is_null() {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        cu!(cuStreamGetId(stream, id))
+    }
+
+    /// Stores the ordinal of a stream's device.
+    pub fn cudaStreamGetDevice | cudaStreamGetDevice_ptsz [stream] (stream: Stream, ordinal: *mut c_int) {
+        let runtime = process::enter()?;
+        let mut handle = 0;
+        cu!(cuStreamGetDevice(stream, &raw mut handle))?;
+        store!(ordinal, runtime.ordinal(handle)?)
+    }
+
+    /// Calls a function with the stream's status when its earlier work is done.
+    pub fn cudaStreamAddCallback | cudaStreamAddCallback_ptsz [stream] (
+        stream: Stream,
+        callback: StreamCallback,
+        data: *mut c_void,
+        flags: c_uint,
+    ) {
+        process::enter()?;
+        if callback.is_none() {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        cu!(cuStreamAddCallback(stream, callback, data, flags))
+    }
+
+    /// Calls a function when a stream's earlier work is done.
+    pub fn cudaLaunchHostFunc | cudaLaunchHostFunc_ptsz [stream] (
+        stream: Stream,
+        function: HostFunction,
+        data: *mut c_void,
+    ) {
+        process::enter()?;
+        if function.is_none() {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        cu!(cuLaunchHostFunc(stream, function, data))
+    }
+}

@@ -1,0 +1,139 @@
+//! Variables of device code, by the address of their stand-in in the host program.
+
+use core::ffi::{c_uint, c_void};
+
+use vgpu_abi::runtime::{CudaError, MEMCPY_DEVICE_TO_HOST, MEMCPY_HOST_TO_DEVICE, Stream};
+
+use crate::copy::{self, Order};
+use crate::memory::pointer;
+use crate::{process, registration};
+
+/// Address and size of a variable in the thread's context.
+fn locate(symbol: *const c_void) -> Result<(*mut c_void, usize), CudaError> {
+    process::enter()?;
+    let found = registration::variable(symbol).ok_or(CudaError::INVALID_SYMBOL)?;
+    let library = found.fatbin.library()?;
+    let (mut start, mut bytes) = (0, 0);
+    match cu!(cuLibraryGetGlobal(&raw mut start, &raw mut bytes, library, found.name)) {
+        Err(CudaError::SYMBOL_NOT_FOUND) => Err(CudaError::INVALID_SYMBOL),
+        answer => answer.map(|()| (pointer(start), bytes)),
+    }
+}
+
+/// Where a copy of `count` bytes at `offset` begins.
+fn range(symbol: *const c_void, count: usize, offset: usize) -> Result<*mut c_void, CudaError> {
+    let (start, bytes) = locate(symbol)?;
+    match offset.checked_add(count) {
+        Some(end) if end <= bytes => Ok(start.wrapping_byte_add(offset)),
+        _ => Err(CudaError::INVALID_VALUE),
+    }
+}
+
+/// A variable is on the device: it cannot be the host's side of a copy.
+fn to(
+    symbol: *const c_void,
+    source: *const c_void,
+    count: usize,
+    offset: usize,
+    kind: c_uint,
+    order: Order,
+) -> Result<(), CudaError> {
+    if kind == MEMCPY_DEVICE_TO_HOST {
+        return Err(CudaError::INVALID_MEMCPY_DIRECTION);
+    }
+    copy::bytes(range(symbol, count, offset)?, source, count, kind, order)
+}
+
+fn from(
+    destination: *mut c_void,
+    symbol: *const c_void,
+    count: usize,
+    offset: usize,
+    kind: c_uint,
+    order: Order,
+) -> Result<(), CudaError> {
+    if kind == MEMCPY_HOST_TO_DEVICE {
+        return Err(CudaError::INVALID_MEMCPY_DIRECTION);
+    }
+    copy::bytes(destination, range(symbol, count, offset)?, count, kind, order)
+}
+
+calls! {
+    /// Stores a variable's device address.
+    pub fn cudaGetSymbolAddress(place: *mut *mut c_void, symbol: *const c_void) {
+        store!(place, locate(symbol)?.0)
+    }
+
+    /// Stores a variable's size.
+    pub fn cudaGetSymbolSize(place: *mut usize, symbol: *const c_void) {
+        store!(place, locate(symbol)?.1)
+    }
+
+    /// Copies to a variable.
+    pub fn cudaMemcpyToSymbol(
+        symbol: *const c_void,
+        source: *const c_void,
+        count: usize,
+        offset: usize,
+        kind: c_uint,
+    ) {
+        to(symbol, source, count, offset, kind, Order::Legacy)
+    }
+
+    /// [`cudaMemcpyToSymbol`] in the order of the per-thread default stream.
+    pub fn cudaMemcpyToSymbol_ptds(
+        symbol: *const c_void,
+        source: *const c_void,
+        count: usize,
+        offset: usize,
+        kind: c_uint,
+    ) {
+        to(symbol, source, count, offset, kind, Order::PerThread)
+    }
+
+    /// Copies to a variable in the order of a stream.
+    pub fn cudaMemcpyToSymbolAsync | cudaMemcpyToSymbolAsync_ptsz [stream] (
+        symbol: *const c_void,
+        source: *const c_void,
+        count: usize,
+        offset: usize,
+        kind: c_uint,
+        stream: Stream,
+    ) {
+        to(symbol, source, count, offset, kind, Order::Stream(stream))
+    }
+
+    /// Copies from a variable.
+    pub fn cudaMemcpyFromSymbol(
+        destination: *mut c_void,
+        symbol: *const c_void,
+        count: usize,
+        offset: usize,
+        kind: c_uint,
+    ) {
+        from(destination, symbol, count, offset, kind, Order::Legacy)
+    }
+
+    /// [`cudaMemcpyFromSymbol`] in the order of the per-thread default stream.
+    pub fn cudaMemcpyFromSymbol_ptds(
+        destination: *mut c_void,
+        symbol: *const c_void,
+        count: usize,
+        offset: usize,
+        kind: c_uint,
+    ) {
+        from(destination, symbol, count, offset, kind, Order::PerThread)
+    }
+
+    /// Copies from a variable in the order of a stream.
+    pub fn cudaMemcpyFromSymbolAsync | cudaMemcpyFromSymbolAsync_ptsz [stream] (
+        destination: *mut c_void,
+        symbol: *const c_void,
+        count: usize,
+        offset: usize,
+        kind: c_uint,
+        stream: Stream,
+    ) {
+        from(destination, symbol, count, offset, kind, Order::Stream(stream))
+    }
+}
