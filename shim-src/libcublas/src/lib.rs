@@ -1,1 +1,32 @@
-//! The shim that stands in for libcublas.
+//! The shim that stands in for libcublas: matrix products and triangular solves as messages.
+//!
+//! A handle is state of this process ([`handle`]): stream, modes, workspace. Setting and asking sends
+//! nothing. A product ([`product`]) or a solve ([`solve`]) is checked here as cuBLAS checks it and becomes one message
+//! through libcuda's private table ([`vgpu_abi::table`]; the object needs `libcuda.so.1`), which nobody waits
+//! for. What cuBLAS refuses is refused here, with its status; whether the device behind can do the rest is
+//! for the host to say.
+//!
+//! Where the manual leaves open what comes first, or says other than the libraries do, NVIDIA's libraries of CUDA 12.9
+//! and 13.5 were asked.
+//!
+//! The feature `cuda13` makes it the library of CUDA 13; else it is that of CUDA 12.
+
+mod driver;
+mod gemm;
+mod gemm_ex;
+mod handle;
+mod product;
+mod settings;
+mod solve;
+mod version;
+
+#[cfg(test)]
+mod fake;
+#[cfg(test)]
+mod tests;
+
+/// Outcome of a call, or of a part of one.
+type Result<T = ()> = std::result::Result<T, vgpu_abi::blas::BlasStatus>;
+
+/// Whether this is the library of CUDA 13.
+const CUDA13: bool = cfg!(feature = "cuda13");

@@ -1,1 +1,27 @@
-//! The shim that stands in for libcublaslt.
+//! The shim that stands in for libcublasLt: descriptors, and the products that can be said as cuBLAS says them.
+//!
+//! Descriptors ([`record`], [`kinds`]) are data of this process, with the attributes, sizes and initial values of
+//! NVIDIA's libraries of CUDA 12.9 and 13.5. A product ([`matmul`]) becomes the same message as in libcublas if it is
+//! one: column-major matrices, no epilogue, no scaling of narrow types, C and D the same where C counts. Everything
+//! else is not supported, and says so.
+//!
+//! The feature `cuda13` makes it the library of CUDA 13; else it is that of CUDA 12.
+
+mod descriptors;
+mod driver;
+mod handle;
+mod kinds;
+mod matmul;
+mod record;
+mod version;
+
+#[cfg(test)]
+mod fake;
+#[cfg(test)]
+mod tests;
+
+/// Outcome of a call, or of a part of one.
+type Result<T = ()> = std::result::Result<T, vgpu_abi::blas::BlasStatus>;
+
+/// Whether this is the library of CUDA 13.
+const CUDA13: bool = cfg!(feature = "cuda13");

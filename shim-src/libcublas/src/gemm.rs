@@ -1,0 +1,141 @@
+//! Matrix products of one element type: `cublas<t>gemm`, `...Batched`, `...StridedBatched`, each with 32-bit
+//! and with 64-bit sizes.
+
+#![allow(clippy::too_many_arguments, reason = "as many as BLAS has")]
+
+use std::ffi::{c_int, c_longlong};
+
+use vgpu_abi::blas::{Address, Arithmetic, BlasStatus, Factor, GEMM_DEFAULT, compute, data};
+use vgpu_abi::export;
+
+use crate::handle::Handle;
+use crate::product::{Matrix, Product};
+
+/// An element type: itself, and the type that it is computed in.
+#[derive(Clone, Copy)]
+struct Element(c_int, c_int);
+
+const S: Element = Element(data::R_32F, compute::F32);
+const D: Element = Element(data::R_64F, compute::F64);
+const C: Element = Element(data::C_32F, compute::F32);
+const Z: Element = Element(data::C_64F, compute::F64);
+const H: Element = Element(data::R_16F, compute::F16);
+
+impl Element {
+    fn matrix(self, address: Address, leading: i64, stride: i64) -> Matrix {
+        Matrix { address, kind: self.0, leading, stride }
+    }
+
+    fn arithmetic(self) -> Arithmetic {
+        Arithmetic { compute: self.1, scale: self.0 }
+    }
+}
+
+macro_rules! gemm {
+    ($int:ty: $( $name:ident $element:ident )*) => {
+        export! { $(
+            /// `C = alpha * op(A) * op(B) + beta * C`.
+            pub fn $name(
+                handle: Handle, op_a: c_int, op_b: c_int, m: $int, n: $int, k: $int, alpha: Factor,
+                a: Address, lda: $int, b: Address, ldb: $int, beta: Factor, c: Address, ldc: $int,
+            ) -> BlasStatus {
+                Product {
+                    operation: [op_a, op_b],
+                    size: [m.into(), n.into(), k.into()],
+                    alpha,
+                    beta,
+                    matrix: [
+                        $element.matrix(a, lda.into(), 0),
+                        $element.matrix(b, ldb.into(), 0),
+                        $element.matrix(c, ldc.into(), 0),
+                    ],
+                    batch: 1,
+                    pointers: false,
+                    arithmetic: $element.arithmetic(),
+                    algorithm: GEMM_DEFAULT,
+                }
+                .run(handle)
+            }
+        )* }
+    };
+}
+
+macro_rules! gemm_batched {
+    ($int:ty: $( $name:ident $element:ident )*) => {
+        export! { $(
+            /// The same for a batch; arrays of the matrices' addresses are in device memory.
+            pub fn $name(
+                handle: Handle, op_a: c_int, op_b: c_int, m: $int, n: $int, k: $int, alpha: Factor,
+                a: Address, lda: $int, b: Address, ldb: $int, beta: Factor, c: Address, ldc: $int, batch: $int,
+            ) -> BlasStatus {
+                Product {
+                    operation: [op_a, op_b],
+                    size: [m.into(), n.into(), k.into()],
+                    alpha,
+                    beta,
+                    matrix: [
+                        $element.matrix(a, lda.into(), 0),
+                        $element.matrix(b, ldb.into(), 0),
+                        $element.matrix(c, ldc.into(), 0),
+                    ],
+                    batch: batch.into(),
+                    pointers: true,
+                    arithmetic: $element.arithmetic(),
+                    algorithm: GEMM_DEFAULT,
+                }
+                .run(handle)
+            }
+        )* }
+    };
+}
+
+macro_rules! gemm_strided {
+    ($int:ty: $( $name:ident $element:ident )*) => {
+        export! { $(
+            /// The same for a batch whose matrices lie at equal distances.
+            pub fn $name(
+                handle: Handle, op_a: c_int, op_b: c_int, m: $int, n: $int, k: $int, alpha: Factor,
+                a: Address, lda: $int, stride_a: c_longlong, b: Address, ldb: $int, stride_b: c_longlong,
+                beta: Factor, c: Address, ldc: $int, stride_c: c_longlong, batch: $int,
+            ) -> BlasStatus {
+                Product {
+                    operation: [op_a, op_b],
+                    size: [m.into(), n.into(), k.into()],
+                    alpha,
+                    beta,
+                    matrix: [
+                        $element.matrix(a, lda.into(), stride_a),
+                        $element.matrix(b, ldb.into(), stride_b),
+                        $element.matrix(c, ldc.into(), stride_c),
+                    ],
+                    batch: batch.into(),
+                    pointers: false,
+                    arithmetic: $element.arithmetic(),
+                    algorithm: GEMM_DEFAULT,
+                }
+                .run(handle)
+            }
+        )* }
+    };
+}
+
+gemm! { c_int: cublasSgemm_v2 S cublasDgemm_v2 D cublasCgemm_v2 C cublasZgemm_v2 Z cublasHgemm H }
+gemm! { i64: cublasSgemm_v2_64 S cublasDgemm_v2_64 D cublasCgemm_v2_64 C cublasZgemm_v2_64 Z cublasHgemm_64 H }
+
+gemm_batched! {
+    c_int: cublasSgemmBatched S cublasDgemmBatched D cublasCgemmBatched C cublasZgemmBatched Z
+        cublasHgemmBatched H
+}
+gemm_batched! {
+    i64: cublasSgemmBatched_64 S cublasDgemmBatched_64 D cublasCgemmBatched_64 C cublasZgemmBatched_64 Z
+        cublasHgemmBatched_64 H
+}
+
+gemm_strided! {
+    c_int: cublasSgemmStridedBatched S cublasDgemmStridedBatched D cublasCgemmStridedBatched C
+        cublasZgemmStridedBatched Z cublasHgemmStridedBatched H
+}
+gemm_strided! {
+    i64: cublasSgemmStridedBatched_64 S cublasDgemmStridedBatched_64 D cublasCgemmStridedBatched_64 C
+        cublasZgemmStridedBatched_64 Z cublasHgemmStridedBatched_64 H
+}

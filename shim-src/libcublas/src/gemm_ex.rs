@@ -1,0 +1,148 @@
+//! Matrix products whose element types are arguments.
+//!
+//! What the library has no product for is refused before anything else is looked at.
+
+#![allow(clippy::too_many_arguments, reason = "as many as BLAS has")]
+
+use std::ffi::{c_int, c_longlong};
+
+use vgpu_abi::blas::{
+    Address, Arithmetic, BlasStatus, Factor, GEMM_DEFAULT, arithmetic, compute, data, is_algorithm,
+};
+use vgpu_abi::export;
+
+use crate::handle::Handle;
+use crate::product::{Matrix, Product};
+use crate::{CUDA13, Result};
+
+/// How a product of these types is computed with this algorithm.
+fn chosen(compute: c_int, types: [c_int; 3], algorithm: c_int) -> Result<Arithmetic> {
+    let arithmetic = arithmetic(compute, types, CUDA13).ok_or(BlasStatus::NOT_SUPPORTED)?;
+    if is_algorithm(algorithm, CUDA13) { Ok(arithmetic) } else { Err(BlasStatus::INVALID_VALUE) }
+}
+
+/// How a product of these types is computed in single precision with scalars of type `scale`.
+fn single(types: [c_int; 3], scale: c_int) -> Result<Arithmetic> {
+    let arithmetic = chosen(compute::F32, types, GEMM_DEFAULT)?;
+    if arithmetic.scale == scale { Ok(arithmetic) } else { Err(BlasStatus::NOT_SUPPORTED) }
+}
+
+macro_rules! gemm_ex {
+    ($int:ty: $name:ident $batched:ident $strided:ident) => {
+        export! {
+            /// `C = alpha * op(A) * op(B) + beta * C` with elements, computation and scalars of several types.
+            pub fn $name(
+                handle: Handle, op_a: c_int, op_b: c_int, m: $int, n: $int, k: $int, alpha: Factor,
+                a: Address, a_type: c_int, lda: $int, b: Address, b_type: c_int, ldb: $int, beta: Factor,
+                c: Address, c_type: c_int, ldc: $int, compute: c_int, algorithm: c_int,
+            ) -> BlasStatus {
+                handle.context()?;
+                Product {
+                    operation: [op_a, op_b],
+                    size: [m.into(), n.into(), k.into()],
+                    alpha,
+                    beta,
+                    matrix: [
+                        Matrix { address: a, kind: a_type, leading: lda.into(), stride: 0 },
+                        Matrix { address: b, kind: b_type, leading: ldb.into(), stride: 0 },
+                        Matrix { address: c, kind: c_type, leading: ldc.into(), stride: 0 },
+                    ],
+                    batch: 1,
+                    pointers: false,
+                    arithmetic: chosen(compute, [a_type, b_type, c_type], algorithm)?,
+                    algorithm,
+                }
+                .run(handle)
+            }
+
+            /// The same for a batch; arrays of the matrices' addresses are in device memory.
+            pub fn $batched(
+                handle: Handle, op_a: c_int, op_b: c_int, m: $int, n: $int, k: $int, alpha: Factor,
+                a: Address, a_type: c_int, lda: $int, b: Address, b_type: c_int, ldb: $int, beta: Factor,
+                c: Address, c_type: c_int, ldc: $int, batch: $int, compute: c_int, algorithm: c_int,
+            ) -> BlasStatus {
+                handle.context()?;
+                Product {
+                    operation: [op_a, op_b],
+                    size: [m.into(), n.into(), k.into()],
+                    alpha,
+                    beta,
+                    matrix: [
+                        Matrix { address: a, kind: a_type, leading: lda.into(), stride: 0 },
+                        Matrix { address: b, kind: b_type, leading: ldb.into(), stride: 0 },
+                        Matrix { address: c, kind: c_type, leading: ldc.into(), stride: 0 },
+                    ],
+                    batch: batch.into(),
+                    pointers: true,
+                    arithmetic: chosen(compute, [a_type, b_type, c_type], algorithm)?,
+                    algorithm,
+                }
+                .run(handle)
+            }
+
+            /// The same for a batch whose matrices lie at equal distances.
+            pub fn $strided(
+                handle: Handle, op_a: c_int, op_b: c_int, m: $int, n: $int, k: $int, alpha: Factor,
+                a: Address, a_type: c_int, lda: $int, stride_a: c_longlong,
+                b: Address, b_type: c_int, ldb: $int, stride_b: c_longlong, beta: Factor,
+                c: Address, c_type: c_int, ldc: $int, stride_c: c_longlong,
+                batch: $int, compute: c_int, algorithm: c_int,
+            ) -> BlasStatus {
+                handle.context()?;
+                Product {
+                    operation: [op_a, op_b],
+                    size: [m.into(), n.into(), k.into()],
+                    alpha,
+                    beta,
+                    matrix: [
+                        Matrix { address: a, kind: a_type, leading: lda.into(), stride: stride_a },
+                        Matrix { address: b, kind: b_type, leading: ldb.into(), stride: stride_b },
+                        Matrix { address: c, kind: c_type, leading: ldc.into(), stride: stride_c },
+                    ],
+                    batch: batch.into(),
+                    pointers: false,
+                    arithmetic: chosen(compute, [a_type, b_type, c_type], algorithm)?,
+                    algorithm,
+                }
+                .run(handle)
+            }
+        }
+    };
+}
+
+macro_rules! single_ex {
+    ($int:ty: $( $name:ident $scale:path )*) => {
+        export! { $(
+            /// `C = alpha * op(A) * op(B) + beta * C`, computed in single precision.
+            pub fn $name(
+                handle: Handle, op_a: c_int, op_b: c_int, m: $int, n: $int, k: $int, alpha: Factor,
+                a: Address, a_type: c_int, lda: $int, b: Address, b_type: c_int, ldb: $int, beta: Factor,
+                c: Address, c_type: c_int, ldc: $int,
+            ) -> BlasStatus {
+                handle.context()?;
+                Product {
+                    operation: [op_a, op_b],
+                    size: [m.into(), n.into(), k.into()],
+                    alpha,
+                    beta,
+                    matrix: [
+                        Matrix { address: a, kind: a_type, leading: lda.into(), stride: 0 },
+                        Matrix { address: b, kind: b_type, leading: ldb.into(), stride: 0 },
+                        Matrix { address: c, kind: c_type, leading: ldc.into(), stride: 0 },
+                    ],
+                    batch: 1,
+                    pointers: false,
+                    arithmetic: single([a_type, b_type, c_type], $scale)?,
+                    algorithm: GEMM_DEFAULT,
+                }
+                .run(handle)
+            }
+        )* }
+    };
+}
+
+gemm_ex! { c_int: cublasGemmEx cublasGemmBatchedEx cublasGemmStridedBatchedEx }
+gemm_ex! { i64: cublasGemmEx_64 cublasGemmBatchedEx_64 cublasGemmStridedBatchedEx_64 }
+
+single_ex! { c_int: cublasSgemmEx data::R_32F cublasCgemmEx data::C_32F }
+single_ex! { i64: cublasSgemmEx_64 data::R_32F cublasCgemmEx_64 data::C_32F }

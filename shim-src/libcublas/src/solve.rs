@@ -1,0 +1,142 @@
+//! Triangular solves: `cublas<t>trsm` and `...Batched`, with 32-bit and with 64-bit sizes.
+
+#![allow(clippy::too_many_arguments, reason = "as many as BLAS has")]
+
+use std::ffi::c_int;
+
+use vgpu_abi::blas::{Address, BlasStatus, Factor, POINTER_MODE_DEVICE, SIDE_LEFT, SIDE_RIGHT, data};
+use vgpu_abi::export;
+use vgpu_wire::body::gemm::{GEMM_DEVICE_SCALARS, GEMM_POINTERS, TriangularSolve};
+
+use crate::handle::Handle;
+use crate::product::{holds, is_operation};
+use crate::{Result, driver};
+
+/// `op(A) * X = alpha * B` or `X * op(A) = alpha * B`, in place, once or for a batch.
+#[derive(Clone, Copy, Debug)]
+struct Solve {
+    side: c_int,
+    fill: c_int,
+    operation: c_int,
+    diagonal: c_int,
+    /// `cudaDataType` of everything.
+    element: c_int,
+    /// m, n.
+    size: [i64; 2],
+    alpha: Factor,
+    /// A, B.
+    matrix: [Address; 2],
+    /// Their leading dimensions.
+    leading: [i64; 2],
+    batch: i64,
+    /// Whether the addresses are those of arrays of addresses.
+    pointers: bool,
+}
+
+impl Solve {
+    /// Checks it; gives it to the handle's stream unless nothing is to be done.
+    fn run(&self, handle: Handle) -> Result {
+        let context = handle.context()?;
+        self.check()?;
+        if self.size.contains(&0) || self.batch == 0 {
+            return Ok(());
+        }
+        let mode = context.pointer_mode();
+        let alpha = self.alpha.get(mode, self.element)?;
+        let pointers = if self.pointers { GEMM_POINTERS } else { 0 };
+        let scalars = if mode == POINTER_MODE_DEVICE { GEMM_DEVICE_SCALARS } else { 0 };
+        let message = TriangularSolve {
+            stream: 0,
+            flags: pointers | scalars,
+            side: self.side.cast_unsigned(),
+            fill: self.fill.cast_unsigned(),
+            operation: self.operation.cast_unsigned(),
+            diagonal: self.diagonal.cast_unsigned(),
+            element: self.element.cast_unsigned(),
+            batch: u32::try_from(self.batch).map_err(|_| BlasStatus::NOT_SUPPORTED)?,
+            size: self.size.map(i64::cast_unsigned),
+            leading: self.leading.map(i64::cast_unsigned),
+            matrix: self.matrix.map(|address| address.0 as u64),
+            alpha: alpha.0,
+            reserved: 0,
+        };
+        driver::solve(context.stream(), &message)
+    }
+
+    fn check(&self) -> Result {
+        let [m, n] = self.size;
+        let [a, b] = self.leading;
+        let good = matches!(self.side, SIDE_LEFT | SIDE_RIGHT)
+            // Lower and upper; full is for other calls.
+            && matches!(self.fill, 0 | 1)
+            && is_operation(self.operation)
+            && matches!(self.diagonal, 0 | 1)
+            && m >= 0
+            && n >= 0
+            && self.batch >= 0
+            && holds(a, if self.side == SIDE_LEFT { m } else { n })
+            && holds(b, m);
+        if good { Ok(()) } else { Err(BlasStatus::INVALID_VALUE) }
+    }
+}
+
+macro_rules! trsm {
+    ($int:ty: $( $name:ident $batched:ident $element:path; )*) => {
+        export! { $(
+            /// Solves `op(A) * X = alpha * B` or `X * op(A) = alpha * B`; X takes the place of B.
+            pub fn $name(
+                handle: Handle, side: c_int, fill: c_int, operation: c_int, diagonal: c_int, m: $int, n: $int,
+                alpha: Factor, a: Address, lda: $int, b: Address, ldb: $int,
+            ) -> BlasStatus {
+                Solve {
+                    side,
+                    fill,
+                    operation,
+                    diagonal,
+                    element: $element,
+                    size: [m.into(), n.into()],
+                    alpha,
+                    matrix: [a, b],
+                    leading: [lda.into(), ldb.into()],
+                    batch: 1,
+                    pointers: false,
+                }
+                .run(handle)
+            }
+
+            /// The same for a batch; arrays of the matrices' addresses are in device memory.
+            pub fn $batched(
+                handle: Handle, side: c_int, fill: c_int, operation: c_int, diagonal: c_int, m: $int, n: $int,
+                alpha: Factor, a: Address, lda: $int, b: Address, ldb: $int, batch: $int,
+            ) -> BlasStatus {
+                Solve {
+                    side,
+                    fill,
+                    operation,
+                    diagonal,
+                    element: $element,
+                    size: [m.into(), n.into()],
+                    alpha,
+                    matrix: [a, b],
+                    leading: [lda.into(), ldb.into()],
+                    batch: batch.into(),
+                    pointers: true,
+                }
+                .run(handle)
+            }
+        )* }
+    };
+}
+
+trsm! { c_int:
+    cublasStrsm_v2 cublasStrsmBatched data::R_32F;
+    cublasDtrsm_v2 cublasDtrsmBatched data::R_64F;
+    cublasCtrsm_v2 cublasCtrsmBatched data::C_32F;
+    cublasZtrsm_v2 cublasZtrsmBatched data::C_64F;
+}
+trsm! { i64:
+    cublasStrsm_v2_64 cublasStrsmBatched_64 data::R_32F;
+    cublasDtrsm_v2_64 cublasDtrsmBatched_64 data::R_64F;
+    cublasCtrsm_v2_64 cublasCtrsmBatched_64 data::C_32F;
+    cublasZtrsm_v2_64 cublasZtrsmBatched_64 data::C_64F;
+}

@@ -1,0 +1,190 @@
+//! The kinds of descriptors and their attributes: numbers of `cublasLt.h`; sizes and initial values as NVIDIA's
+//! libraries of CUDA 12.9 and 13.5 answer them.
+
+use vgpu_abi::blas::{MATMUL_DESC_BYTES, matmul_preference_bytes, matrix_layout_bytes};
+
+use crate::CUDA13;
+use crate::record::{Attribute, Kind, needed};
+
+/// An attribute whose initial value a message implies.
+const fn is(id: i32, bytes: usize, initial: u64) -> Attribute {
+    Attribute { id, bytes, initial, free: false }
+}
+
+/// An attribute that a message says, or that changes no result.
+const fn free(id: i32, bytes: usize, initial: u64) -> Attribute {
+    Attribute { id, bytes, initial, free: true }
+}
+
+/// An unknown `cudaDataType`.
+const NO_TYPE: u64 = 0xffff_ffff;
+
+/// `cublasLtMatmulDesc_t`: a product.
+#[derive(Debug)]
+pub enum Desc {}
+
+/// Attributes of [`Desc`].
+pub mod desc {
+    pub const COMPUTE_TYPE: i32 = 0;
+    pub const SCALE_TYPE: i32 = 1;
+    pub const POINTER_MODE: i32 = 2;
+    pub const TRANSA: i32 = 3;
+    pub const TRANSB: i32 = 4;
+    pub const FILL_MODE_FULL: u64 = 2;
+    pub const EPILOGUE_DEFAULT: u64 = 1;
+}
+
+impl Kind for Desc {
+    const COOKIE: u32 = 0x7667_6d64;
+    /// With the attributes to the bias's batch stride, as in the first versions of the header.
+    const LEAST_BYTES: usize = 56;
+    const ATTRIBUTES: &'static [Attribute] = if CUDA13 { DESC13 } else { DESC12 };
+}
+
+/// What both majors have in front.
+const DESC: [Attribute; 25] = [
+    free(desc::COMPUTE_TYPE, 4, 0),
+    free(desc::SCALE_TYPE, 4, 0),
+    free(desc::POINTER_MODE, 4, 0),
+    free(desc::TRANSA, 4, 0),
+    free(desc::TRANSB, 4, 0),
+    is(5, 4, 0),                      // TRANSC
+    is(6, 4, desc::FILL_MODE_FULL),   // FILL_MODE
+    is(7, 4, desc::EPILOGUE_DEFAULT), // EPILOGUE
+    free(8, 8, 0),                    // BIAS_POINTER: no epilogue, no bias
+    free(10, 8, 0),                   // BIAS_BATCH_STRIDE
+    free(11, 8, 0),                   // EPILOGUE_AUX_POINTER
+    free(12, 8, 0),                   // EPILOGUE_AUX_LD
+    free(13, 8, 0),                   // EPILOGUE_AUX_BATCH_STRIDE
+    is(14, 8, 0),                     // ALPHA_VECTOR_BATCH_STRIDE
+    free(15, 4, 0),                   // SM_COUNT_TARGET: of speed alone
+    is(16, 4, 0),                     // in no header
+    is(17, 8, 0),                     // A_SCALE_POINTER
+    is(18, 8, 0),                     // B_SCALE_POINTER
+    is(19, 8, 0),                     // C_SCALE_POINTER
+    is(20, 8, 0),                     // D_SCALE_POINTER
+    is(21, 8, 0),                     // AMAX_D_POINTER
+    free(22, 4, NO_TYPE),             // EPILOGUE_AUX_DATA_TYPE
+    free(23, 8, 0),                   // EPILOGUE_AUX_SCALE_POINTER
+    free(24, 8, 0),                   // EPILOGUE_AUX_AMAX_POINTER
+    free(25, 1, 0),                   // FAST_ACCUM: of types with 8 bits alone
+];
+
+/// What both majors have behind.
+const DESC_SCALES: [Attribute; 7] = [
+    is(31, 4, 0), // A_SCALE_MODE
+    is(32, 4, 0), // B_SCALE_MODE
+    is(33, 4, 0), // C_SCALE_MODE
+    is(34, 4, 0), // D_SCALE_MODE
+    is(35, 4, 0), // EPILOGUE_AUX_SCALE_MODE
+    is(36, 8, 0), // D_OUT_SCALE_POINTER
+    is(37, 4, 0), // D_OUT_SCALE_MODE
+];
+
+const fn joined<const N: usize>(middle: &[Attribute], end: &[Attribute]) -> [Attribute; N] {
+    let parts = [&DESC, middle, &DESC_SCALES, end];
+    let mut all = [is(0, 0, 0); N];
+    let (mut part, mut at) = (0, 0);
+    while part < parts.len() {
+        let mut from = 0;
+        while from < parts[part].len() {
+            all[at] = parts[part][from];
+            from += 1;
+            at += 1;
+        }
+        part += 1;
+    }
+    assert!(at == N);
+    all
+}
+
+const DESC12: &[Attribute] = &joined::<38>(
+    &[
+        free(26, 4, NO_TYPE), // BIAS_DATA_TYPE
+        is(27, 4, 0),         // ATOMIC_SYNC_NUM_CHUNKS_D_ROWS
+        is(28, 4, 0),         // ATOMIC_SYNC_NUM_CHUNKS_D_COLS
+        is(29, 8, 0),         // ATOMIC_SYNC_IN_COUNTERS_POINTER
+        is(30, 8, 0),         // ATOMIC_SYNC_OUT_COUNTERS_POINTER
+    ],
+    &[is(38, 4, 0)], // in no header
+);
+
+const DESC13: &[Attribute] = &joined::<37>(
+    &[free(26, 4, NO_TYPE)], // BIAS_DATA_TYPE
+    &[
+        is(38, 8, 0),      // EMULATION_DESCRIPTOR
+        is(39, 8, 0),      // ALPHA_BATCH_STRIDE
+        is(40, 8, 0),      // BETA_BATCH_STRIDE
+        is(41, 4, 0x8000), // BATCH_INVARIANCE_FLAGS
+    ],
+);
+
+/// `cublasLtMatrixLayout_t`: a matrix, or a batch of them.
+#[derive(Debug)]
+pub enum Layout {}
+
+/// Attributes of [`Layout`].
+pub mod layout {
+    pub const TYPE: i32 = 0;
+    pub const ROWS: i32 = 2;
+    pub const COLS: i32 = 3;
+    pub const LD: i32 = 4;
+    pub const BATCH_COUNT: i32 = 5;
+    pub const STRIDED_BATCH_OFFSET: i32 = 6;
+}
+
+impl Kind for Layout {
+    const COOKIE: u32 = 0x7667_6d6c;
+    const LEAST_BYTES: usize = if CUDA13 { 56 } else { 64 };
+    const ATTRIBUTES: &'static [Attribute] = if CUDA13 { &LAYOUT13 } else { LAYOUT13.split_at(9).0 };
+}
+
+/// The first nine are CUDA 12's too.
+const LAYOUT13: [Attribute; 14] = [
+    free(layout::TYPE, 4, 0),
+    is(1, 4, 0), // ORDER: by columns
+    free(layout::ROWS, 8, 0),
+    free(layout::COLS, 8, 0),
+    free(layout::LD, 8, 0),
+    free(layout::BATCH_COUNT, 4, 1),
+    free(layout::STRIDED_BATCH_OFFSET, 8, 0),
+    is(7, 8, 0), // PLANE_OFFSET
+    is(8, 4, 0), // BATCH_MODE: strided
+    is(9, 8, 0), // GROUPED: arrays of rows, columns, leading dimensions, and what integers these are
+    is(10, 8, 0),
+    is(11, 8, 0),
+    is(12, 4, 0),
+    is(13, 4, 0),
+];
+
+/// `cublasLtMatmulPreference_t`: what a search for algorithms is to look at.
+#[derive(Debug)]
+pub enum Preference {}
+
+impl Kind for Preference {
+    const COOKIE: u32 = 0x7667_6d70;
+    const LEAST_BYTES: usize = 64;
+    const ATTRIBUTES: &'static [Attribute] = if CUDA13 { &PREFERENCE13 } else { PREFERENCE13.split_at(9).0 };
+}
+
+/// The first nine are CUDA 12's too.
+const PREFERENCE13: [Attribute; 12] = [
+    free(0, 4, 0),   // SEARCH_MODE
+    free(1, 8, 0),   // MAX_WORKSPACE_BYTES
+    free(3, 4, 7),   // REDUCTION_SCHEME_MASK
+    free(5, 4, 256), // MIN_ALIGNMENT_A_BYTES and so on
+    free(6, 4, 256),
+    free(7, 4, 256),
+    free(8, 4, 256),
+    free(9, 4, 0),         // MAX_WAVES_COUNT
+    free(12, 8, u64::MAX), // IMPL_MASK
+    free(13, 8, 0),        // GROUPED: averages
+    free(14, 8, 0),
+    free(15, 8, 0),
+];
+
+const _: () = {
+    assert!(needed::<Desc>() <= MATMUL_DESC_BYTES);
+    assert!(needed::<Layout>() <= matrix_layout_bytes(CUDA13));
+    assert!(needed::<Preference>() <= matmul_preference_bytes(CUDA13));
+};

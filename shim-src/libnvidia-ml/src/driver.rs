@@ -1,0 +1,121 @@
+//! The way to libcuda: the private table, and what is asked through it.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+use std::sync::OnceLock;
+
+use vgpu_abi::driver::CUuuid;
+use vgpu_abi::nvml::NvmlReturn;
+use vgpu_abi::table::{Device, Table};
+use vgpu_abi::{CUresult, log};
+
+use crate::Result;
+
+unsafe extern "C" {
+    fn cuGetExportTable(table: *mut *const c_void, uuid: *const CUuuid) -> CUresult;
+    fn cuDriverGetVersion(version: *mut c_int) -> CUresult;
+}
+
+/// `CUdevice_attribute` ids that NVML answers from; 0 in the facts means that the host does not know.
+pub mod attribute {
+    use std::ffi::c_int;
+
+    /// Highest clock of the multiprocessors in kHz.
+    pub const CLOCK_RATE: c_int = 13;
+    /// Multiprocessors.
+    pub const MULTIPROCESSOR_COUNT: c_int = 16;
+    /// `CUcomputemode`.
+    pub const COMPUTE_MODE: c_int = 20;
+    /// Highest clock of the memory in kHz.
+    pub const MEMORY_CLOCK_RATE: c_int = 36;
+    /// Width of the memory's bus in bits.
+    pub const GLOBAL_MEMORY_BUS_WIDTH: c_int = 37;
+}
+
+/// libcuda's table. Without one there is no driver to speak of, and the log says why, once.
+fn table() -> Result<&'static Table> {
+    static TABLE: OnceLock<Option<&'static Table>> = OnceLock::new();
+    TABLE
+        .get_or_init(|| {
+            // SAFETY: the loader bound the function to the libcuda.so.1 that this object needs, which so
+            // stays loaded as long as this object.
+            let table = unsafe { Table::ask(cuGetExportTable) };
+            if table.is_none() {
+                log::error(format_args!("NVML: libcuda.so.1 is not that of vgpu-run, or of another build"));
+            }
+            table
+        })
+        .ok_or(NvmlReturn::DRIVER_NOT_LOADED)
+}
+
+fn status(status: CUresult) -> Result {
+    NvmlReturn::from(status).ok()
+}
+
+/// Whether the process may speak to the device: not in a forked child, nor after exit handlers ran.
+pub fn life() -> Result {
+    // SAFETY: an entry of libcuda's table, without arguments.
+    status(unsafe { (table()?.life)() })
+}
+
+/// Initialises libcuda if need be and counts its devices.
+pub fn count() -> Result<u32> {
+    let mut count = 0;
+    // SAFETY: an entry of libcuda's table, called with a place for its answer.
+    status(unsafe { (table()?.device_count)(&raw mut count) })?;
+    Ok(count.try_into().unwrap_or(0))
+}
+
+/// A device of this guest: where it stands, and what libcuda knows of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Gpu {
+    /// NVML's index.
+    pub index: u32,
+    /// libcuda's record, whose address is NVML's handle.
+    pub device: &'static Device,
+}
+
+/// The device of that index.
+pub fn gpu(index: u32) -> Result<Gpu> {
+    let mut device: *const Device = ptr::null();
+    let number = c_int::try_from(index).map_err(|_| NvmlReturn::INVALID_ARGUMENT)?;
+    // SAFETY: an entry of libcuda's table, called with a place for its answer.
+    status(unsafe { (table()?.device)(number, &raw mut device) })?;
+    // SAFETY: libcuda answers null or a record that lives as long as the process.
+    let device = unsafe { device.as_ref() }.ok_or(NvmlReturn::UNKNOWN)?;
+    Ok(Gpu { index, device })
+}
+
+/// All devices, in NVML's order.
+pub fn gpus() -> Result<impl Iterator<Item = Result<Gpu>>> {
+    Ok((0..count()?).map(gpu))
+}
+
+impl Gpu {
+    /// Free and total memory, bytes. Asks the host.
+    pub fn memory(self) -> Result<(u64, u64)> {
+        let (mut free, mut total) = (0, 0);
+        let index = c_int::try_from(self.index).map_err(|_| NvmlReturn::INVALID_ARGUMENT)?;
+        // SAFETY: an entry of libcuda's table, called with places for its answers.
+        status(unsafe { (table()?.memory_info)(index, &raw mut free, &raw mut total) })?;
+        Ok((free, total))
+    }
+
+    /// A `CUdevice_attribute`, where the host told it and it is not 0.
+    pub fn attribute(self, id: c_int) -> Result<u32> {
+        let value = usize::try_from(id).ok().and_then(|id| self.device.facts.attributes.get(id));
+        match value {
+            Some(&value) if value > 0 => Ok(value.cast_unsigned()),
+            _ => Err(NvmlReturn::NOT_SUPPORTED),
+        }
+    }
+}
+
+/// The newest CUDA that the driver supports, as CUDA itself answers it.
+pub fn cuda_version() -> Result<c_int> {
+    table()?;
+    let mut version = 0;
+    // SAFETY: called with a place for the answer.
+    status(unsafe { cuDriverGetVersion(&raw mut version) })?;
+    Ok(version)
+}

@@ -1,0 +1,166 @@
+//! A libcuda for tests: two devices, and what it answers can be made to fail.
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
+use vgpu_abi::CUresult;
+use vgpu_abi::driver::CUuuid;
+use vgpu_abi::table::{Counters, Device, Table, UUID, VERSION};
+use vgpu_wire::body::gemm::{Gemm, TriangularSolve};
+use vgpu_wire::facts::DeviceFacts;
+
+static DEVICES_STATE: AtomicU32 = AtomicU32::new(0);
+static LIFE: AtomicU32 = AtomicU32::new(0);
+static MEMORY: AtomicU32 = AtomicU32::new(0);
+
+static DEVICES: LazyLock<[Device; 2]> = LazyLock::new(|| [device(5, 1), device(0x1f, 2)]);
+
+fn device(slot: u32, number: u8) -> Device {
+    let mut facts = DeviceFacts {
+        name: [0; 256],
+        driver_text: [0; 80],
+        uuid: [number; 16],
+        total_bytes: 8 << 30,
+        driver_version: 13000,
+        cc_major: 6,
+        cc_minor: 1,
+        granularity: 2 << 20,
+        abilities: 0,
+        reserved: [0; 13],
+        attributes: [0; 192],
+    };
+    facts.name[..8].copy_from_slice(b"Test GPU");
+    facts.driver_text[..9].copy_from_slice(b"580.65.06");
+    facts.attributes[13] = 1_500_999;
+    facts.attributes[16] = 20;
+    facts.attributes[37] = 256;
+    Device { facts, pci: [0x10, 0xab, slot, 0], subsystem: 0x16c1_10de, reserved: 0 }
+}
+
+fn state(of: &AtomicU32) -> CUresult {
+    CUresult(of.load(Ordering::Relaxed))
+}
+
+unsafe extern "C" fn life() -> CUresult {
+    state(&LIFE)
+}
+
+unsafe extern "C" fn device_count(count: *mut c_int) -> CUresult {
+    // SAFETY: a place for the answer, as the table says.
+    unsafe { count.write(2) };
+    state(&DEVICES_STATE)
+}
+
+unsafe extern "C" fn get(index: c_int, place: *mut *const Device) -> CUresult {
+    let Some(device) = DEVICES.get(index as usize) else { return CUresult::INVALID_DEVICE };
+    // SAFETY: a place for the answer, as the table says.
+    unsafe { place.write(device) };
+    state(&DEVICES_STATE)
+}
+
+unsafe extern "C" fn memory_info(index: c_int, free: *mut u64, total: *mut u64) -> CUresult {
+    // SAFETY: a place for the answer, as the table says.
+    unsafe { free.write((7 << 30) + index as u64) };
+    // SAFETY: as above.
+    unsafe { total.write(8 << 30) };
+    state(&MEMORY)
+}
+
+unsafe extern "C" fn visible(_: c_int, _: *mut c_int) -> CUresult {
+    CUresult::NOT_SUPPORTED
+}
+
+unsafe extern "C" fn gemm(_: *mut c_void, _: *const Gemm) -> CUresult {
+    CUresult::NOT_SUPPORTED
+}
+
+unsafe extern "C" fn solve(_: *mut c_void, _: *const TriangularSolve) -> CUresult {
+    CUresult::NOT_SUPPORTED
+}
+
+unsafe extern "C" fn counters(_: *mut Counters) -> CUresult {
+    CUresult::NOT_SUPPORTED
+}
+
+unsafe extern "C" fn done(_: *mut u64) -> CUresult {
+    CUresult::NOT_SUPPORTED
+}
+
+unsafe extern "C" fn echo(_: c_int) -> CUresult {
+    CUresult::NOT_SUPPORTED
+}
+
+static TABLE: Table = Table {
+    bytes: size_of::<Table>(),
+    version: VERSION,
+    reserved: 0,
+    life,
+    device_count,
+    device: get,
+    visible,
+    memory_info,
+    gemm,
+    solve,
+    counters,
+    done,
+    echo,
+};
+
+/// What the loader binds to libcuda.so.1 outside tests.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuGetExportTable(table: *mut *const c_void, uuid: *const CUuuid) -> CUresult {
+    // SAFETY: the caller, `Table::ask`, hands in a UUID.
+    if unsafe { *uuid } != UUID {
+        return CUresult::INVALID_VALUE;
+    }
+    // SAFETY: and a place for the answer.
+    unsafe { table.write((&raw const TABLE).cast()) };
+    CUresult::SUCCESS
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuDriverGetVersion(version: *mut c_int) -> CUresult {
+    // SAFETY: a place for the answer.
+    unsafe { version.write(13000) };
+    CUresult::SUCCESS
+}
+
+/// One test at a time, and all well again at its end.
+pub struct Scene {
+    devices: &'static AtomicU32,
+    life: &'static AtomicU32,
+    memory: &'static AtomicU32,
+    _one: MutexGuard<'static, ()>,
+}
+
+impl Scene {
+    pub fn new() -> Self {
+        static ONE: Mutex<()> = Mutex::new(());
+        let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        Self { devices: &DEVICES_STATE, life: &LIFE, memory: &MEMORY, _one: one }
+    }
+
+    /// What finding the devices answers.
+    pub fn devices(&self, status: CUresult) {
+        self.devices.store(status.0, Ordering::Relaxed);
+    }
+
+    /// What the question for the process's state answers.
+    pub fn life(&self, status: CUresult) {
+        self.life.store(status.0, Ordering::Relaxed);
+    }
+
+    /// What the question for memory answers.
+    pub fn memory(&self, status: CUresult) {
+        self.memory.store(status.0, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        self.devices(CUresult::SUCCESS);
+        self.life(CUresult::SUCCESS);
+        self.memory(CUresult::SUCCESS);
+    }
+}

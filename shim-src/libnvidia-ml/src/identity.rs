@@ -1,0 +1,58 @@
+//! What a device is.
+
+use std::ffi::c_uint;
+
+use vgpu_abi::export;
+use vgpu_abi::nvml::{BRAND_UNKNOWN, FEATURE_DISABLED, NvmlReturn, architecture};
+
+use crate::arg::{Out, Text, padded};
+use crate::find::Handle;
+use crate::uuid;
+
+export! {
+    /// The product's name, as CUDA has it.
+    pub fn nvmlDeviceGetName(device: Handle, name: Text, length: c_uint) -> NvmlReturn {
+        name.set(padded(&device.gpu()?.device.facts.name), length)
+    }
+
+    /// The UUID, as CUDA has it, as text.
+    pub fn nvmlDeviceGetUUID(device: Handle, uuid: Text, length: c_uint) -> NvmlReturn {
+        uuid.set(uuid::text(&device.gpu()?.device.facts.uuid).as_bytes(), length)
+    }
+
+    /// The brand: not a fact of the device, hence unknown, which is a brand of NVML's.
+    pub fn nvmlDeviceGetBrand(device: Handle, brand: Out<c_uint>) -> NvmlReturn {
+        device.gpu()?;
+        brand.set(BRAND_UNKNOWN)
+    }
+
+    /// The architecture that the compute capability belongs to.
+    pub fn nvmlDeviceGetArchitecture(device: Handle, answer: Out<c_uint>) -> NvmlReturn {
+        let facts = &device.gpu()?.device.facts;
+        answer.set(architecture(facts.cc_major, facts.cc_minor))
+    }
+
+    /// Whether a display is initialised on the device: VGPU-STUB is a 3D controller, which has none.
+    pub fn nvmlDeviceGetDisplayActive(device: Handle, active: Out<c_uint>) -> NvmlReturn {
+        device.gpu()?;
+        active.set(FEATURE_DISABLED)
+    }
+
+    /// Whether a display is connected: a 3D controller has no connector.
+    pub fn nvmlDeviceGetDisplayMode(device: Handle, mode: Out<c_uint>) -> NvmlReturn {
+        device.gpu()?;
+        mode.set(FEATURE_DISABLED)
+    }
+
+    /// Whether the handle is that of a MIG device: no handle of this library is.
+    pub fn nvmlDeviceIsMigDeviceHandle(device: Handle, answer: Out<c_uint>) -> NvmlReturn {
+        device.gpu()?;
+        answer.set(0)
+    }
+
+    /// How many MIG devices there can be: none.
+    pub fn nvmlDeviceGetMaxMigDeviceCount(device: Handle, count: Out<c_uint>) -> NvmlReturn {
+        device.gpu()?;
+        count.set(0)
+    }
+}

@@ -1,0 +1,36 @@
+//! Initialisation, shutdown, and the text of a status.
+
+use std::ffi::{c_char, c_uint};
+
+use vgpu_abi::export;
+use vgpu_abi::nvml::NvmlReturn;
+
+use crate::session;
+
+export! {
+    /// Initialises the library.
+    pub fn nvmlInit() -> NvmlReturn {
+        session::begin(0)
+    }
+
+    /// Initialises the library.
+    pub fn nvmlInit_v2() -> NvmlReturn {
+        session::begin(0)
+    }
+
+    /// Initialises the library; with `NVML_INIT_FLAG_NO_GPUS` a device need not be there.
+    pub fn nvmlInitWithFlags(flags: c_uint) -> NvmlReturn {
+        session::begin(flags)
+    }
+
+    /// Takes one initialisation back.
+    pub fn nvmlShutdown() -> NvmlReturn {
+        session::end();
+        Ok(())
+    }
+
+    /// The text of a status.
+    pub fn nvmlErrorString(status: NvmlReturn) -> raw *const c_char, c"Unknown Error".as_ptr() => {
+        status.text().as_ptr()
+    }
+}

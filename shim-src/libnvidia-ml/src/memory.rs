@@ -1,0 +1,37 @@
+//! Device memory.
+
+use std::ffi::c_uint;
+
+use vgpu_abi::export;
+use vgpu_abi::nvml::{Memory, MemoryV2, NvmlReturn};
+
+use crate::arg::Out;
+use crate::driver::attribute;
+use crate::find::Handle;
+
+export! {
+    /// Total, free and used memory, as the host has it now.
+    pub fn nvmlDeviceGetMemoryInfo(device: Handle, memory: Out<Memory>) -> NvmlReturn {
+        let gpu = device.gpu()?;
+        let memory = memory.check()?;
+        let (free, total) = gpu.memory()?;
+        memory.set(Memory { total, free, used: total.saturating_sub(free) })
+    }
+
+    /// The same. The second version tells what the system reserves from what is allocated; the host does not, so
+    /// all that is not free counts as allocated.
+    pub fn nvmlDeviceGetMemoryInfo_v2(device: Handle, memory: Out<MemoryV2>) -> NvmlReturn {
+        let gpu = device.gpu()?;
+        if memory.version().get()? != MemoryV2::VERSION {
+            return Err(NvmlReturn::ARGUMENT_VERSION_MISMATCH);
+        }
+        let (free, total) = gpu.memory()?;
+        let used = total.saturating_sub(free);
+        memory.set(MemoryV2 { version: MemoryV2::VERSION, total, reserved: 0, free, used })
+    }
+
+    /// Width of the memory's bus in bits.
+    pub fn nvmlDeviceGetMemoryBusWidth(device: Handle, width: Out<c_uint>) -> NvmlReturn {
+        width.set(device.gpu()?.attribute(attribute::GLOBAL_MEMORY_BUS_WIDTH)?)
+    }
+}
