@@ -1,2 +1,9 @@
 //! The command line of xtask.
-fn main() {}
+
+mod cli;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cli::run()
+}

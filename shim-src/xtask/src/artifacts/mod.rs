@@ -1,0 +1,266 @@
+//! The real libraries and models that tests use: fetched by name, version and digest with the clients of the public
+//! registries ([`download`]), unpacked ([`unpack`]) and kept in `$XDG_CACHE_HOME/vgpu-run`. [`spec`] says what there is.
+//!
+//! In the cache, `files/` holds every file once, named by its digest; an artifact is a folder of hard links to
+//! them, named by the artifact and a part of its digest. A folder that exists is complete: it gets its name last. So
+//! nobody need wait for a lock to use one, and a change of `artifacts.toml` makes a new one.
+
+pub mod download;
+mod progress;
+pub mod spec;
+pub mod unpack;
+
+use std::collections::BTreeMap;
+use std::fs::{File, TryLockError};
+use std::path::{Path, PathBuf};
+use std::{env, fs, io};
+
+use download::{FetchError, Hashing};
+use spec::{Artifact, Join, Spec};
+use unpack::UnpackError;
+
+/// Why an artifact could not be had.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the texts say it")]
+pub enum ArtifactError {
+    #[error("understand artifacts.toml")]
+    Spec(#[source] Box<toml::de::Error>),
+    #[error("find `{0}` in artifacts.toml")]
+    Unknown(String),
+    #[error("find a folder for the cache: neither XDG_CACHE_HOME nor HOME is set")]
+    NoHome,
+    #[error("read or write {path}")]
+    File { path: PathBuf, source: io::Error },
+    #[error("get the artifact")]
+    Fetch(#[from] FetchError),
+    #[error("unpack the artifact")]
+    Unpack(#[from] UnpackError),
+    #[error("join the parts of {name}: its SHA-256 is {found}")]
+    Join { name: String, found: String },
+}
+
+/// The folder of an artifact, fetched if it is not there.
+pub fn fetch(name: &str) -> Result<PathBuf, ArtifactError> {
+    Cache::open()?.fetch(name)
+}
+
+/// The cache of this user.
+#[derive(Debug)]
+pub struct Cache {
+    root: PathBuf,
+    spec: Spec,
+}
+
+impl Cache {
+    /// The cache where the environment says.
+    pub fn open() -> Result<Self, ArtifactError> {
+        let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let root = set("XDG_CACHE_HOME")
+            // The specification of these variables wants relative paths ignored.
+            .filter(|path| path.is_absolute())
+            .or_else(|| Some(set("HOME")?.join(".cache")))
+            .ok_or(ArtifactError::NoHome)?;
+        Ok(Self { root: root.join("vgpu-run"), spec: Spec::own()? })
+    }
+
+    /// What there is.
+    pub fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    /// Where an artifact is, or will be.
+    pub fn path(&self, name: &str) -> Result<PathBuf, ArtifactError> {
+        let identity = self.spec.identity(self.spec.artifact(name)?)?;
+        Ok(self.root.join(format!("{name}-{identity}")))
+    }
+
+    /// The folder of an artifact, fetched if it is not there.
+    pub fn fetch(&self, name: &str) -> Result<PathBuf, ArtifactError> {
+        let artifact = self.spec.artifact(name)?;
+        let path = self.path(name)?;
+        if path.is_dir() {
+            return Ok(path);
+        }
+        let _lock = self.lock()?;
+        // Another process may have done it meanwhile.
+        if path.is_dir() {
+            return Ok(path);
+        }
+        let temporary = self.temporary()?;
+        let folder = temporary.join("folder");
+        create_folder(&folder)?;
+        match &artifact.whole {
+            Some(package) => {
+                let package = self.spec.package(package)?;
+                let archive = download::download(package, &temporary)?;
+                unpack::whole(package, &archive, &folder)?;
+            }
+            None => self.assemble(artifact, &temporary, &folder)?,
+        }
+        fs::rename(&folder, &path).map_err(at(&path))?;
+        remove_folder(&temporary)?;
+        Ok(path)
+    }
+
+    /// Makes the content of an artifact in `folder`.
+    fn assemble(&self, artifact: &Artifact, temporary: &Path, folder: &Path) -> Result<(), ArtifactError> {
+        for name in &artifact.sets {
+            let package = &self.spec.set(name)?.package;
+            let have = self.spec.set(name)?.files.values().all(|digest| self.file(digest).exists());
+            if !have {
+                self.unpack(package, temporary)?;
+            }
+        }
+        if let Some(join) = &artifact.join {
+            return self.join(artifact, join, &folder.join(&join.name));
+        }
+        for set in &artifact.sets {
+            for (name, digest) in &self.spec.set(set)?.files {
+                let path = folder.join(name);
+                fs::hard_link(self.file(digest), &path).map_err(at(&path))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Fetches a package and keeps every file of it that any artifact wants: it is fetched once.
+    fn unpack(&self, name: &str, temporary: &Path) -> Result<(), ArtifactError> {
+        let package = self.spec.package(name)?;
+        let wanted: BTreeMap<String, String> = self
+            .spec
+            .sets
+            .values()
+            .filter(|set| set.package == name)
+            .flat_map(|set| {
+                set.files.iter().map(|(file, digest)| (format!("{}/{file}", set.folder), digest.clone()))
+            })
+            .collect();
+        let archive = download::download(package, temporary)?;
+        let files = self.root.join("files");
+        create_folder(&files)?;
+        unpack::members(package, &archive, &wanted, &files)?;
+        fs::remove_file(&archive).map_err(at(&archive))
+    }
+
+    /// Writes the files of all sets, one behind the other, and gives them up.
+    fn join(&self, artifact: &Artifact, join: &Join, path: &Path) -> Result<(), ArtifactError> {
+        let mut parts = Vec::new();
+        for set in &artifact.sets {
+            parts.extend(self.spec.set(set)?.files.values().map(|digest| self.file(digest)));
+        }
+        let mut joined = Hashing::new(File::create(path).map_err(at(path))?);
+        for part in &parts {
+            let mut file = File::open(part).map_err(at(part))?;
+            io::copy(&mut file, &mut joined).map_err(at(path))?;
+        }
+        let found = joined.finish();
+        if found != join.sha256 {
+            return Err(ArtifactError::Join { name: join.name.clone(), found });
+        }
+        parts.iter().try_for_each(|part| fs::remove_file(part).map_err(at(part)))
+    }
+
+    fn file(&self, digest: &str) -> PathBuf {
+        self.root.join("files").join(digest)
+    }
+
+    /// An empty folder, for who holds the lock.
+    fn temporary(&self) -> Result<PathBuf, ArtifactError> {
+        let path = self.root.join("temporary");
+        remove_folder(&path)?;
+        create_folder(&path)?;
+        Ok(path)
+    }
+
+    fn lock(&self) -> Result<File, ArtifactError> {
+        create_folder(&self.root)?;
+        let path = self.root.join("lock");
+        let fail = |source| ArtifactError::File { path: path.clone(), source };
+        let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(fail)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                eprintln!("waiting for another process that fetches into {}", self.root.display());
+                file.lock().map_err(fail)?;
+            }
+            Err(TryLockError::Error(source)) => return Err(fail(source)),
+        }
+        Ok(file)
+    }
+}
+
+fn create_folder(path: &Path) -> Result<(), ArtifactError> {
+    fs::create_dir_all(path).map_err(at(path))
+}
+
+fn remove_folder(path: &Path) -> Result<(), ArtifactError> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at(path)(error)),
+        _ => Ok(()),
+    }
+}
+
+fn at(path: &Path) -> impl Fn(io::Error) -> ArtifactError {
+    let path = path.to_owned();
+    move |source| ArtifactError::File { path: path.clone(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shims::sha256;
+
+    /// A cache whose files are there already, so that nothing is fetched.
+    fn cache(name: &str, spec: &str, files: &[&[u8]]) -> Cache {
+        let root = env::temp_dir().join(format!("vgpu-cache-{name}-{}", std::process::id()));
+        fs::create_dir_all(root.join("files")).unwrap();
+        for content in files {
+            fs::write(root.join("files").join(sha256(content)), content).unwrap();
+        }
+        Cache { root, spec: toml::from_str(spec).unwrap() }
+    }
+
+    fn spec(joined: &str) -> String {
+        let package =
+            "[package.p]\nregistry = 'npm'\nname = 'p'\nversion = '1'\nfile = 'p'\nbytes = 1\nsha256 = ''\n";
+        let set = |name: &str, file: &str, content: &[u8]| {
+            format!(
+                "[set.{name}]\npackage = 'p'\nfolder = 'f'\nfiles = {{ {file} = '{}' }}\n",
+                sha256(content)
+            )
+        };
+        format!(
+            "{package}{}{}[artifact.plain]\nabout = ''\nsets = ['one', 'two']\n\
+             [artifact.joined]\nabout = ''\nsets = ['one', 'two']\njoin = {{ name = 'all', sha256 = '{joined}' }}\n",
+            set("one", "x", b"first"),
+            set("two", "y", b"second"),
+        )
+    }
+
+    #[test]
+    fn an_artifact_is_links_to_files() {
+        let cache = cache("plain", &spec(""), &[b"first", b"second"]);
+        let folder = cache.fetch("plain").unwrap();
+        assert_eq!(fs::read(folder.join("x")).unwrap(), b"first");
+        assert_eq!(fs::read(folder.join("y")).unwrap(), b"second");
+        // A second call finds it, whatever became of the files.
+        fs::remove_dir_all(cache.root.join("files")).unwrap();
+        assert_eq!(cache.fetch("plain").unwrap(), folder);
+        assert!(matches!(cache.fetch("none"), Err(ArtifactError::Unknown(name)) if name == "none"));
+        fs::remove_dir_all(&cache.root).unwrap();
+    }
+
+    #[test]
+    fn parts_become_one_file_or_nothing() {
+        let good = cache("join", &spec(&sha256(b"firstsecond")), &[b"first", b"second"]);
+        let folder = good.fetch("joined").unwrap();
+        assert_eq!(fs::read(folder.join("all")).unwrap(), b"firstsecond");
+        assert_eq!(fs::read_dir(good.root.join("files")).unwrap().count(), 0);
+        fs::remove_dir_all(&good.root).unwrap();
+
+        let bad = cache("bad", &spec(&sha256(b"other")), &[b"first", b"second"]);
+        assert!(matches!(bad.fetch("joined"), Err(ArtifactError::Join { .. })));
+        assert!(!bad.path("joined").unwrap().exists());
+        fs::remove_dir_all(&bad.root).unwrap();
+    }
+}

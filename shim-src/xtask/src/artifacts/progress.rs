@@ -1,0 +1,65 @@
+//! What a user sees of long work: a bar of bytes on a terminal, a line elsewhere. All of it on stderr.
+
+use std::io::{IsTerminal as _, Read, Seek, SeekFrom};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// A piece of work of a known number of bytes. Its bar goes away when it is dropped.
+#[derive(Debug)]
+pub struct Progress(ProgressBar);
+
+impl Progress {
+    /// Begins it. `what` says what is done, as in "fetching this".
+    pub fn begin(what: String, bytes: u64) -> Self {
+        if !std::io::stderr().is_terminal() {
+            eprintln!("{what} ({})", crate::workspace::megabytes(bytes));
+            return Self(ProgressBar::hidden());
+        }
+        let bar = ProgressBar::new(bytes).with_message(what);
+        let style =
+            ProgressStyle::with_template("{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}");
+        if let Ok(style) = style {
+            bar.set_style(style);
+        }
+        bar.enable_steady_tick(Duration::from_millis(250));
+        Self(bar)
+    }
+
+    /// Says how far it is.
+    pub fn at(&self, bytes: u64) {
+        self.0.set_position(bytes.min(self.0.length().unwrap_or(bytes)));
+    }
+
+    /// Counts the bytes that are read from `reader`.
+    pub fn of<R>(&self, reader: R) -> Counted<'_, R> {
+        Counted { reader, progress: self }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
+/// A reader whose bytes move a bar.
+#[derive(Debug)]
+pub struct Counted<'a, R> {
+    reader: R,
+    progress: &'a Progress,
+}
+
+impl<R: Read> Read for Counted<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let bytes = self.reader.read(buffer)?;
+        self.progress.0.inc(bytes as u64);
+        Ok(bytes)
+    }
+}
+
+impl<R: Seek> Seek for Counted<'_, R> {
+    fn seek(&mut self, position: SeekFrom) -> std::io::Result<u64> {
+        self.reader.seek(position)
+    }
+}

@@ -1,0 +1,174 @@
+//! `artifacts.toml`: which artifacts there are, and the digest of everything in them.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
+
+use super::ArtifactError;
+use crate::shims::hex;
+
+/// The file's content.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Spec {
+    /// Archives, by a short name.
+    #[serde(rename = "package")]
+    pub packages: BTreeMap<String, Package>,
+    /// Files to take out of them.
+    #[serde(rename = "set")]
+    pub sets: BTreeMap<String, Set>,
+    /// Folders of the cache.
+    #[serde(rename = "artifact")]
+    pub artifacts: BTreeMap<String, Artifact>,
+}
+
+/// Which client fetches a package.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Registry {
+    /// npm; a gzipped tar.
+    Npm,
+    /// pip; a wheel, which is a zip.
+    Pypi,
+}
+
+/// An archive of a registry.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Package {
+    /// Which registry has it.
+    pub registry: Registry,
+    /// Its name there.
+    pub name: String,
+    /// Its version there.
+    pub version: String,
+    /// The file name that the client gives it.
+    pub file: String,
+    /// Its size.
+    pub bytes: u64,
+    /// SHA-256, in hexadecimal.
+    pub sha256: String,
+}
+
+/// Files in a folder of a package.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Set {
+    /// The package's short name.
+    pub package: String,
+    /// The folder.
+    pub folder: String,
+    /// File names, each with its SHA-256.
+    pub files: BTreeMap<String, String>,
+}
+
+/// A folder of the cache.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Artifact {
+    /// What it is, in a line.
+    pub about: String,
+    /// Whether it is fetched only when named.
+    #[serde(default)]
+    pub optional: bool,
+    /// The sets whose files it holds.
+    #[serde(default)]
+    pub sets: Vec<String>,
+    /// It holds this one file instead, of which the sets' files are the parts.
+    pub join: Option<Join>,
+    /// It holds all of this package instead.
+    pub whole: Option<String>,
+}
+
+/// A file made of parts.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Join {
+    /// Its name.
+    pub name: String,
+    /// Its SHA-256.
+    pub sha256: String,
+}
+
+impl Spec {
+    /// The one of this source tree.
+    pub fn own() -> Result<Self, ArtifactError> {
+        toml::from_str(include_str!("../../artifacts.toml"))
+            .map_err(|source| ArtifactError::Spec(Box::new(source)))
+    }
+
+    /// The artifact of that name.
+    pub fn artifact(&self, name: &str) -> Result<&Artifact, ArtifactError> {
+        self.artifacts.get(name).ok_or_else(|| ArtifactError::Unknown(name.to_owned()))
+    }
+
+    /// The set of that name.
+    pub fn set(&self, name: &str) -> Result<&Set, ArtifactError> {
+        self.sets.get(name).ok_or_else(|| ArtifactError::Unknown(name.to_owned()))
+    }
+
+    /// The package of that short name.
+    pub fn package(&self, name: &str) -> Result<&Package, ArtifactError> {
+        self.packages.get(name).ok_or_else(|| ArtifactError::Unknown(name.to_owned()))
+    }
+
+    /// Short names of the packages that an artifact comes from.
+    pub fn packages_of<'a>(&'a self, artifact: &'a Artifact) -> Result<Vec<&'a str>, ArtifactError> {
+        let mut names: Vec<&str> = artifact.whole.iter().map(String::as_str).collect();
+        for set in &artifact.sets {
+            names.push(&self.set(set)?.package);
+        }
+        names.sort_unstable();
+        names.dedup();
+        Ok(names)
+    }
+
+    /// Digest of an artifact's content, as far as it names a folder. Other content, other folder.
+    pub fn identity(&self, artifact: &Artifact) -> Result<String, ArtifactError> {
+        let mut hash = Sha256::new();
+        for set in &artifact.sets {
+            for (name, digest) in &self.set(set)?.files {
+                hash.update(format!("{name} {digest}\n"));
+            }
+        }
+        if let Some(join) = &artifact.join {
+            hash.update(format!("join {} {}\n", join.name, join.sha256));
+        }
+        if let Some(package) = &artifact.whole {
+            hash.update(format!("whole {}\n", self.package(package)?.sha256));
+        }
+        Ok(hex(&hash.finalize()[..4]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_that_is_named_exists_and_every_digest_is_one() {
+        let spec = Spec::own().unwrap();
+        let digest = |text: &str| text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        for package in spec.packages.values() {
+            assert!(digest(&package.sha256) && package.bytes > 0, "{}", package.name);
+        }
+        for (name, set) in &spec.sets {
+            spec.package(&set.package).unwrap();
+            assert!(!set.files.is_empty() && set.files.values().all(|text| digest(text)), "{name}");
+            assert!(!set.folder.starts_with('/') && !set.folder.ends_with('/'), "{name}");
+        }
+        for (name, artifact) in &spec.artifacts {
+            assert_ne!(artifact.sets.is_empty(), artifact.whole.is_none(), "{name}");
+            assert!(!spec.packages_of(artifact).unwrap().is_empty());
+            assert_eq!(spec.identity(artifact).unwrap().len(), 8);
+        }
+    }
+
+    #[test]
+    fn other_content_is_another_folder() {
+        let spec = Spec::own().unwrap();
+        let of = |name| spec.identity(spec.artifact(name).unwrap()).unwrap();
+        assert_ne!(of("ggml-cuda12"), of("ggml-cuda13"));
+    }
+}

@@ -1,0 +1,188 @@
+//! The commands: arguments in, calls of the library, lines out.
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use xtask::artifacts::Cache;
+use xtask::dist;
+use xtask::exports;
+use xtask::shims::{self, Options};
+use xtask::workspace::{self, chain, megabytes};
+
+/// Builds and links the shims, fetches artifacts, makes releases.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Bring the shims in embedded/ up to date.
+    Shims {
+        /// Build nothing; fail if there is something to build, and say why.
+        #[arg(long)]
+        check: bool,
+        /// SONAMEs of the shims to build [default: all].
+        sonames: Vec<String>,
+    },
+    /// Fetch the real libraries and models that tests use into $XDG_CACHE_HOME/vgpu-run.
+    Artifacts {
+        /// Print what there is, how much must be fetched for it, and where it is or will be.
+        #[arg(long)]
+        list: bool,
+        /// What to fetch [default: all that is not optional].
+        names: Vec<String>,
+    },
+    /// Make a release in target/dist: static launcher, shims for glibc 2.17, tarball, SHA-256.
+    Dist,
+    /// Compare what the shims export with the symbol lists.
+    Exports {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+        /// Compare with NVIDIA's libraries instead: those that are artifacts, and those in the folders named.
+        #[arg(long)]
+        real: bool,
+        /// Folders with more libraries of NVIDIA's, by SONAME.
+        #[arg(requires = "real")]
+        folders: Vec<PathBuf>,
+    },
+}
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// Runs the command that the arguments name. Failures end in one line on stderr.
+pub fn run() -> ExitCode {
+    match Arguments::parse().task.run() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: failed to {}", chain(error.as_ref()));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl Task {
+    /// Whether all is as it should be.
+    fn run(self) -> Result<bool> {
+        match self {
+            Self::Shims { check, sonames } => build_shims(check, sonames),
+            Self::Artifacts { list: true, .. } => list_artifacts(),
+            Self::Artifacts { names, .. } => fetch_artifacts(names),
+            Self::Dist => make_release(),
+            Self::Exports { json, real: true, folders } => compare_with_real(json, folders),
+            Self::Exports { json, .. } => compare_exports(json),
+        }
+    }
+}
+
+fn build_shims(check: bool, sonames: Vec<String>) -> Result<bool> {
+    let mut options = Options::embedded(&workspace::root()?);
+    options.only = sonames;
+    if check {
+        let stale = shims::stale(&options)?;
+        for (soname, reason) in &stale {
+            println!("{soname}: {reason}");
+        }
+        return Ok(stale.is_empty());
+    }
+    let report = shims::update(&options)?;
+    for soname in &report.built {
+        let Some(entry) = report.manifest.entry(soname) else { continue };
+        println!(
+            "{soname}: {} bytes, {} exports, {} implemented, glibc {}",
+            entry.bytes,
+            entry.exports,
+            entry.implemented.len(),
+            entry.glibc.as_deref().unwrap_or("any"),
+        );
+    }
+    for (soname, error) in &report.failed {
+        eprintln!("{soname}: failed to {}", chain(error));
+    }
+    if report.built.is_empty() && report.failed.is_empty() {
+        println!("up to date");
+    } else {
+        let bytes: u64 = report.manifest.shims.iter().map(|entry| entry.bytes).sum();
+        println!("{} shims together {}", report.manifest.shims.len(), megabytes(bytes));
+    }
+    Ok(report.failed.is_empty())
+}
+
+fn compare_exports(json: bool) -> Result<bool> {
+    let root = workspace::root()?;
+    let table = exports::table(&root, &Options::embedded(&root).out)?;
+    if json {
+        println!("{}", serde_json::to_string_pretty(&table)?);
+    } else {
+        println!("{table}");
+    }
+    Ok(table.ok)
+}
+
+fn compare_with_real(json: bool, mut folders: Vec<PathBuf>) -> Result<bool> {
+    let cache = Cache::open()?;
+    folders.extend([cache.fetch("nvidia-cuda12")?, cache.fetch("nvidia-cuda13")?]);
+    let comparisons = exports::compare(&Options::embedded(&workspace::root()?).out, &folders)?;
+    if json {
+        println!("{}", serde_json::to_string_pretty(&comparisons)?);
+    } else {
+        for comparison in &comparisons {
+            println!("{comparison}");
+        }
+    }
+    Ok(comparisons.iter().all(|comparison| comparison.ok))
+}
+
+fn make_release() -> Result<bool> {
+    let release = dist::make(&workspace::root()?)?;
+    for entry in &release.shims.shims {
+        let glibc = entry.glibc.as_deref().unwrap_or("any");
+        println!("{}: {} bytes, glibc {glibc}, needs {}", entry.soname, entry.bytes, entry.needed.join(" "));
+    }
+    println!("vgpu-run: static, {}", megabytes(release.launcher_bytes));
+    println!("{}  {}", release.sha256, release.tarball.display());
+    Ok(true)
+}
+
+fn list_artifacts() -> Result<bool> {
+    let cache = Cache::open()?;
+    for (name, artifact) in &cache.spec().artifacts {
+        let path = cache.path(name)?;
+        let mut bytes = 0;
+        for package in cache.spec().packages_of(artifact)? {
+            bytes += cache.spec().package(package)?.bytes;
+        }
+        let state = match (path.is_dir(), artifact.optional) {
+            (true, _) => "here",
+            (false, false) => "absent",
+            (false, true) => "absent, optional",
+        };
+        println!("{name}: {}\n  {state}, {} to fetch: {}", artifact.about, megabytes(bytes), path.display());
+    }
+    Ok(true)
+}
+
+fn fetch_artifacts(mut names: Vec<String>) -> Result<bool> {
+    let cache = Cache::open()?;
+    if names.is_empty() {
+        let all = cache.spec().artifacts.iter();
+        names.extend(all.filter(|(_, artifact)| !artifact.optional).map(|(name, _)| name.clone()));
+    }
+    let mut ok = true;
+    for name in names {
+        match cache.fetch(&name) {
+            Ok(path) => println!("{name}: {}", path.display()),
+            Err(error) => {
+                eprintln!("{name}: failed to {}", chain(&error));
+                ok = false;
+            }
+        }
+    }
+    Ok(ok)
+}

@@ -1,0 +1,163 @@
+//! A shim's static library, by a cargo of its own: the shims have their own profile, and their features
+//! must not be mixed with those of the launcher's dependencies.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, io};
+
+use super::Library;
+
+/// What the shims are compiled for, whatever the launcher is.
+pub const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// A compilation that failed. cargo has said why, on stderr.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the texts say it")]
+pub enum CompileError {
+    #[error("run {program}")]
+    Run { program: String, source: io::Error },
+    #[error("compile {package}, see cargo's messages")]
+    Failed { package: &'static str },
+    #[error("find the static library {path}, which cargo should have made")]
+    NoArchive { path: PathBuf, source: io::Error },
+}
+
+/// The `rustc` that cargo will use.
+pub fn rustc() -> Command {
+    Command::new(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
+}
+
+/// Compiles `library` of the workspace at `root` and returns the archive, which the next call may replace.
+///
+/// `target` is a target folder that no other cargo uses, so that this works inside a build script,
+/// while the outer cargo holds the lock on its own.
+pub fn compile(root: &Path, target: &Path, library: &Library, locked: bool) -> Result<PathBuf, CompileError> {
+    let mut command = cargo(root, &[]);
+    command
+        .args(["rustc", "--profile", "shim", "--target", TARGET, "--lib", "--crate-type", "staticlib"])
+        .args(["--package", library.package, "--target-dir"])
+        .arg(target);
+    if library.cuda13 {
+        command.args(["--features", "cuda13"]);
+    }
+    if locked {
+        command.arg("--locked");
+    }
+    let status = command.status().map_err(|source| CompileError::Run {
+        program: command.get_program().to_string_lossy().into_owned(),
+        source,
+    })?;
+    if !status.success() {
+        return Err(CompileError::Failed { package: library.package });
+    }
+    let name = format!("lib{}.a", library.package.replace('-', "_"));
+    let path = target.join(TARGET).join("shim").join(name);
+    match path.metadata() {
+        Ok(_) => Ok(path),
+        Err(source) => Err(CompileError::NoArchive { path, source }),
+    }
+}
+
+/// A cargo in `root` that heeds neither the environment of a build script nor the user's flags, but `flags` for rustc.
+pub(crate) fn cargo(root: &Path, flags: &[&str]) -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    clean(&mut command);
+    let mut all = remappings(root);
+    all.extend(flags.iter().map(|&flag| flag.to_owned()));
+    // Setting this, to whatever, also turns off the flags of the user's configuration files.
+    command.current_dir(root).env("CARGO_ENCODED_RUSTFLAGS", all.join("\x1f"));
+    command
+}
+
+/// Keeps names of this machine's folders out of the objects (panic messages name source files).
+fn remappings(root: &Path) -> Vec<String> {
+    let cargo_home = env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| {
+        let home = env::var_os("HOME")?;
+        Some(Path::new(&home).join(".cargo"))
+    });
+    let registry = cargo_home.map(|home| home.join("registry/src"));
+    [Some((root, "vgpu-run")), registry.as_deref().map(|path| (path, "registry"))]
+        .into_iter()
+        .flatten()
+        .map(|(path, name)| format!("--remap-path-prefix={}={name}", path.display()))
+        .collect()
+}
+
+/// Takes away what a build script, clippy, an analyzer or a user's flags would pass on.
+fn clean(command: &mut Command) {
+    for (name, _) in env::vars_os() {
+        if !passes(&name) {
+            command.env_remove(name);
+        }
+    }
+}
+
+fn passes(name: &OsStr) -> bool {
+    /// Of cargo's own variables these say where things are and how to get them, not what to build.
+    const KEPT: &[&str] = &[
+        "CARGO_HOME",
+        "CARGO_HTTP_",
+        "CARGO_LOG",
+        "CARGO_MAKEFLAGS",
+        "CARGO_NET_",
+        "CARGO_REGISTR",
+        "CARGO_SOURCE_",
+        "CARGO_TERM_",
+    ];
+    const DROPPED: &[&str] = &[
+        "CARGO",
+        "CLIPPY_",
+        "DEP_",
+        "RUSTC_WORKSPACE_WRAPPER",
+        "RUSTC_WRAPPER",
+        "RUSTDOCFLAGS",
+        "RUSTFLAGS",
+    ];
+    /// What cargo sets for build scripts; names that anybody could have set for something else.
+    const OF_BUILD_SCRIPTS: &[&str] = &[
+        "DEBUG",
+        "HOST",
+        "NUM_JOBS",
+        "OPT_LEVEL",
+        "OUT_DIR",
+        "PROFILE",
+        "RUSTDOC",
+        "TARGET",
+        "RUSTC_LINKER",
+    ];
+    let Some(name) = name.to_str() else { return true };
+    let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));
+    starts(KEPT) || !starts(DROPPED) && !OF_BUILD_SCRIPTS.contains(&name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_of_a_build_script_goes_on() {
+        for name in [
+            "CARGO",
+            "CARGO_TARGET_DIR",
+            "CARGO_FEATURE_X",
+            "CARGO_CFG_UNIX",
+            "OUT_DIR",
+            "RUSTFLAGS",
+            "CARGO_PROFILE_RELEASE_LTO",
+        ] {
+            assert!(!passes(OsStr::new(name)), "{name}");
+        }
+        for name in [
+            "PATH",
+            "HOME",
+            "CARGO_HOME",
+            "CARGO_NET_OFFLINE",
+            "RUSTUP_TOOLCHAIN",
+            "CARGO_MAKEFLAGS",
+            "RUSTC",
+        ] {
+            assert!(passes(OsStr::new(name)), "{name}");
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! What a shim is made from, as a digest: equal digests mean that there is nothing to build.
+//!
+//! It covers the sources of the shim's crate and of the workspace crates that it depends on, what
+//! `Cargo.lock` pins for them, the profile, the symbol lists, this crate's own linking code, the versions of rustc and
+//! linker, and the linker's options. Paths of the machine are no part of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
+
+use super::Library;
+
+/// Folders of a crate that do not go into a shim.
+const NOT_INPUTS: &[&str] = &["tests", "benches", "examples", "fuzz", "target", "README.md"];
+
+/// Where the linking code lies, from the workspace's root.
+const OWN_SOURCES: &str = "shim-src/xtask/src/shims";
+
+/// An input that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the texts say it")]
+pub enum InputError {
+    #[error("read {path}")]
+    File { path: PathBuf, source: io::Error },
+    #[error("understand {path}")]
+    Toml { path: PathBuf, source: Box<toml::de::Error> },
+    #[error("find the crate {0} in the workspace")]
+    NoCrate(String),
+}
+
+/// The workspace's manifests, and what has been hashed so far.
+pub struct Inputs {
+    root: PathBuf,
+    workspace: Manifest,
+    lock: BTreeMap<String, Vec<Locked>>,
+    members: BTreeMap<String, Member>,
+    folders: BTreeMap<PathBuf, [u8; 32]>,
+}
+
+struct Member {
+    folder: PathBuf,
+    manifest: Manifest,
+}
+
+/// What one shim is made from.
+#[derive(Debug)]
+pub struct Digest {
+    /// In hexadecimal.
+    pub hex: String,
+    /// Folders and files to watch.
+    pub watch: BTreeSet<PathBuf>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+struct Manifest {
+    package: Option<toml::Table>,
+    workspace: Workspace,
+    profile: toml::Table,
+    dependencies: toml::Table,
+    build_dependencies: toml::Table,
+    target: BTreeMap<String, Targeted>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Workspace {
+    members: Vec<String>,
+    dependencies: toml::Table,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+struct Targeted {
+    dependencies: toml::Table,
+    build_dependencies: toml::Table,
+}
+
+#[derive(Deserialize)]
+struct Lock {
+    #[serde(default)]
+    package: Vec<Locked>,
+}
+
+#[derive(Clone, Deserialize)]
+struct Locked {
+    name: String,
+    version: String,
+    source: Option<String>,
+    checksum: Option<String>,
+    #[serde(default)]
+    dependencies: Vec<String>,
+}
+
+impl Inputs {
+    /// Reads the manifests of the workspace at `root`.
+    pub fn open(root: &Path) -> Result<Self, InputError> {
+        let workspace: Manifest = read_toml(&root.join("Cargo.toml"))?;
+        let mut lock: BTreeMap<String, Vec<Locked>> = BTreeMap::new();
+        for package in read_toml::<Lock>(&root.join("Cargo.lock"))?.package {
+            lock.entry(package.name.clone()).or_default().push(package);
+        }
+        let mut members = BTreeMap::new();
+        // Only what lies beside the shims can be part of one.
+        for member in workspace.workspace.members.iter().filter(|member| member.starts_with("shim-src/")) {
+            let manifest: Manifest = read_toml(&root.join(member).join("Cargo.toml"))?;
+            let name = manifest.package.as_ref().and_then(|package| package.get("name")?.as_str());
+            if let Some(name) = name.map(str::to_owned) {
+                members.insert(name, Member { folder: member.into(), manifest });
+            }
+        }
+        Ok(Self { root: root.to_owned(), workspace, lock, members, folders: BTreeMap::new() })
+    }
+
+    /// Digest of everything that goes into `library`. `tools` are versions and options of compiler and linker.
+    pub fn digest(&mut self, library: &Library, tools: &[String]) -> Result<Digest, InputError> {
+        let mut hash = Records::new();
+        hash.add(&format!("{library:?}"));
+        for tool in tools {
+            hash.add(tool);
+        }
+        hash.add(&self.workspace.profile.to_string());
+        let mut watch = BTreeSet::from(["Cargo.toml".into(), "Cargo.lock".into()]);
+        let mut external = BTreeSet::new();
+        let mut folders = BTreeSet::from([PathBuf::from(OWN_SOURCES)]);
+        for name in self.closure(library.package)? {
+            let Some(member) = self.members.get(&name) else { continue };
+            folders.insert(member.folder.clone());
+            for (key, value) in dependencies(&member.manifest) {
+                let value = self.resolved(key, value);
+                hash.add(&format!("{name} {key} {value}"));
+                let package = package_name(key, &value);
+                if !self.members.contains_key(&package) {
+                    external.insert(package);
+                }
+            }
+        }
+        for folder in folders {
+            hash.add_bytes(&self.folder(&folder)?);
+            watch.insert(folder);
+        }
+        for line in self.locked(external) {
+            hash.add(&line);
+        }
+        let watch = watch.into_iter().map(|path: PathBuf| self.root.join(path)).collect();
+        Ok(Digest { hex: hash.finish(), watch })
+    }
+
+    /// Names of the workspace crates that `package` is made from, itself included.
+    fn closure(&self, package: &str) -> Result<BTreeSet<String>, InputError> {
+        if !self.members.contains_key(package) {
+            return Err(InputError::NoCrate(package.to_owned()));
+        }
+        let mut found = BTreeSet::new();
+        let mut open = vec![package.to_owned()];
+        while let Some(name) = open.pop() {
+            let Some(member) = self.members.get(&name) else { continue };
+            if found.insert(name) {
+                open.extend(
+                    dependencies(&member.manifest)
+                        .map(|(key, value)| package_name(key, &self.resolved(key, value))),
+                );
+            }
+        }
+        Ok(found)
+    }
+
+    /// A dependency as its crate and the workspace together state it.
+    fn resolved(&self, key: &str, value: &toml::Value) -> toml::Value {
+        let inherits = value.get("workspace").and_then(toml::Value::as_bool).unwrap_or_default();
+        let inherited = self.workspace.workspace.dependencies.get(key);
+        match inherited {
+            Some(inherited) if inherits => toml::Value::Array(vec![inherited.clone(), value.clone()]),
+            _ => value.clone(),
+        }
+    }
+
+    /// What Cargo.lock says of the named packages and all that they depend on.
+    fn locked(&self, names: BTreeSet<String>) -> BTreeSet<String> {
+        let mut lines = BTreeSet::new();
+        let mut open: Vec<String> = names.into_iter().collect();
+        while let Some(name) = open.pop() {
+            for package in self.lock.get(&name).into_iter().flatten() {
+                let line = format!(
+                    "{} {} {:?} {:?}",
+                    package.name, package.version, package.source, package.checksum
+                );
+                if lines.insert(line) {
+                    // Entries are `name`, or `name version` where there are several.
+                    open.extend(
+                        package
+                            .dependencies
+                            .iter()
+                            .filter_map(|entry| entry.split_ascii_whitespace().next().map(str::to_owned)),
+                    );
+                }
+            }
+        }
+        lines
+    }
+
+    /// Digest of the files of a folder, by their names and contents.
+    fn folder(&mut self, folder: &Path) -> Result<[u8; 32], InputError> {
+        if let Some(digest) = self.folders.get(folder) {
+            return Ok(*digest);
+        }
+        let mut files = Vec::new();
+        let top = self.root.join(folder);
+        list(&top, &mut files, true)?;
+        files.sort();
+        let mut hash = Records::new();
+        for file in files {
+            let content =
+                fs::read(&file).map_err(|source| InputError::File { path: file.clone(), source })?;
+            hash.add(&file.strip_prefix(&top).unwrap_or(&file).to_string_lossy());
+            hash.add_bytes(&content);
+        }
+        let digest = hash.0.finalize().into();
+        self.folders.insert(folder.to_owned(), digest);
+        Ok(digest)
+    }
+}
+
+fn dependencies(manifest: &Manifest) -> impl Iterator<Item = (&String, &toml::Value)> {
+    manifest.dependencies.iter().chain(&manifest.build_dependencies).chain(
+        manifest.target.values().flat_map(|table| table.dependencies.iter().chain(&table.build_dependencies)),
+    )
+}
+
+/// The package that a dependency means, which may have been renamed.
+fn package_name(key: &str, value: &toml::Value) -> String {
+    let tables = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+    tables.iter().find_map(|table| table.get("package")?.as_str()).unwrap_or(key).to_owned()
+}
+
+fn list(folder: &Path, files: &mut Vec<PathBuf>, top: bool) -> Result<(), InputError> {
+    let fail = |source| InputError::File { path: folder.to_owned(), source };
+    for entry in fs::read_dir(folder).map_err(fail)? {
+        let entry = entry.map_err(fail)?;
+        let name = entry.file_name();
+        let hidden = name.as_encoded_bytes().starts_with(b".");
+        if hidden || top && NOT_INPUTS.iter().any(|other| name == *other) {
+            continue;
+        }
+        if entry.file_type().map_err(fail)?.is_dir() {
+            list(&entry.path(), files, false)?;
+        } else {
+            files.push(entry.path());
+        }
+    }
+    Ok(())
+}
+
+fn read_toml<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, InputError> {
+    let text =
+        fs::read_to_string(path).map_err(|source| InputError::File { path: path.to_owned(), source })?;
+    toml::from_str(&text)
+        .map_err(|source| InputError::Toml { path: path.to_owned(), source: Box::new(source) })
+}
+
+/// A hash of records, each preceded by its length, so that none can pass for a part of another.
+struct Records(Sha256);
+
+impl Records {
+    fn new() -> Self {
+        Self(Sha256::new())
+    }
+
+    fn add(&mut self, text: &str) {
+        self.add_bytes(text.as_bytes());
+    }
+
+    fn add_bytes(&mut self, bytes: &[u8]) {
+        self.0.update((bytes.len() as u64).to_le_bytes());
+        self.0.update(bytes);
+    }
+
+    fn finish(self) -> String {
+        super::hex(&self.0.finalize())
+    }
+}

@@ -1,0 +1,128 @@
+//! The assembly of the names that a shim does not implement. Each stub hands the address of its
+//! record to one of two functions of `vgpu-abi` (`stub.rs` there says what a record is): no signature
+//! is needed, for a caller's arguments are left as they are.
+
+use std::fmt::Write as _;
+
+use super::symbols::{Kind, Returns, Symbol};
+
+/// Answers a status, logs the name once.
+pub const STATUS: &str = "vgpu_stub_status";
+/// Answers zero, logs the name once.
+pub const ZERO: &str = "vgpu_stub_zero";
+
+/// GNU assembly for x86-64 that defines all of `symbols`; functions that return a status answer `status`.
+pub fn assembly<'a>(symbols: impl IntoIterator<Item = &'a Symbol>, status: i32) -> String {
+    // Hidden: the jumps are bound inside the object, whatever other objects of the process export.
+    let mut text = format!("\t.hidden {STATUS}\n\t.hidden {ZERO}\n");
+    for (number, symbol) in symbols.into_iter().enumerate() {
+        match symbol.kind {
+            Kind::Data(bytes) => data(&mut text, &symbol.name, bytes),
+            Kind::Function(returns) => {
+                function(&mut text, &symbol.name, number, returns);
+                record(&mut text, &symbol.name, number, status);
+            }
+        }
+    }
+    text.push_str("\t.section .note.GNU-stack,\"\",@progbits\n");
+    text
+}
+
+fn function(text: &mut String, name: &str, number: usize, returns: Returns) {
+    let load = format!("\tleaq .Lrecord{number}(%rip), %rdi\n");
+    // Only stubs with a frame of their own need unwind information: the others are left by a jump, so
+    // that none of their addresses is ever on a stack.
+    let body = match returns {
+        Returns::Status => format!("{load}\tjmp {STATUS}\n"),
+        Returns::Word => format!("{load}\tjmp {ZERO}\n"),
+        // The vector registers are cleared last: they are the callee's to spoil.
+        Returns::Float => {
+            framed(&format!("{load}\tcall {ZERO}\n\txorps %xmm0, %xmm0\n\txorps %xmm1, %xmm1\n"))
+        }
+        // Up to two eightbytes come back in registers, of either class.
+        Returns::Struct(..=16) => framed(&format!(
+            "{load}\tcall {ZERO}\n\txorl %eax, %eax\n\txorl %edx, %edx\n\txorps %xmm0, %xmm0\n\txorps %xmm1, %xmm1\n"
+        )),
+        // Larger ones lie where the hidden first argument points; that pointer is the answer.
+        Returns::Struct(bytes) => {
+            let mut body = String::from("\tmovq %rdi, %rbx\n");
+            for offset in (0..bytes - bytes % 8).step_by(8) {
+                let _ = writeln!(body, "\tmovq $0, {offset}(%rbx)");
+            }
+            for offset in bytes - bytes % 8..bytes {
+                let _ = writeln!(body, "\tmovb $0, {offset}(%rbx)");
+            }
+            framed(&format!("{body}{load}\tcall {ZERO}\n\tmovq %rbx, %rax\n"))
+        }
+    };
+    let (begin, end) = match returns {
+        Returns::Status | Returns::Word => ("", ""),
+        Returns::Float | Returns::Struct(_) => ("\t.cfi_startproc\n", "\t.cfi_endproc\n"),
+    };
+    let _ = write!(
+        text,
+        "\t.text\n\t.p2align 4\n\t.globl {name}\n\t.type {name}, @function\n{name}:\n{begin}\tendbr64\n{body}{end}\
+         \t.size {name}, .-{name}\n"
+    );
+}
+
+/// Saves %rbx, which also aligns the stack for a call.
+fn framed(body: &str) -> String {
+    format!(
+        "\tpushq %rbx\n\t.cfi_adjust_cfa_offset 8\n\t.cfi_rel_offset %rbx, 0\n{body}\tpopq %rbx\n\
+         \t.cfi_adjust_cfa_offset -8\n\t.cfi_restore %rbx\n\tret\n"
+    )
+}
+
+fn record(text: &mut String, name: &str, number: usize, status: i32) {
+    let _ = write!(
+        text,
+        "\t.section .rodata.str1.1,\"aMS\",@progbits,1\n.Lname{number}:\n\t.asciz \"{name}\"\n\
+         \t.data\n\t.p2align 3\n.Lrecord{number}:\n\t.long 0\n\t.long {status}\n\t.quad .Lname{number}\n"
+    );
+}
+
+fn data(text: &mut String, name: &str, bytes: usize) {
+    let alignment = bytes.next_power_of_two().min(32);
+    let _ = write!(
+        text,
+        "\t.bss\n\t.balign {alignment}\n\t.globl {name}\n\t.type {name}, @object\n{name}:\n\t.zero {bytes}\n\
+         \t.size {name}, {bytes}\n"
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn symbol(name: &str, kind: Kind) -> Symbol {
+        Symbol { name: name.to_owned(), kind }
+    }
+
+    #[test]
+    fn a_status_stub_jumps_and_carries_its_code() {
+        let text = assembly(&[symbol("cuThing", Kind::Function(Returns::Status))], 801);
+        for line in
+            ["\t.globl cuThing\n", "\tjmp vgpu_stub_status\n", "\t.long 801\n", "\t.asciz \"cuThing\"\n"]
+        {
+            assert!(text.contains(line), "{line:?} is not in\n{text}");
+        }
+        assert!(!text.contains("call"));
+    }
+
+    #[test]
+    fn a_structure_is_cleared_to_its_last_byte() {
+        let text = assembly(&[symbol("make", Kind::Function(Returns::Struct(19)))], 0);
+        for store in ["movq $0, 0(", "movq $0, 8(", "movb $0, 16(", "movb $0, 18("] {
+            assert!(text.contains(store), "{store:?} is not in\n{text}");
+        }
+        assert!(!text.contains(" 19(%rbx)"));
+    }
+
+    #[test]
+    fn data_needs_no_record() {
+        let text = assembly(&[symbol("table", Kind::Data(4096))], 0);
+        assert!(text.contains("\t.zero 4096\n"));
+        assert!(!text.contains(".Lrecord"));
+    }
+}
