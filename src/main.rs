@@ -1,2 +1,39 @@
-//! Gives a guest VM's Ollama the GPU of its host.
-fn main() {}
+//! Gives a guest VM's Ollama the GPU of its host: `vgpu-run PROGRAM [ARGS]...`.
+
+mod cli;
+mod device;
+mod embedded;
+mod env;
+mod error;
+mod exit;
+mod inject;
+mod launch;
+mod log;
+mod ollama;
+mod program;
+#[cfg(test)]
+mod scratch;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command};
+use exit::Exit;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(usage) => {
+            // Where its words go is closed: the exit code says it.
+            let _ = usage.print();
+            return if usage.use_stderr() { Exit::Launcher } else { Exit::Success }.into();
+        }
+    };
+    log::start(cli.options.verbose);
+    let done = match cli.command {
+        Some(Command::Env { json, program, rest }) => launch::show::show(&cli.options, program, &rest, json),
+        None => launch::launch(&cli.options, &cli.program).map(|never| match never {}),
+    };
+    done.map_or_else(|failure| failure.report(&mut std::io::stderr()), |()| Exit::Success).into()
+}

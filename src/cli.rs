@@ -1,0 +1,149 @@
+//! The command line: types only, nothing that needs the system.
+
+use std::ffi::OsString;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::inject::Way;
+use crate::launch::user::UserName;
+
+/// Starts a program with the GPU that the host gives to this guest.
+///
+/// PROGRAM is started in place of vgpu-run: same process, terminal, signals and exit code. What it starts in
+/// turn gets the GPU too. Options of vgpu-run come before PROGRAM; all that follows belongs to PROGRAM.
+#[derive(Debug, Parser)]
+#[command(
+    name = "vgpu-run",
+    version,
+    subcommand_negates_reqs = true,
+    disable_help_subcommand = true,
+    max_term_width = 100,
+    subcommand_value_name = "COMMAND",
+    override_usage = "vgpu-run [OPTIONS] PROGRAM [ARGS]...\n       vgpu-run [OPTIONS] env [--json] [PROGRAM]",
+    after_help = "Exit codes: PROGRAM's own; 125 if vgpu-run fails, 126 if PROGRAM is found but cannot be \
+                  started, 127 if it is not found.\n\
+                  A program that is named as a command of vgpu-run: vgpu-run -- env.\n\n\
+                  Environment: VGPU_LOG=error|warn|info|debug and VGPU_LOG_FILE=FILE make vgpu-run and its \
+                  libraries say what they do; VGPU_SYSFS=FOLDER is looked into instead of /sys."
+)]
+pub struct Cli {
+    /// What holds for all commands.
+    #[command(flatten)]
+    pub options: Options,
+    /// A command of vgpu-run's own.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// The program to start, and its arguments
+    #[arg(value_name = "PROGRAM [ARGS]", required = true, trailing_var_arg = true)]
+    pub program: Vec<OsString>,
+}
+
+/// Options.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Options {
+    /// Where the GPU cannot be had, start PROGRAM without it, with one line of warning
+    #[arg(long, global = true)]
+    pub allow_cpu: bool,
+    /// As root: give the device to this user, and start PROGRAM as this user
+    #[arg(long, global = true, value_name = "NAME|UID[:GROUP|GID]")]
+    pub user: Option<UserName>,
+    /// How the libraries are handed over, if not as PROGRAM needs it: memory, but a folder for Ollama to
+    /// 0.12.3
+    #[arg(long, global = true, value_name = "memory|folder", hide_possible_values = true)]
+    pub via: Option<Way>,
+    /// Say on stderr what is done; VGPU_LOG=debug does so too, and makes the libraries talk
+    #[arg(short, long, global = true)]
+    pub verbose: bool,
+}
+
+/// Commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Prints what would be set for PROGRAM: KEY=VALUE lines
+    ///
+    /// The libraries are put into a private folder that lasts as long as the process that called vgpu-run
+    /// (the shell): `env $(vgpu-run env) PROGRAM` starts PROGRAM as vgpu-run would.
+    Env {
+        /// Print one JSON object, with the libraries and the reasons
+        #[arg(long)]
+        json: bool,
+        /// The program that is to be started with it
+        program: Option<OsString>,
+        /// What does not belong there: said with a hint, since a program env exists
+        #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        rest: Vec<OsString>,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from([&["vgpu-run"], arguments].concat())
+    }
+
+    fn program(arguments: &[&str]) -> Vec<OsString> {
+        let cli = parse(arguments).unwrap();
+        assert!(cli.command.is_none());
+        cli.program
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn options_end_at_the_program() {
+        let cli =
+            parse(&["--allow-cpu", "-v", "ollama", "serve", "-v", "--user", "x", "--", "--via"]).unwrap();
+        assert!(cli.options.allow_cpu && cli.options.verbose && cli.options.user.is_none());
+        assert_eq!(cli.program, ["ollama", "serve", "-v", "--user", "x", "--", "--via"]);
+        assert_eq!(program(&["ollama", "env", "--help"]), ["ollama", "env", "--help"]);
+        assert_eq!(program(&["ollama", "--allow-cpu"]), ["ollama", "--allow-cpu"]);
+        assert_eq!(program(&["ollama", "--version"]), ["ollama", "--version"]);
+    }
+
+    #[test]
+    fn two_dashes_end_them_too() {
+        assert_eq!(program(&["--", "env", "A=1"]), ["env", "A=1"]);
+        assert_eq!(program(&["--", "-strange"]), ["-strange"]);
+        assert_eq!(program(&["-v", "--", "ollama", "--", "x"]), ["ollama", "--", "x"]);
+    }
+
+    #[test]
+    fn env_is_a_command_with_options_on_either_side() {
+        for arguments in
+            [&["--allow-cpu", "env", "--json", "ollama"][..], &["env", "--json", "--allow-cpu", "ollama"]]
+        {
+            let cli = parse(arguments).unwrap();
+            assert!(cli.options.allow_cpu && cli.program.is_empty());
+            let Some(Command::Env { json: true, program: Some(program), .. }) = cli.command else {
+                panic!("{arguments:?}")
+            };
+            assert_eq!(program, "ollama");
+        }
+        assert!(matches!(
+            parse(&["env"]).unwrap().command,
+            Some(Command::Env { json: false, program: None, .. })
+        ));
+    }
+
+    #[test]
+    fn usage_errors() {
+        for arguments in
+            [&[][..], &["-v"], &["--no-such-option", "x"], &["--via", "ether", "x"], &["--user", "", "x"]]
+        {
+            assert!(parse(arguments).unwrap_err().use_stderr(), "{arguments:?}");
+        }
+    }
+
+    #[test]
+    fn the_help_page_is_what_was_agreed_on() {
+        let page = Cli::command().term_width(100).render_long_help().to_string();
+        assert_eq!(page, include_str!("help.txt"), "if the page is meant to change: src/help.txt\n{page}");
+    }
+}

@@ -1,0 +1,110 @@
+//! Every environment variable that the launcher reads or sets, and the environment that it hands on.
+
+use std::ffi::{OsStr, OsString};
+
+/// Set: our libraries, before what was there. ld.so splits it on colons and spaces.
+pub const LD_PRELOAD: &str = "LD_PRELOAD";
+/// Set: the private folder, before what was there. ld.so splits it on colons and semicolons.
+pub const LD_LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
+/// Read: where a program without a slash in its name is looked for.
+pub const PATH: &str = "PATH";
+/// Read: whether the user chose among the devices. Which ones, the shims read.
+pub const CUDA_VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
+/// Read: the first place for the private folder. Removed by `--user`: it is the other user's.
+pub const XDG_RUNTIME_DIR: &str = "XDG_RUNTIME_DIR";
+/// Read: a later place for the private folder.
+pub const TMPDIR: &str = "TMPDIR";
+/// Read by the launcher and, inherited, by the shims: a folder that stands for `/sys`.
+pub const VGPU_SYSFS: &str = "VGPU_SYSFS";
+/// Read by the launcher and, inherited, by the shims: `error`, `warn`, `info` or `debug`; silent otherwise.
+pub const VGPU_LOG: &str = "VGPU_LOG";
+/// Read by the launcher and, inherited, by the shims: log lines are appended to this file instead of stderr.
+pub const VGPU_LOG_FILE: &str = "VGPU_LOG_FILE";
+/// Set by `--user`: the user's home folder.
+pub const HOME: &str = "HOME";
+/// Set by `--user`: the user's name.
+pub const USER: &str = "USER";
+/// Set by `--user`: the user's name.
+pub const LOGNAME: &str = "LOGNAME";
+/// Set by `--user`: the user's shell.
+pub const SHELL: &str = "SHELL";
+
+/// An environment in the making: the order and all foreign entries of the inherited one are kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Environment(Vec<(OsString, OsString)>);
+
+impl Environment {
+    /// What this process inherited.
+    pub fn inherited() -> Self {
+        Self(std::env::vars_os().collect())
+    }
+
+    /// The value of `key`; of several entries the first counts, as for getenv.
+    pub fn get(&self, key: &str) -> Option<&OsStr> {
+        self.0.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_os_str())
+    }
+
+    /// Makes `value` the only entry of `key`, in its old place if it had one.
+    pub fn set(&mut self, key: &str, value: impl Into<OsString>) {
+        let place = self.0.iter().position(|(name, _)| name == key);
+        let entry = (key.into(), value.into());
+        match place {
+            Some(at) => {
+                self.0[at] = entry;
+                let mut index = 0;
+                self.0.retain(|(name, _)| {
+                    index += 1;
+                    index - 1 <= at || name != key
+                });
+            }
+            None => self.0.push(entry),
+        }
+    }
+
+    /// Removes every entry of `key`.
+    pub fn remove(&mut self, key: &str) {
+        self.0.retain(|(name, _)| name != key);
+    }
+
+    /// All entries, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
+        self.0.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str()))
+    }
+}
+
+impl<K: Into<OsString>, V: Into<OsString>> FromIterator<(K, V)> for Environment {
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Self {
+        Self(entries.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(entries: &[(&str, &str)]) -> Environment {
+        entries.iter().copied().collect()
+    }
+
+    #[test]
+    fn set_keeps_the_place_and_drops_duplicates() {
+        let mut environment = of(&[("A", "1"), ("B", "2"), ("A", "3"), ("C", "4")]);
+        environment.set("A", "5");
+        assert_eq!(environment, of(&[("A", "5"), ("B", "2"), ("C", "4")]));
+        environment.set("D", "6");
+        assert_eq!(environment, of(&[("A", "5"), ("B", "2"), ("C", "4"), ("D", "6")]));
+    }
+
+    #[test]
+    fn the_first_of_several_counts() {
+        assert_eq!(of(&[("A", "1"), ("A", "2")]).get("A"), Some(OsStr::new("1")));
+        assert_eq!(of(&[("A", "1")]).get("B"), None);
+    }
+
+    #[test]
+    fn remove_takes_all() {
+        let mut environment = of(&[("A", "1"), ("B", "2"), ("A", "3")]);
+        environment.remove("A");
+        assert_eq!(environment, of(&[("B", "2")]));
+    }
+}

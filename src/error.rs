@@ -1,0 +1,87 @@
+//! What the launcher says when it gives up: one sentence with its causes, then the fix, then an exit code.
+
+use std::error::Error;
+use std::io::Write;
+
+use crate::exit::Exit;
+
+/// An error that ends the launcher. Its text is a fragment that fits after the launcher's name, and does not
+/// repeat its source; [`Failure::report`] prints the chain.
+pub trait Refusal: Error + Send + Sync {
+    /// The exit code it ends with.
+    fn exit(&self) -> Exit {
+        Exit::Launcher
+    }
+
+    /// What the user can do about it: whole sentences.
+    fn hint(&self) -> Option<String> {
+        None
+    }
+}
+
+/// Any [`Refusal`], on its way to `main`.
+#[derive(Debug)]
+pub struct Failure(Box<dyn Refusal>);
+
+impl<R: Refusal + 'static> From<R> for Failure {
+    fn from(refusal: R) -> Self {
+        Self(Box::new(refusal))
+    }
+}
+
+impl Failure {
+    /// The exit code it ends with.
+    pub fn exit(&self) -> Exit {
+        self.0.exit()
+    }
+
+    /// The error and its causes in one line.
+    pub fn sentence(&self) -> String {
+        let mut text = self.0.to_string();
+        let mut cause = self.0.source();
+        while let Some(error) = cause {
+            text.push_str(": ");
+            text.push_str(&error.to_string());
+            cause = error.source();
+        }
+        text
+    }
+
+    /// Prints the sentence, and the fix where there is one.
+    pub fn report(&self, out: &mut dyn Write) -> Exit {
+        let hint = self.0.hint().map(|hint| format!("hint: {hint}\n")).unwrap_or_default();
+        // Where its words go is closed: the exit code says it.
+        let _ = write!(out, "vgpu-run: {}\n{hint}", self.sentence());
+        self.exit()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("failed to do the thing")]
+    struct Outer(#[source] io::Error);
+    impl Refusal for Outer {
+        fn exit(&self) -> Exit {
+            Exit::NotFound
+        }
+        fn hint(&self) -> Option<String> {
+            Some("Do it twice.".into())
+        }
+    }
+
+    #[test]
+    fn the_chain_is_printed_once_and_the_hint_after_it() {
+        let failure = Failure::from(Outer(io::Error::other("no such thing")));
+        let mut text = Vec::new();
+        assert_eq!(failure.report(&mut text), Exit::NotFound);
+        assert_eq!(
+            String::from_utf8(text).unwrap(),
+            "vgpu-run: failed to do the thing: no such thing\nhint: Do it twice.\n"
+        );
+    }
+}

@@ -1,0 +1,180 @@
+//! A private folder of libraries, for programs that look for files by path (Ollama to 0.12.3), and for
+//! systems that do not let memory files be mapped for execution. Beside libraries in memory it holds only
+//! links to them, for programs that ask for a library by another of its names.
+//!
+//! It is on a tmpfs where there is one, belongs to the user, is open to nobody else, and names the process
+//! that it was made for; the next start that finds this process gone removes it. Nothing in it is ever
+//! written again.
+
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use nix::unistd::{Uid, mkdtemp};
+
+use super::environment::fits;
+use super::mappable::mappable;
+use super::owner::Owner;
+use crate::embedded::Object;
+use crate::env::{Environment, TMPDIR, XDG_RUNTIME_DIR};
+
+/// How the folders' names begin.
+const PREFIX: &str = "vgpu-run.";
+/// What mkdtemp replaces, after the owner's label.
+const RANDOM: &str = ".XXXXXX";
+/// The names under which programs ask for the driver's libraries when they leave the version out.
+const SHORT_NAMES: [(&str, &str); 2] =
+    [("libcuda.so", "libcuda.so.1"), ("libnvidia-ml.so", "libnvidia-ml.so.1")];
+
+/// Why a place does not serve.
+#[derive(Debug, thiserror::Error)]
+pub enum Unfit {
+    /// Its path holds what ld.so takes for a separator.
+    #[error("its path cannot be written in LD_PRELOAD")]
+    Path,
+    /// It belongs to another user, or others can replace what is in it.
+    #[error("other users could replace what is in it")]
+    Shared,
+    /// The system said no.
+    #[error(transparent)]
+    System(#[from] io::Error),
+    /// Mapping for execution is not allowed there.
+    #[error("files there cannot be mapped for execution")]
+    NotMappable,
+}
+
+/// What a folder is to hold.
+#[derive(Clone, Copy, Debug)]
+pub enum Content<'a> {
+    /// The libraries themselves.
+    Files(&'a [&'static Object]),
+    /// Links: names and where they lead.
+    Links(&'a [(&'static str, PathBuf)]),
+}
+
+/// A private folder. Removed when dropped, unless it is kept.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+    kept: bool,
+}
+
+/// The places for a private folder, best first: what the system gives each user, then tmpfs, then what there
+/// is.
+pub fn candidates(environment: &Environment, user: Uid) -> Vec<PathBuf> {
+    let given = |name| environment.get(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let mut places: Vec<PathBuf> = Vec::new();
+    let fixed = [format!("/run/user/{user}"), "/dev/shm".into()].map(PathBuf::from);
+    let last = ["/tmp", "/var/tmp"].map(PathBuf::from);
+    for place in given(XDG_RUNTIME_DIR).into_iter().chain(fixed).chain(given(TMPDIR)).chain(last) {
+        if !places.contains(&place) {
+            places.push(place);
+        }
+    }
+    places
+}
+
+impl Folder {
+    /// Makes a folder for `owner` in `place`, after removing those of owners that are gone.
+    pub fn create(place: &Path, owner: Owner, content: Content<'_>) -> Result<Self, Unfit> {
+        if !fits(place.as_os_str()) {
+            return Err(Unfit::Path);
+        }
+        let metadata = fs::metadata(place)?;
+        if !safe(&metadata, Uid::effective()) {
+            return Err(Unfit::Shared);
+        }
+        sweep(place);
+        // The name is new and the folder ours alone, or the call fails: mkdir follows no link.
+        let template = place.join(format!("{PREFIX}{}{RANDOM}", owner.label()));
+        let path = mkdtemp(&template).map_err(io::Error::from)?;
+        let folder = Self { path, kept: false };
+        match content {
+            Content::Files(objects) => folder.write(objects)?,
+            Content::Links(links) => {
+                for (name, target) in links {
+                    symlink(target, folder.path.join(name))?;
+                }
+            }
+        }
+        for (short, soname) in SHORT_NAMES {
+            symlink(soname, folder.path.join(short))?;
+        }
+        Ok(folder)
+    }
+
+    fn write(&self, objects: &[&'static Object]) -> Result<(), Unfit> {
+        for (index, object) in objects.iter().enumerate() {
+            let path = self.path.join(object.soname);
+            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o400).open(&path)?;
+            file.write_all(object.bytes)?;
+            if index == 0 {
+                // They are all alike: one speaks for all.
+                mappable(File::open(&path)?).map_err(|_| Unfit::NotMappable)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Its path; ld.so takes it as it stands.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Leaves it there when this process ends; the next start that finds its owner gone removes it.
+    pub fn keep(&mut self) {
+        self.kept = true;
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if !self.kept {
+            // What stays is removed by the next start.
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+/// Whether only root and `user` can replace what `user` makes in a folder.
+fn safe(metadata: &fs::Metadata, user: Uid) -> bool {
+    const OTHERS_WRITE: u32 = 0o022;
+    const STICKY: u32 = 0o1000;
+    let owner = metadata.uid();
+    metadata.is_dir()
+        && (owner == 0 || owner == user.as_raw())
+        && (metadata.mode() & OTHERS_WRITE == 0 || metadata.mode() & STICKY != 0)
+}
+
+/// Removes this user's folders in `place` whose owners are gone.
+fn sweep(place: &Path) {
+    let Ok(entries) = fs::read_dir(place) else { return };
+    for entry in entries.flatten() {
+        let Some(owner) = owner_of(&entry.file_name()) else { continue };
+        // Of a link this is the link's own metadata.
+        let Ok(metadata) = entry.metadata() else { continue };
+        if metadata.is_dir() && metadata.uid() == Uid::effective().as_raw() && owner.is_gone() {
+            let removed = fs::remove_dir_all(entry.path());
+            tracing::debug!(folder = %entry.path().display(), ?removed, "its process is gone");
+        }
+    }
+}
+
+/// Whom a folder of this name was made for.
+fn owner_of(name: &OsStr) -> Option<Owner> {
+    let rest = name.to_str()?.strip_prefix(PREFIX)?;
+    let (label, random) = rest.rsplit_once('.')?;
+    (random.len() == RANDOM.len() - 1).then(|| Owner::from_label(label))?
+}
+
+/// Whether `path` is such a folder or lies in one, of this launcher or another.
+pub fn is_ours(path: &Path) -> bool {
+    let last_two = path.ancestors().take(2);
+    last_two.filter_map(Path::file_name).any(|name| owner_of(name).is_some())
+}
+
+#[cfg(test)]
+#[path = "folder_tests.rs"]
+mod tests;

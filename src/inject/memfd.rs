@@ -1,0 +1,191 @@
+//! Libraries in sealed memory files, reached through `/proc/PID/fd/N` of the process that exec keeps.
+//!
+//! The descriptors survive exec, and so do the names for as long as that process lives: a parent that closes
+//! its descriptors before it starts a child still hands the child names that it can open, since memory files
+//! are open to all and `/proc/PID/fd` to the same user. They are high, out of the way of programs that place
+//! their own low.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::PathBuf;
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::libc;
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::resource::{Resource, getrlimit};
+
+use super::mappable::mappable;
+use crate::embedded::Object;
+
+/// The first descriptor that is tried. The usual limit is 1024.
+const FIRST_DESCRIPTOR: i32 = 900;
+/// Left free below a limit that is lower.
+const HEADROOM: i32 = 24;
+
+/// Why a library could not be put into memory.
+#[derive(Debug, thiserror::Error)]
+pub enum MemfdError {
+    /// memfd_create.
+    #[error("failed to create a memory file")]
+    Create(#[source] Errno),
+    /// write.
+    #[error("failed to fill a memory file")]
+    Fill(#[source] io::Error),
+    /// F_ADD_SEALS.
+    #[error("failed to seal a memory file")]
+    Seal(#[source] Errno),
+    /// F_DUPFD.
+    #[error("failed to place a memory file at a high descriptor")]
+    Place(#[source] Errno),
+    /// No `/proc`, or not this process's.
+    #[error("failed to reach a memory file at {}", .0.display())]
+    Reach(PathBuf, #[source] io::Error),
+    /// The system does not let memory files be mapped for execution.
+    #[error("failed to map a memory file for execution")]
+    Map(#[source] Errno),
+}
+
+/// A library in memory. Closing it before exec takes it away.
+#[derive(Debug)]
+pub struct Sealed {
+    /// Kept open, across exec too.
+    descriptor: OwnedFd,
+    pid: u32,
+}
+
+impl Sealed {
+    /// The path by which any process of this user can open it while this process lives.
+    pub fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/fd/{}", self.pid, self.descriptor.as_raw_fd()))
+    }
+}
+
+/// Puts all of `objects` into memory, for the process that `/proc` knows as `pid`: this one.
+pub fn all(objects: &[&'static Object], pid: u32) -> Result<Vec<Sealed>, MemfdError> {
+    let lowest = lowest_descriptor();
+    let mut sealed = Vec::with_capacity(objects.len());
+    for object in objects {
+        let file = sealed_file(object)?;
+        if sealed.is_empty() {
+            // They are all alike: one speaks for all.
+            mappable(&file).map_err(MemfdError::Map)?;
+        }
+        // F_DUPFD makes a descriptor that exec keeps; the first one, which it does not keep, is closed here.
+        let raw = fcntl(&file, FcntlArg::F_DUPFD(lowest)).map_err(MemfdError::Place)?;
+        // SAFETY: the call has just made this descriptor, and nobody else knows it.
+        let descriptor = unsafe { OwnedFd::from_raw_fd(raw) };
+        let one = Sealed { descriptor, pid };
+        if sealed.is_empty() {
+            fs::metadata(one.path()).map_err(|error| MemfdError::Reach(one.path(), error))?;
+        }
+        sealed.push(one);
+    }
+    Ok(sealed)
+}
+
+/// Where high descriptors begin: below the limit, where that is low.
+fn lowest_descriptor() -> i32 {
+    let limit =
+        getrlimit(Resource::RLIMIT_NOFILE).map_or(i32::MAX, |(soft, _)| soft.try_into().unwrap_or(i32::MAX));
+    below(limit)
+}
+
+fn below(limit: i32) -> i32 {
+    FIRST_DESCRIPTOR.min(limit.saturating_sub(HEADROOM)).max(3)
+}
+
+/// A memory file with the object's bytes that nobody can change any more.
+fn sealed_file(object: &Object) -> Result<File, MemfdError> {
+    let mut file = File::from(create(object.soname).map_err(MemfdError::Create)?);
+    file.write_all(object.bytes).map_err(MemfdError::Fill)?;
+    let seals =
+        SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_WRITE | SealFlag::F_SEAL_SEAL;
+    fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).map_err(MemfdError::Seal)?;
+    Ok(file)
+}
+
+/// A memory file that can be sealed and never be executed itself (mapping it is another matter, and allowed).
+/// The flag is of Linux 6.3, and demanded where `vm.memfd_noexec` is 2; older kernels answer EINVAL to it.
+fn create(name: &str) -> Result<OwnedFd, Errno> {
+    let flags = MFdFlags::MFD_ALLOW_SEALING | MFdFlags::MFD_CLOEXEC;
+    let noexec = MFdFlags::from_bits_retain(libc::MFD_NOEXEC_SEAL);
+    memfd_create(name, flags | noexec).or_else(|errno| match errno {
+        Errno::EINVAL => memfd_create(name, flags),
+        other => Err(other),
+    })
+}
+
+/// Whether `path` is one that [`all`] makes, of this launcher or another, for a library named in `sonames`.
+pub fn is_ours(path: &std::path::Path, sonames: impl IntoIterator<Item = &'static str>) -> bool {
+    let mut parts = path.components().map(|part| part.as_os_str().to_str().unwrap_or_default());
+    let shape = [parts.next(), parts.next(), parts.next(), parts.next(), parts.next(), parts.next()];
+    let [Some("/"), Some("proc"), Some(pid), Some("fd"), Some(number), None] = shape else { return false };
+    if pid.parse::<u32>().is_err() || number.parse::<u32>().is_err() {
+        return false;
+    }
+    let Ok(target) = fs::read_link(path) else { return false };
+    let target = target.to_str().unwrap_or_default();
+    let name = target.strip_prefix("/memfd:").and_then(|rest| rest.strip_suffix(" (deleted)"));
+    name.is_some_and(|name| sonames.into_iter().any(|soname| soname == name))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    static OBJECTS: [Object; 2] =
+        [Object { soname: "libone.so.1", bytes: b"one" }, Object { soname: "libtwo.so.2", bytes: b"two" }];
+
+    #[test]
+    fn sealed_high_open_across_exec_and_named() {
+        let objects: Vec<&'static Object> = OBJECTS.iter().collect();
+        let sealed = all(&objects, std::process::id()).unwrap();
+        for (object, sealed) in OBJECTS.iter().zip(&sealed) {
+            let number = sealed.descriptor.as_raw_fd();
+            assert!(number >= lowest_descriptor());
+            assert_eq!(sealed.path(), PathBuf::from(format!("/proc/{}/fd/{number}", std::process::id())));
+            let flags = fcntl(&sealed.descriptor, FcntlArg::F_GETFD).unwrap();
+            assert_eq!(flags & libc::FD_CLOEXEC, 0, "exec keeps it");
+            let seals = fcntl(&sealed.descriptor, FcntlArg::F_GET_SEALS).unwrap();
+            let wanted = libc::F_SEAL_SEAL | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_WRITE;
+            assert_eq!(seals & wanted, wanted);
+            let mut content = Vec::new();
+            File::open(sealed.path()).unwrap().read_to_end(&mut content).unwrap();
+            assert_eq!(content, object.bytes);
+            assert!(fs::OpenOptions::new().write(true).open(sealed.path()).unwrap().write_all(b"x").is_err());
+            assert!(is_ours(&sealed.path(), [object.soname]));
+            assert!(!is_ours(&sealed.path(), ["libthree.so.3"]));
+        }
+        let path = sealed[0].path();
+        drop(sealed);
+        assert!(fs::metadata(path).is_err(), "given up before exec, nothing stays");
+    }
+
+    #[test]
+    fn names_that_are_not_ours() {
+        for path in [
+            "/proc/self/fd/0",
+            "/proc/1/fd",
+            "/proc/1/fd/2/3",
+            "/lib/x.so",
+            "proc/1/fd/2",
+            "/proc/1/exe/2",
+            "",
+        ] {
+            assert!(!is_ours(path.as_ref(), ["libone.so.1"]), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_low_limit_lowers_the_place() {
+        assert_eq!(below(1024), 900);
+        assert_eq!(below(i32::MAX), 900);
+        assert_eq!(below(256), 232);
+        assert_eq!(below(64), 40);
+        assert_eq!(below(20), 3);
+    }
+}

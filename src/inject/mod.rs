@@ -1,0 +1,327 @@
+//! How a process comes to load our libraries.
+//!
+//! A [`Plan`] says which libraries, in which order, and by which way; it is data, made by a pure function.
+//! [`Injection::carry_out`] puts the libraries there, and [`Injection::apply`] names them in an environment.
+
+pub mod environment;
+pub mod folder;
+mod mappable;
+pub mod memfd;
+pub mod owner;
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use nix::unistd::Uid;
+
+use crate::embedded::{OBJECTS, Object};
+use crate::env::Environment;
+use crate::error::Refusal;
+use environment::Places;
+use folder::{Content, Folder, Unfit};
+use memfd::{MemfdError, Sealed};
+use owner::Owner;
+
+/// The CUDA majors that there are shims for, in the order that serves a program of which nothing is known.
+pub const MAJORS: [u32; 2] = [12, 13];
+
+/// By which way a process gets at the libraries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Way {
+    /// Sealed memory files, reached through `/proc/PID/fd`. Nothing on disk.
+    Memory,
+    /// Files in a private folder on a tmpfs.
+    Folder,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The way that is tried first.
+    pub way: Way,
+    /// The way was asked for or is the only one that works: no other is tried.
+    pub fixed: bool,
+    /// The libraries, in the order in which they are preloaded.
+    pub objects: Vec<&'static Object>,
+}
+
+impl Plan {
+    /// The plan for a program.
+    ///
+    /// `asked`: the way that the user wants. `by_path`: the program looks for the driver's library by its
+    /// path. `majors`: the CUDA majors of its backends, of which the newest goes first.
+    pub fn new(asked: Option<Way>, by_path: bool, majors: &BTreeSet<u32>) -> Self {
+        let way = asked.unwrap_or(if by_path { Way::Folder } else { Way::Memory });
+        let first = majors.iter().rev().copied().find(|major| MAJORS.contains(major)).unwrap_or(MAJORS[0]);
+        let mut objects: Vec<_> = OBJECTS.iter().collect();
+        objects.sort_by_key(|object| rank(object.soname, first));
+        Self { way, fixed: asked.is_some() || by_path, objects }
+    }
+}
+
+/// Where a library stands: those of no CUDA major first, libcuda at the head; then those of the major
+/// `first`.
+fn rank(soname: &str, first: u32) -> u8 {
+    let major = soname.rsplit_once(".so.").and_then(|(_, version)| version.parse().ok());
+    match soname {
+        "libcuda.so.1" => 0,
+        "libnvidia-ml.so.1" => 1,
+        _ if major == Some(first) => 2,
+        _ => 3,
+    }
+}
+
+/// Why nothing could be injected.
+#[derive(Debug, thiserror::Error)]
+pub enum InjectError {
+    /// `/proc` does not say who this process is.
+    #[error("failed to find this process in /proc")]
+    Process(#[source] io::Error),
+    /// Memory was the only way.
+    #[error("failed to hand over the libraries in memory")]
+    Memory(#[source] MemfdError),
+    /// No place serves, nor does memory where that was tried.
+    #[error("failed to find a place for the libraries ({0})")]
+    Nowhere(Tried),
+}
+
+/// Each place that was tried, and why it does not serve.
+#[derive(Debug)]
+pub struct Tried(Vec<(String, String)>);
+
+impl std::fmt::Display for Tried {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (index, (place, why)) in self.0.iter().enumerate() {
+            write!(out, "{}{place}: {why}", if index == 0 { "" } else { "; " })?;
+        }
+        Ok(())
+    }
+}
+
+impl Refusal for InjectError {
+    fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::Process(_) => "Mount it: mount -t proc proc /proc.".into(),
+            Self::Memory(_) => "Try the other way: --via folder.".into(),
+            Self::Nowhere(_) => {
+                "Set XDG_RUNTIME_DIR to a folder of yours on a file system that is not mounted noexec, \
+                 or allow it: mount -o remount,exec /dev/shm."
+                    .into()
+            }
+        })
+    }
+}
+
+/// Libraries that are in place. Taken away when dropped, unless kept; exec keeps them.
+#[derive(Debug)]
+pub struct Injection {
+    way: Way,
+    memory: Vec<Sealed>,
+    folder: Option<Folder>,
+    sonames: Vec<&'static str>,
+}
+
+impl Injection {
+    /// Puts the libraries in place for the process `owner`. Memory works only for this process.
+    pub fn carry_out(plan: &Plan, environment: &Environment, owner: Owner) -> Result<Self, InjectError> {
+        let sonames = plan.objects.iter().map(|object| object.soname).collect();
+        let mut tried = Vec::new();
+        if plan.way == Way::Memory {
+            match memfd::all(&plan.objects, owner.pid()) {
+                Ok(memory) => {
+                    let folder = links(&plan.objects, &memory, environment, owner);
+                    return Ok(Self { way: Way::Memory, memory, folder, sonames });
+                }
+                Err(error) if plan.fixed => return Err(InjectError::Memory(error)),
+                Err(error) => tried.push(("memory".to_owned(), chain(&error))),
+            }
+        }
+        match place(environment, owner, Content::Files(&plan.objects), &mut tried) {
+            Some(folder) => Ok(Self { way: Way::Folder, memory: Vec::new(), folder: Some(folder), sonames }),
+            None => Err(InjectError::Nowhere(Tried(tried))),
+        }
+    }
+
+    /// The way that was taken.
+    pub fn way(&self) -> Way {
+        self.way
+    }
+
+    /// Each library and the path by which it is preloaded.
+    pub fn objects(&self) -> impl Iterator<Item = (&'static str, PathBuf)> {
+        self.sonames.iter().enumerate().map(|(index, soname)| {
+            let path = match (&self.folder, self.memory.get(index)) {
+                (_, Some(sealed)) => sealed.path(),
+                (Some(folder), None) => folder.path().join(soname),
+                (None, None) => PathBuf::from(soname),
+            };
+            (*soname, path)
+        })
+    }
+
+    /// The private folder.
+    pub fn folder(&self) -> Option<&Path> {
+        self.folder.as_ref().map(Folder::path)
+    }
+
+    /// Names the libraries in `environment`, in place of those of an earlier launcher.
+    pub fn apply(&self, environment: &mut Environment) {
+        let places = Places {
+            preload: self.objects().map(|(_, path)| path.into_os_string()).collect(),
+            folder: self.folder().map(OsString::from),
+        };
+        environment::compose(environment, &places, |entry| {
+            let path = Path::new(entry);
+            folder::is_ours(path) || memfd::is_ours(path, OBJECTS.iter().map(|object| object.soname))
+        });
+    }
+
+    /// Leaves the folder there for its owner.
+    pub fn keep(&mut self) {
+        if let Some(folder) = &mut self.folder {
+            folder.keep();
+        }
+    }
+}
+
+/// A folder of links to the libraries in memory, by which programs find them that ask for `libcuda.so`, or
+/// that were started without LD_PRELOAD. Most programs do without, so it is no error if there is no place for
+/// it.
+fn links(
+    objects: &[&'static Object],
+    memory: &[Sealed],
+    environment: &Environment,
+    owner: Owner,
+) -> Option<Folder> {
+    let links: Vec<_> =
+        objects.iter().zip(memory).map(|(object, sealed)| (object.soname, sealed.path())).collect();
+    let mut tried = Vec::new();
+    let folder = place(environment, owner, Content::Links(&links), &mut tried);
+    if folder.is_none() {
+        tracing::warn!(tried = %Tried(tried), "no place for a folder of links");
+    }
+    folder
+}
+
+/// A folder in the first place that serves.
+fn place(
+    environment: &Environment,
+    owner: Owner,
+    content: Content<'_>,
+    tried: &mut Vec<(String, String)>,
+) -> Option<Folder> {
+    for place in folder::candidates(environment, Uid::effective()) {
+        match Folder::create(&place, owner, content) {
+            Ok(folder) => return Some(folder),
+            Err(unfit) => tried.push((place.display().to_string(), reason(&unfit))),
+        }
+    }
+    None
+}
+
+fn reason(unfit: &Unfit) -> String {
+    match unfit {
+        Unfit::System(error) if error.kind() == io::ErrorKind::NotFound => "not there".into(),
+        other => other.to_string(),
+    }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {}", chain(source)),
+        None => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(majors: &[u32]) -> Vec<&'static str> {
+        let plan = Plan::new(None, false, &majors.iter().copied().collect());
+        plan.objects.iter().map(|object| object.soname).collect()
+    }
+
+    #[test]
+    fn every_library_is_there_once() {
+        let mut sonames = order(&[]);
+        sonames.sort_unstable();
+        let mut embedded: Vec<_> = OBJECTS.iter().map(|object| object.soname).collect();
+        embedded.sort_unstable();
+        assert_eq!(sonames, embedded);
+        for soname in ["libcuda.so.1", "libnvidia-ml.so.1", "libcudart.so.12", "libcudart.so.13"] {
+            assert!(sonames.contains(&soname), "{soname}");
+        }
+    }
+
+    #[test]
+    fn the_driver_is_first_then_the_major_that_is_needed_first() {
+        for (majors, first, last) in [
+            (&[][..], "12", "13"),
+            (&[12], "12", "13"),
+            (&[13], "13", "12"),
+            (&[12, 13], "13", "12"),
+            (&[11], "12", "13"),
+        ] {
+            let order = order(majors);
+            assert_eq!(order[..2], ["libcuda.so.1", "libnvidia-ml.so.1"]);
+            let half = 2 + (order.len() - 2) / 2;
+            assert!(order[2..half].iter().all(|soname| soname.ends_with(first)), "{majors:?}: {order:?}");
+            assert!(order[half..].iter().all(|soname| soname.ends_with(last)), "{majors:?}: {order:?}");
+        }
+    }
+
+    #[test]
+    fn the_way_is_what_was_asked_for_or_what_works() {
+        let way = |asked, by_path| {
+            let plan = Plan::new(asked, by_path, &BTreeSet::new());
+            (plan.way, plan.fixed)
+        };
+        assert_eq!(way(None, false), (Way::Memory, false));
+        assert_eq!(way(None, true), (Way::Folder, true));
+        assert_eq!(way(Some(Way::Folder), false), (Way::Folder, true));
+        assert_eq!(way(Some(Way::Memory), true), (Way::Memory, true));
+    }
+
+    #[test]
+    fn memory_comes_with_a_folder_of_links_and_both_are_named() {
+        let plan = Plan::new(Some(Way::Memory), false, &BTreeSet::new());
+        let mut environment = Environment::inherited();
+        let injection = Injection::carry_out(&plan, &environment, Owner::this().unwrap()).unwrap();
+        assert_eq!(injection.way(), Way::Memory);
+        injection.apply(&mut environment);
+        let preload = environment.get(crate::env::LD_PRELOAD).unwrap().to_str().unwrap();
+        let folder = injection.folder().unwrap();
+        for ((soname, path), entry) in injection.objects().zip(preload.split(':')) {
+            assert_eq!(path, Path::new(entry));
+            assert_eq!(std::fs::read(&path).unwrap(), std::fs::read(folder.join(soname)).unwrap());
+        }
+        let search = environment.get(crate::env::LD_LIBRARY_PATH).unwrap().to_str().unwrap();
+        assert_eq!(search.split(':').next().map(Path::new), Some(folder));
+        // A second launcher in the same process takes the first one's place.
+        let again = Injection::carry_out(&plan, &environment, Owner::this().unwrap()).unwrap();
+        let mut twice = environment.clone();
+        again.apply(&mut twice);
+        let count = |environment: &Environment| {
+            environment.get(crate::env::LD_PRELOAD).unwrap().to_str().unwrap().split(':').count()
+        };
+        assert_eq!(count(&twice), count(&environment));
+    }
+
+    #[test]
+    fn a_folder_holds_the_preloaded_files_themselves() {
+        let plan = Plan::new(Some(Way::Folder), false, &BTreeSet::new());
+        let environment = Environment::inherited();
+        let injection = Injection::carry_out(&plan, &environment, Owner::this().unwrap()).unwrap();
+        let folder = injection.folder().unwrap().to_owned();
+        for (soname, path) in injection.objects() {
+            assert_eq!(path, folder.join(soname));
+            assert!(std::fs::symlink_metadata(path).unwrap().is_file());
+        }
+        drop(injection);
+        assert!(!folder.exists());
+    }
+}

@@ -1,0 +1,107 @@
+//! From the command line to exec, in the order in which a refusal is most useful: the user, the program, the
+//! device, the libraries. Nothing is left behind by a launcher that refuses.
+
+mod accounts;
+mod exec;
+pub mod show;
+pub mod user;
+
+use std::convert::Infallible;
+use std::ffi::OsString;
+use std::io::{self, Write};
+
+use nix::unistd::Uid;
+use vgpu_transport::PciFunction;
+
+use crate::cli::Options;
+use crate::device::{self, DeviceError};
+use crate::env::{CUDA_VISIBLE_DEVICES, Environment, PATH};
+use crate::error::Failure;
+use crate::inject::owner::Owner;
+use crate::inject::{InjectError, Injection, Plan};
+use crate::ollama::{self, Ollama};
+use crate::program::Program;
+use crate::program::elf::Elf;
+
+/// Starts `command`, a program and its arguments, in place of this process.
+pub fn launch(options: &Options, command: &[OsString]) -> Result<Infallible, Failure> {
+    let mut environment = Environment::inherited();
+    let functions = become_user(options, &mut environment)?;
+    let program = Program::find(&command[0], environment.get(PATH))?;
+    let ready = Ready::new(options, Some(&program), functions, &mut environment, Owner::this());
+    // Dropped, and so taken away, only if exec fails.
+    let _ready = allow_cpu(options, ready)?;
+    Err(exec::exec(&program, command, &environment).into())
+}
+
+/// The functions of this guest, ready to be opened, or why not. That is said only when the device is needed.
+type Functions = Result<Vec<PciFunction>, DeviceError>;
+
+/// Finds the functions, does for them what only root can do, and then becomes `--user`.
+fn become_user(options: &Options, environment: &mut Environment) -> Result<Functions, Failure> {
+    let user = options.user.as_ref().map(user::find).transpose()?;
+    let mut functions = device::find();
+    if Uid::effective().is_root() {
+        functions = functions.and_then(|functions| {
+            device::prepare(&functions, user.as_ref().map(|user| user.uid))?;
+            Ok(functions)
+        });
+    }
+    if let Some(user) = user {
+        user::become_user(&user, environment)?;
+    }
+    Ok(functions)
+}
+
+/// Where the GPU cannot be had but need not be: says so in a line, and goes on with nothing.
+fn allow_cpu<T>(options: &Options, ready: Result<T, Failure>) -> Result<Option<T>, Failure> {
+    match ready {
+        Ok(ready) => Ok(Some(ready)),
+        Err(failure) if options.allow_cpu => {
+            // A warning that cannot be printed must not keep the program from starting.
+            let _ = writeln!(
+                std::io::stderr(),
+                "vgpu-run: warning: {}; going on without the GPU",
+                failure.sentence()
+            );
+            Ok(None)
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+/// What was made ready for a program.
+struct Ready {
+    plan: Plan,
+    ollama: Option<Ollama>,
+    injection: Injection,
+}
+
+impl Ready {
+    /// Checks that the program can be given the GPU and that there is one, puts the libraries in place for
+    /// `owner`, and names them in `environment`.
+    fn new(
+        options: &Options,
+        program: Option<&Program>,
+        functions: Functions,
+        environment: &mut Environment,
+        owner: io::Result<Owner>,
+    ) -> Result<Self, Failure> {
+        let subject: Option<(&Program, Elf)> = match program {
+            Some(program) => Some((program, program.preloadable()?)),
+            None => None,
+        };
+        device::look(&functions?, environment.get(CUDA_VISIBLE_DEVICES).is_some())?;
+        let owner = owner.map_err(InjectError::Process)?;
+        let ollama = program.and_then(ollama::recognise);
+        let majors =
+            subject.map(|(program, elf)| ollama::majors(program, &elf, ollama.as_ref())).unwrap_or_default();
+        let by_path = ollama.as_ref().is_some_and(|ollama| ollama.era.by_path());
+        let plan = Plan::new(options.via, by_path, &majors);
+        tracing::debug!(?ollama, ?majors, way = ?plan.way, "planned");
+        let injection = Injection::carry_out(&plan, environment, owner)?;
+        injection.apply(environment);
+        tracing::debug!(way = ?injection.way(), folder = ?injection.folder(), "libraries are in place");
+        Ok(Self { plan, ollama, injection })
+    }
+}

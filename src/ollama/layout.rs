@@ -1,0 +1,59 @@
+//! Where Ollama's libraries lie.
+
+use std::path::{Path, PathBuf};
+
+/// The library folder of the Ollama whose executable, links resolved, is `executable`, started in `working`:
+/// the first of the places where Ollama itself looks, in its order, that is a folder. (Where there is none,
+/// Ollama takes the executable's own folder.)
+pub fn library_folder(executable: &Path, working: &Path) -> Option<PathBuf> {
+    candidates(executable, working).into_iter().find(|place| place.is_dir())
+}
+
+/// Ollama's places (`findLibOllamaPath` of its package `ml`; older releases know only the first and the
+/// `build` ones).
+fn candidates(executable: &Path, working: &Path) -> Vec<PathBuf> {
+    let beside = executable.parent().unwrap_or(Path::new("/"));
+    let above = beside.parent().unwrap_or(beside);
+    let mut places = vec![above.join("lib/ollama"), beside.join("lib/ollama")];
+    for base in [beside, working] {
+        places.extend(
+            ["build/lib/ollama", "dist/linux-amd64/lib/ollama", "dist/linux_amd64/lib/ollama"]
+                .map(|place| base.join(place)),
+        );
+    }
+    places
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scratch::Scratch;
+
+    #[test]
+    fn an_installed_ollama() {
+        let scratch = Scratch::new();
+        let executable = scratch.join("usr/bin/ollama");
+        assert_eq!(library_folder(&executable, Path::new("/")), None);
+        std::fs::create_dir_all(scratch.join("usr/bin/lib/ollama")).unwrap();
+        assert_eq!(library_folder(&executable, Path::new("/")), Some(scratch.join("usr/bin/lib/ollama")));
+        std::fs::create_dir_all(scratch.join("usr/lib/ollama")).unwrap();
+        assert_eq!(library_folder(&executable, Path::new("/")), Some(scratch.join("usr/lib/ollama")));
+    }
+
+    #[test]
+    fn one_that_is_being_developed() {
+        let scratch = Scratch::new();
+        let working = scratch.join("source");
+        std::fs::create_dir_all(working.join("build/lib/ollama")).unwrap();
+        let executable = scratch.join("cache/ollama");
+        assert_eq!(library_folder(&executable, &working), Some(working.join("build/lib/ollama")));
+    }
+
+    #[test]
+    fn a_file_is_no_folder() {
+        let scratch = Scratch::new();
+        std::fs::create_dir_all(scratch.join("lib")).unwrap();
+        std::fs::write(scratch.join("lib/ollama"), "").unwrap();
+        assert_eq!(library_folder(&scratch.join("bin/ollama"), Path::new("/")), None);
+    }
+}

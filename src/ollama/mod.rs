@@ -1,0 +1,74 @@
+//! What there is to know of Ollama, read from its files without running it.
+
+pub mod backends;
+pub mod era;
+pub mod layout;
+
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+
+use crate::program::Program;
+use crate::program::elf::{Elf, ElfError};
+use era::Era;
+
+/// An Ollama.
+#[derive(Debug)]
+pub struct Ollama {
+    /// How it looks for GPUs.
+    pub era: Era,
+    /// Its library folder.
+    pub libraries: PathBuf,
+}
+
+/// Recognises Ollama. Costs nothing for programs that neither have its name nor its library folder.
+pub fn recognise(program: &Program) -> Option<Ollama> {
+    if !program.is_binary() {
+        return None;
+    }
+    let file = program.file()?;
+    // What Ollama sees of itself, and looks for its libraries by.
+    let executable = std::fs::canonicalize(&program.binary).ok()?;
+    let working = std::env::current_dir().unwrap_or_default();
+    let libraries = layout::library_folder(&executable, &working);
+    let named = [Some(executable.as_path()), Some(program.path.as_path())]
+        .iter()
+        .filter_map(|path| path.as_ref()?.file_name())
+        .any(|name| name.as_encoded_bytes().starts_with(b"ollama"));
+    if !named && libraries.is_none() {
+        return None;
+    }
+    match era::recognise(file) {
+        Ok(era) => {
+            let folder = || executable.parent().unwrap_or(&executable).to_owned();
+            era.map(|era| Ollama { era, libraries: libraries.unwrap_or_else(folder) })
+        }
+        Err(error) => {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(program = %executable.display(), error, "not read");
+            None
+        }
+    }
+}
+
+/// The CUDA majors that a program's backends need: Ollama's own, or for any other program what it is linked
+/// with and the backend that lies beside it.
+pub fn majors(program: &Program, elf: &Elf, ollama: Option<&Ollama>) -> BTreeSet<u32> {
+    let mut majors: BTreeSet<u32> = elf.needed.iter().filter_map(|name| backends::major(name)).collect();
+    let files = match (ollama, std::fs::canonicalize(&program.binary)) {
+        (Some(ollama), _) => backends::of_library_folder(&ollama.libraries),
+        (None, Ok(executable)) => backends::beside(&executable),
+        (None, Err(_)) => Vec::new(),
+    };
+    for file in files {
+        match backends::majors(&file) {
+            Ok(found) => majors.extend(found),
+            Err(ElfError::Read(_, error))
+                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
+            Err(error) => {
+                tracing::warn!(backend = %file.display(), error = &error as &dyn std::error::Error, "not read");
+            }
+        }
+    }
+    majors
+}

@@ -1,0 +1,287 @@
+//! Reads what the launcher must know of an ELF file: its kind, its loader, the libraries it needs, and where
+//! its constants are. Only the headers and the strings they point to are read, never the whole file: a CUDA
+//! backend is hundreds of megabytes. The files are other people's: every number in them is checked, and none
+//! is believed.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use goblin::container::{Container, Ctx};
+use goblin::elf::dynamic::{DT_NEEDED, DT_SONAME, DT_STRSZ, DT_STRTAB};
+use goblin::elf::header::{EM_X86_64, ET_DYN, ET_EXEC, Header};
+use goblin::elf::program_header::{PF_R, PF_W, PF_X, PT_DYNAMIC, PT_INTERP, PT_LOAD};
+use goblin::elf::section_header::SHT_NOBITS;
+use goblin::elf::{Dynamic, ProgramHeader, SectionHeader};
+
+/// The largest ELF header, that of 64-bit files.
+const HEADER_BYTES: usize = 64;
+/// Longest loader path: PATH_MAX with its zero.
+const INTERPRETER_MAX: u64 = 4096;
+/// No dynamic section that is not damaged comes near this.
+const DYNAMIC_MAX: u64 = 1 << 20;
+/// Longest library name that is looked at: NAME_MAX with its zero.
+const NAME_MAX: usize = 256;
+/// Longest section header table that is looked at, and its names.
+const SECTIONS_MAX: u64 = 1 << 22;
+
+/// Bytes at offsets: a file, or in tests a slice.
+pub trait ReadAt {
+    /// Fills `buffer` from `offset` on; reaching the end first is `UnexpectedEof`.
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
+    /// Reads what there is, up to the size of `buffer`.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+}
+
+impl ReadAt for File {
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        FileExt::read_exact_at(self, buffer, offset)
+    }
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        FileExt::read_at(self, buffer, offset)
+    }
+}
+
+/// Why a file cannot be read as ELF.
+#[derive(Debug, thiserror::Error)]
+pub enum ElfError {
+    /// It does not begin with ELF's magic number.
+    #[error("not an ELF file")]
+    NotElf,
+    /// Reading failed.
+    #[error("failed to read ELF {0}")]
+    Read(&'static str, #[source] io::Error),
+    /// The file ends before what its headers promise.
+    #[error("the file ends before its ELF {0}")]
+    Short(&'static str),
+    /// A header says something impossible.
+    #[error("damaged ELF {0}")]
+    Damaged(&'static str),
+}
+
+impl ElfError {
+    /// The error of a read of `what`.
+    pub fn reading(what: &'static str, error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => Self::Short(what),
+            _ => Self::Read(what, error),
+        }
+    }
+}
+
+/// A range of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// Offset of the first byte.
+    pub offset: u64,
+    /// How many bytes.
+    pub bytes: u64,
+}
+
+/// What the headers say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Elf {
+    /// Class 64 for x86-64; anything else the shims cannot be loaded into.
+    pub x86_64: bool,
+    /// 64-bit class, whatever the machine.
+    pub wide: bool,
+    /// An executable or a shared object, not a relocatable object or a core dump.
+    pub loadable: bool,
+    /// PT_INTERP: the loader; none for static programs and for libraries.
+    pub interpreter: Option<String>,
+    /// DT_SONAME.
+    pub soname: Option<String>,
+    /// DT_NEEDED, in order.
+    pub needed: Vec<String>,
+}
+
+impl Elf {
+    /// Reads the headers of `file`.
+    pub fn read(file: &impl ReadAt) -> Result<Self, ElfError> {
+        let (header, ctx) = header(file)?;
+        let segments = segments(file, &header, ctx)?;
+        let interpreter = match segments.iter().find(|segment| segment.p_type == PT_INTERP) {
+            Some(segment) => Some(interpreter(file, segment)?),
+            None => None,
+        };
+        let names = dynamic_names(file, &segments, ctx)?;
+        let wide = ctx.container == Container::Big;
+        Ok(Self {
+            x86_64: wide && header.e_machine == EM_X86_64,
+            wide,
+            loadable: matches!(header.e_type, ET_EXEC | ET_DYN),
+            interpreter,
+            soname: names.soname,
+            needed: names.needed,
+        })
+    }
+}
+
+/// Where a program keeps its string constants: `.rodata`, or without section headers the segments that are
+/// only readable. Whether the file has a section named `also` comes with it.
+pub fn constants(file: &impl ReadAt, also: &str) -> Result<(Vec<Range>, bool), ElfError> {
+    let (header, ctx) = header(file)?;
+    let mut found = Vec::new();
+    let mut marked = false;
+    for (name, section) in sections(file, &header, ctx)? {
+        if name == b".rodata" && section.sh_type != SHT_NOBITS {
+            found.push(Range { offset: section.sh_offset, bytes: section.sh_size });
+        }
+        marked |= name == also.as_bytes();
+    }
+    if found.is_empty() {
+        found = segments(file, &header, ctx)?
+            .iter()
+            .filter(|segment| segment.p_type == PT_LOAD && segment.p_flags & (PF_R | PF_W | PF_X) == PF_R)
+            .map(|segment| Range { offset: segment.p_offset, bytes: segment.p_filesz })
+            .collect();
+    }
+    Ok((found, marked))
+}
+
+fn header(file: &impl ReadAt) -> Result<(Header, Ctx), ElfError> {
+    let mut bytes = [0; HEADER_BYTES];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match file
+            .read_at(&mut bytes[filled..], filled as u64)
+            .map_err(|error| ElfError::reading("header", error))?
+        {
+            0 => break,
+            more => filled += more,
+        }
+    }
+    if !bytes.starts_with(goblin::elf::header::ELFMAG) {
+        return Err(ElfError::NotElf);
+    }
+    let header = goblin::elf::Elf::parse_header(&bytes[..filled]).map_err(|_| ElfError::Damaged("header"))?;
+    let container = header.container().map_err(|_| ElfError::Damaged("header"))?;
+    let endian = header.endianness().map_err(|_| ElfError::Damaged("header"))?;
+    Ok((header, Ctx::new(container, endian)))
+}
+
+fn read(
+    file: &impl ReadAt,
+    offset: u64,
+    bytes: u64,
+    most: u64,
+    what: &'static str,
+) -> Result<Vec<u8>, ElfError> {
+    if bytes > most || offset.checked_add(bytes).is_none() {
+        return Err(ElfError::Damaged(what));
+    }
+    let mut buffer = vec![0; bytes as usize];
+    file.read_exact_at(&mut buffer, offset).map_err(|error| ElfError::reading(what, error))?;
+    Ok(buffer)
+}
+
+fn segments(file: &impl ReadAt, header: &Header, ctx: Ctx) -> Result<Vec<ProgramHeader>, ElfError> {
+    let what = "program headers";
+    let size = ProgramHeader::size(ctx) as u64;
+    let count = header.e_phnum;
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    if u64::from(header.e_phentsize) != size {
+        return Err(ElfError::Damaged(what));
+    }
+    let table = read(file, header.e_phoff, u64::from(count) * size, u64::from(u16::MAX) * size, what)?;
+    ProgramHeader::parse(&table, 0, usize::from(count), ctx).map_err(|_| ElfError::Damaged(what))
+}
+
+fn sections(
+    file: &impl ReadAt,
+    header: &Header,
+    ctx: Ctx,
+) -> Result<Vec<(Vec<u8>, SectionHeader)>, ElfError> {
+    let what = "section headers";
+    let size = SectionHeader::size(ctx) as u64;
+    let count = u64::from(header.e_shnum);
+    if header.e_shoff == 0 || count == 0 {
+        return Ok(Vec::new());
+    }
+    if u64::from(header.e_shentsize) != size {
+        return Err(ElfError::Damaged(what));
+    }
+    let table = read(file, header.e_shoff, count * size, SECTIONS_MAX, what)?;
+    let parsed =
+        SectionHeader::parse_from(&table, 0, count as usize, ctx).map_err(|_| ElfError::Damaged(what))?;
+    let Some(strings) = parsed.get(usize::from(header.e_shstrndx)) else {
+        return Err(ElfError::Damaged(what));
+    };
+    let strings = read(file, strings.sh_offset, strings.sh_size, SECTIONS_MAX, "section names")?;
+    Ok(parsed
+        .into_iter()
+        .map(|section| (string(strings.get(section.sh_name..).unwrap_or_default()).to_vec(), section))
+        .collect())
+}
+
+fn interpreter(file: &impl ReadAt, segment: &ProgramHeader) -> Result<String, ElfError> {
+    let what = "interpreter";
+    let bytes = read(file, segment.p_offset, segment.p_filesz, INTERPRETER_MAX, what)?;
+    Ok(String::from_utf8_lossy(string(&bytes)).into_owned())
+}
+
+#[derive(Default)]
+struct Names {
+    soname: Option<String>,
+    needed: Vec<String>,
+}
+
+fn dynamic_names(file: &impl ReadAt, segments: &[ProgramHeader], ctx: Ctx) -> Result<Names, ElfError> {
+    let what = "dynamic section";
+    let Some(segment) = segments.iter().find(|segment| segment.p_type == PT_DYNAMIC) else {
+        return Ok(Names::default());
+    };
+    let bytes = read(file, segment.p_offset, segment.p_filesz, DYNAMIC_MAX, what)?;
+    // goblin reads the section where the program header says it is in the bytes it is given: at their start
+    // here.
+    let alone = [ProgramHeader { p_offset: 0, ..segment.clone() }];
+    let dynamic = Dynamic::parse(&bytes, &alone, ctx).map_err(|_| ElfError::Damaged(what))?;
+    let entries = dynamic.map(|dynamic| dynamic.dyns).unwrap_or_default();
+    let value = |tag| entries.iter().find(|entry| entry.d_tag == tag).map(|entry| entry.d_val);
+
+    let mut names = Names::default();
+    let wanted = || entries.iter().filter(|entry| matches!(entry.d_tag, DT_NEEDED | DT_SONAME));
+    if wanted().next().is_none() {
+        return Ok(names);
+    }
+    let (Some(address), Some(length)) = (value(DT_STRTAB), value(DT_STRSZ)) else {
+        return Err(ElfError::Damaged(what));
+    };
+    let Some(strings) = file_offset(segments, address) else {
+        return Err(ElfError::Damaged("string table"));
+    };
+    for entry in wanted() {
+        let start = strings.checked_add(entry.d_val).filter(|_| entry.d_val < length);
+        let start = start.ok_or(ElfError::Damaged("string table"))?;
+        let mut name = [0; NAME_MAX];
+        let most = NAME_MAX.min((length - entry.d_val) as usize);
+        let got = file
+            .read_at(&mut name[..most], start)
+            .map_err(|error| ElfError::reading("string table", error))?;
+        let name = String::from_utf8_lossy(string(&name[..got])).into_owned();
+        match entry.d_tag {
+            DT_NEEDED => names.needed.push(name),
+            _ => names.soname = Some(name),
+        }
+    }
+    Ok(names)
+}
+
+/// Where in the file the byte is that the loader maps to `address`.
+fn file_offset(segments: &[ProgramHeader], address: u64) -> Option<u64> {
+    segments.iter().filter(|segment| segment.p_type == PT_LOAD).find_map(|segment| {
+        let within = address.checked_sub(segment.p_vaddr).filter(|within| *within < segment.p_filesz)?;
+        segment.p_offset.checked_add(within)
+    })
+}
+
+/// The bytes before the first zero.
+fn string(bytes: &[u8]) -> &[u8] {
+    bytes.split(|byte| *byte == 0).next().unwrap_or_default()
+}
+
+#[cfg(test)]
+#[path = "elf_tests.rs"]
+mod tests;

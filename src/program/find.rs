@@ -1,0 +1,138 @@
+//! Finds the file that a program's name means, as execvp(3) does.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::AtFlags;
+use nix::unistd::{AccessFlags, faccessat};
+
+/// Where programs are looked for when there is no PATH: what execvp(3) takes then.
+const DEFAULT_PATH: &str = "/bin:/usr/bin";
+
+/// Why there is nothing to start.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum NotFound {
+    /// Nowhere.
+    #[error("failed to find {}", .0.display())]
+    Missing(OsString),
+    /// There, but not something that may be executed.
+    #[error("failed to execute {}", path.display())]
+    Denied {
+        /// The first such file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        errno: Errno,
+    },
+}
+
+/// The file that `name` means: a path if it has a slash, else the first executable file of that name in the
+/// folders of `path`. A folder that may not be looked into, or a file that may not be executed, is passed
+/// over, and named if nothing better follows.
+pub fn find(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, NotFound> {
+    if name.is_empty() {
+        return Err(NotFound::Missing(name.into()));
+    }
+    let mut denied = None;
+    for candidate in candidates(name, path.unwrap_or(OsStr::new(DEFAULT_PATH))) {
+        match executable(&candidate) {
+            Ok(()) => return Ok(candidate),
+            Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ENAMETOOLONG) => {}
+            Err(errno) => {
+                denied.get_or_insert(NotFound::Denied { path: candidate, errno });
+            }
+        }
+    }
+    Err(denied.unwrap_or_else(|| NotFound::Missing(name.into())))
+}
+
+fn candidates(name: &OsStr, path: &OsStr) -> Vec<PathBuf> {
+    if name.as_bytes().contains(&b'/') {
+        return vec![PathBuf::from(name)];
+    }
+    path.as_bytes()
+        .split(|byte| *byte == b':')
+        .map(|folder| match folder {
+            // An empty element is the current folder. "./" keeps what is run a path.
+            [] => Path::new(".").join(name),
+            folder => Path::new(OsStr::from_bytes(folder)).join(name),
+        })
+        .collect()
+}
+
+/// Whether this process, with its effective ids, may execute the file; execve answers EACCES for what is no
+/// file.
+fn executable(path: &Path) -> Result<(), Errno> {
+    let metadata = std::fs::metadata(path).map_err(|error| errno(&error))?;
+    if !metadata.is_file() {
+        return Err(Errno::EACCES);
+    }
+    faccessat(nix::fcntl::AT_FDCWD, path, AccessFlags::X_OK, AtFlags::AT_EACCESS)
+}
+
+/// The errno of an error of the system; EIO for one that has none.
+pub fn errno(error: &std::io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::scratch::Scratch;
+
+    fn file(path: &Path, mode: u32) {
+        fs::write(path, "").unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn the_first_executable_file_on_the_path_is_taken() {
+        let scratch = Scratch::new();
+        for folder in ["a", "b", "c", "d"] {
+            fs::create_dir(scratch.join(folder)).unwrap();
+        }
+        fs::create_dir(scratch.join("a/tool")).unwrap(); // a folder of that name
+        file(&scratch.join("b/tool"), 0o644); // not executable
+        file(&scratch.join("c/tool"), 0o755);
+        file(&scratch.join("d/tool"), 0o755);
+        let path: Vec<_> = ["missing", "a", "b", "c", "d"].iter().map(|f| scratch.join(f)).collect();
+        let path = std::env::join_paths(path).unwrap();
+        assert_eq!(find(OsStr::new("tool"), Some(&path)), Ok(scratch.join("c/tool")));
+    }
+
+    #[test]
+    fn what_may_not_be_executed_is_named_when_nothing_else_is_there() {
+        let scratch = Scratch::new();
+        let path = scratch.join("tool");
+        file(&path, 0o644);
+        let denied = NotFound::Denied { path: path.clone(), errno: Errno::EACCES };
+        assert_eq!(find(OsStr::new("tool"), Some(scratch.path().as_os_str())), Err(denied));
+        let denied = NotFound::Denied { path: path.clone(), errno: Errno::EACCES };
+        assert_eq!(find(path.as_os_str(), None), Err(denied));
+    }
+
+    #[test]
+    fn a_name_with_a_slash_is_not_looked_for() {
+        let missing = OsStr::new("./no-such-program");
+        assert_eq!(find(missing, Some(OsStr::new("/bin"))), Err(NotFound::Missing(missing.into())));
+        let beneath_a_file = OsStr::new("/proc/self/exe/tool");
+        assert_eq!(find(beneath_a_file, None), Err(NotFound::Missing(beneath_a_file.into())));
+    }
+
+    #[test]
+    fn no_path_means_the_systems_folders() {
+        assert!(find(OsStr::new("sh"), None).unwrap().ends_with("bin/sh"));
+        assert_eq!(find(OsStr::new(""), None), Err(NotFound::Missing("".into())));
+    }
+
+    #[test]
+    fn an_empty_element_is_the_current_folder() {
+        let found = candidates(OsStr::new("x"), OsStr::new("/a::/b:"));
+        assert_eq!(found, [Path::new("/a/x"), Path::new("./x"), Path::new("/b/x"), Path::new("./x")]);
+    }
+}

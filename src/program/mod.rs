@@ -1,0 +1,295 @@
+//! The program to start: which file its name means, and whether libraries can be preloaded into it. Decided
+//! from the files alone; nothing is run.
+
+pub mod elf;
+pub mod find;
+pub mod script;
+pub mod secure;
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::error::Refusal;
+use crate::exit::Exit;
+use elf::{Elf, ElfError};
+use find::NotFound;
+use script::Kind;
+use secure::Secure;
+
+/// The loader that the shims are made for.
+const LOADER: &str = "ld-linux-x86-64.so.2";
+
+/// A program that was found.
+#[derive(Debug)]
+pub struct Program {
+    /// The file that its name means.
+    pub path: PathBuf,
+    /// The binary that the kernel will load: the file itself, or a script's interpreter.
+    pub binary: PathBuf,
+    /// The binary, opened; none if it may be executed but not read.
+    file: Option<File>,
+}
+
+/// Why there is nothing to start.
+#[derive(Debug, thiserror::Error)]
+pub enum Unfound {
+    /// No such file, or one that may not be executed.
+    #[error(transparent)]
+    Program(NotFound),
+    /// The script's interpreter.
+    #[error("failed to execute {}: failed to find its interpreter", .0.display())]
+    Interpreter(PathBuf, #[source] NotFound),
+    /// Scripts that interpret each other.
+    #[error("failed to execute {}: its interpreters are scripts of each other", .0.display())]
+    Loop(PathBuf),
+    /// It cannot be looked at.
+    #[error("failed to read {}", .0.display())]
+    Read(PathBuf, #[source] io::Error),
+}
+
+impl Refusal for Unfound {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Program(NotFound::Missing(_)) | Self::Interpreter(_, NotFound::Missing(_)) => {
+                Exit::NotFound
+            }
+            _ => Exit::NotExecutable,
+        }
+    }
+
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Program(NotFound::Missing(name)) if !name.as_encoded_bytes().contains(&b'/') => {
+                Some("Give its path, or add its folder to PATH.".into())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Why nothing can be preloaded into a program.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to give the GPU to {}", binary.display())]
+pub struct Unsuitable {
+    binary: PathBuf,
+    #[source]
+    why: Why,
+}
+
+/// What is in the way.
+#[derive(Debug, thiserror::Error)]
+enum Why {
+    #[error("it is a 32-bit program")]
+    Narrow,
+    #[error("it is not a program for x86-64")]
+    Machine,
+    #[error("it is linked statically, and libraries can be preloaded only into dynamic programs")]
+    Static,
+    #[error(
+        "it is made for another C library (its loader is {0}), and the CUDA libraries are made for glibc"
+    )]
+    Loader(String),
+    #[error("{0}, so that the loader ignores LD_PRELOAD")]
+    Secure(Secure),
+    #[error("it may be executed but not read, so that its children could not be given the GPU")]
+    Unreadable,
+    #[error("it cannot be read as a program")]
+    Elf(#[source] ElfError),
+    #[error("it cannot be read")]
+    Read(#[source] io::Error),
+}
+
+impl Refusal for Unsuitable {
+    fn exit(&self) -> Exit {
+        Exit::NotExecutable
+    }
+
+    fn hint(&self) -> Option<String> {
+        let path = self.binary.display();
+        Some(match &self.why {
+            Why::Narrow | Why::Machine => "Use an x86-64 build of it.".into(),
+            Why::Static => {
+                "Use a dynamically linked build of it; what it starts itself can be wrapped one by one."
+                    .into()
+            }
+            Why::Loader(_) => "Use a build for glibc, such as Ollama's own release for Linux.".into(),
+            Why::Secure(Secure::User | Secure::Group) => {
+                format!("Start what it runs instead, or take the bit away: chmod ug-s {path}.")
+            }
+            Why::Secure(Secure::Capabilities) => {
+                format!("Take them away: setcap -r {path}. A service has AmbientCapabilities= for this.")
+            }
+            Why::Secure(Secure::Caller) => {
+                "Do not install vgpu-run setuid or setgid; use --user as root.".into()
+            }
+            Why::Unreadable => format!("Make it readable: chmod a+r {path}."),
+            Why::Elf(_) | Why::Read(_) => format!("Look at it with: readelf -hld {path}."),
+        })
+    }
+}
+
+impl Program {
+    /// Finds the program named `name` on `path`, and the binary behind it.
+    pub fn find(name: &OsStr, path: Option<&OsStr>) -> Result<Self, Unfound> {
+        let found = find::find(name, path).map_err(Unfound::Program)?;
+        let mut binary = found.clone();
+        for _ in 0..=script::DEEPEST {
+            let file = match File::open(&binary) {
+                Ok(file) => file,
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    return Ok(Self { path: found, binary, file: None });
+                }
+                Err(error) => return Err(Unfound::Read(binary, error)),
+            };
+            let next = match script::kind(&file).map_err(|error| Unfound::Read(binary.clone(), error))? {
+                Kind::Elf => return Ok(Self { path: found, binary, file: Some(file) }),
+                Kind::Script(interpreter) => interpreter,
+                Kind::Other => script::SHELL.into(),
+            };
+            // The kernel takes the interpreter's name as a path, whether it has a slash or not.
+            let next = if next.is_absolute() { next } else { Path::new(".").join(next) };
+            binary = find::find(next.as_os_str(), None)
+                .map_err(|error| Unfound::Interpreter(found.clone(), error))?;
+        }
+        Err(Unfound::Loop(found))
+    }
+
+    /// The program itself is the binary: not a script.
+    pub fn is_binary(&self) -> bool {
+        self.path == self.binary
+    }
+
+    /// The binary, opened for reading.
+    pub fn file(&self) -> Option<&File> {
+        self.file.as_ref()
+    }
+
+    /// Reads the binary's headers; fails where libraries cannot be preloaded into it.
+    pub fn preloadable(&self) -> Result<Elf, Unsuitable> {
+        let refuse = |why| Unsuitable { binary: self.binary.clone(), why };
+        let file = self.file.as_ref().ok_or_else(|| refuse(Why::Unreadable))?;
+        let elf = Elf::read(file).map_err(|error| refuse(Why::Elf(error)))?;
+        judge(&elf).map_err(refuse)?;
+        match secure::secure(file).map_err(|error| refuse(Why::Read(error)))? {
+            Some(secure) => Err(refuse(Why::Secure(secure))),
+            None => Ok(elf),
+        }
+    }
+}
+
+/// Whether glibc's loader will be there to read LD_PRELOAD.
+fn judge(elf: &Elf) -> Result<(), Why> {
+    if !elf.wide {
+        return Err(Why::Narrow);
+    }
+    if !elf.x86_64 || !elf.loadable {
+        return Err(Why::Machine);
+    }
+    match &elf.interpreter {
+        Some(path) if Path::new(path).file_name() == Some(OsStr::new(LOADER)) => Ok(()),
+        Some(path) => Err(Why::Loader(path.clone())),
+        // The loader run as a program: it obeys LD_PRELOAD too.
+        None if elf.soname.as_deref() == Some(LOADER) => Ok(()),
+        None => Err(Why::Static),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::error::Failure;
+    use crate::scratch::Scratch;
+
+    fn elf() -> Elf {
+        Elf {
+            x86_64: true,
+            wide: true,
+            loadable: true,
+            interpreter: Some("/lib64/ld-linux-x86-64.so.2".into()),
+            soname: None,
+            needed: vec!["libc.so.6".into()],
+        }
+    }
+
+    #[test]
+    fn what_can_be_preloaded_into() {
+        assert!(judge(&elf()).is_ok());
+        let elsewhere = Some("/nix/store/abc-glibc/lib/ld-linux-x86-64.so.2".into());
+        assert!(judge(&Elf { interpreter: elsewhere, ..elf() }).is_ok());
+        assert!(judge(&Elf { interpreter: None, soname: Some(LOADER.into()), ..elf() }).is_ok());
+    }
+
+    #[test]
+    fn what_cannot() {
+        assert!(matches!(judge(&Elf { interpreter: None, ..elf() }), Err(Why::Static)));
+        let musl = Some("/lib/ld-musl-x86_64.so.1".into());
+        assert!(
+            matches!(judge(&Elf { interpreter: musl, ..elf() }), Err(Why::Loader(path)) if path.contains("musl"))
+        );
+        assert!(matches!(judge(&Elf { wide: false, x86_64: false, ..elf() }), Err(Why::Narrow)));
+        assert!(matches!(judge(&Elf { x86_64: false, ..elf() }), Err(Why::Machine)));
+        assert!(matches!(judge(&Elf { loadable: false, ..elf() }), Err(Why::Machine)));
+    }
+
+    fn script(scratch: &Scratch, name: &str, text: &str) -> PathBuf {
+        let path = scratch.join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    #[test]
+    fn a_script_is_its_interpreter() {
+        let scratch = Scratch::new();
+        let inner = script(&scratch, "inner", "#!/bin/sh\n");
+        let outer = script(&scratch, "outer", &format!("#!{} -x\n", inner.display()));
+        let program = Program::find(outer.as_os_str(), None).unwrap();
+        assert_eq!(
+            (program.path.as_path(), program.binary.as_path()),
+            (outer.as_path(), Path::new("/bin/sh"))
+        );
+        assert!(!program.is_binary());
+        assert!(program.preloadable().is_ok());
+    }
+
+    #[test]
+    fn text_without_an_interpreter_is_the_shells() {
+        let scratch = Scratch::new();
+        let text = script(&scratch, "text", "exit 0\n");
+        assert_eq!(Program::find(text.as_os_str(), None).unwrap().binary, Path::new("/bin/sh"));
+    }
+
+    #[test]
+    fn scripts_in_a_circle_end() {
+        let scratch = Scratch::new();
+        let path = scratch.join("circle");
+        let circle = script(&scratch, "circle", &format!("#!{}\n", path.display()));
+        let failure = Failure::from(Program::find(circle.as_os_str(), None).unwrap_err());
+        assert_eq!(failure.exit(), Exit::NotExecutable);
+    }
+
+    #[test]
+    fn exit_codes_are_those_of_env() {
+        let scratch = Scratch::new();
+        let missing = Failure::from(Program::find(OsStr::new("no-such-program"), None).unwrap_err());
+        assert_eq!(
+            (missing.exit(), missing.sentence().as_str()),
+            (Exit::NotFound, "failed to find no-such-program")
+        );
+        let lost = script(&scratch, "lost", "#!/no/such/interpreter\n");
+        let failure = Failure::from(Program::find(lost.as_os_str(), None).unwrap_err());
+        assert_eq!(failure.exit(), Exit::NotFound);
+        assert!(
+            failure.sentence().ends_with("failed to find /no/such/interpreter"),
+            "{}",
+            failure.sentence()
+        );
+        let folder = Failure::from(Program::find(scratch.path().as_os_str(), None).unwrap_err());
+        assert_eq!(folder.exit(), Exit::NotExecutable);
+    }
+}

@@ -1,0 +1,96 @@
+//! Which file the kernel will load for a script: the interpreter that its first line names.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use super::elf::ReadAt;
+
+/// How much of a file the kernel looks at to tell its kind: BINPRM_BUF_SIZE.
+const LOOKED_AT: usize = 256;
+
+/// How many scripts may be one another's interpreter before execve answers ELOOP.
+pub const DEEPEST: usize = 5;
+
+/// What takes a file that is neither ELF nor names an interpreter: execvp(3) gives it to the shell.
+pub const SHELL: &str = "/bin/sh";
+
+/// What kind of file it is, by its first bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A binary.
+    Elf,
+    /// A script with this interpreter.
+    Script(PathBuf),
+    /// Anything else: text without `#!`, an empty file, a format that only the kernel knows.
+    Other,
+}
+
+/// Tells the kind of `file`.
+pub fn kind(file: &impl ReadAt) -> std::io::Result<Kind> {
+    let mut head = [0; LOOKED_AT];
+    let mut filled = 0;
+    while filled < head.len() {
+        match file.read_at(&mut head[filled..], filled as u64)? {
+            0 => break,
+            more => filled += more,
+        }
+    }
+    let head = &head[..filled];
+    if head.starts_with(goblin::elf::header::ELFMAG) {
+        return Ok(Kind::Elf);
+    }
+    Ok(interpreter(head).map_or(Kind::Other, |path| Kind::Script(OsStr::from_bytes(path).into())))
+}
+
+/// The interpreter named by the first line of `head`, as the kernel reads it: blanks before it are skipped,
+/// it ends at a blank, a zero or the line's end, and a name that the looked-at part cuts off counts for
+/// nothing.
+fn interpreter(head: &[u8]) -> Option<&[u8]> {
+    let line = head.strip_prefix(b"#!")?;
+    let end = line.iter().position(|byte| *byte == b'\n');
+    let whole = end.is_some() || head.len() < LOOKED_AT;
+    let line = &line[..end.unwrap_or(line.len())];
+    let start = line.iter().position(|byte| !matches!(byte, b' ' | b'\t'))?;
+    let name = &line[start..];
+    let stop = name.iter().position(|byte| matches!(byte, b' ' | b'\t' | 0));
+    if stop.is_none() && !whole {
+        return None;
+    }
+    Some(&name[..stop.unwrap_or(name.len())]).filter(|name| !name.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &[u8]) -> Kind {
+        kind(&text).unwrap()
+    }
+
+    fn script(path: &str) -> Kind {
+        Kind::Script(path.into())
+    }
+
+    #[test]
+    fn first_lines_as_the_kernel_reads_them() {
+        assert_eq!(of(b"#!/bin/sh\necho\n"), script("/bin/sh"));
+        assert_eq!(of(b"#! \t/usr/bin/env python3 -u\n"), script("/usr/bin/env"));
+        assert_eq!(of(b"#!/bin/sh"), script("/bin/sh"));
+        assert_eq!(of(b"#!/bin/sh\0rest"), script("/bin/sh"));
+        assert_eq!(of(b"#!\n"), Kind::Other);
+        assert_eq!(of(b"#!   \n/bin/sh"), Kind::Other);
+        assert_eq!(of(b"echo hello\n"), Kind::Other);
+        assert_eq!(of(b""), Kind::Other);
+        assert_eq!(of(b"\x7fELF\x02"), Kind::Elf);
+    }
+
+    #[test]
+    fn an_interpreter_that_is_cut_off_is_none() {
+        let mut long = b"#!/".to_vec();
+        long.resize(300, b'x');
+        assert_eq!(of(&long), Kind::Other);
+        long[200] = b' ';
+        assert!(matches!(of(&long), Kind::Script(_)));
+    }
+}
