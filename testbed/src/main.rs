@@ -1,2 +1,46 @@
-//! The command line of the test bed.
-fn main() {}
+//! `vgpu-testbed`: devices in software, and what can be shown with them.
+
+mod bench;
+mod device;
+mod discover;
+mod status;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// The other end of VGPU-STUB, in software.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run VGPU-STUB devices on a bus until told to stop.
+    Device(device::Arguments),
+    /// Say what the devices of a bus have allocated, and for whom.
+    Status(status::Arguments),
+    /// Measure the launcher and the shims.
+    Bench(bench::Arguments),
+    /// Start a device and have stock libggml-cuda.so find it through the launcher, in every position.
+    Discover(discover::Arguments),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Device(arguments) => device::run(&arguments),
+        Command::Status(arguments) => status::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
+        Command::Discover(arguments) => discover::run(&arguments),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("vgpu-testbed: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -10,15 +10,17 @@
 mod guest;
 
 use std::error::Error;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use guest::{Guest, message, until};
-use vgpu_device::{DeviceConfig, GpuConfig, SimBus};
+use guest::{Function, Guest, message, until};
+use vgpu_device::{DeviceConfig, GpuConfig, PciAddress, SimBus};
 use vgpu_executor_null::Null;
 use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::session::Echo;
-use vgpu_wire::{area, registers::channel};
+use vgpu_wire::registers::channel;
+use vgpu_wire::{TABLE_DIGEST, WIRE_VERSION, area};
 
 const ECHOES: usize = 50_000;
 const LAUNCHES: u32 = 2_000_000;
@@ -64,12 +66,33 @@ fn launches(guest: &mut Guest) -> f64 {
     f64::from(LAUNCHES) / start.elapsed().as_secs_f64()
 }
 
+/// Microseconds from attach to the greeting's answer, and of the detach; medians.
+fn sessions(folder: &Path, address: PciAddress) -> (u128, u128) {
+    let (mut begins, mut ends) = (Vec::new(), Vec::new());
+    for _ in 0..200 {
+        let function = Function::open(folder, address);
+        let start = Instant::now();
+        let guest = Guest::try_attach(function, 1, WIRE_VERSION, TABLE_DIGEST);
+        let mut guest = guest.unwrap_or_else(|(why, _)| panic!("refused: {why}"));
+        guest.hello();
+        begins.push(start.elapsed().as_micros());
+        let start = Instant::now();
+        guest.control(channel::DETACH);
+        ends.push(start.elapsed().as_micros());
+    }
+    begins.sort_unstable();
+    ends.sort_unstable();
+    (begins[100], ends[100])
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
     let temporary = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
     let folder = std::env::args().nth(1).map_or_else(|| temporary.path().to_owned(), Into::into);
     let address = "0000:00:05.0".parse()?;
     let null = Null::new(&GpuConfig::new("VGPU-STUB null")?)?;
     let bus = SimBus::serve(&folder, vec![DeviceConfig::new(address, Arc::new(null))])?;
+    let (begin, end) = sessions(bus.folder(), address);
+    println!("session: attach and greeting {begin} us, detach {end} us");
     let mut guest = Guest::attach(bus.folder(), address, 0);
     let mut medians = Vec::new();
     let mut rates = Vec::new();

@@ -201,6 +201,10 @@ impl Device {
         }
         let base = u64::from(channel.index()) * area::AREA_BYTES;
         self.window.clear(base, area::AREA_BYTES);
+        if !self.window.reserve(base, area::AREA_BYTES) {
+            tracing::warn!(device = %self.label, channel = channel.index(), "the window's file has no room for the channel's area");
+            return Err(Refusal::NoRoom);
+        }
         let host = SessionHost::new(
             Arc::clone(&self.window),
             Arc::clone(&self.shares),

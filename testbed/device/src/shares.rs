@@ -34,13 +34,23 @@ impl Shares {
     /// Takes `bytes`, rounded up to granules: offset and bytes. The memory reads zeros.
     pub(crate) fn take(&self, bytes: u64) -> Option<(u64, u64)> {
         let bytes = bytes.max(1).checked_next_multiple_of(WINDOW_GRANULE)?;
+        let offset = self.cut(bytes)?;
+        if self.window.reserve(offset, bytes) {
+            return Some((offset, bytes));
+        }
+        tracing::warn!(bytes, "the window's file has no room for what a guest asks for");
+        self.give_back(offset, bytes);
+        None
+    }
+
+    fn cut(&self, bytes: u64) -> Option<u64> {
         let mut free = lock(&self.free);
         let (&offset, &room) = free.iter().find(|&(_, &room)| room >= bytes)?;
         free.remove(&offset);
         if room > bytes {
             free.insert(offset + bytes, room - bytes);
         }
-        Some((offset, bytes))
+        Some(offset)
     }
 
     /// Takes back what [`Shares::take`] gave, cleared: the next owner must not see what was there.

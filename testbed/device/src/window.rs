@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
 use vm_memory::{FileOffset, MmapRegion, VolatileMemory};
 
 use crate::SharedSlice;
@@ -81,6 +82,17 @@ impl Window {
     /// The same for 32 bits.
     pub(crate) fn u32_at(&self, offset: u64) -> &AtomicU32 {
         self.region.get_atomic_ref(offset as usize).expect("an aligned field within the areas")
+    }
+
+    /// Makes the file's storage hold a range, which reads zeros where it was not written: false when it has
+    /// no room. Whoever touches shared memory that has no storage behind it is killed by SIGBUS, so this
+    /// comes before.
+    pub(crate) fn reserve(&self, offset: u64, bytes: u64) -> bool {
+        match fallocate(&self.file, FallocateFlags::KEEP_SIZE, offset, bytes) {
+            // A filesystem that cannot say: it is on a disk, or a special one.
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => true,
+            Err(_) => false,
+        }
     }
 
     /// Makes a range read zeros and gives its memory back to the host. Page aligned.

@@ -27,7 +27,7 @@ enum Play {
         #[arg(long)]
         base: Option<PathBuf>,
     },
-    /// Close every descriptor from 3 on, then start a program as a child and pass its exit code on.
+    /// Start a program as a child that does close_range(3, ~0) before exec, and pass its exit code on.
     CloseAll {
         /// The program and its arguments.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]

@@ -1,23 +1,28 @@
-//! A parent of the careful kind: it closes all descriptors that it did not open itself.
+//! A parent of the careful kind: its children get none of its descriptors (Python's `subprocess`
+//! does the same by default).
 
 use std::ffi::OsString;
-use std::os::unix::process::ExitStatusExt;
+use std::io;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 
-/// Closes descriptors 3 and up as `close_range(3, ~0)`, then runs `command` as a child.
-pub fn close_all(command: &[OsString]) -> Result<ExitCode> {
-    // SAFETY: the kernel closes descriptors by number; nothing of this program uses one above 2 yet.
+fn close_range() -> io::Result<()> {
+    // SAFETY: the kernel closes descriptors by number. This runs between fork and exec, where only
+    // the exec itself follows; it needs none of them.
     let closed = unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
-    if closed != 0 {
-        return Err(std::io::Error::last_os_error()).context("close_range(3, ~0)");
-    }
+    if closed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Runs `command` as a child that does `close_range(3, ~0)` before exec, and passes its exit code on.
+pub fn close_all(command: &[OsString]) -> Result<ExitCode> {
     let (program, arguments) = command.split_first().context("no command")?;
-    let status = Command::new(program)
-        .args(arguments)
-        .status()
-        .with_context(|| format!("start {}", program.display()))?;
+    let mut command = Command::new(program);
+    command.args(arguments);
+    // SAFETY: the closure makes one system call and allocates nothing.
+    unsafe { command.pre_exec(close_range) };
+    let status = command.status().with_context(|| format!("start {}", program.display()))?;
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)))
 }

@@ -4,6 +4,7 @@ mod bench;
 mod bus;
 mod completions;
 mod guest;
+mod madness;
 mod memory;
 mod sessions;
 mod violations;

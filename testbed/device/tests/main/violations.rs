@@ -3,7 +3,6 @@
 use std::io::Write;
 use std::sync::{Mutex, OnceLock};
 
-use proptest::prelude::*;
 use tracing_subscriber::fmt::MakeWriter;
 use vgpu_device::DeviceConfig;
 use vgpu_executor_soft::Soft;
@@ -15,10 +14,7 @@ use vgpu_wire::body::module::ModuleOpen;
 use vgpu_wire::body::session::{Echo, Hello, Pad, WindowFree};
 use vgpu_wire::body::stream::{EventDestroy, Join, Signal, StreamCreate, StreamDestroy, StreamWait};
 use vgpu_wire::registers::{Refusal, channel};
-use vgpu_wire::{
-    FLAG_JOIN, Header, Kind, Mark, Payload, SEGMENT_INLINE, Span, TABLE_DIGEST, WIRE_VERSION, area,
-};
-use zerocopy::IntoBytes;
+use vgpu_wire::{FLAG_JOIN, Header, Mark, Payload, SEGMENT_INLINE, Span, TABLE_DIGEST, WIRE_VERSION, area};
 
 use crate::bench::{Bench, address, config, gpu};
 use crate::guest::{Function, Guest, message};
@@ -28,7 +24,7 @@ use crate::sessions::{signal, window_alloc};
 const ENDED: u32 = area::ERROR_STICKY | area::ERROR_ENDED;
 
 /// The log of all tests of this process.
-fn log() -> &'static Mutex<Vec<u8>> {
+pub fn log() -> &'static Mutex<Vec<u8>> {
     struct Sink;
     impl Write for Sink {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -368,89 +364,4 @@ fn graph_payloads_have_a_limit() {
     let records = Span::bar(window.offset, (64 << 20) + 1);
     let number = guest.send(&GraphDefine { graph: 1, nodes: 1, flags: 0, records }, &[]);
     assert_eq!(guest.ended(), (999, ENDED, number));
-}
-
-/// One step of a guest that is out of its mind.
-#[derive(Clone, Debug)]
-enum Step {
-    Bytes(Vec<u8>),
-    Message { kind: usize, join: bool, body: Vec<u8> },
-    Tail(u64),
-    Flip { at: u64, value: u8 },
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    prop_oneof![
-        1 => prop::collection::vec(any::<u8>(), 1..40).prop_map(Step::Bytes),
-        6 => (0..Kind::ALL.len(), any::<bool>(), prop::collection::vec(prop_oneof![3 => Just(0u8), 1 => 0u8..3, 1 => any::<u8>()], 192))
-            .prop_map(|(kind, join, body)| Step::Message { kind, join, body }),
-        1 => any::<u64>().prop_map(Step::Tail),
-        2 => (0..area::AREA_BYTES, any::<u8>()).prop_map(|(at, value)| Step::Flip { at, value }),
-    ]
-}
-
-fn play(bench: &Bench, steps: &[Step]) {
-    let mut guest = bench.guest(0);
-    for step in steps {
-        match step {
-            Step::Bytes(bytes) => {
-                let padded =
-                    [bytes.as_slice(), &vec![0; bytes.len().next_multiple_of(16) - bytes.len()]].concat();
-                if !room(&guest, padded.len()) {
-                    break;
-                }
-                guest.send_bytes(&padded);
-            }
-            Step::Message { kind, join, body } => {
-                let kind = Kind::ALL[*kind];
-                let bytes = (size_of::<Header>() + kind.body_bytes()).next_multiple_of(16);
-                if !room(&guest, bytes) {
-                    break;
-                }
-                let header = Header {
-                    kind: kind as u16,
-                    flags: u16::from(*join),
-                    bytes: bytes as u32,
-                    number: guest.number as u32 + 1,
-                    join: 0,
-                };
-                let mut bytes_of = header.as_bytes().to_vec();
-                bytes_of.extend_from_slice(&body[..kind.body_bytes()]);
-                bytes_of.resize(bytes, 0);
-                guest.send_bytes(&bytes_of);
-            }
-            Step::Tail(tail) => guest.publish_tail(*tail),
-            Step::Flip { at, value } => guest.function.put(guest.area + at, &[*value]),
-        }
-    }
-    guest.control(channel::DETACH);
-    assert_eq!(guest.register(channel::STATE), channel::STATE_FREE);
-}
-
-/// Whether a message fits without waiting for a host that may read no more.
-fn room(guest: &Guest, bytes: usize) -> bool {
-    guest.tail + bytes as u64 <= area::RING_BYTES
-}
-
-#[test]
-fn a_guest_out_of_its_mind_does_no_harm() {
-    log();
-    for bench in [Bench::soft(), Bench::null()] {
-        let mut other = bench.guest(1);
-        let kept = allocate(&mut other, 4096).unwrap();
-        let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
-            cases: 150,
-            ..ProptestConfig::default()
-        });
-        runner
-            .run(&prop::collection::vec(step(), 1..40), |steps| {
-                play(&bench, &steps);
-                Ok(())
-            })
-            .unwrap();
-        other.echo();
-        assert_eq!(other.late(), None);
-        assert_eq!(bench.session(1).unwrap().allocated, 4096, "{kept:#x}");
-        assert_eq!(bench.allocated(), 4096);
-    }
 }

@@ -1,0 +1,81 @@
+//! The real libggml-cuda.so builds, from the artifact cache, and NVIDIA's libraries to lay beside them.
+
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use tempfile::TempDir;
+
+/// A build of libggml-cuda.so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// Built with CUDA 12: compute capabilities 5.0 to 8.0 as PTX.
+    Cuda12,
+    /// Built with CUDA 13: 7.5 and later.
+    Cuda13,
+}
+
+impl Backend {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Cuda12, Self::Cuda13];
+
+    /// Its name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cuda12 => "cuda12",
+            Self::Cuda13 => "cuda13",
+        }
+    }
+
+    /// Compute capabilities that it has code for.
+    pub const fn capabilities(self) -> &'static [&'static str] {
+        match self {
+            Self::Cuda12 => &["5.0", "6.1", "7.0", "7.5", "8.0", "8.6"],
+            Self::Cuda13 => &["7.5", "8.0", "8.6", "8.9", "9.0"],
+        }
+    }
+
+    /// The folder in the cache that holds it with libggml-base.so and libggml.
+    pub fn folder(self) -> Result<PathBuf> {
+        let name = match self {
+            Self::Cuda12 => "ggml-cuda12",
+            Self::Cuda13 => "ggml-cuda13",
+        };
+        xtask::artifacts::fetch(name).with_context(|| format!("fetch {name}"))
+    }
+
+    /// The folder in the cache that holds NVIDIA's libcudart, libcublas and libcublasLt of its major.
+    fn nvidia(self) -> Result<PathBuf> {
+        let name = match self {
+            Self::Cuda12 => "nvidia-cuda12",
+            Self::Cuda13 => "nvidia-cuda13",
+        };
+        xtask::artifacts::fetch(name).with_context(|| format!("fetch {name}"))
+    }
+
+    /// A fresh folder with the backend and NVIDIA's own libcudart, libcublas and libcublasLt beside it.
+    pub fn beside_nvidia(self) -> Result<TempDir> {
+        let folder = TempDir::with_prefix("vgpu-beside-")?;
+        link_all(&self.folder()?, folder.path())?;
+        link_all(&self.nvidia()?, folder.path())?;
+        Ok(folder)
+    }
+}
+
+/// Hard-links the shared objects of `from` into `to` (a symlink would be followed to the cache by
+/// `$ORIGIN`); symbolic links where the file systems differ.
+fn link_all(from: &Path, to: &Path) -> Result<()> {
+    for entry in std::fs::read_dir(from).with_context(|| format!("list {}", from.display()))? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if !name.to_string_lossy().contains(".so") {
+            continue;
+        }
+        let source = entry.path().canonicalize()?;
+        let target = to.join(&name);
+        if std::fs::hard_link(&source, &target).is_err() {
+            symlink(&source, &target).with_context(|| format!("link {}", target.display()))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,155 @@
+//! Devices in a process of their own, on a simulated bus in a fresh folder, and the client of
+//! their control socket.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rand::RngExt;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// How long a condition may take that normally holds within milliseconds.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Facts of one device that a test chooses.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct Facts {
+    /// PCI address, such as `0000:00:05.0`.
+    pub address: String,
+    /// Product name.
+    pub name: String,
+    /// UUID, 32 hexadecimal digits.
+    pub uuid: String,
+    /// Compute capability, such as `6.1`.
+    pub cc: String,
+    /// Memory in MiB.
+    pub memory_mib: u64,
+}
+
+impl Facts {
+    /// Facts drawn at random, with a compute capability from `ccs`.
+    pub fn random(ccs: &[&str]) -> Self {
+        let mut rng = rand::rng();
+        let word: u32 = rng.random();
+        Self {
+            address: format!(
+                "0000:{:02x}:{:02x}.0",
+                rng.random_range(1..=255u32),
+                rng.random_range(0..32u32)
+            ),
+            name: format!("VGPU-STUB test {word:08X}"),
+            uuid: format!("{:032x}", rng.random::<u128>()),
+            cc: ccs[rng.random_range(0..ccs.len())].to_owned(),
+            memory_mib: rng.random_range(1024..22 * 1024),
+        }
+    }
+}
+
+/// A bus with devices, served by another process; it ends with this value.
+#[derive(Debug)]
+pub struct Bed {
+    folder: TempDir,
+    child: Child,
+    /// The device's process ends when this closes.
+    _stdin: ChildStdin,
+}
+
+impl Bed {
+    /// Starts the devices and waits until they are served.
+    pub fn start(executor: &str, devices: &[Facts]) -> Result<Self> {
+        // Shared memory, so that the window's pages are never written back to a disk.
+        let folder = TempDir::with_prefix_in("vgpu-bed-", "/dev/shm").context("make a folder in /dev/shm")?;
+        let mut command = Command::new(crate::programs::testbed()?);
+        command.arg("device").arg("--bus").arg(format!("sim:{}", folder.path().display()));
+        command.args(["--executor", executor, "--until-stdin-closes"]);
+        for device in devices {
+            command.arg("--device").arg(serde_json::to_string(device)?);
+        }
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("start the device")?;
+        let stdin = child.stdin.take().context("no stdin")?;
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().context("no stdout")?).read_line(&mut line)?;
+        if line.trim() != "ready" {
+            let status = child.wait()?;
+            bail!("the device did not start: {status}, said {line:?}");
+        }
+        Ok(Self { folder, child, _stdin: stdin })
+    }
+
+    /// The folder that looks like sysfs.
+    pub fn sysfs(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The window file of a device.
+    pub fn window(&self, device: &Facts) -> PathBuf {
+        self.sysfs().join("bus/pci/devices").join(&device.address).join("resource2")
+    }
+
+    /// Kills the device's process, as a host that crashes.
+    pub fn kill(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// A command of the control socket.
+    pub fn control(&self, command: &str) -> Result<Value> {
+        control(self.sysfs(), command)
+    }
+
+    /// The devices' state.
+    pub fn status(&self) -> Result<Value> {
+        self.control("status")
+    }
+
+    /// Polls `status` until `wanted` holds of it.
+    pub fn until(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Result<Value> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let status = self.status()?;
+            if wanted(&status) {
+                return Ok(status);
+            }
+            if Instant::now() > end {
+                bail!("{what}: not within {PATIENCE:?}; the devices say {status}");
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        // It may have been killed already; nothing can be done about either failure here.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Sends one command to the control socket of the bus in `folder`.
+pub fn control(folder: &Path, command: &str) -> Result<Value> {
+    let path = folder.join("control");
+    let mut socket = UnixStream::connect(&path).with_context(|| format!("connect to {}", path.display()))?;
+    writeln!(socket, "{}", json!({ "cmd": command }))?;
+    let mut line = String::new();
+    BufReader::new(socket).read_line(&mut line)?;
+    serde_json::from_str(&line).with_context(|| format!("read the answer {line:?}"))
+}
+
+/// The sessions of all devices in a status.
+pub fn sessions(status: &Value) -> Vec<&Value> {
+    let devices = status["devices"].as_array().map(Vec::as_slice).unwrap_or_default();
+    devices.iter().filter_map(|device| device["sessions"].as_array()).flatten().collect()
+}
+
+/// The session of the process `pid` in a status.
+pub fn session_of(status: &Value, pid: u32) -> Option<&Value> {
+    sessions(status).into_iter().find(|session| session["process"] == pid)
+}

@@ -1,0 +1,176 @@
+//! `vgpu-testbed device`: devices on a bus, until told to stop.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread;
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use vgpu_device::{
+    DeviceConfig, Executor, GpuConfig, PciAddress, SimBus, parse_bytes, parse_compute_capability, parse_uuid,
+};
+use vgpu_executor_null::Null;
+use vgpu_executor_soft::Soft;
+use vgpu_testbed::bed::Facts;
+
+/// Slot of the first device that is not given by `--device`.
+const FIRST_SLOT: u8 = 5;
+
+/// What stands behind the devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ExecutorKind {
+    /// Carries calls out on the CPU: memory and copies; kernels are refused.
+    Soft,
+    /// Answers success and does nothing: for measuring.
+    Null,
+}
+
+/// Options.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The bus: `sim:DIR`, a folder that looks like sysfs.
+    #[arg(long, value_parser = parse_bus)]
+    bus: PathBuf,
+    /// What stands behind the devices.
+    #[arg(long, value_enum, default_value_t = ExecutorKind::Soft)]
+    executor: ExecutorKind,
+    /// Compute capability.
+    #[arg(long, default_value = "6.1", value_parser = capability)]
+    cc: (u32, u32),
+    /// Device memory, such as 8G.
+    #[arg(long, default_value = "8G", value_parser = bytes)]
+    memory: u64,
+    /// Product name.
+    #[arg(long, default_value = vgpu_executor_soft::NAME)]
+    name: String,
+    /// UUID; drawn at random if not given.
+    #[arg(long, value_parser = uuid)]
+    uuid: Option<[u8; 16]>,
+    /// `cuDriverGetVersion`: the newest CUDA that the device supports.
+    #[arg(long, default_value_t = 13_000)]
+    driver: u32,
+    /// Version text of the driver.
+    #[arg(long, default_value = "580.65.06")]
+    driver_text: String,
+    /// Size of the window.
+    #[arg(long, default_value = "256M", value_parser = bytes)]
+    window: u64,
+    /// How many guest processes can be attached to a device at a time.
+    #[arg(long, default_value_t = 64)]
+    channels: u32,
+    /// How many devices.
+    #[arg(long, default_value_t = 1, conflicts_with = "device")]
+    devices: u8,
+    /// One device by its facts, as JSON: address, name, uuid, cc, memory_mib. Can be given several times.
+    #[arg(long, value_parser = facts)]
+    device: Vec<Facts>,
+    /// Stop when stdin closes, as well as on SIGTERM, SIGINT, or `exit` on the control socket.
+    #[arg(long)]
+    until_stdin_closes: bool,
+}
+
+/// `sim:DIR`.
+pub fn parse_bus(text: &str) -> Result<PathBuf, String> {
+    match text.split_once(':') {
+        Some(("sim", folder)) if !folder.is_empty() => Ok(PathBuf::from(folder)),
+        _ => Err("expected sim:DIR".to_owned()),
+    }
+}
+
+fn capability(text: &str) -> Result<(u32, u32), String> {
+    parse_compute_capability(text).ok_or_else(|| "expected MAJOR.MINOR".to_owned())
+}
+
+fn bytes(text: &str) -> Result<u64, String> {
+    parse_bytes(text).ok_or_else(|| "expected a size such as 8G, 512M".to_owned())
+}
+
+fn uuid(text: &str) -> Result<[u8; 16], String> {
+    parse_uuid(text).ok_or_else(|| "expected a UUID".to_owned())
+}
+
+fn facts(text: &str) -> Result<Facts, String> {
+    serde_json::from_str(text).map_err(|error| error.to_string())
+}
+
+impl Arguments {
+    /// Address and GPU of each device.
+    fn gpus(&self) -> Result<Vec<(PciAddress, GpuConfig)>> {
+        let usual = || -> Result<GpuConfig> {
+            let mut gpu = GpuConfig::new(&self.name)?;
+            gpu.compute_capability = self.cc;
+            gpu.memory_bytes = self.memory;
+            gpu.driver_version = self.driver;
+            gpu.driver_text.clone_from(&self.driver_text);
+            Ok(gpu)
+        };
+        if self.device.is_empty() {
+            return (0..self.devices)
+                .map(|index| {
+                    let mut gpu = usual()?;
+                    // A UUID names one device.
+                    if let (0, Some(uuid)) = (index, self.uuid) {
+                        gpu.uuid = uuid;
+                    }
+                    Ok((PciAddress { domain: 0, bus: 0, device: FIRST_SLOT + index, function: 0 }, gpu))
+                })
+                .collect();
+        }
+        self.device
+            .iter()
+            .map(|facts| {
+                let mut gpu = usual()?;
+                gpu.name.clone_from(&facts.name);
+                gpu.uuid = parse_uuid(&facts.uuid).context("read a device's uuid")?;
+                gpu.compute_capability = parse_compute_capability(&facts.cc).context("read a device's cc")?;
+                gpu.memory_bytes = facts.memory_mib << 20;
+                Ok((facts.address.parse().context("read a device's address")?, gpu))
+            })
+            .collect()
+    }
+
+    fn executor(&self, gpu: &GpuConfig) -> Result<Arc<dyn Executor>> {
+        Ok(match self.executor {
+            ExecutorKind::Soft => Arc::new(Soft::new(gpu)?),
+            ExecutorKind::Null => Arc::new(Null::new(gpu)?),
+        })
+    }
+}
+
+/// Serves, says `ready` on stdout, and waits until it is told to stop.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(tracing::Level::WARN).init();
+    let mut configs = Vec::new();
+    for (address, gpu) in arguments.gpus()? {
+        let mut config = DeviceConfig::new(address, arguments.executor(&gpu)?);
+        config.window_bytes = arguments.window;
+        config.channels = arguments.channels;
+        configs.push(config);
+    }
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("watch for signals")?;
+    let bus = SimBus::serve(&arguments.bus, configs)?;
+    let exit = bus.exit_handle();
+    thread::spawn(move || {
+        if signals.forever().next().is_some() {
+            exit.request();
+        }
+    });
+    if arguments.until_stdin_closes {
+        let exit = bus.exit_handle();
+        thread::spawn(move || {
+            // Whatever comes is dropped; an error ends the wait as the end does.
+            let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+            exit.request();
+        });
+    }
+    let mut out = std::io::stdout();
+    writeln!(out, "ready")?;
+    out.flush()?;
+    // Without a limit it returns only when it was told to.
+    let _asked = bus.wait_for_exit(None);
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,214 @@
+//! One look: start a program that loads the backend, read what it found, compare with what was drawn.
+
+use std::fmt;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use vgpu_testbed::backends::Backend;
+use vgpu_testbed::bed::{Bed, Facts};
+use vgpu_testbed::programs;
+
+/// The shims that must be mapped in every process.
+const SHIMS: [&str; 8] = [
+    "libcuda.so.1",
+    "libcudart.so.12",
+    "libcudart.so.13",
+    "libcublas.so.12",
+    "libcublas.so.13",
+    "libcublasLt.so.12",
+    "libcublasLt.so.13",
+    "libnvidia-ml.so.1",
+];
+
+/// Where the program stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Position {
+    /// The launcher becomes it.
+    Direct,
+    /// The launcher becomes a parent, whose child does close_range(3, ~0) before it becomes the program.
+    Grandchild,
+    /// As direct, with NVIDIA's own libcudart and libcublas in the backend's folder.
+    BesideNvidia,
+}
+
+impl Position {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Direct, Self::Grandchild, Self::BesideNvidia];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Grandchild => "grandchild",
+            Self::BesideNvidia => "beside-nvidia",
+        }
+    }
+}
+
+/// A device as GGML reports it.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct Device {
+    name: Option<String>,
+    cc: Option<String>,
+    total_mib: u64,
+    pci_id: Option<String>,
+    uuid: String,
+}
+
+/// What the program prints.
+#[derive(Deserialize)]
+struct Seen {
+    devices: Vec<Device>,
+    ms: f64,
+    maps: Vec<String>,
+}
+
+/// One look and its outcome.
+#[derive(Serialize)]
+pub struct Run {
+    backend: &'static str,
+    position: &'static str,
+    devices: Vec<Device>,
+    ms: Option<f64>,
+    /// What is not as it must be; empty when all is well.
+    wrong: Vec<String>,
+}
+
+impl Run {
+    /// Whether nothing is wrong.
+    pub fn ok(&self) -> bool {
+        self.wrong.is_empty()
+    }
+}
+
+impl fmt::Display for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}:", self.backend, self.position)?;
+        for device in &self.devices {
+            let or = |text: &Option<String>| text.clone().unwrap_or_else(|| "?".to_owned());
+            write!(
+                f,
+                " {} cc {} {} MiB {} GPU-{}",
+                or(&device.name),
+                or(&device.cc),
+                device.total_mib,
+                or(&device.pci_id),
+                device.uuid
+            )?;
+        }
+        if let Some(ms) = self.ms {
+            write!(f, " in {ms:.2} ms")?;
+        }
+        for wrong in &self.wrong {
+            write!(f, "\n  WRONG: {wrong}")?;
+        }
+        Ok(())
+    }
+}
+
+/// The program under the launcher. Its working directory is the root: the backend's RUNPATH has an empty entry, which
+/// is the working directory.
+fn command(bed: &Bed, position: Position, backend: &std::path::Path) -> Result<Command> {
+    let standin = programs::standin()?;
+    let mut command = Command::new(programs::launcher()?);
+    command.arg("--");
+    if position == Position::Grandchild {
+        command.arg(&standin).arg("close-all");
+    }
+    command.arg(&standin).arg("ggml").arg(backend);
+    command.env("VGPU_SYSFS", bed.sysfs()).env_remove("CUDA_VISIBLE_DEVICES").current_dir("/");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Ok(command)
+}
+
+/// Starts `processes` programs at once and compares what each saw with `expected`.
+pub fn look(
+    bed: &Bed,
+    backend: Backend,
+    position: Position,
+    expected: &[Facts],
+    processes: usize,
+) -> Result<Vec<Run>> {
+    let beside = if position == Position::BesideNvidia { Some(backend.beside_nvidia()?) } else { None };
+    let folder = match &beside {
+        Some(folder) => folder.path().to_owned(),
+        None => backend.folder()?,
+    };
+    let path = folder.join("libggml-cuda.so");
+    let children = (0..processes)
+        .map(|_| command(bed, position, &path)?.spawn().context("start the launcher"))
+        .collect::<Result<Vec<Child>>>()?;
+    let wanted: Vec<_> = expected.iter().map(expect).collect();
+    children
+        .into_iter()
+        .map(|child| {
+            let output = child.wait_with_output()?;
+            let mut run = Run {
+                backend: backend.name(),
+                position: position.name(),
+                devices: Vec::new(),
+                ms: None,
+                wrong: Vec::new(),
+            };
+            if !output.status.success() {
+                let errors = String::from_utf8_lossy(&output.stderr);
+                run.wrong.push(format!("{}: {}", output.status, errors.trim()));
+                return Ok(run);
+            }
+            let seen: Seen =
+                serde_json::from_slice(&output.stdout).context("read what the program printed")?;
+            if !output.stderr.is_empty() {
+                run.wrong.push(format!("stderr: {}", String::from_utf8_lossy(&output.stderr).trim()));
+            }
+            if seen.devices != wanted {
+                run.wrong.push(format!("expected {wanted:?}"));
+            }
+            run.wrong.extend(check_maps(&seen.maps));
+            run.devices = seen.devices;
+            run.ms = Some(seen.ms);
+            Ok(run)
+        })
+        .collect()
+}
+
+/// What GGML must report of a device.
+fn expect(facts: &Facts) -> Device {
+    Device {
+        name: Some(facts.name.clone()),
+        cc: Some(facts.cc.clone()),
+        total_mib: facts.memory_mib,
+        pci_id: Some(facts.address.clone()),
+        uuid: facts.uuid.clone(),
+    }
+}
+
+/// Every shim is mapped from memory, and nothing of NVIDIA's from a file.
+fn check_maps(maps: &[String]) -> Vec<String> {
+    let (ours, theirs): (Vec<_>, Vec<_>) = maps.iter().partition(|path| path.starts_with("/memfd:"));
+    let missing =
+        SHIMS.iter().filter(|shim| !ours.iter().any(|path| **path == format!("/memfd:{shim} (deleted)")));
+    missing
+        .map(|shim| format!("{shim} is not mapped"))
+        .chain(theirs.iter().map(|path| format!("{path} is mapped")))
+        .collect()
+}
+
+/// The device's process is gone: the launcher must refuse, and a program started in spite of it finds nothing.
+pub fn look_at_nothing(bed: &Bed, backend: Backend) -> Result<Run> {
+    let path = backend.folder()?.join("libggml-cuda.so");
+    let output = command(bed, Position::Direct, &path)?.output().context("start the launcher")?;
+    let mut run = Run {
+        backend: backend.name(),
+        position: "device stopped",
+        devices: Vec::new(),
+        ms: None,
+        wrong: Vec::new(),
+    };
+    if output.status.code() != Some(125) {
+        run.wrong.push(format!("the launcher ended with {} instead of exit code 125", output.status));
+    }
+    if output.stderr.is_empty() {
+        run.wrong.push("the launcher did not say why".to_owned());
+    }
+    Ok(run)
+}

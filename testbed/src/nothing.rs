@@ -1,0 +1,55 @@
+//! Builds the libraries that do nothing ([standins/nothing.c](../standins/nothing.c)), the baseline of
+//! the timings.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
+
+const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/standins/nothing.c");
+
+/// SONAME, macro, and whether the names carry the SONAME as version node.
+const LIBRARIES: [(&str, &str, bool); 5] = [
+    ("libcuda.so.1", "-DCUDA", false),
+    ("libcudart.so.12", "-DCUDART=12", true),
+    ("libcudart.so.13", "-DCUDART=13", true),
+    ("libcublas.so.12", "-DCUBLAS", true),
+    ("libcublas.so.13", "-DCUBLAS", true),
+];
+
+/// A folder with the libraries, and what LD_PRELOAD must hold.
+#[derive(Debug)]
+pub struct Nothing {
+    /// The folder; deleted with this value.
+    pub folder: TempDir,
+    /// The libraries' paths, joined by colons.
+    pub preload: String,
+}
+
+/// Compiles the libraries with the C compiler, as small as it makes them.
+pub fn build() -> Result<Nothing> {
+    let folder = TempDir::with_prefix("vgpu-nothing-")?;
+    let mut paths = Vec::new();
+    for (soname, macro_, versioned) in LIBRARIES {
+        let path = folder.path().join(soname);
+        let mut command = Command::new("cc");
+        command.args(["-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-s", "-Wl,-z,now", macro_, SOURCE]);
+        command.arg(format!("-Wl,-soname,{soname}"));
+        if versioned {
+            command.arg(format!("-Wl,--version-script={}", node(folder.path(), soname)?));
+        }
+        let status = command.arg("-o").arg(&path).status().context("run cc")?;
+        if !status.success() {
+            bail!("cc failed to build {soname}: {status}");
+        }
+        paths.push(path.display().to_string());
+    }
+    Ok(Nothing { preload: paths.join(":"), folder })
+}
+
+fn node(folder: &Path, soname: &str) -> Result<String> {
+    let path = folder.join(format!("{soname}.map"));
+    std::fs::write(&path, format!("{soname} {{ global: *; }};\n"))?;
+    Ok(path.display().to_string())
+}

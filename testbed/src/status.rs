@@ -1,0 +1,49 @@
+//! `vgpu-testbed status`: what a bus's devices have allocated.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use vgpu_testbed::bed;
+
+/// Options.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The bus: `sim:DIR`.
+    #[arg(long, value_parser = crate::device::parse_bus)]
+    bus: PathBuf,
+    /// Print the devices' answer as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Asks and prints.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let status = bed::control(&arguments.bus, "status")?;
+    if arguments.json {
+        println!("{status:#}");
+        return Ok(ExitCode::SUCCESS);
+    }
+    for device in status["devices"].as_array().map(Vec::as_slice).unwrap_or_default() {
+        println!(
+            "{} {}: {} of {} bytes allocated",
+            device["address"].as_str().unwrap_or("?"),
+            device["executor"].as_str().unwrap_or("?"),
+            device["allocated"],
+            device["total"]
+        );
+        for session in device["sessions"].as_array().map(Vec::as_slice).unwrap_or_default() {
+            println!(
+                "  channel {} process {}: {} bytes in {} allocations, {} window bytes, {} messages, {} done",
+                session["channel"],
+                session["process"],
+                session["allocated"],
+                session["allocations"],
+                session["window_bytes"],
+                session["messages"],
+                session["done"]
+            );
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

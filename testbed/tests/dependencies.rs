@@ -1,0 +1,69 @@
+//! The arrows of the layout: who may depend on whom, and what the shims must not pull in.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Normal dependencies by package, from cargo.
+fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
+    let cargo = std::env::var_os("CARGO").expect("run by cargo");
+    let output = Command::new(cargo)
+        .args(["metadata", "--format-version", "1", "--locked"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let normal = |dependency: &Value| dependency["kind"].is_null();
+    let packages = metadata["packages"].as_array().unwrap().iter();
+    packages
+        .map(|package| {
+            let of = package["dependencies"].as_array().unwrap().iter().filter(|one| normal(one));
+            let names = of.map(|one| one["name"].as_str().unwrap().to_owned()).collect();
+            (package["name"].as_str().unwrap().to_owned(), names)
+        })
+        .collect()
+}
+
+/// Everything that `package` is built with.
+fn all_below(graph: &BTreeMap<String, BTreeSet<String>>, package: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut open = vec![package.to_owned()];
+    while let Some(package) = open.pop() {
+        for dependency in graph.get(&package).into_iter().flatten() {
+            if found.insert(dependency.clone()) {
+                open.push(dependency.clone());
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn the_arrows_point_one_way() {
+    let graph = dependencies();
+    let shims = ["vgpu-libcuda", "vgpu-libcudart", "vgpu-libcublas", "vgpu-libcublaslt", "vgpu-libnvidia-ml"];
+    let direct = |package: &str, on: &str| graph[package].contains(on);
+    for shim in shims {
+        let below = all_below(&graph, shim);
+        assert_eq!(
+            direct(shim, "vgpu-transport"),
+            shim == "vgpu-libcuda",
+            "libcuda alone owns the device: {shim}"
+        );
+        for heavy in ["tokio", "tracing", "serde", "clap", "vgpu-device"] {
+            assert!(!below.contains(heavy), "{shim} is built with {heavy}");
+        }
+        assert!(!all_below(&graph, "vgpu-run").contains(shim), "the launcher links no shim: {shim}");
+    }
+    assert!(direct("vgpu-run", "vgpu-transport"));
+    let wire: Vec<_> = graph["vgpu-wire"].iter().map(String::as_str).collect();
+    assert_eq!(wire, ["zerocopy"], "the contract needs nothing");
+    for package in ["vgpu-device", "vgpu-executor-null", "vgpu-executor-soft"] {
+        let below = all_below(&graph, package);
+        for guest in ["vgpu-transport", "vgpu-abi", "vgpu-run"].iter().chain(&shims) {
+            assert!(!below.contains(*guest), "{package} knows {guest}");
+        }
+    }
+}
