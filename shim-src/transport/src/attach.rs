@@ -109,7 +109,8 @@ const DETACH_LIMIT: Duration = Duration::from_millis(200);
 /// Opens a session.
 pub(crate) fn attach(device: Device) -> Result<(Arc<Inner>, DeviceFacts), AttachError> {
     compare(device.identity.wire_version, device.identity.digest)?;
-    let home = Home::get();
+    // All that takes time is done before the host's new thread begins to spin for the greeting.
+    let parts = Parts::new(device.identity.wake_futex);
     let mut refused = None;
     // The second time after room was made, or after those who raced us for channels had theirs.
     for _ in 0..2 {
@@ -121,7 +122,7 @@ pub(crate) fn attach(device: Device) -> Result<(Arc<Inner>, DeviceFacts), Attach
         match begin(&device, index) {
             Ok(number) => {
                 let others = attached & !(1 << index);
-                let inner = Arc::new(build(device, index, number, home));
+                let inner = Arc::new(build(device, index, number, parts));
                 return match greet(&inner, others) {
                     Ok(facts) => Ok((inner, facts)),
                     Err(error) => {
@@ -208,9 +209,23 @@ fn begin(device: &Device, index: u32) -> Result<u32, AttachError> {
     Ok(number)
 }
 
-fn build(device: Device, index: u32, number: u32, home: Home) -> Inner {
-    let words = Words::new();
-    let staging = Staging::new(&words);
+/// What a session needs before it has a channel.
+struct Parts {
+    home: Home,
+    words: Words,
+    staging: Staging,
+    pace: Pace,
+}
+
+impl Parts {
+    fn new(futex: bool) -> Self {
+        let words = Words::new();
+        let staging = Staging::new(&words);
+        Self { home: Home::get(), words, staging, pace: Pace::new(futex) }
+    }
+}
+
+fn build(device: Device, index: u32, number: u32, parts: Parts) -> Inner {
     let channel = Channel::new(Arc::clone(&device.window), device.areas.of(index));
     Inner {
         function: device.function,
@@ -223,7 +238,7 @@ fn build(device: Device, index: u32, number: u32, home: Home) -> Inner {
         generation: device.identity.generation,
         number,
         window_bytes: AtomicU64::new(0),
-        home,
+        home: parts.home,
         state: AtomicU32::new(OPEN),
         lost: OnceLock::new(),
         asked: AtomicU64::new(coarse_milliseconds()),
@@ -231,10 +246,10 @@ fn build(device: Device, index: u32, number: u32, home: Home) -> Inner {
         ring: Mutex::new(Ring::default()),
         rung: AtomicU64::new(0),
         replies: Replies::new(),
-        words,
-        staging,
+        words: parts.words,
+        staging: parts.staging,
         counters: Live::new(),
-        pace: Pace::new(device.identity.wake_futex),
+        pace: parts.pace,
         usual_room: Usual::new(),
     }
 }

@@ -106,6 +106,10 @@ impl LockFile {
     /// Makes sure that a channel which this process locked is still locked by it.
     pub(crate) fn renew(&self, channel: u32) -> io::Result<Renewal> {
         self.with(|entry| {
+            // A thread may look after a session that another one has just closed.
+            if entry.held & (1 << channel) == 0 {
+                return Ok(Renewal::Lost);
+            }
             let mut reopened = false;
             if !entry.descriptor.intact() {
                 let descriptor = open(&entry.path)?;
@@ -224,6 +228,8 @@ mod tests {
         assert!(elsewhere(&path, 7));
         first.unlock(5);
         assert!(elsewhere(&path, 5));
+        assert_eq!(first.renew(5).unwrap(), Renewal::Lost);
+        assert!(elsewhere(&path, 5), "renewed what was given up");
         assert!(!elsewhere(&path, 6));
     }
 

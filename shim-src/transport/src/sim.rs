@@ -1,8 +1,9 @@
 //! Registers of the simulated bus: `resource0` is a UNIX `SOCK_SEQPACKET` socket.
 //!
-//! A request is 12 bytes, `{u32 op, u32 offset, u32 value}` with op 1 to read and 2 to write; each gets an answer of 8
-//! bytes, `{u32 status, u32 value}`, in order; status 0 is success. One connection serves a process. Requests may be
-//! sent ahead of their answers: several reads cost one wake-up of the device, and a doorbell is not waited for.
+//! A request is 12 bytes, `{u32 op, u32 offset, u32 value}` with op 1 to read and 2 to write, its answer 8 bytes, `{u32
+//! status, u32 value}`; status 0 is success. A packet holds one or more requests, and is answered by one packet with as
+//! many answers: several accesses cost one wake-up of the device. One connection serves a process. Packets may be sent
+//! ahead of their answers: a doorbell is not waited for.
 //!
 //! System calls here are raw: the C library's `recv` is a cancellation point, and a thread that the host program
 //! cancels must not unwind out of these frames.
@@ -10,14 +11,14 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use crate::descriptor::Descriptor;
 use crate::notice::{Notice, tell};
 use crate::registers::{Access, BATCH, RegisterError, Registers, check_home};
 use crate::sysfs::PciAddress;
-use crate::wait::timespec;
+use crate::wait::{processors, timespec};
 
 const OP_READ: u32 = 1;
 const OP_WRITE: u32 = 2;
@@ -25,6 +26,8 @@ const REQUEST_BYTES: usize = 12;
 const ANSWER_BYTES: usize = 8;
 /// Doorbells whose answers have not been taken from the socket yet.
 const OWED_MAX: u32 = 16;
+/// How long to look for an answer before sleeping: an attach, which makes a thread, takes less.
+const LOOK: Duration = Duration::from_micros(150);
 /// How long `recv` waits at a time; then the silence is told of, and it waits on.
 static PATIENCE: libc::timeval = libc::timeval { tv_sec: 1, tv_usec: 0 };
 /// How much of a socket's path fits into its address, with the zero.
@@ -74,21 +77,22 @@ impl Registers for SimRegisters {
         debug_assert!(accesses.len() <= BATCH, "a batch fits the socket's buffers");
         let mut connection = self.lock();
         self.mend(&mut connection)?;
-        for access in accesses {
-            match *access {
-                Access::Read(offset) => connection.request(OP_READ, offset, 0)?,
-                Access::Write(offset, value) => connection.request(OP_WRITE, offset, value)?,
-            }
-        }
+        connection.request(accesses)?;
+        let mut doorbell = [0; ANSWER_BYTES];
         while connection.owed > 0 {
-            connection.answer(self.function)?;
+            connection.answer(self.function, &mut doorbell)?;
             connection.owed -= 1;
         }
+        let mut answers = [0; BATCH * ANSWER_BYTES];
+        let answers = &mut answers[..accesses.len() * ANSWER_BYTES];
+        connection.answer(self.function, answers)?;
         let mut failed = None;
-        for result in &mut values[..accesses.len()] {
-            match connection.answer(self.function)? {
-                (0, value) => *result = value,
-                (status, _) => failed = Some(status),
+        for (result, answer) in values.iter_mut().zip(answers.chunks_exact(ANSWER_BYTES)) {
+            let [status, value] = [0, 4]
+                .map(|at| u32::from_le_bytes([answer[at], answer[at + 1], answer[at + 2], answer[at + 3]]));
+            match status {
+                0 => *result = value,
+                status => failed = Some(status),
             }
         }
         failed.map_or(Ok(()), |status| Err(RegisterError::Refused(status)))
@@ -102,16 +106,16 @@ impl Registers for SimRegisters {
             return Ok(false);
         }
         self.mend(&mut connection)?;
+        let mut answer = [0; ANSWER_BYTES];
         while connection.owed > 0 {
-            let wait = connection.owed >= OWED_MAX;
-            let answer =
-                if wait { Some(connection.answer(self.function)?) } else { connection.poll_answer()? };
-            if answer.is_none() {
+            if connection.owed >= OWED_MAX {
+                connection.answer(self.function, &mut answer)?;
+            } else if !connection.receive(&mut answer, libc::MSG_DONTWAIT)? {
                 break;
             }
             connection.owed -= 1;
         }
-        connection.request(OP_WRITE, offset, value)?;
+        connection.request(&[Access::Write(offset, value)])?;
         connection.owed += 1;
         Ok(true)
     }
@@ -131,14 +135,15 @@ impl Registers for SimRegisters {
             }
         };
         self.mend(&mut connection)?;
-        connection.request(OP_WRITE, offset, value)?;
+        connection.request(&[Access::Write(offset, value)])?;
         connection.owed += 1;
+        let mut answer = [0; ANSWER_BYTES];
         while connection.owed > 0 {
             let left = end.saturating_duration_since(Instant::now());
             if !connection.readable_within(left) {
                 return Err(RegisterError::TimedOut);
             }
-            if connection.poll_answer()?.is_some() {
+            if connection.receive(&mut answer, libc::MSG_DONTWAIT)? {
                 connection.owed -= 1;
             }
         }
@@ -147,25 +152,33 @@ impl Registers for SimRegisters {
 }
 
 impl Connection {
-    fn request(&self, op: u32, offset: u32, value: u32) -> Result<(), RegisterError> {
-        let mut request = [0; REQUEST_BYTES];
-        for (bytes, word) in request.chunks_exact_mut(4).zip([op, offset, value]) {
-            bytes.copy_from_slice(&word.to_le_bytes());
+    /// Sends a packet of requests.
+    fn request(&self, accesses: &[Access]) -> Result<(), RegisterError> {
+        let mut packet = [0; BATCH * REQUEST_BYTES];
+        let packet = &mut packet[..accesses.len() * REQUEST_BYTES];
+        for (request, access) in packet.chunks_exact_mut(REQUEST_BYTES).zip(accesses) {
+            let words = match *access {
+                Access::Read(offset) => [OP_READ, offset, 0],
+                Access::Write(offset, value) => [OP_WRITE, offset, value],
+            };
+            for (bytes, word) in request.chunks_exact_mut(4).zip(words) {
+                bytes.copy_from_slice(&word.to_le_bytes());
+            }
         }
         loop {
-            // SAFETY: the kernel reads the request's bytes; a closed peer gives an error instead of a signal.
+            // SAFETY: the kernel reads the packet's bytes; a closed peer gives an error instead of a signal.
             let sent = unsafe {
                 libc::syscall(
                     libc::SYS_sendto,
                     self.descriptor.number(),
-                    request.as_ptr(),
-                    request.len(),
+                    packet.as_ptr(),
+                    packet.len(),
                     libc::MSG_NOSIGNAL,
                     core::ptr::null::<u8>(),
                     0,
                 )
             };
-            if sent == REQUEST_BYTES as i64 {
+            if sent == packet.len() as i64 {
                 return Ok(());
             }
             match io::Error::last_os_error() {
@@ -175,15 +188,22 @@ impl Connection {
         }
     }
 
-    /// Receives an answer, however long it takes.
-    fn answer(&self, function: PciAddress) -> Result<(u32, u32), RegisterError> {
+    /// Receives a packet of answers, however long it takes: looks for it for a while, then sleeps.
+    fn answer(&self, function: PciAddress, answers: &mut [u8]) -> Result<(), RegisterError> {
+        let start = Instant::now();
+        while several_processors() && start.elapsed() < LOOK {
+            if self.receive(answers, libc::MSG_DONTWAIT)? {
+                return Ok(());
+            }
+            core::hint::spin_loop();
+        }
         let mut silent: Option<Instant> = None;
         loop {
-            if let Some(answer) = self.receive(0)? {
+            if self.receive(answers, 0)? {
                 if let Some(since) = silent {
                     tell(&Notice::Back { function, waited: since.elapsed() });
                 }
-                return Ok(answer);
+                return Ok(());
             }
             match silent {
                 None => {
@@ -200,39 +220,30 @@ impl Connection {
         }
     }
 
-    /// Receives an answer if there is one.
-    fn poll_answer(&self) -> Result<Option<(u32, u32)>, RegisterError> {
-        self.receive(libc::MSG_DONTWAIT)
-    }
-
-    /// One answer; `None` where none came in the time that flags and socket allow.
-    fn receive(&self, flags: libc::c_int) -> Result<Option<(u32, u32)>, RegisterError> {
-        let mut answer = [0u8; ANSWER_BYTES];
+    /// One packet of answers; false where none came in the time that flags and socket allow.
+    fn receive(&self, answers: &mut [u8], flags: libc::c_int) -> Result<bool, RegisterError> {
         loop {
-            // SAFETY: the kernel writes at most the answer's length.
+            // SAFETY: the kernel writes at most the buffer's length.
             let got = unsafe {
                 libc::syscall(
                     libc::SYS_recvfrom,
                     self.descriptor.number(),
-                    answer.as_mut_ptr(),
-                    answer.len(),
+                    answers.as_mut_ptr(),
+                    answers.len(),
                     flags,
                     core::ptr::null::<u8>(),
                     core::ptr::null::<u8>(),
                 )
             };
-            if got == ANSWER_BYTES as i64 {
-                let [status, value] = [0, 4].map(|at| {
-                    u32::from_le_bytes([answer[at], answer[at + 1], answer[at + 2], answer[at + 3]])
-                });
-                return Ok(Some((status, value)));
+            if got == answers.len() as i64 {
+                return Ok(true);
             }
             if got >= 0 {
                 return Err(RegisterError::Closed(io::ErrorKind::UnexpectedEof.into()));
             }
             match io::Error::last_os_error() {
                 error if error.raw_os_error() == Some(libc::EINTR) => {}
-                error if error.raw_os_error() == Some(libc::EAGAIN) => return Ok(None),
+                error if error.raw_os_error() == Some(libc::EAGAIN) => return Ok(false),
                 error => return Err(RegisterError::Closed(error)),
             }
         }
@@ -248,6 +259,11 @@ impl Connection {
         };
         ready > 0
     }
+}
+
+fn several_processors() -> bool {
+    static SEVERAL: OnceLock<bool> = OnceLock::new();
+    *SEVERAL.get_or_init(|| processors() > 1)
 }
 
 /// Whether a send is to be tried again.

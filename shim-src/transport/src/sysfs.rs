@@ -1,7 +1,7 @@
 //! Finds VGPU-STUB functions in sysfs, or in a folder that looks like it.
 
 use std::fmt;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -157,8 +157,13 @@ fn function(address: PciAddress, dir: PathBuf) -> Result<Option<PciFunction>, Sc
     Ok(Some(PciFunction { address, dir, subsystem, revision, bars }))
 }
 
+/// A file of sysfs: it comes whole in one read, and none of those read here is longer than this buffer.
 fn read(path: &Path) -> Result<String, ScanError> {
-    std::fs::read_to_string(path).map_err(|source| ScanError { path: path.to_owned(), source })
+    let error = |source| ScanError { path: path.to_owned(), source };
+    let mut text = vec![0; 2048];
+    let bytes = std::fs::File::open(path).and_then(|mut file| file.read(&mut text)).map_err(error)?;
+    text.truncate(bytes);
+    String::from_utf8(text).map_err(|_| error(io::ErrorKind::InvalidData.into()))
 }
 
 /// A file that holds one number, such as `0x10de`.

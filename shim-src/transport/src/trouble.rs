@@ -32,6 +32,11 @@ impl Inner {
             self.state.store(OVER, Ordering::Release);
             self.replies.wake_all();
             wait::wake(self.channel.futex());
+            if matches!(lost, Lost::Ended { .. } | Lost::Gone { reason: GoneReason::Channel }) {
+                // The host has cleared the session's memory, and may have given it to another one; but the program has pointers
+                // to it. Without memory for this the program itself will not get far.
+                let _ = self.window.make_private();
+            }
             if lost != Lost::Closed {
                 tell(&Notice::Lost { function: self.function.address, lost });
             }
@@ -123,6 +128,8 @@ impl Inner {
         }
         self.ended()?;
         let error = self.channel.error();
+        // If the session was lost meanwhile, the memory is empty by now.
+        self.enter()?;
         Err(Lost::Ended { code: known(error.code), message: error.message })
     }
 
@@ -145,6 +152,10 @@ impl Inner {
             return self.lost.get().copied().map(of_lost);
         }
         let stored = self.channel.error();
+        if self.state.load(Ordering::Acquire) != OPEN {
+            // Lost meanwhile: the memory is empty by now.
+            return self.lost.get().copied().map(of_lost);
+        }
         let error = LateError {
             code: known(stored.code),
             sticky: stored.flags & (ERROR_STICKY | ERROR_ENDED) != 0,

@@ -210,8 +210,14 @@ impl Inner {
 }
 
 /// How many processors this thread may use.
-fn processors() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
+/// Processors that this process may run on. One system call: std's own count also reads the files of the control group.
+pub(crate) fn processors() -> usize {
+    // SAFETY: a set is plain bits, for which zero is a value.
+    let mut set: libc::cpu_set_t = unsafe { core::mem::zeroed() };
+    // SAFETY: the call writes one set.
+    let got = unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) };
+    // SAFETY: reads the set that the call has filled.
+    if got == 0 { (unsafe { libc::CPU_COUNT(&set) }) as usize } else { 1 }
 }
 
 pub(crate) fn timespec(time: Duration) -> libc::timespec {

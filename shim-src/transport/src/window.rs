@@ -94,7 +94,7 @@ impl WindowMemory {
         self.grant.bytes
     }
 
-    /// Where the process sees it: valid for `bytes()` while this value lives. The host may write there at any time, so no
+    /// Where the process sees it; when the session is closed or ended, what lies there is lost. Valid for `bytes()` while this value lives. The host may write there at any time, so no
     /// Rust reference into it may ever exist.
     pub fn ptr(&self) -> *mut u8 {
         self.address.as_ptr()

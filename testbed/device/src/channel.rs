@@ -2,7 +2,7 @@
 //! `device.rs`, which has what a session needs.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::{JoinHandle, Thread};
 
 use vgpu_wire::registers::{Refusal, channel};
@@ -30,6 +30,8 @@ pub(crate) struct Channel {
     pub(crate) guest_process: AtomicU32,
     pub(crate) return_gpa_lo: AtomicU32,
     pub(crate) return_gpa_hi: AtomicU32,
+    /// The window's file has storage for the area.
+    reserved: AtomicBool,
     /// Held for the whole of an attach or a detach.
     pub(crate) control: Mutex<()>,
     /// Held for moments only.
@@ -51,6 +53,7 @@ impl Channel {
             guest_process: AtomicU32::new(0),
             return_gpa_lo: AtomicU32::new(0),
             return_gpa_hi: AtomicU32::new(0),
+            reserved: AtomicBool::new(false),
             control: Mutex::new(()),
             running: Mutex::new(None),
             sleeper: Mutex::new(None),
@@ -59,6 +62,13 @@ impl Channel {
 
     pub(crate) const fn index(&self) -> u32 {
         self.index
+    }
+
+    /// Has `reserve` get storage for the area unless it has; whether there is some. Under [`Channel::control`].
+    pub(crate) fn reserve(&self, reserve: impl FnOnce() -> bool) -> bool {
+        let done = self.reserved.load(Ordering::Relaxed) || reserve();
+        self.reserved.store(done, Ordering::Relaxed);
+        done
     }
 
     pub(crate) fn state(&self) -> u32 {

@@ -200,11 +200,12 @@ impl Device {
             return Err(Refusal::ReturnArea);
         }
         let base = u64::from(channel.index()) * area::AREA_BYTES;
-        self.window.clear(base, area::AREA_BYTES);
-        if !self.window.reserve(base, area::AREA_BYTES) {
+        if !channel.reserve(|| self.window.reserve(base, area::AREA_BYTES)) {
             tracing::warn!(device = %self.label, channel = channel.index(), "the window's file has no room for the channel's area");
             return Err(Refusal::NoRoom);
         }
+        // Whatever somebody wrote there meanwhile; of the ring nothing is read but what this session writes.
+        self.window.zero(base, area::RETURN + area::RETURN_BYTES);
         let host = SessionHost::new(
             Arc::clone(&self.window),
             Arc::clone(&self.shares),
@@ -251,7 +252,7 @@ impl Device {
             if thread.join().is_err() {
                 tracing::error!(device = %self.label, channel = channel.index(), session = host.session(), "the session's thread panicked");
             }
-            self.window.clear(host.area(), area::AREA_BYTES);
+            self.window.zero(host.area(), area::AREA_BYTES);
         }
         channel.free(None);
     }

@@ -4,6 +4,7 @@
 //! thread spins for a time that follows what its waits usually take, within bounds, and not at all
 //! when the CPUs are needed by others.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -19,6 +20,12 @@ static BUSY: AtomicUsize = AtomicUsize::new(0);
 /// CPUs that this process may use.
 pub(crate) fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+/// Whether one more thread may spin: processors are left over when the session threads that are awake and a guest have theirs.
+pub(crate) fn to_spare() -> bool {
+    static CPUS: OnceLock<usize> = OnceLock::new();
+    Awake::count() + 2 <= *CPUS.get_or_init(cpus)
 }
 
 /// A session thread that is not asleep.

@@ -102,6 +102,12 @@ impl Window {
             return;
         }
         // A filesystem without holes.
+        self.zero(offset, bytes);
+    }
+
+    /// Writes zeros to a range and keeps its memory, which both sides have mapped: faster than [`Window::clear`] for
+    /// what is soon used again. Page aligned.
+    pub(crate) fn zero(&self, offset: u64, bytes: u64) {
         if let Some(slice) = self.slice(offset, bytes) {
             let zeros = [0u8; 4096];
             for at in (0..slice.len()).step_by(zeros.len()) {

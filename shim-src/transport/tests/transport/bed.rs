@@ -1,7 +1,7 @@
 //! A bus to test on.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use vgpu_device::{DeviceConfig, DeviceStatus, Executor, GpuConfig, SimBus};
@@ -110,6 +110,18 @@ pub fn eventually(what: &str, mut so: impl FnMut() -> bool) {
         assert!(Instant::now() < end, "{what}: not within 20 s");
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+static HEARD: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Writes down all notices of this process from now on.
+pub fn listen_to_notices() {
+    vgpu_transport::listen(|notice| HEARD.lock().unwrap().push(notice.to_string()));
+}
+
+/// Whether a notice with these words was heard.
+pub fn heard(words: &str) -> bool {
+    HEARD.lock().unwrap().iter().any(|notice| notice.contains(words))
 }
 
 /// Bytes that are not repeated soon, from a seed.

@@ -209,17 +209,20 @@ impl Drop for Fake {
 /// One connection after the other; a test has one at a time.
 fn answer_all(listener: &OwnedFd, host: &Host) {
     while let Ok(connection) = accept(listener) {
-        let mut request = [0u8; 12];
-        while let Ok((12, _)) = recv(&connection, &mut request[..], RecvFlags::empty()) {
-            let [op, offset, value] =
-                [0, 4, 8].map(|at| u32::from_le_bytes(request[at..at + 4].try_into().unwrap()));
-            let value = if op == 1 {
-                host.read(offset)
-            } else {
-                host.write(offset, value);
-                value
-            };
-            let answer = [0, value].map(u32::to_le_bytes).concat();
+        let mut packet = [0u8; 16 * 12];
+        while let Ok((bytes @ 12.., _)) = recv(&connection, &mut packet[..], RecvFlags::empty()) {
+            let mut answer = Vec::new();
+            for request in packet[..bytes].chunks_exact(12) {
+                let [op, offset, value] =
+                    [0, 4, 8].map(|at| u32::from_le_bytes(request[at..at + 4].try_into().unwrap()));
+                let value = if op == 1 {
+                    host.read(offset)
+                } else {
+                    host.write(offset, value);
+                    value
+                };
+                answer.extend([0, value].map(u32::to_le_bytes).concat());
+            }
             if send(&connection, &answer, SendFlags::NOSIGNAL).is_err() {
                 break;
             }

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use vgpu_transport::{Device, GoneReason, Lost, OpenError, Session};
 use vgpu_wire::body::session::Echo;
 
-use crate::bed::{Bed, allocate, attach_in, echo, folder, functions, null, pattern, signal, soft};
+use crate::bed::{
+    Bed, allocate, attach_in, echo, folder, functions, heard, listen_to_notices, null, signal, soft,
+};
 use crate::roles::Role;
 
 /// The promise: a lost device is noticed within a second.
@@ -17,6 +19,7 @@ const GONE: Lost = Lost::Gone { reason: GoneReason::Socket };
 fn lost_during(part: &str, work: impl Fn(&Session) -> Lost + Sync) {
     let dir = folder();
     let mut device = Role::start(part, dir.path());
+    listen_to_notices();
     let session = attach_in(dir.path());
     echo(&session, 1);
     std::thread::scope(|scope| {
@@ -32,6 +35,7 @@ fn lost_during(part: &str, work: impl Fn(&Session) -> Lost + Sync) {
         println!("noticed after {took:?}");
         assert!(took < NOTICED, "{took:?}");
     });
+    assert!(heard("0000:00:05.0: the device is gone: its register socket is closed"));
     // From here on at once, and for everything.
     let late = session.late_error().unwrap();
     assert_eq!((late.code, late.sticky, late.ended), (46, true, true));
@@ -107,7 +111,7 @@ fn in_a_loop_that_polls() {
 fn in_copies() {
     lost_during("device-soft", |session| {
         let address = allocate(session, 32 << 20);
-        let source = pattern(1, 32 << 20);
+        let source = vec![1u8; 32 << 20];
         let mut target = vec![0; 32 << 20];
         loop {
             // SAFETY: the vector has that many bytes.

@@ -220,6 +220,9 @@ fn a_broken_contract_ends_the_session_and_no_other() {
     let (session, other) = (bed.attach(), bed.attach());
     let word = session.word().unwrap();
     allocate(&session, 1 << 20);
+    let pinned = session.window_alloc(1 << 16).unwrap().unwrap();
+    // SAFETY: mapped for its length; nobody else uses it.
+    unsafe { pinned.ptr().write_bytes(7, 1 << 16) };
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| session.wait(word.index(), 1));
         eventually("it sleeps", || session.counters().sleeps >= 1);
@@ -233,6 +236,14 @@ fn a_broken_contract_ends_the_session_and_no_other() {
         assert_eq!(ended.code(), 999);
     });
     echo(&other, 1);
+    // The program still has pointers to memory that is another's now; they lead nowhere.
+    let theirs = other.window_alloc(1 << 16).unwrap().unwrap();
+    assert_eq!(theirs.offset(), pinned.offset());
+    // SAFETY: mapped for its length.
+    unsafe { pinned.ptr().write_bytes(9, 1 << 16) };
+    // SAFETY: as above.
+    assert_eq!(unsafe { theirs.ptr().read_volatile() }, 0);
+    drop(pinned);
     drop(session);
     eventually("only the other is left", || bed.status().sessions.len() == 1);
     assert_eq!(bed.status().allocated, 0);

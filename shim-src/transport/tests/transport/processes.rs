@@ -6,7 +6,10 @@ use std::time::{Duration, Instant};
 use vgpu_transport::{Device, Lost, OpenError};
 use vgpu_wire::body::session::Echo;
 
-use crate::bed::{Bed, allocate, attach_in, echo, eventually, folder, functions, null, signal, soft};
+use crate::bed::{
+    Bed, allocate, attach_in, echo, eventually, folder, functions, heard, listen_to_notices, null, signal,
+    soft,
+};
 use crate::roles::Role;
 
 /// Runs `body` in a forked child; its result is the child's exit code.
@@ -199,14 +202,16 @@ fn a_paused_device_is_waited_for() {
     let device = Role::start("device-null", dir.path());
     let session = attach_in(dir.path());
     echo(&session, 1);
+    listen_to_notices();
     device.pause();
     std::thread::scope(|scope| {
         let caller = scope.spawn(|| echo(&session, 2));
-        std::thread::sleep(Duration::from_millis(1500));
+        eventually("the silence is told of", || heard("the device has not answered for 1 s, waiting"));
         assert!(!caller.is_finished());
         device.resume();
         caller.join().unwrap();
     });
+    assert!(heard("the device answers again"));
     // Nor does it keep a process from closing.
     device.pause();
     let start = Instant::now();

@@ -11,7 +11,9 @@ use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::session::Echo;
 use zerocopy::FromZeros;
 
-use crate::bed::{allocate, attach_in, echo, functions, null, pattern, signal, soft};
+use crate::bed::{
+    allocate, attach_in, echo, functions, heard, listen_to_notices, null, pattern, signal, soft,
+};
 
 /// A process that plays a part; killed at the end of the test if it still runs.
 pub struct Role {
@@ -241,6 +243,7 @@ fn waiting(dir: &Path) {
 
 /// Closes every descriptor but the standard ones, as programs do that do not know better, and goes on.
 fn closing(dir: &Path) {
+    listen_to_notices();
     let session = attach_in(dir);
     let word = session.word().unwrap();
     echo(&session, 1);
@@ -257,6 +260,7 @@ fn closing(dir: &Path) {
         session.wait(mark.word, mark.value).unwrap();
         std::thread::sleep(Duration::from_millis(5));
     }
+    assert!(heard("0000:00:05.0: the program closed a descriptor of the device, opened it again"));
     say("ready");
     stay();
     echo(&session, 7);

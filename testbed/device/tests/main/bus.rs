@@ -75,6 +75,24 @@ fn identity_registers_stand_where_both_generations_look() {
 }
 
 #[test]
+fn a_packet_holds_accesses_in_their_order() {
+    let bench = Bench::soft();
+    let function = Function::open(bench.folder(), address());
+    let at = |register| channel::base(0) + register;
+    let packet: Vec<u8> =
+        [[2, at(channel::PROCESS), 77], [1, at(channel::PROCESS), 0], [1, reg::PROTOCOL_VER, 0]]
+            .as_flattened()
+            .iter()
+            .flat_map(|word: &u32| word.to_le_bytes())
+            .collect();
+    let answer: Vec<u8> =
+        [0, 77, 0, 77, 0, reg::PROTOCOL_V2].iter().flat_map(|word: &u32| word.to_le_bytes()).collect();
+    assert_eq!(function.packet(&packet).as_deref(), Some(&answer[..]));
+    // Seventeen are more than a packet holds.
+    assert_eq!(function.packet(&[1u8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0].repeat(17)), None);
+}
+
+#[test]
 fn what_is_no_register_access_ends_the_connection_and_nothing_else() {
     let bench = Bench::soft();
     let mut guest = bench.guest(0);
