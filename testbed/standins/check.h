@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 /* No program uses all of this. */
 #define SHARED static __attribute__((unused))
@@ -65,14 +67,57 @@ SHARED int finish(void)
     return failures ? 1 : 0;
 }
 
-/* Whether an ability of the device is among the arguments: "data" (it keeps what is copied to it),
- * "graphs" (it runs them), "kernels" (it accepts code and launches). */
-SHARED int has(int argc, char **argv, const char *ability)
+/* What the device is able to do, as the arguments say. */
+SHARED int data;       /* "data": it keeps what is copied to it */
+SHARED int graphs_run; /* "graphs": it runs them */
+SHARED int kernels;    /* "kernels": it accepts code and launches */
+SHARED int counted;    /* how many devices there are */
+
+SHARED void abilities(int argc, char **argv)
 {
-    for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], ability) == 0)
-            return 1;
-    return 0;
+    for (int i = 1; i < argc; i++) {
+        data |= strcmp(argv[i], "data") == 0;
+        graphs_run |= strcmp(argv[i], "graphs") == 0;
+        kernels |= strcmp(argv[i], "kernels") == 0;
+    }
+}
+
+/* A handle and an address that are none. */
+#define BOGUS ((void *)0x123450)
+/* The per-thread default stream. */
+#define PER_THREAD ((void *)2)
+
+SHARED int is_child; /* exit handlers of a forked child check nothing */
+
+/* Runs `child` in a forked process and answers its exit code, or minus the signal that ended it. */
+SHARED int forked(int (*child)(void))
+{
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid == 0) {
+        is_child = 1;
+        exit(child()); /* with exit handlers: they must not touch what is the parent's */
+    }
+    int status = 0;
+    if (pid < 0 || waitpid(pid, &status, 0) != pid)
+        return -1000;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+/* Fills memory with numbers that look random. */
+SHARED void fill(unsigned char *bytes, size_t count, unsigned seed)
+{
+    for (size_t i = 0; i < count; i++)
+        bytes[i] = (unsigned char)((seed = seed * 1664525 + 1013904223) >> 24);
+}
+
+/* Whether what came back is what went: only where the device keeps data. */
+SHARED void same(const char *name, const void *a, const void *b, size_t count)
+{
+    if (data)
+        check(name, memcmp(a, b, count), 0);
+    else
+        skip(name, "the device keeps no data");
 }
 
 /* --- a fatbin with one PTX entry ------------------------------------------------------------------- */

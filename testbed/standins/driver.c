@@ -2,21 +2,19 @@
  * forked child, after exit began. One line a check (TAP); exit code 0 when all held.
  *
  * Usage: driver [data] [graphs] [kernels]    what the device is able to do: keep what is copied to it, run graphs, run code
+ *        driver refused CODE                        where CUDA cannot be initialised
  * cc -o driver driver.c libcuda.so.1 -lpthread */
 #define _GNU_SOURCE
 #include <pthread.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "check.h"
-#include "driver_api.h"
-
-#define BOGUS ((void *)0x123450)
-#define PER_THREAD ((void *)2)
-
-static int data, graphs_run, kernels, counted;
-
-static int is_child; /* exit handlers of a forked child check nothing */
+#include "driver/api.h"
+#include "driver/devices.h"
+#include "driver/memory.h"
+#include "driver/streams.h"
+#include "driver/graphs.h"
+#include "driver/code.h"
+#include "driver/variants.h"
 
 static void at_exit(void)
 {
@@ -96,7 +94,6 @@ static void *thread(void *context)
 
 static int child_of_initialised(void)
 {
-    is_child = 1;
     int value = -1;
     void *context = NULL;
     address memory = 0;
@@ -116,19 +113,32 @@ static int child_of_initialised(void)
 
 static int child_of_fresh(void)
 {
-    is_child = 1;
     int count = 0, status = cuInit(0);
     if (status)
         return 20 + status;
     return cuDeviceGetCount(&count) == 0 && count > 0 ? 0 : 21;
 }
 
+/* Where there is no device, or none can be opened: cuInit answers `code`, and nothing is initialised. */
+static int refused(int code)
+{
+    int value = -1;
+    void *context = NULL;
+    check("refused: cuInit", cuInit(0), code);
+    check("refused: cuDeviceGetCount", cuDeviceGetCount(&value), 3);
+    check("refused: the count is untouched", value, -1);
+    check("refused: cuCtxGetCurrent", cuCtxGetCurrent(&context), 3);
+    check("refused: cuDevicePrimaryCtxRetain", cuDevicePrimaryCtxRetain(&context, 0), 3);
+    check("refused: cuInit again", cuInit(0), code);
+    return finish();
+}
+
 int main(int argc, char **argv)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
-    data = has(argc, argv, "data");
-    graphs_run = has(argc, argv, "graphs");
-    kernels = has(argc, argv, "kernels");
+    if (argc == 3 && strcmp(argv[1], "refused") == 0)
+        return refused(atoi(argv[2]));
+    abilities(argc, argv);
     atexit(at_exit); /* before the first call: runs after the library's own handler */
 
     check("a child forked before the first call", forked(child_of_fresh), 0);
@@ -148,6 +158,8 @@ int main(int argc, char **argv)
     streams_and_events();
     graphs();
     code();
+    memory_variants();
+    stream_variants();
     private_table();
     pthread_t other;
     if (pthread_create(&other, NULL, thread, context) == 0)
@@ -163,5 +175,6 @@ int main(int argc, char **argv)
     same("after the child's exit: the parent's memory", in, got, sizeof in);
     check("after the child's exit: cuCtxSynchronize", cuCtxSynchronize(), 0);
     check("cuDevicePrimaryCtxReset", cuDevicePrimaryCtxReset_v2(0), 0);
+    check("cuDevicePrimaryCtxReset of old", cuDevicePrimaryCtxReset(0), 0);
     return failures ? 1 : 0;
 }

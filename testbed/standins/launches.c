@@ -1,6 +1,6 @@
 /* Measures: launches a second of a kernel with 100 bytes of parameters through the exported cudaLaunchKernel, timed
  * until the device has completed the last; nanoseconds of calls that ask for state, which must send nothing; and a
- * round trip. Usage: launches [N] [RUNS]. Prints one JSON object; exit code 1 when a check fails.
+ * round trip, before the launches and after. Usage: launches [N] [RUNS]. Prints one JSON object; exit code 1 when a check fails.
  *
  * cc -O2 -o launches launches.c libcudart.so.12 libcuda.so.1 */
 #define _GNU_SOURCE
@@ -63,6 +63,21 @@ enum { BATCHES = 201, BATCH = 1000 };
         (result) = median(batches, BATCHES);                                                                       \
     } while (0)
 
+/* Nanoseconds of a round trip to the device and nothing else: the median after a few to wake it. Negative: failed. */
+static double round_trips(const struct table *private)
+{
+    enum { WAKING = 200, TRIPS = 2001 };
+    static double trips[TRIPS];
+    for (int i = -WAKING; i < TRIPS; i++) {
+        double start = now();
+        if (private->echo(0))
+            return -1;
+        if (i >= 0)
+            trips[i] = (now() - start) * 1e9;
+    }
+    return median(trips, TRIPS);
+}
+
 static char stand_in; /* its address is the kernel's name on the host */
 
 static int failed(const char *what, int status)
@@ -118,6 +133,7 @@ int main(int argc, char **argv)
     if ((status = cudaDeviceSynchronize()))
         return failed("cudaDeviceSynchronize", status);
 
+    double idle = round_trips(private);
     static double rates[100], rates13[100];
     void *kernel = NULL;
     if ((status = __cudaGetKernel(&kernel, &stand_in)))
@@ -170,22 +186,17 @@ int main(int argc, char **argv)
     uint64_t queries_sent = messages(private) - sent;
     wrong |= queries_sent != 0;
 
-    static double trips[2001];
-    for (int i = 0; i < 2001; i++) {
-        double start = now();
-        if ((status = private->echo(0)))
-            return failed("echo", status);
-        trips[i] = (now() - start) * 1e9;
-    }
-    double round_trip = median(trips, 2001);
+    double after = round_trips(private);
+    if (idle < 0 || after < 0)
+        return failed("echo", -1);
 
     struct counters counters;
     private->counters(&counters);
     printf("{\"launches\": %ld, \"launches_per_s\": %.0f, \"launches_per_s_cuda13\": %.0f, \"get_device_ns\": %.1f, "
            "\"get_last_error_ns\": %.1f, \"peek_ns\": %.1f, \"get_attribute_ns\": %.1f, \"push_pop_ns\": %.1f, "
-           "\"queries_sent\": %llu, \"round_trip_ns\": %.0f, \"messages\": %llu, \"sleeps\": %llu, \"ok\": %s}\n",
+           "\"queries_sent\": %llu, \"round_trip_ns\": %.0f, \"round_trip_after_ns\": %.0f, \"messages\": %llu, \"sleeps\": %llu, \"ok\": %s}\n",
            count, median(rates, runs), median(rates13, runs), ns_device, ns_last, ns_peek, ns_attribute,
-           ns_configuration, (unsigned long long)queries_sent, round_trip, (unsigned long long)counters.messages,
+           ns_configuration, (unsigned long long)queries_sent, idle, after, (unsigned long long)counters.messages,
            (unsigned long long)counters.sleeps, wrong ? "false" : "true");
     __cudaUnregisterFatBinary(handle);
     return wrong;

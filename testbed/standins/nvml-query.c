@@ -147,12 +147,9 @@ static void uninitialised(const char *when)
     check("nothing is stored", count, 77);
 }
 
-static int cuda_initialised;
-static pid_t started; /* exit handlers of a forked child check nothing */
-
 static void at_exit(void)
 {
-    if (getpid() != started)
+    if (is_child)
         return;
     uninitialised("after exit began");
     check("after exit began: nvmlInit_v2", nvmlInit_v2(), UNINITIALIZED);
@@ -225,9 +222,7 @@ static void compare(const struct pci *pci, const char *name, const char *uuid, b
         return;
     snprintf(short_pci, sizeof short_pci, "%04x:%02x:%02x.0", pci->domain, pci->bus, pci->device);
     int status = init(0);
-    if (status == 0)
-        cuda_initialised = 1;
-    else
+    if (status != 0)
         check("cuInit: all devices are hidden", status, 100);
     if (status != 0 || find(&ordinal, short_pci) != 0) {
         skip("the device as CUDA has it", "it is hidden from CUDA");
@@ -468,32 +463,16 @@ static void bad_handles(void)
     }
 }
 
-/* In a forked child the parent's session is not to be touched. Where the parent has initialised CUDA too, the child
- * has none; else it gets one of its own, as a process that has only looked at NVIDIA's NVML does. */
-static void forked(device gpu)
+static device first;
+
+/* In a forked child the parent's session is not to be touched, and it gets none of its own. */
+static int child(void)
 {
-    fflush(stdout);
-    pid_t pid = fork();
-    if (pid == 0) {
-        char text[96];
-        unsigned count;
-        struct memory memory;
-        int good;
-        if (cuda_initialised)
-            good = nvmlDeviceGetCount_v2(&count) == UNINITIALIZED && nvmlInit_v2() == UNINITIALIZED &&
-                   nvmlDeviceGetName(gpu, text, sizeof text) == UNINITIALIZED &&
-                   nvmlDeviceGetMemoryInfo(gpu, &memory) == UNINITIALIZED && nvmlShutdown() == OK;
-        else
-            good = nvmlInit_v2() == OK && nvmlDeviceGetHandleByIndex_v2(0, &gpu) == OK &&
-                   nvmlDeviceGetName(gpu, text, sizeof text) == OK && nvmlDeviceGetMemoryInfo(gpu, &memory) == OK &&
-                   nvmlShutdown() == OK;
-        exit(good ? 0 : 1);
-    }
-    int status = -1;
+    char text[96];
     struct memory memory;
-    check("a forked child ends", waitpid(pid, &status, 0), pid);
-    check("a forked child's calls", status, 0);
-    check("its parent's session goes on", nvmlDeviceGetMemoryInfo(gpu, &memory), OK);
+    int good = nvmlInit_v2() == UNINITIALIZED && nvmlDeviceGetName(first, text, sizeof text) == UNINITIALIZED &&
+               nvmlDeviceGetMemoryInfo(first, &memory) == UNINITIALIZED && nvmlShutdown() == OK;
+    return good ? 0 : 1;
 }
 
 /* Initialises and waits for the end of standard input: the process that others list. */
@@ -525,7 +504,6 @@ int main(int argc, char **argv)
         return 1;
     if (argc == 2 && strcmp(argv[1], "hold") == 0)
         return hold();
-    started = getpid();
     atexit(at_exit); /* before libcuda's own, which so runs first */
     uninitialised("before nvmlInit");
     check("before nvmlInit: nvmlShutdown", nvmlShutdown(), OK);
@@ -569,7 +547,10 @@ int main(int argc, char **argv)
         if (expected(argc, argv, "total"))
             check("memory", (long long)total, atoll(expected(argc, argv, "total")));
         bad_handles();
-        forked(gpu);
+        struct memory memory;
+        first = gpu;
+        check("a forked child's calls answer uninitialised", forked(child), 0);
+        check("its parent's session goes on", nvmlDeviceGetMemoryInfo(gpu, &memory), OK);
     }
     check("the last nvmlShutdown", nvmlShutdown(), OK);
     uninitialised("after nvmlShutdown");

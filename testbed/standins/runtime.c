@@ -2,21 +2,19 @@
  * the first that initialises, in a forked child, after exit began. One line a check (TAP); exit code 0 when all held.
  *
  * Usage: runtime [data] [graphs] [kernels]   what the device is able to do: keep what is copied to it, run graphs, run code
+ *        runtime refused CODE                where CUDA cannot be initialised
  * cc -DCUDA=12 -o runtime runtime.c libcudart.so.12 libcuda.so.1 -lpthread    (or 13) */
 #define _GNU_SOURCE
 #include <pthread.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "check.h"
-#include "runtime_api.h"
-
-#define BOGUS ((void *)0x123450)
-#define PER_THREAD ((void *)2)
-
-static int data, graphs_run, kernels, counted;
-
-static int is_child; /* exit handlers of a forked child check nothing */
+#include "runtime/api.h"
+#include "runtime/devices.h"
+#include "runtime/memory.h"
+#include "runtime/streams.h"
+#include "runtime/graphs.h"
+#include "runtime/code.h"
+#include "runtime/variants.h"
 
 static void at_exit(void)
 {
@@ -90,7 +88,6 @@ static void other_devices(void)
 /* In a forked child of an initialised process. */
 static int child_of_initialised(void)
 {
-    is_child = 1;
     int count = -1;
     void *memory = NULL;
     if (cudaGetDeviceCount(&count) != 3)
@@ -113,7 +110,6 @@ static int child_of_initialised(void)
 /* In a forked child of a process that has not called CUDA: it is a process like any other. */
 static int child_of_fresh(void)
 {
-    is_child = 1;
     void *memory = NULL;
     int status = cudaMalloc(&memory, 4096);
     return status ? 20 + status : cudaFree(memory);
@@ -122,7 +118,6 @@ static int child_of_fresh(void)
 /* A device address that is none: found out by the guest at once, or by the host later; then the context is lost. */
 static int child_with_bad_address(void)
 {
-    is_child = 1;
     void *memory = NULL;
     if (cudaMalloc(&memory, 4096))
         return 30;
@@ -141,12 +136,36 @@ static int child_with_bad_address(void)
     return cudaMemset(memory, 0, 16) == 700 ? 0 : 34;
 }
 
+/* Where there is no device, or its driver is too old: every call that initialises answers `code`. */
+static int refused(int code)
+{
+    int value = -1;
+    void *memory = NULL;
+    static char properties[1100];
+    check("refused: cudaRuntimeGetVersion", cudaRuntimeGetVersion(&value), 0);
+    check("refused: its major", value / 1000, CUDA);
+    value = -1;
+    check("refused: cudaGetDeviceCount", cudaGetDeviceCount(&value), code);
+    check("refused: the count is untouched", value, -1);
+    check("refused: cudaGetDevice", cudaGetDevice(&value), code);
+    check("refused: cudaSetDevice", cudaSetDevice(0), code);
+    check("refused: cudaGetDeviceProperties", cudaGetDeviceProperties(properties, 0), code);
+    check("refused: cudaDeviceGetAttribute", cudaDeviceGetAttribute(&value, 75, 0), code);
+    check("refused: cudaMalloc", cudaMalloc(&memory, 16), code);
+    check("refused: cudaFree", cudaFree(NULL), code);
+    check("refused: cudaDeviceSynchronize", cudaDeviceSynchronize(), code);
+    check("refused: cudaGetLastError", cudaGetLastError(), code);
+    check("refused: cudaGetLastError again", cudaGetLastError(), code);
+    check("refused: cudaDriverGetVersion", cudaDriverGetVersion(&value), 0);
+    return finish();
+}
+
 int main(int argc, char **argv)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
-    data = has(argc, argv, "data");
-    graphs_run = has(argc, argv, "graphs");
-    kernels = has(argc, argv, "kernels");
+    if (argc == 3 && strcmp(argv[1], "refused") == 0)
+        return refused(atoi(argv[2]));
+    abilities(argc, argv);
     atexit(at_exit); /* before the first call: runs after the libraries' own handlers */
 
     check("a child forked before the first call", forked(child_of_fresh), 0);
@@ -159,6 +178,7 @@ int main(int argc, char **argv)
     streams_and_events();
     graphs();
     code();
+    variants();
     threads();
     other_devices();
 
@@ -176,6 +196,10 @@ int main(int argc, char **argv)
     check("memory of before a reset", cudaFree(kept), 1);
     check("cudaMalloc after a reset", cudaMalloc(&kept, 4096), 0);
     check("cudaFree after a reset", cudaFree(kept), 0);
+#if CUDA == 12
+    check("cudaThreadExit", cudaThreadExit(), 0);
+    check("cudaMalloc after it", cudaMalloc(&kept, 4096), 0);
+#endif
     cudaGetLastError();
     return failures ? 1 : 0;
 }

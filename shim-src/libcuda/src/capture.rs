@@ -389,7 +389,7 @@ export! {
     }
 }
 
-crate::export_both! {
+export_both! {
     /// `cuStreamBeginCapture_v2`
     pub fn cuStreamBeginCapture_v2, cuStreamBeginCapture_v2_ptsz(stream: CUstream, mode: c_uint) |default| {
         begin(stream, mode, default)

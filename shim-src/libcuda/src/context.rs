@@ -130,6 +130,13 @@ pub fn get(handle: CUcontext) -> Result<&'static Context> {
     }
 }
 
+/// Looks at each context, active or not.
+pub fn for_all(mut look: impl FnMut(&Context)) {
+    for (_, context) in CONTEXTS.iter() {
+        look(context);
+    }
+}
+
 /// The calling thread's context.
 #[inline]
 pub fn current() -> Result<&'static Context> {

@@ -6,6 +6,7 @@ use std::ptr;
 
 use vgpu_abi::CUresult;
 use vgpu_abi::driver::{CUcontext, CUdeviceptr, CUstream};
+use vgpu_transport::Lost;
 use vgpu_wire::body::copy::{CopyDevice, CopyIn, CopyOut};
 use vgpu_wire::{Mark, Span};
 
@@ -76,7 +77,6 @@ pub fn in_to(stream: &Stream, destination: u64, source: *const c_void, bytes: us
     let number = stream.lane.number();
     if let Some(offset) = window.filter(|_| bytes > COPY_ANYWAY) {
         let goal = stream.lane.mark_read(gpu, |read| gpu.send(&message(number, offset, read), &[]))?;
-        stream.lane.given();
         match mode {
             Mode::Sync => gpu.wait(goal.0, goal.1)?,
             Mode::Async => gpu.pending.add(goal),
@@ -85,7 +85,7 @@ pub fn in_to(stream: &Stream, destination: u64, source: *const c_void, bytes: us
         // SAFETY: the export's caller promised `bytes` readable bytes at `source`.
         unsafe { gpu.session.copy_in(number, destination, source.cast(), bytes) }
             .map_err(|lost| gpu.report(&lost))?;
-        stream.lane.given();
+        stream.lane.given(gpu);
     }
     end_of(stream, mode)
 }
@@ -117,22 +117,44 @@ pub fn out_of(stream: &Stream, destination: *mut c_void, source: u64, bytes: usi
     }
     gpu.late()?;
     let number = stream.lane.number();
-    match window {
-        Some(offset) => {
-            let goal = stream.lane.mark(gpu, |written| gpu.send(&message(number, offset, written), &[]))?;
-            stream.lane.given();
-            match mode {
-                Mode::Sync => gpu.wait(goal.0, goal.1)?,
-                Mode::Async => gpu.pending.add(goal),
-            }
+    if let Some(offset) = window {
+        let goal = stream.lane.mark(gpu, |written| gpu.send(&message(number, offset, written), &[]))?;
+        match mode {
+            Mode::Sync => gpu.wait(goal.0, goal.1)?,
+            Mode::Async => gpu.pending.add(goal),
         }
-        None => {
-            // SAFETY: the export's caller promised `bytes` writable bytes at `destination`.
-            unsafe { gpu.session.copy_out(number, source, destination.cast(), bytes) }
-                .map_err(|lost| gpu.report(&lost))?;
+    } else {
+        // SAFETY: the export's caller promised `bytes` writable bytes at `destination`.
+        let copied = unsafe { gpu.session.copy_out(number, source, destination.cast(), bytes) };
+        match copied {
+            Err(Lost::NoWindow) => out_by_reserve(stream, destination.cast(), source, bytes)?,
+            copied => copied.map_err(|lost| gpu.report(&lost))?,
         }
+        gpu.learned();
     }
     gpu.late()
+}
+
+/// Device to ordinary memory while the window is full: through the little that was kept of it.
+fn out_by_reserve(stream: &Stream, destination: *mut u8, source: u64, bytes: usize) -> Result {
+    let gpu = stream.gpu();
+    gpu.with_reserve(|memory| {
+        let piece = usize::try_from(memory.bytes()).unwrap_or(usize::MAX);
+        for at in (0..bytes).step_by(piece) {
+            let length = piece.min(bytes - at);
+            let (word, value) = stream.lane.mark(gpu, |written| {
+                let destination = Span::bar(memory.offset(), length as u64);
+                let (stream, source) = (stream.lane.number(), source + at as u64);
+                gpu.send(&CopyOut { stream, reserved: 0, source, destination, written }, &[])
+            })?;
+            gpu.wait(word, value)?;
+            // SAFETY: the export's caller promised `bytes` writable bytes, of which `at` and `length` are a part.
+            let to = unsafe { destination.add(at) };
+            // SAFETY: as above; the source is window memory of `piece` bytes, which the host has written and nobody else uses.
+            unsafe { ptr::copy_nonoverlapping(memory.ptr(), to, length) };
+        }
+        Ok(())
+    })
 }
 
 /// Within a device.
@@ -248,7 +270,7 @@ pub fn default_stream(default: DefaultStream) -> Result<&'static Stream> {
     find(CUstream::NULL, default)
 }
 
-crate::export_both! {
+export_both! {
     /// `cuMemcpy`
     pub fn cuMemcpy, cuMemcpy_ptds(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) |default| {
         by_address(default_stream(default)?, to, from, bytes, Mode::Sync)

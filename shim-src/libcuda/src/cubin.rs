@@ -195,7 +195,7 @@ fn params(mut info: &[u8], kernel: &str) -> Result<Layout, CubinError> {
         let offset = u32::from(u16_at(value, 6).ok_or_else(bad)?);
         params.push((ordinal, Param { offset, size }));
     }
-    params.sort_by_key(|param| param.0);
+    params.sort_unstable_by_key(|param| param.0);
     let mut layout = Layout::default();
     for (index, (ordinal, param)) in params.into_iter().enumerate() {
         if usize::from(ordinal) != index {

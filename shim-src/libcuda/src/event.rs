@@ -40,6 +40,8 @@ struct Record {
     word: Option<Word>,
     /// With timing: nanoseconds on the executor's clock when the mark was stored.
     time: Option<u64>,
+    /// [`Gpu::claims`] when it was recorded.
+    claims: u64,
     /// The newest record is part of a capture.
     captured: Option<capture::Place>,
 }
@@ -62,6 +64,22 @@ impl Event {
 }
 
 impl Record {
+    /// Whether the record's work is done, for a program that asks: what an earlier synchronize may have claimed to be done is
+    /// waited for.
+    fn answer(&mut self, gpu: &Gpu) -> Result<bool> {
+        if !self.done(gpu)? {
+            if self.claims == gpu.claims() {
+                return Ok(false);
+            }
+            if let Some((word, value)) = self.goal {
+                gpu.wait(word, value)?;
+                self.harvest(gpu);
+            }
+        }
+        gpu.learned();
+        Ok(true)
+    }
+
     /// Whether the record's work is done; keeps the time and gives the word back if so.
     fn done(&mut self, gpu: &Gpu) -> Result<bool> {
         let Some((word, value)) = self.goal else { return Ok(true) };
@@ -120,6 +138,7 @@ fn record(event: CUevent, stream: CUstream, flags: c_uint, default: DefaultStrea
         };
         let mark = word.mark();
         send(mark)?;
+        stream.lane.given(gpu);
         record.word = Some(word);
         record.time = None;
         record.goal = Some((mark.word, mark.value));
@@ -127,6 +146,7 @@ fn record(event: CUevent, stream: CUstream, flags: c_uint, default: DefaultStrea
         record.goal = Some(stream.lane.mark(gpu, send)?);
     }
     record.stream = stream.id();
+    record.claims = gpu.claims();
     record.captured = None;
     Ok(())
 }
@@ -189,7 +209,7 @@ fn query(event: CUevent) -> Result<bool> {
         return Err(capture::fail_place(place, CUresult::CAPTURED_EVENT));
     }
     capture::forbid_unsafe()?;
-    let done = record.done(gpu)?;
+    let done = record.answer(gpu)?;
     drop(record);
     gpu.late()?;
     Ok(done)
@@ -206,6 +226,7 @@ fn synchronize(event: CUevent) -> Result {
     capture::forbid_unsafe()?;
     if record.done(gpu)? {
         drop(record);
+        gpu.learned();
         return gpu.late();
     }
     let goal = record.goal;
@@ -230,7 +251,7 @@ fn time(event: CUevent) -> Result<u64> {
     if record.goal.is_none() {
         return Err(CUresult::INVALID_HANDLE);
     }
-    if !record.done(gpu)? {
+    if !record.answer(gpu)? {
         return Err(CUresult::NOT_READY);
     }
     record.time.ok_or(CUresult::UNKNOWN)
@@ -326,7 +347,7 @@ export! {
     }
 }
 
-crate::export_both! {
+export_both! {
     /// `cuEventRecord`
     pub fn cuEventRecord, cuEventRecord_ptsz(event: CUevent, stream: CUstream) |default| {
         record(event, stream, 0, default)

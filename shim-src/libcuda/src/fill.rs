@@ -71,7 +71,7 @@ fn line(destination: u64, width: usize) -> Shape {
     Shape { destination, pitch: 0, width, height: 1 }
 }
 
-crate::export_both! {
+export_both! {
     /// `cuMemsetD8_v2`
     pub fn cuMemsetD8_v2, cuMemsetD8_v2_ptds(to: CUdeviceptr, value: c_uchar, count: usize) |default| {
         run(default_stream(default)?, line(to, count), c_uint::from(value), 1, Mode::Sync)

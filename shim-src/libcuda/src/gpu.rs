@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use vgpu_abi::driver::attribute;
 use vgpu_abi::table;
 use vgpu_abi::{CUresult, log};
-use vgpu_transport::{LateError, Lost, Session, Word};
+use vgpu_transport::{LateError, Lost, Session, WindowMemory, Word};
 use vgpu_wire::facts::DeviceFacts;
 use vgpu_wire::{JOIN_ALL, Payload, RoundTrip, pci};
 use zerocopy::{FromBytes, IntoBytes};
@@ -16,6 +16,9 @@ use crate::context::{self, Context};
 use crate::lane::{Lane, Pending};
 use crate::memory::Memory;
 use crate::sync::Mutex;
+
+/// Window memory that is kept for copies back.
+const RESERVE: u64 = 64 << 10;
 
 /// What the guest mints numbers for. Numbers are never used again in a session.
 #[derive(Clone, Copy, Debug)]
@@ -55,6 +58,12 @@ pub struct Gpu {
     limbo: Mutex<Vec<Word>>,
     /// Number of the message whose late error was logged last.
     told: AtomicU64,
+    /// How often a synchronize left a join behind instead of waiting.
+    claims: AtomicU64,
+    /// How often the program has learned that work is done.
+    lessons: AtomicU64,
+    /// Window memory for copies back while there is no other.
+    reserve: Mutex<Option<WindowMemory>>,
 }
 
 impl std::fmt::Debug for Gpu {
@@ -117,6 +126,9 @@ impl Gpu {
             primary: OnceLock::new(),
             limbo: Mutex::default(),
             told: AtomicU64::new(0),
+            claims: AtomicU64::new(0),
+            lessons: AtomicU64::new(0),
+            reserve: Mutex::default(),
         }));
         let primary = context::create(gpu, true, 0)?;
         gpu.primary.get_or_init(|| primary);
@@ -200,7 +212,9 @@ impl Gpu {
 
     /// Waits until a word has a value.
     pub fn wait(&self, word: u32, value: u64) -> Result {
-        self.session.wait(word, value).map_err(|lost| self.report(&lost))
+        self.session.wait(word, value).map_err(|lost| self.report(&lost))?;
+        self.learned();
+        Ok(())
     }
 
     /// Whether a word has a value. When it does not yet, also whether the device still stands.
@@ -255,11 +269,51 @@ impl Gpu {
     /// memory is in use any more. Waits only when some is.
     pub fn settle(&self) -> Result {
         if self.pending.forget_done(self) {
-            self.session.join(JOIN_ALL);
+            self.join(JOIN_ALL);
             self.late()
         } else {
             self.drain()
         }
+    }
+
+    /// Lets all later work come after what a stream was given so far, and the program believe that it is done.
+    pub fn join(&self, stream: u32) {
+        self.session.join(stream);
+        self.claims.fetch_add(1, Ordering::Release);
+        self.learned();
+    }
+
+    /// How often that has been so. Of a record that is older than the newest claim it must not be said that it is not
+    /// done: it may be what the claim was about.
+    #[inline]
+    pub fn claims(&self) -> u64 {
+        self.claims.load(Ordering::Acquire)
+    }
+
+    /// The program has learned that some work is done.
+    pub fn learned(&self) {
+        self.lessons.fetch_add(1, Ordering::Release);
+    }
+
+    /// How often that has been so. A stream whose newest work is older may be done, though a mark that is asked for only now
+    /// comes a moment later.
+    #[inline]
+    pub fn lessons(&self) -> u64 {
+        self.lessons.load(Ordering::Acquire)
+    }
+
+    /// Takes a little window memory for copies back, before the program pins all there is.
+    pub fn keep_reserve(&self) -> Result {
+        let mut reserve = self.reserve.lock();
+        if reserve.is_none() {
+            *reserve = self.session.window_alloc(RESERVE).map_err(|lost| self.report(&lost))?;
+        }
+        Ok(())
+    }
+
+    /// Works with the window memory that was kept, if any was.
+    pub fn with_reserve<R>(&self, work: impl FnOnce(&WindowMemory) -> Result<R>) -> Result<R> {
+        self.reserve.lock().as_ref().map_or(Err(CUresult::OUT_OF_MEMORY), work)
     }
 }
 

@@ -559,7 +559,7 @@ export! {
     }
 }
 
-crate::export_both! {
+export_both! {
     /// `cuGraphInstantiateWithParams`: the upload is part of every instantiation.
     pub fn cuGraphInstantiateWithParams, cuGraphInstantiateWithParams_ptsz(
         out: Out<CUgraphExec>, graph: CUgraph, params: InOut<GraphInstantiateParams>

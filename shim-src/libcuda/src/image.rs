@@ -185,6 +185,10 @@ impl Image {
     /// The part that fits a device best: of the highest architecture, since the program chose its kernels by it; of two for the same
     /// a cubin before PTX.
     pub fn choose(&self, target: Target) -> Result<Arc<Code>> {
+        if target.abilities & (exec::CUBIN | exec::PTX) == 0 {
+            log::error(format_args!("the device takes no code"));
+            return Err(CUresult::NOT_SUPPORTED);
+        }
         let best = self
             .parts
             .iter()
@@ -355,7 +359,7 @@ mod tests {
         let image = image(GGML);
         assert_eq!(chosen(&image, 37, BOTH), Err(CUresult::NO_BINARY_FOR_GPU));
         assert_eq!(chosen(&image, 80, exec::CUBIN), Err(CUresult::NO_BINARY_FOR_GPU));
-        assert_eq!(chosen(&image, 80, 0), Err(CUresult::NO_BINARY_FOR_GPU));
+        assert_eq!(chosen(&image, 80, 0), Err(CUresult::NOT_SUPPORTED));
         let newer = Image::of_file(b".version 8.4\n.target sm_90\n").unwrap();
         assert_eq!(chosen(&newer, 80, BOTH), Err(CUresult::INVALID_PTX));
     }

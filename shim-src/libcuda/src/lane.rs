@@ -19,6 +19,8 @@ pub struct Lane {
     given: AtomicU64,
     /// So many of them come before all later work of the session.
     joined: AtomicU64,
+    /// [`Gpu::lessons`] when the newest piece was given.
+    lessons: AtomicU64,
     marks: Mutex<Marks>,
 }
 
@@ -45,6 +47,7 @@ impl Lane {
             number: AtomicU32::new(number),
             given: AtomicU64::new(0),
             joined: AtomicU64::new(0),
+            lessons: AtomicU64::new(0),
             marks: Mutex::new(Marks { done: None, read: None, covered: 0, value: 0 }),
         }
     }
@@ -54,6 +57,7 @@ impl Lane {
         self.number.store(number, Ordering::Relaxed);
         self.given.store(0, Ordering::Relaxed);
         self.joined.store(0, Ordering::Relaxed);
+        self.lessons.store(0, Ordering::Relaxed);
         *self.marks.lock() = Marks::default();
     }
 
@@ -73,8 +77,20 @@ impl Lane {
 
     /// Counts a piece of work that was sent. After the sending: who learns of the work learns of the count.
     #[inline]
-    pub fn given(&self) {
+    pub fn given(&self, gpu: &Gpu) {
+        self.lessons.store(gpu.lessons(), Ordering::Relaxed);
         self.given.fetch_add(1, Ordering::Release);
+    }
+
+    /// Whether it was given something since the program last learned that some work is done. Only then may it be said that
+    /// its work is not done; else it is waited for.
+    pub fn is_fresh(&self, gpu: &Gpu) -> bool {
+        self.given_so_far() != 0 && self.lessons.load(Ordering::Relaxed) == gpu.lessons()
+    }
+
+    /// Whether a synchronize has covered all that it was given.
+    pub fn is_joined(&self) -> bool {
+        self.joined.load(Ordering::Acquire) >= self.given_so_far()
     }
 
     /// How many pieces of work it was given.
@@ -84,29 +100,42 @@ impl Lane {
 
     /// Leaves a join behind, unless one is there for all that the lane was given.
     pub fn join(&self, gpu: &Gpu) {
-        let given = self.given.load(Ordering::Acquire);
+        let given = self.given_so_far();
         if self.joined.load(Ordering::Acquire) < given {
-            gpu.session.join(self.number());
-            self.joined.fetch_max(given, Ordering::AcqRel);
+            gpu.join(self.number());
+            self.cover(given);
         }
     }
 
-    /// Sends a message that carries a mark, stored when the work before it and itself are done.
+    /// So much of what it was given comes before all later work.
+    pub fn cover(&self, given: u64) {
+        self.joined.fetch_max(given, Ordering::AcqRel);
+    }
+
+    /// Sends a piece of work that carries a mark, stored when the work before it and itself are done.
     pub fn mark(&self, gpu: &Gpu, send: impl FnOnce(Mark) -> Result<u64>) -> Result<Goal> {
+        self.mark_done(gpu, send, 1)
+    }
+
+    fn mark_done(&self, gpu: &Gpu, send: impl FnOnce(Mark) -> Result<u64>, work: u64) -> Result<Goal> {
         let mut marks = self.marks.lock();
         let given = self.given.load(Ordering::Acquire);
         let mark = Self::next(&mut marks.done, gpu)?;
         send(mark)?;
-        marks.covered = given;
+        if work != 0 {
+            self.given(gpu);
+        }
+        marks.covered = given + work;
         marks.value = mark.value;
         Ok((mark.word, mark.value))
     }
 
-    /// Sends a copy that carries a mark, stored when its source has been read.
+    /// Sends a copy that carries a mark, stored when its source has been read, and counts it.
     pub fn mark_read(&self, gpu: &Gpu, send: impl FnOnce(Mark) -> Result<u64>) -> Result<Goal> {
         let mut marks = self.marks.lock();
         let mark = Self::next(&mut marks.read, gpu)?;
         send(mark)?;
+        self.given(gpu);
         Ok((mark.word, mark.value))
     }
 
@@ -136,7 +165,7 @@ impl Lane {
     /// The same, but asks the host in any case.
     pub fn signal_always(&self, gpu: &Gpu) -> Result<Goal> {
         let stream = self.number();
-        self.mark(gpu, |mark| gpu.send(&Signal { stream, reserved: 0, mark }, &[]))
+        self.mark_done(gpu, |mark| gpu.send(&Signal { stream, reserved: 0, mark }, &[]), 0)
     }
 
     /// Really waits for the lane's work.
@@ -144,13 +173,17 @@ impl Lane {
         let given = self.given.load(Ordering::Acquire);
         if let Some((word, value)) = self.signal(gpu)? {
             gpu.wait(word, value)?;
-            self.joined.fetch_max(given, Ordering::AcqRel);
+            self.cover(given);
         }
         Ok(())
     }
 
     /// Synchronises the host with the lane: waits only if copies of the host's own memory may be under way, else leaves a join behind.
     pub fn synchronize(&self, gpu: &Gpu) -> Result {
+        if !gpu.pending.any() {
+            self.join(gpu);
+            return Ok(());
+        }
         let words = {
             let marks = self.marks.lock();
             [&marks.done, &marks.read].map(|word| word.as_ref().map_or(0, Word::index))
@@ -197,6 +230,12 @@ impl Pending {
         self.any.store(true, Ordering::Release);
     }
 
+    /// Whether there may be any.
+    #[inline]
+    pub fn any(&self) -> bool {
+        self.any.load(Ordering::Acquire)
+    }
+
     /// Forgets what is done; whether nothing is left.
     pub fn forget_done(&self, gpu: &Gpu) -> bool {
         self.left(gpu, <[Goal]>::is_empty)
@@ -207,7 +246,7 @@ impl Pending {
     }
 
     fn left<R>(&self, gpu: &Gpu, look: impl FnOnce(&[Goal]) -> R) -> R {
-        if !self.any.load(Ordering::Acquire) {
+        if !self.any() {
             return look(&[]);
         }
         let mut goals = self.goals.lock();

@@ -269,7 +269,7 @@ fn read_attributes(shape: &mut Shape, attributes: &[CUlaunchAttribute]) -> Resul
     Ok(())
 }
 
-crate::export_both! {
+export_both! {
     /// `cuLaunchKernel`
     pub fn cuLaunchKernel, cuLaunchKernel_ptsz(
         function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint,

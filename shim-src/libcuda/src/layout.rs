@@ -78,7 +78,7 @@ impl Kernels {
     pub fn new(kernels: impl IntoIterator<Item = (String, Layout)>) -> Self {
         let mut list: Vec<(Box<str>, &'static Layout)> =
             kernels.into_iter().map(|(name, layout)| (name.into_boxed_str(), layout.intern())).collect();
-        list.sort_by(|a, b| a.0.cmp(&b.0));
+        list.sort_unstable_by(|a, b| a.0.cmp(&b.0));
         list.dedup_by(|a, b| a.0 == b.0);
         Self(list)
     }

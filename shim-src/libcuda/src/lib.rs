@@ -42,6 +42,8 @@ mod pointer;
 mod process;
 mod profiler;
 mod ptx;
+#[cfg(test)]
+mod real_images;
 mod rows;
 mod slab;
 mod stream;

@@ -105,7 +105,7 @@ impl Library {
         match self.any_code() {
             Ok(code) if code.open()?.kernels.get(name).is_none() => return Err(CUresult::NOT_FOUND),
             // Without code for the device a kernel can be named; its launch will fail.
-            Ok(_) | Err(CUresult::NO_BINARY_FOR_GPU) => {}
+            Ok(_) | Err(CUresult::NO_BINARY_FOR_GPU | CUresult::NOT_SUPPORTED) => {}
             Err(error) => return Err(error),
         }
         let text = CString::new(name).map_err(|_| CUresult::NOT_FOUND)?;

@@ -162,7 +162,7 @@ fn allocate_async(out: Out<CUdeviceptr>, bytes: usize, stream: &Stream) -> Resul
     gpu.late()?;
     let message = MemAllocAsync { reply: 0, stream: stream.lane.number(), bytes: bytes as u64 };
     let Address { address } = with_second_try(gpu, || gpu.ask(message, &[]))?;
-    stream.lane.given();
+    stream.lane.given(gpu);
     gpu.memory.add(address, bytes as u64, Source::Allocation, stream.context());
     out.set(address)
 }
@@ -235,7 +235,7 @@ export! {
     }
 }
 
-crate::export_both! {
+export_both! {
     /// `cuMemAllocAsync`
     pub fn cuMemAllocAsync, cuMemAllocAsync_ptsz(
         address: Out<CUdeviceptr>, bytes: usize, stream: CUstream

@@ -111,6 +111,8 @@ impl Module {
             return Err(error);
         }
         let code = inner.code.clone().ok_or(CUresult::INVALID_HANDLE)?;
+        // What went wrong before is not about this code.
+        self.gpu().late()?;
         match send(self.gpu(), &code) {
             Ok(number) => {
                 self.number.store(number, Ordering::Release);
@@ -170,7 +172,6 @@ impl Module {
 
 /// Sends a module's code, or its digest alone where the host has it; its number.
 fn send(gpu: &Gpu, code: &Code) -> Result<u32> {
-    gpu.late()?;
     let open = code.open()?;
     let bytes = &*open.bytes;
     let module = gpu.mint(Minted::Module);

@@ -112,6 +112,7 @@ fn allocate(out: Out<*mut c_void>, bytes: usize, flags: c_uint) -> Result {
     let window = if bytes < SMALL {
         None
     } else {
+        gpu.keep_reserve()?;
         gpu.session.window_alloc(bytes as u64).map_err(|lost| gpu.report(&lost))?
     };
     let address = match &window {

@@ -279,7 +279,7 @@ fn deep_peer(stream: &'static Stream, copy: In<Memcpy3D>, mode: Mode) -> Result 
     }
 }
 
-crate::export_both! {
+export_both! {
     /// `cuMemcpy2D_v2`
     pub fn cuMemcpy2D_v2, cuMemcpy2D_v2_ptds(copy: In<Memcpy2D>) |default| {
         flat(default_stream(default)?, copy, Mode::Sync, true)

@@ -15,8 +15,10 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use crate::sync::Mutex;
 
+/// Slots of the first chunk; each chunk has twice as many as the one before.
 const SLOTS: usize = 128;
-const CHUNKS: usize = 2048;
+/// As many as the index's bits can name.
+const CHUNKS: usize = 13;
 const INDEX_SHIFT: u32 = 4;
 const GENERATION_SHIFT: u32 = 24;
 const KIND_SHIFT: u32 = 40;
@@ -29,6 +31,12 @@ const LIVE: u32 = 1;
 struct Slot<T> {
     state: AtomicU32,
     object: T,
+}
+
+/// Chunk and offset in it of a slot. Chunk k begins at slot SLOTS * (2^k - 1).
+const fn place(index: usize) -> (usize, usize) {
+    let chunk = (index / SLOTS + 1).ilog2() as usize;
+    (chunk, index - SLOTS * ((1 << chunk) - 1))
 }
 
 /// All objects of a kind.
@@ -59,12 +67,13 @@ impl<T: Default + Sync + 'static> Slab<T> {
     }
 
     fn slot(&self, index: usize) -> Option<&'static Slot<T>> {
-        let chunk = self.chunks.get(index / SLOTS)?.load(Ordering::Acquire);
+        let (chunk, offset) = place(index);
+        let chunk = self.chunks.get(chunk)?.load(Ordering::Acquire);
         if chunk.is_null() {
             return None;
         }
-        // SAFETY: a chunk's pointer, once stored by `take`, points to SLOTS slots.
-        let slot = unsafe { chunk.add(index % SLOTS) };
+        // SAFETY: a chunk's pointer, once stored by `take`, points to as many slots as `place` has offsets.
+        let slot = unsafe { chunk.add(offset) };
         // SAFETY: slots are never freed, and shared by reference alone.
         Some(unsafe { &*slot })
     }
@@ -80,7 +89,7 @@ impl<T: Default + Sync + 'static> Slab<T> {
     }
 
     /// Takes a slot. `prepare` writes the object's fields (a used slot's are its predecessor's) before the handle
-    /// means anything. `None`: 262,144 objects are alive.
+    /// means anything. `None`: a million objects are alive.
     pub fn insert(&self, prepare: impl FnOnce(usize, &'static T)) -> Option<(usize, &'static T)> {
         let index = self.take()?;
         let slot = self.slot(index)?;
@@ -98,11 +107,13 @@ impl<T: Default + Sync + 'static> Slab<T> {
             return Some(index);
         }
         let index = self.used.load(Ordering::Relaxed);
-        let place = self.chunks.get(index / SLOTS)?;
-        if place.load(Ordering::Relaxed).is_null() {
-            let slots: Vec<Slot<T>> =
-                (0..SLOTS).map(|_| Slot { state: AtomicU32::new(0), object: T::default() }).collect();
-            place.store(slots.leak().as_mut_ptr(), Ordering::Release);
+        let (chunk, _) = place(index);
+        let first = self.chunks.get(chunk)?;
+        if first.load(Ordering::Relaxed).is_null() {
+            let slots: Vec<Slot<T>> = (0..SLOTS << chunk)
+                .map(|_| Slot { state: AtomicU32::new(0), object: T::default() })
+                .collect();
+            first.store(slots.leak().as_mut_ptr(), Ordering::Release);
         }
         self.used.store(index + 1, Ordering::Release);
         Some(index)
@@ -142,6 +153,19 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
     use std::sync::atomic::AtomicU64;
+
+    #[test]
+    fn every_slot_has_a_place_of_its_own() {
+        let mut expected = (0, 0);
+        for index in 0..=INDEX_MASK - SLOTS {
+            assert_eq!(place(index), expected);
+            expected.1 += 1;
+            if expected.1 == SLOTS << expected.0 {
+                expected = (expected.0 + 1, 0);
+            }
+        }
+        assert_eq!(expected, (CHUNKS, 0), "the last chunk ends where the index's bits do");
+    }
 
     #[test]
     fn handles_die_with_their_objects() {

@@ -143,7 +143,7 @@ impl Stream {
         let gpu = self.gpu();
         gpu.late()?;
         gpu.send(body, tail)?;
-        self.lane.given();
+        self.lane.given(gpu);
         Ok(())
     }
 
@@ -174,34 +174,63 @@ impl Stream {
         }
         let gpu = self.gpu();
         gpu.late()?;
-        let goal = if self.is_legacy() { self.legacy_goal(gpu)? } else { self.lane.signal(gpu)? };
-        let done = match goal {
-            None => true,
-            Some((word, value)) => gpu.reached(word, value)?,
+        let (goal, fresh) = if self.is_legacy() {
+            self.legacy_goal(gpu)?
+        } else if self.lane.is_joined() {
+            (None, false)
+        } else {
+            (self.lane.signal(gpu)?, self.lane.is_fresh(gpu))
         };
+        if let Some((word, value)) = goal
+            && !gpu.reached(word, value)?
+        {
+            if fresh {
+                return Ok(false);
+            }
+            gpu.wait(word, value)?;
+        }
+        gpu.learned();
         gpu.late()?;
-        Ok(done)
+        Ok(true)
     }
 
     /// The legacy stream comes after the work of other streams, so that what was given to all of them decides whether an older mark
-    /// still tells enough.
-    fn legacy_goal(&self, gpu: &Gpu) -> Result<Option<Goal>> {
-        let given = self.lane.given_so_far()
-            + STREAMS
-                .iter()
-                .filter(|(_, stream)| ptr::eq(stream.gpu(), gpu))
-                .map(|(_, stream)| stream.lane.given_so_far())
-                .sum::<u64>();
+    /// still tells enough, and whether there is anything that may be said not to be done.
+    fn legacy_goal(&self, gpu: &Gpu) -> Result<(Option<Goal>, bool)> {
+        let (mut given, mut joined, mut fresh) = (0, true, false);
+        for_all(gpu, |lane| {
+            given += lane.given_so_far();
+            joined &= lane.is_joined();
+            fresh |= lane.is_fresh(gpu);
+        });
+        if joined {
+            return Ok((None, false));
+        }
         let mut query = self.query.lock();
-        match *query {
-            Some((goal, count)) if count == given => Ok(Some(goal)),
+        let goal = match *query {
+            Some((goal, count)) if count == given => goal,
             _ => {
                 let goal = gpu.everything.signal_always(gpu)?;
                 *query = Some((goal, given));
-                Ok(Some(goal))
+                goal
             }
+        };
+        Ok((Some(goal), fresh))
+    }
+}
+
+/// Looks at the order of each stream of a device.
+fn for_all(gpu: &Gpu, mut look: impl FnMut(&Lane)) {
+    for (_, stream) in STREAMS.iter() {
+        if ptr::eq(stream.gpu(), gpu) {
+            look(&stream.lane);
         }
     }
+    context::for_all(|context| {
+        if ptr::eq(context.gpu(), gpu) {
+            look(&context.legacy.lane);
+        }
+    });
 }
 
 /// The stream of a handle, for the calling thread's context.
@@ -344,7 +373,7 @@ export! {
     pub fn cuStreamDestroy(stream: CUstream) -> CUresult { destroy(stream) }
 }
 
-crate::export_both! {
+export_both! {
     /// `cuStreamSynchronize`: really waits if copies of the host's own memory may be under way; else it is enough that
     /// everything later comes after.
     pub fn cuStreamSynchronize, cuStreamSynchronize_ptsz(stream: CUstream) |default| {

@@ -40,6 +40,23 @@ typedef struct {
     unsigned location, id, flags;
 } access_rights;
 typedef struct {
+    address dst;
+    size_t pitch;
+    unsigned value, element;
+    size_t width, height;
+} fill_node;
+typedef struct {
+    void *function;
+    unsigned grid[3], block[3], shared;
+    void **params, **extra;
+    void *kernel, *context; /* not in version 1 */
+} kernel_node;
+typedef struct {
+    uint64_t flags;
+    void *stream, *node;
+    unsigned result;
+} instantiation;
+typedef struct {
     unsigned grid[3], block[3], shared;
     void *stream, *attributes;
     unsigned count;
@@ -109,5 +126,73 @@ int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *, void *, int, size_t);
 int cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *, void *, int, size_t, unsigned);
 int cuLaunchKernel(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
 int cuLaunchKernelEx(const launch_config *, void *, void **, void **);
+int cuLaunchCooperativeKernel(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **);
+int cuCtxCreate_v4(void **, void *, unsigned, int), cuCtxGetDevice_v2(int *, void *), cuCtxSynchronize_v2(void *);
+int cuCtxGetSharedMemConfig(unsigned *), cuCtxSetSharedMemConfig(unsigned), cuCtxSetFlags(unsigned), cuCtxResetPersistingL2Cache(void);
+int cuDeviceGetExecAffinitySupport(int *, int, int), cuProfilerStart(void), cuProfilerStop(void);
+int cuEventElapsedTime_v2(float *, void *, void *), cuEventRecordWithFlags(void *, void *, unsigned);
+int cuFuncGetModule(void **, void *), cuFuncGetName(const char **, void *), cuFuncGetParamCount(void *, size_t *);
+int cuFuncGetParamInfo(void *, size_t, size_t *, size_t *), cuFuncIsLoaded(int *, void *), cuFuncLoad(void *);
+int cuKernelGetLibrary(void **, void *), cuKernelGetName(const char **, void *), cuKernelGetParamCount(void *, size_t *);
+int cuKernelGetParamInfo(void *, size_t, size_t *, size_t *), cuKernelSetCacheConfig(void *, unsigned, int);
+int cuLibraryEnumerateKernels(void **, unsigned, void *), cuLibraryGetKernelCount(unsigned *, void *);
+int cuLibraryGetModule(void **, void *), cuLibraryLoadFromFile(void **, const char *, void *, void *, unsigned, void *, void *, unsigned);
+int cuModuleEnumerateFunctions(void **, unsigned, void *), cuModuleGetFunctionCount(unsigned *, void *);
+int cuModuleGetLoadingMode(int *), cuModuleLoad(void **, const char *);
+int cuOccupancyMaxPotentialBlockSize(int *, int *, void *, void *, size_t, int);
+int cuOccupancyMaxPotentialBlockSizeWithFlags(int *, int *, void *, void *, size_t, int, unsigned);
+int cuMemcpy3DPeer(const copy3d *), cuMemcpy3DPeerAsync(const copy3d *, void *), cuMemcpyPeerAsync(address, void *, address, void *, size_t, void *);
+int cuMemsetD16Async(address, unsigned short, size_t, void *), cuMemsetD32Async(address, unsigned, size_t, void *);
+int cuMemsetD2D16_v2(address, size_t, unsigned short, size_t, size_t), cuMemsetD2D8Async(address, size_t, unsigned char, size_t, size_t, void *);
+int cuMemsetD2D16Async(address, size_t, unsigned short, size_t, size_t, void *), cuMemsetD2D32Async(address, size_t, unsigned, size_t, size_t, void *);
+int cuStreamGetCaptureInfo_v3(void *, unsigned *, uint64_t *, void **, void *const **, const void **, size_t *);
+int cuStreamUpdateCaptureDependencies(void *, void **, size_t, unsigned);
+int cuStreamUpdateCaptureDependencies_v2(void *, void **, const void *, size_t, unsigned);
+int cuStreamGetCtx_v2(void *, void **, void **), cuStreamGetDevice(void *, int *), cuThreadExchangeStreamCaptureMode(unsigned *);
+int cuGraphAddEmptyNode(void **, void *, void *const *, size_t), cuGraphAddMemsetNode(void **, void *, void *const *, size_t, const fill_node *, void *);
+int cuGraphAddKernelNode(void **, void *, void *const *, size_t, const kernel_node *);
+int cuGraphAddKernelNode_v2(void **, void *, void *const *, size_t, const kernel_node *);
+int cuGraphKernelNodeGetParams(void *, kernel_node *), cuGraphKernelNodeGetParams_v2(void *, kernel_node *);
+int cuGraphKernelNodeSetParams(void *, const kernel_node *), cuGraphKernelNodeSetParams_v2(void *, const kernel_node *);
+int cuGraphExecKernelNodeSetParams(void *, void *, const kernel_node *), cuGraphExecKernelNodeSetParams_v2(void *, void *, const kernel_node *);
+int cuGraphExecGetFlags(void *, uint64_t *), cuGraphExecUpdate(void *, void *, void **, int *), cuGraphUpload(void *, void *);
+int cuGraphGetRootNodes(void *, void **, size_t *), cuGraphNodeGetDependencies(void *, void **, size_t *);
+int cuGraphInstantiate_v2(void **, void *, void **, char *, size_t), cuGraphInstantiateWithParams(void **, void *, instantiation *);
+
+/* The per-thread default stream's entries. */
+int cuMemcpy_ptds(address, address, size_t), cuMemcpyAsync_ptsz(address, address, size_t, void *);
+int cuMemcpyDtoD_v2_ptds(address, address, size_t), cuMemcpyHtoDAsync_v2_ptsz(address, const void *, size_t, void *);
+int cuMemcpyDtoHAsync_v2_ptsz(void *, address, size_t, void *), cuMemcpyDtoDAsync_v2_ptsz(address, address, size_t, void *);
+int cuMemcpyPeer_ptds(address, void *, address, void *, size_t), cuMemcpyPeerAsync_ptsz(address, void *, address, void *, size_t, void *);
+int cuMemcpy2D_v2_ptds(const copy2d *), cuMemcpy2DUnaligned_v2_ptds(const copy2d *), cuMemcpy2DAsync_v2_ptsz(const copy2d *, void *);
+int cuMemcpy3D_v2_ptds(const copy3d *), cuMemcpy3DAsync_v2_ptsz(const copy3d *, void *), cuMemcpy3DPeer_ptds(const copy3d *);
+int cuMemcpy3DPeerAsync_ptsz(const copy3d *, void *);
+int cuMemsetD8_v2_ptds(address, unsigned char, size_t), cuMemsetD16_v2_ptds(address, unsigned short, size_t), cuMemsetD32_v2_ptds(address, unsigned, size_t);
+int cuMemsetD8Async_ptsz(address, unsigned char, size_t, void *), cuMemsetD16Async_ptsz(address, unsigned short, size_t, void *);
+int cuMemsetD32Async_ptsz(address, unsigned, size_t, void *);
+int cuMemsetD2D8_v2_ptds(address, size_t, unsigned char, size_t, size_t), cuMemsetD2D16_v2_ptds(address, size_t, unsigned short, size_t, size_t);
+int cuMemsetD2D32_v2_ptds(address, size_t, unsigned, size_t, size_t), cuMemsetD2D8Async_ptsz(address, size_t, unsigned char, size_t, size_t, void *);
+int cuMemsetD2D16Async_ptsz(address, size_t, unsigned short, size_t, size_t, void *);
+int cuMemsetD2D32Async_ptsz(address, size_t, unsigned, size_t, size_t, void *);
+int cuMemAllocAsync_ptsz(address *, size_t, void *), cuMemFreeAsync_ptsz(address, void *);
+int cuEventRecord_ptsz(void *, void *), cuEventRecordWithFlags_ptsz(void *, void *, unsigned);
+int cuStreamQuery_ptsz(void *), cuStreamWaitEvent_ptsz(void *, void *, unsigned), cuStreamGetFlags_ptsz(void *, unsigned *);
+int cuStreamGetPriority_ptsz(void *, int *), cuStreamGetId_ptsz(void *, uint64_t *), cuStreamGetCtx_ptsz(void *, void **);
+int cuStreamGetCtx_v2_ptsz(void *, void **, void **), cuStreamGetDevice_ptsz(void *, int *), cuStreamIsCapturing_ptsz(void *, unsigned *);
+int cuStreamBeginCapture_ptsz(void *), cuStreamBeginCapture_v2_ptsz(void *, unsigned), cuStreamEndCapture_ptsz(void *, void **);
+int cuStreamGetCaptureInfo_ptsz(void *, unsigned *, uint64_t *);
+int cuStreamGetCaptureInfo_v2_ptsz(void *, unsigned *, uint64_t *, void **, void *const **, size_t *);
+int cuStreamGetCaptureInfo_v3_ptsz(void *, unsigned *, uint64_t *, void **, void *const **, const void **, size_t *);
+int cuStreamUpdateCaptureDependencies_ptsz(void *, void **, size_t, unsigned);
+int cuStreamUpdateCaptureDependencies_v2_ptsz(void *, void **, const void *, size_t, unsigned);
+int cuGraphLaunch_ptsz(void *, void *), cuGraphUpload_ptsz(void *, void *), cuGraphInstantiateWithParams_ptsz(void **, void *, instantiation *);
+int cuLaunchKernel_ptsz(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
+int cuLaunchKernelEx_ptsz(const launch_config *, void *, void **, void **);
+int cuLaunchCooperativeKernel_ptsz(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **);
+
+/* Entries of older versions, which programs that were compiled long ago have linked. */
+int cuDeviceTotalMem(unsigned *, int), cuDevicePrimaryCtxRelease(int), cuDevicePrimaryCtxReset(int), cuDevicePrimaryCtxSetFlags(int, unsigned);
+int cuCtxPushCurrent(void *), cuCtxPopCurrent(void **), cuStreamDestroy(void *), cuEventDestroy(void *), cuStreamBeginCapture(void *);
+int cuStreamGetCaptureInfo(void *, unsigned *, uint64_t *), cuGraphInstantiate(void **, void *, void **, char *, size_t);
 
 #endif

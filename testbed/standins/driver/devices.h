@@ -2,7 +2,8 @@
 #ifndef VGPU_STANDINS_DRIVER_DEVICES_H
 #define VGPU_STANDINS_DRIVER_DEVICES_H
 
-#include "common.h"
+#include "../check.h"
+#include "api.h"
 
 static void before_init(void)
 {
@@ -122,6 +123,9 @@ static void devices(void)
     size_t total = 0;
     check("cuDeviceTotalMem", cuDeviceTotalMem_v2(&total, 0), 0);
     check_true("a device has memory", total > 0);
+    unsigned cut_total = 0;
+    check("cuDeviceTotalMem of old", cuDeviceTotalMem(&cut_total, 0), 0);
+    check_true("as much of it as fits", cut_total != 0);
     check("cuDeviceTotalMem null", cuDeviceTotalMem_v2(NULL, 0), 1);
     check("cuDeviceTotalMem no device", cuDeviceTotalMem_v2(&total, -1), 101);
 
@@ -151,6 +155,8 @@ static void devices(void)
     check("it is device 0", device, 0);
     check_either("cuDeviceGetByPCIBusId of none", cuDeviceGetByPCIBusId(&device, "7fff:7f:1f.0"), 101, 1);
     check("cuDeviceGetByPCIBusId null", cuDeviceGetByPCIBusId(&device, NULL), 1);
+    check("cuDeviceGetExecAffinitySupport", cuDeviceGetExecAffinitySupport(&value, 0, 0), 0);
+    check("cuDeviceGetExecAffinitySupport null", cuDeviceGetExecAffinitySupport(NULL, 0, 0), 1);
     check("cuDeviceCanAccessPeer itself", cuDeviceCanAccessPeer(&value, 0, 0), 0);
     check("a device is no peer of itself", value, 0);
     check("cuDeviceCanAccessPeer no device", cuDeviceCanAccessPeer(&value, 0, counted), 101);
@@ -185,9 +191,9 @@ static void contexts(void)
     check("the primary context is active", active, 1);
     check("its flags are those that were set", flags, 1);
     check("cuDevicePrimaryCtxRelease", cuDevicePrimaryCtxRelease_v2(0), 0);
-    check("cuDevicePrimaryCtxRelease the last", cuDevicePrimaryCtxRelease_v2(0), 0);
+    check("cuDevicePrimaryCtxRelease of old", cuDevicePrimaryCtxRelease(0), 0);
     check("cuDevicePrimaryCtxRelease too often", cuDevicePrimaryCtxRelease_v2(0), 201);
-    cuDevicePrimaryCtxSetFlags_v2(0, 0);
+    check("cuDevicePrimaryCtxSetFlags of old", cuDevicePrimaryCtxSetFlags(0, 0), 0);
 
     check("cuCtxCreate null", cuCtxCreate_v2(NULL, 0, 0), 1);
     check("cuCtxCreate no device", cuCtxCreate_v2(&context, 0, counted), 101);
@@ -200,6 +206,23 @@ static void contexts(void)
     check("cuCtxGetFlags", cuCtxGetFlags(&flags), 0);
     check("cuCtxGetApiVersion", cuCtxGetApiVersion(context, &version), 0);
     check_true("an API version", version >= 3020);
+    check("cuCtxGetDevice_v2", cuCtxGetDevice_v2(&device, context), 0);
+    check("cuCtxSynchronize_v2", cuCtxSynchronize_v2(context), 0);
+    check("cuCtxSetFlags", cuCtxSetFlags(4), 0);
+    check("cuCtxGetFlags after", cuCtxGetFlags(&flags), 0);
+    check("the flags are those that were set", flags & 7, 4);
+    check("cuCtxResetPersistingL2Cache", cuCtxResetPersistingL2Cache(), 0);
+    unsigned banks = 9;
+    check("cuCtxSetSharedMemConfig", cuCtxSetSharedMemConfig(1), 0);
+    check("cuCtxGetSharedMemConfig", cuCtxGetSharedMemConfig(&banks), 0);
+    check("cuProfilerStart", cuProfilerStart(), 0);
+    check("cuProfilerStop", cuProfilerStop(), 0);
+    void *fourth = NULL;
+    check("cuCtxCreate_v4", cuCtxCreate_v4(&fourth, NULL, 0, 0), 0);
+    check("cuCtxPopCurrent of old", cuCtxPopCurrent(&popped), 0);
+    check_true("it is the newest", popped == fourth);
+    check("cuCtxPushCurrent of old", cuCtxPushCurrent(fourth), 0);
+    check("cuCtxDestroy of the newest", cuCtxDestroy_v2(fourth), 0);
     uint64_t id = 0, other_id = 0;
     check("cuCtxGetId", cuCtxGetId(context, &id), 0);
     void *other = NULL;

@@ -2,7 +2,8 @@
 #ifndef VGPU_STANDINS_DRIVER_MEMORY_H
 #define VGPU_STANDINS_DRIVER_MEMORY_H
 
-#include "common.h"
+#include "../check.h"
+#include "api.h"
 
 static void memory(void)
 {
@@ -63,6 +64,11 @@ static void memory(void)
         memcpy(in + 2000 + 4 * i, "\x04\x03\x02\x01", 4);
     memset(in + 3000, 0, 1000);
     same("values are filled in", in, got, 4000);
+    check("cuMemsetD16Async", cuMemsetD16Async(p, 0x1234, 500, NULL), 0);
+    check("cuMemsetD32Async", cuMemsetD32Async(p + 1000, 0x01020304, 250, NULL), 0);
+    check("cuMemcpyAsync by addresses", cuMemcpyAsync((address)(uintptr_t)got, p, 2000, NULL), 0);
+    cuStreamSynchronize(NULL);
+    same("values are filled in order of a stream", in + 1000, got, 2000);
     check("cuMemsetD16 not aligned", cuMemsetD16_v2(p + 1, 0, 4), 1);
     check("cuMemsetD32 not aligned", cuMemsetD32_v2(p + 2, 0, 4), 1);
     check("cuMemsetD8 nothing", cuMemsetD8_v2(p, 0, 0), 0);
@@ -84,11 +90,19 @@ static void memory(void)
     same("rows come back", rows, back, sizeof rows);
     check("cuMemsetD2D8", cuMemsetD2D8_v2(q, pitch, 5, 40, 7), 0);
     check("cuMemsetD2D32", cuMemsetD2D32_v2(q + 40, pitch, 0x06060606, 5, 7), 0);
+    check("cuMemsetD2D16", cuMemsetD2D16_v2(q + 60, pitch, 0x0707, 10, 7), 0);
+    check("cuMemsetD2D8Async", cuMemsetD2D8Async(q + 80, pitch, 8, 4, 7, NULL), 0);
+    check("cuMemsetD2D16Async", cuMemsetD2D16Async(q + 84, pitch, 0x0909, 2, 7, NULL), 0);
+    check("cuMemsetD2D32Async", cuMemsetD2D32Async(q + 88, pitch, 0x0a0a0a0a, 3, 7, NULL), 0);
     check("cuMemcpy2DAsync", cuMemcpy2DAsync_v2(&from, NULL), 0);
     cuStreamSynchronize(NULL);
     for (int row = 0; row < 7; row++) {
         memset(rows[row], 5, 40);
         memset(rows[row] + 40, 6, 20);
+        memset(rows[row] + 60, 7, 20);
+        memset(rows[row] + 80, 8, 4);
+        memset(rows[row] + 84, 9, 4);
+        memset(rows[row] + 88, 10, 12);
     }
     same("parts of rows are filled in", rows, back, sizeof rows);
     check("cuMemcpy2D null", cuMemcpy2D_v2(NULL), 1);
@@ -105,6 +119,17 @@ static void memory(void)
     check("cuMemcpy3DAsync", cuMemcpy3DAsync_v2(&out3, NULL), 0);
     cuStreamSynchronize(NULL);
     same("slices come back", slices, slices_back, sizeof slices);
+    void *context = NULL;
+    cuCtxGetCurrent(&context);
+    copy3d between = out3;
+    between.src.context = between.dst.context = context;
+    between.dst = between.src;
+    between.dst.device = p + 65536;
+    check("cuMemcpy3DPeer", cuMemcpy3DPeer(&between), 0);
+    check("cuMemcpy3DPeerAsync", cuMemcpy3DPeerAsync(&between, NULL), 0);
+    check("cuMemcpyPeer", cuMemcpyPeer(p + 4096, context, p, context, 100), 0);
+    check("cuMemcpyPeerAsync", cuMemcpyPeerAsync(p + 4096, context, p, context, 100, NULL), 0);
+    check_either("cuMemcpyPeer of no context", cuMemcpyPeer(p + 4096, BOGUS, p, context, 100), 201, 400);
 
     check("cuMemAllocAsync", cuMemAllocAsync(&q, 4096, NULL), 0);
     check("cuMemFreeAsync", cuMemFreeAsync(q, NULL), 0);

@@ -2,7 +2,8 @@
 #ifndef VGPU_STANDINS_DRIVER_STREAMS_H
 #define VGPU_STANDINS_DRIVER_STREAMS_H
 
-#include "common.h"
+#include "../check.h"
+#include "api.h"
 
 static void streams_and_events(void)
 {
@@ -25,6 +26,12 @@ static void streams_and_events(void)
     check("cuStreamGetCtx", cuStreamGetCtx(stream, &context), 0);
     cuCtxGetCurrent(&current);
     check_true("it is the current one", context == current);
+    void *green = BOGUS;
+    int device = -1;
+    check("cuStreamGetCtx_v2", cuStreamGetCtx_v2(stream, &context, &green), 0);
+    check_true("it is the current one, and no green one", context == current && green == NULL);
+    check("cuStreamGetDevice", cuStreamGetDevice(stream, &device), 0);
+    check("a stream's device", device, 0);
     check("cuStreamQuery", cuStreamQuery(stream), 0);
     check("cuStreamQuery of none", cuStreamQuery(BOGUS), 400);
     check("cuStreamSynchronize", cuStreamSynchronize(stream), 0);
@@ -51,16 +58,19 @@ static void streams_and_events(void)
     check("cuEventQuery", cuEventQuery(later), 0);
     check("cuEventElapsedTime", cuEventElapsedTime(&milliseconds, event, later), 0);
     check_true("time goes forward", milliseconds >= 0 && milliseconds < 60000);
+    check("cuEventElapsedTime_v2", cuEventElapsedTime_v2(&milliseconds, event, later), 0);
+    check("cuEventRecordWithFlags", cuEventRecordWithFlags(later, stream, 0), 0);
+    check("cuEventRecordWithFlags unknown", cuEventRecordWithFlags(later, stream, 0x100), 1);
     check("cuEventElapsedTime null", cuEventElapsedTime(NULL, event, later), 1);
     check("cuEventRecord of none", cuEventRecord(BOGUS, stream), 400);
     check("cuEventDestroy", cuEventDestroy_v2(event), 0);
     check("cuEventDestroy again", cuEventDestroy_v2(event), 400);
     check("cuEventQuery of none", cuEventQuery(event), 400);
-    cuEventDestroy_v2(later);
+    check("cuEventDestroy of old", cuEventDestroy(later), 0);
     cuStreamSynchronize(other);
     check("cuStreamDestroy", cuStreamDestroy_v2(stream), 0);
     check("cuStreamDestroy again", cuStreamDestroy_v2(stream), 400);
-    check("cuStreamDestroy other", cuStreamDestroy_v2(other), 0);
+    check("cuStreamDestroy of old", cuStreamDestroy(other), 0);
     check("cuStreamDestroy of stream 0", cuStreamDestroy_v2(NULL), 400);
     cuMemFree_v2(memory);
 }

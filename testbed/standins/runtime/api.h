@@ -30,6 +30,34 @@ typedef struct {
     unsigned kind;
 } copy3d;
 typedef struct {
+    void *src_array;
+    size_t src_pos[3];
+    pitched src;
+    int src_device;
+    void *dst_array;
+    size_t dst_pos[3];
+    pitched dst;
+    int dst_device;
+    extent extent;
+} copy3d_peer;
+typedef struct {
+    uint64_t flags;
+    void *stream, *node;
+    unsigned result;
+} instantiation;
+typedef struct {
+    void *dst;
+    size_t pitch;
+    unsigned value, element;
+    size_t width, height;
+} fill_node;
+typedef struct {
+    void *func;
+    dim3 grid, block;
+    unsigned shared;
+    void **params, **extra;
+} kernel_node;
+typedef struct {
     unsigned type;
     int device;
     void *device_pointer, *host_pointer;
@@ -119,5 +147,57 @@ int cudaGetDriverEntryPoint(const char *, void **, uint64_t, unsigned *);
 int cudaGetDriverEntryPointByVersion(const char *, void **, unsigned, uint64_t, unsigned *);
 int cudaLibraryLoadData(void **, const void *, void *, void *, unsigned, void *, void *, unsigned);
 int cudaLibraryUnload(void *), cudaLibraryGetKernel(void **, void *, const char *);
+int cudaLibraryGetKernelCount(unsigned *, void *), cudaLibraryEnumerateKernels(void **, unsigned, void *);
+int cudaLibraryGetGlobal(void **, size_t *, void *, const char *);
+int cudaFuncGetParamInfo(const void *, size_t, size_t *, size_t *), cudaKernelSetAttributeForDevice(void *, unsigned, int, int);
+int cudaDeviceGetSharedMemConfig(unsigned *), cudaDeviceSetSharedMemConfig(unsigned);
+int cudaProfilerStart(void), cudaProfilerStop(void);
+int cudaMemset2DAsync(void *, size_t, int, size_t, size_t, void *), cudaMemset3DAsync(pitched, int, extent, void *);
+int cudaMemcpy3DPeer(const copy3d_peer *), cudaMemcpy3DPeerAsync(const copy3d_peer *, void *);
+int cudaMemcpyToSymbolAsync(const void *, const void *, size_t, size_t, int, void *);
+int cudaMemcpyFromSymbolAsync(void *, const void *, size_t, size_t, int, void *);
+int cudaGraphGetRootNodes(void *, void **, size_t *), cudaGraphExecGetFlags(void *, uint64_t *);
+int cudaGraphInstantiateWithParams(void **, void *, instantiation *);
+int cudaGraphAddEmptyNode(void **, void *, void *const *, size_t);
+int cudaGraphAddMemsetNode(void **, void *, void *const *, size_t, const fill_node *);
+int cudaGraphAddKernelNode(void **, void *, void *const *, size_t, const kernel_node *);
+int cudaGraphKernelNodeGetParams(void *, kernel_node *), cudaGraphKernelNodeSetParams(void *, const kernel_node *);
+int cudaGraphExecKernelNodeSetParams(void *, void *, const kernel_node *);
+int cudaStreamGetDevice(void *, int *);
+#if CUDA == 12
+int cudaStreamGetCaptureInfo(void *, unsigned *, uint64_t *), cudaStreamGetCaptureInfo_ptsz(void *, unsigned *, uint64_t *);
+int cudaStreamGetCaptureInfo_v2(void *, unsigned *, uint64_t *, void **, void *const **, size_t *);
+int cudaStreamGetCaptureInfo_v2_ptsz(void *, unsigned *, uint64_t *, void **, void *const **, size_t *);
+int cudaStreamGetCaptureInfo_v3(void *, unsigned *, uint64_t *, void **, void *const **, const void **, size_t *);
+int cudaStreamGetCaptureInfo_v3_ptsz(void *, unsigned *, uint64_t *, void **, void *const **, const void **, size_t *);
+int cudaThreadSetLimit(unsigned, size_t), cudaThreadGetCacheConfig(unsigned *), cudaThreadSetCacheConfig(unsigned);
+#else
+int cudaStreamGetCaptureInfo(void *, unsigned *, uint64_t *, void **, void *const **, const void **, size_t *);
+int cudaStreamGetCaptureInfo_ptsz(void *, unsigned *, uint64_t *, void **, void *const **, const void **, size_t *);
+#endif
+
+/* Programs compiled with the per-thread default stream call these: stream 0 is the thread's own. */
+int cudaMemset_ptds(void *, int, size_t), cudaMemset2D_ptds(void *, size_t, int, size_t, size_t), cudaMemset3D_ptds(pitched, int, extent);
+int cudaMemsetAsync_ptsz(void *, int, size_t, void *), cudaMemset2DAsync_ptsz(void *, size_t, int, size_t, size_t, void *);
+int cudaMemset3DAsync_ptsz(pitched, int, extent, void *);
+int cudaMemcpy2D_ptds(void *, size_t, const void *, size_t, size_t, size_t, int);
+int cudaMemcpy2DAsync_ptsz(void *, size_t, const void *, size_t, size_t, size_t, int, void *);
+int cudaMemcpy3D_ptds(const copy3d *), cudaMemcpy3DAsync_ptsz(const copy3d *, void *);
+int cudaMemcpy3DPeer_ptds(const copy3d_peer *), cudaMemcpy3DPeerAsync_ptsz(const copy3d_peer *, void *);
+int cudaMemcpyToSymbol_ptds(const void *, const void *, size_t, size_t, int);
+int cudaMemcpyFromSymbol_ptds(void *, const void *, size_t, size_t, int);
+int cudaMemcpyToSymbolAsync_ptsz(const void *, const void *, size_t, size_t, int, void *);
+int cudaMemcpyFromSymbolAsync_ptsz(void *, const void *, size_t, size_t, int, void *);
+int cudaMallocAsync_ptsz(void **, size_t, void *), cudaFreeAsync_ptsz(void *, void *);
+int cudaStreamQuery_ptsz(void *), cudaStreamWaitEvent_ptsz(void *, void *, unsigned), cudaStreamGetFlags_ptsz(void *, unsigned *);
+int cudaStreamGetPriority_ptsz(void *, int *), cudaStreamGetId_ptsz(void *, uint64_t *), cudaStreamGetDevice_ptsz(void *, int *);
+int cudaStreamIsCapturing_ptsz(void *, unsigned *), cudaStreamBeginCapture_ptsz(void *, unsigned), cudaStreamEndCapture_ptsz(void *, void **);
+int cudaEventRecord_ptsz(void *, void *), cudaEventRecordWithFlags_ptsz(void *, void *, unsigned);
+int cudaGraphLaunch_ptsz(void *, void *), cudaGraphUpload_ptsz(void *, void *);
+int __cudaLaunchKernel_ptsz(void *, dim3, dim3, void **, size_t, void *);
+int cudaLaunchCooperativeKernel_ptsz(const void *, dim3, dim3, void **, size_t, void *);
+int cudaLaunchKernelExC_ptsz(const launch_config *, const void *, void **);
+int cudaGetDriverEntryPoint_ptsz(const char *, void **, uint64_t, unsigned *);
+int cudaGetDriverEntryPointByVersion_ptsz(const char *, void **, unsigned, uint64_t, unsigned *);
 
 #endif

@@ -2,7 +2,8 @@
 #ifndef VGPU_STANDINS_RUNTIME_DEVICES_H
 #define VGPU_STANDINS_RUNTIME_DEVICES_H
 
-#include "common.h"
+#include "../check.h"
+#include "api.h"
 
 static void versions(void)
 {
@@ -21,8 +22,7 @@ static void versions(void)
 
 static void last_error(void)
 {
-    while (cudaGetLastError()) {
-    }
+    cudaGetLastError();
     check("an error", cudaSetDevice(9999), 101);
     check("cudaPeekAtLastError", cudaPeekAtLastError(), 101);
     check("cudaGetLastError", cudaGetLastError(), 101);
@@ -139,12 +139,21 @@ static void devices(void)
     check("cudaDeviceSetCacheConfig", cudaDeviceSetCacheConfig(2), 0);
     check("cudaDeviceGetCacheConfig", cudaDeviceGetCacheConfig(&config), 0);
     check("the cache preference is what was set", config, 2);
+    check("cudaDeviceSetSharedMemConfig", cudaDeviceSetSharedMemConfig(1), 0);
+    check("cudaDeviceGetSharedMemConfig", cudaDeviceGetSharedMemConfig(&config), 0);
+    check("cudaDeviceGetSharedMemConfig null", cudaDeviceGetSharedMemConfig(NULL), 1);
+    check("cudaProfilerStart", cudaProfilerStart(), 0);
+    check("cudaProfilerStop", cudaProfilerStop(), 0);
     int least = 99, greatest = 99;
     check("cudaDeviceGetStreamPriorityRange", cudaDeviceGetStreamPriorityRange(&least, &greatest), 0);
     check_true("lower is more urgent", greatest <= least && least == 0);
 #if CUDA == 12
     check("cudaThreadSynchronize", cudaThreadSynchronize(), 0);
     check("cudaThreadGetLimit", cudaThreadGetLimit(&limit, 0), 0);
+    check("cudaThreadSetLimit", cudaThreadSetLimit(0, limit), 0);
+    check("cudaThreadSetCacheConfig", cudaThreadSetCacheConfig(0), 0);
+    check("cudaThreadGetCacheConfig", cudaThreadGetCacheConfig(&config), 0);
+    check("the preference that was set", config, 0);
 #endif
     check("cudaDeviceCanAccessPeer itself", cudaDeviceCanAccessPeer(&value, 0, 0), 0);
     check("a device is no peer of itself", value, 0);

@@ -2,7 +2,8 @@
 #ifndef VGPU_STANDINS_RUNTIME_MEMORY_H
 #define VGPU_STANDINS_RUNTIME_MEMORY_H
 
-#include "common.h"
+#include "../check.h"
+#include "api.h"
 
 static void memory(void)
 {
@@ -51,6 +52,10 @@ static void memory(void)
         memset(rows[row], 0x41, 50);
     cudaMemcpy2D(back, 100, q, pitch, 100, 7, D2H);
     same("half of each row is filled", rows, back, sizeof rows);
+    check("cudaMemset2DAsync", cudaMemset2DAsync(q, pitch, 0x42, 100, 7, NULL), 0);
+    cudaMemcpy2D(back, 100, q, pitch, 100, 7, D2H);
+    memset(rows, 0x42, sizeof rows);
+    same("rows are filled in order of a stream", rows, back, sizeof rows);
     cudaFree(q);
 
     pitched box;
@@ -69,6 +74,16 @@ static void memory(void)
     cudaStreamSynchronize(NULL);
     memset(slices, 7, sizeof slices);
     same("slices are filled", slices, slices_back, sizeof slices);
+    check("cudaMemset3DAsync", cudaMemset3DAsync(box, 8, size, NULL), 0);
+    copy3d_peer between = {.src = box, .dst = box, .dst_pos = {0, 0, 1}, .extent = {24, 5, 1}};
+    check("cudaMemcpy3DPeer", cudaMemcpy3DPeer(&between), 0);
+    check("cudaMemcpy3DPeerAsync", cudaMemcpy3DPeerAsync(&between, NULL), 0);
+    check("cudaMemcpy3DPeer null", cudaMemcpy3DPeer(NULL), 1);
+    between.src_device = counted;
+    check("cudaMemcpy3DPeer no device", cudaMemcpy3DPeer(&between), 101);
+    cudaMemcpy3D(&out);
+    memset(slices, 8, sizeof slices);
+    same("slices are filled in order of a stream", slices, slices_back, sizeof slices);
     out.src_array = BOGUS;
     check("cudaMemcpy3D of an array", cudaMemcpy3D(&out), 801);
     check("cudaMemcpy3D null", cudaMemcpy3D(NULL), 1);

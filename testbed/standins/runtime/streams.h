@@ -2,7 +2,8 @@
 #ifndef VGPU_STANDINS_RUNTIME_STREAMS_H
 #define VGPU_STANDINS_RUNTIME_STREAMS_H
 
-#include "common.h"
+#include "../check.h"
+#include "api.h"
 
 static void streams_and_events(void)
 {
@@ -24,6 +25,10 @@ static void streams_and_events(void)
     check("cudaStreamGetId", cudaStreamGetId(stream, &id), 0);
     check("cudaStreamGetId other", cudaStreamGetId(other, &second), 0);
     check_true("numbers of streams differ", id != second);
+    int ordinal = -1;
+    check("cudaStreamGetDevice", cudaStreamGetDevice(stream, &ordinal), 0);
+    check("a stream's device", ordinal, 0);
+    check("cudaStreamGetDevice null", cudaStreamGetDevice(stream, NULL), 1);
     void *urgent = NULL;
     int priority = 99, least = 9, greatest = 9;
     cudaDeviceGetStreamPriorityRange(&least, &greatest);

@@ -86,6 +86,7 @@ impl From<CUresult> for NvmlReturn {
             CUresult::NOT_INITIALIZED | CUresult::DEINITIALIZED => Self::UNINITIALIZED,
             CUresult::NO_DEVICE => Self::DRIVER_NOT_LOADED,
             CUresult::SYSTEM_NOT_READY => Self::NOT_READY,
+            CUresult::SYSTEM_DRIVER_MISMATCH => Self::LIB_RM_VERSION_MISMATCH,
             CUresult::DEVICE_UNAVAILABLE => Self::GPU_IS_LOST,
             CUresult::OUT_OF_MEMORY => Self::MEMORY,
             CUresult::NOT_SUPPORTED => Self::NOT_SUPPORTED,

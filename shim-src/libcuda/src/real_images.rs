@@ -1,0 +1,55 @@
+//! A test of the readers of images against a real library of many fat binaries, such as GGML's: every image unpacks and is read, and the
+//! images of one kernel for several architectures, PTX and cubins, have the same parameters.
+
+use std::collections::HashMap;
+use std::fs;
+
+use crate::layout::Layout;
+use crate::{cubin, fatbin, ptx};
+
+/// Reads every image of a fat binary; how many kernels were compared.
+fn compare(container: &[u8]) -> usize {
+    let mut known: HashMap<String, Layout> = HashMap::new();
+    let mut compared = 0;
+    for entry in fatbin::entries(container).unwrap() {
+        let image = entry.unpack().unwrap();
+        let kernels = match entry.kind {
+            fatbin::Kind::Ptx => {
+                let head = ptx::head(&image).unwrap();
+                assert_eq!((head.sm, head.specific), (entry.sm, entry.specific));
+                ptx::kernels(&image).unwrap()
+            }
+            fatbin::Kind::Cubin => {
+                assert_eq!(cubin::arch(&image).unwrap(), entry.sm);
+                cubin::kernels(&image).unwrap()
+            }
+        };
+        for (name, layout) in kernels {
+            let first = known.entry(name).or_insert_with(|| layout.clone());
+            assert_eq!(*first, layout, "{:?} {}", entry.kind, entry.sm);
+            compared += 1;
+        }
+    }
+    compared
+}
+
+#[test]
+#[ignore = "VGPU_TEST_LIBRARY names the library"]
+fn images_of_a_kernel_agree() {
+    let path = std::env::var_os("VGPU_TEST_LIBRARY").expect("VGPU_TEST_LIBRARY is set");
+    let library = fs::read(path).unwrap();
+    let (mut containers, mut kernels, mut at) = (0, 0, 0);
+    while let Some(found) = memchr::memmem::find(&library[at..], &fatbin::MAGIC.to_le_bytes()) {
+        let start = at + found;
+        at = start + 4;
+        let Some(header) = library[start..].first_chunk() else { break };
+        // The same four bytes in the middle of something else.
+        let Ok(length) = fatbin::length(*header) else { continue };
+        let Some(container) = library.get(start..start + length) else { continue };
+        kernels += compare(container);
+        containers += 1;
+        at = start + length;
+    }
+    assert!(containers > 0);
+    eprintln!("{containers} fat binaries, {kernels} kernels");
+}

@@ -1,0 +1,17 @@
+//! The driver API against a device: each test runs in a guest process of its own (see `host`), linked with the shim as a library.
+
+#![allow(clippy::macro_metavars_in_unsafe, reason = "the arguments of a test's calls are safe code")]
+
+#[macro_use]
+mod cuda;
+
+mod capture;
+mod code;
+mod discovery;
+mod executor;
+mod host;
+mod life;
+mod memory;
+mod streams;
+mod trouble;
+mod virtual_memory;

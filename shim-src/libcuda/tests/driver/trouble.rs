@@ -1,0 +1,64 @@
+//! Errors that the host finds late.
+
+use vgpu_abi::driver::CUstream;
+
+use crate::cuda::*;
+use crate::executor::{FAILS_FOR_GOOD, FAILS_ONCE, odd};
+use crate::host::with_device;
+
+const NO_STREAM: CUstream = CUstream(0);
+
+fn device() -> vgpu_device::DeviceConfig {
+    odd("0000:00:05.0")
+}
+
+#[test]
+fn a_late_error_is_told_once() {
+    with_device("trouble::a_late_error_is_told_once", device, || {
+        begin();
+        let address = alloc(4096);
+        let stream = get!(CUstream, cuStreamCreate(1));
+        for code in [1, 98, 719] {
+            ok!(cuMemsetD32Async(address, FAILS_ONCE | code, 4, stream));
+            assert_eq!(cu!(cuCtxSynchronize()), code, "told by the call that waits for it");
+            ok!(cuCtxSynchronize());
+            ok!(cuMemsetD32Async(address, 0, 4, stream));
+            // Or by any later call that talks to the host.
+            ok!(cuMemsetD32Async(address, FAILS_ONCE | code, 4, stream));
+            let status = loop {
+                let status = cu!(cuMemsetD8Async(address, 0, 4, stream));
+                if status != 0 {
+                    break status;
+                }
+            };
+            assert_eq!(status, code);
+            ok!(cuStreamSynchronize(stream));
+        }
+        ok!(cuMemsetD32Async(address, FAILS_ONCE | 7, 4, NO_STREAM));
+        let mut back = [0_u8; 16];
+        assert_eq!(cu!(cuMemcpyDtoH_v2(back.as_mut_ptr().cast(), address, 16)), 7, "a copy back waits too");
+        assert_eq!(get!(i32, cuCtxGetDevice()), 0, "state has no errors");
+    });
+}
+
+#[test]
+fn a_sticky_error_stays() {
+    with_device("trouble::a_sticky_error_stays", device, || {
+        let context = begin();
+        let address = alloc(4096);
+        let stream = get!(CUstream, cuStreamCreate(1));
+        ok!(cuMemsetD32Async(address, FAILS_FOR_GOOD | 700, 4, stream));
+        assert_eq!(cu!(cuCtxSynchronize()), 700);
+        let mut place = 0_u64;
+        for _ in 0..3 {
+            assert_eq!(cu!(cuCtxSynchronize()), 700);
+            assert_eq!(cu!(cuStreamSynchronize(stream)), 700);
+            assert_eq!(cu!(cuStreamQuery(stream)), 700);
+            assert_eq!(cu!(cuMemAlloc_v2(&raw mut place, 16)), 700);
+            assert_eq!(cu!(cuMemsetD8Async(address, 0, 4, stream)), 700);
+            assert_eq!(cu!(cuMemcpyHtoD_v2(address, [0_u8; 4].as_ptr().cast(), 4)), 700);
+        }
+        ok!(cuCtxSetCurrent(context));
+        assert_eq!(get!(i32, cuDeviceGetCount()), 1);
+    });
+}

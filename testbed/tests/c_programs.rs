@@ -1,0 +1,121 @@
+//! C programs, linked against the shims as a user's are against NVIDIA's libraries, drive every
+//! implemented call through the real loader: return codes, bad arguments, calls at the wrong time.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+use vgpu_testbed::bed::{Bed, Facts};
+use vgpu_testbed::programs;
+
+const STANDINS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/standins");
+const EMBEDDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../embedded");
+
+/// Compiles `source` against the shims; they are found when it runs as the launcher hands them over.
+fn compile(folder: &Path, source: &str, flags: &[&str], libraries: &[&str]) -> PathBuf {
+    // The shims are built along with the launcher.
+    programs::launcher().unwrap();
+    let program = folder.join(source.trim_end_matches(".c"));
+    let mut command = Command::new("cc");
+    command.args(["-O2", "-Wall", "-Wextra", "-Werror"]).args(flags).arg("-o").arg(&program);
+    command.arg(Path::new(STANDINS).join(source));
+    command.args(libraries.iter().map(|name| Path::new(EMBEDDED).join(name)));
+    command.arg(format!("-Wl,-rpath-link,{EMBEDDED}")).args(["-lpthread", "-ldl"]);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    program
+}
+
+/// Runs the program under the launcher; its checks are lines `ok` and `not ok`.
+fn run(bed: &Bed, program: &Path, arguments: &[&str]) {
+    let output = Command::new(programs::launcher().unwrap())
+        .arg(program)
+        .args(arguments)
+        .env("VGPU_SYSFS", bed.sysfs())
+        .env_remove("CUDA_VISIBLE_DEVICES")
+        .output()
+        .unwrap();
+    let out = String::from_utf8_lossy(&output.stdout);
+    let failed: Vec<_> = out.lines().filter(|line| line.starts_with("not ok")).collect();
+    let held = out.lines().filter(|line| line.starts_with("ok")).count();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(failed.is_empty() && output.status.success(), "{}\n{failed:#?}\n{errors}", output.status);
+    assert!(held > 20, "the program checks something: {out}");
+    assert!(errors.is_empty(), "{errors}");
+    println!("{}: {held} checks held", program.display());
+}
+
+/// The program against the soft executor, which has memory, and against the null one, which takes code.
+fn drive(source: &str, flags: &[&str], libraries: &[&str], soft: &[&str], null: &[&str]) {
+    let folder = TempDir::with_prefix("vgpu-c-").unwrap();
+    let program = compile(folder.path(), source, flags, libraries);
+    let facts = [Facts::random(&["7.5"])];
+    run(&Bed::start("soft", &facts).unwrap(), &program, soft);
+    run(&Bed::start("null", &facts).unwrap(), &program, null);
+}
+
+#[test]
+fn the_driver_api() {
+    drive("driver.c", &[], &["libcuda.so.1"], &["data"], &["graphs", "kernels"]);
+}
+
+#[test]
+fn the_runtime_api_of_cuda_12() {
+    let libraries = ["libcudart.so.12", "libcuda.so.1"];
+    drive("runtime.c", &["-DCUDA=12"], &libraries, &["data"], &["graphs", "kernels"]);
+}
+
+#[test]
+fn the_runtime_api_of_cuda_13() {
+    let libraries = ["libcudart.so.13", "libcuda.so.1"];
+    drive("runtime.c", &["-DCUDA=13"], &libraries, &["data"], &["graphs", "kernels"]);
+}
+
+#[test]
+fn cublas_of_cuda_12() {
+    let libraries = ["libcublas.so.12", "libcublasLt.so.12", "libcuda.so.1"];
+    drive("blas.c", &["-DCUDA=12"], &libraries, &[], &["products"]);
+}
+
+#[test]
+fn cublas_of_cuda_13() {
+    let libraries = ["libcublas.so.13", "libcublasLt.so.13", "libcuda.so.1"];
+    drive("blas.c", &["-DCUDA=13"], &libraries, &[], &["products"]);
+}
+
+#[test]
+fn nvml() {
+    let folder = TempDir::with_prefix("vgpu-c-").unwrap();
+    let program = compile(folder.path(), "nvml-query.c", &[], &[]);
+    let facts = Facts::random(&["8.9"]);
+    let bed = Bed::start("soft", std::slice::from_ref(&facts)).unwrap();
+    let uuid = &facts.uuid;
+    let parts = [&uuid[..8], &uuid[8..12], &uuid[12..16], &uuid[16..20], &uuid[20..]];
+    let arguments = [
+        "devices=1".to_owned(),
+        format!("name={}", facts.name),
+        format!("uuid=GPU-{}", parts.join("-")),
+        format!("pci={}", facts.address),
+        "driver=580.65.06".to_owned(),
+        format!("total={}", facts.memory_mib << 20),
+    ];
+    run(&bed, &program, &arguments.each_ref().map(String::as_str));
+}
+
+/// State queries send nothing: the program counts messages and fails if one went out.
+#[test]
+fn launches_and_state_queries() {
+    let folder = TempDir::with_prefix("vgpu-c-").unwrap();
+    let program = compile(folder.path(), "launches.c", &[], &["libcudart.so.12", "libcuda.so.1"]);
+    let bed = Bed::start("null", &[Facts::random(&["7.5"])]).unwrap();
+    let output = Command::new(programs::launcher().unwrap())
+        .arg(program)
+        .args(["20000", "1"])
+        .env("VGPU_SYSFS", bed.sysfs())
+        .output()
+        .unwrap();
+    let out = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{out}{}", String::from_utf8_lossy(&output.stderr));
+    let figures: serde_json::Value = serde_json::from_str(out.lines().last().unwrap_or_default()).unwrap();
+    assert!(figures.is_object(), "{figures}");
+}
