@@ -420,7 +420,9 @@ export! {
         if flags != 0 {
             return Err(CUresult::INVALID_VALUE);
         }
-        Err(if ptr::eq(context.gpu(), peer.gpu()) {
+        Err(if ptr::eq(context, peer) {
+            CUresult::INVALID_CONTEXT
+        } else if ptr::eq(context.gpu(), peer.gpu()) {
             CUresult::INVALID_DEVICE
         } else {
             CUresult::PEER_ACCESS_UNSUPPORTED

@@ -71,10 +71,11 @@ fn whole(gpu: &Gpu, bytes: usize) -> Result {
     if bytes == 0 || !bytes.is_multiple_of(granularity(gpu)) { Err(CUresult::INVALID_VALUE) } else { Ok(()) }
 }
 
-/// The device of a reserved range that holds `bytes` from `address`.
+/// The device of a reserved range that holds `bytes` from `address`, which is a whole number of granules into it.
 fn reserved(address: u64, bytes: usize) -> Result<&'static Gpu> {
     let (gpu, range) = find_any(address)?.ok_or(CUresult::INVALID_VALUE)?;
-    if range.source != Source::Reservation || !gpu.memory.holds(address, bytes as u64) {
+    let inside = range.source == Source::Reservation && gpu.memory.holds(address, bytes as u64);
+    if !inside || !(address - range.start).is_multiple_of(granularity(gpu) as u64) {
         return Err(CUresult::INVALID_VALUE);
     }
     Ok(gpu)

@@ -8,16 +8,9 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 use vgpu_abi::CUresult;
 use vgpu_abi::driver::{
     CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphExecUpdateResultInfo,
-    CUgraphNode, CUkernel, CUlaunchConfig, CUlibrary, CUmemLocation, CUstream, CUuuid,
-    GraphInstantiateParams, KernelNodeParams, Memcpy2D, Memcpy3D, MemsetNodeParams,
+    CUgraphNode, CUkernel, CUlaunchConfig, CUlibrary, CUstream, CUuuid, GraphInstantiateParams,
+    KernelNodeParams, Memcpy2D, Memcpy3D, MemsetNodeParams,
 };
-
-/// `CUmemoryPool`.
-pub type CUmemoryPool = *mut c_void;
-/// `CUstreamCallback`, and with another name for the status `cudaStreamCallback_t`.
-pub type StreamCallback = Option<unsafe extern "C" fn(CUstream, CUresult, *mut c_void)>;
-/// `CUhostFn`, `cudaHostFn_t`.
-pub type HostFunction = Option<unsafe extern "C" fn(*mut c_void)>;
 
 unsafe extern "C" {
     pub fn cuInit(flags: c_uint) -> CUresult;
@@ -46,9 +39,6 @@ unsafe extern "C" {
         source: CUdevice,
         destination: CUdevice,
     ) -> CUresult;
-    pub fn cuDeviceGetDefaultMemPool(pool: *mut CUmemoryPool, device: CUdevice) -> CUresult;
-    pub fn cuDeviceGetMemPool(pool: *mut CUmemoryPool, device: CUdevice) -> CUresult;
-    pub fn cuDeviceSetMemPool(device: CUdevice, pool: CUmemoryPool) -> CUresult;
     pub fn cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice) -> CUresult;
     pub fn cuDevicePrimaryCtxReset_v2(device: CUdevice) -> CUresult;
     pub fn cuDevicePrimaryCtxSetFlags_v2(device: CUdevice, flags: c_uint) -> CUresult;
@@ -80,20 +70,7 @@ unsafe extern "C" {
     pub fn cuMemFree_v2(address: CUdeviceptr) -> CUresult;
     pub fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult;
     pub fn cuMemAllocAsync(address: *mut CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult;
-    pub fn cuMemAllocFromPoolAsync(
-        address: *mut CUdeviceptr,
-        bytes: usize,
-        pool: CUmemoryPool,
-        stream: CUstream,
-    ) -> CUresult;
     pub fn cuMemFreeAsync(address: CUdeviceptr, stream: CUstream) -> CUresult;
-    pub fn cuMemPoolCreate(pool: *mut CUmemoryPool, properties: *const c_void) -> CUresult;
-    pub fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult;
-    pub fn cuMemPoolGetAttribute(pool: CUmemoryPool, attribute: c_uint, value: *mut c_void) -> CUresult;
-    pub fn cuMemPoolSetAttribute(pool: CUmemoryPool, attribute: c_uint, value: *mut c_void) -> CUresult;
-    pub fn cuMemPoolSetAccess(pool: CUmemoryPool, list: *const c_void, count: usize) -> CUresult;
-    pub fn cuMemPoolGetAccess(flags: *mut c_uint, pool: CUmemoryPool, place: *mut CUmemLocation) -> CUresult;
-    pub fn cuMemPoolTrimTo(pool: CUmemoryPool, bytes: usize) -> CUresult;
     pub fn cuMemHostAlloc(pointer: *mut *mut c_void, bytes: usize, flags: c_uint) -> CUresult;
     pub fn cuMemFreeHost(pointer: *mut c_void) -> CUresult;
     pub fn cuMemHostRegister_v2(pointer: *mut c_void, bytes: usize, flags: c_uint) -> CUresult;
@@ -189,13 +166,6 @@ unsafe extern "C" {
     pub fn cuStreamGetPriority(stream: CUstream, priority: *mut c_int) -> CUresult;
     pub fn cuStreamGetId(stream: CUstream, id: *mut u64) -> CUresult;
     pub fn cuStreamGetDevice(stream: CUstream, device: *mut CUdevice) -> CUresult;
-    pub fn cuStreamAddCallback(
-        stream: CUstream,
-        callback: StreamCallback,
-        data: *mut c_void,
-        flags: c_uint,
-    ) -> CUresult;
-    pub fn cuLaunchHostFunc(stream: CUstream, function: HostFunction, data: *mut c_void) -> CUresult;
     pub fn cuStreamIsCapturing(stream: CUstream, status: *mut c_uint) -> CUresult;
     pub fn cuStreamBeginCapture_v2(stream: CUstream, mode: c_uint) -> CUresult;
     pub fn cuStreamEndCapture(stream: CUstream, graph: *mut CUgraph) -> CUresult;
@@ -346,12 +316,6 @@ unsafe extern "C" {
         threads: c_int,
         shared_bytes: usize,
         flags: c_uint,
-    ) -> CUresult;
-    pub fn cuOccupancyAvailableDynamicSMemPerBlock(
-        bytes: *mut usize,
-        function: CUfunction,
-        blocks: c_int,
-        threads: c_int,
     ) -> CUresult;
     pub fn cuProfilerStart() -> CUresult;
     pub fn cuProfilerStop() -> CUresult;

@@ -140,20 +140,6 @@ calls! {
         occupancy(blocks, host, threads, shared_bytes, flags)
     }
 
-    /// Stores how much dynamic shared memory a block may have where a multiprocessor is to hold so many.
-    pub fn cudaOccupancyAvailableDynamicSMemPerBlock(
-        bytes: *mut usize,
-        host: *const c_void,
-        blocks: c_int,
-        threads: c_int,
-    ) {
-        let function = in_context(host)?;
-        if bytes.is_null() {
-            return Err(CudaError::INVALID_VALUE);
-        }
-        cu!(cuOccupancyAvailableDynamicSMemPerBlock(bytes, function, blocks, threads))
-    }
-
     /// Stores the driver's function of a stand-in.
     pub fn cudaGetFuncBySymbol(place: *mut Function, host: *const c_void) {
         store!(place, in_context(host)?)

@@ -40,10 +40,10 @@ fn to_driver(params: &KernelNodeParams) -> Result<driver::KernelNodeParams, Cuda
 
 /// A stand-in where the kernel is a registered one; else the driver's handle, which is as good.
 fn from_driver(params: &driver::KernelNodeParams) -> KernelNodeParams {
-    let kernel = if params.kernel == CUkernel::NULL { CUkernel(params.function.0) } else { params.kernel };
+    let handle = if params.kernel == CUkernel::NULL { params.function.0 } else { params.kernel.0 };
     let [grid, block] = [params.grid, params.block].map(|[x, y, z]| Dim3 { x, y, z });
     KernelNodeParams {
-        func: ptr::without_provenance_mut(kernels::host_of(kernel).unwrap_or(kernel.0)),
+        func: ptr::without_provenance_mut(kernels::host_of(params.kernel, params.function).unwrap_or(handle)),
         gridDim: grid,
         blockDim: block,
         sharedMemBytes: params.shared_bytes,

@@ -9,7 +9,7 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use vgpu_abi::driver::CUkernel;
+use vgpu_abi::driver::{CUfunction, CUkernel};
 use vgpu_abi::runtime::CudaError;
 
 use crate::{process, registration};
@@ -128,9 +128,18 @@ pub fn hand(kernel: CUkernel) -> CUkernel {
     kernel
 }
 
-/// The stand-in of a kernel, where one was registered.
-pub fn host_of(kernel: CUkernel) -> Option<usize> {
-    known().entries.iter().find(|known| known.kernel == kernel).map(|known| known.host)
+/// The stand-in of what the driver says a graph's node launches: a kernel, or its function in the thread's context.
+/// `None`: none was registered, or none was used yet.
+pub fn host_of(kernel: CUkernel, function: CUfunction) -> Option<usize> {
+    let known = known();
+    if let Some(entry) = known.entries.iter().find(|entry| entry.kernel == kernel) {
+        return Some(entry.host);
+    }
+    let is = |entry: &&Entry| {
+        let mut own = CUfunction::NULL;
+        cu!(cuKernelGetFunction(&raw mut own, entry.kernel)).is_ok() && own == function
+    };
+    known.entries.iter().find(is).map(|entry| entry.host)
 }
 
 /// Forgets the kernels of the fatbin with that index.

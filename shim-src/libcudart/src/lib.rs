@@ -4,9 +4,9 @@
 //! private table of [`vgpu_abi::table`], by which it tells that the libcuda it got is this project's.
 //! It holds no device and sends no message itself. What it owns:
 //!
-//! - the process's state ([`process`]): whether it is initialised, the devices' primary contexts;
-//! - each thread's ([`thread`]): the last error, the device chosen;
-//! - what host programs register ([`registration`]): fatbins, kernels, variables. Bookkeeping, until
+//! - the process's state (`process`): whether it is initialised, the devices' primary contexts;
+//! - each thread's (`thread`): the last error, the device chosen;
+//! - what host programs register (`registration`): fatbins, kernels, variables. Bookkeeping, until
 //!   the first kernel of a fatbin is launched or asked about; then the fatbin goes to `cuLibraryLoadData`.
 //!
 //! Everything else is a chapter of CUDA's manual, one file each, that checks what the runtime API checks,
@@ -37,7 +37,6 @@ mod memory;
 mod memset;
 mod peer;
 mod pointer;
-mod pool;
 mod properties;
 mod registration;
 mod stream;

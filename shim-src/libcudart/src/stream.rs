@@ -1,11 +1,10 @@
 //! Streams.
 
-use core::ffi::{c_int, c_uint, c_void};
+use core::ffi::{c_int, c_uint};
 
 use vgpu_abi::driver::STREAM_PER_THREAD;
 use vgpu_abi::runtime::{CudaError, Event, Stream};
 
-use crate::driver::{HostFunction, StreamCallback};
 use crate::process;
 
 /// Stream 0 of a program compiled with the per-thread default stream.
@@ -98,32 +97,5 @@ calls! {
         let mut handle = 0;
         cu!(cuStreamGetDevice(stream, &raw mut handle))?;
         store!(ordinal, runtime.ordinal(handle)?)
-    }
-
-    /// Calls a function with the stream's status when its earlier work is done.
-    pub fn cudaStreamAddCallback | cudaStreamAddCallback_ptsz [stream] (
-        stream: Stream,
-        callback: StreamCallback,
-        data: *mut c_void,
-        flags: c_uint,
-    ) {
-        process::enter()?;
-        if callback.is_none() {
-            return Err(CudaError::INVALID_VALUE);
-        }
-        cu!(cuStreamAddCallback(stream, callback, data, flags))
-    }
-
-    /// Calls a function when a stream's earlier work is done.
-    pub fn cudaLaunchHostFunc | cudaLaunchHostFunc_ptsz [stream] (
-        stream: Stream,
-        function: HostFunction,
-        data: *mut c_void,
-    ) {
-        process::enter()?;
-        if function.is_none() {
-            return Err(CudaError::INVALID_VALUE);
-        }
-        cu!(cuLaunchHostFunc(stream, function, data))
     }
 }

@@ -12,6 +12,7 @@ use driver::DRIVER;
 /// One test: it is one process's life.
 #[test]
 fn a_process_is_initialised_once_there_is_a_device_and_ends() {
+    calls::let_panics_print();
     let version = |call: unsafe extern "C" fn(*mut i32) -> u32| {
         let mut version = -1;
         // SAFETY: the place is a local.

@@ -13,6 +13,7 @@ use driver::{DRIVER, OWN, current, last_launch, make_current, primary};
 /// One test: the counts are the process's.
 #[test]
 fn threads_have_their_own_device_and_get_its_context_when_they_need_one() {
+    calls::let_panics_print();
     assert_eq!(device(), Ok(0), "device 0 until another is chosen");
     assert_eq!(current(), 0, "asking needs no context");
     assert_eq!(calls::cudaDeviceSynchronize(), 0);

@@ -19,12 +19,12 @@ fn a_late_error_is_told_once() {
         let address = alloc(4096);
         let stream = get!(CUstream, cuStreamCreate(1));
         for code in [1, 98, 719] {
-            ok!(cuMemsetD32Async(address, FAILS_ONCE | code, 4, stream));
+            ok!(cuMemsetD32Async(address, FAILS_ONCE + code, 4, stream));
             assert_eq!(cu!(cuCtxSynchronize()), code, "told by the call that waits for it");
             ok!(cuCtxSynchronize());
             ok!(cuMemsetD32Async(address, 0, 4, stream));
             // Or by any later call that talks to the host.
-            ok!(cuMemsetD32Async(address, FAILS_ONCE | code, 4, stream));
+            ok!(cuMemsetD32Async(address, FAILS_ONCE + code, 4, stream));
             let status = loop {
                 let status = cu!(cuMemsetD8Async(address, 0, 4, stream));
                 if status != 0 {
@@ -34,7 +34,7 @@ fn a_late_error_is_told_once() {
             assert_eq!(status, code);
             ok!(cuStreamSynchronize(stream));
         }
-        ok!(cuMemsetD32Async(address, FAILS_ONCE | 7, 4, NO_STREAM));
+        ok!(cuMemsetD32Async(address, FAILS_ONCE + 7, 4, NO_STREAM));
         let mut back = [0_u8; 16];
         assert_eq!(cu!(cuMemcpyDtoH_v2(back.as_mut_ptr().cast(), address, 16)), 7, "a copy back waits too");
         assert_eq!(get!(i32, cuCtxGetDevice()), 0, "state has no errors");
@@ -47,7 +47,7 @@ fn a_sticky_error_stays() {
         let context = begin();
         let address = alloc(4096);
         let stream = get!(CUstream, cuStreamCreate(1));
-        ok!(cuMemsetD32Async(address, FAILS_FOR_GOOD | 700, 4, stream));
+        ok!(cuMemsetD32Async(address, FAILS_FOR_GOOD + 700, 4, stream));
         assert_eq!(cu!(cuCtxSynchronize()), 700);
         let mut place = 0_u64;
         for _ in 0..3 {

@@ -42,6 +42,7 @@ fn a_pool_grows_in_a_reserved_range() {
             let sent = messages(|| {
                 assert_eq!(cu!(cuMemMap(range, GRANULE, 0, 12345, 0)), 1);
                 assert_eq!(cu!(cuMemSetAccess(range, GRANULE + 1, rights, 1)), 1);
+                assert_eq!(cu!(cuMemSetAccess(range + 512, GRANULE, rights, 1)), 1);
                 assert_eq!(cu!(cuMemUnmap(range - 1, GRANULE)), 1);
                 assert_eq!(cu!(cuMemUnmap(range + (1 << 30), GRANULE)), 1);
                 assert_eq!(cu!(cuMemFree_v2(range)), 1, "no allocation");

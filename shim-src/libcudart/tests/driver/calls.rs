@@ -143,3 +143,10 @@ pub fn count() -> Result<c_int, c_uint> {
         status => Err(status),
     }
 }
+
+/// The library's first call keeps panics of its own std from being printed, and that std is the test's here. Panics of
+/// the test are to be seen.
+pub fn let_panics_print() {
+    vgpu_abi::export::quiet_panics();
+    drop(std::panic::take_hook());
+}
