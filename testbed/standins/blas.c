@@ -485,6 +485,7 @@ int main(int argc, char **argv)
     private = table();
     if (!check_true("libcuda is this project's", private != NULL))
         return 1;
+    check("the first message begins the session", private->echo(0), 0);
     settings();
     families();
     types();

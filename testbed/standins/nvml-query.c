@@ -39,6 +39,7 @@ struct process {
     unsigned gpu_instance, compute_instance;
 };
 
+enum { HELD = 16 << 20 };
 enum { OK, UNINITIALIZED, INVALID, NOT_SUPPORTED, NOT_FOUND = 6, SIZE, VERSION = 25 };
 
 /* Every function of NVML that is called: X(name, parameters). */
@@ -291,20 +292,20 @@ static int holds(device gpu, pid_t pid)
     return found;
 }
 
+static bytes used(device gpu)
+{
+    struct memory memory = {0, 0, 0};
+    check("nvmlDeviceGetMemoryInfo", nvmlDeviceGetMemoryInfo(gpu, &memory), OK);
+    return memory.used;
+}
+
 static void processes(device gpu, const char *self)
 {
     struct process some[64], untouched;
     struct process_v1 old[64];
     unsigned count = 0;
-    check("processes: how many", nvmlDeviceGetComputeRunningProcesses_v3(gpu, &count, NULL), SIZE);
-    check_true("at least this one", count >= 1);
-    count = 64;
-    check("nvmlDeviceGetComputeRunningProcesses", nvmlDeviceGetComputeRunningProcesses(gpu, &count, old), OK);
-    count = 64;
-    check("nvmlDeviceGetComputeRunningProcesses_v2", nvmlDeviceGetComputeRunningProcesses_v2(gpu, &count, some), OK);
-    check("the same process in both", old[0].pid, some[0].pid);
     check("processes null", nvmlDeviceGetComputeRunningProcesses_v3(gpu, NULL, some), INVALID);
-    check("this process is listed", holds(gpu, getpid()), 1);
+    check("a process that only looks is not listed", holds(gpu, getpid()), 0);
     memset(&untouched, 0xee, sizeof untouched);
     some[0] = untouched;
     count = 5;
@@ -316,15 +317,18 @@ static void processes(device gpu, const char *self)
     check("nvmlDeviceGetMPSComputeRunningProcesses_v2", nvmlDeviceGetMPSComputeRunningProcesses_v2(gpu, &count, some), OK);
     check("nvmlDeviceGetMPSComputeRunningProcesses", nvmlDeviceGetMPSComputeRunningProcesses(gpu, &count, old), OK);
     check("an empty list stores nothing", memcmp(&some[0], &untouched, sizeof untouched), 0);
+    count = 0;
 
     /* Another process, which this program's own copy is until its standard input ends. */
     int to[2], from[2];
     char line[8] = "";
     if (!check("pipes", pipe2(to, O_CLOEXEC) | pipe2(from, O_CLOEXEC), 0))
         return;
+    bytes before = used(gpu);
     fflush(stdout);
     pid_t pid = fork();
     if (pid == 0) {
+        unsetenv("CUDA_VISIBLE_DEVICES");
         dup2(to[0], 0);
         dup2(from[1], 1);
         execl("/proc/self/exe", self, "hold", (char *)NULL);
@@ -332,14 +336,23 @@ static void processes(device gpu, const char *self)
     }
     close(to[0]);
     close(from[1]);
-    check_true("another process has initialised", read(from[0], line, sizeof line) == 6);
+    check_true("another process holds memory", read(from[0], line, sizeof line) == 6);
     check("another process is listed", holds(gpu, pid), 1);
+    check("processes: how many", nvmlDeviceGetComputeRunningProcesses_v3(gpu, &count, NULL), SIZE);
+    check_true("at least that one", count >= 1);
+    count = 64;
+    check("nvmlDeviceGetComputeRunningProcesses", nvmlDeviceGetComputeRunningProcesses(gpu, &count, old), OK);
+    count = 64;
+    check("nvmlDeviceGetComputeRunningProcesses_v2", nvmlDeviceGetComputeRunningProcesses_v2(gpu, &count, some), OK);
+    check("the same process in both", old[0].pid, some[0].pid);
     list(gpu);
+    check_true("its memory counts as used", used(gpu) >= before + HELD);
     close(to[1]);
     int status = -1;
     check("another process ends", waitpid(pid, &status, 0), pid);
     check("another process's exit code", status, 0);
     check("a process that has ended is not listed", holds(gpu, pid), 0);
+    check("and its memory is free again", (long long)used(gpu), (long long)before);
     close(from[0]);
 }
 
@@ -475,22 +488,31 @@ static int child(void)
     return good ? 0 : 1;
 }
 
-/* Initialises and waits for the end of standard input: the process that others list. */
+/* Holds some memory of each device until standard input ends: the process that others list. */
 static int hold(void)
 {
-    char byte, name[96];
-    unsigned count = 0;
-    device gpu;
-    if (nvmlInit_v2() != OK || nvmlDeviceGetCount_v2(&count) != OK)
+    void *cuda = dlopen("libcuda.so.1", RTLD_NOW), *context;
+    int (*init)(unsigned), (*how_many)(int *), (*retain)(void **, int), (*enter)(void *);
+    int (*allocate)(unsigned long long *, size_t), count = 0;
+    unsigned long long address;
+    char byte;
+    if (!cuda)
         return 1;
-    for (unsigned i = 0; i < count; i++)
-        if (nvmlDeviceGetHandleByIndex_v2(i, &gpu) != OK || nvmlDeviceGetName(gpu, name, sizeof name) != OK)
-            return 2;
+    *(void **)&init = dlsym(cuda, "cuInit");
+    *(void **)&how_many = dlsym(cuda, "cuDeviceGetCount");
+    *(void **)&retain = dlsym(cuda, "cuDevicePrimaryCtxRetain");
+    *(void **)&enter = dlsym(cuda, "cuCtxSetCurrent");
+    *(void **)&allocate = dlsym(cuda, "cuMemAlloc_v2");
+    if (!init || !how_many || !retain || !enter || !allocate || init(0) != 0 || how_many(&count) != 0)
+        return 2;
+    for (int i = 0; i < count; i++)
+        if (retain(&context, i) != 0 || enter(context) != 0 || allocate(&address, HELD) != 0)
+            return 3;
     if (write(1, "ready\n", 6) != 6)
-        return 3;
+        return 4;
     while (read(0, &byte, 1) > 0) {
     }
-    return nvmlShutdown();
+    return 0;
 }
 
 int main(int argc, char **argv)

@@ -218,7 +218,6 @@ fn query(event: CUevent) -> Result<bool> {
 fn synchronize(event: CUevent) -> Result {
     let event = get(event)?;
     let gpu = event.gpu();
-    gpu.late()?;
     let mut record = event.record.lock();
     if let Some(place) = &record.captured {
         return Err(capture::fail_place(place, CUresult::CAPTURED_EVENT));

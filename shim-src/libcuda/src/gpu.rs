@@ -7,6 +7,7 @@ use vgpu_abi::driver::attribute;
 use vgpu_abi::table;
 use vgpu_abi::{CUresult, log};
 use vgpu_transport::{LateError, Lost, Session, WindowMemory, Word};
+use vgpu_wire::body::memory::{MemInfo, MemInfoReply};
 use vgpu_wire::facts::DeviceFacts;
 use vgpu_wire::{JOIN_ALL, Payload, RoundTrip, pci};
 use zerocopy::{FromBytes, IntoBytes};
@@ -210,6 +211,14 @@ impl Gpu {
         Ok(reply)
     }
 
+    /// Free and total memory of the device: by a register while the process only looks, else exactly, by message.
+    pub fn memory_info(&self) -> Result<MemInfoReply> {
+        match self.session.free_memory().map_err(|lost| self.report(&lost))? {
+            Some(free) => Ok(MemInfoReply { free, total: self.shown.facts.total_bytes }),
+            None => self.ask(MemInfo { reply: 0, reserved: 0 }, &[]),
+        }
+    }
+
     /// Waits until a word has a value.
     pub fn wait(&self, word: u32, value: u64) -> Result {
         self.session.wait(word, value).map_err(|lost| self.report(&lost))?;
@@ -256,9 +265,12 @@ impl Gpu {
         self.limbo.lock().retain(|word| self.session.word_value(word.index()) < word.last());
     }
 
-    /// Really waits for all work of all streams, and reports what it ran into.
+    /// Really waits for all work of all streams, and then reports what it ran into.
     pub fn drain(&self) -> Result {
-        self.late()?;
+        if self.session.number() == 0 {
+            // Nothing was ever said to the host: there is nothing to wait for, and no reason to attach.
+            return self.late();
+        }
         let (word, value) = self.everything.signal_always(self)?;
         self.wait(word, value)?;
         self.pending.forget_done(self);

@@ -6,9 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use vgpu_abi::driver::{CUdeviceptr, CUstream, attribute};
 use vgpu_abi::{CUresult, export};
-use vgpu_wire::body::memory::{
-    Address, MemAlloc, MemAllocAsync, MemFree, MemFreeAsync, MemInfo, MemInfoReply,
-};
+use vgpu_wire::body::memory::{Address, MemAlloc, MemAllocAsync, MemFree, MemFreeAsync};
 
 use crate::arg::Out;
 use crate::gpu::Gpu;
@@ -218,7 +216,7 @@ export! {
         let gpu = context::current()?.gpu();
         let (free, total) = (free.check()?, total.check()?);
         gpu.late()?;
-        let info: MemInfoReply = gpu.ask(MemInfo { reply: 0, reserved: 0 }, &[])?;
+        let info = gpu.memory_info()?;
         free.set(usize::try_from(info.free).unwrap_or(usize::MAX))?;
         total.set(usize::try_from(info.total).unwrap_or(usize::MAX))
     }

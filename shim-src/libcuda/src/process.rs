@@ -99,15 +99,15 @@ fn attach(function: &PciFunction, index: usize) -> Result<&'static Gpu> {
             _ => CUresult::SYSTEM_NOT_READY,
         }
     })?;
-    let session = Session::attach(device).map_err(|error| {
-        log::error(format_args!("failed to attach to device {address}: {}", Chain(&error)));
+    let session = Session::open(device).map_err(|error| {
+        log::error(format_args!("failed to use device {address}: {}", Chain(&error)));
         match error {
             AttachError::Version { .. } | AttachError::Digest { .. } => CUresult::SYSTEM_DRIVER_MISMATCH,
             AttachError::NoChannel { .. } => CUresult::DEVICE_UNAVAILABLE,
             _ => CUresult::SYSTEM_NOT_READY,
         }
     })?;
-    log::info(format_args!("attached to device {address}"));
+    log::info(format_args!("found device {address}"));
     Gpu::new(session, index)
 }
 

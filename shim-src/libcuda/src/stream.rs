@@ -153,7 +153,6 @@ impl Stream {
             capture::forbid_sync(self)?;
         }
         let gpu = self.gpu();
-        gpu.late()?;
         if self.is_legacy() {
             return gpu.settle();
         }

@@ -9,7 +9,6 @@ use vgpu_abi::export::guard;
 use vgpu_abi::table::{Counters, Device, Table, UUID, VERSION};
 use vgpu_abi::{CUresult, export};
 use vgpu_wire::body::gemm::{Gemm, TriangularSolve};
-use vgpu_wire::body::memory::{MemInfo, MemInfoReply};
 use vgpu_wire::body::session::Echo;
 
 use crate::arg::{In, Out};
@@ -67,7 +66,7 @@ unsafe extern "C" fn memory_info(index: c_int, free: *mut u64, total: *mut u64) 
     let total = unsafe { Out::new(total) };
     answer("memory_info", || {
         let (free, total) = (free.check()?, total.check()?);
-        let info: MemInfoReply = gpu(index)?.ask(MemInfo { reply: 0, reserved: 0 }, &[])?;
+        let info = gpu(index)?.memory_info()?;
         free.set(info.free)?;
         total.set(info.total)
     })

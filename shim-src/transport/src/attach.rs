@@ -103,12 +103,33 @@ impl From<RegisterError> for AttachError {
     }
 }
 
+impl AttachError {
+    /// What a session answers that attaches late and cannot.
+    pub(crate) fn into_lost(self) -> Lost {
+        match self {
+            Self::Lost(lost) => lost,
+            Self::Gone => Lost::Gone { reason: GoneReason::Socket },
+            Self::NoChannel { .. } => Lost::NotAttached { reason: "all its channels are in use" },
+            Self::Lock(_) => Lost::NotAttached { reason: "no channel could be locked" },
+            Self::Refused(refusal) => Lost::NotAttached { reason: told(refusal) },
+            Self::Version { .. } | Self::Digest { .. } => {
+                Lost::NotAttached { reason: told(Refusal::Version) }
+            }
+            Self::RefusedStrangely(_) => {
+                Lost::NotAttached { reason: "the host refuses without a known reason" }
+            }
+            Self::Greeting(_) => Lost::NotAttached { reason: "the host did not return the greeting" },
+            Self::Strange(reason) => Lost::NotAttached { reason },
+        }
+    }
+}
+
 /// How long an ending process waits for the device to say that it has detached.
 const DETACH_LIMIT: Duration = Duration::from_millis(200);
 
 /// Opens a session.
 pub(crate) fn attach(device: Device) -> Result<(Arc<Inner>, DeviceFacts), AttachError> {
-    compare(device.identity.wire_version, device.identity.digest)?;
+    compare(&device)?;
     // All that takes time is done before the host's new thread begins to spin for the greeting.
     let parts = Parts::new(device.identity.wake_futex);
     let mut refused = None;
@@ -146,12 +167,17 @@ pub(crate) fn attach(device: Device) -> Result<(Arc<Inner>, DeviceFacts), Attach
     Err(refused.unwrap_or(AttachError::NoChannel { channels: device.areas.channels }))
 }
 
-fn compare(host: u32, digest: u64) -> Result<(), AttachError> {
+/// Compares version and message table with the device's; that its executor is ready.
+pub(crate) fn compare(device: &Device) -> Result<(), AttachError> {
+    let (host, digest) = (device.identity.wire_version, device.identity.digest);
     if host != WIRE_VERSION {
         return Err(AttachError::Version { guest: WIRE_VERSION, host });
     }
     if digest != TABLE_DIGEST {
         return Err(AttachError::Digest { version: host, guest: TABLE_DIGEST, host: digest });
+    }
+    if !device.identity.executor_ready {
+        return Err(AttachError::Refused(Refusal::Executor));
     }
     Ok(())
 }
@@ -303,6 +329,21 @@ fn reclaim(registers: &dyn Registers, lock: &LockFile) -> Result<u32, RegisterEr
         freed += u32::from(detached?);
     }
     Ok(freed)
+}
+
+/// Free device memory in bytes, by register, after dead processes' channels were detached.
+pub(crate) fn free_memory(device: &Device) -> Result<u64, Lost> {
+    let gone = |error: RegisterError| AttachError::from(error).into_lost();
+    let registers = device.registers.as_ref();
+    let read = || registers.read([reg::V2_FREE_MIB, reg::V2_ATTACHED_LO, reg::V2_ATTACHED_HI]).map_err(gone);
+    let mut values = read()?;
+    if values[0] == reg::ALL_ONES {
+        return Err(Lost::Gone { reason: GoneReason::AllOnes });
+    }
+    if wide(values[1], values[2]) != 0 && reclaim(registers, &device.lock).map_err(gone)? > 0 {
+        values = read()?;
+    }
+    Ok(u64::from(values[0]) << 20)
 }
 
 impl Inner {

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thiserror::Error;
+use vgpu_wire::facts::DeviceFacts;
 use vgpu_wire::{area, registers as reg};
+use zerocopy::{FromZeros, IntoBytes};
 
 use crate::descriptor::Descriptor;
 use crate::fork::{Home, forked};
@@ -212,6 +214,22 @@ impl Device {
     /// The function that was opened.
     pub fn function(&self) -> &PciFunction {
         &self.function
+    }
+
+    /// The device's facts, as the host keeps them in the window. Texts end, whatever the device says.
+    ///
+    /// # Errors
+    /// There are none.
+    pub fn facts(&self) -> Result<DeviceFacts, OpenError> {
+        let mut facts = DeviceFacts::new_zeroed();
+        self.window.get(self.areas.of(0) + area::FACTS, facts.as_mut_bytes());
+        facts.name[255] = 0;
+        facts.driver_text[79] = 0;
+        if facts.total_bytes == 0 || facts.driver_version == 0 {
+            let what = "its facts are empty".to_owned();
+            return Err(OpenError::Strange { function: self.function.address.to_string(), what });
+        }
+        Ok(facts)
     }
 
     /// Reads what the device says of itself, now.

@@ -26,6 +26,12 @@ pub enum Lost {
     /// This process is a forked child of the one that owns the session.
     #[error("the session belongs to the parent of this forked process")]
     Forked,
+    /// The session attaches with its first message, and could not.
+    #[error("the device does not take this process: {reason}")]
+    NotAttached {
+        /// Why not.
+        reason: &'static str,
+    },
     /// There is no window memory to bring bytes through. The session goes on.
     #[error("the window has no room for a staging area")]
     NoWindow,
@@ -39,13 +45,13 @@ pub enum Lost {
 }
 
 impl Lost {
-    /// The `CUresult` to report: 46 (device unavailable) when the device is gone, the host's code
+    /// The `CUresult` to report: 46 (device unavailable) when the device is gone or takes no more processes, the host's code
     /// when it ended the session, 4 (deinitialized) when closed, 3 (not initialized) in a forked
     /// child, 2 (out of memory) without window memory, 1 (invalid value) for misuse.
     #[must_use]
     pub const fn code(&self) -> u32 {
         match self {
-            Self::Gone { .. } => 46,
+            Self::Gone { .. } | Self::NotAttached { .. } => 46,
             Self::Ended { code, .. } => *code,
             Self::Closed => 4,
             Self::Forked => 3,

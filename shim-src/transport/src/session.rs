@@ -1,7 +1,7 @@
 //! A session: what libcuda sees of the transport.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use vgpu_wire::area::WORDS;
 use vgpu_wire::facts::DeviceFacts;
@@ -10,8 +10,10 @@ use vgpu_wire::{Payload, RoundTrip};
 use crate::attach::{self, AttachError};
 use crate::counters::Counters;
 use crate::device::Device;
-use crate::inner::Inner;
+use crate::fork::forked;
+use crate::inner::{Inner, lock};
 use crate::lost::{LateError, Lost};
+use crate::notice::{Notice, tell};
 use crate::ring::{Outgoing, Tail};
 use crate::sysfs::PciFunction;
 use crate::window::WindowMemory;
@@ -21,9 +23,22 @@ use crate::words::Word;
 /// the calls. Dropping it closes it; so does the end of the process, however it comes.
 #[derive(Debug)]
 pub struct Session {
-    inner: Arc<Inner>,
+    function: PciFunction,
     facts: DeviceFacts,
+    /// Set when the session is attached.
+    inner: OnceLock<Arc<Inner>>,
+    /// Locked while it attaches.
+    before: Mutex<Before>,
     closed: AtomicBool,
+}
+
+/// What there is before [`Session::inner`] is set.
+#[derive(Debug)]
+enum Before {
+    /// The opened device; the first message attaches.
+    Opened(Box<Device>),
+    /// Nothing: it is attached, or will never be.
+    Over(Lost),
 }
 
 /// What the host answered.
@@ -42,8 +57,71 @@ impl Session {
     /// # Errors
     /// Why there is no session; version trouble names both sides.
     pub fn attach(device: Device) -> Result<Self, AttachError> {
+        let function = device.function().clone();
         let (inner, facts) = attach::attach(device)?;
-        Ok(Self { inner, facts, closed: AtomicBool::new(false) })
+        let before = Mutex::new(Before::Over(Lost::Closed));
+        Ok(Self { function, facts, inner: OnceLock::from(inner), before, closed: AtomicBool::new(false) })
+    }
+
+    /// Begins a session that attaches with its first message: who only looks at facts and free memory needs no channel. Compares
+    /// version and message table.
+    ///
+    /// # Errors
+    /// The device is another build's, not ready, or has no facts. What an attach runs into later is [`Lost::NotAttached`].
+    pub fn open(device: Device) -> Result<Self, AttachError> {
+        attach::compare(&device)?;
+        let facts = device.facts().map_err(|_| AttachError::Strange("its facts are empty"))?;
+        let function = device.function().clone();
+        let before = Mutex::new(Before::Opened(Box::new(device)));
+        Ok(Self { function, facts, inner: OnceLock::new(), before, closed: AtomicBool::new(false) })
+    }
+
+    /// The attached session; attaches at the first call.
+    #[inline]
+    fn inner(&self) -> Result<&Arc<Inner>, Lost> {
+        self.inner.get().map_or_else(|| self.attach_now(), Ok)
+    }
+
+    #[cold]
+    fn attach_now(&self) -> Result<&Arc<Inner>, Lost> {
+        if forked() {
+            return Err(Lost::Forked);
+        }
+        let mut before = lock(&self.before);
+        if let Some(inner) = self.inner.get() {
+            return Ok(inner);
+        }
+        match std::mem::replace(&mut *before, Before::Over(Lost::Closed)) {
+            Before::Opened(device) => match attach::attach(*device) {
+                Ok((inner, _)) => Ok(self.inner.get_or_init(|| inner)),
+                Err(error) => {
+                    let lost = error.into_lost();
+                    tell(&Notice::Lost { function: self.function.address, lost });
+                    *before = Before::Over(lost);
+                    Err(lost)
+                }
+            },
+            Before::Over(lost) => {
+                *before = Before::Over(lost);
+                Err(lost)
+            }
+        }
+    }
+
+    /// Free device memory in bytes, rounded down to MiB, without a session; what dead processes held is freed first.
+    /// `None`: the session is attached, and the device is to be asked by message.
+    ///
+    /// # Errors
+    /// The device is gone.
+    pub fn free_memory(&self) -> Result<Option<u64>, Lost> {
+        if forked() {
+            return Err(Lost::Forked);
+        }
+        match &*lock(&self.before) {
+            Before::Opened(device) => attach::free_memory(device).map(Some),
+            Before::Over(_) if self.inner.get().is_some() => Ok(None),
+            Before::Over(lost) => Err(*lost),
+        }
     }
 
     /// What the device says of itself.
@@ -53,17 +131,17 @@ impl Session {
 
     /// The function behind the session.
     pub fn function(&self) -> &PciFunction {
-        &self.inner.function
+        &self.function
     }
 
     /// The session's number, as the device's status shows it.
     pub fn number(&self) -> u32 {
-        self.inner.number
+        self.inner.get().map_or(0, |inner| inner.number)
     }
 
     /// Index of the channel.
     pub fn channel(&self) -> u32 {
-        self.inner.index
+        self.inner.get().map_or(0, |inner| inner.index)
     }
 
     /// Sends a message that is not answered. `tail` is gathered behind the body; it must be as long in all as the body states.
@@ -73,7 +151,7 @@ impl Session {
     /// [`Lost::Misuse`] if it is longer than `area::MESSAGE_MAX`; else the session is lost.
     #[inline]
     pub fn send<P: Payload>(&self, body: &P, tail: &[&[u8]]) -> Result<u64, Lost> {
-        self.inner.post(&Outgoing::new(body, Tail::Pieces(tail)))
+        self.inner()?.post(&Outgoing::new(body, Tail::Pieces(tail)))
     }
 
     /// Sends a message and waits for its answer. The data goes to `reply`, cut to its length.
@@ -81,29 +159,31 @@ impl Session {
     /// # Errors
     /// As [`Session::send`].
     pub fn call<P: RoundTrip>(&self, body: P, tail: &[&[u8]], reply: &mut [u8]) -> Result<Answer, Lost> {
-        self.inner.call(body, Tail::Pieces(tail), reply)
+        self.inner()?.call(body, Tail::Pieces(tail), reply)
     }
 
     /// Lets all work sent after this start after what `stream` ([`vgpu_wire::JOIN_ALL`]: every stream) has been given so far. Sends
     /// nothing: it rides on the next message, whichever thread sends it.
     pub fn join(&self, stream: u32) {
-        self.inner.join(stream);
+        if let Some(inner) = self.inner.get() {
+            inner.join(stream);
+        }
     }
 
     /// A completion word; `None`: all are taken, or the session is lost.
     pub fn word(&self) -> Option<Word> {
-        Word::new(Arc::clone(&self.inner))
+        Word::new(Arc::clone(self.inner().ok()?))
     }
 
     /// The newest value of a word that is done; 0 for a word that does not exist. For a loop that polls it, see [`Session::check`].
     #[inline]
     pub fn word_value(&self, word: u32) -> u64 {
-        if word < WORDS && !self.inner.home.left() { self.inner.channel.value(word) } else { 0 }
+        self.there().filter(|_| word < WORDS).map_or(0, |inner| inner.channel.value(word))
     }
 
     /// Nanoseconds on the executor's clock when the word got its newest value.
     pub fn word_time(&self, word: u32) -> u64 {
-        if word < WORDS && !self.inner.home.left() { self.inner.channel.time(word) } else { 0 }
+        self.there().filter(|_| word < WORDS).map_or(0, |inner| inner.channel.time(word))
     }
 
     /// Waits until the word has reached the value: spins for a while, then sleeps. Word 0 is always there.
@@ -111,7 +191,7 @@ impl Session {
     /// # Errors
     /// The session is lost, noticed within a second; or [`Lost::Ended`] when a sticky error came before the value did.
     pub fn wait(&self, word: u32, value: u64) -> Result<(), Lost> {
-        self.inner.wait_word(word, value)
+        self.inner()?.wait_word(word, value)
     }
 
     /// Whether the session still stands. A few loads most of the time; asks the device at most every 0.4 s. For callers that
@@ -120,21 +200,22 @@ impl Session {
     /// # Errors
     /// The session is lost, or a sticky error is there.
     pub fn check(&self) -> Result<(), Lost> {
-        self.inner.enter()?;
-        self.inner.broken()?;
-        self.inner.pulse()
+        let Some(inner) = self.inner.get() else { return Ok(()) };
+        inner.enter()?;
+        inner.broken()?;
+        inner.pulse()
     }
 
     /// What the host found out late, if there is something new. An error that is not sticky is handed out once, to one
     /// caller; a sticky one every time. A lost session is a sticky error too.
     #[inline]
     pub fn late_error(&self) -> Option<LateError> {
-        self.inner.late_error()
+        self.inner.get()?.late_error()
     }
 
     /// How many messages the host has carried out.
     pub fn done(&self) -> u64 {
-        if self.inner.home.left() { 0 } else { self.inner.channel.done() }
+        self.there().map_or(0, |inner| inner.channel.done())
     }
 
     /// Copies from process memory to the device in the order of `stream`. Returns when the source has been copied out; it may then
@@ -153,7 +234,7 @@ impl Session {
         bytes: usize,
     ) -> Result<(), Lost> {
         // SAFETY: the caller's promise is passed on.
-        unsafe { self.inner.copy_in(stream, destination, source, bytes) }
+        unsafe { self.inner()?.copy_in(stream, destination, source, bytes) }
     }
 
     /// Copies from the device to process memory, after the earlier work of `stream`. Returns when the data is there.
@@ -171,7 +252,7 @@ impl Session {
         bytes: usize,
     ) -> Result<(), Lost> {
         // SAFETY: the caller's promise is passed on.
-        unsafe { self.inner.copy_out(stream, source, destination, bytes) }
+        unsafe { self.inner()?.copy_out(stream, source, destination, bytes) }
     }
 
     /// Takes window memory, for pinned host memory. `None`: there is no room, also after dead processes' share was reclaimed.
@@ -179,7 +260,7 @@ impl Session {
     /// # Errors
     /// The session is lost.
     pub fn window_alloc(&self, bytes: u64) -> Result<Option<WindowMemory>, Lost> {
-        WindowMemory::new(Arc::clone(&self.inner), bytes)
+        WindowMemory::new(Arc::clone(self.inner()?), bytes)
     }
 
     /// Detaches the channels of dead processes, and says how many. To be called when an allocation finds no room, which is then tried
@@ -188,12 +269,18 @@ impl Session {
     /// # Errors
     /// The session is lost.
     pub fn reclaim(&self) -> Result<u32, Lost> {
-        self.inner.reclaim()
+        self.inner()?.reclaim()
+    }
+
+    /// The attached session, in the process that attached it.
+    #[inline]
+    fn there(&self) -> Option<&Arc<Inner>> {
+        self.inner.get().filter(|inner| !inner.home.left())
     }
 
     /// What has been counted so far.
     pub fn counters(&self) -> Counters {
-        self.inner.counters.read()
+        self.inner.get().map_or_else(Counters::default, |inner| inner.counters.read())
     }
 
     /// Ends the session: the host frees all that it holds. Never blocks for long, whatever other threads do; they get
@@ -201,7 +288,12 @@ impl Session {
     /// Does nothing in a forked child, and nothing the second time.
     pub fn close(&self) {
         if !self.closed.swap(true, Ordering::AcqRel) {
-            self.inner.close();
+            if let Some(inner) = self.inner.get() {
+                inner.close();
+            } else if let Ok(mut before) = self.before.try_lock() {
+                // Who holds the lock attaches; its channel is freed when the process ends.
+                *before = Before::Over(Lost::Closed);
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //!   0x00000  submit page   the guest writes, the host reads
 //!   0x01000  return area   the host writes, the guest reads (unless it is in guest pages)
+//!   0x20000  facts         the host writes, guests read (first channel's area only)
 //!   0x40000  ring          the guest writes, the host reads
 //!   0x80000  end
 //! ```
@@ -72,6 +73,12 @@ pub const REPLY_DATA: u64 = 16;
 /// The most data a reply can carry.
 pub const REPLY_DATA_MAX: u64 = REPLY_BYTES - REPLY_DATA;
 
+/// Offset, in the first channel's area, of [`crate::facts::DeviceFacts`]: the host writes them before the first guest
+/// can attach, so that a process which only looks at the device needs no session.
+pub const FACTS: u64 = 0x2_0000;
+/// Bytes of window that the facts have for themselves.
+pub const FACTS_BYTES: u64 = 0x1000;
+
 /// Offset of the ring.
 pub const RING: u64 = 0x4_0000;
 /// Bytes of the ring, a power of two.
@@ -85,7 +92,9 @@ pub const WINDOW_GRANULE: u64 = 0x1_0000;
 const _: () = {
     assert!(RING_BYTES.is_power_of_two());
     assert!(RING + RING_BYTES == AREA_BYTES);
-    assert!(RETURN + RETURN_BYTES <= RING);
+    assert!(RETURN + RETURN_BYTES <= FACTS);
+    assert!(FACTS + FACTS_BYTES <= RING);
+    assert!(size_of::<crate::facts::DeviceFacts>() as u64 <= FACTS_BYTES);
     assert!(RETURN_WORDS + WORDS as u64 * WORD_BYTES <= RETURN_REPLIES);
     assert!(RETURN_REPLIES + REPLIES as u64 * REPLY_BYTES == RETURN_BYTES);
 };

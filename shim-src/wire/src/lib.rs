@@ -36,6 +36,9 @@
 //! Guest and host compare [`WIRE_VERSION`] and [`TABLE_DIGEST`] at `ATTACH`, each its own with the
 //! other's; both numbers of both sides are readable, so that either end can name both.
 //!
+//! A process that only looks - what is there, how much memory is free - opens no session: the host
+//! keeps the device's facts in the window ([`area::FACTS`]) and free memory in a register.
+//!
 //! ## The ring
 //!
 //! The guest writes messages to the ring and publishes them by storing the count of bytes ever

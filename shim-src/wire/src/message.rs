@@ -177,6 +177,7 @@ macro_rules! kinds {
             let hash = fnv1a(hash, &<Span as Layout>::DIGEST.to_le_bytes());
             let hash = fnv1a(hash, &<crate::Mark as Layout>::DIGEST.to_le_bytes());
             let hash = fnv1a(hash, &<Header as Layout>::DIGEST.to_le_bytes());
+            let hash = fnv1a(hash, &crate::area::FACTS.to_le_bytes());
             fnv1a(hash, &crate::area::AREA_BYTES.to_le_bytes())
         };
     };

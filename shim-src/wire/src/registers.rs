@@ -56,6 +56,9 @@ pub const V2_EXECUTOR: u32 = 0x97c;
 /// Read: size of BAR2 in MiB, as the host mapped it.
 pub const V2_WINDOW_MIB: u32 = 0x980;
 
+/// Read: device memory that is free now, in whole MiB.
+pub const V2_FREE_MIB: u32 = 0x984;
+
 /// [`V2_WAKE`]: guest and host share the window's pages in one kernel: futexes reach across.
 pub const WAKE_FUTEX: u32 = 1 << 0;
 

@@ -8,6 +8,7 @@ use std::time::Instant;
 use vgpu_wire::pci::V2_BAR2_BYTES;
 use vgpu_wire::registers::{MAX_CHANNELS, Refusal, channel};
 use vgpu_wire::{TABLE_DIGEST, WIRE_VERSION, area};
+use zerocopy::IntoBytes;
 
 use crate::channel::{Channel, Running};
 use crate::executor::{Executor, ExecutorError};
@@ -112,12 +113,16 @@ impl Device {
         if areas > bytes || !bytes.is_multiple_of(1 << 20) || bytes >> 20 > u64::from(u32::MAX) {
             return Err(DeviceError::Window { bytes, channels, areas });
         }
+        let facts = config.executor.facts();
+        // Without storage for the page the facts read zeros, which a guest takes for no device.
+        if window.reserve(area::FACTS, area::FACTS_BYTES)
+            && let Some(page) = window.slice(area::FACTS, size_of_val(&facts) as u64)
+        {
+            page.copy_from(facts.as_bytes());
+        }
         let shares = Arc::new(Shares::new(Arc::clone(&window), areas));
-        let greeting = Greeting {
-            generation: draw_generation()?,
-            window_bytes: shares.bytes(),
-            facts: Box::new(config.executor.facts()),
-        };
+        let greeting =
+            Greeting { generation: draw_generation()?, window_bytes: shares.bytes(), facts: Box::new(facts) };
         Ok(Self {
             address: config.address,
             label: config.address.to_string().into(),
@@ -144,6 +149,12 @@ impl Device {
     #[must_use]
     pub fn generation(&self) -> u32 {
         self.greeting.generation
+    }
+
+    /// Device memory that is free, in whole MiB.
+    pub(crate) fn free_mib(&self) -> u32 {
+        let free = self.greeting.facts.total_bytes.saturating_sub(self.executor.allocated());
+        u32::try_from(free >> 20).unwrap_or(u32::MAX)
     }
 
     pub(crate) const fn vm_id(&self) -> u32 {
@@ -252,7 +263,9 @@ impl Device {
             if thread.join().is_err() {
                 tracing::error!(device = %self.label, channel = channel.index(), session = host.session(), "the session's thread panicked");
             }
-            self.window.zero(host.area(), area::AREA_BYTES);
+            // What this session leaves behind is nobody else's to see; the facts stay.
+            self.window.zero(host.area(), area::RETURN + area::RETURN_BYTES);
+            self.window.zero(host.area() + area::RING, area::RING_BYTES);
         }
         channel.free(None);
     }

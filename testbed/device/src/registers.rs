@@ -41,6 +41,7 @@ const REGISTERS: &[Register] = &[
     Register { offset: reg::V2_ATTACHED_HI, read: |device| (attached(device) >> 32) as u32 },
     Register { offset: reg::V2_EXECUTOR, read: |_| EXECUTOR_READY },
     Register { offset: reg::V2_WINDOW_MIB, read: |device| (device.window().bytes() >> 20) as u32 },
+    Register { offset: reg::V2_FREE_MIB, read: Device::free_mib },
 ];
 
 const CHANNEL_REGISTERS: &[ChannelRegister] = &[

@@ -48,8 +48,8 @@ fn launches_are_one_message_each() {
         let mut params = pointers(&mut values);
         assert_eq!(launch(kernel, NO_STREAM, &mut params), 0);
         let after = counters();
-        assert_eq!(after.round_trips - before.round_trips, 3, "open, load, function");
-        assert_eq!(after.messages - before.messages, 4);
+        assert_eq!(after.round_trips - before.round_trips, 4, "greeting, open, load, function");
+        assert_eq!(after.messages - before.messages, 5);
         let stream = get!(CUstream, cuStreamCreate(1));
         let before = counters();
         for _ in 0..1000 {

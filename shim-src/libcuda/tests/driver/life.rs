@@ -216,5 +216,5 @@ fn nothing_is_printed() {
     assert_eq!(String::from_utf8_lossy(&quiet.stderr), "");
     let loud = host.guest(NAME, &[("VGPU_LOG", "info")]).output().unwrap();
     let text = String::from_utf8_lossy(&loud.stderr);
-    assert!(text.contains("attached to device 0000:00:05.0") && text.contains("refused"), "{text}");
+    assert!(text.contains("found device 0000:00:05.0") && text.contains("refused"), "{text}");
 }

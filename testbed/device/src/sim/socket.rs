@@ -1,7 +1,7 @@
 //! BAR0 over a socket: a connection for each guest process, packets of register accesses, an
 //! answer for each packet. Registers have side effects, so a file cannot stand for them.
 //!
-//! A request is 12 bytes, little endian: u32 operation (1 read, 2 write), u32 offset, u32 value. A packet holds 1 to 16
+//! A request is 12 bytes, little endian: u32 operation (1 read, 2 write), u32 offset, u32 value. A packet holds 1 to 24
 //! of them, carried out in order. The answer is one packet with 8 bytes for each: u32 status (0), u32 value read, or
 //! written. Whoever sends anything else is disconnected. The end of a connection ends no session: a BAR has no such event.
 
@@ -34,7 +34,7 @@ const WRITE: u32 = 2;
 const REQUEST_BYTES: usize = 12;
 const ANSWER_BYTES: usize = 8;
 /// The most requests of a packet.
-const BATCH: usize = 16;
+const BATCH: usize = 24;
 /// Threads that wait for guests, beyond the one that must: a wake-up is faster than a start.
 const SPARE: usize = 4;
 /// How long to look for the next packet before sleeping: accesses come in bursts, when a guest attaches.

@@ -65,7 +65,7 @@ fn identity_registers_stand_where_both_generations_look() {
     assert_eq!(generation, bench.bus.devices()[0].device().generation());
     // Unknown, read-only, unaligned, and channels that are not there.
     for offset in
-        [0, 0x18, 0x21, 0x80, 0x984, 0xffc, channel::base(CHANNELS) + channel::STATE, 0x1fff, u32::MAX]
+        [0, 0x18, 0x21, 0x80, 0x988, 0xffc, channel::base(CHANNELS) + channel::STATE, 0x1fff, u32::MAX]
     {
         function.write(offset, 0x5555_5555);
         assert_eq!(function.read(offset), 0, "{offset:#x}");
@@ -88,8 +88,8 @@ fn a_packet_holds_accesses_in_their_order() {
     let answer: Vec<u8> =
         [0, 77, 0, 77, 0, reg::PROTOCOL_V2].iter().flat_map(|word: &u32| word.to_le_bytes()).collect();
     assert_eq!(function.packet(&packet).as_deref(), Some(&answer[..]));
-    // Seventeen are more than a packet holds.
-    assert_eq!(function.packet(&[1u8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0].repeat(17)), None);
+    // Twenty-five are more than a packet holds.
+    assert_eq!(function.packet(&[1u8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0].repeat(25)), None);
 }
 
 #[test]
