@@ -1,7 +1,7 @@
 //! The shim that stands in for libcublas: matrix products and triangular solves as messages.
 //!
-//! A handle is state of this process ([`handle`]): stream, modes, workspace. Setting and asking sends
-//! nothing. A product ([`product`]) or a solve ([`solve`]) is checked here as cuBLAS checks it and becomes one message
+//! A handle is state of this process (`handle`): stream, modes, workspace. Setting and asking sends
+//! nothing. A product (`product`) or a solve (`solve`) is checked here as cuBLAS checks it and becomes one message
 //! through libcuda's private table ([`vgpu_abi::table`]; the object needs `libcuda.so.1`), which nobody waits
 //! for. What cuBLAS refuses is refused here, with its status; whether the device behind can do the rest is
 //! for the host to say.

@@ -1,7 +1,7 @@
 //! The shim that stands in for libcublasLt: descriptors, and the products that can be said as cuBLAS says them.
 //!
-//! Descriptors ([`record`], [`kinds`]) are data of this process, with the attributes, sizes and initial values of
-//! NVIDIA's libraries of CUDA 12.9 and 13.5. A product ([`matmul`]) becomes the same message as in libcublas if it is
+//! Descriptors (`record`, `kinds`) are data of this process, with the attributes, sizes and initial values of
+//! NVIDIA's libraries of CUDA 12.9 and 13.5. A product (`matmul`) becomes the same message as in libcublas if it is
 //! one: column-major matrices, no epilogue, no scaling of narrow types, C and D the same where C counts. Everything
 //! else is not supported, and says so.
 //!

@@ -13,6 +13,14 @@ use crate::Result;
 #[repr(transparent)]
 pub struct Out<T>(*mut T);
 
+#[cfg(test)]
+impl<T> Out<T> {
+    /// What C hands in for a test's array.
+    pub fn of(places: &mut [T]) -> Self {
+        Self(places.as_mut_ptr())
+    }
+}
+
 impl<T: Copy> Out<T> {
     /// Stores the result.
     pub fn set(self, value: T) -> Result {

@@ -41,14 +41,17 @@ fn count() -> Result<u32> {
     }
 }
 
-fn find(mut wanted: impl FnMut(Gpu) -> bool) -> Result<Gpu> {
+/// The device that is wanted. One that does not answer is not it; but if none is, that may be why.
+fn find(wanted: impl Fn(Gpu) -> bool) -> Result<Gpu> {
+    let mut missing = NvmlReturn::NOT_FOUND;
     for index in 0..count()? {
-        let gpu = driver::gpu(index)?;
-        if wanted(gpu) {
-            return Ok(gpu);
+        match driver::gpu(index) {
+            Ok(gpu) if wanted(gpu) => return Ok(gpu),
+            Err(status) if missing == NvmlReturn::NOT_FOUND => missing = status,
+            Ok(_) | Err(_) => {}
         }
     }
-    Err(NvmlReturn::NOT_FOUND)
+    Err(missing)
 }
 
 fn by_index(index: c_uint, device: Out<Handle>) -> Result {

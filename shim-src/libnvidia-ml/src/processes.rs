@@ -2,10 +2,10 @@
 //!
 //! A process of this guest that has a session on a device holds, for as long as it lives, a record lock on one of
 //! the first bytes of the function's `resource2` file (`vgpu_wire`, "Sessions and channels"), and the guest's kernel
-//! lists who holds which lock in `/proc/locks`. So the list is that of this guest's sessions: this process
-//! too, which got one by asking; not those of other guests, nor of processes outside this process's namespace. The file
+//! lists who holds which lock in `/proc/locks`. So the list is that of this guest's sessions; not of other guests', nor of
+//! processes outside this process's namespace. Who only looks at a device, as a query tool does, has none. The file
 //! itself is not opened here: closing it would drop this process's own lock. How much memory each has is the host's
-//! knowledge.
+//! knowledge. Where the lists cannot be had, the question is not supported.
 //!
 //! Every session is one of computing, so the lists of graphics and MPS processes are empty.
 
@@ -72,16 +72,12 @@ fn sessions(gpu: Gpu) -> io::Result<Vec<u32>> {
     Ok(holders(&fs::read_to_string("/proc/locks")?, file))
 }
 
-/// The processes that hold the device. Where that cannot be found out, this one, which does.
-fn processes(gpu: Gpu) -> Vec<u32> {
-    match sessions(gpu) {
-        Ok(processes) if !processes.is_empty() => processes,
-        Ok(_) => vec![std::process::id()],
-        Err(error) => {
-            log::debug(format_args!("NVML: cannot tell who holds the device: {error}"));
-            vec![std::process::id()]
-        }
-    }
+/// The processes that hold the device.
+fn processes(gpu: Gpu) -> Result<Vec<u32>> {
+    sessions(gpu).map_err(|error| {
+        log::info(format_args!("NVML: cannot tell who holds the device: {error}"));
+        NvmlReturn::NOT_SUPPORTED
+    })
 }
 
 /// Answers a list as NVML does: with room for too few nothing but their number, which may be asked for so.
@@ -119,19 +115,22 @@ export! {
     /// The processes of this guest that have a session on the device.
     pub fn nvmlDeviceGetComputeRunningProcesses(device: Handle, count: Out<c_uint>, infos: Out<ProcessInfoV1>) -> NvmlReturn {
         let gpu = device.gpu()?;
-        answer(&processes(gpu), count.check()?, infos, first)
+        let count = count.check()?;
+        answer(&processes(gpu)?, count, infos, first)
     }
 
     /// The processes of this guest that have a session on the device.
     pub fn nvmlDeviceGetComputeRunningProcesses_v2(device: Handle, count: Out<c_uint>, infos: Out<ProcessInfoV2>) -> NvmlReturn {
         let gpu = device.gpu()?;
-        answer(&processes(gpu), count.check()?, infos, second)
+        let count = count.check()?;
+        answer(&processes(gpu)?, count, infos, second)
     }
 
     /// The processes of this guest that have a session on the device.
     pub fn nvmlDeviceGetComputeRunningProcesses_v3(device: Handle, count: Out<c_uint>, infos: Out<ProcessInfoV2>) -> NvmlReturn {
         let gpu = device.gpu()?;
-        answer(&processes(gpu), count.check()?, infos, second)
+        let count = count.check()?;
+        answer(&processes(gpu)?, count, infos, second)
     }
 
     /// Processes that draw: none.
@@ -192,6 +191,20 @@ mod tests {
 ";
         assert_eq!(holders(locks, FILE), [17, 29845, 30009]);
         assert_eq!(holders("", FILE), [0; 0]);
+    }
+
+    #[test]
+    fn a_list_needs_room() {
+        let ask = |room: c_uint, processes: &[u32]| {
+            let (mut count, mut infos) = ([room], [0; 3]);
+            let status = answer(processes, Out::of(&mut count), Out::of(&mut infos), |pid| pid);
+            (status, count[0], infos)
+        };
+        assert_eq!(ask(0, &[7, 9]), (Err(NvmlReturn::INSUFFICIENT_SIZE), 2, [0; 3]));
+        assert_eq!(ask(1, &[7, 9]), (Err(NvmlReturn::INSUFFICIENT_SIZE), 2, [0; 3]));
+        assert_eq!(ask(2, &[7, 9]), (Ok(()), 2, [7, 9, 0]));
+        assert_eq!(ask(3, &[7, 9]), (Ok(()), 2, [7, 9, 0]));
+        assert_eq!(ask(3, &[]), (Ok(()), 0, [0; 3]));
     }
 
     proptest! {

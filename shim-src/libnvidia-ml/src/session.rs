@@ -8,16 +8,23 @@ use crate::{Result, driver};
 
 static INITIALISED: AtomicUsize = AtomicUsize::new(0);
 
-/// Initialises once more. Needs no CUDA context; a device, unless `flags` say otherwise.
+/// Initialises once more. Needs no CUDA context; a device that answers, unless `flags` say otherwise.
 pub fn begin(flags: u32) -> Result {
     vgpu_abi::export::quiet_panics();
-    match driver::count() {
-        Ok(_) => {}
+    match reached() {
+        Ok(()) => {}
         Err(NvmlReturn::DRIVER_NOT_LOADED) if flags & INIT_NO_GPUS != 0 => {}
         Err(status) => return Err(status),
     }
     INITIALISED.fetch_add(1, Ordering::Relaxed);
     Ok(())
+}
+
+/// Whether one of the devices answers: what stops the first, if none does.
+fn reached() -> Result {
+    let mut devices = driver::gpus()?;
+    let first = devices.next().unwrap_or(Err(NvmlReturn::DRIVER_NOT_LOADED));
+    if first.is_ok() || devices.any(|device| device.is_ok()) { Ok(()) } else { first.map(|_| ()) }
 }
 
 /// Takes one initialisation back. NVIDIA's library says nothing when there is none, so this does not either.

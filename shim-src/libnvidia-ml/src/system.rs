@@ -6,13 +6,17 @@ use std::io::ErrorKind;
 
 use vgpu_abi::export;
 use vgpu_abi::nvml::NvmlReturn;
+use vgpu_wire::facts::DeviceFacts;
 
 use crate::arg::{Out, Text, padded};
 use crate::{Result, driver, session};
 
-/// The driver's version as the first device tells it.
-fn driver_text() -> Result<&'static [u8]> {
-    Ok(padded(&driver::gpu(0)?.device.facts.driver_text))
+/// What the first device that answers says of the driver.
+fn facts() -> Result<&'static DeviceFacts> {
+    let mut devices = driver::gpus()?;
+    let first = devices.next().unwrap_or(Err(NvmlReturn::DRIVER_NOT_LOADED));
+    let gpu = first.or_else(|status| devices.find_map(Result::ok).ok_or(status))?;
+    Ok(&gpu.device.facts)
 }
 
 /// The name that a process was started by.
@@ -38,13 +42,13 @@ export! {
     /// The driver's version, a fact of the device.
     pub fn nvmlSystemGetDriverVersion(version: Text, length: c_uint) -> NvmlReturn {
         session::required()?;
-        version.set(driver_text()?, length)
+        version.set(padded(&facts()?.driver_text), length)
     }
 
     /// The version of NVML: the CUDA major and the driver's version, as NVIDIA writes it. Works before
     /// initialisation if a device is there, since its driver's version is what this library has.
     pub fn nvmlSystemGetNVMLVersion(version: Text, length: c_uint) -> NvmlReturn {
-        let facts = &driver::gpus()?.next().unwrap_or(Err(NvmlReturn::DRIVER_NOT_LOADED))?.device.facts;
+        let facts = facts()?;
         let text = [(facts.driver_version / 1000).to_string().as_bytes(), padded(&facts.driver_text)].join(&b'.');
         version.set(&text, length)
     }
