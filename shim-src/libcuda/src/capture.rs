@@ -15,6 +15,7 @@ use crate::arg::{In, InOut, Out};
 use crate::graph::{self, Graph};
 use crate::stream::{DefaultStream, Stream, find};
 use crate::sync::Mutex;
+use crate::work::Work;
 use crate::{Result, context};
 
 /// A place in a capture: what a captured event stands for.
@@ -113,7 +114,7 @@ pub fn record<P: Payload>(stream: &Stream, body: &P, tail: &[&[u8]]) -> Result {
     let mut captures = CAPTURES.lock();
     let capture = of(&mut captures, stream).ok_or(CUresult::STREAM_CAPTURE_INVALIDATED)?;
     let after = capture.tip(stream).cloned().unwrap_or_default();
-    let node = capture.graph.1.add(graph::Work::new(body, tail), after);
+    let node = capture.graph.1.add(Work::new(body, tail), after);
     if let Some(tip) = capture.tip(stream) {
         *tip = vec![node];
     }

@@ -1,5 +1,4 @@
-//! Contexts: each thread's stack of them, and the calls of CUDA's chapters "Context Management" and
-//! "Primary Context Management".
+//! Contexts: each thread's stack of them, and the calls of CUDA's chapter "Context Management".
 //!
 //! All contexts on a device share its session; what makes a context is its handle, its streams, events, modules and
 //! allocations, which end with it. The order of the legacy stream spans the contexts of a device, which CUDA does not promise but allows.
@@ -17,7 +16,7 @@ use crate::gpu::Gpu;
 use crate::slab::Slab;
 use crate::stream::Stream;
 use crate::sync::Mutex;
-use crate::{Result, capture, event, graph, life, memory, module, stream};
+use crate::{Result, capture, event, graph_exec, life, memory, module, stream};
 
 /// A context.
 #[derive(Default)]
@@ -93,8 +92,47 @@ impl Context {
         self.handle.load(Ordering::Relaxed)
     }
 
-    fn active(&self) -> bool {
+    /// Whether it can be used: it is not over, and a primary one is retained.
+    #[inline]
+    pub fn active(&self) -> bool {
         self.retained.load(Ordering::Acquire) != 0
+    }
+
+    /// Its flags.
+    pub fn flags(&self) -> u32 {
+        self.flags.load(Ordering::Relaxed)
+    }
+
+    /// Gives it other flags.
+    pub fn set_flags(&self, flags: u32) {
+        self.flags.store(flags, Ordering::Relaxed);
+    }
+
+    /// A primary context gets one user more.
+    pub fn retain(&self) {
+        let _retain = self.retain.lock();
+        self.retained.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A primary context loses a user; with the last one goes all that it holds. Nobody uses it: an invalid context.
+    pub fn release(&self) -> Result {
+        let _retain = self.retain.lock();
+        match self.retained.load(Ordering::Acquire) {
+            0 => return Err(CUresult::INVALID_CONTEXT),
+            1 => self.end_contents(),
+            _ => {}
+        }
+        self.retained.fetch_sub(1, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Ends what a primary context holds. Who retained it keeps it, empty.
+    pub fn reset(&self) {
+        let _retain = self.retain.lock();
+        if self.active() {
+            self.end_contents();
+        }
+        self.set_flags(0);
     }
 
     fn reset_settings(&self) {
@@ -109,7 +147,7 @@ impl Context {
     fn end_contents(&self) {
         let handle = self.handle();
         capture::end_context(handle);
-        graph::end_context(handle);
+        graph_exec::end_context(handle);
         stream::end_context(handle);
         event::end_context(handle);
         module::end_context(handle);
@@ -177,7 +215,8 @@ fn pop() -> usize {
     CURRENT.replace(below)
 }
 
-fn check_flags(flags: c_uint) -> Result {
+/// Whether flags of a context are such.
+pub fn check_flags(flags: c_uint) -> Result {
     let sched = flags & SCHED_MASK;
     if flags & !FLAGS_MASK != 0 || !matches!(sched, 0 | 1 | 2 | 4) {
         return Err(CUresult::INVALID_VALUE);
@@ -325,13 +364,13 @@ export! {
     }
 
     /// `cuCtxGetFlags`
-    pub fn cuCtxGetFlags(flags: Out<c_uint>) -> CUresult { flags.set(current()?.flags.load(Ordering::Relaxed)) }
+    pub fn cuCtxGetFlags(flags: Out<c_uint>) -> CUresult { flags.set(current()?.flags()) }
 
     /// `cuCtxSetFlags`
     pub fn cuCtxSetFlags(flags: c_uint) -> CUresult {
         let context = current()?;
         check_flags(flags)?;
-        context.flags.store(flags, Ordering::Relaxed);
+        context.set_flags(flags);
         Ok(())
     }
 
@@ -435,78 +474,6 @@ export! {
         get(peer)?;
         Err(CUresult::PEER_ACCESS_NOT_ENABLED)
     }
-
-    /// `cuDevicePrimaryCtxRetain`
-    pub fn cuDevicePrimaryCtxRetain(context: Out<CUcontext>, device: CUdevice) -> CUresult {
-        life::devices()?;
-        let out = context.check()?;
-        let gpu = self::device(device)?;
-        gpu.late()?;
-        let (handle, context) = gpu.primary()?;
-        let _retain = context.retain.lock();
-        context.retained.fetch_add(1, Ordering::AcqRel);
-        out.set(CUcontext(handle))
-    }
-
-    /// `cuDevicePrimaryCtxRelease_v2`
-    pub fn cuDevicePrimaryCtxRelease_v2(device: CUdevice) -> CUresult { release(device) }
-
-    /// `cuDevicePrimaryCtxRelease`
-    pub fn cuDevicePrimaryCtxRelease(device: CUdevice) -> CUresult { release(device) }
-
-    /// `cuDevicePrimaryCtxReset_v2`
-    pub fn cuDevicePrimaryCtxReset_v2(device: CUdevice) -> CUresult { reset(device) }
-
-    /// `cuDevicePrimaryCtxReset`
-    pub fn cuDevicePrimaryCtxReset(device: CUdevice) -> CUresult { reset(device) }
-
-    /// `cuDevicePrimaryCtxSetFlags_v2`
-    pub fn cuDevicePrimaryCtxSetFlags_v2(device: CUdevice, flags: c_uint) -> CUresult {
-        set_primary_flags(device, flags)
-    }
-
-    /// `cuDevicePrimaryCtxSetFlags`
-    pub fn cuDevicePrimaryCtxSetFlags(device: CUdevice, flags: c_uint) -> CUresult {
-        set_primary_flags(device, flags)
-    }
-
-    /// `cuDevicePrimaryCtxGetState`
-    pub fn cuDevicePrimaryCtxGetState(device: CUdevice, flags: Out<c_uint>, active: Out<c_int>) -> CUresult {
-        let (_, context) = self::device(device)?.primary()?;
-        flags.check()?;
-        active.set(c_int::from(context.active()))?;
-        flags.set(context.flags.load(Ordering::Relaxed))
-    }
-}
-
-fn release(ordinal: CUdevice) -> Result {
-    let (_, context) = device(ordinal)?.primary()?;
-    let _retain = context.retain.lock();
-    match context.retained.load(Ordering::Acquire) {
-        0 => return Err(CUresult::INVALID_CONTEXT),
-        1 => context.end_contents(),
-        _ => {}
-    }
-    context.retained.fetch_sub(1, Ordering::AcqRel);
-    Ok(())
-}
-
-/// Ends what the primary context holds. Who retained it keeps it, empty.
-fn reset(ordinal: CUdevice) -> Result {
-    let (_, context) = device(ordinal)?.primary()?;
-    let _retain = context.retain.lock();
-    if context.active() {
-        context.end_contents();
-    }
-    context.flags.store(0, Ordering::Relaxed);
-    Ok(())
-}
-
-fn set_primary_flags(ordinal: CUdevice, flags: c_uint) -> Result {
-    let gpu = device(ordinal)?;
-    check_flags(flags)?;
-    gpu.primary()?.1.flags.store(flags, Ordering::Relaxed);
-    Ok(())
 }
 
 /// The most and the least urgent priority.

@@ -30,11 +30,13 @@ pub enum Mode {
     Async,
 }
 
-/// What follows on any stream comes after what the stream was given. CUDA promises that of few synchronous copies; programs rely on it.
+/// After a synchronous copy what follows on any stream comes after what the stream was given (CUDA promises that of few of
+/// them, but programs rely on it), and what the host has found so far is told.
 pub fn end_of(stream: &Stream, mode: Mode) -> Result {
-    if mode == Mode::Sync {
-        stream.lane.join(stream.gpu());
+    if mode == Mode::Async {
+        return Ok(());
     }
+    stream.lane.join(stream.gpu());
     stream.gpu().late()
 }
 
@@ -119,10 +121,11 @@ pub fn out_of(stream: &Stream, destination: *mut c_void, source: u64, bytes: usi
     let number = stream.lane.number();
     if let Some(offset) = window {
         let goal = stream.lane.mark(gpu, |written| gpu.send(&message(number, offset, written), &[]))?;
-        match mode {
-            Mode::Sync => gpu.wait(goal.0, goal.1)?,
-            Mode::Async => gpu.pending.add(goal),
+        if mode == Mode::Async {
+            gpu.pending.add(goal);
+            return Ok(());
         }
+        gpu.wait(goal.0, goal.1)?;
     } else {
         // SAFETY: the export's caller promised `bytes` writable bytes at `destination`.
         let copied = unsafe { gpu.session.copy_out(number, source, destination.cast(), bytes) };

@@ -1,95 +1,18 @@
-//! "Graph Management": a graph is a list of messages with edges, here in the guest. It goes to the host when it is instantiated, once;
-//! an update sends the messages that differ, and a launch is one message.
+//! "Graph Management": a graph is a list of messages with edges, here in the guest.
 
-use std::ffi::{c_char, c_uint, c_void};
+use std::ffi::{c_uint, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
-use vgpu_abi::driver::{
-    CUgraph, CUgraphExec, CUgraphExecUpdateResultInfo, CUgraphNode, CUstream, GraphInstantiateParams,
-    graph_node, graph_update,
-};
+use vgpu_abi::driver::{CUgraph, CUgraphNode};
 use vgpu_abi::{CUresult, export};
-use vgpu_wire::body::copy::CopyIn;
-use vgpu_wire::body::graph::{
-    GraphDefine, GraphDestroy, GraphLaunch, GraphNode as NodeHead, GraphPatch, GraphUpdate,
-};
-use vgpu_wire::{Header, Kind, Payload, SEGMENT_INLINE, Span, padded};
-use zerocopy::{FromBytes, IntoBytes};
 
 use crate::arg::{InOut, Out};
-use crate::gpu::{Gpu, Minted};
+use crate::gpu::Gpu;
 use crate::slab::Slab;
-use crate::stream::{DefaultStream, find};
-use crate::sync::Mutex;
-use crate::{Result, capture, context};
-
-/// Records up to this size travel in the message itself, larger ones through window memory. The longest message is
-/// `area::MESSAGE_MAX`, of which this leaves room for other threads' messages.
-const INLINE_MOST: usize = 32 << 10;
-/// `CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH`, `..._UPLOAD`, `..._USE_NODE_PRIORITY`. Launches by kernels (4) are not among them.
-const INSTANTIATE_FLAGS: u64 = 1 | 2 | 8;
-
-/// A node's message, padded, with number 0; in words, so that parameters in it are aligned.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Work(Vec<u64>);
-
-impl Work {
-    /// The message of a body and its tail.
-    pub fn new<P: Payload>(body: &P, tail: &[&[u8]]) -> Self {
-        let least = size_of::<Header>() + size_of::<P>();
-        let bytes = padded((least + tail.iter().map(|part| part.len()).sum::<usize>()) as u64) as usize;
-        let header = Header { kind: P::KIND as u16, flags: 0, bytes: bytes as u32, number: 0, join: 0 };
-        let mut words = vec![0_u64; bytes / 8];
-        let mut rest = words.as_mut_bytes();
-        for part in [header.as_bytes(), body.as_bytes()].into_iter().chain(tail.iter().copied()) {
-            let (place, after) = rest.split_at_mut(part.len());
-            place.copy_from_slice(part);
-            rest = after;
-        }
-        Self(words)
-    }
-
-    /// The message.
-    pub fn bytes(&self) -> &[u8] {
-        self.0.as_bytes()
-    }
-
-    /// The body and the tail, which may be changed in place.
-    pub fn body_mut(&mut self) -> &mut [u8] {
-        &mut self.0.as_mut_bytes()[size_of::<Header>()..]
-    }
-
-    /// The body and the tail.
-    pub fn body(&self) -> &[u8] {
-        &self.bytes()[size_of::<Header>()..]
-    }
-
-    /// Its kind.
-    pub fn kind(&self) -> Option<Kind> {
-        let (header, _) = Header::read_from_prefix(self.bytes()).ok()?;
-        Kind::try_from(header.kind).ok()
-    }
-
-    /// Whether it reads or writes pinned memory.
-    fn touches_host(&self) -> bool {
-        match self.kind() {
-            Some(Kind::CopyOut) => true,
-            Some(Kind::CopyIn) => CopyIn::read_from_prefix(self.body())
-                .is_ok_and(|(copy, _)| copy.source.segment != SEGMENT_INLINE),
-            _ => false,
-        }
-    }
-
-    /// `CUgraphNodeType`
-    fn node_type(&self) -> u32 {
-        match self.kind() {
-            Some(Kind::CopyIn | Kind::CopyOut | Kind::CopyDevice | Kind::CopyRows) => graph_node::MEMCPY,
-            Some(Kind::Fill) => graph_node::MEMSET,
-            _ => graph_node::KERNEL,
-        }
-    }
-}
+use crate::sync::{Mutex, MutexGuard};
+use crate::work::Work;
+use crate::{Result, context};
 
 /// A node.
 #[derive(Clone, Debug)]
@@ -99,7 +22,7 @@ pub struct Node {
     /// The nodes that it comes after, all of lower index.
     pub after: Vec<u32>,
     /// Its handle; 0 while nobody has asked for it.
-    handle: usize,
+    pub handle: usize,
     /// Pointers to the parameters in `work`, for who asks for them.
     pub pointers: Vec<*mut c_void>,
 }
@@ -114,18 +37,6 @@ pub struct Graph {
     nodes: Mutex<Vec<Node>>,
 }
 
-/// An instantiated graph.
-#[derive(Default)]
-struct Exec {
-    gpu: AtomicPtr<Gpu>,
-    context: AtomicUsize,
-    number: AtomicU32,
-    flags: AtomicU32,
-    /// Whether a node reads or writes pinned memory.
-    host: AtomicU32,
-    nodes: Mutex<Vec<(Work, Vec<u32>)>>,
-}
-
 /// Which node a node's handle means.
 #[derive(Default)]
 struct Named {
@@ -134,7 +45,6 @@ struct Named {
 }
 
 static GRAPHS: Slab<Graph> = Slab::new(4);
-static EXECS: Slab<Exec> = Slab::new(5);
 static NODES: Slab<Named> = Slab::new(6);
 
 impl Graph {
@@ -161,16 +71,14 @@ impl Graph {
         (0..).zip(end).filter_map(|(index, end): (u32, bool)| end.then_some(index)).collect()
     }
 
+    /// The nodes, until the guard is dropped.
+    pub fn nodes(&self) -> MutexGuard<'_, Vec<Node>> {
+        self.nodes.lock()
+    }
+
     /// Looks at or changes a node.
     pub fn with<R>(&self, index: u32, look: impl FnOnce(&mut Node) -> Result<R>) -> Result<R> {
         look(self.nodes.lock().get_mut(index as usize).ok_or(CUresult::INVALID_VALUE)?)
-    }
-}
-
-impl Exec {
-    fn gpu(&self) -> &'static Gpu {
-        // SAFETY: as for `Graph::gpu`.
-        unsafe { &*self.gpu.load(Ordering::Relaxed) }
     }
 }
 
@@ -228,205 +136,6 @@ pub fn find_node(node: CUgraphNode) -> Result<(&'static Graph, u32)> {
     Ok((GRAPHS.get(graph).ok_or(CUresult::INVALID_VALUE)?, index))
 }
 
-/// The records of `GraphDefine`.
-fn definition(nodes: &[(Work, Vec<u32>)]) -> Vec<u8> {
-    let mut records = Vec::new();
-    for (work, after) in nodes {
-        let edges = (after.len() * 4).next_multiple_of(8);
-        let head = NodeHead {
-            bytes: (size_of::<NodeHead>() + edges + work.bytes().len()) as u32,
-            dependencies: after.len() as u32,
-        };
-        records.extend_from_slice(head.as_bytes());
-        let start = records.len();
-        records.extend(after.iter().flat_map(|index| index.to_le_bytes()));
-        records.resize(start + edges, 0);
-        records.extend_from_slice(work.bytes());
-    }
-    records
-}
-
-/// The records of `GraphUpdate`.
-fn patches(changed: &[(u32, &Work)]) -> Vec<u8> {
-    let mut records = Vec::new();
-    for &(node, work) in changed {
-        let head = GraphPatch { bytes: (size_of::<GraphPatch>() + work.bytes().len()) as u32, node };
-        records.extend_from_slice(head.as_bytes());
-        records.extend_from_slice(work.bytes());
-    }
-    records
-}
-
-/// Sends a message whose records are in its tail, or in window memory.
-fn send_records<P: Payload>(gpu: &Gpu, records: &[u8], make: impl FnOnce(Span) -> P) -> Result {
-    if records.len() <= INLINE_MOST {
-        gpu.send(&make(Span::inline(records.len() as u64)), &[records])?;
-        return Ok(());
-    }
-    let bytes = records.len() as u64;
-    let memory = gpu.session.window_alloc(bytes).map_err(|lost| gpu.report(&lost))?;
-    let memory = memory.ok_or(CUresult::OUT_OF_MEMORY)?;
-    // SAFETY: the memory is this call's own and at least as long as was asked for; the host is told of it below.
-    unsafe { ptr::copy_nonoverlapping(records.as_ptr(), memory.ptr(), records.len()) };
-    gpu.send(&make(Span::bar(memory.offset(), bytes)), &[])?;
-    // Given back behind the message; the host keeps it until it has read it.
-    drop(memory);
-    Ok(())
-}
-
-fn instantiate(graph: CUgraph, flags: u64, out: Out<CUgraphExec>) -> Result {
-    let context = context::current()?;
-    let graph = get(graph)?;
-    let out = out.check()?;
-    if flags & !INSTANTIATE_FLAGS != 0 {
-        return Err(if flags & !15 == 0 { CUresult::NOT_SUPPORTED } else { CUresult::INVALID_VALUE });
-    }
-    let gpu = graph.gpu();
-    gpu.late()?;
-    let nodes: Vec<(Work, Vec<u32>)> =
-        graph.nodes.lock().iter().map(|node| (node.work.clone(), node.after.clone())).collect();
-    let number = gpu.mint(Minted::Graph);
-    let count = nodes.len() as u32;
-    send_records(gpu, &definition(&nodes), |records| GraphDefine {
-        graph: number,
-        nodes: count,
-        flags,
-        records,
-    })?;
-    let host = nodes.iter().any(|(work, _)| work.touches_host());
-    let (handle, _) = EXECS
-        .insert(|_, exec| {
-            exec.gpu.store(ptr::from_ref(gpu).cast_mut(), Ordering::Relaxed);
-            exec.context.store(context.handle(), Ordering::Relaxed);
-            exec.number.store(number, Ordering::Relaxed);
-            exec.flags.store(flags as u32, Ordering::Relaxed);
-            exec.host.store(u32::from(host), Ordering::Relaxed);
-            *exec.nodes.lock() = nodes;
-        })
-        .ok_or(CUresult::OUT_OF_MEMORY)?;
-    out.set(CUgraphExec(handle))
-}
-
-fn exec(handle: CUgraphExec) -> Result<&'static Exec> {
-    context::current()?;
-    EXECS.get(handle.0).ok_or(CUresult::INVALID_VALUE)
-}
-
-/// Why a graph cannot be brought to another's state: the kind of difference and the node.
-fn difference(old: &[(Work, Vec<u32>)], new: &[Node]) -> Option<(u32, Option<u32>)> {
-    if old.len() != new.len() {
-        return Some((graph_update::TOPOLOGY_CHANGED, None));
-    }
-    for (index, ((work, after), node)) in (0..).zip(old.iter().zip(new)) {
-        if *after != node.after {
-            return Some((graph_update::TOPOLOGY_CHANGED, Some(index)));
-        }
-        if work.kind() != node.work.kind() {
-            let copies = [work, &node.work].iter().all(|work| work.node_type() == graph_node::MEMCPY);
-            let code =
-                if copies { graph_update::PARAMETERS_CHANGED } else { graph_update::NODE_TYPE_CHANGED };
-            return Some((code, Some(index)));
-        }
-    }
-    None
-}
-
-/// `cuGraphExecUpdate`: result and node at fault.
-fn update(handle: CUgraphExec, with: CUgraph) -> Result<(u32, CUgraphNode)> {
-    let exec = exec(handle)?;
-    let graph = get(with)?;
-    let gpu = exec.gpu();
-    if !ptr::eq(gpu, graph.gpu()) {
-        return Ok((graph_update::NOT_SUPPORTED, CUgraphNode::NULL));
-    }
-    gpu.late()?;
-    let mut nodes = exec.nodes.lock();
-    let new = graph.nodes.lock();
-    if let Some((code, index)) = difference(&nodes, &new) {
-        drop(new);
-        let node = index.map_or(Ok(CUgraphNode::NULL), |index| node_handle(with.0, graph, index))?;
-        return Ok((code, node));
-    }
-    let changed: Vec<(u32, &Work)> = (0..)
-        .zip(nodes.iter().zip(new.iter()))
-        .filter_map(|(index, ((old, _), node))| (*old != node.work).then_some((index, &node.work)))
-        .collect();
-    if !changed.is_empty() {
-        send_patches(exec, &changed)?;
-        for (index, work) in changed {
-            nodes[index as usize].0 = work.clone();
-        }
-        let host = nodes.iter().any(|(work, _)| work.touches_host());
-        exec.host.store(u32::from(host), Ordering::Relaxed);
-    }
-    Ok((graph_update::SUCCESS, CUgraphNode::NULL))
-}
-
-fn send_patches(exec: &Exec, changed: &[(u32, &Work)]) -> Result {
-    let graph = exec.number.load(Ordering::Relaxed);
-    let nodes = changed.len() as u32;
-    send_records(exec.gpu(), &patches(changed), |records| GraphUpdate { graph, nodes, reserved: 0, records })
-}
-
-/// Gives one node of an instantiated graph other work of the same kind.
-pub fn patch(handle: CUgraphExec, index: u32, work: &Work) -> Result {
-    let exec = exec(handle)?;
-    exec.gpu().late()?;
-    let mut nodes = exec.nodes.lock();
-    let (old, _) = nodes.get_mut(index as usize).ok_or(CUresult::INVALID_VALUE)?;
-    if old.kind() != work.kind() {
-        return Err(CUresult::INVALID_VALUE);
-    }
-    if old != work {
-        send_patches(exec, &[(index, work)])?;
-        *old = work.clone();
-    }
-    Ok(())
-}
-
-fn launch(handle: CUgraphExec, stream: CUstream, default: DefaultStream) -> Result {
-    let exec = exec(handle)?;
-    let stream = find(stream, default)?;
-    if !ptr::eq(exec.gpu(), stream.gpu()) {
-        return Err(CUresult::INVALID_VALUE);
-    }
-    if capture::any() && capture::intercept(stream)? {
-        // A graph within a graph: the contract has no such node.
-        return capture::fail(stream, CUresult::STREAM_CAPTURE_UNSUPPORTED);
-    }
-    let graph = exec.number.load(Ordering::Relaxed);
-    stream.send(&GraphLaunch { graph, stream: stream.lane.number() }, &[])?;
-    if exec.host.load(Ordering::Relaxed) != 0 {
-        let gpu = stream.gpu();
-        gpu.pending.add(stream.lane.signal_always(gpu)?);
-    }
-    Ok(())
-}
-
-fn destroy_exec(handle: CUgraphExec) -> Result {
-    exec(handle)?;
-    end_exec(handle.0)
-}
-
-fn end_exec(handle: usize) -> Result {
-    let destroyed = EXECS.remove(handle, |exec| {
-        exec.nodes.lock().clear();
-        let graph = exec.number.load(Ordering::Relaxed);
-        exec.gpu().send(&GraphDestroy { graph, reserved: 0 }, &[])
-    });
-    destroyed.ok_or(CUresult::INVALID_VALUE)?.map(drop)
-}
-
-/// Ends the instantiated graphs of a context.
-pub fn end_context(context: usize) {
-    for (handle, exec) in EXECS.iter() {
-        if exec.context.load(Ordering::Relaxed) == context {
-            // The context ends whatever the host says to it.
-            let _ = end_exec(handle);
-        }
-    }
-}
-
 /// Stores handles of nodes: as many as there are and as are asked for, the rest null.
 fn list(out: Out<CUgraphNode>, count: InOut<usize>, found: &[CUgraphNode]) -> Result {
     if out.is_null() {
@@ -476,60 +185,6 @@ export! {
         out.set(CUgraph(handle))
     }
 
-    /// `cuGraphInstantiate`
-    pub fn cuGraphInstantiate(
-        out: Out<CUgraphExec>, graph: CUgraph, error_node: Out<CUgraphNode>, log: Out<c_char>, bytes: usize,
-    ) -> CUresult {
-        error_node.set_if(CUgraphNode::NULL);
-        if !log.is_null() && bytes > 0 {
-            log.set_text(b"", bytes)?;
-        }
-        instantiate(graph, 0, out)
-    }
-
-    /// `cuGraphInstantiate_v2`
-    pub fn cuGraphInstantiate_v2(
-        out: Out<CUgraphExec>, graph: CUgraph, error_node: Out<CUgraphNode>, log: Out<c_char>, bytes: usize,
-    ) -> CUresult {
-        error_node.set_if(CUgraphNode::NULL);
-        if !log.is_null() && bytes > 0 {
-            log.set_text(b"", bytes)?;
-        }
-        instantiate(graph, 0, out)
-    }
-
-    /// `cuGraphInstantiateWithFlags`
-    pub fn cuGraphInstantiateWithFlags(out: Out<CUgraphExec>, graph: CUgraph, flags: u64) -> CUresult {
-        instantiate(graph, flags, out)
-    }
-
-    /// `cuGraphExecGetFlags`
-    pub fn cuGraphExecGetFlags(graph: CUgraphExec, flags: Out<u64>) -> CUresult {
-        flags.set(u64::from(exec(graph)?.flags.load(Ordering::Relaxed)))
-    }
-
-    /// `cuGraphExecUpdate`
-    pub fn cuGraphExecUpdate(
-        handle: CUgraphExec, graph: CUgraph, node: Out<CUgraphNode>, result: Out<c_uint>,
-    ) -> CUresult {
-        let (code, at) = update(handle, graph)?;
-        node.set_if(at);
-        result.set_if(code);
-        if code == graph_update::SUCCESS { Ok(()) } else { Err(CUresult::GRAPH_EXEC_UPDATE_FAILURE) }
-    }
-
-    /// `cuGraphExecUpdate_v2`
-    pub fn cuGraphExecUpdate_v2(
-        handle: CUgraphExec, graph: CUgraph, info: Out<CUgraphExecUpdateResultInfo>,
-    ) -> CUresult {
-        let (result, error_node) = update(handle, graph)?;
-        info.set_if(CUgraphExecUpdateResultInfo { result, error_node, error_from_node: CUgraphNode::NULL });
-        if result == graph_update::SUCCESS { Ok(()) } else { Err(CUresult::GRAPH_EXEC_UPDATE_FAILURE) }
-    }
-
-    /// `cuGraphExecDestroy`: after its launches.
-    pub fn cuGraphExecDestroy(graph: CUgraphExec) -> CUresult { destroy_exec(graph) }
-
     /// `cuGraphGetNodes`
     pub fn cuGraphGetNodes(graph: CUgraph, nodes: Out<CUgraphNode>, count: InOut<usize>) -> CUresult {
         list(nodes, count, &select(graph, |_| true)?)
@@ -556,114 +211,5 @@ export! {
         let found =
             after.into_iter().map(|index| node_handle(handle, graph, index)).collect::<Result<Vec<_>>>()?;
         list(nodes, count, &found)
-    }
-}
-
-export_both! {
-    /// `cuGraphInstantiateWithParams`: the upload is part of every instantiation.
-    pub fn cuGraphInstantiateWithParams, cuGraphInstantiateWithParams_ptsz(
-        out: Out<CUgraphExec>, graph: CUgraph, params: InOut<GraphInstantiateParams>
-    ) |_default| {
-        let mut params_now = params.get()?;
-        let done = instantiate(graph, params_now.flags, out);
-        params_now.error_node = CUgraphNode::NULL;
-        params_now.result = c_uint::from(done.is_err());
-        params.set(params_now)?;
-        done
-    }
-
-    /// `cuGraphUpload`: it is there since it was instantiated.
-    pub fn cuGraphUpload, cuGraphUpload_ptsz(graph: CUgraphExec, stream: CUstream) |default| {
-        exec(graph)?;
-        find(stream, default).map(drop)
-    }
-
-    /// `cuGraphLaunch`
-    pub fn cuGraphLaunch, cuGraphLaunch_ptsz(graph: CUgraphExec, stream: CUstream) |default| {
-        launch(graph, stream, default)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use vgpu_wire::body::copy::{CopyDevice, Fill};
-    use vgpu_wire::{Body, Message};
-
-    fn fill(value: u32) -> Work {
-        let body = Fill {
-            stream: 0,
-            value,
-            element: 4,
-            reserved: 0,
-            destination: 512,
-            pitch: 0,
-            width: 8,
-            height: 1,
-        };
-        Work::new(&body, &[])
-    }
-
-    fn copy(bytes: u64) -> Work {
-        Work::new(&CopyDevice { stream: 0, reserved: 0, destination: 1024, source: 512, bytes }, &[])
-    }
-
-    fn node(work: Work, after: &[u32]) -> Node {
-        Node { work, after: after.to_vec(), handle: 0, pointers: Vec::new() }
-    }
-
-    #[test]
-    fn a_node_is_a_message_that_decodes() {
-        let body = CopyIn {
-            stream: 0,
-            reserved: 0,
-            destination: 512,
-            source: Span::inline(5),
-            read: vgpu_wire::Mark::NONE,
-        };
-        let work = Work::new(&body, &[b"ab", b"cde"]);
-        let message = Message::decode(work.bytes()).unwrap();
-        assert_eq!(message.body, Body::CopyIn(body));
-        assert_eq!(message.tail, b"abcde");
-        assert_eq!(message.header.number, 0);
-        assert!(!work.touches_host(), "its data is its own");
-    }
-
-    #[test]
-    fn differences_have_cudas_codes() {
-        let old = vec![(fill(1), vec![]), (copy(8), vec![0])];
-        let same = [node(fill(2), &[]), node(copy(16), &[0])];
-        assert_eq!(difference(&old, &same), None);
-        assert_eq!(difference(&old, &same[..1]), Some((graph_update::TOPOLOGY_CHANGED, None)));
-        let edge = [node(fill(2), &[]), node(copy(16), &[])];
-        assert_eq!(difference(&old, &edge), Some((graph_update::TOPOLOGY_CHANGED, Some(1))));
-        let kind = [node(copy(1), &[]), node(copy(16), &[0])];
-        assert_eq!(difference(&old, &kind), Some((graph_update::NODE_TYPE_CHANGED, Some(0))));
-    }
-
-    proptest! {
-        #[test]
-        fn definitions_read_back(nodes in prop::collection::vec((any::<u32>(), prop::collection::vec(any::<prop::sample::Index>(), 0..4)), 1..20)) {
-            let nodes: Vec<(Work, Vec<u32>)> = nodes.iter().enumerate().map(|(i, (value, after))| {
-                let after = if i == 0 { vec![] } else { after.iter().map(|a| a.index(i) as u32).collect() };
-                (fill(*value), after)
-            }).collect();
-            let records = definition(&nodes);
-            prop_assert_eq!(records.len() % 8, 0);
-            let mut rest = &records[..];
-            for (work, after) in &nodes {
-                let (head, _) = NodeHead::read_from_prefix(rest).unwrap();
-                let (record, next) = rest.split_at(head.bytes as usize);
-                let edges: Vec<u32> = record[8..][..4 * head.dependencies as usize]
-                    .chunks(4).map(|c| u32::from_le_bytes(c.try_into().unwrap())).collect();
-                prop_assert_eq!(&edges, after);
-                let message = &record[8 + (4 * edges.len()).next_multiple_of(8)..];
-                prop_assert_eq!(message, work.bytes());
-                prop_assert!(Message::decode(message).is_ok());
-                rest = next;
-            }
-            prop_assert!(rest.is_empty());
-        }
     }
 }

@@ -15,9 +15,10 @@ use zerocopy::FromBytes;
 use crate::arg::{In, Out};
 use crate::context::{self, Context};
 use crate::fill::{self, Shape as FillShape};
-use crate::graph::{self, Work};
+use crate::graph;
 use crate::launch::{Params, Shape};
-use crate::{Result, function};
+use crate::work::Work;
+use crate::{Result, function, graph_exec};
 
 /// Adds a node behind others of the same graph.
 fn add(out: Out<CUgraphNode>, graph: CUgraph, after: In<CUgraphNode>, count: usize, work: Work) -> Result {
@@ -111,7 +112,7 @@ fn set_params(node: CUgraphNode, params: &KernelNodeParams) -> Result {
 fn set_exec_params(exec: CUgraphExec, node: CUgraphNode, params: &KernelNodeParams) -> Result {
     let context = context::current()?;
     let (_, index) = graph::find_node(node)?;
-    graph::patch(exec, index, &kernel(context, params)?)
+    graph_exec::patch(exec, index, &kernel(context, params)?)
 }
 
 export! {

@@ -104,6 +104,9 @@ impl Lane {
         if self.joined.load(Ordering::Acquire) < given {
             gpu.join(self.number());
             self.cover(given);
+        } else {
+            // There was nothing to join - a wait for an event that was done left no trace, say - but the program learns it now.
+            gpu.learned();
         }
     }
 

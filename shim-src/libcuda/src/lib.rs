@@ -1,8 +1,8 @@
 //! The shim that stands in for libcuda, and the only one that talks to the device. Chapters have CUDA's own names.
 //!
 //! ```text
-//!   exports        init device context stream event memory pinned copy rows fill pointer virtual_memory
-//!                  module library function launch capture graph graph_node error entry table profiler
+//!   exports        init device context primary stream event memory pinned copy rows fill pointer virtual_memory
+//!                  module library function launch capture graph graph_exec graph_node error entry table profiler
 //!   a device       process (which there are) ─► gpu (its session) ─► lane (order and completion of streams)
 //!   code           image ─► fatbin ptx cubin ─► layout (parameters of kernels)
 //!   underneath     life (process, fork, exit)  slab (handles)  arg (pointers)  visible  sync  both
@@ -27,6 +27,7 @@ mod fill;
 mod function;
 mod gpu;
 mod graph;
+mod graph_exec;
 mod graph_node;
 mod image;
 mod init;
@@ -39,6 +40,7 @@ mod memory;
 mod module;
 mod pinned;
 mod pointer;
+mod primary;
 mod process;
 mod profiler;
 mod ptx;
@@ -51,6 +53,7 @@ mod sync;
 mod table;
 mod virtual_memory;
 mod visible;
+mod work;
 
 /// What a call of the driver API comes to: nothing, or the status to be answered.
 type Result<T = ()> = std::result::Result<T, vgpu_abi::CUresult>;

@@ -1,7 +1,8 @@
 //! Locks that do not know poisoning: a panic in a shim becomes a status at its boundary, and what the lock
 //! guards is left in a valid state by every step taken under it.
 
-use std::sync::{MutexGuard, PoisonError, RwLockReadGuard, RwLockWriteGuard};
+pub use std::sync::MutexGuard;
+use std::sync::{PoisonError, RwLockReadGuard, RwLockWriteGuard};
 
 /// A mutex.
 #[derive(Debug, Default)]

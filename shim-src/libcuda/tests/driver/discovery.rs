@@ -261,3 +261,24 @@ fn the_private_table_is_there() {
         },
     );
 }
+
+#[test]
+fn who_only_looks_opens_no_session() {
+    with_device(
+        "discovery::who_only_looks_opens_no_session",
+        || soft("0000:00:05.0", |_| ()),
+        || {
+            begin();
+            let (mut free, mut total) = (0, 0);
+            ok!(cuMemGetInfo_v2(&raw mut free, &raw mut total));
+            assert_eq!((free, total), (1 << 30, 1 << 30));
+            ok!(cuCtxSynchronize());
+            ok!(cuStreamSynchronize(vgpu_abi::driver::CUstream(0)));
+            ok!(cuStreamQuery(vgpu_abi::driver::CUstream(0)));
+            ok!(cuMemFree_v2(0));
+            ok!(cuDevicePrimaryCtxReset_v2(0));
+            ok!(cuDevicePrimaryCtxRelease_v2(0));
+            assert_eq!(counters().messages, 0);
+        },
+    );
+}

@@ -1,0 +1,69 @@
+//! "Primary Context Management": the context of a device that the runtime API uses.
+
+use std::ffi::{c_int, c_uint};
+
+use vgpu_abi::driver::{CUcontext, CUdevice};
+use vgpu_abi::{CUresult, export};
+
+use crate::arg::Out;
+use crate::context::{check_flags, device};
+use crate::{Result, life};
+
+export! {
+    /// `cuDevicePrimaryCtxRetain`
+    pub fn cuDevicePrimaryCtxRetain(context: Out<CUcontext>, device: CUdevice) -> CUresult {
+        life::devices()?;
+        let out = context.check()?;
+        let gpu = crate::context::device(device)?;
+        gpu.late()?;
+        let (handle, context) = gpu.primary()?;
+        context.retain();
+        out.set(CUcontext(handle))
+    }
+
+    /// `cuDevicePrimaryCtxRelease_v2`
+    pub fn cuDevicePrimaryCtxRelease_v2(device: CUdevice) -> CUresult { release(device) }
+
+    /// `cuDevicePrimaryCtxRelease`
+    pub fn cuDevicePrimaryCtxRelease(device: CUdevice) -> CUresult { release(device) }
+
+    /// `cuDevicePrimaryCtxReset_v2`
+    pub fn cuDevicePrimaryCtxReset_v2(device: CUdevice) -> CUresult { reset(device) }
+
+    /// `cuDevicePrimaryCtxReset`
+    pub fn cuDevicePrimaryCtxReset(device: CUdevice) -> CUresult { reset(device) }
+
+    /// `cuDevicePrimaryCtxSetFlags_v2`
+    pub fn cuDevicePrimaryCtxSetFlags_v2(device: CUdevice, flags: c_uint) -> CUresult {
+        set_primary_flags(device, flags)
+    }
+
+    /// `cuDevicePrimaryCtxSetFlags`
+    pub fn cuDevicePrimaryCtxSetFlags(device: CUdevice, flags: c_uint) -> CUresult {
+        set_primary_flags(device, flags)
+    }
+
+    /// `cuDevicePrimaryCtxGetState`
+    pub fn cuDevicePrimaryCtxGetState(device: CUdevice, flags: Out<c_uint>, active: Out<c_int>) -> CUresult {
+        let (_, context) = crate::context::device(device)?.primary()?;
+        flags.check()?;
+        active.set(c_int::from(context.active()))?;
+        flags.set(context.flags())
+    }
+}
+
+fn release(ordinal: CUdevice) -> Result {
+    device(ordinal)?.primary()?.1.release()
+}
+
+fn reset(ordinal: CUdevice) -> Result {
+    device(ordinal)?.primary()?.1.reset();
+    Ok(())
+}
+
+fn set_primary_flags(ordinal: CUdevice, flags: c_uint) -> Result {
+    let gpu = device(ordinal)?;
+    check_flags(flags)?;
+    gpu.primary()?.1.set_flags(flags);
+    Ok(())
+}
