@@ -1,4 +1,4 @@
-//! A test of the readers of images against a real library of many fat binaries, such as GGML's: every image unpacks and is read, and the
+//! A test of the readers of images against the real libggml-cuda.so of both CUDA majors: every image unpacks and is read, and the
 //! images of one kernel for several architectures, PTX and cubins, have the same parameters.
 
 use std::collections::HashMap;
@@ -33,11 +33,8 @@ fn compare(container: &[u8]) -> usize {
     compared
 }
 
-#[test]
-#[ignore = "VGPU_TEST_LIBRARY names the library"]
-fn images_of_a_kernel_agree() {
-    let path = std::env::var_os("VGPU_TEST_LIBRARY").expect("VGPU_TEST_LIBRARY is set");
-    let library = fs::read(path).unwrap();
+/// How many fat binaries a library has, and kernels of images in them.
+fn read(library: &[u8]) -> (usize, usize) {
     let (mut containers, mut kernels, mut at) = (0, 0, 0);
     while let Some(found) = memchr::memmem::find(&library[at..], &fatbin::MAGIC.to_le_bytes()) {
         let start = at + found;
@@ -50,6 +47,15 @@ fn images_of_a_kernel_agree() {
         containers += 1;
         at = start + length;
     }
-    assert!(containers > 0);
-    eprintln!("{containers} fat binaries, {kernels} kernels");
+    (containers, kernels)
+}
+
+#[test]
+fn images_of_a_kernel_agree() {
+    for name in ["ggml-cuda12", "ggml-cuda13"] {
+        let folder = xtask::artifacts::fetch(name).unwrap();
+        let (containers, kernels) = read(&fs::read(folder.join("libggml-cuda.so")).unwrap());
+        assert_eq!(containers, 143, "{name}");
+        assert!(kernels > 40_000, "{name}: {kernels} kernels");
+    }
 }
