@@ -161,7 +161,7 @@ pub(crate) fn wide(low: u32, high: u32) -> u64 {
 }
 
 impl Device {
-    /// Opens a function: connects to `resource0` where it is a socket (the simulated bus) and else maps it, reads its
+    /// Opens a function: `resource0` as the simulated bus has it where it is a socket, and else maps it, reads its
     /// identity, opens `resource2` once and maps the window (`resource2_wc` of a real BAR where there is one).
     ///
     /// # Errors
@@ -179,7 +179,7 @@ impl Device {
             std::fs::metadata(&path).map_err(|source| OpenError::Open { path: path.clone(), source })?;
         let simulated = metadata.file_type().is_socket();
         let registers: Arc<dyn Registers> = if simulated {
-            let registers = SimRegisters::connect(function.address, &path);
+            let registers = SimRegisters::open(function.address, &path);
             Arc::new(registers.map_err(|source| OpenError::Open { path, source })?)
         } else {
             let enable = std::fs::read_to_string(function.dir.join("enable"));

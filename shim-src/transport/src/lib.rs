@@ -46,6 +46,7 @@ mod lock;
 mod lost;
 mod mapping;
 mod notice;
+mod page;
 mod registers;
 mod replies;
 mod ring;

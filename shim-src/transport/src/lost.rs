@@ -2,8 +2,7 @@
 
 use thiserror::Error;
 
-/// Why a session cannot be used (any more). Everything but [`Lost::Misuse`] and [`Lost::NoWindow`] is
-/// final: every later call answers the same.
+/// Why a session cannot be used (any more). Everything but [`Lost::Misuse`] is final: every later call answers the same.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum Lost {
     /// The device is gone: what says so.
@@ -32,9 +31,6 @@ pub enum Lost {
         /// Why not.
         reason: &'static str,
     },
-    /// There is no window memory to bring bytes through. The session goes on.
-    #[error("the window has no room for a staging area")]
-    NoWindow,
     /// The caller asked for what cannot be said: a message above `area::MESSAGE_MAX`, a word that
     /// does not exist. The session goes on; nothing was sent.
     #[error("{what}")]
@@ -47,7 +43,7 @@ pub enum Lost {
 impl Lost {
     /// The `CUresult` to report: 46 (device unavailable) when the device is gone or takes no more processes, the host's code
     /// when it ended the session, 4 (deinitialized) when closed, 3 (not initialized) in a forked
-    /// child, 2 (out of memory) without window memory, 1 (invalid value) for misuse.
+    /// child, 1 (invalid value) for misuse.
     #[must_use]
     pub const fn code(&self) -> u32 {
         match self {
@@ -55,7 +51,6 @@ impl Lost {
             Self::Ended { code, .. } => *code,
             Self::Closed => 4,
             Self::Forked => 3,
-            Self::NoWindow => 2,
             Self::Misuse { .. } => 1,
         }
     }
@@ -63,7 +58,7 @@ impl Lost {
     /// Whether every later call of the session answers the same.
     #[must_use]
     pub const fn is_final(&self) -> bool {
-        !matches!(self, Self::NoWindow | Self::Misuse { .. })
+        !matches!(self, Self::Misuse { .. })
     }
 }
 

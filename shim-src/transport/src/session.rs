@@ -243,7 +243,7 @@ impl Session {
     /// `destination` is writable for `bytes` and nobody else uses it meanwhile.
     ///
     /// # Errors
-    /// [`Lost::NoWindow`] if there is no room for a staging area; else the session is lost.
+    /// The session is lost.
     pub unsafe fn copy_out(
         &self,
         stream: u32,

@@ -5,6 +5,9 @@
 //! many answers: several accesses cost one wake-up of the device. One connection serves a process. Packets may be sent
 //! ahead of their answers: a doorbell is not waited for.
 //!
+//! The socket is connected when it is first needed: registers that have no side effects are read from a file beside
+//! it ([`crate::page`]).
+//!
 //! System calls here are raw: the C library's `recv` is a cancellation point, and a thread that the host program
 //! cancels must not unwind out of these frames.
 
@@ -16,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use crate::descriptor::Descriptor;
 use crate::notice::{Notice, tell};
+use crate::page::Page;
 use crate::registers::{Access, BATCH, RegisterError, Registers, check_home};
 use crate::sysfs::PciAddress;
 use crate::wait::{processors, timespec};
@@ -38,7 +42,8 @@ const SUN_PATH: usize = 108;
 pub(crate) struct SimRegisters {
     function: PciAddress,
     path: PathBuf,
-    connection: Mutex<Connection>,
+    page: Option<Page>,
+    connection: Mutex<Option<Connection>>,
 }
 
 #[derive(Debug)]
@@ -49,25 +54,40 @@ struct Connection {
 }
 
 impl SimRegisters {
-    /// Connects to the socket `resource0`.
-    pub(crate) fn connect(function: PciAddress, path: &Path) -> io::Result<Self> {
-        let connection = Mutex::new(Connection { descriptor: connect(path)?, owed: 0 });
-        Ok(Self { function, path: path.to_owned(), connection })
+    /// Opens the page beside the socket `resource0`, or connects to the socket where the device has no page.
+    pub(crate) fn open(function: PciAddress, path: &Path) -> io::Result<Self> {
+        let page = Page::beside(path)?;
+        let connection = if page.is_none() { Some(Connection::new(path)?) } else { None };
+        Ok(Self { function, path: path.to_owned(), page, connection: Mutex::new(connection) })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Connection> {
+    /// Answers reads alone, from the page. False: the page has not got all of them, or there is none.
+    fn read_page(&self, accesses: &[Access], values: &mut [u32]) -> Result<bool, RegisterError> {
+        let on_page = |access: &Access| matches!(*access, Access::Read(offset) if Page::has(offset));
+        let Some(page) = self.page.as_ref().filter(|_| accesses.iter().all(on_page)) else { return Ok(false) };
+        let Some(registers) = page.read().map_err(RegisterError::Closed)? else { return Ok(false) };
+        for (access, value) in accesses.iter().zip(values) {
+            if let Access::Read(offset) = *access {
+                *value = registers.at(offset);
+            }
+        }
+        Ok(true)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Connection>> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Connects anew if the program has closed the descriptor, or uses its number for something else.
-    fn mend(&self, connection: &mut Connection) -> Result<(), RegisterError> {
-        if connection.descriptor.intact() {
-            return Ok(());
+    /// Connects, if this is the first time; anew, if the program has closed the descriptor or uses its number for something else.
+    fn connected<'a>(&self, connection: &'a mut Option<Connection>) -> Result<&'a mut Connection, RegisterError> {
+        if connection.as_ref().is_some_and(|connection| !connection.descriptor.intact()) {
+            *connection = None;
+            tell(&Notice::Reopened { function: self.function });
         }
-        let descriptor = connect(&self.path).map_err(RegisterError::Closed)?;
-        *connection = Connection { descriptor, owed: 0 };
-        tell(&Notice::Reopened { function: self.function });
-        Ok(())
+        match connection {
+            Some(connection) => Ok(connection),
+            none => Ok(none.insert(Connection::new(&self.path).map_err(RegisterError::Closed)?)),
+        }
     }
 }
 
@@ -75,8 +95,11 @@ impl Registers for SimRegisters {
     fn access(&self, accesses: &[Access], values: &mut [u32]) -> Result<(), RegisterError> {
         check_home()?;
         debug_assert!(accesses.len() <= BATCH, "a batch fits the socket's buffers");
+        if self.read_page(accesses, values)? {
+            return Ok(());
+        }
         let mut connection = self.lock();
-        self.mend(&mut connection)?;
+        let connection = self.connected(&mut connection)?;
         connection.request(accesses)?;
         let mut doorbell = [0; ANSWER_BYTES];
         while connection.owed > 0 {
@@ -105,7 +128,7 @@ impl Registers for SimRegisters {
         if !still() {
             return Ok(false);
         }
-        self.mend(&mut connection)?;
+        let connection = self.connected(&mut connection)?;
         let mut answer = [0; ANSWER_BYTES];
         while connection.owed > 0 {
             if connection.owed >= OWED_MAX {
@@ -134,7 +157,7 @@ impl Registers for SimRegisters {
                 Err(TryLockError::WouldBlock) => std::thread::yield_now(),
             }
         };
-        self.mend(&mut connection)?;
+        let connection = self.connected(&mut connection)?;
         connection.request(&[Access::Write(offset, value)])?;
         connection.owed += 1;
         let mut answer = [0; ANSWER_BYTES];
@@ -152,6 +175,10 @@ impl Registers for SimRegisters {
 }
 
 impl Connection {
+    fn new(path: &Path) -> io::Result<Self> {
+        Ok(Self { descriptor: connect(path)?, owed: 0 })
+    }
+
     /// Sends a packet of requests.
     fn request(&self, accesses: &[Access]) -> Result<(), RegisterError> {
         let mut packet = [0; BATCH * REQUEST_BYTES];

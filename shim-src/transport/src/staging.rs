@@ -3,12 +3,17 @@
 //! A source is copied once, into a piece; a mark says when the host has read it, and the piece is used again. A
 //! destination is filled from pieces whose marks say that the data is there, while the host fills the next ones. Small copies
 //! to the device travel in the message. Pieces are taken from the window at the first copy that needs them, since most
-//! processes only look; there are small and large ones, four of each.
+//! processes only look; there are small and large ones. While the window is full, copies to the device go through the ring, and
+//! copies back through the two pieces that each channel has for itself: slower, but they always get on.
+//!
+//! The large pieces together are far more than two sides at work need: on a busy machine one of them may not run for some
+//! milliseconds, in which the other goes on. Which piece comes next is chosen for the caches: the one used last that is free.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use vgpu_wire::area;
 use vgpu_wire::body::copy::{CopyIn, CopyOut};
 use vgpu_wire::{Mark, Span};
 
@@ -16,18 +21,25 @@ use crate::counters::Live;
 use crate::inner::{Inner, lock};
 use crate::lost::Lost;
 use crate::ring::{Outgoing, Tail};
+use crate::window::Grant;
 use crate::words::Words;
 
 /// Up to here a copy to the device is part of its message.
 const INLINE: usize = 4 << 10;
 /// Where there is no window memory, a long copy to the device goes in messages of this many bytes.
 const INLINE_MOST: usize = 32 << 10;
-/// Pieces of each size.
-const PIECES: usize = 4;
-const SMALL: usize = 64 << 10;
-const LARGE: usize = 512 << 10;
+/// Small pieces: how long, how many.
+const SMALL: (usize, usize) = (64 << 10, 4);
+/// Large pieces.
+const LARGE: (usize, usize) = (512 << 10, 16);
+/// The channel's own pieces.
+const OWN: (usize, usize) = (area::STAGING_BYTES as usize / 2, 2);
 /// Parts of a large copy are multiples of this.
 const PART: usize = 64 << 10;
+/// A large copy is made of this many parts at least, so that both sides begin soon.
+const PARTS: usize = 4;
+/// A window that was full is asked for pieces again after this long: each time costs two answers.
+const FULL: Duration = Duration::from_millis(50);
 
 /// Window memory through which bytes pass.
 #[derive(Clone, Copy, Debug)]
@@ -46,12 +58,14 @@ struct Pieces {
     all: usize,
     /// A thread is asking for them.
     asking: bool,
+    /// When the window had no room for them.
+    refused: Option<Instant>,
 }
 
 #[derive(Debug)]
 struct Pool {
     bytes: usize,
-    words: [u32; PIECES],
+    words: Vec<u32>,
     pieces: Mutex<Pieces>,
     freed: Condvar,
 }
@@ -61,19 +75,32 @@ struct Pool {
 pub(crate) struct Staging {
     small: Pool,
     large: Pool,
+    /// Those in the channel's own area.
+    own: Pool,
+}
+
+impl Pool {
+    fn new((bytes, count): (usize, usize), words: &Words) -> Self {
+        // A new session has all its words.
+        let words = (0..count).map(|_| words.take().unwrap_or(0)).collect();
+        Self { bytes, words, pieces: Mutex::default(), freed: Condvar::new() }
+    }
+
+    /// Cuts memory into pieces, no more than there are words.
+    fn fill(&self, pieces: &mut Pieces, memory: Grant) {
+        let offsets = (memory.offset..).step_by(self.bytes);
+        let count = (memory.bytes / self.bytes as u64) as usize;
+        let all = self.words.iter().zip(offsets).take(count);
+        pieces.idle.extend(all.map(|(&word, offset)| Piece { offset, word, value: 0 }));
+        pieces.all = pieces.idle.len();
+    }
 }
 
 impl Staging {
     /// Takes the words that it will need.
     pub(crate) fn new(words: &Words) -> Self {
-        // A new session has all its words.
-        let pool = |bytes| Pool {
-            bytes,
-            words: std::array::from_fn(|_| words.take().unwrap_or(0)),
-            pieces: Mutex::default(),
-            freed: Condvar::new(),
-        };
-        Self { small: pool(SMALL), large: pool(LARGE) }
+        let [small, large, own] = [SMALL, LARGE, OWN].map(|size| Pool::new(size, words));
+        Self { small, large, own }
     }
 }
 
@@ -115,10 +142,10 @@ impl Inner {
             let (mut pool, mut part) = self.plan(bytes);
             while at < bytes {
                 let Some(mut held) = self.hold(pool)? else {
-                    if pool.bytes == SMALL {
+                    if pool.bytes == SMALL.0 {
                         break;
                     }
-                    (pool, part) = (&self.staging.small, SMALL);
+                    (pool, part) = (&self.staging.small, SMALL.0);
                     continue;
                 };
                 let length = part.min(bytes - at);
@@ -168,15 +195,14 @@ impl Inner {
         loop {
             while asked < bytes {
                 // Whoever holds a piece does not wait for another: two threads could wait for each other.
-                let held = if under_way.is_empty() { self.hold(pool)? } else { pool.try_hold() };
+                let held = if under_way.is_empty() { self.hold(pool)? } else { self.try_hold(pool) };
                 let Some(mut held) = held else {
                     if !under_way.is_empty() {
                         break;
                     }
-                    if pool.bytes == SMALL {
-                        return Err(Lost::NoWindow);
-                    }
-                    (pool, part) = (&self.staging.small, SMALL);
+                    // The channel's own pieces are always there.
+                    let next = if pool.bytes == SMALL.0 { &self.staging.own } else { &self.staging.small };
+                    (pool, part) = (next, next.bytes);
                     continue;
                 };
                 let length = part.min(bytes - asked);
@@ -204,10 +230,10 @@ impl Inner {
     /// Which pieces a copy goes through, and how much at a time: so much that two sides can work at once, so little that both
     /// begin soon.
     fn plan(&self, bytes: usize) -> (&Pool, usize) {
-        if bytes <= PIECES * SMALL {
-            (&self.staging.small, SMALL)
+        if bytes <= SMALL.0 * SMALL.1 {
+            (&self.staging.small, SMALL.0)
         } else {
-            (&self.staging.large, (bytes / PIECES).next_multiple_of(PART).min(LARGE))
+            (&self.staging.large, (bytes / PARTS).next_multiple_of(PART).min(LARGE.0))
         }
     }
 
@@ -215,22 +241,26 @@ impl Inner {
     fn hold<'a>(&'a self, pool: &'a Pool) -> Result<Option<Held<'a>>, Lost> {
         let mut pieces = lock(&pool.pieces);
         loop {
-            if let Some(piece) = pieces.idle.pop_front() {
+            if let Some(piece) = self.choose(&mut pieces) {
                 return Ok(Some(Held { pool, piece }));
             }
             if pieces.all == 0 && !pieces.asking {
+                if pieces.refused.is_some_and(|then| then.elapsed() < FULL) {
+                    return Ok(None);
+                }
                 pieces.asking = true;
                 drop(pieces);
-                let grant = self.take_window((pool.bytes * PIECES) as u64);
+                let memory = self.memory_of(pool);
                 pieces = lock(&pool.pieces);
                 pieces.asking = false;
                 pool.freed.notify_all();
-                let Some(grant) = grant? else { return Ok(None) };
-                for (index, &word) in pool.words.iter().enumerate() {
-                    let offset = grant.offset + (index * pool.bytes) as u64;
-                    pieces.idle.push_back(Piece { offset, word, value: 0 });
+                match memory? {
+                    Some(memory) => pool.fill(&mut pieces, memory),
+                    None => {
+                        pieces.refused = Some(Instant::now());
+                        return Ok(None);
+                    }
                 }
-                pieces.all = PIECES;
                 continue;
             }
             // Who holds one gives it back when its copy is done, or the session ends.
@@ -239,11 +269,29 @@ impl Inner {
             self.enter()?;
         }
     }
-}
 
-impl Pool {
-    fn try_hold(&self) -> Option<Held<'_>> {
-        let piece = lock(&self.pieces).idle.pop_front()?;
-        Some(Held { pool: self, piece })
+    /// Memory for a pool's pieces, for the least number of them if there is no room for all.
+    fn memory_of(&self, pool: &Pool) -> Result<Option<Grant>, Lost> {
+        if std::ptr::eq(pool, &raw const self.staging.own) {
+            let offset = self.areas.of(self.index) + area::STAGING;
+            return Ok(Some(Grant { offset, bytes: area::STAGING_BYTES }));
+        }
+        let bytes = |count: usize| (pool.bytes * count) as u64;
+        match self.take_window(bytes(pool.words.len()))? {
+            None if pool.words.len() > PARTS => self.take_window(bytes(PARTS)),
+            memory => Ok(memory),
+        }
+    }
+
+    fn try_hold<'a>(&self, pool: &'a Pool) -> Option<Held<'a>> {
+        let piece = self.choose(&mut lock(&pool.pieces))?;
+        Some(Held { pool, piece })
+    }
+
+    /// The piece used last of those whose use is over, else the one that has been in use the longest.
+    fn choose(&self, pieces: &mut Pieces) -> Option<Piece> {
+        let over = |piece: &Piece| self.channel.value(piece.word) >= piece.value;
+        let index = pieces.idle.iter().rposition(over).unwrap_or(0);
+        pieces.idle.remove(index)
     }
 }

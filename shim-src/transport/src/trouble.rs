@@ -32,9 +32,9 @@ impl Inner {
             self.state.store(OVER, Ordering::Release);
             self.replies.wake_all();
             wait::wake(self.channel.futex());
-            if matches!(lost, Lost::Ended { .. } | Lost::Gone { reason: GoneReason::Channel }) {
-                // The host has cleared the session's memory, and may have given it to another one; but the program has pointers
-                // to it. Without memory for this the program itself will not get far.
+            if lost == (Lost::Gone { reason: GoneReason::Channel }) {
+                // The channel's memory may be another session's by now; but the program has pointers to it. (What the host ended
+                // stays the session's until it detaches.) Without memory for this the program itself will not get far.
                 let _ = self.window.make_private();
             }
             if lost != Lost::Closed {

@@ -68,6 +68,10 @@ pub const EXECUTOR_READY: u32 = 1;
 /// No device has more channels.
 pub const MAX_CHANNELS: u32 = 64;
 
+/// The device's own registers lie below this offset and have no side effects when they are read, so that a bus can
+/// show them as a page of memory.
+pub const V2_PAGE_BYTES: u32 = channel::FIRST;
+
 /// What any register reads when the function is gone.
 pub const ALL_ONES: u32 = u32::MAX;
 

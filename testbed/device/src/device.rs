@@ -13,6 +13,7 @@ use zerocopy::IntoBytes;
 use crate::channel::{Channel, Running};
 use crate::executor::{Executor, ExecutorError};
 use crate::host::{SessionHost, lock};
+use crate::published::Published;
 use crate::pump::{Greeting, Pump};
 use crate::session::{Gate, Worker};
 use crate::shares::Shares;
@@ -88,6 +89,7 @@ pub struct Device {
     window: Arc<Window>,
     shares: Arc<Shares>,
     executor: Arc<dyn Executor>,
+    published: Arc<Published>,
     greeting: Arc<Greeting>,
     channels: Vec<Arc<Channel>>,
     gate: Arc<Gate>,
@@ -121,6 +123,7 @@ impl Device {
             page.copy_from(facts.as_bytes());
         }
         let shares = Arc::new(Shares::new(Arc::clone(&window), areas));
+        let published = Arc::new(Published::new(Arc::clone(&config.executor), facts.total_bytes));
         let greeting =
             Greeting { generation: draw_generation()?, window_bytes: shares.bytes(), facts: Box::new(facts) };
         Ok(Self {
@@ -131,6 +134,7 @@ impl Device {
             window,
             shares,
             executor: Arc::clone(&config.executor),
+            published,
             greeting: Arc::new(greeting),
             channels: (0..channels).map(|index| Arc::new(Channel::new(index))).collect(),
             gate: Arc::default(),
@@ -153,8 +157,11 @@ impl Device {
 
     /// Device memory that is free, in whole MiB.
     pub(crate) fn free_mib(&self) -> u32 {
-        let free = self.greeting.facts.total_bytes.saturating_sub(self.executor.allocated());
-        u32::try_from(free >> 20).unwrap_or(u32::MAX)
+        self.published.free_mib()
+    }
+
+    pub(crate) fn published(&self) -> &Published {
+        &self.published
     }
 
     pub(crate) const fn vm_id(&self) -> u32 {
@@ -197,6 +204,7 @@ impl Device {
                 channel.free(Some(why));
             }
         }
+        self.publish();
     }
 
     fn begin(&self, channel: &Arc<Channel>) -> Result<Running, Refusal> {
@@ -224,6 +232,7 @@ impl Device {
             channel.index(),
             self.draw_session(),
             self.epoch,
+            Arc::clone(&self.published),
         );
         let session = self.executor.open(host.clone()).map_err(|error| {
             tracing::warn!(device = %self.label, channel = channel.index(), "failed to {error}");
@@ -253,6 +262,7 @@ impl Device {
         let _control = lock(&channel.control);
         self.end(channel);
         channel.forget_guest();
+        self.publish();
     }
 
     /// Ends the session, if there is one, and waits until nothing of it is left.
@@ -263,6 +273,8 @@ impl Device {
             if thread.join().is_err() {
                 tracing::error!(device = %self.label, channel = channel.index(), session = host.session(), "the session's thread panicked");
             }
+            // Not before: a guest whose session failed may have written to it until it detached.
+            host.release_window();
             // What this session leaves behind is nobody else's to see; the facts stay.
             self.window.zero(host.area(), area::RETURN + area::RETURN_BYTES);
             self.window.zero(host.area() + area::RING, area::RING_BYTES);
@@ -297,6 +309,7 @@ impl Device {
         for channel in &self.channels {
             self.detach(channel);
         }
+        self.unpublish();
     }
 
     /// What is allocated, by session.
@@ -325,6 +338,9 @@ impl Device {
         };
         channel.look(|host| {
             let (gauges, counters) = (host.gauges(), host.counters());
+            // First: what was read before this moment is counted.
+            let unread = host.unread();
+            let tallied = counters.tally.read();
             SessionStatus {
                 channel: channel.index(),
                 session: host.session(),
@@ -339,6 +355,13 @@ impl Device {
                 messages: counters.messages.load(Ordering::Relaxed),
                 done: counters.done.load(Ordering::Relaxed),
                 host_sleeps: counters.host_sleeps.load(Ordering::Relaxed),
+                unread,
+                kinds: tallied.kinds,
+                joins: tallied.joins,
+                waits: tallied.waits,
+                bytes_in: tallied.bytes_in,
+                bytes_out: tallied.bytes_out,
+                doorbells: channel.doorbells(),
             }
         })
     }

@@ -10,7 +10,9 @@ use rustix::thread::futex;
 use vgpu_wire::{Mark, SEGMENT_BAR, Span, area};
 
 use crate::SharedSlice;
+use crate::published::Published;
 use crate::shares::Shares;
+use crate::tally::Tally;
 use crate::violation::Violation;
 use crate::window::Window;
 
@@ -98,6 +100,7 @@ pub(crate) struct Counters {
     pub messages: AtomicU64,
     pub done: AtomicU64,
     pub host_sleeps: AtomicU64,
+    pub tally: Tally,
 }
 
 impl Counters {
@@ -115,7 +118,7 @@ struct Inner {
     channel: u32,
     session: u32,
     epoch: Instant,
-    stopping: AtomicBool,
+    stopping: Arc<AtomicBool>,
     ended: AtomicBool,
     /// Window memory that the session was given: bytes by offset.
     owned: Mutex<BTreeMap<u64, u64>>,
@@ -123,6 +126,7 @@ struct Inner {
     sticky: Mutex<bool>,
     gauges: Gauges,
     counters: Counters,
+    published: Arc<Published>,
 }
 
 /// A handle to a session's guest. Clones are of the same session; once it has ended they do nothing.
@@ -148,6 +152,7 @@ impl SessionHost {
         channel: u32,
         session: u32,
         epoch: Instant,
+        published: Arc<Published>,
     ) -> Self {
         Self(Arc::new(Inner {
             window,
@@ -156,12 +161,13 @@ impl SessionHost {
             channel,
             session,
             epoch,
-            stopping: AtomicBool::new(false),
+            stopping: Arc::default(),
             ended: AtomicBool::new(false),
             owned: Mutex::default(),
             sticky: Mutex::new(false),
             gauges: Gauges::default(),
             counters: Counters::default(),
+            published,
         }))
     }
 
@@ -183,6 +189,12 @@ impl SessionHost {
         self.0.stopping.load(Ordering::Acquire)
     }
 
+    /// The flag behind [`SessionHost::stopping`], for engines that look at it themselves. Only to be read.
+    #[must_use]
+    pub fn stop_flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.0.stopping)
+    }
+
     /// Nanoseconds on the device's clock, as marks carry them.
     #[must_use]
     pub fn now(&self) -> u64 {
@@ -195,6 +207,11 @@ impl SessionHost {
         &self.0.gauges
     }
 
+    /// The executor took or gave back device memory: who looks at the device sees it from now on. A reply says it by itself.
+    pub fn memory_changed(&self) {
+        self.0.published.memory_changed();
+    }
+
     /// Answers a message: `status` is a `CUresult`, `data` at most [`area::REPLY_DATA_MAX`] bytes.
     pub fn reply(&self, to: ReplyTo, status: u32, data: &[u8]) {
         debug_assert!(data.len() as u64 <= area::REPLY_DATA_MAX, "a reply fits its slot");
@@ -202,6 +219,8 @@ impl SessionHost {
         if self.ended() {
             return;
         }
+        // First, for the guest may look as soon as it has the answer.
+        self.memory_changed();
         let slot = self.returns() + area::RETURN_REPLIES + u64::from(to.slot) * area::REPLY_BYTES;
         let window = &self.0.window;
         if let Some(room) = window.slice(slot + area::REPLY_DATA, area::REPLY_DATA_MAX) {
@@ -307,6 +326,14 @@ impl SessionHost {
 
     pub(crate) fn window_bytes(&self) -> u64 {
         lock(&self.0.owned).values().sum()
+    }
+
+    /// Bytes that the guest has published in its ring and the session's thread has not reported read.
+    pub(crate) fn unread(&self) -> u64 {
+        let window = &self.0.window;
+        let head = window.u64_at(self.returns() + area::RETURN_HEAD).load(Ordering::Acquire);
+        let tail = window.u64_at(self.0.area + area::SUBMIT + area::SUBMIT_TAIL).load(Ordering::Acquire);
+        tail.wrapping_sub(head)
     }
 
     pub(crate) fn counters(&self) -> &Counters {

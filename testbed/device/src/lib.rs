@@ -35,6 +35,7 @@ mod gpu;
 mod gpu_attributes;
 mod graph;
 mod host;
+mod published;
 mod pump;
 mod registers;
 mod ring;
@@ -43,6 +44,7 @@ mod shares;
 mod sim;
 mod spin;
 mod status;
+mod tally;
 mod violation;
 mod window;
 

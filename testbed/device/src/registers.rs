@@ -47,7 +47,11 @@ const REGISTERS: &[Register] = &[
 const CHANNEL_REGISTERS: &[ChannelRegister] = &[
     ChannelRegister { offset: channel::CONTROL, read: |_| 0, write: Some(control) },
     ChannelRegister { offset: channel::STATE, read: Channel::state, write: None },
-    ChannelRegister { offset: channel::DOORBELL, read: |_| 0, write: Some(|_, channel, _| channel.ring()) },
+    ChannelRegister {
+        offset: channel::DOORBELL,
+        read: |_| 0,
+        write: Some(|_, channel, _| channel.doorbell()),
+    },
     ChannelRegister { offset: channel::ERROR, read: Channel::error, write: None },
     ChannelRegister { offset: channel::SESSION, read: Channel::session, write: None },
     ChannelRegister {
@@ -105,6 +109,20 @@ fn channel_register(device: &Device, offset: u32) -> Option<(&Arc<Channel>, &'st
 }
 
 impl Device {
+    /// Brings the page that guests read up to date, where the bus has one.
+    pub(crate) fn publish(&self) {
+        for register in REGISTERS {
+            self.published().store(register.offset, (register.read)(self));
+        }
+    }
+
+    /// The page reads as a function does that is gone.
+    pub(crate) fn unpublish(&self) {
+        for register in REGISTERS {
+            self.published().store(register.offset, reg::ALL_ONES);
+        }
+    }
+
     /// Reads the 32-bit register at `offset` of BAR0; 0 where there is none.
     #[must_use]
     pub fn read(&self, offset: u32) -> u32 {

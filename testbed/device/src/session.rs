@@ -103,8 +103,8 @@ impl Worker {
         let session = host.session();
         // Everything is freed before the guest can see that its session is over.
         drop(pump);
-        host.release_window();
         host.gauges().clear();
+        host.memory_changed();
         if let End::Failed { number, error } = end {
             let why = match &error {
                 SessionError::Violation(_) => Refusal::Violation,
@@ -185,6 +185,7 @@ impl Worker {
         window.u64_at(returns + area::RETURN_HEAD).store(head, Ordering::Release);
         window.u64_at(returns + area::RETURN_DONE).store(done, Ordering::Release);
         self.published = (head, done);
+        self.host.memory_changed();
         self.host.counters().set(self.taken, done);
         // Only a guest that found the ring more than half full can be waiting for space.
         if head - before.0 > area::RING_BYTES / 2 - area::MESSAGE_MAX {

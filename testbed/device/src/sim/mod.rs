@@ -6,6 +6,7 @@
 //! DIR/bus/pci/devices/0000:00:05.0/
 //!     vendor device class ... enable resource  text, as sysfs has it
 //!     resource0                                BAR0: a SOCK_SEQPACKET socket (`socket.rs`)
+//!     resource0_ro                             the registers that have no side effects, as a file (`page.rs`)
 //!     resource2  resource2_wc                  BAR2: one sparse file under two names
 //! ```
 //! Guests of a folder are processes of the same host that may open these files, so the folder is a test bed,
@@ -14,6 +15,7 @@
 mod address;
 mod control;
 mod folder;
+mod page;
 mod socket;
 
 use std::path::{Path, PathBuf};
@@ -31,6 +33,7 @@ use crate::window::{Window, WindowError};
 use control::Control;
 pub use control::ExitHandle;
 use folder::{Bus, Function};
+use page::PageLock;
 use socket::RegisterServer;
 
 /// Why a folder cannot be served.
@@ -94,6 +97,7 @@ pub struct SimDevice {
     function: Function,
     server: RegisterServer,
     device: Arc<Device>,
+    _page: PageLock,
 }
 
 impl SimDevice {
@@ -107,10 +111,11 @@ impl SimDevice {
             .map_err(|source| SimError::Device { address, source })?;
         let device = Arc::new(device);
         let server = RegisterServer::start(&function.path("resource0"), &device)?;
+        let page = page::publish(&function.path("resource0_ro"), &device)?;
         // Everything is there: the function appears at once or not at all.
         function.show()?;
         tracing::info!(device = %address, folder = %bus.folder().display(), "device served");
-        Ok(Self { function, server, device })
+        Ok(Self { function, server, device, _page: page })
     }
 
     /// The device itself.

@@ -1,5 +1,5 @@
 //! BAR0 over a socket: a connection for each guest process, packets of register accesses, an
-//! answer for each packet. Registers have side effects, so a file cannot stand for them.
+//! answer for each packet. Registers have side effects, so a file cannot stand for all of them.
 //!
 //! A request is 12 bytes, little endian: u32 operation (1 read, 2 write), u32 offset, u32 value. A packet holds 1 to 24
 //! of them, carried out in order. The answer is one packet with 8 bytes for each: u32 status (0), u32 value read, or

@@ -10,11 +10,13 @@ use std::time::Duration;
 
 use vgpu_device::{BusStatus, DeviceConfig, SimBus, SimError};
 use vgpu_executor_soft::Soft;
+use vgpu_wire::body::memory::MemFree;
 use vgpu_wire::registers::{self as reg, channel};
 use vgpu_wire::{TABLE_DIGEST, WIRE_VERSION, area};
 
 use crate::bench::{Bench, CHANNELS, WINDOW, address, config, folder, gpu};
 use crate::guest::{Function, until};
+use crate::memory::allocate;
 
 fn ask(bus: &SimBus, line: &str) -> String {
     let mut stream = UnixStream::connect(bus.folder().join("control")).expect("the control socket");
@@ -44,6 +46,36 @@ fn the_folder_looks_like_sysfs() {
     assert!(window.blocks() * 512 < WINDOW / 2, "sparse");
     assert_eq!(window.mode() & 0o777, 0o600);
     assert_eq!(fs::read_dir(dir.parent().unwrap()).unwrap().count(), 1, "nothing half made is left");
+}
+
+/// Every register of the device reads the same from the page as from the socket, whatever has happened.
+#[test]
+fn the_page_says_what_the_socket_says() {
+    let bench = Bench::soft();
+    let path = bench.folder().join("bus/pci/devices/0000:00:05.0/resource0_ro");
+    let function = Function::open(bench.folder(), address());
+    let page = |offset: u32| {
+        let bytes = fs::read(&path).unwrap();
+        u32::from_le_bytes(bytes[offset as usize..offset as usize + 4].try_into().unwrap())
+    };
+    let agree = |when: &str| {
+        for offset in (0..reg::V2_PAGE_BYTES).step_by(4) {
+            assert_eq!(page(offset), function.read(offset), "{offset:#x} {when}");
+        }
+        (page(reg::V2_ATTACHED_LO), page(reg::V2_FREE_MIB))
+    };
+    let (attached, free) = agree("at first");
+    assert_eq!(attached, 0);
+    let mut guest = bench.guest(1);
+    let memory = allocate(&mut guest, 3 << 20).unwrap();
+    assert_eq!(agree("with a session"), (2, free - 3));
+    guest.send(&MemFree { address: memory }, &[]);
+    until("the memory is free", || page(reg::V2_FREE_MIB) == free);
+    allocate(&mut guest, 2 << 20).unwrap();
+    guest.control(channel::DETACH);
+    assert_eq!(agree("after the session"), (0, free));
+    let lock = fs::File::open(&path).unwrap();
+    assert!(lock.try_lock_shared().is_err(), "the device holds the lock");
 }
 
 #[test]

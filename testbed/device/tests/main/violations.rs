@@ -72,7 +72,7 @@ fn wrong(reason: &str, wrong: impl FnOnce(&mut Guest) -> u64) {
     // What it held is free; the host reads no more.
     assert_eq!(bench.allocated(), 1 << 20, "{reason}");
     let failed = bench.session(0).unwrap();
-    assert_eq!((failed.state.as_str(), failed.allocated, failed.window_bytes), ("failed", 0, 0));
+    assert_eq!((failed.state.as_str(), failed.allocated), ("failed", 0));
     let head = guest.head();
     guest.send(&signal(1, 1 << 40), &[]);
     other.echo();
@@ -86,10 +86,24 @@ fn wrong(reason: &str, wrong: impl FnOnce(&mut Guest) -> u64) {
         ["WARN", "session ended", reason, "device=0000:00:05.0", "channel=0", &session, &number, "kind="];
     let said = text.lines().any(|line| parts.iter().all(|part| line.contains(part)));
     assert!(said, "no line says {parts:?}:\n{text}");
-    // The channel can be used again.
+    // The channel can be used again, and so can its window memory.
     let mut next = bench.guest(0);
+    assert_eq!(bench.session(0).unwrap().window_bytes, 0);
     assert_eq!((next.register(channel::ERROR), next.late()), (0, None));
     next.echo();
+}
+
+#[test]
+fn window_memory_stays_until_the_guest_detaches() {
+    let bench = Bench::soft();
+    let mut guest = bench.guest(0);
+    window_alloc(&mut guest, 1 << 20).unwrap();
+    guest.send_bytes(&[0xff; 16]);
+    guest.ended();
+    // The guest may be writing to it.
+    assert_eq!(bench.session(0).unwrap().window_bytes, 1 << 20);
+    let next = bench.guest(0);
+    assert_eq!((next.late(), bench.session(0).unwrap().window_bytes), (None, 0));
 }
 
 /// The next message, with something changed in its bytes.

@@ -1,0 +1,101 @@
+//! The device's own registers on the simulated bus, as the file `resource0_ro` that the device's process keeps
+//! up to date: to look at a device is a read and wakes nobody.
+//!
+//! The device's process holds a lock (`flock`) on the file, and its kernel drops it when that process dies, however it
+//! dies: who gets the lock has found what a dead device left. A guest holds it shared for a moment at most, so that
+//! guests do not take each other for devices.
+
+use std::io;
+use std::path::Path;
+
+use vgpu_wire::registers::V2_PAGE_BYTES;
+
+use crate::descriptor::Descriptor;
+
+/// The file, opened.
+#[derive(Debug)]
+pub(crate) struct Page(Descriptor);
+
+impl Page {
+    /// Opens the page of a function whose `resource0` is `socket`. `None`: its device has none.
+    ///
+    /// # Errors
+    /// `ConnectionRefused`: the device's process is dead.
+    pub(crate) fn beside(socket: &Path) -> io::Result<Option<Self>> {
+        let page = match std::fs::File::open(socket.with_file_name("resource0_ro")) {
+            Ok(file) => Self(Descriptor::adopt(file.into())?),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        if page.locked() { Ok(Some(page)) } else { Err(io::ErrorKind::ConnectionRefused.into()) }
+    }
+
+    /// Whether registers at these offsets are on the page.
+    pub(crate) fn has(offset: u32) -> bool {
+        offset < V2_PAGE_BYTES && offset.is_multiple_of(4)
+    }
+
+    /// Reads all registers of the page. `None`: the program has closed the descriptor.
+    ///
+    /// # Errors
+    /// `ConnectionRefused`: the device's process is dead.
+    pub(crate) fn read(&self) -> io::Result<Option<Values>> {
+        if !self.0.intact() {
+            return Ok(None);
+        }
+        if !self.locked() {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
+        let mut values = Values([0; V2_PAGE_BYTES as usize]);
+        // SAFETY: the kernel writes at most the array's length.
+        let got =
+            unsafe { libc::pread(self.0.number(), values.0.as_mut_ptr().cast(), values.0.len(), 0) };
+        if got == values.0.len() as isize { Ok(Some(values)) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    }
+
+    /// Whether the device's process lives. What cannot be asked counts as alive: the socket says more.
+    fn locked(&self) -> bool {
+        // SAFETY: asks for a lock on a descriptor of this value.
+        if unsafe { libc::flock(self.0.number(), libc::LOCK_SH | libc::LOCK_NB) } != 0 {
+            return true;
+        }
+        // SAFETY: gives back the lock taken above.
+        unsafe { libc::flock(self.0.number(), libc::LOCK_UN) };
+        false
+    }
+}
+
+/// The registers of a page as they were when it was read.
+pub(crate) struct Values([u8; V2_PAGE_BYTES as usize]);
+
+impl Values {
+    /// The register at an offset that [`Page::has`].
+    pub(crate) fn at(&self, offset: u32) -> u32 {
+        let at = offset as usize;
+        self.0.get(at..at + 4).map_or(0, |word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_read_while_somebody_holds_its_lock() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("resource0");
+        assert!(Page::beside(&socket).unwrap().is_none());
+        let mut bytes = vec![0; V2_PAGE_BYTES as usize];
+        bytes[0x24..0x28].copy_from_slice(&7u32.to_le_bytes());
+        std::fs::write(dir.path().join("resource0_ro"), bytes).unwrap();
+        let refused = Page::beside(&socket).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+        let device = std::fs::File::open(dir.path().join("resource0_ro")).unwrap();
+        device.lock().unwrap();
+        let page = Page::beside(&socket).unwrap().unwrap();
+        let values = page.read().unwrap().unwrap();
+        assert_eq!((values.at(0x24), values.at(0x20), values.at(u32::MAX - 3)), (7, 0, 0));
+        drop(device);
+        assert_eq!(page.read().err().map(|error| error.kind()), Some(io::ErrorKind::ConnectionRefused));
+    }
+}

@@ -1,0 +1,34 @@
+//! `resource0_ro`: the device's own registers as a file, so that a guest that only looks costs the device no
+//! wake-up. It is locked (`flock`) as long as the device's process lives: a guest that gets the lock has
+//! found what a dead device left.
+
+use std::fs::{File, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use vgpu_wire::registers::V2_PAGE_BYTES;
+
+use super::SimError;
+use crate::device::Device;
+use crate::window::Window;
+
+/// The lock of a device's page.
+#[derive(Debug)]
+pub(super) struct PageLock(#[expect(dead_code, reason = "held for its lock")] File);
+
+/// Makes the page at `path` and has the device keep it.
+pub(super) fn publish(path: &Path, device: &Device) -> Result<PageLock, SimError> {
+    let page = Window::create(path, u64::from(V2_PAGE_BYTES))
+        .map_err(|source| SimError::Window { address: device.address(), source })?;
+    // Storage first: a store to a page without any ends the process.
+    if !page.reserve(0, u64::from(V2_PAGE_BYTES)) {
+        return Err(SimError::file("find room for", path, std::io::ErrorKind::StorageFull));
+    }
+    device.published().take(page);
+    device.publish();
+    std::fs::set_permissions(path, Permissions::from_mode(0o600))
+        .map_err(|source| SimError::file("set the mode of", path, source))?;
+    let file = File::open(path).map_err(|source| SimError::file("open", path, source))?;
+    file.lock().map_err(|source| SimError::file("lock", path, source))?;
+    Ok(PageLock(file))
+}
