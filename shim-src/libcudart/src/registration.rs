@@ -2,15 +2,19 @@
 //! its stand-in in the program (`__cudaRegisterFatBinary` and the calls that a compiler puts after it).
 //!
 //! A program that uses CUDA registers all of its code when it is loaded, whether it will use a GPU or not:
-//! GGML has 143 fatbins with 6741 kernels and 1689 variables. So this is bookkeeping: pointers are
-//! stored, 24 bytes a kernel; nothing is read through them, nothing is sorted. The first question sorts; the
-//! first use of a kernel or variable hands its fatbin to the driver.
+//! GGML has 143 fatbins with 6741 kernels and 1689 variables, in every process that looks for devices. So this is
+//! bookkeeping, and it takes no lock: the thread that registered a fatbin owns the lists of its contents until it says
+//! that they are complete (`__cudaRegisterFatBinaryEnd`), and an entry takes 8 bytes. Nothing is read through the
+//! pointers, nothing is sorted. The first question gathers and sorts; the first use of a kernel or variable hands its
+//! fatbin to the driver.
 //!
 //! Addresses of stand-ins may come again after `dlclose`. What is unregistered is swept before the next
 //! registration or question.
 
+use core::cell::UnsafeCell;
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vgpu_abi::driver::{CUlibrary, LIBRARY_BINARY_IS_PRESERVED};
@@ -34,16 +38,66 @@ struct Wrapper {
 pub struct Fatbin {
     /// What was registered: a [`Wrapper`] or the container itself.
     image: *const c_void,
+    /// The thread that may use `contents` ([`this_thread`]); [`COMPLETE`] once they are.
+    owner: AtomicUsize,
+    /// The owner's, and then that of who holds the registry.
+    contents: UnsafeCell<Contents>,
     /// Its library, once it has been needed.
     library: Mutex<Option<CUlibrary>>,
 }
 
+/// [`Fatbin::owner`]: nothing comes any more.
+const COMPLETE: usize = 0;
+
 // SAFETY: the pointer is to constant data of a loaded object, which whoever registered it keeps until it unregisters.
 unsafe impl Send for Fatbin {}
-// SAFETY: as above; nothing is written through the pointer.
+// SAFETY: as above, and nothing is written through the pointer. `contents` are reached by one thread at a time: their owner, or
+// who holds the registry's lock once they are complete.
 unsafe impl Sync for Fatbin {}
 
 impl Fatbin {
+    fn new(image: *const c_void, owner: usize) -> Self {
+        let contents = UnsafeCell::new(Contents { functions: Vec::new(), variables: Vec::new() });
+        Self { image, owner: AtomicUsize::new(owner), contents, library: Mutex::new(None) }
+    }
+
+    /// Notes an entry, if the calling thread owns the contents and the entry is near enough. False: it did not.
+    fn note(&self, list: List, host: usize, name: usize) -> bool {
+        let Some(entry) = Near::new(self.image.addr(), host, name) else { return false };
+        if self.owner.load(Ordering::Relaxed) != this_thread() {
+            return false;
+        }
+        // SAFETY: the calling thread owns the contents, and no other reference to them lives in it: this function calls nothing
+        // that could come back here.
+        let contents = unsafe { &mut *self.contents.get() };
+        let (entries, usual) = match list {
+            List::Functions => (&mut contents.functions, 64),
+            List::Variables => (&mut contents.variables, 16),
+        };
+        if entries.capacity() == 0 {
+            entries.reserve(usual);
+        }
+        entries.push(entry);
+        true
+    }
+
+    /// The owner's last word.
+    fn complete(&self) {
+        if self.owner.load(Ordering::Relaxed) == this_thread() {
+            self.owner.store(COMPLETE, Ordering::Release);
+        }
+    }
+
+    /// Takes the contents out, once they are complete. The caller holds the registry.
+    fn take(&self, _registry: &mut Gathered) -> Option<Contents> {
+        if self.owner.load(Ordering::Acquire) != COMPLETE {
+            return None;
+        }
+        // SAFETY: the owner has let go of them, as the load above has seen, and the registry is the caller's alone.
+        let contents = unsafe { &mut *self.contents.get() };
+        Some(core::mem::replace(contents, Contents { functions: Vec::new(), variables: Vec::new() }))
+    }
+
     /// The fatbin's library; the first call gives it to the driver. Failures are not kept.
     pub fn library(&self) -> Result<CUlibrary, CudaError> {
         let mut library = self.library.lock().unwrap_or_else(PoisonError::into_inner);
@@ -87,6 +141,47 @@ impl Fatbin {
         {
             // A library that the driver has already dropped is gone as well.
             let _ = cu!(cuLibraryUnload(library));
+        }
+    }
+}
+
+/// What tells the calling thread from every other that lives; never [`COMPLETE`].
+fn this_thread() -> usize {
+    // SAFETY: has no requirements.
+    unsafe { libc::pthread_self() as usize }
+}
+
+/// Which of a fatbin's two lists.
+#[derive(Clone, Copy)]
+enum List {
+    Functions,
+    Variables,
+}
+
+/// What is in a fatbin.
+struct Contents {
+    functions: Vec<Near>,
+    variables: Vec<Near>,
+}
+
+/// An entry as it is registered: where stand-in and name lie, from the fatbin's wrapper on, which is in the same object.
+#[derive(Clone, Copy)]
+struct Near {
+    host: i32,
+    name: i32,
+}
+
+impl Near {
+    fn new(base: usize, host: usize, name: usize) -> Option<Self> {
+        let distance = |to: usize| i32::try_from(to.wrapping_sub(base).cast_signed()).ok();
+        Some(Self { host: distance(host)?, name: distance(name)? })
+    }
+
+    fn far(self, image: *const c_void, fatbin: u32) -> Entry {
+        Entry {
+            host: image.addr().wrapping_add_signed(self.host as isize),
+            name: image.cast::<c_char>().wrapping_offset(self.name as isize),
+            fatbin,
         }
     }
 }
@@ -138,10 +233,19 @@ impl Entries {
     }
 }
 
-struct Registry {
-    fatbins: Vec<Option<Arc<Fatbin>>>,
+/// What there is, by address of its stand-in.
+struct Gathered {
     functions: Entries,
     variables: Entries,
+}
+
+struct Registry {
+    fatbins: Vec<Option<Arc<Fatbin>>>,
+    /// Indices that are free.
+    free: Vec<u32>,
+    /// Indices of fatbins whose contents are not in `gathered` yet.
+    fresh: Vec<u32>,
+    gathered: Gathered,
     /// Whether entries of unregistered fatbins are still there.
     unswept: bool,
 }
@@ -151,10 +255,14 @@ unsafe impl Send for Registry {}
 
 static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
     fatbins: Vec::new(),
-    functions: Entries::new(),
-    variables: Entries::new(),
+    free: Vec::new(),
+    fresh: Vec::new(),
+    gathered: Gathered { functions: Entries::new(), variables: Entries::new() },
     unswept: false,
 });
+
+/// The fatbin that was registered last, until its contents are complete: what a handle is compared with first.
+static NEWEST: AtomicPtr<Fatbin> = AtomicPtr::new(ptr::null_mut());
 
 fn registry() -> MutexGuard<'static, Registry> {
     // A panic in here could only be one of allocation, between complete states.
@@ -164,10 +272,24 @@ fn registry() -> MutexGuard<'static, Registry> {
 impl Registry {
     fn sweep(&mut self) {
         if self.unswept {
-            self.functions.sweep(&self.fatbins);
-            self.variables.sweep(&self.fatbins);
+            self.gathered.functions.sweep(&self.fatbins);
+            self.gathered.variables.sweep(&self.fatbins);
             self.unswept = false;
         }
+    }
+
+    /// Adds the contents of the fatbins that are complete by now. Those of the calling thread are: it asks.
+    fn gather(&mut self) {
+        let Self { fatbins, fresh, gathered, .. } = self;
+        fresh.retain(|&index| {
+            let Some(fatbin) = &fatbins[index as usize] else { return false };
+            fatbin.complete();
+            let Some(contents) = fatbin.take(gathered) else { return true };
+            let far = |near: Near| near.far(fatbin.image, index);
+            contents.functions.into_iter().for_each(|near| gathered.functions.add(far(near)));
+            contents.variables.into_iter().for_each(|near| gathered.variables.add(far(near)));
+            false
+        });
     }
 
     /// Index of the fatbin with that handle. Its kernels are registered right after it, so the last is looked at first.
@@ -183,36 +305,65 @@ fn handle_of(fatbin: &Arc<Fatbin>) -> *mut *mut c_void {
 
 /// The kernel registered under a stand-in's address.
 pub fn function(host: *const c_void) -> Option<Found> {
-    let mut guard = registry();
-    let registry = &mut *guard;
-    registry.sweep();
-    found(registry.functions.find(host.addr())?, &registry.fatbins)
+    find(host, |gathered| &mut gathered.functions)
 }
 
 /// The variable registered under a stand-in's address.
 pub fn variable(host: *const c_void) -> Option<Found> {
+    find(host, |gathered| &mut gathered.variables)
+}
+
+fn find(host: *const c_void, list: fn(&mut Gathered) -> &mut Entries) -> Option<Found> {
     let mut guard = registry();
     let registry = &mut *guard;
     registry.sweep();
-    found(registry.variables.find(host.addr())?, &registry.fatbins)
-}
-
-fn found(entry: &Entry, fatbins: &[Option<Arc<Fatbin>>]) -> Option<Found> {
-    let fatbin = fatbins[entry.fatbin as usize].clone()?;
+    registry.gather();
+    let entry = list(&mut registry.gathered).find(host.addr())?;
+    let fatbin = registry.fatbins[entry.fatbin as usize].clone()?;
     Some(Found { name: entry.name, fatbin, index: entry.fatbin })
 }
 
-fn register(
-    handle: *mut *mut c_void,
-    host: usize,
-    name: *const c_char,
-    list: fn(&mut Registry) -> &mut Entries,
-) {
+#[inline]
+fn register(handle: *mut *mut c_void, host: usize, name: *const c_char, list: List) {
+    let newest = NEWEST.load(Ordering::Acquire);
+    if !newest.is_null() && newest.cast() == handle {
+        // SAFETY: the handle is of a fatbin that the caller has registered and not unregistered, so it is there.
+        let fatbin = unsafe { &*newest };
+        if !name.is_null() && fatbin.note(list, host, name.addr()) {
+            return;
+        }
+    }
+    register_late(handle, host, name, list);
+}
+
+/// Registers what comes from another thread than its fatbin, after its end, or lies too far away.
+#[cold]
+fn register_late(handle: *mut *mut c_void, host: usize, name: *const c_char, list: List) {
     let mut registry = registry();
     if let Some(fatbin) = registry.index(handle)
         && !name.is_null()
     {
-        list(&mut registry).add(Entry { host, name, fatbin });
+        let entry = Entry { host, name, fatbin };
+        match list {
+            List::Functions => registry.gathered.functions.add(entry),
+            List::Variables => registry.gathered.variables.add(entry),
+        }
+    }
+}
+
+/// The contents of the fatbin with that handle are complete.
+fn end(handle: *mut *mut c_void) {
+    let newest = NEWEST.load(Ordering::Acquire);
+    if !newest.is_null() && newest.cast() == handle {
+        // SAFETY: as in `register`.
+        unsafe { &*newest }.complete();
+        // Another thread may have registered one meanwhile.
+        let _ = NEWEST.compare_exchange(newest, ptr::null_mut(), Ordering::AcqRel, Ordering::Relaxed);
+    } else if let registry = registry()
+        && let Some(index) = registry.index(handle)
+        && let Some(fatbin) = &registry.fatbins[index as usize]
+    {
+        fatbin.complete();
     }
 }
 
@@ -222,21 +373,23 @@ vgpu_abi::export! {
         if image.is_null() {
             return ptr::null_mut();
         }
-        let fatbin = Arc::new(Fatbin { image, library: Mutex::new(None) });
+        let fatbin = Arc::new(Fatbin::new(image, this_thread()));
         let handle = handle_of(&fatbin);
         let mut registry = registry();
         registry.sweep();
-        match registry.fatbins.iter().position(Option::is_none) {
-            Some(free) => registry.fatbins[free] = Some(fatbin),
-            None => registry.fatbins.push(Some(fatbin)),
-        }
+        let index = registry.free.pop().unwrap_or_else(|| {
+            registry.fatbins.push(None);
+            registry.fatbins.len() as u32 - 1
+        });
+        registry.fatbins[index as usize] = Some(fatbin);
+        registry.fresh.push(index);
+        NEWEST.store(handle.cast(), Ordering::Release);
         handle
     }
 
     /// All of the fatbin's contents are registered.
     pub fn __cudaRegisterFatBinaryEnd(handle: *mut *mut c_void) -> raw (), () => {
-        // The contents are used as they came, whether or not a compiler calls this.
-        let _ = handle;
+        end(handle);
     }
 
     /// Unregisters a fatbin and its contents.
@@ -245,6 +398,10 @@ vgpu_abi::export! {
         let Some(index) = registry.index(handle) else { return };
         let fatbin = registry.fatbins[index as usize].take();
         registry.unswept = true;
+        // An entry of the next owner of the index must not be taken for one of this.
+        registry.fresh.retain(|&fresh| fresh != index);
+        registry.free.push(index);
+        let _ = NEWEST.compare_exchange(handle.cast(), ptr::null_mut(), Ordering::AcqRel, Ordering::Relaxed);
         drop(registry);
         kernels::forget(index);
         if let Some(fatbin) = fatbin {
@@ -266,7 +423,7 @@ vgpu_abi::export! {
         warp_size: *mut c_int,
     ) -> raw (), () => {
         let _ = (device, thread_limit, thread_index, block_index, block, grid, warp_size);
-        register(handle, host.addr(), name, |registry| &mut registry.functions);
+        register(handle, host.addr(), name, List::Functions);
     }
 
     /// Registers a variable.
@@ -281,7 +438,7 @@ vgpu_abi::export! {
         global: c_int,
     ) -> raw (), () => {
         let _ = (device, external, bytes, constant, global);
-        register(handle, host.addr(), name, |registry| &mut registry.variables);
+        register(handle, host.addr(), name, List::Variables);
     }
 }
 
@@ -312,7 +469,7 @@ mod tests {
         let mut entries = Entries::new();
         entries.add(entry(16, 0));
         entries.add(entry(32, 1));
-        let fatbin = Arc::new(Fatbin { image: ptr::null(), library: Mutex::new(None) });
+        let fatbin = Arc::new(Fatbin::new(ptr::null(), COMPLETE));
         entries.sweep(&[None, Some(fatbin)]);
         assert!(entries.find(16).is_none());
         assert!(entries.find(32).is_some());
@@ -328,13 +485,43 @@ mod tests {
             file_or_fatbins: ptr::null(),
         };
         for image in [(&raw const wrapper).cast(), container.as_ptr().cast::<c_void>()] {
-            let fatbin = Fatbin { image, library: Mutex::new(None) };
+            let fatbin = Fatbin::new(image, COMPLETE);
             assert_eq!(fatbin.code(), container.as_ptr().cast());
         }
     }
 
     #[test]
-    fn an_entry_is_small() {
-        assert!(size_of::<Entry>() <= 24, "6741 of them are in every process that loads GGML");
+    fn what_is_near_comes_back_as_it_was() {
+        let image = [0u8; 64];
+        let base: *const c_void = image.as_ptr().cast();
+        let name = image.as_ptr().wrapping_add(40);
+        let near = Near::new(base.addr(), base.addr() - 4096, name.addr()).unwrap();
+        let entry = near.far(base, 3);
+        assert_eq!((entry.host, entry.name.addr(), entry.fatbin), (base.addr() - 4096, name.addr(), 3));
+        assert!(Near::new(base.addr(), base.addr().wrapping_add(1 << 31), name.addr()).is_none());
+        assert!(Near::new(base.addr(), base.addr() - (1 << 31) - 1, name.addr()).is_none());
+        assert_eq!(size_of::<Near>(), 8, "6741 of them are in every process that loads GGML");
+    }
+
+    #[test]
+    fn contents_are_the_owners_until_they_are_complete() {
+        let image = [0u8; 64];
+        let fatbin = Fatbin::new(image.as_ptr().cast(), this_thread());
+        let mut gathered = Gathered { functions: Entries::new(), variables: Entries::new() };
+        let host = image.as_ptr().addr();
+        assert!(fatbin.note(List::Functions, host + 16, host) && fatbin.note(List::Variables, host, host));
+        std::thread::scope(|scope| {
+            // Another thread neither adds to them nor completes them.
+            let other = scope.spawn(|| {
+                fatbin.complete();
+                fatbin.note(List::Functions, host, host)
+            });
+            assert!(!other.join().unwrap());
+        });
+        assert!(fatbin.take(&mut gathered).is_none());
+        fatbin.complete();
+        assert!(!fatbin.note(List::Functions, host, host));
+        let contents = fatbin.take(&mut gathered).unwrap();
+        assert_eq!((contents.functions.len(), contents.variables.len()), (1, 1));
     }
 }
