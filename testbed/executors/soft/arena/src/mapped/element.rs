@@ -1,0 +1,83 @@
+//! What memory is accessed as: unsigned integers, by relaxed atomics.
+
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// An element of memory: `u8`, `u16`, `u32`, `u64`.
+pub trait Element:
+    Copy + Default + Debug + PartialEq + FromBytes + IntoBytes + Immutable + Send + Sync + sealed::Raw + 'static
+{
+    /// Its size.
+    const BYTES: u64 = size_of::<Self>() as u64;
+}
+
+/// An element that can be read, changed and written as one: `u32`, `u64`.
+pub trait Cell: Element + sealed::RawCell {}
+
+pub(super) mod sealed {
+    /// Single accesses.
+    pub trait Raw: Sized {
+        /// # Safety
+        /// The pointer is aligned, and mapped readable and writable.
+        unsafe fn read(from: *mut u8) -> Self;
+
+        /// # Safety
+        /// As for `read`.
+        unsafe fn write(to: *mut u8, value: Self);
+    }
+
+    /// Read-modify-write.
+    pub trait RawCell: Sized {
+        /// Replaces the value by what `change` makes of it; what it was.
+        ///
+        /// # Safety
+        /// As for `Raw::read`.
+        unsafe fn update(at: *mut u8, change: impl FnMut(Self) -> Self) -> Self;
+    }
+}
+
+macro_rules! elements {
+    ($($ty:ty, $atomic:ty;)*) => { $(
+        impl Element for $ty {}
+
+        impl sealed::Raw for $ty {
+            #[inline(always)]
+            unsafe fn read(from: *mut u8) -> Self {
+                // SAFETY: the caller's promise; everybody else uses atomics too, or the volatile copies of `vm-memory`.
+                unsafe { <$atomic>::from_ptr(from.cast()) }.load(Ordering::Relaxed)
+            }
+
+            #[inline(always)]
+            unsafe fn write(to: *mut u8, value: Self) {
+                // SAFETY: as for `read`.
+                unsafe { <$atomic>::from_ptr(to.cast()) }.store(value, Ordering::Relaxed);
+            }
+        }
+    )* };
+}
+
+macro_rules! cells {
+    ($($ty:ty, $atomic:ty;)*) => { $(
+        impl Cell for $ty {}
+
+        impl sealed::RawCell for $ty {
+            #[inline(always)]
+            unsafe fn update(at: *mut u8, mut change: impl FnMut(Self) -> Self) -> Self {
+                // SAFETY: as for `Raw::read`.
+                let atomic = unsafe { <$atomic>::from_ptr(at.cast()) };
+                let mut old = atomic.load(Ordering::Relaxed);
+                loop {
+                    match atomic.compare_exchange_weak(old, change(old), Ordering::SeqCst, Ordering::Relaxed) {
+                        Ok(old) => return old,
+                        Err(now) => old = now,
+                    }
+                }
+            }
+        }
+    )* };
+}
+
+elements! { u8, AtomicU8; u16, AtomicU16; u32, AtomicU32; u64, AtomicU64; }
+cells! { u32, AtomicU32; u64, AtomicU64; }

@@ -1,0 +1,87 @@
+//! The table of what is mapped: sorted, immutable, exact.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::reservation::{Pages, Reservation};
+
+/// A mapping as the arena keeps it.
+#[derive(Clone, Debug)]
+pub(crate) struct Mapping {
+    pub(crate) pages: Arc<Pages>,
+    /// Bytes that may be accessed, from the pages' start; at most all of them.
+    pub(crate) bytes: u64,
+    /// Whether it may be read; if not, not written either.
+    pub(crate) readable: bool,
+    pub(crate) writable: bool,
+    /// Whether an access may cross from this mapping to its neighbour: mappings of physical memory make one range.
+    pub(crate) joins: bool,
+}
+
+/// A range of device addresses with one right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Extent {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    pub(super) writable: bool,
+}
+
+/// A snapshot of an arena's mappings. Holds the pages of all of them.
+#[derive(Debug)]
+pub(crate) struct Table {
+    /// Unlike that of any other table of this process, and not 0.
+    pub(super) number: u64,
+    pub(super) reservation: Arc<Reservation>,
+    /// Device address of the reservation's first byte.
+    pub(super) base: u64,
+    pub(super) extents: Box<[Extent]>,
+    _pages: Box<[Arc<Pages>]>,
+}
+
+impl Table {
+    /// A table of mappings in the order of their addresses, all in `reservation`.
+    pub(crate) fn new<'a>(
+        reservation: &Arc<Reservation>,
+        base: u64,
+        mappings: impl Iterator<Item = &'a Mapping>,
+    ) -> Self {
+        static NUMBER: AtomicU64 = AtomicU64::new(1);
+        let mut extents: Vec<Extent> = Vec::new();
+        let mut pages = Vec::new();
+        let mut joins = false;
+        for mapping in mappings {
+            assert!(Arc::ptr_eq(mapping.pages.reservation(), reservation), "pages are the arena's own");
+            pages.push(Arc::clone(&mapping.pages));
+            if !mapping.readable {
+                joins = false;
+                continue;
+            }
+            let start = base + mapping.pages.offset();
+            let end = start + mapping.bytes.min(mapping.pages.bytes());
+            let writable = mapping.writable;
+            match extents.last_mut() {
+                Some(last) if joins && mapping.joins && last.end == start && last.writable == writable => {
+                    last.end = end;
+                }
+                last => {
+                    assert!(last.is_none_or(|last| last.end <= start), "mappings come in order");
+                    extents.push(Extent { start, end, writable });
+                }
+            }
+            joins = mapping.joins;
+        }
+        Self {
+            number: NUMBER.fetch_add(1, Ordering::Relaxed),
+            reservation: Arc::clone(reservation),
+            base,
+            extents: extents.into(),
+            _pages: pages.into(),
+        }
+    }
+
+    /// The extent that holds `address`.
+    pub(super) fn find(&self, address: u64) -> Option<&Extent> {
+        let after = self.extents.partition_point(|extent| extent.start <= address);
+        self.extents[..after].last().filter(|extent| address < extent.end)
+    }
+}

@@ -1,0 +1,281 @@
+//! Accesses of a warp: 32 lanes with an address each. First all of them are checked, then all are carried out.
+//!
+//! These functions are the inner loop of everything that runs, so they are compiled into their callers, with the callers'
+//! instruction set.
+
+use zerocopy::IntoBytes;
+
+use super::element::sealed::{Raw, RawCell};
+use super::element::{Cell, Element};
+use super::lanes::{bad_avx2, bad_plain, unit_avx2, unit_plain};
+use super::view::{View, Window};
+use crate::LANES;
+use crate::fault::{Fault, FaultKind};
+
+/// What is known about the addresses of an access that has been found good.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    /// All lanes are active, each behind its neighbour.
+    Unit,
+    /// Anything else.
+    Any,
+}
+
+/// Calls `each` for every active lane, in order.
+#[inline(always)]
+fn for_active(mask: u32, mut each: impl FnMut(usize)) {
+    if mask == u32::MAX {
+        for lane in 0..LANES {
+            each(lane);
+        }
+        return;
+    }
+    let mut rest = mask;
+    while rest != 0 {
+        each(rest.trailing_zeros() as usize);
+        rest &= rest - 1;
+    }
+}
+
+impl View {
+    /// Checks that each active lane may access `bytes`, a power of two, at its address.
+    #[inline(always)]
+    fn check(
+        &self,
+        window: &mut Window,
+        addresses: &[u64; LANES],
+        mask: u32,
+        bytes: u64,
+        write: bool,
+    ) -> Result<Shape, Fault> {
+        let room = if write { window.writable } else { window.bytes };
+        if self.knows(window) && room >= bytes {
+            if mask == u32::MAX && self.unit(addresses, bytes) {
+                let first = addresses[0];
+                if window.holds(first, bytes * LANES as u64, write) && first.is_multiple_of(bytes) {
+                    return Ok(Shape::Unit);
+                }
+            } else if self.bad(addresses, window.start, room - bytes, bytes) & mask == 0 {
+                return Ok(Shape::Any);
+            }
+        }
+        self.check_each(window, addresses, mask, bytes, write).map(|()| Shape::Any)
+    }
+
+    #[inline(always)]
+    fn unit(&self, addresses: &[u64; LANES], bytes: u64) -> bool {
+        if self.avx2 {
+            // SAFETY: the processor has AVX2.
+            return unsafe { unit_avx2(addresses, bytes) };
+        }
+        unit_plain(addresses, bytes)
+    }
+
+    /// A bit for each lane whose offset in the window is beyond `last`, or whose address is misaligned.
+    #[inline(always)]
+    fn bad(&self, addresses: &[u64; LANES], start: u64, last: u64, bytes: u64) -> u32 {
+        if self.avx2 {
+            // SAFETY: the processor has AVX2.
+            return unsafe { bad_avx2(addresses, start, last, bytes) };
+        }
+        bad_plain(addresses, start, last, bytes)
+    }
+
+    /// The same where the window does not help: each lane is looked up.
+    #[cold]
+    #[inline(never)]
+    fn check_each(
+        &self,
+        window: &mut Window,
+        addresses: &[u64; LANES],
+        mask: u32,
+        bytes: u64,
+        write: bool,
+    ) -> Result<(), Fault> {
+        for lane in 0..LANES as u32 {
+            let address = addresses[lane as usize];
+            if mask >> lane & 1 == 0 {
+                continue;
+            }
+            if !address.is_multiple_of(bytes) {
+                return Err(Fault { kind: FaultKind::Misaligned, address, bytes: bytes as u32, lane, write });
+            }
+            if !self.knows(window) || !window.holds(address, bytes, write) {
+                self.look_up(window, address, bytes, lane, write)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Loads one element a lane. Lanes that are not in `mask` keep what `out` holds.
+    #[inline(always)]
+    pub fn load<T: Element>(
+        &self,
+        window: &mut Window,
+        addresses: &[u64; LANES],
+        mask: u32,
+        out: &mut [T; LANES],
+    ) -> Result<(), Fault> {
+        let shape = self.check(window, addresses, mask, T::BYTES, false)?;
+        let first = addresses[0];
+        if shape == Shape::Unit && first.is_multiple_of(u64::BYTES) {
+            for (index, piece) in out.as_mut_bytes().chunks_exact_mut(8).enumerate() {
+                // SAFETY: all lanes' elements lie side by side within an extent, and the first is aligned to 8 bytes.
+                let value = unsafe { <u64 as Raw>::read(self.pointer(first + 8 * index as u64)) };
+                piece.copy_from_slice(&value.to_ne_bytes());
+            }
+            return Ok(());
+        }
+        for_active(mask, |lane| {
+            // SAFETY: `check` found each active lane's address aligned and within an extent of this view's table.
+            out[lane] = unsafe { <T as Raw>::read(self.pointer(addresses[lane])) };
+        });
+        Ok(())
+    }
+
+    /// Loads one element a lane and hands it to `put` with the lane's index: for loads that extend.
+    #[inline(always)]
+    pub fn load_with<T: Element>(
+        &self,
+        window: &mut Window,
+        addresses: &[u64; LANES],
+        mask: u32,
+        mut put: impl FnMut(usize, T),
+    ) -> Result<(), Fault> {
+        self.check(window, addresses, mask, T::BYTES, false)?;
+        for_active(mask, |lane| {
+            // SAFETY: as in `load`.
+            put(lane, unsafe { <T as Raw>::read(self.pointer(addresses[lane])) });
+        });
+        Ok(())
+    }
+
+    /// Loads `N` elements a lane that follow each other, each into an array of its own. An address is a multiple of the
+    /// size of all `N`.
+    #[inline(always)]
+    pub fn load_vec<T: Element, const N: usize>(
+        &self,
+        window: &mut Window,
+        addresses: &[u64; LANES],
+        mask: u32,
+        out: [&mut [T; LANES]; N],
+    ) -> Result<(), Fault> {
+        let mut out = out;
+        self.load_vec_with(window, addresses, mask, |lane, element, value| out[element][lane] = value, N)
+    }
+
+    /// As [`View::load_vec`], with `count` elements (a power of two), handed to `put` with lane and index.
+    #[inline(always)]
+    pub fn load_vec_with<T: Element>(
+        &self,
+        window: &mut Window,
+        addresses: &[u64; LANES],
+        mask: u32,
+        mut put: impl FnMut(usize, usize, T),
+        count: usize,
+    ) -> Result<(), Fault> {
+        assert!(count.is_power_of_two(), "vectors have 1, 2, 4 or 8 elements");
+        self.check(window, addresses, mask, T::BYTES * count as u64, false)?;
+        for_active(mask, |lane| {
+            for element in 0..count {
+                let pointer = self.pointer(addresses[lane] + T::BYTES * element as u64);
+                // SAFETY: `check` found all of each active lane's vector within an extent, and aligned.
+                put(lane, element, unsafe { <T as Raw>::read(pointer) });
+            }
+        });
+        Ok(())
+    }
+
+    /// Stores one element a lane. Of lanes with one address the highest is stored last.
+    #[inline(always)]
+    pub fn store<T: Element>(
+        &self,
+        window: &mut Window,
+        addresses: &[u64; LANES],
+        mask: u32,
+        values: &[T; LANES],
+    ) -> Result<(), Fault> {
+        let shape = self.check(window, addresses, mask, T::BYTES, true)?;
+        let first = addresses[0];
+        if shape == Shape::Unit && first.is_multiple_of(u64::BYTES) {
+            let (pieces, _) = values.as_bytes().as_chunks::<8>();
+            for (index, piece) in pieces.iter().enumerate() {
+                let value = u64::from_ne_bytes(*piece);
+                // SAFETY: as in `load`, and the extent is writable.
+                unsafe { <u64 as Raw>::write(self.pointer(first + 8 * index as u64), value) };
+            }
+            return Ok(());
+        }
+        for_active(mask, |lane| {
+            // SAFETY: `check` found each active lane's address aligned and within a writable extent.
+            unsafe { <T as Raw>::write(self.pointer(addresses[lane]), values[lane]) };
+        });
+        Ok(())
+    }
+
+    /// Stores one element a lane that `get` makes: for stores that truncate.
+    #[inline(always)]
+    pub fn store_with<T: Element>(
+        &self,
+        window: &mut Window,
+        addresses: &[u64; LANES],
+        mask: u32,
+        mut get: impl FnMut(usize) -> T,
+    ) -> Result<(), Fault> {
+        self.store_vec_with(window, addresses, mask, |lane, _| get(lane), 1)
+    }
+
+    /// Stores `N` elements a lane that follow each other. An address is a multiple of the size of all `N`.
+    #[inline(always)]
+    pub fn store_vec<T: Element, const N: usize>(
+        &self,
+        window: &mut Window,
+        addresses: &[u64; LANES],
+        mask: u32,
+        values: [&[T; LANES]; N],
+    ) -> Result<(), Fault> {
+        self.store_vec_with(window, addresses, mask, |lane, element| values[element][lane], N)
+    }
+
+    /// As [`View::store_vec`], with `count` elements (a power of two) that `get` makes of lane and index.
+    #[inline(always)]
+    pub fn store_vec_with<T: Element>(
+        &self,
+        window: &mut Window,
+        addresses: &[u64; LANES],
+        mask: u32,
+        mut get: impl FnMut(usize, usize) -> T,
+        count: usize,
+    ) -> Result<(), Fault> {
+        assert!(count.is_power_of_two(), "vectors have 1, 2, 4 or 8 elements");
+        self.check(window, addresses, mask, T::BYTES * count as u64, true)?;
+        for_active(mask, |lane| {
+            for element in 0..count {
+                let pointer = self.pointer(addresses[lane] + T::BYTES * element as u64);
+                // SAFETY: as in `store`, for all of each active lane's vector.
+                unsafe { <T as Raw>::write(pointer, get(lane, element)) };
+            }
+        });
+        Ok(())
+    }
+
+    /// Reads, changes and writes an element a lane, lane by lane in their order, each as one: `change` makes the new value of lane
+    /// and old value, and may be called again when another thread was faster. `old` gets what was there.
+    #[inline(always)]
+    pub fn rmw<T: Cell>(
+        &self,
+        window: &mut Window,
+        addresses: &[u64; LANES],
+        mask: u32,
+        mut change: impl FnMut(usize, T) -> T,
+        old: &mut [T; LANES],
+    ) -> Result<(), Fault> {
+        self.check(window, addresses, mask, T::BYTES, true)?;
+        for_active(mask, |lane| {
+            let pointer = self.pointer(addresses[lane]);
+            // SAFETY: as in `store`.
+            old[lane] = unsafe { <T as RawCell>::update(pointer, |value| change(lane, value)) };
+        });
+        Ok(())
+    }
+}

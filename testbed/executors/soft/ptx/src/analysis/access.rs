@@ -1,0 +1,196 @@
+//! Which registers an instruction reads and writes.
+
+use crate::ir::{Base, Guard, Mem, Op, Operand, Reg, Special};
+
+/// Something that an instruction touches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    Read(Reg),
+    Write(Reg),
+    Special(Special),
+}
+
+/// The registers that an instruction reads, predicates and bases of addresses among them; perhaps more than once.
+pub fn reads(op: &Op, visit: &mut impl FnMut(Reg)) {
+    accesses(op, &mut |access| {
+        if let Access::Read(reg) = access {
+            visit(reg);
+        }
+    });
+}
+
+/// The registers that an instruction writes.
+pub fn writes(op: &Op, visit: &mut impl FnMut(Reg)) {
+    accesses(op, &mut |access| {
+        if let Access::Write(reg) = access {
+            visit(reg);
+        }
+    });
+}
+
+struct Visitor<'v, F>(&'v mut F);
+
+impl<F: FnMut(Access)> Visitor<'_, F> {
+    fn write(&mut self, reg: Reg) {
+        (self.0)(Access::Write(reg));
+    }
+
+    fn operand(&mut self, operand: Operand) {
+        match operand {
+            Operand::Reg(reg) | Operand::Address(Base::Reg(reg), _) => (self.0)(Access::Read(reg)),
+            Operand::Special(special) => (self.0)(Access::Special(special)),
+            Operand::Imm(_) | Operand::Address(Base::Zero | Base::Global(_) | Base::DynamicShared, _) => {}
+        }
+    }
+
+    fn operands<const N: usize>(&mut self, operands: [Operand; N]) {
+        for operand in operands {
+            self.operand(operand);
+        }
+    }
+
+    fn list(&mut self, operands: &[Operand]) {
+        for &operand in operands {
+            self.operand(operand);
+        }
+    }
+
+    fn guard(&mut self, guard: Guard) {
+        (self.0)(Access::Read(guard.reg));
+    }
+
+    fn mem(&mut self, mem: Mem) {
+        if let Base::Reg(reg) = mem.base {
+            (self.0)(Access::Read(reg));
+        }
+    }
+}
+
+/// What an instruction touches: all that it reads, then all that it writes.
+pub(super) fn accesses(op: &Op, visit: &mut impl FnMut(Access)) {
+    let mut v = Visitor(visit);
+    match *op {
+        Op::Mov { dst, src, .. }
+        | Op::Cvt { dst, src, .. }
+        | Op::Cvta { dst, src, .. }
+        | Op::IsSpace { dst, src, .. } => {
+            v.operand(src);
+            v.write(dst);
+        }
+        Op::Pack { dst, ref src, .. } => {
+            v.list(src);
+            v.write(dst);
+        }
+        Op::Unpack { ref dst, src, .. } => {
+            v.operand(src);
+            dst.iter().flatten().for_each(|&dst| v.write(dst));
+        }
+        Op::Unary { dst, a, .. } | Op::Bfind { dst, a, .. } => {
+            v.operand(a);
+            v.write(dst);
+        }
+        Op::Binary { dst, a, b, .. }
+        | Op::Mul { dst, a, b, .. }
+        | Op::Bmsk { dst, a, b, .. }
+        | Op::CvtPack { dst, a, b, .. } => {
+            v.operands([a, b]);
+            v.write(dst);
+        }
+        Op::Mad { dst, a, b, c, .. }
+        | Op::Fma { dst, a, b, c, .. }
+        | Op::Dp4a { dst, a, b, c, .. }
+        | Op::Dp2a { dst, a, b, c, .. }
+        | Op::Bfe { dst, a, b, c, .. }
+        | Op::Shf { dst, a, b, c, .. }
+        | Op::Prmt { dst, a, b, c, .. }
+        | Op::Lop3 { dst, a, b, c, .. } => {
+            v.operands([a, b, c]);
+            v.write(dst);
+        }
+        Op::Bfi { dst, a, b, c, d, .. } => {
+            v.operands([a, b, c, d]);
+            v.write(dst);
+        }
+        Op::Setp { combine, dst, complement, a, b, .. } => {
+            v.operands([a, b]);
+            combine.iter().for_each(|&(_, guard)| v.guard(guard));
+            [dst, complement].iter().flatten().for_each(|&dst| v.write(dst));
+        }
+        Op::Set { combine, dst, a, b, .. } => {
+            v.operands([a, b]);
+            combine.iter().for_each(|&(_, guard)| v.guard(guard));
+            v.write(dst);
+        }
+        Op::Selp { dst, a, b, p, .. } => {
+            v.operands([a, b]);
+            v.guard(p);
+            v.write(dst);
+        }
+        Op::PredBinary { dst, a, b, .. } => {
+            v.guard(a);
+            v.guard(b);
+            v.write(dst);
+        }
+        Op::PredMov { dst, src } => {
+            v.guard(src);
+            v.write(dst);
+        }
+        Op::PredImm { dst, .. } | Op::ActiveMask { dst } => v.write(dst),
+        Op::Ld { mem, ref dst } => {
+            v.mem(mem);
+            dst.iter().flatten().for_each(|&dst| v.write(dst));
+        }
+        Op::St { mem, ref src } => {
+            v.mem(mem);
+            v.list(src);
+        }
+        Op::Atom { mem, dst, b, c, .. } => {
+            v.mem(mem);
+            v.operand(b);
+            c.iter().for_each(|&c| v.operand(c));
+            dst.iter().for_each(|&dst| v.write(dst));
+        }
+        Op::Fence => {}
+        Op::Bar { barrier, threads } => {
+            v.operand(barrier);
+            threads.iter().for_each(|&threads| v.operand(threads));
+        }
+        Op::BarArrive { barrier, threads } => v.operands([barrier, threads]),
+        Op::BarRed { barrier, threads, dst, p, .. } => {
+            v.operand(barrier);
+            threads.iter().for_each(|&threads| v.operand(threads));
+            v.guard(p);
+            v.write(dst);
+        }
+        Op::BarWarp { mask } => v.operand(mask),
+        Op::Shfl { dst, valid, a, b, c, mask, .. } => {
+            v.operands([a, b, c, mask]);
+            [dst, valid].iter().flatten().for_each(|&dst| v.write(dst));
+        }
+        Op::Vote { dst, p, mask, .. } | Op::Ballot { dst, p, mask } => {
+            v.guard(p);
+            v.operand(mask);
+            v.write(dst);
+        }
+        Op::Match { dst, p, a, mask, .. } => {
+            v.operands([a, mask]);
+            v.write(dst);
+            p.iter().for_each(|&p| v.write(p));
+        }
+        Op::Redux { dst, a, mask, .. } => {
+            v.operands([a, mask]);
+            v.write(dst);
+        }
+        Op::Mma { ref d, ref a, ref b, ref c, .. } => {
+            v.list(a);
+            v.list(b);
+            v.list(c);
+            d.iter().for_each(|&dst| v.write(dst));
+        }
+        Op::Nanosleep { ns } => v.operand(ns),
+        Op::Printf { dst, format, arguments } => {
+            v.operands([format, arguments]);
+            dst.iter().for_each(|&dst| v.write(dst));
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! The rules of the [module](super) for pairs of blocks, uniform registers and blending, applied until nothing changes.
+
+use std::sync::Arc;
+
+use fixedbitset::FixedBitSet;
+
+use super::access::{Access, accesses, reads, writes};
+use super::live::Live;
+use super::sets::{Members, RegSet};
+use super::{Analysis, Assume, successors};
+use crate::ir::{Base, Kernel, Mem, Op, Operand, Reg, Space, Special, Terminator};
+
+struct State<'k> {
+    kernel: &'k Kernel,
+    assume: Assume,
+    live: Live,
+    /// By register.
+    varies: FixedBitSet,
+    /// Registers that were found to vary and whose readers were not looked at yet.
+    varying: Vec<Reg>,
+    /// By block B: the blocks above it at which lanes may wait while it runs.
+    pending: Vec<FixedBitSet>,
+    /// Pairs that were found and not looked at yet.
+    pairs: Vec<(u32, u32)>,
+    readers: Readers,
+}
+
+/// By register: the instructions that read it, and the blocks whose terminators do (numbered after all instructions).
+struct Readers {
+    /// Where a register's readers start in `list`.
+    starts: Vec<u32>,
+    list: Vec<u32>,
+}
+
+impl Readers {
+    fn of(kernel: &Kernel) -> Self {
+        let mut starts = vec![0_u32; kernel.registers.len() + 1];
+        let each = |visit: &mut dyn FnMut(Reg, u32)| {
+            for (index, inst) in kernel.code.iter().enumerate() {
+                reads(&inst.op, &mut |reg| visit(reg, index as u32));
+            }
+            for (index, block) in kernel.blocks.iter().enumerate() {
+                if let Terminator::Branch { guard, .. } = block.end {
+                    visit(guard.reg, (kernel.code.len() + index) as u32);
+                }
+            }
+        };
+        each(&mut |reg, _| starts[reg.0 as usize + 1] += 1);
+        for index in 1..starts.len() {
+            starts[index] += starts[index - 1];
+        }
+        let mut list = vec![0; starts.last().map_or(0, |&count| count as usize)];
+        let mut next = starts.clone();
+        each(&mut |reg, reader| {
+            let slot = &mut next[reg.0 as usize];
+            list[*slot as usize] = reader;
+            *slot += 1;
+        });
+        Self { starts, list }
+    }
+
+    fn range(&self, reg: Reg) -> std::ops::Range<usize> {
+        self.starts[reg.0 as usize] as usize..self.starts[reg.0 as usize + 1] as usize
+    }
+}
+
+/// Analyses a kernel whose live registers are known.
+pub(super) fn analyse(kernel: &Kernel, assume: Assume, live: Live) -> Analysis {
+    let mut state = State {
+        kernel,
+        assume,
+        live,
+        varies: FixedBitSet::with_capacity(kernel.registers.len()),
+        varying: Vec::new(),
+        pending: vec![FixedBitSet::new(); kernel.blocks.len()],
+        pairs: Vec::new(),
+        readers: Readers::of(kernel),
+    };
+    for inst in &kernel.code {
+        state.instruction(&inst.op);
+    }
+    state.settle();
+    state.finish()
+}
+
+impl State<'_> {
+    fn settle(&mut self) {
+        let kernel = self.kernel;
+        loop {
+            if let Some(reg) = self.varying.pop() {
+                for index in self.readers.range(reg) {
+                    let reader = self.readers.list[index] as usize;
+                    match kernel.code.get(reader) {
+                        Some(inst) => self.instruction(&inst.op),
+                        None => self.parts(reader - kernel.code.len()),
+                    }
+                }
+            } else if let Some((low, high)) = self.pairs.pop() {
+                self.pair(low, high);
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn vary(&mut self, reg: Reg) {
+        if !self.varies.put(reg.0 as usize) {
+            self.varying.push(reg);
+        }
+    }
+
+    /// Rule 1 of uniform registers.
+    fn instruction(&mut self, op: &Op) {
+        if self.tells_lanes_apart(op) {
+            writes(op, &mut |reg| self.vary(reg));
+        }
+    }
+
+    /// Whether the results of an instruction may differ between the lanes that run it.
+    fn tells_lanes_apart(&self, op: &Op) -> bool {
+        match *op {
+            Op::Atom { .. }
+            | Op::Shfl { .. }
+            | Op::Match { all: false, .. }
+            | Op::Mma { .. }
+            | Op::Printf { .. } => true,
+            // A thread's local memory is its own, and a generic address may point there.
+            Op::Ld { mem: Mem { space: Space::Local | Space::Generic, .. }, .. } => true,
+            Op::Ld { mem, .. } => matches!(mem.base, Base::Reg(reg) if self.varies.contains(reg.0 as usize)),
+            // One result for all lanes that the mask names, whatever they bring.
+            Op::Vote { mask, .. }
+            | Op::Ballot { mask, .. }
+            | Op::Redux { mask, .. }
+            | Op::Match { all: true, mask, .. } => self.operand_varies(mask),
+            Op::BarRed { barrier, threads, .. } => {
+                self.operand_varies(barrier) || threads.is_some_and(|threads| self.operand_varies(threads))
+            }
+            ref op => {
+                let mut varies = false;
+                accesses(op, &mut |access| {
+                    varies |= match access {
+                        Access::Read(reg) => self.varies.contains(reg.0 as usize),
+                        Access::Special(special) => self.special_varies(special),
+                        Access::Write(_) => false,
+                    };
+                });
+                varies
+            }
+        }
+    }
+
+    fn operand_varies(&self, operand: Operand) -> bool {
+        match operand {
+            Operand::Reg(reg) | Operand::Address(Base::Reg(reg), _) => self.varies.contains(reg.0 as usize),
+            Operand::Special(special) => self.special_varies(special),
+            Operand::Imm(_) | Operand::Address(..) => false,
+        }
+    }
+
+    /// Clocks do not vary: an instruction runs once, for all lanes that take part.
+    fn special_varies(&self, special: Special) -> bool {
+        match special {
+            Special::Tid(0)
+            | Special::LaneId
+            | Special::LaneMaskEq
+            | Special::LaneMaskLe
+            | Special::LaneMaskLt
+            | Special::LaneMaskGe
+            | Special::LaneMaskGt => true,
+            Special::Tid(_) => !self.assume.tid_yz_uniform,
+            _ => false,
+        }
+    }
+
+    /// A block's terminator may part its lanes.
+    fn parts(&mut self, block: usize) {
+        if let Terminator::Branch { then, otherwise, .. } = self.kernel.blocks[block].end
+            && then != otherwise
+        {
+            self.add_pair(then.0, otherwise.0);
+        }
+    }
+
+    fn add_pair(&mut self, a: u32, b: u32) {
+        let (low, high) = (a.min(b), a.max(b));
+        let row = &mut self.pending[low as usize];
+        if row.is_empty() {
+            row.grow(self.kernel.blocks.len());
+        }
+        if !row.put(high as usize) {
+            self.pairs.push((low, high));
+        }
+    }
+
+    /// `low` may run while lanes wait at `high`: rule 2 of uniform registers, and further pairs.
+    fn pair(&mut self, low: u32, high: u32) {
+        let written = &self.live.written[low as usize].bits;
+        let live = &self.live.live_in[high as usize].bits;
+        let lost: Vec<usize> = written.intersection(live).collect();
+        for place in lost {
+            self.vary(self.live.members.list[place]);
+        }
+        let kernel = self.kernel;
+        for next in successors(&kernel.blocks[low as usize].end) {
+            if next.0 != high {
+                self.add_pair(next.0, high);
+            }
+        }
+    }
+
+    fn finish(self) -> Analysis {
+        let Self { kernel, live, varies, pending, .. } = self;
+        let Live { members, live_in, live_out, written } = live;
+        let mut waiting = vec![RegSet::new(Arc::clone(&members)); kernel.blocks.len()];
+        let mut kept = FixedBitSet::with_capacity(members.list.len());
+        for (block, waiting) in waiting.iter_mut().enumerate() {
+            for high in pending[block].ones() {
+                waiting.bits.union_with(&live_in[high].bits);
+            }
+            kept.extend(waiting.bits.intersection(&written[block].bits));
+        }
+        let mut everything = FixedBitSet::with_capacity(kernel.registers.len());
+        everything.insert_range(..);
+        let everything = Arc::new(Members::new(&everything));
+        let mut uniform = RegSet::new(Arc::clone(&everything));
+        uniform.bits.insert_range(..);
+        uniform.bits.difference_with(&varies);
+        let mut blend = RegSet::new(everything);
+        blend.bits.extend(kept.ones().map(|place| members.list[place].0 as usize));
+        let uniform_branch = kernel.blocks.iter().map(|block| match block.end {
+            Terminator::Branch { guard, then, otherwise, .. } => {
+                then == otherwise || !varies.contains(guard.reg.0 as usize)
+            }
+            _ => true,
+        });
+        let uniform_branch = uniform_branch.collect();
+        Analysis { uniform, blend, uniform_branch, live_in, live_out, waiting }
+    }
+}

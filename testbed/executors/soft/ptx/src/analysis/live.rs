@@ -1,0 +1,98 @@
+//! Where registers are live: backwards over the blocks until nothing changes.
+
+use std::sync::Arc;
+
+use fixedbitset::FixedBitSet;
+
+use super::access::{reads, writes};
+use super::sets::{Members, RegSet};
+use super::successors;
+use crate::ir::{Kernel, Terminator};
+
+/// Live registers at the ends of blocks, and what blocks write.
+pub(super) struct Live {
+    /// Registers that are live across a block's start somewhere.
+    pub members: Arc<Members>,
+    pub live_in: Vec<RegSet>,
+    pub live_out: Vec<RegSet>,
+    /// By block: members that it writes.
+    pub written: Vec<RegSet>,
+}
+
+impl Live {
+    /// Of all blocks of a kernel.
+    pub fn of(kernel: &Kernel) -> Self {
+        // What each block reads before it writes it. Nothing else can be live across a start.
+        let mut exposed = vec![Vec::new(); kernel.blocks.len()];
+        let mut members = FixedBitSet::with_capacity(kernel.registers.len());
+        // By register: the last block that wrote or noted it, to have each at most once per block.
+        let mut seen = vec![u32::MAX; kernel.registers.len()];
+        for (index, block) in kernel.blocks.iter().enumerate() {
+            let index = index as u32;
+            let mut read = |reg: crate::ir::Reg, seen: &mut [u32]| {
+                if seen[reg.0 as usize] != index {
+                    seen[reg.0 as usize] = index;
+                    exposed[index as usize].push(reg);
+                    members.insert(reg.0 as usize);
+                }
+            };
+            for inst in &kernel.code[block.code.start as usize..block.code.end as usize] {
+                reads(&inst.op, &mut |reg| read(reg, &mut seen));
+                writes(&inst.op, &mut |reg| seen[reg.0 as usize] = index);
+            }
+            if let Terminator::Branch { guard, .. } = block.end {
+                read(guard.reg, &mut seen);
+            }
+        }
+        let members = Arc::new(Members::new(&members));
+        let empty = RegSet::new(Arc::clone(&members));
+        let mut live = Self {
+            members: Arc::clone(&members),
+            live_in: vec![empty.clone(); kernel.blocks.len()],
+            live_out: vec![empty.clone(); kernel.blocks.len()],
+            written: vec![empty; kernel.blocks.len()],
+        };
+        for (index, block) in kernel.blocks.iter().enumerate() {
+            for inst in &kernel.code[block.code.start as usize..block.code.end as usize] {
+                writes(&inst.op, &mut |reg| {
+                    if let Some(place) = members.place(reg) {
+                        live.written[index].bits.insert(place);
+                    }
+                });
+            }
+            for &reg in &exposed[index] {
+                live.live_in[index].bits.extend(members.place(reg));
+            }
+        }
+        live.settle(kernel);
+        live
+    }
+
+    /// Carries live registers backwards, starting from those that blocks read themselves.
+    fn settle(&mut self, kernel: &Kernel) {
+        let count = kernel.blocks.len();
+        let mut before = vec![Vec::new(); count];
+        for (index, block) in kernel.blocks.iter().enumerate() {
+            for next in successors(&block.end) {
+                before[next.0 as usize].push(index);
+            }
+        }
+        let mut queued = vec![true; count];
+        let mut queue: Vec<usize> = (0..count).collect();
+        let mut carried = FixedBitSet::with_capacity(self.members.list.len());
+        while let Some(index) = queue.pop() {
+            queued[index] = false;
+            for &previous in &before[index] {
+                self.live_out[previous].bits.union_with(&self.live_in[index].bits);
+                carried.clone_from(&self.live_out[previous].bits);
+                carried.difference_with(&self.written[previous].bits);
+                if !carried.is_subset(&self.live_in[previous].bits) {
+                    self.live_in[previous].bits.union_with(&carried);
+                    if !std::mem::replace(&mut queued[previous], true) {
+                        queue.push(previous);
+                    }
+                }
+            }
+        }
+    }
+}

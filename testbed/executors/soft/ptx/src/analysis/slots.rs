@@ -1,0 +1,132 @@
+//! Registers that are never needed at once share a place.
+//!
+//! nvcc gives each value a register of its own: up to 42,757 in one real kernel, 5 MiB for a warp. A linear scan brings
+//! this down to what fits into a cache. Each register has an interval of the text that covers all places where it is
+//! needed: from its first to its last access, the starts and ends of the blocks across which it is live, and all
+//! blocks that can run while lanes wait that need it (see [`Analysis::waiting`]). Registers of one group
+//! whose intervals do not meet get the same slot. An instruction's sources and results never share one, so that an
+//! engine may write results before it has read all sources.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::Analysis;
+use super::access::{reads, writes};
+use crate::ir::{Class, Kernel, Reg, Terminator};
+
+/// Registers that may share slots: of one width, and all uniform or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Group {
+    /// Their width.
+    pub class: Class,
+    /// Whether they have one value for the whole warp.
+    pub uniform: bool,
+}
+
+impl Group {
+    /// All groups.
+    pub const ALL: [Self; 8] = {
+        let classes = [Class::Pred, Class::B16, Class::B32, Class::B64];
+        let mut all = [Self { class: Class::Pred, uniform: false }; 8];
+        let mut index = 0;
+        while index < 8 {
+            all[index] = Self { class: classes[index / 2], uniform: index % 2 == 1 };
+            index += 1;
+        }
+        all
+    };
+
+    /// Its place in [`Self::ALL`].
+    pub const fn index(self) -> usize {
+        self.class as usize * 2 + self.uniform as usize
+    }
+}
+
+/// A slot for each register.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slots {
+    /// By register: its group.
+    pub groups: Vec<Group>,
+    /// By register: its slot among those of its group.
+    pub of: Vec<u32>,
+    /// By [`Group::index`]: how many slots the group has.
+    pub counts: [u32; 8],
+}
+
+/// Finds slots for all registers of a kernel. What [`Analysis`] says of registers holds of the slots: a slot of a
+/// uniform group needs one value, and a write must keep the values of lanes that do not take part just when
+/// its register's must.
+pub fn slots(kernel: &Kernel, analysis: &Analysis) -> Slots {
+    let intervals = intervals(kernel, analysis);
+    let groups: Vec<Group> = kernel
+        .registers
+        .iter()
+        .enumerate()
+        .map(|(index, &class)| Group { class, uniform: analysis.uniform.contains(Reg(index as u32)) })
+        .collect();
+    let mut order: Vec<u32> = (0..kernel.registers.len() as u32).collect();
+    order.sort_unstable_by_key(|&reg| intervals[reg as usize]);
+    let mut of = vec![0; kernel.registers.len()];
+    let mut counts = [0; 8];
+    // By group: slots in use, by the end of their interval, and free ones, the lowest first: they are warm.
+    let mut busy: [BinaryHeap<Reverse<(u32, u32)>>; 8] = Default::default();
+    let mut free: [BinaryHeap<Reverse<u32>>; 8] = Default::default();
+    for reg in order {
+        let Some((start, end)) = intervals[reg as usize] else {
+            // Never accessed; slot 0 must exist all the same.
+            let count = &mut counts[groups[reg as usize].index()];
+            *count = (*count).max(1);
+            continue;
+        };
+        let group = groups[reg as usize].index();
+        while let Some(&Reverse((last, slot))) = busy[group].peek()
+            && last < start
+        {
+            busy[group].pop();
+            free[group].push(Reverse(slot));
+        }
+        let slot = match free[group].pop() {
+            Some(Reverse(slot)) => slot,
+            None => {
+                counts[group] += 1;
+                counts[group] - 1
+            }
+        };
+        busy[group].push(Reverse((end, slot)));
+        of[reg as usize] = slot;
+    }
+    Slots { groups, of, counts }
+}
+
+/// By register: the first and last position that needs it. Instructions have positions in the order of the text, and
+/// each terminator has one.
+fn intervals(kernel: &Kernel, analysis: &Analysis) -> Vec<Option<(u32, u32)>> {
+    let mut intervals: Vec<Option<(u32, u32)>> = vec![None; kernel.registers.len()];
+    let mut cover = |reg: Reg, position: u32| {
+        let interval = intervals[reg.0 as usize].get_or_insert((position, position));
+        *interval = (interval.0.min(position), interval.1.max(position));
+    };
+    for (index, block) in kernel.blocks.iter().enumerate() {
+        let start = block.code.start + index as u32;
+        let end = block.code.end + index as u32;
+        for reg in analysis.live_in[index].iter() {
+            cover(reg, start);
+        }
+        for reg in analysis.live_out[index].iter() {
+            cover(reg, end);
+        }
+        for reg in analysis.waiting[index].iter() {
+            cover(reg, start);
+            cover(reg, end);
+        }
+        for code in block.code.clone() {
+            let op = &kernel.code[code as usize].op;
+            reads(op, &mut |reg| cover(reg, code + index as u32));
+            writes(op, &mut |reg| cover(reg, code + index as u32));
+        }
+        if let Terminator::Branch { guard, .. } = block.end {
+            cover(guard.reg, end);
+        }
+    }
+    intervals
+}

@@ -1,0 +1,366 @@
+//! Arithmetic, logic, shifts and bit fields.
+
+use crate::error::PtxError;
+use crate::ir::{Binary, Combine, Float, Half, Op, Operand, Permute, Round, Ty, Unary};
+use crate::kernel::Parser;
+use crate::kernel::spelling::{BITS, INTEGERS, Modifiers, Spelling, wider};
+
+/// Floating-point types of sums and products.
+const FLOATS: &[Ty] = &[Ty::F32, Ty::F64, Ty::F16, Ty::F16x2, Ty::Bf16, Ty::Bf16x2];
+const WORDS: &[Ty] = &[Ty::B32, Ty::B64];
+const SIGNEDNESS: &[Ty] = &[Ty::U32, Ty::S32, Ty::U64, Ty::S64];
+const PLAIN: Float = Float { round: Round::Nearest, ftz: false, sat: false };
+
+impl<'t> Parser<'t> {
+    /// Reads an instruction of these families, or says that there is none.
+    pub fn arithmetic(&mut self, mut spelling: Spelling<'t>) -> Result<Op, PtxError> {
+        let s = &mut spelling;
+        match s.base {
+            b"add" => self.sum(s, Binary::Add),
+            b"sub" => self.sum(s, Binary::Sub),
+            b"mul" => self.product(s),
+            b"mad" => self.mad(s),
+            b"fma" => self.fma(s),
+            b"div" => self.quotient(s),
+            b"rem" => {
+                let ty = self.last(s, INTEGERS)?;
+                self.binary(Binary::Rem, ty, PLAIN)
+            }
+            b"min" => self.extreme(s, Binary::Min, Binary::MinNan),
+            b"max" => self.extreme(s, Binary::Max, Binary::MaxNan),
+            b"abs" => self.sign(s, Unary::Abs),
+            b"neg" => self.sign(s, Unary::Neg),
+            b"copysign" => {
+                let ty = self.last(s, &[Ty::F32, Ty::F64])?;
+                self.binary(Binary::CopySign, ty, PLAIN)
+            }
+            b"rcp" => self.root(s, Unary::Rcp, Unary::RcpApprox),
+            b"sqrt" => self.root(s, Unary::Sqrt, Unary::SqrtApprox),
+            b"rsqrt" => self.approximate(s, Unary::RsqrtApprox, &[Ty::F32, Ty::F64]),
+            b"sin" => self.approximate(s, Unary::SinApprox, &[Ty::F32]),
+            b"cos" => self.approximate(s, Unary::CosApprox, &[Ty::F32]),
+            b"lg2" => self.approximate(s, Unary::Lg2Approx, &[Ty::F32]),
+            b"ex2" => self.approximate(s, Unary::Ex2Approx, &[Ty::F32, Ty::F16, Ty::F16x2]),
+            b"tanh" => self.approximate(s, Unary::TanhApprox, &[Ty::F32, Ty::F16, Ty::F16x2]),
+            b"and" => self.logic(s, Binary::And, Combine::And),
+            b"or" => self.logic(s, Binary::Or, Combine::Or),
+            b"xor" => self.logic(s, Binary::Xor, Combine::Xor),
+            b"not" if s.peek() == Some(b"pred") => self.not_predicate(s),
+            b"not" => self.unary_of(s, Unary::Not, BITS),
+            b"cnot" => self.unary_of(s, Unary::Cnot, BITS),
+            b"brev" => self.unary_of(s, Unary::Brev, WORDS),
+            b"popc" => self.count(s, Unary::Popc),
+            b"clz" => self.count(s, Unary::Clz),
+            b"shl" => self.shift(s, Binary::Shl, BITS),
+            b"shr" => {
+                let all = [BITS, INTEGERS].concat();
+                self.shift(s, Binary::Shr, &all)
+            }
+            b"shf" => self.funnel(s),
+            b"lop3" => self.lop3(s),
+            b"prmt" => self.permute(s),
+            b"bfe" => self.extract(s),
+            b"bfi" => self.insert(s),
+            b"bfind" => self.find_bit(s),
+            b"bmsk" => self.bit_mask(s),
+            b"dp4a" => self.dp4a(s),
+            b"dp2a" => self.dp2a(s),
+            _ => Err(self.unsupported()),
+        }
+    }
+
+    fn unary(&mut self, op: Unary, ty: Ty, float: Float) -> Result<Op, PtxError> {
+        let dst = self.dst(ty)?;
+        let a = self.src(ty)?;
+        Ok(Op::Unary { op, ty, float, dst, a })
+    }
+
+    fn unary_of(&mut self, s: &mut Spelling<'_>, op: Unary, allowed: &[Ty]) -> Result<Op, PtxError> {
+        let ty = self.last(s, allowed)?;
+        self.unary(op, ty, PLAIN)
+    }
+
+    fn binary(&mut self, op: Binary, ty: Ty, float: Float) -> Result<Op, PtxError> {
+        let dst = self.dst(ty)?;
+        let a = self.src(ty)?;
+        let b = self.src(ty)?;
+        Ok(Op::Binary { op, ty, float, dst, a, b })
+    }
+
+    /// Reads modifiers and a floating-point type that they fit.
+    fn float(&self, s: &mut Spelling<'_>, modifiers: Modifiers, allowed: &[Ty]) -> Result<Ty, PtxError> {
+        let ty = self.last(s, allowed)?;
+        if modifiers.fit(ty) { Ok(ty) } else { Err(self.unsupported()) }
+    }
+
+    /// `add`, `sub`: of integers, of which `.s32` may saturate, and of floating-point numbers.
+    fn sum(&mut self, s: &mut Spelling<'_>, op: Binary) -> Result<Op, PtxError> {
+        let modifiers = s.modifiers();
+        let ty = self.last(s, &[INTEGERS, FLOATS].concat())?;
+        let saturated = Modifiers { round: None, ftz: false, sat: true };
+        let fits = match ty {
+            _ if ty.float() => modifiers.fit(ty),
+            Ty::S32 => modifiers.none() || modifiers == saturated,
+            _ => modifiers.none(),
+        };
+        if !fits {
+            return Err(self.unsupported());
+        }
+        self.binary(op, ty, modifiers.into())
+    }
+
+    fn half(s: &mut Spelling<'_>) -> Option<Half> {
+        s.pick(&[("lo", Half::Lo), ("hi", Half::Hi), ("wide", Half::Wide)])
+    }
+
+    /// The type of an integer product of this half, and that of its sum.
+    fn halves(&self, s: &mut Spelling<'_>, half: Half) -> Result<(Ty, Ty), PtxError> {
+        let ty = self.last(s, INTEGERS)?;
+        match half {
+            Half::Wide if ty.bytes() == 8 => Err(self.unsupported()),
+            Half::Wide => Ok((ty, wider(ty))),
+            Half::Lo | Half::Hi => Ok((ty, ty)),
+        }
+    }
+
+    fn product(&mut self, s: &mut Spelling<'_>) -> Result<Op, PtxError> {
+        if let Some(half) = Self::half(s) {
+            let (ty, sum) = self.halves(s, half)?;
+            let dst = self.dst(sum)?;
+            let a = self.src(ty)?;
+            let b = self.src(ty)?;
+            return Ok(Op::Mul { half, ty, dst, a, b });
+        }
+        let modifiers = s.modifiers();
+        let ty = self.float(s, modifiers, FLOATS)?;
+        self.binary(Binary::Mul, ty, modifiers.into())
+    }
+
+    fn mad(&mut self, s: &mut Spelling<'_>) -> Result<Op, PtxError> {
+        let Some(half) = Self::half(s) else {
+            return self.fma(s);
+        };
+        let sat = s.take("sat");
+        let (ty, sum) = self.halves(s, half)?;
+        if sat && (half, ty) != (Half::Hi, Ty::S32) {
+            return Err(self.unsupported());
+        }
+        let dst = self.dst(sum)?;
+        let a = self.src(ty)?;
+        let b = self.src(ty)?;
+        let c = self.src(sum)?;
+        Ok(Op::Mad { half, ty, sat, dst, a, b, c })
+    }
+
+    /// `fma`, and `mad` of floating-point numbers. The rounding must be said.
+    fn fma(&mut self, s: &mut Spelling<'_>) -> Result<Op, PtxError> {
+        let modifiers = s.modifiers();
+        let relu = s.take("relu");
+        let ty = self.float(s, modifiers, FLOATS)?;
+        let packed = !matches!(ty, Ty::F32 | Ty::F64);
+        if modifiers.round.is_none() || (relu && (!packed || modifiers.sat)) {
+            return Err(self.unsupported());
+        }
+        let dst = self.dst(ty)?;
+        let a = self.src(ty)?;
+        let b = self.src(ty)?;
+        let c = self.src(ty)?;
+        Ok(Op::Fma { ty, float: modifiers.into(), relu, dst, a, b, c })
+    }
+
+    fn quotient(&mut self, s: &mut Spelling<'_>) -> Result<Op, PtxError> {
+        if let Some(op) = s.pick(&[("approx", Binary::DivApprox), ("full", Binary::DivFull)]) {
+            let modifiers = Modifiers { round: None, ftz: s.take("ftz"), sat: false };
+            let ty = self.last(s, &[Ty::F32])?;
+            return self.binary(op, ty, modifiers.into());
+        }
+        let Some(round) = s.round() else {
+            let ty = self.last(s, INTEGERS)?;
+            return self.binary(Binary::Div, ty, PLAIN);
+        };
+        let modifiers = Modifiers { round: Some(round), ftz: s.take("ftz"), sat: false };
+        let ty = self.float(s, modifiers, &[Ty::F32, Ty::F64])?;
+        self.binary(Binary::Div, ty, modifiers.into())
+    }
+
+    fn extreme(&mut self, s: &mut Spelling<'_>, op: Binary, nan: Binary) -> Result<Op, PtxError> {
+        let modifiers = Modifiers { round: None, ftz: s.take("ftz"), sat: false };
+        let or_nan = s.take("NaN");
+        let ty = self.last(s, &[INTEGERS, FLOATS].concat())?;
+        let fits = if ty.float() { modifiers.fit(ty) } else { modifiers.none() };
+        if !fits || (or_nan && !(ty.float() && ty != Ty::F64)) {
+            return Err(self.unsupported());
+        }
+        self.binary(if or_nan { nan } else { op }, ty, modifiers.into())
+    }
+
+    fn sign(&mut self, s: &mut Spelling<'_>, op: Unary) -> Result<Op, PtxError> {
+        let modifiers = Modifiers { round: None, ftz: s.take("ftz"), sat: false };
+        let ty = self.last(s, &[&[Ty::S16, Ty::S32, Ty::S64], FLOATS].concat())?;
+        let fits = if ty.float() { modifiers.fit(ty) } else { modifiers.none() };
+        if !fits {
+            return Err(self.unsupported());
+        }
+        self.unary(op, ty, modifiers.into())
+    }
+
+    /// `rcp`, `sqrt`: approximate or rounded.
+    fn root(&mut self, s: &mut Spelling<'_>, exact: Unary, approximate: Unary) -> Result<Op, PtxError> {
+        if s.peek() == Some(b"approx") {
+            return self.approximate(s, approximate, &[Ty::F32]);
+        }
+        let Some(round) = s.round() else {
+            return Err(self.unsupported());
+        };
+        let modifiers = Modifiers { round: Some(round), ftz: s.take("ftz"), sat: false };
+        let ty = self.float(s, modifiers, &[Ty::F32, Ty::F64])?;
+        self.unary(exact, ty, modifiers.into())
+    }
+
+    fn approximate(&mut self, s: &mut Spelling<'_>, op: Unary, allowed: &[Ty]) -> Result<Op, PtxError> {
+        if !s.take("approx") {
+            return Err(self.unsupported());
+        }
+        let modifiers = Modifiers { round: None, ftz: s.take("ftz"), sat: false };
+        let ty = self.float(s, modifiers, allowed)?;
+        self.unary(op, ty, modifiers.into())
+    }
+
+    fn logic(&mut self, s: &mut Spelling<'_>, op: Binary, predicates: Combine) -> Result<Op, PtxError> {
+        let ty = self.last(s, &[&[Ty::Pred], BITS].concat())?;
+        if ty != Ty::Pred {
+            return self.binary(op, ty, PLAIN);
+        }
+        let dst = self.dst(Ty::Pred)?;
+        self.comma()?;
+        let a = self.guard()?;
+        self.comma()?;
+        let b = self.guard()?;
+        Ok(Op::PredBinary { op: predicates, dst, a, b })
+    }
+
+    fn not_predicate(&mut self, s: &mut Spelling<'_>) -> Result<Op, PtxError> {
+        self.last(s, &[Ty::Pred])?;
+        let dst = self.dst(Ty::Pred)?;
+        self.comma()?;
+        let mut src = self.guard()?;
+        src.negated = !src.negated;
+        Ok(Op::PredMov { dst, src })
+    }
+
+    /// `popc`, `clz`: the result has 32 bits.
+    fn count(&mut self, s: &mut Spelling<'_>, op: Unary) -> Result<Op, PtxError> {
+        let ty = self.last(s, WORDS)?;
+        let dst = self.dst(Ty::U32)?;
+        let a = self.src(ty)?;
+        Ok(Op::Unary { op, ty, float: PLAIN, dst, a })
+    }
+
+    /// The amount has 32 bits whatever the type.
+    fn shift(&mut self, s: &mut Spelling<'_>, op: Binary, allowed: &[Ty]) -> Result<Op, PtxError> {
+        let ty = self.last(s, allowed)?;
+        let dst = self.dst(ty)?;
+        let a = self.src(ty)?;
+        let b = self.src(Ty::U32)?;
+        Ok(Op::Binary { op, ty, float: PLAIN, dst, a, b })
+    }
+
+    fn three(&mut self) -> Result<[Operand; 3], PtxError> {
+        Ok([self.src(Ty::B32)?, self.src(Ty::B32)?, self.src(Ty::B32)?])
+    }
+
+    fn funnel(&mut self, s: &mut Spelling<'_>) -> Result<Op, PtxError> {
+        let left = self.known(s.pick(&[("l", true), ("r", false)]))?;
+        let wrap = self.known(s.pick(&[("wrap", true), ("clamp", false)]))?;
+        self.last(s, &[Ty::B32])?;
+        let dst = self.dst(Ty::B32)?;
+        let [a, b, c] = self.three()?;
+        Ok(Op::Shf { left, wrap, dst, a, b, c })
+    }
+
+    fn lop3(&mut self, s: &mut Spelling<'_>) -> Result<Op, PtxError> {
+        self.last(s, &[Ty::B32])?;
+        let dst = self.dst(Ty::B32)?;
+        let [a, b, c] = self.three()?;
+        match self.src(Ty::U32)? {
+            Operand::Imm(table @ 0..=255) => Ok(Op::Lop3 { table: table as u8, dst, a, b, c }),
+            _ => Err(self.tokens.error_at(self.place, "expected a truth table, a constant of 0 to 255")),
+        }
+    }
+
+    fn permute(&mut self, s: &mut Spelling<'_>) -> Result<Op, PtxError> {
+        if s.ty() != Some(Ty::B32) {
+            return Err(self.unsupported());
+        }
+        let mode = s.pick(&[
+            ("f4e", Permute::F4e),
+            ("b4e", Permute::B4e),
+            ("rc8", Permute::Rc8),
+            ("ecl", Permute::Ecl),
+            ("ecr", Permute::Ecr),
+            ("rc16", Permute::Rc16),
+        ]);
+        self.done(s)?;
+        let dst = self.dst(Ty::B32)?;
+        let [a, b, c] = self.three()?;
+        Ok(Op::Prmt { mode: mode.unwrap_or(Permute::Any), dst, a, b, c })
+    }
+
+    fn extract(&mut self, s: &mut Spelling<'_>) -> Result<Op, PtxError> {
+        let ty = self.last(s, SIGNEDNESS)?;
+        let dst = self.dst(ty)?;
+        let a = self.src(ty)?;
+        let b = self.src(Ty::U32)?;
+        let c = self.src(Ty::U32)?;
+        Ok(Op::Bfe { ty, dst, a, b, c })
+    }
+
+    fn insert(&mut self, s: &mut Spelling<'_>) -> Result<Op, PtxError> {
+        let ty = self.last(s, WORDS)?;
+        let dst = self.dst(ty)?;
+        let a = self.src(ty)?;
+        let b = self.src(ty)?;
+        let c = self.src(Ty::U32)?;
+        let d = self.src(Ty::U32)?;
+        Ok(Op::Bfi { ty, dst, a, b, c, d })
+    }
+
+    fn find_bit(&mut self, s: &mut Spelling<'_>) -> Result<Op, PtxError> {
+        let shift = s.take("shiftamt");
+        let ty = self.last(s, SIGNEDNESS)?;
+        let dst = self.dst(Ty::U32)?;
+        let a = self.src(ty)?;
+        Ok(Op::Bfind { ty, shift, dst, a })
+    }
+
+    fn bit_mask(&mut self, s: &mut Spelling<'_>) -> Result<Op, PtxError> {
+        let wrap = self.known(s.pick(&[("wrap", true), ("clamp", false)]))?;
+        self.last(s, &[Ty::B32])?;
+        let dst = self.dst(Ty::B32)?;
+        let a = self.src(Ty::B32)?;
+        let b = self.src(Ty::B32)?;
+        Ok(Op::Bmsk { wrap, dst, a, b })
+    }
+
+    fn signs(&self, s: &mut Spelling<'_>) -> Result<[bool; 2], PtxError> {
+        let one = |s: &mut Spelling<'_>| s.pick(&[("u32", false), ("s32", true)]);
+        let signs = [self.known(one(s))?, self.known(one(s))?];
+        self.done(s)?;
+        Ok(signs)
+    }
+
+    fn dp4a(&mut self, s: &mut Spelling<'_>) -> Result<Op, PtxError> {
+        let signed = self.signs(s)?;
+        let dst = self.dst(Ty::B32)?;
+        let [a, b, c] = self.three()?;
+        Ok(Op::Dp4a { signed, dst, a, b, c })
+    }
+
+    fn dp2a(&mut self, s: &mut Spelling<'_>) -> Result<Op, PtxError> {
+        let high = self.known(s.pick(&[("lo", false), ("hi", true)]))?;
+        let signed = self.signs(s)?;
+        let dst = self.dst(Ty::B32)?;
+        let [a, b, c] = self.three()?;
+        Ok(Op::Dp2a { signed, high, dst, a, b, c })
+    }
+}

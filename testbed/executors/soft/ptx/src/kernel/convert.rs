@@ -1,0 +1,194 @@
+//! Moves and conversions.
+
+use crate::error::PtxError;
+use crate::ir::{Op, Operand, Round, Space, Ty};
+use crate::kernel::Parser;
+use crate::kernel::operands::Width;
+use crate::kernel::spelling::{ANY, Spelling};
+use crate::lex::Token;
+use crate::literal::Literal;
+
+/// Types that `cvt` knows.
+const CONVERTED: &[Ty] = &[
+    Ty::U8,
+    Ty::U16,
+    Ty::U32,
+    Ty::U64,
+    Ty::S8,
+    Ty::S16,
+    Ty::S32,
+    Ty::S64,
+    Ty::F16,
+    Ty::Bf16,
+    Ty::F32,
+    Ty::F64,
+];
+
+impl<'t> Parser<'t> {
+    /// `mov`: of registers, constants, addresses, and between a register and its parts.
+    pub fn mov(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
+        let ty = self.last(&mut s, &[&[Ty::Pred], ANY].concat())?;
+        if ty == Ty::Pred {
+            return self.mov_predicate();
+        }
+        if self.tokens.peek() == Token::Mark(b'{') {
+            let place = self.tokens.place();
+            // Their width follows from how many there are: that is known behind them.
+            let mut ahead = self.tokens.clone();
+            let mut commas = 0;
+            while !matches!(ahead.peek(), Token::Mark(b'}' | b';') | Token::End) {
+                commas += usize::from(ahead.take(b',')? || ahead.next().map(|_| false)?);
+            }
+            let part = self.part(ty, commas + 1, place)?;
+            let dst = self.vector(|parser| parser.sink(part, Width::Same))?;
+            let src = self.src(ty)?;
+            return Ok(Op::Unpack { ty, dst, src });
+        }
+        let dst = self.dst(ty)?;
+        self.comma()?;
+        if self.tokens.peek() != Token::Mark(b'{') {
+            let src = self.operand(ty, Width::Same)?;
+            return Ok(Op::Mov { ty, dst, src });
+        }
+        let place = self.tokens.place();
+        let mut ahead = self.tokens.clone();
+        let mut commas = 0;
+        while !matches!(ahead.peek(), Token::Mark(b'}' | b';') | Token::End) {
+            commas += usize::from(ahead.take(b',')? || ahead.next().map(|_| false)?);
+        }
+        let part = self.part(ty, commas + 1, place)?;
+        let src = self.vector(|parser| parser.operand(part, Width::Same))?;
+        Ok(Op::Pack { ty, dst, src })
+    }
+
+    /// The type of one of so many parts of a type.
+    fn part(&self, ty: Ty, count: usize, place: crate::lex::Place) -> Result<Ty, PtxError> {
+        match (ty.bytes() as usize, count) {
+            (8, 2) => Ok(Ty::B32),
+            (8, 4) | (4, 2) => Ok(Ty::B16),
+            (8, 8) | (4, 4) | (2, 2) => Ok(Ty::B8),
+            (bytes, _) => {
+                let message = format!("{} bits have no {count} parts", 8 * bytes);
+                Err(self.tokens.error_at(place, message))
+            }
+        }
+    }
+
+    fn mov_predicate(&mut self) -> Result<Op, PtxError> {
+        let dst = self.dst(Ty::Pred)?;
+        self.comma()?;
+        if let Token::Word(word) = self.tokens.peek()
+            && let Some(Literal::Integer(value)) = Literal::parse(word)
+        {
+            self.tokens.next()?;
+            return Ok(Op::PredImm { dst, value: value != 0 });
+        }
+        if self.tokens.take(b'-')? {
+            // `-1`, which is true.
+            let word = self.tokens.word("a constant")?;
+            let Some(Literal::Integer(value)) = Literal::parse(word) else {
+                return Err(self.tokens.error_at(self.place, "expected a constant"));
+            };
+            return Ok(Op::PredImm { dst, value: value != 0 });
+        }
+        Ok(Op::PredMov { dst, src: self.guard()? })
+    }
+
+    /// `cvt`
+    pub fn convert(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
+        let float_round = s.round();
+        let integer_round = s.pick(&[
+            ("rni", Round::Nearest),
+            ("rzi", Round::Zero),
+            ("rmi", Round::Down),
+            ("rpi", Round::Up),
+        ]);
+        let relu = s.take("relu");
+        let ftz = s.take("ftz");
+        let sat = s.take("sat");
+        let to = self.known(s.ty())?;
+        let from = self.last(&mut s, CONVERTED)?;
+        let round = float_round.or(integer_round);
+        if let (Ty::F16x2 | Ty::Bf16x2, Ty::F32, Some(round @ (Round::Nearest | Round::Zero))) =
+            (to, from, float_round)
+            && integer_round.is_none()
+            && !ftz
+            && !sat
+        {
+            let dst = self.dst(to)?;
+            let a = self.src(from)?;
+            let b = self.src(from)?;
+            return Ok(Op::CvtPack { to, round, relu, dst, a, b });
+        }
+        let integral = integer_round.is_some() && to.float();
+        let fits = CONVERTED.contains(&to)
+            && !relu
+            && !(float_round.is_some() && integer_round.is_some())
+            && rounding_fits(to, from, float_round.is_some(), integer_round.is_some())
+            && (!ftz || to == Ty::F32 || from == Ty::F32);
+        if !fits {
+            return Err(self.unsupported());
+        }
+        let dst = self.reg(to, Width::AtLeast)?;
+        self.comma()?;
+        let src = self.operand(from, Width::AtLeast)?;
+        Ok(Op::Cvt { to, from, round, integral, ftz, sat, dst, src })
+    }
+
+    /// `cvta`: between an address in a space and a generic one.
+    pub fn convert_address(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
+        let to = s.take("to");
+        let space = self.known(s.pick(&[
+            ("global", Space::Global),
+            ("const", Space::Global),
+            ("shared", Space::Shared),
+            ("shared::cta", Space::Shared),
+            ("local", Space::Local),
+            ("param", Space::Param),
+        ]))?;
+        let ty = self.last(&mut s, &[Ty::U64])?;
+        let dst = self.dst(ty)?;
+        let src = self.src(ty)?;
+        // Addresses of global memory are generic ones.
+        if space == Space::Global {
+            return Ok(Op::Mov { ty, dst, src });
+        }
+        Ok(Op::Cvta { space, to, dst, src })
+    }
+
+    /// `isspacep`
+    pub fn is_space(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
+        let space = self.known(s.pick(&[
+            ("global", Space::Global),
+            ("shared", Space::Shared),
+            ("shared::cta", Space::Shared),
+            ("local", Space::Local),
+            ("param", Space::Param),
+        ]))?;
+        self.done(&s)?;
+        let dst = self.dst(Ty::Pred)?;
+        let src: Operand = self.src(Ty::U64)?;
+        Ok(Op::IsSpace { space, dst, src })
+    }
+}
+
+/// Whether a conversion may, or must, have a rounding of this kind.
+fn rounding_fits(to: Ty, from: Ty, float: bool, integer: bool) -> bool {
+    // Bits of the significand, the hidden one among them.
+    let precision = |ty: Ty| match ty {
+        Ty::Bf16 => 8,
+        Ty::F16 => 11,
+        Ty::F32 => 24,
+        _ => 53,
+    };
+    match (to.float(), from.float()) {
+        (false, false) => !float && !integer,
+        (true, false) => float,
+        (false, true) => integer,
+        // To a narrower type the rounding must be said; to the same type it can only be one to an integer.
+        (true, true) if to == from => !float,
+        (true, true) if (to, from) == (Ty::F16, Ty::Bf16) || (to, from) == (Ty::Bf16, Ty::F16) => float,
+        (true, true) if precision(to) < precision(from) => float && !integer,
+        (true, true) => !float && !integer,
+    }
+}

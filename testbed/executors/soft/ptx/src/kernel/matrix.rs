@@ -1,0 +1,85 @@
+//! Matrix products of a warp.
+
+use crate::error::PtxError;
+use crate::ir::{Mma, Op, Ty};
+use crate::kernel::Parser;
+use crate::kernel::operands::Width;
+use crate::kernel::spelling::Spelling;
+
+/// Shapes by element type of A and B, as the ISA lists them.
+const SHAPES: &[(&str, [u8; 3])] = &[
+    ("m8n8k4", [8, 8, 4]),
+    ("m8n8k16", [8, 8, 16]),
+    ("m16n8k4", [16, 8, 4]),
+    ("m16n8k8", [16, 8, 8]),
+    ("m16n8k16", [16, 8, 16]),
+    ("m16n8k32", [16, 8, 32]),
+];
+
+/// Whether the ISA has a product of this form.
+fn exists(mma: Mma) -> bool {
+    let [d, a, b, c] = mma.types;
+    let usual = mma.columns == [false, true];
+    match (mma.shape, a) {
+        ([8, 8, 4], Ty::F16) => {
+            b == Ty::F16
+                && matches!(c, Ty::F16 | Ty::F32)
+                && matches!(d, Ty::F16 | Ty::F32)
+                && (c == d || d == Ty::F32)
+        }
+        ([8, 8, 4] | [16, 8, 4 | 8 | 16], Ty::F64) => usual && [d, b, c] == [Ty::F64; 3],
+        ([16, 8, 8 | 16], Ty::F16) => usual && b == Ty::F16 && c == d && matches!(c, Ty::F16 | Ty::F32),
+        ([16, 8, 8 | 16], Ty::Bf16) => usual && b == Ty::Bf16 && [c, d] == [Ty::F32; 2],
+        ([8, 8, 16] | [16, 8, 16 | 32], Ty::U8 | Ty::S8) => {
+            usual && matches!(b, Ty::U8 | Ty::S8) && [c, d] == [Ty::S32; 2]
+        }
+        _ => false,
+    }
+}
+
+/// How many registers of a lane hold `rows * columns` elements of a type.
+fn registers(mma: Mma, rows: u8, columns: u8, ty: Ty) -> usize {
+    // The smallest shape of halves is four products at once, one for each group of eight lanes.
+    let products = if mma.shape == [8, 8, 4] && mma.types[1] == Ty::F16 { 4 } else { 1 };
+    let bytes = products * rows as usize * columns as usize * ty.bytes() as usize / 32;
+    bytes / (ty.bytes() as usize).max(4)
+}
+
+impl<'t> Parser<'t> {
+    /// `mma.sync.aligned`
+    pub fn mma(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
+        if !s.take("sync") || !s.take("aligned") {
+            return Err(self.unsupported());
+        }
+        let shape = self.known(s.pick(SHAPES))?;
+        let layout = [("row", false), ("col", true)];
+        let columns = [self.known(s.pick(&layout))?, self.known(s.pick(&layout))?];
+        let mut types = [Ty::Pred; 4];
+        for ty in &mut types {
+            *ty = self.known(s.ty())?;
+        }
+        self.done(&s)?;
+        let mma = Mma { shape, columns, types };
+        if !exists(mma) {
+            return Err(self.unsupported());
+        }
+        let [m, n, k] = shape;
+        // Elements of less than 32 bits are packed into registers of 32.
+        let held = |ty: Ty| if ty.bytes() < 4 { Ty::B32 } else { ty };
+        let [d, a, b, c] = types;
+        let counts = [
+            registers(mma, m, n, d),
+            registers(mma, m, k, a),
+            registers(mma, k, n, b),
+            registers(mma, m, n, c),
+        ];
+        let d = self.vector_of(counts[0], |parser| parser.reg(held(d), Width::Same))?;
+        self.comma()?;
+        let a = self.vector_of(counts[1], |parser| parser.operand(held(a), Width::Same))?;
+        self.comma()?;
+        let b = self.vector_of(counts[2], |parser| parser.operand(held(b), Width::Same))?;
+        self.comma()?;
+        let c = self.vector_of(counts[3], |parser| parser.operand(held(c), Width::Same))?;
+        Ok(Op::Mma { mma, d, a, b, c })
+    }
+}

@@ -1,0 +1,231 @@
+//! Loads, stores, read-modify-writes and fences.
+
+use crate::error::PtxError;
+use crate::ir::{Atomic, Float, Mem, Op, Operand, Order, Reg, Round, Space, Ty};
+use crate::kernel::Parser;
+use crate::kernel::operands::{Address, Width};
+use crate::kernel::spelling::{ANY, Spelling};
+
+/// Types of 8 bits, which only memory has.
+const BYTES: &[Ty] = &[Ty::B8, Ty::U8, Ty::S8];
+
+const SPACES: &[(&str, Space)] = &[
+    ("global", Space::Global),
+    ("const", Space::Global),
+    ("shared", Space::Shared),
+    ("shared::cta", Space::Shared),
+    ("local", Space::Local),
+    ("param", Space::Param),
+    ("param::entry", Space::Param),
+    ("param::func", Space::Param),
+];
+
+/// Hints about caches: they change no value.
+const HINTS: &[&str] = &[
+    "nc",
+    "ca",
+    "cg",
+    "cs",
+    "lu",
+    "cv",
+    "wb",
+    "wt",
+    "L1::evict_normal",
+    "L1::evict_unchanged",
+    "L1::evict_first",
+    "L1::evict_last",
+    "L1::no_allocate",
+    "L2::64B",
+    "L2::128B",
+    "L2::256B",
+];
+
+const SCOPES: &[(&str, ())] = &[("cta", ()), ("cluster", ()), ("gpu", ()), ("sys", ()), ("gl", ())];
+
+/// What stands between `ld` and its operands.
+#[derive(Clone, Copy, Debug)]
+struct Access {
+    space: Option<Space>,
+    order: Order,
+    elements: usize,
+    ty: Ty,
+}
+
+impl<'t> Parser<'t> {
+    fn access(&self, s: &mut Spelling<'_>, ordered: (&str, Order)) -> Result<Access, PtxError> {
+        let (name, order) = ordered;
+        let orders = [
+            ("weak", (Order::Weak, false)),
+            ("volatile", (Order::Relaxed, false)),
+            ("relaxed", (Order::Relaxed, true)),
+            (name, (order, true)),
+        ];
+        let (order, scoped) = s.pick(&orders).unwrap_or((Order::Weak, false));
+        if scoped {
+            self.known(s.pick(SCOPES))?;
+        }
+        let space = s.pick(SPACES);
+        while s.peek().is_some_and(|part| HINTS.iter().any(|hint| hint.as_bytes() == part)) {
+            s.next();
+        }
+        let elements = s.pick(&[("v2", 2), ("v4", 4)]).unwrap_or(1);
+        let ty = self.last(s, &[BYTES, ANY].concat())?;
+        if elements * ty.bytes() as usize > 16 {
+            return Err(self.unsupported());
+        }
+        Ok(Access { space, order, elements, ty })
+    }
+
+    /// The memory operand for an address, or the call's parameter that it names.
+    fn memory(&mut self, space: Option<Space>, order: Order, ty: Ty) -> Result<Result<Mem, Reg>, PtxError> {
+        let place = self.tokens.place();
+        match self.address()? {
+            Address::CallParam(reg) if space == Some(Space::Param) => Ok(Err(reg)),
+            Address::CallParam(_) => {
+                Err(self.tokens.error_at(place, "a call's parameter is in no other space"))
+            }
+            Address::Memory { space: of, base, offset } => {
+                // The name of a variable says where it is if the instruction does not.
+                let space = match (space, of) {
+                    (None, of) => of.unwrap_or(Space::Generic),
+                    (Some(space), Some(of)) if space != of => {
+                        return Err(self
+                            .tokens
+                            .error_at(place, format!("the variable is not in {space:?} memory")));
+                    }
+                    (Some(space), _) => space,
+                };
+                Ok(Ok(Mem { space, base, offset, ty, order }))
+            }
+        }
+    }
+
+    /// `ld`, `ldu`
+    pub fn load(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
+        let Access { space, order, elements, ty } = self.access(&mut s, ("acquire", Order::Acquire))?;
+        let dst = self.vector_of(elements, |parser| parser.sink(ty, Width::AtLeast))?;
+        self.comma()?;
+        match self.memory(space, order, ty)? {
+            Ok(mem) => Ok(Op::Ld { mem, dst }),
+            Err(src) => {
+                let [Some(dst)] = dst[..] else { return Err(self.unsupported()) };
+                self.same_class(dst, src)?;
+                Ok(Op::Mov { ty, dst, src: Operand::Reg(src) })
+            }
+        }
+    }
+
+    /// `st`
+    pub fn store(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
+        let Access { space, order, elements, ty } = self.access(&mut s, ("release", Order::Release))?;
+        let mem = self.memory(space, order, ty)?;
+        self.comma()?;
+        let src = self.vector_of(elements, |parser| parser.operand(ty, Width::AtLeast))?;
+        match mem {
+            Ok(Mem { space: Space::Param, .. }) => {
+                Err(self.tokens.error_at(self.place, "a kernel's parameters cannot be written"))
+            }
+            Ok(mem) => Ok(Op::St { mem, src }),
+            Err(dst) => {
+                let [src] = src[..] else { return Err(self.unsupported()) };
+                if let Operand::Reg(src) = src {
+                    self.same_class(dst, src)?;
+                }
+                Ok(Op::Mov { ty, dst, src })
+            }
+        }
+    }
+
+    /// A call's parameter is accessed as a whole.
+    fn same_class(&self, a: Reg, b: Reg) -> Result<(), PtxError> {
+        if self.scopes.class(a) == self.scopes.class(b) {
+            return Ok(());
+        }
+        Err(self.tokens.error_at(self.place, "a call's parameter can only be accessed as a whole"))
+    }
+
+    /// `prefetch`: a hint, of which nothing is left.
+    pub fn prefetch(&mut self, mut s: Spelling<'t>) -> Result<(), PtxError> {
+        s.pick(SPACES);
+        self.known(s.pick(&[("L1", ()), ("L2", ()), ("L2::evict_last", ()), ("L2::evict_normal", ())]))?;
+        self.done(&s)?;
+        self.address().map(|_| ())
+    }
+
+    /// `atom`, and `red` without a result.
+    pub fn atomic(&mut self, mut s: Spelling<'t>, result: bool) -> Result<Op, PtxError> {
+        let mut order = rmw_order(&mut s);
+        let space = s.pick(&SPACES[..4]);
+        let op = self.known(s.pick(&[
+            ("and", Atomic::And),
+            ("or", Atomic::Or),
+            ("xor", Atomic::Xor),
+            ("exch", Atomic::Exch),
+            ("cas", Atomic::Cas),
+            ("add", Atomic::Add),
+            ("inc", Atomic::Inc),
+            ("dec", Atomic::Dec),
+            ("min", Atomic::Min),
+            ("max", Atomic::Max),
+        ]))?;
+        // The assembler takes these behind the operation too: `atom.add.release.gpu.u32`.
+        if order.is_none() {
+            order = rmw_order(&mut s);
+        }
+        let noftz = s.take("noftz");
+        let ty = self.known(s.ty())?;
+        self.done(&s)?;
+        let fits = match op {
+            Atomic::And | Atomic::Or | Atomic::Xor => matches!(ty, Ty::B32 | Ty::B64),
+            Atomic::Exch => matches!(ty, Ty::B32 | Ty::B64) && result,
+            Atomic::Cas => matches!(ty, Ty::B16 | Ty::B32 | Ty::B64) && result,
+            Atomic::Add => match ty {
+                Ty::U32 | Ty::S32 | Ty::U64 | Ty::F32 | Ty::F64 => !noftz,
+                Ty::F16 | Ty::F16x2 | Ty::Bf16 | Ty::Bf16x2 => noftz,
+                _ => false,
+            },
+            Atomic::Inc | Atomic::Dec => ty == Ty::U32,
+            Atomic::Min | Atomic::Max => matches!(ty, Ty::U32 | Ty::S32 | Ty::U64 | Ty::S64),
+        };
+        if !fits || (noftz && op != Atomic::Add) {
+            return Err(self.unsupported());
+        }
+        let dst = if result {
+            let dst = self.sink(ty, Width::Same)?;
+            self.comma()?;
+            dst
+        } else {
+            None
+        };
+        let Ok(mem) = self.memory(space, order.unwrap_or(Order::Relaxed), ty)? else {
+            return Err(self.unsupported());
+        };
+        let b = self.src(ty)?;
+        let c = if op == Atomic::Cas { Some(self.src(ty)?) } else { None };
+        // Sums of single precision flush subnormals in global memory, and not in shared memory.
+        let ftz = ty == Ty::F32 && op == Atomic::Add && mem.space != Space::Shared;
+        Ok(Op::Atom { op, mem, float: Float { round: Round::Nearest, ftz, sat: false }, dst, b, c })
+    }
+
+    /// `membar`, `fence`
+    pub fn fence(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
+        if s.base == b"fence" {
+            s.pick(&[("sc", ()), ("acq_rel", ()), ("acquire", ()), ("release", ())]);
+        }
+        self.known(s.pick(SCOPES))?;
+        self.done(&s)?;
+        Ok(Op::Fence)
+    }
+}
+
+/// Takes the order of a read-modify-write, which a scope follows.
+fn rmw_order(s: &mut Spelling<'_>) -> Option<Order> {
+    let order = s.pick(&[
+        ("relaxed", Order::Relaxed),
+        ("acquire", Order::Acquire),
+        ("release", Order::Release),
+        ("acq_rel", Order::AcqRel),
+    ]);
+    let scope = s.pick(&SCOPES[..4]);
+    order.or(scope.map(|()| Order::Relaxed))
+}

@@ -1,0 +1,300 @@
+//! Operands: registers, constants, special registers, addresses.
+
+use crate::error::PtxError;
+use crate::ir::{Base, Class, Guard, Operand, Reg, Space, Special, Ty, window};
+use crate::kernel::Parser;
+use crate::kernel::spelling::{bits, class};
+use crate::kernel::symbols::Symbol;
+use crate::lex::Token;
+use crate::literal::Literal;
+use crate::variable;
+
+/// How a register's width must compare with an operand's type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Width {
+    /// The same. (Types of 8 bits have no register of their own: wider.)
+    Same,
+    /// The same or wider.
+    AtLeast,
+}
+
+/// What stands between brackets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// An address; the space is that of the variable, if there is one.
+    Memory { space: Option<Space>, base: Base, offset: i64 },
+    /// A parameter of a call.
+    CallParam(Reg),
+}
+
+/// A special register and its bits.
+fn special(name: &[u8]) -> Option<(Special, u32)> {
+    let (name, axis) = match name.strip_prefix(b"%")? {
+        [name @ .., b'.', axis @ b'x'..=b'z'] => (name, Some(axis - b'x')),
+        name => (name, None),
+    };
+    let with_axis = axis.and_then(|axis| match name {
+        b"tid" => Some(Special::Tid(axis)),
+        b"ntid" => Some(Special::Ntid(axis)),
+        b"ctaid" => Some(Special::Ctaid(axis)),
+        b"nctaid" => Some(Special::Nctaid(axis)),
+        _ => None,
+    });
+    if axis.is_some() {
+        return with_axis.map(|special| (special, 32));
+    }
+    Some(match name {
+        b"laneid" => (Special::LaneId, 32),
+        b"warpid" => (Special::WarpId, 32),
+        b"nwarpid" => (Special::NWarpId, 32),
+        b"smid" => (Special::SmId, 32),
+        b"nsmid" => (Special::NSmId, 32),
+        b"gridid" => (Special::GridId, 64),
+        b"lanemask_eq" => (Special::LaneMaskEq, 32),
+        b"lanemask_le" => (Special::LaneMaskLe, 32),
+        b"lanemask_lt" => (Special::LaneMaskLt, 32),
+        b"lanemask_ge" => (Special::LaneMaskGe, 32),
+        b"lanemask_gt" => (Special::LaneMaskGt, 32),
+        b"clock" => (Special::Clock, 32),
+        b"clock64" => (Special::Clock64, 64),
+        b"globaltimer" => (Special::GlobalTimer, 64),
+        b"dynamic_smem_size" => (Special::DynamicSmemSize, 32),
+        b"total_smem_size" => (Special::TotalSmemSize, 32),
+        _ => {
+            let number = std::str::from_utf8(name.strip_prefix(b"envreg")?).ok()?;
+            let number: u8 = number.parse().ok().filter(|number| *number < 32)?;
+            (Special::EnvReg(number), 32)
+        }
+    })
+}
+
+impl<'t> Parser<'t> {
+    /// Reads `,`.
+    pub fn comma(&mut self) -> Result<(), PtxError> {
+        self.tokens.expect(b',')
+    }
+
+    /// What a name means: of the kernel, else of the module.
+    pub fn symbol(&mut self, name: &[u8]) -> Result<Option<Symbol>, PtxError> {
+        match self.scopes.find(name) {
+            Some(symbol) => Ok(Some(symbol)),
+            None => self.module_symbol(name),
+        }
+    }
+
+    /// Reads a register as wide as the type.
+    pub fn reg(&mut self, ty: Ty, width: Width) -> Result<Reg, PtxError> {
+        if let Token::Word(name) = self.tokens.peek() {
+            match self.scopes.find(name) {
+                Some(Symbol::Reg(reg)) => {
+                    self.fits(reg, ty, width)?;
+                    self.tokens.next()?;
+                    return Ok(reg);
+                }
+                None if name[0] == b'%' && special(name).is_none() => {
+                    return Err(self.tokens.undeclared(self.tokens.place(), name));
+                }
+                _ => {}
+            }
+        }
+        Err(self.tokens.expected("a register"))
+    }
+
+    fn fits(&self, reg: Reg, ty: Ty, width: Width) -> Result<(), PtxError> {
+        let (have, need) = (self.scopes.class(reg), class(ty));
+        let fits = match width {
+            _ if have == Class::Pred || need == Class::Pred => have == need,
+            Width::Same if ty.bytes() > 1 => have == need,
+            _ => bits(have) >= bits(need),
+        };
+        if fits {
+            return Ok(());
+        }
+        let least = if width == Width::Same { "" } else { " at least" };
+        Err(self.tokens.expected(&match need {
+            Class::Pred => "a predicate".to_owned(),
+            need => format!("a register of{least} {} bits", bits(need)),
+        }))
+    }
+
+    /// Reads a destination as wide as the type.
+    pub fn dst(&mut self, ty: Ty) -> Result<Reg, PtxError> {
+        self.reg(ty, Width::Same)
+    }
+
+    /// Reads a destination or the sink `_`.
+    pub fn sink(&mut self, ty: Ty, width: Width) -> Result<Option<Reg>, PtxError> {
+        if self.tokens.take_word(b"_")? { Ok(None) } else { self.reg(ty, width).map(Some) }
+    }
+
+    /// Reads a comma and a source as wide as the type.
+    pub fn src(&mut self, ty: Ty) -> Result<Operand, PtxError> {
+        self.comma()?;
+        self.operand(ty, Width::Same)
+    }
+
+    /// Reads a predicate, perhaps negated.
+    pub fn guard(&mut self) -> Result<Guard, PtxError> {
+        let negated = self.tokens.take(b'!')?;
+        Ok(Guard { reg: self.reg(Ty::Pred, Width::Same)?, negated })
+    }
+
+    /// Reads a source.
+    pub fn operand(&mut self, ty: Ty, width: Width) -> Result<Operand, PtxError> {
+        let negative = self.tokens.take(b'-')?;
+        let Token::Word(word) = self.tokens.peek() else {
+            return Err(self.tokens.expected("an operand"));
+        };
+        if negative || word[0].is_ascii_digit() {
+            let literal =
+                Literal::parse(word).map(|literal| if negative { literal.negated() } else { literal });
+            let Some(bits) = literal.and_then(|literal| literal.bits(ty)) else {
+                return Err(self.tokens.expected(&format!("a constant of type {ty:?}")));
+            };
+            self.tokens.next()?;
+            return Ok(Operand::Imm(bits));
+        }
+        let place = self.tokens.place();
+        match self.symbol(word)? {
+            Some(Symbol::Reg(reg)) => {
+                self.fits(reg, ty, width)?;
+                self.tokens.next()?;
+                Ok(Operand::Reg(reg))
+            }
+            Some(Symbol::Variable { base, offset, .. }) => {
+                self.address_sized(ty)?;
+                self.tokens.next()?;
+                let more = variable::offset_after(&mut self.tokens)?;
+                Ok(Operand::Address(base, offset.wrapping_add(more)))
+            }
+            Some(Symbol::CallParam(_)) => Err(self.tokens.expected("no parameter of a call")),
+            None if word == b"WARP_SZ" && !ty.float() && ty != Ty::Pred => {
+                self.tokens.next()?;
+                Ok(Operand::Imm(32))
+            }
+            None if word == b"generic" => self.generic(ty),
+            None => match special(word) {
+                // The grid's number once had 32 bits.
+                Some((special, bits))
+                    if bits == 8 * ty.bytes() || (special == Special::GridId && ty.bytes() == 4) =>
+                {
+                    self.tokens.next()?;
+                    Ok(Operand::Special(special))
+                }
+                Some((_, bits)) => Err(self
+                    .tokens
+                    .error(format!("the special register has {bits} bits, not {}", 8 * ty.bytes()))),
+                None => Err(self.tokens.undeclared(place, word)),
+            },
+        }
+    }
+
+    /// Reads `generic(variable)`.
+    fn generic(&mut self, ty: Ty) -> Result<Operand, PtxError> {
+        self.address_sized(ty)?;
+        self.tokens.next()?;
+        self.tokens.expect(b'(')?;
+        let place = self.tokens.place();
+        let name = variable::name(&mut self.tokens)?;
+        self.tokens.expect(b')')?;
+        let more = variable::offset_after(&mut self.tokens)?;
+        let Some(Symbol::Variable { space, base, offset }) = self.symbol(name)? else {
+            return Err(self.tokens.undeclared(place, name));
+        };
+        let start = match space {
+            Space::Generic | Space::Global => 0,
+            Space::Shared => window::SHARED,
+            Space::Local => window::LOCAL,
+            Space::Param => window::PARAM,
+        };
+        Ok(Operand::Address(base, offset.wrapping_add(more).wrapping_add_unsigned(start)))
+    }
+
+    fn address_sized(&self, ty: Ty) -> Result<(), PtxError> {
+        if ty.bytes() >= 4 && !ty.float() {
+            return Ok(());
+        }
+        Err(self.tokens.expected(&format!("an operand of type {ty:?}")))
+    }
+
+    /// Reads `[ ... ]`.
+    pub fn address(&mut self) -> Result<Address, PtxError> {
+        self.tokens.expect(b'[')?;
+        let place = self.tokens.place();
+        let Token::Word(word) = self.tokens.peek() else {
+            return Err(self.tokens.expected("an address"));
+        };
+        let address = if word[0].is_ascii_digit() {
+            let offset = variable::number(&mut self.tokens, "an address")? as i64;
+            Address::Memory { space: None, base: Base::Zero, offset }
+        } else {
+            match self.symbol(word)? {
+                Some(Symbol::Reg(reg)) => {
+                    if bits(self.scopes.class(reg)) < 32 {
+                        return Err(self.tokens.expected("a register of at least 32 bits"));
+                    }
+                    Address::Memory { space: None, base: Base::Reg(reg), offset: 0 }
+                }
+                Some(Symbol::Variable { space, base, offset }) => {
+                    Address::Memory { space: Some(space), base, offset }
+                }
+                Some(Symbol::CallParam(reg)) => Address::CallParam(reg),
+                None => return Err(self.tokens.undeclared(place, word)),
+            }
+            .after(self)?
+        };
+        let more = variable::offset_after(&mut self.tokens)?;
+        self.tokens.expect(b']')?;
+        match address {
+            Address::Memory { space, base, offset } => {
+                Ok(Address::Memory { space, base, offset: offset.wrapping_add(more) })
+            }
+            Address::CallParam(_) if more != 0 => {
+                Err(self.tokens.error_at(place, "a call's parameter can only be accessed as a whole"))
+            }
+            param @ Address::CallParam(_) => Ok(param),
+        }
+    }
+
+    /// Reads `{a, b}` or a single element, each by `element`.
+    pub fn vector<T>(
+        &mut self,
+        mut element: impl FnMut(&mut Self) -> Result<T, PtxError>,
+    ) -> Result<Vec<T>, PtxError> {
+        if !self.tokens.take(b'{')? {
+            return Ok(vec![element(self)?]);
+        }
+        let mut elements = vec![element(self)?];
+        while self.tokens.take(b',')? {
+            if elements.len() == 64 {
+                return Err(self.tokens.limit("elements of a vector", 64));
+            }
+            elements.push(element(self)?);
+        }
+        self.tokens.expect(b'}')?;
+        Ok(elements)
+    }
+
+    /// Reads `{a, b, ...}` or a single element: so many of them.
+    pub fn vector_of<T>(
+        &mut self,
+        count: usize,
+        element: impl FnMut(&mut Self) -> Result<T, PtxError>,
+    ) -> Result<Vec<T>, PtxError> {
+        let place = self.tokens.place();
+        let elements = self.vector(element)?;
+        if elements.len() == count {
+            return Ok(elements);
+        }
+        let message = format!("expected {count} elements, found {}", elements.len());
+        Err(self.tokens.error_at(place, message))
+    }
+}
+
+impl Address {
+    /// Takes the name that was looked up.
+    fn after(self, parser: &mut Parser<'_>) -> Result<Self, PtxError> {
+        parser.tokens.next()?;
+        Ok(self)
+    }
+}

@@ -1,0 +1,174 @@
+//! An instruction's modifiers, taken from left to right.
+
+use crate::ir::{Class, Float, Round, Ty};
+use crate::variable;
+
+/// Integers that arithmetic knows.
+pub const INTEGERS: &[Ty] = &[Ty::U16, Ty::U32, Ty::U64, Ty::S16, Ty::S32, Ty::S64];
+/// Bits without a meaning.
+pub const BITS: &[Ty] = &[Ty::B16, Ty::B32, Ty::B64];
+/// What a register of 16 bits and more can hold.
+pub const ANY: &[Ty] = &[
+    Ty::B16,
+    Ty::B32,
+    Ty::B64,
+    Ty::U16,
+    Ty::U32,
+    Ty::U64,
+    Ty::S16,
+    Ty::S32,
+    Ty::S64,
+    Ty::F16,
+    Ty::F16x2,
+    Ty::Bf16,
+    Ty::Bf16x2,
+    Ty::F32,
+    Ty::F64,
+];
+
+/// A word such as `add.rn.ftz.f32` and what was not read of it yet.
+#[derive(Clone, Copy, Debug)]
+pub struct Spelling<'t> {
+    /// The part before the first dot.
+    pub base: &'t [u8],
+    rest: Option<&'t [u8]>,
+}
+
+/// What may stand before a floating-point type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Modifiers {
+    /// `.rn` and so on, if it is there.
+    pub round: Option<Round>,
+    /// `.ftz`
+    pub ftz: bool,
+    /// `.sat`
+    pub sat: bool,
+}
+
+impl From<Modifiers> for Float {
+    fn from(modifiers: Modifiers) -> Self {
+        let Modifiers { round, ftz, sat } = modifiers;
+        Self { round: round.unwrap_or(Round::Nearest), ftz, sat }
+    }
+}
+
+impl Modifiers {
+    /// Whether none is there.
+    pub fn none(self) -> bool {
+        self == Self { round: None, ftz: false, sat: false }
+    }
+
+    /// Whether sums and products of this type can have them.
+    pub fn fit(self, ty: Ty) -> bool {
+        let Self { round, ftz, sat } = self;
+        let nearest = matches!(round, None | Some(Round::Nearest));
+        match ty {
+            Ty::F32 => true,
+            Ty::F64 => !ftz && !sat,
+            Ty::F16 | Ty::F16x2 => nearest,
+            Ty::Bf16 | Ty::Bf16x2 => nearest && !ftz && !sat,
+            _ => false,
+        }
+    }
+}
+
+fn split(text: &[u8]) -> (&[u8], Option<&[u8]>) {
+    match text.iter().position(|&byte| byte == b'.') {
+        Some(dot) => (&text[..dot], Some(&text[dot + 1..])),
+        None => (text, None),
+    }
+}
+
+impl<'t> Spelling<'t> {
+    /// Splits off the part before the first dot.
+    pub fn new(word: &'t [u8]) -> Self {
+        let (base, rest) = split(word);
+        Self { base, rest }
+    }
+
+    /// The next modifier, which stays.
+    pub fn peek(&self) -> Option<&'t [u8]> {
+        self.rest.map(|rest| split(rest).0)
+    }
+
+    /// Takes the next modifier.
+    pub fn next(&mut self) -> Option<&'t [u8]> {
+        let (part, rest) = split(self.rest?);
+        self.rest = rest;
+        Some(part)
+    }
+
+    /// Whether the next modifier is this; if so takes it.
+    pub fn take(&mut self, part: &str) -> bool {
+        let is = self.peek() == Some(part.as_bytes());
+        if is {
+            self.next();
+        }
+        is
+    }
+
+    /// Takes the next modifier if the table has it.
+    pub fn pick<T: Copy>(&mut self, table: &[(&str, T)]) -> Option<T> {
+        let part = self.peek()?;
+        let (_, value) = table.iter().find(|(name, _)| name.as_bytes() == part)?;
+        self.next();
+        Some(*value)
+    }
+
+    /// Whether all modifiers were read.
+    pub fn done(&self) -> bool {
+        self.rest.is_none()
+    }
+
+    /// Takes a type.
+    pub fn ty(&mut self) -> Option<Ty> {
+        let ty = variable::ty(self.peek()?)?;
+        self.next();
+        Some(ty)
+    }
+
+    /// Takes a type of these, which must be the last modifier.
+    pub fn last(&mut self, allowed: &[Ty]) -> Option<Ty> {
+        self.ty().filter(|ty| allowed.contains(ty) && self.done())
+    }
+
+    /// Takes a rounding of floating-point results.
+    pub fn round(&mut self) -> Option<Round> {
+        self.pick(&[("rn", Round::Nearest), ("rz", Round::Zero), ("rm", Round::Down), ("rp", Round::Up)])
+    }
+
+    /// Takes `.rn.ftz.sat`, as far as they are there.
+    pub fn modifiers(&mut self) -> Modifiers {
+        Modifiers { round: self.round(), ftz: self.take("ftz"), sat: self.take("sat") }
+    }
+}
+
+/// The class of registers that hold a type. 8 bits live in 16.
+pub fn class(ty: Ty) -> Class {
+    match ty.bytes() {
+        0 => Class::Pred,
+        1 | 2 => Class::B16,
+        4 => Class::B32,
+        _ => Class::B64,
+    }
+}
+
+/// Bits of a register.
+pub fn bits(class: Class) -> u32 {
+    match class {
+        Class::Pred => 1,
+        Class::B16 => 16,
+        Class::B32 => 32,
+        Class::B64 => 64,
+    }
+}
+
+/// The type twice as wide, of the same kind.
+pub fn wider(ty: Ty) -> Ty {
+    match ty {
+        Ty::U16 => Ty::U32,
+        Ty::S16 => Ty::S32,
+        Ty::U32 => Ty::U64,
+        _ => Ty::S64,
+    }
+}

@@ -1,0 +1,258 @@
+//! Names within a kernel: nested scopes, ranges of registers, labels.
+//!
+//! Braces open a scope; inline assembly puts its registers and labels into one, under names that other
+//! places use too. A register gets its number in [`Kernel::registers`](crate::ir::Kernel::registers) when it is first used: nvcc declares ranges
+//! with holes.
+
+use std::collections::HashMap;
+
+use crate::ir::{Base, Class, Reg, Space};
+use crate::lex::Place;
+
+/// The deepest nest of scopes that is accepted.
+pub const SCOPES_MOST: u64 = 64;
+/// How many registers a kernel may declare.
+pub const REGISTERS_MOST: u64 = 1 << 20;
+
+/// What a name means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Symbol {
+    /// A register.
+    Reg(Reg),
+    /// A variable: where it starts in its space. Of a global: in that variable.
+    Variable { space: Space, base: Base, offset: i64 },
+    /// A parameter of a call, which is a register here.
+    CallParam(Reg),
+}
+
+/// A label that some instruction names: an index into the list of all such references.
+pub type LabelRef = usize;
+
+/// `.reg .b32 %r<7>`
+#[derive(Clone, Debug)]
+struct Range {
+    class: Class,
+    /// By number; `None`: not used yet.
+    numbers: Vec<Option<Reg>>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Scope<'t> {
+    names: HashMap<&'t [u8], Symbol>,
+    /// By the name's part before the number.
+    ranges: HashMap<&'t [u8], Range>,
+    /// Blocks that labels of this scope stand at.
+    labels: HashMap<&'t [u8], u32>,
+    /// References to labels that were not resolved yet.
+    pending: Vec<(&'t [u8], LabelRef)>,
+}
+
+/// All scopes that are open, and the registers that are in use.
+#[derive(Clone, Debug)]
+pub struct Scopes<'t> {
+    stack: Vec<Scope<'t>>,
+    registers: Vec<Class>,
+    declared: u64,
+    /// The block of each reference to a label.
+    targets: Vec<Option<u32>>,
+    /// The name of each and where it stands, for errors.
+    names: Vec<(&'t [u8], Place)>,
+}
+
+/// Why a name cannot be declared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// It is already.
+    Twice,
+    /// Too many registers.
+    TooMany,
+}
+
+impl<'t> Scopes<'t> {
+    /// The kernel's own scope.
+    pub fn new() -> Self {
+        Self {
+            stack: vec![Scope::default()],
+            registers: Vec::new(),
+            declared: 0,
+            targets: Vec::new(),
+            names: Vec::new(),
+        }
+    }
+
+    /// How many scopes are open.
+    pub fn depth(&self) -> usize {
+        self.stack.len()
+    }
+
+    /// Opens a scope.
+    pub fn open(&mut self) {
+        self.stack.push(Scope::default());
+    }
+
+    /// Closes the innermost scope. References to labels that it does not have are handed to the next.
+    pub fn close(&mut self) {
+        let Some(scope) = self.stack.pop() else { return };
+        for (name, reference) in scope.pending {
+            if let Some(&block) = scope.labels.get(name) {
+                self.targets[reference] = Some(block);
+            } else if let Some(outer) = self.stack.last_mut() {
+                outer.pending.push((name, reference));
+            }
+        }
+    }
+
+    /// The kernel's registers and the blocks of its references to labels, once all scopes are closed. The
+    /// error is a label that does not exist.
+    pub fn finish(mut self) -> Result<(Vec<Class>, Vec<u32>), (&'t [u8], Place)> {
+        while !self.stack.is_empty() {
+            self.close();
+        }
+        let targets = self.targets.iter().zip(&self.names).map(|(target, name)| target.ok_or(*name));
+        Ok((self.registers, targets.collect::<Result<_, _>>()?))
+    }
+
+    fn innermost(&mut self) -> &mut Scope<'t> {
+        if self.stack.is_empty() {
+            self.open();
+        }
+        let last = self.stack.len() - 1;
+        &mut self.stack[last]
+    }
+
+    /// Declares a variable or a parameter.
+    pub fn declare(&mut self, name: &'t [u8], symbol: Symbol) -> Result<(), Refused> {
+        match self.innermost().names.insert(name, symbol) {
+            None => Ok(()),
+            Some(_) => Err(Refused::Twice),
+        }
+    }
+
+    /// Declares one register.
+    pub fn declare_register(&mut self, name: &'t [u8], class: Class) -> Result<(), Refused> {
+        let reg = self.register(class)?;
+        self.declare(name, Symbol::Reg(reg))
+    }
+
+    /// Declares the registers `prefix0` to `prefix(count - 1)`.
+    pub fn declare_range(&mut self, prefix: &'t [u8], count: u64, class: Class) -> Result<(), Refused> {
+        self.count(count)?;
+        let range = Range { class, numbers: vec![None; count as usize] };
+        match self.innermost().ranges.insert(prefix, range) {
+            None => Ok(()),
+            Some(_) => Err(Refused::Twice),
+        }
+    }
+
+    fn count(&mut self, registers: u64) -> Result<(), Refused> {
+        self.declared = self.declared.saturating_add(registers);
+        if self.declared > REGISTERS_MOST { Err(Refused::TooMany) } else { Ok(()) }
+    }
+
+    /// A register without a name.
+    pub fn register(&mut self, class: Class) -> Result<Reg, Refused> {
+        self.count(1)?;
+        self.registers.push(class);
+        Ok(Reg(self.registers.len() as u32 - 1))
+    }
+
+    /// How wide a register is.
+    pub fn class(&self, reg: Reg) -> Class {
+        self.registers[reg.0 as usize]
+    }
+
+    /// What a name means, innermost scope first.
+    pub fn find(&mut self, name: &[u8]) -> Option<Symbol> {
+        let digits = name.iter().rev().take_while(|byte| byte.is_ascii_digit()).take(7).count();
+        for scope in self.stack.iter_mut().rev() {
+            // The usual case first: `%r12` of the range `%r`. Prefixes may end in digits themselves.
+            for split in name.len() - digits..name.len() {
+                let (prefix, number) = name.split_at(split);
+                let Some(range) = scope.ranges.get_mut(prefix) else { continue };
+                // `%r01` is not `%r1`.
+                if number.len() > 1 && number[0] == b'0' {
+                    continue;
+                }
+                let number = number.iter().fold(0, |number, byte| number * 10 + usize::from(byte - b'0'));
+                let Some(slot) = range.numbers.get_mut(number) else { continue };
+                let registers = &mut self.registers;
+                return Some(Symbol::Reg(*slot.get_or_insert_with(|| {
+                    registers.push(range.class);
+                    Reg(registers.len() as u32 - 1)
+                })));
+            }
+            if let Some(&symbol) = scope.names.get(name) {
+                return Some(symbol);
+            }
+        }
+        None
+    }
+
+    /// Puts a label at a block. False: the scope has it already.
+    pub fn label(&mut self, name: &'t [u8], block: u32) -> bool {
+        self.innermost().labels.insert(name, block).is_none()
+    }
+
+    /// Notes a reference to a label, which may come later.
+    pub fn refer(&mut self, name: &'t [u8], place: Place) -> LabelRef {
+        let reference = self.targets.len();
+        self.targets.push(None);
+        self.names.push((name, place));
+        self.innermost().pending.push((name, reference));
+        reference
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inner_names_hide_outer_ones() {
+        let mut scopes = Scopes::new();
+        scopes.declare_range(b"%r", 3, Class::B32).unwrap();
+        scopes.declare_register(b"low", Class::B16).unwrap();
+        let outer = scopes.find(b"low").unwrap();
+        let r2 = scopes.find(b"%r2").unwrap();
+        scopes.open();
+        scopes.declare_register(b"low", Class::B32).unwrap();
+        assert_ne!(scopes.find(b"low"), Some(outer));
+        assert_eq!(scopes.find(b"%r2"), Some(r2));
+        scopes.close();
+        assert_eq!(scopes.find(b"low"), Some(outer));
+        assert_eq!(scopes.find(b"%r3"), None);
+        assert_eq!(scopes.find(b"%r02"), None);
+        assert_eq!(scopes.find(b"%r99999999999999999999"), None);
+        assert_eq!(scopes.declare_register(b"low", Class::B16), Err(Refused::Twice));
+    }
+
+    #[test]
+    fn prefixes_may_end_in_digits() {
+        let mut scopes = Scopes::new();
+        scopes.declare_range(b"%r", 4, Class::B32).unwrap();
+        scopes.declare_range(b"%r1", 4, Class::B64).unwrap();
+        let Some(Symbol::Reg(reg)) = scopes.find(b"%r13") else { panic!() };
+        assert_eq!(scopes.class(reg), Class::B64);
+    }
+
+    #[test]
+    fn labels_are_of_the_innermost_scope_that_has_them() {
+        let mut scopes = Scopes::new();
+        scopes.label(b"L", 1);
+        scopes.open();
+        let inner = scopes.refer(b"L", (0, 1));
+        let outer = scopes.refer(b"M", (0, 1));
+        scopes.label(b"L", 2);
+        scopes.close();
+        let first = scopes.refer(b"L", (0, 1));
+        scopes.label(b"M", 3);
+        let (_, targets) = scopes.finish().unwrap();
+        assert_eq!((targets[inner], targets[outer], targets[first]), (2, 3, 1));
+    }
+
+    #[test]
+    fn registers_are_counted() {
+        let mut scopes = Scopes::new();
+        assert_eq!(scopes.declare_range(b"%r", u64::MAX, Class::B32), Err(Refused::TooMany));
+    }
+}

@@ -1,0 +1,387 @@
+//! Words and marks of a text, one after the other.
+//!
+//! A word is anything made of letters, digits and `_ $ % .`: names, numbers, directives and whole
+//! instructions with their modifiers (`ld.global.L1::no_allocate.f32` too). Everything else is a mark of one
+//! byte. Comments and blanks are passed over.
+
+use crate::error::{PtxError, line_at};
+
+/// A piece of the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Token<'t> {
+    /// A name, number, directive or instruction.
+    Word(&'t [u8]),
+    /// What stands between quotes.
+    Quoted(&'t [u8]),
+    /// One byte of punctuation.
+    Mark(u8),
+    /// Nothing more.
+    End,
+}
+
+impl Token<'_> {
+    /// The token as an error shows it.
+    fn show(self) -> String {
+        match self {
+            Self::Word(word) => format!("`{}`", String::from_utf8_lossy(&word[..word.len().min(100)])),
+            Self::Quoted(_) => "a string".to_owned(),
+            Self::Mark(mark) => format!("`{}`", mark.escape_ascii()),
+            Self::End => "the end of the text".to_owned(),
+        }
+    }
+}
+
+/// Which bytes words are made of.
+static WORD: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 128 {
+        let b = byte as u8;
+        table[byte] = b.is_ascii_alphanumeric() || matches!(b, b'_' | b'$' | b'%' | b'.');
+        byte += 1;
+    }
+    table
+};
+
+/// A byte of the text and its line, for errors.
+pub type Place = (usize, u32);
+
+/// A text and the token that comes next in it.
+#[derive(Clone, Debug)]
+pub struct Tokens<'t> {
+    text: &'t [u8],
+    /// Where `token` starts and ends.
+    start: usize,
+    end: usize,
+    /// The line of `token`, from 1.
+    line: u32,
+    token: Token<'t>,
+}
+
+impl<'t> Tokens<'t> {
+    /// Starts at byte `at` of the text, which is on the line of this number.
+    pub fn new(text: &'t [u8], at: usize, line: u32) -> Result<Self, PtxError> {
+        let mut tokens = Self { text, start: at, end: at, line, token: Token::End };
+        tokens.next()?;
+        Ok(tokens)
+    }
+
+    /// The token that comes next; it stays.
+    pub fn peek(&self) -> Token<'t> {
+        self.token
+    }
+
+    /// The line of the next token.
+    pub fn line(&self) -> u32 {
+        self.line
+    }
+
+    /// Where the next token ends.
+    pub fn after(&self) -> usize {
+        self.end
+    }
+
+    /// Where the next token starts, with its line.
+    pub fn place(&self) -> Place {
+        (self.start, self.line)
+    }
+
+    /// Takes the next token.
+    pub fn next(&mut self) -> Result<Token<'t>, PtxError> {
+        let token = self.token;
+        let blanks = self.skip_blanks()?;
+        self.start = blanks;
+        let rest = &self.text[blanks..];
+        (self.token, self.end) = match rest.first() {
+            None => (Token::End, blanks),
+            Some(&byte) if WORD[byte as usize] => {
+                let length = word_length(rest);
+                (Token::Word(&rest[..length]), blanks + length)
+            }
+            Some(b'"') => {
+                let length =
+                    memchr::memchr2(b'"', b'\n', &rest[1..]).filter(|&length| rest[length + 1] == b'"');
+                let Some(length) = length else {
+                    self.token = Token::Mark(b'"');
+                    return Err(self.error("a string has no end"));
+                };
+                (Token::Quoted(&rest[1..=length]), blanks + length + 2)
+            }
+            Some(&mark) => (Token::Mark(mark), blanks + 1),
+        };
+        Ok(token)
+    }
+
+    /// The first byte after the current token that is neither blank nor comment.
+    fn skip_blanks(&mut self) -> Result<usize, PtxError> {
+        let mut at = self.end;
+        loop {
+            match self.text.get(at) {
+                Some(b'\n') => {
+                    self.line += 1;
+                    at += 1;
+                }
+                Some(b' ' | b'\t' | b'\r') => at += 1,
+                Some(b'/') => match self.text.get(at + 1) {
+                    Some(b'/') => {
+                        at = memchr::memchr(b'\n', &self.text[at..]).map_or(self.text.len(), |end| at + end);
+                    }
+                    Some(b'*') => {
+                        let body = &self.text[at + 2..];
+                        let Some(length) = memchr::memmem::find(body, b"*/") else {
+                            self.start = at;
+                            self.token = Token::Mark(b'/');
+                            return Err(self.error("a comment has no end"));
+                        };
+                        self.line += memchr::memchr_iter(b'\n', &body[..length]).count() as u32;
+                        at += length + 4;
+                    }
+                    _ => return Ok(at),
+                },
+                _ => return Ok(at),
+            }
+        }
+    }
+
+    /// Whether the next token is this mark; if so takes it.
+    pub fn take(&mut self, mark: u8) -> Result<bool, PtxError> {
+        let is = self.token == Token::Mark(mark);
+        if is {
+            self.next()?;
+        }
+        Ok(is)
+    }
+
+    /// Takes the next token, which must be this mark.
+    pub fn expect(&mut self, mark: u8) -> Result<(), PtxError> {
+        if self.take(mark)? { Ok(()) } else { Err(self.expected(&format!("`{}`", char::from(mark)))) }
+    }
+
+    /// Whether the next token is this word; if so takes it.
+    pub fn take_word(&mut self, word: &[u8]) -> Result<bool, PtxError> {
+        let is = self.token == Token::Word(word);
+        if is {
+            self.next()?;
+        }
+        Ok(is)
+    }
+
+    /// Takes the next token, which must be a word. `what` says which kind, for the error.
+    pub fn word(&mut self, what: &str) -> Result<&'t [u8], PtxError> {
+        let Token::Word(word) = self.token else {
+            return Err(self.expected(what));
+        };
+        self.next()?;
+        Ok(word)
+    }
+
+    /// Passes over the rest of the line that holds the next token.
+    pub fn skip_line(&mut self) -> Result<(), PtxError> {
+        self.end =
+            memchr::memchr(b'\n', &self.text[self.start..]).map_or(self.text.len(), |end| self.start + end);
+        self.next().map(|_| ())
+    }
+
+    /// Passes over `{ ... }`, whatever it holds. The next token must be the `{`.
+    pub fn skip_braces(&mut self) -> Result<(), PtxError> {
+        if self.token != Token::Mark(b'{') {
+            return Err(self.expected("`{`"));
+        }
+        let Some(end) = braces(self.text, self.start) else {
+            return Err(self.error("a `{` has no `}`"));
+        };
+        self.line += memchr::memchr_iter(b'\n', &self.text[self.start..end]).count() as u32;
+        self.end = end;
+        self.next().map(|_| ())
+    }
+
+    /// An error at the next token.
+    pub fn error(&self, message: impl Into<String>) -> PtxError {
+        PtxError::Syntax { line: self.line, text: line_at(self.text, self.start), message: message.into() }
+    }
+
+    /// An error: this was expected where the next token is.
+    pub fn expected(&self, what: &str) -> PtxError {
+        self.error(format!("expected {what}, found {}", self.token.show()))
+    }
+
+    /// An error at a place that was passed.
+    pub fn error_at(&self, (at, line): Place, message: impl Into<String>) -> PtxError {
+        PtxError::Syntax { line, text: line_at(self.text, at), message: message.into() }
+    }
+
+    /// An error: nothing of this name is declared.
+    pub fn undeclared(&self, (at, line): Place, name: &[u8]) -> PtxError {
+        let name = String::from_utf8_lossy(name).into_owned();
+        PtxError::Undeclared { line, text: line_at(self.text, at), name }
+    }
+
+    /// An error: there is no such instruction. The place is the statement's start.
+    pub fn unsupported(&self, (at, line): Place, spelling: impl Into<String>) -> PtxError {
+        PtxError::Unsupported { line, text: line_at(self.text, at), spelling: spelling.into() }
+    }
+
+    /// An error: more of something than there may be.
+    pub fn limit(&self, what: &'static str, most: u64) -> PtxError {
+        PtxError::Limit { line: self.line, text: line_at(self.text, self.start), what, most }
+    }
+}
+
+/// Bytes of the word at the start.
+fn word_length(text: &[u8]) -> usize {
+    let run =
+        |from: usize| text[from..].iter().position(|&byte| !WORD[byte as usize]).unwrap_or(text.len() - from);
+    let mut length = run(0);
+    loop {
+        let rest = &text[length..];
+        // `L1::no_allocate` in an instruction; a label has one colon.
+        let scope = rest.len() > 2 && rest[..2] == *b"::" && WORD[rest[2] as usize];
+        // `1.0e-5`; the hexadecimal forms may end in `e` too.
+        let exponent = matches!(rest, [b'+' | b'-', digit, ..] if digit.is_ascii_digit())
+            && matches!(text[length - 1], b'e' | b'E')
+            && text[0].is_ascii_digit()
+            && text[1..length - 1].iter().all(|&byte| byte.is_ascii_digit() || byte == b'.');
+        if scope {
+            length += 2 + run(length + 2);
+        } else if exponent {
+            length += 1 + run(length + 1);
+        } else {
+            return length;
+        }
+    }
+}
+
+/// Where `{ ... }` that starts at `open` ends. Braces in comments and strings do not count.
+fn braces(text: &[u8], open: usize) -> Option<usize> {
+    /// How many bytes are looked at together.
+    const STEP: usize = 32;
+    let special = |byte: u8| (byte == b'{') | (byte == b'}') | (byte == b'/') | (byte == b'"');
+    let mut depth = 0_usize;
+    let mut at = open;
+    loop {
+        // Most stretches of a body hold none of the four; this loop becomes vector code.
+        while let Some(chunk) = text.get(at..at + STEP) {
+            if chunk.iter().fold(false, |any, &byte| any | special(byte)) {
+                break;
+            }
+            at += STEP;
+        }
+        at += text[at..].iter().position(|&byte| special(byte))?;
+        match text[at] {
+            b'{' => depth += 1,
+            b'}' => {
+                depth -= 1;
+                if depth == 0 {
+                    return Some(at + 1);
+                }
+            }
+            b'"' => at += 1 + memchr::memchr2(b'"', b'\n', &text[at + 1..])?,
+            _ if text.get(at + 1) == Some(&b'/') => at += memchr::memchr(b'\n', &text[at..])?,
+            _ if text.get(at + 1) == Some(&b'*') => at += 3 + memchr::memmem::find(&text[at + 2..], b"*/")?,
+            _ => {}
+        }
+        at += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn all(text: &str) -> Vec<Token<'_>> {
+        let mut tokens = Tokens::new(text.as_bytes(), 0, 1).unwrap();
+        let mut all = Vec::new();
+        while tokens.peek() != Token::End {
+            all.push(tokens.next().unwrap());
+        }
+        all
+    }
+
+    #[test]
+    fn words_and_marks() {
+        use Token::{Mark, Quoted, Word};
+        assert_eq!(
+            all("$L_1: ld.global.L1::no_allocate.u32 /* a\n */ %r1, [%rd2+-4]; // x"),
+            [
+                Word(b"$L_1"),
+                Mark(b':'),
+                Word(b"ld.global.L1::no_allocate.u32"),
+                Word(b"%r1"),
+                Mark(b','),
+                Mark(b'['),
+                Word(b"%rd2"),
+                Mark(b'+'),
+                Mark(b'-'),
+                Word(b"4"),
+                Mark(b']'),
+                Mark(b';'),
+            ]
+        );
+        assert_eq!(all(".pragma \"no//unroll\";"), [Word(b".pragma"), Quoted(b"no//unroll"), Mark(b';')]);
+        assert_eq!(all("1.5e-3 0f3E-1"), [Word(b"1.5e-3"), Word(b"0f3E"), Mark(b'-'), Word(b"1")]);
+    }
+
+    #[test]
+    fn lines_are_counted() {
+        let mut tokens = Tokens::new(b"\n a /*\n\n*/ {\n\"}\" // }\n {} }\n b", 0, 1).unwrap();
+        assert_eq!((tokens.next().unwrap(), tokens.line()), (Token::Word(b"a"), 4));
+        tokens.skip_braces().unwrap();
+        assert_eq!((tokens.peek(), tokens.line()), (Token::Word(b"b"), 7));
+    }
+
+    #[test]
+    fn errors_say_where() {
+        let mut tokens = Tokens::new(b"a;\n  b c ;\n", 0, 1).unwrap();
+        tokens.next().unwrap();
+        tokens.next().unwrap();
+        let error = tokens.expect(b',').unwrap_err();
+        assert_eq!(error.to_string(), "line 2: `b c ;`: expected `,`, found `b`");
+    }
+
+    /// As `braces`, a byte at a time.
+    fn braces_slowly(text: &[u8]) -> Option<usize> {
+        let mut depth = 0;
+        let mut at = 0;
+        while at < text.len() {
+            match text[at] {
+                b'{' => depth += 1,
+                b'}' if depth == 1 => return Some(at + 1),
+                b'}' => depth -= 1,
+                b'"' => {
+                    at += 1;
+                    while !matches!(text.get(at)?, b'"' | b'\n') {
+                        at += 1;
+                    }
+                }
+                b'/' if text.get(at + 1) == Some(&b'/') => {
+                    while *text.get(at)? != b'\n' {
+                        at += 1;
+                    }
+                }
+                b'/' if text.get(at + 1) == Some(&b'*') => {
+                    at += 2;
+                    while text.get(at..at + 2)? != b"*/" {
+                        at += 1;
+                    }
+                    at += 1;
+                }
+                _ => {}
+            }
+            at += 1;
+        }
+        None
+    }
+
+    proptest! {
+        #[test]
+        fn braces_are_found(body in prop::collection::vec(prop_oneof![
+            8 => Just(&b"a"[..]), 2 => Just(&b"{"[..]), 3 => Just(&b"}"[..]), 1 => Just(&b"//"[..]),
+            1 => Just(&b"/*"[..]), 1 => Just(&b"*/"[..]), 2 => Just(&b"\n"[..]), 1 => Just(&b"\""[..]),
+            1 => Just(&b"0123456789012345678901234567890123456789"[..]),
+        ], 0..60)) {
+            let text = [b"{".as_slice(), &body.concat()].concat();
+            prop_assert_eq!(braces(&text, 0), braces_slowly(&text));
+        }
+    }
+}

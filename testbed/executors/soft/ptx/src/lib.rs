@@ -1,0 +1,18 @@
+//! Front end for PTX: from a module's text to kernels that engines can run.
+//!
+//! [`Module::parse`] reads what a module declares; [`Module::kernel`] parses one kernel to the form that [`ir`]
+//! describes; [`analysis`] says what an engine may assume about a kernel's registers. Nothing here runs anything.
+
+#![forbid(unsafe_code)]
+
+pub mod analysis;
+mod error;
+pub mod ir;
+mod kernel;
+mod lex;
+mod literal;
+mod module;
+mod variable;
+
+pub use error::PtxError;
+pub use module::{Global, Linkage, Module, Relocation};

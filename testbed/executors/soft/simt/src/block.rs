@@ -1,0 +1,383 @@
+//! Runs one block: its warps in turn, each until it waits, and what they wait for.
+//!
+//! A warp whose lanes are together is one [`Part`]. Where some of its lanes must wait while others go on (a
+//! barrier, or an operation of lanes that are not all here), the others become a part of their own with a copy of the registers;
+//! parts that meet are one again.
+
+use vgpu_ptx::ir::Reduce;
+
+use crate::env::Env;
+use crate::fault::Fault;
+use crate::machine::{LANES, Slot};
+use crate::ops::Place;
+use crate::program::{Registers, Variant};
+use crate::warp::{Exit, Warp};
+
+/// Numbers of barriers.
+const BARRIERS: usize = 16;
+
+/// A barrier instruction.
+#[derive(Debug)]
+pub(crate) struct BarrierStep {
+    pub(crate) number: Place,
+    /// How many threads take part; all if not given.
+    pub(crate) threads: Option<Place>,
+    pub(crate) kind: BarrierKind,
+}
+
+/// What a barrier instruction does besides arriving.
+#[derive(Debug)]
+pub(crate) enum BarrierKind {
+    /// Waits.
+    Sync,
+    /// Does not.
+    Arrive,
+    /// Waits, and gets a result: of predicate `p` (inverted by `xor`) into `dst`, a predicate or 32 bits.
+    Reduce { op: Reduce, p: Slot, xor: u32, dst: Place },
+}
+
+/// What a part does.
+#[derive(Clone, Copy, Debug)]
+enum State {
+    /// Its lowest pending block is next.
+    Ready,
+    /// It goes on at a step.
+    At(u32),
+    /// Its lanes wait at a barrier, to go on at a block.
+    Waiting { number: usize, step: u32, block: u32, line: u32 },
+    /// Its lanes wait for the others that the step names.
+    Parked { pc: u32 },
+    /// It has no lanes.
+    Done,
+}
+
+/// Some lanes of a warp.
+#[derive(Debug)]
+struct Part {
+    warp: Warp,
+    state: State,
+}
+
+/// A barrier that somebody has arrived at.
+#[derive(Clone, Debug, Default)]
+struct Barrier {
+    /// Lanes that have arrived, by warp.
+    arrived: Vec<u32>,
+    /// How many threads it takes; all that have not returned if `None`.
+    threads: Option<u32>,
+    /// Lanes whose predicate held, and lanes that arrived.
+    holding: u32,
+    total: u32,
+    /// Whether anybody is here.
+    used: bool,
+}
+
+/// How a turn of a block ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// All threads have returned.
+    Done,
+    /// Warps were preempted: it is other blocks' turn.
+    Preempted,
+}
+
+/// The warps of a block.
+#[derive(Debug)]
+pub(crate) struct Block {
+    parts: Vec<Part>,
+    barriers: [Barrier; BARRIERS],
+    warps: u32,
+}
+
+impl Block {
+    pub(crate) fn new() -> Self {
+        Self { parts: Vec::new(), barriers: std::array::from_fn(|_| Barrier::default()), warps: 0 }
+    }
+
+    /// Makes it fit for blocks of a launch: frames with constants, parameters, thread indices.
+    pub(crate) fn prepare(&mut self, variant: &Variant, env: &Env<'_>) {
+        let [x, y, z] = env.shape.block;
+        self.warps = (x * y * z).div_ceil(LANES as u32);
+        self.parts.truncate(self.warps as usize);
+        for (index, part) in self.parts.iter_mut().enumerate() {
+            part.warp.reset(variant.code.layout(), index as u32, variant.blocks.len());
+        }
+        for index in self.parts.len() as u32..self.warps {
+            let mut warp = Warp::default();
+            warp.reset(variant.code.layout(), index, variant.blocks.len());
+            self.parts.push(Part { warp, state: State::Done });
+        }
+        for part in &mut self.parts {
+            variant.fill_launch(&mut part.warp.frame, part.warp.index, env);
+        }
+        for barrier in &mut self.barriers {
+            barrier.arrived.clear();
+            barrier.arrived.resize(self.warps as usize, 0);
+        }
+    }
+
+    /// Puts all threads at the entry. The block is the environment's.
+    pub(crate) fn start(&mut self, variant: &Variant, env: &Env<'_>) {
+        let [x, y, z] = env.shape.block;
+        self.parts.truncate(self.warps as usize);
+        for part in &mut self.parts {
+            let left = x * y * z - part.warp.index * LANES as u32;
+            let lanes = if left >= LANES as u32 { u32::MAX } else { (1 << left) - 1 };
+            part.warp.start(lanes);
+            part.state = State::Ready;
+            variant.fill_block(&mut part.warp.frame, env.block);
+        }
+        for barrier in &mut self.barriers {
+            if barrier.used {
+                barrier.clear();
+            }
+        }
+    }
+
+    /// Runs until all threads have returned, or a warp was preempted.
+    pub(crate) fn run(&mut self, variant: &Variant, env: &mut Env<'_>) -> Result<Turn, Fault> {
+        loop {
+            let (mut progress, mut preempted) = (false, false);
+            let mut index = 0;
+            // Parts may be added while this runs.
+            while index < self.parts.len() {
+                let part = &mut self.parts[index];
+                let pc = match part.state {
+                    State::Ready => part.warp.next(env),
+                    State::At(pc) => pc,
+                    _ => {
+                        index += 1;
+                        continue;
+                    }
+                };
+                progress = true;
+                variant.code.run(&mut part.warp, env, pc);
+                match part.warp.exit {
+                    Exit::Done => {
+                        part.state = State::Done;
+                        self.complete(variant, env);
+                    }
+                    Exit::Fault => return Err(env.fault.take().unwrap_or(Fault::Stopped)),
+                    Exit::Preempted { pc } => {
+                        part.state = State::At(pc);
+                        preempted = true;
+                    }
+                    Exit::Barrier { block } => self.arrive(index, block, variant, env)?,
+                    Exit::Meet { pc, wanted } => self.meet(index, pc, wanted, variant),
+                }
+                // A part that may go on at once does so before others: it is in the cache.
+                let again = matches!(self.parts[index].state, State::Ready | State::At(_));
+                if !again || preempted {
+                    index += 1;
+                }
+            }
+            if preempted {
+                return Ok(Turn::Preempted);
+            }
+            if self.parts.iter().all(|part| matches!(part.state, State::Done)) {
+                return Ok(Turn::Done);
+            }
+            if !progress {
+                self.unblock(env)?;
+            }
+        }
+    }
+
+    /// Nobody can go on. Lanes that wait for others of their warp go on without them; else the block is stuck.
+    fn unblock(&mut self, env: &mut Env<'_>) -> Result<(), Fault> {
+        let parked = self.parts.iter_mut().filter_map(|part| match part.state {
+            State::Parked { pc } => Some((pc, part)),
+            _ => None,
+        });
+        if let Some((pc, part)) = parked.min_by_key(|(pc, _)| *pc) {
+            part.state = State::At(pc);
+            env.meet_anyway = Some(pc);
+            return Ok(());
+        }
+        let waiting = self.parts.iter().find_map(|part| match part.state {
+            State::Waiting { line, .. } => Some(env.site(&part.warp, line, part.warp.mask)),
+            _ => None,
+        });
+        Err(Fault::BarrierDeadlock { site: waiting.unwrap_or_default() })
+    }
+
+    /// Gives the lanes of a part that are pending elsewhere to a new part.
+    fn split(&mut self, index: usize) {
+        let part = &mut self.parts[index];
+        if part.warp.is_empty() {
+            return;
+        }
+        let mut others = part.warp.clone();
+        others.mask = 0;
+        others.exit = Exit::Done;
+        part.warp.forget_pending();
+        self.parts.push(Part { warp: others, state: State::Ready });
+    }
+
+    /// Moves the running or waiting lanes of a part into another of the same warp.
+    fn merge(&mut self, into: usize, from: usize, registers: &Registers) {
+        let [target, source] = self.parts.get_disjoint_mut([into, from]).expect("two parts");
+        registers.copy_lanes(&source.warp.frame, &mut target.warp.frame, source.warp.mask);
+        target.warp.mask |= source.warp.mask;
+        source.warp.mask = 0;
+        source.state = State::Done;
+    }
+
+    /// The active lanes of a part want to run a step with others of their warp.
+    fn meet(&mut self, index: usize, pc: u32, wanted: u32, variant: &Variant) {
+        let warp = self.parts[index].warp.index;
+        let here = |part: &Part| part.warp.index == warp && !matches!(part.state, State::Done);
+        let alive = self.parts.iter().filter(|part| here(part)).fold(0, |all, part| all | part.warp.lanes());
+        for part in self.parts.iter_mut().filter(|part| here(part)) {
+            part.warp.alive = alive;
+        }
+        for other in 0..self.parts.len() {
+            let same = matches!(self.parts[other].state, State::Parked { pc: at } if at == pc);
+            if other != index && same && self.parts[other].warp.index == warp {
+                self.merge(index, other, &variant.registers);
+            }
+        }
+        if wanted & alive & !self.parts[index].warp.mask == 0 {
+            self.parts[index].state = State::At(pc);
+        } else {
+            self.split(index);
+            self.parts[index].state = State::Parked { pc };
+        }
+    }
+
+    /// The active lanes of a part arrive at a barrier.
+    fn arrive(&mut self, index: usize, block: u32, variant: &Variant, env: &mut Env<'_>) -> Result<(), Fault> {
+        let (step, line) = (env.barrier, env.barrier_line);
+        let info = &variant.tables.barriers[step as usize];
+        let warp = &self.parts[index].warp;
+        let bad = |value| Fault::BadBarrier { value, site: env.site(warp, line, warp.mask) };
+        let number = operand(warp, info.number);
+        let threads = info.threads.map(|threads| operand(warp, threads));
+        if number as usize >= BARRIERS {
+            return Err(bad(number));
+        }
+        if let Some(threads) = threads
+            && (threads == 0 || !threads.is_multiple_of(LANES as u32))
+        {
+            return Err(bad(threads));
+        }
+        let number = number as usize;
+        let lanes = warp.mask;
+        let barrier = &mut self.barriers[number];
+        barrier.used = true;
+        barrier.threads = threads;
+        barrier.arrived[warp.index as usize] |= lanes;
+        barrier.total += lanes.count_ones();
+        if let BarrierKind::Reduce { p, xor, .. } = info.kind {
+            barrier.holding += ((warp.frame.get::<u32>(p) ^ xor) & lanes).count_ones();
+        }
+        if matches!(info.kind, BarrierKind::Arrive) {
+            let warp = &mut self.parts[index].warp;
+            warp.put(block, lanes);
+            self.parts[index].state = State::Ready;
+        } else {
+            self.split(index);
+            self.parts[index].state = State::Waiting { number, step, block, line };
+        }
+        self.complete(variant, env);
+        Ok(())
+    }
+
+    /// Lets the threads go on that wait at barriers where all have arrived.
+    fn complete(&mut self, variant: &Variant, env: &Env<'_>) {
+        for number in 0..BARRIERS {
+            if self.barriers[number].used && self.is_complete(number, env) {
+                self.release(number, variant);
+            }
+        }
+    }
+
+    fn is_complete(&self, number: usize, env: &Env<'_>) -> bool {
+        let barrier = &self.barriers[number];
+        let Some(threads) = barrier.threads else {
+            // Those that have returned are not waited for.
+            let mut missing = false;
+            for part in &self.parts {
+                if !matches!(part.state, State::Done) {
+                    missing |= part.warp.lanes() & !barrier.arrived[part.warp.index as usize] != 0;
+                }
+            }
+            return !missing;
+        };
+        let [x, y, z] = env.shape.block;
+        let arrived = barrier.arrived.iter().enumerate().map(|(warp, &lanes)| {
+            // A warp that has all its lanes here counts as a full one, though the block may end within it.
+            let started = (x * y * z - warp as u32 * LANES as u32).min(LANES as u32);
+            if lanes.count_ones() == started { LANES as u32 } else { lanes.count_ones() }
+        });
+        arrived.sum::<u32>() >= threads
+    }
+
+    fn release(&mut self, number: usize, variant: &Variant) {
+        let (holding, total) = (self.barriers[number].holding, self.barriers[number].total);
+        self.barriers[number].clear();
+        for index in 0..self.parts.len() {
+            let State::Waiting { number: at, step, block, .. } = self.parts[index].state else { continue };
+            if at != number {
+                continue;
+            }
+            let part = &mut self.parts[index];
+            if let BarrierKind::Reduce { op, dst, .. } = variant.tables.barriers[step as usize].kind {
+                reduce(&mut part.warp, op, dst, holding, total);
+            }
+            // Parts of a warp that go on at the same block are one again.
+            for other in index + 1..self.parts.len() {
+                let same = matches!(self.parts[other].state,
+                    State::Waiting { number: at, block: to, step: by, .. } if at == number && to == block && by == step);
+                if same && self.parts[other].warp.index == self.parts[index].warp.index {
+                    self.merge(index, other, &variant.registers);
+                    let part = &mut self.parts[index];
+                    if let BarrierKind::Reduce { op, dst, .. } = variant.tables.barriers[step as usize].kind {
+                        reduce(&mut part.warp, op, dst, holding, total);
+                    }
+                }
+            }
+            let part = &mut self.parts[index];
+            let lanes = std::mem::take(&mut part.warp.mask);
+            part.warp.put(block, lanes);
+            part.state = State::Ready;
+        }
+    }
+}
+
+impl Barrier {
+    fn clear(&mut self) {
+        self.arrived.fill(0);
+        self.used = false;
+        self.holding = 0;
+        self.total = 0;
+    }
+}
+
+/// An operand of a barrier: the lowest active lane's, if lanes have their own.
+fn operand(warp: &Warp, place: Place) -> u32 {
+    match place {
+        Place::Scalar(slot) => warp.frame.get(slot),
+        Place::Vector(slot) => warp.frame.vector::<u32>(slot)[warp.mask.trailing_zeros() as usize % LANES],
+    }
+}
+
+/// Writes the result of `bar.red` to the waiting lanes.
+fn reduce(warp: &mut Warp, op: Reduce, dst: Place, holding: u32, total: u32) {
+    let holds = match op {
+        Reduce::And => holding == total,
+        Reduce::Or => holding != 0,
+        Reduce::Popc => {
+            match dst {
+                Place::Scalar(slot) => warp.frame.set(slot, holding),
+                Place::Vector(slot) => crate::ops::put_active(warp, slot, &[holding; LANES]),
+            }
+            return;
+        }
+    };
+    let bits = u32::from(holds).wrapping_neg();
+    match dst {
+        Place::Scalar(slot) => warp.frame.set(slot, bits),
+        Place::Vector(slot) => crate::ops::put_predicate(warp, slot, bits),
+    }
+}

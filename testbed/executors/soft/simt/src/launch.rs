@@ -1,0 +1,301 @@
+//! Launches: a grid's blocks, run here and by the pool's threads.
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use vgpu_arena::{View, Window};
+
+use crate::block::{Block, Turn};
+use crate::control::Control;
+use crate::env::{Env, Shape, coordinates};
+use crate::fault::Fault;
+use crate::machine::LANES;
+use crate::memory::{LocalMemory, SHARED_BYTES, SharedMemory};
+use crate::pool::{Pool, Work};
+use crate::printf::{MOST_TEXT, Output};
+use crate::program::{Inner, Program, Variant};
+
+/// Threads of a block at most.
+const MOST_THREADS: u64 = 1024;
+/// A grid that takes less than this is not worth another thread, which takes as long to wake.
+const WORTH_SHARING: u64 = 60_000;
+
+/// What a grid is launched with.
+#[derive(Clone, Copy, Debug)]
+pub struct Launch<'a> {
+    /// Blocks by axis.
+    pub grid: [u32; 3],
+    /// Threads of a block by axis: at most 1024 altogether.
+    pub block: [u32; 3],
+    /// Bytes of dynamic shared memory of a block.
+    pub dynamic_shared: u32,
+    /// The parameters, at least as many bytes as the kernel has.
+    pub params: &'a [u8],
+    /// Whether all blocks must be able to wait for each other.
+    pub cooperative: bool,
+    /// Device address of a cooperative grid's workspace, for `%envreg1` and `%envreg2`.
+    pub workspace: u64,
+}
+
+/// Runs a grid to its end. The calling thread takes part.
+pub fn run(
+    program: &Program,
+    launch: &Launch<'_>,
+    memory: &View,
+    pool: &Pool,
+    control: &Control,
+    output: &dyn Output,
+) -> Result<(), Fault> {
+    let attributes = program.attributes();
+    check(program, launch)?;
+    let blocks = launch.grid.iter().map(|&blocks| u64::from(blocks)).product();
+    let grid = Arc::new(Grid {
+        program: Arc::clone(&program.inner),
+        shape: Shape { grid: launch.grid, block: launch.block },
+        dynamic_shared: launch.dynamic_shared,
+        shared_bytes: shared_bytes(program, launch),
+        params: launch.params[..attributes.param_bytes as usize].into(),
+        workspace: launch.workspace,
+        view: memory.clone(),
+        control: control.clone(),
+        blocks,
+        next: AtomicU64::new(0),
+        over: AtomicBool::new(false),
+        outcome: Mutex::new(Outcome::default()),
+    });
+    if launch.cooperative {
+        grid.run_cooperative();
+    } else {
+        let expected = program.inner.block_time.load(Ordering::Relaxed).saturating_mul(blocks);
+        let first = expected == 0;
+        if blocks > 1 && pool.threads() > 1 && (first || expected >= WORTH_SHARING) {
+            pool.run(Arc::clone(&grid) as Arc<dyn Work>);
+        } else {
+            grid.work();
+        }
+    }
+    let mut outcome = grid.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+    if !outcome.printed.is_empty() {
+        output.printf(&std::mem::take(&mut outcome.printed));
+    }
+    outcome.fault.take().map_or(Ok(()), Err)
+}
+
+fn shared_bytes(program: &Program, launch: &Launch<'_>) -> u32 {
+    let attributes = program.attributes();
+    if launch.dynamic_shared == 0 {
+        attributes.shared_bytes
+    } else {
+        attributes.dynamic_shared_offset.saturating_add(launch.dynamic_shared).max(attributes.shared_bytes)
+    }
+}
+
+/// Whether the launch fits the kernel.
+fn check(program: &Program, launch: &Launch<'_>) -> Result<(), Fault> {
+    let attributes = program.attributes();
+    let product = |shape: [u32; 3]| shape.iter().try_fold(1u64, |all, &axis| all.checked_mul(u64::from(axis)));
+    let threads = product(launch.block).unwrap_or(u64::MAX);
+    if product(launch.grid).is_none_or(|blocks| blocks == 0) {
+        return Err(Fault::BadLaunch("the grid has no blocks, or too many"));
+    }
+    if threads == 0 || threads > MOST_THREADS {
+        return Err(Fault::BadLaunch("a block has no threads, or too many"));
+    }
+    if attributes.required_threads.is_some_and(|required| required != launch.block) {
+        return Err(Fault::BadLaunch("the kernel requires another shape of blocks"));
+    }
+    if launch.params.len() < attributes.param_bytes as usize {
+        return Err(Fault::BadLaunch("parameters are missing"));
+    }
+    if shared_bytes(program, launch) > SHARED_BYTES {
+        return Err(Fault::BadLaunch("too much shared memory"));
+    }
+    Ok(())
+}
+
+/// A grid that is running.
+struct Grid {
+    program: Arc<Inner>,
+    shape: Shape,
+    dynamic_shared: u32,
+    shared_bytes: u32,
+    params: Box<[u8]>,
+    workspace: u64,
+    view: View,
+    control: Control,
+    /// How many blocks there are, and the next that nobody has taken.
+    blocks: u64,
+    next: AtomicU64,
+    /// A fault has ended the launch.
+    over: AtomicBool,
+    outcome: Mutex<Outcome>,
+}
+
+#[derive(Default)]
+struct Outcome {
+    fault: Option<Fault>,
+    printed: String,
+}
+
+/// What a thread needs to run blocks, kept from launch to launch.
+struct Scratch {
+    blocks: Vec<Block>,
+    windows: Vec<Window>,
+    shared: Vec<SharedMemory>,
+    local: Vec<LocalMemory>,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> =
+        const { RefCell::new(Scratch { blocks: Vec::new(), windows: Vec::new(), shared: Vec::new(), local: Vec::new() }) };
+}
+
+impl Grid {
+    fn variant(&self) -> &Variant {
+        self.program.variant(self.shape.block)
+    }
+
+    fn warps(&self) -> usize {
+        let [x, y, z] = self.shape.block;
+        (x * y * z).div_ceil(LANES as u32) as usize
+    }
+
+    /// Calls `act` with an environment made of a thread's scratch memory, for `count` blocks at once.
+    fn with_scratch(&self, count: usize, act: impl FnOnce(&mut [Block], &mut [SharedMemory], &mut [LocalMemory], &mut [Window])) {
+        SCRATCH.with_borrow_mut(|scratch| {
+            let variant = self.variant();
+            scratch.blocks.truncate(count.max(1));
+            scratch.blocks.resize_with(count, Block::new);
+            scratch.shared.truncate(count.max(1));
+            scratch.shared.resize_with(count, SharedMemory::new);
+            for shared in &mut scratch.shared {
+                shared.reset(self.shared_bytes);
+            }
+            scratch.windows.clear();
+            scratch.windows.resize_with(variant.windows, Window::default);
+            scratch.local.resize_with((count * self.warps()).max(scratch.local.len()), LocalMemory::default);
+            for local in scratch.local.iter_mut().take(count * self.warps()) {
+                local.reset(self.program.attributes.local_bytes);
+            }
+            act(&mut scratch.blocks, &mut scratch.shared, &mut scratch.local, &mut scratch.windows);
+        });
+    }
+
+    fn env<'a>(
+        &'a self,
+        shared: &'a mut SharedMemory,
+        local: &'a mut [LocalMemory],
+        windows: &'a mut [Window],
+        cooperative: bool,
+    ) -> Env<'a> {
+        let variant = self.variant();
+        Env {
+            shape: self.shape,
+            block: [0; 3],
+            blocks: &variant.blocks,
+            tables: &variant.tables,
+            params: &self.params,
+            dynamic_shared: self.dynamic_shared,
+            workspace: self.workspace,
+            view: &self.view,
+            windows,
+            shared,
+            local,
+            control: &self.control,
+            over: &self.over,
+            printed: String::new(),
+            cooperative,
+            barrier: 0,
+            barrier_line: 0,
+            meet_anyway: None,
+            fault: None,
+        }
+    }
+
+    /// Takes what a block has left: its fault, its text.
+    fn finish(&self, printed: &mut String, fault: Option<Fault>) {
+        if fault.is_none() && printed.is_empty() {
+            return;
+        }
+        let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        if outcome.printed.len() + printed.len() <= MOST_TEXT {
+            outcome.printed.push_str(printed);
+        }
+        printed.clear();
+        if let Some(fault) = fault {
+            // Other blocks stop because of the first fault; that they did is none.
+            if outcome.fault.is_none() {
+                outcome.fault = Some(fault);
+            }
+            self.over.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// All blocks by turns, on this thread alone: they may wait for each other.
+    fn run_cooperative(&self) {
+        let variant = self.variant();
+        let count = self.blocks as usize;
+        self.with_scratch(count, |blocks, shared, local, windows| {
+            let mut done = vec![false; count];
+            let mut started = false;
+            while !done.iter().all(|done| *done) {
+                for index in 0..count {
+                    if done[index] {
+                        continue;
+                    }
+                    let warps = self.warps();
+                    let local = &mut local[index * warps..(index + 1) * warps];
+                    let mut env = self.env(&mut shared[index], local, windows, true);
+                    env.block = coordinates(index as u32, self.shape.grid);
+                    if !started {
+                        blocks[index].prepare(variant, &env);
+                        blocks[index].start(variant, &env);
+                    }
+                    let turn = blocks[index].run(variant, &mut env);
+                    done[index] = turn != Ok(Turn::Preempted);
+                    let mut printed = std::mem::take(&mut env.printed);
+                    self.finish(&mut printed, turn.err());
+                    if turn.is_err() {
+                        return;
+                    }
+                }
+                started = true;
+            }
+        });
+    }
+}
+
+impl Work for Grid {
+    fn work(&self) {
+        let variant = self.variant();
+        if self.next.load(Ordering::Relaxed) >= self.blocks {
+            return;
+        }
+        self.with_scratch(1, |blocks, shared, local, windows| {
+            let mut env = self.env(&mut shared[0], local, windows, false);
+            let block = &mut blocks[0];
+            block.prepare(variant, &env);
+            let (begin, mut count) = (Instant::now(), 0);
+            while !self.over.load(Ordering::Relaxed) {
+                let index = self.next.fetch_add(1, Ordering::Relaxed);
+                if index >= self.blocks {
+                    break;
+                }
+                let [x, y, _] = self.shape.grid.map(u64::from);
+                env.block = [(index % x) as u32, (index / x % y) as u32, (index / x / y) as u32];
+                block.start(variant, &env);
+                let result = block.run(variant, &mut env);
+                let mut printed = std::mem::take(&mut env.printed);
+                self.finish(&mut printed, result.err());
+                count += 1;
+            }
+            if let Some(mean) = (begin.elapsed().as_nanos() as u64).checked_div(count) {
+                let before = self.program.block_time.load(Ordering::Relaxed);
+                let mean = if before == 0 { mean } else { (before * 7 + mean) / 8 };
+                self.program.block_time.store(mean.max(1), Ordering::Relaxed);
+            }
+        });
+    }
+}

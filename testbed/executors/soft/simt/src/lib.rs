@@ -1,0 +1,35 @@
+//! Runs PTX kernels on the CPU, a warp of 32 lanes at a time.
+//!
+//! A [`Program`] is a kernel lowered to steps: each instruction is a pointer to a function that was compiled for it, with the
+//! places of its operands. A step does its work for 32 lanes with vector instructions, or once where all lanes share
+//! the values. [`run`] runs the blocks of a grid on the threads of a [`Pool`].
+//!
+//! Nothing that a kernel does harms its host: addresses are compared with what is allocated, loops are watched by a
+//! [`Control`], everything else is checked when a kernel is lowered. What a kernel does wrong is a [`Fault`].
+
+#![deny(unsafe_code)]
+#![allow(clippy::inline_always, reason = "bodies of steps, to be compiled with each step's instruction set")]
+#![allow(clippy::needless_range_loop, reason = "loops over lanes of several vectors")]
+
+mod block;
+mod control;
+mod env;
+mod fault;
+mod launch;
+mod lower;
+#[allow(unsafe_code, reason = "the one module that has it; it says what it rests on")]
+mod machine;
+mod memory;
+mod ops;
+mod pool;
+mod printf;
+mod program;
+mod warp;
+
+pub use control::Control;
+pub use fault::{EngineError, Fault, Site};
+pub use launch::{Launch, run};
+pub use machine::Features;
+pub use pool::Pool;
+pub use printf::Output;
+pub use program::{Attributes, Program};

@@ -1,0 +1,360 @@
+//! Unary and binary operations and `fma`, of all types.
+
+use vgpu_ptx::ir::{Binary, Float, Kernel, Op, Operand, Reg, Round, Ty, Unary};
+
+use crate::ops::rounding::{self, F32};
+use crate::ops::{Op1, Op2, Op3, Place, bits, double, float, integer};
+
+use super::builder::{Builder, Lowered};
+
+/// Registers of 32 bits whose every definition makes a number that is not subnormal, if it is taken for a
+/// floating-point one: `.ftz` need not flush them again.
+pub(super) fn never_subnormal(kernel: &Kernel) -> Vec<bool> {
+    let mut normal = vec![true; kernel.registers.len()];
+    loop {
+        let mut changed = false;
+        for inst in &kernel.code {
+            vgpu_ptx::analysis::writes(&inst.op, &mut |reg| {
+                if let Some(flag) = normal.get(reg.0 as usize).copied()
+                    && flag
+                    && !makes_normal(&inst.op, &normal)
+                {
+                    normal[reg.0 as usize] = false;
+                    changed = true;
+                }
+            });
+        }
+        if !changed {
+            return normal;
+        }
+    }
+}
+
+/// Whether an operand is not subnormal.
+fn is_normal(operand: &Operand, normal: &[bool]) -> bool {
+    match operand {
+        Operand::Reg(reg) => normal.get(reg.0 as usize).copied().unwrap_or(false),
+        Operand::Imm(value) => !f32::from_bits(*value as u32).is_subnormal(),
+        _ => false,
+    }
+}
+
+/// Whether an instruction's results are not subnormal, if those registers are `normal`.
+fn makes_normal(op: &Op, normal: &[bool]) -> bool {
+    match op {
+        Op::Unary { ty: Ty::F32, float, op, a, .. } => {
+            float.ftz || matches!(op, Unary::Abs | Unary::Neg) && is_normal(a, normal)
+        }
+        Op::Binary { ty: Ty::F32, float, op, a, b, .. } => {
+            let picks = matches!(op, Binary::Min | Binary::Max | Binary::MinNan | Binary::MaxNan);
+            float.ftz || picks && is_normal(a, normal) && is_normal(b, normal)
+        }
+        Op::Fma { ty: Ty::F32, float, .. } => float.ftz,
+        Op::Cvt { to: Ty::F32, from, ftz, .. } => *ftz || !from.float() || *from == Ty::F16,
+        Op::Mov { ty: Ty::F32 | Ty::B32 | Ty::U32 | Ty::S32, src, .. } => is_normal(src, normal),
+        Op::Selp { ty: Ty::F32 | Ty::B32 | Ty::U32 | Ty::S32, a, b, .. } => {
+            is_normal(a, normal) && is_normal(b, normal)
+        }
+        Op::Shfl { a, .. } => is_normal(a, normal),
+        _ => false,
+    }
+}
+
+/// Whether rounding is the one that vectors have.
+fn nearest(float: Float) -> bool {
+    float.round == Round::Nearest
+}
+
+/// A value of 32 bits, flushed if it is asked for.
+fn decode(bits: u64, ftz: bool) -> f64 {
+    let value = f32::from_bits(bits as u32);
+    f64::from(if ftz { float::flush(value) } else { value })
+}
+
+/// A result of 32 bits.
+fn encode(value: f64, modifiers: Float) -> u64 {
+    let bits = F32.encode(value, modifiers.round);
+    let bits = if modifiers.ftz { F32.flush(bits) } else { bits };
+    u64::from(if modifiers.sat { F32.saturate(bits) } else { bits })
+}
+
+impl Builder<'_> {
+    fn dirty(&self, modifiers: Float, operands: &[&Operand]) -> bool {
+        modifiers.ftz && !operands.iter().all(|operand| is_normal(operand, &self.normal))
+    }
+
+    /// Where a result goes before it is clamped: into a temporary; and its register otherwise.
+    fn unclamped(&mut self, dst: Reg, sat: bool, scalar: bool) -> Lowered<(Place, bool)> {
+        if !sat {
+            return self.target(dst, 4);
+        }
+        let place = if scalar {
+            Place::Scalar(self.temporary_scalar())
+        } else {
+            Place::Vector(self.temporary_vector(false))
+        };
+        Ok((place, false))
+    }
+
+    fn clamp(&mut self, dst: Reg, sat: bool, place: Place) -> Lowered {
+        if sat { self.op1::<float::Saturate>(dst, 4, place) } else { Ok(()) }
+    }
+
+    /// One source; `.ftz` flushes it always.
+    fn float1<O: Op1<A = f32, R = f32>>(&mut self, dst: Reg, modifiers: Float, a: &Operand) -> Lowered {
+        let a = self.source(a, 4)?;
+        let target = self.unclamped(dst, modifiers.sat, a.is_scalar())?;
+        if modifiers.ftz {
+            self.emit1::<float::Float<O, true, true>>(target, a)?;
+        } else {
+            self.emit1::<float::Float<O, false, false>>(target, a)?;
+        }
+        self.clamp(dst, modifiers.sat, target.0)
+    }
+
+    /// Two sources, of a frequent operation.
+    fn float2<O: Op2<A = f32, B = f32, R = f32>>(
+        &mut self,
+        dst: Reg,
+        modifiers: Float,
+        a: &Operand,
+        b: &Operand,
+    ) -> Lowered {
+        let dirty = self.dirty(modifiers, &[a, b]);
+        let (a, b) = (self.source(a, 4)?, self.source(b, 4)?);
+        let target = self.unclamped(dst, modifiers.sat, a.is_scalar() && b.is_scalar())?;
+        match (dirty, modifiers.ftz) {
+            (true, _) => self.emit2::<float::Float<O, true, true>>(target, a, b)?,
+            (_, true) => self.emit2::<float::Float<O, false, true>>(target, a, b)?,
+            (_, false) => self.emit2::<float::Float<O, false, false>>(target, a, b)?,
+        }
+        self.clamp(dst, modifiers.sat, target.0)
+    }
+
+    /// Two sources, of another operation; `.ftz` flushes them always.
+    fn float2_plain<O: Op2<A = f32, B = f32, R = f32>>(
+        &mut self,
+        dst: Reg,
+        modifiers: Float,
+        a: &Operand,
+        b: &Operand,
+    ) -> Lowered {
+        let (a, b) = (self.source(a, 4)?, self.source(b, 4)?);
+        let target = self.unclamped(dst, modifiers.sat, a.is_scalar() && b.is_scalar())?;
+        if modifiers.ftz {
+            self.emit2::<float::Float<O, true, true>>(target, a, b)?;
+        } else {
+            self.emit2::<float::Float<O, false, false>>(target, a, b)?;
+        }
+        self.clamp(dst, modifiers.sat, target.0)
+    }
+
+    fn float3<O: Op3<A = f32, B = f32, C = f32, R = f32>>(
+        &mut self,
+        dst: Reg,
+        modifiers: Float,
+        operands: [&Operand; 3],
+    ) -> Lowered {
+        let dirty = self.dirty(modifiers, &operands);
+        let [a, b, c] = operands;
+        let places = [self.source(a, 4)?, self.source(b, 4)?, self.source(c, 4)?];
+        let target = self.unclamped(dst, modifiers.sat, places.iter().all(|place| place.is_scalar()))?;
+        match (dirty, modifiers.ftz) {
+            (true, _) => self.emit3::<float::Float<O, true, true>>(target, places)?,
+            (_, true) => self.emit3::<float::Float<O, false, true>>(target, places)?,
+            (_, false) => self.emit3::<float::Float<O, false, false>>(target, places)?,
+        }
+        self.clamp(dst, modifiers.sat, target.0)
+    }
+
+    /// One source, any type.
+    pub(super) fn unary(&mut self, op: Unary, ty: Ty, modifiers: Float, dst: Reg, a: &Operand) -> Lowered {
+        let missing = || Err(format!("there is no {op:?} of {ty:?}"));
+        if matches!(ty, Ty::F16 | Ty::F16x2 | Ty::Bf16 | Ty::Bf16x2) {
+            return self.short_unary(op, ty, modifiers, dst, a);
+        }
+        let bytes = ty.bytes();
+        match (op, ty) {
+            (Unary::RcpApprox, Ty::F32) => self.float1::<float::Rcp>(dst, modifiers, a),
+            (Unary::SqrtApprox, Ty::F32) => self.float1::<float::Sqrt>(dst, modifiers, a),
+            (Unary::RsqrtApprox, Ty::F32) => self.float1::<float::Rsqrt>(dst, modifiers, a),
+            (Unary::SinApprox, Ty::F32) => self.float1::<float::Sin>(dst, modifiers, a),
+            (Unary::CosApprox, Ty::F32) => self.float1::<float::Cos>(dst, modifiers, a),
+            (Unary::Lg2Approx, Ty::F32) => self.float1::<float::Lg2>(dst, modifiers, a),
+            (Unary::Ex2Approx, Ty::F32) => self.float1::<float::Ex2>(dst, modifiers, a),
+            (Unary::TanhApprox, Ty::F32) => self.float1::<float::Tanh>(dst, modifiers, a),
+            (Unary::Rcp, Ty::F32) if nearest(modifiers) => self.float1::<float::Rcp>(dst, modifiers, a),
+            (Unary::Sqrt, Ty::F32) if nearest(modifiers) => self.float1::<float::Sqrt>(dst, modifiers, a),
+            (Unary::Rcp | Unary::Sqrt, Ty::F32) => {
+                let place = self.source(a, 4)?;
+                self.rare(dst, 4, &[(place, 4)], move |[a, ..]| {
+                    let a = decode(a, modifiers.ftz);
+                    encode(if op == Unary::Rcp { rounding::divide(1.0, a) } else { rounding::root(a) }, modifiers)
+                })
+            }
+            (Unary::Rcp, Ty::F64) if !nearest(modifiers) => {
+                let place = self.source(a, 8)?;
+                self.rare(dst, 8, &[(place, 8)], move |[a, ..]| {
+                    double::binary(Binary::Div, 1f64.to_bits(), a, modifiers.round)
+                })
+            }
+            (Unary::Sqrt, Ty::F64) if !nearest(modifiers) => {
+                let place = self.source(a, 8)?;
+                self.rare(dst, 8, &[(place, 8)], move |[a, ..]| {
+                    double::root(f64::from_bits(a), modifiers.round).to_bits()
+                })
+            }
+            (Unary::Popc | Unary::Clz, _) => {
+                let place = self.source(a, bytes)?;
+                match (op, bytes) {
+                    (Unary::Popc, 4) => self.op1::<bits::Popc32>(dst, 4, place),
+                    (Unary::Popc, 8) => self.op1::<bits::Popc64>(dst, 4, place),
+                    (Unary::Clz, 4) => self.op1::<bits::Clz32>(dst, 4, place),
+                    (Unary::Clz, 8) => self.op1::<bits::Clz64>(dst, 4, place),
+                    _ => missing(),
+                }
+            }
+            _ => {
+                let place = self.source(a, bytes)?;
+                match (op, ty, bytes) {
+                    (Unary::Abs, Ty::F32, _) if modifiers.ftz => self.op1::<float::AbsFtz>(dst, 4, place),
+                    (Unary::Abs, Ty::F32, _) => self.op1::<float::Abs>(dst, 4, place),
+                    (Unary::Neg, Ty::F32, _) if modifiers.ftz => self.op1::<float::NegFtz>(dst, 4, place),
+                    (Unary::Neg, Ty::F32, _) => self.op1::<float::Neg>(dst, 4, place),
+                    (Unary::Abs, Ty::F64, _) => self.op1::<double::Abs>(dst, 8, place),
+                    (Unary::Neg, Ty::F64, _) => self.op1::<double::Neg>(dst, 8, place),
+                    (Unary::Rcp, Ty::F64, _) => self.op1::<double::Rcp>(dst, 8, place),
+                    (Unary::Sqrt, Ty::F64, _) => self.op1::<double::Sqrt>(dst, 8, place),
+                    (Unary::RcpApprox, Ty::F64, _) => self.op1::<double::RcpApprox>(dst, 8, place),
+                    (Unary::RsqrtApprox, Ty::F64, _) if modifiers.ftz => {
+                        self.op1::<double::RsqrtFtz>(dst, 8, place)
+                    }
+                    (Unary::RsqrtApprox, Ty::F64, _) => self.op1::<double::Rsqrt>(dst, 8, place),
+                    (_, Ty::F32 | Ty::F64, _) => missing(),
+                    (Unary::Abs, _, 2) => self.op1::<integer::Abs16>(dst, 2, place),
+                    (Unary::Abs, _, 4) => self.op1::<integer::Abs32>(dst, 4, place),
+                    (Unary::Abs, _, 8) => self.op1::<integer::Abs64>(dst, 8, place),
+                    (Unary::Neg, _, 2) => self.op1::<integer::Neg16>(dst, 2, place),
+                    (Unary::Neg, _, 4) => self.op1::<integer::Neg32>(dst, 4, place),
+                    (Unary::Neg, _, 8) => self.op1::<integer::Neg64>(dst, 8, place),
+                    (Unary::Not, _, 2) => self.op1::<bits::Not16>(dst, 2, place),
+                    (Unary::Not, _, 4) => self.op1::<bits::Not32>(dst, 4, place),
+                    (Unary::Not, _, 8) => self.op1::<bits::Not64>(dst, 8, place),
+                    (Unary::Cnot, _, 2) => self.op1::<bits::Cnot32>(dst, 2, place),
+                    (Unary::Cnot, _, 4) => self.op1::<bits::Cnot32>(dst, 4, place),
+                    (Unary::Cnot, _, 8) => self.op1::<bits::Cnot64>(dst, 8, place),
+                    (Unary::Brev, _, 4) => self.op1::<bits::Brev32>(dst, 4, place),
+                    (Unary::Brev, _, 8) => self.op1::<bits::Brev64>(dst, 8, place),
+                    _ => missing(),
+                }
+            }
+        }
+    }
+
+    /// Two sources, any type.
+    pub(super) fn binary(
+        &mut self,
+        op: Binary,
+        ty: Ty,
+        modifiers: Float,
+        dst: Reg,
+        a: &Operand,
+        b: &Operand,
+    ) -> Lowered {
+        match ty {
+            Ty::F32 => self.float_binary(op, modifiers, dst, a, b),
+            Ty::F64 => self.double_binary(op, modifiers, dst, a, b),
+            Ty::F16 | Ty::F16x2 | Ty::Bf16 | Ty::Bf16x2 => self.short_binary(op, ty, modifiers, dst, a, b),
+            _ => self.integer_binary(op, ty, modifiers.sat, dst, a, b),
+        }
+    }
+
+    fn float_binary(&mut self, op: Binary, modifiers: Float, dst: Reg, a: &Operand, b: &Operand) -> Lowered {
+        match op {
+            Binary::Add | Binary::Sub | Binary::Mul | Binary::Div if !nearest(modifiers) => {
+                let sources = [(self.source(a, 4)?, 4), (self.source(b, 4)?, 4)];
+                self.rare(dst, 4, &sources, move |[a, b, ..]| {
+                    let (a, b) = (decode(a, modifiers.ftz), decode(b, modifiers.ftz));
+                    let down = modifiers.round == Round::Down;
+                    let value = match op {
+                        Binary::Add => rounding::add(a, b, down),
+                        Binary::Sub => rounding::add(a, -b, down),
+                        Binary::Mul => a * b,
+                        _ => rounding::divide(a, b),
+                    };
+                    encode(value, modifiers)
+                })
+            }
+            Binary::Add => self.float2::<float::Add>(dst, modifiers, a, b),
+            Binary::Sub => self.float2::<float::Sub>(dst, modifiers, a, b),
+            Binary::Mul => self.float2::<float::Mul>(dst, modifiers, a, b),
+            Binary::Div | Binary::DivFull => self.float2_plain::<float::Div>(dst, modifiers, a, b),
+            Binary::DivApprox => self.float2_plain::<float::DivApprox>(dst, modifiers, a, b),
+            Binary::Min => self.float2::<float::Min>(dst, modifiers, a, b),
+            Binary::Max => self.float2::<float::Max>(dst, modifiers, a, b),
+            Binary::MinNan => self.float2_plain::<float::MinNan>(dst, modifiers, a, b),
+            Binary::MaxNan => self.float2_plain::<float::MaxNan>(dst, modifiers, a, b),
+            Binary::CopySign => {
+                let (a, b) = (self.source(a, 4)?, self.source(b, 4)?);
+                self.plain2::<float::CopySign>(dst, 4, a, b)
+            }
+            Binary::Rem | Binary::And | Binary::Or | Binary::Xor | Binary::Shl | Binary::Shr => {
+                Err(format!("there is no {op:?} of floating-point numbers"))
+            }
+        }
+    }
+
+    fn double_binary(&mut self, op: Binary, modifiers: Float, dst: Reg, a: &Operand, b: &Operand) -> Lowered {
+        let (a, b) = (self.source(a, 8)?, self.source(b, 8)?);
+        match op {
+            Binary::Add | Binary::Sub | Binary::Mul | Binary::Div if !nearest(modifiers) => {
+                self.rare(dst, 8, &[(a, 8), (b, 8)], move |[a, b, ..]| {
+                    double::binary(op, a, b, modifiers.round)
+                })
+            }
+            Binary::Add => self.plain2::<double::Add>(dst, 8, a, b),
+            Binary::Sub => self.plain2::<double::Sub>(dst, 8, a, b),
+            Binary::Mul => self.plain2::<double::Mul>(dst, 8, a, b),
+            Binary::Div => self.plain2::<double::Div>(dst, 8, a, b),
+            Binary::Min => self.plain2::<double::Min>(dst, 8, a, b),
+            Binary::Max => self.plain2::<double::Max>(dst, 8, a, b),
+            Binary::CopySign => self.plain2::<double::CopySign>(dst, 8, a, b),
+            _ => Err(format!("there is no {op:?} of 64-bit floating-point numbers")),
+        }
+    }
+
+    /// `fma`, and `mad` of floating-point numbers.
+    pub(super) fn fma(
+        &mut self,
+        ty: Ty,
+        modifiers: Float,
+        relu: bool,
+        dst: Reg,
+        operands: [&Operand; 3],
+    ) -> Lowered {
+        let bytes = ty.bytes();
+        let [a, b, c] = operands;
+        match ty {
+            Ty::F16 | Ty::F16x2 | Ty::Bf16 | Ty::Bf16x2 => self.short_fma(ty, modifiers, relu, dst, operands),
+            _ if relu => Err(format!("there is no .relu of {ty:?}")),
+            Ty::F32 if nearest(modifiers) => self.float3::<float::Fma>(dst, modifiers, operands),
+            Ty::F32 => {
+                let sources = [(self.source(a, 4)?, 4), (self.source(b, 4)?, 4), (self.source(c, 4)?, 4)];
+                self.rare(dst, 4, &sources, move |[a, b, c, _]| {
+                    let [a, b, c] = [a, b, c].map(|bits| decode(bits, modifiers.ftz));
+                    encode(rounding::add(a * b, c, modifiers.round == Round::Down), modifiers)
+                })
+            }
+            Ty::F64 => {
+                let places = [self.source(a, bytes)?, self.source(b, bytes)?, self.source(c, bytes)?];
+                if nearest(modifiers) {
+                    return self.plain3::<double::Fma>(dst, 8, places);
+                }
+                self.rare(dst, 8, &places.map(|place| (place, 8)), move |[a, b, c, _]| {
+                    double::fused(a, b, c, modifiers.round)
+                })
+            }
+            _ => Err(format!("there is no fma of {ty:?}")),
+        }
+    }
+}

@@ -1,0 +1,579 @@
+//! What all of lowering uses: places of operands and results, steps of the common shapes.
+
+use std::collections::HashMap;
+
+use vgpu_ptx::ir::{self, Base, Class, Guard, Kernel, Operand, Reg};
+
+use crate::env::Tables;
+use crate::machine::{Features, Layout, Run, Slot, Step, step_fn};
+use crate::ops::{
+    Op1, Op2, Op3, Place, Scalar1, Scalar2, Scalar3, Splat, Vector1, Vector2, Vector3, convert, rare, special,
+};
+use crate::program::{Initial, MemoryStep, Registers, Special};
+
+use super::slots::{self, Allocation};
+
+/// Done, or what is wrong.
+pub(crate) type Lowered<T = ()> = Result<T, String>;
+
+/// Frames that are larger than this are refused: no real kernel comes near.
+const LARGEST_FRAME: u32 = 64 << 20;
+
+/// Slots for values within one instruction.
+#[derive(Debug, Default)]
+struct Temporaries {
+    slots: Vec<Slot>,
+    used: usize,
+}
+
+impl Temporaries {
+    fn take(&mut self, make: impl FnOnce() -> Slot) -> Slot {
+        if self.used == self.slots.len() {
+            self.slots.push(make());
+        }
+        self.used += 1;
+        self.slots[self.used - 1]
+    }
+}
+
+/// A kernel on its way to a program.
+pub(crate) struct Builder<'a> {
+    pub(super) kernel: &'a Kernel,
+    globals: &'a [u64],
+    pub(super) features: Features,
+    pub(super) layout: Layout,
+    pub(super) steps: Vec<Step>,
+    pub(super) tables: Tables,
+    pub(super) registers: Registers,
+    pub(super) initial: Initial,
+    pub(super) windows: u32,
+    /// First step of each lowered block.
+    pub(super) blocks: Vec<u32>,
+    /// Lowered block of each block of the kernel.
+    pub(super) block_numbers: Vec<u32>,
+    /// How many edges lead to each block of the kernel.
+    pub(super) entries: Vec<u32>,
+    /// Steps that go to other blocks, to be linked.
+    pub(super) jumps: Vec<usize>,
+    allocation: Allocation,
+    /// Registers whose floating-point values are never subnormal.
+    pub(super) normal: Vec<bool>,
+    scalars: HashMap<u64, Slot>,
+    /// What constant a slot holds.
+    constants: HashMap<Slot, u64>,
+    vectors: HashMap<(u64, bool), Slot>,
+    specials: HashMap<Special, Place>,
+    temporary_scalars: Temporaries,
+    temporary_narrow: Temporaries,
+    temporary_wide: Temporaries,
+    /// The block of the kernel that is being lowered.
+    pub(super) block: usize,
+    line: u32,
+}
+
+/// Bytes of a register.
+pub(super) const fn class_bytes(class: Class) -> u32 {
+    match class {
+        Class::Pred => 1,
+        Class::B16 => 2,
+        Class::B32 => 4,
+        Class::B64 => 8,
+    }
+}
+
+/// Whether all registers and blocks that a kernel names are there: the analyses rely on it.
+fn check_ranges(kernel: &Kernel) -> Lowered {
+    let count = kernel.registers.len() as u32;
+    let mut beyond = None;
+    let mut check = |reg: Reg| {
+        if reg.0 >= count {
+            beyond = Some(reg.0);
+        }
+    };
+    for inst in &kernel.code {
+        vgpu_ptx::analysis::reads(&inst.op, &mut check);
+        vgpu_ptx::analysis::writes(&inst.op, &mut check);
+    }
+    for block in &kernel.blocks {
+        if let ir::Terminator::Branch { guard, .. } = block.end {
+            check(guard.reg);
+        }
+        if block.code.start > block.code.end || block.code.end as usize > kernel.code.len() {
+            return Err(format!("a block of the code {:?}", block.code));
+        }
+    }
+    beyond.map_or(Ok(()), |reg| Err(format!("no register {reg}")))
+}
+
+impl<'a> Builder<'a> {
+    pub(super) fn new(
+        kernel: &'a Kernel,
+        globals: &'a [u64],
+        features: Features,
+        aligned: bool,
+    ) -> Lowered<Self> {
+        let mut layout = Layout::new();
+        let mut registers = Registers::default();
+        check_ranges(kernel)?;
+        let (block_numbers, entries) = super::flow::number_blocks(kernel)?;
+        let allocation = slots::allocate(kernel, aligned, &mut layout, &mut registers);
+        if layout.bytes() > LARGEST_FRAME {
+            return Err(format!("its registers take {} bytes of a warp", layout.bytes()));
+        }
+        Ok(Self {
+            kernel,
+            globals,
+            features,
+            layout,
+            steps: Vec::with_capacity(kernel.code.len() + kernel.blocks.len()),
+            tables: Tables::default(),
+            registers,
+            initial: Initial::default(),
+            windows: 0,
+            blocks: Vec::with_capacity(kernel.blocks.len()),
+            block_numbers,
+            entries,
+            jumps: Vec::new(),
+            allocation,
+            normal: super::arithmetic::never_subnormal(kernel),
+            scalars: HashMap::new(),
+            constants: HashMap::new(),
+            vectors: HashMap::new(),
+            specials: HashMap::new(),
+            temporary_scalars: Temporaries::default(),
+            temporary_narrow: Temporaries::default(),
+            temporary_wide: Temporaries::default(),
+            block: 0,
+            line: 0,
+        })
+    }
+
+    /// Begins an instruction.
+    pub(super) fn begin(&mut self, line: u32) {
+        self.line = line;
+        self.temporary_scalars.used = 0;
+        self.temporary_narrow.used = 0;
+        self.temporary_wide.used = 0;
+    }
+
+    /// A step, to be filled in.
+    pub(super) fn step<R: Run>(&self) -> Step {
+        Step::new(step_fn::<R>(self.features), self.line)
+    }
+
+    pub(super) fn push(&mut self, step: Step) {
+        self.steps.push(step);
+    }
+
+    // Places
+
+    pub(super) fn temporary_scalar(&mut self) -> Slot {
+        self.temporary_scalars.take(|| self.layout.scalar())
+    }
+
+    pub(super) fn temporary_vector(&mut self, wide: bool) -> Slot {
+        let temporaries = if wide { &mut self.temporary_wide } else { &mut self.temporary_narrow };
+        temporaries.take(|| self.layout.vector(wide))
+    }
+
+    /// The slot of a constant.
+    pub(super) fn constant(&mut self, value: u64) -> Slot {
+        if let Some(&slot) = self.scalars.get(&value) {
+            return slot;
+        }
+        let slot = self.layout.scalar();
+        self.scalars.insert(value, slot);
+        self.constants.insert(slot, value);
+        self.initial.scalars.push((slot, value));
+        slot
+    }
+
+    /// The constant that a place holds, if it is one.
+    pub(super) fn constant_of(&self, place: Place) -> Option<u64> {
+        match place {
+            Place::Scalar(slot) => self.constants.get(&slot).copied(),
+            Place::Vector(_) => None,
+        }
+    }
+
+    pub(super) fn class(&self, reg: Reg) -> Lowered<Class> {
+        self.kernel.registers.get(reg.0 as usize).copied().ok_or_else(|| format!("no register {}", reg.0))
+    }
+
+    pub(super) fn place(&self, reg: Reg) -> Lowered<Place> {
+        self.class(reg)?;
+        Ok(self.allocation.places[reg.0 as usize])
+    }
+
+    /// Whether lanes that wait elsewhere, while this block runs, have values of their own in a register.
+    fn blends(&self, reg: Reg) -> bool {
+        self.allocation.analysis.waiting[self.block].contains(reg)
+    }
+
+    /// Whether a register is the value of a parameter from the start.
+    pub(super) fn is_parameter(&self, reg: Reg) -> Option<Slot> {
+        self.allocation.parameters.get(&reg).copied()
+    }
+
+    /// A register that is to have `bytes`.
+    pub(super) fn register(&self, reg: Reg, bytes: u32) -> Lowered<Place> {
+        let has = class_bytes(self.class(reg)?);
+        if has != bytes {
+            return Err(format!("register {} has {has} bytes, not {bytes}", reg.0));
+        }
+        self.place(reg)
+    }
+
+    /// An operand of `bytes`.
+    pub(super) fn source(&mut self, operand: &Operand, bytes: u32) -> Lowered<Place> {
+        match *operand {
+            Operand::Reg(reg) => self.register(reg, bytes),
+            Operand::Imm(value) => {
+                let value = if bytes < 8 { value & ((1 << (8 * bytes)) - 1) } else { value };
+                Ok(Place::Scalar(self.constant(value)))
+            }
+            Operand::Special(special) => self.special_operand(special, bytes),
+            Operand::Address(base, offset) => {
+                let address = self.address(base)?.wrapping_add_signed(offset);
+                let address = if bytes < 8 { address & ((1 << (8 * bytes)) - 1) } else { address };
+                Ok(Place::Scalar(self.constant(address)))
+            }
+        }
+    }
+
+    /// An address that is known now.
+    pub(super) fn address(&self, base: Base) -> Lowered<u64> {
+        match base {
+            Base::Zero => Ok(0),
+            Base::DynamicShared => Ok(self.kernel.dynamic_shared_offset.into()),
+            Base::Global(index) => {
+                self.globals.get(index as usize).copied().ok_or_else(|| format!("no global variable {index}"))
+            }
+            Base::Reg(_) => Err("an address of a register".into()),
+        }
+    }
+
+    /// An operand of the width of its register, for instructions that take wider ones; and that width. Others have `bytes`.
+    pub(super) fn loose_source(&mut self, operand: &Operand, bytes: u32) -> Lowered<(Place, u32)> {
+        let width = match *operand {
+            Operand::Reg(reg) => class_bytes(self.class(reg)?),
+            _ => bytes,
+        };
+        if width < bytes {
+            return Err(format!("an operand of {width} bytes where {bytes} are needed"));
+        }
+        Ok((self.source(operand, width)?, width))
+    }
+
+    /// Where a predicate is, and what it is xored with.
+    pub(super) fn guard(&self, guard: Guard) -> Lowered<(Place, u32)> {
+        Ok((self.register(guard.reg, 1)?, if guard.negated { u32::MAX } else { 0 }))
+    }
+
+    fn special_operand(&mut self, special: ir::Special, bytes: u32) -> Lowered<Place> {
+        let clock = match special {
+            ir::Special::Clock | ir::Special::Clock64 => Some(self.step::<special::Clock>()),
+            ir::Special::GlobalTimer => Some(self.step::<special::GlobalTimer>()),
+            _ => None,
+        };
+        if let Some(mut step) = clock {
+            step.d = self.temporary_scalar();
+            let place = Place::Scalar(step.d);
+            self.push(step);
+            return Ok(place);
+        }
+        let place = self.special(special);
+        match (bytes, place) {
+            (4, _) => Ok(place),
+            (2, _) => self.apply1::<convert::Low16>(place),
+            (8, _) => self.apply1::<convert::Widen>(place),
+            _ => Err(format!("a special register as an operand of {bytes} bytes")),
+        }
+    }
+
+    /// Where a special register of 32 bits is.
+    fn special(&mut self, special: ir::Special) -> Place {
+        if let ir::Special::Ctaid(axis) = special {
+            let key = Special::Ptx(special);
+            if let Some(&place) = self.specials.get(&key) {
+                return place;
+            }
+            let slot = self.layout.scalar();
+            self.initial.block.push((slot, axis));
+            self.specials.insert(key, Place::Scalar(slot));
+            return Place::Scalar(slot);
+        }
+        let lanes = match special {
+            ir::Special::Tid(0)
+            | ir::Special::LaneId
+            | ir::Special::LaneMaskEq
+            | ir::Special::LaneMaskLe
+            | ir::Special::LaneMaskLt
+            | ir::Special::LaneMaskGe
+            | ir::Special::LaneMaskGt => true,
+            ir::Special::Tid(_) => !self.allocation.tid_yz_uniform,
+            _ => false,
+        };
+        self.initial_value(Special::Ptx(special), lanes)
+    }
+
+    /// The place of a value that frames hold from the start.
+    fn initial_value(&mut self, special: Special, lanes: bool) -> Place {
+        if let Some(&place) = self.specials.get(&special) {
+            return place;
+        }
+        let place =
+            if lanes { Place::Vector(self.layout.vector(false)) } else { Place::Scalar(self.layout.scalar()) };
+        self.specials.insert(special, place);
+        self.initial.specials.push((special, place));
+        place
+    }
+
+    /// An element of the parameters as a register of `to` bytes.
+    pub(super) fn parameter(&mut self, offset: u32, bytes: u32, signed: bool, to: u32) -> Place {
+        self.initial_value(Special::Parameter { offset, bytes, signed, to }, false)
+    }
+
+    /// Sets the slot of a register that is a parameter's value from the start.
+    pub(super) fn initial_parameter(&mut self, slot: Slot, special: Special) {
+        self.initial.specials.push((special, Place::Scalar(slot)));
+    }
+
+    /// The vector of a place: itself, or one whose lanes all have the scalar.
+    pub(super) fn vector(&mut self, place: Place, wide: bool) -> Slot {
+        let scalar = match place {
+            Place::Vector(slot) => return slot,
+            Place::Scalar(slot) => slot,
+        };
+        if let Some(&value) = self.constants.get(&scalar) {
+            let value = if wide { value } else { value & 0xffff_ffff };
+            if let Some(&slot) = self.vectors.get(&(value, wide)) {
+                return slot;
+            }
+            let slot = self.layout.vector(wide);
+            self.vectors.insert((value, wide), slot);
+            if wide {
+                self.initial.wide_vectors.push((slot, value));
+            } else {
+                self.initial.narrow_vectors.push((slot, value as u32));
+            }
+            return slot;
+        }
+        let slot = self.temporary_vector(wide);
+        let mut step = if wide { self.step::<Splat<u64>>() } else { self.step::<Splat<u32>>() };
+        step.a = scalar;
+        step.d = slot;
+        self.push(step);
+        slot
+    }
+
+    /// The scalar of a place: itself, or the lowest active lane's value.
+    pub(super) fn scalar(&mut self, place: Place) -> Slot {
+        match place {
+            Place::Scalar(slot) => slot,
+            Place::Vector(slot) => {
+                let mut step = self.step::<crate::ops::warps::Elect>();
+                step.a = slot;
+                step.d = self.temporary_scalar();
+                let slot = step.d;
+                self.push(step);
+                slot
+            }
+        }
+    }
+
+    /// A list of slots in the tables.
+    pub(super) fn slots(&mut self, slots: &[Slot]) -> u32 {
+        let mut list = [Slot::NONE; 4];
+        for (to, from) in list.iter_mut().zip(slots) {
+            *to = *from;
+        }
+        self.tables.memory.push(MemoryStep { slots: list });
+        self.tables.memory.len() as u32 - 1
+    }
+
+    // Results
+
+    /// Where a register of `bytes` is written, and whether its inactive lanes must be kept.
+    pub(super) fn target(&self, reg: Reg, bytes: u32) -> Lowered<(Place, bool)> {
+        Ok((self.register(reg, bytes)?, self.blends(reg)))
+    }
+
+    /// Copies a scalar that an instruction made to a register.
+    pub(super) fn finish_scalar(&mut self, dst: Reg, bytes: u32, value: Slot) -> Lowered {
+        let (place, blend) = self.target(dst, bytes)?;
+        let wide = bytes == 8;
+        match place {
+            Place::Scalar(d) => {
+                let mut step =
+                    if wide { self.step::<Scalar1<crate::ops::integer::Mov64>>() } else { self.step::<Scalar1<crate::ops::integer::Mov32>>() };
+                (step.a, step.d) = (value, d);
+                self.push(step);
+            }
+            Place::Vector(d) => {
+                let mut step = if wide { self.step::<Splat<u64>>() } else { self.step::<Splat<u32>>() };
+                (step.a, step.d, step.blend) = (value, d, blend);
+                self.push(step);
+            }
+        }
+        Ok(())
+    }
+
+    /// A place that a following step may read: of one source.
+    pub(super) fn apply1<O: Op1>(&mut self, a: Place) -> Lowered<Place> {
+        let wide = size_of::<O::R>() == 8;
+        let target = match a {
+            Place::Scalar(_) => Place::Scalar(self.temporary_scalar()),
+            Place::Vector(_) => Place::Vector(self.temporary_vector(wide)),
+        };
+        self.emit1::<O>((target, false), a)?;
+        Ok(target)
+    }
+
+    /// The same of two sources.
+    pub(super) fn apply2<O: Op2>(&mut self, a: Place, b: Place) -> Lowered<Place> {
+        let wide = size_of::<O::R>() == 8;
+        let target = if a.is_scalar() && b.is_scalar() {
+            Place::Scalar(self.temporary_scalar())
+        } else {
+            Place::Vector(self.temporary_vector(wide))
+        };
+        self.emit2::<O>((target, false), a, b)?;
+        Ok(target)
+    }
+
+    /// `dst = O(a)`
+    pub(super) fn op1<O: Op1>(&mut self, dst: Reg, bytes: u32, a: Place) -> Lowered {
+        let target = self.target(dst, bytes)?;
+        self.emit1::<O>(target, a)
+    }
+
+    /// `dst = O(a, b)`
+    pub(super) fn op2<O: Op2>(&mut self, dst: Reg, bytes: u32, a: Place, b: Place) -> Lowered {
+        let target = self.target(dst, bytes)?;
+        self.emit2::<O>(target, a, b)
+    }
+
+    /// `dst = O(a, b, c)`
+    pub(super) fn op3<O: Op3>(&mut self, dst: Reg, bytes: u32, sources: [Place; 3]) -> Lowered {
+        let target = self.target(dst, bytes)?;
+        self.emit3::<O>(target, sources)
+    }
+
+    /// Three sources, into a place, and whether inactive lanes are kept.
+    pub(super) fn emit3<O: Op3>(&mut self, (place, blend): (Place, bool), [a, b, c]: [Place; 3]) -> Lowered {
+        let mut step = match (a.is_scalar(), b.is_scalar(), c.is_scalar()) {
+            (true, true, true) => self.step::<Scalar3<O>>(),
+            (true, true, false) => self.step::<Vector3<O, true, true, false>>(),
+            (true, false, true) => self.step::<Vector3<O, true, false, true>>(),
+            (true, false, false) => self.step::<Vector3<O, true, false, false>>(),
+            (false, true, true) => self.step::<Vector3<O, false, true, true>>(),
+            (false, true, false) => self.step::<Vector3<O, false, true, false>>(),
+            (false, false, true) => self.step::<Vector3<O, false, false, true>>(),
+            (false, false, false) => self.step::<Vector3<O, false, false, false>>(),
+        };
+        (step.a, step.b, step.c) = (a.slot(), b.slot(), c.slot());
+        let scalar = a.is_scalar() && b.is_scalar() && c.is_scalar();
+        self.finish(step, scalar, size_of::<O::R>() == 8, place, blend)
+    }
+
+    /// `dst = O(a, b)` for what is not frequent: one function for all vectors, scalars are copied to lanes first.
+    pub(super) fn plain2<O: Op2>(&mut self, dst: Reg, bytes: u32, a: Place, b: Place) -> Lowered {
+        let (place, blend) = self.target(dst, bytes)?;
+        let scalar = a.is_scalar() && b.is_scalar();
+        let (a, b) = if scalar {
+            (a.slot(), b.slot())
+        } else {
+            (self.vector(a, size_of::<O::A>() == 8), self.vector(b, size_of::<O::B>() == 8))
+        };
+        let mut step = if scalar { self.step::<Scalar2<O>>() } else { self.step::<Vector2<O, false, false>>() };
+        (step.a, step.b) = (a, b);
+        self.finish(step, scalar, size_of::<O::R>() == 8, place, blend)
+    }
+
+    /// The same of three sources.
+    pub(super) fn plain3<O: Op3>(&mut self, dst: Reg, bytes: u32, [a, b, c]: [Place; 3]) -> Lowered {
+        let (place, blend) = self.target(dst, bytes)?;
+        let scalar = a.is_scalar() && b.is_scalar() && c.is_scalar();
+        let (a, b, c) = if scalar {
+            (a.slot(), b.slot(), c.slot())
+        } else {
+            (
+                self.vector(a, size_of::<O::A>() == 8),
+                self.vector(b, size_of::<O::B>() == 8),
+                self.vector(c, size_of::<O::C>() == 8),
+            )
+        };
+        let mut step =
+            if scalar { self.step::<Scalar3<O>>() } else { self.step::<Vector3<O, false, false, false>>() };
+        (step.a, step.b, step.c) = (a, b, c);
+        self.finish(step, scalar, size_of::<O::R>() == 8, place, blend)
+    }
+
+    /// One source, into a place, and whether inactive lanes are kept.
+    pub(super) fn emit1<O: Op1>(&mut self, (place, blend): (Place, bool), a: Place) -> Lowered {
+        let mut step = if a.is_scalar() { self.step::<Scalar1<O>>() } else { self.step::<Vector1<O>>() };
+        step.a = a.slot();
+        self.finish(step, a.is_scalar(), size_of::<O::R>() == 8, place, blend)
+    }
+
+    /// The same of two sources.
+    pub(super) fn emit2<O: Op2>(&mut self, (place, blend): (Place, bool), a: Place, b: Place) -> Lowered {
+        let mut step = match (a.is_scalar(), b.is_scalar()) {
+            (true, true) => self.step::<Scalar2<O>>(),
+            (true, false) => self.step::<Vector2<O, true, false>>(),
+            (false, true) => self.step::<Vector2<O, false, true>>(),
+            (false, false) => self.step::<Vector2<O, false, false>>(),
+        };
+        (step.a, step.b) = (a.slot(), b.slot());
+        self.finish(step, a.is_scalar() && b.is_scalar(), size_of::<O::R>() == 8, place, blend)
+    }
+
+    /// Emits a step whose result is a scalar or a vector, into a place that may want the other.
+    pub(super) fn finish(&mut self, mut step: Step, scalar: bool, wide: bool, place: Place, blend: bool) -> Lowered {
+        match (place, scalar) {
+            (Place::Scalar(d), true) | (Place::Vector(d), false) => {
+                step.d = d;
+                step.blend = blend && !scalar;
+                self.push(step);
+            }
+            (Place::Vector(d), true) => {
+                step.d = self.temporary_scalar();
+                let value = step.d;
+                self.push(step);
+                let mut splat = if wide { self.step::<Splat<u64>>() } else { self.step::<Splat<u32>>() };
+                (splat.a, splat.d, splat.blend) = (value, d, blend);
+                self.push(splat);
+            }
+            (Place::Scalar(_), false) => {
+                return Err("a register that lanes share gets values that they do not share".into());
+            }
+        }
+        Ok(())
+    }
+
+    /// `dst = function(sources)`, lane by lane; sources with their bytes.
+    pub(super) fn rare(
+        &mut self,
+        dst: Reg,
+        bytes: u32,
+        sources: &[(Place, u32)],
+        function: impl Fn([u64; 4]) -> u64 + Send + Sync + 'static,
+    ) -> Lowered {
+        let (place, _) = self.target(dst, bytes)?;
+        if place.is_scalar() && sources.iter().any(|(source, _)| !source.is_scalar()) {
+            return Err("a register that lanes share gets values that they do not share".into());
+        }
+        let operand =
+            |(place, bytes): (Place, u32)| rare::Operand { at: place.slot(), scalar: place.is_scalar(), bytes };
+        self.tables.rare.push(rare::RareStep {
+            function: Box::new(function),
+            sources: sources.iter().map(|&source| operand(source)).collect(),
+            dst: operand((place, bytes)),
+        });
+        let mut step = self.step::<rare::Rare>();
+        step.x = self.tables.rare.len() as u32 - 1;
+        self.push(step);
+        Ok(())
+    }
+}

@@ -1,0 +1,269 @@
+//! Moves, packing, conversions, addresses.
+
+use vgpu_ptx::ir::{Op, Operand, Reg, Round, Space, Ty, window};
+
+use crate::ops::convert::{self, Conversion};
+use crate::ops::{Op1, Place, half, integer, special};
+
+use super::builder::{Builder, Lowered, class_bytes};
+
+impl Builder<'_> {
+    /// Copies a place to a register of the same width.
+    pub(super) fn copy(&mut self, dst: Reg, bytes: u32, src: Place) -> Lowered {
+        if bytes == 8 { self.op1::<integer::Mov64>(dst, 8, src) } else { self.op1::<integer::Mov32>(dst, bytes, src) }
+    }
+
+    pub(super) fn moves(&mut self, op: &Op) -> Lowered {
+        match op {
+            Op::Mov { dst, src, .. } => {
+                let bytes = class_bytes(self.class(*dst)?);
+                let src = self.source(src, bytes)?;
+                self.copy(*dst, bytes, src)
+            }
+            Op::Pack { dst, src, .. } => self.pack(*dst, src),
+            Op::Unpack { dst, src, .. } => self.unpack(dst, src),
+            _ => Err("not a move".into()),
+        }
+    }
+
+    fn pack(&mut self, dst: Reg, src: &[Operand]) -> Lowered {
+        let bytes = class_bytes(self.class(dst)?);
+        let part = bytes / src.len().max(1) as u32;
+        match (bytes, src) {
+            (4, [low, high]) => {
+                let (low, high) = (self.source(low, 2)?, self.source(high, 2)?);
+                self.op2::<convert::Pack16>(dst, 4, low, high)
+            }
+            (8, [low, high]) => {
+                let (low, high) = (self.source(low, 4)?, self.source(high, 4)?);
+                self.op2::<convert::Pack32>(dst, 8, low, high)
+            }
+            (2 | 4 | 8, [_, _, _, _] | [_, _]) if part >= 1 => {
+                // Bytes live in registers of 16 bits.
+                let width = part.max(2);
+                let mut sources = Vec::with_capacity(4);
+                for src in src {
+                    sources.push((self.source(src, width)?, width));
+                }
+                let count = src.len();
+                self.rare(dst, bytes, &sources, move |values| {
+                    let ones = (1 << (8 * part)) - 1;
+                    (0..count).fold(0, |all, index| all | (values[index] & ones) << (8 * part * index as u32))
+                })
+            }
+            _ => Err(format!("{} parts of a register of {bytes} bytes", src.len())),
+        }
+    }
+
+    fn unpack(&mut self, dst: &[Option<Reg>], src: &Operand) -> Lowered {
+        let width = match src {
+            Operand::Reg(reg) => class_bytes(self.class(*reg)?),
+            _ => {
+                let first = dst.iter().flatten().next().ok_or("nothing to unpack to")?;
+                class_bytes(self.class(*first)?) * dst.len() as u32
+            }
+        };
+        let src = self.source(src, width)?;
+        let part = width / dst.len().max(1) as u32;
+        if part == 0 || part * dst.len() as u32 != width || dst.len() > 4 {
+            return Err(format!("{} parts of a register of {width} bytes", dst.len()));
+        }
+        // A destination may be the source's slot: then its part is taken last.
+        let place_of = |builder: &Self, reg: &Option<Reg>| reg.and_then(|reg| builder.place(reg).ok());
+        let mut order: Vec<usize> = (0..dst.len()).collect();
+        order.sort_by_key(|&index| place_of(self, &dst[index]).is_some_and(|place| place.slot() == src.slot()));
+        for index in order {
+            let Some(reg) = dst[index] else { continue };
+            let bytes = class_bytes(self.class(reg)?);
+            let shift = 8 * part * index as u32;
+            match (width, part, index) {
+                (4, 2, 0) => self.op1::<convert::Low16>(reg, 2, src)?,
+                (4, 2, _) => self.op1::<half::Upper>(reg, 2, src)?,
+                (8, 4, 0) => self.op1::<convert::Narrow>(reg, 4, src)?,
+                (8, 4, _) => self.op1::<convert::Upper32>(reg, 4, src)?,
+                _ => self.rare(reg, bytes, &[(src, width)], move |[a, ..]| {
+                    a >> shift & ((1 << (8 * part)) - 1)
+                })?,
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn converts(&mut self, op: &Op) -> Lowered {
+        match op {
+            Op::Cvt { to, from, round, integral, ftz, sat, dst, src } => {
+                let conversion = Conversion {
+                    to: *to,
+                    from: *from,
+                    round: *round,
+                    integral: *integral,
+                    ftz: *ftz,
+                    sat: *sat,
+                };
+                self.convert(conversion, *dst, src)
+            }
+            Op::CvtPack { to, round, relu, dst, a, b } => self.convert_pack(*to, *round, *relu, *dst, a, b),
+            Op::Cvta { space, to, dst, src } => {
+                let bytes = class_bytes(self.class(*dst)?);
+                if bytes == 4 && *space != Space::Global {
+                    return Err("generic addresses have 64 bits".into());
+                }
+                let src = self.source(src, bytes)?;
+                match (space, to) {
+                    (Space::Shared, false) => self.op1::<special::SharedToGeneric>(*dst, 8, src),
+                    (Space::Shared, true) => self.op1::<special::GenericToShared>(*dst, 8, src),
+                    (Space::Local, false) => self.op1::<special::LocalToGeneric>(*dst, 8, src),
+                    (Space::Local, true) => self.op1::<special::GenericToLocal>(*dst, 8, src),
+                    (Space::Param, false) => self.op1::<special::ParamToGeneric>(*dst, 8, src),
+                    (Space::Param, true) => self.op1::<special::GenericToParam>(*dst, 8, src),
+                    (Space::Global | Space::Generic, _) => self.copy(*dst, bytes, src),
+                }
+            }
+            Op::IsSpace { space, dst, src } => {
+                let src = self.source(src, 8)?;
+                let space = *space;
+                self.rare(*dst, 1, &[(src, 8)], move |[address, ..]| {
+                    let of = |start: u64| (start..start + window::BYTES).contains(&address);
+                    u64::from(match space {
+                        Space::Shared => of(window::SHARED),
+                        Space::Local => of(window::LOCAL),
+                        Space::Param => of(window::PARAM),
+                        Space::Global | Space::Generic => {
+                            !of(window::SHARED) && !of(window::LOCAL) && !of(window::PARAM)
+                        }
+                    })
+                })
+            }
+            _ => Err("not a conversion".into()),
+        }
+    }
+
+    /// A conversion of numbers of 32 bits, flushed first if `ftz`.
+    fn convert_float<O: Op1<A = f32>>(&mut self, dst: Reg, bytes: u32, ftz: bool, src: Place) -> Lowered {
+        if ftz { self.op1::<convert::Flushed<O>>(dst, bytes, src) } else { self.op1::<O>(dst, bytes, src) }
+    }
+
+    fn convert(&mut self, conversion: Conversion, dst: Reg, src: &Operand) -> Lowered {
+        let Conversion { to, from, round, integral, ftz, sat } = conversion;
+        let bytes = class_bytes(self.class(dst)?);
+        if to.bytes() > bytes || to == Ty::Pred || from == Ty::Pred {
+            return Err(format!("a register of {bytes} bytes for a {to:?}"));
+        }
+        let (place, width) = self.loose_source(src, from.bytes().max(2))?;
+        if !to.float() && !from.float() && !sat {
+            return self.convert_integer(to, from, dst, bytes, place, width);
+        }
+        if to.float() && bytes != to.bytes() {
+            return Err(format!("a register of {bytes} bytes for a {to:?}"));
+        }
+        // What is not among the common ones below is done bit by bit.
+        if !sat && width <= 4 {
+            match (to, from, round) {
+                (Ty::F32, Ty::F16, _) if !integral => return self.op1::<half::FromHalf>(dst, 4, place),
+                (Ty::F32, Ty::Bf16, _) if !integral && !ftz => return self.op1::<half::FromBfloat>(dst, 4, place),
+                (Ty::F16, Ty::F32, Some(Round::Nearest)) if !integral && ftz => {
+                    return self.op1::<half::ToHalfFtz>(dst, 2, place);
+                }
+                (Ty::F16, Ty::F32, Some(Round::Nearest)) if !integral => {
+                    return self.op1::<half::ToHalf>(dst, 2, place);
+                }
+                (Ty::Bf16, Ty::F32, Some(Round::Nearest)) if !integral && !ftz => {
+                    return self.op1::<half::ToBfloat>(dst, 2, place);
+                }
+                (Ty::F32, Ty::S32, Some(Round::Nearest)) => return self.op1::<convert::FromS32>(dst, 4, place),
+                (Ty::F32, Ty::U32, Some(Round::Nearest)) if width == 4 => {
+                    return self.op1::<convert::FromU32>(dst, 4, place);
+                }
+                (Ty::F32, Ty::U16, Some(Round::Nearest)) if width == 2 => {
+                    return self.op1::<convert::FromS32>(dst, 4, place);
+                }
+                (Ty::F32, Ty::S16, Some(Round::Nearest)) => return self.op1::<convert::FromS16>(dst, 4, place),
+                (Ty::F32, Ty::S8, Some(Round::Nearest)) => return self.op1::<convert::FromS8>(dst, 4, place),
+                (Ty::F64, Ty::S32, _) => return self.op1::<convert::DoubleFromS32>(dst, 8, place),
+                (Ty::F64, Ty::U32, _) => return self.op1::<convert::DoubleFromU32>(dst, 8, place),
+                (Ty::F64, Ty::F32, _) if !integral => {
+                    return self.convert_float::<convert::ToDouble>(dst, 8, ftz, place);
+                }
+                (Ty::S32, Ty::F32, Some(Round::Zero)) if bytes == 4 => {
+                    return self.op1::<convert::ToS32Zero>(dst, 4, place);
+                }
+                (Ty::U32, Ty::F32, Some(Round::Zero)) if bytes == 4 => {
+                    return self.op1::<convert::ToU32Zero>(dst, 4, place);
+                }
+                (Ty::S32, Ty::F32, Some(round)) if bytes == 4 => {
+                    return match round {
+                        Round::Nearest => self.convert_float::<convert::ToS32Nearest>(dst, 4, ftz, place),
+                        Round::Down => self.convert_float::<convert::ToS32Down>(dst, 4, ftz, place),
+                        _ => self.convert_float::<convert::ToS32Up>(dst, 4, ftz, place),
+                    };
+                }
+                (Ty::F32, Ty::F32, Some(round)) if integral => {
+                    return match round {
+                        Round::Nearest => self.convert_float::<convert::Nearest>(dst, 4, ftz, place),
+                        Round::Zero => self.convert_float::<convert::Zero>(dst, 4, ftz, place),
+                        Round::Down => self.convert_float::<convert::Down>(dst, 4, ftz, place),
+                        Round::Up => self.convert_float::<convert::Up>(dst, 4, ftz, place),
+                    };
+                }
+                _ => {}
+            }
+        }
+        self.rare(dst, bytes, &[(place, width)], move |[a, ..]| conversion.apply(a))
+    }
+
+    /// Integers to integers: the low bits, extended by the source's sign to the type, and by the type's to the register.
+    fn convert_integer(&mut self, to: Ty, from: Ty, dst: Reg, bytes: u32, src: Place, width: u32) -> Lowered {
+        let (of, into) = (from.bytes(), to.bytes());
+        // A register of 16 bits is zero above; so are wider ones whose value is known to have no more.
+        let exact = of == width;
+        match (of, into, bytes) {
+            (8, 8, 8) => return self.op1::<integer::Mov64>(dst, 8, src),
+            (8, 4, 4) => return self.op1::<convert::Narrow>(dst, 4, src),
+            (4, 8, 8) if width == 4 => {
+                return if from.signed() {
+                    self.op1::<convert::WidenSigned>(dst, 8, src)
+                } else {
+                    self.op1::<convert::Widen>(dst, 8, src)
+                };
+            }
+            (2, 8, 8) if width == 2 && !from.signed() => return self.op1::<convert::Widen>(dst, 8, src),
+            (4, 4, 4) if exact => return self.op1::<integer::Mov32>(dst, 4, src),
+            (2, 4, 4) if exact && !from.signed() => return self.op1::<integer::Mov32>(dst, 4, src),
+            (2, 4, 4) if width <= 4 && from.signed() => return self.op1::<convert::Sign16>(dst, 4, src),
+            (2, 4, 4) if width == 4 => return self.op1::<convert::Low16>(dst, 4, src),
+            (4, 2, 2) if width == 4 => return self.op1::<convert::Low16>(dst, 2, src),
+            (2, 2, 2) if exact => return self.op1::<integer::Mov32>(dst, 2, src),
+            (1, 4, 4) if width <= 4 && from.signed() => return self.op1::<convert::Sign8>(dst, 4, src),
+            (1, 2, 2) if width <= 4 && from.signed() => return self.op1::<convert::Sign8To16>(dst, 2, src),
+            (1, 2, 2) | (1, 4, 4) if width <= 4 && !from.signed() => {
+                return self.op1::<convert::Low8>(dst, bytes, src);
+            }
+            (2 | 4, 1, 2) if width <= 4 && !to.signed() => return self.op1::<convert::Low8>(dst, 2, src),
+            (2 | 4, 1, 2) if width <= 4 => return self.op1::<convert::Sign8To16>(dst, 2, src),
+            (2 | 4, 1, 4) if width <= 4 && !to.signed() => return self.op1::<convert::Low8>(dst, 4, src),
+            (2 | 4, 1, 4) if width <= 4 => return self.op1::<convert::Sign8>(dst, 4, src),
+            _ => {}
+        }
+        let conversion = Conversion { to, from, round: None, integral: false, ftz: false, sat: false };
+        self.rare(dst, bytes, &[(src, width)], move |[a, ..]| conversion.apply(a))
+    }
+
+    fn convert_pack(&mut self, to: Ty, round: Round, relu: bool, dst: Reg, a: &Operand, b: &Operand) -> Lowered {
+        let (mut a, mut b) = (self.source(a, 4)?, self.source(b, 4)?);
+        if relu {
+            (a, b) = (self.apply1::<half::Relu>(a)?, self.apply1::<half::Relu>(b)?);
+        }
+        match (to, round) {
+            (Ty::F16x2, Round::Nearest) => self.op2::<half::PackHalves>(dst, 4, a, b),
+            (Ty::Bf16x2, Round::Nearest) => self.op2::<half::PackBfloats>(dst, 4, a, b),
+            (Ty::F16x2 | Ty::Bf16x2, _) => {
+                let format = convert::format(to).ok_or("not a short format")?;
+                self.rare(dst, 4, &[(a, 4), (b, 4)], move |[a, b, ..]| {
+                    let encode = |bits: u64| format.encode(f32::from_bits(bits as u32).into(), round);
+                    u64::from(encode(a) << 16 | encode(b))
+                })
+            }
+            _ => Err(format!("there is no packing to {to:?}")),
+        }
+    }
+}

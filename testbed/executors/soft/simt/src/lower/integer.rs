@@ -1,0 +1,237 @@
+//! Integer operations: arithmetic, products, bits.
+
+use vgpu_ptx::ir::{Binary, Half, Op, Operand, Permute, Reg, Ty};
+
+use crate::ops::{Place, bits, integer};
+
+use super::builder::{Builder, Lowered};
+
+impl Builder<'_> {
+    pub(super) fn integer_binary(
+        &mut self,
+        op: Binary,
+        ty: Ty,
+        sat: bool,
+        dst: Reg,
+        a: &Operand,
+        b: &Operand,
+    ) -> Lowered {
+        let bytes = ty.bytes();
+        let shift = matches!(op, Binary::Shl | Binary::Shr);
+        let (a, b) = (self.source(a, bytes)?, self.source(b, if shift { 4 } else { bytes })?);
+        match (op, bytes, ty.signed()) {
+            (Binary::Add, 4, true) if sat => self.plain2::<integer::AddSat32>(dst, 4, a, b),
+            (Binary::Sub, 4, true) if sat => self.plain2::<integer::SubSat32>(dst, 4, a, b),
+            (Binary::Add, 2, _) => self.plain2::<integer::Add16>(dst, 2, a, b),
+            (Binary::Add, 4, _) => self.op2::<integer::Add32>(dst, 4, a, b),
+            (Binary::Add, 8, _) => self.op2::<integer::Add64>(dst, 8, a, b),
+            (Binary::Sub, 2, _) => self.plain2::<integer::Sub16>(dst, 2, a, b),
+            (Binary::Sub, 4, _) => self.op2::<integer::Sub32>(dst, 4, a, b),
+            (Binary::Sub, 8, _) => self.op2::<integer::Sub64>(dst, 8, a, b),
+            (Binary::Div, 2, false) => self.plain2::<integer::DivU16>(dst, 2, a, b),
+            (Binary::Div, 2, true) => self.plain2::<integer::DivS16>(dst, 2, a, b),
+            (Binary::Div, 4, false) => self.plain2::<integer::DivU32>(dst, 4, a, b),
+            (Binary::Div, 4, true) => self.plain2::<integer::DivS32>(dst, 4, a, b),
+            (Binary::Div, 8, false) => self.plain2::<integer::DivU64>(dst, 8, a, b),
+            (Binary::Div, 8, true) => self.plain2::<integer::DivS64>(dst, 8, a, b),
+            (Binary::Rem, 2, true) => self.plain2::<integer::RemS16>(dst, 2, a, b),
+            (Binary::Rem, 2 | 4, false) => self.plain2::<integer::RemU32>(dst, bytes, a, b),
+            (Binary::Rem, 4, true) => self.plain2::<integer::RemS32>(dst, 4, a, b),
+            (Binary::Rem, 8, false) => self.plain2::<integer::RemU64>(dst, 8, a, b),
+            (Binary::Rem, 8, true) => self.plain2::<integer::RemS64>(dst, 8, a, b),
+            (Binary::Min, 2, true) => self.plain2::<integer::MinS16>(dst, 2, a, b),
+            (Binary::Max, 2, true) => self.plain2::<integer::MaxS16>(dst, 2, a, b),
+            (Binary::Min, 2 | 4, false) => self.op2::<integer::MinU32>(dst, bytes, a, b),
+            (Binary::Max, 2 | 4, false) => self.op2::<integer::MaxU32>(dst, bytes, a, b),
+            (Binary::Min, 4, true) => self.op2::<integer::MinS32>(dst, 4, a, b),
+            (Binary::Max, 4, true) => self.op2::<integer::MaxS32>(dst, 4, a, b),
+            (Binary::Min, 8, false) => self.plain2::<integer::MinU64>(dst, 8, a, b),
+            (Binary::Max, 8, false) => self.plain2::<integer::MaxU64>(dst, 8, a, b),
+            (Binary::Min, 8, true) => self.plain2::<integer::MinS64>(dst, 8, a, b),
+            (Binary::Max, 8, true) => self.plain2::<integer::MaxS64>(dst, 8, a, b),
+            (Binary::And, 2 | 4, _) => self.op2::<bits::And32>(dst, bytes, a, b),
+            (Binary::And, 8, _) => self.op2::<bits::And64>(dst, 8, a, b),
+            (Binary::Or, 2 | 4, _) => self.op2::<bits::Or32>(dst, bytes, a, b),
+            (Binary::Or, 8, _) => self.op2::<bits::Or64>(dst, 8, a, b),
+            (Binary::Xor, 2 | 4, _) => self.op2::<bits::Xor32>(dst, bytes, a, b),
+            (Binary::Xor, 8, _) => self.op2::<bits::Xor64>(dst, 8, a, b),
+            (Binary::Shl, 2, _) => self.plain2::<bits::Shl16>(dst, 2, a, b),
+            (Binary::Shl, 4, _) => self.op2::<bits::Shl32>(dst, 4, a, b),
+            (Binary::Shl, 8, _) => self.op2::<bits::Shl64>(dst, 8, a, b),
+            (Binary::Shr, 2, true) => self.plain2::<bits::ShrS16>(dst, 2, a, b),
+            (Binary::Shr, 2 | 4, false) => self.op2::<bits::ShrU32>(dst, bytes, a, b),
+            (Binary::Shr, 4, true) => self.op2::<bits::ShrS32>(dst, 4, a, b),
+            (Binary::Shr, 8, false) => self.op2::<bits::ShrU64>(dst, 8, a, b),
+            (Binary::Shr, 8, true) => self.op2::<bits::ShrS64>(dst, 8, a, b),
+            _ => Err(format!("there is no {op:?} of {ty:?}")),
+        }
+    }
+
+    pub(super) fn mul(&mut self, half: Half, ty: Ty, dst: Reg, a: &Operand, b: &Operand) -> Lowered {
+        let bytes = ty.bytes();
+        let (a, b) = (self.source(a, bytes)?, self.source(b, bytes)?);
+        match (half, bytes, ty.signed()) {
+            (Half::Lo, 2, _) => self.plain2::<integer::MulLo16>(dst, 2, a, b),
+            (Half::Lo, 4, _) => self.op2::<integer::MulLo32>(dst, 4, a, b),
+            (Half::Lo, 8, _) => self.op2::<integer::MulLo64>(dst, 8, a, b),
+            (Half::Hi, 2, false) => self.plain2::<integer::MulHiU16>(dst, 2, a, b),
+            (Half::Hi, 2, true) => self.plain2::<integer::MulHiS16>(dst, 2, a, b),
+            (Half::Hi, 4, false) => self.op2::<integer::MulHiU32>(dst, 4, a, b),
+            (Half::Hi, 4, true) => self.plain2::<integer::MulHiS32>(dst, 4, a, b),
+            (Half::Hi, 8, false) => self.plain2::<integer::MulHiU64>(dst, 8, a, b),
+            (Half::Hi, 8, true) => self.plain2::<integer::MulHiS64>(dst, 8, a, b),
+            (Half::Wide, 2, false) => self.plain2::<integer::MulWideU16>(dst, 4, a, b),
+            (Half::Wide, 2, true) => self.plain2::<integer::MulWideS16>(dst, 4, a, b),
+            (Half::Wide, 4, false) => self.op2::<integer::MulWideU32>(dst, 8, a, b),
+            (Half::Wide, 4, true) => self.op2::<integer::MulWideS32>(dst, 8, a, b),
+            _ => Err(format!("there is no product of {ty:?}")),
+        }
+    }
+
+    pub(super) fn mad(
+        &mut self,
+        half: Half,
+        ty: Ty,
+        sat: bool,
+        dst: Reg,
+        [a, b, c]: [&Operand; 3],
+    ) -> Lowered {
+        let bytes = ty.bytes();
+        let sum = if half == Half::Wide { 2 * bytes } else { bytes };
+        let sources = [self.source(a, bytes)?, self.source(b, bytes)?, self.source(c, sum)?];
+        let [a, b, c] = sources;
+        match (half, bytes, ty.signed()) {
+            (Half::Hi, 4, true) if sat => {
+                let product = self.apply2::<integer::MulHiS32>(a, b)?;
+                self.plain2::<integer::AddSat32>(dst, 4, product, c)
+            }
+            _ if sat => Err(format!("there is no saturating sum of products of {ty:?}")),
+            (Half::Lo, 2, _) => self.plain3::<integer::MadLo16>(dst, 2, sources),
+            (Half::Lo, 4, _) => self.op3::<integer::MadLo32>(dst, 4, sources),
+            (Half::Lo, 8, _) => self.plain3::<integer::MadLo64>(dst, 8, sources),
+            (Half::Wide, 2, false) => self.plain3::<integer::MadWideU16>(dst, 4, sources),
+            (Half::Wide, 2, true) => self.plain3::<integer::MadWideS16>(dst, 4, sources),
+            (Half::Wide, 4, false) => self.op3::<integer::MadWideU32>(dst, 8, sources),
+            (Half::Wide, 4, true) => self.op3::<integer::MadWideS32>(dst, 8, sources),
+            (Half::Hi, 4, false) => self.plain3::<integer::MadHiU32>(dst, 4, sources),
+            (Half::Hi, 4, true) => self.plain3::<integer::MadHiS32>(dst, 4, sources),
+            (Half::Hi, 2, signed) => {
+                let product = if signed {
+                    self.apply2::<integer::MulHiS16>(a, b)?
+                } else {
+                    self.apply2::<integer::MulHiU16>(a, b)?
+                };
+                self.plain2::<integer::Add16>(dst, 2, product, c)
+            }
+            (Half::Hi, 8, signed) => {
+                let product = if signed {
+                    self.apply2::<integer::MulHiS64>(a, b)?
+                } else {
+                    self.apply2::<integer::MulHiU64>(a, b)?
+                };
+                self.op2::<integer::Add64>(dst, 8, product, c)
+            }
+            _ => Err(format!("there is no product of {ty:?}")),
+        }
+    }
+
+    fn sources<const N: usize>(&mut self, operands: [(&Operand, u32); N]) -> Lowered<[Place; N]> {
+        let mut places = [Place::Scalar(crate::machine::Slot::NONE); N];
+        for (place, (operand, bytes)) in places.iter_mut().zip(operands) {
+            *place = self.source(operand, bytes)?;
+        }
+        Ok(places)
+    }
+
+    /// Bit fields, permutations, products of bytes.
+    pub(super) fn bits(&mut self, op: &Op) -> Lowered {
+        match op {
+            Op::Dp4a { signed, dst, a, b, c } => {
+                let places = self.sources([(a, 4), (b, 4), (c, 4)])?;
+                match *signed {
+                    [true, true] => self.op3::<bits::Dot4<true, true>>(*dst, 4, places),
+                    [true, false] => self.plain3::<bits::Dot4<true, false>>(*dst, 4, places),
+                    [false, true] => self.plain3::<bits::Dot4<false, true>>(*dst, 4, places),
+                    [false, false] => self.plain3::<bits::Dot4<false, false>>(*dst, 4, places),
+                }
+            }
+            Op::Dp2a { signed, high, dst, a, b, c } => {
+                let (signed, high) = (*signed, *high);
+                let places = self.sources([(a, 4), (b, 4), (c, 4)])?;
+                self.rare(*dst, 4, &places.map(|place| (place, 4)), move |[a, b, c, _]| {
+                    bits::dot2(a as u32, b as u32, c as u32, signed, high).into()
+                })
+            }
+            Op::Bfe { ty, dst, a, b, c } => {
+                let bytes = ty.bytes();
+                let places = self.sources([(a, bytes), (b, 4), (c, 4)])?;
+                match (bytes, ty.signed()) {
+                    (4, false) => self.op3::<bits::BfeU32>(*dst, 4, places),
+                    (4, true) => self.plain3::<bits::BfeS32>(*dst, 4, places),
+                    (8, signed) => {
+                        let sources = [(places[0], 8), (places[1], 4), (places[2], 4)];
+                        self.rare(*dst, 8, &sources, move |[a, b, c, _]| {
+                            bits::extract(a, b as u32, c as u32, signed)
+                        })
+                    }
+                    _ => Err(format!("there are no bit fields of {ty:?}")),
+                }
+            }
+            Op::Bfi { ty, dst, a, b, c, d } => {
+                let bytes = ty.bytes();
+                if bytes != 4 && bytes != 8 {
+                    return Err(format!("there are no bit fields of {ty:?}"));
+                }
+                let [a, b, c, d] = self.sources([(a, bytes), (b, bytes), (c, 4), (d, 4)])?;
+                self.rare(*dst, bytes, &[(a, bytes), (b, bytes), (c, 4), (d, 4)], move |[a, b, c, d]| {
+                    bits::insert(a, b, c as u32, d as u32, 8 * bytes)
+                })
+            }
+            Op::Bfind { ty, shift, dst, a } => {
+                let (bytes, signed, shift) = (ty.bytes(), ty.signed(), *shift);
+                let place = self.source(a, bytes)?;
+                self.rare(*dst, 4, &[(place, bytes)], move |[a, ..]| {
+                    bits::highest(a, 8 * bytes, signed, shift).into()
+                })
+            }
+            Op::Bmsk { wrap, dst, a, b } => {
+                let wrap = *wrap;
+                let [a, b] = self.sources([(a, 4), (b, 4)])?;
+                self.rare(*dst, 4, &[(a, 4), (b, 4)], move |[a, b, ..]| {
+                    bits::mask(a as u32, b as u32, wrap).into()
+                })
+            }
+            Op::Shf { left, wrap, dst, a, b, c } => {
+                let places = self.sources([(a, 4), (b, 4), (c, 4)])?;
+                match (left, wrap) {
+                    (true, true) => self.plain3::<bits::Funnel<true, true>>(*dst, 4, places),
+                    (true, false) => self.plain3::<bits::Funnel<true, false>>(*dst, 4, places),
+                    (false, true) => self.plain3::<bits::Funnel<false, true>>(*dst, 4, places),
+                    (false, false) => self.plain3::<bits::Funnel<false, false>>(*dst, 4, places),
+                }
+            }
+            Op::Prmt { mode, dst, a, b, c } => {
+                let [a, b, mut c] = self.sources([(a, 4), (b, 4), (c, 4)])?;
+                if *mode != Permute::Any {
+                    let Some(control) = self.constant_of(c) else {
+                        let mode = *mode;
+                        return self.rare(*dst, 4, &[(a, 4), (b, 4), (c, 4)], move |[a, b, c, _]| {
+                            let selectors = bits::mode_selectors(mode, c as u32);
+                            bits::permute(a as u32, b as u32, selectors).into()
+                        });
+                    };
+                    c = Place::Scalar(self.constant(bits::mode_selectors(*mode, control as u32).into()));
+                }
+                self.op3::<bits::Prmt>(*dst, 4, [a, b, c])
+            }
+            Op::Lop3 { table, dst, a, b, c } => {
+                let table = u32::from(*table);
+                let places = self.sources([(a, 4), (b, 4), (c, 4)])?;
+                self.rare(*dst, 4, &places.map(|place| (place, 4)), move |[a, b, c, _]| {
+                    bits::lookup(a as u32, b as u32, c as u32, table).into()
+                })
+            }
+            _ => Err("not an operation on bits".into()),
+        }
+    }
+}

@@ -1,0 +1,438 @@
+//! Loads, stores, read-modify-writes, and what else reaches outside of the warp.
+
+use vgpu_ptx::ir::{Atomic as Rmw, Base, Class, Float, Mem, Op, Operand, Order, Reg, Space, Ty, window};
+
+use crate::machine::{Slot, Step};
+use crate::ops::atomic::{Atomic, AtomicStep, Change};
+use crate::ops::memory::{
+    self, Extend, FromS8, FromS16, FromU8, FromU16, Generic, Global, Load, LoadScalar, Local, Same32, Same64,
+    Shared, Store, Truncate,
+};
+use crate::ops::rounding::{self, F32, Format};
+use crate::ops::{Place, convert, double, integer, special, warps};
+use crate::printf::{Print, PrintStep};
+use crate::program::Special;
+
+use super::builder::{Builder, Lowered, class_bytes};
+
+/// Where an access goes: its base, and what is added.
+#[derive(Clone, Copy)]
+struct Address {
+    base: Place,
+    offset: u64,
+}
+
+impl Builder<'_> {
+    /// Addresses of a memory operand: 64 bits of device and generic memory, 32 of others.
+    fn access(&mut self, mem: &Mem) -> Lowered<Address> {
+        let wide = matches!(mem.space, Space::Global | Space::Generic | Space::Param);
+        let Base::Reg(reg) = mem.base else {
+            let address = self.address(mem.base)?.wrapping_add_signed(mem.offset);
+            let address = if mem.space == Space::Param { address.wrapping_add(window::PARAM) } else { address };
+            let address = if wide { address } else { u64::from(u32::try_from(address).unwrap_or(u32::MAX)) };
+            return Ok(Address { base: Place::Scalar(self.constant(address)), offset: 0 });
+        };
+        let mut offset = mem.offset.cast_unsigned();
+        if mem.space == Space::Param {
+            // Through their window: parameters are rarely accessed by address.
+            offset = offset.wrapping_add(window::PARAM);
+        }
+        let place = self.place(reg)?;
+        match (self.class(reg)?, wide) {
+            (Class::B64, true) | (Class::B32, false) => Ok(Address { base: place, offset }),
+            (Class::B32, true) => Ok(Address { base: self.apply1::<convert::Widen>(place)?, offset }),
+            (Class::B64, false) => {
+                let by = Place::Scalar(self.constant(offset));
+                let sum = if offset == 0 { place } else { self.apply2::<integer::Add64>(place, by)? };
+                Ok(Address { base: self.apply1::<convert::NarrowAddress>(sum)?, offset: 0 })
+            }
+            (class, _) => Err(format!("an address in a register of {} bytes", class_bytes(class))),
+        }
+    }
+
+    fn window(&mut self) -> u32 {
+        self.windows += 1;
+        self.windows - 1
+    }
+
+    fn fence(&mut self) {
+        let step = self.step::<special::Fence>();
+        self.push(step);
+    }
+
+    /// `ld`
+    pub(super) fn load(&mut self, mem: &Mem, dst: &[Option<Reg>]) -> Lowered {
+        if mem.space == Space::Param
+            && let (Base::Zero, [Some(dst)]) = (mem.base, dst)
+        {
+            return self.load_parameter(mem, *dst);
+        }
+        if !matches!(dst.len(), 1 | 2 | 4) {
+            return Err(format!("a vector of {} elements", dst.len()));
+        }
+        let address = self.access(mem)?;
+        let wide = mem.ty.bytes() == 8;
+        // Where each element goes first, and whether it must go on from there.
+        let mut places = Vec::with_capacity(dst.len());
+        for reg in dst {
+            places.push(match reg {
+                Some(reg) => Some((*reg, self.place(*reg)?, self.class(*reg)?)),
+                None => None,
+            });
+        }
+        for (_, _, class) in places.iter().flatten() {
+            let bytes = class_bytes(*class);
+            if bytes < mem.ty.bytes() || *class == Class::Pred {
+                return Err(format!("a register of {bytes} bytes for a {:?}", mem.ty));
+            }
+        }
+        let lanes_share = address.base.is_scalar() && matches!(mem.space, Space::Global | Space::Shared | Space::Param);
+        let all_scalar = places.iter().flatten().all(|(_, place, _)| place.is_scalar());
+        let scalar = lanes_share && all_scalar && mem.space != Space::Param;
+        let direct = |place: Place, class: Class| {
+            let same = match class {
+                Class::B64 => wide,
+                Class::B16 => !wide && !(mem.ty.bytes() == 1 && mem.ty.signed()),
+                _ => !wide,
+            };
+            // 16 bits with a sign must be zero above in a register of as many.
+            let same = same && !(class == Class::B16 && mem.ty == Ty::S16);
+            same && place.is_scalar() == scalar
+        };
+        let mut slots = Vec::with_capacity(4);
+        let mut later = Vec::new();
+        for place in &places {
+            slots.push(match *place {
+                Some((_, place, class)) if direct(place, class) => place.slot(),
+                other => {
+                    let slot = if scalar { self.temporary_scalar() } else { self.temporary_vector(wide) };
+                    if let Some((reg, place, class)) = other {
+                        later.push((slot, reg, place, class));
+                    }
+                    slot
+                }
+            });
+        }
+        let mut step = self.load_step(mem, address.base.is_scalar(), scalar, slots.len())?;
+        (step.a, step.imm, step.d) = (address.base.slot(), address.offset, slots[0]);
+        if slots.len() > 1 {
+            step.x = self.slots(&slots);
+        }
+        step.y = self.window();
+        self.push(step);
+        for (slot, reg, place, class) in later {
+            let from = if scalar { Place::Scalar(slot) } else { Place::Vector(slot) };
+            self.extend(mem.ty, from, lanes_share && place.is_scalar(), reg, class)?;
+        }
+        if mem.order == Order::Acquire {
+            self.fence();
+        }
+        Ok(())
+    }
+
+    /// Brings a loaded element, of 32 bits or as wide as it is, to its register.
+    fn extend(&mut self, ty: Ty, from: Place, elect: bool, reg: Reg, class: Class) -> Lowered {
+        let from = match from {
+            // Lanes have loaded from the same address.
+            Place::Vector(slot) if elect => {
+                let mut step = self.step::<warps::Elect>();
+                let to = self.temporary_scalar();
+                if ty.bytes() == 8 {
+                    step = self.step::<warps::ElectWide>();
+                }
+                (step.a, step.d) = (slot, to);
+                self.push(step);
+                Place::Scalar(to)
+            }
+            from => from,
+        };
+        match (class, ty.bytes()) {
+            (Class::B64, 8) => self.op1::<integer::Mov64>(reg, 8, from),
+            (Class::B64, _) if ty.signed() => self.op1::<convert::WidenSigned>(reg, 8, from),
+            (Class::B64, _) => self.op1::<convert::Widen>(reg, 8, from),
+            (Class::B16, _) => self.op1::<convert::Low16>(reg, 2, from),
+            _ => self.op1::<integer::Mov32>(reg, 4, from),
+        }
+    }
+
+    fn load_step(&self, mem: &Mem, uniform: bool, scalar: bool, count: usize) -> Lowered<Step> {
+        let by = |builder: &Self| match (mem.space, scalar) {
+            (Space::Global, true) => builder.load_scalar::<Global>(mem.ty, count),
+            (Space::Shared, true) => builder.load_scalar::<Shared>(mem.ty, count),
+            (_, true) => None,
+            (Space::Global, false) => builder.load_from::<Global>(mem.ty, uniform, count),
+            (Space::Shared, false) => builder.load_from::<Shared>(mem.ty, uniform, count),
+            (Space::Local, false) => builder.load_from::<Local>(mem.ty, uniform, count),
+            (Space::Generic | Space::Param, false) => builder.load_from::<Generic>(mem.ty, uniform, count),
+        };
+        by(self).ok_or_else(|| format!("there is no load of {count} of {:?}", mem.ty))
+    }
+
+    fn load_from<S: memory::Space>(&self, ty: Ty, uniform: bool, count: usize) -> Option<Step> {
+        Some(match (ty.bytes(), ty.signed()) {
+            (1, false) => self.load_as::<S, FromU8>(uniform, count),
+            (1, true) => self.load_as::<S, FromS8>(uniform, count),
+            (2, false) => self.load_as::<S, FromU16>(uniform, count),
+            (2, true) => self.load_as::<S, FromS16>(uniform, count),
+            (4, _) => self.load_as::<S, Same32>(uniform, count),
+            (8, _) => self.load_as::<S, Same64>(uniform, count),
+            _ => return None,
+        })
+    }
+
+    fn load_as<S: memory::Space, E: Extend>(&self, uniform: bool, count: usize) -> Step {
+        match (uniform, count) {
+            (true, 1) => self.step::<Load<S, E, true, 1>>(),
+            (true, 2) => self.step::<Load<S, E, true, 2>>(),
+            (true, _) => self.step::<Load<S, E, true, 4>>(),
+            (false, 1) => self.step::<Load<S, E, false, 1>>(),
+            (false, 2) => self.step::<Load<S, E, false, 2>>(),
+            (false, _) => self.step::<Load<S, E, false, 4>>(),
+        }
+    }
+
+    fn load_scalar<S: memory::Space>(&self, ty: Ty, count: usize) -> Option<Step> {
+        Some(match (ty.bytes(), ty.signed()) {
+            (1, false) => self.load_scalar_as::<S, FromU8>(count),
+            (1, true) => self.load_scalar_as::<S, FromS8>(count),
+            (2, false) => self.load_scalar_as::<S, FromU16>(count),
+            (2, true) => self.load_scalar_as::<S, FromS16>(count),
+            (4, _) => self.load_scalar_as::<S, Same32>(count),
+            (8, _) => self.load_scalar_as::<S, Same64>(count),
+            _ => return None,
+        })
+    }
+
+    fn load_scalar_as<S: memory::Space, E: Extend>(&self, count: usize) -> Step {
+        match count {
+            1 => self.step::<LoadScalar<S, E, 1>>(),
+            2 => self.step::<LoadScalar<S, E, 2>>(),
+            _ => self.step::<LoadScalar<S, E, 4>>(),
+        }
+    }
+
+    /// A parameter: its value is in the frame from the start.
+    fn load_parameter(&mut self, mem: &Mem, dst: Reg) -> Lowered {
+        let to = class_bytes(self.class(dst)?);
+        let bytes = mem.ty.bytes();
+        let offset = u32::try_from(mem.offset).map_err(|_| format!("no parameter at {}", mem.offset))?;
+        let end = offset.checked_add(bytes).ok_or("no such parameter")?;
+        if bytes == 0 || end > self.kernel.param_bytes || !offset.is_multiple_of(bytes) {
+            return Err(format!("no parameter of {bytes} bytes at {offset}"));
+        }
+        if bytes > to || to == 1 {
+            return Err(format!("a register of {to} bytes for a {:?}", mem.ty));
+        }
+        if let Some(slot) = self.is_parameter(dst) {
+            self.initial_parameter(slot, Special::Parameter { offset, bytes, signed: mem.ty.signed(), to });
+            return Ok(());
+        }
+        let place = self.parameter(offset, bytes, mem.ty.signed(), to);
+        self.copy(dst, to, place)
+    }
+
+    /// `st`
+    pub(super) fn store(&mut self, mem: &Mem, src: &[Operand]) -> Lowered {
+        if !matches!(src.len(), 1 | 2 | 4) {
+            return Err(format!("a vector of {} elements", src.len()));
+        }
+        if mem.space == Space::Param {
+            return Err("parameters of a kernel cannot be written".into());
+        }
+        if mem.order == Order::Release {
+            self.fence();
+        }
+        let address = self.access(mem)?;
+        let wide = mem.ty.bytes() == 8;
+        let mut slots = Vec::with_capacity(4);
+        for src in src {
+            let (mut place, width) = self.loose_source(src, mem.ty.bytes().max(2))?;
+            if width == 8 && !wide {
+                place = self.apply1::<convert::Narrow>(place)?;
+            }
+            slots.push(self.vector(place, wide));
+        }
+        let step = match mem.space {
+            Space::Global => self.store_to::<Global>(mem.ty, address.base.is_scalar(), slots.len()),
+            Space::Shared => self.store_to::<Shared>(mem.ty, address.base.is_scalar(), slots.len()),
+            Space::Local => self.store_to::<Local>(mem.ty, address.base.is_scalar(), slots.len()),
+            Space::Generic | Space::Param => {
+                self.store_to::<Generic>(mem.ty, address.base.is_scalar(), slots.len())
+            }
+        };
+        let mut step = step.ok_or_else(|| format!("there is no store of {:?}", mem.ty))?;
+        (step.a, step.imm, step.b) = (address.base.slot(), address.offset, slots[0]);
+        if slots.len() > 1 {
+            step.x = self.slots(&slots);
+        }
+        step.y = self.window();
+        self.push(step);
+        Ok(())
+    }
+
+    fn store_to<S: memory::Space>(&self, ty: Ty, uniform: bool, count: usize) -> Option<Step> {
+        Some(match ty.bytes() {
+            1 => self.store_as::<S, u8>(uniform, count),
+            2 => self.store_as::<S, u16>(uniform, count),
+            4 => self.store_as::<S, u32>(uniform, count),
+            8 => self.store_as::<S, u64>(uniform, count),
+            _ => return None,
+        })
+    }
+
+    fn store_as<S: memory::Space, T: Truncate>(&self, uniform: bool, count: usize) -> Step {
+        match (uniform, count) {
+            (true, 1) => self.step::<Store<S, T, true, 1>>(),
+            (true, 2) => self.step::<Store<S, T, true, 2>>(),
+            (true, _) => self.step::<Store<S, T, true, 4>>(),
+            (false, 1) => self.step::<Store<S, T, false, 1>>(),
+            (false, 2) => self.step::<Store<S, T, false, 2>>(),
+            (false, _) => self.step::<Store<S, T, false, 4>>(),
+        }
+    }
+
+    /// `atom`, `red`
+    pub(super) fn atomic(
+        &mut self,
+        op: Rmw,
+        mem: &Mem,
+        float: Float,
+        dst: Option<Reg>,
+        b: &Operand,
+        c: Option<&Operand>,
+    ) -> Lowered {
+        let bytes = mem.ty.bytes();
+        let change = change(op, mem.ty, float)?;
+        let base = match mem.base {
+            Base::Reg(reg) => {
+                let place = self.place(reg)?;
+                match self.class(reg)? {
+                    Class::B64 => place,
+                    Class::B32 => self.apply1::<convert::Widen>(place)?,
+                    class => return Err(format!("an address in a register of {} bytes", class_bytes(class))),
+                }
+            }
+            base => {
+                let address = self.address(base)?;
+                Place::Scalar(self.constant(address))
+            }
+        };
+        let base = self.vector(base, true);
+        let b = self.source(b, bytes)?;
+        let b = self.vector(b, bytes == 8);
+        let c = match c {
+            Some(c) => {
+                let c = self.source(c, bytes)?;
+                self.vector(c, bytes == 8)
+            }
+            None => b,
+        };
+        let dst = match dst {
+            Some(dst) => match self.register(dst, bytes)? {
+                Place::Vector(slot) => Some(slot),
+                Place::Scalar(_) => return Err("lanes get values of their own from a read-modify-write".into()),
+            },
+            None => None,
+        };
+        let window = self.window();
+        self.tables.atomics.push(AtomicStep { change, space: mem.space, bytes, base, offset: mem.offset, b, c, dst, window });
+        let mut step = self.step::<Atomic>();
+        step.x = self.tables.atomics.len() as u32 - 1;
+        self.push(step);
+        Ok(())
+    }
+
+    /// `membar`, `nanosleep`, `vprintf`
+    pub(super) fn system(&mut self, op: &Op) -> Lowered {
+        match op {
+            Op::Fence => self.fence(),
+            Op::Nanosleep { .. } => {
+                let step = self.step::<special::Yield>();
+                self.push(step);
+            }
+            Op::Printf { dst, format, arguments } => {
+                let (format, arguments) = (self.source(format, 8)?, self.source(arguments, 8)?);
+                let (format, arguments) = (self.vector(format, true), self.vector(arguments, true));
+                let result = self.temporary_vector(false);
+                self.tables.prints.push(PrintStep { format, arguments, dst: Some(result) });
+                let mut step = self.step::<Print>();
+                step.x = self.tables.prints.len() as u32 - 1;
+                self.push(step);
+                if let Some(dst) = dst {
+                    self.result(*dst, result)?;
+                }
+            }
+            _ => return Err("not a call of the system".into()),
+        }
+        Ok(())
+    }
+
+    /// Copies a vector of 32 bits that an instruction made to a register.
+    fn result(&mut self, dst: Reg, from: Slot) -> Lowered {
+        let place = if self.place(dst)?.is_scalar() {
+            Place::Scalar(self.scalar(Place::Vector(from)))
+        } else {
+            Place::Vector(from)
+        };
+        self.op1::<integer::Mov32>(dst, 4, place)
+    }
+}
+
+/// The function of a read-modify-write.
+fn change(op: Rmw, ty: Ty, float: Float) -> Lowered<Change> {
+    let bytes = ty.bytes();
+    let missing = Err(format!("there is no {op:?} of {ty:?} in memory"));
+    if !matches!(bytes, 4 | 8) && !(bytes == 2 && matches!(ty, Ty::F16 | Ty::Bf16 | Ty::B16 | Ty::U16)) {
+        return missing;
+    }
+    Ok(match (op, ty) {
+        (Rmw::Exch, _) => Box::new(|_, b, _, _| b),
+        (Rmw::Cas, _) => Box::new(|old, b, c, _| if old == b { c } else { old }),
+        (Rmw::Add, Ty::F32) => Box::new(move |old, b, _, own| {
+            // Sums in device memory flush, those in shared memory do not, if nothing is said.
+            let flush = |bits: u64| if own && !float.ftz { bits as u32 } else { F32.flush(bits as u32) };
+            let (a, b) = (F32.decode(flush(old)), F32.decode(flush(b)));
+            let sum = F32.encode(rounding::add(a, b, false), float.round);
+            flush(sum.into()).into()
+        }),
+        (Rmw::Add, Ty::F64) => Box::new(move |old, b, _, _| double::binary(vgpu_ptx::ir::Binary::Add, old, b, float.round)),
+        (_, Ty::F16 | Ty::Bf16 | Ty::F16x2 | Ty::Bf16x2) if matches!(op, Rmw::Add | Rmw::Min | Rmw::Max) => {
+            let format = convert::format(ty).ok_or("not a short format")?;
+            let pair = matches!(ty, Ty::F16x2 | Ty::Bf16x2);
+            Box::new(move |old, b, _, _| {
+                let low = short(op, format, old & 0xffff, b & 0xffff);
+                if pair { short(op, format, old >> 16 & 0xffff, b >> 16 & 0xffff) << 16 | low } else { low }
+            })
+        }
+        _ if ty.float() => return missing,
+        (Rmw::And, _) => Box::new(|old, b, _, _| old & b),
+        (Rmw::Or, _) => Box::new(|old, b, _, _| old | b),
+        (Rmw::Xor, _) => Box::new(|old, b, _, _| old ^ b),
+        (Rmw::Add, _) => Box::new(|old, b, _, _| old.wrapping_add(b)),
+        (Rmw::Inc, _) => Box::new(|old, b, _, _| if old >= b { 0 } else { old + 1 }),
+        (Rmw::Dec, _) => Box::new(|old, b, _, _| if old == 0 || old > b { b } else { old - 1 }),
+        (Rmw::Min | Rmw::Max, _) => {
+            let unused = 64 - 8 * bytes;
+            let (signed, least) = (ty.signed(), op == Rmw::Min);
+            Box::new(move |old, b, _, _| {
+                let less = if signed {
+                    (old << unused).cast_signed() < (b << unused).cast_signed()
+                } else {
+                    old < b
+                };
+                if less == least { old } else { b }
+            })
+        }
+    })
+}
+
+/// A read-modify-write of a short number.
+fn short(op: Rmw, format: Format, old: u64, b: u64) -> u64 {
+    let (x, y) = (format.decode(old as u32), format.decode(b as u32));
+    match op {
+        Rmw::Add => format.encode(rounding::add(x, y, false), vgpu_ptx::ir::Round::Nearest).into(),
+        Rmw::Min if x.is_nan() || y < x => b,
+        Rmw::Max if x.is_nan() || y > x => b,
+        _ => old,
+    }
+}

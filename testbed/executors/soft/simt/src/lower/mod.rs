@@ -1,0 +1,105 @@
+//! Lowering: from the intermediate form to steps.
+//!
+//! Registers become places in a frame (`slots`), each instruction one step or a few (the other modules, by chapters of the
+//! ISA), and blocks ranges of steps. Everything is checked here: classes of registers against types, sizes of
+//! vectors, and that the engine has the instruction. What is left for the run is what depends on data.
+
+mod arithmetic;
+mod builder;
+mod compare;
+mod convert;
+mod flow;
+mod integer;
+mod memory;
+mod short;
+mod slots;
+mod warp;
+
+use vgpu_ptx::ir::{Inst, Kernel, Op};
+
+use crate::fault::EngineError;
+use crate::machine::{Code, Features};
+use crate::program::Variant;
+
+use builder::{Builder, Lowered};
+
+/// Lowers a kernel. `aligned`: lanes of a warp share `%tid.y` and `%tid.z`.
+pub(crate) fn lower(
+    kernel: &Kernel,
+    globals: &[u64],
+    features: Features,
+    aligned: bool,
+) -> Result<Variant, EngineError> {
+    let mut builder = Builder::new(kernel, globals, features, aligned)
+        .map_err(|what| EngineError { line: 0, what, instruction: kernel.name.clone() })?;
+    for (index, block) in kernel.blocks.iter().enumerate() {
+        builder.begin_block(index);
+        let code = kernel.code.get(block.code.start as usize..block.code.end as usize).ok_or_else(|| {
+            EngineError { line: block.line, what: "no such code".into(), instruction: String::new() }
+        })?;
+        for inst in code {
+            builder.begin(inst.line);
+            instruction(&mut builder, inst).map_err(|what| EngineError {
+                line: inst.line,
+                what,
+                instruction: format!("{:?}", inst.op),
+            })?;
+        }
+        builder.begin(block.line);
+        builder.terminator(index).map_err(|what| EngineError {
+            line: block.line,
+            what,
+            instruction: format!("{:?}", block.end),
+        })?;
+    }
+    builder.link();
+    let Builder { steps, layout, blocks, tables, registers, windows, initial, .. } = builder;
+    Ok(Variant {
+        code: Code::new(steps, layout),
+        blocks,
+        tables,
+        registers,
+        windows: windows as usize,
+        initial,
+    })
+}
+
+fn instruction(builder: &mut Builder<'_>, inst: &Inst) -> Lowered {
+    match &inst.op {
+        Op::Mov { .. } | Op::Pack { .. } | Op::Unpack { .. } => builder.moves(&inst.op),
+        Op::Unary { op, ty, float, dst, a } => builder.unary(*op, *ty, *float, *dst, a),
+        Op::Binary { op, ty, float, dst, a, b } => builder.binary(*op, *ty, *float, *dst, a, b),
+        Op::Fma { ty, float, relu, dst, a, b, c } => builder.fma(*ty, *float, *relu, *dst, [a, b, c]),
+        Op::Mul { half, ty, dst, a, b } => builder.mul(*half, *ty, *dst, a, b),
+        Op::Mad { half, ty, sat, dst, a, b, c } => builder.mad(*half, *ty, *sat, *dst, [a, b, c]),
+        Op::Dp4a { .. }
+        | Op::Dp2a { .. }
+        | Op::Bfe { .. }
+        | Op::Bfi { .. }
+        | Op::Bfind { .. }
+        | Op::Bmsk { .. }
+        | Op::Shf { .. }
+        | Op::Prmt { .. }
+        | Op::Lop3 { .. } => builder.bits(&inst.op),
+        Op::Setp { .. }
+        | Op::Set { .. }
+        | Op::Selp { .. }
+        | Op::PredBinary { .. }
+        | Op::PredMov { .. }
+        | Op::PredImm { .. } => builder.compares(&inst.op),
+        Op::Cvt { .. } | Op::CvtPack { .. } | Op::Cvta { .. } | Op::IsSpace { .. } => builder.converts(&inst.op),
+        Op::Ld { mem, dst } => builder.load(mem, dst),
+        Op::St { mem, src } => builder.store(mem, src),
+        Op::Atom { op, mem, float, dst, b, c } => builder.atomic(*op, mem, *float, *dst, b, c.as_ref()),
+        Op::Fence | Op::Nanosleep { .. } | Op::Printf { .. } => builder.system(&inst.op),
+        Op::Bar { .. } | Op::BarArrive { .. } | Op::BarRed { .. } => builder.barrier(&inst.op),
+        Op::BarWarp { .. }
+        | Op::Shfl { .. }
+        | Op::Vote { .. }
+        | Op::Ballot { .. }
+        | Op::ActiveMask { .. }
+        | Op::Match { .. }
+        | Op::Redux { .. }
+        | Op::Mma { .. } => builder.warps(&inst.op),
+    }
+}

@@ -1,0 +1,225 @@
+//! Operations of lanes together.
+
+use vgpu_ptx::ir::{Atomic, Op, Operand, Shuffle, Ty, Vote};
+
+use crate::machine::{Slot, Step};
+use crate::ops::mma::{MatrixStep, MultiplyMatrices};
+use crate::ops::warps::{self, ALL, ANY, BALLOT, Butterfly, UNI};
+use crate::ops::{Place, integer};
+
+use super::builder::{Builder, Lowered};
+
+impl Builder<'_> {
+    /// The scalar of a member mask.
+    fn members(&mut self, mask: &Operand) -> Lowered<Slot> {
+        let place = self.source(mask, 4)?;
+        Ok(self.scalar(place))
+    }
+
+    pub(super) fn warps(&mut self, op: &Op) -> Lowered {
+        match op {
+            Op::BarWarp { mask } => {
+                let mut step = self.step::<warps::Meet>();
+                step.a = self.members(mask)?;
+                self.push(step);
+                Ok(())
+            }
+            Op::Shfl { .. } => self.shuffle(op),
+            Op::Vote { op, dst, p, mask } => {
+                let members = self.members(mask)?;
+                let (p, xor) = self.guard(*p)?;
+                let place = self.register(*dst, 1)?;
+                let mut step = match place {
+                    Place::Scalar(_) => self.step::<warps::Vote<true>>(),
+                    Place::Vector(_) => self.step::<warps::Vote<false>>(),
+                };
+                step.x = match op {
+                    Vote::All => ALL,
+                    Vote::Any => ANY,
+                    Vote::Uni => UNI,
+                };
+                (step.a, step.b, step.d, step.y) = (p.slot(), members, place.slot(), xor);
+                self.push(step);
+                Ok(())
+            }
+            Op::Ballot { dst, p, mask } => {
+                let members = self.members(mask)?;
+                let (p, xor) = self.guard(*p)?;
+                let mut step = self.step::<warps::Ballot>();
+                (step.a, step.b, step.d, step.y) = (p.slot(), members, self.temporary_scalar(), xor);
+                step.x = BALLOT;
+                let value = step.d;
+                self.push(step);
+                self.finish_scalar(*dst, 4, value)
+            }
+            Op::ActiveMask { dst } => {
+                let mut step = self.step::<warps::Ballot>();
+                step.d = self.temporary_scalar();
+                step.x = ALL;
+                let value = step.d;
+                self.push(step);
+                self.finish_scalar(*dst, 4, value)
+            }
+            Op::Match { all, ty, dst, p, a, mask } => {
+                let members = self.members(mask)?;
+                let wide = ty.bytes() == 8;
+                let a = self.source(a, ty.bytes())?;
+                let a = self.vector(a, wide);
+                let mut step = match (all, wide) {
+                    (true, true) => self.step::<warps::Match<true, true>>(),
+                    (true, false) => self.step::<warps::Match<true, false>>(),
+                    (false, true) => self.step::<warps::Match<false, true>>(),
+                    (false, false) => self.step::<warps::Match<false, false>>(),
+                };
+                if *all {
+                    let predicate = match p {
+                        Some(p) => match self.register(*p, 1)? {
+                            Place::Vector(slot) => slot,
+                            Place::Scalar(_) => return Err("a predicate that lanes share".into()),
+                        },
+                        None => self.temporary_scalar(),
+                    };
+                    step.x = self.slots(&[predicate]);
+                }
+                let (place, blend) = self.target(*dst, 4)?;
+                (step.a, step.b) = (a, members);
+                self.finish(step, false, false, place, blend)
+            }
+            Op::Redux { op, ty, dst, a, mask } => {
+                let members = self.members(mask)?;
+                let a = self.source(a, 4)?;
+                let a = self.vector(a, false);
+                let mut step = self.step::<warps::Redux>();
+                step.x = match (op, ty) {
+                    (Atomic::And, _) => 0,
+                    (Atomic::Or, _) => 1,
+                    (Atomic::Xor, _) => 2,
+                    (Atomic::Add, Ty::U32 | Ty::S32) => 3,
+                    (Atomic::Min, Ty::U32) => 4,
+                    (Atomic::Max, Ty::U32) => 5,
+                    (Atomic::Min, Ty::S32) => 6,
+                    (Atomic::Max, Ty::S32) => 7,
+                    _ => return Err(format!("there is no {op:?} of {ty:?} among lanes")),
+                };
+                (step.a, step.b, step.d) = (a, members, self.temporary_scalar());
+                let value = step.d;
+                self.push(step);
+                self.finish_scalar(*dst, 4, value)
+            }
+            Op::Mma { mma, d, a, b, c } => {
+                let halves = [Ty::F16, Ty::F16x2];
+                let [td, ta, tb, tc] = mma.types;
+                let accumulates = |ty: Ty| ty == Ty::F32 || halves.contains(&ty);
+                if mma.shape != [8, 8, 4]
+                    || !halves.contains(&ta)
+                    || !halves.contains(&tb)
+                    || !accumulates(td)
+                    || !accumulates(tc)
+                {
+                    return Err(format!("there is no product of matrices of shape {:?} and types {:?}", mma.shape, mma.types));
+                }
+                let count = |ty: Ty| if ty == Ty::F32 { 8 } else { 4 };
+                if a.len() != 2 || b.len() != 2 || c.len() != count(tc) || d.len() != count(td) {
+                    return Err("fragments of other sizes".into());
+                }
+                let mut vectors = |operands: &[Operand]| -> Lowered<Vec<Slot>> {
+                    operands
+                        .iter()
+                        .map(|operand| {
+                            let place = self.source(operand, 4)?;
+                            Ok(self.vector(place, false))
+                        })
+                        .collect()
+                };
+                let (a, b, c) = (vectors(a)?, vectors(b)?, vectors(c)?);
+                let mut targets = Vec::with_capacity(8);
+                for reg in d {
+                    match self.register(*reg, 4)? {
+                        Place::Vector(slot) => targets.push(slot),
+                        Place::Scalar(_) => return Err("a fragment that lanes share".into()),
+                    }
+                }
+                let members = self.constant(0xffff_ffff);
+                self.tables.matrices.push(MatrixStep {
+                    d: targets,
+                    a: [a[0], a[1]],
+                    b: [b[0], b[1]],
+                    c,
+                    columns: mma.columns,
+                    c_halves: tc != Ty::F32,
+                    d_halves: td != Ty::F32,
+                    members,
+                });
+                let mut step = self.step::<MultiplyMatrices>();
+                step.x = self.tables.matrices.len() as u32 - 1;
+                self.push(step);
+                Ok(())
+            }
+            _ => Err("not an operation of lanes".into()),
+        }
+    }
+
+    fn shuffle(&mut self, op: &Op) -> Lowered {
+        let Op::Shfl { mode, dst, valid, a, b, c, mask } = op else { return Err("not a shuffle".into()) };
+        let members = self.members(mask)?;
+        let (value, by, clamp) = (self.source(a, 4)?, self.source(b, 4)?, self.source(c, 4)?);
+        let predicate = match valid {
+            Some(valid) => match self.register(*valid, 1)? {
+                Place::Vector(slot) => Some(slot),
+                Place::Scalar(_) => return Err("a predicate that lanes share".into()),
+            },
+            None => None,
+        };
+        let target = match dst {
+            Some(dst) => Some(self.target(*dst, 4)?),
+            None => None,
+        };
+        // A value that lanes share goes around in vain.
+        if let (Place::Scalar(_), Some(dst), None) = (value, dst, valid)
+            && target.is_some_and(|(place, _)| place.is_scalar())
+        {
+            return self.op1::<integer::Mov32>(*dst, 4, value);
+        }
+        let value = self.vector(value, false);
+        let (place, blend) = match target {
+            Some((place, blend)) => (place, blend),
+            None => (Place::Vector(self.temporary_vector(false)), false),
+        };
+        if *mode == Shuffle::Bfly && predicate.is_none() && self.constant_of(clamp) == Some(0x1f) {
+            let step = match self.constant_of(by) {
+                Some(1) => Some(self.step::<Butterfly<1>>()),
+                Some(2) => Some(self.step::<Butterfly<2>>()),
+                Some(4) => Some(self.step::<Butterfly<4>>()),
+                Some(8) => Some(self.step::<Butterfly<8>>()),
+                Some(16) => Some(self.step::<Butterfly<16>>()),
+                _ => None,
+            };
+            if let Some(mut step) = step {
+                (step.a, step.b) = (value, members);
+                return self.finish(step, false, false, place, blend);
+            }
+        }
+        let mut step = match mode {
+            Shuffle::Up => self.shuffle_step::<{ warps::UP }>(by, clamp, predicate.is_some()),
+            Shuffle::Down => self.shuffle_step::<{ warps::DOWN }>(by, clamp, predicate.is_some()),
+            Shuffle::Bfly => self.shuffle_step::<{ warps::BFLY }>(by, clamp, predicate.is_some()),
+            Shuffle::Idx => self.shuffle_step::<{ warps::IDX }>(by, clamp, predicate.is_some()),
+        };
+        (step.a, step.b, step.c) = (value, by.slot(), clamp.slot());
+        step.x = self.slots(&[members, predicate.unwrap_or(Slot::NONE)]);
+        self.finish(step, false, false, place, blend)
+    }
+
+    fn shuffle_step<const MODE: u8>(&self, b: Place, c: Place, valid: bool) -> Step {
+        match (b.is_scalar(), c.is_scalar(), valid) {
+            (true, true, true) => self.step::<warps::Shuffle<MODE, true, true, true>>(),
+            (true, true, false) => self.step::<warps::Shuffle<MODE, true, true, false>>(),
+            (true, false, true) => self.step::<warps::Shuffle<MODE, true, false, true>>(),
+            (true, false, false) => self.step::<warps::Shuffle<MODE, true, false, false>>(),
+            (false, true, true) => self.step::<warps::Shuffle<MODE, false, true, true>>(),
+            (false, true, false) => self.step::<warps::Shuffle<MODE, false, true, false>>(),
+            (false, false, true) => self.step::<warps::Shuffle<MODE, false, false, true>>(),
+            (false, false, false) => self.step::<warps::Shuffle<MODE, false, false, false>>(),
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Steps: lowered instructions, and the loop that runs them.
+
+use super::Features;
+use super::frame::{Layout, Slot};
+use super::isa::{Baseline, Isa};
+use crate::env::Env;
+use crate::warp::Warp;
+
+/// Where the loop ends: no program has so many steps.
+pub(crate) const LEAVE: u32 = u32::MAX;
+
+/// Runs one step at an index and says which is next; [`LEAVE`] and anything else that is no step ends the run.
+/// Unsafe to call: it may need CPU features.
+pub(crate) type StepFn = unsafe fn(&mut Warp, &mut Env<'_>, &Step, u32) -> u32;
+
+/// One lowered instruction.
+#[derive(Clone, Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Step {
+    run: StepFn,
+    /// The destination.
+    pub(crate) d: Slot,
+    /// Sources.
+    pub(crate) a: Slot,
+    pub(crate) b: Slot,
+    pub(crate) c: Slot,
+    /// A constant: an offset of bytes, a pair of block numbers, ... as the step likes.
+    pub(crate) imm: u64,
+    /// Two more, as the step likes: block numbers, indices of lists, ...
+    pub(crate) x: u32,
+    pub(crate) y: u32,
+    /// Line of the module's text.
+    pub(crate) line: u32,
+    /// Whether inactive lanes of the destination must keep their values.
+    pub(crate) blend: bool,
+}
+
+impl Step {
+    pub(crate) const fn new(run: StepFn, line: u32) -> Self {
+        let none = Slot::NONE;
+        Self { run, d: none, a: none, b: none, c: none, imm: 0, x: 0, y: 0, line, blend: false }
+    }
+}
+
+/// What a step does, for any instruction set. Implementations are inlined into the step's function.
+pub(crate) trait Run {
+    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32;
+}
+
+fn baseline<R: Run>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+    R::run::<Baseline>(warp, env, step, pc)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
+fn avx2<R: Run>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+    R::run::<super::isa::Avx2>(warp, env, step, pc)
+}
+
+/// The function of a step.
+pub(crate) fn step_fn<R: Run>(features: Features) -> StepFn {
+    match features {
+        #[cfg(target_arch = "x86_64")]
+        Features::Avx2 if Features::best() == Features::Avx2 => avx2::<R>,
+        _ => baseline::<R>,
+    }
+}
+
+/// The steps of a program, and the layout of the frame that their slots are in.
+#[derive(Debug)]
+pub(crate) struct Code {
+    steps: Box<[Step]>,
+    layout: Layout,
+}
+
+impl Code {
+    /// `layout` is the one that made all slots of `steps`.
+    pub(crate) fn new(steps: Vec<Step>, layout: Layout) -> Self {
+        Self { steps: steps.into_boxed_slice(), layout }
+    }
+
+    pub(crate) const fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Runs from the step `pc` on until one leaves.
+    pub(crate) fn run(&self, warp: &mut Warp, env: &mut Env<'_>, mut pc: u32) {
+        assert!(warp.frame.fits(&self.layout), "a frame of this program");
+        while let Some(step) = self.steps.get(pc as usize) {
+            // SAFETY: the function came from `step_fn`, which gave it out for a CPU that can run it.
+            pc = unsafe { (step.run)(warp, env, step, pc) };
+        }
+    }
+}

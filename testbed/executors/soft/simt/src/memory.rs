@@ -1,0 +1,159 @@
+//! A block's shared memory and a warp's local memory: ordinary memory of the thread that runs the block.
+
+use vgpu_arena::Element;
+
+use crate::machine::LANES;
+
+/// Words of shared memory that any block may have: 256 KiB, more than any GPU's.
+pub(crate) const SHARED_WORDS: usize = 1 << 16;
+/// The same in bytes.
+pub(crate) const SHARED_BYTES: u32 = SHARED_WORDS as u32 * 4;
+
+/// Memory in words of 32 bits: elements of other widths are parts of words, or two of them.
+pub(crate) trait Words {
+    fn word(&self, index: u32) -> u32;
+    fn set_word(&mut self, index: u32, value: u32);
+
+    /// Reads an aligned element.
+    #[inline(always)]
+    fn read<T: Element>(&self, address: u32) -> T {
+        let word = self.word(address / 4);
+        let mut value = T::default();
+        let bytes = value.as_mut_bytes();
+        match bytes.len() {
+            8 => {
+                bytes[..4].copy_from_slice(&word.to_le_bytes());
+                bytes[4..].copy_from_slice(&self.word(address / 4 + 1).to_le_bytes());
+            }
+            4 => bytes.copy_from_slice(&word.to_le_bytes()),
+            size => {
+                let part = word >> (8 * (address % 4));
+                bytes.copy_from_slice(&part.to_le_bytes()[..size]);
+            }
+        }
+        value
+    }
+
+    /// Writes an aligned element.
+    #[inline(always)]
+    fn write<T: Element>(&mut self, address: u32, value: T) {
+        let bytes = value.as_bytes();
+        match *bytes {
+            [a, b, c, d, e, f, g, h] => {
+                self.set_word(address / 4, u32::from_le_bytes([a, b, c, d]));
+                self.set_word(address / 4 + 1, u32::from_le_bytes([e, f, g, h]));
+            }
+            [a, b, c, d] => self.set_word(address / 4, u32::from_le_bytes([a, b, c, d])),
+            _ => {
+                let mut word = [0; 4];
+                word[..bytes.len()].copy_from_slice(bytes);
+                let shift = 8 * (address % 4);
+                let ones = if bytes.len() == 1 { 0xff } else { 0xffff };
+                let others = self.word(address / 4) & !(ones << shift);
+                self.set_word(address / 4, others | u32::from_le_bytes(word) << shift);
+            }
+        }
+    }
+}
+
+/// A block's shared memory.
+#[derive(Debug)]
+pub(crate) struct SharedMemory {
+    /// As long as it can be, so that an index of 16 bits needs no check; untouched pages cost nothing.
+    words: Box<[u32; SHARED_WORDS]>,
+    /// Bytes that this launch has.
+    pub(crate) bytes: u32,
+}
+
+impl SharedMemory {
+    pub(crate) fn new() -> Self {
+        let words: Box<[u32]> = vec![0; SHARED_WORDS].into_boxed_slice();
+        Self { words: words.try_into().expect("as many words as asked for"), bytes: 0 }
+    }
+
+    /// Zeros for a new launch that has `bytes` of it: nothing of other launches is to be seen.
+    pub(crate) fn reset(&mut self, bytes: u32) {
+        let used = (self.bytes.max(bytes)).div_ceil(4) as usize;
+        self.words[..used.min(SHARED_WORDS)].fill(0);
+        self.bytes = bytes;
+    }
+
+    /// The words as they are.
+    #[inline(always)]
+    pub(crate) const fn words(&self) -> &[u32; SHARED_WORDS] {
+        &self.words
+    }
+
+    /// The words to be changed.
+    #[inline(always)]
+    pub(crate) const fn words_mut(&mut self) -> &mut [u32; SHARED_WORDS] {
+        &mut self.words
+    }
+}
+
+impl Words for SharedMemory {
+    #[inline(always)]
+    fn word(&self, index: u32) -> u32 {
+        self.words[index as u16 as usize]
+    }
+
+    #[inline(always)]
+    fn set_word(&mut self, index: u32, value: u32) {
+        self.words[index as u16 as usize] = value;
+    }
+}
+
+/// Local memory of a warp's lanes: words of all lanes side by side, for lanes mostly use the same address.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LocalMemory {
+    rows: Vec<[u32; LANES]>,
+    /// Bytes of one lane's.
+    pub(crate) bytes: u32,
+}
+
+impl LocalMemory {
+    /// Zeros.
+    pub(crate) fn reset(&mut self, bytes: u32) {
+        self.rows.clear();
+        self.rows.resize(bytes.div_ceil(4) as usize, [0; LANES]);
+        self.bytes = bytes;
+    }
+
+    /// The word of all lanes that is at `address`, if there is one.
+    #[inline(always)]
+    pub(crate) fn row(&self, address: u32) -> Option<&[u32; LANES]> {
+        self.rows.get(address as usize / 4)
+    }
+
+    /// The same to be changed.
+    #[inline(always)]
+    pub(crate) fn row_mut(&mut self, address: u32) -> Option<&mut [u32; LANES]> {
+        self.rows.get_mut(address as usize / 4)
+    }
+
+    /// One lane's memory.
+    #[inline(always)]
+    pub(crate) fn lane(&mut self, lane: usize) -> LocalLane<'_> {
+        LocalLane { memory: self, lane }
+    }
+}
+
+/// Local memory of one thread.
+pub(crate) struct LocalLane<'a> {
+    memory: &'a mut LocalMemory,
+    lane: usize,
+}
+
+impl Words for LocalLane<'_> {
+    #[inline(always)]
+    fn word(&self, index: u32) -> u32 {
+        self.memory.rows.get(index as usize).map_or(0, |row| row[self.lane])
+    }
+
+    #[inline(always)]
+    fn set_word(&mut self, index: u32, value: u32) {
+        if let Some(row) = self.memory.rows.get_mut(index as usize) {
+            row[self.lane] = value;
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! `setp`, `selp` and the arithmetic of predicates. A predicate is 32 bits, one a lane; one that lanes share
+//! is all ones or zeros.
+
+use std::marker::PhantomData;
+
+use crate::env::Env;
+use crate::machine::{Isa, LANES, Lane, Run, Step};
+use crate::warp::Warp;
+
+use super::float::flush;
+use super::integer::s16;
+use super::{Source, Test, put, put_predicate};
+
+macro_rules! tests {
+    ($($name:ident: $t:ty = |$a:ident, $b:ident| $e:expr;)*) => { $(
+        pub(crate) struct $name;
+        impl Test for $name {
+            type T = $t;
+            #[inline(always)]
+            fn f($a: $t, $b: $t) -> bool { $e }
+        }
+    )* };
+}
+
+tests! {
+    Eq32: u32 = |a, b| a == b;
+    LtU32: u32 = |a, b| a < b;
+    LeU32: u32 = |a, b| a <= b;
+    LtS32: i32 = |a, b| a < b;
+    LeS32: i32 = |a, b| a <= b;
+    Eq64: u64 = |a, b| a == b;
+    LtU64: u64 = |a, b| a < b;
+    LeU64: u64 = |a, b| a <= b;
+    LtS64: i64 = |a, b| a < b;
+    LeS64: i64 = |a, b| a <= b;
+    LtS16: u32 = |a, b| s16(a) < s16(b);
+    LeS16: u32 = |a, b| s16(a) <= s16(b);
+    EqF32: f32 = |a, b| a == b;
+    LtF32: f32 = |a, b| a < b;
+    LeF32: f32 = |a, b| a <= b;
+    NanF32: f32 = |a, b| a.is_nan() | b.is_nan();
+    EquF32: f32 = |a, b| (a == b) | a.is_nan() | b.is_nan();
+    EqF64: f64 = |a, b| a == b;
+    LtF64: f64 = |a, b| a < b;
+    LeF64: f64 = |a, b| a <= b;
+    EquF64: f64 = |a, b| (a == b) | a.is_nan() | b.is_nan();
+    NanF64: f64 = |a, b| a.is_nan() | b.is_nan();
+}
+
+/// A comparison of numbers whose subnormal operands count as zero.
+pub(crate) struct Flushed<O>(PhantomData<O>);
+
+impl<O: Test<T = f32>> Test for Flushed<O> {
+    type T = f32;
+    #[inline(always)]
+    fn f(a: f32, b: f32) -> bool {
+        O::f(flush(a), flush(b))
+    }
+}
+
+/// The lanes for which a comparison holds; the inverse if `y` is all ones.
+#[inline(always)]
+pub(crate) fn lanes<I: Isa, O: Test, const A: bool, const B: bool>(warp: &Warp, step: &Step) -> u32 {
+    let a = Source::<A, O::T>::new(&warp.frame, step.a);
+    let b = Source::<B, O::T>::new(&warp.frame, step.b);
+    let mut signs = [0u32; LANES];
+    for lane in 0..LANES {
+        signs[lane] = u32::from(O::f(a.at(lane), b.at(lane))).wrapping_neg();
+    }
+    I::signs(&signs) ^ step.y
+}
+
+/// Compares lanes. `y`: all ones inverts.
+pub(crate) struct Compare<O, const A: bool, const B: bool>(PhantomData<O>);
+
+impl<O: Test, const A: bool, const B: bool> Run for Compare<O, A, B> {
+    #[inline(always)]
+    fn run<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+        let bits = lanes::<I, O, A, B>(warp, step);
+        put_predicate(warp, step.d, bits);
+        pc + 1
+    }
+}
+
+/// Compares scalars: a predicate that lanes share.
+pub(crate) struct CompareScalar<O>(PhantomData<O>);
+
+impl<O: Test> Run for CompareScalar<O> {
+    #[inline(always)]
+    fn run<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+        let holds = O::f(warp.frame.get(step.a), warp.frame.get(step.b));
+        warp.frame.set(step.d, u32::from(holds).wrapping_neg() ^ step.y);
+        pc + 1
+    }
+}
+
+/// The operation of a [`Logic`] step, in its `x`.
+pub(crate) const AND: u32 = 0;
+pub(crate) const OR: u32 = 1;
+pub(crate) const XOR: u32 = 2;
+
+/// `d = a op (b ^ y)`, of predicates; `imm` is xored to `a`. `SHARED`: all lanes are written.
+pub(crate) struct Logic<const SHARED: bool>;
+
+impl<const SHARED: bool> Run for Logic<SHARED> {
+    #[inline(always)]
+    fn run<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+        let a = warp.frame.get::<u32>(step.a) ^ step.imm as u32;
+        let b = warp.frame.get::<u32>(step.b) ^ step.y;
+        let bits = match step.x {
+            AND => a & b,
+            OR => a | b,
+            _ => a ^ b,
+        };
+        if SHARED {
+            warp.frame.set(step.d, bits);
+        } else {
+            put_predicate(warp, step.d, bits);
+        }
+        pc + 1
+    }
+}
+
+/// `selp`: `a` where the predicate `c` holds, else `b`. `x`: all ones inverts the predicate.
+pub(crate) struct Select<T, const A: bool, const B: bool>(PhantomData<T>);
+
+impl<T: Lane, const A: bool, const B: bool> Run for Select<T, A, B> {
+    #[inline(always)]
+    fn run<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+        let bits = warp.frame.get::<u32>(step.c) ^ step.x;
+        let a = Source::<A, T>::new(&warp.frame, step.a);
+        let b = Source::<B, T>::new(&warp.frame, step.b);
+        let mut out = [T::default(); LANES];
+        for lane in 0..LANES {
+            out[lane] = if bits & 1 << lane != 0 { a.at(lane) } else { b.at(lane) };
+        }
+        put(warp, step, &out);
+        pc + 1
+    }
+}
+
+/// The same of scalars.
+pub(crate) struct SelectScalar<T>(PhantomData<T>);
+
+impl<T: Lane> Run for SelectScalar<T> {
+    #[inline(always)]
+    fn run<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+        let bits = warp.frame.get::<u32>(step.c) ^ step.x;
+        let value: T = if bits & warp.mask != 0 { warp.frame.get(step.a) } else { warp.frame.get(step.b) };
+        warp.frame.set(step.d, value);
+        pc + 1
+    }
+}

@@ -1,0 +1,88 @@
+//! How blocks end, barriers, and the meeting of lanes.
+
+use crate::env::Env;
+use crate::fault::Fault;
+use crate::machine::{Isa, LEAVE, Run, Step};
+use crate::warp::{Exit, Warp};
+
+/// `bra`: to the block `x`, whose first step is the lower half of `imm`. `BACK`: it is not behind this one.
+pub(crate) struct Goto<const BACK: bool>;
+
+impl<const BACK: bool> Run for Goto<BACK> {
+    #[inline(always)]
+    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+        if BACK && spend(warp, step, pc) && !env.poll(warp, pc) {
+            return LEAVE;
+        }
+        warp.goto(env, step.x, step.imm as u32)
+    }
+}
+
+/// `@p bra`: to `x` where the predicate `a` holds, else to `y`; their first steps are the halves of `imm`.
+pub(crate) struct Branch<const NEGATED: bool, const BACK: bool>;
+
+impl<const NEGATED: bool, const BACK: bool> Run for Branch<NEGATED, BACK> {
+    #[inline(always)]
+    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+        if BACK && spend(warp, step, pc) && !env.poll(warp, pc) {
+            return LEAVE;
+        }
+        let bits: u32 = warp.frame.get(step.a);
+        branch(warp, env, step, if NEGATED { !bits } else { bits })
+    }
+}
+
+/// The lanes of `bits` go to `x`, the others to `y`.
+#[inline(always)]
+pub(crate) fn branch(warp: &mut Warp, env: &mut Env<'_>, step: &Step, bits: u32) -> u32 {
+    let then = bits & warp.mask;
+    if then == warp.mask {
+        warp.goto(env, step.x, step.imm as u32)
+    } else if then == 0 {
+        warp.goto(env, step.y, (step.imm >> 32) as u32)
+    } else {
+        warp.part(env, (step.x, then), step.y)
+    }
+}
+
+/// Counts the instructions of a loop. Whether it is time to look at the control.
+#[inline(always)]
+pub(crate) fn spend(warp: &mut Warp, step: &Step, pc: u32) -> bool {
+    warp.fuel -= i64::from(pc.saturating_sub(step.imm as u32)) + 1;
+    warp.fuel < 0
+}
+
+/// `ret`, `exit`
+pub(crate) struct Return;
+
+impl Run for Return {
+    #[inline(always)]
+    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, _: &Step, _: u32) -> u32 {
+        warp.alive &= !warp.mask;
+        warp.next(env)
+    }
+}
+
+/// `trap`
+pub(crate) struct Trap;
+
+impl Run for Trap {
+    #[inline(always)]
+    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, _: u32) -> u32 {
+        let site = env.site(warp, step.line, warp.mask);
+        warp.fail(env, Fault::Trap { site })
+    }
+}
+
+/// Arrival at a barrier: the block's scheduler reads the operands and goes on at the block `x`.
+pub(crate) struct Arrive;
+
+impl Run for Arrive {
+    #[inline(always)]
+    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, _: u32) -> u32 {
+        env.barrier = step.y;
+        env.barrier_line = step.line;
+        warp.exit = Exit::Barrier { block: step.x };
+        LEAVE
+    }
+}

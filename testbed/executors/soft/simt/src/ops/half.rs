@@ -1,0 +1,142 @@
+//! Numbers of 16 bits, alone or in pairs: computed in 32 bits, which is exact enough that rounding the result once
+//! more gives what one rounding would (24 bits are at least twice 11 and 2).
+
+use std::marker::PhantomData;
+
+use super::float::flush;
+use super::{Op1, Op2, Op3, ops};
+
+/// NaN as results have it.
+const NAN: u32 = 0x7fff;
+
+/// The value of the low 16 bits, exact.
+#[inline(always)]
+pub(crate) const fn from_half(bits: u32) -> f32 {
+    let magnitude = (bits & 0x7fff) << 13;
+    let sign = (bits & 0x8000) << 16;
+    // The exponent's bias differs by 112; a product gives subnormal numbers their exponents, too.
+    let finite = (f32::from_bits(magnitude) * f32::from_bits((112 + 127) << 23)).to_bits();
+    let special = 0x7f80_0000 | magnitude;
+    f32::from_bits(sign | if magnitude >= 0x7c00 << 13 { special } else { finite })
+}
+
+/// Rounds to the nearest.
+#[inline(always)]
+pub(crate) const fn to_half(x: f32) -> u32 {
+    let bits = x.to_bits();
+    let magnitude = bits & 0x7fff_ffff;
+    let sign = bits >> 16 & 0x8000;
+    // Rounds at bit 13 and takes the difference of the biases away; beyond the largest number is infinity.
+    let rounded = magnitude.wrapping_add(0xfff + (magnitude >> 13 & 1)).wrapping_sub(112 << 23) >> 13;
+    let normal = if rounded > 0x7c00 { 0x7c00 } else { rounded };
+    // The last bit of numbers from 0.5 on is 2^-24, as that of subnormal halves: adding 0.5 rounds there.
+    let small = (f32::from_bits(magnitude) + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
+    let value = if magnitude < 0x3880_0000 { small } else { normal };
+    if magnitude > 0x7f80_0000 { NAN } else { sign | value }
+}
+
+/// Rounds to the nearest, to `.bf16`.
+#[inline(always)]
+pub(crate) const fn to_bfloat(x: f32) -> u32 {
+    let bits = x.to_bits();
+    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
+    if x.is_nan() { NAN } else { rounded }
+}
+
+/// The product and sum, rounded once: the sum of product and addend is rounded to odd before it becomes a half.
+#[inline(always)]
+fn fused(a: f32, b: f32, c: f32) -> f32 {
+    let product = a * b;
+    let sum = product + c;
+    let part = sum - product;
+    let error = (product - (sum - part)) + (c - part);
+    let bits = sum.to_bits();
+    let away = (error > 0.0) == (sum > 0.0);
+    let odd = if away { bits.wrapping_add(1) } else { bits.wrapping_sub(1) };
+    let exact = !(error.abs() > 0.0) | (bits & 1 != 0) | !sum.is_finite();
+    f32::from_bits(if exact { bits } else { odd })
+}
+
+ops! {
+    /// To be used in [`Halves`] only.
+    Fused: f32, f32, f32 => f32 = |a, b, c| fused(a, b, c);
+    FromHalf: u32 => f32 = |a| from_half(a);
+    FromBfloat: u32 => u32 = |a| a << 16;
+    ToHalf: f32 => u32 = |a| to_half(a);
+    ToHalfFtz: f32 => u32 = |a| to_half(flush(a));
+    ToBfloat: f32 => u32 = |a| to_bfloat(a);
+    /// The first source is the upper half.
+    PackHalves: f32, f32 => u32 = |a, b| to_half(a) << 16 | to_half(b);
+    PackBfloats: f32, f32 => u32 = |a, b| to_bfloat(a) << 16 | to_bfloat(b);
+    Neg: u32 => u32 = |a| a ^ 0x8000;
+    Neg2: u32 => u32 = |a| a ^ 0x8000_8000;
+    Abs: u32 => u32 = |a| a & 0x7fff;
+    Abs2: u32 => u32 = |a| a & 0x7fff_7fff;
+    Upper: u32 => u32 = |a| a >> 16;
+    /// `.relu`: NaN stays.
+    Relu: f32 => f32 = |a| if a < 0.0 { 0.0 } else { a };
+}
+
+/// An operation of halves, of which a lane holds `PAIR`: two or one.
+pub(crate) struct Halves<O, const PAIR: bool>(PhantomData<O>);
+
+macro_rules! halves {
+    ($op:ident, $($x:ident: $side:ident),*) => {
+        impl<O: $op<$($side = f32,)* R = f32>, const PAIR: bool> $op for Halves<O, PAIR> {
+            $(type $side = u32;)*
+            type R = u32;
+            #[inline(always)]
+            fn f($($x: u32),*) -> u32 {
+                let low = to_half(O::f($(from_half($x)),*));
+                if PAIR { to_half(O::f($(from_half($x >> 16)),*)) << 16 | low } else { low }
+            }
+        }
+    };
+}
+
+halves!(Op1, a: A);
+halves!(Op2, a: A, b: B);
+halves!(Op3, a: A, b: B, c: C);
+
+#[cfg(test)]
+mod tests {
+    use vgpu_ptx::ir::Round;
+
+    use super::super::rounding::F16;
+    use super::*;
+
+    #[test]
+    fn every_half_is_decoded_and_encoded() {
+        for bits in 0..0x1_0000 {
+            let exact = F16.decode(bits);
+            let value = from_half(bits);
+            assert!(f64::from(value) == exact || value.is_nan() && exact.is_nan(), "{bits:#x}");
+            let expected = if value.is_nan() { NAN } else { bits };
+            assert_eq!(to_half(value), expected, "{bits:#x}");
+        }
+    }
+
+    #[test]
+    fn rounding_is_to_the_nearest_even() {
+        for bits in (0..u32::MAX - 1021).step_by(1021) {
+            let value = f32::from_bits(bits);
+            assert_eq!(to_half(value), F16.encode(f64::from(value), Round::Nearest), "{bits:#x}");
+        }
+    }
+
+    #[test]
+    fn fused_products_are_rounded_once() {
+        let mut state = 7u32;
+        for _ in 0..1_000_000 {
+            let mut next = || {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                state >> 16
+            };
+            let (a, b, c) = (next(), next(), next());
+            let got = <Halves<Fused, false> as Op3>::f(a, b, c);
+            let product = F16.decode(a) * F16.decode(b);
+            let expected = F16.encode(super::super::rounding::add(product, F16.decode(c), false), Round::Nearest);
+            assert_eq!(got, expected, "{a:#x} {b:#x} {c:#x}");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! `mma.sync.m8n8k4` of halves: four products of 8x4 by 4x8 matrices, each by the eight lanes of two quads.
+//!
+//! Products of halves are exact; they are added to the accumulator one after another in 32 bits, and
+//! rounded to halves at the end where the result is of halves. The ISA leaves order and roundings open.
+
+use crate::env::Env;
+use crate::machine::{Isa, LANES, LEAVE, Run, Slot, Step};
+use crate::warp::Warp;
+
+use super::half::{from_half, to_half};
+use super::warps::missing;
+
+/// Registers of one `mma`, all vectors; fragments as the ISA lays them out.
+#[derive(Debug)]
+pub(crate) struct MatrixStep {
+    pub(crate) d: Vec<Slot>,
+    pub(crate) a: [Slot; 2],
+    pub(crate) b: [Slot; 2],
+    pub(crate) c: Vec<Slot>,
+    /// Whether A and B are given by columns.
+    pub(crate) columns: [bool; 2],
+    /// Whether C, D are of halves: four registers of two, else eight of one float.
+    pub(crate) c_halves: bool,
+    pub(crate) d_halves: bool,
+    /// A scalar of all ones.
+    pub(crate) members: Slot,
+}
+
+/// The quad pair of a lane, and its place in it: 0 to 3 of the lower quad, 4 to 7 of the upper.
+const fn place(lane: usize) -> (usize, usize) {
+    (lane % 16 / 4, lane % 4 + lane / 16 * 4)
+}
+
+/// Row and column of element `index` of a lane's fragment of A.
+const fn a_element(place: usize, index: usize, by_columns: bool) -> (usize, usize) {
+    if by_columns { (index + place / 4 * 4, place % 4) } else { (place, index) }
+}
+
+/// The same of B.
+const fn b_element(place: usize, index: usize, by_columns: bool) -> (usize, usize) {
+    if by_columns { (index, place) } else { (place % 4, index + place / 4 * 4) }
+}
+
+/// The same of C and D.
+const fn c_element(place: usize, index: usize, halves: bool) -> (usize, usize) {
+    if halves {
+        return (place, index);
+    }
+    let lane = place % 4;
+    ((lane & 1) + (index & 2) + place / 4 * 4, (index & 4) + (lane & 2) + (index & 1))
+}
+
+/// Element `index` of a fragment.
+fn element(warp: &Warp, slots: &[Slot], halves: bool, lane: usize, index: usize) -> f32 {
+    if halves {
+        from_half(warp.frame.vector::<u32>(slots[index / 2])[lane] >> (16 * (index % 2)))
+    } else {
+        warp.frame.vector::<f32>(slots[index])[lane]
+    }
+}
+
+/// See the module. `x`: index of the [`MatrixStep`].
+pub(crate) struct MultiplyMatrices;
+
+impl Run for MultiplyMatrices {
+    #[inline(always)]
+    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+        let tables = env.tables;
+        let matrix = &tables.matrices[step.x as usize];
+        if missing(warp, env, matrix.members, pc) {
+            return LEAVE;
+        }
+        multiply(warp, matrix);
+        pc + 1
+    }
+}
+
+#[inline(always)]
+fn multiply(warp: &mut Warp, step: &MatrixStep) {
+    let mut a = [[[0.0f32; 4]; 8]; 4];
+    let mut b = [[[0.0f32; 8]; 4]; 4];
+    let mut c = [[[0.0f32; 8]; 8]; 4];
+    for lane in 0..LANES {
+        let (pair, place) = place(lane);
+        for index in 0..4 {
+            let (row, column) = a_element(place, index, step.columns[0]);
+            a[pair][row][column] = element(warp, &step.a, true, lane, index);
+            let (row, column) = b_element(place, index, step.columns[1]);
+            b[pair][row][column] = element(warp, &step.b, true, lane, index);
+        }
+        for index in 0..8 {
+            let (row, column) = c_element(place, index, step.c_halves);
+            c[pair][row][column] = element(warp, &step.c, step.c_halves, lane, index);
+        }
+    }
+    for pair in 0..4 {
+        for row in 0..8 {
+            for k in 0..4 {
+                for column in 0..8 {
+                    c[pair][row][column] += a[pair][row][k] * b[pair][k][column];
+                }
+            }
+        }
+    }
+    for lane in (0..LANES).filter(|lane| warp.mask >> lane & 1 != 0) {
+        let (pair, place) = place(lane);
+        let value = |index: usize| {
+            let (row, column) = c_element(place, index, step.d_halves);
+            super::float::canonical(c[pair][row][column])
+        };
+        if step.d_halves {
+            for (index, &slot) in step.d.iter().enumerate() {
+                let bits = to_half(value(2 * index)) | to_half(value(2 * index + 1)) << 16;
+                warp.frame.vector_mut::<u32>(slot)[lane] = bits;
+            }
+        } else {
+            for (index, &slot) in step.d.iter().enumerate() {
+                warp.frame.vector_mut::<f32>(slot)[lane] = value(index);
+            }
+        }
+    }
+}

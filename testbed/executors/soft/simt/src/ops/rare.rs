@@ -1,0 +1,77 @@
+//! Instructions that need not be fast: a function of bits, called for each active lane.
+
+use crate::env::Env;
+use crate::machine::{Isa, LANES, Run, Slot, Step};
+use crate::warp::Warp;
+
+/// Makes a result of up to four operands. Bits above their widths are zero, of the result they are dropped.
+pub(crate) type Function = Box<dyn Fn([u64; 4]) -> u64 + Send + Sync>;
+
+/// A place and its width: 1 (a predicate), 2, 4 or 8 bytes a lane.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Operand {
+    pub(crate) at: Slot,
+    pub(crate) scalar: bool,
+    pub(crate) bytes: u32,
+}
+
+/// One such instruction.
+pub(crate) struct RareStep {
+    pub(crate) function: Function,
+    pub(crate) sources: Vec<Operand>,
+    pub(crate) dst: Operand,
+}
+
+impl std::fmt::Debug for RareStep {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RareStep").field("sources", &self.sources).field("dst", &self.dst).finish_non_exhaustive()
+    }
+}
+
+fn read(warp: &Warp, operand: Operand, lane: usize) -> u64 {
+    match (operand.bytes, operand.scalar) {
+        (1, _) => u64::from(warp.frame.get::<u32>(operand.at) >> lane & 1),
+        (8, true) => warp.frame.get(operand.at),
+        (8, false) => warp.frame.vector::<u64>(operand.at)[lane],
+        (_, true) => u64::from(warp.frame.get::<u32>(operand.at)),
+        (_, false) => u64::from(warp.frame.vector::<u32>(operand.at)[lane]),
+    }
+}
+
+fn write(warp: &mut Warp, operand: Operand, lane: usize, value: u64) {
+    match (operand.bytes, operand.scalar) {
+        (1, true) => warp.frame.set(operand.at, (value as u32 & 1).wrapping_neg()),
+        (1, false) => {
+            let others = warp.frame.get::<u32>(operand.at) & !(1 << lane);
+            warp.frame.set(operand.at, others | (value as u32 & 1) << lane);
+        }
+        (8, true) => warp.frame.set(operand.at, value),
+        (8, false) => warp.frame.vector_mut::<u64>(operand.at)[lane] = value,
+        (2, true) => warp.frame.set(operand.at, value as u32 & 0xffff),
+        (2, false) => warp.frame.vector_mut::<u32>(operand.at)[lane] = value as u32 & 0xffff,
+        (_, true) => warp.frame.set(operand.at, value as u32),
+        (_, false) => warp.frame.vector_mut::<u32>(operand.at)[lane] = value as u32,
+    }
+}
+
+/// Index of the [`RareStep`]: `x`.
+pub(crate) struct Rare;
+
+impl Run for Rare {
+    #[inline(always)]
+    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+        let rare = &env.tables.rare[step.x as usize];
+        let mut rest = if rare.dst.scalar { warp.mask & warp.mask.wrapping_neg() } else { warp.mask };
+        while rest != 0 {
+            let lane = rest.trailing_zeros() as usize % LANES;
+            rest &= rest - 1;
+            let mut values = [0; 4];
+            for (value, &source) in values.iter_mut().zip(&rare.sources) {
+                *value = read(warp, source, lane);
+            }
+            let result = (rare.function)(values);
+            write(warp, rare.dst, lane, result);
+        }
+        pc + 1
+    }
+}

@@ -1,0 +1,72 @@
+//! Special registers whose value is another each time, and the addresses of state spaces.
+
+use std::sync::OnceLock;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use vgpu_ptx::ir::window;
+
+use crate::env::Env;
+use crate::machine::{Isa, Run, Step};
+use crate::warp::Warp;
+
+use super::ops;
+
+/// Nanoseconds since the first use: a counter that grows, as `%clock` is.
+fn ticks() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    START.get_or_init(Instant::now).elapsed().as_nanos() as u64
+}
+
+/// `%clock64`, and `%clock` in its lower half: a scalar.
+pub(crate) struct Clock;
+
+impl Run for Clock {
+    #[inline(always)]
+    fn run<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+        warp.frame.set(step.d, ticks());
+        pc + 1
+    }
+}
+
+/// `%globaltimer`: nanoseconds of the system's clock; a scalar.
+pub(crate) struct GlobalTimer;
+
+impl Run for GlobalTimer {
+    #[inline(always)]
+    fn run<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        warp.frame.set(step.d, now.as_nanos() as u64);
+        pc + 1
+    }
+}
+
+/// `nanosleep`: lets other threads of this machine run.
+pub(crate) struct Yield;
+
+impl Run for Yield {
+    #[inline(always)]
+    fn run<I: Isa>(_: &mut Warp, _: &mut Env<'_>, _: &Step, pc: u32) -> u32 {
+        std::thread::yield_now();
+        pc + 1
+    }
+}
+
+/// `membar`, `fence`: of this thread's accesses to device memory, which are relaxed atomics.
+pub(crate) struct Fence;
+
+impl Run for Fence {
+    #[inline(always)]
+    fn run<I: Isa>(_: &mut Warp, _: &mut Env<'_>, _: &Step, pc: u32) -> u32 {
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+        pc + 1
+    }
+}
+
+ops! {
+    SharedToGeneric: u64 => u64 = |a| a.wrapping_add(window::SHARED);
+    LocalToGeneric: u64 => u64 = |a| a.wrapping_add(window::LOCAL);
+    ParamToGeneric: u64 => u64 = |a| a.wrapping_add(window::PARAM);
+    GenericToShared: u64 => u64 = |a| a.wrapping_sub(window::SHARED);
+    GenericToLocal: u64 => u64 = |a| a.wrapping_sub(window::LOCAL);
+    GenericToParam: u64 => u64 = |a| a.wrapping_sub(window::PARAM);
+}

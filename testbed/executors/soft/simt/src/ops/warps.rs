@@ -1,0 +1,255 @@
+//! What lanes of a warp do together: shuffles, votes, matches, reductions, products of matrices.
+//!
+//! Each of these operations names its member lanes, and waits until they are all here; see [`missing`].
+
+use crate::env::Env;
+use crate::machine::{Isa, LANES, LEAVE, Run, Slot, Step};
+use crate::warp::{Exit, Warp};
+
+use super::{Source, put, put_predicate};
+
+/// Whether member lanes that have not returned are elsewhere: then the step must leave, and is run again when they are here.
+#[inline(always)]
+pub(crate) fn missing(warp: &mut Warp, env: &mut Env<'_>, members: Slot, pc: u32) -> bool {
+    let wanted: u32 = warp.frame.get(members);
+    wanted & warp.alive & !warp.mask != 0 && must_wait(warp, env, wanted, pc)
+}
+
+#[cold]
+#[inline(never)]
+fn must_wait(warp: &mut Warp, env: &mut Env<'_>, wanted: u32, pc: u32) -> bool {
+    if env.meet_anyway.take() == Some(pc) {
+        return false;
+    }
+    warp.exit = Exit::Meet { pc, wanted };
+    true
+}
+
+/// `bar.warp.sync`: members in `a`.
+pub(crate) struct Meet;
+
+impl Run for Meet {
+    #[inline(always)]
+    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+        if missing(warp, env, step.a, pc) { LEAVE } else { pc + 1 }
+    }
+}
+
+/// A scalar that is the lowest active lane's value.
+pub(crate) struct Elect;
+
+impl Run for Elect {
+    #[inline(always)]
+    fn run<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+        let lane = warp.mask.trailing_zeros() as usize % LANES;
+        let value = warp.frame.vector::<u32>(step.a)[lane];
+        warp.frame.set(step.d, value);
+        pc + 1
+    }
+}
+
+/// The same of 64 bits.
+pub(crate) struct ElectWide;
+
+impl Run for ElectWide {
+    #[inline(always)]
+    fn run<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+        let lane = warp.mask.trailing_zeros() as usize % LANES;
+        let value = warp.frame.vector::<u64>(step.a)[lane];
+        warp.frame.set(step.d, value);
+        pc + 1
+    }
+}
+
+pub(crate) const UP: u8 = 0;
+pub(crate) const DOWN: u8 = 1;
+pub(crate) const BFLY: u8 = 2;
+pub(crate) const IDX: u8 = 3;
+
+/// The lane that `lane` reads from, and whether that is in range.
+#[inline(always)]
+pub(crate) const fn source_lane<const MODE: u8>(lane: u32, b: u32, c: u32) -> (u32, bool) {
+    let (b, clamp, segments) = (b & 31, c & 31, c >> 8 & 31);
+    let last = lane & segments | clamp & !segments;
+    let first = lane & segments;
+    let (from, valid) = match MODE {
+        UP => (lane.wrapping_sub(b), lane.wrapping_sub(b).cast_signed() >= last.cast_signed()),
+        DOWN => (lane + b, lane + b <= last),
+        BFLY => (lane ^ b, lane ^ b <= last),
+        _ => (first | b & !segments, first | b & !segments <= last),
+    };
+    if valid { (from & 31, true) } else { (lane, false) }
+}
+
+/// `shfl`: value `a`, lane operand `b`, clamp and segments `c`; members in the slot table entry `x`, whose second slot
+/// is the validity predicate's. `VALID`: that is written.
+pub(crate) struct Shuffle<const MODE: u8, const B: bool, const C: bool, const VALID: bool>;
+
+impl<const MODE: u8, const B: bool, const C: bool, const VALID: bool> Run for Shuffle<MODE, B, C, VALID> {
+    #[inline(always)]
+    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+        let slots = &env.tables.memory[step.x as usize].slots;
+        let (members, valid) = (slots[0], slots[1]);
+        if missing(warp, env, members, pc) {
+            return LEAVE;
+        }
+        let a = warp.frame.vector::<u32>(step.a);
+        let b = Source::<B, u32>::new(&warp.frame, step.b);
+        let c = Source::<C, u32>::new(&warp.frame, step.c);
+        let mut out = [0; LANES];
+        let mut bits = 0;
+        for lane in 0..LANES {
+            let (from, good) = source_lane::<MODE>(lane as u32, b.at(lane), c.at(lane));
+            out[lane] = a[from as usize];
+            bits |= u32::from(good) << lane;
+        }
+        put(warp, step, &out);
+        if VALID {
+            put_predicate(warp, valid, bits);
+        }
+        pc + 1
+    }
+}
+
+/// `shfl.bfly` by a constant among all lanes; members in `b`.
+pub(crate) struct Butterfly<const BY: usize>;
+
+impl<const BY: usize> Run for Butterfly<BY> {
+    #[inline(always)]
+    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+        if missing(warp, env, step.b, pc) {
+            return LEAVE;
+        }
+        let a = warp.frame.vector::<u32>(step.a);
+        let mut out = [0; LANES];
+        for lane in 0..LANES {
+            out[lane] = a[lane ^ BY];
+        }
+        put(warp, step, &out);
+        pc + 1
+    }
+}
+
+pub(crate) const ALL: u32 = 0;
+pub(crate) const ANY: u32 = 1;
+pub(crate) const UNI: u32 = 2;
+pub(crate) const BALLOT: u32 = 3;
+
+/// The votes of the active members: predicate `a` xor `y`, members in `b`.
+#[inline(always)]
+fn votes(warp: &Warp, step: &Step) -> (u32, u32) {
+    let members = warp.frame.get::<u32>(step.b) & warp.mask;
+    (members, (warp.frame.get::<u32>(step.a) ^ step.y) & members)
+}
+
+/// `vote`; `x` says which. `SHARED`: the destination is a predicate that all lanes share.
+pub(crate) struct Vote<const SHARED: bool>;
+
+impl<const SHARED: bool> Run for Vote<SHARED> {
+    #[inline(always)]
+    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+        if missing(warp, env, step.b, pc) {
+            return LEAVE;
+        }
+        let (members, votes) = votes(warp, step);
+        let holds = match step.x {
+            ALL => votes == members,
+            ANY => votes != 0,
+            _ => votes == 0 || votes == members,
+        };
+        let bits = u32::from(holds).wrapping_neg();
+        if SHARED {
+            warp.frame.set(step.d, bits);
+        } else {
+            put_predicate(warp, step.d, bits);
+        }
+        pc + 1
+    }
+}
+
+/// `vote.ballot`, and `activemask` (`x` is not [`BALLOT`]): a scalar.
+pub(crate) struct Ballot;
+
+impl Run for Ballot {
+    #[inline(always)]
+    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+        if step.x != BALLOT {
+            warp.frame.set(step.d, warp.mask);
+            return pc + 1;
+        }
+        if missing(warp, env, step.b, pc) {
+            return LEAVE;
+        }
+        let (_, votes) = votes(warp, step);
+        warp.frame.set(step.d, votes);
+        pc + 1
+    }
+}
+
+/// `match`: value `a`, members in `b`. Of `ALL` the slot table entry `x` names the predicate. `WIDE`: values of 64 bits.
+pub(crate) struct Match<const ALL: bool, const WIDE: bool>;
+
+impl<const ALL: bool, const WIDE: bool> Run for Match<ALL, WIDE> {
+    #[inline(always)]
+    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+        if missing(warp, env, step.b, pc) {
+            return LEAVE;
+        }
+        let members = warp.frame.get::<u32>(step.b) & warp.mask;
+        let value = |lane: usize| {
+            if WIDE {
+                warp.frame.vector::<u64>(step.a)[lane]
+            } else {
+                u64::from(warp.frame.vector::<u32>(step.a)[lane])
+            }
+        };
+        let mut out = [0; LANES];
+        for lane in 0..LANES {
+            for other in 0..LANES {
+                out[lane] |= u32::from(value(lane) == value(other)) << other;
+            }
+            out[lane] &= members;
+        }
+        if ALL {
+            let first = members.trailing_zeros() as usize % LANES;
+            let same = out[first] == members;
+            out = [if same { members } else { 0 }; LANES];
+            let predicate = env.tables.memory[step.x as usize].slots[0];
+            put_predicate(warp, predicate, u32::from(same).wrapping_neg());
+        }
+        put(warp, step, &out);
+        pc + 1
+    }
+}
+
+/// `redux` into a scalar: value `a`, members in `b`; `x` is the index of an [`Redux::OPS`].
+pub(crate) struct Redux;
+
+impl Redux {
+    /// The operations, in the order of `x`.
+    pub(crate) const OPS: [fn(u32, u32) -> u32; 8] = [
+        |a, b| a & b,
+        |a, b| a | b,
+        |a, b| a ^ b,
+        u32::wrapping_add,
+        |a, b| a.min(b),
+        |a, b| a.max(b),
+        |a, b| a.cast_signed().min(b.cast_signed()).cast_unsigned(),
+        |a, b| a.cast_signed().max(b.cast_signed()).cast_unsigned(),
+    ];
+}
+
+impl Run for Redux {
+    #[inline(always)]
+    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+        if missing(warp, env, step.b, pc) {
+            return LEAVE;
+        }
+        let members = warp.frame.get::<u32>(step.b) & warp.mask;
+        let op = Self::OPS[step.x as usize % Self::OPS.len()];
+        let values = warp.frame.vector::<u32>(step.a);
+        let value = (0..LANES).filter(|lane| members >> lane & 1 != 0).map(|lane| values[lane]).reduce(op);
+        warp.frame.set(step.d, value.unwrap_or(0));
+        pc + 1
+    }
+}

@@ -1,0 +1,166 @@
+//! A warp, or a part of one: a frame, and which lanes are where.
+//!
+//! Lanes that are not running are pending at a basic block. The lowest block in the order of the text runs next, with all
+//! lanes that are pending there: so lanes that went apart meet again as early as they can. The lanes of
+//! [`Warp::mask`] run; all pending blocks are above the running one.
+
+use crate::env::Env;
+use crate::fault::Fault;
+use crate::machine::{Frame, LEAVE, Layout};
+
+/// No block: above all.
+const NOWHERE: u32 = u32::MAX;
+
+/// Why a warp's run ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Exit {
+    /// No lane is left, here: they have returned or were given away.
+    Done,
+    /// The active lanes wait at a barrier, to go on at a block.
+    Barrier { block: u32 },
+    /// The active lanes want to run the step `pc` with `wanted` lanes, which are not all here.
+    Meet { pc: u32, wanted: u32 },
+    /// The run was long enough; it goes on at the step `pc`.
+    Preempted { pc: u32 },
+    /// The launch is over.
+    Fault,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Warp {
+    /// Registers.
+    pub(crate) frame: Frame,
+    /// The lanes that run.
+    pub(crate) mask: u32,
+    /// The lanes of this warp, wherever its parts are, that have not returned.
+    pub(crate) alive: u32,
+    /// Its index in the block.
+    pub(crate) index: u32,
+    /// Why the last run ended.
+    pub(crate) exit: Exit,
+    /// Instructions that loops may run before the control is looked at.
+    pub(crate) fuel: i64,
+    /// The lowest pending block.
+    lowest: u32,
+    /// Lanes pending, by block.
+    pending: Vec<u32>,
+    /// A bit for each block where lanes are pending.
+    occupied: Vec<u64>,
+}
+
+impl Default for Warp {
+    fn default() -> Self {
+        Self {
+            frame: Frame::default(),
+            mask: 0,
+            alive: 0,
+            index: 0,
+            exit: Exit::Done,
+            fuel: 0,
+            lowest: NOWHERE,
+            pending: Vec::new(),
+            occupied: Vec::new(),
+        }
+    }
+}
+
+impl Warp {
+    /// Makes it warp `index` of blocks of a launch: a zeroed frame, no lanes.
+    pub(crate) fn reset(&mut self, layout: &Layout, index: u32, blocks: usize) {
+        self.frame.reset(layout);
+        self.index = index;
+        self.pending.clear();
+        self.pending.resize(blocks, 0);
+        self.occupied.clear();
+        self.occupied.resize(blocks.div_ceil(64), 0);
+        self.lowest = NOWHERE;
+        self.mask = 0;
+        self.alive = 0;
+        self.fuel = 0;
+    }
+
+    /// All of `lanes` are at the entry.
+    pub(crate) fn start(&mut self, lanes: u32) {
+        if !self.is_empty() {
+            self.forget_pending();
+        }
+        self.mask = 0;
+        self.alive = lanes;
+        self.put(0, lanes);
+    }
+
+    /// Whether no lane is pending.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.lowest == NOWHERE
+    }
+
+    /// All its lanes: running, waiting or pending.
+    pub(crate) fn lanes(&self) -> u32 {
+        self.pending.iter().fold(self.mask, |all, lanes| all | lanes)
+    }
+
+    /// Makes lanes pending at a block.
+    pub(crate) fn put(&mut self, block: u32, lanes: u32) {
+        self.pending[block as usize] |= lanes;
+        self.occupied[block as usize / 64] |= 1 << (block % 64);
+        self.lowest = self.lowest.min(block);
+    }
+
+    /// Its pending lanes are another's now.
+    pub(crate) fn forget_pending(&mut self) {
+        self.pending.fill(0);
+        self.occupied.fill(0);
+        self.lowest = NOWHERE;
+    }
+
+    /// Makes the lanes of the lowest pending block the running ones. Its first step; [`LEAVE`] if there is none.
+    pub(crate) fn next(&mut self, env: &Env<'_>) -> u32 {
+        let block = self.lowest;
+        if block == NOWHERE {
+            self.mask = 0;
+            self.exit = Exit::Done;
+            return LEAVE;
+        }
+        self.mask = std::mem::take(&mut self.pending[block as usize]);
+        let mut word = block as usize / 64;
+        self.occupied[word] &= !(1 << (block % 64));
+        // The blocks below are empty.
+        self.lowest = loop {
+            match self.occupied.get(word) {
+                None => break NOWHERE,
+                Some(0) => word += 1,
+                Some(bits) => break word as u32 * 64 + bits.trailing_zeros(),
+            }
+        };
+        env.blocks[block as usize]
+    }
+
+    /// The running lanes go to a block that begins at the step `pc`.
+    #[inline(always)]
+    pub(crate) fn goto(&mut self, env: &Env<'_>, block: u32, pc: u32) -> u32 {
+        if block < self.lowest { pc } else { self.join(env, block) }
+    }
+
+    #[inline(never)]
+    fn join(&mut self, env: &Env<'_>, block: u32) -> u32 {
+        self.put(block, self.mask);
+        self.next(env)
+    }
+
+    /// The running lanes part: `then` go to one block, the others to another.
+    #[inline(never)]
+    pub(crate) fn part(&mut self, env: &Env<'_>, then: (u32, u32), otherwise: u32) -> u32 {
+        self.put(then.0, then.1);
+        self.put(otherwise, self.mask & !then.1);
+        self.next(env)
+    }
+
+    /// Ends the launch.
+    #[cold]
+    pub(crate) fn fail(&mut self, env: &mut Env<'_>, fault: Fault) -> u32 {
+        env.fault.get_or_insert(fault);
+        self.exit = Exit::Fault;
+        LEAVE
+    }
+}

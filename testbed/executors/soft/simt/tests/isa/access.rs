@@ -1,0 +1,232 @@
+//! Accesses to memory as their spellings say, patterns of addresses for them, and the kernels around.
+
+use std::fmt::Write as _;
+
+/// Threads of the block: the second warp is not full.
+pub const THREADS: u64 = 40;
+
+/// A load or store, as its spelling says.
+#[derive(Clone, Debug)]
+pub struct Access {
+    pub spelling: String,
+    /// Empty: generic.
+    pub space: &'static str,
+    ty: &'static str,
+    /// Bytes of one element.
+    pub bytes: u64,
+    /// Elements.
+    pub count: u64,
+}
+
+const SPACES: [&str; 5] = ["global", "shared", "local", "param", "const"];
+pub const TYPES: [(&str, u64); 14] = [
+    ("b8", 1),
+    ("u8", 1),
+    ("s8", 1),
+    ("b16", 2),
+    ("u16", 2),
+    ("s16", 2),
+    ("b32", 4),
+    ("u32", 4),
+    ("s32", 4),
+    ("f32", 4),
+    ("b64", 8),
+    ("u64", 8),
+    ("s64", 8),
+    ("f64", 8),
+];
+
+impl Access {
+    pub fn new(spelling: &str) -> Self {
+        let has = |part: &&str| spelling.split('.').any(|other| other == *part);
+        let space = SPACES.iter().find(|space| has(space)).copied().unwrap_or_default();
+        let (ty, bytes) = *TYPES.iter().find(|(name, _)| has(name)).expect("a type");
+        let count = if has(&"v2") {
+            2
+        } else if has(&"v4") {
+            4
+        } else {
+            1
+        };
+        Self { spelling: spelling.into(), space, ty, bytes, count }
+    }
+
+    /// Bytes of all elements.
+    pub const fn width(&self) -> u64 {
+        self.bytes * self.count
+    }
+
+    /// Widths of registers, in bits, that the elements may be in: their own, and wider ones for integers.
+    pub fn registers(&self) -> Vec<u64> {
+        let least = (8 * self.bytes).max(16);
+        let widest = if self.ty.starts_with(['u', 's']) { 64 } else { least };
+        [16, 32, 64].into_iter().filter(|&bits| (least..=widest).contains(&bits)).collect()
+    }
+
+    /// An element's value in a register of so many bits.
+    pub fn extend(&self, element: &[u8], register: u64) -> u64 {
+        let mut bytes = [0; 8];
+        bytes[..element.len()].copy_from_slice(element);
+        let unused = 64 - 8 * self.bytes;
+        let value = u64::from_le_bytes(bytes) << unused;
+        let value = if self.ty.starts_with('s') { (value as i64 >> unused) as u64 } else { value >> unused };
+        value & (u64::MAX >> (64 - register))
+    }
+
+    /// `x`, or `{x0, x1}`: the registers of the elements.
+    pub fn operand(&self, register: u64) -> String {
+        let names: Vec<String> = (0..self.count).map(|index| format!("%x{register}_{index}")).collect();
+        if self.count == 1 { names[0].clone() } else { format!("{{{}}}", names.join(", ")) }
+    }
+}
+
+/// One pattern of addresses: which element each of `n` a thread accesses.
+pub struct Pattern {
+    /// Statements that put the number into `%e`.
+    code: &'static str,
+    /// Added to the address, in elements.
+    offset: i64,
+    /// The element's number for a thread.
+    pub element: fn(u64, u64) -> u64,
+}
+
+/// `%t`: the thread, `%m`: the number of elements less one, `%h`: half of it.
+pub const PATTERNS: [Pattern; 5] = [
+    Pattern { code: "and.b32 %e, %t, %m;", offset: 0, element: |t, n| t % n },
+    Pattern {
+        code: "mad.lo.u32 %e, %t, 5, 3; and.b32 %e, %e, %m;",
+        offset: 0,
+        element: |t, n| (5 * t + 3) % n,
+    },
+    Pattern { code: "mov.u32 %e, 2;", offset: 0, element: |_, _| 2 },
+    Pattern { code: "and.b32 %e, %t, %h;", offset: 8, element: |t, n| t % (n / 2) + 8 },
+    Pattern {
+        code: "sub.u32 %e, %m, %t; and.b32 %e, %e, %h; add.u32 %e, %e, 8;",
+        offset: -8,
+        element: |t, n| (n - 1 - t % n) % (n / 2),
+    },
+];
+
+/// Where elements are: a space, or generic addresses of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    Global,
+    Shared,
+    Local,
+    Const,
+}
+
+impl Place {
+    /// How many elements; of local memory: of each thread.
+    pub const fn elements(self) -> u64 {
+        if matches!(self, Self::Local) { 16 } else { 64 }
+    }
+
+    /// How many elements of all threads.
+    pub const fn total(self) -> u64 {
+        if matches!(self, Self::Local) { 16 * THREADS } else { 64 }
+    }
+
+    pub const fn space(self) -> &'static str {
+        match self {
+            Self::Global => "global",
+            Self::Shared => "shared",
+            Self::Local => "local",
+            Self::Const => "const",
+        }
+    }
+
+    /// The address of the first element in `%base`, 64 bits; generic if that is wanted.
+    fn base(self, generic: bool) -> String {
+        let cvta = match (self, generic) {
+            (Self::Global, _) => return "mov.u64 %base, %mem;\n".into(),
+            (_, false) => String::new(),
+            (_, true) => format!("cvta.{}.u64 %base, %base;\n", self.space()),
+        };
+        format!("mov.u64 %base, memory;\n{cvta}")
+    }
+
+    /// Declares `memory`, of `bytes`.
+    fn declaration(self, bytes: u64) -> String {
+        match self {
+            Self::Shared | Self::Local => format!(".{} .align 16 .b8 memory[{bytes}];\n", self.space()),
+            Self::Global | Self::Const => String::new(),
+        }
+    }
+
+    /// Copies words between this memory and device memory at `%mem`, each thread its part.
+    pub fn copy(self, bytes: u64, load: bool) -> String {
+        if matches!(self, Self::Global | Self::Const) {
+            return String::new();
+        }
+        let words = bytes / 4;
+        let (first, step, own) = if self == Self::Local { ("0", 1, words) } else { ("%t", THREADS, 0) };
+        let name = if load { "FILL" } else { "DRAIN" };
+        let space = self.space();
+        let (from, to) = if load {
+            ("global.b32 %x32_0, [%a]".to_owned(), format!("{space}.b32 [%o], %x32_0"))
+        } else {
+            (format!("{space}.b32 %x32_0, [%o]"), "global.b32 [%a], %x32_0".to_owned())
+        };
+        format!(
+            "bar.sync 0;\nmov.u32 %c, {first};\n{name}:\nsetp.ge.u32 %p, %c, {words};\n@%p bra {name}_DONE;\n\
+             mad.lo.u32 %e, %t, {own}, %c;\nmul.wide.u32 %a, %e, 4;\nadd.u64 %a, %a, %mem;\n\
+             mul.wide.u32 %o, %c, 4;\nmov.u64 %s, memory;\nadd.u64 %o, %o, %s;\n\
+             ld.{from};\nst.{to};\nadd.u32 %c, %c, {step};\nbra {name};\n{name}_DONE:\nbar.sync 0;\n"
+        )
+    }
+}
+
+/// The frame of a kernel that has the memory under test in `%mem` and other values in `%io`.
+pub fn kernel(access: &Access, place: Place, code: &str) -> String {
+    let bytes = place.elements() * access.width();
+    let mut registers = String::new();
+    for (bits, ty) in [(16, "b16"), (32, "b32"), (64, "b64")] {
+        for index in 0..4 {
+            let _ = writeln!(registers, ".reg .{ty} %x{bits}_{index};");
+        }
+    }
+    let mask = place.elements() - 1;
+    format!(
+        ".visible .entry k(.param .u64 mem, .param .u64 io)\n{{\n\
+         .reg .b64 %mem, %io, %base, %a, %o, %s;\n.reg .b32 %t, %e, %c, %m, %h, %b;\n.reg .pred %p;\n{registers}{}\
+         ld.param.u64 %mem, [mem];\nld.param.u64 %io, [io];\nmov.u32 %t, %tid.x;\nmov.u32 %m, {mask};\nmov.u32 %h, {};\n\
+         {code}ret;\n}}\n",
+        place.declaration(bytes),
+        mask / 2,
+    )
+}
+
+/// The memory operand of a pattern, after statements that compute it. Shared memory has addresses of 32 bits too.
+pub fn operand(access: &Access, place: Place, generic: bool, index: usize) -> (String, String) {
+    let pattern = &PATTERNS[index];
+    let width = access.width();
+    let offset = match pattern.offset * width as i64 {
+        0 => String::new(),
+        offset => format!("{offset:+}"),
+    };
+    if place == Place::Shared && !generic && index != 1 {
+        let code = format!("{}\nmov.u32 %b, memory;\nmad.lo.u32 %e, %e, {width}, %b;\n", pattern.code);
+        return (code, format!("[%e{offset}]"));
+    }
+    let base = place.base(generic);
+    let code = format!("{}\n{base}mul.wide.u32 %a, %e, {width};\nadd.u64 %a, %a, %base;\n", pattern.code);
+    (code, format!("[%a{offset}]"))
+}
+
+/// The slot of 8 bytes for an element of this thread in `%io`: of part `part`.
+pub fn slot(access: &Access, part: usize, index: u64) -> String {
+    let count = access.count;
+    let first = part as u64 * THREADS;
+    format!(
+        "add.u32 %c, %t, {first};\nmad.lo.u32 %c, %c, {count}, {index};\nmul.wide.u32 %o, %c, 8;\nadd.u64 %o, %o, %io;\n"
+    )
+}
+
+pub fn name(access: &Access, place: Place) -> String {
+    if access.space.is_empty() {
+        format!("{} of {place:?}", access.spelling)
+    } else {
+        access.spelling.clone()
+    }
+}

@@ -1,0 +1,194 @@
+//! Approximations: within the ISA's error bounds, and exactly its tables of special values.
+
+use std::f64::consts::PI;
+
+use crate::case::Case;
+use crate::expect::{Expect, Format};
+use crate::lanes::{Kind, Lanes};
+use crate::values::Domain;
+
+/// A greatest error.
+#[derive(Clone, Copy)]
+enum Bound {
+    /// Of the value itself.
+    Absolute(f64),
+    /// As a part of the exact result.
+    Relative(f64),
+}
+
+/// The least normal number of single precision.
+const NORMAL: f64 = f32::MIN_POSITIVE as f64;
+
+const fn single(bits: u64) -> f32 {
+    f32::from_bits(bits as u32)
+}
+
+/// A flushed operand.
+fn flushed(bits: u64, ftz: bool) -> f64 {
+    let value = single(bits);
+    f64::from(if ftz && value.is_subnormal() { 0.0_f32.copysign(value) } else { value })
+}
+
+/// What is allowed for an exact result: itself for zero, infinity and NaN, else what is within the bound. Results
+/// below the normal range may be flushed, and must be with `.ftz`.
+fn around(exact: f64, bound: Bound, ftz: bool) -> Expect {
+    if exact.is_nan() {
+        return Expect::Nan(Format::Single);
+    }
+    if exact == 0.0 || exact.is_infinite() {
+        return Expect::from((exact as f32).to_bits());
+    }
+    let error = match bound {
+        Bound::Absolute(error) => error,
+        Bound::Relative(part) => part * exact.abs(),
+    };
+    // Beyond the greatest number there is infinity, and beside it the bound may say either.
+    let round_out =
+        |value: f64| if value.abs() >= f64::from(f32::MAX) { value.signum() * f64::INFINITY } else { value };
+    let (mut low, mut high) = (round_out(exact - error), round_out(exact + error));
+    if exact.abs() - error < NORMAL {
+        let spare = f64::from(f32::from_bits(1));
+        if ftz {
+            // Only zero is left below the normal range.
+            let least = |bound: f64| if bound.abs() < NORMAL { 0.0 } else { bound };
+            (low, high) = if exact > 0.0 { (0.0, least(high)) } else { (least(low), 0.0) };
+        } else {
+            (low, high) = (low - spare, high + spare);
+        }
+    }
+    Expect::Between(low, high)
+}
+
+type Function = fn(f64) -> f64;
+
+/// Functions of one operand: base name, function, bound, domain of most operands.
+const FUNCTIONS: [(&str, Function, Bound, Domain); 5] = [
+    ("rcp", |a| 1.0 / a, Bound::Relative(ULP), Domain::F32),
+    ("sqrt", f64::sqrt, Bound::Relative(ULP), Domain::F32),
+    (
+        "rsqrt",
+        |a| if a == 0.0 { f64::INFINITY.copysign(a) } else { 1.0 / a.sqrt() },
+        Bound::Relative(RSQRT),
+        Domain::F32,
+    ),
+    ("ex2", f64::exp2, Bound::Relative(2.0 * ULP), Domain::Range(-150, 130)),
+    ("tanh", f64::tanh, Bound::Relative(0.000_488_281_25), Domain::Range(-12, 12)),
+];
+
+/// One unit in the last place of a number just above a power of two.
+const ULP: f64 = 1.0 / (1 << 23) as f64;
+/// 2^-22.9
+const RSQRT: f64 = 1.277_635e-7;
+
+fn functions(cases: &mut Vec<Case>) {
+    for (name, function, bound, domain) in FUNCTIONS {
+        for ftz in [false, true] {
+            if name == "tanh" && ftz {
+                continue;
+            }
+            let spelling = format!("{name}.approx{}.f32", if ftz { ".ftz" } else { "" });
+            let reference = move |operands: &[u64]| {
+                let a = flushed(operands[0], ftz);
+                // The table of special values: 2^0 is exactly 1.
+                let one = Expect::from(1.0_f32.to_bits());
+                if name == "ex2" && a == 0.0 { one } else { around(function(a), bound, ftz) }
+            };
+            // The edges are those of all numbers; `domain` is where most of the others lie.
+            let mut random = crate::values::Random::new(5);
+            let edges = Domain::F32.edges();
+            let tuples = (0..4000).map(|_| vec![domain.random(&mut random, &edges)]).collect();
+            let source = (Kind::F32, Domain::F32);
+            cases.push(Lanes::new(&spelling, Kind::F32, &[source], reference).also(tuples).case());
+        }
+    }
+}
+
+/// Logarithm: the bound is absolute around 1, where the result is near to zero, and relative elsewhere.
+fn logarithm(operand: u64, ftz: bool) -> Expect {
+    let a = flushed(operand, ftz);
+    let bound = 2.0_f64.powi(-22);
+    let bound = if a > 0.5 && a < 2.0 { Bound::Absolute(bound) } else { Bound::Relative(bound) };
+    match a.log2() {
+        // Of 1 the result is within the absolute bound of zero.
+        0.0 => Expect::Between(-2.0_f64.powi(-22), 2.0_f64.powi(-22)),
+        exact => around(exact, bound, ftz),
+    }
+}
+
+/// Sine and cosine: bounds by the size of the angle, none beyond 100 pi.
+fn angle(operand: u64, ftz: bool, function: Function) -> Expect {
+    let a = flushed(operand, ftz);
+    let exact = function(a);
+    if a.is_nan() || a.is_infinite() {
+        return Expect::Nan(Format::Single);
+    }
+    if a == 0.0 {
+        return Expect::from((exact as f32).to_bits());
+    }
+    let error = if a.abs() <= 2.0 * PI {
+        2.0_f64.powf(-20.5)
+    } else if a.abs() <= 100.0 * PI {
+        2.0_f64.powf(-14.7)
+    } else {
+        return Expect::Any;
+    };
+    Expect::Between(exact - error, exact + error)
+}
+
+fn transcendental(cases: &mut Vec<Case>) {
+    type Reference = fn(u64, bool) -> Expect;
+    let functions: [(&str, Reference, Domain); 3] = [
+        ("lg2", logarithm, Domain::Range(0, 4)),
+        ("sin", |a, ftz| angle(a, ftz, f64::sin), Domain::Range(-320, 320)),
+        ("cos", |a, ftz| angle(a, ftz, f64::cos), Domain::Range(-320, 320)),
+    ];
+    for (name, function, domain) in functions {
+        for ftz in [false, true] {
+            let spelling = format!("{name}.approx{}.f32", if ftz { ".ftz" } else { "" });
+            let mut random = crate::values::Random::new(6);
+            let edges = Domain::F32.edges();
+            let near = Domain::Range(-7, 7);
+            let tuples = (0..4000)
+                .map(|index| vec![if index % 2 == 0 { domain } else { near }.random(&mut random, &edges)])
+                .collect();
+            let reference = move |operands: &[u64]| function(operands[0], ftz);
+            let source = (Kind::F32, Domain::F32);
+            cases.push(Lanes::new(&spelling, Kind::F32, &[source], reference).also(tuples).case());
+        }
+    }
+}
+
+/// Quotients: `.approx` has its bound for divisors up to 2^126 only, and gives zero or NaN beyond; `.full` has it for all.
+fn quotients(cases: &mut Vec<Case>) {
+    for form in ["approx", "full"] {
+        for ftz in [false, true] {
+            let spelling = format!("div.{form}{}.f32", if ftz { ".ftz" } else { "" });
+            let reference = move |operands: &[u64]| {
+                let (a, b) = (flushed(operands[0], ftz), flushed(operands[1], ftz));
+                let usual = around(a / b, Bound::Relative(2.0 * ULP), ftz);
+                let large = b.is_finite() && b.abs() > 2.0_f64.powi(126);
+                let small = b != 0.0 && b.abs() < NORMAL;
+                match (form, &usual) {
+                    ("approx", _) if large && a.is_infinite() => Expect::Nan(Format::Single),
+                    ("approx", Expect::Between(low, high)) if large => {
+                        // The ISA's zero, or the quotient all the same.
+                        Expect::Between(low.min(0.0), high.max(0.0))
+                    }
+                    // Subnormal divisors are outside of the bound's range.
+                    ("approx", _) if small => Expect::Any,
+                    _ => usual,
+                }
+            };
+            let source = (Kind::F32, Domain::F32);
+            cases.push(Lanes::new(&spelling, Kind::F32, &[source; 2], reference).extra(3000).case());
+        }
+    }
+}
+
+pub fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    functions(&mut cases);
+    transcendental(&mut cases);
+    quotients(&mut cases);
+    cases
+}

@@ -1,0 +1,221 @@
+//! A device for one test: a module loaded into device memory of its own, and launches of its kernels.
+
+use std::collections::BTreeMap;
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use vgpu_arena::Arena;
+use vgpu_ptx::Module;
+use vgpu_simt::{Control, Fault, Features, Launch, Output, Pool, Program};
+
+/// Device address of the first allocation.
+const BASE: u64 = 0x7000_0000_0000;
+/// Room for allocations.
+const SPAN: u64 = 1 << 30;
+/// More than the kernels here need by far; an engine that hangs fails a test, not the whole run.
+const BUDGET: u64 = 1 << 28;
+
+static POOL: LazyLock<Pool> = LazyLock::new(|| Pool::new(2));
+
+/// A loaded module.
+pub struct Device {
+    arena: Arena,
+    /// Where the next allocation goes.
+    next: u64,
+    module: Module,
+    /// Addresses of the module's globals.
+    globals: Vec<u64>,
+    /// All of its kernels.
+    programs: BTreeMap<String, Program>,
+    output: Printed,
+}
+
+/// How a launch is cut up.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    pub grid: [u32; 3],
+    pub block: [u32; 3],
+    pub dynamic_shared: u32,
+    pub cooperative: bool,
+    /// Of a cooperative grid: what its blocks find in registers.
+    pub workspace: u64,
+    /// Warp instructions in loops.
+    pub budget: u64,
+}
+
+impl Shape {
+    /// `blocks` of `threads`, in one dimension.
+    pub const fn line(blocks: u32, threads: u32) -> Self {
+        Self::new([blocks, 1, 1], [threads, 1, 1])
+    }
+
+    pub const fn new(grid: [u32; 3], block: [u32; 3]) -> Self {
+        Self { grid, block, dynamic_shared: 0, cooperative: false, workspace: 0, budget: BUDGET }
+    }
+
+    pub const fn with_shared(self, bytes: u32) -> Self {
+        Self { dynamic_shared: bytes, ..self }
+    }
+}
+
+/// Kernel parameters, laid out as C does.
+#[derive(Clone, Debug, Default)]
+pub struct Params(Vec<u8>);
+
+impl Params {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn push(mut self, bytes: &[u8]) -> Self {
+        self.0.resize(self.0.len().next_multiple_of(bytes.len()), 0);
+        self.0.extend_from_slice(bytes);
+        self
+    }
+
+    pub fn u8(self, value: u8) -> Self {
+        self.push(&[value])
+    }
+
+    pub fn u32(self, value: u32) -> Self {
+        self.push(&value.to_le_bytes())
+    }
+
+    pub fn u64(self, value: u64) -> Self {
+        self.push(&value.to_le_bytes())
+    }
+}
+
+#[derive(Default)]
+struct Printed(Mutex<String>);
+
+impl Output for Printed {
+    fn printf(&self, text: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push_str(text);
+    }
+}
+
+impl Device {
+    /// Loads a module: its globals get memory, initial values and the addresses that these contain, its kernels are lowered.
+    pub fn new(text: &str, features: Features) -> Result<Self, String> {
+        let module = Module::parse(text.as_bytes().to_vec()).map_err(|error| error.to_string())?;
+        let arena = Arena::new(BASE, SPAN).map_err(|error| error.to_string())?;
+        let mut device = Self {
+            arena,
+            next: BASE,
+            module,
+            globals: Vec::new(),
+            programs: BTreeMap::new(),
+            output: Printed::default(),
+        };
+        for index in 0..device.module.globals().len() {
+            let bytes = device.module.globals()[index].bytes;
+            let address = device.allocate(bytes);
+            device.globals.push(address);
+        }
+        for (index, global) in device.module.globals().iter().enumerate() {
+            device.write(device.globals[index], &global.data);
+            for relocation in &global.relocations {
+                let value = device.globals[relocation.global as usize].wrapping_add_signed(relocation.addend);
+                device.write(device.globals[index] + relocation.offset, &value.to_le_bytes());
+            }
+        }
+        for name in device.module.kernel_names() {
+            let kernel = device.module.kernel(name).map_err(|error| error.to_string())?;
+            let program = Program::with_features(&kernel, &device.globals, features)
+                .map_err(|error| error.to_string())?;
+            device.programs.insert(name.into(), program);
+        }
+        Ok(device)
+    }
+
+    /// Device memory for exactly `bytes`, all zero. What follows and precedes is not mapped.
+    pub fn allocate(&mut self, bytes: u64) -> u64 {
+        let address = self.next;
+        self.arena.map(address, bytes).expect("the arena has room");
+        self.next += bytes.next_multiple_of(0x1_0000) + 0x1_0000;
+        address
+    }
+
+    /// Device memory that holds `bytes`.
+    pub fn upload(&mut self, bytes: &[u8]) -> u64 {
+        let address = self.allocate(bytes.len() as u64);
+        self.write(address, bytes);
+        address
+    }
+
+    /// Device memory that holds words.
+    pub fn upload_words(&mut self, words: &[u32]) -> u64 {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        self.upload(&bytes)
+    }
+
+    pub fn write(&self, address: u64, bytes: &[u8]) {
+        let view = self.arena.view();
+        view.writable(address, bytes.len() as u64).expect("memory of this test").copy_from(bytes);
+    }
+
+    pub fn read(&self, address: u64, bytes: u64) -> Vec<u8> {
+        let mut copy = vec![0; bytes as usize];
+        self.arena.view().readable(address, bytes).expect("memory of this test").copy_to(&mut copy);
+        copy
+    }
+
+    /// `count` words at `address`.
+    pub fn read_words(&self, address: u64, count: u64) -> Vec<u32> {
+        let bytes = self.read(address, 4 * count);
+        bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().expect("4 bytes"))).collect()
+    }
+
+    /// `count` longs at `address`.
+    pub fn read_longs(&self, address: u64, count: u64) -> Vec<u64> {
+        let bytes = self.read(address, 8 * count);
+        bytes.chunks_exact(8).map(|long| u64::from_le_bytes(long.try_into().expect("8 bytes"))).collect()
+    }
+
+    /// The address of a global by name.
+    pub fn global(&self, name: &str) -> u64 {
+        let index = self.module.globals().iter().position(|global| global.name == name).expect("a global");
+        self.globals[index]
+    }
+
+    /// What kernels have printed.
+    pub fn printed(&self) -> String {
+        self.output.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Launches a kernel. The outer error is that there is none, the inner one the launch's.
+    pub fn try_launch(
+        &self,
+        entry: &str,
+        shape: Shape,
+        params: &Params,
+    ) -> Result<Result<(), Fault>, String> {
+        let program = self.programs.get(entry).ok_or_else(|| format!("no kernel {entry}"))?;
+        let launch = Launch {
+            grid: shape.grid,
+            block: shape.block,
+            dynamic_shared: shape.dynamic_shared,
+            params: &params.0,
+            cooperative: shape.cooperative,
+            workspace: shape.workspace,
+        };
+        let control = Control::with_budget(shape.budget);
+        Ok(vgpu_simt::run(program, &launch, &self.arena.view(), &POOL, &control, &self.output))
+    }
+
+    /// Launches a kernel that must succeed.
+    pub fn launch(&self, entry: &str, shape: Shape, params: &Params) -> Result<(), String> {
+        self.try_launch(entry, shape, params)?.map_err(|fault| format!("{entry}: {fault}"))
+    }
+}
+
+/// Compares what kernels have stored with what they should have.
+pub fn same<T: PartialEq + std::fmt::LowerHex>(what: &str, got: &[T], wanted: &[T]) -> Result<(), String> {
+    if got.len() != wanted.len() {
+        return Err(format!("{what}: {} values instead of {}", got.len(), wanted.len()));
+    }
+    match got.iter().zip(wanted).position(|(got, wanted)| got != wanted) {
+        None => Ok(()),
+        Some(at) => Err(format!("{what}: value {at} is {:#x}, should be {:#x}", got[at], wanted[at])),
+    }
+}

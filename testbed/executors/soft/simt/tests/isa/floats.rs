@@ -1,0 +1,215 @@
+//! Scalar reference of floating-point arithmetic, from the ISA's text: each result is rounded once, exactly, by
+//! LLVM's softfloat; flushing and saturation are done here.
+
+use rustc_apfloat::ieee::{BFloat, Double, Half, Single};
+use rustc_apfloat::{Float, FloatConvert};
+
+pub use rustc_apfloat::Round;
+
+use crate::expect::{Expect, Format};
+
+/// Modifiers of an instruction.
+#[derive(Clone, Copy, Debug)]
+pub struct Mode {
+    /// How a result that has no exact representation is rounded.
+    pub round: Round,
+    /// Subnormal operands and results become zeros of their sign.
+    pub ftz: bool,
+    /// The result is clamped to 0..=1, and NaN becomes +0.
+    pub sat: bool,
+}
+
+impl Mode {
+    /// `.rn`
+    pub const NEAREST: Self = Self { round: Round::NearestTiesToEven, ftz: false, sat: false };
+
+    /// The modifiers that a spelling names.
+    pub fn of(spelling: &str) -> Self {
+        let has = |modifier: &str| spelling.split('.').any(|part| part == modifier);
+        let round = if has("rz") || has("rzi") {
+            Round::TowardZero
+        } else if has("rm") || has("rmi") {
+            Round::TowardNegative
+        } else if has("rp") || has("rpi") {
+            Round::TowardPositive
+        } else {
+            Round::NearestTiesToEven
+        };
+        Self { round, ftz: has("ftz"), sat: has("sat") }
+    }
+}
+
+/// Formats that arithmetic is done in.
+pub trait Number: Float {
+    const FORMAT: Format;
+}
+
+impl Number for Half {
+    const FORMAT: Format = Format::Half;
+}
+impl Number for BFloat {
+    const FORMAT: Format = Format::Bfloat;
+}
+impl Number for Single {
+    const FORMAT: Format = Format::Single;
+}
+impl Number for Double {
+    const FORMAT: Format = Format::Double;
+}
+
+/// The value of `bits`, flushed if that is said.
+pub fn value<F: Number>(bits: u64, ftz: bool) -> F {
+    let bits = u128::from(bits) & (u128::MAX >> (128 - F::BITS));
+    flush(F::from_bits(bits), ftz)
+}
+
+fn flush<F: Number>(value: F, ftz: bool) -> F {
+    if ftz && value.is_denormal() { F::ZERO.copy_sign(value) } else { value }
+}
+
+/// Bits of a value.
+pub fn bits<F: Number>(value: F) -> u64 {
+    value.to_bits() as u64
+}
+
+/// What is allowed where `compute` gives the result for a rounding.
+pub fn finish<F: Number>(mode: Mode, compute: impl Fn(Round) -> F) -> Expect {
+    let result = compute(mode.round);
+    if result.is_nan() {
+        return if mode.sat { Expect::Bits(0) } else { Expect::Nan(F::FORMAT) };
+    }
+    if mode.sat {
+        let one = F::from_u128(1).value;
+        return if result.is_zero() {
+            Expect::OneOf(vec![0, bits(result)])
+        } else if result.is_negative() {
+            Expect::Bits(0)
+        } else if result > one {
+            Expect::Bits(bits(one))
+        } else {
+            Expect::Bits(bits(flush(result, mode.ftz)))
+        };
+    }
+    let flushed = bits(flush(result, mode.ftz));
+    // Rounded up to the least normal number from below it: the ISA does not say whether that is a subnormal result.
+    if mode.ftz && result.is_smallest_normalized() && compute(Round::TowardZero).is_denormal() {
+        return Expect::OneOf(vec![flushed, bits(F::ZERO.copy_sign(result))]);
+    }
+    Expect::Bits(flushed)
+}
+
+/// `add`
+pub fn add<F: Number>(a: u64, b: u64, mode: Mode) -> Expect {
+    let (a, b) = (value::<F>(a, mode.ftz), value::<F>(b, mode.ftz));
+    finish(mode, |round| a.add_r(b, round).value)
+}
+
+/// `sub`
+pub fn sub<F: Number>(a: u64, b: u64, mode: Mode) -> Expect {
+    let (a, b) = (value::<F>(a, mode.ftz), value::<F>(b, mode.ftz));
+    finish(mode, |round| a.sub_r(b, round).value)
+}
+
+/// `mul`
+pub fn mul<F: Number>(a: u64, b: u64, mode: Mode) -> Expect {
+    let (a, b) = (value::<F>(a, mode.ftz), value::<F>(b, mode.ftz));
+    finish(mode, |round| a.mul_r(b, round).value)
+}
+
+/// `div` with a rounding
+pub fn div<F: Number>(a: u64, b: u64, mode: Mode) -> Expect {
+    let (a, b) = (value::<F>(a, mode.ftz), value::<F>(b, mode.ftz));
+    finish(mode, |round| a.div_r(b, round).value)
+}
+
+/// `fma`: rounded once.
+pub fn fma<F: Number>(a: u64, b: u64, c: u64, mode: Mode) -> Expect {
+    let (a, b, c) = (value::<F>(a, mode.ftz), value::<F>(b, mode.ftz), value::<F>(c, mode.ftz));
+    finish(mode, |round| a.mul_add_r(b, c, round).value)
+}
+
+/// `rcp` with a rounding
+pub fn rcp<F: Number>(a: u64, mode: Mode) -> Expect {
+    let a = value::<F>(a, mode.ftz);
+    finish(mode, |round| F::from_u128(1).value.div_r(a, round).value)
+}
+
+/// `sqrt` with a rounding, by the integer root of the significand with a bit for what is left.
+pub fn sqrt<F: Number>(a: u64, mode: Mode) -> Expect {
+    let a = value::<F>(a, mode.ftz);
+    if a.is_nan() || (a.is_negative() && !a.is_zero()) {
+        return Expect::Nan(F::FORMAT);
+    }
+    if a.is_zero() || a.is_infinite() {
+        return Expect::Bits(bits(a));
+    }
+    // a = significand * 2^exponent with an even exponent, and a significand of 123 or 124 bits.
+    let mut exponent = a.ilogb() - 122;
+    exponent -= exponent & 1;
+    let significand = a.scalbn(60 - a.ilogb()).to_u128(128).value << 62 << (a.ilogb() - 122 - exponent);
+    let root = significand.isqrt();
+    let rest = u128::from(root * root != significand);
+    finish(mode, |round| F::from_u128_r(root << 1 | rest, round).value.scalbn_r(exponent / 2 - 1, round))
+}
+
+/// `abs`
+pub fn abs<F: Number>(a: u64, mode: Mode) -> Expect {
+    let a = value::<F>(a, mode.ftz);
+    finish(mode, |_| a.abs())
+}
+
+/// `neg`
+pub fn neg<F: Number>(a: u64, mode: Mode) -> Expect {
+    let a = value::<F>(a, mode.ftz);
+    finish(mode, |_| -a)
+}
+
+/// `min`, or `max`: a NaN gives way to a number unless `.NaN` is there, and -0 is less than +0.
+pub fn extremum<F: Number>(a: u64, b: u64, mode: Mode, max: bool, nan: bool) -> Expect {
+    let (a, b) = (value::<F>(a, mode.ftz), value::<F>(b, mode.ftz));
+    if (a.is_nan() && b.is_nan()) || (nan && (a.is_nan() || b.is_nan())) {
+        return Expect::Nan(F::FORMAT);
+    }
+    let a_first = if a.is_nan() {
+        false
+    } else if b.is_nan() {
+        true
+    } else if a.is_zero() && b.is_zero() {
+        a.is_negative() != max
+    } else {
+        (a < b) != max
+    };
+    Expect::Bits(bits(if a_first { a } else { b }))
+}
+
+/// Conversion between floating-point formats. `.ftz` speaks of single precision only. `integral`: the result is a whole number.
+pub fn convert<From: Number + FloatConvert<To>, To: Number>(a: u64, mode: Mode, integral: bool) -> Expect {
+    let single = |format: Format| mode.ftz && format == Format::Single;
+    let a = value::<From>(a, single(From::FORMAT));
+    let mode = Mode { ftz: single(To::FORMAT), ..mode };
+    finish(mode, |round| {
+        let a = if integral { a.round_to_integral(round).value } else { a };
+        a.convert_r(round, &mut false).value
+    })
+}
+
+/// Conversion to an integer of `width` bits: rounded, then clamped to its range.
+pub fn to_int<F: Number>(a: u64, mode: Mode, width: u32, signed: bool) -> u64 {
+    let ftz = mode.ftz && F::FORMAT == Format::Single;
+    let a = value::<F>(a, ftz);
+    let mask = u64::MAX >> (64 - width);
+    if a.is_nan() {
+        return if width == 64 || F::FORMAT == Format::Double { 1 << (width - 1) } else { 0 };
+    }
+    let rounded = a.round_to_integral(mode.round).value;
+    let (low, high) =
+        if signed { (-(1_i128 << (width - 1)), (1_i128 << (width - 1)) - 1) } else { (0, i128::from(mask)) };
+    // Clamps to the range of 128 bits, which contains all others.
+    let wide = rounded.to_i128_r(128, Round::TowardZero, &mut false).value;
+    wide.clamp(low, high) as u64 & mask
+}
+
+/// Conversion from an integer, given as its value.
+pub fn from_int<F: Number>(a: i128, mode: Mode) -> Expect {
+    finish(mode, |round| F::from_i128_r(a, round).value)
+}

@@ -1,0 +1,99 @@
+//! Half precision and bfloat16, single and packed in pairs.
+
+use rustc_apfloat::ieee::{BFloat, Half};
+
+use crate::case::Case;
+use crate::expect::Expect;
+use crate::floating::modifiers;
+use crate::floats::{self, Mode, Number};
+use crate::lanes::{Kind, Lanes};
+use crate::values::Domain;
+
+/// A format as the ISA names it.
+struct Format {
+    name: &'static str,
+    single: Domain,
+    packed: Domain,
+}
+
+const HALF: Format = Format { name: "f16", single: Domain::F16, packed: Domain::F16x2 };
+const BFLOAT: Format = Format { name: "bf16", single: Domain::Bf16, packed: Domain::Bf16x2 };
+
+/// The instruction on one number, and on two beside each other.
+fn both(
+    cases: &mut Vec<Case>,
+    head: &str,
+    format: &Format,
+    sources: usize,
+    reference: impl Fn(&[u64], Mode) -> Expect + Clone + Send + Sync + 'static,
+) {
+    let mode = Mode::of(head);
+    let spelling = format!("{head}.{}", format.name);
+    let one = reference.clone();
+    let source = (Kind::F16, format.single);
+    let lanes = Lanes::new(&spelling, Kind::F16, &vec![source; sources], move |o| one(o, mode));
+    cases.push(lanes.extra(1000).case());
+    let two = move |operands: &[u64]| {
+        let half = |shift: u32| {
+            let halves: Vec<u64> = operands.iter().map(|word| word >> shift & 0xffff).collect();
+            reference(&halves, mode)
+        };
+        Expect::halves(half(0), half(16))
+    };
+    let source = (Kind::Packed, format.packed);
+    cases.push(Lanes::new(&(spelling + "x2"), Kind::Packed, &vec![source; sources], two).extra(1000).case());
+}
+
+/// Negative results become 0, NaN stays.
+fn relu(result: Expect) -> Expect {
+    match result {
+        // A negative zero may be either.
+        Expect::Bits(0x8000) => Expect::OneOf(vec![0, 0x8000]),
+        Expect::Bits(bits) if bits & 0x8000 != 0 => Expect::Bits(0),
+        other => other,
+    }
+}
+
+fn fused<F: Number>(cases: &mut Vec<Case>, format: &Format, modifiers: &[&str]) {
+    for modifier in modifiers {
+        let clamp = modifier.contains("relu");
+        both(cases, &format!("fma.rn{modifier}"), format, 3, move |o, mode| {
+            let result = floats::fma::<F>(o[0], o[1], o[2], mode);
+            if clamp { relu(result) } else { result }
+        });
+    }
+}
+
+fn extrema_and_signs<F: Number>(cases: &mut Vec<Case>, format: &Format, flushes: &[&str]) {
+    for (name, max) in [("min", false), ("max", true)] {
+        for modifiers in modifiers(&[flushes, &["", ".NaN"]]) {
+            let nan = modifiers.contains("NaN");
+            both(cases, &format!("{name}{modifiers}"), format, 2, move |o, mode| {
+                floats::extremum::<F>(o[0], o[1], mode, max, nan)
+            });
+        }
+    }
+    for ftz in flushes {
+        both(cases, &format!("abs{ftz}"), format, 1, |o, mode| floats::abs::<F>(o[0], mode));
+        both(cases, &format!("neg{ftz}"), format, 1, |o, mode| floats::neg::<F>(o[0], mode));
+    }
+}
+
+fn arithmetic<F: Number>(cases: &mut Vec<Case>, format: &Format, modifiers: &[String]) {
+    for modifiers in modifiers {
+        both(cases, &format!("add{modifiers}"), format, 2, |o, mode| floats::add::<F>(o[0], o[1], mode));
+        both(cases, &format!("sub{modifiers}"), format, 2, |o, mode| floats::sub::<F>(o[0], o[1], mode));
+        both(cases, &format!("mul{modifiers}"), format, 2, |o, mode| floats::mul::<F>(o[0], o[1], mode));
+    }
+}
+
+pub fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    arithmetic::<Half>(&mut cases, &HALF, &modifiers(&[&["", ".rn"], &["", ".ftz"], &["", ".sat"]]));
+    fused::<Half>(&mut cases, &HALF, &["", ".ftz", ".sat", ".ftz.sat", ".relu", ".ftz.relu"]);
+    extrema_and_signs::<Half>(&mut cases, &HALF, &["", ".ftz"]);
+    arithmetic::<BFloat>(&mut cases, &BFLOAT, &modifiers(&[&["", ".rn"]]));
+    fused::<BFloat>(&mut cases, &BFLOAT, &["", ".relu"]);
+    extrema_and_signs::<BFloat>(&mut cases, &BFLOAT, &[""]);
+    cases
+}

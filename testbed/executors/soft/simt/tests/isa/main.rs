@@ -1,0 +1,115 @@
+//! The PTX ISA, one test for each spelling of an instruction: what GGML's kernels contain for sm_61 and sm_70, and more.
+//!
+//! Expected values come from references of this test's own, written from the ISA's text, never from the engine. Each case is a
+//! test with a name of its own and is run with each variant of the engine that this CPU has.
+
+#![allow(clippy::cast_precision_loss, reason = "whole numbers here are small, or meant to be rounded")]
+#![allow(clippy::format_push_string, clippy::format_collect, reason = "kernels are put together from pieces")]
+
+mod access;
+mod address;
+mod approximate;
+mod atomics;
+mod barrier;
+mod bits;
+mod calls;
+mod case;
+mod compare;
+mod control;
+mod convert;
+mod device;
+mod expect;
+mod faults;
+mod floating;
+mod floats;
+mod half;
+mod integers;
+mod lanes;
+mod matrix;
+mod memory;
+mod moves;
+mod programs;
+mod references;
+mod refusals;
+mod special;
+mod values;
+mod warp;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use vgpu_simt::Features;
+
+use case::Case;
+use device::Device;
+
+/// The spellings in PTX images of sm_61 of a GGML CUDA library, and of sm_70.
+const SPELLINGS: [(&str, &str); 2] =
+    [("sm_61", include_str!("../spellings-sm61.txt")), ("sm_70", include_str!("../spellings-sm70.txt"))];
+
+fn chapters() -> Vec<(&'static str, Vec<Case>)> {
+    vec![
+        ("address", address::cases()),
+        ("approximate", approximate::cases()),
+        ("atomics", atomics::cases()),
+        ("barrier", barrier::cases()),
+        ("bits", bits::cases()),
+        ("calls", calls::cases()),
+        ("compare", compare::cases()),
+        ("control", control::cases()),
+        ("convert", convert::cases()),
+        ("faults", faults::cases()),
+        ("floating", floating::cases()),
+        ("half", half::cases()),
+        ("integers", integers::cases()),
+        ("matrix", matrix::cases()),
+        ("memory", memory::cases()),
+        ("moves", moves::cases()),
+        ("refusals", refusals::cases()),
+        ("special", special::cases()),
+        ("warp", warp::cases()),
+    ]
+}
+
+fn run(case: &Case, features: Features) -> Result<(), Failed> {
+    let mut device = Device::new(&case.text, features)?;
+    (case.check)(&mut device).map_err(|error| format!("{features:?}: {error}").into())
+}
+
+/// Each spelling of the lists has a case whose module contains it; names are unique.
+fn complete(chapters: &[(&str, BTreeMap<String, Vec<String>>)]) -> Result<(), Failed> {
+    let covered: BTreeSet<&str> =
+        chapters.iter().flat_map(|(_, cases)| cases.values().flatten()).map(String::as_str).collect();
+    let mut missing = Vec::new();
+    for (target, list) in SPELLINGS {
+        for spelling in list.lines().filter(|spelling| !covered.contains(spelling)) {
+            missing.push(format!("{target}: {spelling}"));
+        }
+    }
+    if missing.is_empty() { Ok(()) } else { Err(format!("no test for\n{}", missing.join("\n")).into()) }
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let mut trials = Vec::new();
+    let mut covered = Vec::new();
+    for (chapter, cases) in chapters() {
+        let mut names = BTreeMap::new();
+        for case in cases {
+            // These two are about the tests themselves, not about what they test.
+            for spelling in &case.covers {
+                assert!(case.contains(spelling), "{chapter}::{}: its module has no {spelling}", case.name);
+            }
+            let twice = names.insert(case.name.clone(), case.covers.clone());
+            assert!(twice.is_none(), "{chapter}::{}: two cases of this name", case.name);
+            trials.push(Trial::test(format!("{chapter}::{}", case.name), move || {
+                Features::available().iter().try_for_each(|&features| run(&case, features))
+            }));
+        }
+        covered.push((chapter, names));
+    }
+    trials.extend(references::trials());
+    trials.push(Trial::test("complete", move || complete(&covered)));
+    libtest_mimic::run(&arguments, trials).exit_code()
+}

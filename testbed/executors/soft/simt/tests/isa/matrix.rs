@@ -1,0 +1,234 @@
+//! Matrix products of a warp: `mma.sync.m8n8k4`, four products of its groups of eight lanes.
+
+use rustc_apfloat::ieee::{Half, Single};
+
+use crate::case::Case;
+use crate::device::{Params, Shape};
+use crate::expect::Expect;
+use crate::floats::{self, Mode};
+use crate::values::Random;
+
+/// Lanes that hold one product's matrices: 0..4 and 16..20 the first, and so on.
+const fn group(lane: usize) -> usize {
+    lane % 16 / 4
+}
+
+/// Row and column of element `i` of A in a lane, as the ISA lays it out.
+const fn place_of_a(lane: usize, i: usize, columns: bool) -> (usize, usize) {
+    let half = if lane < 16 { 0 } else { 4 };
+    if columns { (i + half, lane % 4) } else { (lane % 4 + half, i) }
+}
+
+/// The same of B.
+const fn place_of_b(lane: usize, i: usize, columns: bool) -> (usize, usize) {
+    let half = if lane < 16 { 0 } else { 4 };
+    if columns { (i, lane % 4 + half) } else { (lane % 4, i + half) }
+}
+
+/// The same of C and D.
+const fn place_of_c(lane: usize, i: usize, single: bool) -> (usize, usize) {
+    let half = if lane < 16 { 0 } else { 4 };
+    if single { ((lane & 1) + (i & 2) + half, (i & 4) + (lane & 2) + (i & 1)) } else { (lane % 4 + half, i) }
+}
+
+/// The value of a half.
+fn half(bits: u16) -> f64 {
+    match floats::convert::<Half, rustc_apfloat::ieee::Double>(bits.into(), Mode::NEAREST, false) {
+        Expect::Bits(bits) => f64::from_bits(bits),
+        _ => f64::NAN,
+    }
+}
+
+/// The half next to a value.
+fn to_half(value: f64) -> u16 {
+    match floats::convert::<rustc_apfloat::ieee::Double, Half>(value.to_bits(), Mode::NEAREST, false) {
+        Expect::Bits(bits) => bits as u16,
+        _ => 0x7fff,
+    }
+}
+
+/// What the matrices are filled with.
+#[derive(Clone, Copy, PartialEq)]
+enum Fill {
+    /// Small whole numbers: each sum is exact in any order and precision.
+    Whole,
+    /// Numbers between -2 and 2.
+    Fractions,
+    /// A single one in A and in B: shows where each element goes.
+    One(usize),
+}
+
+/// A, B and C of four products: `[product][row][column]`.
+struct Matrices {
+    a: [[[u16; 4]; 8]; 4],
+    b: [[[u16; 8]; 4]; 4],
+    c: [[[f64; 8]; 8]; 4],
+}
+
+impl Matrices {
+    fn new(fill: Fill, random: &mut Random) -> Self {
+        let mut value = |index: usize| match fill {
+            Fill::Whole => random.below(9) as f64 - 4.0,
+            Fill::Fractions => half(to_half(random.below(1 << 20) as f64 / f64::from(1 << 18) - 2.0)),
+            Fill::One(at) => f64::from(u8::from(index == at % 32)),
+        };
+        let mut matrices = Self { a: [[[0; 4]; 8]; 4], b: [[[0; 8]; 4]; 4], c: [[[0.0; 8]; 8]; 4] };
+        for product in 0..4 {
+            for (index, a) in matrices.a[product].as_flattened_mut().iter_mut().enumerate() {
+                *a = to_half(value(index));
+            }
+            for (index, b) in matrices.b[product].as_flattened_mut().iter_mut().enumerate() {
+                // Of single ones B has all in the row that meets A's column, with different values.
+                *b = match fill {
+                    Fill::One(_) => to_half((index + 1) as f64),
+                    _ => to_half(value(index)),
+                };
+            }
+            for (index, c) in matrices.c[product].as_flattened_mut().iter_mut().enumerate() {
+                *c = match fill {
+                    Fill::One(_) => 100.0 * product as f64,
+                    _ => value(index),
+                };
+            }
+        }
+        matrices
+    }
+
+    /// The exact element of D, and the sum of its terms' sizes.
+    fn exact(&self, product: usize, row: usize, column: usize) -> (f64, f64) {
+        let terms = (0..4).map(|k| half(self.a[product][row][k]) * half(self.b[product][k][column]));
+        let c = self.c[product][row][column];
+        (c + terms.clone().sum::<f64>(), c.abs() + terms.map(f64::abs).sum::<f64>())
+    }
+}
+
+fn case(columns: [bool; 2], d_single: bool, c_single: bool) -> Case {
+    let layout = |columns| if columns { "col" } else { "row" };
+    let ty = |single| if single { "f32" } else { "f16" };
+    let spelling = format!(
+        "mma.sync.aligned.m8n8k4.{}.{}.{}.f16.f16.{}",
+        layout(columns[0]),
+        layout(columns[1]),
+        ty(d_single),
+        ty(c_single)
+    );
+    let (d_words, c_words) = (if d_single { 8 } else { 4 }, if c_single { 8 } else { 4 });
+    let list = |name: &str, count: usize| {
+        let names: Vec<String> = (0..count).map(|index| format!("%{name}{index}")).collect();
+        names.join(", ")
+    };
+    let load = |name: &str, count: usize, first: usize| {
+        (0..count)
+            .map(|i| format!("ld.global.b32 %{name}{i}, [%i+{}];\n", 4 * (first + i)))
+            .collect::<String>()
+    };
+    let stores: String = (0..d_words).map(|i| format!("st.global.b32 [%o+{}], %d{i};\n", 4 * i)).collect();
+    // Twice: into registers of its own, and as an accumulator, where D and C are the same registers.
+    let mut code = format!(
+        "{spelling} {{{}}}, {{{}}}, {{{}}}, {{{}}};\n{stores}",
+        list("d", d_words),
+        list("a", 2),
+        list("b", 2),
+        list("c", c_words)
+    );
+    if d_single == c_single {
+        let accumulator = list("c", c_words);
+        code += &format!("{spelling} {{{accumulator}}}, {{%a0, %a1}}, {{%b0, %b1}}, {{{accumulator}}};\n");
+        code += &stores.replace("%d", "%c").replace("[%o+", "[%o2+");
+    } else {
+        code += &stores.replace("[%o+", "[%o2+");
+    }
+    let text = format!(
+        ".visible .entry k(.param .u64 in, .param .u64 out)\n{{\n.reg .b64 %i, %o, %o2, %x;\n.reg .b32 %t, %a<2>, %b<2>, %c<8>, %d<8>;\n\
+         ld.param.u64 %i, [in];\nld.param.u64 %o, [out];\nmov.u32 %t, %tid.x;\nmul.wide.u32 %x, %t, 48;\nadd.s64 %i, %i, %x;\nmul.wide.u32 %x, %t, 64;\nadd.s64 %o, %o, %x;\nadd.s64 %o2, %o, 32;\n\
+         {}{}{}{code}ret;\n}}\n",
+        load("a", 2, 0),
+        load("b", 2, 2),
+        load("c", c_words, 4)
+    );
+    Case::new(&spelling, &spelling, &text, move |device| {
+        let mut random = Random::new(9);
+        let fills = [Fill::Whole, Fill::Whole, Fill::Fractions, Fill::Fractions];
+        for fill in fills.into_iter().chain((0..32).map(Fill::One)) {
+            let matrices = Matrices::new(fill, &mut random);
+            let input = device.upload_words(&fragments(&matrices, columns, c_single));
+            let results = device.allocate(64 * 32);
+            device.launch("k", Shape::line(1, 32), &Params::new().u64(input).u64(results))?;
+            let got = device.read_words(results, 16 * 32);
+            for lane in 0..32 {
+                for i in 0..8 {
+                    for half_of_results in [0, 8] {
+                        let words = &got[16 * lane + half_of_results..];
+                        let (row, column) = place_of_c(lane, i, d_single);
+                        let (exact, size) = matrices.exact(group(lane), row, column);
+                        let value = if d_single {
+                            f64::from(f32::from_bits(words[i]))
+                        } else {
+                            half((words[i / 2] >> (16 * (i % 2))) as u16)
+                        };
+                        // At least the precision of D's type for each of five terms; whole numbers are exact.
+                        let step = if d_single { 2.0_f64.powi(-23) } else { 2.0_f64.powi(-10) };
+                        let error = if fill == Fill::Fractions { 5.0 * step * size } else { 0.0 };
+                        // A comparison with NaN is false.
+                        if (value - exact).abs() <= error {
+                            continue;
+                        }
+                        return Err(format!("lane {lane}, element {i}: {value}, should be {exact}"));
+                    }
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Twelve words for each lane: two of A, two of B, up to eight of C.
+fn fragments(matrices: &Matrices, columns: [bool; 2], c_single: bool) -> Vec<u32> {
+    let pair = |low: u16, high: u16| u32::from(low) | u32::from(high) << 16;
+    let mut words = Vec::new();
+    for lane in 0..32 {
+        let product = group(lane);
+        let a = |i| {
+            let (row, column) = place_of_a(lane, i, columns[0]);
+            matrices.a[product][row][column]
+        };
+        let b = |i| {
+            let (row, column) = place_of_b(lane, i, columns[1]);
+            matrices.b[product][row][column]
+        };
+        let c = |i| {
+            let (row, column) = place_of_c(lane, i, c_single);
+            matrices.c[product][row][column]
+        };
+        words.extend([pair(a(0), a(1)), pair(a(2), a(3)), pair(b(0), b(1)), pair(b(2), b(3))]);
+        for i in 0..8 {
+            words.push(if c_single {
+                match floats::convert::<rustc_apfloat::ieee::Double, Single>(
+                    c(i).to_bits(),
+                    Mode::NEAREST,
+                    false,
+                ) {
+                    Expect::Bits(bits) => bits as u32,
+                    _ => 0,
+                }
+            } else if i < 4 {
+                pair(to_half(c(2 * i)), to_half(c(2 * i + 1)))
+            } else {
+                0
+            });
+        }
+    }
+    words
+}
+
+pub fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for a_columns in [false, true] {
+        for b_columns in [false, true] {
+            for (d_single, c_single) in [(false, false), (true, true), (true, false)] {
+                cases.push(case([a_columns, b_columns], d_single, c_single));
+            }
+        }
+    }
+    cases
+}

@@ -1,0 +1,195 @@
+//! The references of floating-point arithmetic against the host's arithmetic and against plain arguments, where these
+//! are exact: a test that agrees with a wrong reference would be worth nothing.
+
+use libtest_mimic::{Failed, Trial};
+use rustc_apfloat::ieee::{BFloat, Double, Half, Single};
+
+use crate::expect::{Expect, Format};
+use crate::floats::{self, Mode, Round};
+use crate::values::{Domain, tuples};
+
+const DIRECTED: [Round; 3] = [Round::TowardZero, Round::TowardNegative, Round::TowardPositive];
+
+const fn single(bits: u64) -> f32 {
+    f32::from_bits(bits as u32)
+}
+
+/// Compares a reference with the host for all tuples.
+fn agree(
+    domains: &[Domain],
+    reference: impl Fn(&[u64]) -> Expect,
+    host: impl Fn(&[u64]) -> u64,
+) -> Result<(), Failed> {
+    for operands in tuples(domains, 3000) {
+        let (expect, host) = (reference(&operands), host(&operands));
+        if !expect.allows(host) {
+            return Err(format!("{operands:#x?}: {expect:x?}, by the host {host:#x}").into());
+        }
+    }
+    Ok(())
+}
+
+/// Rounded to the nearest, the host computes the same.
+fn nearest() -> Result<(), Failed> {
+    type Case<'a> = (&'a [Domain], fn(&[u64]) -> Expect, fn(&[u64]) -> u64);
+    const MODE: Mode = Mode::NEAREST;
+    let (s, d) = (Domain::F32, Domain::F64);
+    let cases: [Case<'_>; 12] = [
+        (
+            &[s; 2],
+            |o| floats::add::<Single>(o[0], o[1], MODE),
+            |o| (single(o[0]) + single(o[1])).to_bits().into(),
+        ),
+        (
+            &[s; 2],
+            |o| floats::sub::<Single>(o[0], o[1], MODE),
+            |o| (single(o[0]) - single(o[1])).to_bits().into(),
+        ),
+        (
+            &[s; 2],
+            |o| floats::mul::<Single>(o[0], o[1], MODE),
+            |o| (single(o[0]) * single(o[1])).to_bits().into(),
+        ),
+        (
+            &[s; 2],
+            |o| floats::div::<Single>(o[0], o[1], MODE),
+            |o| (single(o[0]) / single(o[1])).to_bits().into(),
+        ),
+        (&[s], |o| floats::sqrt::<Single>(o[0], MODE), |o| single(o[0]).sqrt().to_bits().into()),
+        (
+            &[s; 3],
+            |o| floats::fma::<Single>(o[0], o[1], o[2], MODE),
+            |o| single(o[0]).mul_add(single(o[1]), single(o[2])).to_bits().into(),
+        ),
+        (
+            &[d; 2],
+            |o| floats::add::<Double>(o[0], o[1], MODE),
+            |o| (f64::from_bits(o[0]) + f64::from_bits(o[1])).to_bits(),
+        ),
+        (
+            &[d; 2],
+            |o| floats::mul::<Double>(o[0], o[1], MODE),
+            |o| (f64::from_bits(o[0]) * f64::from_bits(o[1])).to_bits(),
+        ),
+        (
+            &[d; 2],
+            |o| floats::div::<Double>(o[0], o[1], MODE),
+            |o| (f64::from_bits(o[0]) / f64::from_bits(o[1])).to_bits(),
+        ),
+        (&[d], |o| floats::sqrt::<Double>(o[0], MODE), |o| f64::from_bits(o[0]).sqrt().to_bits()),
+        (
+            &[d; 3],
+            |o| floats::fma::<Double>(o[0], o[1], o[2], MODE),
+            |o| f64::from_bits(o[0]).mul_add(f64::from_bits(o[1]), f64::from_bits(o[2])).to_bits(),
+        ),
+        (
+            &[d],
+            |o| floats::convert::<Double, Single>(o[0], MODE, false),
+            |o| (f64::from_bits(o[0]) as f32).to_bits().into(),
+        ),
+    ];
+    cases.into_iter().try_for_each(|(domains, reference, host)| agree(domains, reference, host))
+}
+
+/// The bits of an expected number.
+fn bits(expect: &Expect) -> Option<u64> {
+    if let Expect::Bits(bits) = expect { Some(*bits) } else { None }
+}
+
+/// Whether `rounded` is the number next to `exact` in a direction.
+fn is_rounded(exact: f64, rounded: f32, round: Round) -> bool {
+    let (value, above, below) =
+        (f64::from(rounded), f64::from(rounded.next_up()), f64::from(rounded.next_down()));
+    match round {
+        Round::TowardNegative => value <= exact && above > exact,
+        Round::TowardPositive => value >= exact && below < exact,
+        _ if exact >= 0.0 => value <= exact && above > exact,
+        _ => value >= exact && below < exact,
+    }
+}
+
+/// Products of singles are exact doubles, and doubles have neighbours among the singles.
+fn directed() -> Result<(), Failed> {
+    for operands in tuples(&[Domain::F32; 2], 5000) {
+        let exact = f64::from(single(operands[0])) * f64::from(single(operands[1]));
+        if !exact.is_finite() || exact == 0.0 {
+            continue;
+        }
+        for round in DIRECTED {
+            let mode = Mode { round, ..Mode::NEAREST };
+            for expect in [
+                floats::mul::<Single>(operands[0], operands[1], mode),
+                floats::convert::<Double, Single>(exact.to_bits(), mode, false),
+                floats::fma::<Single>(operands[0], operands[1], 0x8000_0000, mode),
+            ] {
+                let rounded = single(bits(&expect).ok_or("a product without a value")?);
+                if !is_rounded(exact, rounded, round) {
+                    return Err(format!("{operands:#x?} {round:?}: {rounded:e} for {exact:e}").into());
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What 16 bits stand for, by the definition of the formats.
+fn defined(bits: u16, exponent_bits: i32, significand_bits: i32) -> f64 {
+    let sign = if bits >> 15 == 0 { 1.0 } else { -1.0 };
+    let exponent = i32::from(bits & 0x7fff) >> significand_bits;
+    let significand = f64::from(bits & ((1 << significand_bits) - 1)) / f64::from(1 << significand_bits);
+    let bias = (1 << (exponent_bits - 1)) - 1;
+    match exponent {
+        0 => sign * significand * 2.0_f64.powi(1 - bias),
+        _ if exponent == (1 << exponent_bits) - 1 => {
+            if significand == 0.0 {
+                sign * f64::INFINITY
+            } else {
+                f64::NAN
+            }
+        }
+        _ => sign * (1.0 + significand) * 2.0_f64.powi(exponent - bias),
+    }
+}
+
+/// Each 16-bit number has its value, and values between two go to the nearer one, or to the even one.
+fn narrow() -> Result<(), Failed> {
+    type Convert = fn(u64, Mode, bool) -> Expect;
+    let formats: [(Format, i32, i32, Convert, Convert); 2] = [
+        (Format::Half, 5, 10, floats::convert::<Half, Single>, floats::convert::<Double, Half>),
+        (Format::Bfloat, 8, 7, floats::convert::<BFloat, Single>, floats::convert::<Double, BFloat>),
+    ];
+    for (format, exponent_bits, significand_bits, widen, narrow) in formats {
+        let value = |bits: u16| defined(bits, exponent_bits, significand_bits);
+        for number in 0..=u16::MAX {
+            if format.is_nan(number.into()) {
+                continue;
+            }
+            let widened = bits(&widen(number.into(), Mode::NEAREST, false)).ok_or("a number is a NaN")?;
+            if f64::from(single(widened)).to_bits() != value(number).to_bits() {
+                return Err(format!("{format:?} {number:#x} is {:e}", single(widened)).into());
+            }
+            // Between this and the next of its sign.
+            let next = value(number + 1);
+            if !next.is_finite() {
+                continue;
+            }
+            let middle = f64::midpoint(value(number), next);
+            let even = number + (number & 1);
+            let nearer = |part: f64| value(number) + (next - value(number)) * part;
+            for (from, to) in [(middle, even), (nearer(0.499), number), (nearer(0.501), number + 1)] {
+                if bits(&narrow(from.to_bits(), Mode::NEAREST, false)) != Some(to.into()) {
+                    return Err(format!("{format:?} {from:e} should be {to:#x}").into());
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+pub fn trials() -> Vec<Trial> {
+    vec![
+        Trial::test("references::nearest", nearest),
+        Trial::test("references::directed", directed),
+        Trial::test("references::narrow", narrow),
+    ]
+}

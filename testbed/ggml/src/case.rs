@@ -1,0 +1,118 @@
+//! What a case is: an operation, the types it works on, a shape, a limit for the error, and a function that
+//! builds its graph on any backend.
+
+use std::collections::HashSet;
+use std::fmt::Display;
+
+use anyhow::{Context, Result};
+use regex::Regex;
+
+use crate::compare::Limit;
+use crate::ffi::Tensor;
+use crate::plan::Plan;
+use crate::report::Listed;
+
+/// Builds a case's graph and returns its outputs.
+pub type Build = Box<dyn for<'c> Fn(&Plan<'c>) -> Vec<Tensor<'c>> + Send + Sync>;
+
+/// One case.
+pub struct Case {
+    /// Operation, as GGML calls it, or the name of a pattern that backends fuse.
+    pub op: &'static str,
+    /// Types of what it works on.
+    pub types: String,
+    /// Shape and parameters.
+    pub detail: String,
+    /// How far the result may be off.
+    pub limit: Limit,
+    /// Whether it belongs to the short selection.
+    pub short: bool,
+    /// How often it is computed, from the same inputs; the last result counts. A backend that records
+    /// graphs replays one from the third time on.
+    pub runs: u32,
+    /// Builds its graph.
+    pub build: Build,
+}
+
+impl Case {
+    /// Its name, unique.
+    pub fn name(&self) -> String {
+        format!("{} {} {}", self.op, self.types, self.detail)
+    }
+
+    /// Its names for `--list`.
+    pub fn listed(&self) -> Listed {
+        Listed {
+            case: self.name(),
+            op: self.op.to_owned(),
+            types: self.types.clone(),
+            limit: self.limit.error(),
+        }
+    }
+}
+
+/// A list of cases that is being made. The first case of an operation and types is in the short selection.
+#[derive(Default)]
+pub struct Cases {
+    list: Vec<Case>,
+    seen: HashSet<(&'static str, String)>,
+}
+
+impl Cases {
+    /// Adds a case.
+    pub fn add(
+        &mut self,
+        op: &'static str,
+        types: impl Display,
+        detail: impl Display,
+        limit: Limit,
+        build: impl for<'c> Fn(&Plan<'c>) -> Vec<Tensor<'c>> + Send + Sync + 'static,
+    ) -> &mut Case {
+        let types = types.to_string();
+        let short = self.seen.insert((op, types.clone()));
+        self.list.push(Case {
+            op,
+            types,
+            detail: detail.to_string(),
+            limit,
+            short,
+            runs: 1,
+            build: Box::new(build),
+        });
+        self.list.last_mut().expect("one was just added")
+    }
+
+    /// The list.
+    pub fn into_list(self) -> Vec<Case> {
+        self.list
+    }
+}
+
+/// Which cases are wanted.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    /// Only those whose name matches.
+    pub filter: Option<Regex>,
+    /// Only the short selection.
+    pub short: bool,
+}
+
+impl Selection {
+    /// By a regular expression for the names. An operation's own name selects that operation alone; a
+    /// regular expression may match anywhere.
+    pub fn new(filter: Option<&str>, short: bool, all: &[Case]) -> Result<Self> {
+        let filter = filter
+            .map(|text| {
+                let whole = all.iter().any(|case| case.op == text);
+                let pattern = if whole { format!("^{text} ") } else { text.to_owned() };
+                Regex::new(&pattern).with_context(|| format!("read the filter {text:?}"))
+            })
+            .transpose()?;
+        Ok(Self { filter, short })
+    }
+
+    /// Whether a case is wanted.
+    pub fn takes(&self, case: &Case) -> bool {
+        (!self.short || case.short) && self.filter.as_ref().is_none_or(|filter| filter.is_match(&case.name()))
+    }
+}

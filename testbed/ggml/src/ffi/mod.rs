@@ -1,0 +1,18 @@
+//! GGML 0.25 (GGML_BACKEND_API_VERSION 2) through its C API, wrapped so that safe code cannot misuse it:
+//! a [`Tensor`] borrows the [`Arena`] that its node lives in, and only [`Placed`], which holds the
+//! memory of all of them, reads, writes and computes.
+//!
+//! GGML checks shapes itself, and ends the process when one is wrong.
+
+mod arena;
+mod backend;
+mod kinds;
+mod library;
+mod nodes;
+mod raw;
+
+pub use arena::{Arena, Builder, Placed, Shape, Tensor};
+pub use backend::Backend;
+pub use kinds::Type;
+pub use library::{FfiError, Ggml};
+pub use nodes::{Glu, Order, Precision, Rope, Unary};

@@ -1,0 +1,445 @@
+//! The operations: each adds one node to an arena. GGML checks the shapes and ends the process at a wrong one.
+
+use std::ffi::c_int;
+use std::ptr;
+
+use libloading::os::unix::Library;
+
+use super::arena::{Builder, Tensor};
+use super::kinds::Type;
+use super::library::FfiError;
+use super::raw::{ContextPtr, TensorPtr};
+
+/// `enum ggml_unary_op`, without XIELU, which has parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+#[allow(missing_docs, reason = "GGML's names")]
+pub enum Unary {
+    Abs = 0,
+    Sgn,
+    Neg,
+    Step,
+    Tanh,
+    Elu,
+    Relu,
+    Sigmoid,
+    Gelu,
+    GeluQuick,
+    Silu,
+    HardSwish,
+    HardSigmoid,
+    Exp,
+    Expm1,
+    Softplus,
+    GeluErf,
+    Floor = 18,
+    Ceil,
+    Round,
+    Trunc,
+}
+
+/// `enum ggml_glu_op`, those without parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+#[allow(missing_docs, reason = "GGML's names")]
+pub enum Glu {
+    Reglu = 0,
+    Geglu,
+    Swiglu,
+    GegluErf = 4,
+    GegluQuick,
+}
+
+/// `enum ggml_sort_order`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+#[allow(missing_docs, reason = "GGML's names")]
+pub enum Order {
+    Ascending = 0,
+    Descending,
+}
+
+/// `enum ggml_prec`: what a product accumulates in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+#[allow(missing_docs, reason = "GGML's names")]
+pub enum Precision {
+    Undefined = 0,
+    F32 = 10,
+}
+
+/// Parameters of a rotary embedding (`ggml_rope_ext`, `ggml_rope_multi`).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rope {
+    /// How many of a row's elements are rotated.
+    pub dimensions: c_int,
+    /// `GGML_ROPE_TYPE_*`: 0 normal, 2 neox, 8 mrope, 24 vision, 40 imrope.
+    pub mode: c_int,
+    /// Rotated elements of each of the positions' parts, for the modes with bit 8.
+    pub sections: [c_int; 4],
+    /// Context length that the model was trained with, for YaRN.
+    pub trained_context: c_int,
+    /// Base of the frequencies.
+    pub base: f32,
+    /// Scale of the frequencies.
+    pub scale: f32,
+    /// How much YaRN extrapolates.
+    pub extrapolation: f32,
+    /// Scale of the magnitude.
+    pub magnitude: f32,
+}
+
+/// Something that a builder passes to GGML.
+trait Argument {
+    type C;
+    fn c(self, builder: &Builder<'_>) -> Self::C;
+}
+
+impl Argument for Tensor<'_> {
+    type C = TensorPtr;
+    fn c(self, builder: &Builder<'_>) -> TensorPtr {
+        builder.own(self)
+    }
+}
+
+impl Argument for Option<Tensor<'_>> {
+    type C = TensorPtr;
+    fn c(self, builder: &Builder<'_>) -> TensorPtr {
+        self.map_or(ptr::null_mut(), |tensor| builder.own(tensor))
+    }
+}
+
+macro_rules! plain_arguments {
+    ($($plain:ty),*) => { $(
+        impl Argument for $plain {
+            type C = $plain;
+            fn c(self, _: &Builder<'_>) -> $plain {
+                self
+            }
+        }
+    )* };
+}
+plain_arguments!(f32, c_int, i64, usize, bool);
+
+macro_rules! enum_arguments {
+    ($($kind:ty),*) => { $(
+        impl Argument for $kind {
+            type C = c_int;
+            fn c(self, _: &Builder<'_>) -> c_int {
+                self as c_int
+            }
+        }
+    )* };
+}
+enum_arguments!(Type, Unary, Glu, Order);
+
+/// The Rust type of an argument.
+macro_rules! rust {
+    (tensor) => { Tensor<'_> };
+    (optional) => { Option<Tensor<'_>> };
+    ($plain:ident) => { $plain };
+}
+
+/// The C type of an argument.
+macro_rules! c {
+    (tensor) => {
+        TensorPtr
+    };
+    (optional) => {
+        TensorPtr
+    };
+    (Type) => {
+        c_int
+    };
+    (Unary) => {
+        c_int
+    };
+    (Glu) => {
+        c_int
+    };
+    (Order) => {
+        c_int
+    };
+    ($plain:ident) => {
+        $plain
+    };
+}
+
+macro_rules! nodes {
+    ($( $(#[$doc:meta])* $name:ident($($argument:ident: $kind:ident),*) = $symbol:ident; )*) => {
+        /// The functions behind the operations.
+        pub struct NodeFunctions {
+            $( $name: unsafe extern "C" fn(ContextPtr, $(c!($kind)),*) -> TensorPtr, )*
+        }
+
+        impl NodeFunctions {
+            /// Finds them all.
+            ///
+            /// # Safety
+            /// `library` is GGML's, of the version whose headers the declarations here are from.
+            pub unsafe fn load(library: &Library) -> Result<Self, FfiError> {
+                Ok(Self { $( $name: {
+                    // SAFETY: the caller says that the library is GGML's, whose header declares this type.
+                    let symbol = unsafe {
+                        library.get::<unsafe extern "C" fn(ContextPtr, $(c!($kind)),*) -> TensorPtr>(
+                            stringify!($symbol)
+                        )
+                    };
+                    *symbol.map_err(|source| FfiError::Symbol { name: stringify!($symbol), source })?
+                }, )* })
+            }
+        }
+
+        #[allow(clippy::too_many_arguments, reason = "as many as GGML's")]
+        impl<'c> Builder<'c> { $(
+            $(#[$doc])*
+            pub fn $name(&self, $($argument: rust!($kind)),*) -> Tensor<'c> {
+                $( let $argument = $argument.c(self); )*
+                let function = self.ggml.nodes.$name;
+                // SAFETY: the context and the tensors, which are of it, live; GGML checks their shapes.
+                let node = unsafe { function(self.context.as_ptr(), $($argument),*) };
+                self.adopt(node)
+            }
+        )* }
+    };
+}
+
+nodes! {
+    /// `ggml_new_tensor_4d`: a leaf.
+    leaf(kind: Type, ne0: i64, ne1: i64, ne2: i64, ne3: i64) = ggml_new_tensor_4d;
+    /// `ggml_view_4d`; strides and offset in bytes.
+    view(a: tensor, ne0: i64, ne1: i64, ne2: i64, ne3: i64, nb1: usize, nb2: usize, nb3: usize, offset: usize)
+        = ggml_view_4d;
+    /// `ggml_reshape_4d`.
+    reshape(a: tensor, ne0: i64, ne1: i64, ne2: i64, ne3: i64) = ggml_reshape_4d;
+    /// `ggml_permute`: dimension i becomes dimension `axis i`.
+    permute(a: tensor, axis0: c_int, axis1: c_int, axis2: c_int, axis3: c_int) = ggml_permute;
+    /// `ggml_transpose`.
+    transpose(a: tensor) = ggml_transpose;
+
+    /// `ggml_dup`.
+    dup(a: tensor) = ggml_dup;
+    /// `ggml_cont`.
+    cont(a: tensor) = ggml_cont;
+    /// `ggml_cpy`.
+    cpy(a: tensor, to: tensor) = ggml_cpy;
+    /// `ggml_set`.
+    set(a: tensor, b: tensor, nb1: usize, nb2: usize, nb3: usize, offset: usize) = ggml_set;
+    /// `ggml_acc`.
+    acc(a: tensor, b: tensor, nb1: usize, nb2: usize, nb3: usize, offset: usize) = ggml_acc;
+    /// `ggml_get_rows`.
+    get_rows(a: tensor, rows: tensor) = ggml_get_rows;
+    /// `ggml_set_rows`.
+    set_rows(a: tensor, b: tensor, rows: tensor) = ggml_set_rows;
+    /// `ggml_concat`.
+    concat(a: tensor, b: tensor, dimension: c_int) = ggml_concat;
+    /// `ggml_repeat`.
+    repeat(a: tensor, like: tensor) = ggml_repeat;
+    /// `ggml_pad_ext`: zeros before and after each dimension.
+    pad(a: tensor, l0: c_int, r0: c_int, l1: c_int, r1: c_int, l2: c_int, r2: c_int, l3: c_int, r3: c_int)
+        = ggml_pad_ext;
+    /// `ggml_roll`.
+    roll(a: tensor, by0: c_int, by1: c_int, by2: c_int, by3: c_int) = ggml_roll;
+    /// `ggml_diag`.
+    diag(a: tensor) = ggml_diag;
+    /// `ggml_tri`; `enum ggml_tri_type`.
+    tri(a: tensor, kind: c_int) = ggml_tri;
+    /// `ggml_fill`.
+    fill(a: tensor, value: f32) = ggml_fill;
+    /// `ggml_arange`.
+    arange(start: f32, stop: f32, step: f32) = ggml_arange;
+
+    /// `ggml_add`.
+    add(a: tensor, b: tensor) = ggml_add;
+    /// `ggml_sub`.
+    sub(a: tensor, b: tensor) = ggml_sub;
+    /// `ggml_mul`.
+    mul(a: tensor, b: tensor) = ggml_mul;
+    /// `ggml_div`.
+    div(a: tensor, b: tensor) = ggml_div;
+    /// `ggml_add_id`.
+    add_id(a: tensor, b: tensor, ids: tensor) = ggml_add_id;
+    /// `ggml_scale_bias`.
+    scale(a: tensor, scale: f32, bias: f32) = ggml_scale_bias;
+    /// `ggml_clamp`.
+    clamp(a: tensor, min: f32, max: f32) = ggml_clamp;
+    /// `ggml_sqr`.
+    sqr(a: tensor) = ggml_sqr;
+    /// `ggml_sqrt`.
+    sqrt(a: tensor) = ggml_sqrt;
+    /// `ggml_log`.
+    log(a: tensor) = ggml_log;
+    /// `ggml_sin`.
+    sin(a: tensor) = ggml_sin;
+    /// `ggml_cos`.
+    cos(a: tensor) = ggml_cos;
+    /// `ggml_unary`.
+    unary(a: tensor, op: Unary) = ggml_unary;
+    /// `ggml_leaky_relu`.
+    leaky_relu(a: tensor, slope: f32, inplace: bool) = ggml_leaky_relu;
+    /// `ggml_xielu`.
+    xielu(a: tensor, alpha_n: f32, alpha_p: f32, beta: f32, eps: f32) = ggml_xielu;
+    /// `ggml_glu`: both halves in one tensor.
+    glu(a: tensor, op: Glu, swapped: bool) = ggml_glu;
+    /// `ggml_glu_split`: the halves in two tensors.
+    glu_split(a: tensor, b: tensor, op: Glu) = ggml_glu_split;
+    /// `ggml_swiglu_oai`.
+    swiglu_oai(a: tensor, b: tensor, alpha: f32, limit: f32) = ggml_swiglu_oai;
+    /// `ggml_swiglu_clamp`.
+    swiglu_clamp(a: tensor, b: tensor, limit: f32) = ggml_swiglu_clamp;
+
+    /// `ggml_norm`.
+    norm(a: tensor, eps: f32) = ggml_norm;
+    /// `ggml_rms_norm`.
+    rms_norm(a: tensor, eps: f32) = ggml_rms_norm;
+    /// `ggml_l2_norm`.
+    l2_norm(a: tensor, eps: f32) = ggml_l2_norm;
+    /// `ggml_group_norm`.
+    group_norm(a: tensor, groups: c_int, eps: f32) = ggml_group_norm;
+
+    /// `ggml_sum`.
+    sum(a: tensor) = ggml_sum;
+    /// `ggml_sum_rows`.
+    sum_rows(a: tensor) = ggml_sum_rows;
+    /// `ggml_mean`.
+    mean(a: tensor) = ggml_mean;
+    /// `ggml_cumsum`.
+    cumsum(a: tensor) = ggml_cumsum;
+    /// `ggml_argmax`.
+    argmax(a: tensor) = ggml_argmax;
+    /// `ggml_count_equal`.
+    count_equal(a: tensor, b: tensor) = ggml_count_equal;
+    /// `ggml_argsort`.
+    argsort(a: tensor, order: Order) = ggml_argsort;
+    /// `ggml_argsort_top_k`: a view of the first columns of a sort.
+    argsort_top_k(a: tensor, k: c_int) = ggml_argsort_top_k;
+    /// `ggml_top_k`: in no order.
+    top_k(a: tensor, k: c_int) = ggml_top_k;
+
+    /// `ggml_mul_mat`.
+    mul_mat(a: tensor, b: tensor) = ggml_mul_mat;
+    /// `ggml_mul_mat_id`.
+    mul_mat_id(a: tensor, b: tensor, ids: tensor) = ggml_mul_mat_id;
+    /// `ggml_out_prod`.
+    out_prod(a: tensor, b: tensor) = ggml_out_prod;
+    /// `ggml_solve_tri`.
+    solve_tri(a: tensor, b: tensor, left: bool, lower: bool, unit: bool) = ggml_solve_tri;
+
+    /// `ggml_diag_mask_inf`.
+    diag_mask_inf(a: tensor, past: c_int) = ggml_diag_mask_inf;
+    /// `ggml_soft_max_ext`.
+    soft_max(a: tensor, mask: optional, scale: f32, max_bias: f32) = ggml_soft_max_ext;
+    /// `ggml_flash_attn_ext`.
+    flash_attn(
+        q: tensor, k: tensor, v: tensor, mask: optional, scale: f32, max_bias: f32, softcap: f32
+    ) = ggml_flash_attn_ext;
+    /// `ggml_rope_ext`.
+    rope_ext(
+        a: tensor, positions: tensor, factors: optional, dimensions: c_int, mode: c_int, context: c_int,
+        base: f32, scale: f32, extrapolation: f32, magnitude: f32, fast: f32, slow: f32
+    ) = ggml_rope_ext;
+
+    /// `ggml_ssm_conv`.
+    ssm_conv(x: tensor, kernel: tensor) = ggml_ssm_conv;
+    /// `ggml_ssm_scan`.
+    ssm_scan(s: tensor, x: tensor, dt: tensor, a: tensor, b: tensor, c: tensor, ids: tensor, snapshots: i64)
+        = ggml_ssm_scan;
+    /// `ggml_rwkv_wkv6`.
+    rwkv_wkv6(k: tensor, v: tensor, r: tensor, tf: tensor, td: tensor, state: tensor) = ggml_rwkv_wkv6;
+    /// `ggml_rwkv_wkv7`.
+    rwkv_wkv7(r: tensor, w: tensor, k: tensor, v: tensor, a: tensor, b: tensor, state: tensor)
+        = ggml_rwkv_wkv7;
+    /// `ggml_gated_linear_attn`.
+    gated_linear_attn(k: tensor, v: tensor, q: tensor, g: tensor, state: tensor, scale: f32)
+        = ggml_gated_linear_attn;
+    /// `ggml_gated_delta_net`.
+    gated_delta_net(
+        q: tensor, k: tensor, v: tensor, g: tensor, beta: tensor, state: tensor, snapshots: i64
+    ) = ggml_gated_delta_net;
+    /// `ggml_lightning_indexer`.
+    lightning_indexer(q: tensor, k: tensor, weights: tensor, mask: tensor) = ggml_lightning_indexer;
+    /// `ggml_dsv4_hc_comb`.
+    dsv4_hc_comb(mixes: tensor, scale: tensor, base: tensor, eps: f32, iterations: c_int) = ggml_dsv4_hc_comb;
+    /// `ggml_dsv4_hc_pre`.
+    dsv4_hc_pre(x: tensor, weights: tensor) = ggml_dsv4_hc_pre;
+    /// `ggml_dsv4_hc_pre_gated`.
+    dsv4_hc_pre_gated(x: tensor, gate: tensor, scale: f32) = ggml_dsv4_hc_pre_gated;
+    /// `ggml_dsv4_hc_post`.
+    dsv4_hc_post(x: tensor, residual: tensor, post: tensor, comb: optional) = ggml_dsv4_hc_post;
+}
+
+impl<'c> Builder<'c> {
+    /// A rotary embedding: `ggml_rope_ext`, or `ggml_rope_multi` for the modes whose positions have parts.
+    pub fn rope(
+        &self,
+        a: Tensor<'_>,
+        positions: Tensor<'_>,
+        factors: Option<Tensor<'_>>,
+        rope: Rope,
+    ) -> Tensor<'c> {
+        const IN_PARTS: c_int = 8;
+        const BETA: f32 = 1.0;
+        let Rope { dimensions, mode, mut sections, trained_context, base, scale, extrapolation, magnitude } =
+            rope;
+        if mode & IN_PARTS == 0 {
+            return self.rope_ext(
+                a,
+                positions,
+                factors,
+                dimensions,
+                mode,
+                trained_context,
+                base,
+                scale,
+                extrapolation,
+                magnitude,
+                BETA,
+                BETA,
+            );
+        }
+        let rope_multi = self.ggml.functions.ggml_rope_multi;
+        let (a, positions, factors) = (a.c(self), positions.c(self), factors.c(self));
+        // SAFETY: the context and the tensors, which are of it, live; the sections are four numbers that GGML copies.
+        let node = unsafe {
+            rope_multi(
+                self.context.as_ptr(),
+                a,
+                positions,
+                factors,
+                dimensions,
+                sections.as_mut_ptr(),
+                mode,
+                trained_context,
+                base,
+                scale,
+                extrapolation,
+                magnitude,
+                BETA,
+                BETA,
+            )
+        };
+        self.adopt(node)
+    }
+
+    /// `ggml_soft_max_add_sinks`.
+    pub fn soft_max_sinks(&self, node: Tensor<'_>, sinks: Tensor<'_>) {
+        let (node, sinks) = (self.own(node), self.own(sinks));
+        // SAFETY: both live; GGML checks the shapes.
+        unsafe { (self.ggml.functions.ggml_soft_max_add_sinks)(node, sinks) };
+    }
+
+    /// `ggml_flash_attn_ext_add_sinks`.
+    pub fn flash_attn_sinks(&self, node: Tensor<'_>, sinks: Tensor<'_>) {
+        let (node, sinks) = (self.own(node), self.own(sinks));
+        // SAFETY: both live; GGML checks the shapes.
+        unsafe { (self.ggml.functions.ggml_flash_attn_ext_add_sinks)(node, sinks) };
+    }
+
+    /// `ggml_prec_set_acc`.
+    pub fn accumulate_in(&self, node: Tensor<'_>, precision: Precision) {
+        let node = self.own(node);
+        // SAFETY: the node lives.
+        let taken = unsafe { (self.ggml.functions.ggml_prec_set_acc)(node, precision as c_int) };
+        assert!(taken, "the operation has an accumulator");
+    }
+}

@@ -1,0 +1,145 @@
+//! Input data: what a leaf is filled with, drawn from a generator that is seeded by the case's name, so that
+//! a case has the same inputs in every run and whatever ran before it.
+
+use rand::rngs::ChaCha8Rng;
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
+use sha2::{Digest, Sha256};
+
+use crate::ffi::{Ggml, Type};
+
+/// What a leaf is filled with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Fill {
+    /// Reals between two bounds.
+    Uniform(f32, f32),
+    /// One value.
+    Constant(f32),
+    /// An attention mask: biases of -1 to 1, of which rectangles of up to 64 rows by 128 columns are `-inf`
+    /// or 0. The first column stays finite, so that no row is masked altogether.
+    Mask,
+    /// Integers from 0 up to a bound, not including it.
+    Below(i64),
+    /// In each row, integers from 0 up to a bound in random order, none twice.
+    Distinct(i64),
+    /// In each row, the numbers 0, 1, 2... in random order.
+    Shuffled,
+    /// As `Shuffled`, but every so many neighbours in size are equal.
+    Ties(i64),
+    /// Zeros above the diagonal, reals between two bounds on and below it.
+    LowerTriangle(f32, f32),
+}
+
+/// The generator of leaf number `leaf` of a case.
+fn generator(seed: u64, case: &str, leaf: usize) -> ChaCha8Rng {
+    let mut hash = Sha256::new();
+    hash.update(seed.to_le_bytes());
+    hash.update((leaf as u64).to_le_bytes());
+    hash.update(case.as_bytes());
+    ChaCha8Rng::from_seed(hash.finalize().into())
+}
+
+/// A leaf that is to be filled.
+#[derive(Clone, Copy, Debug)]
+pub struct Leaf {
+    /// Type of its elements.
+    pub kind: Type,
+    /// Elements in each dimension.
+    pub ne: [i64; 4],
+    /// What it is filled with.
+    pub fill: Fill,
+}
+
+impl Leaf {
+    fn elements(&self) -> usize {
+        self.ne.iter().product::<i64>().unsigned_abs() as usize
+    }
+
+    /// The bytes of leaf number `index` of `case`.
+    pub fn bytes(&self, ggml: &Ggml, seed: u64, case: &str, index: usize) -> Vec<u8> {
+        let mut rng = generator(seed, case, index);
+        if self.kind.is_integer() {
+            let numbers = self.integers(&mut rng);
+            return match self.kind {
+                Type::I32 => numbers.iter().flat_map(|number| (*number as i32).to_le_bytes()).collect(),
+                _ => numbers.iter().flat_map(|number| number.to_le_bytes()).collect(),
+            };
+        }
+        ggml.quantize(self.kind, &self.floats(&mut rng), self.ne[0])
+    }
+
+    fn integers(&self, rng: &mut ChaCha8Rng) -> Vec<i64> {
+        match self.fill {
+            Fill::Uniform(low, high) => {
+                (0..self.elements()).map(|_| rng.random_range(low as i64..=high as i64)).collect()
+            }
+            Fill::Below(bound) => (0..self.elements()).map(|_| rng.random_range(0..bound)).collect(),
+            Fill::Distinct(bound) => {
+                let row = self.ne[0].unsigned_abs() as usize;
+                assert!(bound >= self.ne[0], "more distinct numbers than there are");
+                let mut all: Vec<_> = (0..bound).collect();
+                let mut numbers = Vec::with_capacity(self.elements());
+                while numbers.len() < self.elements() {
+                    all.shuffle(rng);
+                    numbers.extend_from_slice(&all[..row]);
+                }
+                numbers
+            }
+            Fill::Constant(value) => vec![value as i64; self.elements()],
+            other => panic!("{other:?} is no fill for integers"),
+        }
+    }
+
+    fn floats(&self, rng: &mut ChaCha8Rng) -> Vec<f32> {
+        let elements = self.elements();
+        let row = self.ne[0].unsigned_abs() as usize;
+        let rows = |rng: &mut ChaCha8Rng, value: &dyn Fn(usize) -> f32| {
+            let mut numbers: Vec<_> = (0..row).map(value).collect();
+            let mut values = Vec::with_capacity(elements);
+            while values.len() < elements {
+                numbers.shuffle(rng);
+                values.extend_from_slice(&numbers);
+            }
+            values
+        };
+        match self.fill {
+            Fill::Uniform(low, high) => (0..elements).map(|_| rng.random_range(low..=high)).collect(),
+            Fill::Constant(value) => vec![value; elements],
+            Fill::Mask => self.mask(rng),
+            Fill::Shuffled => rows(rng, &|index| index as f32),
+            Fill::Ties(equal) => rows(rng, &|index| (index / equal.unsigned_abs() as usize) as f32),
+            Fill::LowerTriangle(low, high) => {
+                let height = self.ne[1].unsigned_abs() as usize;
+                (0..elements)
+                    .map(|index| {
+                        let (column, line) = (index % row, index / row % height);
+                        if column <= line { rng.random_range(low..=high) } else { 0.0 }
+                    })
+                    .collect()
+            }
+            other => panic!("{other:?} is no fill for floats"),
+        }
+    }
+
+    fn mask(&self, rng: &mut ChaCha8Rng) -> Vec<f32> {
+        const COLUMNS: usize = 128;
+        const ROWS: usize = 64;
+        let width = self.ne[0].unsigned_abs() as usize;
+        let height = self.elements() / width;
+        let mut values: Vec<f32> = (0..self.elements()).map(|_| rng.random_range(-1.0..=1.0)).collect();
+        // About a fifth is covered, but at least one rectangle of each kind.
+        let count = 2 + self.elements() / (5 * COLUMNS * ROWS);
+        for number in 0..count {
+            let value = if number % 2 == 0 { f32::NEG_INFINITY } else { 0.0 };
+            let (top, left) = (rng.random_range(0..height), rng.random_range(1..width.max(2)));
+            for line in top..height.min(top + ROWS) {
+                values[line * width..][..width]
+                    .iter_mut()
+                    .skip(left)
+                    .take(COLUMNS)
+                    .for_each(|element| *element = value);
+            }
+        }
+        values
+    }
+}

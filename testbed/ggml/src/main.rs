@@ -1,0 +1,153 @@
+//! `vgpu-ops`: computes GGML's operations on a device and on the CPU, and prints one line of JSON for each.
+//!
+//! It knows nothing of VGPU-STUB. GGML ends the process when CUDA fails; whoever starts this program starts it
+//! again after the case that did.
+
+use std::io::{BufRead, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use clap::Parser;
+use vgpu_ggml::case::{Case, Selection};
+use vgpu_ggml::cases;
+use vgpu_ggml::ffi::{Backend, Ggml};
+use vgpu_ggml::report::Outcome;
+use vgpu_ggml::run::{Side, run};
+
+/// Compares GGML operations on a device with the CPU.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    /// The backend that is examined, such as libggml-cuda.so.
+    #[arg(long, required_unless_present = "list")]
+    backend: Option<PathBuf>,
+    /// The backend it is compared with; the best CPU backend of `base` if not given.
+    #[arg(long)]
+    reference: Option<PathBuf>,
+    /// The folder of libggml-base and libggml, when not the backend's.
+    #[arg(long)]
+    base: Option<PathBuf>,
+    /// Only cases whose name (`OP types shape`) matches this regular expression, or all of one operation.
+    #[arg(long)]
+    filter: Option<String>,
+    /// A selection: every operation and type, few shapes.
+    #[arg(long)]
+    short: bool,
+    /// Print the cases instead of running them.
+    #[arg(long)]
+    list: bool,
+    /// Read the names of the cases from stdin, one a line, and run each as it comes.
+    #[arg(long, conflicts_with_all = ["filter", "short", "list"])]
+    serve: bool,
+    /// Seed of the inputs.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Give the examined backend inputs of another seed: every case that looks at its inputs must fail.
+    #[arg(long)]
+    spoil: bool,
+    /// Print JSON; without it, a line of text for each case.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Backends and seeds.
+struct Bench {
+    ggml: &'static Ggml,
+    reference: Backend,
+    device: Backend,
+    seed: u64,
+    spoil: bool,
+    json: bool,
+}
+
+impl Bench {
+    fn open(arguments: &Arguments) -> Result<Self> {
+        let path = arguments.backend.as_deref().context("no backend is given")?;
+        let base = arguments.base.as_deref().or(path.parent()).context("the backend has no folder")?;
+        let ggml = Ggml::load(base)?;
+        let reference = match &arguments.reference {
+            Some(path) => path.clone(),
+            None => ggml.best_cpu()?,
+        };
+        Ok(Self {
+            ggml,
+            reference: Backend::load(ggml, &reference, 0)?,
+            device: Backend::load(ggml, path, 0)?,
+            seed: arguments.seed,
+            spoil: arguments.spoil,
+            json: arguments.json,
+        })
+    }
+
+    /// Runs and prints a case; whether it did not fail.
+    fn run(&self, case: &Case) -> Result<bool> {
+        let reference = Side { backend: &self.reference, seed: self.seed };
+        let device = Side { backend: &self.device, seed: self.seed ^ u64::from(self.spoil) };
+        let report = run(self.ggml, case, &reference, &device);
+        let mut out = std::io::stdout().lock();
+        if self.json {
+            writeln!(out, "{}", serde_json::to_string(&report)?)?;
+        } else {
+            let error = report.error.map_or_else(String::new, |error| format!(" {error:.2e}"));
+            let why = report.why.as_deref().unwrap_or_default();
+            writeln!(out, "{:?} {}{error} {why}", report.outcome, report.case)?;
+        }
+        out.flush()?;
+        Ok(report.outcome != Outcome::Failed)
+    }
+}
+
+fn list(cases: &[&Case], json: bool) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    for case in cases {
+        if json {
+            writeln!(out, "{}", serde_json::to_string(&case.listed())?)?;
+        } else {
+            writeln!(out, "{}", case.name())?;
+        }
+    }
+    Ok(())
+}
+
+fn work(arguments: &Arguments) -> Result<bool> {
+    let all = cases::all();
+    if arguments.serve {
+        let bench = Bench::open(arguments)?;
+        let mut well = true;
+        for name in std::io::stdin().lock().lines() {
+            let name = name?;
+            let Some(case) = all.iter().find(|case| case.name() == name) else {
+                bail!("there is no case {name:?}");
+            };
+            well &= bench.run(case)?;
+        }
+        return Ok(well);
+    }
+    let selection = Selection::new(arguments.filter.as_deref(), arguments.short, &all)?;
+    let wanted: Vec<_> = all.iter().filter(|case| selection.takes(case)).collect();
+    if wanted.is_empty() {
+        bail!("no case matches");
+    }
+    if arguments.list {
+        list(&wanted, arguments.json)?;
+        return Ok(true);
+    }
+    let bench = Bench::open(arguments)?;
+    let mut well = true;
+    for case in wanted {
+        well &= bench.run(case)?;
+    }
+    Ok(well)
+}
+
+fn main() -> ExitCode {
+    match work(&Arguments::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("vgpu-ops: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

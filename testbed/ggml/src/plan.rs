@@ -1,0 +1,90 @@
+//! A case under construction: a builder that remembers its inputs, and puts a guard behind each.
+//!
+//! GGML lays tensors out in one buffer in the order of their making. A guard that the device changed is a
+//! store beside a tensor, which the buffer's own bounds do not show.
+
+use std::cell::RefCell;
+use std::ops::Deref;
+
+use crate::ffi::{Builder, Tensor, Type};
+use crate::fill::{Fill, Leaf};
+
+/// Elements of a guard.
+const GUARD: i64 = 256;
+
+/// An input and what it is filled with.
+#[derive(Clone, Copy)]
+pub struct Input<'c> {
+    /// Its tensor.
+    pub tensor: Tensor<'c>,
+    /// Its contents.
+    pub leaf: Leaf,
+    /// Whether it is there to stay as it is.
+    pub guard: bool,
+}
+
+/// What a case's function adds its nodes to; the operations are the [`Builder`]'s.
+pub struct Plan<'c> {
+    builder: Builder<'c>,
+    inputs: RefCell<Vec<Input<'c>>>,
+}
+
+impl<'c> Deref for Plan<'c> {
+    type Target = Builder<'c>;
+
+    fn deref(&self) -> &Builder<'c> {
+        &self.builder
+    }
+}
+
+impl<'c> Plan<'c> {
+    /// An empty one, which starts with a guard.
+    pub fn new(builder: Builder<'c>) -> Self {
+        let plan = Self { builder, inputs: RefCell::default() };
+        plan.guard();
+        plan
+    }
+
+    fn push(&self, kind: Type, ne: [i64; 4], fill: Fill, guard: bool) -> Tensor<'c> {
+        let tensor = self.leaf(kind, ne[0], ne[1], ne[2], ne[3]);
+        self.inputs.borrow_mut().push(Input { tensor, leaf: Leaf { kind, ne, fill }, guard });
+        tensor
+    }
+
+    fn guard(&self) {
+        self.push(Type::F32, [GUARD, 1, 1, 1], Fill::Uniform(-1.0, 1.0), true);
+    }
+
+    /// An input.
+    pub fn input(&self, kind: Type, ne: [i64; 4], fill: Fill) -> Tensor<'c> {
+        let tensor = self.push(kind, ne, fill, false);
+        self.guard();
+        tensor
+    }
+
+    /// An input of floats between -1 and 1.
+    pub fn uniform(&self, kind: Type, ne: [i64; 4]) -> Tensor<'c> {
+        self.input(kind, ne, Fill::Uniform(-1.0, 1.0))
+    }
+
+    /// A view of the first part of an input that is `times` as large in each dimension.
+    pub fn part(&self, kind: Type, ne: [i64; 4], times: [i64; 4], fill: Fill) -> Tensor<'c> {
+        let whole = self.input(kind, std::array::from_fn(|axis| ne[axis] * times[axis]), fill);
+        let nb = whole.nb();
+        self.view(whole, ne[0], ne[1], ne[2], ne[3], nb[1], nb[2], nb[3], 0)
+    }
+
+    /// A tensor of size `ne` that does not lie in order: dimension i of the input behind it is its dimension
+    /// `axes[i]`.
+    pub fn permuted(&self, kind: Type, ne: [i64; 4], axes: [i32; 4], fill: Fill) -> Tensor<'c> {
+        let stored = axes.map(|axis| ne[axis.unsigned_abs() as usize]);
+        let input = self.input(kind, stored, fill);
+        self.permute(input, axes[0], axes[1], axes[2], axes[3])
+    }
+
+    /// Ends with a guard; the builder, and the inputs in the order of their making.
+    pub fn finish(self) -> (Builder<'c>, Vec<Input<'c>>) {
+        self.guard();
+        (self.builder, self.inputs.into_inner())
+    }
+}

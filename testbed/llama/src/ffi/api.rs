@@ -1,0 +1,89 @@
+//! The functions, by name.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+use libloading::os::unix::Library;
+
+use super::layout::{Batch, ChatMessage, ContextParams, ModelParams};
+use super::{LlamaError, Opaque, Returned};
+
+/// `ggml_log_callback`.
+pub(super) type LogCallback = extern "C" fn(c_int, *const c_char, *mut c_void);
+
+/// The libraries that the functions are in.
+pub(super) struct Libraries {
+    /// libggml-base.
+    pub(super) base: Library,
+    /// libggml.
+    pub(super) ggml: Library,
+    /// libllama.
+    pub(super) llama: Library,
+}
+
+macro_rules! functions {
+    ($( $library:ident: $name:ident($($argument:ty),*) $(-> $result:ty)?; )*) => {
+        /// The functions that are used; types as llama.h and ggml-backend.h declare them.
+        pub(super) struct Api {
+            $( pub(super) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?, )*
+            /// Kept loaded.
+            _libraries: Libraries,
+        }
+
+        impl Api {
+            /// Finds all of them.
+            pub(super) fn find(libraries: Libraries) -> Result<Self, LlamaError> {
+                $(
+                    // SAFETY: the field's type is the function's in the header.
+                    let $name = unsafe { libraries.$library.get(concat!(stringify!($name), "\0").as_bytes()) };
+                    let $name = *$name.map_err(|source| LlamaError::Symbol { name: stringify!($name), source })?;
+                )*
+                Ok(Self { $( $name, )* _libraries: libraries })
+            }
+        }
+    };
+}
+
+functions! {
+    base: ggml_backend_dev_name(Opaque) -> *const c_char;
+    base: ggml_backend_dev_description(Opaque) -> *const c_char;
+    base: ggml_backend_dev_type(Opaque) -> c_int;
+    ggml: ggml_backend_dev_count() -> usize;
+    ggml: ggml_backend_dev_get(usize) -> Opaque;
+    ggml: ggml_backend_load(*const c_char) -> Opaque;
+    llama: llama_version() -> *const c_char;
+    llama: llama_log_set(LogCallback, *mut c_void);
+    llama: llama_backend_init();
+    llama: llama_model_default_params() -> Returned<ModelParams>;
+    llama: llama_context_default_params() -> Returned<ContextParams>;
+    llama: llama_model_load_from_file(*const c_char, ModelParams) -> Opaque;
+    llama: llama_model_free(Opaque);
+    llama: llama_model_get_vocab(Opaque) -> *const c_void;
+    llama: llama_model_chat_template(Opaque, *const c_char) -> *const c_char;
+    llama: llama_chat_apply_template(*const c_char, *const ChatMessage, usize, bool, *mut u8, i32) -> i32;
+    llama: llama_vocab_n_tokens(*const c_void) -> i32;
+    llama: llama_vocab_is_eog(*const c_void, i32) -> bool;
+    llama: llama_tokenize(*const c_void, *const u8, i32, *mut i32, i32, bool, bool) -> i32;
+    llama: llama_token_to_piece(*const c_void, i32, *mut u8, i32, i32, bool) -> i32;
+    llama: llama_init_from_model(Opaque, ContextParams) -> Opaque;
+    llama: llama_free(Opaque);
+    llama: llama_get_memory(Opaque) -> Opaque;
+    llama: llama_memory_clear(Opaque, bool);
+    llama: llama_decode(Opaque, Batch) -> i32;
+    llama: llama_get_logits_ith(Opaque, i32) -> *const f32;
+}
+
+impl std::fmt::Debug for Api {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Api").finish_non_exhaustive()
+    }
+}
+
+/// A string of the library's; nothing for null.
+pub(super) fn text(pointer: *const c_char) -> Option<String> {
+    if pointer.is_null() {
+        return None;
+    }
+    // SAFETY: the library's strings are zero-ended and live as long as what they belong to: callers pass what they just got.
+    let text = unsafe { CStr::from_ptr(pointer) };
+    Some(text.to_string_lossy().into_owned())
+}

@@ -1,0 +1,31 @@
+//! Where the library's log goes. One for the process, as the library has one callback.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::api::{self, Api};
+use crate::log::{Level, Log};
+
+static LOG: Mutex<Log> = Mutex::new(Log::new(Level::Debug));
+
+fn log() -> MutexGuard<'static, Log> {
+    LOG.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+extern "C" fn take(level: c_int, piece: *const c_char, _user: *mut c_void) {
+    if let Some(piece) = api::text(piece) {
+        log().take(level, &piece);
+    }
+}
+
+/// Takes the log from now on.
+pub(super) fn begin(api: &Api, least: Level) {
+    *log() = Log::new(least);
+    // SAFETY: the callback is a function that lives as long as the program.
+    unsafe { (api.llama_log_set)(take, std::ptr::null_mut()) };
+}
+
+/// How many layers the newest model has on GPUs.
+pub(super) fn offloaded() -> Option<(u32, u32)> {
+    log().offloaded()
+}

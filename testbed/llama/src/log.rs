@@ -1,0 +1,92 @@
+//! The library's log: passed on to stderr, and read for the one thing that llama.cpp says nowhere else.
+
+use std::io::Write;
+
+/// `enum ggml_log_level`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Everything.
+    Debug = 1,
+    /// What it loads and how.
+    Info = 2,
+    /// What may be wrong.
+    Warn = 3,
+    /// What is.
+    Error = 4,
+}
+
+/// `GGML_LOG_LEVEL_CONT`: goes on where the last piece ended, at its level.
+const CONTINUE: i32 = 5;
+
+/// Takes the log's pieces.
+#[derive(Debug)]
+pub struct Log {
+    /// What is below goes nowhere.
+    least: Level,
+    level: Level,
+    line: String,
+    offloaded: Option<(u32, u32)>,
+}
+
+impl Log {
+    /// A log that passes on what is at `least`, or above.
+    pub const fn new(least: Level) -> Self {
+        Self { least, level: Level::Info, line: String::new(), offloaded: None }
+    }
+
+    /// Takes a piece: part of a line, a line, or several.
+    pub fn take(&mut self, level: i32, text: &str) {
+        self.level = match level {
+            1 => Level::Debug,
+            3 => Level::Warn,
+            4 => Level::Error,
+            CONTINUE => self.level,
+            _ => Level::Info,
+        };
+        if self.level >= self.least {
+            // Nothing can be done about an stderr that does not take it.
+            let _ = std::io::stderr().write_all(text.as_bytes());
+        }
+        self.line.push_str(text);
+        if let Some(end) = self.line.rfind('\n') {
+            let rest = self.line.split_off(end + 1);
+            for line in self.line.lines() {
+                self.offloaded = offloaded(line).or(self.offloaded);
+            }
+            self.line = rest;
+        }
+    }
+
+    /// How many layers are on GPUs, and how many there are.
+    pub const fn offloaded(&self) -> Option<(u32, u32)> {
+        self.offloaded
+    }
+}
+
+/// Reads `load_tensors: offloaded 31/31 layers to GPU`.
+fn offloaded(line: &str) -> Option<(u32, u32)> {
+    let counts = line.split_once("offloaded ")?.1.split_once(" layers")?.0;
+    let (some, all) = counts.split_once('/')?;
+    Some((some.parse().ok()?, all.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offloaded_layers_are_found_in_pieces() {
+        let mut log = Log::new(Level::Error);
+        log.take(2, "load_tensors: offloading output layer to GPU\nload_tensors: off");
+        assert_eq!(log.offloaded(), None);
+        log.take(CONTINUE, "loaded 31/31 layers to GPU\nmore");
+        assert_eq!(log.offloaded(), Some((31, 31)));
+    }
+
+    #[test]
+    fn other_lines_say_nothing() {
+        for line in ["offloaded layers", "offloaded 3/x layers", "offloading 3/4 layers", ""] {
+            assert_eq!(offloaded(line), None, "{line}");
+        }
+    }
+}

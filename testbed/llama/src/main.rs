@@ -1,0 +1,181 @@
+//! `vgpu-llama`: loads stock llama.cpp libraries and a model, and decodes prompts, greedily or along given tokens.
+//! Prints a JSON object a line ([`vgpu_llama::event`]); the libraries' log goes to stderr.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, bail};
+use clap::{Parser, ValueEnum};
+use vgpu_llama::event::{Event, Job};
+use vgpu_llama::ffi::{ContextOptions, FlashAttention, Llama};
+use vgpu_llama::log::Level;
+use vgpu_llama::run::{self, Options};
+
+/// Contexts are multiples of this many tokens: llama.cpp pads keys and values to it.
+const CONTEXT_STEP: usize = 256;
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Switch {
+    On,
+    Off,
+    Auto,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LogLevel {
+    Debug,
+    Info,
+    Warn,
+    Error,
+}
+
+/// A language model through the C API of stock llama.cpp libraries.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    /// Folder of libllama, libggml, libggml-base and the CPU backends.
+    #[arg(long)]
+    libraries: PathBuf,
+    /// A GPU backend to load: libggml-cuda.so. All layers go to its device.
+    #[arg(long)]
+    gpu_backend: Option<PathBuf>,
+    /// The model, a GGUF file.
+    #[arg(long)]
+    model: PathBuf,
+    /// A prompt. Can be given several times.
+    #[arg(long, required_unless_present = "jobs")]
+    prompt: Vec<String>,
+    /// A JSON file of prompts, `[{"prompt": "...", "forced": [1, 2]}]`, where `forced` are tokens to go along.
+    #[arg(long, conflicts_with = "prompt")]
+    jobs: Option<PathBuf>,
+    /// Prompts are questions, for the model's chat template.
+    #[arg(long)]
+    chat: bool,
+    /// Tokens behind each prompt.
+    #[arg(long, default_value_t = 32)]
+    tokens: usize,
+    /// Go on behind a token that ends the text.
+    #[arg(long)]
+    past_end: bool,
+    /// Tokens that the context holds; what the longest job needs, if not given.
+    #[arg(long)]
+    context: Option<u32>,
+    /// Fused attention.
+    #[arg(long, value_enum, default_value_t = Switch::Auto)]
+    flash_attention: Switch,
+    /// Threads of the CPU backend; as many as there are CPUs, or one where a GPU does the work.
+    #[arg(long)]
+    threads: Option<u32>,
+    /// Keep keys and values in ordinary memory.
+    #[arg(long)]
+    no_kv_offload: bool,
+    /// File for the raw logits of every position.
+    #[arg(long)]
+    logits: Option<PathBuf>,
+    /// When so many tokens are decoded behind a prompt, and after each further one, wait for a line on stdin.
+    #[arg(long)]
+    pause_from: Option<usize>,
+    /// From which level on the libraries' log goes to stderr.
+    #[arg(long, value_enum, default_value_t = LogLevel::Info)]
+    log: LogLevel,
+}
+
+impl Arguments {
+    fn jobs(&self) -> Result<Vec<Job>> {
+        let Some(path) = &self.jobs else {
+            return Ok(self
+                .prompt
+                .iter()
+                .map(|prompt| Job { prompt: prompt.clone(), forced: None })
+                .collect());
+        };
+        let text = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
+        serde_json::from_str(&text).with_context(|| format!("understand {}", path.display()))
+    }
+
+    fn options(&self) -> Options {
+        Options {
+            tokens: self.tokens,
+            past_end: self.past_end,
+            chat: self.chat,
+            pause_from: self.pause_from,
+            logits: self.logits.clone(),
+        }
+    }
+
+    fn threads(&self) -> u32 {
+        let all = || std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
+        // Threads of GGML spin while they wait: beside a GPU they would only be in the way.
+        self.threads.unwrap_or_else(|| if self.gpu_backend.is_some() { 1 } else { all() })
+    }
+}
+
+/// Paths do not depend on the working directory, nor do the libraries' (their RUNPATH has an empty entry).
+fn absolute(path: &Path) -> Result<PathBuf> {
+    fs::canonicalize(path).with_context(|| format!("find {}", path.display()))
+}
+
+fn work(arguments: &Arguments) -> Result<()> {
+    let jobs = arguments.jobs()?;
+    let begin = Instant::now();
+    let libraries = absolute(&arguments.libraries)?;
+    let level = match arguments.log {
+        LogLevel::Debug => Level::Debug,
+        LogLevel::Info => Level::Info,
+        LogLevel::Warn => Level::Warn,
+        LogLevel::Error => Level::Error,
+    };
+    let llama = Llama::load(&libraries, level)?;
+    llama.load_best_cpu(&libraries)?;
+    if let Some(backend) = &arguments.gpu_backend {
+        llama.load_backend(&absolute(backend)?)?;
+    }
+    let devices = llama.devices();
+    let on_gpu = arguments.gpu_backend.is_some();
+    if on_gpu && !devices.iter().any(|device| device.gpu) {
+        bail!("the GPU backend found no device");
+    }
+    let model = llama.model(&absolute(&arguments.model)?, on_gpu)?;
+    let mut longest = 0;
+    for job in &jobs {
+        let prompt = run::tokens_of(&model, job, arguments.chat)?.len();
+        longest = longest.max(prompt + job.forced.as_ref().map_or(arguments.tokens, Vec::len));
+    }
+    let tokens = match arguments.context {
+        Some(tokens) => tokens,
+        None => u32::try_from(longest.next_multiple_of(CONTEXT_STEP)).context("size the context")?,
+    };
+    let flash_attention = match arguments.flash_attention {
+        Switch::On => FlashAttention::On,
+        Switch::Off => FlashAttention::Off,
+        Switch::Auto => FlashAttention::Auto,
+    };
+    let options = ContextOptions {
+        tokens,
+        flash_attention,
+        threads: arguments.threads(),
+        kv_on_gpu: !arguments.no_kv_offload,
+    };
+    let mut context = llama.context(&model, &options)?;
+    run::say(&Event::Loaded {
+        version: llama.version(),
+        devices,
+        offloaded: llama.offloaded().filter(|_| on_gpu),
+        vocab: model.vocab(),
+        load_s: begin.elapsed().as_secs_f64(),
+    })?;
+    run::jobs(&model, &mut context, &jobs, &arguments.options())?;
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    match work(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("vgpu-llama: failed to {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

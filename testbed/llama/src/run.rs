@@ -1,0 +1,142 @@
+//! Works on jobs: a prompt each, decoded greedily or along given tokens, one token at a time.
+
+use std::io::{BufRead, Write};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use crate::distribution;
+use crate::event::{Event, Job};
+use crate::ffi::{Context, LlamaError, Model};
+use crate::logits::{LogitsError, Writer};
+use crate::text::Text;
+
+/// Why jobs end early.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the texts say it")]
+pub enum RunError {
+    #[error(transparent)]
+    Llama(#[from] LlamaError),
+    #[error(transparent)]
+    Logits(#[from] LogitsError),
+    #[error("find the likeliest token: all {0} logits of the position are not numbers")]
+    NoNumbers(usize),
+    #[error("decode an empty prompt")]
+    Empty,
+    #[error("write to stdout")]
+    Output(#[source] std::io::Error),
+    #[error("wait for a line on stdin")]
+    Input(#[source] std::io::Error),
+    #[error("write JSON")]
+    Json(#[from] serde_json::Error),
+}
+
+/// How to work on jobs.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Positions behind a prompt, where a job does not give its tokens.
+    pub tokens: usize,
+    /// Go on behind a token that ends the text.
+    pub past_end: bool,
+    /// Prompts are questions, for the model's chat template.
+    pub chat: bool,
+    /// When so many tokens are decoded behind a prompt, and after each further one, wait for a line on stdin.
+    pub pause_from: Option<usize>,
+    /// Where raw logits go.
+    pub logits: Option<PathBuf>,
+}
+
+/// Writes an event as a line of stdout.
+pub fn say(event: &Event) -> Result<(), RunError> {
+    let mut line = serde_json::to_string(event)?;
+    line.push('\n');
+    let mut out = std::io::stdout().lock();
+    out.write_all(line.as_bytes()).and_then(|()| out.flush()).map_err(RunError::Output)
+}
+
+/// The prompt's tokens.
+pub fn tokens_of(model: &Model, job: &Job, chat: bool) -> Result<Vec<i32>, RunError> {
+    let tokens = if chat {
+        model.tokenize(&model.chat(&job.prompt)?, true)?
+    } else {
+        model.tokenize(&job.prompt, false)?
+    };
+    if tokens.is_empty() { Err(RunError::Empty) } else { Ok(tokens) }
+}
+
+/// Works on all jobs with one context.
+pub fn jobs(
+    model: &Model,
+    context: &mut Context<'_>,
+    jobs: &[Job],
+    options: &Options,
+) -> Result<(), RunError> {
+    let mut logits = match &options.logits {
+        Some(path) => Some(Writer::create(path, model.vocab())?),
+        None => None,
+    };
+    for (index, job) in jobs.iter().enumerate() {
+        context.clear();
+        one(model, context, index, job, options, logits.as_mut())?;
+    }
+    if let Some(logits) = logits {
+        logits.finish()?;
+    }
+    Ok(())
+}
+
+fn one(
+    model: &Model,
+    context: &mut Context<'_>,
+    index: usize,
+    job: &Job,
+    options: &Options,
+    mut logits: Option<&mut Writer>,
+) -> Result<(), RunError> {
+    let prompt = tokens_of(model, job, options.chat)?;
+    let begin = Instant::now();
+    context.decode(&prompt)?;
+    // The logits are there when this returns.
+    context.logits()?;
+    say(&Event::Prompt { job: index, tokens: prompt, prompt_s: begin.elapsed().as_secs_f64() })?;
+
+    pause(options, 0)?;
+    let positions = job.forced.as_ref().map_or(options.tokens, Vec::len);
+    let (mut tokens, mut text, mut whole) = (Vec::new(), Text::default(), String::new());
+    let (mut spent, mut decoded) = (Duration::ZERO, 0);
+    for position in 0..positions {
+        let row = context.logits()?;
+        if let Some(file) = logits.as_deref_mut() {
+            file.row(row)?;
+        }
+        let top = distribution::top(row).ok_or(RunError::NoNumbers(row.len()))?;
+        let top = i32::try_from(top).unwrap_or(i32::MAX);
+        let token = job.forced.as_ref().map_or(top, |forced| forced[position]);
+        tokens.push(token);
+        let piece = text.push(&model.piece(token));
+        whole.push_str(&piece);
+        say(&Event::Token { job: index, index: position, top, token, piece })?;
+        let ends = job.forced.is_none() && !options.past_end && model.ends(token);
+        if ends || position + 1 == positions {
+            break;
+        }
+        let begin = Instant::now();
+        context.decode(&[token])?;
+        context.logits()?;
+        spent += begin.elapsed();
+        decoded += 1;
+        pause(options, decoded)?;
+    }
+    whole.push_str(&text.finish());
+    say(&Event::Done { job: index, tokens, text: whole, decoded, decode_s: spent.as_secs_f64() })
+}
+
+/// Lets the test bed look at the device while this process does nothing.
+fn pause(options: &Options, decoded: usize) -> Result<(), RunError> {
+    if options.pause_from.is_none_or(|from| decoded < from) {
+        return Ok(());
+    }
+    say(&Event::Paused { decoded })?;
+    // The end of stdin lets it go on as well: nobody is left to wait for.
+    std::io::stdin().lock().read_line(&mut String::new()).map_err(RunError::Input)?;
+    Ok(())
+}
