@@ -10,6 +10,9 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::io;
 use std::os::fd::RawFd;
 
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
 /// How the processor treats the memory, which decides what is cheap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MemoryType {
@@ -156,6 +159,23 @@ impl Mapping {
         unsafe { ptr::copy_nonoverlapping(source, destination, bytes) };
     }
 
+    /// The same past the caches, for much that the other side reads next: its processor has the old contents of the place in its
+    /// caches, and to take each line from there first would halve the speed. `offset` is a multiple of [`LINE`].
+    ///
+    /// # Safety
+    /// As for [`Mapping::copy_in`].
+    pub(crate) unsafe fn stream_in(&self, offset: u64, source: *const u8, bytes: usize) {
+        let destination = self.at(offset, bytes);
+        assert!(destination.addr().is_multiple_of(LINE));
+        let lines = bytes - bytes % LINE;
+        // SAFETY: the source is the caller's promise, the destination was checked; it is aligned, and whole lines are copied.
+        unsafe { stream(destination, source, lines) };
+        // SAFETY: `lines` is no more than `bytes`, as the caller promises the source.
+        let rest = unsafe { source.add(lines) };
+        // SAFETY: the rest of the source.
+        unsafe { self.copy_in(offset + lines as u64, rest, bytes - lines) };
+    }
+
     /// Copies from the mapping into process memory.
     ///
     /// # Safety
@@ -203,6 +223,35 @@ impl Drop for Mapping {
     }
 }
 
+/// Copies whole lines by stores that leave the caches alone, and orders them before all later stores.
+///
+/// # Safety
+/// `source` is readable and `destination` writable for `bytes`, a multiple of [`LINE`]; they do not overlap; `destination` is
+/// aligned to [`LINE`].
+#[cfg(target_arch = "x86_64")]
+unsafe fn stream(destination: *mut u8, source: *const u8, bytes: usize) {
+    use core::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
+    const STEP: usize = size_of::<__m128i>();
+    for at in (0..bytes).step_by(STEP) {
+        // SAFETY: `at` is below `bytes`, for which the caller promises both.
+        let from = unsafe { source.add(at) };
+        // SAFETY: as above; a line is a whole number of steps.
+        let value = unsafe { _mm_loadu_si128(from.cast()) };
+        // SAFETY: as above.
+        let to = unsafe { destination.add(at) };
+        // SAFETY: as above, and aligned, since lines and steps are.
+        unsafe { _mm_stream_si128(to.cast(), value) };
+    }
+    // Such stores are ordered by nothing but a fence.
+    store_fence();
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn stream(destination: *mut u8, source: *const u8, bytes: usize) {
+    // SAFETY: as the caller promises.
+    unsafe { ptr::copy_nonoverlapping(source, destination, bytes) };
+}
+
 #[inline]
 fn store_fence() {
     #[cfg(target_arch = "x86_64")]
@@ -230,6 +279,23 @@ mod tests {
         assert_eq!(mapping.load32(4096, Ordering::Relaxed), 9);
         mapping.write_register(4, 7);
         assert_eq!(mapping.read_register(4), 7);
+    }
+
+    #[test]
+    fn streams_copy_every_byte_and_no_other() {
+        let mapping = Mapping::anonymous(16384).unwrap();
+        let source: Vec<u8> = (0..9000_u32).map(|i| (i % 251) as u8 + 1).collect();
+        for (offset, skip, bytes) in [(0, 0, 8192), (4096, 1, 64), (128, 3, 63), (64, 7, 4097), (192, 5, 0)] {
+            mapping.put(0, &[0; 16384]);
+            // SAFETY: `skip` and `bytes` are a part of the source.
+            unsafe { mapping.stream_in(offset, source[skip..].as_ptr(), bytes) };
+            let mut seen = vec![0; 16384];
+            mapping.get(0, &mut seen);
+            let (before, rest) = seen.split_at(offset as usize);
+            let (copied, after) = rest.split_at(bytes);
+            assert!(copied == &source[skip..skip + bytes], "{bytes} bytes at {offset}");
+            assert!(before.iter().chain(after).all(|&byte| byte == 0));
+        }
     }
 
     #[test]

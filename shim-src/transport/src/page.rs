@@ -48,9 +48,12 @@ impl Page {
         }
         let mut values = Values([0; V2_PAGE_BYTES as usize]);
         // SAFETY: the kernel writes at most the array's length.
-        let got =
-            unsafe { libc::pread(self.0.number(), values.0.as_mut_ptr().cast(), values.0.len(), 0) };
-        if got == values.0.len() as isize { Ok(Some(values)) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+        let got = unsafe { libc::pread(self.0.number(), values.0.as_mut_ptr().cast(), values.0.len(), 0) };
+        if got == values.0.len() as isize {
+            Ok(Some(values))
+        } else {
+            Err(io::ErrorKind::UnexpectedEof.into())
+        }
     }
 
     /// Whether the device's process lives. What cannot be asked counts as alive: the socket says more.

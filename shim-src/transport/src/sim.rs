@@ -64,7 +64,9 @@ impl SimRegisters {
     /// Answers reads alone, from the page. False: the page has not got all of them, or there is none.
     fn read_page(&self, accesses: &[Access], values: &mut [u32]) -> Result<bool, RegisterError> {
         let on_page = |access: &Access| matches!(*access, Access::Read(offset) if Page::has(offset));
-        let Some(page) = self.page.as_ref().filter(|_| accesses.iter().all(on_page)) else { return Ok(false) };
+        let Some(page) = self.page.as_ref().filter(|_| accesses.iter().all(on_page)) else {
+            return Ok(false);
+        };
         let Some(registers) = page.read().map_err(RegisterError::Closed)? else { return Ok(false) };
         for (access, value) in accesses.iter().zip(values) {
             if let Access::Read(offset) = *access {
@@ -79,7 +81,10 @@ impl SimRegisters {
     }
 
     /// Connects, if this is the first time; anew, if the program has closed the descriptor or uses its number for something else.
-    fn connected<'a>(&self, connection: &'a mut Option<Connection>) -> Result<&'a mut Connection, RegisterError> {
+    fn connected<'a>(
+        &self,
+        connection: &'a mut Option<Connection>,
+    ) -> Result<&'a mut Connection, RegisterError> {
         if connection.as_ref().is_some_and(|connection| !connection.descriptor.intact()) {
             *connection = None;
             tell(&Notice::Reopened { function: self.function });

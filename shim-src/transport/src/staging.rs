@@ -153,7 +153,7 @@ impl Inner {
                 // SAFETY: `at` is below `bytes`, for which the caller promises the source.
                 let from = unsafe { source.add(at) };
                 // SAFETY: readable for `length` more, as the caller promises; nobody has a pointer into a piece.
-                unsafe { self.window.copy_in(held.piece.offset, from, length) };
+                unsafe { self.window.stream_in(held.piece.offset, from, length) };
                 let read = self.words.mark(held.piece.word);
                 held.piece.value = read.value;
                 let source = Span::bar(held.piece.offset, length as u64);

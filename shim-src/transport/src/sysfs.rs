@@ -140,10 +140,12 @@ fn absent(error: &io::Error) -> bool {
 
 fn function(address: PciAddress, dir: PathBuf) -> Result<Option<PciFunction>, ScanError> {
     let hex = |name: &str| number(&dir.join(name));
-    if hex("vendor")? != u64::from(pci::VENDOR)
-        || hex("device")? != u64::from(pci::DEVICE)
-        || hex("class")? as u32 & pci::CLASS_MASK != pci::CLASS
-    {
+    if hex("vendor")? != u64::from(pci::VENDOR) || hex("device")? != u64::from(pci::DEVICE) {
+        return Ok(None);
+    }
+    // Not before: to read the configuration space wakes a function that is suspended.
+    let identity = Identity::of(&dir)?;
+    if identity.class & pci::CLASS_MASK != pci::CLASS {
         return Ok(None);
     }
     let path = dir.join("resource");
@@ -152,9 +154,44 @@ fn function(address: PciAddress, dir: PathBuf) -> Result<Option<PciFunction>, Sc
     if ![pci::V1_BAR0_BYTES, pci::V2_BAR0_BYTES].contains(&bars[0].bytes) {
         return Ok(None);
     }
-    let subsystem = (hex("subsystem_device")? as u32) << 16 | hex("subsystem_vendor")? as u32;
-    let revision = hex("revision")? as u8;
+    let Identity { subsystem, revision, .. } = identity;
     Ok(Some(PciFunction { address, dir, subsystem, revision, bars }))
+}
+
+/// What a function's configuration space says of it, besides vendor and device.
+struct Identity {
+    class: u32,
+    /// As [`PciFunction::subsystem`].
+    subsystem: u32,
+    revision: u8,
+}
+
+impl Identity {
+    /// Reads the head of `config`, which every user may, or four files where there is no `config`.
+    fn of(dir: &Path) -> Result<Self, ScanError> {
+        let path = dir.join("config");
+        let mut head = [0; 64];
+        match std::fs::File::open(&path).and_then(|mut file| file.read_exact(&mut head)) {
+            Ok(()) => Ok(Self::of_head(&head)),
+            Err(source) if absent(&source) => Self::of_files(dir),
+            Err(source) => Err(ScanError { path, source }),
+        }
+    }
+
+    /// Offsets of the PCI Local Bus Specification 3.0, figure 6-1.
+    fn of_head(head: &[u8; 64]) -> Self {
+        let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        Self { class: word(0x08) >> 8, subsystem: word(0x2c), revision: head[0x08] }
+    }
+
+    fn of_files(dir: &Path) -> Result<Self, ScanError> {
+        let hex = |name: &str| number(&dir.join(name));
+        Ok(Self {
+            class: hex("class")? as u32,
+            subsystem: (hex("subsystem_device")? as u32) << 16 | hex("subsystem_vendor")? as u32,
+            revision: hex("revision")? as u8,
+        })
+    }
 }
 
 /// A file of sysfs: it comes whole in one read, and none of those read here is longer than this buffer.
@@ -252,6 +289,25 @@ mod tests {
         assert_eq!(found[0].bars[0], Bar { start: 0xfe00_0000, bytes: 0x2000, flags: 0x4_0200 });
         assert_eq!(found[0].bars[1].bytes, 0);
         assert_eq!(found[0].bars[2].bytes, 256 << 20);
+    }
+
+    #[test]
+    fn the_configuration_space_says_what_the_files_say() {
+        let dir = tempfile::tempdir().unwrap();
+        put(dir.path(), "0000:00:05.0", &stub(RESOURCE, "0x030200\n"));
+        let by_files = scan(dir.path()).unwrap();
+        let function = dir.path().join("bus/pci/devices/0000:00:05.0");
+        for name in ["class", "subsystem_vendor", "subsystem_device", "revision"] {
+            std::fs::remove_file(function.join(name)).unwrap();
+        }
+        assert_eq!(scan(dir.path()).unwrap(), [], "files that are not there");
+        let mut config = [0u8; 256];
+        config[0x08..0x0c].copy_from_slice(&0x0302_00a1u32.to_le_bytes());
+        config[0x2c..0x30].copy_from_slice(&0x16c1_10deu32.to_le_bytes());
+        std::fs::write(function.join("config"), config).unwrap();
+        assert_eq!(scan(dir.path()).unwrap(), by_files);
+        std::fs::write(function.join("config"), [0; 10]).unwrap();
+        assert!(scan(dir.path()).unwrap_err().to_string().ends_with("/config"));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //!   0x00000  submit page   the guest writes, the host reads
 //!   0x01000  return area   the host writes, the guest reads (unless it is in guest pages)
 //!   0x20000  facts         the host writes, guests read (first channel's area only)
+//!   0x30000  staging       copies back that find no room in the rest of the window
 //!   0x40000  ring          the guest writes, the host reads
 //!   0x80000  end
 //! ```
@@ -79,6 +80,12 @@ pub const FACTS: u64 = 0x2_0000;
 /// Bytes of window that the facts have for themselves.
 pub const FACTS_BYTES: u64 = 0x1000;
 
+/// Offset of a little window memory that is always the session's: a copy back makes progress however full the window is. What
+/// goes to the device needs none, the ring carries it.
+pub const STAGING: u64 = 0x3_0000;
+/// Bytes of it.
+pub const STAGING_BYTES: u64 = 0x1_0000;
+
 /// Offset of the ring.
 pub const RING: u64 = 0x4_0000;
 /// Bytes of the ring, a power of two.
@@ -93,7 +100,8 @@ const _: () = {
     assert!(RING_BYTES.is_power_of_two());
     assert!(RING + RING_BYTES == AREA_BYTES);
     assert!(RETURN + RETURN_BYTES <= FACTS);
-    assert!(FACTS + FACTS_BYTES <= RING);
+    assert!(FACTS + FACTS_BYTES <= STAGING);
+    assert!(STAGING + STAGING_BYTES <= RING);
     assert!(size_of::<crate::facts::DeviceFacts>() as u64 <= FACTS_BYTES);
     assert!(RETURN_WORDS + WORDS as u64 * WORD_BYTES <= RETURN_REPLIES);
     assert!(RETURN_REPLIES + REPLIES as u64 * REPLY_BYTES == RETURN_BYTES);

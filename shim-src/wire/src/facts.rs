@@ -38,6 +38,8 @@ pub mod exec {
     pub const CUBIN: u32 = 1 << 1;
     /// PTX is accepted.
     pub const PTX: u32 = 1 << 2;
+    /// A stream can be held for the guest ([`crate::body::stream::StreamHold`]).
+    pub const HOLDS: u32 = 1 << 3;
 }
 
 wire_struct! {

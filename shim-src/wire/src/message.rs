@@ -178,6 +178,7 @@ macro_rules! kinds {
             let hash = fnv1a(hash, &<crate::Mark as Layout>::DIGEST.to_le_bytes());
             let hash = fnv1a(hash, &<Header as Layout>::DIGEST.to_le_bytes());
             let hash = fnv1a(hash, &crate::area::FACTS.to_le_bytes());
+            let hash = fnv1a(hash, &crate::area::STAGING.to_le_bytes());
             fnv1a(hash, &crate::area::AREA_BYTES.to_le_bytes())
         };
     };
@@ -279,6 +280,10 @@ kinds! {
     0x0507 EventRecord(stream::EventRecord);
     /// A stream waits for an event.
     0x0508 StreamWait(stream::StreamWait);
+    /// A stream waits for the guest.
+    0x0509 StreamHold(stream::StreamHold);
+    /// The guest lets a stream go on.
+    0x050a StreamRelease(stream::StreamRelease);
 
     /// An instantiated graph.
     0x0601 GraphDefine(graph::GraphDefine);
@@ -343,6 +348,8 @@ tails! {
     stream::EventDestroy => |b| Some(0);
     stream::EventRecord => |b| Some(0);
     stream::StreamWait => |b| Some(0);
+    stream::StreamHold => |b| Some(0);
+    stream::StreamRelease => |b| Some(0);
     graph::GraphDefine => |b| Some(b.records.tail_bytes());
     graph::GraphUpdate => |b| Some(b.records.tail_bytes());
     graph::GraphLaunch => |b| Some(0);

@@ -176,6 +176,8 @@ fn samples() -> BTreeMap<&'static str, Vec<u8>> {
         alpha: [14; 16],
         reserved: 0,
     });
+    sample!(stream::StreamHold { stream: 1, hold: 2, mark: mark() });
+    sample!(stream::StreamRelease { hold: 1, reserved: 0 });
     all
 }
 

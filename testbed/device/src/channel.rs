@@ -2,7 +2,7 @@
 //! `device.rs`, which has what a session needs.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::{JoinHandle, Thread};
 
 use vgpu_wire::registers::{Refusal, channel};
@@ -30,6 +30,8 @@ pub(crate) struct Channel {
     pub(crate) guest_process: AtomicU32,
     pub(crate) return_gpa_lo: AtomicU32,
     pub(crate) return_gpa_hi: AtomicU32,
+    /// How often the guest rang, since the session began.
+    doorbells: AtomicU64,
     /// The window's file has storage for the area.
     reserved: AtomicBool,
     /// Held for the whole of an attach or a detach.
@@ -53,6 +55,7 @@ impl Channel {
             guest_process: AtomicU32::new(0),
             return_gpa_lo: AtomicU32::new(0),
             return_gpa_hi: AtomicU32::new(0),
+            doorbells: AtomicU64::new(0),
             reserved: AtomicBool::new(false),
             control: Mutex::new(()),
             running: Mutex::new(None),
@@ -103,6 +106,7 @@ impl Channel {
     /// A session is open. Everything of it is in place before its state is readable.
     pub(crate) fn open(&self, running: Running) {
         self.session.store(running.host.session(), Ordering::Relaxed);
+        self.doorbells.store(0, Ordering::Relaxed);
         // A thread that failed at once has said so already; that must stay.
         let _ = self.state.compare_exchange(
             channel::STATE_FREE,
@@ -151,6 +155,17 @@ impl Channel {
     pub(crate) fn look<T>(&self, look: impl FnOnce(&SessionHost) -> T) -> Option<T> {
         let host = lock(&self.running).as_ref().map(|running| running.host.clone());
         host.as_ref().map(look)
+    }
+
+    /// The guest's doorbell.
+    pub(crate) fn doorbell(&self) {
+        self.doorbells.fetch_add(1, Ordering::Relaxed);
+        self.ring();
+    }
+
+    /// How often the guest rang, since the session began.
+    pub(crate) fn doorbells(&self) -> u64 {
+        self.doorbells.load(Ordering::Relaxed)
     }
 
     /// Makes the session's thread look at its ring.

@@ -67,6 +67,7 @@ fn mark_of(body: &Body) -> Option<&Mark> {
         Body::CopyOut(b) => Some(&b.written),
         Body::Signal(b) => Some(&b.mark),
         Body::EventRecord(b) => Some(&b.mark),
+        Body::StreamHold(b) => Some(&b.mark),
         _ => None,
     }
 }
@@ -177,6 +178,8 @@ fn fields(host: &SessionHost, body: &Body) -> Result<(), Violation> {
         Body::StreamDestroy(b) => zero(b.reserved),
         Body::Signal(b) => zero(b.reserved),
         Body::Join(b) => zero(b.reserved),
+        Body::StreamHold(b) => minted("the new hold's number", b.hold),
+        Body::StreamRelease(b) => zero(b.reserved),
         Body::EventDestroy(b) => zero(b.reserved),
         Body::GraphDefine(b) => source(host, &b.records),
         Body::GraphUpdate(b) => {

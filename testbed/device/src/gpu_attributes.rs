@@ -1,7 +1,7 @@
 //! The table of `CUdevice_attribute` values. What a compute capability fixes is from the tables of
 //! the CUDA programming guide ("Compute Capabilities"); ids are those of `cuda.h`. Where a value is a
-//! promise, it is made only if software executors keep it: no textures, no virtual memory management, no
-//! pools, no kernels beside copies.
+//! promise, it is made only if software executors keep it: cooperative grids, virtual memory management, stream-ordered
+//! allocation, but no textures, no managed memory, no kernels beside copies.
 
 use crate::gpu::GpuConfig;
 
@@ -94,9 +94,12 @@ mod id {
     pub(super) const MAX_SHARED_MEMORY_PER_MULTIPROCESSOR: usize = 81;
     pub(super) const MAX_REGISTERS_PER_MULTIPROCESSOR: usize = 82;
     pub(super) const SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO: usize = 87;
+    pub(super) const COOPERATIVE_LAUNCH: usize = 95;
     pub(super) const MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: usize = 97;
+    pub(super) const VIRTUAL_MEMORY_MANAGEMENT: usize = 102;
     pub(super) const MAX_BLOCKS_PER_MULTIPROCESSOR: usize = 106;
     pub(super) const RESERVED_SHARED_MEMORY_PER_BLOCK: usize = 111;
+    pub(super) const MEMORY_POOLS_SUPPORTED: usize = 115;
     pub(super) const MEM_SYNC_DOMAIN_COUNT: usize = 126;
     pub(super) const NUMA_ID: usize = 131;
     pub(super) const GPU_PCI_DEVICE_ID: usize = 139;
@@ -142,9 +145,13 @@ pub(crate) fn attributes(config: &GpuConfig, family: Family) -> [i32; 192] {
         (id::MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, family.shared_kib << 10),
         (id::MAX_REGISTERS_PER_MULTIPROCESSOR, 64 << 10),
         (id::SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO, 2),
+        // Grids that meet need instructions of 6.0.
+        (id::COOPERATIVE_LAUNCH, i32::from(major >= 6)),
         (id::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, family.optin_kib << 10),
+        (id::VIRTUAL_MEMORY_MANAGEMENT, 1),
         (id::MAX_BLOCKS_PER_MULTIPROCESSOR, family.blocks),
         (id::RESERVED_SHARED_MEMORY_PER_BLOCK, family.reserved),
+        (id::MEMORY_POOLS_SUPPORTED, 1),
         (id::MEM_SYNC_DOMAIN_COUNT, 1),
         (id::NUMA_ID, -1),
         (id::GPU_PCI_DEVICE_ID, pci_id(pci::DEVICE, pci::VENDOR)),

@@ -89,6 +89,7 @@ impl Pump {
             return Err(Violation::Hello.into());
         }
         self.checks.message(&self.host, &message.body)?;
+        self.host.counters().tally.count(&message);
         if message.header.flags & FLAG_JOIN != 0 {
             self.session.join(message.header.join)?;
         }

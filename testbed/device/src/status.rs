@@ -1,5 +1,7 @@
 //! What the control socket reports.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// A session's share of its device.
@@ -31,6 +33,21 @@ pub struct SessionStatus {
     pub done: u64,
     /// How often the session's thread went to sleep.
     pub host_sleeps: u64,
+    /// Bytes in the ring that are not reported read. With none, and as many messages done as taken, all that the guest sent so far
+    /// is in the counters below.
+    pub unread: u64,
+    /// Messages carried out, by the name of their kind.
+    pub kinds: BTreeMap<String, u64>,
+    /// Joins: flags on other messages, and messages of their own.
+    pub joins: u64,
+    /// Messages whose effect the guest has to wait for: those that are answered, signals, and copies to the guest.
+    pub waits: u64,
+    /// Bytes that copies brought to the device.
+    pub bytes_in: u64,
+    /// Bytes that copies brought from the device.
+    pub bytes_out: u64,
+    /// How often the guest rang.
+    pub doorbells: u64,
 }
 
 /// A device and its sessions.

@@ -93,3 +93,28 @@ wire_struct! {
         pub event: u32 = 4,
     }
 }
+
+wire_struct! {
+    /// What `cuLaunchHostFunc` needs of the host: stores the mark when earlier work of the stream is done, and starts later work
+    /// of the stream when the guest has sent [`StreamRelease`] with the same number. The stream's work is not done before, for
+    /// events, joins and signals alike. Only for executors with [`crate::facts::exec::HOLDS`].
+    pub struct StreamHold = 24 {
+        /// The stream.
+        pub stream: u32 = 0,
+        /// Minted number, never used again in the session.
+        pub hold: u32 = 4,
+        /// Stored when the guest may run its function.
+        pub mark: Mark = 8,
+    }
+}
+
+wire_struct! {
+    /// Ends a hold. No work of any stream, so nothing orders it: it takes effect when the host reads it, whatever joins came
+    /// before. An executor must therefore read on while streams are held.
+    pub struct StreamRelease = 8 {
+        /// The hold.
+        pub hold: u32 = 0,
+        /// Zero.
+        pub reserved: u32 = 4,
+    }
+}

@@ -106,10 +106,22 @@ impl Bus {
         function.write("subsystem_device", 0o444, &id(pci::SUBSYSTEM_DEVICE))?;
         function.write("class", 0o444, &format!("{:#08x}\n", pci::CLASS))?;
         function.write("revision", 0o444, &format!("{:#04x}\n", pci::REVISION))?;
+        function.write("config", 0o644, config_head())?;
         function.write("enable", 0o600, "1\n")?;
         function.write("resource", 0o444, &resources(address, window_bytes))?;
         Ok(function)
     }
+}
+
+/// The head of the configuration space, which is all that sysfs shows to everyone.
+fn config_head() -> [u8; 64] {
+    let mut head = [0; 64];
+    head[0x00..0x02].copy_from_slice(&pci::VENDOR.to_le_bytes());
+    head[0x02..0x04].copy_from_slice(&pci::DEVICE.to_le_bytes());
+    head[0x08..0x0c].copy_from_slice(&(pci::CLASS << 8 | u32::from(pci::REVISION)).to_le_bytes());
+    head[0x2c..0x2e].copy_from_slice(&pci::SUBSYSTEM_VENDOR.to_le_bytes());
+    head[0x2e..0x30].copy_from_slice(&pci::SUBSYSTEM_DEVICE.to_le_bytes());
+    head
 }
 
 /// The text of sysfs's `resource`: start, end and flags of each BAR. The addresses mean nothing but differ
@@ -142,11 +154,11 @@ impl Function {
         self.path.join(name)
     }
 
-    fn write(&self, name: &str, mode: u32, text: &str) -> Result<(), SimError> {
+    fn write(&self, name: &str, mode: u32, text: impl AsRef<[u8]>) -> Result<(), SimError> {
         let path = self.path(name);
         let mut options = OpenOptions::new();
         options.write(true).create_new(true).mode(mode);
-        let written = options.open(&path).and_then(|mut file| file.write_all(text.as_bytes()));
+        let written = options.open(&path).and_then(|mut file| file.write_all(text.as_ref()));
         written.map_err(|error| SimError::file("write", &path, error))
     }
 

@@ -1,0 +1,155 @@
+//! What a session has been sent, counted by kind. Written by the session's thread alone, read at any time.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use vgpu_wire::{Body, FLAG_JOIN, Kind, Message};
+
+/// One more than the highest number of a kind.
+const NUMBERS: usize = 0x800;
+
+/// Place of each kind in [`Kind::ALL`], by its number. A kind beyond the table would not compile.
+const PLACES: [u8; NUMBERS] = {
+    let mut places = [0; NUMBERS];
+    let mut place = 0;
+    while place < Kind::ALL.len() {
+        places[Kind::ALL[place] as usize] = place as u8;
+        place += 1;
+    }
+    places
+};
+
+/// The counters of a session.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    kinds: [AtomicU64; Kind::ALL.len()],
+    joins: AtomicU64,
+    waits: AtomicU64,
+    bytes_in: AtomicU64,
+    bytes_out: AtomicU64,
+}
+
+/// The counters at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tallied {
+    pub(crate) kinds: BTreeMap<String, u64>,
+    pub(crate) joins: u64,
+    pub(crate) waits: u64,
+    pub(crate) bytes_in: u64,
+    pub(crate) bytes_out: u64,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        let zero = || AtomicU64::new(0);
+        Self {
+            kinds: std::array::from_fn(|_| zero()),
+            joins: zero(),
+            waits: zero(),
+            bytes_in: zero(),
+            bytes_out: zero(),
+        }
+    }
+}
+
+/// Adds without a locked instruction: there is one writer.
+#[inline]
+fn add(counter: &AtomicU64, more: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+}
+
+/// Whether the guest has to wait for what the message asks for: an answer, a synchronize's mark, a copy back. (It
+/// may also wait for an event or until a copy's source has been read; no message says so.)
+fn waits(body: &Body) -> bool {
+    match body {
+        Body::Signal(body) => body.mark.word != 0,
+        Body::CopyOut(body) => body.written.word != 0,
+        other => other.kind().replies(),
+    }
+}
+
+impl Tally {
+    /// Counts a message that was found good.
+    #[inline]
+    pub(crate) fn count(&self, message: &Message<'_>) {
+        let body = &message.body;
+        add(&self.kinds[usize::from(PLACES[body.kind() as usize])], 1);
+        if message.header.flags & FLAG_JOIN != 0 {
+            add(&self.joins, 1);
+        }
+        if waits(body) {
+            add(&self.waits, 1);
+        }
+        match body {
+            Body::CopyIn(body) => add(&self.bytes_in, body.source.bytes),
+            Body::CopyOut(body) => add(&self.bytes_out, body.destination.bytes),
+            Body::Join(_) => add(&self.joins, 1),
+            _ => {}
+        }
+    }
+
+    /// Reads all counters; kinds that never came are left out.
+    pub(crate) fn read(&self) -> Tallied {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Tallied {
+            kinds: Kind::ALL
+                .iter()
+                .zip(&self.kinds)
+                .map(|(kind, count)| (kind.name().to_owned(), load(count)))
+                .filter(|&(_, count)| count > 0)
+                .collect(),
+            joins: load(&self.joins),
+            waits: load(&self.waits),
+            bytes_in: load(&self.bytes_in),
+            bytes_out: load(&self.bytes_out),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vgpu_wire::body::copy::{CopyIn, CopyOut};
+    use vgpu_wire::body::session::Echo;
+    use vgpu_wire::body::stream::{Join, Signal};
+    use vgpu_wire::{Header, JOIN_ALL, Mark, Span};
+
+    use super::*;
+
+    fn message(body: Body, join: bool) -> Message<'static> {
+        let header = Header {
+            kind: body.kind() as u16,
+            flags: if join { FLAG_JOIN } else { 0 },
+            bytes: 0,
+            number: 1,
+            join: 0,
+        };
+        Message { header, body, tail: &[] }
+    }
+
+    #[test]
+    fn every_kind_has_its_own_place() {
+        let mut places: Vec<_> = Kind::ALL.iter().map(|&kind| PLACES[kind as usize]).collect();
+        places.dedup();
+        assert_eq!(places.len(), Kind::ALL.len());
+    }
+
+    #[test]
+    fn what_is_counted() {
+        let tally = Tally::default();
+        let mark = Mark { word: 3, reserved: 0, value: 9 };
+        let copy_in =
+            CopyIn { stream: 1, reserved: 0, destination: 0, source: Span::bar(0, 100), read: mark };
+        let copy_out =
+            |written| CopyOut { stream: 1, reserved: 0, source: 0, destination: Span::bar(0, 7), written };
+        tally.count(&message(Body::CopyIn(copy_in), true));
+        tally.count(&message(Body::CopyIn(copy_in), false));
+        tally.count(&message(Body::CopyOut(copy_out(mark)), true));
+        tally.count(&message(Body::CopyOut(copy_out(Mark::NONE)), false));
+        tally.count(&message(Body::Signal(Signal { stream: 1, reserved: 0, mark }), false));
+        tally.count(&message(Body::Join(Join { stream: JOIN_ALL, reserved: 0 }), false));
+        tally.count(&message(Body::Echo(Echo { reply: 0, reserved: 0, cookie: 1 }), false));
+        let kinds = [("CopyIn", 2), ("CopyOut", 2), ("Echo", 1), ("Join", 1), ("Signal", 1)];
+        let kinds = kinds.map(|(kind, count)| (kind.to_owned(), count)).into();
+        assert_eq!(tally.read(), Tallied { kinds, joins: 3, waits: 3, bytes_in: 200, bytes_out: 14 });
+    }
+}
