@@ -3,10 +3,12 @@
 //! CUDA 12 and 13 agree in everything here but for what a function that depends on it says.
 
 mod arg;
+mod driver;
 mod status;
 mod types;
 
 pub use arg::{Address, Factor, Out};
+pub use driver::Driver;
 pub use status::BlasStatus;
 pub use types::{Arithmetic, Scalar, arithmetic, canonical_compute, compute, data, element_bytes};
 

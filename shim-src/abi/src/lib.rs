@@ -1,7 +1,7 @@
 //! What the shims have in common: C types and status codes ([`driver`], [`runtime`], [`blas`],
 //! [`nvml`]), the macro that makes a Rust function an export ([`export!`]), the answer of names that
-//! are not implemented ([`stub`]), the log ([`log`]), and the private table by which the other
-//! shims reach libcuda ([`table`]).
+//! are not implemented ([`stub`]), the log ([`log`]), the private table by which the other
+//! shims reach libcuda ([`table`]) and the way to it ([`link`]).
 //!
 //! `symbols/` holds the complete lists of names and version nodes; the linking step compares
 //! them with what a shim defines and generates a stub for each name that it does not.
@@ -9,6 +9,9 @@
 pub mod blas;
 pub mod driver;
 pub mod export;
+#[cfg(feature = "fake")]
+pub mod fake;
+pub mod link;
 pub mod log;
 pub mod nvml;
 pub mod runtime;

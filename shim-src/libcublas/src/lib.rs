@@ -11,7 +11,6 @@
 //!
 //! The feature `cuda13` makes it the library of CUDA 13; else it is that of CUDA 12.
 
-mod driver;
 mod gemm;
 mod gemm_ex;
 mod handle;
@@ -21,9 +20,15 @@ mod solve;
 mod version;
 
 #[cfg(test)]
-mod fake;
-#[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+use vgpu_abi::fake::CALLS as LIBCUDA;
+#[cfg(not(test))]
+use vgpu_abi::link::LINKED as LIBCUDA;
+
+/// The way to libcuda.
+static DRIVER: vgpu_abi::blas::Driver = vgpu_abi::blas::Driver::new("cuBLAS", LIBCUDA);
 
 /// Outcome of a call, or of a part of one.
 type Result<T = ()> = std::result::Result<T, vgpu_abi::blas::BlasStatus>;

@@ -6,7 +6,7 @@ use vgpu_abi::blas::{Address, Arithmetic, BlasStatus, Factor, OP_C, OP_N, OP_T, 
 use vgpu_wire::body::gemm::{GEMM_DEVICE_SCALARS, GEMM_POINTERS, Gemm};
 
 use crate::handle::Handle;
-use crate::{Result, driver};
+use crate::{DRIVER, Result};
 
 /// A matrix, or as many as there are products.
 #[derive(Clone, Copy, Debug)]
@@ -95,7 +95,7 @@ impl Product {
             workspace: context.workspace() as u64,
             workspace_bytes: context.workspace_bytes() as u64,
         };
-        driver::multiply(context.stream(), &message)
+        DRIVER.multiply(context.stream(), &message)
     }
 
     /// Operations, sizes, leading dimensions. Nothing of it depends on the handle.

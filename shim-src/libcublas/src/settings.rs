@@ -6,14 +6,14 @@ use vgpu_abi::blas::{Address, BlasStatus, Out, POINTER_MODE_DEVICE, POINTER_MODE
 use vgpu_abi::export;
 
 use crate::handle::{self, Handle};
-use crate::{CUDA13, driver};
+use crate::{CUDA13, DRIVER};
 
 export! {
     /// Makes a handle, and a context for the thread that has none.
     pub fn cublasCreate_v2(handle: Out<Handle>) -> BlasStatus {
         vgpu_abi::export::quiet_panics();
         let handle = handle.check()?;
-        driver::prepare()?;
+        DRIVER.prepare()?;
         handle.set(handle::create())
     }
 

@@ -10,7 +10,7 @@ use vgpu_wire::body::gemm::{GEMM_DEVICE_SCALARS, GEMM_POINTERS, TriangularSolve}
 
 use crate::handle::Handle;
 use crate::product::{holds, is_operation};
-use crate::{Result, driver};
+use crate::{DRIVER, Result};
 
 /// `op(A) * X = alpha * B` or `X * op(A) = alpha * B`, in place, once or for a batch.
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +60,7 @@ impl Solve {
             alpha: alpha.0,
             reserved: 0,
         };
-        driver::solve(context.stream(), &message)
+        DRIVER.solve(context.stream(), &message)
     }
 
     fn check(&self) -> Result {

@@ -1,4 +1,4 @@
-//! The exports as a C program calls them, on a [`crate::fake`] libcuda. Statuses are those of NVIDIA's libraries of CUDA 12.9 and
+//! The exports as a C program calls them, on a [`vgpu_abi::fake`] libcuda. Statuses are those of NVIDIA's libraries of CUDA 12.9 and
 //! 13.5 for the same arguments, where those could be had without a device.
 
 mod args;
@@ -7,14 +7,14 @@ use std::ffi::{CStr, c_int};
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use args::{Args, GOOD, Handle, SOLVE, STRIDE, Status, Triangle, call, gemm_with};
+use args::{Args, GOOD, Handle, SOLVE, STRIDE, Status, Triangle, gemm_with};
 use proptest::prelude::*;
-use vgpu_abi::CUresult;
 use vgpu_abi::blas::{compute, data};
 use vgpu_abi::driver::CUcontext;
+use vgpu_abi::{CUresult, call, fake};
 use vgpu_wire::body::gemm::{GEMM_DEVICE_SCALARS, GEMM_POINTERS};
 
-use crate::{CUDA13, fake, settings, version};
+use crate::{CUDA13, settings, version};
 
 /// One test at a time: a context that one destroys is the next handle's, which may be another test's.
 fn turn() -> MutexGuard<'static, ()> {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use vgpu_abi::blas::{BlasStatus, CUBLAS_COOKIE, CUBLASLT_COOKIE, Out};
 use vgpu_abi::export;
 
-use crate::{Result, driver};
+use crate::{DRIVER, Result};
 
 /// What every live handle points to: as there is no state, to the same.
 static LIVE: AtomicU64 = AtomicU64::new(CUBLASLT_COOKIE);
@@ -37,7 +37,7 @@ export! {
     pub fn cublasLtCreate(handle: Out<Handle>) -> BlasStatus {
         vgpu_abi::export::quiet_panics();
         let handle = handle.check()?;
-        driver::prepare()?;
+        DRIVER.prepare()?;
         handle.set(Handle(&raw const LIVE))
     }
 

@@ -14,7 +14,7 @@ use vgpu_wire::body::gemm::{GEMM_DEVICE_SCALARS, Gemm};
 use crate::handle::Handle;
 use crate::kinds::{Desc, Layout, Preference, desc, layout};
 use crate::record::{Kind, Record};
-use crate::{CUDA13, Result, driver};
+use crate::{CUDA13, DRIVER, Result};
 
 /// A matrix as its layout describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,7 +141,7 @@ impl Product {
             workspace: workspace.0 as u64,
             workspace_bytes: if workspace.0 == 0 { 0 } else { bytes as u64 },
         };
-        driver::multiply(stream, &message)
+        DRIVER.multiply(stream, &message)
     }
 }
 

@@ -1,32 +1,19 @@
-//! The exports as a C program calls them, on a [`crate::fake`] libcuda.
+//! The exports as a C program calls them, on a [`vgpu_abi::fake`] libcuda.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
 
 use proptest::prelude::*;
-use vgpu_abi::CUresult;
 use vgpu_abi::blas::{BlasStatus, MatmulAlgo, MatmulHeuristicResult, compute, data};
+use vgpu_abi::{CUresult, call, fake};
 use vgpu_wire::body::gemm::GEMM_DEVICE_SCALARS;
 
-use crate::{CUDA13, descriptors, fake, handle, matmul, version};
+use crate::{CUDA13, descriptors, handle, matmul, version};
 
 type Status = c_uint;
 type P = *const c_void;
 type I = c_int;
 type U = usize;
-
-/// Calls an export by its C signature: every pointer as C has it.
-macro_rules! call {
-    ($function:path as fn($($ty:ty),* $(,)?), $($arg:expr),* $(,)?) => {{
-        // SAFETY: parameters of the export are transparent wrappers of the pointers and addresses named here,
-        // and a status is one of an unsigned integer.
-        let function = unsafe {
-            std::mem::transmute::<*const (), unsafe extern "C" fn($($ty),*) -> Status>($function as *const ())
-        };
-        // SAFETY: the test hands in what the manual says, or null.
-        unsafe { function($($arg),*) }
-    }};
-}
 
 fn desc(compute: I, scale: I) -> P {
     let mut made: P = ptr::null();

@@ -1,20 +1,21 @@
 //! The way to libcuda: the private table, and what is asked through it.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::ptr;
-use std::sync::OnceLock;
 
-use vgpu_abi::driver::CUuuid;
+use vgpu_abi::CUresult;
+#[cfg(not(test))]
+use vgpu_abi::link::LINKED as LIBCUDA;
+use vgpu_abi::link::Link;
 use vgpu_abi::nvml::NvmlReturn;
 use vgpu_abi::table::{Device, Table};
-use vgpu_abi::{CUresult, log};
 
 use crate::Result;
+#[cfg(test)]
+use crate::fake::CALLS as LIBCUDA;
 
-unsafe extern "C" {
-    fn cuGetExportTable(table: *mut *const c_void, uuid: *const CUuuid) -> CUresult;
-    fn cuDriverGetVersion(version: *mut c_int) -> CUresult;
-}
+/// The way to libcuda.
+static LINK: Link = Link::new("NVML", LIBCUDA);
 
 /// `CUdevice_attribute` ids that NVML answers from; 0 in the facts means that the host does not know.
 pub mod attribute {
@@ -32,20 +33,9 @@ pub mod attribute {
     pub const GLOBAL_MEMORY_BUS_WIDTH: c_int = 37;
 }
 
-/// libcuda's table. Without one there is no driver to speak of, and the log says why, once.
+/// libcuda's table. Without one there is no driver to speak of.
 fn table() -> Result<&'static Table> {
-    static TABLE: OnceLock<Option<&'static Table>> = OnceLock::new();
-    TABLE
-        .get_or_init(|| {
-            // SAFETY: the loader bound the function to the libcuda.so.1 that this object needs, which so
-            // stays loaded as long as this object.
-            let table = unsafe { Table::ask(cuGetExportTable) };
-            if table.is_none() {
-                log::error(format_args!("NVML: libcuda.so.1 is not that of vgpu-run, or of another build"));
-            }
-            table
-        })
-        .ok_or(NvmlReturn::DRIVER_NOT_LOADED)
+    LINK.table().ok_or(NvmlReturn::DRIVER_NOT_LOADED)
 }
 
 fn status(status: CUresult) -> Result {
@@ -114,8 +104,5 @@ impl Gpu {
 /// The newest CUDA that the driver supports, as CUDA itself answers it.
 pub fn cuda_version() -> Result<c_int> {
     table()?;
-    let mut version = 0;
-    // SAFETY: called with a place for the answer.
-    status(unsafe { cuDriverGetVersion(&raw mut version) })?;
-    Ok(version)
+    LINK.cuda_version().map_err(NvmlReturn::from)
 }

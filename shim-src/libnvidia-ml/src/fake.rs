@@ -4,10 +4,10 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-use vgpu_abi::CUresult;
 use vgpu_abi::driver::CUuuid;
-use vgpu_abi::table::{Counters, Device, Table, UUID, VERSION};
-use vgpu_wire::body::gemm::{Gemm, TriangularSolve};
+use vgpu_abi::link::Calls;
+use vgpu_abi::table::{Device, Table};
+use vgpu_abi::{CUresult, fake};
 use vgpu_wire::facts::DeviceFacts;
 
 static DEVICES_STATE: AtomicU32 = AtomicU32::new(0);
@@ -67,64 +67,16 @@ unsafe extern "C" fn memory_info(index: c_int, free: *mut u64, total: *mut u64) 
     state(&MEMORY)
 }
 
-unsafe extern "C" fn visible(_: c_int, _: *mut c_int) -> CUresult {
-    CUresult::NOT_SUPPORTED
+static TABLE: Table = Table { life, device_count, device: get, memory_info, ..fake::TABLE };
+
+unsafe extern "C" fn get_export_table(place: *mut *const c_void, uuid: *const CUuuid) -> CUresult {
+    // SAFETY: the caller does as for the real one.
+    unsafe { fake::hand_out(&TABLE, place, uuid) }
 }
 
-unsafe extern "C" fn gemm(_: *mut c_void, _: *const Gemm) -> CUresult {
-    CUresult::NOT_SUPPORTED
-}
-
-unsafe extern "C" fn solve(_: *mut c_void, _: *const TriangularSolve) -> CUresult {
-    CUresult::NOT_SUPPORTED
-}
-
-unsafe extern "C" fn counters(_: *mut Counters) -> CUresult {
-    CUresult::NOT_SUPPORTED
-}
-
-unsafe extern "C" fn done(_: *mut u64) -> CUresult {
-    CUresult::NOT_SUPPORTED
-}
-
-unsafe extern "C" fn echo(_: c_int) -> CUresult {
-    CUresult::NOT_SUPPORTED
-}
-
-static TABLE: Table = Table {
-    bytes: size_of::<Table>(),
-    version: VERSION,
-    reserved: 0,
-    life,
-    device_count,
-    device: get,
-    visible,
-    memory_info,
-    gemm,
-    solve,
-    counters,
-    done,
-    echo,
-};
-
-/// What the loader binds to libcuda.so.1 outside tests.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuGetExportTable(table: *mut *const c_void, uuid: *const CUuuid) -> CUresult {
-    // SAFETY: the caller, `Table::ask`, hands in a UUID.
-    if unsafe { *uuid } != UUID {
-        return CUresult::INVALID_VALUE;
-    }
-    // SAFETY: and a place for the answer.
-    unsafe { table.write((&raw const TABLE).cast()) };
-    CUresult::SUCCESS
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuDriverGetVersion(version: *mut c_int) -> CUresult {
-    // SAFETY: a place for the answer.
-    unsafe { version.write(13000) };
-    CUresult::SUCCESS
-}
+/// Its functions.
+// SAFETY: the table is a constant of this program.
+pub const CALLS: Calls = unsafe { fake::CALLS.with_table(get_export_table) };
 
 /// One test at a time, and all well again at its end.
 pub struct Scene {

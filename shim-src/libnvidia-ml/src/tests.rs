@@ -1,35 +1,16 @@
 //! The exports as a C program calls them, on a [`crate::fake`] libcuda.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use std::mem::transmute;
 use std::ptr;
 
-use vgpu_abi::CUresult;
 use vgpu_abi::nvml::{Memory, MemoryV2, NvmlReturn, PciInfo, PciInfoExt, ProcessInfoV2, Uuid};
+use vgpu_abi::{CUresult, call};
 
 use crate::fake::Scene;
 use crate::{clocks, compute, find, identity, init, memory, pci, processes, system};
 
 type Status = c_uint;
 type Handle = *const c_void;
-
-/// An export by its C signature: the handle and every pointer as C has them.
-macro_rules! c {
-    ($function:path as fn($($ty:ty),*)) => {{
-        // SAFETY: parameters of the export are transparent wrappers of the pointers named here, and
-        // a status is one of an unsigned integer.
-        unsafe { transmute::<*const (), unsafe extern "C" fn($($ty),*) -> Status>($function as *const ()) }
-    }};
-}
-
-/// Calls an export.
-macro_rules! call {
-    ($function:path as fn($($ty:ty),*), $($arg:expr),*) => {{
-        let function = c!($function as fn($($ty),*));
-        // SAFETY: the test hands in what the manual says, or null.
-        unsafe { function($($arg),*) }
-    }};
-}
 
 fn begin() -> Status {
     // SAFETY: no arguments.

@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
 
 use vgpu_abi::blas::compute;
+use vgpu_abi::call;
 
 use crate::{gemm, gemm_ex, solve};
 
@@ -17,21 +18,6 @@ type I = c_int;
 type L = i64;
 type U = usize;
 type F = *const f32;
-
-/// Calls an export by its C signature: the handle and every pointer as C has them.
-macro_rules! call {
-    ($function:path as fn($($ty:ty),* $(,)?), $($arg:expr),* $(,)?) => {{
-        // SAFETY: parameters of the export are transparent wrappers of the pointers and addresses named here,
-        // and a status is one of an unsigned integer.
-        let function = unsafe {
-            std::mem::transmute::<*const (), unsafe extern "C" fn($($ty),*) -> std::ffi::c_uint>($function as *const ())
-        };
-        // SAFETY: the test hands in what the manual says, or null.
-        unsafe { function($($arg),*) }
-    }};
-}
-
-pub(super) use call;
 
 /// The arguments of every kind of product.
 #[derive(Clone, Copy, Debug)]

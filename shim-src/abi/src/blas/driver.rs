@@ -1,0 +1,69 @@
+//! What cuBLAS and cuBLASLt ask of libcuda, with their statuses.
+
+use core::ffi::c_void;
+use core::ptr;
+
+use vgpu_wire::body::gemm::{Gemm, TriangularSolve};
+
+use super::BlasStatus;
+use crate::link::{Calls, Link};
+use crate::table::Table;
+use crate::{CUresult, log};
+
+/// The way to libcuda of one of the two libraries.
+#[derive(Debug)]
+pub struct Driver(Link);
+
+impl Driver {
+    /// The way of the library called `name` in the log.
+    #[must_use]
+    pub const fn new(name: &'static str, calls: Calls) -> Self {
+        Self(Link::new(name, calls))
+    }
+
+    /// Initialises libcuda and gives the thread a context if it has none, on which NVIDIA's libraries stand.
+    ///
+    /// # Errors
+    /// Allocation failed where memory is short, not initialised whatever else it was.
+    pub fn prepare(&self) -> Result<(), BlasStatus> {
+        self.0.enter().map_err(|status| {
+            log::info(format_args!("{}: no handle without a context: {status}", self.0.name()));
+            if status == CUresult::OUT_OF_MEMORY {
+                BlasStatus::ALLOC_FAILED
+            } else {
+                BlasStatus::NOT_INITIALIZED
+            }
+        })
+    }
+
+    fn table(&self) -> Result<&'static Table, BlasStatus> {
+        self.0.table().ok_or(BlasStatus::NOT_INITIALIZED)
+    }
+
+    fn sent(&self, what: &str, status: CUresult) -> Result<(), BlasStatus> {
+        status.ok().map_err(|status| {
+            log::info(format_args!("{}: {what} is refused: {status}", self.0.name()));
+            BlasStatus::from(status)
+        })
+    }
+
+    /// Gives a product to a stream, a `CUstream`.
+    ///
+    /// # Errors
+    /// What libcuda's refusal is here.
+    pub fn multiply(&self, stream: usize, product: &Gemm) -> Result<(), BlasStatus> {
+        let stream: *mut c_void = ptr::without_provenance_mut(stream);
+        // SAFETY: an entry of libcuda's table, called with a stream, which it checks, and a live structure.
+        self.sent("a matrix product", unsafe { (self.table()?.gemm)(stream, product) })
+    }
+
+    /// Gives a triangular solve to a stream.
+    ///
+    /// # Errors
+    /// As [`Self::multiply`].
+    pub fn solve(&self, stream: usize, solve: &TriangularSolve) -> Result<(), BlasStatus> {
+        let stream: *mut c_void = ptr::without_provenance_mut(stream);
+        // SAFETY: as in `multiply`.
+        self.sent("a triangular solve", unsafe { (self.table()?.solve)(stream, solve) })
+    }
+}

@@ -1,0 +1,264 @@
+//! Structures of the driver API. Layouts are those of CUDA 12 and 13, which are the same here; sizes and offsets are asserted.
+
+use core::ffi::{c_int, c_uint, c_void};
+
+use super::{CUcontext, CUdeviceptr, CUfunction, CUgraphNode, CUkernel, CUstream};
+
+macro_rules! layout {
+    ($( $(#[$meta:meta])* pub struct $name:ident = $size:literal {
+        $( $(#[$fmeta:meta])* pub $field:ident : $ty:ty = $offset:literal, )*
+    } )*) => {
+        $(
+            $(#[$meta])*
+            #[derive(Clone, Copy, Debug)]
+            #[repr(C)]
+            pub struct $name { $( $(#[$fmeta])* pub $field: $ty, )* }
+            const _: () = {
+                assert!(size_of::<$name>() == $size);
+                $( assert!(core::mem::offset_of!($name, $field) == $offset); )*
+            };
+        )*
+    };
+}
+
+layout! {
+    /// One side of a 2D copy: the first or second half of `CUDA_MEMCPY2D`.
+    pub struct Side2D = 56 {
+        /// Bytes from the start of a row.
+        pub x: usize = 0,
+        /// Rows from the start.
+        pub y: usize = 8,
+        /// `CUmemorytype`: [`MEMORYTYPE_HOST`](super::MEMORYTYPE_HOST) and so on.
+        pub memory_type: c_uint = 16,
+        /// Host memory.
+        pub host: *mut c_void = 24,
+        /// Device memory, and unified memory.
+        pub device: CUdeviceptr = 32,
+        /// Array.
+        pub array: usize = 40,
+        /// Bytes from row to row.
+        pub pitch: usize = 48,
+    }
+
+    /// `CUDA_MEMCPY2D`
+    pub struct Memcpy2D = 128 {
+        /// Source.
+        pub src: Side2D = 0,
+        /// Destination.
+        pub dst: Side2D = 56,
+        /// Bytes of a row.
+        pub width: usize = 112,
+        /// Rows.
+        pub height: usize = 120,
+    }
+
+    /// One side of a 3D copy: the first or second half of `CUDA_MEMCPY3D` and `CUDA_MEMCPY3D_PEER`.
+    pub struct Side3D = 88 {
+        /// Bytes from the start of a row.
+        pub x: usize = 0,
+        /// Rows from the start of a slice.
+        pub y: usize = 8,
+        /// Slices from the start.
+        pub z: usize = 16,
+        /// Level of detail.
+        pub lod: usize = 24,
+        /// `CUmemorytype`.
+        pub memory_type: c_uint = 32,
+        /// Host memory.
+        pub host: *mut c_void = 40,
+        /// Device memory, and unified memory.
+        pub device: CUdeviceptr = 48,
+        /// Array.
+        pub array: usize = 56,
+        /// `CUDA_MEMCPY3D_PEER`: context of the memory. Else null.
+        pub context: CUcontext = 64,
+        /// Bytes from row to row.
+        pub pitch: usize = 72,
+        /// Rows from slice to slice.
+        pub height: usize = 80,
+    }
+
+    /// `CUDA_MEMCPY3D`, `CUDA_MEMCPY3D_PEER`
+    pub struct Memcpy3D = 200 {
+        /// Source.
+        pub src: Side3D = 0,
+        /// Destination.
+        pub dst: Side3D = 88,
+        /// Bytes of a row.
+        pub width: usize = 176,
+        /// Rows of a slice.
+        pub height: usize = 184,
+        /// Slices.
+        pub depth: usize = 192,
+    }
+
+    /// `CUdevprop`
+    pub struct CUdevprop = 56 {
+        /// Threads of a block.
+        pub max_threads_per_block: c_int = 0,
+        /// Threads of a block in x, y, z.
+        pub max_threads_dim: [c_int; 3] = 4,
+        /// Blocks of a grid in x, y, z.
+        pub max_grid_size: [c_int; 3] = 16,
+        /// Bytes of shared memory of a block.
+        pub shared_mem_per_block: c_int = 28,
+        /// Bytes of constant memory.
+        pub total_constant_memory: c_int = 32,
+        /// Threads of a warp.
+        pub simd_width: c_int = 36,
+        /// Largest pitch of a copy, bytes.
+        pub mem_pitch: c_int = 40,
+        /// Registers of a block.
+        pub regs_per_block: c_int = 44,
+        /// Clock in kHz.
+        pub clock_rate: c_int = 48,
+        /// Alignment of textures, bytes.
+        pub texture_align: c_int = 52,
+    }
+
+    /// `CUlaunchConfig`
+    pub struct CUlaunchConfig = 56 {
+        /// Blocks in x, y, z.
+        pub grid: [c_uint; 3] = 0,
+        /// Threads in x, y, z.
+        pub block: [c_uint; 3] = 12,
+        /// Bytes of dynamic shared memory.
+        pub shared_bytes: c_uint = 24,
+        /// The stream.
+        pub stream: CUstream = 32,
+        /// `attribute_count` attributes.
+        pub attributes: *const CUlaunchAttribute = 40,
+        /// How many.
+        pub attribute_count: c_uint = 48,
+    }
+
+    /// `CUlaunchAttribute`
+    pub struct CUlaunchAttribute = 72 {
+        /// [`launch_attribute`](super::launch_attribute)
+        pub id: c_uint = 0,
+        /// The value, a union.
+        pub value: [u64; 8] = 8,
+    }
+
+    /// `CUmemLocation`
+    pub struct CUmemLocation = 8 {
+        /// [`MEM_LOCATION_DEVICE`](super::MEM_LOCATION_DEVICE) or another.
+        pub kind: c_uint = 0,
+        /// Ordinal of the device.
+        pub id: c_int = 4,
+    }
+
+    /// `CUmemAllocationProp`
+    pub struct CUmemAllocationProp = 32 {
+        /// [`MEM_ALLOCATION_PINNED`](super::MEM_ALLOCATION_PINNED) or another.
+        pub kind: c_uint = 0,
+        /// Bits of the handle types that are wanted.
+        pub handle_types: c_uint = 4,
+        /// Where.
+        pub location: CUmemLocation = 8,
+        /// Windows only.
+        pub win32: *mut c_void = 16,
+        /// Compression type, flag for remote access, usage, padding.
+        pub flags: [u8; 8] = 24,
+    }
+
+    /// `CUmemAccessDesc`
+    pub struct CUmemAccessDesc = 12 {
+        /// Who.
+        pub location: CUmemLocation = 0,
+        /// `CUmemAccess_flags`: 0 nothing, 1 read, 3 read and write.
+        pub flags: c_uint = 8,
+    }
+
+    /// `CUmemPoolProps`
+    pub struct CUmemPoolProps = 88 {
+        /// [`MEM_ALLOCATION_PINNED`](super::MEM_ALLOCATION_PINNED) or another.
+        pub kind: c_uint = 0,
+        /// Bits of the handle types that are wanted.
+        pub handle_types: c_uint = 4,
+        /// Where.
+        pub location: CUmemLocation = 8,
+        /// Windows only.
+        pub win32: *mut c_void = 16,
+        /// The most bytes that it gives out; 0: as many as there are.
+        pub max_size: usize = 24,
+        /// Bits of what it is for, reserved bytes.
+        pub rest: [u16; 28] = 32,
+    }
+
+    /// `CUctxCreateParams`
+    pub struct CUctxCreateParams = 24 {
+        /// Execution affinity.
+        pub affinity: *const c_void = 0,
+        /// How many.
+        pub affinity_count: c_int = 8,
+        /// Graphics interoperation.
+        pub cig: *const c_void = 16,
+    }
+
+    /// `CUDA_KERNEL_NODE_PARAMS_v2`; version 1 ends before `kernel`.
+    pub struct KernelNodeParams = 72 {
+        /// The function.
+        pub function: CUfunction = 0,
+        /// Blocks in x, y, z.
+        pub grid: [c_uint; 3] = 8,
+        /// Threads in x, y, z.
+        pub block: [c_uint; 3] = 20,
+        /// Bytes of dynamic shared memory.
+        pub shared_bytes: c_uint = 32,
+        /// One pointer for each parameter, or null.
+        pub params: *mut *mut c_void = 40,
+        /// Or a buffer of parameters.
+        pub extra: *mut *mut c_void = 48,
+        /// The kernel, where `function` is null.
+        pub kernel: CUkernel = 56,
+        /// Its context.
+        pub context: CUcontext = 64,
+    }
+
+    /// `CUDA_MEMSET_NODE_PARAMS`
+    pub struct MemsetNodeParams = 40 {
+        /// Destination.
+        pub destination: CUdeviceptr = 0,
+        /// Bytes from row to row.
+        pub pitch: usize = 8,
+        /// Value.
+        pub value: c_uint = 16,
+        /// Bytes of an element.
+        pub element: c_uint = 20,
+        /// Elements of a row.
+        pub width: usize = 24,
+        /// Rows.
+        pub height: usize = 32,
+    }
+
+    /// `CUgraphExecUpdateResultInfo`
+    pub struct CUgraphExecUpdateResultInfo = 24 {
+        /// [`graph_update`](super::graph_update)
+        pub result: c_uint = 0,
+        /// The node at fault.
+        pub error_node: CUgraphNode = 8,
+        /// A node before it.
+        pub error_from_node: CUgraphNode = 16,
+    }
+
+    /// `CUDA_GRAPH_INSTANTIATE_PARAMS`
+    pub struct GraphInstantiateParams = 32 {
+        /// Flags of the instantiation.
+        pub flags: u64 = 0,
+        /// Stream of the upload.
+        pub upload_stream: CUstream = 8,
+        /// The node at fault.
+        pub error_node: CUgraphNode = 16,
+        /// 0: success, 1: error.
+        pub result: c_uint = 24,
+    }
+}
+
+impl CUlaunchAttribute {
+    /// The first three 32-bit words of the value: every value that the shims read lies there.
+    #[must_use]
+    pub const fn words(&self) -> [u32; 3] {
+        [self.value[0] as u32, (self.value[0] >> 32) as u32, self.value[1] as u32]
+    }
+}

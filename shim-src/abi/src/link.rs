@@ -1,0 +1,113 @@
+//! The way to libcuda of the shims that stand on it: the functions that they call by name, and its private table.
+
+use core::ffi::{c_int, c_uint, c_void};
+use std::sync::OnceLock;
+
+use crate::driver::{CUcontext, CUdevice, CUuuid};
+use crate::table::{GetExportTable, Table};
+use crate::{CUresult, log};
+
+unsafe extern "C" {
+    fn cuGetExportTable(table: *mut *const c_void, uuid: *const CUuuid) -> CUresult;
+    fn cuDriverGetVersion(version: *mut c_int) -> CUresult;
+    fn cuInit(flags: c_uint) -> CUresult;
+    fn cuCtxGetCurrent(context: *mut CUcontext) -> CUresult;
+    fn cuCtxSetCurrent(context: CUcontext) -> CUresult;
+    fn cuDeviceGet(device: *mut CUdevice, ordinal: c_int) -> CUresult;
+    fn cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice) -> CUresult;
+}
+
+/// Functions of a libcuda that stays loaded. Each does what the manual says of the function that it is called after; only
+/// this crate makes such sets.
+#[derive(Clone, Copy, Debug)]
+pub struct Calls {
+    pub(crate) get_export_table: GetExportTable,
+    pub(crate) driver_get_version: unsafe extern "C" fn(*mut c_int) -> CUresult,
+    pub(crate) init: unsafe extern "C" fn(c_uint) -> CUresult,
+    pub(crate) ctx_get_current: unsafe extern "C" fn(*mut CUcontext) -> CUresult,
+    pub(crate) ctx_set_current: unsafe extern "C" fn(CUcontext) -> CUresult,
+    pub(crate) device_get: unsafe extern "C" fn(*mut CUdevice, c_int) -> CUresult,
+    pub(crate) device_primary_ctx_retain: unsafe extern "C" fn(*mut CUcontext, CUdevice) -> CUresult,
+}
+
+/// Those of the libcuda.so.1 that the object needs which uses this constant; the loader keeps it as long. An object that does not
+/// use it needs none.
+pub const LINKED: Calls = Calls {
+    get_export_table: cuGetExportTable,
+    driver_get_version: cuDriverGetVersion,
+    init: cuInit,
+    ctx_get_current: cuCtxGetCurrent,
+    ctx_set_current: cuCtxSetCurrent,
+    device_get: cuDeviceGet,
+    device_primary_ctx_retain: cuDevicePrimaryCtxRetain,
+};
+
+/// A shim's way to libcuda.
+#[derive(Debug)]
+pub struct Link {
+    name: &'static str,
+    calls: Calls,
+    table: OnceLock<Option<&'static Table>>,
+}
+
+impl Link {
+    /// The way of the library called `name` in the log.
+    #[must_use]
+    pub const fn new(name: &'static str, calls: Calls) -> Self {
+        Self { name, calls, table: OnceLock::new() }
+    }
+
+    /// What the library is called.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// libcuda's table. `None`: there is nothing to speak to, and the log says why, once.
+    pub fn table(&self) -> Option<&'static Table> {
+        *self.table.get_or_init(|| {
+            // SAFETY: `Calls` promises that it is that function, of a libcuda that stays loaded.
+            let table = unsafe { Table::ask(self.calls.get_export_table) };
+            if table.is_none() {
+                let name = self.name;
+                log::error(format_args!("{name}: libcuda.so.1 is not that of vgpu-run, or of another build"));
+            }
+            table
+        })
+    }
+
+    /// The newest CUDA that the driver supports, as CUDA itself answers it.
+    ///
+    /// # Errors
+    /// What `cuDriverGetVersion` answers.
+    pub fn cuda_version(&self) -> Result<c_int, CUresult> {
+        let mut version = 0;
+        // SAFETY: called with a place for the answer.
+        unsafe { (self.calls.driver_get_version)(&raw mut version) }.ok()?;
+        Ok(version)
+    }
+
+    /// Initialises libcuda and gives the thread a context if it has none: the primary one of the first device, as the
+    /// runtime API does.
+    ///
+    /// # Errors
+    /// Not initialised without a table, else what the call that failed answered.
+    pub fn enter(&self) -> Result<(), CUresult> {
+        self.table().ok_or(CUresult::NOT_INITIALIZED)?;
+        // SAFETY: takes no pointers.
+        unsafe { (self.calls.init)(0) }.ok()?;
+        let mut context = CUcontext::NULL;
+        // SAFETY: called with a place for the answer.
+        unsafe { (self.calls.ctx_get_current)(&raw mut context) }.ok()?;
+        if context != CUcontext::NULL {
+            return Ok(());
+        }
+        let mut device = 0;
+        // SAFETY: called with a place for the answer.
+        unsafe { (self.calls.device_get)(&raw mut device, 0) }.ok()?;
+        // SAFETY: called with a place for the answer.
+        unsafe { (self.calls.device_primary_ctx_retain)(&raw mut context, device) }.ok()?;
+        // SAFETY: takes no pointers; libcuda checks its handles.
+        unsafe { (self.calls.ctx_set_current)(context) }.ok()
+    }
+}
