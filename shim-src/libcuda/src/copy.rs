@@ -6,7 +6,6 @@ use std::ptr;
 
 use vgpu_abi::CUresult;
 use vgpu_abi::driver::{CUcontext, CUdeviceptr, CUstream};
-use vgpu_transport::Lost;
 use vgpu_wire::body::copy::{CopyDevice, CopyIn, CopyOut};
 use vgpu_wire::{Mark, Span};
 
@@ -46,7 +45,7 @@ pub fn begin_of(mode: Mode) -> Result {
 }
 
 fn owned(gpu: &Gpu, address: u64, bytes: usize) -> Result {
-    if gpu.memory.holds(address, bytes as u64) { Ok(()) } else { Err(CUresult::INVALID_VALUE) }
+    if gpu.memory.has(address, bytes as u64) { Ok(()) } else { Err(CUresult::INVALID_VALUE) }
 }
 
 /// Host to device.
@@ -128,36 +127,11 @@ pub fn out_of(stream: &Stream, destination: *mut c_void, source: u64, bytes: usi
         gpu.wait(goal.0, goal.1)?;
     } else {
         // SAFETY: the export's caller promised `bytes` writable bytes at `destination`.
-        let copied = unsafe { gpu.session.copy_out(number, source, destination.cast(), bytes) };
-        match copied {
-            Err(Lost::NoWindow) => out_by_reserve(stream, destination.cast(), source, bytes)?,
-            copied => copied.map_err(|lost| gpu.report(&lost))?,
-        }
+        unsafe { gpu.session.copy_out(number, source, destination.cast(), bytes) }
+            .map_err(|lost| gpu.report(&lost))?;
         gpu.learned();
     }
     gpu.late()
-}
-
-/// Device to ordinary memory while the window is full: through the little that was kept of it.
-fn out_by_reserve(stream: &Stream, destination: *mut u8, source: u64, bytes: usize) -> Result {
-    let gpu = stream.gpu();
-    gpu.with_reserve(|memory| {
-        let piece = usize::try_from(memory.bytes()).unwrap_or(usize::MAX);
-        for at in (0..bytes).step_by(piece) {
-            let length = piece.min(bytes - at);
-            let (word, value) = stream.lane.mark(gpu, |written| {
-                let destination = Span::bar(memory.offset(), length as u64);
-                let (stream, source) = (stream.lane.number(), source + at as u64);
-                gpu.send(&CopyOut { stream, reserved: 0, source, destination, written }, &[])
-            })?;
-            gpu.wait(word, value)?;
-            // SAFETY: the export's caller promised `bytes` writable bytes, of which `at` and `length` are a part.
-            let to = unsafe { destination.add(at) };
-            // SAFETY: as above; the source is window memory of `piece` bytes, which the host has written and nobody else uses.
-            unsafe { ptr::copy_nonoverlapping(memory.ptr(), to, length) };
-        }
-        Ok(())
-    })
 }
 
 /// Within a device.

@@ -68,7 +68,7 @@ impl Record {
     /// waited for.
     fn answer(&mut self, gpu: &Gpu) -> Result<bool> {
         if !self.done(gpu)? {
-            if self.claims == gpu.claims() {
+            if self.claims == gpu.claims() || gpu.holds() {
                 return Ok(false);
             }
             if let Some((word, value)) = self.goal {

@@ -60,7 +60,7 @@ fn run(stream: &Stream, shape: Shape, value: c_uint, element: u32, mode: Mode) -
     begin_of(mode)?;
     let Some(fill) = message(shape, value, element)? else { return Ok(()) };
     let bytes = span(&fill).ok_or(CUresult::INVALID_VALUE)?;
-    if !stream.gpu().memory.holds(fill.destination, bytes) {
+    if !stream.gpu().memory.has(fill.destination, bytes) {
         return Err(CUresult::INVALID_VALUE);
     }
     stream.submit(|stream| Fill { stream, ..fill }, &[])?;

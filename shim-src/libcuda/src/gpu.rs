@@ -6,20 +6,18 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use vgpu_abi::driver::attribute;
 use vgpu_abi::table;
 use vgpu_abi::{CUresult, log};
-use vgpu_transport::{LateError, Lost, Session, WindowMemory, Word};
+use vgpu_transport::{LateError, Lost, Session, Word};
 use vgpu_wire::body::memory::{MemInfo, MemInfoReply};
 use vgpu_wire::facts::DeviceFacts;
 use vgpu_wire::{JOIN_ALL, Payload, RoundTrip, pci};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::Result;
 use crate::context::{self, Context};
 use crate::lane::{Lane, Pending};
 use crate::memory::Memory;
+use crate::pool::Pools;
 use crate::sync::Mutex;
-
-/// Window memory that is kept for copies back.
-const RESERVE: u64 = 64 << 10;
+use crate::{Result, pool};
 
 /// What the guest mints numbers for. Numbers are never used again in a session.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +34,8 @@ pub enum Minted {
     Graph,
     /// Physical memory.
     Physical,
+    /// Streams that are held for a function of the host.
+    Hold,
 }
 
 /// A device of this process. Lives as long as the process.
@@ -53,7 +53,7 @@ pub struct Gpu {
     /// Copies that still read or write pinned memory.
     pub pending: Pending,
     ordinal: AtomicI32,
-    minted: [AtomicU32; 6],
+    minted: [AtomicU32; 7],
     primary: OnceLock<(usize, &'static Context)>,
     /// Words whose owner is gone before their last mark was done.
     limbo: Mutex<Vec<Word>>,
@@ -63,8 +63,10 @@ pub struct Gpu {
     claims: AtomicU64,
     /// How often the program has learned that work is done.
     lessons: AtomicU64,
-    /// Window memory for copies back while there is no other.
-    reserve: Mutex<Option<WindowMemory>>,
+    /// Functions of the host that have not returned.
+    holds: AtomicU32,
+    /// Where stream-ordered allocations come from.
+    pub pools: Pools,
 }
 
 impl std::fmt::Debug for Gpu {
@@ -83,7 +85,7 @@ const NOT_IN_A_GUEST: &[u8] = &[
     98, 110, 116, 117, 118, 124, // RDMA and its flushes, DMA buffers
     103, 104, 105, 114, 119, 125, 128, // handles for other processes and APIs, IPC
     107, 112, 121, // compressible memory, sparse and deferred arrays
-    115, 142, 144, // memory pools beyond the asynchronous calls
+    142, 144, // pools of host memory
     127, // tensor maps
     129, 132, 133, 135, 138, 141, 143, 145, 146, 151, 152, 153, 154, 155, 156, 158, 159, 161, 136,
     137, // decompression engine
@@ -129,8 +131,10 @@ impl Gpu {
             told: AtomicU64::new(0),
             claims: AtomicU64::new(0),
             lessons: AtomicU64::new(0),
-            reserve: Mutex::default(),
+            holds: AtomicU32::new(0),
+            pools: Pools::default(),
         }));
+        pool::create_default(gpu)?;
         let primary = context::create(gpu, true, 0)?;
         gpu.primary.get_or_init(|| primary);
         Ok(gpu)
@@ -302,6 +306,21 @@ impl Gpu {
         self.claims.load(Ordering::Acquire)
     }
 
+    /// One more function of the host that streams are held for, or one less.
+    pub fn held(&self, more: bool) {
+        if more {
+            self.holds.fetch_add(1, Ordering::AcqRel);
+        } else {
+            self.holds.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Whether a stream is held. Then a query must not wait where it could say that work is not done: the function may wait for
+    /// the very thread that asks.
+    pub fn holds(&self) -> bool {
+        self.holds.load(Ordering::Acquire) != 0
+    }
+
     /// The program has learned that some work is done.
     pub fn learned(&self) {
         self.lessons.fetch_add(1, Ordering::Release);
@@ -312,20 +331,6 @@ impl Gpu {
     #[inline]
     pub fn lessons(&self) -> u64 {
         self.lessons.load(Ordering::Acquire)
-    }
-
-    /// Takes a little window memory for copies back, before the program pins all there is.
-    pub fn keep_reserve(&self) -> Result {
-        let mut reserve = self.reserve.lock();
-        if reserve.is_none() {
-            *reserve = self.session.window_alloc(RESERVE).map_err(|lost| self.report(&lost))?;
-        }
-        Ok(())
-    }
-
-    /// Works with the window memory that was kept, if any was.
-    pub fn with_reserve<R>(&self, work: impl FnOnce(&WindowMemory) -> Result<R>) -> Result<R> {
-        self.reserve.lock().as_ref().map_or(Err(CUresult::OUT_OF_MEMORY), work)
     }
 }
 

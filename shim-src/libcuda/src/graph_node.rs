@@ -145,7 +145,7 @@ export! {
         let shape = FillShape { destination, pitch, width, height };
         let message: Fill = fill::message(shape, value, element)?.ok_or(CUresult::INVALID_VALUE)?;
         let bytes = fill::span(&message).ok_or(CUresult::INVALID_VALUE)?;
-        if !gpu.memory.holds(destination, bytes) {
+        if !gpu.memory.has(destination, bytes) {
             return Err(CUresult::INVALID_VALUE);
         }
         add(node, graph, after, count, Work::new(&message, &[]))

@@ -133,6 +133,19 @@ impl Lane {
         Ok((mark.word, mark.value))
     }
 
+    /// Sends a hold, which carries a mark that is stored when the work before it is done. The mark tells nothing of the hold itself,
+    /// which is work like any other.
+    pub fn hold(&self, gpu: &Gpu, send: impl FnOnce(Mark) -> Result<u64>) -> Result<Goal> {
+        let mut marks = self.marks.lock();
+        let given = self.given.load(Ordering::Acquire);
+        let mark = Self::next(&mut marks.done, gpu)?;
+        send(mark)?;
+        marks.covered = given;
+        marks.value = mark.value;
+        self.given(gpu);
+        Ok((mark.word, mark.value))
+    }
+
     /// Sends a copy that carries a mark, stored when its source has been read, and counts it.
     pub fn mark_read(&self, gpu: &Gpu, send: impl FnOnce(Mark) -> Result<u64>) -> Result<Goal> {
         let mut marks = self.marks.lock();

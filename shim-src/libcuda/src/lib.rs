@@ -1,8 +1,8 @@
 //! The shim that stands in for libcuda, and the only one that talks to the device. Chapters have CUDA's own names.
 //!
 //! ```text
-//!   exports        init device context primary stream event memory pinned copy rows fill pointer virtual_memory
-//!                  module library function launch capture graph graph_exec graph_node error entry table profiler
+//!   exports        init device context primary stream event memory pool pinned copy rows fill pointer virtual_memory
+//!                  module library function launch host_function capture graph graph_exec graph_node error entry table profiler
 //!   a device       process (which there are) ─► gpu (its session) ─► lane (order and completion of streams)
 //!   code           image ─► fatbin ptx cubin ─► layout (parameters of kernels)
 //!   underneath     life (process, fork, exit)  slab (handles)  arg (pointers)  visible  sync  both
@@ -29,6 +29,7 @@ mod gpu;
 mod graph;
 mod graph_exec;
 mod graph_node;
+mod host_function;
 mod image;
 mod init;
 mod lane;
@@ -36,10 +37,12 @@ mod launch;
 mod layout;
 mod library;
 mod life;
+mod mapping;
 mod memory;
 mod module;
 mod pinned;
 mod pointer;
+mod pool;
 mod primary;
 mod process;
 mod profiler;

@@ -3,22 +3,25 @@
 use std::collections::BTreeMap;
 use std::ffi::c_uint;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{RwLockReadGuard, RwLockWriteGuard};
 
-use vgpu_abi::driver::{CUdeviceptr, CUstream, attribute};
+use vgpu_abi::driver::{CUdeviceptr, attribute};
 use vgpu_abi::{CUresult, export};
-use vgpu_wire::body::memory::{Address, MemAlloc, MemAllocAsync, MemFree, MemFreeAsync};
+use vgpu_wire::body::memory::{Address, MemAlloc, MemFree};
 
 use crate::arg::Out;
 use crate::gpu::Gpu;
-use crate::stream::{Stream, find};
+use crate::mapping::Mappings;
 use crate::sync::RwLock;
-use crate::{Result, capture, context, life};
+use crate::{Result, capture, context, life, pool};
 
 /// What lies behind a range of device addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// `cuMemAlloc`, `cuMemAllocAsync`.
+    /// `cuMemAlloc`.
     Allocation,
+    /// `cuMemAllocAsync`, from a pool, by its handle.
+    Pool(usize),
     /// `cuMemAddressReserve`.
     Reservation,
     /// A variable of a module, by the module's number.
@@ -41,6 +44,11 @@ pub struct Range {
 }
 
 impl Range {
+    /// Whether it is memory that can be freed.
+    pub fn is_allocation(&self) -> bool {
+        matches!(self.source, Source::Allocation | Source::Pool(_))
+    }
+
     /// Whether `bytes` from `address` lie in it.
     fn holds(&self, address: u64, bytes: u64) -> bool {
         let offset = address.wrapping_sub(self.start);
@@ -52,6 +60,8 @@ impl Range {
 #[derive(Debug, Default)]
 pub struct Memory {
     ranges: RwLock<BTreeMap<u64, Range>>,
+    /// What is mapped in the reservations among them.
+    mappings: RwLock<Mappings>,
 }
 
 /// A number for an allocation, device's or host's.
@@ -78,6 +88,24 @@ impl Memory {
     pub fn holds(&self, address: u64, bytes: u64) -> bool {
         let ranges = self.ranges.read();
         ranges.range(..=address).next_back().is_some_and(|(_, range)| range.holds(address, bytes))
+    }
+
+    /// Whether there is memory for all of the `bytes` from `address`, in one range.
+    pub fn has(&self, address: u64, bytes: u64) -> bool {
+        let ranges = self.ranges.read();
+        let Some((_, range)) = ranges.range(..=address).next_back() else { return false };
+        range.holds(address, bytes)
+            && (range.source != Source::Reservation || self.mappings.read().reach(address, bytes))
+    }
+
+    /// What is mapped, to look at.
+    pub fn mappings(&self) -> RwLockReadGuard<'_, Mappings> {
+        self.mappings.read()
+    }
+
+    /// What is mapped, to change it.
+    pub fn mappings_mut(&self) -> RwLockWriteGuard<'_, Mappings> {
+        self.mappings.write()
     }
 
     /// Removes the range that begins at `start`, if it is what the caller thinks.
@@ -142,43 +170,17 @@ fn free(address: u64) -> Result {
     }
     let (gpu, _) = find_any(address)?.ok_or(CUresult::INVALID_VALUE)?;
     gpu.late()?;
-    gpu.memory.take(address, |range| range.source == Source::Allocation).ok_or(CUresult::INVALID_VALUE)?;
+    let range = gpu.memory.take(address, Range::is_allocation).ok_or(CUresult::INVALID_VALUE)?;
+    pool::freed(&range);
     gpu.send(&MemFree { address }, &[])?;
     gpu.settle()
 }
 
-fn allocate_async(out: Out<CUdeviceptr>, bytes: usize, stream: &Stream) -> Result {
-    let out = out.check()?;
-    if capture::any() && capture::intercept(stream)? {
-        // An allocation within a graph: the contract has no such node.
-        return capture::fail(stream, CUresult::STREAM_CAPTURE_UNSUPPORTED);
-    }
-    if bytes == 0 {
-        return Err(CUresult::INVALID_VALUE);
-    }
-    let gpu = stream.gpu();
-    gpu.late()?;
-    let message = MemAllocAsync { reply: 0, stream: stream.lane.number(), bytes: bytes as u64 };
-    let Address { address } = with_second_try(gpu, || gpu.ask(message, &[]))?;
-    stream.lane.given(gpu);
-    gpu.memory.add(address, bytes as u64, Source::Allocation, stream.context());
-    out.set(address)
-}
-
-fn free_async(address: u64, stream: &Stream) -> Result {
-    if capture::any() && capture::intercept(stream)? {
-        return capture::fail(stream, CUresult::STREAM_CAPTURE_UNSUPPORTED);
-    }
-    let gpu = stream.gpu();
-    gpu.late()?;
-    gpu.memory.take(address, |range| range.source == Source::Allocation).ok_or(CUresult::INVALID_VALUE)?;
-    stream.send(&MemFreeAsync { stream: stream.lane.number(), reserved: 0, address }, &[])
-}
-
 /// Frees the allocations of a context.
 pub fn end_context(gpu: &Gpu, context: usize) {
-    let ended = |range: &Range| range.context == context && range.source == Source::Allocation;
+    let ended = |range: &Range| range.context == context && range.is_allocation();
     for range in gpu.memory.take_all(ended) {
+        pool::freed(&range);
         // The context ends whatever the host says to it.
         let _ = gpu.send(&MemFree { address: range.start }, &[]);
     }
@@ -221,29 +223,21 @@ export! {
         total.set(usize::try_from(info.total).unwrap_or(usize::MAX))
     }
 
-    /// `cuMemGetAddressRange_v2`
+    /// `cuMemGetAddressRange_v2`: in a reserved range, what is mapped at the address.
     pub fn cuMemGetAddressRange_v2(
         base: Out<CUdeviceptr>, bytes: Out<usize>, address: CUdeviceptr,
     ) -> CUresult {
         context::current()?;
-        let (_, range) = find_any(address)?.ok_or(CUresult::NOT_FOUND)?;
-        base.set_if(range.start);
-        bytes.set_if(usize::try_from(range.bytes).unwrap_or(usize::MAX));
+        let (gpu, range) = find_any(address)?.ok_or(CUresult::NOT_FOUND)?;
+        let (start, size) = if range.source == Source::Reservation {
+            let mapping = gpu.memory.mappings().find(address).ok_or(CUresult::NOT_FOUND)?;
+            (mapping.start, mapping.bytes)
+        } else {
+            (range.start, range.bytes)
+        };
+        base.set_if(start);
+        bytes.set_if(usize::try_from(size).unwrap_or(usize::MAX));
         Ok(())
-    }
-}
-
-export_both! {
-    /// `cuMemAllocAsync`
-    pub fn cuMemAllocAsync, cuMemAllocAsync_ptsz(
-        address: Out<CUdeviceptr>, bytes: usize, stream: CUstream
-    ) |default| {
-        allocate_async(address, bytes, find(stream, default)?)
-    }
-
-    /// `cuMemFreeAsync`
-    pub fn cuMemFreeAsync, cuMemFreeAsync_ptsz(address: CUdeviceptr, stream: CUstream) |default| {
-        free_async(address, find(stream, default)?)
     }
 }
 

@@ -1,5 +1,11 @@
 //! "Memory Management", host memory: pinned memory lies in the window, where the host reads and writes it without a copy; while the
 //! window is full, and for a few bytes, it is ordinary memory, which copies go through as with any other.
+//!
+//! Three things are refused, and attributes say so. Memory of the program's own cannot be registered: its pages could be given to
+//! the host only by their physical addresses, which the kernel tells nobody but root. Kernels do not reach host memory (no mapped
+//! pinned memory): a device address is the executor's own number, and the window has none. And there is no managed memory: what
+//! guest and kernels reach by one address would have to lie in the window for good, which is hundreds of times smaller than what
+//! programs allocate managed, and the guest would have to get addresses in it that are free on the host's side too.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_uint, c_void};
@@ -18,6 +24,9 @@ use crate::{Result, capture, context};
 
 /// Below this many bytes memory is ordinary: a share of the window is 64 KiB at least.
 const SMALL: usize = 4096;
+
+/// `CU_MEMHOSTREGISTER_PORTABLE`, `DEVICEMAP`, `IOMEMORY`, `READ_ONLY`.
+const REGISTER_FLAGS: c_uint = 15;
 
 struct Block {
     bytes: usize,
@@ -112,7 +121,6 @@ fn allocate(out: Out<*mut c_void>, bytes: usize, flags: c_uint) -> Result {
     let window = if bytes < SMALL {
         None
     } else {
-        gpu.keep_reserve()?;
         gpu.session.window_alloc(bytes as u64).map_err(|lost| gpu.report(&lost))?
     };
     let address = match &window {
@@ -175,5 +183,33 @@ export! {
             return Err(CUresult::INVALID_VALUE);
         }
         Err(CUresult::NOT_SUPPORTED)
+    }
+
+    /// `cuMemHostRegister_v2`: refused, as `CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED` says; what is pinned already is told
+    /// apart, since programs ask that way.
+    pub fn cuMemHostRegister_v2(address: *mut c_void, bytes: usize, flags: c_uint) -> CUresult {
+        context::current()?;
+        if address.is_null() || bytes == 0 || flags & !REGISTER_FLAGS != 0 {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        Err(if find(address as usize).is_some() {
+            CUresult::HOST_MEMORY_ALREADY_REGISTERED
+        } else {
+            CUresult::NOT_SUPPORTED
+        })
+    }
+
+    /// `cuMemHostUnregister`: nothing was registered.
+    pub fn cuMemHostUnregister(address: *mut c_void) -> CUresult {
+        context::current()?;
+        Err(if address.is_null() { CUresult::INVALID_VALUE } else { CUresult::HOST_MEMORY_NOT_REGISTERED })
+    }
+
+    /// `cuMemAllocManaged`: refused, as `CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY` says.
+    pub fn cuMemAllocManaged(address: Out<CUdeviceptr>, bytes: usize, flags: c_uint) -> CUresult {
+        context::current()?;
+        address.check()?;
+        // Attached to all (1), to the host (2), or to one stream (4).
+        Err(if bytes == 0 || !matches!(flags, 1 | 2 | 4) { CUresult::INVALID_VALUE } else { CUresult::NOT_SUPPORTED })
     }
 }

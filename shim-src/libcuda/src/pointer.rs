@@ -6,25 +6,28 @@ use vgpu_abi::driver::{CUdeviceptr, MEMORYTYPE_DEVICE, MEMORYTYPE_HOST, pointer_
 use vgpu_abi::{CUresult, export};
 
 use crate::arg::{In, Out};
-use crate::memory::{Source, find_any};
+use crate::memory::{Range, Source, find_any};
 use crate::{Result, context, pinned};
 
 /// What is known of an address.
 enum Known {
-    Device { ordinal: i32, context: usize, start: u64, bytes: u64, id: u64, mapped: bool },
+    /// `access`: `None` where nothing is mapped.
+    Device {
+        ordinal: i32,
+        range: Range,
+        access: Option<u32>,
+    },
     Host(pinned::Known),
 }
 
 fn look(address: u64) -> Result<Option<Known>> {
     if let Some((gpu, range)) = find_any(address)? {
-        return Ok(Some(Known::Device {
-            ordinal: gpu.ordinal(),
-            context: range.context,
-            start: range.start,
-            bytes: range.bytes,
-            id: range.id,
-            mapped: range.source != Source::Reservation,
-        }));
+        let access = if range.source == Source::Reservation {
+            gpu.memory.mappings().find(address).map(|mapping| mapping.access)
+        } else {
+            Some(3)
+        };
+        return Ok(Some(Known::Device { ordinal: gpu.ordinal(), range, access }));
     }
     Ok(pinned::find(address as usize).map(Known::Host))
 }
@@ -32,7 +35,7 @@ fn look(address: u64) -> Result<Option<Known>> {
 /// An attribute's value: 8 bytes, of which [`size`] count.
 fn value(known: &Known, attribute: c_uint, address: u64) -> Result<u64> {
     let (ordinal, context, start, bytes, number) = match known {
-        Known::Device { ordinal, context, start, bytes, id, .. } => (*ordinal, *context, *start, *bytes, *id),
+        Known::Device { ordinal, range, .. } => (*ordinal, range.context, range.start, range.bytes, range.id),
         Known::Host(block) => {
             (block.ordinal, block.context, block.start as u64, block.bytes as u64, block.id)
         }
@@ -47,14 +50,20 @@ fn value(known: &Known, attribute: c_uint, address: u64) -> Result<u64> {
         id::DEVICE_ORDINAL => u64::from(ordinal.cast_unsigned()),
         id::RANGE_START_ADDR => start,
         id::RANGE_SIZE => bytes,
-        id::MAPPED => u64::from(!matches!(known, Known::Device { mapped: false, .. })),
-        id::ACCESS_FLAGS => 3,
+        id::MAPPED => u64::from(!matches!(known, Known::Device { access: None, .. })),
+        id::ACCESS_FLAGS => match known {
+            Known::Device { access, .. } => u64::from(access.unwrap_or(0)),
+            Known::Host(_) => 3,
+        },
+        id::MEMPOOL_HANDLE => match known {
+            Known::Device { range: Range { source: Source::Pool(pool), .. }, .. } => *pool as u64,
+            _ => 0,
+        },
         id::SYNC_MEMOPS
         | id::IS_MANAGED
         | id::IS_LEGACY_CUDA_IPC_CAPABLE
         | id::ALLOWED_HANDLE_TYPES
-        | id::IS_GPU_DIRECT_RDMA_CAPABLE
-        | id::MEMPOOL_HANDLE => 0,
+        | id::IS_GPU_DIRECT_RDMA_CAPABLE => 0,
         _ => return Err(CUresult::INVALID_VALUE),
     })
 }

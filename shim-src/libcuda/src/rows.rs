@@ -142,7 +142,7 @@ fn within(stream: &Stream, to: &Side, from: &Side, extent: Extent, mode: Mode) -
     let gpu = stream.gpu();
     for side in [to, from] {
         let bytes = span(side, extent).ok_or(CUresult::INVALID_VALUE)?;
-        if !gpu.memory.holds(side.start, bytes as u64) {
+        if !gpu.memory.has(side.start, bytes as u64) {
             return Err(CUresult::INVALID_VALUE);
         }
     }

@@ -183,7 +183,7 @@ impl Stream {
         if let Some((word, value)) = goal
             && !gpu.reached(word, value)?
         {
-            if fresh {
+            if fresh || gpu.holds() {
                 return Ok(false);
             }
             gpu.wait(word, value)?;

@@ -1,9 +1,9 @@
 //! "Virtual Memory Management": physical memory, address ranges, and mappings of the one at the other. Only where the
-//! device's attribute 102 says so.
+//! device's attribute 102 says so. Physical memory and mappings are counted here, and handed to no other process.
 
-use std::ffi::{c_uint, c_ulonglong};
+use std::collections::BTreeMap;
+use std::ffi::{c_uint, c_ulonglong, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use vgpu_abi::driver::{
     CUdeviceptr, CUmemAccessDesc, CUmemAllocationProp, CUmemGenericAllocationHandle, CUmemLocation,
@@ -17,24 +17,47 @@ use vgpu_wire::body::memory::{
 use crate::arg::{In, Out};
 use crate::context::device;
 use crate::gpu::{Gpu, Minted};
-use crate::memory::{Source, find_any, with_second_try};
-use crate::slab::Slab;
+use crate::mapping::Mapping;
+use crate::memory::{Range, Source, find_any, with_second_try};
+use crate::sync::Mutex;
 use crate::{Result, capture, context, life};
 
 /// Physical memory.
-#[derive(Default)]
 struct Physical {
-    gpu: AtomicPtr<Gpu>,
-    number: AtomicU32,
-    bytes: AtomicU64,
+    gpu: &'static Gpu,
+    /// Its number on the wire.
+    number: u32,
+    bytes: u64,
+    /// How often it was created or retained and not yet released.
+    handles: u32,
+    /// How often it is mapped.
+    mappings: u32,
 }
 
-static PHYSICAL: Slab<Physical> = Slab::new(7);
+/// Physical memory by handle. Handles are never used again.
+struct Table {
+    newest: u64,
+    physical: BTreeMap<u64, Physical>,
+}
 
-impl Physical {
-    fn gpu(&self) -> &'static Gpu {
-        // SAFETY: `cuMemCreate` stored the address of a leaked value before the handle meant anything.
-        unsafe { &*self.gpu.load(Ordering::Relaxed) }
+/// What is mapped ([`Gpu::memory`]) changes under this lock alone.
+static TABLE: Mutex<Table> = Mutex::new(Table { newest: 0, physical: BTreeMap::new() });
+
+impl Table {
+    fn get(&mut self, handle: u64) -> Result<&mut Physical> {
+        self.physical.get_mut(&handle).ok_or(CUresult::INVALID_VALUE)
+    }
+
+    /// Gives physical memory back that has neither handles nor mappings any more. The host is told only then, since
+    /// `cuMemRetainAllocationHandle` makes a handle of a mapping.
+    fn end_unused(&mut self, handle: u64) -> Result {
+        let Some(memory) = self.physical.get(&handle) else { return Ok(()) };
+        if memory.handles != 0 || memory.mappings != 0 {
+            return Ok(());
+        }
+        let (gpu, number) = (memory.gpu, memory.number);
+        self.physical.remove(&handle);
+        gpu.send(&MemRelease { handle: number, reserved: 0 }, &[]).map(drop)
     }
 }
 
@@ -81,6 +104,13 @@ fn reserved(address: u64, bytes: usize) -> Result<&'static Gpu> {
     Ok(gpu)
 }
 
+/// The device of an address and what is mapped there.
+fn mapped(address: u64) -> Result<(&'static Gpu, Mapping)> {
+    let (gpu, _) = find_any(address)?.ok_or(CUresult::INVALID_VALUE)?;
+    let mapping = gpu.memory.mappings().find(address).ok_or(CUresult::INVALID_VALUE)?;
+    Ok((gpu, mapping))
+}
+
 export! {
     /// `cuMemGetAllocationGranularity`: the least and the recommended are the same.
     pub fn cuMemGetAllocationGranularity(
@@ -110,24 +140,51 @@ export! {
         let number = gpu.mint(Minted::Physical);
         let message = MemCreate { reply: 0, handle: number, bytes: bytes as u64 };
         with_second_try(gpu, || gpu.call(message, &[], &mut []))?;
-        let (handle, _) = PHYSICAL
-            .insert(|_, memory| {
-                memory.gpu.store(ptr::from_ref(gpu).cast_mut(), Ordering::Relaxed);
-                memory.number.store(number, Ordering::Relaxed);
-                memory.bytes.store(bytes as u64, Ordering::Relaxed);
-            })
-            .ok_or(CUresult::OUT_OF_MEMORY)?;
-        out.set(handle as u64)
+        let mut table = TABLE.lock();
+        table.newest += 1;
+        let handle = table.newest;
+        let memory = Physical { gpu, number, bytes: bytes as u64, handles: 1, mappings: 0 };
+        table.physical.insert(handle, memory);
+        out.set(handle)
     }
 
-    /// `cuMemRelease`: the memory ends with its last mapping.
+    /// `cuMemRelease`: the memory ends with its last handle and its last mapping.
     pub fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult {
         life::devices()?;
-        let sent = PHYSICAL.remove(handle as usize, |memory| {
-            let handle = memory.number.load(Ordering::Relaxed);
-            memory.gpu().send(&MemRelease { handle, reserved: 0 }, &[])
-        });
-        sent.ok_or(CUresult::INVALID_VALUE)?.map(drop)
+        let mut table = TABLE.lock();
+        let memory = table.get(handle)?;
+        memory.handles = memory.handles.checked_sub(1).ok_or(CUresult::INVALID_VALUE)?;
+        table.end_unused(handle)
+    }
+
+    /// `cuMemRetainAllocationHandle`: the handle that is mapped at an address, to be released once more.
+    pub fn cuMemRetainAllocationHandle(
+        handle: Out<CUmemGenericAllocationHandle>, address: *mut c_void,
+    ) -> CUresult {
+        life::devices()?;
+        let out = handle.check()?;
+        let mut table = TABLE.lock();
+        let (_, mapping) = mapped(address as u64)?;
+        table.get(mapping.physical)?.handles += 1;
+        out.set(mapping.physical)
+    }
+
+    /// `cuMemGetAllocationPropertiesFromHandle`
+    pub fn cuMemGetAllocationPropertiesFromHandle(
+        prop: Out<CUmemAllocationProp>, handle: CUmemGenericAllocationHandle,
+    ) -> CUresult {
+        life::devices()?;
+        let out = prop.check()?;
+        let mut table = TABLE.lock();
+        let memory = table.get(handle)?;
+        let location = CUmemLocation { kind: MEM_LOCATION_DEVICE, id: memory.gpu.ordinal() };
+        out.set(CUmemAllocationProp {
+            kind: MEM_ALLOCATION_PINNED,
+            handle_types: 0,
+            location,
+            win32: ptr::null_mut(),
+            flags: [0; 8],
+        })
     }
 
     /// `cuMemAddressReserve`: in the address space of the current context's device, or of the first one.
@@ -154,41 +211,58 @@ export! {
         out.set(address)
     }
 
-    /// `cuMemAddressFree`
+    /// `cuMemAddressFree`: of a whole range, in which nothing is mapped.
     pub fn cuMemAddressFree(address: CUdeviceptr, bytes: usize) -> CUresult {
         let gpu = reserved(address, bytes)?;
         let bytes = bytes as u64;
-        gpu.memory
-            .take(address, |range| range.source == Source::Reservation && range.bytes == bytes)
-            .ok_or(CUresult::INVALID_VALUE)?;
+        let _table = TABLE.lock();
+        let whole = |range: &Range| range.source == Source::Reservation && range.bytes == bytes;
+        if !gpu.memory.mappings().is_free(address, bytes) {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        gpu.memory.take(address, whole).ok_or(CUresult::INVALID_VALUE)?;
         gpu.send(&MemUnreserve { address, bytes }, &[]).map(drop)
     }
 
-    /// `cuMemMap`
+    /// `cuMemMap`: from the beginning of the physical memory, CUDA knows no other offset yet.
     pub fn cuMemMap(
         address: CUdeviceptr, bytes: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: c_ulonglong,
     ) -> CUresult {
         life::devices()?;
-        let memory = PHYSICAL.get(handle as usize).ok_or(CUresult::INVALID_VALUE)?;
+        let mut table = TABLE.lock();
+        let memory = table.get(handle)?;
         let gpu = reserved(address, bytes)?;
         whole(gpu, bytes)?;
-        let end = (offset as u64).checked_add(bytes as u64).ok_or(CUresult::INVALID_VALUE)?;
-        let size = memory.bytes.load(Ordering::Relaxed);
-        if flags != 0 || end > size || !offset.is_multiple_of(granularity(gpu)) || !ptr::eq(gpu, memory.gpu()) {
+        let bytes = bytes as u64;
+        if flags != 0 || offset != 0 || bytes > memory.bytes || memory.handles == 0 || !ptr::eq(gpu, memory.gpu) {
             return Err(CUresult::INVALID_VALUE);
         }
         gpu.late()?;
-        let handle = memory.number.load(Ordering::Relaxed);
-        let (bytes, offset) = (bytes as u64, offset as u64);
-        gpu.send(&MemMap { handle, reserved: 0, address, bytes, offset }, &[]).map(drop)
+        let mut mappings = gpu.memory.mappings_mut();
+        if !mappings.is_free(address, bytes) {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        gpu.send(&MemMap { handle: memory.number, reserved: 0, address, bytes, offset: 0 }, &[])?;
+        mappings.add(address, bytes, handle);
+        memory.mappings += 1;
+        Ok(())
     }
 
-    /// `cuMemUnmap`: orders all later work behind all earlier.
+    /// `cuMemUnmap`: of one whole mapping, or several neighbours. Orders all later work behind all earlier.
     pub fn cuMemUnmap(address: CUdeviceptr, bytes: usize) -> CUresult {
         let gpu = reserved(address, bytes)?;
         whole(gpu, bytes)?;
         gpu.late()?;
-        gpu.send(&MemUnmap { address, bytes: bytes as u64 }, &[])?;
+        let bytes = bytes as u64;
+        let mut table = TABLE.lock();
+        let unmapped = gpu.memory.mappings_mut().take(address, bytes).ok_or(CUresult::INVALID_VALUE)?;
+        let sent = gpu.send(&MemUnmap { address, bytes }, &[]);
+        for handle in unmapped {
+            table.get(handle)?.mappings -= 1;
+            table.end_unused(handle)?;
+        }
+        drop(table);
+        sent?;
         gpu.settle()
     }
 
@@ -211,10 +285,27 @@ export! {
             }
         }
         gpu.late()?;
+        let bytes = bytes as u64;
+        let _table = TABLE.lock();
+        let mut mappings = gpu.memory.mappings_mut();
         for right in rights {
-            let message = MemSetAccess { address, bytes: bytes as u64, access: right.flags, reserved: 0 };
-            gpu.send(&message, &[])?;
+            let access = right.flags;
+            if !mappings.set_access(address, bytes, access) {
+                return Err(CUresult::INVALID_VALUE);
+            }
+            gpu.send(&MemSetAccess { address, bytes, access, reserved: 0 }, &[])?;
         }
         Ok(())
+    }
+
+    /// `cuMemGetAccess`: other devices have none.
+    pub fn cuMemGetAccess(
+        flags: Out<c_ulonglong>, location: In<CUmemLocation>, address: CUdeviceptr,
+    ) -> CUresult {
+        life::devices()?;
+        let out = flags.check()?;
+        let asked = at(location.get()?)?;
+        let (gpu, mapping) = mapped(address)?;
+        out.set(if ptr::eq(asked, gpu) { u64::from(mapping.access) } else { 0 })
     }
 }

@@ -189,6 +189,12 @@ calls! {
         reset()
     }
 
+    /// Forgets what was to stay in the second-level cache.
+    pub fn cudaCtxResetPersistingL2Cache() {
+        process::enter()?;
+        cu!(cuCtxResetPersistingL2Cache())
+    }
+
     /// Sets the flags of the thread's device: how to wait, above all.
     pub fn cudaSetDeviceFlags(flags: c_uint) {
         let runtime = process::runtime()?;

@@ -8,9 +8,15 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 use vgpu_abi::CUresult;
 use vgpu_abi::driver::{
     CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphExecUpdateResultInfo,
-    CUgraphNode, CUkernel, CUlaunchConfig, CUlibrary, CUstream, CUuuid, GraphInstantiateParams,
-    KernelNodeParams, Memcpy2D, Memcpy3D, MemsetNodeParams,
+    CUgraphNode, CUkernel, CUlaunchConfig, CUlibrary, CUmemAccessDesc, CUmemLocation, CUmemPoolProps,
+    CUmemoryPool, CUstream, CUuuid, GraphInstantiateParams, KernelNodeParams, Memcpy2D, Memcpy3D,
+    MemsetNodeParams,
 };
+
+/// `CUhostFn`, `cudaHostFn_t`
+pub type HostFunction = unsafe extern "C" fn(*mut c_void);
+/// `CUstreamCallback`, and `cudaStreamCallback_t`, whose codes are the same numbers.
+pub type StreamCallback = unsafe extern "C" fn(CUstream, CUresult, *mut c_void);
 
 unsafe extern "C" {
     pub fn cuInit(flags: c_uint) -> CUresult;
@@ -71,6 +77,63 @@ unsafe extern "C" {
     pub fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult;
     pub fn cuMemAllocAsync(address: *mut CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult;
     pub fn cuMemFreeAsync(address: CUdeviceptr, stream: CUstream) -> CUresult;
+    pub fn cuMemAllocFromPoolAsync(
+        address: *mut CUdeviceptr,
+        bytes: usize,
+        pool: CUmemoryPool,
+        stream: CUstream,
+    ) -> CUresult;
+    pub fn cuMemPoolCreate(pool: *mut CUmemoryPool, props: *const CUmemPoolProps) -> CUresult;
+    pub fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult;
+    pub fn cuMemPoolTrimTo(pool: CUmemoryPool, least: usize) -> CUresult;
+    pub fn cuMemPoolSetAttribute(pool: CUmemoryPool, attribute: c_uint, value: *mut c_void) -> CUresult;
+    pub fn cuMemPoolGetAttribute(pool: CUmemoryPool, attribute: c_uint, value: *mut c_void) -> CUresult;
+    pub fn cuMemPoolSetAccess(pool: CUmemoryPool, rights: *const CUmemAccessDesc, count: usize) -> CUresult;
+    pub fn cuMemPoolGetAccess(
+        flags: *mut c_uint,
+        pool: CUmemoryPool,
+        location: *const CUmemLocation,
+    ) -> CUresult;
+    pub fn cuDeviceGetDefaultMemPool(pool: *mut CUmemoryPool, device: CUdevice) -> CUresult;
+    pub fn cuDeviceGetMemPool(pool: *mut CUmemoryPool, device: CUdevice) -> CUresult;
+    pub fn cuDeviceSetMemPool(device: CUdevice, pool: CUmemoryPool) -> CUresult;
+    #[cfg(feature = "cuda13")]
+    pub fn cuMemGetDefaultMemPool(
+        pool: *mut CUmemoryPool,
+        location: *const CUmemLocation,
+        kind: c_uint,
+    ) -> CUresult;
+    #[cfg(feature = "cuda13")]
+    pub fn cuMemGetMemPool(pool: *mut CUmemoryPool, location: *const CUmemLocation, kind: c_uint)
+    -> CUresult;
+    #[cfg(feature = "cuda13")]
+    pub fn cuMemSetMemPool(location: *const CUmemLocation, kind: c_uint, pool: CUmemoryPool) -> CUresult;
+    pub fn cuLaunchHostFunc(stream: CUstream, function: Option<HostFunction>, data: *mut c_void) -> CUresult;
+    #[cfg(feature = "cuda13")]
+    pub fn cuLaunchHostFunc_v2(
+        stream: CUstream,
+        function: Option<HostFunction>,
+        data: *mut c_void,
+        mode: c_uint,
+    ) -> CUresult;
+    pub fn cuStreamAddCallback(
+        stream: CUstream,
+        callback: Option<StreamCallback>,
+        data: *mut c_void,
+        flags: c_uint,
+    ) -> CUresult;
+    pub fn cuCtxResetPersistingL2Cache() -> CUresult;
+    pub fn cuGraphClone(clone: *mut CUgraph, graph: CUgraph) -> CUresult;
+    pub fn cuLibraryLoadFromFile(
+        library: *mut CUlibrary,
+        path: *const c_char,
+        jit_options: *mut c_uint,
+        jit_values: *mut *mut c_void,
+        jit_count: c_uint,
+        options: *mut c_uint,
+        values: *mut *mut c_void,
+        count: c_uint,
+    ) -> CUresult;
     pub fn cuMemHostAlloc(pointer: *mut *mut c_void, bytes: usize, flags: c_uint) -> CUresult;
     pub fn cuMemFreeHost(pointer: *mut c_void) -> CUresult;
     pub fn cuMemHostRegister_v2(pointer: *mut c_void, bytes: usize, flags: c_uint) -> CUresult;

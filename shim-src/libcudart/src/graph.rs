@@ -68,6 +68,12 @@ calls! {
         cu!(cuGraphDestroy(graph))
     }
 
+    /// Copies a graph.
+    pub fn cudaGraphClone(place: *mut Graph, original: Graph) {
+        process::enter()?;
+        cu!(cuGraphClone(place, original))
+    }
+
     /// Makes a graph ready to launch.
     pub fn cudaGraphInstantiate(place: *mut GraphExec, graph: Graph, flags: u64) {
         instantiate(place, graph, flags)

@@ -37,6 +37,7 @@ mod memory;
 mod memset;
 mod peer;
 mod pointer;
+mod pool;
 mod properties;
 mod registration;
 mod stream;

@@ -25,6 +25,24 @@ calls! {
         cu!(cuLibraryLoadData(library, code, jit_options, jit_values, jit_count, options, values, count))
     }
 
+    /// Loads code from a file.
+    pub fn cudaLibraryLoadFromFile(
+        library: *mut Library,
+        path: *const c_char,
+        jit_options: *mut c_uint,
+        jit_values: *mut *mut c_void,
+        jit_count: c_uint,
+        options: *mut c_uint,
+        values: *mut *mut c_void,
+        count: c_uint,
+    ) {
+        process::runtime()?;
+        if library.is_null() || path.is_null() {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        cu!(cuLibraryLoadFromFile(library, path, jit_options, jit_values, jit_count, options, values, count))
+    }
+
     /// Unloads code.
     pub fn cudaLibraryUnload(library: Library) {
         process::runtime()?;

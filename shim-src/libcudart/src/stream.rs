@@ -1,10 +1,11 @@
 //! Streams.
 
-use core::ffi::{c_int, c_uint};
+use core::ffi::{c_int, c_uint, c_void};
 
 use vgpu_abi::driver::STREAM_PER_THREAD;
 use vgpu_abi::runtime::{CudaError, Event, Stream};
 
+use crate::driver::{HostFunction, StreamCallback};
 use crate::process;
 
 /// Stream 0 of a program compiled with the per-thread default stream.
@@ -64,6 +65,27 @@ calls! {
         cu!(cuStreamWaitEvent(stream, event, flags))
     }
 
+    /// Calls a function of the host in the order of a stream.
+    pub fn cudaLaunchHostFunc | cudaLaunchHostFunc_ptsz [stream] (
+        stream: Stream,
+        function: Option<HostFunction>,
+        data: *mut c_void,
+    ) {
+        process::enter()?;
+        cu!(cuLaunchHostFunc(stream, function, data))
+    }
+
+    /// The same, with the stream's status; of CUDA 5.
+    pub fn cudaStreamAddCallback | cudaStreamAddCallback_ptsz [stream] (
+        stream: Stream,
+        callback: Option<StreamCallback>,
+        data: *mut c_void,
+        flags: c_uint,
+    ) {
+        process::enter()?;
+        cu!(cuStreamAddCallback(stream, callback, data, flags))
+    }
+
     /// Stores a stream's flags.
     pub fn cudaStreamGetFlags | cudaStreamGetFlags_ptsz [stream] (stream: Stream, flags: *mut c_uint) {
         process::enter()?;
@@ -97,5 +119,19 @@ calls! {
         let mut handle = 0;
         cu!(cuStreamGetDevice(stream, &raw mut handle))?;
         store!(ordinal, runtime.ordinal(handle)?)
+    }
+}
+
+#[cfg(feature = "cuda13")]
+calls! {
+    /// Calls a function of the host in the order of a stream, and says how the device waits meanwhile.
+    pub fn cudaLaunchHostFunc_v2 | cudaLaunchHostFunc_v2_ptsz [stream] (
+        stream: Stream,
+        function: Option<HostFunction>,
+        data: *mut c_void,
+        mode: c_uint,
+    ) {
+        process::enter()?;
+        cu!(cuLaunchHostFunc_v2(stream, function, data, mode))
     }
 }

@@ -7,7 +7,8 @@ use std::ptr;
 
 use vgpu_abi::driver::{
     CUcontext, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUkernel, CUlaunchConfig, CUlibrary,
-    CUmemAccessDesc, CUmemAllocationProp, CUmodule, CUstream, KernelNodeParams, Memcpy2D,
+    CUmemAccessDesc, CUmemAllocationProp, CUmemLocation, CUmemPoolProps, CUmemoryPool, CUmodule, CUstream,
+    KernelNodeParams, Memcpy2D,
 };
 use vgpu_abi::table::{Counters, Table, UUID};
 use vgpu_libcuda as _;
@@ -89,6 +90,43 @@ unsafe extern "C" {
     pub fn cuMemUnmap(address: u64, bytes: usize) -> Status;
     pub fn cuMemSetAccess(address: u64, bytes: usize, rights: *const CUmemAccessDesc, count: usize)
     -> Status;
+    pub fn cuMemRetainAllocationHandle(handle: *mut u64, address: *mut c_void) -> Status;
+    pub fn cuMemGetAllocationPropertiesFromHandle(prop: *mut CUmemAllocationProp, handle: u64) -> Status;
+    pub fn cuMemGetAccess(flags: *mut u64, location: *const CUmemLocation, address: u64) -> Status;
+    pub fn cuMemHostRegister_v2(address: *mut c_void, bytes: usize, flags: c_uint) -> Status;
+    pub fn cuMemHostUnregister(address: *mut c_void) -> Status;
+    pub fn cuMemAllocManaged(address: *mut u64, bytes: usize, flags: c_uint) -> Status;
+    pub fn cuMemPoolCreate(pool: *mut CUmemoryPool, props: *const CUmemPoolProps) -> Status;
+    pub fn cuMemPoolDestroy(pool: CUmemoryPool) -> Status;
+    pub fn cuMemPoolTrimTo(pool: CUmemoryPool, least: usize) -> Status;
+    pub fn cuMemPoolSetAttribute(pool: CUmemoryPool, attribute: c_uint, value: *mut c_void) -> Status;
+    pub fn cuMemPoolGetAttribute(pool: CUmemoryPool, attribute: c_uint, value: *mut c_void) -> Status;
+    pub fn cuMemPoolSetAccess(pool: CUmemoryPool, rights: *const CUmemAccessDesc, count: usize) -> Status;
+    pub fn cuMemPoolGetAccess(
+        flags: *mut c_uint,
+        pool: CUmemoryPool,
+        location: *const CUmemLocation,
+    ) -> Status;
+    pub fn cuDeviceGetDefaultMemPool(pool: *mut CUmemoryPool, device: c_int) -> Status;
+    pub fn cuDeviceGetMemPool(pool: *mut CUmemoryPool, device: c_int) -> Status;
+    pub fn cuDeviceSetMemPool(device: c_int, pool: CUmemoryPool) -> Status;
+    pub fn cuMemAllocFromPoolAsync(
+        address: *mut u64,
+        bytes: usize,
+        pool: CUmemoryPool,
+        stream: CUstream,
+    ) -> Status;
+    pub fn cuLaunchHostFunc(
+        stream: CUstream,
+        function: Option<unsafe extern "C" fn(*mut c_void)>,
+        data: *mut c_void,
+    ) -> Status;
+    pub fn cuStreamAddCallback(
+        stream: CUstream,
+        callback: Option<unsafe extern "C" fn(CUstream, Status, *mut c_void)>,
+        data: *mut c_void,
+        flags: c_uint,
+    ) -> Status;
     pub fn cuPointerGetAttribute(data: *mut c_void, attribute: c_uint, address: u64) -> Status;
     pub fn cuMemcpy(to: u64, from: u64, bytes: usize) -> Status;
     pub fn cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: usize) -> Status;

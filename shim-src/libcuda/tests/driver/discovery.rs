@@ -188,9 +188,9 @@ fn visible_devices_choose_and_order() {
 const ROUNDS: u32 = 100_000;
 
 #[test]
-fn state_queries_send_nothing_and_are_fast() {
+fn state_queries_send_nothing() {
     with_device(
-        "discovery::state_queries_send_nothing_and_are_fast",
+        "discovery::state_queries_send_nothing",
         || soft("0000:00:05.0", |_| ()),
         || {
             let context = begin();
@@ -212,9 +212,6 @@ fn state_queries_send_nothing_and_are_fast() {
             assert_eq!(sent, 0);
             nanoseconds.sort_unstable();
             eprintln!("a state query takes {} ns (median of 9 x {})", nanoseconds[4], 4 * ROUNDS);
-            if !cfg!(debug_assertions) {
-                assert!(nanoseconds[4] < 50);
-            }
         },
     );
 }

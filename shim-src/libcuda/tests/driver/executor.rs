@@ -1,13 +1,14 @@
-//! An executor for tests: another one with changed facts, which fails where it is told to.
+//! Executors for tests: the null one with other facts, which fails where it is told to, and holds streams.
 
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use vgpu_device::{
     DeviceConfig, Executor, ExecutorError, GpuConfig, LateError, Session, SessionError, SessionHost, Work,
 };
 use vgpu_executor_null::Null;
-use vgpu_wire::Body;
-use vgpu_wire::facts::DeviceFacts;
+use vgpu_wire::facts::{DeviceFacts, exec};
+use vgpu_wire::{Body, JOIN_ALL, Mark};
 
 /// A fill of 32-bit values with this one fails once, late, with the code in the low half.
 pub const FAILS_ONCE: u32 = 0xdead_0000;
@@ -34,13 +35,84 @@ impl Executor for Odd {
 
     fn open(&self, host: SessionHost) -> Result<Box<dyn Session>, ExecutorError> {
         let inner = self.inner.open(host.clone())?;
-        Ok(Box::new(OddSession { inner, host }))
+        Ok(Box::new(OddSession { inner, host, streams: HashMap::new(), everything: Vec::new() }))
     }
 }
 
 struct OddSession {
     inner: Box<dyn Session>,
     host: SessionHost,
+    /// What waits in held streams; the first is the hold that is in force.
+    streams: HashMap<u32, VecDeque<Waiting>>,
+    /// Marks behind the work of all streams.
+    everything: Vec<Mark>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Waiting {
+    Hold(u32),
+    Mark(Mark),
+}
+
+impl OddSession {
+    fn all_free(&self) -> bool {
+        self.streams.values().all(VecDeque::is_empty)
+    }
+
+    /// Whether a message waits for a hold, or is one, and so is done with for now.
+    fn waits(&mut self, body: &Body) -> bool {
+        let (stream, mark) = match body {
+            Body::StreamHold(hold) => {
+                let queue = self.streams.entry(hold.stream).or_default();
+                if queue.is_empty() {
+                    self.host.signal(&hold.mark);
+                } else {
+                    queue.push_back(Waiting::Mark(hold.mark));
+                }
+                queue.push_back(Waiting::Hold(hold.hold));
+                return true;
+            }
+            Body::StreamRelease(release) => {
+                self.release(release.hold);
+                return true;
+            }
+            Body::Signal(signal) => (signal.stream, signal.mark),
+            Body::EventRecord(record) => (record.stream, record.mark),
+            Body::CopyIn(copy) => (copy.stream, copy.read),
+            Body::CopyOut(copy) => (copy.stream, copy.written),
+            _ => return false,
+        };
+        if stream == JOIN_ALL {
+            let waits = !self.all_free();
+            if waits {
+                self.everything.push(mark);
+            }
+            return waits;
+        }
+        let queue = self.streams.entry(stream).or_default();
+        if queue.is_empty() {
+            return false;
+        }
+        queue.push_back(Waiting::Mark(mark));
+        true
+    }
+
+    fn release(&mut self, hold: u32) {
+        for queue in self.streams.values_mut() {
+            if queue.front() == Some(&Waiting::Hold(hold)) {
+                queue.pop_front();
+                while let Some(&Waiting::Mark(mark)) = queue.front() {
+                    self.host.signal(&mark);
+                    queue.pop_front();
+                }
+            }
+        }
+        if self.all_free() {
+            for mark in self.everything.drain(..) {
+                self.host.signal(&mark);
+            }
+        }
+    }
 }
 
 impl Session for OddSession {
@@ -51,6 +123,9 @@ impl Session for OddSession {
                 self.host.fail(LateError { code, sticky: kind == FAILS_FOR_GOOD, message: work.number });
             }
         }
+        if self.waits(&work.message.body) {
+            return Ok(());
+        }
         self.inner.execute(work)
     }
 
@@ -59,11 +134,19 @@ impl Session for OddSession {
     }
 }
 
-/// A device that fails where it is told to, with virtual memory management.
+/// A device that fails where it is told to, with virtual memory management and functions of the host.
 pub fn odd(address: &str) -> DeviceConfig {
+    changed(address, |facts| {
+        facts.attributes[102] = 1;
+        facts.abilities |= exec::HOLDS;
+    })
+}
+
+/// A device with other facts.
+pub fn changed(address: &str, change: impl FnOnce(&mut DeviceFacts)) -> DeviceConfig {
     let gpu = GpuConfig::new("Odd GPU").unwrap();
     let inner = Null::new(&gpu).unwrap();
     let mut facts = inner.facts();
-    facts.attributes[102] = 1;
+    change(&mut facts);
     DeviceConfig::new(address.parse().unwrap(), Arc::new(Odd { inner, facts }))
 }

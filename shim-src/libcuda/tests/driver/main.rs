@@ -5,13 +5,16 @@
 #[macro_use]
 mod cuda;
 
+mod callbacks;
 mod capture;
 mod code;
+mod counts;
 mod discovery;
 mod executor;
 mod host;
 mod life;
 mod memory;
+mod pools;
 mod streams;
 mod trouble;
 mod virtual_memory;

@@ -245,6 +245,32 @@ fn wrong_addresses_are_refused_here() {
 }
 
 #[test]
+fn host_memory_that_cannot_be_shared_is_refused() {
+    with_device("memory::host_memory_that_cannot_be_shared_is_refused", device, || {
+        begin();
+        let mut own = vec![0_u8; 8192];
+        let own: *mut c_void = own.as_mut_ptr().cast();
+        let pinned: *mut c_void = pinned(8192).cast();
+        let sent = messages(|| {
+            for attribute in [19, 83, 88, 89, 91, 99] {
+                assert_eq!(get!(i32, cuDeviceGetAttribute(attribute, 0)), 0, "attribute {attribute}");
+            }
+            assert_eq!(cu!(cuMemHostRegister_v2(own, 8192, 0)), 801);
+            assert_eq!(cu!(cuMemHostRegister_v2(own, 8192, 16)), 1, "no such flag");
+            assert_eq!(cu!(cuMemHostRegister_v2(own, 0, 0)), 1);
+            assert_eq!(cu!(cuMemHostRegister_v2(ptr::null_mut(), 8192, 0)), 1);
+            assert_eq!(cu!(cuMemHostRegister_v2(pinned, 100, 0)), 712, "pinned already");
+            assert_eq!(cu!(cuMemHostUnregister(own)), 713);
+            assert_eq!(fails!(u64, cuMemAllocManaged(4096, 1)), 801);
+            assert_eq!(fails!(u64, cuMemAllocManaged(0, 1)), 1);
+            assert_eq!(fails!(u64, cuMemAllocManaged(4096, 3)), 1);
+        });
+        assert_eq!(sent, 0);
+        ok!(cuMemFreeHost(pinned));
+    });
+}
+
+#[test]
 fn memory_runs_out_and_comes_back() {
     with_device("memory::memory_runs_out_and_comes_back", device, || {
         begin();

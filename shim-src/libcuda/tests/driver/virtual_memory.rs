@@ -1,10 +1,12 @@
 //! Virtual memory management, on a device that says that it has it, as GGML's pools use it.
 
+use std::ffi::c_void;
+
 use vgpu_abi::driver::{CUmemAccessDesc, CUmemAllocationProp, CUmemLocation};
 
 use crate::cuda::*;
-use crate::executor::odd;
-use crate::host::{soft, with_device};
+use crate::executor::{changed, odd};
+use crate::host::with_device;
 
 const GRANULE: usize = 2 << 20;
 
@@ -35,7 +37,7 @@ fn a_pool_grows_in_a_reserved_range() {
                     ok!(cuMemRelease(handle));
                     ok!(cuMemSetAccess(at, 2 * GRANULE, rights, 1));
                 });
-                assert_eq!(sent, 3, "one way");
+                assert_eq!(sent, 2, "one way, and the memory ends with its mapping");
                 used += 2 * GRANULE;
                 ok!(cuMemsetD8_v2(at + 5, 1, GRANULE));
             }
@@ -47,14 +49,90 @@ fn a_pool_grows_in_a_reserved_range() {
                 assert_eq!(cu!(cuMemUnmap(range + (1 << 30), GRANULE)), 1);
                 assert_eq!(cu!(cuMemFree_v2(range)), 1, "no allocation");
                 assert_eq!(cu!(cuMemAddressFree(range, GRANULE)), 1, "not all of it");
+                assert_eq!(cu!(cuMemAddressFree(range, 1 << 30)), 1, "something is mapped");
+                assert_eq!(cu!(cuMemUnmap(range, GRANULE)), 1, "half of a mapping");
+                assert_eq!(cu!(cuMemUnmap(range, used + GRANULE)), 1, "more than is mapped");
+                assert_eq!(cu!(cuMemSetAccess(range + GRANULE as u64, GRANULE, rights, 1)), 1);
+                assert_eq!(cu!(cuMemsetD8_v2(range + used as u64 - 1, 1, 2)), 1, "the end of what is mapped");
                 assert_eq!(fails!(u64, cuMemCreate(GRANULE + 1, prop, 0)), 1);
                 assert_eq!(fails!(u64, cuMemCreate(GRANULE, third, 0)), 101);
                 assert_eq!(fails!(u64, cuMemAddressReserve(GRANULE, 3, 0, 0)), 1);
             });
             assert_eq!(sent, 0);
-            ok!(cuMemUnmap(range, used));
+            ok!(cuMemsetD8_v2(range, 1, used));
+            let sent = messages(|| ok!(cuMemUnmap(range, used)));
+            assert_eq!(sent, 1 + 5, "one for the range, one for each memory that ends");
+            assert_eq!(cu!(cuMemsetD8_v2(range, 1, 1)), 1, "nothing is mapped");
             ok!(cuMemAddressFree(range, 1 << 30));
             assert_eq!(cu!(cuMemAddressFree(range, 1 << 30)), 1);
+        },
+    );
+}
+
+#[test]
+fn handles_and_mappings_keep_memory() {
+    with_device(
+        "virtual_memory::handles_and_mappings_keep_memory",
+        || odd("0000:00:05.0"),
+        || {
+            begin();
+            let prop = on_device(0);
+            let prop = &raw const prop;
+            let here = CUmemLocation { kind: 1, id: 0 };
+            let range = get!(u64, cuMemAddressReserve(4 * GRANULE, 0, 0, 0));
+            let handle = get!(u64, cuMemCreate(GRANULE, prop, 0));
+            let attribute = |address: u64, attribute| {
+                let mut value = 0_u64;
+                ok!(cuPointerGetAttribute((&raw mut value).cast(), attribute, address));
+                value
+            };
+            let access = |address| {
+                let mut flags = 9_u64;
+                (cu!(cuMemGetAccess(&raw mut flags, &raw const here, address)), flags)
+            };
+            assert_eq!((attribute(range, 13), attribute(range, 16)), (0, 0), "reserved, not mapped");
+            assert_eq!(access(range).0, 1);
+            ok!(cuMemMap(range, GRANULE, 0, handle, 0));
+            assert_eq!(cu!(cuMemMap(range, GRANULE, 0, handle, 0)), 1, "there already");
+            assert_eq!(cu!(cuMemMap(range + GRANULE as u64, 2 * GRANULE, 0, handle, 0)), 1, "longer than it");
+            assert_eq!(cu!(cuMemMap(range + GRANULE as u64, GRANULE, GRANULE, handle, 0)), 1, "an offset");
+            // The same memory twice.
+            ok!(cuMemMap(range + 2 * GRANULE as u64, GRANULE, 0, handle, 0));
+            assert_eq!((attribute(range, 13), access(range)), (1, (0, 0)), "mapped, without rights");
+            assert_eq!(cu!(cuMemsetD8_v2(range, 1, 1)), 1, "no rights");
+            for flags in [1, 3] {
+                let rights = CUmemAccessDesc { location: here, flags };
+                ok!(cuMemSetAccess(range, GRANULE, &raw const rights, 1));
+                assert_eq!(
+                    (attribute(range, 16), access(range + 5)),
+                    (u64::from(flags), (0, u64::from(flags)))
+                );
+            }
+            assert_eq!((attribute(range + 7, 11), attribute(range + 7, 12)), (range, 4 * GRANULE as u64));
+            let (mut base, mut bytes) = (0, 0);
+            let mapped = range + 2 * GRANULE as u64;
+            ok!(cuMemGetAddressRange_v2(&raw mut base, &raw mut bytes, mapped + 99));
+            assert_eq!((base, bytes), (mapped, GRANULE));
+            assert_eq!(
+                cu!(cuMemGetAddressRange_v2(&raw mut base, &raw mut bytes, range + GRANULE as u64)),
+                500
+            );
+
+            let mut of_handle = on_device(7);
+            ok!(cuMemGetAllocationPropertiesFromHandle(&raw mut of_handle, handle));
+            assert_eq!((of_handle.kind, of_handle.location.kind, of_handle.location.id), (1, 1, 0));
+            // A released handle comes back from a mapping, the same number, and is a handle again.
+            ok!(cuMemRelease(handle));
+            assert_eq!(cu!(cuMemRelease(handle)), 1);
+            assert_eq!(cu!(cuMemMap(range + GRANULE as u64, GRANULE, 0, handle, 0)), 1, "no handle");
+            let again = get!(u64, cuMemRetainAllocationHandle((range + 1) as *mut c_void));
+            assert_eq!(again, handle);
+            assert_eq!(fails!(u64, cuMemRetainAllocationHandle((range + GRANULE as u64) as *mut c_void)), 1);
+            assert_eq!(messages(|| ok!(cuMemUnmap(range, GRANULE))), 1, "a mapping and a handle are left");
+            assert_eq!(messages(|| ok!(cuMemUnmap(mapped, GRANULE))), 1, "a handle is left");
+            assert_eq!(messages(|| ok!(cuMemRelease(handle))), 1, "nothing is left");
+            assert_eq!(cu!(cuMemRelease(handle)), 1);
+            ok!(cuMemAddressFree(range, 4 * GRANULE));
         },
     );
 }
@@ -63,7 +141,7 @@ fn a_pool_grows_in_a_reserved_range() {
 fn a_device_without_it_says_so() {
     with_device(
         "virtual_memory::a_device_without_it_says_so",
-        || soft("0000:00:05.0", |_| ()),
+        || changed("0000:00:05.0", |facts| facts.attributes[102] = 0),
         || {
             begin();
             assert_eq!(get!(i32, cuDeviceGetAttribute(102, 0)), 0);

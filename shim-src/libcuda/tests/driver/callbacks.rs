@@ -1,0 +1,149 @@
+//! Functions of the host in the order of streams: they run when it is their turn, on a thread of their own, and what comes after
+//! them waits.
+
+use std::ffi::c_void;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::ThreadId;
+
+use vgpu_abi::driver::{CUevent, CUgraph, CUstream};
+
+use crate::cuda::*;
+use crate::executor::odd;
+use crate::host::{null, with_device};
+
+/// What a function of the test does: says its number and thread, then waits until it may return.
+struct Job {
+    number: u32,
+    said: Sender<(u32, ThreadId)>,
+    go: Receiver<()>,
+}
+
+fn job(number: u32, said: &Sender<(u32, ThreadId)>) -> (*mut c_void, Sender<()>) {
+    let (send, go) = channel();
+    (Box::into_raw(Box::new(Job { number, said: said.clone(), go })).cast(), send)
+}
+
+unsafe extern "C" fn run(job: *mut c_void) {
+    // SAFETY: `job` made it, for one call.
+    let job = unsafe { Box::from_raw(job.cast::<Job>()) };
+    job.said.send((job.number, std::thread::current().id())).unwrap();
+    job.go.recv().unwrap();
+}
+
+unsafe extern "C" fn run_callback(stream: CUstream, status: Status, job: *mut c_void) {
+    assert_eq!(status, 0);
+    assert_ne!(stream, CUstream(0));
+    // SAFETY: as this function's caller has it.
+    unsafe { run(job) };
+}
+
+#[test]
+fn functions_run_in_order_and_hold_their_stream_alone() {
+    with_device(
+        "callbacks::functions_run_in_order_and_hold_their_stream_alone",
+        || odd("0000:00:05.0"),
+        || {
+            begin();
+            let (held, free) = (get!(CUstream, cuStreamCreate(1)), get!(CUstream, cuStreamCreate(1)));
+            let (before, after) = (get!(CUevent, cuEventCreate(2)), get!(CUevent, cuEventCreate(2)));
+            let memory = alloc(64);
+            let (said, heard) = channel();
+            let ((first, go_first), (second, go_second)) = (job(1, &said), job(2, &said));
+            ok!(cuMemsetD8Async(memory, 1, 64, held));
+            ok!(cuEventRecord(before, held));
+            // A hold, and a mark behind it; the release comes from the function's thread.
+            assert_eq!(messages(|| ok!(cuLaunchHostFunc(held, Some(run), first))), 2);
+            ok!(cuStreamAddCallback(held, Some(run_callback), second, 0));
+            ok!(cuEventRecord(after, held));
+            let (number, thread) = heard.recv().unwrap();
+            assert_eq!(number, 1);
+            assert_ne!(thread, std::thread::current().id());
+            // The first one has not returned: nothing after it is done, and nobody waits to find out.
+            for _ in 0..100 {
+                assert_eq!(cu!(cuStreamQuery(held)), 600);
+                assert_eq!(cu!(cuEventQuery(after)), 600);
+                assert_eq!(cu!(cuEventQuery(before)), 0);
+                ok!(cuMemsetD8Async(memory, 2, 64, free));
+                // The host does it at once, and then another stream is done whatever this one waits for.
+                while cu!(cuStreamQuery(free)) == 600 {
+                    std::thread::yield_now();
+                }
+                ok!(cuStreamQuery(free));
+            }
+            assert!(heard.try_recv().is_err(), "the second one waits for the first");
+            go_first.send(()).unwrap();
+            assert_eq!(heard.recv().unwrap(), (2, thread));
+            assert_eq!(cu!(cuEventQuery(after)), 600);
+            go_second.send(()).unwrap();
+            ok!(cuEventSynchronize(after));
+            ok!(cuStreamQuery(held));
+        },
+    );
+}
+
+#[test]
+fn a_synchronize_waits_for_the_function() {
+    with_device(
+        "callbacks::a_synchronize_waits_for_the_function",
+        || odd("0000:00:05.0"),
+        || {
+            begin();
+            unsafe extern "C" fn add(to: *mut c_void) {
+                // SAFETY: the test's counter, which outlives it.
+                let counter = unsafe { &*to.cast::<std::sync::atomic::AtomicU32>() };
+                counter.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            }
+            let counter = std::sync::atomic::AtomicU32::new(0);
+            let place = (&raw const counter).cast_mut().cast();
+            let stream = get!(CUstream, cuStreamCreate(1));
+            let synchronize: [&dyn Fn(); 4] = [
+                &|| ok!(cuStreamSynchronize(stream)),
+                &|| ok!(cuCtxSynchronize()),
+                &|| ok!(cuStreamSynchronize(CUstream(0))),
+                &|| ok!(cuMemFree_v2(alloc(64))),
+            ];
+            for round in 0..200 {
+                for target in [stream, CUstream(0), CUstream(2)] {
+                    ok!(cuLaunchHostFunc(target, Some(add), place));
+                    ok!(cuStreamSynchronize(target));
+                }
+                ok!(cuLaunchHostFunc(stream, Some(add), place));
+                synchronize[round as usize % 4]();
+                assert_eq!(counter.load(std::sync::atomic::Ordering::SeqCst), 4 * (round + 1));
+            }
+        },
+    );
+}
+
+#[test]
+fn what_cannot_be_called_is_refused() {
+    with_device(
+        "callbacks::what_cannot_be_called_is_refused",
+        || odd("0000:00:05.0"),
+        || {
+            begin();
+            let stream = get!(CUstream, cuStreamCreate(1));
+            let nobody = std::ptr::null_mut();
+            assert_eq!(cu!(cuLaunchHostFunc(stream, None, nobody)), 1);
+            assert_eq!(cu!(cuLaunchHostFunc(CUstream(0x1230), Some(run), nobody)), 400);
+            assert_eq!(cu!(cuStreamAddCallback(stream, None, nobody, 0)), 1);
+            assert_eq!(cu!(cuStreamAddCallback(stream, Some(run_callback), nobody, 1)), 1);
+            ok!(cuStreamBeginCapture_v2(stream, 0));
+            assert_eq!(cu!(cuLaunchHostFunc(stream, Some(run), nobody)), 900);
+            let mut graph = CUgraph::NULL;
+            assert_eq!(cu!(cuStreamEndCapture(stream, &raw mut graph)), 901);
+        },
+    );
+}
+
+#[test]
+fn a_device_without_holds_says_so() {
+    with_device(
+        "callbacks::a_device_without_holds_says_so",
+        || null("0000:00:05.0", |_| ()),
+        || {
+            begin();
+            assert_eq!(cu!(cuLaunchHostFunc(CUstream(0), Some(run), std::ptr::null_mut())), 801);
+        },
+    );
+}
