@@ -62,11 +62,16 @@ pub struct Bed {
 impl Bed {
     /// Starts the devices and waits until they are served.
     pub fn start(executor: &str, devices: &[Facts]) -> Result<Self> {
+        Self::start_with(executor, devices, &[])
+    }
+
+    /// The same, with more options of `vgpu-testbed device`.
+    pub fn start_with(executor: &str, devices: &[Facts], options: &[&str]) -> Result<Self> {
         // Shared memory, so that the window's pages are never written back to a disk.
         let folder = TempDir::with_prefix_in("vgpu-bed-", "/dev/shm").context("make a folder in /dev/shm")?;
         let mut command = Command::new(crate::programs::testbed()?);
         command.arg("device").arg("--bus").arg(format!("sim:{}", folder.path().display()));
-        command.args(["--executor", executor, "--until-stdin-closes"]);
+        command.args(["--executor", executor, "--until-stdin-closes"]).args(options);
         for device in devices {
             command.arg("--device").arg(serde_json::to_string(device)?);
         }

@@ -1,5 +1,7 @@
 //! `vgpu-testbed bench`: figures, as medians and ratios measured in one run. Nothing here passes or fails.
 
+mod copies;
+
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
@@ -11,13 +13,23 @@ use vgpu_testbed::{nothing, programs};
 
 /// Options.
 #[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Arguments {
+    /// One figure alone; without it the launcher and the way to a device list.
+    #[command(subcommand)]
+    what: Option<What>,
     /// How many runs of each kind; they alternate.
     #[arg(long, default_value_t = 100)]
     runs: usize,
     /// Print JSON.
     #[arg(long)]
     json: bool,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    /// Copies of a model's tensors to the device, against memcpy on one core.
+    Copies(copies::Arguments),
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -95,6 +107,9 @@ fn discovery(runs: usize, backend: Backend) -> Result<Value> {
 
 /// Measures and prints.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    if let Some(What::Copies(arguments)) = &arguments.what {
+        return copies::run(arguments);
+    }
     let figures = json!({
         "launcher": launcher(arguments.runs)?,
         "discovery": {

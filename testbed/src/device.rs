@@ -1,10 +1,12 @@
 //! `vgpu-testbed device`: devices on a bus, until told to stop.
 
 use std::io::Write;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
@@ -14,7 +16,7 @@ use vgpu_device::{
     DeviceConfig, Executor, GpuConfig, PciAddress, SimBus, parse_bytes, parse_compute_capability, parse_uuid,
 };
 use vgpu_executor_null::Null;
-use vgpu_executor_soft::Soft;
+use vgpu_executor_soft::{Soft, SoftOptions};
 use vgpu_testbed::bed::Facts;
 
 /// Slot of the first device that is not given by `--device`.
@@ -23,7 +25,7 @@ const FIRST_SLOT: u8 = 5;
 /// What stands behind the devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum ExecutorKind {
-    /// Carries calls out on the CPU: memory and copies; kernels are refused.
+    /// Carries calls out on the CPU: memory, copies, kernels from their PTX, matrix products.
     Soft,
     /// Answers success and does nothing: for measuring.
     Null,
@@ -68,6 +70,19 @@ pub struct Arguments {
     /// One device by its facts, as JSON: address, name, uuid, cc, memory_mib. Can be given several times.
     #[arg(long, value_parser = facts)]
     device: Vec<Facts>,
+    /// Threads of the soft executor that run one kernel; one for each CPU if not given.
+    #[arg(long)]
+    threads: Option<NonZeroUsize>,
+    /// How long a kernel of the soft executor may run, in seconds, before its launch fails.
+    #[arg(long, default_value = "60", value_parser = seconds)]
+    kernel_timeout: Duration,
+    /// The soft executor does work of independent streams in an order that CUDA allows and no program expects, drawn
+    /// from this seed.
+    #[arg(long, value_name = "SEED")]
+    adversarial: Option<u64>,
+    /// What is logged on stderr: error, warn, info (what kernels print, too), debug.
+    #[arg(long, value_name = "LEVEL", default_value = "warn")]
+    log: tracing::Level,
     /// Stop when stdin closes, as well as on SIGTERM, SIGINT, or `exit` on the control socket.
     #[arg(long)]
     until_stdin_closes: bool,
@@ -87,6 +102,12 @@ fn capability(text: &str) -> Result<(u32, u32), String> {
 
 fn bytes(text: &str) -> Result<u64, String> {
     parse_bytes(text).ok_or_else(|| "expected a size such as 8G, 512M".to_owned())
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let expected = || "expected seconds, such as 60 or 0.5".to_owned();
+    let seconds: f64 = text.parse().map_err(|_| expected())?;
+    Duration::try_from_secs_f64(seconds).map_err(|_| expected())
 }
 
 fn uuid(text: &str) -> Result<[u8; 16], String> {
@@ -135,7 +156,15 @@ impl Arguments {
 
     fn executor(&self, gpu: &GpuConfig) -> Result<Arc<dyn Executor>> {
         Ok(match self.executor {
-            ExecutorKind::Soft => Arc::new(Soft::new(gpu)?),
+            ExecutorKind::Soft => {
+                let usual = SoftOptions::default();
+                let options = SoftOptions {
+                    threads: self.threads.unwrap_or(usual.threads),
+                    kernel_timeout: self.kernel_timeout,
+                    adversary: self.adversarial,
+                };
+                Arc::new(Soft::with_options(gpu, options)?)
+            }
             ExecutorKind::Null => Arc::new(Null::new(gpu)?),
         })
     }
@@ -143,7 +172,7 @@ impl Arguments {
 
 /// Serves, says `ready` on stdout, and waits until it is told to stop.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(tracing::Level::WARN).init();
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(arguments.log).init();
     let mut configs = Vec::new();
     for (address, gpu) in arguments.gpus()? {
         let mut config = DeviceConfig::new(address, arguments.executor(&gpu)?);

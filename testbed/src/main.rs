@@ -1,8 +1,13 @@
 //! `vgpu-testbed`: devices in software, and what can be shown with them.
 
+mod agree;
 mod bench;
+mod demo;
 mod device;
 mod discover;
+mod generate;
+mod ops;
+mod place;
 mod status;
 
 use std::process::ExitCode;
@@ -27,6 +32,14 @@ enum Command {
     Bench(bench::Arguments),
     /// Start a device and have stock libggml-cuda.so find it through the launcher, in every position.
     Discover(discover::Arguments),
+    /// Have a language model generate text, on the CPU or on a device, and count what a token costs.
+    Generate(generate::Arguments),
+    /// Compare the device's distributions with the CPU's, token by token.
+    Agree(agree::Arguments),
+    /// Compare GGML's operations on a device with the CPU's.
+    Ops(ops::Arguments),
+    /// Show it: a model answers through the device, without a GPU.
+    Demo(demo::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -35,6 +48,10 @@ fn main() -> ExitCode {
         Command::Status(arguments) => status::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Discover(arguments) => discover::run(&arguments),
+        Command::Generate(arguments) => generate::run(&arguments),
+        Command::Agree(arguments) => agree::run(&arguments),
+        Command::Ops(arguments) => ops::run(&arguments),
+        Command::Demo(arguments) => demo::run(&arguments),
     };
     match outcome {
         Ok(code) => code,

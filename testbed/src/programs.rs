@@ -30,6 +30,10 @@ fn up_to_date() -> Result<()> {
             "-p",
             "vgpu-run",
             "-p",
+            "vgpu-ggml",
+            "-p",
+            "vgpu-llama",
+            "-p",
             "vgpu-standins",
             "-p",
             "vgpu-testbed",
@@ -69,6 +73,16 @@ pub fn launcher() -> Result<PathBuf> {
 /// The program that plays users' programs.
 pub fn standin() -> Result<PathBuf> {
     program("vgpu-standin")
+}
+
+/// The program that plays a guest's inference server.
+pub fn llama() -> Result<PathBuf> {
+    program("vgpu-llama")
+}
+
+/// The program that computes GGML's operations.
+pub fn ops() -> Result<PathBuf> {
+    program("vgpu-ops")
 }
 
 /// The test bed's own command line.

@@ -12,6 +12,7 @@
 #include "driver/devices.h"
 #include "driver/memory.h"
 #include "driver/streams.h"
+#include "driver/functions.h"
 #include "driver/graphs.h"
 #include "driver/code.h"
 #include "driver/variants.h"
@@ -156,6 +157,8 @@ int main(int argc, char **argv)
     host_memory();
     virtual_memory();
     streams_and_events();
+    host_functions();
+    pools();
     graphs();
     code();
     memory_variants();

@@ -176,6 +176,7 @@ int main(int argc, char **argv)
     memory();
     host_memory();
     streams_and_events();
+    host_functions();
     graphs();
     code();
     variants();

@@ -40,6 +40,13 @@ typedef struct {
     unsigned location, id, flags;
 } access_rights;
 typedef struct {
+    unsigned type, handles;
+    unsigned location, id;
+    void *security;
+    size_t most;
+    unsigned char rest[56];
+} pool_properties;
+typedef struct {
     address dst;
     size_t pitch;
     unsigned value, element;
@@ -102,7 +109,15 @@ int cuMemsetD2D32_v2(address, size_t, unsigned, size_t, size_t);
 int cuMemGetAllocationGranularity(size_t *, const allocation *, unsigned), cuMemCreate(uint64_t *, size_t, const allocation *, uint64_t);
 int cuMemRelease(uint64_t), cuMemAddressReserve(address *, size_t, size_t, address, uint64_t);
 int cuMemAddressFree(address, size_t), cuMemMap(address, size_t, size_t, uint64_t, uint64_t), cuMemUnmap(address, size_t);
-int cuMemSetAccess(address, size_t, const access_rights *, size_t);
+int cuMemSetAccess(address, size_t, const access_rights *, size_t), cuMemGetAccess(uint64_t *, const void *, address);
+int cuMemRetainAllocationHandle(uint64_t *, void *), cuMemGetAllocationPropertiesFromHandle(allocation *, uint64_t);
+int cuMemExportToShareableHandle(void *, uint64_t, unsigned, uint64_t);
+int cuMemPoolCreate(void **, const pool_properties *), cuMemPoolDestroy(void *), cuMemPoolTrimTo(void *, size_t);
+int cuMemPoolSetAttribute(void *, int, void *), cuMemPoolGetAttribute(void *, int, void *);
+int cuMemPoolGetAccess(unsigned *, void *, const void *), cuMemAllocFromPoolAsync(address *, size_t, void *, void *);
+int cuDeviceGetDefaultMemPool(void **, int), cuDeviceGetMemPool(void **, int), cuDeviceSetMemPool(int, void *);
+int cuLaunchHostFunc(void *, void (*)(void *), void *);
+int cuStreamAddCallback(void *, void (*)(void *, int, void *), void *, unsigned);
 int cuStreamCreate(void **, unsigned), cuStreamCreateWithPriority(void **, unsigned, int), cuStreamDestroy_v2(void *);
 int cuStreamSynchronize(void *), cuStreamQuery(void *), cuStreamWaitEvent(void *, void *, unsigned);
 int cuStreamSynchronize_ptsz(void *), cuStreamGetFlags(void *, unsigned *), cuStreamGetPriority(void *, int *);

@@ -204,6 +204,9 @@ static void host_memory(void)
     check("cuMemHostRegister", status, registers ? 0 : 801);
     if (status == 0)
         check("cuMemHostUnregister", cuMemHostUnregister(pages), 0);
+    check("cuMemHostUnregister of none", cuMemHostUnregister(pages), 713);
+    check("cuMemHostRegister bad flags", cuMemHostRegister_v2(pages, 8192, 64), 1);
+    check("cuMemHostRegister nothing", cuMemHostRegister_v2(pages, 0, 0), 1);
     free(pages);
 }
 
@@ -231,13 +234,40 @@ static void virtual_memory(void)
     check("cuMemCreate not aligned", cuMemCreate(&handle, granularity + 1, &wanted, 0), 1);
     check("cuMemMap", cuMemMap(start, granularity, 0, handle, 0), 0);
     check("cuMemSetAccess", cuMemSetAccess(start, granularity, &all, 1), 0);
+    uint64_t rights = 9, again = 0;
+    check("cuMemGetAccess", cuMemGetAccess(&rights, &all, start + 1), 0);
+    check("the right is what was set", (long long)rights, 3);
+    check("cuMemMap where something is", cuMemMap(start, granularity, 0, handle, 0), 1);
+    check("cuMemExportToShareableHandle", cuMemExportToShareableHandle(&again, handle, 1, 0), 801);
     check("cuMemRelease", cuMemRelease(handle), 0);
+    check("cuMemRetainAllocationHandle", cuMemRetainAllocationHandle(&again, (void *)(uintptr_t)(start + 9)), 0);
+    check_true("the handle is the same", again == handle);
+    check("cuMemGetAllocationPropertiesFromHandle", cuMemGetAllocationPropertiesFromHandle(&wanted, again), 0);
+    check("cuMemMap the same memory again", cuMemMap(start + granularity, granularity, 0, again, 0), 0);
+    check("cuMemSetAccess of both", cuMemSetAccess(start, 2 * granularity, &all, 1), 0);
+    check("cuMemRelease again", cuMemRelease(again), 0);
+    check("cuMemRelease once too often", cuMemRelease(again), 1);
+    check("cuMemAddressFree while something is mapped", cuMemAddressFree(start, 4 * granularity), 1);
+    check("cuMemUnmap half of it", cuMemUnmap(start, granularity / 2), 1);
+    address base = 0;
+    size_t bytes = 0;
+    check("cuMemGetAddressRange of a mapping", cuMemGetAddressRange_v2(&base, &bytes, start + granularity + 5), 0);
+    check_true("the range is the mapping's", base == start + granularity && bytes == granularity);
     static unsigned char in[1000], got[1000];
     fill(in, sizeof in, 8);
     check("cuMemcpyHtoD to it", cuMemcpyHtoD_v2(start, in, sizeof in), 0);
     check("cuMemcpyDtoH from it", cuMemcpyDtoH_v2(got, start, sizeof in), 0);
     same("mapped bytes come back", in, got, sizeof in);
+    memset(got, 0, sizeof got);
+    check("cuMemcpyDtoH from the other mapping", cuMemcpyDtoH_v2(got, start + granularity, sizeof in), 0);
+    same("both mappings are of one memory", in, got, sizeof in);
+    check("cuMemcpyDtoH across the end", cuMemcpyDtoH_v2(got, start + 2 * granularity - 1, 2), 1);
     check("cuMemUnmap", cuMemUnmap(start, granularity), 0);
+    check("cuMemcpyDtoH of what is unmapped", cuMemcpyDtoH_v2(got, start, 1), 1);
+    memset(got, 0, sizeof got);
+    check("cuMemcpyDtoH of what is still mapped", cuMemcpyDtoH_v2(got, start + granularity, sizeof in), 0);
+    same("the memory stays with its last mapping", in, got, sizeof in);
+    check("cuMemUnmap the other", cuMemUnmap(start + granularity, granularity), 0);
     check("cuMemAddressFree", cuMemAddressFree(start, 4 * granularity), 0);
     check("cuMemAddressFree again", cuMemAddressFree(start, 4 * granularity), 1);
 }

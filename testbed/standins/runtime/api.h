@@ -76,6 +76,14 @@ typedef struct {
 
 enum { H2H, H2D, D2H, D2D, ANY };
 
+typedef struct {
+    unsigned type, handles;
+    unsigned location, id;
+    void *security;
+    size_t most;
+    unsigned char rest[56];
+} pool_properties;
+
 int cudaRuntimeGetVersion(int *), cudaDriverGetVersion(int *);
 int cudaGetLastError(void), cudaPeekAtLastError(void);
 const char *cudaGetErrorName(int), *cudaGetErrorString(int);
@@ -98,6 +106,12 @@ int cudaDeviceDisablePeerAccess(int), cudaDeviceGetP2PAttribute(int *, unsigned,
 int cudaMalloc(void **, size_t), cudaFree(void *), cudaMemGetInfo(size_t *, size_t *);
 int cudaMallocPitch(void **, size_t *, size_t, size_t), cudaMalloc3D(pitched *, extent);
 int cudaMallocManaged(void **, size_t, unsigned), cudaMallocAsync(void **, size_t, void *), cudaFreeAsync(void *, void *);
+int cudaDeviceGetDefaultMemPool(void **, int), cudaDeviceGetMemPool(void **, int), cudaDeviceSetMemPool(int, void *);
+int cudaMemPoolCreate(void **, const pool_properties *), cudaMemPoolDestroy(void *), cudaMemPoolTrimTo(void *, size_t);
+int cudaMemPoolSetAttribute(void *, int, void *), cudaMemPoolGetAttribute(void *, int, void *);
+int cudaMallocFromPoolAsync(void **, size_t, void *, void *);
+int cudaLaunchHostFunc(void *, void (*)(void *), void *);
+int cudaStreamAddCallback(void *, void (*)(void *, int, void *), void *, unsigned);
 int cudaMallocHost(void **, size_t), cudaHostAlloc(void **, size_t, unsigned), cudaFreeHost(void *);
 int cudaHostRegister(void *, size_t, unsigned), cudaHostUnregister(void *);
 int cudaHostGetDevicePointer(void **, void *, unsigned), cudaHostGetFlags(unsigned *, void *);

@@ -5,6 +5,32 @@
 #include "../check.h"
 #include "api.h"
 
+static void count_call(void *counter)
+{
+    ++*(int *)counter;
+}
+
+static void count_callback(void *stream, int status, void *counter)
+{
+    *(int *)counter += stream && status == 0 ? 10 : 1000;
+}
+
+/* Functions of the host in the order of a stream: only a device that does the work can be held. */
+static void host_functions(void)
+{
+    void *stream = NULL;
+    int counter = 0;
+    cudaStreamCreate(&stream);
+    check("cudaLaunchHostFunc null", cudaLaunchHostFunc(stream, NULL, &counter), 1);
+    check("cudaLaunchHostFunc in none", cudaLaunchHostFunc(BOGUS, count_call, &counter), 400);
+    check("cudaLaunchHostFunc", cudaLaunchHostFunc(stream, count_call, &counter), data ? 0 : 801);
+    check("cudaStreamAddCallback", cudaStreamAddCallback(stream, count_callback, &counter, 0), data ? 0 : 801);
+    check("cudaStreamAddCallback bad flags", cudaStreamAddCallback(stream, count_callback, &counter, 1), 1);
+    check("cudaStreamSynchronize after functions", cudaStreamSynchronize(stream), 0);
+    check("both were called", counter, data ? 11 : 0);
+    cudaStreamDestroy(stream);
+}
+
 static void streams_and_events(void)
 {
     void *stream = NULL, *other = NULL, *event = NULL, *later = NULL;

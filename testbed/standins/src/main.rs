@@ -1,6 +1,7 @@
 //! `vgpu-standin`: one program that plays the programs which `vgpu-run` starts. It knows nothing of
 //! VGPU-STUB: it uses CUDA and GGML by their public names through the loader, as anybody does.
 
+mod copies;
 mod ggml;
 mod maps;
 mod parent;
@@ -33,6 +34,15 @@ enum Play {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         command: Vec<std::ffi::OsString>,
     },
+    /// Copy ordinary memory to the device as GGML loads a model, and print the times beside memcpy's.
+    Copies {
+        /// How much.
+        #[arg(long, default_value_t = 1024)]
+        mib: usize,
+        /// How often.
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
+    },
     /// Get into a state, say so on stdout, and stay there.
     State {
         /// Which state.
@@ -44,6 +54,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().play {
         Play::Ggml { backend, base } => ggml::print_devices(&backend, base.as_deref()),
         Play::CloseAll { command } => parent::close_all(&command),
+        Play::Copies { mib, rounds } => copies::measure(mib, rounds),
         Play::State { state } => states::enter(state),
     };
     match outcome {

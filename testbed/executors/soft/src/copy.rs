@@ -1,9 +1,8 @@
 //! Copies and fills, in pieces: a session that is being ended stops between two.
 
+use vgpu_arena::{Illegal, View};
 use vgpu_device::SharedSlice;
 use vgpu_wire::body::copy::{CopyRows, Fill};
-
-use crate::memory::{Allocations, Illegal};
 
 /// The most that is copied between two looks at whether to stop.
 const PIECE: usize = 4 << 20;
@@ -11,18 +10,14 @@ const PIECE: usize = 4 << 20;
 const PATTERN: usize = 64 << 10;
 
 /// What is wrong with a copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CopyError {
     /// Memory that is not the session's: `CUDA_ERROR_ILLEGAL_ADDRESS`.
-    Illegal(Illegal),
+    #[error("copy or fill: {0}")]
+    Illegal(#[from] Illegal),
     /// Rows that overlap, or a misaligned address: `CUDA_ERROR_INVALID_VALUE`.
+    #[error("copy or fill: rows overlap, or an address is misaligned")]
     Shape,
-}
-
-impl From<Illegal> for CopyError {
-    fn from(illegal: Illegal) -> Self {
-        Self::Illegal(illegal)
-    }
 }
 
 /// Copies as much as both have; they may overlap.
@@ -59,18 +54,14 @@ fn extent(body: &CopyRows, pitch: u64, slice: u64) -> Result<u64, CopyError> {
 }
 
 /// Carries out a copy of a box of rows.
-pub(crate) fn copy_rows(
-    memory: &Allocations,
-    body: &CopyRows,
-    stop: impl Fn() -> bool,
-) -> Result<(), CopyError> {
+pub(crate) fn copy_rows(memory: &View, body: &CopyRows, stop: impl Fn() -> bool) -> Result<(), CopyError> {
     if body.width == 0 || body.height == 0 || body.depth == 0 {
         return Ok(());
     }
     let source_bytes = extent(body, body.source_pitch, body.source_slice)?;
     let destination_bytes = extent(body, body.destination_pitch, body.destination_slice)?;
-    let source = memory.slice(body.source, source_bytes)?;
-    let destination = memory.slice(body.destination, destination_bytes)?;
+    let source = memory.readable(body.source, source_bytes)?;
+    let destination = memory.writable(body.destination, destination_bytes)?;
     let width = body.width as usize;
     for z in 0..body.depth {
         for y in 0..body.height {
@@ -88,7 +79,7 @@ pub(crate) fn copy_rows(
 }
 
 /// Carries out a fill. `element` is 1, 2 or 4: the device has checked it.
-pub(crate) fn fill(memory: &Allocations, body: &Fill, stop: impl Fn() -> bool) -> Result<(), CopyError> {
+pub(crate) fn fill(memory: &View, body: &Fill, stop: impl Fn() -> bool) -> Result<(), CopyError> {
     let element = u64::from(body.element);
     let row = body.width.checked_mul(element).ok_or(CopyError::Shape)?;
     if row == 0 || body.height == 0 {
@@ -99,7 +90,7 @@ pub(crate) fn fill(memory: &Allocations, body: &Fill, stop: impl Fn() -> bool) -
         return Err(CopyError::Shape);
     }
     let bytes = pitch.checked_mul(body.height - 1).and_then(|rows| rows.checked_add(row));
-    let target = memory.slice(body.destination, bytes.ok_or(CopyError::Shape)?)?;
+    let target = memory.writable(body.destination, bytes.ok_or(CopyError::Shape)?)?;
     // Rows without gaps are one row.
     let (row, height) = if pitch == row { (row * body.height, 1) } else { (row, body.height) };
     let value = body.value.to_le_bytes();
@@ -126,19 +117,20 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::memory::DeviceMemory;
+    use crate::account::{Account, Share};
+    use crate::memory::Memory;
 
     const BYTES: u64 = 4096;
 
-    fn memory() -> (Allocations, u64, u64) {
-        let mut memory = Allocations::new(Arc::new(DeviceMemory::new(1 << 20, 0x7000_0000_0000)));
+    fn memory() -> (View, u64, u64) {
+        let memory = Memory::new(Share::new(Arc::new(Account::new(1 << 20))), 0x7000_0000_0000);
         let (a, b) = (memory.allocate(BYTES).unwrap(), memory.allocate(BYTES).unwrap());
-        (memory, a, b)
+        (memory.view().unwrap(), a, b)
     }
 
-    fn read(memory: &Allocations, address: u64) -> Vec<u8> {
+    fn read(memory: &View, address: u64) -> Vec<u8> {
         let mut bytes = vec![0; BYTES as usize];
-        memory.slice(address, BYTES).unwrap().copy_to(&mut bytes);
+        memory.readable(address, BYTES).unwrap().copy_to(&mut bytes);
         bytes
     }
 
@@ -150,7 +142,7 @@ mod tests {
         ) {
             let (memory, source, destination) = memory();
             let pattern: Vec<u8> = (0..BYTES).map(|i| (i % 251) as u8 + 1).collect();
-            memory.slice(source, BYTES).unwrap().copy_from(&pattern);
+            memory.writable(source, BYTES).unwrap().copy_from(&pattern);
             let (source_pitch, destination_pitch) = (width + gaps[0], width + gaps[1]);
             let body = CopyRows {
                 stream: 0, reserved: 0, width, height, depth, source_pitch, destination_pitch,

@@ -1,209 +1,209 @@
-//! Device memory: an account that all sessions share, and allocations that each has for itself.
+//! A session's device memory: its arena, made when memory is first needed, and what is allocated in it.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use vgpu_device::{ADDRESS_SPAN, SharedSlice};
-use vm_memory::{MmapRegion, VolatileMemory};
+use vgpu_arena::{Arena, PAGE, View};
+use vgpu_device::ADDRESS_SPAN;
 
+use crate::account::{Charge, OutOfMemory, Share};
 use crate::space::Space;
+use crate::virtual_memory::Virtual;
 
-/// What an allocation costs is a multiple of this: the host's pages.
-const PAGE: u64 = 4096;
+/// Address space of a session at least: many times the memory, since addresses are used again last.
+const SPAN_LEAST: u64 = 256 << 30;
 
-/// The device has no room, or the host has not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("allocate device memory: there is no room")]
-pub(crate) struct OutOfMemory;
-
-/// An access to device addresses that are not, or not all, within one allocation of the session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("access {bytes} bytes at device address {address:#x}: not allocated")]
-pub(crate) struct Illegal {
-    address: u64,
-    bytes: u64,
-}
-
-/// The memory of a device.
+/// Addresses and the arena behind them.
 #[derive(Debug)]
-pub(crate) struct DeviceMemory {
-    total: u64,
-    used: AtomicU64,
+pub(crate) struct Region {
+    pub(crate) arena: Arena,
     space: Mutex<Space>,
 }
 
-impl DeviceMemory {
-    pub(crate) fn new(total: u64, base: u64) -> Self {
-        Self { total, used: AtomicU64::new(0), space: Mutex::new(Space::new(base, ADDRESS_SPAN)) }
-    }
-
-    pub(crate) const fn total(&self) -> u64 {
-        self.total
-    }
-
-    /// Bytes in use by all sessions.
-    pub(crate) fn used(&self) -> u64 {
-        self.used.load(Ordering::Relaxed)
-    }
-
-    fn charge(&self, bytes: u64) -> Result<(), OutOfMemory> {
-        let more = |used: u64| used.checked_add(bytes).filter(|&used| used <= self.total);
-        let charged = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        charged.map(drop).map_err(|_| OutOfMemory)
-    }
-
-    fn with_space<T>(&self, act: impl FnOnce(&mut Space) -> T) -> T {
-        act(&mut self.space.lock().unwrap_or_else(PoisonError::into_inner))
+impl Region {
+    pub(crate) fn space(&self) -> MutexGuard<'_, Space> {
+        self.space.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Memory of its own mapping: it reads zeros at first, and goes back to the host when it is dropped.
+/// One allocation. Dropping it frees it: nothing that runs may refer to it any more.
 #[derive(Debug)]
-struct Allocation {
+pub(crate) struct Allocation {
     address: u64,
     bytes: u64,
-    charged: u64,
-    region: MmapRegion<()>,
-    device: Arc<DeviceMemory>,
-}
-
-impl Allocation {
-    fn new(device: &Arc<DeviceMemory>, bytes: u64) -> Result<Self, OutOfMemory> {
-        let charged = bytes.checked_next_multiple_of(PAGE).ok_or(OutOfMemory)?;
-        let size = usize::try_from(charged).map_err(|_| OutOfMemory)?;
-        device.charge(charged)?;
-        let region = MmapRegion::new(size);
-        let address = region.is_ok().then(|| device.with_space(|space| space.take(bytes))).flatten();
-        if let (Ok(region), Some(address)) = (region, address) {
-            return Ok(Self { address, bytes, charged, region, device: Arc::clone(device) });
-        }
-        device.used.fetch_sub(charged, Ordering::Relaxed);
-        Err(OutOfMemory)
-    }
+    region: Arc<Region>,
+    _charge: Charge,
 }
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        self.device.with_space(|space| space.give_back(self.address, self.bytes));
-        self.device.used.fetch_sub(self.charged, Ordering::Relaxed);
+        if let Err(error) = self.region.arena.unmap(self.address, self.bytes) {
+            tracing::error!("{error}");
+        }
+        self.region.space().give_back(self.address, self.bytes);
     }
 }
 
-/// The allocations of a session.
+/// What a session's memory consists of.
 #[derive(Debug)]
-pub(crate) struct Allocations {
-    device: Arc<DeviceMemory>,
-    by_address: BTreeMap<u64, Allocation>,
-    charged: u64,
+pub(crate) struct Memory {
+    share: Arc<Share>,
+    base: u64,
+    state: Mutex<State>,
 }
 
-impl Allocations {
-    pub(crate) const fn new(device: Arc<DeviceMemory>) -> Self {
-        Self { device, by_address: BTreeMap::new(), charged: 0 }
+#[derive(Debug, Default)]
+struct State {
+    region: Option<Arc<Region>>,
+    allocations: BTreeMap<u64, Allocation>,
+    /// What `cuMemAddressReserve`, `cuMemCreate` and `cuMemMap` have made.
+    virtual_memory: Virtual,
+}
+
+impl Memory {
+    /// No memory yet; addresses begin at `base`.
+    pub(crate) fn new(share: Share, base: u64) -> Self {
+        Self { share: Arc::new(share), base, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn region(&self, state: &mut State) -> Result<Arc<Region>, OutOfMemory> {
+        if let Some(region) = &state.region {
+            return Ok(Arc::clone(region));
+        }
+        let wanted = self.share.device().total().saturating_mul(4).max(SPAN_LEAST);
+        let span = wanted.checked_next_power_of_two().map_or(ADDRESS_SPAN, |span| span.min(ADDRESS_SPAN));
+        let arena = Arena::new(self.base, span).map_err(|error| {
+            tracing::warn!(
+                "a session gets no device memory: {error}: {:?}",
+                std::error::Error::source(&error)
+            );
+            OutOfMemory
+        })?;
+        let space = Mutex::new(Space::new(self.base, span));
+        Ok(Arc::clone(state.region.insert(Arc::new(Region { arena, space }))))
+    }
+
+    /// Allocates `bytes`, not 0, that read zeros, and does not enter them into the list: for what the program does not free.
+    pub(crate) fn allocate_own(&self, bytes: u64) -> Result<Allocation, OutOfMemory> {
+        let region = self.region(&mut self.state())?;
+        let charge = self.share.charge(bytes.checked_next_multiple_of(PAGE).ok_or(OutOfMemory)?)?;
+        let address = region.space().take(bytes).ok_or(OutOfMemory)?;
+        if let Err(error) = region.arena.map(address, bytes) {
+            tracing::warn!("{error}: {:?}", std::error::Error::source(&error));
+            region.space().give_back(address, bytes);
+            return Err(OutOfMemory);
+        }
+        Ok(Allocation { address, bytes, region, _charge: charge })
     }
 
     /// Allocates `bytes`, not 0, and returns their address.
-    pub(crate) fn allocate(&mut self, bytes: u64) -> Result<u64, OutOfMemory> {
-        let allocation = Allocation::new(&self.device, bytes)?;
+    pub(crate) fn allocate(&self, bytes: u64) -> Result<u64, OutOfMemory> {
+        let allocation = self.allocate_own(bytes)?;
         let address = allocation.address;
-        self.charged += allocation.charged;
-        self.by_address.insert(address, allocation);
+        self.state().allocations.insert(address, allocation);
         Ok(address)
     }
 
-    /// Frees the allocation that starts at `address`; false: there is none.
-    pub(crate) fn free(&mut self, address: u64) -> bool {
-        match self.by_address.remove(&address) {
-            Some(allocation) => {
-                self.charged -= allocation.charged;
-                true
-            }
-            None => false,
-        }
+    /// Takes the allocation that starts at `address` from the list: dropping it frees it.
+    pub(crate) fn take(&self, address: u64) -> Option<Allocation> {
+        self.state().allocations.remove(&address)
     }
 
-    /// The memory at `address`, which may lie inside an allocation.
-    pub(crate) fn slice(&self, address: u64, bytes: u64) -> Result<SharedSlice<'_>, Illegal> {
-        let illegal = Illegal { address, bytes };
-        let (start, allocation) = self.by_address.range(..=address).next_back().ok_or(illegal)?;
-        let offset = address - start;
-        if offset >= allocation.bytes || bytes > allocation.bytes - offset {
-            return Err(illegal);
-        }
-        allocation.region.get_slice(offset as usize, bytes as usize).map_err(|_| illegal)
+    /// What is mapped now.
+    pub(crate) fn view(&self) -> Result<View, OutOfMemory> {
+        Ok(self.region(&mut self.state())?.arena.view())
+    }
+
+    /// Acts on reservations, physical memory and mappings.
+    pub(crate) fn with_virtual<T, E: From<OutOfMemory>>(
+        &self,
+        act: impl FnOnce(&mut Virtual, &Arc<Region>, &Arc<Share>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut state = self.state();
+        let region = self.region(&mut state)?;
+        act(&mut state.virtual_memory, &region, &self.share)
     }
 
     /// Bytes that the device counts for this session.
-    pub(crate) const fn charged(&self) -> u64 {
-        self.charged
+    pub(crate) fn charged(&self) -> u64 {
+        self.share.used()
     }
 
+    /// How many allocations there are, physical memory included.
     pub(crate) fn count(&self) -> u32 {
-        self.by_address.len() as u32
+        let state = self.state();
+        (state.allocations.len() + state.virtual_memory.count()) as u32
     }
 
     /// Free and total bytes of the device.
     pub(crate) fn info(&self) -> (u64, u64) {
-        (self.device.total() - self.device.used(), self.device.total())
+        let device = self.share.device();
+        (device.total() - device.used(), device.total())
+    }
+}
+
+impl Allocation {
+    pub(crate) const fn address(&self) -> u64 {
+        self.address
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::account::Account;
 
-    fn device(total: u64) -> Arc<DeviceMemory> {
-        Arc::new(DeviceMemory::new(total, 0x7000_0000_0000))
+    fn memory(total: u64) -> Memory {
+        Memory::new(Share::new(Arc::new(Account::new(total))), 0x7000_0000_0000)
     }
 
     #[test]
-    fn allocations_are_zero_separate_and_bounded() {
-        let device = device(1 << 20);
-        let mut one = Allocations::new(Arc::clone(&device));
-        let mut two = Allocations::new(Arc::clone(&device));
-        let a = one.allocate(1000).unwrap();
-        let b = two.allocate(1000).unwrap();
+    fn allocations_are_zero_and_bounded() {
+        let memory = memory(1 << 20);
+        let a = memory.allocate(1000).unwrap();
+        let b = memory.allocate(4096).unwrap();
         assert_eq!((a % 512, b % 512), (0, 0));
-        assert_ne!(a, b);
-        one.slice(a + 990, 10).unwrap().copy_from(&[7u8; 10]);
+        let view = memory.view().unwrap();
+        view.writable(a + 990, 10).unwrap().copy_from(&[7u8; 10]);
         let mut bytes = [1u8; 12];
-        one.slice(a + 988, 12).unwrap().copy_to(&mut bytes);
+        view.readable(a + 988, 12).unwrap().copy_to(&mut bytes);
         assert_eq!(bytes, [0, 0, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7]);
         for (address, bytes) in
-            [(a + 991, 10), (a + 1000, 0), (a, 1001), (b, 1), (a - 1, 1), (a, u64::MAX), (0, 1)]
+            [(a + 991, 10), (a, 1001), (b, 4097), (b + 4096, 1), (a - 1, 1), (a, u64::MAX), (0, 1)]
         {
-            assert_eq!(one.slice(address, bytes).unwrap_err(), Illegal { address, bytes });
+            assert!(view.readable(address, bytes).is_err(), "{address:#x} {bytes}");
         }
     }
 
     #[test]
-    fn the_account_is_the_devices_and_comes_back() {
-        let device = device(1 << 20);
-        let mut one = Allocations::new(Arc::clone(&device));
-        let mut two = Allocations::new(Arc::clone(&device));
-        let a = one.allocate(1 << 19).unwrap();
-        two.allocate(1 << 18).unwrap();
-        assert_eq!(two.allocate(1 << 19), Err(OutOfMemory));
-        assert_eq!(two.allocate(u64::MAX), Err(OutOfMemory));
-        assert_eq!(one.info(), (1 << 18, 1 << 20));
-        assert!(one.free(a) && !one.free(a) && !one.free(a + 512));
-        two.allocate(1 << 19).unwrap();
-        assert_eq!((two.count(), two.charged()), (2, (1 << 18) + (1 << 19)));
-        drop(two);
-        assert_eq!(device.used(), 0);
+    fn what_is_freed_is_counted_free_and_gone() {
+        let memory = memory(1 << 20);
+        let a = memory.allocate(1 << 19).unwrap();
+        assert_eq!(memory.allocate(1 << 20), Err(OutOfMemory));
+        assert_eq!(memory.allocate(u64::MAX), Err(OutOfMemory));
+        assert_eq!((memory.info(), memory.count()), ((1 << 19, 1 << 20), 1));
+        let allocation = memory.take(a).unwrap();
+        assert!(memory.take(a).is_none() && memory.take(a + 512).is_none());
+        assert_eq!(memory.charged(), 1 << 19);
+        drop(allocation);
+        assert_eq!((memory.charged(), memory.count()), (0, 0));
+        assert!(memory.view().unwrap().readable(a, 1).is_err());
+        memory.allocate(1 << 20).unwrap();
     }
 
     #[test]
     fn freed_memory_is_not_seen_by_the_next_owner() {
-        let device = device(1 << 20);
-        let mut session = Allocations::new(device);
-        let a = session.allocate(1 << 20).unwrap();
-        session.slice(a, 1 << 20).unwrap().copy_from(&vec![0xabu8; 1 << 20]);
-        session.free(a);
-        let b = session.allocate(1 << 20).unwrap();
+        let memory = memory(1 << 20);
+        let a = memory.allocate(1 << 20).unwrap();
+        memory.view().unwrap().writable(a, 1 << 20).unwrap().copy_from(&vec![0xabu8; 1 << 20]);
+        memory.take(a);
+        let b = memory.allocate(1 << 20).unwrap();
         let mut bytes = vec![1u8; 1 << 20];
-        session.slice(b, 1 << 20).unwrap().copy_to(&mut bytes);
+        memory.view().unwrap().readable(b, 1 << 20).unwrap().copy_to(&mut bytes);
         assert!(bytes.iter().all(|&byte| byte == 0));
     }
 }

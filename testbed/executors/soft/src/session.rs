@@ -1,292 +1,439 @@
-//! A session of the soft executor: its handles, its memory, and what each message does.
+//! A session of the soft executor: its handles, and how its messages become work.
 //!
 //! Handles that the guest mints are the contract's: an unknown one is a violation. Addresses are the
 //! program's: a wrong one is a CUDA error. After a sticky error nothing is carried out any more; marks are
 //! still stored and questions answered with that error, so that nobody waits in vain.
 
-use std::collections::HashSet;
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use vgpu_device::{LateError, Session, SessionError, SessionHost, Violation, Work};
-use vgpu_wire::body::copy::{CopyDevice, CopyIn, CopyOut};
-use vgpu_wire::body::memory::{Address, MEM_MANAGED, MemInfoReply};
+use vgpu_device::{Retired, Session, SessionError, SessionHost, Violation, Work};
+use vgpu_wire::body::graph::GraphLaunch;
+use vgpu_wire::body::stream::STREAM_NON_BLOCKING;
 use vgpu_wire::{Body, JOIN_ALL, SEGMENT_INLINE};
-use zerocopy::IntoBytes;
 
-use crate::copy::{CopyError, copy, copy_rows, fill};
-use crate::memory::{Allocations, DeviceMemory};
+use crate::adversary::Adversary;
+use crate::device::Device;
+use crate::function::Function;
+use crate::graph::{Graph, Node};
+use crate::memory::Allocation;
+use crate::modules::Modules;
+use crate::order::Stream;
+use crate::queue::{Job, Queue};
+use crate::runner::Runner;
+use crate::status;
+use crate::task::{Freeing, Source, Task};
 
-/// `CUresult` values, by their names without `CUDA_ERROR_`.
-mod status {
-    pub(super) const SUCCESS: u32 = 0;
-    pub(super) const INVALID_VALUE: u32 = 1;
-    pub(super) const OUT_OF_MEMORY: u32 = 2;
-    pub(super) const ILLEGAL_ADDRESS: u32 = 700;
-    pub(super) const NOT_SUPPORTED: u32 = 801;
+/// Where work stands among other work.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Place {
+    /// In a stream.
+    In(Stream),
+    /// In a stream, as an event's newest record.
+    Record(Stream, u32),
+    /// After a stream's work so far, or after all work so far.
+    After(Option<Stream>),
+    /// Before all later work; if so said, after all earlier.
+    Between(bool),
+}
+
+/// What a message of a stream comes to.
+enum Made<'a> {
+    Task(Task<'a>),
+    /// Only its place counts.
+    Nothing,
+    /// Refused with a `CUresult` before it gets to the GPU.
+    Refused(u32),
 }
 
 /// One guest process.
 #[derive(Debug)]
 pub(crate) struct SoftSession {
-    host: SessionHost,
-    memory: Allocations,
-    streams: HashSet<u32>,
+    pub(crate) host: SessionHost,
+    /// Before `runner`: it must be gone first.
+    pub(crate) queue: Queue,
+    pub(crate) runner: Arc<Runner>,
+    /// Streams that were made.
+    streams: HashMap<u32, Stream>,
     events: HashSet<u32>,
-    /// The sticky error, once there is one.
-    dead: Option<u32>,
+    /// Holds that the guest has not released.
+    holds: HashSet<u32>,
+    pub(crate) modules: Modules,
+    graphs: HashMap<u32, Graph>,
+    /// Frees that are queued.
+    pub(crate) frees: Arc<AtomicUsize>,
 }
 
 impl SoftSession {
-    pub(crate) fn new(host: SessionHost, memory: Arc<DeviceMemory>) -> Self {
+    pub(crate) fn new(host: SessionHost, device: Arc<Device>) -> Self {
+        let adversary = device.options.adversary.map(|seed| Adversary::new(seed ^ u64::from(host.session())));
+        let runner = Arc::new(Runner::new(host.clone(), device));
         Self {
             host,
-            memory: Allocations::new(memory),
-            streams: HashSet::new(),
+            queue: Queue::new(Arc::clone(&runner), adversary),
+            runner,
+            streams: HashMap::new(),
             events: HashSet::new(),
-            dead: None,
+            holds: HashSet::new(),
+            modules: Modules::default(),
+            graphs: HashMap::new(),
+            frees: Arc::default(),
         }
     }
 
-    fn answer(&self, work: &Work<'_>, status: u32, data: &[u8]) {
+    pub(crate) fn answer(&self, work: &Work<'_>, status: u32, data: &[u8]) {
         if let Some(to) = work.reply_to() {
             self.host.reply(to, status, data);
         }
     }
 
-    fn fail(&mut self, work: &Work<'_>, code: u32, sticky: bool) {
-        if sticky {
-            self.dead.get_or_insert(code);
-        }
-        self.host.fail(LateError { code, sticky, message: work.number });
-    }
-
-    /// What a copy or fill came to.
-    fn finish(&mut self, work: &Work<'_>, outcome: Result<(), CopyError>) {
-        match outcome {
-            Ok(()) => {}
-            Err(CopyError::Illegal(_)) => self.fail(work, status::ILLEGAL_ADDRESS, true),
-            Err(CopyError::Shape) => self.fail(work, status::INVALID_VALUE, false),
+    /// A message is refused that nobody waits for.
+    fn refuse(&self, work: &Work<'_>, code: u32) {
+        if self.runner.dead().is_none() {
+            self.runner.fail(work.number, code, false);
         }
     }
 
-    fn known_stream(&self, stream: u32) -> Result<(), Violation> {
-        if stream == 0 || self.streams.contains(&stream) {
-            Ok(())
-        } else {
-            Err(Violation::unknown("stream", stream))
+    pub(crate) fn stream(&self, number: u32) -> Result<Stream, Violation> {
+        if number == 0 {
+            return Ok(Stream::DEFAULT);
         }
+        self.streams.get(&number).copied().ok_or(Violation::unknown("stream", number))
+    }
+
+    /// A stream, or none for all of them.
+    fn stream_or_all(&self, number: u32) -> Result<Option<Stream>, Violation> {
+        if number == JOIN_ALL { Ok(None) } else { self.stream(number).map(Some) }
     }
 
     fn known_event(&self, event: u32) -> Result<(), Violation> {
         if self.events.contains(&event) { Ok(()) } else { Err(Violation::unknown("event", event)) }
     }
 
-    fn allocate(&mut self, work: &Work<'_>, bytes: u64, managed: bool) {
-        if let Some(code) = self.dead {
-            return self.answer(work, code, &[]);
-        }
-        if managed {
-            return self.answer(work, status::NOT_SUPPORTED, &[]);
-        }
-        if bytes == 0 {
-            return self.answer(work, status::INVALID_VALUE, &[]);
-        }
-        match self.memory.allocate(bytes) {
-            Ok(address) => {
-                // The report first: who has the address finds it in the status.
-                self.report();
-                self.answer(work, status::SUCCESS, Address { address }.as_bytes());
-            }
-            Err(_) => self.answer(work, status::OUT_OF_MEMORY, &[]),
-        }
-    }
-
-    fn free(&mut self, work: &Work<'_>, address: u64) {
-        if !self.memory.free(address) && address != 0 {
-            self.fail(work, status::INVALID_VALUE, false);
-        }
-        self.report();
-    }
-
-    fn copy_in(&self, work: &Work<'_>, body: &CopyIn) -> Result<(), CopyOutcome> {
-        if body.source.bytes == 0 {
-            return Ok(());
-        }
-        let destination = self.memory.slice(body.destination, body.source.bytes).map_err(CopyError::from)?;
-        if body.source.segment == SEGMENT_INLINE {
-            destination.copy_from(work.payload);
-        } else {
-            let piece = self.host.piece(&body.source)?;
-            copy(&self.host.slice(&piece), &destination, || self.host.stopping());
-        }
-        Ok(())
-    }
-
-    fn copy_out(&self, body: &CopyOut) -> Result<(), CopyOutcome> {
-        let piece = self.host.piece(&body.destination)?;
-        if piece.bytes() > 0 {
-            let source = self.memory.slice(body.source, piece.bytes()).map_err(CopyError::from)?;
-            copy(&source, &self.host.slice(&piece), || self.host.stopping());
-        }
-        Ok(())
-    }
-
-    fn copy_device(&self, body: &CopyDevice) -> Result<(), CopyError> {
-        if body.bytes > 0 {
-            let source = self.memory.slice(body.source, body.bytes)?;
-            copy(&source, &self.memory.slice(body.destination, body.bytes)?, || self.host.stopping());
-        }
-        Ok(())
-    }
-
-    /// Runs `work` unless the session has a sticky error.
-    fn unless_dead<T>(&self, act: impl FnOnce(&Self) -> Result<(), T>) -> Result<(), T> {
-        if self.dead.is_some() { Ok(()) } else { act(self) }
-    }
-
-    /// Splits what a copy with a span came to: a violation ends the session, an error is the program's.
-    fn finish_span(&mut self, work: &Work<'_>, outcome: Result<(), CopyOutcome>) -> Result<(), Violation> {
-        match outcome {
-            Err(CopyOutcome::Violation(violation)) => Err(violation),
-            Err(CopyOutcome::Error(error)) => {
-                self.finish(work, Err(error));
-                Ok(())
-            }
-            Ok(()) => Ok(()),
-        }
-    }
-
-    fn report(&self) {
+    pub(crate) fn report(&self) {
         let gauges = self.host.gauges();
-        gauges.allocated.store(self.memory.charged(), Ordering::Relaxed);
-        gauges.allocations.store(self.memory.count(), Ordering::Relaxed);
         gauges.streams.store(self.streams.len() as u32, Ordering::Relaxed);
         gauges.events.store(self.events.len() as u32, Ordering::Relaxed);
+        gauges.modules.store(self.modules.len(), Ordering::Relaxed);
+        self.runner.report();
     }
 
-    fn handles(&mut self, body: &Body) -> Result<(), Violation> {
-        match body {
-            Body::StreamCreate(body) if !self.streams.insert(body.stream) => {
-                return Err(Violation::in_use("stream", body.stream));
+    /// Does a task now, if that is its turn, or queues it.
+    pub(crate) fn give(&mut self, place: Place, task: Task<'_>, number: u64) -> Result<(), SessionError> {
+        if self.queue.is_direct() {
+            self.runner.run(task, number);
+            return Ok(());
+        }
+        let noticed = task.is_noticed();
+        let job = Job { task: task.into_owned(), number };
+        self.queue.add(|order| match place {
+            Place::In(stream) => drop(order.push(stream, job, noticed)),
+            Place::Record(stream, event) => order.record(stream, event, job),
+            Place::After(stream) => order.after(stream, job),
+            Place::Between(all) => order.between(all, job),
+        })
+    }
+
+    /// Frees memory when that is its turn.
+    pub(crate) fn free(
+        &mut self,
+        place: Place,
+        memory: Vec<Allocation>,
+        number: u64,
+    ) -> Result<(), SessionError> {
+        let freeing = Freeing::new(&self.frees);
+        self.give(place, Task::Free(memory, Some(freeing)), number)
+    }
+
+    /// Makes a task of a message that is a stream's work. Spans are the session's from here until the task is done.
+    fn make<'a>(
+        &self,
+        body: &Body,
+        tail: &'a [u8],
+        function: Option<&Arc<Function>>,
+    ) -> Result<Made<'a>, Violation> {
+        Ok(Made::Task(match body {
+            Body::CopyIn(body) => {
+                let source = if body.source.segment == SEGMENT_INLINE {
+                    Source::Inline(Cow::Borrowed(tail))
+                } else {
+                    Source::Window(self.host.piece(&body.source)?)
+                };
+                Task::CopyIn { destination: body.destination, source, read: body.read }
             }
-            Body::StreamDestroy(body) if !self.streams.remove(&body.stream) => {
-                return Err(Violation::unknown("stream", body.stream));
+            Body::CopyOut(body) => {
+                let destination = self.host.piece(&body.destination)?;
+                Task::CopyOut { source: body.source, destination, written: body.written }
+            }
+            Body::CopyDevice(body) => Task::CopyDevice(*body),
+            Body::CopyRows(body) => Task::CopyRows(*body),
+            Body::Fill(body) => Task::Fill(*body),
+            Body::Gemm(body) => Task::Multiply(*body),
+            Body::TriangularSolve(body) => Task::Solve(*body),
+            Body::Signal(body) => Task::Mark(body.mark),
+            Body::EventRecord(body) => Task::Mark(body.mark),
+            Body::Launch(body) => {
+                let function = match function {
+                    Some(function) => function,
+                    None => self.modules.get(body.function)?,
+                };
+                if let Err(code) = function.check(body, tail.len(), &self.runner.device.limits) {
+                    tracing::warn!(
+                        session = self.host.session(), code, grid = ?body.grid, block = ?body.block, shared = body.shared_bytes,
+                        params = tail.len(), "kernel {}: the launch is refused", function.kernel.name
+                    );
+                    return Ok(Made::Refused(code));
+                }
+                Task::Launch(Arc::clone(function), *body, Cow::Borrowed(tail))
+            }
+            _ => return Ok(Made::Nothing),
+        }))
+    }
+
+    /// A message that is a stream's work.
+    fn stream_work(&mut self, work: &Work<'_>, place: Place) -> Result<(), SessionError> {
+        match self.make(&work.message.body, work.payload, None)? {
+            Made::Task(task) => self.give(place, task, work.number),
+            Made::Refused(code) => {
+                self.refuse(work, code);
+                Ok(())
+            }
+            Made::Nothing => Ok(()),
+        }
+    }
+
+    fn launch_graph(&mut self, work: &Work<'_>, body: GraphLaunch) -> Result<(), SessionError> {
+        let stream = self.stream(body.stream)?;
+        // Taken out, for its nodes are looked at while the session is changed.
+        let mut graph = self.graphs.remove(&body.graph).ok_or(Violation::unknown("graph", body.graph))?;
+        let launched = if self.queue.is_direct() {
+            self.launch_graph_now(work, &graph.nodes)
+        } else {
+            self.queue_graph(work, &mut graph, stream)
+        };
+        self.graphs.insert(body.graph, graph);
+        launched
+    }
+
+    /// Nodes depend on earlier ones only: their own order is one that they allow.
+    fn launch_graph_now(&mut self, work: &Work<'_>, nodes: &[Node]) -> Result<(), SessionError> {
+        for node in nodes {
+            if let Body::EventRecord(body) = &node.body {
+                self.known_event(body.event)?;
+            }
+            match self.make(&node.body, &node.tail, node.function.as_ref())? {
+                Made::Task(task) => self.runner.run(task, work.number),
+                Made::Refused(code) => self.refuse(work, code),
+                Made::Nothing => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn queue_graph(
+        &mut self,
+        work: &Work<'_>,
+        graph: &mut Graph,
+        stream: Stream,
+    ) -> Result<(), SessionError> {
+        let mut pieces = Vec::with_capacity(graph.nodes.len());
+        for node in &graph.nodes {
+            let (mut record, mut wait) = (None, None);
+            match &node.body {
+                Body::EventRecord(body) => record = Some(body.event),
+                Body::StreamWait(body) => wait = Some(body.event),
+                _ => {}
+            }
+            for event in [record, wait].into_iter().flatten() {
+                self.known_event(event)?;
+            }
+            let job = match self.make(&node.body, &node.tail, node.function.as_ref())? {
+                Made::Task(task) => {
+                    let noticed = task.is_noticed();
+                    Some((Job { task: task.into_owned(), number: work.number }, noticed))
+                }
+                Made::Refused(code) => {
+                    self.refuse(work, code);
+                    None
+                }
+                Made::Nothing => None,
+            };
+            pieces.push((job, record, wait));
+        }
+        let Graph { dependencies, newest, .. } = graph;
+        *newest = Some(self.queue.add(|order| {
+            let mut group = order.group(stream, *newest);
+            for ((job, record, wait), after) in pieces.into_iter().zip(dependencies.iter()) {
+                let (job, noticed) = job.map_or((None, false), |(job, noticed)| (Some(job), noticed));
+                let id = order.piece(&mut group, after.iter().copied(), wait, job, noticed);
+                if let Some(event) = record {
+                    order.set_record(event, id);
+                }
+            }
+            order.end_group(group)
+        })?);
+        Ok(())
+    }
+
+    fn graph(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
+        match &work.message.body {
+            Body::GraphDefine(body) => {
+                let graph = Graph::define(work, &self.modules)?;
+                if self.graphs.insert(body.graph, graph).is_some() {
+                    return Err(Violation::in_use("graph", body.graph).into());
+                }
+            }
+            Body::GraphUpdate(body) => {
+                let graph =
+                    self.graphs.get_mut(&body.graph).ok_or(Violation::unknown("graph", body.graph))?;
+                graph.update(work, &self.modules)?;
+            }
+            Body::GraphLaunch(body) => self.launch_graph(work, *body)?,
+            // Launches that are queued have all that they need.
+            Body::GraphDestroy(body) => {
+                self.graphs.remove(&body.graph).ok_or(Violation::unknown("graph", body.graph))?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn handles(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
+        match &work.message.body {
+            Body::StreamCreate(body) => {
+                let blocking = body.flags & STREAM_NON_BLOCKING == 0;
+                let stream = Stream { number: body.stream, blocking };
+                if self.streams.insert(body.stream, stream).is_some() {
+                    return Err(Violation::in_use("stream", body.stream).into());
+                }
+            }
+            Body::StreamDestroy(body) => {
+                self.streams.remove(&body.stream).ok_or(Violation::unknown("stream", body.stream))?;
             }
             Body::EventCreate(body) if !self.events.insert(body.event) => {
-                return Err(Violation::in_use("event", body.event));
+                return Err(Violation::in_use("event", body.event).into());
             }
-            Body::EventDestroy(body) if !self.events.remove(&body.event) => {
-                return Err(Violation::unknown("event", body.event));
+            Body::EventDestroy(body) => {
+                if !self.events.remove(&body.event) {
+                    return Err(Violation::unknown("event", body.event).into());
+                }
+                if self.queue.is_busy() {
+                    self.queue.add(|order| order.forget(body.event))?;
+                }
+            }
+            Body::ModuleUnload(body) => {
+                let memory = self.modules.unload(body.module)?;
+                self.free(Place::Between(true), memory, work.number)?;
             }
             _ => {}
         }
         self.report();
         Ok(())
     }
-}
 
-/// What can go wrong with a copy from or to the window.
-enum CopyOutcome {
-    Violation(Violation),
-    Error(CopyError),
-}
-
-impl From<Violation> for CopyOutcome {
-    fn from(violation: Violation) -> Self {
-        Self::Violation(violation)
+    fn hold(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
+        match &work.message.body {
+            Body::StreamHold(body) => {
+                let stream = self.stream(body.stream)?;
+                if !self.holds.insert(body.hold) {
+                    return Err(Violation::in_use("hold", body.hold).into());
+                }
+                let job = Job { task: Task::Hold(body.hold, body.mark), number: work.number };
+                self.queue.add(|order| order.push(stream, job, true))?;
+            }
+            Body::StreamRelease(body) => {
+                if !self.holds.remove(&body.hold) {
+                    return Err(Violation::unknown("hold", body.hold).into());
+                }
+                self.queue.release(body.hold);
+            }
+            _ => {}
+        }
+        Ok(())
     }
-}
 
-impl From<CopyError> for CopyOutcome {
-    fn from(error: CopyError) -> Self {
-        Self::Error(error)
+    fn free_address(&mut self, work: &Work<'_>, address: u64, place: Place) -> Result<(), SessionError> {
+        if let Some(allocation) = self.runner.memory.take(address) {
+            return self.free(place, vec![allocation], work.number);
+        }
+        if address != 0 {
+            self.refuse(work, status::INVALID_VALUE);
+        }
+        Ok(())
     }
 }
 
 impl Session for SoftSession {
     fn execute(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
         match &work.message.body {
-            Body::MemAlloc(body) => self.allocate(work, body.bytes, body.flags & MEM_MANAGED != 0),
-            Body::MemAllocAsync(body) => {
-                self.known_stream(body.stream)?;
-                self.allocate(work, body.bytes, false);
-            }
-            Body::MemFree(body) => self.free(work, body.address),
-            Body::MemFreeAsync(body) => {
-                self.known_stream(body.stream)?;
-                self.free(work, body.address);
-            }
-            Body::MemInfo(_) => {
-                let (free, total) = self.memory.info();
-                let status = self.dead.unwrap_or(status::SUCCESS);
-                self.answer(work, status, MemInfoReply { free, total }.as_bytes());
-            }
-            Body::CopyIn(body) => {
-                self.known_stream(body.stream)?;
-                let outcome = self.unless_dead(|session| session.copy_in(work, body));
-                self.finish_span(work, outcome)?;
-                self.host.signal(&body.read);
-            }
-            Body::CopyOut(body) => {
-                self.known_stream(body.stream)?;
-                let outcome = self.unless_dead(|session| session.copy_out(body));
-                self.finish_span(work, outcome)?;
-                self.host.signal(&body.written);
-            }
-            Body::CopyDevice(body) => {
-                self.known_stream(body.stream)?;
-                let outcome = self.unless_dead(|session| session.copy_device(body));
-                self.finish(work, outcome);
-            }
-            Body::CopyRows(body) => {
-                self.known_stream(body.stream)?;
-                let stop = || self.host.stopping();
-                let outcome = self.unless_dead(|session| copy_rows(&session.memory, body, stop));
-                self.finish(work, outcome);
-            }
-            Body::Fill(body) => {
-                self.known_stream(body.stream)?;
-                let stop = || self.host.stopping();
-                let outcome = self.unless_dead(|session| fill(&session.memory, body, stop));
-                self.finish(work, outcome);
-            }
-            Body::StreamCreate(_) | Body::StreamDestroy(_) | Body::EventCreate(_) | Body::EventDestroy(_) => {
-                self.handles(&work.message.body)?;
-            }
-            Body::Signal(body) => {
-                if body.stream != JOIN_ALL {
-                    self.known_stream(body.stream)?;
-                }
-                self.host.signal(&body.mark);
-            }
+            Body::CopyIn(body) => self.stream_work(work, Place::In(self.stream(body.stream)?)),
+            Body::CopyOut(body) => self.stream_work(work, Place::In(self.stream(body.stream)?)),
+            Body::CopyDevice(body) => self.stream_work(work, Place::In(self.stream(body.stream)?)),
+            Body::CopyRows(body) => self.stream_work(work, Place::In(self.stream(body.stream)?)),
+            Body::Fill(body) => self.stream_work(work, Place::In(self.stream(body.stream)?)),
+            Body::Launch(body) => self.stream_work(work, Place::In(self.stream(body.stream)?)),
+            Body::Gemm(body) => self.stream_work(work, Place::In(self.stream(body.stream)?)),
+            Body::TriangularSolve(body) => self.stream_work(work, Place::In(self.stream(body.stream)?)),
+            Body::Signal(body) => self.stream_work(work, Place::After(self.stream_or_all(body.stream)?)),
             Body::EventRecord(body) => {
-                self.known_stream(body.stream)?;
                 self.known_event(body.event)?;
-                self.host.signal(&body.mark);
+                self.stream_work(work, Place::Record(self.stream(body.stream)?, body.event))
             }
             Body::StreamWait(body) => {
-                self.known_stream(body.stream)?;
+                let stream = self.stream(body.stream)?;
                 self.known_event(body.event)?;
-            }
-            // No abilities: what needs them is refused, at once where there is an answer.
-            body => {
-                let code = self.dead.unwrap_or(status::NOT_SUPPORTED);
-                if body.reply().is_some() {
-                    self.answer(work, code, &[]);
-                } else if self.dead.is_none() {
-                    self.fail(work, code, false);
+                if self.queue.is_busy() {
+                    self.queue.add(|order| order.wait(stream, body.event))?;
                 }
+                Ok(())
             }
+            Body::StreamHold(_) | Body::StreamRelease(_) => self.hold(work),
+            Body::GraphDefine(_) | Body::GraphUpdate(_) | Body::GraphLaunch(_) | Body::GraphDestroy(_) => {
+                self.graph(work)
+            }
+            Body::StreamCreate(_)
+            | Body::StreamDestroy(_)
+            | Body::EventCreate(_)
+            | Body::EventDestroy(_)
+            | Body::ModuleUnload(_) => self.handles(work),
+            Body::MemFree(body) => self.free_address(work, body.address, Place::Between(true)),
+            Body::MemFreeAsync(body) => {
+                let place = Place::In(self.stream(body.stream)?);
+                self.free_address(work, body.address, place)
+            }
+            Body::MemMap(body) => self.give(Place::Between(false), Task::Map(*body), work.number),
+            Body::MemUnmap(body) => self.give(Place::Between(true), Task::Unmap(*body), work.number),
+            Body::MemSetAccess(body) => self.give(Place::Between(false), Task::SetAccess(*body), work.number),
+            Body::MemUnreserve(body) => self.give(Place::Between(false), Task::Unreserve(*body), work.number),
+            Body::MemRelease(body) => {
+                self.give(Place::Between(false), Task::Release(body.handle), work.number)
+            }
+            _ => Ok(self.ask(work)?),
+        }
+    }
+
+    fn join(&mut self, stream: u32) -> Result<(), SessionError> {
+        let stream = self.stream_or_all(stream)?;
+        if self.queue.is_busy() {
+            self.queue.add(|order| order.join(stream))?;
         }
         Ok(())
     }
 
-    /// Work is done in the order of the ring: what a join asks for is so already.
-    fn join(&mut self, stream: u32) -> Result<(), SessionError> {
-        if stream != JOIN_ALL {
-            self.known_stream(stream)?;
+    fn retire(&mut self, memory: Retired) {
+        if self.queue.is_busy() {
+            let job = Job { task: Task::Retire(memory), number: 0 };
+            // A queue that has work has its thread, so this does not fail.
+            let _ = self.queue.add(|order| order.after(None, job));
         }
-        Ok(())
+    }
+}
+
+impl Drop for SoftSession {
+    fn drop(&mut self) {
+        // Nothing of the session runs any more when its handles go.
+        self.runner.stop();
     }
 }

@@ -1,14 +1,19 @@
 //! Device addresses: which are taken. Addresses of freed memory are used again only when all others
-//! have been: a stale pointer then most likely points at nothing.
+//! have been: a stale pointer then most likely points at nothing. Nor does one that ran over its end: a page is left out
+//! behind each range.
 
 use std::collections::BTreeMap;
 
-/// Alignment of addresses, that of real devices.
-const SMALL: u64 = 512;
+use vgpu_arena::PAGE;
+
+/// Alignment of addresses: more than that of real devices, for ranges are mapped in whole pages.
+const SMALL: u64 = PAGE;
+/// What is left out behind each range.
+const GAP: u64 = PAGE;
 /// Allocations of this size and more are aligned to it.
 const LARGE: u64 = 2 << 20;
 
-/// The address space of a device.
+/// The address space of a session.
 #[derive(Debug)]
 pub(crate) struct Space {
     /// Nothing at and after this address was ever used.
@@ -25,8 +30,13 @@ impl Space {
 
     /// Takes a range for `bytes`; to be given back with the same `bytes`.
     pub(crate) fn take(&mut self, bytes: u64) -> Option<u64> {
-        let alignment = if bytes >= LARGE { LARGE } else { SMALL };
-        let bytes = bytes.checked_next_multiple_of(SMALL)?;
+        self.take_aligned(bytes, if bytes >= LARGE { LARGE } else { SMALL })
+    }
+
+    /// The same, at a multiple of `alignment`, a power of two.
+    pub(crate) fn take_aligned(&mut self, bytes: u64, alignment: u64) -> Option<u64> {
+        let alignment = alignment.max(SMALL);
+        let bytes = with_gap(bytes)?;
         let address = self.fresh.checked_next_multiple_of(alignment)?;
         if let Some(fresh) = address.checked_add(bytes)
             && fresh <= self.end
@@ -43,7 +53,7 @@ impl Space {
     /// First fit among the ranges that were freed.
     fn take_used(&mut self, bytes: u64, alignment: u64) -> Option<u64> {
         let fit = |(&start, &room): (&u64, &u64)| {
-            let address = start.next_multiple_of(alignment);
+            let address = start.checked_next_multiple_of(alignment)?;
             (address.checked_add(bytes)? <= start + room).then_some((start, room, address))
         };
         let (start, room, address) = self.free.iter().find_map(fit)?;
@@ -60,7 +70,9 @@ impl Space {
 
     /// Gives back what [`Space::take`] gave.
     pub(crate) fn give_back(&mut self, address: u64, bytes: u64) {
-        self.put(address, bytes.next_multiple_of(SMALL));
+        if let Some(bytes) = with_gap(bytes) {
+            self.put(address, bytes);
+        }
     }
 
     fn put(&mut self, mut address: u64, mut bytes: u64) {
@@ -76,6 +88,11 @@ impl Space {
         }
         self.free.insert(address, bytes);
     }
+}
+
+/// What a range of `bytes` takes.
+fn with_gap(bytes: u64) -> Option<u64> {
+    bytes.checked_next_multiple_of(SMALL)?.checked_add(GAP)
 }
 
 #[cfg(test)]
@@ -97,7 +114,8 @@ mod tests {
         space.give_back(two, 4 << 20);
         // All of it is one free range now, and the first fit is its start.
         assert_eq!(space.take(4 << 20), Some(0x7000_0000_0000));
-        assert_eq!((space.take(u64::MAX), space.take(u64::MAX - 511)), (None, None));
+        assert_eq!((space.take(u64::MAX), space.take(u64::MAX - 2 * PAGE)), (None, None));
+        assert_eq!(space.take_aligned(PAGE, 1 << 62), None);
     }
 
     proptest! {
@@ -112,7 +130,7 @@ mod tests {
                     space.give_back(address, size);
                 } else if let Some(address) = space.take(size) {
                     prop_assert!(address >= base && address + size <= base + bytes);
-                    prop_assert!(held.iter().all(|&(a, s)| address + size <= a || a + s <= address));
+                    prop_assert!(held.iter().all(|&(a, s)| address + size < a || a + s < address));
                     held.push((address, size));
                 }
             }

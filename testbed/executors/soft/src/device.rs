@@ -1,0 +1,41 @@
+//! What all sessions of a device share: its limits, its account of memory, images, and the threads that run kernels.
+
+use std::sync::{Arc, OnceLock};
+
+use vgpu_device::GpuConfig;
+use vgpu_simt::Pool;
+use vgpu_wire::facts::DeviceFacts;
+
+use crate::SoftOptions;
+use crate::account::Account;
+use crate::image::{Images, Rules};
+use crate::limits::Limits;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Device {
+    pub(crate) account: Arc<Account>,
+    pub(crate) address_base: u64,
+    pub(crate) limits: Limits,
+    pub(crate) images: Images,
+    pub(crate) options: SoftOptions,
+    pool: OnceLock<Pool>,
+}
+
+impl Device {
+    pub(crate) fn new(config: &GpuConfig, facts: &DeviceFacts, options: SoftOptions) -> Self {
+        Self {
+            account: Arc::new(Account::new(config.memory_bytes)),
+            address_base: config.address_base,
+            limits: Limits::new(facts),
+            images: Images::new(Rules::new(facts)),
+            options,
+            pool: OnceLock::new(),
+        }
+    }
+
+    /// The threads, started when the first kernel runs.
+    pub(crate) fn pool(&self) -> &Pool {
+        self.pool.get_or_init(|| Pool::new(self.options.threads.get()))
+    }
+}

@@ -1,0 +1,121 @@
+//! Functions: kernels that a session has asked for, ready to run.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use vgpu_ptx::ir::Kernel;
+use vgpu_simt::Program;
+use vgpu_wire::body::launch::{LAUNCH_COOPERATIVE, Launch};
+use vgpu_wire::body::module::{FunctionReply, FunctionSet};
+
+use crate::image::{Image, ImageError};
+use crate::limits::{Demand, Limits};
+use crate::status;
+
+/// Ids of `CUfunction_attribute`.
+mod id {
+    pub(super) const MAX_DYNAMIC_SHARED_SIZE_BYTES: u32 = 8;
+}
+
+/// No kernel has fewer registers.
+const REGISTERS_LEAST: u32 = 16;
+
+/// A kernel of a loaded module.
+#[derive(Debug)]
+pub(crate) struct Function {
+    pub(crate) kernel: Arc<Kernel>,
+    pub(crate) program: Program,
+    attributes: FunctionReply,
+    /// The most dynamic shared memory that a launch may ask for now.
+    max_dynamic_shared: AtomicU32,
+}
+
+impl Function {
+    /// Makes a kernel ready. `globals` are the addresses of the module's variables.
+    pub(crate) fn new(
+        image: &Image,
+        name: &str,
+        globals: &[u64],
+        limits: &Limits,
+        sm: u32,
+    ) -> Result<Self, ImageError> {
+        let kernel = image.kernel(name)?;
+        let engine = |error| ImageError::Engine { name: name.to_owned(), error };
+        let program = Program::new(&kernel, globals).map_err(engine)?;
+        let max_threads = kernel.max_threads.min(limits.threads);
+        let constants = image.module.globals().iter().filter(|global| global.constant);
+        let dynamic = limits.shared.saturating_sub(kernel.shared_bytes);
+        let attributes = FunctionReply {
+            max_threads,
+            shared_bytes: kernel.shared_bytes,
+            const_bytes: constants.map(|global| global.bytes as u32).sum(),
+            local_bytes: kernel.local_bytes,
+            registers: program
+                .attributes()
+                .registers
+                .clamp(REGISTERS_LEAST, limits.registers_for(max_threads)),
+            ptx_version: image.module.target(),
+            binary_version: sm,
+            max_dynamic_shared: dynamic,
+            param_bytes: kernel.param_bytes,
+            reserved: [0; 7],
+        };
+        Ok(Self { kernel, program, attributes, max_dynamic_shared: AtomicU32::new(dynamic) })
+    }
+
+    pub(crate) const fn attributes(&self) -> &FunctionReply {
+        &self.attributes
+    }
+
+    /// `cuFuncSetAttribute`. What is only a hint changes nothing.
+    pub(crate) fn set(&self, body: &FunctionSet, limits: &Limits) -> Result<(), u32> {
+        if body.attribute == id::MAX_DYNAMIC_SHARED_SIZE_BYTES {
+            let most = limits.shared_optin.saturating_sub(self.kernel.shared_bytes);
+            let bytes = u32::try_from(body.value).ok().filter(|&bytes| bytes <= most);
+            self.max_dynamic_shared.store(bytes.ok_or(status::INVALID_VALUE)?, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// `cuOccupancyMaxActiveBlocksPerMultiprocessor`
+    pub(crate) fn occupancy(&self, threads: u32, dynamic_shared: u64, limits: &Limits) -> u32 {
+        limits.blocks(&Demand {
+            threads,
+            max_threads: self.attributes.max_threads,
+            registers: self.attributes.registers,
+            shared: dynamic_shared.saturating_add(self.kernel.shared_bytes.into()),
+        })
+    }
+
+    /// Checks a launch as CUDA does before it is given to the GPU; the `CUresult` if it is refused.
+    pub(crate) fn check(&self, body: &Launch, param_bytes: usize, limits: &Limits) -> Result<(), u32> {
+        let within = |size: [u32; 3], most: [u32; 3]| {
+            size.iter().zip(most).all(|(&size, most)| (1..=most).contains(&size))
+        };
+        let threads = body.block.iter().map(|&axis| u64::from(axis)).product::<u64>();
+        if !within(body.grid, limits.grid)
+            || !within(body.block, limits.block)
+            || threads > limits.threads.into()
+            || self.kernel.required_threads.is_some_and(|required| required != body.block)
+            || param_bytes != self.kernel.param_bytes as usize
+            || body.shared_bytes > self.max_dynamic_shared.load(Ordering::Relaxed)
+        {
+            return Err(status::INVALID_VALUE);
+        }
+        if threads > self.attributes.max_threads.into() {
+            return Err(status::LAUNCH_OUT_OF_RESOURCES);
+        }
+        // There are no clusters.
+        if body.cluster != [0; 3] {
+            return Err(status::INVALID_CLUSTER_SIZE);
+        }
+        if body.flags & LAUNCH_COOPERATIVE != 0 {
+            let resident = self.occupancy(threads as u32, body.shared_bytes.into(), limits);
+            let blocks = body.grid.iter().map(|&axis| u128::from(axis)).product::<u128>();
+            if blocks > u128::from(resident) * u128::from(limits.multiprocessors) {
+                return Err(status::COOPERATIVE_LAUNCH_TOO_LARGE);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,140 @@
+//! Element types and their conversions from and to the bytes of a column.
+
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+use num_complex::Complex;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// The type of a matrix's elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Element {
+    F32,
+    F64,
+    F16,
+    Bf16,
+    I8,
+    I32,
+    /// Real and imaginary part, f32 each.
+    C32,
+    /// The same, f64.
+    C64,
+    /// The same, i8.
+    C8,
+}
+
+impl Element {
+    /// The type of that `cudaDataType`, if products of it are carried out here.
+    pub(super) const fn from_wire(kind: u32) -> Option<Self> {
+        Some(match kind {
+            0 => Self::F32,
+            1 => Self::F64,
+            2 => Self::F16,
+            3 => Self::I8,
+            4 => Self::C32,
+            5 => Self::C64,
+            7 => Self::C8,
+            10 => Self::I32,
+            14 => Self::Bf16,
+            _ => return None,
+        })
+    }
+
+    /// Bytes of an element, and what its address is a multiple of.
+    pub(super) const fn bytes(self) -> u64 {
+        match self {
+            Self::I8 => 1,
+            Self::F16 | Self::Bf16 | Self::C8 => 2,
+            Self::F32 | Self::I32 => 4,
+            Self::F64 | Self::C32 => 8,
+            Self::C64 => 16,
+        }
+    }
+}
+
+/// Makes numbers of as many elements. The bytes begin at a multiple of 8.
+pub(super) type Load<N> = fn(&[u8], &mut [N]);
+/// Makes elements of as many numbers.
+pub(super) type Store<N> = fn(&[N], &mut [u8]);
+
+/// How elements of C are read and written.
+#[derive(Clone, Copy)]
+pub(super) struct Output<N> {
+    pub load: Load<N>,
+    pub store: Store<N>,
+}
+
+/// Bytes as numbers of a type whose alignment is at most 8.
+fn seen<T: FromBytes + Immutable>(bytes: &[u8]) -> &[T] {
+    <[T]>::ref_from_bytes(bytes).expect("columns are whole elements, aligned to 8 bytes")
+}
+
+fn seen_mut<T: FromBytes + IntoBytes + Immutable>(bytes: &mut [u8]) -> &mut [T] {
+    <[T]>::mut_from_bytes(bytes).expect("columns are whole elements, aligned to 8 bytes")
+}
+
+/// Numbers that are elements as they are.
+pub(super) fn load<T: FromBytes + Immutable + Copy>(bytes: &[u8], numbers: &mut [T]) {
+    numbers.copy_from_slice(seen(bytes));
+}
+
+/// The same in the other direction.
+pub(super) fn store<T: FromBytes + IntoBytes + Immutable + Copy>(numbers: &[T], bytes: &mut [u8]) {
+    seen_mut(bytes).copy_from_slice(numbers);
+}
+
+pub(super) fn load_f16(bytes: &[u8], numbers: &mut [f32]) {
+    seen::<f16>(bytes).convert_to_f32_slice(numbers);
+}
+
+/// Rounds to nearest, ties to even; what is too large becomes infinite.
+pub(super) fn store_f16(numbers: &[f32], bytes: &mut [u8]) {
+    seen_mut::<f16>(bytes).convert_from_f32_slice(numbers);
+}
+
+pub(super) fn load_bf16(bytes: &[u8], numbers: &mut [f32]) {
+    seen::<bf16>(bytes).convert_to_f32_slice(numbers);
+}
+
+/// Rounds to nearest, ties to even.
+pub(super) fn store_bf16(numbers: &[f32], bytes: &mut [u8]) {
+    seen_mut::<bf16>(bytes).convert_from_f32_slice(numbers);
+}
+
+pub(super) fn load_i8<N: From<i8>>(bytes: &[u8], numbers: &mut [N]) {
+    for (number, &element) in numbers.iter_mut().zip(seen::<i8>(bytes)) {
+        *number = element.into();
+    }
+}
+
+pub(super) fn load_i32(bytes: &[u8], numbers: &mut [f64]) {
+    for (number, &element) in numbers.iter_mut().zip(seen::<i32>(bytes)) {
+        *number = element.into();
+    }
+}
+
+/// Keeps a whole number's low 32 bits.
+pub(super) fn store_i32(numbers: &[f64], bytes: &mut [u8]) {
+    for (element, &number) in seen_mut::<i32>(bytes).iter_mut().zip(numbers) {
+        *element = number as i64 as i32;
+    }
+}
+
+/// Complex numbers whose parts are of another type, or of the same.
+pub(super) fn load_complex<P, N>(bytes: &[u8], numbers: &mut [Complex<N>])
+where
+    P: FromBytes + Immutable + Copy,
+    N: From<P>,
+{
+    for (number, &[real, imaginary]) in numbers.iter_mut().zip(seen::<[P; 2]>(bytes)) {
+        *number = Complex::new(real.into(), imaginary.into());
+    }
+}
+
+pub(super) fn store_complex<N>(numbers: &[Complex<N>], bytes: &mut [u8])
+where
+    N: FromBytes + IntoBytes + Immutable + Copy,
+{
+    for (element, number) in seen_mut::<[N; 2]>(bytes).iter_mut().zip(numbers) {
+        *element = [number.re, number.im];
+    }
+}

@@ -1,0 +1,222 @@
+//! Matrices in device memory: where they are, whether that is the program's, and copies of parts of them.
+
+use std::ops::Range;
+
+use ndarray::{ArrayView2, ShapeBuilder};
+use vgpu_arena::{Illegal, SharedSlice, View};
+
+use super::GemmError;
+use super::element::{Element, Load, Store};
+
+/// Bytes of an address in an array of addresses.
+const ADDRESS: u64 = size_of::<u64>() as u64;
+
+/// What is done with a range of device memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    /// It is read.
+    Read,
+    /// It is written, and perhaps read.
+    Write,
+}
+
+/// Where the matrices of a batch are.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Place {
+    /// At equal distances, in elements.
+    Strided { address: u64, stride: i64 },
+    /// Where an array of addresses at this device address says.
+    Array { address: u64 },
+}
+
+/// A matrix of each product of a batch, as it is stored.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Matrix {
+    /// What it is called in errors.
+    pub name: &'static str,
+    pub element: Element,
+    pub rows: u64,
+    pub columns: u64,
+    /// Elements from column to column.
+    pub leading: u64,
+    pub place: Place,
+}
+
+/// Device memory at an address that is a multiple of `alignment`.
+fn aligned<'a>(
+    memory: &'a View,
+    (name, index): (&'static str, u64),
+    (address, bytes, alignment): (u64, u64, u64),
+    access: Access,
+) -> Result<SharedSlice<'a>, GemmError> {
+    if !address.is_multiple_of(alignment) {
+        return Err(GemmError::Misaligned { name, index, address, alignment });
+    }
+    let slice = match access {
+        Access::Read => memory.readable(address, bytes),
+        Access::Write => memory.writable(address, bytes),
+    };
+    slice.map_err(|Illegal { address, bytes }| GemmError::Illegal { name, index, address, bytes })
+}
+
+/// A scalar that is in device memory; `place` holds its address.
+pub(super) fn scalar(
+    memory: &View,
+    name: &'static str,
+    place: [u8; 16],
+    element: Element,
+) -> Result<[u8; 16], GemmError> {
+    let (address, bytes) = (u128::from_le_bytes(place) as u64, element.bytes());
+    let mut scalar = [0; 16];
+    aligned(memory, (name, 0), (address, bytes, bytes), Access::Read)?.copy_to(&mut scalar[..]);
+    Ok(scalar)
+}
+
+impl Matrix {
+    /// Refuses a leading dimension that columns do not fit into.
+    pub(super) fn fits(self) -> Result<Self, GemmError> {
+        if self.leading >= self.rows.max(1) {
+            Ok(self)
+        } else {
+            Err(GemmError::Invalid { name: "a leading dimension", value: self.leading })
+        }
+    }
+
+    /// Bytes from the first element to the last; `u64::MAX` for more than there can be. Neither dimension is 0.
+    fn extent(&self) -> u64 {
+        let elements =
+            (self.columns - 1).checked_mul(self.leading).and_then(|all| all.checked_add(self.rows));
+        elements.and_then(|elements| elements.checked_mul(self.element.bytes())).unwrap_or(u64::MAX)
+    }
+
+    /// Where the matrix of product `index` begins.
+    fn address(&self, memory: &View, index: u64) -> Result<u64, GemmError> {
+        match self.place {
+            Place::Strided { address, stride } => {
+                let distance = i128::from(index) * i128::from(stride) * i128::from(self.element.bytes());
+                let start = i128::from(address) + distance;
+                let nowhere = GemmError::Illegal { name: self.name, index, address, bytes: u64::MAX };
+                u64::try_from(start).map_err(|_| nowhere)
+            }
+            Place::Array { address } => {
+                let at = address.saturating_add(index * ADDRESS);
+                let mut bytes = [0; ADDRESS as usize];
+                let entry = (at, ADDRESS, ADDRESS);
+                aligned(memory, (self.name, index), entry, Access::Read)?.copy_to(&mut bytes[..]);
+                Ok(u64::from_le_bytes(bytes))
+            }
+        }
+    }
+
+    /// The matrix of product `index`, all of it.
+    pub(super) fn locate<'a>(
+        &self,
+        memory: &'a View,
+        index: u64,
+        access: Access,
+    ) -> Result<Located<'a>, GemmError> {
+        let address = self.address(memory, index)?;
+        let place = (address, self.extent(), self.element.bytes());
+        let slice = aligned(memory, (self.name, index), place, access)?;
+        Ok(Located { slice, element: self.element.bytes(), leading: self.leading })
+    }
+}
+
+/// A matrix of one product.
+pub(super) struct Located<'a> {
+    slice: SharedSlice<'a>,
+    /// Bytes of an element.
+    element: u64,
+    leading: u64,
+}
+
+impl Located<'_> {
+    fn column(&self, row: u64, column: u64, bytes: usize) -> SharedSlice<'_> {
+        let at = (column * self.leading + row) * self.element;
+        self.slice.subslice(at as usize, bytes).expect("a part of a column lies within the matrix")
+    }
+}
+
+/// Private memory for parts of columns, at a multiple of 8 bytes.
+#[derive(Debug)]
+pub(super) struct Column(Vec<u64>);
+
+impl Column {
+    pub(super) const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    fn bytes(&mut self, count: usize) -> &mut [u8] {
+        let words = count.div_ceil(size_of::<u64>());
+        if self.0.len() < words {
+            self.0.resize(words, 0);
+        }
+        &mut zerocopy::IntoBytes::as_mut_bytes(&mut self.0[..])[..count]
+    }
+
+    /// Reads the elements of `matrix` from `row` on in `column`, as many as there are numbers.
+    pub(super) fn read<N>(
+        &mut self,
+        matrix: &Located<'_>,
+        (row, column): (u64, u64),
+        load: Load<N>,
+        numbers: &mut [N],
+    ) {
+        let bytes = self.bytes(numbers.len() * matrix.element as usize);
+        matrix.column(row, column, bytes.len()).copy_to(bytes);
+        load(bytes, numbers);
+    }
+
+    /// Writes them.
+    pub(super) fn write<N>(
+        &mut self,
+        matrix: &Located<'_>,
+        (row, column): (u64, u64),
+        store: Store<N>,
+        numbers: &[N],
+    ) {
+        let bytes = self.bytes(numbers.len() * matrix.element as usize);
+        store(numbers, bytes);
+        matrix.column(row, column, bytes.len()).copy_from(bytes);
+    }
+}
+
+/// A copy of a block of a matrix: columns, one behind the other.
+#[derive(Debug)]
+pub(super) struct Block<N> {
+    pub numbers: Vec<N>,
+    rows: usize,
+    columns: usize,
+}
+
+impl<N> Block<N> {
+    pub(super) const fn new() -> Self {
+        Self { numbers: Vec::new(), rows: 0, columns: 0 }
+    }
+}
+
+impl<N: ndarray::LinalgScalar> Block<N> {
+    /// Copies the block of `matrix`.
+    pub(super) fn read(
+        &mut self,
+        matrix: &Located<'_>,
+        rows: &Range<u64>,
+        columns: &Range<u64>,
+        load: Load<N>,
+        column: &mut Column,
+    ) {
+        self.rows = (rows.end - rows.start) as usize;
+        self.columns = (columns.end - columns.start) as usize;
+        self.numbers.resize(self.rows * self.columns, N::zero());
+        for (at, numbers) in columns.clone().zip(self.numbers.chunks_exact_mut(self.rows)) {
+            column.read(matrix, (rows.start, at), load, numbers);
+        }
+    }
+
+    /// The block, or its transpose.
+    pub(super) fn view(&self, transposed: bool) -> ArrayView2<'_, N> {
+        let shape = (self.rows, self.columns).f();
+        let view = ArrayView2::from_shape(shape, &self.numbers).expect("as many numbers as the block has");
+        if transposed { view.reversed_axes() } else { view }
+    }
+}

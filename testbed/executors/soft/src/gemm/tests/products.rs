@@ -1,0 +1,471 @@
+//! Products.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use num_complex::Complex64;
+use proptest::prelude::*;
+use vgpu_arena::Access;
+use vgpu_wire::body::gemm::{GEMM_DEVICE_SCALARS, GEMM_POINTERS, Gemm};
+
+use super::super::element::Element;
+use super::super::{GemmError, Run, multiply};
+use super::{BASE, Memory, Stored, count, decode, encode, on, rounding, scalar, value};
+
+/// Types of A and B and of C, compute and scale type, and what is computed in: all that cuBLAS takes.
+const KINDS: &[(u32, u32, u32, u32, Element)] = &[
+    (0, 0, 68, 0, Element::F32),
+    (0, 0, 69, 0, Element::F32),
+    (0, 0, 74, 0, Element::F32),
+    (0, 0, 75, 0, Element::F32),
+    (0, 0, 77, 0, Element::F32),
+    (0, 0, 78, 0, Element::F32),
+    (2, 0, 68, 0, Element::F32),
+    (2, 2, 68, 0, Element::F32),
+    (2, 2, 64, 2, Element::F32),
+    (2, 2, 65, 2, Element::F32),
+    (14, 0, 68, 0, Element::F32),
+    (14, 14, 68, 0, Element::F32),
+    (3, 0, 68, 0, Element::F32),
+    (1, 1, 70, 1, Element::F64),
+    (1, 1, 71, 1, Element::F64),
+    (1, 1, 79, 1, Element::F64),
+    (4, 4, 68, 4, Element::C32),
+    (7, 4, 68, 4, Element::C32),
+    (5, 5, 70, 5, Element::C64),
+    (3, 10, 72, 10, Element::I32),
+    (3, 10, 73, 10, Element::I32),
+];
+
+fn element(kind: u32) -> Element {
+    Element::from_wire(kind).expect("a type")
+}
+
+/// A product and the memory that it is computed in.
+#[derive(Clone, Debug)]
+struct Case {
+    kind: (u32, u32, u32, u32, Element),
+    operation: [u32; 2],
+    size: [u64; 3],
+    /// By how much leading dimensions exceed the rows.
+    gaps: [u64; 3],
+    batch: u32,
+    /// Matrices one behind the other, or the other way round.
+    backwards: bool,
+    pointers: bool,
+    device_scalars: bool,
+    /// Nought, one, or any.
+    factors: [Option<bool>; 2],
+    threads: usize,
+}
+
+/// A case laid out in memory.
+struct Layout {
+    memory: Memory,
+    body: Gemm,
+    /// The matrices of each product.
+    matrices: Vec<[Stored; 3]>,
+    factors: [Complex64; 2],
+}
+
+impl Case {
+    fn factor(&self, at: usize) -> Complex64 {
+        match self.factors[at] {
+            Some(one) => Complex64::new(one.into(), 0.0),
+            None => value(at as u64 + 77, element(self.kind.3)),
+        }
+    }
+
+    /// Rows and columns as they are stored.
+    fn stored(&self) -> [[u64; 2]; 3] {
+        let [m, n, k] = self.size;
+        let turn = |operation: u32, [rows, columns]: [u64; 2]| {
+            if operation == 0 { [rows, columns] } else { [columns, rows] }
+        };
+        [turn(self.operation[0], [m, k]), turn(self.operation[1], [k, n]), [m, n]]
+    }
+
+    fn lay_out(&self, fence: u64) -> Layout {
+        let elements = [element(self.kind.0), element(self.kind.0), element(self.kind.1)];
+        let scale = element(self.kind.3);
+        let shapes = self.stored();
+        let leading: [u64; 3] = std::array::from_fn(|at| shapes[at][0].max(1) + self.gaps[at]);
+        // In elements: room for a matrix and the fence behind it.
+        let stride: [u64; 3] = std::array::from_fn(|at| leading[at] * shapes[at][1] + fence);
+        let room: [u64; 3] =
+            std::array::from_fn(|at| (stride[at] * elements[at].bytes()).next_multiple_of(16));
+        let batch = u64::from(self.batch);
+        let lists = BASE + 64 + room.iter().sum::<u64>() * batch;
+        let memory = Memory::new(lists - BASE + 3 * 8 * batch + 64);
+        let mut body = Gemm {
+            stream: 0,
+            flags: 0,
+            operation: self.operation,
+            types: [self.kind.0, self.kind.0, self.kind.1],
+            compute: self.kind.2,
+            scale: self.kind.3,
+            algorithm: -1,
+            math: 0,
+            batch: self.batch,
+            size: self.size,
+            leading,
+            stride: [0; 3],
+            matrix: [0; 3],
+            alpha: [0; 16],
+            beta: [0; 16],
+            workspace: 0,
+            workspace_bytes: 0,
+        };
+        let mut start = BASE + 64;
+        let mut matrices =
+            vec![[Stored { element: Element::I8, address: 0, leading: 0 }; 3]; self.batch as usize];
+        for at in 0..3 {
+            let step = if self.pointers { room[at] } else { stride[at] * elements[at].bytes() };
+            for (index, of) in (0..).zip(&mut matrices) {
+                let place = if self.backwards { batch - 1 - index } else { index };
+                let address = start + place * step;
+                of[at] = Stored { element: elements[at], address, leading: leading[at] };
+                of[at].fill(&memory, shapes[at][0], shapes[at][1], (at as u64) << 40 | index << 32);
+                memory.put(lists + (at as u64 * batch + index) * 8, &address.to_le_bytes());
+            }
+            let first = matrices.first().map_or(start, |of| of[at].address);
+            body.matrix[at] = if self.pointers { lists + at as u64 * batch * 8 } else { first };
+            body.stride[at] = if self.backwards { -(stride[at] as i64) } else { stride[at] as i64 };
+            start += room[at] * batch;
+        }
+        let factors = [0, 1].map(|at| {
+            let bytes = encode(self.factor(at), scale);
+            memory.put(BASE + 16 * at as u64, &bytes);
+            decode(&bytes, scale)
+        });
+        let scalars = [0, 1].map(|at| {
+            if self.device_scalars {
+                scalar(&(BASE + 16 * at).to_le_bytes())
+            } else {
+                scalar(&memory.get(BASE + 16 * at, scale.bytes() as usize))
+            }
+        });
+        [body.alpha, body.beta] = scalars;
+        body.flags = if self.pointers { GEMM_POINTERS } else { 0 }
+            | if self.device_scalars { GEMM_DEVICE_SCALARS } else { 0 };
+        Layout { memory, body, matrices, factors }
+    }
+
+    /// Carries the product out and looks at every byte of the memory.
+    fn run(&self) -> Result<(), TestCaseError> {
+        let Layout { memory, body, matrices, factors: [alpha, beta] } = self.lay_out(3);
+        let [m, n, k] = self.size;
+        let computed = self.kind.4;
+        let mut expected = Vec::new();
+        for [a, b, c] in &matrices {
+            for (row, column) in (0..m).flat_map(|row| (0..n).map(move |column| (row, column))) {
+                let (mut sum, mut size) = (Complex64::ZERO, 0.0);
+                if alpha != Complex64::ZERO {
+                    for depth in 0..k {
+                        let product = a.turned(&memory, self.operation[0], row, depth)
+                            * b.turned(&memory, self.operation[1], depth, column);
+                        sum += product;
+                        size += product.norm();
+                    }
+                }
+                let (mut exact, mut size) = (alpha * sum, alpha.norm() * size);
+                let old = if beta == Complex64::ZERO { beta } else { c.get(&memory, row, column) };
+                (exact, size) = (exact + beta * old, size + (beta * old).norm());
+                if computed == Element::I32 {
+                    let whole = |factor: Complex64, number: Complex64| factor.re as i128 * number.re as i128;
+                    exact = Complex64::new(((whole(alpha, sum) + whole(beta, old)) as i32).into(), 0.0);
+                }
+                // Each of the k products and sums, the two factors and their sum round once; complex products are sums of two.
+                // f64 itself is computed in the same type here, hence the factor 2. Then C's type rounds.
+                let summing = 2.0 * count(k + 4) * 2.0 * rounding(computed) * size;
+                let storing = rounding(c.element) * (exact.norm() + summing);
+                let smallest = if c.element == Element::F16 { 2f64.powi(-25) } else { 0.0 };
+                expected.push((c, row, column, exact, summing + storing + smallest));
+            }
+        }
+        let before = memory.all();
+        prop_assert_eq!(multiply(&memory.view, &body, &on(self.threads)), Ok(()));
+        let mut after = memory.all();
+        for (c, row, column, exact, bound) in expected {
+            let found = c.get(&memory, row, column);
+            prop_assert!(
+                (found - exact).norm() <= bound,
+                "{row} {column}: {found} for {exact}, bound {bound}"
+            );
+            let at = (c.place(row, column) - BASE) as usize;
+            let bytes = c.element.bytes() as usize;
+            after[at..at + bytes].copy_from_slice(&before[at..at + bytes]);
+        }
+        prop_assert!(after == before, "nothing but C is written");
+        Ok(())
+    }
+}
+
+fn cases() -> impl Strategy<Value = Case> {
+    let switches =
+        (any::<bool>(), any::<bool>(), any::<bool>(), prop::array::uniform2(any::<Option<bool>>()));
+    (
+        prop::sample::select(KINDS),
+        prop::array::uniform2(0u32..3),
+        prop::array::uniform3(0u64..18),
+        prop::array::uniform3(0u64..4),
+        0u32..4,
+        switches,
+        1usize..3,
+    )
+        .prop_map(|(kind, operation, size, gaps, batch, switches, threads)| {
+            let (backwards, pointers, device_scalars, factors) = switches;
+            Case { kind, operation, size, gaps, batch, backwards, pointers, device_scalars, factors, threads }
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(600))]
+
+    #[test]
+    fn products_are_right_and_touch_nothing_else(case in cases()) {
+        case.run()?;
+    }
+
+    /// Whatever a guest writes into a message: an answer, no panic, no hang.
+    #[test]
+    fn no_message_does_harm(
+        numbers in prop::array::uniform14(prop_oneof![0u64..40, any::<u64>(), (0u64..8192).prop_map(|at| BASE + at)]),
+        operation in prop::array::uniform2(0u32..4),
+        kind in prop::sample::select(KINDS),
+        batch in prop_oneof![0u32..5, any::<u32>()],
+        flags in 0u32..4,
+        scalars in prop::array::uniform2(any::<[u8; 16]>()),
+    ) {
+        let memory = Memory::new(8192);
+        let [m, n, k, lead_a, lead_b, lead_c, stride_a, stride_b, stride_c, a, b, c, workspace, workspace_bytes] = numbers;
+        let body = Gemm {
+            stream: 0,
+            flags,
+            operation,
+            types: [kind.0, kind.0, kind.1],
+            compute: kind.2,
+            scale: kind.3,
+            algorithm: 0,
+            math: 0,
+            batch,
+            size: [m, n, k],
+            leading: [lead_a, lead_b, lead_c],
+            stride: [stride_a, stride_b, stride_c].map(u64::cast_signed),
+            matrix: [a, b, c],
+            alpha: scalars[0],
+            beta: scalars[1],
+            workspace,
+            workspace_bytes,
+        };
+        let asked = AtomicU32::new(0);
+        let stop = || asked.fetch_add(1, Ordering::Relaxed) > 50;
+        let _ = multiply(&memory.view, &body, &Run { stop: &stop, ..on(2) });
+    }
+}
+
+/// A product of f32 without gaps, factors one and nought.
+const PLAIN: Case = Case {
+    kind: (0, 0, 68, 0, Element::F32),
+    operation: [0, 0],
+    size: [8, 8, 8],
+    gaps: [0; 3],
+    batch: 2,
+    backwards: false,
+    pointers: false,
+    device_scalars: false,
+    factors: [Some(true), Some(false)],
+    threads: 1,
+};
+
+#[test]
+fn tiles_and_blocks_join_without_seams() {
+    // Sizes around those of tiles and blocks, in all orientations of the operands.
+    for operation in [[0, 0], [1, 0], [0, 2], [1, 1]] {
+        for size in [[257, 3, 513], [2, 513, 5], [256, 2, 512], [300, 258, 1]] {
+            let case = Case { operation, size, gaps: [1, 0, 2], batch: 1, factors: [None, None], ..PLAIN };
+            case.run().unwrap_or_else(|error| panic!("{case:?}: {error}"));
+        }
+    }
+    // Times any number of 32 bits they do not fit into 32 bits.
+    let whole =
+        Case { kind: (3, 10, 72, 10, Element::I32), size: [3, 3, 2000], factors: [None, None], ..PLAIN };
+    whole.run().expect("whole numbers wrap");
+}
+
+#[test]
+fn threads_change_nothing() {
+    let results: Vec<Vec<u8>> = [1, 2, 5]
+        .map(|threads| {
+            let case = Case { kind: (2, 2, 68, 0, Element::F32), size: [600, 520, 530], threads, ..PLAIN };
+            let layout = case.lay_out(0);
+            multiply(&layout.memory.view, &layout.body, &on(threads)).expect("a product");
+            layout.memory.all()
+        })
+        .into();
+    assert!(results[0] == results[1] && results[0] == results[2]);
+}
+
+#[test]
+fn what_does_not_count_is_not_read() {
+    let nan = f32::NAN.to_le_bytes().repeat(64);
+    let value_of = |layout: &Layout| decode(&layout.memory.get(layout.body.matrix[2], 4), Element::F32).re;
+    // beta = 0: what C holds does not spread.
+    let layout = PLAIN.lay_out(0);
+    layout.memory.put(layout.body.matrix[2], &nan);
+    assert_eq!(multiply(&layout.memory.view, &layout.body, &on(1)), Ok(()));
+    assert!(value_of(&layout).is_finite());
+    // Without a product neither A nor B need be there.
+    for (size, factors) in [([8, 8, 0], [None, None]), ([8, 8, 8], [Some(false), None])] {
+        let layout = Case { size, factors, ..PLAIN }.lay_out(0);
+        let old = value_of(&layout);
+        let body = Gemm { matrix: [0, 8, layout.body.matrix[2]], ..layout.body };
+        assert_eq!(multiply(&layout.memory.view, &body, &on(1)), Ok(()));
+        let beta = layout.factors[1].re;
+        assert!((value_of(&layout) - beta * old).abs() <= 1e-6, "{size:?}");
+    }
+    // Neither are those of a product of nothing, nor C.
+    for size in [[0, 8, 8], [8, 0, 8]] {
+        let layout = Case { size, ..PLAIN }.lay_out(0);
+        let body = Gemm { matrix: [0; 3], ..layout.body };
+        assert_eq!(multiply(&layout.memory.view, &body, &on(1)), Ok(()));
+    }
+    // But NaN in A or B does.
+    let layout = PLAIN.lay_out(0);
+    layout.memory.put(layout.body.matrix[0], &nan);
+    assert_eq!(multiply(&layout.memory.view, &layout.body, &on(1)), Ok(()));
+    assert!(value_of(&layout).is_nan());
+}
+
+#[test]
+fn memory_that_is_not_there_is_found_before_anything_is_written() {
+    let good = Case { factors: [Some(true), Some(true)], ..PLAIN };
+    let code = |result: Result<(), GemmError>| result.expect_err("an error").code();
+    for pointers in [false, true] {
+        for at in 0..3 {
+            let layout = Case { pointers, ..good }.lay_out(0);
+            let before = layout.memory.all();
+            let end = BASE + before.len() as u64;
+            // The second matrix ends one element behind the memory.
+            let mut body = layout.body;
+            if pointers {
+                layout.memory.put(body.matrix[at] + 8, &(end - 63 * 4).to_le_bytes());
+            } else {
+                body.stride[at] = (end - 63 * 4 - body.matrix[at]) as i64 / 4;
+            }
+            let before = layout.memory.all();
+            let error = multiply(&layout.memory.view, &body, &on(1)).expect_err("an error");
+            assert_eq!((error.code(), error.sticky()), (Some(700), true));
+            let name = ["A", "B", "C"][at];
+            let expected = GemmError::Illegal { name, index: 1, address: end - 63 * 4, bytes: 256 };
+            assert_eq!(error, expected);
+            assert!(layout.memory.all() == before, "nothing is written");
+            // With an element less it is there.
+            if pointers {
+                layout.memory.put(body.matrix[at] + 8, &(end - 64 * 4).to_le_bytes());
+            } else {
+                body.stride[at] -= 1;
+            }
+            assert_eq!(multiply(&layout.memory.view, &body, &on(1)), Ok(()), "{name}");
+        }
+    }
+    let layout = good.lay_out(0);
+    let Layout { memory, body, .. } = &layout;
+    // Before the memory, across address 0, and sizes that overflow.
+    for stride in [-1 << 40, i64::MIN, i64::MAX] {
+        let body = Gemm { stride: [0, stride, 0], ..*body };
+        assert_eq!(code(multiply(&memory.view, &body, &on(1))), Some(700));
+    }
+    for leading in [1 << 40, u64::MAX] {
+        let body = Gemm { leading: [8, 8, leading], ..*body };
+        assert_eq!(code(multiply(&memory.view, &body, &on(1))), Some(700));
+    }
+    for size in [[8, 8, u64::MAX], [8, u64::MAX, 8], [8, 1 << 62, 8]] {
+        let body = Gemm { size, leading: [8, u64::MAX, 8], ..*body };
+        assert_eq!(code(multiply(&memory.view, &body, &on(1))), Some(700));
+    }
+    // Arrays of addresses and scalars.
+    let body = Gemm { flags: GEMM_POINTERS, matrix: [body.matrix[0], 0x1000, body.matrix[2]], ..*body };
+    assert_eq!(code(multiply(&memory.view, &body, &on(1))), Some(700));
+    let body = Gemm { flags: GEMM_DEVICE_SCALARS, alpha: scalar(&BASE.to_le_bytes()), ..layout.body };
+    assert_eq!(code(multiply(&memory.view, &body, &on(1))), Some(700), "beta");
+    // Memory that may not be written, or not be read.
+    for (access, name) in [(Access::Read, "C"), (Access::None, "A")] {
+        let view = layout.memory.with(access);
+        let error = multiply(&view, &layout.body, &on(1)).expect_err("an error");
+        assert!(
+            matches!(error, GemmError::Illegal { name: found, index: 0, .. } if found == name),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn addresses_are_multiples_of_the_element() {
+    let layout = Case { batch: 1, ..PLAIN }.lay_out(8);
+    for at in 0..3 {
+        let mut body = layout.body;
+        body.matrix[at] += 2;
+        let name = ["A", "B", "C"][at];
+        let address = body.matrix[at];
+        let expected = GemmError::Misaligned { name, index: 0, address, alignment: 4 };
+        assert_eq!(multiply(&layout.memory.view, &body, &on(1)), Err(expected));
+        assert_eq!(expected.code(), Some(716));
+    }
+    let body = Gemm { flags: GEMM_DEVICE_SCALARS, alpha: scalar(&(BASE + 1).to_le_bytes()), ..layout.body };
+    let error = multiply(&layout.memory.view, &body, &on(1)).expect_err("an error");
+    assert_eq!(error, GemmError::Misaligned { name: "alpha", index: 0, address: BASE + 1, alignment: 4 });
+}
+
+#[test]
+fn what_there_is_no_product_for_is_named() {
+    let layout = PLAIN.lay_out(0);
+    let base = layout.body;
+    for (types, compute, scale) in [
+        ([28, 28, 0], 68, 0),  // eight-bit floating point
+        ([1, 1, 1], 68, 1),    // double computed in single
+        ([0, 0, 0], 70, 1),    // and the other way round
+        ([0, 0, 0], 68, 1),    // with scalars of another type
+        ([3, 3, 10], 68, 0),   // whole results of a single computation
+        ([0, 0, 0], 66, 0),    // no compute type
+        ([4, 4, 4], 72, 4),    // complex whole numbers
+        ([99, 99, 99], 68, 0), // no type
+    ] {
+        let body = Gemm { types, compute, scale, ..base };
+        let error = multiply(&layout.memory.view, &body, &on(1)).expect_err("an error");
+        assert_eq!(error, GemmError::Unsupported { types, compute, scale });
+        assert_eq!((error.code(), error.sticky()), (Some(801), false));
+        assert!(error.to_string().contains(&format!("compute type {compute}")), "{error}");
+    }
+    for body in [
+        Gemm { operation: [3, 0], ..base },
+        Gemm { operation: [0, 9], ..base },
+        Gemm { leading: [7, 8, 8], ..base },
+        Gemm { leading: [8, 7, 8], ..base },
+        Gemm { leading: [8, 8, 7], ..base },
+        Gemm { size: [0, 8, 8], leading: [0, 8, 8], ..base },
+    ] {
+        let error = multiply(&layout.memory.view, &body, &on(1)).expect_err("an error");
+        assert_eq!((error.code(), error.sticky()), (Some(1), false), "{error}");
+    }
+}
+
+#[test]
+fn it_stops_where_it_is_told_to() {
+    let case = Case { size: [1000, 900, 100], batch: 1, factors: [Some(true), Some(true)], ..PLAIN };
+    for threads in [1, 3] {
+        let layout = case.lay_out(0);
+        let asked = AtomicU32::new(0);
+        // A tile asks twice here.
+        let stop = || asked.fetch_add(1, Ordering::Relaxed) >= 10;
+        let run = Run { stop: &stop, ..on(threads) };
+        assert_eq!(multiply(&layout.memory.view, &layout.body, &run), Err(GemmError::Stopped));
+        assert!(asked.load(Ordering::Relaxed) < 20, "every thread heard it at once");
+        assert_eq!(GemmError::Stopped.code(), None);
+    }
+    // A batch is looked through with care.
+    let layout = Case { size: [1, 1, 1], ..PLAIN }.lay_out(0);
+    let body = Gemm { batch: u32::MAX, stride: [0; 3], ..layout.body };
+    let asked = AtomicU32::new(0);
+    let stop = || asked.fetch_add(1, Ordering::Relaxed) >= 3;
+    assert_eq!(multiply(&layout.memory.view, &body, &Run { stop: &stop, ..on(2) }), Err(GemmError::Stopped));
+}

@@ -1,0 +1,279 @@
+//! Triangular solves: `op(A) * X = alpha * B` or `X * op(A) = alpha * B`, X in the place of B.
+//!
+//! All are one: `T * Y = alpha * Z` with T triangular, by rows. With A on the right, Y is the transpose of X and T that of op(A).
+//! Columns of Y do not depend on each other: strips of them are shared out among threads. In a strip, blocks of rows
+//! are solved one after the other, from T's tip on, and each is taken off the rows that are left as a product.
+
+use std::ops::Range;
+
+use ndarray::linalg::general_mat_mul;
+use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis};
+use num_traits::{One, Zero};
+use vgpu_arena::View;
+use vgpu_wire::body::gemm::{GEMM_DEVICE_SCALARS, GEMM_POINTERS, TriangularSolve};
+
+use super::GemmError;
+use super::arithmetic::{Arithmetic, ComplexDouble, ComplexSingle, Double, Single};
+use super::element::{Element, Output};
+use super::matrix::{Access, Block, Column, Located, Matrix, Place, scalar};
+use super::product::{Operation, clear, nth};
+use super::workers::Run;
+
+/// Rows that are solved at once.
+const STEP: u64 = 64;
+/// Columns of Y in a strip.
+const STRIP: u64 = 64;
+
+/// Carries out the solves of a message. The other triangle of A is not used, nor its diagonal where that is unit; with
+/// `alpha = 0` nothing of A is. A singular A divides by nought, as in BLAS.
+///
+/// # Errors
+/// Those of [`GemmError`]. Nothing has been written unless it is [`GemmError::Stopped`], or the program changed arrays of addresses meanwhile.
+pub fn solve(memory: &View, body: &TriangularSolve, run: &Run<'_>) -> Result<(), GemmError> {
+    match Element::from_wire(body.element) {
+        Some(Element::F32) => carry_out::<Single>(memory, body, run),
+        Some(Element::F64) => carry_out::<Double>(memory, body, run),
+        Some(Element::C32) => carry_out::<ComplexSingle>(memory, body, run),
+        Some(Element::C64) => carry_out::<ComplexDouble>(memory, body, run),
+        _ => Err(unsupported(body)),
+    }
+}
+
+fn unsupported(body: &TriangularSolve) -> GemmError {
+    GemmError::Unsupported { types: [body.element; 3], compute: 0, scale: body.element }
+}
+
+/// One of two numbers of an enumeration.
+const fn flag(name: &'static str, value: u32) -> Result<bool, GemmError> {
+    match value {
+        0 => Ok(false),
+        1 => Ok(true),
+        value => Err(GemmError::Invalid { name, value: value as u64 }),
+    }
+}
+
+/// The solves of a message, checked.
+struct Solves<'a, R: Arithmetic> {
+    memory: &'a View,
+    run: &'a Run<'a>,
+    a: Matrix,
+    b: Matrix,
+    output: Output<R::Number>,
+    alpha: R::Factor,
+    /// Whether A stands right of X, so that Y is the transpose of X.
+    right: bool,
+    /// Whether T is the transpose of A.
+    turned: bool,
+    /// Whether its elements are conjugated.
+    conjugated: bool,
+    /// Whether T, not A, is a lower triangle.
+    lower: bool,
+    /// Whether its diagonal is ones.
+    unit: bool,
+}
+
+/// What a thread keeps from strip to strip.
+struct Scratch<N> {
+    block: Block<N>,
+    numbers: Vec<N>,
+    column: Column,
+}
+
+fn carry_out<R: Arithmetic>(memory: &View, body: &TriangularSolve, run: &Run<'_>) -> Result<(), GemmError> {
+    let refused = unsupported(body);
+    let element = Element::from_wire(body.element).ok_or(refused)?;
+    let output = R::output(element).ok_or(refused)?;
+    let right = flag("a side", body.side)?;
+    let upper = flag("a fill mode", body.fill)?;
+    let unit = flag("a diagonal", body.diagonal)?;
+    let operation = Operation::from_wire(body.operation)?;
+    let [m, n] = body.size;
+    let (order, strips) = if right { (n, m) } else { (m, n) };
+    let matrix = |at: usize, name, rows, columns| {
+        let address = body.matrix[at];
+        let place = if body.flags & GEMM_POINTERS != 0 {
+            Place::Array { address }
+        } else {
+            Place::Strided { address, stride: 0 }
+        };
+        Matrix { name, element, rows, columns, leading: body.leading[at], place }.fits()
+    };
+    let (a, b) = (matrix(0, "A", order, order)?, matrix(1, "B", m, n)?);
+    if body.flags & GEMM_POINTERS == 0 && body.batch > 1 {
+        return Err(GemmError::Invalid { name: "the batch of one address", value: body.batch.into() });
+    }
+    if m == 0 || n == 0 || body.batch == 0 {
+        return Ok(());
+    }
+    let on_device = body.flags & GEMM_DEVICE_SCALARS != 0;
+    let alpha = if on_device { scalar(memory, "alpha", body.alpha, element)? } else { body.alpha };
+    let alpha = R::factor(element, alpha).ok_or(refused)?;
+    if alpha == R::NONE {
+        return clear::<R>(memory, b, body.batch, output, run);
+    }
+    let turned = operation.transposed != right;
+    let solves = Solves::<R> {
+        memory,
+        run,
+        a,
+        b,
+        output,
+        alpha,
+        right,
+        turned,
+        conjugated: operation.conjugated,
+        lower: upper == turned,
+        unit,
+    };
+    solves.check(body.batch.into())?;
+
+    let count = strips.div_ceil(STRIP);
+    let operations = order.saturating_mul(order).saturating_mul(strips.min(STRIP));
+    let scratch = || Scratch { block: Block::new(), numbers: Vec::new(), column: Column::new() };
+    let jobs = count.saturating_mul(body.batch.into());
+    run.share(jobs, operations, scratch, |scratch, job| {
+        solves.strip(scratch, job / count, nth(job % count, STRIP, strips))
+    })
+}
+
+impl<R: Arithmetic> Solves<'_, R> {
+    /// Looks for every matrix of the batch that will be reached.
+    fn check(&self, batch: u64) -> Result<(), GemmError> {
+        for index in 0..batch {
+            self.a.locate(self.memory, index, Access::Read)?;
+            self.b.locate(self.memory, index, Access::Write)?;
+            if index % 1024 == 1023 {
+                self.run.go_on()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Solves for some columns of Y.
+    fn strip(
+        &self,
+        scratch: &mut Scratch<R::Number>,
+        index: u64,
+        strip: Range<u64>,
+    ) -> Result<(), GemmError> {
+        self.run.go_on()?;
+        let order = self.a.rows;
+        let a = self.a.locate(self.memory, index, Access::Read)?;
+        let b = self.b.locate(self.memory, index, Access::Write)?;
+        let shape = (order as usize, (strip.end - strip.start) as usize);
+        let mut y = Array2::from_elem(shape, R::Number::zero());
+        self.read(&b, &strip, &mut y, scratch);
+        y.mapv_inplace(|number| R::times(self.alpha, number));
+        let steps = order.div_ceil(STEP);
+        for done in 0..steps {
+            self.run.go_on()?;
+            let at = if self.lower { done } else { steps - 1 - done };
+            self.step(&a, &nth(at, STEP, order), y.view_mut(), scratch)?;
+        }
+        self.write(&b, &strip, &y, scratch);
+        Ok(())
+    }
+
+    /// Solves for the rows `step` of Y and takes them off the rows that are not solved yet.
+    fn step(
+        &self,
+        a: &Located<'_>,
+        step: &Range<u64>,
+        mut y: ArrayViewMut2<'_, R::Number>,
+        scratch: &mut Scratch<R::Number>,
+    ) -> Result<(), GemmError> {
+        let order = self.a.rows;
+        let (start, end) = (step.start as usize, step.end as usize);
+        let rest = if self.lower { step.end..order } else { 0..step.start };
+        let (mut near, mut left) = y.view_mut().split_at(Axis(0), if self.lower { end } else { start });
+        if !self.lower {
+            std::mem::swap(&mut near, &mut left);
+        }
+        let here = if self.lower { start..end } else { 0..end - start };
+        let mut solved = near.slice_axis_mut(Axis(0), here.into());
+        self.triangle(a, (step, step), scratch);
+        self.substitute(scratch.block.view(self.turned), solved.view_mut());
+        // In pieces, which need no more memory than the triangle.
+        for at in 0..(rest.end - rest.start).div_ceil(STEP) {
+            self.run.go_on()?;
+            let piece = nth(at, STEP, rest.end - rest.start);
+            let rows = rest.start + piece.start..rest.start + piece.end;
+            self.triangle(a, (&rows, step), scratch);
+            let piece = piece.start as usize..piece.end as usize;
+            let mut target = left.slice_axis_mut(Axis(0), piece.into());
+            let minus = R::Number::zero() - R::Number::one();
+            let block = scratch.block.view(self.turned);
+            general_mat_mul(minus, &block, &solved, R::Number::one(), &mut target);
+        }
+        Ok(())
+    }
+
+    /// Copies rows and columns of T.
+    fn triangle(
+        &self,
+        a: &Located<'_>,
+        (rows, columns): (&Range<u64>, &Range<u64>),
+        scratch: &mut Scratch<R::Number>,
+    ) {
+        let (rows, columns) = if self.turned { (columns, rows) } else { (rows, columns) };
+        scratch.block.read(a, rows, columns, self.output.load, &mut scratch.column);
+        if self.conjugated {
+            R::conjugate(&mut scratch.block.numbers);
+        }
+    }
+
+    /// Solves for as many rows as the triangle has.
+    fn substitute(&self, mut triangle: ArrayView2<'_, R::Number>, mut rows: ArrayViewMut2<'_, R::Number>) {
+        if !self.lower {
+            // From behind an upper triangle is a lower one.
+            triangle.invert_axis(Axis(0));
+            triangle.invert_axis(Axis(1));
+            rows.invert_axis(Axis(0));
+        }
+        for at in 0..rows.nrows() {
+            let (before, mut rest) = rows.view_mut().split_at(Axis(0), at);
+            let mut row = rest.row_mut(0);
+            for (known, &factor) in before.rows().into_iter().zip(triangle.row(at)) {
+                row.zip_mut_with(&known, |number, &known| *number = *number - factor * known);
+            }
+            if !self.unit {
+                let diagonal = triangle[(at, at)];
+                row.mapv_inplace(|number| number / diagonal);
+            }
+        }
+    }
+
+    /// Copies a strip out of B.
+    fn read(
+        &self,
+        b: &Located<'_>,
+        strip: &Range<u64>,
+        y: &mut Array2<R::Number>,
+        scratch: &mut Scratch<R::Number>,
+    ) {
+        let lines = if self.right { y.rows_mut() } else { y.columns_mut() };
+        for (line, mut numbers) in (0..).zip(lines) {
+            scratch.numbers.resize(numbers.len(), R::Number::zero());
+            let place = if self.right { (strip.start, line) } else { (0, strip.start + line) };
+            scratch.column.read(b, place, self.output.load, &mut scratch.numbers);
+            numbers.iter_mut().zip(&scratch.numbers).for_each(|(number, &read)| *number = read);
+        }
+    }
+
+    /// Copies it back.
+    fn write(
+        &self,
+        b: &Located<'_>,
+        strip: &Range<u64>,
+        y: &Array2<R::Number>,
+        scratch: &mut Scratch<R::Number>,
+    ) {
+        let lines = if self.right { y.rows() } else { y.columns() };
+        for (line, numbers) in (0..).zip(lines) {
+            scratch.numbers.clear();
+            scratch.numbers.extend(&numbers);
+            let place = if self.right { (strip.start, line) } else { (0, strip.start + line) };
+            scratch.column.write(b, place, self.output.store, &scratch.numbers);
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Shares jobs out among threads.
+
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use super::GemmError;
+
+/// Operations that are worth a thread of its own: about ten times what starting one costs.
+const OPERATIONS: u64 = 20_000_000;
+
+/// How a call is carried out.
+#[derive(Clone, Copy)]
+pub struct Run<'a> {
+    /// The most threads that work on it, the caller's included.
+    pub threads: NonZeroUsize,
+    /// Whether to stop: asked between blocks, from every thread.
+    pub stop: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl Run<'_> {
+    /// Fails when it is time to stop.
+    pub(super) fn go_on(&self) -> Result<(), GemmError> {
+        if (self.stop)() { Err(GemmError::Stopped) } else { Ok(()) }
+    }
+
+    /// Does jobs 0 to `jobs`, each of which makes about `operations` floating point operations, with a `state` for each thread.
+    /// After a failure no other job is begun; it is the answer.
+    pub(super) fn share<S>(
+        &self,
+        jobs: u64,
+        operations: u64,
+        state: impl Fn() -> S + Sync,
+        act: impl Fn(&mut S, u64) -> Result<(), GemmError> + Sync,
+    ) -> Result<(), GemmError> {
+        let next = AtomicU64::new(0);
+        let failure = Mutex::new(None);
+        let work = || {
+            let mut state = state();
+            loop {
+                let job = next.fetch_add(1, Ordering::Relaxed);
+                if job >= jobs {
+                    return;
+                }
+                if let Err(error) = act(&mut state, job) {
+                    failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                    next.store(jobs, Ordering::Relaxed);
+                    return;
+                }
+            }
+        };
+        let worth = operations.saturating_mul(jobs) / OPERATIONS;
+        let threads = worth.min(jobs).min(self.threads.get() as u64);
+        if threads < 2 {
+            work();
+        } else {
+            thread::scope(|scope| {
+                for _ in 1..threads {
+                    // With fewer threads than wanted it takes longer, no more.
+                    if thread::Builder::new().name("gemm".into()).spawn_scoped(scope, work).is_err() {
+                        break;
+                    }
+                }
+                work();
+            });
+        }
+        failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+    }
+}

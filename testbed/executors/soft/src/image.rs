@@ -1,0 +1,251 @@
+//! Images: the PTX texts that programs bring, read once for all sessions and found again by their digests.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sha2::{Digest as _, Sha256};
+use vgpu_ptx::ir::Kernel;
+use vgpu_ptx::{Linkage, Module, PtxError};
+use vgpu_wire::facts::DeviceFacts;
+
+use crate::status;
+
+/// SHA-256.
+pub(crate) type Digest = [u8; 32];
+
+/// Texts that are kept though nobody uses them, bytes.
+const KEPT: u64 = 512 << 20;
+
+/// What the device takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rules {
+    /// Compute capability, as in `sm_61`.
+    sm: u32,
+    /// The newest PTX version.
+    version: (u32, u32),
+}
+
+/// Versions of CUDA and of the PTX that came with them, from the release notes of the PTX ISA.
+const VERSIONS: &[(u32, (u32, u32))] = &[
+    (11_000, (7, 0)),
+    (11_010, (7, 1)),
+    (11_020, (7, 2)),
+    (11_030, (7, 3)),
+    (11_040, (7, 4)),
+    (11_050, (7, 5)),
+    (11_060, (7, 6)),
+    (11_070, (7, 7)),
+    (11_080, (7, 8)),
+    (12_000, (8, 0)),
+    (12_010, (8, 1)),
+    (12_020, (8, 2)),
+    (12_030, (8, 3)),
+    (12_040, (8, 4)),
+    (12_050, (8, 5)),
+    (12_070, (8, 6)),
+    (12_080, (8, 7)),
+    (12_090, (8, 8)),
+    (13_000, (9, 0)),
+    (13_010, (9, 1)),
+];
+
+impl Rules {
+    pub(crate) fn new(facts: &DeviceFacts) -> Self {
+        let known = VERSIONS.iter().rev().find(|(driver, _)| *driver <= facts.driver_version);
+        Self {
+            sm: 10 * facts.cc_major + facts.cc_minor,
+            version: known.map_or(VERSIONS[0].1, |&(_, version)| version),
+        }
+    }
+}
+
+/// Why an image is no module, or a kernel of it cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ImageError {
+    /// It is not what its digest says.
+    #[error("the image's bytes are not those of its digest")]
+    Digest,
+    /// It needs a newer driver.
+    #[error("the image is PTX {}.{}, the driver knows {}.{}", .found.0, .found.1, .newest.0, .newest.1)]
+    Version { found: (u32, u32), newest: (u32, u32) },
+    /// It needs a newer GPU.
+    #[error("the image is for sm_{target}, the device is sm_{sm}")]
+    Target { target: u32, sm: u32 },
+    /// It needs variables of another module.
+    #[error("the image has the variable {0} of another module")]
+    Extern(String),
+    /// The front end refuses it.
+    #[error(transparent)]
+    Ptx(#[from] PtxError),
+    /// The engine refuses a kernel.
+    #[error("kernel {name}: {error}")]
+    Engine { name: String, error: vgpu_simt::EngineError },
+}
+
+impl ImageError {
+    /// The `CUresult` of CUDA's own compiler.
+    pub(crate) const fn code(&self) -> u32 {
+        match self {
+            Self::Digest => status::INVALID_IMAGE,
+            Self::Version { .. } => status::UNSUPPORTED_PTX_VERSION,
+            Self::Target { .. } => status::NO_BINARY_FOR_GPU,
+            Self::Ptx(PtxError::NoKernel(_)) => status::NOT_FOUND,
+            Self::Ptx(_) | Self::Extern(_) | Self::Engine { .. } => status::INVALID_PTX,
+        }
+    }
+}
+
+/// A text that has been read.
+#[derive(Debug)]
+pub(crate) struct Image {
+    pub(crate) module: Module,
+    bytes: u64,
+    /// Kernels that were asked for.
+    kernels: Mutex<HashMap<String, Arc<Kernel>>>,
+}
+
+impl Image {
+    /// One kernel, parsed when it is first asked for.
+    pub(crate) fn kernel(&self, name: &str) -> Result<Arc<Kernel>, ImageError> {
+        let kernels = || self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(kernel) = kernels().get(name) {
+            return Ok(Arc::clone(kernel));
+        }
+        let kernel = Arc::new(self.module.kernel(name)?);
+        Ok(Arc::clone(kernels().entry(name.to_owned()).or_insert(kernel)))
+    }
+}
+
+/// Images by digest.
+#[derive(Debug)]
+pub(crate) struct Images {
+    rules: Rules,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    images: HashMap<Digest, (Arc<Image>, u64)>,
+    /// Counts uses.
+    clock: u64,
+}
+
+impl Images {
+    pub(crate) fn new(rules: Rules) -> Self {
+        Self { rules, kept: Mutex::default() }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An image that was brought before.
+    pub(crate) fn find(&self, digest: &Digest) -> Option<Arc<Image>> {
+        let mut kept = self.kept();
+        kept.clock += 1;
+        let now = kept.clock;
+        let (image, used) = kept.images.get_mut(digest)?;
+        *used = now;
+        Some(Arc::clone(image))
+    }
+
+    /// Reads an image that is brought now.
+    pub(crate) fn bring(&self, digest: Digest, text: Vec<u8>) -> Result<Arc<Image>, ImageError> {
+        if Sha256::digest(&text)[..] != digest {
+            return Err(ImageError::Digest);
+        }
+        let bytes = text.len() as u64;
+        let module = Module::parse(text)?;
+        let Rules { sm, version: newest } = self.rules;
+        let (found, target) = (module.version(), module.target());
+        if found > newest {
+            return Err(ImageError::Version { found, newest });
+        }
+        if target > sm {
+            return Err(ImageError::Target { target, sm });
+        }
+        if let Some(global) = module.globals().iter().find(|global| global.linkage == Linkage::Extern) {
+            return Err(ImageError::Extern(global.name.clone()));
+        }
+        let image = Arc::new(Image { module, bytes, kernels: Mutex::default() });
+        let mut kept = self.kept();
+        kept.clock += 1;
+        let now = kept.clock;
+        kept.images.insert(digest, (Arc::clone(&image), now));
+        kept.shrink(KEPT);
+        Ok(image)
+    }
+
+    /// The device's architecture, as in `sm_61`.
+    pub(crate) const fn sm(&self) -> u32 {
+        self.rules.sm
+    }
+}
+
+impl Kept {
+    /// Lets go of those that were not used for the longest time. Sessions that have them keep them.
+    fn shrink(&mut self, most: u64) {
+        let mut bytes: u64 = self.images.values().map(|(image, _)| image.bytes).sum();
+        while bytes > most && self.images.len() > 1 {
+            let Some((&digest, _)) = self.images.iter().min_by_key(|(_, (_, used))| *used) else { return };
+            bytes -= self.images.remove(&digest).map_or(0, |(image, _)| image.bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vgpu_device::GpuConfig;
+
+    use super::*;
+
+    fn images(driver_version: u32) -> Images {
+        let config = GpuConfig { driver_version, ..GpuConfig::new("x").unwrap() };
+        Images::new(Rules::new(&config.facts(0).unwrap()))
+    }
+
+    fn bring(images: &Images, text: &str) -> Result<Arc<Image>, ImageError> {
+        images.bring(Sha256::digest(text).into(), text.into())
+    }
+
+    fn text(version: &str, target: &str, rest: &str) -> String {
+        format!(".version {version}\n.target {target}\n.address_size 64\n{rest}")
+    }
+
+    #[test]
+    fn what_the_device_cannot_take_is_refused_as_cuda_does() {
+        let images = images(12_040);
+        for (text, code) in [
+            (text("8.4", "sm_61", ""), 0),
+            (text("7.0", "sm_30", ""), 0),
+            (text("8.5", "sm_61", ""), status::UNSUPPORTED_PTX_VERSION),
+            (text("9.0", "sm_61", ""), status::UNSUPPORTED_PTX_VERSION),
+            (text("8.4", "sm_70", ""), status::NO_BINARY_FOR_GPU),
+            (text("8.4", "sm_61", ".visible .entry x { foo }"), 0),
+            (text("8.4", "sm_61", "foo"), status::INVALID_PTX),
+            (text("8.4", "sm_61", ".extern .global .u32 other;"), status::INVALID_PTX),
+            (String::new(), status::INVALID_PTX),
+        ] {
+            let found = bring(&images, &text).map_or_else(|error| error.code(), |_| status::SUCCESS);
+            assert_eq!(found, code, "{text}");
+        }
+        let wrong = images.bring([0; 32], text("8.4", "sm_61", "").into()).unwrap_err();
+        assert_eq!(wrong.code(), status::INVALID_IMAGE);
+    }
+
+    #[test]
+    fn images_are_found_again_until_there_are_too_many() {
+        let images = images(13_000);
+        let texts: Vec<String> = (0..4).map(|i| text("8.4", "sm_61", &format!("// {i:0100}\n"))).collect();
+        let digests: Vec<Digest> = texts.iter().map(|text| Sha256::digest(text).into()).collect();
+        for text in &texts[..3] {
+            bring(&images, text).unwrap();
+        }
+        let first = images.find(&digests[0]).unwrap();
+        bring(&images, &texts[3]).unwrap();
+        let size = first.bytes;
+        images.kept().shrink(2 * size);
+        let found: Vec<bool> = digests.iter().map(|digest| images.find(digest).is_some()).collect();
+        assert_eq!(found, [true, false, false, true]);
+    }
+}

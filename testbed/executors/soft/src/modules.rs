@@ -1,0 +1,235 @@
+//! A session's modules: images on their way from the guest, loaded ones with their variables, and functions.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use vgpu_arena::View;
+use vgpu_device::Violation;
+use vgpu_wire::body::module::{IMAGE_PTX, ModuleOpen};
+
+use crate::account::OutOfMemory;
+use crate::function::Function;
+use crate::image::{Digest, Image, ImageError};
+use crate::memory::{Allocation, Memory};
+use crate::runner::Runner;
+use crate::status;
+
+/// The longest image that is taken.
+const IMAGE_MOST: u64 = 1 << 30;
+
+/// A module that the guest has opened.
+#[derive(Debug)]
+enum Module {
+    /// Its image comes in pieces.
+    Coming { digest: Digest, bytes: u64, text: Vec<u8> },
+    /// Its image is there.
+    Here(Arc<Image>),
+    /// It can be used.
+    Loaded(Loaded),
+}
+
+/// A loaded module.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    image: Arc<Image>,
+    /// Addresses of its variables, by index.
+    globals: Vec<u64>,
+    memory: Vec<Allocation>,
+}
+
+/// Why a module is not loaded.
+#[derive(Debug, thiserror::Error)]
+enum LoadError {
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    #[error(transparent)]
+    OutOfMemory(#[from] OutOfMemory),
+}
+
+/// See the file.
+#[derive(Debug, Default)]
+pub(crate) struct Modules {
+    modules: HashMap<u32, Module>,
+    /// Functions and the numbers of their modules.
+    functions: HashMap<u32, (u32, Arc<Function>)>,
+}
+
+impl Modules {
+    pub(crate) fn len(&self) -> u32 {
+        self.modules.len() as u32
+    }
+
+    /// Opens a module: whether its image is known, or the `CUresult`.
+    pub(crate) fn open(
+        &mut self,
+        runner: &Runner,
+        body: &ModuleOpen,
+    ) -> Result<Result<bool, u32>, Violation> {
+        if self.modules.contains_key(&body.module) {
+            return Err(Violation::in_use("module", body.module));
+        }
+        if body.image != IMAGE_PTX {
+            return Ok(Err(status::NO_BINARY_FOR_GPU));
+        }
+        if body.bytes > IMAGE_MOST {
+            return Ok(Err(status::OUT_OF_MEMORY));
+        }
+        let known = runner.device.images.find(&body.digest);
+        let found = known.is_some();
+        let module = match known {
+            Some(image) => Module::Here(image),
+            None => Module::Coming { digest: body.digest, bytes: body.bytes, text: Vec::new() },
+        };
+        self.modules.insert(body.module, module);
+        Ok(Ok(found))
+    }
+
+    /// Takes a piece of an image of `bytes` bytes: `copy` puts it where it is told.
+    pub(crate) fn data(
+        &mut self,
+        module: u32,
+        offset: u64,
+        bytes: u64,
+        copy: impl FnOnce(&mut [u8]),
+    ) -> Result<(), Violation> {
+        let Some(Module::Coming { bytes: whole, text, .. }) = self.modules.get_mut(&module) else {
+            return Err(Violation::unknown("module", module));
+        };
+        let start = text.len();
+        if offset != start as u64 || bytes > *whole - offset {
+            return Err(Violation::Field { field: "the offset of a piece of an image", value: offset });
+        }
+        text.resize(start + bytes as usize, 0);
+        copy(&mut text[start..]);
+        Ok(())
+    }
+
+    /// Loads a module whose image is there: the `CUresult`.
+    pub(crate) fn load(&mut self, runner: &Runner, number: u32) -> Result<u32, Violation> {
+        let image = match self.modules.remove(&number) {
+            Some(Module::Here(image)) => Ok(image),
+            Some(Module::Coming { digest, text, bytes }) if text.len() as u64 == bytes => {
+                runner.device.images.bring(digest, text)
+            }
+            // Loaded twice, or too early.
+            _ => return Err(Violation::unknown("module", number)),
+        };
+        let loaded = image.map_err(LoadError::from).and_then(|image| Loaded::new(&runner.memory, image));
+        match loaded {
+            Ok(loaded) => {
+                self.modules.insert(number, Module::Loaded(loaded));
+                Ok(status::SUCCESS)
+            }
+            Err(error) => {
+                let code = match &error {
+                    LoadError::Image(error) => error.code(),
+                    LoadError::OutOfMemory(_) => status::OUT_OF_MEMORY,
+                };
+                tracing::warn!(
+                    session = runner.host.session(),
+                    module = number,
+                    code,
+                    "load a module: {error}"
+                );
+                Ok(code)
+            }
+        }
+    }
+
+    fn loaded(&self, module: u32) -> Result<&Loaded, Violation> {
+        match self.modules.get(&module) {
+            Some(Module::Loaded(loaded)) => Ok(loaded),
+            _ => Err(Violation::unknown("module", module)),
+        }
+    }
+
+    /// Ends a module with its functions: what is to be freed when no work needs it any more.
+    pub(crate) fn unload(&mut self, module: u32) -> Result<Vec<Allocation>, Violation> {
+        self.functions.retain(|_, (of, _)| *of != module);
+        match self.modules.remove(&module) {
+            Some(Module::Loaded(loaded)) => Ok(loaded.memory),
+            Some(_) => Ok(Vec::new()),
+            None => Err(Violation::unknown("module", module)),
+        }
+    }
+
+    /// Finds a kernel and gives it a number; the `CUresult` if it cannot be had.
+    pub(crate) fn function(
+        &mut self,
+        runner: &Runner,
+        module: u32,
+        number: u32,
+        name: &[u8],
+    ) -> Result<Result<Arc<Function>, u32>, Violation> {
+        let loaded = self.loaded(module)?;
+        if self.functions.contains_key(&number) {
+            return Err(Violation::in_use("function", number));
+        }
+        let Ok(name) = std::str::from_utf8(name) else { return Ok(Err(status::NOT_FOUND)) };
+        let (limits, sm) = (&runner.device.limits, runner.device.images.sm());
+        match Function::new(&loaded.image, name, &loaded.globals, limits, sm) {
+            Ok(function) => {
+                let function = Arc::new(function);
+                self.functions.insert(number, (module, Arc::clone(&function)));
+                Ok(Ok(function))
+            }
+            Err(error) => {
+                let code = error.code();
+                // Programs ask for kernels to learn whether there are any.
+                if code != status::NOT_FOUND {
+                    tracing::warn!(session = runner.host.session(), kernel = name, code, "{error}");
+                }
+                Ok(Err(code))
+            }
+        }
+    }
+
+    /// A function by its number.
+    pub(crate) fn get(&self, function: u32) -> Result<&Arc<Function>, Violation> {
+        self.functions
+            .get(&function)
+            .map(|(_, function)| function)
+            .ok_or(Violation::unknown("function", function))
+    }
+
+    /// Address and size of a variable, if the module has it.
+    pub(crate) fn global(&self, module: u32, name: &[u8]) -> Result<Option<(u64, u64)>, Violation> {
+        let loaded = self.loaded(module)?;
+        let globals = loaded.image.module.globals();
+        let found = globals.iter().position(|global| global.name.as_bytes() == name);
+        Ok(found.map(|index| (loaded.globals[index], globals[index].bytes)))
+    }
+}
+
+impl Loaded {
+    /// Gives the module's variables memory and their initial values.
+    fn new(memory: &Memory, image: Arc<Image>) -> Result<Self, LoadError> {
+        let mut globals = Vec::new();
+        let mut allocations = Vec::new();
+        for global in image.module.globals() {
+            // Of one without bytes nothing can be accessed.
+            let allocation = memory.allocate_own(global.bytes.max(1))?;
+            globals.push(allocation.address());
+            allocations.push(allocation);
+        }
+        let loaded = Self { image, globals, memory: allocations };
+        if !loaded.memory.is_empty() {
+            loaded.initialise(&memory.view()?);
+        }
+        Ok(loaded)
+    }
+
+    fn initialise(&self, view: &View) {
+        for (global, &address) in self.image.module.globals().iter().zip(&self.globals) {
+            let Ok(room) = view.writable(address, global.bytes) else { continue };
+            room.copy_from(&global.data);
+            for relocation in &global.relocations {
+                let target = self.globals[relocation.global as usize].wrapping_add_signed(relocation.addend);
+                // The front end has checked that the 8 bytes are the variable's.
+                if let Ok(place) = room.subslice(relocation.offset as usize, 8) {
+                    place.copy_from(&target.to_le_bytes());
+                }
+            }
+        }
+    }
+}

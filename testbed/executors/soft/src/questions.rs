@@ -1,0 +1,191 @@
+//! The messages of a session that are answered, and those that bring a module's image.
+
+use vgpu_device::{Violation, Work};
+use vgpu_wire::Body;
+use vgpu_wire::SEGMENT_INLINE;
+use vgpu_wire::body::memory::{Address, MEM_MANAGED, MemInfoReply, MemReserve};
+use vgpu_wire::body::module::{GlobalReply, ModuleData, ModuleOpenReply, OccupancyReply};
+use zerocopy::IntoBytes;
+
+use crate::runner::Runner;
+use crate::session::{Place, SoftSession};
+use crate::status;
+use crate::task::{Answer, Task};
+use crate::virtual_memory::VirtualError;
+
+/// An answer: status and data.
+type Reply = (u32, Vec<u8>);
+
+fn success(data: &[u8]) -> Reply {
+    (status::SUCCESS, data.to_vec())
+}
+
+fn refused(code: u32) -> Reply {
+    (code, Vec::new())
+}
+
+/// Allocates, and reports before the answer: who has the address finds it in the status.
+fn allocate(runner: &Runner, bytes: u64) -> Reply {
+    let allocated = runner.memory.allocate(bytes);
+    runner.report();
+    match allocated {
+        Ok(address) => success(Address { address }.as_bytes()),
+        Err(_) => refused(status::OUT_OF_MEMORY),
+    }
+}
+
+fn create(runner: &Runner, handle: u32, bytes: u64) -> Result<Reply, Violation> {
+    let created =
+        runner.memory.with_virtual(|virtual_memory, _, share| virtual_memory.create(share, handle, bytes));
+    runner.report();
+    match created {
+        Ok(true) => Ok(success(&[])),
+        Ok(false) => Err(Violation::in_use("physical memory", handle)),
+        Err(error) => Ok(refused(virtual_code(&error))),
+    }
+}
+
+fn reserve(runner: &Runner, body: &MemReserve) -> Reply {
+    match runner.memory.with_virtual(|virtual_memory, region, _| virtual_memory.reserve(region, body)) {
+        Ok(address) => success(Address { address }.as_bytes()),
+        Err(error) => refused(virtual_code(&error)),
+    }
+}
+
+const fn virtual_code(error: &VirtualError) -> u32 {
+    match error {
+        VirtualError::OutOfMemory(_) => status::OUT_OF_MEMORY,
+        VirtualError::Invalid(_) | VirtualError::Arena(_) => status::INVALID_VALUE,
+    }
+}
+
+fn info(runner: &Runner) -> Reply {
+    let (free, total) = runner.memory.info();
+    success(MemInfoReply { free, total }.as_bytes())
+}
+
+impl SoftSession {
+    /// Answers a question.
+    pub(crate) fn ask(&mut self, work: &Work<'_>) -> Result<(), vgpu_device::SessionError> {
+        if let Body::ModuleData(body) = &work.message.body {
+            return Ok(self.module_data(work, body)?);
+        }
+        if let Some(code) = self.runner.dead() {
+            self.answer(work, code, &[]);
+            return Ok(());
+        }
+        let (status, data) = match &work.message.body {
+            Body::MemAlloc(body) if body.flags & MEM_MANAGED != 0 => refused(status::NOT_SUPPORTED),
+            Body::MemAlloc(body) => return self.allocate(work, body.bytes),
+            Body::MemAllocAsync(body) => {
+                self.stream(body.stream)?;
+                return self.allocate(work, body.bytes);
+            }
+            // What was freed before is free when this is answered.
+            Body::MemInfo(_) if self.is_freeing() => return self.answer_later(work, info),
+            Body::MemInfo(_) => info(&self.runner),
+            Body::MemReserve(body) => reserve(&self.runner, body),
+            Body::MemCreate(body) => {
+                let reply = create(&self.runner, body.handle, body.bytes)?;
+                if reply.0 == status::OUT_OF_MEMORY && self.queue.is_busy() {
+                    let body = *body;
+                    // It was not in use just now, and only this thread makes handles.
+                    return self.answer_later(work, move |runner| {
+                        create(runner, body.handle, body.bytes).unwrap_or(refused(status::INVALID_VALUE))
+                    });
+                }
+                reply
+            }
+            _ => self.ask_modules(work)?,
+        };
+        self.answer(work, status, &data);
+        Ok(())
+    }
+
+    fn is_freeing(&self) -> bool {
+        self.frees.load(std::sync::atomic::Ordering::Relaxed) != 0
+    }
+
+    fn allocate(&mut self, work: &Work<'_>, bytes: u64) -> Result<(), vgpu_device::SessionError> {
+        if bytes == 0 {
+            self.answer(work, status::INVALID_VALUE, &[]);
+            return Ok(());
+        }
+        let (status, data) = allocate(&self.runner, bytes);
+        if status == status::OUT_OF_MEMORY && self.queue.is_busy() {
+            // Memory that was freed before may still be in use by queued work.
+            return self.answer_later(work, move |runner| allocate(runner, bytes));
+        }
+        self.answer(work, status, &data);
+        Ok(())
+    }
+
+    /// Answers when all that is queued is done. The thread that reads the ring goes on.
+    fn answer_later(
+        &mut self,
+        work: &Work<'_>,
+        ask: impl FnOnce(&Runner) -> Reply + Send + 'static,
+    ) -> Result<(), vgpu_device::SessionError> {
+        let Some(to) = work.reply_to() else { return Ok(()) };
+        let answer = move |runner: &Runner| {
+            let (status, data) = runner.dead().map_or_else(|| ask(runner), refused);
+            runner.host.reply(to, status, &data);
+        };
+        self.give(Place::After(None), Task::Answer(Answer(Box::new(answer))), work.number)
+    }
+
+    fn ask_modules(&mut self, work: &Work<'_>) -> Result<Reply, Violation> {
+        let runner = &self.runner;
+        let reply = match &work.message.body {
+            Body::ModuleOpen(body) => match self.modules.open(runner, body)? {
+                Ok(known) => success(ModuleOpenReply { known: known.into(), reserved: 0 }.as_bytes()),
+                Err(code) => refused(code),
+            },
+            Body::ModuleLoad(body) => refused(self.modules.load(runner, body.module)?),
+            Body::FunctionGet(body) => {
+                match self.modules.function(runner, body.module, body.function, work.message.tail)? {
+                    Ok(function) => success(function.attributes().as_bytes()),
+                    Err(code) => refused(code),
+                }
+            }
+            Body::FunctionSet(body) => {
+                if let Err(code) = self.modules.get(body.function)?.set(body, &runner.device.limits) {
+                    runner.fail(work.number, code, false);
+                }
+                return Ok(refused(status::SUCCESS));
+            }
+            Body::Occupancy(body) => {
+                let function = self.modules.get(body.function)?;
+                if body.block_threads == 0 {
+                    return Ok(refused(status::INVALID_VALUE));
+                }
+                let limits = &runner.device.limits;
+                let blocks = function.occupancy(body.block_threads, body.shared_bytes, limits);
+                success(OccupancyReply { blocks, reserved: 0 }.as_bytes())
+            }
+            Body::GlobalGet(body) => match self.modules.global(body.module, work.message.tail)? {
+                Some((address, bytes)) => success(GlobalReply { address, bytes }.as_bytes()),
+                None => refused(status::NOT_FOUND),
+            },
+            // Every kind has been dealt with; one that the contract gains is refused until it is.
+            _ => refused(status::NOT_SUPPORTED),
+        };
+        self.report();
+        Ok(reply)
+    }
+
+    fn module_data(&mut self, work: &Work<'_>, body: &ModuleData) -> Result<(), Violation> {
+        let piece = &body.data;
+        if piece.segment == SEGMENT_INLINE {
+            let bytes = work.message.tail;
+            return self.modules.data(body.module, body.offset, bytes.len() as u64, |room| {
+                room.copy_from_slice(bytes);
+            });
+        }
+        let host = self.host.clone();
+        let piece = host.piece(piece)?;
+        self.modules.data(body.module, body.offset, piece.bytes(), |room| {
+            host.slice(&piece).copy_to(room);
+        })
+    }
+}

@@ -1,0 +1,215 @@
+//! Virtual memory management: reserved addresses, physical memory, and mappings of the one at the other.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use vgpu_arena::{Access, ArenaError, Physical};
+use vgpu_wire::body::memory::{MemMap, MemReserve, MemSetAccess, MemUnmap, MemUnreserve};
+
+use crate::account::{Charge, OutOfMemory, Share};
+use crate::memory::Region;
+
+/// What addresses and lengths are multiples of: the device's `granularity`.
+pub(crate) const GRANULE: u64 = 2 << 20;
+
+/// Why a call is refused.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum VirtualError {
+    /// `CUDA_ERROR_OUT_OF_MEMORY`
+    #[error(transparent)]
+    OutOfMemory(#[from] OutOfMemory),
+    /// `CUDA_ERROR_INVALID_VALUE`
+    #[error("{0}")]
+    Invalid(&'static str),
+    /// `CUDA_ERROR_INVALID_VALUE`, or out of memory where the system refused.
+    #[error(transparent)]
+    Arena(#[from] ArenaError),
+}
+
+/// Physical memory and what it costs.
+#[derive(Debug)]
+struct Owned {
+    physical: Physical,
+    _charge: Charge,
+}
+
+/// A session's reservations, physical memory and mappings.
+#[derive(Debug, Default)]
+pub(crate) struct Virtual {
+    /// Bytes by address.
+    reservations: BTreeMap<u64, u64>,
+    physical: HashMap<u32, Arc<Owned>>,
+    /// Bytes and what they are of, by address.
+    mappings: BTreeMap<u64, (u64, Arc<Owned>)>,
+}
+
+impl Virtual {
+    /// How many pieces of physical memory there are.
+    pub(crate) fn count(&self) -> usize {
+        self.physical.len()
+    }
+
+    /// `cuMemAddressReserve`
+    pub(crate) fn reserve(&mut self, region: &Region, body: &MemReserve) -> Result<u64, VirtualError> {
+        let power = body.alignment == 0 || body.alignment.is_power_of_two();
+        if body.bytes == 0 || !body.bytes.is_multiple_of(GRANULE) || !power {
+            return Err(VirtualError::Invalid("a reservation is in whole granules, at a power of two"));
+        }
+        let address =
+            region.space().take_aligned(body.bytes, body.alignment.max(GRANULE)).ok_or(OutOfMemory)?;
+        self.reservations.insert(address, body.bytes);
+        Ok(address)
+    }
+
+    /// `cuMemAddressFree`
+    pub(crate) fn unreserve(&mut self, region: &Region, body: &MemUnreserve) -> Result<(), VirtualError> {
+        let mapped = self.mappings.range(body.address..body.address.saturating_add(body.bytes)).next();
+        if self.reservations.get(&body.address) != Some(&body.bytes) || mapped.is_some() {
+            return Err(VirtualError::Invalid("not a whole reservation without mappings"));
+        }
+        self.reservations.remove(&body.address);
+        region.space().give_back(body.address, body.bytes);
+        Ok(())
+    }
+
+    /// `cuMemCreate`; false: the handle is in use.
+    pub(crate) fn create(
+        &mut self,
+        share: &Arc<Share>,
+        handle: u32,
+        bytes: u64,
+    ) -> Result<bool, VirtualError> {
+        if self.physical.contains_key(&handle) {
+            return Ok(false);
+        }
+        if bytes == 0 || !bytes.is_multiple_of(GRANULE) {
+            return Err(VirtualError::Invalid("physical memory is in whole granules"));
+        }
+        let charge = share.charge(bytes)?;
+        let physical = Physical::new(bytes).map_err(|error| {
+            tracing::warn!("physical memory of {bytes:#x} bytes: {error}");
+            OutOfMemory
+        })?;
+        self.physical.insert(handle, Arc::new(Owned { physical, _charge: charge }));
+        Ok(true)
+    }
+
+    /// `cuMemRelease`: mappings keep the memory.
+    pub(crate) fn release(&mut self, handle: u32) -> Result<(), VirtualError> {
+        let released = self.physical.remove(&handle).map(drop);
+        released.ok_or(VirtualError::Invalid("there is no such physical memory"))
+    }
+
+    /// `cuMemMap`
+    pub(crate) fn map(&mut self, region: &Region, body: &MemMap) -> Result<(), VirtualError> {
+        let &MemMap { handle, address, bytes, offset, .. } = body;
+        let owned =
+            self.physical.get(&handle).ok_or(VirtualError::Invalid("there is no such physical memory"))?;
+        if bytes == 0 || [address, bytes, offset].iter().any(|number| !number.is_multiple_of(GRANULE)) {
+            return Err(VirtualError::Invalid("a mapping is in whole granules"));
+        }
+        let reservation = self.reservations.range(..=address).next_back();
+        let inside = reservation
+            .is_some_and(|(&start, &room)| address.checked_add(bytes).is_some_and(|end| end <= start + room));
+        if !inside {
+            return Err(VirtualError::Invalid("a mapping lies within a reservation"));
+        }
+        region.arena.map_shared(address, bytes, &owned.physical, offset, Access::None)?;
+        self.mappings.insert(address, (bytes, Arc::clone(owned)));
+        Ok(())
+    }
+
+    /// `cuMemUnmap`
+    pub(crate) fn unmap(&mut self, region: &Region, body: &MemUnmap) -> Result<(), VirtualError> {
+        let end = self.end_of_whole(body.address, body.bytes)?;
+        region.arena.unmap(body.address, body.bytes)?;
+        let after = self.mappings.split_off(&end);
+        let within = self.mappings.split_off(&body.address);
+        self.mappings.extend(after);
+        drop(within);
+        Ok(())
+    }
+
+    /// `cuMemSetAccess`
+    pub(crate) fn set_access(&self, region: &Region, body: &MemSetAccess) -> Result<(), VirtualError> {
+        let access = match body.access {
+            0 => Access::None,
+            1 => Access::Read,
+            3 => Access::ReadWrite,
+            _ => return Err(VirtualError::Invalid("access is 0, 1 or 3")),
+        };
+        self.end_of_whole(body.address, body.bytes)?;
+        Ok(region.arena.set_access(body.address, body.bytes, access)?)
+    }
+
+    /// The end of a range that whole mappings fill. Allocations are not among them: those cannot be unmapped so.
+    fn end_of_whole(&self, address: u64, bytes: u64) -> Result<u64, VirtualError> {
+        let error = VirtualError::Invalid("not whole mappings");
+        let Some(end) = address.checked_add(bytes).filter(|_| bytes > 0) else { return Err(error) };
+        let mut next = address;
+        for (&start, &(bytes, _)) in self.mappings.range(address..end) {
+            if start != next {
+                return Err(error);
+            }
+            next = start + bytes;
+        }
+        if next == end { Ok(end) } else { Err(error) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::account::Account;
+    use crate::memory::Memory;
+
+    #[test]
+    fn physical_memory_lives_as_long_as_a_handle_or_a_mapping() {
+        let account = Arc::new(Account::new(64 << 20));
+        let memory = Memory::new(Share::new(Arc::clone(&account)), 0x7000_0000_0000);
+        let reserve = MemReserve { reply: 0, reserved: 0, bytes: 4 * GRANULE, alignment: 0, hint: 0 };
+        let all: Result<u64, VirtualError> = memory.with_virtual(|virtual_memory, region, share| {
+            let address = virtual_memory.reserve(region, &reserve)?;
+            assert!(virtual_memory.create(share, 1, GRANULE)?);
+            assert!(!virtual_memory.create(share, 1, GRANULE)?);
+            let map = |at: u64| MemMap { handle: 1, reserved: 0, address: at, bytes: GRANULE, offset: 0 };
+            virtual_memory.map(region, &map(address))?;
+            virtual_memory.map(region, &map(address + GRANULE))?;
+            for bad in [address, address + 1, address + 4 * GRANULE, address - GRANULE] {
+                assert!(virtual_memory.map(region, &map(bad)).is_err(), "{bad:#x}");
+            }
+            virtual_memory.release(1)?;
+            assert!(virtual_memory.release(1).is_err());
+            Ok(address)
+        });
+        let address = all.unwrap();
+        assert_eq!(account.used(), GRANULE);
+        assert!(memory.view().unwrap().readable(address, 1).is_err(), "no rights yet");
+        let access = MemSetAccess { address, bytes: 2 * GRANULE, access: 3, reserved: 0 };
+        let rest: Result<(), VirtualError> = memory.with_virtual(|virtual_memory, region, _| {
+            assert!(virtual_memory.set_access(region, &MemSetAccess { access: 2, ..access }).is_err());
+            assert!(
+                virtual_memory.set_access(region, &MemSetAccess { bytes: GRANULE / 2, ..access }).is_err()
+            );
+            virtual_memory.set_access(region, &access)
+        });
+        rest.unwrap();
+        // One physical memory at two addresses.
+        let view = memory.view().unwrap();
+        view.writable(address, 2 * GRANULE).unwrap().subslice(0, 4).unwrap().copy_from(&[1u8, 2, 3, 4]);
+        let mut bytes = [0u8; 4];
+        view.readable(address + GRANULE, 4).unwrap().copy_to(&mut bytes);
+        assert_eq!(bytes, [1, 2, 3, 4]);
+        drop(view);
+        let end: Result<(), VirtualError> = memory.with_virtual(|virtual_memory, region, _| {
+            let whole = MemUnreserve { address, bytes: 4 * GRANULE };
+            assert!(virtual_memory.unreserve(region, &whole).is_err(), "mapped");
+            assert!(virtual_memory.unmap(region, &MemUnmap { address, bytes: 3 * GRANULE }).is_err());
+            virtual_memory.unmap(region, &MemUnmap { address: address + GRANULE, bytes: GRANULE })?;
+            virtual_memory.unmap(region, &MemUnmap { address, bytes: GRANULE })?;
+            virtual_memory.unreserve(region, &whole)
+        });
+        end.unwrap();
+        assert_eq!((account.used(), memory.count()), (0, 0));
+    }
+}

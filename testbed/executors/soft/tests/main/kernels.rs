@@ -1,0 +1,208 @@
+//! Launches: what they compute, and how they fail.
+
+use std::time::Duration;
+
+use vgpu_executor_soft::SoftOptions;
+use vgpu_wire::area;
+use vgpu_wire::body::gemm::Gemm;
+use vgpu_wire::body::launch::{LAUNCH_COOPERATIVE, Launch};
+use vgpu_wire::body::memory::MemInfo;
+use vgpu_wire::registers::channel;
+
+use crate::bench::Bench;
+use crate::play::{
+    KERNELS, LAUNCH, allocate, bench_with, copy_in, function, launch, load, params, read, read_u32,
+    synchronize, try_function, try_load,
+};
+
+#[test]
+fn kernels_compute() {
+    let bench = Bench::soft();
+    let mut guest = bench.guest(0);
+    load(&mut guest, 1);
+    function(&mut guest, 1, "scale");
+    let p = allocate(&mut guest, 4000);
+    let numbers: Vec<u8> = (0..1000u32).flat_map(|i| (i * 7).to_le_bytes()).collect();
+    copy_in(&mut guest, 0, p, &numbers);
+    let shape = Launch { function: 1, grid: [8, 1, 1], block: [128, 1, 1], ..LAUNCH };
+    launch(&mut guest, shape, &params(p, &[1000, 3]));
+    launch(&mut guest, shape, &params(p, &[500, 2]));
+    let expected: Vec<u8> = (0..1000u32)
+        .flat_map(|i| {
+            let once = i * 7 * 3 + i;
+            (if i < 500 { once * 2 + i } else { once }).to_le_bytes()
+        })
+        .collect();
+    assert!(read(&mut guest, p, 4000) == expected);
+    assert_eq!(guest.late(), None);
+}
+
+#[test]
+fn launches_that_cannot_be_are_refused_and_work_goes_on() {
+    let bench = Bench::soft();
+    let mut guest = bench.guest(0);
+    load(&mut guest, 1);
+    function(&mut guest, 1, "digit");
+    function(&mut guest, 2, "small");
+    let p = allocate(&mut guest, 4);
+    let good = params(p, &[1]);
+    let digit = Launch { function: 1, ..LAUNCH };
+    for (body, bytes, code) in [
+        (Launch { grid: [0, 1, 1], ..digit }, &good[..], 1),
+        (Launch { grid: [1, 65536, 1], ..digit }, &good, 1),
+        (Launch { block: [1025, 1, 1], ..digit }, &good, 1),
+        (Launch { block: [32, 32, 2], ..digit }, &good, 1),
+        (Launch { block: [1, 1, 65], ..digit }, &good, 1),
+        (Launch { shared_bytes: (48 << 10) + 1, ..digit }, &good, 1),
+        (digit, &good[..8], 1),
+        (Launch { cluster: [1; 3], ..digit }, &good, 912),
+        (Launch { function: 2, block: [65, 1, 1], ..LAUNCH }, &good[..8], 701),
+        (Launch { flags: LAUNCH_COOPERATIVE, grid: [1 << 20, 1, 1], ..digit }, &good, 720),
+    ] {
+        let number = launch(&mut guest, body, bytes);
+        guest.echo();
+        assert_eq!(guest.late(), Some((code, 0, number)), "{body:?}");
+    }
+    launch(&mut guest, digit, &good);
+    assert_eq!(read_u32(&mut guest, p), 1, "only this one ran");
+}
+
+#[test]
+fn kernels_that_fail_end_the_sessions_work_with_cudas_codes() {
+    for (name, address, code) in
+        [("poke", 0, 700), ("poke", 0xdead_beef_0000, 700), ("poke", 2, 716), ("trapped", u64::MAX, 719)]
+    {
+        let bench = Bench::soft();
+        let mut guest = bench.guest(0);
+        load(&mut guest, 1);
+        function(&mut guest, 1, name);
+        function(&mut guest, 2, "digit");
+        let p = allocate(&mut guest, 4);
+        let bytes = if address == u64::MAX { vec![] } else { params(address, &[]) };
+        let number = launch(&mut guest, Launch { function: 1, ..LAUNCH }, &bytes);
+        launch(&mut guest, Launch { function: 2, ..LAUNCH }, &params(p, &[1]));
+        synchronize(&mut guest);
+        assert_eq!(guest.late(), Some((code, area::ERROR_STICKY, number)), "{name} {address:#x}");
+        assert_eq!(guest.call(MemInfo { reply: 0, reserved: 0 }, &[]).0, code);
+        assert_eq!(guest.register(channel::STATE), channel::STATE_ATTACHED);
+        // Others are not concerned.
+        let mut other = bench.guest(1);
+        load(&mut other, 1);
+        function(&mut other, 2, "digit");
+        let p = allocate(&mut other, 4);
+        launch(&mut other, Launch { function: 2, ..LAUNCH }, &params(p, &[4]));
+        assert_eq!(read_u32(&mut other, p), 4);
+    }
+}
+
+#[test]
+fn a_kernel_that_does_not_end_is_ended() {
+    let bench =
+        bench_with(SoftOptions { kernel_timeout: Duration::from_millis(50), ..SoftOptions::default() });
+    let mut guest = bench.guest(0);
+    load(&mut guest, 1);
+    function(&mut guest, 1, "endless");
+    let number = launch(&mut guest, Launch { function: 1, grid: [3, 1, 1], ..LAUNCH }, &params(0, &[]));
+    synchronize(&mut guest);
+    assert_eq!(guest.late(), Some((702, area::ERROR_STICKY, number)));
+}
+
+#[test]
+fn a_session_that_ends_stops_its_kernels() {
+    for adversary in [None, Some(1)] {
+        let hour = Duration::from_hours(1);
+        let bench = bench_with(SoftOptions { kernel_timeout: hour, adversary, ..SoftOptions::default() });
+        let mut guest = bench.guest(0);
+        load(&mut guest, 1);
+        function(&mut guest, 1, "endless");
+        let read = guest.number + 1;
+        launch(&mut guest, Launch { function: 1, grid: [3, 1, 1], ..LAUNCH }, &params(0, &[]));
+        crate::guest::until("the launch is read", || guest.done() >= read - 1);
+        // Comes back when nothing of the session is left.
+        guest.control(channel::DETACH);
+        assert_eq!(guest.register(channel::STATE), channel::STATE_FREE);
+        assert_eq!(bench.allocated(), 0);
+    }
+}
+
+#[test]
+fn blocks_of_a_cooperative_grid_meet() {
+    const BLOCKS: u32 = 40;
+    let bench = Bench::soft();
+    let mut guest = bench.guest(0);
+    load(&mut guest, 1);
+    function(&mut guest, 1, "meet");
+    let bytes = 4 * (1 + u64::from(BLOCKS));
+    let p = allocate(&mut guest, bytes);
+    for round in 1..=3u32 {
+        let shape = Launch { function: 1, flags: LAUNCH_COOPERATIVE, grid: [BLOCKS, 1, 1], ..LAUNCH };
+        launch(&mut guest, shape, &params(p, &[BLOCKS]));
+        let expected = (BLOCKS * round).to_le_bytes().repeat(1 + BLOCKS as usize);
+        assert_eq!(read(&mut guest, p, bytes), expected, "the workspace is fresh in round {round}");
+    }
+    assert_eq!(guest.late(), None);
+}
+
+#[test]
+fn products_are_the_streams_work() {
+    let bench = Bench::soft();
+    let mut guest = bench.guest(0);
+    let p = allocate(&mut guest, 48);
+    let floats = |numbers: &[f32]| -> Vec<u8> { numbers.iter().flat_map(|x| x.to_le_bytes()).collect() };
+    copy_in(&mut guest, 0, p, &floats(&[1., 2., 3., 4., 10., 20., 30., 40.]));
+    let mut alpha = [0; 16];
+    alpha[..4].copy_from_slice(&1f32.to_le_bytes());
+    let gemm = Gemm {
+        stream: 0,
+        flags: 0,
+        operation: [0; 2],
+        types: [0; 3],
+        compute: 68,
+        scale: 0,
+        algorithm: -1,
+        math: 0,
+        batch: 1,
+        size: [2; 3],
+        leading: [2; 3],
+        stride: [0; 3],
+        matrix: [p, p + 16, p + 32],
+        alpha,
+        beta: [0; 16],
+        workspace: 0,
+        workspace_bytes: 0,
+    };
+    guest.send(&gemm, &[]);
+    assert_eq!(read(&mut guest, p + 32, 16), floats(&[70., 100., 150., 220.]));
+    assert_eq!(guest.late(), None);
+    let number = guest.send(&Gemm { matrix: [p, p + 16, p + 40], ..gemm }, &[]);
+    synchronize(&mut guest);
+    assert_eq!(guest.late(), Some((700, area::ERROR_STICKY, number)));
+}
+
+#[test]
+fn the_log_says_what_kernels_print_and_where_they_fail() {
+    crate::play::log();
+    let text = KERNELS.replace("entry say", "entry say_it").replace("entry poke", "entry poke_it");
+    let bench = Bench::soft();
+    let mut guest = bench.guest(0);
+    try_load(&mut guest, 1, &text).unwrap();
+    function(&mut guest, 1, "say_it");
+    function(&mut guest, 2, "poke_it");
+    assert_eq!(try_function(&mut guest, 1, 3, "unknown"), Err(218));
+    launch(&mut guest, Launch { function: 1, block: [1, 1, 1], ..LAUNCH }, &params(0, &[42]));
+    let number =
+        launch(&mut guest, Launch { function: 2, block: [1, 2, 1], ..LAUNCH }, &params(0xdead_0000, &[]));
+    synchronize(&mut guest);
+    let log = crate::play::log();
+    let says = |parts: &[&str]| log.lines().any(|line| parts.iter().all(|part| line.contains(part)));
+    assert!(says(&["INFO", "say_it", "hi 42"]), "{log}");
+    let message = format!("number={number}");
+    let at = text.lines().position(|line| line.contains("st.global.u32 [%d0], %r0;")).unwrap() + 1;
+    let line = format!("line {at}");
+    let place = ["block (0, 0, 0)", "thread (0, 0, 0)"];
+    assert!(
+        says(&["WARN", "code=700", "kernel poke_it", "0xdead0000", &message, &line, place[0], place[1]]),
+        "{log}"
+    );
+    assert!(says(&["WARN", "code=218", "kernel=\"unknown\"", "foo.bar"]), "{log}");
+}

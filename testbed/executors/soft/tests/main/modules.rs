@@ -1,0 +1,157 @@
+//! Modules, functions and variables.
+
+use vgpu_wire::Span;
+use vgpu_wire::body::module::{
+    FunctionSet, GlobalGet, GlobalReply, ModuleData, ModuleLoad, ModuleOpen, ModuleUnload, Occupancy,
+    OccupancyReply,
+};
+use vgpu_wire::body::stream::StreamRelease;
+use zerocopy::FromBytes;
+
+use crate::bench::Bench;
+use crate::play::{
+    KERNELS, LAUNCH, allocate, function, launch, load, params, read_u32, synchronize, try_function, try_load,
+};
+
+const INVALID_IMAGE: u32 = 200;
+const NO_BINARY_FOR_GPU: u32 = 209;
+const INVALID_PTX: u32 = 218;
+const UNSUPPORTED_PTX_VERSION: u32 = 222;
+const NOT_FOUND: u32 = 500;
+
+#[test]
+fn an_image_goes_over_once() {
+    let bench = Bench::soft();
+    let (mut one, mut two) = (bench.guest(0), bench.guest(1));
+    assert_eq!(try_load(&mut one, 1, KERNELS), Ok(false));
+    assert_eq!(try_load(&mut one, 2, KERNELS), Ok(true));
+    assert_eq!(try_load(&mut two, 1, KERNELS), Ok(true));
+    assert_eq!(bench.session(0).unwrap().modules, 2);
+    assert!(bench.allocated() > 0, "variables take memory");
+    for module in [1, 2] {
+        one.send(&ModuleUnload { module, reserved: 0 }, &[]);
+    }
+    two.send(&ModuleUnload { module: 1, reserved: 0 }, &[]);
+    synchronize(&mut one);
+    synchronize(&mut two);
+    assert_eq!((bench.allocated(), bench.session(0).unwrap().modules), (0, 0));
+}
+
+#[test]
+fn images_are_refused_as_cuda_refuses_them() {
+    let bench = Bench::soft();
+    let mut guest = bench.guest(0);
+    let text = |version: &str, target: &str| {
+        format!(".version {version}\n.target {target}\n.address_size 64\n.entry x() {{ ret; }}\n")
+    };
+    for (module, text, expected) in [
+        (1, text("8.0", "sm_61"), Ok(false)),
+        (2, text("8.0", "sm_70"), Err(NO_BINARY_FOR_GPU)),
+        (3, text("99.0", "sm_61"), Err(UNSUPPORTED_PTX_VERSION)),
+        (4, "no PTX".to_owned(), Err(INVALID_PTX)),
+    ] {
+        assert_eq!(try_load(&mut guest, module, &text), expected, "{text}");
+    }
+    // The number is free again after a failure.
+    assert_eq!(try_load(&mut guest, 2, KERNELS), Ok(false));
+    let cubin = ModuleOpen { reply: 0, module: 9, image: 2, reserved: 0, bytes: 100, digest: [1; 32] };
+    assert_eq!(guest.call(cubin, &[]).0, NO_BINARY_FOR_GPU);
+    // Bytes that are not those of the digest.
+    let open = ModuleOpen { reply: 0, module: 9, image: 1, reserved: 0, bytes: 3, digest: [1; 32] };
+    assert_eq!(guest.call(open, &[]).0, 0);
+    guest.send(&ModuleData { module: 9, reserved: 0, offset: 0, data: Span::inline(3) }, b"abc");
+    assert_eq!(guest.call(ModuleLoad { reply: 0, module: 9 }, &[]).0, INVALID_IMAGE);
+    assert_eq!(guest.late(), None, "who is answered needs no late error");
+}
+
+#[test]
+fn functions_have_attributes_and_kernels_that_cannot_run_are_refused() {
+    let bench = Bench::soft();
+    let mut guest = bench.guest(0);
+    load(&mut guest, 1);
+    let small = function(&mut guest, 1, "small");
+    assert_eq!((small.max_threads, small.shared_bytes, small.param_bytes), (64, 1024, 8));
+    assert_eq!((small.ptx_version, small.binary_version, small.max_dynamic_shared), (61, 61, 47 << 10));
+    assert_eq!(small.const_bytes, 16);
+    let say = function(&mut guest, 2, "say");
+    assert_eq!((say.max_threads, say.local_bytes, say.param_bytes), (1024, 8, 12));
+    assert!((1..=64).contains(&say.registers), "a block of 1024 threads fits");
+    assert_eq!(try_function(&mut guest, 1, 3, "unknown"), Err(INVALID_PTX));
+    assert_eq!(try_function(&mut guest, 1, 3, "nobody"), Err(NOT_FOUND));
+    let occupancy = |guest: &mut crate::guest::Guest, threads, shared_bytes| {
+        let body = Occupancy { reply: 0, function: 1, block_threads: threads, flags: 0, shared_bytes };
+        let (status, data) = guest.call(body, &[]);
+        (status, OccupancyReply::read_from_bytes(&data).map(|reply| reply.blocks).ok())
+    };
+    assert_eq!(occupancy(&mut guest, 64, 0), (0, Some(32)));
+    assert_eq!(occupancy(&mut guest, 64, 47 << 10), (0, Some(2)));
+    assert_eq!(occupancy(&mut guest, 65, 0), (0, Some(0)));
+    assert_eq!(occupancy(&mut guest, 0, 0), (1, None));
+}
+
+#[test]
+fn variables_have_their_values_and_addresses() {
+    let bench = Bench::soft();
+    let mut guest = bench.guest(0);
+    load(&mut guest, 1);
+    function(&mut guest, 1, "globals");
+    let q = allocate(&mut guest, 4);
+    launch(&mut guest, vgpu_wire::body::launch::Launch { function: 1, ..LAUNCH }, &params(q, &[]));
+    assert_eq!(read_u32(&mut guest, q), 30 + 5);
+    let global = |guest: &mut crate::guest::Guest, name: &str| {
+        let body = GlobalGet { reply: 0, module: 1, name_bytes: name.len() as u32, reserved: 0 };
+        match guest.call(body, name.as_bytes()) {
+            (0, data) => Ok(GlobalReply::read_from_bytes(&data).unwrap()),
+            (status, _) => Err(status),
+        }
+    };
+    let counter = global(&mut guest, "counter").unwrap();
+    assert_eq!((counter.bytes, read_u32(&mut guest, counter.address)), (4, 6));
+    let table = global(&mut guest, "table").unwrap();
+    assert_eq!((table.bytes, read_u32(&mut guest, table.address + 12)), (16, 40));
+    assert_eq!(global(&mut guest, "nothing"), Err(NOT_FOUND));
+}
+
+#[test]
+fn dynamic_shared_memory_is_what_was_asked_for() {
+    let bench = Bench::soft();
+    let mut guest = bench.guest(0);
+    load(&mut guest, 1);
+    function(&mut guest, 1, "small");
+    let body = vgpu_wire::body::launch::Launch { function: 1, shared_bytes: 47 << 10, ..LAUNCH };
+    launch(&mut guest, body, &params(0, &[]));
+    guest.echo();
+    assert_eq!(guest.late(), None);
+    let set = |value| FunctionSet { function: 1, attribute: 8, value, reserved: 0 };
+    guest.send(&set(1024), &[]);
+    let number = launch(&mut guest, body, &params(0, &[]));
+    guest.echo();
+    assert_eq!(guest.late(), Some((1, 0, number)));
+    let number = guest.send(&set((47 << 10) + 1), &[]);
+    guest.echo();
+    assert_eq!(guest.late(), Some((1, 0, number)), "more than a block can have");
+}
+
+#[test]
+fn numbers_that_nobody_has_end_the_session() {
+    let bench = Bench::soft();
+    let wrong: [fn(&mut crate::guest::Guest) -> u64; 6] = [
+        |guest| launch(guest, LAUNCH, &[]),
+        |guest| guest.send(&ModuleUnload { module: 2, reserved: 0 }, &[]),
+        |guest| guest.send(&ModuleLoad { reply: 1, module: 1 }, &[]),
+        |guest| guest.send(&FunctionSet { function: 3, attribute: 8, value: 0, reserved: 0 }, &[]),
+        |guest| {
+            let data = Span::inline(1);
+            guest.send(&ModuleData { module: 1, reserved: 0, offset: 0, data }, b"a")
+        },
+        |guest| guest.send(&StreamRelease { hold: 1, reserved: 0 }, &[]),
+    ];
+    for (index, wrong) in wrong.into_iter().enumerate() {
+        let mut guest = bench.guest(0);
+        load(&mut guest, 1);
+        let sent = wrong(&mut guest);
+        let (code, _, number) = guest.ended();
+        assert_eq!((code, number), (999, sent), "case {index}");
+        assert_eq!(bench.allocated(), 0);
+    }
+}

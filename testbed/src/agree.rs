@@ -1,0 +1,216 @@
+//! `vgpu-testbed agree`: how far a device's distributions of the next token are from the CPU backend's. The CPU chooses tokens
+//! greedily; the device is led along the same tokens, so that every position is compared behind the same text.
+
+mod compare;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+use tempfile::TempDir;
+use vgpu_llama::event::{Event, Job};
+use vgpu_testbed::guest::{self, LogTo, Settings};
+
+use crate::place::{DeviceOptions, Place, Switch};
+use compare::{Compared, Position};
+
+/// Options.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The model: a GGUF file, or `smollm2` or `gemma3`, which are fetched.
+    #[arg(long, default_value = "smollm2")]
+    model: String,
+    /// Files of prompts, a prompt a line, where empty lines and lines with `//` in front are left out; or folders, of whose files the
+    /// first line is a prompt.
+    #[arg(long, num_args = 1.., default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/prompts.txt"))]
+    prompts: Vec<PathBuf>,
+    /// Tokens behind each prompt.
+    #[arg(long, default_value_t = 64)]
+    tokens: usize,
+    #[command(flatten)]
+    options: DeviceOptions,
+    /// Run independent streams in an order drawn from this seed.
+    #[arg(long)]
+    adversarial: Option<u64>,
+    /// Fused attention, on both; llama.cpp decides, if not given.
+    #[arg(long, value_enum)]
+    flash_attention: Option<Switch>,
+    /// Threads of the CPU backend.
+    #[arg(long)]
+    threads: Option<u32>,
+    /// Print the libraries' whole log.
+    #[arg(long)]
+    verbose: bool,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// A prompt's outcome.
+#[derive(Debug, Serialize)]
+struct OnePrompt {
+    prompt: String,
+    /// What the CPU generated.
+    text: String,
+    #[serde(flatten)]
+    compared: Compared,
+}
+
+/// What is printed.
+#[derive(Debug, Serialize)]
+struct Report {
+    model: PathBuf,
+    device: String,
+    cc: String,
+    #[serde(flatten)]
+    all: Compared,
+    /// Prompts whose top tokens agree in every position. A run of the device on its own makes the same choices as
+    /// long as they agree, from the same state: so many of them give the CPU's very text.
+    equal_runs: usize,
+    prompts: Vec<OnePrompt>,
+}
+
+/// What one side said of a job.
+struct Run {
+    tops: Vec<i32>,
+    tokens: Vec<i32>,
+    text: String,
+}
+
+fn line_is_prompt(line: &&str) -> bool {
+    !line.trim().is_empty() && !line.starts_with("//")
+}
+
+/// The prompts of a file, or of a folder's files.
+fn prompts(path: &Path) -> Result<Vec<String>> {
+    let read = |path: &Path| fs::read_to_string(path).with_context(|| format!("read {}", path.display()));
+    if !path.is_dir() {
+        return Ok(read(path)?.lines().filter(line_is_prompt).map(str::to_owned).collect());
+    }
+    let entries = fs::read_dir(path).with_context(|| format!("list {}", path.display()))?;
+    let mut files: Vec<PathBuf> = entries.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+    files.sort();
+    let mut found = Vec::new();
+    for file in files {
+        found.extend(read(&file)?.lines().find(line_is_prompt).map(str::to_owned));
+    }
+    Ok(found)
+}
+
+/// Runs all jobs in one process. Also the name of the GPU, if there is one.
+fn run_jobs(settings: &Settings, place: guest::Place<'_>, jobs: &[Job]) -> Result<(Vec<Run>, String)> {
+    let mut guest = settings.start(place, jobs)?;
+    let (mut runs, mut tops, mut name) = (Vec::new(), Vec::new(), "CPU".to_owned());
+    while let Some(event) = guest.event()? {
+        match event {
+            Event::Loaded { devices, .. } => {
+                if let Some(device) = devices.iter().find(|device| device.gpu) {
+                    name = format!("{} ({})", device.description, device.name);
+                }
+            }
+            Event::Token { top, .. } => tops.push(top),
+            Event::Done { tokens, text, .. } => {
+                runs.push(Run { tops: std::mem::take(&mut tops), tokens, text });
+            }
+            Event::Prompt { .. } | Event::Paused { .. } => {}
+        }
+    }
+    guest.finish()?;
+    if runs.len() != jobs.len() {
+        bail!("vgpu-llama ended after {} of {} prompts", runs.len(), jobs.len());
+    }
+    Ok((runs, name))
+}
+
+fn compare_all(arguments: &Arguments) -> Result<Report> {
+    let mut jobs = Vec::new();
+    for path in &arguments.prompts {
+        jobs.extend(prompts(path)?.into_iter().map(|prompt| Job { prompt, forced: None }));
+    }
+    if jobs.is_empty() {
+        bail!("there are no prompts in {:?}", arguments.prompts);
+    }
+    let folder = TempDir::with_prefix("vgpu-agree-").context("make a folder for logits")?;
+    let mut settings = Settings::new(guest::model(&arguments.model)?, arguments.tokens);
+    settings.flash_attention = arguments.flash_attention.map(|switch| switch == Switch::On);
+    settings.threads = arguments.threads;
+    if arguments.verbose {
+        settings.log = LogTo::Stderr;
+    }
+    let (reference, measured) = (folder.path().join("cpu"), folder.path().join("gpu"));
+
+    settings.logits = Some(reference.clone());
+    let (cpu, _) = run_jobs(&settings, guest::Place::Cpu, &jobs)?;
+    for (job, run) in jobs.iter_mut().zip(&cpu) {
+        job.forced = Some(run.tokens.clone());
+    }
+    settings.logits = Some(measured.clone());
+    let place = Place::open(&arguments.options, arguments.adversarial)?;
+    let (gpu, device) = run_jobs(&settings, guest::Place::Gpu(place.sysfs()), &jobs)?;
+
+    let mut files = compare::Files::open(&reference, &measured)?;
+    let (mut all, mut reports) = (Vec::new(), Vec::new());
+    for ((job, cpu), gpu) in jobs.iter().zip(cpu).zip(gpu) {
+        if cpu.tops.len() != gpu.tops.len() {
+            bail!("the CPU has {} positions, the device {}", cpu.tops.len(), gpu.tops.len());
+        }
+        let positions = cpu
+            .tops
+            .iter()
+            .zip(&gpu.tops)
+            .map(|(left, right)| Ok(Position { same_top: left == right, divergence: files.next()? }))
+            .collect::<Result<Vec<_>>>()?;
+        all.extend_from_slice(&positions);
+        reports.push(OnePrompt {
+            prompt: job.prompt.clone(),
+            text: cpu.text,
+            compared: Compared::of(&positions),
+        });
+    }
+    Ok(Report {
+        model: settings.model,
+        device,
+        cc: arguments.options.cc.clone(),
+        all: Compared::of(&all),
+        equal_runs: reports.iter().filter(|report| report.compared.first_difference.is_none()).count(),
+        prompts: reports,
+    })
+}
+
+/// Compares and prints.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let report = compare_all(arguments)?;
+    if arguments.json {
+        println!("{:#}", serde_json::to_value(&report)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    for one in &report.prompts {
+        println!("{:?}: {}", one.prompt, one.compared);
+    }
+    println!("{}, cc {}: {}", report.device, report.cc, report.all);
+    println!("{} of {} runs are equal to the last token", report.equal_runs, report.prompts.len());
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prompts_of_files_and_folders() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("b.txt"), "\nsecond\nnot this\n").unwrap();
+        fs::write(folder.path().join("a.txt"), "// a note\nfirst\n").unwrap();
+        assert_eq!(prompts(folder.path()).unwrap(), ["first", "second"]);
+        assert_eq!(prompts(&folder.path().join("b.txt")).unwrap(), ["second", "not this"]);
+        assert!(prompts(&folder.path().join("c.txt")).is_err());
+    }
+
+    #[test]
+    fn the_fixture_has_five() {
+        let fixture = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/prompts.txt"));
+        assert_eq!(prompts(fixture).unwrap().len(), 5);
+    }
+}

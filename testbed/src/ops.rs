@@ -1,0 +1,164 @@
+//! `vgpu-testbed ops`: GGML's operations on a device of the test bed, compared with the CPU backend.
+//!
+//! `vgpu-ops` (crate vgpu-ggml) computes, in guest processes under the launcher; here cases are handed out to
+//! them, and what they say is added up. GGML ends its process when CUDA fails: then the case that ran has
+//! failed, and a new process goes on after it.
+
+mod table;
+mod worker;
+
+use std::collections::VecDeque;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::sync::Mutex;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+use vgpu_ggml::report::{Listed, Outcome, Report};
+use vgpu_testbed::backends::Backend;
+use vgpu_testbed::bed::{Bed, Facts};
+use vgpu_testbed::programs;
+
+use worker::{Guest, Worker};
+
+/// Options.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Compute capability of the device.
+    #[arg(long, default_value = "6.1")]
+    cc: String,
+    /// What stands behind the device.
+    #[arg(long, default_value = "soft")]
+    executor: String,
+    /// Memory of the device in MiB.
+    #[arg(long, default_value_t = 8192)]
+    memory_mib: u64,
+    /// Only cases whose name (`OP types shape`) matches this regular expression, or all of one operation.
+    #[arg(long)]
+    filter: Option<String>,
+    /// A selection: every operation and type, few shapes.
+    #[arg(long)]
+    short: bool,
+    /// How many guest processes work at once.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    jobs: u16,
+    /// Seed of the inputs.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Seconds after which a case that has not ended has failed.
+    #[arg(long, default_value_t = 600)]
+    patience: u64,
+    /// Give the device other inputs than the CPU: shows that wrong results are found.
+    #[arg(long)]
+    spoil: bool,
+    /// Examine this backend library by itself, such as another variant of the CPU backend: no device is started.
+    #[arg(long, conflicts_with_all = ["cc", "executor", "memory_mib"])]
+    backend: Option<PathBuf>,
+    /// Print JSON: `cases`, `passed`, `failed`, `unsupported`, `worst`.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The build of libggml-cuda.so with code for a compute capability.
+fn backend_for(cc: &str) -> Result<Backend> {
+    let mut builds = Backend::ALL.into_iter();
+    builds.find(|build| build.capabilities().contains(&cc)).with_context(|| {
+        let all = Backend::ALL.map(|build| build.capabilities().join(" ")).join(" ");
+        format!("no libggml-cuda.so here has code for compute capability {cc}; there is {all}")
+    })
+}
+
+/// Cases that are wanted, as `vgpu-ops` lists them.
+fn list(arguments: &Arguments) -> Result<Vec<Listed>> {
+    let mut command = Command::new(programs::ops()?);
+    command.args(["--list", "--json"]);
+    if arguments.short {
+        command.arg("--short");
+    }
+    if let Some(filter) = &arguments.filter {
+        command.arg("--filter").arg(filter);
+    }
+    let output = command.output().context("start vgpu-ops")?;
+    if !output.status.success() {
+        bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    let lines = output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    lines.map(|line| serde_json::from_slice(line).context("read what vgpu-ops lists")).collect()
+}
+
+/// Hands the cases out to `jobs` workers; the reports, in the order of the cases.
+fn examine(guest: &Guest, cases: &[Listed], jobs: u16) -> Result<Vec<Report>> {
+    let open: Mutex<VecDeque<usize>> = Mutex::new((0..cases.len()).collect());
+    let work = || -> Result<Vec<(usize, Report)>> {
+        let mut worker = Worker::new(guest);
+        let mut reports = Vec::new();
+        loop {
+            let next = open.lock().ok().and_then(|mut open| open.pop_front());
+            let Some(index) = next else { break };
+            let report = worker.run(&cases[index])?;
+            if report.outcome == Outcome::Failed && std::io::stderr().is_terminal() {
+                eprintln!("failed: {}: {}", report.case, report.why.as_deref().unwrap_or_default());
+            }
+            reports.push((index, report));
+        }
+        Ok(reports)
+    };
+    let mut reports = thread::scope(|scope| {
+        let workers: Vec<_> = (0..jobs).map(|_| scope.spawn(work)).collect();
+        let mut all = Vec::new();
+        for worker in workers {
+            all.extend(worker.join().map_err(|_| anyhow::anyhow!("a worker's thread panicked"))??);
+        }
+        anyhow::Ok(all)
+    })?;
+    reports.sort_by_key(|(index, _)| *index);
+    Ok(reports.into_iter().map(|(_, report)| report).collect())
+}
+
+fn summary(cc: Option<&str>, reports: &[Report]) -> Value {
+    let of = |outcome: Outcome| reports.iter().filter(move |report| report.outcome == outcome);
+    json!({
+        "cc": cc,
+        "cases": reports.len(),
+        "passed": of(Outcome::Passed).count(),
+        "failed": of(Outcome::Failed).collect::<Vec<_>>(),
+        "unsupported": of(Outcome::Unsupported).collect::<Vec<_>>(),
+        "worst": table::rows(reports),
+    })
+}
+
+/// Starts a device, runs the cases, prints.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let cases = list(arguments)?;
+    let patience = Duration::from_secs(arguments.patience);
+    // The device ends with this value.
+    let mut bed = None;
+    let guest = if let Some(backend) = &arguments.backend {
+        Guest {
+            backend: backend.clone(),
+            sysfs: None,
+            seed: arguments.seed,
+            spoil: arguments.spoil,
+            patience,
+        }
+    } else {
+        let backend = backend_for(&arguments.cc)?.folder()?.join("libggml-cuda.so");
+        let facts = Facts { memory_mib: arguments.memory_mib, ..Facts::random(&[&arguments.cc]) };
+        let started = bed.insert(Bed::start(&arguments.executor, &[facts])?);
+        let sysfs = Some(started.sysfs().to_owned());
+        Guest { backend, sysfs, seed: arguments.seed, spoil: arguments.spoil, patience }
+    };
+    let reports = examine(&guest, &cases, arguments.jobs)?;
+    let cc = arguments.backend.is_none().then_some(arguments.cc.as_str());
+    if arguments.json {
+        println!("{:#}", summary(cc, &reports));
+    } else {
+        table::print(&reports);
+    }
+    drop(bed);
+    let well = reports.iter().all(|report| report.outcome != Outcome::Failed);
+    Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

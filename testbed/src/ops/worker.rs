@@ -1,0 +1,186 @@
+//! A guest process that runs cases one after the other, and is started anew when one of them ends it.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use vgpu_ggml::report::{Listed, Outcome, Report};
+use vgpu_testbed::programs;
+
+/// Lines of stderr that are kept.
+const KEPT_LINES: usize = 40;
+
+/// How a guest process is started.
+pub struct Guest {
+    /// The backend library that is examined.
+    pub backend: PathBuf,
+    /// The bus of the device; without one the program runs by itself.
+    pub sysfs: Option<PathBuf>,
+    /// Seed of the inputs.
+    pub seed: u64,
+    /// Whether the device gets other inputs than the CPU.
+    pub spoil: bool,
+    /// How long a case may take.
+    pub patience: Duration,
+}
+
+impl Guest {
+    fn command(&self) -> Result<Command> {
+        let mut command = match &self.sysfs {
+            Some(sysfs) => {
+                let mut command = Command::new(programs::launcher()?);
+                command.arg("--").arg(programs::ops()?).env("VGPU_SYSFS", sysfs);
+                command
+            }
+            None => Command::new(programs::ops()?),
+        };
+        command.args(["--serve", "--json", "--backend"]).arg(&self.backend);
+        command.arg("--seed").arg(self.seed.to_string());
+        if self.spoil {
+            command.arg("--spoil");
+        }
+        // GGML would start a debugger to print a backtrace.
+        command.env("GGML_NO_BACKTRACE", "1").env_remove("CUDA_VISIBLE_DEVICES").current_dir("/");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Ok(command)
+    }
+}
+
+/// A process that runs.
+struct Running {
+    child: Child,
+    stdin: ChildStdin,
+    lines: Receiver<String>,
+    errors: Arc<Mutex<VecDeque<String>>>,
+    threads: [JoinHandle<()>; 2],
+}
+
+/// Reads lines until the other end closes; what is not text ends it, too.
+fn each_line(stream: impl std::io::Read, mut take: impl FnMut(String)) {
+    for line in BufReader::new(stream).lines() {
+        let Ok(line) = line else { return };
+        take(line);
+    }
+}
+
+impl Running {
+    fn start(guest: &Guest) -> Result<Self> {
+        let mut child = guest.command()?.spawn().context("start vgpu-ops")?;
+        let stdin = child.stdin.take().context("no stdin")?;
+        let (stdout, stderr) =
+            (child.stdout.take().context("no stdout")?, child.stderr.take().context("no stderr")?);
+        let (sender, lines) = mpsc::channel();
+        let errors: Arc<Mutex<VecDeque<String>>> = Arc::default();
+        let kept = Arc::clone(&errors);
+        let threads = [
+            thread::spawn(move || {
+                each_line(stdout, |line| {
+                    // Nobody listens once the worker has given up on this process.
+                    let _ = sender.send(line);
+                });
+            }),
+            thread::spawn(move || {
+                each_line(stderr, |line| {
+                    if let Ok(mut kept) = kept.lock() {
+                        if kept.len() == KEPT_LINES {
+                            kept.pop_front();
+                        }
+                        kept.push_back(line);
+                    }
+                });
+            }),
+        ];
+        Ok(Self { child, stdin, lines, errors, threads })
+    }
+
+    /// Ends the process, and says how it ended and what it said last. A process that exits of its own accord
+    /// has found that it cannot work at all, which is no case's fault.
+    fn end(mut self, killed: Option<&str>) -> Result<String> {
+        if killed.is_some() {
+            self.child.kill().context("kill vgpu-ops")?;
+        }
+        let status = self.child.wait().context("wait for vgpu-ops")?;
+        let exited = status.code().is_some();
+        for thread in self.threads {
+            // They end with the pipes; a panic in one has lost no more than its lines.
+            let _ = thread.join();
+        }
+        let errors = self.errors.lock().map(|mut errors| std::mem::take(&mut *errors)).unwrap_or_default();
+        let said: Vec<_> = errors.iter().map(|line| line.trim()).filter(|line| telling(line)).collect();
+        let how = killed.map_or_else(|| status.to_string(), str::to_owned);
+        let ended = if said.is_empty() { how } else { format!("{how}: {}", said.join(" | ")) };
+        if exited {
+            bail!("vgpu-ops ended: {ended}");
+        }
+        Ok(ended)
+    }
+}
+
+/// Whether a line of stderr says something of an error, not of the start.
+fn telling(line: &str) -> bool {
+    let start = ["load_backend:", "ggml_cuda_init:", "Device ", "warning: process"];
+    !line.is_empty() && !start.iter().any(|start| line.starts_with(start))
+}
+
+/// Runs cases in a process, as many of them as it takes.
+pub struct Worker<'a> {
+    guest: &'a Guest,
+    running: Option<Running>,
+}
+
+impl<'a> Worker<'a> {
+    /// Starts nothing yet.
+    pub const fn new(guest: &'a Guest) -> Self {
+        Self { guest, running: None }
+    }
+
+    /// Runs one case. Errors are those of this side; whatever the process does is in the report.
+    pub fn run(&mut self, case: &Listed) -> Result<Report> {
+        let mut running = match self.running.take() {
+            Some(running) => running,
+            None => Running::start(self.guest)?,
+        };
+        let failed = |why| Report {
+            case: case.case.clone(),
+            op: case.op.clone(),
+            types: case.types.clone(),
+            outcome: Outcome::Failed,
+            error: None,
+            limit: case.limit,
+            why: Some(why),
+            ms: None,
+        };
+        // A process that has ended meanwhile shows below: it closes its stdout.
+        let _ = writeln!(running.stdin, "{}", case.case);
+        match running.lines.recv_timeout(self.guest.patience) {
+            Ok(line) => {
+                let report: Report = serde_json::from_str(&line)
+                    .with_context(|| format!("read what vgpu-ops says: {line:?}"))?;
+                self.running = Some(running);
+                Ok(report)
+            }
+            Err(RecvTimeoutError::Disconnected) => Ok(failed(running.end(None)?)),
+            Err(RecvTimeoutError::Timeout) => {
+                let why = format!("no answer in {:?}", self.guest.patience);
+                Ok(failed(running.end(Some(&why))?))
+            }
+        }
+    }
+}
+
+impl Drop for Worker<'_> {
+    fn drop(&mut self) {
+        if let Some(mut running) = self.running.take() {
+            // Its stdin closes, and it ends.
+            drop(running.stdin);
+            // Nothing is left to be done about a failure.
+            let _ = running.child.wait();
+        }
+    }
+}

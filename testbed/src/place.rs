@@ -1,0 +1,78 @@
+//! The device that `generate`, `agree` and `demo` work on: one started for the purpose, or that of a bus that is there.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use vgpu_testbed::bed::{Bed, Facts};
+
+/// Names a bus's folder, for the launcher and for us.
+const SYSFS: &str = "VGPU_SYSFS";
+
+/// On or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    /// Yes.
+    On,
+    /// No.
+    Off,
+}
+
+/// Options that describe the device.
+#[derive(clap::Args, Clone, Debug)]
+pub struct DeviceOptions {
+    /// What stands behind the device: `soft`, or `null`, which computes nothing. Not used with `VGPU_SYSFS`.
+    #[arg(long, default_value = "soft")]
+    executor: String,
+    /// Compute capability. Not used with `VGPU_SYSFS`.
+    #[arg(long, default_value = "6.1")]
+    pub cc: String,
+    /// Device memory, such as 8G. Not used with `VGPU_SYSFS`.
+    #[arg(long, default_value = "8G")]
+    memory: String,
+}
+
+/// A device's bus.
+#[derive(Debug)]
+pub enum Place {
+    /// Started here, and ended with this value.
+    Own(Bed),
+    /// Somebody else's, by `VGPU_SYSFS`.
+    Others(PathBuf),
+}
+
+impl Place {
+    /// The bus that `VGPU_SYSFS` names, or a new one with one device.
+    pub fn open(options: &DeviceOptions, adversarial: Option<u64>) -> Result<Self> {
+        if let Some(folder) = std::env::var_os(SYSFS).filter(|folder| !folder.is_empty()) {
+            return Ok(Self::Others(folder.into()));
+        }
+        let bytes = vgpu_device::parse_bytes(&options.memory).context("read the size of device memory")?;
+        let facts = Facts {
+            address: "0000:00:05.0".to_owned(),
+            name: format!("VGPU-STUB {}", options.executor),
+            uuid: format!("{:032x}", rand::random::<u128>()),
+            cc: options.cc.clone(),
+            memory_mib: bytes >> 20,
+        };
+        let seed = adversarial.map(|seed| seed.to_string());
+        let more: Vec<&str> = seed.iter().flat_map(|seed| ["--adversarial", seed]).collect();
+        Bed::start_with(&options.executor, &[facts], &more).map(Self::Own)
+    }
+
+    /// What stands behind the device, for a reader.
+    pub fn executor(&self, options: &DeviceOptions) -> String {
+        match self {
+            Self::Own(_) => format!("the {} executor of this test bed", options.executor),
+            Self::Others(folder) => format!("whatever serves {}", folder.display()),
+        }
+    }
+
+    /// The folder that looks like sysfs.
+    pub fn sysfs(&self) -> &Path {
+        match self {
+            Self::Own(bed) => bed.sysfs(),
+            Self::Others(folder) => folder,
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! What a guest process sends its devices, by the devices' own count: read while the guest is quiet, so that the
+//! counts are exact, and put in relation to decoded tokens.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+use serde_json::Number;
+use vgpu_device::{BusStatus, SessionStatus};
+
+use crate::bed::{self, PATIENCE};
+
+/// Kinds that are not counted: padding depends on where the ring's end is, joins are counted apart.
+const LEFT_OUT: [&str; 2] = ["Pad", "Join"];
+
+/// All that a process has sent so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    kinds: BTreeMap<String, u64>,
+    joins: u64,
+    waits: u64,
+    bytes_in: u64,
+    bytes_out: u64,
+}
+
+/// What a token costs. Whole numbers where each token costs the same; averages are written with a fraction.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PerToken {
+    /// Tokens that this was measured over.
+    pub tokens: u64,
+    /// Messages by kind, without padding and joins.
+    pub messages: BTreeMap<String, Number>,
+    /// Joins: synchronizes for which nothing is waited. Nearly all are a flag of another message.
+    pub joins: Number,
+    /// Messages whose effect the guest has to wait for: those that are answered, signals, copies to the guest. Whether it
+    /// spins or sleeps, or finds the effect there already, is a matter of time and not counted.
+    pub waits: Number,
+    /// Bytes copied to the device.
+    pub bytes_h2d: Number,
+    /// Bytes copied from the device.
+    pub bytes_d2h: Number,
+}
+
+impl PerToken {
+    /// All are whole numbers: each token costs the same.
+    pub fn is_steady(&self) -> bool {
+        let more = [&self.joins, &self.waits, &self.bytes_h2d, &self.bytes_d2h];
+        self.messages.values().chain(more).all(Number::is_u64)
+    }
+
+    /// Messages of a kind.
+    pub fn messages_of(&self, kind: &str) -> u64 {
+        self.messages.get(kind).and_then(Number::as_u64).unwrap_or(0)
+    }
+}
+
+/// `total` over `tokens`, as a whole number if it is one.
+#[allow(clippy::cast_precision_loss, reason = "an average")]
+fn per(total: u64, tokens: u64) -> Number {
+    if tokens != 0 && total.is_multiple_of(tokens) {
+        return Number::from(total / tokens);
+    }
+    // What is not finite, a count over no tokens, is 0.
+    Number::from_f64(total as f64 / tokens as f64).unwrap_or_else(|| Number::from(0))
+}
+
+impl Traffic {
+    /// What the process `pid` has sent to the devices of the bus in `sysfs`. To be called while it sends nothing: waits until the
+    /// devices have read all of it.
+    pub fn of(sysfs: &Path, pid: u32) -> Result<Self> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let status: BusStatus =
+                serde_json::from_value(bed::control(sysfs, "status")?).context("understand the status")?;
+            let sessions = status.devices.iter().flat_map(|device| &device.sessions);
+            let sessions: Vec<_> = sessions.filter(|session| session.process == pid).collect();
+            if sessions.is_empty() {
+                bail!("the process {pid} has no session");
+            }
+            if sessions.iter().all(|session| session.unread == 0 && session.messages == session.done) {
+                return Ok(Self::sum(&sessions));
+            }
+            if Instant::now() > end {
+                bail!("the devices did not read all messages of {pid} within {PATIENCE:?}: {sessions:?}");
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    fn sum(sessions: &[&SessionStatus]) -> Self {
+        let mut all = Self::default();
+        for session in sessions {
+            for (kind, count) in &session.kinds {
+                *all.kinds.entry(kind.clone()).or_default() += count;
+            }
+            all.joins += session.joins;
+            all.waits += session.waits;
+            all.bytes_in += session.bytes_in;
+            all.bytes_out += session.bytes_out;
+        }
+        all
+    }
+
+    /// What each of `tokens` tokens cost since `before`.
+    pub fn since(&self, before: &Self, tokens: u64) -> PerToken {
+        let messages = self
+            .kinds
+            .iter()
+            .filter(|(kind, _)| !LEFT_OUT.contains(&kind.as_str()))
+            .map(|(kind, count)| (kind, count - before.kinds.get(kind).unwrap_or(&0)))
+            .filter(|&(_, count)| count > 0)
+            .map(|(kind, count)| (kind.clone(), per(count, tokens)))
+            .collect();
+        PerToken {
+            tokens,
+            messages,
+            joins: per(self.joins - before.joins, tokens),
+            waits: per(self.waits - before.waits, tokens),
+            bytes_h2d: per(self.bytes_in - before.bytes_in, tokens),
+            bytes_d2h: per(self.bytes_out - before.bytes_out, tokens),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn traffic(launches: u64, pads: u64, waits: u64) -> Traffic {
+        let kinds = [("Launch", launches), ("Pad", pads), ("Hello", 1)];
+        let kinds = kinds.into_iter().map(|(kind, count)| (kind.to_owned(), count)).collect();
+        Traffic { kinds, waits, ..Traffic::default() }
+    }
+
+    #[test]
+    fn a_steady_run_has_whole_numbers() {
+        let per = traffic(400, 3, 12).since(&traffic(100, 2, 2), 10);
+        assert!(per.is_steady());
+        assert_eq!(per.messages_of("Launch"), 30);
+        assert_eq!(per.messages.len(), 1, "padding, and what did not come again, is left out: {per:?}");
+        assert_eq!(per.waits, Number::from(1));
+    }
+
+    #[test]
+    fn an_average_is_no_whole_number() {
+        let per = traffic(405, 0, 0).since(&traffic(100, 0, 0), 10);
+        assert!(!per.is_steady());
+        assert_eq!(per.messages["Launch"].as_f64(), Some(30.5));
+        assert_eq!(per.messages_of("Launch"), 0);
+    }
+}

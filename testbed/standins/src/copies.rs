@@ -1,0 +1,145 @@
+//! Copies a model's worth of ordinary memory to the device, tensor by tensor as GGML loads one, and back, beside plain memcpy of the
+//! same bytes; prints the times.
+
+use std::ffi::{c_int, c_void};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
+use serde_json::json;
+
+/// `cudaStreamPerThread`, the stream on which GGML copies tensors.
+const PER_THREAD: usize = 2;
+/// `cudaMemcpyHostToDevice`, `cudaMemcpyDeviceToHost`.
+const TO_DEVICE: c_int = 1;
+const TO_HOST: c_int = 2;
+
+type Malloc = unsafe extern "C" fn(*mut *mut c_void, usize) -> c_int;
+type CopyAsync = unsafe extern "C" fn(*mut c_void, *const c_void, usize, c_int, usize) -> c_int;
+type StreamSynchronize = unsafe extern "C" fn(usize) -> c_int;
+type DeviceSynchronize = unsafe extern "C" fn() -> c_int;
+
+fn done(what: &str, status: c_int) -> Result<()> {
+    if status != 0 {
+        bail!("{what} returned {status}");
+    }
+    Ok(())
+}
+
+/// Sizes of the tensors of Llama 3.2 1B in Q8_0 (blocks of 32 weights in 34 bytes), in the order of the file, cut at `bytes`: 146
+/// tensors, then as much of the embedding table as there is room for.
+fn tensors(bytes: usize) -> Vec<usize> {
+    let q8 = |columns: usize, rows: usize| columns / 32 * 34 * rows;
+    let norm = 2048 * 4;
+    let layer = [
+        norm,
+        q8(2048, 8192),
+        q8(2048, 8192),
+        q8(2048, 8192),
+        norm,
+        q8(2048, 512),
+        q8(2048, 2048),
+        q8(2048, 2048),
+        q8(2048, 512),
+    ];
+    let mut sizes: Vec<usize> = std::iter::repeat_n(layer, 16).flatten().collect();
+    sizes.extend([norm, usize::MAX]);
+    let mut left = bytes;
+    for size in &mut sizes {
+        *size = left.min(*size);
+        left -= *size;
+    }
+    sizes.retain(|&size| size != 0);
+    sizes
+}
+
+/// Memory whose pages are there, of bytes that repeat late.
+fn present(bytes: usize, seed: u64) -> Vec<u64> {
+    let mut state = seed;
+    let next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state
+    };
+    std::iter::repeat_with(next).take(bytes / 8).collect()
+}
+
+/// Seconds that `work` takes for each tensor in its turn, with offset and size.
+fn time(sizes: &[usize], mut work: impl FnMut(usize, usize) -> Result<()>) -> Result<f64> {
+    let start = Instant::now();
+    let mut at = 0;
+    for &size in sizes {
+        work(at, size)?;
+        at += size;
+    }
+    Ok(start.elapsed().as_secs_f64())
+}
+
+/// Prints seconds of `rounds` rounds: memcpy, to the device, from the device, one after the other in each round.
+pub fn measure(mib: usize, rounds: usize) -> Result<ExitCode> {
+    let bytes = mib << 20;
+    // SAFETY: the library's initialisers are those that any user of it runs.
+    let library = unsafe { Library::open(Some("libcudart.so.12"), RTLD_NOW | RTLD_GLOBAL) };
+    let library = library.context("load libcudart.so.12")?;
+    // SAFETY: cuda_runtime_api.h: `cudaError_t cudaMalloc(void **, size_t)`.
+    let malloc = *unsafe { library.get::<Malloc>(b"cudaMalloc") }?;
+    // SAFETY: `cudaError_t cudaMemcpyAsync(void *, const void *, size_t, cudaMemcpyKind, cudaStream_t)`.
+    let copy = *unsafe { library.get::<CopyAsync>(b"cudaMemcpyAsync") }?;
+    // SAFETY: `cudaError_t cudaStreamSynchronize(cudaStream_t)`.
+    let synchronize = *unsafe { library.get::<StreamSynchronize>(b"cudaStreamSynchronize") }?;
+    // SAFETY: `cudaError_t cudaDeviceSynchronize(void)`.
+    let finish = *unsafe { library.get::<DeviceSynchronize>(b"cudaDeviceSynchronize") }?;
+
+    let mut device = std::ptr::null_mut();
+    // SAFETY: a live place for the address.
+    done("cudaMalloc", unsafe { malloc(&raw mut device, bytes) })?;
+    let source = present(bytes, 1);
+    let mut target = present(bytes, 2);
+    let sizes = tensors(bytes);
+    let (from, to) = (source.as_ptr().cast::<u8>(), target.as_mut_ptr().cast::<u8>());
+    let on_device = |at: usize| device.wrapping_byte_add(at);
+    let to_device = || {
+        time(&sizes, |at, size| {
+            // SAFETY: `at` and `size` are a part of the source, and of the device memory.
+            let status = unsafe { copy(on_device(at), from.add(at).cast(), size, TO_DEVICE, PER_THREAD) };
+            done("cudaMemcpyAsync to the device", status)?;
+            // SAFETY: a stream that always is.
+            done("cudaStreamSynchronize", unsafe { synchronize(PER_THREAD) })
+        })
+    };
+    let to_host = || {
+        time(&sizes, |at, size| {
+            // SAFETY: `at` and `size` are a part of the device memory, and of the target.
+            let status = unsafe { copy(to.add(at).cast(), on_device(at), size, TO_HOST, PER_THREAD) };
+            done("cudaMemcpyAsync from the device", status)?;
+            // SAFETY: a stream that always is.
+            done("cudaStreamSynchronize", unsafe { synchronize(PER_THREAD) })
+        })
+    };
+    // Once for nothing: the device's memory and the staging area get their pages.
+    to_device()?;
+    let (mut memcpy, mut up, mut down) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        memcpy.push(time(&sizes, |at, size| {
+            // SAFETY: `at` and `size` are a part of the source, and of the target, which are apart.
+            unsafe { std::ptr::copy_nonoverlapping(from.add(at), to.add(at), size) };
+            Ok(())
+        })?);
+        let start = Instant::now();
+        to_device()?;
+        // SAFETY: no preconditions.
+        done("cudaDeviceSynchronize", unsafe { finish() })?;
+        up.push(start.elapsed().as_secs_f64());
+        // SAFETY: the target is as long as that, and nothing uses it.
+        unsafe { to.write_bytes(0, bytes) };
+        down.push(to_host()?);
+        if target != source {
+            bail!("what came back is not what went there");
+        }
+    }
+    println!(
+        "{}",
+        json!({ "bytes": bytes, "copies": sizes.len(), "memcpy_s": memcpy, "to_device_s": up, "from_device_s": down })
+    );
+    Ok(ExitCode::SUCCESS)
+}

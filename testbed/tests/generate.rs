@@ -1,0 +1,232 @@
+//! A language model through the whole path: stock llama.cpp, stock libggml-cuda.so, launcher, shims, device. What it
+//! generates is what the CPU generates; a token costs exactly so many messages; and what goes wrong is told with CUDA's
+//! words and leaves a device that serves the next process.
+//!
+//! To be run in release: the soft executor is slow without optimisation.
+
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+use vgpu_llama::event::{Event, Job};
+use vgpu_testbed::bed::{Bed, Facts, sessions};
+use vgpu_testbed::guest::{self, Guest, LogTo, Place, Settings};
+use vgpu_testbed::programs;
+
+const PROMPT: &str = "The capital of France is";
+/// Bytes of the logits of a token: 49,152 floats.
+const LOGITS: u64 = 4 * 49_152;
+
+fn settings(tokens: usize) -> Settings {
+    let mut settings = Settings::new(guest::model("smollm2").unwrap(), tokens);
+    settings.log = LogTo::File;
+    settings
+}
+
+fn job(prompt: &str) -> [Job; 1] {
+    [Job { prompt: prompt.to_owned(), forced: None }]
+}
+
+fn facts(cc: &str, memory_mib: u64) -> Facts {
+    Facts { memory_mib, ..Facts::random(&[cc]) }
+}
+
+fn soft(memory_mib: u64) -> Bed {
+    Bed::start("soft", &[facts("6.1", memory_mib)]).unwrap()
+}
+
+/// The tokens of a job's end.
+fn done(event: &Event) -> Option<Vec<i32>> {
+    match event {
+        Event::Done { tokens, .. } => Some(tokens.clone()),
+        _ => None,
+    }
+}
+
+fn is_token(event: &Event) -> Option<()> {
+    matches!(event, Event::Token { .. }).then_some(())
+}
+
+fn is_paused(event: &Event) -> Option<()> {
+    matches!(event, Event::Paused { .. }).then_some(())
+}
+
+/// Runs to the end.
+fn tokens(settings: &Settings, place: Place<'_>, prompt: &str) -> Vec<i32> {
+    let mut guest = settings.start(place, &job(prompt)).unwrap();
+    let tokens = guest.until("that it is done", done).unwrap();
+    guest.finish().unwrap();
+    tokens
+}
+
+/// The device holds nothing when its guests are gone. The next to attach frees what the dead left.
+fn is_empty(bed: &Bed) {
+    let status = bed.until("all sessions end", |status| sessions(status).is_empty()).unwrap();
+    assert_eq!(status["devices"][0]["allocated"], 0, "{status}");
+}
+
+/// `vgpu-testbed generate`, by its command line.
+fn generate(arguments: &[&str]) -> Value {
+    let output = Command::new(programs::testbed().unwrap())
+        .args(["generate", "--json", "--model", "smollm2", "--prompt", PROMPT])
+        .args(arguments)
+        .env_remove("VGPU_SYSFS")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {}: {errors}", output.status);
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// What a token costs, joins left out: whether a synchronize still finds something to join is a matter of time.
+fn cost(report: &Value) -> Value {
+    let mut cost = report["per_token"].clone();
+    let fields = cost.as_object_mut().unwrap_or_else(|| panic!("measured: {report}"));
+    fields.remove("joins");
+    fields.remove("tokens");
+    cost
+}
+
+/// Six copies to the device and the logits back, with `bytes_in` bytes to the device; beside that `launches`.
+fn expected(launches: Value, bytes_in: u64) -> Value {
+    let mut messages = launches;
+    messages["CopyIn"] = json!(6);
+    messages["CopyOut"] = json!(1);
+    json!({ "messages": messages, "waits": 1, "bytes_h2d": bytes_in, "bytes_d2h": LOGITS })
+}
+
+/// With the mask of 256 positions as 16-bit floats, where attention is fused, or as 32-bit ones.
+const BYTES_FUSED: u64 = 2840;
+const BYTES_PLAIN: u64 = 4880;
+
+fn launches_fused() -> Value {
+    expected(json!({ "Launch": 576 }), BYTES_FUSED)
+}
+
+fn launches_plain() -> Value {
+    expected(json!({ "Launch": 606, "CopyDevice": 30 }), BYTES_PLAIN)
+}
+
+fn graph(bytes_in: u64) -> Value {
+    expected(json!({ "GraphLaunch": 1 }), bytes_in)
+}
+
+/// Message counts do not depend on what the executor computes, so the one that computes nothing shows them for all
+/// combinations. A count that grows is a regression of the shims; one that shrinks is to be written down here.
+#[test]
+fn a_token_costs_so_many_messages() {
+    let null = ["--executor", "null", "--past-end", "--tokens", "10"];
+    for (more, expected) in [
+        (&["--cc", "6.1", "--flash-attention", "on"][..], launches_fused()),
+        (&["--cc", "6.1", "--flash-attention", "off"], launches_plain()),
+        (&["--cc", "7.0", "--flash-attention", "on"], graph(BYTES_FUSED)),
+        (&["--cc", "7.0", "--flash-attention", "off"], graph(BYTES_PLAIN)),
+        (&["--cc", "8.9", "--flash-attention", "on", "--backend", "cuda13"], graph(BYTES_FUSED)),
+    ] {
+        let report = generate(&[&null, more].concat());
+        assert_eq!(cost(&report), expected, "{more:?}");
+        assert_eq!(report["offloaded_layers"], 31);
+        assert_eq!(report["layers"], 31);
+    }
+}
+
+/// The device's tokens are the CPU's, and what the device that computes costs is what the one that does not costs.
+fn as_on_the_cpu(more: &[&str], expected: &Value) {
+    let count = ["--tokens", "10"];
+    let cpu = generate(&[&count[..], &["--device", "cpu"]].concat());
+    let gpu = generate(&[&count, more].concat());
+    assert_eq!(gpu["tokens"], cpu["tokens"], "{} against {}", gpu["text"], cpu["text"]);
+    assert_eq!(gpu["tokens"].as_array().map(Vec::len), Some(10));
+    assert_eq!(cpu["offloaded_layers"], 0);
+    assert_eq!(gpu["offloaded_layers"], 31);
+    assert_eq!(cost(&gpu), *expected);
+    println!("{more:?}: {} tokens a second", gpu["tokens_per_second"]);
+}
+
+#[test]
+fn the_cpus_tokens_with_fused_attention() {
+    as_on_the_cpu(&["--cc", "6.1", "--flash-attention", "on"], &launches_fused());
+}
+
+#[test]
+fn the_cpus_tokens_with_plain_attention() {
+    as_on_the_cpu(&["--cc", "6.1", "--flash-attention", "off"], &launches_plain());
+}
+
+#[test]
+fn the_cpus_tokens_with_graphs() {
+    as_on_the_cpu(&["--cc", "7.0"], &graph(BYTES_FUSED));
+}
+
+#[test]
+fn two_models_at_once() {
+    let bed = soft(1024);
+    let settings = settings(4);
+    let place = Place::Gpu(bed.sysfs());
+    let mut guests: Vec<(Guest, &str)> = [PROMPT, "Once upon a time"]
+        .map(|prompt| (settings.start(place, &job(prompt)).unwrap(), prompt))
+        .into();
+    for (guest, prompt) in &mut guests {
+        let found = guest.until("that it is done", done).unwrap();
+        assert_eq!(found, tokens(&settings, Place::Cpu, prompt), "{prompt}");
+    }
+    for (guest, _) in guests {
+        guest.finish().unwrap();
+    }
+    is_empty(&bed);
+}
+
+#[test]
+fn a_guest_killed_while_it_generates() {
+    let bed = soft(1024);
+    let mut settings = settings(64);
+    let mut victim = settings.start(Place::Gpu(bed.sysfs()), &job(PROMPT)).unwrap();
+    victim.until("a token", is_token).unwrap();
+    victim.kill().unwrap();
+    settings.tokens = 3;
+    let found = tokens(&settings, Place::Gpu(bed.sysfs()), PROMPT);
+    assert_eq!(found, tokens(&settings, Place::Cpu, PROMPT));
+    is_empty(&bed);
+}
+
+#[test]
+fn a_device_killed_while_it_generates() {
+    let mut bed = soft(1024);
+    let mut settings = settings(64);
+    settings.pause_from = Some(1);
+    let mut guest = settings.start(Place::Gpu(bed.sysfs()), &job(PROMPT)).unwrap();
+    guest.until("that it waits", is_paused).unwrap();
+    bed.kill().unwrap();
+    guest.resume().unwrap();
+    while let Some(event) = guest.event().unwrap() {
+        assert!(!matches!(event, Event::Paused { .. }), "a token without a device: {event:?}");
+    }
+    let status = guest.wait().unwrap();
+    assert!(!status.success());
+    let log = guest.log().unwrap();
+    assert!(log.contains("CUDA error: "), "{status}: {log}");
+}
+
+#[test]
+fn out_of_device_memory() {
+    // The weights take 92.17 MiB.
+    let bed = soft(80);
+    let mut guest = settings(2).start(Place::Gpu(bed.sysfs()), &job(PROMPT)).unwrap();
+    assert!(guest.event().unwrap().is_none(), "nothing is generated");
+    let status = guest.wait().unwrap();
+    assert_eq!(status.code(), Some(1), "it is told and ends, it does not crash");
+    let log = guest.log().unwrap();
+    assert!(log.contains("cudaMalloc failed: out of memory"), "{log}");
+    assert!(log.contains("failed to load the model"), "{log}");
+    is_empty(&bed);
+    // What is left serves whoever needs less.
+    let output = Command::new(programs::launcher().unwrap())
+        .arg(programs::standin().unwrap())
+        .args(["state", "working"])
+        .env("VGPU_SYSFS", bed.sysfs())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    is_empty(&bed);
+}
