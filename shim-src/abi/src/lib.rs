@@ -7,6 +7,7 @@
 //! them with what a shim defines and generates a stub for each name that it does not.
 
 pub mod blas;
+mod declare;
 pub mod driver;
 pub mod export;
 #[cfg(feature = "fake")]

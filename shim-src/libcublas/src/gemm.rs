@@ -5,7 +5,7 @@
 
 use std::ffi::{c_int, c_longlong};
 
-use vgpu_abi::blas::{Address, Arithmetic, BlasStatus, Factor, GEMM_DEFAULT, compute, data};
+use vgpu_abi::blas::{Address, Arithmetic, BlasStatus, Factor, compute, data};
 use vgpu_abi::export;
 
 use crate::handle::Handle;
@@ -22,8 +22,8 @@ const Z: Element = Element(data::C_64F, compute::F64);
 const H: Element = Element(data::R_16F, compute::F16);
 
 impl Element {
-    fn matrix(self, address: Address, leading: i64, stride: i64) -> Matrix {
-        Matrix { address, kind: self.0, leading, stride }
+    const fn matrix(self, address: Address, leading: i64) -> Matrix {
+        Matrix::new(address, self.0, leading)
     }
 
     fn arithmetic(self) -> Arithmetic {
@@ -39,22 +39,13 @@ macro_rules! gemm {
                 handle: Handle, op_a: c_int, op_b: c_int, m: $int, n: $int, k: $int, alpha: Factor,
                 a: Address, lda: $int, b: Address, ldb: $int, beta: Factor, c: Address, ldc: $int,
             ) -> BlasStatus {
-                Product {
-                    operation: [op_a, op_b],
-                    size: [m.into(), n.into(), k.into()],
-                    alpha,
-                    beta,
-                    matrix: [
-                        $element.matrix(a, lda.into(), 0),
-                        $element.matrix(b, ldb.into(), 0),
-                        $element.matrix(c, ldc.into(), 0),
-                    ],
-                    batch: 1,
-                    pointers: false,
-                    arithmetic: $element.arithmetic(),
-                    algorithm: GEMM_DEFAULT,
-                }
-                .run(handle)
+                let size = [m.into(), n.into(), k.into()];
+                let matrices = [
+                    $element.matrix(a, lda.into()),
+                    $element.matrix(b, ldb.into()),
+                    $element.matrix(c, ldc.into()),
+                ];
+                Product::new([op_a, op_b], size, [alpha, beta], matrices, $element.arithmetic()).run(handle)
             }
         )* }
     };
@@ -68,22 +59,15 @@ macro_rules! gemm_batched {
                 handle: Handle, op_a: c_int, op_b: c_int, m: $int, n: $int, k: $int, alpha: Factor,
                 a: Address, lda: $int, b: Address, ldb: $int, beta: Factor, c: Address, ldc: $int, batch: $int,
             ) -> BlasStatus {
-                Product {
-                    operation: [op_a, op_b],
-                    size: [m.into(), n.into(), k.into()],
-                    alpha,
-                    beta,
-                    matrix: [
-                        $element.matrix(a, lda.into(), 0),
-                        $element.matrix(b, ldb.into(), 0),
-                        $element.matrix(c, ldc.into(), 0),
-                    ],
-                    batch: batch.into(),
-                    pointers: true,
-                    arithmetic: $element.arithmetic(),
-                    algorithm: GEMM_DEFAULT,
-                }
-                .run(handle)
+                let size = [m.into(), n.into(), k.into()];
+                let matrices = [
+                    $element.matrix(a, lda.into()),
+                    $element.matrix(b, ldb.into()),
+                    $element.matrix(c, ldc.into()),
+                ];
+                Product::new([op_a, op_b], size, [alpha, beta], matrices, $element.arithmetic())
+                    .batched(batch.into(), true)
+                    .run(handle)
             }
         )* }
     };
@@ -98,44 +82,45 @@ macro_rules! gemm_strided {
                 a: Address, lda: $int, stride_a: c_longlong, b: Address, ldb: $int, stride_b: c_longlong,
                 beta: Factor, c: Address, ldc: $int, stride_c: c_longlong, batch: $int,
             ) -> BlasStatus {
-                Product {
-                    operation: [op_a, op_b],
-                    size: [m.into(), n.into(), k.into()],
-                    alpha,
-                    beta,
-                    matrix: [
-                        $element.matrix(a, lda.into(), stride_a),
-                        $element.matrix(b, ldb.into(), stride_b),
-                        $element.matrix(c, ldc.into(), stride_c),
-                    ],
-                    batch: batch.into(),
-                    pointers: false,
-                    arithmetic: $element.arithmetic(),
-                    algorithm: GEMM_DEFAULT,
-                }
-                .run(handle)
+                let size = [m.into(), n.into(), k.into()];
+                let matrices = [
+                    $element.matrix(a, lda.into()).every(stride_a),
+                    $element.matrix(b, ldb.into()).every(stride_b),
+                    $element.matrix(c, ldc.into()).every(stride_c),
+                ];
+                Product::new([op_a, op_b], size, [alpha, beta], matrices, $element.arithmetic())
+                    .batched(batch.into(), false)
+                    .run(handle)
             }
         )* }
     };
 }
 
-gemm! { c_int: cublasSgemm_v2 S cublasDgemm_v2 D cublasCgemm_v2 C cublasZgemm_v2 Z cublasHgemm H }
-gemm! { i64: cublasSgemm_v2_64 S cublasDgemm_v2_64 D cublasCgemm_v2_64 C cublasZgemm_v2_64 Z cublasHgemm_64 H }
+// The "3m" of complex products is a way to compute them; it is the host's choice.
+gemm! {
+    c_int: cublasSgemm_v2 S cublasDgemm_v2 D cublasCgemm_v2 C cublasZgemm_v2 Z cublasHgemm H
+        cublasCgemm3m C cublasZgemm3m Z
+}
+gemm! {
+    i64: cublasSgemm_v2_64 S cublasDgemm_v2_64 D cublasCgemm_v2_64 C cublasZgemm_v2_64 Z cublasHgemm_64 H
+        cublasCgemm3m_64 C cublasZgemm3m_64 Z
+}
 
 gemm_batched! {
     c_int: cublasSgemmBatched S cublasDgemmBatched D cublasCgemmBatched C cublasZgemmBatched Z
-        cublasHgemmBatched H
+        cublasHgemmBatched H cublasCgemm3mBatched C
 }
 gemm_batched! {
     i64: cublasSgemmBatched_64 S cublasDgemmBatched_64 D cublasCgemmBatched_64 C cublasZgemmBatched_64 Z
-        cublasHgemmBatched_64 H
+        cublasHgemmBatched_64 H cublasCgemm3mBatched_64 C
 }
 
 gemm_strided! {
     c_int: cublasSgemmStridedBatched S cublasDgemmStridedBatched D cublasCgemmStridedBatched C
-        cublasZgemmStridedBatched Z cublasHgemmStridedBatched H
+        cublasZgemmStridedBatched Z cublasHgemmStridedBatched H cublasCgemm3mStridedBatched C
 }
 gemm_strided! {
     i64: cublasSgemmStridedBatched_64 S cublasDgemmStridedBatched_64 D cublasCgemmStridedBatched_64 C
         cublasZgemmStridedBatched_64 Z cublasHgemmStridedBatched_64 H
+        cublasCgemm3mStridedBatched_64 C
 }

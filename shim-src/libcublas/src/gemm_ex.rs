@@ -37,22 +37,14 @@ macro_rules! gemm_ex {
                 c: Address, c_type: c_int, ldc: $int, compute: c_int, algorithm: c_int,
             ) -> BlasStatus {
                 handle.context()?;
-                Product {
-                    operation: [op_a, op_b],
-                    size: [m.into(), n.into(), k.into()],
-                    alpha,
-                    beta,
-                    matrix: [
-                        Matrix { address: a, kind: a_type, leading: lda.into(), stride: 0 },
-                        Matrix { address: b, kind: b_type, leading: ldb.into(), stride: 0 },
-                        Matrix { address: c, kind: c_type, leading: ldc.into(), stride: 0 },
-                    ],
-                    batch: 1,
-                    pointers: false,
-                    arithmetic: chosen(compute, [a_type, b_type, c_type], algorithm)?,
-                    algorithm,
-                }
-                .run(handle)
+                let size = [m.into(), n.into(), k.into()];
+                let matrices = [
+                    Matrix::new(a, a_type, lda.into()),
+                    Matrix::new(b, b_type, ldb.into()),
+                    Matrix::new(c, c_type, ldc.into()),
+                ];
+                let arithmetic = chosen(compute, [a_type, b_type, c_type], algorithm)?;
+                Product::new([op_a, op_b], size, [alpha, beta], matrices, arithmetic).by(algorithm).run(handle)
             }
 
             /// The same for a batch; arrays of the matrices' addresses are in device memory.
@@ -62,22 +54,17 @@ macro_rules! gemm_ex {
                 c: Address, c_type: c_int, ldc: $int, batch: $int, compute: c_int, algorithm: c_int,
             ) -> BlasStatus {
                 handle.context()?;
-                Product {
-                    operation: [op_a, op_b],
-                    size: [m.into(), n.into(), k.into()],
-                    alpha,
-                    beta,
-                    matrix: [
-                        Matrix { address: a, kind: a_type, leading: lda.into(), stride: 0 },
-                        Matrix { address: b, kind: b_type, leading: ldb.into(), stride: 0 },
-                        Matrix { address: c, kind: c_type, leading: ldc.into(), stride: 0 },
-                    ],
-                    batch: batch.into(),
-                    pointers: true,
-                    arithmetic: chosen(compute, [a_type, b_type, c_type], algorithm)?,
-                    algorithm,
-                }
-                .run(handle)
+                let size = [m.into(), n.into(), k.into()];
+                let matrices = [
+                    Matrix::new(a, a_type, lda.into()),
+                    Matrix::new(b, b_type, ldb.into()),
+                    Matrix::new(c, c_type, ldc.into()),
+                ];
+                let arithmetic = chosen(compute, [a_type, b_type, c_type], algorithm)?;
+                Product::new([op_a, op_b], size, [alpha, beta], matrices, arithmetic)
+                    .batched(batch.into(), true)
+                    .by(algorithm)
+                    .run(handle)
             }
 
             /// The same for a batch whose matrices lie at equal distances.
@@ -89,22 +76,17 @@ macro_rules! gemm_ex {
                 batch: $int, compute: c_int, algorithm: c_int,
             ) -> BlasStatus {
                 handle.context()?;
-                Product {
-                    operation: [op_a, op_b],
-                    size: [m.into(), n.into(), k.into()],
-                    alpha,
-                    beta,
-                    matrix: [
-                        Matrix { address: a, kind: a_type, leading: lda.into(), stride: stride_a },
-                        Matrix { address: b, kind: b_type, leading: ldb.into(), stride: stride_b },
-                        Matrix { address: c, kind: c_type, leading: ldc.into(), stride: stride_c },
-                    ],
-                    batch: batch.into(),
-                    pointers: false,
-                    arithmetic: chosen(compute, [a_type, b_type, c_type], algorithm)?,
-                    algorithm,
-                }
-                .run(handle)
+                let size = [m.into(), n.into(), k.into()];
+                let matrices = [
+                    Matrix::new(a, a_type, lda.into()).every(stride_a),
+                    Matrix::new(b, b_type, ldb.into()).every(stride_b),
+                    Matrix::new(c, c_type, ldc.into()).every(stride_c),
+                ];
+                let arithmetic = chosen(compute, [a_type, b_type, c_type], algorithm)?;
+                Product::new([op_a, op_b], size, [alpha, beta], matrices, arithmetic)
+                    .batched(batch.into(), false)
+                    .by(algorithm)
+                    .run(handle)
             }
         }
     };
@@ -120,22 +102,14 @@ macro_rules! single_ex {
                 c: Address, c_type: c_int, ldc: $int,
             ) -> BlasStatus {
                 handle.context()?;
-                Product {
-                    operation: [op_a, op_b],
-                    size: [m.into(), n.into(), k.into()],
-                    alpha,
-                    beta,
-                    matrix: [
-                        Matrix { address: a, kind: a_type, leading: lda.into(), stride: 0 },
-                        Matrix { address: b, kind: b_type, leading: ldb.into(), stride: 0 },
-                        Matrix { address: c, kind: c_type, leading: ldc.into(), stride: 0 },
-                    ],
-                    batch: 1,
-                    pointers: false,
-                    arithmetic: single([a_type, b_type, c_type], $scale)?,
-                    algorithm: GEMM_DEFAULT,
-                }
-                .run(handle)
+                let size = [m.into(), n.into(), k.into()];
+                let matrices = [
+                    Matrix::new(a, a_type, lda.into()),
+                    Matrix::new(b, b_type, ldb.into()),
+                    Matrix::new(c, c_type, ldc.into()),
+                ];
+                let arithmetic = single([a_type, b_type, c_type], $scale)?;
+                Product::new([op_a, op_b], size, [alpha, beta], matrices, arithmetic).run(handle)
             }
         )* }
     };
@@ -144,5 +118,5 @@ macro_rules! single_ex {
 gemm_ex! { c_int: cublasGemmEx cublasGemmBatchedEx cublasGemmStridedBatchedEx }
 gemm_ex! { i64: cublasGemmEx_64 cublasGemmBatchedEx_64 cublasGemmStridedBatchedEx_64 }
 
-single_ex! { c_int: cublasSgemmEx data::R_32F cublasCgemmEx data::C_32F }
-single_ex! { i64: cublasSgemmEx_64 data::R_32F cublasCgemmEx_64 data::C_32F }
+single_ex! { c_int: cublasSgemmEx data::R_32F cublasCgemmEx data::C_32F cublasCgemm3mEx data::C_32F }
+single_ex! { i64: cublasSgemmEx_64 data::R_32F cublasCgemmEx_64 data::C_32F cublasCgemm3mEx_64 data::C_32F }

@@ -1,9 +1,9 @@
 //! The shim that stands in for libcublas: matrix products and triangular solves as messages.
 //!
 //! A handle is state of this process (`handle`): stream, modes, workspace. Setting and asking sends
-//! nothing. A product (`product`) or a solve (`solve`) is checked here as cuBLAS checks it and becomes one message
-//! through libcuda's private table ([`vgpu_abi::table`]; the object needs `libcuda.so.1`), which nobody waits
-//! for. What cuBLAS refuses is refused here, with its status; whether the device behind can do the rest is
+//! nothing. A product (`product`, and `vector` for those with vectors) or a solve (`solve`) is checked here as cuBLAS
+//! checks it and becomes one message through libcuda's private table ([`vgpu_abi::table`]; the object needs
+//! `libcuda.so.1`), which nobody waits for. What cuBLAS refuses is refused here, with its status; whether the device behind can do the rest is
 //! for the host to say.
 //!
 //! Where the manual leaves open what comes first, or says other than the libraries do, NVIDIA's libraries of CUDA 12.9
@@ -17,6 +17,7 @@ mod handle;
 mod product;
 mod settings;
 mod solve;
+mod vector;
 mod version;
 
 #[cfg(test)]

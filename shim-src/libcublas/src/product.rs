@@ -2,7 +2,9 @@
 
 use std::ffi::c_int;
 
-use vgpu_abi::blas::{Address, Arithmetic, BlasStatus, Factor, OP_C, OP_N, OP_T, POINTER_MODE_DEVICE};
+use vgpu_abi::blas::{
+    Address, Arithmetic, BlasStatus, Factor, GEMM_DEFAULT, OP_C, OP_N, OP_T, POINTER_MODE_DEVICE,
+};
 use vgpu_wire::body::gemm::{GEMM_DEVICE_SCALARS, GEMM_POINTERS, Gemm};
 
 use crate::handle::Handle;
@@ -19,6 +21,18 @@ pub struct Matrix {
     pub leading: i64,
     /// Elements from one product's matrix to the next's.
     pub stride: i64,
+}
+
+impl Matrix {
+    /// A matrix, or one of an array of addresses.
+    pub const fn new(address: Address, kind: c_int, leading: i64) -> Self {
+        Self { address, kind, leading, stride: 0 }
+    }
+
+    /// With others so far from it and each other.
+    pub const fn every(self, stride: i64) -> Self {
+        Self { stride, ..self }
+    }
 }
 
 /// `C = alpha * op(A) * op(B) + beta * C`, once or for a batch.
@@ -55,6 +69,28 @@ pub fn is_operation(operation: c_int) -> bool {
 }
 
 impl Product {
+    /// One product, with the algorithm that the library chooses.
+    pub const fn new(
+        operation: [c_int; 2],
+        size: [i64; 3],
+        [alpha, beta]: [Factor; 2],
+        matrix: [Matrix; 3],
+        arithmetic: Arithmetic,
+    ) -> Self {
+        let algorithm = GEMM_DEFAULT;
+        Self { operation, size, alpha, beta, matrix, batch: 1, pointers: false, arithmetic, algorithm }
+    }
+
+    /// So many of them; `pointers`: the addresses are those of arrays of addresses.
+    pub const fn batched(self, batch: i64, pointers: bool) -> Self {
+        Self { batch, pointers, ..self }
+    }
+
+    /// With that algorithm.
+    pub const fn by(self, algorithm: c_int) -> Self {
+        Self { algorithm, ..self }
+    }
+
     /// Checks it; gives it to the handle's stream unless nothing is to be done.
     pub fn run(&self, handle: Handle) -> Result {
         let context = handle.context()?;

@@ -34,6 +34,24 @@ struct Solve {
 }
 
 impl Solve {
+    /// One solve; `kind` is side, fill mode, operation and kind of diagonal.
+    const fn new(
+        [side, fill, operation, diagonal]: [c_int; 4],
+        element: c_int,
+        size: [i64; 2],
+        alpha: Factor,
+        matrix: [Address; 2],
+        leading: [i64; 2],
+    ) -> Self {
+        let (batch, pointers) = (1, false);
+        Self { side, fill, operation, diagonal, element, size, alpha, matrix, leading, batch, pointers }
+    }
+
+    /// So many of them; the addresses are those of arrays of addresses.
+    const fn batched(self, batch: i64) -> Self {
+        Self { batch, pointers: true, ..self }
+    }
+
     /// Checks it; gives it to the handle's stream unless nothing is to be done.
     fn run(&self, handle: Handle) -> Result {
         let context = handle.context()?;
@@ -88,20 +106,9 @@ macro_rules! trsm {
                 handle: Handle, side: c_int, fill: c_int, operation: c_int, diagonal: c_int, m: $int, n: $int,
                 alpha: Factor, a: Address, lda: $int, b: Address, ldb: $int,
             ) -> BlasStatus {
-                Solve {
-                    side,
-                    fill,
-                    operation,
-                    diagonal,
-                    element: $element,
-                    size: [m.into(), n.into()],
-                    alpha,
-                    matrix: [a, b],
-                    leading: [lda.into(), ldb.into()],
-                    batch: 1,
-                    pointers: false,
-                }
-                .run(handle)
+                let kind = [side, fill, operation, diagonal];
+                let (size, leading) = ([m.into(), n.into()], [lda.into(), ldb.into()]);
+                Solve::new(kind, $element, size, alpha, [a, b], leading).run(handle)
             }
 
             /// The same for a batch; arrays of the matrices' addresses are in device memory.
@@ -109,20 +116,9 @@ macro_rules! trsm {
                 handle: Handle, side: c_int, fill: c_int, operation: c_int, diagonal: c_int, m: $int, n: $int,
                 alpha: Factor, a: Address, lda: $int, b: Address, ldb: $int, batch: $int,
             ) -> BlasStatus {
-                Solve {
-                    side,
-                    fill,
-                    operation,
-                    diagonal,
-                    element: $element,
-                    size: [m.into(), n.into()],
-                    alpha,
-                    matrix: [a, b],
-                    leading: [lda.into(), ldb.into()],
-                    batch: batch.into(),
-                    pointers: true,
-                }
-                .run(handle)
+                let kind = [side, fill, operation, diagonal];
+                let (size, leading) = ([m.into(), n.into()], [lda.into(), ldb.into()]);
+                Solve::new(kind, $element, size, alpha, [a, b], leading).batched(batch.into()).run(handle)
             }
         )* }
     };

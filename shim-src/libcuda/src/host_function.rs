@@ -91,16 +91,16 @@ fn begin_thread(_tasks: &MutexGuard<'_, VecDeque<Task>>) -> Result {
     // The program's signals are not for this thread, which inherits the mask.
     // SAFETY: reads the set filled above, writes the other.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) };
-    let mut thread = MaybeUninit::uninit();
+    let mut thread: libc::pthread_t = 0;
     // SAFETY: `serve` lives as long as the process, since this object is never unloaded, and takes no argument.
-    let made = unsafe { libc::pthread_create(thread.as_mut_ptr(), ptr::null(), serve, ptr::null_mut()) };
+    let made = unsafe { libc::pthread_create(&raw mut thread, ptr::null(), serve, ptr::null_mut()) };
     // SAFETY: the set that the first call has stored.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
     if made != 0 {
         return Err(CUresult::OUT_OF_MEMORY);
     }
     // SAFETY: made above; nobody joins it.
-    unsafe { libc::pthread_detach(thread.assume_init()) };
+    unsafe { libc::pthread_detach(thread) };
     THREAD.store(true, Ordering::Relaxed);
     Ok(())
 }
@@ -132,7 +132,8 @@ fn carry(task: &Task) {
             // SAFETY: the program's function with the program's argument, as it asked for.
             unsafe { function(task.data) };
         }
-        (Call::Function(_), Err(_)) => {}
+        // The process ends: the program's code may be torn down already.
+        (_, Err(CUresult::DEINITIALIZED)) | (Call::Function(_), Err(_)) => {}
         (Call::Callback(callback, stream), reached) => {
             let status = reached.err().unwrap_or(CUresult::SUCCESS);
             // SAFETY: as above.

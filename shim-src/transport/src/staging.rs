@@ -254,13 +254,11 @@ impl Inner {
                 pieces = lock(&pool.pieces);
                 pieces.asking = false;
                 pool.freed.notify_all();
-                match memory? {
-                    Some(memory) => pool.fill(&mut pieces, memory),
-                    None => {
-                        pieces.refused = Some(Instant::now());
-                        return Ok(None);
-                    }
-                }
+                let Some(memory) = memory? else {
+                    pieces.refused = Some(Instant::now());
+                    return Ok(None);
+                };
+                pool.fill(&mut pieces, memory);
                 continue;
             }
             // Who holds one gives it back when its copy is done, or the session ends.

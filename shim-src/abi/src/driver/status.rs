@@ -2,6 +2,8 @@
 
 use core::ffi::{CStr, c_uint};
 
+use crate::declare::zero_ended;
+
 /// Status of a driver call; 0 is success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(transparent)]
@@ -37,13 +39,6 @@ macro_rules! results {
             }
         }
     };
-}
-
-const fn zero_ended(text: &'static str) -> &'static CStr {
-    match CStr::from_bytes_with_nul(text.as_bytes()) {
-        Ok(text) => text,
-        Err(_) => panic!("the macro ends each text with the only zero in it"),
-    }
 }
 
 results! {

@@ -3,23 +3,7 @@
 use core::ffi::{c_int, c_uint, c_void};
 
 use super::{CUcontext, CUdeviceptr, CUfunction, CUgraphNode, CUkernel, CUstream};
-
-macro_rules! layout {
-    ($( $(#[$meta:meta])* pub struct $name:ident = $size:literal {
-        $( $(#[$fmeta:meta])* pub $field:ident : $ty:ty = $offset:literal, )*
-    } )*) => {
-        $(
-            $(#[$meta])*
-            #[derive(Clone, Copy, Debug)]
-            #[repr(C)]
-            pub struct $name { $( $(#[$fmeta])* pub $field: $ty, )* }
-            const _: () = {
-                assert!(size_of::<$name>() == $size);
-                $( assert!(core::mem::offset_of!($name, $field) == $offset); )*
-            };
-        )*
-    };
-}
+use crate::declare::layout;
 
 layout! {
     /// One side of a 2D copy: the first or second half of `CUDA_MEMCPY2D`.

@@ -1,32 +1,15 @@
 //! Structures that NVML fills in.
 
 use core::ffi::{c_char, c_uint, c_ulonglong};
-use core::mem::offset_of;
 
-macro_rules! records {
-    ($( $(#[$meta:meta])* pub struct $name:ident = $size:literal {
-        $( $(#[$fmeta:meta])* pub $field:ident : $ty:ty = $offset:literal, )*
-    } )*) => {
-        $(
-            $(#[$meta])*
-            #[derive(Clone, Copy, Debug)]
-            #[repr(C)]
-            pub struct $name { $( $(#[$fmeta])* pub $field: $ty, )* }
-
-            const _: () = {
-                assert!(size_of::<$name>() == $size);
-                $( assert!(offset_of!($name, $field) == $offset); )*
-            };
-        )*
-    };
-}
+use crate::declare::layout;
 
 /// What the first word of a versioned structure says: its size, and its version in the highest byte.
 const fn versioned<T>(version: c_uint) -> c_uint {
     size_of::<T>() as c_uint | version << 24
 }
 
-records! {
+layout! {
     /// `nvmlMemory_t`, bytes.
     pub struct Memory = 24 {
         /// All of it.

@@ -4,6 +4,8 @@
 
 use core::ffi::{CStr, c_uint};
 
+use crate::declare::zero_ended;
+
 /// Status of a runtime call; 0 is success. Most codes are those of the driver API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(transparent)]
@@ -37,13 +39,6 @@ macro_rules! errors {
     };
     (@since) => { 12 };
     (@since $since:literal) => { $since };
-}
-
-const fn zero_ended(text: &'static str) -> &'static CStr {
-    match CStr::from_bytes_with_nul(text.as_bytes()) {
-        Ok(text) => text,
-        Err(_) => panic!("the macro ends each text with the only zero in it"),
-    }
 }
 
 errors! {

@@ -2,6 +2,7 @@
 //! them waits.
 
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::ThreadId;
 
@@ -28,6 +29,12 @@ unsafe extern "C" fn run(job: *mut c_void) {
     let job = unsafe { Box::from_raw(job.cast::<Job>()) };
     job.said.send((job.number, std::thread::current().id())).unwrap();
     job.go.recv().unwrap();
+}
+
+unsafe extern "C" fn add(to: *mut c_void) {
+    // SAFETY: a test's counter, which outlives the call.
+    let counter = unsafe { &*to.cast::<AtomicU32>() };
+    counter.fetch_add(1, Ordering::SeqCst);
 }
 
 unsafe extern "C" fn run_callback(stream: CUstream, status: Status, job: *mut c_void) {
@@ -88,12 +95,7 @@ fn a_synchronize_waits_for_the_function() {
         || odd("0000:00:05.0"),
         || {
             begin();
-            unsafe extern "C" fn add(to: *mut c_void) {
-                // SAFETY: the test's counter, which outlives it.
-                let counter = unsafe { &*to.cast::<std::sync::atomic::AtomicU32>() };
-                counter.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-            }
-            let counter = std::sync::atomic::AtomicU32::new(0);
+            let counter = AtomicU32::new(0);
             let place = (&raw const counter).cast_mut().cast();
             let stream = get!(CUstream, cuStreamCreate(1));
             let synchronize: [&dyn Fn(); 4] = [
@@ -109,7 +111,7 @@ fn a_synchronize_waits_for_the_function() {
                 }
                 ok!(cuLaunchHostFunc(stream, Some(add), place));
                 synchronize[round as usize % 4]();
-                assert_eq!(counter.load(std::sync::atomic::Ordering::SeqCst), 4 * (round + 1));
+                assert_eq!(counter.load(Ordering::SeqCst), 4 * (round + 1));
             }
         },
     );

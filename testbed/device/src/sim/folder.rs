@@ -100,15 +100,15 @@ impl Bus {
         builder.mode(0o755).create(&path).map_err(|error| SimError::file("create", &path, error))?;
         let function = Function { path, shown };
         let id = |value: u16| format!("{value:#06x}\n");
-        function.write("vendor", 0o444, &id(pci::VENDOR))?;
-        function.write("device", 0o444, &id(pci::DEVICE))?;
-        function.write("subsystem_vendor", 0o444, &id(pci::SUBSYSTEM_VENDOR))?;
-        function.write("subsystem_device", 0o444, &id(pci::SUBSYSTEM_DEVICE))?;
-        function.write("class", 0o444, &format!("{:#08x}\n", pci::CLASS))?;
-        function.write("revision", 0o444, &format!("{:#04x}\n", pci::REVISION))?;
+        function.write("vendor", 0o444, id(pci::VENDOR))?;
+        function.write("device", 0o444, id(pci::DEVICE))?;
+        function.write("subsystem_vendor", 0o444, id(pci::SUBSYSTEM_VENDOR))?;
+        function.write("subsystem_device", 0o444, id(pci::SUBSYSTEM_DEVICE))?;
+        function.write("class", 0o444, format!("{:#08x}\n", pci::CLASS))?;
+        function.write("revision", 0o444, format!("{:#04x}\n", pci::REVISION))?;
         function.write("config", 0o644, config_head())?;
         function.write("enable", 0o600, "1\n")?;
-        function.write("resource", 0o444, &resources(address, window_bytes))?;
+        function.write("resource", 0o444, resources(address, window_bytes))?;
         Ok(function)
     }
 }

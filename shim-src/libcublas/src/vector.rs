@@ -1,0 +1,236 @@
+//! What is done with vectors and is a matrix product too: `cublas<t>gemv`, `...Batched`, `...StridedBatched`, `cublas<t>scal`.
+//!
+//! A vector whose elements lie `increment` apart is a matrix of one row with that leading dimension. So `y = A * x` is a product
+//! either way round: with x turned into a column, where y is one without gaps, or as `y' = x' * A'`, of rows. Two cases are
+//! no product and not supported: a vector from its end to its start, and a conjugated A with gaps in y.
+
+#![allow(clippy::too_many_arguments, reason = "as many as BLAS has")]
+
+use std::ffi::{c_int, c_longlong};
+
+use vgpu_abi::blas::{Address, Arithmetic, BlasStatus, Factor, OP_C, OP_N, OP_T, compute, data};
+use vgpu_abi::{export, log};
+
+use crate::Result;
+use crate::handle::Handle;
+use crate::product::{Matrix, Product, holds, is_operation};
+
+/// Types of A and x, of y, and how they are multiplied.
+#[derive(Clone, Copy, Debug)]
+struct Kind {
+    input: c_int,
+    output: c_int,
+    arithmetic: Arithmetic,
+}
+
+const fn kind(input: c_int, output: c_int, compute: c_int, scale: c_int) -> Kind {
+    Kind { input, output, arithmetic: Arithmetic { compute, scale } }
+}
+
+const S: Kind = kind(data::R_32F, data::R_32F, compute::F32, data::R_32F);
+const D: Kind = kind(data::R_64F, data::R_64F, compute::F64, data::R_64F);
+const C: Kind = kind(data::C_32F, data::C_32F, compute::F32, data::C_32F);
+const Z: Kind = kind(data::C_64F, data::C_64F, compute::F64, data::C_64F);
+const HSH: Kind = kind(data::R_16F, data::R_16F, compute::F32, data::R_32F);
+const HSS: Kind = kind(data::R_16F, data::R_32F, compute::F32, data::R_32F);
+const TST: Kind = kind(data::R_16BF, data::R_16BF, compute::F32, data::R_32F);
+const TSS: Kind = kind(data::R_16BF, data::R_32F, compute::F32, data::R_32F);
+
+/// A matrix or a vector.
+#[derive(Clone, Copy, Debug)]
+struct Operand {
+    address: Address,
+    /// Leading dimension, or increment.
+    step: i64,
+    /// Elements to the next one's of a batch.
+    stride: i64,
+}
+
+impl Operand {
+    fn new(address: Address, step: impl Into<i64>, stride: i64) -> Self {
+        Self { address, step: step.into(), stride }
+    }
+}
+
+/// `y = alpha * op(A) * x + beta * y`, once or for a batch.
+#[derive(Clone, Copy, Debug)]
+struct Multiply {
+    kind: Kind,
+    operation: c_int,
+    /// Rows and columns of A.
+    size: [i64; 2],
+    /// Alpha and beta.
+    factors: [Factor; 2],
+    /// A, x, y.
+    operands: [Operand; 3],
+    batch: i64,
+    /// Whether the addresses are those of arrays of addresses.
+    pointers: bool,
+}
+
+fn backwards() -> BlasStatus {
+    log::info(format_args!("cuBLAS: no vectors from their end to their start"));
+    BlasStatus::NOT_SUPPORTED
+}
+
+impl Multiply {
+    fn run(&self, handle: Handle) -> Result {
+        handle.context()?;
+        let [rows, columns] = self.size;
+        let [a, x, y] = self.operands.map(|operand| operand.step);
+        let good = is_operation(self.operation)
+            && rows >= 0
+            && columns >= 0
+            && self.batch >= 0
+            && holds(a, rows)
+            && x != 0
+            && y != 0;
+        if !good {
+            return Err(BlasStatus::INVALID_VALUE);
+        }
+        // Unlike a product's, a depth of 0 leaves y as it is.
+        if rows == 0 || columns == 0 || self.batch == 0 {
+            return Ok(());
+        }
+        if x < 0 || y < 0 {
+            return Err(backwards());
+        }
+        self.product()?.run(handle)
+    }
+
+    /// The same as a product of matrices.
+    fn product(&self) -> Result<Product> {
+        let Kind { input, output, arithmetic } = self.kind;
+        let [rows, columns] = self.size;
+        let (length, depth) = if self.operation == OP_N { (rows, columns) } else { (columns, rows) };
+        let matrix =
+            |operand: Operand, kind| Matrix::new(operand.address, kind, operand.step).every(operand.stride);
+        let [a, x, y] = self.operands;
+        let (a, x, y) = (matrix(a, input), matrix(x, input), matrix(y, output));
+        let complex = matches!(input, data::C_32F | data::C_64F);
+        let (operation, size, matrix) = if y.leading == 1 {
+            ([self.operation, OP_T], [length, 1, depth], [a, x, Matrix { leading: length, ..y }])
+        } else if self.operation == OP_C && complex {
+            log::info(format_args!("cuBLAS: no conjugated matrix times a vector with gaps"));
+            return Err(BlasStatus::NOT_SUPPORTED);
+        } else {
+            let turned = if self.operation == OP_N { OP_T } else { OP_N };
+            ([OP_N, turned], [1, length, depth], [x, a, y])
+        };
+        let product = Product::new(operation, size, self.factors, matrix, arithmetic);
+        Ok(product.batched(self.batch, self.pointers))
+    }
+}
+
+macro_rules! gemv {
+    ($int:ty: $( $name:ident $kind:ident )*) => {
+        export! { $(
+            /// `y = alpha * op(A) * x + beta * y`.
+            pub fn $name(
+                handle: Handle, operation: c_int, m: $int, n: $int, alpha: Factor, a: Address, lda: $int,
+                x: Address, incx: $int, beta: Factor, y: Address, incy: $int,
+            ) -> BlasStatus {
+                Multiply {
+                    kind: $kind,
+                    operation,
+                    size: [m.into(), n.into()],
+                    factors: [alpha, beta],
+                    operands: [Operand::new(a, lda, 0), Operand::new(x, incx, 0), Operand::new(y, incy, 0)],
+                    batch: 1,
+                    pointers: false,
+                }
+                .run(handle)
+            }
+        )* }
+    };
+}
+
+macro_rules! gemv_batched {
+    ($int:ty: $( $name:ident $strided:ident $kind:ident )*) => {
+        export! { $(
+            /// The same for a batch; arrays of addresses are in device memory.
+            pub fn $name(
+                handle: Handle, operation: c_int, m: $int, n: $int, alpha: Factor, a: Address, lda: $int,
+                x: Address, incx: $int, beta: Factor, y: Address, incy: $int, batch: $int,
+            ) -> BlasStatus {
+                Multiply {
+                    kind: $kind,
+                    operation,
+                    size: [m.into(), n.into()],
+                    factors: [alpha, beta],
+                    operands: [Operand::new(a, lda, 0), Operand::new(x, incx, 0), Operand::new(y, incy, 0)],
+                    batch: batch.into(),
+                    pointers: true,
+                }
+                .run(handle)
+            }
+
+            /// The same for a batch whose operands lie at equal distances.
+            pub fn $strided(
+                handle: Handle, operation: c_int, m: $int, n: $int, alpha: Factor, a: Address, lda: $int,
+                stride_a: c_longlong, x: Address, incx: $int, stride_x: c_longlong, beta: Factor,
+                y: Address, incy: $int, stride_y: c_longlong, batch: $int,
+            ) -> BlasStatus {
+                Multiply {
+                    kind: $kind,
+                    operation,
+                    size: [m.into(), n.into()],
+                    factors: [alpha, beta],
+                    operands: [Operand::new(a, lda, stride_a), Operand::new(x, incx, stride_x), Operand::new(y, incy, stride_y)],
+                    batch: batch.into(),
+                    pointers: false,
+                }
+                .run(handle)
+            }
+        )* }
+    };
+}
+
+gemv! { c_int: cublasSgemv_v2 S cublasDgemv_v2 D cublasCgemv_v2 C cublasZgemv_v2 Z }
+gemv! { i64: cublasSgemv_v2_64 S cublasDgemv_v2_64 D cublasCgemv_v2_64 C cublasZgemv_v2_64 Z }
+
+gemv_batched! { c_int:
+    cublasSgemvBatched cublasSgemvStridedBatched S
+    cublasDgemvBatched cublasDgemvStridedBatched D
+    cublasCgemvBatched cublasCgemvStridedBatched C
+    cublasZgemvBatched cublasZgemvStridedBatched Z
+    cublasHSHgemvBatched cublasHSHgemvStridedBatched HSH
+    cublasHSSgemvBatched cublasHSSgemvStridedBatched HSS
+    cublasTSTgemvBatched cublasTSTgemvStridedBatched TST
+    cublasTSSgemvBatched cublasTSSgemvStridedBatched TSS
+}
+gemv_batched! { i64:
+    cublasSgemvBatched_64 cublasSgemvStridedBatched_64 S
+    cublasDgemvBatched_64 cublasDgemvStridedBatched_64 D
+    cublasCgemvBatched_64 cublasCgemvStridedBatched_64 C
+    cublasZgemvBatched_64 cublasZgemvStridedBatched_64 Z
+    cublasHSHgemvBatched_64 cublasHSHgemvStridedBatched_64 HSH
+    cublasHSSgemvBatched_64 cublasHSSgemvStridedBatched_64 HSS
+    cublasTSTgemvBatched_64 cublasTSTgemvStridedBatched_64 TST
+    cublasTSSgemvBatched_64 cublasTSSgemvStridedBatched_64 TSS
+}
+
+/// `x = alpha * x`: a product of nothing, added to x.
+fn scale(handle: Handle, kind: Kind, n: i64, alpha: Factor, x: Address, increment: i64) -> Result {
+    handle.context()?;
+    if n <= 0 || increment <= 0 {
+        return Ok(());
+    }
+    let matrix = |address, leading| Matrix::new(address, kind.input, leading);
+    let matrices = [matrix(Address(0), 1), matrix(Address(0), n), matrix(x, increment)];
+    Product::new([OP_N, OP_T], [1, n, 0], [alpha; 2], matrices, kind.arithmetic).run(handle)
+}
+
+macro_rules! scal {
+    ($int:ty: $( $name:ident $kind:ident )*) => {
+        export! { $(
+            /// `x = alpha * x`.
+            pub fn $name(handle: Handle, n: $int, alpha: Factor, x: Address, incx: $int) -> BlasStatus {
+                scale(handle, $kind, n.into(), alpha, x, incx.into())
+            }
+        )* }
+    };
+}
+
+scal! { c_int: cublasSscal_v2 S cublasDscal_v2 D cublasCscal_v2 C cublasZscal_v2 Z }
+scal! { i64: cublasSscal_v2_64 S cublasDscal_v2_64 D cublasCscal_v2_64 C cublasZscal_v2_64 Z }
