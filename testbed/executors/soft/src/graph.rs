@@ -1,13 +1,16 @@
-//! Graphs: instantiated ones, node by node, as templates of tasks.
+//! Graphs: instantiated ones, node by node, as templates of tasks; and their launches.
 
 use std::sync::Arc;
 
-use vgpu_device::{Violation, Work, graph_nodes, graph_patches};
+use vgpu_device::{SessionError, Violation, Work, graph_nodes, graph_patches};
 use vgpu_wire::Body;
+use vgpu_wire::body::graph::GraphLaunch;
 
 use crate::function::Function;
 use crate::modules::Modules;
-use crate::order::Id;
+use crate::order::{Id, Stream};
+use crate::queue::Job;
+use crate::session::{Made, SoftSession};
 
 /// What a node does. Spans are resolved at each launch: the session may have given the window memory back meanwhile.
 #[derive(Clone, Debug)]
@@ -54,6 +57,105 @@ impl Graph {
     pub(crate) fn update(&mut self, work: &Work<'_>, modules: &Modules) -> Result<(), Violation> {
         for record in graph_patches(work.payload) {
             self.nodes[record.node as usize] = Node::new(&record.message.body, record.message.tail, modules)?;
+        }
+        Ok(())
+    }
+}
+
+impl SoftSession {
+    fn launch_graph(&mut self, work: &Work<'_>, body: GraphLaunch) -> Result<(), SessionError> {
+        let stream = self.stream(body.stream)?;
+        // Taken out, for its nodes are looked at while the session is changed.
+        let mut graph = self.graphs.remove(&body.graph).ok_or(Violation::unknown("graph", body.graph))?;
+        let launched = if self.queue.is_direct() {
+            self.launch_graph_now(work, &graph.nodes)
+        } else {
+            self.queue_graph(work, &mut graph, stream)
+        };
+        self.graphs.insert(body.graph, graph);
+        launched
+    }
+
+    /// Nodes depend on earlier ones only: their own order is one that they allow.
+    fn launch_graph_now(&mut self, work: &Work<'_>, nodes: &[Node]) -> Result<(), SessionError> {
+        for node in nodes {
+            if let Body::EventRecord(body) = &node.body {
+                self.known_event(body.event)?;
+            }
+            match self.make(&node.body, &node.tail, node.function.as_ref())? {
+                Made::Task(task) => self.runner.run(task, work.number),
+                Made::Refused(code) => self.refuse(work, code),
+                Made::Nothing => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn queue_graph(
+        &mut self,
+        work: &Work<'_>,
+        graph: &mut Graph,
+        stream: Stream,
+    ) -> Result<(), SessionError> {
+        let mut pieces = Vec::with_capacity(graph.nodes.len());
+        for node in &graph.nodes {
+            let (mut record, mut wait) = (None, None);
+            match &node.body {
+                Body::EventRecord(body) => record = Some(body.event),
+                Body::StreamWait(body) => wait = Some(body.event),
+                _ => {}
+            }
+            for event in [record, wait].into_iter().flatten() {
+                self.known_event(event)?;
+            }
+            let job = match self.make(&node.body, &node.tail, node.function.as_ref())? {
+                Made::Task(task) => {
+                    let noticed = task.is_noticed();
+                    Some((Job { task: task.into_owned(), number: work.number }, noticed))
+                }
+                Made::Refused(code) => {
+                    self.refuse(work, code);
+                    None
+                }
+                Made::Nothing => None,
+            };
+            pieces.push((job, record, wait));
+        }
+        let Graph { dependencies, newest, .. } = graph;
+        *newest = Some(self.queue.add(|order| {
+            let mut group = order.group(stream, *newest);
+            for ((job, record, wait), after) in pieces.into_iter().zip(dependencies.iter()) {
+                let (job, noticed) = job.map_or((None, false), |(job, noticed)| (Some(job), noticed));
+                let id = order.piece(&mut group, after.iter().copied(), wait, job, noticed);
+                if let Some(event) = record {
+                    order.set_record(event, id);
+                }
+            }
+            order.end_group(group)
+        })?);
+        Ok(())
+    }
+
+    /// A message of this chapter.
+    pub(crate) fn graph(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
+        match &work.message.body {
+            Body::GraphDefine(body) => {
+                let graph = Graph::define(work, &self.modules)?;
+                if self.graphs.insert(body.graph, graph).is_some() {
+                    return Err(Violation::in_use("graph", body.graph).into());
+                }
+            }
+            Body::GraphUpdate(body) => {
+                let graph =
+                    self.graphs.get_mut(&body.graph).ok_or(Violation::unknown("graph", body.graph))?;
+                graph.update(work, &self.modules)?;
+            }
+            Body::GraphLaunch(body) => self.launch_graph(work, *body)?,
+            // Launches that are queued have all that they need.
+            Body::GraphDestroy(body) => {
+                self.graphs.remove(&body.graph).ok_or(Violation::unknown("graph", body.graph))?;
+            }
+            _ => {}
         }
         Ok(())
     }

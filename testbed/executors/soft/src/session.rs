@@ -10,14 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use vgpu_device::{Retired, Session, SessionError, SessionHost, Violation, Work};
-use vgpu_wire::body::graph::GraphLaunch;
 use vgpu_wire::body::stream::STREAM_NON_BLOCKING;
 use vgpu_wire::{Body, JOIN_ALL, SEGMENT_INLINE};
 
 use crate::adversary::Adversary;
 use crate::device::Device;
 use crate::function::Function;
-use crate::graph::{Graph, Node};
+use crate::graph::Graph;
 use crate::memory::Allocation;
 use crate::modules::Modules;
 use crate::order::Stream;
@@ -40,7 +39,7 @@ pub(crate) enum Place {
 }
 
 /// What a message of a stream comes to.
-enum Made<'a> {
+pub(crate) enum Made<'a> {
     Task(Task<'a>),
     /// Only its place counts.
     Nothing,
@@ -61,7 +60,7 @@ pub(crate) struct SoftSession {
     /// Holds that the guest has not released.
     holds: HashSet<u32>,
     pub(crate) modules: Modules,
-    graphs: HashMap<u32, Graph>,
+    pub(crate) graphs: HashMap<u32, Graph>,
     /// Frees that are queued.
     pub(crate) frees: Arc<AtomicUsize>,
 }
@@ -90,7 +89,7 @@ impl SoftSession {
     }
 
     /// A message is refused that nobody waits for.
-    fn refuse(&self, work: &Work<'_>, code: u32) {
+    pub(crate) fn refuse(&self, work: &Work<'_>, code: u32) {
         if self.runner.dead().is_none() {
             self.runner.fail(work.number, code, false);
         }
@@ -108,7 +107,7 @@ impl SoftSession {
         if number == JOIN_ALL { Ok(None) } else { self.stream(number).map(Some) }
     }
 
-    fn known_event(&self, event: u32) -> Result<(), Violation> {
+    pub(crate) fn known_event(&self, event: u32) -> Result<(), Violation> {
         if self.events.contains(&event) { Ok(()) } else { Err(Violation::unknown("event", event)) }
     }
 
@@ -148,7 +147,7 @@ impl SoftSession {
     }
 
     /// Makes a task of a message that is a stream's work. Spans are the session's from here until the task is done.
-    fn make<'a>(
+    pub(crate) fn make<'a>(
         &self,
         body: &Body,
         tail: &'a [u8],
@@ -202,102 +201,6 @@ impl SoftSession {
             }
             Made::Nothing => Ok(()),
         }
-    }
-
-    fn launch_graph(&mut self, work: &Work<'_>, body: GraphLaunch) -> Result<(), SessionError> {
-        let stream = self.stream(body.stream)?;
-        // Taken out, for its nodes are looked at while the session is changed.
-        let mut graph = self.graphs.remove(&body.graph).ok_or(Violation::unknown("graph", body.graph))?;
-        let launched = if self.queue.is_direct() {
-            self.launch_graph_now(work, &graph.nodes)
-        } else {
-            self.queue_graph(work, &mut graph, stream)
-        };
-        self.graphs.insert(body.graph, graph);
-        launched
-    }
-
-    /// Nodes depend on earlier ones only: their own order is one that they allow.
-    fn launch_graph_now(&mut self, work: &Work<'_>, nodes: &[Node]) -> Result<(), SessionError> {
-        for node in nodes {
-            if let Body::EventRecord(body) = &node.body {
-                self.known_event(body.event)?;
-            }
-            match self.make(&node.body, &node.tail, node.function.as_ref())? {
-                Made::Task(task) => self.runner.run(task, work.number),
-                Made::Refused(code) => self.refuse(work, code),
-                Made::Nothing => {}
-            }
-        }
-        Ok(())
-    }
-
-    fn queue_graph(
-        &mut self,
-        work: &Work<'_>,
-        graph: &mut Graph,
-        stream: Stream,
-    ) -> Result<(), SessionError> {
-        let mut pieces = Vec::with_capacity(graph.nodes.len());
-        for node in &graph.nodes {
-            let (mut record, mut wait) = (None, None);
-            match &node.body {
-                Body::EventRecord(body) => record = Some(body.event),
-                Body::StreamWait(body) => wait = Some(body.event),
-                _ => {}
-            }
-            for event in [record, wait].into_iter().flatten() {
-                self.known_event(event)?;
-            }
-            let job = match self.make(&node.body, &node.tail, node.function.as_ref())? {
-                Made::Task(task) => {
-                    let noticed = task.is_noticed();
-                    Some((Job { task: task.into_owned(), number: work.number }, noticed))
-                }
-                Made::Refused(code) => {
-                    self.refuse(work, code);
-                    None
-                }
-                Made::Nothing => None,
-            };
-            pieces.push((job, record, wait));
-        }
-        let Graph { dependencies, newest, .. } = graph;
-        *newest = Some(self.queue.add(|order| {
-            let mut group = order.group(stream, *newest);
-            for ((job, record, wait), after) in pieces.into_iter().zip(dependencies.iter()) {
-                let (job, noticed) = job.map_or((None, false), |(job, noticed)| (Some(job), noticed));
-                let id = order.piece(&mut group, after.iter().copied(), wait, job, noticed);
-                if let Some(event) = record {
-                    order.set_record(event, id);
-                }
-            }
-            order.end_group(group)
-        })?);
-        Ok(())
-    }
-
-    fn graph(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
-        match &work.message.body {
-            Body::GraphDefine(body) => {
-                let graph = Graph::define(work, &self.modules)?;
-                if self.graphs.insert(body.graph, graph).is_some() {
-                    return Err(Violation::in_use("graph", body.graph).into());
-                }
-            }
-            Body::GraphUpdate(body) => {
-                let graph =
-                    self.graphs.get_mut(&body.graph).ok_or(Violation::unknown("graph", body.graph))?;
-                graph.update(work, &self.modules)?;
-            }
-            Body::GraphLaunch(body) => self.launch_graph(work, *body)?,
-            // Launches that are queued have all that they need.
-            Body::GraphDestroy(body) => {
-                self.graphs.remove(&body.graph).ok_or(Violation::unknown("graph", body.graph))?;
-            }
-            _ => {}
-        }
-        Ok(())
     }
 
     fn handles(&mut self, work: &Work<'_>) -> Result<(), SessionError> {

@@ -93,7 +93,8 @@ impl<'t> Tokens<'t> {
         self.start = blanks;
         let rest = &self.text[blanks..];
         (self.token, self.end) = match rest.first() {
-            None => (Token::End, blanks),
+            // A text may come as a C string.
+            None | Some(0) => (Token::End, blanks),
             Some(&byte) if WORD[byte as usize] => {
                 let length = word_length(rest);
                 (Token::Word(&rest[..length]), blanks + length)
@@ -255,7 +256,7 @@ fn word_length(text: &[u8]) -> usize {
 fn braces(text: &[u8], open: usize) -> Option<usize> {
     /// How many bytes are looked at together.
     const STEP: usize = 32;
-    let special = |byte: u8| (byte == b'{') | (byte == b'}') | (byte == b'/') | (byte == b'"');
+    let special = |byte: u8| matches!(byte, b'{' | b'}' | b'/' | b'"');
     let mut depth = 0_usize;
     let mut at = open;
     loop {

@@ -12,6 +12,9 @@ use crate::kernel;
 use crate::lex::{Token, Tokens};
 use crate::variable::{self, Declaration};
 
+/// Bytes of a module's text: the largest seen have 11 MB.
+const TEXT_MOST: u64 = 1 << 27;
+
 /// Who else may use a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Linkage {
@@ -96,6 +99,14 @@ impl Module {
     /// Reads what a module declares. Bodies of kernels are passed over.
     pub fn parse(text: impl Into<Arc<[u8]>>) -> Result<Self, PtxError> {
         let text = text.into();
+        if text.len() as u64 > TEXT_MOST {
+            return Err(PtxError::Limit {
+                line: 1,
+                text: String::new(),
+                what: "bytes of text",
+                most: TEXT_MOST,
+            });
+        }
         let mut reader = Reader {
             tokens: Tokens::new(&text, 0, 1)?,
             version: None,
@@ -174,10 +185,9 @@ impl<'t> Reader<'t> {
         loop {
             let what = self.tokens.peek();
             match what {
-                // DWARF in the old way.
-                Token::Mark(b'@') => return self.tokens.skip_line(),
                 Token::Mark(b';') => return self.tokens.next().map(|_| ()),
-                Token::Word(b".file" | b".loc") => return self.tokens.skip_line(),
+                // Lines of DWARF in the old way start with `@@`.
+                Token::Mark(b'@') | Token::Word(b".file" | b".loc") => return self.tokens.skip_line(),
                 Token::Word(_) => {}
                 _ => return Err(self.tokens.expected("a directive")),
             }
@@ -190,9 +200,11 @@ impl<'t> Reader<'t> {
                 b".version" => return self.version(),
                 b".target" => return self.target(),
                 b".address_size" => {
+                    let place = self.tokens.place();
                     let bits = variable::number(&mut self.tokens, "64")?;
                     if bits != 64 {
-                        return Err(self.tokens.error(format!("addresses of {bits} bits are not supported")));
+                        let message = format!("addresses of {bits} bits are not supported");
+                        return Err(self.tokens.error_at(place, message));
                     }
                     self.wide = true;
                     return Ok(());
@@ -335,13 +347,11 @@ impl<'t> Reader<'t> {
     }
 
     fn declare(&mut self, name: &[u8], symbol: Symbol) -> Result<(), PtxError> {
-        match self.symbols.insert(name.to_vec(), symbol) {
-            None => Ok(()),
-            Some(_) => {
-                let name = String::from_utf8_lossy(name);
-                Err(self.tokens.error(format!("{name} is declared twice")))
-            }
+        if self.symbols.insert(name.to_vec(), symbol).is_none() {
+            return Ok(());
         }
+        let name = String::from_utf8_lossy(name);
+        Err(self.tokens.error(format!("{name} is declared twice")))
     }
 
     /// Turns names in initialisers into indices.

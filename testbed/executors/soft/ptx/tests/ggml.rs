@@ -4,7 +4,7 @@
 
 mod support;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -74,8 +74,6 @@ fn one(module: &Module, name: &str, analyse: bool) -> Result<(), PtxError> {
         let analysis = analysis::analyse(&kernel, Assume { tid_yz_uniform: true });
         let slots = analysis::slots(&kernel, &analysis);
         assert!(slots.of.iter().zip(&slots.groups).all(|(&slot, group)| slot < slots.counts[group.index()]));
-        // nvcc initialises what it reads; its own optimiser leaves no register live at the entry that matters, but for
-        // loop-carried ones it knows to be unused. So nothing uniform may depend on lanes there.
         for reg in analysis.blend.iter() {
             assert!(!analysis.uniform.contains(reg));
         }
@@ -86,7 +84,7 @@ fn one(module: &Module, name: &str, analyse: bool) -> Result<(), PtxError> {
 /// The instructions that a text spells, found without the parser: the first word of each statement.
 fn spellings(text: &[u8]) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
-    let mut seen: BTreeSet<&[u8]> = BTreeSet::new();
+    let mut seen: HashSet<&[u8]> = HashSet::new();
     for line in text.split(|&byte| byte == b'\n') {
         let end = line.windows(2).position(|pair| pair == b"//").unwrap_or(line.len());
         for statement in line[..end].split(|&byte| matches!(byte, b';' | b'{' | b'}')) {

@@ -246,7 +246,13 @@ impl Block {
     }
 
     /// The active lanes of a part arrive at a barrier.
-    fn arrive(&mut self, index: usize, block: u32, variant: &Variant, env: &mut Env<'_>) -> Result<(), Fault> {
+    fn arrive(
+        &mut self,
+        index: usize,
+        block: u32,
+        variant: &Variant,
+        env: &mut Env<'_>,
+    ) -> Result<(), Fault> {
         let (step, line) = (env.barrier, env.barrier_line);
         let info = &variant.tables.barriers[step as usize];
         let warp = &self.parts[index].warp;
@@ -285,6 +291,9 @@ impl Block {
 
     /// Lets the threads go on that wait at barriers where all have arrived.
     fn complete(&mut self, variant: &Variant, env: &Env<'_>) {
+        if self.barriers.iter().all(|barrier| !barrier.used) {
+            return;
+        }
         for number in 0..BARRIERS {
             if self.barriers[number].used && self.is_complete(number, env) {
                 self.release(number, variant);

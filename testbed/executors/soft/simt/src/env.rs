@@ -2,11 +2,11 @@
 
 use vgpu_arena::{FaultKind, View, Window};
 
+use crate::block::BarrierStep;
 use crate::control::{Control, Verdict};
 use crate::fault::{Fault, Site};
 use crate::machine::LANES;
 use crate::memory::{LocalMemory, SharedMemory};
-use crate::block::BarrierStep;
 use crate::ops::atomic::AtomicStep;
 use crate::ops::mma::MatrixStep;
 use crate::ops::rare::RareStep;
@@ -87,9 +87,7 @@ impl Env<'_> {
         let lane = if warp.mask >> refusal.lane & 1 != 0 { 1 << refusal.lane } else { warp.mask };
         let site = self.site(warp, line, lane);
         let fault = match refusal.kind {
-            FaultKind::Illegal => {
-                Fault::Illegal { address: refusal.address, write: refusal.write, site }
-            }
+            FaultKind::Illegal => Fault::Illegal { address: refusal.address, write: refusal.write, site },
             FaultKind::Misaligned => Fault::Misaligned { address: refusal.address, site },
         };
         warp.fail(self, fault)
@@ -107,7 +105,8 @@ impl Env<'_> {
             return false;
         }
         match self.control.poll(spent.unsigned_abs()) {
-            Verdict::GoOn if self.cooperative => {
+            // Other warps may have to run first: this one may wait for what they store.
+            Verdict::GoOn if self.cooperative || self.shape.block.iter().product::<u32>() > LANES as u32 => {
                 warp.exit = Exit::Preempted { pc };
                 false
             }

@@ -95,7 +95,8 @@ fn shared_bytes(program: &Program, launch: &Launch<'_>) -> u32 {
 /// Whether the launch fits the kernel.
 fn check(program: &Program, launch: &Launch<'_>) -> Result<(), Fault> {
     let attributes = program.attributes();
-    let product = |shape: [u32; 3]| shape.iter().try_fold(1u64, |all, &axis| all.checked_mul(u64::from(axis)));
+    let product =
+        |shape: [u32; 3]| shape.iter().try_fold(1u64, |all, &axis| all.checked_mul(u64::from(axis)));
     let threads = product(launch.block).unwrap_or(u64::MAX);
     if product(launch.grid).is_none_or(|blocks| blocks == 0) {
         return Err(Fault::BadLaunch("the grid has no blocks, or too many"));
@@ -163,7 +164,11 @@ impl Grid {
     }
 
     /// Calls `act` with an environment made of a thread's scratch memory, for `count` blocks at once.
-    fn with_scratch(&self, count: usize, act: impl FnOnce(&mut [Block], &mut [SharedMemory], &mut [LocalMemory], &mut [Window])) {
+    fn with_scratch(
+        &self,
+        count: usize,
+        act: impl FnOnce(&mut [Block], &mut [SharedMemory], &mut [LocalMemory], &mut [Window]),
+    ) {
         SCRATCH.with_borrow_mut(|scratch| {
             let variant = self.variant();
             scratch.blocks.truncate(count.max(1));
@@ -286,7 +291,13 @@ impl Work for Grid {
                 let [x, y, _] = self.shape.grid.map(u64::from);
                 env.block = [(index % x) as u32, (index / x % y) as u32, (index / x / y) as u32];
                 block.start(variant, &env);
-                let result = block.run(variant, &mut env);
+                let result = loop {
+                    match block.run(variant, &mut env) {
+                        Ok(Turn::Preempted) => {}
+                        Ok(Turn::Done) => break Ok(()),
+                        Err(fault) => break Err(fault),
+                    }
+                };
                 let mut printed = std::mem::take(&mut env.printed);
                 self.finish(&mut printed, result.err());
                 count += 1;

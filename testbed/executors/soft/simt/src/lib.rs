@@ -10,6 +10,8 @@
 #![deny(unsafe_code)]
 #![allow(clippy::inline_always, reason = "bodies of steps, to be compiled with each step's instruction set")]
 #![allow(clippy::needless_range_loop, reason = "loops over lanes of several vectors")]
+#![allow(clippy::float_cmp, clippy::cast_precision_loss, reason = "what instructions do")]
+#![allow(clippy::many_single_char_names, reason = "operands have the names of the ISA")]
 
 mod block;
 mod control;

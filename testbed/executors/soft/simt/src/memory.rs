@@ -83,12 +83,6 @@ impl SharedMemory {
     pub(crate) const fn words(&self) -> &[u32; SHARED_WORDS] {
         &self.words
     }
-
-    /// The words to be changed.
-    #[inline(always)]
-    pub(crate) const fn words_mut(&mut self) -> &mut [u32; SHARED_WORDS] {
-        &mut self.words
-    }
 }
 
 impl Words for SharedMemory {
@@ -123,12 +117,6 @@ impl LocalMemory {
     #[inline(always)]
     pub(crate) fn row(&self, address: u32) -> Option<&[u32; LANES]> {
         self.rows.get(address as usize / 4)
-    }
-
-    /// The same to be changed.
-    #[inline(always)]
-    pub(crate) fn row_mut(&mut self, address: u32) -> Option<&mut [u32; LANES]> {
-        self.rows.get_mut(address as usize / 4)
     }
 
     /// One lane's memory.

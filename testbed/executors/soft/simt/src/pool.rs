@@ -123,7 +123,6 @@ impl Drop for Handle {
 
 impl Shared {
     fn serve(&self) {
-        let mut seen = 0;
         loop {
             let posted = self.posted.load(Ordering::Acquire);
             // Join what is there; new work of others may come meanwhile.
@@ -138,7 +137,7 @@ impl Shared {
                 }
                 job
             };
-            if let Some(job) = job.filter(|_| posted != seen) {
+            if let Some(job) = job {
                 job.work.work();
                 let mut busy = lock(&job.busy);
                 *busy -= 1;
@@ -147,14 +146,9 @@ impl Shared {
                 }
                 drop(busy);
                 // All of it is begun: others in the list are next.
-                let mut state = lock(&self.state);
-                state.jobs.retain(|other| !Arc::ptr_eq(other, &job));
-                if state.jobs.is_empty() {
-                    seen = posted;
-                }
+                lock(&self.state).jobs.retain(|other| !Arc::ptr_eq(other, &job));
                 continue;
             }
-            seen = posted;
             self.wait(posted);
         }
     }

@@ -109,11 +109,11 @@ impl Reader<'_, '_> {
                     Err(Fault::LocalOutOfBounds { address: near.into(), site })
                 }
             }
-            _ => self
-                .env
-                .view
-                .load_uniform(self.window, address)
-                .map_err(|_| Fault::Illegal { address, write: false, site }),
+            _ => self.env.view.load_uniform(self.window, address).map_err(|_| Fault::Illegal {
+                address,
+                write: false,
+                site,
+            }),
         }
     }
 
@@ -162,7 +162,9 @@ impl Reader<'_, '_> {
                         conversion.left |= value < 0;
                         conversion.width = Some((value.unsigned_abs() as usize).min(WIDEST));
                     }
-                    Star::Precision => conversion.precision = usize::try_from(value).ok().map(|value| value.min(WIDEST)),
+                    Star::Precision => {
+                        conversion.precision = usize::try_from(value).ok().map(|value| value.min(WIDEST));
+                    }
                 }
             }
             count += 1;
@@ -421,8 +423,8 @@ mod tests {
     #[test]
     fn floats_are_as_c_prints_them() {
         assert_eq!(float("%f", 1.5), "1.500000");
-        assert_eq!(float("%8.2f", -3.14159), "   -3.14");
-        assert_eq!(float("%08.2f", -3.14159), "-0003.14");
+        assert_eq!(float("%8.2f", -2.53125), "   -2.53");
+        assert_eq!(float("%08.2f", -2.53125), "-0002.53");
         assert_eq!(float("%e", 12345.678), "1.234568e+04");
         assert_eq!(float("%g", 0.0001), "0.0001");
         assert_eq!(float("%g", 1e-5), "1e-05");

@@ -135,7 +135,12 @@ pub(crate) struct MemoryStep {
 pub(crate) enum Special {
     Ptx(ir::Special),
     /// An element of the parameters, extended to the `to` bytes of a register.
-    Parameter { offset: u32, bytes: u32, signed: bool, to: u32 },
+    Parameter {
+        offset: u32,
+        bytes: u32,
+        signed: bool,
+        to: u32,
+    },
 }
 
 /// What frames hold before anything runs.

@@ -97,7 +97,11 @@ impl Warp {
 
     /// All its lanes: running, waiting or pending.
     pub(crate) fn lanes(&self) -> u32 {
-        self.pending.iter().fold(self.mask, |all, lanes| all | lanes)
+        if self.is_empty() {
+            self.mask
+        } else {
+            self.pending.iter().fold(self.mask, |all, lanes| all | lanes)
+        }
     }
 
     /// Makes lanes pending at a block.

@@ -1,6 +1,7 @@
 //! Products and solves against sums in f64, over memory with a fence around every matrix.
 
 mod products;
+mod refusals;
 mod solves;
 mod speed;
 

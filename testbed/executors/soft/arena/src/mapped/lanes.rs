@@ -54,6 +54,23 @@ pub(super) fn unit_plain(addresses: &[u64; LANES], bytes: u64) -> bool {
     (0..).zip(addresses).all(|(lane, &address)| address == first.wrapping_add(bytes * lane))
 }
 
+/// Whether any address is more than `last` behind `start`, or no multiple of `bytes`, a power of two. `last` is below 2^63.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn any_bad_avx2(addresses: &[u64; LANES], start: u64, last: u64, bytes: u64) -> bool {
+    let (start, last) = (all(start), all(last));
+    let (mut beyond, mut bits) = (_mm256_setzero_si256(), _mm256_setzero_si256());
+    for index in 0..LANES / 4 {
+        let address = four(addresses, index);
+        let offset = _mm256_sub_epi64(address, start);
+        // The sign says that an offset is beyond the last good one, for both are below 2^63.
+        beyond = _mm256_or_si256(beyond, _mm256_or_si256(offset, _mm256_sub_epi64(last, offset)));
+        bits = _mm256_or_si256(bits, address);
+    }
+    let aligned = _mm256_testz_si256(bits, all(bytes - 1)) == 1;
+    _mm256_movemask_pd(_mm256_castsi256_pd(beyond)) != 0 || !aligned
+}
+
 /// A bit for each address that is more than `last` behind `start`, or no multiple of `bytes`, a power of two. `last`
 /// is below 2^63.
 #[inline]
@@ -111,6 +128,9 @@ mod tests {
             // SAFETY: the processor has AVX2.
             let vectors = unsafe { bad_avx2(&addresses, start, last, bytes) };
             prop_assert_eq!(vectors, bad_plain(&addresses, start, last, bytes));
+            // SAFETY: as above.
+            let any = unsafe { any_bad_avx2(&addresses, start, last, bytes) };
+            prop_assert_eq!(any, vectors != 0);
             // SAFETY: as above.
             let unit = unsafe { unit_avx2(&addresses, bytes) };
             prop_assert_eq!(unit, unit_plain(&addresses, bytes));

@@ -7,7 +7,7 @@ use zerocopy::IntoBytes;
 
 use super::element::sealed::{Raw, RawCell};
 use super::element::{Cell, Element};
-use super::lanes::{bad_avx2, bad_plain, unit_avx2, unit_plain};
+use super::lanes::{any_bad_avx2, bad_avx2, bad_plain, unit_avx2, unit_plain};
 use super::view::{View, Window};
 use crate::LANES;
 use crate::fault::{Fault, FaultKind};
@@ -50,13 +50,23 @@ impl View {
     ) -> Result<Shape, Fault> {
         let room = if write { window.writable } else { window.bytes };
         if self.knows(window) && room >= bytes {
-            if mask == u32::MAX && self.unit(addresses, bytes) {
+            // Two lanes tell most of those that are not from those that are.
+            let maybe = mask == u32::MAX && addresses[1].wrapping_sub(addresses[0]) == bytes;
+            if maybe && self.unit(addresses, bytes) {
                 let first = addresses[0];
                 if window.holds(first, bytes * LANES as u64, write) && first.is_multiple_of(bytes) {
                     return Ok(Shape::Unit);
                 }
-            } else if self.bad(addresses, window.start, room - bytes, bytes) & mask == 0 {
-                return Ok(Shape::Any);
+            } else {
+                let (start, last) = (window.start, room - bytes);
+                let good = if mask == u32::MAX {
+                    !self.any_bad(addresses, start, last, bytes)
+                } else {
+                    self.bad(addresses, start, last, bytes) & mask == 0
+                };
+                if good {
+                    return Ok(Shape::Any);
+                }
             }
         }
         self.check_each(window, addresses, mask, bytes, write).map(|()| Shape::Any)
@@ -69,6 +79,16 @@ impl View {
             return unsafe { unit_avx2(addresses, bytes) };
         }
         unit_plain(addresses, bytes)
+    }
+
+    /// Whether any lane's offset in the window is beyond `last`, or its address misaligned.
+    #[inline(always)]
+    fn any_bad(&self, addresses: &[u64; LANES], start: u64, last: u64, bytes: u64) -> bool {
+        if self.avx2 {
+            // SAFETY: the processor has AVX2.
+            return unsafe { any_bad_avx2(addresses, start, last, bytes) };
+        }
+        bad_plain(addresses, start, last, bytes) != 0
     }
 
     /// A bit for each lane whose offset in the window is beyond `last`, or whose address is misaligned.
@@ -148,6 +168,43 @@ impl View {
             put(lane, unsafe { <T as Raw>::read(self.pointer(addresses[lane])) });
         });
         Ok(())
+    }
+
+    /// Loads `N` elements that follow each other a lane, for all lanes, from `bases[lane] + offset`, a multiple of `align`, itself a
+    /// multiple of an element's size. `put` gets them for four lanes at a
+    /// time, to make vectors: the number of the four lanes, that of the element, the values. Whether it could: if not,
+    /// nothing has been loaded, and the other functions say why or do it.
+    #[inline(always)]
+    pub fn load_fours<T: Element, const N: usize>(
+        &self,
+        window: &Window,
+        bases: &[u64; LANES],
+        offset: u64,
+        align: u64,
+        mut put: impl FnMut(usize, usize, [T; 4]),
+    ) -> bool {
+        const { assert!(N.is_power_of_two(), "vectors have 1, 2, 4 or 8 elements") };
+        let bytes = T::BYTES * N as u64;
+        let aligned = align.is_multiple_of(T::BYTES) && offset.is_multiple_of(align);
+        let known = self.knows(window) && window.bytes >= bytes && aligned;
+        // What is added to the bases is taken from the window.
+        let start = window.start.wrapping_sub(offset);
+        if !known || self.any_bad(bases, start, window.bytes - bytes, align) {
+            return false;
+        }
+        // Compilers would take the addresses out of the vectors that were compared, and load everything before anything is
+        // put: both are slower than what is written here.
+        let (fours, _) = std::hint::black_box(bases).as_chunks::<4>();
+        for (index, four) in fours.iter().enumerate() {
+            for element in 0..N {
+                let offset = offset.wrapping_add(T::BYTES * element as u64);
+                // SAFETY: each lane's address was found aligned and all of its elements within an extent of this view's table.
+                let read = |base: u64| unsafe { <T as Raw>::read(self.pointer(base.wrapping_add(offset))) };
+                put(index, element, four.map(read));
+                std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::AcqRel);
+            }
+        }
+        true
     }
 
     /// Loads `N` elements a lane that follow each other, each into an array of its own. An address is a multiple of the

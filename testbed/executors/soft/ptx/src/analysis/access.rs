@@ -35,6 +35,12 @@ impl<F: FnMut(Access)> Visitor<'_, F> {
         (self.0)(Access::Write(reg));
     }
 
+    fn results(&mut self, regs: &[Option<Reg>]) {
+        for &reg in regs.iter().flatten() {
+            self.write(reg);
+        }
+    }
+
     fn operand(&mut self, operand: Operand) {
         match operand {
             Operand::Reg(reg) | Operand::Address(Base::Reg(reg), _) => (self.0)(Access::Read(reg)),
@@ -83,7 +89,7 @@ pub(super) fn accesses(op: &Op, visit: &mut impl FnMut(Access)) {
         }
         Op::Unpack { ref dst, src, .. } => {
             v.operand(src);
-            dst.iter().flatten().for_each(|&dst| v.write(dst));
+            v.results(dst);
         }
         Op::Unary { dst, a, .. } | Op::Bfind { dst, a, .. } => {
             v.operand(a);
@@ -113,12 +119,16 @@ pub(super) fn accesses(op: &Op, visit: &mut impl FnMut(Access)) {
         }
         Op::Setp { combine, dst, complement, a, b, .. } => {
             v.operands([a, b]);
-            combine.iter().for_each(|&(_, guard)| v.guard(guard));
-            [dst, complement].iter().flatten().for_each(|&dst| v.write(dst));
+            if let Some((_, guard)) = combine {
+                v.guard(guard);
+            }
+            v.results(&[dst, complement]);
         }
         Op::Set { combine, dst, a, b, .. } => {
             v.operands([a, b]);
-            combine.iter().for_each(|&(_, guard)| v.guard(guard));
+            if let Some((_, guard)) = combine {
+                v.guard(guard);
+            }
             v.write(dst);
         }
         Op::Selp { dst, a, b, p, .. } => {
@@ -138,7 +148,7 @@ pub(super) fn accesses(op: &Op, visit: &mut impl FnMut(Access)) {
         Op::PredImm { dst, .. } | Op::ActiveMask { dst } => v.write(dst),
         Op::Ld { mem, ref dst } => {
             v.mem(mem);
-            dst.iter().flatten().for_each(|&dst| v.write(dst));
+            v.results(dst);
         }
         Op::St { mem, ref src } => {
             v.mem(mem);
@@ -147,25 +157,31 @@ pub(super) fn accesses(op: &Op, visit: &mut impl FnMut(Access)) {
         Op::Atom { mem, dst, b, c, .. } => {
             v.mem(mem);
             v.operand(b);
-            c.iter().for_each(|&c| v.operand(c));
-            dst.iter().for_each(|&dst| v.write(dst));
+            if let Some(c) = c {
+                v.operand(c);
+            }
+            v.results(&[dst]);
         }
         Op::Fence => {}
         Op::Bar { barrier, threads } => {
             v.operand(barrier);
-            threads.iter().for_each(|&threads| v.operand(threads));
+            if let Some(threads) = threads {
+                v.operand(threads);
+            }
         }
         Op::BarArrive { barrier, threads } => v.operands([barrier, threads]),
         Op::BarRed { barrier, threads, dst, p, .. } => {
             v.operand(barrier);
-            threads.iter().for_each(|&threads| v.operand(threads));
+            if let Some(threads) = threads {
+                v.operand(threads);
+            }
             v.guard(p);
             v.write(dst);
         }
         Op::BarWarp { mask } => v.operand(mask),
         Op::Shfl { dst, valid, a, b, c, mask, .. } => {
             v.operands([a, b, c, mask]);
-            [dst, valid].iter().flatten().for_each(|&dst| v.write(dst));
+            v.results(&[dst, valid]);
         }
         Op::Vote { dst, p, mask, .. } | Op::Ballot { dst, p, mask } => {
             v.guard(p);
@@ -175,7 +191,7 @@ pub(super) fn accesses(op: &Op, visit: &mut impl FnMut(Access)) {
         Op::Match { dst, p, a, mask, .. } => {
             v.operands([a, mask]);
             v.write(dst);
-            p.iter().for_each(|&p| v.write(p));
+            v.results(&[p]);
         }
         Op::Redux { dst, a, mask, .. } => {
             v.operands([a, mask]);
@@ -185,12 +201,14 @@ pub(super) fn accesses(op: &Op, visit: &mut impl FnMut(Access)) {
             v.list(a);
             v.list(b);
             v.list(c);
-            d.iter().for_each(|&dst| v.write(dst));
+            for &dst in d {
+                v.write(dst);
+            }
         }
         Op::Nanosleep { ns } => v.operand(ns),
         Op::Printf { dst, format, arguments } => {
             v.operands([format, arguments]);
-            dst.iter().for_each(|&dst| v.write(dst));
+            v.results(&[dst]);
         }
     }
 }

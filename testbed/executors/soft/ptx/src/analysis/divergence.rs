@@ -119,13 +119,13 @@ impl State<'_> {
     /// Whether the results of an instruction may differ between the lanes that run it.
     fn tells_lanes_apart(&self, op: &Op) -> bool {
         match *op {
+            // A thread's local memory is its own, and a generic address may point there.
             Op::Atom { .. }
             | Op::Shfl { .. }
             | Op::Match { all: false, .. }
             | Op::Mma { .. }
-            | Op::Printf { .. } => true,
-            // A thread's local memory is its own, and a generic address may point there.
-            Op::Ld { mem: Mem { space: Space::Local | Space::Generic, .. }, .. } => true,
+            | Op::Printf { .. }
+            | Op::Ld { mem: Mem { space: Space::Local | Space::Generic, .. }, .. } => true,
             Op::Ld { mem, .. } => matches!(mem.base, Base::Reg(reg) if self.varies.contains(reg.0 as usize)),
             // One result for all lanes that the mask names, whatever they bring.
             Op::Vote { mask, .. }
@@ -195,7 +195,7 @@ impl State<'_> {
     /// `low` may run while lanes wait at `high`: rule 2 of uniform registers, and further pairs.
     fn pair(&mut self, low: u32, high: u32) {
         let written = &self.live.written[low as usize].bits;
-        let live = &self.live.live_in[high as usize].bits;
+        let live = &self.live.starts[high as usize].bits;
         let lost: Vec<usize> = written.intersection(live).collect();
         for place in lost {
             self.vary(self.live.members.list[place]);
@@ -210,7 +210,7 @@ impl State<'_> {
 
     fn finish(self) -> Analysis {
         let Self { kernel, live, varies, pending, .. } = self;
-        let Live { members, live_in, live_out, written } = live;
+        let Live { members, starts: live_in, ends: live_out, written } = live;
         let mut waiting = vec![RegSet::new(Arc::clone(&members)); kernel.blocks.len()];
         let mut kept = FixedBitSet::with_capacity(members.list.len());
         for (block, waiting) in waiting.iter_mut().enumerate() {

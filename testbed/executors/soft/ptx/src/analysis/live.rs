@@ -7,14 +7,16 @@ use fixedbitset::FixedBitSet;
 use super::access::{reads, writes};
 use super::sets::{Members, RegSet};
 use super::successors;
-use crate::ir::{Kernel, Terminator};
+use crate::ir::{Kernel, Reg, Terminator};
 
 /// Live registers at the ends of blocks, and what blocks write.
 pub(super) struct Live {
     /// Registers that are live across a block's start somewhere.
     pub members: Arc<Members>,
-    pub live_in: Vec<RegSet>,
-    pub live_out: Vec<RegSet>,
+    /// By block: those that are live where it starts.
+    pub starts: Vec<RegSet>,
+    /// By block: those that are live where it ends.
+    pub ends: Vec<RegSet>,
     /// By block: members that it writes.
     pub written: Vec<RegSet>,
 }
@@ -29,7 +31,7 @@ impl Live {
         let mut seen = vec![u32::MAX; kernel.registers.len()];
         for (index, block) in kernel.blocks.iter().enumerate() {
             let index = index as u32;
-            let mut read = |reg: crate::ir::Reg, seen: &mut [u32]| {
+            let mut read = |reg: Reg, seen: &mut [u32]| {
                 if seen[reg.0 as usize] != index {
                     seen[reg.0 as usize] = index;
                     exposed[index as usize].push(reg);
@@ -48,8 +50,8 @@ impl Live {
         let empty = RegSet::new(Arc::clone(&members));
         let mut live = Self {
             members: Arc::clone(&members),
-            live_in: vec![empty.clone(); kernel.blocks.len()],
-            live_out: vec![empty.clone(); kernel.blocks.len()],
+            starts: vec![empty.clone(); kernel.blocks.len()],
+            ends: vec![empty.clone(); kernel.blocks.len()],
             written: vec![empty; kernel.blocks.len()],
         };
         for (index, block) in kernel.blocks.iter().enumerate() {
@@ -61,7 +63,7 @@ impl Live {
                 });
             }
             for &reg in &exposed[index] {
-                live.live_in[index].bits.extend(members.place(reg));
+                live.starts[index].bits.extend(members.place(reg));
             }
         }
         live.settle(kernel);
@@ -83,11 +85,11 @@ impl Live {
         while let Some(index) = queue.pop() {
             queued[index] = false;
             for &previous in &before[index] {
-                self.live_out[previous].bits.union_with(&self.live_in[index].bits);
-                carried.clone_from(&self.live_out[previous].bits);
+                self.ends[previous].bits.union_with(&self.starts[index].bits);
+                carried.clone_from(&self.ends[previous].bits);
                 carried.difference_with(&self.written[previous].bits);
-                if !carried.is_subset(&self.live_in[previous].bits) {
-                    self.live_in[previous].bits.union_with(&carried);
+                if !carried.is_subset(&self.starts[previous].bits) {
+                    self.starts[previous].bits.union_with(&carried);
                     if !std::mem::replace(&mut queued[previous], true) {
                         queue.push(previous);
                     }

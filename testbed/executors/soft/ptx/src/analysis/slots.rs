@@ -85,13 +85,8 @@ pub fn slots(kernel: &Kernel, analysis: &Analysis) -> Slots {
             busy[group].pop();
             free[group].push(Reverse(slot));
         }
-        let slot = match free[group].pop() {
-            Some(Reverse(slot)) => slot,
-            None => {
-                counts[group] += 1;
-                counts[group] - 1
-            }
-        };
+        let slot = free[group].pop().map_or(counts[group], |Reverse(slot)| slot);
+        counts[group] = counts[group].max(slot + 1);
         busy[group].push(Reverse((end, slot)));
         of[reg as usize] = slot;
     }

@@ -3,10 +3,8 @@
 use crate::error::PtxError;
 use crate::ir::{Binary, Combine, Float, Half, Op, Operand, Permute, Round, Ty, Unary};
 use crate::kernel::Parser;
-use crate::kernel::spelling::{BITS, INTEGERS, Modifiers, Spelling, wider};
+use crate::kernel::spelling::{BITS, FLOATS, INTEGERS, Modifiers, Spelling, wider};
 
-/// Floating-point types of sums and products.
-const FLOATS: &[Ty] = &[Ty::F32, Ty::F64, Ty::F16, Ty::F16x2, Ty::Bf16, Ty::Bf16x2];
 const WORDS: &[Ty] = &[Ty::B32, Ty::B64];
 const SIGNEDNESS: &[Ty] = &[Ty::U32, Ty::S32, Ty::U64, Ty::S64];
 const PLAIN: Float = Float { round: Round::Nearest, ftz: false, sat: false };
@@ -51,11 +49,8 @@ impl<'t> Parser<'t> {
             b"brev" => self.unary_of(s, Unary::Brev, WORDS),
             b"popc" => self.count(s, Unary::Popc),
             b"clz" => self.count(s, Unary::Clz),
-            b"shl" => self.shift(s, Binary::Shl, BITS),
-            b"shr" => {
-                let all = [BITS, INTEGERS].concat();
-                self.shift(s, Binary::Shr, &all)
-            }
+            b"shl" => self.shift(s, Binary::Shl, &[BITS]),
+            b"shr" => self.shift(s, Binary::Shr, &[BITS, INTEGERS]),
             b"shf" => self.funnel(s),
             b"lop3" => self.lop3(s),
             b"prmt" => self.permute(s),
@@ -96,7 +91,7 @@ impl<'t> Parser<'t> {
     /// `add`, `sub`: of integers, of which `.s32` may saturate, and of floating-point numbers.
     fn sum(&mut self, s: &mut Spelling<'_>, op: Binary) -> Result<Op, PtxError> {
         let modifiers = s.modifiers();
-        let ty = self.last(s, &[INTEGERS, FLOATS].concat())?;
+        let ty = self.last_of(s, &[INTEGERS, FLOATS])?;
         let saturated = Modifiers { round: None, ftz: false, sat: true };
         let fits = match ty {
             _ if ty.float() => modifiers.fit(ty),
@@ -186,7 +181,7 @@ impl<'t> Parser<'t> {
     fn extreme(&mut self, s: &mut Spelling<'_>, op: Binary, nan: Binary) -> Result<Op, PtxError> {
         let modifiers = Modifiers { round: None, ftz: s.take("ftz"), sat: false };
         let or_nan = s.take("NaN");
-        let ty = self.last(s, &[INTEGERS, FLOATS].concat())?;
+        let ty = self.last_of(s, &[INTEGERS, FLOATS])?;
         let fits = if ty.float() { modifiers.fit(ty) } else { modifiers.none() };
         if !fits || (or_nan && !(ty.float() && ty != Ty::F64)) {
             return Err(self.unsupported());
@@ -196,7 +191,7 @@ impl<'t> Parser<'t> {
 
     fn sign(&mut self, s: &mut Spelling<'_>, op: Unary) -> Result<Op, PtxError> {
         let modifiers = Modifiers { round: None, ftz: s.take("ftz"), sat: false };
-        let ty = self.last(s, &[&[Ty::S16, Ty::S32, Ty::S64], FLOATS].concat())?;
+        let ty = self.last_of(s, &[&[Ty::S16, Ty::S32, Ty::S64], FLOATS])?;
         let fits = if ty.float() { modifiers.fit(ty) } else { modifiers.none() };
         if !fits {
             return Err(self.unsupported());
@@ -227,7 +222,7 @@ impl<'t> Parser<'t> {
     }
 
     fn logic(&mut self, s: &mut Spelling<'_>, op: Binary, predicates: Combine) -> Result<Op, PtxError> {
-        let ty = self.last(s, &[&[Ty::Pred], BITS].concat())?;
+        let ty = self.last_of(s, &[&[Ty::Pred], BITS])?;
         if ty != Ty::Pred {
             return self.binary(op, ty, PLAIN);
         }
@@ -257,8 +252,8 @@ impl<'t> Parser<'t> {
     }
 
     /// The amount has 32 bits whatever the type.
-    fn shift(&mut self, s: &mut Spelling<'_>, op: Binary, allowed: &[Ty]) -> Result<Op, PtxError> {
-        let ty = self.last(s, allowed)?;
+    fn shift(&mut self, s: &mut Spelling<'_>, op: Binary, allowed: &[&[Ty]]) -> Result<Op, PtxError> {
+        let ty = self.last_of(s, allowed)?;
         let dst = self.dst(ty)?;
         let a = self.src(ty)?;
         let b = self.src(Ty::U32)?;
@@ -315,6 +310,7 @@ impl<'t> Parser<'t> {
         Ok(Op::Bfe { ty, dst, a, b, c })
     }
 
+    #[allow(clippy::many_single_char_names, reason = "operands have the names of the PTX ISA")]
     fn insert(&mut self, s: &mut Spelling<'_>) -> Result<Op, PtxError> {
         let ty = self.last(s, WORDS)?;
         let dst = self.dst(ty)?;

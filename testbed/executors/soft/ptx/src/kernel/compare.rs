@@ -51,8 +51,7 @@ impl Comparison {
         let ordered =
             equality || matches!(self.compare, Compare::Lt | Compare::Le | Compare::Gt | Compare::Ge);
         match ty {
-            Ty::F64 => !self.unsigned && !self.ftz,
-            Ty::Bf16 | Ty::Bf16x2 => !self.unsigned && !self.ftz,
+            Ty::F64 | Ty::Bf16 | Ty::Bf16x2 => !self.unsigned && !self.ftz,
             _ if ty.float() => !self.unsigned,
             _ if self.ftz => false,
             Ty::B16 | Ty::B32 | Ty::B64 => equality,

@@ -27,19 +27,12 @@ const CONVERTED: &[Ty] = &[
 impl<'t> Parser<'t> {
     /// `mov`: of registers, constants, addresses, and between a register and its parts.
     pub fn mov(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
-        let ty = self.last(&mut s, &[&[Ty::Pred], ANY].concat())?;
+        let ty = self.last_of(&mut s, &[&[Ty::Pred], ANY])?;
         if ty == Ty::Pred {
             return self.mov_predicate();
         }
         if self.tokens.peek() == Token::Mark(b'{') {
-            let place = self.tokens.place();
-            // Their width follows from how many there are: that is known behind them.
-            let mut ahead = self.tokens.clone();
-            let mut commas = 0;
-            while !matches!(ahead.peek(), Token::Mark(b'}' | b';') | Token::End) {
-                commas += usize::from(ahead.take(b',')? || ahead.next().map(|_| false)?);
-            }
-            let part = self.part(ty, commas + 1, place)?;
+            let part = self.part(ty)?;
             let dst = self.vector(|parser| parser.sink(part, Width::Same))?;
             let src = self.src(ty)?;
             return Ok(Op::Unpack { ty, dst, src });
@@ -50,27 +43,27 @@ impl<'t> Parser<'t> {
             let src = self.operand(ty, Width::Same)?;
             return Ok(Op::Mov { ty, dst, src });
         }
-        let place = self.tokens.place();
-        let mut ahead = self.tokens.clone();
-        let mut commas = 0;
-        while !matches!(ahead.peek(), Token::Mark(b'}' | b';') | Token::End) {
-            commas += usize::from(ahead.take(b',')? || ahead.next().map(|_| false)?);
-        }
-        let part = self.part(ty, commas + 1, place)?;
+        let part = self.part(ty)?;
         let src = self.vector(|parser| parser.operand(part, Width::Same))?;
         Ok(Op::Pack { ty, dst, src })
     }
 
-    /// The type of one of so many parts of a type.
-    fn part(&self, ty: Ty, count: usize, place: crate::lex::Place) -> Result<Ty, PtxError> {
-        match (ty.bytes() as usize, count) {
+    /// The type of each of the parts of `ty` in the braces that come next: it follows from how many there are.
+    fn part(&self, ty: Ty) -> Result<Ty, PtxError> {
+        let mut ahead = self.tokens.clone();
+        let mut count = 1;
+        loop {
+            match ahead.next()? {
+                Token::Mark(b',') => count += 1,
+                Token::Mark(b'}' | b';') | Token::End => break,
+                _ => {}
+            }
+        }
+        match (ty.bytes(), count) {
             (8, 2) => Ok(Ty::B32),
             (8, 4) | (4, 2) => Ok(Ty::B16),
             (8, 8) | (4, 4) | (2, 2) => Ok(Ty::B8),
-            (bytes, _) => {
-                let message = format!("{} bits have no {count} parts", 8 * bytes);
-                Err(self.tokens.error_at(place, message))
-            }
+            (bytes, _) => Err(self.tokens.error(format!("{} bits have no {count} parts", 8 * bytes))),
         }
     }
 
@@ -182,13 +175,12 @@ fn rounding_fits(to: Ty, from: Ty, float: bool, integer: bool) -> bool {
         _ => 53,
     };
     match (to.float(), from.float()) {
-        (false, false) => !float && !integer,
         (true, false) => float,
         (false, true) => integer,
         // To a narrower type the rounding must be said; to the same type it can only be one to an integer.
         (true, true) if to == from => !float,
         (true, true) if (to, from) == (Ty::F16, Ty::Bf16) || (to, from) == (Ty::Bf16, Ty::F16) => float,
         (true, true) if precision(to) < precision(from) => float && !integer,
-        (true, true) => !float && !integer,
+        (false, false) | (true, true) => !float && !integer,
     }
 }

@@ -47,6 +47,7 @@ fn registers(mma: Mma, rows: u8, columns: u8, ty: Ty) -> usize {
 
 impl<'t> Parser<'t> {
     /// `mma.sync.aligned`
+    #[allow(clippy::many_single_char_names, reason = "operands have the names of the PTX ISA")]
     pub fn mma(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
         if !s.take("sync") || !s.take("aligned") {
             return Err(self.unsupported());

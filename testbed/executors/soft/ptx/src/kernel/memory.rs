@@ -69,7 +69,7 @@ impl<'t> Parser<'t> {
             s.next();
         }
         let elements = s.pick(&[("v2", 2), ("v4", 4)]).unwrap_or(1);
-        let ty = self.last(s, &[BYTES, ANY].concat())?;
+        let ty = self.last_of(s, &[BYTES, ANY])?;
         if elements * ty.bytes() as usize > 16 {
             return Err(self.unsupported());
         }

@@ -4,6 +4,7 @@ mod arithmetic;
 mod call;
 mod compare;
 mod convert;
+mod declarations;
 mod flow;
 mod matrix;
 mod memory;
@@ -15,20 +16,18 @@ mod warp;
 use std::collections::HashMap;
 
 use crate::error::PtxError;
-use crate::ir::{Base, Class, Guard, Kernel, Op, Param, Space, Ty};
+use crate::ir::{Guard, Kernel, Op, Param, Ty};
 use crate::lex::{Place, Token, Tokens};
 use crate::module;
-use crate::variable::{self, Declaration};
+use crate::variable;
 use flow::{End, Flow, Target};
-use spelling::{Spelling, class};
-use symbols::{REGISTERS_MOST, Refused, SCOPES_MOST, Scopes, Symbol};
+use spelling::Spelling;
+use symbols::{SCOPES_MOST, Scopes};
 
-/// Bytes of a kernel's parameters: what CUDA 12.1 and later allow.
-const PARAM_MOST: u64 = 32_764;
-/// Bytes of a kernel's static shared memory: more than any device has.
-const SHARED_MOST: u64 = 1 << 20;
-/// Bytes of a thread's local memory: CUDA's limit.
-const LOCAL_MOST: u64 = 512 << 10;
+/// Blocks of a kernel, and bits of a set of registers for each: analyses need time and memory for both. The
+/// largest real kernels have 2,244 blocks, and 96 million.
+const BLOCKS_MOST: u64 = 1 << 13;
+const LIVE_MOST: u64 = 1 << 27;
 
 /// What is known of a kernel while it is read.
 pub(crate) struct Parser<'t> {
@@ -81,71 +80,6 @@ pub(crate) fn parse<'t>(
 }
 
 impl<'t> Parser<'t> {
-    /// Reads `( .param .u64 a, .param .align 8 .b8 b[24] )`, if it is there.
-    fn parameters(&mut self) -> Result<(), PtxError> {
-        if !self.tokens.take(b'(')? || self.tokens.take(b')')? {
-            return Ok(());
-        }
-        loop {
-            if !self.tokens.take_word(b".param")? {
-                return Err(self.tokens.expected("`.param`"));
-            }
-            let prefix = variable::prefix(&mut self.tokens)?;
-            let Declaration { name, bytes, align, .. } = variable::declarator(&mut self.tokens, prefix)?;
-            let offset = self.param_bytes.next_multiple_of(align);
-            self.param_bytes = offset + bytes;
-            if self.param_bytes > PARAM_MOST {
-                return Err(self.tokens.limit("bytes of parameters", PARAM_MOST));
-            }
-            self.params.push(Param { offset: offset as u32, bytes: bytes as u32 });
-            self.declare(
-                name,
-                Symbol::Variable { space: Space::Param, base: Base::Zero, offset: offset as i64 },
-            )?;
-            if !self.tokens.take(b',')? {
-                return self.tokens.expect(b')');
-            }
-        }
-    }
-
-    /// Reads the directives between parameters and body.
-    fn performance(&mut self) -> Result<(), PtxError> {
-        while let Token::Word(word) = self.tokens.peek() {
-            self.tokens.next()?;
-            match word {
-                b".maxntid" => {
-                    let threads = self.sizes()?;
-                    let product = threads.iter().map(|&axis| axis as u64).product::<u64>();
-                    self.max_threads = Some(u32::try_from(product).unwrap_or(u32::MAX));
-                }
-                b".reqntid" => self.required_threads = Some(self.sizes()?),
-                b".minnctapersm" | b".maxnctapersm" | b".maxnreg" => {
-                    variable::number(&mut self.tokens, "a number")?;
-                }
-                b".pragma" => self.pragma()?,
-                b".noreturn" => {}
-                _ => {
-                    let word = String::from_utf8_lossy(word);
-                    return Err(self.tokens.error(format!("{word} of a kernel is not supported")));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads one to three sizes.
-    fn sizes(&mut self) -> Result<[u32; 3], PtxError> {
-        let mut sizes = [1; 3];
-        for axis in 0..3 {
-            let size = variable::number(&mut self.tokens, "a size")?;
-            sizes[axis] = u32::try_from(size).map_err(|_| self.tokens.error(format!("{size} is no size")))?;
-            if axis == 2 || !self.tokens.take(b',')? {
-                break;
-            }
-        }
-        Ok(sizes)
-    }
-
     fn pragma(&mut self) -> Result<(), PtxError> {
         loop {
             let Token::Quoted(_) = self.tokens.peek() else {
@@ -306,122 +240,6 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Reads `.b32 a, b, %r<5>;`.
-    fn registers(&mut self) -> Result<(), PtxError> {
-        let Token::Word([b'.', name @ ..]) = self.tokens.peek() else {
-            return Err(self.tokens.expected("a type"));
-        };
-        let Some(ty) = variable::ty(name) else {
-            return Err(self.tokens.expected("a type of registers"));
-        };
-        self.tokens.next()?;
-        loop {
-            let name = variable::name(&mut self.tokens)?;
-            let done = if self.tokens.take(b'<')? {
-                let count = variable::number(&mut self.tokens, "a number of registers")?;
-                self.tokens.expect(b'>')?;
-                self.scopes.declare_range(name, count, class(ty))
-            } else {
-                self.scopes.declare_register(name, class(ty))
-            };
-            self.declared(name, done)?;
-            if !self.tokens.take(b',')? {
-                return self.tokens.expect(b';');
-            }
-        }
-    }
-
-    /// Reads the variables of a `.shared`, `.local` or `.param` declaration.
-    fn variables(&mut self, space: &[u8]) -> Result<(), PtxError> {
-        let prefix = variable::prefix(&mut self.tokens)?;
-        loop {
-            let declaration = variable::declarator(&mut self.tokens, prefix)?;
-            let Declaration { name, bytes, align, ty, open, array } = declaration;
-            if open {
-                return Err(self.tokens.error_at(self.place, "a variable of a kernel needs a size"));
-            }
-            let symbol = match space {
-                b".shared" => {
-                    let offset = self.place_shared(bytes, align)?;
-                    Symbol::Variable { space: Space::Shared, base: Base::Zero, offset }
-                }
-                b".local" => {
-                    let offset = self.local_bytes.next_multiple_of(align);
-                    self.local_bytes = offset.saturating_add(bytes);
-                    if self.local_bytes > LOCAL_MOST {
-                        return Err(self.tokens.limit("bytes of local memory", LOCAL_MOST));
-                    }
-                    Symbol::Variable { space: Space::Local, base: Base::Zero, offset: offset as i64 }
-                }
-                _ if array || ty.bytes() < 4 => {
-                    return Err(self
-                        .tokens
-                        .error_at(self.place, "a call can only have parameters of 32 or 64 bits"));
-                }
-                _ => Symbol::CallParam(self.register(class(ty))?),
-            };
-            self.declare(name, symbol)?;
-            if !self.tokens.take(b',')? {
-                return self.tokens.expect(b';');
-            }
-        }
-    }
-
-    /// Finds room in static shared memory.
-    fn place_shared(&mut self, bytes: u64, align: u64) -> Result<i64, PtxError> {
-        let offset = self.shared_bytes.next_multiple_of(align);
-        self.shared_bytes = offset.saturating_add(bytes);
-        if self.shared_bytes > SHARED_MOST {
-            return Err(self.tokens.limit("bytes of shared memory", SHARED_MOST));
-        }
-        Ok(offset as i64)
-    }
-
-    /// What a name of the module means here.
-    fn module_symbol(&mut self, name: &[u8]) -> Result<Option<Symbol>, PtxError> {
-        let (space, base, offset) = match self.module.get(name) {
-            None => return Ok(None),
-            Some(&module::Symbol::Global(index)) => (Space::Global, Base::Global(index), 0),
-            Some(&module::Symbol::Dynamic { align }) => {
-                self.dynamic_align = self.dynamic_align.max(align);
-                (Space::Shared, Base::DynamicShared, 0)
-            }
-            Some(&module::Symbol::Shared { bytes, align }) => {
-                let offset = match self.module_shared.get(name) {
-                    Some(&offset) => offset,
-                    None => {
-                        let offset = self.place_shared(bytes, align)?;
-                        self.module_shared.insert(name.to_vec(), offset);
-                        offset
-                    }
-                };
-                (Space::Shared, Base::Zero, offset)
-            }
-        };
-        Ok(Some(Symbol::Variable { space, base, offset }))
-    }
-
-    fn declare(&mut self, name: &'t [u8], symbol: Symbol) -> Result<(), PtxError> {
-        let done = self.scopes.declare(name, symbol);
-        self.declared(name, done)
-    }
-
-    fn register(&mut self, class: Class) -> Result<crate::ir::Reg, PtxError> {
-        let reg = self.scopes.register(class);
-        reg.map_err(|_| self.tokens.limit("registers", REGISTERS_MOST))
-    }
-
-    fn declared(&self, name: &[u8], done: Result<(), Refused>) -> Result<(), PtxError> {
-        match done {
-            Ok(()) => Ok(()),
-            Err(Refused::TooMany) => Err(self.tokens.limit("registers", REGISTERS_MOST)),
-            Err(Refused::Twice) => {
-                let name = String::from_utf8_lossy(name);
-                Err(self.tokens.error_at(self.place, format!("{name} is declared twice")))
-            }
-        }
-    }
-
     /// An error unless all modifiers were read.
     fn done(&self, spelling: &Spelling<'_>) -> Result<(), PtxError> {
         if spelling.done() { Ok(()) } else { Err(self.unsupported()) }
@@ -441,8 +259,13 @@ impl<'t> Parser<'t> {
         value.ok_or_else(|| self.unsupported())
     }
 
-    /// Reads the last modifier, a type of these.
+    /// Reads the last modifier, a type of this list.
     fn last(&self, spelling: &mut Spelling<'_>, allowed: &[Ty]) -> Result<Ty, PtxError> {
+        self.last_of(spelling, &[allowed])
+    }
+
+    /// Reads the last modifier, a type of one of these lists.
+    fn last_of(&self, spelling: &mut Spelling<'_>, allowed: &[&[Ty]]) -> Result<Ty, PtxError> {
         self.known(spelling.last(allowed))
     }
 
@@ -451,6 +274,12 @@ impl<'t> Parser<'t> {
         let (registers, labels) =
             self.scopes.finish().map_err(|(label, place)| self.tokens.undeclared(place, label))?;
         let (code, blocks) = self.flow.finish(&labels, line);
+        if blocks.len() as u64 > BLOCKS_MOST {
+            return Err(self.tokens.limit("blocks", BLOCKS_MOST));
+        }
+        if blocks.len() as u64 * registers.len() as u64 > LIVE_MOST {
+            return Err(self.tokens.limit("registers times blocks", LIVE_MOST));
+        }
         Ok(Kernel {
             name: name.to_owned(),
             params: self.params,

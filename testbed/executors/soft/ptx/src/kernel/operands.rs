@@ -68,7 +68,7 @@ fn special(name: &[u8]) -> Option<(Special, u32)> {
     })
 }
 
-impl<'t> Parser<'t> {
+impl Parser<'_> {
     /// Reads `,`.
     pub fn comma(&mut self) -> Result<(), PtxError> {
         self.tokens.expect(b',')

@@ -5,6 +5,8 @@ use crate::variable;
 
 /// Integers that arithmetic knows.
 pub const INTEGERS: &[Ty] = &[Ty::U16, Ty::U32, Ty::U64, Ty::S16, Ty::S32, Ty::S64];
+/// Floating-point types of sums and products.
+pub const FLOATS: &[Ty] = &[Ty::F32, Ty::F64, Ty::F16, Ty::F16x2, Ty::Bf16, Ty::Bf16x2];
 /// Bits without a meaning.
 pub const BITS: &[Ty] = &[Ty::B16, Ty::B32, Ty::B64];
 /// What a register of 16 bits and more can hold.
@@ -127,9 +129,9 @@ impl<'t> Spelling<'t> {
         Some(ty)
     }
 
-    /// Takes a type of these, which must be the last modifier.
-    pub fn last(&mut self, allowed: &[Ty]) -> Option<Ty> {
-        self.ty().filter(|ty| allowed.contains(ty) && self.done())
+    /// Takes a type of these lists, which must be the last modifier.
+    pub fn last(&mut self, allowed: &[&[Ty]]) -> Option<Ty> {
+        self.ty().filter(|ty| allowed.iter().any(|list| list.contains(ty)) && self.done())
     }
 
     /// Takes a rounding of floating-point results.

@@ -59,6 +59,9 @@ pub struct Scopes<'t> {
     names: Vec<(&'t [u8], Place)>,
 }
 
+/// The classes of all registers, and the block of each reference to a label.
+pub type Finished = (Vec<Class>, Vec<u32>);
+
 /// Why a name cannot be declared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
@@ -104,7 +107,7 @@ impl<'t> Scopes<'t> {
 
     /// The kernel's registers and the blocks of its references to labels, once all scopes are closed. The
     /// error is a label that does not exist.
-    pub fn finish(mut self) -> Result<(Vec<Class>, Vec<u32>), (&'t [u8], Place)> {
+    pub fn finish(mut self) -> Result<Finished, (&'t [u8], Place)> {
         while !self.stack.is_empty() {
             self.close();
         }

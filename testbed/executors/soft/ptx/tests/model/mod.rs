@@ -246,7 +246,7 @@ pub fn read_before_written(kernel: &Kernel, block: usize, reg: Reg) -> bool {
             Terminator::Goto(to) => next.push(to.0 as usize),
             Terminator::Branch { guard, .. } if guard.reg == reg => return true,
             Terminator::Branch { then, otherwise, .. } => {
-                next.extend([then.0 as usize, otherwise.0 as usize])
+                next.extend([then.0 as usize, otherwise.0 as usize]);
             }
             Terminator::Return | Terminator::Trap => {}
         }

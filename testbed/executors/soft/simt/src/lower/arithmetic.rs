@@ -189,7 +189,10 @@ impl Builder<'_> {
                 let place = self.source(a, 4)?;
                 self.rare(dst, 4, &[(place, 4)], move |[a, ..]| {
                     let a = decode(a, modifiers.ftz);
-                    encode(if op == Unary::Rcp { rounding::divide(1.0, a) } else { rounding::root(a) }, modifiers)
+                    encode(
+                        if op == Unary::Rcp { rounding::divide(1.0, a) } else { rounding::root(a) },
+                        modifiers,
+                    )
                 })
             }
             (Unary::Rcp, Ty::F64) if !nearest(modifiers) => {
@@ -270,6 +273,10 @@ impl Builder<'_> {
     }
 
     fn float_binary(&mut self, op: Binary, modifiers: Float, dst: Reg, a: &Operand, b: &Operand) -> Lowered {
+        let divides = matches!(op, Binary::Div | Binary::DivApprox | Binary::DivFull) && nearest(modifiers);
+        if let Some(inverse) = self.inverse(b).filter(|_| divides) {
+            return self.float2::<float::Mul>(dst, modifiers, a, &Operand::Imm(inverse));
+        }
         match op {
             Binary::Add | Binary::Sub | Binary::Mul | Binary::Div if !nearest(modifiers) => {
                 let sources = [(self.source(a, 4)?, 4), (self.source(b, 4)?, 4)];
@@ -302,6 +309,19 @@ impl Builder<'_> {
                 Err(format!("there is no {op:?} of floating-point numbers"))
             }
         }
+    }
+
+    /// The inverse of an operand that is a constant power of two: a product with it is the quotient, exactly.
+    fn inverse(&mut self, operand: &Operand) -> Option<u64> {
+        let value = match operand {
+            Operand::Imm(value) => *value as u32,
+            Operand::Reg(reg) => self.constant_register(*reg)? as u32,
+            _ => return None,
+        };
+        // Both must be normal numbers.
+        let exponent = value >> 23 & 0xff;
+        let power = value.trailing_zeros() >= 23 && (1..=253).contains(&exponent);
+        power.then(|| u64::from(value & 0x8000_0000 | (254 - exponent) << 23))
     }
 
     fn double_binary(&mut self, op: Binary, modifiers: Float, dst: Reg, a: &Operand, b: &Operand) -> Lowered {

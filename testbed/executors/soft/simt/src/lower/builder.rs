@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use vgpu_ptx::ir::{self, Base, Class, Guard, Kernel, Operand, Reg};
 
 use crate::env::Tables;
-use crate::machine::{Features, Layout, Run, Slot, Step, step_fn};
+use crate::machine::{Features, Layout, Run, Slot, Step, best_fn, common_fn, step_fn};
+use crate::ops::integer::{Mov32, Mov64};
 use crate::ops::{
     Op1, Op2, Op3, Place, Scalar1, Scalar2, Scalar3, Splat, Vector1, Vector2, Vector3, convert, rare, special,
 };
@@ -120,7 +121,7 @@ impl<'a> Builder<'a> {
         if layout.bytes() > LARGEST_FRAME {
             return Err(format!("its registers take {} bytes of a warp", layout.bytes()));
         }
-        Ok(Self {
+        let mut builder = Self {
             kernel,
             globals,
             features,
@@ -145,7 +146,9 @@ impl<'a> Builder<'a> {
             temporary_wide: Temporaries::default(),
             block: 0,
             line: 0,
-        })
+        };
+        builder.place_constants()?;
+        Ok(builder)
     }
 
     /// Begins an instruction.
@@ -159,6 +162,16 @@ impl<'a> Builder<'a> {
     /// A step, to be filled in.
     pub(super) fn step<R: Run>(&self) -> Step {
         Step::new(step_fn::<R>(self.features), self.line)
+    }
+
+    /// A step that is the same for all instruction sets.
+    pub(super) fn common<R: Run>(&self) -> Step {
+        Step::new(common_fn::<R>(), self.line)
+    }
+
+    /// A step that saves some work and that the best instruction set alone has.
+    pub(super) fn best<R: Run>(&self) -> Option<Step> {
+        best_fn::<R>(self.features).map(|run| Step::new(run, self.line))
     }
 
     pub(super) fn push(&mut self, step: Step) {
@@ -208,6 +221,32 @@ impl<'a> Builder<'a> {
     /// Whether lanes that wait elsewhere, while this block runs, have values of their own in a register.
     fn blends(&self, reg: Reg) -> bool {
         self.allocation.analysis.waiting[self.block].contains(reg)
+    }
+
+    /// The constant that a register always holds.
+    pub(super) fn constant_register(&self, reg: Reg) -> Option<u64> {
+        self.constant_of(*self.allocation.places.get(reg.0 as usize)?)
+    }
+
+    /// Gives registers that always hold a constant its place.
+    fn place_constants(&mut self) -> Lowered {
+        let mut constants: Vec<(Reg, Operand)> = self.allocation.constants.drain().collect();
+        constants.sort_unstable_by_key(|(reg, _)| *reg);
+        for (reg, value) in constants {
+            let place = self.source(&value, class_bytes(self.class(reg)?))?;
+            self.allocation.places[reg.0 as usize] = place;
+        }
+        Ok(())
+    }
+
+    /// Whether nobody reads a register.
+    pub(super) fn is_dead(&self, reg: Reg) -> bool {
+        self.allocation.reads[reg.0 as usize] == 0
+    }
+
+    /// Whether exactly one instruction reads a register, once.
+    pub(super) fn is_read_once(&self, reg: Reg) -> bool {
+        self.allocation.reads[reg.0 as usize] == 1
     }
 
     /// Whether a register is the value of a parameter from the start.
@@ -272,8 +311,8 @@ impl<'a> Builder<'a> {
 
     fn special_operand(&mut self, special: ir::Special, bytes: u32) -> Lowered<Place> {
         let clock = match special {
-            ir::Special::Clock | ir::Special::Clock64 => Some(self.step::<special::Clock>()),
-            ir::Special::GlobalTimer => Some(self.step::<special::GlobalTimer>()),
+            ir::Special::Clock | ir::Special::Clock64 => Some(self.common::<special::Clock>()),
+            ir::Special::GlobalTimer => Some(self.common::<special::GlobalTimer>()),
             _ => None,
         };
         if let Some(mut step) = clock {
@@ -322,8 +361,11 @@ impl<'a> Builder<'a> {
         if let Some(&place) = self.specials.get(&special) {
             return place;
         }
-        let place =
-            if lanes { Place::Vector(self.layout.vector(false)) } else { Place::Scalar(self.layout.scalar()) };
+        let place = if lanes {
+            Place::Vector(self.layout.vector(false))
+        } else {
+            Place::Scalar(self.layout.scalar())
+        };
         self.specials.insert(special, place);
         self.initial.specials.push((special, place));
         place
@@ -372,7 +414,7 @@ impl<'a> Builder<'a> {
         match place {
             Place::Scalar(slot) => slot,
             Place::Vector(slot) => {
-                let mut step = self.step::<crate::ops::warps::Elect>();
+                let mut step = self.common::<crate::ops::warps::Elect>();
                 step.a = slot;
                 step.d = self.temporary_scalar();
                 let slot = step.d;
@@ -406,7 +448,7 @@ impl<'a> Builder<'a> {
         match place {
             Place::Scalar(d) => {
                 let mut step =
-                    if wide { self.step::<Scalar1<crate::ops::integer::Mov64>>() } else { self.step::<Scalar1<crate::ops::integer::Mov32>>() };
+                    if wide { self.common::<Scalar1<Mov64>>() } else { self.common::<Scalar1<Mov32>>() };
                 (step.a, step.d) = (value, d);
                 self.push(step);
             }
@@ -462,38 +504,48 @@ impl<'a> Builder<'a> {
 
     /// Three sources, into a place, and whether inactive lanes are kept.
     pub(super) fn emit3<O: Op3>(&mut self, (place, blend): (Place, bool), [a, b, c]: [Place; 3]) -> Lowered {
-        let mut step = match (a.is_scalar(), b.is_scalar(), c.is_scalar()) {
-            (true, true, true) => self.step::<Scalar3<O>>(),
-            (true, true, false) => self.step::<Vector3<O, true, true, false>>(),
-            (true, false, true) => self.step::<Vector3<O, true, false, true>>(),
-            (true, false, false) => self.step::<Vector3<O, true, false, false>>(),
-            (false, true, true) => self.step::<Vector3<O, false, true, true>>(),
-            (false, true, false) => self.step::<Vector3<O, false, true, false>>(),
-            (false, false, true) => self.step::<Vector3<O, false, false, true>>(),
-            (false, false, false) => self.step::<Vector3<O, false, false, false>>(),
-        };
-        (step.a, step.b, step.c) = (a.slot(), b.slot(), c.slot());
         let scalar = a.is_scalar() && b.is_scalar() && c.is_scalar();
+        let step = match (a.is_scalar(), b.is_scalar(), c.is_scalar()) {
+            (true, true, true) => Some(self.step::<Scalar3<O>>()),
+            (true, true, false) => self.best::<Vector3<O, true, true, false>>(),
+            (true, false, true) => self.best::<Vector3<O, true, false, true>>(),
+            (true, false, false) => self.best::<Vector3<O, true, false, false>>(),
+            (false, true, true) => self.best::<Vector3<O, false, true, true>>(),
+            (false, true, false) => self.best::<Vector3<O, false, true, false>>(),
+            (false, false, true) => self.best::<Vector3<O, false, false, true>>(),
+            (false, false, false) => Some(self.step::<Vector3<O, false, false, false>>()),
+        };
+        let Some(mut step) = step else { return self.plain_emit3::<O>((place, blend), [a, b, c]) };
+        (step.a, step.b, step.c) = (a.slot(), b.slot(), c.slot());
         self.finish(step, scalar, size_of::<O::R>() == 8, place, blend)
     }
 
     /// `dst = O(a, b)` for what is not frequent: one function for all vectors, scalars are copied to lanes first.
     pub(super) fn plain2<O: Op2>(&mut self, dst: Reg, bytes: u32, a: Place, b: Place) -> Lowered {
-        let (place, blend) = self.target(dst, bytes)?;
+        let target = self.target(dst, bytes)?;
+        self.plain_emit2::<O>(target, a, b)
+    }
+
+    /// The same of three sources.
+    pub(super) fn plain3<O: Op3>(&mut self, dst: Reg, bytes: u32, sources: [Place; 3]) -> Lowered {
+        let target = self.target(dst, bytes)?;
+        self.plain_emit3::<O>(target, sources)
+    }
+
+    fn plain_emit2<O: Op2>(&mut self, (place, blend): (Place, bool), a: Place, b: Place) -> Lowered {
         let scalar = a.is_scalar() && b.is_scalar();
         let (a, b) = if scalar {
             (a.slot(), b.slot())
         } else {
             (self.vector(a, size_of::<O::A>() == 8), self.vector(b, size_of::<O::B>() == 8))
         };
-        let mut step = if scalar { self.step::<Scalar2<O>>() } else { self.step::<Vector2<O, false, false>>() };
+        let mut step =
+            if scalar { self.common::<Scalar2<O>>() } else { self.step::<Vector2<O, false, false>>() };
         (step.a, step.b) = (a, b);
         self.finish(step, scalar, size_of::<O::R>() == 8, place, blend)
     }
 
-    /// The same of three sources.
-    pub(super) fn plain3<O: Op3>(&mut self, dst: Reg, bytes: u32, [a, b, c]: [Place; 3]) -> Lowered {
-        let (place, blend) = self.target(dst, bytes)?;
+    fn plain_emit3<O: Op3>(&mut self, (place, blend): (Place, bool), [a, b, c]: [Place; 3]) -> Lowered {
         let scalar = a.is_scalar() && b.is_scalar() && c.is_scalar();
         let (a, b, c) = if scalar {
             (a.slot(), b.slot(), c.slot())
@@ -512,25 +564,33 @@ impl<'a> Builder<'a> {
 
     /// One source, into a place, and whether inactive lanes are kept.
     pub(super) fn emit1<O: Op1>(&mut self, (place, blend): (Place, bool), a: Place) -> Lowered {
-        let mut step = if a.is_scalar() { self.step::<Scalar1<O>>() } else { self.step::<Vector1<O>>() };
+        let mut step = if a.is_scalar() { self.common::<Scalar1<O>>() } else { self.step::<Vector1<O>>() };
         step.a = a.slot();
         self.finish(step, a.is_scalar(), size_of::<O::R>() == 8, place, blend)
     }
 
     /// The same of two sources.
     pub(super) fn emit2<O: Op2>(&mut self, (place, blend): (Place, bool), a: Place, b: Place) -> Lowered {
-        let mut step = match (a.is_scalar(), b.is_scalar()) {
-            (true, true) => self.step::<Scalar2<O>>(),
-            (true, false) => self.step::<Vector2<O, true, false>>(),
-            (false, true) => self.step::<Vector2<O, false, true>>(),
-            (false, false) => self.step::<Vector2<O, false, false>>(),
+        let step = match (a.is_scalar(), b.is_scalar()) {
+            (true, true) => Some(self.common::<Scalar2<O>>()),
+            (true, false) => self.best::<Vector2<O, true, false>>(),
+            (false, true) => self.best::<Vector2<O, false, true>>(),
+            (false, false) => Some(self.step::<Vector2<O, false, false>>()),
         };
+        let Some(mut step) = step else { return self.plain_emit2::<O>((place, blend), a, b) };
         (step.a, step.b) = (a.slot(), b.slot());
         self.finish(step, a.is_scalar() && b.is_scalar(), size_of::<O::R>() == 8, place, blend)
     }
 
     /// Emits a step whose result is a scalar or a vector, into a place that may want the other.
-    pub(super) fn finish(&mut self, mut step: Step, scalar: bool, wide: bool, place: Place, blend: bool) -> Lowered {
+    pub(super) fn finish(
+        &mut self,
+        mut step: Step,
+        scalar: bool,
+        wide: bool,
+        place: Place,
+        blend: bool,
+    ) -> Lowered {
         match (place, scalar) {
             (Place::Scalar(d), true) | (Place::Vector(d), false) => {
                 step.d = d;
@@ -564,14 +624,17 @@ impl<'a> Builder<'a> {
         if place.is_scalar() && sources.iter().any(|(source, _)| !source.is_scalar()) {
             return Err("a register that lanes share gets values that they do not share".into());
         }
-        let operand =
-            |(place, bytes): (Place, u32)| rare::Operand { at: place.slot(), scalar: place.is_scalar(), bytes };
+        let operand = |(place, bytes): (Place, u32)| rare::Operand {
+            at: place.slot(),
+            scalar: place.is_scalar(),
+            bytes,
+        };
         self.tables.rare.push(rare::RareStep {
             function: Box::new(function),
             sources: sources.iter().map(|&source| operand(source)).collect(),
             dst: operand((place, bytes)),
         });
-        let mut step = self.step::<rare::Rare>();
+        let mut step = self.common::<rare::Rare>();
         step.x = self.tables.rare.len() as u32 - 1;
         self.push(step);
         Ok(())

@@ -47,13 +47,18 @@ struct Bits {
 
 impl Builder<'_> {
     fn test<O: Test>(&mut self, a: Place, b: Place, inverted: bool) -> Bits {
-        let mut step = match (a.is_scalar(), b.is_scalar()) {
-            (true, true) => self.step::<CompareScalar<O>>(),
-            (true, false) => self.step::<Compare<O, true, false>>(),
-            (false, true) => self.step::<Compare<O, false, true>>(),
-            (false, false) => self.step::<Compare<O, false, false>>(),
+        let kind = match (a.is_scalar(), b.is_scalar()) {
+            (true, true) => Some(self.common::<CompareScalar<O>>()),
+            (true, false) => self.best::<Compare<O, true, false>>(),
+            (false, true) => self.best::<Compare<O, false, true>>(),
+            (false, false) => Some(self.step::<Compare<O, false, false>>()),
         };
-        (step.a, step.b, step.d) = (a.slot(), b.slot(), self.temporary_scalar());
+        let (x, y) = match kind {
+            Some(_) => (a.slot(), b.slot()),
+            None => (self.vector(a, size_of::<O::T>() == 8), self.vector(b, size_of::<O::T>() == 8)),
+        };
+        let mut step = kind.unwrap_or_else(|| self.step::<Compare<O, false, false>>());
+        (step.a, step.b, step.d) = (x, y, self.temporary_scalar());
         step.y = if inverted { u32::MAX } else { 0 };
         let at = step.d;
         self.push(step);
@@ -132,9 +137,11 @@ impl Builder<'_> {
     /// `dst = a op b`, of predicates with what they are xored with.
     fn logic(&mut self, op: u32, dst: Place, (a, a_xor): (Bits, u32), (b, b_xor): (Bits, u32)) -> Lowered {
         let mut step = match dst {
-            Place::Vector(_) => self.step::<Logic<false>>(),
-            Place::Scalar(_) if a.shared && b.shared => self.step::<Logic<true>>(),
-            Place::Scalar(_) => return Err("a predicate that lanes share gets values that they do not share".into()),
+            Place::Vector(_) => self.common::<Logic<false>>(),
+            Place::Scalar(_) if a.shared && b.shared => self.common::<Logic<true>>(),
+            Place::Scalar(_) => {
+                return Err("a predicate that lanes share gets values that they do not share".into());
+            }
         };
         (step.d, step.a, step.b) = (dst.slot(), a.at, b.at);
         (step.x, step.imm, step.y) = (op, a_xor.into(), b_xor);
@@ -170,7 +177,7 @@ impl Builder<'_> {
         let (place, blend) = self.target(dst, bytes)?;
         let scalar = a.is_scalar() && b.is_scalar() && p.is_scalar();
         let mut step = match (a.is_scalar(), b.is_scalar()) {
-            _ if scalar => self.step::<SelectScalar<T>>(),
+            _ if scalar => self.common::<SelectScalar<T>>(),
             (true, true) => self.step::<Select<T, true, true>>(),
             (true, false) => self.step::<Select<T, true, false>>(),
             (false, true) => self.step::<Select<T, false, true>>(),

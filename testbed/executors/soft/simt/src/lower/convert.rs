@@ -10,11 +10,20 @@ use super::builder::{Builder, Lowered, class_bytes};
 impl Builder<'_> {
     /// Copies a place to a register of the same width.
     pub(super) fn copy(&mut self, dst: Reg, bytes: u32, src: Place) -> Lowered {
-        if bytes == 8 { self.op1::<integer::Mov64>(dst, 8, src) } else { self.op1::<integer::Mov32>(dst, bytes, src) }
+        if let Place::Scalar(value) = src {
+            return self.finish_scalar(dst, bytes, value);
+        }
+        if bytes == 8 {
+            self.op1::<integer::Mov64>(dst, 8, src)
+        } else {
+            self.op1::<integer::Mov32>(dst, bytes, src)
+        }
     }
 
     pub(super) fn moves(&mut self, op: &Op) -> Lowered {
         match op {
+            // Its place is the constant's.
+            Op::Mov { dst, .. } if self.constant_register(*dst).is_some() => Ok(()),
             Op::Mov { dst, src, .. } => {
                 let bytes = class_bytes(self.class(*dst)?);
                 let src = self.source(src, bytes)?;
@@ -56,24 +65,20 @@ impl Builder<'_> {
     }
 
     fn unpack(&mut self, dst: &[Option<Reg>], src: &Operand) -> Lowered {
-        let width = match src {
-            Operand::Reg(reg) => class_bytes(self.class(*reg)?),
-            _ => {
-                let first = dst.iter().flatten().next().ok_or("nothing to unpack to")?;
-                class_bytes(self.class(*first)?) * dst.len() as u32
-            }
+        let width = if let Operand::Reg(reg) = src {
+            class_bytes(self.class(*reg)?)
+        } else {
+            let first = dst.iter().flatten().next().ok_or("nothing to unpack to")?;
+            class_bytes(self.class(*first)?) * dst.len() as u32
         };
         let src = self.source(src, width)?;
         let part = width / dst.len().max(1) as u32;
         if part == 0 || part * dst.len() as u32 != width || dst.len() > 4 {
             return Err(format!("{} parts of a register of {width} bytes", dst.len()));
         }
-        // A destination may be the source's slot: then its part is taken last.
-        let place_of = |builder: &Self, reg: &Option<Reg>| reg.and_then(|reg| builder.place(reg).ok());
-        let mut order: Vec<usize> = (0..dst.len()).collect();
-        order.sort_by_key(|&index| place_of(self, &dst[index]).is_some_and(|place| place.slot() == src.slot()));
-        for index in order {
-            let Some(reg) = dst[index] else { continue };
+        // No destination has the source's slot: the allocation sees to that.
+        for index in 0..dst.len() {
+            let Some(reg) = dst[index].filter(|reg| !self.is_dead(*reg)) else { continue };
             let bytes = class_bytes(self.class(reg)?);
             let shift = 8 * part * index as u32;
             match (width, part, index) {
@@ -81,12 +86,54 @@ impl Builder<'_> {
                 (4, 2, _) => self.op1::<half::Upper>(reg, 2, src)?,
                 (8, 4, 0) => self.op1::<convert::Narrow>(reg, 4, src)?,
                 (8, 4, _) => self.op1::<convert::Upper32>(reg, 4, src)?,
-                _ => self.rare(reg, bytes, &[(src, width)], move |[a, ..]| {
-                    a >> shift & ((1 << (8 * part)) - 1)
-                })?,
+                _ => self
+                    .rare(reg, bytes, &[(src, width)], move |[a, ..]| a >> shift & ((1 << (8 * part)) - 1))?,
             }
         }
         Ok(())
+    }
+
+    /// Halves of a word that are converted to floats at once: `mov.b32 {low, high}, r; cvt.f32.f16 f, high`. Whether these two instructions
+    /// were that, and are lowered.
+    pub(super) fn unpack_and_convert(&mut self, unpack: &Op, convert: &Op) -> Lowered<bool> {
+        let (
+            Op::Unpack { dst: parts, src, .. },
+            Op::Cvt { to: Ty::F32, from: Ty::F16, sat: false, dst, src: half, .. },
+        ) = (unpack, convert)
+        else {
+            return Ok(false);
+        };
+        let [low, high] = parts.as_slice() else { return Ok(false) };
+        let used =
+            |part: &Option<Reg>| part.is_some_and(|reg| *half == Operand::Reg(reg) && self.is_read_once(reg));
+        let unused = |part: &Option<Reg>| part.is_none_or(|reg| self.is_dead(reg));
+        let is_high = used(high) && unused(low);
+        let is_low = used(low) && unused(high);
+        if !(is_high || is_low) {
+            return Ok(false);
+        }
+        let word = self.source(src, 4)?;
+        self.widen_half(*dst, word, is_high)?;
+        Ok(true)
+    }
+
+    /// `cvt.f32.f16` of the lower or the upper half of a word.
+    fn widen_half(&mut self, dst: Reg, word: Place, upper: bool) -> Lowered {
+        let Place::Vector(slot) = word else {
+            return if upper {
+                self.op1::<half::FromUpperHalf>(dst, 4, word)
+            } else {
+                self.op1::<half::FromHalf>(dst, 4, word)
+            };
+        };
+        let (place, blend) = self.target(dst, 4)?;
+        let mut step = if upper {
+            self.step::<half::FromHalves<true>>()
+        } else {
+            self.step::<half::FromHalves<false>>()
+        };
+        step.a = slot;
+        self.finish(step, false, false, place, blend)
     }
 
     pub(super) fn converts(&mut self, op: &Op) -> Lowered {
@@ -159,8 +206,10 @@ impl Builder<'_> {
         // What is not among the common ones below is done bit by bit.
         if !sat && width <= 4 {
             match (to, from, round) {
-                (Ty::F32, Ty::F16, _) if !integral => return self.op1::<half::FromHalf>(dst, 4, place),
-                (Ty::F32, Ty::Bf16, _) if !integral && !ftz => return self.op1::<half::FromBfloat>(dst, 4, place),
+                (Ty::F32, Ty::F16, _) if !integral => return self.widen_half(dst, place, false),
+                (Ty::F32, Ty::Bf16, _) if !integral && !ftz => {
+                    return self.op1::<half::FromBfloat>(dst, 4, place);
+                }
                 (Ty::F16, Ty::F32, Some(Round::Nearest)) if !integral && ftz => {
                     return self.op1::<half::ToHalfFtz>(dst, 2, place);
                 }
@@ -170,14 +219,18 @@ impl Builder<'_> {
                 (Ty::Bf16, Ty::F32, Some(Round::Nearest)) if !integral && !ftz => {
                     return self.op1::<half::ToBfloat>(dst, 2, place);
                 }
-                (Ty::F32, Ty::S32, Some(Round::Nearest)) => return self.op1::<convert::FromS32>(dst, 4, place),
+                (Ty::F32, Ty::S32, Some(Round::Nearest)) => {
+                    return self.op1::<convert::FromS32>(dst, 4, place);
+                }
                 (Ty::F32, Ty::U32, Some(Round::Nearest)) if width == 4 => {
                     return self.op1::<convert::FromU32>(dst, 4, place);
                 }
                 (Ty::F32, Ty::U16, Some(Round::Nearest)) if width == 2 => {
                     return self.op1::<convert::FromS32>(dst, 4, place);
                 }
-                (Ty::F32, Ty::S16, Some(Round::Nearest)) => return self.op1::<convert::FromS16>(dst, 4, place),
+                (Ty::F32, Ty::S16, Some(Round::Nearest)) => {
+                    return self.op1::<convert::FromS16>(dst, 4, place);
+                }
                 (Ty::F32, Ty::S8, Some(Round::Nearest)) => return self.op1::<convert::FromS8>(dst, 4, place),
                 (Ty::F64, Ty::S32, _) => return self.op1::<convert::DoubleFromS32>(dst, 8, place),
                 (Ty::F64, Ty::U32, _) => return self.op1::<convert::DoubleFromU32>(dst, 8, place),
@@ -248,7 +301,15 @@ impl Builder<'_> {
         self.rare(dst, bytes, &[(src, width)], move |[a, ..]| conversion.apply(a))
     }
 
-    fn convert_pack(&mut self, to: Ty, round: Round, relu: bool, dst: Reg, a: &Operand, b: &Operand) -> Lowered {
+    fn convert_pack(
+        &mut self,
+        to: Ty,
+        round: Round,
+        relu: bool,
+        dst: Reg,
+        a: &Operand,
+        b: &Operand,
+    ) -> Lowered {
         let (mut a, mut b) = (self.source(a, 4)?, self.source(b, 4)?);
         if relu {
             (a, b) = (self.apply1::<half::Relu>(a)?, self.apply1::<half::Relu>(b)?);

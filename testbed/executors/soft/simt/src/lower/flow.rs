@@ -26,7 +26,8 @@ pub(super) fn number_blocks(kernel: &Kernel) -> Lowered<(Vec<u32>, Vec<u32>)> {
     let mut next = 0;
     for block in &kernel.blocks {
         numbers.push(next);
-        let code = kernel.code.get(block.code.start as usize..block.code.end as usize).ok_or("no such code")?;
+        let code =
+            kernel.code.get(block.code.start as usize..block.code.end as usize).ok_or("no such code")?;
         next += 1 + code.iter().filter(|inst| is_barrier(&inst.op)).count() as u32;
         let targets = match block.end {
             Terminator::Goto(to) => [Some(to), None],
@@ -68,18 +69,19 @@ impl Builder<'_> {
                     return Ok(());
                 }
                 let target = self.target_block(to)?;
-                let mut step = if target <= here { self.step::<Goto<true>>() } else { self.step::<Goto<false>>() };
+                let mut step =
+                    if target <= here { self.common::<Goto<true>>() } else { self.common::<Goto<false>>() };
                 step.x = target;
                 step.y = target;
                 self.jump(step);
             }
             Terminator::Branch { guard, then, otherwise, .. } => self.branch(guard, then, otherwise, here)?,
             Terminator::Return => {
-                let step = self.step::<Return>();
+                let step = self.common::<Return>();
                 self.push(step);
             }
             Terminator::Trap => {
-                let step = self.step::<Trap>();
+                let step = self.common::<Trap>();
                 self.push(step);
             }
         }
@@ -91,10 +93,10 @@ impl Builder<'_> {
         let (then, otherwise) = (self.target_block(then)?, self.target_block(otherwise)?);
         let back = then <= here || otherwise <= here;
         let mut step = match (guard.negated, back) {
-            (true, true) => self.step::<Branch<true, true>>(),
-            (true, false) => self.step::<Branch<true, false>>(),
-            (false, true) => self.step::<Branch<false, true>>(),
-            (false, false) => self.step::<Branch<false, false>>(),
+            (true, true) => self.common::<Branch<true, true>>(),
+            (true, false) => self.common::<Branch<true, false>>(),
+            (false, true) => self.common::<Branch<false, true>>(),
+            (false, false) => self.common::<Branch<false, false>>(),
         };
         (step.a, step.x, step.y) = (place.slot(), then, otherwise);
         self.jump(step);
@@ -126,7 +128,7 @@ impl Builder<'_> {
         let number = self.source(number, 4)?;
         let threads = threads.map(|threads: &Operand| self.source(threads, 4)).transpose()?;
         self.tables.barriers.push(BarrierStep { number, threads, kind });
-        let mut step = self.step::<Arrive>();
+        let mut step = self.common::<Arrive>();
         step.x = self.blocks.len() as u32;
         step.y = self.tables.barriers.len() as u32 - 1;
         self.push(step);

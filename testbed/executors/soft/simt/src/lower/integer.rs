@@ -149,7 +149,14 @@ impl Builder<'_> {
             Op::Dp4a { signed, dst, a, b, c } => {
                 let places = self.sources([(a, 4), (b, 4), (c, 4)])?;
                 match *signed {
-                    [true, true] => self.op3::<bits::Dot4<true, true>>(*dst, 4, places),
+                    [true, true] if !places.iter().all(|place| place.is_scalar()) => {
+                        let (place, blend) = self.target(*dst, 4)?;
+                        let [a, b, c] = places.map(|place| self.vector(place, false));
+                        let mut step = self.step::<bits::SignedDot4>();
+                        (step.a, step.b, step.c) = (a, b, c);
+                        self.finish(step, false, false, place, blend)
+                    }
+                    [true, true] => self.plain3::<bits::Dot4<true, true>>(*dst, 4, places),
                     [true, false] => self.plain3::<bits::Dot4<true, false>>(*dst, 4, places),
                     [false, true] => self.plain3::<bits::Dot4<false, true>>(*dst, 4, places),
                     [false, false] => self.plain3::<bits::Dot4<false, false>>(*dst, 4, places),

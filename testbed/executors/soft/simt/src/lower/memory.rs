@@ -5,7 +5,7 @@ use vgpu_ptx::ir::{Atomic as Rmw, Base, Class, Float, Mem, Op, Operand, Order, R
 use crate::machine::{Slot, Step};
 use crate::ops::atomic::{Atomic, AtomicStep, Change};
 use crate::ops::memory::{
-    self, Extend, FromS8, FromS16, FromU8, FromU16, Generic, Global, Load, LoadScalar, Local, Same32, Same64,
+    self, Extend, FromU8, FromU16, Generic, Global, Load, LoadPair, LoadScalar, Local, Same32, Same64,
     Shared, Store, Truncate,
 };
 use crate::ops::rounding::{self, F32, Format};
@@ -28,7 +28,8 @@ impl Builder<'_> {
         let wide = matches!(mem.space, Space::Global | Space::Generic | Space::Param);
         let Base::Reg(reg) = mem.base else {
             let address = self.address(mem.base)?.wrapping_add_signed(mem.offset);
-            let address = if mem.space == Space::Param { address.wrapping_add(window::PARAM) } else { address };
+            let address =
+                if mem.space == Space::Param { address.wrapping_add(window::PARAM) } else { address };
             let address = if wide { address } else { u64::from(u32::try_from(address).unwrap_or(u32::MAX)) };
             return Ok(Address { base: Place::Scalar(self.constant(address)), offset: 0 });
         };
@@ -56,7 +57,7 @@ impl Builder<'_> {
     }
 
     fn fence(&mut self) {
-        let step = self.step::<special::Fence>();
+        let step = self.common::<special::Fence>();
         self.push(step);
     }
 
@@ -86,18 +87,14 @@ impl Builder<'_> {
                 return Err(format!("a register of {bytes} bytes for a {:?}", mem.ty));
             }
         }
-        let lanes_share = address.base.is_scalar() && matches!(mem.space, Space::Global | Space::Shared | Space::Param);
-        let all_scalar = places.iter().flatten().all(|(_, place, _)| place.is_scalar());
-        let scalar = lanes_share && all_scalar && mem.space != Space::Param;
+        let lanes_share =
+            address.base.is_scalar() && matches!(mem.space, Space::Global | Space::Shared | Space::Param);
+        let scalar = lanes_share && mem.space != Space::Param;
         let direct = |place: Place, class: Class| {
-            let same = match class {
-                Class::B64 => wide,
-                Class::B16 => !wide && !(mem.ty.bytes() == 1 && mem.ty.signed()),
-                _ => !wide,
-            };
-            // 16 bits with a sign must be zero above in a register of as many.
-            let same = same && !(class == Class::B16 && mem.ty == Ty::S16);
-            same && place.is_scalar() == scalar
+            // Elements arrive in 32 or 64 bits, zero above: those with a sign are extended later.
+            let same = if class == Class::B64 { wide } else { !wide };
+            let signed = mem.ty.signed() && mem.ty.bytes() < class_bytes(class);
+            same && !signed && place.is_scalar() == scalar
         };
         let mut slots = Vec::with_capacity(4);
         let mut later = Vec::new();
@@ -113,8 +110,15 @@ impl Builder<'_> {
                 }
             });
         }
-        let mut step = self.load_step(mem, address.base.is_scalar(), scalar, slots.len())?;
-        (step.a, step.imm, step.d) = (address.base.slot(), address.offset, slots[0]);
+        // Single addresses are taken by what loads one value, and of local memory.
+        let uniform = address.base.is_scalar();
+        let base = if uniform && !scalar && mem.space != Space::Local {
+            self.vector(address.base, mem.space != Space::Shared)
+        } else {
+            address.base.slot()
+        };
+        let mut step = self.load_step(mem, uniform, scalar, slots.len())?;
+        (step.a, step.imm, step.d) = (base, address.offset, slots[0]);
         if slots.len() > 1 {
             step.x = self.slots(&slots);
         }
@@ -130,15 +134,49 @@ impl Builder<'_> {
         Ok(())
     }
 
+    /// Two loads of 16 bits side by side that are packed to a word at once, and read by nobody else. Whether these three instructions
+    /// were that, and are lowered.
+    pub(super) fn load_pair(&mut self, low: &Op, high: &Op, pack: &Op) -> Lowered<bool> {
+        let (Op::Ld { mem: first, dst: low }, Op::Ld { mem: second, dst: high }, Op::Pack { dst, src, .. }) =
+            (low, high, pack)
+        else {
+            return Ok(false);
+        };
+        let ([Some(low), Some(high)], [a, b]) =
+            ([low.as_slice(), high.as_slice()].map(single), src.as_slice())
+        else {
+            return Ok(false);
+        };
+        let halves =
+            |mem: &Mem| mem.space == Space::Global && mem.ty.bytes() == 2 && mem.order == Order::Weak;
+        let beside = first.base == second.base && second.offset == first.offset.wrapping_add(2);
+        let packed = [*a, *b] == [Operand::Reg(low), Operand::Reg(high)] && low != high;
+        let once = self.is_read_once(low) && self.is_read_once(high);
+        let word =
+            self.class(*dst)? == Class::B32 && [self.class(low)?, self.class(high)?] == [Class::B16; 2];
+        if !(halves(first) && halves(second) && beside && packed && once && word) {
+            return Ok(false);
+        }
+        let address = self.access(first)?;
+        let (Place::Vector(base), (Place::Vector(to), _)) = (address.base, self.target(*dst, 4)?) else {
+            return Ok(false);
+        };
+        let mut step = self.step::<LoadPair>();
+        (step.a, step.imm, step.d) = (base, address.offset, to);
+        step.y = self.window();
+        self.push(step);
+        Ok(true)
+    }
+
     /// Brings a loaded element, of 32 bits or as wide as it is, to its register.
     fn extend(&mut self, ty: Ty, from: Place, elect: bool, reg: Reg, class: Class) -> Lowered {
         let from = match from {
             // Lanes have loaded from the same address.
             Place::Vector(slot) if elect => {
-                let mut step = self.step::<warps::Elect>();
+                let mut step = self.common::<warps::Elect>();
                 let to = self.temporary_scalar();
                 if ty.bytes() == 8 {
-                    step = self.step::<warps::ElectWide>();
+                    step = self.common::<warps::ElectWide>();
                 }
                 (step.a, step.d) = (slot, to);
                 self.push(step);
@@ -146,12 +184,17 @@ impl Builder<'_> {
             }
             from => from,
         };
+        let from = match (ty.signed(), ty.bytes()) {
+            (true, 1) => self.apply1::<convert::Sign8>(from)?,
+            (true, 2) => self.apply1::<convert::Sign16>(from)?,
+            _ => from,
+        };
         match (class, ty.bytes()) {
-            (Class::B64, 8) => self.op1::<integer::Mov64>(reg, 8, from),
+            (Class::B64, 8) => self.copy(reg, 8, from),
             (Class::B64, _) if ty.signed() => self.op1::<convert::WidenSigned>(reg, 8, from),
             (Class::B64, _) => self.op1::<convert::Widen>(reg, 8, from),
             (Class::B16, _) => self.op1::<convert::Low16>(reg, 2, from),
-            _ => self.op1::<integer::Mov32>(reg, 4, from),
+            _ => self.copy(reg, 4, from),
         }
     }
 
@@ -160,54 +203,80 @@ impl Builder<'_> {
             (Space::Global, true) => builder.load_scalar::<Global>(mem.ty, count),
             (Space::Shared, true) => builder.load_scalar::<Shared>(mem.ty, count),
             (_, true) => None,
-            (Space::Global, false) => builder.load_from::<Global>(mem.ty, uniform, count),
-            (Space::Shared, false) => builder.load_from::<Shared>(mem.ty, uniform, count),
-            (Space::Local, false) => builder.load_from::<Local>(mem.ty, uniform, count),
-            (Space::Generic | Space::Param, false) => builder.load_from::<Generic>(mem.ty, uniform, count),
+            (Space::Global, false) => builder.load_from::<Global>(mem.ty, count),
+            (Space::Shared, false) => builder.load_from::<Shared>(mem.ty, count),
+            (Space::Local, false) => builder.load_local(mem.ty, uniform, count),
+            (Space::Generic | Space::Param, false) => builder.load_generic(mem.ty, count),
         };
         by(self).ok_or_else(|| format!("there is no load of {count} of {:?}", mem.ty))
     }
 
-    fn load_from<S: memory::Space>(&self, ty: Ty, uniform: bool, count: usize) -> Option<Step> {
-        Some(match (ty.bytes(), ty.signed()) {
-            (1, false) => self.load_as::<S, FromU8>(uniform, count),
-            (1, true) => self.load_as::<S, FromS8>(uniform, count),
-            (2, false) => self.load_as::<S, FromU16>(uniform, count),
-            (2, true) => self.load_as::<S, FromS16>(uniform, count),
-            (4, _) => self.load_as::<S, Same32>(uniform, count),
-            (8, _) => self.load_as::<S, Same64>(uniform, count),
+    fn load_from<S: memory::Space>(&self, ty: Ty, count: usize) -> Option<Step> {
+        Some(match ty.bytes() {
+            1 => self.load_as::<S, FromU8, false>(count),
+            2 => self.load_as::<S, FromU16, false>(count),
+            4 => self.load_as::<S, Same32, false>(count),
+            8 => self.load_as::<S, Same64, false>(count),
             _ => return None,
         })
     }
 
-    fn load_as<S: memory::Space, E: Extend>(&self, uniform: bool, count: usize) -> Step {
-        match (uniform, count) {
-            (true, 1) => self.step::<Load<S, E, true, 1>>(),
-            (true, 2) => self.step::<Load<S, E, true, 2>>(),
-            (true, _) => self.step::<Load<S, E, true, 4>>(),
-            (false, 1) => self.step::<Load<S, E, false, 1>>(),
-            (false, 2) => self.step::<Load<S, E, false, 2>>(),
-            (false, _) => self.step::<Load<S, E, false, 4>>(),
+    /// Of any memory: one function for all instruction sets, for it is large.
+    fn load_generic(&self, ty: Ty, count: usize) -> Option<Step> {
+        Some(match (ty.bytes(), count) {
+            (1, 1) => self.common::<Load<Generic, FromU8, false, 1>>(),
+            (1, 2) => self.common::<Load<Generic, FromU8, false, 2>>(),
+            (1, _) => self.common::<Load<Generic, FromU8, false, 4>>(),
+            (2, 1) => self.common::<Load<Generic, FromU16, false, 1>>(),
+            (2, 2) => self.common::<Load<Generic, FromU16, false, 2>>(),
+            (2, _) => self.common::<Load<Generic, FromU16, false, 4>>(),
+            (4, 1) => self.common::<Load<Generic, Same32, false, 1>>(),
+            (4, 2) => self.common::<Load<Generic, Same32, false, 2>>(),
+            (4, _) => self.common::<Load<Generic, Same32, false, 4>>(),
+            (8, 1) => self.common::<Load<Generic, Same64, false, 1>>(),
+            (8, 2) => self.common::<Load<Generic, Same64, false, 2>>(),
+            (8, _) => self.common::<Load<Generic, Same64, false, 4>>(),
+            _ => return None,
+        })
+    }
+
+    /// Of local memory: the address may be one that lanes share.
+    fn load_local(&self, ty: Ty, uniform: bool, count: usize) -> Option<Step> {
+        if !uniform {
+            return self.load_from::<Local>(ty, count);
+        }
+        Some(match ty.bytes() {
+            1 => self.load_as::<Local, FromU8, true>(count),
+            2 => self.load_as::<Local, FromU16, true>(count),
+            4 => self.load_as::<Local, Same32, true>(count),
+            8 => self.load_as::<Local, Same64, true>(count),
+            _ => return None,
+        })
+    }
+
+    fn load_as<S: memory::Space, E: Extend, const SCALAR: bool>(&self, count: usize) -> Step {
+        match count {
+            1 => self.step::<Load<S, E, SCALAR, 1>>(),
+            2 => self.step::<Load<S, E, SCALAR, 2>>(),
+            _ => self.step::<Load<S, E, SCALAR, 4>>(),
         }
     }
 
     fn load_scalar<S: memory::Space>(&self, ty: Ty, count: usize) -> Option<Step> {
-        Some(match (ty.bytes(), ty.signed()) {
-            (1, false) => self.load_scalar_as::<S, FromU8>(count),
-            (1, true) => self.load_scalar_as::<S, FromS8>(count),
-            (2, false) => self.load_scalar_as::<S, FromU16>(count),
-            (2, true) => self.load_scalar_as::<S, FromS16>(count),
-            (4, _) => self.load_scalar_as::<S, Same32>(count),
-            (8, _) => self.load_scalar_as::<S, Same64>(count),
+        Some(match ty.bytes() {
+            1 => self.load_scalar_as::<S, FromU8>(count),
+            2 => self.load_scalar_as::<S, FromU16>(count),
+            4 => self.load_scalar_as::<S, Same32>(count),
+            8 => self.load_scalar_as::<S, Same64>(count),
             _ => return None,
         })
     }
 
     fn load_scalar_as<S: memory::Space, E: Extend>(&self, count: usize) -> Step {
         match count {
-            1 => self.step::<LoadScalar<S, E, 1>>(),
-            2 => self.step::<LoadScalar<S, E, 2>>(),
-            _ => self.step::<LoadScalar<S, E, 4>>(),
+            1 => self.common::<LoadScalar<S, E, 1>>(),
+            2 => self.common::<LoadScalar<S, E, 2>>(),
+            _ => self.common::<LoadScalar<S, E, 4>>(),
         }
     }
 
@@ -252,16 +321,26 @@ impl Builder<'_> {
             }
             slots.push(self.vector(place, wide));
         }
+        let uniform = address.base.is_scalar();
+        let base = if uniform && mem.space != Space::Local {
+            self.vector(address.base, mem.space != Space::Shared)
+        } else {
+            address.base.slot()
+        };
         let step = match mem.space {
-            Space::Global => self.store_to::<Global>(mem.ty, address.base.is_scalar(), slots.len()),
-            Space::Shared => self.store_to::<Shared>(mem.ty, address.base.is_scalar(), slots.len()),
-            Space::Local => self.store_to::<Local>(mem.ty, address.base.is_scalar(), slots.len()),
-            Space::Generic | Space::Param => {
-                self.store_to::<Generic>(mem.ty, address.base.is_scalar(), slots.len())
-            }
+            Space::Global => self.store_to::<Global, false>(mem.ty, slots.len()),
+            Space::Shared if mem.ty.bytes() == 4 => Some(match slots.len() {
+                1 => self.step::<Store<Shared, u32, false, 1>>(),
+                2 => self.step::<Store<Shared, u32, false, 2>>(),
+                _ => self.step::<Store<Shared, u32, false, 4>>(),
+            }),
+            Space::Shared => self.store_to::<Shared, false>(mem.ty, slots.len()),
+            Space::Local if uniform => self.store_to::<Local, true>(mem.ty, slots.len()),
+            Space::Local => self.store_to::<Local, false>(mem.ty, slots.len()),
+            Space::Generic | Space::Param => self.store_to::<Generic, false>(mem.ty, slots.len()),
         };
         let mut step = step.ok_or_else(|| format!("there is no store of {:?}", mem.ty))?;
-        (step.a, step.imm, step.b) = (address.base.slot(), address.offset, slots[0]);
+        (step.a, step.imm, step.b) = (base, address.offset, slots[0]);
         if slots.len() > 1 {
             step.x = self.slots(&slots);
         }
@@ -270,24 +349,22 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn store_to<S: memory::Space>(&self, ty: Ty, uniform: bool, count: usize) -> Option<Step> {
+    fn store_to<S: memory::Space, const SCALAR: bool>(&self, ty: Ty, count: usize) -> Option<Step> {
         Some(match ty.bytes() {
-            1 => self.store_as::<S, u8>(uniform, count),
-            2 => self.store_as::<S, u16>(uniform, count),
-            4 => self.store_as::<S, u32>(uniform, count),
-            8 => self.store_as::<S, u64>(uniform, count),
+            1 => self.store_as::<S, u8, SCALAR>(count),
+            2 => self.store_as::<S, u16, SCALAR>(count),
+            4 => self.store_as::<S, u32, SCALAR>(count),
+            8 => self.store_as::<S, u64, SCALAR>(count),
             _ => return None,
         })
     }
 
-    fn store_as<S: memory::Space, T: Truncate>(&self, uniform: bool, count: usize) -> Step {
-        match (uniform, count) {
-            (true, 1) => self.step::<Store<S, T, true, 1>>(),
-            (true, 2) => self.step::<Store<S, T, true, 2>>(),
-            (true, _) => self.step::<Store<S, T, true, 4>>(),
-            (false, 1) => self.step::<Store<S, T, false, 1>>(),
-            (false, 2) => self.step::<Store<S, T, false, 2>>(),
-            (false, _) => self.step::<Store<S, T, false, 4>>(),
+    /// One function for all instruction sets: stores are few.
+    fn store_as<S: memory::Space, T: Truncate, const SCALAR: bool>(&self, count: usize) -> Step {
+        match count {
+            1 => self.common::<Store<S, T, SCALAR, 1>>(),
+            2 => self.common::<Store<S, T, SCALAR, 2>>(),
+            _ => self.common::<Store<S, T, SCALAR, 4>>(),
         }
     }
 
@@ -330,13 +407,25 @@ impl Builder<'_> {
         let dst = match dst {
             Some(dst) => match self.register(dst, bytes)? {
                 Place::Vector(slot) => Some(slot),
-                Place::Scalar(_) => return Err("lanes get values of their own from a read-modify-write".into()),
+                Place::Scalar(_) => {
+                    return Err("lanes get values of their own from a read-modify-write".into());
+                }
             },
             None => None,
         };
         let window = self.window();
-        self.tables.atomics.push(AtomicStep { change, space: mem.space, bytes, base, offset: mem.offset, b, c, dst, window });
-        let mut step = self.step::<Atomic>();
+        self.tables.atomics.push(AtomicStep {
+            change,
+            space: mem.space,
+            bytes,
+            base,
+            offset: mem.offset,
+            b,
+            c,
+            dst,
+            window,
+        });
+        let mut step = self.common::<Atomic>();
         step.x = self.tables.atomics.len() as u32 - 1;
         self.push(step);
         Ok(())
@@ -347,7 +436,7 @@ impl Builder<'_> {
         match op {
             Op::Fence => self.fence(),
             Op::Nanosleep { .. } => {
-                let step = self.step::<special::Yield>();
+                let step = self.common::<special::Yield>();
                 self.push(step);
             }
             Op::Printf { dst, format, arguments } => {
@@ -355,7 +444,7 @@ impl Builder<'_> {
                 let (format, arguments) = (self.vector(format, true), self.vector(arguments, true));
                 let result = self.temporary_vector(false);
                 self.tables.prints.push(PrintStep { format, arguments, dst: Some(result) });
-                let mut step = self.step::<Print>();
+                let mut step = self.common::<Print>();
                 step.x = self.tables.prints.len() as u32 - 1;
                 self.push(step);
                 if let Some(dst) = dst {
@@ -378,11 +467,17 @@ impl Builder<'_> {
     }
 }
 
+/// The only destination of a load, if it has one.
+fn single(dst: &[Option<Reg>]) -> Option<Reg> {
+    if let [dst] = dst { *dst } else { None }
+}
+
 /// The function of a read-modify-write.
 fn change(op: Rmw, ty: Ty, float: Float) -> Lowered<Change> {
     let bytes = ty.bytes();
     let missing = Err(format!("there is no {op:?} of {ty:?} in memory"));
-    if !matches!(bytes, 4 | 8) && !(bytes == 2 && matches!(ty, Ty::F16 | Ty::Bf16 | Ty::B16 | Ty::U16)) {
+    let half = bytes == 2 && matches!(ty, Ty::F16 | Ty::Bf16 | Ty::B16 | Ty::U16);
+    if !(matches!(bytes, 4 | 8) || half) {
         return missing;
     }
     Ok(match (op, ty) {
@@ -395,7 +490,9 @@ fn change(op: Rmw, ty: Ty, float: Float) -> Lowered<Change> {
             let sum = F32.encode(rounding::add(a, b, false), float.round);
             flush(sum.into()).into()
         }),
-        (Rmw::Add, Ty::F64) => Box::new(move |old, b, _, _| double::binary(vgpu_ptx::ir::Binary::Add, old, b, float.round)),
+        (Rmw::Add, Ty::F64) => {
+            Box::new(move |old, b, _, _| double::binary(vgpu_ptx::ir::Binary::Add, old, b, float.round))
+        }
         (_, Ty::F16 | Ty::Bf16 | Ty::F16x2 | Ty::Bf16x2) if matches!(op, Rmw::Add | Rmw::Min | Rmw::Max) => {
             let format = convert::format(ty).ok_or("not a short format")?;
             let pair = matches!(ty, Ty::F16x2 | Ty::Bf16x2);

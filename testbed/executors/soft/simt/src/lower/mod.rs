@@ -30,20 +30,28 @@ pub(crate) fn lower(
     features: Features,
     aligned: bool,
 ) -> Result<Variant, EngineError> {
-    let mut builder = Builder::new(kernel, globals, features, aligned)
-        .map_err(|what| EngineError { line: 0, what, instruction: kernel.name.clone() })?;
+    let mut builder = Builder::new(kernel, globals, features, aligned).map_err(|what| EngineError {
+        line: 0,
+        what,
+        instruction: kernel.name.clone(),
+    })?;
     for (index, block) in kernel.blocks.iter().enumerate() {
         builder.begin_block(index);
         let code = kernel.code.get(block.code.start as usize..block.code.end as usize).ok_or_else(|| {
             EngineError { line: block.line, what: "no such code".into(), instruction: String::new() }
         })?;
-        for inst in code {
+        let mut rest = code;
+        while let [inst, after @ ..] = rest {
             builder.begin(inst.line);
-            instruction(&mut builder, inst).map_err(|what| EngineError {
+            let taken = fused(&mut builder, rest).and_then(|taken| {
+                if taken == 0 { instruction(&mut builder, inst) } else { Ok(()) }.map(|()| taken)
+            });
+            let taken = taken.map_err(|what| EngineError {
                 line: inst.line,
                 what,
                 instruction: format!("{:?}", inst.op),
             })?;
+            rest = after.get(taken.saturating_sub(1)..).unwrap_or_default();
         }
         builder.begin(block.line);
         builder.terminator(index).map_err(|what| EngineError {
@@ -62,6 +70,21 @@ pub(crate) fn lower(
         windows: windows as usize,
         initial,
     })
+}
+
+/// Lowers instructions that are one step together. How many there were: none, if the first is lowered alone.
+fn fused(builder: &mut Builder<'_>, code: &[Inst]) -> Lowered<usize> {
+    if let [low, high, pack, ..] = code
+        && builder.load_pair(&low.op, &high.op, &pack.op)?
+    {
+        return Ok(3);
+    }
+    if let [unpack, convert, ..] = code
+        && builder.unpack_and_convert(&unpack.op, &convert.op)?
+    {
+        return Ok(2);
+    }
+    Ok(0)
 }
 
 fn instruction(builder: &mut Builder<'_>, inst: &Inst) -> Lowered {
@@ -87,7 +110,9 @@ fn instruction(builder: &mut Builder<'_>, inst: &Inst) -> Lowered {
         | Op::PredBinary { .. }
         | Op::PredMov { .. }
         | Op::PredImm { .. } => builder.compares(&inst.op),
-        Op::Cvt { .. } | Op::CvtPack { .. } | Op::Cvta { .. } | Op::IsSpace { .. } => builder.converts(&inst.op),
+        Op::Cvt { .. } | Op::CvtPack { .. } | Op::Cvta { .. } | Op::IsSpace { .. } => {
+            builder.converts(&inst.op)
+        }
         Op::Ld { mem, dst } => builder.load(mem, dst),
         Op::St { mem, src } => builder.store(mem, src),
         Op::Atom { op, mem, float, dst, b, c } => builder.atomic(*op, mem, *float, *dst, b, c.as_ref()),

@@ -40,7 +40,7 @@ impl Rules {
         let bits = if self.modifiers.ftz { self.format.flush(bits) } else { bits };
         let bits = if self.modifiers.sat { self.format.saturate(bits) } else { bits };
         let value = self.format.decode(bits);
-        if self.relu && !(value > 0.0) && !value.is_nan() { 0 } else { bits }
+        if self.relu && value <= 0.0 { 0 } else { bits }
     }
 }
 
@@ -86,7 +86,14 @@ impl Builder<'_> {
         }
     }
 
-    pub(super) fn short_unary(&mut self, op: Unary, ty: Ty, modifiers: Float, dst: Reg, a: &Operand) -> Lowered {
+    pub(super) fn short_unary(
+        &mut self,
+        op: Unary,
+        ty: Ty,
+        modifiers: Float,
+        dst: Reg,
+        a: &Operand,
+    ) -> Lowered {
         let bytes = ty.bytes();
         let halves = matches!(ty, Ty::F16 | Ty::F16x2);
         match op {
@@ -205,7 +212,11 @@ impl Builder<'_> {
         let format = convert::format(ty).ok_or("not a short format")?;
         let rules = Rules { format, modifiers, relu };
         let [a, b, c] = operands;
-        let sources = [(self.source(a, bytes)?, bytes), (self.source(b, bytes)?, bytes), (self.source(c, bytes)?, bytes)];
+        let sources = [
+            (self.source(a, bytes)?, bytes),
+            (self.source(b, bytes)?, bytes),
+            (self.source(c, bytes)?, bytes),
+        ];
         self.rare(dst, bytes, &sources, move |[a, b, c, _]| {
             each(ty, [a, b, c], |[a, b, c]| {
                 let (a, b, c) = (rules.decode(a), rules.decode(b), rules.decode(c));

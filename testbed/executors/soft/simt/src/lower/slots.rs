@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use vgpu_ptx::analysis::{self, Analysis, Assume, Group};
-use vgpu_ptx::ir::{Base, Class, Kernel, Op, Reg, Space};
+use vgpu_ptx::ir::{Base, Class, Kernel, Op, Operand, Reg, Space, Terminator};
 
 use crate::machine::{Layout, Slot};
 use crate::ops::Place;
@@ -16,6 +16,10 @@ pub(super) struct Allocation {
     pub(super) tid_yz_uniform: bool,
     /// Registers that are a parameter's value and nothing else: frames hold it from the start.
     pub(super) parameters: HashMap<Reg, Slot>,
+    /// Registers whose only definition moves a constant there.
+    pub(super) constants: HashMap<Reg, Operand>,
+    /// How often each register is read.
+    pub(super) reads: Vec<u32>,
 }
 
 /// Gives every register a place. `aligned`: lanes of a warp share `%tid.y` and `%tid.z`.
@@ -51,19 +55,56 @@ pub(super) fn allocate(
         if group.uniform { Place::Scalar(slot) } else { Place::Vector(slot) }
     };
     let mut places: Vec<Place> = slots.groups.iter().zip(&slots.of).map(place).collect();
-    let parameters = parameters(kernel, &analysis, layout);
+    let (definitions, reads) = count(kernel);
+    let parameters = parameters(kernel, &analysis, &definitions, layout);
     for (reg, &slot) in &parameters {
         places[reg.0 as usize] = Place::Scalar(slot);
     }
-    Allocation { places, analysis, tid_yz_uniform: aligned, parameters }
+    let constants = constants(kernel, &definitions);
+    Allocation { places, analysis, tid_yz_uniform: aligned, parameters, constants, reads }
+}
+
+/// How often each register is written and read, in the text.
+fn count(kernel: &Kernel) -> (Vec<u32>, Vec<u32>) {
+    let mut definitions = vec![0u32; kernel.registers.len()];
+    let mut reads = definitions.clone();
+    for inst in &kernel.code {
+        analysis::writes(&inst.op, &mut |reg| definitions[reg.0 as usize] += 1);
+        analysis::reads(&inst.op, &mut |reg| reads[reg.0 as usize] += 1);
+    }
+    for block in &kernel.blocks {
+        if let Terminator::Branch { guard, .. } = block.end {
+            reads[guard.reg.0 as usize] += 1;
+        }
+    }
+    (definitions, reads)
+}
+
+/// Registers whose only definition moves a constant there. Whoever reads one before would read an undefined value.
+fn constants(kernel: &Kernel, definitions: &[u32]) -> HashMap<Reg, Operand> {
+    let mut constants = HashMap::new();
+    for inst in &kernel.code {
+        if let Op::Mov { dst, src, .. } = inst.op
+            && matches!(
+                src,
+                Operand::Imm(_) | Operand::Address(Base::Zero | Base::DynamicShared | Base::Global(_), _)
+            )
+            && kernel.registers[dst.0 as usize] != Class::Pred
+            && definitions[dst.0 as usize] == 1
+        {
+            constants.insert(dst, src);
+        }
+    }
+    constants
 }
 
 /// Uniform registers whose only definition loads a parameter.
-fn parameters(kernel: &Kernel, analysis: &Analysis, layout: &mut Layout) -> HashMap<Reg, Slot> {
-    let mut definitions = vec![0u32; kernel.registers.len()];
-    for inst in &kernel.code {
-        analysis::writes(&inst.op, &mut |reg| definitions[reg.0 as usize] += 1);
-    }
+fn parameters(
+    kernel: &Kernel,
+    analysis: &Analysis,
+    definitions: &[u32],
+    layout: &mut Layout,
+) -> HashMap<Reg, Slot> {
     let mut parameters = HashMap::new();
     for inst in &kernel.code {
         if let Op::Ld { mem, dst } = &inst.op

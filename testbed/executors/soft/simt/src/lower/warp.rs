@@ -19,7 +19,7 @@ impl Builder<'_> {
     pub(super) fn warps(&mut self, op: &Op) -> Lowered {
         match op {
             Op::BarWarp { mask } => {
-                let mut step = self.step::<warps::Meet>();
+                let mut step = self.common::<warps::Meet>();
                 step.a = self.members(mask)?;
                 self.push(step);
                 Ok(())
@@ -30,8 +30,8 @@ impl Builder<'_> {
                 let (p, xor) = self.guard(*p)?;
                 let place = self.register(*dst, 1)?;
                 let mut step = match place {
-                    Place::Scalar(_) => self.step::<warps::Vote<true>>(),
-                    Place::Vector(_) => self.step::<warps::Vote<false>>(),
+                    Place::Scalar(_) => self.common::<warps::Vote<true>>(),
+                    Place::Vector(_) => self.common::<warps::Vote<false>>(),
                 };
                 step.x = match op {
                     Vote::All => ALL,
@@ -45,7 +45,7 @@ impl Builder<'_> {
             Op::Ballot { dst, p, mask } => {
                 let members = self.members(mask)?;
                 let (p, xor) = self.guard(*p)?;
-                let mut step = self.step::<warps::Ballot>();
+                let mut step = self.common::<warps::Ballot>();
                 (step.a, step.b, step.d, step.y) = (p.slot(), members, self.temporary_scalar(), xor);
                 step.x = BALLOT;
                 let value = step.d;
@@ -53,7 +53,7 @@ impl Builder<'_> {
                 self.finish_scalar(*dst, 4, value)
             }
             Op::ActiveMask { dst } => {
-                let mut step = self.step::<warps::Ballot>();
+                let mut step = self.common::<warps::Ballot>();
                 step.d = self.temporary_scalar();
                 step.x = ALL;
                 let value = step.d;
@@ -66,20 +66,22 @@ impl Builder<'_> {
                 let a = self.source(a, ty.bytes())?;
                 let a = self.vector(a, wide);
                 let mut step = match (all, wide) {
-                    (true, true) => self.step::<warps::Match<true, true>>(),
-                    (true, false) => self.step::<warps::Match<true, false>>(),
-                    (false, true) => self.step::<warps::Match<false, true>>(),
-                    (false, false) => self.step::<warps::Match<false, false>>(),
+                    (true, true) => self.common::<warps::Match<true, true>>(),
+                    (true, false) => self.common::<warps::Match<true, false>>(),
+                    (false, true) => self.common::<warps::Match<false, true>>(),
+                    (false, false) => self.common::<warps::Match<false, false>>(),
                 };
                 if *all {
                     let predicate = match p {
-                        Some(p) => match self.register(*p, 1)? {
-                            Place::Vector(slot) => slot,
-                            Place::Scalar(_) => return Err("a predicate that lanes share".into()),
-                        },
-                        None => self.temporary_scalar(),
+                        Some(p) => self.register(*p, 1)?,
+                        None => Place::Scalar(self.temporary_scalar()),
                     };
-                    step.x = self.slots(&[predicate]);
+                    step.x = self.slots(&[predicate.slot()]);
+                    step.y = u32::from(predicate.is_scalar());
+                    (step.a, step.b, step.d) = (a, members, self.temporary_scalar());
+                    let value = step.d;
+                    self.push(step);
+                    return self.finish_scalar(*dst, 4, value);
                 }
                 let (place, blend) = self.target(*dst, 4)?;
                 (step.a, step.b) = (a, members);
@@ -89,7 +91,7 @@ impl Builder<'_> {
                 let members = self.members(mask)?;
                 let a = self.source(a, 4)?;
                 let a = self.vector(a, false);
-                let mut step = self.step::<warps::Redux>();
+                let mut step = self.common::<warps::Redux>();
                 step.x = match (op, ty) {
                     (Atomic::And, _) => 0,
                     (Atomic::Or, _) => 1,
@@ -116,7 +118,10 @@ impl Builder<'_> {
                     || !accumulates(td)
                     || !accumulates(tc)
                 {
-                    return Err(format!("there is no product of matrices of shape {:?} and types {:?}", mma.shape, mma.types));
+                    return Err(format!(
+                        "there is no product of matrices of shape {:?} and types {:?}",
+                        mma.shape, mma.types
+                    ));
                 }
                 let count = |ty: Ty| if ty == Ty::F32 { 8 } else { 4 };
                 if a.len() != 2 || b.len() != 2 || c.len() != count(tc) || d.len() != count(td) {
@@ -163,6 +168,7 @@ impl Builder<'_> {
         let Op::Shfl { mode, dst, valid, a, b, c, mask } = op else { return Err("not a shuffle".into()) };
         let members = self.members(mask)?;
         let (value, by, clamp) = (self.source(a, 4)?, self.source(b, 4)?, self.source(c, 4)?);
+        let valid = &valid.filter(|valid| !self.is_dead(*valid));
         let predicate = match valid {
             Some(valid) => match self.register(*valid, 1)? {
                 Place::Vector(slot) => Some(slot),
@@ -199,6 +205,11 @@ impl Builder<'_> {
                 return self.finish(step, false, false, place, blend);
             }
         }
+        let (by, clamp) = if by.is_scalar() && clamp.is_scalar() {
+            (by, clamp)
+        } else {
+            (Place::Vector(self.vector(by, false)), Place::Vector(self.vector(clamp, false)))
+        };
         let mut step = match mode {
             Shuffle::Up => self.shuffle_step::<{ warps::UP }>(by, clamp, predicate.is_some()),
             Shuffle::Down => self.shuffle_step::<{ warps::DOWN }>(by, clamp, predicate.is_some()),
@@ -211,15 +222,11 @@ impl Builder<'_> {
     }
 
     fn shuffle_step<const MODE: u8>(&self, b: Place, c: Place, valid: bool) -> Step {
-        match (b.is_scalar(), c.is_scalar(), valid) {
-            (true, true, true) => self.step::<warps::Shuffle<MODE, true, true, true>>(),
-            (true, true, false) => self.step::<warps::Shuffle<MODE, true, true, false>>(),
-            (true, false, true) => self.step::<warps::Shuffle<MODE, true, false, true>>(),
-            (true, false, false) => self.step::<warps::Shuffle<MODE, true, false, false>>(),
-            (false, true, true) => self.step::<warps::Shuffle<MODE, false, true, true>>(),
-            (false, true, false) => self.step::<warps::Shuffle<MODE, false, true, false>>(),
-            (false, false, true) => self.step::<warps::Shuffle<MODE, false, false, true>>(),
-            (false, false, false) => self.step::<warps::Shuffle<MODE, false, false, false>>(),
+        match (b.is_scalar() && c.is_scalar(), valid) {
+            (true, true) => self.step::<warps::Shuffle<MODE, true, true>>(),
+            (true, false) => self.step::<warps::Shuffle<MODE, true, false>>(),
+            (false, true) => self.step::<warps::Shuffle<MODE, false, true>>(),
+            (false, false) => self.step::<warps::Shuffle<MODE, false, false>>(),
         }
     }
 }

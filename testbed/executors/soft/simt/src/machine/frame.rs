@@ -130,4 +130,25 @@ impl Frame {
         // SAFETY: as in `vector`.
         unsafe { &mut *pointer }
     }
+
+    /// A vector to be read and another to be written, if they do not overlap.
+    #[inline(always)]
+    pub(crate) fn apart<A: Lane, B: Lane>(
+        &mut self,
+        from: Slot,
+        to: Slot,
+    ) -> Option<(&[A; LANES], &mut [B; LANES])> {
+        if (from.0.abs_diff(to.0) as usize) < REACH {
+            return None;
+        }
+        debug_assert!(from.0 < self.bytes && to.0 < self.bytes);
+        let base = self.lines.as_mut_ptr().cast::<u8>();
+        let (read, write) =
+            (base.wrapping_add(from.0 as usize).cast(), base.wrapping_add(to.0 as usize).cast());
+        // SAFETY: as in `vector`; the other vector begins at least the size of one away.
+        let read = unsafe { &*read };
+        // SAFETY: the same.
+        let write = unsafe { &mut *write };
+        Some((read, write))
+    }
 }

@@ -50,6 +50,15 @@ fn has_avx2() -> bool {
 pub(crate) trait Isa {
     /// The sign bits of 32 lanes: lane 0's is bit 0.
     fn signs(values: &[u32; LANES]) -> u32;
+
+    /// Stores four values as one vector: whoever loads it soon as such need not wait for four stores.
+    fn set4(values: [u32; 4], to: &mut [u32; 4]);
+
+    /// The values of halves: the lower ones of words, or the upper ones.
+    fn from_halves<const UPPER: bool>(words: &[u32; LANES]) -> [f32; LANES];
+
+    /// `c` and the products of the four signed bytes of `a` and `b`.
+    fn dot4(a: &[u32; LANES], b: &[u32; LANES], c: &[u32; LANES]) -> [u32; LANES];
 }
 
 /// See [`Features::Baseline`].
@@ -64,6 +73,21 @@ impl Isa for Baseline {
         }
         mask
     }
+
+    #[inline(always)]
+    fn set4(values: [u32; 4], to: &mut [u32; 4]) {
+        *to = values;
+    }
+
+    #[inline(always)]
+    fn from_halves<const UPPER: bool>(words: &[u32; LANES]) -> [f32; LANES] {
+        words.map(|word| crate::ops::half::from_half(if UPPER { word >> 16 } else { word }))
+    }
+
+    #[inline(always)]
+    fn dot4(a: &[u32; LANES], b: &[u32; LANES], c: &[u32; LANES]) -> [u32; LANES] {
+        std::array::from_fn(|lane| crate::ops::bits::dot4(a[lane], b[lane], c[lane], [true, true]))
+    }
 }
 
 /// See [`Features::Avx2`]. Only for functions that are compiled with these features.
@@ -77,11 +101,35 @@ impl Isa for Avx2 {
         // SAFETY: this type is a parameter of steps for `Features::Avx2` alone, which run on CPUs that have it (module invariant).
         unsafe { avx2::signs(values) }
     }
+
+    #[inline(always)]
+    fn set4(values: [u32; 4], to: &mut [u32; 4]) {
+        // SAFETY: as above.
+        unsafe { avx2::set4(values, to) };
+    }
+
+    #[inline(always)]
+    fn from_halves<const UPPER: bool>(words: &[u32; LANES]) -> [f32; LANES] {
+        // SAFETY: as above.
+        unsafe { avx2::from_halves::<UPPER>(words) }
+    }
+
+    #[inline(always)]
+    fn dot4(a: &[u32; LANES], b: &[u32; LANES], c: &[u32; LANES]) -> [u32; LANES] {
+        // SAFETY: as above.
+        unsafe { avx2::dot4(a, b, c) }
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
-    use std::arch::x86_64::{__m256i, _mm256_castsi256_ps, _mm256_loadu_si256, _mm256_movemask_ps};
+    use std::arch::x86_64::{
+        __m256i, _mm_setr_epi32, _mm256_add_epi32, _mm256_and_si256, _mm256_castsi256_ps,
+        _mm256_castsi256_si128, _mm256_cvtph_ps, _mm256_madd_epi16, _mm256_movemask_ps, _mm256_packus_epi32,
+        _mm256_permute4x64_epi64, _mm256_set1_epi32, _mm256_slli_epi16, _mm256_srai_epi16, _mm256_srli_epi32,
+    };
+
+    use zerocopy::transmute;
 
     use super::LANES;
 
@@ -90,11 +138,54 @@ mod avx2 {
     pub(super) fn signs(values: &[u32; LANES]) -> u32 {
         let mut mask = 0;
         for (index, eight) in values.as_chunks::<8>().0.iter().enumerate() {
-            // SAFETY: eight lanes of four bytes are 32 bytes; the load needs no alignment.
-            let vector = unsafe { _mm256_loadu_si256(eight.as_ptr().cast::<__m256i>()) };
+            let vector: __m256i = transmute!(*eight);
             let signs = _mm256_movemask_ps(_mm256_castsi256_ps(vector));
             mask |= signs.cast_unsigned() << (8 * index);
         }
         mask
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub(super) fn set4(values: [u32; 4], to: &mut [u32; 4]) {
+        let [a, b, c, d] = values.map(u32::cast_signed);
+        *to = transmute!(_mm_setr_epi32(a, b, c, d));
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2,f16c")]
+    pub(super) fn from_halves<const UPPER: bool>(words: &[u32; LANES]) -> [f32; LANES] {
+        let mut out = [0.0; LANES];
+        let from = words.as_chunks::<8>().0;
+        for (eight, to) in from.iter().zip(out.as_chunks_mut::<8>().0) {
+            let words: __m256i = transmute!(*eight);
+            let halves = if UPPER {
+                _mm256_srli_epi32::<16>(words)
+            } else {
+                _mm256_and_si256(words, _mm256_set1_epi32(0xffff))
+            };
+            let packed = _mm256_packus_epi32(halves, halves);
+            let packed = _mm256_castsi256_si128(_mm256_permute4x64_epi64::<0b1000>(packed));
+            *to = transmute!(_mm256_cvtph_ps(packed));
+        }
+        out
+    }
+
+    /// The bytes with even and with odd index are widened to 16 bits: no product or sum of two overflows.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub(super) fn dot4(a: &[u32; LANES], b: &[u32; LANES], c: &[u32; LANES]) -> [u32; LANES] {
+        let mut out = [0; LANES];
+        let eights =
+            |from: &[u32; LANES], index: usize| -> __m256i { transmute!(from.as_chunks::<8>().0[index]) };
+        for (index, to) in out.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+            let (a, b) = (eights(a, index), eights(b, index));
+            let odd = _mm256_madd_epi16(_mm256_srai_epi16::<8>(a), _mm256_srai_epi16::<8>(b));
+            let (a, b) = (_mm256_slli_epi16::<8>(a), _mm256_slli_epi16::<8>(b));
+            let even = _mm256_madd_epi16(_mm256_srai_epi16::<8>(a), _mm256_srai_epi16::<8>(b));
+            let sum = _mm256_add_epi32(_mm256_add_epi32(odd, even), eights(c, index));
+            *to = transmute!(sum);
+        }
+        out
     }
 }

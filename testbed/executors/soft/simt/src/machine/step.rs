@@ -66,6 +66,21 @@ pub(crate) fn step_fn<R: Run>(features: Features) -> StepFn {
     }
 }
 
+/// The function of a step that is the same for all instruction sets: of scalars, which have nothing to gain.
+pub(crate) fn common_fn<R: Run>() -> StepFn {
+    baseline::<R>
+}
+
+/// The function of a step for the best instruction set only, if that is what is wanted and this CPU has it.
+pub(crate) fn best_fn<R: Run>(features: Features) -> Option<StepFn> {
+    #[cfg(target_arch = "x86_64")]
+    if features == Features::Avx2 && Features::best() == Features::Avx2 {
+        return Some(avx2::<R>);
+    }
+    let _ = features;
+    None
+}
+
 /// The steps of a program, and the layout of the frame that their slots are in.
 #[derive(Debug)]
 pub(crate) struct Code {

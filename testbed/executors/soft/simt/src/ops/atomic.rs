@@ -29,7 +29,10 @@ pub(crate) struct AtomicStep {
 
 impl std::fmt::Debug for AtomicStep {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("AtomicStep").field("space", &self.space).field("bytes", &self.bytes).finish_non_exhaustive()
+        f.debug_struct("AtomicStep")
+            .field("space", &self.space)
+            .field("bytes", &self.bytes)
+            .finish_non_exhaustive()
     }
 }
 
@@ -137,8 +140,13 @@ fn device_memory(
         8 => env.view.rmw::<u64>(window, addresses, mask, change, old),
         4 => {
             let mut narrow = [0u32; LANES];
-            let done =
-                env.view.rmw::<u32>(window, addresses, mask, |lane, value| change(lane, value.into()) as u32, &mut narrow);
+            let done = env.view.rmw::<u32>(
+                window,
+                addresses,
+                mask,
+                |lane, value| change(lane, value.into()) as u32,
+                &mut narrow,
+            );
             *old = narrow.map(u64::from);
             done
         }

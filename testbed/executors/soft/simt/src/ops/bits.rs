@@ -1,7 +1,11 @@
 //! Logic, shifts, bit fields, permutations of bytes, and the products of bytes.
 
+use crate::env::Env;
+use crate::machine::{Isa, Run, Step};
+use crate::warp::Warp;
+
 use super::integer::s16;
-use super::{Op3, ops};
+use super::{Op3, ops, put};
 
 ops! {
     And32: u32, u32 => u32 = |a, b| a & b;
@@ -94,7 +98,7 @@ pub(crate) const fn extract(a: u64, position: u32, length: u32, signed: bool) ->
     if length == 0 {
         return 0;
     }
-    let unused = if length < 64 { 64 - length } else { 0 };
+    let unused = 64u32.saturating_sub(length);
     if signed {
         let shifted = a.cast_signed() >> if position < 63 { position } else { 63 };
         (shifted << unused >> unused).cast_unsigned()
@@ -160,6 +164,19 @@ impl<const A: bool, const B: bool> Op3 for Dot4<A, B> {
     }
 }
 
+/// `dp4a.s32.s32` of vectors.
+pub(crate) struct SignedDot4;
+
+impl Run for SignedDot4 {
+    #[inline(always)]
+    fn run<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+        let frame = &warp.frame;
+        let out = I::dot4(frame.vector(step.a), frame.vector(step.b), frame.vector(step.c));
+        put(warp, step, &out);
+        pc + 1
+    }
+}
+
 /// `shf`: the upper word of `b:a` shifted left, or the lower one of it shifted right.
 pub(crate) struct Funnel<const LEFT: bool, const WRAP: bool>;
 
@@ -180,11 +197,15 @@ impl<const LEFT: bool, const WRAP: bool> Op3 for Funnel<LEFT, WRAP> {
 /// is none. `shift`: how far it is from the top.
 pub(crate) const fn highest(a: u64, width: u32, signed: bool, shift: bool) -> u32 {
     let unused = 64 - width;
-    let a = if signed && (a << unused).cast_signed() < 0 { !a << unused >> unused } else { a << unused >> unused };
+    let a = if signed && (a << unused).cast_signed() < 0 {
+        !a << unused >> unused
+    } else {
+        a << unused >> unused
+    };
     if a == 0 {
         return u32::MAX;
     }
-    let index = 63 - a.leading_zeros();
+    let index = a.ilog2();
     if shift { width - 1 - index } else { index }
 }
 

@@ -3,8 +3,8 @@
 use vgpu_ptx::ir::{Round, Ty};
 
 use super::float::{canonical, flush};
-use super::{Op1, ops};
 use super::rounding::{BF16, F16, F32, Format};
+use super::{Op1, ops};
 
 ops! {
     Widen: u32 => u64 = |a| a as u64;
@@ -97,16 +97,20 @@ fn bounds(ty: Ty) -> (i128, i128) {
 /// The integer that the low bits of `bits` are.
 fn integer_of(bits: u64, ty: Ty) -> i128 {
     let unused = 64 - ty.bytes() * 8;
-    if ty.signed() { i128::from((bits << unused).cast_signed() >> unused) } else { i128::from(bits << unused >> unused) }
+    if ty.signed() {
+        i128::from((bits << unused).cast_signed() >> unused)
+    } else {
+        i128::from(bits << unused >> unused)
+    }
 }
 
 impl Conversion {
     /// Converts the low bits of `bits`. An integer result is extended to 64 bits by its sign.
     pub(crate) fn apply(self, bits: u64) -> u64 {
-        if self.from.float() { self.from_float(bits) } else { self.from_integer(integer_of(bits, self.from)) }
+        if self.from.float() { self.of_float(bits) } else { self.of_integer(integer_of(bits, self.from)) }
     }
 
-    fn from_integer(self, value: i128) -> u64 {
+    fn of_integer(self, value: i128) -> u64 {
         if !self.to.float() {
             let (least, most) = bounds(self.to);
             let value = if self.sat { value.clamp(least, most) } else { value };
@@ -119,9 +123,27 @@ impl Conversion {
         let Some(format) = format(self.to) else {
             let beside = match round {
                 Round::Nearest => 0,
-                Round::Zero => if (error < 0) == (value > 0) && error != 0 { -1 } else { 0 },
-                Round::Down => if error < 0 { if value > 0 { -1 } else { 1 } } else { 0 },
-                Round::Up => if error > 0 { if value > 0 { 1 } else { -1 } } else { 0 },
+                Round::Zero => {
+                    if (error < 0) == (value > 0) && error != 0 {
+                        -1
+                    } else {
+                        0
+                    }
+                }
+                Round::Down => {
+                    if error < 0 {
+                        if value > 0 { -1 } else { 1 }
+                    } else {
+                        0
+                    }
+                }
+                Round::Up => {
+                    if error > 0 {
+                        if value > 0 { 1 } else { -1 }
+                    } else {
+                        0
+                    }
+                }
             };
             let result = f64::from_bits(nearest.to_bits().wrapping_add_signed(beside));
             return if self.sat { result.clamp(0.0, 1.0) } else { result }.to_bits();
@@ -131,7 +153,7 @@ impl Conversion {
         u64::from(if self.sat { format.saturate(result) } else { result })
     }
 
-    fn from_float(self, bits: u64) -> u64 {
+    fn of_float(self, bits: u64) -> u64 {
         let value = match format(self.from) {
             None => f64::from_bits(bits),
             Some(F32) if self.ftz => f64::from(flush(f32::from_bits(bits as u32))),
@@ -172,11 +194,18 @@ mod tests {
         let odd = 0xffff_ffff_ffff_ffff;
         assert_eq!(convert(Ty::F32, Ty::U64, Some(Round::Zero), odd), 0x5f7f_ffff);
         assert_eq!(convert(Ty::F32, Ty::U64, Some(Round::Nearest), odd), 0x5f80_0000);
-        assert_eq!(f64::from_bits(convert(Ty::F64, Ty::U64, Some(Round::Zero), odd)), 18_446_744_073_709_549_568.0);
-        assert_eq!(f64::from_bits(convert(Ty::F64, Ty::S64, Some(Round::Down), (-9_007_199_254_740_993i64) as u64)),
-            -9_007_199_254_740_994.0);
-        assert_eq!(f64::from_bits(convert(Ty::F64, Ty::S64, Some(Round::Up), (-9_007_199_254_740_993i64) as u64)),
-            -9_007_199_254_740_992.0);
+        assert_eq!(
+            f64::from_bits(convert(Ty::F64, Ty::U64, Some(Round::Zero), odd)),
+            18_446_744_073_709_549_568.0
+        );
+        assert_eq!(
+            f64::from_bits(convert(Ty::F64, Ty::S64, Some(Round::Down), (-9_007_199_254_740_993i64) as u64)),
+            -9_007_199_254_740_994.0
+        );
+        assert_eq!(
+            f64::from_bits(convert(Ty::F64, Ty::S64, Some(Round::Up), (-9_007_199_254_740_993i64) as u64)),
+            -9_007_199_254_740_992.0
+        );
     }
 
     #[test]

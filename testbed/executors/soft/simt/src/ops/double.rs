@@ -44,7 +44,13 @@ fn min(a: f64, b: f64) -> f64 {
     if b.is_nan() {
         return a;
     }
-    if a == b { f64::from_bits(a.to_bits() | b.to_bits()) } else if a < b { a } else { b }
+    if a == b {
+        f64::from_bits(a.to_bits() | b.to_bits())
+    } else if a < b {
+        a
+    } else {
+        b
+    }
 }
 
 fn flush(x: f64) -> f64 {

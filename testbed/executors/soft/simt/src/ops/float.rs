@@ -46,9 +46,7 @@ pub(crate) const fn saturate(x: f32) -> f32 {
 /// `O` with its modifiers: `IN` flushes operands, `OUT` the result.
 pub(crate) struct Float<O, const IN: bool, const OUT: bool>(PhantomData<O>);
 
-impl<O: Op1<A = f32, R = f32>, const IN: bool, const OUT: bool> Op1
-    for Float<O, IN, OUT>
-{
+impl<O: Op1<A = f32, R = f32>, const IN: bool, const OUT: bool> Op1 for Float<O, IN, OUT> {
     type A = f32;
     type R = f32;
     #[inline(always)]
@@ -57,9 +55,7 @@ impl<O: Op1<A = f32, R = f32>, const IN: bool, const OUT: bool> Op1
     }
 }
 
-impl<O: Op2<A = f32, B = f32, R = f32>, const IN: bool, const OUT: bool> Op2
-    for Float<O, IN, OUT>
-{
+impl<O: Op2<A = f32, B = f32, R = f32>, const IN: bool, const OUT: bool> Op2 for Float<O, IN, OUT> {
     type A = f32;
     type B = f32;
     type R = f32;
@@ -69,9 +65,7 @@ impl<O: Op2<A = f32, B = f32, R = f32>, const IN: bool, const OUT: bool> Op2
     }
 }
 
-impl<O: Op3<A = f32, B = f32, C = f32, R = f32>, const IN: bool, const OUT: bool> Op3
-    for Float<O, IN, OUT>
-{
+impl<O: Op3<A = f32, B = f32, C = f32, R = f32>, const IN: bool, const OUT: bool> Op3 for Float<O, IN, OUT> {
     type A = f32;
     type B = f32;
     type C = f32;
@@ -129,14 +123,38 @@ ops! {
 #[inline(always)]
 fn min(a: f32, b: f32) -> f32 {
     // Of equal numbers only zeros differ in bits: either's sign is the result's.
-    let less = if a == b { f32::from_bits(a.to_bits() | b.to_bits()) } else if a < b { a } else { b };
-    if a.is_nan() { b } else if b.is_nan() { a } else { less }
+    let less = if a == b {
+        f32::from_bits(a.to_bits() | b.to_bits())
+    } else if a < b {
+        a
+    } else {
+        b
+    };
+    if a.is_nan() {
+        b
+    } else if b.is_nan() {
+        a
+    } else {
+        less
+    }
 }
 
 #[inline(always)]
 fn max(a: f32, b: f32) -> f32 {
-    let more = if a == b { f32::from_bits(a.to_bits() & b.to_bits()) } else if a > b { a } else { b };
-    if a.is_nan() { b } else if b.is_nan() { a } else { more }
+    let more = if a == b {
+        f32::from_bits(a.to_bits() & b.to_bits())
+    } else if a > b {
+        a
+    } else {
+        b
+    };
+    if a.is_nan() {
+        b
+    } else if b.is_nan() {
+        a
+    } else {
+        more
+    }
 }
 
 /// 1.5 * 2^23: added to a number below 2^22 in magnitude and taken away again, it rounds it to an integer.
@@ -155,8 +173,8 @@ fn exp2(x: f32) -> f32 {
     let p = 1.540_353_e-4_f32;
     let p = p * f + 1.333_355_8e-3;
     let p = p * f + 9.618_129_e-3;
-    let p = p * f + 5.550_410_9e-2;
-    let p = p * f + 2.402_265_1e-1;
+    let p = p * f + 5.550_411e-2;
+    let p = p * f + 2.402_265e-1;
     let p = p * f + 6.931_472_e-1;
     let p = p * f + 1.0;
     // In two steps, for 2^n alone may be out of range.
@@ -228,7 +246,7 @@ fn sine(x: f32, quadrants: i32) -> f32 {
 fn tanh(x: f32) -> f32 {
     let z = x * x;
     // The series for small arguments, where the quotient would cancel.
-    let small = x + x * z * (-1.0 / 3.0 + z * (2.0 / 15.0 - z * (17.0 / 315.0)));
+    let small = x * (1.0 + z * (-1.0 / 3.0 + z * (2.0 / 15.0 - z * (17.0 / 315.0))));
     let e = exp2(x * (2.0 * std::f32::consts::LOG2_E));
     let large = 1.0 - 2.0 / (e + 1.0);
     if x.abs() < 0.25 { small } else { large }

@@ -3,8 +3,12 @@
 
 use std::marker::PhantomData;
 
+use crate::env::Env;
+use crate::machine::{Isa, Run, Step};
+use crate::warp::Warp;
+
 use super::float::flush;
-use super::{Op1, Op2, Op3, ops};
+use super::{Op1, Op2, Op3, ops, put};
 
 /// NaN as results have it.
 const NAN: u32 = 0x7fff;
@@ -16,7 +20,8 @@ pub(crate) const fn from_half(bits: u32) -> f32 {
     let sign = (bits & 0x8000) << 16;
     // The exponent's bias differs by 112; a product gives subnormal numbers their exponents, too.
     let finite = (f32::from_bits(magnitude) * f32::from_bits((112 + 127) << 23)).to_bits();
-    let special = 0x7f80_0000 | magnitude;
+    // NaN is made quiet, as the hardware does.
+    let special = 0x7f80_0000 | magnitude | if magnitude > 0x7c00 << 13 { 0x0040_0000 } else { 0 };
     f32::from_bits(sign | if magnitude >= 0x7c00 << 13 { special } else { finite })
 }
 
@@ -53,7 +58,9 @@ fn fused(a: f32, b: f32, c: f32) -> f32 {
     let bits = sum.to_bits();
     let away = (error > 0.0) == (sum > 0.0);
     let odd = if away { bits.wrapping_add(1) } else { bits.wrapping_sub(1) };
-    let exact = !(error.abs() > 0.0) | (bits & 1 != 0) | !sum.is_finite();
+    // A NaN is no error either: sums that are no numbers stay as they are.
+    let inexact = (error.abs() > 0.0) & sum.is_finite();
+    let exact = !inexact || bits & 1 != 0;
     f32::from_bits(if exact { bits } else { odd })
 }
 
@@ -61,6 +68,7 @@ ops! {
     /// To be used in [`Halves`] only.
     Fused: f32, f32, f32 => f32 = |a, b, c| fused(a, b, c);
     FromHalf: u32 => f32 = |a| from_half(a);
+    FromUpperHalf: u32 => f32 = |a| from_half(a >> 16);
     FromBfloat: u32 => u32 = |a| a << 16;
     ToHalf: f32 => u32 = |a| to_half(a);
     ToHalfFtz: f32 => u32 = |a| to_half(flush(a));
@@ -75,6 +83,18 @@ ops! {
     Upper: u32 => u32 = |a| a >> 16;
     /// `.relu`: NaN stays.
     Relu: f32 => f32 = |a| if a < 0.0 { 0.0 } else { a };
+}
+
+/// `cvt.f32.f16` of vectors: of the lower halves of words, or the upper ones.
+pub(crate) struct FromHalves<const UPPER: bool>;
+
+impl<const UPPER: bool> Run for FromHalves<UPPER> {
+    #[inline(always)]
+    fn run<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+        let out = I::from_halves::<UPPER>(warp.frame.vector(step.a));
+        put(warp, step, &out);
+        pc + 1
+    }
 }
 
 /// An operation of halves, of which a lane holds `PAIR`: two or one.
@@ -135,7 +155,8 @@ mod tests {
             let (a, b, c) = (next(), next(), next());
             let got = <Halves<Fused, false> as Op3>::f(a, b, c);
             let product = F16.decode(a) * F16.decode(b);
-            let expected = F16.encode(super::super::rounding::add(product, F16.decode(c), false), Round::Nearest);
+            let expected =
+                F16.encode(super::super::rounding::add(product, F16.decode(c), false), Round::Nearest);
             assert_eq!(got, expected, "{a:#x} {b:#x} {c:#x}");
         }
     }

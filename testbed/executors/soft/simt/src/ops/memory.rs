@@ -18,27 +18,41 @@ pub(crate) trait Extend {
     type T: Element;
     type D: Lane;
     fn extend(value: Self::T) -> Self::D;
+    /// Extends four elements to four lanes of a register.
+    fn set<I: Isa>(values: [Self::T; 4], to: &mut [Self::D; 4]);
 }
 
 macro_rules! extensions {
-    ($($name:ident: $t:ty => $d:ty = |$x:ident| $e:expr;)*) => { $(
+    ($($name:ident: $t:ty;)*) => { $(
         pub(crate) struct $name;
         impl Extend for $name {
             type T = $t;
-            type D = $d;
+            type D = u32;
             #[inline(always)]
-            fn extend($x: $t) -> $d { $e }
+            fn extend(value: $t) -> u32 { value as u32 }
+            #[inline(always)]
+            fn set<I: Isa>(values: [$t; 4], to: &mut [u32; 4]) { I::set4(values.map(Self::extend), to); }
         }
     )* };
 }
 
-extensions! {
-    Same32: u32 => u32 = |x| x;
-    Same64: u64 => u64 = |x| x;
-    FromU8: u8 => u32 = |x| x as u32;
-    FromS8: u8 => u32 = |x| x as i8 as i32 as u32;
-    FromU16: u16 => u32 = |x| x as u32;
-    FromS16: u16 => u32 = |x| x as i16 as i32 as u32;
+// Signs are extended by another step: they are rare.
+extensions! { FromU8: u8; FromU16: u16; Same32: u32; }
+
+/// An element of 64 bits.
+pub(crate) struct Same64;
+
+impl Extend for Same64 {
+    type T = u64;
+    type D = u64;
+    #[inline(always)]
+    fn extend(value: u64) -> u64 {
+        value
+    }
+    #[inline(always)]
+    fn set<I: Isa>(values: [u64; 4], to: &mut [u64; 4]) {
+        *to = values;
+    }
 }
 
 /// How a register's lane becomes an element.
@@ -58,7 +72,6 @@ macro_rules! truncations {
 }
 
 truncations! { u8, u32; u16, u32; u32, u32; u64, u64; }
-
 
 /// Addresses of a memory of their own: 32 bits.
 #[inline(always)]
@@ -163,6 +176,29 @@ pub(crate) trait Space {
         out: &mut Elements<E::D, N>,
     ) -> Result<(), Failed>;
 
+    /// The base address of a lane, or of all of them.
+    fn base(frame: &Frame, step: &Step, lane: Option<usize>) -> u64;
+
+    /// Loads the elements of one lane.
+    fn load_lane<E: Extend, const N: usize>(
+        warp: &mut Warp,
+        env: &mut Env<'_>,
+        step: &Step,
+        base: u64,
+        lane: usize,
+    ) -> Result<[E::D; N], Failed>;
+
+    /// Loads all lanes into registers, four lanes at a time. Whether it could: if not, nothing has been done.
+    #[inline(always)]
+    fn load_all<I: Isa, E: Extend, const SCALAR: bool, const N: usize>(
+        _: &mut Warp,
+        _: &mut Env<'_>,
+        _: &Step,
+        _: &[Slot; N],
+    ) -> bool {
+        false
+    }
+
     /// Stores the lanes of `mask`.
     fn store<T: Truncate, const SCALAR: bool, const N: usize>(
         warp: &mut Warp,
@@ -184,6 +220,29 @@ pub(crate) struct Generic;
 
 impl Space for Global {
     #[inline(always)]
+    fn base(frame: &Frame, step: &Step, lane: Option<usize>) -> u64 {
+        lane.map_or_else(|| frame.get::<u64>(step.a), |lane| frame.vector::<u64>(step.a)[lane])
+    }
+
+    #[inline(always)]
+    fn load_lane<E: Extend, const N: usize>(
+        warp: &mut Warp,
+        env: &mut Env<'_>,
+        step: &Step,
+        base: u64,
+        lane: usize,
+    ) -> Result<[E::D; N], Failed> {
+        let window = &mut env.windows[step.y as usize];
+        match env.view.load_uniform_vec::<E::T, N>(window, base.wrapping_add(step.imm)) {
+            Ok(elements) => Ok(elements.map(E::extend)),
+            Err(mut refusal) => {
+                refusal.lane = lane as u32;
+                Err(env.refused(warp, step.line, &refusal))
+            }
+        }
+    }
+
+    #[inline(always)]
     fn load<E: Extend, const SCALAR: bool, const N: usize>(
         warp: &mut Warp,
         env: &mut Env<'_>,
@@ -192,7 +251,43 @@ impl Space for Global {
         out: &mut Elements<E::D, N>,
     ) -> Result<(), Failed> {
         let addresses = wide::<SCALAR>(&warp.frame, step);
-        global_load::<E, SCALAR, N>(warp, env, step, &addresses, mask, out)
+        global_load::<E, N>(warp, env, step, &addresses, mask, out)
+    }
+
+    #[inline(always)]
+    fn load_all<I: Isa, E: Extend, const SCALAR: bool, const N: usize>(
+        warp: &mut Warp,
+        env: &mut Env<'_>,
+        step: &Step,
+        to: &[Slot; N],
+    ) -> bool {
+        let window = &env.windows[step.y as usize];
+        if N == 1 {
+            let Some((bases, out)) = warp.frame.apart::<u64, E::D>(step.a, to[0]) else { return false };
+            let (out, _) = out.as_chunks_mut::<4>();
+            return env.view.load_fours::<E::T, 1>(
+                window,
+                bases,
+                step.imm,
+                E::T::BYTES,
+                |four, _, values| {
+                    E::set::<I>(values, &mut out[four]);
+                },
+            );
+        }
+        let bases = *warp.frame.vector::<u64>(step.a);
+        env.view.load_fours::<E::T, N>(
+            window,
+            &bases,
+            step.imm,
+            E::T::BYTES * N as u64,
+            |four, element, values| {
+                E::set::<I>(
+                    values,
+                    &mut warp.frame.vector_mut::<E::D>(to[element]).as_chunks_mut::<4>().0[four],
+                );
+            },
+        )
     }
 
     #[inline(always)]
@@ -209,7 +304,7 @@ impl Space for Global {
 }
 
 #[inline(always)]
-fn global_load<E: Extend, const SCALAR: bool, const N: usize>(
+fn global_load<E: Extend, const N: usize>(
     warp: &mut Warp,
     env: &mut Env<'_>,
     step: &Step,
@@ -218,13 +313,7 @@ fn global_load<E: Extend, const SCALAR: bool, const N: usize>(
     out: &mut Elements<E::D, N>,
 ) -> Result<(), Failed> {
     let window = &mut env.windows[step.y as usize];
-    let done = if SCALAR {
-        env.view.load_uniform_vec::<E::T, N>(window, addresses[0]).map(|elements| {
-            for (out, element) in out.iter_mut().zip(elements) {
-                *out = [E::extend(element); LANES];
-            }
-        })
-    } else if N == 1 {
+    let done = if N == 1 {
         env.view.load_with::<E::T>(window, addresses, mask, |lane, value| out[0][lane] = E::extend(value))
     } else {
         env.view.load_vec_with::<E::T>(
@@ -249,6 +338,19 @@ fn global_store<T: Truncate, const N: usize>(
 ) -> Result<(), Failed> {
     let window = &mut env.windows[step.y as usize];
     let values: [&[T::S; LANES]; N] = std::array::from_fn(|element| warp.frame.vector(values[element]));
+    if N == 1 && mask.count_ones() <= FEW {
+        let mut rest = mask;
+        while rest != 0 {
+            let lane = rest.trailing_zeros() as usize;
+            rest &= rest - 1;
+            let value = T::truncate(values[0][lane]);
+            if let Err(mut refusal) = env.view.store_uniform(window, addresses[lane], value) {
+                refusal.lane = lane as u32;
+                return Err(env.refused(warp, step.line, &refusal));
+            }
+        }
+        return Ok(());
+    }
     let done = env.view.store_vec_with::<T>(
         window,
         addresses,
@@ -261,6 +363,31 @@ fn global_store<T: Truncate, const N: usize>(
 
 impl Space for Shared {
     #[inline(always)]
+    fn base(frame: &Frame, step: &Step, lane: Option<usize>) -> u64 {
+        lane.map_or_else(
+            || u64::from(frame.get::<u32>(step.a)),
+            |lane| u64::from(frame.vector::<u32>(step.a)[lane]),
+        )
+    }
+
+    #[inline(always)]
+    fn load_lane<E: Extend, const N: usize>(
+        warp: &mut Warp,
+        env: &mut Env<'_>,
+        step: &Step,
+        base: u64,
+        lane: usize,
+    ) -> Result<[E::D; N], Failed> {
+        let address = (base as u32).wrapping_add(step.imm as u32);
+        let size = E::T::BYTES as u32;
+        let bytes = size * N as u32;
+        if !address.is_multiple_of(bytes) || env.shared.bytes < bytes || address > env.shared.bytes - bytes {
+            return Err(wrong_shared(warp, env, step.line, &[address; LANES], 1 << lane, bytes));
+        }
+        Ok(std::array::from_fn(|element| E::extend(env.shared.read(address + size * element as u32))))
+    }
+
+    #[inline(always)]
     fn load<E: Extend, const SCALAR: bool, const N: usize>(
         warp: &mut Warp,
         env: &mut Env<'_>,
@@ -270,6 +397,51 @@ impl Space for Shared {
     ) -> Result<(), Failed> {
         let addresses = narrow::<SCALAR>(&warp.frame, step);
         shared_load::<E, N>(warp, env, step, &addresses, mask, out)
+    }
+
+    #[inline(always)]
+    fn load_all<I: Isa, E: Extend, const SCALAR: bool, const N: usize>(
+        warp: &mut Warp,
+        env: &mut Env<'_>,
+        step: &Step,
+        to: &[Slot; N],
+    ) -> bool {
+        let addresses = narrow::<SCALAR>(&warp.frame, step);
+        let size = E::T::BYTES as u32;
+        if !good(&addresses, u32::MAX, size * N as u32, env.shared.bytes) {
+            return false;
+        }
+        let first = addresses[0];
+        let (mut apart, mut unit) = (0, 0);
+        for lane in 0..LANES {
+            apart |= addresses[lane] ^ first;
+            unit |= addresses[lane] ^ first.wrapping_add(4 * lane as u32);
+        }
+        if apart == 0 {
+            for (element, &to) in to.iter().enumerate() {
+                let value = E::extend(env.shared.read(first + size * element as u32));
+                *warp.frame.vector_mut(to) = [value; LANES];
+            }
+            return true;
+        }
+        // Words side by side are copied.
+        if unit == 0 && N == 1 && size == 4 {
+            let from = first as usize / 4;
+            if let Some(words) = env.shared.words().get(from..).and_then(|words| words.first_chunk::<LANES>())
+            {
+                *warp.frame.vector_mut::<u32>(to[0]) = *words;
+                return true;
+            }
+        }
+        // Compilers would take the addresses out of the vectors that were compared.
+        let (fours, _) = std::hint::black_box(&addresses).as_chunks::<4>();
+        for (element, &to) in to.iter().enumerate() {
+            let (out, _) = warp.frame.vector_mut::<E::D>(to).as_chunks_mut::<4>();
+            for (four, out) in fours.iter().zip(out) {
+                E::set::<I>(four.map(|address| env.shared.read(address + size * element as u32)), out);
+            }
+        }
+        true
     }
 
     #[inline(always)]
@@ -297,17 +469,6 @@ fn shared_load<E: Extend, const N: usize>(
     let (size, bytes) = (E::T::BYTES as u32, env.shared.bytes);
     if !good(addresses, mask, size * N as u32, bytes) {
         return Err(wrong_shared(warp, env, step.line, addresses, mask, size * N as u32));
-    }
-    let first = addresses[0];
-    let mut apart = 0;
-    for &address in addresses {
-        apart |= address ^ first;
-    }
-    if apart == 0 && mask & 1 != 0 {
-        for element in 0..N {
-            out[element] = [E::extend(env.shared.read(first + size * element as u32)); LANES];
-        }
-        return Ok(());
     }
     for_active(mask, |lane| {
         for element in 0..N {
@@ -361,6 +522,33 @@ fn wrong_shared(
 
 impl Space for Local {
     #[inline(always)]
+    fn base(frame: &Frame, step: &Step, lane: Option<usize>) -> u64 {
+        lane.map_or_else(
+            || u64::from(frame.get::<u32>(step.a)),
+            |lane| u64::from(frame.vector::<u32>(step.a)[lane]),
+        )
+    }
+
+    #[inline(always)]
+    fn load_lane<E: Extend, const N: usize>(
+        warp: &mut Warp,
+        env: &mut Env<'_>,
+        step: &Step,
+        base: u64,
+        lane: usize,
+    ) -> Result<[E::D; N], Failed> {
+        let address = (base as u32).wrapping_add(step.imm as u32);
+        let size = E::T::BYTES as u32;
+        let bytes = size * N as u32;
+        let local = &mut env.local[warp.index as usize];
+        if !address.is_multiple_of(bytes) || local.bytes < bytes || address > local.bytes - bytes {
+            return Err(wrong_local(warp, env, step.line, &[address; LANES], 1 << lane, bytes));
+        }
+        let memory = local.lane(lane);
+        Ok(std::array::from_fn(|element| E::extend(memory.read(address + size * element as u32))))
+    }
+
+    #[inline(always)]
     fn load<E: Extend, const SCALAR: bool, const N: usize>(
         warp: &mut Warp,
         env: &mut Env<'_>,
@@ -370,6 +558,31 @@ impl Space for Local {
     ) -> Result<(), Failed> {
         let addresses = narrow::<SCALAR>(&warp.frame, step);
         local_load::<E, N>(warp, env, step, &addresses, mask, out)
+    }
+
+    #[inline(always)]
+    fn load_all<I: Isa, E: Extend, const SCALAR: bool, const N: usize>(
+        warp: &mut Warp,
+        env: &mut Env<'_>,
+        step: &Step,
+        to: &[Slot; N],
+    ) -> bool {
+        // The same word of all lanes is one row of memory.
+        if !SCALAR || E::T::BYTES != 4 {
+            return false;
+        }
+        let address = warp.frame.get::<u32>(step.a).wrapping_add(step.imm as u32);
+        let local = &env.local[warp.index as usize];
+        let bytes = 4 * N as u32;
+        if !address.is_multiple_of(bytes) || local.bytes < bytes || address > local.bytes - bytes {
+            return false;
+        }
+        for (element, &to) in to.iter().enumerate() {
+            if let Some(row) = local.row(address + 4 * element as u32) {
+                *warp.frame.vector_mut::<u32>(to) = *row;
+            }
+        }
+        true
     }
 
     #[inline(always)]
@@ -489,6 +702,31 @@ impl Split {
 
 impl Space for Generic {
     #[inline(always)]
+    fn base(frame: &Frame, step: &Step, lane: Option<usize>) -> u64 {
+        lane.map_or_else(|| frame.get::<u64>(step.a), |lane| frame.vector::<u64>(step.a)[lane])
+    }
+
+    fn load_lane<E: Extend, const N: usize>(
+        warp: &mut Warp,
+        env: &mut Env<'_>,
+        step: &Step,
+        base: u64,
+        lane: usize,
+    ) -> Result<[E::D; N], Failed> {
+        match base.wrapping_add(step.imm) & !(window::BYTES - 1) {
+            window::SHARED => Shared::load_lane::<E, N>(warp, env, step, base, lane),
+            window::LOCAL => Local::load_lane::<E, N>(warp, env, step, base, lane),
+            window::PARAM => {
+                let address = (base as u32).wrapping_add(step.imm as u32);
+                let mut out = [[E::D::default(); LANES]; N];
+                param_load::<E, N>(warp, env, step, &[address; LANES], 1 << lane, &mut out)?;
+                Ok(out.map(|lanes| lanes[lane]))
+            }
+            _ => Global::load_lane::<E, N>(warp, env, step, base, lane),
+        }
+    }
+
+    #[inline(always)]
     fn load<E: Extend, const SCALAR: bool, const N: usize>(
         warp: &mut Warp,
         env: &mut Env<'_>,
@@ -500,7 +738,7 @@ impl Space for Generic {
         let split = Split::of(&addresses, mask);
         let device = mask & !(split.shared | split.local | split.param);
         if device != 0 {
-            global_load::<E, false, N>(warp, env, step, &addresses, device, out)?;
+            global_load::<E, N>(warp, env, step, &addresses, device, out)?;
         }
         if device == mask {
             return Ok(());
@@ -529,7 +767,14 @@ impl Space for Generic {
         let addresses = wide::<SCALAR>(&warp.frame, step);
         let split = Split::of(&addresses, mask);
         if split.param != 0 {
-            return Err(wrong_param(warp, env, step.line, &addresses.map(|address| address as u32), split.param, 1));
+            return Err(wrong_param(
+                warp,
+                env,
+                step.line,
+                &addresses.map(|address| address as u32),
+                split.param,
+                1,
+            ));
         }
         let device = mask & !(split.shared | split.local);
         if device != 0 {
@@ -631,21 +876,49 @@ pub(crate) struct Load<S, E, const SCALAR: bool, const N: usize>(PhantomData<(S,
 impl<S: Space, E: Extend, const SCALAR: bool, const N: usize> Run for Load<S, E, SCALAR, N> {
     #[inline(always)]
     fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
-        let mask = warp.mask;
-        let mut out = [[E::D::default(); LANES]; N];
-        if let Err(failed) = S::load::<E, SCALAR, N>(warp, env, step, mask, &mut out) {
-            return failed;
-        }
         let slots: [Slot; N] = if N == 1 { [step.d; N] } else { targets(env, step) };
-        for (slot, out) in slots.into_iter().zip(&out) {
-            if mask == u32::MAX {
-                *warp.frame.vector_mut(slot) = *out;
-            } else {
-                super::put_active(warp, slot, out);
+        if warp.mask == u32::MAX && S::load_all::<I, E, SCALAR, N>(warp, env, step, &slots) {
+            return pc + 1;
+        }
+        match load_some::<S, E, SCALAR, N>(warp, env, step, &slots) {
+            Ok(()) => pc + 1,
+            Err(failed) => failed,
+        }
+    }
+}
+
+/// So many lanes are rather loaded and stored one by one.
+const FEW: u32 = 12;
+
+/// Loads the active lanes, whichever they are. Not for one instruction set: this is one function for all.
+#[inline(never)]
+fn load_some<S: Space, E: Extend, const SCALAR: bool, const N: usize>(
+    warp: &mut Warp,
+    env: &mut Env<'_>,
+    step: &Step,
+    slots: &[Slot; N],
+) -> Result<(), Failed> {
+    let mask = warp.mask;
+    if mask.count_ones() <= FEW {
+        let mut rest = mask;
+        while rest != 0 {
+            let lane = rest.trailing_zeros() as usize;
+            rest &= rest - 1;
+            let base = S::base(&warp.frame, step, if SCALAR { None } else { Some(lane) });
+            let values = S::load_lane::<E, N>(warp, env, step, base, lane)?;
+            for (&slot, value) in slots.iter().zip(values) {
+                warp.frame.vector_mut::<E::D>(slot)[lane] = value;
             }
         }
-        pc + 1
+        return Ok(());
     }
+    let mut out = [[E::D::default(); LANES]; N];
+    S::load::<E, SCALAR, N>(warp, env, step, mask, &mut out)?;
+    for (&slot, out) in slots.iter().zip(&out) {
+        let to = warp.frame.vector_mut::<E::D>(slot);
+        for_active(mask, |lane| to[lane] = out[lane]);
+    }
+    Ok(())
 }
 
 /// The registers of a vector.
@@ -655,6 +928,55 @@ fn targets<const N: usize>(env: &Env<'_>, step: &Step) -> [Slot; N] {
     std::array::from_fn(|element| slots[element % slots.len()])
 }
 
+/// Two loads of 16 bits side by side and the word that they make: device memory, any even address.
+pub(crate) struct LoadPair;
+
+impl Run for LoadPair {
+    #[inline(always)]
+    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+        if warp.mask == u32::MAX
+            && let Some((bases, out)) = warp.frame.apart::<u64, u32>(step.a, step.d)
+        {
+            let window = &env.windows[step.y as usize];
+            let (out, _) = out.as_chunks_mut::<4>();
+            let mut low = [0u16; 4];
+            let done = env.view.load_fours::<u16, 2>(window, bases, step.imm, 2, |four, element, values| {
+                if element == 0 {
+                    low = values;
+                } else {
+                    let words =
+                        std::array::from_fn(|lane| u32::from(values[lane]) << 16 | u32::from(low[lane]));
+                    I::set4(words, &mut out[four]);
+                }
+            });
+            if done {
+                return pc + 1;
+            }
+        }
+        match load_pairs(warp, env, step) {
+            Ok(()) => pc + 1,
+            Err(failed) => failed,
+        }
+    }
+}
+
+/// The same lane by lane, of the active ones.
+#[inline(never)]
+fn load_pairs(warp: &mut Warp, env: &mut Env<'_>, step: &Step) -> Result<(), Failed> {
+    let mut second = step.clone();
+    second.imm = step.imm.wrapping_add(2);
+    let mut rest = warp.mask;
+    while rest != 0 {
+        let lane = rest.trailing_zeros() as usize;
+        rest &= rest - 1;
+        let base = warp.frame.vector::<u64>(step.a)[lane];
+        let [low] = Global::load_lane::<FromU16, 1>(warp, env, step, base, lane)?;
+        let [high] = Global::load_lane::<FromU16, 1>(warp, env, &second, base, lane)?;
+        warp.frame.vector_mut::<u32>(step.d)[lane] = high << 16 | low;
+    }
+    Ok(())
+}
+
 /// Loads into registers that all lanes share, from an address that they share.
 pub(crate) struct LoadScalar<S, E, const N: usize>(PhantomData<(S, E)>);
 
@@ -662,13 +984,14 @@ impl<S: Space, E: Extend, const N: usize> Run for LoadScalar<S, E, N> {
     #[inline(always)]
     fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
         let lane = warp.mask.trailing_zeros() as usize % LANES;
-        let mut out = [[E::D::default(); LANES]; N];
-        if let Err(failed) = S::load::<E, true, N>(warp, env, step, 1 << lane, &mut out) {
-            return failed;
-        }
+        let base = S::base(&warp.frame, step, None);
+        let values = match S::load_lane::<E, N>(warp, env, step, base, lane) {
+            Ok(values) => values,
+            Err(failed) => return failed,
+        };
         let slots: [Slot; N] = if N == 1 { [step.d; N] } else { targets(env, step) };
-        for (slot, out) in slots.into_iter().zip(&out) {
-            warp.frame.set(slot, out[lane]);
+        for (slot, value) in slots.into_iter().zip(values) {
+            warp.frame.set(slot, value);
         }
         pc + 1
     }

@@ -18,8 +18,8 @@ pub(crate) mod half;
 pub(crate) mod integer;
 pub(crate) mod memory;
 pub(crate) mod mma;
-pub(crate) mod rounding;
 pub(crate) mod rare;
+pub(crate) mod rounding;
 pub(crate) mod special;
 pub(crate) mod warps;
 

@@ -24,7 +24,10 @@ pub(crate) struct RareStep {
 
 impl std::fmt::Debug for RareStep {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RareStep").field("sources", &self.sources).field("dst", &self.dst).finish_non_exhaustive()
+        f.debug_struct("RareStep")
+            .field("sources", &self.sources)
+            .field("dst", &self.dst)
+            .finish_non_exhaustive()
     }
 }
 

@@ -83,9 +83,10 @@ pub(crate) const fn source_lane<const MODE: u8>(lane: u32, b: u32, c: u32) -> (u
 
 /// `shfl`: value `a`, lane operand `b`, clamp and segments `c`; members in the slot table entry `x`, whose second slot
 /// is the validity predicate's. `VALID`: that is written.
-pub(crate) struct Shuffle<const MODE: u8, const B: bool, const C: bool, const VALID: bool>;
+/// `SCALAR`: lanes share `b` and `c`.
+pub(crate) struct Shuffle<const MODE: u8, const SCALAR: bool, const VALID: bool>;
 
-impl<const MODE: u8, const B: bool, const C: bool, const VALID: bool> Run for Shuffle<MODE, B, C, VALID> {
+impl<const MODE: u8, const SCALAR: bool, const VALID: bool> Run for Shuffle<MODE, SCALAR, VALID> {
     #[inline(always)]
     fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
         let slots = &env.tables.memory[step.x as usize].slots;
@@ -94,8 +95,8 @@ impl<const MODE: u8, const B: bool, const C: bool, const VALID: bool> Run for Sh
             return LEAVE;
         }
         let a = warp.frame.vector::<u32>(step.a);
-        let b = Source::<B, u32>::new(&warp.frame, step.b);
-        let c = Source::<C, u32>::new(&warp.frame, step.c);
+        let b = Source::<SCALAR, u32>::new(&warp.frame, step.b);
+        let c = Source::<SCALAR, u32>::new(&warp.frame, step.c);
         let mut out = [0; LANES];
         let mut bits = 0;
         for lane in 0..LANES {
@@ -186,7 +187,8 @@ impl Run for Ballot {
     }
 }
 
-/// `match`: value `a`, members in `b`. Of `ALL` the slot table entry `x` names the predicate. `WIDE`: values of 64 bits.
+/// `match`: value `a`, members in `b`. Of `ALL` the result is a scalar, and the slot table entry `x`
+/// names the predicate, which is one where `y` is 1. `WIDE`: values of 64 bits.
 pub(crate) struct Match<const ALL: bool, const WIDE: bool>;
 
 impl<const ALL: bool, const WIDE: bool> Run for Match<ALL, WIDE> {
@@ -213,9 +215,15 @@ impl<const ALL: bool, const WIDE: bool> Run for Match<ALL, WIDE> {
         if ALL {
             let first = members.trailing_zeros() as usize % LANES;
             let same = out[first] == members;
-            out = [if same { members } else { 0 }; LANES];
             let predicate = env.tables.memory[step.x as usize].slots[0];
-            put_predicate(warp, predicate, u32::from(same).wrapping_neg());
+            let bits = u32::from(same).wrapping_neg();
+            if step.y == 0 {
+                put_predicate(warp, predicate, bits);
+            } else {
+                warp.frame.set(predicate, bits);
+            }
+            warp.frame.set(step.d, members & bits);
+            return pc + 1;
         }
         put(warp, step, &out);
         pc + 1

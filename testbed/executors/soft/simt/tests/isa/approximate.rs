@@ -174,6 +174,8 @@ fn quotients(cases: &mut Vec<Case>) {
                         // The ISA's zero, or the quotient all the same.
                         Expect::Between(low.min(0.0), high.max(0.0))
                     }
+                    // A zero of which the sign is not said.
+                    ("approx", Expect::Bits(_)) if large => Expect::Between(0.0, 0.0),
                     // Subnormal divisors are outside of the bound's range.
                     ("approx", _) if small => Expect::Any,
                     _ => usual,

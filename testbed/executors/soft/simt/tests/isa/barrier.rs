@@ -171,7 +171,7 @@ fn fences() -> Vec<Case> {
         .map(|spelling| {
             let text = format!(
                 ".visible .entry k(.param .u64 mem)\n{{\n.reg .b64 %mem;\n.reg .b32 %t, %x, %y;\n.reg .pred %p;\n\
-                 ld.param.u64 %mem, [mem];\nmov.u32 %t, %tid.x;\nsetp.ge.u32 %p, %t, 32;\n@%p bra READ;\n\
+                 ld.param.u64 %mem, [mem];\nmov.u32 %t, %tid.x;\nsetp.lt.u32 %p, %t, 32;\n@%p bra READ;\n\
                  st.global.u32 [%mem+4], 1234;\n{spelling};\nst.volatile.global.u32 [%mem], 1;\nbra OUT;\n\
                  READ:\nld.volatile.global.u32 %x, [%mem];\nsetp.eq.u32 %p, %x, 0;\n@%p bra READ;\n{spelling};\nld.global.u32 %y, [%mem+4];\nst.global.u32 [%mem+8], %y;\nOUT:\nret;\n}}\n"
             );

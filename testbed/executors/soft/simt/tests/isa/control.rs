@@ -8,30 +8,31 @@ use crate::programs::{Program, TABLE, VARIABLES};
 use crate::values::Random;
 
 /// Programs at random, several to a case, over blocks in which `%tid.y` is the same for a warp and others.
-fn programs() -> impl Iterator<Item = Case> {
-    (0..60).map(|number| {
-        let programs: Vec<Program> = (0..5).map(|index| Program::new(1000 * number + index)).collect();
+fn programs(
+    name: &'static str,
+    make: fn(u64) -> Program,
+    blocks: &'static [[u32; 2]],
+) -> impl Iterator<Item = Case> {
+    (0..50).map(move |number| {
+        let programs: Vec<Program> = (0..5).map(|index| make(1000 * number + index)).collect();
         let text: String = programs
             .iter()
             .enumerate()
             .map(|(index, program)| program.kernel(&format!("k{index}")))
             .collect();
         let programs = Arc::new(programs);
-        Case::new(&format!("programs {number}"), "", &text, move |device| {
+        Case::new(&format!("{name} {number}"), "", &text, move |device| {
             let mut random = Random::new(number);
             let table: Vec<u32> = (0..TABLE).map(|_| random.bits() as u32).collect();
             let words = device.upload_words(&table);
             for (index, program) in programs.iter().enumerate() {
-                for block in [[64, 1, 1], [32, 2, 1], [16, 4, 1], [7, 5, 1]] {
-                    let shape = Shape::new([3, 1, 1], block);
-                    let threads = (0..3).flat_map(|ctaid| {
-                        (0..block[1]).flat_map(move |y| (0..block[0]).map(move |x| ([x, y], ctaid)))
-                    });
+                for &block in blocks {
                     let parameter = 11 + index as u32;
                     let wanted: Vec<u32> =
-                        threads.flat_map(|(tid, ctaid)| program.run(tid, ctaid, parameter, &table)).collect();
+                        (0..3).flat_map(|ctaid| program.run(block, ctaid, parameter, &table)).collect();
                     let results = device.allocate(4 * wanted.len() as u64);
                     let params = Params::new().u64(words).u64(results).u32(parameter);
+                    let shape = Shape::new([3, 1, 1], [block[0], block[1], 1]);
                     device.launch(&format!("k{index}"), shape, &params)?;
                     let got = device.read_words(results, wanted.len() as u64);
                     same(&format!("k{index} in {block:?}, {VARIABLES} variables a thread"), &got, &wanted)?;
@@ -151,6 +152,8 @@ pub fn cases() -> Vec<Case> {
     reconvergence(&mut cases);
     guards(&mut cases);
     unstructured(&mut cases);
-    cases.extend(programs());
+    cases.extend(programs("programs", Program::new, &[[64, 1], [32, 2], [16, 4], [7, 5]]));
+    // All lanes are there, and the number of threads is that of the shared words.
+    cases.extend(programs("meetings", Program::with_meetings, &[[64, 1], [32, 2], [16, 4]]));
     cases
 }

@@ -73,7 +73,8 @@ const ROUNDINGS: &[&str] = &[".rn", ".rz", ".rm", ".rp"];
 
 fn to_integers(cases: &mut Vec<Case>) {
     type Reference = fn(u64, Mode, u32, bool) -> u64;
-    let sources: [(&str, (Kind, Domain), Reference); 3] = [
+    let sources: [(&str, (Kind, Domain), Reference); 4] = [
+        ("bf16", BFLOAT, floats::to_int::<BFloat>),
         ("f16", HALF, floats::to_int::<Half>),
         ("f32", SINGLE, floats::to_int::<Single>),
         ("f64", DOUBLE, floats::to_int::<Double>),
@@ -94,7 +95,8 @@ fn to_integers(cases: &mut Vec<Case>) {
 
 fn from_integers(cases: &mut Vec<Case>) {
     type Reference = fn(i128, Mode) -> Expect;
-    let targets: [(&str, Kind, Reference); 3] = [
+    let targets: [(&str, Kind, Reference); 4] = [
+        ("bf16", Kind::F16, floats::from_int::<BFloat>),
         ("f16", Kind::F16, floats::from_int::<Half>),
         ("f32", Kind::F32, floats::from_int::<Single>),
         ("f64", Kind::F64, floats::from_int::<Double>),
@@ -112,10 +114,10 @@ fn from_integers(cases: &mut Vec<Case>) {
     }
 }
 
-/// Integers in the middle between two numbers of 11, 24 and 53 bits, and their neighbours.
+/// Integers in the middle between two numbers of 8, 11, 24 and 53 bits, and their neighbours.
 fn ties(bits: u32) -> Vec<Vec<u64>> {
     let mut ties = Vec::new();
-    for precision in [11, 24, 53] {
+    for precision in [8, 11, 24, 53] {
         for shift in 1..bits.saturating_sub(precision).max(1) {
             for odd in [0_u64, 1] {
                 let tie = (1 << (precision - 1) | odd) << shift | 1 << (shift - 1);
@@ -157,9 +159,18 @@ fn between_floats(cases: &mut Vec<Case>) {
         let spelling = format!("cvt{rounding}.f16.f64");
         float(cases, &spelling, Kind::F16, DOUBLE, floats::convert::<Double, Half>);
     }
-    for rounding in [".rn", ".rz"] {
-        let spelling = format!("cvt{rounding}.bf16.f32");
-        float(cases, &spelling, Kind::F16, SINGLE, floats::convert::<Single, BFloat>);
+    float(cases, "cvt.f64.bf16", Kind::F64, BFLOAT, floats::convert::<BFloat, Double>);
+    for rounding in ROUNDINGS {
+        let to_bfloat: [(&str, (Kind, Domain), Convert); 3] = [
+            ("f32", SINGLE, floats::convert::<Single, BFloat>),
+            ("f64", DOUBLE, floats::convert::<Double, BFloat>),
+            ("f16", HALF, floats::convert::<Half, BFloat>),
+        ];
+        for (from, source, convert) in to_bfloat {
+            float(cases, &format!("cvt{rounding}.bf16.{from}"), Kind::F16, source, convert);
+        }
+        let spelling = format!("cvt{rounding}.f16.bf16");
+        float(cases, &spelling, Kind::F16, BFLOAT, floats::convert::<BFloat, Half>);
     }
     for rounding in TO_INTEGER {
         for modifiers in modifiers(&[&["", ".ftz"], &["", ".sat"]]) {
@@ -167,6 +178,8 @@ fn between_floats(cases: &mut Vec<Case>) {
             float(cases, &spelling, Kind::F32, SINGLE, floats::convert::<Single, Single>);
         }
         float(cases, &format!("cvt{rounding}.f16.f16"), Kind::F16, HALF, floats::convert::<Half, Half>);
+        let spelling = format!("cvt{rounding}.bf16.bf16");
+        float(cases, &spelling, Kind::F16, BFLOAT, floats::convert::<BFloat, BFloat>);
         let spelling = format!("cvt{rounding}.f64.f64");
         float(cases, &spelling, Kind::F64, DOUBLE, floats::convert::<Double, Double>);
     }

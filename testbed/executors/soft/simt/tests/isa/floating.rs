@@ -99,15 +99,16 @@ fn close_calls(double: bool) -> Vec<Vec<u64>> {
 }
 
 fn fused(cases: &mut Vec<Case>) {
-    for modifiers in modifiers(&[ROUNDINGS, FTZ, SAT]) {
-        let spelling = format!("fma{modifiers}.f32");
+    // Both names mean one operation.
+    for modifiers in modifiers(&[&["fma", "mad"], ROUNDINGS, FTZ, SAT]) {
+        let spelling = format!("{modifiers}.f32");
         let mode = Mode::of(&spelling);
         let reference = move |o: &[u64]| floats::fma::<Single>(o[0], o[1], o[2], mode);
         let lanes = Lanes::new(&spelling, Kind::F32, &[SINGLE; 3], reference);
         cases.push(lanes.extra(1500).also(close_calls(false)).case());
     }
-    for rounding in ROUNDINGS {
-        let spelling = format!("fma{rounding}.f64");
+    for modifiers in modifiers(&[&["fma", "mad"], ROUNDINGS]) {
+        let spelling = format!("{modifiers}.f64");
         let mode = Mode::of(&spelling);
         let reference = move |o: &[u64]| floats::fma::<Double>(o[0], o[1], o[2], mode);
         let lanes = Lanes::new(&spelling, Kind::F64, &[DOUBLE; 3], reference);

@@ -1,9 +1,9 @@
 //! Half precision and bfloat16, single and packed in pairs.
 
-use rustc_apfloat::ieee::{BFloat, Half};
+use rustc_apfloat::ieee::{BFloat, Double, Half};
 
 use crate::case::Case;
-use crate::expect::Expect;
+use crate::expect::{self, Expect};
 use crate::floating::modifiers;
 use crate::floats::{self, Mode, Number};
 use crate::lanes::{Kind, Lanes};
@@ -50,6 +50,8 @@ fn relu(result: Expect) -> Expect {
         // A negative zero may be either.
         Expect::Bits(0x8000) => Expect::OneOf(vec![0, 0x8000]),
         Expect::Bits(bits) if bits & 0x8000 != 0 => Expect::Bits(0),
+        // A result at the edge of the normal range, and its zero.
+        Expect::OneOf(choices) if choices[0] & 0x8000 != 0 => Expect::OneOf(vec![0, 0x8000]),
         other => other,
     }
 }
@@ -87,11 +89,53 @@ fn arithmetic<F: Number>(cases: &mut Vec<Case>, format: &Format, modifiers: &[St
     }
 }
 
+/// The value of a half.
+pub fn value(bits: u64) -> f64 {
+    match floats::convert::<Half, Double>(bits, Mode::NEAREST, false) {
+        Expect::Bits(bits) => f64::from_bits(bits),
+        _ => f64::NAN,
+    }
+}
+
+/// The halves that are so near to an exact value, of the few around it.
+fn near(exact: f64, error: f64, ftz: bool) -> Expect {
+    if exact.is_nan() {
+        return Expect::Nan(expect::Format::Half);
+    }
+    let Expect::Bits(nearest) = floats::convert::<Double, Half>(exact.to_bits(), Mode::NEAREST, false) else {
+        return Expect::Any;
+    };
+    // Rounding itself costs half of the last place.
+    let around = nearest.saturating_sub(3)..=nearest + 3;
+    let within = |bits: &u64| *bits == nearest || (value(*bits) - exact).abs() <= error;
+    let flush = |bits: u64| if ftz && bits & 0x7c00 == 0 { bits & 0x8000 } else { bits };
+    Expect::OneOf(around.filter(within).map(flush).collect())
+}
+
+/// Approximations, by the ISA's bounds: 2^-9.9 of the result, and 2^-10.987.
+fn approximations(cases: &mut Vec<Case>) {
+    for ftz in ["", ".ftz"] {
+        both(cases, &format!("ex2.approx{ftz}"), &HALF, 1, |o, mode| {
+            let a = value(flushed(o[0], mode));
+            near(a.exp2(), a.exp2() * 2.0_f64.powf(-9.9), mode.ftz)
+        });
+    }
+    both(cases, "tanh.approx", &HALF, 1, |o, mode| {
+        near(value(flushed(o[0], mode)).tanh(), 2.0_f64.powf(-10.987), mode.ftz)
+    });
+}
+
+/// A half whose subnormals are zero with `.ftz`.
+const fn flushed(bits: u64, mode: Mode) -> u64 {
+    if mode.ftz && bits & 0x7c00 == 0 { bits & 0x8000 } else { bits }
+}
+
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     arithmetic::<Half>(&mut cases, &HALF, &modifiers(&[&["", ".rn"], &["", ".ftz"], &["", ".sat"]]));
     fused::<Half>(&mut cases, &HALF, &["", ".ftz", ".sat", ".ftz.sat", ".relu", ".ftz.relu"]);
     extrema_and_signs::<Half>(&mut cases, &HALF, &["", ".ftz"]);
+    approximations(&mut cases);
     arithmetic::<BFloat>(&mut cases, &BFLOAT, &modifiers(&[&["", ".rn"]]));
     fused::<BFloat>(&mut cases, &BFLOAT, &["", ".relu"]);
     extrema_and_signs::<BFloat>(&mut cases, &BFLOAT, &[""]);

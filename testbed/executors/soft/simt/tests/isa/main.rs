@@ -18,6 +18,7 @@ mod compare;
 mod control;
 mod convert;
 mod device;
+mod emitter;
 mod expect;
 mod faults;
 mod floating;

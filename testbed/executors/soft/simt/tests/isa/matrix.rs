@@ -33,10 +33,7 @@ const fn place_of_c(lane: usize, i: usize, single: bool) -> (usize, usize) {
 
 /// The value of a half.
 fn half(bits: u16) -> f64 {
-    match floats::convert::<Half, rustc_apfloat::ieee::Double>(bits.into(), Mode::NEAREST, false) {
-        Expect::Bits(bits) => f64::from_bits(bits),
-        _ => f64::NAN,
-    }
+    crate::half::value(bits.into())
 }
 
 /// The half next to a value.

@@ -196,6 +196,8 @@ const QUALIFIED: &[(&str, Place)] = &[
     ("ld.global.cs.u64", Place::Global),
     ("ld.global.cv.u32", Place::Global),
     ("ld.weak.global.u32", Place::Global),
+    ("ldu.global.u32", Place::Global),
+    ("ldu.global.v4.f32", Place::Global),
     ("ld.relaxed.gpu.global.u32", Place::Global),
     ("ld.relaxed.gpu.v2.u32", Place::Global),
     ("ld.relaxed.gpu.v2.u64", Place::Global),

@@ -1,8 +1,7 @@
 //! Programs at random, with branches and loops as compilers make them, and what each thread computes by itself.
 //!
-//! A reference runs one thread after the other through the statements; the kernel is made of the same statements.
-
-use std::fmt::Write as _;
+//! A reference runs one thread after the other through the statements; the kernel (see `emitter`) is made of the same
+//! statements. Some programs have places where all threads meet and exchange values.
 
 use crate::values::Random;
 
@@ -11,11 +10,11 @@ pub const VARIABLES: usize = 8;
 /// Words of the table that programs read.
 pub const TABLE: usize = 64;
 /// Loops within each other.
-const DEPTH: usize = 3;
+pub const DEPTH: usize = 3;
 
 /// A variable, a loop's counter, or a constant.
 #[derive(Clone, Copy)]
-enum Value {
+pub enum Value {
     Variable(usize),
     Counter(usize),
     Constant(u32),
@@ -23,15 +22,15 @@ enum Value {
 
 /// `(variable ^ flip) & mask` compared with a constant.
 #[derive(Clone, Copy)]
-struct Condition {
-    value: Value,
-    flip: u32,
-    mask: u32,
-    less: bool,
-    than: u32,
+pub struct Condition {
+    pub value: Value,
+    pub flip: u32,
+    pub mask: u32,
+    pub less: bool,
+    pub than: u32,
 }
 
-enum Statement {
+pub enum Statement {
     Set {
         dst: usize,
         operation: usize,
@@ -67,11 +66,28 @@ enum Statement {
     Break(Condition),
     Continue(Condition),
     Return(Condition),
+    /// A loop that all threads go through as often.
+    Together {
+        times: u32,
+        body: Vec<Statement>,
+    },
+    /// The value of the thread whose number differs in these bits: within a warp by a shuffle, else by shared memory
+    /// and barriers.
+    Exchange {
+        dst: usize,
+        value: Value,
+        differs: u32,
+    },
+    /// Of all lanes of the warp.
+    Ballot {
+        dst: usize,
+        condition: Condition,
+    },
 }
 
-type Operation = (&'static str, fn(u32, u32) -> u32);
+pub type Operation = (&'static str, fn(u32, u32) -> u32);
 
-const OPERATIONS: [Operation; 8] = [
+pub const OPERATIONS: [Operation; 8] = [
     ("add.s32", u32::wrapping_add),
     ("sub.s32", u32::wrapping_sub),
     ("mul.lo.s32", u32::wrapping_mul),
@@ -83,11 +99,13 @@ const OPERATIONS: [Operation; 8] = [
 ];
 
 /// A kernel's statements.
-pub struct Program(Vec<Statement>);
+pub struct Program(pub Vec<Statement>);
 
 /// Makes statements.
 struct Maker {
     random: Random,
+    /// Whether threads may end before others.
+    leaves: bool,
 }
 
 impl Maker {
@@ -112,31 +130,32 @@ impl Maker {
         if any < 3 { 3 + any } else { any }
     }
 
-    fn block(&mut self, depth: usize, nested: usize) -> Vec<Statement> {
-        (0..2 + self.random.below(4)).map(|_| self.statement(depth, nested)).collect()
+    fn block(&mut self, depth: usize, nested: usize, inner: bool) -> Vec<Statement> {
+        (0..2 + self.random.below(4)).map(|_| self.statement(depth, nested, inner)).collect()
     }
 
-    fn statement(&mut self, depth: usize, nested: usize) -> Statement {
+    /// A statement within `depth` loops and `nested` statements. `inner`: the innermost loop may be left.
+    fn statement(&mut self, depth: usize, nested: usize, inner: bool) -> Statement {
         let pick = self.random.below(24);
         match pick {
             8..13 if nested < 4 => {
                 let condition = self.condition(depth);
                 let far = self.random.below(3) == 0;
-                let then = self.block(depth, nested + 1);
-                let otherwise = if pick < 10 { Vec::new() } else { self.block(depth, nested + 1) };
+                let then = self.block(depth, nested + 1, inner);
+                let otherwise = if pick < 10 { Vec::new() } else { self.block(depth, nested + 1, inner) };
                 Statement::If { condition, far, then, otherwise }
             }
             13..17 if depth < DEPTH && nested < 4 => {
                 let (bound, early) = (self.value(depth), self.random.below(2) == 0);
-                Statement::Loop { depth, bound, early, body: self.block(depth + 1, nested + 1) }
+                Statement::Loop { depth, bound, early, body: self.block(depth + 1, nested + 1, true) }
             }
             17 | 18 => {
                 let (condition, negated) = (self.condition(depth), self.random.below(2) == 0);
                 Statement::Guarded { condition, negated, dst: self.target(), b: self.value(depth) }
             }
-            19 | 20 if depth > 0 => Statement::Break(self.condition(depth)),
-            21 if depth > 0 => Statement::Continue(self.condition(depth)),
-            22 if nested > 1 => Statement::Return(self.condition(depth)),
+            19 | 20 if inner => Statement::Break(self.condition(depth)),
+            21 if inner => Statement::Continue(self.condition(depth)),
+            22 if nested > 1 && self.leaves => Statement::Return(self.condition(depth)),
             6 | 7 => Statement::Load { dst: self.target(), index: self.value(depth) },
             _ => {
                 let operation = self.random.below(OPERATIONS.len() as u64) as usize;
@@ -147,11 +166,37 @@ impl Maker {
     }
 }
 
+/// Statements with places where all threads meet, in a loop for all or outside of one.
+fn meetings(maker: &mut Maker, depth: usize) -> Vec<Statement> {
+    let mut statements = Vec::new();
+    for _ in 0..4 {
+        statements.push(maker.statement(depth, 0, false));
+        let dst = maker.target();
+        statements.push(if maker.random.below(3) == 0 {
+            Statement::Ballot { dst, condition: maker.condition(depth) }
+        } else {
+            let differs = maker.random.below(63) as u32 + 1;
+            Statement::Exchange { dst, value: maker.value(depth), differs }
+        });
+        if depth == 0 && maker.random.below(2) == 0 {
+            let times = maker.random.below(4) as u32 + 1;
+            statements.push(Statement::Together { times, body: meetings(maker, 1) });
+        }
+    }
+    statements
+}
+
 impl Program {
+    /// Threads go their own ways to the end.
     pub fn new(seed: u64) -> Self {
-        let mut maker = Maker { random: Random::new(seed) };
-        let statements = (0..8).map(|_| maker.statement(0, 0)).collect();
-        Self(statements)
+        let mut maker = Maker { random: Random::new(seed), leaves: true };
+        Self((0..8).map(|_| maker.statement(0, 0, false)).collect())
+    }
+
+    /// Threads meet now and then.
+    pub fn with_meetings(seed: u64) -> Self {
+        let mut maker = Maker { random: Random::new(seed), leaves: false };
+        Self(meetings(&mut maker, 0))
     }
 }
 
@@ -226,175 +271,65 @@ impl Thread<'_> {
             Statement::Continue(condition) if self.holds(*condition) => return Flow::Continue,
             Statement::Return(condition) if self.holds(*condition) => return Flow::Return,
             Statement::Break(_) | Statement::Continue(_) | Statement::Return(_) => {}
+            Statement::Together { .. } | Statement::Exchange { .. } | Statement::Ballot { .. } => {
+                unreachable!("is for all threads")
+            }
         }
         Flow::Next
     }
 }
 
-impl Program {
-    /// The variables that a thread ends with.
-    pub fn run(&self, tid: [u32; 2], ctaid: u32, parameter: u32, table: &[u32]) -> [u32; VARIABLES] {
-        let variables = [tid[0], ctaid, parameter, 0, tid[1], 5, 100, 0xffff_fff0];
-        let mut thread = Thread { variables, counters: [0; DEPTH], table };
-        thread.run(&self.0);
-        thread.variables
-    }
-
-    /// The kernel: parameters are a table, the results, and a number.
-    pub fn kernel(&self, name: &str) -> String {
-        let mut writer = Writer { text: String::new(), far: String::new(), labels: 0, loops: Vec::new() };
-        writer.block(&self.0);
-        writer.leave();
-        format!(
-            ".visible .entry {name}(.param .u64 table, .param .u64 out, .param .u32 n)\n{{\n\
-             .reg .b64 %table, %out, %a;\n.reg .b32 %v<{VARIABLES}>, %c<{DEPTH}>, %b<{DEPTH}>, %x, %y;\n.reg .pred %p;\n\
-             ld.param.u64 %table, [table];\nld.param.u64 %out, [out];\nld.param.u32 %v2, [n];\n\
-             mov.u32 %v0, %tid.x;\nmov.u32 %v1, %ctaid.x;\nmov.u32 %v3, 0;\nmov.u32 %v4, %tid.y;\nmov.u32 %v5, 5;\nmov.u32 %v6, 100;\nmov.u32 %v7, -16;\n\
-             mov.u32 %x, %ntid.x;\nmad.lo.u32 %y, %v4, %x, %v0;\nmov.u32 %c0, %ntid.y;\nmul.lo.u32 %x, %x, %c0;\nmad.lo.u32 %y, %v1, %x, %y;\nmul.wide.u32 %a, %y, {};\nadd.s64 %out, %out, %a;\n\
-             {}{}}}\n",
-            4 * VARIABLES,
-            writer.text,
-            writer.far
-        )
-    }
-}
-
-/// Writes a program as PTX.
-struct Writer {
-    text: String,
-    /// What comes behind the rest.
-    far: String,
-    labels: usize,
-    /// Labels of the loops around: where each goes on, and where it ends.
-    loops: Vec<(String, String)>,
-}
-
-impl Writer {
-    fn label(&mut self, name: &str) -> String {
-        self.labels += 1;
-        format!("{name}{}", self.labels)
-    }
-
-    fn line(&mut self, line: &str) {
-        self.text.push_str(line);
-        self.text.push('\n');
-    }
-
-    fn block(&mut self, statements: &[Statement]) {
-        for statement in statements {
-            self.statement(statement);
-        }
-    }
-
-    /// Stores the variables and ends the thread.
-    fn leave(&mut self) {
-        for index in 0..VARIABLES {
-            self.line(&format!("st.global.u32 [%out+{}], %v{index};", 4 * index));
-        }
-        self.line("ret;");
-    }
-
-    /// Puts a condition into `%p`.
-    fn condition(&mut self, condition: Condition) {
-        let Condition { value, flip, mask, less, than } = condition;
-        let compare = if less { "lt" } else { "eq" };
-        self.line(&format!(
-            "xor.b32 %x, {}, {flip};\nand.b32 %x, %x, {mask};\nsetp.{compare}.u32 %p, %x, {than};",
-            name(value)
-        ));
-    }
-
-    fn statement(&mut self, statement: &Statement) {
+/// Runs statements for all threads of a block.
+fn run_block(threads: &mut [Thread<'_>], alive: &mut [bool], statements: &[Statement]) {
+    for statement in statements {
         match statement {
-            Statement::Set { dst, operation, a, b } => {
-                let operation = OPERATIONS[*operation].0;
-                self.line(&format!("mov.u32 %x, {};\n{operation} %v{dst}, %x, {};", name(*a), name(*b)));
+            Statement::Together { times, body } => {
+                for time in 0..*times {
+                    for thread in threads.iter_mut() {
+                        thread.counters[0] = time;
+                    }
+                    run_block(threads, alive, body);
+                }
+                for thread in threads.iter_mut() {
+                    thread.counters[0] = *times;
+                }
             }
-            Statement::Load { dst, index } => self.line(&format!(
-                "mov.u32 %x, {};\nand.b32 %x, %x, {};\nmul.wide.u32 %a, %x, 4;\nadd.s64 %a, %a, %table;\nld.global.nc.u32 %v{dst}, [%a];",
-                name(*index),
-                TABLE - 1
-            )),
-            Statement::If { condition, far, then, otherwise } => {
-                self.branch(*condition, *far, then, otherwise);
+            Statement::Exchange { dst, value, differs } => {
+                let values: Vec<u32> = threads.iter().map(|thread| thread.value(*value)).collect();
+                for (number, thread) in threads.iter_mut().enumerate() {
+                    thread.variables[*dst] = values[number ^ *differs as usize];
+                }
             }
-            Statement::Guarded { condition, negated, dst, b } => {
-                self.condition(*condition);
-                let sign = if *negated { "!" } else { "" };
-                self.line(&format!("@{sign}%p add.u32 %v{dst}, %v{dst}, {};", name(*b)));
+            Statement::Ballot { dst, condition } => {
+                for warp in threads.chunks_mut(32) {
+                    let votes = warp.iter().map(|thread| u32::from(thread.holds(*condition)));
+                    let votes = votes.enumerate().fold(0, |all, (lane, vote)| all | vote << lane);
+                    for thread in warp.iter_mut() {
+                        thread.variables[*dst] = votes;
+                    }
+                }
             }
-            Statement::Loop { depth, bound, early, body } => self.repeat(*depth, *bound, *early, body),
-            Statement::Break(condition) => {
-                self.condition(*condition);
-                let (_, end) = self.loops.last().cloned().unwrap_or_default();
-                self.line(&format!("@%p bra {end};"));
-            }
-            Statement::Continue(condition) => {
-                self.condition(*condition);
-                let (next, _) = self.loops.last().cloned().unwrap_or_default();
-                self.line(&format!("@%p bra {next};"));
-            }
-            Statement::Return(condition) => {
-                self.condition(*condition);
-                let stay = self.label("STAY");
-                self.line(&format!("@!%p bra {stay};"));
-                self.leave();
-                self.line(&format!("{stay}:"));
+            _ => {
+                for (thread, alive) in threads.iter_mut().zip(&mut *alive) {
+                    *alive = *alive && thread.step(statement) != Flow::Return;
+                }
             }
         }
-    }
-
-    fn branch(&mut self, condition: Condition, far: bool, then: &[Statement], otherwise: &[Statement]) {
-        self.condition(condition);
-        let (other, join) = (self.label("OTHER"), self.label("JOIN"));
-        if far {
-            let there = self.label("FAR");
-            self.line(&format!("@%p bra {there};"));
-            self.block(otherwise);
-            self.line(&format!("{join}:"));
-            let near = std::mem::take(&mut self.text);
-            self.line(&format!("{there}:"));
-            self.block(then);
-            self.line(&format!("bra.uni {join};"));
-            let there = std::mem::replace(&mut self.text, near);
-            self.far.push_str(&there);
-        } else {
-            self.line(&format!("@!%p bra {other};"));
-            self.block(then);
-            self.line(&format!("bra {join};\n{other}:"));
-            self.block(otherwise);
-            self.line(&format!("{join}:"));
-        }
-    }
-
-    fn repeat(&mut self, depth: usize, bound: Value, early: bool, body: &[Statement]) {
-        let (head, next, end) = (self.label("LOOP"), self.label("NEXT"), self.label("END"));
-        self.line(&format!("mov.u32 %x, {};\nand.b32 %b{depth}, %x, 7;\nmov.u32 %c{depth}, 0;", name(bound)));
-        let leave = format!("setp.ge.u32 %p, %c{depth}, %b{depth};\n@%p bra {end};");
-        if early {
-            self.line(&format!("{leave}\n{head}:"));
-        } else {
-            self.line(&format!("{head}:\n{leave}"));
-        }
-        self.loops.push((next.clone(), end.clone()));
-        self.block(body);
-        self.loops.pop();
-        self.line(&format!("{next}:\nadd.u32 %c{depth}, %c{depth}, 1;"));
-        if early {
-            self.line(&format!("setp.lt.u32 %p, %c{depth}, %b{depth};\n@%p bra {head};"));
-        } else {
-            self.line(&format!("bra {head};"));
-        }
-        self.line(&format!("{end}:"));
     }
 }
 
-fn name(value: Value) -> String {
-    let mut name = String::new();
-    let _ = match value {
-        Value::Variable(index) => write!(name, "%v{index}"),
-        Value::Counter(index) => write!(name, "%c{index}"),
-        Value::Constant(value) => write!(name, "{value}"),
-    };
-    name
+impl Program {
+    /// The variables that the threads of a block end with, x first.
+    pub fn run(&self, block: [u32; 2], ctaid: u32, parameter: u32, table: &[u32]) -> Vec<u32> {
+        let numbers = (0..block[1]).flat_map(|y| (0..block[0]).map(move |x| (x, y)));
+        let mut threads: Vec<Thread<'_>> = numbers
+            .map(|(x, y)| {
+                let variables = [x, ctaid, parameter, 0, y, 5, 100, 0xffff_fff0];
+                Thread { variables, counters: [0; DEPTH], table }
+            })
+            .collect();
+        let mut alive = vec![true; threads.len()];
+        run_block(&mut threads, &mut alive, &self.0);
+        threads.iter().flat_map(|thread| thread.variables).collect()
+    }
 }

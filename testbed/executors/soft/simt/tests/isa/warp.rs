@@ -112,6 +112,21 @@ fn shuffle_by_constants(mode: &'static str) -> Case {
     })
 }
 
+/// The forms of old, of all lanes that are active.
+fn without_masks() -> Case {
+    let text = ".visible .entry k(.param .u64 out)\n{\n.reg .b64 %out, %a;\n.reg .b32 %t, %x, %v;\n.reg .pred %p, %q;\n\
+        ld.param.u64 %out, [out];\nmov.u32 %t, %tid.x;\nmul.wide.u32 %a, %t, 16;\nadd.s64 %a, %a, %out;\nand.b32 %x, %t, 2;\nsetp.ne.u32 %p, %x, 0;\n\
+        shfl.bfly.b32 %v, %t, 5, 31;\nst.global.u32 [%a], %v;\nvote.ballot.b32 %v, %p;\nst.global.u32 [%a+4], %v;\n\
+        vote.all.pred %q, !%p;\nselp.u32 %v, 1, 0, %q;\nst.global.u32 [%a+8], %v;\nvote.any.pred %q, %p;\nselp.u32 %v, 1, 0, %q;\nst.global.u32 [%a+12], %v;\nret;\n}\n";
+    let covers = "shfl.bfly.b32 vote.ballot.b32 vote.all.pred vote.any.pred";
+    Case::new("shfl and vote without masks", covers, text, |device| {
+        let results = device.allocate(16 * 64);
+        device.launch("k", Shape::line(1, 64), &Params::new().u64(results))?;
+        let wanted: Vec<u32> = (0..64).flat_map(|thread: u32| [thread ^ 5, 0xcccc_cccc, 0, 1]).collect();
+        same("values", &device.read_words(results, 256), &wanted)
+    })
+}
+
 /// Some lanes alone, on both sides of a branch; a single value that all lanes agree on.
 fn shuffle_in_branches() -> Case {
     let text = format!(
@@ -365,6 +380,7 @@ pub fn cases() -> Vec<Case> {
         cases.push(shuffle_by_constants(mode));
     }
     cases.push(shuffle_in_branches());
+    cases.push(without_masks());
     cases.extend(votes());
     cases.push(votes_of_some());
     cases.push(active_lanes());

@@ -4,11 +4,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use num_complex::Complex64;
 use proptest::prelude::*;
-use vgpu_arena::Access;
 use vgpu_wire::body::gemm::{GEMM_DEVICE_SCALARS, GEMM_POINTERS, Gemm};
 
 use super::super::element::Element;
-use super::super::{GemmError, Run, multiply};
+use super::super::{Run, multiply};
 use super::{BASE, Memory, Stored, count, decode, encode, on, rounding, scalar, value};
 
 /// Types of A and B and of C, compute and scale type, and what is computed in: all that cuBLAS takes.
@@ -42,29 +41,29 @@ fn element(kind: u32) -> Element {
 
 /// A product and the memory that it is computed in.
 #[derive(Clone, Debug)]
-struct Case {
-    kind: (u32, u32, u32, u32, Element),
-    operation: [u32; 2],
-    size: [u64; 3],
+pub(super) struct Case {
+    pub(super) kind: (u32, u32, u32, u32, Element),
+    pub(super) operation: [u32; 2],
+    pub(super) size: [u64; 3],
     /// By how much leading dimensions exceed the rows.
-    gaps: [u64; 3],
-    batch: u32,
+    pub(super) gaps: [u64; 3],
+    pub(super) batch: u32,
     /// Matrices one behind the other, or the other way round.
-    backwards: bool,
-    pointers: bool,
-    device_scalars: bool,
+    pub(super) backwards: bool,
+    pub(super) pointers: bool,
+    pub(super) device_scalars: bool,
     /// Nought, one, or any.
-    factors: [Option<bool>; 2],
-    threads: usize,
+    pub(super) factors: [Option<bool>; 2],
+    pub(super) threads: usize,
 }
 
 /// A case laid out in memory.
-struct Layout {
-    memory: Memory,
-    body: Gemm,
+pub(super) struct Layout {
+    pub(super) memory: Memory,
+    pub(super) body: Gemm,
     /// The matrices of each product.
-    matrices: Vec<[Stored; 3]>,
-    factors: [Complex64; 2],
+    pub(super) matrices: Vec<[Stored; 3]>,
+    pub(super) factors: [Complex64; 2],
 }
 
 impl Case {
@@ -84,7 +83,7 @@ impl Case {
         [turn(self.operation[0], [m, k]), turn(self.operation[1], [k, n]), [m, n]]
     }
 
-    fn lay_out(&self, fence: u64) -> Layout {
+    pub(super) fn lay_out(&self, fence: u64) -> Layout {
         let elements = [element(self.kind.0), element(self.kind.0), element(self.kind.1)];
         let scale = element(self.kind.3);
         let shapes = self.stored();
@@ -264,7 +263,7 @@ proptest! {
 }
 
 /// A product of f32 without gaps, factors one and nought.
-const PLAIN: Case = Case {
+pub(super) const PLAIN: Case = Case {
     kind: (0, 0, 68, 0, Element::F32),
     operation: [0, 0],
     size: [8, 8, 8],
@@ -334,138 +333,4 @@ fn what_does_not_count_is_not_read() {
     layout.memory.put(layout.body.matrix[0], &nan);
     assert_eq!(multiply(&layout.memory.view, &layout.body, &on(1)), Ok(()));
     assert!(value_of(&layout).is_nan());
-}
-
-#[test]
-fn memory_that_is_not_there_is_found_before_anything_is_written() {
-    let good = Case { factors: [Some(true), Some(true)], ..PLAIN };
-    let code = |result: Result<(), GemmError>| result.expect_err("an error").code();
-    for pointers in [false, true] {
-        for at in 0..3 {
-            let layout = Case { pointers, ..good }.lay_out(0);
-            let before = layout.memory.all();
-            let end = BASE + before.len() as u64;
-            // The second matrix ends one element behind the memory.
-            let mut body = layout.body;
-            if pointers {
-                layout.memory.put(body.matrix[at] + 8, &(end - 63 * 4).to_le_bytes());
-            } else {
-                body.stride[at] = (end - 63 * 4 - body.matrix[at]) as i64 / 4;
-            }
-            let before = layout.memory.all();
-            let error = multiply(&layout.memory.view, &body, &on(1)).expect_err("an error");
-            assert_eq!((error.code(), error.sticky()), (Some(700), true));
-            let name = ["A", "B", "C"][at];
-            let expected = GemmError::Illegal { name, index: 1, address: end - 63 * 4, bytes: 256 };
-            assert_eq!(error, expected);
-            assert!(layout.memory.all() == before, "nothing is written");
-            // With an element less it is there.
-            if pointers {
-                layout.memory.put(body.matrix[at] + 8, &(end - 64 * 4).to_le_bytes());
-            } else {
-                body.stride[at] -= 1;
-            }
-            assert_eq!(multiply(&layout.memory.view, &body, &on(1)), Ok(()), "{name}");
-        }
-    }
-    let layout = good.lay_out(0);
-    let Layout { memory, body, .. } = &layout;
-    // Before the memory, across address 0, and sizes that overflow.
-    for stride in [-1 << 40, i64::MIN, i64::MAX] {
-        let body = Gemm { stride: [0, stride, 0], ..*body };
-        assert_eq!(code(multiply(&memory.view, &body, &on(1))), Some(700));
-    }
-    for leading in [1 << 40, u64::MAX] {
-        let body = Gemm { leading: [8, 8, leading], ..*body };
-        assert_eq!(code(multiply(&memory.view, &body, &on(1))), Some(700));
-    }
-    for size in [[8, 8, u64::MAX], [8, u64::MAX, 8], [8, 1 << 62, 8]] {
-        let body = Gemm { size, leading: [8, u64::MAX, 8], ..*body };
-        assert_eq!(code(multiply(&memory.view, &body, &on(1))), Some(700));
-    }
-    // Arrays of addresses and scalars.
-    let body = Gemm { flags: GEMM_POINTERS, matrix: [body.matrix[0], 0x1000, body.matrix[2]], ..*body };
-    assert_eq!(code(multiply(&memory.view, &body, &on(1))), Some(700));
-    let body = Gemm { flags: GEMM_DEVICE_SCALARS, alpha: scalar(&BASE.to_le_bytes()), ..layout.body };
-    assert_eq!(code(multiply(&memory.view, &body, &on(1))), Some(700), "beta");
-    // Memory that may not be written, or not be read.
-    for (access, name) in [(Access::Read, "C"), (Access::None, "A")] {
-        let view = layout.memory.with(access);
-        let error = multiply(&view, &layout.body, &on(1)).expect_err("an error");
-        assert!(
-            matches!(error, GemmError::Illegal { name: found, index: 0, .. } if found == name),
-            "{error}"
-        );
-    }
-}
-
-#[test]
-fn addresses_are_multiples_of_the_element() {
-    let layout = Case { batch: 1, ..PLAIN }.lay_out(8);
-    for at in 0..3 {
-        let mut body = layout.body;
-        body.matrix[at] += 2;
-        let name = ["A", "B", "C"][at];
-        let address = body.matrix[at];
-        let expected = GemmError::Misaligned { name, index: 0, address, alignment: 4 };
-        assert_eq!(multiply(&layout.memory.view, &body, &on(1)), Err(expected));
-        assert_eq!(expected.code(), Some(716));
-    }
-    let body = Gemm { flags: GEMM_DEVICE_SCALARS, alpha: scalar(&(BASE + 1).to_le_bytes()), ..layout.body };
-    let error = multiply(&layout.memory.view, &body, &on(1)).expect_err("an error");
-    assert_eq!(error, GemmError::Misaligned { name: "alpha", index: 0, address: BASE + 1, alignment: 4 });
-}
-
-#[test]
-fn what_there_is_no_product_for_is_named() {
-    let layout = PLAIN.lay_out(0);
-    let base = layout.body;
-    for (types, compute, scale) in [
-        ([28, 28, 0], 68, 0),  // eight-bit floating point
-        ([1, 1, 1], 68, 1),    // double computed in single
-        ([0, 0, 0], 70, 1),    // and the other way round
-        ([0, 0, 0], 68, 1),    // with scalars of another type
-        ([3, 3, 10], 68, 0),   // whole results of a single computation
-        ([0, 0, 0], 66, 0),    // no compute type
-        ([4, 4, 4], 72, 4),    // complex whole numbers
-        ([99, 99, 99], 68, 0), // no type
-    ] {
-        let body = Gemm { types, compute, scale, ..base };
-        let error = multiply(&layout.memory.view, &body, &on(1)).expect_err("an error");
-        assert_eq!(error, GemmError::Unsupported { types, compute, scale });
-        assert_eq!((error.code(), error.sticky()), (Some(801), false));
-        assert!(error.to_string().contains(&format!("compute type {compute}")), "{error}");
-    }
-    for body in [
-        Gemm { operation: [3, 0], ..base },
-        Gemm { operation: [0, 9], ..base },
-        Gemm { leading: [7, 8, 8], ..base },
-        Gemm { leading: [8, 7, 8], ..base },
-        Gemm { leading: [8, 8, 7], ..base },
-        Gemm { size: [0, 8, 8], leading: [0, 8, 8], ..base },
-    ] {
-        let error = multiply(&layout.memory.view, &body, &on(1)).expect_err("an error");
-        assert_eq!((error.code(), error.sticky()), (Some(1), false), "{error}");
-    }
-}
-
-#[test]
-fn it_stops_where_it_is_told_to() {
-    let case = Case { size: [1000, 900, 100], batch: 1, factors: [Some(true), Some(true)], ..PLAIN };
-    for threads in [1, 3] {
-        let layout = case.lay_out(0);
-        let asked = AtomicU32::new(0);
-        // A tile asks twice here.
-        let stop = || asked.fetch_add(1, Ordering::Relaxed) >= 10;
-        let run = Run { stop: &stop, ..on(threads) };
-        assert_eq!(multiply(&layout.memory.view, &layout.body, &run), Err(GemmError::Stopped));
-        assert!(asked.load(Ordering::Relaxed) < 20, "every thread heard it at once");
-        assert_eq!(GemmError::Stopped.code(), None);
-    }
-    // A batch is looked through with care.
-    let layout = Case { size: [1, 1, 1], ..PLAIN }.lay_out(0);
-    let body = Gemm { batch: u32::MAX, stride: [0; 3], ..layout.body };
-    let asked = AtomicU32::new(0);
-    let stop = || asked.fetch_add(1, Ordering::Relaxed) >= 3;
-    assert_eq!(multiply(&layout.memory.view, &body, &Run { stop: &stop, ..on(2) }), Err(GemmError::Stopped));
 }

@@ -1,0 +1,369 @@
+//! Which spellings there are, family by family: those of real text, their neighbours, and what must be refused.
+
+#![forbid(unsafe_code)]
+
+use vgpu_ptx::ir::{Atomic, Binary, Compare, Float, Guard, Half, Op, Operand, Order, Reg, Round, Ty};
+use vgpu_ptx::{Module, PtxError};
+
+/// Parses one statement in a kernel with registers of each kind.
+fn parse(statement: &str) -> Result<Vec<Op>, PtxError> {
+    let text = format!(
+        ".version 8.4\n.target sm_61\n.address_size 64\n.global .u32 g;\n.entry k(.param .u64 q)\n{{\n\
+         .reg .pred %p<5>; .reg .b16 %h<5>; .reg .b32 %r<9>; .reg .b64 %d<9>; .shared .u32 s; .local .u32 l;\n\
+         L: {statement}\n}}\n"
+    );
+    let kernel = Module::parse(text.into_bytes())?.kernel("k")?;
+    Ok(kernel.code.into_iter().map(|inst| inst.op).collect())
+}
+
+fn one(statement: &str) -> Op {
+    match parse(statement) {
+        Ok(mut ops) if ops.len() == 1 => ops.swap_remove(0),
+        other => panic!("{statement}: {other:?}"),
+    }
+}
+
+/// Each spelling of the lists, `{a,b}` standing for either, with these operands.
+fn all_are(forms: &str, operands: &str) {
+    for spelling in forms.split_whitespace().flat_map(expand) {
+        let statement = format!("{spelling} {operands};");
+        if let Err(error) = parse(&statement) {
+            panic!("{error}");
+        }
+    }
+}
+
+fn none_is(forms: &str, operands: &str) {
+    for spelling in forms.split_whitespace().flat_map(expand) {
+        let statement = format!("{spelling} {operands};");
+        match parse(&statement) {
+            Err(PtxError::Unsupported { spelling: named, .. }) => assert_eq!(named, spelling),
+            other => panic!("{statement}: {other:?}"),
+        }
+    }
+}
+
+fn expand(form: &str) -> Vec<String> {
+    let Some((before, rest)) = form.split_once('{') else { return vec![form.to_owned()] };
+    let (choices, after) = rest.split_once('}').unwrap();
+    choices.split(',').flat_map(|choice| expand(&format!("{before}{choice}{after}"))).collect()
+}
+
+#[test]
+fn integers() {
+    all_are("{add,sub,min,max,rem,div}.{u32,s32} add.sat.s32 mul.{lo,hi}.{u32,s32}", "%r1, %r2, 3");
+    all_are("{add,sub,min,max,rem,div}.{u64,s64} mul.{lo,hi}.{u64,s64}", "%d1, %d2, -3");
+    all_are("{add,sub,min,max,rem,div}.{u16,s16} mul.{lo,hi}.{u16,s16}", "%h1, %h2, %h3");
+    all_are("mul.wide.{u32,s32}", "%d1, %r2, 3");
+    all_are("mul.wide.{u16,s16}", "%r1, %h2, 3");
+    all_are("mad.{lo,hi}.{u32,s32} mad.hi.sat.s32", "%r1, %r2, %r3, %r4");
+    all_are("mad.wide.{u32,s32}", "%d1, %r2, %r3, %d4");
+    all_are("{abs,neg}.s32 {not,cnot,brev,popc,clz}.b32 bfind.{u32,s32} bfind.shiftamt.u32", "%r1, %r2");
+    all_are("{abs,neg}.s64 {not,cnot,brev}.b64", "%d1, %d2");
+    all_are("{popc,clz}.b64 bfind.{u64,s64}", "%r1, %d2");
+    all_are("{and,or,xor}.b32 {shl,shr}.b32 shr.{u32,s32} bmsk.{wrap,clamp}.b32", "%r1, %r2, 5");
+    all_are("{shl,shr}.b64 shr.{u64,s64}", "%d1, %d2, %r5");
+    all_are("{shl,shr}.b16 shr.{u16,s16}", "%h1, %h2, 8");
+    all_are(
+        "bfe.{u32,s32} shf.{l,r}.{wrap,clamp}.b32 prmt.b32 prmt.b32.{f4e,b4e,rc8,ecl,ecr,rc16}",
+        "%r1, %r2, %r3, 4",
+    );
+    all_are("dp4a.{u32,s32}.{u32,s32} dp2a.{lo,hi}.{u32,s32}.{u32,s32}", "%r1, %r2, %r3, %r4");
+    all_are("bfe.{u64,s64}", "%d1, %d2, 3, 4");
+    all_are("bfi.b32 lop3.b32", "%r1, %r2, %r3, 2, 30");
+    all_are("bfi.b64", "%d1, %d2, %d3, 2, 30");
+    none_is(
+        "add.b32 add.sat.u32 add.cc.u32 addc.u32 mul.s32 mul24.lo.s32 sad.u32 mul.wide.s64 mad.wide.u64 mad.lo.sat.s32",
+        "",
+    );
+    none_is(
+        "and.s32 shl.u32 popc.u32 bfe.b32 shf.l.b32 add.rn.s32 abs.u32 dp4a.s32 vadd.s32.s32.s32 rem.f32",
+        "",
+    );
+    assert_eq!(
+        one("mad.wide.s32 %d0, %r0, -2, %d1;"),
+        Op::Mad {
+            half: Half::Wide,
+            ty: Ty::S32,
+            sat: false,
+            dst: Reg(0),
+            a: Operand::Reg(Reg(1)),
+            b: Operand::Imm(0xFFFF_FFFE),
+            c: Operand::Reg(Reg(2)),
+        }
+    );
+}
+
+#[test]
+fn floating_point() {
+    all_are(
+        "{add,sub,mul}.f32 {add,sub,mul}.{rn,rz,rm,rp}.ftz.sat.f32 {min,max}.f32 {min,max}.ftz.NaN.f32",
+        "%r1, %r2, 0f3F800000",
+    );
+    all_are(
+        "div.{approx,full}.f32 div.{approx,full}.ftz.f32 div.{rn,rz,rm,rp}.ftz.f32 copysign.f32",
+        "%r1, %r2, %r3",
+    );
+    all_are(
+        "{add,sub,mul,min,max}.f64 {add,mul}.rz.f64 div.rn.f64 copysign.f64",
+        "%d1, %d2, 0d3FF0000000000000",
+    );
+    all_are("{add,sub,mul}.f16 add.rn.ftz.sat.f16 {min,max}.{f16,bf16} max.NaN.f16", "%h1, %h2, %h3");
+    all_are("{add,sub,mul}.f16x2 mul.rn.bf16x2 {min,max}.{f16x2,bf16x2}", "%r1, %r2, %r3");
+    all_are(
+        "fma.{rn,rz}.ftz.sat.f32 mad.rn.f32 fma.rn.{f16x2,bf16x2} fma.rn.relu.f16x2",
+        "%r1, %r2, %r3, %r4",
+    );
+    all_are("fma.rn.f64 mad.rp.f64", "%d1, %d2, %d3, %d4");
+    all_are("fma.rn.{f16,bf16} fma.rn.relu.bf16", "%h1, %h2, %h3, %h4");
+    all_are(
+        "{abs,neg}.{f32,ftz.f32,f16x2,bf16x2} {rcp,sqrt}.{approx,approx.ftz,rn,rn.ftz,rz}.f32",
+        "%r1, %r2",
+    );
+    all_are(
+        "{rsqrt,sin,cos,lg2,ex2,tanh}.approx.f32 {rsqrt,sin,cos,lg2,ex2}.approx.ftz.f32 {ex2,tanh}.approx.f16x2",
+        "%r1, %r2",
+    );
+    all_are("{abs,neg}.f64 {rcp,sqrt}.rn.f64", "%d1, %d2");
+    none_is(
+        "div.f32 fma.f32 sqrt.f32 rcp.ftz.f32 add.ftz.f64 fma.rn.relu.f32 sin.f32 ex2.approx.f64 add.rz.f16 mul.lo.f32",
+        "",
+    );
+    assert_eq!(
+        one("add.rz.ftz.f32 %r0, 0fBF800000, %r1;"),
+        Op::Binary {
+            op: Binary::Add,
+            ty: Ty::F32,
+            float: Float { round: Round::Zero, ftz: true, sat: false },
+            dst: Reg(0),
+            a: Operand::Imm(0xBF80_0000),
+            b: Operand::Reg(Reg(1)),
+        }
+    );
+}
+
+#[test]
+fn comparisons() {
+    all_are("setp.{eq,ne,lt,le,gt,ge}.{u32,s32} setp.{lo,ls,hi,hs}.u32 setp.{eq,ne}.b32", "%p1, %r1, 5");
+    all_are("setp.{eq,lt,equ,neu,ltu,leu,gtu,geu,num,nan}.{f32,ftz.f32}", "%p1|%p2, %r1, %r2");
+    all_are("setp.lt.{and,or,xor}.{s32,f32} setp.ge.and.ftz.f32", "%p1|_, %r1, %r2, !%p3");
+    all_are("setp.{eq,lt}.{u16,s16,f16,bf16} setp.eq.b16", "%p1, %h1, %h2");
+    all_are("setp.{eq,ltu}.{f16x2,bf16x2}", "%p1|%p2, %r1, %r2");
+    all_are("setp.gt.{u64,s64} setp.lt.f64", "%p1, %d1, %d2");
+    all_are("set.{eq,lt}.{u32,s32,f32}.s32 set.ltu.ftz.u32.f32", "%r1, %r2, %r3");
+    all_are("selp.{b32,u32,s32}", "%r1, %r2, 0, !%p1");
+    all_are("selp.f32", "%r1, 0f00000000, %r3, %p1");
+    none_is(
+        "setp.lt.b32 setp.lo.s32 setp.ltu.s32 setp.eq.ftz.s32 setp.eq.pred setp.s32 selp.pred set.eq.u64.s32 slct.f32.s32",
+        "",
+    );
+    let Op::Setp { compare, complement, combine, .. } = one("setp.hs.u32 %p0|%p1, %r0, %r1;") else {
+        panic!()
+    };
+    assert_eq!((compare, complement, combine), (Compare::Ge, Some(Reg(1)), None));
+}
+
+#[test]
+fn moves_and_conversions() {
+    all_are("mov.{b32,u32,s32,f32}", "%r1, %r2");
+    all_are("mov.{b32,u32}", "%r1, s");
+    all_are("mov.u32", "%r1, {%h1, 0}");
+    all_are("mov.b32", "{%h1, _}, %r1");
+    all_are("mov.b64", "%d1, {%h1, %h2, %h3, %h4}");
+    all_are("mov.b64", "{%r1, %r2}, %d1");
+    all_are("mov.u64", "%d1, g+4");
+    all_are("mov.u64", "%d1, generic(s)");
+    all_are("mov.pred", "%p1, 0");
+    all_are("not.pred mov.pred", "%p1, %p2");
+    all_are("{and,or,xor}.pred", "%p1, %p2, !%p3");
+    for special in
+        "tid.x ntid.y ctaid.z nctaid.x laneid warpid smid lanemask_lt envreg2 clock gridid".split(' ')
+    {
+        all_are("mov.u32", &format!("%r1, %{special}"));
+    }
+    all_are("mov.u64", "%d1, %clock64");
+    all_are("mov.u32", "%r1, WARP_SZ");
+    all_are(
+        "cvt.u32.{u8,s8,u16,s16,u32} cvt.{u8,s8,u16,s16}.u32 cvt.{rni,rzi,rmi,rpi}.ftz.s32.f32",
+        "%r1, %r2",
+    );
+    all_are(
+        "cvt.{rn,rz,rm,rp}.f32.{s32,u32} cvt.{rni,rmi}.f32.f32 cvt.sat.f32.f32 cvt.rzi.s8.f32",
+        "%r1, %r2",
+    );
+    all_are("cvt.f32.{f16,bf16} cvt.rzi.s32.f16", "%r1, %h2");
+    all_are("cvt.rn.{f16,bf16}.f32 cvt.rn.sat.f16.f32 cvt.rn.f16.s32", "%h1, %r2");
+    all_are("cvt.{f64.f32,rn.f64.s64,s64.s32,u64.u32}", "%d1, %d2");
+    all_are("cvt.rn.ftz.f32.f64 cvt.rn.f32.{s64,u64} cvt.u32.u64", "%r1, %d2");
+    all_are("cvt.rn.{f16x2,bf16x2}.f32 cvt.rz.relu.f16x2.f32", "%r1, %r2, %r3");
+    none_is(
+        "cvt.f16.f32 cvt.f32.s32 cvt.s32.f32 cvt.rn.f64.f32 cvt.rn.s32.s32 cvt.rn.f32.f32 cvt.rni.u32.s32",
+        "",
+    );
+    none_is(
+        "cvt.rna.tf32.f32 cvt.rn.satfinite.e4m3x2.f32 cvt.b32.u32 cvt.ftz.u32.u16 mov.v2.u32 mov.b8 mov.b128",
+        "",
+    );
+    all_are("cvta.{global,const,shared,local,param}.u64 cvta.to.{global,shared}.u64", "%d1, %d2");
+    all_are("isspacep.{global,shared,local}", "%p1, %d2");
+    // Addresses of global memory are generic.
+    assert_eq!(one("cvta.to.global.u64 %d0, %d1;"), one("mov.u64 %d0, %d1;"));
+    assert_eq!(
+        one("mov.b64 %d0, {%r0, %r1};"),
+        Op::Pack { ty: Ty::B64, dst: Reg(0), src: vec![Operand::Reg(Reg(1)), Operand::Reg(Reg(2))] }
+    );
+}
+
+#[test]
+fn memory() {
+    all_are(
+        "ld.{global,shared,local}.{u32,b32,f32} ld.global.{nc,ca,cg,cs,lu,cv}.u32 ld.u32 ldu.global.f32",
+        "%r1, [%d1]",
+    );
+    all_are(
+        "ld.volatile.global.u32 ld.volatile.u32 ld.relaxed.gpu.u32 ld.acquire.sys.global.u32 ld.weak.u32",
+        "%r1, [%d1+4]",
+    );
+    all_are(
+        "ld.global.{u8,s8,b8,u16,s16} ld.global.L1::no_allocate.L2::128B.u32 ld.const.u32",
+        "%r1, [%d1+-4]",
+    );
+    all_are("ld.global.nc.v2.u32 ld.global.v2.{f32,u16,u8}", "{%r1, _}, [%d1]");
+    all_are("ld.shared.v4.{u32,u8}", "{%r1, %r2, %r3, %r4}, [%r5]");
+    all_are("ld.param.{u64,s32,u8}", "%d1, [q]");
+    all_are(
+        "st.{global,shared,local}.{u32,b8,u16} st.volatile.global.u32 st.release.gpu.u32 st.global.{wb,cg,cs,wt}.f32",
+        "[%d1], %r1",
+    );
+    all_are("st.shared.v2.f32", "[s], {%r1, 0f00000000}");
+    all_are("st.u8", "[%d1], 7");
+    all_are(
+        "atom.{global,shared}.{and,or,xor,exch}.b32 atom.{add,min,max}.{u32,s32} atom.{inc,dec}.u32 atom.add.f32",
+        "%r1, [%d1], %r2",
+    );
+    all_are("atom.cas.b32 atom.acq_rel.gpu.global.cas.b32", "%r1, [%d1], %r2, %r3");
+    all_are("atom.add.u64 atom.{min,max}.s64 atom.add.f64 atom.exch.b64", "%d1, [%d1], %d2");
+    all_are("red.{add,max}.s32 red.shared.add.u32 red.relaxed.cta.add.u32 red.add.noftz.f16x2", "[%d1], %r2");
+    all_are("membar.{cta,gl,sys} fence.{acq_rel,sc}.{cta,gpu,sys}", "");
+    all_are("prefetch.global.L2 prefetch.L1", "[%d1]");
+    none_is(
+        "ld.relaxed.u32 ld.global.v8.f32 ld.global.v4.u64 ld.b128 ld.global.pred st.acquire.gpu.u32 red.exch.b32 red.cas.b32",
+        "",
+    );
+    none_is(
+        "atom.add.s64 atom.add.f16 atom.and.u32 fence.proxy.async cp.async.ca.shared.global ldmatrix.sync.aligned.m8n8.x4.b16",
+        "",
+    );
+    for wrong in
+        ["ld.shared.u32 %r1, [l];", "st.param.u64 [q], %d1;", "ld.u32 %r1, [%h1];", "ld.v2.u32 %r1, [%d1];"]
+    {
+        assert!(matches!(parse(wrong), Err(PtxError::Syntax { .. })), "{wrong}");
+    }
+    let Op::Atom { op, mem, dst, .. } = one("red.release.sys.global.add.u32 [%d0], 1;") else { panic!() };
+    assert_eq!((op, mem.order, dst), (Atomic::Add, Order::Release, None));
+}
+
+#[test]
+fn warps_and_blocks() {
+    all_are("shfl.sync.{up,down,bfly,idx}.b32", "%r1|%p1, %r2, 1, 31, -1");
+    all_are("shfl.{up,idx}.b32", "%r1, %r2, 1, 31");
+    all_are("vote.sync.{all,any,uni}.pred vote.all.sync.pred", "%p1, !%p2, -1");
+    all_are("vote.{all,any}.pred", "%p1, %p2");
+    all_are("vote.sync.ballot.b32 vote.ballot.sync.b32", "%r1, %p2, %r3");
+    all_are("match.any.sync.b32", "%r1, %r2, -1");
+    all_are("match.all.sync.b64", "%r1|%p1, %d2, -1");
+    all_are("redux.sync.{add,min,max}.{u32,s32} redux.sync.{and,or,xor}.b32", "%r1, %r2, -1");
+    all_are("activemask.b32", "%r1");
+    all_are("bar.sync barrier.sync barrier.sync.aligned bar.cta.sync bar.warp.sync", "0");
+    all_are("bar.{sync,arrive} barrier.arrive", "%r1, 64");
+    all_are("bar.red.{and,or}.pred barrier.red.and.pred", "%p1, 0, !%p2");
+    all_are("bar.red.popc.u32", "%r1, 1, 64, %p2");
+    all_are("nanosleep.u32", "20");
+    none_is(
+        "shfl.sync.b32 vote.sync.ballot.pred match.any.b32 redux.sync.add.f32 bar.warp bar bar.red.xor.pred elect.sync",
+        "",
+    );
+    let Op::BarRed { threads, p, .. } = one("bar.red.or.pred %p0, 0, %r0, !%p1;") else { panic!() };
+    assert_eq!((threads, p), (Some(Operand::Reg(Reg(1))), Guard { reg: Reg(2), negated: true }));
+}
+
+#[test]
+fn matrices() {
+    let list = |count: usize| format!("{{{}}}", vec!["%r1"; count].join(", "));
+    let four = |d, a, b, c| [list(d), list(a), list(b), list(c)].join(", ");
+    all_are("mma.sync.aligned.m8n8k4.{row,col}.{row,col}.f32.f16.f16.f32", &four(8, 2, 2, 8));
+    all_are("mma.sync.aligned.m8n8k4.row.row.f16.f16.f16.f16", &four(4, 2, 2, 4));
+    all_are("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32", &four(4, 2, 1, 4));
+    all_are("mma.sync.aligned.m16n8k16.row.col.f32.{f16.f16,bf16.bf16}.f32", &four(4, 4, 2, 4));
+    all_are("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16", &four(2, 4, 2, 2));
+    all_are("mma.sync.aligned.m8n8k16.row.col.s32.{s8,u8}.{s8,u8}.s32", &four(2, 1, 1, 2));
+    all_are("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32", &four(4, 2, 1, 4));
+    all_are("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32", &four(4, 4, 2, 4));
+    none_is(
+        "mma.sync.aligned.m16n8k8.row.row.f32.f16.f16.f32 mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32",
+        "",
+    );
+    none_is(
+        "mma.sync.aligned.m8n8k16.row.col.satfinite.s32.s8.s8.s32 mma.sync.m8n8k4.row.col.f32.f16.f16.f32",
+        "",
+    );
+    none_is("wmma.load.a.sync.aligned.row.m16n16k16.f16 movmatrix.sync.aligned.m8n8.trans.b16", "");
+    assert!(matches!(
+        parse(&format!("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {};", four(4, 2, 2, 4))),
+        Err(PtxError::Syntax { message, .. }) if message == "expected 1 elements, found 2"
+    ));
+}
+
+#[test]
+fn control() {
+    for fine in [
+        "bra L;",
+        "bra.uni L;",
+        "@%p1 bra L;",
+        "@!%p1 ret;",
+        "exit;",
+        "ret.uni;",
+        "@%p1 trap;",
+        "{ M: bra M; }",
+        ";",
+    ] {
+        if let Err(error) = parse(fine) {
+            panic!("{fine}: {error}");
+        }
+    }
+    none_is("brx.idx brkpt bra.x call.y trap.z griddepcontrol.wait setmaxnreg.inc.sync.aligned.u32", "");
+    assert!(
+        matches!(parse("call f, ();"), Err(PtxError::Unsupported { spelling, .. }) if spelling == "call f")
+    );
+    assert!(
+        matches!(parse("L2: .branchtargets L;"), Err(PtxError::Unsupported { spelling, .. }) if spelling == ".branchtargets")
+    );
+    assert!(matches!(parse("{ M: } bra M;"), Err(PtxError::Undeclared { name, .. }) if name == "M"));
+}
+
+#[test]
+fn operands_must_fit() {
+    for wrong in [
+        "add.s32 %r1, %r2, %d1;",
+        "add.s32 %r1, %r2, %h1;",
+        "add.s64 %d1, %r2, %d2;",
+        "add.f32 %r1, %r2, 1;",
+        "add.s32 %r1, %r2, 0d3FF0000000000000;",
+        "cvt.u32.u64 %r1, %r2;",
+        "cvt.u64.u32 %r1, %r2;",
+        "ld.global.u64 %r1, [%d1];",
+        "selp.b32 %r1, %r2, %r3, %r4;",
+        "mov.u16 %h1, %tid.x;",
+        "mov.u64 %d1, %tid.x;",
+        "mov.b32 {%r1, %r2}, %r3;",
+        "mov.b16 %h1, g;",
+        "lop3.b32 %r1, %r2, %r3, %r4, 256;",
+        "bar.sync %d1;",
+        "add.s32 %tid.x, %r1, %r2;",
+    ] {
+        assert!(matches!(parse(wrong), Err(PtxError::Syntax { .. })), "{wrong}: {:?}", parse(wrong));
+    }
+    assert!(matches!(parse("mov.u32 %r1, _;"), Err(PtxError::Undeclared { .. })));
+    assert!(matches!(parse("mov.u32 %r1, %nothing;"), Err(PtxError::Undeclared { .. })));
+    assert!(matches!(parse("mov.u32 %r1, %tid.w;"), Err(PtxError::Undeclared { .. })));
+}
