@@ -4,6 +4,7 @@
 //!
 //! To be run in release: the soft executor is slow without optimisation.
 
+use std::io::Write;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
@@ -13,6 +14,9 @@ use vgpu_testbed::guest::{self, Guest, LogTo, Place, Settings};
 use vgpu_testbed::programs;
 
 const PROMPT: &str = "The capital of France is";
+/// So many tokens behind it are the same everywhere: " Paris.\n\nThe". For the next one the CPU backend's own variants
+/// differ by as much as its two likeliest tokens are apart.
+const SURE: usize = 5;
 /// Bytes of the logits of a token: 49,152 floats.
 const LOGITS: u64 = 4 * 49_152;
 
@@ -130,13 +134,17 @@ fn a_token_costs_so_many_messages() {
     }
 }
 
+/// The first [`SURE`] tokens of a report.
+fn sure(report: &Value) -> &[Value] {
+    &report["tokens"].as_array().unwrap()[..SURE]
+}
+
 /// The device's tokens are the CPU's, and what the device that computes costs is what the one that does not costs.
 fn as_on_the_cpu(more: &[&str], expected: &Value) {
-    let count = ["--tokens", "10"];
+    let count = ["--tokens", "7"];
     let cpu = generate(&[&count[..], &["--device", "cpu"]].concat());
     let gpu = generate(&[&count, more].concat());
-    assert_eq!(gpu["tokens"], cpu["tokens"], "{} against {}", gpu["text"], cpu["text"]);
-    assert_eq!(gpu["tokens"].as_array().map(Vec::len), Some(10));
+    assert_eq!(sure(&gpu), sure(&cpu), "{} against {}", gpu["text"], cpu["text"]);
     assert_eq!(cpu["offloaded_layers"], 0);
     assert_eq!(gpu["offloaded_layers"], 31);
     assert_eq!(cost(&gpu), *expected);
@@ -156,6 +164,31 @@ fn the_cpus_tokens_with_plain_attention() {
 #[test]
 fn the_cpus_tokens_with_graphs() {
     as_on_the_cpu(&["--cc", "7.0"], &graph(BYTES_FUSED));
+}
+
+#[test]
+fn the_cpus_tokens_with_streams_in_any_order() {
+    as_on_the_cpu(&["--cc", "6.1", "--adversarial", "7"], &launches_fused());
+}
+
+/// The CUDA backend sums 8-bit activations before they are rounded, the CPU backend after: for a model in Q4_1 that alone is
+/// five times the noise that variants of the CPU backend have among themselves (some 0.003 nats).
+#[test]
+fn distributions_are_near_the_cpus() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(PROMPT.as_bytes()).unwrap();
+    let output = Command::new(programs::testbed().unwrap())
+        .args(["agree", "--json", "--model", "smollm2", "--tokens", "12", "--prompts"])
+        .arg(file.path())
+        .env_remove("VGPU_SYSFS")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["positions"], 12);
+    assert!(report["same_top"].as_f64().unwrap() >= 0.9, "{report:#}");
+    assert!(report["mean_divergence"].as_f64().unwrap() < 0.03, "{report:#}");
 }
 
 #[test]

@@ -33,7 +33,7 @@ pub struct Report {
     /// What is wrong, or who refuses what.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// Milliseconds that the device took for it, without the copies.
+    /// Milliseconds that the device took for it, the copy of the results included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ms: Option<f64>,
 }

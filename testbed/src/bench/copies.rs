@@ -29,7 +29,8 @@ pub struct Arguments {
 
 /// The median of a list of seconds in the stand-in's answer, as GB/s.
 fn rate(answer: &Value, name: &str) -> Result<f64> {
-    let seconds: Vec<f64> = serde_json::from_value(answer[name].clone()).with_context(|| format!("no {name}"))?;
+    let seconds: Vec<f64> =
+        serde_json::from_value(answer[name].clone()).with_context(|| format!("no {name}"))?;
     let bytes = answer["bytes"].as_f64().context("no bytes")?;
     Ok(bytes / median(seconds) / 1e9)
 }

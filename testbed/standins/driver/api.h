@@ -118,6 +118,12 @@ int cuMemPoolGetAccess(unsigned *, void *, const void *), cuMemAllocFromPoolAsyn
 int cuDeviceGetDefaultMemPool(void **, int), cuDeviceGetMemPool(void **, int), cuDeviceSetMemPool(int, void *);
 int cuLaunchHostFunc(void *, void (*)(void *), void *);
 int cuStreamAddCallback(void *, void (*)(void *, int, void *), void *, unsigned);
+int cuLaunchHostFunc_ptsz(void *, void (*)(void *), void *), cuLaunchHostFunc_v2(void *, void (*)(void *), void *, unsigned);
+int cuLaunchHostFunc_v2_ptsz(void *, void (*)(void *), void *, unsigned);
+int cuStreamAddCallback_ptsz(void *, void (*)(void *, int, void *), void *, unsigned);
+int cuMemAllocFromPoolAsync_ptsz(address *, size_t, void *, void *), cuMemPoolSetAccess(void *, const access_rights *, size_t);
+int cuMemGetDefaultMemPool(void **, const void *, int), cuMemGetMemPool(void **, const void *, int);
+int cuMemSetMemPool(const void *, int, void *);
 int cuStreamCreate(void **, unsigned), cuStreamCreateWithPriority(void **, unsigned, int), cuStreamDestroy_v2(void *);
 int cuStreamSynchronize(void *), cuStreamQuery(void *), cuStreamWaitEvent(void *, void *, unsigned);
 int cuStreamSynchronize_ptsz(void *), cuStreamGetFlags(void *, unsigned *), cuStreamGetPriority(void *, int *);

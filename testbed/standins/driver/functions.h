@@ -59,6 +59,13 @@ static void host_functions(void)
         unsigned char expected[16];
         memset(expected, 0x99, sizeof expected);
         same("the copy after it took what it left", got, expected, sizeof got);
+        page.calls = 0;
+        check("cuLaunchHostFunc_ptsz", cuLaunchHostFunc_ptsz(NULL, take_turn, &page), 0);
+        check("cuStreamAddCallback_ptsz", cuStreamAddCallback_ptsz(PER_THREAD, take_turn_with_status, &page, 0), 0);
+        check("cuLaunchHostFunc_v2_ptsz", cuLaunchHostFunc_v2_ptsz(NULL, take_turn, &page, 1), 0);
+        check("cuStreamSynchronize per thread after functions", cuStreamSynchronize(PER_THREAD), 0);
+        check("all were called again", page.calls, 3);
+        check("cuLaunchHostFunc_v2 bad mode", cuLaunchHostFunc_v2(stream, take_turn, &page, 2), 1);
     }
     cuStreamSynchronize(stream);
     cuMemFreeHost(pinned);
@@ -107,6 +114,16 @@ static void pools(void)
     check("nothing is used", (long long)pool_figure(pool, 7), 0);
     check("cuMemAllocFromPoolAsync", cuMemAllocFromPoolAsync(&memory, 4096, pool, PER_THREAD), 0);
     check("cuMemFree of it", cuMemFree_v2(memory), 0);
+    check("cuMemAllocFromPoolAsync_ptsz", cuMemAllocFromPoolAsync_ptsz(&memory, 4096, pool, NULL), 0);
+    check("cuMemFreeAsync of it", cuMemFreeAsync(memory, PER_THREAD), 0);
+    access_rights own = {1, 0, 3}, none = {1, 0, 0};
+    check("cuMemPoolSetAccess", cuMemPoolSetAccess(pool, &own, 1), 0);
+    check("cuMemPoolSetAccess to nothing", cuMemPoolSetAccess(pool, &none, 1), 1);
+    check("cuMemGetDefaultMemPool", cuMemGetDefaultMemPool(&current, &own, 1), 0);
+    check_true("it is the device's", current == first);
+    check("cuMemSetMemPool", cuMemSetMemPool(&own, 1, pool), 0);
+    check("cuMemGetMemPool", cuMemGetMemPool(&current, &own, 1), 0);
+    check_true("it is the one that was set", current == pool);
     check("cuMemPoolTrimTo", cuMemPoolTrimTo(pool, 0), 0);
     unsigned rights = 9;
     struct { unsigned location, id; } here = {1, 0};

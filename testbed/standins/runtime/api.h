@@ -109,7 +109,16 @@ int cudaMallocManaged(void **, size_t, unsigned), cudaMallocAsync(void **, size_
 int cudaDeviceGetDefaultMemPool(void **, int), cudaDeviceGetMemPool(void **, int), cudaDeviceSetMemPool(int, void *);
 int cudaMemPoolCreate(void **, const pool_properties *), cudaMemPoolDestroy(void *), cudaMemPoolTrimTo(void *, size_t);
 int cudaMemPoolSetAttribute(void *, int, void *), cudaMemPoolGetAttribute(void *, int, void *);
-int cudaMallocFromPoolAsync(void **, size_t, void *, void *);
+int cudaMallocFromPoolAsync(void **, size_t, void *, void *), cudaMallocFromPoolAsync_ptsz(void **, size_t, void *, void *);
+int cudaMemPoolSetAccess(void *, const void *, size_t), cudaMemPoolGetAccess(unsigned *, void *, const void *);
+int cudaMemGetDefaultMemPool(void **, const void *, int), cudaMemGetMemPool(void **, const void *, int);
+int cudaMemSetMemPool(const void *, int, void *);
+int cudaLaunchHostFunc_ptsz(void *, void (*)(void *), void *);
+int cudaLaunchHostFunc_v2(void *, void (*)(void *), void *, unsigned);
+int cudaLaunchHostFunc_v2_ptsz(void *, void (*)(void *), void *, unsigned);
+int cudaStreamAddCallback_ptsz(void *, void (*)(void *, int, void *), void *, unsigned);
+int cudaGraphClone(void **, void *), cudaCtxResetPersistingL2Cache(void);
+int cudaLibraryLoadFromFile(void **, const char *, void *, void *, unsigned, void *, void *, unsigned);
 int cudaLaunchHostFunc(void *, void (*)(void *), void *);
 int cudaStreamAddCallback(void *, void (*)(void *, int, void *), void *, unsigned);
 int cudaMallocHost(void **, size_t), cudaHostAlloc(void **, size_t, unsigned), cudaFreeHost(void *);

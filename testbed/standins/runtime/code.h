@@ -189,6 +189,8 @@ static void code(void)
     same("a variable's value comes back by the per-thread stream", symbol, "IJGH", 4);
     void *library = NULL, *loaded = NULL;
     check("cudaLibraryLoadData null", cudaLibraryLoadData(&library, NULL, NULL, NULL, 0, NULL, NULL, 0), 1);
+    check("cudaLibraryLoadFromFile null", cudaLibraryLoadFromFile(&library, NULL, NULL, NULL, 0, NULL, NULL, 0), 1);
+    check("cudaLibraryLoadFromFile of none", cudaLibraryLoadFromFile(&library, "/nowhere", NULL, NULL, 0, NULL, NULL, 0), 301);
     check("cudaLibraryLoadData", cudaLibraryLoadData(&library, &fatbin, NULL, NULL, 0, NULL, NULL, 0), 0);
     check("cudaLibraryGetKernel", cudaLibraryGetKernel(&loaded, library, "hundred"), 0);
     unsigned count = 0;

@@ -62,6 +62,10 @@ static void graphs(void)
         cudaStreamDestroy(stream);
         return;
     }
+    void *clone = NULL;
+    check("cudaGraphClone", cudaGraphClone(&clone, graph), 0);
+    check("cudaGraphClone null", cudaGraphClone(NULL, graph), 1);
+    check("cudaGraphDestroy of the clone", cudaGraphDestroy(clone), 0);
     check("cudaGraphInstantiate null", cudaGraphInstantiate(NULL, graph, 0), 1);
     check("cudaGraphInstantiate", cudaGraphInstantiate(&exec, graph, 0), 0);
     uint64_t flags = 99;

@@ -158,12 +158,28 @@ static void memory(void)
         check("cudaFreeAsync to it", cudaFreeAsync(q, NULL), 0);
         check("cudaMallocFromPoolAsync nothing", cudaMallocFromPoolAsync(&q, 0, pool, NULL), 0);
         check("cudaMemPoolTrimTo", cudaMemPoolTrimTo(pool, 0), 0);
+        struct { unsigned location, id, flags; } own = {1, 0, 3};
+        unsigned rights = 9;
+        check("cudaMemPoolSetAccess", cudaMemPoolSetAccess(pool, &own, 1), 0);
+        check("cudaMemPoolGetAccess", cudaMemPoolGetAccess(&rights, pool, &own), 0);
+        check("a device reaches its own pool", rights, 3);
+        check("cudaMallocFromPoolAsync_ptsz", cudaMallocFromPoolAsync_ptsz(&q, 5000, pool, NULL), 0);
+        check("cudaFree of it", cudaFree(q), 0);
+#if CUDA == 13
+        void *there = NULL;
+        check("cudaMemGetDefaultMemPool", cudaMemGetDefaultMemPool(&there, &own, 1), 0);
+        check_true("the device's default pool", there == first);
+        check("cudaMemSetMemPool", cudaMemSetMemPool(&own, 1, pool), 0);
+        check("cudaMemGetMemPool", cudaMemGetMemPool(&there, &own, 1), 0);
+        check_true("the pool that was set", there == pool);
+#endif
         check("cudaDeviceSetMemPool", cudaDeviceSetMemPool(0, pool), 0);
         check("cudaMemPoolDestroy", cudaMemPoolDestroy(pool), 0);
         pool = NULL;
         check("cudaDeviceGetMemPool", cudaDeviceGetMemPool(&pool, 0), 0);
         check_true("the default pool is the current one again", pool == first);
     }
+    check("cudaCtxResetPersistingL2Cache", cudaCtxResetPersistingL2Cache(), 0);
     check("cudaDeviceSynchronize after", cudaDeviceSynchronize(), 0);
     cudaFree(p);
 }

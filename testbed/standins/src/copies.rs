@@ -101,7 +101,8 @@ pub fn measure(mib: usize, rounds: usize) -> Result<ExitCode> {
     let to_device = || {
         time(&sizes, |at, size| {
             // SAFETY: `at` and `size` are a part of the source, and of the device memory.
-            let status = unsafe { copy(on_device(at), from.add(at).cast(), size, TO_DEVICE, PER_THREAD) };
+            let status =
+                unsafe { copy(on_device(at), from.wrapping_add(at).cast(), size, TO_DEVICE, PER_THREAD) };
             done("cudaMemcpyAsync to the device", status)?;
             // SAFETY: a stream that always is.
             done("cudaStreamSynchronize", unsafe { synchronize(PER_THREAD) })
@@ -110,7 +111,8 @@ pub fn measure(mib: usize, rounds: usize) -> Result<ExitCode> {
     let to_host = || {
         time(&sizes, |at, size| {
             // SAFETY: `at` and `size` are a part of the device memory, and of the target.
-            let status = unsafe { copy(to.add(at).cast(), on_device(at), size, TO_HOST, PER_THREAD) };
+            let status =
+                unsafe { copy(to.wrapping_add(at).cast(), on_device(at), size, TO_HOST, PER_THREAD) };
             done("cudaMemcpyAsync from the device", status)?;
             // SAFETY: a stream that always is.
             done("cudaStreamSynchronize", unsafe { synchronize(PER_THREAD) })
@@ -122,7 +124,7 @@ pub fn measure(mib: usize, rounds: usize) -> Result<ExitCode> {
     for _ in 0..rounds {
         memcpy.push(time(&sizes, |at, size| {
             // SAFETY: `at` and `size` are a part of the source, and of the target, which are apart.
-            unsafe { std::ptr::copy_nonoverlapping(from.add(at), to.add(at), size) };
+            unsafe { std::ptr::copy_nonoverlapping(from.wrapping_add(at), to.wrapping_add(at), size) };
             Ok(())
         })?);
         let start = Instant::now();

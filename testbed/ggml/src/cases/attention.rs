@@ -207,7 +207,10 @@ fn variants(cases: &mut Cases) {
             Attention { mask: false, ..one }.add(cases);
             Attention { sinks: true, ..one }.add(cases);
             Attention { max_bias: 8.0, ..one }.add(cases);
-            Attention { softcap: 10.0, ..one }.add(cases);
+            // The CUDA backend has kernels with a soft cap for these widths alone, and traps for others.
+            if width >= 128 {
+                Attention { softcap: 10.0, ..one }.add(cases);
+            }
             Attention { permuted: false, ..one }.add(cases);
             Attention { sequences: 3, ..one }.add(cases);
         }

@@ -109,14 +109,17 @@ fn router(cases: &mut Cases) {
                 };
                 let chosen = p.argsort_top_k(probabilities, used);
                 let cells = p.reshape(probabilities, 1, experts, tokens, 1);
-                let taken = p.get_rows(cells, chosen);
-                let mut weights = p.reshape(taken, used.into(), tokens, 1, 1);
+                let mut weights = p.get_rows(cells, chosen);
                 if normal {
-                    let sum = p.sum_rows(weights);
+                    let flat = p.reshape(weights, used.into(), tokens, 1, 1);
                     // The smallest normal number of half precision keeps the quotient finite.
-                    let sum = p.clamp(sum, 6.103_515_6e-5, f32::INFINITY);
-                    weights = p.div(weights, sum);
+                    let sum = p.clamp(p.sum_rows(flat), 6.103_515_6e-5, f32::INFINITY);
+                    weights = p.reshape(p.div(flat, sum), 1, used.into(), tokens, 1);
                 }
+                // As in a model, something follows: the CUDA backend looks a node further for its pattern
+                // without asking whether the graph goes on.
+                let scaled = p.mul(weights, p.uniform(Type::F32, [1; 4]));
+                let weights = p.reshape(scaled, used.into(), tokens, 1, 1);
                 vec![weights, chosen]
             });
         }

@@ -3,6 +3,7 @@
 //!
 //! Limits are those of GGML's own backend tests (tests/test-backend-ops.cpp of llama.cpp), as are the ranges
 //! of the inputs where an operation needs one; sizes are smaller, for a device in software.
+#![allow(clippy::many_single_char_names, reason = "matrices and their sizes have such names")]
 
 mod attention;
 mod elementwise;

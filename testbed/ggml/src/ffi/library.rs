@@ -203,7 +203,7 @@ impl Ggml {
         let weighted = unsafe { (self.functions.ggml_quantize_requires_imatrix)(kind.raw()) };
         // Every column is as important as another.
         let importance = weighted.then(|| vec![1.0_f32; row_elements]);
-        let importance = importance.as_ref().map_or(ptr::null(), |weights| weights.as_ptr());
+        let importance = importance.as_ref().map_or(ptr::null(), Vec::as_ptr);
         // SAFETY: `values` has `rows` rows of `row` floats, `bytes` room for as many of the type, and the
         // importances are null or one a column.
         unsafe {

@@ -1,0 +1,82 @@
+//! GGML's operations on the soft device agree with the CPU backend; and a device that disagrees is found out.
+
+use std::process::Command;
+
+use serde_json::Value;
+use vgpu_testbed::backends::Backend;
+use vgpu_testbed::programs;
+
+/// Runs `vgpu-testbed ops --json`; the report, and whether it ended well.
+fn ops(arguments: &[&str]) -> (Value, bool) {
+    let output =
+        Command::new(programs::testbed().unwrap()).args(["ops", "--json"]).args(arguments).output().unwrap();
+    let report = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
+    (report, output.status.success())
+}
+
+fn names(list: &Value) -> Vec<&str> {
+    list.as_array().unwrap().iter().map(|report| report["case"].as_str().unwrap()).collect()
+}
+
+/// Every operation and type, few shapes, all kernels of them from their PTX.
+#[test]
+fn every_operation_agrees_with_the_cpu() {
+    let (report, well) = ops(&["--short", "--jobs", "2"]);
+    assert!(names(&report["failed"]).is_empty(), "{:#}", report["failed"]);
+    assert!(well);
+    let count = |key: &str| report[key].as_u64().unwrap() as usize;
+    let unsupported = names(&report["unsupported"]);
+    assert_eq!(count("passed") + unsupported.len(), count("cases"));
+    assert!(count("passed") > 500, "{} passed", count("passed"));
+    // What a language model cannot do without is supported.
+    for op in ["MUL_MAT q", "FLASH_ATTN_EXT f16", "ROPE f32", "RMS_NORM ", "SOFT_MAX", "LAYER"] {
+        assert!(!unsupported.iter().any(|name| name.starts_with(op)), "{unsupported:#?}");
+    }
+}
+
+/// With other inputs on the device than on the CPU, every case that looks at its inputs fails.
+#[test]
+fn wrong_results_are_found() {
+    let cpu = Backend::Cuda12.folder().unwrap().join("libggml-cpu-sse42.so");
+    let cpu = cpu.to_str().unwrap();
+    let filter =
+        "^(ADD|MUL_MAT|MUL_MAT_ID|ARGSORT|CPY|FLASH_ATTN_EXT|GET_ROWS|ROPE|SOFT_MAX|TOP_K) (f32|f16|q8_0)";
+    let arguments = ["--short", "--backend", cpu, "--filter", filter];
+    let (report, well) = ops(&arguments);
+    assert!(well, "two builds of the CPU backend agree: {:#}", report["failed"]);
+    let cases = report["cases"].as_u64().unwrap();
+    assert!(cases > 30, "{cases} cases");
+
+    let (report, well) = ops(&[&arguments[..], &["--spoil"]].concat());
+    assert!(!well);
+    assert_eq!(report["passed"], 0, "{report:#}");
+    let unsupported = names(&report["unsupported"]).len();
+    assert_eq!(names(&report["failed"]).len() + unsupported, cases as usize);
+    for failed in report["failed"].as_array().unwrap() {
+        assert!(failed["why"].as_str().is_some_and(|why| !why.is_empty()), "{failed}");
+    }
+}
+
+/// A device that answers success and computes nothing is found out.
+#[test]
+fn a_device_that_does_nothing_fails() {
+    let (report, well) = ops(&["--executor", "null", "--filter", "^(ADD|ARGMAX|RMS_NORM) f32", "--short"]);
+    assert!(!well);
+    assert_eq!(report["passed"], 0, "{report:#}");
+    assert_eq!(names(&report["failed"]).len() as u64, report["cases"].as_u64().unwrap());
+}
+
+/// A case that ends its process has failed, with what GGML said of it; the next runs in a new process.
+#[test]
+fn a_case_that_ends_its_process_is_one_failure() {
+    // Too little memory for the pool that GGML takes a product's scratch from: it aborts.
+    let filter = "^(MUL_MAT q8_0,f32 m=67 n=1 |SSM_CONV f32 4x256x3x1 )";
+    let (report, well) = ops(&["--memory-mib", "1", "--filter", filter]);
+    assert!(!well);
+    assert_eq!(report["cases"], 2, "{report:#}");
+    assert_eq!(report["passed"], 1, "{report:#}");
+    let failed = &report["failed"][0];
+    assert!(failed["case"].as_str().unwrap().starts_with("MUL_MAT"), "{failed}");
+    assert!(failed["why"].as_str().unwrap().contains("out of memory"), "{failed}");
+}
