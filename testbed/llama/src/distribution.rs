@@ -13,9 +13,9 @@ pub fn top(logits: &[f32]) -> Option<usize> {
 
 /// Natural logarithms of the probabilities.
 pub fn log_probabilities(logits: &[f32]) -> Vec<f64> {
-    let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let sum: f64 = logits.iter().map(|&value| f64::from(value - most).exp()).sum();
-    let log_sum = sum.ln() + f64::from(most);
+    let most = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+    let sum: f64 = logits.iter().map(|&value| (f64::from(value) - most).exp()).sum();
+    let log_sum = sum.ln() + most;
     logits.iter().map(|&value| f64::from(value) - log_sum).collect()
 }
 

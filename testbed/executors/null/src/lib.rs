@@ -3,7 +3,7 @@
 //!
 //! Answers are plausible, so that programs go on: addresses come from an allocator that knows how much
 //! memory the device has, a kernel has the limits of its compute capability. What it cannot know it says
-//! is 0: a kernel's [`FunctionReply::param_bytes`]. Copies from the device bring nothing: the destination
+//! is 0: a kernel's [`FunctionReply::param_bytes`]. Physical memory of the virtual memory management is not counted. Copies from the device bring nothing: the destination
 //! keeps what it held.
 
 #![forbid(unsafe_code)]
@@ -143,10 +143,12 @@ impl Session for NullSession {
             Body::EventRecord(body) => self.signal(&body.mark),
             Body::MemAlloc(body) => self.allocate(work, body.bytes),
             Body::MemAllocAsync(body) => self.allocate(work, body.bytes),
-            Body::MemReserve(body) => self.allocate(work, body.bytes),
+            Body::MemReserve(body) => match self.held.reserve(body.bytes, body.alignment) {
+                Some(address) => self.answer(work, SUCCESS, Address { address }.as_bytes()),
+                None => self.answer(work, OUT_OF_MEMORY, &[]),
+            },
             Body::MemFree(body) => self.free(body.address),
             Body::MemFreeAsync(body) => self.free(body.address),
-            Body::MemUnreserve(body) => self.free(body.address),
             Body::MemInfo(_) => {
                 let (free, total) = self.held.info();
                 self.answer(work, SUCCESS, MemInfoReply { free, total }.as_bytes());

@@ -7,6 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Alignment of addresses, that of real devices.
 const ALIGNMENT: u64 = 512;
 
+/// What mappings of physical memory are made of.
+const GRANULARITY: u64 = 2 << 20;
+
 /// The device's account.
 #[derive(Debug)]
 pub(crate) struct Memory {
@@ -49,6 +52,16 @@ impl Held {
         self.allocations.insert(address, bytes);
         self.bytes += bytes;
         Some(address)
+    }
+
+    /// Addresses for `bytes` that no memory stands behind, aligned to `alignment`, 0 or a power of two, and to what mappings
+    /// are made of. They cost nothing and are never used again.
+    pub(crate) fn reserve(&self, bytes: u64, alignment: u64) -> Option<u64> {
+        let alignment = alignment.max(GRANULARITY);
+        let room = bytes.checked_next_multiple_of(ALIGNMENT)?.checked_add(alignment)?;
+        let more = |next: u64| next.checked_add(room);
+        let next = self.memory.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        next.checked_next_multiple_of(alignment)
     }
 
     /// Gives an allocation back; an address that is none is ignored.

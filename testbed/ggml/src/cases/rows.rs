@@ -52,17 +52,15 @@ const fn caches(kind: Type) -> bool {
 }
 
 /// The error when one element is rounded to its neighbour, for inputs of +-1.
-fn store_limit(from: Type, to: Type, elements: i64) -> Limit {
+fn store_limit(to: Type, elements: i64) -> Limit {
     let factor = match to {
-        Type::Q2_0 if from == Type::F16 => 4.0,
         Type::Q2_0 | Type::Q4_0 | Type::Q4_1 | Type::IQ4_NL => 1.0,
         Type::Q5_0 | Type::Q5_1 => 1.0 / 2.0,
         Type::Q8_0 => 1.0 / 8.0,
         _ => return USUAL,
     };
     let step: f64 = factor / 8.0;
-    let half = if from == Type::F16 { 16.0 } else { 1.0 };
-    Limit::Nmse(half * step * step / (0.25 * elements as f64))
+    Limit::Nmse(step * step / (0.25 * elements as f64))
 }
 
 fn stores(cases: &mut Cases, from: Type, to: Type, index: Type) {
@@ -78,7 +76,7 @@ fn stores(cases: &mut Cases, from: Type, to: Type, index: Type) {
     }
     for (ne, rows) in sizes {
         let [width, _, planes, volumes] = ne;
-        let limit = store_limit(from, to, width * rows * planes * volumes);
+        let limit = store_limit(to, width * rows * planes * volumes);
         cases.add("SET_ROWS", &types, format!("{} rows={rows}", size(ne)), limit, move |p| {
             let cache = p.input(to, ne, Fill::Constant(0.0));
             let new = p.uniform(from, [width, rows, planes, volumes]);
@@ -92,7 +90,7 @@ fn stores(cases: &mut Cases, from: Type, to: Type, index: Type) {
             vec![p.set_rows(cache, new, ids)]
         });
     }
-    let limit = store_limit(from, to, 256 * 3);
+    let limit = store_limit(to, 256 * 3);
     cases.add("SET_ROWS", &types, "256x11 rows=3 of 6 view", limit, move |p| {
         let cache = p.input(to, [256, 11, 1, 1], Fill::Constant(0.0));
         let new = p.part(from, [256, 3, 1, 1], [1, 2, 1, 1], Fill::Uniform(-1.0, 1.0));

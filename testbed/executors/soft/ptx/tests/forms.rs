@@ -331,6 +331,28 @@ fn control() {
             panic!("{fine}: {error}");
         }
     }
+    let params = "{ .param .b64 a; .param .b64 b; .param .b32 c; ";
+    for fine in [
+        "st.param.b64 [a+0], %d1;",
+        "st.param.b64 [b], 7;",
+        "call (c), vprintf, (a, b);",
+        "call vprintf, (a, b);",
+    ] {
+        if let Err(error) = parse(&format!("{params}{fine} }}")) {
+            panic!("{fine}: {error}");
+        }
+    }
+    for wrong in [
+        "st.param.b32 [a], %r1;",
+        "st.param.b8 [c], %r1;",
+        "st.param.b64 [a+4], %d1;",
+        "ld.param.b32 %d1, [c];",
+        "call (a), vprintf, (a, b);",
+        "call (c), vprintf, (a);",
+        "ld.global.b64 %d1, [a];",
+    ] {
+        assert!(matches!(parse(&format!("{params}{wrong} }}")), Err(PtxError::Syntax { .. })), "{wrong}");
+    }
     none_is("brx.idx brkpt bra.x call.y trap.z griddepcontrol.wait setmaxnreg.inc.sync.aligned.u32", "");
     assert!(
         matches!(parse("call f, ();"), Err(PtxError::Unsupported { spelling, .. }) if spelling == "call f")

@@ -45,6 +45,10 @@ fn layout() {
     let second = sample().kernel("second").unwrap();
     assert_eq!((second.shared_bytes, second.dynamic_shared_offset), (0, 0));
     assert_eq!(second.required_threads, Some([32, 1, 1]));
+    let many =
+        include_str!("sample.ptx").replace(".reqntid 32", ".maxntid 4294967295, 4294967295, 4294967295");
+    let many = Module::parse(many.into_bytes()).and_then(|module| module.kernel("second")).unwrap();
+    assert_eq!(many.max_threads, u32::MAX);
 }
 
 #[test]

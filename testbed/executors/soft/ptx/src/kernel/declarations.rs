@@ -51,8 +51,7 @@ impl<'t> Parser<'t> {
             match word {
                 b".maxntid" => {
                     let threads = self.sizes()?;
-                    let product = threads.iter().map(|&axis| axis as u64).product::<u64>();
-                    self.max_threads = Some(u32::try_from(product).unwrap_or(u32::MAX));
+                    self.max_threads = Some(threads.into_iter().fold(1, u32::saturating_mul));
                 }
                 b".reqntid" => self.required_threads = Some(self.sizes()?),
                 b".minnctapersm" | b".maxnctapersm" | b".maxnreg" => {

@@ -4,7 +4,7 @@ use crate::error::PtxError;
 use crate::ir::{Atomic, Float, Mem, Op, Operand, Order, Reg, Round, Space, Ty};
 use crate::kernel::Parser;
 use crate::kernel::operands::{Address, Width};
-use crate::kernel::spelling::{ANY, Spelling};
+use crate::kernel::spelling::{ANY, Spelling, bits};
 
 /// Types of 8 bits, which only memory has.
 const BYTES: &[Ty] = &[Ty::B8, Ty::U8, Ty::S8];
@@ -109,7 +109,7 @@ impl<'t> Parser<'t> {
             Ok(mem) => Ok(Op::Ld { mem, dst }),
             Err(src) => {
                 let [Some(dst)] = dst[..] else { return Err(self.unsupported()) };
-                self.same_class(dst, src)?;
+                self.whole(src, ty, Some(dst))?;
                 Ok(Op::Mov { ty, dst, src: Operand::Reg(src) })
             }
         }
@@ -128,17 +128,17 @@ impl<'t> Parser<'t> {
             Ok(mem) => Ok(Op::St { mem, src }),
             Err(dst) => {
                 let [src] = src[..] else { return Err(self.unsupported()) };
-                if let Operand::Reg(src) = src {
-                    self.same_class(dst, src)?;
-                }
+                let from = if let Operand::Reg(reg) = src { Some(reg) } else { None };
+                self.whole(dst, ty, from)?;
                 Ok(Op::Mov { ty, dst, src })
             }
         }
     }
 
-    /// A call's parameter is accessed as a whole.
-    fn same_class(&self, a: Reg, b: Reg) -> Result<(), PtxError> {
-        if self.scopes.class(a) == self.scopes.class(b) {
+    /// A call's parameter is accessed as a whole, from a register of its width.
+    fn whole(&self, param: Reg, ty: Ty, other: Option<Reg>) -> Result<(), PtxError> {
+        let class = self.scopes.class(param);
+        if bits(class) == 8 * ty.bytes() && other.is_none_or(|other| self.scopes.class(other) == class) {
             return Ok(());
         }
         Err(self.tokens.error_at(self.place, "a call's parameter can only be accessed as a whole"))
