@@ -16,8 +16,9 @@ use vgpu_wire::{TABLE_DIGEST, WIRE_VERSION, pci};
 use crate::env::VGPU_SYSFS;
 use crate::error::{Failure, Refusal};
 
-/// The files of a function that a user needs; the last is there only where BAR2 is prefetchable.
-const FILES: [&str; 3] = ["resource0", "resource2", "resource2_wc"];
+/// The files of a function that a user needs. The second is the simulated bus's alone, the last is there only where
+/// BAR2 is prefetchable.
+const FILES: [&str; 4] = ["resource0", "resource0_ro", "resource2", "resource2_wc"];
 /// Below sysfs: says which lockdown is in force, in brackets.
 const LOCKDOWN: &str = "kernel/security/lockdown";
 
@@ -318,12 +319,15 @@ mod tests {
     fn files_are_given_and_what_is_not_there_is_passed_over() {
         let scratch = Scratch::new();
         std::fs::write(scratch.join("resource0"), "").unwrap();
+        std::fs::write(scratch.join("resource0_ro"), "").unwrap();
         std::fs::write(scratch.join("resource1"), "").unwrap();
         let before = std::fs::metadata(scratch.join("resource1")).unwrap();
         let user = if Uid::effective().is_root() { Uid::from_raw(12345) } else { Uid::effective() };
         give(scratch.path(), user).unwrap();
-        let given = std::fs::metadata(scratch.join("resource0")).unwrap();
-        assert_eq!((given.uid(), given.gid()), (user.as_raw(), before.gid()));
+        for name in ["resource0", "resource0_ro"] {
+            let given = std::fs::metadata(scratch.join(name)).unwrap();
+            assert_eq!((given.uid(), given.gid()), (user.as_raw(), before.gid()));
+        }
         assert_eq!(std::fs::metadata(scratch.join("resource1")).unwrap().uid(), before.uid());
     }
 
