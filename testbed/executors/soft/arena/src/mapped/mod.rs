@@ -24,3 +24,4 @@ pub use physical::Physical;
 pub(crate) use reservation::{Pages, PagesError, Reservation};
 pub(crate) use table::{Mapping, Table};
 pub use view::{View, Window};
+pub use warp::for_active;

@@ -21,9 +21,9 @@ enum Shape {
     Any,
 }
 
-/// Calls `each` for every active lane, in order.
+/// Calls `each` for every lane of a mask, in order.
 #[inline(always)]
-fn for_active(mask: u32, mut each: impl FnMut(usize)) {
+pub fn for_active(mask: u32, mut each: impl FnMut(usize)) {
     if mask == u32::MAX {
         for lane in 0..LANES {
             each(lane);

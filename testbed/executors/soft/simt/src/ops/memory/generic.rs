@@ -1,0 +1,168 @@
+//! Addresses that say themselves which memory they name, and parameters.
+
+use super::global::{global_load, global_store};
+use super::local::{local_load, local_store};
+use super::shared::{shared_load, shared_store};
+use super::{
+    Elements, Extend, Failed, Generic, Global, Local, Near, Shared, Space, Truncate, good, wide, wrong,
+};
+use crate::env::Env;
+use crate::machine::{Frame, LANES, Slot, Step};
+use crate::warp::Warp;
+use vgpu_arena::for_active;
+use vgpu_ptx::ir::window;
+
+/// Lanes by the memory that their generic addresses name.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Split {
+    pub(crate) shared: u32,
+    pub(crate) local: u32,
+    pub(crate) param: u32,
+}
+
+impl Split {
+    #[inline(always)]
+    pub(crate) fn of(addresses: &[u64; LANES], mask: u32) -> Self {
+        let mut split = Self::default();
+        // All three windows lie below 2^42, device memory above or below, and most accesses are to that.
+        let mut near = false;
+        for &address in addresses {
+            near |= address >> 32 == window::SHARED >> 32
+                || address >> 32 == window::LOCAL >> 32
+                || address >> 32 == window::PARAM >> 32;
+        }
+        if near {
+            for (lane, &address) in addresses.iter().enumerate() {
+                let lane = mask & 1 << lane;
+                match address & !(window::BYTES - 1) {
+                    window::SHARED => split.shared |= lane,
+                    window::LOCAL => split.local |= lane,
+                    window::PARAM => split.param |= lane,
+                    _ => {}
+                }
+            }
+        }
+        split
+    }
+}
+
+impl Space for Generic {
+    #[inline(always)]
+    fn base(frame: &Frame, step: &Step, lane: Option<usize>) -> u64 {
+        lane.map_or_else(|| frame.get::<u64>(step.a), |lane| frame.vector::<u64>(step.a)[lane])
+    }
+
+    fn load_lane<E: Extend, const N: usize>(
+        warp: &mut Warp,
+        env: &mut Env<'_>,
+        step: &Step,
+        base: u64,
+        lane: usize,
+    ) -> Result<[E::D; N], Failed> {
+        match base.wrapping_add(step.imm) & !(window::BYTES - 1) {
+            window::SHARED => Shared::load_lane::<E, N>(warp, env, step, base, lane),
+            window::LOCAL => Local::load_lane::<E, N>(warp, env, step, base, lane),
+            window::PARAM => {
+                let address = (base as u32).wrapping_add(step.imm as u32);
+                let mut out = [[E::D::default(); LANES]; N];
+                param_load::<E, N>(warp, env, step, &[address; LANES], 1 << lane, &mut out)?;
+                Ok(out.map(|lanes| lanes[lane]))
+            }
+            _ => Global::load_lane::<E, N>(warp, env, step, base, lane),
+        }
+    }
+
+    #[inline(always)]
+    fn load<E: Extend, const SCALAR: bool, const N: usize>(
+        warp: &mut Warp,
+        env: &mut Env<'_>,
+        step: &Step,
+        mask: u32,
+        out: &mut Elements<E::D, N>,
+    ) -> Result<(), Failed> {
+        let addresses = wide::<SCALAR>(&warp.frame, step);
+        let split = Split::of(&addresses, mask);
+        let device = mask & !(split.shared | split.local | split.param);
+        if device != 0 {
+            global_load::<E, N>(warp, env, step, &addresses, device, out)?;
+        }
+        if device == mask {
+            return Ok(());
+        }
+        let near = addresses.map(|address| address as u32);
+        if split.shared != 0 {
+            shared_load::<E, N>(warp, env, step, &near, split.shared, out)?;
+        }
+        if split.local != 0 {
+            local_load::<E, N>(warp, env, step, &near, split.local, out)?;
+        }
+        if split.param != 0 {
+            param_load::<E, N>(warp, env, step, &near, split.param, out)?;
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn store<T: Truncate, const SCALAR: bool, const N: usize>(
+        warp: &mut Warp,
+        env: &mut Env<'_>,
+        step: &Step,
+        mask: u32,
+        values: &[Slot; N],
+    ) -> Result<(), Failed> {
+        let addresses = wide::<SCALAR>(&warp.frame, step);
+        let split = Split::of(&addresses, mask);
+        if split.param != 0 {
+            return Err(wrong(
+                Near::Param,
+                warp,
+                env,
+                step.line,
+                &addresses.map(|address| address as u32),
+                split.param,
+                1,
+            ));
+        }
+        let device = mask & !(split.shared | split.local);
+        if device != 0 {
+            global_store::<T, N>(warp, env, step, &addresses, device, values)?;
+        }
+        if device == mask {
+            return Ok(());
+        }
+        let near = addresses.map(|address| address as u32);
+        if split.shared != 0 {
+            shared_store::<T, N>(warp, env, step, &near, split.shared, values)?;
+        }
+        if split.local != 0 {
+            local_store::<T, N>(warp, env, step, &near, split.local, values)?;
+        }
+        Ok(())
+    }
+}
+
+/// Loads parameters.
+fn param_load<E: Extend, const N: usize>(
+    warp: &mut Warp,
+    env: &mut Env<'_>,
+    step: &Step,
+    addresses: &[u32; LANES],
+    mask: u32,
+    out: &mut Elements<E::D, N>,
+) -> Result<(), Failed> {
+    let size = size_of::<E::T>();
+    if !good(addresses, mask, (size * N) as u32, env.params.len() as u32) {
+        return Err(wrong(Near::Param, warp, env, step.line, addresses, mask, (size * N) as u32));
+    }
+    for_active(mask, |lane| {
+        for (element, out) in out.iter_mut().enumerate() {
+            let from = addresses[lane] as usize + size * element;
+            let mut value = E::T::default();
+            if let Some(bytes) = env.params.get(from..from + size) {
+                zerocopy::IntoBytes::as_mut_bytes(&mut value).copy_from_slice(bytes);
+            }
+            out[lane] = E::extend(value);
+        }
+    });
+    Ok(())
+}

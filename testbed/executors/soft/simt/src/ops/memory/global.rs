@@ -1,0 +1,150 @@
+//! Device memory, by the view of a launch.
+
+use super::{Elements, Extend, FEW, Failed, Global, Space, Truncate, wide};
+use crate::env::Env;
+use crate::machine::{Frame, Isa, LANES, Slot, Step};
+use crate::warp::Warp;
+use vgpu_arena::Element;
+
+impl Space for Global {
+    #[inline(always)]
+    fn base(frame: &Frame, step: &Step, lane: Option<usize>) -> u64 {
+        lane.map_or_else(|| frame.get::<u64>(step.a), |lane| frame.vector::<u64>(step.a)[lane])
+    }
+
+    #[inline(always)]
+    fn load_lane<E: Extend, const N: usize>(
+        warp: &mut Warp,
+        env: &mut Env<'_>,
+        step: &Step,
+        base: u64,
+        lane: usize,
+    ) -> Result<[E::D; N], Failed> {
+        let window = &mut env.windows[step.y as usize];
+        match env.view.load_uniform_vec::<E::T, N>(window, base.wrapping_add(step.imm)) {
+            Ok(elements) => Ok(elements.map(E::extend)),
+            Err(mut refusal) => {
+                refusal.lane = lane as u32;
+                Err(env.refused(warp, step.line, &refusal))
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn load<E: Extend, const SCALAR: bool, const N: usize>(
+        warp: &mut Warp,
+        env: &mut Env<'_>,
+        step: &Step,
+        mask: u32,
+        out: &mut Elements<E::D, N>,
+    ) -> Result<(), Failed> {
+        let addresses = wide::<SCALAR>(&warp.frame, step);
+        global_load::<E, N>(warp, env, step, &addresses, mask, out)
+    }
+
+    #[inline(always)]
+    fn load_all<I: Isa, E: Extend, const SCALAR: bool, const N: usize>(
+        warp: &mut Warp,
+        env: &mut Env<'_>,
+        step: &Step,
+        to: &[Slot; N],
+    ) -> bool {
+        let window = &env.windows[step.y as usize];
+        if N == 1 {
+            let Some((bases, out)) = warp.frame.apart::<u64, E::D>(step.a, to[0]) else { return false };
+            let (out, _) = out.as_chunks_mut::<4>();
+            return env.view.load_fours::<E::T, 1>(
+                window,
+                bases,
+                step.imm,
+                E::T::BYTES,
+                |four, _, values| {
+                    E::set::<I>(values, &mut out[four]);
+                },
+            );
+        }
+        let bases = *warp.frame.vector::<u64>(step.a);
+        env.view.load_fours::<E::T, N>(
+            window,
+            &bases,
+            step.imm,
+            E::T::BYTES * N as u64,
+            |four, element, values| {
+                E::set::<I>(
+                    values,
+                    &mut warp.frame.vector_mut::<E::D>(to[element]).as_chunks_mut::<4>().0[four],
+                );
+            },
+        )
+    }
+
+    #[inline(always)]
+    fn store<T: Truncate, const SCALAR: bool, const N: usize>(
+        warp: &mut Warp,
+        env: &mut Env<'_>,
+        step: &Step,
+        mask: u32,
+        values: &[Slot; N],
+    ) -> Result<(), Failed> {
+        let addresses = wide::<SCALAR>(&warp.frame, step);
+        global_store::<T, N>(warp, env, step, &addresses, mask, values)
+    }
+}
+
+#[inline(always)]
+pub(super) fn global_load<E: Extend, const N: usize>(
+    warp: &mut Warp,
+    env: &mut Env<'_>,
+    step: &Step,
+    addresses: &[u64; LANES],
+    mask: u32,
+    out: &mut Elements<E::D, N>,
+) -> Result<(), Failed> {
+    let window = &mut env.windows[step.y as usize];
+    let done = if N == 1 {
+        env.view.load_with::<E::T>(window, addresses, mask, |lane, value| out[0][lane] = E::extend(value))
+    } else {
+        env.view.load_vec_with::<E::T>(
+            window,
+            addresses,
+            mask,
+            |lane, element, value| out[element][lane] = E::extend(value),
+            N,
+        )
+    };
+    done.map_err(|refusal| env.refused(warp, step.line, &refusal))
+}
+
+#[inline(always)]
+pub(super) fn global_store<T: Truncate, const N: usize>(
+    warp: &mut Warp,
+    env: &mut Env<'_>,
+    step: &Step,
+    addresses: &[u64; LANES],
+    mask: u32,
+    values: &[Slot; N],
+) -> Result<(), Failed> {
+    let window = &mut env.windows[step.y as usize];
+    let values: [&[T::S; LANES]; N] = std::array::from_fn(|element| warp.frame.vector(values[element]));
+    if N == 1 && mask.count_ones() <= FEW {
+        let mut rest = mask;
+        while rest != 0 {
+            let lane = rest.trailing_zeros() as usize;
+            rest &= rest - 1;
+            let value = T::truncate(values[0][lane]);
+            if let Err(mut refusal) = env.view.store_uniform(window, addresses[lane], value) {
+                refusal.lane = lane as u32;
+                return Err(env.refused(warp, step.line, &refusal));
+            }
+        }
+        return Ok(());
+    }
+    let done = env.view.store_vec_with::<T>(
+        window,
+        addresses,
+        mask,
+        |lane, element| T::truncate(values[element][lane]),
+        N,
+    );
+    done.map_err(|refusal| env.refused(warp, step.line, &refusal))
+}

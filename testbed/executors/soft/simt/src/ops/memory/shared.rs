@@ -1,0 +1,147 @@
+//! A block's memory.
+
+use super::{Elements, Extend, Failed, Near, Shared, Space, Truncate, good, narrow, wrong};
+use crate::env::Env;
+use crate::machine::{Frame, Isa, LANES, Slot, Step};
+use crate::memory::Words;
+use crate::warp::Warp;
+use vgpu_arena::{Element, for_active};
+
+impl Space for Shared {
+    #[inline(always)]
+    fn base(frame: &Frame, step: &Step, lane: Option<usize>) -> u64 {
+        lane.map_or_else(
+            || u64::from(frame.get::<u32>(step.a)),
+            |lane| u64::from(frame.vector::<u32>(step.a)[lane]),
+        )
+    }
+
+    #[inline(always)]
+    fn load_lane<E: Extend, const N: usize>(
+        warp: &mut Warp,
+        env: &mut Env<'_>,
+        step: &Step,
+        base: u64,
+        lane: usize,
+    ) -> Result<[E::D; N], Failed> {
+        let address = (base as u32).wrapping_add(step.imm as u32);
+        let size = E::T::BYTES as u32;
+        let bytes = size * N as u32;
+        if !address.is_multiple_of(bytes) || env.shared.bytes < bytes || address > env.shared.bytes - bytes {
+            return Err(wrong(Near::Shared, warp, env, step.line, &[address; LANES], 1 << lane, bytes));
+        }
+        Ok(std::array::from_fn(|element| E::extend(env.shared.read(address + size * element as u32))))
+    }
+
+    #[inline(always)]
+    fn load<E: Extend, const SCALAR: bool, const N: usize>(
+        warp: &mut Warp,
+        env: &mut Env<'_>,
+        step: &Step,
+        mask: u32,
+        out: &mut Elements<E::D, N>,
+    ) -> Result<(), Failed> {
+        let addresses = narrow::<SCALAR>(&warp.frame, step);
+        shared_load::<E, N>(warp, env, step, &addresses, mask, out)
+    }
+
+    #[inline(always)]
+    fn load_all<I: Isa, E: Extend, const SCALAR: bool, const N: usize>(
+        warp: &mut Warp,
+        env: &mut Env<'_>,
+        step: &Step,
+        to: &[Slot; N],
+    ) -> bool {
+        let addresses = narrow::<SCALAR>(&warp.frame, step);
+        let size = E::T::BYTES as u32;
+        if !good(&addresses, u32::MAX, size * N as u32, env.shared.bytes) {
+            return false;
+        }
+        let first = addresses[0];
+        let (mut apart, mut unit) = (0, 0);
+        for lane in 0..LANES {
+            apart |= addresses[lane] ^ first;
+            unit |= addresses[lane] ^ first.wrapping_add(4 * lane as u32);
+        }
+        if apart == 0 {
+            for (element, &to) in to.iter().enumerate() {
+                let value = E::extend(env.shared.read(first + size * element as u32));
+                *warp.frame.vector_mut(to) = [value; LANES];
+            }
+            return true;
+        }
+        // Words side by side are copied.
+        if unit == 0 && N == 1 && size == 4 {
+            let from = first as usize / 4;
+            if let Some(words) = env.shared.words().get(from..).and_then(|words| words.first_chunk::<LANES>())
+            {
+                *warp.frame.vector_mut::<u32>(to[0]) = *words;
+                return true;
+            }
+        }
+        // Compilers would take the addresses out of the vectors that were compared.
+        let (fours, _) = std::hint::black_box(&addresses).as_chunks::<4>();
+        for (element, &to) in to.iter().enumerate() {
+            let (out, _) = warp.frame.vector_mut::<E::D>(to).as_chunks_mut::<4>();
+            for (four, out) in fours.iter().zip(out) {
+                E::set::<I>(four.map(|address| env.shared.read(address + size * element as u32)), out);
+            }
+        }
+        true
+    }
+
+    #[inline(always)]
+    fn store<T: Truncate, const SCALAR: bool, const N: usize>(
+        warp: &mut Warp,
+        env: &mut Env<'_>,
+        step: &Step,
+        mask: u32,
+        values: &[Slot; N],
+    ) -> Result<(), Failed> {
+        let addresses = narrow::<SCALAR>(&warp.frame, step);
+        shared_store::<T, N>(warp, env, step, &addresses, mask, values)
+    }
+}
+
+#[inline(always)]
+pub(super) fn shared_load<E: Extend, const N: usize>(
+    warp: &mut Warp,
+    env: &mut Env<'_>,
+    step: &Step,
+    addresses: &[u32; LANES],
+    mask: u32,
+    out: &mut Elements<E::D, N>,
+) -> Result<(), Failed> {
+    let (size, bytes) = (E::T::BYTES as u32, env.shared.bytes);
+    if !good(addresses, mask, size * N as u32, bytes) {
+        return Err(wrong(Near::Shared, warp, env, step.line, addresses, mask, size * N as u32));
+    }
+    for_active(mask, |lane| {
+        for element in 0..N {
+            out[element][lane] = E::extend(env.shared.read(addresses[lane] + size * element as u32));
+        }
+    });
+    Ok(())
+}
+
+#[inline(always)]
+pub(super) fn shared_store<T: Truncate, const N: usize>(
+    warp: &mut Warp,
+    env: &mut Env<'_>,
+    step: &Step,
+    addresses: &[u32; LANES],
+    mask: u32,
+    values: &[Slot; N],
+) -> Result<(), Failed> {
+    let (size, bytes) = (T::BYTES as u32, env.shared.bytes);
+    if !good(addresses, mask, size * N as u32, bytes) {
+        return Err(wrong(Near::Shared, warp, env, step.line, addresses, mask, size * N as u32));
+    }
+    let values: [&[T::S; LANES]; N] = std::array::from_fn(|element| warp.frame.vector(values[element]));
+    for_active(mask, |lane| {
+        for element in 0..N {
+            env.shared.write(addresses[lane] + size * element as u32, T::truncate(values[element][lane]));
+        }
+    });
+    Ok(())
+}
