@@ -8,9 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
 use serde::Serialize;
 use tempfile::TempDir;
 use vgpu_llama::event::{Event, Job};
+use vgpu_llama::ffi::Encoding;
 use vgpu_testbed::guest::{self, LogTo, Settings};
 
 use crate::place::{DeviceOptions, Place, Switch};
@@ -31,6 +33,13 @@ pub struct Arguments {
     tokens: usize,
     #[command(flatten)]
     options: DeviceOptions,
+    /// Write the model's weights anew, in this type, and have both sides run that.
+    #[arg(long, value_enum)]
+    weights: Option<Encoding>,
+    /// Have the CPU also run the model with its weights written out as 32-bit floats, where nothing is rounded to 8 bits, and say
+    /// how far each side is from that.
+    #[arg(long)]
+    exact: bool,
     /// Run independent streams in an order drawn from this seed.
     #[arg(long)]
     adversarial: Option<u64>,
@@ -62,6 +71,9 @@ struct OnePrompt {
 #[derive(Debug, Serialize)]
 struct Report {
     model: PathBuf,
+    /// What its weights were written anew in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    weights: Option<String>,
     device: String,
     cc: String,
     #[serde(flatten)]
@@ -69,7 +81,17 @@ struct Report {
     /// Prompts whose top tokens agree in every position. A run of the device on its own makes the same choices as
     /// long as they agree, from the same state: so many of them give the CPU's very text.
     equal_runs: usize,
+    /// How far both are from the model's weights without any rounding, if that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exact: Option<FromExact>,
     prompts: Vec<OnePrompt>,
+}
+
+/// Distances from what the CPU says where nothing is rounded to 8 bits.
+#[derive(Debug, Serialize)]
+struct FromExact {
+    cpu: Compared,
+    device: Compared,
 }
 
 /// What one side said of a job.
@@ -124,6 +146,24 @@ fn run_jobs(settings: &Settings, place: guest::Place<'_>, jobs: &[Job]) -> Resul
     Ok((runs, name))
 }
 
+/// Compares two sides, position by position: a list for each prompt. The measured side's logits are in the files' second.
+fn positions(reference: &[Run], measured: &[Run], mut files: compare::Files) -> Result<Vec<Vec<Position>>> {
+    reference
+        .iter()
+        .zip(measured)
+        .map(|(one, other)| {
+            if one.tops.len() != other.tops.len() {
+                bail!("one side has {} positions, the other {}", one.tops.len(), other.tops.len());
+            }
+            one.tops
+                .iter()
+                .zip(&other.tops)
+                .map(|(left, right)| Ok(Position { same_top: left == right, divergence: files.next()? }))
+                .collect()
+        })
+        .collect()
+}
+
 fn compare_all(arguments: &Arguments) -> Result<Report> {
     let mut jobs = Vec::new();
     for path in &arguments.prompts {
@@ -133,13 +173,19 @@ fn compare_all(arguments: &Arguments) -> Result<Report> {
         bail!("there are no prompts in {:?}", arguments.prompts);
     }
     let folder = TempDir::with_prefix("vgpu-agree-").context("make a folder for logits")?;
-    let mut settings = Settings::new(guest::model(&arguments.model)?, arguments.tokens);
+    let model = guest::model(&arguments.model)?;
+    let mut settings = Settings::new(model.clone(), arguments.tokens);
     settings.flash_attention = arguments.flash_attention.map(|switch| switch == Switch::On);
     settings.threads = arguments.threads;
     if arguments.verbose {
         settings.log = LogTo::Stderr;
     }
-    let (reference, measured) = (folder.path().join("cpu"), folder.path().join("gpu"));
+    let encode = |encoding| guest::encode(settings.backend, &model, encoding, folder.path());
+    let exact_model = if arguments.exact { Some(encode(Encoding::F32)?) } else { None };
+    if let Some(encoding) = arguments.weights {
+        settings.model = encode(encoding)?;
+    }
+    let [reference, measured, exact] = ["cpu", "gpu", "exact"].map(|name| folder.path().join(name));
 
     settings.logits = Some(reference.clone());
     let (cpu, _) = run_jobs(&settings, guest::Place::Cpu, &jobs)?;
@@ -150,31 +196,39 @@ fn compare_all(arguments: &Arguments) -> Result<Report> {
     let place = Place::open(&arguments.options, arguments.adversarial)?;
     let (gpu, device) = run_jobs(&settings, guest::Place::Gpu(place.sysfs()), &jobs)?;
 
-    let mut files = compare::Files::open(&reference, &measured)?;
-    let (mut all, mut reports) = (Vec::new(), Vec::new());
-    for ((job, cpu), gpu) in jobs.iter().zip(cpu).zip(gpu) {
-        if cpu.tops.len() != gpu.tops.len() {
-            bail!("the CPU has {} positions, the device {}", cpu.tops.len(), gpu.tops.len());
+    let from_exact = match exact_model {
+        Some(model) => {
+            let settings = Settings { model, logits: Some(exact.clone()), ..settings.clone() };
+            let (runs, _) = run_jobs(&settings, guest::Place::Cpu, &jobs)?;
+            let distance = |side: &[Run], path: &Path| -> Result<Compared> {
+                let each = positions(&runs, side, compare::Files::open(&exact, path)?)?;
+                Ok(Compared::of(&each.concat()))
+            };
+            Some(FromExact { cpu: distance(&cpu, &reference)?, device: distance(&gpu, &measured)? })
         }
-        let positions = cpu
-            .tops
-            .iter()
-            .zip(&gpu.tops)
-            .map(|(left, right)| Ok(Position { same_top: left == right, divergence: files.next()? }))
-            .collect::<Result<Vec<_>>>()?;
-        all.extend_from_slice(&positions);
-        reports.push(OnePrompt {
-            prompt: job.prompt.clone(),
+        None => None,
+    };
+    let each = positions(&cpu, &gpu, compare::Files::open(&reference, &measured)?)?;
+    let reports: Vec<OnePrompt> = jobs
+        .into_iter()
+        .zip(cpu)
+        .zip(&each)
+        .map(|((job, cpu), positions)| OnePrompt {
+            prompt: job.prompt,
             text: cpu.text,
-            compared: Compared::of(&positions),
-        });
-    }
+            compared: Compared::of(positions),
+        })
+        .collect();
     Ok(Report {
-        model: settings.model,
+        model,
+        weights: arguments
+            .weights
+            .and_then(|encoding| Some(encoding.to_possible_value()?.get_name().to_owned())),
         device,
         cc: arguments.options.cc.clone(),
-        all: Compared::of(&all),
+        all: Compared::of(&each.concat()),
         equal_runs: reports.iter().filter(|report| report.compared.first_difference.is_none()).count(),
+        exact: from_exact,
         prompts: reports,
     })
 }
@@ -190,6 +244,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         println!("{:?}: {}", one.prompt, one.compared);
     }
     println!("{}, cc {}: {}", report.device, report.cc, report.all);
+    if let Some(exact) = &report.exact {
+        println!("CPU from exact: {}", exact.cpu);
+        println!("device from exact: {}", exact.device);
+    }
     println!("{} of {} runs are equal to the last token", report.equal_runs, report.prompts.len());
     Ok(ExitCode::SUCCESS)
 }

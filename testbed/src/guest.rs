@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 
 use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
 use tempfile::NamedTempFile;
 use vgpu_llama::event::{Event, Job};
+use vgpu_llama::ffi::Encoding;
 
 use crate::backends::Backend;
 use crate::programs;
@@ -129,6 +131,17 @@ impl Settings {
         let stdin = child.stdin.take();
         Ok(Guest { child, lines, stdin, log, _jobs: file })
     }
+}
+
+/// Writes `model` with its weights in `encoding` to a new file in `folder`.
+pub fn encode(backend: Backend, model: &Path, encoding: Encoding, folder: &Path) -> Result<PathBuf> {
+    let value = encoding.to_possible_value().context("name the encoding")?;
+    let to = folder.join(format!("{}.gguf", value.get_name()));
+    let mut command = Command::new(programs::llama()?);
+    command.arg("--libraries").arg(backend.folder()?).arg("--model").arg(model).args(["--log", "warn"]);
+    command.args(["--encode", value.get_name(), "--to"]).arg(&to).current_dir("/");
+    let status = command.status().context("start vgpu-llama")?;
+    if status.success() { Ok(to) } else { bail!("vgpu-llama: {status}") }
 }
 
 /// The running program. It is killed when this value goes away.

@@ -9,7 +9,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, bail};
 use clap::{Parser, ValueEnum};
 use vgpu_llama::event::{Event, Job};
-use vgpu_llama::ffi::{ContextOptions, FlashAttention, Llama};
+use vgpu_llama::ffi::{ContextOptions, Encoding, FlashAttention, Llama};
 use vgpu_llama::log::Level;
 use vgpu_llama::run::{self, Options};
 
@@ -44,8 +44,14 @@ struct Arguments {
     /// The model, a GGUF file.
     #[arg(long)]
     model: PathBuf,
+    /// Only write the model anew, its weights in this type, to the file of --to.
+    #[arg(long, value_enum, requires = "to")]
+    encode: Option<Encoding>,
+    /// Where --encode writes to.
+    #[arg(long, requires = "encode")]
+    to: Option<PathBuf>,
     /// A prompt. Can be given several times.
-    #[arg(long, required_unless_present = "jobs")]
+    #[arg(long, required_unless_present_any = ["jobs", "encode"])]
     prompt: Vec<String>,
     /// A JSON file of prompts, `[{"prompt": "...", "forced": [1, 2]}]`, where `forced` are tokens to go along.
     #[arg(long, conflicts_with = "prompt")]
@@ -129,6 +135,10 @@ fn work(arguments: &Arguments) -> Result<()> {
     };
     let llama = Llama::load(&libraries, level)?;
     llama.load_best_cpu(&libraries)?;
+    if let (Some(encoding), Some(to)) = (arguments.encode, &arguments.to) {
+        llama.encode(&absolute(&arguments.model)?, to, encoding)?;
+        return Ok(());
+    }
     if let Some(backend) = &arguments.gpu_backend {
         llama.load_backend(&absolute(backend)?)?;
     }

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 
 use libloading::os::unix::Library;
 
-use super::layout::{Batch, ChatMessage, ContextParams, ModelParams};
+use super::layout::{Batch, ChatMessage, ContextParams, ModelParams, QuantizeParams};
 use super::{LlamaError, Opaque, Returned};
 
 /// `ggml_log_callback`.
@@ -55,6 +55,8 @@ functions! {
     llama: llama_backend_init();
     llama: llama_model_default_params() -> Returned<ModelParams>;
     llama: llama_context_default_params() -> Returned<ContextParams>;
+    llama: llama_model_quantize_default_params() -> Returned<QuantizeParams>;
+    llama: llama_model_quantize(*const c_char, *const c_char, *const QuantizeParams) -> u32;
     llama: llama_model_load_from_file(*const c_char, ModelParams) -> Opaque;
     llama: llama_model_free(Opaque);
     llama: llama_model_get_vocab(Opaque) -> *const c_void;

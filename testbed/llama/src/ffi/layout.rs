@@ -56,6 +56,50 @@ impl ModelParams {
     };
 }
 
+/// `struct llama_model_quantize_params`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(C)]
+#[allow(missing_docs, reason = "llama.h says it")]
+pub struct QuantizeParams {
+    pub nthread: i32,
+    /// `enum llama_ftype`.
+    pub ftype: i32,
+    pub output_tensor_type: i32,
+    pub token_embedding_type: i32,
+    pub allow_requantize: u8,
+    pub quantize_output_tensor: u8,
+    pub only_copy: u8,
+    pub pure: u8,
+    pub keep_split: u8,
+    pub dry_run: u8,
+    pub imatrix: *const c_void,
+    pub kv_overrides: *const c_void,
+    pub tt_overrides: *const c_void,
+    pub prune_layers: *const i32,
+    pub max_buf_size: usize,
+}
+
+impl QuantizeParams {
+    /// What `llama_model_quantize_default_params` returns.
+    pub const DEFAULT: Self = Self {
+        nthread: 0,
+        ftype: 7,
+        output_tensor_type: 43,
+        token_embedding_type: 43,
+        allow_requantize: 0,
+        quantize_output_tensor: 1,
+        only_copy: 0,
+        pure: 0,
+        keep_split: 0,
+        dry_run: 0,
+        imatrix: ptr::null(),
+        kv_overrides: ptr::null(),
+        tt_overrides: ptr::null(),
+        prune_layers: ptr::null(),
+        max_buf_size: 8 << 30,
+    };
+}
+
 /// `struct llama_context_params`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C)]
@@ -185,6 +229,7 @@ mod tests {
         assert_eq!(offset_of!(ModelParams, main_gpu), 32);
         assert_eq!(offset_of!(ModelParams, tensor_split), 40);
         assert_eq!(offset_of!(ModelParams, vocab_only), 72);
+        assert_eq!((size_of::<QuantizeParams>(), offset_of!(QuantizeParams, imatrix)), (64, 24));
         assert_eq!(offset_of!(ContextParams, ctx_type), 36);
         assert_eq!(offset_of!(ContextParams, rope_freq_base), 56);
         assert_eq!(offset_of!(ContextParams, cb_eval), 88);

@@ -6,6 +6,7 @@
 //! version and the defaults that the library fills in with those of the header ([`layout`]), and refuses.
 
 mod api;
+mod encode;
 pub mod layout;
 mod model;
 mod sink;
@@ -19,8 +20,9 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use crate::event::Device;
 use crate::log::Level;
 use api::{Api, Libraries};
-use layout::{ContextParams, ModelParams, VERSION};
+use layout::{ContextParams, ModelParams, QuantizeParams, VERSION};
 
+pub use encode::Encoding;
 pub use model::{Context, ContextOptions, FlashAttention, Model};
 
 /// `GGML_BACKEND_DEVICE_TYPE_GPU` and `..._IGPU`.
@@ -48,6 +50,8 @@ pub enum LlamaError {
     Backend(PathBuf),
     #[error("load the model {0}: the log says why")]
     Model(PathBuf),
+    #[error("write the weights of {from} anew: llama_model_quantize returned {status}")]
+    Encode { from: PathBuf, status: u32 },
     #[error("make a context: the log says why")]
     Context,
     #[error("pass `{0}` to C: it has a zero byte")]
@@ -157,7 +161,21 @@ impl Llama {
                 expected: format!("{:?}", ContextParams::DEFAULT),
             });
         }
+        let quantize = self.quantize_defaults();
+        if quantize != QuantizeParams::DEFAULT {
+            return Err(LlamaError::Layout {
+                what: "quantization",
+                found: format!("{quantize:?}"),
+                expected: format!("{:?}", QuantizeParams::DEFAULT),
+            });
+        }
         Ok(())
+    }
+
+    fn quantize_defaults(&self) -> QuantizeParams {
+        // SAFETY: as in `model_defaults`.
+        let returned: Returned<QuantizeParams> = unsafe { (self.api.llama_model_quantize_default_params)() };
+        returned.value
     }
 
     fn model_defaults(&self) -> ModelParams {

@@ -1,0 +1,47 @@
+//! Writing a model's weights anew, in another type.
+
+use std::path::Path;
+
+use super::layout::QuantizeParams;
+use super::{Llama, LlamaError, c_path};
+
+/// Types in which both the CPU's and CUDA's kernels can have weights without an offset to each block: the two then round
+/// what the weights are multiplied with alike, or not at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Encoding {
+    /// 32-bit floats: nothing is rounded.
+    F32,
+    /// 16-bit floats.
+    F16,
+    /// 8 bits, symmetrical blocks of 32.
+    #[value(name = "q8_0")]
+    Q8_0,
+}
+
+impl Encoding {
+    /// `enum llama_ftype`.
+    fn ftype(self) -> i32 {
+        match self {
+            Self::F32 => 0,
+            Self::F16 => 1,
+            Self::Q8_0 => 7,
+        }
+    }
+}
+
+impl Llama {
+    /// Writes the model `from` to the new file `to` with all weight matrices in `encoding`.
+    pub fn encode(&self, from: &Path, to: &Path, encoding: Encoding) -> Result<(), LlamaError> {
+        let params = QuantizeParams {
+            ftype: encoding.ftype(),
+            allow_requantize: 1,
+            pure: 1,
+            ..self.quantize_defaults()
+        };
+        let (source, target) = (c_path(from)?, c_path(to)?);
+        // SAFETY: both paths are zero-ended, and the structure is the library's own, as `check_layout` found.
+        let status =
+            unsafe { (self.api.llama_model_quantize)(source.as_ptr(), target.as_ptr(), &raw const params) };
+        if status == 0 { Ok(()) } else { Err(LlamaError::Encode { from: from.to_owned(), status }) }
+    }
+}
