@@ -59,6 +59,11 @@ pub const V2_WINDOW_MIB: u32 = 0x980;
 /// Read: device memory that is free now, in whole MiB.
 pub const V2_FREE_MIB: u32 = 0x984;
 
+/// Read: the device's facts ([`crate::facts::DeviceFacts`], from here on in 32-bit words), where a bus shows the registers as a
+/// page of memory: who looks then needs nothing but that page. Read zeros: they are in BAR2 alone
+/// ([`crate::area::FACTS`]), where they always are.
+pub const V2_FACTS: u32 = 0xa00;
+
 /// [`V2_WAKE`]: guest and host share the window's pages in one kernel: futexes reach across.
 pub const WAKE_FUTEX: u32 = 1 << 0;
 
@@ -158,6 +163,11 @@ impl TryFrom<u32> for Refusal {
         })
     }
 }
+
+const _: () = assert!(
+    V2_FACTS as usize + size_of::<crate::facts::DeviceFacts>() <= V2_PAGE_BYTES as usize,
+    "the facts end before the channels' registers"
+);
 
 const _: () = assert!(
     channel::base(MAX_CHANNELS) as u64 == crate::pci::V2_BAR0_BYTES,

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Instant;
 
+use vgpu_wire::facts::DeviceFacts;
 use vgpu_wire::pci::V2_BAR2_BYTES;
 use vgpu_wire::registers::{MAX_CHANNELS, Refusal, channel};
 use vgpu_wire::{TABLE_DIGEST, WIRE_VERSION, area};
@@ -162,6 +163,10 @@ impl Device {
 
     pub(crate) fn published(&self) -> &Published {
         &self.published
+    }
+
+    pub(crate) fn facts(&self) -> &DeviceFacts {
+        &self.greeting.facts
     }
 
     pub(crate) const fn vm_id(&self) -> u32 {

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use vgpu_wire::facts::DeviceFacts;
 use vgpu_wire::registers::{self as reg, CAP_BASIC, CAP_V2, EXECUTOR_READY, PROTOCOL_V2, channel};
 use vgpu_wire::{TABLE_DIGEST, WIRE_VERSION, area};
+use zerocopy::IntoBytes;
 
 use crate::channel::Channel;
 use crate::device::Device;
@@ -116,6 +118,21 @@ impl Device {
         }
     }
 
+    /// Puts the facts into the page, once: they do not change.
+    pub(crate) fn publish_facts(&self) {
+        for word in 0..(size_of::<DeviceFacts>() / 4) as u32 {
+            let offset = reg::V2_FACTS + 4 * word;
+            self.published().store(offset, self.fact(offset));
+        }
+    }
+
+    /// The word of the facts at an offset of BAR0; 0 where there is none.
+    fn fact(&self, offset: u32) -> u32 {
+        let at = offset.checked_sub(reg::V2_FACTS).map(|at| at as usize);
+        let word = at.and_then(|at| self.facts().as_bytes().get(at..)?.first_chunk());
+        word.filter(|_| offset.is_multiple_of(4)).map_or(0, |&word| u32::from_le_bytes(word))
+    }
+
     /// The page reads as a function does that is gone.
     pub(crate) fn unpublish(&self) {
         for register in REGISTERS {
@@ -130,7 +147,7 @@ impl Device {
             return (register.read)(channel);
         }
         let register = REGISTERS.iter().find(|register| register.offset == offset);
-        register.map_or(0, |register| (register.read)(self))
+        register.map_or_else(|| self.fact(offset), |register| (register.read)(self))
     }
 
     /// Writes the 32-bit register at `offset` of BAR0; what the write causes has happened when this

@@ -106,22 +106,23 @@ impl Bus {
         function.write("subsystem_device", 0o444, id(pci::SUBSYSTEM_DEVICE))?;
         function.write("class", 0o444, format!("{:#08x}\n", pci::CLASS))?;
         function.write("revision", 0o444, format!("{:#04x}\n", pci::REVISION))?;
-        function.write("config", 0o644, config_head())?;
+        function.write("modalias", 0o444, modalias())?;
         function.write("enable", 0o600, "1\n")?;
         function.write("resource", 0o444, resources(address, window_bytes))?;
         Ok(function)
     }
 }
 
-/// The head of the configuration space, which is all that sysfs shows to everyone.
-fn config_head() -> [u8; 64] {
-    let mut head = [0; 64];
-    head[0x00..0x02].copy_from_slice(&pci::VENDOR.to_le_bytes());
-    head[0x02..0x04].copy_from_slice(&pci::DEVICE.to_le_bytes());
-    head[0x08..0x0c].copy_from_slice(&(pci::CLASS << 8 | u32::from(pci::REVISION)).to_le_bytes());
-    head[0x2c..0x2e].copy_from_slice(&pci::SUBSYSTEM_VENDOR.to_le_bytes());
-    head[0x2e..0x30].copy_from_slice(&pci::SUBSYSTEM_DEVICE.to_le_bytes());
-    head
+/// All numbers of the function on the line by which a kernel looks for its driver.
+fn modalias() -> String {
+    let (vendor, device, class) = (pci::VENDOR, pci::DEVICE, pci::CLASS);
+    let (subvendor, subdevice) = (pci::SUBSYSTEM_VENDOR, pci::SUBSYSTEM_DEVICE);
+    format!(
+        "pci:v{vendor:08X}d{device:08X}sv{subvendor:08X}sd{subdevice:08X}bc{:02X}sc{:02X}i{:02X}\n",
+        class >> 16,
+        class >> 8 & 0xff,
+        class & 0xff
+    )
 }
 
 /// The text of sysfs's `resource`: start, end and flags of each BAR. The addresses mean nothing but differ
@@ -212,6 +213,11 @@ mod tests {
         assert_eq!(lines[2][1] - lines[2][0] + 1, 256 << 20);
         assert_eq!(lines[2][2] & 0x2000, 0x2000, "prefetchable");
         assert!(text.lines().all(|line| line.len() == 56));
+    }
+
+    #[test]
+    fn the_line_of_numbers_is_a_kernels() {
+        assert_eq!(modalias(), "pci:v000010DEd00002331sv000010DEsd000016C1bc03sc02i00\n");
     }
 
     #[test]

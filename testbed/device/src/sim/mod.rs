@@ -4,9 +4,9 @@
 //! DIR                                          locked by the process that serves it
 //! DIR/control                                  control socket
 //! DIR/bus/pci/devices/0000:00:05.0/
-//!     vendor device class ... enable resource  text, as sysfs has it; config: 64 bytes
+//!     vendor device class ... enable resource  text, as sysfs has it
 //!     resource0                                BAR0: a SOCK_SEQPACKET socket (`socket.rs`)
-//!     resource0_ro                             the registers that have no side effects, as a file (`page.rs`)
+//!     resource0_ro                             the registers that have no side effects and the facts, as a file (`page.rs`)
 //!     resource2  resource2_wc                  BAR2: one sparse file under two names
 //! ```
 //! Guests of a folder are processes of the same host that may open these files, so the folder is a test bed,

@@ -25,6 +25,7 @@ pub(super) fn publish(path: &Path, device: &Device) -> Result<PageLock, SimError
         return Err(SimError::file("find room for", path, std::io::ErrorKind::StorageFull));
     }
     device.published().take(page);
+    device.publish_facts();
     device.publish();
     std::fs::set_permissions(path, Permissions::from_mode(0o600))
         .map_err(|source| SimError::file("set the mode of", path, source))?;
