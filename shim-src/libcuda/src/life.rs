@@ -1,27 +1,20 @@
 //! The process's life with CUDA: not initialised, attached, initialised, forked away, ended.
 //!
-//! What is known of the devices hangs from one page that the kernel empties in a forked child
-//! (`MADV_WIPEONFORK`), however it was forked. So a child finds nothing and answers not-initialised, and no
-//! call has to ask for the process id. Kernels before 4.14 cannot do that; there the process id is asked for.
+//! What is known of the devices hangs from two words that are empty in a forked child, however it was forked
+//! ([`vgpu_transport::wiped`]). So a child finds nothing and answers not-initialised, and no call has to ask for the process id.
 
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 use vgpu_abi::{CUresult, log};
+use vgpu_transport::wiped;
 
 use crate::Result;
 use crate::process::{Devices, Process};
 use crate::sync::Mutex;
 
-/// What the page holds. All zeros in a forked child.
-struct Page {
-    process: AtomicPtr<Process>,
-    devices: AtomicPtr<Devices>,
-}
-
-static PAGE: AtomicPtr<Page> = AtomicPtr::new(ptr::null_mut());
-/// The process that the page is about, where the kernel does not empty it; else 0.
-static OWNER: AtomicI32 = AtomicI32::new(0);
+/// The words, once a process was looked for; their addresses are the same in a forked child.
+static WORDS: AtomicPtr<[AtomicUsize; 2]> = AtomicPtr::new(ptr::null_mut());
 /// `cuInit` has succeeded, here or in a process that this one was forked from.
 static INITIALISED: AtomicBool = AtomicBool::new(false);
 /// Exit handlers have run.
@@ -29,73 +22,51 @@ static ENDED: AtomicBool = AtomicBool::new(false);
 /// Held while a process attaches or initialises.
 static BEGIN: Mutex<()> = Mutex::new(());
 
-/// The page, if it is there and about this process.
-fn page() -> Option<&'static Page> {
-    let page = PAGE.load(Ordering::Acquire);
-    if page.is_null() {
-        return None;
-    }
-    let owner = OWNER.load(Ordering::Relaxed);
-    // SAFETY: getpid has no preconditions.
-    if owner != 0 && owner != unsafe { libc::getpid() } {
-        return None;
-    }
-    // SAFETY: `make_page` stores the address of a mapping that is never unmapped, and whose zeros are a valid `Page`.
-    Some(unsafe { &*page })
+/// What the words hold: addresses of leaked values, or 0.
+struct Page {
+    process: &'static AtomicUsize,
+    devices: &'static AtomicUsize,
 }
 
-fn make_page() -> Result<&'static Page> {
-    let old = PAGE.load(Ordering::Acquire);
-    let page = if old.is_null() {
-        // SAFETY: a new private mapping, no address asked for.
-        let address = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                size_of::<Page>(),
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        if address == libc::MAP_FAILED {
-            return Err(CUresult::OUT_OF_MEMORY);
-        }
-        // SAFETY: the mapping that was just made.
-        let wiped = unsafe { libc::madvise(address, size_of::<Page>(), libc::MADV_WIPEONFORK) };
-        if wiped != 0 {
-            // SAFETY: getpid has no preconditions.
-            OWNER.store(unsafe { libc::getpid() }, Ordering::Relaxed);
-        }
-        PAGE.store(address.cast(), Ordering::Release);
-        address.cast()
-    } else {
-        old
-    };
-    // SAFETY: as in `page`.
-    let page: &'static Page = unsafe { &*page };
-    let owner = OWNER.load(Ordering::Relaxed);
-    // SAFETY: getpid has no preconditions.
-    let process = unsafe { libc::getpid() };
-    if owner != 0 && owner != process {
-        page.process.store(ptr::null_mut(), Ordering::Relaxed);
-        page.devices.store(ptr::null_mut(), Ordering::Relaxed);
-        OWNER.store(process, Ordering::Relaxed);
+impl Page {
+    #[inline]
+    fn of([process, devices]: &'static [AtomicUsize; 2]) -> Self {
+        Self { process, devices }
     }
-    Ok(page)
+
+    #[inline]
+    fn process(&self) -> Option<&'static Process> {
+        let process = ptr::with_exposed_provenance::<Process>(self.process.load(Ordering::Acquire));
+        // SAFETY: null, or what `attached_locked` leaked, which nobody changes or frees.
+        unsafe { process.as_ref() }
+    }
+
+    #[inline]
+    fn devices(&self) -> Option<&'static Devices> {
+        let devices = ptr::with_exposed_provenance::<Devices>(self.devices.load(Ordering::Acquire));
+        // SAFETY: null, or what `initialise` leaked, which nobody changes or frees.
+        unsafe { devices.as_ref() }
+    }
+}
+
+/// The page, if it is there.
+#[inline]
+fn page() -> Option<Page> {
+    let words = WORDS.load(Ordering::Acquire);
+    // SAFETY: null, or what `make_page` stored, which lives as long as the process.
+    unsafe { words.as_ref() }.map(Page::of)
+}
+
+fn make_page() -> Page {
+    let words = wiped();
+    WORDS.store(ptr::from_ref(words).cast_mut(), Ordering::Release);
+    Page::of(words)
 }
 
 /// The devices; not-initialised before `cuInit` and in a forked child, deinitialised after exit handlers.
 #[inline]
 pub fn devices() -> Result<&'static Devices> {
-    if let Some(page) = page() {
-        let devices = page.devices.load(Ordering::Acquire);
-        if !devices.is_null() {
-            // SAFETY: `initialise` stores leaked values alone.
-            return Ok(unsafe { &*devices });
-        }
-    }
-    Err(why_not())
+    page().and_then(|page| page.devices()).ok_or_else(why_not)
 }
 
 #[cold]
@@ -106,7 +77,7 @@ fn why_not() -> CUresult {
 /// Whether this is a forked child of a process that had initialised CUDA.
 fn forked() -> bool {
     INITIALISED.load(Ordering::Relaxed)
-        && page().is_none_or(|page| page.devices.load(Ordering::Relaxed).is_null())
+        && page().is_none_or(|page| page.devices().is_none())
         && !ENDED.load(Ordering::Relaxed)
 }
 
@@ -131,11 +102,9 @@ pub fn attached() -> Result<&'static Process> {
 fn attached_locked() -> Result<&'static Process> {
     static AT_EXIT: AtomicBool = AtomicBool::new(false);
     status()?;
-    let page = make_page()?;
-    let process = page.process.load(Ordering::Acquire);
-    if !process.is_null() {
-        // SAFETY: leaked values alone are stored, below.
-        return Ok(unsafe { &*process });
+    let page = make_page();
+    if let Some(process) = page.process() {
+        return Ok(process);
     }
     vgpu_abi::export::quiet_panics();
     let process: &'static Process = Box::leak(Box::new(Process::discover()?));
@@ -146,7 +115,7 @@ fn attached_locked() -> Result<&'static Process> {
             log::warn(format_args!("failed to register an exit handler: the host will notice the end late"));
         }
     }
-    page.process.store(ptr::from_ref(process).cast_mut(), Ordering::Release);
+    page.process.store(ptr::from_ref(process).expose_provenance(), Ordering::Release);
     Ok(process)
 }
 
@@ -166,7 +135,7 @@ pub fn initialise() -> Result {
         return Err(CUresult::NO_DEVICE);
     }
     let devices: &'static Devices = Box::leak(Box::new(devices));
-    make_page()?.devices.store(ptr::from_ref(devices).cast_mut(), Ordering::Release);
+    make_page().devices.store(ptr::from_ref(devices).expose_provenance(), Ordering::Release);
     INITIALISED.store(true, Ordering::Relaxed);
     Ok(())
 }
@@ -174,15 +143,16 @@ pub fn initialise() -> Result {
 /// Ends the sessions. Other threads may be anywhere: they find the page empty, or their session closed.
 extern "C" fn at_exit() {
     vgpu_abi::export::guard("exit handler", || {
-        let process = page().map(|page| {
-            page.devices.store(ptr::null_mut(), Ordering::Release);
-            page.process.swap(ptr::null_mut(), Ordering::AcqRel)
+        // In a forked child the words are empty, so that the parent's sessions are not reached from there.
+        let process = page().and_then(|page| {
+            let process = page.process();
+            page.devices.store(0, Ordering::Release);
+            page.process.store(0, Ordering::Release);
+            process
         });
         ENDED.store(true, Ordering::Release);
-        if let Some(process) = process.filter(|process| !process.is_null()) {
-            // SAFETY: leaked values alone are stored. In a forked child the page is empty, so that the
-            // parent's sessions are not reached from there.
-            unsafe { &*process }.close();
+        if let Some(process) = process {
+            process.close();
         }
     });
 }

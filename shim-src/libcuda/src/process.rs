@@ -91,7 +91,7 @@ impl Process {
 
 fn attach(function: &PciFunction, index: usize) -> Result<&'static Gpu> {
     let address = function.address;
-    let device = Device::open(function).map_err(|error| {
+    let device = Device::look(function).map_err(|error| {
         log::error(format_args!("failed to open device {address}: {}", Chain(&error)));
         match error {
             OpenError::Version1 { .. } => CUresult::SYSTEM_DRIVER_MISMATCH,

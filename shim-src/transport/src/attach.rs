@@ -14,11 +14,12 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::channel::Channel;
 use crate::counters::Live;
-use crate::device::{Device, wide};
+use crate::device::{Device, OpenError, wide};
 use crate::fork::Home;
 use crate::inner::{Inner, OPEN};
 use crate::lock::LockFile;
 use crate::lost::{GoneReason, Lost};
+use crate::reach::Reach;
 use crate::registers::{Access, RegisterError, Registers};
 use crate::replies::Replies;
 use crate::ring::{Ring, Tail};
@@ -59,6 +60,9 @@ pub enum AttachError {
         /// How many there are.
         channels: u32,
     },
+    /// A file of the function that only a session needs cannot be opened or mapped.
+    #[error("failed to open what a session needs")]
+    Open(#[source] OpenError),
     /// The lock file cannot be locked.
     #[error("failed to lock a channel")]
     Lock(#[source] io::Error),
@@ -110,6 +114,7 @@ impl AttachError {
             Self::Lost(lost) => lost,
             Self::Gone => Lost::Gone { reason: GoneReason::Socket },
             Self::NoChannel { .. } => Lost::NotAttached { reason: "all its channels are in use" },
+            Self::Open(_) => Lost::NotAttached { reason: "its window cannot be opened" },
             Self::Lock(_) => Lost::NotAttached { reason: "no channel could be locked" },
             Self::Refused(refusal) => Lost::NotAttached { reason: told(refusal) },
             Self::Version { .. } | Self::Digest { .. } => {
@@ -130,20 +135,21 @@ const DETACH_LIMIT: Duration = Duration::from_millis(200);
 /// Opens a session.
 pub(crate) fn attach(device: Device) -> Result<(Arc<Inner>, DeviceFacts), AttachError> {
     compare(&device)?;
+    let Reach { lock, .. } = device.reach().map_err(AttachError::Open)?;
     // All that takes time is done before the host's new thread begins to spin for the greeting.
     let parts = Parts::new(device.identity.wake_futex);
     let mut refused = None;
     // The second time after room was made, or after those who raced us for channels had theirs.
     for _ in 0..2 {
         let attached = attached(device.registers.as_ref())?;
-        let Some(index) = lock_channel(&device, attached)? else {
-            reclaim(device.registers.as_ref(), &device.lock)?;
+        let Some(index) = lock_channel(&device, lock, attached)? else {
+            reclaim(device.registers.as_ref(), lock)?;
             continue;
         };
         match begin(&device, index) {
             Ok(number) => {
                 let others = attached & !(1 << index);
-                let inner = Arc::new(build(device, index, number, parts));
+                let inner = Arc::new(build(device, index, number, parts).ok_or(AttachError::Gone)?);
                 return match greet(&inner, others) {
                     Ok(facts) => Ok((inner, facts)),
                     Err(error) => {
@@ -153,12 +159,12 @@ pub(crate) fn attach(device: Device) -> Result<(Arc<Inner>, DeviceFacts), Attach
                 };
             }
             Err(error) => {
-                device.lock.unlock(index);
+                lock.unlock(index);
                 if !matches!(error, AttachError::Refused(Refusal::NoRoom)) {
                     return Err(error);
                 }
                 refused = Some(error);
-                if reclaim(device.registers.as_ref(), &device.lock)? == 0 {
+                if reclaim(device.registers.as_ref(), lock)? == 0 {
                     break;
                 }
             }
@@ -183,11 +189,11 @@ pub(crate) fn compare(device: &Device) -> Result<(), AttachError> {
 }
 
 /// Locks a channel: a free one if there is one, else one whose process is dead.
-fn lock_channel(device: &Device, attached: u64) -> Result<Option<u32>, AttachError> {
+fn lock_channel(device: &Device, lock: &LockFile, attached: u64) -> Result<Option<u32>, AttachError> {
     let taken = |channel: &u32| attached & (1 << channel) != 0;
     let (used, free): (Vec<u32>, Vec<u32>) = (0..device.areas.channels).partition(taken);
     for channel in free.into_iter().chain(used) {
-        if device.lock.try_lock(channel).map_err(AttachError::Lock)? {
+        if lock.try_lock(channel).map_err(AttachError::Lock)? {
             return Ok(Some(channel));
         }
     }
@@ -251,17 +257,20 @@ impl Parts {
     }
 }
 
-fn build(device: Device, index: u32, number: u32, parts: Parts) -> Inner {
-    let channel = Channel::new(Arc::clone(&device.window), device.areas.of(index));
-    Inner {
-        function: device.function,
-        registers: device.registers,
-        window: device.window,
-        lock: device.lock,
-        areas: device.areas,
+/// `None`: the device was not reached before.
+fn build(device: Device, index: u32, number: u32, parts: Parts) -> Option<Inner> {
+    let Device { function, registers, areas, identity, reach, .. } = device;
+    let Reach { window, lock } = reach.into_inner()?;
+    let channel = Channel::new(Arc::clone(&window), areas.of(index));
+    Some(Inner {
+        function,
+        registers,
+        window,
+        lock,
+        areas,
         index,
         channel,
-        generation: device.identity.generation,
+        generation: identity.generation,
         number,
         window_bytes: AtomicU64::new(0),
         home: parts.home,
@@ -277,7 +286,7 @@ fn build(device: Device, index: u32, number: u32, parts: Parts) -> Inner {
         counters: Live::new(),
         pace: parts.pace,
         usual_room: Usual::new(),
-    }
+    })
 }
 
 /// Greets; `others` are the channels that were attached before.
@@ -340,8 +349,11 @@ pub(crate) fn free_memory(device: &Device) -> Result<u64, Lost> {
     if values[0] == reg::ALL_ONES {
         return Err(Lost::Gone { reason: GoneReason::AllOnes });
     }
-    if wide(values[1], values[2]) != 0 && reclaim(registers, &device.lock).map_err(gone)? > 0 {
-        values = read()?;
+    if wide(values[1], values[2]) != 0 {
+        let Reach { lock, .. } = device.reach().map_err(|error| AttachError::Open(error).into_lost())?;
+        if reclaim(registers, lock).map_err(gone)? > 0 {
+            values = read()?;
+        }
     }
     Ok(u64::from(values[0]) << 20)
 }

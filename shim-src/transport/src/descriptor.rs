@@ -1,6 +1,6 @@
 //! Descriptors in a process that is not ours.
 //!
-//! Programs close, duplicate and reuse low descriptors; some close all they do not know. So ours are moved
+//! Programs close, duplicate and reuse low descriptors; some close all they do not know. So those that a session needs are moved
 //! high, close on exec, and are known by the file behind the number: before a use that matters [`Descriptor::intact`]
 //! asks whether the number still names our file, and a descriptor that is somebody else's by
 //! now is neither used nor closed.
@@ -37,6 +37,13 @@ impl Descriptor {
             (number >= 0).then(|| unsafe { OwnedFd::from_raw_fd(number) })
         });
         Ok(Self { number: moved.unwrap_or(owned).into_raw_fd(), identity })
+    }
+
+    /// Takes over a descriptor as it is: for one that is only read now and then, and is not missed when the program closes it. To move
+    /// it high would have the kernel make room for 700 numbers in a process that may only look.
+    pub(crate) fn keep(owned: OwnedFd) -> io::Result<Self> {
+        let (identity, _) = identify(owned.as_raw_fd())?;
+        Ok(Self { number: owned.into_raw_fd(), identity })
     }
 
     /// The number. Only good while [`Descriptor::intact`].

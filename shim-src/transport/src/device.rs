@@ -2,32 +2,35 @@
 
 use std::io;
 use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 
 use thiserror::Error;
 use vgpu_wire::facts::DeviceFacts;
 use vgpu_wire::{area, registers as reg};
 use zerocopy::{FromZeros, IntoBytes};
 
-use crate::descriptor::Descriptor;
 use crate::fork::{Home, forked};
-use crate::lock::LockFile;
-use crate::mapping::{Mapping, MemoryType};
+use crate::mapping::MemoryType;
+use crate::page::{Page, Values};
+use crate::reach::{Reach, map};
 use crate::registers::{BarRegisters, RegisterError, Registers};
 use crate::sim::SimRegisters;
 use crate::sysfs::PciFunction;
 
-/// An opened function. Opening reads its identity, maps its window and opens the lock file; nothing is attached.
+/// A function whose registers are open. Its identity is known; nothing is attached. The window is mapped and the lock file
+/// open once [`Device::reach`] was called: most processes only look.
 #[derive(Debug)]
 pub struct Device {
     pub(crate) function: PciFunction,
     pub(crate) registers: Arc<dyn Registers>,
-    pub(crate) window: Arc<Mapping>,
-    pub(crate) lock: LockFile,
     pub(crate) areas: Areas,
     /// What the registers said when it was opened.
     pub(crate) identity: Probe,
+    /// The facts, of a device that has them beside its registers.
+    facts: Option<Box<DeviceFacts>>,
+    /// What [`Device::reach`] opens.
+    pub(crate) reach: OnceLock<Reach>,
 }
 
 /// Where the channels' areas lie in the window; checked to lie within.
@@ -161,12 +164,23 @@ pub(crate) fn wide(low: u32, high: u32) -> u64 {
 }
 
 impl Device {
-    /// Opens a function: `resource0` as the simulated bus has it where it is a socket, and else maps it, reads its
-    /// identity, opens `resource2` once and maps the window (`resource2_wc` of a real BAR where there is one).
+    /// Opens a function whole: [`Device::look`], and then `resource2` once and the window's mapping (`resource2_wc` of a real
+    /// BAR where there is one).
     ///
     /// # Errors
     /// Which file cannot be opened or mapped, or why the device cannot be used.
     pub fn open(function: &PciFunction) -> Result<Self, OpenError> {
+        let device = Self::look(function)?;
+        device.reach()?;
+        Ok(device)
+    }
+
+    /// Opens a function's registers and reads its identity: `resource0_ro` and, when it is needed, `resource0` as the simulated
+    /// bus has them, or maps `resource0`.
+    ///
+    /// # Errors
+    /// Which file cannot be opened or mapped, or why the device cannot be used.
+    pub fn look(function: &PciFunction) -> Result<Self, OpenError> {
         let name = || function.address.to_string();
         if forked() {
             return Err(OpenError::Forked { function: name() });
@@ -174,12 +188,23 @@ impl Device {
         // From here on a child of this process knows that it is one.
         let _ = Home::get();
 
+        // A device whose registers nobody could reach later is not there, whatever its page says.
         let path = function.dir.join("resource0");
         let metadata =
             std::fs::metadata(&path).map_err(|source| OpenError::Open { path: path.clone(), source })?;
-        let simulated = metadata.file_type().is_socket();
-        let registers: Arc<dyn Registers> = if simulated {
-            let registers = SimRegisters::open(function.address, &path);
+        let registers: Arc<dyn Registers> = if metadata.file_type().is_socket() {
+            let mut values = Values::new();
+            let page = Page::open(&function.dir, &mut values);
+            if let Some(page) = page.map_err(|source| OpenError::Open { path: path.clone(), source })? {
+                let registers = Arc::new(SimRegisters::with_page(function.address, path, page));
+                let (identity, areas) = identify(function, |offsets| {
+                    let values = offsets.map(|offset| values.at(offset));
+                    let gone = || OpenError::Gone { function: name() };
+                    if values[0] == reg::ALL_ONES { Err(gone()) } else { Ok(values) }
+                })?;
+                return Ok(Self::new(function, registers, identity, areas, values.facts()));
+            }
+            let registers = SimRegisters::connect(function.address, path.clone());
             Arc::new(registers.map_err(|source| OpenError::Open { path, source })?)
         } else {
             let enable = std::fs::read_to_string(function.dir.join("enable"));
@@ -188,27 +213,36 @@ impl Device {
             }
             Arc::new(BarRegisters(map(&path, function.bars[0].bytes, MemoryType::Uncached)?))
         };
-
-        let (identity, areas) = identify(registers.as_ref(), function)?;
-        let window_bytes = u64::from(identity.window_mib) << 20;
-        let path = function.dir.join("resource2");
-        let lock = LockFile::open(&path).map_err(|source| OpenError::Open { path: path.clone(), source })?;
-        // Memory that a file does not have would be a bus error.
-        let room = lock.bytes().map_err(|source| OpenError::Open { path: path.clone(), source })?;
-        if room < window_bytes {
-            let what = format!("a window of {window_bytes} bytes in {} of {room}", path.display());
-            return Err(OpenError::Strange { function: name(), what });
-        }
-        let combined = function.dir.join("resource2_wc");
-        let window = if !simulated && combined.exists() {
-            map(&combined, window_bytes, MemoryType::WriteCombined)?
+        let (identity, areas) = if function.bars[0].bytes < vgpu_wire::pci::V2_BAR0_BYTES {
+            let [protocol, capabilities] = read(registers.as_ref(), function, [IDENTITY[0], IDENTITY[1]])?;
+            return Err(other_version(function, protocol, capabilities));
         } else {
-            // On the simulated bus both names are one file, and to close a second descriptor of it would drop the locks.
-            let memory = if simulated { MemoryType::WriteBack } else { MemoryType::Uncached };
-            lock.with_number(|number| Mapping::of_file(number, window_bytes as usize, memory))
-                .map_err(|source| OpenError::Map { path, source })?
+            identify(function, |offsets| read(registers.as_ref(), function, offsets))?
         };
-        Ok(Self { function: function.clone(), registers, window: Arc::new(window), lock, areas, identity })
+        Ok(Self::new(function, registers, identity, areas, None))
+    }
+
+    fn new(
+        function: &PciFunction,
+        registers: Arc<dyn Registers>,
+        identity: Probe,
+        areas: Areas,
+        facts: Option<Box<DeviceFacts>>,
+    ) -> Self {
+        Self { function: function.clone(), registers, areas, identity, facts, reach: OnceLock::new() }
+    }
+
+    /// The window and the lock file, opened at the first call.
+    ///
+    /// # Errors
+    /// Which file cannot be opened or mapped.
+    pub(crate) fn reach(&self) -> Result<&Reach, OpenError> {
+        if let Some(reach) = self.reach.get() {
+            return Ok(reach);
+        }
+        let reach = Reach::open(&self.function, self.identity.window_mib)?;
+        // Of two threads that come at once one's is dropped: the lock file is a handle to the process's one descriptor.
+        Ok(self.reach.get_or_init(|| reach))
     }
 
     /// The function that was opened.
@@ -216,13 +250,18 @@ impl Device {
         &self.function
     }
 
-    /// The device's facts, as the host keeps them in the window. Texts end, whatever the device says.
+    /// The device's facts, as the host keeps them beside the registers or in the window. Texts end, whatever the device says.
     ///
     /// # Errors
-    /// There are none.
-    pub fn facts(&self) -> Result<DeviceFacts, OpenError> {
-        let mut facts = DeviceFacts::new_zeroed();
-        self.window.get(self.areas.of(0) + area::FACTS, facts.as_mut_bytes());
+    /// The window cannot be mapped, or the facts are empty.
+    pub fn facts(&self) -> Result<Box<DeviceFacts>, OpenError> {
+        let mut facts = if let Some(facts) = &self.facts {
+            facts.clone()
+        } else {
+            let mut facts = Box::new(DeviceFacts::new_zeroed());
+            self.reach()?.window.get(self.areas.of(0) + area::FACTS, facts.as_mut_bytes());
+            facts
+        };
         facts.name[255] = 0;
         facts.driver_text[79] = 0;
         if facts.total_bytes == 0 || facts.driver_version == 0 {
@@ -237,18 +276,8 @@ impl Device {
     /// # Errors
     /// The device is gone.
     pub fn probe(&self) -> Result<Probe, OpenError> {
-        probe(self.registers.as_ref(), &self.function).map(|(probe, _)| probe)
+        probe(|offsets| read(self.registers.as_ref(), &self.function, offsets)).map(|(probe, _)| probe)
     }
-}
-
-fn map(path: &Path, bytes: u64, memory: MemoryType) -> Result<Mapping, OpenError> {
-    let open = || {
-        let file = std::fs::OpenOptions::new().read(true).write(true).open(path)?;
-        Descriptor::adopt(file.into())
-    };
-    let file = open().map_err(|source| OpenError::Open { path: path.to_owned(), source })?;
-    Mapping::of_file(file.number(), bytes as usize, memory)
-        .map_err(|source| OpenError::Map { path: path.to_owned(), source })
 }
 
 fn read<const N: usize>(
@@ -269,13 +298,17 @@ fn read<const N: usize>(
     }
 }
 
+/// How many registers [`probe`] reads.
+const ALL: usize = IDENTITY.len() + PLACE.len();
+
 /// Reads what the device is, and where its areas are, in one go.
-fn probe(registers: &dyn Registers, function: &PciFunction) -> Result<(Probe, Areas), OpenError> {
-    const ALL: usize = IDENTITY.len() + PLACE.len();
+fn probe(
+    read: impl FnOnce([u32; ALL]) -> Result<[u32; ALL], OpenError>,
+) -> Result<(Probe, Areas), OpenError> {
     let mut offsets = [0; ALL];
     offsets[..IDENTITY.len()].copy_from_slice(&IDENTITY);
     offsets[IDENTITY.len()..].copy_from_slice(&PLACE);
-    let values = read(registers, function, offsets)?;
+    let values = read(offsets)?;
     let probe = Probe {
         protocol: values[0],
         capabilities: values[1],
@@ -295,14 +328,12 @@ fn probe(registers: &dyn Registers, function: &PciFunction) -> Result<(Probe, Ar
 }
 
 /// Reads the same, and believes none of it unchecked.
-fn identify(registers: &dyn Registers, function: &PciFunction) -> Result<(Probe, Areas), OpenError> {
-    let name = || function.address.to_string();
-    let strange = |what: String| OpenError::Strange { function: name(), what };
-    if function.bars[0].bytes < vgpu_wire::pci::V2_BAR0_BYTES {
-        let [protocol, capabilities] = read(registers, function, [IDENTITY[0], IDENTITY[1]])?;
-        return Err(other_version(function, protocol, capabilities));
-    }
-    let (probe, areas) = probe(registers, function)?;
+fn identify(
+    function: &PciFunction,
+    read: impl FnOnce([u32; ALL]) -> Result<[u32; ALL], OpenError>,
+) -> Result<(Probe, Areas), OpenError> {
+    let strange = |what: String| OpenError::Strange { function: function.address.to_string(), what };
+    let (probe, areas) = probe(read)?;
     if probe.capabilities & reg::CAP_V2 == 0 || probe.protocol == reg::PROTOCOL_V1 {
         return Err(other_version(function, probe.protocol, probe.capabilities));
     }

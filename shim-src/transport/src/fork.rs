@@ -1,51 +1,116 @@
 //! Tells a forked child from the process that opened the device.
 //!
 //! A child inherits mappings and descriptors, but not the locks, and it must not use a channel that is its
-//! parent's. One word tells the two apart at the price of a load: it lies in a page that the kernel gives
-//! to a child empty (`MADV_WIPEONFORK`, Linux 4.14), which also covers children made by a raw system call. On
-//! older kernels a handler of `pthread_atfork` clears it.
+//! parent's. Words that are empty in a child tell the two apart at the price of a load: they lie in a page that the kernel
+//! gives to a child empty (`MADV_WIPEONFORK`, Linux 4.14), which also covers children made by a raw system call. On
+//! older kernels a handler of `pthread_atfork` clears it. There is one page: a process that only looks for devices pays for each.
 
 use core::ffi::c_void;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// Proof that this process is the one that opened devices: 1 there, 0 in its children.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Home(&'static AtomicU32);
+pub(crate) struct Home(&'static AtomicUsize);
 
-static HOME: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
+/// What is zero in a forked child.
+#[repr(C)]
+struct Page {
+    home: AtomicUsize,
+    /// [`wiped`].
+    words: [AtomicUsize; 2],
+}
+
+static PAGE: AtomicPtr<Page> = AtomicPtr::new(ptr::null_mut());
 /// Stands in for the page where none can be mapped.
-static FALLBACK: AtomicU32 = AtomicU32::new(1);
+static FALLBACK: Page = Page { home: AtomicUsize::new(0), words: [AtomicUsize::new(0), AtomicUsize::new(0)] };
+/// The word of the process that opened a device, or of the one that it was forked from.
+static HOME: AtomicPtr<AtomicUsize> = AtomicPtr::new(ptr::null_mut());
 
-/// Bytes that are mapped for the word; the kernel rounds up to a page.
-const PAGE: usize = 4096;
+/// Bytes that are mapped for the page.
+const BYTES: usize = 4096;
+
+/// Two words for who links the transport: zero at first, and zero again in a forked child, whatever the parent has stored.
+pub fn wiped() -> &'static [AtomicUsize; 2] {
+    &page().words
+}
+
+/// The page, made at the first call. Takes no lock, so it cannot hang in a child.
+fn page() -> &'static Page {
+    existing().unwrap_or_else(make)
+}
+
+fn existing() -> Option<&'static Page> {
+    let page = PAGE.load(Ordering::Acquire);
+    // SAFETY: what PAGE holds is a page that is never unmapped, zeros or words, or a static.
+    unsafe { page.as_ref() }
+}
+
+#[cold]
+fn make() -> &'static Page {
+    let (page, wiped) = map().unwrap_or(((&raw const FALLBACK).cast_mut(), false));
+    match PAGE.compare_exchange(ptr::null_mut(), page, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) if wiped => {}
+        Ok(_) => {
+            // If this fails too (no memory), children are told apart by nothing: the price of a kernel of before 2017.
+            // SAFETY: the handler is a function that lives as long as this object, and does nothing but stores.
+            unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        }
+        Err(_) if ptr::eq(page, &raw const FALLBACK) => {}
+        Err(_) => {
+            // Another thread was first.
+            // SAFETY: the page was mapped above and nobody else has seen it.
+            unsafe { libc::munmap(page.cast::<c_void>(), BYTES) };
+        }
+    }
+    existing().unwrap_or(&FALLBACK)
+}
+
+/// Maps a page, and whether the kernel empties it in a child.
+fn map() -> Option<(*mut Page, bool)> {
+    // SAFETY: a new anonymous mapping; no address is asked for.
+    let page = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            BYTES,
+            libc::PROT_READ | libc::PROT_WRITE,
+            // It is about to be written to.
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE,
+            -1,
+            0,
+        )
+    };
+    if page == libc::MAP_FAILED {
+        return None;
+    }
+    // SAFETY: the page was mapped just now.
+    let refused = unsafe { libc::madvise(page, BYTES, libc::MADV_WIPEONFORK) };
+    Some((page.cast(), refused == 0))
+}
+
+extern "C" fn in_child() {
+    if let Some(page) = existing() {
+        page.home.store(0, Ordering::Relaxed);
+        page.words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+    }
+}
 
 impl Home {
-    /// The word of this process, made at the first call. Takes no lock, so it cannot hang in a child.
+    /// The word of this process, made at the first call.
     pub(crate) fn get() -> Self {
         if let Some(home) = Self::existing() {
             return home;
         }
-        let word = wiped_page().unwrap_or((&raw const FALLBACK).cast_mut());
-        match HOME.compare_exchange(ptr::null_mut(), word, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => {
-                // A failure (no memory) leaves the wiped page, which is enough on every current kernel.
-                // SAFETY: the handler is a function that lives as long as this object, and does nothing but a store.
-                unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-            }
-            Err(_) if ptr::eq(word, &raw const FALLBACK) => {}
-            Err(_) => {
-                // Another thread was first.
-                // SAFETY: the page was mapped above and nobody else has seen it.
-                unsafe { libc::munmap(word.cast::<c_void>(), PAGE) };
-            }
-        }
-        Self::existing().unwrap_or(Self(&FALLBACK))
+        let word = &page().home;
+        // Before its address is known: who finds it finds it set.
+        word.store(1, Ordering::Relaxed);
+        HOME.store(ptr::from_ref(word).cast_mut(), Ordering::Release);
+        Self(word)
     }
 
     fn existing() -> Option<Self> {
         let word = HOME.load(Ordering::Acquire);
-        // SAFETY: what HOME holds is a word in a page that is never unmapped, or a static.
+        // SAFETY: what HOME holds is a word of a page that is never unmapped, or of a static.
         unsafe { word.as_ref() }.map(Self)
     }
 
@@ -59,36 +124,6 @@ impl Home {
 /// Whether this process is a forked child of one that had opened a device.
 pub(crate) fn forked() -> bool {
     Home::existing().is_some_and(Home::left)
-}
-
-fn wiped_page() -> Option<*mut AtomicU32> {
-    // SAFETY: a new anonymous mapping; no address is asked for.
-    let page = unsafe {
-        libc::mmap(
-            ptr::null_mut(),
-            PAGE,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-            -1,
-            0,
-        )
-    };
-    if page == libc::MAP_FAILED {
-        return None;
-    }
-    // Old kernels refuse; then the handler alone does it.
-    // SAFETY: the page was mapped just now.
-    unsafe { libc::madvise(page, PAGE, libc::MADV_WIPEONFORK) };
-    let word = page.cast::<AtomicU32>();
-    // SAFETY: the page is mapped, writable, aligned, and not shared with anybody yet.
-    unsafe { word.write(AtomicU32::new(1)) };
-    Some(word)
-}
-
-extern "C" fn in_child() {
-    if let Some(home) = Home::existing() {
-        home.0.store(0, Ordering::Relaxed);
-    }
 }
 
 #[cfg(test)]
@@ -109,6 +144,25 @@ mod tests {
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert!(!home.left());
         libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 1
+    }
+
+    #[test]
+    fn words_of_others_are_empty_in_a_child() {
+        let [first, second] = wiped();
+        first.store(7, Ordering::Relaxed);
+        second.store(8, Ordering::Relaxed);
+        // SAFETY: the child only loads words and exits.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let sum = wiped().iter().map(|word| word.load(Ordering::Relaxed)).sum::<usize>();
+            // SAFETY: ends the child without running anything of the test harness.
+            unsafe { libc::_exit(sum as i32) };
+        }
+        let mut status = -1;
+        // SAFETY: waits for the child made above.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0);
+        assert_eq!((first.load(Ordering::Relaxed), second.load(Ordering::Relaxed)), (7, 8));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! ```text
 //!  sysfs ─► device ─► attach ─► session ─┬─► ring      messages out
 //!             │          │               ├─► replies   answers in
-//!         registers     lock             ├─► words     completions in
+//!         registers    reach             ├─► words     completions in
 //!         mapping                        ├─► staging   copies through window memory
 //!                                        └─► wait      spins, then sleeps
 //! ```
@@ -40,6 +40,7 @@ mod channel;
 mod counters;
 mod descriptor;
 mod device;
+mod folder;
 mod fork;
 mod inner;
 mod lock;
@@ -47,6 +48,7 @@ mod lost;
 mod mapping;
 mod notice;
 mod page;
+mod reach;
 mod registers;
 mod replies;
 mod ring;
@@ -62,6 +64,7 @@ mod words;
 pub use attach::AttachError;
 pub use counters::Counters;
 pub use device::{Device, OpenError, Probe};
+pub use fork::wiped;
 pub use lost::{GoneReason, LateError, Lost};
 pub use notice::{Notice, listen};
 pub use session::{Answer, Session};

@@ -1,5 +1,5 @@
 //! The device's own registers on the simulated bus, as the file `resource0_ro` that the device's process keeps
-//! up to date: to look at a device is a read and wakes nobody.
+//! up to date: to look at a device, and at its facts, is one read and wakes nobody.
 //!
 //! The device's process holds a lock (`flock`) on the file, and its kernel drops it when that process dies, however it
 //! dies: who gets the lock has found what a dead device left. A guest holds it shared for a moment at most, so that
@@ -8,7 +8,9 @@
 use std::io;
 use std::path::Path;
 
-use vgpu_wire::registers::V2_PAGE_BYTES;
+use vgpu_wire::facts::DeviceFacts;
+use vgpu_wire::registers::{V2_FACTS, V2_PAGE_BYTES};
+use zerocopy::FromBytes;
 
 use crate::descriptor::Descriptor;
 
@@ -17,17 +19,18 @@ use crate::descriptor::Descriptor;
 pub(crate) struct Page(Descriptor);
 
 impl Page {
-    /// Opens the page of a function whose `resource0` is `socket`. `None`: its device has none.
+    /// Opens the page in a function's folder and reads it. `None`: its device has none.
     ///
     /// # Errors
     /// `ConnectionRefused`: the device's process is dead.
-    pub(crate) fn beside(socket: &Path) -> io::Result<Option<Self>> {
-        let page = match std::fs::File::open(socket.with_file_name("resource0_ro")) {
-            Ok(file) => Self(Descriptor::adopt(file.into())?),
+    pub(crate) fn open(function: &Path, values: &mut Values) -> io::Result<Option<Self>> {
+        let page = match std::fs::File::open(function.join("resource0_ro")) {
+            Ok(file) => Self(Descriptor::keep(file.into())?),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        if page.locked() { Ok(Some(page)) } else { Err(io::ErrorKind::ConnectionRefused.into()) }
+        page.fill(values)?;
+        Ok(Some(page))
     }
 
     /// Whether registers at these offsets are on the page.
@@ -35,25 +38,24 @@ impl Page {
         offset < V2_PAGE_BYTES && offset.is_multiple_of(4)
     }
 
-    /// Reads all registers of the page. `None`: the program has closed the descriptor.
+    /// Reads all registers of the page. False: the program has closed the descriptor.
     ///
     /// # Errors
     /// `ConnectionRefused`: the device's process is dead.
-    pub(crate) fn read(&self) -> io::Result<Option<Values>> {
+    pub(crate) fn read(&self, values: &mut Values) -> io::Result<bool> {
         if !self.0.intact() {
-            return Ok(None);
+            return Ok(false);
         }
+        self.fill(values).map(|()| true)
+    }
+
+    fn fill(&self, values: &mut Values) -> io::Result<()> {
         if !self.locked() {
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
-        let mut values = Values([0; V2_PAGE_BYTES as usize]);
         // SAFETY: the kernel writes at most the array's length.
         let got = unsafe { libc::pread(self.0.number(), values.0.as_mut_ptr().cast(), values.0.len(), 0) };
-        if got == values.0.len() as isize {
-            Ok(Some(values))
-        } else {
-            Err(io::ErrorKind::UnexpectedEof.into())
-        }
+        if got == values.0.len() as isize { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
     }
 
     /// Whether the device's process lives. What cannot be asked counts as alive: the socket says more.
@@ -72,6 +74,17 @@ impl Page {
 pub(crate) struct Values([u8; V2_PAGE_BYTES as usize]);
 
 impl Values {
+    /// All zeros.
+    pub(crate) const fn new() -> Self {
+        Self([0; V2_PAGE_BYTES as usize])
+    }
+
+    /// The device's facts; `None` where they are in the window alone.
+    pub(crate) fn facts(&self) -> Option<Box<DeviceFacts>> {
+        let (facts, _) = DeviceFacts::read_from_prefix(self.0.get(V2_FACTS as usize..)?).ok()?;
+        (facts.total_bytes != 0).then(|| Box::new(facts))
+    }
+
     /// The register at an offset that [`Page::has`].
     pub(crate) fn at(&self, offset: u32) -> u32 {
         let at = offset as usize;
@@ -86,19 +99,24 @@ mod tests {
     #[test]
     fn a_page_is_read_while_somebody_holds_its_lock() {
         let dir = tempfile::tempdir().unwrap();
-        let socket = dir.path().join("resource0");
-        assert!(Page::beside(&socket).unwrap().is_none());
+        let mut values = Values::new();
+        assert!(Page::open(dir.path(), &mut values).unwrap().is_none());
         let mut bytes = vec![0; V2_PAGE_BYTES as usize];
         bytes[0x24..0x28].copy_from_slice(&7u32.to_le_bytes());
-        std::fs::write(dir.path().join("resource0_ro"), bytes).unwrap();
-        let refused = Page::beside(&socket).unwrap_err();
+        std::fs::write(dir.path().join("resource0_ro"), &bytes).unwrap();
+        let refused = Page::open(dir.path(), &mut values).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
         let device = std::fs::File::open(dir.path().join("resource0_ro")).unwrap();
         device.lock().unwrap();
-        let page = Page::beside(&socket).unwrap().unwrap();
-        let values = page.read().unwrap().unwrap();
+        let page = Page::open(dir.path(), &mut values).unwrap().unwrap();
         assert_eq!((values.at(0x24), values.at(0x20), values.at(u32::MAX - 3)), (7, 0, 0));
+        assert!(values.facts().is_none(), "a device that keeps them in the window alone");
+        let at = V2_FACTS as usize + core::mem::offset_of!(DeviceFacts, total_bytes);
+        bytes[at..at + 8].copy_from_slice(&9u64.to_le_bytes());
+        std::fs::write(dir.path().join("resource0_ro"), &bytes).unwrap();
+        assert!(page.read(&mut values).unwrap());
+        assert_eq!(values.facts().unwrap().total_bytes, 9);
         drop(device);
-        assert_eq!(page.read().err().map(|error| error.kind()), Some(io::ErrorKind::ConnectionRefused));
+        assert_eq!(page.read(&mut values).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
     }
 }

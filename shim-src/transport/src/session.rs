@@ -9,7 +9,7 @@ use vgpu_wire::{Payload, RoundTrip};
 
 use crate::attach::{self, AttachError};
 use crate::counters::Counters;
-use crate::device::Device;
+use crate::device::{Device, OpenError};
 use crate::fork::forked;
 use crate::inner::{Inner, lock};
 use crate::lost::{LateError, Lost};
@@ -24,7 +24,7 @@ use crate::words::Word;
 #[derive(Debug)]
 pub struct Session {
     function: PciFunction,
-    facts: DeviceFacts,
+    facts: Box<DeviceFacts>,
     /// Set when the session is attached.
     inner: OnceLock<Arc<Inner>>,
     /// Locked while it attaches.
@@ -59,6 +59,7 @@ impl Session {
     pub fn attach(device: Device) -> Result<Self, AttachError> {
         let function = device.function().clone();
         let (inner, facts) = attach::attach(device)?;
+        let facts = Box::new(facts);
         let before = Mutex::new(Before::Over(Lost::Closed));
         Ok(Self { function, facts, inner: OnceLock::from(inner), before, closed: AtomicBool::new(false) })
     }
@@ -70,7 +71,10 @@ impl Session {
     /// The device is another build's, not ready, or has no facts. What an attach runs into later is [`Lost::NotAttached`].
     pub fn open(device: Device) -> Result<Self, AttachError> {
         attach::compare(&device)?;
-        let facts = device.facts().map_err(|_| AttachError::Strange("its facts are empty"))?;
+        let facts = device.facts().map_err(|error| match error {
+            OpenError::Strange { .. } => AttachError::Strange("its facts are empty"),
+            error => AttachError::Open(error),
+        })?;
         let function = device.function().clone();
         let before = Mutex::new(Before::Opened(Box::new(device)));
         Ok(Self { function, facts, inner: OnceLock::new(), before, closed: AtomicBool::new(false) })

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use crate::descriptor::Descriptor;
 use crate::notice::{Notice, tell};
-use crate::page::Page;
+use crate::page::{Page, Values};
 use crate::registers::{Access, BATCH, RegisterError, Registers, check_home};
 use crate::sysfs::PciAddress;
 use crate::wait::{processors, timespec};
@@ -54,11 +54,15 @@ struct Connection {
 }
 
 impl SimRegisters {
-    /// Opens the page beside the socket `resource0`, or connects to the socket where the device has no page.
-    pub(crate) fn open(function: PciAddress, path: &Path) -> io::Result<Self> {
-        let page = Page::beside(path)?;
-        let connection = if page.is_none() { Some(Connection::new(path)?) } else { None };
-        Ok(Self { function, path: path.to_owned(), page, connection: Mutex::new(connection) })
+    /// The registers behind the socket at `path` whose page is open already.
+    pub(crate) fn with_page(function: PciAddress, path: PathBuf, page: Page) -> Self {
+        Self { function, path, page: Some(page), connection: Mutex::new(None) }
+    }
+
+    /// Those of a device that has no page: connects to the socket.
+    pub(crate) fn connect(function: PciAddress, path: PathBuf) -> io::Result<Self> {
+        let connection = Mutex::new(Some(Connection::new(&path)?));
+        Ok(Self { function, path, page: None, connection })
     }
 
     /// Answers reads alone, from the page. False: the page has not got all of them, or there is none.
@@ -67,7 +71,10 @@ impl SimRegisters {
         let Some(page) = self.page.as_ref().filter(|_| accesses.iter().all(on_page)) else {
             return Ok(false);
         };
-        let Some(registers) = page.read().map_err(RegisterError::Closed)? else { return Ok(false) };
+        let mut registers = Values::new();
+        if !page.read(&mut registers).map_err(RegisterError::Closed)? {
+            return Ok(false);
+        }
         for (access, value) in accesses.iter().zip(values) {
             if let Access::Read(offset) = *access {
                 *value = registers.at(offset);

@@ -1,12 +1,14 @@
 //! Finds VGPU-STUB functions in sysfs, or in a folder that looks like it.
 
 use std::fmt;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use thiserror::Error;
 use vgpu_wire::pci;
+
+use crate::folder::{Folder, Name};
 
 /// Where sysfs is: `$VGPU_SYSFS`, or `/sys`.
 pub fn sysfs_root() -> PathBuf {
@@ -87,8 +89,6 @@ pub struct PciFunction {
     pub dir: PathBuf,
     /// Subsystem: device in the high half, vendor in the low, as NVML reports it.
     pub subsystem: u32,
-    /// Revision.
-    pub revision: u8,
     /// BAR0 to BAR5.
     pub bars: [Bar; 6],
 }
@@ -113,21 +113,25 @@ pub struct ScanError {
 pub fn scan(root: &Path) -> Result<Vec<PciFunction>, ScanError> {
     // A session may have to open files again after the program has changed its folder.
     let devices = std::path::absolute(root).unwrap_or_else(|_| root.to_owned()).join("bus/pci/devices");
-    let entries = match std::fs::read_dir(&devices) {
-        Ok(entries) => entries,
+    let error = |source| ScanError { path: devices.clone(), source };
+    let folder = match Folder::open(&devices) {
+        Ok(folder) => folder,
         Err(source) if absent(&source) => return Ok(Vec::new()),
-        Err(source) => return Err(ScanError { path: devices, source }),
+        Err(source) => return Err(error(source)),
     };
     let mut functions = Vec::new();
-    for entry in entries {
-        let entry = entry.map_err(|source| ScanError { path: devices.clone(), source })?;
-        let name = entry.file_name();
-        let Some(address) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
-        match function(address, entry.path()) {
+    let mut failed = None;
+    let looked = folder.each(|name| {
+        let Some(address) = name.to_str().ok().and_then(|name| name.parse().ok()) else { return };
+        match function(address, &folder, name, &devices) {
             Ok(function) => functions.extend(function),
             Err(error) if absent(&error.source) => {}
-            Err(error) => return Err(error),
+            Err(error) => failed = Some(error),
         }
+    });
+    looked.map_err(error)?;
+    if let Some(error) = failed {
+        return Err(error);
     }
     functions.sort_by_key(|function: &PciFunction| function.address);
     Ok(functions)
@@ -138,75 +142,106 @@ fn absent(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::ENODEV | libc::ENXIO))
 }
 
-fn function(address: PciAddress, dir: PathBuf) -> Result<Option<PciFunction>, ScanError> {
-    let hex = |name: &str| number(&dir.join(name));
-    if hex("vendor")? != u64::from(pci::VENDOR) || hex("device")? != u64::from(pci::DEVICE) {
+fn function(
+    address: PciAddress,
+    folder: &Folder,
+    name: &Name,
+    devices: &Path,
+) -> Result<Option<PciFunction>, ScanError> {
+    let files = Files { folder, name, devices };
+    let identity = match files.modalias()? {
+        Some(identity) => identity,
+        // Not before, and never of other functions.
+        None => match files.identity()? {
+            Some(identity) => identity,
+            None => return Ok(None),
+        },
+    };
+    let Identity { vendor, device, subsystem, class } = identity;
+    if vendor != u32::from(pci::VENDOR) || device != u32::from(pci::DEVICE) {
         return Ok(None);
     }
-    // Not before: to read the configuration space wakes a function that is suspended.
-    let identity = Identity::of(&dir)?;
-    if identity.class & pci::CLASS_MASK != pci::CLASS {
+    if class & pci::CLASS_MASK != pci::CLASS {
         return Ok(None);
     }
-    let path = dir.join("resource");
-    let text = read(&path)?;
-    let bars = bars(&text).ok_or_else(|| ScanError { path, source: io::ErrorKind::InvalidData.into() })?;
+    let bars = files.read("resource", bars)?;
     if ![pci::V1_BAR0_BYTES, pci::V2_BAR0_BYTES].contains(&bars[0].bytes) {
         return Ok(None);
     }
-    let Identity { subsystem, revision, .. } = identity;
-    Ok(Some(PciFunction { address, dir, subsystem, revision, bars }))
+    Ok(Some(PciFunction { address, dir: files.dir(), subsystem, bars }))
 }
 
-/// What a function's configuration space says of it, besides vendor and device.
+/// What sysfs says of a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Identity {
-    class: u32,
+    vendor: u32,
+    device: u32,
     /// As [`PciFunction::subsystem`].
     subsystem: u32,
-    revision: u8,
+    class: u32,
 }
 
-impl Identity {
-    /// Reads the head of `config`, which every user may, or four files where there is no `config`.
-    fn of(dir: &Path) -> Result<Self, ScanError> {
-        let path = dir.join("config");
-        let mut head = [0; 64];
-        match std::fs::File::open(&path).and_then(|mut file| file.read_exact(&mut head)) {
-            Ok(()) => Ok(Self::of_head(&head)),
-            Err(source) if absent(&source) => Self::of_files(dir),
-            Err(source) => Err(ScanError { path, source }),
+/// Reads the line by which the kernel would look for a driver, `pci:v000010DEd00002331sv000010DEsd000016C1bc03sc02i00`: all
+/// of a function's numbers, and to read it does not wake one that is suspended.
+fn alias(text: &str) -> Option<Identity> {
+    let mut rest = text.trim_end();
+    let mut field = |name: &str, digits: usize| {
+        let (number, behind) = rest.strip_prefix(name)?.split_at_checked(digits)?;
+        rest = behind;
+        hexadecimal(number).map(|number| number as u32)
+    };
+    let (vendor, device) = (field("pci:v", 8)?, field("d", 8)?);
+    let (subvendor, subdevice) = (field("sv", 8)?, field("sd", 8)?);
+    let (base, sub, interface) = (field("bc", 2)?, field("sc", 2)?, field("i", 2)?);
+    let subsystem = subdevice << 16 | subvendor;
+    Some(Identity { vendor, device, subsystem, class: base << 16 | sub << 8 | interface })
+}
+
+/// The files of a function.
+struct Files<'a> {
+    folder: &'a Folder,
+    name: &'a Name,
+    devices: &'a Path,
+}
+
+impl Files<'_> {
+    fn dir(&self) -> PathBuf {
+        self.devices.join(self.name.to_str().unwrap_or_default())
+    }
+
+    /// A file of sysfs, as `parse` reads it.
+    fn read<T>(&self, file: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T, ScanError> {
+        let error = |source| ScanError { path: self.dir().join(file), source };
+        // It comes whole in one read, and none of those read here is longer.
+        let mut buffer = [0; 2048];
+        let bytes = self.folder.read(self.name, file, &mut buffer).map_err(error)?;
+        let text = std::str::from_utf8(&buffer[..bytes]).ok();
+        text.and_then(parse).ok_or_else(|| error(io::ErrorKind::InvalidData.into()))
+    }
+
+    /// A file that holds one number, such as `0x10de`.
+    fn number(&self, file: &str) -> Result<u32, ScanError> {
+        self.read(file, |text| hexadecimal(text.trim()).map(|number| number as u32))
+    }
+
+    /// The identity in one file; `None`: there is no such file.
+    fn modalias(&self) -> Result<Option<Identity>, ScanError> {
+        match self.read("modalias", alias) {
+            Ok(identity) => Ok(Some(identity)),
+            Err(error) if absent(&error.source) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
-    /// Offsets of the PCI Local Bus Specification 3.0, figure 6-1.
-    fn of_head(head: &[u8; 64]) -> Self {
-        let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-        Self { class: word(0x08) >> 8, subsystem: word(0x2c), revision: head[0x08] }
+    /// The identity in five files; `None`: another one's.
+    fn identity(&self) -> Result<Option<Identity>, ScanError> {
+        let (vendor, device) = (self.number("vendor")?, self.number("device")?);
+        if vendor != u32::from(pci::VENDOR) || device != u32::from(pci::DEVICE) {
+            return Ok(None);
+        }
+        let subsystem = self.number("subsystem_device")? << 16 | self.number("subsystem_vendor")?;
+        Ok(Some(Identity { vendor, device, subsystem, class: self.number("class")? }))
     }
-
-    fn of_files(dir: &Path) -> Result<Self, ScanError> {
-        let hex = |name: &str| number(&dir.join(name));
-        Ok(Self {
-            class: hex("class")? as u32,
-            subsystem: (hex("subsystem_device")? as u32) << 16 | hex("subsystem_vendor")? as u32,
-            revision: hex("revision")? as u8,
-        })
-    }
-}
-
-/// A file of sysfs: it comes whole in one read, and none of those read here is longer than this buffer.
-fn read(path: &Path) -> Result<String, ScanError> {
-    let error = |source| ScanError { path: path.to_owned(), source };
-    let mut text = vec![0; 2048];
-    let bytes = std::fs::File::open(path).and_then(|mut file| file.read(&mut text)).map_err(error)?;
-    text.truncate(bytes);
-    String::from_utf8(text).map_err(|_| error(io::ErrorKind::InvalidData.into()))
-}
-
-/// A file that holds one number, such as `0x10de`.
-fn number(path: &Path) -> Result<u64, ScanError> {
-    hexadecimal(read(path)?.trim())
-        .ok_or_else(|| ScanError { path: path.to_owned(), source: io::ErrorKind::InvalidData.into() })
 }
 
 fn hexadecimal(text: &str) -> Option<u64> {
@@ -254,14 +289,13 @@ mod tests {
         0x0000000000000000 0x0000000000000000 0x0000000000000000\n\
         0x0000000000000000 0x0000000000000000 0x0000000000000000\n";
 
-    fn stub<'a>(resource: &'a str, class: &'a str) -> [(&'a str, &'a str); 7] {
+    fn stub<'a>(resource: &'a str, class: &'a str) -> [(&'a str, &'a str); 6] {
         [
             ("vendor", "0x10de\n"),
             ("device", "0x2331\n"),
             ("class", class),
             ("subsystem_vendor", "0x10de\n"),
             ("subsystem_device", "0x16c1\n"),
-            ("revision", "0xa1\n"),
             ("resource", resource),
         ]
     }
@@ -285,29 +319,33 @@ mod tests {
         let addresses: Vec<String> = found.iter().map(|function| function.address.to_string()).collect();
         assert_eq!(addresses, ["0000:0a:05.1", "0001:00:00.0"]);
         assert_eq!(found[0].subsystem, 0x16c1_10de);
-        assert_eq!(found[0].revision, 0xa1);
         assert_eq!(found[0].bars[0], Bar { start: 0xfe00_0000, bytes: 0x2000, flags: 0x4_0200 });
         assert_eq!(found[0].bars[1].bytes, 0);
         assert_eq!(found[0].bars[2].bytes, 256 << 20);
     }
 
     #[test]
-    fn the_configuration_space_says_what_the_files_say() {
+    fn one_file_says_what_the_five_say() {
         let dir = tempfile::tempdir().unwrap();
         put(dir.path(), "0000:00:05.0", &stub(RESOURCE, "0x030200\n"));
         let by_files = scan(dir.path()).unwrap();
+        assert_eq!(by_files.len(), 1);
         let function = dir.path().join("bus/pci/devices/0000:00:05.0");
-        for name in ["class", "subsystem_vendor", "subsystem_device", "revision"] {
+        for name in ["vendor", "device", "class", "subsystem_vendor", "subsystem_device"] {
             std::fs::remove_file(function.join(name)).unwrap();
         }
         assert_eq!(scan(dir.path()).unwrap(), [], "files that are not there");
-        let mut config = [0u8; 256];
-        config[0x08..0x0c].copy_from_slice(&0x0302_00a1u32.to_le_bytes());
-        config[0x2c..0x30].copy_from_slice(&0x16c1_10deu32.to_le_bytes());
-        std::fs::write(function.join("config"), config).unwrap();
+        let line = "pci:v000010DEd00002331sv000010DEsd000016C1bc03sc02i00\n";
+        std::fs::write(function.join("modalias"), line).unwrap();
         assert_eq!(scan(dir.path()).unwrap(), by_files);
-        std::fs::write(function.join("config"), [0; 10]).unwrap();
-        assert!(scan(dir.path()).unwrap_err().to_string().ends_with("/config"));
+        for other in
+            [line.replace("2331", "2330"), line.replace("sc02", "sc00"), line.replace("10DEd", "8086d")]
+        {
+            std::fs::write(function.join("modalias"), other).unwrap();
+            assert_eq!(scan(dir.path()).unwrap(), []);
+        }
+        std::fs::write(function.join("modalias"), "pci:v000010DE").unwrap();
+        assert!(scan(dir.path()).unwrap_err().to_string().ends_with("/modalias"));
     }
 
     #[test]
@@ -336,6 +374,7 @@ mod tests {
                 prop_assert_eq!(address.to_string().parse(), Ok(address));
             }
             let _ = bars(&text);
+            let _ = alias(&text);
             let _ = hexadecimal(&text);
         }
     }

@@ -152,7 +152,6 @@ impl Fake {
             ("class", "0x030200"),
             ("subsystem_vendor", "0x10de"),
             ("subsystem_device", "0x16c1"),
-            ("revision", "0xa1"),
             ("resource", &resource(pci::V2_BAR0_BYTES)),
         ] {
             std::fs::write(function.join(name), text).unwrap();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use vgpu_transport::{AttachError, Device, Lost, OpenError, Session};
+use vgpu_wire::body::session::Echo;
 use vgpu_wire::facts::DeviceFacts;
 use vgpu_wire::{TABLE_DIGEST, WIRE_VERSION};
 
@@ -35,6 +36,27 @@ fn a_session_learns_what_the_device_is_and_leaves_nothing_behind() {
     assert_eq!(status.allocated, 1 << 20);
     drop(session);
     eventually("detached", || bed.status().sessions.is_empty() && bed.status().allocated == 0);
+}
+
+#[test]
+fn who_only_looks_opens_no_window() {
+    let bed = Bed::of(soft("A soft GPU"));
+    let function = &functions(bed.dir())[0];
+    let (window, away) = (function.dir.join("resource2"), function.dir.join("resource2.away"));
+    std::fs::rename(&window, &away).unwrap();
+    let look = || Session::open(Device::look(function).unwrap()).unwrap();
+    let (session, hopeless) = (look(), look());
+    assert_eq!(name(session.facts()), "A soft GPU");
+    assert_eq!(session.free_memory().unwrap(), Some(1 << 30));
+    assert!(matches!(Device::open(function), Err(OpenError::Open { .. })));
+    // What is missing is told by the first message, and stays.
+    let lost = hopeless.call(Echo { reply: 0, reserved: 0, cookie: 1 }, &[], &mut []).unwrap_err();
+    assert!(matches!(lost, Lost::NotAttached { .. }), "{lost}");
+    std::fs::rename(&away, &window).unwrap();
+    assert_eq!(session.free_memory().unwrap(), Some(1 << 30));
+    echo(&session, 7);
+    assert_eq!(session.free_memory().unwrap(), None, "attached: the device is asked by message");
+    assert_eq!(bed.status().sessions.len(), 1);
 }
 
 #[test]
@@ -157,7 +179,6 @@ fn a_real_bar_is_mapped_and_read() {
         ("class", "0x030200"),
         ("subsystem_vendor", "0x10de"),
         ("subsystem_device", "0x16c1"),
-        ("revision", "0xa1"),
         ("enable", "0\n"),
         ("resource", &resource),
     ] {
