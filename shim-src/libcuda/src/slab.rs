@@ -15,10 +15,11 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use crate::sync::Mutex;
 
-/// Slots of the first chunk; each chunk has twice as many as the one before.
-const SLOTS: usize = 128;
+/// Slots of the first chunk; each chunk has twice as many as the one before. Few: a process that only looks for devices has a
+/// context and a pool, and the kernel takes two microseconds to give a page of memory.
+const SLOTS: usize = 4;
 /// As many as the index's bits can name.
-const CHUNKS: usize = 13;
+const CHUNKS: usize = 18;
 const INDEX_SHIFT: u32 = 4;
 const GENERATION_SHIFT: u32 = 24;
 const KIND_SHIFT: u32 = 40;
