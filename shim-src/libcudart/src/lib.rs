@@ -19,6 +19,7 @@
 mod calls;
 
 mod driver;
+mod entries;
 mod process;
 mod thread;
 
@@ -43,6 +44,7 @@ mod registration;
 mod stream;
 mod symbol;
 mod version;
+mod writer;
 
 /// Which CUDA this library is of.
 const MAJOR: u32 = if cfg!(feature = "cuda13") { 13 } else { 12 };
