@@ -9,8 +9,8 @@ use std::process::Command;
 use std::{fs, io};
 
 use super::archive::{self, ArchiveError};
-use super::stub;
 use super::symbols::Symbol;
+use super::{first, stub};
 
 /// What links.
 #[derive(Clone, Debug)]
@@ -43,6 +43,12 @@ const FLAGS: &[&str] = &[
     // Threads and destructors of a shim outlive a dlclose.
     "-Wl,-z,nodelete",
     "-Wl,-z,noexecstack",
+];
+
+/// Options for the machine's compiler alone: zig has an unwinder of its own, and refuses the other option.
+const CC_FLAGS: &[&str] = &[
+    // The unwinder goes into the object: one file fewer for each process to load.
+    "-static-libgcc",
     // Code and constants share pages: fewer of them, in the file and in each process.
     "-Wl,-z,noseparate-code",
 ];
@@ -72,8 +78,7 @@ impl Linker {
     /// The options that do not depend on the object, those before and those behind its inputs.
     fn options(&self) -> (Vec<&'static str>, &'static [&'static str]) {
         let (first, last): (&[_], &[_]) = match self {
-            // The unwinder goes into the object: one file fewer for each process to load.
-            Self::Cc(_) => (&["-static-libgcc"], &["-Wl,--as-needed", "-lpthread", "-ldl", "-lm", "-lrt"]),
+            Self::Cc(_) => (CC_FLAGS, &["-Wl,--as-needed", "-lpthread", "-ldl", "-lm", "-lrt"]),
             Self::Zig { .. } => (&["cc", "-target", ZIG_TARGET], &["-lunwind"]),
         };
         ([first, FLAGS].concat(), last)
@@ -184,10 +189,16 @@ pub fn link(linker: &Linker, job: &Job<'_>) -> Result<Linked, LinkError> {
         .arg(concat("-Wl,--version-script=", &map))
         .arg("-o")
         .arg(&path)
-        .arg(&stubs)
         .arg("-Wl,--whole-archive")
         .arg(job.archive)
-        .arg("-Wl,--no-whole-archive");
+        .arg("-Wl,--no-whole-archive")
+        // Behind the implementation: exported variables that nobody uses are pages long.
+        .arg(&stubs);
+    if let Some(script) = first::script(job.soname) {
+        let path = job.work.join("first.ld");
+        fs::write(&path, script).map_err(at(&path))?;
+        command.arg(concat("-Wl,-T,", &path));
+    }
     match job.driver {
         None | Some((_, Driver::Is)) => {}
         Some((libcuda, Driver::Needs)) => {

@@ -4,6 +4,7 @@
 
 pub mod archive;
 pub mod compile;
+pub mod first;
 pub mod inputs;
 pub mod inspect;
 pub mod link;
