@@ -7,7 +7,7 @@ use crate::memory::SHARED_WORDS;
 use crate::program::MemoryStep;
 use crate::warp::Warp;
 use std::marker::PhantomData;
-use vgpu_arena::for_active;
+use vgpu_arena::{Halves, for_active};
 
 /// Loads into registers that lanes have of their own. `x`: index of the [`MemoryStep`]; `y`: window.
 pub(crate) struct Load<S, E, const SCALAR: bool, const N: usize>(PhantomData<(S, E)>);
@@ -75,15 +75,8 @@ impl Run for LoadPair {
         {
             let window = &env.windows[step.y as usize];
             let (out, _) = out.as_chunks_mut::<4>();
-            let mut low = [0u16; 4];
-            let done = env.view.load_fours::<u16, 2>(window, bases, step.imm, 2, |four, element, values| {
-                if element == 0 {
-                    low = values;
-                } else {
-                    let words =
-                        std::array::from_fn(|lane| u32::from(values[lane]) << 16 | u32::from(low[lane]));
-                    I::set4(words, &mut out[four]);
-                }
+            let done = env.view.load_fours::<Halves, 1>(window, bases, step.imm, 2, |four, _, values| {
+                I::set4(values.map(|Halves(word)| word), &mut out[four]);
             });
             if done {
                 return pc + 1;
@@ -99,13 +92,18 @@ impl Run for LoadPair {
 /// The same lane by lane, of the active ones.
 #[inline(never)]
 fn load_pairs(warp: &mut Warp, env: &mut Env<'_>, step: &Step) -> Result<(), Failed> {
-    let mut second = step.clone();
-    second.imm = step.imm.wrapping_add(2);
     let mut rest = warp.mask;
     while rest != 0 {
         let lane = rest.trailing_zeros() as usize;
         rest &= rest - 1;
         let base = warp.frame.vector::<u64>(step.a)[lane];
+        let window = &env.windows[step.y as usize];
+        if let Some(word) = env.view.load_halves(window, base.wrapping_add(step.imm)) {
+            warp.frame.vector_mut::<u32>(step.d)[lane] = word;
+            continue;
+        }
+        let mut second = step.clone();
+        second.imm = step.imm.wrapping_add(2);
         let [low] = Global::load_lane::<FromU16, 1>(warp, env, step, base, lane)?;
         let [high] = Global::load_lane::<FromU16, 1>(warp, env, &second, base, lane)?;
         warp.frame.vector_mut::<u32>(step.d)[lane] = high << 16 | low;
