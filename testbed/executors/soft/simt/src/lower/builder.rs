@@ -279,7 +279,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Whether lanes that wait elsewhere, while this block runs, have values of their own in a register.
-    fn blends(&self, reg: Reg) -> bool {
+    pub(super) fn blends(&self, reg: Reg) -> bool {
         self.allocation.analysis.waiting[self.block].contains(reg)
     }
 

@@ -1,6 +1,6 @@
 //! The steps: loads and stores in any space.
 
-use super::{Extend, FEW, Failed, FromU16, Global, Space, Truncate};
+use super::{Extend, FEW, FEWER, Failed, FromU16, Global, Space, Truncate};
 use crate::env::Env;
 use crate::machine::{Isa, LANES, Run, Slot, Step};
 use crate::memory::SHARED_WORDS;
@@ -16,7 +16,7 @@ impl<S: Space, E: Extend, const SCALAR: bool, const N: usize> Run for Load<S, E,
     #[inline(always)]
     fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
         let slots: [Slot; N] = if N == 1 { [step.d; N] } else { targets(env, step) };
-        if warp.mask == u32::MAX && S::load_all::<I, E, SCALAR, N>(warp, env, step, &slots) {
+        if loads_all(warp, step) && S::load_all::<I, E, SCALAR, N>(warp, env, step, &slots) {
             return pc + 1;
         }
         match load_some::<S, E, SCALAR, N>(warp, env, step, &slots) {
@@ -24,6 +24,13 @@ impl<S: Space, E: Extend, const SCALAR: bool, const N: usize> Run for Load<S, E,
             Err(failed) => failed,
         }
     }
+}
+
+/// Whether to try and load all lanes: also where some are not active, if nobody reads what those get. Their addresses are
+/// checked like the others', and usually those of elements behind the last that is wanted; lane by lane is slower.
+#[inline(always)]
+fn loads_all(warp: &Warp, step: &Step) -> bool {
+    warp.mask == u32::MAX || (!step.blend && warp.mask.count_ones() > FEWER)
 }
 
 /// Loads the active lanes, whichever they are. Not for one instruction set: this is one function for all.
@@ -70,7 +77,7 @@ pub(crate) struct LoadPair;
 impl Run for LoadPair {
     #[inline(always)]
     fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
-        if warp.mask == u32::MAX
+        if loads_all(warp, step)
             && let Some((bases, out)) = warp.frame.apart::<u64, u32>(step.a, step.d)
         {
             let window = &env.windows[step.y as usize];
