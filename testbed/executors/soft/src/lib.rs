@@ -13,6 +13,11 @@
 //! Device memory belongs to one session and is reached by no other. It occupies the host only where
 //! it has been written.
 //!
+//! A module is loaded whole and its kernels one by one, when the guest first asks for each, as CUDA does by default: a kernel
+//! with an instruction that the engine does not have is refused then (`INVALID_PTX`), by name and line in the log, and the others of its module
+//! run. GGML's modules for compute capability 7.5 and later have such kernels beside those that a model needs;
+//! to refuse the module would take these away, and to read all of a module's kernels takes seconds.
+//!
 //! What is refused with not-supported, and not promised by facts and attributes: cubins, managed memory, textures, clusters,
 //! kernels that launch kernels.
 

@@ -23,6 +23,8 @@ pub(crate) struct BarrierStep {
     /// How many threads take part; all if not given.
     pub(crate) threads: Option<Place>,
     pub(crate) kind: BarrierKind,
+    /// Shared registers that lanes must agree on to be one part behind it.
+    pub(crate) agreement: Box<[Slot]>,
 }
 
 /// What a barrier instruction does besides arriving.
@@ -68,8 +70,6 @@ struct Barrier {
     /// Lanes whose predicate held, and lanes that arrived.
     holding: u32,
     total: u32,
-    /// Whether anybody is here.
-    used: bool,
 }
 
 /// How a turn of a block ended.
@@ -86,16 +86,18 @@ pub(crate) enum Turn {
 pub(crate) struct Block {
     parts: Vec<Part>,
     barriers: [Barrier; BARRIERS],
+    /// A bit for each barrier that somebody has arrived at.
+    used: u32,
     warps: u32,
 }
 
 impl Block {
     pub(crate) fn new() -> Self {
-        Self { parts: Vec::new(), barriers: std::array::from_fn(|_| Barrier::default()), warps: 0 }
+        Self { parts: Vec::new(), barriers: std::array::from_fn(|_| Barrier::default()), used: 0, warps: 0 }
     }
 
     /// Makes it fit for blocks of a launch: frames with constants, parameters, thread indices.
-    pub(crate) fn prepare(&mut self, variant: &Variant, env: &Env<'_>) {
+    pub(crate) fn prepare(&mut self, variant: &Variant, env: &mut Env<'_>) {
         let [x, y, z] = env.shape.block;
         self.warps = (x * y * z).div_ceil(LANES as u32);
         self.parts.truncate(self.warps as usize);
@@ -109,6 +111,9 @@ impl Block {
         }
         for part in &mut self.parts {
             variant.fill_launch(&mut part.warp.frame, part.warp.index, env);
+            part.warp.mask = u32::MAX;
+            variant.code.run(&mut part.warp, env, variant.prologue);
+            part.warp.mask = 0;
         }
         for barrier in &mut self.barriers {
             barrier.arrived.clear();
@@ -127,10 +132,8 @@ impl Block {
             part.state = State::Ready;
             variant.fill_block(&mut part.warp.frame, env.block);
         }
-        for barrier in &mut self.barriers {
-            if barrier.used {
-                barrier.clear();
-            }
+        for number in ones(std::mem::take(&mut self.used)) {
+            self.barriers[number].clear();
         }
     }
 
@@ -214,9 +217,14 @@ impl Block {
         self.parts.push(Part { warp: others, state: State::Ready });
     }
 
-    /// Moves the running or waiting lanes of a part into another of the same warp.
-    fn merge(&mut self, into: usize, from: usize, registers: &Registers) {
+    /// Moves the running or waiting lanes of a part into another of the same warp, if both have the same values in the
+    /// shared registers of `agreement`. Else they stay apart: each goes on with its own.
+    fn merge(&mut self, into: usize, from: usize, registers: &Registers, agreement: &[Slot]) {
         let [target, source] = self.parts.get_disjoint_mut([into, from]).expect("two parts");
+        let (ours, theirs) = (&target.warp.frame, &source.warp.frame);
+        if agreement.iter().any(|&slot| ours.get::<u64>(slot) != theirs.get::<u64>(slot)) {
+            return;
+        }
         registers.copy_lanes(&source.warp.frame, &mut target.warp.frame, source.warp.mask);
         target.warp.mask |= source.warp.mask;
         source.warp.mask = 0;
@@ -234,7 +242,8 @@ impl Block {
         for other in 0..self.parts.len() {
             let same = matches!(self.parts[other].state, State::Parked { pc: at } if at == pc);
             if other != index && same && self.parts[other].warp.index == warp {
-                self.merge(index, other, &variant.registers);
+                let agreement = variant.meetings.get(&pc).map(AsRef::as_ref).unwrap_or_default();
+                self.merge(index, other, &variant.registers, agreement);
             }
         }
         if wanted & alive & !self.parts[index].warp.mask == 0 {
@@ -269,8 +278,8 @@ impl Block {
         }
         let number = number as usize;
         let lanes = warp.mask;
+        self.used |= 1 << number;
         let barrier = &mut self.barriers[number];
-        barrier.used = true;
         barrier.threads = threads;
         barrier.arrived[warp.index as usize] |= lanes;
         barrier.total += lanes.count_ones();
@@ -291,11 +300,8 @@ impl Block {
 
     /// Lets the threads go on that wait at barriers where all have arrived.
     fn complete(&mut self, variant: &Variant, env: &Env<'_>) {
-        if self.barriers.iter().all(|barrier| !barrier.used) {
-            return;
-        }
-        for number in 0..BARRIERS {
-            if self.barriers[number].used && self.is_complete(number, env) {
+        for number in ones(self.used) {
+            if self.is_complete(number, env) {
                 self.release(number, variant);
             }
         }
@@ -304,14 +310,11 @@ impl Block {
     fn is_complete(&self, number: usize, env: &Env<'_>) -> bool {
         let barrier = &self.barriers[number];
         let Some(threads) = barrier.threads else {
-            // Those that have returned are not waited for.
-            let mut missing = false;
-            for part in &self.parts {
-                if !matches!(part.state, State::Done) {
-                    missing |= part.warp.lanes() & !barrier.arrived[part.warp.index as usize] != 0;
-                }
-            }
-            return !missing;
+            // Those that have returned are not waited for. The last warps have mostly still to come.
+            return !self.parts.iter().rev().any(|part| {
+                !matches!(part.state, State::Done)
+                    && part.warp.lanes() & !barrier.arrived[part.warp.index as usize] != 0
+            });
         };
         let [x, y, z] = env.shape.block;
         let arrived = barrier.arrived.iter().enumerate().map(|(warp, &lanes)| {
@@ -325,6 +328,7 @@ impl Block {
     fn release(&mut self, number: usize, variant: &Variant) {
         let (holding, total) = (self.barriers[number].holding, self.barriers[number].total);
         self.barriers[number].clear();
+        self.used &= !(1 << number);
         for index in 0..self.parts.len() {
             let State::Waiting { number: at, step, block, .. } = self.parts[index].state else { continue };
             if at != number {
@@ -339,7 +343,8 @@ impl Block {
                 let same = matches!(self.parts[other].state,
                     State::Waiting { number: at, block: to, step: by, .. } if at == number && to == block && by == step);
                 if same && self.parts[other].warp.index == self.parts[index].warp.index {
-                    self.merge(index, other, &variant.registers);
+                    let info = &variant.tables.barriers[step as usize];
+                    self.merge(index, other, &variant.registers, &info.agreement);
                     let part = &mut self.parts[index];
                     if let BarrierKind::Reduce { op, dst, .. } = variant.tables.barriers[step as usize].kind {
                         reduce(&mut part.warp, op, dst, holding, total);
@@ -357,10 +362,16 @@ impl Block {
 impl Barrier {
     fn clear(&mut self) {
         self.arrived.fill(0);
-        self.used = false;
         self.holding = 0;
         self.total = 0;
     }
+}
+
+/// The numbers of the bits that are set.
+fn ones(bits: u32) -> impl Iterator<Item = usize> {
+    std::iter::successors(Some(bits), |rest| Some(rest & rest.wrapping_sub(1)))
+        .take_while(|rest| *rest != 0)
+        .map(|rest| rest.trailing_zeros() as usize)
 }
 
 /// An operand of a barrier: the lowest active lane's, if lanes have their own.

@@ -96,7 +96,7 @@ impl Env<'_> {
     /// A warp has used its fuel up. Whether it may go on now; else it must leave, and if that is no fault it goes on at `pc`.
     #[cold]
     #[inline(never)]
-    pub(crate) fn poll(&mut self, warp: &mut Warp, pc: u32) -> bool {
+    pub(crate) fn poll(&mut self, warp: &mut Warp, line: u32, pc: u32) -> bool {
         let full = if self.cooperative { COOPERATIVE_FUEL } else { FUEL };
         let spent = full - warp.fuel;
         warp.fuel = full;
@@ -116,7 +116,7 @@ impl Env<'_> {
                 false
             }
             Verdict::Timeout => {
-                let site = self.site(warp, 0, warp.mask);
+                let site = self.site(warp, line, warp.mask);
                 warp.fail(self, Fault::Timeout { site });
                 false
             }

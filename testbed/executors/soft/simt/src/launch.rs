@@ -19,8 +19,10 @@ use crate::program::{Inner, Program, Variant};
 
 /// Threads of a block at most.
 const MOST_THREADS: u64 = 1024;
-/// A grid that takes less than this is not worth another thread, which takes as long to wake.
-const WORTH_SHARING: u64 = 60_000;
+/// A grid that takes less than this is not worth another thread, which takes as long to wake, in nanoseconds.
+const WORTH_WAKING: u64 = 60_000;
+/// The same where that thread is awake: what it costs it to begin.
+const WORTH_SHARING: u64 = 20_000;
 
 /// What a grid is launched with.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +72,8 @@ pub fn run(
     } else {
         let expected = program.inner.block_time.load(Ordering::Relaxed).saturating_mul(blocks);
         let first = expected == 0;
-        if blocks > 1 && pool.threads() > 1 && (first || expected >= WORTH_SHARING) {
+        let worth = if pool.is_awake() { WORTH_SHARING } else { WORTH_WAKING };
+        if blocks > 1 && pool.threads() > 1 && (first || expected >= worth) {
             pool.run(Arc::clone(&grid) as Arc<dyn Work>);
         } else {
             grid.work();
@@ -255,7 +258,7 @@ impl Grid {
                     let mut env = self.env(&mut shared[index], local, windows, true);
                     env.block = coordinates(index as u32, self.shape.grid);
                     if !started {
-                        blocks[index].prepare(variant, &env);
+                        blocks[index].prepare(variant, &mut env);
                         blocks[index].start(variant, &env);
                     }
                     let turn = blocks[index].run(variant, &mut env);
@@ -281,7 +284,7 @@ impl Work for Grid {
         self.with_scratch(1, |blocks, shared, local, windows| {
             let mut env = self.env(&mut shared[0], local, windows, false);
             let block = &mut blocks[0];
-            block.prepare(variant, &env);
+            block.prepare(variant, &mut env);
             let (begin, mut count) = (Instant::now(), 0);
             while !self.over.load(Ordering::Relaxed) {
                 let index = self.next.fetch_add(1, Ordering::Relaxed);

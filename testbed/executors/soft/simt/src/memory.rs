@@ -83,6 +83,12 @@ impl SharedMemory {
     pub(crate) const fn words(&self) -> &[u32; SHARED_WORDS] {
         &self.words
     }
+
+    /// The words, to be written.
+    #[inline(always)]
+    pub(crate) const fn words_mut(&mut self) -> &mut [u32; SHARED_WORDS] {
+        &mut self.words
+    }
 }
 
 impl Words for SharedMemory {

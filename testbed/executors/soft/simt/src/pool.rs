@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// How long a worker looks for new work before it sleeps: launches often follow each other at once, and to wake a thread
 /// takes as long.
-const SPIN: Duration = Duration::from_micros(40);
+const SPIN: Duration = Duration::from_micros(100);
 
 /// Something that several threads can do together.
 pub(crate) trait Work: Send + Sync {
@@ -81,6 +81,11 @@ impl Pool {
     #[must_use]
     pub fn threads(&self) -> usize {
         self.inner.workers.len() + 1
+    }
+
+    /// Whether some worker is awake, and takes work up at once.
+    pub(crate) fn is_awake(&self) -> bool {
+        self.inner.shared.sleeping.load(Ordering::Relaxed) < self.inner.workers.len()
     }
 
     /// Does `work` with the help of workers. Returns when all of it is done.

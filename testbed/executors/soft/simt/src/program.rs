@@ -1,5 +1,6 @@
 //! Programs: kernels lowered to steps, with everything that a frame needs before they run.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -88,9 +89,13 @@ impl Inner {
 #[derive(Debug)]
 pub(crate) struct Variant {
     pub(crate) code: Code,
+    /// The first of the steps that run once a warp and launch, before any block; they end by leaving.
+    pub(crate) prologue: u32,
     /// First step of each block of the code.
     pub(crate) blocks: Vec<u32>,
     pub(crate) tables: Tables,
+    /// By step at which lanes wait for others: the shared registers that they must agree on to be one again.
+    pub(crate) meetings: HashMap<u32, Box<[Slot]>>,
     pub(crate) registers: Registers,
     /// How many windows of device memory its instructions have.
     pub(crate) windows: usize,

@@ -100,7 +100,15 @@ impl Warp {
         if self.is_empty() {
             self.mask
         } else {
-            self.pending.iter().fold(self.mask, |all, lanes| all | lanes)
+            let mut all = self.mask;
+            for (word, &bits) in self.occupied.iter().enumerate() {
+                let mut rest = bits;
+                while rest != 0 {
+                    all |= self.pending[word * 64 + rest.trailing_zeros() as usize];
+                    rest &= rest - 1;
+                }
+            }
+            all
         }
     }
 

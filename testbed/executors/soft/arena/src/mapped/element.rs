@@ -5,12 +5,42 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// An element of memory: `u8`, `u16`, `u32`, `u64`.
+/// An element of memory: `u8`, `u16`, `u32`, `u64`, or [`Halves`].
 pub trait Element:
     Copy + Default + Debug + PartialEq + FromBytes + IntoBytes + Immutable + Send + Sync + sealed::Raw + 'static
 {
     /// Its size.
     const BYTES: u64 = size_of::<Self>() as u64;
+    /// What its addresses are multiples of.
+    const ALIGN: u64 = Self::BYTES;
+}
+
+/// Two elements of 16 bits side by side, at an even address: as two accesses that nobody orders.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+#[repr(transparent)]
+pub struct Halves(pub u32);
+
+impl Element for Halves {
+    const ALIGN: u64 = 2;
+}
+
+/// A word at any address.
+#[derive(Clone, Copy)]
+#[repr(C, packed)]
+struct Uneven(u32);
+
+impl sealed::Raw for Halves {
+    #[inline(always)]
+    unsafe fn read(from: *mut u8) -> Self {
+        // SAFETY: the caller's promise: mapped; `Uneven` needs no alignment. Volatile, as copies are.
+        Self(unsafe { from.cast::<Uneven>().read_volatile() }.0)
+    }
+
+    #[inline(always)]
+    unsafe fn write(to: *mut u8, value: Self) {
+        // SAFETY: as for `read`.
+        unsafe { to.cast::<Uneven>().write_volatile(Uneven(value.0)) };
+    }
 }
 
 /// An element that can be read, changed and written as one: `u32`, `u64`.

@@ -9,7 +9,7 @@
 //! * **Covered.** Each extent of a [`Table`] lies within pages that the table itself holds. So an address that was found within an
 //!   extent can be accessed while the table lives.
 //! * **Shared.** No reference into the memory is ever made but to atomics, and none to elements of other types.
-//!   Copies go through `vm-memory`, which uses volatile accesses.
+//!   Copies go through `vm-memory`, which uses volatile accesses, as words at even addresses do.
 
 mod element;
 mod lanes;
@@ -19,7 +19,7 @@ mod table;
 mod view;
 mod warp;
 
-pub use element::{Cell, Element};
+pub use element::{Cell, Element, Halves};
 pub use physical::Physical;
 pub(crate) use reservation::{Pages, PagesError, Reservation};
 pub(crate) use table::{Mapping, Table};

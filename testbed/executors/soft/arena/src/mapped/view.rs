@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use super::element::Element;
 use super::element::sealed::Raw;
+use super::element::{Element, Halves};
 use super::lanes::has_avx2;
 use super::table::{Extent, Table};
 use crate::fault::{Fault, FaultKind, Illegal};
@@ -115,6 +115,14 @@ impl View {
     pub fn load_uniform<T: Element>(&self, window: &mut Window, address: u64) -> Result<T, Fault> {
         let [value] = self.load_uniform_vec(window, address)?;
         Ok(value)
+    }
+
+    /// Loads two elements of 16 bits side by side where the window has them. If not, [`View::load_uniform`] does it or says why.
+    #[inline(always)]
+    pub fn load_halves(&self, window: &Window, address: u64) -> Option<u32> {
+        let known = self.knows(window) && window.holds(address, Halves::BYTES, false);
+        // SAFETY: checked just now: even, and within an extent of the table that this view holds.
+        (known && address.is_multiple_of(2)).then(|| unsafe { Halves::read(self.pointer(address)) }.0)
     }
 
     /// Loads `N` elements that follow each other. Their address is a multiple of the size of all of them.

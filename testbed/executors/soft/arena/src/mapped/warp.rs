@@ -171,7 +171,7 @@ impl View {
     }
 
     /// Loads `N` elements that follow each other a lane, for all lanes, from `bases[lane] + offset`, a multiple of `align`, itself a
-    /// multiple of an element's size. `put` gets them for four lanes at a
+    /// multiple of an element's alignment. `put` gets them for four lanes at a
     /// time, to make vectors: the number of the four lanes, that of the element, the values. Whether it could: if not,
     /// nothing has been loaded, and the other functions say why or do it.
     #[inline(always)]
@@ -185,7 +185,7 @@ impl View {
     ) -> bool {
         const { assert!(N.is_power_of_two(), "vectors have 1, 2, 4 or 8 elements") };
         let bytes = T::BYTES * N as u64;
-        let aligned = align.is_multiple_of(T::BYTES) && offset.is_multiple_of(align);
+        let aligned = align.is_multiple_of(T::ALIGN) && offset.is_multiple_of(align);
         let known = self.knows(window) && window.bytes >= bytes && aligned;
         // What is added to the bases is taken from the window.
         let start = window.start.wrapping_sub(offset);

@@ -28,6 +28,15 @@ pub fn writes(op: &Op, visit: &mut impl FnMut(Reg)) {
     });
 }
 
+/// The special registers that an instruction reads.
+pub fn specials(op: &Op, visit: &mut impl FnMut(Special)) {
+    accesses(op, &mut |access| {
+        if let Access::Special(special) = access {
+            visit(special);
+        }
+    });
+}
+
 struct Visitor<'v, F>(&'v mut F);
 
 impl<F: FnMut(Access)> Visitor<'_, F> {

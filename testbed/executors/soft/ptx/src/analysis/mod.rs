@@ -49,6 +49,7 @@
 //! active, are undefined in PTX too.
 
 mod access;
+mod copies;
 mod divergence;
 mod live;
 mod sets;
@@ -56,7 +57,7 @@ mod slots;
 
 use crate::ir::{BlockId, Kernel, Terminator};
 
-pub use access::{reads, writes};
+pub use access::{reads, specials, writes};
 pub use sets::RegSet;
 pub use slots::{Group, Slots, slots};
 

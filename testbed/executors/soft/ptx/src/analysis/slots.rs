@@ -6,12 +6,14 @@
 //! blocks that can run while lanes wait that need it (see [`Analysis::waiting`]). Registers of one group
 //! whose intervals do not meet get the same slot. An instruction's sources and results never share one, so that an
 //! engine may write results before it has read all sources.
+//! Only copies have the slot of what they are a copy of.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::Analysis;
 use super::access::{reads, writes};
+use super::copies::copies;
 use crate::ir::{Class, Kernel, Reg, Terminator};
 
 /// Registers that may share slots: of one width, and all uniform or none.
@@ -49,6 +51,9 @@ pub struct Slots {
     pub groups: Vec<Group>,
     /// By register: its slot among those of its group.
     pub of: Vec<u32>,
+    /// By register: the one that it is a copy of, whose slot it has; itself, if it is none. The move that makes a copy
+    /// has nothing to do.
+    pub copy_of: Vec<Reg>,
     /// By [`Group::index`]: how many slots the group has.
     pub counts: [u32; 8],
 }
@@ -57,7 +62,8 @@ pub struct Slots {
 /// uniform group needs one value, and a write must keep the values of lanes that do not take part just when
 /// its register's must.
 pub fn slots(kernel: &Kernel, analysis: &Analysis) -> Slots {
-    let intervals = intervals(kernel, analysis);
+    let copy_of = copies(kernel, analysis);
+    let intervals = intervals(kernel, analysis, &copy_of);
     let groups: Vec<Group> = kernel
         .registers
         .iter()
@@ -90,15 +96,19 @@ pub fn slots(kernel: &Kernel, analysis: &Analysis) -> Slots {
         busy[group].push(Reverse((end, slot)));
         of[reg as usize] = slot;
     }
-    Slots { groups, of, counts }
+    for (reg, &original) in copy_of.iter().enumerate() {
+        of[reg] = of[original.0 as usize];
+    }
+    Slots { groups, of, copy_of, counts }
 }
 
 /// By register: the first and last position that needs it. Instructions have positions in the order of the text, and
-/// each terminator has one.
-fn intervals(kernel: &Kernel, analysis: &Analysis) -> Vec<Option<(u32, u32)>> {
+/// each terminator has one. Copies have none: those of their originals cover them.
+fn intervals(kernel: &Kernel, analysis: &Analysis, copy_of: &[Reg]) -> Vec<Option<(u32, u32)>> {
     let mut intervals: Vec<Option<(u32, u32)>> = vec![None; kernel.registers.len()];
     let mut cover = |reg: Reg, position: u32| {
-        let interval = intervals[reg.0 as usize].get_or_insert((position, position));
+        let original = copy_of[reg.0 as usize];
+        let interval = intervals[original.0 as usize].get_or_insert((position, position));
         *interval = (interval.0.min(position), interval.1.max(position));
     };
     for (index, block) in kernel.blocks.iter().enumerate() {

@@ -102,6 +102,12 @@ impl Storage for Shared<'_> {
 
     fn write(&mut self, block: usize, reg: Reg, values: &[(usize, u64)]) {
         let (group, slot) = self.place(reg);
+        if self.slots.copy_of[reg.0 as usize] != reg {
+            // The move is not carried out.
+            let there = &self.values[group][slot];
+            assert!(values.iter().all(|&(lane, value)| there[lane] == value), "a copy has another value");
+            return;
+        }
         let (uniform, keep) =
             (self.analysis.uniform.contains(reg), self.analysis.waiting[block].contains(reg));
         store(&mut self.values[group][slot], uniform, keep, values);
@@ -109,6 +115,9 @@ impl Storage for Shared<'_> {
 
     fn check(&self, op: &Op) {
         writes(op, &mut |written| {
+            if self.slots.copy_of[written.0 as usize] != written {
+                return;
+            }
             reads(op, &mut |read| {
                 assert!(
                     read == written || self.place(read) != self.place(written),

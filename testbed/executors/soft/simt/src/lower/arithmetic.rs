@@ -79,7 +79,7 @@ fn encode(value: f64, modifiers: Float) -> u64 {
 }
 
 impl Builder<'_> {
-    fn dirty(&self, modifiers: Float, operands: &[&Operand]) -> bool {
+    pub(super) fn dirty(&self, modifiers: Float, operands: &[&Operand]) -> bool {
         modifiers.ftz && !operands.iter().all(|operand| is_normal(operand, &self.normal))
     }
 
@@ -278,6 +278,9 @@ impl Builder<'_> {
             return self.float2::<float::Mul>(dst, modifiers, a, &Operand::Imm(inverse));
         }
         match op {
+            Binary::Add if modifiers.round == Round::Zero => {
+                self.float2_plain::<float::AddZero>(dst, modifiers, a, b)
+            }
             Binary::Add | Binary::Sub | Binary::Mul | Binary::Div if !nearest(modifiers) => {
                 let sources = [(self.source(a, 4)?, 4), (self.source(b, 4)?, 4)];
                 self.rare(dst, 4, &sources, move |[a, b, ..]| {

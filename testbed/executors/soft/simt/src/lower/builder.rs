@@ -8,10 +8,12 @@ use crate::env::Tables;
 use crate::machine::{Features, Layout, Run, Slot, Step, best_fn, common_fn, step_fn};
 use crate::ops::integer::{Mov32, Mov64};
 use crate::ops::{
-    Op1, Op2, Op3, Place, Scalar1, Scalar2, Scalar3, Splat, Vector1, Vector2, Vector3, convert, rare, special,
+    Op1, Op2, Op3, Place, Scalar1, Scalar2, Scalar3, Splat, Vector1, Vector2, Vector3, control, convert,
+    rare, special,
 };
 use crate::program::{Initial, MemoryStep, Registers, Special};
 
+use super::meeting;
 use super::slots::{self, Allocation};
 
 /// Done, or what is wrong.
@@ -44,6 +46,13 @@ pub(crate) struct Builder<'a> {
     pub(super) features: Features,
     pub(super) layout: Layout,
     pub(super) steps: Vec<Step>,
+    /// Steps that run once a warp and launch.
+    prologue: Vec<Step>,
+    /// By step at which lanes wait for others: what they must agree on.
+    pub(super) meetings: HashMap<u32, Box<[Slot]>>,
+    /// The same of the block's instructions, and of the one that is being lowered, with its first step.
+    agreements: HashMap<u32, Box<[Slot]>>,
+    agreement: Option<(usize, Box<[Slot]>)>,
     pub(super) tables: Tables,
     pub(super) registers: Registers,
     pub(super) initial: Initial,
@@ -127,6 +136,10 @@ impl<'a> Builder<'a> {
             features,
             layout,
             steps: Vec::with_capacity(kernel.code.len() + kernel.blocks.len()),
+            prologue: Vec::new(),
+            meetings: HashMap::new(),
+            agreements: HashMap::new(),
+            agreement: None,
             tables: Tables::default(),
             registers,
             initial: Initial::default(),
@@ -178,6 +191,53 @@ impl<'a> Builder<'a> {
         self.steps.push(step);
     }
 
+    /// Whether an instruction runs once a warp and launch.
+    pub(super) fn runs_once(&self, instruction: u32) -> bool {
+        self.allocation.invariants.once.get(instruction as usize).copied().unwrap_or(false)
+    }
+
+    /// Begins a block, as far as the meeting of lanes goes.
+    pub(super) fn begin_agreements(&mut self, block: usize) {
+        let Allocation { analysis, places, .. } = &self.allocation;
+        self.agreements = meeting::agreements(self.kernel, block, analysis, places);
+    }
+
+    /// Begins an instruction, where lanes may wait for others.
+    pub(super) fn begin_meeting(&mut self, instruction: u32) {
+        self.agreement = self.agreements.remove(&instruction).map(|slots| (self.steps.len(), slots));
+    }
+
+    /// What lanes must agree on that meet at the barrier that is being lowered.
+    pub(super) fn take_agreement(&mut self) -> Box<[Slot]> {
+        self.agreement.take().map(|(_, slots)| slots).unwrap_or_default()
+    }
+
+    /// Ends an instruction: lanes may wait at any of its steps.
+    pub(super) fn end_meeting(&mut self) {
+        let Some((first, slots)) = self.agreement.take() else { return };
+        for step in first..self.steps.len() {
+            self.meetings.insert(step as u32, slots.clone());
+        }
+    }
+
+    /// Lowers something to steps that run once a warp and launch.
+    pub(super) fn in_prologue(&mut self, lower: impl FnOnce(&mut Self) -> Lowered) -> Lowered {
+        std::mem::swap(&mut self.steps, &mut self.prologue);
+        let done = lower(self);
+        std::mem::swap(&mut self.steps, &mut self.prologue);
+        done
+    }
+
+    /// Puts the prologue behind the blocks. Its first step.
+    pub(super) fn append_prologue(&mut self) -> u32 {
+        let first = self.steps.len() as u32;
+        let mut prologue = std::mem::take(&mut self.prologue);
+        self.steps.append(&mut prologue);
+        let leave = self.common::<control::Leave>();
+        self.push(leave);
+        first
+    }
+
     // Places
 
     pub(super) fn temporary_scalar(&mut self) -> Slot {
@@ -219,7 +279,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Whether lanes that wait elsewhere, while this block runs, have values of their own in a register.
-    fn blends(&self, reg: Reg) -> bool {
+    pub(super) fn blends(&self, reg: Reg) -> bool {
         self.allocation.analysis.waiting[self.block].contains(reg)
     }
 

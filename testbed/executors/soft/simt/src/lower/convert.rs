@@ -27,7 +27,8 @@ impl Builder<'_> {
             Op::Mov { dst, src, .. } => {
                 let bytes = class_bytes(self.class(*dst)?);
                 let src = self.source(src, bytes)?;
-                self.copy(*dst, bytes, src)
+                // The same place, for one is a copy of the other.
+                if src == self.place(*dst)? { Ok(()) } else { self.copy(*dst, bytes, src) }
             }
             Op::Pack { dst, src, .. } => self.pack(*dst, src),
             Op::Unpack { dst, src, .. } => self.unpack(dst, src),

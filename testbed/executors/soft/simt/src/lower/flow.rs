@@ -45,6 +45,7 @@ impl Builder<'_> {
     pub(super) fn begin_block(&mut self, index: usize) {
         debug_assert_eq!(self.blocks.len(), self.block_numbers[index] as usize);
         self.block = index;
+        self.begin_agreements(index);
         self.blocks.push(self.steps.len() as u32);
     }
 
@@ -127,7 +128,8 @@ impl Builder<'_> {
         };
         let number = self.source(number, 4)?;
         let threads = threads.map(|threads: &Operand| self.source(threads, 4)).transpose()?;
-        self.tables.barriers.push(BarrierStep { number, threads, kind });
+        let agreement = self.take_agreement();
+        self.tables.barriers.push(BarrierStep { number, threads, kind, agreement });
         let mut step = self.common::<Arrive>();
         step.x = self.blocks.len() as u32;
         step.y = self.tables.barriers.len() as u32 - 1;

@@ -98,9 +98,13 @@ impl Builder<'_> {
         };
         let mut slots = Vec::with_capacity(4);
         let mut later = Vec::new();
+        let mut blend = false;
         for place in &places {
             slots.push(match *place {
-                Some((_, place, class)) if direct(place, class) => place.slot(),
+                Some((reg, place, class)) if direct(place, class) => {
+                    blend |= self.blends(reg);
+                    place.slot()
+                }
                 other => {
                     let slot = if scalar { self.temporary_scalar() } else { self.temporary_vector(wide) };
                     if let Some((reg, place, class)) = other {
@@ -118,7 +122,7 @@ impl Builder<'_> {
             address.base.slot()
         };
         let mut step = self.load_step(mem, uniform, scalar, slots.len())?;
-        (step.a, step.imm, step.d) = (base, address.offset, slots[0]);
+        (step.a, step.imm, step.d, step.blend) = (base, address.offset, slots[0], blend);
         if slots.len() > 1 {
             step.x = self.slots(&slots);
         }
@@ -158,11 +162,11 @@ impl Builder<'_> {
             return Ok(false);
         }
         let address = self.access(first)?;
-        let (Place::Vector(base), (Place::Vector(to), _)) = (address.base, self.target(*dst, 4)?) else {
+        let (Place::Vector(base), (Place::Vector(to), blend)) = (address.base, self.target(*dst, 4)?) else {
             return Ok(false);
         };
         let mut step = self.step::<LoadPair>();
-        (step.a, step.imm, step.d) = (base, address.offset, to);
+        (step.a, step.imm, step.d, step.blend) = (base, address.offset, to, blend);
         step.y = self.window();
         self.push(step);
         Ok(true)

@@ -10,6 +10,8 @@ mod compare;
 mod convert;
 mod flow;
 mod integer;
+mod invariant;
+mod meeting;
 mod memory;
 mod short;
 mod slots;
@@ -43,14 +45,21 @@ pub(crate) fn lower(
         let mut rest = code;
         while let [inst, after @ ..] = rest {
             builder.begin(inst.line);
-            let taken = fused(&mut builder, rest).and_then(|taken| {
-                if taken == 0 { instruction(&mut builder, inst) } else { Ok(()) }.map(|()| taken)
-            });
+            let position = block.code.end - rest.len() as u32;
+            builder.begin_meeting(position);
+            let taken = if builder.runs_once(position) {
+                builder.in_prologue(|builder| instruction(builder, inst)).map(|()| 0)
+            } else {
+                fused(&mut builder, rest).and_then(|taken| {
+                    if taken == 0 { instruction(&mut builder, inst) } else { Ok(()) }.map(|()| taken)
+                })
+            };
             let taken = taken.map_err(|what| EngineError {
                 line: inst.line,
                 what,
                 instruction: format!("{:?}", inst.op),
             })?;
+            builder.end_meeting();
             rest = after.get(taken.saturating_sub(1)..).unwrap_or_default();
         }
         builder.begin(block.line);
@@ -61,8 +70,11 @@ pub(crate) fn lower(
         })?;
     }
     builder.link();
-    let Builder { steps, layout, blocks, tables, registers, windows, initial, .. } = builder;
+    let prologue = builder.append_prologue();
+    let Builder { steps, layout, blocks, tables, registers, windows, initial, meetings, .. } = builder;
     Ok(Variant {
+        prologue,
+        meetings,
         code: Code::new(steps, layout),
         blocks,
         tables,
@@ -76,6 +88,11 @@ pub(crate) fn lower(
 fn fused(builder: &mut Builder<'_>, code: &[Inst]) -> Lowered<usize> {
     if let [low, high, pack, ..] = code
         && builder.load_pair(&low.op, &high.op, &pack.op)?
+    {
+        return Ok(3);
+    }
+    if let [shuffle, mov, combine, ..] = code
+        && builder.reduce_round(&shuffle.op, &mov.op, &combine.op)?
     {
         return Ok(3);
     }

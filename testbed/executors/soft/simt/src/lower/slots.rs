@@ -9,6 +9,8 @@ use crate::machine::{Layout, Slot};
 use crate::ops::Place;
 use crate::program::Registers;
 
+use super::invariant::{self, Invariants};
+
 /// The places of registers.
 pub(super) struct Allocation {
     pub(super) places: Vec<Place>,
@@ -18,6 +20,8 @@ pub(super) struct Allocation {
     pub(super) parameters: HashMap<Reg, Slot>,
     /// Registers whose only definition moves a constant there.
     pub(super) constants: HashMap<Reg, Operand>,
+    /// What runs once a launch.
+    pub(super) invariants: Invariants,
     /// How often each register is read.
     pub(super) reads: Vec<u32>,
 }
@@ -61,7 +65,25 @@ pub(super) fn allocate(
         places[reg.0 as usize] = Place::Scalar(slot);
     }
     let constants = constants(kernel, &definitions);
-    Allocation { places, analysis, tid_yz_uniform: aligned, parameters, constants, reads }
+    let invariants = invariant::find(
+        kernel,
+        &definitions,
+        |reg| parameters.contains_key(&reg),
+        |reg| constants.contains_key(&reg),
+        |reg| !analysis.uniform.contains(reg),
+    );
+    for &reg in &invariants.registers {
+        let class = kernel.registers[reg.0 as usize];
+        places[reg.0 as usize] = match (analysis.uniform.contains(reg), class) {
+            (true, _) => Place::Scalar(layout.scalar()),
+            (false, Class::Pred) => Place::Vector(layout.scalar()),
+            (false, _) => Place::Vector(layout.vector(class == Class::B64)),
+        };
+    }
+    for &(copy, original) in &invariants.copies {
+        places[copy.0 as usize] = places[original.0 as usize];
+    }
+    Allocation { places, analysis, tid_yz_uniform: aligned, parameters, constants, invariants, reads }
 }
 
 /// How often each register is written and read, in the text.

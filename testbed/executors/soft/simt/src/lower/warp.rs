@@ -1,11 +1,11 @@
 //! Operations of lanes together.
 
-use vgpu_ptx::ir::{Atomic, Op, Operand, Shuffle, Ty, Vote};
+use vgpu_ptx::ir::{Atomic, Binary, Op, Operand, Round, Shuffle, Ty, Vote};
 
 use crate::machine::{Slot, Step};
 use crate::ops::mma::{MatrixStep, MultiplyMatrices};
 use crate::ops::warps::{self, ALL, ANY, BALLOT, Butterfly, UNI};
-use crate::ops::{Place, integer};
+use crate::ops::{Op2, Place, float, integer};
 
 use super::builder::{Builder, Lowered};
 
@@ -219,6 +219,60 @@ impl Builder<'_> {
         (step.a, step.b, step.c) = (value, by.slot(), clamp.slot());
         step.x = self.slots(&[members, predicate.unwrap_or(Slot::NONE)]);
         self.finish(step, false, false, place, blend)
+    }
+
+    /// A butterfly among all lanes, the move of its result to a floating-point register, and the sum or maximum of that and what
+    /// the lane has: one round of a reduction. Whether these three instructions were that, and are lowered.
+    pub(super) fn reduce_round(&mut self, shuffle: &Op, mov: &Op, combine: &Op) -> Lowered<bool> {
+        let (
+            Op::Shfl { mode: Shuffle::Bfly, dst: Some(other), valid, a, b, c, mask },
+            Op::Mov { dst: moved, src: Operand::Reg(from), .. },
+            Op::Binary { op: op @ (Binary::Add | Binary::Max), ty: Ty::F32, float, dst, a: x, b: y },
+        ) = (shuffle, mov, combine)
+        else {
+            return Ok(false);
+        };
+        let own = if *y == Operand::Reg(*moved) { x } else { y };
+        let used = (*x == Operand::Reg(*moved)) != (*y == Operand::Reg(*moved)) && from == other;
+        let alone = self.is_read_once(*other)
+            && self.is_read_once(*moved)
+            && valid.is_none_or(|valid| self.is_dead(valid))
+            && float.round == Round::Nearest
+            && !float.sat;
+        let constants = [b, c].map(|operand| self.source(operand, 4).map(|place| self.constant_of(place)));
+        let [Ok(Some(by)), Ok(Some(0x1f))] = constants else { return Ok(false) };
+        let (Place::Vector(value), Place::Vector(own_slot), (Place::Vector(to), blend)) =
+            (self.source(a, 4)?, self.source(own, 4)?, self.target(*dst, 4)?)
+        else {
+            return Ok(false);
+        };
+        if !(used && alone) {
+            return Ok(false);
+        }
+        let dirty = self.dirty(*float, &[own, a]);
+        let step = match (op, dirty, float.ftz) {
+            (Binary::Add, true, _) => self.round_step::<float::Float<float::Add, true, true>>(by),
+            (Binary::Add, _, true) => self.round_step::<float::Float<float::Add, false, true>>(by),
+            (Binary::Add, ..) => self.round_step::<float::Float<float::Add, false, false>>(by),
+            (_, _, true) => self.round_step::<float::Float<float::Max, true, true>>(by),
+            (..) => self.round_step::<float::Float<float::Max, false, false>>(by),
+        };
+        let Some(mut step) = step else { return Ok(false) };
+        let members = self.members(mask)?;
+        (step.a, step.b, step.c) = (value, members, own_slot);
+        self.finish(step, false, false, Place::Vector(to), blend)?;
+        Ok(true)
+    }
+
+    fn round_step<O: Op2<A = f32, B = f32, R = f32>>(&self, by: u64) -> Option<Step> {
+        Some(match by {
+            1 => self.step::<warps::ButterflyThen<O, 1>>(),
+            2 => self.step::<warps::ButterflyThen<O, 2>>(),
+            4 => self.step::<warps::ButterflyThen<O, 4>>(),
+            8 => self.step::<warps::ButterflyThen<O, 8>>(),
+            16 => self.step::<warps::ButterflyThen<O, 16>>(),
+            _ => return None,
+        })
     }
 
     fn shuffle_step<const MODE: u8>(&self, b: Place, c: Place, valid: bool) -> Step {

@@ -57,6 +57,9 @@ pub(crate) trait Isa {
     /// The values of halves: the lower ones of words, or the upper ones.
     fn from_halves<const UPPER: bool>(words: &[u32; LANES]) -> [f32; LANES];
 
+    /// What the lane `BY` away has, a power of two: of each lane.
+    fn butterfly<const BY: usize>(values: &[u32; LANES]) -> [u32; LANES];
+
     /// `c` and the products of the four signed bytes of `a` and `b`.
     fn dot4(a: &[u32; LANES], b: &[u32; LANES], c: &[u32; LANES]) -> [u32; LANES];
 }
@@ -82,6 +85,11 @@ impl Isa for Baseline {
     #[inline(always)]
     fn from_halves<const UPPER: bool>(words: &[u32; LANES]) -> [f32; LANES] {
         words.map(|word| crate::ops::half::from_half(if UPPER { word >> 16 } else { word }))
+    }
+
+    #[inline(always)]
+    fn butterfly<const BY: usize>(values: &[u32; LANES]) -> [u32; LANES] {
+        std::array::from_fn(|lane| values[(lane ^ BY) % LANES])
     }
 
     #[inline(always)]
@@ -115,6 +123,12 @@ impl Isa for Avx2 {
     }
 
     #[inline(always)]
+    fn butterfly<const BY: usize>(values: &[u32; LANES]) -> [u32; LANES] {
+        // SAFETY: as above.
+        unsafe { avx2::butterfly::<BY>(values) }
+    }
+
+    #[inline(always)]
     fn dot4(a: &[u32; LANES], b: &[u32; LANES], c: &[u32; LANES]) -> [u32; LANES] {
         // SAFETY: as above.
         unsafe { avx2::dot4(a, b, c) }
@@ -126,7 +140,8 @@ mod avx2 {
     use std::arch::x86_64::{
         __m256i, _mm_setr_epi32, _mm256_add_epi32, _mm256_and_si256, _mm256_castsi256_ps,
         _mm256_castsi256_si128, _mm256_cvtph_ps, _mm256_madd_epi16, _mm256_movemask_ps, _mm256_packus_epi32,
-        _mm256_permute4x64_epi64, _mm256_set1_epi32, _mm256_slli_epi16, _mm256_srai_epi16, _mm256_srli_epi32,
+        _mm256_permute2x128_si256, _mm256_permute4x64_epi64, _mm256_set1_epi32, _mm256_shuffle_epi32,
+        _mm256_slli_epi16, _mm256_srai_epi16, _mm256_srli_epi32,
     };
 
     use zerocopy::transmute;
@@ -167,6 +182,24 @@ mod avx2 {
             let packed = _mm256_packus_epi32(halves, halves);
             let packed = _mm256_castsi256_si128(_mm256_permute4x64_epi64::<0b1000>(packed));
             *to = transmute!(_mm256_cvtph_ps(packed));
+        }
+        out
+    }
+
+    /// Compilers would take lanes one by one where more than a copy is made of them.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub(super) fn butterfly<const BY: usize>(values: &[u32; LANES]) -> [u32; LANES] {
+        let mut out = [0; LANES];
+        let from = values.as_chunks::<8>().0;
+        for (index, to) in out.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+            let eight: __m256i = transmute!(from[index ^ (BY / 8)]);
+            *to = transmute!(match BY {
+                1 => _mm256_shuffle_epi32::<0b10_11_00_01>(eight),
+                2 => _mm256_shuffle_epi32::<0b01_00_11_10>(eight),
+                4 => _mm256_permute2x128_si256::<1>(eight, eight),
+                _ => eight,
+            });
         }
         out
     }

@@ -11,7 +11,7 @@ pub(crate) struct Goto<const BACK: bool>;
 impl<const BACK: bool> Run for Goto<BACK> {
     #[inline(always)]
     fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
-        if BACK && spend(warp, step, pc) && !env.poll(warp, pc) {
+        if BACK && spend(warp, step, pc) && !env.poll(warp, step.line, pc) {
             return LEAVE;
         }
         warp.goto(env, step.x, step.imm as u32)
@@ -24,7 +24,7 @@ pub(crate) struct Branch<const NEGATED: bool, const BACK: bool>;
 impl<const NEGATED: bool, const BACK: bool> Run for Branch<NEGATED, BACK> {
     #[inline(always)]
     fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
-        if BACK && spend(warp, step, pc) && !env.poll(warp, pc) {
+        if BACK && spend(warp, step, pc) && !env.poll(warp, step.line, pc) {
             return LEAVE;
         }
         let bits: u32 = warp.frame.get(step.a);
@@ -60,6 +60,17 @@ impl Run for Return {
     fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, _: &Step, _: u32) -> u32 {
         warp.alive &= !warp.mask;
         warp.next(env)
+    }
+}
+
+/// The end of what runs before blocks do.
+pub(crate) struct Leave;
+
+impl Run for Leave {
+    #[inline(always)]
+    fn run<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, _: &Step, _: u32) -> u32 {
+        warp.exit = Exit::Done;
+        LEAVE
     }
 }
 

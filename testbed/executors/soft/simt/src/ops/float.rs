@@ -80,6 +80,15 @@ ops! {
     /// `.sat`
     Saturate: f32 => f32 = |a| saturate(a);
     Add: f32, f32 => f32 = |a, b| a + b;
+    /// `add.rz`: a sum that was rounded away from zero goes back by one.
+    AddZero: f32, f32 => f32 = |a, b| {
+        let sum = a + b;
+        let part = sum - a;
+        let error = (a - (sum - part)) + (b - part);
+        let overflow = sum.is_infinite() && a.is_finite() && b.is_finite();
+        let away = overflow || (error != 0.0 && (error > 0.0) != (sum > 0.0) && sum.is_finite());
+        if away { f32::from_bits(sum.to_bits() - 1) } else { sum }
+    };
     Sub: f32, f32 => f32 = |a, b| a - b;
     Mul: f32, f32 => f32 = |a, b| a * b;
     Fma: f32, f32, f32 => f32 = |a, b, c| a.mul_add(b, c);

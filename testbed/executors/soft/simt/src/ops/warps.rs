@@ -2,11 +2,13 @@
 //!
 //! Each of these operations names its member lanes, and waits until they are all here; see [`missing`].
 
+use std::marker::PhantomData;
+
 use crate::env::Env;
 use crate::machine::{Isa, LANES, LEAVE, Run, Slot, Step};
 use crate::warp::{Exit, Warp};
 
-use super::{Source, put, put_predicate};
+use super::{Op2, Source, put, put_predicate};
 
 /// Whether member lanes that have not returned are elsewhere: then the step must leave, and is run again when they are here.
 #[inline(always)]
@@ -121,10 +123,26 @@ impl<const BY: usize> Run for Butterfly<BY> {
         if missing(warp, env, step.b, pc) {
             return LEAVE;
         }
-        let a = warp.frame.vector::<u32>(step.a);
-        let mut out = [0; LANES];
+        let out = I::butterfly::<BY>(warp.frame.vector(step.a));
+        put(warp, step, &out);
+        pc + 1
+    }
+}
+
+/// The same, and an operation on what the lane `BY` away has and `c`.
+pub(crate) struct ButterflyThen<O, const BY: usize>(PhantomData<O>);
+
+impl<O: Op2<A = f32, B = f32, R = f32>, const BY: usize> Run for ButterflyThen<O, BY> {
+    #[inline(always)]
+    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+        if missing(warp, env, step.b, pc) {
+            return LEAVE;
+        }
+        let c = warp.frame.vector::<f32>(step.c);
+        let other = I::butterfly::<BY>(warp.frame.vector(step.a));
+        let mut out = [0.0; LANES];
         for lane in 0..LANES {
-            out[lane] = a[lane ^ BY];
+            out[lane] = O::f(c[lane], f32::from_bits(other[lane]));
         }
         put(warp, step, &out);
         pc + 1

@@ -65,6 +65,15 @@ fn scan() -> Case {
     })
 }
 
+/// Lanes that come to a barrier by a detour, behind others that wait there: what the detour makes of a register that no
+/// branch tells apart is theirs alone.
+fn detours() -> Case {
+    let code = "mov.u32 %x, 5;\nand.b32 %y, %t, 31;\nsetp.lt.u32 %p, %y, 11;\n@%p bra DETOUR;\n\
+        WAIT:\nbarrier.sync 0;\nst.global.u32 [%a], %x;\nret;\n\
+        DETOUR:\nadd.u32 %x, %x, %n;\nbra WAIT;\n";
+    case("a detour to a barrier", "barrier.sync", code, 96, 7, |thread| if thread & 31 < 11 { 12 } else { 5 })
+}
+
 /// A loop whose lanes take different numbers of steps, inside of one with a barrier.
 fn uneven_loops() -> Case {
     let code = "mov.u32 %i, 0;\nmov.u32 %x, 0;\n\
@@ -221,6 +230,7 @@ pub fn cases() -> Vec<Case> {
     reversals(&mut cases);
     cases.extend([
         scan(),
+        detours(),
         uneven_loops(),
         groups(),
         two_places(),

@@ -245,10 +245,13 @@ fn endless_loops(cases: &mut Vec<Case>) {
         ("an endless loop of one lane", "setp.eq.u32 %p, %t, 5;\nFOREVER:\n@%p bra FOREVER;"),
         ("an endless loop around a barrier", "FOREVER:\nbar.sync 0;\nbra FOREVER;"),
     ] {
-        cases.push(Case::new(name, "", &kernel(code), |device| {
+        let text = kernel(code);
+        let line = line_of(&format!("{HEADER}{text}"), "bra FOREVER;");
+        cases.push(Case::new(name, "", &text, move |device| {
             let shape = Shape { budget: 10_000, ..Shape::line(3, 64) };
             let params = Params::new().u64(0).u32(0).u32(0);
-            fails(device, shape, &params, 702, |fault| matches!(fault, Fault::Timeout { .. })).map(|_| ())
+            let wanted = |fault: &Fault| matches!(fault, Fault::Timeout { site } if site.line == line);
+            fails(device, shape, &params, 702, wanted).map(|_| ())
         }));
     }
 }

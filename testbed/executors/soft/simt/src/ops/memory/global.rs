@@ -86,6 +86,9 @@ impl Space for Global {
         mask: u32,
         values: &[Slot; N],
     ) -> Result<(), Failed> {
+        if N == 1 && mask.count_ones() <= FEW {
+            return store_few::<T, SCALAR>(warp, env, step, mask, values[0]);
+        }
         let addresses = wide::<SCALAR>(&warp.frame, step);
         global_store::<T, N>(warp, env, step, &addresses, mask, values)
     }
@@ -126,19 +129,6 @@ pub(super) fn global_store<T: Truncate, const N: usize>(
 ) -> Result<(), Failed> {
     let window = &mut env.windows[step.y as usize];
     let values: [&[T::S; LANES]; N] = std::array::from_fn(|element| warp.frame.vector(values[element]));
-    if N == 1 && mask.count_ones() <= FEW {
-        let mut rest = mask;
-        while rest != 0 {
-            let lane = rest.trailing_zeros() as usize;
-            rest &= rest - 1;
-            let value = T::truncate(values[0][lane]);
-            if let Err(mut refusal) = env.view.store_uniform(window, addresses[lane], value) {
-                refusal.lane = lane as u32;
-                return Err(env.refused(warp, step.line, &refusal));
-            }
-        }
-        return Ok(());
-    }
     let done = env.view.store_vec_with::<T>(
         window,
         addresses,
@@ -147,4 +137,28 @@ pub(super) fn global_store<T: Truncate, const N: usize>(
         N,
     );
     done.map_err(|refusal| env.refused(warp, step.line, &refusal))
+}
+
+/// Stores lane by lane: what most lanes would store is not looked at.
+#[inline(always)]
+fn store_few<T: Truncate, const SCALAR: bool>(
+    warp: &mut Warp,
+    env: &mut Env<'_>,
+    step: &Step,
+    mask: u32,
+    values: Slot,
+) -> Result<(), Failed> {
+    let window = &mut env.windows[step.y as usize];
+    let mut rest = mask;
+    while rest != 0 {
+        let lane = rest.trailing_zeros() as usize;
+        rest &= rest - 1;
+        let base = <Global as Space>::base(&warp.frame, step, if SCALAR { None } else { Some(lane) });
+        let value = T::truncate(warp.frame.vector::<T::S>(values)[lane]);
+        if let Err(mut refusal) = env.view.store_uniform(window, base.wrapping_add(step.imm), value) {
+            refusal.lane = lane as u32;
+            return Err(env.refused(warp, step.line, &refusal));
+        }
+    }
+    Ok(())
 }

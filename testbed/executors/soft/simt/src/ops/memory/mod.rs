@@ -185,6 +185,8 @@ fn good(addresses: &[u32; LANES], mask: u32, size: u32, bytes: u32) -> bool {
 
 /// So many lanes are rather loaded and stored one by one.
 const FEW: u32 = 12;
+/// Loading so many lanes one by one takes no longer than loading all lanes together.
+const FEWER: u32 = 4;
 
 /// The end of an access that failed: what the step returns.
 type Failed = u32;

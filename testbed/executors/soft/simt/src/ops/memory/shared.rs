@@ -52,32 +52,35 @@ impl Space for Shared {
         step: &Step,
         to: &[Slot; N],
     ) -> bool {
-        let addresses = narrow::<SCALAR>(&warp.frame, step);
         let size = E::T::BYTES as u32;
+        if size == 4
+            && !SCALAR
+            && let Some(from) = side_by_side::<N>(warp, step, env.shared.bytes)
+            && let Some(words) = env.shared.words().get(from..from + N * LANES)
+        {
+            let (vectors, _) = words.as_chunks::<N>();
+            if let Some(vectors) = vectors.first_chunk::<LANES>() {
+                for (element, &to) in to.iter().enumerate() {
+                    let out = warp.frame.vector_mut::<u32>(to);
+                    for lane in 0..LANES {
+                        out[lane] = vectors[lane][element];
+                    }
+                }
+                return true;
+            }
+        }
+        let addresses = narrow::<SCALAR>(&warp.frame, step);
         if !good(&addresses, u32::MAX, size * N as u32, env.shared.bytes) {
             return false;
         }
         let first = addresses[0];
-        let (mut apart, mut unit) = (0, 0);
-        for lane in 0..LANES {
-            apart |= addresses[lane] ^ first;
-            unit |= addresses[lane] ^ first.wrapping_add(4 * lane as u32);
-        }
+        let apart = addresses.iter().fold(0, |apart, address| apart | (address ^ first));
         if apart == 0 {
             for (element, &to) in to.iter().enumerate() {
                 let value = E::extend(env.shared.read(first + size * element as u32));
                 *warp.frame.vector_mut(to) = [value; LANES];
             }
             return true;
-        }
-        // Words side by side are copied.
-        if unit == 0 && N == 1 && size == 4 {
-            let from = first as usize / 4;
-            if let Some(words) = env.shared.words().get(from..).and_then(|words| words.first_chunk::<LANES>())
-            {
-                *warp.frame.vector_mut::<u32>(to[0]) = *words;
-                return true;
-            }
         }
         // Compilers would take the addresses out of the vectors that were compared.
         let (fours, _) = std::hint::black_box(&addresses).as_chunks::<4>();
@@ -98,9 +101,38 @@ impl Space for Shared {
         mask: u32,
         values: &[Slot; N],
     ) -> Result<(), Failed> {
+        if N == 1
+            && T::BYTES == 4
+            && !SCALAR
+            && mask == u32::MAX
+            && let Some(to) = side_by_side::<N>(warp, step, env.shared.bytes)
+            && let Some(words) =
+                env.shared.words_mut().get_mut(to..).and_then(<[u32]>::first_chunk_mut::<LANES>)
+        {
+            let values = warp.frame.vector::<T::S>(values[0]);
+            for lane in 0..LANES {
+                let value = T::truncate(values[lane]);
+                words[lane] = value.as_bytes().first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+            }
+            return Ok(());
+        }
         let addresses = narrow::<SCALAR>(&warp.frame, step);
         shared_store::<T, N>(warp, env, step, &addresses, mask, values)
     }
+}
+
+/// The first word of lane 0, if the lanes access `N` words each that lie side by side, all of them in a memory of `bytes`.
+#[inline(always)]
+fn side_by_side<const N: usize>(warp: &Warp, step: &Step, bytes: u32) -> Option<usize> {
+    let (each, all) = (4 * N as u32, (4 * N * LANES) as u32);
+    let base = warp.frame.vector::<u32>(step.a);
+    let mut other = 0;
+    for lane in 0..LANES {
+        other |= base[lane] ^ base[0].wrapping_add(each * lane as u32);
+    }
+    let first = base[0].wrapping_add(step.imm as u32);
+    let within = bytes >= all && first <= bytes - all;
+    (other == 0 && within && first.is_multiple_of(each)).then_some(first as usize / 4)
 }
 
 #[inline(always)]

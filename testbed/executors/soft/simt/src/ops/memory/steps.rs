@@ -1,13 +1,13 @@
 //! The steps: loads and stores in any space.
 
-use super::{Extend, FEW, Failed, FromU16, Global, Space, Truncate};
+use super::{Extend, FEW, FEWER, Failed, FromU16, Global, Space, Truncate};
 use crate::env::Env;
 use crate::machine::{Isa, LANES, Run, Slot, Step};
 use crate::memory::SHARED_WORDS;
 use crate::program::MemoryStep;
 use crate::warp::Warp;
 use std::marker::PhantomData;
-use vgpu_arena::for_active;
+use vgpu_arena::{Halves, for_active};
 
 /// Loads into registers that lanes have of their own. `x`: index of the [`MemoryStep`]; `y`: window.
 pub(crate) struct Load<S, E, const SCALAR: bool, const N: usize>(PhantomData<(S, E)>);
@@ -16,7 +16,7 @@ impl<S: Space, E: Extend, const SCALAR: bool, const N: usize> Run for Load<S, E,
     #[inline(always)]
     fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
         let slots: [Slot; N] = if N == 1 { [step.d; N] } else { targets(env, step) };
-        if warp.mask == u32::MAX && S::load_all::<I, E, SCALAR, N>(warp, env, step, &slots) {
+        if loads_all(warp, step) && S::load_all::<I, E, SCALAR, N>(warp, env, step, &slots) {
             return pc + 1;
         }
         match load_some::<S, E, SCALAR, N>(warp, env, step, &slots) {
@@ -24,6 +24,13 @@ impl<S: Space, E: Extend, const SCALAR: bool, const N: usize> Run for Load<S, E,
             Err(failed) => failed,
         }
     }
+}
+
+/// Whether to try and load all lanes: also where some are not active, if nobody reads what those get. Their addresses are
+/// checked like the others', and usually those of elements behind the last that is wanted; lane by lane is slower.
+#[inline(always)]
+fn loads_all(warp: &Warp, step: &Step) -> bool {
+    warp.mask == u32::MAX || (!step.blend && warp.mask.count_ones() > FEWER)
 }
 
 /// Loads the active lanes, whichever they are. Not for one instruction set: this is one function for all.
@@ -70,20 +77,13 @@ pub(crate) struct LoadPair;
 impl Run for LoadPair {
     #[inline(always)]
     fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
-        if warp.mask == u32::MAX
+        if loads_all(warp, step)
             && let Some((bases, out)) = warp.frame.apart::<u64, u32>(step.a, step.d)
         {
             let window = &env.windows[step.y as usize];
             let (out, _) = out.as_chunks_mut::<4>();
-            let mut low = [0u16; 4];
-            let done = env.view.load_fours::<u16, 2>(window, bases, step.imm, 2, |four, element, values| {
-                if element == 0 {
-                    low = values;
-                } else {
-                    let words =
-                        std::array::from_fn(|lane| u32::from(values[lane]) << 16 | u32::from(low[lane]));
-                    I::set4(words, &mut out[four]);
-                }
+            let done = env.view.load_fours::<Halves, 1>(window, bases, step.imm, 2, |four, _, values| {
+                I::set4(values.map(|Halves(word)| word), &mut out[four]);
             });
             if done {
                 return pc + 1;
@@ -99,13 +99,18 @@ impl Run for LoadPair {
 /// The same lane by lane, of the active ones.
 #[inline(never)]
 fn load_pairs(warp: &mut Warp, env: &mut Env<'_>, step: &Step) -> Result<(), Failed> {
-    let mut second = step.clone();
-    second.imm = step.imm.wrapping_add(2);
     let mut rest = warp.mask;
     while rest != 0 {
         let lane = rest.trailing_zeros() as usize;
         rest &= rest - 1;
         let base = warp.frame.vector::<u64>(step.a)[lane];
+        let window = &env.windows[step.y as usize];
+        if let Some(word) = env.view.load_halves(window, base.wrapping_add(step.imm)) {
+            warp.frame.vector_mut::<u32>(step.d)[lane] = word;
+            continue;
+        }
+        let mut second = step.clone();
+        second.imm = step.imm.wrapping_add(2);
         let [low] = Global::load_lane::<FromU16, 1>(warp, env, step, base, lane)?;
         let [high] = Global::load_lane::<FromU16, 1>(warp, env, &second, base, lane)?;
         warp.frame.vector_mut::<u32>(step.d)[lane] = high << 16 | low;

@@ -1,0 +1,139 @@
+//! Instructions whose results are the same in all blocks of a launch: they run once a warp and launch, not in each block.
+//!
+//! Such an instruction does nothing but compute, from constants, parameters, special registers that do not change
+//! and results of its like; and nothing else writes its results. Where it stands in the text does not matter then: whoever
+//! reads the result before would read an undefined value. Its registers have slots of their own, which nobody
+//! else writes, so that they last from block to block.
+
+use vgpu_ptx::analysis;
+use vgpu_ptx::ir::{Class, Kernel, Op, Operand, Reg, Special};
+
+/// So many vectors of results at most: they take their part of the cache for as long as blocks run.
+const MOST_VECTORS: usize = 32;
+
+/// What was found.
+#[derive(Default)]
+pub(super) struct Invariants {
+    /// By instruction: whether it runs once a launch.
+    pub(super) once: Vec<bool>,
+    /// The registers with their results.
+    pub(super) registers: Vec<Reg>,
+    /// Registers that have another's value: those of moves, and what they move.
+    pub(super) copies: Vec<(Reg, Reg)>,
+}
+
+/// Finds them. `parameter`, `constant`: whether a register holds one and nothing else. `vector`: whether lanes
+/// have values of their own in a register.
+pub(super) fn find(
+    kernel: &Kernel,
+    definitions: &[u32],
+    parameter: impl Fn(Reg) -> bool,
+    constant: impl Fn(Reg) -> bool,
+    vector: impl Fn(Reg) -> bool,
+) -> Invariants {
+    let mut found = Invariants { once: vec![false; kernel.code.len()], ..Invariants::default() };
+    // By register: whether it has one value throughout the launch, and whether that has a place already.
+    let mut known = vec![false; kernel.registers.len()];
+    let mut placed = known.clone();
+    for index in 0..kernel.registers.len() {
+        let reg = Reg(index as u32);
+        placed[index] = parameter(reg);
+        known[index] = placed[index] || constant(reg);
+    }
+    let mut vectors = 0;
+    for (index, inst) in kernel.code.iter().enumerate() {
+        if !computes(&inst.op) {
+            continue;
+        }
+        let mut invariant = !changes(&inst.op);
+        analysis::reads(&inst.op, &mut |reg| invariant &= known[reg.0 as usize]);
+        let mut results = Vec::new();
+        analysis::writes(&inst.op, &mut |reg| {
+            // Those that are known already are moves of constants.
+            invariant &= definitions[reg.0 as usize] == 1 && !known[reg.0 as usize];
+            results.push(reg);
+        });
+        let wide =
+            results.iter().filter(|&&reg| kernel.registers[reg.0 as usize] != Class::Pred && vector(reg));
+        let wide = wide.count();
+        if !invariant || results.is_empty() || vectors + wide > MOST_VECTORS {
+            continue;
+        }
+        found.once[index] = true;
+        for reg in results {
+            known[reg.0 as usize] = true;
+            placed[reg.0 as usize] = true;
+            match inst.op {
+                Op::Mov { src: Operand::Reg(src), .. }
+                    if placed[src.0 as usize]
+                        && kernel.registers[src.0 as usize] == kernel.registers[reg.0 as usize] =>
+                {
+                    found.copies.push((reg, src));
+                }
+                _ => found.registers.push(reg),
+            }
+        }
+        vectors += wide;
+    }
+    found
+}
+
+/// Whether an instruction does nothing but compute results from its operands.
+const fn computes(op: &Op) -> bool {
+    match op {
+        Op::Mov { .. }
+        | Op::Pack { .. }
+        | Op::Unpack { .. }
+        | Op::Unary { .. }
+        | Op::Binary { .. }
+        | Op::Mul { .. }
+        | Op::Mad { .. }
+        | Op::Fma { .. }
+        | Op::Dp4a { .. }
+        | Op::Dp2a { .. }
+        | Op::Bfe { .. }
+        | Op::Bfi { .. }
+        | Op::Bfind { .. }
+        | Op::Bmsk { .. }
+        | Op::Shf { .. }
+        | Op::Prmt { .. }
+        | Op::Lop3 { .. }
+        | Op::Setp { .. }
+        | Op::Set { .. }
+        | Op::Selp { .. }
+        | Op::PredBinary { .. }
+        | Op::PredMov { .. }
+        | Op::PredImm { .. }
+        | Op::Cvt { .. }
+        | Op::CvtPack { .. }
+        | Op::Cvta { .. }
+        | Op::IsSpace { .. } => true,
+        Op::Ld { .. }
+        | Op::St { .. }
+        | Op::Atom { .. }
+        | Op::Fence
+        | Op::Bar { .. }
+        | Op::BarArrive { .. }
+        | Op::BarRed { .. }
+        | Op::BarWarp { .. }
+        | Op::Shfl { .. }
+        | Op::Vote { .. }
+        | Op::Ballot { .. }
+        | Op::ActiveMask { .. }
+        | Op::Match { .. }
+        | Op::Redux { .. }
+        | Op::Mma { .. }
+        | Op::Nanosleep { .. }
+        | Op::Printf { .. } => false,
+    }
+}
+
+/// Whether an instruction reads a special register that is another in each block, or at each time.
+fn changes(op: &Op) -> bool {
+    let mut changes = false;
+    analysis::specials(op, &mut |special| {
+        changes |=
+            matches!(special, Special::Ctaid(_) | Special::Clock | Special::Clock64 | Special::GlobalTimer);
+    });
+    changes
+}
