@@ -172,6 +172,17 @@ pub fn link(id: &str) -> Option<&'static Link> {
     LINKS.iter().find(|link| link.id.as_str() == id)
 }
 
+/// The link of an id.
+pub fn of(id: LinkId) -> &'static Link {
+    // In the order of the enumeration: the macro makes both.
+    &LINKS[id as usize]
+}
+
+/// A link's cause of that name.
+pub fn cause(link: LinkId, id: &str) -> Option<&'static Cause> {
+    of(link).causes.iter().find(|cause| cause.id == id)
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -223,5 +234,9 @@ mod tests {
     fn links_are_found_by_name() {
         assert_eq!(link("data-path").map(|link| link.id), Some(LinkId::DataPath));
         assert_eq!(link("data_path"), None);
+        assert!(LINKS.iter().all(|link| of(link.id) == link));
+        assert!(
+            cause(LinkId::Pci, "device-absent").is_some() && cause(LinkId::Host, "device-absent").is_none()
+        );
     }
 }
