@@ -160,11 +160,6 @@ pub enum Task {
         /// The address of the function
         address: String,
     },
-    /// Maps the libraries of this environment
-    Map {
-        /// The libraries
-        files: Vec<PathBuf>,
-    },
 }
 
 fn link_id(text: &str) -> Result<LinkId, String> {

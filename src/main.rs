@@ -36,7 +36,7 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Some(Command::Env { json, program, rest }) => launch::show::show(&cli.options, program, &rest, json),
         Some(Command::Check(options)) => return check::check(&cli.options, &options),
-        Some(Command::Look { .. }) => return ExitCode::SUCCESS,
+        Some(Command::Look { task }) => return check::look::look(&cli.options, &task),
         None => launch::launch(&cli.options, &cli.program).map(|never| match never {}),
     };
     done.map_or_else(|failure| failure.report(&mut std::io::stderr()), |()| Exit::Success).into()

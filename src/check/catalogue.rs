@@ -73,6 +73,7 @@ links! {
         "device-mute" "The device's registers do not answer in time."
         "not-a-stub" "What answers is no VGPU-STUB device."
         "version-1" "The host speaks register protocol 1, which this release does not serve."
+        "device-slow" "Every start of a process waits for the device's registers, and Ollama gives up after 3 seconds."
         "speech-mismatch" "Guest and host are of different builds and would misunderstand each other."
     }
     Window "window" "Shared window" needs [Device] {
@@ -85,6 +86,7 @@ links! {
         "bad-facts" "Ollama drops a device whose own description makes no sense."
         "no-memory" "A device without free memory is not used."
         "session-refused" "The host lets no process in."
+        "echo-slow" "Every token waits for answers of the host: it comes no faster than they do."
         "no-echo" "The host took a message and did not answer in time."
     }
     Shims "shims" "Libraries" needs [Kernel] {

@@ -31,6 +31,31 @@ pub struct Fix {
     pub needs_root: bool,
 }
 
+impl Fix {
+    /// Something to do that no command does.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self { text: text.into(), command: None, needs_root: false }
+    }
+
+    /// A command that does it.
+    pub fn command(self, command: impl Into<String>) -> Self {
+        Self { command: Some(command.into()), ..self }
+    }
+
+    /// Only root can do it.
+    pub fn as_root(self) -> Self {
+        Self { needs_root: true, ..self }
+    }
+
+    /// Text and command as one sentence.
+    pub fn sentence(&self) -> String {
+        match &self.command {
+            Some(command) => format!("{}: {command}", self.text.trim_end_matches('.')),
+            None => self.text.clone(),
+        }
+    }
+}
+
 /// A link's outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
@@ -99,7 +124,7 @@ impl Finding {
 
     /// Says what mends it: a whole sentence.
     pub fn fix(self, text: impl Into<String>) -> Self {
-        Self { fix: Some(Fix { text: text.into(), command: None, needs_root: false }), ..self }
+        Self { fix: Some(Fix::new(text)), ..self }
     }
 
     /// Adds the command that does what [`Finding::fix`] says.

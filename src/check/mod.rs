@@ -9,6 +9,8 @@ pub mod context;
 pub mod finding;
 pub mod links;
 pub mod look;
+pub mod subject;
+pub mod unit;
 pub mod walk;
 
 use std::process::ExitCode;
@@ -41,7 +43,10 @@ pub fn check(launch: &Options, options: &CheckOptions) -> ExitCode {
         }
     };
     let mut context = Context::new(launch.clone(), options.clone());
-    let findings = runtime.block_on(walk::walk(&mut context, |_| {}));
+    let findings = runtime.block_on(async {
+        context.settle().await;
+        walk::walk(&mut context, |_| {}).await
+    });
     println!("{findings:#?}");
     ExitCode::SUCCESS
 }

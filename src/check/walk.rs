@@ -31,6 +31,13 @@ macro_rules! steps {
 
 steps! {
     Kernel kernel 5
+    Pci pci 5
+    Permission permission 5
+    Device device 20
+    Window window 5
+    Host host 5
+    Shims shims 10
+    Environment environment 5
 }
 
 /// Walks, and tells `begun` of each link before it is looked at.
