@@ -59,6 +59,7 @@ fn run() -> Result<(), Box<dyn Error>> {
         )?;
     }
     objects.push_str("]\n");
+    copy(&folder.join(shims::probe::FILE), &out.join(shims::probe::FILE))?;
     let path = out.join("objects.rs");
     fs::write(&path, objects).map_err(|error| format!("write {}: {error}", path.display()))?;
     Ok(())

@@ -1,5 +1,6 @@
 //! Gives a guest VM's Ollama the GPU of its host: `vgpu-run PROGRAM [ARGS]...`.
 
+mod check;
 mod cli;
 mod device;
 mod embedded;
@@ -11,6 +12,7 @@ mod launch;
 mod log;
 mod ollama;
 mod program;
+mod report;
 #[cfg(test)]
 mod scratch;
 
@@ -33,6 +35,8 @@ fn main() -> ExitCode {
     log::start(cli.options.verbose);
     let done = match cli.command {
         Some(Command::Env { json, program, rest }) => launch::show::show(&cli.options, program, &rest, json),
+        Some(Command::Check(options)) => return check::check(&cli.options, &options),
+        Some(Command::Look { task }) => return check::look::look(&cli.options, &task),
         None => launch::launch(&cli.options, &cli.program).map(|never| match never {}),
     };
     done.map_or_else(|failure| failure.report(&mut std::io::stderr()), |()| Exit::Success).into()

@@ -73,6 +73,7 @@ links! {
         "device-mute" "The device's registers do not answer in time."
         "not-a-stub" "What answers is no VGPU-STUB device."
         "version-1" "The host speaks register protocol 1, which this release does not serve."
+        "device-slow" "Every start of a process waits for the device's registers, and Ollama gives up after 3 seconds."
         "speech-mismatch" "Guest and host are of different builds and would misunderstand each other."
     }
     Window "window" "Shared window" needs [Device] {
@@ -85,6 +86,7 @@ links! {
         "bad-facts" "Ollama drops a device whose own description makes no sense."
         "no-memory" "A device without free memory is not used."
         "session-refused" "The host lets no process in."
+        "echo-slow" "Every token waits for answers of the host: it comes no faster than they do."
         "no-echo" "The host took a message and did not answer in time."
     }
     Shims "shims" "Libraries" needs [Kernel] {
@@ -172,6 +174,17 @@ pub fn link(id: &str) -> Option<&'static Link> {
     LINKS.iter().find(|link| link.id.as_str() == id)
 }
 
+/// The link of an id.
+pub fn of(id: LinkId) -> &'static Link {
+    // In the order of the enumeration: the macro makes both.
+    &LINKS[id as usize]
+}
+
+/// A link's cause of that name.
+pub fn cause(link: LinkId, id: &str) -> Option<&'static Cause> {
+    of(link).causes.iter().find(|cause| cause.id == id)
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -223,5 +236,9 @@ mod tests {
     fn links_are_found_by_name() {
         assert_eq!(link("data-path").map(|link| link.id), Some(LinkId::DataPath));
         assert_eq!(link("data_path"), None);
+        assert!(LINKS.iter().all(|link| of(link.id) == link));
+        assert!(
+            cause(LinkId::Pci, "device-absent").is_some() && cause(LinkId::Host, "device-absent").is_none()
+        );
     }
 }

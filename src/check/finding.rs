@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
-use crate::check::catalogue::LinkId;
+use serde::Serialize;
+
+use crate::check::catalogue::{self, LinkId, UNKNOWN};
 
 /// How a link stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Status {
     /// It holds.
     Pass,
@@ -18,7 +21,7 @@ pub enum Status {
 }
 
 /// What mends it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Fix {
     /// What to do: a whole sentence.
     pub text: String,
@@ -26,6 +29,31 @@ pub struct Fix {
     pub command: Option<String>,
     /// Whether only root can do it.
     pub needs_root: bool,
+}
+
+impl Fix {
+    /// Something to do that no command does.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self { text: text.into(), command: None, needs_root: false }
+    }
+
+    /// A command that does it.
+    pub fn command(self, command: impl Into<String>) -> Self {
+        Self { command: Some(command.into()), ..self }
+    }
+
+    /// Only root can do it.
+    pub fn as_root(self) -> Self {
+        Self { needs_root: true, ..self }
+    }
+
+    /// Text and command as one sentence.
+    pub fn sentence(&self) -> String {
+        match &self.command {
+            Some(command) => format!("{}: {command}", self.text.trim_end_matches('.')),
+            None => self.text.clone(),
+        }
+    }
 }
 
 /// A link's outcome.
@@ -48,4 +76,98 @@ pub struct Finding {
     pub details: Vec<String>,
     /// How long it took.
     pub elapsed: Duration,
+}
+
+impl Finding {
+    fn new(link: LinkId, status: Status, cause: Option<&'static str>, found: impl Into<String>) -> Self {
+        debug_assert!(
+            cause.is_none_or(|cause| cause == UNKNOWN || catalogue::cause(link, cause).is_some()),
+            "{} has no cause {cause:?}",
+            link.as_str()
+        );
+        Self {
+            link,
+            status,
+            found: found.into(),
+            expected: None,
+            cause,
+            fix: None,
+            details: Vec::new(),
+            elapsed: Duration::ZERO,
+        }
+    }
+
+    /// The link holds.
+    pub fn pass(link: LinkId, found: impl Into<String>) -> Self {
+        Self::new(link, Status::Pass, None, found)
+    }
+
+    /// The link holds, and this should be known of it.
+    pub fn warn(link: LinkId, cause: impl Into<Option<&'static str>>, found: impl Into<String>) -> Self {
+        Self::new(link, Status::Warn, cause.into(), found)
+    }
+
+    /// The link is broken, by `cause` of the catalogue or [`UNKNOWN`].
+    pub fn fail(link: LinkId, cause: &'static str, found: impl Into<String>) -> Self {
+        Self::new(link, Status::Fail, Some(cause), found)
+    }
+
+    /// The link was not looked at, and why.
+    pub fn skip(link: LinkId, why: impl Into<String>) -> Self {
+        Self::new(link, Status::Skip, None, why)
+    }
+
+    /// Says what should be there.
+    pub fn expected(self, expected: impl Into<String>) -> Self {
+        Self { expected: Some(expected.into()), ..self }
+    }
+
+    /// Says what mends it: a whole sentence.
+    pub fn fix(self, text: impl Into<String>) -> Self {
+        Self { fix: Some(Fix::new(text)), ..self }
+    }
+
+    /// Adds the command that does what [`Finding::fix`] says.
+    pub fn command(mut self, command: impl Into<String>) -> Self {
+        if let Some(fix) = &mut self.fix {
+            fix.command = Some(command.into());
+        }
+        self
+    }
+
+    /// Says that only root can do what [`Finding::fix`] says.
+    pub fn as_root(mut self) -> Self {
+        if let Some(fix) = &mut self.fix {
+            fix.needs_root = true;
+        }
+        self
+    }
+
+    /// Adds a line of evidence.
+    pub fn detail(mut self, line: impl Into<String>) -> Self {
+        self.details.push(line.into());
+        self
+    }
+
+    /// Adds lines of evidence.
+    pub fn details(mut self, lines: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.details.extend(lines.into_iter().map(Into::into));
+        self
+    }
+
+    /// Why it matters, if it has a cause of the catalogue.
+    pub fn why(&self) -> Option<&'static str> {
+        self.cause.and_then(|cause| catalogue::cause(self.link, cause)).map(|cause| cause.why)
+    }
+
+    /// Its cause, as scripts know it: `permission/device-permission`.
+    pub fn issue(&self) -> Option<String> {
+        let broken = matches!(self.status, Status::Warn | Status::Fail);
+        self.cause.filter(|_| broken).map(|cause| format!("{}/{cause}", self.link.as_str()))
+    }
+
+    /// Whether links that need this one can be looked at.
+    pub fn holds(&self) -> bool {
+        matches!(self.status, Status::Pass | Status::Warn)
+    }
 }

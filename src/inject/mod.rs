@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::Uid;
 
+use crate::check::catalogue::LinkId;
 use crate::embedded::{OBJECTS, Object};
 use crate::env::Environment;
 use crate::error::Refusal;
@@ -102,6 +103,16 @@ impl std::fmt::Display for Tried {
 }
 
 impl Refusal for InjectError {
+    fn broken(&self) -> Option<(LinkId, &'static str)> {
+        Some((
+            LinkId::Kernel,
+            match self {
+                Self::Process(_) => "no-proc",
+                Self::Memory(_) | Self::Nowhere(_) => "no-executable-mapping",
+            },
+        ))
+    }
+
     fn hint(&self) -> Option<String> {
         Some(match self {
             Self::Process(_) => "Mount it: mount -t proc proc /proc.".into(),
@@ -229,7 +240,8 @@ fn reason(unfit: &Unfit) -> String {
     }
 }
 
-fn chain(error: &dyn std::error::Error) -> String {
+/// An error and its causes in one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
     match error.source() {
         Some(source) => format!("{error}: {}", chain(source)),
         None => error.to_string(),

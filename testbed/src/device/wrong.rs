@@ -6,9 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use vgpu_device::{
-    Executor, ExecutorError, LateError, Retired, Session, SessionError, SessionHost, Work,
-};
+use vgpu_device::{Executor, ExecutorError, LateError, Retired, Session, SessionError, SessionHost, Work};
 use vgpu_wire::facts::DeviceFacts;
 use vgpu_wire::{Body, SEGMENT_BAR, SEGMENT_INLINE};
 

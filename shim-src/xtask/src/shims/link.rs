@@ -79,13 +79,21 @@ impl Linker {
         ([first, FLAGS].concat(), last)
     }
 
+    /// The options for a program, those before and those behind its inputs.
+    pub(super) fn program_options(&self) -> (&'static [&'static str], &'static [&'static str]) {
+        match self {
+            Self::Cc(_) => (&["-static-libgcc"], &["-Wl,--as-needed", "-lpthread", "-ldl", "-lm", "-lrt"]),
+            Self::Zig { .. } => (&["cc", "-target", ZIG_TARGET], &["-lunwind", "-ldl"]),
+        }
+    }
+
     /// All options that do not depend on the object: part of what decides whether to link anew.
     pub fn flags(&self) -> Vec<&'static str> {
         let (first, last) = self.options();
         [&first, last].concat()
     }
 
-    fn command(&self) -> Command {
+    pub(super) fn command(&self) -> Command {
         match self {
             Self::Cc(program) => Command::new(program),
             Self::Zig { program, cache } => {

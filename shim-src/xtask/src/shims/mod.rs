@@ -1,6 +1,6 @@
 //! Builds the shims: compile each crate to a static library ([`compile`]), generate a stub for every listed
 //! name that it does not define ([`stub`]), link ([`link`]), examine the result ([`inspect`]) and
-//! describe it ([`manifest`]). Nothing is done for an object whose inputs are unchanged ([`inputs`]).
+//! describe it ([`manifest`]). And the helper program beside them ([`probe`]). Nothing is done for an object whose inputs are unchanged ([`inputs`]).
 
 pub mod archive;
 pub mod compile;
@@ -8,6 +8,7 @@ pub mod inputs;
 pub mod inspect;
 pub mod link;
 pub mod manifest;
+pub mod probe;
 pub mod stub;
 pub mod symbols;
 
@@ -23,7 +24,7 @@ use sha2::{Digest as _, Sha256};
 use inputs::Inputs;
 use inspect::{Expected, Object};
 use link::{Driver, Job, Linker};
-use manifest::{Entry, Manifest};
+use manifest::{Entry, Manifest, Program};
 use symbols::Symbol;
 
 /// A library of NVIDIA's that a shim stands in for.
@@ -122,7 +123,7 @@ pub struct Options {
     pub linker: Linker,
     /// Whether `Cargo.lock` must be as it is.
     pub locked: bool,
-    /// The objects to build, by SONAME; all if empty.
+    /// The objects to build, by file name; all if empty.
     pub only: Vec<String>,
 }
 
@@ -205,7 +206,9 @@ pub fn update(options: &Options) -> Result<Report, ShimError> {
     create_folder(&options.target)?;
     let _lock = lock(&options.target.join("xtask.lock"))?;
     let tools = Tools::ask(&options.linker)?;
-    let (states, watch) = states(options, &tools)?;
+    let (states, mut watch) = states(options, &tools)?;
+    let probe = probe_state(options, &tools)?;
+    watch.extend(probe.iter().flat_map(|state| state.watch.clone()));
     let mut manifest = Manifest::read(&options.out).unwrap_or_default().unwrap_or_default();
     let mut report = Report { manifest: Manifest::default(), built: Vec::new(), failed: Vec::new(), watch };
     for state in states.iter().filter(|state| state.stale.is_some()) {
@@ -220,6 +223,16 @@ pub fn update(options: &Options) -> Result<Report, ShimError> {
             Err(error) => report.failed.push((state.library.soname, error)),
         }
     }
+    if let Some(state) = probe.filter(|state| state.stale.is_some()) {
+        match build_probe(options, &tools, &state) {
+            Ok(program) => {
+                manifest.probe = Some(program);
+                manifest.write(&options.out)?;
+                report.built.push(probe::FILE);
+            }
+            Err(error) => report.failed.push((probe::FILE, error)),
+        }
+    }
     report.manifest = manifest;
     Ok(report)
 }
@@ -228,7 +241,9 @@ pub fn update(options: &Options) -> Result<Report, ShimError> {
 pub fn stale(options: &Options) -> Result<Vec<(&'static str, String)>, ShimError> {
     let tools = Tools::ask(&options.linker)?;
     let (states, _) = states(options, &tools)?;
-    Ok(states.into_iter().filter_map(|state| Some((state.library.soname, state.stale?))).collect())
+    let probe = probe_state(options, &tools)?.and_then(|state| Some((probe::FILE, state.stale?)));
+    let shims = states.into_iter().filter_map(|state| Some((state.library.soname, state.stale?)));
+    Ok(shims.chain(probe).collect())
 }
 
 /// Reads the manifest of a folder of finished shims, and checks that every one is there and is what it says.
@@ -242,6 +257,13 @@ pub fn open(folder: &Path) -> Result<Manifest, ShimError> {
         if sha256(&bytes) != entry.sha256 {
             return Err(ShimError::Differs(path));
         }
+    }
+    let absent = || ShimError::Absent { soname: probe::FILE.into(), folder: folder.to_owned() };
+    let program = manifest.probe.as_ref().ok_or_else(absent)?;
+    let path = folder.join(probe::FILE);
+    let bytes = fs::read(&path).map_err(|source| ShimError::File { path: path.clone(), source })?;
+    if sha256(&bytes) != program.sha256 {
+        return Err(ShimError::Differs(path));
     }
     Ok(manifest)
 }
@@ -260,7 +282,8 @@ pub fn object(path: &Path) -> Result<Object, ShimError> {
 }
 
 fn states(options: &Options, tools: &Tools) -> Result<(Vec<State>, BTreeSet<PathBuf>), ShimError> {
-    if let Some(name) = options.only.iter().find(|name| position(name) == LIBRARIES.len()) {
+    let known = |name: &str| position(name) < LIBRARIES.len() || name == probe::FILE;
+    if let Some(name) = options.only.iter().find(|name| !known(name)) {
         return Err(ShimError::Unknown(name.clone()));
     }
     // A manifest that cannot be read is as good as none: everything is built anew.
@@ -274,15 +297,37 @@ fn states(options: &Options, tools: &Tools) -> Result<(Vec<State>, BTreeSet<Path
         }
         let digest = inputs.digest(library, &tools.all)?;
         watch.extend(digest.watch);
-        let stale = reason(&options.out, manifest.entry(library.soname), &digest.hex, tools);
+        let entry = manifest.entry(library.soname).map(Built::from);
+        let stale = reason(&options.out.join(library.soname), entry, &digest.hex, tools);
         states.push(State { library, digest: digest.hex, stale });
     }
     Ok((states, watch))
 }
 
-fn reason(out: &Path, entry: Option<&Entry>, digest: &str, tools: &Tools) -> Option<String> {
+/// What the manifest says of the making of an object.
+struct Built<'a> {
+    rustc: &'a str,
+    linker: &'a str,
+    inputs: &'a str,
+    sha256: &'a str,
+}
+
+impl<'a> From<&'a Entry> for Built<'a> {
+    fn from(entry: &'a Entry) -> Self {
+        let Entry { rustc, linker, inputs, sha256, .. } = entry;
+        Self { rustc, linker, inputs, sha256 }
+    }
+}
+
+impl<'a> From<&'a Program> for Built<'a> {
+    fn from(program: &'a Program) -> Self {
+        let Program { rustc, linker, inputs, sha256, .. } = program;
+        Self { rustc, linker, inputs, sha256 }
+    }
+}
+
+fn reason(path: &Path, entry: Option<Built<'_>>, digest: &str, tools: &Tools) -> Option<String> {
     let Some(entry) = entry else { return Some("it has not been built".into()) };
-    let path = out.join(&entry.soname);
     if entry.rustc != tools.rustc {
         Some(format!("it was made by {}, this is {}", entry.rustc, tools.rustc))
     } else if entry.linker != tools.linker {
@@ -290,7 +335,7 @@ fn reason(out: &Path, entry: Option<&Entry>, digest: &str, tools: &Tools) -> Opt
     } else if entry.inputs != digest {
         Some("its sources have changed".into())
     } else {
-        match fs::read(&path) {
+        match fs::read(path) {
             Ok(bytes) if sha256(&bytes) == entry.sha256 => None,
             Ok(_) => Some("the object is not the one that was built".into()),
             Err(error) => Some(format!("the object cannot be read: {error}")),
@@ -340,6 +385,52 @@ fn build(options: &Options, tools: &Tools, state: &State) -> Result<Entry, ShimE
         linker: tools.linker.clone(),
         inputs: state.digest.clone(),
         implemented: linked.implemented.into_iter().collect(),
+    })
+}
+
+/// The probe as it is and as its inputs would have it.
+struct ProbeState {
+    digest: String,
+    stale: Option<String>,
+    watch: BTreeSet<PathBuf>,
+}
+
+/// None if it was not asked for.
+fn probe_state(options: &Options, tools: &Tools) -> Result<Option<ProbeState>, ShimError> {
+    if !options.only.is_empty() && !options.only.iter().any(|name| name == probe::FILE) {
+        return Ok(None);
+    }
+    let manifest = Manifest::read(&options.out).unwrap_or_default().unwrap_or_default();
+    let about = probe::flags(&options.linker).join(" ");
+    let digest = Inputs::open(&options.root)?.digest_package(probe::PACKAGE, &about, &tools.all)?;
+    let program = manifest.probe.as_ref().map(Built::from);
+    let stale = reason(&options.out.join(probe::FILE), program, &digest.hex, tools);
+    Ok(Some(ProbeState { digest: digest.hex, stale, watch: digest.watch }))
+}
+
+fn build_probe(options: &Options, tools: &Tools, state: &ProbeState) -> Result<Program, ShimError> {
+    let archive =
+        compile::compile_package(&options.root, &options.target, probe::PACKAGE, &[], options.locked)?;
+    let path = probe::link(&options.linker, &archive, &options.target.join("link").join(probe::FILE))?;
+    let bytes = fs::read(&path).map_err(|source| ShimError::File { path: path.clone(), source })?;
+    let object = Object::parse(&bytes).map_err(|source| ShimError::Object { path, source })?;
+    let problems = probe::problems(&object);
+    if !problems.is_empty() {
+        return Err(ShimError::Wrong { soname: probe::FILE.into(), problems: problems.join("; ") });
+    }
+    let path = options.out.join(probe::FILE);
+    replace(&path, &bytes).map_err(|source| ShimError::File { path: path.clone(), source })?;
+    // It is run from there by nobody but people.
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(&path, mode).map_err(|source| ShimError::File { path, source })?;
+    Ok(Program {
+        sha256: sha256(&bytes),
+        bytes: bytes.len() as u64,
+        glibc: object.glibc.map(|version| version.to_string()),
+        needed: object.needed,
+        rustc: tools.rustc.clone(),
+        linker: tools.linker.clone(),
+        inputs: state.digest.clone(),
     })
 }
 

@@ -69,7 +69,15 @@ fn run(era: &Era, arguments: &[OsString]) -> Result<()> {
     match words.as_slice() {
         ["-v" | "--version"] => version(era),
         ["serve"] => serve::serve(era),
-        ["runner", rest @ ..] if era.way != Way::LlamaServer => runner::run(rest),
+        ["runner", rest @ ..] if era.way != Way::LlamaServer => {
+            match std::env::var("STANDIN_RUNNER").as_deref() {
+                Ok("hang") => loop {
+                    std::thread::park();
+                },
+                Ok("abort") => std::process::abort(),
+                _ => runner::run(rest),
+            }
+        }
         ["gpu-discover", rest @ ..] if era.way == Way::LlamaServer => gpu_discover::run(rest),
         _ => bail!("unknown command {arguments:?} for \"ollama\""),
     }

@@ -1,0 +1,1 @@
+//! What `check` prints, and nothing else does.
