@@ -26,11 +26,10 @@ struct Fault {
     cause: String,
     /// What making it takes: `root`.
     #[serde(default)]
-    #[expect(dead_code, reason = "for readers: the bench as a whole needs root")]
     needs: Option<String>,
     /// Rows of the predecessor's catalogue of failures.
     #[serde(default)]
-    #[expect(dead_code, reason = "for readers, and README.md")]
+    #[cfg_attr(not(test), expect(dead_code, reason = "for readers, and README.md"))]
     met: Vec<String>,
 }
 
@@ -55,6 +54,8 @@ struct Unforeseen {
 struct Healthy {
     name: String,
     made: String,
+    #[serde(default)]
+    needs: Option<String>,
 }
 
 /// What the check must say.
@@ -84,6 +85,8 @@ pub struct Case {
     pub makes: Vec<String>,
     /// What must come of it.
     pub expected: Expected,
+    /// Only root can make it.
+    pub needs_root: bool,
 }
 
 /// All of them.
@@ -101,6 +104,7 @@ pub fn cases() -> Result<Vec<Case>> {
             made: fault.made.clone(),
             makes: vec![fault.name.clone()],
             expected: broken(fault),
+            needs_root: fault.needs.is_some(),
         })
         .collect();
     for pair in pair {
@@ -113,6 +117,7 @@ pub fn cases() -> Result<Vec<Case>> {
             made: format!("{}; and {}", first.made, second.made),
             makes: pair.of.to_vec(),
             expected: broken(first),
+            needs_root: first.needs.is_some() || second.needs.is_some(),
         });
     }
     cases.extend(unforeseen.into_iter().map(|one| Case {
@@ -120,12 +125,14 @@ pub fn cases() -> Result<Vec<Case>> {
         name: one.name,
         made: one.made,
         expected: Expected::Broken { link: one.link, cause: "unknown".to_owned(), evidence: one.evidence },
+        needs_root: false,
     }));
     cases.extend(healthy.into_iter().map(|one| Case {
         makes: vec![one.name.clone()],
         name: one.name,
         made: one.made,
         expected: Expected::Works,
+        needs_root: one.needs.is_some(),
     }));
     let names: BTreeSet<&str> = cases.iter().map(|case| case.name.as_str()).collect();
     if names.len() != cases.len() {
@@ -150,6 +157,31 @@ mod tests {
             *counts.entry((&fault.link, &fault.cause)).or_default() += 1;
         }
         assert!(counts.values().all(|count| *count <= 3), "{counts:?}");
+    }
+
+    /// Rows of the predecessor's catalogue of failures.
+    fn rows() -> Vec<String> {
+        let numbered = |letter: char, last: u32| (1..=last).map(move |number| format!("{letter}{number}"));
+        let lettered = ('a'..='n').map(|letter| format!("E-{letter}"));
+        let rows = [('A', 11), ('B', 11), ('C', 11), ('D', 7)].into_iter();
+        rows.flat_map(|(letter, last)| numbered(letter, last))
+            .chain(lettered)
+            .chain(numbered('F', 23))
+            .collect()
+    }
+
+    #[test]
+    fn each_failure_seen_before_is_made_or_said_to_be_impossible() {
+        let File { fault, .. } = toml::from_str(TEXT).unwrap();
+        let made: BTreeSet<String> = fault.iter().flat_map(|fault| fault.met.clone()).collect();
+        let readme = include_str!("../../faults/README.md");
+        let said = |row: &String| readme.lines().any(|line| line.starts_with(&format!("| {row} |")));
+        let rows = rows();
+        let missing: Vec<_> = rows.iter().filter(|row| !made.contains(*row) && !said(row)).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+        let both: Vec<_> = rows.iter().filter(|row| made.contains(*row) && said(row)).collect();
+        assert!(both.is_empty(), "{both:?}");
+        assert!(made.iter().all(|row| rows.contains(row)), "{made:?}");
     }
 
     #[test]

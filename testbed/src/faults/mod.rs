@@ -174,6 +174,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
+    let root = rustix::process::geteuid().is_root();
+    let (cases, skipped): (Vec<Case>, Vec<Case>) =
+        cases.into_iter().partition(|case| root || !case.needs_root);
+    let skipped: Vec<String> = skipped.into_iter().map(|case| case.name).collect();
     let jobs = arguments.jobs.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
     let told = |ran: &Ran| {
         if arguments.json {
@@ -193,9 +197,12 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let wrong: Vec<Wrong> = ran.into_iter().filter_map(|ran| ran.wrong).collect();
     let right = count - wrong.len();
     if arguments.json {
-        println!("{:#}", json!({ "faults": count, "right": right, "wrong": wrong }));
+        println!("{:#}", json!({ "faults": count, "right": right, "wrong": wrong, "skipped": skipped }));
     } else {
         println!("{right} of {count} right");
+        if !skipped.is_empty() {
+            println!("not made, for want of root: {}", skipped.join(", "));
+        }
     }
     Ok(if wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

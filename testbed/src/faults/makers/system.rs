@@ -1,7 +1,7 @@
 //! Faults of the system: its sandboxes, the environment, the launcher's own libraries, the service.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
@@ -16,24 +16,34 @@ use super::ollama::other_libcuda;
 /// Places for private folders.
 const PLACES: &str = "/dev/shm /run /tmp /var/tmp";
 
-/// A library as the launcher has it: its file among those that the launcher was built with.
-fn shim(soname: &str) -> Result<Vec<u8>> {
-    let usual = concat!(env!("CARGO_MANIFEST_DIR"), "/../embedded");
-    let folder = std::env::var_os("VGPU_RUN_SHIMS").map_or_else(|| PathBuf::from(usual), PathBuf::from);
-    let path = folder.join(soname);
-    fs::read(&path).with_context(|| format!("read {}", path.display()))
+/// Where in the launcher's file the library `soname` lies, and its bytes.
+fn embedded(launcher: &[u8], soname: &str) -> Result<(u64, Vec<u8>)> {
+    let starts = memchr::memmem::find_iter(launcher, b"\x7fELF\x02\x01\x01").skip(1);
+    for at in starts {
+        let rest = &launcher[at..];
+        let Ok(header) = goblin::elf::Elf::parse_header(rest) else { continue };
+        // The linker writes the section headers last.
+        let end = header.e_shoff as usize + usize::from(header.e_shnum) * usize::from(header.e_shentsize);
+        let Some(bytes) = rest.get(..end) else { continue };
+        if goblin::elf::Elf::parse(bytes).is_ok_and(|elf| elf.soname == Some(soname)) {
+            return Ok((at as u64, bytes.to_vec()));
+        }
+    }
+    bail!("the launcher does not hold {soname}")
 }
 
 /// A copy of the launcher in which the library `soname` is damaged.
-fn damaged_launcher(to: PathBuf, soname: &str, how: fn(Patch) -> Result<Patch>) -> Result<()> {
+fn damaged_launcher(to: &Path, soname: &str, how: fn(Patch) -> Result<Patch>) -> Result<()> {
     let launcher = programs::launcher()?;
-    fs::copy(&launcher, &to).context("copy the launcher")?;
-    let (whole, part) = (fs::read(&launcher)?, shim(soname)?);
-    let head = &part[..part.len().min(1 << 16)];
-    let Some(at) = memchr::memmem::find(&whole, head).filter(|at| whole[*at..].starts_with(&part)) else {
-        bail!("the launcher does not hold {soname}");
-    };
-    how(Patch::of_bytes(part))?.write(&to, at as u64)
+    fs::copy(&launcher, to).context("copy the launcher")?;
+    let (at, bytes) = embedded(&fs::read(&launcher)?, soname)?;
+    how(Patch::of_bytes(bytes))?.write(to, at)
+}
+
+/// Bytes of libcuda's code, as it is mapped.
+fn code_of_libcuda() -> Result<u64> {
+    let (_, bytes) = embedded(&fs::read(programs::launcher()?)?, "libcuda.so.1")?;
+    Patch::of_bytes(bytes).code_bytes()
 }
 
 /// By name.
@@ -59,14 +69,15 @@ pub const MAKERS: &[(&str, Maker)] = &[
     // ---- libraries
     ("c-library-too-old", |plan| {
         plan.step(When::Installed, |scene| {
-            damaged_launcher(scene.path("system/vgpu-run"), "libnvidia-ml.so.1", |patch| {
+            damaged_launcher(&scene.path("system/vgpu-run"), "libnvidia-ml.so.1", |patch| {
                 patch.ask_for_newer("GLIBC_2.")
             })
         });
         plan.own_launcher = true;
     }),
     ("map-of-library-refused", |plan| {
-        if let Ok(bytes) = shim("libcuda.so.1").and_then(|bytes| Patch::of_bytes(bytes).code_bytes()) {
+        // Without it nothing is refused, and the case comes out wrong.
+        if let Ok(bytes) = code_of_libcuda() {
             plan.sandbox.extend(["--exec-bytes".to_owned(), bytes.to_string()]);
         }
     }),
@@ -106,7 +117,7 @@ pub const MAKERS: &[(&str, Maker)] = &[
         plan.step(When::Running, |scene| {
             let (path, real) = (scene.library("llama-server"), scene.library("llama-server.real"));
             fs::rename(&path, &real)?;
-            script(&path, &format!("exec env -u LD_PRELOAD {} \"$@\"", real.display()))?;
+            script(&path, &format!("exec env -i {} \"$@\"", real.display()))?;
             scene.load_model(None)?;
             Ok(fs::rename(real, path)?)
         });
