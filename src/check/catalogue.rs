@@ -139,6 +139,7 @@ links! {
         "capability" "Ollama chooses a backend by compute capability."
         "driver-floor" "Ollama drops devices whose driver is older than 550, or 570 for compute capability below 7."
         "zero-memory" "Ollama takes a device without memory for none."
+        "large-context" "Ollama chooses its default context by the device's memory, and a long context takes much of it."
     }
     DataPath "data-path" "Data path" needs [Init] {
         "allocation" "The device's memory cannot be had."

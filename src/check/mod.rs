@@ -9,6 +9,7 @@ pub mod context;
 pub mod finding;
 pub mod links;
 pub mod look;
+pub mod probe;
 pub mod subject;
 pub mod unit;
 pub mod walk;
