@@ -104,6 +104,16 @@ pub fn ourselves(user: Option<&str>) -> Command {
     command
 }
 
+/// A program, to be started as another user if there is one to become.
+pub fn command(user: Option<&str>, program: &std::ffi::OsStr) -> Command {
+    if user.is_none() {
+        return Command::new(program);
+    }
+    let mut command = ourselves(user);
+    command.args([std::ffi::OsStr::new("exec"), std::ffi::OsStr::new("--"), program]);
+    command
+}
+
 /// A process group, killed when dropped.
 struct Group(Option<u32>);
 
