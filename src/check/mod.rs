@@ -7,6 +7,7 @@ pub mod catalogue;
 pub mod child;
 pub mod context;
 pub mod finding;
+pub mod http;
 pub mod links;
 pub mod look;
 pub mod probe;

@@ -43,6 +43,7 @@ steps! {
     Init init 35
     Agreement agreement 12
     DataPath data_path 25
+    Discovery discovery 60
 }
 
 /// Walks, and tells `begun` of each link before it is looked at.

@@ -4,6 +4,7 @@ pub mod agreement;
 pub mod backend;
 pub mod data_path;
 pub mod device;
+pub mod discovery;
 pub mod environment;
 pub mod host;
 pub mod init;
