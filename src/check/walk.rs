@@ -38,12 +38,14 @@ steps! {
     Host host 5
     Shims shims 10
     Environment environment 5
+    Loader loader 10
     Ollama ollama 10
     Backend backend 15
     Init init 35
     Agreement agreement 12
     DataPath data_path 25
     Discovery discovery 60
+    Service service 10
 }
 
 /// Walks, and tells `begun` of each link before it is looked at.

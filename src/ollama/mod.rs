@@ -5,6 +5,7 @@ pub mod backends;
 pub mod era;
 pub mod fatbin;
 pub mod layout;
+pub mod running;
 pub mod symbols;
 pub mod variant;
 pub mod version;

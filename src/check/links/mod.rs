@@ -9,9 +9,11 @@ pub mod environment;
 pub mod host;
 pub mod init;
 pub mod kernel;
+pub mod loader;
 pub mod ollama;
 pub mod pci;
 pub mod permission;
+pub mod service;
 pub mod shims;
 pub mod window;
 
