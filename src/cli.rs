@@ -155,11 +155,31 @@ pub enum Task {
         /// The files
         files: Vec<PathBuf>,
     },
+    /// Starts a program in place of this process
+    Exec {
+        /// The program and its arguments
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<OsString>,
+    },
     /// Opens a device, speaks with its host, and measures
     Device {
         /// The address of the function
         address: String,
     },
+}
+
+/// Whether a command line that could not be read is one of `check`, whose exit codes are others.
+pub fn is_check(arguments: impl IntoIterator<Item = OsString>) -> bool {
+    let mut words = arguments.into_iter().skip(1);
+    while let Some(word) = words.next() {
+        match word.to_str() {
+            Some("--user" | "--via") => drop(words.next()),
+            Some("--") => return false,
+            Some(option) if option.starts_with('-') => {}
+            word => return word == Some("check"),
+        }
+    }
+    false
 }
 
 fn link_id(text: &str) -> Result<LinkId, String> {
@@ -229,6 +249,31 @@ mod tests {
             parse(&["env"]).unwrap().command,
             Some(Command::Env { json: false, program: None, .. })
         ));
+    }
+
+    #[test]
+    fn check_has_options_of_its_own() {
+        let options = |arguments: &[&str]| match parse(&[&["check"], arguments].concat()) {
+            Ok(Cli { command: Some(Command::Check(options)), .. }) => Some(options),
+            _ => None,
+        };
+        let some =
+            options(&["--service", "--only", "pci", "--only", "data-path", "--timeout", "2.5"]).unwrap();
+        assert_eq!(some.service.as_deref(), Some("ollama"));
+        assert_eq!(some.only, [LinkId::Pci, LinkId::DataPath]);
+        assert_eq!(some.timeout, Duration::from_millis(2500));
+        assert_eq!(options(&["--service", "llm"]).unwrap().service.as_deref(), Some("llm"));
+        assert_eq!(options(&[]).unwrap().service, None);
+        for wrong in
+            [&["--only", "no-such-link"][..], &["--timeout", "0"], &["--timeout", "soon"], &["serve"]]
+        {
+            assert!(options(wrong).is_none(), "{wrong:?}");
+        }
+        let is_check = |words: &[&str]| is_check(words.iter().map(OsString::from));
+        assert!(is_check(&["vgpu-run", "--user", "x", "-v", "check", "--bad"]));
+        assert!(
+            !is_check(&["vgpu-run", "--user", "check", "ollama"]) && !is_check(&["vgpu-run", "--", "check"])
+        );
     }
 
     #[test]

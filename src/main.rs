@@ -29,10 +29,15 @@ fn main() -> ExitCode {
         Err(usage) => {
             // Where its words go is closed: the exit code says it.
             let _ = usage.print();
-            return if usage.use_stderr() { Exit::Launcher } else { Exit::Success }.into();
+            return match usage.use_stderr() {
+                true if cli::is_check(std::env::args_os()) => ExitCode::from(check::USAGE),
+                true => Exit::Launcher.into(),
+                false => Exit::Success.into(),
+            };
         }
     };
-    log::start(cli.options.verbose);
+    // For check the option asks for evidence.
+    log::start(cli.options.verbose && !matches!(cli.command, Some(Command::Check(_))));
     let done = match cli.command {
         Some(Command::Env { json, program, rest }) => launch::show::show(&cli.options, program, &rest, json),
         Some(Command::Check(options)) => return check::check(&cli.options, &options),

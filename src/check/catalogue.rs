@@ -70,7 +70,7 @@ links! {
     }
     Device "device" "Device" needs [Permission] {
         "host-gone" "Nobody serves the device on the host's side."
-        "device-mute" "The device's registers do not answer in time."
+        "device-mute" "Every process of Ollama asks the device when it starts, and waits for as long as it is silent."
         "not-a-stub" "What answers is no VGPU-STUB device."
         "version-1" "The host speaks register protocol 1, which this release does not serve."
         "device-slow" "Every start of a process waits for the device's registers, and Ollama gives up after 3 seconds."
@@ -139,6 +139,7 @@ links! {
         "capability" "Ollama chooses a backend by compute capability."
         "driver-floor" "Ollama drops devices whose driver is older than 550, or 570 for compute capability below 7."
         "zero-memory" "Ollama takes a device without memory for none."
+        "large-context" "Ollama chooses its default context by the device's memory, and a long context takes much of it."
     }
     DataPath "data-path" "Data path" needs [Init] {
         "allocation" "The device's memory cannot be had."

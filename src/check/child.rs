@@ -20,6 +20,8 @@ use crate::env::Environment;
 const KEPT: usize = 1 << 20;
 /// How long what a killed child has left may still be read.
 const GRACE: Duration = Duration::from_millis(200);
+/// How often a child is looked at that is to be ended at some point.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// How a child ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +69,18 @@ pub struct Steps {
 
 /// Runs `command` with exactly `environment`, no longer than `limit`. It leads a process group of its own, which is killed
 /// when it is over, with all that it started.
-pub async fn run(mut command: Command, environment: &Environment, limit: Duration) -> io::Result<Outcome> {
+pub async fn run(command: Command, environment: &Environment, limit: Duration) -> io::Result<Outcome> {
+    run_until(command, environment, limit, &mut |_| false).await
+}
+
+/// The same, but a child that has done what was wanted is ended: `done` says so of what is on its stderr, and is asked every few
+/// milliseconds. It counts as one that ended well.
+pub async fn run_until(
+    mut command: Command,
+    environment: &Environment,
+    limit: Duration,
+    done: &mut (dyn FnMut(&str) -> bool + Send),
+) -> io::Result<Outcome> {
     let begin = Instant::now();
     command
         .env_clear()
@@ -81,9 +94,22 @@ pub async fn run(mut command: Command, environment: &Environment, limit: Duratio
     let group = Group(child.id());
     let stdout = Stream::read(child.stdout.take());
     let stderr = Stream::read(child.stderr.take());
-    let end = match tokio::time::timeout(limit, child.wait()).await {
+    let ended = async {
+        loop {
+            match tokio::time::timeout(PAUSE, child.wait()).await {
+                Ok(status) => break status.map(Some),
+                Err(_) if done(&stderr.so_far()) => break Ok(None),
+                Err(_) => {}
+            }
+        }
+    };
+    let end = match tokio::time::timeout(limit, ended).await {
         Ok(status) => {
-            let status = status?;
+            let Some(status) = status? else {
+                drop(group);
+                let (stdout, stderr) = (stdout.text().await, stderr.text().await);
+                return Ok(Outcome { end: End::Exit(0), stdout, stderr, elapsed: begin.elapsed() });
+            };
             status.code().map_or_else(|| End::Signal(status.signal().unwrap_or_default()), End::Exit)
         }
         Err(_) => End::TimedOut(limit),
@@ -101,6 +127,16 @@ pub fn ourselves(user: Option<&str>) -> Command {
         command.args(["--user", user]);
     }
     command.arg("__look");
+    command
+}
+
+/// A program, to be started as another user if there is one to become.
+pub fn command(user: Option<&str>, program: &std::ffi::OsStr) -> Command {
+    if user.is_none() {
+        return Command::new(program);
+    }
+    let mut command = ourselves(user);
+    command.args([std::ffi::OsStr::new("exec"), std::ffi::OsStr::new("--"), program]);
     command
 }
 
@@ -136,6 +172,11 @@ impl Stream {
             }
         });
         Self { task, text }
+    }
+
+    /// What was read until now.
+    fn so_far(&self) -> String {
+        String::from_utf8_lossy(&self.text.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
     }
 
     /// What was read. Whoever still holds the other end is not of the group, and is not waited for.
@@ -247,6 +288,15 @@ mod tests {
         let outcome = shell("echo begun; sleep 1000 & sleep 1000", Duration::from_millis(300));
         assert!(matches!(outcome.end, End::TimedOut(_)));
         assert_eq!(outcome.stdout, "begun\n");
+    }
+
+    #[test]
+    fn one_that_has_done_what_was_wanted_is_ended() {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "echo ready >&2; sleep 1000"]);
+        let done = &mut |text: &str| text.contains("ready");
+        let outcome = block(run_until(command, &Environment::default(), LONG, done)).unwrap();
+        assert_eq!((outcome.end, outcome.stderr.as_str()), (End::Exit(0), "ready\n"));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use serde::Serialize;
 use vgpu_transport::{PciFunction, sysfs_root};
 
 use super::child::Steps;
+use super::links::backend::Backend;
 use super::subject::Subject;
 use super::unit::{self, Unit, UnitError};
 use crate::cli::{CheckOptions, Options};
@@ -15,6 +16,7 @@ use crate::env::Environment;
 use crate::error::Failure;
 use crate::inject::Injection;
 use crate::ollama::Ollama;
+use crate::ollama::variant::Variant;
 use crate::program::Program;
 
 /// The state of a walk.
@@ -55,6 +57,10 @@ pub struct Context {
     pub libraries: Vec<Library>,
     /// Versions of everything that has one, by name.
     pub versions: BTreeMap<&'static str, String>,
+    /// Link `backend`: the backends that Ollama would try, in its order.
+    pub backends: Vec<Backend>,
+    /// Link `init`: the backend that started, with its CUDA major.
+    pub started: Option<(Variant, Option<u32>)>,
 }
 
 /// What a child found that opened a function.
@@ -139,6 +145,8 @@ impl Context {
             injection: None,
             libraries: Vec::new(),
             versions: BTreeMap::from([("vgpu-run", env!("CARGO_PKG_VERSION").to_owned())]),
+            backends: Vec::new(),
+            started: None,
         }
     }
 

@@ -7,15 +7,22 @@ pub mod catalogue;
 pub mod child;
 pub mod context;
 pub mod finding;
+pub mod http;
 pub mod links;
 pub mod look;
+pub mod probe;
 pub mod subject;
 pub mod unit;
 pub mod walk;
 
+use std::io::{self, Write};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use crate::cli::{CheckOptions, Options};
+use crate::report::marks::Look;
+use crate::report::redact::Redaction;
+use crate::report::{Report, bundle, human, json, pages};
 use context::Context;
 
 /// How `check` ends. Scripts rely on it.
@@ -35,18 +42,69 @@ pub const USAGE: u8 = 2;
 
 /// Runs the command.
 pub fn check(launch: &Options, options: &CheckOptions) -> ExitCode {
+    if options.list {
+        return printed(&human::list(launch.verbose));
+    }
+    if let Some(link) = options.explain {
+        return printed(pages::page(link));
+    }
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => {
-            eprintln!("vgpu-run: failed to begin: {error}");
-            return ExitCode::from(Verdict::Incomplete as u8);
-        }
+        Err(error) => return stuck(&format!("failed to begin: {error}")),
     };
     let mut context = Context::new(launch.clone(), options.clone());
+    let progress = Progress::new();
     let findings = runtime.block_on(async {
         context.settle().await;
-        walk::walk(&mut context, |_| {}).await
+        walk::walk(&mut context, |link| progress.show(catalogue::of(link).title)).await
     });
-    println!("{findings:#?}");
+    progress.clear();
+    let report = Report::new(&context, findings);
+    let look = Look::of_stdout(options.color);
+    let text = match (options.json, options.quiet) {
+        (true, _) => json::object(&report) + "\n",
+        (false, true) => human::end(&report, look),
+        (false, false) => human::whole(&report, look, launch.verbose),
+    };
+    printed(&text);
+    if let Some(path) = &options.bundle {
+        let texts = bundle::texts(&report, &mut context, &Redaction::of_system());
+        if let Err(error) = bundle::write(path, &texts) {
+            return stuck(&crate::inject::chain(&error));
+        }
+        // To stderr: what is on stdout may be read by a program.
+        let _ = writeln!(io::stderr(), "vgpu-run: wrote {}", path.display());
+    }
+    ExitCode::from(report.exit(options.strict))
+}
+
+fn printed(text: &str) -> ExitCode {
+    // Where it goes is closed: nobody wants to know any more.
+    let _ = io::stdout().lock().write_all(text.as_bytes());
     ExitCode::SUCCESS
+}
+
+fn stuck(what: &str) -> ExitCode {
+    let _ = writeln!(io::stderr(), "vgpu-run: {what}");
+    ExitCode::from(Verdict::Incomplete as u8)
+}
+
+/// What is being looked at, on a terminal's stderr.
+struct Progress(indicatif::ProgressBar);
+
+impl Progress {
+    fn new() -> Self {
+        // It shows nothing where stderr is no terminal.
+        let bar = indicatif::ProgressBar::new_spinner();
+        bar.enable_steady_tick(Duration::from_millis(100));
+        Self(bar)
+    }
+
+    fn show(&self, title: &'static str) {
+        self.0.set_message(title);
+    }
+
+    fn clear(self) {
+        self.0.finish_and_clear();
+    }
 }

@@ -38,6 +38,14 @@ steps! {
     Host host 5
     Shims shims 10
     Environment environment 5
+    Loader loader 10
+    Ollama ollama 10
+    Backend backend 15
+    Init init 35
+    Agreement agreement 12
+    DataPath data_path 25
+    Discovery discovery 60
+    Service service 10
 }
 
 /// Walks, and tells `begun` of each link before it is looked at.
@@ -48,6 +56,9 @@ pub async fn walk(context: &mut Context, mut begun: impl FnMut(LinkId)) -> Vec<F
         let begin = Instant::now();
         let mut finding = match missing(step.link, &findings) {
             Some(need) => Finding::skip(step.link, format!("not reached (needs {})", need.as_str())),
+            None if step.link == LinkId::Discovery && context.options.no_ollama => {
+                Finding::skip(step.link, "not asked for (--no-ollama)")
+            }
             None => {
                 begun(step.link);
                 look(step, context).await

@@ -1,9 +1,11 @@
 //! The program to start: which file its name means, and whether libraries can be preloaded into it. Decided
 //! from the files alone; nothing is run.
 
+pub mod cache;
 pub mod elf;
 pub mod find;
 pub mod script;
+pub mod search;
 pub mod secure;
 
 use std::ffi::OsStr;

@@ -1,11 +1,19 @@
 //! How each link is looked at, a module each: `pub async fn look(context: &mut Context) -> Finding`.
 
+pub mod agreement;
+pub mod backend;
+pub mod data_path;
 pub mod device;
+pub mod discovery;
 pub mod environment;
 pub mod host;
+pub mod init;
 pub mod kernel;
+pub mod loader;
+pub mod ollama;
 pub mod pci;
 pub mod permission;
+pub mod service;
 pub mod shims;
 pub mod window;
 
