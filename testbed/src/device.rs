@@ -85,8 +85,8 @@ pub struct Arguments {
     /// What is logged on stderr: error, warn, info (what kernels print, too), debug.
     #[arg(long, value_name = "LEVEL", default_value = "warn")]
     log: tracing::Level,
-    /// Something that is wrong with the devices, on purpose: register:OFFSET=VALUE, facts:zero (no-capability, no-driver,
-    /// other-attributes), open:refuse, or KIND:drop (fail=CODE, lose, hang, flip) of a kind of messages. Can be given
+    /// Something that is wrong with the devices, on purpose: register:OFFSET=VALUE, facts:zero (no-capability, no-driver),
+    /// open:refuse, or KIND:drop (fail=CODE, lose, hang, flip) of a kind of messages. Can be given
     /// several times.
     #[arg(long, value_name = "WHAT")]
     wrong: Vec<wrong::Wrong>,

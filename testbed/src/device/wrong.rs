@@ -38,8 +38,6 @@ pub enum Facts {
     NoCapability,
     /// `no-driver`: driver version 0.
     NoDriver,
-    /// `other-attributes`: the attributes are those of compute capability 8.6.
-    OtherAttributes,
 }
 
 /// What becomes of a message.
@@ -60,7 +58,7 @@ pub enum Deed {
 /// A text that names nothing that can be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "expected register:OFFSET=VALUE, facts:zero|no-capability|no-driver|other-attributes, open:refuse or \
+    "expected register:OFFSET=VALUE, facts:zero|no-capability|no-driver, open:refuse or \
      KIND:drop|fail=CODE|lose|hang|flip"
 )]
 pub struct NoWrong;
@@ -94,7 +92,6 @@ fn parse(text: &str) -> Option<Wrong> {
             "zero" => Facts::Zero,
             "no-capability" => Facts::NoCapability,
             "no-driver" => Facts::NoDriver,
-            "other-attributes" => Facts::OtherAttributes,
             _ => return None,
         }),
         "open" if how == "refuse" => Wrong::Open,
@@ -165,10 +162,6 @@ impl Executor for WrongExecutor {
                     facts.attributes[COMPUTE_CAPABILITY_MINOR] = 0;
                 }
                 Facts::NoDriver => facts.driver_version = 0,
-                Facts::OtherAttributes => {
-                    facts.attributes[COMPUTE_CAPABILITY_MAJOR] = 8;
-                    facts.attributes[COMPUTE_CAPABILITY_MINOR] = 6;
-                }
             }
         }
         facts

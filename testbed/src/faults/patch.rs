@@ -81,7 +81,7 @@ impl Patch {
     fn string(&self, text: &str) -> Result<u64> {
         let (_, table) = self.strings()?;
         let wanted = [b"\0", text.as_bytes(), b"\0"].concat();
-        let at = table.windows(wanted.len()).position(|window| window == wanted);
+        let at = memchr::memmem::find(table, &wanted);
         Ok(at.with_context(|| format!("find the string {text}"))? as u64 + 1)
     }
 
@@ -92,6 +92,17 @@ impl Patch {
         }
         let at = self.strings()?.0 + self.string(from)?;
         self.changes.push((at, to.as_bytes().to_vec()));
+        Ok(self)
+    }
+
+    /// Changes a constant text, where it stands first, into another of the same length.
+    pub fn text(mut self, from: &str, to: &str) -> Result<Self> {
+        if from.len() != to.len() {
+            bail!("{from} and {to} differ in length");
+        }
+        let at =
+            memchr::memmem::find(&self.bytes, from.as_bytes()).with_context(|| format!("find {from}"))?;
+        self.changes.push((at as u64, to.as_bytes().to_vec()));
         Ok(self)
     }
 
@@ -219,13 +230,27 @@ impl Patch {
         Ok(self)
     }
 
-    /// Bytes that the loader maps for execution: of the segment of code, whole pages.
+    /// Bytes that the loader maps for execution: of the segment of code, whole pages. Where that is the first segment, the loader maps
+    /// as much as the whole library takes.
     pub fn code_bytes(&self) -> Result<u64> {
         let elf = self.elf()?;
-        let code =
-            elf.program_headers.iter().find(|segment| segment.p_type == PT_LOAD && segment.is_executable());
-        let code = code.context("find the code")?;
-        Ok((code.p_vaddr + code.p_filesz).next_multiple_of(4096) - (code.p_vaddr & !4095))
+        let mut loaded = elf.program_headers.iter().filter(|segment| segment.p_type == PT_LOAD).peekable();
+        let first = loaded.peek().context("there is nothing to load")?.p_vaddr & !4095;
+        let mut code = None;
+        let mut end = 0;
+        for segment in loaded {
+            if segment.is_executable() && code.is_none() {
+                code = Some(segment);
+            }
+            end = segment.p_vaddr + segment.p_memsz;
+        }
+        let code = code.context("there is no code")?;
+        let start = code.p_vaddr & !4095;
+        Ok(if start == first {
+            end - first
+        } else {
+            (code.p_vaddr + code.p_filesz).next_multiple_of(4096) - start
+        })
     }
 }
 

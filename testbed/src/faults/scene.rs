@@ -442,9 +442,15 @@ impl Scene {
         thread::spawn(move || {
             for stream in listener.incoming() {
                 let Ok(mut stream) = stream else { return };
-                let mut request = [0; 4096];
+                let mut request = Vec::new();
+                let mut piece = [0; 4096];
+                while !request.windows(4).any(|end| end == b"\r\n\r\n") {
+                    match stream.read(&mut piece) {
+                        Ok(bytes @ 1..) => request.extend_from_slice(&piece[..bytes]),
+                        _ => break,
+                    }
+                }
                 // Whoever asks may go before the answer.
-                let _ = stream.read(&mut request);
                 let _ = write!(
                     stream,
                     "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{text}",
@@ -456,13 +462,9 @@ impl Scene {
     }
 
     /// Another guest process, which holds a session: it says `ready` when it does.
-    pub fn hold_session(&mut self) -> Result<()> {
+    pub fn hold_session(&mut self, state: &str) -> Result<()> {
         let mut command = Command::new(programs::launcher()?);
-        command
-            .arg("--")
-            .arg(programs::standin()?)
-            .args(["state", "capturing"])
-            .env("VGPU_SYSFS", self.bus());
+        command.arg("--").arg(programs::standin()?).args(["state", state]).env("VGPU_SYSFS", self.bus());
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = Process::start(&mut command)?;
         let out = process.child.stdout.take().context("no stdout")?;

@@ -191,7 +191,7 @@ pub const MAKERS: &[(&str, Maker)] = &[
     }),
     ("channels-taken", |plan| {
         plan.device_options.extend(["--channels".to_owned(), "1".to_owned()]);
-        plan.step(When::Served, Scene::hold_session);
+        plan.step(When::Served, |scene| scene.hold_session("capturing"));
     }),
     // ---- host
     ("host-without-gpu", |plan| register(plan, reg::V2_EXECUTOR, 0)),
@@ -199,9 +199,8 @@ pub const MAKERS: &[(&str, Maker)] = &[
     ("facts-without-capability", |plan| plan.wrong("facts:no-capability")),
     ("facts-without-driver", |plan| plan.wrong("facts:no-driver")),
     ("memory-taken", |plan| {
-        // As much as the other process takes.
-        plan.devices[0].memory_mib = 4;
-        plan.step(When::Served, Scene::hold_session);
+        plan.devices[0].memory_mib = 2048;
+        plan.step(When::Served, |scene| scene.hold_session("full"));
     }),
     ("sessions-refused", |plan| plan.wrong("open:refuse")),
     ("messages-not-carried-out", |plan| {
@@ -212,10 +211,6 @@ pub const MAKERS: &[(&str, Maker)] = &[
         let mut second = plan.devices[0].clone();
         "0000:00:06.0".clone_into(&mut second.address);
         plan.devices.push(second);
-    }),
-    ("attributes-of-another-gpu", |plan| {
-        only(plan, Backend::Cuda12, "6.1");
-        plan.wrong("facts:other-attributes");
     }),
     ("driver-535", |plan| {
         plan.backends = vec![Backend::Cuda12];

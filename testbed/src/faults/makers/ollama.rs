@@ -58,6 +58,19 @@ pub fn other_libcuda(scene: &Scene, to: &Path) -> Result<()> {
     compile(scene, SOURCE, &["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"], to)
 }
 
+/// A library that gives whoever opens the driver's library another one, `other`.
+pub fn dlopen_hook(scene: &Scene, to: &Path, other: &Path) -> Result<()> {
+    let source = format!(
+        "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <string.h>\n\
+         void *dlopen(const char *name, int flags) {{\n\
+         static void *(*real)(const char *, int);\n\
+         if (!real) *(void **)&real = dlsym(RTLD_NEXT, \"dlopen\");\n\
+         return real(name && strstr(name, \"libcuda.so\") ? \"{}\" : name, flags); }}\n",
+        other.display()
+    );
+    compile(scene, &source, &["-shared", "-fPIC", "-ldl"], to)
+}
+
 /// Puts a script in the program's place on PATH; it knows the program as $OLLAMA.
 fn wrapper(plan: &mut Plan, text: &'static str) {
     installed(plan, move |scene| {
@@ -235,6 +248,9 @@ pub const MAKERS: &[(&str, Maker)] = &[
         patched(plan, |patch| patch.ask_for_version("libcublas.so.13", "libcudart.so.13"));
     }),
     ("architectures-patched", |plan| patched(plan, |patch| patch.architectures(121))),
+    ("architectures-not-listed", |plan| {
+        patched(plan, |patch| patch.text("750,800,860,890", "750,800,870,890"));
+    }),
     // ---- init
     ("libraries-on-noexec", |plan| {
         plan.mounts.push(

@@ -11,7 +11,7 @@ use super::super::patch::Patch;
 use super::super::plan::When;
 use super::super::scene::script;
 use super::Maker;
-use super::ollama::other_libcuda;
+use super::ollama::{dlopen_hook, other_libcuda};
 
 /// Places for private folders.
 const PLACES: &str = "/dev/shm /run /tmp /var/tmp";
@@ -96,8 +96,9 @@ pub const MAKERS: &[(&str, Maker)] = &[
     // ---- loader
     ("global-preload", |plan| {
         plan.step(When::Installed, |scene| {
-            let library = scene.path("system/libcuda.so.1");
-            other_libcuda(scene, &library)?;
+            let (library, other) = (scene.path("system/libhook.so"), scene.path("system/libother.so"));
+            other_libcuda(scene, &other)?;
+            dlopen_hook(scene, &library, &other)?;
             Ok(fs::write(scene.path("system/ld.so.preload"), format!("{}\n", library.display()))?)
         });
         plan.mounts.push(
