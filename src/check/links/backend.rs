@@ -308,6 +308,16 @@ fn imports(own: &Symbols, libraries: &[Provided]) -> Result<(), Fault> {
         }
     }
     if let Some((from, names)) = absent.first_key_value() {
+        let base = names.iter().all(|import| import.name.starts_with("ggml_"));
+        if base {
+            let words =
+                format!("it asks for {}, which this Ollama's libggml-base does not have", shown(names));
+            return Err(Fault::new(
+                "import-missing",
+                words,
+                "Files of two releases lie together: install Ollama again.",
+            ));
+        }
         let from = if from.is_empty() { "no library".to_owned() } else { format!("not {from}") };
         let words = format!("it asks for {}, which {from} has", shown(names));
         return Err(Fault::new("import-missing", words, UPDATE));
