@@ -100,8 +100,8 @@ pub struct CheckOptions {
     /// Print the links of the chain
     #[arg(long)]
     pub list: bool,
-    /// Look at this link, and at those that it needs; may be given several times
-    #[arg(long, value_name = "LINK", value_parser = link_id)]
+    /// Look at these links, and at those that they need
+    #[arg(long, value_name = "LINK,...", value_parser = link_id, value_delimiter = ',')]
     pub only: Vec<LinkId>,
     /// Print the page about a link: what it is, how it breaks, what mends it
     #[arg(long, value_name = "LINK", value_parser = link_id)]
@@ -154,12 +154,6 @@ pub enum Task {
     Access {
         /// The files
         files: Vec<PathBuf>,
-    },
-    /// Starts a program in place of this process
-    Exec {
-        /// The program and its arguments
-        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
-        command: Vec<OsString>,
     },
     /// Opens a device, speaks with its host, and measures
     Device {
@@ -258,9 +252,10 @@ mod tests {
             _ => None,
         };
         let some =
-            options(&["--service", "--only", "pci", "--only", "data-path", "--timeout", "2.5"]).unwrap();
+            options(&["--service", "--only", "pci,permission", "--only", "data-path", "--timeout", "2.5"])
+                .unwrap();
         assert_eq!(some.service.as_deref(), Some("ollama"));
-        assert_eq!(some.only, [LinkId::Pci, LinkId::DataPath]);
+        assert_eq!(some.only, [LinkId::Pci, LinkId::Permission, LinkId::DataPath]);
         assert_eq!(some.timeout, Duration::from_millis(2500));
         assert_eq!(options(&["--service", "llm"]).unwrap().service.as_deref(), Some("llm"));
         assert_eq!(options(&[]).unwrap().service, None);

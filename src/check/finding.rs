@@ -43,6 +43,7 @@ impl Fix {
     }
 
     /// Only root can do it.
+    #[allow(clippy::wrong_self_convention, reason = "it reads as a sentence: a fix, by a command, as root")]
     pub fn as_root(self) -> Self {
         Self { needs_root: true, ..self }
     }
@@ -136,6 +137,7 @@ impl Finding {
     }
 
     /// Says that only root can do what [`Finding::fix`] says.
+    #[allow(clippy::wrong_self_convention, reason = "as for a fix")]
     pub fn as_root(mut self) -> Self {
         if let Some(fix) = &mut self.fix {
             fix.needs_root = true;

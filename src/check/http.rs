@@ -84,9 +84,9 @@ mod tests {
             stream.write_all(b"HTTP/1.0 200 OK\r\nA: b\r\n\r\n[1]").unwrap();
             String::from_utf8_lossy(&request[..bytes]).into_owned()
         });
-        assert_eq!(get(address, "/x", Duration::from_secs(60)).unwrap(), (200, "[1]".to_owned()));
+        assert_eq!(get(address, "/x", Duration::from_mins(1)).unwrap(), (200, "[1]".to_owned()));
         assert!(server.join().unwrap().starts_with("GET /x HTTP/1.0\r\n"));
-        assert!(get(address, "/x", Duration::from_secs(60)).is_err(), "nobody listens any more");
+        assert!(get(address, "/x", Duration::from_mins(1)).is_err(), "nobody listens any more");
     }
 
     #[test]

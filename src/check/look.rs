@@ -1,11 +1,9 @@
 //! What runs in check's own children: `vgpu-run __look TASK`. As another user where `--user` says so. Each prints the steps that
 //! [`super::child`] reads. A step that takes too long ends the process, and so stays the open one.
 
-use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixDatagram;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -38,17 +36,8 @@ pub fn look(options: &Options, task: &Task) -> ExitCode {
     match task {
         Task::Access { files } => files.iter().for_each(|path| access(path)),
         Task::Device { address } => device::look(address),
-        Task::Exec { command } => return exec(command),
     }
     ExitCode::SUCCESS
-}
-
-/// Starts a program in place of this process. Returns only if that fails.
-fn exec(command: &[OsString]) -> ExitCode {
-    let Some((program, arguments)) = command.split_first() else { return ExitCode::FAILURE };
-    let error = std::process::Command::new(program).args(arguments).exec();
-    end("exec", false, json!({"error": error.to_string(), "errno": error.raw_os_error()}));
-    crate::exit::Exit::NotFound.into()
 }
 
 /// Opens a file as the shims do.

@@ -77,7 +77,7 @@ mod tests {
         let probe = Probe::place(None).unwrap();
         let environment = Environment::default();
         let words = ["resolve", "libc.so.6", "libno-such.so.1"];
-        let outcome = runtime.block_on(probe.run(words, &environment, Duration::from_secs(60))).unwrap();
+        let outcome = runtime.block_on(probe.run(words, &environment, Duration::from_mins(1))).unwrap();
         let steps = outcome.steps();
         assert!(steps.get("libc.so.6").unwrap().text("path").ends_with("libc.so.6"), "{outcome:?}");
         let missing = steps.get("libno-such.so.1").unwrap();

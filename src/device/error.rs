@@ -127,8 +127,10 @@ impl Refusal for DeviceError {
             Self::Absent(_) | Self::NoSysfs(_) if named => Fix::new(format!(
                 "{VGPU_SYSFS} names the folder to look in; start the device there, or unset it."
             )),
-            Self::Absent(_) => Fix::new("Have the host add the device to this VM; this shows it then.")
-                .command(format!("lspci -d {:04x}:{:04x}", pci::VENDOR, pci::DEVICE)),
+            Self::Absent(_) => {
+                Fix::new("Have the host add the device to this VM. This lists it once it is there.")
+                    .command(format!("lspci -d {:04x}:{:04x}", pci::VENDOR, pci::DEVICE))
+            }
             Self::NoSysfs(_) => Fix::new("Mount sysfs.").command("mount -t sysfs sysfs /sys").as_root(),
             Self::RealGpu { .. } => {
                 Fix::new("A real GPU needs NVIDIA's driver and no vgpu-run: start the program without it.")

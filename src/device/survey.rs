@@ -137,14 +137,14 @@ fn hexadecimal(text: &str) -> Option<u64> {
 /// A size as people write it: `8 KiB`, `256 MiB`, `1.5 GiB`.
 pub fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
-    let mut unit = 0;
-    let mut value = bytes as f64;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
+    let bytes = u128::from(bytes);
+    let unit = (0..UNITS.len() - 1).find(|unit| bytes >> (10 * (unit + 1)) == 0).unwrap_or(UNITS.len() - 1);
+    // In tenths of the unit, rounded.
+    let tenths = (bytes * 10 + (1 << (10 * unit)) / 2) >> (10 * unit);
+    match tenths % 10 {
+        0 => format!("{} {}", tenths / 10, UNITS[unit]),
+        part => format!("{}.{part} {}", tenths / 10, UNITS[unit]),
     }
-    let text = format!("{value:.1}");
-    format!("{} {}", text.strip_suffix(".0").unwrap_or(&text), UNITS[unit])
 }
 
 /// Whether a process could see the bus at all, for a message: how many functions there are.

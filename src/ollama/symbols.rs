@@ -51,11 +51,10 @@ impl Symbols {
         let table = Symtab::parse(&symbols, 0, count, ctx).map_err(|_| ElfError::Damaged(WHAT))?;
 
         // goblin reads a section where its header says it is in the bytes it is given: at their start here.
-        let alone =
-            |section: Option<&SectionHeader>| -> Result<Option<(Vec<u8>, [SectionHeader; 1])>, ElfError> {
-                let Some(section) = section else { return Ok(None) };
-                Ok(Some((read(section)?, [SectionHeader { sh_offset: 0, ..section.clone() }])))
-            };
+        let alone = |section: Option<&SectionHeader>| -> Result<Option<Section>, ElfError> {
+            let Some(section) = section else { return Ok(None) };
+            Ok(Some((read(section)?, [SectionHeader { sh_offset: 0, ..section.clone() }])))
+        };
         let versym = alone(section(SHT_GNU_VERSYM))?;
         let needed = alone(section(SHT_GNU_VERNEED))?;
         let defined = alone(section(SHT_GNU_VERDEF))?;
@@ -129,8 +128,8 @@ fn nodes(
     if let Some((bytes, headers)) = needed
         && let Some(section) = VerneedSection::parse(bytes, headers, ctx).map_err(damaged)?
     {
-        for file in section.iter() {
-            for version in file.iter() {
+        for file in &section {
+            for version in &file {
                 nodes.insert(version.vna_other & 0x7fff, (text(version.vna_name), text(file.vn_file)));
             }
         }
@@ -138,7 +137,7 @@ fn nodes(
     if let Some((bytes, headers)) = defined
         && let Some(section) = VerdefSection::parse(bytes, headers, ctx).map_err(damaged)?
     {
-        for definition in section.iter() {
+        for definition in &section {
             if let Some(name) = definition.iter().next() {
                 nodes.insert(definition.vd_ndx, (text(name.vda_name), String::new()));
             }

@@ -71,7 +71,7 @@ impl Variant {
         match ollama.era {
             Era::A | Era::B => environment.set(LIBRARY_PATH, joined(&folders[..2])),
             Era::C if environment.get(BACKEND_PATH).is_none() => {
-                environment.set(BACKEND_PATH, self.backend())
+                environment.set(BACKEND_PATH, self.backend());
             }
             Era::C => {}
         }

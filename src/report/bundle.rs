@@ -175,7 +175,7 @@ mod tests {
         let mut context = Context::new(Options::default(), CheckOptions::default());
         context.environment.set("MY_API_KEY", "hunter2");
         context.environment.set("MODELS", "/home/alice/models");
-        let report = samples::report(samples::failures().swap_remove(0));
+        let report = samples::report(&samples::failures().swap_remove(0));
         texts(&report, &mut context, &Redaction::new(["alice".to_owned()], []))
     }
 

@@ -178,7 +178,7 @@ mod tests {
     fn every_failure_as_it_looks() {
         for finding in samples::failures() {
             let name = format!("{}.txt", finding.issue().unwrap().replace('/', "--"));
-            let text = whole(&samples::report(finding), WIDE, false);
+            let text = whole(&samples::report(&finding), WIDE, false);
             assert!(text.lines().all(|line| line.chars().count() < 80 || line.starts_with("    ")), "{text}");
             compare(&name, &text);
         }
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn other_terminals() {
-        let failure = || samples::report(samples::failures().swap_remove(3));
+        let failure = || samples::report(&samples::failures().swap_remove(3));
         compare("ascii.txt", &whole(&failure(), Look { unicode: false, ..WIDE }, false));
         compare("piped.txt", &whole(&failure(), Look { width: None, ..WIDE }, false));
         compare("narrow.txt", &whole(&failure(), Look { width: Some(12), ..WIDE }, false));

@@ -186,7 +186,7 @@ mod tests {
     fn every_report_keeps_the_schema() {
         for finding in samples::failures() {
             let issue = finding.issue().unwrap();
-            let value = judged(&samples::report(finding));
+            let value = judged(&samples::report(&finding));
             assert_eq!(value["verdict"], "broken");
             let first = &value["first_failure"];
             let named = format!("{}/{}", first["link"].as_str().unwrap(), first["cause"].as_str().unwrap());

@@ -87,11 +87,10 @@ impl Report {
         if let Some(failure) = self.first_failure() {
             let title = catalogue::of(failure.link).title;
             let mut line = format!("Broken: {title}: {}.", failure.found.trim_end_matches('.'));
-            for sentence in [failure.why(), failure.fix.as_ref().map(|fix| fix.text.as_str())] {
-                if let Some(sentence) = sentence {
-                    line.push(' ');
-                    line.push_str(sentence);
-                }
+            let fix = failure.fix.as_ref().map(|fix| fix.text.as_str());
+            for sentence in failure.why().into_iter().chain(fix) {
+                line.push(' ');
+                line.push_str(sentence);
             }
             return line;
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Report;
-use crate::check::catalogue::{self, LINKS, LinkId, UNKNOWN};
+use crate::check::catalogue::{LINKS, LinkId, UNKNOWN};
 use crate::check::context::{DeviceReport, Library, Loser};
 use crate::check::finding::{Finding, Fix};
 
@@ -33,7 +33,7 @@ pub fn failures() -> Vec<Finding> {
                 "failed to find a VGPU-STUB device in /sys/bus/pci/devices",
             )
             .detail("/sys/bus/pci/devices: 9 functions"),
-            "Have the host add the device to this VM; this shows it then.",
+            "Have the host add the device to this VM. This lists it once it is there.",
             Some("lspci -d 10de:2331"),
             false,
         ),
@@ -197,7 +197,7 @@ fn all(findings: Vec<Finding>) -> Report {
 }
 
 /// A walk that ends in `failure`: the links before it hold, those that need it were not reached.
-pub fn report(failure: Finding) -> Report {
+pub fn report(failure: &Finding) -> Report {
     let broken = failure.link;
     let mut failed = vec![broken];
     let mut findings = Vec::new();
@@ -244,7 +244,7 @@ pub fn incomplete() -> Report {
     for finding in &mut report.findings {
         if finding.link >= LinkId::Discovery {
             *finding = Finding::skip(finding.link, "not reached (no time left)");
-            report.incomplete.push(catalogue::of(finding.link).id.as_str().to_owned());
+            report.incomplete.push(finding.link.as_str().to_owned());
         }
     }
     report

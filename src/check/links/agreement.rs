@@ -9,7 +9,7 @@ use super::backend::soname;
 use super::unable;
 use crate::check::catalogue::{LinkId, UNKNOWN};
 use crate::check::child::{Outcome, Steps};
-use crate::check::context::Context;
+use crate::check::context::{Context, DeviceReport};
 use crate::check::finding::Finding;
 use crate::check::probe;
 use crate::env::VGPU_LOG;
@@ -38,7 +38,50 @@ pub async fn look(context: &mut Context) -> Finding {
     let functions: Vec<String> =
         context.functions.iter().map(|function| function.address.to_string()).collect();
     let chosen = context.environment.get("OLLAMA_CONTEXT_LENGTH").is_some();
-    judge(&outcome, &functions, major, chosen)
+    let finding = judge(&outcome, &functions, major, chosen);
+    if !finding.holds() {
+        return finding;
+    }
+    match contradicted(&outcome.steps(), context.device.as_ref()) {
+        Some(other) => other.details(finding.details),
+        None => finding,
+    }
+}
+
+/// What CUDA says, against the device's own description of itself; and devices that pass for one another.
+fn contradicted(steps: &Steps, device: Option<&DeviceReport>) -> Option<Finding> {
+    let devices = steps.get("driver")?.fields.get("devices")?.as_array()?;
+    let fix =
+        |finding: Finding| finding.fix("Update the device's host, or look at the GPU that it describes.");
+    for (index, one) in devices.iter().enumerate() {
+        let twin = devices[..index].iter().find(|other| other["uuid"] == one["uuid"]);
+        if let Some(twin) = twin {
+            let found = format!("{} and {} have the same UUID, {}", twin["pci"], one["pci"], one["uuid"]);
+            return Some(fix(Finding::fail(LINK, "uuid", found)));
+        }
+    }
+    let device = device?;
+    let own =
+        devices.iter().find(|one| pci(one["pci"].as_str().unwrap_or_default()) == pci(&device.address))?;
+    let capability = format!("{}.{}", device.capability.0, device.capability.1);
+    let said = own["capability"].as_str().unwrap_or_default();
+    if said != capability {
+        let found = format!("the device says that its compute capability is {capability}, CUDA says {said}");
+        return Some(fix(Finding::fail(LINK, "capability", found)));
+    }
+    let total = own["total"].as_u64().unwrap_or_default();
+    if total != device.total {
+        let found = format!("the device says that it has {} bytes, CUDA says {total}", device.total);
+        return Some(fix(Finding::fail(LINK, "memory", found)));
+    }
+    let uuid = own["uuid"].as_str().unwrap_or_default();
+    (!uuid.eq_ignore_ascii_case(&device.uuid)).then(|| {
+        fix(Finding::fail(
+            LINK,
+            "uuid",
+            format!("the device says that it is {}, CUDA says {uuid}", device.uuid),
+        ))
+    })
 }
 
 fn judge(outcome: &Outcome, functions: &[String], major: Option<u32>, context_chosen: bool) -> Finding {
@@ -240,6 +283,30 @@ mod tests {
             }
         };
         assert_eq!(judged(zero).cause, Some("zero-memory"));
+    }
+
+    #[test]
+    fn the_device_s_own_words_count() {
+        let same = device("0000:00:05.0");
+        let steps = outcome(&same, &same, &same, 13_000, "580").steps();
+        let report = DeviceReport {
+            address: "0000:00:05.0".into(),
+            capability: (6, 1),
+            total: 8 << 30,
+            uuid: "gpu-1".into(),
+            ..DeviceReport::default()
+        };
+        let cause =
+            |report: &DeviceReport| contradicted(&steps, Some(report)).and_then(|finding| finding.cause);
+        assert_eq!(cause(&report), None);
+        assert_eq!(cause(&DeviceReport { capability: (8, 6), ..report.clone() }), Some("capability"));
+        assert_eq!(cause(&DeviceReport { total: 1, ..report.clone() }), Some("memory"));
+        assert_eq!(cause(&DeviceReport { uuid: "GPU-2".into(), ..report }), Some("uuid"));
+        let lines =
+            json!({"step": "driver", "ok": true, "devices": [same, device("0000:00:06.0")]}).to_string();
+        let twins =
+            Outcome { end: End::Exit(0), stdout: lines, stderr: String::new(), elapsed: Duration::ZERO };
+        assert_eq!(contradicted(&twins.steps(), None).and_then(|finding| finding.cause), Some("uuid"));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::check::catalogue::{LinkId, UNKNOWN};
 use crate::check::context::{Context, DeviceReport};
@@ -12,7 +12,6 @@ use crate::embedded::OBJECTS;
 use crate::env::LD_LIBRARY_PATH;
 use crate::ollama::Ollama;
 use crate::ollama::backends;
-use crate::ollama::era::Era;
 use crate::ollama::fatbin::Architectures;
 use crate::ollama::symbols::{Import, Meeting, Symbols};
 use crate::ollama::variant::{BACKEND, Variant};
@@ -181,7 +180,7 @@ fn read(path: &Path, backend: &mut Backend, ollama: &Ollama, context: &Context) 
         ));
     }
     if let Some(device) = &context.device {
-        fits(backend, ollama.era, device)?;
+        fits(backend, device)?;
     }
     let environment = backend.variant.environment(ollama, &context.environment);
     let run_path = vec![backend.variant.folder.clone()];
@@ -194,7 +193,7 @@ fn read(path: &Path, backend: &mut Backend, ollama: &Ollama, context: &Context) 
 }
 
 /// Whether it is for this device.
-fn fits(backend: &Backend, era: Era, device: &DeviceReport) -> Result<(), Fault> {
+fn fits(backend: &mut Backend, device: &DeviceReport) -> Result<(), Fault> {
     if let Some(major) = backend.major.filter(|major| device.cuda > 0 && device.cuda < major * 1000) {
         let (one, other) = (device.cuda / 1000, device.cuda % 1000 / 10);
         let words = format!("it needs a driver for CUDA {major}.0, and the host's is for {one}.{other}");
@@ -206,17 +205,19 @@ fn fits(backend: &Backend, era: Era, device: &DeviceReport) -> Result<(), Fault>
     }
     let Some(found) = &backend.architectures else { return Ok(()) };
     let (major, minor) = device.capability;
-    let exact = found.all().contains(&(10 * major + minor));
-    if exact || era == Era::A && found.runs_on(device.capability) {
-        return Ok(());
+    if !found.runs_on(device.capability) {
+        let words = format!("it has no code that runs on compute capability {major}.{minor}");
+        let fix = "Use a release of Ollama that was built for this GPU.";
+        return Err(Fault::new("no-architecture", words, fix));
     }
-    let rule = if found.runs_on(device.capability) {
-        "CUDA would run what it has for older ones, and Ollama takes only its exact number"
-    } else {
-        "nor anything that would run on it"
-    };
-    let words = format!("it has no code for compute capability {major}.{minor} ({rule})");
-    Err(Fault::new("no-architecture", words, "Use a release of Ollama that was built for this GPU."))
+    // Ollama's own rule, which its own processes are judged by later.
+    if !found.all().contains(&(10 * major + minor)) {
+        let line = format!(
+            "what would run on {major}.{minor} was built for older ones: Ollama wants the exact number"
+        );
+        backend.details.push(line);
+    }
+    Ok(())
 }
 
 /// A library that the backend gets.
@@ -307,6 +308,16 @@ fn imports(own: &Symbols, libraries: &[Provided]) -> Result<(), Fault> {
         }
     }
     if let Some((from, names)) = absent.first_key_value() {
+        let base = names.iter().all(|import| import.name.starts_with("ggml_"));
+        if base {
+            let words =
+                format!("it asks for {}, which this Ollama's libggml-base does not have", shown(names));
+            return Err(Fault::new(
+                "import-missing",
+                words,
+                "Files of two releases lie together: install Ollama again.",
+            ));
+        }
         let from = if from.is_empty() { "no library".to_owned() } else { format!("not {from}") };
         let words = format!("it asks for {}, which {from} has", shown(names));
         return Err(Fault::new("import-missing", words, UPDATE));
@@ -339,9 +350,4 @@ pub fn usable(context: &Context) -> Vec<(Variant, Option<u32>)> {
 /// The SONAME of a library of this CUDA major.
 pub fn soname(library: &str, major: Option<u32>) -> String {
     format!("{library}.so.{}", major.unwrap_or(12))
-}
-
-/// Where Ollama's own `libggml-base` lies.
-pub fn base(ollama: &Ollama) -> Option<PathBuf> {
-    Variant::base(ollama)
 }

@@ -45,15 +45,12 @@ fn judge(outcome: &Outcome) -> Finding {
         return broken(failed, &outcome.stderr).details(evidence);
     }
     if let Some(step) = &steps.open {
-        let finding = match outcome.end {
-            End::TimedOut(limit) => {
-                Finding::fail(LINK, "timed-out", format!("{step} was not done in {} s", limit.as_secs()))
-                    .fix("Look at the device's host: its executor hangs or is overloaded.")
-            }
-            _ => {
-                let how = outcome.trouble().unwrap_or_else(|| "ended".into());
-                Finding::fail(LINK, UNKNOWN, format!("the process that tried {how} at {step}"))
-            }
+        let finding = if let End::TimedOut(limit) = outcome.end {
+            Finding::fail(LINK, "timed-out", format!("{step} was not done in {} s", limit.as_secs()))
+                .fix("Look at the device's host: its executor hangs or is overloaded.")
+        } else {
+            let how = outcome.trouble().unwrap_or_else(|| "ended".into());
+            Finding::fail(LINK, UNKNOWN, format!("the process that tried {how} at {step}"))
         };
         return finding.details(evidence);
     }

@@ -1,7 +1,7 @@
 //! Link `discovery`: Ollama's own discovery processes, started as Ollama starts them, and its filters applied to what they print.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::process::Command;
 
@@ -11,8 +11,9 @@ use super::unable;
 use crate::check::catalogue::{LinkId, UNKNOWN};
 use crate::check::child::{self, End, Outcome};
 use crate::check::context::Context;
-use crate::check::finding::Finding;
-use crate::check::{http, probe};
+use crate::check::finding::{Finding, Status};
+use crate::check::http;
+use crate::check::probe::Probe;
 use crate::embedded::OBJECTS;
 use crate::env::{CUDA_VISIBLE_DEVICES, Environment, HOME, LD_LIBRARY_PATH};
 use crate::ollama::Ollama;
@@ -23,8 +24,10 @@ use crate::ollama::variant::Variant;
 use crate::program::search;
 
 const LINK: LinkId = LinkId::Discovery;
-/// What Ollama grants the processes of one folder, and its own probe.
+/// What Ollama grants all processes of one folder, and its own probe.
 const LIMIT: Duration = Duration::from_secs(30);
+/// Left for what follows, where the whole check is short of time.
+const RESERVE: Duration = Duration::from_millis(500);
 const NATIVE_LIMIT: Duration = Duration::from_secs(15);
 /// What it grants all three when it looks anew before it loads a model.
 const REFRESH: Duration = Duration::from_secs(3);
@@ -49,7 +52,8 @@ pub async fn look(context: &mut Context) -> Finding {
         if environment.get(HOME).is_none() {
             environment.set(HOME, "/");
         }
-        let run = Run { program: &program, ollama: &ollama, variant: &variant, major, environment, context };
+        let until = Instant::now() + context.time(LIMIT).saturating_sub(RESERVE);
+        let run = Run { program: &program, ollama: &ollama, variant: &variant, major, environment, until };
         let finding = match ollama.era {
             Era::A => run.by_path().await,
             Era::B => run.runner().await,
@@ -61,6 +65,9 @@ pub async fn look(context: &mut Context) -> Finding {
         };
         if finding.holds() {
             return finding;
+        }
+        if finding.status == Status::Skip {
+            context.incomplete.push(LINK.as_str().to_owned());
         }
         first.get_or_insert(finding);
     }
@@ -74,10 +81,15 @@ struct Run<'a> {
     variant: &'a Variant,
     major: Option<u32>,
     environment: Environment,
-    context: &'a Context,
+    /// When all its processes must be over.
+    until: Instant,
 }
 
 impl Run<'_> {
+    fn left(&self, limit: Duration) -> Duration {
+        limit.min(self.until.saturating_duration_since(Instant::now()))
+    }
+
     async fn start(
         &self,
         program: &Path,
@@ -89,7 +101,7 @@ impl Run<'_> {
         let mut command = Command::new(program);
         command.args(words);
         let failed = |error| format!("{}: {error}", program.display());
-        child::run_until(command, environment, self.context.time(limit), ready).await.map_err(failed)
+        child::run_until(command, environment, self.left(limit), ready).await.map_err(failed)
     }
 
     /// Third era: llama-server without a model, llama-server's list, `ollama gpu-discover`; and the list again with that device alone.
@@ -99,6 +111,9 @@ impl Run<'_> {
         let words = ["--port", &port, "--host", "127.0.0.1", "--no-webui", "--offline", "--verbose"];
         let ready = &mut |stderr: &str| stderr.contains(READY);
         let about = self.start(&server, &words, &self.environment, LIMIT, ready).await?;
+        if let Some(finding) = died("llama-server", &about) {
+            return Ok(finding);
+        }
         let never = &mut |_: &str| false;
         let listing = ["--list-devices", "--offline", "--verbose"];
         let list = self.start(&server, &listing, &self.environment, LIMIT, never).await?;
@@ -135,7 +150,7 @@ impl Run<'_> {
         let port = http::free_port().map_err(|error| error.to_string())?;
         let address = ([127, 0, 0, 1], port).into();
         let mut answer = None;
-        let limit = self.context.time(LIMIT);
+        let limit = self.left(LIMIT);
         let ready = &mut |_: &str| {
             // Refused until it listens; then it looks for devices, which is what takes time.
             answer = http::get(address, "/info", limit).ok();
@@ -174,7 +189,8 @@ impl Run<'_> {
             return Ok(Finding::fail(LINK, "backend-not-loaded", found).fix("Update vgpu-run."));
         }
         let text = path.to_string_lossy().into_owned();
-        let outcome = probe::run(self.context, ["resolve", &text], &self.environment, LIMIT).await?;
+        let outcome =
+            Probe::place(None)?.run(["resolve", &text], &self.environment, self.left(LIMIT)).await?;
         let steps = outcome.steps();
         Ok(match steps.get(&text) {
             Some(report) if report.ok => Finding::pass(LINK, format!("the server opens {}", path.display())),
@@ -241,6 +257,8 @@ fn died(what: &str, outcome: &Outcome) -> Option<Finding> {
     let trouble = outcome.trouble()?;
     let found = format!("{what} {trouble}");
     let finding = match outcome.end {
+        // It was given less time than Ollama gives: nothing is known.
+        End::TimedOut(limit) if limit < REFRESH => Finding::skip(LINK, format!("{found}, for lack of time")),
         End::TimedOut(_) => Finding::fail(LINK, "timed-out", found)
             .fix("Look at the device's host: a call that waits for it gets no answer.")
             .command("vgpu-run check --only host"),
@@ -397,7 +415,6 @@ fn judge_info(name: &str, outcome: &Outcome, info: Option<&str>, major: Option<u
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::finding::Status;
     use crate::scratch::Scratch;
 
     fn outcome(end: End, stdout: &str, stderr: &str) -> Outcome {

@@ -125,17 +125,15 @@ fn judge(name: &str, outcome: &Outcome) -> Finding {
 
 /// The child died: by GGML's own will, after a CUDA error, or by a crash.
 fn aborted(name: &str, at: &str, outcome: &Outcome) -> Finding {
-    match cuda_error(&outcome.stderr) {
-        Some(error) => Finding::fail(LINK, "cuda-error", format!("{name} gave up {at}: {error}"))
+    if let Some(error) = cuda_error(&outcome.stderr) {
+        return Finding::fail(LINK, "cuda-error", format!("{name} gave up {at}: {error}"))
             .fix("Look at what the device's host says.")
-            .command("vgpu-run check --only host"),
-        None => {
-            let trouble = outcome.trouble().unwrap_or_else(|| "ended".into());
-            Finding::fail(LINK, "crashed", format!("the process that opened {name} {trouble} {at}"))
-                .fix("Please report it, with what check found.")
-                .command("vgpu-run check --bundle vgpu-run-check.tar.gz")
-        }
+            .command("vgpu-run check --only host");
     }
+    let trouble = outcome.trouble().unwrap_or_else(|| "ended".into());
+    Finding::fail(LINK, "crashed", format!("the process that opened {name} {trouble} {at}"))
+        .fix("Please report it, with what check found.")
+        .command("vgpu-run check --bundle vgpu-run-check.tar.gz")
 }
 
 /// The backend started and has no device: does it say why?

@@ -1,5 +1,7 @@
 //! How each link is looked at, a module each: `pub async fn look(context: &mut Context) -> Finding`.
 
+#![allow(clippy::unused_async, reason = "the walk has them all alike, and most wait for something")]
+
 pub mod agreement;
 pub mod backend;
 pub mod data_path;

@@ -1,6 +1,7 @@
 //! Link `ollama`: which Ollama gets the GPU, and whether it can.
 
 use std::collections::BTreeSet;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,7 +17,6 @@ use crate::ollama::era::Era;
 use crate::ollama::variant::Variant;
 use crate::ollama::{Ollama, version};
 use crate::program::Program;
-use crate::program::elf::Elf;
 
 const LINK: LinkId = LinkId::Ollama;
 /// Where it is when PATH does not say.
@@ -29,21 +29,14 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// Looks at the link.
 pub async fn look(context: &mut Context) -> Finding {
     context.target();
-    let target = match &context.target {
-        Some(target) => target,
-        None => return Finding::skip(LINK, "not looked for"),
-    };
-    let program = match &target.program {
-        Ok(program) => program,
-        Err(_) => return missing(context),
-    };
+    let Some(target) = &context.target else { return Finding::skip(LINK, "not looked for") };
+    let Ok(program) = &target.program else { return missing(context) };
     let real = std::fs::canonicalize(&program.path).unwrap_or_else(|_| program.path.clone());
     let shown = program.path.display();
-    let evidence = |finding: Finding| match real == program.path {
-        true => finding,
-        false => finding.detail(format!("{shown} is {}", real.display())),
+    let evidence = |finding: Finding| {
+        finding.details((real != program.path).then(|| format!("{shown} is {}", real.display())))
     };
-    if let Some(finding) = confined(&program.path, &real).or_else(|| unsuitable(program)) {
+    if let Some(finding) = confined(program).or_else(|| unsuitable(program)) {
         return evidence(finding);
     }
     let Some(ollama) = &target.ollama else { return evidence(not_ollama(program)) };
@@ -132,15 +125,52 @@ fn elsewhere() -> Option<u32> {
     })
 }
 
-/// A snap starts its program in a root of its own, from which neither memory files' names nor folders of this system are seen.
-fn confined(path: &Path, real: &Path) -> Option<Finding> {
-    let snap =
-        [path, real].iter().any(|path| path.starts_with("/snap") || path.starts_with("/var/lib/snapd"));
-    (snap || real.file_name().is_some_and(|name| name == "snap")).then(|| {
-        Finding::fail(LINK, "ollama-confined", format!("{} is a snap", path.display()))
-            .fix("Remove the snap and install Ollama's own release.")
-            .command("snap remove ollama && curl -fsSL https://ollama.com/install.sh | sh")
-            .as_root()
+/// Programs that start others in a root of their own.
+const CONFINERS: [&str; 9] =
+    ["docker", "podman", "nerdctl", "snap", "flatpak", "kubectl", "lxc", "systemd-nspawn", "chroot"];
+/// As much of a script is read.
+const SCRIPT: u64 = 64 << 10;
+
+/// What starts its program in a root of its own, from which neither memory files nor folders of this system are seen: a snap, a container.
+pub fn confined(program: &Program) -> Option<Finding> {
+    let path = &program.path;
+    let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
+    let in_snap = [path.as_path(), real.as_path()]
+        .iter()
+        .any(|path| path.starts_with("/snap") || path.starts_with("/var/lib/snapd"));
+    let name = real.file_name().unwrap_or_default().to_string_lossy();
+    let through = CONFINERS.iter().copied().find(|confiner| *confiner == name);
+    let through = through.or_else(|| if program.is_binary() { None } else { confiner(&script(&real)) });
+    let shown = path.display();
+    if in_snap || through == Some("snap") {
+        return Some(
+            Finding::fail(LINK, "ollama-confined", format!("{shown} is a snap"))
+                .fix("Remove the snap and install Ollama's own release.")
+                .command("snap remove ollama && curl -fsSL https://ollama.com/install.sh | sh")
+                .as_root(),
+        );
+    }
+    through.map(|through| {
+        Finding::fail(LINK, "ollama-confined", format!("{shown} starts Ollama through {through}"))
+            .fix("Start Ollama outside the container, or install vgpu-run in the container and give it the device.")
+    })
+}
+
+fn script(path: &Path) -> String {
+    let mut text = Vec::new();
+    // What cannot be read names no confiner.
+    let _ = std::fs::File::open(path).and_then(|file| file.take(SCRIPT).read_to_end(&mut text));
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// The confiner that a script calls: a word of it, outside comments.
+fn confiner(script: &str) -> Option<&'static str> {
+    let lines = script.lines().filter(|line| !line.trim_start().starts_with('#'));
+    let mut words =
+        lines.flat_map(|line| line.split(|byte: char| byte.is_whitespace() || ";|&()`\"'".contains(byte)));
+    words.find_map(|word| {
+        let name = word.rsplit('/').next().unwrap_or_default();
+        CONFINERS.iter().copied().find(|confiner| *confiner == name)
     })
 }
 
@@ -251,7 +281,59 @@ async fn ask(program: &Program, context: &Context) -> Option<String> {
     version::parse(&format!("{}\n{}", outcome.stdout, outcome.stderr)).map(str::to_owned)
 }
 
-/// The loader that its program asks for, which is the one to look at libraries with.
-pub fn loader(program: &Program) -> Option<String> {
-    Elf::read(program.file()?).ok()?.interpreter
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::scratch::Scratch;
+
+    #[test]
+    fn scripts_that_confine() {
+        assert_eq!(confiner("#!/bin/sh\nexec docker exec -it ollama ollama \"$@\"\n"), Some("docker"));
+        assert_eq!(confiner("/usr/bin/podman run x"), Some("podman"));
+        assert_eq!(confiner("# not docker\nexec /opt/ollama \"$@\" # docker-like"), None);
+        assert_eq!(confiner("x=$(snap list)"), Some("snap"));
+    }
+
+    #[test]
+    fn a_program_called_snap_is_one() {
+        let scratch = Scratch::new();
+        let snap = scratch.join("snap");
+        std::fs::write(&snap, "#!/bin/sh\n").unwrap();
+        std::fs::set_permissions(&snap, std::fs::Permissions::from_mode(0o755)).unwrap();
+        std::os::unix::fs::symlink(&snap, scratch.join("ollama")).unwrap();
+        let program = Program::find(scratch.join("ollama").as_os_str(), None).unwrap();
+        assert_eq!(confined(&program).unwrap().cause, Some("ollama-confined"));
+    }
+
+    #[test]
+    fn folders_that_lack_something() {
+        let scratch = Scratch::new();
+        let libraries = scratch.join("lib/ollama");
+        let real = scratch.join("bin/ollama");
+        let ollama = |era| Ollama { era, libraries: libraries.clone() };
+        let cause = |era| incomplete(&ollama(era), &real).and_then(|finding| finding.cause);
+        assert_eq!(cause(Era::C), Some("libraries-missing"));
+        std::fs::create_dir_all(&libraries).unwrap();
+        assert_eq!(cause(Era::C), Some("mixed-install"), "no llama-server");
+        assert_eq!(cause(Era::B), Some("libraries-missing"), "no libggml-base");
+        std::fs::write(libraries.join("libggml-base.so.0"), "a").unwrap();
+        assert_eq!(cause(Era::B), None);
+        std::fs::write(libraries.join("llama-server"), "").unwrap();
+        assert_eq!(cause(Era::C), None);
+        assert_eq!(cause(Era::B), Some("mixed-install"), "of a newer release");
+        assert!(leftovers(&ollama(Era::C)).is_empty());
+        std::fs::write(libraries.join("libggml-base.so.0.9.1"), "b").unwrap();
+        assert_eq!(leftovers(&ollama(Era::C)).len(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_breaks_the_reader(text in ".{0,120}") {
+            let _ = confiner(&text);
+        }
+    }
 }

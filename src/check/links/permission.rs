@@ -75,7 +75,11 @@ pub async fn look(context: &mut Context) -> Finding {
         Some(user) => format!("vgpu-run, as root, gives the device to {user}"),
         None => format!("{} may open the device", subject.name),
     };
-    Finding::pass(LINK, who)
+    match &context.unit_error {
+        Some(error) => Finding::warn(LINK, None, format!("{who}; but {error}"))
+            .fix("Name a service that exists: --service NAME."),
+        None => Finding::pass(LINK, who),
+    }
 }
 
 /// What the unit's sandbox takes away.
@@ -99,17 +103,17 @@ fn sandbox(unit: &Unit, functions: &[PciFunction]) -> Option<Finding> {
         return None;
     };
     let fix = Fix::new(format!("Set {what} in a drop-in of the unit, reload and restart it."))
-        .command(drop_in(unit, what))
+        .command(drop_in(unit, "vgpu-run-sandbox", what))
         .as_root();
     let finding = Finding::fail(LINK, "sysfs-read-only", format!("in {} {found}", unit.name));
     Some(Finding { fix: Some(fix), ..finding }.detail(format!("unit file {}", unit.get("FragmentPath"))))
 }
 
-/// The command that adds lines to a unit.
-fn drop_in(unit: &Unit, lines: &str) -> String {
+/// The command that adds lines to a unit, in a file of that name: other files keep what they hold.
+fn drop_in(unit: &Unit, file: &str, lines: &str) -> String {
     let folder = format!("/etc/systemd/system/{}.d", unit.name);
     format!(
-        "mkdir -p {folder} && printf '[Service]\\n{lines}\\n' > {folder}/vgpu-run.conf && systemctl daemon-reload && \
+        "mkdir -p {folder} && printf '[Service]\\n{lines}\\n' > {folder}/{file}.conf && systemctl daemon-reload && \
          systemctl restart {}",
         unit.name
     )
@@ -129,10 +133,11 @@ fn fix(unit: Option<&Unit>, subject: &Subject) -> Option<Fix> {
     };
     let command = unit.command();
     let program = command.iter().position(|word| word.ends_with("ollama"))?;
-    let launcher = command
-        .first()
-        .filter(|word| word.ends_with("vgpu-run"))
-        .map_or("/usr/local/bin/vgpu-run", |word| word);
+    let ourselves = || std::env::current_exe().ok()?.to_str().map(str::to_owned);
+    let launcher = match command.first() {
+        Some(word) if word.ends_with("vgpu-run") => word.clone(),
+        _ => ourselves().unwrap_or_else(|| "/usr/local/bin/vgpu-run".into()),
+    };
     let rest = command[program..].join(" ");
     let name = unit.get("User");
     let lines = format!("User=root\\nExecStart=\\nExecStart={launcher} --user {name} {rest}");
@@ -140,7 +145,7 @@ fn fix(unit: Option<&Unit>, subject: &Subject) -> Option<Fix> {
         Fix::new(
             "Have the service start vgpu-run as root, which gives the device to the user and drops to it.",
         )
-        .command(drop_in(unit, &lines))
+        .command(drop_in(unit, "vgpu-run", &lines))
         .as_root(),
     )
 }
@@ -198,7 +203,7 @@ mod tests {
         assert_eq!(finding.issue().unwrap(), "permission/sysfs-read-only");
         let command = finding.fix.unwrap().command.unwrap();
         assert!(
-            command.contains("ollama.service.d/vgpu-run.conf")
+            command.contains("ollama.service.d/vgpu-run-sandbox.conf")
                 && command.contains("ProtectKernelTunables=no")
         );
         assert_eq!(sandbox(&unit(&[("ProtectKernelTunables", "no")]), &[]), None);
@@ -212,9 +217,6 @@ mod tests {
         ]);
         let subject = Subject::find(None, &crate::cli::Options::default()).unwrap();
         let command = fix(Some(&unit), &subject).unwrap().command.unwrap();
-        assert!(
-            command.contains("ExecStart=/usr/local/bin/vgpu-run --user ollama /usr/local/bin/ollama serve"),
-            "{command}"
-        );
+        assert!(command.contains(" --user ollama /usr/local/bin/ollama serve"), "{command}");
     }
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use vgpu_transport::{AttachError, Device, Lost, PciFunction, Session, scan, sysfs_root};
+use vgpu_transport::{AttachError, Device, Lost, PciFunction, Session, WindowMemory, scan, sysfs_root};
 use vgpu_wire::body::memory::{MemInfo, MemInfoReply};
 use vgpu_wire::body::session::Echo;
 use vgpu_wire::facts::DeviceFacts;
@@ -183,8 +183,7 @@ fn echo(session: &Session) -> Option<()> {
         }
     }
     times.sort_unstable();
-    let at =
-        |part: usize| times.get(times.len() * part / 100).map_or(0.0, |time| time.as_nanos() as f64 / 1000.0);
+    let at = |part: usize| times.get(times.len() * part / 100).map_or(0.0, |time| time.as_secs_f64() * 1e6);
     end("echo", true, json!({"count": times.len(), "median_us": at(50), "p99_us": at(99)}));
     Some(())
 }
@@ -235,32 +234,38 @@ fn window(session: &Session) -> Option<()> {
         return Some(());
     };
     let bytes = (memory.bytes() as usize).min(STRETCH);
-    let mut own: Vec<u8> = (0..bytes).map(|at| (at * 7 + (at >> 8)) as u8).collect();
-    let began = Instant::now();
-    // SAFETY: the window memory is valid for `bytes` while `memory` lives, `own` is as long, and they do not overlap.
-    unsafe { std::ptr::copy_nonoverlapping(own.as_ptr(), memory.ptr(), bytes) };
-    std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
-    let write = began.elapsed();
-    let expected = own.clone();
-    let mut read = 0;
-    let began = Instant::now();
-    while read < bytes && (read == 0 || began.elapsed() < Duration::from_millis(20)) {
+    let expected: Vec<u8> = (0..bytes).map(|at| (at * 7 + (at >> 8)) as u8).collect();
+    let mut own = vec![0; bytes];
+    // The first time pays for pages that nobody has touched yet.
+    let write = (0..2).map(|_| write(&memory, &expected)).min().unwrap_or_default();
+    let (mut read, mut spent) = (0, Duration::ZERO);
+    while read < bytes && spent < Duration::from_millis(20) {
         let some = READ_FIRST.min(bytes - read);
+        let began = Instant::now();
         // SAFETY: `read` lies within the window memory.
         let from = unsafe { memory.ptr().add(read) };
         // SAFETY: `some` bytes lie there, and in `own`, which overlaps nothing of the window.
         unsafe { std::ptr::copy_nonoverlapping(from, own[read..read + some].as_mut_ptr(), some) };
+        spent += began.elapsed();
         read += some;
     }
-    let spent = began.elapsed();
     let right = own[..read] == expected[..read];
-    let speed = |bytes: usize, time: Duration| bytes as f64 / time.as_secs_f64().max(1e-9) / 1e6;
+    let speed = |bytes: usize, time: Duration| f64::from(bytes as u32) / time.as_secs_f64().max(1e-9) / 1e6;
     let fields = json!({
         "measured": true, "bytes": bytes, "write_mb_s": speed(bytes, write), "read_mb_s": speed(read, spent),
         "link": "window", "cause": UNKNOWN, "found": "what was written to the window is not what was read from it",
     });
     end("window", right, fields);
     right.then_some(())
+}
+
+/// Writes window memory, and says how long that took.
+fn write(memory: &WindowMemory, bytes: &[u8]) -> Duration {
+    let began = Instant::now();
+    // SAFETY: the window memory is as long as was asked for, the bytes' length at least, and the two do not overlap.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), memory.ptr(), bytes.len()) };
+    std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+    began.elapsed()
 }
 
 /// How the window is mapped.
@@ -299,10 +304,10 @@ fn told(facts: &DeviceFacts) -> Value {
 
 /// As CUDA and NVML print it.
 fn uuid(bytes: &[u8; 16]) -> String {
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = format!("{:032x}", u128::from_be_bytes(*bytes));
     format!("GPU-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 
 fn micros(since: Instant) -> f64 {
-    since.elapsed().as_nanos() as f64 / 1000.0
+    since.elapsed().as_secs_f64() * 1e6
 }
