@@ -76,6 +76,7 @@ impl std::fmt::Debug for DeviceConfig {
             .field("window_bytes", &self.window_bytes)
             .field("channels", &self.channels)
             .field("vm_id", &self.vm_id)
+            .field("registers", &self.registers)
             .finish()
     }
 }

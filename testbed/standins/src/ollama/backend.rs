@@ -53,7 +53,7 @@ pub struct Seen {
 #[derive(Debug)]
 pub struct Backend {
     base: Library,
-    _backend: Library,
+    _library: Library,
     registry: *mut c_void,
 }
 
@@ -104,7 +104,7 @@ impl Backend {
         if registry.is_null() {
             bail!("failed to initialize the backend of {}: ggml_backend_init returned NULL", path.display());
         }
-        Ok(Self { base, _backend: backend, registry })
+        Ok(Self { base, _library: backend, registry })
     }
 
     fn device(&self, index: usize) -> Result<*mut c_void> {

@@ -36,7 +36,7 @@ pub fn size(bytes: u64) -> String {
         return "0 B".to_owned();
     }
     if bytes < GIB {
-        return format!("{}.{} MiB", bytes >> 20, (bytes & 0xf_ffff) * 10 >> 20);
+        return format!("{}.{} MiB", bytes >> 20, ((bytes & 0xf_ffff) * 10) >> 20);
     }
     format!("{}.{} GiB", bytes / GIB, bytes % GIB * 10 / GIB)
 }

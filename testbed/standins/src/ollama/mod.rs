@@ -85,19 +85,16 @@ fn run(era: &Era, arguments: &[OsString]) -> Result<()> {
 
 /// As the real one: it asks the server first.
 fn version(era: &Era) -> Result<()> {
-    match serve::ask(&serve::host(), "/api/version") {
-        Ok(answer) => {
-            let answer: serde_json::Value = serde_json::from_str(&answer)?;
-            let server = answer["version"].as_str().unwrap_or_default();
-            println!("ollama version is {server}");
-            if server != era.version {
-                println!("Warning: client version is {}", era.version);
-            }
-        }
-        Err(_) => {
-            println!("Warning: could not connect to a running Ollama instance");
+    if let Ok(answer) = serve::ask(&serve::host(), "/api/version") {
+        let answer: serde_json::Value = serde_json::from_str(&answer)?;
+        let server = answer["version"].as_str().unwrap_or_default();
+        println!("ollama version is {server}");
+        if server != era.version {
             println!("Warning: client version is {}", era.version);
         }
+    } else {
+        println!("Warning: could not connect to a running Ollama instance");
+        println!("Warning: client version is {}", era.version);
     }
     Ok(())
 }

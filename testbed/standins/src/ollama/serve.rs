@@ -129,22 +129,19 @@ fn load(era: &Era, libraries: &Path, devices: &[Device], name: String, layers: O
     let device = devices.first();
     let variant = device.map_or_else(|| libraries.to_owned(), |device| device.variant.clone());
     let model = libraries.join("stand-in.gguf");
-    let mut command = match era.way {
-        Way::LlamaServer => {
-            let mut command = Command::new(libraries.join("llama-server"));
-            command.arg("--model").arg(&model).args(["--port", &port.to_string(), "--host", "127.0.0.1"]);
-            command.args(["--no-webui", "--offline", "-c", "4096", "-np", "1"]);
-            if let Some(device) = device {
-                llama_servers::environment(&mut command, libraries, &variant);
-                command.env("CUDA_VISIBLE_DEVICES", &device.id);
-            }
-            command
+    let mut command = if era.way == Way::LlamaServer {
+        let mut command = Command::new(libraries.join("llama-server"));
+        command.arg("--model").arg(&model).args(["--port", &port.to_string(), "--host", "127.0.0.1"]);
+        command.args(["--no-webui", "--offline", "-c", "4096", "-np", "1"]);
+        if let Some(device) = device {
+            llama_servers::environment(&mut command, libraries, &variant);
+            command.env("CUDA_VISIBLE_DEVICES", &device.id);
         }
-        _ => {
-            let mut command = runners::command(libraries, &variant, port)?;
-            command.arg("--model").arg(&model);
-            command
-        }
+        command
+    } else {
+        let mut command = runners::command(libraries, &variant, port)?;
+        command.arg("--model").arg(&model);
+        command
     };
     if let Some(layers) = layers {
         command
