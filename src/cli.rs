@@ -160,6 +160,18 @@ pub enum Task {
         /// The address of the function
         address: String,
     },
+    /// Hands the libraries over to a program, as vgpu-run does, and says of each program that comes of it what it got
+    Follow {
+        /// The program and its arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        words: Vec<OsString>,
+    },
+    /// Hands the libraries over and starts the program
+    Handover {
+        /// The program and its arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        words: Vec<OsString>,
+    },
 }
 
 /// Whether a command line that could not be read is one of `check`, whose exit codes are others.

@@ -17,6 +17,7 @@ use crate::env::Environment;
 use crate::launch::user;
 
 mod device;
+mod follow;
 
 /// How a child ends that waited too long.
 const TOO_LONG: i32 = 124;
@@ -36,6 +37,8 @@ pub fn look(options: &Options, task: &Task) -> ExitCode {
     match task {
         Task::Access { files } => files.iter().for_each(|path| access(path)),
         Task::Device { address } => device::look(address),
+        Task::Follow { words } => follow::follow(options, words),
+        Task::Handover { words } => follow::hand_over(options, words),
     }
     ExitCode::SUCCESS
 }

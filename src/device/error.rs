@@ -222,10 +222,12 @@ pub fn file_fix(dir: &Path, path: &Path, lockdown: bool, error: &io::Error) -> O
     Some(match error.kind() {
         _ if lockdown && error.raw_os_error() == Some(libc::EPERM) => no_lockdown(),
         io::ErrorKind::PermissionDenied => Fix::new(format!(
-            "Start vgpu-run as root with --user NAME, which gives that user the device; or have a udev rule \
-             give {} to a group of yours.",
+            "Have a udev rule give {} to a group of yours, or start vgpu-run as root with --user NAME, which gives that \
+             user the device.",
             dir.join("resource*").display()
-        )),
+        ))
+        .command("sudo vgpu-run --user \"$USER\" ollama serve")
+        .as_root(),
         io::ErrorKind::ReadOnlyFilesystem => {
             Fix::new("In a service, set ProtectKernelTunables=no: it makes sysfs read-only.")
         }

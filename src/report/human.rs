@@ -163,7 +163,7 @@ mod tests {
 
     /// Compares with a file of the tests; writes it where UPDATE_SNAPSHOTS is set.
     fn compare(name: &str, text: &str) {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/report/snapshots").join(name);
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots").join(name);
         if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(&path, text).unwrap();

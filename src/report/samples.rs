@@ -41,8 +41,10 @@ pub fn failures() -> Vec<Finding> {
             Finding::fail(
                 LinkId::Permission,
                 "device-permission",
-                "the user ollama may not open /sys/bus/pci/devices/0000:00:05.0/resource0 (mode 0600, owner 0:0)",
+                "as the user ollama: failed to use the device 0000:00:05.0: failed to open \
+                 /sys/bus/pci/devices/0000:00:05.0/resource0: Permission denied (os error 13)",
             )
+            .detail("user ollama (uid 998)")
             .detail("/sys/bus/pci/devices/0000:00:05.0/resource0 mode 0600, owner 0:0"),
             "Have the service start vgpu-run as root, which gives the device to the user and drops to it.",
             Some("systemctl edit ollama.service"),
@@ -112,20 +114,20 @@ pub fn failures() -> Vec<Finding> {
             true,
         ),
         with(
-            Finding::fail(
-                LinkId::Backend,
-                "backend-missing",
-                "/usr/local/lib/ollama has no libggml-cuda.so",
-            )
-            .expected("cuda_v12/libggml-cuda.so or cuda_v13/libggml-cuda.so"),
+            Finding::fail(LinkId::Backend, "backend-missing", "/usr/local/lib/ollama has no libggml-cuda.so")
+                .expected("cuda_v12/libggml-cuda.so or cuda_v13/libggml-cuda.so"),
             "Install Ollama's release for Linux with its CUDA libraries.",
             None,
             true,
         ),
         with(
-            Finding::fail(LinkId::Init, UNKNOWN, "ggml_backend_init of cuda_v12/libggml-cuda.so returned null")
-                .detail("step: init")
-                .detail("stderr: (nothing)"),
+            Finding::fail(
+                LinkId::Init,
+                UNKNOWN,
+                "ggml_backend_init of cuda_v12/libggml-cuda.so returned null",
+            )
+            .detail("step: init")
+            .detail("stderr: (nothing)"),
             "Send what --bundle writes to whoever makes vgpu-run.",
             Some("vgpu-run check --bundle vgpu-run-check.tar.gz"),
             false,
@@ -138,7 +140,11 @@ pub fn failures() -> Vec<Finding> {
             false,
         ),
         with(
-            Finding::fail(LinkId::DataPath, "copy-wrong", "of 1048576 bytes 4096 came back changed, the first at 65536"),
+            Finding::fail(
+                LinkId::DataPath,
+                "copy-wrong",
+                "of 1048576 bytes 4096 came back changed, the first at 65536",
+            ),
             "Look at the device's host: its memory or its GPU is faulty.",
             None,
             false,
@@ -154,8 +160,12 @@ pub fn failures() -> Vec<Finding> {
             false,
         ),
         with(
-            Finding::fail(LinkId::Service, "not-wrapped", "ollama.service starts /usr/local/bin/ollama serve")
-                .detail("unit file /etc/systemd/system/ollama.service"),
+            Finding::fail(
+                LinkId::Service,
+                "not-wrapped",
+                "ollama.service starts /usr/local/bin/ollama serve",
+            )
+            .detail("unit file /etc/systemd/system/ollama.service"),
             "Have the service start vgpu-run.",
             Some("systemctl edit ollama.service"),
             true,

@@ -252,6 +252,20 @@ fn cuda(list: &Outcome) -> Vec<Device> {
     devices
 }
 
+/// Lines of Ollama's processes that say something of GPUs.
+fn about_gpus(text: &str) -> Vec<String> {
+    const WORDS: [&str; 7] =
+        ["CUDA", "ggml_cuda", "load_backend", "Device ", "Available devices", "(none)", "NVIDIA"];
+    /// Of the line of system_info, which is long, what is behind the processor's part.
+    const PART: &str = "CUDA : ARCHS";
+    let lines = text.lines().filter(|line| WORDS.iter().any(|word| line.contains(word)));
+    let mut found: Vec<String> =
+        lines.map(|line| line.find(PART).map_or(line, |at| &line[at..]).trim().to_owned()).collect();
+    found.dedup();
+    found.truncate(12);
+    found
+}
+
 /// A process that did not end well.
 fn died(what: &str, outcome: &Outcome) -> Option<Finding> {
     let trouble = outcome.trouble()?;
@@ -318,7 +332,7 @@ impl Seen {
             return finding;
         }
         if let Some(finding) = refused(&text) {
-            return finding.details(lines(&text));
+            return finding.details(about_gpus(&text));
         }
         if let Some(finding) = died("llama-server --list-devices", &self.list) {
             return finding;
@@ -328,7 +342,7 @@ impl Seen {
         let Some(device) = devices.first() else {
             return Finding::fail(LINK, "no-device", "llama-server --list-devices shows no CUDA device")
                 .fix("Look at the links before this one: what was found there is not what Ollama's processes find.")
-                .details(lines(&text));
+                .details(about_gpus(&text));
         };
         let native = answers::native(&self.native.stdout).unwrap_or_default();
         let own = native.iter().find(|one| one.library.eq_ignore_ascii_case("cuda"));
@@ -339,7 +353,7 @@ impl Seen {
         let driver = own.map(|own| own.nvidia_driver_major);
         if let Some(dropped) = answers::dropped(capability, built.as_ref(), major, driver, device.total) {
             let built = built.unwrap_or_default().iter().map(u32::to_string).collect::<Vec<_>>().join(",");
-            return filtered(&dropped, capability, driver, &built).details(lines(&text));
+            return filtered(&dropped, capability, driver, &built).details(about_gpus(&text));
         }
         let took = [&self.about, &self.list, &self.native].map(|outcome| outcome.elapsed);
         let sum: Duration = took.iter().sum();
@@ -398,7 +412,7 @@ fn judge_info(name: &str, outcome: &Outcome, info: Option<&str>, major: Option<u
         answers::dropped(capability, built.as_ref(), major, None, device.total_memory >> 20)
     {
         let built = built.unwrap_or_default().iter().map(u32::to_string).collect::<Vec<_>>().join(",");
-        return filtered(&dropped, capability, None, &built).details(said);
+        return filtered(&dropped, capability, None, &built).details(about_gpus(&outcome.stderr));
     }
     Finding::pass(
         LINK,
@@ -456,6 +470,7 @@ mod tests {
         let arch = seen(|seen| seen.about.stderr = ABOUT.replace("610,", ""));
         assert_eq!(arch.cause, Some("filtered-arch"));
         assert!(arch.found.ends_with("built for 500,750, not for 6.1"), "{}", arch.found);
+        assert_eq!(arch.details[0], "CUDA : ARCHS = 500,750 | USE_GRAPHS = 1 |");
         assert_eq!(
             seen(|seen| seen.native.stdout = NATIVE.replace("580", "560")).cause,
             Some("filtered-driver")

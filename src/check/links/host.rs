@@ -11,7 +11,7 @@ use crate::device::survey::size;
 const LINK: LinkId = LinkId::Host;
 /// Echoes above this are slow: a hundred times what they take.
 const SLOW_US: f64 = 1000.0;
-/// Below this no model of Ollama's goes onto the device.
+/// Below this few models of Ollama's go onto the device, and below a quarter of it none.
 const LITTLE: u64 = 512 << 20;
 /// What Ollama makes of total memory: the context that it loads models with by default.
 const CONTEXTS: [(u64, &str); 2] = [(47 << 30, "262144"), (23 << 30, "32768")];
@@ -68,7 +68,7 @@ fn judge(looked: &Looked, device: Option<&DeviceReport>) -> Finding {
             (report.whole("free").unwrap_or_default(), report.whole("total").unwrap_or_default());
         let found = format!("{} of {} are free", size(free), size(total));
         if free == 0 || free < LITTLE && total >= LITTLE {
-            let finding = if free < 16 << 20 {
+            let finding = if free < LITTLE / 4 {
                 Finding::fail(LINK, "no-memory", found)
             } else {
                 Finding::warn(LINK, "no-memory", found)

@@ -5,17 +5,20 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::ValueEnum;
 use nix::sys::stat::{major, minor};
+use tokio::process::Command;
 
 use super::unable;
 use crate::check::catalogue::{LinkId, UNKNOWN};
-use crate::check::child::{Outcome, Steps};
-use crate::check::context::{Context, Library, Loser};
+use crate::check::child::{self, Outcome, Report, Steps};
+use crate::check::context::{Context, Library, Loser, Target};
 use crate::check::finding::Finding;
 use crate::check::probe;
 use crate::embedded::OBJECTS;
 use crate::env::{Environment, LD_LIBRARY_PATH, LD_PRELOAD};
 use crate::ollama::variant::Variant;
+use crate::program::Program;
 use crate::program::search::Search;
 
 const LINK: LinkId = LinkId::Loader;
@@ -64,7 +67,91 @@ pub async fn look(context: &mut Context) -> Finding {
     let global = entries(&std::fs::read_to_string(global).unwrap_or_default());
     let run_path = variant.map(|variant| variant.folder);
     context.libraries = table(&asked[0], &ours, &global, run_path.as_deref());
-    judge(&asked, &ours, &global, &context.libraries)
+    let finding = judge(&asked, &ours, &global, &context.libraries);
+    if !finding.holds() {
+        return finding;
+    }
+    match follow(context).await {
+        Some(followed) if !followed.holds() => followed.details(finding.details),
+        Some(followed) => finding.details(followed.details),
+        None => finding,
+    }
+}
+
+/// A script that starts Ollama is followed to the program that it becomes: it may take LD_PRELOAD away, or close what that names.
+async fn follow(context: &mut Context) -> Option<Finding> {
+    let script = context.target().program.as_ref().ok().filter(|program| !program.is_binary())?;
+    if super::ollama::confined(script).is_some() {
+        return None;
+    }
+    let script = script.path.clone();
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("vgpu-run");
+    if let Some(way) = context.launch.via.and_then(|way| way.to_possible_value()) {
+        command.args(["--via", way.get_name()]);
+    }
+    command.args(["__look", "follow", "--"]).arg(&script).arg("-v");
+    let environment = super::ollama::alone(&context.environment);
+    let outcome = match child::run(command, &environment, context.time(LIMIT)).await {
+        Ok(outcome) => outcome,
+        Err(error) => return Some(unable(context, LINK, "follow the program", &error)),
+    };
+    let (finding, program) = judge_script(&script, &outcome);
+    if let Some(program) = program
+        && let Ok(program) = Program::find(program.as_os_str(), None)
+        && let Some(ollama) = crate::ollama::recognise(&program)
+    {
+        // From here on it is the program itself that is looked at.
+        context.target = Some(Target { program: Ok(program), ollama: Some(ollama) });
+    }
+    Some(finding)
+}
+
+/// What the programs got that came of a script, and the last of them.
+fn judge_script(script: &Path, outcome: &Outcome) -> (Finding, Option<PathBuf>) {
+    let steps = outcome.steps();
+    let programs: Vec<_> = steps.done.iter().filter(|report| report.step == "exec" && report.ok).collect();
+    let is_ollama = |name: &str| {
+        Path::new(name).file_name().is_some_and(|name| name.to_string_lossy().starts_with("ollama"))
+    };
+    let last = programs.iter().rev().find(|report| is_ollama(report.text("program"))).or(programs.last());
+    let script = script.display();
+    let (Some(first), Some(last)) = (programs.first(), last) else {
+        let why = steps.failed().map(|report| report.text("error").to_owned()).or_else(|| outcome.trouble());
+        let why = why.unwrap_or_else(|| "it starts nothing".into());
+        return (
+            Finding::pass(LINK, "").detail(format!("{script} is a script, and could not be followed: {why}")),
+            None,
+        );
+    };
+    let number = |report: &Report, field: &str| report.whole(field).unwrap_or_default();
+    let program = last.text("program");
+    let details: Vec<String> = programs
+        .iter()
+        .map(|report| {
+            let (named, reached) = (number(report, "named"), number(report, "reached"));
+            format!("{script} starts {}: LD_PRELOAD names {named} of vgpu-run's libraries, {reached} can be reached", report.text("program"))
+        })
+        .collect();
+    let expected = format!("{} libraries", number(first, "named"));
+    let finding = if number(last, "named") < number(first, "named") {
+        Finding::fail(LINK, "preload-stripped", format!("{script} starts {program} without what LD_PRELOAD named"))
+            .expected(expected)
+            .fix("Have vgpu-run start the program itself, or take out of the script what sets or clears LD_PRELOAD.")
+            .command(format!("vgpu-run {program} serve"))
+    } else if number(last, "reached") < number(last, "named") {
+        Finding::fail(
+            LINK,
+            "descriptors-closed",
+            format!("{script} closes the descriptors of the libraries before it starts {program}"),
+        )
+        .expected(expected)
+        .fix("Have the libraries put into a folder, or take out of the script what closes descriptors.")
+        .command(format!("vgpu-run --via folder {script} serve"))
+    } else {
+        Finding::pass(LINK, "")
+    };
+    (finding.details(details), Some(program.into()))
 }
 
 /// What one kind of process answered.
@@ -314,6 +401,36 @@ mod tests {
         assert_eq!(finding.found, "in a program libcuda.so.1 is /usr/lib/libcuda.so.1, not vgpu-run's");
         let global = lost(&["/usr/lib/libcuda.so.1".into()]);
         assert_eq!((global.status, global.cause), (Status::Fail, Some("global-preload")));
+    }
+
+    #[test]
+    fn scripts_are_judged_by_what_their_program_gets() {
+        let of = |last: &str| {
+            let first = r#"{"step":"exec","ok":true,"program":"/bin/sh","named":8,"reached":8}"#;
+            let stdout = format!("{first}\n{last}\n");
+            let outcome =
+                Outcome { end: End::Exit(0), stdout, stderr: String::new(), elapsed: Duration::ZERO };
+            judge_script(Path::new("/x/ollama"), &outcome)
+        };
+        let program = |named: u32, reached: u32| {
+            format!(
+                r#"{{"step":"exec","ok":true,"program":"/o/ollama","named":{named},"reached":{reached}}}"#
+            )
+        };
+        let (finding, found) = of(&program(8, 8));
+        assert_eq!((finding.status, found), (Status::Pass, Some("/o/ollama".into())));
+        assert_eq!(of(&program(0, 0)).0.cause, Some("preload-stripped"));
+        assert_eq!(of(&program(8, 0)).0.cause, Some("descriptors-closed"));
+        let (nothing, found) = judge_script(
+            Path::new("/x"),
+            &Outcome {
+                end: End::Exit(1),
+                stdout: String::new(),
+                stderr: String::new(),
+                elapsed: Duration::ZERO,
+            },
+        );
+        assert!(nothing.holds() && found.is_none() && nothing.details[0].contains("could not be followed"));
     }
 
     #[test]

@@ -267,14 +267,20 @@ fn others(real: &Path, environment: &Environment) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Its version, as it says it.
-async fn ask(program: &Program, context: &Context) -> Option<String> {
-    let mut environment = context.environment.clone();
+/// An environment in which `ollama -v` disturbs no server.
+pub fn alone(environment: &Environment) -> Environment {
+    let mut environment = environment.clone();
     environment.set("OLLAMA_HOST", NOWHERE);
     if environment.get(HOME).is_none() {
         // Ollama ends at once without one.
         environment.set(HOME, "/");
     }
+    environment
+}
+
+/// Its version, as it says it.
+async fn ask(program: &Program, context: &Context) -> Option<String> {
+    let environment = alone(&context.environment);
     let mut command = Command::new(&program.path);
     command.arg("-v");
     let outcome = child::run(command, &environment, context.time(LIMIT)).await.ok()?;

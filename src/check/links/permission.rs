@@ -58,18 +58,17 @@ pub async fn look(context: &mut Context) -> Finding {
         }
         let error = device::refused(function, &context.root, OpenError::Open { path: path.clone(), source });
         let finding = broken(LINK, error);
-        let fix = fix(context.unit.as_ref(), &subject).filter(|_| finding.cause == Some("device-permission"));
-        let found = if finding.cause == Some("device-permission") {
-            format!("the user {} may not open {} ({})", subject.name, path.display(), mode(path))
-        } else {
-            finding.found.clone()
+        // The sentence is the launcher's own; whose user it is about only check can say.
+        let found = match &subject.become_by {
+            Some(_) => format!("as the user {}: {}", subject.name, finding.found),
+            None => finding.found.clone(),
         };
-        return Finding { found, fix: fix.or(finding.fix.clone()), ..finding }.details(
-            paths
-                .iter()
-                .filter(|path| path.exists())
-                .map(|path| format!("{} {}", path.display(), mode(path))),
-        );
+        let wrapped = context.unit.as_ref().filter(|_| finding.cause == Some("device-permission"));
+        let fix = wrapped.and_then(fix).or(finding.fix.clone());
+        let rights = paths.iter().filter(|path| path.exists());
+        return Finding { found, fix, ..finding }
+            .detail(format!("user {} (uid {})", subject.name, subject.uid))
+            .details(rights.map(|path| format!("{} {}", path.display(), mode(path))));
     }
     let who = match &subject.given_to {
         Some(user) => format!("vgpu-run, as root, gives the device to {user}"),
@@ -119,18 +118,8 @@ fn drop_in(unit: &Unit, file: &str, lines: &str) -> String {
     )
 }
 
-/// How a user gets the device.
-fn fix(unit: Option<&Unit>, subject: &Subject) -> Option<Fix> {
-    let Some(unit) = unit else {
-        return Some(
-            Fix::new(
-                "Start vgpu-run as root with --user, which gives that user the device; or have a udev rule give its \
-                 resource files to a group of the user.",
-            )
-            .command(format!("sudo vgpu-run --user {} ollama serve", subject.name))
-            .as_root(),
-        );
-    };
+/// How the user of a service gets the device.
+fn fix(unit: &Unit) -> Option<Fix> {
     let command = unit.command();
     let program = command.iter().position(|word| word.ends_with("ollama"))?;
     let ourselves = || std::env::current_exe().ok()?.to_str().map(str::to_owned);
@@ -215,8 +204,7 @@ mod tests {
             ("User", "ollama"),
             ("ExecStart", "{ path=/o ; argv[]=/usr/local/bin/ollama serve ; x }"),
         ]);
-        let subject = Subject::find(None, &crate::cli::Options::default()).unwrap();
-        let command = fix(Some(&unit), &subject).unwrap().command.unwrap();
+        let command = fix(&unit).unwrap().command.unwrap();
         assert!(command.contains(" --user ollama /usr/local/bin/ollama serve"), "{command}");
     }
 }

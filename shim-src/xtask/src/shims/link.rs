@@ -43,9 +43,10 @@ const FLAGS: &[&str] = &[
     // Threads and destructors of a shim outlive a dlclose.
     "-Wl,-z,nodelete",
     "-Wl,-z,noexecstack",
-    // Code and constants share pages: fewer of them, in the file and in each process.
-    "-Wl,-z,noseparate-code",
 ];
+
+/// Code and constants share pages: fewer of them, in the file and in each process. zig's linker does so by itself, and does not know the option.
+const SHARED_PAGES: &str = "-Wl,-z,noseparate-code";
 
 impl Linker {
     /// The compiler that `$CC` names, or `cc`.
@@ -73,7 +74,9 @@ impl Linker {
     fn options(&self) -> (Vec<&'static str>, &'static [&'static str]) {
         let (first, last): (&[_], &[_]) = match self {
             // The unwinder goes into the object: one file fewer for each process to load.
-            Self::Cc(_) => (&["-static-libgcc"], &["-Wl,--as-needed", "-lpthread", "-ldl", "-lm", "-lrt"]),
+            Self::Cc(_) => {
+                (&["-static-libgcc", SHARED_PAGES], &["-Wl,--as-needed", "-lpthread", "-ldl", "-lm", "-lrt"])
+            }
             Self::Zig { .. } => (&["cc", "-target", ZIG_TARGET], &["-lunwind"]),
         };
         ([first, FLAGS].concat(), last)
@@ -82,7 +85,9 @@ impl Linker {
     /// The options for a program, those before and those behind its inputs.
     pub(super) fn program_options(&self) -> (&'static [&'static str], &'static [&'static str]) {
         match self {
-            Self::Cc(_) => (&["-static-libgcc"], &["-Wl,--as-needed", "-lpthread", "-ldl", "-lm", "-lrt"]),
+            Self::Cc(_) => {
+                (&["-static-libgcc", SHARED_PAGES], &["-Wl,--as-needed", "-lpthread", "-ldl", "-lm", "-lrt"])
+            }
             Self::Zig { .. } => (&["cc", "-target", ZIG_TARGET], &["-lunwind", "-ldl"]),
         }
     }

@@ -22,7 +22,6 @@ const FLAGS: &[&str] = &[
     "-Wl,-z,relro",
     "-Wl,-z,now",
     "-Wl,-z,noexecstack",
-    "-Wl,-z,noseparate-code",
 ];
 
 /// The options that do not depend on paths: part of what decides whether to link anew.
