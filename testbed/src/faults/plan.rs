@@ -42,6 +42,17 @@ pub enum When {
 /// Something that is done.
 pub type Step = Box<dyn FnOnce(&mut Scene) -> Result<()>>;
 
+/// A model that a service is to load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Model {
+    /// None.
+    None,
+    /// One, wherever the service puts it.
+    Usual,
+    /// One with no layer on the device.
+    OffDevice,
+}
+
 /// Ollama as a service.
 #[derive(Clone, Debug)]
 pub struct Service {
@@ -51,8 +62,8 @@ pub struct Service {
     pub unit_wrapped: bool,
     /// It runs.
     pub running: bool,
-    /// A model is asked for; with so many layers on the device.
-    pub model: Option<Option<i64>>,
+    /// What model is asked for.
+    pub model: Model,
     /// Properties of the unit, and their values.
     pub properties: Vec<(&'static str, String)>,
     /// Variables of its process, besides the usual ones.
@@ -65,7 +76,7 @@ impl Default for Service {
             wrapped: true,
             unit_wrapped: true,
             running: true,
-            model: None,
+            model: Model::None,
             properties: Vec::new(),
             environment: Vec::new(),
         }

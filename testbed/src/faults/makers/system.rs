@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use vgpu_testbed::programs;
 
 use super::super::patch::Patch;
-use super::super::plan::When;
+use super::super::plan::{Model, When};
 use super::super::scene::script;
 use super::Maker;
 use super::ollama::{dlopen_hook, other_libcuda};
@@ -119,7 +119,7 @@ pub const MAKERS: &[(&str, Maker)] = &[
             let (path, real) = (scene.library("llama-server"), scene.library("llama-server.real"));
             fs::rename(&path, &real)?;
             script(&path, &format!("exec env -i {} \"$@\"", real.display()))?;
-            scene.load_model(None)?;
+            scene.load_model(Model::Usual)?;
             Ok(fs::rename(real, path)?)
         });
     }),
@@ -132,7 +132,7 @@ pub const MAKERS: &[(&str, Maker)] = &[
             Ok(fs::rename(scene.library("llama-server.away"), scene.library("llama-server"))?)
         });
     }),
-    ("model-in-ordinary-memory", |plan| plan.service().model = Some(Some(0))),
+    ("model-in-ordinary-memory", |plan| plan.service().model = Model::OffDevice),
     ("service-stopped", |plan| {
         plan.service();
         plan.step(When::Running, |scene| {
@@ -146,5 +146,5 @@ pub const MAKERS: &[(&str, Maker)] = &[
             scene.answer_with("<html><title>Sign in to the network</title></html>")
         });
     }),
-    ("service-wrapped", |plan| plan.service().model = Some(None)),
+    ("service-wrapped", |plan| plan.service().model = Model::Usual),
 ];
