@@ -70,16 +70,16 @@ pub struct Steps {
 /// Runs `command` with exactly `environment`, no longer than `limit`. It leads a process group of its own, which is killed
 /// when it is over, with all that it started.
 pub async fn run(command: Command, environment: &Environment, limit: Duration) -> io::Result<Outcome> {
-    run_until(command, environment, limit, &mut |_| false).await
+    run_until(command, environment, limit, &mut |_, _| false).await
 }
 
-/// The same, but a child that has done what was wanted is ended: `done` says so of what is on its stderr, and is asked every few
+/// The same, but a child that has done what was wanted is ended: `done` says so of what is on its stderr, and of its number, and is asked every few
 /// milliseconds. It counts as one that ended well.
 pub async fn run_until(
     mut command: Command,
     environment: &Environment,
     limit: Duration,
-    done: &mut (dyn FnMut(&str) -> bool + Send),
+    done: &mut (dyn FnMut(&str, Option<u32>) -> bool + Send),
 ) -> io::Result<Outcome> {
     let begin = Instant::now();
     command
@@ -98,7 +98,7 @@ pub async fn run_until(
         loop {
             match tokio::time::timeout(PAUSE, child.wait()).await {
                 Ok(status) => break status.map(Some),
-                Err(_) if done(&stderr.so_far()) => break Ok(None),
+                Err(_) if done(&stderr.so_far(), child.id()) => break Ok(None),
                 Err(_) => {}
             }
         }
@@ -284,7 +284,7 @@ mod tests {
     fn one_that_has_done_what_was_wanted_is_ended() {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "echo ready >&2; sleep 1000"]);
-        let done = &mut |text: &str| text.contains("ready");
+        let done = &mut |text: &str, _: Option<u32>| text.contains("ready");
         let outcome = block(run_until(command, &Environment::default(), LONG, done)).unwrap();
         assert_eq!((outcome.end, outcome.stderr.as_str()), (End::Exit(0), "ready\n"));
     }

@@ -49,7 +49,8 @@ pub fn servers(proc: &Path) -> Vec<Server> {
         .collect()
 }
 
-fn process(proc: &Path, pid: u32) -> Option<Process> {
+/// One process.
+pub fn process(proc: &Path, pid: u32) -> Option<Process> {
     let folder = proc.join(pid.to_string());
     let words: Vec<String> = split(&std::fs::read(folder.join("cmdline")).ok()?)
         .map(|word| String::from_utf8_lossy(word).into_owned())

@@ -34,6 +34,25 @@ const KEPT: usize = 64 << 10;
 /// The deepest folder of libraries that is listed: `lib/ollama/cuda_v12`.
 const DEEPEST: usize = 2;
 
+/// Variables that matter to the chain, by what their names begin with. Of others only the names are told.
+const TOLD: [&str; 15] = [
+    "LD_",
+    "CUDA",
+    "NVIDIA",
+    "OLLAMA",
+    "GGML",
+    "LLAMA",
+    "VGPU",
+    "LC_",
+    "LANG",
+    "PATH",
+    "HOME",
+    "TMPDIR",
+    "XDG_RUNTIME_DIR",
+    "HIP_",
+    "GPU_",
+];
+
 /// Why there is no bundle.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to write {}", path.display())]
@@ -46,12 +65,8 @@ pub struct BundleError {
 /// The texts of a bundle, by name, redacted.
 pub fn texts(report: &Report, context: &mut Context, redaction: &Redaction) -> BTreeMap<String, String> {
     let look = Look { unicode: true, colour: false, width: Some(100) };
-    let mut texts = BTreeMap::from([
-        ("check.txt".to_owned(), human::whole(report, look, true)),
-        ("check.json".to_owned(), json::object(report)),
-        ("system.txt".to_owned(), system()),
-        ("pci.txt".to_owned(), pci(&context.root)),
-    ]);
+    let mut texts =
+        BTreeMap::from([("system.txt".to_owned(), system()), ("pci.txt".to_owned(), pci(&context.root))]);
     if let Some(unit) = &context.unit {
         let lines: String = unit
             .properties
@@ -68,6 +83,9 @@ pub fn texts(report: &Report, context: &mut Context, redaction: &Redaction) -> B
     }
     let mut texts: BTreeMap<String, String> =
         texts.into_iter().map(|(name, text)| (name, redaction.text(&text))).collect();
+    let report = report.redacted(redaction);
+    texts.insert("check.txt".into(), human::whole(&report, look, true));
+    texts.insert("check.json".into(), json::object(&report));
     texts.insert("environment.txt".into(), variables(&context.environment, redaction));
     texts
 }
@@ -104,7 +122,11 @@ fn variables(environment: &Environment, redaction: &Redaction) -> String {
         .iter()
         .map(|(name, value)| {
             let (name, value) = (name.to_string_lossy(), value.to_string_lossy());
-            format!("{name}={}\n", redaction.variable(&name, &value))
+            if TOLD.iter().any(|begin| name.starts_with(begin)) {
+                format!("{name}={}\n", redaction.variable(&name, &value))
+            } else {
+                format!("{name} (set)\n")
+            }
         })
         .collect();
     lines.sort();
@@ -173,10 +195,17 @@ mod tests {
 
     fn bundle() -> BTreeMap<String, String> {
         let mut context = Context::new(Options::default(), CheckOptions::default());
-        context.environment.set("MY_API_KEY", "hunter2");
-        context.environment.set("MODELS", "/home/alice/models");
+        context.environment.set("MY_NOTES", "hunter3");
+        context.environment.set("OLLAMA_API_KEY", "hunter2");
+        context.environment.set("OLLAMA_MODELS", "/home/alice/models");
         let report = samples::report(&samples::failures().swap_remove(0));
-        texts(&report, &mut context, &Redaction::new(["alice".to_owned()], []))
+        texts(&report, &mut context, &Redaction::new(["alice".to_owned(), "status".into()], []))
+    }
+
+    #[test]
+    fn a_user_may_be_called_like_a_key() {
+        let object: serde_json::Value = serde_json::from_str(&bundle()["check.json"]).unwrap();
+        assert_eq!(object["checks"][0]["status"], "fail");
     }
 
     #[test]
@@ -186,9 +215,10 @@ mod tests {
             assert!(texts.contains_key(name), "{name}");
         }
         let all: String = texts.values().map(String::as_str).collect();
-        assert!(!all.contains("hunter2") && !all.contains("alice"));
-        assert!(texts["environment.txt"].contains("MY_API_KEY=<redacted>\n"));
-        assert!(texts["environment.txt"].contains("MODELS=/home/USER/models\n"));
+        assert!(!all.contains("hunter") && !all.contains("alice"));
+        assert!(texts["environment.txt"].contains("OLLAMA_API_KEY=<redacted>\n"));
+        assert!(texts["environment.txt"].contains("MY_NOTES (set)\n"));
+        assert!(texts["environment.txt"].contains("OLLAMA_MODELS=/home/USER/models\n"));
     }
 
     #[test]

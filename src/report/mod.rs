@@ -11,9 +11,10 @@ use std::collections::BTreeMap;
 
 use crate::check::Verdict;
 use crate::check::catalogue::{self, LinkId};
-use crate::check::context::{Context, DeviceReport, Library};
-use crate::check::finding::{Finding, Status};
+use crate::check::context::{Context, DeviceReport, Library, Loser};
+use crate::check::finding::{Finding, Fix, Status};
 use crate::device::survey::size;
+use redact::Redaction;
 
 /// What came of a walk.
 #[derive(Clone, Debug)]
@@ -45,6 +46,34 @@ impl Report {
             libraries: context.libraries.clone(),
             versions: context.versions.clone(),
             only,
+        }
+    }
+
+    /// The same without what `redaction` takes out. Names of links and the like stay, whatever users and hosts are called.
+    pub fn redacted(&self, redaction: &Redaction) -> Self {
+        let text = |text: &String| redaction.text(text);
+        let finding = |finding: &Finding| Finding {
+            found: text(&finding.found),
+            expected: finding.expected.as_ref().map(text),
+            fix: finding.fix.as_ref().map(|fix| Fix {
+                text: text(&fix.text),
+                command: fix.command.as_ref().map(text),
+                needs_root: fix.needs_root,
+            }),
+            details: finding.details.iter().map(text).collect(),
+            ..finding.clone()
+        };
+        let loser = |loser: &Loser| Loser { path: text(&loser.path), why: text(&loser.why) };
+        let library = |library: &Library| Library {
+            winner: library.winner.as_ref().map(text),
+            losers: library.losers.iter().map(loser).collect(),
+            ..library.clone()
+        };
+        Self {
+            findings: self.findings.iter().map(finding).collect(),
+            libraries: self.libraries.iter().map(library).collect(),
+            versions: self.versions.iter().map(|(name, version)| (*name, text(version))).collect(),
+            ..self.clone()
         }
     }
 

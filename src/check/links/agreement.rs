@@ -38,6 +38,9 @@ pub async fn look(context: &mut Context) -> Finding {
     let functions: Vec<String> =
         context.functions.iter().map(|function| function.address.to_string()).collect();
     let chosen = context.environment.get("OLLAMA_CONTEXT_LENGTH").is_some();
+    if let Some(finding) = twins(&outcome.steps()) {
+        return finding.details(super::init::lines(&outcome.stderr));
+    }
     let finding = judge(&outcome, &functions, major, chosen);
     if !finding.holds() {
         return finding;
@@ -48,18 +51,23 @@ pub async fn look(context: &mut Context) -> Finding {
     }
 }
 
-/// What CUDA says, against the device's own description of itself; and devices that pass for one another.
+const DEVICE_FIX: &str = "Update the device's host, or look at the GPU that it describes.";
+
+/// Devices that pass for one another: whatever is found by UUID is then the first one's.
+fn twins(steps: &Steps) -> Option<Finding> {
+    let devices = steps.get("driver")?.fields.get("devices")?.as_array()?;
+    for (index, one) in devices.iter().enumerate() {
+        let Some(twin) = devices[..index].iter().find(|other| other["uuid"] == one["uuid"]) else { continue };
+        let found = format!("{} and {} have the same UUID, {}", twin["pci"], one["pci"], one["uuid"]);
+        return Some(Finding::fail(LINK, "uuid", found).fix(DEVICE_FIX));
+    }
+    None
+}
+
+/// What CUDA says, against the device's own description of itself.
 fn contradicted(steps: &Steps, device: Option<&DeviceReport>) -> Option<Finding> {
     let devices = steps.get("driver")?.fields.get("devices")?.as_array()?;
-    let fix =
-        |finding: Finding| finding.fix("Update the device's host, or look at the GPU that it describes.");
-    for (index, one) in devices.iter().enumerate() {
-        let twin = devices[..index].iter().find(|other| other["uuid"] == one["uuid"]);
-        if let Some(twin) = twin {
-            let found = format!("{} and {} have the same UUID, {}", twin["pci"], one["pci"], one["uuid"]);
-            return Some(fix(Finding::fail(LINK, "uuid", found)));
-        }
-    }
+    let fix = |finding: Finding| finding.fix(DEVICE_FIX);
     let device = device?;
     let own =
         devices.iter().find(|one| pci(one["pci"].as_str().unwrap_or_default()) == pci(&device.address))?;
@@ -306,7 +314,7 @@ mod tests {
             json!({"step": "driver", "ok": true, "devices": [same, device("0000:00:06.0")]}).to_string();
         let twins =
             Outcome { end: End::Exit(0), stdout: lines, stderr: String::new(), elapsed: Duration::ZERO };
-        assert_eq!(contradicted(&twins.steps(), None).and_then(|finding| finding.cause), Some("uuid"));
+        assert_eq!(super::twins(&twins.steps()).and_then(|finding| finding.cause), Some("uuid"));
     }
 
     #[test]

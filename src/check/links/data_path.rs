@@ -86,11 +86,11 @@ fn broken(failed: &Report, stderr: &str) -> Finding {
     let (call, words) = (failed.text("call"), failed.text("error"));
     let code = failed.fields.get("code").and_then(serde_json::Value::as_i64);
     // The transport says in the log that the device went away; the code alone could be a kernel's fault.
-    let lost = stderr
-        .lines()
-        .any(|line| line.contains("error:") && (line.contains("gone") || line.contains("lost")));
+    let lost = ["the device is gone", "the host ended the session", "the session is closed"]
+        .iter()
+        .any(|words| stderr.contains(words));
     let cause = match (failed.step.as_str(), code) {
-        (_, Some(_)) if lost => "session-lost",
+        (_, Some(999 | 46 | 4)) if lost => "session-lost",
         ("allocate", _) => "allocation",
         ("copy" | "fill", None) => "copy-wrong",
         ("kernel" | "graph", None) => "result-wrong",
@@ -146,7 +146,9 @@ mod tests {
         ] {
             assert_eq!(failed(step, code, ""), Some(expected), "{step} {code}");
         }
-        assert_eq!(failed("copy", "719", "vgpu[1] error: the device is gone"), Some("session-lost"));
+        assert_eq!(failed("copy", "46", "vgpu[1] error: the device is gone"), Some("session-lost"));
+        let ended = "the host ended the session with error 700 at message 9";
+        assert_eq!(failed("kernel", "700", ended), Some("launch-failed"), "a kernel's own fault");
     }
 
     #[test]

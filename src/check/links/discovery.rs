@@ -19,6 +19,7 @@ use crate::env::{CUDA_VISIBLE_DEVICES, Environment, HOME, LD_LIBRARY_PATH};
 use crate::ollama::Ollama;
 use crate::ollama::answers::{self, Device, Dropped, Native};
 use crate::ollama::era::Era;
+use crate::ollama::running;
 use crate::ollama::symbols::Symbols;
 use crate::ollama::variant::Variant;
 use crate::program::search;
@@ -33,6 +34,9 @@ const NATIVE_LIMIT: Duration = Duration::from_secs(15);
 const REFRESH: Duration = Duration::from_secs(3);
 /// The line at which llama-server is stopped.
 const READY: &str = "system_info:";
+/// The line before the devices, or before `(none)`.
+const HEAD: &str = "Available devices:";
+const STRIPPED_FIX: &str = "Is llama-server a script that clears the environment? Use Ollama's own file.";
 /// What Ollama sets for its second look, at one device alone.
 const VALIDATE: &str = "GGML_CUDA_INIT";
 
@@ -96,7 +100,7 @@ impl Run<'_> {
         words: &[&str],
         environment: &Environment,
         limit: Duration,
-        ready: &mut (dyn FnMut(&str) -> bool + Send),
+        ready: &mut (dyn FnMut(&str, Option<u32>) -> bool + Send),
     ) -> Result<Outcome, String> {
         let mut command = Command::new(program);
         command.args(words);
@@ -109,19 +113,25 @@ impl Run<'_> {
         let server = self.ollama.libraries.join("llama-server");
         let port = http::free_port().map_err(|error| error.to_string())?.to_string();
         let words = ["--port", &port, "--host", "127.0.0.1", "--no-webui", "--offline", "--verbose"];
-        let ready = &mut |stderr: &str| stderr.contains(READY);
+        let mut stripped = false;
+        let ready = &mut |stderr: &str, pid: Option<u32>| {
+            let process = pid.and_then(|pid| running::process(Path::new("/proc"), pid));
+            // The last look counts: a script may stand there at first.
+            stripped = process.map_or(stripped, |process| process.wrapped() == Some(false));
+            stderr.contains(READY)
+        };
         let about = self.start(&server, &words, &self.environment, LIMIT, ready).await?;
         if let Some(finding) = died("llama-server", &about) {
             return Ok(finding);
         }
-        let never = &mut |_: &str| false;
+        let never = &mut |_: &str, _: Option<u32>| false;
         let listing = ["--list-devices", "--offline", "--verbose"];
         let list = self.start(&server, &listing, &self.environment, LIMIT, never).await?;
         let [libraries, folder] =
             [&self.ollama.libraries, &self.variant.folder].map(|path| path.to_string_lossy());
         let words = ["gpu-discover", "--lib-dir", &*libraries, "--lib-dir", &*folder];
         let native = self.start(self.program, &words, &self.environment, NATIVE_LIMIT, never).await?;
-        let seen = Seen { about, list, native };
+        let seen = Seen { about, list, native, stripped };
         let finding = seen.judge(&self.variant.name(), self.major);
         if !finding.holds() {
             return Ok(finding);
@@ -151,7 +161,7 @@ impl Run<'_> {
         let address = ([127, 0, 0, 1], port).into();
         let mut answer = None;
         let limit = self.left(LIMIT);
-        let ready = &mut |_: &str| {
+        let ready = &mut |_: &str, _: Option<u32>| {
             // Refused until it listens; then it looks for devices, which is what takes time.
             answer = http::get(address, "/info", limit).ok();
             answer.is_some()
@@ -169,8 +179,7 @@ impl Run<'_> {
 
     /// First era: the server opens the driver's library by a path that it finds in LD_LIBRARY_PATH and built-in folders.
     async fn by_path(&self) -> Result<Finding, String> {
-        let folders = self.environment.get(LD_LIBRARY_PATH).map(search::split).unwrap_or_default();
-        let Some(path) = driver_by_path(&folders) else {
+        let Some(path) = driver_by_path(&driver_folders(self.ollama, &self.environment)) else {
             return Ok(Finding::fail(
                 LINK,
                 "no-device",
@@ -217,8 +226,14 @@ const MANDATORY: [&str; 10] = [
     "cuCtxDestroy",
 ];
 
+/// Where an Ollama of the first era looks for the driver first.
+pub fn driver_folders(ollama: &Ollama, environment: &Environment) -> Vec<PathBuf> {
+    let inherited = environment.get(LD_LIBRARY_PATH).map(search::split).unwrap_or_default();
+    std::iter::once(ollama.libraries.clone()).chain(inherited).collect()
+}
+
 /// The first file that an Ollama of the first era would open: links are followed by their text, so that a link to a memory file leads nowhere.
-fn driver_by_path(folders: &[PathBuf]) -> Option<PathBuf> {
+pub fn driver_by_path(folders: &[PathBuf]) -> Option<PathBuf> {
     folders.iter().find_map(|folder| {
         let mut names: Vec<_> = std::fs::read_dir(folder)
             .ok()?
@@ -243,6 +258,8 @@ struct Seen {
     about: Outcome,
     list: Outcome,
     native: Outcome,
+    /// The first of them was seen to run without our libraries in LD_PRELOAD.
+    stripped: bool,
 }
 
 /// The CUDA devices in llama-server's list: Ollama looks for the word in name and description.
@@ -292,7 +309,7 @@ fn refused(text: &str) -> Option<Finding> {
     Some(if ours {
         Finding::fail(LINK, "environment-stripped", refusal)
             .expected("the libraries that LD_PRELOAD names")
-            .fix("Is llama-server a script that clears the environment? Use Ollama's own file.")
+            .fix(STRIPPED_FIX)
     } else {
         Finding::fail(LINK, "backend-not-loaded", refusal)
             .fix("Install Ollama again; its files do not fit together.")
@@ -340,6 +357,20 @@ impl Seen {
         let built = answers::architectures(&text);
         let devices = cuda(&self.list);
         let Some(device) = devices.first() else {
+            if self.stripped {
+                return Finding::fail(
+                    LINK,
+                    "environment-stripped",
+                    "llama-server runs without what LD_PRELOAD named",
+                )
+                .expected("the libraries that LD_PRELOAD names")
+                .fix(STRIPPED_FIX)
+                .details(lines(&text));
+            }
+            if !text.contains(HEAD) {
+                let found = "llama-server --list-devices prints no list of devices";
+                return Finding::fail(LINK, UNKNOWN, found).expected(HEAD).details(lines(&text));
+            }
             return Finding::fail(LINK, "no-device", "llama-server --list-devices shows no CUDA device")
                 .fix("Look at the links before this one: what was found there is not what Ollama's processes find.")
                 .details(about_gpus(&text));
@@ -445,6 +476,7 @@ mod tests {
             about: outcome(fine, "", ABOUT),
             list: outcome(fine, LIST, ""),
             native: outcome(fine, NATIVE, ""),
+            stripped: false,
         };
         change(&mut seen);
         seen.judge("cuda_v12", Some(12))
@@ -480,6 +512,20 @@ mod tests {
             seen(|seen| seen.list.stdout = "Available devices:\n  (none)\n".into()).cause,
             Some("no-device")
         );
+    }
+
+    #[test]
+    fn lists_that_are_none_and_environments_that_are_gone() {
+        let tongues = seen(|seen| seen.list.stdout = "????".into());
+        assert!(
+            tongues.cause == Some(UNKNOWN) && tongues.details.iter().any(|line| line == "????"),
+            "{tongues:?}"
+        );
+        let stripped = seen(|seen| {
+            seen.list.stdout = "Available devices:\n  (none)\n".into();
+            seen.stripped = true;
+        });
+        assert_eq!(stripped.cause, Some("environment-stripped"));
     }
 
     #[test]

@@ -79,7 +79,11 @@ fn judge(name: &str, outcome: &Outcome) -> Finding {
         let words = failed.text("error");
         return finding(match failed.step.as_str() {
             "devices" => no_device(name, &outcome.stderr),
-            "start" => Finding::fail(LINK, UNKNOWN, format!("{name} did not start: {words}")),
+            "start" => Finding::fail(
+                LINK,
+                UNKNOWN,
+                format!("{name} did not start: {} says: {words}", failed.text("call")),
+            ),
             step => Finding::fail(LINK, "load-failed", format!("{name}: {words}"))
                 .detail(format!("step {step}"))
                 .fix("Install Ollama again, or update vgpu-run if a function is missing."),
@@ -130,7 +134,10 @@ fn aborted(name: &str, at: &str, outcome: &Outcome) -> Finding {
             .fix("Look at what the device's host says.")
             .command("vgpu-run check --only host");
     }
-    let trouble = outcome.trouble().unwrap_or_else(|| "ended".into());
+    let Some(trouble) = outcome.trouble() else {
+        let found = format!("{name} ended the process that opened it, with exit status 0, {at}");
+        return Finding::fail(LINK, UNKNOWN, found);
+    };
     Finding::fail(LINK, "crashed", format!("the process that opened {name} {trouble} {at}"))
         .fix("Please report it, with what check found.")
         .command("vgpu-run check --bundle vgpu-run-check.tar.gz")
@@ -201,6 +208,7 @@ mod tests {
     #[test]
     fn crashes_errors_and_silence_are_told_apart() {
         assert_eq!(judged(OPENED, "", End::Signal(11)).cause, Some("crashed"));
+        assert_eq!(judged(OPENED, "", End::Exit(0)).cause, Some(UNKNOWN), "it ended itself");
         let aborted = judged(OPENED, "CUDA error: out of memory\n  in x\n", End::Signal(6));
         assert_eq!(aborted.cause, Some("cuda-error"));
         assert!(aborted.found.ends_with("out of memory"), "{}", aborted.found);

@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use nix::sys::stat::{major, minor};
 use tokio::process::Command;
 
-use super::unable;
+use super::{discovery, unable};
 use crate::check::catalogue::{LinkId, UNKNOWN};
 use crate::check::child::{self, Outcome, Report, Steps};
 use crate::check::context::{Context, Library, Loser, Target};
@@ -71,11 +71,28 @@ pub async fn look(context: &mut Context) -> Finding {
     if !finding.holds() {
         return finding;
     }
+    if let Some(other) = by_path(context, &ours) {
+        return other.details(finding.details);
+    }
     match follow(context).await {
         Some(followed) if !followed.holds() => followed.details(finding.details),
         Some(followed) => finding.details(followed.details),
         None => finding,
     }
+}
+
+/// An Ollama of the first era takes the first file called libcuda.so* of its own search.
+fn by_path(context: &mut Context, ours: &BTreeMap<&'static str, PathBuf>) -> Option<Finding> {
+    let ollama = context.target().ollama.clone().filter(|ollama| ollama.era.by_path())?;
+    let taken = discovery::driver_by_path(&discovery::driver_folders(&ollama, &context.environment))?;
+    let identity = |path: &Path| std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
+    let own = ours.get("libcuda.so.1").and_then(|path| identity(path));
+    if own.is_some() && identity(&taken) == own {
+        return None;
+    }
+    let found = format!("Ollama's server opens {}, not vgpu-run's libcuda.so.1", taken.display());
+    let fix = "Take that file away: an Ollama before 0.12.4 looks into its own folder first, then into those of LD_LIBRARY_PATH.";
+    Some(Finding::fail(LINK, "other-library-wins", found).expected("vgpu-run's").fix(fix))
 }
 
 /// A script that starts Ollama is followed to the program that it becomes: it may take LD_PRELOAD away, or close what that names.
@@ -318,15 +335,14 @@ fn other_wins(asked: &Asked, steps: &Steps, soname: &str, global: &[String]) -> 
     };
     let real = |path: &str| std::fs::canonicalize(path).unwrap_or_else(|_| path.into());
     let listed = |entries: &[String]| entries.iter().any(|entry| real(entry) == real(&path));
-    if listed(global) {
-        return Finding::fail(
-            LINK,
-            "global-preload",
-            format!("{soname} is {path}, which {GLOBAL} brings into every process"),
-        )
-        .fix("Take it out of that file.")
-        .command(format!("editor {GLOBAL}"))
-        .as_root();
+    // One that is brought into every process may also change what the loader answers.
+    if listed(global) || global.iter().any(|entry| Path::new(entry).is_file()) {
+        let found =
+            format!("{soname} is {path}, and {GLOBAL} brings {} into every process", global.join(", "));
+        return Finding::fail(LINK, "global-preload", found)
+            .fix("Take out of that file what you do not need there.")
+            .command(format!("editor {GLOBAL}"))
+            .as_root();
     }
     let preload = asked.environment.get(LD_PRELOAD).unwrap_or_default().to_string_lossy().into_owned();
     let preload: Vec<String> = preload.split([':', ' ']).map(str::to_owned).collect();

@@ -1,13 +1,15 @@
 //! Link `service`: the Ollama that runs already. Is it the one that vgpu-run started, do its processes have the libraries, what did it find, where
 //! do its models lie.
 
+use std::io;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
 use tokio::process::Command;
 
-use crate::check::catalogue::LinkId;
+use crate::check::catalogue::{LinkId, UNKNOWN};
 use crate::check::child;
 use crate::check::context::Context;
 use crate::check::finding::Finding;
@@ -47,8 +49,18 @@ pub async fn look(context: &mut Context) -> Finding {
     };
     let host = server.process.value("OLLAMA_HOST");
     let models = models(host.as_deref(), context.time(ANSWER_LIMIT));
-    for not_seen in [journal.as_ref().err(), models.as_ref().err()].into_iter().flatten() {
-        details.push(not_seen.clone());
+    details.extend(journal.as_ref().err().cloned());
+    details.extend(models.as_ref().err().map(ToString::to_string));
+    if let Err(Silent::Nonsense(address, answer)) = &models {
+        let begin: String = answer.chars().take(200).collect();
+        return Finding::fail(
+            LINK,
+            UNKNOWN,
+            format!("{address} answers /api/ps with what is no list of models"),
+        )
+        .fix("Is it Ollama that listens there?")
+        .detail(begin)
+        .details(details);
     }
     let state = State { server, unit: unit.as_ref(), journal: journal.ok().flatten(), models: models.ok() };
     state.judge().details(details)
@@ -107,15 +119,28 @@ struct Model {
     on_gpu: u64,
 }
 
+/// Why nothing is known of the loaded models.
+#[derive(Debug, thiserror::Error)]
+enum Silent {
+    #[error("the server's address is not known")]
+    NoAddress,
+    #[error("{0} does not answer: {1}")]
+    Mute(SocketAddr, #[source] io::Error),
+    #[error("{0} answers with status {1}")]
+    Refused(SocketAddr, u16),
+    #[error("{0} answers what is no list of models")]
+    Nonsense(SocketAddr, String),
+}
+
 /// The models that the server says are loaded.
-fn models(host: Option<&str>, limit: Duration) -> Result<Vec<Model>, String> {
-    let address = http::ollama_address(host).ok_or("the server's address is not known")?;
-    let (status, body) = http::get(address, "/api/ps", limit)
-        .map_err(|error| format!("{address} does not answer: {error}"))?;
+fn models(host: Option<&str>, limit: Duration) -> Result<Vec<Model>, Silent> {
+    let address = http::ollama_address(host).ok_or(Silent::NoAddress)?;
+    let (status, body) =
+        http::get(address, "/api/ps", limit).map_err(|error| Silent::Mute(address, error))?;
     if status != 200 {
-        return Err(format!("{address} answers with status {status}"));
+        return Err(Silent::Refused(address, status));
     }
-    parse(&body).ok_or_else(|| format!("{address} answers what is no list of models"))
+    parse(&body).ok_or(Silent::Nonsense(address, body))
 }
 
 fn parse(body: &str) -> Option<Vec<Model>> {
@@ -201,12 +226,16 @@ impl State<'_> {
                 .command(restart)
                 .as_root();
         }
-        let bare = |runner: &&Process| runner.backend().is_some() && runner.has_shims() == Some(false);
+        // Without our libraries the backend's own opening fails, so that it need not be there.
+        let holds_model = |runner: &Process| runner.words.iter().any(|word| word == "--model");
+        let bare = |runner: &&Process| {
+            (holds_model(runner) || runner.backend().is_some()) && runner.has_shims() == Some(false)
+        };
         if let Some(runner) = self.server.runners.iter().find(bare) {
             return broken(
                 "runner-without-shims",
                 format!(
-                    "{who}: its process {} has loaded the backend and not vgpu-run's libraries",
+                    "{who}: its process {} holds a model and has not loaded vgpu-run's libraries",
                     runner.pid
                 ),
             )
@@ -325,6 +354,16 @@ mod tests {
             Some("runner-without-shims")
         );
         assert_eq!(of(process(None, &[]), None, None, none).status, Status::Skip);
+    }
+
+    #[test]
+    fn a_runner_with_a_model_must_have_the_libraries() {
+        let wrapped = unit(&[("ExecStart", "/usr/bin/vgpu-run /usr/bin/ollama serve")]);
+        let words = ["llama-server", "--model", "/m"].map(str::to_owned).to_vec();
+        let runner = Process { words, ..process(Some(""), &["/lib/libc.so.6"]) };
+        let found =
+            judged(process(Some(OURS), &[]), vec![runner], Some(&wrapped), None, Some(r#"{"models":[]}"#));
+        assert_eq!(found.cause, Some("runner-without-shims"));
     }
 
     #[test]
