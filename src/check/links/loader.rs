@@ -19,6 +19,7 @@ use crate::embedded::OBJECTS;
 use crate::env::{Environment, LD_LIBRARY_PATH, LD_PRELOAD};
 use crate::ollama::variant::Variant;
 use crate::program::Program;
+use crate::program::elf::Elf;
 use crate::program::search::Search;
 
 const LINK: LinkId = LinkId::Loader;
@@ -165,10 +166,26 @@ fn judge_script(script: &Path, outcome: &Outcome) -> (Finding, Option<PathBuf>) 
         .expected(expected)
         .fix("Have the libraries put into a folder, or take out of the script what closes descriptors.")
         .command(format!("vgpu-run --via folder {script} serve"))
+    } else if let Some((file, soname)) = ahead(last) {
+        let found = format!("{script} starts {program} with {file} before vgpu-run's {soname}");
+        Finding::fail(LINK, "other-library-wins", found)
+            .expected("vgpu-run's libraries first")
+            .fix("Have vgpu-run start the program itself, or take out of the script what changes LD_PRELOAD.")
+            .command(format!("vgpu-run {program} serve"))
     } else {
         Finding::pass(LINK, "")
     };
     (finding.details(details), Some(program.into()))
+}
+
+/// A library of one of our names that the loader takes before ours.
+fn ahead(report: &Report) -> Option<(String, &'static str)> {
+    let before = report.fields.get("before")?.as_array()?;
+    before.iter().filter_map(|entry| entry.as_str()).find_map(|entry| {
+        let soname = Elf::read(&std::fs::File::open(entry).ok()?).ok()?.soname?;
+        let object = OBJECTS.iter().find(|object| object.soname == soname)?;
+        Some((entry.to_owned(), object.soname))
+    })
 }
 
 /// What one kind of process answered.

@@ -260,11 +260,17 @@ fn others(real: &Path, environment: &Environment) -> Vec<PathBuf> {
     places
         .filter(|place| {
             let Ok(real) = std::fs::canonicalize(place) else { return false };
-            let new = real.is_file() && !seen.contains(&real);
+            let new = real.is_file() && !seen.contains(&real) && !is_script(&real);
             seen.push(real);
             new
         })
         .collect()
+}
+
+/// Whether it is a script: one that starts an Ollama is no second one.
+fn is_script(path: &Path) -> bool {
+    let mut head = [0; 2];
+    std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut head)).is_ok() && &head == b"#!"
 }
 
 /// An environment in which `ollama -v` disturbs no server.

@@ -111,10 +111,17 @@ fn report(pid: Pid) {
         "pid": pid.as_raw(),
         "program": program.display().to_string(),
         "preload": String::from_utf8_lossy(&preload),
+        "before": before(&named).map(|entry| entry.to_string_lossy()).collect::<Vec<_>>(),
         "named": ours.len(),
         "reached": reached,
     });
     say(&fields);
+}
+
+/// What the loader loads before the first of ours, where there is one.
+fn before<'a>(named: &'a [&OsStr]) -> impl Iterator<Item = &'a OsStr> {
+    let first = named.iter().position(|entry| ours(Path::new(entry))).unwrap_or(0);
+    named[..first].iter().copied().filter(|entry| !entry.is_empty())
 }
 
 /// The value of LD_PRELOAD in an `environ` file.
@@ -135,6 +142,16 @@ fn ours(entry: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_comes_before_ours() {
+        let list = |text: &'static str| text.split(':').map(OsStr::new).collect::<Vec<_>>();
+        let found =
+            |text| before(&list(text)).map(|entry| entry.to_string_lossy().into_owned()).collect::<Vec<_>>();
+        assert_eq!(found("/a/libcuda.so.1::/proc/7/fd/900:/b.so"), ["/a/libcuda.so.1"]);
+        assert!(found("/proc/7/fd/900:/b.so").is_empty());
+        assert!(found("/b.so").is_empty(), "none of ours is there at all");
+    }
 
     #[test]
     fn names_of_launchers() {
