@@ -40,7 +40,11 @@ fn main() -> ExitCode {
     log::start(cli.options.verbose && !matches!(cli.command, Some(Command::Check(_))));
     let done = match cli.command {
         Some(Command::Env { json, program, rest }) => launch::show::show(&cli.options, program, &rest, json),
-        Some(Command::Check(options)) => return check::check(&cli.options, &options),
+        Some(Command::Check(options)) => {
+            // A panic has said where; that check itself failed is an exit code of its own.
+            let checked = std::panic::catch_unwind(|| check::check(&cli.options, &options));
+            return checked.unwrap_or(ExitCode::from(check::Verdict::Incomplete as u8));
+        }
         Some(Command::Look { task }) => return check::look::look(&cli.options, &task),
         None => launch::launch(&cli.options, &cli.program).map(|never| match never {}),
     };

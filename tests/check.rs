@@ -116,6 +116,42 @@ fn what_is_broken_has_one_name_in_check_and_at_a_start() {
 }
 
 #[test]
+fn interrupted_it_takes_its_children_along() {
+    use nix::sys::signal::{Signal, kill};
+    let bus = Bus::new();
+    // A systemctl that never answers is the child.
+    let tools = bus.0.join("tools");
+    std::fs::create_dir(&tools).unwrap();
+    let (script, mark) = (tools.join("systemctl"), bus.0.join("mark"));
+    std::fs::write(&script, format!("#!/bin/sh\necho $$ > {}\nexec sleep 1000\n", mark.display())).unwrap();
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let mut check = Command::new(env!("CARGO_BIN_EXE_vgpu-run"))
+        .args(["check", "--service"])
+        .env("PATH", format!("{}:/usr/bin:/bin", tools.display()))
+        .env("VGPU_SYSFS", &bus.0)
+        .spawn()
+        .unwrap();
+    let child = loop {
+        let written = std::fs::read_to_string(&mark).unwrap_or_default();
+        if let (true, Ok(child)) = (written.ends_with('\n'), written.trim().parse()) {
+            break nix::unistd::Pid::from_raw(child);
+        }
+        assert!(check.try_wait().unwrap().is_none(), "it ended before its child began");
+        std::thread::yield_now();
+    };
+    kill(nix::unistd::Pid::from_raw(check.id().try_into().unwrap()), Signal::SIGINT).unwrap();
+    assert_eq!(check.wait().unwrap().code(), Some(130));
+    // Killed, and left to whoever takes over orphans.
+    while kill(child, None).is_ok() {
+        let state = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+        if state.contains(") Z ") {
+            break;
+        }
+        std::thread::yield_now();
+    }
+}
+
+#[test]
 fn json_is_one_object_whatever_is_asked_for() {
     let bus = Bus::new();
     for arguments in

@@ -54,11 +54,25 @@ pub fn check(launch: &Options, options: &CheckOptions) -> ExitCode {
     };
     let mut context = Context::new(launch.clone(), options.clone());
     let progress = Progress::new();
-    let findings = runtime.block_on(async {
-        context.settle().await;
-        walk::walk(&mut context, |link| progress.show(catalogue::of(link).title)).await
+    let walked = runtime.block_on(async {
+        let walk = async {
+            context.settle().await;
+            walk::walk(&mut context, |link| progress.show(catalogue::of(link).title)).await
+        };
+        // Children lead groups of their own, and a terminal's signals do not reach them: they are killed with the walk.
+        tokio::select! {
+            // Signals first: they are waited for before the first child begins.
+            biased;
+            number = signalled() => Err(number),
+            findings = walk => Ok(findings),
+        }
     });
     progress.clear();
+    let findings = match walked {
+        Ok(findings) => findings,
+        // As a shell says it.
+        Err(number) => return ExitCode::from(128 + number),
+    };
     let report = Report::new(&context, findings);
     let look = Look::of_stdout(options.color);
     let text = match (options.json, options.quiet) {
@@ -76,6 +90,20 @@ pub fn check(launch: &Options, options: &CheckOptions) -> ExitCode {
         let _ = writeln!(io::stderr(), "vgpu-run: wrote {}", path.display());
     }
     ExitCode::from(report.exit(options.strict))
+}
+
+/// Waits for a signal that is to end this process, and says which.
+async fn signalled() -> u8 {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (interrupt, terminate) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
+    match (interrupt, terminate) {
+        (Ok(mut interrupt), Ok(mut terminate)) => tokio::select! {
+            _ = interrupt.recv() => 2,
+            _ = terminate.recv() => 15,
+        },
+        // Where they cannot be waited for, they end the process themselves.
+        _ => std::future::pending().await,
+    }
 }
 
 fn printed(text: &str) -> ExitCode {
