@@ -21,8 +21,8 @@ use process::Process;
 
 use super::plan::{Era, Plan, When};
 
-/// What the whole check may take, in seconds.
-const CHECK_SECONDS: u32 = 25;
+/// What the whole check may take, in seconds: more than the limits of those of its steps that a fault makes wait.
+const CHECK_SECONDS: u32 = 60;
 /// Name of the service.
 const UNIT: &str = "ollama.service";
 
