@@ -13,7 +13,7 @@ use crate::artifacts::{self, ArtifactError};
 use crate::shims::inspect::{Glibc, Object};
 use crate::shims::link::Linker;
 use crate::shims::manifest::{Entry, Manifest};
-use crate::shims::{self, Options, ShimError, compile};
+use crate::shims::{self, Companion, Options, ShimError, compile};
 use crate::workspace::chain;
 
 /// The oldest glibc that a guest may have.
@@ -120,10 +120,12 @@ fn build_shims(root: &Path, folder: &Path) -> Result<Manifest, DistError> {
             return Err(DistError::Shim { soname: entry.soname.clone(), problem });
         }
     }
-    if let Some(program) = &report.manifest.probe
-        && let Some(problem) = misfit(program.glibc.as_deref(), &program.needed)
-    {
-        return Err(DistError::Shim { soname: shims::probe::FILE.into(), problem });
+    for companion in Companion::ALL {
+        if let Some(program) = companion.entry(&report.manifest)
+            && let Some(problem) = misfit(program.glibc.as_deref(), &program.needed)
+        {
+            return Err(DistError::Shim { soname: companion.file().into(), problem });
+        }
     }
     Ok(report.manifest)
 }

@@ -70,7 +70,7 @@ impl Linker {
     }
 
     /// The options that do not depend on the object, those before and those behind its inputs.
-    fn options(&self) -> (Vec<&'static str>, &'static [&'static str]) {
+    pub(super) fn options(&self) -> (Vec<&'static str>, &'static [&'static str]) {
         let (first, last): (&[_], &[_]) = match self {
             // The unwinder goes into the object: one file fewer for each process to load.
             Self::Cc(_) => (&["-static-libgcc"], &["-Wl,--as-needed", "-lpthread", "-ldl", "-lm", "-lrt"]),
@@ -206,15 +206,21 @@ pub fn link(linker: &Linker, job: &Job<'_>) -> Result<Linked, LinkError> {
         }
     }
     command.args(last);
+    run(command, job.soname)?;
+    Ok(Linked { path, implemented })
+}
+
+/// Runs the linker for the object of that name.
+pub(super) fn run(mut command: Command, soname: &str) -> Result<(), LinkError> {
     let output = command.output().map_err(|source| LinkError::Run {
         program: command.get_program().to_string_lossy().into_owned(),
         source,
     })?;
     if !output.status.success() {
         let output = String::from_utf8_lossy(&output.stderr).trim_end().to_owned();
-        return Err(LinkError::Failed { soname: job.soname.to_owned(), output });
+        return Err(LinkError::Failed { soname: soname.to_owned(), output });
     }
-    Ok(Linked { path, implemented })
+    Ok(())
 }
 
 fn implemented(job: &Job<'_>, defined: &BTreeSet<String>) -> Result<BTreeSet<String>, LinkError> {
@@ -245,7 +251,7 @@ fn version_script(job: &Job<'_>) -> String {
     script
 }
 
-fn concat(option: &str, path: &Path) -> OsString {
+pub(super) fn concat(option: &str, path: &Path) -> OsString {
     let mut argument = OsString::from(option);
     argument.push(path);
     argument

@@ -16,11 +16,13 @@ pub struct Manifest {
     /// One entry for each object, libcuda first.
     #[serde(default, rename = "shim")]
     pub shims: Vec<Entry>,
-    /// The helper program.
+    /// The helper program of `check`.
     pub probe: Option<Program>,
+    /// The object that `trace` preloads.
+    pub trace: Option<Program>,
 }
 
-/// A program.
+/// What is no shim: a program, or an object that stands in for none of NVIDIA's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Program {
@@ -139,7 +141,7 @@ mod tests {
             inputs: "33".repeat(32),
         };
         let shims = vec![entry("libcuda.so.1", None), entry("libcudart.so.13", Some(13))];
-        let manifest = Manifest { shims, probe: Some(probe) };
+        let manifest = Manifest { shims, probe: Some(probe.clone()), trace: Some(probe) };
         manifest.write(&folder).unwrap();
         assert_eq!(Manifest::read(&folder).unwrap(), Some(manifest));
         fs::write(folder.join(FILE), "shim = 3").unwrap();

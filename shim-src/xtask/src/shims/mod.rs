@@ -1,6 +1,6 @@
 //! Builds the shims: compile each crate to a static library ([`compile`]), generate a stub for every listed
 //! name that it does not define ([`stub`]), link ([`link`]), examine the result ([`inspect`]) and
-//! describe it ([`manifest`]). And the helper program beside them ([`probe`]). Nothing is done for an object whose inputs are unchanged ([`inputs`]).
+//! describe it ([`manifest`]). And what goes with them: the helper program ([`probe`]), the tracer ([`trace`]). Nothing is done for an object whose inputs are unchanged ([`inputs`]).
 
 pub mod archive;
 pub mod compile;
@@ -11,6 +11,7 @@ pub mod manifest;
 pub mod probe;
 pub mod stub;
 pub mod symbols;
+pub mod trace;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -207,8 +208,8 @@ pub fn update(options: &Options) -> Result<Report, ShimError> {
     let _lock = lock(&options.target.join("xtask.lock"))?;
     let tools = Tools::ask(&options.linker)?;
     let (states, mut watch) = states(options, &tools)?;
-    let probe = probe_state(options, &tools)?;
-    watch.extend(probe.iter().flat_map(|state| state.watch.clone()));
+    let companions = companion_states(options, &tools)?;
+    watch.extend(companions.iter().flat_map(|state| state.watch.clone()));
     let mut manifest = Manifest::read(&options.out).unwrap_or_default().unwrap_or_default();
     let mut report = Report { manifest: Manifest::default(), built: Vec::new(), failed: Vec::new(), watch };
     for state in states.iter().filter(|state| state.stale.is_some()) {
@@ -223,14 +224,14 @@ pub fn update(options: &Options) -> Result<Report, ShimError> {
             Err(error) => report.failed.push((state.library.soname, error)),
         }
     }
-    if let Some(state) = probe.filter(|state| state.stale.is_some()) {
-        match build_probe(options, &tools, &state) {
+    for state in companions.iter().filter(|state| state.stale.is_some()) {
+        match build_companion(options, &tools, state) {
             Ok(program) => {
-                manifest.probe = Some(program);
+                *state.companion.entry_mut(&mut manifest) = Some(program);
                 manifest.write(&options.out)?;
-                report.built.push(probe::FILE);
+                report.built.push(state.companion.file());
             }
-            Err(error) => report.failed.push((probe::FILE, error)),
+            Err(error) => report.failed.push((state.companion.file(), error)),
         }
     }
     report.manifest = manifest;
@@ -241,9 +242,10 @@ pub fn update(options: &Options) -> Result<Report, ShimError> {
 pub fn stale(options: &Options) -> Result<Vec<(&'static str, String)>, ShimError> {
     let tools = Tools::ask(&options.linker)?;
     let (states, _) = states(options, &tools)?;
-    let probe = probe_state(options, &tools)?.and_then(|state| Some((probe::FILE, state.stale?)));
+    let companions = companion_states(options, &tools)?.into_iter();
+    let companions = companions.filter_map(|state| Some((state.companion.file(), state.stale?)));
     let shims = states.into_iter().filter_map(|state| Some((state.library.soname, state.stale?)));
-    Ok(shims.chain(probe).collect())
+    Ok(shims.chain(companions).collect())
 }
 
 /// Reads the manifest of a folder of finished shims, and checks that every one is there and is what it says.
@@ -258,12 +260,14 @@ pub fn open(folder: &Path) -> Result<Manifest, ShimError> {
             return Err(ShimError::Differs(path));
         }
     }
-    let absent = || ShimError::Absent { soname: probe::FILE.into(), folder: folder.to_owned() };
-    let program = manifest.probe.as_ref().ok_or_else(absent)?;
-    let path = folder.join(probe::FILE);
-    let bytes = fs::read(&path).map_err(|source| ShimError::File { path: path.clone(), source })?;
-    if sha256(&bytes) != program.sha256 {
-        return Err(ShimError::Differs(path));
+    for companion in Companion::ALL {
+        let absent = || ShimError::Absent { soname: companion.file().into(), folder: folder.to_owned() };
+        let program = companion.entry(&manifest).ok_or_else(absent)?;
+        let path = folder.join(companion.file());
+        let bytes = fs::read(&path).map_err(|source| ShimError::File { path: path.clone(), source })?;
+        if sha256(&bytes) != program.sha256 {
+            return Err(ShimError::Differs(path));
+        }
     }
     Ok(manifest)
 }
@@ -282,7 +286,9 @@ pub fn object(path: &Path) -> Result<Object, ShimError> {
 }
 
 fn states(options: &Options, tools: &Tools) -> Result<(Vec<State>, BTreeSet<PathBuf>), ShimError> {
-    let known = |name: &str| position(name) < LIBRARIES.len() || name == probe::FILE;
+    let known = |name: &str| {
+        position(name) < LIBRARIES.len() || Companion::ALL.iter().any(|companion| companion.file() == name)
+    };
     if let Some(name) = options.only.iter().find(|name| !known(name)) {
         return Err(ShimError::Unknown(name.clone()));
     }
@@ -388,40 +394,115 @@ fn build(options: &Options, tools: &Tools, state: &State) -> Result<Entry, ShimE
     })
 }
 
-/// The probe as it is and as its inputs would have it.
-struct ProbeState {
+/// What is built beside the shims and is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Companion {
+    /// [`probe`].
+    Probe,
+    /// [`trace`].
+    Trace,
+}
+
+impl Companion {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Probe, Self::Trace];
+
+    /// File name in `embedded/`.
+    pub fn file(self) -> &'static str {
+        match self {
+            Self::Probe => probe::FILE,
+            Self::Trace => trace::FILE,
+        }
+    }
+
+    /// What the manifest says of it.
+    pub fn entry(self, manifest: &Manifest) -> Option<&Program> {
+        match self {
+            Self::Probe => manifest.probe.as_ref(),
+            Self::Trace => manifest.trace.as_ref(),
+        }
+    }
+
+    fn entry_mut(self, manifest: &mut Manifest) -> &mut Option<Program> {
+        match self {
+            Self::Probe => &mut manifest.probe,
+            Self::Trace => &mut manifest.trace,
+        }
+    }
+
+    fn package(self) -> &'static str {
+        match self {
+            Self::Probe => probe::PACKAGE,
+            Self::Trace => trace::PACKAGE,
+        }
+    }
+
+    fn flags(self, linker: &Linker) -> String {
+        match self {
+            Self::Probe => probe::flags(linker),
+            Self::Trace => trace::flags(linker),
+        }
+        .join(" ")
+    }
+
+    fn mode(self) -> u32 {
+        match self {
+            // It is run from there by nobody but people.
+            Self::Probe => 0o755,
+            Self::Trace => 0o644,
+        }
+    }
+}
+
+/// A companion as it is and as its inputs would have it.
+struct CompanionState {
+    companion: Companion,
     digest: String,
     stale: Option<String>,
     watch: BTreeSet<PathBuf>,
 }
 
-/// None if it was not asked for.
-fn probe_state(options: &Options, tools: &Tools) -> Result<Option<ProbeState>, ShimError> {
-    if !options.only.is_empty() && !options.only.iter().any(|name| name == probe::FILE) {
-        return Ok(None);
-    }
+/// Of those that were asked for.
+fn companion_states(options: &Options, tools: &Tools) -> Result<Vec<CompanionState>, ShimError> {
     let manifest = Manifest::read(&options.out).unwrap_or_default().unwrap_or_default();
-    let about = probe::flags(&options.linker).join(" ");
-    let digest = Inputs::open(&options.root)?.digest_package(probe::PACKAGE, &about, &tools.all)?;
-    let program = manifest.probe.as_ref().map(Built::from);
-    let stale = reason(&options.out.join(probe::FILE), program, &digest.hex, tools);
-    Ok(Some(ProbeState { digest: digest.hex, stale, watch: digest.watch }))
+    let mut inputs = Inputs::open(&options.root)?;
+    let mut states = Vec::new();
+    for companion in Companion::ALL {
+        if !options.only.is_empty() && !options.only.iter().any(|name| name == companion.file()) {
+            continue;
+        }
+        let about = companion.flags(&options.linker);
+        let digest = inputs.digest_package(companion.package(), &about, &tools.all)?;
+        let program = companion.entry(&manifest).map(Built::from);
+        let stale = reason(&options.out.join(companion.file()), program, &digest.hex, tools);
+        states.push(CompanionState { companion, digest: digest.hex, stale, watch: digest.watch });
+    }
+    Ok(states)
 }
 
-fn build_probe(options: &Options, tools: &Tools, state: &ProbeState) -> Result<Program, ShimError> {
-    let archive =
-        compile::compile_package(&options.root, &options.target, probe::PACKAGE, &[], options.locked)?;
-    let path = probe::link(&options.linker, &archive, &options.target.join("link").join(probe::FILE))?;
+fn build_companion(options: &Options, tools: &Tools, state: &CompanionState) -> Result<Program, ShimError> {
+    let companion = state.companion;
+    let package = companion.package();
+    let archive = compile::compile_package(&options.root, &options.target, package, &[], options.locked)?;
+    let work = options.target.join("link").join(companion.file());
+    let lists = LIBRARIES.iter().map(|library| listed(&options.root, library));
+    let lists = lists.collect::<Result<Vec<_>, _>>()?;
+    let path = match companion {
+        Companion::Probe => probe::link(&options.linker, &archive, &work)?,
+        Companion::Trace => trace::link(&options.linker, &archive, &lists, &work)?,
+    };
     let bytes = fs::read(&path).map_err(|source| ShimError::File { path: path.clone(), source })?;
     let object = Object::parse(&bytes).map_err(|source| ShimError::Object { path, source })?;
-    let problems = probe::problems(&object);
+    let problems = match companion {
+        Companion::Probe => probe::problems(&object),
+        Companion::Trace => trace::problems(&object, &lists),
+    };
     if !problems.is_empty() {
-        return Err(ShimError::Wrong { soname: probe::FILE.into(), problems: problems.join("; ") });
+        return Err(ShimError::Wrong { soname: companion.file().into(), problems: problems.join("; ") });
     }
-    let path = options.out.join(probe::FILE);
+    let path = options.out.join(companion.file());
     replace(&path, &bytes).map_err(|source| ShimError::File { path: path.clone(), source })?;
-    // It is run from there by nobody but people.
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(companion.mode());
     fs::set_permissions(&path, mode).map_err(|source| ShimError::File { path, source })?;
     Ok(Program {
         sha256: sha256(&bytes),

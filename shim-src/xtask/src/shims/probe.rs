@@ -42,15 +42,8 @@ pub fn link(linker: &Linker, archive: &Path, work: &Path) -> Result<PathBuf, Lin
     let (first, last) = linker.program_options();
     let mut command = linker.command();
     command.args(first).args(FLAGS).arg("-o").arg(&path).arg(archive).args(last);
-    let output = command.output().map_err(|source| LinkError::Run {
-        program: command.get_program().to_string_lossy().into_owned(),
-        source,
-    })?;
-    if output.status.success() {
-        return Ok(path);
-    }
-    let output = String::from_utf8_lossy(&output.stderr).trim_end().to_owned();
-    Err(LinkError::Failed { soname: FILE.to_owned(), output })
+    super::link::run(command, FILE)?;
+    Ok(path)
 }
 
 /// Why a program is not what the probe should be: dynamic, and in need of none of the libraries that it is to look at.
