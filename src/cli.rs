@@ -23,7 +23,8 @@ use crate::launch::user::UserName;
     max_term_width = 100,
     subcommand_value_name = "COMMAND",
     override_usage = "vgpu-run [OPTIONS] PROGRAM [ARGS]...\n       vgpu-run [OPTIONS] env [--json] [PROGRAM]\n       \
-                      vgpu-run [OPTIONS] check [--help] [CHECK OPTIONS]",
+                      vgpu-run [OPTIONS] check [--help] [CHECK OPTIONS]\n       \
+                      vgpu-run [OPTIONS] trace [--output FOLDER] PROGRAM [ARGS]...",
     after_help = "Exit codes: PROGRAM's own; 125 if vgpu-run fails, 126 if PROGRAM is found but cannot be \
                   started, 127 if it is not found.\n\
                   A program that is named as a command of vgpu-run: vgpu-run -- env.\n\n\
@@ -85,6 +86,19 @@ pub enum Command {
         after_help = "Exit codes: 0 all works, 1 something is broken, 2 wrong usage, 3 not everything could be looked at."
     )]
     Check(CheckOptions),
+    /// Starts PROGRAM and writes down what it asks of CUDA, and what goes wrong
+    ///
+    /// For each process of PROGRAM: its CUDA calls with arguments, results and times, which file each library came
+    /// from, and the last call before it ended. The folder then holds summary.txt, calls-PID.txt, and trace.json, a
+    /// timeline for https://ui.perfetto.dev. PROGRAM's signals and exit code are passed on.
+    Trace {
+        /// The folder; it must be new or empty [default: ./vgpu-trace-TIME]
+        #[arg(long, short, value_name = "FOLDER")]
+        output: Option<PathBuf>,
+        /// The program to start, and its arguments
+        #[arg(value_name = "PROGRAM [ARGS]", required = true, trailing_var_arg = true)]
+        program: Vec<OsString>,
+    },
     /// What check has done in a process of its own
     #[command(hide = true, name = "__look")]
     Look {

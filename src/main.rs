@@ -15,6 +15,7 @@ mod program;
 mod report;
 #[cfg(test)]
 mod scratch;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -42,6 +43,10 @@ fn main() -> ExitCode {
         Some(Command::Env { json, program, rest }) => launch::show::show(&cli.options, program, &rest, json),
         Some(Command::Check(options)) => return check::check(&cli.options, &options),
         Some(Command::Look { task }) => return check::look::look(&cli.options, &task),
+        Some(Command::Trace { output, program }) => {
+            return trace::trace(&cli.options, output, &program)
+                .unwrap_or_else(|failure| failure.report(&mut std::io::stderr()).into());
+        }
         None => launch::launch(&cli.options, &cli.program).map(|never| match never {}),
     };
     done.map_or_else(|failure| failure.report(&mut std::io::stderr()), |()| Exit::Success).into()

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use nix::unistd::Uid;
 
 use crate::check::catalogue::LinkId;
-use crate::embedded::{OBJECTS, Object};
+use crate::embedded::{OBJECTS, Object, TRACE};
 use crate::env::Environment;
 use crate::error::Refusal;
 use environment::Places;
@@ -60,6 +60,12 @@ impl Plan {
         let mut objects: Vec<_> = OBJECTS.iter().collect();
         objects.sort_by_key(|object| rank(object.soname, first));
         Self { way, fixed: asked.is_some() || by_path, objects }
+    }
+
+    /// The same, with the tracer before the libraries.
+    pub fn traced(mut self) -> Self {
+        self.objects.insert(0, &TRACE);
+        self
     }
 }
 
@@ -186,7 +192,7 @@ impl Injection {
         };
         environment::compose(environment, &places, |entry| {
             let path = Path::new(entry);
-            folder::is_ours(path) || memfd::is_ours(path, OBJECTS.iter().map(|object| object.soname))
+            folder::is_ours(path) || memfd::is_ours(path, OBJECTS.iter().chain([&TRACE]).map(|object| object.soname))
         });
     }
 

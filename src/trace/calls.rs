@@ -1,0 +1,47 @@
+//! A process's calls as text: one line a call.
+
+use std::io::{self, Write};
+
+use super::reader::{Call, End, Process};
+
+/// Writes all of them.
+pub fn write(out: &mut dyn Write, process: &Process) -> io::Result<()> {
+    writeln!(out, "# {} {}", process.pid, process.command)?;
+    writeln!(out, "# time of the call in seconds, thread, function(first six integer registers) = result, time taken")?;
+    for (name, count) in &process.counted {
+        writeln!(out, "# {name}: {count} calls, counted only")?;
+    }
+    for call in &process.calls {
+        let time = call.begin.saturating_sub(process.opened) as f64 / 1e9;
+        let indent = "  ".repeat(usize::from(call.depth.min(40)));
+        writeln!(out, "{time:12.6} {:>7} {indent}{}", call.thread, line(call))?;
+    }
+    Ok(())
+}
+
+/// A call in a line.
+pub fn line(call: &Call) -> String {
+    let arguments = call.arguments.map(|argument| format!("{argument:#x}")).join(", ");
+    let end = match &call.end {
+        End::Unfinished => "... did not return".to_owned(),
+        End::Unknown => "= ? (too deep to follow)".to_owned(),
+        End::Returned { result, status, .. } => {
+            let took = duration(call.took().unwrap_or_default());
+            match status {
+                Some(status) => format!("= {} {status}, {took}", *result as u32),
+                None => format!("= {result:#x}, {took}"),
+            }
+        }
+    };
+    format!("{}({arguments}) {end}", call.name)
+}
+
+/// A time for people.
+pub fn duration(nanoseconds: u64) -> String {
+    match nanoseconds {
+        0..1_000 => format!("{nanoseconds} ns"),
+        1_000..1_000_000 => format!("{:.1} µs", nanoseconds as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} ms", nanoseconds as f64 / 1e6),
+        _ => format!("{:.2} s", nanoseconds as f64 / 1e9),
+    }
+}
