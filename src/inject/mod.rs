@@ -192,7 +192,8 @@ impl Injection {
         };
         environment::compose(environment, &places, |entry| {
             let path = Path::new(entry);
-            folder::is_ours(path) || memfd::is_ours(path, OBJECTS.iter().chain([&TRACE]).map(|object| object.soname))
+            folder::is_ours(path)
+                || memfd::is_ours(path, OBJECTS.iter().chain([&TRACE]).map(|object| object.soname))
         });
     }
 

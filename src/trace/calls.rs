@@ -7,7 +7,10 @@ use super::reader::{Call, End, Process};
 /// Writes all of them.
 pub fn write(out: &mut dyn Write, process: &Process) -> io::Result<()> {
     writeln!(out, "# {} {}", process.pid, process.command)?;
-    writeln!(out, "# time of the call in seconds, thread, function(first six integer registers) = result, time taken")?;
+    writeln!(
+        out,
+        "# time of the call in seconds, thread, function(first six integer registers) = result, time taken"
+    )?;
     for (name, count) in &process.counted {
         writeln!(out, "# {name}: {count} calls, counted only")?;
     }

@@ -105,8 +105,8 @@ fn run(options: &Options, folder: &Path, command: &[OsString]) -> Result<ExitSta
     // These come to every process of a terminal: the program gets its own. The others are for this process, which passes
     // them on; a program that ends on one is waited for as on any day.
     let terminal = [SIGINT, SIGQUIT];
-    let mut signals =
-        Signals::new([SIGHUP, SIGTERM, SIGUSR1, SIGUSR2].iter().chain(&terminal)).map_err(TraceError::Start)?;
+    let mut signals = Signals::new([SIGHUP, SIGTERM, SIGUSR1, SIGUSR2].iter().chain(&terminal))
+        .map_err(TraceError::Start)?;
     let mut launcher = Command::new("/proc/self/exe");
     launcher.arg0("vgpu-run").env(VGPU_TRACE, folder).args(words(options)).arg("--").args(command);
     let mut child = launcher.spawn().map_err(TraceError::Start)?;
@@ -157,7 +157,9 @@ fn report(folder: &Path, status: ExitStatus) -> Result<String, TraceError> {
                 Ok(process) => processes.push(process),
                 Err(error) => tracing::warn!(file = name, %error, "left out"),
             }
-        } else if let Some(pid) = name.strip_prefix(LOADER).and_then(|rest| rest.strip_prefix('.')?.parse().ok()) {
+        } else if let Some(pid) =
+            name.strip_prefix(LOADER).and_then(|rest| rest.strip_prefix('.')?.parse().ok())
+        {
             loaders.insert(pid, loader::read(&String::from_utf8_lossy(&bytes()?), &ours));
         }
     }

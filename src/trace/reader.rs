@@ -194,8 +194,10 @@ impl Process {
                 arguments: record.arguments,
             }),
             Some(Kind::Message) => {
-                let kind = u16::try_from(record.index).ok().and_then(|kind| vgpu_wire::Kind::try_from(kind).ok());
-                let name = kind.map_or_else(|| format!("message {}", record.index), |kind| format!("{kind:?}"));
+                let kind =
+                    u16::try_from(record.index).ok().and_then(|kind| vgpu_wire::Kind::try_from(kind).ok());
+                let name =
+                    kind.map_or_else(|| format!("message {}", record.index), |kind| format!("{kind:?}"));
                 self.event(record, What::Message(name, record.result, record.arguments[0]));
             }
             Some(Kind::Wait) => self.event(record, What::Wait(record.arguments[0] != 0)),
@@ -257,8 +259,7 @@ pub mod tests {
 
     /// The name of a function.
     pub fn name(index: u32, library: u16, name: &str) -> Record {
-        let mut record =
-            Record { kind: Kind::Name as u32, index, depth: library, ..Record::default() };
+        let mut record = Record { kind: Kind::Name as u32, index, depth: library, ..Record::default() };
         record.as_mut_bytes()[16..16 + name.len()].copy_from_slice(name.as_bytes());
         record
     }
@@ -270,12 +271,20 @@ pub mod tests {
 
     #[test]
     fn calls_have_names_and_ends() {
-        let records =
-            [name(3, 1, "cudaMalloc"), call(3, 10, 20, 2), call(3, 30, 0, 0), call(4, 1, 2, 5), Record::default()];
+        let records = [
+            name(3, 1, "cudaMalloc"),
+            call(3, 10, 20, 2),
+            call(3, 30, 0, 0),
+            call(4, 1, 2, 5),
+            Record::default(),
+        ];
         let process = read(&file(9, &records)).unwrap();
         assert_eq!((process.pid, process.command.as_str()), (9, "ollama runner"));
         assert!(process.calls[0].failed() && process.calls[0].took() == Some(10));
-        assert!(matches!(process.calls[0].end, End::Returned { status: Some("cudaErrorMemoryAllocation"), .. }));
+        assert!(matches!(
+            process.calls[0].end,
+            End::Returned { status: Some("cudaErrorMemoryAllocation"), .. }
+        ));
         assert_eq!(process.calls[1].end, End::Unfinished);
         assert_eq!(process.calls[2].name, "function 4");
         assert!(!process.calls[2].failed());

@@ -53,13 +53,16 @@ fn mentions_ggml(decisions: &Decisions) -> bool {
 fn headline(processes: &[Process], ended: &str) -> String {
     let calls = || processes.iter().flat_map(|process| process.calls.iter().map(move |call| (process, call)));
     let total: u64 = processes.iter().map(|process| process.calls.len() as u64).sum();
-    let unfinished = calls().filter(|(_, call)| call.end == End::Unfinished).max_by_key(|(_, call)| call.begin);
+    let unfinished =
+        calls().filter(|(_, call)| call.end == End::Unfinished).max_by_key(|(_, call)| call.begin);
     let failed = calls().filter(|(_, call)| call.failed()).min_by_key(|(_, call)| call.begin);
     let what = match (unfinished, failed) {
         (Some((process, call)), _) => {
             format!("process {} ended inside {}", process.pid, line(call))
         }
-        (None, Some((process, call))) => format!("the first call that failed, in process {}: {}", process.pid, line(call)),
+        (None, Some((process, call))) => {
+            format!("the first call that failed, in process {}: {}", process.pid, line(call))
+        }
         (None, None) => "no call failed".to_owned(),
     };
     format!("{ended}; {} processes made {total} CUDA calls; {what}", processes.len())
@@ -148,14 +151,23 @@ mod tests {
         let process = read(&file(42, &records)).unwrap();
         let page = summary(&[process], &BTreeMap::new(), "the program was killed by signal 9");
         let head = page.lines().next().unwrap();
-        assert!(head.contains("process 42 ended inside cudaMalloc(") && head.contains("did not return"), "{page}");
-        assert!(page.contains("cuInit(0x0, 0x0, 0x0, 0x0, 0x0, 0x0) = 100 CUDA_ERROR_NO_DEVICE, 4 ns"), "{page}");
+        assert!(
+            head.contains("process 42 ended inside cudaMalloc(") && head.contains("did not return"),
+            "{page}"
+        );
+        assert!(
+            page.contains("cuInit(0x0, 0x0, 0x0, 0x0, 0x0, 0x0) = 100 CUDA_ERROR_NO_DEVICE, 4 ns"),
+            "{page}"
+        );
     }
 
     #[test]
     fn where_all_is_well_it_says_so() {
         let process = read(&file(42, &[name(2, 0, "cuInit"), call(2, 5, 9, 0)])).unwrap();
         let page = summary(&[process], &BTreeMap::new(), "the program ended with 0");
-        assert!(page.starts_with("the program ended with 0; 1 processes made 1 CUDA calls; no call failed\n"), "{page}");
+        assert!(
+            page.starts_with("the program ended with 0; 1 processes made 1 CUDA calls; no call failed\n"),
+            "{page}"
+        );
     }
 }

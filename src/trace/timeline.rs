@@ -20,7 +20,9 @@ pub fn write(out: &mut dyn Write, processes: &[Process]) -> io::Result<()> {
         let pid = process.pid;
         put(json!({"ph": "M", "name": "process_name", "pid": pid, "args": {"name": process.command}}))?;
         for (thread, name) in &process.threads {
-            put(json!({"ph": "M", "name": "thread_name", "pid": pid, "tid": thread, "args": {"name": name}}))?;
+            put(
+                json!({"ph": "M", "name": "thread_name", "pid": pid, "tid": thread, "args": {"name": name}}),
+            )?;
         }
         for call in &process.calls {
             put(event(call, pid, start))?;

@@ -7,9 +7,7 @@ use core::mem::offset_of;
 use core::ptr::{self, addr_of_mut};
 use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use vgpu_trace_format::{
-    FILE_MOST, Header, Kind, MAGIC, PREFIX, Record, TEXT_AT, TEXT_MOST, VERSION,
-};
+use vgpu_trace_format::{FILE_MOST, Header, Kind, MAGIC, PREFIX, Record, TEXT_AT, TEXT_MOST, VERSION};
 
 use crate::errno::Kept;
 use crate::resolve;
@@ -131,7 +129,7 @@ fn close(descriptor: libc::c_int) {
 /// Gives the file room for one step more than `room` records; how many there is room for now.
 fn grow(path: &[u8], room: u64) -> u64 {
     let have = if room == 0 { 0 } else { HEADER + room as usize * RECORD };
-    let want = (have / STEP + 1) * STEP;
+    let want = (have.div_ceil(STEP) + 1) * STEP;
     if want > FILE_MOST || !allowed(want as u64) {
         return room;
     }

@@ -178,7 +178,11 @@ pub fn problems(object: &Object, lists: &[Vec<Symbol>]) -> Vec<String> {
             .filter(|name| !object.has(name, node))
             .collect();
         if let Some(first) = missing.first() {
-            problems.push(format!("{} names of {} are not in it, {first} one of them", missing.len(), library.soname));
+            problems.push(format!(
+                "{} names of {} are not in it, {first} one of them",
+                missing.len(),
+                library.soname
+            ));
         }
         if let Some((symbol, _)) = functions(symbols).find(|(symbol, _)| symbol.name.len() > NAME_MOST) {
             problems.push(format!("{} is too long a name", symbol.name));
