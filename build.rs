@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use xtask::shims::manifest::Manifest;
-use xtask::shims::{self, Options};
+use xtask::shims::{self, Companion, Options};
 use xtask::workspace::chain;
 
 /// Names a folder of finished shims.
@@ -59,6 +59,9 @@ fn run() -> Result<(), Box<dyn Error>> {
         )?;
     }
     objects.push_str("]\n");
+    for companion in Companion::ALL {
+        copy(&folder.join(companion.file()), &out.join(companion.file()))?;
+    }
     let path = out.join("objects.rs");
     fs::write(&path, objects).map_err(|error| format!("write {}: {error}", path.display()))?;
     Ok(())

@@ -1,9 +1,12 @@
 //! The command line: types only, nothing that needs the system.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::check::catalogue::{self, LINKS, LinkId};
 use crate::inject::Way;
 use crate::launch::user::UserName;
 
@@ -19,7 +22,9 @@ use crate::launch::user::UserName;
     disable_help_subcommand = true,
     max_term_width = 100,
     subcommand_value_name = "COMMAND",
-    override_usage = "vgpu-run [OPTIONS] PROGRAM [ARGS]...\n       vgpu-run [OPTIONS] env [--json] [PROGRAM]",
+    override_usage = "vgpu-run [OPTIONS] PROGRAM [ARGS]...\n       vgpu-run [OPTIONS] env [--json] [PROGRAM]\n       \
+                      vgpu-run [OPTIONS] check [--help] [CHECK OPTIONS]\n       \
+                      vgpu-run [OPTIONS] trace [--output FOLDER] PROGRAM [ARGS]...",
     after_help = "Exit codes: PROGRAM's own; 125 if vgpu-run fails, 126 if PROGRAM is found but cannot be \
                   started, 127 if it is not found.\n\
                   A program that is named as a command of vgpu-run: vgpu-run -- env.\n\n\
@@ -73,6 +78,140 @@ pub enum Command {
         #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<OsString>,
     },
+    /// Finds out why Ollama does not find the GPU, and says what to do
+    ///
+    /// Walks the chain by which Ollama finds a GPU, in the order in which a call travels it, and names the first link
+    /// that is broken. Changes nothing.
+    #[command(
+        after_help = "Exit codes: 0 all works, 1 something is broken, 2 wrong usage, 3 not everything could be looked at."
+    )]
+    Check(CheckOptions),
+    /// Starts PROGRAM and writes down what it asks of CUDA, and what goes wrong
+    ///
+    /// For each process of PROGRAM: its CUDA calls with arguments, results and times, which file each library came
+    /// from, and the last call before it ended. The folder then holds summary.txt, calls-PID.txt, and trace.json, a
+    /// timeline for https://ui.perfetto.dev. PROGRAM's signals and exit code are passed on.
+    Trace {
+        /// The folder; it must be new or empty [default: ./vgpu-trace-TIME]
+        #[arg(long, short, value_name = "FOLDER")]
+        output: Option<PathBuf>,
+        /// The program to start, and its arguments
+        #[arg(value_name = "PROGRAM [ARGS]", required = true, trailing_var_arg = true)]
+        program: Vec<OsString>,
+    },
+    /// What check has done in a process of its own
+    #[command(hide = true, name = "__look")]
+    Look {
+        /// What to look at
+        #[command(subcommand)]
+        task: Task,
+    },
+}
+
+/// Options of `check`.
+#[derive(Args, Clone, Debug, Default)]
+pub struct CheckOptions {
+    /// Print the links of the chain
+    #[arg(long)]
+    pub list: bool,
+    /// Look at these links, and at those that they need
+    #[arg(long, value_name = "LINK,...", value_parser = link_id, value_delimiter = ',')]
+    pub only: Vec<LinkId>,
+    /// Print the page about a link: what it is, how it breaks, what mends it
+    #[arg(long, value_name = "LINK", value_parser = link_id)]
+    pub explain: Option<LinkId>,
+    /// Write all that was found to this file, for a bug report; names of users and hosts, and secrets, are left out
+    #[arg(long, value_name = "FILE")]
+    pub bundle: Option<PathBuf>,
+    /// Look at things as this systemd service sees them
+    #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "ollama")]
+    pub service: Option<String>,
+    /// The Ollama to look at, if not the service's or the one on PATH
+    #[arg(long, value_name = "PATH")]
+    pub ollama: Option<PathBuf>,
+    /// How long all of it may take
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    pub timeout: Duration,
+    /// Take warnings for failures
+    #[arg(long)]
+    pub strict: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+    /// When to print in colour
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
+    pub color: When,
+    /// Leave out Ollama's own discovery, which takes the longest
+    #[arg(long)]
+    pub no_ollama: bool,
+    /// Print the sentence at the end alone
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// When to do something that suits terminals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum When {
+    /// On a terminal, unless NO_COLOR is set; or if CLICOLOR_FORCE is.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// What `__look` looks at. Each prints steps, one JSON object a line: see `check::child`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Task {
+    /// Opens files for reading and writing
+    Access {
+        /// The files
+        files: Vec<PathBuf>,
+    },
+    /// Opens a device, speaks with its host, and measures
+    Device {
+        /// The address of the function
+        address: String,
+    },
+    /// Hands the libraries over to a program, as vgpu-run does, and says of each program that comes of it what it got
+    Follow {
+        /// The program and its arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        words: Vec<OsString>,
+    },
+    /// Hands the libraries over and starts the program
+    Handover {
+        /// The program and its arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        words: Vec<OsString>,
+    },
+}
+
+/// Whether a command line that could not be read is one of `check`, whose exit codes are others.
+pub fn is_check(arguments: impl IntoIterator<Item = OsString>) -> bool {
+    let mut words = arguments.into_iter().skip(1);
+    while let Some(word) = words.next() {
+        match word.to_str() {
+            Some("--user" | "--via") => drop(words.next()),
+            Some("--") => return false,
+            Some(option) if option.starts_with('-') => {}
+            word => return word == Some("check"),
+        }
+    }
+    false
+}
+
+fn link_id(text: &str) -> Result<LinkId, String> {
+    catalogue::link(text).map(|link| link.id).ok_or_else(|| {
+        let all: Vec<_> = LINKS.iter().map(|link| link.id.as_str()).collect();
+        format!("the links are {}", all.join(", "))
+    })
+}
+
+fn seconds(text: &str) -> Result<Duration, &'static str> {
+    let number = text.parse::<f64>().ok().filter(|number| *number > 0.0 && *number <= 86_400.0);
+    number.map(Duration::from_secs_f64).ok_or("expected a number of seconds above 0")
 }
 
 #[cfg(test)]
@@ -130,6 +269,32 @@ mod tests {
             parse(&["env"]).unwrap().command,
             Some(Command::Env { json: false, program: None, .. })
         ));
+    }
+
+    #[test]
+    fn check_has_options_of_its_own() {
+        let options = |arguments: &[&str]| match parse(&[&["check"], arguments].concat()) {
+            Ok(Cli { command: Some(Command::Check(options)), .. }) => Some(options),
+            _ => None,
+        };
+        let some =
+            options(&["--service", "--only", "pci,permission", "--only", "data-path", "--timeout", "2.5"])
+                .unwrap();
+        assert_eq!(some.service.as_deref(), Some("ollama"));
+        assert_eq!(some.only, [LinkId::Pci, LinkId::Permission, LinkId::DataPath]);
+        assert_eq!(some.timeout, Duration::from_millis(2500));
+        assert_eq!(options(&["--service", "llm"]).unwrap().service.as_deref(), Some("llm"));
+        assert_eq!(options(&[]).unwrap().service, None);
+        for wrong in
+            [&["--only", "no-such-link"][..], &["--timeout", "0"], &["--timeout", "soon"], &["serve"]]
+        {
+            assert!(options(wrong).is_none(), "{wrong:?}");
+        }
+        let is_check = |words: &[&str]| is_check(words.iter().map(OsString::from));
+        assert!(is_check(&["vgpu-run", "--user", "x", "-v", "check", "--bad"]));
+        assert!(
+            !is_check(&["vgpu-run", "--user", "check", "ollama"]) && !is_check(&["vgpu-run", "--", "check"])
+        );
     }
 
     #[test]

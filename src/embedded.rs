@@ -13,14 +13,30 @@ pub struct Object {
 /// All of them, libcuda first.
 pub static OBJECTS: &[Object] = &include!(concat!(env!("OUT_DIR"), "/objects.rs"));
 
+/// The helper program of `check`: no shim, and never preloaded.
+pub static PROBE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/vgpu-probe"));
+
+/// What `trace` preloads before them.
+pub static TRACE: Object = Object {
+    soname: "libvgpu-trace.so",
+    bytes: include_bytes!(concat!(env!("OUT_DIR"), "/libvgpu-trace.so")),
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
+    fn the_probe_is_a_dynamic_program_and_small() {
+        let elf = goblin::elf::Elf::parse(PROBE).expect("a readable program");
+        assert!(elf.interpreter.is_some() && !elf.is_lib);
+        assert!(PROBE.len() < 1_000_000, "{} bytes", PROBE.len());
+    }
+
+    #[test]
     fn every_object_bears_the_name_that_it_is_stored_under() {
         assert_eq!(OBJECTS.len(), 8);
-        for object in OBJECTS {
+        for object in OBJECTS.iter().chain([&TRACE]) {
             let elf = goblin::elf::Elf::parse(object.bytes).expect("a readable object");
             assert_eq!(elf.soname, Some(object.soname));
         }

@@ -20,6 +20,12 @@ pub const VGPU_SYSFS: &str = "VGPU_SYSFS";
 pub const VGPU_LOG: &str = "VGPU_LOG";
 /// Read by the launcher and, inherited, by the shims: log lines are appended to this file instead of stderr.
 pub const VGPU_LOG_FILE: &str = "VGPU_LOG_FILE";
+/// Read by the launcher and, inherited, by the object that it then preloads first: a folder for the trace.
+pub const VGPU_TRACE: &str = "VGPU_TRACE";
+/// Set when tracing: what ld.so says.
+pub const LD_DEBUG: &str = "LD_DEBUG";
+/// Set when tracing: where it says it.
+pub const LD_DEBUG_OUTPUT: &str = "LD_DEBUG_OUTPUT";
 /// Set by `--user`: the user's home folder.
 pub const HOME: &str = "HOME";
 /// Set by `--user`: the user's name.

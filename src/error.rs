@@ -3,6 +3,8 @@
 use std::error::Error;
 use std::io::Write;
 
+use crate::check::catalogue::LinkId;
+use crate::check::finding::{Finding, Fix};
 use crate::exit::Exit;
 
 /// An error that ends the launcher. Its text is a fragment that fits after the launcher's name, and does not
@@ -13,9 +15,19 @@ pub trait Refusal: Error + Send + Sync {
         Exit::Launcher
     }
 
+    /// The link of the chain that is broken, and by what: an id of `check`'s catalogue, or its `unknown`.
+    fn broken(&self) -> Option<(LinkId, &'static str)> {
+        None
+    }
+
+    /// What the user can do about it, with the command that does it.
+    fn fix(&self) -> Option<Fix> {
+        None
+    }
+
     /// What the user can do about it: whole sentences.
     fn hint(&self) -> Option<String> {
-        None
+        self.fix().map(|fix| fix.sentence())
     }
 }
 
@@ -47,11 +59,27 @@ impl Failure {
         text
     }
 
-    /// Prints the sentence, and the fix where there is one.
+    /// What `check` makes of it: nothing, if it is about no link of the chain.
+    pub fn finding(&self) -> Option<Finding> {
+        let (link, cause) = self.0.broken()?;
+        let finding = Finding::fail(link, cause, self.sentence());
+        Some(match (self.0.fix(), self.0.hint()) {
+            (Some(fix), _) => Finding { fix: Some(fix), ..finding },
+            (None, Some(hint)) => finding.fix(hint),
+            (None, None) => finding,
+        })
+    }
+
+    /// Prints the sentence, the fix where there is one, and what `check` calls it.
     pub fn report(&self, out: &mut dyn Write) -> Exit {
         let hint = self.0.hint().map(|hint| format!("hint: {hint}\n")).unwrap_or_default();
+        let check = self.finding().and_then(|finding| {
+            let issue = finding.issue()?;
+            let why = finding.why().map(|why| format!("{why} ")).unwrap_or_default();
+            Some(format!("check: {issue}: {why}(vgpu-run check says more)\n"))
+        });
         // Where its words go is closed: the exit code says it.
-        let _ = write!(out, "vgpu-run: {}\n{hint}", self.sentence());
+        let _ = write!(out, "vgpu-run: {}\n{hint}{}", self.sentence(), check.unwrap_or_default());
         self.exit()
     }
 }

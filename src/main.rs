@@ -1,5 +1,6 @@
 //! Gives a guest VM's Ollama the GPU of its host: `vgpu-run PROGRAM [ARGS]...`.
 
+mod check;
 mod cli;
 mod device;
 mod embedded;
@@ -11,8 +12,10 @@ mod launch;
 mod log;
 mod ollama;
 mod program;
+mod report;
 #[cfg(test)]
 mod scratch;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -27,12 +30,27 @@ fn main() -> ExitCode {
         Err(usage) => {
             // Where its words go is closed: the exit code says it.
             let _ = usage.print();
-            return if usage.use_stderr() { Exit::Launcher } else { Exit::Success }.into();
+            return match usage.use_stderr() {
+                true if cli::is_check(std::env::args_os()) => ExitCode::from(check::USAGE),
+                true => Exit::Launcher.into(),
+                false => Exit::Success.into(),
+            };
         }
     };
-    log::start(cli.options.verbose);
+    // For check the option asks for evidence.
+    log::start(cli.options.verbose && !matches!(cli.command, Some(Command::Check(_))));
     let done = match cli.command {
         Some(Command::Env { json, program, rest }) => launch::show::show(&cli.options, program, &rest, json),
+        Some(Command::Check(options)) => {
+            // A panic has said where; that check itself failed is an exit code of its own.
+            let checked = std::panic::catch_unwind(|| check::check(&cli.options, &options));
+            return checked.unwrap_or(ExitCode::from(check::Verdict::Incomplete as u8));
+        }
+        Some(Command::Look { task }) => return check::look::look(&cli.options, &task),
+        Some(Command::Trace { output, program }) => {
+            return trace::trace(&cli.options, output, &program)
+                .unwrap_or_else(|failure| failure.report(&mut std::io::stderr()).into());
+        }
         None => launch::launch(&cli.options, &cli.program).map(|never| match never {}),
     };
     done.map_or_else(|failure| failure.report(&mut std::io::stderr()), |()| Exit::Success).into()

@@ -16,7 +16,8 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::Uid;
 
-use crate::embedded::{OBJECTS, Object};
+use crate::check::catalogue::LinkId;
+use crate::embedded::{OBJECTS, Object, TRACE};
 use crate::env::Environment;
 use crate::error::Refusal;
 use environment::Places;
@@ -60,6 +61,12 @@ impl Plan {
         objects.sort_by_key(|object| rank(object.soname, first));
         Self { way, fixed: asked.is_some() || by_path, objects }
     }
+
+    /// The same, with the tracer before the libraries.
+    pub fn traced(mut self) -> Self {
+        self.objects.insert(0, &TRACE);
+        self
+    }
 }
 
 /// Where a library stands: those of no CUDA major first, libcuda at the head; then those of the major
@@ -102,6 +109,16 @@ impl std::fmt::Display for Tried {
 }
 
 impl Refusal for InjectError {
+    fn broken(&self) -> Option<(LinkId, &'static str)> {
+        Some((
+            LinkId::Kernel,
+            match self {
+                Self::Process(_) => "no-proc",
+                Self::Memory(_) | Self::Nowhere(_) => "no-executable-mapping",
+            },
+        ))
+    }
+
     fn hint(&self) -> Option<String> {
         Some(match self {
             Self::Process(_) => "Mount it: mount -t proc proc /proc.".into(),
@@ -175,7 +192,8 @@ impl Injection {
         };
         environment::compose(environment, &places, |entry| {
             let path = Path::new(entry);
-            folder::is_ours(path) || memfd::is_ours(path, OBJECTS.iter().map(|object| object.soname))
+            folder::is_ours(path)
+                || memfd::is_ours(path, OBJECTS.iter().chain([&TRACE]).map(|object| object.soname))
         });
     }
 
@@ -229,7 +247,8 @@ fn reason(unfit: &Unfit) -> String {
     }
 }
 
-fn chain(error: &dyn std::error::Error) -> String {
+/// An error and its causes in one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
     match error.source() {
         Some(source) => format!("{error}: {}", chain(source)),
         None => error.to_string(),

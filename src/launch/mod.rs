@@ -9,13 +9,14 @@ pub mod user;
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::path::PathBuf;
 
 use nix::unistd::Uid;
 use vgpu_transport::PciFunction;
 
 use crate::cli::Options;
 use crate::device::{self, DeviceError};
-use crate::env::{CUDA_VISIBLE_DEVICES, Environment, PATH};
+use crate::env::{CUDA_VISIBLE_DEVICES, Environment, PATH, VGPU_TRACE};
 use crate::error::Failure;
 use crate::inject::owner::Owner;
 use crate::inject::{InjectError, Injection, Plan};
@@ -97,10 +98,15 @@ impl Ready {
         let majors =
             subject.map(|(program, elf)| ollama::majors(program, &elf, ollama.as_ref())).unwrap_or_default();
         let by_path = ollama.as_ref().is_some_and(|ollama| ollama.era.by_path());
+        let trace = environment.get(VGPU_TRACE).filter(|folder| !folder.is_empty()).map(PathBuf::from);
         let plan = Plan::new(options.via, by_path, &majors);
+        let plan = if trace.is_some() { plan.traced() } else { plan };
         tracing::debug!(?ollama, ?majors, way = ?plan.way, "planned");
         let injection = Injection::carry_out(&plan, environment, owner)?;
         injection.apply(environment);
+        if let Some(folder) = trace {
+            crate::trace::prepare(&folder, environment, injection.objects());
+        }
         tracing::debug!(way = ?injection.way(), folder = ?injection.folder(), "libraries are in place");
         Ok(Self { plan, ollama, injection })
     }

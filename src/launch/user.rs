@@ -119,6 +119,12 @@ pub fn find(name: &UserName) -> Result<User, UserError> {
     }
 }
 
+/// The number of a group, by name or number.
+pub fn group_number(name: &str) -> Option<u32> {
+    let named = || Accounts::system().ok()?.group(name).map(Gid::as_raw);
+    number(name).or_else(named)
+}
+
 /// Becomes `user`, for good, and makes `environment` the user's.
 pub fn become_user(user: &User, environment: &mut Environment) -> Result<(), UserError> {
     let failed = |errno| UserError::Become(user.label(), errno);
@@ -133,7 +139,13 @@ pub fn become_user(user: &User, environment: &mut Environment) -> Result<(), Use
 }
 
 impl User {
-    fn label(&self) -> String {
+    /// The primary group, and all groups.
+    pub fn groups(&self) -> (Gid, &[Gid]) {
+        (self.gid, &self.groups)
+    }
+
+    /// The name, or the number of one that has none.
+    pub fn label(&self) -> String {
         self.account.as_ref().map_or_else(|| self.uid.to_string(), |account| account.name.clone())
     }
 

@@ -1,8 +1,14 @@
 //! What there is to know of Ollama, read from its files without running it.
 
+pub mod answers;
 pub mod backends;
 pub mod era;
+pub mod fatbin;
 pub mod layout;
+pub mod running;
+pub mod symbols;
+pub mod variant;
+pub mod version;
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -13,7 +19,7 @@ use crate::program::elf::{Elf, ElfError};
 use era::Era;
 
 /// An Ollama.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Ollama {
     /// How it looks for GPUs.
     pub era: Era,

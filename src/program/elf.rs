@@ -139,6 +139,47 @@ pub fn constants(file: &impl ReadAt, also: &str) -> Result<(Vec<Range>, bool), E
     Ok((found, marked))
 }
 
+/// A file's section headers, and how its numbers are written.
+#[derive(Debug)]
+pub struct Tables {
+    /// All sections, in order; empty where the file has none.
+    pub sections: Vec<SectionHeader>,
+    /// Class and byte order.
+    pub ctx: Ctx,
+}
+
+/// Reads the section headers.
+pub fn tables(file: &impl ReadAt) -> Result<Tables, ElfError> {
+    let (header, ctx) = header(file)?;
+    let sections = sections(file, &header, ctx)?.into_iter().map(|(_, section)| section).collect();
+    Ok(Tables { sections, ctx })
+}
+
+/// Where the section `name` is, if the file has one with content.
+pub fn section(file: &impl ReadAt, name: &str) -> Result<Option<Range>, ElfError> {
+    let (header, ctx) = header(file)?;
+    let found = sections(file, &header, ctx)?.into_iter().find(|(found, _)| found == name.as_bytes());
+    Ok(found
+        .filter(|(_, section)| section.sh_type != SHT_NOBITS)
+        .map(|(_, section)| Range { offset: section.sh_offset, bytes: section.sh_size }))
+}
+
+/// A section's bytes, of which there may be `most`.
+pub fn content(
+    file: &impl ReadAt,
+    section: &SectionHeader,
+    most: u64,
+    what: &'static str,
+) -> Result<Vec<u8>, ElfError> {
+    let mut probe = [0; 1];
+    // A size that the file does not have would be memory for nothing.
+    if section.sh_size > 0 {
+        let last = section.sh_offset.checked_add(section.sh_size - 1).ok_or(ElfError::Damaged(what))?;
+        file.read_exact_at(&mut probe, last).map_err(|error| ElfError::reading(what, error))?;
+    }
+    read(file, section.sh_offset, section.sh_size, most, what)
+}
+
 fn header(file: &impl ReadAt) -> Result<(Header, Ctx), ElfError> {
     let mut bytes = [0; HEADER_BYTES];
     let mut filled = 0;

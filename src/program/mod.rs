@@ -1,9 +1,11 @@
 //! The program to start: which file its name means, and whether libraries can be preloaded into it. Decided
 //! from the files alone; nothing is run.
 
+pub mod cache;
 pub mod elf;
 pub mod find;
 pub mod script;
+pub mod search;
 pub mod secure;
 
 use std::ffi::OsStr;
@@ -11,6 +13,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::check::catalogue::{LinkId, UNKNOWN};
 use crate::error::Refusal;
 use crate::exit::Exit;
 use elf::{Elf, ElfError};
@@ -102,6 +105,19 @@ enum Why {
 }
 
 impl Refusal for Unsuitable {
+    fn broken(&self) -> Option<(LinkId, &'static str)> {
+        // The link speaks of Ollama, and these sentences would be odd of another program.
+        let ollama =
+            self.binary.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"ollama"));
+        let cause = match self.why {
+            Why::Narrow | Why::Machine | Why::Loader(_) => "ollama-foreign",
+            Why::Static => "ollama-static",
+            Why::Secure(_) => "ollama-secure",
+            Why::Unreadable | Why::Elf(_) | Why::Read(_) => UNKNOWN,
+        };
+        ollama.then_some((LinkId::Ollama, cause))
+    }
+
     fn exit(&self) -> Exit {
         Exit::NotExecutable
     }

@@ -45,7 +45,7 @@ impl Backend {
     }
 
     /// The folder in the cache that holds NVIDIA's libcudart, libcublas and libcublasLt of its major.
-    fn nvidia(self) -> Result<PathBuf> {
+    pub fn nvidia(self) -> Result<PathBuf> {
         let name = match self {
             Self::Cuda12 => "nvidia-cuda12",
             Self::Cuda13 => "nvidia-cuda13",

@@ -104,6 +104,11 @@ impl Bed {
         Ok(())
     }
 
+    /// The device's process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// A command of the control socket.
     pub fn control(&self, command: &str) -> Result<Value> {
         control(self.sysfs(), command)

@@ -1,5 +1,7 @@
 //! `vgpu-testbed device`: devices on a bus, until told to stop.
 
+mod wrong;
+
 use std::io::Write;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -83,6 +85,11 @@ pub struct Arguments {
     /// What is logged on stderr: error, warn, info (what kernels print, too), debug.
     #[arg(long, value_name = "LEVEL", default_value = "warn")]
     log: tracing::Level,
+    /// Something that is wrong with the devices, on purpose: register:OFFSET=VALUE, facts:zero (no-capability, no-driver),
+    /// open:refuse, or KIND:drop (fail=CODE, lose, hang, flip) of a kind of messages. Can be given
+    /// several times.
+    #[arg(long, value_name = "WHAT")]
+    wrong: Vec<wrong::Wrong>,
     /// Stop when stdin closes, as well as on SIGTERM, SIGINT, or `exit` on the control socket.
     #[arg(long)]
     until_stdin_closes: bool,
@@ -175,7 +182,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(arguments.log).init();
     let mut configs = Vec::new();
     for (address, gpu) in arguments.gpus()? {
-        let mut config = DeviceConfig::new(address, arguments.executor(&gpu)?);
+        let executor = wrong::around(arguments.executor(&gpu)?, &arguments.wrong);
+        let mut config = DeviceConfig::new(address, executor);
+        config.registers = wrong::registers(&arguments.wrong);
         config.window_bytes = arguments.window;
         config.channels = arguments.channels;
         configs.push(config);

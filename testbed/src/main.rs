@@ -5,6 +5,7 @@ mod bench;
 mod demo;
 mod device;
 mod discover;
+mod faults;
 mod generate;
 mod ops;
 mod place;
@@ -38,6 +39,8 @@ enum Command {
     Agree(agree::Arguments),
     /// Compare GGML's operations on a device with the CPU's.
     Ops(ops::Arguments),
+    /// Make each fault of the catalogue for real and see what `vgpu-run check` takes it for.
+    Faults(faults::Arguments),
     /// Show it: a model answers through the device, without a GPU.
     Demo(demo::Arguments),
 }
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         Command::Generate(arguments) => generate::run(&arguments),
         Command::Agree(arguments) => agree::run(&arguments),
         Command::Ops(arguments) => ops::run(&arguments),
+        Command::Faults(arguments) => faults::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
     };
     match outcome {

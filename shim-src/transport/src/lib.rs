@@ -35,6 +35,7 @@
 //! access but one look after the device each 0.4 s. [`Session::late_error`], [`Session::word_value`] and [`Session::check`] are a
 //! few loads. `cargo run --release -p vgpu-transport --example bench` measures.
 
+mod ask;
 mod attach;
 mod channel;
 mod counters;

@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 use xtask::artifacts::Cache;
 use xtask::dist;
 use xtask::exports;
-use xtask::shims::{self, Options};
+use xtask::shims::{self, Companion, Options};
 use xtask::workspace::{self, chain, megabytes};
 
 /// Builds and links the shims, fetches artifacts, makes releases.
@@ -26,7 +26,7 @@ enum Task {
         /// Build nothing; fail if there is something to build, and say why.
         #[arg(long)]
         check: bool,
-        /// SONAMEs of the shims to build [default: all].
+        /// SONAMEs of the shims to build, vgpu-probe or libvgpu-trace.so [default: all].
         sonames: Vec<String>,
     },
     /// Fetch the real libraries and models that tests use into $XDG_CACHE_HOME/vgpu-run.
@@ -101,6 +101,11 @@ fn build_shims(check: bool, sonames: Vec<String>) -> Result<bool> {
             entry.implemented.len(),
             entry.glibc.as_deref().unwrap_or("any"),
         );
+    }
+    for companion in Companion::ALL.into_iter().filter(|companion| report.built.contains(&companion.file())) {
+        let Some(program) = companion.entry(&report.manifest) else { continue };
+        let glibc = program.glibc.as_deref().unwrap_or("any");
+        println!("{}: {} bytes, glibc {glibc}", companion.file(), program.bytes);
     }
     for (soname, error) in &report.failed {
         eprintln!("{soname}: failed to {}", chain(error));

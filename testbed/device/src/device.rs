@@ -58,12 +58,21 @@ pub struct DeviceConfig {
     pub channels: u32,
     /// The id of the virtual machine, for log lines.
     pub vm_id: u32,
+    /// Offsets of registers, and what they read instead of the truth: for tests of guests.
+    pub registers: Vec<(u32, u32)>,
 }
 
 impl DeviceConfig {
     /// A device of the usual size.
     pub fn new(address: PciAddress, executor: Arc<dyn Executor>) -> Self {
-        Self { address, executor, window_bytes: V2_BAR2_BYTES, channels: MAX_CHANNELS, vm_id: 0 }
+        Self {
+            address,
+            executor,
+            window_bytes: V2_BAR2_BYTES,
+            channels: MAX_CHANNELS,
+            vm_id: 0,
+            registers: Vec::new(),
+        }
     }
 }
 
@@ -75,6 +84,7 @@ impl std::fmt::Debug for DeviceConfig {
             .field("window_bytes", &self.window_bytes)
             .field("channels", &self.channels)
             .field("vm_id", &self.vm_id)
+            .field("registers", &self.registers)
             .finish()
     }
 }
@@ -84,6 +94,8 @@ pub struct Device {
     address: PciAddress,
     /// The address as text, for log lines.
     label: Arc<str>,
+    /// As [`DeviceConfig::registers`].
+    overridden: Vec<(u32, u32)>,
     vm_id: u32,
     /// Bits of `V2_WAKE`.
     wake: u32,
@@ -130,6 +142,7 @@ impl Device {
         Ok(Self {
             address: config.address,
             label: config.address.to_string().into(),
+            overridden: config.registers.clone(),
             vm_id: config.vm_id,
             wake,
             window,
@@ -167,6 +180,12 @@ impl Device {
 
     pub(crate) fn facts(&self) -> &DeviceFacts {
         &self.greeting.facts
+    }
+
+    /// What the register at `offset` reads instead of the truth, if anything.
+    pub(crate) fn overridden(&self, offset: u32) -> Option<u32> {
+        let found = self.overridden.iter().find(|register| register.0 == offset);
+        found.map(|register| register.1)
     }
 
     pub(crate) const fn vm_id(&self) -> u32 {

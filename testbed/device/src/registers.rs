@@ -17,6 +17,12 @@ struct Register {
     read: fn(&Device) -> u32,
 }
 
+impl Register {
+    fn answer(&self, device: &Device) -> u32 {
+        device.overridden(self.offset).unwrap_or_else(|| (self.read)(device))
+    }
+}
+
 /// A register that each channel has.
 struct ChannelRegister {
     /// Offset from the channel's base.
@@ -114,7 +120,7 @@ impl Device {
     /// Brings the page that guests read up to date, where the bus has one.
     pub(crate) fn publish(&self) {
         for register in REGISTERS {
-            self.published().store(register.offset, (register.read)(self));
+            self.published().store(register.offset, register.answer(self));
         }
     }
 
@@ -147,7 +153,7 @@ impl Device {
             return (register.read)(channel);
         }
         let register = REGISTERS.iter().find(|register| register.offset == offset);
-        register.map_or_else(|| self.fact(offset), |register| (register.read)(self))
+        register.map_or_else(|| self.fact(offset), |register| register.answer(self))
     }
 
     /// Writes the 32-bit register at `offset` of BAR0; what the write causes has happened when this

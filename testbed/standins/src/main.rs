@@ -5,6 +5,7 @@ mod copies;
 mod ggml;
 mod maps;
 mod parent;
+mod sandbox;
 mod states;
 
 use std::path::PathBuf;
@@ -34,6 +35,18 @@ enum Play {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         command: Vec<std::ffi::OsString>,
     },
+    /// Become a program under a filter that refuses single system calls.
+    Sandbox {
+        /// Refuse memfd_create.
+        #[arg(long)]
+        memfd: bool,
+        /// Refuse to map exactly so many bytes for execution.
+        #[arg(long)]
+        exec_bytes: Option<u32>,
+        /// The program and its arguments.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        command: Vec<std::ffi::OsString>,
+    },
     /// Copy ordinary memory to the device as GGML loads a model, and print the times beside memcpy's.
     Copies {
         /// How much.
@@ -54,6 +67,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().play {
         Play::Ggml { backend, base } => ggml::print_devices(&backend, base.as_deref()),
         Play::CloseAll { command } => parent::close_all(&command),
+        Play::Sandbox { memfd, exec_bytes, command } => sandbox::enter(memfd, exec_bytes, &command),
         Play::Copies { mib, rounds } => copies::measure(mib, rounds),
         Play::State { state } => states::enter(state),
     };

@@ -23,6 +23,8 @@ pub enum State {
     Waiting,
     /// Attaches, and when a line comes, allocates 64 MiB.
     Hungry,
+    /// Holds all of the device's memory.
+    Full,
     /// Copies random blocks there and back, compares, prints a line for each round, until stdin closes.
     Working,
 }
@@ -191,6 +193,19 @@ pub fn enter(state: State) -> Result<ExitCode> {
             std::io::stdin().lock().read_line(&mut String::new())?;
             cuda.alloc(64 << 20)?;
             say("allocated")?;
+        }
+        State::Full => {
+            let mut held = 0;
+            // Ever smaller pieces, until none fits.
+            let mut piece = 256 << 20;
+            while piece >= 4096 {
+                match cuda.alloc(piece) {
+                    Ok(_) => held += piece,
+                    Err(_) => piece /= 2,
+                }
+            }
+            say(&format!("ready {held}"))?;
+            forever();
         }
         State::Working => work(&cuda)?,
     }

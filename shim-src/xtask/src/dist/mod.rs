@@ -13,7 +13,7 @@ use crate::artifacts::{self, ArtifactError};
 use crate::shims::inspect::{Glibc, Object};
 use crate::shims::link::Linker;
 use crate::shims::manifest::{Entry, Manifest};
-use crate::shims::{self, Options, ShimError, compile};
+use crate::shims::{self, Companion, Options, ShimError, compile};
 use crate::workspace::chain;
 
 /// The oldest glibc that a guest may have.
@@ -120,16 +120,27 @@ fn build_shims(root: &Path, folder: &Path) -> Result<Manifest, DistError> {
             return Err(DistError::Shim { soname: entry.soname.clone(), problem });
         }
     }
+    for companion in Companion::ALL {
+        if let Some(program) = companion.entry(&report.manifest)
+            && let Some(problem) = misfit(program.glibc.as_deref(), &program.needed)
+        {
+            return Err(DistError::Shim { soname: companion.file().into(), problem });
+        }
+    }
     Ok(report.manifest)
 }
 
 /// Why a shim would not load in every guest.
 fn problem(entry: &Entry) -> Option<String> {
-    let glibc = entry.glibc.as_deref().and_then(Glibc::parse);
+    misfit(entry.glibc.as_deref(), &entry.needed)
+}
+
+fn misfit(glibc: Option<&str>, needed: &[String]) -> Option<String> {
+    let glibc = glibc.and_then(Glibc::parse);
     if let Some(glibc) = glibc.filter(|glibc| *glibc > OLDEST) {
         return Some(format!("it needs glibc {glibc}, later than {OLDEST}"));
     }
-    let other = entry.needed.iter().find(|needed| !ALLOWED.contains(&needed.as_str()))?;
+    let other = needed.iter().find(|needed| !ALLOWED.contains(&needed.as_str()))?;
     Some(format!("it needs {other}, which a guest may lack"))
 }
 

@@ -33,13 +33,25 @@ pub fn rustc() -> Command {
 /// `target` is a target folder that no other cargo uses, so that this works inside a build script,
 /// while the outer cargo holds the lock on its own.
 pub fn compile(root: &Path, target: &Path, library: &Library, locked: bool) -> Result<PathBuf, CompileError> {
+    let features: &[&str] = if library.cuda13 { &["cuda13"] } else { &[] };
+    compile_package(root, target, library.package, features, locked)
+}
+
+/// The same, for any crate that is a static library.
+pub fn compile_package(
+    root: &Path,
+    target: &Path,
+    package: &'static str,
+    features: &[&str],
+    locked: bool,
+) -> Result<PathBuf, CompileError> {
     let mut command = cargo(root, &[]);
     command
         .args(["rustc", "--profile", "shim", "--target", TARGET, "--lib", "--crate-type", "staticlib"])
-        .args(["--package", library.package, "--target-dir"])
+        .args(["--package", package, "--target-dir"])
         .arg(target);
-    if library.cuda13 {
-        command.args(["--features", "cuda13"]);
+    for feature in features {
+        command.args(["--features", feature]);
     }
     if locked {
         command.arg("--locked");
@@ -49,9 +61,9 @@ pub fn compile(root: &Path, target: &Path, library: &Library, locked: bool) -> R
         source,
     })?;
     if !status.success() {
-        return Err(CompileError::Failed { package: library.package });
+        return Err(CompileError::Failed { package });
     }
-    let name = format!("lib{}.a", library.package.replace('-', "_"));
+    let name = format!("lib{}.a", package.replace('-', "_"));
     let path = target.join(TARGET).join("shim").join(name);
     match path.metadata() {
         Ok(_) => Ok(path),

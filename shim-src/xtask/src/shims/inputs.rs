@@ -117,8 +117,18 @@ impl Inputs {
 
     /// Digest of everything that goes into `library`. `tools` are versions and options of compiler and linker.
     pub fn digest(&mut self, library: &Library, tools: &[String]) -> Result<Digest, InputError> {
+        self.digest_package(library.package, &format!("{library:?}"), tools)
+    }
+
+    /// Digest of everything that goes into an object of `package`, of which `about` says what else matters.
+    pub fn digest_package(
+        &mut self,
+        package: &str,
+        about: &str,
+        tools: &[String],
+    ) -> Result<Digest, InputError> {
         let mut hash = Records::new();
-        hash.add(&format!("{library:?}"));
+        hash.add(about);
         for tool in tools {
             hash.add(tool);
         }
@@ -126,7 +136,7 @@ impl Inputs {
         let mut watch = BTreeSet::from(["Cargo.toml".into(), "Cargo.lock".into()]);
         let mut external = BTreeSet::new();
         let mut folders = BTreeSet::from([PathBuf::from(OWN_SOURCES)]);
-        for name in self.closure(library.package)? {
+        for name in self.closure(package)? {
             let Some(member) = self.members.get(&name) else { continue };
             folders.insert(member.folder.clone());
             for (key, value) in dependencies(&member.manifest) {

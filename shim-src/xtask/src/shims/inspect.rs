@@ -36,6 +36,8 @@ pub struct Object {
     pub needed: Vec<String>,
     /// The exported names, each with its version node if it has one.
     pub exports: BTreeMap<String, Option<String>>,
+    /// The same, with every version node of a name that has several.
+    pub definitions: BTreeSet<(String, Option<String>)>,
     /// The newest glibc version that it asks for.
     pub glibc: Option<Glibc>,
     /// Whether the loader must write to its code.
@@ -54,10 +56,12 @@ impl Object {
         let flags = dynamic.map_or(0, |dynamic| dynamic.info.flags);
         let text_relocation_tag =
             dynamic.is_some_and(|dynamic| dynamic.dyns.iter().any(|entry| entry.d_tag == DT_TEXTREL));
+        let definitions = exports(&elf);
         Ok(Self {
             soname: elf.soname.map(str::to_owned),
             needed: elf.libraries.iter().map(|&name| name.to_owned()).collect(),
-            exports: exports(&elf),
+            exports: definitions.iter().cloned().collect(),
+            definitions,
             glibc: newest_glibc(&elf),
             text_relocations: flags & DF_TEXTREL != 0 || text_relocation_tag,
             executable_stack: elf
@@ -69,6 +73,13 @@ impl Object {
     }
 }
 
+impl Object {
+    /// Whether it defines `name` with that version node.
+    pub fn has(&self, name: &str, node: &str) -> bool {
+        self.definitions.contains(&(name.to_owned(), Some(node.to_owned())))
+    }
+}
+
 fn is_exported(symbol: &Sym) -> bool {
     symbol.st_shndx != SHN_UNDEF as usize
         // GNU ld exports an absolute symbol for each version node; it is no name of the library.
@@ -77,7 +88,7 @@ fn is_exported(symbol: &Sym) -> bool {
         && matches!(symbol.st_visibility(), STV_DEFAULT | STV_PROTECTED)
 }
 
-fn exports(elf: &Elf<'_>) -> BTreeMap<String, Option<String>> {
+fn exports(elf: &Elf<'_>) -> BTreeSet<(String, Option<String>)> {
     /// Versions 0 and 1 stand for local and for global without a node.
     const FIRST_NODE: u16 = 2;
     let nodes: BTreeMap<u16, &str> = elf
@@ -89,7 +100,7 @@ fn exports(elf: &Elf<'_>) -> BTreeMap<String, Option<String>> {
             Some((definition.vd_ndx, elf.dynstrtab.get_at(name.vda_name)?))
         })
         .collect();
-    let mut exports = BTreeMap::new();
+    let mut exports = BTreeSet::new();
     for (index, symbol) in elf.dynsyms.iter().enumerate() {
         if !is_exported(&symbol) {
             continue;
@@ -101,7 +112,7 @@ fn exports(elf: &Elf<'_>) -> BTreeMap<String, Option<String>> {
             .filter(|version| *version >= FIRST_NODE)
             .and_then(|version| nodes.get(&version))
             .map(|&node| node.to_owned());
-        exports.insert(name.to_owned(), node);
+        exports.insert((name.to_owned(), node));
     }
     exports
 }
@@ -179,6 +190,7 @@ mod tests {
             soname: Some("libother.so".into()),
             needed: vec!["libc.so.6".into()],
             exports: [("a".to_owned(), None), ("z".to_owned(), Some("node".to_owned()))].into(),
+            definitions: BTreeSet::new(),
             glibc: Some(Glibc(2, 17)),
             text_relocations: false,
             executable_stack: true,

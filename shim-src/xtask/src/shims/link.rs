@@ -76,12 +76,20 @@ impl Linker {
     }
 
     /// The options that do not depend on the object, those before and those behind its inputs.
-    fn options(&self) -> (Vec<&'static str>, &'static [&'static str]) {
+    pub(super) fn options(&self) -> (Vec<&'static str>, &'static [&'static str]) {
         let (first, last): (&[_], &[_]) = match self {
             Self::Cc(_) => (CC_FLAGS, &["-Wl,--as-needed", "-lpthread", "-ldl", "-lm", "-lrt"]),
             Self::Zig { .. } => (&["cc", "-target", ZIG_TARGET], &["-lunwind"]),
         };
         ([first, FLAGS].concat(), last)
+    }
+
+    /// The options for a program, those before and those behind its inputs.
+    pub(super) fn program_options(&self) -> (&'static [&'static str], &'static [&'static str]) {
+        match self {
+            Self::Cc(_) => (CC_FLAGS, &["-Wl,--as-needed", "-lpthread", "-ldl", "-lm", "-lrt"]),
+            Self::Zig { .. } => (&["cc", "-target", ZIG_TARGET], &["-lunwind", "-ldl"]),
+        }
     }
 
     /// All options that do not depend on the object: part of what decides whether to link anew.
@@ -90,7 +98,7 @@ impl Linker {
         [&first, last].concat()
     }
 
-    fn command(&self) -> Command {
+    pub(super) fn command(&self) -> Command {
         match self {
             Self::Cc(program) => Command::new(program),
             Self::Zig { program, cache } => {
@@ -209,15 +217,21 @@ pub fn link(linker: &Linker, job: &Job<'_>) -> Result<Linked, LinkError> {
         }
     }
     command.args(last);
+    run(command, job.soname)?;
+    Ok(Linked { path, implemented })
+}
+
+/// Runs the linker for the object of that name.
+pub(super) fn run(mut command: Command, soname: &str) -> Result<(), LinkError> {
     let output = command.output().map_err(|source| LinkError::Run {
         program: command.get_program().to_string_lossy().into_owned(),
         source,
     })?;
     if !output.status.success() {
         let output = String::from_utf8_lossy(&output.stderr).trim_end().to_owned();
-        return Err(LinkError::Failed { soname: job.soname.to_owned(), output });
+        return Err(LinkError::Failed { soname: soname.to_owned(), output });
     }
-    Ok(Linked { path, implemented })
+    Ok(())
 }
 
 fn implemented(job: &Job<'_>, defined: &BTreeSet<String>) -> Result<BTreeSet<String>, LinkError> {
@@ -248,7 +262,7 @@ fn version_script(job: &Job<'_>) -> String {
     script
 }
 
-fn concat(option: &str, path: &Path) -> OsString {
+pub(super) fn concat(option: &str, path: &Path) -> OsString {
     let mut argument = OsString::from(option);
     argument.push(path);
     argument

@@ -16,6 +16,30 @@ pub struct Manifest {
     /// One entry for each object, libcuda first.
     #[serde(default, rename = "shim")]
     pub shims: Vec<Entry>,
+    /// The helper program of `check`.
+    pub probe: Option<Program>,
+    /// The object that `trace` preloads.
+    pub trace: Option<Program>,
+}
+
+/// What is no shim: a program, or an object that stands in for none of NVIDIA's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Program {
+    /// SHA-256, in hexadecimal.
+    pub sha256: String,
+    /// Its size.
+    pub bytes: u64,
+    /// The newest glibc version that it asks for.
+    pub glibc: Option<String>,
+    /// SONAMEs of the objects that it needs.
+    pub needed: Vec<String>,
+    /// First line of `rustc -vV`.
+    pub rustc: String,
+    /// First line of what the linker says of its version.
+    pub linker: String,
+    /// Digest of everything that it was made from.
+    pub inputs: String,
 }
 
 /// One object.
@@ -107,8 +131,17 @@ mod tests {
             inputs: "11".repeat(32),
             implemented: vec!["cuInit".into()],
         };
-        let manifest =
-            Manifest { shims: vec![entry("libcuda.so.1", None), entry("libcudart.so.13", Some(13))] };
+        let probe = Program {
+            sha256: "22".repeat(32),
+            bytes: 3,
+            glibc: None,
+            needed: Vec::new(),
+            rustc: "rustc".into(),
+            linker: "cc".into(),
+            inputs: "33".repeat(32),
+        };
+        let shims = vec![entry("libcuda.so.1", None), entry("libcudart.so.13", Some(13))];
+        let manifest = Manifest { shims, probe: Some(probe.clone()), trace: Some(probe) };
         manifest.write(&folder).unwrap();
         assert_eq!(Manifest::read(&folder).unwrap(), Some(manifest));
         fs::write(folder.join(FILE), "shim = 3").unwrap();

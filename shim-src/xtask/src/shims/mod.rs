@@ -1,6 +1,6 @@
 //! Builds the shims: compile each crate to a static library ([`compile`]), generate a stub for every listed
 //! name that it does not define ([`stub`]), link ([`link`]), examine the result ([`inspect`]) and
-//! describe it ([`manifest`]). Nothing is done for an object whose inputs are unchanged ([`inputs`]).
+//! describe it ([`manifest`]). And what goes with them: the helper program ([`probe`]), the tracer ([`trace`]). Nothing is done for an object whose inputs are unchanged ([`inputs`]).
 
 pub mod archive;
 pub mod compile;
@@ -9,8 +9,10 @@ pub mod inputs;
 pub mod inspect;
 pub mod link;
 pub mod manifest;
+pub mod probe;
 pub mod stub;
 pub mod symbols;
+pub mod trace;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -24,7 +26,7 @@ use sha2::{Digest as _, Sha256};
 use inputs::Inputs;
 use inspect::{Expected, Object};
 use link::{Driver, Job, Linker};
-use manifest::{Entry, Manifest};
+use manifest::{Entry, Manifest, Program};
 use symbols::Symbol;
 
 /// A library of NVIDIA's that a shim stands in for.
@@ -123,7 +125,7 @@ pub struct Options {
     pub linker: Linker,
     /// Whether `Cargo.lock` must be as it is.
     pub locked: bool,
-    /// The objects to build, by SONAME; all if empty.
+    /// The objects to build, by file name; all if empty.
     pub only: Vec<String>,
 }
 
@@ -206,7 +208,9 @@ pub fn update(options: &Options) -> Result<Report, ShimError> {
     create_folder(&options.target)?;
     let _lock = lock(&options.target.join("xtask.lock"))?;
     let tools = Tools::ask(&options.linker)?;
-    let (states, watch) = states(options, &tools)?;
+    let (states, mut watch) = states(options, &tools)?;
+    let companions = companion_states(options, &tools)?;
+    watch.extend(companions.iter().flat_map(|state| state.watch.clone()));
     let mut manifest = Manifest::read(&options.out).unwrap_or_default().unwrap_or_default();
     let mut report = Report { manifest: Manifest::default(), built: Vec::new(), failed: Vec::new(), watch };
     for state in states.iter().filter(|state| state.stale.is_some()) {
@@ -221,6 +225,16 @@ pub fn update(options: &Options) -> Result<Report, ShimError> {
             Err(error) => report.failed.push((state.library.soname, error)),
         }
     }
+    for state in companions.iter().filter(|state| state.stale.is_some()) {
+        match build_companion(options, &tools, state) {
+            Ok(program) => {
+                *state.companion.entry_mut(&mut manifest) = Some(program);
+                manifest.write(&options.out)?;
+                report.built.push(state.companion.file());
+            }
+            Err(error) => report.failed.push((state.companion.file(), error)),
+        }
+    }
     report.manifest = manifest;
     Ok(report)
 }
@@ -229,7 +243,10 @@ pub fn update(options: &Options) -> Result<Report, ShimError> {
 pub fn stale(options: &Options) -> Result<Vec<(&'static str, String)>, ShimError> {
     let tools = Tools::ask(&options.linker)?;
     let (states, _) = states(options, &tools)?;
-    Ok(states.into_iter().filter_map(|state| Some((state.library.soname, state.stale?))).collect())
+    let companions = companion_states(options, &tools)?.into_iter();
+    let companions = companions.filter_map(|state| Some((state.companion.file(), state.stale?)));
+    let shims = states.into_iter().filter_map(|state| Some((state.library.soname, state.stale?)));
+    Ok(shims.chain(companions).collect())
 }
 
 /// Reads the manifest of a folder of finished shims, and checks that every one is there and is what it says.
@@ -241,6 +258,15 @@ pub fn open(folder: &Path) -> Result<Manifest, ShimError> {
         let path = folder.join(library.soname);
         let bytes = fs::read(&path).map_err(|source| ShimError::File { path: path.clone(), source })?;
         if sha256(&bytes) != entry.sha256 {
+            return Err(ShimError::Differs(path));
+        }
+    }
+    for companion in Companion::ALL {
+        let absent = || ShimError::Absent { soname: companion.file().into(), folder: folder.to_owned() };
+        let program = companion.entry(&manifest).ok_or_else(absent)?;
+        let path = folder.join(companion.file());
+        let bytes = fs::read(&path).map_err(|source| ShimError::File { path: path.clone(), source })?;
+        if sha256(&bytes) != program.sha256 {
             return Err(ShimError::Differs(path));
         }
     }
@@ -261,7 +287,10 @@ pub fn object(path: &Path) -> Result<Object, ShimError> {
 }
 
 fn states(options: &Options, tools: &Tools) -> Result<(Vec<State>, BTreeSet<PathBuf>), ShimError> {
-    if let Some(name) = options.only.iter().find(|name| position(name) == LIBRARIES.len()) {
+    let known = |name: &str| {
+        position(name) < LIBRARIES.len() || Companion::ALL.iter().any(|companion| companion.file() == name)
+    };
+    if let Some(name) = options.only.iter().find(|name| !known(name)) {
         return Err(ShimError::Unknown(name.clone()));
     }
     // A manifest that cannot be read is as good as none: everything is built anew.
@@ -275,15 +304,37 @@ fn states(options: &Options, tools: &Tools) -> Result<(Vec<State>, BTreeSet<Path
         }
         let digest = inputs.digest(library, &tools.all)?;
         watch.extend(digest.watch);
-        let stale = reason(&options.out, manifest.entry(library.soname), &digest.hex, tools);
+        let entry = manifest.entry(library.soname).map(Built::from);
+        let stale = reason(&options.out.join(library.soname), entry, &digest.hex, tools);
         states.push(State { library, digest: digest.hex, stale });
     }
     Ok((states, watch))
 }
 
-fn reason(out: &Path, entry: Option<&Entry>, digest: &str, tools: &Tools) -> Option<String> {
+/// What the manifest says of the making of an object.
+struct Built<'a> {
+    rustc: &'a str,
+    linker: &'a str,
+    inputs: &'a str,
+    sha256: &'a str,
+}
+
+impl<'a> From<&'a Entry> for Built<'a> {
+    fn from(entry: &'a Entry) -> Self {
+        let Entry { rustc, linker, inputs, sha256, .. } = entry;
+        Self { rustc, linker, inputs, sha256 }
+    }
+}
+
+impl<'a> From<&'a Program> for Built<'a> {
+    fn from(program: &'a Program) -> Self {
+        let Program { rustc, linker, inputs, sha256, .. } = program;
+        Self { rustc, linker, inputs, sha256 }
+    }
+}
+
+fn reason(path: &Path, entry: Option<Built<'_>>, digest: &str, tools: &Tools) -> Option<String> {
     let Some(entry) = entry else { return Some("it has not been built".into()) };
-    let path = out.join(&entry.soname);
     if entry.rustc != tools.rustc {
         Some(format!("it was made by {}, this is {}", entry.rustc, tools.rustc))
     } else if entry.linker != tools.linker {
@@ -291,7 +342,7 @@ fn reason(out: &Path, entry: Option<&Entry>, digest: &str, tools: &Tools) -> Opt
     } else if entry.inputs != digest {
         Some("its sources have changed".into())
     } else {
-        match fs::read(&path) {
+        match fs::read(path) {
             Ok(bytes) if sha256(&bytes) == entry.sha256 => None,
             Ok(_) => Some("the object is not the one that was built".into()),
             Err(error) => Some(format!("the object cannot be read: {error}")),
@@ -341,6 +392,127 @@ fn build(options: &Options, tools: &Tools, state: &State) -> Result<Entry, ShimE
         linker: tools.linker.clone(),
         inputs: state.digest.clone(),
         implemented: linked.implemented.into_iter().collect(),
+    })
+}
+
+/// What is built beside the shims and is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Companion {
+    /// [`probe`].
+    Probe,
+    /// [`trace`].
+    Trace,
+}
+
+impl Companion {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Probe, Self::Trace];
+
+    /// File name in `embedded/`.
+    pub fn file(self) -> &'static str {
+        match self {
+            Self::Probe => probe::FILE,
+            Self::Trace => trace::FILE,
+        }
+    }
+
+    /// What the manifest says of it.
+    pub fn entry(self, manifest: &Manifest) -> Option<&Program> {
+        match self {
+            Self::Probe => manifest.probe.as_ref(),
+            Self::Trace => manifest.trace.as_ref(),
+        }
+    }
+
+    fn entry_mut(self, manifest: &mut Manifest) -> &mut Option<Program> {
+        match self {
+            Self::Probe => &mut manifest.probe,
+            Self::Trace => &mut manifest.trace,
+        }
+    }
+
+    fn package(self) -> &'static str {
+        match self {
+            Self::Probe => probe::PACKAGE,
+            Self::Trace => trace::PACKAGE,
+        }
+    }
+
+    fn flags(self, linker: &Linker) -> String {
+        match self {
+            Self::Probe => probe::flags(linker),
+            Self::Trace => trace::flags(linker),
+        }
+        .join(" ")
+    }
+
+    fn mode(self) -> u32 {
+        match self {
+            // It is run from there by nobody but people.
+            Self::Probe => 0o755,
+            Self::Trace => 0o644,
+        }
+    }
+}
+
+/// A companion as it is and as its inputs would have it.
+struct CompanionState {
+    companion: Companion,
+    digest: String,
+    stale: Option<String>,
+    watch: BTreeSet<PathBuf>,
+}
+
+/// Of those that were asked for.
+fn companion_states(options: &Options, tools: &Tools) -> Result<Vec<CompanionState>, ShimError> {
+    let manifest = Manifest::read(&options.out).unwrap_or_default().unwrap_or_default();
+    let mut inputs = Inputs::open(&options.root)?;
+    let mut states = Vec::new();
+    for companion in Companion::ALL {
+        if !options.only.is_empty() && !options.only.iter().any(|name| name == companion.file()) {
+            continue;
+        }
+        let about = companion.flags(&options.linker);
+        let digest = inputs.digest_package(companion.package(), &about, &tools.all)?;
+        let program = companion.entry(&manifest).map(Built::from);
+        let stale = reason(&options.out.join(companion.file()), program, &digest.hex, tools);
+        states.push(CompanionState { companion, digest: digest.hex, stale, watch: digest.watch });
+    }
+    Ok(states)
+}
+
+fn build_companion(options: &Options, tools: &Tools, state: &CompanionState) -> Result<Program, ShimError> {
+    let companion = state.companion;
+    let package = companion.package();
+    let archive = compile::compile_package(&options.root, &options.target, package, &[], options.locked)?;
+    let work = options.target.join("link").join(companion.file());
+    let lists = LIBRARIES.iter().map(|library| listed(&options.root, library));
+    let lists = lists.collect::<Result<Vec<_>, _>>()?;
+    let path = match companion {
+        Companion::Probe => probe::link(&options.linker, &archive, &work)?,
+        Companion::Trace => trace::link(&options.linker, &archive, &lists, &work)?,
+    };
+    let bytes = fs::read(&path).map_err(|source| ShimError::File { path: path.clone(), source })?;
+    let object = Object::parse(&bytes).map_err(|source| ShimError::Object { path, source })?;
+    let problems = match companion {
+        Companion::Probe => probe::problems(&object),
+        Companion::Trace => trace::problems(&object, &lists),
+    };
+    if !problems.is_empty() {
+        return Err(ShimError::Wrong { soname: companion.file().into(), problems: problems.join("; ") });
+    }
+    let path = options.out.join(companion.file());
+    replace(&path, &bytes).map_err(|source| ShimError::File { path: path.clone(), source })?;
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(companion.mode());
+    fs::set_permissions(&path, mode).map_err(|source| ShimError::File { path, source })?;
+    Ok(Program {
+        sha256: sha256(&bytes),
+        bytes: bytes.len() as u64,
+        glibc: object.glibc.map(|version| version.to_string()),
+        needed: object.needed,
+        rustc: tools.rustc.clone(),
+        linker: tools.linker.clone(),
+        inputs: state.digest.clone(),
     })
 }
 

@@ -1,0 +1,375 @@
+//! The driver API, as far as the probe uses it: handles that cannot be mixed up, slices in place of pointers,
+//! failures with the call's name and the driver's own words.
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::fmt::Write as _;
+use std::ptr;
+
+use crate::library::{Library, Scope};
+use crate::say::Fault;
+use crate::table;
+
+type Status = c_int;
+
+table! {
+    /// Of libcuda.
+    Calls {
+        cuInit(c_uint) -> Status;
+        cuDriverGetVersion(*mut c_int) -> Status;
+        cuGetErrorName(Status, *mut *const c_char) -> Status;
+        cuDeviceGetCount(*mut c_int) -> Status;
+        cuDeviceGet(*mut c_int, c_int) -> Status;
+        cuDeviceGetName(*mut c_char, c_int, c_int) -> Status;
+        cuDeviceGetUuid_v2(*mut [u8; 16], c_int) -> Status;
+        cuDeviceGetPCIBusId(*mut c_char, c_int, c_int) -> Status;
+        cuDeviceTotalMem_v2(*mut usize, c_int) -> Status;
+        cuDeviceGetAttribute(*mut c_int, c_int, c_int) -> Status;
+        cuDevicePrimaryCtxRetain(*mut *mut c_void, c_int) -> Status;
+        cuCtxSetCurrent(*mut c_void) -> Status;
+        cuMemGetInfo_v2(*mut usize, *mut usize) -> Status;
+        cuMemAlloc_v2(*mut u64, usize) -> Status;
+        cuMemFree_v2(u64) -> Status;
+        cuMemAllocHost_v2(*mut *mut c_void, usize) -> Status;
+        cuMemFreeHost(*mut c_void) -> Status;
+        cuMemcpyHtoD_v2(u64, *const c_void, usize) -> Status;
+        cuMemcpyDtoH_v2(*mut c_void, u64, usize) -> Status;
+        cuMemcpyDtoD_v2(u64, u64, usize) -> Status;
+        cuMemcpyHtoDAsync_v2(u64, *const c_void, usize, *mut c_void) -> Status;
+        cuMemcpyDtoHAsync_v2(*mut c_void, u64, usize, *mut c_void) -> Status;
+        cuMemsetD32_v2(u64, c_uint, usize) -> Status;
+        cuModuleLoadData(*mut *mut c_void, *const c_void) -> Status;
+        cuModuleGetFunction(*mut *mut c_void, *mut c_void, *const c_char) -> Status;
+        cuLaunchKernel(*mut c_void, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, *mut c_void,
+            *mut *mut c_void, *mut *mut c_void) -> Status;
+        cuCtxSynchronize() -> Status;
+        cuStreamCreate(*mut *mut c_void, c_uint) -> Status;
+        cuStreamSynchronize(*mut c_void) -> Status;
+        cuStreamBeginCapture_v2(*mut c_void, c_int) -> Status;
+        cuStreamEndCapture(*mut c_void, *mut *mut c_void) -> Status;
+        cuGraphInstantiateWithFlags(*mut *mut c_void, *mut c_void, u64) -> Status;
+        cuGraphLaunch(*mut c_void, *mut c_void) -> Status;
+        cuGraphDestroy(*mut c_void) -> Status;
+    }
+}
+
+/// The driver, initialised.
+pub struct Driver {
+    calls: Calls,
+}
+
+/// An ordinal that the driver gave out.
+#[derive(Clone, Copy, Debug)]
+pub struct Device(c_int);
+
+/// Memory of the device. Freed when the process ends: it does not live long.
+#[derive(Clone, Copy, Debug)]
+pub struct Memory {
+    /// Where the device has it.
+    pub address: u64,
+    bytes: usize,
+}
+
+/// Pinned memory of this process.
+pub struct Pinned {
+    start: *mut u8,
+    bytes: usize,
+}
+
+/// A kernel.
+#[derive(Clone, Copy, Debug)]
+pub struct Kernel(*mut c_void);
+
+/// A stream, or with [`Stream::LEGACY`] the one that is always there.
+#[derive(Clone, Copy, Debug)]
+pub struct Stream(*mut c_void);
+
+/// A graph that can be launched.
+#[derive(Clone, Copy, Debug)]
+pub struct Graph(*mut c_void);
+
+impl Stream {
+    /// The default stream.
+    pub const LEGACY: Self = Self(ptr::null_mut());
+}
+
+const ATTRIBUTE_MAJOR: c_int = 75;
+const ATTRIBUTE_MINOR: c_int = 76;
+const ATTRIBUTE_INTEGRATED: c_int = 18;
+const NON_BLOCKING: c_uint = 1;
+const CAPTURE_GLOBAL: c_int = 0;
+
+/// Calls a function of the table: `call!(self, cuInit(0))`, an error naming it.
+macro_rules! call {
+    ($driver:expr, $name:ident($($arg:expr),*)) => {
+        // SAFETY: each pointer argument is of memory that outlives the call and is as large as the call reads or writes;
+        // each handle was given out by the driver.
+        $driver.check(stringify!($name), unsafe { ($driver.calls.$name)($($arg),*) })
+    };
+}
+
+impl Driver {
+    /// Opens libcuda by its SONAME and finds what is used of it.
+    pub fn open() -> Result<Self, Fault> {
+        let library = Library::open("libcuda.so.1".as_ref(), Scope::Local)?;
+        Ok(Self { calls: Calls::of(library)? })
+    }
+
+    /// `cuInit`.
+    pub fn init(&self) -> Result<(), Fault> {
+        call!(self, cuInit(0))
+    }
+
+    fn check(&self, call: &str, status: Status) -> Result<(), Fault> {
+        if status == 0 {
+            return Ok(());
+        }
+        let mut name: *const c_char = ptr::null();
+        // SAFETY: the place is there; what is written to it is null or a constant of the library's.
+        let found = unsafe { (self.calls.cuGetErrorName)(status, &raw mut name) };
+        let words = if found == 0 && !name.is_null() {
+            // SAFETY: a C string that the library keeps for good.
+            unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
+        } else {
+            "an error without a name".into()
+        };
+        Err(Fault { call: call.into(), code: Some(status), words })
+    }
+
+    /// The newest CUDA that it serves: 13000 is 13.0.
+    pub fn version(&self) -> Result<c_int, Fault> {
+        let mut version = 0;
+        call!(self, cuDriverGetVersion(&raw mut version)).map(|()| version)
+    }
+
+    /// All devices that CUDA_VISIBLE_DEVICES leaves.
+    pub fn devices(&self) -> Result<Vec<Device>, Fault> {
+        let mut count = 0;
+        call!(self, cuDeviceGetCount(&raw mut count))?;
+        (0..count)
+            .map(|ordinal| {
+                let mut device = 0;
+                call!(self, cuDeviceGet(&raw mut device, ordinal)).map(|()| Device(device))
+            })
+            .collect()
+    }
+
+    /// The product's name.
+    pub fn name(&self, device: Device) -> Result<String, Fault> {
+        let mut text = [0; 256];
+        call!(self, cuDeviceGetName(text.as_mut_ptr(), 256, device.0))?;
+        Ok(string(&text))
+    }
+
+    /// `domain:bus:device.function`.
+    pub fn pci(&self, device: Device) -> Result<String, Fault> {
+        let mut text = [0; 64];
+        call!(self, cuDeviceGetPCIBusId(text.as_mut_ptr(), 64, device.0))?;
+        Ok(string(&text))
+    }
+
+    /// Its UUID.
+    pub fn uuid(&self, device: Device) -> Result<[u8; 16], Fault> {
+        let mut uuid = [0; 16];
+        call!(self, cuDeviceGetUuid_v2(&raw mut uuid, device.0)).map(|()| uuid)
+    }
+
+    /// Bytes of its memory.
+    pub fn total(&self, device: Device) -> Result<usize, Fault> {
+        let mut total = 0;
+        call!(self, cuDeviceTotalMem_v2(&raw mut total, device.0)).map(|()| total)
+    }
+
+    fn attribute(&self, device: Device, attribute: c_int) -> Result<c_int, Fault> {
+        let mut value = 0;
+        call!(self, cuDeviceGetAttribute(&raw mut value, attribute, device.0)).map(|()| value)
+    }
+
+    /// Compute capability.
+    pub fn capability(&self, device: Device) -> Result<(c_int, c_int), Fault> {
+        Ok((self.attribute(device, ATTRIBUTE_MAJOR)?, self.attribute(device, ATTRIBUTE_MINOR)?))
+    }
+
+    /// Whether it shares the host's memory.
+    pub fn integrated(&self, device: Device) -> Result<bool, Fault> {
+        Ok(self.attribute(device, ATTRIBUTE_INTEGRATED)? != 0)
+    }
+
+    /// Makes its primary context this thread's.
+    pub fn enter(&self, device: Device) -> Result<(), Fault> {
+        let mut context = ptr::null_mut();
+        call!(self, cuDevicePrimaryCtxRetain(&raw mut context, device.0))?;
+        call!(self, cuCtxSetCurrent(context))
+    }
+
+    /// Bytes that are free, and all, of the current context's device.
+    pub fn memory(&self) -> Result<(usize, usize), Fault> {
+        let (mut free, mut total) = (0, 0);
+        call!(self, cuMemGetInfo_v2(&raw mut free, &raw mut total)).map(|()| (free, total))
+    }
+
+    /// Memory of the device.
+    pub fn allocate(&self, bytes: usize) -> Result<Memory, Fault> {
+        let mut address = 0;
+        call!(self, cuMemAlloc_v2(&raw mut address, bytes)).map(|()| Memory { address, bytes })
+    }
+
+    /// Gives it back.
+    pub fn free(&self, memory: Memory) -> Result<(), Fault> {
+        call!(self, cuMemFree_v2(memory.address))
+    }
+
+    /// Pinned memory, filled with zeros.
+    pub fn pinned(&self, bytes: usize) -> Result<Pinned, Fault> {
+        let mut start = ptr::null_mut();
+        call!(self, cuMemAllocHost_v2(&raw mut start, bytes))?;
+        let start = start.cast::<u8>();
+        // SAFETY: the driver has just given this many bytes, and nobody else knows them.
+        unsafe { start.write_bytes(0, bytes) };
+        Ok(Pinned { start, bytes })
+    }
+
+    /// Gives it back.
+    pub fn unpin(&self, pinned: &Pinned) -> Result<(), Fault> {
+        call!(self, cuMemFreeHost(pinned.start.cast()))
+    }
+
+    /// Copies to the device.
+    pub fn write(&self, to: Memory, from: &[u8]) -> Result<(), Fault> {
+        assert!(from.len() <= to.bytes);
+        call!(self, cuMemcpyHtoD_v2(to.address, from.as_ptr().cast(), from.len()))
+    }
+
+    /// Copies from the device.
+    pub fn read(&self, to: &mut [u8], from: Memory) -> Result<(), Fault> {
+        assert!(to.len() <= from.bytes);
+        call!(self, cuMemcpyDtoH_v2(to.as_mut_ptr().cast(), from.address, to.len()))
+    }
+
+    /// Copies on the device.
+    pub fn copy(&self, to: Memory, from: Memory) -> Result<(), Fault> {
+        assert!(from.bytes <= to.bytes);
+        call!(self, cuMemcpyDtoD_v2(to.address, from.address, from.bytes))
+    }
+
+    /// Copies pinned memory to the device and waits.
+    pub fn write_pinned(&self, to: Memory, from: &Pinned, stream: Stream) -> Result<(), Fault> {
+        assert!(from.bytes <= to.bytes);
+        call!(self, cuMemcpyHtoDAsync_v2(to.address, from.start.cast(), from.bytes, stream.0))?;
+        self.wait(stream)
+    }
+
+    /// Copies from the device to pinned memory and waits.
+    pub fn read_pinned(&self, to: &mut Pinned, from: Memory, stream: Stream) -> Result<(), Fault> {
+        assert!(to.bytes <= from.bytes);
+        call!(self, cuMemcpyDtoHAsync_v2(to.start.cast(), from.address, to.bytes, stream.0))?;
+        self.wait(stream)
+    }
+
+    /// Fills memory with a word.
+    pub fn fill(&self, memory: Memory, word: u32) -> Result<(), Fault> {
+        call!(self, cuMemsetD32_v2(memory.address, word, memory.bytes / 4))
+    }
+
+    /// Loads PTX, and finds a kernel of it. The module stays.
+    pub fn kernel(&self, ptx: &CStr, name: &CStr) -> Result<Kernel, Fault> {
+        let mut module = ptr::null_mut();
+        call!(self, cuModuleLoadData(&raw mut module, ptx.as_ptr().cast()))?;
+        let mut function = ptr::null_mut();
+        call!(self, cuModuleGetFunction(&raw mut function, module, name.as_ptr())).map(|()| Kernel(function))
+    }
+
+    /// Launches a kernel. `parameters` points to the value of each parameter, as the kernel declares them.
+    pub fn launch(
+        &self,
+        kernel: Kernel,
+        grid: u32,
+        block: u32,
+        stream: Stream,
+        parameters: &mut [*mut c_void],
+    ) -> Result<(), Fault> {
+        let none = ptr::null_mut();
+        call!(
+            self,
+            cuLaunchKernel(kernel.0, grid, 1, 1, block, 1, 1, 0, stream.0, parameters.as_mut_ptr(), none)
+        )
+    }
+
+    /// Waits for all work of the context.
+    pub fn wait_for_all(&self) -> Result<(), Fault> {
+        call!(self, cuCtxSynchronize())
+    }
+
+    /// A stream that does not wait for the default one.
+    pub fn stream(&self) -> Result<Stream, Fault> {
+        let mut stream = ptr::null_mut();
+        call!(self, cuStreamCreate(&raw mut stream, NON_BLOCKING)).map(|()| Stream(stream))
+    }
+
+    /// Waits for a stream's work.
+    pub fn wait(&self, stream: Stream) -> Result<(), Fault> {
+        call!(self, cuStreamSynchronize(stream.0))
+    }
+
+    /// Records what `work` puts into the stream, and makes a graph of it.
+    pub fn record(&self, stream: Stream, work: impl FnOnce() -> Result<(), Fault>) -> Result<Graph, Fault> {
+        call!(self, cuStreamBeginCapture_v2(stream.0, CAPTURE_GLOBAL))?;
+        let worked = work();
+        let mut graph = ptr::null_mut();
+        let ended = call!(self, cuStreamEndCapture(stream.0, &raw mut graph));
+        worked.and(ended)?;
+        let mut executable = ptr::null_mut();
+        call!(self, cuGraphInstantiateWithFlags(&raw mut executable, graph, 0))?;
+        call!(self, cuGraphDestroy(graph))?;
+        Ok(Graph(executable))
+    }
+
+    /// Launches a graph.
+    pub fn replay(&self, graph: Graph, stream: Stream) -> Result<(), Fault> {
+        call!(self, cuGraphLaunch(graph.0, stream.0))
+    }
+}
+
+impl Pinned {
+    /// Its bytes.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: the driver's memory, initialised when it was given; the borrow is of its only owner, and copies to it have
+        // been waited for.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.bytes) }
+    }
+}
+
+/// C text in a buffer that may lack its zero.
+pub fn string(buffer: &[c_char]) -> String {
+    let bytes: Vec<u8> = buffer.iter().take_while(|byte| **byte != 0).map(|byte| *byte as u8).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// As NVIDIA writes it: `GPU-8-4-4-4-12`.
+pub fn uuid_text(uuid: [u8; 16]) -> String {
+    let mut text = String::from("GPU");
+    for (index, byte) in uuid.iter().enumerate() {
+        if matches!(index, 0 | 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uuids_are_written_as_nvidia_does() {
+        let uuid = std::array::from_fn(|index| index as u8);
+        assert_eq!(uuid_text(uuid), "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f");
+    }
+
+    #[test]
+    fn text_ends_at_its_zero_or_its_buffer() {
+        assert_eq!(string(&[65, 66, 0, 67]), "AB");
+        assert_eq!(string(&[65, 66]), "AB");
+        assert_eq!(string(&[]), "");
+    }
+}

@@ -1,0 +1,148 @@
+//! Shared objects, opened through the dynamic loader.
+
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::ptr;
+
+use crate::say::Fault;
+
+/// An open object. Never closed: CUDA's libraries do not bear it.
+#[derive(Clone, Copy, Debug)]
+pub struct Library {
+    handle: *mut c_void,
+}
+
+/// How an object's names are seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// By who has the handle.
+    Local,
+    /// By every object that is opened later.
+    Global,
+}
+
+impl Library {
+    /// Opens `name`, a path or a SONAME; all its names must resolve at once.
+    pub fn open(name: &OsStr, scope: Scope) -> Result<Self, Fault> {
+        let text = CString::new(name.as_bytes())
+            .map_err(|_| Fault::wrong("dlopen", "the name has a zero byte in it"))?;
+        let flags =
+            libc::RTLD_NOW | if scope == Scope::Global { libc::RTLD_GLOBAL } else { libc::RTLD_LOCAL };
+        // SAFETY: the name is a C string; that constructors run is what is wanted.
+        let handle = unsafe { libc::dlopen(text.as_ptr(), flags) };
+        if handle.is_null() { Err(Fault::wrong("dlopen", last_error())) } else { Ok(Self { handle }) }
+    }
+
+    /// Where the object's name is defined, or null.
+    fn address(self, name: &CStr) -> *mut c_void {
+        // SAFETY: the handle is of dlopen and never closed, the name a C string.
+        unsafe { libc::dlsym(self.handle, name.as_ptr()) }
+    }
+
+    /// The function `name`.
+    ///
+    /// # Safety
+    /// `F` is the type of a C function pointer, and that of the function of this name.
+    pub unsafe fn function<F: Copy>(self, name: &CStr) -> Result<F, Fault> {
+        const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+        let address = self.address(name);
+        if address.is_null() {
+            return Err(Fault::wrong("dlsym", format!("{} is not there", name.to_string_lossy())));
+        }
+        // SAFETY: both are as large as a pointer, and the caller promises that `F` is the function's type.
+        Ok(unsafe { std::mem::transmute_copy::<*mut c_void, F>(&address) })
+    }
+
+    /// The path by which the loader knows the object, and the address that it is loaded at.
+    pub fn place(self) -> Result<(String, usize), Fault> {
+        let mut map: *mut LinkMap = ptr::null_mut();
+        // SAFETY: with this request dlinfo writes one pointer, and has room for it.
+        let failed = unsafe { dlinfo(self.handle, libc::RTLD_DI_LINKMAP, (&raw mut map).cast()) };
+        if failed != 0 || map.is_null() {
+            return Err(Fault::wrong("dlinfo", last_error()));
+        }
+        // SAFETY: the loader's own entry, which lives while the object is open.
+        let entry = unsafe { &*map };
+        // SAFETY: the loader's name for an object is a C string, as long-lived as the entry.
+        let name = unsafe { CStr::from_ptr(entry.name) };
+        Ok((name.to_string_lossy().into_owned(), entry.address))
+    }
+}
+
+/// `struct link_map` of link.h, as far as it is public.
+#[repr(C)]
+struct LinkMap {
+    address: usize,
+    name: *const c_char,
+    dynamic: *const c_void,
+    next: *const LinkMap,
+    previous: *const LinkMap,
+}
+
+unsafe extern "C" {
+    fn dlinfo(handle: *mut c_void, request: c_int, argument: *mut c_void) -> c_int;
+}
+
+/// What the loader says of the failure just seen.
+fn last_error() -> String {
+    // SAFETY: no arguments; the answer is of this thread.
+    let text = unsafe { libc::dlerror() };
+    if text.is_null() {
+        return "the loader does not say why".into();
+    }
+    // SAFETY: not null: a C string that lives until the thread's next dl call.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+/// Declares a table of a library's functions, each found by its name when the table is opened.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! table {
+    ($(#[$meta:meta])* $table:ident { $($name:ident($($arg:ty),*) -> $ret:ty;)* }) => {
+        $(#[$meta])*
+        #[allow(non_snake_case, clippy::struct_field_names, reason = "the names are the library's")]
+        pub struct $table { $(pub $name: unsafe extern "C" fn($($arg),*) -> $ret),* }
+
+        impl $table {
+            /// Finds them all in an open library.
+            pub fn of(library: $crate::library::Library) -> Result<Self, $crate::say::Fault> {
+                Ok(Self { $(
+                    $name: {
+                        const NAME: &std::ffi::CStr = match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                            Ok(name) => name,
+                            Err(_) => panic!("no zero byte inside"),
+                        };
+                        // SAFETY: the type is that of the function in its library's headers.
+                        unsafe { library.function::<unsafe extern "C" fn($($arg),*) -> $ret>(NAME)? }
+                    }
+                ),* })
+            }
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loader_says_why() {
+        let fault = Library::open("libno-such.so.7".as_ref(), Scope::Local).unwrap_err();
+        assert!(fault.words.contains("libno-such.so.7: cannot open shared object file"), "{fault:?}");
+        assert!(Library::open("a\0b".as_ref(), Scope::Local).unwrap_err().words.contains("zero"));
+    }
+
+    #[test]
+    fn a_library_has_a_place_and_functions() {
+        let library = Library::open("libc.so.6".as_ref(), Scope::Local).unwrap();
+        let (name, address) = library.place().unwrap();
+        assert!(name.ends_with("libc.so.6") && address != 0, "{name}");
+        // SAFETY: getpid's type.
+        let getpid: unsafe extern "C" fn() -> c_int = unsafe { library.function(c"getpid") }.unwrap();
+        // SAFETY: it has no arguments and no conditions.
+        assert_eq!(unsafe { getpid() } as u32, std::process::id());
+        // SAFETY: not called, for there is none.
+        let none = unsafe { library.function::<unsafe extern "C" fn()>(c"no_such_function") };
+        assert_eq!(none.unwrap_err().words, "no_such_function is not there");
+    }
+}

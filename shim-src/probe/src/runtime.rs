@@ -1,0 +1,103 @@
+//! The runtime API, as far as a device's description goes.
+
+use std::ffi::{OsStr, c_char, c_int};
+
+use serde_json::{Value, json};
+
+use crate::driver::{string, uuid_text};
+use crate::library::{Library, Scope};
+use crate::say::{Fault, Fields};
+use crate::table;
+
+type Status = c_int;
+
+table! {
+    /// Of libcudart, of CUDA 12 and 13 alike.
+    Calls {
+        cudaRuntimeGetVersion(*mut c_int) -> Status;
+        cudaDriverGetVersion(*mut c_int) -> Status;
+        cudaGetDeviceCount(*mut c_int) -> Status;
+        cudaSetDevice(c_int) -> Status;
+        cudaMemGetInfo(*mut usize, *mut usize) -> Status;
+        cudaDeviceGetPCIBusId(*mut c_char, c_int, c_int) -> Status;
+    }
+}
+
+/// More than `cudaDeviceProp` has in any CUDA (1,032 bytes in 12, 1,008 in 13).
+const PROPERTIES: usize = 4096;
+/// `name`, the first field.
+const NAME: usize = 256;
+/// `totalGlobalMem`, behind name, UUID, LUID and its mask.
+const TOTAL: usize = 288;
+/// `major` and `minor`, the same in 12 and 13.
+const CAPABILITY: usize = 360;
+
+/// `cudaDeviceProp`.
+#[repr(C, align(16))]
+struct Properties([u8; PROPERTIES]);
+
+impl Properties {
+    fn array<const N: usize>(&self, at: usize) -> [u8; N] {
+        std::array::from_fn(|index| self.0[at + index])
+    }
+}
+
+fn check(call: &str, status: Status) -> Result<(), Fault> {
+    if status == 0 {
+        Ok(())
+    } else {
+        Err(Fault { call: call.into(), code: Some(status), words: "a CUDA error".into() })
+    }
+}
+
+/// Asks the runtime of this SONAME about all devices.
+pub fn describe(soname: &OsStr, fields: &mut Fields) -> Result<(), Fault> {
+    let library = Library::open(soname, Scope::Local)?;
+    let calls = Calls::of(library)?;
+    // CUDA 12 has both, and the one without a suffix writes an older structure.
+    // SAFETY: the type of both, in the header of the CUDA that has the name.
+    let properties = unsafe {
+        library
+            .function::<unsafe extern "C" fn(*mut Properties, c_int) -> Status>(c"cudaGetDeviceProperties_v2")
+    }
+    // SAFETY: the same.
+    .or_else(|_| unsafe { library.function(c"cudaGetDeviceProperties") })?;
+    let (mut runtime, mut driver, mut count) = (0, 0, 0);
+    // SAFETY: the place is there.
+    check("cudaRuntimeGetVersion", unsafe { (calls.cudaRuntimeGetVersion)(&raw mut runtime) })?;
+    fields.insert("runtime".into(), runtime.into());
+    // SAFETY: the place is there.
+    check("cudaDriverGetVersion", unsafe { (calls.cudaDriverGetVersion)(&raw mut driver) })?;
+    fields.insert("driver".into(), driver.into());
+    // SAFETY: the place is there.
+    check("cudaGetDeviceCount", unsafe { (calls.cudaGetDeviceCount)(&raw mut count) })?;
+    let mut devices: Vec<Value> = Vec::new();
+    for device in 0..count {
+        let mut text = [0; 64];
+        // SAFETY: the buffer is as long as said.
+        check("cudaDeviceGetPCIBusId", unsafe {
+            (calls.cudaDeviceGetPCIBusId)(text.as_mut_ptr(), 64, device)
+        })?;
+        let mut found = Box::new(Properties([0; PROPERTIES]));
+        // SAFETY: the place is larger than the structure of any release.
+        check("cudaGetDeviceProperties", unsafe { properties(&raw mut *found, device) })?;
+        // SAFETY: no pointers.
+        check("cudaSetDevice", unsafe { (calls.cudaSetDevice)(device) })?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: both places are there.
+        check("cudaMemGetInfo", unsafe { (calls.cudaMemGetInfo)(&raw mut free, &raw mut total) })?;
+        let name: [u8; NAME] = found.array(0);
+        let [major, minor] = [CAPABILITY, CAPABILITY + 4].map(|at| i32::from_le_bytes(found.array(at)));
+        devices.push(json!({
+            "name": string(&name.map(|byte| byte as c_char)),
+            "pci": string(&text),
+            "uuid": uuid_text(found.array(NAME)),
+            "capability": format!("{major}.{minor}"),
+            "properties_total": u64::from_le_bytes(found.array(TOTAL)),
+            "total": total,
+            "free": free,
+        }));
+    }
+    fields.insert("devices".into(), devices.into());
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! How fast copies and waits are. Nothing fails here for being slow.
+
+use std::ffi::c_void;
+use std::time::{Duration, Instant};
+
+use crate::driver::{Driver, Kernel, Stream};
+use crate::say::{Fault, Fields, Say};
+
+const BYTES: u32 = 32 << 20;
+/// A copy is done this often, unless it takes too long.
+const TIMES: usize = 4;
+const ENOUGH: Duration = Duration::from_millis(400);
+const ROUND_TRIPS: usize = 200;
+
+/// Does it.
+pub fn run(driver: &Driver, kernel: Option<Kernel>, say: &mut Say) {
+    say.step("bandwidth", |fields| bandwidth(driver, fields));
+    say.step("latency", |fields| latency(driver, kernel, fields));
+}
+
+fn bandwidth(driver: &Driver, fields: &mut Fields) -> Result<(), Fault> {
+    let memory = driver.allocate(BYTES as usize)?;
+    let stream = driver.stream()?;
+    let mut pageable = vec![1_u8; BYTES as usize];
+    let mut pinned = driver.pinned(BYTES as usize)?;
+    pinned.bytes().fill(1);
+    let mut say = |name: &str, rate: f64| fields.insert(name.into(), (rate.round() as u64).into());
+    say("pageable_to_device", rate(|| driver.write(memory, &pageable))?);
+    say("pageable_to_host", rate(|| driver.read(&mut pageable, memory))?);
+    say("pinned_to_device", rate(|| driver.write_pinned(memory, &pinned, stream))?);
+    say("pinned_to_host", rate(|| driver.read_pinned(&mut pinned, memory, stream))?);
+    driver.unpin(&pinned)?;
+    driver.free(memory)
+}
+
+/// Bytes a second of the fastest of several copies.
+fn rate(mut copy: impl FnMut() -> Result<(), Fault>) -> Result<f64, Fault> {
+    let start = Instant::now();
+    let mut best = Duration::MAX;
+    for _ in 0..TIMES {
+        let one = Instant::now();
+        copy()?;
+        best = best.min(one.elapsed());
+        if start.elapsed() > ENOUGH {
+            break;
+        }
+    }
+    Ok(f64::from(BYTES) / best.as_secs_f64().max(1e-9))
+}
+
+/// The median of reading four bytes; and of launching a kernel of one block and waiting for it.
+fn latency(driver: &Driver, kernel: Option<Kernel>, fields: &mut Fields) -> Result<(), Fault> {
+    let memory = driver.allocate(4096)?;
+    driver.fill(memory, 0)?;
+    let mut word = [0; 4];
+    let read = median(|| driver.read(&mut word, memory))?;
+    fields.insert("read_ns".into(), read.into());
+    if let Some(kernel) = kernel {
+        let (mut output, mut input, mut factor) = (memory.address, memory.address, 3_u32);
+        let mut parameters: [*mut c_void; 3] =
+            [(&raw mut output).cast(), (&raw mut input).cast(), (&raw mut factor).cast()];
+        let launch = median(|| {
+            driver.launch(kernel, 1, 256, Stream::LEGACY, &mut parameters)?;
+            driver.wait_for_all()
+        })?;
+        fields.insert("launch_ns".into(), launch.into());
+    }
+    driver.free(memory)
+}
+
+fn median(mut once: impl FnMut() -> Result<(), Fault>) -> Result<u64, Fault> {
+    let start = Instant::now();
+    let mut times = Vec::with_capacity(ROUND_TRIPS);
+    while times.len() < ROUND_TRIPS && (times.is_empty() || start.elapsed() < ENOUGH) {
+        let one = Instant::now();
+        once()?;
+        times.push(one.elapsed().as_nanos() as u64);
+    }
+    times.sort_unstable();
+    Ok(times[times.len() / 2])
+}

@@ -1,0 +1,176 @@
+//! The file that `libvgpu-trace.so` writes, one for each process, and that `vgpu-run trace` reads: a page of
+//! header, then records of one size in the order in which they were begun. Both are plain bytes of which
+//! every pattern is a value, for a process can be killed at any store.
+//!
+//! A call is written before it is made and completed when it returns, so that a record without an end is a
+//! call in flight. Names travel in the file: a reader needs no table of the build that wrote it.
+
+#![no_std]
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// The environment variable that names the folder; without it nothing is written.
+pub const FOLDER: &str = "VGPU_TRACE";
+/// How the files' names begin; the process id and the time of the first call follow.
+pub const PREFIX: &str = "calls.";
+/// The first word of a file.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"vgputrce");
+/// Changes with everything below.
+pub const VERSION: u32 = 1;
+/// No file grows beyond this; what does not fit is counted.
+pub const FILE_MOST: usize = 64 << 20;
+/// The symbol by which the transport hands in messages and waits; an [`Event`].
+pub const EVENT: &str = "vgpu_trace_event";
+
+/// The first page of a file.
+#[derive(Clone, Debug, FromBytes, Immutable, IntoBytes, KnownLayout, PartialEq, Eq)]
+#[repr(C)]
+pub struct Header {
+    /// [`MAGIC`].
+    pub magic: u64,
+    /// [`VERSION`].
+    pub version: u32,
+    /// `size_of::<Record>()`.
+    pub record_bytes: u32,
+    /// The process.
+    pub process: u32,
+    /// The one that started it.
+    pub parent: u32,
+    /// When the file was made, on CLOCK_MONOTONIC, as all times.
+    pub opened: u64,
+    /// Records that were begun, also those for which there was no room.
+    pub begun: u64,
+    /// Those for which there was no room.
+    pub dropped: u64,
+    /// Bytes of [`Self::command`].
+    pub command_bytes: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// The beginning of `/proc/PID/cmdline`: arguments, each ended by a zero.
+    pub command: [u8; 4040],
+}
+
+/// What a record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Kind {
+    /// Not written to its end.
+    Empty = 0,
+    /// A call.
+    Call = 1,
+    /// [`Record::text`] is the name of function [`Record::index`]. `depth` is its library's number, `flags` a
+    /// [`Returns`].
+    Name = 2,
+    /// The file that library number `index` is from; part `depth` of it.
+    Library = 3,
+    /// The name of a thread.
+    Thread = 4,
+    /// Calls that are counted only: `result` of them, the first at `begin`, the last at `end`.
+    Count = 5,
+    /// A message to the host, of kind `index`: `result` bytes, number `arguments[0]`.
+    Message = 6,
+    /// A wait for the host.
+    Wait = 7,
+}
+
+impl Kind {
+    /// All that may be in a file.
+    pub const ALL: [Self; 8] = [
+        Self::Empty,
+        Self::Call,
+        Self::Name,
+        Self::Library,
+        Self::Thread,
+        Self::Count,
+        Self::Message,
+        Self::Wait,
+    ];
+
+    /// The kind of that number.
+    pub fn of(number: u32) -> Option<Self> {
+        Self::ALL.get(number as usize).copied()
+    }
+}
+
+/// What a function's result is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub enum Returns {
+    /// A status code.
+    Status = 0,
+    /// Something else, or nothing: the number says nothing about success.
+    Other = 1,
+}
+
+/// Set in `flags` of a call whose end cannot be seen: too deep.
+pub const NOT_FOLLOWED: u16 = 1;
+
+/// A record.
+#[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, IntoBytes, KnownLayout, PartialEq, Eq)]
+#[repr(C)]
+pub struct Record {
+    /// A [`Kind`]; written last.
+    pub kind: u32,
+    /// Of a function, library or message kind.
+    pub index: u32,
+    /// Thread id.
+    pub thread: u32,
+    /// How many traced calls enclose this one.
+    pub depth: u16,
+    /// [`NOT_FOLLOWED`], or as the kind says.
+    pub flags: u16,
+    /// Nanoseconds.
+    pub begin: u64,
+    /// Nanoseconds; 0: in flight.
+    pub end: u64,
+    /// What the function returned in the integer register.
+    pub result: u64,
+    /// The first six integer registers: whatever the function has of arguments there, then leftovers.
+    pub arguments: [u64; 6],
+    /// Zero.
+    pub reserved: u64,
+}
+
+/// Bytes of text that a record holds.
+pub const TEXT_MOST: usize = 80;
+/// Where they begin.
+pub const TEXT_AT: usize = 16;
+
+const _: () = assert!(size_of::<Header>() == 4096 && size_of::<Record>() == TEXT_AT + TEXT_MOST);
+
+impl Record {
+    /// The text of a record that holds one, to its first zero.
+    pub fn text(&self) -> &[u8] {
+        let text = &self.as_bytes()[TEXT_AT..];
+        let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
+        &text[..end]
+    }
+}
+
+/// Writes a record of kind [`Kind::Message`] or [`Kind::Wait`]: kind, index, begin, end (0: now), result, first
+/// argument.
+pub type Event = extern "C" fn(u32, u32, u64, u64, u64, u64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_their_numbers() {
+        for (number, kind) in Kind::ALL.into_iter().enumerate() {
+            assert_eq!(kind as usize, number);
+            assert_eq!(Kind::of(number as u32), Some(kind));
+        }
+        assert_eq!(Kind::of(8), None);
+    }
+
+    #[test]
+    fn text_ends_at_a_zero_or_the_end() {
+        let mut record = Record::default();
+        assert_eq!(record.text(), b"");
+        record.as_mut_bytes()[TEXT_AT..TEXT_AT + 6].copy_from_slice(b"cuInit");
+        assert_eq!(record.text(), b"cuInit");
+        record.as_mut_bytes()[TEXT_AT..].fill(b'x');
+        assert_eq!(record.text().len(), TEXT_MOST);
+    }
+}

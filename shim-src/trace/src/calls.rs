@@ -1,0 +1,81 @@
+//! What the common part of the trampolines calls: before a call, and after it.
+
+use vgpu_trace_format::NOT_FOLLOWED;
+
+use crate::file::File;
+use crate::resolve::real;
+use crate::{state, table, thread};
+
+unsafe extern "C" {
+    /// Where followed calls return to: in `trampoline.s`.
+    fn vgpu_trace_return();
+}
+
+/// Writes down that function `index` is called with these registers, and answers where it is. `slot` holds the
+/// return address, which is replaced if the call is to be followed.
+///
+/// # Safety
+/// Called by the trampoline alone: both pointers lead into its stack frame.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn vgpu_trace_enter(index: u32, arguments: *const [u64; 6], slot: *mut usize) -> *const u8 {
+    let real = real(index);
+    if let Some(file) = state::file() {
+        // SAFETY: the trampoline has saved six registers there.
+        let arguments = unsafe { &*arguments };
+        // SAFETY: the return address of the call is there.
+        let caller = unsafe { *slot };
+        if let Some(stub) = begin(file, index, arguments, slot as usize, caller, real) {
+            // SAFETY: as above; the stub puts the return address back before it returns there.
+            unsafe { *slot = stub };
+        }
+    }
+    real
+}
+
+/// Writes the call down; the new return address, if it is followed.
+#[inline]
+fn begin(
+    file: &File,
+    index: u32,
+    arguments: &[u64; 6],
+    slot: usize,
+    caller: usize,
+    real: *const u8,
+) -> Option<usize> {
+    let function = table::entries().get(index as usize)?;
+    if function.counted != 0 {
+        file.count(index, function, real);
+        return None;
+    }
+    thread::with(|thread| {
+        file.name(index, function, real);
+        let entry = file.call(thread, index, arguments)?;
+        if thread.push(slot, caller, entry) {
+            return Some(vgpu_trace_return as *const () as usize);
+        }
+        entry.mark(file, NOT_FOLLOWED);
+        None
+    })?
+}
+
+/// Completes the call whose return address was at `slot`, and answers that address.
+#[unsafe(no_mangle)]
+extern "C" fn vgpu_trace_leave(result: u64, slot: usize) -> usize {
+    let Some((caller, entry)) = thread::with(|thread| thread.pop(slot)).flatten() else {
+        // Who returns here was put there by `begin` on this thread, and is taken away here alone.
+        // SAFETY: ends the process: there is nowhere to return to.
+        unsafe { libc::abort() };
+    };
+    if let Some(file) = state::file() {
+        entry.end(file, result);
+    }
+    caller
+}
+
+/// Writes down a message or a wait, for the transport (`vgpu_trace_format::Event`).
+#[unsafe(no_mangle)]
+extern "C" fn vgpu_trace_event(kind: u32, index: u32, begin: u64, end: u64, result: u64, argument: u64) {
+    if let Some(file) = state::file() {
+        thread::with(|thread| file.event(thread, [kind, index], [begin, end], result, argument));
+    }
+}

@@ -1,0 +1,94 @@
+//! Which file is this process's: words in a page that a forked child gets empty (`MADV_WIPEONFORK`), so that it makes
+//! a file of its own.
+
+use core::ffi::c_void;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use crate::file::{self, File};
+
+const PAGE: usize = 4096;
+
+/// Nothing has been tried yet; also what a child finds.
+const FRESH: u32 = 0;
+/// A thread is at it.
+const OPENING: u32 = 1;
+/// There is a file.
+const OPEN: u32 = 2;
+/// There will be none.
+const OFF: u32 = 3;
+
+/// What lies in the page.
+struct State {
+    stage: AtomicU32,
+    file: File,
+}
+
+const _: () = assert!(size_of::<State>() <= PAGE);
+
+static STATE: AtomicPtr<State> = AtomicPtr::new(ptr::null_mut());
+/// How many files this process and its forefathers have made: a child counts on.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+/// The file, made at the first call; none if nobody asked for one or none can be made.
+#[inline]
+pub fn file() -> Option<&'static File> {
+    // SAFETY: what STATE holds is null or a page that is never unmapped and holds a State, for which zero is a value.
+    let state = unsafe { STATE.load(Ordering::Acquire).as_ref() };
+    match state {
+        Some(state) if state.stage.load(Ordering::Acquire) == OPEN => Some(&state.file),
+        Some(state) if state.stage.load(Ordering::Relaxed) == OFF => None,
+        state => open(state),
+    }
+}
+
+#[cold]
+fn open(state: Option<&'static State>) -> Option<&'static File> {
+    let state = state.or_else(page)?;
+    match state.stage.compare_exchange(FRESH, OPENING, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => {
+            let generation = GENERATION.fetch_add(1, Ordering::Relaxed) + 1;
+            let opened = file::open(&state.file, generation);
+            state.stage.store(if opened { OPEN } else { OFF }, Ordering::Release);
+        }
+        // Another thread is at it, which takes some system calls.
+        Err(_) => {
+            while state.stage.load(Ordering::Acquire) == OPENING {
+                // SAFETY: takes nothing.
+                unsafe { libc::sched_yield() };
+            }
+        }
+    }
+    (state.stage.load(Ordering::Acquire) == OPEN).then_some(&state.file)
+}
+
+/// The page, made by whichever thread is first.
+fn page() -> Option<&'static State> {
+    // SAFETY: a new anonymous mapping; no address is asked for.
+    let page = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            PAGE,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    if page == libc::MAP_FAILED {
+        return None;
+    }
+    // Linux before 4.14 refuses. Then a child would write into its parent's file: rather no trace.
+    // SAFETY: the page was mapped just now.
+    let wiped = unsafe { libc::madvise(page, PAGE, libc::MADV_WIPEONFORK) } == 0;
+    let first = wiped
+        && STATE
+            .compare_exchange(ptr::null_mut(), page.cast::<State>(), Ordering::AcqRel, Ordering::Acquire)
+            .is_ok();
+    if !first {
+        // SAFETY: mapped above, and nobody else has seen it.
+        unsafe { libc::munmap(page.cast::<c_void>(), PAGE) };
+    }
+    // SAFETY: as in `file`.
+    unsafe { STATE.load(Ordering::Acquire).as_ref() }
+}

@@ -1,0 +1,3 @@
+//! The assembly: see `trampoline.s`.
+
+core::arch::global_asm!(include_str!("trampoline.s"), options(att_syntax));

@@ -1,0 +1,63 @@
+//! `vgpu-probe`, the helper program of `vgpu-run check`: made like a shim, from a static library, and linked by the same
+//! linker, so that it runs in the same guests. It is no shim, and is counted with none.
+
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use super::inspect::Object;
+use super::link::{LinkError, Linker};
+
+/// Its name, in `embedded/` too.
+pub const FILE: &str = "vgpu-probe";
+/// The crate.
+pub const PACKAGE: &str = "vgpu-probe";
+
+/// Options for both linkers.
+const FLAGS: &[&str] = &[
+    "-pie",
+    "-s",
+    "-Wl,--gc-sections",
+    "-Wl,--hash-style=gnu",
+    "-Wl,--build-id=none",
+    "-Wl,-z,relro",
+    "-Wl,-z,now",
+    "-Wl,-z,noexecstack",
+];
+
+/// The options that do not depend on paths: part of what decides whether to link anew.
+pub fn flags(linker: &Linker) -> Vec<&'static str> {
+    let (first, last) = linker.program_options();
+    [first, FLAGS, last].concat()
+}
+
+/// Links the program from its archive, in the folder `work`.
+pub fn link(linker: &Linker, archive: &Path, work: &Path) -> Result<PathBuf, LinkError> {
+    let at = |path: &Path| {
+        let path = path.to_owned();
+        move |source: io::Error| LinkError::File { path, source }
+    };
+    fs::create_dir_all(work).map_err(at(work))?;
+    let path = work.join(FILE);
+    let (first, last) = linker.program_options();
+    let mut command = linker.command();
+    command.args(first).args(FLAGS).arg("-o").arg(&path).arg(archive).args(last);
+    super::link::run(command, FILE)?;
+    Ok(path)
+}
+
+/// Why a program is not what the probe should be: dynamic, and in need of none of the libraries that it is to look at.
+pub fn problems(object: &Object) -> Vec<String> {
+    let mut problems = Vec::new();
+    if !object.interpreter {
+        problems.push("it asks for no loader".to_owned());
+    }
+    for prefix in ["libcu", "libnv", "libggml", "libgcc"] {
+        if let Some(name) = object.needed.iter().find(|name| name.starts_with(prefix)) {
+            problems.push(format!("it needs {name}"));
+        }
+    }
+    if object.executable_stack {
+        problems.push("it asks for an executable stack".to_owned());
+    }
+    problems
+}

@@ -1,0 +1,334 @@
+//! Runs what may hang or crash in a process of its own: bounded in time, bounded in what it may print, and gone with all that it
+//! started when it is over. That it died of a signal or hung is a finding, not an error.
+//!
+//! Programs of ours say what they do in steps, one JSON object a line: `{"step":"open","begin":true}` before, and
+//! `{"step":"open","ok":true,…}` after. So the last that was begun names what hung or crashed.
+
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value};
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::Command;
+
+use crate::env::Environment;
+
+/// As much is kept of each stream; the rest is read and thrown away, so that nobody blocks.
+const KEPT: usize = 1 << 20;
+/// How long what a killed child has left may still be read.
+const GRACE: Duration = Duration::from_millis(200);
+/// How often a child is looked at that is to be ended at some point.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// How a child ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// By itself, with this code.
+    Exit(i32),
+    /// By a signal that was not ours.
+    Signal(i32),
+    /// It was not over in time, and was killed.
+    TimedOut(Duration),
+}
+
+/// What came of a child.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// How it ended.
+    pub end: End,
+    /// What it printed, bytes that are no UTF-8 replaced.
+    pub stdout: String,
+    /// The same, on the other stream.
+    pub stderr: String,
+    /// How long it took.
+    pub elapsed: Duration,
+}
+
+/// A step that a program of ours reported.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// Which.
+    pub step: String,
+    /// Whether it succeeded.
+    pub ok: bool,
+    /// All that it said.
+    pub fields: Map<String, Value>,
+}
+
+/// What a program of ours reported.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Steps {
+    /// The steps that were finished, in order.
+    pub done: Vec<Report>,
+    /// The one that was begun and not finished.
+    pub open: Option<String>,
+}
+
+/// Runs `command` with exactly `environment`, no longer than `limit`. It leads a process group of its own, which is killed
+/// when it is over, with all that it started.
+pub async fn run(command: Command, environment: &Environment, limit: Duration) -> io::Result<Outcome> {
+    run_until(command, environment, limit, &mut |_, _| false).await
+}
+
+/// The same, but a child that has done what was wanted is ended: `done` says so of what is on its stderr, and of its number, and is asked every few
+/// milliseconds. It counts as one that ended well.
+pub async fn run_until(
+    mut command: Command,
+    environment: &Environment,
+    limit: Duration,
+    done: &mut (dyn FnMut(&str, Option<u32>) -> bool + Send),
+) -> io::Result<Outcome> {
+    let begin = Instant::now();
+    command
+        .env_clear()
+        .envs(environment.iter())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .kill_on_drop(true);
+    let mut child = command.spawn()?;
+    let group = Group(child.id());
+    let stdout = Stream::read(child.stdout.take());
+    let stderr = Stream::read(child.stderr.take());
+    let ended = async {
+        loop {
+            match tokio::time::timeout(PAUSE, child.wait()).await {
+                Ok(status) => break status.map(Some),
+                Err(_) if done(&stderr.so_far(), child.id()) => break Ok(None),
+                Err(_) => {}
+            }
+        }
+    };
+    let end = match tokio::time::timeout(limit, ended).await {
+        Ok(status) => {
+            let Some(status) = status? else {
+                drop(group);
+                let (stdout, stderr) = (stdout.text().await, stderr.text().await);
+                return Ok(Outcome { end: End::Exit(0), stdout, stderr, elapsed: begin.elapsed() });
+            };
+            status.code().map_or_else(|| End::Signal(status.signal().unwrap_or_default()), End::Exit)
+        }
+        Err(_) => End::TimedOut(limit),
+    };
+    drop(group);
+    let (stdout, stderr) = (stdout.text().await, stderr.text().await);
+    Ok(Outcome { end, stdout, stderr, elapsed: begin.elapsed() })
+}
+
+/// This program, started anew to do `task`, as another user if there is one to become.
+pub fn ourselves(user: Option<&str>) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("vgpu-run");
+    if let Some(user) = user {
+        command.args(["--user", user]);
+    }
+    command.arg("__look");
+    command
+}
+
+/// A process group, killed when dropped.
+struct Group(Option<u32>);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(leader) = self.0.and_then(|leader| i32::try_from(leader).ok()) {
+            // It is not there any more where all its processes have ended.
+            let _ = nix::sys::signal::killpg(nix::unistd::Pid::from_raw(leader), nix::sys::signal::SIGKILL);
+        }
+    }
+}
+
+/// A stream that is being read.
+struct Stream {
+    task: tokio::task::JoinHandle<()>,
+    text: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Stream {
+    fn read<R: AsyncRead + Unpin + Send + 'static>(from: Option<R>) -> Self {
+        let text = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::clone(&text);
+        let task = tokio::spawn(async move {
+            let Some(mut from) = from else { return };
+            let mut buffer = vec![0; 16 << 10];
+            while let Ok(bytes @ 1..) = from.read(&mut buffer).await {
+                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                let room = KEPT - kept.len();
+                kept.extend_from_slice(&buffer[..bytes.min(room)]);
+            }
+        });
+        Self { task, text }
+    }
+
+    /// What was read until now.
+    fn so_far(&self) -> String {
+        String::from_utf8_lossy(&self.text.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
+    }
+
+    /// What was read. Whoever still holds the other end is not of the group, and is not waited for.
+    async fn text(self) -> String {
+        let _ = tokio::time::timeout(GRACE, self.task).await;
+        let text = std::mem::take(&mut *self.text.lock().unwrap_or_else(PoisonError::into_inner));
+        String::from_utf8_lossy(&text).into_owned()
+    }
+}
+
+impl Outcome {
+    /// The steps that it reported. Lines that are none are passed over: libraries print too.
+    pub fn steps(&self) -> Steps {
+        let mut steps = Steps::default();
+        for line in self.stdout.lines() {
+            let Ok(Value::Object(fields)) = serde_json::from_str::<Value>(line) else { continue };
+            let Some(step) = fields.get("step").and_then(Value::as_str).map(str::to_owned) else { continue };
+            if fields.get("begin") == Some(&Value::Bool(true)) {
+                steps.open = Some(step);
+            } else {
+                let ok = fields.get("ok") == Some(&Value::Bool(true));
+                steps.open = steps.open.filter(|open| *open != step);
+                steps.done.push(Report { step, ok, fields });
+            }
+        }
+        steps
+    }
+
+    /// How it ended, in words, if not as it should: `killed by signal 11 (SIGSEGV)`.
+    pub fn trouble(&self) -> Option<String> {
+        match self.end {
+            End::Exit(0) => None,
+            End::Exit(code) => Some(format!("ended with exit code {code}")),
+            End::Signal(number) => {
+                let name =
+                    nix::sys::signal::Signal::try_from(number).map_or("unknown", |signal| signal.as_str());
+                Some(format!("was killed by signal {number} ({name})"))
+            }
+            End::TimedOut(limit) => Some(format!("was not over in {:.1} s", limit.as_secs_f64())),
+        }
+    }
+}
+
+impl Steps {
+    /// A step that was finished.
+    pub fn get(&self, step: &str) -> Option<&Report> {
+        self.done.iter().find(|report| report.step == step)
+    }
+
+    /// The first step that failed.
+    pub fn failed(&self) -> Option<&Report> {
+        self.done.iter().find(|report| !report.ok)
+    }
+}
+
+impl Report {
+    /// A text that it said.
+    pub fn text(&self, field: &str) -> &str {
+        self.fields.get(field).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// A number that it said.
+    pub fn number(&self, field: &str) -> Option<f64> {
+        self.fields.get(field).and_then(Value::as_f64)
+    }
+
+    /// A whole number that it said.
+    pub fn whole(&self, field: &str) -> Option<u64> {
+        self.fields.get(field).and_then(Value::as_u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn block<T>(future: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+    }
+
+    fn shell(script: &str, limit: Duration) -> Outcome {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script]);
+        block(run(command, &Environment::from_iter([("A", "1")]), limit)).unwrap()
+    }
+
+    const LONG: Duration = Duration::from_mins(1);
+
+    #[test]
+    fn it_ends_in_its_own_way() {
+        let outcome = shell("echo out $A; echo err >&2; exit 7", LONG);
+        assert_eq!((outcome.end, outcome.stdout.as_str()), (End::Exit(7), "out 1\n"));
+        assert_eq!(outcome.stderr, "err\n");
+        assert_eq!(outcome.trouble().unwrap(), "ended with exit code 7");
+        assert_eq!(shell("true", LONG).trouble(), None);
+    }
+
+    #[test]
+    fn a_crash_is_told_with_its_signal() {
+        let outcome = shell("kill -SEGV $$", LONG);
+        assert_eq!(outcome.end, End::Signal(11));
+        assert_eq!(outcome.trouble().unwrap(), "was killed by signal 11 (SIGSEGV)");
+    }
+
+    #[test]
+    fn what_hangs_is_killed_with_its_children_and_what_it_said_is_kept() {
+        let outcome = shell("echo begun; sleep 1000 & sleep 1000", Duration::from_millis(300));
+        assert!(matches!(outcome.end, End::TimedOut(_)));
+        assert_eq!(outcome.stdout, "begun\n");
+    }
+
+    #[test]
+    fn one_that_has_done_what_was_wanted_is_ended() {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "echo ready >&2; sleep 1000"]);
+        let done = &mut |text: &str, _: Option<u32>| text.contains("ready");
+        let outcome = block(run_until(command, &Environment::default(), LONG, done)).unwrap();
+        assert_eq!((outcome.end, outcome.stderr.as_str()), (End::Exit(0), "ready\n"));
+    }
+
+    #[test]
+    fn one_that_leaves_the_group_is_not_waited_for() {
+        let outcome = shell("setsid sleep 5 & echo done", LONG);
+        assert_eq!((outcome.end, outcome.stdout.as_str()), (End::Exit(0), "done\n"));
+    }
+
+    #[test]
+    fn endless_output_is_cut() {
+        let outcome = shell("yes | head -c 3000000", LONG);
+        assert_eq!((outcome.end, outcome.stdout.len()), (End::Exit(0), KEPT));
+    }
+
+    fn said(stdout: &str) -> Steps {
+        let (stderr, elapsed) = (String::new(), Duration::ZERO);
+        Outcome { end: End::Exit(0), stdout: stdout.into(), stderr, elapsed }.steps()
+    }
+
+    #[test]
+    fn the_step_that_was_begun_last_is_the_open_one() {
+        let steps = said(
+            "noise\n{\"step\":\"open\",\"begin\":true}\n{\"step\":\"open\",\"ok\":true,\"mib\":256,\"name\":\"x\"}\n\
+             {\"step\":\"call\",\"begin\":true}\n{\"broken",
+        );
+        assert_eq!(steps.open.as_deref(), Some("call"));
+        let open = steps.get("open").unwrap();
+        assert!(open.ok && open.whole("mib") == Some(256) && open.text("name") == "x");
+        assert_eq!(open.number("name"), None);
+        assert!(steps.failed().is_none());
+        let steps = said("{\"step\":\"a\",\"begin\":true}\n{\"step\":\"a\",\"ok\":false}\n");
+        assert_eq!(
+            (steps.open.clone(), steps.failed().map(|report| report.step.as_str())),
+            (None, Some("a"))
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_output_breaks_the_reader(text in "[\\x00-\\x7f]{0,80}", fields in "[{}\":,a-z\\n]{0,60}") {
+            let _ = said(&text);
+            let _ = said(&fields);
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! What the links know of each other: the options, and the facts that earlier links gathered for later ones.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use vgpu_transport::{PciFunction, sysfs_root};
+
+use super::child::Steps;
+use super::links::backend::Backend;
+use super::subject::Subject;
+use super::unit::{self, Unit, UnitError};
+use crate::cli::{CheckOptions, Options};
+use crate::env::Environment;
+use crate::error::Failure;
+use crate::inject::Injection;
+use crate::ollama::Ollama;
+use crate::ollama::variant::Variant;
+use crate::program::Program;
+
+/// The state of a walk.
+#[derive(Debug)]
+pub struct Context {
+    /// What holds for all commands: `--user`, `--via`.
+    pub launch: Options,
+    /// What was asked for.
+    pub options: CheckOptions,
+    /// What PROGRAM gets: what was inherited (with `--service`, what the unit sets), and once the libraries are in place
+    /// what names them. Children that stand for PROGRAM are started with exactly this.
+    pub environment: Environment,
+    /// Stands for `/sys`.
+    pub root: PathBuf,
+    /// When all must be over.
+    pub deadline: Instant,
+    /// Something could not be looked at for lack of time or because of a failure of check itself: what.
+    pub incomplete: Vec<String>,
+
+    /// What `--service` names, and why it could not be found.
+    pub unit: Option<Unit>,
+    /// Why [`Context::unit`] is not there though it was asked for.
+    pub unit_error: Option<UnitError>,
+    /// Who opens the device, once it was looked for: see [`Context::subject`].
+    pub found_subject: Option<Subject>,
+
+    /// Link `pci`: the functions that are there.
+    pub functions: Vec<PciFunction>,
+    /// Link `device`: what a child found that opened each function, and why it ended if not by itself.
+    pub looks: Vec<Looked>,
+    /// Link `device` and those after it: what is known of the first usable function.
+    pub device: Option<DeviceReport>,
+    /// The program that is to get the GPU, once it was looked for: see [`Context::target`].
+    pub target: Option<Target>,
+    /// Link `shims`: the libraries, in place for children of this process as long as this is kept.
+    pub injection: Option<Injection>,
+    /// Link `loader`: which file won for each name.
+    pub libraries: Vec<Library>,
+    /// Versions of everything that has one, by name.
+    pub versions: BTreeMap<&'static str, String>,
+    /// Link `backend`: the backends that Ollama would try, in its order.
+    pub backends: Vec<Backend>,
+    /// Link `init`: the backend that started, with its CUDA major.
+    pub started: Option<(Variant, Option<u32>)>,
+}
+
+/// What a child found that opened a function.
+#[derive(Clone, Debug)]
+pub struct Looked {
+    /// The function.
+    pub function: PciFunction,
+    /// What it did.
+    pub steps: Steps,
+    /// How it ended, if not as it should.
+    pub trouble: Option<String>,
+}
+
+/// A program that may be an Ollama.
+#[derive(Debug)]
+pub struct Target {
+    /// The program; or why there is none.
+    pub program: Result<Program, crate::program::Unfound>,
+    /// What Ollama it is, if it is one.
+    pub ollama: Option<Ollama>,
+}
+
+/// What is known of the device.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DeviceReport {
+    /// The function's address.
+    pub address: String,
+    /// Name of the GPU.
+    pub name: String,
+    /// The driver's version, as NVML reports it.
+    pub driver: String,
+    /// `cuDriverGetVersion`.
+    pub cuda: u32,
+    /// Compute capability.
+    pub capability: (u32, u32),
+    /// Device memory in bytes.
+    pub total: u64,
+    /// Of this, free.
+    pub free: u64,
+    /// As CUDA prints it: `GPU-…`.
+    pub uuid: String,
+}
+
+/// Which file a process loads for a name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Library {
+    /// The name.
+    pub soname: String,
+    /// The file; none if there is none.
+    pub winner: Option<String>,
+    /// Other files of that name.
+    pub losers: Vec<Loser>,
+}
+
+/// A file that is not loaded for a name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Loser {
+    /// The file.
+    pub path: String,
+    /// Why it is not loaded.
+    pub why: String,
+}
+
+impl Context {
+    /// The state at the beginning.
+    pub fn new(launch: Options, options: CheckOptions) -> Self {
+        let deadline = Instant::now() + options.timeout;
+        Self {
+            launch,
+            options,
+            environment: Environment::inherited(),
+            root: sysfs_root(),
+            deadline,
+            incomplete: Vec::new(),
+            unit: None,
+            unit_error: None,
+            found_subject: None,
+            functions: Vec::new(),
+            looks: Vec::new(),
+            device: None,
+            target: None,
+            injection: None,
+            libraries: Vec::new(),
+            versions: BTreeMap::from([("vgpu-run", env!("CARGO_PKG_VERSION").to_owned())]),
+            backends: Vec::new(),
+            started: None,
+        }
+    }
+
+    /// Finds out what `--service` means, before the walk: from then on the environment is the service's.
+    pub async fn settle(&mut self) {
+        let Some(name) = self.options.service.clone() else { return };
+        match unit::find(&name, &self.environment).await {
+            Ok(unit) => {
+                self.environment = service_environment(&self.environment, &unit);
+                self.unit = Some(unit);
+            }
+            Err(error) => self.unit_error = Some(error),
+        }
+    }
+
+    /// Who opens the device.
+    pub fn subject(&mut self) -> Result<&Subject, Failure> {
+        let subject = match self.found_subject.take() {
+            Some(subject) => subject,
+            None => Subject::find(self.unit.as_ref(), &self.launch)?,
+        };
+        Ok(self.found_subject.insert(subject))
+    }
+
+    /// How much time there is for something that would like to have `wanted`.
+    pub fn time(&self, wanted: Duration) -> Duration {
+        wanted.min(self.deadline.saturating_duration_since(Instant::now()))
+    }
+
+    /// The program that is to get the GPU, looked for once: `--ollama`, else `ollama` on PATH.
+    pub fn target(&mut self) -> &Target {
+        let target = match self.target.take() {
+            Some(target) => target,
+            None => self.find_target(),
+        };
+        self.target.insert(target)
+    }
+
+    fn find_target(&self) -> Target {
+        let served = self.unit.as_ref().and_then(|unit| program_of(&unit.command()));
+        let name = self.options.ollama.clone().or(served).unwrap_or_else(|| "ollama".into());
+        let program = Program::find(name.as_os_str(), self.environment.get(crate::env::PATH));
+        let ollama = program.as_ref().ok().and_then(crate::ollama::recognise);
+        Target { program, ollama }
+    }
+}
+
+/// What a service inherits: not what the caller's shell exports.
+const INHERITED: [&str; 6] = ["PATH", "LANG", "HOME", "USER", "LOGNAME", "SHELL"];
+
+/// The environment of a service: systemd's own variables, our own, and what the unit sets.
+fn service_environment(caller: &Environment, unit: &Unit) -> Environment {
+    let kept = |name: &str| INHERITED.contains(&name) || name.starts_with("VGPU_");
+    let mut environment: Environment =
+        caller.iter().filter(|(name, _)| name.to_str().is_some_and(kept)).collect();
+    for (name, value) in unit.environment() {
+        environment.set(&name, value);
+    }
+    environment
+}
+
+/// The program that a service's command gives the GPU to: what follows vgpu-run and its options, or the command itself.
+fn program_of(command: &[String]) -> Option<PathBuf> {
+    let (first, rest) = command.split_first()?;
+    if !first.ends_with("vgpu-run") {
+        return Some(first.into());
+    }
+    let mut words = rest.iter();
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--" => return words.next().map(Into::into),
+            "--user" | "--via" => drop(words.next()),
+            option if option.starts_with('-') => {}
+            program => return Some(program.into()),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_program_behind_the_launcher() {
+        let program = |command: &str| {
+            let words: Vec<String> = command.split(' ').map(str::to_owned).collect();
+            program_of(&words).map(|path| path.display().to_string())
+        };
+        assert_eq!(program("/usr/local/bin/ollama serve").unwrap(), "/usr/local/bin/ollama");
+        assert_eq!(program("/usr/bin/vgpu-run --user x -v ollama serve").unwrap(), "ollama");
+        assert_eq!(program("/usr/bin/vgpu-run --allow-cpu -- /opt/ollama serve").unwrap(), "/opt/ollama");
+        assert_eq!(program("/usr/bin/vgpu-run --user"), None);
+    }
+
+    #[test]
+    fn a_service_does_not_see_what_the_shell_exports() {
+        let caller = Environment::from_iter([
+            ("PATH", "/home/x/bin"),
+            ("CUDA_VISIBLE_DEVICES", "-1"),
+            ("VGPU_SYSFS", "/bus"),
+        ]);
+        let properties = [("Environment".to_owned(), "PATH=/usr/bin OLLAMA_HOST=:1".to_owned())].into();
+        let unit = Unit { properties, ..Unit::default() };
+        let environment = service_environment(&caller, &unit);
+        assert_eq!(
+            environment,
+            Environment::from_iter([("PATH", "/usr/bin"), ("VGPU_SYSFS", "/bus"), ("OLLAMA_HOST", ":1")])
+        );
+    }
+}

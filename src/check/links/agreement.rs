@@ -1,0 +1,350 @@
+//! Link `agreement`: whether the driver, the runtime, NVML and sysfs say the same of the device. Ollama joins what they say, and
+//! drops what it cannot join.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::backend::soname;
+use super::unable;
+use crate::check::catalogue::{LinkId, UNKNOWN};
+use crate::check::child::{Outcome, Steps};
+use crate::check::context::{Context, DeviceReport};
+use crate::check::finding::Finding;
+use crate::check::probe;
+use crate::env::VGPU_LOG;
+use crate::ollama::answers::{self, Dropped};
+
+const LINK: LinkId = LinkId::Agreement;
+const LIMIT: Duration = Duration::from_secs(10);
+/// From here on Ollama takes its CUDA 13 build.
+const CUDA_13: u64 = 13_000;
+
+/// Looks at the link.
+pub async fn look(context: &mut Context) -> Finding {
+    let Some((variant, major)) = context.started.clone() else {
+        return Finding::skip(LINK, "no backend started");
+    };
+    let Some(ollama) = context.target().ollama.clone() else {
+        return Finding::skip(LINK, "there is no Ollama");
+    };
+    let mut environment = variant.environment(&ollama, &context.environment);
+    environment.set(VGPU_LOG, "warn");
+    let words = ["facts".to_owned(), "--runtime".to_owned(), soname("libcudart", major)];
+    let outcome = match probe::run(context, &words, &environment, LIMIT).await {
+        Ok(outcome) => outcome,
+        Err(why) => return unable(context, LINK, "start vgpu-probe", &why),
+    };
+    let functions: Vec<String> =
+        context.functions.iter().map(|function| function.address.to_string()).collect();
+    let chosen = context.environment.get("OLLAMA_CONTEXT_LENGTH").is_some();
+    if let Some(finding) = twins(&outcome.steps()) {
+        return finding.details(super::init::lines(&outcome.stderr));
+    }
+    let finding = judge(&outcome, &functions, major, chosen);
+    if !finding.holds() {
+        return finding;
+    }
+    match contradicted(&outcome.steps(), context.device.as_ref()) {
+        Some(other) => other.details(finding.details),
+        None => finding,
+    }
+}
+
+const DEVICE_FIX: &str = "Update the device's host, or look at the GPU that it describes.";
+
+/// Devices that pass for one another: whatever is found by UUID is then the first one's.
+fn twins(steps: &Steps) -> Option<Finding> {
+    let devices = steps.get("driver")?.fields.get("devices")?.as_array()?;
+    for (index, one) in devices.iter().enumerate() {
+        let Some(twin) = devices[..index].iter().find(|other| other["uuid"] == one["uuid"]) else { continue };
+        let found = format!("{} and {} have the same UUID, {}", twin["pci"], one["pci"], one["uuid"]);
+        return Some(Finding::fail(LINK, "uuid", found).fix(DEVICE_FIX));
+    }
+    None
+}
+
+/// What CUDA says, against the device's own description of itself.
+fn contradicted(steps: &Steps, device: Option<&DeviceReport>) -> Option<Finding> {
+    let devices = steps.get("driver")?.fields.get("devices")?.as_array()?;
+    let fix = |finding: Finding| finding.fix(DEVICE_FIX);
+    let device = device?;
+    let own =
+        devices.iter().find(|one| pci(one["pci"].as_str().unwrap_or_default()) == pci(&device.address))?;
+    let capability = format!("{}.{}", device.capability.0, device.capability.1);
+    let said = own["capability"].as_str().unwrap_or_default();
+    if said != capability {
+        let found = format!("the device says that its compute capability is {capability}, CUDA says {said}");
+        return Some(fix(Finding::fail(LINK, "capability", found)));
+    }
+    let total = own["total"].as_u64().unwrap_or_default();
+    if total != device.total {
+        let found = format!("the device says that it has {} bytes, CUDA says {total}", device.total);
+        return Some(fix(Finding::fail(LINK, "memory", found)));
+    }
+    let uuid = own["uuid"].as_str().unwrap_or_default();
+    (!uuid.eq_ignore_ascii_case(&device.uuid)).then(|| {
+        fix(Finding::fail(
+            LINK,
+            "uuid",
+            format!("the device says that it is {}, CUDA says {uuid}", device.uuid),
+        ))
+    })
+}
+
+fn judge(outcome: &Outcome, functions: &[String], major: Option<u32>, context_chosen: bool) -> Finding {
+    let steps = outcome.steps();
+    let said = super::init::lines(&outcome.stderr);
+    if steps.open.is_some() || steps.failed().is_some() || steps.get("nvml").is_none() {
+        return trouble(outcome, &steps).details(said);
+    }
+    let devices = |step: &str| -> Vec<Value> {
+        let report = steps.get(step).and_then(|report| report.fields.get("devices")?.as_array().cloned());
+        report.unwrap_or_default()
+    };
+    let (driver, runtime, nvml) = (devices("driver"), devices("runtime"), devices("nvml"));
+    let mut details = Vec::new();
+    for (who, found) in [("driver", &driver), ("runtime", &runtime), ("NVML", &nvml)] {
+        details.extend(found.iter().map(|device| format!("{who}: {device}")));
+    }
+    for (index, ours) in driver.iter().enumerate() {
+        let theirs = [("the runtime", runtime.get(index)), ("NVML", nvml.get(index))];
+        if let Some((cause, words)) = differs(ours, &theirs, functions) {
+            return Finding::fail(LINK, cause, words)
+                .expected("the same of all")
+                .fix("Update vgpu-run and the device's host to the same release.")
+                .details(details);
+        }
+    }
+    let Some(first) = driver.first() else {
+        return Finding::fail(LINK, UNKNOWN, "the driver shows no device");
+    };
+    let version = steps.get("driver").and_then(|report| report.whole("version")).unwrap_or_default();
+    let nvidia = steps.get("nvml").map(|report| report.text("driver").to_owned()).unwrap_or_default();
+    judge_first(first, version, &nvidia, major, context_chosen).details(details)
+}
+
+/// What Ollama concludes of a device that all agree about.
+fn judge_first(
+    device: &Value,
+    version: u64,
+    nvidia: &str,
+    major: Option<u32>,
+    context_chosen: bool,
+) -> Finding {
+    let total = device["total"].as_u64().unwrap_or_default();
+    let capability = device["capability"].as_str().unwrap_or_default();
+    let parsed = capability
+        .split_once('.')
+        .and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+    let floor = nvidia.split('.').next().and_then(|major| major.parse().ok());
+    let cuda = format!("{}.{}", version / 1000, version % 1000 / 10);
+    match answers::dropped(parsed, None, major, floor, total >> 20) {
+        Some(Dropped::Memory) => {
+            return Finding::fail(LINK, "zero-memory", "the device reports no memory")
+                .fix("Look at the device's host: its GPU is full, or cannot be asked.")
+                .command("vgpu-run check --only host");
+        }
+        Some(Dropped::Driver(wanted)) => {
+            let found = format!(
+                "the host's driver is {nvidia}, and Ollama wants {wanted} for compute capability {capability}"
+            );
+            return Finding::fail(LINK, "driver-floor", found)
+                .expected(format!("{wanted} or newer"))
+                .fix("Update the driver on the host.");
+        }
+        Some(Dropped::Architecture) | None => {}
+    }
+    let pci = device["pci"].as_str().unwrap_or_default();
+    let mut found =
+        format!("all say {pci}, {capability}, {} MiB, driver {nvidia} for CUDA {cuda}", total >> 20);
+    if version < CUDA_13 {
+        found.push_str("; Ollama takes its CUDA 12 build");
+    }
+    let context = answers::default_context(total);
+    if context > 4096 && !context_chosen {
+        let found = format!(
+            "{found}; with so much memory Ollama's default context is {context} tokens, which takes much of it"
+        );
+        return Finding::warn(LINK, "large-context", found)
+            .fix("Set a smaller one if models load slowly or do not fit.")
+            .command("export OLLAMA_CONTEXT_LENGTH=4096");
+    }
+    Finding::pass(LINK, found)
+}
+
+/// The first thing that they do not agree about.
+fn differs(
+    ours: &Value,
+    theirs: &[(&str, Option<&Value>)],
+    functions: &[String],
+) -> Option<(&'static str, String)> {
+    let own = ours["pci"].as_str().unwrap_or_default();
+    let place = pci(own)?;
+    if !functions.is_empty() && !functions.iter().any(|function| pci(function) == Some(place)) {
+        return Some(("pci-id", format!("the driver says {own}, and sysfs has {}", functions.join(", "))));
+    }
+    for (who, other) in theirs {
+        let Some(other) = other else {
+            return Some((
+                "uuid",
+                format!("{who} does not know the device {}", ours["uuid"].as_str().unwrap_or_default()),
+            ));
+        };
+        let pair = |key: &str| (ours[key].clone(), other[key].clone());
+        let other_place = other["pci"].as_str().unwrap_or_default();
+        if pci(other_place) != Some(place) {
+            return Some(("pci-id", format!("the driver says {own}, {who} {other_place}")));
+        }
+        for (key, cause) in [("uuid", "uuid"), ("capability", "capability"), ("total", "memory")] {
+            let (one, two) = pair(key);
+            if one != two {
+                return Some((cause, format!("of {key} the driver says {one}, {who} {two}")));
+            }
+        }
+    }
+    let (whole, total) = (&ours["device_total"], &ours["total"]);
+    (whole != total).then(|| {
+        ("memory", format!("the driver says {whole} bytes, and {total} when asked for what is free"))
+    })
+}
+
+/// Domain, bus, device and function. NVML writes the domain with eight digits, CUDA with four.
+fn pci(text: &str) -> Option<(u32, u32, u32, u32)> {
+    let (rest, function) = text.rsplit_once('.')?;
+    let mut parts = rest.split(':').map(|part| u32::from_str_radix(part, 16).ok());
+    let place = (parts.next()??, parts.next()??, parts.next()??, function.trim().parse().ok()?);
+    parts.next().is_none().then_some(place)
+}
+
+/// It could not be asked.
+fn trouble(outcome: &Outcome, steps: &Steps) -> Finding {
+    if let Some(failed) = steps.failed() {
+        let code = failed
+            .fields
+            .get("code")
+            .and_then(Value::as_i64)
+            .map(|code| format!(" ({code})"))
+            .unwrap_or_default();
+        let found = format!("{}: {} says {}{code}", failed.step, failed.text("call"), failed.text("error"));
+        return Finding::fail(LINK, UNKNOWN, found);
+    }
+    let at = steps.open.as_deref().map(|step| format!(" while it asked {step}")).unwrap_or_default();
+    let how = outcome.trouble().unwrap_or_else(|| "ended without an answer".into());
+    Finding::fail(LINK, UNKNOWN, format!("the process that asked {how}{at}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::check::child::End;
+    use crate::check::finding::Status;
+
+    fn device(pci: &str) -> Value {
+        let total = 8_u64 << 30;
+        json!({"pci": pci, "uuid": "GPU-1", "capability": "6.1", "total": total, "device_total": total})
+    }
+
+    fn outcome(driver: &Value, runtime: &Value, nvml: &Value, version: u64, nvidia: &str) -> Outcome {
+        let lines = [
+            json!({"step": "driver", "ok": true, "version": version, "devices": [driver]}),
+            json!({"step": "runtime", "ok": true, "devices": [runtime]}),
+            json!({"step": "nvml", "ok": true, "driver": nvidia, "devices": [nvml]}),
+        ];
+        let stdout = lines.map(|line| line.to_string()).join("\n");
+        Outcome { end: End::Exit(0), stdout, stderr: String::new(), elapsed: Duration::ZERO }
+    }
+
+    fn judged(change: impl FnOnce(&mut Value, &mut Value, &mut Value)) -> Finding {
+        let (mut driver, mut runtime, mut nvml) =
+            (device("0000:00:05.0"), device("0000:00:05.0"), device("00000000:00:05.0"));
+        change(&mut driver, &mut runtime, &mut nvml);
+        judge(&outcome(&driver, &runtime, &nvml, 13_000, "580.65"), &["0000:00:05.0".into()], Some(12), false)
+    }
+
+    #[test]
+    fn those_that_agree_pass() {
+        let finding = judged(|_, _, _| ());
+        assert_eq!(finding.status, Status::Pass, "{finding:?}");
+        assert!(
+            finding.found.contains("0000:00:05.0, 6.1, 8192 MiB, driver 580.65 for CUDA 13.0"),
+            "{}",
+            finding.found
+        );
+    }
+
+    #[test]
+    fn each_difference_has_its_cause() {
+        assert_eq!(judged(|_, _, nvml| nvml["pci"] = "00000000:00:06.0".into()).cause, Some("pci-id"));
+        assert_eq!(judged(|driver, _, _| driver["pci"] = "0000:00:09.0".into()).cause, Some("pci-id"));
+        assert_eq!(judged(|_, _, nvml| nvml["uuid"] = "GPU-2".into()).cause, Some("uuid"));
+        assert_eq!(judged(|_, runtime, _| runtime["capability"] = "8.9".into()).cause, Some("capability"));
+        assert_eq!(judged(|_, _, nvml| nvml["total"] = 1.into()).cause, Some("memory"));
+        assert_eq!(judged(|driver, _, _| driver["device_total"] = 1.into()).cause, Some("memory"));
+        let zero = |driver: &mut Value, runtime: &mut Value, nvml: &mut Value| {
+            for device in [driver, runtime, nvml] {
+                device["total"] = 0.into();
+                device["device_total"] = 0.into();
+            }
+        };
+        assert_eq!(judged(zero).cause, Some("zero-memory"));
+    }
+
+    #[test]
+    fn the_device_s_own_words_count() {
+        let same = device("0000:00:05.0");
+        let steps = outcome(&same, &same, &same, 13_000, "580").steps();
+        let report = DeviceReport {
+            address: "0000:00:05.0".into(),
+            capability: (6, 1),
+            total: 8 << 30,
+            uuid: "gpu-1".into(),
+            ..DeviceReport::default()
+        };
+        let cause =
+            |report: &DeviceReport| contradicted(&steps, Some(report)).and_then(|finding| finding.cause);
+        assert_eq!(cause(&report), None);
+        assert_eq!(cause(&DeviceReport { capability: (8, 6), ..report.clone() }), Some("capability"));
+        assert_eq!(cause(&DeviceReport { total: 1, ..report.clone() }), Some("memory"));
+        assert_eq!(cause(&DeviceReport { uuid: "GPU-2".into(), ..report }), Some("uuid"));
+        let lines =
+            json!({"step": "driver", "ok": true, "devices": [same, device("0000:00:06.0")]}).to_string();
+        let twins =
+            Outcome { end: End::Exit(0), stdout: lines, stderr: String::new(), elapsed: Duration::ZERO };
+        assert_eq!(super::twins(&twins.steps()).and_then(|finding| finding.cause), Some("uuid"));
+    }
+
+    #[test]
+    fn old_drivers_and_much_memory_are_told() {
+        let of = |version, nvidia, gib: u64, major, chosen| {
+            let mut same = device("0000:00:05.0");
+            same["total"] = (gib << 30).into();
+            same["device_total"] = (gib << 30).into();
+            judge(&outcome(&same, &same, &same, version, nvidia), &[], Some(major), chosen)
+        };
+        assert_eq!(of(12_040, "560.1", 8, 12, false).cause, Some("driver-floor"));
+        let older = of(12_080, "575.1", 8, 12, false);
+        assert!(older.status == Status::Pass && older.found.ends_with("CUDA 12 build"), "{older:?}");
+        assert_eq!(of(13_000, "580.1", 24, 13, false).cause, Some("large-context"));
+        assert_eq!(of(13_000, "580.1", 24, 13, true).status, Status::Pass);
+    }
+
+    #[test]
+    fn addresses_are_compared_as_numbers() {
+        assert_eq!(pci("0000:00:05.0"), pci("00000000:00:05.0"));
+        assert_eq!(pci("0000:0A:1f.7"), Some((0, 10, 31, 7)));
+        for text in ["", "0:0.0", "0:0:0:0.0", "x:0:0.0", "0:0:0"] {
+            assert_eq!(pci(text), None, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_breaks_the_addresses(text in ".{0,24}") {
+            let _ = pci(&text);
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! Link `backend`: whether the files of Ollama's CUDA backends can work with the libraries and the device, judged without running them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use crate::check::catalogue::{LinkId, UNKNOWN};
+use crate::check::context::{Context, DeviceReport};
+use crate::check::finding::Finding;
+use crate::embedded::OBJECTS;
+use crate::env::LD_LIBRARY_PATH;
+use crate::ollama::Ollama;
+use crate::ollama::backends;
+use crate::ollama::fatbin::Architectures;
+use crate::ollama::symbols::{Import, Meeting, Symbols};
+use crate::ollama::variant::{BACKEND, Variant};
+use crate::program::elf::{self, Elf, ElfError};
+use crate::program::search::Search;
+
+const LINK: LinkId = LinkId::Backend;
+/// Where nvcc puts device code.
+const CODE: &str = ".nv_fatbin";
+/// Libraries of one process that are looked into.
+const MOST: usize = 64;
+/// Missing names that are shown.
+const SHOWN: usize = 8;
+
+/// A backend that was looked at.
+#[derive(Clone, Debug)]
+pub struct Backend {
+    /// Where it is.
+    pub variant: Variant,
+    /// The CUDA major that it is linked with.
+    pub major: Option<u32>,
+    /// What it has code for; none if it could not be told.
+    pub architectures: Option<Architectures>,
+    /// What is wrong with it; nothing: it can be tried.
+    pub fault: Option<Fault>,
+    /// What was seen.
+    pub details: Vec<String>,
+}
+
+/// Why a backend cannot work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Of the catalogue.
+    pub cause: &'static str,
+    /// In words.
+    pub words: String,
+    /// What mends it.
+    pub fix: &'static str,
+}
+
+impl Fault {
+    fn new(cause: &'static str, words: impl Into<String>, fix: &'static str) -> Self {
+        Self { cause, words: words.into(), fix }
+    }
+}
+
+const REINSTALL: &str = "Install Ollama again; its archive brings the backend.";
+const UPDATE: &str = "Update vgpu-run: this backend uses functions that are newer than it.";
+
+/// Looks at the link.
+pub async fn look(context: &mut Context) -> Finding {
+    let Some(ollama) = context.target().ollama.clone() else {
+        return Finding::skip(LINK, "there is no Ollama");
+    };
+    let all = Variant::all(&ollama.libraries);
+    let chosen: Vec<_> = all.iter().filter(|variant| variant.chosen(&context.environment)).cloned().collect();
+    if chosen.is_empty() {
+        return none(&ollama, &all);
+    }
+    let inspected: Vec<Backend> =
+        chosen.into_iter().map(|variant| inspect(variant, &ollama, context)).collect();
+    let finding = judge(&inspected, context.device.as_ref());
+    context.backends = inspected;
+    finding
+}
+
+fn none(ollama: &Ollama, all: &[Variant]) -> Finding {
+    if let Some(variant) = all.first() {
+        let only = "OLLAMA_LLM_LIBRARY names no folder that is there";
+        return Finding::fail(LINK, "backend-missing", only)
+            .expected(variant.name())
+            .fix("Unset it.")
+            .command("unset OLLAMA_LLM_LIBRARY");
+    }
+    let found = format!("{} has no folder with {BACKEND}", ollama.libraries.display());
+    Finding::fail(LINK, "backend-missing", found)
+        .expected("cuda_v12 or cuda_v13")
+        .fix("Install Ollama's own release, or your distribution's package with the CUDA backend (such as ollama-cuda).")
+        .command("curl -fsSL https://ollama.com/install.sh | sh")
+        .as_root()
+}
+
+/// What is said of all of them: one that can work is enough.
+fn judge(backends: &[Backend], device: Option<&DeviceReport>) -> Finding {
+    let name = |backend: &Backend| backend.variant.name();
+    let mut details: Vec<String> = backends
+        .iter()
+        .flat_map(|backend| backend.details.iter().map(move |line| format!("{}: {line}", name(backend))))
+        .collect();
+    let faults = backends.iter().filter_map(|backend| Some((backend, backend.fault.as_ref()?)));
+    details.extend(faults.clone().map(|(backend, fault)| format!("{}: {}", name(backend), fault.words)));
+    let good: Vec<_> = backends.iter().filter(|backend| backend.fault.is_none()).collect();
+    if let Some(best) = good.first() {
+        let cuda = best.major.map(|major| format!(" for CUDA {major}")).unwrap_or_default();
+        let code = match (device, &best.architectures) {
+            (Some(device), Some(_)) => {
+                format!(", has code for {}.{}", device.capability.0, device.capability.1)
+            }
+            _ => String::new(),
+        };
+        let aside: Vec<_> = faults.map(|(backend, _)| name(backend)).collect();
+        let aside =
+            if aside.is_empty() { String::new() } else { format!("; {} cannot be used", aside.join(", ")) };
+        return Finding::pass(LINK, format!("{}{cuda}{code}{aside}", name(best))).details(details);
+    }
+    // The one that comes furthest says most: those before it are for other devices or not there.
+    let rank = |cause: &str| {
+        ["backend-missing", "backend-unreadable", "runtime-too-new", "no-architecture", "needed-missing"]
+            .iter()
+            .position(|known| *known == cause)
+            .unwrap_or(usize::MAX)
+    };
+    match faults.max_by_key(|(_, fault)| rank(fault.cause)) {
+        Some((backend, fault)) => {
+            Finding::fail(LINK, fault.cause, format!("{}: {}", name(backend), fault.words))
+                .fix(fault.fix)
+                .details(details)
+        }
+        None => Finding::fail(LINK, UNKNOWN, "no backend was looked at"),
+    }
+}
+
+fn inspect(variant: Variant, ollama: &Ollama, context: &Context) -> Backend {
+    let mut backend = Backend { variant, major: None, architectures: None, fault: None, details: Vec::new() };
+    let path = backend.variant.backend();
+    let result = read(&path, &mut backend, ollama, context);
+    backend.fault = result.err();
+    backend
+}
+
+fn unreadable(path: &Path, error: &ElfError) -> Fault {
+    match error {
+        ElfError::Read(_, error) if error.kind() == io::ErrorKind::NotFound => {
+            Fault::new("backend-missing", format!("there is no {}", path.display()), REINSTALL)
+        }
+        ElfError::Read(_, source) => Fault::new(
+            "backend-unreadable",
+            format!("{} cannot be read: {source}", path.display()),
+            "Make it readable for the user that Ollama runs as.",
+        ),
+        error => {
+            Fault::new("backend-unreadable", format!("{} is damaged: {error}", path.display()), REINSTALL)
+        }
+    }
+}
+
+fn read(path: &Path, backend: &mut Backend, ollama: &Ollama, context: &Context) -> Result<(), Fault> {
+    let damaged = |error: ElfError| unreadable(path, &error);
+    let file = File::open(path).map_err(|error| unreadable(path, &ElfError::Read("file", error)))?;
+    let elf = Elf::read(&file).map_err(damaged)?;
+    if !elf.x86_64 {
+        return Err(Fault::new("backend-unreadable", "it is not for x86-64", REINSTALL));
+    }
+    backend.major = elf.needed.iter().find_map(|name| backends::major(name));
+    let code = elf::section(&file, CODE).map_err(damaged)?;
+    backend.architectures = match code {
+        Some(range) => Some(Architectures::read(&file, range).map_err(damaged)?),
+        None => None,
+    };
+    if let Some(found) = &backend.architectures {
+        let list = |numbers: &BTreeSet<u32>| numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
+        backend.details.push(format!(
+            "machine code for sm {}; PTX for {}",
+            list(&found.cubin),
+            list(&found.ptx)
+        ));
+    }
+    if let Some(device) = &context.device {
+        fits(backend, device)?;
+    }
+    let environment = backend.variant.environment(ollama, &context.environment);
+    let run_path = vec![backend.variant.folder.clone()];
+    let search = Search::new(environment.get(LD_LIBRARY_PATH), run_path);
+    let shims = context.injection.is_some();
+    let (libraries, lines) = resolve(&elf.needed, &search, shims)?;
+    backend.details.extend(lines);
+    let own = Symbols::read(&file).map_err(damaged)?;
+    imports(&own, &libraries)
+}
+
+/// Whether it is for this device.
+fn fits(backend: &mut Backend, device: &DeviceReport) -> Result<(), Fault> {
+    if let Some(major) = backend.major.filter(|major| device.cuda > 0 && device.cuda < major * 1000) {
+        let (one, other) = (device.cuda / 1000, device.cuda % 1000 / 10);
+        let words = format!("it needs a driver for CUDA {major}.0, and the host's is for {one}.{other}");
+        return Err(Fault::new(
+            "runtime-too-new",
+            words,
+            "Update the host's driver, or use the backend for the older CUDA.",
+        ));
+    }
+    let Some(found) = &backend.architectures else { return Ok(()) };
+    let (major, minor) = device.capability;
+    if !found.runs_on(device.capability) {
+        let words = format!("it has no code that runs on compute capability {major}.{minor}");
+        let fix = "Use a release of Ollama that was built for this GPU.";
+        return Err(Fault::new("no-architecture", words, fix));
+    }
+    // Ollama's own rule, which its own processes are judged by later.
+    if !found.all().contains(&(10 * major + minor)) {
+        let line = format!(
+            "what would run on {major}.{minor} was built for older ones: Ollama wants the exact number"
+        );
+        backend.details.push(line);
+    }
+    Ok(())
+}
+
+/// A library that the backend gets.
+struct Provided {
+    soname: String,
+    symbols: Symbols,
+}
+
+/// Where each needed library, and what it needs in turn, comes from.
+fn resolve(needed: &[String], search: &Search, shims: bool) -> Result<(Vec<Provided>, Vec<String>), Fault> {
+    let mut provided: Vec<Provided> = Vec::new();
+    let mut lines = Vec::new();
+    let mut open: Vec<(String, bool)> = needed.iter().map(|name| (name.clone(), true)).collect();
+    while let Some((soname, direct)) = open.pop() {
+        if provided.iter().any(|library| library.soname == soname) || provided.len() >= MOST {
+            continue;
+        }
+        let shim = OBJECTS.iter().find(|object| object.soname == soname && shims);
+        if let Some(shim) = shim {
+            let own = embedded(shim.bytes);
+            if direct {
+                lines.push(format!("{soname}: vgpu-run's"));
+            }
+            provided.push(Provided { soname, symbols: own });
+            continue;
+        }
+        let Some((path, reason)) = search.files(&soname).into_iter().next() else {
+            let words = format!("it needs {soname}, which is nowhere");
+            return Err(Fault::new("needed-missing", words, "Install what it needs, or Ollama again."));
+        };
+        if direct {
+            lines.push(format!("{soname}: {}, {}", path.display(), reason.words()));
+        }
+        let unreadable = |error: ElfError| {
+            let words = format!("it needs {soname}, and {} is damaged: {error}", path.display());
+            Fault::new("needed-missing", words, "Install it again.")
+        };
+        let file = File::open(&path).map_err(|error| unreadable(ElfError::Read("file", error)))?;
+        let elf = Elf::read(&file).map_err(unreadable)?;
+        let symbols = Symbols::read(&file).map_err(unreadable)?;
+        open.extend(elf.needed.into_iter().map(|name| (name, false)));
+        provided.push(Provided { soname, symbols });
+    }
+    Ok((provided, lines))
+}
+
+/// What one of our own libraries gives.
+fn embedded(bytes: &'static [u8]) -> Symbols {
+    Symbols::read(&Slice(bytes)).unwrap_or_default()
+}
+
+/// Bytes in this program.
+struct Slice(&'static [u8]);
+
+impl elf::ReadAt for Slice {
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        match self.read_at(buffer, offset)? {
+            got if got == buffer.len() => Ok(()),
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let rest = usize::try_from(offset).ok().and_then(|offset| self.0.get(offset..)).unwrap_or_default();
+        let bytes = rest.len().min(buffer.len());
+        buffer[..bytes].copy_from_slice(&rest[..bytes]);
+        Ok(bytes)
+    }
+}
+
+/// Whether everything that the backend asks for is there.
+fn imports(own: &Symbols, libraries: &[Provided]) -> Result<(), Fault> {
+    let mut absent: BTreeMap<String, Vec<&Import>> = BTreeMap::new();
+    let mut other_node: Vec<&Import> = Vec::new();
+    for import in &own.imports {
+        let meetings = libraries.iter().map(|library| library.symbols.meets(import));
+        match meetings.max_by_key(|meeting| match meeting {
+            Meeting::Met => 2,
+            Meeting::OtherNode => 1,
+            Meeting::Absent => 0,
+        }) {
+            Some(Meeting::Met) => {}
+            Some(Meeting::OtherNode) => other_node.push(import),
+            Some(Meeting::Absent) | None => {
+                let from = import.version.as_ref().map(|(_, file)| file.clone()).unwrap_or_default();
+                absent.entry(from).or_default().push(import);
+            }
+        }
+    }
+    if let Some((from, names)) = absent.first_key_value() {
+        let base = names.iter().all(|import| import.name.starts_with("ggml_"));
+        if base {
+            let words =
+                format!("it asks for {}, which this Ollama's libggml-base does not have", shown(names));
+            return Err(Fault::new(
+                "import-missing",
+                words,
+                "Files of two releases lie together: install Ollama again.",
+            ));
+        }
+        let from = if from.is_empty() { "no library".to_owned() } else { format!("not {from}") };
+        let words = format!("it asks for {}, which {from} has", shown(names));
+        return Err(Fault::new("import-missing", words, UPDATE));
+    }
+    let Some(first) = other_node.first() else { return Ok(()) };
+    let (node, from) = first.version.clone().unwrap_or_default();
+    let words =
+        format!("it asks for {} under the version {node}, which {from} does not have", shown(&other_node));
+    let fix = if node.starts_with("GLIBC") {
+        "Use a newer distribution, or a release of Ollama that was built for this one."
+    } else {
+        UPDATE
+    };
+    Err(Fault::new("version-node", words, fix))
+}
+
+fn shown(imports: &[&Import]) -> String {
+    let names: Vec<_> = imports.iter().take(SHOWN).map(|import| import.name.as_str()).collect();
+    let more = imports.len().saturating_sub(SHOWN);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{more}", names.join(", "))
+}
+
+/// The backends that can be tried, those that Ollama prefers first.
+pub fn usable(context: &Context) -> Vec<(Variant, Option<u32>)> {
+    let good = context.backends.iter().filter(|backend| backend.fault.is_none());
+    good.map(|backend| (backend.variant.clone(), backend.major)).collect()
+}
+
+/// The SONAME of a library of this CUDA major.
+pub fn soname(library: &str, major: Option<u32>) -> String {
+    format!("{library}.so.{}", major.unwrap_or(12))
+}

@@ -1,0 +1,177 @@
+//! Link `data-path`: whether what goes to the device comes back, whether kernels, graphs and matrix products give right results, and how fast
+//! that is.
+
+use std::time::Duration;
+
+use super::backend::soname;
+use super::unable;
+use crate::check::catalogue::{LinkId, UNKNOWN};
+use crate::check::child::{End, Outcome, Report};
+use crate::check::context::Context;
+use crate::check::finding::Finding;
+use crate::check::probe;
+use crate::env::VGPU_LOG;
+
+const LINK: LinkId = LinkId::DataPath;
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Looks at the link.
+pub async fn look(context: &mut Context) -> Finding {
+    let Some((variant, major)) = context.started.clone() else {
+        return Finding::skip(LINK, "no backend started");
+    };
+    let Some(ollama) = context.target().ollama.clone() else {
+        return Finding::skip(LINK, "there is no Ollama");
+    };
+    let mut environment = variant.environment(&ollama, &context.environment);
+    environment.set(VGPU_LOG, "warn");
+    let words = ["data-path".to_owned(), "--blas".to_owned(), soname("libcublas", major)];
+    match probe::run(context, &words, &environment, LIMIT).await {
+        Ok(outcome) => judge(&outcome),
+        Err(why) => unable(context, LINK, "start vgpu-probe", &why),
+    }
+}
+
+fn judge(outcome: &Outcome) -> Finding {
+    let steps = outcome.steps();
+    let said = super::init::lines(&outcome.stderr);
+    let times = steps
+        .done
+        .iter()
+        .filter(|report| report.ok)
+        .map(|report| format!("{}: {} µs", report.step, report.whole("elapsed_us").unwrap_or_default()));
+    let evidence: Vec<String> = times.chain(said).collect();
+    if let Some(failed) = steps.failed() {
+        return broken(failed, &outcome.stderr).details(evidence);
+    }
+    if let Some(step) = &steps.open {
+        let finding = if let End::TimedOut(limit) = outcome.end {
+            Finding::fail(LINK, "timed-out", format!("{step} was not done in {} s", limit.as_secs()))
+                .fix("Look at the device's host: its executor hangs or is overloaded.")
+        } else {
+            let how = outcome.trouble().unwrap_or_else(|| "ended".into());
+            Finding::fail(LINK, UNKNOWN, format!("the process that tried {how} at {step}"))
+        };
+        return finding.details(evidence);
+    }
+    let (Some(bandwidth), Some(latency)) = (steps.get("bandwidth"), steps.get("latency")) else {
+        let how = outcome.trouble().unwrap_or_else(|| "ended without an answer".into());
+        return Finding::fail(LINK, UNKNOWN, format!("the process that tried {how}")).details(evidence);
+    };
+    let rate = |field: &str| gigabytes(bandwidth.whole(field).unwrap_or_default());
+    let time = |field: &str| microseconds(latency.whole(field).unwrap_or_default());
+    let found = format!(
+        "copies, a kernel, a graph and a matrix product are right; {} GB/s there, {} back (pinned {} and {}), round trip {} µs",
+        rate("pageable_to_device"),
+        rate("pageable_to_host"),
+        rate("pinned_to_device"),
+        rate("pinned_to_host"),
+        time("read_ns"),
+    );
+    Finding::pass(LINK, found)
+        .detail(format!("a kernel that is waited for: {} µs", time("launch_ns")))
+        .details(evidence)
+}
+
+/// Thousands of millions, with one decimal.
+fn gigabytes(bytes: u64) -> String {
+    format!("{}.{}", bytes / 1_000_000_000, bytes % 1_000_000_000 / 100_000_000)
+}
+
+fn microseconds(nanoseconds: u64) -> String {
+    format!("{}.{}", nanoseconds / 1000, nanoseconds % 1000 / 100)
+}
+
+fn broken(failed: &Report, stderr: &str) -> Finding {
+    let (call, words) = (failed.text("call"), failed.text("error"));
+    let code = failed.fields.get("code").and_then(serde_json::Value::as_i64);
+    // The transport says in the log that the device went away; the code alone could be a kernel's fault.
+    let lost = ["the device is gone", "the host ended the session", "the session is closed"]
+        .iter()
+        .any(|words| stderr.contains(words));
+    let cause = match (failed.step.as_str(), code) {
+        (_, Some(999 | 46 | 4)) if lost => "session-lost",
+        ("allocate", _) => "allocation",
+        ("copy" | "fill", None) => "copy-wrong",
+        ("kernel" | "graph", None) => "result-wrong",
+        ("module" | "kernel" | "graph", Some(_)) => "launch-failed",
+        ("gemm", None) => "gemm-wrong",
+        _ => UNKNOWN,
+    };
+    let code = code.map(|code| format!(" ({code})")).unwrap_or_default();
+    let finding = Finding::fail(LINK, cause, format!("{}: {call} says {words}{code}", failed.step));
+    match cause {
+        "session-lost" => finding
+            .fix("Look at the device's host: the worker of this session ended, or the host was restarted."),
+        "allocation" => {
+            finding.fix("End other programs that hold the device's memory, in this VM and on the host.")
+        }
+        "copy-wrong" | "result-wrong" | "gemm-wrong" => finding
+            .fix("Do not use the device: results would be wrong. Please report it, with what check found.")
+            .command("vgpu-run check --bundle vgpu-run-check.tar.gz"),
+        _ => finding
+            .fix("Look at what the device's host says, and report it with what check found.")
+            .command("vgpu-run check --bundle vgpu-run-check.tar.gz"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::finding::Status;
+
+    fn judged(stdout: &str, stderr: &str, end: End) -> Finding {
+        judge(&Outcome { end, stdout: stdout.into(), stderr: stderr.into(), elapsed: Duration::ZERO })
+    }
+
+    fn failed(step: &str, code: &str, stderr: &str) -> Option<&'static str> {
+        let line =
+            format!("{{\"step\":\"{step}\",\"ok\":false,\"call\":\"f\",\"error\":\"e\",\"code\":{code}}}");
+        judged(&line, stderr, End::Exit(1)).cause
+    }
+
+    #[test]
+    fn each_step_has_its_causes() {
+        for (step, code, expected) in [
+            ("allocate", "2", "allocation"),
+            ("copy", "null", "copy-wrong"),
+            ("fill", "null", "copy-wrong"),
+            ("copy", "1", UNKNOWN),
+            ("module", "222", "launch-failed"),
+            ("kernel", "700", "launch-failed"),
+            ("graph", "null", "result-wrong"),
+            ("gemm", "null", "gemm-wrong"),
+            ("gemm", "14", UNKNOWN),
+            ("init", "999", UNKNOWN),
+        ] {
+            assert_eq!(failed(step, code, ""), Some(expected), "{step} {code}");
+        }
+        assert_eq!(failed("copy", "46", "vgpu[1] error: the device is gone"), Some("session-lost"));
+        let ended = "the host ended the session with error 700 at message 9";
+        assert_eq!(failed("kernel", "700", ended), Some("launch-failed"), "a kernel's own fault");
+    }
+
+    #[test]
+    fn hangs_and_crashes_name_the_step() {
+        let begun = "{\"step\":\"kernel\",\"begin\":true}";
+        let finding = judged(begun, "", End::TimedOut(LIMIT));
+        assert_eq!(
+            (finding.cause, finding.found.as_str()),
+            (Some("timed-out"), "kernel was not done in 20 s")
+        );
+        assert!(judged(begun, "", End::Signal(11)).found.ends_with("(SIGSEGV) at kernel"));
+    }
+
+    #[test]
+    fn numbers_are_shown_when_all_is_well() {
+        let text = "{\"step\":\"bandwidth\",\"ok\":true,\"pageable_to_device\":3804314668,\"pageable_to_host\":1,\"pinned_to_device\":12000000000,\"pinned_to_host\":0}\n{\"step\":\"latency\",\"ok\":true,\"read_ns\":1534,\"launch_ns\":2000}";
+        let finding = judged(text, "", End::Exit(0));
+        assert_eq!(finding.status, Status::Pass);
+        assert!(
+            finding.found.ends_with("3.8 GB/s there, 0.0 back (pinned 12.0 and 0.0), round trip 1.5 µs"),
+            "{}",
+            finding.found
+        );
+        assert_eq!(judged("", "", End::Exit(127)).cause, Some(UNKNOWN));
+    }
+}

@@ -1,0 +1,247 @@
+//! Link `device`: whether the device answers, and speaks as the shims do. A child opens it, for a device that does not answer holds
+//! whoever asks; what the child finds serves the links `window` and `host` too.
+
+use std::time::Duration;
+
+use vgpu_transport::PciFunction;
+
+use super::unable;
+use crate::check::catalogue::{self, LINKS, LinkId, UNKNOWN};
+use crate::check::child::{self, Report};
+use crate::check::context::{Context, DeviceReport, Looked};
+use crate::check::finding::{Finding, Fix};
+use crate::env::CUDA_VISIBLE_DEVICES;
+
+const LINK: LinkId = LinkId::Device;
+/// The child bounds its own steps; this is for one that cannot even do that.
+const LIMIT: Duration = Duration::from_secs(6);
+/// Register answers above this are slow: thousands of times what they take.
+const SLOW_US: f64 = 20_000.0;
+
+/// Looks at the link.
+pub async fn look(context: &mut Context) -> Finding {
+    // Who may choose among devices needs one that works.
+    let chosen = context.environment.get(CUDA_VISIBLE_DEVICES).is_some();
+    let mut refused: Option<Finding> = None;
+    let mut found = Vec::new();
+    for function in context.functions.clone() {
+        let looked = match run(context, &function).await {
+            Ok(looked) => looked,
+            Err(error) => return unable(context, LINK, "start a process that opens the device", &error),
+        };
+        let finding = judge(&looked);
+        if finding.holds() {
+            found.push((finding, looked));
+        } else if refused.is_none() {
+            refused = Some(finding);
+        }
+    }
+    match refused {
+        Some(finding) if !chosen || found.is_empty() => return finding,
+        _ => {}
+    }
+    context.looks = found.iter().map(|(_, looked)| looked.clone()).collect();
+    context.device = context.looks.first().and_then(report);
+    if let Some(device) = &context.device {
+        context.versions.insert("driver", device.driver.clone());
+        context.versions.insert("cuda", format!("{}.{}", device.cuda / 1000, device.cuda % 1000 / 10));
+    }
+    if let Some(open) = context.looks.first().and_then(|looked| looked.steps.get("open").cloned()) {
+        let wire = open.whole("wire").unwrap_or_default();
+        context
+            .versions
+            .insert("wire", format!("{}.{} ({})", wire >> 16, wire & 0xffff, open.text("digest")));
+    }
+    let slow = found.iter().find(|(finding, _)| finding.cause.is_some());
+    match (slow, refused) {
+        (Some((finding, _)), _) => finding.clone(),
+        (None, Some(refused)) => Finding::warn(LINK, refused.cause, refused.found).details(refused.details),
+        (None, None) => found.swap_remove(0).0,
+    }
+}
+
+async fn run(context: &Context, function: &PciFunction) -> std::io::Result<Looked> {
+    let subject = context.found_subject.as_ref();
+    let mut command = child::ourselves(
+        subject
+            .filter(|_| nix::unistd::Uid::effective().is_root())
+            .and_then(|subject| subject.become_by.as_deref()),
+    );
+    command.args(["device", &function.address.to_string()]);
+    let outcome = child::run(command, &context.environment, context.time(LIMIT)).await?;
+    let steps = outcome.steps();
+    tracing::debug!(function = %function.address, ?steps, trouble = outcome.trouble(), "opened");
+    Ok(Looked { function: function.clone(), steps, trouble: outcome.trouble() })
+}
+
+/// A failed step as a finding of `link`, if it is that link's.
+pub fn failed(looked: &Looked, link: LinkId) -> Option<Finding> {
+    let report =
+        looked.steps.done.iter().find(|report| !report.ok && report.text("link") == link.as_str())?;
+    Some(told(report, link))
+}
+
+/// What a child said of a step that failed.
+fn told(report: &Report, link: LinkId) -> Finding {
+    let cause = catalogue::cause(link, report.text("cause")).map_or(UNKNOWN, |cause| cause.id);
+    let finding = Finding::fail(link, cause, report.text("found"));
+    let fix = report.fields.get("fix").and_then(serde_json::Value::as_object).map(|fix| Fix {
+        text: fix.get("text").and_then(|text| text.as_str()).unwrap_or_default().to_owned(),
+        command: fix.get("command").and_then(|text| text.as_str()).map(str::to_owned),
+        needs_root: fix.get("needs_root").and_then(serde_json::Value::as_bool).unwrap_or_default(),
+    });
+    Finding { fix, ..finding }
+}
+
+fn judge(looked: &Looked) -> Finding {
+    let name = looked.function.address;
+    if let Some(finding) = failed(looked, LINK) {
+        return finding;
+    }
+    // A failure of an earlier link, though that one held: said here, as what it is.
+    let earlier = looked.steps.done.iter().find(|report| {
+        !report.ok && LINKS.iter().any(|link| link.id < LINK && link.id.as_str() == report.text("link"))
+    });
+    if let Some(report) = earlier {
+        let finding = Finding::fail(LINK, UNKNOWN, report.text("found"));
+        return Finding { fix: told(report, LINK).fix, ..finding };
+    }
+    if let Some(report) = looked.steps.get("become").filter(|report| !report.ok) {
+        return Finding::fail(LINK, UNKNOWN, report.text("error"));
+    }
+    let open = looked.steps.open.as_deref();
+    match open {
+        Some("open" | "answer") => {
+            return Finding::fail(LINK, "device-mute", format!("the registers of {name} do not answer"))
+                .expected("an answer within a second")
+                .fix("Is the VM's host overloaded, or its device process stopped or hung? Restart it.")
+                .details(looked.trouble.iter().map(|trouble| format!("the process that asked {trouble}")));
+        }
+        Some(step) if matches!(looked.trouble, Some(ref trouble) if trouble.contains("signal")) => {
+            let trouble = looked.trouble.clone().unwrap_or_default();
+            return Finding::fail(LINK, UNKNOWN, format!("the process that looked at {name} {trouble}"))
+                .detail(format!("it was at the step {step}"));
+        }
+        _ => {}
+    }
+    let Some(answer) = looked.steps.get("answer") else {
+        // The window's trouble came before the registers could be asked; they were read, though.
+        if failed(looked, LinkId::Window).is_some() {
+            return Finding::pass(LINK, format!("{name} speaks version 2 of the contract"));
+        }
+        let trouble = looked.trouble.clone().unwrap_or_else(|| "said nothing".into());
+        return Finding::fail(LINK, UNKNOWN, format!("the process that looked at {name} {trouble}"));
+    };
+    let micros = answer.number("us").unwrap_or_default();
+    let found = format!("alive, answers in {}", time(micros));
+    let generation = looked.steps.get("open").and_then(|open| open.whole("generation")).unwrap_or_default();
+    if micros > SLOW_US {
+        return Finding::warn(LINK, "device-slow", found)
+            .expected("answers within a millisecond")
+            .fix("Is the VM's host overloaded? Give its device process a processor of its own.");
+    }
+    Finding::pass(LINK, found).detail(format!("generation {generation}"))
+}
+
+/// What is known of a device.
+fn report(looked: &Looked) -> Option<DeviceReport> {
+    let facts = looked.steps.get("facts").filter(|report| report.ok)?;
+    let memory = looked.steps.get("memory");
+    let number = |field: &str| facts.whole(field).unwrap_or_default();
+    Some(DeviceReport {
+        address: looked.function.address.to_string(),
+        name: facts.text("name").to_owned(),
+        driver: facts.text("driver").to_owned(),
+        cuda: number("cuda") as u32,
+        capability: (number("cc_major") as u32, number("cc_minor") as u32),
+        total: number("total"),
+        free: memory.and_then(|report| report.whole("free")).unwrap_or_default(),
+        uuid: facts.text("uuid").to_owned(),
+    })
+}
+
+/// A time as people write it, of microseconds.
+pub fn time(micros: f64) -> String {
+    match micros {
+        under if under < 10.0 => format!("{under:.1} \u{b5}s"),
+        under if under < 1000.0 => format!("{under:.0} \u{b5}s"),
+        under if under < 1_000_000.0 => format!("{:.1} ms", under / 1000.0),
+        over => format!("{:.1} s", over / 1_000_000.0),
+    }
+}
+
+/// Tests of the links that read what a child said.
+#[cfg(test)]
+pub mod tests {
+    use vgpu_transport::Bar;
+
+    use super::*;
+    use crate::check::child::{End, Outcome};
+
+    /// What a child said, in lines.
+    pub fn looked(lines: &[&str], trouble: Option<&str>) -> Looked {
+        let outcome = Outcome {
+            end: End::Exit(0),
+            stdout: lines.join("\n"),
+            stderr: String::new(),
+            elapsed: Duration::ZERO,
+        };
+        let function = PciFunction {
+            address: "0000:00:05.0".parse().unwrap(),
+            dir: "/sys/bus/pci/devices/0000:00:05.0".into(),
+            subsystem: 0,
+            bars: [Bar::default(); 6],
+        };
+        Looked { function, steps: outcome.steps(), trouble: trouble.map(str::to_owned) }
+    }
+
+    const OPEN: &str = r#"{"step":"open","ok":true,"generation":7}"#;
+
+    #[test]
+    fn alive_slow_and_mute() {
+        let finding = judge(&looked(&[OPEN, r#"{"step":"answer","ok":true,"us":12.3}"#], None));
+        assert_eq!(
+            (finding.status, finding.found.as_str()),
+            (crate::check::finding::Status::Pass, "alive, answers in 12 \u{b5}s")
+        );
+        let finding = judge(&looked(&[OPEN, r#"{"step":"answer","ok":true,"us":700000}"#], None));
+        assert_eq!(finding.issue().unwrap(), "device/device-slow");
+        let finding =
+            judge(&looked(&[OPEN, r#"{"step":"answer","begin":true}"#], Some("ended with exit code 124")));
+        assert_eq!(finding.issue().unwrap(), "device/device-mute");
+    }
+
+    #[test]
+    fn a_cause_that_the_child_named() {
+        let line = r#"{"step":"open","ok":false,"link":"device","cause":"version-1","found":"speaks version 1","fix":{"text":"Update.","command":null,"needs_root":false}}"#;
+        let finding = judge(&looked(&[line], None));
+        assert_eq!(finding.issue().unwrap(), "device/version-1");
+        assert_eq!(
+            (finding.found.as_str(), finding.fix.unwrap().text.as_str()),
+            ("speaks version 1", "Update.")
+        );
+    }
+
+    #[test]
+    fn trouble_with_the_window_is_not_the_devices() {
+        let line = r#"{"step":"open","ok":false,"link":"window","cause":"window-unmappable","found":"no resource2"}"#;
+        assert!(judge(&looked(&[line], None)).holds());
+    }
+
+    #[test]
+    fn what_is_not_understood_is_unknown_with_its_evidence() {
+        let finding = judge(&looked(&[], Some("was killed by signal 7 (SIGBUS)")));
+        assert_eq!(finding.issue().unwrap(), "device/unknown");
+        assert!(finding.found.contains("SIGBUS"));
+        let line = r#"{"step":"open","ok":false,"link":"permission","cause":"lockdown","found":"EPERM"}"#;
+        assert_eq!(judge(&looked(&[line], None)).issue().unwrap(), "device/unknown");
+    }
+
+    #[test]
+    fn times() {
+        assert_eq!(time(0.61), "0.6 \u{b5}s");
+        assert_eq!(time(88.0), "88 \u{b5}s");
+        assert_eq!(time(1500.0), "1.5 ms");
+        assert_eq!(time(2_000_000.0), "2.0 s");
+    }
+}

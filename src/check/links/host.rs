@@ -1,0 +1,237 @@
+//! Link `host`: whether the host takes sessions and answers, and whether what it says of its device makes sense. Found out in the child
+//! of link `device`.
+
+use super::device::{failed, time};
+use crate::check::catalogue::{LinkId, UNKNOWN};
+use crate::check::child::Report;
+use crate::check::context::{Context, DeviceReport, Looked};
+use crate::check::finding::Finding;
+use crate::device::survey::size;
+
+const LINK: LinkId = LinkId::Host;
+/// Echoes above this are slow: a hundred times what they take.
+const SLOW_US: f64 = 1000.0;
+/// Below this few models of Ollama's go onto the device, and below a quarter of it none.
+const LITTLE: u64 = 512 << 20;
+/// What Ollama makes of total memory: the context that it loads models with by default.
+const CONTEXTS: [(u64, &str); 2] = [(47 << 30, "262144"), (23 << 30, "32768")];
+
+/// Looks at the link.
+pub async fn look(context: &mut Context) -> Finding {
+    let device = context.device.clone();
+    let mut findings = context.looks.iter().map(|looked| judge(looked, device.as_ref()));
+    let first = findings.next();
+    findings
+        .find(|finding| !finding.holds())
+        .or(first)
+        .unwrap_or_else(|| Finding::skip(LINK, "there is no device"))
+}
+
+fn judge(looked: &Looked, device: Option<&DeviceReport>) -> Finding {
+    let facts = looked.steps.get("facts");
+    if let Some(finding) = failed(looked, LINK) {
+        return mend(finding);
+    }
+    if let Some(report) = facts.filter(|report| report.ok)
+        && let Some(wrong) = nonsense(report)
+    {
+        return Finding::fail(LINK, "bad-facts", wrong)
+            .fix("Update the device's host, or look at the GPU that it describes.")
+            .details(shown(report));
+    }
+    match looked.steps.open.as_deref() {
+        Some(step @ ("attach" | "echo" | "memory" | "window")) => {
+            let what = match step {
+                "attach" => "the host did not answer a new session's greeting",
+                "echo" => "the host did not answer an echo",
+                "memory" => "the host did not say how much memory is free",
+                _ => "the host did not give window memory",
+            };
+            return Finding::fail(LINK, "no-echo", what)
+                .expected("an answer within a second")
+                .fix("Look at the device's host: its executor hangs, or is overloaded. Restart it.")
+                .details(looked.trouble.iter().map(|trouble| format!("the process that asked {trouble}")));
+        }
+        Some(step) => {
+            let trouble = looked.trouble.clone().unwrap_or_default();
+            return Finding::fail(LINK, UNKNOWN, format!("the process that asked the host {trouble}"))
+                .detail(format!("it was at the step {step}"));
+        }
+        None => {}
+    }
+    let Some(echo) = looked.steps.get("echo") else {
+        // No channel, or no window: it is their link that is broken.
+        return Finding::skip(LINK, "not reached (needs a session)");
+    };
+    if let Some(report) = looked.steps.get("memory").filter(|report| report.ok) {
+        let (free, total) =
+            (report.whole("free").unwrap_or_default(), report.whole("total").unwrap_or_default());
+        let found = format!("{} of {} are free", size(free), size(total));
+        if free == 0 || free < LITTLE && total >= LITTLE {
+            let finding = if free < LITTLE / 4 {
+                Finding::fail(LINK, "no-memory", found)
+            } else {
+                Finding::warn(LINK, "no-memory", found)
+            };
+            return finding
+                .expected("memory for a model")
+                .fix("End other programs that hold the device's memory, in this VM or on the host.");
+        }
+    }
+    let Some(device) = device else {
+        return Finding::fail(LINK, "bad-facts", "the device says nothing of itself");
+    };
+    let micros = echo.number("median_us").unwrap_or_default();
+    let found = format!(
+        "{}, {} of {} free, compute capability {}.{}, driver {}, echo {}",
+        device.name,
+        size(device.free),
+        size(device.total),
+        device.capability.0,
+        device.capability.1,
+        device.driver,
+        time(micros),
+    );
+    let details = CONTEXTS.iter().find(|(bytes, _)| device.total >= *bytes).map(|(bytes, context)| {
+        format!("of {} and more Ollama makes a default context of {context} tokens", size(*bytes))
+    });
+    if micros > SLOW_US {
+        return Finding::warn(LINK, "echo-slow", found)
+            .expected("an echo within a few microseconds")
+            .fix("Is the VM or its host overloaded? Give both processors of their own.")
+            .details(details);
+    }
+    Finding::pass(LINK, found).details(details)
+}
+
+/// What mends what the child found.
+fn mend(finding: Finding) -> Finding {
+    if finding.fix.is_some() {
+        return finding;
+    }
+    match finding.cause {
+        Some("session-refused") => {
+            finding.fix("Look at the device's host: its log says why it lets no process in.")
+        }
+        Some("bad-facts") => finding.fix("Update the device's host, or look at the GPU that it describes."),
+        _ => finding,
+    }
+}
+
+/// What cannot be true of a GPU.
+fn nonsense(facts: &Report) -> Option<String> {
+    let number = |field: &str| facts.whole(field).unwrap_or_default();
+    let signed = |field: &str| facts.number(field).unwrap_or_default();
+    let (major, minor, cuda, total) =
+        (number("cc_major"), number("cc_minor"), number("cuda"), number("total"));
+    let driver: Option<u32> = facts.text("driver").split('.').next().and_then(|part| part.parse().ok());
+    if facts.text("name").is_empty() {
+        Some("the device has no name".into())
+    } else if total < 64 << 20 {
+        Some(format!("the device says that it has {} of memory", size(total)))
+    } else if total > 1 << 50 {
+        Some(format!("the device says that it has {} of memory, more than any GPU", size(total)))
+    } else if !(2..=30).contains(&major) || minor > 9 {
+        Some(format!("the device says that its compute capability is {major}.{minor}"))
+    } else if !(5000..100_000).contains(&cuda) {
+        Some(format!(
+            "the device says that its driver's CUDA version is {}.{}",
+            cuda / 1000,
+            cuda % 1000 / 10
+        ))
+    } else if driver.is_none_or(|major| major == 0) {
+        Some(format!("the device says that its driver's version is \"{}\"", facts.text("driver")))
+    } else if facts.text("uuid").bytes().skip(4).all(|byte| matches!(byte, b'0' | b'-')) {
+        Some("the device has no UUID".into())
+    } else if signed("warp") <= 0.0 || signed("threads") <= 0.0 || signed("processors") <= 0.0 {
+        Some("the device says that it has no processors, warps or threads".into())
+    } else {
+        None
+    }
+}
+
+/// The facts, as evidence.
+fn shown(facts: &Report) -> Vec<String> {
+    ["name", "uuid", "total", "cc_major", "cc_minor", "cuda", "driver", "processors", "warp", "threads"]
+        .iter()
+        .filter_map(|field| Some(format!("{field}: {}", facts.fields.get(*field)?)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::device::tests::looked;
+    use super::*;
+    use crate::check::finding::Status;
+
+    const ATTACH: &str = r#"{"step":"attach","ok":true}"#;
+
+    fn facts(change: &str) -> String {
+        let mut facts: serde_json::Value = serde_json::from_str(
+            r#"{"step":"facts","ok":true,"name":"Soft","driver":"580.65.06","cuda":13000,"cc_major":6,"cc_minor":1,
+                "total":8589934592,"uuid":"GPU-1234","warp":32,"threads":1024,"processors":8}"#,
+        )
+        .unwrap();
+        let change: serde_json::Value = serde_json::from_str(change).unwrap();
+        facts.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+        facts.to_string()
+    }
+
+    fn device() -> DeviceReport {
+        DeviceReport {
+            name: "Soft".into(),
+            driver: "580".into(),
+            total: 48 << 30,
+            free: 48 << 30,
+            ..DeviceReport::default()
+        }
+    }
+
+    fn issue(lines: &[&str]) -> Option<String> {
+        judge(&looked(lines, None), Some(&device())).issue()
+    }
+
+    #[test]
+    fn a_host_that_works() {
+        let lines = [
+            &facts("{}"),
+            ATTACH,
+            r#"{"step":"echo","ok":true,"median_us":0.6}"#,
+            r#"{"step":"memory","ok":true,"free":51539607552,"total":51539607552}"#,
+        ];
+        let finding = judge(&looked(&lines, None), Some(&device()));
+        assert_eq!(finding.status, Status::Pass);
+        assert!(
+            finding.found.starts_with("Soft, 48 GiB of 48 GiB free")
+                && finding.found.ends_with("echo 0.6 \u{b5}s")
+        );
+        assert!(finding.details[0].contains("262144"));
+    }
+
+    #[test]
+    fn descriptions_that_make_no_sense() {
+        for change in [
+            r#"{"cc_major":0}"#,
+            r#"{"cuda":0}"#,
+            r#"{"name":""}"#,
+            r#"{"total":0}"#,
+            r#"{"driver":"soon"}"#,
+            r#"{"uuid":"GPU-00000000-0000"}"#,
+            r#"{"warp":0}"#,
+        ] {
+            assert_eq!(issue(&[&facts(change)]).unwrap(), "host/bad-facts", "{change}");
+        }
+    }
+
+    #[test]
+    fn hosts_that_do_not_answer_are_slow_or_are_full() {
+        assert_eq!(issue(&[&facts("{}"), r#"{"step":"attach","begin":true}"#]).unwrap(), "host/no-echo");
+        let slow = r#"{"step":"echo","ok":true,"median_us":40000}"#;
+        assert_eq!(issue(&[&facts("{}"), ATTACH, slow]).unwrap(), "host/echo-slow");
+        let echo = r#"{"step":"echo","ok":true,"median_us":1}"#;
+        let memory = r#"{"step":"memory","ok":true,"free":0,"total":8589934592}"#;
+        assert_eq!(issue(&[&facts("{}"), ATTACH, echo, memory]).unwrap(), "host/no-memory");
+        let refused = r#"{"step":"attach","ok":false,"link":"host","cause":"session-refused","found":"no"}"#;
+        assert_eq!(issue(&[&facts("{}"), refused]).unwrap(), "host/session-refused");
+    }
+}

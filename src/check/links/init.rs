@@ -1,0 +1,245 @@
+//! Link `init`: the backend is opened and started as Ollama does it, in a child, and what the loader and CUDA say to that is brought to light:
+//! Ollama itself keeps silent about it.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use super::backend::{soname, usable};
+use super::unable;
+use crate::check::catalogue::{LinkId, UNKNOWN};
+use crate::check::child::{End, Outcome};
+use crate::check::context::Context;
+use crate::check::finding::Finding;
+use crate::check::probe;
+use crate::env::VGPU_LOG;
+use crate::ollama::answers;
+use crate::ollama::variant::Variant;
+
+const LINK: LinkId = LinkId::Init;
+/// What Ollama grants a refresh, for three processes.
+const BUDGET: Duration = Duration::from_secs(3);
+/// A backend that takes longer than the budget should still be seen to start, or to fail.
+const LIMIT: Duration = Duration::from_secs(15);
+/// Lines of a child's output that are shown.
+const SHOWN: usize = 12;
+
+/// Looks at the link: one backend that starts is enough, as for Ollama.
+pub async fn look(context: &mut Context) -> Finding {
+    let Some(ollama) = context.target().ollama.clone() else {
+        return Finding::skip(LINK, "there is no Ollama");
+    };
+    let mut first: Option<Finding> = None;
+    for (variant, major) in usable(context) {
+        let mut environment = variant.environment(&ollama, &context.environment);
+        environment.set(VGPU_LOG, "info");
+        let mut words: Vec<OsString> = vec!["load".into(), variant.backend().into()];
+        if let Some(base) = Variant::base(&ollama) {
+            words.extend(["--with".into(), base.into()]);
+        }
+        let outcome = match probe::run(context, &words, &environment, LIMIT).await {
+            Ok(outcome) => outcome,
+            Err(why) => return unable(context, LINK, "start vgpu-probe", &why),
+        };
+        let finding = judge(&variant.name(), &outcome);
+        if finding.holds() {
+            context.started = Some((variant, major));
+            return finding
+                .details(first.into_iter().flat_map(|other| [vec![other.found], other.details].concat()));
+        }
+        first.get_or_insert(finding);
+    }
+    first.unwrap_or_else(|| {
+        Finding::skip(LINK, format!("there is no backend to start, such as {}", soname("libggml-cuda", None)))
+    })
+}
+
+/// What a run of `vgpu-probe load` means.
+fn judge(name: &str, outcome: &Outcome) -> Finding {
+    let steps = outcome.steps();
+    let said = lines(&outcome.stderr);
+    let finding = |finding: Finding| finding.details(said.clone());
+    if let Some(step) = &steps.open {
+        let at = match step.as_str() {
+            "open" => "while the loader opened it".to_owned(),
+            "start" => "while it looked for devices".to_owned(),
+            "devices" => "while it described its devices".to_owned(),
+            other => format!("at {other}"),
+        };
+        return finding(match outcome.end {
+            End::TimedOut(limit) => {
+                Finding::fail(LINK, "timed-out", format!("{name} was not done in {} s {at}", limit.as_secs()))
+                    .expected("less than a second")
+                    .fix("Look at the host of the device: a call that waits for it gets no answer.")
+                    .command("vgpu-run check --only host")
+            }
+            _ => aborted(name, &at, outcome),
+        });
+    }
+    if let Some(failed) = steps.failed() {
+        let words = failed.text("error");
+        return finding(match failed.step.as_str() {
+            "devices" => no_device(name, &outcome.stderr),
+            "start" => Finding::fail(
+                LINK,
+                UNKNOWN,
+                format!("{name} did not start: {} says: {words}", failed.text("call")),
+            ),
+            step => Finding::fail(LINK, "load-failed", format!("{name}: {words}"))
+                .detail(format!("step {step}"))
+                .fix("Install Ollama again, or update vgpu-run if a function is missing."),
+        });
+    }
+    let Some(devices) = steps.get("devices") else {
+        let trouble = outcome.trouble().unwrap_or_else(|| "ended without a word".into());
+        return finding(Finding::fail(LINK, UNKNOWN, format!("the process that opened {name} {trouble}")));
+    };
+    let all =
+        devices.fields.get("devices").and_then(|devices| devices.as_array()).cloned().unwrap_or_default();
+    let shown: Vec<String> = all
+        .iter()
+        .map(|device| {
+            let text = |key: &str| device[key].as_str().unwrap_or_default().to_owned();
+            let mib = |key: &str| device[key].as_u64().unwrap_or_default() >> 20;
+            format!(
+                "{} {} with {} MiB, {} free",
+                text("name"),
+                text("description"),
+                mib("total"),
+                mib("free")
+            )
+        })
+        .collect();
+    if all.iter().all(|device| device["total"].as_u64() == Some(0)) {
+        return finding(
+            Finding::fail(LINK, "cuda-error", format!("{name} cannot ask the device for its memory"))
+                .detail(shown.join("; "))
+                .fix("Look at what the device's host says.")
+                .command("vgpu-run check --only host"),
+        );
+    }
+    let took = outcome.elapsed;
+    let found = format!("{name} starts in {} ms: {}", took.as_millis(), shown.join("; "));
+    if took > BUDGET {
+        return Finding::warn(LINK, "timed-out", found)
+            .expected("less than a second")
+            .fix("Give the VM more processors, or lay Ollama's libraries onto a faster disk.");
+    }
+    Finding::pass(LINK, found)
+}
+
+/// The child died: by GGML's own will, after a CUDA error, or by a crash.
+fn aborted(name: &str, at: &str, outcome: &Outcome) -> Finding {
+    if let Some(error) = cuda_error(&outcome.stderr) {
+        return Finding::fail(LINK, "cuda-error", format!("{name} gave up {at}: {error}"))
+            .fix("Look at what the device's host says.")
+            .command("vgpu-run check --only host");
+    }
+    let Some(trouble) = outcome.trouble() else {
+        let found = format!("{name} ended the process that opened it, with exit status 0, {at}");
+        return Finding::fail(LINK, UNKNOWN, found);
+    };
+    Finding::fail(LINK, "crashed", format!("the process that opened {name} {trouble} {at}"))
+        .fix("Please report it, with what check found.")
+        .command("vgpu-run check --bundle vgpu-run-check.tar.gz")
+}
+
+/// The backend started and has no device: does it say why?
+fn no_device(name: &str, stderr: &str) -> Finding {
+    match cuda_error(stderr) {
+        Some(error) => Finding::fail(LINK, "cuda-error", format!("{name} finds no device: {error}"))
+            .fix("Look at the device.")
+            .command("vgpu-run check --only host"),
+        None => Finding::fail(LINK, "no-device", format!("{name} starts and finds no device"))
+            .fix("Unset CUDA_VISIBLE_DEVICES, and look at the device.")
+            .command("vgpu-run check --only host"),
+    }
+}
+
+/// The error that GGML names: `CUDA error: WORDS` before it aborts, or `failed to initialize CUDA: WORDS`.
+fn cuda_error(stderr: &str) -> Option<&str> {
+    ["CUDA error: ", "failed to initialize CUDA: "].iter().find_map(|mark| {
+        let rest = &stderr[stderr.find(mark)? + mark.len()..];
+        rest.lines().next().map(str::trim)
+    })
+}
+
+/// The last lines, which say most.
+pub fn lines(text: &str) -> Vec<String> {
+    let all: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    let start = all.len().saturating_sub(SHOWN);
+    let refusal =
+        answers::refusal(text).filter(|refusal| !all[start..].iter().any(|line| line.contains(refusal)));
+    refusal.into_iter().chain(all[start..].iter().copied()).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::finding::Status;
+
+    fn judged(stdout: &str, stderr: &str, end: End) -> Finding {
+        judge(
+            "cuda_v12",
+            &Outcome {
+                end,
+                stdout: stdout.into(),
+                stderr: stderr.into(),
+                elapsed: Duration::from_millis(80),
+            },
+        )
+    }
+
+    const OPEN: &str = "{\"step\":\"open\",\"begin\":true}\n";
+    const OPENED: &str = "{\"step\":\"open\",\"begin\":true}\n{\"step\":\"open\",\"ok\":true}\n{\"step\":\"start\",\"begin\":true}\n";
+
+    #[test]
+    fn what_the_loader_says_is_told() {
+        let finding = judged(
+            &format!("{OPEN}{{\"step\":\"open\",\"ok\":false,\"error\":\"libcuda.so.1: cannot open\"}}"),
+            "",
+            End::Exit(1),
+        );
+        assert_eq!(
+            (finding.cause, finding.found.as_str()),
+            (Some("load-failed"), "cuda_v12: libcuda.so.1: cannot open")
+        );
+    }
+
+    #[test]
+    fn crashes_errors_and_silence_are_told_apart() {
+        assert_eq!(judged(OPENED, "", End::Signal(11)).cause, Some("crashed"));
+        assert_eq!(judged(OPENED, "", End::Exit(0)).cause, Some(UNKNOWN), "it ended itself");
+        let aborted = judged(OPENED, "CUDA error: out of memory\n  in x\n", End::Signal(6));
+        assert_eq!(aborted.cause, Some("cuda-error"));
+        assert!(aborted.found.ends_with("out of memory"), "{}", aborted.found);
+        assert_eq!(judged(OPENED, "", End::TimedOut(LIMIT)).cause, Some("timed-out"));
+        assert_eq!(judged("", "", End::Exit(127)).cause, Some(UNKNOWN));
+        let started = format!("{OPENED}{{\"step\":\"start\",\"ok\":true}}\n");
+        let none = format!("{started}{{\"step\":\"devices\",\"ok\":false,\"error\":\"no device\"}}");
+        assert_eq!(judged(&none, "", End::Exit(1)).cause, Some("no-device"));
+        let said = "ggml_cuda_init: failed to initialize CUDA: CUDA driver version is insufficient for CUDA runtime version\n";
+        assert_eq!(judged(&none, said, End::Exit(1)).cause, Some("cuda-error"));
+    }
+
+    #[test]
+    fn a_device_with_memory_is_what_is_wanted() {
+        let answer = |total: u64| {
+            format!(
+                "{OPENED}{{\"step\":\"start\",\"ok\":true}}\n{{\"step\":\"devices\",\"ok\":true,\"devices\":[{{\"name\":\"CUDA0\",\"description\":\"x\",\"total\":{total},\"free\":1048576}}]}}"
+            )
+        };
+        let finding = judged(&answer(1 << 30), "", End::Exit(0));
+        assert_eq!(
+            (finding.status, finding.found.as_str()),
+            (Status::Pass, "cuda_v12 starts in 80 ms: CUDA0 x with 1024 MiB, 1 free")
+        );
+        assert_eq!(judged(&answer(0), "", End::Exit(0)).cause, Some("cuda-error"));
+    }
+
+    #[test]
+    fn the_reason_is_shown_though_many_lines_follow() {
+        let text = format!("load_backend: failed to load /x: why\n{}", "noise\n".repeat(40));
+        let shown = lines(&text);
+        assert_eq!((shown.len(), shown[0].as_str()), (SHOWN + 1, "load_backend: failed to load /x: why"));
+    }
+}

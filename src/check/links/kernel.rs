@@ -1,0 +1,156 @@
+//! Link `kernel`: whether this system, and the service's sandbox, let libraries be handed over at all. Found out by doing it.
+
+use std::path::Path;
+
+use nix::unistd::Uid;
+
+use super::broken;
+use crate::check::catalogue::LinkId;
+use crate::check::context::Context;
+use crate::check::finding::Finding;
+use crate::check::unit::Unit;
+use crate::embedded::Object;
+use crate::inject::folder::{self, Content, Folder};
+use crate::inject::owner::Owner;
+use crate::inject::{InjectError, memfd};
+
+const LINK: LinkId = LinkId::Kernel;
+/// Stands for a library: a page is enough to ask.
+static PAGE: Object = Object { soname: "vgpu-run-check", bytes: &[0; 4096] };
+
+/// Looks at the link.
+pub async fn look(context: &mut Context) -> Finding {
+    let owner = match Owner::this() {
+        Ok(owner) => owner,
+        Err(error) => {
+            return broken(LINK, InjectError::Process(error)).detail("/proc/self/stat was looked for");
+        }
+    };
+    let mut evidence = Vec::new();
+    let memory = memfd::all(&[&PAGE], owner.pid()).map_err(|error| crate::inject::chain(&error));
+    if let Err(error) = &memory {
+        evidence.push(format!("memory files: {error}"));
+    }
+    let mut place = None;
+    for candidate in folder::candidates(&context.environment, Uid::effective()) {
+        match Folder::create(&candidate, owner, Content::Files(&[&PAGE])) {
+            Ok(_) => {
+                place = Some(candidate);
+                break;
+            }
+            Err(unfit) => evidence.push(format!("{}: {unfit}", candidate.display())),
+        }
+    }
+    let sandbox =
+        context.unit.as_ref().map(|unit| Sandbox::of(unit, &context.environment)).unwrap_or_default();
+    let memory = memory.is_ok() && !sandbox.memory;
+    let place = place.filter(|_| !sandbox.folders);
+    evidence.extend(sandbox.reasons);
+    let lsm = std::fs::read_to_string(context.root.join("kernel/security/lsm")).unwrap_or_default();
+    if !lsm.trim().is_empty() {
+        tracing::debug!(lsm = lsm.trim(), "security modules");
+    }
+    match (memory, place) {
+        (true, _) => Finding::pass(LINK, "libraries can be mapped from memory").details(evidence),
+        (false, Some(place)) => {
+            Finding::pass(LINK, format!("libraries can be mapped from {}", place.display())).details(evidence)
+        }
+        (false, None) => Finding::fail(
+            LINK,
+            "no-executable-mapping",
+            "neither memory files nor any folder may be mapped for execution",
+        )
+        .expected("memory files, or one folder on a file system that is not mounted noexec")
+        .fix(if context.unit.is_some() {
+            "Take NoExecPaths= and ~memfd_create out of the service's unit, or give it a folder in ExecPaths=."
+        } else {
+            "Set XDG_RUNTIME_DIR to a folder of yours on a file system that is not mounted noexec, or allow it."
+        })
+        .command(match &context.unit {
+            Some(unit) => format!("systemctl edit {}", unit.name),
+            None => "mount -o remount,exec /dev/shm".into(),
+        })
+        .as_root()
+        .details(evidence),
+    }
+}
+
+/// What a unit's sandbox takes away.
+#[derive(Debug, Default)]
+struct Sandbox {
+    memory: bool,
+    folders: bool,
+    reasons: Vec<String>,
+}
+
+impl Sandbox {
+    fn of(unit: &Unit, environment: &crate::env::Environment) -> Self {
+        let mut sandbox = Self::default();
+        let filter = unit.get("SystemCallFilter");
+        if refuses(filter, "memfd_create") {
+            sandbox.memory = true;
+            sandbox.reasons.push(format!("SystemCallFilter={} leaves no memfd_create", shorten(filter)));
+        }
+        let places = folder::candidates(environment, Uid::effective());
+        let no_exec = |place: &Path| unit.covers("NoExecPaths", place) && !unit.covers("ExecPaths", place);
+        if !unit.get("NoExecPaths").is_empty()
+            && places.iter().filter(|place| place.exists()).all(|place| no_exec(place))
+        {
+            sandbox.folders = true;
+            sandbox.reasons.push(format!("NoExecPaths={} covers every folder", unit.get("NoExecPaths")));
+        }
+        sandbox
+    }
+}
+
+/// Whether a filter refuses a call: `~a b` refuses those, `a b` allows those alone. Groups (`@system-service`) hold memfd_create;
+/// what systemctl prints is the list of calls itself, spelt out.
+fn refuses(filter: &str, call: &str) -> bool {
+    let mut names = filter.split_ascii_whitespace();
+    let Some(first) = names.next() else { return false };
+    let (denies, first) = match first.strip_prefix('~') {
+        Some(first) => (true, first),
+        None => (false, first),
+    };
+    let listed = std::iter::once(first).chain(names).any(|name| {
+        let name = name.trim_start_matches('~').split(':').next().unwrap_or_default();
+        name == call || (!denies && ["@system-service", "@known", "@default-all"].contains(&name))
+    });
+    listed == denies
+}
+
+fn shorten(text: &str) -> String {
+    match text.char_indices().nth(60) {
+        Some((at, _)) => format!("{}...", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn system_call_filters() {
+        assert!(!refuses("", "memfd_create"));
+        assert!(refuses("~memfd_create", "memfd_create"));
+        assert!(refuses("~@mount memfd_create:EPERM", "memfd_create"));
+        assert!(!refuses("~@mount", "memfd_create"));
+        assert!(!refuses("@system-service", "memfd_create"));
+        assert!(!refuses("read memfd_create write", "memfd_create"));
+        assert!(refuses("read write", "memfd_create"));
+    }
+
+    #[test]
+    fn a_sandbox_without_folders() {
+        let properties = [("NoExecPaths", "/"), ("ExecPaths", "/usr")];
+        let properties = properties.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        let unit = Unit { properties, ..Unit::default() };
+        let environment = crate::env::Environment::default();
+        let sandbox = Sandbox::of(&unit, &environment);
+        assert!(sandbox.folders && !sandbox.memory);
+        let properties = [("NoExecPaths", "/"), ("ExecPaths", "/usr /dev/shm")];
+        let properties = properties.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        assert!(!Sandbox::of(&Unit { properties, ..Unit::default() }, &environment).folders);
+    }
+}

@@ -1,0 +1,351 @@
+//! Link `ollama`: which Ollama gets the GPU, and whether it can.
+
+use std::collections::BTreeSet;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::process::Command;
+
+use crate::check::catalogue::{LinkId, UNKNOWN};
+use crate::check::child;
+use crate::check::context::Context;
+use crate::check::finding::Finding;
+use crate::env::{Environment, HOME, PATH};
+use crate::error::{Failure, Refusal};
+use crate::ollama::era::Era;
+use crate::ollama::variant::Variant;
+use crate::ollama::{Ollama, version};
+use crate::program::Program;
+
+const LINK: LinkId = LinkId::Ollama;
+/// Where it is when PATH does not say.
+const USUAL: [&str; 4] =
+    ["/usr/local/bin/ollama", "/usr/bin/ollama", "/opt/ollama/bin/ollama", "/snap/bin/ollama"];
+/// `ollama -v` asks the server for its version too: nobody answers at this address.
+const NOWHERE: &str = "127.0.0.1:9";
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// Looks at the link.
+pub async fn look(context: &mut Context) -> Finding {
+    context.target();
+    let Some(target) = &context.target else { return Finding::skip(LINK, "not looked for") };
+    let Ok(program) = &target.program else { return missing(context) };
+    let real = std::fs::canonicalize(&program.path).unwrap_or_else(|_| program.path.clone());
+    let shown = program.path.display();
+    let evidence = |finding: Finding| {
+        finding.details((real != program.path).then(|| format!("{shown} is {}", real.display())))
+    };
+    if let Some(finding) = confined(program).or_else(|| unsuitable(program)) {
+        return evidence(finding);
+    }
+    let Some(ollama) = &target.ollama else { return evidence(not_ollama(program)) };
+    if let Some(finding) = incomplete(ollama, &real) {
+        return evidence(finding);
+    }
+    let version = if context.options.no_ollama { None } else { ask(program, context).await };
+    let era = ollama.era;
+    let mut details = vec![format!("libraries in {}", ollama.libraries.display())];
+    if let Some(version) = &version
+        && let Some(said) = version::era(version)
+        && said != era
+    {
+        details.push(format!(
+            "it says that it is {version}, and looks for GPUs as releases of era {era:?} do, not {said:?}"
+        ));
+    }
+    let others = others(&real, &context.environment);
+    let mixed = leftovers(ollama);
+    let name = version.as_ref().map_or_else(|| "Ollama".to_owned(), |version| format!("Ollama {version}"));
+    let found = format!("{name} at {shown}, {}", way(era));
+    if let Some(version) = version {
+        context.versions.insert("ollama", version);
+    }
+    let finding = if let Some(other) = mixed.first() {
+        Finding::warn(
+            LINK,
+            "mixed-install",
+            format!("{name} at {shown} lies beside files of another release"),
+        )
+        .fix("Remove the library folder and install Ollama again.")
+        .command("curl -fsSL https://ollama.com/install.sh | sh")
+        .as_root()
+        .detail(other.clone())
+    } else if let Some(other) = others.first() {
+        Finding::warn(LINK, "mixed-install", format!("{found}; there is another at {}", other.display()))
+            .fix("Remove the one that you do not use, or name the right one by its path.")
+    } else {
+        Finding::pass(LINK, found)
+    };
+    evidence(finding.details(details))
+}
+
+/// How an Ollama of this era looks for GPUs, in words.
+fn way(era: Era) -> &'static str {
+    match era {
+        Era::A => "looks for GPUs in its server",
+        Era::B => "looks for GPUs in a runner",
+        Era::C => "looks for GPUs in llama-server",
+    }
+}
+
+fn missing(context: &Context) -> Finding {
+    let install = "curl -fsSL https://ollama.com/install.sh | sh";
+    if let Some(path) = &context.options.ollama {
+        return Finding::fail(LINK, "ollama-missing", format!("there is no program {}", path.display()))
+            .fix("Name the file of Ollama's program after --ollama.");
+    }
+    if let Some(pid) = elsewhere() {
+        return Finding::fail(LINK, "ollama-confined", format!("Ollama runs in a container (process {pid}), and none is on PATH"))
+            .fix("Start Ollama outside the container, or install vgpu-run in the container and give it the device.")
+            .detail(format!("/proc/{pid}/root is another root than this program's"));
+    }
+    match USUAL.iter().find(|path| Path::new(path).exists()) {
+        Some(path) => {
+            Finding::fail(LINK, "ollama-missing", format!("ollama is not on PATH, and there is {path}"))
+                .fix("Name it by its path.")
+                .command(format!("vgpu-run check --ollama {path}"))
+        }
+        None => Finding::fail(LINK, "ollama-missing", "there is no ollama on PATH")
+            .fix("Install Ollama.")
+            .command(install)
+            .detail(format!("looked at {} and in PATH", USUAL.join(", "))),
+    }
+}
+
+/// A process called ollama in another root.
+fn elsewhere() -> Option<u32> {
+    let own = std::fs::read_link("/proc/self/ns/mnt").ok()?;
+    let entries = std::fs::read_dir("/proc").ok()?;
+    entries.flatten().find_map(|entry| {
+        let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+        let name = std::fs::read_to_string(entry.path().join("comm")).ok()?;
+        let namespace = std::fs::read_link(entry.path().join("ns/mnt")).ok()?;
+        (name.trim() == "ollama" && namespace != own).then_some(pid)
+    })
+}
+
+/// Programs that start others in a root of their own.
+const CONFINERS: [&str; 9] =
+    ["docker", "podman", "nerdctl", "snap", "flatpak", "kubectl", "lxc", "systemd-nspawn", "chroot"];
+/// As much of a script is read.
+const SCRIPT: u64 = 64 << 10;
+
+/// What starts its program in a root of its own, from which neither memory files nor folders of this system are seen: a snap, a container.
+pub fn confined(program: &Program) -> Option<Finding> {
+    let path = &program.path;
+    let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
+    let in_snap = [path.as_path(), real.as_path()]
+        .iter()
+        .any(|path| path.starts_with("/snap") || path.starts_with("/var/lib/snapd"));
+    let name = real.file_name().unwrap_or_default().to_string_lossy();
+    let through = CONFINERS.iter().copied().find(|confiner| *confiner == name);
+    let through = through.or_else(|| if program.is_binary() { None } else { confiner(&script(&real)) });
+    let shown = path.display();
+    if in_snap || through == Some("snap") {
+        return Some(
+            Finding::fail(LINK, "ollama-confined", format!("{shown} is a snap"))
+                .fix("Remove the snap and install Ollama's own release.")
+                .command("snap remove ollama && curl -fsSL https://ollama.com/install.sh | sh")
+                .as_root(),
+        );
+    }
+    through.map(|through| {
+        Finding::fail(LINK, "ollama-confined", format!("{shown} starts Ollama through {through}"))
+            .fix("Start Ollama outside the container, or install vgpu-run in the container and give it the device.")
+    })
+}
+
+fn script(path: &Path) -> String {
+    let mut text = Vec::new();
+    // What cannot be read names no confiner.
+    let _ = std::fs::File::open(path).and_then(|file| file.take(SCRIPT).read_to_end(&mut text));
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// The confiner that a script calls: a word of it, outside comments.
+fn confiner(script: &str) -> Option<&'static str> {
+    let lines = script.lines().filter(|line| !line.trim_start().starts_with('#'));
+    let mut words =
+        lines.flat_map(|line| line.split(|byte: char| byte.is_whitespace() || ";|&()`\"'".contains(byte)));
+    words.find_map(|word| {
+        let name = word.rsplit('/').next().unwrap_or_default();
+        CONFINERS.iter().copied().find(|confiner| *confiner == name)
+    })
+}
+
+fn unsuitable(program: &Program) -> Option<Finding> {
+    let unsuitable = program.preloadable().err()?;
+    let cause = unsuitable.broken().map_or(UNKNOWN, |(_, cause)| cause);
+    let hint = unsuitable.hint();
+    let finding = Finding::fail(LINK, cause, Failure::from(unsuitable).sentence());
+    Some(match hint {
+        Some(hint) => finding.fix(hint),
+        None => finding,
+    })
+}
+
+fn not_ollama(program: &Program) -> Finding {
+    let path = program.path.display();
+    let found = if program.is_binary() {
+        format!("{path} is not an Ollama that is known")
+    } else {
+        format!("{path} is a script for {}", program.binary.display())
+    };
+    Finding::fail(LINK, "not-ollama", found)
+        .fix("Name the program itself.")
+        .command("vgpu-run check --ollama /usr/local/bin/ollama")
+        .detail("known are releases of Ollama from 0.5.8 on, told by texts in their binary")
+}
+
+/// What must be there for Ollama to use any GPU.
+fn incomplete(ollama: &Ollama, real: &Path) -> Option<Finding> {
+    let folder = ollama.libraries.display();
+    let again = |finding: Finding| {
+        finding
+            .fix("Install Ollama again; its archive brings the libraries.")
+            .command("curl -fsSL https://ollama.com/install.sh | sh")
+            .as_root()
+    };
+    if real.parent() == Some(&ollama.libraries) || !ollama.libraries.is_dir() {
+        let expected = real.parent().unwrap_or(real).join("../lib/ollama");
+        return Some(again(
+            Finding::fail(LINK, "libraries-missing", "Ollama's library folder is not there")
+                .expected(expected.display().to_string()),
+        ));
+    }
+    let server = ollama.libraries.join("llama-server");
+    if ollama.era == Era::C && !server.is_file() {
+        return Some(again(
+            Finding::fail(
+                LINK,
+                "mixed-install",
+                format!("this Ollama needs llama-server, and {folder} has none"),
+            )
+            .expected(server.display().to_string()),
+        ));
+    }
+    if ollama.era != Era::C && server.exists() {
+        return Some(again(Finding::fail(
+            LINK,
+            "mixed-install",
+            format!("{folder} is of a newer release than the program"),
+        )));
+    }
+    Variant::base(ollama).is_none().then(|| {
+        again(Finding::fail(LINK, "libraries-missing", format!("libggml-base.so is not in {folder}")))
+    })
+}
+
+/// Files of more than one release in the library folder.
+fn leftovers(ollama: &Ollama) -> Vec<String> {
+    let entries = std::fs::read_dir(&ollama.libraries).into_iter().flatten().flatten();
+    let bases: BTreeSet<PathBuf> = entries
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with("libggml-base.so"))
+        .filter_map(|entry| std::fs::canonicalize(entry.path()).ok())
+        .collect();
+    if bases.len() < 2 {
+        return Vec::new();
+    }
+    let names: Vec<_> = bases.iter().map(|path| path.display().to_string()).collect();
+    vec![format!("several builds of one library: {}", names.join(", "))]
+}
+
+/// Other Ollamas on PATH and in the usual places.
+fn others(real: &Path, environment: &Environment) -> Vec<PathBuf> {
+    let folders =
+        environment.get(PATH).map(|path| std::env::split_paths(path).collect::<Vec<_>>()).unwrap_or_default();
+    let places = folders.into_iter().map(|folder| folder.join("ollama")).chain(USUAL.map(PathBuf::from));
+    let mut seen = vec![real.to_owned()];
+    places
+        .filter(|place| {
+            let Ok(real) = std::fs::canonicalize(place) else { return false };
+            let new = real.is_file() && !seen.contains(&real) && !is_script(&real);
+            seen.push(real);
+            new
+        })
+        .collect()
+}
+
+/// Whether it is a script: one that starts an Ollama is no second one.
+fn is_script(path: &Path) -> bool {
+    let mut head = [0; 2];
+    std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut head)).is_ok() && &head == b"#!"
+}
+
+/// An environment in which `ollama -v` disturbs no server.
+pub fn alone(environment: &Environment) -> Environment {
+    let mut environment = environment.clone();
+    environment.set("OLLAMA_HOST", NOWHERE);
+    if environment.get(HOME).is_none() {
+        // Ollama ends at once without one.
+        environment.set(HOME, "/");
+    }
+    environment
+}
+
+/// Its version, as it says it.
+async fn ask(program: &Program, context: &Context) -> Option<String> {
+    let environment = alone(&context.environment);
+    let mut command = Command::new(&program.path);
+    command.arg("-v");
+    let outcome = child::run(command, &environment, context.time(LIMIT)).await.ok()?;
+    version::parse(&format!("{}\n{}", outcome.stdout, outcome.stderr)).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::scratch::Scratch;
+
+    #[test]
+    fn scripts_that_confine() {
+        assert_eq!(confiner("#!/bin/sh\nexec docker exec -it ollama ollama \"$@\"\n"), Some("docker"));
+        assert_eq!(confiner("/usr/bin/podman run x"), Some("podman"));
+        assert_eq!(confiner("# not docker\nexec /opt/ollama \"$@\" # docker-like"), None);
+        assert_eq!(confiner("x=$(snap list)"), Some("snap"));
+    }
+
+    #[test]
+    fn a_program_called_snap_is_one() {
+        let scratch = Scratch::new();
+        let snap = scratch.join("snap");
+        std::fs::write(&snap, "#!/bin/sh\n").unwrap();
+        std::fs::set_permissions(&snap, std::fs::Permissions::from_mode(0o755)).unwrap();
+        std::os::unix::fs::symlink(&snap, scratch.join("ollama")).unwrap();
+        let program = Program::find(scratch.join("ollama").as_os_str(), None).unwrap();
+        assert_eq!(confined(&program).unwrap().cause, Some("ollama-confined"));
+    }
+
+    #[test]
+    fn folders_that_lack_something() {
+        let scratch = Scratch::new();
+        let libraries = scratch.join("lib/ollama");
+        let real = scratch.join("bin/ollama");
+        let ollama = |era| Ollama { era, libraries: libraries.clone() };
+        let cause = |era| incomplete(&ollama(era), &real).and_then(|finding| finding.cause);
+        assert_eq!(cause(Era::C), Some("libraries-missing"));
+        std::fs::create_dir_all(&libraries).unwrap();
+        assert_eq!(cause(Era::C), Some("mixed-install"), "no llama-server");
+        assert_eq!(cause(Era::B), Some("libraries-missing"), "no libggml-base");
+        std::fs::write(libraries.join("libggml-base.so.0"), "a").unwrap();
+        assert_eq!(cause(Era::B), None);
+        std::fs::write(libraries.join("llama-server"), "").unwrap();
+        assert_eq!(cause(Era::C), None);
+        assert_eq!(cause(Era::B), Some("mixed-install"), "of a newer release");
+        assert!(leftovers(&ollama(Era::C)).is_empty());
+        std::fs::write(libraries.join("libggml-base.so.0.9.1"), "b").unwrap();
+        assert_eq!(leftovers(&ollama(Era::C)).len(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_breaks_the_reader(text in ".{0,120}") {
+            let _ = confiner(&text);
+        }
+    }
+}

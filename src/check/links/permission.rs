@@ -1,0 +1,210 @@
+//! Link `permission`: whether the user who is to open the device may. Where that can be tried it is tried, in a child; as root, in one
+//! that becomes the user first.
+
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::unistd::Uid;
+use vgpu_transport::{OpenError, PciFunction};
+
+use super::{broken, unable};
+use crate::check::catalogue::LinkId;
+use crate::check::child;
+use crate::check::context::Context;
+use crate::check::finding::{Finding, Fix};
+use crate::check::subject::Subject;
+use crate::check::unit::Unit;
+use crate::device;
+
+const LINK: LinkId = LinkId::Permission;
+/// Opening files takes no time; a device that hangs the kernel is the next link's.
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// Looks at the link.
+pub async fn look(context: &mut Context) -> Finding {
+    if let Some(finding) = context.unit.as_ref().and_then(|unit| sandbox(unit, &context.functions)) {
+        return finding;
+    }
+    let subject = match context.subject() {
+        Ok(subject) => subject.clone(),
+        Err(failure) => {
+            return Finding::fail(LINK, "device-permission", failure.sentence())
+                .fix("Name a user that exists in User= of the service's unit.");
+        }
+    };
+    let files: Vec<(PciFunction, PathBuf)> = context
+        .functions
+        .iter()
+        .flat_map(|function| device::FILES.map(|name| (function.clone(), function.dir.join(name))))
+        .collect();
+    let paths: Vec<PathBuf> = files.iter().map(|(_, path)| path.clone()).collect();
+    let answers = if subject.become_by.is_some() && !Uid::effective().is_root() {
+        computed(&subject, &paths)
+    } else {
+        match tried(context, &subject, &paths).await {
+            Ok(answers) => answers,
+            Err(error) => return unable(context, LINK, "start a process that opens the device", &error),
+        }
+    };
+    let lockdown = device::locked_down(&context.root);
+    for ((function, path), answer) in files.iter().zip(answers) {
+        let Some(errno) = answer else { continue };
+        let source = io::Error::from_raw_os_error(errno);
+        // What is missing, or refuses to be connected to, is a later link's.
+        if device::error::file_cause(lockdown, path, &source, false).0 != LINK {
+            continue;
+        }
+        let error = device::refused(function, &context.root, OpenError::Open { path: path.clone(), source });
+        let finding = broken(LINK, error);
+        // The sentence is the launcher's own; whose user it is about only check can say.
+        let found = match &subject.become_by {
+            Some(_) => format!("as the user {}: {}", subject.name, finding.found),
+            None => finding.found.clone(),
+        };
+        let wrapped = context.unit.as_ref().filter(|_| finding.cause == Some("device-permission"));
+        let fix = wrapped.and_then(fix).or(finding.fix.clone());
+        let rights = paths.iter().filter(|path| path.exists());
+        return Finding { found, fix, ..finding }
+            .detail(format!("user {} (uid {})", subject.name, subject.uid))
+            .details(rights.map(|path| format!("{} {}", path.display(), mode(path))));
+    }
+    let who = match &subject.given_to {
+        Some(user) => format!("vgpu-run, as root, gives the device to {user}"),
+        None => format!("{} may open the device", subject.name),
+    };
+    match &context.unit_error {
+        Some(error) => Finding::warn(LINK, None, format!("{who}; but {error}"))
+            .fix("Name a service that exists: --service NAME."),
+        None => Finding::pass(LINK, who),
+    }
+}
+
+/// What the unit's sandbox takes away.
+fn sandbox(unit: &Unit, functions: &[PciFunction]) -> Option<Finding> {
+    let within = |key: &str| {
+        functions.iter().any(|function| {
+            let dir = std::fs::canonicalize(&function.dir).unwrap_or_else(|_| function.dir.clone());
+            unit.covers(key, &function.dir) || unit.covers(key, &dir)
+        })
+    };
+    let (found, what) = if unit.on("ProtectKernelTunables") {
+        ("ProtectKernelTunables=yes makes sysfs read-only".to_owned(), "ProtectKernelTunables=no")
+    } else if within("ReadOnlyPaths") {
+        (format!("ReadOnlyPaths={} covers the device", unit.get("ReadOnlyPaths")), "ReadOnlyPaths=")
+    } else if within("InaccessiblePaths") {
+        (
+            format!("InaccessiblePaths={} hides the device", unit.get("InaccessiblePaths")),
+            "InaccessiblePaths=",
+        )
+    } else {
+        return None;
+    };
+    let fix = Fix::new(format!("Set {what} in a drop-in of the unit, reload and restart it."))
+        .command(drop_in(unit, "vgpu-run-sandbox", what))
+        .as_root();
+    let finding = Finding::fail(LINK, "sysfs-read-only", format!("in {} {found}", unit.name));
+    Some(Finding { fix: Some(fix), ..finding }.detail(format!("unit file {}", unit.get("FragmentPath"))))
+}
+
+/// The command that adds lines to a unit, in a file of that name: other files keep what they hold.
+fn drop_in(unit: &Unit, file: &str, lines: &str) -> String {
+    let folder = format!("/etc/systemd/system/{}.d", unit.name);
+    format!(
+        "mkdir -p {folder} && printf '[Service]\\n{lines}\\n' > {folder}/{file}.conf && systemctl daemon-reload && \
+         systemctl restart {}",
+        unit.name
+    )
+}
+
+/// How the user of a service gets the device.
+fn fix(unit: &Unit) -> Option<Fix> {
+    let command = unit.command();
+    let program = command.iter().position(|word| word.ends_with("ollama"))?;
+    let ourselves = || std::env::current_exe().ok()?.to_str().map(str::to_owned);
+    let launcher = match command.first() {
+        Some(word) if word.ends_with("vgpu-run") => word.clone(),
+        _ => ourselves().unwrap_or_else(|| "/usr/local/bin/vgpu-run".into()),
+    };
+    let rest = command[program..].join(" ");
+    let name = unit.get("User");
+    let lines = format!("User=root\\nExecStart=\\nExecStart={launcher} --user {name} {rest}");
+    Some(
+        Fix::new(
+            "Have the service start vgpu-run as root, which gives the device to the user and drops to it.",
+        )
+        .command(drop_in(unit, "vgpu-run", &lines))
+        .as_root(),
+    )
+}
+
+/// Rights and owner, as `ls -l` shows them.
+fn mode(path: &Path) -> String {
+    std::fs::metadata(path).map_or_else(
+        |error| error.to_string(),
+        |metadata| {
+            format!("mode {:04o}, owner {}:{}", metadata.mode() & 0o7777, metadata.uid(), metadata.gid())
+        },
+    )
+}
+
+/// What opening each file answers: an error number, or nothing.
+async fn tried(context: &Context, subject: &Subject, files: &[PathBuf]) -> io::Result<Vec<Option<i32>>> {
+    let mut command = child::ourselves(subject.become_by.as_deref());
+    command.arg("access").args(files);
+    let outcome = child::run(command, &context.environment, context.time(LIMIT)).await?;
+    let steps = outcome.steps();
+    if let Some(report) = steps.get("become").filter(|report| !report.ok) {
+        return Err(io::Error::other(report.text("error").to_owned()));
+    }
+    let errno = |path: &PathBuf| {
+        let name = path.display().to_string();
+        let report = steps.done.iter().find(|report| report.text("path") == name)?;
+        report.whole("errno").map(|errno| errno as i32)
+    };
+    Ok(files.iter().map(errno).collect())
+}
+
+/// What the rights of each file say.
+fn computed(subject: &Subject, files: &[PathBuf]) -> Vec<Option<i32>> {
+    let answer = |path: &PathBuf| match std::fs::metadata(path) {
+        Ok(metadata) if subject.may(metadata.mode(), metadata.uid(), metadata.gid()) => None,
+        Ok(_) => Some(nix::libc::EACCES),
+        Err(error) => error.raw_os_error(),
+    };
+    files.iter().map(answer).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unit(properties: &[(&str, &str)]) -> Unit {
+        let properties =
+            properties.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        Unit { name: "ollama.service".into(), properties, files: Vec::new() }
+    }
+
+    #[test]
+    fn a_sandbox_that_makes_sysfs_read_only() {
+        let finding = sandbox(&unit(&[("ProtectKernelTunables", "yes")]), &[]).unwrap();
+        assert_eq!(finding.issue().unwrap(), "permission/sysfs-read-only");
+        let command = finding.fix.unwrap().command.unwrap();
+        assert!(
+            command.contains("ollama.service.d/vgpu-run-sandbox.conf")
+                && command.contains("ProtectKernelTunables=no")
+        );
+        assert_eq!(sandbox(&unit(&[("ProtectKernelTunables", "no")]), &[]), None);
+    }
+
+    #[test]
+    fn the_fix_of_a_service_keeps_its_command() {
+        let unit = unit(&[
+            ("User", "ollama"),
+            ("ExecStart", "{ path=/o ; argv[]=/usr/local/bin/ollama serve ; x }"),
+        ]);
+        let command = fix(&unit).unwrap().command.unwrap();
+        assert!(command.contains(" --user ollama /usr/local/bin/ollama serve"), "{command}");
+    }
+}

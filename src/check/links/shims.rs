@@ -1,0 +1,275 @@
+//! Link `shims`: whether this system's loader takes the libraries. They are put in place as for PROGRAM, and the loader is asked to list what
+//! it would load: it maps and binds them, and runs nothing.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::process::Command;
+
+use super::{broken, unable};
+use crate::check::catalogue::{LinkId, UNKNOWN};
+use crate::check::child::{self, Outcome};
+use crate::check::context::Context;
+use crate::check::finding::Finding;
+use crate::device::survey::size;
+use crate::error::Failure;
+use crate::inject::owner::Owner;
+use crate::inject::{InjectError, Injection, Plan, Way};
+use crate::ollama;
+use crate::program::elf::Elf;
+
+const LINK: LinkId = LinkId::Shims;
+const LIMIT: Duration = Duration::from_secs(8);
+/// Programs that systems have, to be listed if PROGRAM cannot be.
+const COMMON: [&str; 4] = ["/bin/true", "/usr/bin/env", "/bin/sh", "/usr/bin/sleep"];
+/// Where the loader is that the shims are made for.
+const LOADERS: [&str; 3] = [
+    "/lib64/ld-linux-x86-64.so.2",
+    "/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2",
+    "/usr/lib64/ld-linux-x86-64.so.2",
+];
+
+/// Looks at the link.
+pub async fn look(context: &mut Context) -> Finding {
+    let owner = match Owner::this() {
+        Ok(owner) => owner,
+        Err(error) => return broken(LINK, InjectError::Process(error)),
+    };
+    let plan = plan(context);
+    let injection = match Injection::carry_out(&plan, &context.environment, owner) {
+        Ok(injection) => injection,
+        Err(error) => {
+            let failure = Failure::from(error);
+            let finding = Finding::fail(LINK, "handover-refused", failure.sentence());
+            return match failure.finding().and_then(|finding| finding.fix) {
+                Some(fix) => Finding { fix: Some(fix), ..finding },
+                None => finding,
+            };
+        }
+    };
+    let mut environment = context.environment.clone();
+    injection.apply(&mut environment);
+    let bytes: usize = plan.objects.iter().map(|object| object.bytes.len()).sum();
+    let way = match injection.way() {
+        Way::Memory => "in memory".to_owned(),
+        Way::Folder => format!(
+            "in {}",
+            injection.folder().map_or_else(String::new, |folder| folder.display().to_string())
+        ),
+    };
+    let paths: Vec<(&'static str, PathBuf)> = injection.objects().collect();
+    let found = format!("{} libraries, {}, {way}", paths.len(), size(bytes as u64));
+    context.injection = Some(injection);
+    context.environment = environment;
+
+    let Some((loader, program)) = subject(context) else {
+        return Finding::pass(LINK, format!("{found}; not tried, for there is no loader of glibc"))
+            .detail(LOADERS.join(", "));
+    };
+    let mut command = Command::new(&loader);
+    command.arg("--list").arg(&program);
+    let mut listed = context.environment.clone();
+    // As `ldd -r`: every symbol is bound, and what is missing is said.
+    listed.set("LD_WARN", "yes");
+    listed.set("LD_BIND_NOW", "yes");
+    let outcome = match child::run(command, &listed, context.time(LIMIT)).await {
+        Ok(outcome) => outcome,
+        Err(error) => return unable(context, LINK, "start the dynamic loader", &error),
+    };
+    judge(&outcome, &paths, found).detail(format!("asked {} about {}", loader.display(), program.display()))
+}
+
+/// The plan for the program that is to get the GPU.
+fn plan(context: &mut Context) -> Plan {
+    let via = context.launch.via;
+    let target = context.target();
+    let by_path = target.ollama.as_ref().is_some_and(|ollama| ollama.era.by_path());
+    let majors = match &target.program {
+        Ok(program) => program
+            .preloadable()
+            .map(|elf| ollama::majors(program, &elf, target.ollama.as_ref()))
+            .unwrap_or_default(),
+        Err(_) => BTreeSet::new(),
+    };
+    Plan::new(via, by_path, &majors)
+}
+
+/// A loader of glibc, and a dynamic program for it to list.
+fn subject(context: &mut Context) -> Option<(PathBuf, PathBuf)> {
+    let target = context.target();
+    let theirs = target.program.as_ref().ok().map(|program| program.binary.clone());
+    let programs = COMMON.iter().map(PathBuf::from).chain(theirs);
+    for program in programs {
+        let Ok(file) = std::fs::File::open(&program) else { continue };
+        let Ok(elf) = Elf::read(&file) else { continue };
+        let Some(loader) = elf.interpreter.map(PathBuf::from) else { continue };
+        let glibc = loader.file_name().is_some_and(|name| name == "ld-linux-x86-64.so.2");
+        if elf.x86_64 && glibc && executable(&loader) {
+            return Some((loader, program));
+        }
+    }
+    None
+}
+
+fn executable(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & 0o111 != 0)
+}
+
+/// What the loader said.
+fn judge(outcome: &Outcome, paths: &[(&'static str, PathBuf)], found: String) -> Finding {
+    let said = format!("{}\n{}", outcome.stdout, outcome.stderr);
+    let name = |path: &str| {
+        paths
+            .iter()
+            .find(|(_, ours)| ours.as_os_str() == path)
+            .map_or_else(|| path.to_owned(), |(name, _)| (*name).to_owned())
+    };
+    let ours = |line: &&str| paths.iter().any(|(_, path)| line.contains(&path.display().to_string()));
+    let evidence = || said.lines().filter(ours).map(|line| line.trim().to_owned()).take(8);
+    for line in said.lines() {
+        if let Some((path, why)) = refused(line)
+            && paths.iter().any(|(_, ours)| ours.as_os_str() == path)
+        {
+            let cause =
+                if why.contains("map segment") || why.contains("shared object") && why.contains("failed") {
+                    "map-refused"
+                } else {
+                    "handover-refused"
+                };
+            return Finding::fail(LINK, cause, format!("the loader does not take {}: {why}", name(path)))
+                .fix("Does a security module or a seccomp filter forbid programs to map new code? Try the other way: --via folder, or --via memory.")
+                .details(evidence());
+        }
+        if let Some((what, path)) = unresolved(line)
+            && paths.iter().any(|(_, ours)| ours.as_os_str() == path)
+        {
+            return Finding::fail(LINK, "shim-unresolved", format!("{} needs {what}, which this system's C library lacks", name(path)))
+                .expected("glibc 2.17 or newer")
+                .fix("Use a release build of vgpu-run, whose libraries work with glibc 2.17 and newer, or a newer system.")
+                .details(evidence());
+        }
+    }
+    let missing = paths.iter().find(|(_, path)| !outcome.stdout.contains(&path.display().to_string()));
+    if let Some(trouble) = outcome.trouble() {
+        return Finding::fail(
+            LINK,
+            UNKNOWN,
+            format!("the loader {trouble} when it was to list the libraries"),
+        )
+        .details(outcome.stderr.lines().take(8));
+    }
+    match missing {
+        Some((name, path)) => {
+            Finding::fail(LINK, UNKNOWN, format!("the loader did not load {name}, and did not say why"))
+                .detail(format!("it was to be loaded as {}", path.display()))
+                .details(outcome.stdout.lines().take(8))
+        }
+        None => Finding::pass(LINK, found),
+    }
+}
+
+/// `ERROR: ld.so: object 'X' from LD_PRELOAD cannot be preloaded (why): ignored.`
+fn refused(line: &str) -> Option<(&str, &str)> {
+    let (path, rest) = line.split_once("object '")?.1.split_once('\'')?;
+    let why = rest.split_once("cannot be preloaded")?.1.trim_start_matches([' ', '(']);
+    let end = why.rfind("): ignored").or_else(|| why.rfind(": ignored")).unwrap_or(why.len());
+    Some((path, &why[..end]))
+}
+
+/// `P: L: version `V' not found (required by X)`, `undefined symbol: S (X)`, `symbol S version V not defined in file F with link time reference (X)`.
+fn unresolved(line: &str) -> Option<(String, &str)> {
+    let (_, file) = line.rsplit_once('(')?;
+    let file = file.trim_end().strip_suffix(')')?.trim_start_matches("required by ").trim();
+    if let Some((_, rest)) = line.split_once("version `") {
+        return Some((rest.split_once('\'')?.0.to_owned(), file));
+    }
+    for begin in ["undefined symbol: ", "symbol "] {
+        if let Some(at) = line.find(begin) {
+            let symbol = line[at + begin.len()..].split([',', '\t', ' ']).next()?;
+            return Some((symbol.to_owned(), file));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::check::child::End;
+
+    fn outcome(end: End, stdout: &str, stderr: &str) -> Outcome {
+        Outcome { end, stdout: stdout.into(), stderr: stderr.into(), elapsed: Duration::ZERO }
+    }
+
+    fn issue(end: End, stdout: &str, stderr: &str) -> Option<String> {
+        let paths = [("libcuda.so.1", PathBuf::from("/proc/7/fd/900"))];
+        judge(&outcome(end, stdout, stderr), &paths, "all".into()).issue()
+    }
+
+    #[test]
+    fn what_the_loader_says() {
+        assert_eq!(issue(End::Exit(0), "\t/proc/7/fd/900 (0x00007f)\n", ""), None);
+        assert_eq!(
+            issue(
+                End::Exit(0),
+                "\tlibc.so.6 => /lib/libc.so.6 (0x7f)\n",
+                "ERROR: ld.so: object '/proc/7/fd/900' from LD_PRELOAD cannot be preloaded (failed to map segment from shared object): ignored.\n",
+            )
+            .unwrap(),
+            "shims/map-refused"
+        );
+        assert_eq!(
+            issue(
+                End::Exit(0),
+                "",
+                "ERROR: ld.so: object '/proc/7/fd/900' from LD_PRELOAD cannot be preloaded (cannot open shared object file): ignored.\n",
+            )
+            .unwrap(),
+            "shims/handover-refused"
+        );
+        assert_eq!(
+            issue(
+                End::Exit(1),
+                "",
+                "/bin/true: /lib/libc.so.6: version `GLIBC_2.99' not found (required by /proc/7/fd/900)\n"
+            )
+            .unwrap(),
+            "shims/shim-unresolved"
+        );
+        assert_eq!(
+            issue(
+                End::Exit(0),
+                "\t/proc/7/fd/900 (0x7f)\nundefined symbol: frobnicate\t(/proc/7/fd/900)\n",
+                ""
+            )
+            .unwrap(),
+            "shims/shim-unresolved"
+        );
+        assert_eq!(issue(End::Signal(11), "", "").unwrap(), "shims/unknown");
+        assert_eq!(issue(End::Exit(0), "", "").unwrap(), "shims/unknown");
+    }
+
+    #[test]
+    fn what_it_says_of_others_is_not_ours() {
+        let said = "\t/proc/7/fd/900 (0x7f)\nundefined symbol: x\t(/usr/lib/libother.so)\n";
+        assert_eq!(
+            issue(
+                End::Exit(0),
+                said,
+                "ERROR: ld.so: object '/usr/lib/libfoo.so' from LD_PRELOAD cannot be preloaded (cannot open shared object file): ignored.\n"
+            ),
+            None
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_line_breaks_the_readers(line in "[ a-z'`():,/.\t]{0,80}") {
+            let _ = (refused(&line), unresolved(&line));
+        }
+    }
+}

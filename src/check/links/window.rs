@@ -1,0 +1,92 @@
+//! Link `window`: whether the shared window can be mapped, how it is mapped, and how fast it is. Measured in the child of link `device`.
+
+use super::device::failed;
+use crate::check::catalogue::{LinkId, UNKNOWN};
+use crate::check::context::{Context, Looked};
+use crate::check::finding::Finding;
+
+const LINK: LinkId = LinkId::Window;
+/// A window that is written more slowly than this is not mapped as it should be.
+const SLOW_MB_S: f64 = 200.0;
+
+/// Looks at the link.
+pub async fn look(context: &mut Context) -> Finding {
+    let mut findings = context.looks.iter().map(judge);
+    let first = findings.next();
+    findings
+        .find(|finding| !finding.holds())
+        .or(first)
+        .unwrap_or_else(|| Finding::skip(LINK, "there is no device"))
+}
+
+fn judge(looked: &Looked) -> Finding {
+    let name = looked.function.address;
+    let open = looked.steps.get("open");
+    if let Some(finding) = failed(looked, LINK) {
+        return match (finding.cause, open) {
+            (Some("no-channel"), Some(open)) => {
+                let channels = open.whole("channels").unwrap_or_default();
+                finding
+                    .expected("a free channel for each process that uses the device")
+                    .fix("End programs that use the device, or have the host give it more channels.")
+                    .detail(format!("{channels} channels of {name}, each with a living process"))
+            }
+            _ => finding,
+        };
+    }
+    let Some(open) = open else {
+        return Finding::fail(LINK, UNKNOWN, format!("nothing is known of the window of {name}"));
+    };
+    let mib = open.whole("window_mib").unwrap_or_default();
+    let kind = open.text("kind");
+    let Some(window) = looked.steps.get("window").filter(|report| report.whole("bytes").is_some()) else {
+        return Finding::pass(LINK, format!("{mib} MiB, {kind}, speed not measured"));
+    };
+    let number = |field| window.number(field).unwrap_or_default();
+    let (write, read) = (number("write_mb_s"), number("read_mb_s"));
+    let found = format!("{mib} MiB, {kind}, writes {}, reads {}", speed(write), speed(read));
+    if write < SLOW_MB_S {
+        return Finding::warn(LINK, "window-slow", found)
+            .expected("a gigabyte per second and more")
+            .fix(
+                "Have the host back the window by shared memory that the hypervisor maps into the VM, and make BAR2 \
+                 prefetchable.",
+            )
+            .detail(format!("measured with {} KiB", window.whole("bytes").unwrap_or_default() >> 10));
+    }
+    Finding::pass(LINK, found)
+}
+
+/// A speed as people write it, of megabytes a second.
+fn speed(mb_s: f64) -> String {
+    if mb_s < 1000.0 { format!("{mb_s:.0} MB/s") } else { format!("{:.1} GB/s", mb_s / 1000.0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::device::tests::looked;
+    use super::*;
+    use crate::check::finding::Status;
+
+    const OPEN: &str = r#"{"step":"open","ok":true,"window_mib":256,"kind":"write-combined","channels":1}"#;
+
+    #[test]
+    fn fast_slow_and_not_measured() {
+        let window = |write: u32| {
+            format!(r#"{{"step":"window","ok":true,"bytes":4194304,"write_mb_s":{write},"read_mb_s":150}}"#)
+        };
+        let finding = judge(&looked(&[OPEN, &window(7400)], None));
+        assert_eq!(finding.status, Status::Pass);
+        assert_eq!(finding.found, "256 MiB, write-combined, writes 7.4 GB/s, reads 150 MB/s");
+        assert_eq!(judge(&looked(&[OPEN, &window(90)], None)).issue().unwrap(), "window/window-slow");
+        assert!(judge(&looked(&[OPEN], None)).found.ends_with("not measured"));
+    }
+
+    #[test]
+    fn channels_that_are_all_taken() {
+        let line = r#"{"step":"attach","ok":false,"link":"window","cause":"no-channel","found":"all 1 channels are in use"}"#;
+        let finding = judge(&looked(&[OPEN, line], None));
+        assert_eq!(finding.issue().unwrap(), "window/no-channel");
+        assert!(finding.fix.is_some());
+    }
+}

@@ -1,0 +1,105 @@
+//! What runs in check's own children: `vgpu-run __look TASK`. As another user where `--user` says so. Each prints the steps that
+//! [`super::child`] reads. A step that takes too long ends the process, and so stays the open one.
+
+use std::io::Write;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use nix::libc;
+use serde_json::{Value, json};
+
+use crate::cli::{Options, Task};
+use crate::env::Environment;
+use crate::launch::user;
+
+mod device;
+mod follow;
+
+/// How a child ends that waited too long.
+const TOO_LONG: i32 = 124;
+
+/// Does what a child is for.
+pub fn look(options: &Options, task: &Task) -> ExitCode {
+    if let Some(name) = &options.user {
+        let mut environment = Environment::default();
+        let become_user = user::find(name)
+            .map_err(crate::error::Failure::from)
+            .and_then(|user| Ok(user::become_user(&user, &mut environment)?));
+        if let Err(failure) = become_user {
+            end("become", false, json!({"error": failure.sentence()}));
+            return ExitCode::FAILURE;
+        }
+    }
+    match task {
+        Task::Access { files } => files.iter().for_each(|path| access(path)),
+        Task::Device { address } => device::look(address),
+        Task::Follow { words } => follow::follow(options, words),
+        Task::Handover { words } => follow::hand_over(options, words),
+    }
+    ExitCode::SUCCESS
+}
+
+/// Opens a file as the shims do.
+fn access(path: &Path) {
+    let opened = match std::fs::metadata(path) {
+        Ok(metadata) if metadata.file_type().is_socket() => writable(path),
+        Ok(_) => std::fs::OpenOptions::new().read(true).write(!read_only(path)).open(path).map(drop),
+        Err(error) => Err(error),
+    };
+    let errno = opened.as_ref().err().and_then(std::io::Error::raw_os_error);
+    end("access", opened.is_ok(), json!({"path": path.display().to_string(), "errno": errno}));
+}
+
+/// The page of registers of the simulated bus is only read.
+fn read_only(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name == "resource0_ro")
+}
+
+/// A socket of another kind than is asked for answers EPROTOTYPE where it may be connected to, and is told nothing.
+fn writable(path: &Path) -> std::io::Result<()> {
+    match UnixDatagram::unbound()?.connect(path) {
+        Err(error) if error.raw_os_error() == Some(libc::EPROTOTYPE) => Ok(()),
+        other => other,
+    }
+}
+
+/// The step that is being done, and when it must be over.
+static STEP: Mutex<Option<Instant>> = Mutex::new(None);
+
+/// Says that a step begins, which may take no longer than `limit`.
+fn begin(step: &str, limit: Duration) {
+    say(&json!({"step": step, "begin": true}));
+    let mut until = STEP.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    *until = Some(Instant::now() + limit);
+}
+
+/// Says how a step ended.
+fn end(step: &str, ok: bool, mut fields: Value) {
+    *STEP.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
+    fields["step"] = step.into();
+    fields["ok"] = ok.into();
+    say(&fields);
+}
+
+/// Ends the process when a step takes longer than it may.
+fn watch() {
+    std::thread::spawn(|| {
+        loop {
+            std::thread::sleep(Duration::from_millis(20));
+            let until = *STEP.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            if until.is_some_and(|until| Instant::now() > until) {
+                std::process::exit(TOO_LONG);
+            }
+        }
+    });
+}
+
+fn say(line: &Value) {
+    let mut out = std::io::stdout().lock();
+    // Who reads it may be gone, and then nobody wants to know.
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}

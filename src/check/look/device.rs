@@ -1,0 +1,315 @@
+//! Opens a device as the shims do, speaks with its host, and measures: `vgpu-run __look device ADDRESS`.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use vgpu_transport::{AttachError, Device, Lost, PciFunction, Session, WindowMemory, scan, sysfs_root};
+use vgpu_wire::body::memory::{MemInfo, MemInfoReply};
+use vgpu_wire::body::session::Echo;
+use vgpu_wire::facts::DeviceFacts;
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::{begin, end, watch};
+use crate::check::catalogue::{LinkId, UNKNOWN};
+use crate::device::{self, DeviceError};
+use crate::error::Failure;
+
+/// A register access is a matter of microseconds.
+const ANSWER: Duration = Duration::from_secs(1);
+/// An attach makes a thread on the host's side.
+const ATTACH: Duration = Duration::from_millis(1500);
+/// Everything else.
+const USUAL: Duration = Duration::from_secs(2);
+/// Round trips that are measured.
+const ECHOES: usize = 200;
+/// How long they may take together: a slow host needs no more than a few.
+const ECHO_TIME: Duration = Duration::from_millis(100);
+/// Window memory that speeds are measured with.
+const STRETCH: usize = 4 << 20;
+/// A read from a BAR may take a microsecond for eight bytes.
+const READ_FIRST: usize = 64 << 10;
+
+/// Looks at the function of that address.
+pub fn look(address: &str) {
+    watch();
+    let functions = scan(&sysfs_root()).unwrap_or_default();
+    let Some(function) = functions.into_iter().find(|function| function.address.to_string() == address)
+    else {
+        end("open", false, refusal(DeviceError::Absent(sysfs_root())));
+        return;
+    };
+    // A step that fails has said so, and the next ones need it.
+    let _ = steps(&function);
+}
+
+/// Why a step failed: the link and the cause that it is, the sentence, the fix.
+fn refusal(error: DeviceError) -> Value {
+    let failure = Failure::from(error);
+    match failure.finding() {
+        Some(finding) => json!({
+            "link": finding.link.as_str(),
+            "cause": finding.cause,
+            "found": finding.found,
+            "fix": finding.fix,
+        }),
+        None => json!({"found": failure.sentence()}),
+    }
+}
+
+fn steps(function: &PciFunction) -> Option<()> {
+    let root = sysfs_root();
+    let name = function.address.to_string();
+    let refused = |error| refusal(device::refused(function, &root, error));
+
+    begin("open", ANSWER);
+    let opened = Device::open(function).and_then(|device| Ok((device.probe()?, device)));
+    let (probe, opened) = match opened {
+        Ok((probe, device)) => (probe, device),
+        Err(error) => {
+            end("open", false, refused(error));
+            return None;
+        }
+    };
+    let attached = probe.attached.count_ones();
+    end(
+        "open",
+        true,
+        json!({
+            "protocol": probe.protocol, "capabilities": probe.capabilities, "wire": probe.wire_version,
+            "digest": format!("{:016x}", probe.digest), "generation": probe.generation,
+            "window_mib": probe.window_mib, "channels": probe.channels, "attached": attached, "vm": probe.vm_id,
+            "futex": probe.wake_futex, "kind": kind(function),
+        }),
+    );
+
+    begin("answer", ANSWER);
+    let began = Instant::now();
+    match opened.ask() {
+        Ok(()) => end("answer", true, json!({"us": micros(began)})),
+        Err(error) => {
+            end("answer", false, refused(error));
+            return None;
+        }
+    }
+    if let Err(error) = device::agrees(name.clone(), &probe) {
+        end("speech", false, refusal(error));
+        return None;
+    }
+    end("speech", true, json!({}));
+
+    match opened.facts() {
+        Ok(facts) => end("facts", true, told(&facts)),
+        Err(error) => end("facts", false, refused(error)),
+    }
+    if let Err(error) = device::ready(name, &probe) {
+        end("ready", false, refusal(error));
+        return None;
+    }
+    end("ready", true, json!({}));
+
+    begin("attach", ATTACH);
+    let began = Instant::now();
+    let session = match Session::attach(opened) {
+        Ok(session) => session,
+        Err(error) => {
+            end("attach", false, attach_refusal(&error));
+            return None;
+        }
+    };
+    end(
+        "attach",
+        true,
+        json!({"us": micros(began), "number": session.number(), "channel": session.channel()}),
+    );
+    echo(&session)?;
+    memory(&session)?;
+    window(&session)?;
+    begin("close", USUAL);
+    session.close();
+    end("close", true, json!({}));
+    Some(())
+}
+
+fn attach_refusal(error: &AttachError) -> Value {
+    let (link, cause) = match error {
+        AttachError::NoChannel { .. } => (LinkId::Window, "no-channel"),
+        AttachError::Lock(_) => (LinkId::Window, UNKNOWN),
+        AttachError::Open(error) => device::error::cause_of(false, error),
+        AttachError::Version { .. } | AttachError::Digest { .. } => (LinkId::Device, "speech-mismatch"),
+        AttachError::Gone | AttachError::Lost(Lost::Gone { .. }) => (LinkId::Device, "host-gone"),
+        AttachError::Refused(_)
+        | AttachError::RefusedStrangely(_)
+        | AttachError::Greeting(_)
+        | AttachError::Lost(_) => (LinkId::Host, "session-refused"),
+        AttachError::Strange(_) => (LinkId::Host, UNKNOWN),
+    };
+    json!({"link": link.as_str(), "cause": cause, "found": crate::inject::chain(error)})
+}
+
+fn lost(error: &Lost) -> Value {
+    let (link, cause) = match error {
+        Lost::Gone { .. } => (LinkId::Device, "host-gone"),
+        _ => (LinkId::Host, "session-refused"),
+    };
+    json!({"link": link.as_str(), "cause": cause, "found": error.to_string()})
+}
+
+/// Round trips that ask for nothing.
+fn echo(session: &Session) -> Option<()> {
+    begin("echo", ATTACH);
+    let began = Instant::now();
+    let mut times = Vec::with_capacity(ECHOES);
+    for cookie in 0..ECHOES as u64 {
+        let start = Instant::now();
+        let mut back = [0; 8];
+        let answer = match session.call(Echo { reply: 0, reserved: 0, cookie }, &[], &mut back) {
+            Ok(answer) => answer,
+            Err(error) => {
+                end("echo", false, lost(&error));
+                return None;
+            }
+        };
+        times.push(start.elapsed());
+        if answer.status != 0 || u64::from_le_bytes(back) != cookie {
+            let found = format!(
+                "echo {cookie} came back as {} with status {}",
+                u64::from_le_bytes(back),
+                answer.status
+            );
+            end("echo", false, json!({"link": "host", "cause": UNKNOWN, "found": found}));
+            return None;
+        }
+        if began.elapsed() > ECHO_TIME {
+            break;
+        }
+    }
+    times.sort_unstable();
+    let at = |part: usize| times.get(times.len() * part / 100).map_or(0.0, |time| time.as_secs_f64() * 1e6);
+    end("echo", true, json!({"count": times.len(), "median_us": at(50), "p99_us": at(99)}));
+    Some(())
+}
+
+/// What the host says of its memory.
+fn memory(session: &Session) -> Option<()> {
+    begin("memory", USUAL);
+    let mut reply = MemInfoReply::new_zeroed();
+    match session.call(MemInfo::new_zeroed(), &[], reply.as_mut_bytes()) {
+        Ok(answer) if answer.status == 0 => {
+            end("memory", true, json!({"free": reply.free, "total": reply.total}));
+            Some(())
+        }
+        Ok(answer) => {
+            let found =
+                format!("the host answered the question for free memory with error {}", answer.status);
+            end(
+                "memory",
+                false,
+                json!({"link": "host", "cause": UNKNOWN, "found": found, "status": answer.status}),
+            );
+            None
+        }
+        Err(error) => {
+            end("memory", false, lost(&error));
+            None
+        }
+    }
+}
+
+/// How fast window memory is written and read.
+fn window(session: &Session) -> Option<()> {
+    begin("window", USUAL);
+    let mut taken = None;
+    let mut bytes = STRETCH;
+    while taken.is_none() && bytes >= READ_FIRST {
+        taken = match session.window_alloc(bytes as u64) {
+            Ok(taken) => taken,
+            Err(error) => {
+                end("window", false, lost(&error));
+                return None;
+            }
+        };
+        bytes /= 2;
+    }
+    let Some(memory) = taken else {
+        end("window", true, json!({"measured": false}));
+        return Some(());
+    };
+    let bytes = (memory.bytes() as usize).min(STRETCH);
+    let expected: Vec<u8> = (0..bytes).map(|at| (at * 7 + (at >> 8)) as u8).collect();
+    // Not zeros: its pages are there before they are written to.
+    let mut own = vec![1; bytes];
+    // The first time pays for pages of the window that nobody has touched yet.
+    let write = (0..2).map(|_| write(&memory, &expected)).min().unwrap_or_default();
+    let (mut read, mut spent) = (0, Duration::ZERO);
+    while read < bytes && spent < Duration::from_millis(20) {
+        let some = READ_FIRST.min(bytes - read);
+        let began = Instant::now();
+        // SAFETY: `read` lies within the window memory.
+        let from = unsafe { memory.ptr().add(read) };
+        // SAFETY: `some` bytes lie there, and in `own`, which overlaps nothing of the window.
+        unsafe { std::ptr::copy_nonoverlapping(from, own[read..read + some].as_mut_ptr(), some) };
+        spent += began.elapsed();
+        read += some;
+    }
+    let right = own[..read] == expected[..read];
+    let speed = |bytes: usize, time: Duration| f64::from(bytes as u32) / time.as_secs_f64().max(1e-9) / 1e6;
+    let fields = json!({
+        "measured": true, "bytes": bytes, "write_mb_s": speed(bytes, write), "read_mb_s": speed(read, spent),
+        "link": "window", "cause": UNKNOWN, "found": "what was written to the window is not what was read from it",
+    });
+    end("window", right, fields);
+    right.then_some(())
+}
+
+/// Writes window memory, and says how long that took.
+fn write(memory: &WindowMemory, bytes: &[u8]) -> Duration {
+    let began = Instant::now();
+    // SAFETY: the window memory is as long as was asked for, the bytes' length at least, and the two do not overlap.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), memory.ptr(), bytes.len()) };
+    std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+    began.elapsed()
+}
+
+/// How the window is mapped.
+fn kind(function: &PciFunction) -> &'static str {
+    use std::os::unix::fs::FileTypeExt;
+    let simulated = std::fs::metadata(function.dir.join("resource0"))
+        .is_ok_and(|metadata| metadata.file_type().is_socket());
+    match (simulated, function.dir.join("resource2_wc").exists()) {
+        (true, _) => "memory",
+        (false, true) => "write-combined",
+        (false, false) => "uncached",
+    }
+}
+
+fn told(facts: &DeviceFacts) -> Value {
+    let text = |bytes: &[u8]| {
+        let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+        String::from_utf8_lossy(&bytes[..end]).into_owned()
+    };
+    let attribute = |id: usize| facts.attributes.get(id).copied().unwrap_or_default();
+    json!({
+        "name": text(&facts.name),
+        "driver": text(&facts.driver_text),
+        "uuid": uuid(&facts.uuid),
+        "total": facts.total_bytes,
+        "cuda": facts.driver_version,
+        "cc_major": facts.cc_major,
+        "cc_minor": facts.cc_minor,
+        "abilities": facts.abilities,
+        // CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, _WARP_SIZE, _MULTIPROCESSOR_COUNT
+        "threads": attribute(1),
+        "warp": attribute(10),
+        "processors": attribute(16),
+    })
+}
+
+/// As CUDA and NVML print it.
+fn uuid(bytes: &[u8; 16]) -> String {
+    let hex = format!("{:032x}", u128::from_be_bytes(*bytes));
+    format!("GPU-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
+fn micros(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1e6
+}

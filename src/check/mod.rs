@@ -1,0 +1,138 @@
+//! `vgpu-run check`: walks the chain by which Ollama finds a GPU and names the link that is broken.
+//!
+//! [`catalogue`] says which links there are and what breaks them, [`links`] looks at each, [`walk`] does so in order, and
+//! [`crate::report`] prints what came of it. What may hang or crash runs in a process of its own ([`child`]).
+
+pub mod catalogue;
+pub mod child;
+pub mod context;
+pub mod finding;
+pub mod http;
+pub mod links;
+pub mod look;
+pub mod probe;
+pub mod subject;
+pub mod unit;
+pub mod walk;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use crate::cli::{CheckOptions, Options};
+use crate::report::marks::Look;
+use crate::report::redact::Redaction;
+use crate::report::{Report, bundle, human, json, pages};
+use context::Context;
+
+/// How `check` ends. Scripts rely on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Verdict {
+    /// All works; there may be warnings.
+    Works = 0,
+    /// A link is broken.
+    Broken = 1,
+    /// Not everything could be looked at, and nothing is known to be broken.
+    Incomplete = 3,
+}
+
+/// What `check` exits with when its command line is wrong.
+pub const USAGE: u8 = 2;
+
+/// Runs the command.
+pub fn check(launch: &Options, options: &CheckOptions) -> ExitCode {
+    if options.list {
+        return printed(&human::list(launch.verbose));
+    }
+    if let Some(link) = options.explain {
+        return printed(pages::page(link));
+    }
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return stuck(&format!("failed to begin: {error}")),
+    };
+    let mut context = Context::new(launch.clone(), options.clone());
+    let progress = Progress::new();
+    let walked = runtime.block_on(async {
+        let walk = async {
+            context.settle().await;
+            walk::walk(&mut context, |link| progress.show(catalogue::of(link).title)).await
+        };
+        // Children lead groups of their own, and a terminal's signals do not reach them: they are killed with the walk.
+        tokio::select! {
+            // Signals first: they are waited for before the first child begins.
+            biased;
+            number = signalled() => Err(number),
+            findings = walk => Ok(findings),
+        }
+    });
+    progress.clear();
+    let findings = match walked {
+        Ok(findings) => findings,
+        // As a shell says it.
+        Err(number) => return ExitCode::from(128 + number),
+    };
+    let report = Report::new(&context, findings);
+    let look = Look::of_stdout(options.color);
+    let text = match (options.json, options.quiet) {
+        (true, _) => json::object(&report) + "\n",
+        (false, true) => human::end(&report, look),
+        (false, false) => human::whole(&report, look, launch.verbose),
+    };
+    printed(&text);
+    if let Some(path) = &options.bundle {
+        let texts = bundle::texts(&report, &mut context, &Redaction::of_system());
+        if let Err(error) = bundle::write(path, &texts) {
+            return stuck(&crate::inject::chain(&error));
+        }
+        // To stderr: what is on stdout may be read by a program.
+        let _ = writeln!(io::stderr(), "vgpu-run: wrote {}", path.display());
+    }
+    ExitCode::from(report.exit(options.strict))
+}
+
+/// Waits for a signal that is to end this process, and says which.
+async fn signalled() -> u8 {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (interrupt, terminate) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
+    match (interrupt, terminate) {
+        (Ok(mut interrupt), Ok(mut terminate)) => tokio::select! {
+            _ = interrupt.recv() => 2,
+            _ = terminate.recv() => 15,
+        },
+        // Where they cannot be waited for, they end the process themselves.
+        _ => std::future::pending().await,
+    }
+}
+
+fn printed(text: &str) -> ExitCode {
+    // Where it goes is closed: nobody wants to know any more.
+    let _ = io::stdout().lock().write_all(text.as_bytes());
+    ExitCode::SUCCESS
+}
+
+fn stuck(what: &str) -> ExitCode {
+    let _ = writeln!(io::stderr(), "vgpu-run: {what}");
+    ExitCode::from(Verdict::Incomplete as u8)
+}
+
+/// What is being looked at, on a terminal's stderr.
+struct Progress(indicatif::ProgressBar);
+
+impl Progress {
+    fn new() -> Self {
+        // It shows nothing where stderr is no terminal.
+        let bar = indicatif::ProgressBar::new_spinner();
+        bar.enable_steady_tick(Duration::from_millis(100));
+        Self(bar)
+    }
+
+    fn show(&self, title: &'static str) {
+        self.0.set_message(title);
+    }
+
+    fn clear(self) {
+        self.0.finish_and_clear();
+    }
+}

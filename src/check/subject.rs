@@ -1,0 +1,135 @@
+//! As whom the device is opened: the user that the service runs as, or whoever calls.
+
+use nix::unistd::{Uid, getegid, getgroups};
+
+use super::unit::Unit;
+use crate::cli::Options;
+use crate::error::Failure;
+use crate::launch::user::{self, UserName};
+
+/// A user who opens the device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subject {
+    /// The name.
+    pub name: String,
+    /// The number.
+    pub uid: Uid,
+    /// Numbers of all groups.
+    pub groups: Vec<u32>,
+    /// What `--user` takes to become this user; none: it is who we are.
+    pub become_by: Option<String>,
+    /// vgpu-run is started as root: it turns the device on, and gives it to this user.
+    pub given_to: Option<String>,
+}
+
+impl Subject {
+    /// Who opens the device for `unit`, or for a `vgpu-run` with these options.
+    pub fn find(unit: Option<&Unit>, options: &Options) -> Result<Self, Failure> {
+        let Some(unit) = unit else {
+            let mut ourselves = Self::ourselves()?;
+            ourselves.given_to =
+                options.user.as_ref().filter(|_| ourselves.uid.is_root()).map(ToString::to_string);
+            return Ok(ourselves);
+        };
+        let command = unit.command();
+        let wrapped = command.first().is_some_and(|program| program.ends_with("vgpu-run"));
+        let given_to =
+            command.iter().position(|word| word == "--user").and_then(|at| command.get(at + 1)).cloned();
+        let name = match (unit.user(), unit.get("Group")) {
+            (None, _) => "0".to_owned(),
+            (Some(user), "") => user.to_owned(),
+            (Some(user), group) => format!("{user}:{group}"),
+        };
+        let mut subject = Self::of(&name)?;
+        subject.given_to = given_to.filter(|_| wrapped && subject.uid.is_root());
+        let extra = unit.get("SupplementaryGroups").split_ascii_whitespace();
+        subject.groups.extend(extra.filter_map(user::group_number));
+        Ok(subject)
+    }
+
+    fn ourselves() -> Result<Self, Failure> {
+        let uid = Uid::effective();
+        let mut groups: Vec<u32> =
+            getgroups().unwrap_or_default().iter().map(|group| group.as_raw()).collect();
+        groups.push(getegid().as_raw());
+        let name = format!("{}:{}", uid.as_raw(), getegid().as_raw());
+        let name = user::find(&name.parse().unwrap_or_else(|_| unreachable!("numbers are a name")))?.label();
+        Ok(Self { name, uid, groups, become_by: None, given_to: None })
+    }
+
+    fn of(name: &str) -> Result<Self, Failure> {
+        let parsed: UserName =
+            name.parse().or_else(|_| "0".parse()).unwrap_or_else(|_| unreachable!("0 is a name"));
+        let user = user::find(&parsed)?;
+        let groups = user.groups().1.iter().map(|group| group.as_raw()).collect();
+        let become_by = (user.uid != Uid::effective()).then(|| name.to_owned());
+        Ok(Self { name: user.label(), uid: user.uid, groups, become_by, given_to: None })
+    }
+
+    /// Whether the rights of a file's mode let this user read and write it.
+    pub fn may(&self, mode: u32, owner: u32, group: u32) -> bool {
+        let wanted = 0o6;
+        let rights = if self.uid.as_raw() == owner {
+            mode >> 6
+        } else if self.groups.contains(&group) {
+            mode >> 3
+        } else {
+            mode
+        };
+        self.uid.is_root() || rights & wanted == wanted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn subject(uid: u32, groups: &[u32]) -> Subject {
+        Subject {
+            name: "x".into(),
+            uid: Uid::from_raw(uid),
+            groups: groups.to_vec(),
+            become_by: None,
+            given_to: None,
+        }
+    }
+
+    #[test]
+    fn the_first_class_that_fits_decides() {
+        assert!(subject(0, &[]).may(0, 7, 7));
+        assert!(subject(7, &[]).may(0o600, 7, 0));
+        assert!(!subject(7, &[9]).may(0o066, 7, 9), "the owner's rights count for the owner");
+        assert!(subject(8, &[9]).may(0o660, 0, 9));
+        assert!(!subject(8, &[9]).may(0o640, 0, 9));
+        assert!(!subject(8, &[9]).may(0o606, 0, 9), "the group's rights count for its members");
+        assert!(subject(8, &[]).may(0o666, 0, 0));
+        assert!(!subject(8, &[]).may(0o660, 0, 0));
+    }
+
+    #[test]
+    fn whoever_calls() {
+        let subject = Subject::find(None, &Options::default()).unwrap();
+        assert_eq!((subject.uid, subject.become_by), (Uid::effective(), None));
+        assert!(!subject.name.is_empty());
+    }
+
+    fn unit(properties: &[(&str, &str)]) -> Unit {
+        let properties =
+            properties.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        Unit { properties, ..Unit::default() }
+    }
+
+    #[test]
+    fn a_service_that_starts_as_root_gives_the_device_away() {
+        let unit = unit(&[("ExecStart", "/usr/bin/vgpu-run --user nobody ollama serve"), ("User", "root")]);
+        let subject = Subject::find(Some(&unit), &Options::default()).unwrap();
+        assert!(subject.uid.is_root());
+        assert_eq!(subject.given_to.as_deref(), Some("nobody"));
+    }
+
+    #[test]
+    fn a_service_with_a_user_opens_it_as_that_user() {
+        let unit = unit(&[("User", "root:root"), ("SupplementaryGroups", "77")]);
+        assert!(Subject::find(Some(&unit), &Options::default()).unwrap().groups.contains(&77));
+    }
+}

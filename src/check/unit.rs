@@ -1,0 +1,303 @@
+//! What systemd makes of a service: its user, what it starts, with which environment, in which sandbox. Asked of `systemctl show`;
+//! where that gives no answer, read from the unit's files and drop-ins.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::process::Command;
+
+use super::child::{self, End};
+use crate::env::Environment;
+
+/// Where unit files are, the first place wins; drop-ins count from all of them.
+const PLACES: [&str; 6] = [
+    "/etc/systemd/system",
+    "/run/systemd/system",
+    "/usr/local/lib/systemd/system",
+    "/usr/lib/systemd/system",
+    "/lib/systemd/system",
+    "/run/systemd/generator",
+];
+/// How long systemctl may take.
+const LIMIT: Duration = Duration::from_secs(2);
+/// What is asked for.
+const PROPERTIES: &str = "LoadState,ActiveState,MainPID,User,Group,SupplementaryGroups,DynamicUser,ExecStart,Environment,\
+    EnvironmentFiles,FragmentPath,DropInPaths,NeedDaemonReload,ProtectKernelTunables,ProtectSystem,PrivateDevices,\
+    MemoryDenyWriteExecute,NoExecPaths,ExecPaths,ReadOnlyPaths,InaccessiblePaths,SystemCallFilter,RestrictFileSystems,\
+    RootDirectory,RootImage,LimitAS,WorkingDirectory,ControlGroup,ExecMainStartTimestamp";
+
+/// A unit's properties, as `systemctl show` names them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unit {
+    /// Its name, with `.service`.
+    pub name: String,
+    /// What was said of it.
+    pub properties: BTreeMap<String, String>,
+    /// The files that it was read from, where systemctl did not answer.
+    pub files: Vec<PathBuf>,
+}
+
+/// Why nothing is known of a unit.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnitError {
+    /// No such unit.
+    #[error("there is no service {0}")]
+    Missing(String),
+}
+
+/// The unit called `name`.
+pub async fn find(name: &str, environment: &Environment) -> Result<Unit, UnitError> {
+    let name = if name.contains('.') { name.to_owned() } else { format!("{name}.service") };
+    if let Some(properties) = ask(&name, environment).await {
+        let unit = Unit { name, properties, files: Vec::new() };
+        return if unit.get("LoadState") == "not-found" {
+            Err(UnitError::Missing(unit.name))
+        } else {
+            Ok(unit)
+        };
+    }
+    let places: Vec<PathBuf> = PLACES.iter().map(PathBuf::from).collect();
+    read(&name, &places).ok_or(UnitError::Missing(name))
+}
+
+async fn ask(name: &str, environment: &Environment) -> Option<BTreeMap<String, String>> {
+    let mut command = Command::new("systemctl");
+    command.args(["show", "--no-pager", &format!("--property={PROPERTIES}"), name]);
+    let outcome = child::run(command, environment, LIMIT).await.ok()?;
+    if outcome.end != End::Exit(0) {
+        tracing::debug!(stderr = outcome.stderr, end = ?outcome.end, "systemctl does not answer");
+        return None;
+    }
+    let properties: BTreeMap<String, String> = outcome
+        .stdout
+        .lines()
+        .filter_map(|line| line.split_once('='))
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .collect();
+    (!properties.is_empty()).then_some(properties)
+}
+
+/// Reads a unit and its drop-ins from the first of `places` that has it.
+fn read(name: &str, places: &[PathBuf]) -> Option<Unit> {
+    let main = places.iter().map(|place| place.join(name)).find(|path| path.exists())?;
+    let mut drop_ins: BTreeMap<std::ffi::OsString, PathBuf> = BTreeMap::new();
+    // Of two of the same name the earlier place's counts.
+    for place in places.iter().rev() {
+        let Ok(entries) = std::fs::read_dir(place.join(format!("{name}.d"))) else { continue };
+        for path in entries.flatten().map(|entry| entry.path()) {
+            if path.extension().is_some_and(|extension| extension == "conf") {
+                drop_ins.insert(path.file_name()?.to_owned(), path);
+            }
+        }
+    }
+    let mut unit = Unit { name: name.to_owned(), ..Unit::default() };
+    unit.properties.insert("FragmentPath".into(), main.display().to_string());
+    let shown: Vec<_> = drop_ins.values().map(|path| path.display().to_string()).collect();
+    unit.properties.insert("DropInPaths".into(), shown.join(" "));
+    for path in std::iter::once(main).chain(drop_ins.into_values()) {
+        let Ok(text) = std::fs::read_to_string(&path) else { continue };
+        apply(&mut unit.properties, &text);
+        unit.files.push(path);
+    }
+    Some(unit)
+}
+
+/// Settings that add up; an empty one begins anew.
+const LISTS: [&str; 10] = [
+    "Environment",
+    "EnvironmentFile",
+    "SupplementaryGroups",
+    "SystemCallFilter",
+    "ReadOnlyPaths",
+    "InaccessiblePaths",
+    "NoExecPaths",
+    "ExecPaths",
+    "RestrictFileSystems",
+    "ExecStart",
+];
+
+/// Applies the `[Service]` section of a unit file.
+fn apply(properties: &mut BTreeMap<String, String>, text: &str) {
+    let joined = text.replace("\\\n", " ");
+    let mut section = "";
+    for line in joined.lines().map(str::trim) {
+        if line.is_empty() || line.starts_with(['#', ';']) {
+            continue;
+        }
+        if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            section = name;
+            continue;
+        }
+        let Some((key, value)) = line.split_once('=').filter(|_| section == "Service") else { continue };
+        let (key, value) = (key.trim(), value.trim());
+        let known = properties.entry(key.to_owned()).or_default();
+        if LISTS.contains(&key) && !value.is_empty() && !known.is_empty() {
+            known.push(' ');
+            known.push_str(value);
+        } else {
+            value.clone_into(known);
+        }
+    }
+}
+
+impl Unit {
+    /// A property; empty if it is not set or not known.
+    pub fn get(&self, key: &str) -> &str {
+        self.properties.get(key).map_or("", String::as_str)
+    }
+
+    /// Whether a property is on.
+    pub fn on(&self, key: &str) -> bool {
+        matches!(self.get(key), "yes" | "true" | "1" | "on")
+    }
+
+    /// The user, if it is not root.
+    pub fn user(&self) -> Option<&str> {
+        Some(self.get("User")).filter(|user| !user.is_empty() && !["root", "0"].contains(user))
+    }
+
+    /// Program and arguments of what it starts. systemctl's form is `{ path=… ; argv[]=… ; … }`.
+    pub fn command(&self) -> Vec<String> {
+        let text = self.get("ExecStart");
+        let argv =
+            text.split_once("argv[]=").map_or(text, |(_, rest)| rest.split(" ; ").next().unwrap_or(rest));
+        let mut words = words(argv);
+        if let Some(first) = words.first_mut() {
+            // Prefixes that change how it is started.
+            *first = first.trim_start_matches(['@', '-', ':', '+', '!', '|']).to_owned();
+        }
+        words
+    }
+
+    /// The variables that it sets, in order. Files of variables come after.
+    pub fn environment(&self) -> Vec<(String, String)> {
+        let mut variables: Vec<(String, String)> =
+            words(self.get("Environment")).iter().filter_map(|word| variable(word)).collect();
+        let files = [self.get("EnvironmentFiles"), self.get("EnvironmentFile")];
+        for path in files.iter().flat_map(|files| files.split_ascii_whitespace()) {
+            let path = path.trim_start_matches('-');
+            if !path.starts_with('/') {
+                continue;
+            }
+            let text = std::fs::read_to_string(path).unwrap_or_default();
+            variables.extend(
+                text.lines()
+                    .map(str::trim)
+                    .filter(|line| !line.starts_with(['#', ';']))
+                    .filter_map(|line| variable(&words(line).join(" "))),
+            );
+        }
+        variables
+    }
+
+    /// Paths of a list that cover `path`.
+    pub fn covers(&self, key: &str, path: &Path) -> bool {
+        self.get(key)
+            .split_ascii_whitespace()
+            .map(|entry| entry.trim_start_matches(['-', '+']))
+            .any(|entry| path.starts_with(entry))
+    }
+}
+
+fn variable(word: &str) -> Option<(String, String)> {
+    let (name, value) = word.split_once('=')?;
+    (!name.is_empty()).then(|| (name.to_owned(), value.to_owned()))
+}
+
+/// Splits as systemd does: on spaces, with quotes of both kinds.
+fn words(text: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut quote = None;
+    let mut letters = text.chars();
+    while let Some(letter) = letters.next() {
+        match (quote, letter) {
+            (Some(open), letter) if letter == open => quote = None,
+            (None, '"' | '\'') => {
+                quote = Some(letter);
+                word.get_or_insert_default();
+            }
+            (None, ' ' | '\t') => words.extend(word.take()),
+            (_, '\\') => word.get_or_insert_default().extend(letters.next()),
+            (_, letter) => word.get_or_insert_default().push(letter),
+        }
+    }
+    words.extend(word);
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::scratch::Scratch;
+
+    #[test]
+    fn a_unit_with_drop_ins() {
+        let scratch = Scratch::new();
+        let (etc, lib) = (scratch.join("etc"), scratch.join("lib"));
+        std::fs::create_dir_all(etc.join("ollama.service.d")).unwrap();
+        std::fs::create_dir_all(lib.join("ollama.service.d")).unwrap();
+        std::fs::write(
+            lib.join("ollama.service"),
+            "[Unit]\nUser=nobody\n[Service]\n# a comment\nUser=ollama\nExecStart=/usr/local/bin/ollama serve\n\
+             Environment=\"PATH=/usr/bin:/bin\" A=1\n",
+        )
+        .unwrap();
+        std::fs::write(
+            etc.join("ollama.service.d/vgpu.conf"),
+            "[Service]\nExecStart=\nExecStart=-/usr/bin/vgpu-run \\\n  ollama serve\nEnvironment='B=two words'\n\
+             ProtectKernelTunables=yes\n",
+        )
+        .unwrap();
+        std::fs::write(lib.join("ollama.service.d/vgpu.conf"), "[Service]\nUser=never\n").unwrap();
+        let unit = read("ollama.service", &[etc, lib]).unwrap();
+        assert_eq!(unit.user(), Some("ollama"));
+        assert_eq!(unit.command(), ["/usr/bin/vgpu-run", "ollama", "serve"]);
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert_eq!(
+            unit.environment(),
+            [pair("PATH", "/usr/bin:/bin"), pair("A", "1"), pair("B", "two words")]
+        );
+        assert!(unit.on("ProtectKernelTunables") && !unit.on("PrivateDevices"));
+        assert_eq!(read("other.service", &[scratch.join("etc")]), None);
+    }
+
+    #[test]
+    fn what_systemctl_says_of_a_command() {
+        let shown =
+            "{ path=/usr/bin/vgpu-run ; argv[]=/usr/bin/vgpu-run ollama serve ; ignore_errors=no ; pid=7 }";
+        let unit =
+            Unit { properties: BTreeMap::from([("ExecStart".into(), shown.into())]), ..Unit::default() };
+        assert_eq!(unit.command(), ["/usr/bin/vgpu-run", "ollama", "serve"]);
+        assert_eq!(unit.user(), None);
+    }
+
+    #[test]
+    fn lists_of_paths() {
+        let unit = Unit {
+            properties: BTreeMap::from([("ReadOnlyPaths".into(), "/boot -/sys".into())]),
+            ..Unit::default()
+        };
+        assert!(unit.covers("ReadOnlyPaths", Path::new("/sys/bus/pci")));
+        assert!(!unit.covers("ReadOnlyPaths", Path::new("/system")));
+        assert!(!unit.covers("InaccessiblePaths", Path::new("/sys")));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_breaks_the_readers(text in "[\\[\\]a-zA-Z=\"'\\\\ \n/-]{0,120}") {
+            let mut properties = BTreeMap::new();
+            apply(&mut properties, &text);
+            let unit = Unit { properties, ..Unit::default() };
+            let _ = (unit.command(), unit.environment());
+        }
+
+        #[test]
+        fn plain_words_are_split_as_they_stand(list in prop::collection::vec("[a-z/=]{1,8}", 0..6)) {
+            prop_assert_eq!(words(&list.join(" ")), list);
+        }
+    }
+}

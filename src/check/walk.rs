@@ -1,0 +1,139 @@
+//! Walks the chain in order. A link is looked at when those that it needs hold; each has a time limit, and so has the whole.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use super::catalogue::{self, LINKS, LinkId};
+use super::context::Context;
+use super::finding::Finding;
+use super::links;
+
+/// How a link is looked at.
+struct Step {
+    link: LinkId,
+    /// What bounds it when nothing that it waits for does.
+    limit: Duration,
+    look: for<'a> fn(&'a mut Context) -> Pin<Box<dyn Future<Output = Finding> + 'a>>,
+}
+
+macro_rules! steps {
+    ($($link:ident $module:ident $seconds:literal)*) => {
+        /// The links that can be looked at, in the order of the chain.
+        static STEPS: &[Step] = &[$(Step {
+            link: LinkId::$link,
+            limit: Duration::from_secs($seconds),
+            look: |context| Box::pin(links::$module::look(context)),
+        }),*];
+    };
+}
+
+steps! {
+    Kernel kernel 5
+    Pci pci 5
+    Permission permission 5
+    Device device 20
+    Window window 5
+    Host host 5
+    Shims shims 10
+    Environment environment 5
+    Loader loader 10
+    Ollama ollama 10
+    Backend backend 15
+    Init init 35
+    Agreement agreement 12
+    DataPath data_path 25
+    Discovery discovery 60
+    Service service 10
+}
+
+/// Walks, and tells `begun` of each link before it is looked at.
+pub async fn walk(context: &mut Context, mut begun: impl FnMut(LinkId)) -> Vec<Finding> {
+    let wanted = wanted(&context.options.only);
+    let mut findings: Vec<Finding> = Vec::new();
+    for step in STEPS.iter().filter(|step| wanted.contains(&step.link)) {
+        let begin = Instant::now();
+        let mut finding = match missing(step.link, &findings) {
+            Some(need) => Finding::skip(step.link, format!("not reached (needs {})", need.as_str())),
+            None if step.link == LinkId::Discovery && context.options.no_ollama => {
+                Finding::skip(step.link, "not asked for (--no-ollama)")
+            }
+            None => {
+                begun(step.link);
+                look(step, context).await
+            }
+        };
+        finding.elapsed = begin.elapsed();
+        tracing::debug!(link = step.link.as_str(), status = ?finding.status, elapsed = ?finding.elapsed, "looked at");
+        findings.push(finding);
+    }
+    findings
+}
+
+/// Looks at a link, no longer than it may take.
+async fn look(step: &Step, context: &mut Context) -> Finding {
+    let limit = context.time(step.limit);
+    if limit.is_zero() {
+        context.incomplete.push(step.link.as_str().to_owned());
+        return Finding::skip(step.link, "not reached (no time left)");
+    }
+    if let Ok(finding) = tokio::time::timeout(limit, (step.look)(context)).await {
+        return finding;
+    }
+    context.incomplete.push(step.link.as_str().to_owned());
+    Finding::skip(step.link, format!("not finished in {:.1} s", limit.as_secs_f64()))
+}
+
+/// The first link that `link` needs and that does not hold.
+fn missing(link: LinkId, findings: &[Finding]) -> Option<LinkId> {
+    let holds: BTreeMap<LinkId, bool> =
+        findings.iter().map(|finding| (finding.link, finding.holds())).collect();
+    // One that cannot be looked at at all is not in the way.
+    catalogue::of(link).needs.iter().copied().find(|need| holds.get(need) == Some(&false))
+}
+
+/// The links that were asked for, and those that they need; none asked for: all.
+fn wanted(only: &[LinkId]) -> Vec<LinkId> {
+    let mut wanted: Vec<LinkId> = only.to_vec();
+    if wanted.is_empty() {
+        wanted.extend(LINKS.iter().map(|link| link.id));
+    }
+    let mut next = 0;
+    while let Some(link) = wanted.get(next).copied() {
+        for need in catalogue::of(link).needs {
+            if !wanted.contains(need) {
+                wanted.push(*need);
+            }
+        }
+        next += 1;
+    }
+    wanted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_in_the_order_of_the_chain() {
+        assert!(STEPS.is_sorted_by_key(|step| step.link));
+    }
+
+    #[test]
+    fn what_is_wanted_brings_what_it_needs() {
+        assert_eq!(wanted(&[]).len(), LINKS.len());
+        let window = wanted(&[LinkId::Window]);
+        assert_eq!(window, [LinkId::Window, LinkId::Device, LinkId::Permission, LinkId::Pci]);
+    }
+
+    #[test]
+    fn what_a_failed_link_is_needed_for_is_not_reached() {
+        let findings = [Finding::fail(LinkId::Pci, "device-absent", "none")];
+        assert_eq!(missing(LinkId::Permission, &findings), Some(LinkId::Pci));
+        assert_eq!(missing(LinkId::Kernel, &findings), None);
+        assert_eq!(missing(LinkId::Device, &findings), None, "permission is not among the findings");
+        let warned = [Finding::warn(LinkId::Pci, "driver-bound", "nouveau")];
+        assert_eq!(missing(LinkId::Permission, &warned), None);
+    }
+}

@@ -1,0 +1,307 @@
+//! Why the device cannot be had: sentence, fix, and the link and cause of `check`'s catalogue that it is.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use nix::libc;
+use nix::unistd::Uid;
+use vgpu_transport::{OpenError, ScanError};
+use vgpu_wire::{TABLE_DIGEST, WIRE_VERSION, pci};
+
+use crate::check::catalogue::{LinkId, UNKNOWN};
+use crate::check::finding::Fix;
+use crate::env::VGPU_SYSFS;
+use crate::error::Refusal;
+
+/// Why the device cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// No function.
+    #[error("failed to find a VGPU-STUB device in {}", .0.join("bus/pci/devices").display())]
+    Absent(PathBuf),
+    /// No sysfs.
+    #[error("failed to look for a VGPU-STUB device: there is no sysfs at {}", .0.display())]
+    NoSysfs(PathBuf),
+    /// The only functions with the ids are no VGPU-STUB.
+    #[error("failed to find a VGPU-STUB device: {name} has its ids and is a real GPU ({size} of registers)")]
+    RealGpu {
+        /// Its address.
+        name: String,
+        /// Size of BAR0.
+        size: String,
+    },
+    /// A function whose registers or window have no address.
+    #[error("failed to use the device {name}: its {what} has no address")]
+    Bars {
+        /// Its address.
+        name: String,
+        /// Which BAR.
+        what: &'static str,
+    },
+    /// A kernel driver is bound to the function.
+    #[error("failed to use the device {name}: the kernel driver {driver} is bound to it")]
+    Driver {
+        /// Its address.
+        name: String,
+        /// Its folder in sysfs.
+        dir: PathBuf,
+        /// The driver.
+        driver: String,
+    },
+    /// sysfs itself.
+    #[error("failed to look for a VGPU-STUB device")]
+    Scan(#[source] ScanError),
+    /// A function is there, and cannot be used.
+    #[error("failed to use the device {name}")]
+    Open {
+        /// Its address.
+        name: String,
+        /// Its folder in sysfs.
+        dir: PathBuf,
+        /// Kernel lockdown is in force.
+        lockdown: bool,
+        /// The cause.
+        #[source]
+        source: OpenError,
+    },
+    /// The host cannot open sessions.
+    #[error("failed to use the device {0}: its host is not ready")]
+    NotReady(String),
+    /// The two ends are of different builds.
+    #[error(
+        "failed to use the device {name}: its host speaks VGPU-STUB {}, this vgpu-run {}",
+        speech(*wire_version, *digest),
+        speech(WIRE_VERSION, TABLE_DIGEST)
+    )]
+    Speech {
+        /// Its address.
+        name: String,
+        /// The host's wire version.
+        wire_version: u32,
+        /// The host's table digest.
+        digest: u64,
+    },
+    /// Memory decoding could not be turned on.
+    #[error("failed to turn on memory decoding: failed to write {}", .0.display())]
+    Enable(PathBuf, #[source] io::Error),
+    /// A file could not be given away.
+    #[error("failed to give {} to the user {user}", path.display())]
+    Give {
+        /// The file.
+        path: PathBuf,
+        /// The user.
+        user: Uid,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A wire version with its table digest, as a person reads it.
+pub fn speech(version: u32, digest: u64) -> String {
+    format!("{}.{} (tables {digest:016x})", version >> 16, version & 0xffff)
+}
+
+impl Refusal for DeviceError {
+    fn broken(&self) -> Option<(LinkId, &'static str)> {
+        Some(match self {
+            Self::Absent(_) => (LinkId::Pci, "device-absent"),
+            Self::NoSysfs(_) => (LinkId::Pci, "sysfs-missing"),
+            Self::Scan(_) => (LinkId::Pci, UNKNOWN),
+            Self::RealGpu { .. } => (LinkId::Pci, "real-gpu"),
+            Self::Bars { .. } => (LinkId::Pci, "bars-missing"),
+            Self::Driver { .. } => (LinkId::Pci, "driver-bound"),
+            Self::Open { lockdown, source, .. } => cause_of(*lockdown, source),
+            Self::NotReady(_) => (LinkId::Host, "executor-not-ready"),
+            Self::Speech { .. } => (LinkId::Device, "speech-mismatch"),
+            Self::Enable(_, source) | Self::Give { source, .. } => {
+                let read_only = source.kind() == io::ErrorKind::ReadOnlyFilesystem;
+                (LinkId::Permission, if read_only { "sysfs-read-only" } else { "device-permission" })
+            }
+        })
+    }
+
+    fn fix(&self) -> Option<Fix> {
+        let named = std::env::var_os(VGPU_SYSFS).is_some_and(|name| !name.is_empty());
+        Some(match self {
+            Self::Absent(_) | Self::NoSysfs(_) if named => Fix::new(format!(
+                "{VGPU_SYSFS} names the folder to look in; start the device there, or unset it."
+            )),
+            Self::Absent(_) => {
+                Fix::new("Have the host add the device to this VM. This lists it once it is there.")
+                    .command(format!("lspci -d {:04x}:{:04x}", pci::VENDOR, pci::DEVICE))
+            }
+            Self::NoSysfs(_) => Fix::new("Mount sysfs.").command("mount -t sysfs sysfs /sys").as_root(),
+            Self::RealGpu { .. } => {
+                Fix::new("A real GPU needs NVIDIA's driver and no vgpu-run: start the program without it.")
+            }
+            Self::Bars { .. } => Fix::new(
+                "Give the VM a firmware or a machine type that has room for the device's memory (with QEMU: \
+                 OVMF, q35), or have the host give it a smaller window.",
+            ),
+            Self::Driver { name, dir, .. } => Fix::new("Take the driver off the device.")
+                .command(format!("echo {name} > {}", dir.join("driver/unbind").display()))
+                .as_root(),
+            Self::Scan(_) => Fix::new("Is sysfs mounted, and may you read it?"),
+            Self::Open { dir, lockdown, source, .. } => opening(dir, *lockdown, source)?,
+            Self::NotReady(_) => {
+                Fix::new("Look at the device's host: its GPU, driver or executor is missing.")
+            }
+            Self::Speech { .. } => Fix::new("Install the vgpu-run of the host's release."),
+            Self::Enable(..) | Self::Give { .. } => Fix::new(
+                "A service must leave sysfs writable: ProtectKernelTunables=no, and no ReadOnlyPaths=.",
+            ),
+        })
+    }
+}
+
+/// What it means that a function cannot be opened.
+pub fn cause_of(lockdown: bool, error: &OpenError) -> (LinkId, &'static str) {
+    match error {
+        OpenError::Open { path, source } | OpenError::Map { path, source } => {
+            file_cause(lockdown, path, source, matches!(error, OpenError::Map { .. }))
+        }
+        OpenError::Disabled { .. } => (LinkId::Pci, "memory-decoding-off"),
+        OpenError::Gone { .. } => (LinkId::Device, "host-gone"),
+        OpenError::Version1 { .. } => (LinkId::Device, "version-1"),
+        // The window's file has less than the registers say: they are fine.
+        OpenError::Strange { what, .. } if what.starts_with("a window of ") => {
+            (LinkId::Window, "window-unmappable")
+        }
+        OpenError::Strange { what, .. } if what.starts_with("its facts ") => (LinkId::Host, "bad-facts"),
+        OpenError::Strange { .. } => (LinkId::Device, "not-a-stub"),
+        OpenError::Forked { .. } => (LinkId::Device, UNKNOWN),
+    }
+}
+
+/// What it means that a file of a function cannot be opened, or mapped.
+pub fn file_cause(lockdown: bool, path: &Path, error: &io::Error, map: bool) -> (LinkId, &'static str) {
+    let window = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"resource2"));
+    match error.kind() {
+        _ if lockdown && error.raw_os_error() == Some(libc::EPERM) => (LinkId::Permission, "lockdown"),
+        io::ErrorKind::PermissionDenied => (LinkId::Permission, "device-permission"),
+        io::ErrorKind::ReadOnlyFilesystem => (LinkId::Permission, "sysfs-read-only"),
+        io::ErrorKind::NotFound if window => (LinkId::Window, "window-unmappable"),
+        _ if map && window => (LinkId::Window, "window-unmappable"),
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => (LinkId::Device, "host-gone"),
+        _ if map => (LinkId::Device, UNKNOWN),
+        _ => (LinkId::Permission, UNKNOWN),
+    }
+}
+
+/// What to do when a function cannot be opened.
+fn opening(dir: &Path, lockdown: bool, error: &OpenError) -> Option<Fix> {
+    Some(match error {
+        OpenError::Open { path, source } => return file_fix(dir, path, lockdown, source),
+        OpenError::Map { source, .. } if lockdown && source.raw_os_error() == Some(libc::EPERM) => {
+            no_lockdown()
+        }
+        OpenError::Map { source, .. } if source.raw_os_error() == Some(libc::ENOMEM) => {
+            Fix::new("Is there a limit on address space? A service has LimitAS=.").command("ulimit -v")
+        }
+        OpenError::Disabled { .. } => {
+            Fix::new("Start vgpu-run as root with --user NAME, which turns it on, or turn it on.")
+                .command(format!("echo 1 > {}", dir.join("enable").display()))
+                .as_root()
+        }
+        OpenError::Gone { .. } => Fix::new("The host's end is gone: restart it, then this VM."),
+        OpenError::Version1 { .. } => Fix::new("Update the device's host."),
+        OpenError::Strange { what, .. } if what.starts_with("a window of ") => {
+            Fix::new("Have the host give the device a window of the size that it announces.")
+        }
+        OpenError::Strange { .. } => {
+            Fix::new("Compare what the bus says of the function with what the host says of its device.")
+                .command(format!("lspci -vv -d {:04x}:{:04x}", pci::VENDOR, pci::DEVICE))
+        }
+        OpenError::Map { .. } | OpenError::Forked { .. } => return None,
+    })
+}
+
+/// What to do when a file of a function cannot be opened.
+pub fn file_fix(dir: &Path, path: &Path, lockdown: bool, error: &io::Error) -> Option<Fix> {
+    Some(match error.kind() {
+        _ if lockdown && error.raw_os_error() == Some(libc::EPERM) => no_lockdown(),
+        io::ErrorKind::PermissionDenied => Fix::new(format!(
+            "Have a udev rule give {} to a group of yours, or start vgpu-run as root with --user NAME, which gives that \
+             user the device.",
+            dir.join("resource*").display()
+        ))
+        .command("sudo vgpu-run --user \"$USER\" ollama serve")
+        .as_root(),
+        io::ErrorKind::ReadOnlyFilesystem => {
+            Fix::new("In a service, set ProtectKernelTunables=no: it makes sysfs read-only.")
+        }
+        io::ErrorKind::NotFound if path.ends_with("resource2") => {
+            Fix::new("The function has no window: look at how the host's device is set up.")
+        }
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
+            Fix::new("Its device process is not running: start it again.")
+        }
+        _ => return None,
+    })
+}
+
+fn no_lockdown() -> Fix {
+    Fix::new("Kernel lockdown refuses device memory even to root: turn Secure Boot off in this VM.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Failure;
+    use crate::exit::Exit;
+
+    fn open_error(errno: i32, lockdown: bool) -> DeviceError {
+        let dir = PathBuf::from("/sys/bus/pci/devices/0000:00:05.0");
+        let source = io::Error::from_raw_os_error(errno);
+        let source = OpenError::Open { path: dir.join("resource0"), source };
+        DeviceError::Open { name: "0000:00:05.0".into(), dir, lockdown, source }
+    }
+
+    fn hint(error: &DeviceError) -> String {
+        error.hint().unwrap()
+    }
+
+    #[test]
+    fn each_reason_has_its_fix() {
+        assert!(hint(&open_error(libc::EACCES, false)).contains("--user"));
+        assert!(hint(&open_error(libc::EACCES, true)).contains("--user"), "lockdown answers EPERM");
+        assert!(hint(&open_error(libc::EPERM, true)).contains("Secure Boot"));
+        assert!(hint(&open_error(libc::EPERM, false)).contains("--user"));
+        assert!(hint(&open_error(libc::EROFS, false)).contains("ProtectKernelTunables=no"));
+        assert!(hint(&open_error(libc::ECONNREFUSED, false)).contains("not running"));
+        let (name, dir) = ("0000:00:05.0".to_owned(), PathBuf::from("/d"));
+        let source = OpenError::Disabled { function: name.clone() };
+        assert!(
+            hint(&DeviceError::Open { name, dir, lockdown: false, source }).contains("echo 1 > /d/enable")
+        );
+    }
+
+    #[test]
+    fn the_sentence_names_the_file_and_the_cause() {
+        let failure = Failure::from(open_error(libc::EACCES, false));
+        assert_eq!(
+            failure.sentence(),
+            "failed to use the device 0000:00:05.0: failed to open /sys/bus/pci/devices/0000:00:05.0/resource0: \
+             Permission denied (os error 13)"
+        );
+        assert_eq!(failure.exit(), Exit::Launcher);
+    }
+
+    #[test]
+    fn each_reason_is_a_cause_of_the_catalogue() {
+        let cause = |errno, lockdown| open_error(errno, lockdown).broken().unwrap();
+        assert_eq!(cause(libc::EACCES, true), (LinkId::Permission, "device-permission"));
+        assert_eq!(cause(libc::EPERM, true), (LinkId::Permission, "lockdown"));
+        assert_eq!(cause(libc::EPERM, false), (LinkId::Permission, "device-permission"));
+        assert_eq!(cause(libc::EROFS, false), (LinkId::Permission, "sysfs-read-only"));
+        assert_eq!(cause(libc::ECONNREFUSED, false), (LinkId::Device, "host-gone"));
+        assert_eq!(cause(libc::ELOOP, false), (LinkId::Permission, UNKNOWN));
+        let window = |errno, map| {
+            file_cause(false, Path::new("/d/resource2_wc"), &io::Error::from_raw_os_error(errno), map)
+        };
+        assert_eq!(window(libc::ENOENT, false), (LinkId::Window, "window-unmappable"));
+        assert_eq!(window(libc::ENOMEM, true), (LinkId::Window, "window-unmappable"));
+        assert_eq!(window(libc::EACCES, false), (LinkId::Permission, "device-permission"));
+    }
+}

@@ -1,0 +1,87 @@
+//! As root: turns memory decoding on, and for `--user` gives the function's files away. Both last
+//! until the function is removed or the guest restarts.
+
+use std::io;
+use std::os::unix::fs::chown;
+use std::path::Path;
+
+use nix::unistd::Uid;
+use vgpu_transport::PciFunction;
+
+use super::FILES;
+use super::error::DeviceError;
+
+/// As root: turns on memory decoding of all functions, and gives their files to `user`.
+pub fn prepare(functions: &[PciFunction], user: Option<Uid>) -> Result<(), DeviceError> {
+    for function in functions {
+        enable(&function.dir)?;
+        if let Some(user) = user {
+            give(&function.dir, user)?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes 1 to `enable`, where it reads 0: each 1 written is counted.
+fn enable(dir: &Path) -> Result<(), DeviceError> {
+    let path = dir.join("enable");
+    match std::fs::read_to_string(&path) {
+        Ok(text) if text.trim() == "0" => {
+            std::fs::write(&path, "1\n").map_err(|error| DeviceError::Enable(path, error))
+        }
+        // On, or not known here: opening the function tells.
+        _ => Ok(()),
+    }
+}
+
+/// The group stays: a udev rule may have given it.
+fn give(dir: &Path, user: Uid) -> Result<(), DeviceError> {
+    for name in FILES {
+        let path = dir.join(name);
+        match chown(&path, Some(user.as_raw()), None) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                return Err(DeviceError::Give { path, user, source });
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+    use crate::scratch::Scratch;
+
+    #[test]
+    fn memory_decoding_is_turned_on_once() {
+        let scratch = Scratch::new();
+        let path = scratch.join("enable");
+        enable(scratch.path()).unwrap();
+        assert!(!path.exists());
+        std::fs::write(&path, "0\n").unwrap();
+        enable(scratch.path()).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "1\n");
+        std::fs::write(&path, "2\n").unwrap();
+        enable(scratch.path()).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "2\n");
+    }
+
+    #[test]
+    fn files_are_given_and_what_is_not_there_is_passed_over() {
+        let scratch = Scratch::new();
+        std::fs::write(scratch.join("resource0"), "").unwrap();
+        std::fs::write(scratch.join("resource0_ro"), "").unwrap();
+        std::fs::write(scratch.join("resource1"), "").unwrap();
+        let before = std::fs::metadata(scratch.join("resource1")).unwrap();
+        let user = if Uid::effective().is_root() { Uid::from_raw(12345) } else { Uid::effective() };
+        give(scratch.path(), user).unwrap();
+        for name in ["resource0", "resource0_ro"] {
+            let given = std::fs::metadata(scratch.join(name)).unwrap();
+            assert_eq!((given.uid(), given.gid()), (user.as_raw(), before.gid()));
+        }
+        assert_eq!(std::fs::metadata(scratch.join("resource1")).unwrap().uid(), before.uid());
+    }
+}

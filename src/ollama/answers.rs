@@ -1,0 +1,249 @@
+//! What Ollama's discovery processes print, and what Ollama concludes from it: the same filters, as pure functions.
+
+use std::collections::BTreeSet;
+
+use serde::Deserialize;
+
+/// A device line of `llama-server --list-devices`: `  CUDA0: NAME (8192 MiB, 7168 MiB free)`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// `CUDA0`.
+    pub name: String,
+    /// The product's name.
+    pub description: String,
+    /// MiB.
+    pub total: u64,
+    /// MiB that are free.
+    pub free: u64,
+}
+
+/// The devices that `llama-server --list-devices` printed.
+pub fn devices(text: &str) -> Vec<Device> {
+    text.lines().filter_map(device).collect()
+}
+
+fn device(line: &str) -> Option<Device> {
+    let line = line.strip_prefix([' ', '\t'])?.trim();
+    let (name, rest) = line.split_once(": ")?;
+    let (description, memory) = rest.strip_suffix(" MiB free)")?.rsplit_once(" (")?;
+    let (total, free) = memory.split_once(" MiB, ")?;
+    Some(Device {
+        name: name.to_owned(),
+        description: description.to_owned(),
+        total: total.parse().ok()?,
+        free: free.parse().ok()?,
+    })
+}
+
+/// The architectures after `CUDA : ARCHS = ` of the `system_info:` line, or `CUDA.0.ARCHS=` of older releases; none if the line does not speak
+/// of CUDA, which it does only where the backend was loaded.
+pub fn architectures(text: &str) -> Option<BTreeSet<u32>> {
+    let at =
+        ["CUDA : ARCHS = ", "CUDA.0.ARCHS="].iter().find_map(|mark| Some(text.find(mark)? + mark.len()))?;
+    let list = text[at..].split([' ', '|', '\n']).next()?;
+    Some(list.split(',').filter_map(|number| number.parse().ok()).collect())
+}
+
+/// Compute capability from `Device N: ..., compute capability 6.1, ...`.
+pub fn capability(text: &str) -> Option<(u32, u32)> {
+    let mark = "compute capability ";
+    let rest = &text[text.find(mark)? + mark.len()..];
+    let end = rest.find(|byte: char| !byte.is_ascii_digit() && byte != '.').unwrap_or(rest.len());
+    let (major, minor) = rest[..end].split_once('.')?;
+    Some((major.parse().ok()?, minor.trim_end_matches('.').parse().ok()?))
+}
+
+/// The reason that GGML gives for a backend which it could not load: `load_backend: failed to load PATH: REASON`.
+pub fn refusal(text: &str) -> Option<&str> {
+    text.lines().find_map(|line| Some(&line[line.find("load_backend: failed to load ")?..]))
+}
+
+/// One device of `ollama gpu-discover`, or of a runner's `/info`, which call some things differently. What a release does not say is
+/// empty or zero.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Native {
+    /// `CUDA0`.
+    pub name: String,
+    /// The product's name.
+    pub description: String,
+    /// `CUDA`.
+    #[serde(alias = "backend")]
+    pub library: String,
+    /// Compute capability.
+    pub compute_major: u32,
+    /// Its second part.
+    pub compute_minor: u32,
+    /// `cuDriverGetVersion`, first part.
+    #[serde(alias = "cuda_driver_major")]
+    pub driver_major: u32,
+    /// Major version of NVIDIA's driver, from NVML.
+    pub nvidia_driver_major: u32,
+    /// `0000:00:05.0`.
+    #[serde(alias = "device_id")]
+    pub pci_id: String,
+    /// Bytes.
+    pub total_memory: u64,
+    /// Bytes.
+    pub free_memory: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Answer {
+    /// Of `gpu-discover`.
+    Named { devices: Vec<Native> },
+    /// Of `/info`.
+    Plain(Vec<Native>),
+}
+
+/// The devices in a JSON answer of either kind.
+pub fn native(text: &str) -> Result<Vec<Native>, serde_json::Error> {
+    Ok(match serde_json::from_str(text)? {
+        Answer::Named { devices } | Answer::Plain(devices) => devices,
+    })
+}
+
+/// Why Ollama drops a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Dropped {
+    /// It has no memory.
+    Memory,
+    /// Its compute capability is not among those that the backend was built for.
+    Architecture,
+    /// Its driver is older than this major version.
+    Driver(u32),
+}
+
+/// What Ollama drops a CUDA device for, with its compute capability, the backend's architectures as it prints them, the CUDA major, the
+/// driver's major version, and its memory in MiB. What is not known drops nothing.
+pub fn dropped(
+    capability: Option<(u32, u32)>,
+    architectures: Option<&BTreeSet<u32>>,
+    cuda: Option<u32>,
+    driver: Option<u32>,
+    total: u64,
+) -> Option<Dropped> {
+    if total == 0 {
+        return Some(Dropped::Memory);
+    }
+    if let (Some((major, minor)), Some(built)) = (capability, architectures)
+        && !built.is_empty()
+        && !built.contains(&(100 * major + 10 * minor))
+    {
+        return Some(Dropped::Architecture);
+    }
+    let wanted = if capability.is_some_and(|(major, _)| major < 7) { 570 } else { 550 };
+    match (cuda, driver) {
+        (Some(12), Some(driver)) if driver > 0 && driver < wanted => Some(Dropped::Driver(wanted)),
+        _ => None,
+    }
+}
+
+/// The context that Ollama takes where nobody says one, by the memory of all devices in bytes.
+pub fn default_context(total: u64) -> u32 {
+    const GIB: u64 = 1 << 30;
+    match total {
+        0.. if total >= 47 * GIB => 262_144,
+        _ if total >= 23 * GIB => 32_768,
+        _ => 4096,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LIST: &str = "Available devices:\n  CUDA0: VGPU-STUB soft (8192 MiB, 7168 MiB free)\n  \
+                        CUDA1: a (b) : c (1 MiB, 0 MiB free)\nCUDA2: not indented (1 MiB, 1 MiB free)\n";
+
+    #[test]
+    fn device_lines() {
+        let found = devices(LIST);
+        assert_eq!(found.len(), 2);
+        assert_eq!((found[0].name.as_str(), found[0].description.as_str()), ("CUDA0", "VGPU-STUB soft"));
+        assert_eq!((found[0].total, found[0].free), (8192, 7168));
+        assert_eq!((found[1].description.as_str(), found[1].total), ("a (b) : c", 1));
+        assert!(devices("Available devices:\n  (none)\n").is_empty());
+    }
+
+    #[test]
+    fn the_line_of_system_info() {
+        let line = "0.00.017.312 I cmn  common_param: system_info: n_threads = 2 | CUDA : ARCHS = 500,610,750 | USE_GRAPHS = 1 |";
+        assert_eq!(architectures(line), Some([500, 610, 750].into()));
+        assert_eq!(architectures("msg=system CUDA.0.ARCHS=750 CUDA.0.USE_GRAPHS=1"), Some([750].into()));
+        assert_eq!(architectures("system_info: n_threads = 2 | CPU : SSE3 = 1 |"), None);
+    }
+
+    #[test]
+    fn capabilities_and_refusals() {
+        let line = "  Device 0: VGPU-STUB soft, compute capability 6.1, VMM: no, VRAM: 8192 MiB";
+        assert_eq!(capability(line), Some((6, 1)));
+        assert_eq!(capability("compute capability 12.0"), Some((12, 0)));
+        assert_eq!(capability("compute capability x"), None);
+        let text = "a\n0.00 E load_backend: failed to load /x/libggml-cuda.so: libcuda.so.1: cannot open\nb";
+        assert_eq!(
+            refusal(text),
+            Some("load_backend: failed to load /x/libggml-cuda.so: libcuda.so.1: cannot open")
+        );
+    }
+
+    #[test]
+    fn both_kinds_of_json() {
+        let probe = r#"{"devices":[{"library":"CUDA","index":0,"name":"CUDA0","device_id":"0000:00:05.0","integrated_known":true,
+            "total_memory":8589934592,"compute_major":6,"compute_minor":1,"cuda_driver_major":13,"nvidia_driver_major":580}]}"#;
+        let found = &native(probe).unwrap()[0];
+        assert_eq!(
+            (found.pci_id.as_str(), found.compute_major, found.nvidia_driver_major),
+            ("0000:00:05.0", 6, 580)
+        );
+        let info = r#"[{"id":"GPU-1","backend":"CUDA","name":"CUDA0","description":"x","pci_id":"0000:00:05.0","driver_major":13}]"#;
+        let found = &native(info).unwrap()[0];
+        assert_eq!((found.library.as_str(), found.driver_major, found.total_memory), ("CUDA", 13, 0));
+        assert_eq!(native("[]").unwrap(), []);
+        assert!(native("{}").is_err() && native("null").is_err());
+    }
+
+    #[test]
+    fn ollama_s_filters() {
+        let built: BTreeSet<u32> = [500, 610, 750].into();
+        let of =
+            |capability, cuda, driver, total| dropped(Some(capability), Some(&built), cuda, driver, total);
+        assert_eq!(of((6, 1), Some(12), Some(580), 8192), None);
+        assert_eq!(of((6, 1), Some(12), Some(580), 0), Some(Dropped::Memory));
+        assert_eq!(of((6, 2), Some(12), Some(580), 1), Some(Dropped::Architecture));
+        assert_eq!(of((6, 1), Some(12), Some(560), 1), Some(Dropped::Driver(570)));
+        assert_eq!(of((7, 5), Some(12), Some(560), 1), None);
+        assert_eq!(of((7, 5), Some(12), Some(549), 1), Some(Dropped::Driver(550)));
+        assert_eq!(of((7, 5), Some(13), Some(1), 1), None, "the rule is of CUDA 12 alone");
+        assert_eq!(of((7, 5), Some(12), Some(0), 1), None, "not known: kept");
+        assert_eq!(dropped(None, None, None, None, 1), None);
+    }
+
+    #[test]
+    fn contexts_grow_with_memory() {
+        for (gib, expected) in
+            [(0, 4096), (22, 4096), (23, 32_768), (46, 32_768), (47, 262_144), (80, 262_144)]
+        {
+            assert_eq!(default_context(gib << 30), expected);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_device_is_read_back(name in "[A-Z]{1,6}[0-9]", description in "[ -~]{0,30}", total: u32, free: u32) {
+            let line = format!("  {name}: {description} ({total} MiB, {free} MiB free)");
+            let expected = Device { name, description, total: total.into(), free: free.into() };
+            prop_assert_eq!(devices(&line), vec![expected]);
+        }
+
+        #[test]
+        fn nothing_breaks_the_readers(text in ".{0,120}", tail in ".{0,30}") {
+            for text in [text, format!("CUDA : ARCHS = {tail}"), format!("compute capability {tail}"), format!("  x: {tail}")] {
+                let _ = (devices(&text), architectures(&text), capability(&text), refusal(&text));
+            }
+        }
+    }
+}

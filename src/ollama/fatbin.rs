@@ -1,0 +1,205 @@
+//! Which GPUs a backend has code for, read from the headers of the fat binaries in it. The code itself is not looked at.
+//!
+//! ```text
+//!   container  u32 magic ba55ed50, u16 version, u16 header bytes, u64 bytes of entries; at multiples of 8 in the section .nv_fatbin
+//!   entry       0 u16 kind (1 PTX, 2 cubin)    4 u32 header bytes    8 u64 payload bytes    28 u32 architecture    40 u64 flags
+//! ```
+
+use std::collections::BTreeSet;
+use std::io;
+
+use crate::program::elf::{ElfError, Range, ReadAt};
+
+const MAGIC: u32 = 0xba55_ed50;
+const HEADER: usize = 16;
+const ENTRY: usize = 64;
+const PTX: u16 = 1;
+const CUBIN: u16 = 2;
+/// Flags: the image is for its own architecture or family alone, as of `sm_90a` and `sm_100f`.
+const SPECIFIC: u64 = 0x10_0000 | 0x20_0000;
+const WHAT: &str = "fat binary";
+/// What may lie between two containers: linkers align them.
+const GAP: u64 = 4096;
+/// No backend that is not damaged comes near this; a real one has about 150 containers and 1,500 entries.
+const MOST: usize = 1 << 20;
+
+/// Architectures, as in `sm_NUMBER`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Architectures {
+    /// Those with machine code: it runs where the major number is the same, and the minor not lower.
+    pub cubin: BTreeSet<u32>,
+    /// Those with PTX: the driver compiles it for anything that is not older.
+    pub ptx: BTreeSet<u32>,
+    /// Containers that were found.
+    pub containers: usize,
+}
+
+impl Architectures {
+    /// Whether CUDA finds code for a device of this compute capability.
+    pub fn runs_on(&self, (major, minor): (u32, u32)) -> bool {
+        let device = 10 * major + minor;
+        self.cubin.iter().any(|sm| sm / 10 == major && *sm <= device)
+            || self.ptx.iter().any(|sm| *sm <= device)
+    }
+
+    /// As Ollama prints them: those with machine code or PTX, in the order of their numbers.
+    pub fn all(&self) -> BTreeSet<u32> {
+        self.cubin.union(&self.ptx).copied().collect()
+    }
+
+    /// Reads the section at `range` of `file`.
+    pub fn read(file: &impl ReadAt, range: Range) -> Result<Self, ElfError> {
+        let mut found = Self::default();
+        let end = range.offset.checked_add(range.bytes).ok_or(ElfError::Damaged(WHAT))?;
+        let (mut at, mut gap, mut entries) = (range.offset, 0, 0);
+        while at + HEADER as u64 <= end {
+            let header: [u8; HEADER] = array(file, at)?;
+            if word(&header, 0) != u64::from(MAGIC) {
+                gap += 8;
+                at += 8;
+                if gap > GAP {
+                    return Err(ElfError::Damaged(WHAT));
+                }
+                continue;
+            }
+            gap = 0;
+            found.containers += 1;
+            let start = at + half(&header, 6);
+            let stop = start.checked_add(long(&header, 8)).filter(|stop| *stop <= end);
+            let stop = stop.ok_or(ElfError::Damaged(WHAT))?;
+            let mut entry = start;
+            while entry < stop {
+                entries += 1;
+                if entries > MOST {
+                    return Err(ElfError::Damaged(WHAT));
+                }
+                entry = found.entry(file, entry, stop)?;
+            }
+            at = stop.next_multiple_of(8).max(at + HEADER as u64);
+        }
+        Ok(found)
+    }
+
+    /// Takes up the entry at `at`; returns where the next one is.
+    fn entry(&mut self, file: &impl ReadAt, at: u64, stop: u64) -> Result<u64, ElfError> {
+        if stop - at < ENTRY as u64 {
+            return Err(ElfError::Damaged(WHAT));
+        }
+        let header: [u8; ENTRY] = array(file, at)?;
+        let next = word(&header, 4).checked_add(long(&header, 8)).and_then(|bytes| at.checked_add(bytes));
+        let next = next.filter(|next| *next > at && *next <= stop).ok_or(ElfError::Damaged(WHAT))?;
+        if long(&header, 40) & SPECIFIC == 0 {
+            let sm = word(&header, 28) as u32;
+            match half(&header, 0) as u16 {
+                PTX => self.ptx.insert(sm),
+                CUBIN => self.cubin.insert(sm),
+                _ => false,
+            };
+        }
+        Ok(next)
+    }
+}
+
+fn array<const N: usize>(file: &impl ReadAt, at: u64) -> Result<[u8; N], ElfError> {
+    let mut bytes = [0; N];
+    let failed = |error: io::Error| ElfError::reading(WHAT, error);
+    file.read_exact_at(&mut bytes, at).map_err(failed).map(|()| bytes)
+}
+
+fn number(bytes: &[u8], at: usize, size: usize) -> u64 {
+    bytes[at..at + size].iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
+}
+
+fn half(bytes: &[u8], at: usize) -> u64 {
+    number(bytes, at, 2)
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    number(bytes, at, 4)
+}
+
+fn long(bytes: &[u8], at: usize) -> u64 {
+    number(bytes, at, 8)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A container with entries of these kinds, architectures, flags, and bytes of code.
+    fn container(entries: &[(u16, u32, u64, usize)]) -> Vec<u8> {
+        let mut body = Vec::new();
+        for (kind, sm, flags, bytes) in entries {
+            let mut header = [0; ENTRY];
+            header[..2].copy_from_slice(&kind.to_le_bytes());
+            header[4..8].copy_from_slice(&(ENTRY as u32).to_le_bytes());
+            header[8..16].copy_from_slice(&(*bytes as u64).to_le_bytes());
+            header[28..32].copy_from_slice(&sm.to_le_bytes());
+            header[40..48].copy_from_slice(&flags.to_le_bytes());
+            body.extend_from_slice(&header);
+            body.resize(body.len() + bytes, 0xee);
+        }
+        let mut all = MAGIC.to_le_bytes().to_vec();
+        all.extend_from_slice(&[1, 0, HEADER as u8, 0]);
+        all.extend_from_slice(&(body.len() as u64).to_le_bytes());
+        all.extend(body);
+        all
+    }
+
+    fn read(bytes: &[u8]) -> Result<Architectures, ElfError> {
+        Architectures::read(&bytes, Range { offset: 0, bytes: bytes.len() as u64 })
+    }
+
+    #[test]
+    fn all_containers_are_read_and_gaps_passed_over() {
+        let mut bytes = container(&[(CUBIN, 75, 0, 16), (PTX, 50, 0, 8)]);
+        bytes.resize(bytes.len() + 24, 0);
+        bytes.extend(container(&[(CUBIN, 90, SPECIFIC, 8), (7, 61, 0, 8), (CUBIN, 86, 0x8000, 24)]));
+        let found = read(&bytes).unwrap();
+        assert_eq!((found.cubin, found.ptx, found.containers), ([75, 86].into(), [50].into(), 2));
+    }
+
+    #[test]
+    fn code_runs_where_cuda_says() {
+        let found = Architectures { cubin: [75, 86].into(), ptx: [89].into(), containers: 1 };
+        for (device, runs) in
+            [((7, 5), true), ((8, 0), false), ((8, 6), true), ((8, 9), true), ((6, 1), false)]
+        {
+            assert_eq!(found.runs_on(device), runs, "{device:?}");
+        }
+        assert!(found.runs_on((12, 0)), "PTX runs on what is newer");
+        assert_eq!(found.all(), [75, 86, 89].into());
+    }
+
+    #[test]
+    fn what_is_no_fat_binary_is_damage() {
+        assert!(read(&[0; 8192]).is_err());
+        assert_eq!(read(&[]).unwrap(), Architectures::default());
+        let whole = container(&[(CUBIN, 75, 0, 16)]);
+        for bytes in HEADER..whole.len() {
+            assert!(read(&whole[..bytes]).is_err(), "{bytes}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_breaks_the_reader(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let _ = read(&bytes);
+            let mut begun = MAGIC.to_le_bytes().to_vec();
+            begun.extend(bytes);
+            let _ = read(&begun);
+        }
+
+        #[test]
+        fn what_is_written_is_read(
+            entries in prop::collection::vec((1_u16..=2, 30_u32..130, 0_usize..40), 0..12),
+        ) {
+            let entries: Vec<_> = entries.into_iter().map(|(kind, sm, bytes)| (kind, sm, 0, bytes)).collect();
+            let found = read(&container(&entries)).unwrap();
+            let of = |wanted| entries.iter().filter(|entry| entry.0 == wanted).map(|entry| entry.1).collect();
+            prop_assert_eq!(found, Architectures { cubin: of(CUBIN), ptx: of(PTX), containers: 1 });
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Marks and colours: what the terminal can show, and what its user wants.
+
+use std::io::IsTerminal;
+
+use anstyle::{AnsiColor, Style};
+
+use crate::check::finding::Status;
+use crate::cli::When;
+
+/// How text is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// Letters beyond ASCII can be shown.
+    pub unicode: bool,
+    /// Colours are wanted.
+    pub colour: bool,
+    /// Where lines are wrapped.
+    pub width: Option<usize>,
+}
+
+impl Look {
+    /// That of stdout.
+    pub fn of_stdout(when: When) -> Self {
+        let get = |name: &str| std::env::var(name).ok();
+        let terminal = std::io::stdout().is_terminal();
+        let width = terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| usize::from(width.0));
+        Self { unicode: unicode(get), colour: colour(when, terminal, get), width: width.filter(|_| terminal) }
+    }
+
+    /// The mark of a status.
+    pub fn mark(self, status: Status) -> &'static str {
+        match (status, self.unicode) {
+            (Status::Pass, true) => "[\u{2713}]",
+            (Status::Pass, false) => "[+]",
+            (Status::Warn, _) => "[!]",
+            (Status::Fail, true) => "[\u{2717}]",
+            (Status::Fail, false) => "[x]",
+            (Status::Skip, _) => "[-]",
+        }
+    }
+
+    /// `text` in the colour of a status.
+    pub fn coloured(self, status: Status, text: &str) -> String {
+        let style = match status {
+            Status::Pass => AnsiColor::Green.on_default(),
+            Status::Warn => AnsiColor::Yellow.on_default(),
+            Status::Fail => AnsiColor::Red.on_default().bold(),
+            Status::Skip => Style::new().dimmed(),
+        };
+        self.styled(style, text)
+    }
+
+    /// `text` standing out.
+    pub fn bold(self, text: &str) -> String {
+        self.styled(Style::new().bold(), text)
+    }
+
+    /// `text` in the background.
+    pub fn dim(self, text: &str) -> String {
+        self.styled(Style::new().dimmed(), text)
+    }
+
+    fn styled(self, style: Style, text: &str) -> String {
+        if self.colour { format!("{style}{text}{style:#}") } else { text.to_owned() }
+    }
+
+    /// Text of others as it can be shown: nothing that moves a cursor or changes a colour, and no letters that would come out as
+    /// something else.
+    pub fn plain(self, text: &str) -> String {
+        text.chars()
+            .map(|letter| match letter {
+                '\t' => ' ',
+                '\u{b5}' if !self.unicode => 'u',
+                letter if letter.is_control() => '?',
+                letter if !self.unicode && !letter.is_ascii() => '?',
+                letter => letter,
+            })
+            .collect()
+    }
+}
+
+/// Whether the locale is one of UTF-8: the first that is set counts, as in setlocale(3).
+fn unicode(get: impl Fn(&str) -> Option<String>) -> bool {
+    let set = |name: &&str| get(name).filter(|value| !value.is_empty());
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(set).unwrap_or_default().to_ascii_lowercase();
+    locale.contains("utf-8") || locale.contains("utf8")
+}
+
+/// Whether colours are wanted: <https://no-color.org>, <https://bixense.com/clicolors>.
+fn colour(when: When, terminal: bool, get: impl Fn(&str) -> Option<String>) -> bool {
+    let set = |name: &str| get(name).is_some_and(|value| !value.is_empty());
+    let forced = get("CLICOLOR_FORCE").is_some_and(|value| !value.is_empty() && value != "0");
+    match when {
+        When::Always => true,
+        When::Never => false,
+        When::Auto if set("NO_COLOR") => false,
+        When::Auto if forced => true,
+        When::Auto => {
+            terminal && get("CLICOLOR").as_deref() != Some("0") && get("TERM").as_deref() != Some("dumb")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with<'a>(variables: &'a [(&'a str, &'a str)]) -> impl Fn(&str) -> Option<String> + 'a {
+        |name| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+    }
+
+    #[test]
+    fn locales() {
+        assert!(unicode(with(&[("LANG", "C.UTF-8")])));
+        assert!(unicode(with(&[("LC_ALL", ""), ("LC_CTYPE", "de_DE.utf8"), ("LANG", "C")])));
+        assert!(!unicode(with(&[("LC_ALL", "C"), ("LANG", "en_US.UTF-8")])));
+        assert!(!unicode(with(&[])));
+    }
+
+    #[test]
+    fn colours() {
+        assert!(colour(When::Auto, true, with(&[])));
+        assert!(!colour(When::Auto, false, with(&[])));
+        assert!(!colour(When::Auto, true, with(&[("NO_COLOR", "1")])));
+        assert!(colour(When::Auto, true, with(&[("NO_COLOR", "")])));
+        assert!(colour(When::Auto, false, with(&[("CLICOLOR_FORCE", "1")])));
+        assert!(!colour(When::Auto, false, with(&[("CLICOLOR_FORCE", "0")])));
+        assert!(!colour(When::Auto, true, with(&[("NO_COLOR", "1"), ("CLICOLOR_FORCE", "1")])));
+        assert!(!colour(When::Auto, true, with(&[("TERM", "dumb")])));
+        assert!(!colour(When::Auto, true, with(&[("CLICOLOR", "0")])));
+        assert!(colour(When::Always, false, with(&[("NO_COLOR", "1")])));
+        assert!(!colour(When::Never, true, with(&[("CLICOLOR_FORCE", "1")])));
+    }
+
+    #[test]
+    fn text_of_others_cannot_steer_the_terminal() {
+        let (ascii, unicode) = (Look::default(), Look { unicode: true, ..Look::default() });
+        assert_eq!(unicode.plain("a\u{1b}[31mb\tc\u{7}"), "a?[31mb c?");
+        assert_eq!(ascii.plain("0.6 \u{b5}s \u{2713}"), "0.6 us ?");
+        assert_eq!(unicode.plain("0.6 \u{b5}s"), "0.6 \u{b5}s");
+    }
+}

@@ -1,0 +1,157 @@
+//! What `check` prints; nothing else of it prints. A [`Report`] is what came of a walk; [`human`], [`json`] and [`bundle`] show it.
+
+pub mod bundle;
+pub mod human;
+pub mod json;
+pub mod marks;
+pub mod pages;
+pub mod redact;
+
+use std::collections::BTreeMap;
+
+use crate::check::Verdict;
+use crate::check::catalogue::{self, LinkId};
+use crate::check::context::{Context, DeviceReport, Library, Loser};
+use crate::check::finding::{Finding, Fix, Status};
+use crate::device::survey::size;
+use redact::Redaction;
+
+/// What came of a walk.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The links, in the order of the chain.
+    pub findings: Vec<Finding>,
+    /// What could not be looked at.
+    pub incomplete: Vec<String>,
+    /// The device.
+    pub device: Option<DeviceReport>,
+    /// Which file won for each name.
+    pub libraries: Vec<Library>,
+    /// Versions of everything that has one.
+    pub versions: BTreeMap<&'static str, String>,
+    /// Only these were asked for.
+    pub only: Vec<LinkId>,
+}
+
+impl Report {
+    /// What came of a walk with `context`.
+    pub fn new(context: &Context, findings: Vec<Finding>) -> Self {
+        let only = context.options.only.clone();
+        // What was not asked for was looked at because others need it: it matters if it does not hold.
+        let shown = |finding: &Finding| only.is_empty() || only.contains(&finding.link) || !finding.holds();
+        Self {
+            findings: findings.into_iter().filter(shown).collect(),
+            incomplete: context.incomplete.clone(),
+            device: context.device.clone(),
+            libraries: context.libraries.clone(),
+            versions: context.versions.clone(),
+            only,
+        }
+    }
+
+    /// The same without what `redaction` takes out. Names of links and the like stay, whatever users and hosts are called.
+    pub fn redacted(&self, redaction: &Redaction) -> Self {
+        let text = |text: &String| redaction.text(text);
+        let finding = |finding: &Finding| Finding {
+            found: text(&finding.found),
+            expected: finding.expected.as_ref().map(text),
+            fix: finding.fix.as_ref().map(|fix| Fix {
+                text: text(&fix.text),
+                command: fix.command.as_ref().map(text),
+                needs_root: fix.needs_root,
+            }),
+            details: finding.details.iter().map(text).collect(),
+            ..finding.clone()
+        };
+        let loser = |loser: &Loser| Loser { path: text(&loser.path), why: text(&loser.why) };
+        let library = |library: &Library| Library {
+            winner: library.winner.as_ref().map(text),
+            losers: library.losers.iter().map(loser).collect(),
+            ..library.clone()
+        };
+        Self {
+            findings: self.findings.iter().map(finding).collect(),
+            libraries: self.libraries.iter().map(library).collect(),
+            versions: self.versions.iter().map(|(name, version)| (*name, text(version))).collect(),
+            ..self.clone()
+        }
+    }
+
+    /// The first link that is broken.
+    pub fn first_failure(&self) -> Option<&Finding> {
+        self.findings.iter().find(|finding| finding.status == Status::Fail)
+    }
+
+    /// How many links stand so.
+    pub fn count(&self, status: Status) -> usize {
+        self.findings.iter().filter(|finding| finding.status == status).count()
+    }
+
+    /// Whether Ollama's own processes have found the device.
+    fn proven(&self) -> bool {
+        self.findings.iter().any(|finding| finding.link == LinkId::Discovery && finding.holds())
+    }
+
+    /// How it ends.
+    pub fn verdict(&self) -> Verdict {
+        if self.first_failure().is_some() {
+            Verdict::Broken
+        } else if self.incomplete.is_empty() {
+            Verdict::Works
+        } else {
+            Verdict::Incomplete
+        }
+    }
+
+    /// The exit code; `strict` takes warnings for failures.
+    pub fn exit(&self, strict: bool) -> u8 {
+        match self.verdict() {
+            Verdict::Works if strict && self.count(Status::Warn) > 0 => Verdict::Broken as u8,
+            verdict => verdict as u8,
+        }
+    }
+
+    /// What is wrong, or that nothing is, and what to do, without the command: one line.
+    pub fn headline(&self) -> String {
+        if let Some(failure) = self.first_failure() {
+            let title = catalogue::of(failure.link).title;
+            let mut line = format!("Broken: {title}: {}.", failure.found.trim_end_matches('.'));
+            let fix = failure.fix.as_ref().map(|fix| fix.text.as_str());
+            for sentence in failure.why().into_iter().chain(fix) {
+                line.push(' ');
+                line.push_str(sentence);
+            }
+            return line;
+        }
+        if !self.incomplete.is_empty() {
+            return format!(
+                "Not finished: nothing is known to be broken, but {} could not be looked at.",
+                self.incomplete.join(", ")
+            );
+        }
+        let warnings = match self.count(Status::Warn) {
+            0 => String::new(),
+            1 => " There is 1 warning.".into(),
+            many => format!(" There are {many} warnings."),
+        };
+        if !self.only.is_empty() {
+            let names: Vec<_> = self.only.iter().map(|link| link.as_str()).collect();
+            return format!("Holds: {}.{warnings}", names.join(", "));
+        }
+        match &self.device {
+            Some(device) => format!(
+                "{} {} with {}, compute capability {}.{}, driver {}.{warnings}",
+                if self.proven() { "Works: Ollama gets" } else { "Works, as far as was looked: there is" },
+                device.name,
+                size(device.total),
+                device.capability.0,
+                device.capability.1,
+                device.driver
+            ),
+            None => format!("Works, as far as was looked.{warnings}"),
+        }
+    }
+}
+
+#[cfg(test)]
+pub mod samples;

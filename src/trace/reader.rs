@@ -1,0 +1,321 @@
+//! A process's file, read: what `libvgpu-trace.so` wrote until it ended, however it ended. Nothing in it is
+//! believed: any bytes are read or refused.
+
+use std::collections::BTreeMap;
+
+use vgpu_trace_format::{Header, Kind, MAGIC, NOT_FOLLOWED, Record, Returns, VERSION};
+use zerocopy::FromBytes;
+
+use super::status;
+
+/// A process and what it did.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Process {
+    /// Process id.
+    pub pid: u32,
+    /// The process that started it.
+    pub parent: u32,
+    /// Its command line, with blanks between.
+    pub command: String,
+    /// When it made its first call.
+    pub opened: u64,
+    /// Records for which there was no room.
+    pub dropped: u64,
+    /// Calls, in the order in which they were begun.
+    pub calls: Vec<Call>,
+    /// Functions whose calls were counted only, and how often.
+    pub counted: BTreeMap<String, u64>,
+    /// Names of threads.
+    pub threads: BTreeMap<u32, String>,
+    /// Files of the libraries, by their numbers.
+    pub libraries: BTreeMap<u32, String>,
+    /// Messages to the host and waits for it.
+    pub events: Vec<Event>,
+    names: BTreeMap<u32, Function>,
+}
+
+/// A function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Function {
+    name: String,
+    library: u16,
+    status: bool,
+}
+
+/// A call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// The function's name.
+    pub name: String,
+    /// Thread id.
+    pub thread: u32,
+    /// How many traced calls it is inside of.
+    pub depth: u16,
+    /// Nanoseconds since boot.
+    pub begin: u64,
+    /// How it ended.
+    pub end: End,
+    /// The first six integer registers.
+    pub arguments: [u64; 6],
+}
+
+/// How a call ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It did not.
+    Unfinished,
+    /// It was too deep in others to be followed.
+    Unknown,
+    /// It returned.
+    Returned {
+        /// Nanoseconds since boot.
+        at: u64,
+        /// The register.
+        result: u64,
+        /// What it says, of functions that return a status.
+        status: Option<&'static str>,
+        /// It is a status, and not success.
+        failed: bool,
+    },
+}
+
+impl Call {
+    /// How long it took, if that is known.
+    pub fn took(&self) -> Option<u64> {
+        match self.end {
+            End::Returned { at, .. } => Some(at.saturating_sub(self.begin)),
+            _ => None,
+        }
+    }
+
+    /// Whether it returned a status other than success.
+    pub fn failed(&self) -> bool {
+        matches!(self.end, End::Returned { failed: true, .. })
+    }
+}
+
+/// A message or a wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// What.
+    pub what: What,
+    /// Thread id.
+    pub thread: u32,
+    /// Nanoseconds since boot.
+    pub begin: u64,
+    /// The same.
+    pub end: u64,
+}
+
+/// Kinds of events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// A message: its kind, its bytes, its number.
+    Message(String, u64, u64),
+    /// A wait; true: it slept.
+    Wait(bool),
+}
+
+/// Why a file is none.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// Shorter than a header.
+    #[error("it is too short")]
+    Short,
+    /// Another file.
+    #[error("it is no trace")]
+    NoTrace,
+    /// Of another build.
+    #[error("it has version {0}, this vgpu-run reads {VERSION}")]
+    Version(u32),
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Reads a file.
+pub fn read(bytes: &[u8]) -> Result<Process, Unreadable> {
+    let (header, rest) = Header::read_from_prefix(bytes).map_err(|_| Unreadable::Short)?;
+    if header.magic != MAGIC {
+        return Err(Unreadable::NoTrace);
+    }
+    if header.version != VERSION || header.record_bytes as usize != size_of::<Record>() {
+        return Err(Unreadable::Version(header.version));
+    }
+    let command = header.command.get(..header.command_bytes as usize).unwrap_or(&header.command);
+    let words: Vec<_> = command.split(|byte| *byte == 0).filter(|word| !word.is_empty()).map(text).collect();
+    let mut process = Process {
+        pid: header.process,
+        parent: header.parent,
+        command: words.join(" "),
+        opened: header.opened,
+        dropped: header.dropped,
+        ..Process::default()
+    };
+    for record in rest.chunks_exact(size_of::<Record>()) {
+        if let Ok(record) = Record::read_from_bytes(record) {
+            process.take(&record);
+        }
+    }
+    Ok(process)
+}
+
+impl Process {
+    fn take(&mut self, record: &Record) {
+        match Kind::of(record.kind) {
+            None | Some(Kind::Empty) => {}
+            Some(Kind::Name) => {
+                let name = text(record.text());
+                let status = record.flags == Returns::Status as u16;
+                self.names.insert(record.index, Function { name, library: record.depth, status });
+            }
+            Some(Kind::Library) => {
+                let part = text(record.text());
+                let file = self.libraries.entry(record.index).or_default();
+                // Written once for each function: the first part begins anew.
+                if record.depth == 0 {
+                    *file = part;
+                } else {
+                    file.push_str(&part);
+                }
+            }
+            Some(Kind::Thread) => drop(self.threads.insert(record.thread, text(record.text()))),
+            Some(Kind::Count) => {
+                let count = self.counted.entry(self.name(record.index)).or_default();
+                *count = count.saturating_add(record.result);
+            }
+            Some(Kind::Call) => self.calls.push(Call {
+                name: self.name(record.index),
+                thread: record.thread,
+                depth: record.depth,
+                begin: record.begin,
+                end: self.end(record),
+                arguments: record.arguments,
+            }),
+            Some(Kind::Message) => {
+                let kind =
+                    u16::try_from(record.index).ok().and_then(|kind| vgpu_wire::Kind::try_from(kind).ok());
+                let name =
+                    kind.map_or_else(|| format!("message {}", record.index), |kind| format!("{kind:?}"));
+                self.event(record, What::Message(name, record.result, record.arguments[0]));
+            }
+            Some(Kind::Wait) => self.event(record, What::Wait(record.arguments[0] != 0)),
+        }
+    }
+
+    fn event(&mut self, record: &Record, what: What) {
+        let Record { thread, begin, end, .. } = *record;
+        self.events.push(Event { what, thread, begin, end });
+    }
+
+    fn name(&self, index: u32) -> String {
+        self.names.get(&index).map_or_else(|| format!("function {index}"), |function| function.name.clone())
+    }
+
+    fn end(&self, record: &Record) -> End {
+        if record.end == 0 {
+            return if record.flags & NOT_FOLLOWED != 0 { End::Unknown } else { End::Unfinished };
+        }
+        let function = self.names.get(&record.index).filter(|function| function.status);
+        let code = record.result as u32;
+        End::Returned {
+            at: record.end,
+            result: record.result,
+            status: function.and_then(|function| status::name(function.library, code)),
+            failed: function.is_some() && code != 0,
+        }
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use proptest::prelude::*;
+    use zerocopy::IntoBytes;
+
+    use super::*;
+
+    /// A file of these records.
+    pub fn file(pid: u32, records: &[Record]) -> Vec<u8> {
+        let mut command = [0; 4040];
+        command[..14].copy_from_slice(b"ollama\0runner\0");
+        let header = Header {
+            magic: MAGIC,
+            version: VERSION,
+            record_bytes: size_of::<Record>() as u32,
+            process: pid,
+            parent: 1,
+            opened: 1000,
+            begun: records.len() as u64,
+            dropped: 0,
+            command_bytes: 14,
+            reserved: 0,
+            command,
+        };
+        let mut bytes = header.as_bytes().to_vec();
+        bytes.extend_from_slice(records.as_bytes());
+        bytes
+    }
+
+    /// The name of a function.
+    pub fn name(index: u32, library: u16, name: &str) -> Record {
+        let mut record = Record { kind: Kind::Name as u32, index, depth: library, ..Record::default() };
+        record.as_mut_bytes()[16..16 + name.len()].copy_from_slice(name.as_bytes());
+        record
+    }
+
+    /// A call.
+    pub fn call(index: u32, begin: u64, end: u64, result: u64) -> Record {
+        Record { kind: Kind::Call as u32, index, thread: 7, begin, end, result, ..Record::default() }
+    }
+
+    #[test]
+    fn calls_have_names_and_ends() {
+        let records = [
+            name(3, 1, "cudaMalloc"),
+            call(3, 10, 20, 2),
+            call(3, 30, 0, 0),
+            call(4, 1, 2, 5),
+            Record::default(),
+        ];
+        let process = read(&file(9, &records)).unwrap();
+        assert_eq!((process.pid, process.command.as_str()), (9, "ollama runner"));
+        assert!(process.calls[0].failed() && process.calls[0].took() == Some(10));
+        assert!(matches!(
+            process.calls[0].end,
+            End::Returned { status: Some("cudaErrorMemoryAllocation"), .. }
+        ));
+        assert_eq!(process.calls[1].end, End::Unfinished);
+        assert_eq!(process.calls[2].name, "function 4");
+        assert!(!process.calls[2].failed());
+    }
+
+    #[test]
+    fn other_files_are_refused() {
+        assert_eq!(read(b"short"), Err(Unreadable::Short));
+        assert_eq!(read(&[0; 5000]), Err(Unreadable::NoTrace));
+        let mut later = file(1, &[]);
+        later[8] = 77;
+        assert_eq!(read(&later), Err(Unreadable::Version(77)));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..3000), whole in any::<bool>()) {
+            let mut file = if whole { file(1, &[]) } else { Vec::new() };
+            file.extend_from_slice(&bytes);
+            let _ = read(&file);
+        }
+
+        #[test]
+        fn any_records_make_reports(words in prop::collection::vec(any::<[u8; 96]>(), 0..20), kinds in prop::collection::vec(0..9u32, 20)) {
+            let records: Vec<_> = words.iter().zip(kinds).map(|(bytes, kind)| {
+                Record { kind, index: u32::from(bytes[0] % 4), ..Record::read_from_bytes(bytes).unwrap() }
+            }).collect();
+            let process = read(&file(1, &records)).unwrap();
+            let mut out = Vec::new();
+            super::super::timeline::write(&mut out, &[process]).unwrap();
+            prop_assert!(serde_json::from_slice::<serde_json::Value>(&out).is_ok());
+        }
+    }
+}

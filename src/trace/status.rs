@@ -1,0 +1,32 @@
+//! The names of the libraries' codes.
+
+use std::ffi::CStr;
+
+use vgpu_abi::CUresult;
+
+/// The name of a code of the library of that number: the order is that of the tracer's table, libcuda first.
+pub fn name(library: u16, code: u32) -> Option<&'static str> {
+    let name = match library {
+        0 => CUresult(code).name(),
+        1 => vgpu_abi::runtime::CudaError(code).name(12),
+        2 => vgpu_abi::runtime::CudaError(code).name(13),
+        3..=6 => Some(vgpu_abi::blas::BlasStatus(code).name()),
+        7 => Some(vgpu_abi::nvml::NvmlReturn(code).text()),
+        _ => None,
+    };
+    name.map(CStr::to_str)?.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_library_has_its_names() {
+        assert_eq!(name(0, 100), Some("CUDA_ERROR_NO_DEVICE"));
+        assert_eq!(name(1, 0), Some("cudaSuccess"));
+        assert_eq!(name(3, 15), Some("CUBLAS_STATUS_NOT_SUPPORTED"));
+        assert_eq!(name(7, 3), Some("Not Supported"));
+        assert_eq!((name(8, 0), name(0, 123_456)), (None, None));
+    }
+}

@@ -1,0 +1,173 @@
+//! What happened, in a page.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write};
+
+use super::calls::{duration, line};
+use super::loader::Decisions;
+use super::reader::{Call, End, Process, What};
+
+/// How many functions are listed.
+const TOP: usize = 12;
+/// How many failed calls are shown.
+const FAILED: usize = 8;
+
+/// Writes the page. `ended` says how the program ended; `loaders` are the loader's decisions by process.
+pub fn summary(processes: &[Process], loaders: &BTreeMap<u32, Decisions>, ended: &str) -> String {
+    let mut page = String::new();
+    // Writing into a text does not fail.
+    let _ = write_all(&mut page, processes, loaders, ended);
+    page
+}
+
+fn write_all(
+    page: &mut String,
+    processes: &[Process],
+    loaders: &BTreeMap<u32, Decisions>,
+    ended: &str,
+) -> fmt::Result {
+    writeln!(page, "{}", headline(processes, ended))?;
+    for process in processes {
+        describe(page, process)?;
+        if let Some(decisions) = loaders.get(&process.pid) {
+            loader(page, decisions)?;
+        }
+    }
+    let silent: Vec<_> =
+        loaders.iter().filter(|(pid, _)| !processes.iter().any(|process| process.pid == **pid)).collect();
+    if !silent.is_empty() {
+        writeln!(page, "\n{} processes made no CUDA call", silent.len())?;
+        for (pid, decisions) in silent.iter().filter(|(_, decisions)| mentions_ggml(decisions)) {
+            writeln!(page, "process {pid}")?;
+            loader(page, decisions)?;
+        }
+    }
+    Ok(())
+}
+
+fn mentions_ggml(decisions: &Decisions) -> bool {
+    decisions.loaded.iter().any(|path| path.contains("libggml"))
+}
+
+/// The sentence at the top: the call in which a process ended, or the first that failed.
+fn headline(processes: &[Process], ended: &str) -> String {
+    let calls = || processes.iter().flat_map(|process| process.calls.iter().map(move |call| (process, call)));
+    let total: u64 = processes.iter().map(|process| process.calls.len() as u64).sum();
+    let unfinished =
+        calls().filter(|(_, call)| call.end == End::Unfinished).max_by_key(|(_, call)| call.begin);
+    let failed = calls().filter(|(_, call)| call.failed()).min_by_key(|(_, call)| call.begin);
+    let what = match (unfinished, failed) {
+        (Some((process, call)), _) => {
+            format!("process {} ended inside {}", process.pid, line(call))
+        }
+        (None, Some((process, call))) => {
+            format!("the first call that failed, in process {}: {}", process.pid, line(call))
+        }
+        (None, None) => "no call failed".to_owned(),
+    };
+    format!("{ended}; {} processes made {total} CUDA calls; {what}", processes.len())
+}
+
+fn describe(page: &mut String, process: &Process) -> fmt::Result {
+    writeln!(page, "\nprocess {} (of {}): {}", process.pid, process.parent, process.command)?;
+    let counted: u64 = process.counted.values().sum();
+    write!(page, "  calls     {}", process.calls.len())?;
+    if counted > 0 {
+        write!(page, ", and {counted} counted only")?;
+    }
+    if process.dropped > 0 {
+        write!(page, ", and {} for which the file had no room", process.dropped)?;
+    }
+    writeln!(page)?;
+    for (name, count) in &process.counted {
+        writeln!(page, "    {count:>8}             {name}")?;
+    }
+    let mut functions: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    for call in &process.calls {
+        let entry = functions.entry(&call.name).or_default();
+        entry.0 += 1;
+        entry.1 = entry.1.saturating_add(call.took().unwrap_or_default());
+    }
+    let mut functions: Vec<_> = functions.into_iter().collect();
+    functions.sort_by_key(|(_, (_, time))| std::cmp::Reverse(*time));
+    for (name, (count, time)) in functions.iter().take(TOP) {
+        writeln!(page, "    {count:>8} {:>11}  {name}", duration(*time))?;
+    }
+    if functions.len() > TOP {
+        writeln!(page, "             and {} other functions", functions.len() - TOP)?;
+    }
+    events(page, process)?;
+    let failed: Vec<_> = process.calls.iter().filter(|call| call.failed()).collect();
+    show(page, "failed", &failed)?;
+    let unfinished: Vec<_> = process.calls.iter().filter(|call| call.end == End::Unfinished).collect();
+    show(page, "in flight", &unfinished)?;
+    match process.calls.iter().max_by_key(|call| call.begin) {
+        Some(last) => writeln!(page, "  last      {}", line(last)),
+        None => Ok(()),
+    }
+}
+
+fn events(page: &mut String, process: &Process) -> fmt::Result {
+    let messages = process.events.iter().filter(|event| matches!(event.what, What::Message(..))).count();
+    let waits: Vec<_> = process.events.iter().filter(|event| matches!(event.what, What::Wait(_))).collect();
+    if process.events.is_empty() {
+        return Ok(());
+    }
+    let waited = waits.iter().map(|wait| wait.end.saturating_sub(wait.begin)).fold(0, u64::saturating_add);
+    writeln!(page, "  messages  {messages}, and {} waits of {} in all", waits.len(), duration(waited))
+}
+
+fn show(page: &mut String, what: &str, calls: &[&Call]) -> fmt::Result {
+    if !calls.is_empty() {
+        writeln!(page, "  {what:<9} {}", calls.len())?;
+    }
+    for call in calls.iter().take(FAILED) {
+        writeln!(page, "    {}", line(call))?;
+    }
+    Ok(())
+}
+
+fn loader(page: &mut String, decisions: &Decisions) -> fmt::Result {
+    for path in &decisions.loaded {
+        writeln!(page, "  loaded    {path}")?;
+    }
+    for (name, tried) in &decisions.searched {
+        if !decisions.loaded.iter().any(|path| path.contains(name.as_str())) {
+            writeln!(page, "  not found {name}, looked for in {} places", tried.len())?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::reader::read;
+    use super::super::reader::tests::{call, file, name};
+    use super::*;
+
+    #[test]
+    fn the_call_in_flight_is_the_headline() {
+        let records = [name(1, 1, "cudaMalloc"), name(2, 0, "cuInit"), call(2, 5, 9, 100), call(1, 10, 0, 0)];
+        let process = read(&file(42, &records)).unwrap();
+        let page = summary(&[process], &BTreeMap::new(), "the program was killed by signal 9");
+        let head = page.lines().next().unwrap();
+        assert!(
+            head.contains("process 42 ended inside cudaMalloc(") && head.contains("did not return"),
+            "{page}"
+        );
+        assert!(
+            page.contains("cuInit(0x0, 0x0, 0x0, 0x0, 0x0, 0x0) = 100 CUDA_ERROR_NO_DEVICE, 4 ns"),
+            "{page}"
+        );
+    }
+
+    #[test]
+    fn where_all_is_well_it_says_so() {
+        let process = read(&file(42, &[name(2, 0, "cuInit"), call(2, 5, 9, 0)])).unwrap();
+        let page = summary(&[process], &BTreeMap::new(), "the program ended with 0");
+        assert!(
+            page.starts_with("the program ended with 0; 1 processes made 1 CUDA calls; no call failed\n"),
+            "{page}"
+        );
+    }
+}

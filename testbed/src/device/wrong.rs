@@ -1,0 +1,291 @@
+//! Hosts that are wrong on purpose: `--wrong WHAT`, for tests of what a guest makes of them. Everything here stands between a
+//! device and its executor, or overrides what a register reads; neither knows of it.
+
+use std::str::FromStr;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use vgpu_device::{Executor, ExecutorError, LateError, Retired, Session, SessionError, SessionHost, Work};
+use vgpu_wire::facts::DeviceFacts;
+use vgpu_wire::{Body, SEGMENT_BAR, SEGMENT_INLINE};
+
+/// Between two looks whether a session that hangs is being ended.
+const TICK: Duration = Duration::from_millis(1);
+/// Ids of `CUdevice_attribute`.
+const COMPUTE_CAPABILITY_MAJOR: usize = 75;
+const COMPUTE_CAPABILITY_MINOR: usize = 76;
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wrong {
+    /// `register:OFFSET=VALUE`: what a register reads.
+    Register(u32, u32),
+    /// `facts:...`: what the device says of itself.
+    Facts(Facts),
+    /// `open:refuse`: no session is opened.
+    Open,
+    /// `KIND:DEED`: what becomes of messages of a kind.
+    Message(String, Deed),
+}
+
+/// What is wrong with the facts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Facts {
+    /// `zero`: all of them are zeros.
+    Zero,
+    /// `no-capability`: compute capability 0.0.
+    NoCapability,
+    /// `no-driver`: driver version 0.
+    NoDriver,
+}
+
+/// What becomes of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deed {
+    /// `drop`: it is not carried out, and success is answered.
+    Drop,
+    /// `fail=CODE`: it is not carried out, and the `CUresult` is answered, or stored as a sticky error.
+    Fail(u32),
+    /// `lose`: the executor loses the session.
+    Lose,
+    /// `hang`: it is never done.
+    Hang,
+    /// `flip`: one bit of what it brings is changed, for kinds that bring data to the device.
+    Flip,
+}
+
+/// A text that names nothing that can be wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "expected register:OFFSET=VALUE, facts:zero|no-capability|no-driver, open:refuse or \
+     KIND:drop|fail=CODE|lose|hang|flip"
+)]
+pub struct NoWrong;
+
+fn number(text: &str) -> Option<u32> {
+    text.strip_prefix("0x").map_or_else(|| text.parse().ok(), |digits| u32::from_str_radix(digits, 16).ok())
+}
+
+fn deed(text: &str) -> Option<Deed> {
+    Some(match text.split_once('=') {
+        None => match text {
+            "drop" => Deed::Drop,
+            "lose" => Deed::Lose,
+            "hang" => Deed::Hang,
+            "flip" => Deed::Flip,
+            _ => return None,
+        },
+        Some(("fail", code)) => Deed::Fail(number(code)?),
+        Some(_) => return None,
+    })
+}
+
+fn parse(text: &str) -> Option<Wrong> {
+    let (what, how) = text.split_once(':')?;
+    Some(match what {
+        "register" => {
+            let (offset, value) = how.split_once('=')?;
+            Wrong::Register(number(offset)?, number(value)?)
+        }
+        "facts" => Wrong::Facts(match how {
+            "zero" => Facts::Zero,
+            "no-capability" => Facts::NoCapability,
+            "no-driver" => Facts::NoDriver,
+            _ => return None,
+        }),
+        "open" if how == "refuse" => Wrong::Open,
+        kind if kind.starts_with(|first: char| first.is_ascii_uppercase()) => {
+            Wrong::Message(kind.to_owned(), deed(how)?)
+        }
+        _ => return None,
+    })
+}
+
+impl FromStr for Wrong {
+    type Err = NoWrong;
+
+    fn from_str(text: &str) -> Result<Self, NoWrong> {
+        parse(text).ok_or(NoWrong)
+    }
+}
+
+/// The registers among `wrongs`, offsets and values.
+pub fn registers(wrongs: &[Wrong]) -> Vec<(u32, u32)> {
+    let register = |wrong: &Wrong| match *wrong {
+        Wrong::Register(offset, value) => Some((offset, value)),
+        _ => None,
+    };
+    wrongs.iter().filter_map(register).collect()
+}
+
+/// `executor` with what is wrong of it; itself where nothing is.
+pub fn around(executor: Arc<dyn Executor>, wrongs: &[Wrong]) -> Arc<dyn Executor> {
+    let own = |wrong: &&Wrong| !matches!(wrong, Wrong::Register(..));
+    let wrongs: Arc<[Wrong]> = wrongs.iter().filter(own).cloned().collect();
+    if wrongs.is_empty() { executor } else { Arc::new(WrongExecutor { inner: executor, wrongs }) }
+}
+
+struct WrongExecutor {
+    inner: Arc<dyn Executor>,
+    wrongs: Arc<[Wrong]>,
+}
+
+impl Executor for WrongExecutor {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn facts(&self) -> DeviceFacts {
+        let mut facts = self.inner.facts();
+        for wrong in &*self.wrongs {
+            let Wrong::Facts(wrong) = wrong else { continue };
+            match wrong {
+                Facts::Zero => {
+                    facts = DeviceFacts {
+                        name: [0; 256],
+                        driver_text: [0; 80],
+                        uuid: [0; 16],
+                        total_bytes: 0,
+                        driver_version: 0,
+                        cc_major: 0,
+                        cc_minor: 0,
+                        granularity: 0,
+                        abilities: 0,
+                        reserved: [0; 13],
+                        attributes: [0; 192],
+                    };
+                }
+                Facts::NoCapability => {
+                    (facts.cc_major, facts.cc_minor) = (0, 0);
+                    facts.attributes[COMPUTE_CAPABILITY_MAJOR] = 0;
+                    facts.attributes[COMPUTE_CAPABILITY_MINOR] = 0;
+                }
+                Facts::NoDriver => facts.driver_version = 0,
+            }
+        }
+        facts
+    }
+
+    fn allocated(&self) -> u64 {
+        self.inner.allocated()
+    }
+
+    fn open(&self, host: SessionHost) -> Result<Box<dyn Session>, ExecutorError> {
+        if self.wrongs.contains(&Wrong::Open) {
+            return Err(ExecutorError::Failed("it was told to refuse".to_owned()));
+        }
+        let inner = self.inner.open(host.clone())?;
+        Ok(Box::new(WrongSession { inner, host, wrongs: Arc::clone(&self.wrongs) }))
+    }
+}
+
+struct WrongSession {
+    inner: Box<dyn Session>,
+    host: SessionHost,
+    wrongs: Arc<[Wrong]>,
+}
+
+impl WrongSession {
+    fn deed(&self, kind: &str) -> Option<Deed> {
+        self.wrongs.iter().find_map(|wrong| match wrong {
+            Wrong::Message(name, deed) if name == kind => Some(*deed),
+            _ => None,
+        })
+    }
+
+    /// What a guest waits for is given to it, though nothing was done.
+    fn pretend(&self, work: &Work<'_>, status: u32) {
+        match &work.message.body {
+            Body::CopyIn(body) => self.host.signal(&body.read),
+            Body::CopyOut(body) => self.host.signal(&body.written),
+            _ => {}
+        }
+        if let Some(to) = work.reply_to() {
+            self.host.reply(to, status, &[]);
+        }
+    }
+
+    fn hang(&self) {
+        while !self.host.stopping() {
+            thread::sleep(TICK);
+        }
+    }
+
+    /// Carries out a copy to the device with its first bit changed.
+    fn flip(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
+        let Body::CopyIn(body) = &work.message.body else { return self.inner.execute(work) };
+        match body.source.segment {
+            SEGMENT_BAR => {
+                let piece = self.host.piece(&body.source)?;
+                let slice = self.host.slice(&piece);
+                let mut first = [0u8];
+                slice.copy_to(&mut first);
+                slice.copy_from(&[first[0] ^ 1]);
+                self.inner.execute(work)
+            }
+            SEGMENT_INLINE if !work.message.tail.is_empty() => {
+                let mut tail = work.message.tail.to_vec();
+                tail[0] ^= 1;
+                let mut message = work.message;
+                message.tail = &tail;
+                self.inner.execute(&Work { message, payload: &tail, ..*work })
+            }
+            _ => self.inner.execute(work),
+        }
+    }
+}
+
+impl Session for WrongSession {
+    fn execute(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
+        match self.deed(work.message.body.kind().name()) {
+            None => self.inner.execute(work),
+            Some(Deed::Drop) => {
+                self.pretend(work, 0);
+                Ok(())
+            }
+            Some(Deed::Fail(code)) => {
+                if work.reply_to().is_none() {
+                    self.host.fail(LateError { code, sticky: true, message: work.number });
+                }
+                self.pretend(work, code);
+                Ok(())
+            }
+            Some(Deed::Lose) => Err(SessionError::Lost("it was told to".to_owned())),
+            Some(Deed::Hang) => {
+                self.hang();
+                Ok(())
+            }
+            Some(Deed::Flip) => self.flip(work),
+        }
+    }
+
+    fn join(&mut self, stream: u32) -> Result<(), SessionError> {
+        self.inner.join(stream)
+    }
+
+    fn batch(&self) -> u32 {
+        self.inner.batch()
+    }
+
+    fn retire(&mut self, memory: Retired) {
+        self.inner.retire(memory);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_read() {
+        assert_eq!("register:0x10=0xffffffff".parse(), Ok(Wrong::Register(0x10, u32::MAX)));
+        assert_eq!("facts:no-driver".parse(), Ok(Wrong::Facts(Facts::NoDriver)));
+        assert_eq!("open:refuse".parse(), Ok(Wrong::Open));
+        assert_eq!("Launch:fail=700".parse(), Ok(Wrong::Message("Launch".into(), Deed::Fail(700))));
+        assert_eq!("CopyIn:flip".parse(), Ok(Wrong::Message("CopyIn".into(), Deed::Flip)));
+        for bad in ["", "x", "open:", "Launch:", "Launch:fail", "register:1", "register:a=b", "launch:drop"] {
+            assert_eq!(bad.parse::<Wrong>(), Err(NoWrong), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! How each fault is made: by its name in the catalogue, a change of the plan of a healthy system.
+
+mod device;
+mod ollama;
+mod system;
+
+use super::plan::Plan;
+
+/// Changes a plan.
+pub type Maker = fn(&mut Plan);
+
+/// What makes the fault of this name.
+pub fn maker(name: &str) -> Option<Maker> {
+    [device::MAKERS, ollama::MAKERS, system::MAKERS]
+        .into_iter()
+        .flatten()
+        .find(|(known, _)| *known == name)
+        .map(|(_, maker)| *maker)
+}

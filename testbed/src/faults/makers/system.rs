@@ -1,0 +1,150 @@
+//! Faults of the system: its sandboxes, the environment, the launcher's own libraries, the service.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use rustix::process::Signal;
+use vgpu_testbed::programs;
+
+use super::super::patch::Patch;
+use super::super::plan::{Model, When};
+use super::super::scene::script;
+use super::Maker;
+use super::ollama::{dlopen_hook, other_libcuda};
+
+/// Places for private folders.
+const PLACES: &str = "/dev/shm /run /tmp /var/tmp";
+
+/// Where in the launcher's file the library `soname` lies, and its bytes.
+fn embedded(launcher: &[u8], soname: &str) -> Result<(u64, Vec<u8>)> {
+    let starts = memchr::memmem::find_iter(launcher, b"\x7fELF\x02\x01\x01").skip(1);
+    for at in starts {
+        let rest = &launcher[at..];
+        let Ok(header) = goblin::elf::Elf::parse_header(rest) else { continue };
+        // The linker writes the section headers last.
+        let end = header.e_shoff as usize + usize::from(header.e_shnum) * usize::from(header.e_shentsize);
+        let Some(bytes) = rest.get(..end) else { continue };
+        if goblin::elf::Elf::parse(bytes).is_ok_and(|elf| elf.soname == Some(soname)) {
+            return Ok((at as u64, bytes.to_vec()));
+        }
+    }
+    bail!("the launcher does not hold {soname}")
+}
+
+/// A copy of the launcher in which the library `soname` is damaged.
+fn damaged_launcher(to: &Path, soname: &str, how: fn(Patch) -> Result<Patch>) -> Result<()> {
+    let launcher = programs::launcher()?;
+    fs::copy(&launcher, to).context("copy the launcher")?;
+    let (at, bytes) = embedded(&fs::read(&launcher)?, soname)?;
+    how(Patch::of_bytes(bytes))?.write(to, at)
+}
+
+/// Bytes of libcuda's code, as it is mapped.
+fn code_of_libcuda() -> Result<u64> {
+    let (_, bytes) = embedded(&fs::read(programs::launcher()?)?, "libcuda.so.1")?;
+    Patch::of_bytes(bytes).code_bytes()
+}
+
+/// By name.
+pub const MAKERS: &[(&str, Maker)] = &[
+    ("no-way-to-map-code", |plan| {
+        plan.sandbox.push("--memfd".to_owned());
+        plan.mounts.push(format!(
+            "for p in {PLACES}; do mount --bind $p $p && mount -o remount,bind,noexec $p; done"
+        ));
+    }),
+    ("unit-refuses-code", |plan| {
+        let service = plan.service();
+        service.running = false;
+        service.properties.push(("SystemCallFilter", "~memfd_create".to_owned()));
+        service.properties.push(("NoExecPaths", PLACES.to_owned()));
+    }),
+    ("proc-not-mounted", |plan| plan.mounts.push("mount -t tmpfs none /proc".to_owned())),
+    ("memory-files-must-not-be-executable", |plan| {
+        // The setting is a PID namespace's own.
+        plan.pid_namespace = true;
+        plan.mounts.push("echo 2 > /proc/sys/vm/memfd_noexec".to_owned());
+    }),
+    // ---- libraries
+    ("c-library-too-old", |plan| {
+        plan.step(When::Installed, |scene| {
+            damaged_launcher(&scene.path("system/vgpu-run"), "libnvidia-ml.so.1", |patch| {
+                patch.ask_for_newer("GLIBC_2.")
+            })
+        });
+        plan.own_launcher = true;
+    }),
+    ("map-of-library-refused", |plan| {
+        // Without it nothing is refused, and the case comes out wrong.
+        if let Ok(bytes) = code_of_libcuda() {
+            plan.sandbox.extend(["--exec-bytes".to_owned(), bytes.to_string()]);
+        }
+    }),
+    // ---- environment
+    ("no-device-visible", |plan| plan.set("CUDA_VISIBLE_DEVICES", "-1")),
+    ("another-uuid-visible", |plan| {
+        plan.set("CUDA_VISIBLE_DEVICES", "GPU-deadbeef-0000-4000-8000-000000000001");
+    }),
+    ("index-beyond-visible", |plan| plan.set("CUDA_VISIBLE_DEVICES", "7")),
+    ("library-not-there", |plan| plan.set("OLLAMA_LLM_LIBRARY", "cuda_v11")),
+    ("library-of-another-kind", |plan| plan.set("OLLAMA_LLM_LIBRARY", "vulkan")),
+    ("backend-of-the-cpu", |plan| {
+        plan.set("GGML_BACKEND_PATH", "$SCENE/usr/lib/ollama/libggml-cpu-x64.so");
+    }),
+    ("layers-kept-on-cpu", |plan| plan.set("LLAMA_ARG_N_GPU_LAYERS", "0")),
+    // ---- loader
+    ("global-preload", |plan| {
+        plan.step(When::Installed, |scene| {
+            let (library, other) = (scene.path("system/libhook.so"), scene.path("system/libother.so"));
+            other_libcuda(scene, &other)?;
+            dlopen_hook(scene, &library, &other)?;
+            Ok(fs::write(scene.path("system/ld.so.preload"), format!("{}\n", library.display()))?)
+        });
+        plan.mounts.push(
+            "cp -a /etc $SCENE/system/etc && cp $SCENE/system/ld.so.preload $SCENE/system/etc/ && mount --bind \
+             $SCENE/system/etc /etc"
+                .to_owned(),
+        );
+    }),
+    // ---- service
+    ("service-not-wrapped", |plan| {
+        let service = plan.service();
+        (service.wrapped, service.unit_wrapped) = (false, false);
+    }),
+    ("service-not-restarted", |plan| plan.service().wrapped = false),
+    ("runner-of-old-files", |plan| {
+        plan.service();
+        plan.step(When::Running, |scene| {
+            let (path, real) = (scene.library("llama-server"), scene.library("llama-server.real"));
+            fs::rename(&path, &real)?;
+            script(&path, &format!("exec env -i {} \"$@\"", real.display()))?;
+            scene.load_model(Model::Usual)?;
+            Ok(fs::rename(real, path)?)
+        });
+    }),
+    ("service-before-files", |plan| {
+        plan.service();
+        plan.step(When::Served, |scene| {
+            Ok(fs::rename(scene.library("llama-server"), scene.library("llama-server.away"))?)
+        });
+        plan.step(When::Running, |scene| {
+            Ok(fs::rename(scene.library("llama-server.away"), scene.library("llama-server"))?)
+        });
+    }),
+    ("model-in-ordinary-memory", |plan| plan.service().model = Model::OffDevice),
+    ("service-stopped", |plan| {
+        plan.service();
+        plan.step(When::Running, |scene| {
+            scene.running()?.signal(Signal::STOP);
+            Ok(())
+        });
+    }),
+    ("another-server-on-the-port", |plan| {
+        plan.service().environment.push(("STANDIN_LISTEN", "127.0.0.1:0".to_owned()));
+        plan.step(When::Running, |scene| {
+            scene.answer_with("<html><title>Sign in to the network</title></html>")
+        });
+    }),
+    ("service-wrapped", |plan| plan.service().model = Model::Usual),
+];

@@ -1,0 +1,221 @@
+//! `vgpu-testbed faults`: makes each fault of the catalogue (testbed/faults) for real, runs `vgpu-run check` in the midst of it, and
+//! compares the headline with what the catalogue says.
+
+mod catalogue;
+mod makers;
+mod patch;
+mod plan;
+mod scene;
+
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use catalogue::{Case, Expected};
+use plan::Plan;
+use scene::Scene;
+
+/// Options.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Print one JSON object: `faults`, `right`, `wrong`.
+    #[arg(long)]
+    json: bool,
+    /// Only those whose name holds this text. Can be given several times.
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+    /// Say what there is, and make nothing.
+    #[arg(long)]
+    list: bool,
+    /// How many at a time; one for each CPU if not given.
+    #[arg(long)]
+    jobs: Option<usize>,
+    /// Print what the check said of each.
+    #[arg(long)]
+    verbose: bool,
+}
+
+/// A case that did not come out as it must.
+#[derive(Debug, Serialize)]
+struct Wrong {
+    fault: String,
+    expected: String,
+    found: String,
+    evidence: Value,
+}
+
+/// A case that was run.
+struct Ran {
+    name: String,
+    found: String,
+    wrong: Option<Wrong>,
+    took: Duration,
+    report: Value,
+}
+
+/// The headline of a report: `LINK/CAUSE`, or the verdict.
+fn headline(report: &Value) -> String {
+    match (&report["first_failure"]["link"], &report["first_failure"]["cause"]) {
+        (Value::String(link), Value::String(cause)) => format!("{link}/{cause}"),
+        _ => report["verdict"].as_str().unwrap_or("no verdict").to_owned(),
+    }
+}
+
+fn wanted(expected: &Expected) -> String {
+    match expected {
+        Expected::Works => "works".to_owned(),
+        Expected::Broken { link, cause, .. } => format!("{link}/{cause}"),
+    }
+}
+
+/// What is reported of a link.
+fn of_link<'a>(report: &'a Value, link: &str) -> &'a Value {
+    let checks = report["checks"].as_array().map(Vec::as_slice).unwrap_or_default();
+    checks.iter().find(|check| check["id"] == link).unwrap_or(&Value::Null)
+}
+
+/// What is not as it must be, besides the headline.
+fn judge(case: &Case, report: &Value, exit: Option<i32>) -> Option<String> {
+    let (found, wanted) = (headline(report), wanted(&case.expected));
+    if found != wanted {
+        return Some(found);
+    }
+    match &case.expected {
+        Expected::Works if exit != Some(0) => Some(format!("works, and exit code {exit:?}")),
+        Expected::Works => warnings(report).map(|warnings| format!("works, and warns of {warnings}")),
+        Expected::Broken { .. } if exit != Some(1) => Some(format!("{found}, and exit code {exit:?}")),
+        Expected::Broken { link, evidence, .. } => {
+            let text = of_link(report, link).to_string();
+            let missing = evidence.iter().find(|piece| !text.contains(piece.as_str()))?;
+            Some(format!("{found}, without its evidence {missing:?}"))
+        }
+    }
+}
+
+/// Warnings of a system that is healthy. Not those of time, for the machine may be busy, nor that of an Ollama that runs: it is
+/// another scene's.
+fn warnings(report: &Value) -> Option<String> {
+    const EXCUSED: [&str; 4] =
+        ["device/device-slow", "host/echo-slow", "window/window-slow", "service/not-answering"];
+    let issues = report["issues"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let issues: Vec<&str> =
+        issues.iter().filter_map(Value::as_str).filter(|issue| !EXCUSED.contains(issue)).collect();
+    (!issues.is_empty()).then(|| issues.join(", "))
+}
+
+/// Makes it and looks.
+fn try_case(case: &Case) -> Result<(Value, Option<i32>)> {
+    let mut plan = Plan::healthy();
+    for name in &case.makes {
+        let maker = makers::maker(name).with_context(|| format!("nothing makes {name}"))?;
+        maker(&mut plan);
+    }
+    let scene = Scene::make(&mut plan)?;
+    let (report, output) = scene.check(&plan)?;
+    Ok((report, output.status.code()))
+}
+
+fn run_case(case: &Case) -> Ran {
+    let start = Instant::now();
+    let (report, found) = match try_case(case) {
+        Ok((report, exit)) => {
+            let found = judge(case, &report, exit);
+            (report, found)
+        }
+        Err(error) => (Value::Null, Some(format!("not made: {error:#}"))),
+    };
+    let wrong = found.map(|found| {
+        let link = report["first_failure"]["link"].as_str().unwrap_or_default();
+        let skipped = |check: &&Value| check["status"] != "pass";
+        let checks = report["checks"].as_array().map(Vec::as_slice).unwrap_or_default();
+        Wrong {
+            fault: case.name.clone(),
+            expected: wanted(&case.expected),
+            found,
+            evidence: json!({
+                "made": case.made,
+                "headline": report["headline"],
+                "link": of_link(&report, link),
+                "not_passed": checks.iter().filter(skipped).map(|check| json!([check["id"], check["status"], check["found"]])).collect::<Vec<_>>(),
+            }),
+        }
+    });
+    Ran { name: case.name.clone(), found: headline(&report), wrong, took: start.elapsed(), report }
+}
+
+/// Runs them, some at a time.
+fn run_all(cases: &[Case], jobs: usize, told: &(dyn Fn(&Ran) + Sync)) -> Vec<Ran> {
+    let next = Mutex::new(cases.iter());
+    let done = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| {
+                loop {
+                    let case = next.lock().ok().and_then(|mut next| next.next());
+                    let Some(case) = case else { return };
+                    let ran = run_case(case);
+                    told(&ran);
+                    if let Ok(mut done) = done.lock() {
+                        done.push(ran);
+                    }
+                }
+            });
+        }
+    });
+    done.into_inner().unwrap_or_default()
+}
+
+/// Runs the bench.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let mut cases = catalogue::cases()?;
+    if !arguments.only.is_empty() {
+        cases.retain(|case| arguments.only.iter().any(|text| case.name.contains(text)));
+    }
+    if cases.is_empty() {
+        bail!("no fault has such a name");
+    }
+    if arguments.list {
+        for case in &cases {
+            println!("{:<40} {:<32} {}", case.name, wanted(&case.expected), case.made);
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    // Those that wait for a time limit first, so that none is waited for alone.
+    cases.sort_by_key(|case| !wanted(&case.expected).ends_with("/timed-out"));
+    let root = rustix::process::geteuid().is_root();
+    let (cases, skipped): (Vec<Case>, Vec<Case>) =
+        cases.into_iter().partition(|case| root || !case.needs_root);
+    let skipped: Vec<String> = skipped.into_iter().map(|case| case.name).collect();
+    let jobs = arguments.jobs.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
+    let told = |ran: &Ran| {
+        if arguments.json {
+            return;
+        }
+        let mark = if ran.wrong.is_none() { "right" } else { "WRONG" };
+        println!("{mark} {:<40} {:<32} {:.1} s", ran.name, ran.found, ran.took.as_secs_f64());
+        if let Some(wrong) = &ran.wrong {
+            println!("      expected {}, found {}\n      {:#}", wrong.expected, wrong.found, wrong.evidence);
+        }
+        if arguments.verbose {
+            println!("{:#}", ran.report);
+        }
+    };
+    let ran = run_all(&cases, jobs.max(1), &told);
+    let count = ran.len();
+    let wrong: Vec<Wrong> = ran.into_iter().filter_map(|ran| ran.wrong).collect();
+    let right = count - wrong.len();
+    if arguments.json {
+        println!("{:#}", json!({ "faults": count, "right": right, "wrong": wrong, "skipped": skipped }));
+    } else {
+        println!("{right} of {count} right");
+        if !skipped.is_empty() {
+            println!("not made, for want of root: {}", skipped.join(", "));
+        }
+    }
+    Ok(if wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,177 @@
+//! What a scene is to be like, before any of it is made: a healthy system, until makers of faults change it.
+
+use anyhow::Result;
+use vgpu_testbed::backends::Backend;
+use vgpu_testbed::bed::Facts;
+
+use super::scene::Scene;
+
+/// A way in which Ollama looks for GPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Era {
+    /// To 0.12.3.
+    A,
+    /// To 0.24.
+    B,
+    /// From 0.30.
+    C,
+}
+
+impl Era {
+    /// The stand-in's file.
+    pub const fn program(self) -> &'static str {
+        match self {
+            Self::A => "ollama-era-a",
+            Self::B => "ollama-era-b",
+            Self::C => "ollama-era-c",
+        }
+    }
+}
+
+/// When a step is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum When {
+    /// Ollama's files are there.
+    Installed,
+    /// The device is there.
+    Served,
+    /// The service runs, if there is one.
+    Running,
+}
+
+/// Something that is done.
+pub type Step = Box<dyn FnOnce(&mut Scene) -> Result<()>>;
+
+/// A model that a service is to load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Model {
+    /// None.
+    None,
+    /// One, wherever the service puts it.
+    Usual,
+    /// One with no layer on the device.
+    OffDevice,
+}
+
+/// Ollama as a service.
+#[derive(Clone, Debug)]
+pub struct Service {
+    /// Started by the launcher.
+    pub wrapped: bool,
+    /// What the unit says, if something else than how it was started.
+    pub unit_wrapped: bool,
+    /// It runs.
+    pub running: bool,
+    /// What model is asked for.
+    pub model: Model,
+    /// Properties of the unit, and their values.
+    pub properties: Vec<(&'static str, String)>,
+    /// Variables of its process, besides the usual ones.
+    pub environment: Vec<(&'static str, String)>,
+}
+
+impl Default for Service {
+    fn default() -> Self {
+        Self {
+            wrapped: true,
+            unit_wrapped: true,
+            running: true,
+            model: Model::None,
+            properties: Vec::new(),
+            environment: Vec::new(),
+        }
+    }
+}
+
+/// The plan.
+pub struct Plan {
+    /// Which Ollama.
+    pub era: Era,
+    /// Its backends.
+    pub backends: Vec<Backend>,
+    /// What is installed at all.
+    pub installed: bool,
+    /// The device's executor.
+    pub executor: &'static str,
+    /// The devices; none: an empty bus.
+    pub devices: Vec<Facts>,
+    /// Options of the device's process.
+    pub device_options: Vec<String>,
+    /// Variables of the check.
+    pub environment: Vec<(&'static str, String)>,
+    /// `VGPU_SYSFS` is set.
+    pub names_bus: bool,
+    /// Lines of shell before the check, in a mount namespace of its own if there are any.
+    pub mounts: Vec<String>,
+    /// Lines of shell after those.
+    pub limits: Vec<String>,
+    /// Arguments of the sandbox.
+    pub sandbox: Vec<String>,
+    /// The check's user is nobody.
+    pub nobody: bool,
+    /// The service.
+    pub service: Option<Service>,
+    /// In a PID namespace of its own, too.
+    pub pid_namespace: bool,
+    /// The launcher is the scene's own, system/vgpu-run.
+    pub own_launcher: bool,
+    /// What is done.
+    pub steps: Vec<(When, Step)>,
+}
+
+impl Plan {
+    /// Era C with a CUDA 13 backend, which is the smaller, and a device of compute capability 8.6.
+    pub fn healthy() -> Self {
+        Self {
+            era: Era::C,
+            backends: vec![Backend::Cuda13],
+            installed: true,
+            executor: "soft",
+            devices: vec![Facts {
+                address: "0000:00:05.0".to_owned(),
+                name: "VGPU-STUB bench".to_owned(),
+                uuid: format!("{:032x}", rand::random::<u128>()),
+                cc: "8.6".to_owned(),
+                memory_mib: 8192,
+            }],
+            device_options: Vec::new(),
+            environment: Vec::new(),
+            names_bus: true,
+            mounts: Vec::new(),
+            limits: Vec::new(),
+            sandbox: Vec::new(),
+            nobody: false,
+            service: None,
+            pid_namespace: false,
+            own_launcher: false,
+            steps: Vec::new(),
+        }
+    }
+
+    /// The first device's compute capability.
+    pub fn capability(&mut self, cc: &str) {
+        for device in &mut self.devices {
+            cc.clone_into(&mut device.cc);
+        }
+    }
+
+    /// Something that is wrong with the device.
+    pub fn wrong(&mut self, what: &str) {
+        self.device_options.extend(["--wrong".to_owned(), what.to_owned()]);
+    }
+
+    /// A step.
+    pub fn step(&mut self, when: When, step: impl FnOnce(&mut Scene) -> Result<()> + 'static) {
+        self.steps.push((when, Box::new(step)));
+    }
+
+    /// A variable of the check.
+    pub fn set(&mut self, name: &'static str, value: impl Into<String>) {
+        self.environment.push((name, value.into()));
+    }
+
+    /// The service, made if there is none yet.
+    pub fn service(&mut self) -> &mut Service {
+        self.service.get_or_insert_default()
+    }
+}

@@ -1,0 +1,102 @@
+//! Ollama's files, as a release has them.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use vgpu_testbed::backends::Backend;
+use vgpu_testbed::programs;
+
+use super::Scene;
+use crate::faults::plan::Era;
+
+/// Another name for a file, or a copy where that cannot be.
+pub fn link(from: &Path, to: &Path) -> Result<()> {
+    let source = from.canonicalize().with_context(|| format!("find {}", from.display()))?;
+    if fs::hard_link(&source, to).is_err() {
+        fs::copy(&source, to).with_context(|| format!("copy to {}", to.display()))?;
+    }
+    Ok(())
+}
+
+/// Replaces a file, which may have other names, by one of its own.
+pub fn own_copy(path: &Path) -> Result<()> {
+    let copy = path.with_extension("copy");
+    fs::copy(path, &copy).with_context(|| format!("copy {}", path.display()))?;
+    fs::rename(&copy, path).with_context(|| format!("replace {}", path.display()))
+}
+
+/// Writes a script that can be executed.
+pub fn script(path: &Path, text: &str) -> Result<()> {
+    // Beside it first: a file that is open for writing cannot be executed.
+    let new = path.with_extension("new");
+    fs::write(&new, format!("#!/bin/sh\n{text}\n")).with_context(|| format!("write {}", new.display()))?;
+    fs::set_permissions(&new, fs::Permissions::from_mode(0o755))?;
+    fs::rename(&new, path).with_context(|| format!("write {}", path.display()))
+}
+
+/// The folder of the built programs.
+fn built(name: &str) -> Result<PathBuf> {
+    let standin = programs::standin()?;
+    Ok(standin.with_file_name(name))
+}
+
+impl Scene {
+    /// Files of the cache that the function `wanted` takes, into a folder.
+    fn fill(from: &Path, to: &Path, wanted: impl Fn(&str) -> bool) -> Result<()> {
+        for entry in fs::read_dir(from).with_context(|| format!("list {}", from.display()))? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if wanted(&name.to_string_lossy()) {
+                link(&entry.path(), &to.join(&name))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The tree of a release: lib/ollama with a folder for each CUDA, NVIDIA's own libraries in it.
+    pub(super) fn install(&self, backends: &[Backend]) -> Result<()> {
+        let libraries = self.path("usr/lib/ollama");
+        fs::create_dir_all(self.path("usr/bin"))?;
+        fs::create_dir_all(&libraries)?;
+        fs::copy(built(self.era.program())?, self.ollama()).context("install ollama")?;
+        symlink("../usr/bin/ollama", self.path("path/ollama"))?;
+        let common = Backend::Cuda13.folder()?;
+        Self::fill(&common, &libraries, |name| {
+            name.starts_with("libggml-base") || name.starts_with("libggml-cpu")
+        })?;
+        for entry in fs::read_dir(&common)? {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with("libggml.") {
+                link(&entry.path(), &libraries.join("libggml.so"))?;
+            }
+            if name.starts_with("libllama.") && self.era == Era::C {
+                link(&entry.path(), &libraries.join("libllama.so"))?;
+            }
+        }
+        if self.era == Era::C {
+            fs::copy(built("ollama-llama-server")?, libraries.join("llama-server"))?;
+        }
+        for backend in backends {
+            let (name, major) = match backend {
+                Backend::Cuda12 => ("cuda_v12", "12.8.90"),
+                Backend::Cuda13 => ("cuda_v13", "13.0.88"),
+            };
+            let folder = libraries.join(name);
+            fs::create_dir(&folder)?;
+            link(&backend.folder()?.join("libggml-cuda.so"), &folder.join("libggml-cuda.so"))?;
+            for entry in fs::read_dir(backend.nvidia()?)? {
+                let entry = entry?;
+                let soname = entry.file_name().to_string_lossy().into_owned();
+                let Some((stem, _)) = soname.rsplit_once(".so.") else { continue };
+                // As in a release: the whole version is the file, the SONAME a link to it.
+                let full = format!("{stem}.so.{major}");
+                link(&entry.path(), &folder.join(&full))?;
+                symlink(&full, folder.join(&soname))?;
+            }
+        }
+        Ok(())
+    }
+}

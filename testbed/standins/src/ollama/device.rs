@@ -1,0 +1,117 @@
+//! What a search comes to: devices, and the lines about them.
+
+use std::path::{Path, PathBuf};
+
+use super::log;
+
+/// A device that was found.
+#[derive(Clone, Debug)]
+pub struct Device {
+    /// The index, or in older releases the UUID.
+    pub id: String,
+    /// What is given to CUDA_VISIBLE_DEVICES, where that is another text.
+    pub filter: String,
+    /// Major and minor.
+    pub capability: (i32, i32),
+    /// `CUDA0`.
+    pub name: String,
+    /// The product.
+    pub description: String,
+    /// The driver's version as text.
+    pub driver: String,
+    /// PCI address.
+    pub pci: String,
+    /// Bytes.
+    pub total: u64,
+    /// Bytes.
+    pub free: u64,
+    /// The variant's folder.
+    pub variant: PathBuf,
+}
+
+/// Bytes as Ollama's log has them.
+pub fn size(bytes: u64) -> String {
+    const GIB: u64 = 1 << 30;
+    if bytes == 0 {
+        return "0 B".to_owned();
+    }
+    if bytes < GIB {
+        return format!("{}.{} MiB", bytes >> 20, ((bytes & 0xf_ffff) * 10) >> 20);
+    }
+    format!("{}.{} GiB", bytes / GIB, bytes % GIB * 10 / GIB)
+}
+
+/// A driver version as text: `13.0`.
+pub fn driver_text(version: i32) -> String {
+    format!("{}.{}", version / 1000, version % 1000 / 10)
+}
+
+/// The `inference compute` line of a device, from 0.12.4 on.
+pub fn report(device: &Device) {
+    let compute = format!("{}.{}", device.capability.0, device.capability.1);
+    let libraries = super::paths::names(&[Path::new("ollama"), &device.variant]);
+    log::info(
+        "types.go:42",
+        "inference compute",
+        &[
+            ("id", &device.id),
+            ("filter_id", &device.filter),
+            ("library", "CUDA"),
+            ("compute", &compute),
+            ("name", &device.name),
+            ("description", &device.description),
+            ("libdirs", &libraries),
+            ("driver", &device.driver),
+            ("pci_id", &device.pci),
+            ("type", "discrete"),
+            ("total", &size(device.total)),
+            ("available", &size(device.free)),
+        ],
+    );
+}
+
+/// The line where there is none, from 0.12.4 on.
+pub fn report_cpu() {
+    log::info(
+        "types.go:60",
+        "inference compute",
+        &[
+            ("id", "cpu"),
+            ("library", "cpu"),
+            ("compute", ""),
+            ("name", "cpu"),
+            ("description", "cpu"),
+            ("libdirs", "ollama"),
+            ("driver", ""),
+            ("pci_id", ""),
+            ("type", ""),
+            ("total", &size(16 << 30)),
+            ("available", &size(15 << 30)),
+        ],
+    );
+}
+
+/// The line after those of the devices.
+pub fn report_context(devices: &[Device]) {
+    let total: u64 = devices.iter().map(|device| device.total).sum();
+    let context = match total >> 30 {
+        47.. => "262144",
+        23.. => "32768",
+        _ => "4096",
+    };
+    let fields = [("total_vram", size(total)), ("default_num_ctx", context.to_owned())];
+    let fields: Vec<(&str, &str)> = fields.iter().map(|(name, text)| (*name, text.as_str())).collect();
+    log::info("routes.go:1920", "vram-based default context", &fields);
+}
+
+/// Of each device the one of the newest variant that covers all devices.
+pub fn newest(mut found: Vec<Device>) -> Vec<Device> {
+    found.sort_by(|left, right| right.variant.cmp(&left.variant).then(left.id.cmp(&right.id)));
+    let mut kept: Vec<Device> = Vec::new();
+    for device in found {
+        if kept.iter().all(|other| other.pci != device.pci) {
+            kept.push(device);
+        }
+    }
+    kept
+}

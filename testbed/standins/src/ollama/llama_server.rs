@@ -1,0 +1,99 @@
+//! `llama-server` of era C: router mode, `--list-devices`, or a model.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::thread;
+
+use anyhow::{Context, Result, bail};
+use serde_json::json;
+
+use super::backend::Backend;
+use super::runner::MODEL_BYTES;
+use super::{paths, serve};
+
+/// The program.
+pub fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().filter_map(|word| word.to_str()).collect();
+    match run(&words) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The backend that `GGML_BACKEND_PATH` names, if it can be loaded; says what became of it.
+fn load() -> Option<Backend> {
+    let path = PathBuf::from(std::env::var_os("GGML_BACKEND_PATH")?);
+    let own = paths::own().ok()?;
+    match Backend::load(own.parent().unwrap_or(Path::new("/")), &path) {
+        Ok(backend) => {
+            eprintln!("load_backend: loaded CUDA backend from {}", path.display());
+            Some(backend)
+        }
+        Err(error) => {
+            eprintln!("0.00.025.206 E load_backend: failed to load {}: {error:#}", path.display());
+            None
+        }
+    }
+}
+
+fn run(arguments: &[&str]) -> Result<()> {
+    let after = |name: &str| {
+        let at = arguments.iter().position(|word| *word == name)?;
+        arguments.get(at + 1).copied()
+    };
+    let backend = load();
+    if arguments.contains(&"--list-devices") {
+        return list(backend.as_ref());
+    }
+    let threads = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let features = match &backend {
+        Some(backend) => format!("CUDA : {} | ", backend.features()?.join(" | ")),
+        None => String::new(),
+    };
+    eprintln!(
+        "0.00.026.783 I cmn  common_param: system_info: n_threads = {threads} (n_threads_batch = {threads}) / {threads} | \
+         {features}CPU : SSE3 = 1 | LLAMAFILE = 1 | REPACK = 1 | "
+    );
+    let port: u16 = after("--port").context("--port")?.parse().context("--port")?;
+    let layers = after("-ngl").map(str::to_owned).or_else(|| std::env::var("LLAMA_ARG_N_GPU_LAYERS").ok());
+    if after("--model").is_some() {
+        let offloaded = match &backend {
+            Some(backend) if layers.as_deref() != Some("0") => {
+                backend.allocate(MODEL_BYTES)?;
+                eprintln!("load_tensors: CUDA0 model buffer size = {:.2} MiB", MODEL_BYTES >> 20);
+                31
+            }
+            _ => 0,
+        };
+        eprintln!("load_tensors: offloaded {offloaded}/31 layers to GPU");
+    }
+    serve::answer(&format!("127.0.0.1:{port}"), &|path, _| match path {
+        "/health" => Ok(json!({ "status": "ok" }).to_string()),
+        other => bail!("{other}: not found"),
+    })
+}
+
+fn list(backend: Option<&Backend>) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "Available devices:")?;
+    let devices = backend.map(Backend::devices).transpose()?.unwrap_or_default();
+    if devices.is_empty() {
+        writeln!(out, "  (none)")?;
+    }
+    for device in devices {
+        let (name, description) = (&device.name, &device.description);
+        writeln!(
+            out,
+            "  {name}: {description} ({} MiB, {} MiB free)",
+            device.total >> 20,
+            device.free >> 20
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,100 @@
+//! A stand-in for Ollama: the processes, environments, library paths, time limits and log lines of a server's search for a GPU, of
+//! each of the three ways that releases have had, with the real libggml-cuda.so. It knows nothing of VGPU-STUB.
+//!
+//! What it does besides is as little as a checker needs: `/api/version`, `/api/ps`, and an `/api/generate` that starts a model's
+//! runner, which takes memory on the device and computes nothing.
+
+mod backend;
+mod device;
+mod gpu_discover;
+pub mod llama_server;
+mod llama_servers;
+mod log;
+mod own_process;
+mod paths;
+mod runner;
+mod runners;
+mod serve;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+/// A release, as far as it looks for GPUs.
+#[derive(Debug)]
+pub struct Era {
+    /// Who looks.
+    pub way: Way,
+    /// What `ollama -v` says.
+    pub version: &'static str,
+    /// The texts by which the eras are told apart: they stand in the binaries of their eras alone, so each binary brings its own.
+    pub lines: Lines,
+}
+
+/// Who looks for GPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// The server.
+    OwnProcess,
+    /// `ollama runner`.
+    Runner,
+    /// `llama-server` and `ollama gpu-discover`.
+    LlamaServer,
+}
+
+/// Texts of log lines.
+#[derive(Debug)]
+pub struct Lines {
+    /// When the search begins.
+    pub looking: &'static str,
+    /// When llama-server fails to list its devices.
+    pub listing: &'static str,
+}
+
+/// The program.
+pub fn main(era: &Era) -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    match run(era, &arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("Error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(era: &Era, arguments: &[OsString]) -> Result<()> {
+    let words: Vec<&str> = arguments.iter().filter_map(|word| word.to_str()).collect();
+    match words.as_slice() {
+        ["-v" | "--version"] => version(era),
+        ["serve"] => serve::serve(era),
+        ["runner", rest @ ..] if era.way != Way::LlamaServer => {
+            match std::env::var("STANDIN_RUNNER").as_deref() {
+                Ok("hang") => loop {
+                    std::thread::park();
+                },
+                Ok("abort") => std::process::abort(),
+                _ => runner::run(rest),
+            }
+        }
+        ["gpu-discover", rest @ ..] if era.way == Way::LlamaServer => gpu_discover::run(rest),
+        _ => bail!("unknown command {arguments:?} for \"ollama\""),
+    }
+}
+
+/// As the real one: it asks the server first.
+fn version(era: &Era) -> Result<()> {
+    if let Ok(answer) = serve::ask(&serve::host(), "/api/version") {
+        let answer: serde_json::Value = serde_json::from_str(&answer)?;
+        let server = answer["version"].as_str().unwrap_or_default();
+        println!("ollama version is {server}");
+        if server != era.version {
+            println!("Warning: client version is {}", era.version);
+        }
+    } else {
+        println!("Warning: could not connect to a running Ollama instance");
+        println!("Warning: client version is {}", era.version);
+    }
+    Ok(())
+}

@@ -1,0 +1,71 @@
+//! Where libraries lie, and what children get for an environment.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+/// This program, links resolved: what Ollama starts its own children by.
+pub fn own() -> Result<PathBuf> {
+    std::fs::canonicalize("/proc/self/exe").context("find this program")
+}
+
+/// `LibOllamaPath`.
+pub fn libraries() -> Result<PathBuf> {
+    let own = own()?;
+    let beside = own.parent().unwrap_or(Path::new("/"));
+    let places = [beside.parent().unwrap_or(beside).join("lib/ollama"), beside.join("lib/ollama")];
+    Ok(places.into_iter().find(|place| place.is_dir()).unwrap_or_else(|| beside.to_owned()))
+}
+
+/// Folders with a file whose name holds `ggml-`, of the folders in `libraries`; as Ollama, limited by `OLLAMA_LLM_LIBRARY`.
+pub fn variants(libraries: &Path) -> Vec<PathBuf> {
+    let has_backend = |folder: &Path| {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.into_iter().any(|entry| entry.file_name().to_string_lossy().contains("ggml-"))
+    };
+    let wanted = std::env::var("OLLAMA_LLM_LIBRARY").unwrap_or_default();
+    let entries = std::fs::read_dir(libraries).into_iter().flatten().flatten();
+    let mut found: Vec<PathBuf> = entries
+        .map(|entry| entry.path())
+        .filter(|path| path.is_dir() && has_backend(path))
+        .filter(|path| {
+            wanted.is_empty() || path.file_name().is_some_and(|name| name.to_string_lossy() == wanted)
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+/// The backend of a variant's folder: the first `libggml-*.so*` that is not the base or the CPU's.
+pub fn backend(variant: &Path) -> Option<PathBuf> {
+    let entries = std::fs::read_dir(variant).into_iter().flatten().flatten();
+    let mut found: Vec<PathBuf> = entries
+        .filter(|entry| {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let other = name.starts_with("libggml-base") || name.starts_with("libggml-cpu");
+            name.starts_with("libggml-") && name.contains(".so") && !other
+        })
+        .map(|entry| entry.path())
+        .collect();
+    found.sort();
+    found.into_iter().next()
+}
+
+/// Sets LD_LIBRARY_PATH: `first`, then what is inherited and not among them.
+pub fn search(command: &mut Command, first: &[&Path]) {
+    let mut folders: Vec<PathBuf> = first.iter().map(|path| (*path).to_owned()).collect();
+    for folder in std::env::split_paths(&std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default()) {
+        if !folder.as_os_str().is_empty() && !folders.contains(&folder) {
+            folders.push(folder);
+        }
+    }
+    let joined: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
+    command.env("LD_LIBRARY_PATH", joined.join(":"));
+}
+
+/// Names of folders from `ollama` on, as the log's `libdirs`.
+pub fn names(folders: &[&Path]) -> String {
+    let name = |folder: &&Path| folder.file_name().map(|name| name.to_string_lossy().into_owned());
+    folders.iter().filter_map(name).collect::<Vec<_>>().join(",")
+}

@@ -1,0 +1,79 @@
+//! `ollama runner` of eras A and B: loads the backends of `OLLAMA_LIBRARY_PATH`, says over HTTP which devices there are, and with
+//! a model takes memory on the first.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+
+use super::backend::{self, Backend};
+use super::{paths, serve};
+
+/// Memory that a model takes.
+pub const MODEL_BYTES: usize = 8 << 20;
+
+/// Arguments after `runner`.
+pub fn run(arguments: &[&str]) -> Result<()> {
+    let after = |name: &str| {
+        let at = arguments.iter().position(|word| *word == name)?;
+        arguments.get(at + 1).copied()
+    };
+    let port: u16 = after("--port").context("--port")?.parse().context("--port")?;
+    let model = after("--model");
+    let layers = after("--n-gpu-layers").unwrap_or("-1");
+    let folders: Vec<PathBuf> =
+        std::env::split_paths(&std::env::var_os("OLLAMA_LIBRARY_PATH").unwrap_or_default()).collect();
+    let mut loaded = Vec::new();
+    for folder in folders.iter().filter(|folder| folder.to_string_lossy().contains("lib/ollama")) {
+        let Some(path) = paths::backend(folder) else { continue };
+        // As the real one, which is built so that nothing is said of a backend that fails to load.
+        if let Ok(backend) = Backend::load(folders.first().map_or(Path::new("."), PathBuf::as_path), &path) {
+            eprintln!("load_backend: loaded CUDA backend from {}", path.display());
+            loaded.push(backend);
+        }
+    }
+    let features: Vec<String> = loaded
+        .iter()
+        .flat_map(|backend| backend.features().unwrap_or_default())
+        .map(|feature| format!("CUDA.0.{}", feature.replace(" = ", "=")))
+        .collect();
+    eprintln!("msg=system {} compiler=cgo(gcc)", features.join(" "));
+    if model.is_some() && layers != "0" {
+        for backend in loaded.iter().take(1) {
+            backend.allocate(MODEL_BYTES)?;
+        }
+    }
+    let devices = info(&loaded)?;
+    serve::answer(&format!("127.0.0.1:{port}"), &move |path, _| match path {
+        "/info" => Ok(devices.to_string()),
+        "/health" => Ok(json!({ "status": 0, "progress": 1.0 }).to_string()),
+        other => bail!("{other}: not found"),
+    })
+}
+
+/// `/info`: what Ollama's `ml.DeviceInfo` is as JSON.
+fn info(loaded: &[Backend]) -> Result<Value> {
+    let mut list = Vec::new();
+    for backend in loaded {
+        let drivers = backend::drivers(Path::new("libcuda.so.1"), false)?;
+        for seen in backend.devices()? {
+            let driver = drivers.iter().find(|driver| driver.pci.eq_ignore_ascii_case(&seen.pci));
+            let driver = driver.cloned().unwrap_or_default();
+            list.push(json!({
+                "id": driver.uuid,
+                "backend": "CUDA",
+                "name": seen.name,
+                "description": seen.description,
+                "pci_id": seen.pci,
+                "total_memory": seen.total,
+                "free_memory": seen.free,
+                "ComputeMajor": driver.capability.0,
+                "ComputeMinor": driver.capability.1,
+                "driver_major": driver.version / 1000,
+                "driver_minor": driver.version % 1000 / 10,
+                "LibraryPath": [],
+            }));
+        }
+    }
+    Ok(Value::Array(list))
+}

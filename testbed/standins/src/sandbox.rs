@@ -1,0 +1,75 @@
+//! A sandbox that refuses single system calls, as a service manager's or a container's seccomp filter does.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result};
+
+/// Offsets of `struct seccomp_data`.
+const NUMBER: u32 = 0;
+const ARGUMENTS: u32 = 16;
+
+fn load(offset: u32) -> libc::sock_filter {
+    libc::sock_filter { code: (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16, jt: 0, jf: 0, k: offset }
+}
+
+/// Goes on with the next if the word is `value`, else skips `others`.
+fn if_equal(value: u32, others: u8) -> libc::sock_filter {
+    let code = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+    libc::sock_filter { code, jt: 0, jf: others, k: value }
+}
+
+/// Goes on with the next if the word has one of `bits`, else skips `others`.
+fn if_any(bits: u32, others: u8) -> libc::sock_filter {
+    let code = (libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K) as u16;
+    libc::sock_filter { code, jt: 0, jf: others, k: bits }
+}
+
+fn answer(what: u32) -> libc::sock_filter {
+    libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: what }
+}
+
+/// memfd_create answers EPERM; so does mmap for execution of exactly `exec_bytes`.
+fn program(memfd: bool, exec_bytes: Option<u32>) -> Vec<libc::sock_filter> {
+    let refuse = answer(libc::SECCOMP_RET_ERRNO | libc::EPERM as u32);
+    let mut program = Vec::new();
+    if memfd {
+        program.extend([load(NUMBER), if_equal(libc::SYS_memfd_create as u32, 1), refuse]);
+    }
+    if let Some(bytes) = exec_bytes {
+        program.extend([
+            load(NUMBER),
+            if_equal(libc::SYS_mmap as u32, 5),
+            load(ARGUMENTS + 8),
+            if_equal(bytes, 3),
+            load(ARGUMENTS + 16),
+            if_any(libc::PROT_EXEC as u32, 1),
+            refuse,
+        ]);
+    }
+    program.push(answer(libc::SECCOMP_RET_ALLOW));
+    program
+}
+
+/// Puts this process under the filter, and becomes `command`.
+pub fn enter(memfd: bool, exec_bytes: Option<u32>, command: &[OsString]) -> Result<ExitCode> {
+    let mut filter = program(memfd, exec_bytes);
+    let program = libc::sock_fprog {
+        len: u16::try_from(filter.len()).context("a filter that is too long")?,
+        filter: filter.as_mut_ptr(),
+    };
+    // SAFETY: takes plain numbers.
+    if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
+        return Err(io::Error::last_os_error()).context("give up new privileges");
+    }
+    let mode = libc::SECCOMP_MODE_FILTER;
+    // SAFETY: the program is alive and as long as it says.
+    if unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program) } != 0 {
+        return Err(io::Error::last_os_error()).context("install the filter");
+    }
+    let (name, arguments) = command.split_first().context("no command")?;
+    let error = Command::new(name).args(arguments).exec();
+    Err(error).with_context(|| format!("start {}", name.display()))
+}
