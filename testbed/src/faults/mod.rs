@@ -7,7 +7,7 @@ mod patch;
 mod plan;
 mod scene;
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ use scene::Scene;
 /// Options.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Print one JSON object: `faults`, `right`, `wrong`.
+    /// Print one JSON object: `faults`, `right`, `wrong[]`, `again[]` (wrong beside others, right alone), `skipped[]`.
     #[arg(long)]
     json: bool,
     /// Only those whose name holds this text. Can be given several times.
@@ -71,6 +71,16 @@ fn wanted(expected: &Expected) -> String {
         Expected::Works => "works".to_owned(),
         Expected::Broken { link, cause, .. } => format!("{link}/{cause}"),
     }
+}
+
+/// Whether the faults can be made that take root: namespaces, mounts, another user, a file that nobody may change. A container's root may
+/// have none of these.
+fn may_change_the_system() -> bool {
+    const TRIAL: &str = "file=$(mktemp) && chattr +i \"$file\" && chattr -i \"$file\" && rm \"$file\" && \
+        exec unshare --mount --pid --fork --mount-proc -- sh -c 'mount -t tmpfs none /mnt && \
+        exec setpriv --reuid=65534 --regid=65534 --clear-groups -- true'";
+    let tried = Command::new("sh").args(["-c", TRIAL]).stdin(Stdio::null()).output();
+    rustix::process::geteuid().is_root() && tried.is_ok_and(|output| output.status.success())
 }
 
 /// What is reported of a link.
@@ -170,6 +180,21 @@ fn run_all(cases: &[Case], jobs: usize, told: &(dyn Fn(&Ran) + Sync)) -> Vec<Ran
     done.into_inner().unwrap_or_default()
 }
 
+/// Makes what came out wrong once more, by itself: beside other scenes a host can truly be slow, which the check then says. Answers the names of
+/// those that are right now, for the report.
+fn make_again_alone(cases: &[Case], ran: &mut [Ran], told: &(dyn Fn(&Ran) + Sync)) -> Vec<String> {
+    let mut right = Vec::new();
+    for ran in ran.iter_mut().filter(|ran| ran.wrong.is_some()) {
+        let Some(case) = cases.iter().find(|case| case.name == ran.name) else { continue };
+        *ran = run_case(case);
+        told(ran);
+        if ran.wrong.is_none() {
+            right.push(ran.name.clone());
+        }
+    }
+    right
+}
+
 /// Runs the bench.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut cases = catalogue::cases()?;
@@ -187,7 +212,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     // Those that wait for a time limit first, so that none is waited for alone.
     cases.sort_by_key(|case| !wanted(&case.expected).ends_with("/timed-out"));
-    let root = rustix::process::geteuid().is_root();
+    let root = may_change_the_system();
     let (cases, skipped): (Vec<Case>, Vec<Case>) =
         cases.into_iter().partition(|case| root || !case.needs_root);
     let skipped: Vec<String> = skipped.into_iter().map(|case| case.name).collect();
@@ -205,16 +230,23 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             println!("{:#}", ran.report);
         }
     };
-    let ran = run_all(&cases, jobs.max(1), &told);
+    let mut ran = run_all(&cases, jobs.max(1), &told);
+    let again = if jobs > 1 { make_again_alone(&cases, &mut ran, &told) } else { Vec::new() };
     let count = ran.len();
     let wrong: Vec<Wrong> = ran.into_iter().filter_map(|ran| ran.wrong).collect();
     let right = count - wrong.len();
     if arguments.json {
-        println!("{:#}", json!({ "faults": count, "right": right, "wrong": wrong, "skipped": skipped }));
+        println!(
+            "{:#}",
+            json!({ "faults": count, "right": right, "wrong": wrong, "again": again, "skipped": skipped })
+        );
     } else {
         println!("{right} of {count} right");
+        if !again.is_empty() {
+            println!("wrong beside others, right alone: {}", again.join(", "));
+        }
         if !skipped.is_empty() {
-            println!("not made, for want of root: {}", skipped.join(", "));
+            println!("not made, for want of rights: {}", skipped.join(", "));
         }
     }
     Ok(if wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
