@@ -1,4 +1,4 @@
-//! What all of lowering uses: places of operands and results, steps of the common shapes.
+//! What all of lowering uses: the kernel on its way, and places of operands.
 
 use std::collections::HashMap;
 
@@ -6,11 +6,7 @@ use vgpu_ptx::ir::{self, Base, Class, Guard, Kernel, Operand, Reg};
 
 use crate::env::Tables;
 use crate::machine::{Features, Layout, Run, Slot, Step, best_fn, common_fn, step_fn};
-use crate::ops::integer::{Mov32, Mov64};
-use crate::ops::{
-    Op1, Op2, Op3, Place, Scalar1, Scalar2, Scalar3, Splat, Vector1, Vector2, Vector3, control, convert,
-    rare, special,
-};
+use crate::ops::{Place, control, convert, special};
 use crate::program::{Initial, MemoryStep, Registers, Special};
 
 use super::meeting;
@@ -462,10 +458,7 @@ impl<'a> Builder<'a> {
             return slot;
         }
         let slot = self.temporary_vector(wide);
-        let mut step = if wide { self.step::<Splat<u64>>() } else { self.step::<Splat<u32>>() };
-        step.a = scalar;
-        step.d = slot;
-        self.push(step);
+        self.splat(scalar, slot, wide, false);
         slot
     }
 
@@ -492,211 +485,5 @@ impl<'a> Builder<'a> {
         }
         self.tables.memory.push(MemoryStep { slots: list });
         self.tables.memory.len() as u32 - 1
-    }
-
-    // Results
-
-    /// Where a register of `bytes` is written, and whether its inactive lanes must be kept.
-    pub(super) fn target(&self, reg: Reg, bytes: u32) -> Lowered<(Place, bool)> {
-        Ok((self.register(reg, bytes)?, self.blends(reg)))
-    }
-
-    /// Copies a scalar that an instruction made to a register.
-    pub(super) fn finish_scalar(&mut self, dst: Reg, bytes: u32, value: Slot) -> Lowered {
-        let (place, blend) = self.target(dst, bytes)?;
-        let wide = bytes == 8;
-        match place {
-            Place::Scalar(d) => {
-                let mut step =
-                    if wide { self.common::<Scalar1<Mov64>>() } else { self.common::<Scalar1<Mov32>>() };
-                (step.a, step.d) = (value, d);
-                self.push(step);
-            }
-            Place::Vector(d) => {
-                let mut step = if wide { self.step::<Splat<u64>>() } else { self.step::<Splat<u32>>() };
-                (step.a, step.d, step.blend) = (value, d, blend);
-                self.push(step);
-            }
-        }
-        Ok(())
-    }
-
-    /// A place that a following step may read: of one source.
-    pub(super) fn apply1<O: Op1>(&mut self, a: Place) -> Lowered<Place> {
-        let wide = size_of::<O::R>() == 8;
-        let target = match a {
-            Place::Scalar(_) => Place::Scalar(self.temporary_scalar()),
-            Place::Vector(_) => Place::Vector(self.temporary_vector(wide)),
-        };
-        self.emit1::<O>((target, false), a)?;
-        Ok(target)
-    }
-
-    /// The same of two sources.
-    pub(super) fn apply2<O: Op2>(&mut self, a: Place, b: Place) -> Lowered<Place> {
-        let wide = size_of::<O::R>() == 8;
-        let target = if a.is_scalar() && b.is_scalar() {
-            Place::Scalar(self.temporary_scalar())
-        } else {
-            Place::Vector(self.temporary_vector(wide))
-        };
-        self.emit2::<O>((target, false), a, b)?;
-        Ok(target)
-    }
-
-    /// `dst = O(a)`
-    pub(super) fn op1<O: Op1>(&mut self, dst: Reg, bytes: u32, a: Place) -> Lowered {
-        let target = self.target(dst, bytes)?;
-        self.emit1::<O>(target, a)
-    }
-
-    /// `dst = O(a, b)`
-    pub(super) fn op2<O: Op2>(&mut self, dst: Reg, bytes: u32, a: Place, b: Place) -> Lowered {
-        let target = self.target(dst, bytes)?;
-        self.emit2::<O>(target, a, b)
-    }
-
-    /// `dst = O(a, b, c)`
-    pub(super) fn op3<O: Op3>(&mut self, dst: Reg, bytes: u32, sources: [Place; 3]) -> Lowered {
-        let target = self.target(dst, bytes)?;
-        self.emit3::<O>(target, sources)
-    }
-
-    /// Three sources, into a place, and whether inactive lanes are kept.
-    pub(super) fn emit3<O: Op3>(&mut self, (place, blend): (Place, bool), [a, b, c]: [Place; 3]) -> Lowered {
-        let scalar = a.is_scalar() && b.is_scalar() && c.is_scalar();
-        let step = match (a.is_scalar(), b.is_scalar(), c.is_scalar()) {
-            (true, true, true) => Some(self.step::<Scalar3<O>>()),
-            (true, true, false) => self.best::<Vector3<O, true, true, false>>(),
-            (true, false, true) => self.best::<Vector3<O, true, false, true>>(),
-            (true, false, false) => self.best::<Vector3<O, true, false, false>>(),
-            (false, true, true) => self.best::<Vector3<O, false, true, true>>(),
-            (false, true, false) => self.best::<Vector3<O, false, true, false>>(),
-            (false, false, true) => self.best::<Vector3<O, false, false, true>>(),
-            (false, false, false) => Some(self.step::<Vector3<O, false, false, false>>()),
-        };
-        let Some(mut step) = step else { return self.plain_emit3::<O>((place, blend), [a, b, c]) };
-        (step.a, step.b, step.c) = (a.slot(), b.slot(), c.slot());
-        self.finish(step, scalar, size_of::<O::R>() == 8, place, blend)
-    }
-
-    /// `dst = O(a, b)` for what is not frequent: one function for all vectors, scalars are copied to lanes first.
-    pub(super) fn plain2<O: Op2>(&mut self, dst: Reg, bytes: u32, a: Place, b: Place) -> Lowered {
-        let target = self.target(dst, bytes)?;
-        self.plain_emit2::<O>(target, a, b)
-    }
-
-    /// The same of three sources.
-    pub(super) fn plain3<O: Op3>(&mut self, dst: Reg, bytes: u32, sources: [Place; 3]) -> Lowered {
-        let target = self.target(dst, bytes)?;
-        self.plain_emit3::<O>(target, sources)
-    }
-
-    fn plain_emit2<O: Op2>(&mut self, (place, blend): (Place, bool), a: Place, b: Place) -> Lowered {
-        let scalar = a.is_scalar() && b.is_scalar();
-        let (a, b) = if scalar {
-            (a.slot(), b.slot())
-        } else {
-            (self.vector(a, size_of::<O::A>() == 8), self.vector(b, size_of::<O::B>() == 8))
-        };
-        let mut step =
-            if scalar { self.common::<Scalar2<O>>() } else { self.step::<Vector2<O, false, false>>() };
-        (step.a, step.b) = (a, b);
-        self.finish(step, scalar, size_of::<O::R>() == 8, place, blend)
-    }
-
-    fn plain_emit3<O: Op3>(&mut self, (place, blend): (Place, bool), [a, b, c]: [Place; 3]) -> Lowered {
-        let scalar = a.is_scalar() && b.is_scalar() && c.is_scalar();
-        let (a, b, c) = if scalar {
-            (a.slot(), b.slot(), c.slot())
-        } else {
-            (
-                self.vector(a, size_of::<O::A>() == 8),
-                self.vector(b, size_of::<O::B>() == 8),
-                self.vector(c, size_of::<O::C>() == 8),
-            )
-        };
-        let mut step =
-            if scalar { self.step::<Scalar3<O>>() } else { self.step::<Vector3<O, false, false, false>>() };
-        (step.a, step.b, step.c) = (a, b, c);
-        self.finish(step, scalar, size_of::<O::R>() == 8, place, blend)
-    }
-
-    /// One source, into a place, and whether inactive lanes are kept.
-    pub(super) fn emit1<O: Op1>(&mut self, (place, blend): (Place, bool), a: Place) -> Lowered {
-        let mut step = if a.is_scalar() { self.common::<Scalar1<O>>() } else { self.step::<Vector1<O>>() };
-        step.a = a.slot();
-        self.finish(step, a.is_scalar(), size_of::<O::R>() == 8, place, blend)
-    }
-
-    /// The same of two sources.
-    pub(super) fn emit2<O: Op2>(&mut self, (place, blend): (Place, bool), a: Place, b: Place) -> Lowered {
-        let step = match (a.is_scalar(), b.is_scalar()) {
-            (true, true) => Some(self.common::<Scalar2<O>>()),
-            (true, false) => self.best::<Vector2<O, true, false>>(),
-            (false, true) => self.best::<Vector2<O, false, true>>(),
-            (false, false) => Some(self.step::<Vector2<O, false, false>>()),
-        };
-        let Some(mut step) = step else { return self.plain_emit2::<O>((place, blend), a, b) };
-        (step.a, step.b) = (a.slot(), b.slot());
-        self.finish(step, a.is_scalar() && b.is_scalar(), size_of::<O::R>() == 8, place, blend)
-    }
-
-    /// Emits a step whose result is a scalar or a vector, into a place that may want the other.
-    pub(super) fn finish(
-        &mut self,
-        mut step: Step,
-        scalar: bool,
-        wide: bool,
-        place: Place,
-        blend: bool,
-    ) -> Lowered {
-        match (place, scalar) {
-            (Place::Scalar(d), true) | (Place::Vector(d), false) => {
-                step.d = d;
-                step.blend = blend && !scalar;
-                self.push(step);
-            }
-            (Place::Vector(d), true) => {
-                step.d = self.temporary_scalar();
-                let value = step.d;
-                self.push(step);
-                let mut splat = if wide { self.step::<Splat<u64>>() } else { self.step::<Splat<u32>>() };
-                (splat.a, splat.d, splat.blend) = (value, d, blend);
-                self.push(splat);
-            }
-            (Place::Scalar(_), false) => {
-                return Err("a register that lanes share gets values that they do not share".into());
-            }
-        }
-        Ok(())
-    }
-
-    /// `dst = function(sources)`, lane by lane; sources with their bytes.
-    pub(super) fn rare(
-        &mut self,
-        dst: Reg,
-        bytes: u32,
-        sources: &[(Place, u32)],
-        function: impl Fn([u64; 4]) -> u64 + Send + Sync + 'static,
-    ) -> Lowered {
-        let (place, _) = self.target(dst, bytes)?;
-        if place.is_scalar() && sources.iter().any(|(source, _)| !source.is_scalar()) {
-            return Err("a register that lanes share gets values that they do not share".into());
-        }
-        let operand = |(place, bytes): (Place, u32)| rare::Operand {
-            at: place.slot(),
-            scalar: place.is_scalar(),
-            bytes,
-        };
-        self.tables.rare.push(rare::RareStep {
-            function: Box::new(function),
-            sources: sources.iter().map(|&source| operand(source)).collect(),
-            dst: operand((place, bytes)),
-        });
-        let mut step = self.common::<rare::Rare>();
-        step.x = self.tables.rare.len() as u32 - 1;
-        self.push(step);
-        Ok(())
     }
 }

@@ -8,6 +8,7 @@ mod arithmetic;
 mod builder;
 mod compare;
 mod convert;
+mod emit;
 mod flow;
 mod integer;
 mod invariant;

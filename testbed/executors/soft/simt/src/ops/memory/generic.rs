@@ -7,7 +7,7 @@ use super::{
     Elements, Extend, Failed, Generic, Global, Local, Near, Shared, Space, Truncate, good, wide, wrong,
 };
 use crate::env::Env;
-use crate::machine::{Frame, LANES, Slot, Step};
+use crate::machine::{LANES, Slot, Step};
 use crate::warp::Warp;
 use vgpu_arena::for_active;
 use vgpu_ptx::ir::window;
@@ -47,10 +47,7 @@ impl Split {
 }
 
 impl Space for Generic {
-    #[inline(always)]
-    fn base(frame: &Frame, step: &Step, lane: Option<usize>) -> u64 {
-        lane.map_or_else(|| frame.get::<u64>(step.a), |lane| frame.vector::<u64>(step.a)[lane])
-    }
+    type Address = u64;
 
     fn load_lane<E: Extend, const N: usize>(
         warp: &mut Warp,

@@ -2,15 +2,12 @@
 
 use super::{Elements, Extend, FEW, Failed, Global, Space, Truncate, wide};
 use crate::env::Env;
-use crate::machine::{Frame, Isa, LANES, Slot, Step};
+use crate::machine::{Isa, LANES, Slot, Step};
 use crate::warp::Warp;
 use vgpu_arena::Element;
 
 impl Space for Global {
-    #[inline(always)]
-    fn base(frame: &Frame, step: &Step, lane: Option<usize>) -> u64 {
-        lane.map_or_else(|| frame.get::<u64>(step.a), |lane| frame.vector::<u64>(step.a)[lane])
-    }
+    type Address = u64;
 
     #[inline(always)]
     fn load_lane<E: Extend, const N: usize>(

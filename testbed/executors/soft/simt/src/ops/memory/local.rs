@@ -1,20 +1,14 @@
 //! A thread's memory.
 
-use super::{Elements, Extend, Failed, Local, Near, Space, Truncate, good, narrow, wrong};
+use super::{Elements, Extend, Failed, Local, Near, Space, Truncate, good, narrow, within, wrong};
 use crate::env::Env;
-use crate::machine::{Frame, Isa, LANES, Slot, Step};
+use crate::machine::{Isa, LANES, Slot, Step};
 use crate::memory::Words;
 use crate::warp::Warp;
 use vgpu_arena::{Element, for_active};
 
 impl Space for Local {
-    #[inline(always)]
-    fn base(frame: &Frame, step: &Step, lane: Option<usize>) -> u64 {
-        lane.map_or_else(
-            || u64::from(frame.get::<u32>(step.a)),
-            |lane| u64::from(frame.vector::<u32>(step.a)[lane]),
-        )
-    }
+    type Address = u32;
 
     #[inline(always)]
     fn load_lane<E: Extend, const N: usize>(
@@ -28,7 +22,7 @@ impl Space for Local {
         let size = E::T::BYTES as u32;
         let bytes = size * N as u32;
         let local = &mut env.local[warp.index as usize];
-        if !address.is_multiple_of(bytes) || local.bytes < bytes || address > local.bytes - bytes {
+        if !within(address, bytes, local.bytes) {
             return Err(wrong(Near::Local, warp, env, step.line, &[address; LANES], 1 << lane, bytes));
         }
         let memory = local.lane(lane);
@@ -61,7 +55,7 @@ impl Space for Local {
         let address = warp.frame.get::<u32>(step.a).wrapping_add(step.imm as u32);
         let local = &env.local[warp.index as usize];
         let bytes = 4 * N as u32;
-        if !address.is_multiple_of(bytes) || local.bytes < bytes || address > local.bytes - bytes {
+        if !within(address, bytes, local.bytes) {
             return false;
         }
         for (element, &to) in to.iter().enumerate() {

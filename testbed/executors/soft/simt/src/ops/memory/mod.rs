@@ -163,6 +163,12 @@ fn wrong(
     warp.fail(env, fault)
 }
 
+/// Whether a lane may access `size` bytes at `address` in a memory of `bytes`.
+#[inline(always)]
+const fn within(address: u32, size: u32, bytes: u32) -> bool {
+    address.is_multiple_of(size) && bytes >= size && address <= bytes - size
+}
+
 /// Whether all active lanes may access `size` bytes in a memory of `bytes`.
 #[inline(always)]
 fn good(addresses: &[u32; LANES], mask: u32, size: u32, bytes: u32) -> bool {
@@ -196,6 +202,9 @@ type Elements<T, const N: usize> = [[T; LANES]; N];
 
 /// A state space.
 pub(crate) trait Space {
+    /// What a register holds of an address: 32 bits in a memory of its own, else 64.
+    type Address: Lane + Into<u64>;
+
     /// Loads the lanes of `mask`; others keep what `out` holds.
     fn load<E: Extend, const SCALAR: bool, const N: usize>(
         warp: &mut Warp,
@@ -206,7 +215,14 @@ pub(crate) trait Space {
     ) -> Result<(), Failed>;
 
     /// The base address of a lane, or of all of them.
-    fn base(frame: &Frame, step: &Step, lane: Option<usize>) -> u64;
+    #[inline(always)]
+    fn base(frame: &Frame, step: &Step, lane: Option<usize>) -> u64 {
+        lane.map_or_else(
+            || frame.get::<Self::Address>(step.a),
+            |lane| frame.vector::<Self::Address>(step.a)[lane],
+        )
+        .into()
+    }
 
     /// Loads the elements of one lane.
     fn load_lane<E: Extend, const N: usize>(

@@ -1,20 +1,14 @@
 //! A block's memory.
 
-use super::{Elements, Extend, Failed, Near, Shared, Space, Truncate, good, narrow, wrong};
+use super::{Elements, Extend, Failed, Near, Shared, Space, Truncate, good, narrow, within, wrong};
 use crate::env::Env;
-use crate::machine::{Frame, Isa, LANES, Slot, Step};
+use crate::machine::{Isa, LANES, Slot, Step};
 use crate::memory::Words;
 use crate::warp::Warp;
 use vgpu_arena::{Element, for_active};
 
 impl Space for Shared {
-    #[inline(always)]
-    fn base(frame: &Frame, step: &Step, lane: Option<usize>) -> u64 {
-        lane.map_or_else(
-            || u64::from(frame.get::<u32>(step.a)),
-            |lane| u64::from(frame.vector::<u32>(step.a)[lane]),
-        )
-    }
+    type Address = u32;
 
     #[inline(always)]
     fn load_lane<E: Extend, const N: usize>(
@@ -27,7 +21,7 @@ impl Space for Shared {
         let address = (base as u32).wrapping_add(step.imm as u32);
         let size = E::T::BYTES as u32;
         let bytes = size * N as u32;
-        if !address.is_multiple_of(bytes) || env.shared.bytes < bytes || address > env.shared.bytes - bytes {
+        if !within(address, bytes, env.shared.bytes) {
             return Err(wrong(Near::Shared, warp, env, step.line, &[address; LANES], 1 << lane, bytes));
         }
         Ok(std::array::from_fn(|element| E::extend(env.shared.read(address + size * element as u32))))
