@@ -1,5 +1,7 @@
 //! # The VGPU-STUB contract, version 2
 //!
+//! Version 1, which hosts that exist speak, is [`v1`]; all else here is version 2.
+//!
 //! This crate is the specification of what guest and host say to each other, written so that
 //! both ends compile it. It owns numbers, layouts and decoders; it knows nothing of files,
 //! mappings, threads or CUDA semantics. Every integer is little endian. Nothing here allocates.
@@ -98,6 +100,7 @@ pub mod facts;
 mod message;
 pub mod pci;
 pub mod registers;
+pub mod v1;
 
 pub use layout::{Layout, fnv1a};
 pub use message::{
