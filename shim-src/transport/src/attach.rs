@@ -101,6 +101,7 @@ impl From<RegisterError> for AttachError {
     fn from(error: RegisterError) -> Self {
         match error {
             RegisterError::Forked => Self::Lost(Lost::Forked),
+            RegisterError::Lost(lost) => Self::Lost(lost),
             RegisterError::Refused(_) => Self::Strange("it refused a register access"),
             RegisterError::Closed(_) | RegisterError::TimedOut => Self::Gone,
         }
@@ -259,7 +260,7 @@ impl Parts {
 
 /// `None`: the device was not reached before.
 fn build(device: Device, index: u32, number: u32, parts: Parts) -> Option<Inner> {
-    let Device { function, registers, areas, identity, reach, .. } = device;
+    let Device { function, registers, areas, identity, reach, bridge, .. } = device;
     let Reach { window, lock } = reach.into_inner()?;
     let channel = Channel::new(Arc::clone(&window), areas.of(index));
     Some(Inner {
@@ -286,6 +287,7 @@ fn build(device: Device, index: u32, number: u32, parts: Parts) -> Option<Inner>
         counters: Live::new(),
         pace: parts.pace,
         usual_room: Usual::new(),
+        bridge,
     })
 }
 

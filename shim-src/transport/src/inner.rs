@@ -15,6 +15,7 @@ use crate::replies::Replies;
 use crate::ring::Ring;
 use crate::staging::Staging;
 use crate::sysfs::PciFunction;
+use crate::v1::Bridge;
 use crate::wait::{Pace, Usual};
 use crate::words::Words;
 
@@ -53,6 +54,8 @@ pub(crate) struct Inner {
     pub(crate) pace: Pace,
     /// How long the ring is usually full.
     pub(crate) usual_room: Usual,
+    /// Of a device of version 1.
+    pub(crate) bridge: Option<Arc<Bridge>>,
 }
 
 /// [`Inner::state`]: the session stands.

@@ -58,6 +58,7 @@ mod sim;
 mod staging;
 mod sysfs;
 mod trouble;
+mod v1;
 mod wait;
 mod window;
 mod words;
