@@ -26,6 +26,8 @@ mod half;
 mod line;
 mod pages;
 mod places;
+#[cfg(test)]
+mod recorded;
 mod returns;
 mod staged;
 mod turn;
