@@ -57,6 +57,7 @@ mod session;
 mod sim;
 mod staging;
 mod sysfs;
+mod tracer;
 mod trouble;
 mod wait;
 mod window;
