@@ -209,6 +209,16 @@ pub const MAKERS: &[(&str, Maker)] = &[
     ("messages-not-carried-out", |plan| {
         plan.step(When::Served, |scene| scene.bed()?.control("hold").map(drop));
     }),
+    // ---- init
+    ("second-device-without-host", |plan| {
+        let mut second = plan.devices[0].clone();
+        "0000:00:06.0".clone_into(&mut second.address);
+        second.uuid = format!("{:032x}", rand::random::<u128>());
+        plan.devices.push(second);
+        plan.step(When::Served, |scene| {
+            Ok(fs::remove_file(scene.bus().join("bus/pci/devices/0000:00:06.0/resource0"))?)
+        });
+    }),
     // ---- agreement
     ("two-devices-of-one-uuid", |plan| {
         let mut second = plan.devices[0].clone();
