@@ -125,6 +125,7 @@ fn about_gpus(text: &str) -> Vec<String> {
 /// A process that did not end well.
 fn died(what: &str, outcome: &Outcome) -> Option<Finding> {
     let trouble = outcome.trouble()?;
+    let said = lines(&format!("{}\n{}", outcome.stdout, outcome.stderr));
     let found = format!("{what} {trouble}");
     let finding = match outcome.end {
         // It was given less time than Ollama gives: nothing is known.
@@ -135,9 +136,28 @@ fn died(what: &str, outcome: &Outcome) -> Option<Finding> {
         End::Signal(_) => Finding::fail(LINK, "crashed", found)
             .fix("Please report it, with what check found.")
             .command("vgpu-run check --bundle vgpu-run-check.tar.gz"),
-        End::Exit(_) => Finding::fail(LINK, UNKNOWN, found),
+        End::Exit(_) => {
+            let Some(crash) = go_crash(&outcome.stderr) else {
+                return Some(Finding::fail(LINK, UNKNOWN, found).details(said));
+            };
+            let evidence = about_gpus(&outcome.stderr).into_iter().chain([found]);
+            return Some(
+                Finding::fail(LINK, "crashed", format!("{what} crashed: {crash}"))
+                    .fix("Are Ollama's program and its libggml-cuda.so of one release? Install Ollama again.")
+                    .details(evidence),
+            );
+        }
     };
-    Some(finding.details(lines(&format!("{}\n{}", outcome.stdout, outcome.stderr))))
+    Some(finding.details(said))
+}
+
+/// What a program of Go says before it ends with 2 because of a signal that came in a function of C: the signal, and the function.
+fn go_crash(stderr: &str) -> Option<String> {
+    const CALL: &str = "._Cfunc_";
+    let (_, rest) = stderr.split_at(stderr.find("\nSIG")? + 1);
+    let signal = rest.lines().next()?.trim();
+    let function = rest.lines().find_map(|line| line.split_once(CALL)?.1.split('(').next());
+    Some(function.map_or_else(|| signal.to_owned(), |function| format!("{signal}, in {function}")))
 }
 
 /// The backend that a process could not load: because our libraries are not there, or for another reason.
@@ -178,10 +198,24 @@ fn filtered(dropped: &Dropped, capability: Option<(u32, u32)>, driver: Option<u3
     }
 }
 
-/// Helpers of the eras' tests.
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_crash_is_one_though_go_ends_with_a_code() {
+        let said = "load_backend: loaded CUDA backend from /l/libggml-cuda.so\nSIGSEGV: segmentation violation\nPC=0x23 m=4\n\
+                    signal arrived during cgo execution\n\nruntime.cgocall(0x1)\n\
+                    github.com/ollama/x._Cfunc_ggml_backend_reg_get_proc_address(0x7f, 0x1)\nrip 0x23\n";
+        let finding = died("ollama runner", &outcome(End::Exit(2), "", said)).unwrap();
+        assert_eq!(finding.cause, Some("crashed"));
+        let expected =
+            "ollama runner crashed: SIGSEGV: segmentation violation, in ggml_backend_reg_get_proc_address";
+        assert_eq!(finding.found, expected);
+        assert!(finding.details[0].starts_with("load_backend"), "{finding:?}");
+        let other = died("ollama runner", &outcome(End::Exit(2), "", "Error: SIGSEGV")).unwrap();
+        assert_eq!(other.cause, Some(UNKNOWN));
+    }
 
     /// What a process did.
     pub fn outcome(end: End, stdout: &str, stderr: &str) -> Outcome {
