@@ -104,14 +104,9 @@ pub async fn run_until(
         }
     };
     let end = match tokio::time::timeout(limit, ended).await {
-        Ok(status) => {
-            let Some(status) = status? else {
-                drop(group);
-                let (stdout, stderr) = (stdout.text().await, stderr.text().await);
-                return Ok(Outcome { end: End::Exit(0), stdout, stderr, elapsed: begin.elapsed() });
-            };
+        Ok(status) => status?.map_or(End::Exit(0), |status| {
             status.code().map_or_else(|| End::Signal(status.signal().unwrap_or_default()), End::Exit)
-        }
+        }),
         Err(_) => End::TimedOut(limit),
     };
     drop(group);

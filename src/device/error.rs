@@ -165,10 +165,8 @@ pub fn cause_of(lockdown: bool, error: &OpenError) -> (LinkId, &'static str) {
         OpenError::Gone { .. } => (LinkId::Device, "host-gone"),
         OpenError::Version1 { .. } => (LinkId::Device, "version-1"),
         // The window's file has less than the registers say: they are fine.
-        OpenError::Strange { what, .. } if what.starts_with("a window of ") => {
-            (LinkId::Window, "window-unmappable")
-        }
-        OpenError::Strange { what, .. } if what.starts_with("its facts ") => (LinkId::Host, "bad-facts"),
+        OpenError::ShortWindow { .. } => (LinkId::Window, "window-unmappable"),
+        OpenError::NoFacts { .. } => (LinkId::Host, "bad-facts"),
         OpenError::Strange { .. } => (LinkId::Device, "not-a-stub"),
         OpenError::Forked { .. } => (LinkId::Device, UNKNOWN),
     }
@@ -206,8 +204,11 @@ fn opening(dir: &Path, lockdown: bool, error: &OpenError) -> Option<Fix> {
         }
         OpenError::Gone { .. } => Fix::new("The host's end is gone: restart it, then this VM."),
         OpenError::Version1 { .. } => Fix::new("Update the device's host."),
-        OpenError::Strange { what, .. } if what.starts_with("a window of ") => {
+        OpenError::ShortWindow { .. } => {
             Fix::new("Have the host give the device a window of the size that it announces.")
+        }
+        OpenError::NoFacts { .. } => {
+            Fix::new("Look at the device's host: its GPU, or what it says of it, is missing.")
         }
         OpenError::Strange { .. } => {
             Fix::new("Compare what the bus says of the function with what the host says of its device.")

@@ -150,7 +150,7 @@ impl User {
     }
 
     /// Makes `environment` the user's. One without an account has no home: `/`, as containers have it.
-    fn dress(&self, environment: &mut Environment) {
+    pub fn dress(&self, environment: &mut Environment) {
         environment.remove(XDG_RUNTIME_DIR);
         let Some(account) = &self.account else {
             environment.set(HOME, "/");

@@ -24,6 +24,7 @@ use crate::registers::{Access, RegisterError, Registers};
 use crate::replies::Replies;
 use crate::ring::{Ring, Tail};
 use crate::staging::Staging;
+use crate::tracer::Tracer;
 use crate::wait::{Pace, Usual, coarse_milliseconds};
 use crate::words::Words;
 
@@ -286,6 +287,7 @@ fn build(device: Device, index: u32, number: u32, parts: Parts) -> Option<Inner>
         staging: parts.staging,
         counters: Live::new(),
         pace: parts.pace,
+        tracer: Tracer::find(),
         usual_room: Usual::new(),
         bridge,
     })

@@ -136,6 +136,22 @@ pub enum OpenError {
         /// What is wrong.
         what: String,
     },
+    /// The window's file is shorter than the window that the registers announce.
+    #[error("{} holds {holds} bytes of a window of {announced}", path.display())]
+    ShortWindow {
+        /// The file.
+        path: PathBuf,
+        /// Its bytes.
+        holds: u64,
+        /// The window's.
+        announced: u64,
+    },
+    /// The device says nothing of itself: no memory, or no driver version.
+    #[error("the facts of {function} are empty")]
+    NoFacts {
+        /// The function.
+        function: String,
+    },
     /// This process is a forked child of one that opened a device.
     #[error("a forked child cannot open {function} after its parent did")]
     Forked {
@@ -309,8 +325,7 @@ impl Device {
         facts.name[255] = 0;
         facts.driver_text[79] = 0;
         if facts.total_bytes == 0 || facts.driver_version == 0 {
-            let what = "its facts are empty".to_owned();
-            return Err(OpenError::Strange { function: self.function.address.to_string(), what });
+            return Err(OpenError::NoFacts { function: self.function.address.to_string() });
         }
         Ok(facts)
     }

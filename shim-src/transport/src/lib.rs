@@ -57,6 +57,7 @@ mod session;
 mod sim;
 mod staging;
 mod sysfs;
+mod tracer;
 mod trouble;
 mod v1;
 mod wait;

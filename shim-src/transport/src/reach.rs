@@ -30,8 +30,7 @@ impl Reach {
         // Memory that a file does not have would be a bus error.
         let room = lock.bytes().map_err(|source| OpenError::Open { path: path.clone(), source })?;
         if room < bytes {
-            let what = format!("a window of {bytes} bytes in {} of {room}", path.display());
-            return Err(OpenError::Strange { function: function.address.to_string(), what });
+            return Err(OpenError::ShortWindow { path, holds: room, announced: bytes });
         }
         let simulated = std::fs::metadata(function.dir.join("resource0"))
             .is_ok_and(|metadata| metadata.file_type().is_socket());

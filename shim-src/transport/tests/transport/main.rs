@@ -10,3 +10,4 @@ mod nonsense;
 mod processes;
 mod roles;
 mod sessions;
+mod tracer;
