@@ -1,36 +1,33 @@
 //! `vgpu-testbed device`: devices on a bus, until told to stop.
 
+mod host;
+mod v1;
 mod wrong;
 
 use std::io::Write;
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use vgpu_device::{
-    DeviceConfig, Executor, GpuConfig, PciAddress, SimBus, parse_bytes, parse_compute_capability, parse_uuid,
+    DeviceConfig, GpuConfig, PciAddress, SimBus, parse_bytes, parse_compute_capability, parse_uuid,
 };
-use vgpu_executor_null::Null;
-use vgpu_executor_soft::{Soft, SoftOptions};
 use vgpu_testbed::bed::Facts;
 
 /// Slot of the first device that is not given by `--device`.
 const FIRST_SLOT: u8 = 5;
 
-/// What stands behind the devices.
+/// Versions of the contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum ExecutorKind {
-    /// Carries calls out on the CPU: memory, copies, kernels from their PTX, matrix products.
-    Soft,
-    /// Answers success and does nothing: for measuring.
-    Null,
+enum Protocol {
+    /// That of hosts that exist: BAR0, BAR1, one call at a time.
+    V1,
+    /// Rings in a window.
+    V2,
 }
 
 /// Options.
@@ -39,27 +36,13 @@ pub struct Arguments {
     /// The bus: `sim:DIR`, a folder that looks like sysfs.
     #[arg(long, value_parser = parse_bus)]
     bus: PathBuf,
-    /// What stands behind the devices.
-    #[arg(long, value_enum, default_value_t = ExecutorKind::Soft)]
-    executor: ExecutorKind,
-    /// Compute capability.
-    #[arg(long, default_value = "6.1", value_parser = capability)]
-    cc: (u32, u32),
-    /// Device memory, such as 8G.
-    #[arg(long, default_value = "8G", value_parser = bytes)]
-    memory: u64,
-    /// Product name.
-    #[arg(long, default_value = vgpu_executor_soft::NAME)]
-    name: String,
-    /// UUID; drawn at random if not given.
-    #[arg(long, value_parser = uuid)]
-    uuid: Option<[u8; 16]>,
-    /// `cuDriverGetVersion`: the newest CUDA that the device supports.
-    #[arg(long, default_value_t = 13_000)]
-    driver: u32,
-    /// Version text of the driver.
-    #[arg(long, default_value = "580.65.06")]
-    driver_text: String,
+    /// Version of the contract that the devices speak.
+    #[arg(long, value_enum, default_value_t = Protocol::V2)]
+    protocol: Protocol,
+    #[command(flatten)]
+    host: host::Options,
+    #[command(flatten)]
+    v1: v1::Options,
     /// Size of the window.
     #[arg(long, default_value = "256M", value_parser = bytes)]
     window: u64,
@@ -72,16 +55,6 @@ pub struct Arguments {
     /// One device by its facts, as JSON: address, name, uuid, cc, memory_mib. Can be given several times.
     #[arg(long, value_parser = facts)]
     device: Vec<Facts>,
-    /// Threads of the soft executor that run one kernel; one for each CPU if not given.
-    #[arg(long)]
-    threads: Option<NonZeroUsize>,
-    /// How long a kernel of the soft executor may run, in seconds, before its launch fails.
-    #[arg(long, default_value = "60", value_parser = seconds)]
-    kernel_timeout: Duration,
-    /// The soft executor does work of independent streams in an order that CUDA allows and no program expects, drawn
-    /// from this seed.
-    #[arg(long, value_name = "SEED")]
-    adversarial: Option<u64>,
     /// What is logged on stderr: error, warn, info (what kernels print, too), debug.
     #[arg(long, value_name = "LEVEL", default_value = "warn")]
     log: tracing::Level,
@@ -103,22 +76,8 @@ pub fn parse_bus(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-fn capability(text: &str) -> Result<(u32, u32), String> {
-    parse_compute_capability(text).ok_or_else(|| "expected MAJOR.MINOR".to_owned())
-}
-
 fn bytes(text: &str) -> Result<u64, String> {
     parse_bytes(text).ok_or_else(|| "expected a size such as 8G, 512M".to_owned())
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    let expected = || "expected seconds, such as 60 or 0.5".to_owned();
-    let seconds: f64 = text.parse().map_err(|_| expected())?;
-    Duration::try_from_secs_f64(seconds).map_err(|_| expected())
-}
-
-fn uuid(text: &str) -> Result<[u8; 16], String> {
-    parse_uuid(text).ok_or_else(|| "expected a UUID".to_owned())
 }
 
 fn facts(text: &str) -> Result<Facts, String> {
@@ -128,20 +87,12 @@ fn facts(text: &str) -> Result<Facts, String> {
 impl Arguments {
     /// Address and GPU of each device.
     fn gpus(&self) -> Result<Vec<(PciAddress, GpuConfig)>> {
-        let usual = || -> Result<GpuConfig> {
-            let mut gpu = GpuConfig::new(&self.name)?;
-            gpu.compute_capability = self.cc;
-            gpu.memory_bytes = self.memory;
-            gpu.driver_version = self.driver;
-            gpu.driver_text.clone_from(&self.driver_text);
-            Ok(gpu)
-        };
         if self.device.is_empty() {
             return (0..self.devices)
                 .map(|index| {
-                    let mut gpu = usual()?;
+                    let mut gpu = self.host.gpu()?;
                     // A UUID names one device.
-                    if let (0, Some(uuid)) = (index, self.uuid) {
+                    if let (0, Some(uuid)) = (index, self.host.uuid()) {
                         gpu.uuid = uuid;
                     }
                     Ok((PciAddress { domain: 0, bus: 0, device: FIRST_SLOT + index, function: 0 }, gpu))
@@ -151,7 +102,7 @@ impl Arguments {
         self.device
             .iter()
             .map(|facts| {
-                let mut gpu = usual()?;
+                let mut gpu = self.host.gpu()?;
                 gpu.name.clone_from(&facts.name);
                 gpu.uuid = parse_uuid(&facts.uuid).context("read a device's uuid")?;
                 gpu.compute_capability = parse_compute_capability(&facts.cc).context("read a device's cc")?;
@@ -161,36 +112,31 @@ impl Arguments {
             .collect()
     }
 
-    fn executor(&self, gpu: &GpuConfig) -> Result<Arc<dyn Executor>> {
-        Ok(match self.executor {
-            ExecutorKind::Soft => {
-                let usual = SoftOptions::default();
-                let options = SoftOptions {
-                    threads: self.threads.unwrap_or(usual.threads),
-                    kernel_timeout: self.kernel_timeout,
-                    adversary: self.adversarial,
-                };
-                Arc::new(Soft::with_options(gpu, options)?)
-            }
-            ExecutorKind::Null => Arc::new(Null::new(gpu)?),
-        })
+    /// The devices on their bus.
+    fn serve(&self) -> Result<SimBus> {
+        if self.protocol == Protocol::V1 {
+            return self.v1.serve(&self.bus, self.gpus()?, |gpu| {
+                Ok(wrong::around(self.host.executor(gpu)?, &self.wrong))
+            });
+        }
+        let mut configs = Vec::new();
+        for (address, gpu) in self.gpus()? {
+            let executor = wrong::around(self.host.executor(&gpu)?, &self.wrong);
+            let mut config = DeviceConfig::new(address, executor);
+            config.registers = wrong::registers(&self.wrong);
+            config.window_bytes = self.window;
+            config.channels = self.channels;
+            configs.push(config);
+        }
+        Ok(SimBus::serve(&self.bus, configs)?)
     }
 }
 
 /// Serves, says `ready` on stdout, and waits until it is told to stop.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(arguments.log).init();
-    let mut configs = Vec::new();
-    for (address, gpu) in arguments.gpus()? {
-        let executor = wrong::around(arguments.executor(&gpu)?, &arguments.wrong);
-        let mut config = DeviceConfig::new(address, executor);
-        config.registers = wrong::registers(&arguments.wrong);
-        config.window_bytes = arguments.window;
-        config.channels = arguments.channels;
-        configs.push(config);
-    }
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("watch for signals")?;
-    let bus = SimBus::serve(&arguments.bus, configs)?;
+    let bus = arguments.serve()?;
     let exit = bus.exit_handle();
     thread::spawn(move || {
         if signals.forever().next().is_some() {

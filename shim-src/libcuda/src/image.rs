@@ -6,6 +6,8 @@ use std::slice;
 use std::sync::Arc;
 
 use vgpu_abi::{CUresult, log};
+pub use vgpu_image::Target;
+use vgpu_image::rank;
 use vgpu_wire::body::module::{IMAGE_CUBIN, IMAGE_PTX};
 use vgpu_wire::facts::exec;
 
@@ -49,15 +51,6 @@ struct Part {
 #[derive(Debug)]
 pub struct Image {
     parts: Vec<Part>,
-}
-
-/// What a device takes: its compute capability as in `sm_NUMBER`, and which kinds of code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Target {
-    /// 10 * major + minor.
-    pub sm: u32,
-    /// Bits of [`exec`].
-    pub abilities: u32,
 }
 
 /// The part of an image that fits a device.
@@ -192,8 +185,8 @@ impl Image {
         let best = self
             .parts
             .iter()
-            .filter(|part| part.fits(target))
-            .max_by_key(|part| (part.sm, part.kind == Kind::Cubin, part.specific));
+            .filter(|part| target.takes(part.kind, part.sm, part.specific))
+            .max_by_key(|part| rank(part.kind, part.sm, part.specific));
         if let Some(part) = best {
             return Ok(Arc::new(Code { part: part.clone(), open: Mutex::new(None) }));
         }
@@ -238,20 +231,6 @@ fn refuse(error: impl std::error::Error) -> CUresult {
 }
 
 impl Part {
-    fn fits(&self, target: Target) -> bool {
-        match self.kind {
-            Kind::Cubin => {
-                target.abilities & exec::CUBIN != 0 && cubin::runs_on(self.sm, self.specific, target.sm)
-            }
-            Kind::Ptx if target.abilities & exec::PTX == 0 => false,
-            Kind::Ptx => match self.specific {
-                Specific::No => self.sm <= target.sm,
-                Specific::Family => self.sm / 10 == target.sm / 10 && self.sm <= target.sm,
-                Specific::Architecture => self.sm == target.sm,
-            },
-        }
-    }
-
     fn unpack(&self) -> std::result::Result<Vec<u8>, FatbinError> {
         let entry = Entry {
             kind: self.kind,

@@ -3,70 +3,21 @@
 
 use std::collections::HashSet;
 
-use vgpu_wire::body::launch::PARAM_BYTES_MAX;
+pub use vgpu_image::layout::Layout;
 
 use crate::sync::Mutex;
 
-/// A parameter's place in the buffer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Param {
-    /// Bytes from the start.
-    pub offset: u32,
-    /// Bytes.
-    pub size: u32,
-}
-
-/// A kernel's parameters.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Layout {
-    /// In their order; offsets rise and none overlaps the next.
-    pub params: Vec<Param>,
-    /// Bytes up to the end of the last.
-    pub bytes: u32,
-}
-
-/// Why parameters cannot be laid out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LayoutError {
-    /// More bytes than any kernel can have.
-    #[error("parameters of more than {PARAM_BYTES_MAX} bytes")]
-    TooLarge,
-    /// Parameters overlap, or are not in their order.
-    #[error("parameters that overlap")]
-    Overlap,
-}
-
-impl Layout {
-    /// Puts a parameter behind the others.
-    pub fn push(&mut self, size: u32, align: u32) -> Result<(), LayoutError> {
-        let offset = self.bytes.checked_next_multiple_of(align.max(1)).ok_or(LayoutError::TooLarge)?;
-        self.put(Param { offset, size })
+/// The one layout that is like this.
+pub fn intern(layout: Layout) -> &'static Layout {
+    static LAYOUTS: Mutex<Option<HashSet<&'static Layout>>> = Mutex::new(None);
+    let mut layouts = LAYOUTS.lock();
+    let layouts = layouts.get_or_insert_with(HashSet::new);
+    if let Some(known) = layouts.get(&layout) {
+        return known;
     }
-
-    /// Puts a parameter at its place.
-    pub fn put(&mut self, param: Param) -> Result<(), LayoutError> {
-        let end = param.offset.checked_add(param.size).filter(|&end| end <= PARAM_BYTES_MAX);
-        let end = end.ok_or(LayoutError::TooLarge)?;
-        if param.offset < self.bytes {
-            return Err(LayoutError::Overlap);
-        }
-        self.params.push(param);
-        self.bytes = end;
-        Ok(())
-    }
-
-    /// The one layout that is like this.
-    pub fn intern(self) -> &'static Self {
-        static LAYOUTS: Mutex<Option<HashSet<&'static Layout>>> = Mutex::new(None);
-        let mut layouts = LAYOUTS.lock();
-        let layouts = layouts.get_or_insert_with(HashSet::new);
-        if let Some(known) = layouts.get(&self) {
-            return known;
-        }
-        let kept: &'static Self = Box::leak(Box::new(self));
-        layouts.insert(kept);
-        kept
-    }
+    let kept: &'static Layout = Box::leak(Box::new(layout));
+    layouts.insert(kept);
+    kept
 }
 
 /// The kernels of an image, by name.
@@ -77,7 +28,7 @@ impl Kernels {
     /// Of names with their layouts.
     pub fn new(kernels: impl IntoIterator<Item = (String, Layout)>) -> Self {
         let mut list: Vec<(Box<str>, &'static Layout)> =
-            kernels.into_iter().map(|(name, layout)| (name.into_boxed_str(), layout.intern())).collect();
+            kernels.into_iter().map(|(name, layout)| (name.into_boxed_str(), intern(layout))).collect();
         list.sort_unstable_by(|a, b| a.0.cmp(&b.0));
         list.dedup_by(|a, b| a.0 == b.0);
         Self(list)
@@ -97,34 +48,15 @@ impl Kernels {
 
 #[cfg(test)]
 mod tests {
+    use vgpu_image::layout::Param;
+
     use super::*;
-
-    #[test]
-    fn parameters_are_aligned_one_after_the_other() {
-        let mut layout = Layout::default();
-        for (size, align) in [(1, 1), (8, 8), (4, 4), (3, 1), (16, 16)] {
-            layout.push(size, align).unwrap();
-        }
-        let offsets: Vec<u32> = layout.params.iter().map(|param| param.offset).collect();
-        assert_eq!(offsets, [0, 8, 16, 20, 32]);
-        assert_eq!(layout.bytes, 48);
-    }
-
-    #[test]
-    fn limits_are_kept() {
-        let mut layout = Layout::default();
-        assert_eq!(layout.push(PARAM_BYTES_MAX + 1, 1), Err(LayoutError::TooLarge));
-        assert_eq!(layout.push(u32::MAX, 1), Err(LayoutError::TooLarge));
-        layout.push(PARAM_BYTES_MAX, 4).unwrap();
-        assert_eq!(layout.push(1, 1), Err(LayoutError::TooLarge));
-        assert_eq!(layout.put(Param { offset: 0, size: 4 }), Err(LayoutError::Overlap));
-    }
 
     #[test]
     fn equal_layouts_are_one() {
         let make = || Layout { params: vec![Param { offset: 0, size: 12 }], bytes: 12 };
-        assert!(std::ptr::eq(make().intern(), make().intern()));
-        assert!(!std::ptr::eq(make().intern(), Layout::default().intern()));
+        assert!(std::ptr::eq(intern(make()), intern(make())));
+        assert!(!std::ptr::eq(intern(make()), intern(Layout::default())));
     }
 
     #[test]

@@ -17,12 +17,10 @@ mod arg;
 mod capture;
 mod context;
 mod copy;
-mod cubin;
 mod device;
 mod entry;
 mod error;
 mod event;
-mod fatbin;
 mod fill;
 mod function;
 mod gpu;
@@ -46,7 +44,6 @@ mod pool;
 mod primary;
 mod process;
 mod profiler;
-mod ptx;
 #[cfg(test)]
 mod real_images;
 mod rows;
@@ -57,6 +54,8 @@ mod table;
 mod virtual_memory;
 mod visible;
 mod work;
+
+use vgpu_image::{cubin, fatbin, ptx};
 
 /// What a call of the driver API comes to: nothing, or the status to be answered.
 type Result<T = ()> = std::result::Result<T, vgpu_abi::CUresult>;

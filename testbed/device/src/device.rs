@@ -350,6 +350,7 @@ impl Device {
             allocated: self.executor.allocated(),
             sessions,
             free_channels: free,
+            accesses: None,
         }
     }
 

@@ -311,6 +311,11 @@ impl SessionHost {
         Some((offset, bytes))
     }
 
+    /// Lets the session's spans name window memory that is not given out: a mediator's own.
+    pub(crate) fn lend(&self, offset: u64, bytes: u64) {
+        lock(&self.0.owned).insert(offset, bytes);
+    }
+
     /// Window memory that the guest gives back: from now on no span may name it.
     pub(crate) fn retire_window(&self, offset: u64) -> Result<Retired, Violation> {
         let bytes = lock(&self.0.owned).remove(&offset).ok_or(Violation::WindowFree(offset))?;

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::v1::Accesses;
+
 /// A session's share of its device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionStatus {
@@ -65,8 +67,11 @@ pub struct DeviceStatus {
     pub allocated: u64,
     /// Attached and failed sessions, in the order of their channels.
     pub sessions: Vec<SessionStatus>,
-    /// Channels that nobody is attached to.
+    /// Channels that nobody is attached to; 0 for a device of version 1, which has none.
     pub free_channels: usize,
+    /// How often guests reached for a device of version 1: each access is an exit of a virtual machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accesses: Option<Accesses>,
 }
 
 /// All devices of a bus.

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
 use rustix::io::Errno;
 use vm_memory::{FileOffset, MmapRegion, VolatileMemory};
 
@@ -52,6 +52,19 @@ impl Window {
         let file_error = |source| WindowError::File { path: path.to_owned(), source };
         let file =
             OpenOptions::new().read(true).write(true).create_new(true).open(path).map_err(file_error)?;
+        Self::of(file, path, bytes)
+    }
+
+    /// A window that no other process sees.
+    pub(crate) fn private(bytes: u64) -> Result<Self, WindowError> {
+        let path = Path::new("(private)");
+        let file = memfd_create("vgpu-mediator", MemfdFlags::CLOEXEC)
+            .map_err(|error| WindowError::File { path: path.to_owned(), source: error.into() })?;
+        Self::of(File::from(file), path, bytes)
+    }
+
+    fn of(file: File, path: &Path, bytes: u64) -> Result<Self, WindowError> {
+        let file_error = |source| WindowError::File { path: path.to_owned(), source };
         file.set_len(bytes).map_err(file_error)?;
         let mapped = file.try_clone().map_err(file_error)?;
         let map_error = |source| WindowError::Map { path: path.to_owned(), bytes, source };

@@ -74,7 +74,7 @@ pub(super) struct Control {
 
 /// What is allocated on all devices.
 pub(super) fn status(devices: &[SimDevice]) -> BusStatus {
-    BusStatus { devices: devices.iter().map(|device| device.device().status()).collect() }
+    BusStatus { devices: devices.iter().map(|device| device.status()).collect() }
 }
 
 impl Control {
@@ -185,13 +185,13 @@ fn answer(line: &str, shared: &Shared, devices: &[SimDevice]) -> serde_json::Val
             .unwrap_or_else(|error| serde_json::json!({ "error": error.to_string() })),
         Ok(Command::Hold) => {
             for device in devices {
-                device.device().hold();
+                device.hold();
             }
             ok
         }
         Ok(Command::Release) => {
             for device in devices {
-                device.device().release();
+                device.release();
             }
             ok
         }

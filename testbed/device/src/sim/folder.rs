@@ -15,12 +15,23 @@ const TMPFS_MAGIC: i64 = 0x0102_1994;
 /// Resource flags as sysfs prints them: memory, aligned to its size; for BAR2 also 64-bit and prefetchable,
 /// with the low bits of the BAR register. From `linux/ioport.h` and `linux/pci_regs.h`.
 const BAR0_FLAGS: u64 = 0x0004_0200;
+const BAR1_FLAGS: u64 = 0x0004_0200;
 const BAR2_FLAGS: u64 = 0x0014_220c;
 /// Where a firmware might have put the BARs of the first device.
 const BAR0_START: u64 = 0xfe00_0000;
+const BAR1_START: u64 = 0xc000_0000;
 const BAR2_START: u64 = 0x80_0000_0000;
 /// Lines of sysfs's `resource` of a function: six BARs, the ROM, and six for virtual functions.
 const RESOURCE_LINES: usize = 13;
+
+/// The BARs of a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Bars {
+    /// BAR0 and BAR1.
+    V1,
+    /// BAR0 and BAR2, the window, of so many bytes.
+    V2(u64),
+}
 
 /// A folder that this process serves.
 #[derive(Debug)]
@@ -89,7 +100,7 @@ impl Bus {
     }
 
     /// Begins a function's folder, under a name that no scan accepts.
-    pub(super) fn new_function(&self, address: PciAddress, window_bytes: u64) -> Result<Function, SimError> {
+    pub(super) fn new_function(&self, address: PciAddress, bars: Bars) -> Result<Function, SimError> {
         let shown = self.devices().join(address.to_string());
         if shown.exists() {
             let source = std::io::Error::from(std::io::ErrorKind::AlreadyExists);
@@ -108,7 +119,7 @@ impl Bus {
         function.write("revision", 0o444, format!("{:#04x}\n", pci::REVISION))?;
         function.write("modalias", 0o444, modalias())?;
         function.write("enable", 0o600, "1\n")?;
-        function.write("resource", 0o444, resources(address, window_bytes))?;
+        function.write("resource", 0o444, resources(address, bars))?;
         Ok(function)
     }
 }
@@ -127,17 +138,26 @@ fn modalias() -> String {
 
 /// The text of sysfs's `resource`: start, end and flags of each BAR. The addresses mean nothing but differ
 /// between functions.
-fn resources(address: PciAddress, window_bytes: u64) -> String {
+fn resources(address: PciAddress, bars: Bars) -> String {
     let slot = u64::from(address.bus) << 8 | u64::from(address.device) << 3 | u64::from(address.function);
     let bar0 = BAR0_START + slot * 0x1_0000 % 0x100_0000;
-    let bar2 = BAR2_START + slot * window_bytes.next_power_of_two();
     let line = |start: u64, bytes: u64, flags: u64| {
         format!("{start:#018x} {:#018x} {flags:#018x}\n", start + bytes - 1)
     };
     let none = format!("{0:#018x} {0:#018x} {0:#018x}\n", 0);
     let mut lines = vec![none; RESOURCE_LINES];
-    lines[0] = line(bar0, pci::V2_BAR0_BYTES, BAR0_FLAGS);
-    lines[2] = line(bar2, window_bytes, BAR2_FLAGS);
+    match bars {
+        Bars::V1 => {
+            let bar1 = BAR1_START + slot * pci::V1_BAR1_BYTES % 0x2000_0000;
+            lines[0] = line(bar0, pci::V1_BAR0_BYTES, BAR0_FLAGS);
+            lines[1] = line(bar1, pci::V1_BAR1_BYTES, BAR1_FLAGS);
+        }
+        Bars::V2(window_bytes) => {
+            let bar2 = BAR2_START + slot * window_bytes.next_power_of_two();
+            lines[0] = line(bar0, pci::V2_BAR0_BYTES, BAR0_FLAGS);
+            lines[2] = line(bar2, window_bytes, BAR2_FLAGS);
+        }
+    }
     lines.concat()
 }
 
@@ -202,7 +222,7 @@ mod tests {
 
     #[test]
     fn resources_read_as_those_of_a_real_function() {
-        let text = resources("0000:00:05.0".parse().unwrap(), 256 << 20);
+        let text = resources("0000:00:05.0".parse().unwrap(), Bars::V2(256 << 20));
         let lines: Vec<Vec<u64>> = text
             .lines()
             .map(|line| line.split(' ').map(|n| u64::from_str_radix(&n[2..], 16).unwrap()).collect())
@@ -213,6 +233,20 @@ mod tests {
         assert_eq!(lines[2][1] - lines[2][0] + 1, 256 << 20);
         assert_eq!(lines[2][2] & 0x2000, 0x2000, "prefetchable");
         assert!(text.lines().all(|line| line.len() == 56));
+    }
+
+    #[test]
+    fn a_function_of_version_1_has_bar1_and_no_window() {
+        let text = resources("0000:00:05.0".parse().unwrap(), Bars::V1);
+        let sizes: Vec<u64> = text
+            .lines()
+            .map(|line| {
+                let number = |at: usize| u64::from_str_radix(&line[at + 2..at + 18], 16).unwrap();
+                (number(19) - number(0)).checked_add(u64::from(number(19) != 0)).unwrap()
+            })
+            .collect();
+        assert_eq!(sizes[..4], [0x1000, 0x100_0000, 0, 0]);
+        assert_eq!(sizes.len(), RESOURCE_LINES);
     }
 
     #[test]
@@ -231,7 +265,7 @@ mod tests {
         let dead = devices.join("0000:00:05.0");
         fs::create_dir(&dead).unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(dead.join("resource0")).unwrap();
-        let function = bus.new_function("0000:00:06.0".parse().unwrap(), 1 << 20).unwrap();
+        let function = bus.new_function("0000:00:06.0".parse().unwrap(), Bars::V2(1 << 20)).unwrap();
         let unfinished = function.path.clone();
         std::mem::forget(function);
         drop(bus);

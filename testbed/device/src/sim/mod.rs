@@ -3,11 +3,13 @@
 //! ```text
 //! DIR                                          locked by the process that serves it
 //! DIR/control                                  control socket
+//! DIR/ram                                      with devices of version 1: guest memory, the offset is the guest-physical address
 //! DIR/bus/pci/devices/0000:00:05.0/
 //!     vendor device class ... enable resource  text, as sysfs has it
 //!     resource0                                BAR0: a SOCK_SEQPACKET socket (`socket.rs`)
 //!     resource0_ro                             the registers that have no side effects and the facts, as a file (`page.rs`)
-//!     resource2  resource2_wc                  BAR2: one sparse file under two names
+//!     resource1                                BAR1 of version 1: a socket like resource0, which takes blocks, too
+//!     resource2  resource2_wc                  BAR2 of version 2: one sparse file under two names
 //! ```
 //! Guests of a folder are processes of the same host that may open these files, so the folder is a test bed,
 //! not a wall: one that truncates the window file takes the device down, which no VM can do to its BARs.
@@ -17,6 +19,7 @@ mod control;
 mod folder;
 mod page;
 mod socket;
+mod v1;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,14 +30,16 @@ use vgpu_wire::registers::WAKE_FUTEX;
 pub use address::PciAddress;
 
 use crate::device::{Device, DeviceConfig, DeviceError};
-use crate::status::BusStatus;
+use crate::status::{BusStatus, DeviceStatus};
 use crate::window::{Window, WindowError};
 
 use control::Control;
 pub use control::ExitHandle;
-use folder::{Bus, Function};
+use folder::{Bars, Bus, Function};
 use page::PageLock;
-use socket::RegisterServer;
+pub(crate) use socket::connect_to;
+use socket::{Bar, RegisterServer};
+pub use v1::{V1Config, V1Way};
 
 /// Why a folder cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -95,42 +100,112 @@ impl SimError {
 pub struct SimDevice {
     // In this order: no guest finds it, none reaches it, and then its sessions end.
     function: Function,
-    server: RegisterServer,
-    device: Arc<Device>,
-    _page: PageLock,
+    servers: Vec<RegisterServer>,
+    device: Served,
+    _page: Option<PageLock>,
+}
+
+/// A device of either version.
+#[derive(Debug)]
+enum Served {
+    V1(v1::V1Device),
+    V2(Arc<Device>),
+}
+
+impl Bar for Device {
+    fn address(&self) -> PciAddress {
+        self.address()
+    }
+
+    fn read(&self, offset: u32) -> u32 {
+        self.read(offset)
+    }
+
+    fn write(&self, offset: u32, value: u32) {
+        self.write(offset, value);
+    }
 }
 
 impl SimDevice {
     fn serve(bus: &Bus, config: &DeviceConfig) -> Result<Self, SimError> {
         let address = config.address;
-        let mut function = bus.new_function(address, config.window_bytes)?;
+        let mut function = bus.new_function(address, Bars::V2(config.window_bytes))?;
         let window = Window::create(&function.path("resource2"), config.window_bytes)
             .map_err(|source| SimError::Window { address, source })?;
         function.finish_window()?;
         let device = Device::new(config, Arc::new(window), WAKE_FUTEX)
             .map_err(|source| SimError::Device { address, source })?;
         let device = Arc::new(device);
-        let server = RegisterServer::start(&function.path("resource0"), &device)?;
+        let bar0: Arc<dyn Bar> = Arc::clone(&device) as _;
+        let server = RegisterServer::start(&function.path("resource0"), bar0)?;
         let page = page::publish(&function.path("resource0_ro"), &device)?;
         // Everything is there: the function appears at once or not at all.
         function.show()?;
         tracing::info!(device = %address, folder = %bus.folder().display(), "device served");
-        Ok(Self { function, server, device, _page: page })
+        Ok(Self { function, servers: vec![server], device: Served::V2(device), _page: Some(page) })
     }
 
-    /// The device itself.
+    /// The device itself, if it is of version 2.
     #[must_use]
-    pub fn device(&self) -> &Arc<Device> {
-        &self.device
+    pub const fn device(&self) -> Option<&Arc<Device>> {
+        match &self.device {
+            Served::V1(_) => None,
+            Served::V2(device) => Some(device),
+        }
+    }
+
+    /// The device itself, if it is of version 1.
+    #[must_use]
+    pub const fn device_v1(&self) -> Option<&Arc<crate::v1::Device>> {
+        match &self.device {
+            Served::V1(device) => Some(device.device()),
+            Served::V2(_) => None,
+        }
+    }
+
+    fn address(&self) -> PciAddress {
+        match &self.device {
+            Served::V1(device) => device.address(),
+            Served::V2(device) => device.address(),
+        }
+    }
+
+    fn status(&self) -> DeviceStatus {
+        match &self.device {
+            Served::V1(device) => device.status(),
+            Served::V2(device) => device.status(),
+        }
+    }
+
+    fn hold(&self) {
+        match &self.device {
+            Served::V1(device) => device.hold(),
+            Served::V2(device) => device.hold(),
+        }
+    }
+
+    fn release(&self) {
+        match &self.device {
+            Served::V1(device) => device.release(),
+            Served::V2(device) => device.release(),
+        }
     }
 }
 
 impl Drop for SimDevice {
     fn drop(&mut self) {
         self.function.remove();
-        self.server.stop();
-        self.device.shutdown();
-        tracing::info!(device = %self.device.address(), "device gone");
+        if let Served::V1(device) = &self.device {
+            // A call that takes long would keep its guest's thread.
+            device.stop();
+        }
+        for server in &mut self.servers {
+            server.stop();
+        }
+        if let Served::V2(device) = &self.device {
+            device.shutdown();
+        }
+        tracing::info!(device = %self.address(), "device gone");
     }
 }
 
@@ -147,16 +222,36 @@ impl SimBus {
     /// left in it is removed; one that another process serves is refused.
     pub fn serve(folder: &Path, mut configs: Vec<DeviceConfig>) -> Result<Self, SimError> {
         configs.sort_by_key(|config| config.address);
+        let addresses: Vec<PciAddress> = configs.iter().map(|config| config.address).collect();
+        Self::serve_all(folder, &addresses, |bus| {
+            configs.iter().map(|config| SimDevice::serve(bus, config)).collect()
+        })
+    }
+
+    /// The same with devices of version 1, in a guest of `ram_bytes` of memory: the file `ram` of the folder.
+    pub fn serve_v1(folder: &Path, ram_bytes: u64, mut configs: Vec<V1Config>) -> Result<Self, SimError> {
+        configs.sort_by_key(|config| config.address);
+        let addresses: Vec<PciAddress> = configs.iter().map(|config| config.address).collect();
+        Self::serve_all(folder, &addresses, |bus| {
+            let ram = v1::create_ram(bus, ram_bytes, addresses[0])?;
+            configs.iter().map(|config| SimDevice::serve_v1(bus, config, &ram)).collect()
+        })
+    }
+
+    fn serve_all(
+        folder: &Path,
+        addresses: &[PciAddress],
+        serve: impl FnOnce(&Bus) -> Result<Arc<[SimDevice]>, SimError>,
+    ) -> Result<Self, SimError> {
         let wrong = |reason| SimError::Devices { folder: folder.to_owned(), reason };
-        if configs.is_empty() {
+        if addresses.is_empty() {
             return Err(wrong("there is no device to put there"));
         }
-        if configs.windows(2).any(|pair| pair[0].address == pair[1].address) {
+        if addresses.windows(2).any(|pair| pair[0] == pair[1]) {
             return Err(wrong("two devices have one address"));
         }
         let bus = Bus::open(folder)?;
-        let devices: Arc<[SimDevice]> =
-            configs.iter().map(|config| SimDevice::serve(&bus, config)).collect::<Result<_, _>>()?;
+        let devices = serve(&bus)?;
         let control = Control::start(&bus.folder().join("control"), &devices)?;
         Ok(Self { control, devices, bus })
     }
@@ -182,14 +277,14 @@ impl SimBus {
     /// Sessions read messages but stop carrying them out.
     pub fn hold(&self) {
         for device in &*self.devices {
-            device.device.hold();
+            device.hold();
         }
     }
 
     /// Sessions go on.
     pub fn release(&self) {
         for device in &*self.devices {
-            device.device.release();
+            device.release();
         }
     }
 

@@ -1,9 +1,12 @@
-//! BAR0 over a socket: a connection for each guest process, packets of register accesses, an
+//! A BAR over a socket: a connection for each guest process, packets of register accesses, an
 //! answer for each packet. Registers have side effects, so a file cannot stand for all of them.
 //!
 //! A request is 12 bytes, little endian: u32 operation (1 read, 2 write), u32 offset, u32 value. A packet holds 1 to 24
 //! of them, carried out in order. The answer is one packet with 8 bytes for each: u32 status (0), u32 value read, or
 //! written. Whoever sends anything else is disconnected. The end of a connection ends no session: a BAR has no such event.
+//!
+//! A BAR of memory takes blocks, too, alone in their packet: 3, offset, bytes and then so many bytes of data, up to 32 KiB, answered by
+//! status and bytes; 4, offset, bytes, answered by status, bytes and the data. Status 1: not all of them are in the BAR.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,11 +21,10 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, accept_with,
-    bind, listen, recv, send, shutdown, socket_with,
+    bind, connect, listen, recv, send, shutdown, socket_with,
 };
 
-use super::SimError;
-use crate::device::Device;
+use super::{PciAddress, SimError};
 use crate::host::lock;
 use crate::spin;
 
@@ -30,9 +32,16 @@ use crate::spin;
 const READ: u32 = 1;
 /// Writes a register.
 const WRITE: u32 = 2;
-/// Bytes of a request and of an answer.
+/// Writes a block.
+const WRITE_BLOCK: u32 = 3;
+/// Reads a block.
+const READ_BLOCK: u32 = 4;
+/// The most bytes of a block.
+const BLOCK: usize = 32 << 10;
+/// The answer's status where a block is not all within the BAR.
+const OUTSIDE: u32 = 1;
+/// Bytes of a request.
 const REQUEST_BYTES: usize = 12;
-const ANSWER_BYTES: usize = 8;
 /// The most requests of a packet.
 const BATCH: usize = 24;
 /// Threads that wait for guests, beyond the one that must: a wake-up is faster than a start.
@@ -45,11 +54,36 @@ const BACKLOG: i32 = 64;
 /// How long to leave guests waiting when the process is out of descriptors.
 const OUT_OF_DESCRIPTORS_PAUSE: Duration = Duration::from_millis(20);
 
+/// What answers: a BAR of some device. Accesses come from any thread.
+pub(super) trait Bar: std::fmt::Debug + Send + Sync {
+    /// The device's address, for log lines.
+    fn address(&self) -> PciAddress;
+
+    /// Called before each access, of 8 bytes at most: takes as long as one does.
+    fn pay(&self, _accesses: usize) {}
+
+    fn read(&self, offset: u32) -> u32;
+
+    fn write(&self, offset: u32, value: u32);
+
+    /// Bytes that blocks can reach; 0: there are no blocks.
+    fn block_bytes(&self) -> usize {
+        0
+    }
+
+    /// `bytes` from `offset` on, which are within [`Bar::block_bytes`].
+    fn read_block(&self, _offset: u32, _bytes: usize) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn write_block(&self, _offset: u32, _bytes: &[u8]) {}
+}
+
 /// What the threads of a server share.
 #[derive(Debug)]
 struct Server {
     listener: OwnedFd,
-    device: Arc<Device>,
+    bar: Arc<dyn Bar>,
     state: Mutex<State>,
 }
 
@@ -64,18 +98,18 @@ struct State {
     threads: HashMap<ThreadId, JoinHandle<()>>,
 }
 
-/// The register socket of one device.
+/// The socket of one BAR.
 #[derive(Debug)]
 pub(super) struct RegisterServer(Arc<Server>);
 
 impl RegisterServer {
-    /// Binds `path` and answers for `device` until stopped.
-    pub(super) fn start(path: &Path, device: &Arc<Device>) -> Result<Self, SimError> {
+    /// Binds `path` and answers for `bar` until stopped.
+    pub(super) fn start(path: &Path, bar: Arc<dyn Bar>) -> Result<Self, SimError> {
         let listener = listen_at(path, SocketType::SEQPACKET)
             .map_err(|source| SimError::file("listen at", path, source))?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
             .map_err(|source| SimError::file("set the mode of", path, source))?;
-        let server = Arc::new(Server { listener, device: Arc::clone(device), state: Mutex::default() });
+        let server = Arc::new(Server { listener, bar, state: Mutex::default() });
         let started = spawn_waiter(&server, &mut lock(&server.state));
         started.map_err(|source| SimError::file("start a thread for", path, source))?;
         Ok(Self(server))
@@ -105,17 +139,30 @@ impl Drop for RegisterServer {
     }
 }
 
-/// A listening socket bound to `path`, which may be longer than a socket address can hold.
-pub(super) fn listen_at(path: &Path, kind: SocketType) -> io::Result<OwnedFd> {
+/// `act` on a socket address for `path`, which may be longer than one can hold.
+fn with_address<T>(path: &Path, act: impl FnOnce(&SocketAddrUnix) -> rustix::io::Result<T>) -> io::Result<T> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     let folder = rustix::fs::open(folder, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let short =
         Path::new("/proc/self/fd").join(std::os::fd::AsRawFd::as_raw_fd(&folder).to_string()).join(name);
+    Ok(act(&SocketAddrUnix::new(short.as_path())?)?)
+}
+
+/// A socket that listens at `path`.
+pub(crate) fn listen_at(path: &Path, kind: SocketType) -> io::Result<OwnedFd> {
     let socket = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
-    bind(&socket, &SocketAddrUnix::new(short.as_path())?)?;
+    with_address(path, |address| bind(&socket, address))?;
     listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+/// A stream socket connected to who listens at `path`.
+pub(crate) fn connect_to(path: &Path) -> io::Result<OwnedFd> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    with_address(path, |address| connect(&socket, address))?;
     Ok(socket)
 }
 
@@ -135,7 +182,7 @@ fn serve(server: &Arc<Server>) {
             Ok(connection) => Arc::new(connection),
             Err(Errno::INTR | Errno::CONNABORTED) => continue,
             Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                tracing::warn!(device = %server.device.address(), "no descriptors or memory for another guest");
+                tracing::warn!(device = %server.bar.address(), "no descriptors or memory for another guest");
                 // Whoever holds them need not be ours: nothing tells when there are some again.
                 thread::sleep(OUT_OF_DESCRIPTORS_PAUSE);
                 continue;
@@ -160,7 +207,7 @@ fn serve(server: &Arc<Server>) {
             }
             id
         };
-        answer_all(&connection, &server.device);
+        answer_all(&connection, &*server.bar);
         let mut state = lock(&server.state);
         state.open.remove(&id);
         if state.stopped {
@@ -194,35 +241,78 @@ fn receive(connection: &OwnedFd, packet: &mut [u8]) -> Result<usize, Errno> {
     }
 }
 
+fn field(request: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([request[at], request[at + 1], request[at + 2], request[at + 3]])
+}
+
 /// Answers one guest until it goes or says something else.
-fn answer_all(connection: &OwnedFd, device: &Device) {
+fn answer_all(connection: &OwnedFd, bar: &dyn Bar) {
     // One byte more than fits, so that a longer packet shows.
-    let mut packet = [0u8; BATCH * REQUEST_BYTES + 1];
-    let mut answers = [0u8; BATCH * ANSWER_BYTES];
+    let accesses = BATCH * REQUEST_BYTES;
+    let room = if bar.block_bytes() == 0 { accesses } else { accesses.max(REQUEST_BYTES + BLOCK) };
+    let mut packet = vec![0u8; room + 1];
+    let mut answer = Vec::new();
     loop {
         let Ok(bytes) = receive(connection, &mut packet) else { return };
-        if bytes == 0 || bytes > BATCH * REQUEST_BYTES || !bytes.is_multiple_of(REQUEST_BYTES) {
-            return;
-        }
-        let requests = packet[..bytes].chunks_exact(REQUEST_BYTES);
-        for (request, answer) in requests.zip(answers.chunks_exact_mut(ANSWER_BYTES)) {
-            let field = |at: usize| {
-                u32::from_le_bytes([request[at], request[at + 1], request[at + 2], request[at + 3]])
-            };
-            let (operation, offset, value) = (field(0), field(4), field(8));
-            let value = match operation {
-                READ => device.read(offset),
-                WRITE => {
-                    device.write(offset, value);
-                    value
-                }
-                _ => return,
-            };
-            answer[4..].copy_from_slice(&value.to_le_bytes());
-        }
-        let answer = &answers[..bytes / REQUEST_BYTES * ANSWER_BYTES];
-        if send(connection.as_fd(), answer, SendFlags::NOSIGNAL) != Ok(answer.len()) {
+        let packet = &packet[..bytes];
+        answer.clear();
+        let understood = bytes <= room
+            && (answer_block(packet, bar, &mut answer) || answer_accesses(packet, bar, &mut answer));
+        if !understood || send(connection.as_fd(), &answer, SendFlags::NOSIGNAL) != Ok(answer.len()) {
             return;
         }
     }
+}
+
+/// Carries out a packet of accesses; false: it is none.
+fn answer_accesses(packet: &[u8], bar: &dyn Bar, answer: &mut Vec<u8>) -> bool {
+    if packet.is_empty()
+        || packet.len() > BATCH * REQUEST_BYTES
+        || !packet.len().is_multiple_of(REQUEST_BYTES)
+    {
+        return false;
+    }
+    for request in packet.chunks_exact(REQUEST_BYTES) {
+        let (operation, offset, value) = (field(request, 0), field(request, 4), field(request, 8));
+        if !matches!(operation, READ | WRITE) {
+            return false;
+        }
+        bar.pay(1);
+        let value = if operation == READ {
+            bar.read(offset)
+        } else {
+            bar.write(offset, value);
+            value
+        };
+        answer.extend_from_slice(&0_u32.to_le_bytes());
+        answer.extend_from_slice(&value.to_le_bytes());
+    }
+    true
+}
+
+/// Carries out a packet that holds a block; false: it is none.
+fn answer_block(packet: &[u8], bar: &dyn Bar, answer: &mut Vec<u8>) -> bool {
+    let whole = bar.block_bytes();
+    let Some((request, data)) = packet.split_at_checked(REQUEST_BYTES).filter(|_| whole > 0) else {
+        return false;
+    };
+    let (operation, offset, bytes) = (field(request, 0), field(request, 4), field(request, 8));
+    let length = bytes as usize;
+    let expected = if operation == WRITE_BLOCK { length } else { 0 };
+    if !matches!(operation, WRITE_BLOCK | READ_BLOCK) || length > BLOCK || data.len() != expected {
+        return false;
+    }
+    let inside = (offset as usize).checked_add(length).is_some_and(|end| end <= whole);
+    let status = if inside { 0 } else { OUTSIDE };
+    answer.extend_from_slice(&status.to_le_bytes());
+    answer.extend_from_slice(&bytes.to_le_bytes());
+    if inside {
+        bar.pay(length.div_ceil(size_of::<u64>()));
+        if operation == WRITE_BLOCK {
+            bar.write_block(offset, data);
+        } else {
+            answer.extend_from_slice(&bar.read_block(offset, length));
+        }
+    }
+    true
 }

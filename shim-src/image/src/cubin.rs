@@ -215,7 +215,7 @@ pub fn runs_on(sm: u32, specific: Specific, device: u32) -> bool {
 }
 
 /// Builds cubins for tests, here and in the tests of images.
-#[cfg(test)]
+#[cfg(any(test, feature = "build"))]
 pub mod build {
     use super::*;
 

@@ -186,7 +186,7 @@ fn zstd(packed: &[u8], image: &mut [u8]) -> Result<usize, FatbinError> {
 }
 
 /// Builds containers for tests, here and in the tests of images.
-#[cfg(test)]
+#[cfg(any(test, feature = "build"))]
 pub mod build {
     use super::*;
 

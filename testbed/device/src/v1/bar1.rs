@@ -1,0 +1,64 @@
+//! BAR1: 16 MiB that the guest writes with stores of up to 8 bytes; the first half is payload for the host, the second payload for
+//! the guest. Its last four bytes show the status, and are where payload would be (Q3).
+
+use vgpu_wire::pci::V1_BAR1_BYTES;
+use vgpu_wire::v1::registers::BAR1_STATUS;
+
+/// The memory behind BAR1.
+pub(super) struct Bar1(Box<[u8]>);
+
+impl std::fmt::Debug for Bar1 {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Bar1").field(&self.0.len()).finish()
+    }
+}
+
+impl Bar1 {
+    /// Zeros.
+    pub(super) fn new() -> Self {
+        Self(vec![0; V1_BAR1_BYTES as usize].into_boxed_slice())
+    }
+
+    /// `bytes` from `offset` on, as far as they are within BAR1.
+    pub(super) fn get(&self, offset: u32, bytes: usize) -> &[u8] {
+        let rest = self.0.get(offset as usize..).unwrap_or_default();
+        &rest[..bytes.min(rest.len())]
+    }
+
+    /// A guest's store: of what lies beyond the end, and of the status, nothing is kept.
+    pub(super) fn store(&mut self, offset: u32, bytes: &[u8]) {
+        self.put(offset, bytes, BAR1_STATUS as usize);
+    }
+
+    /// The host's payload, which may cover the status until that is shown anew.
+    pub(super) fn answer(&mut self, offset: u32, bytes: &[u8]) {
+        self.put(offset, bytes, self.0.len());
+    }
+
+    fn put(&mut self, offset: u32, bytes: &[u8], end: usize) {
+        let start = (offset as usize).min(end);
+        let length = bytes.len().min(end - start);
+        self.0[start..start + length].copy_from_slice(&bytes[..length]);
+    }
+
+    /// Shows the status.
+    pub(super) fn show(&mut self, status: u32) {
+        self.answer(BAR1_STATUS, &status.to_le_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_status_is_not_the_guests_to_write() {
+        let mut bar1 = Bar1::new();
+        bar1.show(2);
+        bar1.store(BAR1_STATUS - 4, &[0xff; 8]);
+        assert_eq!(bar1.get(BAR1_STATUS - 4, 8), [0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0]);
+        bar1.store(u32::MAX, &[1; 8]);
+        assert!(bar1.get(u32::MAX, 8).is_empty());
+        assert_eq!(bar1.get(BAR1_STATUS + 2, 8), [0, 0], "what is beyond the end is not there");
+    }
+}

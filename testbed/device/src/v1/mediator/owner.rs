@@ -1,0 +1,197 @@
+//! What belongs to one owner, which is a guest process as its machine's device tells it apart. Nothing of it is reached by another.
+//!
+//! The tables have the sizes of the host that exists. Where that one goes on with what it has not entered (Q21) this one says
+//! that it is out of memory: what is in no table cannot be checked, nor freed.
+
+use std::collections::{BTreeMap, HashMap};
+
+use vgpu_wire::v1::call;
+
+use super::port::Port;
+use super::status;
+use crate::v1::image::Layouts;
+
+/// A loaded module.
+#[derive(Debug)]
+pub(super) struct Module {
+    /// Its number in the owner's session.
+    pub(super) number: u32,
+    /// Where its kernels' parameters lie.
+    pub(super) layouts: Layouts,
+    /// The library that it is of.
+    pub(super) library: Option<u64>,
+}
+
+/// A kernel that was asked for.
+#[derive(Clone, Debug)]
+pub(super) struct Function {
+    pub(super) number: u32,
+    pub(super) module: u64,
+    pub(super) name: String,
+    pub(super) attributes: vgpu_wire::body::module::FunctionReply,
+}
+
+/// An event.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Event {
+    pub(super) number: u32,
+    /// Which of the events' words is its own.
+    pub(super) index: u32,
+    pub(super) timed: bool,
+    /// Its newest record.
+    pub(super) record: Option<vgpu_wire::Mark>,
+}
+
+/// Handles of one kind.
+#[derive(Debug)]
+pub(super) struct Table<T> {
+    entries: HashMap<u64, T>,
+    most: usize,
+}
+
+impl<T> Table<T> {
+    fn new(most: usize) -> Self {
+        Self { entries: HashMap::new(), most }
+    }
+
+    /// Whether one more finds room.
+    pub(super) fn room(&self) -> Result<(), u32> {
+        if self.entries.len() < self.most { Ok(()) } else { Err(status::OUT_OF_MEMORY) }
+    }
+
+    pub(super) fn insert(&mut self, handle: u64, entry: T) {
+        self.entries.insert(handle, entry);
+    }
+
+    pub(super) fn get(&self, handle: u64) -> Option<&T> {
+        self.entries.get(&handle)
+    }
+
+    pub(super) fn get_mut(&mut self, handle: u64) -> Option<&mut T> {
+        self.entries.get_mut(&handle)
+    }
+
+    pub(super) fn remove(&mut self, handle: u64) -> Option<T> {
+        self.entries.remove(&handle)
+    }
+
+    pub(super) fn retain(&mut self, keep: impl FnMut(&u64, &mut T) -> bool) {
+        self.entries.retain(keep);
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&u64, &T)> {
+        self.entries.iter()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+}
+
+/// Ranges of device memory by their addresses.
+#[derive(Debug, Default)]
+pub(super) struct Ranges<T>(BTreeMap<u64, (u64, T)>);
+
+impl<T> Ranges<T> {
+    /// Whether all of `bytes` from `address` on lie in one range.
+    pub(super) fn holds(&self, address: u64, bytes: u64) -> bool {
+        self.0.range(..=address).next_back().is_some_and(|(start, (length, _))| {
+            address.checked_add(bytes).is_some_and(|end| end <= start + length)
+        })
+    }
+
+    pub(super) fn insert(&mut self, address: u64, bytes: u64, of: T) {
+        self.0.insert(address, (bytes, of));
+    }
+
+    pub(super) fn remove(&mut self, address: u64) -> Option<u64> {
+        self.0.remove(&address).map(|(bytes, _)| bytes)
+    }
+
+    pub(super) fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) {
+        self.0.retain(|_, (_, of)| keep(of));
+    }
+
+    pub(super) fn addresses(&self) -> Vec<u64> {
+        self.0.keys().copied().collect()
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.0.values().map(|(bytes, _)| bytes).sum()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// See the file.
+pub(super) struct Owner {
+    /// Its session with the executor. Before the tables are, so that a lost one takes them along ([`Owner::new`]).
+    pub(super) port: Port,
+    /// A call has been made that needs a context: a cleanup frees what the owner has (Q11).
+    pub(super) context: bool,
+    pub(super) allocations: Ranges<()>,
+    /// Variables of modules, whose addresses were asked for.
+    pub(super) globals: Ranges<u64>,
+    pub(super) modules: Table<Module>,
+    /// Libraries and their modules.
+    pub(super) libraries: Table<u64>,
+    pub(super) functions: Table<Function>,
+    /// Streams and their numbers.
+    pub(super) streams: Table<u32>,
+    pub(super) events: Table<Event>,
+    /// Products' handles and the streams set for them.
+    pub(super) cublas: Table<u64>,
+    /// An image that comes in pieces.
+    pub(super) pieces: Option<Vec<u8>>,
+    /// Numbers minted for the session.
+    minted: u32,
+    /// Calls by their names.
+    pub(super) calls: BTreeMap<&'static str, u64>,
+    pub(super) call_count: u64,
+    pub(super) bytes_in: u64,
+    pub(super) bytes_out: u64,
+}
+
+impl Owner {
+    pub(super) fn new(port: Port) -> Self {
+        Self {
+            port,
+            context: false,
+            allocations: Ranges::default(),
+            globals: Ranges::default(),
+            modules: Table::new(call::MODULES_MAX),
+            libraries: Table::new(call::LIBRARIES_MAX),
+            functions: Table::new(call::FUNCTIONS_MAX),
+            streams: Table::new(call::STREAMS_MAX),
+            events: Table::new(call::EVENTS_MAX),
+            cublas: Table::new(call::CUBLAS_MAX),
+            pieces: None,
+            minted: 0,
+            calls: BTreeMap::new(),
+            call_count: 0,
+            bytes_in: 0,
+            bytes_out: 0,
+        }
+    }
+
+    /// A number for a new handle in the session.
+    pub(super) fn mint(&mut self) -> u32 {
+        self.minted += 1;
+        self.minted
+    }
+
+    /// Whether copies may reach `bytes` from `address` on: allocations and variables (Q22).
+    pub(super) fn reaches(&self, address: u64, bytes: u64) -> Result<(), u32> {
+        if self.allocations.holds(address, bytes) || self.globals.holds(address, bytes) {
+            return Ok(());
+        }
+        Err(status::INVALID_VALUE)
+    }
+
+    /// A stream's number: 0, 1 and 2 are the default ones, and so is what is no stream.
+    pub(super) fn stream(&self, handle: u64) -> u32 {
+        self.streams.get(handle).copied().unwrap_or(0)
+    }
+}

@@ -1,0 +1,76 @@
+//! Whom a host's administrator turns away: machines in quarantine, and those that call too often.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Instant;
+
+/// Who is turned away.
+#[derive(Debug, Default)]
+pub struct Rules {
+    /// Calls a second that a machine may make; none: as many as it likes.
+    rate: Option<u32>,
+    quarantined: HashSet<u32>,
+    buckets: HashMap<u32, Bucket>,
+}
+
+/// Calls that a machine may make at once.
+#[derive(Debug)]
+struct Bucket {
+    calls: f64,
+    filled: Instant,
+}
+
+/// Why a call is turned away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turned {
+    Busy,
+    Quarantined,
+}
+
+impl Rules {
+    /// `rate`: calls a second of each machine, a second's worth of them at once; `quarantined`: machines that are refused.
+    pub fn new(rate: Option<u32>, quarantined: impl IntoIterator<Item = u32>) -> Self {
+        Self { rate, quarantined: quarantined.into_iter().collect(), buckets: HashMap::new() }
+    }
+
+    /// Whether a machine's call is taken now. Quarantine counts first.
+    pub(super) fn admit(&mut self, vm: u32, now: Instant) -> Result<(), Turned> {
+        if self.quarantined.contains(&vm) {
+            return Err(Turned::Quarantined);
+        }
+        let Some(rate) = self.rate else { return Ok(()) };
+        let most = f64::from(rate.max(1));
+        let bucket = self.buckets.entry(vm).or_insert(Bucket { calls: most, filled: now });
+        let more = now.saturating_duration_since(bucket.filled).as_secs_f64() * f64::from(rate);
+        bucket.calls = (bucket.calls + more).min(most);
+        bucket.filled = now;
+        if bucket.calls < 1.0 {
+            return Err(Turned::Busy);
+        }
+        bucket.calls -= 1.0;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_machine_that_calls_too_often_waits_and_others_do_not() {
+        let mut rules = Rules::new(Some(10), [7]);
+        let start = Instant::now();
+        for _ in 0..10 {
+            assert_eq!(rules.admit(1, start), Ok(()));
+        }
+        assert_eq!(rules.admit(1, start), Err(Turned::Busy));
+        assert_eq!(rules.admit(2, start), Ok(()));
+        let later = start + Duration::from_millis(150);
+        assert_eq!(rules.admit(1, later), Ok(()));
+        assert_eq!(rules.admit(1, later), Err(Turned::Busy));
+        assert_eq!(rules.admit(7, later), Err(Turned::Quarantined));
+        let mut free = Rules::default();
+        assert!((0..100_000).all(|_| free.admit(1, start).is_ok()));
+    }
+}

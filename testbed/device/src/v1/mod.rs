@@ -1,0 +1,33 @@
+//! Version 1 of VGPU-STUB: the device of hosts that exist, and the mediator behind it.
+//!
+//! ```text
+//!  guest ── BAR0, BAR1, guest memory ──► Device ──► Link ┬─ Local ─────────────────────────────► Mediator ─► Executor
+//!           (whatever bus: offsets,                      └─ Client ── frames on a socket ── Server ─┘
+//!            sizes, GuestMemory)
+//! ```
+//! [`Device`] is registers, routing and the states of a call; it behaves as the reference device does, oddities included (`Q1` to `Q27` of
+//! [`vgpu_wire::v1`]). [`Mediator`] carries calls out over the executors of version 2: a call becomes messages of an owner's session
+//! and is waited for, since version 1 is synchronous. It checks what the host that exists believes: lengths, handles, addresses.
+
+mod bar1;
+mod client;
+mod counts;
+mod device;
+mod image;
+mod info;
+mod link;
+mod local;
+mod mediator;
+mod memory;
+mod registers;
+mod stream;
+
+pub use client::Client;
+pub use counts::{Accesses, BarAccesses};
+pub use device::{Bar, Device, Pool, Priority, Properties};
+pub use link::{Delivery, Inlet, Link, LinkError, Submission};
+pub use local::Local;
+pub use mediator::{Answer, Connection, Mediator, MediatorError, Rules, Verdict};
+pub use memory::{GuestMemory, Ram};
+pub use stream::Frames;
+pub use vgpu_wire::v1::route::Preferences;

@@ -1,0 +1,99 @@
+//! Frames on a stream socket: what is received, put together again.
+
+use vgpu_wire::v1::frame::{FrameError, Header};
+use zerocopy::FromBytes;
+
+/// Bytes of a frame's head.
+const HEAD: usize = size_of::<Header>();
+
+/// Bytes that came, as far as they are no whole frame yet. Room is made for what has come, not for what a head promises.
+#[derive(Debug, Default)]
+pub struct Frames {
+    bytes: Vec<u8>,
+    /// Of them, those that have been handed out.
+    taken: usize,
+}
+
+impl Frames {
+    /// More came.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.bytes.drain(..std::mem::take(&mut self.taken));
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The next whole frame: head and payload. An error: what came is no frame, and nothing of it can be used.
+    pub fn next(&mut self) -> Result<Option<(Header, &[u8])>, FrameError> {
+        let Ok((header, rest)) = Header::read_from_prefix(&self.bytes[self.taken..]) else { return Ok(None) };
+        header.check()?;
+        let length = header.bytes.get() as usize;
+        if rest.len() < length {
+            return Ok(None);
+        }
+        let start = self.taken + HEAD;
+        self.taken = start + length;
+        Ok(Some((header, &self.bytes[start..self.taken])))
+    }
+
+    /// Forgets all that came.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.taken = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use zerocopy::IntoBytes;
+
+    use super::*;
+
+    proptest! {
+        /// However a stream is cut, the same frames come out.
+        #[test]
+        fn frames_come_out_as_they_went_in(
+            payloads in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 0..6),
+            cuts in prop::collection::vec(1_usize..200, 1..40),
+        ) {
+            let mut stream = Vec::new();
+            for (index, payload) in payloads.iter().enumerate() {
+                stream.extend_from_slice(Header::new(0x10, 3, index as u32, payload.len() as u32).as_bytes());
+                stream.extend_from_slice(payload);
+            }
+            let (mut frames, mut found, mut rest) = (Frames::default(), Vec::new(), &stream[..]);
+            for cut in cuts.iter().cycle() {
+                let (now, later) = rest.split_at((*cut).min(rest.len()));
+                rest = later;
+                frames.push(now);
+                while let Some((header, payload)) = frames.next().unwrap() {
+                    prop_assert_eq!(header.request_id.get() as usize, found.len());
+                    found.push(payload.to_vec());
+                }
+                if rest.is_empty() {
+                    break;
+                }
+            }
+            prop_assert_eq!(found, payloads);
+        }
+
+        /// No bytes make it panic, and what it hands out is what is there.
+        #[test]
+        fn any_bytes_are_taken(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let mut frames = Frames::default();
+            frames.push(&bytes);
+            while let Ok(Some((header, payload))) = frames.next() {
+                prop_assert_eq!(payload.len(), header.bytes.get() as usize);
+            }
+        }
+    }
+
+    #[test]
+    fn what_promises_too_much_is_no_frame() {
+        let mut frames = Frames::default();
+        frames.push(Header::new(0x10, 0, 0, (8 << 20) + 89).as_bytes());
+        assert_eq!(frames.next(), Err(FrameError::Length((8 << 20) + 89)));
+        frames.clear();
+        frames.push(Header::new(0x10, 0, 0, (8 << 20) + 88).as_bytes());
+        assert_eq!(frames.next(), Ok(None));
+    }
+}

@@ -1,0 +1,103 @@
+//! Options that say what stands behind devices: the executor and its GPU. Shared by `device` and `mediator`.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::ValueEnum;
+use vgpu_device::{Executor, GpuConfig, parse_compute_capability, parse_uuid};
+use vgpu_executor_null::Null;
+use vgpu_executor_soft::{Soft, SoftOptions};
+
+/// What stands behind the devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ExecutorKind {
+    /// Carries calls out on the CPU: memory, copies, kernels from their PTX, matrix products.
+    Soft,
+    /// Answers success and does nothing: for measuring.
+    Null,
+}
+
+/// Options.
+#[derive(clap::Args)]
+pub struct Options {
+    /// What stands behind the devices.
+    #[arg(long, value_enum, default_value_t = ExecutorKind::Soft)]
+    executor: ExecutorKind,
+    /// Compute capability.
+    #[arg(long, default_value = "6.1", value_parser = capability)]
+    cc: (u32, u32),
+    /// Device memory, such as 8G.
+    #[arg(long, default_value = "8G", value_parser = super::bytes)]
+    memory: u64,
+    /// Product name.
+    #[arg(long, default_value = vgpu_executor_soft::NAME)]
+    name: String,
+    /// UUID; drawn at random if not given.
+    #[arg(long, value_parser = uuid)]
+    uuid: Option<[u8; 16]>,
+    /// `cuDriverGetVersion`: the newest CUDA that the device supports.
+    #[arg(long, default_value_t = 13_000)]
+    driver: u32,
+    /// Version text of the driver.
+    #[arg(long, default_value = "580.65.06")]
+    driver_text: String,
+    /// Threads of the soft executor that run one kernel; one for each CPU if not given.
+    #[arg(long)]
+    threads: Option<NonZeroUsize>,
+    /// How long a kernel of the soft executor may run, in seconds, before its launch fails.
+    #[arg(long, default_value = "60", value_parser = seconds)]
+    kernel_timeout: Duration,
+    /// The soft executor does work of independent streams in an order that CUDA allows and no program expects, drawn
+    /// from this seed.
+    #[arg(long, value_name = "SEED")]
+    adversarial: Option<u64>,
+}
+
+fn capability(text: &str) -> Result<(u32, u32), String> {
+    parse_compute_capability(text).ok_or_else(|| "expected MAJOR.MINOR".to_owned())
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let expected = || "expected seconds, such as 60 or 0.5".to_owned();
+    let seconds: f64 = text.parse().map_err(|_| expected())?;
+    Duration::try_from_secs_f64(seconds).map_err(|_| expected())
+}
+
+fn uuid(text: &str) -> Result<[u8; 16], String> {
+    parse_uuid(text).ok_or_else(|| "expected a UUID".to_owned())
+}
+
+impl Options {
+    /// The UUID that was given.
+    pub const fn uuid(&self) -> Option<[u8; 16]> {
+        self.uuid
+    }
+
+    /// A GPU as the options describe it, but for its UUID, which names one.
+    pub fn gpu(&self) -> Result<GpuConfig> {
+        let mut gpu = GpuConfig::new(&self.name)?;
+        gpu.compute_capability = self.cc;
+        gpu.memory_bytes = self.memory;
+        gpu.driver_version = self.driver;
+        gpu.driver_text.clone_from(&self.driver_text);
+        Ok(gpu)
+    }
+
+    /// The executor of a GPU.
+    pub fn executor(&self, gpu: &GpuConfig) -> Result<Arc<dyn Executor>> {
+        Ok(match self.executor {
+            ExecutorKind::Soft => {
+                let usual = SoftOptions::default();
+                let options = SoftOptions {
+                    threads: self.threads.unwrap_or(usual.threads),
+                    kernel_timeout: self.kernel_timeout,
+                    adversary: self.adversarial,
+                };
+                Arc::new(Soft::with_options(gpu, options)?)
+            }
+            ExecutorKind::Null => Arc::new(Null::new(gpu)?),
+        })
+    }
+}
