@@ -11,7 +11,7 @@ use vgpu_wire::{area, registers as reg};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::fork::{Home, forked};
-use crate::lost::Lost;
+use crate::lost::{GoneReason, Lost};
 use crate::mapping::MemoryType;
 use crate::page::{Page, Values};
 use crate::reach::{Reach, map};
@@ -118,9 +118,17 @@ pub enum OpenError {
         /// The function.
         function: String,
     },
-    /// The device speaks version 1 of the contract alone.
+    /// The device answers, what carries calls out for it does not, or not for this machine.
+    #[error("{function} has nothing behind it: {reason}")]
+    NoHost {
+        /// The function.
+        function: String,
+        /// What says so.
+        reason: GoneReason,
+    },
+    /// The registers say version 1 of the contract, the BARs version 2.
     #[error(
-        "{function} speaks version 1 of the VGPU-STUB contract (capabilities {capabilities:#x}), this program version 2"
+        "{function} says version 1 of the VGPU-STUB contract (capabilities {capabilities:#x}), and has BARs of version 2"
     )]
     Version1 {
         /// The function.
@@ -261,6 +269,9 @@ impl Device {
         let bridge = Bridge::open(function.address, registers, data, places, capabilities);
         let bridge = Arc::new(bridge.map_err(|error| match error {
             BridgeError::Place(path, source) => OpenError::Open { path, source },
+            BridgeError::Failed(Failure::Lost(Lost::Gone {
+                reason: reason @ (GoneReason::Mediator | GoneReason::Quarantined),
+            })) => OpenError::NoHost { function: function.address.to_string(), reason },
             BridgeError::Failed(Failure::Lost(Lost::Gone { .. })) => {
                 OpenError::Gone { function: function.address.to_string() }
             }

@@ -53,7 +53,7 @@ pub(crate) struct Line {
 /// What is known of the device while this process had the last turn.
 #[derive(Debug)]
 pub(super) struct State {
-    staged: Staged,
+    pub(super) staged: Staged,
     /// What is registered as the window: this process's pages, nothing, or unknown.
     pub(super) window: Registered,
     /// The first bytes of BAR1 are known to be zero.
@@ -145,7 +145,7 @@ impl Line {
         let turn = self.turns.take(token)?;
         let scratch = token.map_or(0, scratch);
         self.take_over(state, &turn, scratch)?;
-        let bytes = self.place(state, &turn, call)?;
+        let bytes = self.place(state, &turn, scratch, call)?;
         let inline = if bytes <= INLINE_BYTES {
             let mut inline = vec![0; call.payload.len()];
             call.payload.copy(0, &mut inline);

@@ -30,6 +30,12 @@ impl Staged {
         *self = Self::new();
     }
 
+    /// The store, if one is needed, by which this process becomes the owner of what comes next.
+    pub(crate) fn own(&mut self, token: u32) -> Option<Access> {
+        let [scratch, ..] = &mut self.head;
+        (scratch.replace(token) != Some(token)).then_some(Access::Write(reg::SCRATCH, token))
+    }
+
     /// The stores that a call with `token`, `op`, `args` and a payload of `bytes` needs, of which `inline` lies in BAR0.
     pub(crate) fn stores(
         &mut self,
@@ -92,6 +98,8 @@ mod tests {
         let inline = staged.stores(1234, 0x32, &[8192, 0, 6, 0], 6, &[1, 0, 0, 0, 2, 3]);
         let expected = [(0x100, 1), (0x104, 0x302), (0x080, 0x32), (0x08c, 6), (0x0b8, 6)];
         assert_eq!(inline, expected.map(|(at, value)| Access::Write(at, value)));
+        assert_eq!(staged.own(1234), None);
+        assert_eq!(staged.own(1235), Some(Access::Write(0x03c, 1235)));
         staged.forget();
         assert_eq!(staged.stores(1234, 0x30, &[4096, 0, 0, 0], 0, &[]), first);
     }

@@ -28,14 +28,20 @@ pub(super) enum Registered {
 impl Line {
     /// Puts the payload where the device will look for it, and sees to it that what comes back comes to this process. How many
     /// bytes of payload the call then states.
-    pub(super) fn place(&self, state: &mut State, turn: &Turn<'_>, call: &Call<'_>) -> Result<u32, Failure> {
+    pub(super) fn place(
+        &self,
+        state: &mut State,
+        turn: &Turn<'_>,
+        scratch: u32,
+        call: &Call<'_>,
+    ) -> Result<u32, Failure> {
         let length = call.payload.len() as u32;
         let back = call.back.map_or(0, |(_, bytes)| bytes);
         let short = length <= INLINE_BYTES && back <= INLINE_BYTES as usize;
         if short && (length == 0 || !call.pads || self.pages(state).is_none()) {
             return Ok(length);
         }
-        self.prepare_window(state, turn)?;
+        self.prepare_window(state, turn, scratch)?;
         let Some(pages) = self.pages(state).filter(|_| state.window == Registered::Ours) else {
             if length > INLINE_BYTES {
                 self.store(call.payload)?;
@@ -64,7 +70,7 @@ impl Line {
     }
 
     /// Makes this process's pages the window, or sees to it that there is none.
-    fn prepare_window(&self, state: &mut State, turn: &Turn<'_>) -> Result<(), Failure> {
+    fn prepare_window(&self, state: &mut State, turn: &Turn<'_>, scratch: u32) -> Result<(), Failure> {
         let Some(pages) = self.pages(state) else {
             if state.window != Registered::Nothing {
                 self.registers.write(reg::SHMEM_CTRL, reg::SHMEM_RELEASE)?;
@@ -83,13 +89,15 @@ impl Line {
         if state.window == Registered::Ours {
             return Ok(());
         }
-        let accesses = [
+        // A host may look whose window it is.
+        let mut accesses: Vec<Access> = state.staged.own(scratch).into_iter().collect();
+        accesses.extend([
             Access::Write(reg::SHMEM_GPA_LO, low),
             Access::Write(reg::SHMEM_GPA_HI, high),
             Access::Write(reg::SHMEM_SIZE, pages.bytes),
             Access::Write(reg::SHMEM_CTRL, reg::SHMEM_REGISTER),
             Access::Read(reg::STATUS),
-        ];
+        ]);
         match self.access(&accesses)? {
             reg::DONE => {
                 state.window = Registered::Ours;

@@ -11,3 +11,4 @@ mod processes;
 mod roles;
 mod sessions;
 mod tracer;
+mod version1;
