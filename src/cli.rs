@@ -102,6 +102,9 @@ pub enum Command {
     /// What check has done in a process of its own
     #[command(hide = true, name = "__look")]
     Look {
+        /// Groups besides those of `--user`
+        #[arg(long = "group")]
+        groups: Vec<u32>,
         /// What to look at
         #[command(subcommand)]
         task: Task,

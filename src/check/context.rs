@@ -11,7 +11,7 @@ use vgpu_transport::{PciFunction, sysfs_root};
 use super::child::{self, Steps};
 use super::keeper::Kept;
 use super::links::backend::Backend;
-use super::subject::Subject;
+use super::subject::{Become, Subject};
 use super::unit::{self, Unit, UnitError};
 use crate::cli::{CheckOptions, Options};
 use crate::env::Environment;
@@ -54,7 +54,7 @@ pub struct Context {
     /// The program that is to get the GPU, once it was looked for: see [`Context::target`].
     pub target: Option<Target>,
     /// Link `shims`: the user that children become which stand for Ollama; none: whoever calls.
-    pub runs_as: Option<String>,
+    pub runs_as: Option<Become>,
     /// Link `shims`: the libraries and the probe, in place for such children as long as this is kept.
     pub kept: Option<Kept>,
     /// Link `loader`: which file won for each name.

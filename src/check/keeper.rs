@@ -12,6 +12,7 @@ use tokio::process::Child;
 
 use super::child;
 use super::finding::Fix;
+use super::subject::Become;
 use crate::embedded::{OBJECTS, Object, PROBE};
 use crate::env::Environment;
 use crate::error::Failure;
@@ -70,7 +71,7 @@ impl Kept {
     }
 
     /// Has a child put them in place that becomes `user` first.
-    pub async fn by(user: &str, plan: &Plan, environment: &Environment) -> Result<Self, Refused> {
+    pub async fn by(user: &Become, plan: &Plan, environment: &Environment) -> Result<Self, Refused> {
         let refused = |found: String| Refused { found, fix: None };
         let mut command = child::ourselves(Some(user));
         command.arg("hold");
@@ -98,7 +99,7 @@ impl Kept {
                 let found = said.get("error").or(said.get("found")).and_then(Value::as_str);
                 let found = found.unwrap_or("the process that should keep the libraries ended");
                 let fix = said.get("fix").cloned().and_then(|fix| serde_json::from_value(fix).ok());
-                Err(Refused { found: format!("as the user {user}: {found}"), fix })
+                Err(Refused { found: format!("as the user {}: {found}", user.user), fix })
             }
         }
     }

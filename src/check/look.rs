@@ -27,12 +27,12 @@ mod hold;
 const TOO_LONG: i32 = 124;
 
 /// Does what a child is for.
-pub fn look(options: &Options, task: &Task) -> ExitCode {
+pub fn look(options: &Options, groups: &[u32], task: &Task) -> ExitCode {
     if let Some(name) = &options.user {
         let mut environment = Environment::default();
         let become_user = user::find(name)
             .map_err(crate::error::Failure::from)
-            .and_then(|user| Ok(user::become_user(&user, &mut environment)?));
+            .and_then(|user| Ok(user::become_user(&user.with_groups(groups), &mut environment)?));
         if let Err(failure) = become_user {
             end("become", false, json!({"error": failure.sentence()}));
             return ExitCode::FAILURE;

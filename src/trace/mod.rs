@@ -44,8 +44,8 @@ enum TraceError {
     Folder(PathBuf, #[source] io::Error),
     #[error("failed to write the trace into {}: there is something in it", .0.display())]
     NotEmpty(PathBuf),
-    #[error("failed to let {1} write the trace: {1} may not pass {}", .0.display())]
-    Closed(PathBuf, String),
+    #[error("failed to let {user} write the trace: {user} may not pass {}", place.display())]
+    Closed { place: PathBuf, user: String },
     #[error("failed to start the launcher of the program")]
     Start(#[source] io::Error),
     #[error("failed to read or write in {}", .0.display())]
@@ -56,7 +56,7 @@ impl Refusal for TraceError {
     fn hint(&self) -> Option<String> {
         match self {
             Self::Folder(..) => Some("Name another: --output FOLDER.".into()),
-            Self::Closed(..) => Some("Name a place that is open to all: --output /tmp/FOLDER.".into()),
+            Self::Closed { .. } => Some("Name a place that is open to all: --output /tmp/FOLDER.".into()),
             Self::NotEmpty(_) => Some("Name a new folder: --output FOLDER.".into()),
             _ => None,
         }
@@ -102,8 +102,8 @@ fn make_folder(options: &Options, output: Option<PathBuf>) -> Result<PathBuf, Fa
     }
     if let Some(name) = options.user.as_ref().filter(|_| Uid::effective().is_root()) {
         let user = user::find(name)?;
-        if let Some(closed) = closed_to(&folder, &user) {
-            return Err(TraceError::Closed(closed, user.label()).into());
+        if let Some(place) = closed_to(&folder, &user) {
+            return Err(TraceError::Closed { place, user: user.label() }.into());
         }
         std::os::unix::fs::chown(&folder, Some(user.uid.as_raw()), None).map_err(failed)?;
     }

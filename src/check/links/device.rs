@@ -65,7 +65,7 @@ async fn run(context: &Context, function: &PciFunction) -> std::io::Result<Looke
     let mut command = child::ourselves(
         subject
             .filter(|_| nix::unistd::Uid::effective().is_root())
-            .and_then(|subject| subject.become_by.as_deref()),
+            .and_then(|subject| subject.become_by.as_ref()),
     );
     command.args(["device", &function.address.to_string()]);
     let outcome = child::run(command, &context.environment, context.time(LIMIT)).await?;

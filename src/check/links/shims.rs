@@ -14,7 +14,7 @@ use crate::check::child::{self, Outcome};
 use crate::check::context::Context;
 use crate::check::finding::Finding;
 use crate::check::keeper::{Kept, Refused};
-use crate::check::subject::Subject;
+use crate::check::subject::{Become, Subject};
 use crate::device::survey::size;
 use crate::inject::{Plan, Way};
 use crate::launch::user;
@@ -52,7 +52,7 @@ pub async fn look(context: &mut Context) -> Finding {
         _ => "in memory".to_owned(),
     };
     let paths = kept.libraries.objects.clone();
-    let who = context.runs_as.as_ref().map(|user| format!(", of {user}")).unwrap_or_default();
+    let who = context.runs_as.as_ref().map(|user| format!(", of {}", user.user)).unwrap_or_default();
     let found = format!("{} libraries, {}, {way}{who}", paths.len(), size(bytes as u64));
     kept.libraries.apply(&mut context.environment);
     context.kept = Some(kept);
@@ -80,16 +80,16 @@ pub async fn look(context: &mut Context) -> Finding {
 /// tried as the caller all the same.
 async fn settle_user(context: &mut Context) -> Option<String> {
     let Subject { name, become_by, given_to, .. } = context.subject().ok()?.clone();
-    let user = given_to.as_deref().or(become_by.as_deref())?;
-    let found = user::find(&user.parse().ok()?).ok().filter(|found| found.uid != Uid::effective())?;
+    let other = given_to.as_deref().map(Become::user).or(become_by)?;
+    let found = user::find(&other.user.parse().ok()?).ok().filter(|found| found.uid != Uid::effective())?;
     if !Uid::effective().is_root() {
         return Some(format!("as the caller: only root can become {name}"));
     }
-    if given_to.is_some() && !permission::may_open(context, user).await {
-        return Some(format!("as root: vgpu-run gives the device to {user} when it starts"));
+    if given_to.is_some() && !permission::may_open(context, &other).await {
+        return Some(format!("as root: vgpu-run gives the device to {} when it starts", other.user));
     }
     context.dress(&found);
-    context.runs_as = Some(user.to_owned());
+    context.runs_as = Some(other);
     None
 }
 

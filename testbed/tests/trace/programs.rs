@@ -1,5 +1,6 @@
 //! Programs that end by themselves, or inside a call.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use vgpu_testbed::traffic::Traffic;
@@ -108,6 +109,7 @@ fn a_place_that_another_user_cannot_reach_is_refused() {
         return;
     }
     let place = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
     let output = std::process::Command::new(vgpu_testbed::programs::launcher().unwrap())
         .args(["--user", "nobody", "trace", "--output"])
         .arg(place.path().join("run"))

@@ -19,7 +19,7 @@ pub async fn follow(context: &mut Context) -> Option<Finding> {
         return None;
     }
     let script = script.path.clone();
-    let mut command = child::ourselves(context.runs_as.as_deref());
+    let mut command = child::ourselves(context.runs_as.as_ref());
     command.arg("follow");
     if let Some(way) = context.launch.via.and_then(|way| way.to_possible_value()) {
         command.args(["--via", way.get_name()]);

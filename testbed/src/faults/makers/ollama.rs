@@ -117,11 +117,14 @@ fn healthy(plan: &mut Plan, era: Era, backends: &[Backend], capability: &str) {
     plan.capability(capability);
 }
 
+/// What a process opens of the device.
+const DEVICE_FILES: [&str; 4] = ["resource0", "resource0_ro", "resource2", "resource2_wc"];
+
 /// A service of another user, who may open the device.
 fn service_of_nobody(plan: &mut Plan) {
     plan.service().properties.push(("User", "nobody".to_owned()));
     plan.step(When::Served, |scene| {
-        for name in ["resource0", "resource0_ro", "resource2", "resource2_wc"] {
+        for name in DEVICE_FILES {
             fs::set_permissions(scene.function(name), fs::Permissions::from_mode(0o666))?;
         }
         Ok(())
@@ -304,6 +307,19 @@ pub const MAKERS: &[(&str, Maker)] = &[
     }),
     // ---- healthy
     ("service-of-another-user", service_of_nobody),
+    ("service-in-the-devices-group", |plan| {
+        let properties = &mut plan.service().properties;
+        properties.push(("User", "nobody".to_owned()));
+        properties.push(("SupplementaryGroups", "4242".to_owned()));
+        plan.step(When::Served, |scene| {
+            for name in DEVICE_FILES {
+                let path = scene.function(name);
+                std::os::unix::fs::chown(&path, None, Some(4242))?;
+                fs::set_permissions(path, fs::Permissions::from_mode(0o660))?;
+            }
+            Ok(())
+        });
+    }),
     ("era-a-cuda12", |plan| healthy(plan, Era::A, &[Backend::Cuda12], "6.1")),
     ("era-a-cuda13", |plan| healthy(plan, Era::A, &[Backend::Cuda13], "8.6")),
     ("era-b-cuda12", |plan| healthy(plan, Era::B, &[Backend::Cuda12], "6.1")),
