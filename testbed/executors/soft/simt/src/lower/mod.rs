@@ -9,6 +9,7 @@ mod builder;
 mod compare;
 mod convert;
 mod emit;
+mod fields;
 mod flow;
 mod integer;
 mod invariant;
@@ -51,7 +52,7 @@ pub(crate) fn lower(
             let taken = if builder.runs_once(position) {
                 builder.in_prologue(|builder| instruction(builder, inst)).map(|()| 0)
             } else {
-                fused(&mut builder, rest).and_then(|taken| {
+                fused(&mut builder, rest, position).and_then(|taken| {
                     if taken == 0 { instruction(&mut builder, inst) } else { Ok(()) }.map(|()| taken)
                 })
             };
@@ -85,8 +86,9 @@ pub(crate) fn lower(
     })
 }
 
-/// Lowers instructions that are one step together. How many there were: none, if the first is lowered alone.
-fn fused(builder: &mut Builder<'_>, code: &[Inst]) -> Lowered<usize> {
+/// Lowers instructions that are one step together. `position`: index of the first. How many there were: none, if the first is
+/// lowered alone.
+fn fused(builder: &mut Builder<'_>, code: &[Inst], position: u32) -> Lowered<usize> {
     if let [low, high, pack, ..] = code
         && builder.load_pair(&low.op, &high.op, &pack.op)?
     {
@@ -102,7 +104,7 @@ fn fused(builder: &mut Builder<'_>, code: &[Inst]) -> Lowered<usize> {
     {
         return Ok(2);
     }
-    Ok(0)
+    builder.bit_fields(code, position)
 }
 
 fn instruction(builder: &mut Builder<'_>, inst: &Inst) -> Lowered {

@@ -4,6 +4,7 @@
 use std::sync::OnceLock;
 
 use super::LANES;
+use crate::ops::bits::Field;
 
 /// What a program's steps are compiled for. Results are the same bits in all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +52,9 @@ pub(crate) trait Isa {
     /// The sign bits of 32 lanes: lane 0's is bit 0.
     fn signs(values: &[u32; LANES]) -> u32;
 
+    /// All ones in the lanes whose bits are set, 0 in the others: the reverse.
+    fn spread(mask: u32) -> [u32; LANES];
+
     /// Stores four values as one vector: whoever loads it soon as such need not wait for four stores.
     fn set4(values: [u32; 4], to: &mut [u32; 4]);
 
@@ -60,12 +64,15 @@ pub(crate) trait Isa {
     /// What the lane `BY` away has, a power of two: of each lane.
     fn butterfly<const BY: usize>(values: &[u32; LANES]) -> [u32; LANES];
 
+    /// Puts a field of words into others.
+    fn unite(words: &[u32; LANES], field: Field, to: &mut [u32; LANES]);
+
     /// `c` and the products of the four signed bytes of `a` and `b`.
     fn dot4(a: &[u32; LANES], b: &[u32; LANES], c: &[u32; LANES]) -> [u32; LANES];
 }
 
 /// See [`Features::Baseline`].
-pub(super) struct Baseline;
+pub(crate) struct Baseline;
 
 impl Isa for Baseline {
     #[inline(always)]
@@ -75,6 +82,11 @@ impl Isa for Baseline {
             mask |= (value >> 31) << lane;
         }
         mask
+    }
+
+    #[inline(always)]
+    fn spread(mask: u32) -> [u32; LANES] {
+        std::array::from_fn(|lane| (mask >> lane & 1).wrapping_neg())
     }
 
     #[inline(always)]
@@ -90,6 +102,13 @@ impl Isa for Baseline {
     #[inline(always)]
     fn butterfly<const BY: usize>(values: &[u32; LANES]) -> [u32; LANES] {
         std::array::from_fn(|lane| values[(lane ^ BY) % LANES])
+    }
+
+    #[inline(always)]
+    fn unite(words: &[u32; LANES], field: Field, to: &mut [u32; LANES]) {
+        for (word, to) in words.iter().zip(to) {
+            *to |= word << field.left >> field.right & field.mask;
+        }
     }
 
     #[inline(always)]
@@ -111,6 +130,12 @@ impl Isa for Avx2 {
     }
 
     #[inline(always)]
+    fn spread(mask: u32) -> [u32; LANES] {
+        // SAFETY: as above.
+        unsafe { avx2::spread(mask) }
+    }
+
+    #[inline(always)]
     fn set4(values: [u32; 4], to: &mut [u32; 4]) {
         // SAFETY: as above.
         unsafe { avx2::set4(values, to) };
@@ -129,6 +154,12 @@ impl Isa for Avx2 {
     }
 
     #[inline(always)]
+    fn unite(words: &[u32; LANES], field: Field, to: &mut [u32; LANES]) {
+        // SAFETY: as above.
+        unsafe { avx2::unite(words, field, to) }
+    }
+
+    #[inline(always)]
     fn dot4(a: &[u32; LANES], b: &[u32; LANES], c: &[u32; LANES]) -> [u32; LANES] {
         // SAFETY: as above.
         unsafe { avx2::dot4(a, b, c) }
@@ -138,15 +169,16 @@ impl Isa for Avx2 {
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
     use std::arch::x86_64::{
-        __m256i, _mm_setr_epi32, _mm256_add_epi32, _mm256_and_si256, _mm256_castsi256_ps,
-        _mm256_castsi256_si128, _mm256_cvtph_ps, _mm256_madd_epi16, _mm256_movemask_ps, _mm256_packus_epi32,
-        _mm256_permute2x128_si256, _mm256_permute4x64_epi64, _mm256_set1_epi32, _mm256_shuffle_epi32,
-        _mm256_slli_epi16, _mm256_srai_epi16, _mm256_srli_epi32,
+        __m256i, _mm_cvtsi32_si128, _mm_setr_epi32, _mm256_add_epi32, _mm256_and_si256, _mm256_castsi256_ps,
+        _mm256_castsi256_si128, _mm256_cmpeq_epi32, _mm256_cvtph_ps, _mm256_madd_epi16, _mm256_movemask_ps,
+        _mm256_or_si256, _mm256_packus_epi32, _mm256_permute2x128_si256, _mm256_permute4x64_epi64,
+        _mm256_set1_epi32, _mm256_setr_epi32, _mm256_shuffle_epi32, _mm256_sll_epi32, _mm256_slli_epi16,
+        _mm256_srai_epi16, _mm256_srl_epi32, _mm256_srli_epi32,
     };
 
     use zerocopy::transmute;
 
-    use super::LANES;
+    use super::{Field, LANES};
 
     #[inline]
     #[target_feature(enable = "avx2")]
@@ -158,6 +190,19 @@ mod avx2 {
             mask |= signs.cast_unsigned() << (8 * index);
         }
         mask
+    }
+
+    /// Compilers would make a branch for each lane of it.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub(super) fn spread(mask: u32) -> [u32; LANES] {
+        let mut out = [0; LANES];
+        let bits = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+        for (index, to) in out.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+            let own = _mm256_and_si256(_mm256_set1_epi32((mask >> (8 * index)).cast_signed()), bits);
+            *to = transmute!(_mm256_cmpeq_epi32(own, bits));
+        }
+        out
     }
 
     #[inline]
@@ -202,6 +247,18 @@ mod avx2 {
             });
         }
         out
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub(super) fn unite(words: &[u32; LANES], field: Field, to: &mut [u32; LANES]) {
+        let [left, right] = [field.left, field.right].map(|by| _mm_cvtsi32_si128(by.cast_signed()));
+        let mask = _mm256_set1_epi32(field.mask.cast_signed());
+        let from = words.as_chunks::<8>().0;
+        for (eight, to) in from.iter().zip(to.as_chunks_mut::<8>().0) {
+            let moved = _mm256_srl_epi32(_mm256_sll_epi32(transmute!(*eight), left), right);
+            *to = transmute!(_mm256_or_si256(transmute!(*to), _mm256_and_si256(moved, mask)));
+        }
     }
 
     /// The bytes with even and with odd index are widened to 16 bits: no product or sum of two overflows.
