@@ -5,6 +5,7 @@
 //! vectors, and that the engine has the instruction. What is left for the run is what depends on data.
 
 mod arithmetic;
+mod beside;
 mod builder;
 mod compare;
 mod convert;
@@ -15,6 +16,7 @@ mod integer;
 mod invariant;
 mod meeting;
 mod memory;
+mod prepare;
 mod short;
 mod slots;
 mod warp;
@@ -26,6 +28,8 @@ use crate::machine::{Code, Features};
 use crate::program::Variant;
 
 use builder::{Builder, Lowered};
+
+pub(crate) use prepare::prepare;
 
 /// Lowers a kernel. `aligned`: lanes of a warp share `%tid.y` and `%tid.z`.
 pub(crate) fn lower(
@@ -89,6 +93,10 @@ pub(crate) fn lower(
 /// Lowers instructions that are one step together. `position`: index of the first. How many there were: none, if the first is
 /// lowered alone.
 fn fused(builder: &mut Builder<'_>, code: &[Inst], position: u32) -> Lowered<usize> {
+    let loaded = builder.load_two(code)?;
+    if loaded != 0 {
+        return Ok(loaded);
+    }
     if let [low, high, pack, ..] = code
         && builder.load_pair(&low.op, &high.op, &pack.op)?
     {

@@ -55,8 +55,11 @@ pub(crate) trait Isa {
     /// All ones in the lanes whose bits are set, 0 in the others: the reverse.
     fn spread(mask: u32) -> [u32; LANES];
 
-    /// Stores four values as one vector: whoever loads it soon as such need not wait for four stores.
-    fn set4(values: [u32; 4], to: &mut [u32; 4]);
+    /// Stores eight values as one vector: whoever loads it soon as such need not wait for several stores.
+    fn set8(values: [u32; 8], to: &mut [u32; 8]);
+
+    /// The lower words of eight values, and the upper ones.
+    fn split8(values: [u64; 8]) -> [[u32; 8]; 2];
 
     /// The values of halves: the lower ones of words, or the upper ones.
     fn from_halves<const UPPER: bool>(words: &[u32; LANES]) -> [f32; LANES];
@@ -90,8 +93,13 @@ impl Isa for Baseline {
     }
 
     #[inline(always)]
-    fn set4(values: [u32; 4], to: &mut [u32; 4]) {
+    fn set8(values: [u32; 8], to: &mut [u32; 8]) {
         *to = values;
+    }
+
+    #[inline(always)]
+    fn split8(values: [u64; 8]) -> [[u32; 8]; 2] {
+        [values.map(|value| value as u32), values.map(|value| (value >> 32) as u32)]
     }
 
     #[inline(always)]
@@ -136,9 +144,15 @@ impl Isa for Avx2 {
     }
 
     #[inline(always)]
-    fn set4(values: [u32; 4], to: &mut [u32; 4]) {
+    fn set8(values: [u32; 8], to: &mut [u32; 8]) {
         // SAFETY: as above.
-        unsafe { avx2::set4(values, to) };
+        unsafe { avx2::set8(values, to) };
+    }
+
+    #[inline(always)]
+    fn split8(values: [u64; 8]) -> [[u32; 8]; 2] {
+        // SAFETY: as above.
+        unsafe { avx2::split8(values) }
     }
 
     #[inline(always)]
@@ -169,11 +183,11 @@ impl Isa for Avx2 {
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
     use std::arch::x86_64::{
-        __m256i, _mm_cvtsi32_si128, _mm_setr_epi32, _mm256_add_epi32, _mm256_and_si256, _mm256_castsi256_ps,
+        __m256i, _mm_cvtsi32_si128, _mm256_add_epi32, _mm256_and_si256, _mm256_castsi256_ps,
         _mm256_castsi256_si128, _mm256_cmpeq_epi32, _mm256_cvtph_ps, _mm256_madd_epi16, _mm256_movemask_ps,
         _mm256_or_si256, _mm256_packus_epi32, _mm256_permute2x128_si256, _mm256_permute4x64_epi64,
-        _mm256_set1_epi32, _mm256_setr_epi32, _mm256_shuffle_epi32, _mm256_sll_epi32, _mm256_slli_epi16,
-        _mm256_srai_epi16, _mm256_srl_epi32, _mm256_srli_epi32,
+        _mm256_permutevar8x32_epi32, _mm256_set1_epi32, _mm256_setr_epi32, _mm256_shuffle_epi32,
+        _mm256_sll_epi32, _mm256_slli_epi16, _mm256_srai_epi16, _mm256_srl_epi32, _mm256_srli_epi32,
     };
 
     use zerocopy::transmute;
@@ -207,9 +221,20 @@ mod avx2 {
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    pub(super) fn set4(values: [u32; 4], to: &mut [u32; 4]) {
-        let [a, b, c, d] = values.map(u32::cast_signed);
-        *to = transmute!(_mm_setr_epi32(a, b, c, d));
+    pub(super) fn set8(values: [u32; 8], to: &mut [u32; 8]) {
+        let [a, b, c, d, e, f, g, h] = values.map(u32::cast_signed);
+        *to = transmute!(_mm256_setr_epi32(a, b, c, d, e, f, g, h));
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub(super) fn split8(values: [u64; 8]) -> [[u32; 8]; 2] {
+        let order = _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7);
+        let [first, second]: [[u64; 4]; 2] = transmute!(values);
+        let first = _mm256_permutevar8x32_epi32(transmute!(first), order);
+        let second = _mm256_permutevar8x32_epi32(transmute!(second), order);
+        let low = _mm256_permute2x128_si256::<0x20>(first, second);
+        [transmute!(low), transmute!(_mm256_permute2x128_si256::<0x31>(first, second))]
     }
 
     #[inline]
