@@ -229,21 +229,21 @@ macro_rules! against_the_model {
                 let mut with = [value; LANES];
                 let again = view.load_with::<$ty>(&mut window, &addresses, mask, |lane, value| with[lane] = value);
                 prop_assert_eq!((loaded, out), (again, with));
-                // Four lanes at a time: all lanes or none, and only with a window that fits.
-                let mut fours = [value; LANES];
+                // Eight lanes at a time: all lanes or none, and only with a window that fits.
+                let mut eights = [value; LANES];
                 let bases = addresses.map(|address| address.wrapping_sub(16));
-                let loaded_fours = view.load_fours::<$ty, 1>(&window, &bases, 16, BYTES, |index, _, four| {
-                    fours[4 * index..][..4].copy_from_slice(&four);
+                let loaded_eights = view.load_eights::<$ty, 1, LANES>(&window, &bases, 16, BYTES, |index, _, eight| {
+                    eights[8 * index..][..8].copy_from_slice(&eight);
                 });
-                if loaded_fours {
+                if loaded_eights {
                     for lane in 0..LANES {
-                        prop_assert_eq!(fours[lane], number(wants[lane].clone().unwrap()));
+                        prop_assert_eq!(eights[lane], number(wants[lane].clone().unwrap()));
                     }
                 } else {
-                    prop_assert_eq!(fours, [value; LANES]);
+                    prop_assert_eq!(eights, [value; LANES]);
                 }
                 let first = BASE <= addresses[0] && addresses.iter().all(|&address| address < BASE + PAGE);
-                prop_assert_eq!(warm && first && mask == u32::MAX && loaded.is_ok() && !loaded_fours, false);
+                prop_assert_eq!(warm && first && mask == u32::MAX && loaded.is_ok() && !loaded_eights, false);
                 if let Some(lane) = first_bad {
                     let fault = loaded.unwrap_err();
                     prop_assert_eq!((fault.lane as usize, fault.address), (lane, addresses[lane]));

@@ -1,4 +1,4 @@
-//! Times GGML's `mul_mat_vec_q` for one column, of Q4_1 and Q8_0, from a PTX file of sm_61, on random data, and compares
+//! Times GGML's `mul_mat_vec_q` for one column, of Q4_1, Q5_0 and Q8_0, from a PTX file of sm_61, on random data, and compares
 //! the results with a plain computation.
 //!
 //! `mul_mat_vec_q FILE.ptx [THREADS] [ROWS] [COLUMNS]`
@@ -64,6 +64,13 @@ fn quantise(random: &mut Random, kind: Kind, count: usize) -> Quantised {
                 bytes.extend((0..16).map(|index| nibbles[index] | nibbles[index + 16] << 4));
                 values.extend(nibbles.iter().map(|&quant| scale * f64::from(quant) + least));
             }
+            Kind::Q5_0 => {
+                let fives: Vec<u8> = quants.iter().map(|quant| quant & 31).collect();
+                let high = (0..BLOCK).fold(0, |bits, index| bits | u32::from(fives[index] >> 4) << index);
+                bytes.extend(high.to_le_bytes());
+                bytes.extend((0..16).map(|index| fives[index] & 15 | fives[index + 16] << 4));
+                values.extend(fives.iter().map(|&quant| scale * (f64::from(quant) - 16.0)));
+            }
             Kind::Q8_0 => {
                 bytes.extend(&quants);
                 values.extend(quants.iter().map(|&quant| scale * f64::from(quant as i8)));
@@ -85,6 +92,7 @@ fn quantise(random: &mut Random, kind: Kind, count: usize) -> Quantised {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Q4_1,
+    Q5_0,
     Q8_0,
     Q8_1,
 }
@@ -96,7 +104,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (threads, rows, columns) = (number(1)?, number(1536)?, number(576)?);
     let module = Module::parse(std::fs::read(path)?)?;
     let pool = Pool::new(threads);
-    for (kind, number) in [(Kind::Q4_1, 3), (Kind::Q8_0, 8)] {
+    for (kind, number) in [(Kind::Q4_1, 3), (Kind::Q5_0, 6), (Kind::Q8_0, 8)] {
         let start = format!("_Z13mul_mat_vec_qIL9ggml_type{number}ELi1ELb0ELb1ELb0E");
         let name = module.kernel_names().find(|name| name.starts_with(&start)).ok_or("no such kernel")?;
         measure(&module, name, kind, &pool, rows, columns)?;

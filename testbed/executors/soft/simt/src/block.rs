@@ -8,7 +8,7 @@ use vgpu_ptx::ir::Reduce;
 
 use crate::env::Env;
 use crate::fault::Fault;
-use crate::machine::{LANES, Slot};
+use crate::machine::{Baseline, LANES, Slot};
 use crate::ops::Place;
 use crate::program::{Registers, Variant};
 use crate::warp::{Exit, Warp};
@@ -390,7 +390,7 @@ fn reduce(warp: &mut Warp, op: Reduce, dst: Place, holding: u32, total: u32) {
         Reduce::Popc => {
             match dst {
                 Place::Scalar(slot) => warp.frame.set(slot, holding),
-                Place::Vector(slot) => crate::ops::put_active(warp, slot, &[holding; LANES]),
+                Place::Vector(slot) => crate::ops::put_active::<Baseline, _>(warp, slot, &[holding; LANES]),
             }
             return;
         }

@@ -8,6 +8,7 @@ use crate::fault::{Fault, Site};
 use crate::machine::LANES;
 use crate::memory::{LocalMemory, SharedMemory};
 use crate::ops::atomic::AtomicStep;
+use crate::ops::bits::Field;
 use crate::ops::mma::MatrixStep;
 use crate::ops::rare::RareStep;
 use crate::printf::PrintStep;
@@ -31,6 +32,7 @@ pub(crate) struct Shape {
 pub(crate) struct Tables {
     pub(crate) memory: Vec<MemoryStep>,
     pub(crate) rare: Vec<RareStep>,
+    pub(crate) fields: Vec<Field>,
     pub(crate) barriers: Vec<BarrierStep>,
     pub(crate) prints: Vec<PrintStep>,
     pub(crate) matrices: Vec<MatrixStep>,

@@ -56,7 +56,8 @@ impl Program {
 
     /// Lowers a kernel for one of [`Features::available`]; others become [`Features::Baseline`].
     pub fn with_features(kernel: &Kernel, globals: &[u64], features: Features) -> Result<Self, EngineError> {
-        let variant = |aligned| lower::lower(kernel, globals, features, aligned);
+        let prepared = lower::prepare(kernel);
+        let variant = |aligned| lower::lower(&prepared, globals, features, aligned);
         let (aligned, any) = (variant(true)?, variant(false)?);
         let words = |class: &ir::Class| if *class == ir::Class::B64 { 2 } else { 1 };
         let attributes = Attributes {

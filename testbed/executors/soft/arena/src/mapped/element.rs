@@ -24,24 +24,39 @@ impl Element for Halves {
     const ALIGN: u64 = 2;
 }
 
-/// A word at any address.
+/// Elements of 16 or 32 bits side by side, 64 bits in all, at an even address: as accesses that nobody orders.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+#[repr(transparent)]
+pub struct Neighbours(pub u64);
+
+impl Element for Neighbours {
+    const ALIGN: u64 = 2;
+}
+
+/// A value at any address.
 #[derive(Clone, Copy)]
 #[repr(C, packed)]
-struct Uneven(u32);
+struct Uneven<T>(T);
 
-impl sealed::Raw for Halves {
-    #[inline(always)]
-    unsafe fn read(from: *mut u8) -> Self {
-        // SAFETY: the caller's promise: mapped; `Uneven` needs no alignment. Volatile, as copies are.
-        Self(unsafe { from.cast::<Uneven>().read_volatile() }.0)
-    }
+macro_rules! uneven {
+    ($($name:ident: $ty:ty;)*) => { $(
+        impl sealed::Raw for $name {
+            #[inline(always)]
+            unsafe fn read(from: *mut u8) -> Self {
+                // SAFETY: the caller's promise: mapped; `Uneven` needs no alignment. Volatile, as copies are.
+                Self(unsafe { from.cast::<Uneven<$ty>>().read_volatile() }.0)
+            }
 
-    #[inline(always)]
-    unsafe fn write(to: *mut u8, value: Self) {
-        // SAFETY: as for `read`.
-        unsafe { to.cast::<Uneven>().write_volatile(Uneven(value.0)) };
-    }
+            #[inline(always)]
+            unsafe fn write(to: *mut u8, value: Self) {
+                // SAFETY: as for `read`.
+                unsafe { to.cast::<Uneven<$ty>>().write_volatile(Uneven(value.0)) };
+            }
+        }
+    )* };
 }
+
+uneven! { Halves: u32; Neighbours: u64; }
 
 /// An element that can be read, changed and written as one: `u32`, `u64`.
 pub trait Cell: Element + sealed::RawCell {}

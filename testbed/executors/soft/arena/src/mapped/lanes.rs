@@ -17,7 +17,7 @@ pub(super) fn has_avx2() -> bool {
 /// Four addresses of the eight times four.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn four(addresses: &[u64; LANES], index: usize) -> __m256i {
+fn four(addresses: &[u64], index: usize) -> __m256i {
     let (quads, _) = addresses.as_chunks::<4>();
     zerocopy::transmute!(quads[index])
 }
@@ -54,13 +54,13 @@ pub(super) fn unit_plain(addresses: &[u64; LANES], bytes: u64) -> bool {
     (0..).zip(addresses).all(|(lane, &address)| address == first.wrapping_add(bytes * lane))
 }
 
-/// Whether any address is more than `last` behind `start`, or no multiple of `bytes`, a power of two. `last` is below 2^63.
+/// Whether any address (a multiple of four of them) is more than `last` behind `start`, or no multiple of `bytes`, a power of two. `last` is below 2^63.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(super) fn any_bad_avx2(addresses: &[u64; LANES], start: u64, last: u64, bytes: u64) -> bool {
+pub(super) fn any_bad_avx2<const L: usize>(addresses: &[u64; L], start: u64, last: u64, bytes: u64) -> bool {
     let (start, last) = (all(start), all(last));
     let (mut beyond, mut bits) = (_mm256_setzero_si256(), _mm256_setzero_si256());
-    for index in 0..LANES / 4 {
+    for index in 0..L / 4 {
         let address = four(addresses, index);
         let offset = _mm256_sub_epi64(address, start);
         // The sign says that an offset is beyond the last good one, for both are below 2^63.
@@ -92,7 +92,7 @@ pub(super) fn bad_avx2(addresses: &[u64; LANES], start: u64, last: u64, bytes: u
 }
 
 /// The same without AVX2.
-pub(super) fn bad_plain(addresses: &[u64; LANES], start: u64, last: u64, bytes: u64) -> u32 {
+pub(super) fn bad_plain(addresses: &[u64], start: u64, last: u64, bytes: u64) -> u32 {
     (0..).zip(addresses).fold(0, |bad, (lane, &address)| {
         let beyond = address.wrapping_sub(start) > last;
         bad | u32::from(beyond || !address.is_multiple_of(bytes)) << lane

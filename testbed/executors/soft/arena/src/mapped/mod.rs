@@ -19,7 +19,7 @@ mod table;
 mod view;
 mod warp;
 
-pub use element::{Cell, Element, Halves};
+pub use element::{Cell, Element, Halves, Neighbours};
 pub use physical::Physical;
 pub(crate) use reservation::{Pages, PagesError, Reservation};
 pub(crate) use table::{Mapping, Table};

@@ -83,7 +83,7 @@ impl View {
 
     /// Whether any lane's offset in the window is beyond `last`, or its address misaligned.
     #[inline(always)]
-    fn any_bad(&self, addresses: &[u64; LANES], start: u64, last: u64, bytes: u64) -> bool {
+    fn any_bad<const L: usize>(&self, addresses: &[u64; L], start: u64, last: u64, bytes: u64) -> bool {
         if self.avx2 {
             // SAFETY: the processor has AVX2.
             return unsafe { any_bad_avx2(addresses, start, last, bytes) };
@@ -170,20 +170,21 @@ impl View {
         Ok(())
     }
 
-    /// Loads `N` elements that follow each other a lane, for all lanes, from `bases[lane] + offset`, a multiple of `align`, itself a
-    /// multiple of an element's alignment. `put` gets them for four lanes at a
-    /// time, to make vectors: the number of the four lanes, that of the element, the values. Whether it could: if not,
+    /// Loads `N` elements that follow each other a lane, for the first `L` lanes (a multiple of eight), from `bases[lane] + offset`, a multiple of `align`, itself a
+    /// multiple of an element's alignment. `put` gets them for eight lanes at a
+    /// time, to make vectors: the number of the eight lanes, that of the element, the values. Whether it could: if not,
     /// nothing has been loaded, and the other functions say why or do it.
     #[inline(always)]
-    pub fn load_fours<T: Element, const N: usize>(
+    pub fn load_eights<T: Element, const N: usize, const L: usize>(
         &self,
         window: &Window,
-        bases: &[u64; LANES],
+        bases: &[u64; L],
         offset: u64,
         align: u64,
-        mut put: impl FnMut(usize, usize, [T; 4]),
+        mut put: impl FnMut(usize, usize, [T; 8]),
     ) -> bool {
         const { assert!(N.is_power_of_two(), "vectors have 1, 2, 4 or 8 elements") };
+        const { assert!(L <= LANES && L.is_multiple_of(8), "lanes are taken by eights") };
         let bytes = T::BYTES * N as u64;
         let aligned = align.is_multiple_of(T::ALIGN) && offset.is_multiple_of(align);
         let known = self.knows(window) && window.bytes >= bytes && aligned;
@@ -194,13 +195,13 @@ impl View {
         }
         // Compilers would take the addresses out of the vectors that were compared, and load everything before anything is
         // put: both are slower than what is written here.
-        let (fours, _) = std::hint::black_box(bases).as_chunks::<4>();
-        for (index, four) in fours.iter().enumerate() {
+        let (eights, _) = std::hint::black_box(bases).as_chunks::<8>();
+        for (index, eight) in eights.iter().enumerate() {
             for element in 0..N {
                 let offset = offset.wrapping_add(T::BYTES * element as u64);
                 // SAFETY: each lane's address was found aligned and all of its elements within an extent of this view's table.
                 let read = |base: u64| unsafe { <T as Raw>::read(self.pointer(base.wrapping_add(offset))) };
-                put(index, element, four.map(read));
+                put(index, element, eight.map(read));
                 std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::AcqRel);
             }
         }

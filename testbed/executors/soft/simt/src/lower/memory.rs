@@ -17,14 +17,14 @@ use super::builder::{Builder, Lowered, class_bytes};
 
 /// Where an access goes: its base, and what is added.
 #[derive(Clone, Copy)]
-struct Address {
-    base: Place,
-    offset: u64,
+pub(super) struct Address {
+    pub(super) base: Place,
+    pub(super) offset: u64,
 }
 
 impl Builder<'_> {
     /// Addresses of a memory operand: 64 bits of device and generic memory, 32 of others.
-    fn access(&mut self, mem: &Mem) -> Lowered<Address> {
+    pub(super) fn access(&mut self, mem: &Mem) -> Lowered<Address> {
         let wide = matches!(mem.space, Space::Global | Space::Generic | Space::Param);
         let Base::Reg(reg) = mem.base else {
             let address = self.address(mem.base)?.wrapping_add_signed(mem.offset);
@@ -51,7 +51,7 @@ impl Builder<'_> {
         }
     }
 
-    fn window(&mut self) -> u32 {
+    pub(super) fn window(&mut self) -> u32 {
         self.windows += 1;
         self.windows - 1
     }
@@ -141,15 +141,29 @@ impl Builder<'_> {
     /// Two loads of 16 bits side by side that are packed to a word at once, and read by nobody else. Whether these three instructions
     /// were that, and are lowered.
     pub(super) fn load_pair(&mut self, low: &Op, high: &Op, pack: &Op) -> Lowered<bool> {
+        let Some((mem, dst)) = self.half_pair(low, high, pack)? else { return Ok(false) };
+        let address = self.access(mem)?;
+        let (Place::Vector(base), (Place::Vector(to), blend)) = (address.base, self.target(dst, 4)?) else {
+            return Ok(false);
+        };
+        let mut step = self.step::<LoadPair>();
+        (step.a, step.imm, step.d, step.blend) = (base, address.offset, to, blend);
+        step.y = self.window();
+        self.push(step);
+        Ok(true)
+    }
+
+    /// The first of such two loads and the word that they make, if that is what these instructions are.
+    pub(super) fn half_pair<'a>(&self, low: &'a Op, high: &Op, pack: &Op) -> Lowered<Option<(&'a Mem, Reg)>> {
         let (Op::Ld { mem: first, dst: low }, Op::Ld { mem: second, dst: high }, Op::Pack { dst, src, .. }) =
             (low, high, pack)
         else {
-            return Ok(false);
+            return Ok(None);
         };
         let ([Some(low), Some(high)], [a, b]) =
             ([low.as_slice(), high.as_slice()].map(single), src.as_slice())
         else {
-            return Ok(false);
+            return Ok(None);
         };
         let halves =
             |mem: &Mem| mem.space == Space::Global && mem.ty.bytes() == 2 && mem.order == Order::Weak;
@@ -158,18 +172,8 @@ impl Builder<'_> {
         let once = self.is_read_once(low) && self.is_read_once(high);
         let word =
             self.class(*dst)? == Class::B32 && [self.class(low)?, self.class(high)?] == [Class::B16; 2];
-        if !(halves(first) && halves(second) && beside && packed && once && word) {
-            return Ok(false);
-        }
-        let address = self.access(first)?;
-        let (Place::Vector(base), (Place::Vector(to), blend)) = (address.base, self.target(*dst, 4)?) else {
-            return Ok(false);
-        };
-        let mut step = self.step::<LoadPair>();
-        (step.a, step.imm, step.d, step.blend) = (base, address.offset, to, blend);
-        step.y = self.window();
-        self.push(step);
-        Ok(true)
+        let all = halves(first) && halves(second) && beside && packed && once && word;
+        Ok(all.then_some((first, *dst)))
     }
 
     /// Brings a loaded element, of 32 bits or as wide as it is, to its register.

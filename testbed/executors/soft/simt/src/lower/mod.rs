@@ -5,15 +5,18 @@
 //! vectors, and that the engine has the instruction. What is left for the run is what depends on data.
 
 mod arithmetic;
+mod beside;
 mod builder;
 mod compare;
 mod convert;
 mod emit;
+mod fields;
 mod flow;
 mod integer;
 mod invariant;
 mod meeting;
 mod memory;
+mod prepare;
 mod short;
 mod slots;
 mod warp;
@@ -25,6 +28,8 @@ use crate::machine::{Code, Features};
 use crate::program::Variant;
 
 use builder::{Builder, Lowered};
+
+pub(crate) use prepare::prepare;
 
 /// Lowers a kernel. `aligned`: lanes of a warp share `%tid.y` and `%tid.z`.
 pub(crate) fn lower(
@@ -51,7 +56,7 @@ pub(crate) fn lower(
             let taken = if builder.runs_once(position) {
                 builder.in_prologue(|builder| instruction(builder, inst)).map(|()| 0)
             } else {
-                fused(&mut builder, rest).and_then(|taken| {
+                fused(&mut builder, rest, position).and_then(|taken| {
                     if taken == 0 { instruction(&mut builder, inst) } else { Ok(()) }.map(|()| taken)
                 })
             };
@@ -85,8 +90,13 @@ pub(crate) fn lower(
     })
 }
 
-/// Lowers instructions that are one step together. How many there were: none, if the first is lowered alone.
-fn fused(builder: &mut Builder<'_>, code: &[Inst]) -> Lowered<usize> {
+/// Lowers instructions that are one step together. `position`: index of the first. How many there were: none, if the first is
+/// lowered alone.
+fn fused(builder: &mut Builder<'_>, code: &[Inst], position: u32) -> Lowered<usize> {
+    let loaded = builder.load_two(code)?;
+    if loaded != 0 {
+        return Ok(loaded);
+    }
     if let [low, high, pack, ..] = code
         && builder.load_pair(&low.op, &high.op, &pack.op)?
     {
@@ -102,7 +112,7 @@ fn fused(builder: &mut Builder<'_>, code: &[Inst]) -> Lowered<usize> {
     {
         return Ok(2);
     }
-    Ok(0)
+    builder.bit_fields(code, position)
 }
 
 fn instruction(builder: &mut Builder<'_>, inst: &Inst) -> Lowered {

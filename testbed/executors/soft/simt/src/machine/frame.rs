@@ -8,7 +8,10 @@ pub(crate) const LANES: usize = 32;
 const REACH: usize = LANES * size_of::<u64>();
 
 /// What a lane may hold. Every pattern of bits is a value of these types.
-pub(crate) trait Lane: Copy + Default + PartialEq + sealed::Plain + 'static {}
+pub(crate) trait Lane: Copy + Default + PartialEq + sealed::Plain + 'static {
+    /// Itself if `all` is all ones, the other if it is 0.
+    fn or(self, other: Self, all: u32) -> Self;
+}
 
 mod sealed {
     /// Any bits are a value, aligned to at most eight bytes.
@@ -16,13 +19,26 @@ mod sealed {
 }
 
 macro_rules! lanes {
-    ($($ty:ty)*) => { $(
-        impl Lane for $ty {}
+    ($($ty:ty, $all:ident => $bits:expr, $to:expr, $from:expr;)*) => { $(
+        impl Lane for $ty {
+            #[inline(always)]
+            fn or(self, other: Self, $all: u32) -> Self {
+                let bits = $bits;
+                $from($to(self) & bits | $to(other) & !bits)
+            }
+        }
         impl sealed::Plain for $ty {}
     )* };
 }
 
-lanes! { u32 i32 f32 u64 i64 f64 }
+lanes! {
+    u32, all => all, u32::from, u32::from;
+    i32, all => all, i32::cast_unsigned, u32::cast_signed;
+    f32, all => all, f32::to_bits, f32::from_bits;
+    u64, all => all as i32 as u64, u64::from, u64::from;
+    i64, all => all as i32 as u64, i64::cast_unsigned, u64::cast_signed;
+    f64, all => all as i32 as u64, f64::to_bits, f64::from_bits;
+}
 
 /// A place in a frame: bytes from its start, a multiple of eight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -4,6 +4,7 @@
 use std::sync::OnceLock;
 
 use super::LANES;
+use crate::ops::bits::Field;
 
 /// What a program's steps are compiled for. Results are the same bits in all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,8 +52,14 @@ pub(crate) trait Isa {
     /// The sign bits of 32 lanes: lane 0's is bit 0.
     fn signs(values: &[u32; LANES]) -> u32;
 
-    /// Stores four values as one vector: whoever loads it soon as such need not wait for four stores.
-    fn set4(values: [u32; 4], to: &mut [u32; 4]);
+    /// All ones in the lanes whose bits are set, 0 in the others: the reverse.
+    fn spread(mask: u32) -> [u32; LANES];
+
+    /// Stores eight values as one vector: whoever loads it soon as such need not wait for several stores.
+    fn set8(values: [u32; 8], to: &mut [u32; 8]);
+
+    /// The lower words of eight values, and the upper ones.
+    fn split8(values: [u64; 8]) -> [[u32; 8]; 2];
 
     /// The values of halves: the lower ones of words, or the upper ones.
     fn from_halves<const UPPER: bool>(words: &[u32; LANES]) -> [f32; LANES];
@@ -60,12 +67,15 @@ pub(crate) trait Isa {
     /// What the lane `BY` away has, a power of two: of each lane.
     fn butterfly<const BY: usize>(values: &[u32; LANES]) -> [u32; LANES];
 
+    /// Puts a field of words into others.
+    fn unite(words: &[u32; LANES], field: Field, to: &mut [u32; LANES]);
+
     /// `c` and the products of the four signed bytes of `a` and `b`.
     fn dot4(a: &[u32; LANES], b: &[u32; LANES], c: &[u32; LANES]) -> [u32; LANES];
 }
 
 /// See [`Features::Baseline`].
-pub(super) struct Baseline;
+pub(crate) struct Baseline;
 
 impl Isa for Baseline {
     #[inline(always)]
@@ -78,8 +88,18 @@ impl Isa for Baseline {
     }
 
     #[inline(always)]
-    fn set4(values: [u32; 4], to: &mut [u32; 4]) {
+    fn spread(mask: u32) -> [u32; LANES] {
+        std::array::from_fn(|lane| (mask >> lane & 1).wrapping_neg())
+    }
+
+    #[inline(always)]
+    fn set8(values: [u32; 8], to: &mut [u32; 8]) {
         *to = values;
+    }
+
+    #[inline(always)]
+    fn split8(values: [u64; 8]) -> [[u32; 8]; 2] {
+        [values.map(|value| value as u32), values.map(|value| (value >> 32) as u32)]
     }
 
     #[inline(always)]
@@ -90,6 +110,13 @@ impl Isa for Baseline {
     #[inline(always)]
     fn butterfly<const BY: usize>(values: &[u32; LANES]) -> [u32; LANES] {
         std::array::from_fn(|lane| values[(lane ^ BY) % LANES])
+    }
+
+    #[inline(always)]
+    fn unite(words: &[u32; LANES], field: Field, to: &mut [u32; LANES]) {
+        for (word, to) in words.iter().zip(to) {
+            *to |= word << field.left >> field.right & field.mask;
+        }
     }
 
     #[inline(always)]
@@ -111,9 +138,21 @@ impl Isa for Avx2 {
     }
 
     #[inline(always)]
-    fn set4(values: [u32; 4], to: &mut [u32; 4]) {
+    fn spread(mask: u32) -> [u32; LANES] {
         // SAFETY: as above.
-        unsafe { avx2::set4(values, to) };
+        unsafe { avx2::spread(mask) }
+    }
+
+    #[inline(always)]
+    fn set8(values: [u32; 8], to: &mut [u32; 8]) {
+        // SAFETY: as above.
+        unsafe { avx2::set8(values, to) };
+    }
+
+    #[inline(always)]
+    fn split8(values: [u64; 8]) -> [[u32; 8]; 2] {
+        // SAFETY: as above.
+        unsafe { avx2::split8(values) }
     }
 
     #[inline(always)]
@@ -129,6 +168,12 @@ impl Isa for Avx2 {
     }
 
     #[inline(always)]
+    fn unite(words: &[u32; LANES], field: Field, to: &mut [u32; LANES]) {
+        // SAFETY: as above.
+        unsafe { avx2::unite(words, field, to) }
+    }
+
+    #[inline(always)]
     fn dot4(a: &[u32; LANES], b: &[u32; LANES], c: &[u32; LANES]) -> [u32; LANES] {
         // SAFETY: as above.
         unsafe { avx2::dot4(a, b, c) }
@@ -138,15 +183,16 @@ impl Isa for Avx2 {
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
     use std::arch::x86_64::{
-        __m256i, _mm_setr_epi32, _mm256_add_epi32, _mm256_and_si256, _mm256_castsi256_ps,
-        _mm256_castsi256_si128, _mm256_cvtph_ps, _mm256_madd_epi16, _mm256_movemask_ps, _mm256_packus_epi32,
-        _mm256_permute2x128_si256, _mm256_permute4x64_epi64, _mm256_set1_epi32, _mm256_shuffle_epi32,
-        _mm256_slli_epi16, _mm256_srai_epi16, _mm256_srli_epi32,
+        __m256i, _mm_cvtsi32_si128, _mm256_add_epi32, _mm256_and_si256, _mm256_castsi256_ps,
+        _mm256_castsi256_si128, _mm256_cmpeq_epi32, _mm256_cvtph_ps, _mm256_madd_epi16, _mm256_movemask_ps,
+        _mm256_or_si256, _mm256_packus_epi32, _mm256_permute2x128_si256, _mm256_permute4x64_epi64,
+        _mm256_permutevar8x32_epi32, _mm256_set1_epi32, _mm256_setr_epi32, _mm256_shuffle_epi32,
+        _mm256_sll_epi32, _mm256_slli_epi16, _mm256_srai_epi16, _mm256_srl_epi32, _mm256_srli_epi32,
     };
 
     use zerocopy::transmute;
 
-    use super::LANES;
+    use super::{Field, LANES};
 
     #[inline]
     #[target_feature(enable = "avx2")]
@@ -160,11 +206,35 @@ mod avx2 {
         mask
     }
 
+    /// Compilers would make a branch for each lane of it.
     #[inline]
     #[target_feature(enable = "avx2")]
-    pub(super) fn set4(values: [u32; 4], to: &mut [u32; 4]) {
-        let [a, b, c, d] = values.map(u32::cast_signed);
-        *to = transmute!(_mm_setr_epi32(a, b, c, d));
+    pub(super) fn spread(mask: u32) -> [u32; LANES] {
+        let mut out = [0; LANES];
+        let bits = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+        for (index, to) in out.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+            let own = _mm256_and_si256(_mm256_set1_epi32((mask >> (8 * index)).cast_signed()), bits);
+            *to = transmute!(_mm256_cmpeq_epi32(own, bits));
+        }
+        out
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub(super) fn set8(values: [u32; 8], to: &mut [u32; 8]) {
+        let [a, b, c, d, e, f, g, h] = values.map(u32::cast_signed);
+        *to = transmute!(_mm256_setr_epi32(a, b, c, d, e, f, g, h));
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub(super) fn split8(values: [u64; 8]) -> [[u32; 8]; 2] {
+        let order = _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7);
+        let [first, second]: [[u64; 4]; 2] = transmute!(values);
+        let first = _mm256_permutevar8x32_epi32(transmute!(first), order);
+        let second = _mm256_permutevar8x32_epi32(transmute!(second), order);
+        let low = _mm256_permute2x128_si256::<0x20>(first, second);
+        [transmute!(low), transmute!(_mm256_permute2x128_si256::<0x31>(first, second))]
     }
 
     #[inline]
@@ -202,6 +272,18 @@ mod avx2 {
             });
         }
         out
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub(super) fn unite(words: &[u32; LANES], field: Field, to: &mut [u32; LANES]) {
+        let [left, right] = [field.left, field.right].map(|by| _mm_cvtsi32_si128(by.cast_signed()));
+        let mask = _mm256_set1_epi32(field.mask.cast_signed());
+        let from = words.as_chunks::<8>().0;
+        for (eight, to) in from.iter().zip(to.as_chunks_mut::<8>().0) {
+            let moved = _mm256_srl_epi32(_mm256_sll_epi32(transmute!(*eight), left), right);
+            *to = transmute!(_mm256_or_si256(transmute!(*to), _mm256_and_si256(moved, mask)));
+        }
     }
 
     /// The bytes with even and with odd index are widened to 16 bits: no product or sum of two overflows.

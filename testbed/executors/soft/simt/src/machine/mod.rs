@@ -13,5 +13,5 @@ mod step;
 
 pub(crate) use frame::{Frame, LANES, Lane, Layout, Slot};
 pub use isa::Features;
-pub(crate) use isa::Isa;
+pub(crate) use isa::{Baseline, Isa};
 pub(crate) use step::{Code, LEAVE, Run, Step, best_fn, common_fn, step_fn};

@@ -3,7 +3,7 @@
 use vgpu_ptx::ir::Space;
 
 use crate::env::Env;
-use crate::machine::{Isa, LANES, Run, Slot, Step};
+use crate::machine::{Baseline, Isa, LANES, Run, Slot, Step};
 use crate::memory::Words;
 use crate::warp::Warp;
 
@@ -94,9 +94,9 @@ fn run(warp: &mut Warp, env: &mut Env<'_>, step: &Step, atomic: &AtomicStep) -> 
     }
     if let Some(dst) = atomic.dst {
         if atomic.bytes == 8 {
-            super::put_active(warp, dst, &old);
+            super::put_active::<Baseline, _>(warp, dst, &old);
         } else {
-            super::put_active(warp, dst, &old.map(|value| value as u32));
+            super::put_active::<Baseline, _>(warp, dst, &old.map(|value| value as u32));
         }
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! Logic, shifts, bit fields, permutations of bytes, and the products of bytes.
 
 use crate::env::Env;
-use crate::machine::{Isa, Run, Step};
+use crate::machine::{Isa, LANES, Run, Slot, Step};
 use crate::warp::Warp;
 
 use super::integer::s16;
@@ -172,7 +172,32 @@ impl Run for SignedDot4 {
     fn run<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
         let frame = &warp.frame;
         let out = I::dot4(frame.vector(step.a), frame.vector(step.b), frame.vector(step.c));
-        put(warp, step, &out);
+        put::<I, _>(warp, step, &out);
+        pc + 1
+    }
+}
+
+/// Bits of a word, moved: `(a << left >> right) & mask`. One of the two shifts is 0.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Field {
+    pub(crate) at: Slot,
+    pub(crate) left: u32,
+    pub(crate) right: u32,
+    pub(crate) mask: u32,
+}
+
+/// The union of `y` fields, of the table's from `x` on.
+pub(crate) struct Fields;
+
+impl Run for Fields {
+    #[inline(always)]
+    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+        let mut out = [0; LANES];
+        let first = step.x as usize;
+        for field in &env.tables.fields[first..first + step.y as usize] {
+            I::unite(warp.frame.vector(field.at), *field, &mut out);
+        }
+        put::<I, _>(warp, step, &out);
         pc + 1
     }
 }

@@ -127,14 +127,14 @@ pub(crate) struct Select<T, const A: bool, const B: bool>(PhantomData<T>);
 impl<T: Lane, const A: bool, const B: bool> Run for Select<T, A, B> {
     #[inline(always)]
     fn run<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
-        let bits = warp.frame.get::<u32>(step.c) ^ step.x;
+        let holds = I::spread(warp.frame.get::<u32>(step.c) ^ step.x);
         let a = Source::<A, T>::new(&warp.frame, step.a);
         let b = Source::<B, T>::new(&warp.frame, step.b);
         let mut out = [T::default(); LANES];
         for lane in 0..LANES {
-            out[lane] = if bits & 1 << lane != 0 { a.at(lane) } else { b.at(lane) };
+            out[lane] = a.at(lane).or(b.at(lane), holds[lane]);
         }
-        put(warp, step, &out);
+        put::<I, _>(warp, step, &out);
         pc + 1
     }
 }

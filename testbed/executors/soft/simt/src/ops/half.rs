@@ -92,7 +92,7 @@ impl<const UPPER: bool> Run for FromHalves<UPPER> {
     #[inline(always)]
     fn run<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
         let out = I::from_halves::<UPPER>(warp.frame.vector(step.a));
-        put(warp, step, &out);
+        put::<I, _>(warp, step, &out);
         pc + 1
     }
 }

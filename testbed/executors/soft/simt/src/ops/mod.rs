@@ -136,9 +136,9 @@ impl<'a, const S: bool, T: Lane> Source<'a, S, T> {
 
 /// Writes a result; inactive lanes keep theirs if the step says so.
 #[inline(always)]
-pub(crate) fn put<T: Lane>(warp: &mut Warp, step: &Step, out: &[T; LANES]) {
+pub(crate) fn put<I: Isa, T: Lane>(warp: &mut Warp, step: &Step, out: &[T; LANES]) {
     if step.blend && warp.mask != u32::MAX {
-        put_active(warp, step.d, out);
+        put_active::<I, T>(warp, step.d, out);
     } else {
         *warp.frame.vector_mut(step.d) = *out;
     }
@@ -146,11 +146,11 @@ pub(crate) fn put<T: Lane>(warp: &mut Warp, step: &Step, out: &[T; LANES]) {
 
 /// Writes the active lanes.
 #[inline(always)]
-pub(crate) fn put_active<T: Lane>(warp: &mut Warp, at: Slot, out: &[T; LANES]) {
-    let mask = warp.mask;
+pub(crate) fn put_active<I: Isa, T: Lane>(warp: &mut Warp, at: Slot, out: &[T; LANES]) {
+    let active = I::spread(warp.mask);
     let target = warp.frame.vector_mut::<T>(at);
     for lane in 0..LANES {
-        target[lane] = if mask >> lane & 1 != 0 { out[lane] } else { target[lane] };
+        target[lane] = out[lane].or(target[lane], active[lane]);
     }
 }
 
@@ -212,7 +212,7 @@ impl<O: Op1> Run for Vector1<O> {
         for lane in 0..LANES {
             out[lane] = O::f(a.at(lane));
         }
-        put(warp, step, &out);
+        put::<I, _>(warp, step, &out);
         pc + 1
     }
 }
@@ -226,7 +226,7 @@ impl<O: Op2, const A: bool, const B: bool> Run for Vector2<O, A, B> {
         for lane in 0..LANES {
             out[lane] = O::f(a.at(lane), b.at(lane));
         }
-        put(warp, step, &out);
+        put::<I, _>(warp, step, &out);
         pc + 1
     }
 }
@@ -241,7 +241,7 @@ impl<O: Op3, const A: bool, const B: bool, const C: bool> Run for Vector3<O, A, 
         for lane in 0..LANES {
             out[lane] = O::f(a.at(lane), b.at(lane), c.at(lane));
         }
-        put(warp, step, &out);
+        put::<I, _>(warp, step, &out);
         pc + 1
     }
 }
@@ -253,7 +253,7 @@ impl<T: Lane> Run for Splat<T> {
     #[inline(always)]
     fn run<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
         let out = [warp.frame.get::<T>(step.a); LANES];
-        put(warp, step, &out);
+        put::<I, _>(warp, step, &out);
         pc + 1
     }
 }

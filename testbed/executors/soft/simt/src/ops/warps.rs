@@ -106,7 +106,7 @@ impl<const MODE: u8, const SCALAR: bool, const VALID: bool> Run for Shuffle<MODE
             out[lane] = a[from as usize];
             bits |= u32::from(good) << lane;
         }
-        put(warp, step, &out);
+        put::<I, _>(warp, step, &out);
         if VALID {
             put_predicate(warp, valid, bits);
         }
@@ -124,7 +124,7 @@ impl<const BY: usize> Run for Butterfly<BY> {
             return LEAVE;
         }
         let out = I::butterfly::<BY>(warp.frame.vector(step.a));
-        put(warp, step, &out);
+        put::<I, _>(warp, step, &out);
         pc + 1
     }
 }
@@ -144,7 +144,7 @@ impl<O: Op2<A = f32, B = f32, R = f32>, const BY: usize> Run for ButterflyThen<O
         for lane in 0..LANES {
             out[lane] = O::f(c[lane], f32::from_bits(other[lane]));
         }
-        put(warp, step, &out);
+        put::<I, _>(warp, step, &out);
         pc + 1
     }
 }
@@ -243,7 +243,7 @@ impl<const ALL: bool, const WIDE: bool> Run for Match<ALL, WIDE> {
             warp.frame.set(step.d, members & bits);
             return pc + 1;
         }
-        put(warp, step, &out);
+        put::<I, _>(warp, step, &out);
         pc + 1
     }
 }

@@ -33,6 +33,7 @@ mod programs;
 mod references;
 mod refusals;
 mod special;
+mod together;
 mod values;
 mod warp;
 
@@ -69,6 +70,7 @@ fn chapters() -> Vec<(&'static str, Vec<Case>)> {
         ("moves", moves::cases()),
         ("refusals", refusals::cases()),
         ("special", special::cases()),
+        ("together", together::cases()),
         ("warp", warp::cases()),
     ]
 }

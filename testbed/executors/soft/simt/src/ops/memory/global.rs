@@ -40,7 +40,7 @@ impl Space for Global {
     }
 
     #[inline(always)]
-    fn load_all<I: Isa, E: Extend, const SCALAR: bool, const N: usize>(
+    fn load_all<I: Isa, E: Extend, const SCALAR: bool, const N: usize, const L: usize>(
         warp: &mut Warp,
         env: &mut Env<'_>,
         step: &Step,
@@ -49,27 +49,29 @@ impl Space for Global {
         let window = &env.windows[step.y as usize];
         if N == 1 {
             let Some((bases, out)) = warp.frame.apart::<u64, E::D>(step.a, to[0]) else { return false };
-            let (out, _) = out.as_chunks_mut::<4>();
-            return env.view.load_fours::<E::T, 1>(
+            let (Some(bases), (out, _)) = (bases.first_chunk(), out.as_chunks_mut::<8>()) else {
+                return false;
+            };
+            return env.view.load_eights::<E::T, 1, L>(
                 window,
                 bases,
                 step.imm,
                 E::T::BYTES,
-                |four, _, values| {
-                    E::set::<I>(values, &mut out[four]);
+                |eight, _, values| {
+                    E::set::<I>(values, &mut out[eight]);
                 },
             );
         }
-        let bases = *warp.frame.vector::<u64>(step.a);
-        env.view.load_fours::<E::T, N>(
+        let Some(&bases) = warp.frame.vector::<u64>(step.a).first_chunk() else { return false };
+        env.view.load_eights::<E::T, N, L>(
             window,
             &bases,
             step.imm,
             E::T::BYTES * N as u64,
-            |four, element, values| {
+            |eight, element, values| {
                 E::set::<I>(
                     values,
-                    &mut warp.frame.vector_mut::<E::D>(to[element]).as_chunks_mut::<4>().0[four],
+                    &mut warp.frame.vector_mut::<E::D>(to[element]).as_chunks_mut::<8>().0[eight],
                 );
             },
         )

@@ -42,7 +42,7 @@ impl Space for Local {
     }
 
     #[inline(always)]
-    fn load_all<I: Isa, E: Extend, const SCALAR: bool, const N: usize>(
+    fn load_all<I: Isa, E: Extend, const SCALAR: bool, const N: usize, const L: usize>(
         warp: &mut Warp,
         env: &mut Env<'_>,
         step: &Step,

@@ -8,7 +8,7 @@ mod shared;
 mod steps;
 
 pub(crate) use generic::Split;
-pub(crate) use steps::{Load, LoadPair, LoadScalar, Store};
+pub(crate) use steps::{Load, LoadPair, LoadScalar, LoadTwo, Store};
 
 use crate::env::Env;
 use crate::fault::Fault;
@@ -21,8 +21,8 @@ pub(crate) trait Extend {
     type T: Element;
     type D: Lane;
     fn extend(value: Self::T) -> Self::D;
-    /// Extends four elements to four lanes of a register.
-    fn set<I: Isa>(values: [Self::T; 4], to: &mut [Self::D; 4]);
+    /// Extends eight elements to eight lanes of a register.
+    fn set<I: Isa>(values: [Self::T; 8], to: &mut [Self::D; 8]);
 }
 
 macro_rules! extensions {
@@ -34,7 +34,7 @@ macro_rules! extensions {
             #[inline(always)]
             fn extend(value: $t) -> u32 { value as u32 }
             #[inline(always)]
-            fn set<I: Isa>(values: [$t; 4], to: &mut [u32; 4]) { I::set4(values.map(Self::extend), to); }
+            fn set<I: Isa>(values: [$t; 8], to: &mut [u32; 8]) { I::set8(values.map(Self::extend), to); }
         }
     )* };
 }
@@ -53,7 +53,7 @@ impl Extend for Same64 {
         value
     }
     #[inline(always)]
-    fn set<I: Isa>(values: [u64; 4], to: &mut [u64; 4]) {
+    fn set<I: Isa>(values: [u64; 8], to: &mut [u64; 8]) {
         *to = values;
     }
 }
@@ -233,9 +233,9 @@ pub(crate) trait Space {
         lane: usize,
     ) -> Result<[E::D; N], Failed>;
 
-    /// Loads all lanes into registers, four lanes at a time. Whether it could: if not, nothing has been done.
+    /// Loads the first `L` lanes into registers, eight lanes at a time. Whether it could: if not, nothing has been done.
     #[inline(always)]
-    fn load_all<I: Isa, E: Extend, const SCALAR: bool, const N: usize>(
+    fn load_all<I: Isa, E: Extend, const SCALAR: bool, const N: usize, const L: usize>(
         _: &mut Warp,
         _: &mut Env<'_>,
         _: &Step,

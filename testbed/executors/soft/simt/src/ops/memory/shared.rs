@@ -40,7 +40,7 @@ impl Space for Shared {
     }
 
     #[inline(always)]
-    fn load_all<I: Isa, E: Extend, const SCALAR: bool, const N: usize>(
+    fn load_all<I: Isa, E: Extend, const SCALAR: bool, const N: usize, const L: usize>(
         warp: &mut Warp,
         env: &mut Env<'_>,
         step: &Step,
@@ -49,26 +49,27 @@ impl Space for Shared {
         let size = E::T::BYTES as u32;
         if size == 4
             && !SCALAR
-            && let Some(from) = side_by_side::<N>(warp, step, env.shared.bytes)
-            && let Some(words) = env.shared.words().get(from..from + N * LANES)
+            && let Some(from) = side_by_side::<N, L>(warp, step, env.shared.bytes)
+            && let Some(words) = env.shared.words().get(from..from + N * L)
         {
             let (vectors, _) = words.as_chunks::<N>();
-            if let Some(vectors) = vectors.first_chunk::<LANES>() {
+            if let Some(vectors) = vectors.first_chunk::<L>() {
                 for (element, &to) in to.iter().enumerate() {
-                    let out = warp.frame.vector_mut::<u32>(to);
-                    for lane in 0..LANES {
-                        out[lane] = vectors[lane][element];
+                    // All are read before any is written: by vectors.
+                    let row: [u32; L] = std::array::from_fn(|lane| vectors[lane][element]);
+                    if let Some(to) = warp.frame.vector_mut(to).first_chunk_mut() {
+                        *to = row;
                     }
                 }
                 return true;
             }
         }
         let addresses = narrow::<SCALAR>(&warp.frame, step);
-        if !good(&addresses, u32::MAX, size * N as u32, env.shared.bytes) {
+        if !good(&addresses, u32::MAX >> (LANES - L), size * N as u32, env.shared.bytes) {
             return false;
         }
         let first = addresses[0];
-        let apart = addresses.iter().fold(0, |apart, address| apart | (address ^ first));
+        let apart = addresses[..L].iter().fold(0, |apart, address| apart | (address ^ first));
         if apart == 0 {
             for (element, &to) in to.iter().enumerate() {
                 let value = E::extend(env.shared.read(first + size * element as u32));
@@ -77,11 +78,11 @@ impl Space for Shared {
             return true;
         }
         // Compilers would take the addresses out of the vectors that were compared.
-        let (fours, _) = std::hint::black_box(&addresses).as_chunks::<4>();
+        let (eights, _) = std::hint::black_box(&addresses)[..L].as_chunks::<8>();
         for (element, &to) in to.iter().enumerate() {
-            let (out, _) = warp.frame.vector_mut::<E::D>(to).as_chunks_mut::<4>();
-            for (four, out) in fours.iter().zip(out) {
-                E::set::<I>(four.map(|address| env.shared.read(address + size * element as u32)), out);
+            let (out, _) = warp.frame.vector_mut::<E::D>(to).as_chunks_mut::<8>();
+            for (eight, out) in eights.iter().zip(out) {
+                E::set::<I>(eight.map(|address| env.shared.read(address + size * element as u32)), out);
             }
         }
         true
@@ -99,15 +100,14 @@ impl Space for Shared {
             && T::BYTES == 4
             && !SCALAR
             && mask == u32::MAX
-            && let Some(to) = side_by_side::<N>(warp, step, env.shared.bytes)
+            && let Some(to) = side_by_side::<N, LANES>(warp, step, env.shared.bytes)
             && let Some(words) =
                 env.shared.words_mut().get_mut(to..).and_then(<[u32]>::first_chunk_mut::<LANES>)
         {
-            let values = warp.frame.vector::<T::S>(values[0]);
-            for lane in 0..LANES {
-                let value = T::truncate(values[lane]);
-                words[lane] = value.as_bytes().first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
-            }
+            *words = warp.frame.vector::<T::S>(values[0]).map(|value| {
+                let value = T::truncate(value);
+                value.as_bytes().first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
+            });
             return Ok(());
         }
         let addresses = narrow::<SCALAR>(&warp.frame, step);
@@ -115,13 +115,13 @@ impl Space for Shared {
     }
 }
 
-/// The first word of lane 0, if the lanes access `N` words each that lie side by side, all of them in a memory of `bytes`.
+/// The first word of lane 0, if the first `L` lanes access `N` words each that lie side by side, all of them in a memory of `bytes`.
 #[inline(always)]
-fn side_by_side<const N: usize>(warp: &Warp, step: &Step, bytes: u32) -> Option<usize> {
-    let (each, all) = (4 * N as u32, (4 * N * LANES) as u32);
+fn side_by_side<const N: usize, const L: usize>(warp: &Warp, step: &Step, bytes: u32) -> Option<usize> {
+    let (each, all) = (4 * N as u32, (4 * N * L) as u32);
     let base = warp.frame.vector::<u32>(step.a);
     let mut other = 0;
-    for lane in 0..LANES {
+    for lane in 0..L {
         other |= base[lane] ^ base[0].wrapping_add(each * lane as u32);
     }
     let first = base[0].wrapping_add(step.imm as u32);

@@ -1,13 +1,13 @@
 //! The steps: loads and stores in any space.
 
-use super::{Extend, FEW, FEWER, Failed, FromU16, Global, Space, Truncate};
+use super::{Extend, FEW, FEWER, Failed, FromU16, Global, Same32, Space, Truncate};
 use crate::env::Env;
 use crate::machine::{Isa, LANES, Run, Slot, Step};
 use crate::memory::SHARED_WORDS;
 use crate::program::MemoryStep;
 use crate::warp::Warp;
 use std::marker::PhantomData;
-use vgpu_arena::{Halves, for_active};
+use vgpu_arena::{Halves, Neighbours, for_active};
 
 /// Loads into registers that lanes have of their own. `x`: index of the [`MemoryStep`]; `y`: window.
 pub(crate) struct Load<S, E, const SCALAR: bool, const N: usize>(PhantomData<(S, E)>);
@@ -16,7 +16,13 @@ impl<S: Space, E: Extend, const SCALAR: bool, const N: usize> Run for Load<S, E,
     #[inline(always)]
     fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
         let slots: [Slot; N] = if N == 1 { [step.d; N] } else { targets(env, step) };
-        if loads_all(warp, step) && S::load_all::<I, E, SCALAR, N>(warp, env, step, &slots) {
+        let done = match reach(warp, step) {
+            Reach::Few => false,
+            Reach::Quarter => S::load_all::<I, E, SCALAR, N, { LANES / 4 }>(warp, env, step, &slots),
+            Reach::Half => S::load_all::<I, E, SCALAR, N, { LANES / 2 }>(warp, env, step, &slots),
+            Reach::All => S::load_all::<I, E, SCALAR, N, LANES>(warp, env, step, &slots),
+        };
+        if done {
             return pc + 1;
         }
         match load_some::<S, E, SCALAR, N>(warp, env, step, &slots) {
@@ -26,11 +32,31 @@ impl<S: Space, E: Extend, const SCALAR: bool, const N: usize> Run for Load<S, E,
     }
 }
 
-/// Whether to try and load all lanes: also where some are not active, if nobody reads what those get. Their addresses are
+/// Which lanes are loaded together: the first ones, as many as all active ones are among.
+enum Reach {
+    /// None: the active ones are rather loaded one by one.
+    Few,
+    Quarter,
+    Half,
+    All,
+}
+
+/// Lanes are loaded together also where some are not active, if nobody reads what those get. Their addresses are
 /// checked like the others', and usually those of elements behind the last that is wanted; lane by lane is slower.
 #[inline(always)]
-fn loads_all(warp: &Warp, step: &Step) -> bool {
-    warp.mask == u32::MAX || (!step.blend && warp.mask.count_ones() > FEWER)
+fn reach(warp: &Warp, step: &Step) -> Reach {
+    if warp.mask == u32::MAX {
+        return Reach::All;
+    }
+    if step.blend || warp.mask.count_ones() < 2 {
+        return Reach::Few;
+    }
+    match warp.mask.leading_zeros() {
+        24.. => Reach::Quarter,
+        16.. => Reach::Half,
+        _ if warp.mask.count_ones() <= FEWER => Reach::Few,
+        _ => Reach::All,
+    }
 }
 
 /// Loads the active lanes, whichever they are. Not for one instruction set: this is one function for all.
@@ -77,22 +103,32 @@ pub(crate) struct LoadPair;
 impl Run for LoadPair {
     #[inline(always)]
     fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
-        if loads_all(warp, step)
-            && let Some((bases, out)) = warp.frame.apart::<u64, u32>(step.a, step.d)
-        {
-            let window = &env.windows[step.y as usize];
-            let (out, _) = out.as_chunks_mut::<4>();
-            let done = env.view.load_fours::<Halves, 1>(window, bases, step.imm, 2, |four, _, values| {
-                I::set4(values.map(|Halves(word)| word), &mut out[four]);
-            });
-            if done {
-                return pc + 1;
-            }
+        let done = match reach(warp, step) {
+            Reach::Few => false,
+            Reach::Quarter => Self::load_all::<I, { LANES / 4 }>(warp, env, step),
+            Reach::Half => Self::load_all::<I, { LANES / 2 }>(warp, env, step),
+            Reach::All => Self::load_all::<I, LANES>(warp, env, step),
+        };
+        if done {
+            return pc + 1;
         }
         match load_pairs(warp, env, step) {
             Ok(()) => pc + 1,
             Err(failed) => failed,
         }
+    }
+}
+
+impl LoadPair {
+    /// The first `L` lanes. Whether it could.
+    #[inline(always)]
+    fn load_all<I: Isa, const L: usize>(warp: &mut Warp, env: &Env<'_>, step: &Step) -> bool {
+        let Some((bases, out)) = warp.frame.apart::<u64, u32>(step.a, step.d) else { return false };
+        let (Some(bases), (out, _)) = (bases.first_chunk(), out.as_chunks_mut::<8>()) else { return false };
+        let window = &env.windows[step.y as usize];
+        env.view.load_eights::<Halves, 1, L>(window, bases, step.imm, 2, |eight, _, values| {
+            I::set8(values.map(|Halves(word)| word), &mut out[eight]);
+        })
     }
 }
 
@@ -114,6 +150,59 @@ fn load_pairs(warp: &mut Warp, env: &mut Env<'_>, step: &Step) -> Result<(), Fai
         let [low] = Global::load_lane::<FromU16, 1>(warp, env, step, base, lane)?;
         let [high] = Global::load_lane::<FromU16, 1>(warp, env, &second, base, lane)?;
         warp.frame.vector_mut::<u32>(step.d)[lane] = high << 16 | low;
+    }
+    Ok(())
+}
+
+/// Loads two words side by side, into `d` and `c`: device memory. `HALVES`: any even address, as four accesses. `x`: line of the second.
+pub(crate) struct LoadTwo<const HALVES: bool>;
+
+impl<const HALVES: bool> Run for LoadTwo<HALVES> {
+    #[inline(always)]
+    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+        let done = match reach(warp, step) {
+            Reach::Few => false,
+            Reach::Quarter => Self::load_all::<I, { LANES / 4 }>(warp, env, step),
+            Reach::Half => Self::load_all::<I, { LANES / 2 }>(warp, env, step),
+            Reach::All => Self::load_all::<I, LANES>(warp, env, step),
+        };
+        if done {
+            return pc + 1;
+        }
+        match load_each::<HALVES>(warp, env, step) {
+            Ok(()) => pc + 1,
+            Err(failed) => failed,
+        }
+    }
+}
+
+impl<const HALVES: bool> LoadTwo<HALVES> {
+    /// The first `L` lanes. Whether it could.
+    #[inline(always)]
+    fn load_all<I: Isa, const L: usize>(warp: &mut Warp, env: &Env<'_>, step: &Step) -> bool {
+        let Some(&bases) = warp.frame.vector::<u64>(step.a).first_chunk() else { return false };
+        let window = &env.windows[step.y as usize];
+        let align = if HALVES { 2 } else { 4 };
+        env.view.load_eights::<Neighbours, 1, L>(window, &bases, step.imm, align, |eight, _, values| {
+            let halves = I::split8(values.map(|Neighbours(words)| words));
+            for (to, words) in [step.d, step.c].into_iter().zip(halves) {
+                warp.frame.vector_mut::<u32>(to).as_chunks_mut::<8>().0[eight] = words;
+            }
+        })
+    }
+}
+
+/// The same one after the other.
+#[inline(never)]
+fn load_each<const HALVES: bool>(warp: &mut Warp, env: &mut Env<'_>, step: &Step) -> Result<(), Failed> {
+    let mut second = step.clone();
+    (second.d, second.imm, second.line) = (step.c, step.imm.wrapping_add(4), step.x);
+    for step in [step, &second] {
+        if HALVES {
+            load_pairs(warp, env, step)?;
+        } else {
+            load_some::<Global, Same32, false, 1>(warp, env, step, &[step.d])?;
+        }
     }
     Ok(())
 }

@@ -1,0 +1,111 @@
+//! Words put together from bit fields of others: a chain of shifts, masks and unions is one step.
+//!
+//! Kernels take quantised values out of words, and put those of five and six bits together from two words, by
+//! `(a << 4 & 16) | (a << 11 & 4096) | ...`: some ten instructions for each word, all of whose results but the last are
+//! read once, by the next ones.
+
+use vgpu_ptx::ir::{Binary, Inst, Op, Operand, Reg, Ty};
+
+use crate::ops::Place;
+use crate::ops::bits::{Field, Fields};
+
+use super::builder::{Builder, Lowered};
+
+/// So many instructions become a step at most.
+const MOST_INSTRUCTIONS: usize = 32;
+/// So many fields has a word at most.
+const MOST_FIELDS: usize = 8;
+
+/// Bits of a register, moved: those of `mask` are the register's, shifted to the left, or to the right if negative; others are 0.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    reg: Reg,
+    shift: i32,
+    mask: u32,
+}
+
+/// A value that a chain has computed, and nobody has read yet.
+struct Word {
+    reg: Reg,
+    parts: Vec<Part>,
+}
+
+/// Takes the value of an operand: what the chain has computed, or a register as it is.
+fn take(words: &mut Vec<Word>, operand: &Operand) -> Option<Vec<Part>> {
+    let Operand::Reg(reg) = *operand else { return None };
+    Some(match words.iter().position(|word| word.reg == reg) {
+        Some(index) => words.swap_remove(index).parts,
+        None => vec![Part { reg, shift: 0, mask: u32::MAX }],
+    })
+}
+
+impl Builder<'_> {
+    /// Lowers as many of these instructions as make one word. `position`: index of the first. How many there
+    /// were: none, if that is fewer than two.
+    pub(super) fn bit_fields(&mut self, code: &[Inst], position: u32) -> Lowered<usize> {
+        let mut words = Vec::new();
+        let mut chain = None;
+        for (inst, index) in code.iter().zip(position..).take(MOST_INSTRUCTIONS) {
+            let Some(word) = (!self.runs_once(index)).then(|| self.word(&inst.op, &mut words)).flatten()
+            else {
+                break;
+            };
+            if word.parts.len() > MOST_FIELDS || words.iter().any(|other| other.reg == word.reg) {
+                break;
+            }
+            // The chain may end where all other results have been read.
+            if words.is_empty() && index > position {
+                chain = Some((index + 1 - position, word.reg, word.parts.clone()));
+            }
+            if !self.is_read_once(word.reg) {
+                break;
+            }
+            words.push(word);
+        }
+        let Some((count, dst, parts)) = chain else { return Ok(0) };
+        let (Place::Vector(to), blend) = self.target(dst, 4)? else { return Ok(0) };
+        let first = self.tables.fields.len();
+        for part in parts {
+            let Place::Vector(at) = self.register(part.reg, 4)? else {
+                self.tables.fields.truncate(first);
+                return Ok(0);
+            };
+            let (left, right) = (part.shift.max(0).unsigned_abs(), part.shift.min(0).unsigned_abs());
+            self.tables.fields.push(Field { at, left, right, mask: part.mask });
+        }
+        let mut step = self.step::<Fields>();
+        (step.x, step.y) = (first as u32, (self.tables.fields.len() - first) as u32);
+        self.finish(step, false, false, Place::Vector(to), blend)?;
+        Ok(count as usize)
+    }
+
+    /// The value that an instruction computes, if it puts fields together. What it reads is no longer in `words`.
+    fn word(&self, op: &Op, words: &mut Vec<Word>) -> Option<Word> {
+        let Op::Binary { op, ty: ty @ (Ty::B32 | Ty::U32 | Ty::S32), dst, a, b, .. } = op else {
+            return None;
+        };
+        let constant = |operand: &Operand| match *operand {
+            Operand::Imm(value) => Some(value as u32),
+            Operand::Reg(reg) => self.constant_register(reg).map(|value| value as u32),
+            _ => None,
+        };
+        let mut parts = take(words, a)?;
+        match (op, constant(b)) {
+            (Binary::And, Some(mask)) => parts.iter_mut().for_each(|part| part.mask &= mask),
+            (Binary::Shl, Some(by @ 0..32)) => {
+                for part in &mut parts {
+                    (part.shift, part.mask) = (part.shift + by.cast_signed(), part.mask << by);
+                }
+            }
+            (Binary::Shr, Some(by @ 0..32)) if !ty.signed() => {
+                for part in &mut parts {
+                    (part.shift, part.mask) = (part.shift - by.cast_signed(), part.mask >> by);
+                }
+            }
+            (Binary::Or, None) => parts.append(&mut take(words, b)?),
+            _ => return None,
+        }
+        // Shifts of 32 and more leave nothing.
+        parts.iter().all(|part| part.shift.abs() < 32).then_some(Word { reg: *dst, parts })
+    }
+}
