@@ -1,6 +1,6 @@
 //! `vgpu-testbed device`: devices on a bus, until told to stop.
 
-mod host;
+pub mod host;
 mod v1;
 mod wrong;
 
