@@ -180,14 +180,14 @@ impl Device {
                     _ => low & mask(size),
                 }
             }
+            // Whatever begins within the status reads it from its first byte on.
+            Bar::Bar1 if (BAR1_STATUS..BAR1_STATUS + 4).contains(&offset) => {
+                u64::from(state.bar1.status()) & mask(size)
+            }
             Bar::Bar1 => {
                 let mut bytes = [0; 8];
                 let there = state.bar1.get(offset, size);
                 bytes[..there.len()].copy_from_slice(there);
-                // Whatever overlaps the status and begins in it reads it from its first byte on.
-                if offset > BAR1_STATUS {
-                    return u64::from(state.registers.shown.status) & mask(size);
-                }
                 u64::from_le_bytes(bytes)
             }
         }

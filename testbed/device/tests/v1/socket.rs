@@ -59,7 +59,7 @@ fn folder() -> TempDir {
 /// A device whose mediator listens at `path`.
 fn device(path: &Path) -> Guest {
     let guest = bare(Properties { vm_id: 10, ..Properties::default() });
-    guest.device.attach(Box::new(Client::with_limit(path, guest.device.inlet(), Duration::from_millis(300))));
+    guest.device.attach(Box::new(Client::connect(path, guest.device.inlet())));
     guest
 }
 
@@ -122,8 +122,11 @@ fn the_device_sends_what_the_examples_say() {
     assert_eq!(guest.register(0x10_0000, 4 << 20), reg::DONE);
     guest.put_ram(0x10_0000, &data);
     guest.stage(0x32, &[low, high, 0x10_0000, 0], 0x10_0000);
-    guest.ring();
-    mediator.expects(&frame(3, 0x32, 3, &[low, high, 0x10_0000, 0], &data));
+    // The doorbell's store takes until the socket has taken all of it.
+    std::thread::scope(|scope| {
+        scope.spawn(|| guest.ring());
+        mediator.expects(&frame(3, 0x32, 3, &[low, high, 0x10_0000, 0], &data));
+    });
     mediator.says(&result(3, 3, 0, &[], &[]));
     guest.wait().nothing();
 
@@ -192,8 +195,18 @@ fn what_a_mediator_may_send_is_taken_and_what_not_is_dropped() {
     assert_eq!(guest.read(reg::STATUS), reg::BUSY);
     // Garbage takes everything with it that came along.
     mediator.says(&[&[0xff; 40][..], &result(1, 1, 0, &[1, 1], &[])].concat());
-    mediator.says(&ping);
-    mediator.expects(&head(4, 9, 0));
+    // So does what the device reads at the same time: it is asked until it has read on.
+    mediator.0.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let start = Instant::now();
+    let mut pong = [0; 24];
+    loop {
+        mediator.says(&ping);
+        if mediator.0.read_exact(&mut pong).is_ok() {
+            break;
+        }
+        assert!(start.elapsed() < PATIENCE, "the device is deaf");
+    }
+    assert_eq!(pong[..], head(4, 9, 0));
     assert_eq!(guest.read(reg::STATUS), reg::BUSY);
     mediator.says(&result(1, 1, 0, &[3, 4], &[]));
     assert_eq!(guest.wait().ok(), [3, 4]);
@@ -230,7 +243,9 @@ fn a_mediator_that_takes_nothing_is_given_up() {
     let dir = folder();
     let path = dir.path().join("m.sock");
     let listener = UnixListener::bind(&path).unwrap();
-    let mut guest = device(&path);
+    let mut guest = bare(Properties { vm_id: 10, ..Properties::default() });
+    let limit = Duration::from_millis(300);
+    guest.device.attach(Box::new(Client::with_limit(&path, guest.device.inlet(), limit)));
     let _mediator = Recorded::accept(&listener);
     guest.put_bar1(0, &pattern(1, 8 << 20));
     guest.stage(0x32, &[], 8 << 20);

@@ -139,7 +139,8 @@ fn what_the_mediator_says_becomes_an_error_code() {
     };
     assert_eq!(after(&|bench| assert!(bench.inlet.deliver(Delivery::Busy))), (reg::ERROR, 0x0a, 0));
     assert_eq!(after(&|bench| assert!(bench.inlet.deliver(Delivery::Quarantined))), (reg::ERROR, 0x0b, 0));
-    let closed = |connection| move |bench: &Bench| assert!(bench.inlet.deliver(Delivery::Closed { connection }));
+    let closed =
+        |connection| move |bench: &Bench| assert!(bench.inlet.deliver(Delivery::Closed { connection }));
     assert_eq!(after(&closed(1)), (reg::ERROR, 3, 0));
     assert_eq!(after(&closed(9)), (reg::BUSY, 0, 0), "the end of another connection");
     let short = |bench: &Bench| bench.answer(bench.last().header.request_id.get(), &[0; 87]);
