@@ -190,7 +190,7 @@ fn serve(mut stream: &UnixStream, connection: &Connection) -> io::Result<()> {
             Err(error) => return Err(error),
         };
         frames.push(&piece[..bytes]);
-        while let Some((header, payload)) = frames.next().map_err(refuse)? {
+        while let Some((header, payload)) = frames.next_frame().map_err(refuse)? {
             match header.kind.get() {
                 frame::CUDA_CALL => calls = true,
                 // Before the first call a client may ask whether anybody is there.

@@ -254,7 +254,7 @@ fn launches_are_checked_before_anything_is_done() {
     assert_eq!(code(&launch(function + 1, LAUNCH_RAW, 3, &params)), 400);
     assert_eq!(code(&launch(0, LAUNCH_RAW, 3, &params)), 400);
     assert_eq!(code(&launch(function, LAUNCH_RAW, 3, &params[..12])), 1, "too few for the kernel");
-    assert_eq!(code(&launch(function, LAUNCH_RAW, 3, &[0; 40_000])), 1, "too many for any");
+    assert_eq!(code(&launch(function, LAUNCH_RAW, 3, &vec![0; 40_000])), 1, "too many for any");
     let mut wide_block = good.clone();
     wide_block[20..24].copy_from_slice(&2000_u32.to_le_bytes());
     assert_eq!(code(&wide_block), 1);

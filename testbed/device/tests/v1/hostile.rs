@@ -11,7 +11,7 @@ use crate::code::PTX;
 use crate::driver::{Guest, PATIENCE, RAM, null, pattern, soft, with};
 
 /// Numbers that are more likely to mean something.
-fn argument(known: Vec<u64>) -> impl Strategy<Value = u32> {
+fn argument(known: &[u64]) -> impl Strategy<Value = u32> + use<> {
     let halves: Vec<u32> = known.iter().flat_map(|&value| [value as u32, (value >> 32) as u32]).collect();
     prop_oneof![
         4 => prop::sample::select(halves),
@@ -73,7 +73,7 @@ fn calls() -> impl Strategy<Value = Vec<(u32, Vec<u32>, Vec<u8>)>> {
         6 => prop::sample::select(Op::ALL.iter().map(|op| *op as u32).collect::<Vec<_>>()),
         1 => any::<u32>(),
     ];
-    prop::collection::vec((op, prop::collection::vec(argument(known), 0..=ARGS), payload()), 1..60)
+    prop::collection::vec((op, prop::collection::vec(argument(&known), 0..=ARGS), payload()), 1..60)
 }
 
 proptest! {

@@ -73,7 +73,7 @@ impl Bench {
     }
 
     pub fn answer(&self, request_id: u32, payload: &[u8]) {
-        assert!(self.inlet.deliver(Delivery::Result { request_id, payload }));
+        assert!(self.inlet.deliver(Delivery::result(request_id, payload)));
     }
 
     /// An answer to the newest call.

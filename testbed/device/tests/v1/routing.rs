@@ -101,44 +101,32 @@ fn properties_change_what_prefixes_decide() {
     assert_eq!(bench.submitted(LIBRARY, 4096), bar1[..4096]);
 }
 
+/// Answers a call with so many bytes, which are no others'.
+fn answered(bench: &mut Bench, bytes: usize) -> Vec<u8> {
+    let data = pattern(bytes as u32, bytes);
+    bench.guest.stage(Op::MemcpyDtoH as u32, &[], 0);
+    bench.guest.ring();
+    bench.answer_last(0, &[], &data);
+    assert_eq!(bench.guest.read(reg::RESULT_DATA_LEN) as usize, bytes);
+    assert_eq!(bench.guest.read(reg::STATUS), reg::DONE);
+    data
+}
+
 #[test]
 fn answers_go_where_their_row_says() {
     let (mut bench, ..) = places(Preferences::default());
-    let mut answered = |bytes: usize| {
-        let data = pattern(bytes as u32, bytes);
-        bench.guest.stage(Op::MemcpyDtoH as u32, &[], 0);
-        bench.guest.ring();
-        bench.answer_last(0, &[], &data);
-        assert_eq!(bench.guest.read(reg::RESULT_DATA_LEN) as usize, bytes);
-        assert_eq!(bench.guest.read(reg::STATUS), reg::DONE);
-        data
-    };
-    let short = answered(1024);
-    let window = answered(1025);
-    let cut = answered(HALF + 1);
-    drop(answered);
+    let cut = answered(&mut bench, HALF + 1);
     assert_eq!(bench.guest.get_ram(GPA + HALF as u64, HALF), cut[..HALF], "cut off");
     assert_eq!(bench.guest.get_ram(GPA + 2 * HALF as u64, 4), [0; 4]);
-    assert_ne!(window, short);
-
-    let mut answered = |bytes: usize| {
-        let data = pattern(bytes as u32, bytes);
-        bench.guest.stage(Op::MemcpyDtoH as u32, &[], 0);
-        bench.guest.ring();
-        bench.answer_last(0, &[], &data);
-        data
-    };
-    assert_eq!(answered(1025), window);
-    drop(answered);
+    let window = answered(&mut bench, 1025);
     assert_eq!(bench.guest.get_ram(GPA + HALF as u64, 1025), window);
-    bench.guest.ring();
-    bench.answer_last(0, &[], &short);
+    let short = answered(&mut bench, 1024);
     assert_eq!(bench.guest.inline(1024), short);
+    assert_eq!(bench.guest.get_ram(GPA + HALF as u64, 1025), window, "inline alone");
     bench.guest.write(reg::SHMEM_CTRL, 0);
     bench.guest.ring();
     assert_eq!(bench.guest.inline(1024), [0; 1024], "the doorbell clears it");
-    let whole = pattern(9, 8 << 20);
-    bench.answer_last(0, &[], &whole);
+    let whole = answered(&mut bench, 8 << 20);
     let there = bench.guest.bar1(reg::BAR1_TO_GUEST, 8 << 20);
     let (data, status) = there.split_at((8 << 20) - 4);
     assert!(data == &whole[..(8 << 20) - 4]);
