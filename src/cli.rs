@@ -102,6 +102,9 @@ pub enum Command {
     /// What check has done in a process of its own
     #[command(hide = true, name = "__look")]
     Look {
+        /// Groups besides those of `--user`
+        #[arg(long = "group")]
+        groups: Vec<u32>,
         /// What to look at
         #[command(subcommand)]
         task: Task,
@@ -147,6 +150,9 @@ pub struct CheckOptions {
     /// Print the sentence at the end alone
     #[arg(short, long)]
     pub quiet: bool,
+    /// Of other commands; not on this one's page
+    #[arg(id = "allow_cpu", long = "allow-cpu", hide = true)]
+    pub _allow_cpu: bool,
 }
 
 /// When to do something that suits terminals.
@@ -176,6 +182,20 @@ pub enum Task {
     },
     /// Hands the libraries over to a program, as vgpu-run does, and says of each program that comes of it what it got
     Follow {
+        /// The program and its arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        words: Vec<OsString>,
+    },
+    /// Puts these libraries and the probe in place, and keeps them there until its input ends
+    Hold {
+        /// No other way than `--via` is tried
+        #[arg(long)]
+        fixed: bool,
+        /// Their SONAMEs
+        objects: Vec<String>,
+    },
+    /// Starts a program, as another user
+    Run {
         /// The program and its arguments
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         words: Vec<OsString>,
@@ -290,6 +310,9 @@ mod tests {
         {
             assert!(options(wrong).is_none(), "{wrong:?}");
         }
+        let mut command = Cli::command();
+        let page = command.find_subcommand_mut("check").unwrap().render_long_help().to_string();
+        assert!(page.contains("--user") && !page.contains("--allow-cpu"), "{page}");
         let is_check = |words: &[&str]| is_check(words.iter().map(OsString::from));
         assert!(is_check(&["vgpu-run", "--user", "x", "-v", "check", "--bad"]));
         assert!(

@@ -31,6 +31,18 @@ pub trait Refusal: Error + Send + Sync {
     }
 }
 
+/// An error and its causes in one line.
+pub fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
+
 /// Any [`Refusal`], on its way to `main`.
 #[derive(Debug)]
 pub struct Failure(Box<dyn Refusal>);
@@ -49,14 +61,7 @@ impl Failure {
 
     /// The error and its causes in one line.
     pub fn sentence(&self) -> String {
-        let mut text = self.0.to_string();
-        let mut cause = self.0.source();
-        while let Some(error) = cause {
-            text.push_str(": ");
-            text.push_str(&error.to_string());
-            cause = error.source();
-        }
-        text
+        chain(&*self.0)
     }
 
     /// What `check` makes of it: nothing, if it is about no link of the chain.

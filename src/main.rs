@@ -46,7 +46,7 @@ fn main() -> ExitCode {
             let checked = std::panic::catch_unwind(|| check::check(&cli.options, &options));
             return checked.unwrap_or(ExitCode::from(check::Verdict::Incomplete as u8));
         }
-        Some(Command::Look { task }) => return check::look::look(&cli.options, &task),
+        Some(Command::Look { groups, task }) => return check::look::look(&cli.options, &groups, &task),
         Some(Command::Trace { output, program }) => {
             return trace::trace(&cli.options, output, &program)
                 .unwrap_or_else(|failure| failure.report(&mut std::io::stderr()).into());

@@ -72,7 +72,7 @@ links! {
         "host-gone" "Nobody serves the device on the host's side."
         "device-mute" "Every process of Ollama asks the device when it starts, and waits for as long as it is silent."
         "not-a-stub" "What answers is no VGPU-STUB device."
-        "version-1" "The host speaks register protocol 1, which this release does not serve."
+        "version-1" "The registers say version 1 of the protocol, the BARs version 2: neither can be trusted."
         "device-slow" "Every start of a process waits for the device's registers, and Ollama gives up after 3 seconds."
         "speech-mismatch" "Guest and host are of different builds and would misunderstand each other."
     }

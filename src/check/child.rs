@@ -14,6 +14,7 @@ use serde_json::{Map, Value};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 
+use super::subject::Become;
 use crate::env::Environment;
 
 /// As much is kept of each stream; the rest is read and thrown away, so that nobody blocks.
@@ -104,14 +105,9 @@ pub async fn run_until(
         }
     };
     let end = match tokio::time::timeout(limit, ended).await {
-        Ok(status) => {
-            let Some(status) = status? else {
-                drop(group);
-                let (stdout, stderr) = (stdout.text().await, stderr.text().await);
-                return Ok(Outcome { end: End::Exit(0), stdout, stderr, elapsed: begin.elapsed() });
-            };
+        Ok(status) => status?.map_or(End::Exit(0), |status| {
             status.code().map_or_else(|| End::Signal(status.signal().unwrap_or_default()), End::Exit)
-        }
+        }),
         Err(_) => End::TimedOut(limit),
     };
     drop(group);
@@ -120,13 +116,16 @@ pub async fn run_until(
 }
 
 /// This program, started anew to do `task`, as another user if there is one to become.
-pub fn ourselves(user: Option<&str>) -> Command {
+pub fn ourselves(user: Option<&Become>) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("vgpu-run");
-    if let Some(user) = user {
+    if let Some(Become { user, .. }) = user {
         command.args(["--user", user]);
     }
     command.arg("__look");
+    for group in user.iter().flat_map(|user| &user.groups) {
+        command.args(["--group", &group.to_string()]);
+    }
     command
 }
 

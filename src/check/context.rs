@@ -1,20 +1,22 @@
 //! What the links know of each other: the options, and the facts that earlier links gathered for later ones.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use tokio::process::Command;
 use vgpu_transport::{PciFunction, sysfs_root};
 
-use super::child::Steps;
+use super::child::{self, Steps};
+use super::keeper::Kept;
 use super::links::backend::Backend;
-use super::subject::Subject;
+use super::subject::{Become, Subject};
 use super::unit::{self, Unit, UnitError};
 use crate::cli::{CheckOptions, Options};
 use crate::env::Environment;
 use crate::error::Failure;
-use crate::inject::Injection;
+use crate::launch::user::User;
 use crate::ollama::Ollama;
 use crate::ollama::variant::Variant;
 use crate::program::Program;
@@ -51,8 +53,10 @@ pub struct Context {
     pub device: Option<DeviceReport>,
     /// The program that is to get the GPU, once it was looked for: see [`Context::target`].
     pub target: Option<Target>,
-    /// Link `shims`: the libraries, in place for children of this process as long as this is kept.
-    pub injection: Option<Injection>,
+    /// Link `shims`: the user that children become which stand for Ollama; none: whoever calls.
+    pub runs_as: Option<Become>,
+    /// Link `shims`: the libraries and the probe, in place for such children as long as this is kept.
+    pub kept: Option<Kept>,
     /// Link `loader`: which file won for each name.
     pub libraries: Vec<Library>,
     /// Versions of everything that has one, by name.
@@ -142,7 +146,8 @@ impl Context {
             looks: Vec::new(),
             device: None,
             target: None,
-            injection: None,
+            runs_as: None,
+            kept: None,
             libraries: Vec::new(),
             versions: BTreeMap::from([("vgpu-run", env!("CARGO_PKG_VERSION").to_owned())]),
             backends: Vec::new(),
@@ -169,6 +174,24 @@ impl Context {
             None => Subject::find(self.unit.as_ref(), &self.launch)?,
         };
         Ok(self.found_subject.insert(subject))
+    }
+
+    /// A command that stands for Ollama, or for what it starts: it runs as whom Ollama runs.
+    pub fn program(&self, program: &Path) -> Command {
+        let Some(user) = &self.runs_as else { return Command::new(program) };
+        let mut command = child::ourselves(Some(user));
+        command.args(["run", "--"]).arg(program);
+        command
+    }
+
+    /// Makes the environment that of `user`, as systemd does, or the launcher for `--user`.
+    pub fn dress(&mut self, user: &User) {
+        user.dress(&mut self.environment);
+        let given = self.found_subject.as_ref().is_some_and(|subject| subject.given_to.is_some());
+        // What the unit sets counts for more, unless the launcher became the user after that.
+        for (name, value) in self.unit.iter().filter(|_| !given).flat_map(Unit::environment) {
+            self.environment.set(&name, value);
+        }
     }
 
     /// How much time there is for something that would like to have `wanted`.

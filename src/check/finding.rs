@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::check::catalogue::{self, LinkId, UNKNOWN};
 
@@ -21,7 +21,7 @@ pub enum Status {
 }
 
 /// What mends it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Fix {
     /// What to do: a whole sentence.
     pub text: String,

@@ -1,11 +1,13 @@
 //! What runs in check's own children: `vgpu-run __look TASK`. As another user where `--user` says so. Each prints the steps that
 //! [`super::child`] reads. A step that takes too long ends the process, and so stays the open one.
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -14,21 +16,23 @@ use serde_json::{Value, json};
 
 use crate::cli::{Options, Task};
 use crate::env::Environment;
+use crate::exit::Exit;
 use crate::launch::user;
 
 mod device;
 mod follow;
+mod hold;
 
 /// How a child ends that waited too long.
 const TOO_LONG: i32 = 124;
 
 /// Does what a child is for.
-pub fn look(options: &Options, task: &Task) -> ExitCode {
+pub fn look(options: &Options, groups: &[u32], task: &Task) -> ExitCode {
     if let Some(name) = &options.user {
         let mut environment = Environment::default();
         let become_user = user::find(name)
             .map_err(crate::error::Failure::from)
-            .and_then(|user| Ok(user::become_user(&user, &mut environment)?));
+            .and_then(|user| Ok(user::become_user(&user.with_groups(groups), &mut environment)?));
         if let Err(failure) = become_user {
             end("become", false, json!({"error": failure.sentence()}));
             return ExitCode::FAILURE;
@@ -37,10 +41,21 @@ pub fn look(options: &Options, task: &Task) -> ExitCode {
     match task {
         Task::Access { files } => files.iter().for_each(|path| access(path)),
         Task::Device { address } => device::look(address),
+        Task::Hold { fixed, objects } => hold::hold(options, *fixed, objects),
+        Task::Run { words } => return run(words),
         Task::Follow { words } => follow::follow(options, words),
         Task::Handover { words } => follow::hand_over(options, words),
     }
     ExitCode::SUCCESS
+}
+
+/// Becomes the program.
+fn run(words: &[OsString]) -> ExitCode {
+    let Some((program, arguments)) = words.split_first() else { return ExitCode::FAILURE };
+    let error = Command::new(program).args(arguments).exec();
+    // Its stderr is what the program's would have been.
+    let _ = writeln!(std::io::stderr(), "vgpu-run: failed to start {}: {error}", program.display());
+    Exit::NotExecutable.into()
 }
 
 /// Opens a file as the shims do.

@@ -8,6 +8,7 @@ pub mod child;
 pub mod context;
 pub mod finding;
 pub mod http;
+pub mod keeper;
 pub mod links;
 pub mod look;
 pub mod probe;
@@ -84,7 +85,7 @@ pub fn check(launch: &Options, options: &CheckOptions) -> ExitCode {
     if let Some(path) = &options.bundle {
         let texts = bundle::texts(&report, &mut context, &Redaction::of_system());
         if let Err(error) = bundle::write(path, &texts) {
-            return stuck(&crate::inject::chain(&error));
+            return stuck(&crate::error::chain(&error));
         }
         // To stderr: what is on stdout may be read by a program.
         let _ = writeln!(io::stderr(), "vgpu-run: wrote {}", path.display());

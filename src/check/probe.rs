@@ -7,77 +7,50 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tokio::process::Command;
-
 use super::child::{self, Outcome};
 use super::context::Context;
-use crate::embedded::{Object, PROBE};
 use crate::env::Environment;
-use crate::inject::owner::Owner;
-use crate::inject::{Injection, Plan, Way};
 
 /// Where the loader is when the program that is looked at does not say it.
 const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
 
-static OBJECT: Object = Object { soname: "vgpu-probe", bytes: PROBE };
-
-/// The probe, in place as long as this is kept.
-#[derive(Debug)]
-pub struct Probe {
-    loader: PathBuf,
-    path: PathBuf,
-    _place: Injection,
-}
-
-impl Probe {
-    /// Puts it in place. `loader`: that of the program which is looked at, where one is known.
-    pub fn place(loader: Option<&Path>) -> Result<Self, String> {
-        let plan = Plan { way: Way::Memory, fixed: false, objects: vec![&OBJECT] };
-        let owner = Owner::this().map_err(|error| format!("this process is not in /proc: {error}"))?;
-        let place = Injection::carry_out(&plan, &Environment::inherited(), owner)
-            .map_err(|error| error.to_string())?;
-        let path = place.objects().next().map(|(_, path)| path).unwrap_or_default();
-        Ok(Self { loader: loader.unwrap_or(Path::new(LOADER)).to_owned(), path, _place: place })
-    }
-
-    /// Runs it in `environment`.
-    pub async fn run<S: AsRef<OsStr>>(
-        &self,
-        words: impl IntoIterator<Item = S>,
-        environment: &Environment,
-        limit: Duration,
-    ) -> Result<Outcome, String> {
-        let mut command = Command::new(&self.loader);
-        command.arg(&self.path).args(words);
-        let failed = |error| format!("{} could not be started: {error}", self.loader.display());
-        child::run(command, environment, limit).await.map_err(failed)
-    }
-}
-
-/// Runs the probe with what is known of the program that is looked at; an error is check's own, and no finding.
+/// Runs the probe, as whom Ollama runs, with the loader of the program that is looked at; an error is check's own, and no finding.
 pub async fn run<S: AsRef<OsStr>>(
     context: &Context,
     words: impl IntoIterator<Item = S>,
     environment: &Environment,
     limit: Duration,
 ) -> Result<Outcome, String> {
+    let kept = context.kept.as_ref().ok_or("it is not in place")?;
     let program = context.target.as_ref().and_then(|target| target.program.as_ref().ok());
     let elf = program.and_then(|program| crate::program::elf::Elf::read(program.file()?).ok());
     let loader = elf.and_then(|elf| elf.interpreter).map(PathBuf::from).filter(|path| path.is_file());
-    Probe::place(loader.as_deref())?.run(words, environment, context.time(limit)).await
+    let loader = loader.as_deref().unwrap_or(Path::new(LOADER));
+    let mut command = context.program(loader);
+    command.arg(&kept.probe).args(words);
+    let failed = |error| format!("{} could not be started: {error}", loader.display());
+    child::run(command, environment, context.time(limit)).await.map_err(failed)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+    use crate::check::keeper::Kept;
+    use crate::cli::{CheckOptions, Options};
+    use crate::inject::Plan;
 
     #[test]
     fn it_runs_from_memory_and_says_which_file_a_name_gets() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let probe = Probe::place(None).unwrap();
-        let environment = Environment::default();
+        let minute = Duration::from_mins(1);
+        let options = CheckOptions { timeout: minute, ..CheckOptions::default() };
+        let mut context = Context::new(Options::default(), options);
+        let plan = Plan::new(None, false, &BTreeSet::new());
+        context.kept = Some(Kept::here(&plan, &Environment::inherited()).unwrap());
         let words = ["resolve", "libc.so.6", "libno-such.so.1"];
-        let outcome = runtime.block_on(probe.run(words, &environment, Duration::from_mins(1))).unwrap();
+        let outcome = runtime.block_on(run(&context, words, &Environment::default(), minute)).unwrap();
         let steps = outcome.steps();
         assert!(steps.get("libc.so.6").unwrap().text("path").ends_with("libc.so.6"), "{outcome:?}");
         let missing = steps.get("libno-such.so.1").unwrap();

@@ -7,6 +7,15 @@ use crate::cli::Options;
 use crate::error::Failure;
 use crate::launch::user::{self, UserName};
 
+/// How a child becomes another user.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Become {
+    /// What `--user` takes.
+    pub user: String,
+    /// Groups besides the user's own.
+    pub groups: Vec<u32>,
+}
+
 /// A user who opens the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
@@ -16,10 +25,17 @@ pub struct Subject {
     pub uid: Uid,
     /// Numbers of all groups.
     pub groups: Vec<u32>,
-    /// What `--user` takes to become this user; none: it is who we are.
-    pub become_by: Option<String>,
+    /// How to become this user; none: it is who we are.
+    pub become_by: Option<Become>,
     /// vgpu-run is started as root: it turns the device on, and gives it to this user.
     pub given_to: Option<String>,
+}
+
+impl Become {
+    /// With no groups but the user's own.
+    pub fn user(name: &str) -> Self {
+        Self { user: name.to_owned(), groups: Vec::new() }
+    }
 }
 
 impl Subject {
@@ -43,7 +59,11 @@ impl Subject {
         let mut subject = Self::of(&name)?;
         subject.given_to = given_to.filter(|_| wrapped && subject.uid.is_root());
         let extra = unit.get("SupplementaryGroups").split_ascii_whitespace();
-        subject.groups.extend(extra.filter_map(user::group_number));
+        let extra: Vec<u32> = extra.filter_map(user::group_number).collect();
+        subject.groups.extend(&extra);
+        if let Some(other) = &mut subject.become_by {
+            other.groups = extra;
+        }
         Ok(subject)
     }
 
@@ -62,7 +82,7 @@ impl Subject {
             name.parse().or_else(|_| "0".parse()).unwrap_or_else(|_| unreachable!("0 is a name"));
         let user = user::find(&parsed)?;
         let groups = user.groups().1.iter().map(|group| group.as_raw()).collect();
-        let become_by = (user.uid != Uid::effective()).then(|| name.to_owned());
+        let become_by = (user.uid != Uid::effective()).then(|| Become::user(name));
         Ok(Self { name: user.label(), uid: user.uid, groups, become_by, given_to: None })
     }
 
@@ -131,5 +151,8 @@ mod tests {
     fn a_service_with_a_user_opens_it_as_that_user() {
         let unit = unit(&[("User", "root:root"), ("SupplementaryGroups", "77")]);
         assert!(Subject::find(Some(&unit), &Options::default()).unwrap().groups.contains(&77));
+        let unit = self::unit(&[("User", "65534:65534"), ("SupplementaryGroups", "77 78")]);
+        let other = Subject::find(Some(&unit), &Options::default()).unwrap().become_by.unwrap();
+        assert_eq!((other.user.as_str(), other.groups), ("65534:65534", vec![77, 78]));
     }
 }

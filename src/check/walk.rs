@@ -56,9 +56,6 @@ pub async fn walk(context: &mut Context, mut begun: impl FnMut(LinkId)) -> Vec<F
         let begin = Instant::now();
         let mut finding = match missing(step.link, &findings) {
             Some(need) => Finding::skip(step.link, format!("not reached (needs {})", need.as_str())),
-            None if step.link == LinkId::Discovery && context.options.no_ollama => {
-                Finding::skip(step.link, "not asked for (--no-ollama)")
-            }
             None => {
                 begun(step.link);
                 look(step, context).await

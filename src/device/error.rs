@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use nix::libc;
 use nix::unistd::Uid;
-use vgpu_transport::{OpenError, ScanError};
+use vgpu_transport::{GoneReason, OpenError, ScanError};
 use vgpu_wire::{TABLE_DIGEST, WIRE_VERSION, pci};
 
 use crate::check::catalogue::{LinkId, UNKNOWN};
@@ -163,12 +163,12 @@ pub fn cause_of(lockdown: bool, error: &OpenError) -> (LinkId, &'static str) {
         }
         OpenError::Disabled { .. } => (LinkId::Pci, "memory-decoding-off"),
         OpenError::Gone { .. } => (LinkId::Device, "host-gone"),
+        OpenError::NoHost { reason: GoneReason::Quarantined, .. } => (LinkId::Host, "session-refused"),
+        OpenError::NoHost { .. } => (LinkId::Host, "executor-not-ready"),
         OpenError::Version1 { .. } => (LinkId::Device, "version-1"),
         // The window's file has less than the registers say: they are fine.
-        OpenError::Strange { what, .. } if what.starts_with("a window of ") => {
-            (LinkId::Window, "window-unmappable")
-        }
-        OpenError::Strange { what, .. } if what.starts_with("its facts ") => (LinkId::Host, "bad-facts"),
+        OpenError::ShortWindow { .. } => (LinkId::Window, "window-unmappable"),
+        OpenError::NoFacts { .. } => (LinkId::Host, "bad-facts"),
         OpenError::Strange { .. } => (LinkId::Device, "not-a-stub"),
         OpenError::Forked { .. } => (LinkId::Device, UNKNOWN),
     }
@@ -205,9 +205,16 @@ fn opening(dir: &Path, lockdown: bool, error: &OpenError) -> Option<Fix> {
                 .as_root()
         }
         OpenError::Gone { .. } => Fix::new("The host's end is gone: restart it, then this VM."),
+        OpenError::NoHost { reason: GoneReason::Quarantined, .. } => {
+            Fix::new("Ask the host's administrator why this virtual machine is in quarantine.")
+        }
+        OpenError::NoHost { .. } => Fix::new("Start the mediator on the device's host."),
         OpenError::Version1 { .. } => Fix::new("Update the device's host."),
-        OpenError::Strange { what, .. } if what.starts_with("a window of ") => {
+        OpenError::ShortWindow { .. } => {
             Fix::new("Have the host give the device a window of the size that it announces.")
+        }
+        OpenError::NoFacts { .. } => {
+            Fix::new("Look at the device's host: its GPU, or what it says of it, is missing.")
         }
         OpenError::Strange { .. } => {
             Fix::new("Compare what the bus says of the function with what the host says of its device.")

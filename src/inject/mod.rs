@@ -19,7 +19,7 @@ use nix::unistd::Uid;
 use crate::check::catalogue::LinkId;
 use crate::embedded::{OBJECTS, Object, TRACE};
 use crate::env::Environment;
-use crate::error::Refusal;
+use crate::error::{Refusal, chain};
 use environment::Places;
 use folder::{Content, Folder, Unfit};
 use memfd::{MemfdError, Sealed};
@@ -179,6 +179,11 @@ impl Injection {
         })
     }
 
+    /// Where they are.
+    pub fn placed(&self) -> Placed {
+        Placed { way: self.way, objects: self.objects().collect(), folder: self.folder().map(Path::to_owned) }
+    }
+
     /// The private folder.
     pub fn folder(&self) -> Option<&Path> {
         self.folder.as_ref().map(Folder::path)
@@ -186,15 +191,7 @@ impl Injection {
 
     /// Names the libraries in `environment`, in place of those of an earlier launcher.
     pub fn apply(&self, environment: &mut Environment) {
-        let places = Places {
-            preload: self.objects().map(|(_, path)| path.into_os_string()).collect(),
-            folder: self.folder().map(OsString::from),
-        };
-        environment::compose(environment, &places, |entry| {
-            let path = Path::new(entry);
-            folder::is_ours(path)
-                || memfd::is_ours(path, OBJECTS.iter().chain([&TRACE]).map(|object| object.soname))
-        });
+        self.placed().apply(environment);
     }
 
     /// Leaves the folder there for its owner.
@@ -202,6 +199,32 @@ impl Injection {
         if let Some(folder) = &mut self.folder {
             folder.keep();
         }
+    }
+}
+
+/// Where libraries are that are in place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// The way that was taken.
+    pub way: Way,
+    /// Each library and the path by which it is preloaded.
+    pub objects: Vec<(&'static str, PathBuf)>,
+    /// The private folder.
+    pub folder: Option<PathBuf>,
+}
+
+impl Placed {
+    /// Names the libraries in `environment`, in place of those of an earlier launcher.
+    pub fn apply(&self, environment: &mut Environment) {
+        let places = Places {
+            preload: self.objects.iter().map(|(_, path)| path.clone().into_os_string()).collect(),
+            folder: self.folder.clone().map(OsString::from),
+        };
+        environment::compose(environment, &places, |entry| {
+            let path = Path::new(entry);
+            folder::is_ours(path)
+                || memfd::is_ours(path, OBJECTS.iter().chain([&TRACE]).map(|object| object.soname))
+        });
     }
 }
 
@@ -244,14 +267,6 @@ fn reason(unfit: &Unfit) -> String {
     match unfit {
         Unfit::System(error) if error.kind() == io::ErrorKind::NotFound => "not there".into(),
         other => other.to_string(),
-    }
-}
-
-/// An error and its causes in one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(source) => format!("{error}: {}", chain(source)),
-        None => error.to_string(),
     }
 }
 

@@ -139,6 +139,12 @@ pub fn become_user(user: &User, environment: &mut Environment) -> Result<(), Use
 }
 
 impl User {
+    /// The same user, in these groups too.
+    pub fn with_groups(mut self, more: &[u32]) -> Self {
+        self.groups.extend(more.iter().copied().map(Gid::from_raw));
+        self
+    }
+
     /// The primary group, and all groups.
     pub fn groups(&self) -> (Gid, &[Gid]) {
         (self.gid, &self.groups)
@@ -150,7 +156,7 @@ impl User {
     }
 
     /// Makes `environment` the user's. One without an account has no home: `/`, as containers have it.
-    fn dress(&self, environment: &mut Environment) {
+    pub fn dress(&self, environment: &mut Environment) {
         environment.remove(XDG_RUNTIME_DIR);
         let Some(account) = &self.account else {
             environment.set(HOME, "/");

@@ -63,6 +63,8 @@ pub fn refusal(text: &str) -> Option<&str> {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Native {
+    /// What CUDA_VISIBLE_DEVICES takes to show it alone: its UUID, from a runner.
+    pub id: String,
     /// `CUDA0`.
     pub name: String,
     /// The product's name.
@@ -70,10 +72,12 @@ pub struct Native {
     /// `CUDA`.
     #[serde(alias = "backend")]
     pub library: String,
-    /// Compute capability.
-    pub compute_major: u32,
+    /// Compute capability: see [`Native::capability`].
+    #[serde(alias = "ComputeMajor")]
+    pub compute_major: i32,
     /// Its second part.
-    pub compute_minor: u32,
+    #[serde(alias = "ComputeMinor")]
+    pub compute_minor: i32,
     /// `cuDriverGetVersion`, first part.
     #[serde(alias = "cuda_driver_major")]
     pub driver_major: u32,
@@ -86,6 +90,14 @@ pub struct Native {
     pub total_memory: u64,
     /// Bytes.
     pub free_memory: u64,
+}
+
+impl Native {
+    /// Its compute capability; releases say 0 or -1 where they do not know it.
+    pub fn capability(&self) -> Option<(u32, u32)> {
+        let number = |part: i32| u32::try_from(part).ok();
+        Some((number(self.compute_major).filter(|major| *major > 0)?, number(self.compute_minor)?))
+    }
 }
 
 #[derive(Deserialize)]

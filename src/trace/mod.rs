@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
@@ -28,7 +29,7 @@ use vgpu_trace_format::PREFIX;
 use crate::cli::Options;
 use crate::env::{Environment, LD_DEBUG, LD_DEBUG_OUTPUT, VGPU_TRACE};
 use crate::error::{Failure, Refusal};
-use crate::launch::user;
+use crate::launch::user::{self, User};
 use reader::Process;
 
 /// Where the launcher of the program says which file each library is.
@@ -43,6 +44,8 @@ enum TraceError {
     Folder(PathBuf, #[source] io::Error),
     #[error("failed to write the trace into {}: there is something in it", .0.display())]
     NotEmpty(PathBuf),
+    #[error("failed to let {user} write the trace: {user} may not pass {}", place.display())]
+    Closed { place: PathBuf, user: String },
     #[error("failed to start the launcher of the program")]
     Start(#[source] io::Error),
     #[error("failed to read or write in {}", .0.display())]
@@ -53,6 +56,7 @@ impl Refusal for TraceError {
     fn hint(&self) -> Option<String> {
         match self {
             Self::Folder(..) => Some("Name another: --output FOLDER.".into()),
+            Self::Closed { .. } => Some("Name a place that is open to all: --output /tmp/FOLDER.".into()),
             Self::NotEmpty(_) => Some("Name a new folder: --output FOLDER.".into()),
             _ => None,
         }
@@ -98,9 +102,30 @@ fn make_folder(options: &Options, output: Option<PathBuf>) -> Result<PathBuf, Fa
     }
     if let Some(name) = options.user.as_ref().filter(|_| Uid::effective().is_root()) {
         let user = user::find(name)?;
+        if let Some(place) = closed_to(&folder, &user) {
+            return Err(TraceError::Closed { place, user: user.label() }.into());
+        }
         std::os::unix::fs::chown(&folder, Some(user.uid.as_raw()), None).map_err(failed)?;
     }
     Ok(folder)
+}
+
+/// The first folder on the way that the user may not pass: its program would write nothing, and say nothing.
+fn closed_to(folder: &Path, user: &User) -> Option<PathBuf> {
+    let (_, groups) = user.groups();
+    let closed = |place: &&Path| {
+        let Ok(metadata) = fs::metadata(place) else { return true };
+        let rights = if metadata.uid() == user.uid.as_raw() {
+            metadata.mode() >> 6
+        } else if groups.iter().any(|group| group.as_raw() == metadata.gid()) {
+            metadata.mode() >> 3
+        } else {
+            metadata.mode()
+        };
+        !user.uid.is_root() && rights & 1 == 0
+    };
+    let ways: Vec<&Path> = folder.ancestors().skip(1).collect();
+    ways.into_iter().rev().find(closed).map(Path::to_owned)
 }
 
 fn run(options: &Options, folder: &Path, command: &[OsString]) -> Result<ExitStatus, TraceError> {

@@ -2,8 +2,11 @@
 //! believed: any bytes are read or refused.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use vgpu_trace_format::{Header, Kind, MAGIC, NOT_FOLLOWED, Record, Returns, VERSION};
+use vgpu_trace_format::{
+    Header, Kind, MAGIC, NOT_FOLLOWED, Record, Returns, VERSION, WAIT_ANSWER, WAIT_ROOM,
+};
 use zerocopy::FromBytes;
 
 use super::status;
@@ -47,6 +50,8 @@ struct Function {
 pub struct Call {
     /// The function's name.
     pub name: String,
+    /// The number of its library, if the file names the function.
+    pub library: Option<u16>,
     /// Thread id.
     pub thread: u32,
     /// How many traced calls it is inside of.
@@ -110,10 +115,43 @@ pub struct Event {
 /// Kinds of events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// A message: its kind, its bytes, its number.
-    Message(String, u64, u64),
-    /// A wait; true: it slept.
-    Wait(bool),
+    /// A message to the host.
+    Message {
+        /// Its kind.
+        kind: String,
+        /// Its bytes, with header and padding.
+        bytes: u64,
+        /// Its number.
+        number: u64,
+    },
+    /// A wait that was not over at once.
+    Wait {
+        /// What it was for.
+        awaited: Awaited,
+        /// It did not only spin.
+        slept: bool,
+    },
+}
+
+/// What a wait is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    /// The answer to a message.
+    Answer,
+    /// Room in the ring.
+    Room,
+    /// This completion word.
+    Word(u32),
+}
+
+impl fmt::Display for Awaited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Answer => f.write_str("an answer"),
+            Self::Room => f.write_str("room in the ring"),
+            Self::Word(word) => write!(f, "word {word}"),
+        }
+    }
 }
 
 /// Why a file is none.
@@ -158,6 +196,11 @@ pub fn read(bytes: &[u8]) -> Result<Process, Unreadable> {
             process.take(&record);
         }
     }
+    // Calls of a full file that were in flight when it ended.
+    for current in header.current.iter().filter(|current| current.call.kind == Kind::Call as u32) {
+        process.take(&current.name);
+        process.take(&current.call);
+    }
     Ok(process)
 }
 
@@ -187,6 +230,7 @@ impl Process {
             }
             Some(Kind::Call) => self.calls.push(Call {
                 name: self.name(record.index),
+                library: self.names.get(&record.index).map(|function| function.library),
                 thread: record.thread,
                 depth: record.depth,
                 begin: record.begin,
@@ -196,11 +240,19 @@ impl Process {
             Some(Kind::Message) => {
                 let kind =
                     u16::try_from(record.index).ok().and_then(|kind| vgpu_wire::Kind::try_from(kind).ok());
-                let name =
+                let kind =
                     kind.map_or_else(|| format!("message {}", record.index), |kind| format!("{kind:?}"));
-                self.event(record, What::Message(name, record.result, record.arguments[0]));
+                let (bytes, number) = (record.result, record.arguments[0]);
+                self.event(record, What::Message { kind, bytes, number });
             }
-            Some(Kind::Wait) => self.event(record, What::Wait(record.arguments[0] != 0)),
+            Some(Kind::Wait) => {
+                let awaited = match record.index {
+                    WAIT_ANSWER => Awaited::Answer,
+                    WAIT_ROOM => Awaited::Room,
+                    word => Awaited::Word(word),
+                };
+                self.event(record, What::Wait { awaited, slept: record.arguments[0] != 0 });
+            }
         }
     }
 
@@ -231,13 +283,14 @@ impl Process {
 #[cfg(test)]
 pub mod tests {
     use proptest::prelude::*;
+    use vgpu_trace_format::{COMMAND_MOST, Current};
     use zerocopy::IntoBytes;
 
     use super::*;
 
     /// A file of these records.
     pub fn file(pid: u32, records: &[Record]) -> Vec<u8> {
-        let mut command = [0; 4040];
+        let mut command = [0; COMMAND_MOST];
         command[..14].copy_from_slice(b"ollama\0runner\0");
         let header = Header {
             magic: MAGIC,
@@ -249,7 +302,8 @@ pub mod tests {
             begun: records.len() as u64,
             dropped: 0,
             command_bytes: 14,
-            reserved: 0,
+            taken: 0,
+            current: Default::default(),
             command,
         };
         let mut bytes = header.as_bytes().to_vec();
@@ -288,6 +342,37 @@ pub mod tests {
         assert_eq!(process.calls[1].end, End::Unfinished);
         assert_eq!(process.calls[2].name, "function 4");
         assert!(!process.calls[2].failed());
+    }
+
+    #[test]
+    fn a_full_file_still_has_the_calls_in_flight() {
+        let mut bytes = file(9, &[call(3, 10, 20, 2)]);
+        let (mut header, _) = Header::read_from_prefix(&bytes).unwrap();
+        header.dropped = 5;
+        header.current[2] = Current { name: name(8, 2, "cudaMemcpy"), call: call(8, 70, 0, 0) };
+        // This one has returned.
+        header.current[3].name = name(9, 0, "cuInit");
+        bytes[..size_of::<Header>()].copy_from_slice(header.as_bytes());
+        let process = read(&bytes).unwrap();
+        assert_eq!((process.calls.len(), process.dropped), (2, 5));
+        assert_eq!((process.calls[1].name.as_str(), &process.calls[1].end), ("cudaMemcpy", &End::Unfinished));
+        assert_eq!(process.calls[1].library, Some(2));
+    }
+
+    #[test]
+    fn messages_and_waits_say_what_they_are() {
+        let message = Record { kind: Kind::Message as u32, index: 0xffff, result: 64, ..call(0, 5, 5, 64) };
+        let wait = |index| Record { kind: Kind::Wait as u32, index, ..call(0, 5, 9, 0) };
+        let process = read(&file(9, &[message, wait(WAIT_ANSWER), wait(WAIT_ROOM), wait(3)])).unwrap();
+        let said: Vec<_> = process
+            .events
+            .iter()
+            .map(|event| match &event.what {
+                What::Message { kind, bytes, .. } => format!("{kind}, {bytes} bytes"),
+                What::Wait { awaited, .. } => awaited.to_string(),
+            })
+            .collect();
+        assert_eq!(said, ["message 65535, 64 bytes", "an answer", "room in the ring", "word 3"]);
     }
 
     #[test]

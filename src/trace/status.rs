@@ -4,6 +4,8 @@ use std::ffi::CStr;
 
 use vgpu_abi::CUresult;
 
+use crate::embedded::OBJECTS;
+
 /// The name of a code of the library of that number: the order is that of the tracer's table, libcuda first.
 pub fn name(library: u16, code: u32) -> Option<&'static str> {
     let name = match library {
@@ -17,6 +19,11 @@ pub fn name(library: u16, code: u32) -> Option<&'static str> {
     name.map(CStr::to_str)?.ok()
 }
 
+/// The SONAME of the library of that number.
+pub fn soname(library: u16) -> Option<&'static str> {
+    OBJECTS.get(usize::from(library)).map(|object| object.soname)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -28,5 +35,12 @@ mod tests {
         assert_eq!(name(3, 15), Some("CUBLAS_STATUS_NOT_SUPPORTED"));
         assert_eq!(name(7, 3), Some("Not Supported"));
         assert_eq!((name(8, 0), name(0, 123_456)), (None, None));
+    }
+
+    #[test]
+    fn numbers_are_those_of_the_tracers_table() {
+        for (number, library) in ["libcuda.so.1", "libcudart.so.12", "libcudart.so.13"].iter().enumerate() {
+            assert_eq!(soname(number as u16), Some(*library));
+        }
     }
 }

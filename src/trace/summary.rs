@@ -6,6 +6,7 @@ use std::fmt::{self, Write};
 use super::calls::{duration, line};
 use super::loader::Decisions;
 use super::reader::{Call, End, Process, What};
+use super::status;
 
 /// How many functions are listed.
 const TOP: usize = 12;
@@ -82,16 +83,20 @@ fn describe(page: &mut String, process: &Process) -> fmt::Result {
     for (name, count) in &process.counted {
         writeln!(page, "    {count:>8}             {name}")?;
     }
-    let mut functions: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    let mut functions: BTreeMap<(&str, Option<u16>), (u64, u64)> = BTreeMap::new();
     for call in &process.calls {
-        let entry = functions.entry(&call.name).or_default();
+        let entry = functions.entry((&call.name, call.library)).or_default();
         entry.0 += 1;
         entry.1 = entry.1.saturating_add(call.took().unwrap_or_default());
     }
     let mut functions: Vec<_> = functions.into_iter().collect();
     functions.sort_by_key(|(_, (_, time))| std::cmp::Reverse(*time));
-    for (name, (count, time)) in functions.iter().take(TOP) {
-        writeln!(page, "    {count:>8} {:>11}  {name}", duration(*time))?;
+    let several = |name: &str| functions.iter().filter(|((other, _), _)| *other == name).count() > 1;
+    for ((name, library), (count, time)) in functions.iter().take(TOP) {
+        // Both majors have it.
+        let soname = library.filter(|_| several(name)).and_then(status::soname);
+        let of = soname.map_or_else(String::new, |soname| format!(" of {soname}"));
+        writeln!(page, "    {count:>8} {:>11}  {name}{of}", duration(*time))?;
     }
     if functions.len() > TOP {
         writeln!(page, "             and {} other functions", functions.len() - TOP)?;
@@ -108,13 +113,38 @@ fn describe(page: &mut String, process: &Process) -> fmt::Result {
 }
 
 fn events(page: &mut String, process: &Process) -> fmt::Result {
-    let messages = process.events.iter().filter(|event| matches!(event.what, What::Message(..))).count();
-    let waits: Vec<_> = process.events.iter().filter(|event| matches!(event.what, What::Wait(_))).collect();
+    let mut kinds: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    let (mut waits, mut sleeps, mut waited, mut asleep) = (0_u64, 0_u64, 0_u64, 0_u64);
+    for event in &process.events {
+        match &event.what {
+            What::Message { kind, bytes, .. } => {
+                let (count, sum) = kinds.entry(kind).or_default();
+                *count += 1;
+                *sum = sum.saturating_add(*bytes);
+            }
+            What::Wait { slept, .. } => {
+                let took = event.end.saturating_sub(event.begin);
+                waits += 1;
+                waited = waited.saturating_add(took);
+                sleeps += u64::from(*slept);
+                asleep = asleep.saturating_add(if *slept { took } else { 0 });
+            }
+        }
+    }
     if process.events.is_empty() {
         return Ok(());
     }
-    let waited = waits.iter().map(|wait| wait.end.saturating_sub(wait.begin)).fold(0, u64::saturating_add);
-    writeln!(page, "  messages  {messages}, and {} waits of {} in all", waits.len(), duration(waited))
+    let messages: u64 = kinds.values().map(|(count, _)| count).sum();
+    writeln!(page, "  messages  {messages}")?;
+    for (kind, (count, bytes)) in kinds {
+        writeln!(page, "    {count:>8} {:>11}  {kind}", format!("{bytes} B"))?;
+    }
+    writeln!(
+        page,
+        "  waits     {waits}, {} in all; of these {sleeps} slept, {} in all",
+        duration(waited),
+        duration(asleep)
+    )
 }
 
 fn show(page: &mut String, what: &str, calls: &[&Call]) -> fmt::Result {

@@ -28,16 +28,15 @@ pub fn write(out: &mut dyn Write, processes: &[Process]) -> io::Result<()> {
             put(event(call, pid, start))?;
         }
         for event in &process.events {
-            let ts = microseconds(event.begin, start);
-            let (tid, dur) = (event.thread, microseconds(event.end, event.begin));
+            let (tid, ts) = (event.thread, microseconds(event.begin, start));
             put(match &event.what {
-                What::Message(name, bytes, number) => json!({
-                    "ph": "X", "cat": "message", "name": name, "pid": pid, "tid": tid, "ts": ts, "dur": dur,
+                What::Message { kind, bytes, number } => json!({
+                    "ph": "i", "s": "t", "cat": "message", "name": kind, "pid": pid, "tid": tid, "ts": ts,
                     "args": {"bytes": bytes, "number": number},
                 }),
-                What::Wait(slept) => json!({
-                    "ph": "X", "cat": "wait", "name": if *slept { "wait (slept)" } else { "wait" },
-                    "pid": pid, "tid": tid, "ts": ts, "dur": dur,
+                What::Wait { awaited, slept } => json!({
+                    "ph": "X", "cat": "wait", "name": format!("wait for {awaited}"), "pid": pid, "tid": tid, "ts": ts,
+                    "dur": microseconds(event.end, event.begin), "args": {"slept": slept},
                 }),
             })?;
         }

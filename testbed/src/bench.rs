@@ -1,6 +1,7 @@
 //! `vgpu-testbed bench`: figures, as medians and ratios measured in one run. Nothing here passes or fails.
 
 mod copies;
+mod transport;
 
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
@@ -30,6 +31,8 @@ pub struct Arguments {
 enum What {
     /// Copies of a model's tensors to the device, against memcpy on one core.
     Copies(copies::Arguments),
+    /// The way to the device: round trip, submission, bandwidth, by version and by cost of a register access.
+    Transport(transport::Arguments),
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -107,8 +110,10 @@ fn discovery(runs: usize, backend: Backend) -> Result<Value> {
 
 /// Measures and prints.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    if let Some(What::Copies(arguments)) = &arguments.what {
-        return copies::run(arguments);
+    match &arguments.what {
+        Some(What::Copies(arguments)) => return copies::run(arguments),
+        Some(What::Transport(arguments)) => return transport::run(arguments),
+        None => {}
     }
     let figures = json!({
         "launcher": launcher(arguments.runs)?,

@@ -103,6 +103,11 @@ impl Traffic {
         all
     }
 
+    /// Messages by kind, padding and joins too.
+    pub fn kinds(&self) -> &BTreeMap<String, u64> {
+        &self.kinds
+    }
+
     /// What each of `tokens` tokens cost since `before`.
     pub fn since(&self, before: &Self, tokens: u64) -> PerToken {
         let messages = self

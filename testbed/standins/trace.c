@@ -1,5 +1,18 @@
-/* Calls for `vgpu-run trace`: one that fails, one in a forked child, and one that never returns. */
+/* Programs for `vgpu-run trace`, one for each word:
+   crash     a call that fails, two busy threads, a call in a forked child, and one that the process dies in
+   full      the same end, when the file that calls are written to is full
+   messages  messages to the device and waits for it; then says so, and ends when its input does
+   stuck     a call that never returns; says so from within it
+   idle      one call; says so, and waits for a signal
+   majors    the same call of both CUDA majors */
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -7,6 +20,18 @@ int cuInit(unsigned flags);
 int cuDriverGetVersion(int *version);
 int cuDeviceGet(int *device, int ordinal);
 int cuDeviceGetCount(int *count);
+int cuDevicePrimaryCtxRetain(void **context, int device);
+int cuCtxSetCurrent(void *context);
+int cuCtxSynchronize(void);
+int cuMemAlloc_v2(unsigned long long *pointer, size_t bytes);
+int cuMemsetD8_v2(unsigned long long pointer, unsigned char value, size_t bytes);
+int cuMemcpyHtoD_v2(unsigned long long pointer, const void *source, size_t bytes);
+int cuMemcpyDtoH_v2(void *destination, unsigned long long pointer, size_t bytes);
+
+static void say(const char *word) {
+    if (write(1, word, strlen(word)) < 0)
+        _exit(9);
+}
 
 static void *ask(void *unused) {
     int version;
@@ -15,7 +40,7 @@ static void *ask(void *unused) {
     return unused;
 }
 
-int main(void) {
+static int crash(void) {
     int number;
     if (cuInit(0) || cuDeviceGetCount(&number) || number < 1)
         return 2;
@@ -35,4 +60,81 @@ int main(void) {
     /* No such address: the process dies inside the call. */
     cuDeviceGetCount((int *)8);
     return 4;
+}
+
+static int full(void) {
+    /* One step of room, some ten thousand calls. */
+    struct rlimit limit = {1 << 20, 1 << 20};
+    if (setrlimit(RLIMIT_FSIZE, &limit) || cuInit(0))
+        return 2;
+    ask(0);
+    /* This one is named for the first time when there is no room for a name. */
+    cuDeviceGetCount((int *)8);
+    return 4;
+}
+
+static int messages(void) {
+    static char data[1 << 20];
+    void *context;
+    unsigned long long pointer;
+    if (cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context) ||
+        cuMemAlloc_v2(&pointer, sizeof data))
+        return 2;
+    for (int round = 0; round < 50; round++)
+        if (cuMemsetD8_v2(pointer, round, sizeof data) || cuMemcpyHtoD_v2(pointer, data, 4096) ||
+            cuMemcpyDtoH_v2(data, pointer, sizeof data) || data[5000] != round)
+            return 3;
+    if (cuCtxSynchronize())
+        return 4;
+    say("ready\n");
+    getchar();
+    _exit(0);
+}
+
+static void stay(int signal) {
+    (void)signal;
+    say("ready\n");
+    for (;;)
+        pause();
+}
+
+static int stuck(void) {
+    void *nothing = mmap(0, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (cuInit(0) || nothing == MAP_FAILED)
+        return 2;
+    signal(SIGSEGV, stay);
+    cuDeviceGetCount(nothing);
+    return 4;
+}
+
+static int idle(void) {
+    if (cuInit(0))
+        return 2;
+    say("ready\n");
+    for (;;)
+        pause();
+}
+
+static int majors(void) {
+    const char *names[] = {"libcudart.so.12", "libcudart.so.13"};
+    for (int major = 0; major < 2; major++) {
+        void *library = dlopen(names[major], RTLD_NOW | RTLD_LOCAL);
+        int (*version)(int *) = library ? (int (*)(int *))dlsym(library, "cudaRuntimeGetVersion") : 0;
+        int number;
+        if (!version || version(&number) || number / 1000 != 12 + major)
+            return 2 + major;
+    }
+    return 0;
+}
+
+int main(int count, char **words) {
+    static const struct {
+        const char *word;
+        int (*program)(void);
+    } programs[] = {{"crash", crash}, {"full", full}, {"messages", messages},
+                    {"stuck", stuck}, {"idle", idle}, {"majors", majors}};
+    for (unsigned number = 0; count == 2 && number < sizeof programs / sizeof *programs; number++)
+        if (!strcmp(words[1], programs[number].word))
+            return programs[number].program();
+    return 64;
 }

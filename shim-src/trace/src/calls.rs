@@ -1,7 +1,5 @@
 //! What the common part of the trampolines calls: before a call, and after it.
 
-use vgpu_trace_format::NOT_FOLLOWED;
-
 use crate::file::File;
 use crate::resolve::real;
 use crate::{state, table, thread};
@@ -49,11 +47,11 @@ fn begin(
     }
     thread::with(|thread| {
         file.name(index, function, real);
-        let entry = file.call(thread, index, arguments)?;
+        let entry = file.call(thread, index, function, arguments)?;
         if thread.push(slot, caller, entry) {
             return Some(vgpu_trace_return as *const () as usize);
         }
-        entry.mark(file, NOT_FOLLOWED);
+        entry.lose(file);
         None
     })?
 }

@@ -1,27 +1,21 @@
-//! The process's file: mapped at its full length once, given room a step at a time, so that a full disk is an answer
-//! and not a signal. Records are handed out by one atomic addition; each is written by one thread.
+//! The process's file. Records are handed out by one atomic addition; each is written by one thread. A full file still
+//! holds the calls in flight, at its head.
 
-use core::ffi::{CStr, c_void};
-use core::fmt::{self, Write};
+use core::ffi::c_void;
 use core::mem::offset_of;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use vgpu_trace_format::{FILE_MOST, Header, Kind, MAGIC, PREFIX, Record, TEXT_AT, TEXT_MOST, VERSION};
+use vgpu_trace_format::{
+    COMMAND_MOST, CURRENT, Current, Header, Kind, MAGIC, Record, TEXT_AT, TEXT_MOST, VERSION,
+};
 
+use crate::entry::Entry;
 use crate::errno::Kept;
+use crate::place::{HEADER, MOST, Path, RECORD, close, open_path};
 use crate::resolve;
 use crate::table::{self, Entry as Function};
 use crate::thread::Thread;
-
-const HEADER: usize = size_of::<Header>();
-const RECORD: usize = size_of::<Record>();
-/// Records that a file can hold.
-const MOST: u64 = ((FILE_MOST - HEADER) / RECORD) as u64;
-/// Bytes by which a file is given room.
-const STEP: usize = 1 << 20;
-/// The environment variable, for the C library.
-const FOLDER: &CStr = c"VGPU_TRACE";
 
 /// A process's file; all zero before it is opened.
 pub struct File {
@@ -34,69 +28,18 @@ pub struct File {
     path: Path,
 }
 
-/// A record of a call that is being made.
-#[derive(Clone, Copy)]
-pub struct Entry {
-    record: *mut Record,
-    generation: u32,
-}
-
-/// A path for system calls.
-struct Path(core::cell::UnsafeCell<[u8; Self::MOST]>);
-
-// SAFETY: written by the one thread that opens the file, before any other can see it; read only after that.
-unsafe impl Sync for Path {}
-
-impl Path {
-    const MOST: usize = 1024;
-}
-
-/// Formats into bytes; what does not fit is an error.
-struct Text<'a> {
-    bytes: &'a mut [u8],
-    length: usize,
-}
-
-impl Write for Text<'_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.put(text.as_bytes())
-    }
-}
-
-impl Text<'_> {
-    fn put(&mut self, text: &[u8]) -> fmt::Result {
-        let place = self.bytes.get_mut(self.length..self.length + text.len()).ok_or(fmt::Error)?;
-        place.copy_from_slice(text);
-        self.length += text.len();
-        Ok(())
-    }
-}
-
 /// Makes a file in the folder that the environment names; false if it names none, or none can be made there.
 pub fn open(file: &File, generation: u32) -> bool {
     let _errno = Kept::new();
-    // SAFETY: a constant name. That nobody changes the environment meanwhile is every program's duty.
-    let folder = unsafe { libc::getenv(FOLDER.as_ptr()) };
-    if folder.is_null() {
-        return false;
-    }
-    // SAFETY: getenv answers a text.
-    let folder = unsafe { CStr::from_ptr(folder) }.to_bytes();
     let opened = now();
     // SAFETY: takes nothing.
     let process = unsafe { libc::getpid() };
     // SAFETY: this thread alone opens the file, and it is not open yet.
-    let path = unsafe { &mut *file.path.0.get() };
-    let mut text = Text { bytes: path, length: 0 };
-    if folder.is_empty()
-        || text.put(folder).is_err()
-        || write!(text, "/{PREFIX}{process}.{opened}\0").is_err()
-        || !create(path)
-    {
+    if !unsafe { file.path.make(process, opened) } {
         return false;
     }
-    let room = grow(path, 0);
-    let base = if room == 0 { None } else { map(path) };
+    let room = file.path.grow(0);
+    let base = if room == 0 { None } else { file.path.map() };
     let Some(base) = base else { return false };
     write_header(base.cast(), process as u32, opened);
     file.generation.store(generation, Ordering::Relaxed);
@@ -105,82 +48,10 @@ pub fn open(file: &File, generation: u32) -> bool {
     true
 }
 
-fn create(path: &[u8]) -> bool {
-    let descriptor = open_path(path, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL);
-    close(descriptor);
-    descriptor >= 0
-}
-
-/// Opens the path, for this moment: a descriptor that is kept can be closed by anybody and then mean another file.
-fn open_path(path: &[u8], flags: libc::c_int) -> libc::c_int {
-    // SAFETY: the path ends in a zero. Raw, for the C library's function is a cancellation point.
-    unsafe {
-        libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags | libc::O_CLOEXEC, 0o600) as i32
-    }
-}
-
-fn close(descriptor: libc::c_int) {
-    if descriptor >= 0 {
-        // SAFETY: made just now, and nobody else's.
-        unsafe { libc::syscall(libc::SYS_close, descriptor) };
-    }
-}
-
-/// Gives the file room for one step more than `room` records; how many there is room for now.
-fn grow(path: &[u8], room: u64) -> u64 {
-    let have = if room == 0 { 0 } else { HEADER + room as usize * RECORD };
-    let want = (have.div_ceil(STEP) + 1) * STEP;
-    if want > FILE_MOST || !allowed(want as u64) {
-        return room;
-    }
-    let descriptor = open_path(path, libc::O_RDWR);
-    if descriptor < 0 {
-        return room;
-    }
-    // Blocks are taken now: touching a page for which there is none would kill the process.
-    // SAFETY: the descriptor is open; the call writes zeros where there was nothing.
-    let failed = unsafe { libc::posix_fallocate(descriptor, 0, want as libc::off_t) };
-    close(descriptor);
-    if failed == 0 { ((want - HEADER) / RECORD) as u64 } else { room }
-}
-
-/// Whether files of this process may become so long: trying sends a signal where they may not.
-fn allowed(bytes: u64) -> bool {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the call writes one structure.
-    unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) == 0 && bytes <= limit.rlim_cur }
-}
-
-fn map(path: &[u8]) -> Option<*mut u8> {
-    let descriptor = open_path(path, libc::O_RDWR);
-    if descriptor < 0 {
-        return None;
-    }
-    // SAFETY: a new mapping of a file that nobody else shortens; no address is asked for.
-    let base = unsafe {
-        libc::mmap(
-            ptr::null_mut(),
-            FILE_MOST,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED | libc::MAP_NORESERVE,
-            descriptor,
-            0,
-        )
-    };
-    close(descriptor);
-    if base == libc::MAP_FAILED {
-        return None;
-    }
-    // A child makes a file of its own, and never writes here (`Entry::here`).
-    // SAFETY: mapped just now.
-    unsafe { libc::madvise(base, FILE_MOST, libc::MADV_DONTFORK) };
-    Some(base.cast::<u8>())
-}
-
 fn write_header(header: *mut Header, process: u32, opened: u64) {
     // SAFETY: takes nothing.
     let parent = unsafe { libc::getppid() } as u32;
-    let mut command = [0_u8; 4040];
+    let mut command = [0_u8; COMMAND_MOST];
     let descriptor = open_path(b"/proc/self/cmdline\0", libc::O_RDONLY);
     // SAFETY: writes at most that many bytes there; fails without a descriptor.
     let read = unsafe {
@@ -197,7 +68,8 @@ fn write_header(header: *mut Header, process: u32, opened: u64) {
         begun: 0,
         dropped: 0,
         command_bytes: read.max(0) as u32,
-        reserved: 0,
+        taken: 0,
+        current: [Current::default(); CURRENT],
         command,
     };
     // SAFETY: the first page of the mapping, which has room and is nobody else's yet.
@@ -213,11 +85,47 @@ pub fn now() -> u64 {
     (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
 }
 
+/// Writes a record: all of it, then its kind, so that a reader never takes half of one for a whole.
+///
+/// # Safety
+/// It is in the mapping of a file that has room for it, and nobody else writes to it.
+#[inline]
+unsafe fn put(record: *mut Record, kind: u32, content: &Record) {
+    // SAFETY: as the caller promises.
+    unsafe { record.write(Record { kind: Kind::Empty as u32, ..*content }) };
+    // SAFETY: as above; an aligned u32.
+    unsafe { AtomicU32::from_ptr(record.wrapping_byte_add(offset_of!(Record, kind)).cast::<u32>()) }
+        .store(kind, Ordering::Release);
+}
+
+/// The record with the beginning of a text.
+fn with_text(content: &Record, text: &[u8]) -> Record {
+    let mut record = *content;
+    // SAFETY: a record is plain bytes, and its last TEXT_MOST bytes are within it.
+    unsafe {
+        let place = (&raw mut record).cast::<u8>().wrapping_add(TEXT_AT);
+        ptr::copy_nonoverlapping(text.as_ptr(), place, text.len().min(TEXT_MOST));
+    }
+    record
+}
+
+/// What is the name of a function, without it.
+fn named(index: u32, function: &Function) -> Record {
+    let (depth, flags) = (u16::from(function.library), resolve::returns(function));
+    Record { index, depth, flags, ..Record::default() }
+}
+
 impl File {
     /// What lies at `offset` of the file: at a multiple of its alignment, for the file is mapped at a page and all offsets are multiples of
     /// eight.
     fn place<T>(&self, offset: usize) -> *mut T {
         self.base.load(Ordering::Relaxed).wrapping_add(offset).cast::<T>()
+    }
+
+    /// Which of this process's and its forefathers' files this is.
+    #[inline]
+    pub fn generation(&self) -> u32 {
+        self.generation.load(Ordering::Relaxed)
     }
 
     /// A word of the header.
@@ -253,9 +161,7 @@ impl File {
             }
             match self.growing.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
-                    // SAFETY: the path was written before the file could be seen.
-                    let path = unsafe { &*self.path.0.get() };
-                    let grown = grow(path, room);
+                    let grown = self.path.grow(room);
                     self.room.store(grown, Ordering::Release);
                     // 2: there is no more, and nobody need try.
                     self.growing.store(if grown == room { 2 } else { 0 }, Ordering::Release);
@@ -268,18 +174,15 @@ impl File {
     }
 
     fn entry(&self, record: *mut Record) -> Entry {
-        Entry { record, generation: self.generation.load(Ordering::Relaxed) }
+        Entry::new(record, self.generation(), 0)
     }
 
-    /// Begins a record: all of it, then its kind, so that a reader never takes half of one for a whole.
+    /// Writes the next record, which has a number.
     #[inline]
     fn write(&self, kind: u32, content: &Record) -> Option<(Entry, u64)> {
         let (record, number) = self.take()?;
         // SAFETY: the record is in the mapping, there is room for it, and it is this thread's alone.
-        unsafe { record.write(Record { kind: Kind::Empty as u32, ..*content }) };
-        // SAFETY: as above; an aligned u32.
-        unsafe { AtomicU32::from_ptr(record.wrapping_byte_add(offset_of!(Record, kind)).cast::<u32>()) }
-            .store(kind, Ordering::Release);
+        unsafe { put(record, kind, content) };
         Some((self.entry(record), number))
     }
 
@@ -287,13 +190,7 @@ impl File {
     fn text(&self, kind: Kind, content: Record, text: &[u8]) {
         for (part, text) in text.chunks(TEXT_MOST).enumerate() {
             let part = if kind == Kind::Library { part as u16 } else { content.depth };
-            let mut record = Record { depth: part, ..content };
-            // SAFETY: a record is plain bytes, and its last TEXT_MOST bytes are within it.
-            unsafe {
-                let place = (&raw mut record).cast::<u8>().wrapping_add(TEXT_AT);
-                ptr::copy_nonoverlapping(text.as_ptr(), place, text.len());
-            }
-            self.write(kind as u32, &record);
+            self.write(kind as u32, &with_text(&Record { depth: part, ..content }, text));
         }
     }
 
@@ -301,7 +198,7 @@ impl File {
     #[inline]
     pub fn name(&self, index: u32, function: &Function, real: *const u8) {
         let Some(slot) = table::slots().get(index as usize) else { return };
-        let generation = u64::from(self.generation.load(Ordering::Relaxed));
+        let generation = u64::from(self.generation());
         if slot.load(Ordering::Relaxed) >> 32 != generation {
             slot.store(generation << 32, Ordering::Relaxed);
             self.new_name(index, function, real);
@@ -310,13 +207,7 @@ impl File {
 
     #[cold]
     fn new_name(&self, index: u32, function: &Function, real: *const u8) {
-        let name = Record {
-            index,
-            depth: u16::from(function.library),
-            flags: resolve::returns(function),
-            ..Record::default()
-        };
-        self.text(Kind::Name, name, function.name().to_bytes());
+        self.text(Kind::Name, named(index, function), function.name().to_bytes());
         if let Some(file) = resolve::file_of(real) {
             let library = Record { index: u32::from(function.library), ..Record::default() };
             self.text(Kind::Library, library, file.to_bytes());
@@ -326,7 +217,7 @@ impl File {
     /// Counts a call of a function of which there are thousands.
     pub fn count(&self, index: u32, function: &Function, real: *const u8) {
         let Some(slot) = table::slots().get(index as usize) else { return };
-        let generation = self.generation.load(Ordering::Relaxed);
+        let generation = self.generation();
         let known = slot.load(Ordering::Acquire);
         let time = now();
         if known >> 32 != u64::from(generation) || known as u32 == 0 {
@@ -343,9 +234,15 @@ impl File {
         self.entry(record).add(time);
     }
 
-    /// Begins a call.
+    /// Begins a call; one for which there is no room goes to the head of the file until it returns.
     #[inline]
-    pub fn call(&self, thread: &Thread, index: u32, arguments: &[u64; 6]) -> Option<Entry> {
+    pub fn call(
+        &self,
+        thread: &Thread,
+        index: u32,
+        function: &Function,
+        arguments: &[u64; 6],
+    ) -> Option<Entry> {
         let content = Record {
             index,
             thread: self.thread(thread),
@@ -354,7 +251,37 @@ impl File {
             begin: now(),
             ..Record::default()
         };
-        Some(self.write(Kind::Call as u32, &content)?.0)
+        match self.write(Kind::Call as u32, &content) {
+            Some((entry, _)) => Some(entry),
+            None => self.call_at_head(function, &content),
+        }
+    }
+
+    #[cold]
+    fn call_at_head(&self, function: &Function, call: &Record) -> Option<Entry> {
+        let taken = self.taken();
+        let free = |taken: u32| (taken.trailing_ones() < CURRENT as u32).then(|| taken | (taken + 1));
+        let before = taken.fetch_update(Ordering::Acquire, Ordering::Relaxed, free).ok()?;
+        let number = before.trailing_ones();
+        let at = offset_of!(Header, current) + number as usize * size_of::<Current>();
+        let name = with_text(&named(call.index, function), function.name().to_bytes());
+        // SAFETY: in the header, and this thread's alone until the bit is cleared.
+        unsafe { put(self.place(at + offset_of!(Current, name)), Kind::Name as u32, &name) };
+        let record = self.place(at + offset_of!(Current, call));
+        // SAFETY: as above.
+        unsafe { put(record, Kind::Call as u32, call) };
+        Some(Entry::new(record, self.generation(), 1 << number))
+    }
+
+    fn taken(&self) -> &AtomicU32 {
+        let word = self.place::<u32>(offset_of!(Header, taken));
+        // SAFETY: as in `counter`; an aligned u32.
+        unsafe { AtomicU32::from_ptr(word) }
+    }
+
+    /// Gives back places at the head.
+    pub fn free_head(&self, bits: u32) {
+        self.taken().fetch_and(!bits, Ordering::Release);
     }
 
     /// Writes a record that is complete: kind and index, begin and end (0: now), a result and an argument.
@@ -376,7 +303,7 @@ impl File {
     /// The thread's number; the first time, its name too.
     #[inline]
     fn thread(&self, thread: &Thread) -> u32 {
-        let (number, new) = thread.number(self.generation.load(Ordering::Relaxed));
+        let (number, new) = thread.number(self.generation());
         if new {
             let mut name = [0_u8; 16];
             // SAFETY: the call writes at most sixteen bytes.
@@ -384,55 +311,5 @@ impl File {
             self.text(Kind::Thread, Record { thread: number, ..Record::default() }, &name);
         }
         number
-    }
-}
-
-impl Entry {
-    /// No record.
-    pub const NONE: Self = Self { record: ptr::null_mut(), generation: 0 };
-
-    /// Whether the record is of this file: a forked child may return from a call that its parent began.
-    fn here(&self, file: &File) -> bool {
-        !self.record.is_null() && self.generation == file.generation.load(Ordering::Relaxed)
-    }
-
-    /// Completes it.
-    #[inline]
-    pub fn end(&self, file: &File, result: u64) {
-        if self.here(file) {
-            // SAFETY: the record is mapped and this call's; an aligned u64.
-            unsafe {
-                AtomicU64::from_ptr(self.record.wrapping_byte_add(offset_of!(Record, result)).cast::<u64>())
-            }
-            .store(result, Ordering::Relaxed);
-            // SAFETY: as above.
-            unsafe {
-                AtomicU64::from_ptr(self.record.wrapping_byte_add(offset_of!(Record, end)).cast::<u64>())
-            }
-            .store(now(), Ordering::Release);
-        }
-    }
-
-    /// Sets its flags.
-    pub fn mark(&self, file: &File, flags: u16) {
-        if self.here(file) {
-            // SAFETY: as in `end`; an aligned u16.
-            unsafe {
-                AtomicU16::from_ptr(self.record.wrapping_byte_add(offset_of!(Record, flags)).cast::<u16>())
-            }
-            .store(flags, Ordering::Relaxed);
-        }
-    }
-
-    /// Counts one more, at that time.
-    fn add(&self, time: u64) {
-        // SAFETY: the record is one of this file that there is room for; an aligned u64.
-        unsafe {
-            AtomicU64::from_ptr(self.record.wrapping_byte_add(offset_of!(Record, result)).cast::<u64>())
-        }
-        .fetch_add(1, Ordering::Relaxed);
-        // SAFETY: as above.
-        unsafe { AtomicU64::from_ptr(self.record.wrapping_byte_add(offset_of!(Record, end)).cast::<u64>()) }
-            .store(time, Ordering::Relaxed);
     }
 }

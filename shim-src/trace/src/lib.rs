@@ -10,8 +10,10 @@
 //! It has no constructor; the file is made at the first call. Without `VGPU_TRACE` calls pass through.
 
 mod calls;
+mod entry;
 mod errno;
 mod file;
+mod place;
 mod resolve;
 mod state;
 mod table;

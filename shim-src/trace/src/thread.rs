@@ -3,7 +3,7 @@
 
 use core::cell::Cell;
 
-use crate::file::Entry;
+use crate::entry::Entry;
 
 /// Calls inside calls that are followed; deeper ones are written down without an end.
 const MOST: usize = 48;

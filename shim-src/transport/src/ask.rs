@@ -19,7 +19,7 @@ impl Device {
                 function: function(),
                 what: format!("a register read failed with {status}"),
             }),
-            Err(RegisterError::Closed(_) | RegisterError::TimedOut) => {
+            Err(RegisterError::Closed(_) | RegisterError::TimedOut | RegisterError::Lost(_)) => {
                 Err(OpenError::Gone { function: function() })
             }
         }

@@ -24,6 +24,7 @@ use crate::registers::{Access, RegisterError, Registers};
 use crate::replies::Replies;
 use crate::ring::{Ring, Tail};
 use crate::staging::Staging;
+use crate::tracer::Tracer;
 use crate::wait::{Pace, Usual, coarse_milliseconds};
 use crate::words::Words;
 
@@ -101,6 +102,7 @@ impl From<RegisterError> for AttachError {
     fn from(error: RegisterError) -> Self {
         match error {
             RegisterError::Forked => Self::Lost(Lost::Forked),
+            RegisterError::Lost(lost) => Self::Lost(lost),
             RegisterError::Refused(_) => Self::Strange("it refused a register access"),
             RegisterError::Closed(_) | RegisterError::TimedOut => Self::Gone,
         }
@@ -259,7 +261,7 @@ impl Parts {
 
 /// `None`: the device was not reached before.
 fn build(device: Device, index: u32, number: u32, parts: Parts) -> Option<Inner> {
-    let Device { function, registers, areas, identity, reach, .. } = device;
+    let Device { function, registers, areas, identity, reach, bridge, .. } = device;
     let Reach { window, lock } = reach.into_inner()?;
     let channel = Channel::new(Arc::clone(&window), areas.of(index));
     Some(Inner {
@@ -285,7 +287,9 @@ fn build(device: Device, index: u32, number: u32, parts: Parts) -> Option<Inner>
         staging: parts.staging,
         counters: Live::new(),
         pace: parts.pace,
+        tracer: Tracer::find(),
         usual_room: Usual::new(),
+        bridge,
     })
 }
 

@@ -11,12 +11,14 @@ use vgpu_wire::{area, registers as reg};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::fork::{Home, forked};
+use crate::lost::{GoneReason, Lost};
 use crate::mapping::MemoryType;
 use crate::page::{Page, Values};
 use crate::reach::{Reach, map};
-use crate::registers::{BarRegisters, RegisterError, Registers};
+use crate::registers::{BarRegisters, DataBar, RegisterError, Registers};
 use crate::sim::SimRegisters;
 use crate::sysfs::PciFunction;
+use crate::v1::{Bridge, BridgeError, Failure, Places};
 
 /// A function whose registers are open. Its identity is known; nothing is attached. The window is mapped and the lock file
 /// open once [`Device::reach`] was called: most processes only look.
@@ -31,6 +33,8 @@ pub struct Device {
     facts: Option<Box<DeviceFacts>>,
     /// What [`Device::reach`] opens.
     pub(crate) reach: OnceLock<Reach>,
+    /// Of a device of version 1: the same as `registers`.
+    pub(crate) bridge: Option<Arc<Bridge>>,
 }
 
 /// Where the channels' areas lie in the window; checked to lie within.
@@ -114,9 +118,17 @@ pub enum OpenError {
         /// The function.
         function: String,
     },
-    /// The device speaks version 1 of the contract alone.
+    /// The device answers, what carries calls out for it does not, or not for this machine.
+    #[error("{function} has nothing behind it: {reason}")]
+    NoHost {
+        /// The function.
+        function: String,
+        /// What says so.
+        reason: GoneReason,
+    },
+    /// The registers say version 1 of the contract, the BARs version 2.
     #[error(
-        "{function} speaks version 1 of the VGPU-STUB contract (capabilities {capabilities:#x}), this program version 2"
+        "{function} says version 1 of the VGPU-STUB contract (capabilities {capabilities:#x}), and has BARs of version 2"
     )]
     Version1 {
         /// The function.
@@ -131,6 +143,22 @@ pub enum OpenError {
         function: String,
         /// What is wrong.
         what: String,
+    },
+    /// The window's file is shorter than the window that the registers announce.
+    #[error("{} holds {holds} bytes of a window of {announced}", path.display())]
+    ShortWindow {
+        /// The file.
+        path: PathBuf,
+        /// Its bytes.
+        holds: u64,
+        /// The window's.
+        announced: u64,
+    },
+    /// The device says nothing of itself: no memory, or no driver version.
+    #[error("the facts of {function} are empty")]
+    NoFacts {
+        /// The function.
+        function: String,
     },
     /// This process is a forked child of one that opened a device.
     #[error("a forked child cannot open {function} after its parent did")]
@@ -213,13 +241,52 @@ impl Device {
             }
             Arc::new(BarRegisters(map(&path, function.bars[0].bytes, MemoryType::Uncached)?))
         };
-        let (identity, areas) = if function.bars[0].bytes < vgpu_wire::pci::V2_BAR0_BYTES {
-            let [protocol, capabilities] = read(registers.as_ref(), function, [IDENTITY[0], IDENTITY[1]])?;
-            return Err(other_version(function, protocol, capabilities));
-        } else {
-            identify(function, |offsets| read(registers.as_ref(), function, offsets))?
-        };
+        if function.bars[0].bytes < vgpu_wire::pci::V2_BAR0_BYTES {
+            return Self::look_at_version_1(function, registers, metadata.file_type().is_socket());
+        }
+        let (identity, areas) = identify(function, |offsets| read(registers.as_ref(), function, offsets))?;
         Ok(Self::new(function, registers, identity, areas, None))
+    }
+
+    /// The same for a function whose BAR0 is one page: asks what a device of version 1 has in its stead.
+    fn look_at_version_1(
+        function: &PciFunction,
+        registers: Arc<dyn Registers>,
+        simulated: bool,
+    ) -> Result<Self, OpenError> {
+        let [protocol, capabilities] = read(registers.as_ref(), function, [IDENTITY[0], IDENTITY[1]])?;
+        let [bar0, bar1, ..] = function.bars;
+        if !vgpu_wire::v1::is_device(bar0.bytes, bar1.bytes, protocol, capabilities) {
+            return Err(other_version(function, protocol, capabilities));
+        }
+        let data = function.dir.join("resource1");
+        let data: Option<Box<dyn DataBar>> = match (bar1.bytes, simulated) {
+            (0, _) => None,
+            (_, true) => Some(Box::new(SimRegisters::unconnected(function.address, data))),
+            (bytes, false) => Some(Box::new(BarRegisters(map(&data, bytes, MemoryType::Uncached)?))),
+        };
+        let places = Places::of(&function.dir, simulated);
+        let bridge = Bridge::open(function.address, registers, data, places, capabilities);
+        let bridge = Arc::new(bridge.map_err(|error| match error {
+            BridgeError::Place(path, source) => OpenError::Open { path, source },
+            BridgeError::Failed(Failure::Lost(Lost::Gone {
+                reason: reason @ (GoneReason::Mediator | GoneReason::Quarantined),
+            })) => OpenError::NoHost { function: function.address.to_string(), reason },
+            BridgeError::Failed(Failure::Lost(Lost::Gone { .. })) => {
+                OpenError::Gone { function: function.address.to_string() }
+            }
+            BridgeError::Failed(failure) => {
+                let what = match failure {
+                    Failure::Status(code) => format!("it answers the first call with error {code}"),
+                    Failure::Lost(lost) => lost.to_string(),
+                };
+                OpenError::Strange { function: function.address.to_string(), what }
+            }
+        })?);
+        let registers = Arc::clone(&bridge) as Arc<dyn Registers>;
+        let (identity, areas) = probe(|offsets| read(registers.as_ref(), function, offsets))?;
+        let facts = Some(bridge.facts());
+        Ok(Self { bridge: Some(bridge), ..Self::new(function, registers, identity, areas, facts) })
     }
 
     fn new(
@@ -229,7 +296,8 @@ impl Device {
         areas: Areas,
         facts: Option<Box<DeviceFacts>>,
     ) -> Self {
-        Self { function: function.clone(), registers, areas, identity, facts, reach: OnceLock::new() }
+        let function = function.clone();
+        Self { function, registers, areas, identity, facts, reach: OnceLock::new(), bridge: None }
     }
 
     /// The window and the lock file, opened at the first call.
@@ -240,7 +308,10 @@ impl Device {
         if let Some(reach) = self.reach.get() {
             return Ok(reach);
         }
-        let reach = Reach::open(&self.function, self.identity.window_mib)?;
+        let reach = match &self.bridge {
+            Some(bridge) => Reach::of_bridge(bridge)?,
+            None => Reach::open(&self.function, self.identity.window_mib)?,
+        };
         // Of two threads that come at once one's is dropped: the lock file is a handle to the process's one descriptor.
         Ok(self.reach.get_or_init(|| reach))
     }
@@ -265,8 +336,7 @@ impl Device {
         facts.name[255] = 0;
         facts.driver_text[79] = 0;
         if facts.total_bytes == 0 || facts.driver_version == 0 {
-            let what = "its facts are empty".to_owned();
-            return Err(OpenError::Strange { function: self.function.address.to_string(), what });
+            return Err(OpenError::NoFacts { function: self.function.address.to_string() });
         }
         Ok(facts)
     }
@@ -294,7 +364,9 @@ fn read<const N: usize>(
             function: name(),
             what: format!("a register read failed with {status}"),
         }),
-        Err(RegisterError::Closed(_) | RegisterError::TimedOut) => Err(OpenError::Gone { function: name() }),
+        Err(RegisterError::Closed(_) | RegisterError::TimedOut | RegisterError::Lost(_)) => {
+            Err(OpenError::Gone { function: name() })
+        }
     }
 }
 

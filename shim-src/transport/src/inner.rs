@@ -15,6 +15,8 @@ use crate::replies::Replies;
 use crate::ring::Ring;
 use crate::staging::Staging;
 use crate::sysfs::PciFunction;
+use crate::tracer::Tracer;
+use crate::v1::Bridge;
 use crate::wait::{Pace, Usual};
 use crate::words::Words;
 
@@ -51,8 +53,11 @@ pub(crate) struct Inner {
     pub(crate) staging: Staging,
     pub(crate) counters: Live,
     pub(crate) pace: Pace,
+    pub(crate) tracer: Tracer,
     /// How long the ring is usually full.
     pub(crate) usual_room: Usual,
+    /// Of a device of version 1.
+    pub(crate) bridge: Option<Arc<Bridge>>,
 }
 
 /// [`Inner::state`]: the session stands.

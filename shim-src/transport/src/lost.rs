@@ -80,6 +80,12 @@ pub enum GoneReason {
     /// What it wrote contradicts the contract.
     #[error("what it wrote contradicts the contract")]
     Nonsense,
+    /// The device is there, the mediator behind it is not: what it held for this process is gone with it.
+    #[error("the mediator on its host is gone")]
+    Mediator,
+    /// The mediator turns this virtual machine away.
+    #[error("its host has quarantined this virtual machine")]
+    Quarantined,
 }
 
 /// What the host found out late.

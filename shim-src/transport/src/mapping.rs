@@ -41,19 +41,42 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Maps the first `bytes` of a file, shared, to read and write.
     pub(crate) fn of_file(file: RawFd, bytes: usize, memory: MemoryType) -> io::Result<Self> {
-        Self::map(ptr::null_mut(), bytes, libc::MAP_SHARED, file, memory)
+        Self::of_part(file, 0, bytes, memory)
     }
 
-    /// Private memory of this process, zeroed.
-    #[cfg(test)]
+    /// Maps `bytes` of a file from `offset` on, a multiple of the page size, shared, to read and write.
+    pub(crate) fn of_part(file: RawFd, offset: u64, bytes: usize, memory: MemoryType) -> io::Result<Self> {
+        let offset = libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
+        Self::map(ptr::null_mut(), bytes, libc::MAP_SHARED, file, offset, memory)
+    }
+
+    /// Private memory of this process, zeroed, that takes room as it is written to.
     pub(crate) fn anonymous(bytes: usize) -> io::Result<Self> {
-        Self::map(ptr::null_mut(), bytes, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, MemoryType::WriteBack)
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        Self::map(ptr::null_mut(), bytes, flags, -1, 0, MemoryType::WriteBack)
     }
 
-    fn map(at: *mut c_void, bytes: usize, flags: i32, file: RawFd, memory: MemoryType) -> io::Result<Self> {
+    /// Memory in pages of 2 MiB, which the kernel neither moves nor swaps, present, and not copied when this process forks: for
+    /// pages whose physical addresses are told to somebody. `bytes` is a multiple of 2 MiB.
+    pub(crate) fn huge(bytes: usize) -> io::Result<Self> {
+        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_HUGETLB | libc::MAP_POPULATE;
+        let mapping = Self::map(ptr::null_mut(), bytes, flags, -1, 0, MemoryType::WriteBack)?;
+        // SAFETY: names the mapping made just now; a child does not get it.
+        let kept = unsafe { libc::madvise(mapping.base.as_ptr().cast(), bytes, libc::MADV_DONTFORK) };
+        if kept == 0 { Ok(mapping) } else { Err(io::Error::last_os_error()) }
+    }
+
+    fn map(
+        at: *mut c_void,
+        bytes: usize,
+        flags: i32,
+        file: RawFd,
+        offset: libc::off_t,
+        memory: MemoryType,
+    ) -> io::Result<Self> {
         // SAFETY: `at` is null (the kernel chooses), or the start of a mapping of `bytes` that the caller
         // owns and wants replaced.
-        let base = unsafe { libc::mmap(at, bytes, libc::PROT_READ | libc::PROT_WRITE, flags, file, 0) };
+        let base = unsafe { libc::mmap(at, bytes, libc::PROT_READ | libc::PROT_WRITE, flags, file, offset) };
         match NonNull::new(base.cast::<u8>()) {
             Some(base) if base.as_ptr().cast() != libc::MAP_FAILED => Ok(Self { base, bytes, memory }),
             _ => Err(io::Error::last_os_error()),
@@ -69,7 +92,7 @@ impl Mapping {
     /// into it can go on without reaching anybody else.
     pub(crate) fn make_private(&self) -> io::Result<()> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
-        let replaced = Self::map(self.base.as_ptr().cast(), self.bytes, flags, -1, self.memory)?;
+        let replaced = Self::map(self.base.as_ptr().cast(), self.bytes, flags, -1, 0, self.memory)?;
         // The addresses are this value's to unmap.
         core::mem::forget(replaced);
         Ok(())

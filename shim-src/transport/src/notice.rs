@@ -31,6 +31,11 @@ pub enum Notice {
         /// How long they did not.
         waited: Duration,
     },
+    /// The mediator turned a call away, since this virtual machine makes too many; it is tried again.
+    Limited {
+        /// The function.
+        function: PciAddress,
+    },
     /// The program closed a descriptor of the transport; it was opened anew.
     Reopened {
         /// The function.
@@ -47,6 +52,9 @@ impl std::fmt::Display for Notice {
             }
             Self::Back { function, waited } => {
                 write!(f, "{function}: the device answers again, after {} s", waited.as_secs())
+            }
+            Self::Limited { function } => {
+                write!(f, "{function}: the host limits the calls of this virtual machine, trying again")
             }
             Self::Reopened { function } => {
                 write!(f, "{function}: the program closed a descriptor of the device, opened it again")

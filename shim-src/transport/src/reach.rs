@@ -9,6 +9,7 @@ use crate::device::OpenError;
 use crate::lock::LockFile;
 use crate::mapping::{Mapping, MemoryType};
 use crate::sysfs::PciFunction;
+use crate::v1::Bridge;
 
 /// What a session needs beside the registers.
 #[derive(Debug)]
@@ -29,8 +30,7 @@ impl Reach {
         // Memory that a file does not have would be a bus error.
         let room = lock.bytes().map_err(|source| OpenError::Open { path: path.clone(), source })?;
         if room < bytes {
-            let what = format!("a window of {bytes} bytes in {} of {room}", path.display());
-            return Err(OpenError::Strange { function: function.address.to_string(), what });
+            return Err(OpenError::ShortWindow { path, holds: room, announced: bytes });
         }
         let simulated = std::fs::metadata(function.dir.join("resource0"))
             .is_ok_and(|metadata| metadata.file_type().is_socket());
@@ -44,6 +44,17 @@ impl Reach {
                 .map_err(|source| OpenError::Map { path, source })?
         };
         Ok(Self { window: Arc::new(window), lock })
+    }
+
+    /// That of a device of version 1: memory of this process, and the file of the virtual machine's processes.
+    ///
+    /// # Errors
+    /// As [`Reach::open`].
+    pub(crate) fn of_bridge(bridge: &Bridge) -> Result<Self, OpenError> {
+        let path = bridge.owners().to_owned();
+        let lock = LockFile::open(&path).map_err(|source| OpenError::Open { path: path.clone(), source })?;
+        let window = bridge.window().map_err(|source| OpenError::Map { path, source })?;
+        Ok(Self { window, lock })
     }
 }
 

@@ -1,9 +1,11 @@
 //! BAR0, by whatever way it is reached: a mapped BAR, or the socket of the simulated bus ([`crate::sim`]).
 
 use std::io;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::fork;
+use crate::lost::Lost;
 use crate::mapping::Mapping;
 
 /// Why a register access failed.
@@ -18,6 +20,9 @@ pub(crate) enum RegisterError {
     /// This process is a forked child.
     #[error("the registers belong to the parent of this forked process")]
     Forked,
+    /// The device behind a bridge is lost ([`crate::v1`]).
+    #[error("{0}")]
+    Lost(Lost),
     /// A bounded access took too long.
     #[error("the device did not answer in time")]
     TimedOut,
@@ -60,6 +65,15 @@ impl dyn Registers + '_ {
     }
 }
 
+/// A BAR that holds data, where each access is an exit of the virtual machine: version 1's BAR1.
+pub(crate) trait DataBar: Send + Sync + std::fmt::Debug {
+    /// Stores bytes from `offset` on, a multiple of 8, in accesses as wide as they can be.
+    fn write(&self, offset: u32, data: &[u8]) -> Result<(), RegisterError>;
+
+    /// Loads bytes from `offset` on, a multiple of 8.
+    fn read(&self, offset: u32, data: &mut [u8]) -> Result<(), RegisterError>;
+}
+
 /// The most accesses at a time.
 pub(crate) const BATCH: usize = 24;
 
@@ -90,6 +104,28 @@ impl Registers for BarRegisters {
 
     fn write_within(&self, offset: u32, value: u32, _limit: Duration) -> Result<(), RegisterError> {
         self.access(&[Access::Write(offset, value)], &mut [0])
+    }
+}
+
+/// 8 bytes are the widest access that a BAR behind an emulator takes; what is stored beyond the last byte is zero.
+impl DataBar for BarRegisters {
+    fn write(&self, offset: u32, data: &[u8]) -> Result<(), RegisterError> {
+        check_home()?;
+        for (part, at) in data.chunks(8).zip((u64::from(offset)..).step_by(8)) {
+            let mut word = [0; 8];
+            word[..part.len()].copy_from_slice(part);
+            self.0.store64(at, u64::from_le_bytes(word), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn read(&self, offset: u32, data: &mut [u8]) -> Result<(), RegisterError> {
+        check_home()?;
+        for (part, at) in data.chunks_mut(8).zip((u64::from(offset)..).step_by(8)) {
+            let word = self.0.load64(at, Ordering::Relaxed).to_le_bytes();
+            part.copy_from_slice(&word[..part.len()]);
+        }
+        Ok(())
     }
 }
 

@@ -11,6 +11,7 @@ use crate::inner::{Inner, lock};
 use crate::lost::{GoneReason, Lost};
 use crate::ring::{Outgoing, Tail};
 use crate::session::Answer;
+use crate::tracer::Awaited;
 use crate::wait::Usual;
 
 const _: () = assert!(REPLIES == u32::BITS, "the free slots are the bits of a word");
@@ -87,7 +88,7 @@ impl Inner {
     ) -> Result<Answer, Lost> {
         let number = self.post(message)?;
         // A slot holds the number of an earlier message, or 0, until the answer to this one is there.
-        self.wait_until(usual, || Ok(self.channel.ticket(slot) == number), Self::ended)?;
+        self.wait_until(Awaited::Answer, usual, || Ok(self.channel.ticket(slot) == number), Self::ended)?;
         let (status, bytes) = self.channel.answer(slot);
         if u64::from(bytes) > REPLY_DATA_MAX {
             return Err(self.gone(GoneReason::Nonsense));

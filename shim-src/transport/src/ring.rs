@@ -16,6 +16,7 @@ use crate::channel::Channel;
 use crate::counters::{Live, index_of};
 use crate::inner::{Inner, lock};
 use crate::lost::{GoneReason, Lost};
+use crate::tracer::Awaited;
 
 const HEADER: u64 = size_of::<Header>() as u64;
 
@@ -195,6 +196,7 @@ impl Inner {
         ring.write(&self.channel, message, bytes, join);
         self.counters.message(message.index);
         self.channel.publish(ring.tail);
+        self.tracer.message(message.kind, bytes, ring.number);
         Ok(())
     }
 
@@ -232,7 +234,7 @@ impl Inner {
             }
             Ok(RING_BYTES - (tail - head) >= needed)
         };
-        self.wait_until(&self.usual_room, ready, Self::ended)?;
+        self.wait_until(Awaited::Room, &self.usual_room, ready, Self::ended)?;
         ring.head = head;
         Ok(())
     }

@@ -72,7 +72,7 @@ impl Session {
     pub fn open(device: Device) -> Result<Self, AttachError> {
         attach::compare(&device)?;
         let facts = device.facts().map_err(|error| match error {
-            OpenError::Strange { .. } => AttachError::Strange("its facts are empty"),
+            OpenError::NoFacts { .. } => AttachError::Strange("its facts are empty"),
             error => AttachError::Open(error),
         })?;
         let function = device.function().clone();

@@ -20,12 +20,18 @@ use std::time::{Duration, Instant};
 use crate::descriptor::Descriptor;
 use crate::notice::{Notice, tell};
 use crate::page::{Page, Values};
-use crate::registers::{Access, BATCH, RegisterError, Registers, check_home};
+use crate::registers::{Access, BATCH, DataBar, RegisterError, Registers, check_home};
 use crate::sysfs::PciAddress;
 use crate::wait::{processors, timespec};
 
 const OP_READ: u32 = 1;
 const OP_WRITE: u32 = 2;
+/// A run of accesses to a data BAR; the bytes follow in the packet.
+const OP_WRITE_BLOCK: u32 = 3;
+/// The same back; the bytes follow in the answer.
+const OP_READ_BLOCK: u32 = 4;
+/// The most bytes of a block.
+const BLOCK: usize = 32 << 10;
 const REQUEST_BYTES: usize = 12;
 const ANSWER_BYTES: usize = 8;
 /// Doorbells whose answers have not been taken from the socket yet.
@@ -63,6 +69,11 @@ impl SimRegisters {
     pub(crate) fn connect(function: PciAddress, path: PathBuf) -> io::Result<Self> {
         let connection = Mutex::new(Some(Connection::new(&path)?));
         Ok(Self { function, path, page: None, connection })
+    }
+
+    /// A BAR without a page that is perhaps never used: connects at the first access.
+    pub(crate) fn unconnected(function: PciAddress, path: PathBuf) -> Self {
+        Self { function, path, page: None, connection: Mutex::new(None) }
     }
 
     /// Answers reads alone, from the page. False: the page has not got all of them, or there is none.
@@ -186,6 +197,47 @@ impl Registers for SimRegisters {
     }
 }
 
+/// A data BAR that is behind a socket of the same kind: runs of accesses go in blocks.
+impl DataBar for SimRegisters {
+    fn write(&self, offset: u32, data: &[u8]) -> Result<(), RegisterError> {
+        check_home()?;
+        let mut connection = self.lock();
+        let connection = self.connected(&mut connection)?;
+        let mut answer = [0; ANSWER_BYTES];
+        for (block, at) in data.chunks(BLOCK).zip((offset..).step_by(BLOCK)) {
+            let mut packet = words([OP_WRITE_BLOCK, at, block.len() as u32]).to_vec();
+            packet.extend_from_slice(block);
+            connection.send(&packet)?;
+            connection.answer(self.function, &mut answer)?;
+            succeeded(&answer)?;
+        }
+        Ok(())
+    }
+
+    fn read(&self, offset: u32, data: &mut [u8]) -> Result<(), RegisterError> {
+        check_home()?;
+        let mut connection = self.lock();
+        let connection = self.connected(&mut connection)?;
+        let mut answer = vec![0; ANSWER_BYTES + data.len().min(BLOCK)];
+        for (block, at) in data.chunks_mut(BLOCK).zip((offset..).step_by(BLOCK)) {
+            let answer = &mut answer[..ANSWER_BYTES + block.len()];
+            connection.send(&words([OP_READ_BLOCK, at, block.len() as u32]))?;
+            connection.answer(self.function, answer)?;
+            succeeded(answer)?;
+            block.copy_from_slice(&answer[ANSWER_BYTES..]);
+        }
+        Ok(())
+    }
+}
+
+/// What the first word of an answer says.
+fn succeeded(answer: &[u8]) -> Result<(), RegisterError> {
+    match u32::from_le_bytes([answer[0], answer[1], answer[2], answer[3]]) {
+        0 => Ok(()),
+        status => Err(RegisterError::Refused(status)),
+    }
+}
+
 impl Connection {
     fn new(path: &Path) -> io::Result<Self> {
         Ok(Self { descriptor: connect(path)?, owed: 0 })
@@ -196,14 +248,15 @@ impl Connection {
         let mut packet = [0; BATCH * REQUEST_BYTES];
         let packet = &mut packet[..accesses.len() * REQUEST_BYTES];
         for (request, access) in packet.chunks_exact_mut(REQUEST_BYTES).zip(accesses) {
-            let words = match *access {
+            request.copy_from_slice(&words(match *access {
                 Access::Read(offset) => [OP_READ, offset, 0],
                 Access::Write(offset, value) => [OP_WRITE, offset, value],
-            };
-            for (bytes, word) in request.chunks_exact_mut(4).zip(words) {
-                bytes.copy_from_slice(&word.to_le_bytes());
-            }
+            }));
         }
+        self.send(packet)
+    }
+
+    fn send(&self, packet: &[u8]) -> Result<(), RegisterError> {
         loop {
             // SAFETY: the kernel reads the packet's bytes; a closed peer gives an error instead of a signal.
             let sent = unsafe {
@@ -298,6 +351,15 @@ impl Connection {
         };
         ready > 0
     }
+}
+
+/// A request as it travels.
+fn words(words: [u32; 3]) -> [u8; REQUEST_BYTES] {
+    let mut request = [0; REQUEST_BYTES];
+    for (bytes, word) in request.chunks_exact_mut(4).zip(words) {
+        bytes.copy_from_slice(&word.to_le_bytes());
+    }
+    request
 }
 
 fn several_processors() -> bool {

@@ -10,17 +10,20 @@
 //! milliseconds, in which the other goes on. Which piece comes next is chosen for the caches: the one used last that is free.
 
 use std::collections::VecDeque;
+use std::ptr::NonNull;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use vgpu_wire::area;
 use vgpu_wire::body::copy::{CopyIn, CopyOut};
+use vgpu_wire::body::stream::Join;
 use vgpu_wire::{Mark, Span};
 
 use crate::counters::Live;
 use crate::inner::{Inner, lock};
 use crate::lost::Lost;
 use crate::ring::{Outgoing, Tail};
+use crate::v1::Bridge;
 use crate::window::Grant;
 use crate::words::Words;
 
@@ -137,6 +140,12 @@ impl Inner {
         bytes: usize,
     ) -> Result<(), Lost> {
         self.enter()?;
+        if let Some(bridge) = &self.bridge {
+            // SAFETY: as the caller promises.
+            let copied = unsafe { bridge.copy_in(to, source, bytes) };
+            Live::add(&self.counters.bytes_in, bytes as u64);
+            return self.went_straight(bridge, copied);
+        }
         let mut at = 0;
         if bytes > INLINE {
             let (mut pool, mut part) = self.plan(bytes);
@@ -189,6 +198,12 @@ impl Inner {
         bytes: usize,
     ) -> Result<(), Lost> {
         self.enter()?;
+        if let Some((bridge, to)) = self.bridge.as_ref().zip(NonNull::new(destination)) {
+            // SAFETY: as the caller promises.
+            let copied = unsafe { bridge.copy_out(from, to, bytes) };
+            Live::add(&self.counters.bytes_out, bytes as u64);
+            return self.went_straight(bridge, copied);
+        }
         let (mut pool, mut part) = self.plan(bytes);
         let mut asked = 0;
         let mut under_way: VecDeque<Part<'_>> = VecDeque::new();
@@ -225,6 +240,21 @@ impl Inner {
         }
         Live::add(&self.counters.bytes_out, bytes as u64);
         Ok(())
+    }
+
+    /// The end of a copy that took no message: the host's error becomes that of one which is sent for it, and is reported late like
+    /// every other.
+    fn went_straight(&self, bridge: &Bridge, copied: Result<Result<(), u32>, Lost>) -> Result<(), Lost> {
+        match copied {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(code)) => {
+                let nothing = Join { stream: 0, reserved: 0 };
+                self.post(&Outgoing::new(&nothing, Tail::Pieces(&[])))?;
+                bridge.fail(code);
+                Ok(())
+            }
+            Err(lost) => Err(self.lose(lost)),
+        }
     }
 
     /// Which pieces a copy goes through, and how much at a time: so much that two sides can work at once, so little that both

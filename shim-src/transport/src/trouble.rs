@@ -54,6 +54,7 @@ impl Inner {
             RegisterError::Forked => Lost::Forked,
             RegisterError::Closed(_) | RegisterError::TimedOut => self.gone(GoneReason::Socket),
             RegisterError::Refused(_) => self.gone(GoneReason::Nonsense),
+            RegisterError::Lost(lost) => self.lose(*lost),
         }
     }
 

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use crate::counters::Live;
 use crate::inner::{Inner, lock};
 use crate::lost::Lost;
+use crate::tracer::Awaited;
 
 /// Looks between two readings of the clock.
 const POLLS: u32 = 24;
@@ -108,20 +109,36 @@ impl Inner {
     #[inline]
     pub(crate) fn wait_until(
         &self,
+        awaited: Awaited,
         usual: &Usual,
         mut ready: impl FnMut() -> Result<bool, Lost>,
         stop: impl Fn(&Self) -> Result<(), Lost>,
     ) -> Result<(), Lost> {
-        if ready()? { Ok(()) } else { self.wait_longer(usual, &mut ready, &stop) }
+        if ready()? { Ok(()) } else { self.wait_longer(awaited, usual, &mut ready, &stop) }
     }
 
     fn wait_longer(
         &self,
+        awaited: Awaited,
         usual: &Usual,
         ready: &mut impl FnMut() -> Result<bool, Lost>,
         stop: &impl Fn(&Self) -> Result<(), Lost>,
     ) -> Result<(), Lost> {
         Live::add(&self.counters.waits, 1);
+        let begin = self.tracer.begin();
+        let mut slept = false;
+        let waited = self.spin_then_sleep(usual, ready, stop, &mut slept);
+        self.tracer.wait(awaited, begin, slept);
+        waited
+    }
+
+    fn spin_then_sleep(
+        &self,
+        usual: &Usual,
+        ready: &mut impl FnMut() -> Result<bool, Lost>,
+        stop: &impl Fn(&Self) -> Result<(), Lost>,
+        slept: &mut bool,
+    ) -> Result<(), Lost> {
         let start = Instant::now();
         if self.pace.spins {
             let budget = usual.spin();
@@ -141,6 +158,7 @@ impl Inner {
             }
         }
         Live::add(&self.counters.sleeps, 1);
+        *slept = true;
         if self.pace.futex {
             self.sleep_until_woken(ready, stop)?;
         } else {

@@ -8,6 +8,7 @@ use vgpu_wire::area::WORDS;
 
 use crate::inner::{Inner, lock};
 use crate::lost::Lost;
+use crate::tracer::Awaited;
 use crate::wait::Usual;
 
 /// The words of a session.
@@ -68,7 +69,7 @@ impl Inner {
             return Ok(());
         }
         let usual = &self.words.usual[word as usize];
-        self.wait_until(usual, || Ok(self.channel.value(word) >= value), Self::broken)
+        self.wait_until(Awaited::Word(word), usual, || Ok(self.channel.value(word) >= value), Self::broken)
     }
 }
 

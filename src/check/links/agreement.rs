@@ -5,14 +5,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::ask_with_backend;
 use super::backend::soname;
-use super::unable;
 use crate::check::catalogue::{LinkId, UNKNOWN};
 use crate::check::child::{Outcome, Steps};
 use crate::check::context::{Context, DeviceReport};
 use crate::check::finding::Finding;
-use crate::check::probe;
-use crate::env::VGPU_LOG;
 use crate::ollama::answers::{self, Dropped};
 
 const LINK: LinkId = LinkId::Agreement;
@@ -22,18 +20,10 @@ const CUDA_13: u64 = 13_000;
 
 /// Looks at the link.
 pub async fn look(context: &mut Context) -> Finding {
-    let Some((variant, major)) = context.started.clone() else {
-        return Finding::skip(LINK, "no backend started");
-    };
-    let Some(ollama) = context.target().ollama.clone() else {
-        return Finding::skip(LINK, "there is no Ollama");
-    };
-    let mut environment = variant.environment(&ollama, &context.environment);
-    environment.set(VGPU_LOG, "warn");
-    let words = ["facts".to_owned(), "--runtime".to_owned(), soname("libcudart", major)];
-    let outcome = match probe::run(context, &words, &environment, LIMIT).await {
-        Ok(outcome) => outcome,
-        Err(why) => return unable(context, LINK, "start vgpu-probe", &why),
+    let words = |major| ["facts".to_owned(), "--runtime".to_owned(), soname("libcudart", major)];
+    let (outcome, major) = match ask_with_backend(context, LINK, words, LIMIT).await {
+        Ok(answer) => answer,
+        Err(finding) => return finding,
     };
     let functions: Vec<String> =
         context.functions.iter().map(|function| function.address.to_string()).collect();

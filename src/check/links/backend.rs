@@ -185,7 +185,7 @@ fn read(path: &Path, backend: &mut Backend, ollama: &Ollama, context: &Context) 
     let environment = backend.variant.environment(ollama, &context.environment);
     let run_path = vec![backend.variant.folder.clone()];
     let search = Search::new(environment.get(LD_LIBRARY_PATH), run_path);
-    let shims = context.injection.is_some();
+    let shims = context.kept.is_some();
     let (libraries, lines) = resolve(&elf.needed, &search, shims)?;
     backend.details.extend(lines);
     let own = Symbols::read(&file).map_err(damaged)?;

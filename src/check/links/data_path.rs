@@ -3,32 +3,22 @@
 
 use std::time::Duration;
 
+use super::ask_with_backend;
 use super::backend::soname;
-use super::unable;
 use crate::check::catalogue::{LinkId, UNKNOWN};
 use crate::check::child::{End, Outcome, Report};
 use crate::check::context::Context;
 use crate::check::finding::Finding;
-use crate::check::probe;
-use crate::env::VGPU_LOG;
 
 const LINK: LinkId = LinkId::DataPath;
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// Looks at the link.
 pub async fn look(context: &mut Context) -> Finding {
-    let Some((variant, major)) = context.started.clone() else {
-        return Finding::skip(LINK, "no backend started");
-    };
-    let Some(ollama) = context.target().ollama.clone() else {
-        return Finding::skip(LINK, "there is no Ollama");
-    };
-    let mut environment = variant.environment(&ollama, &context.environment);
-    environment.set(VGPU_LOG, "warn");
-    let words = ["data-path".to_owned(), "--blas".to_owned(), soname("libcublas", major)];
-    match probe::run(context, &words, &environment, LIMIT).await {
-        Ok(outcome) => judge(&outcome),
-        Err(why) => unable(context, LINK, "start vgpu-probe", &why),
+    let words = |major| ["data-path".to_owned(), "--blas".to_owned(), soname("libcublas", major)];
+    match ask_with_backend(context, LINK, words, LIMIT).await {
+        Ok((outcome, _)) => judge(&outcome),
+        Err(finding) => finding,
     }
 }
 

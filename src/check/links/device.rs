@@ -9,7 +9,7 @@ use super::unable;
 use crate::check::catalogue::{self, LINKS, LinkId, UNKNOWN};
 use crate::check::child::{self, Report};
 use crate::check::context::{Context, DeviceReport, Looked};
-use crate::check::finding::{Finding, Fix};
+use crate::check::finding::Finding;
 use crate::env::CUDA_VISIBLE_DEVICES;
 
 const LINK: LinkId = LinkId::Device;
@@ -65,7 +65,7 @@ async fn run(context: &Context, function: &PciFunction) -> std::io::Result<Looke
     let mut command = child::ourselves(
         subject
             .filter(|_| nix::unistd::Uid::effective().is_root())
-            .and_then(|subject| subject.become_by.as_deref()),
+            .and_then(|subject| subject.become_by.as_ref()),
     );
     command.args(["device", &function.address.to_string()]);
     let outcome = child::run(command, &context.environment, context.time(LIMIT)).await?;
@@ -85,12 +85,8 @@ pub fn failed(looked: &Looked, link: LinkId) -> Option<Finding> {
 fn told(report: &Report, link: LinkId) -> Finding {
     let cause = catalogue::cause(link, report.text("cause")).map_or(UNKNOWN, |cause| cause.id);
     let finding = Finding::fail(link, cause, report.text("found"));
-    let fix = report.fields.get("fix").and_then(serde_json::Value::as_object).map(|fix| Fix {
-        text: fix.get("text").and_then(|text| text.as_str()).unwrap_or_default().to_owned(),
-        command: fix.get("command").and_then(|text| text.as_str()).map(str::to_owned),
-        needs_root: fix.get("needs_root").and_then(serde_json::Value::as_bool).unwrap_or_default(),
-    });
-    Finding { fix, ..finding }
+    let fix = report.fields.get("fix").cloned();
+    Finding { fix: fix.and_then(|fix| serde_json::from_value(fix).ok()), ..finding }
 }
 
 fn judge(looked: &Looked) -> Finding {

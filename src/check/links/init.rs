@@ -84,9 +84,15 @@ fn judge(name: &str, outcome: &Outcome) -> Finding {
                 UNKNOWN,
                 format!("{name} did not start: {} says: {words}", failed.text("call")),
             ),
-            step => Finding::fail(LINK, "load-failed", format!("{name}: {words}"))
-                .detail(format!("step {step}"))
-                .fix("Install Ollama again, or update vgpu-run if a function is missing."),
+            step => {
+                let finding = Finding::fail(LINK, "load-failed", format!("{name}: {words}"));
+                let finding = if words.contains("Permission denied") {
+                    finding.fix("Let the user that Ollama runs as read its files.")
+                } else {
+                    finding.fix("Install Ollama again, or update vgpu-run if a function is missing.")
+                };
+                finding.detail(format!("step {step}"))
+            }
         });
     }
     let Some(devices) = steps.get("devices") else {

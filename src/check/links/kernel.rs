@@ -27,7 +27,7 @@ pub async fn look(context: &mut Context) -> Finding {
         }
     };
     let mut evidence = Vec::new();
-    let memory = memfd::all(&[&PAGE], owner.pid()).map_err(|error| crate::inject::chain(&error));
+    let memory = memfd::all(&[&PAGE], owner.pid()).map_err(|error| crate::error::chain(&error));
     if let Err(error) = &memory {
         evidence.push(format!("memory files: {error}"));
     }

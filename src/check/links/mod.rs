@@ -19,9 +19,14 @@ pub mod service;
 pub mod shims;
 pub mod window;
 
+use std::time::Duration;
+
 use super::catalogue::{LinkId, UNKNOWN};
+use super::child::Outcome;
 use super::context::Context;
 use super::finding::Finding;
+use super::probe;
+use crate::env::VGPU_LOG;
 use crate::error::{Failure, Refusal};
 
 /// What an error of the launcher is at `link`. One that belongs to another link, which held, is unknown here.
@@ -31,6 +36,28 @@ fn broken<R: Refusal + 'static>(link: LinkId, error: R) -> Finding {
         Some(finding) if finding.link == link => finding,
         Some(finding) => Finding { link, cause: Some(UNKNOWN), ..finding },
         None => Finding::fail(link, UNKNOWN, failure.sentence()),
+    }
+}
+
+/// What the probe says to `words`, which the CUDA major decides, in the environment of the backend that started; with
+/// that major. Or what there is to say of the link without it.
+async fn ask_with_backend(
+    context: &mut Context,
+    link: LinkId,
+    words: impl FnOnce(Option<u32>) -> [String; 3],
+    limit: Duration,
+) -> Result<(Outcome, Option<u32>), Finding> {
+    let Some((variant, major)) = context.started.clone() else {
+        return Err(Finding::skip(link, "no backend started"));
+    };
+    let Some(ollama) = context.target().ollama.clone() else {
+        return Err(Finding::skip(link, "there is no Ollama"));
+    };
+    let mut environment = variant.environment(&ollama, &context.environment);
+    environment.set(VGPU_LOG, "warn");
+    match probe::run(context, words(major), &environment, limit).await {
+        Ok(outcome) => Ok((outcome, major)),
+        Err(why) => Err(unable(context, link, "start vgpu-probe", &why)),
     }
 }
 

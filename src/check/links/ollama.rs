@@ -5,8 +5,6 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tokio::process::Command;
-
 use crate::check::catalogue::{LinkId, UNKNOWN};
 use crate::check::child;
 use crate::check::context::Context;
@@ -287,7 +285,7 @@ pub fn alone(environment: &Environment) -> Environment {
 /// Its version, as it says it.
 async fn ask(program: &Program, context: &Context) -> Option<String> {
     let environment = alone(&context.environment);
-    let mut command = Command::new(&program.path);
+    let mut command = context.program(&program.path);
     command.arg("-v");
     let outcome = child::run(command, &environment, context.time(LIMIT)).await.ok()?;
     version::parse(&format!("{}\n{}", outcome.stdout, outcome.stderr)).map(str::to_owned)

@@ -14,7 +14,7 @@ use crate::check::catalogue::LinkId;
 use crate::check::child;
 use crate::check::context::Context;
 use crate::check::finding::{Finding, Fix};
-use crate::check::subject::Subject;
+use crate::check::subject::{Become, Subject};
 use crate::check::unit::Unit;
 use crate::device;
 
@@ -43,7 +43,7 @@ pub async fn look(context: &mut Context) -> Finding {
     let answers = if subject.become_by.is_some() && !Uid::effective().is_root() {
         computed(&subject, &paths)
     } else {
-        match tried(context, &subject, &paths).await {
+        match tried(context, subject.become_by.as_ref(), &paths).await {
             Ok(answers) => answers,
             Err(error) => return unable(context, LINK, "start a process that opens the device", &error),
         }
@@ -149,9 +149,18 @@ fn mode(path: &Path) -> String {
     )
 }
 
+/// Whether the user may open all files of the functions, which takes root to find out.
+pub async fn may_open(context: &Context, user: &Become) -> bool {
+    let files =
+        context.functions.iter().flat_map(|function| device::FILES.map(|name| function.dir.join(name)));
+    let files: Vec<PathBuf> = files.filter(|path| path.exists()).collect();
+    let answers = tried(context, Some(user), &files).await;
+    answers.is_ok_and(|answers| answers.iter().all(Option::is_none))
+}
+
 /// What opening each file answers: an error number, or nothing.
-async fn tried(context: &Context, subject: &Subject, files: &[PathBuf]) -> io::Result<Vec<Option<i32>>> {
-    let mut command = child::ourselves(subject.become_by.as_deref());
+async fn tried(context: &Context, user: Option<&Become>, files: &[PathBuf]) -> io::Result<Vec<Option<i32>>> {
+    let mut command = child::ourselves(user);
     command.arg("access").args(files);
     let outcome = child::run(command, &context.environment, context.time(LIMIT)).await?;
     let steps = outcome.steps();

@@ -6,17 +6,18 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tokio::process::Command;
+use nix::unistd::Uid;
 
-use super::{broken, unable};
+use super::{permission, unable};
 use crate::check::catalogue::{LinkId, UNKNOWN};
 use crate::check::child::{self, Outcome};
 use crate::check::context::Context;
 use crate::check::finding::Finding;
+use crate::check::keeper::{Kept, Refused};
+use crate::check::subject::{Become, Subject};
 use crate::device::survey::size;
-use crate::error::Failure;
-use crate::inject::owner::Owner;
-use crate::inject::{InjectError, Injection, Plan, Way};
+use crate::inject::{Plan, Way};
+use crate::launch::user;
 use crate::ollama;
 use crate::program::elf::Elf;
 
@@ -33,42 +34,34 @@ const LOADERS: [&str; 3] = [
 
 /// Looks at the link.
 pub async fn look(context: &mut Context) -> Finding {
-    let owner = match Owner::this() {
-        Ok(owner) => owner,
-        Err(error) => return broken(LINK, InjectError::Process(error)),
-    };
+    let reservation = settle_user(context).await;
     let plan = plan(context);
-    let injection = match Injection::carry_out(&plan, &context.environment, owner) {
-        Ok(injection) => injection,
-        Err(error) => {
-            let failure = Failure::from(error);
-            let finding = Finding::fail(LINK, "handover-refused", failure.sentence());
-            return match failure.finding().and_then(|finding| finding.fix) {
-                Some(fix) => Finding { fix: Some(fix), ..finding },
-                None => finding,
-            };
+    let kept = match &context.runs_as {
+        None => Kept::here(&plan, &context.environment),
+        Some(user) => Kept::by(user, &plan, &context.environment).await,
+    };
+    let kept = match kept {
+        Ok(kept) => kept,
+        Err(Refused { found, fix }) => {
+            return Finding { fix, ..Finding::fail(LINK, "handover-refused", found) };
         }
     };
-    let mut environment = context.environment.clone();
-    injection.apply(&mut environment);
     let bytes: usize = plan.objects.iter().map(|object| object.bytes.len()).sum();
-    let way = match injection.way() {
-        Way::Memory => "in memory".to_owned(),
-        Way::Folder => format!(
-            "in {}",
-            injection.folder().map_or_else(String::new, |folder| folder.display().to_string())
-        ),
+    let way = match (kept.libraries.way, &kept.libraries.folder) {
+        (Way::Folder, Some(folder)) => format!("in {}", folder.display()),
+        _ => "in memory".to_owned(),
     };
-    let paths: Vec<(&'static str, PathBuf)> = injection.objects().collect();
-    let found = format!("{} libraries, {}, {way}", paths.len(), size(bytes as u64));
-    context.injection = Some(injection);
-    context.environment = environment;
+    let paths = kept.libraries.objects.clone();
+    let who = context.runs_as.as_ref().map(|user| format!(", of {}", user.user)).unwrap_or_default();
+    let found = format!("{} libraries, {}, {way}{who}", paths.len(), size(bytes as u64));
+    kept.libraries.apply(&mut context.environment);
+    context.kept = Some(kept);
 
     let Some((loader, program)) = subject(context) else {
         return Finding::pass(LINK, format!("{found}; not tried, for there is no loader of glibc"))
             .detail(LOADERS.join(", "));
     };
-    let mut command = Command::new(&loader);
+    let mut command = context.program(&loader);
     command.arg("--list").arg(&program);
     let mut listed = context.environment.clone();
     // As `ldd -r`: every symbol is bound, and what is missing is said.
@@ -78,7 +71,26 @@ pub async fn look(context: &mut Context) -> Finding {
         Ok(outcome) => outcome,
         Err(error) => return unable(context, LINK, "start the dynamic loader", &error),
     };
-    judge(&outcome, &paths, found).detail(format!("asked {} about {}", loader.display(), program.display()))
+    judge(&outcome, &paths, found)
+        .detail(format!("asked {} about {}", loader.display(), program.display()))
+        .details(reservation)
+}
+
+/// Finds out as whom Ollama runs, and makes the environment that user's. Answers what is to be said where its processes have to be
+/// tried as the caller all the same.
+async fn settle_user(context: &mut Context) -> Option<String> {
+    let Subject { name, become_by, given_to, .. } = context.subject().ok()?.clone();
+    let other = given_to.as_deref().map(Become::user).or(become_by)?;
+    let found = user::find(&other.user.parse().ok()?).ok().filter(|found| found.uid != Uid::effective())?;
+    if !Uid::effective().is_root() {
+        return Some(format!("as the caller: only root can become {name}"));
+    }
+    if given_to.is_some() && !permission::may_open(context, &other).await {
+        return Some(format!("as root: vgpu-run gives the device to {} when it starts", other.user));
+    }
+    context.dress(&found);
+    context.runs_as = Some(other);
+    None
 }
 
 /// The plan for the program that is to get the GPU.

@@ -143,7 +143,7 @@ fn attach_refusal(error: &AttachError) -> Value {
         | AttachError::Lost(_) => (LinkId::Host, "session-refused"),
         AttachError::Strange(_) => (LinkId::Host, UNKNOWN),
     };
-    json!({"link": link.as_str(), "cause": cause, "found": crate::inject::chain(error)})
+    json!({"link": link.as_str(), "cause": cause, "found": crate::error::chain(error)})
 }
 
 fn lost(error: &Lost) -> Value {

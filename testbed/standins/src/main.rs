@@ -7,6 +7,7 @@ mod maps;
 mod parent;
 mod sandbox;
 mod states;
+mod transport;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -56,6 +57,15 @@ enum Play {
         #[arg(long, default_value_t = 5)]
         rounds: usize,
     },
+    /// Make single calls and copies through CUDA's driver API, and print what they took.
+    Transport {
+        /// How many calls of each kind.
+        #[arg(long, default_value_t = 2000)]
+        calls: usize,
+        /// How much is copied.
+        #[arg(long, default_value_t = 64)]
+        mib: usize,
+    },
     /// Get into a state, say so on stdout, and stay there.
     State {
         /// Which state.
@@ -69,6 +79,7 @@ fn main() -> ExitCode {
         Play::CloseAll { command } => parent::close_all(&command),
         Play::Sandbox { memfd, exec_bytes, command } => sandbox::enter(memfd, exec_bytes, &command),
         Play::Copies { mib, rounds } => copies::measure(mib, rounds),
+        Play::Transport { calls, mib } => transport::measure(calls, mib),
         Play::State { state } => states::enter(state),
     };
     match outcome {

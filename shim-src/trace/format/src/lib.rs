@@ -16,7 +16,7 @@ pub const PREFIX: &str = "calls.";
 /// The first word of a file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"vgputrce");
 /// Changes with everything below.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// No file grows beyond this; what does not fit is counted.
 pub const FILE_MOST: usize = 64 << 20;
 /// The symbol by which the transport hands in messages and waits; an [`Event`].
@@ -44,10 +44,27 @@ pub struct Header {
     pub dropped: u64,
     /// Bytes of [`Self::command`].
     pub command_bytes: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// The places of [`Self::current`] that are taken, a bit for each.
+    pub taken: u32,
+    /// Calls in flight that were begun when there was no more room for records.
+    pub current: [Current; CURRENT],
     /// The beginning of `/proc/PID/cmdline`: arguments, each ended by a zero.
-    pub command: [u8; 4040],
+    pub command: [u8; COMMAND_MOST],
+}
+
+/// Calls in flight that a full file still holds.
+pub const CURRENT: usize = 8;
+/// Bytes of the command line that a file holds.
+pub const COMMAND_MOST: usize = 2504;
+
+/// A call in flight, with its name: who is named in a full file for the first time has no other.
+#[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, IntoBytes, KnownLayout, PartialEq, Eq)]
+#[repr(C)]
+pub struct Current {
+    /// Of kind [`Kind::Name`].
+    pub name: Record,
+    /// Of kind [`Kind::Call`]; [`Kind::Empty`] as soon as it has returned.
+    pub call: Record,
 }
 
 /// What a record is.
@@ -67,9 +84,10 @@ pub enum Kind {
     Thread = 4,
     /// Calls that are counted only: `result` of them, the first at `begin`, the last at `end`.
     Count = 5,
-    /// A message to the host, of kind `index`: `result` bytes, number `arguments[0]`.
+    /// A message to the host, of kind `index`: `result` bytes with header and padding, number `arguments[0]`.
     Message = 6,
-    /// A wait for the host.
+    /// A wait for the host that was not over at once: for completion word `index`, [`WAIT_ANSWER`] or [`WAIT_ROOM`].
+    /// `arguments[0]` is not 0 if it slept.
     Wait = 7,
 }
 
@@ -101,6 +119,11 @@ pub enum Returns {
     /// Something else, or nothing: the number says nothing about success.
     Other = 1,
 }
+
+/// A wait for the answer to a message.
+pub const WAIT_ANSWER: u32 = u32::MAX;
+/// A wait for room in the ring.
+pub const WAIT_ROOM: u32 = u32::MAX - 1;
 
 /// Set in `flags` of a call whose end cannot be seen: too deep.
 pub const NOT_FOLLOWED: u16 = 1;

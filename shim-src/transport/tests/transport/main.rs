@@ -10,3 +10,5 @@ mod nonsense;
 mod processes;
 mod roles;
 mod sessions;
+mod tracer;
+mod version1;

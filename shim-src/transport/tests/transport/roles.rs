@@ -146,6 +146,13 @@ fn part() {
         "exit-closing" => exit_busy(&dir, true),
         "sending" => sending(&dir),
         "copying" => copying(&dir),
+        "copying-small" => crate::version1::copying(&dir, say),
+        "memory-1" => {
+            let session = attach_in(&dir);
+            allocate(&session, 64 << 20);
+            say("ready");
+            stay();
+        }
         "waiting" => waiting(&dir),
         "closing" => closing(&dir),
         "one-processor" => one_processor(&dir),

@@ -154,6 +154,15 @@ pub const MAKERS: &[(&str, Maker)] = &[
             register(plan, offset, u32::MAX);
         }
     }),
+    ("second-device-without-host", |plan| {
+        let mut second = plan.devices[0].clone();
+        "0000:00:06.0".clone_into(&mut second.address);
+        second.uuid = format!("{:032x}", rand::random::<u128>());
+        plan.devices.push(second);
+        plan.step(When::Served, |scene| {
+            Ok(fs::remove_file(scene.bus().join("bus/pci/devices/0000:00:06.0/resource0"))?)
+        });
+    }),
     ("host-stopped", |plan| {
         plan.step(When::Served, |scene| {
             let pid = Pid::from_raw(scene.bed()?.pid().cast_signed()).context("no process")?;

@@ -117,6 +117,20 @@ fn healthy(plan: &mut Plan, era: Era, backends: &[Backend], capability: &str) {
     plan.capability(capability);
 }
 
+/// What a process opens of the device.
+const DEVICE_FILES: [&str; 4] = ["resource0", "resource0_ro", "resource2", "resource2_wc"];
+
+/// A service of another user, who may open the device.
+fn service_of_nobody(plan: &mut Plan) {
+    plan.service().properties.push(("User", "nobody".to_owned()));
+    plan.step(When::Served, |scene| {
+        for name in DEVICE_FILES {
+            fs::set_permissions(scene.function(name), fs::Permissions::from_mode(0o666))?;
+        }
+        Ok(())
+    });
+}
+
 /// By name.
 pub const MAKERS: &[(&str, Maker)] = &[
     ("ollama-not-installed", |plan| plan.installed = false),
@@ -252,6 +266,15 @@ pub const MAKERS: &[(&str, Maker)] = &[
         patched(plan, |patch| patch.text("750,800,860,890", "750,800,870,890"));
     }),
     // ---- init
+    ("backend-closed-to-the-services-user", |plan| {
+        service_of_nobody(plan);
+        plan.service().running = false;
+        installed(plan, |scene| {
+            let path = backend(scene);
+            own_copy(&path)?;
+            Ok(fs::set_permissions(path, fs::Permissions::from_mode(0o600))?)
+        });
+    }),
     ("libraries-on-noexec", |plan| {
         plan.mounts.push(
             "mount --bind $SCENE/usr/lib $SCENE/usr/lib && mount -o remount,bind,noexec $SCENE/usr/lib"
@@ -278,7 +301,25 @@ pub const MAKERS: &[(&str, Maker)] = &[
     }),
     ("runner-hangs", |plan| runner(plan, "hang")),
     ("runner-crashes", |plan| runner(plan, "abort")),
+    ("runner-refuses-architecture", |plan| runner(plan, "no-architecture")),
+    ("llama-server-shows-no-memory", |plan| {
+        llama_server(plan, "\"$REAL\" \"$@\" | sed 's/([0-9]* MiB, [0-9]* MiB free)/(0 MiB, 0 MiB free)/'");
+    }),
     // ---- healthy
+    ("service-of-another-user", service_of_nobody),
+    ("service-in-the-devices-group", |plan| {
+        let properties = &mut plan.service().properties;
+        properties.push(("User", "nobody".to_owned()));
+        properties.push(("SupplementaryGroups", "4242".to_owned()));
+        plan.step(When::Served, |scene| {
+            for name in DEVICE_FILES {
+                let path = scene.function(name);
+                std::os::unix::fs::chown(&path, None, Some(4242))?;
+                fs::set_permissions(path, fs::Permissions::from_mode(0o660))?;
+            }
+            Ok(())
+        });
+    }),
     ("era-a-cuda12", |plan| healthy(plan, Era::A, &[Backend::Cuda12], "6.1")),
     ("era-a-cuda13", |plan| healthy(plan, Era::A, &[Backend::Cuda13], "8.6")),
     ("era-b-cuda12", |plan| healthy(plan, Era::B, &[Backend::Cuda12], "6.1")),

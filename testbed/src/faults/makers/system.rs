@@ -1,6 +1,7 @@
 //! Faults of the system: its sandboxes, the environment, the launcher's own libraries, the service.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
@@ -8,7 +9,7 @@ use rustix::process::Signal;
 use vgpu_testbed::programs;
 
 use super::super::patch::Patch;
-use super::super::plan::{Model, When};
+use super::super::plan::{Era, Model, When};
 use super::super::scene::script;
 use super::Maker;
 use super::ollama::{dlopen_hook, other_libcuda};
@@ -67,6 +68,24 @@ pub const MAKERS: &[(&str, Maker)] = &[
         plan.mounts.push("echo 2 > /proc/sys/vm/memfd_noexec".to_owned());
     }),
     // ---- libraries
+    ("no-place-for-the-services-user", |plan| {
+        plan.era = Era::A;
+        plan.names_bus = false;
+        plan.mounts.push("mount --bind $BUS /sys".to_owned());
+        plan.mounts.push("mount -t tmpfs -o mode=0755 none /dev/shm".to_owned());
+        plan.mounts.push(
+            "for p in /tmp /var/tmp; do mount --bind $p $p && mount -o remount,bind,ro $p; done".to_owned(),
+        );
+        plan.step(When::Served, |scene| {
+            for name in ["resource0", "resource0_ro", "resource2", "resource2_wc"] {
+                fs::set_permissions(scene.function(name), fs::Permissions::from_mode(0o666))?;
+            }
+            Ok(())
+        });
+        let service = plan.service();
+        service.running = false;
+        service.properties.push(("User", "nobody".to_owned()));
+    }),
     ("c-library-too-old", |plan| {
         plan.step(When::Installed, |scene| {
             damaged_launcher(&scene.path("system/vgpu-run"), "libnvidia-ml.so.1", |patch| {

@@ -1,25 +1,23 @@
 //! Link `loader`: which file a process gets for each name, found out by asking the loader itself, and which other files bear the name.
 
+mod script;
+
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::ValueEnum;
 use nix::sys::stat::{major, minor};
-use tokio::process::Command;
 
 use super::{discovery, unable};
 use crate::check::catalogue::{LinkId, UNKNOWN};
-use crate::check::child::{self, Outcome, Report, Steps};
-use crate::check::context::{Context, Library, Loser, Target};
+use crate::check::child::{Outcome, Steps};
+use crate::check::context::{Context, Library, Loser};
 use crate::check::finding::Finding;
 use crate::check::probe;
 use crate::embedded::OBJECTS;
 use crate::env::{Environment, LD_LIBRARY_PATH, LD_PRELOAD};
 use crate::ollama::variant::Variant;
-use crate::program::Program;
-use crate::program::elf::Elf;
 use crate::program::search::Search;
 
 const LINK: LinkId = LinkId::Loader;
@@ -32,10 +30,10 @@ const GLOBAL_OVERRIDE: &str = "VGPU_LD_SO_PRELOAD";
 /// Looks at the link: in a program that is started as Ollama is, in one that Ollama starts to load its backend, and in one from which something
 /// on the way took LD_PRELOAD.
 pub async fn look(context: &mut Context) -> Finding {
-    let Some(injection) = &context.injection else {
+    let Some(kept) = &context.kept else {
         return Finding::skip(LINK, "the libraries are not in place");
     };
-    let ours: BTreeMap<&'static str, PathBuf> = injection.objects().collect();
+    let ours: BTreeMap<&'static str, PathBuf> = kept.libraries.objects.iter().cloned().collect();
     let ollama = context.target().ollama.clone();
     let variant = ollama.as_ref().and_then(|ollama| {
         let all = Variant::all(&ollama.libraries);
@@ -75,7 +73,7 @@ pub async fn look(context: &mut Context) -> Finding {
     if let Some(other) = by_path(context, &ours) {
         return other.details(finding.details);
     }
-    match follow(context).await {
+    match script::follow(context).await {
         Some(followed) if !followed.holds() => followed.details(finding.details),
         Some(followed) => finding.details(followed.details),
         None => finding,
@@ -86,7 +84,6 @@ pub async fn look(context: &mut Context) -> Finding {
 fn by_path(context: &mut Context, ours: &BTreeMap<&'static str, PathBuf>) -> Option<Finding> {
     let ollama = context.target().ollama.clone().filter(|ollama| ollama.era.by_path())?;
     let taken = discovery::driver_by_path(&discovery::driver_folders(&ollama, &context.environment))?;
-    let identity = |path: &Path| std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
     let own = ours.get("libcuda.so.1").and_then(|path| identity(path));
     if own.is_some() && identity(&taken) == own {
         return None;
@@ -94,98 +91,6 @@ fn by_path(context: &mut Context, ours: &BTreeMap<&'static str, PathBuf>) -> Opt
     let found = format!("Ollama's server opens {}, not vgpu-run's libcuda.so.1", taken.display());
     let fix = "Take that file away: an Ollama before 0.12.4 looks into its own folder first, then into those of LD_LIBRARY_PATH.";
     Some(Finding::fail(LINK, "other-library-wins", found).expected("vgpu-run's").fix(fix))
-}
-
-/// A script that starts Ollama is followed to the program that it becomes: it may take LD_PRELOAD away, or close what that names.
-async fn follow(context: &mut Context) -> Option<Finding> {
-    let script = context.target().program.as_ref().ok().filter(|program| !program.is_binary())?;
-    if super::ollama::confined(script).is_some() {
-        return None;
-    }
-    let script = script.path.clone();
-    let mut command = Command::new("/proc/self/exe");
-    command.arg0("vgpu-run");
-    if let Some(way) = context.launch.via.and_then(|way| way.to_possible_value()) {
-        command.args(["--via", way.get_name()]);
-    }
-    command.args(["__look", "follow", "--"]).arg(&script).arg("-v");
-    let environment = super::ollama::alone(&context.environment);
-    let outcome = match child::run(command, &environment, context.time(LIMIT)).await {
-        Ok(outcome) => outcome,
-        Err(error) => return Some(unable(context, LINK, "follow the program", &error)),
-    };
-    let (finding, program) = judge_script(&script, &outcome);
-    if let Some(program) = program
-        && let Ok(program) = Program::find(program.as_os_str(), None)
-        && let Some(ollama) = crate::ollama::recognise(&program)
-    {
-        // From here on it is the program itself that is looked at.
-        context.target = Some(Target { program: Ok(program), ollama: Some(ollama) });
-    }
-    Some(finding)
-}
-
-/// What the programs got that came of a script, and the last of them.
-fn judge_script(script: &Path, outcome: &Outcome) -> (Finding, Option<PathBuf>) {
-    let steps = outcome.steps();
-    let programs: Vec<_> = steps.done.iter().filter(|report| report.step == "exec" && report.ok).collect();
-    let is_ollama = |name: &str| {
-        Path::new(name).file_name().is_some_and(|name| name.to_string_lossy().starts_with("ollama"))
-    };
-    let last = programs.iter().rev().find(|report| is_ollama(report.text("program"))).or(programs.last());
-    let script = script.display();
-    let (Some(first), Some(last)) = (programs.first(), last) else {
-        let why = steps.failed().map(|report| report.text("error").to_owned()).or_else(|| outcome.trouble());
-        let why = why.unwrap_or_else(|| "it starts nothing".into());
-        return (
-            Finding::pass(LINK, "").detail(format!("{script} is a script, and could not be followed: {why}")),
-            None,
-        );
-    };
-    let number = |report: &Report, field: &str| report.whole(field).unwrap_or_default();
-    let program = last.text("program");
-    let details: Vec<String> = programs
-        .iter()
-        .map(|report| {
-            let (named, reached) = (number(report, "named"), number(report, "reached"));
-            format!("{script} starts {}: LD_PRELOAD names {named} of vgpu-run's libraries, {reached} can be reached", report.text("program"))
-        })
-        .collect();
-    let expected = format!("{} libraries", number(first, "named"));
-    let finding = if number(last, "named") < number(first, "named") {
-        Finding::fail(LINK, "preload-stripped", format!("{script} starts {program} without what LD_PRELOAD named"))
-            .expected(expected)
-            .fix("Have vgpu-run start the program itself, or take out of the script what sets or clears LD_PRELOAD.")
-            .command(format!("vgpu-run {program} serve"))
-    } else if number(last, "reached") < number(last, "named") {
-        Finding::fail(
-            LINK,
-            "descriptors-closed",
-            format!("{script} closes the descriptors of the libraries before it starts {program}"),
-        )
-        .expected(expected)
-        .fix("Have the libraries put into a folder, or take out of the script what closes descriptors.")
-        .command(format!("vgpu-run --via folder {script} serve"))
-    } else if let Some((file, soname)) = ahead(last) {
-        let found = format!("{script} starts {program} with {file} before vgpu-run's {soname}");
-        Finding::fail(LINK, "other-library-wins", found)
-            .expected("vgpu-run's libraries first")
-            .fix("Have vgpu-run start the program itself, or take out of the script what changes LD_PRELOAD.")
-            .command(format!("vgpu-run {program} serve"))
-    } else {
-        Finding::pass(LINK, "")
-    };
-    (finding.details(details), Some(program.into()))
-}
-
-/// A library of one of our names that the loader takes before ours.
-fn ahead(report: &Report) -> Option<(String, &'static str)> {
-    let before = report.fields.get("before")?.as_array()?;
-    before.iter().filter_map(|entry| entry.as_str()).find_map(|entry| {
-        let soname = Elf::read(&std::fs::File::open(entry).ok()?).ok()?.soname?;
-        let object = OBJECTS.iter().find(|object| object.soname == soname)?;
-        Some((entry.to_owned(), object.soname))
-    })
 }
 
 /// What one kind of process answered.
@@ -211,10 +116,15 @@ fn is_ours(steps: &Steps, soname: &str, ours: &BTreeMap<&'static str, PathBuf>) 
     if Path::new(report.text("path")) == path {
         return true;
     }
-    let Ok(metadata) = std::fs::metadata(path) else { return false };
+    let Some((device, inode)) = identity(path) else { return false };
     let Some(file) = report.fields.get("file") else { return false };
-    let device = format!("{:02x}:{:02x}", major(metadata.dev()), minor(metadata.dev()));
-    file["inode"].as_u64() == Some(metadata.ino()) && file["device"].as_str() == Some(&device)
+    let device = format!("{:02x}:{:02x}", major(device), minor(device));
+    file["inode"].as_u64() == Some(inode) && file["device"].as_str() == Some(&device)
+}
+
+/// Which file it is, whatever its names: device and inode.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
 /// The file that a name got, as a person knows it.
@@ -241,15 +151,11 @@ fn table(
         let winner = winner(&steps, soname);
         let won_by_preload = is_ours(&steps, soname, ours);
         let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let own = ours
-            .get(soname)
-            .and_then(|path| std::fs::metadata(path).ok())
-            .map(|file| (file.dev(), file.ino()));
+        let own = ours.get(soname).and_then(|path| identity(path));
         let won = winner.as_deref().map(|path| real(Path::new(path)));
         let mut losers = Vec::new();
         for (path, reason) in search.files(soname) {
-            let file = std::fs::metadata(&path).ok().map(|file| (file.dev(), file.ino()));
-            if won.as_deref() == Some(&real(&path)) || file == own {
+            if won.as_deref() == Some(&real(&path)) || (own.is_some() && identity(&path) == own) {
                 continue;
             }
             let why = if won_by_preload {
@@ -434,36 +340,6 @@ mod tests {
         assert_eq!(finding.found, "in a program libcuda.so.1 is /usr/lib/libcuda.so.1, not vgpu-run's");
         let global = lost(&["/usr/lib/libcuda.so.1".into()]);
         assert_eq!((global.status, global.cause), (Status::Fail, Some("global-preload")));
-    }
-
-    #[test]
-    fn scripts_are_judged_by_what_their_program_gets() {
-        let of = |last: &str| {
-            let first = r#"{"step":"exec","ok":true,"program":"/bin/sh","named":8,"reached":8}"#;
-            let stdout = format!("{first}\n{last}\n");
-            let outcome =
-                Outcome { end: End::Exit(0), stdout, stderr: String::new(), elapsed: Duration::ZERO };
-            judge_script(Path::new("/x/ollama"), &outcome)
-        };
-        let program = |named: u32, reached: u32| {
-            format!(
-                r#"{{"step":"exec","ok":true,"program":"/o/ollama","named":{named},"reached":{reached}}}"#
-            )
-        };
-        let (finding, found) = of(&program(8, 8));
-        assert_eq!((finding.status, found), (Status::Pass, Some("/o/ollama".into())));
-        assert_eq!(of(&program(0, 0)).0.cause, Some("preload-stripped"));
-        assert_eq!(of(&program(8, 0)).0.cause, Some("descriptors-closed"));
-        let (nothing, found) = judge_script(
-            Path::new("/x"),
-            &Outcome {
-                end: End::Exit(1),
-                stdout: String::new(),
-                stderr: String::new(),
-                elapsed: Duration::ZERO,
-            },
-        );
-        assert!(nothing.holds() && found.is_none() && nothing.details[0].contains("could not be followed"));
     }
 
     #[test]

@@ -1,0 +1,162 @@
+//! Where a process's file is: its path, its room on the disk, its mapping. Mapped at its full length once and given room a step
+//! at a time, so that a full disk is an answer and not a signal.
+
+use core::cell::UnsafeCell;
+use core::ffi::CStr;
+use core::fmt::{self, Write};
+use core::ptr;
+
+use vgpu_trace_format::{FILE_MOST, Header, PREFIX, Record};
+
+/// Bytes before the records.
+pub const HEADER: usize = size_of::<Header>();
+/// Bytes of a record.
+pub const RECORD: usize = size_of::<Record>();
+/// Records that a file can hold.
+pub const MOST: u64 = ((FILE_MOST - HEADER) / RECORD) as u64;
+/// Bytes by which a file is given room.
+const STEP: usize = 1 << 20;
+/// The environment variable, for the C library.
+const FOLDER: &CStr = c"VGPU_TRACE";
+
+/// A path for system calls.
+pub struct Path(UnsafeCell<[u8; Self::MOST]>);
+
+// SAFETY: written by the one thread that opens the file, before any other can see it; read only after that.
+unsafe impl Sync for Path {}
+
+impl Path {
+    const MOST: usize = 1024;
+
+    /// Names and makes the file of this process, opened at that time; false if there is no folder for it, or it cannot be
+    /// made.
+    ///
+    /// # Safety
+    /// One thread at most does this, and nobody else uses the path meanwhile.
+    pub unsafe fn make(&self, process: i32, opened: u64) -> bool {
+        // SAFETY: a constant name. That nobody changes the environment meanwhile is every program's duty.
+        let folder = unsafe { libc::getenv(FOLDER.as_ptr()) };
+        if folder.is_null() {
+            return false;
+        }
+        // SAFETY: getenv answers a text.
+        let folder = unsafe { CStr::from_ptr(folder) }.to_bytes();
+        // SAFETY: nobody else uses it, as the caller promises.
+        let path = unsafe { &mut *self.0.get() };
+        let mut text = Text { bytes: path, length: 0 };
+        !folder.is_empty()
+            && text.put(folder).is_ok()
+            && write!(text, "/{PREFIX}{process}.{opened}\0").is_ok()
+            && create(path)
+    }
+
+    /// Its bytes, which end in a zero.
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: written once, by `make`, before the file could be seen.
+        unsafe { &*self.0.get() }
+    }
+
+    /// Gives the file room for one step more than `room` records; how many there is room for now.
+    pub fn grow(&self, room: u64) -> u64 {
+        grow(self.bytes(), room)
+    }
+
+    /// Maps the file at its full length.
+    pub fn map(&self) -> Option<*mut u8> {
+        map(self.bytes())
+    }
+}
+
+/// Formats into bytes; what does not fit is an error.
+struct Text<'a> {
+    bytes: &'a mut [u8],
+    length: usize,
+}
+
+impl Write for Text<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.put(text.as_bytes())
+    }
+}
+
+impl Text<'_> {
+    fn put(&mut self, text: &[u8]) -> fmt::Result {
+        let place = self.bytes.get_mut(self.length..self.length + text.len()).ok_or(fmt::Error)?;
+        place.copy_from_slice(text);
+        self.length += text.len();
+        Ok(())
+    }
+}
+
+fn create(path: &[u8]) -> bool {
+    let descriptor = open_path(path, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL);
+    close(descriptor);
+    descriptor >= 0
+}
+
+/// Opens the path, for this moment: a descriptor that is kept can be closed by anybody and then mean another file.
+pub fn open_path(path: &[u8], flags: libc::c_int) -> libc::c_int {
+    // SAFETY: the path ends in a zero. Raw, for the C library's function is a cancellation point.
+    unsafe {
+        libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags | libc::O_CLOEXEC, 0o600) as i32
+    }
+}
+
+/// Closes it, if it is one.
+pub fn close(descriptor: libc::c_int) {
+    if descriptor >= 0 {
+        // SAFETY: made just now, and nobody else's.
+        unsafe { libc::syscall(libc::SYS_close, descriptor) };
+    }
+}
+
+/// Gives the file room for one step more than `room` records; how many there is room for now.
+fn grow(path: &[u8], room: u64) -> u64 {
+    let have = if room == 0 { 0 } else { HEADER + room as usize * RECORD };
+    let want = (have.div_ceil(STEP) + 1) * STEP;
+    if want > FILE_MOST || !allowed(want as u64) {
+        return room;
+    }
+    let descriptor = open_path(path, libc::O_RDWR);
+    if descriptor < 0 {
+        return room;
+    }
+    // Blocks are taken now: touching a page for which there is none would kill the process.
+    // SAFETY: the descriptor is open; the call writes zeros where there was nothing.
+    let failed = unsafe { libc::posix_fallocate(descriptor, 0, want as libc::off_t) };
+    close(descriptor);
+    if failed == 0 { ((want - HEADER) / RECORD) as u64 } else { room }
+}
+
+/// Whether files of this process may become so long: trying sends a signal where they may not.
+fn allowed(bytes: u64) -> bool {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the call writes one structure.
+    unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) == 0 && bytes <= limit.rlim_cur }
+}
+
+fn map(path: &[u8]) -> Option<*mut u8> {
+    let descriptor = open_path(path, libc::O_RDWR);
+    if descriptor < 0 {
+        return None;
+    }
+    // SAFETY: a new mapping of a file that nobody else shortens; no address is asked for.
+    let base = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            FILE_MOST,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_NORESERVE,
+            descriptor,
+            0,
+        )
+    };
+    close(descriptor);
+    if base == libc::MAP_FAILED {
+        return None;
+    }
+    // A child makes a file of its own, and never writes here.
+    // SAFETY: mapped just now.
+    unsafe { libc::madvise(base, FILE_MOST, libc::MADV_DONTFORK) };
+    Some(base.cast::<u8>())
+}

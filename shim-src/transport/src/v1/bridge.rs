@@ -1,0 +1,408 @@
+//! A device of version 2 that is none: registers and doorbells as sessions know them, and behind them calls of version 1.
+
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+use vgpu_wire::area::{AREA_BYTES, ERROR_ENDED, ERROR_STICKY};
+use vgpu_wire::facts::{DeviceFacts, HelloReply};
+use vgpu_wire::registers::{self as reg, MAX_CHANNELS, Refusal, channel};
+use vgpu_wire::v1::call::Op;
+use vgpu_wire::v1::payload::GpuInfo;
+use vgpu_wire::{Message, TABLE_DIGEST, WIRE_VERSION, v1};
+use zerocopy::FromZeros;
+
+use crate::lost::{GoneReason, Lost};
+use crate::mapping::Mapping;
+use crate::registers::{Access, DataBar, RegisterError, Registers, check_home};
+use crate::sysfs::PciAddress;
+
+use super::call::{Call, Failure, Payload};
+use super::carry::{Carrier, Means};
+use super::line::{Line, scratch};
+use super::returns::Returns;
+use super::turn::Turns;
+use super::{Places, facts};
+
+/// Size of the window that sessions see: memory of this process, which takes room as it is used.
+const WINDOW_MIB: u32 = 256;
+/// The generation: a device of version 1 has none. Whether it is still there, `PROTOCOL_VER` tells.
+const GENERATION: u32 = 1;
+/// `CUDA_ERROR_OUT_OF_MEMORY`: what a host answers to all calls of an owner for which it has no room.
+const OUT_OF_MEMORY: u32 = 2;
+
+/// A device of version 1.
+#[derive(Debug)]
+pub(crate) struct Bridge {
+    line: Line,
+    capabilities: u32,
+    vm_id: u32,
+    facts: Box<DeviceFacts>,
+    window: OnceLock<Arc<Mapping>>,
+    core: Mutex<Core>,
+}
+
+#[derive(Debug, Default)]
+struct Core {
+    session: Option<Session>,
+    /// Sessions begun so far.
+    begun: u32,
+    /// Why the newest attach was refused.
+    refused: u32,
+}
+
+#[derive(Debug)]
+struct Session {
+    /// Index of the channel, which is the token as well.
+    index: u32,
+    number: u32,
+    returns: Returns,
+    carrier: Carrier,
+    /// The error that broke it: nothing is carried out any more.
+    broken: Option<u32>,
+    message: Vec<u8>,
+}
+
+/// Why a device of version 1 cannot be used.
+pub(crate) enum BridgeError {
+    /// A file where its processes meet cannot be opened.
+    Place(std::path::PathBuf, std::io::Error),
+    /// It does not answer as such a device.
+    Failed(Failure),
+}
+
+impl Bridge {
+    /// Asks the device what it is.
+    pub(crate) fn open(
+        function: PciAddress,
+        registers: Arc<dyn Registers>,
+        data: Option<Box<dyn DataBar>>,
+        places: Places,
+        capabilities: u32,
+    ) -> Result<Self, BridgeError> {
+        let memory = places.memory.clone();
+        let turns = Turns::open(places).map_err(|(path, error)| BridgeError::Place(path, error))?;
+        let line = Line::new(function, registers, data, turns, memory);
+        let (vm_id, facts) = Self::ask(&line).map_err(BridgeError::Failed)?;
+        Ok(Self { line, capabilities, vm_id, facts, window: OnceLock::new(), core: Mutex::default() })
+    }
+
+    fn ask(line: &Line) -> Result<(u32, Box<DeviceFacts>), Failure> {
+        // Hosts of version 1 are told this first; what they answer means nothing.
+        match line.plain(None, &Call::new(Op::Init, &[])) {
+            Ok(_) | Err(Failure::Status(_)) => {}
+            Err(lost) => return Err(lost),
+        }
+        let mut info = GpuInfo::new_zeroed();
+        let back = Some((NonNull::from(&mut info).cast(), size_of::<GpuInfo>()));
+        // SAFETY: the structure is private, and any bytes are one.
+        unsafe { line.call(None, &Call { back, ..Call::new(Op::GetGpuInfo, &[]) }) }?;
+        let [vm_id] = line.registers().read([reg::VM_ID])?;
+        Ok((vm_id, Box::new(facts::of(&info))))
+    }
+
+    /// The device's facts.
+    pub(crate) fn facts(&self) -> Box<DeviceFacts> {
+        self.facts.clone()
+    }
+
+    /// Files and memory of sessions.
+    pub(crate) fn owners(&self) -> &std::path::Path {
+        self.line.turns().owners()
+    }
+
+    /// The window that sessions see.
+    pub(crate) fn window(&self) -> std::io::Result<Arc<Mapping>> {
+        if let Some(window) = self.window.get() {
+            return Ok(Arc::clone(window));
+        }
+        let window = Arc::new(Mapping::anonymous((WINDOW_MIB as usize) << 20)?);
+        Ok(Arc::clone(self.window.get_or_init(|| window)))
+    }
+
+    fn core(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Carries out what lies in the ring.
+    fn pump(&self) -> Result<(), RegisterError> {
+        let core = &mut *self.core();
+        let Some(session) = &mut core.session else { return Ok(()) };
+        loop {
+            match session.returns.next(&mut session.message) {
+                Ok(true) => {}
+                // Nothing, or the session was closed meanwhile and its memory is empty.
+                Ok(false) | Err(()) => return Ok(()),
+            }
+            session.carry(&self.line)?;
+        }
+    }
+
+    /// What goes straight from memory to memory, not through the ring. `Err` of the inner result: the host's error.
+    ///
+    /// # Safety
+    /// `source` is readable for `bytes`.
+    pub(crate) unsafe fn copy_in(
+        &self,
+        to: u64,
+        source: *const u8,
+        bytes: usize,
+    ) -> Result<Result<(), u32>, Lost> {
+        self.straight(|carrier, means| carrier.upload(means, to, Payload::Memory(source, bytes)))
+    }
+
+    /// The same back.
+    ///
+    /// # Safety
+    /// `destination` is writable for `bytes`, and nobody else uses it meanwhile.
+    pub(crate) unsafe fn copy_out(
+        &self,
+        from: u64,
+        destination: NonNull<u8>,
+        bytes: usize,
+    ) -> Result<Result<(), u32>, Lost> {
+        // SAFETY: as the caller promises.
+        self.straight(|carrier, means| unsafe { carrier.download(means, from, destination, bytes) })
+    }
+
+    fn straight(
+        &self,
+        copy: impl FnOnce(&Carrier, Means<'_>) -> Result<(), Failure>,
+    ) -> Result<Result<(), u32>, Lost> {
+        let core = &mut *self.core();
+        let Some(session) = &mut core.session else { return Err(Lost::Closed) };
+        if let Some(code) = session.broken {
+            return Ok(Err(code));
+        }
+        match copy(&session.carrier, Means { line: &self.line, returns: &session.returns }) {
+            Ok(()) => Ok(Ok(())),
+            Err(Failure::Status(code)) => Ok(Err(code)),
+            Err(Failure::Lost(lost)) => Err(lost),
+        }
+    }
+
+    /// Stores the host's error as that of the message carried out last.
+    pub(crate) fn fail(&self, code: u32) {
+        if let Some(session) = &mut self.core().session {
+            session.fail(session.returns.number() - 1, code);
+        }
+    }
+
+    fn attach(&self, index: u32) -> Result<(), Failure> {
+        let core = &mut *self.core();
+        core.session = None;
+        let window = self.window().map_err(|_| Failure::Status(OUT_OF_MEMORY))?;
+        let turns = self.line.turns();
+        // From here on whoever finds the token's lock free cleans up after it.
+        turns.mark(index, true)?;
+        // What an earlier process with this token left behind, before this machine was started anew perhaps (Q12).
+        self.clean(index)?;
+        // Without a context nothing that is allocated would be freed with its owner (Q11).
+        self.line.plain(Some(index), &Call::new(Op::PrimaryCtxRetain, &[0, 0]))?;
+        core.begun += 1;
+        let mut greeting = Box::new(HelloReply::new_zeroed());
+        greeting.session = core.begun;
+        greeting.generation = GENERATION;
+        let areas = u64::from(MAX_CHANNELS) * AREA_BYTES;
+        greeting.window_bytes = window.bytes() - areas;
+        greeting.facts = *self.facts;
+        core.session = Some(Session {
+            index,
+            number: core.begun,
+            carrier: Carrier::new(index, greeting, areas..window.bytes()),
+            returns: Returns::new(window, u64::from(index) * AREA_BYTES),
+            broken: None,
+            message: Vec::new(),
+        });
+        Ok(())
+    }
+
+    /// Has the host free all that a token's owner has.
+    fn clean(&self, index: u32) -> Result<(), Failure> {
+        self.line.plain(Some(index), &Call::new(Op::ProcessCleanup, &[scratch(index)])).map(|_| ())
+    }
+
+    /// Ends the session of a channel, this process's or a dead one's.
+    fn detach(&self, core: &mut Core, index: u32) -> Result<(), Failure> {
+        if core.session.as_ref().is_some_and(|session| session.index == index) {
+            core.session = None;
+        }
+        self.clean(index)?;
+        self.line.turns().mark(index, false)?;
+        Ok(())
+    }
+
+    fn read(&self, offset: u32) -> Result<u32, Failure> {
+        Ok(match offset {
+            reg::CAPABILITIES => self.capabilities,
+            reg::VM_ID => self.vm_id,
+            reg::V2_WIRE_VERSION => WIRE_VERSION,
+            reg::V2_DIGEST_LO => TABLE_DIGEST as u32,
+            reg::V2_DIGEST_HI => (TABLE_DIGEST >> 32) as u32,
+            reg::V2_CHANNELS => MAX_CHANNELS,
+            reg::V2_AREA_STRIDE => AREA_BYTES as u32,
+            reg::V2_WAKE => reg::WAKE_FUTEX,
+            reg::V2_EXECUTOR => reg::EXECUTOR_READY,
+            reg::V2_WINDOW_MIB => WINDOW_MIB,
+            reg::V2_ATTACHED_LO => self.line.turns().marks()? as u32,
+            reg::V2_ATTACHED_HI => (self.line.turns().marks()? >> 32) as u32,
+            reg::PROTOCOL_VER => self.line.registers().read([reg::PROTOCOL_VER])?[0],
+            reg::V2_GENERATION => {
+                let [protocol] = self.line.registers().read([reg::PROTOCOL_VER])?;
+                if protocol == reg::PROTOCOL_V1 { GENERATION } else { reg::ALL_ONES }
+            }
+            reg::V2_FREE_MIB => {
+                let [free, ..] = self.line.plain(None, &Call::new(Op::MemGetInfo, &[]).results(2))?;
+                u32::try_from(free >> 20).unwrap_or(u32::MAX - 1)
+            }
+            channel::FIRST.. => self.read_channel(offset - channel::FIRST)?,
+            _ => 0,
+        })
+    }
+
+    fn read_channel(&self, offset: u32) -> Result<u32, Failure> {
+        let (index, register) = (offset / channel::STRIDE, offset % channel::STRIDE);
+        if index >= MAX_CHANNELS {
+            return Ok(0);
+        }
+        let core = match register {
+            // Asked by those who look after the device while another thread waits for a call.
+            channel::SESSION => match self.core.try_lock() {
+                Ok(core) => core,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => return Ok(GENERATION),
+            },
+            _ => self.core(),
+        };
+        let own = core.session.as_ref().filter(|session| session.index == index);
+        Ok(match register {
+            channel::STATE if own.is_some() => channel::STATE_ATTACHED,
+            channel::STATE if self.line.turns().marks()? & 1 << index != 0 && core.refused == 0 => {
+                channel::STATE_ATTACHED
+            }
+            channel::ERROR => core.refused,
+            channel::SESSION => own.map_or(0, |session| session.number),
+            _ => 0,
+        })
+    }
+
+    fn write(&self, offset: u32, value: u32) -> Result<(), Failure> {
+        let Some(offset) = offset.checked_sub(channel::FIRST) else { return Ok(()) };
+        let (index, register) = (offset / channel::STRIDE, offset % channel::STRIDE);
+        match (register, value) {
+            (channel::CONTROL, channel::ATTACH) => {
+                let attached = self.attach(index);
+                self.core().refused = match attached {
+                    Ok(()) => 0,
+                    Err(Failure::Status(OUT_OF_MEMORY)) => Refusal::NoRoom as u32,
+                    Err(Failure::Status(_)) => Refusal::Executor as u32,
+                    Err(lost @ Failure::Lost(_)) => return Err(lost),
+                };
+                Ok(())
+            }
+            (channel::CONTROL, channel::DETACH) => self.detach(&mut self.core(), index),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Session {
+    /// Carries out the message taken last.
+    fn carry(&mut self, line: &Line) -> Result<(), RegisterError> {
+        let Ok(message) = Message::decode(&self.message) else {
+            return Err(RegisterError::Lost(Lost::Gone { reason: GoneReason::Nonsense }));
+        };
+        let carried = match self.broken {
+            Some(code) => Err(Failure::Status(code)),
+            None => self.carrier.carry(Means { line, returns: &self.returns }, &message),
+        };
+        match carried {
+            Ok(()) => {}
+            Err(Failure::Status(code)) => {
+                if let Some(slot) = message.body.reply() {
+                    self.returns.reply(slot, code, &[]);
+                } else {
+                    self.fail(self.returns.number(), code);
+                }
+            }
+            Err(Failure::Lost(lost)) => return Err(RegisterError::Lost(lost)),
+        }
+        self.returns.finish();
+        Ok(())
+    }
+
+    /// Stores an error that belongs to a message.
+    fn fail(&mut self, number: u64, code: u32) {
+        let flags = if ends(code) {
+            self.broken = Some(code);
+            ERROR_STICKY | ERROR_ENDED
+        } else {
+            0
+        };
+        self.returns.fail(number, code, flags);
+    }
+}
+
+/// Whether an error loses the context: `CUDA_ERROR_INVALID_CONTEXT` and those of kernels. The host has reset it then, and the
+/// handles of this session are those of nothing (Q17).
+const fn ends(code: u32) -> bool {
+    matches!(code, 201 | 700 | 702 | 709 | 710 | 714..=719)
+}
+
+impl From<Failure> for RegisterError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Lost(lost) => Self::Lost(lost),
+            Failure::Status(code) => Self::Refused(code),
+        }
+    }
+}
+
+impl Registers for Bridge {
+    fn access(&self, accesses: &[Access], values: &mut [u32]) -> Result<(), RegisterError> {
+        check_home()?;
+        for (access, result) in accesses.iter().zip(values) {
+            match *access {
+                Access::Read(offset) => *result = self.read(offset)?,
+                Access::Write(offset, value) => self.write(offset, value)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn post(&self, _offset: u32, _value: u32, _still: &dyn Fn() -> bool) -> Result<bool, RegisterError> {
+        check_home()?;
+        self.pump()?;
+        Ok(true)
+    }
+
+    fn write_within(&self, offset: u32, value: u32, limit: Duration) -> Result<(), RegisterError> {
+        check_home()?;
+        let end = Instant::now() + limit;
+        let Some(index) = offset.checked_sub(channel::FIRST).map(|offset| offset / channel::STRIDE) else {
+            return Ok(());
+        };
+        debug_assert_eq!((offset - channel::base(index), value), (channel::CONTROL, channel::DETACH));
+        loop {
+            match self.core.try_lock() {
+                Ok(mut core) => return self.detach(&mut core, index).map_err(RegisterError::from),
+                Err(TryLockError::Poisoned(poisoned)) => {
+                    return self.detach(&mut poisoned.into_inner(), index).map_err(RegisterError::from);
+                }
+                // Another thread waits for a call. Who attaches next finds the lock free and cleans up.
+                Err(TryLockError::WouldBlock) if Instant::now() >= end => {
+                    return Err(RegisterError::TimedOut);
+                }
+                Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+            }
+        }
+    }
+}
+
+const _: () = {
+    assert!(
+        v1::call::OWNERS_MAX == MAX_CHANNELS as usize,
+        "a channel for each owner that a host has room for"
+    );
+    assert!((WINDOW_MIB as u64) << 20 > MAX_CHANNELS as u64 * AREA_BYTES);
+};

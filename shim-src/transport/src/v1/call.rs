@@ -1,0 +1,117 @@
+//! A call as it is asked for, and how it can fail.
+
+use std::io;
+use std::ptr::NonNull;
+
+use vgpu_wire::v1::RESULTS;
+use vgpu_wire::v1::call::Op;
+
+use crate::lost::{GoneReason, Lost};
+use crate::registers::RegisterError;
+
+/// `CUDA_ERROR_UNKNOWN`, where a host gives no code.
+pub(super) const UNKNOWN: u32 = 999;
+
+/// Why a call failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// The host's `CUresult`.
+    Status(u32),
+    /// The session cannot go on.
+    Lost(Lost),
+}
+
+impl From<GoneReason> for Failure {
+    fn from(reason: GoneReason) -> Self {
+        Self::Lost(Lost::Gone { reason })
+    }
+}
+
+impl From<RegisterError> for Failure {
+    fn from(error: RegisterError) -> Self {
+        match error {
+            RegisterError::Forked => Self::Lost(Lost::Forked),
+            RegisterError::Lost(lost) => Self::Lost(lost),
+            RegisterError::Closed(_) | RegisterError::TimedOut => GoneReason::Socket.into(),
+            RegisterError::Refused(_) => GoneReason::Nonsense.into(),
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    /// An error of the files that say whose turn it is.
+    fn from(_: io::Error) -> Self {
+        Self::Lost(Lost::NotAttached { reason: "the file that says whose turn it is cannot be used" })
+    }
+}
+
+/// Bytes that go with a call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Payload<'a> {
+    /// Private bytes.
+    Bytes(&'a [u8]),
+    /// Memory that must not be referred to as a slice. Readable for that many bytes, by promise of whoever made this.
+    Memory(*const u8, usize),
+}
+
+impl Payload<'_> {
+    /// How many bytes.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Memory(_, bytes) => *bytes,
+        }
+    }
+
+    /// Where they begin.
+    pub(super) fn start(&self) -> *const u8 {
+        match self {
+            Self::Bytes(bytes) => bytes.as_ptr(),
+            Self::Memory(start, _) => *start,
+        }
+    }
+
+    /// Copies bytes from `at` on out, as many as there are and fit; how many.
+    pub(super) fn copy(&self, at: usize, to: &mut [u8]) -> usize {
+        let bytes = self.len().saturating_sub(at).min(to.len());
+        // SAFETY: `at` is no more than the length, within which the start is readable.
+        let from = unsafe { self.start().add(at.min(self.len())) };
+        // SAFETY: readable for the rest of the length, as whoever made this promised; `to` is private.
+        unsafe { core::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), bytes) };
+        bytes
+    }
+}
+
+/// A call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Call<'a> {
+    pub(crate) op: Op,
+    pub(crate) args: &'a [u32],
+    pub(crate) payload: Payload<'a>,
+    /// Bytes behind the payload do no harm: it may be padded to travel through the window.
+    pub(crate) pads: bool,
+    /// Where the answer's payload goes, writable for that many bytes; exactly so many must come.
+    pub(crate) back: Option<(NonNull<u8>, usize)>,
+    /// How many results are wanted.
+    pub(crate) results: usize,
+}
+
+impl<'a> Call<'a> {
+    /// A call without payload or results.
+    pub(crate) const fn new(op: Op, args: &'a [u32]) -> Self {
+        Self { op, args, payload: Payload::Bytes(&[]), pads: false, back: None, results: 0 }
+    }
+
+    /// With results.
+    pub(crate) const fn results(self, results: usize) -> Self {
+        Self { results, ..self }
+    }
+
+    /// With a payload that may be padded.
+    pub(crate) const fn padded(self, payload: Payload<'a>) -> Self {
+        Self { payload, pads: true, ..self }
+    }
+}
+
+/// Results of a call, zeros where none were wanted.
+pub(crate) type Results = [u64; RESULTS];

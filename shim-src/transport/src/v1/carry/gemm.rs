@@ -1,0 +1,168 @@
+//! Matrix products. Version 1 carries the scalars as f32, so what computes in doubles or integers cannot be said (Q20).
+
+use vgpu_wire::body::gemm::{GEMM_DEVICE_SCALARS, GEMM_POINTERS, Gemm};
+use vgpu_wire::v1::call::Op;
+use vgpu_wire::v1::payload::{GemmBatched, GemmEx, GemmStrided};
+use zerocopy::little_endian::{I32, I64, U32, U64};
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::super::call::{Call, Failure, Payload};
+use super::super::half::{bfloat, half};
+use super::{Carrier, INVALID_VALUE, Means, NOT_SUPPORTED, OUT_OF_MEMORY};
+
+// `cudaDataType`.
+const R_32F: u32 = 0;
+const R_16F: u32 = 2;
+const R_16BF: u32 = 14;
+
+/// `cublasComputeType_t` of doubles and integers.
+const COMPUTE_NOT_F32: std::ops::RangeInclusive<u32> = 70..=73;
+
+impl Carrier {
+    pub(super) fn gemm(&mut self, means: Means<'_>, body: &Gemm) -> Result<(), Failure> {
+        if COMPUTE_NOT_F32.contains(&body.compute) {
+            return Err(Failure::Status(NOT_SUPPORTED));
+        }
+        let alpha = self.scalar(means, body, &body.alpha)?;
+        let beta = self.scalar(means, body, &body.beta)?;
+        let handle = self.cublas(means)?;
+        let (op, payload) = if body.flags & GEMM_POINTERS != 0 {
+            (Op::CublasGemmBatchedEx, self.batched(means, body, handle, alpha, beta)?)
+        } else if body.batch == 1 {
+            (Op::CublasGemmEx, one(body, handle, alpha, beta)?.as_bytes().to_vec())
+        } else {
+            (Op::CublasGemmStridedBatchedEx, strided(body, handle, alpha, beta)?.as_bytes().to_vec())
+        };
+        let [status, ..] =
+            self.plain(means, &Call::new(op, &[]).padded(Payload::Bytes(&payload)).results(1))?;
+        checked(status)
+    }
+
+    /// The host's handle.
+    fn cublas(&mut self, means: Means<'_>) -> Result<u64, Failure> {
+        if let Some(handle) = self.cublas {
+            return Ok(handle);
+        }
+        let [status, handle, ..] = self.plain(means, &Call::new(Op::CublasCreate, &[]).results(2))?;
+        checked(status)?;
+        self.cublas = Some(handle);
+        Ok(handle)
+    }
+
+    /// A scalar as bits of an f32.
+    fn scalar(&self, means: Means<'_>, body: &Gemm, value: &[u8; 16]) -> Result<U32, Failure> {
+        let bytes = match body.scale {
+            R_32F => 4,
+            R_16F | R_16BF => 2,
+            _ => return Err(Failure::Status(NOT_SUPPORTED)),
+        };
+        let mut bits = [0; 4];
+        if body.flags & GEMM_DEVICE_SCALARS == 0 {
+            bits[..bytes].copy_from_slice(&value[..bytes]);
+        } else {
+            let address = u64::from_le_bytes(*value.first_chunk().unwrap_or(&[0; 8]));
+            self.read(means, address, &mut bits[..bytes])?;
+        }
+        let low = u16::from_le_bytes([bits[0], bits[1]]);
+        Ok(U32::new(match body.scale {
+            R_16F => half(low).to_bits(),
+            R_16BF => bfloat(low).to_bits(),
+            _ => u32::from_le_bytes(bits),
+        }))
+    }
+
+    /// Reads device memory into private bytes.
+    fn read(&self, means: Means<'_>, address: u64, to: &mut [u8]) -> Result<(), Failure> {
+        let bytes = to.len();
+        let start = std::ptr::NonNull::from(&mut *to).cast();
+        // SAFETY: private bytes, as many as are asked for.
+        unsafe { self.download(means, address, start, bytes) }
+    }
+
+    /// The product over arrays of addresses, which lie in device memory: the call carries the addresses themselves.
+    fn batched(
+        &self,
+        means: Means<'_>,
+        body: &Gemm,
+        handle: u64,
+        alpha: U32,
+        beta: U32,
+    ) -> Result<Vec<u8>, Failure> {
+        let mut head = GemmBatched::new_zeroed();
+        head.handle = U64::new(handle);
+        head.operation = enumerations(body.operation);
+        head.size = sizes(body.size)?;
+        head.types = enumerations(body.types);
+        head.leading = sizes(body.leading)?;
+        head.batch = size(u64::from(body.batch))?;
+        head.compute = I32::new(body.compute.cast_signed());
+        head.algorithm = I32::new(body.algorithm);
+        head.alpha = alpha;
+        head.beta = beta;
+        let mut payload = head.as_bytes().to_vec();
+        for array in body.matrix {
+            let mut addresses = vec![0; body.batch as usize * 8];
+            self.read(means, array, &mut addresses)?;
+            payload.extend_from_slice(&addresses);
+        }
+        Ok(payload)
+    }
+}
+
+fn one(body: &Gemm, handle: u64, alpha: U32, beta: U32) -> Result<GemmEx, Failure> {
+    Ok(GemmEx {
+        handle: U64::new(handle),
+        matrix: body.matrix.map(U64::new),
+        operation: enumerations(body.operation),
+        size: sizes(body.size)?,
+        types: enumerations(body.types),
+        leading: sizes(body.leading)?,
+        compute: I32::new(body.compute.cast_signed()),
+        algorithm: I32::new(body.algorithm),
+        alpha,
+        beta,
+    })
+}
+
+fn strided(body: &Gemm, handle: u64, alpha: U32, beta: U32) -> Result<GemmStrided, Failure> {
+    Ok(GemmStrided {
+        handle: U64::new(handle),
+        matrix: body.matrix.map(U64::new),
+        stride: body.stride.map(I64::new),
+        operation: enumerations(body.operation),
+        size: sizes(body.size)?,
+        types: enumerations(body.types),
+        leading: sizes(body.leading)?,
+        batch: size(u64::from(body.batch))?,
+        compute: I32::new(body.compute.cast_signed()),
+        algorithm: I32::new(body.algorithm),
+        alpha,
+        beta,
+    })
+}
+
+fn enumerations<const N: usize>(values: [u32; N]) -> [I32; N] {
+    values.map(|value| I32::new(value.cast_signed()))
+}
+
+fn size(value: u64) -> Result<I32, Failure> {
+    i32::try_from(value).map(I32::new).map_err(|_| Failure::Status(INVALID_VALUE))
+}
+
+fn sizes(values: [u64; 3]) -> Result<[I32; 3], Failure> {
+    let [one, two, three] = values;
+    Ok([size(one)?, size(two)?, size(three)?])
+}
+
+/// A `cublasStatus_t` as the `CUresult` that says the same.
+fn checked(status: u64) -> Result<(), Failure> {
+    Err(Failure::Status(match status {
+        0 => return Ok(()),
+        3 => OUT_OF_MEMORY,
+        7 => INVALID_VALUE,
+        // CUDA_ERROR_LAUNCH_FAILED
+        13 => 719,
+        15 => NOT_SUPPORTED,
+        _ => 999,
+    }))
+}

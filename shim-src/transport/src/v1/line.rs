@@ -1,0 +1,288 @@
+//! One call of version 1: its turn, its payload, doorbell, answer.
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use vgpu_wire::registers as shared;
+use vgpu_wire::v1::registers::{self as reg, ErrorCode};
+use vgpu_wire::v1::route::limit;
+use vgpu_wire::v1::{ARGS, INLINE_BYTES, RESULTS};
+
+use crate::lost::GoneReason;
+use crate::notice::{Notice, tell};
+use crate::registers::{Access, BATCH, DataBar, Registers};
+use crate::sysfs::PciAddress;
+
+use super::call::{Call, Failure, Payload, Results, UNKNOWN};
+use super::pages::Pages;
+use super::staged::Staged;
+use super::turn::{Turn, Turns};
+use super::window::Registered;
+
+/// Bytes that are copied at a time between memory that is not ours to refer to and a BAR.
+pub(super) const BOUNCE: usize = 32 << 10;
+/// Looks at the status before the first sleep: each costs an exit, which is time enough for most calls.
+const LOOKS: u32 = 16;
+/// The longest sleep between two looks.
+const NAP_MOST: Duration = Duration::from_millis(2);
+/// The first pause after the mediator turned a call away, and the longest.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(200));
+
+/// How one attempt at a call ended.
+enum Attempt {
+    Done(Results),
+    /// The mediator turned it away, for now.
+    Limited,
+    /// The payload has to go another way.
+    Again,
+}
+
+/// The way to a device.
+#[derive(Debug)]
+pub(crate) struct Line {
+    function: PciAddress,
+    pub(super) registers: Arc<dyn Registers>,
+    pub(super) data: Option<Box<dyn DataBar>>,
+    turns: Turns,
+    /// Looked for when a payload first needs it. Most processes only look.
+    pages: OnceLock<Option<Pages>>,
+    memory: Option<std::path::PathBuf>,
+    state: Mutex<State>,
+}
+
+/// What is known of the device while this process had the last turn.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) staged: Staged,
+    /// What is registered as the window: this process's pages, nothing, or unknown.
+    pub(super) window: Registered,
+    /// The first bytes of BAR1 are known to be zero.
+    pub(super) clean: bool,
+    /// The device does not take our pages.
+    pub(super) refused: bool,
+}
+
+impl Line {
+    pub(crate) fn new(
+        function: PciAddress,
+        registers: Arc<dyn Registers>,
+        data: Option<Box<dyn DataBar>>,
+        turns: Turns,
+        memory: Option<std::path::PathBuf>,
+    ) -> Self {
+        let state =
+            State { staged: Staged::new(), window: Registered::Unknown, clean: false, refused: false };
+        Self { function, registers, data, turns, pages: OnceLock::new(), memory, state: Mutex::new(state) }
+    }
+
+    pub(crate) fn turns(&self) -> &Turns {
+        &self.turns
+    }
+
+    pub(crate) fn registers(&self) -> &dyn Registers {
+        self.registers.as_ref()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// This process's pages, if it has some and the device takes them.
+    pub(super) fn pages(&self, state: &State) -> Option<&Pages> {
+        let pages = self.pages.get_or_init(|| Pages::find(self.memory.as_deref()));
+        pages.as_ref().filter(|_| !state.refused)
+    }
+
+    /// The most payload of a call, each way.
+    pub(crate) fn limit(&self) -> usize {
+        let half = self.pages(&self.lock()).map_or(0, |pages| pages.bytes / 2);
+        limit(half) as usize
+    }
+
+    /// Whether payload has a way that is not a store or load of each word.
+    pub(crate) fn has_window(&self) -> bool {
+        self.pages(&self.lock()).is_some()
+    }
+
+    /// Makes a call in the name of `token`; `None`: in the virtual machine's. Waits until it is done, and as long as
+    /// the mediator turns it away for now.
+    ///
+    /// # Safety
+    /// `call.back` is writable, and `call.payload` readable, for their lengths.
+    ///
+    /// # Errors
+    /// The host's error, or why there is no host any more.
+    pub(crate) unsafe fn call(&self, token: Option<u32>, call: &Call<'_>) -> Result<Results, Failure> {
+        let mut pause = PAUSE.0;
+        loop {
+            // SAFETY: as the caller promises.
+            match unsafe { self.attempt(token, call) }? {
+                Attempt::Done(results) => return Ok(results),
+                Attempt::Again => continue,
+                Attempt::Limited => {}
+            }
+            if pause == PAUSE.0 {
+                tell(&Notice::Limited { function: self.function });
+            }
+            std::thread::sleep(pause);
+            pause = (2 * pause).min(PAUSE.1);
+        }
+    }
+
+    /// The same for calls whose payload is a slice and that bring none back.
+    pub(crate) fn plain(&self, token: Option<u32>, call: &Call<'_>) -> Result<Results, Failure> {
+        assert!(call.back.is_none() && matches!(call.payload, Payload::Bytes(_)));
+        // SAFETY: a slice is readable, and nothing comes back.
+        unsafe { self.call(token, call) }
+    }
+
+    /// Makes a call once.
+    ///
+    /// # Safety
+    /// As [`Line::call`].
+    unsafe fn attempt(&self, token: Option<u32>, call: &Call<'_>) -> Result<Attempt, Failure> {
+        let state = &mut *self.lock();
+        let turn = self.turns.take(token)?;
+        let scratch = token.map_or(0, scratch);
+        self.take_over(state, &turn, scratch)?;
+        let bytes = self.place(state, &turn, scratch, call)?;
+        let inline = if bytes <= INLINE_BYTES {
+            let mut inline = vec![0; call.payload.len()];
+            call.payload.copy(0, &mut inline);
+            inline
+        } else {
+            Vec::new()
+        };
+        let mut accesses = state.staged.stores(scratch, call.op as u32, call.args, bytes, &inline);
+        debug_assert!(call.args.len() <= ARGS && call.results <= RESULTS);
+        accesses.extend([Access::Write(reg::CUDA_DOORBELL, reg::RING), Access::Read(reg::STATUS)]);
+        let status = self.access(&accesses)?;
+        let status = self.finish(status)?;
+        if status == reg::DONE {
+            // SAFETY: as the caller promises.
+            return unsafe { self.collect(state, call) }.map(Attempt::Done);
+        }
+        let [code, result] = self.registers.read([reg::ERROR_CODE, reg::RESULT_STATUS])?;
+        match ErrorCode::try_from(code) {
+            Ok(ErrorCode::Cuda) => Err(Failure::Status(if result == 0 { UNKNOWN } else { result })),
+            Ok(ErrorCode::RateLimited) => Ok(Attempt::Limited),
+            Ok(ErrorCode::Quarantined) => Err(GoneReason::Quarantined.into()),
+            Ok(ErrorCode::MediatorUnavailable) => Err(GoneReason::Mediator.into()),
+            // The device does not reach the pages: not ours to be had then, BAR1 is.
+            Ok(ErrorCode::InvalidRequest) if state.window == Registered::Ours && bytes > INLINE_BYTES => {
+                self.refuse(state)?;
+                Ok(Attempt::Again)
+            }
+            _ => Err(GoneReason::Nonsense.into()),
+        }
+    }
+
+    /// Several accesses, in pieces that a bus takes; the value of the last.
+    pub(super) fn access(&self, accesses: &[Access]) -> Result<u32, Failure> {
+        let mut values = [0; BATCH];
+        let mut last = 0;
+        for piece in accesses.chunks(BATCH) {
+            let values = &mut values[..piece.len()];
+            self.registers.access(piece, values)?;
+            last = values.last().copied().unwrap_or(0);
+        }
+        Ok(last)
+    }
+
+    /// Looks whether the registers are as this process left them; if not, forgets what it knew, and waits until a call that
+    /// a dead process has left behind is over.
+    fn take_over(&self, state: &mut State, turn: &Turn<'_>, scratch: u32) -> Result<(), Failure> {
+        if turn.mine && (!turn.company || self.registers.read([reg::SCRATCH])? == [scratch]) {
+            return Ok(());
+        }
+        state.staged.forget();
+        state.window = Registered::Unknown;
+        state.clean = false;
+        let [status] = self.registers.read([reg::STATUS])?;
+        self.finish(status).map(|_| ())
+    }
+
+    /// Waits until the call is over; `DONE` or `ERROR`, or `IDLE` where there was none.
+    fn finish(&self, mut status: u32) -> Result<u32, Failure> {
+        let start = Instant::now();
+        let mut looks = 0;
+        while status == reg::BUSY {
+            looks += 1;
+            if looks > LOOKS {
+                // Never late by more than an eighth.
+                std::thread::sleep((start.elapsed() / 8).min(NAP_MOST));
+            }
+            [status] = self.registers.read([reg::STATUS])?;
+        }
+        if status == shared::ALL_ONES { Err(GoneReason::AllOnes.into()) } else { Ok(status) }
+    }
+
+    /// Fetches what a call that succeeded brought.
+    ///
+    /// # Safety
+    /// As [`Line::call`].
+    unsafe fn collect(&self, state: &State, call: &Call<'_>) -> Result<Results, Failure> {
+        let mut results = [0; RESULTS];
+        if call.results > 0 {
+            let mut words = [0; 2 * RESULTS];
+            let words = &mut words[..2 * call.results];
+            let reads: Vec<Access> =
+                (reg::RESULTS..).step_by(4).take(words.len()).map(Access::Read).collect();
+            self.registers.access(&reads, words)?;
+            for (result, word) in results.iter_mut().zip(words.chunks_exact(2)) {
+                *result = u64::from(word[1]) << 32 | u64::from(word[0]);
+            }
+        }
+        let Some((to, bytes)) = call.back else { return Ok(results) };
+        // A host answers a copy that is too long with success and nothing (Q14).
+        let [came] = self.registers.read([reg::RESULT_DATA_LEN])?;
+        if came as usize != bytes {
+            return Err(Failure::Status(UNKNOWN));
+        }
+        if bytes > INLINE_BYTES as usize
+            && let Some(pages) = self.pages(state).filter(|_| state.window == Registered::Ours)
+        {
+            let half = u64::from(pages.bytes / 2);
+            // SAFETY: writable for `bytes`, as the caller promises; nobody has a pointer into the window.
+            unsafe { pages.mapping.copy_out(pages.offset + half, to.as_ptr(), bytes) };
+            return Ok(results);
+        }
+        let mut piece = vec![0; bytes.min(BOUNCE)];
+        let mut at = 0;
+        while at < bytes {
+            let length = BOUNCE.min(bytes - at);
+            let piece = &mut piece[..length];
+            if bytes <= INLINE_BYTES as usize {
+                self.load_inline(piece)?;
+            } else {
+                let data = self.data.as_ref().ok_or(GoneReason::Nonsense)?;
+                data.read(reg::BAR1_TO_GUEST + at as u32, piece)?;
+            }
+            // SAFETY: `at` is below `bytes`, for which the caller promises the destination.
+            let to = unsafe { to.as_ptr().add(at) };
+            // SAFETY: writable for `length` more; the piece is private.
+            unsafe { core::ptr::copy_nonoverlapping(piece.as_ptr(), to, length) };
+            at += length;
+        }
+        Ok(results)
+    }
+
+    /// Loads an answer's payload from BAR0.
+    fn load_inline(&self, to: &mut [u8]) -> Result<(), Failure> {
+        let mut words = [0; BATCH];
+        for (piece, at) in to.chunks_mut(4 * BATCH).zip((reg::INLINE_RESPONSE..).step_by(4 * BATCH)) {
+            let words = &mut words[..piece.len().div_ceil(4)];
+            let reads: Vec<Access> = (at..).step_by(4).take(words.len()).map(Access::Read).collect();
+            self.registers.access(&reads, words)?;
+            for (bytes, word) in piece.chunks_mut(4).zip(words) {
+                bytes.copy_from_slice(&word.to_le_bytes()[..bytes.len()]);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a token is in `SCRATCH`. Old guests write their process id there, which is below 2^22.
+pub(crate) const fn scratch(token: u32) -> u32 {
+    0x80_0000 | token
+}

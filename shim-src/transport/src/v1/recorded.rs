@@ -1,0 +1,313 @@
+//! Accesses of single calls, held to sequences written by hand from the protocol's worked examples. Where they differ from an old
+//! guest's, they leave out what the device does not need: read-backs, stores of what is there already.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use vgpu_wire::v1::call::Op;
+use vgpu_wire::v1::registers as reg;
+use vgpu_wire::v1::split;
+
+use crate::lost::{GoneReason, Lost};
+use crate::registers::{Access, DataBar, RegisterError, Registers};
+use crate::sysfs::PciAddress;
+
+use super::Places;
+use super::call::{Call, Failure, Payload};
+use super::line::{Line, scratch};
+use super::turn::Turns;
+
+/// A device that answers each call as it was told to, and writes down what it is asked.
+#[derive(Debug, Default)]
+struct Scripted(Mutex<Script>);
+
+#[derive(Debug, Default)]
+struct Script {
+    log: Vec<Access>,
+    values: HashMap<u32, u32>,
+    /// What registers read after each doorbell, one after the other.
+    answers: Vec<Vec<(u32, u32)>>,
+    bar1: Vec<(u32, Vec<u8>)>,
+    /// So many looks at the status find the call under way.
+    busy: u32,
+}
+
+impl Registers for Scripted {
+    fn access(&self, accesses: &[Access], values: &mut [u32]) -> Result<(), RegisterError> {
+        let mut script = self.0.lock().unwrap();
+        for (access, result) in accesses.iter().zip(values) {
+            script.log.push(*access);
+            match *access {
+                Access::Read(reg::STATUS) if script.busy > 0 => {
+                    script.busy -= 1;
+                    *result = reg::BUSY;
+                }
+                Access::Read(offset) => *result = script.values.get(&offset).copied().unwrap_or(0),
+                Access::Write(reg::CUDA_DOORBELL, 1) => {
+                    let answer = if script.answers.is_empty() {
+                        vec![(reg::STATUS, reg::DONE)]
+                    } else {
+                        script.answers.remove(0)
+                    };
+                    script.values.extend(answer);
+                }
+                Access::Write(reg::SHMEM_CTRL, value) => {
+                    script.values.insert(reg::SHMEM_CTRL, value);
+                    script.values.entry(reg::STATUS).insert_entry(reg::DONE);
+                }
+                Access::Write(offset, value) => drop(script.values.insert(offset, value)),
+            }
+        }
+        Ok(())
+    }
+
+    fn post(&self, _: u32, _: u32, _: &dyn Fn() -> bool) -> Result<bool, RegisterError> {
+        unreachable!("calls are made by accesses alone")
+    }
+
+    fn write_within(&self, _: u32, _: u32, _: Duration) -> Result<(), RegisterError> {
+        unreachable!("calls are made by accesses alone")
+    }
+}
+
+#[derive(Debug)]
+struct ScriptedData(Arc<Scripted>);
+
+impl DataBar for ScriptedData {
+    fn write(&self, offset: u32, data: &[u8]) -> Result<(), RegisterError> {
+        self.0.0.lock().unwrap().bar1.push((offset, data.to_vec()));
+        Ok(())
+    }
+
+    fn read(&self, offset: u32, data: &mut [u8]) -> Result<(), RegisterError> {
+        for (byte, at) in data.iter_mut().zip(offset..) {
+            *byte = at as u8;
+        }
+        Ok(())
+    }
+}
+
+/// A line to a scripted device, whose machine has some memory or none.
+fn line(dir: &Path, memory: u64) -> (Arc<Scripted>, Line) {
+    let scripted = Arc::new(Scripted::default());
+    let address: PciAddress = "0000:00:05.0".parse().unwrap();
+    let at = |name: &str| dir.join(name);
+    let ram = (memory > 0).then(|| at("ram"));
+    let missing = Some(at("no-memory"));
+    if let Some(ram) = &ram {
+        std::fs::File::create(ram).unwrap().set_len(memory).unwrap();
+    }
+    let places = Places { turn: at("lock"), owners: at("owners"), old: at("pids"), memory: None };
+    let turns = Turns::open(places).unwrap();
+    let registers = Arc::clone(&scripted) as Arc<dyn Registers>;
+    let data = Some(Box::new(ScriptedData(Arc::clone(&scripted))) as Box<dyn DataBar>);
+    let line = Line::new(address, registers, data, turns, ram.or(missing));
+    (scripted, line)
+}
+
+impl Scripted {
+    fn log(&self) -> Vec<Access> {
+        std::mem::take(&mut self.0.lock().unwrap().log)
+    }
+
+    fn answer(&self, answer: &[(u32, u32)]) {
+        self.0.lock().unwrap().answers.push(answer.to_vec());
+    }
+}
+
+fn writes(expected: &[(u32, u32)]) -> Vec<Access> {
+    expected.iter().map(|&(at, value)| Access::Write(at, value)).collect()
+}
+
+const RING: [Access; 2] = [Access::Write(reg::CUDA_DOORBELL, 1), Access::Read(reg::STATUS)];
+
+#[test]
+fn an_allocation() {
+    let dir = tempfile::tempdir().unwrap();
+    let (device, line) = line(dir.path(), 0);
+    // Something is under way when the process comes, and the call itself takes a while.
+    device.0.lock().unwrap().busy = 2;
+    device.answer(&[(0x004, 2), (0x900, 0x1000), (0x904, 0x7f)]);
+    let call = Call::new(Op::MemAlloc, &[4096, 0, 0, 0]).results(1);
+    let [address, ..] = line.plain(Some(2), &call).unwrap();
+    assert_eq!(address, 0x7f_0000_1000);
+    let mut expected = vec![Access::Read(reg::STATUS); 3];
+    expected.extend(writes(&[
+        (0x03c, scratch(2)),
+        (0x080, 0x30),
+        (0x084, 1),
+        (0x088, 4),
+        (0x08c, 0),
+        (0x0b0, 4096),
+        (0x0b4, 0),
+        (0x0b8, 0),
+        (0x0bc, 0),
+    ]));
+    expected.extend(RING);
+    expected.extend([Access::Read(0x900), Access::Read(0x904)]);
+    assert_eq!(device.log(), expected);
+
+    // The same once more: nothing but the doorbell, and a second look.
+    device.0.lock().unwrap().busy = 1;
+    line.plain(Some(2), &call).unwrap();
+    let rest = [reg::STATUS, 0x900, 0x904].map(Access::Read);
+    assert_eq!(device.log(), [&RING[..], &rest[..]].concat());
+}
+
+#[test]
+fn sixteen_bytes_to_the_device_without_a_window() {
+    let dir = tempfile::tempdir().unwrap();
+    let (device, line) = line(dir.path(), 0);
+    line.plain(Some(0), &Call::new(Op::Init, &[])).unwrap();
+    device.log();
+    let data: Vec<u8> = (1..=16).collect();
+    let args = [0x1000, 0x7f, 16, 0];
+    line.plain(Some(0), &Call::new(Op::MemcpyHtoD, &args).padded(Payload::Bytes(&data))).unwrap();
+    let mut expected = writes(&[
+        (0x100, 0x0403_0201),
+        (0x104, 0x0807_0605),
+        (0x108, 0x0c0b_0a09),
+        (0x10c, 0x100f_0e0d),
+        (0x080, 0x32),
+        (0x088, 4),
+        (0x08c, 16),
+        (0x0b0, 0x1000),
+        (0x0b4, 0x7f),
+        (0x0b8, 16),
+        (0x0bc, 0),
+    ]);
+    expected.extend(RING);
+    assert_eq!(device.log(), expected);
+}
+
+#[test]
+fn a_mebibyte_through_the_window_and_64_kib_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let (device, line) = line(dir.path(), 4 << 20);
+    line.plain(Some(0), &Call::new(Op::Init, &[])).unwrap();
+    device.log();
+    let data: Vec<u8> = (0..1_u32 << 20).map(|at| (at % 253) as u8 + 1).collect();
+    let args = [0x1000, 0x7f, 1 << 20, 0];
+    let upload = Call::new(Op::MemcpyHtoD, &args).padded(Payload::Bytes(&data));
+    line.plain(Some(0), &upload).unwrap();
+    let mut expected = writes(&[(0x940, 0), (0x944, 0), (0x948, 4 << 20), (0x94c, 1)]);
+    expected.push(Access::Read(reg::STATUS));
+    expected.extend(writes(&[(0x080, 0x32), (0x088, 4), (0x08c, 1 << 20), (0x0b0, 0x1000), (0x0b4, 0x7f)]));
+    expected.extend(writes(&[(0x0b8, 1 << 20), (0x0bc, 0)]));
+    expected.extend(RING);
+    assert_eq!(device.log(), expected);
+    let mut ram = std::fs::read(dir.path().join("ram")).unwrap();
+    assert!(ram[..1 << 20] == data, "what lies in the first half");
+
+    // A second one: the window is this process's still.
+    line.plain(Some(0), &upload).unwrap();
+    assert_eq!(device.log(), RING);
+
+    ram[2 << 20..][..65536].fill(7);
+    std::fs::write(dir.path().join("ram"), &ram).unwrap();
+    device.answer(&[(0x004, 2), (0x0f8, 65536)]);
+    let mut back = vec![0_u8; 65536];
+    let to = NonNull::new(back.as_mut_ptr()).unwrap();
+    let args = [0x1000, 0x7f, 65536, 0];
+    let call = Call { back: Some((to, back.len())), ..Call::new(Op::MemcpyDtoH, &args) };
+    // SAFETY: the buffer is as long as it is said to be.
+    unsafe { line.call(Some(0), &call) }.unwrap();
+    let mut expected = writes(&[(0x080, 0x33), (0x08c, 0), (0x0b8, 65536)]);
+    expected.extend(RING);
+    expected.push(Access::Read(0x0f8));
+    assert_eq!(device.log(), expected);
+    assert!(back.iter().all(|&byte| byte == 7));
+
+    // Q14: success, and nothing came.
+    device.answer(&[(0x004, 2), (0x0f8, 0)]);
+    // SAFETY: as above.
+    assert_eq!(unsafe { line.call(Some(0), &call) }, Err(Failure::Status(999)));
+}
+
+/// Q6: a payload of zeros in the window looks as if it lay in BAR1, if anything does there.
+#[test]
+fn before_zeros_the_other_place_is_cleared() {
+    let dir = tempfile::tempdir().unwrap();
+    let (device, line) = line(dir.path(), 4 << 20);
+    let zeros = [0; 4096];
+    let args = [0, 0, 4096, 0];
+    let upload = Call::new(Op::MemcpyHtoD, &args).padded(Payload::Bytes(&zeros));
+    line.plain(Some(0), &upload).unwrap();
+    line.plain(Some(0), &upload).unwrap();
+    assert_eq!(device.0.lock().unwrap().bar1, [(0, vec![0; 512])], "once");
+}
+
+/// 5, 8.5: a process that has no pages sees to it that none are registered before payload travels that does not fit BAR0.
+#[test]
+fn without_pages_another_process_s_window_is_released() {
+    let dir = tempfile::tempdir().unwrap();
+    let (device, line) = line(dir.path(), 0);
+    let data = [5; 2000];
+    line.plain(Some(0), &Call::new(Op::LaunchKernel, &[]).padded(Payload::Bytes(&data))).unwrap();
+    let log = device.log();
+    assert_eq!(log[1], Access::Write(reg::SHMEM_CTRL, 0), "{log:?}");
+    assert_eq!(device.0.lock().unwrap().bar1, [(0, data.to_vec())]);
+}
+
+/// Q4: an old guest changes the window without waiting for its turn.
+#[test]
+fn among_old_guests_the_window_is_looked_at_each_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let (device, line) = line(dir.path(), 4 << 20);
+    let data = [5; 2000];
+    let call = Call::new(Op::LaunchKernel, &[]).padded(Payload::Bytes(&data));
+    line.plain(Some(0), &call).unwrap();
+    std::fs::write(dir.path().join("pids"), "77\n").unwrap();
+    device.log();
+    line.plain(Some(0), &call).unwrap();
+    let looks = [reg::SCRATCH, reg::SHMEM_GPA_LO, reg::SHMEM_GPA_HI, reg::SHMEM_CTRL].map(Access::Read);
+    assert_eq!(device.log(), [&looks[..], &RING[..]].concat());
+
+    device.0.lock().unwrap().values.insert(reg::SHMEM_GPA_LO, 0x10_0000);
+    line.plain(Some(0), &call).unwrap();
+    assert!(device.log().contains(&Access::Write(reg::SHMEM_CTRL, 1)), "its own again");
+
+    // An old guest made a call: all that was known is not.
+    device.0.lock().unwrap().values.insert(reg::SCRATCH, 77);
+    line.plain(Some(0), &call).unwrap();
+    assert!(device.log().contains(&Access::Write(reg::SCRATCH, scratch(0))));
+}
+
+#[test]
+fn errors_are_told_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let (device, line) = line(dir.path(), 0);
+    let call = Call::new(Op::StreamQuery, &[1, 0]);
+    let failed = |answer: &[(u32, u32)]| {
+        device.answer(answer);
+        line.plain(Some(0), &call).unwrap_err()
+    };
+    let gone = |reason| Failure::Lost(Lost::Gone { reason });
+    assert_eq!(failed(&[(0x004, 3), (0x014, 5), (0x0f0, 600)]), Failure::Status(600));
+    assert_eq!(failed(&[(0x004, 3), (0x014, 5), (0x0f0, 801)]), Failure::Status(801));
+    assert_eq!(
+        failed(&[(0x004, 3), (0x014, 5), (0x0f0, 0)]),
+        Failure::Status(999),
+        "a failure without a code"
+    );
+    assert_eq!(failed(&[(0x004, 3), (0x014, 3)]), gone(GoneReason::Mediator));
+    assert_eq!(failed(&[(0x004, 3), (0x014, 0x0b)]), gone(GoneReason::Quarantined));
+    assert_eq!(failed(&[(0x004, 3), (0x014, 2)]), gone(GoneReason::Nonsense));
+    assert_eq!(failed(&[(0x004, u32::MAX)]), gone(GoneReason::AllOnes));
+}
+
+/// Q23: turned away for now is not turned away.
+#[test]
+fn a_call_that_was_turned_away_is_made_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (device, line) = line(dir.path(), 0);
+    device.answer(&[(0x004, 3), (0x014, 0x0a)]);
+    device.answer(&[(0x004, 3), (0x014, 0x0a)]);
+    device.answer(&[(0x004, 2)]);
+    line.plain(Some(0), &Call::new(Op::MemFree, &split(0x7f_0000))).unwrap();
+    let doorbells = device.log().iter().filter(|access| **access == RING[0]).count();
+    assert_eq!(doorbells, 3);
+}

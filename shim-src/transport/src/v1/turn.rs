@@ -1,0 +1,220 @@
+//! Whose turn it is: one call at a time for the whole virtual machine, and what the registers held when this process last had
+//! its turn.
+//!
+//! The lock is `flock` on the file that old guests lock too. Beside it lies a file of this contract's own guests: byte *i* is
+//! locked, by POSIX record lock, by the process with token *i* for as long as it lives ([`crate::lock`]); byte 64 + *i* is 1
+//! while the host may hold something for that token; byte 128 names who had the last turn. Who had it itself finds the registers as it left
+//! them, unless an old guest was there, which leaves its process id in `SCRATCH` and writes nothing to that file. So while
+//! old guests are about ([`Turn::company`]), that register is read first.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use crate::descriptor::Descriptor;
+use crate::lock::LockFile;
+
+use super::Places;
+
+/// Where the marks of tokens that are in use begin.
+const MARKS: u64 = 64;
+/// Where the last turn's owner is.
+const LAST: u64 = 128;
+/// Bytes of the file.
+const BYTES: usize = 129;
+/// [`LAST`]: a process without a token, which only looked.
+const NOBODY: u8 = u8::MAX;
+
+/// The files, open.
+#[derive(Debug)]
+pub(crate) struct Turns {
+    places: Places,
+    turn: Mutex<Descriptor>,
+    owners: LockFile,
+}
+
+/// A turn: nobody else of this machine makes calls while it lives.
+#[derive(Debug)]
+pub(crate) struct Turn<'a> {
+    turns: &'a Turns,
+    number: RawFd,
+    /// This process had the last turn, as far as new guests say.
+    pub(crate) mine: bool,
+    /// Old guests may be about.
+    pub(crate) company: bool,
+}
+
+/// Opens a file for all users of the machine, making it where it is not there. One that is there is opened without asking for
+/// it to be made, which kernels refuse in `/tmp` and its like when it is another user's (`fs.protected_regular`).
+fn shared(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    match options.open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        opened => return opened,
+    }
+    let file = options.create(true).truncate(false).open(path)?;
+    // Whoever's umask: other users' processes need it. Not ours if another process was faster; then it has done this.
+    let _ = file.set_permissions(PermissionsExt::from_mode(0o666));
+    Ok(file)
+}
+
+fn at(path: &Path) -> impl FnOnce(io::Error) -> (PathBuf, io::Error) + '_ {
+    move |error| (path.to_owned(), error)
+}
+
+impl Turns {
+    /// Opens the files.
+    ///
+    /// # Errors
+    /// Which one cannot be opened, and why.
+    pub(crate) fn open(places: Places) -> Result<Self, (PathBuf, io::Error)> {
+        let turn = shared(&places.turn).map_err(at(&places.turn))?;
+        let turn = Descriptor::adopt(turn.into()).map_err(at(&places.turn))?;
+        // Only to make it: who has it open once more and closes that loses its locks.
+        if !places.owners.exists() {
+            shared(&places.owners).map_err(at(&places.owners))?;
+        }
+        let owners = LockFile::open(&places.owners).map_err(at(&places.owners))?;
+        Ok(Self { places, turn: Mutex::new(turn), owners })
+    }
+
+    /// The file of owners, for locks of tokens.
+    pub(crate) fn owners(&self) -> &Path {
+        &self.places.owners
+    }
+
+    /// Waits for a turn.
+    pub(crate) fn take(&self, token: Option<u32>) -> io::Result<Turn<'_>> {
+        let number = {
+            let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+            if !turn.intact() {
+                // The program closed it. The old number is not ours any more.
+                let again = Descriptor::adopt(shared(&self.places.turn)?.into())?;
+                core::mem::forget(core::mem::replace(&mut *turn, again));
+            }
+            turn.number()
+        };
+        flock(number, libc::LOCK_EX)?;
+        // From here on dropping it gives the turn back.
+        let mut turn = Turn { turns: self, number, mine: false, company: false };
+        turn.company = std::fs::metadata(&self.places.old).is_ok_and(|metadata| metadata.len() > 0);
+        let me = token.map_or(NOBODY, |token| token as u8 + 1);
+        let last = self.bytes()?[LAST as usize];
+        turn.mine = me != NOBODY && last == me;
+        if !turn.mine {
+            self.write(LAST, me)?;
+        }
+        Ok(turn)
+    }
+
+    /// Tokens for which the host may hold something, a bit each.
+    pub(crate) fn marks(&self) -> io::Result<u64> {
+        let bytes = self.bytes()?;
+        let marks = bytes[MARKS as usize..LAST as usize].iter().enumerate();
+        Ok(marks.filter(|&(_, &mark)| mark != 0).fold(0, |bits, (token, _)| bits | 1 << token))
+    }
+
+    /// Says whether the host may hold something for a token that this process has locked.
+    pub(crate) fn mark(&self, token: u32, used: bool) -> io::Result<()> {
+        self.write(MARKS + u64::from(token), u8::from(used))
+    }
+
+    fn bytes(&self) -> io::Result<[u8; BYTES]> {
+        let mut bytes = [0; BYTES];
+        self.with(|file| {
+            // A file that was just made is shorter: the rest is zero.
+            file.read_at(&mut bytes, 0)
+        })?;
+        Ok(bytes)
+    }
+
+    fn write(&self, offset: u64, value: u8) -> io::Result<()> {
+        self.with(|file| file.write_all_at(&[value], offset))
+    }
+
+    /// Calls `what` with the file of owners, which stays open.
+    fn with<T>(&self, what: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T> {
+        self.owners.with_number(|number| {
+            use std::os::fd::FromRawFd;
+            // SAFETY: the number is the lock file's descriptor, which lives as long as `owners`; it is not closed here.
+            let file = core::mem::ManuallyDrop::new(unsafe { File::from_raw_fd(number) });
+            debug_assert_eq!(file.as_raw_fd(), number);
+            what(&file)
+        })
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        // If the program closed the descriptor, the kernel has unlocked the file; a number that is somebody else's by now is left alone.
+        let turn = self.turns.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        if turn.number() == self.number && turn.intact() {
+            let _ = flock(self.number, libc::LOCK_UN);
+        }
+    }
+}
+
+/// A raw call, since the C library's may be a cancellation point.
+fn flock(number: RawFd, operation: libc::c_int) -> io::Result<()> {
+    loop {
+        // SAFETY: any number may be asked for; no memory is involved.
+        if unsafe { libc::syscall(libc::SYS_flock, number, operation) } == 0 {
+            return Ok(());
+        }
+        match io::Error::last_os_error() {
+            error if error.raw_os_error() == Some(libc::EINTR) => {}
+            error => return Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn places(dir: &Path) -> Places {
+        let at = |name: &str| dir.join(name);
+        Places { turn: at("lock"), owners: at("owners"), old: at("pids"), memory: None }
+    }
+
+    #[test]
+    fn who_had_the_last_turn_knows_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let turns = Turns::open(places(dir.path())).unwrap();
+        assert!(!turns.take(Some(3)).unwrap().mine, "nobody had one");
+        assert!(turns.take(Some(3)).unwrap().mine);
+        assert!(!turns.take(None).unwrap().mine, "who only looks is nobody");
+        assert!(!turns.take(None).unwrap().mine);
+        assert!(!turns.take(Some(3)).unwrap().mine);
+        assert!(!turns.take(Some(3)).unwrap().company);
+        std::fs::write(dir.path().join("pids"), "1234\n").unwrap();
+        assert!(turns.take(Some(3)).unwrap().company);
+    }
+
+    #[test]
+    fn a_turn_is_had_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let (one, other) =
+            (Turns::open(places(dir.path())).unwrap(), shared(&dir.path().join("lock")).unwrap());
+        let turn = one.take(Some(0)).unwrap();
+        let busy = flock(other.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB).unwrap_err();
+        assert_eq!(busy.kind(), io::ErrorKind::WouldBlock);
+        drop(turn);
+        flock(other.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB).unwrap();
+    }
+
+    #[test]
+    fn marks_are_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let turns = Turns::open(places(dir.path())).unwrap();
+        assert_eq!(turns.marks().unwrap(), 0);
+        turns.mark(63, true).unwrap();
+        turns.mark(5, true).unwrap();
+        turns.mark(6, false).unwrap();
+        assert_eq!(turns.marks().unwrap(), 1 << 63 | 1 << 5);
+    }
+}

@@ -1,0 +1,137 @@
+//! Which way a payload goes: BAR0, the shared window, or BAR1; and who has the window.
+//!
+//! The device decides by rules that look at what lies about (`vgpu_wire::v1::route`), for the whole virtual machine; so before each
+//! call that needs the window, or must not meet another process's, this process makes sure of it.
+
+use vgpu_wire::v1::INLINE_BYTES;
+use vgpu_wire::v1::registers as reg;
+use vgpu_wire::v1::route::PREFIX_BYTES;
+
+use crate::lost::{GoneReason, Lost};
+use crate::registers::Access;
+
+use super::call::{Call, Failure, Payload};
+use super::line::{BOUNCE, Line, State};
+use super::turn::Turn;
+
+/// What a payload is padded to when that lets it travel through the window: one byte more than fits BAR0, and a whole word.
+const PADDED: u32 = INLINE_BYTES + 4;
+
+/// What is registered as the window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Registered {
+    Ours,
+    Nothing,
+    Unknown,
+}
+
+impl Line {
+    /// Puts the payload where the device will look for it, and sees to it that what comes back comes to this process. How many
+    /// bytes of payload the call then states.
+    pub(super) fn place(
+        &self,
+        state: &mut State,
+        turn: &Turn<'_>,
+        scratch: u32,
+        call: &Call<'_>,
+    ) -> Result<u32, Failure> {
+        let length = call.payload.len() as u32;
+        let back = call.back.map_or(0, |(_, bytes)| bytes);
+        let short = length <= INLINE_BYTES && back <= INLINE_BYTES as usize;
+        if short && (length == 0 || !call.pads || self.pages(state).is_none()) {
+            return Ok(length);
+        }
+        self.prepare_window(state, turn, scratch)?;
+        let Some(pages) = self.pages(state).filter(|_| state.window == Registered::Ours) else {
+            if length > INLINE_BYTES {
+                self.store(call.payload)?;
+                state.clean = false;
+            }
+            return Ok(length);
+        };
+        if length == 0 || (length <= INLINE_BYTES && !call.pads) {
+            return Ok(length);
+        }
+        let fit = (pages.bytes / 2) as usize;
+        if call.payload.len() > fit {
+            return Err(Failure::Lost(Lost::Misuse { what: "a payload above what a call carries" }));
+        }
+        // SAFETY: readable, as whoever made the payload promised; nobody has a pointer into the window.
+        unsafe { pages.mapping.stream_in(pages.offset, call.payload.start(), call.payload.len()) };
+        pages.mapping.order_stores();
+        // A payload that begins with zeros looks as if it lay in BAR1, if anything does there (Q6).
+        if call.op.is_bulk() && !state.clean && begins_with_zeros(call.payload) {
+            if let Some(data) = &self.data {
+                data.write(reg::BAR1_TO_HOST, &[0; PREFIX_BYTES as usize])?;
+            }
+            state.clean = true;
+        }
+        Ok(length.max(PADDED))
+    }
+
+    /// Makes this process's pages the window, or sees to it that there is none.
+    fn prepare_window(&self, state: &mut State, turn: &Turn<'_>, scratch: u32) -> Result<(), Failure> {
+        let Some(pages) = self.pages(state) else {
+            if state.window != Registered::Nothing {
+                self.registers.write(reg::SHMEM_CTRL, reg::SHMEM_RELEASE)?;
+                state.window = Registered::Nothing;
+            }
+            return Ok(());
+        };
+        let [low, high] = vgpu_wire::v1::split(pages.address);
+        if state.window == Registered::Ours && turn.company {
+            // An old guest that starts or ends changes the window without waiting for its turn (Q4).
+            let seen = self.registers.read([reg::SHMEM_GPA_LO, reg::SHMEM_GPA_HI, reg::SHMEM_CTRL])?;
+            if seen != [low, high, reg::SHMEM_REGISTER] {
+                state.window = Registered::Unknown;
+            }
+        }
+        if state.window == Registered::Ours {
+            return Ok(());
+        }
+        // A host may look whose window it is.
+        let mut accesses: Vec<Access> = state.staged.own(scratch).into_iter().collect();
+        accesses.extend([
+            Access::Write(reg::SHMEM_GPA_LO, low),
+            Access::Write(reg::SHMEM_GPA_HI, high),
+            Access::Write(reg::SHMEM_SIZE, pages.bytes),
+            Access::Write(reg::SHMEM_CTRL, reg::SHMEM_REGISTER),
+            Access::Read(reg::STATUS),
+        ]);
+        match self.access(&accesses)? {
+            reg::DONE => {
+                state.window = Registered::Ours;
+                Ok(())
+            }
+            reg::ERROR => self.refuse(state),
+            _ => Err(GoneReason::Nonsense.into()),
+        }
+    }
+
+    /// Gives the window up for good: payload goes through BAR1 from here on (Q9).
+    pub(super) fn refuse(&self, state: &mut State) -> Result<(), Failure> {
+        self.registers.write(reg::SHMEM_CTRL, reg::SHMEM_RELEASE)?;
+        state.window = Registered::Nothing;
+        state.refused = true;
+        Ok(())
+    }
+
+    /// Stores a payload to BAR1.
+    fn store(&self, payload: Payload<'_>) -> Result<(), Failure> {
+        let data = self.data.as_ref().ok_or(GoneReason::Nonsense)?;
+        let mut piece = vec![0; payload.len().min(BOUNCE)];
+        let mut at = 0;
+        while at < payload.len() {
+            let bytes = payload.copy(at, &mut piece);
+            data.write(reg::BAR1_TO_HOST + at as u32, &piece[..bytes])?;
+            at += bytes;
+        }
+        Ok(())
+    }
+}
+
+fn begins_with_zeros(payload: Payload<'_>) -> bool {
+    let mut prefix = [0; PREFIX_BYTES as usize];
+    payload.copy(0, &mut prefix);
+    prefix == [0; PREFIX_BYTES as usize]
+}

@@ -1,0 +1,53 @@
+//! What a tracer is told: this program has the name by which the transport looks for one.
+
+use std::cell::RefCell;
+
+use vgpu_trace_format::{Kind, WAIT_ANSWER};
+
+use crate::bed::{Bed, echo, null, signal};
+
+/// An event: kind, index, begin, end, result, argument.
+type Told = (u32, u32, u64, u64, u64, u64);
+
+thread_local! {
+    /// What this thread's messages and waits were told, if the thread wants to know.
+    static TOLD: RefCell<Option<Vec<Told>>> = const { RefCell::new(None) };
+}
+
+/// The tracer of this program.
+#[unsafe(no_mangle)]
+extern "C" fn vgpu_trace_event(kind: u32, index: u32, begin: u64, end: u64, result: u64, argument: u64) {
+    TOLD.with_borrow_mut(|told| {
+        if let Some(told) = told {
+            told.push((kind, index, begin, end, result, argument));
+        }
+    });
+}
+
+#[test]
+fn every_message_and_every_wait_is_told() {
+    let _: vgpu_trace_format::Event = vgpu_trace_event;
+    let bed = Bed::of(null());
+    TOLD.set(Some(Vec::new()));
+    let session = bed.attach();
+    let word = session.word().unwrap();
+    for cookie in 0..300 {
+        session.send(&signal(word.mark()), &[]).unwrap();
+        echo(&session, cookie);
+    }
+    session.wait(word.index(), word.last()).unwrap();
+    let told = TOLD.take().unwrap();
+    let of = |kind: Kind| told.iter().filter(move |told| told.0 == kind as u32);
+    let counters = session.counters();
+    for (kind, count) in &counters.kinds {
+        let told = of(Kind::Message).filter(|told| told.1 == u32::from(*kind as u16)).count() as u64;
+        assert_eq!(told, *count, "{kind:?}");
+    }
+    assert_eq!(of(Kind::Message).count() as u64, counters.messages);
+    let numbers: Vec<_> = of(Kind::Message).map(|told| told.5).collect();
+    assert!(numbers.is_sorted_by(|one, next| one < next), "{numbers:?}");
+    assert!(of(Kind::Message).all(|told| told.4 >= 16 && told.4.is_multiple_of(8)));
+    assert_eq!(of(Kind::Wait).count() as u64, counters.waits);
+    assert_eq!(of(Kind::Wait).filter(|told| told.5 != 0).count() as u64, counters.sleeps);
+    assert!(of(Kind::Wait).all(|told| told.2 > 0 && [WAIT_ANSWER, word.index()].contains(&told.1)));
+}

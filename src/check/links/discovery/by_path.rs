@@ -1,0 +1,116 @@
+//! The first era: the server opens the driver's library by a path that it finds in LD_LIBRARY_PATH and built-in folders.
+
+use std::path::PathBuf;
+
+use super::{LIMIT, LINK, Run};
+use crate::check::catalogue::UNKNOWN;
+use crate::check::finding::Finding;
+use crate::check::links::init::lines;
+use crate::check::probe;
+use crate::env::{Environment, LD_LIBRARY_PATH};
+use crate::ollama::Ollama;
+use crate::ollama::symbols::Symbols;
+use crate::program::search;
+
+impl Run<'_> {
+    /// Looks for the file, and opens it.
+    pub async fn by_path(&self) -> Result<Finding, String> {
+        let Some(path) = driver_by_path(&driver_folders(self.ollama, &self.environment)) else {
+            return Ok(Finding::fail(
+                LINK,
+                "no-device",
+                "no libcuda.so* lies in a folder of LD_LIBRARY_PATH as a file",
+            )
+            .detail("an Ollama before 0.12.4 opens the driver by its path, and follows links by their text")
+            .fix("Let vgpu-run put the libraries into a folder.")
+            .command("vgpu-run --via folder ollama serve"));
+        };
+        let file = std::fs::File::open(&path).map_err(|error| error.to_string())?;
+        let symbols = Symbols::read(&file).map_err(|error| error.to_string())?;
+        let absent: Vec<_> =
+            MANDATORY.iter().filter(|name| !symbols.exports.contains_key(**name)).copied().collect();
+        if !absent.is_empty() {
+            let found = format!("{} lacks {}", path.display(), absent.join(", "));
+            return Ok(Finding::fail(LINK, "backend-not-loaded", found).fix("Update vgpu-run."));
+        }
+        let text = path.to_string_lossy().into_owned();
+        let outcome =
+            probe::run(self.context, ["resolve", &text], &self.environment, self.left(LIMIT)).await?;
+        let steps = outcome.steps();
+        Ok(match steps.get(&text) {
+            Some(report) if report.ok => Finding::pass(LINK, format!("the server opens {}", path.display())),
+            Some(report) => Finding::fail(LINK, "backend-not-loaded", report.text("error"))
+                .fix("Update vgpu-run.")
+                .details(lines(&outcome.stderr)),
+            None => Finding::fail(LINK, UNKNOWN, outcome.trouble().unwrap_or_default())
+                .details(lines(&outcome.stderr)),
+        })
+    }
+}
+
+/// Without any of these an Ollama of the first era takes no driver.
+const MANDATORY: [&str; 10] = [
+    "cuInit",
+    "cuDriverGetVersion",
+    "cuDeviceGetCount",
+    "cuDeviceGet",
+    "cuDeviceGetAttribute",
+    "cuDeviceGetUuid",
+    "cuDeviceGetName",
+    "cuCtxCreate_v3",
+    "cuMemGetInfo_v2",
+    "cuCtxDestroy",
+];
+
+/// Where an Ollama of the first era looks for the driver first.
+pub fn driver_folders(ollama: &Ollama, environment: &Environment) -> Vec<PathBuf> {
+    let inherited = environment.get(LD_LIBRARY_PATH).map(search::split).unwrap_or_default();
+    std::iter::once(ollama.libraries.clone()).chain(inherited).collect()
+}
+
+/// The first file that an Ollama of the first era would open: links are followed by their text, so that a link to a memory file leads nowhere.
+pub fn driver_by_path(folders: &[PathBuf]) -> Option<PathBuf> {
+    folders.iter().find_map(|folder| {
+        let mut names: Vec<_> = std::fs::read_dir(folder)
+            .ok()?
+            .flatten()
+            .map(|entry| entry.path())
+            .filter(|path| {
+                path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("libcuda.so"))
+            })
+            .collect();
+        names.sort();
+        names.into_iter().find_map(|mut path| {
+            while let Ok(next) = std::fs::read_link(&path) {
+                path = if next.is_absolute() { next } else { path.parent()?.join(next) };
+            }
+            path.is_file().then_some(path)
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::embedded::OBJECTS;
+    use crate::scratch::Scratch;
+
+    #[test]
+    fn links_to_memory_files_lead_nowhere_by_their_text() {
+        let scratch = Scratch::new();
+        let folders = [scratch.path().to_owned()];
+        assert_eq!(driver_by_path(&folders), None);
+        std::os::unix::fs::symlink("/memfd:libcuda.so.1 (deleted)", scratch.join("libcuda.so.1")).unwrap();
+        assert_eq!(driver_by_path(&folders), None);
+        std::fs::write(scratch.join("libcuda.so.1.2"), "").unwrap();
+        std::os::unix::fs::symlink("libcuda.so.1.2", scratch.join("libcuda.so")).unwrap();
+        assert_eq!(driver_by_path(&folders), Some(scratch.join("libcuda.so.1.2")));
+    }
+
+    #[test]
+    fn the_driver_has_what_the_first_era_wants() {
+        let driver = OBJECTS.iter().find(|object| object.soname == "libcuda.so.1").unwrap();
+        let symbols = Symbols::read(&driver.bytes).unwrap();
+        assert!(MANDATORY.iter().all(|name| symbols.exports.contains_key(*name)));
+    }
+}

@@ -1,0 +1,245 @@
+//! The third era: llama-server without a model, llama-server's list, `ollama gpu-discover`; and the list again with one device alone.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::{
+    EARLIER_FIX, LIMIT, LINK, REFRESH, Run, STRIPPED_FIX, VALIDATE, about_gpus, died, filtered, refused,
+};
+use crate::check::catalogue::UNKNOWN;
+use crate::check::child::Outcome;
+use crate::check::finding::Finding;
+use crate::check::http;
+use crate::check::links::init::lines;
+use crate::env::CUDA_VISIBLE_DEVICES;
+use crate::ollama::answers::{self, Device, Native};
+use crate::ollama::running;
+
+/// What Ollama grants its own probe.
+const NATIVE_LIMIT: Duration = Duration::from_secs(15);
+/// The line at which llama-server is stopped.
+const READY: &str = "system_info:";
+/// The line before the devices, or before `(none)`.
+const HEAD: &str = "Available devices:";
+
+impl Run<'_> {
+    /// Does all of it.
+    pub async fn llama_server(&self) -> Result<Finding, String> {
+        let server = self.ollama.libraries.join("llama-server");
+        let port = http::free_port().map_err(|error| error.to_string())?.to_string();
+        let words = ["--port", &port, "--host", "127.0.0.1", "--no-webui", "--offline", "--verbose"];
+        let mut stripped = false;
+        let ready = &mut |stderr: &str, pid: Option<u32>| {
+            let process = pid.and_then(|pid| running::process(Path::new("/proc"), pid));
+            // The last look counts: a script may stand there at first.
+            stripped = process.map_or(stripped, |process| process.wrapped() == Some(false));
+            stderr.contains(READY)
+        };
+        let about = self.start(&server, &words, &self.environment, LIMIT, ready).await?;
+        if let Some(finding) = died("llama-server", &about) {
+            return Ok(finding);
+        }
+        let never = &mut |_: &str, _: Option<u32>| false;
+        let listing = ["--list-devices", "--offline", "--verbose"];
+        let list = self.start(&server, &listing, &self.environment, LIMIT, never).await?;
+        let [libraries, folder] =
+            [&self.ollama.libraries, &self.variant.folder].map(|path| path.to_string_lossy());
+        let words = ["gpu-discover", "--lib-dir", &*libraries, "--lib-dir", &*folder];
+        let native = self.start(self.program, &words, &self.environment, NATIVE_LIMIT, never).await?;
+        let seen = Seen { about, list, native, stripped };
+        let finding = seen.judge(&self.variant.name(), self.major);
+        if !finding.holds() {
+            return Ok(finding);
+        }
+        let mut alone = self.environment.clone();
+        alone.set(CUDA_VISIBLE_DEVICES, "0");
+        alone.set(VALIDATE, "1");
+        let second = self.start(&server, &listing, &alone, LIMIT, never).await?;
+        if second.trouble().is_none() && !cuda(&second).is_empty() {
+            return Ok(finding);
+        }
+        let trouble = second.trouble().unwrap_or_else(|| "shows no device".into());
+        Ok(Finding::fail(
+            LINK,
+            "no-device",
+            format!("with CUDA_VISIBLE_DEVICES=0, llama-server --list-devices {trouble}"),
+        )
+        .expected("the same device as without it")
+        .fix("Please report it, with what check found.")
+        .command("vgpu-run check --bundle vgpu-run-check.tar.gz")
+        .details(lines(&format!("{}\n{}", second.stdout, second.stderr))))
+    }
+}
+
+/// What the three processes of the third era did.
+struct Seen {
+    about: Outcome,
+    list: Outcome,
+    native: Outcome,
+    /// The first of them was seen to run without our libraries in LD_PRELOAD.
+    stripped: bool,
+}
+
+/// The CUDA devices in llama-server's list: Ollama looks for the word in name and description.
+fn cuda(list: &Outcome) -> Vec<Device> {
+    let mut devices = answers::devices(&format!("{}\n{}", list.stdout, list.stderr));
+    devices.retain(|device| format!("{}{}", device.name, device.description).to_lowercase().contains("cuda"));
+    devices
+}
+
+impl Seen {
+    fn judge(&self, name: &str, major: Option<u32>) -> Finding {
+        let text = format!(
+            "{}\n{}\n{}\n{}",
+            self.about.stdout, self.about.stderr, self.list.stdout, self.list.stderr
+        );
+        if let Some(finding) = died("llama-server", &self.about) {
+            return finding;
+        }
+        if let Some(finding) = refused(&text) {
+            return finding.details(about_gpus(&text));
+        }
+        if let Some(finding) = died("llama-server --list-devices", &self.list) {
+            return finding;
+        }
+        let built = answers::architectures(&text);
+        let devices = cuda(&self.list);
+        let Some(device) = devices.first() else {
+            if self.stripped {
+                return Finding::fail(
+                    LINK,
+                    "environment-stripped",
+                    "llama-server runs without what LD_PRELOAD named",
+                )
+                .expected("the libraries that LD_PRELOAD names")
+                .fix(STRIPPED_FIX)
+                .details(lines(&text));
+            }
+            if !text.contains(HEAD) {
+                let found = "llama-server --list-devices prints no list of devices";
+                return Finding::fail(LINK, UNKNOWN, found).expected(HEAD).details(lines(&text));
+            }
+            return Finding::fail(LINK, "no-device", "llama-server --list-devices shows no CUDA device")
+                .fix(EARLIER_FIX)
+                .details(about_gpus(&text));
+        };
+        let native = answers::native(&self.native.stdout).unwrap_or_default();
+        let own = native.iter().find(|one| one.library.eq_ignore_ascii_case("cuda"));
+        let capability = own.and_then(Native::capability).or_else(|| answers::capability(&text));
+        let driver = own.map(|own| own.nvidia_driver_major);
+        if let Some(dropped) = answers::dropped(capability, built.as_ref(), major, driver, device.total) {
+            let built = built.unwrap_or_default().iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+            return filtered(&dropped, capability, driver, &built).details(about_gpus(&text));
+        }
+        let took = [&self.about, &self.list, &self.native].map(|outcome| outcome.elapsed);
+        let sum: Duration = took.iter().sum();
+        let times = took.map(|took| took.as_millis().to_string()).join(" + ");
+        let found = format!(
+            "Ollama finds {} {} with {} MiB through {name}, in {times} ms",
+            device.name, device.description, device.total
+        );
+        if own.is_none() {
+            let why = self.native.trouble().unwrap_or_else(|| "shows no CUDA device".into());
+            return Finding::warn(
+                LINK,
+                None,
+                format!("{found}; ollama gpu-discover {why}, so that Ollama does not know the driver"),
+            )
+            .details(lines(&self.native.stderr));
+        }
+        if sum > REFRESH {
+            return Finding::warn(
+                LINK,
+                "timed-out",
+                format!(
+                    "{found}, more than the {} s that it grants itself before it loads a model",
+                    REFRESH.as_secs()
+                ),
+            )
+            .fix("Give the VM more processors, or lay Ollama's libraries onto a faster disk.");
+        }
+        Finding::pass(LINK, found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::outcome;
+    use super::*;
+    use crate::check::child::End;
+    use crate::check::finding::Status;
+
+    const ABOUT: &str = "system_info: n_threads = 2 | CUDA : ARCHS = 500,610,750 | USE_GRAPHS = 1 |\n  Device 0: x, compute capability 6.1, VMM: no\n";
+    const LIST: &str = "Available devices:\n  CUDA0: VGPU-STUB soft (8192 MiB, 7168 MiB free)\n";
+    const NATIVE: &str = r#"{"devices":[{"library":"CUDA","name":"CUDA0","compute_major":6,"compute_minor":1,"nvidia_driver_major":580}]}"#;
+
+    fn seen(change: impl FnOnce(&mut Seen)) -> Finding {
+        let fine = End::Exit(0);
+        let mut seen = Seen {
+            about: outcome(fine, "", ABOUT),
+            list: outcome(fine, LIST, ""),
+            native: outcome(fine, NATIVE, ""),
+            stripped: false,
+        };
+        change(&mut seen);
+        seen.judge("cuda_v12", Some(12))
+    }
+
+    #[test]
+    fn a_device_that_passes_all_filters() {
+        let finding = seen(|_| ());
+        assert_eq!(finding.status, Status::Pass);
+        assert_eq!(
+            finding.found,
+            "Ollama finds CUDA0 VGPU-STUB soft with 8192 MiB through cuda_v12, in 40 + 40 + 40 ms"
+        );
+        let slow = seen(|seen| seen.list.elapsed = Duration::from_secs(4));
+        assert_eq!((slow.status, slow.cause), (Status::Warn, Some("timed-out")));
+        let blind = seen(|seen| seen.native = outcome(End::Exit(1), "", "Error: dlopen"));
+        assert_eq!(blind.status, Status::Warn);
+        assert!(blind.found.contains("gpu-discover ended with exit code 1"), "{}", blind.found);
+    }
+
+    #[test]
+    fn each_filter_has_its_cause() {
+        let arch = seen(|seen| seen.about.stderr = ABOUT.replace("610,", ""));
+        assert_eq!(arch.cause, Some("filtered-arch"));
+        assert!(arch.found.ends_with("built for 500,750, not for 6.1"), "{}", arch.found);
+        assert_eq!(arch.details[0], "CUDA : ARCHS = 500,750 | USE_GRAPHS = 1 |");
+        assert_eq!(
+            seen(|seen| seen.native.stdout = NATIVE.replace("580", "560")).cause,
+            Some("filtered-driver")
+        );
+        assert_eq!(seen(|seen| seen.list.stdout = LIST.replace("8192", "0")).cause, Some("filtered-memory"));
+        assert_eq!(
+            seen(|seen| seen.list.stdout = "Available devices:\n  (none)\n".into()).cause,
+            Some("no-device")
+        );
+    }
+
+    #[test]
+    fn lists_that_are_none_and_environments_that_are_gone() {
+        let tongues = seen(|seen| seen.list.stdout = "????".into());
+        assert!(
+            tongues.cause == Some(UNKNOWN) && tongues.details.iter().any(|line| line == "????"),
+            "{tongues:?}"
+        );
+        let stripped = seen(|seen| {
+            seen.list.stdout = "Available devices:\n  (none)\n".into();
+            seen.stripped = true;
+        });
+        assert_eq!(stripped.cause, Some("environment-stripped"));
+    }
+
+    #[test]
+    fn what_breaks_the_processes() {
+        assert_eq!(seen(|seen| seen.about.end = End::Signal(11)).cause, Some("crashed"));
+        assert_eq!(seen(|seen| seen.list.end = End::TimedOut(LIMIT)).cause, Some("timed-out"));
+        assert_eq!(seen(|seen| seen.list.end = End::Exit(1)).cause, Some(UNKNOWN));
+        let stripped = "load_backend: failed to load /x/libggml-cuda.so: libcudart.so.12: cannot open shared object file: No such file";
+        assert_eq!(seen(|seen| seen.list.stderr = stripped.into()).cause, Some("environment-stripped"));
+        let other =
+            "load_backend: failed to load /x/libggml-cuda.so: /x/libggml-base.so: undefined symbol: y";
+        assert_eq!(seen(|seen| seen.about.stderr = other.into()).cause, Some("backend-not-loaded"));
+    }
+}

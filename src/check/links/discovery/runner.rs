@@ -1,0 +1,152 @@
+//! The second era: a runner, asked over HTTP; and another one for the device that it showed alone, which initialises it.
+
+use super::{EARLIER_FIX, LIMIT, LINK, Run, VALIDATE, about_gpus, died, filtered};
+use crate::check::catalogue::UNKNOWN;
+use crate::check::child::{End, Outcome};
+use crate::check::finding::Finding;
+use crate::check::http;
+use crate::check::links::init::lines;
+use crate::env::{CUDA_VISIBLE_DEVICES, Environment};
+use crate::ollama::answers::{self, Native};
+
+/// Before it gives up because a kernel would find no code, a backend says so.
+const NO_ARCHITECTURE: &str = "was not compiled with support for this arch";
+
+impl Run<'_> {
+    /// Does both. Releases between 0.12.4 and 0.13.1 left the second one out for CUDA.
+    pub async fn runner(&self) -> Result<Finding, String> {
+        let (outcome, info) = self.ask_runner(&self.environment).await?;
+        let (finding, device) = judge_info(&self.variant.name(), &outcome, info.as_deref(), self.major);
+        let Some(device) = device.filter(|_| finding.holds()) else { return Ok(finding) };
+        let mut alone = self.environment.clone();
+        alone.set(CUDA_VISIBLE_DEVICES, &device.id);
+        alone.set(VALIDATE, "1");
+        let (second, info) = self.ask_runner(&alone).await?;
+        Ok(judge_second(&device, &second, info.as_deref()).unwrap_or(finding))
+    }
+
+    /// Starts a runner, and ends it as soon as it has answered: what it did, and its answer.
+    async fn ask_runner(&self, environment: &Environment) -> Result<(Outcome, Option<String>), String> {
+        let port = http::free_port().map_err(|error| error.to_string())?;
+        let address = ([127, 0, 0, 1], port).into();
+        let mut answer = None;
+        let limit = self.left(LIMIT);
+        let ready = &mut |_: &str, _: Option<u32>| {
+            // Refused until it listens; then it looks for devices, which is what takes time.
+            answer = http::get(address, "/info", limit).ok();
+            answer.is_some()
+        };
+        let port = port.to_string();
+        let words = ["runner", "--ollama-engine", "--port", &port];
+        let outcome = self.start(self.program, &words, environment, LIMIT, ready).await?;
+        Ok((outcome, answer.map(|(_, body)| body)))
+    }
+}
+
+/// What a runner's `/info` means.
+fn judge_info(
+    name: &str,
+    outcome: &Outcome,
+    info: Option<&str>,
+    major: Option<u32>,
+) -> (Finding, Option<Native>) {
+    let said = lines(&outcome.stderr);
+    let Some(info) = info else {
+        let silent = || Finding::fail(LINK, UNKNOWN, "ollama runner ended without an answer").details(said);
+        return (died("ollama runner", outcome).unwrap_or_else(silent), None);
+    };
+    let devices: Vec<Native> = match answers::native(info) {
+        Ok(devices) => devices,
+        Err(error) => {
+            let found = format!("ollama runner answers what is not known: {error}");
+            let answer: String = info.chars().take(200).collect();
+            return (Finding::fail(LINK, UNKNOWN, found).detail(answer), None);
+        }
+    };
+    let Some(device) = devices.iter().find(|device| device.library.eq_ignore_ascii_case("cuda")) else {
+        let finding = Finding::fail(LINK, "no-device", "ollama runner shows no CUDA device");
+        return (finding.fix(EARLIER_FIX).details(said), None);
+    };
+    let built = answers::architectures(&outcome.stderr);
+    let capability = device.capability();
+    if let Some(dropped) =
+        answers::dropped(capability, built.as_ref(), major, None, device.total_memory >> 20)
+    {
+        let built = built.unwrap_or_default().iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+        return (filtered(&dropped, capability, None, &built).details(about_gpus(&outcome.stderr)), None);
+    }
+    let found = format!(
+        "Ollama finds {} {} with {} MiB through {name}, in {} ms",
+        device.name,
+        device.description,
+        device.total_memory >> 20,
+        outcome.elapsed.as_millis()
+    );
+    (Finding::pass(LINK, found), Some(device.clone()))
+}
+
+/// What is wrong with the device when it is alone, and initialised.
+fn judge_second(device: &Native, outcome: &Outcome, info: Option<&str>) -> Option<Finding> {
+    let said = lines(&outcome.stderr);
+    if outcome.stderr.contains(NO_ARCHITECTURE) {
+        let (major, minor) = device.capability().unwrap_or_default();
+        let found = format!(
+            "Ollama drops the device: its backend has no code for compute capability {major}.{minor}"
+        );
+        return Some(
+            Finding::fail(LINK, "filtered-arch", found)
+                .fix("Use a release of Ollama that was built for this GPU.")
+                .details(said),
+        );
+    }
+    let Some(info) = info else {
+        let ended = Outcome {
+            end: if outcome.end == End::Exit(0) { End::Exit(1) } else { outcome.end },
+            ..outcome.clone()
+        };
+        return died(&format!("ollama runner, with {VALIDATE}=1,"), &ended);
+    };
+    let devices = answers::native(info).unwrap_or_default();
+    if devices.iter().any(|device| device.library.eq_ignore_ascii_case("cuda")) {
+        return None;
+    }
+    let found = format!("with CUDA_VISIBLE_DEVICES={}, ollama runner shows no CUDA device", device.id);
+    Some(
+        Finding::fail(LINK, "no-device", found)
+            .expected("the same device as without it")
+            .fix("Please report it, with what check found.")
+            .command("vgpu-run check --bundle vgpu-run-check.tar.gz")
+            .details(said),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::outcome;
+    use super::*;
+    use crate::check::finding::Status;
+
+    #[test]
+    fn a_runner_s_answer() {
+        let info = r#"[{"backend":"CUDA","name":"CUDA0","description":"x","ComputeMajor":7,"ComputeMinor":5,"total_memory":8589934592}]"#;
+        let ended = outcome(End::Exit(0), "", "msg=system CUDA.0.ARCHS=750 x\n");
+        assert_eq!(judge_info("v", &ended, Some(info), Some(13)).0.status, Status::Pass);
+        assert_eq!(judge_info("v", &ended, Some("[]"), None).0.cause, Some("no-device"));
+        assert_eq!(judge_info("v", &ended, Some("<html>"), None).0.cause, Some(UNKNOWN));
+        assert_eq!(judge_info("v", &outcome(End::Signal(11), "", ""), None, None).0.cause, Some("crashed"));
+        let other = outcome(End::Exit(0), "", "CUDA.0.ARCHS=800");
+        assert_eq!(judge_info("v", &other, Some(info), None).0.cause, Some("filtered-arch"));
+    }
+
+    #[test]
+    fn a_device_must_stand_being_initialised() {
+        let device = Native { id: "GPU-5e".into(), compute_major: 7, compute_minor: 5, ..Native::default() };
+        let cause = |end, stderr, info| judge_second(&device, &outcome(end, "", stderr), info)?.cause;
+        assert_eq!(cause(End::Exit(0), "", Some(r#"[{"backend":"CUDA"}]"#)), None);
+        assert_eq!(cause(End::Exit(0), "", Some("[]")), Some("no-device"));
+        let refused = "ggml-cuda.cu:1: ggml was not compiled with support for this arch";
+        assert_eq!(cause(End::Signal(6), refused, None), Some("filtered-arch"));
+        assert_eq!(cause(End::Signal(6), "", None), Some("crashed"));
+        assert_eq!(cause(End::Exit(0), "", None), Some(UNKNOWN));
+    }
+}

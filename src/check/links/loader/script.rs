@@ -1,0 +1,144 @@
+//! A script that starts Ollama: what the program gets that it becomes.
+
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+
+use super::{LIMIT, LINK, unable};
+use crate::check::child::{self, Outcome, Report};
+use crate::check::context::{Context, Target};
+use crate::check::finding::Finding;
+use crate::embedded::OBJECTS;
+use crate::program::Program;
+use crate::program::elf::Elf;
+
+/// A script that starts Ollama is followed to the program that it becomes: it may take LD_PRELOAD away, or close what that names.
+pub async fn follow(context: &mut Context) -> Option<Finding> {
+    let script = context.target().program.as_ref().ok().filter(|program| !program.is_binary())?;
+    if super::super::ollama::confined(script).is_some() {
+        return None;
+    }
+    let script = script.path.clone();
+    let mut command = child::ourselves(context.runs_as.as_ref());
+    command.arg("follow");
+    if let Some(way) = context.launch.via.and_then(|way| way.to_possible_value()) {
+        command.args(["--via", way.get_name()]);
+    }
+    command.arg("--").arg(&script).arg("-v");
+    let environment = super::super::ollama::alone(&context.environment);
+    let outcome = match child::run(command, &environment, context.time(LIMIT)).await {
+        Ok(outcome) => outcome,
+        Err(error) => return Some(unable(context, LINK, "follow the program", &error)),
+    };
+    let (finding, program) = judge_script(&script, &outcome);
+    if let Some(program) = program
+        && let Ok(program) = Program::find(program.as_os_str(), None)
+        && let Some(ollama) = crate::ollama::recognise(&program)
+    {
+        // From here on it is the program itself that is looked at.
+        context.target = Some(Target { program: Ok(program), ollama: Some(ollama) });
+    }
+    Some(finding)
+}
+
+/// What the programs got that came of a script, and the last of them.
+fn judge_script(script: &Path, outcome: &Outcome) -> (Finding, Option<PathBuf>) {
+    let steps = outcome.steps();
+    let programs: Vec<_> = steps.done.iter().filter(|report| report.step == "exec" && report.ok).collect();
+    let is_ollama = |name: &str| {
+        Path::new(name).file_name().is_some_and(|name| name.to_string_lossy().starts_with("ollama"))
+    };
+    let last = programs.iter().rev().find(|report| is_ollama(report.text("program"))).or(programs.last());
+    let script = script.display();
+    let (Some(first), Some(last)) = (programs.first(), last) else {
+        let why = steps.failed().map(|report| report.text("error").to_owned()).or_else(|| outcome.trouble());
+        let why = why.unwrap_or_else(|| "it starts nothing".into());
+        return (
+            Finding::pass(LINK, "").detail(format!("{script} is a script, and could not be followed: {why}")),
+            None,
+        );
+    };
+    let number = |report: &Report, field: &str| report.whole(field).unwrap_or_default();
+    let program = last.text("program");
+    let details: Vec<String> = programs
+        .iter()
+        .map(|report| {
+            let (named, reached) = (number(report, "named"), number(report, "reached"));
+            format!("{script} starts {}: LD_PRELOAD names {named} of vgpu-run's libraries, {reached} can be reached", report.text("program"))
+        })
+        .collect();
+    let expected = format!("{} libraries", number(first, "named"));
+    let finding = if number(last, "named") < number(first, "named") {
+        Finding::fail(LINK, "preload-stripped", format!("{script} starts {program} without what LD_PRELOAD named"))
+            .expected(expected)
+            .fix("Have vgpu-run start the program itself, or take out of the script what sets or clears LD_PRELOAD.")
+            .command(format!("vgpu-run {program} serve"))
+    } else if number(last, "reached") < number(last, "named") {
+        Finding::fail(
+            LINK,
+            "descriptors-closed",
+            format!("{script} closes the descriptors of the libraries before it starts {program}"),
+        )
+        .expected(expected)
+        .fix("Have the libraries put into a folder, or take out of the script what closes descriptors.")
+        .command(format!("vgpu-run --via folder {script} serve"))
+    } else if let Some((file, soname)) = ahead(last) {
+        let found = format!("{script} starts {program} with {file} before vgpu-run's {soname}");
+        Finding::fail(LINK, "other-library-wins", found)
+            .expected("vgpu-run's libraries first")
+            .fix("Have vgpu-run start the program itself, or take out of the script what changes LD_PRELOAD.")
+            .command(format!("vgpu-run {program} serve"))
+    } else {
+        Finding::pass(LINK, "")
+    };
+    (finding.details(details), Some(program.into()))
+}
+
+/// A library of one of our names that the loader takes before ours.
+fn ahead(report: &Report) -> Option<(String, &'static str)> {
+    let before = report.fields.get("before")?.as_array()?;
+    before.iter().filter_map(|entry| entry.as_str()).find_map(|entry| {
+        let soname = Elf::read(&std::fs::File::open(entry).ok()?).ok()?.soname?;
+        let object = OBJECTS.iter().find(|object| object.soname == soname)?;
+        Some((entry.to_owned(), object.soname))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::check::child::End;
+    use crate::check::finding::Status;
+
+    #[test]
+    fn scripts_are_judged_by_what_their_program_gets() {
+        let of = |last: &str| {
+            let first = r#"{"step":"exec","ok":true,"program":"/bin/sh","named":8,"reached":8}"#;
+            let stdout = format!("{first}\n{last}\n");
+            let outcome =
+                Outcome { end: End::Exit(0), stdout, stderr: String::new(), elapsed: Duration::ZERO };
+            judge_script(Path::new("/x/ollama"), &outcome)
+        };
+        let program = |named: u32, reached: u32| {
+            format!(
+                r#"{{"step":"exec","ok":true,"program":"/o/ollama","named":{named},"reached":{reached}}}"#
+            )
+        };
+        let (finding, found) = of(&program(8, 8));
+        assert_eq!((finding.status, found), (Status::Pass, Some("/o/ollama".into())));
+        assert_eq!(of(&program(0, 0)).0.cause, Some("preload-stripped"));
+        assert_eq!(of(&program(8, 0)).0.cause, Some("descriptors-closed"));
+        let (nothing, found) = judge_script(
+            Path::new("/x"),
+            &Outcome {
+                end: End::Exit(1),
+                stdout: String::new(),
+                stderr: String::new(),
+                elapsed: Duration::ZERO,
+            },
+        );
+        assert!(nothing.holds() && found.is_none() && nothing.details[0].contains("could not be followed"));
+    }
+}

@@ -1,0 +1,121 @@
+//! What the way to the device costs, through CUDA's driver API as any program sees it: a round trip, a submission, bytes both ways.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
+use serde_json::{Value, json};
+
+type Init = unsafe extern "C" fn(c_uint) -> c_int;
+type Retain = unsafe extern "C" fn(*mut *mut c_void, c_int) -> c_int;
+type SetCurrent = unsafe extern "C" fn(*mut c_void) -> c_int;
+type Alloc = unsafe extern "C" fn(*mut u64, usize) -> c_int;
+type Info = unsafe extern "C" fn(*mut usize, *mut usize) -> c_int;
+type Set = unsafe extern "C" fn(u64, c_uint, usize, *mut c_void) -> c_int;
+type ToDevice = unsafe extern "C" fn(u64, *const c_void, usize) -> c_int;
+type ToHost = unsafe extern "C" fn(*mut c_void, u64, usize) -> c_int;
+type Synchronize = unsafe extern "C" fn() -> c_int;
+
+fn done(what: &str, status: c_int) -> Result<()> {
+    if status == 0 { Ok(()) } else { bail!("{what} returned {status}") }
+}
+
+/// Median and 99th percentile of nanoseconds.
+fn percentiles(mut times: Vec<u64>) -> Value {
+    times.sort_unstable();
+    let at = |share: usize| times.get(times.len() * share / 100).copied();
+    json!({ "p50": at(50), "p99": at(99), "count": times.len() })
+}
+
+fn nanoseconds(start: Instant) -> u64 {
+    u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Prints the times of `calls` calls of each kind, and of copies of `mib`.
+pub fn measure(calls: usize, mib: usize) -> Result<ExitCode> {
+    // SAFETY: the library's initialisers are those that any user of it runs.
+    let library = unsafe { Library::open(Some("libcuda.so.1"), RTLD_NOW | RTLD_GLOBAL) };
+    let library = library.context("load libcuda.so.1")?;
+    // SAFETY: cuda.h: `CUresult cuInit(unsigned int)`.
+    let init = *unsafe { library.get::<Init>(b"cuInit") }?;
+    // SAFETY: `CUresult cuDevicePrimaryCtxRetain(CUcontext *, CUdevice)`.
+    let retain = *unsafe { library.get::<Retain>(b"cuDevicePrimaryCtxRetain") }?;
+    // SAFETY: `CUresult cuCtxSetCurrent(CUcontext)`.
+    let set_current = *unsafe { library.get::<SetCurrent>(b"cuCtxSetCurrent") }?;
+    // SAFETY: `CUresult cuMemAlloc_v2(CUdeviceptr *, size_t)`.
+    let alloc = *unsafe { library.get::<Alloc>(b"cuMemAlloc_v2") }?;
+    // SAFETY: `CUresult cuMemGetInfo_v2(size_t *, size_t *)`.
+    let info = *unsafe { library.get::<Info>(b"cuMemGetInfo_v2") }?;
+    // SAFETY: `CUresult cuMemsetD32Async(CUdeviceptr, unsigned int, size_t, CUstream)`.
+    let set = *unsafe { library.get::<Set>(b"cuMemsetD32Async") }?;
+    // SAFETY: `CUresult cuMemcpyHtoD_v2(CUdeviceptr, const void *, size_t)`.
+    let to_device = *unsafe { library.get::<ToDevice>(b"cuMemcpyHtoD_v2") }?;
+    // SAFETY: `CUresult cuMemcpyDtoH_v2(void *, CUdeviceptr, size_t)`.
+    let to_host = *unsafe { library.get::<ToHost>(b"cuMemcpyDtoH_v2") }?;
+    // SAFETY: `CUresult cuCtxSynchronize(void)`.
+    let synchronize = *unsafe { library.get::<Synchronize>(b"cuCtxSynchronize") }?;
+
+    let bytes = mib << 20;
+    let (mut context, mut device) = (std::ptr::null_mut(), 0);
+    // SAFETY: no preconditions.
+    done("cuInit", unsafe { init(0) })?;
+    // SAFETY: a live place for the context.
+    done("cuDevicePrimaryCtxRetain", unsafe { retain(&raw mut context, 0) })?;
+    // SAFETY: the context that was just retained.
+    done("cuCtxSetCurrent", unsafe { set_current(context) })?;
+    // SAFETY: a live place for the address.
+    done("cuMemAlloc", unsafe { alloc(&raw mut device, bytes) })?;
+    // SAFETY: no preconditions.
+    let wait = || done("cuCtxSynchronize", unsafe { synchronize() });
+
+    let (mut free, mut total) = (0, 0);
+    let mut round_trips = Vec::with_capacity(calls);
+    for _ in 0..calls {
+        let start = Instant::now();
+        // SAFETY: live places for both.
+        done("cuMemGetInfo", unsafe { info(&raw mut free, &raw mut total) })?;
+        round_trips.push(nanoseconds(start));
+    }
+    let mut submissions = Vec::with_capacity(calls);
+    let all = Instant::now();
+    for value in 0..calls {
+        let start = Instant::now();
+        // SAFETY: the word is the first of the allocation.
+        let status = unsafe { set(device, value as c_uint, 1, std::ptr::null_mut()) };
+        done("cuMemsetD32Async", status)?;
+        submissions.push(nanoseconds(start));
+    }
+    wait()?;
+    let carried_out = all.elapsed().as_secs_f64();
+
+    let source: Vec<u8> = (0..bytes).map(|at| (at % 251) as u8).collect();
+    let mut back = vec![1_u8; bytes];
+    // Once for nothing: pages and staging.
+    let mut rates = (Vec::new(), Vec::new());
+    for _ in 0..3 {
+        let start = Instant::now();
+        // SAFETY: as many bytes as the source and the allocation have.
+        done("cuMemcpyHtoD", unsafe { to_device(device, source.as_ptr().cast(), bytes) })?;
+        wait()?;
+        rates.0.push(bytes as f64 / start.elapsed().as_secs_f64() / 1e9);
+        let start = Instant::now();
+        // SAFETY: as many bytes as the allocation and the target have.
+        done("cuMemcpyDtoH", unsafe { to_host(back.as_mut_ptr().cast(), device, bytes) })?;
+        rates.1.push(bytes as f64 / start.elapsed().as_secs_f64() / 1e9);
+    }
+    let best = |rates: &[f64]| rates.iter().copied().fold(0.0, f64::max);
+    println!(
+        "{}",
+        json!({
+            "round_trip_ns": percentiles(round_trips),
+            "submit_ns": percentiles(submissions),
+            "submissions_per_second": calls as f64 / carried_out,
+            "to_device_gb_s": best(&rates.0),
+            "from_device_gb_s": best(&rates.1),
+            "same": back == source,
+        })
+    );
+    Ok(ExitCode::SUCCESS)
+}

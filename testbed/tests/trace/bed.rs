@@ -1,0 +1,159 @@
+//! A program under `vgpu-run trace`, with a device of its own.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+
+use serde_json::Value;
+use tempfile::TempDir;
+use vgpu_testbed::bed::{Bed, Facts};
+use vgpu_testbed::programs;
+
+use crate::perfetto;
+
+pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
+/// A run that has ended.
+pub struct Traced {
+    pub folder: PathBuf,
+    pub status: ExitStatus,
+    pub summary: String,
+    /// Calls of all processes: how many of each name.
+    pub calls: BTreeMap<String, usize>,
+    /// Messages of all processes, by kind.
+    pub messages: BTreeMap<String, u64>,
+    /// Waits of all processes.
+    pub waits: u64,
+    _place: TempDir,
+}
+
+/// A run that goes on.
+pub struct Running {
+    pub bed: Bed,
+    pub launcher: Child,
+    pub stdin: ChildStdin,
+    folder: PathBuf,
+    place: TempDir,
+}
+
+/// The program of `testbed/standins/trace.c`.
+pub fn standin() -> &'static Path {
+    static BUILT: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
+    let (_, program) = BUILT.get_or_init(|| {
+        // The shims are built along with the launcher.
+        programs::launcher().unwrap();
+        let place = TempDir::with_prefix("vgpu-trace-").unwrap();
+        fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let program = place.path().join("trace");
+        let compiled = Command::new("cc")
+            .args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"])
+            .arg(&program)
+            .arg(Path::new(ROOT).join("testbed/standins/trace.c"))
+            .arg(Path::new(ROOT).join("embedded/libcuda.so.1"))
+            .args(["-lpthread", "-ldl"])
+            .status()
+            .unwrap();
+        assert!(compiled.success());
+        (place, program)
+    });
+    program
+}
+
+/// Starts a program; `options` are for `vgpu-run trace`.
+pub fn start(options: &[&str], program: &Path, arguments: &[&OsStr]) -> Running {
+    let bed = Bed::start("soft", &[Facts::random(&["6.1"])]).unwrap();
+    let place = TempDir::with_prefix("vgpu-trace-").unwrap();
+    let folder = place.path().join("run");
+    // Another user's program must get there.
+    for path in [bed.sysfs(), place.path()] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let mut launcher = Command::new(programs::launcher().unwrap())
+        .args(options)
+        .arg("trace")
+        .arg("--output")
+        .arg(&folder)
+        .arg(program)
+        .args(arguments)
+        .env("VGPU_SYSFS", bed.sysfs())
+        .env_remove("CUDA_VISIBLE_DEVICES")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let stdin = launcher.stdin.take().unwrap();
+    Running { bed, launcher, stdin, folder, place }
+}
+
+/// Starts the stand-in.
+pub fn start_standin(word: &str) -> Running {
+    start(&[], standin(), &[word.as_ref()])
+}
+
+impl Running {
+    /// Waits until the program says that it is where it should be; its process.
+    pub fn ready(&mut self) -> u32 {
+        let mut line = String::new();
+        let mut said = BufReader::new(self.launcher.stdout.as_mut().unwrap());
+        said.read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        let children = format!("/proc/{0}/task/{0}/children", self.launcher.id());
+        fs::read_to_string(children).unwrap().trim().parse().unwrap()
+    }
+
+    /// Waits for the end, and reads what was left.
+    pub fn end(self) -> Traced {
+        drop(self.stdin);
+        let output = self.launcher.wait_with_output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        let summary =
+            fs::read_to_string(self.folder.join("summary.txt")).unwrap_or_else(|_| panic!("{errors}"));
+        assert!(errors.contains(&summary), "it is printed too: {errors}");
+        let timeline = fs::read(self.folder.join("trace.json")).unwrap();
+        let timeline: Value = serde_json::from_slice(&timeline).unwrap();
+        perfetto::check(&timeline);
+        let mut traced = Traced {
+            folder: self.folder,
+            status: output.status,
+            summary,
+            calls: BTreeMap::new(),
+            messages: BTreeMap::new(),
+            waits: 0,
+            _place: self.place,
+        };
+        for event in timeline["traceEvents"].as_array().unwrap() {
+            let name = || event["name"].as_str().unwrap().to_owned();
+            match event["cat"].as_str() {
+                Some("message") => *traced.messages.entry(name()).or_default() += 1,
+                Some("wait") => traced.waits += 1,
+                Some(category) if category.starts_with("call") => {
+                    *traced.calls.entry(name()).or_default() += 1;
+                }
+                _ => {}
+            }
+        }
+        traced
+    }
+}
+
+impl Traced {
+    /// The first line of the summary.
+    pub fn head(&self) -> &str {
+        self.summary.lines().next().unwrap_or_default()
+    }
+
+    /// All lines of all texts.
+    pub fn lines(&self) -> Vec<String> {
+        let files = fs::read_dir(&self.folder).unwrap().flatten().map(|entry| entry.path());
+        let texts = files.filter(|path| path.extension().is_some_and(|extension| extension == "txt"));
+        texts
+            .flat_map(|path| fs::read_to_string(path).unwrap().lines().map(str::to_owned).collect::<Vec<_>>())
+            .collect()
+    }
+}
