@@ -69,3 +69,14 @@ fn main() -> ExitCode {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    /// What clap checks only when a command is used.
+    #[test]
+    fn options_do_not_contradict_each_other() {
+        super::Arguments::command().debug_assert();
+    }
+}

@@ -20,7 +20,7 @@ pub struct Arguments {
     #[arg(long, required = true, value_name = "PATH")]
     socket: Vec<PathBuf>,
     #[command(flatten)]
-    host: host::Options,
+    host: host::HostOptions,
     /// The most calls a second of one machine; more are turned away with BUSY.
     #[arg(long, value_name = "CALLS")]
     rate: Option<u32>,
