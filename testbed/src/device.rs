@@ -1,6 +1,6 @@
 //! `vgpu-testbed device`: devices on a bus, until told to stop.
 
-mod host;
+pub mod host;
 mod v1;
 mod wrong;
 
@@ -40,9 +40,7 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value_t = Protocol::V2)]
     protocol: Protocol,
     #[command(flatten)]
-    host: host::Options,
-    #[command(flatten)]
-    v1: v1::Options,
+    host: host::HostOptions,
     /// Size of the window.
     #[arg(long, default_value = "256M", value_parser = bytes)]
     window: u64,
@@ -66,6 +64,9 @@ pub struct Arguments {
     /// Stop when stdin closes, as well as on SIGTERM, SIGINT, or `exit` on the control socket.
     #[arg(long)]
     until_stdin_closes: bool,
+    // Last: its heading is that of what follows, too.
+    #[command(flatten)]
+    v1: v1::V1Options,
 }
 
 /// `sim:DIR`.

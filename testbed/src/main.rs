@@ -7,6 +7,7 @@ mod device;
 mod discover;
 mod faults;
 mod generate;
+mod mediator;
 mod ops;
 mod place;
 mod status;
@@ -27,6 +28,8 @@ struct Arguments {
 enum Command {
     /// Run VGPU-STUB devices on a bus until told to stop.
     Device(device::Arguments),
+    /// Carry out the calls of version 1's devices in other processes, such as those of patched hypervisors.
+    Mediator(mediator::Arguments),
     /// Say what the devices of a bus have allocated, and for whom.
     Status(status::Arguments),
     /// Measure the launcher and the shims.
@@ -48,6 +51,7 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Device(arguments) => device::run(&arguments),
+        Command::Mediator(arguments) => mediator::run(&arguments),
         Command::Status(arguments) => status::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Discover(arguments) => discover::run(&arguments),
@@ -63,5 +67,16 @@ fn main() -> ExitCode {
             eprintln!("vgpu-testbed: {error:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    /// What clap checks only when a command is used.
+    #[test]
+    fn options_do_not_contradict_each_other() {
+        super::Arguments::command().debug_assert();
     }
 }

@@ -217,7 +217,7 @@ pub fn runs_on(sm: u32, specific: Specific, device: u32) -> bool {
 /// Builds cubins for tests, here and in the tests of images.
 #[cfg(any(test, feature = "build"))]
 pub mod build {
-    use super::*;
+    use super::{EM_CUDA, HEADER, PARAM, PARAM_V2, Param, SECTION, SHT_NOBITS};
 
     /// A kernel: name, parameters, whether they are told in the newer form.
     pub type Kernel = (String, Vec<Param>, bool);

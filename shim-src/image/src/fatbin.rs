@@ -188,7 +188,7 @@ fn zstd(packed: &[u8], image: &mut [u8]) -> Result<usize, FatbinError> {
 /// Builds containers for tests, here and in the tests of images.
 #[cfg(any(test, feature = "build"))]
 pub mod build {
-    use super::*;
+    use super::{ARCHITECTURE_SPECIFIC, ENTRY, FAMILY_SPECIFIC, Kind, MAGIC, Packing, Specific};
 
     /// An image to be packed: kind, architecture, what else it demands, packing, contents.
     pub type Image = (Kind, u32, Specific, Packing, Vec<u8>);

@@ -21,7 +21,7 @@ enum ExecutorKind {
 
 /// Options.
 #[derive(clap::Args)]
-pub struct Options {
+pub struct HostOptions {
     /// What stands behind the devices.
     #[arg(long, value_enum, default_value_t = ExecutorKind::Soft)]
     executor: ExecutorKind,
@@ -69,7 +69,7 @@ fn uuid(text: &str) -> Result<[u8; 16], String> {
     parse_uuid(text).ok_or_else(|| "expected a UUID".to_owned())
 }
 
-impl Options {
+impl HostOptions {
     /// The UUID that was given.
     pub const fn uuid(&self) -> Option<[u8; 16]> {
         self.uuid

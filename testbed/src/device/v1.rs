@@ -34,7 +34,7 @@ enum Priority {
 /// Options.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Options of version 1")]
-pub struct Options {
+pub struct V1Options {
     /// How long each access to a BAR takes, such as 88us: an exit of a virtual machine.
     #[arg(long, default_value = "0", value_parser = duration)]
     access_cost: Duration,
@@ -81,7 +81,7 @@ fn duration(text: &str) -> Result<Duration, String> {
         .map_err(|_| "expected a time such as 88us, 500ns, 1ms".to_owned())
 }
 
-impl Options {
+impl V1Options {
     fn properties(&self) -> Properties {
         Properties {
             pool: match self.pool {

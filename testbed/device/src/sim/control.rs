@@ -74,7 +74,7 @@ pub(super) struct Control {
 
 /// What is allocated on all devices.
 pub(super) fn status(devices: &[SimDevice]) -> BusStatus {
-    BusStatus { devices: devices.iter().map(|device| device.status()).collect() }
+    BusStatus { devices: devices.iter().map(SimDevice::status).collect() }
 }
 
 impl Control {

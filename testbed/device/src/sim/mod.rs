@@ -37,8 +37,8 @@ use control::Control;
 pub use control::ExitHandle;
 use folder::{Bars, Bus, Function};
 use page::PageLock;
-pub(crate) use socket::connect_to;
 use socket::{Bar, RegisterServer};
+pub(crate) use socket::{connect_to, listen_at};
 pub use v1::{V1Config, V1Way};
 
 /// Why a folder cannot be served.

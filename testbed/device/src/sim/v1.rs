@@ -92,8 +92,8 @@ impl socket::Bar for Socket {
             return;
         }
         let end = Instant::now() + cost;
-        if cost > SPIN_MOST {
-            std::thread::sleep(cost - SPIN_MOST);
+        if let Some(most) = cost.checked_sub(SPIN_MOST) {
+            std::thread::sleep(most);
         }
         while Instant::now() < end {
             std::hint::spin_loop();

@@ -41,6 +41,11 @@ impl Bar1 {
         self.0[start..start + length].copy_from_slice(&bytes[..length]);
     }
 
+    /// The status as it is shown here, which need not be the register's (Q5).
+    pub(super) fn status(&self) -> u32 {
+        self.get(BAR1_STATUS, 4).try_into().map_or(0, u32::from_le_bytes)
+    }
+
     /// Shows the status.
     pub(super) fn show(&mut self, status: u32) {
         self.answer(BAR1_STATUS, &status.to_le_bytes());

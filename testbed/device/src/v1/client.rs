@@ -172,7 +172,7 @@ fn receive_all(socket: &Socket, number: u64, inlet: &Inlet) {
         };
         frames.push(&piece[..bytes]);
         loop {
-            match frames.next() {
+            match frames.next_frame() {
                 Ok(None) => break,
                 Ok(Some((header, payload))) => {
                     if !take(socket, &header, payload, inlet) {
@@ -194,7 +194,7 @@ fn receive_all(socket: &Socket, number: u64, inlet: &Inlet) {
 fn take(socket: &Socket, header: &Header, payload: &[u8], inlet: &Inlet) -> bool {
     let request_id = header.request_id.get();
     match header.kind.get() {
-        frame::CUDA_RESULT => inlet.deliver(Delivery::Result { request_id, payload }),
+        frame::CUDA_RESULT => inlet.deliver(Delivery::result(request_id, payload)),
         frame::BUSY => inlet.deliver(Delivery::Busy),
         frame::QUARANTINED => inlet.deliver(Delivery::Quarantined),
         frame::PING => {

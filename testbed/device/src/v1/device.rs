@@ -180,14 +180,14 @@ impl Device {
                     _ => low & mask(size),
                 }
             }
+            // Whatever begins within the status reads it from its first byte on.
+            Bar::Bar1 if (BAR1_STATUS..BAR1_STATUS + 4).contains(&offset) => {
+                u64::from(state.bar1.status()) & mask(size)
+            }
             Bar::Bar1 => {
                 let mut bytes = [0; 8];
                 let there = state.bar1.get(offset, size);
                 bytes[..there.len()].copy_from_slice(there);
-                // Whatever overlaps the status and begins in it reads it from its first byte on.
-                if offset > BAR1_STATUS {
-                    return u64::from(state.registers.shown.status) & mask(size);
-                }
                 u64::from_le_bytes(bytes)
             }
         }
@@ -372,7 +372,7 @@ impl Device {
         let mut state = lock(&self.state);
         let state = &mut *state;
         match delivery {
-            Delivery::Result { request_id, payload } => self.result(state, request_id, payload),
+            Delivery::Result { request_id, outcome, data } => self.result(state, request_id, outcome, data),
             Delivery::Busy => state.fail(ErrorCode::RateLimited),
             Delivery::Quarantined => state.fail(ErrorCode::Quarantined),
             Delivery::Closed { connection } => {
@@ -384,11 +384,10 @@ impl Device {
         }
     }
 
-    fn result(&self, state: &mut State, request_id: u32, payload: &[u8]) {
+    fn result(&self, state: &mut State, request_id: u32, outcome: Option<&Outcome>, data: &[u8]) {
         let Some(pending) = state.pending else { return };
-        let decoded = Outcome::decode(payload);
         if pending.request_id != request_id {
-            let seq = decoded.map_or(!pending.seq, |(outcome, _)| outcome.seq.get());
+            let seq = outcome.map_or(!pending.seq, |outcome| outcome.seq.get());
             if !state.takes_late(pending, request_id, seq) {
                 tracing::debug!(
                     request_id,
@@ -399,7 +398,7 @@ impl Device {
             }
         }
         state.pending = None;
-        let Ok((outcome, data)) = decoded else { return state.fail(ErrorCode::InvalidRequest) };
+        let Some(outcome) = outcome else { return state.fail(ErrorCode::InvalidRequest) };
         let shown = &mut state.registers.shown;
         shown.result_status = outcome.status.get();
         shown.result_num = outcome.num_results.get();

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::sync::Weak;
 
-use vgpu_wire::v1::frame::{Call, Header};
+use vgpu_wire::v1::frame::{Call, Header, Outcome};
 
 use super::device::Device;
 
@@ -21,12 +21,14 @@ pub struct Submission {
 /// What comes back.
 #[derive(Clone, Copy, Debug)]
 pub enum Delivery<'a> {
-    /// The payload of a result's frame: [`vgpu_wire::v1::frame::Outcome`] and data.
+    /// A result.
     Result {
         /// The frame's request id.
         request_id: u32,
-        /// Its payload.
-        payload: &'a [u8],
+        /// The head of its payload; none: the frame was too short for one.
+        outcome: Option<&'a Outcome>,
+        /// The data behind it.
+        data: &'a [u8],
     },
     /// The mediator turned the call away, for now.
     Busy,
@@ -54,6 +56,17 @@ pub enum LinkError {
 pub trait Link: Debug + Send + Sync {
     /// Sends a call; the number of the connection that it goes by. Answers come by the [`Inlet`], never from within this.
     fn send(&self, submission: Submission) -> Result<u64, LinkError>;
+}
+
+impl<'a> Delivery<'a> {
+    /// A result's frame, taken apart.
+    #[must_use]
+    pub fn result(request_id: u32, payload: &'a [u8]) -> Self {
+        match Outcome::decode(payload) {
+            Ok((outcome, data)) => Self::Result { request_id, outcome: Some(outcome), data },
+            Err(_) => Self::Result { request_id, outcome: None, data: &[] },
+        }
+    }
 }
 
 /// Where a link brings what comes back.

@@ -5,8 +5,6 @@ use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use zerocopy::IntoBytes;
-
 use super::link::{Delivery, Inlet, Link, LinkError, Submission};
 use super::mediator::{Answer, Mediator, Verdict};
 use crate::spin;
@@ -74,10 +72,8 @@ fn serve(mediator: &Arc<Mediator>, calls: &Receiver<Submission>, inlet: &Inlet) 
         let there = match verdict {
             Verdict::Answer(answer) => {
                 let Answer { outcome, data } = *answer;
-                let mut payload = Vec::with_capacity(size_of_val(&outcome) + data.len());
-                payload.extend_from_slice(outcome.as_bytes());
-                payload.extend_from_slice(&data);
-                inlet.deliver(Delivery::Result { request_id: header.request_id.get(), payload: &payload })
+                let request_id = header.request_id.get();
+                inlet.deliver(Delivery::Result { request_id, outcome: Some(&outcome), data: &data })
             }
             // As a mediator's socket does: a word, then the end. The next call makes a new connection.
             Verdict::Busy => {

@@ -20,6 +20,7 @@ mod local;
 mod mediator;
 mod memory;
 mod registers;
+mod server;
 mod stream;
 
 pub use client::Client;
@@ -29,5 +30,6 @@ pub use link::{Delivery, Inlet, Link, LinkError, Submission};
 pub use local::Local;
 pub use mediator::{Answer, Connection, Mediator, MediatorError, Rules, Verdict};
 pub use memory::{GuestMemory, Ram};
+pub use server::{CLIENTS_MAX, Server, ServerError};
 pub use stream::Frames;
 pub use vgpu_wire::v1::route::Preferences;

@@ -22,7 +22,7 @@ impl Frames {
     }
 
     /// The next whole frame: head and payload. An error: what came is no frame, and nothing of it can be used.
-    pub fn next(&mut self) -> Result<Option<(Header, &[u8])>, FrameError> {
+    pub fn next_frame(&mut self) -> Result<Option<(Header, &[u8])>, FrameError> {
         let Ok((header, rest)) = Header::read_from_prefix(&self.bytes[self.taken..]) else { return Ok(None) };
         header.check()?;
         let length = header.bytes.get() as usize;
@@ -65,7 +65,7 @@ mod tests {
                 let (now, later) = rest.split_at((*cut).min(rest.len()));
                 rest = later;
                 frames.push(now);
-                while let Some((header, payload)) = frames.next().unwrap() {
+                while let Some((header, payload)) = frames.next_frame().unwrap() {
                     prop_assert_eq!(header.request_id.get() as usize, found.len());
                     found.push(payload.to_vec());
                 }
@@ -81,7 +81,7 @@ mod tests {
         fn any_bytes_are_taken(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let mut frames = Frames::default();
             frames.push(&bytes);
-            while let Ok(Some((header, payload))) = frames.next() {
+            while let Ok(Some((header, payload))) = frames.next_frame() {
                 prop_assert_eq!(payload.len(), header.bytes.get() as usize);
             }
         }
@@ -91,9 +91,9 @@ mod tests {
     fn what_promises_too_much_is_no_frame() {
         let mut frames = Frames::default();
         frames.push(Header::new(0x10, 0, 0, (8 << 20) + 89).as_bytes());
-        assert_eq!(frames.next(), Err(FrameError::Length((8 << 20) + 89)));
+        assert_eq!(frames.next_frame(), Err(FrameError::Length((8 << 20) + 89)));
         frames.clear();
         frames.push(Header::new(0x10, 0, 0, (8 << 20) + 88).as_bytes());
-        assert_eq!(frames.next(), Ok(None));
+        assert_eq!(frames.next_frame(), Ok(None));
     }
 }

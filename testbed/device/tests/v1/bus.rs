@@ -167,7 +167,7 @@ fn a_window_is_a_range_of_the_ram_file() {
 fn packets_that_are_none_end_the_connection() {
     let dir = folder();
     let _bus = serve(&dir, Duration::ZERO);
-    let long = block(3, 0, (32 << 10) + 1, &[0; (32 << 10) + 1]);
+    let long = block(3, 0, (32 << 10) + 1, &vec![0; (32 << 10) + 1]);
     for bad in
         [&block(3, 0, 4, &[0; 3])[..], &block(5, 0, 0, &[]), &block(4, 0, (32 << 10) + 1, &[]), &long, &[1]]
     {

@@ -67,7 +67,8 @@ pub struct Guest {
     pub ram: Arc<Ram>,
     pub token: u32,
     seq: u32,
-    _folder: Arc<TempDir>,
+    /// Holds the memory's file.
+    folder: Arc<TempDir>,
 }
 
 pub fn soft() -> Arc<dyn Executor> {
@@ -87,7 +88,7 @@ pub fn bare(properties: Properties) -> Guest {
     let folder = Arc::new(TempDir::with_prefix_in("vgpu-v1-", "/dev/shm").unwrap());
     let ram = Arc::new(Ram::create(&folder.path().join("ram"), RAM).unwrap());
     let memory: Arc<dyn GuestMemory> = Arc::clone(&ram) as _;
-    Guest { device: Device::new(properties, memory), ram, token: 1234, seq: 0, _folder: folder }
+    Guest { device: Device::new(properties, memory), ram, token: 1234, seq: 0, folder }
 }
 
 /// A device and a mediator of its own.
@@ -113,7 +114,7 @@ impl Guest {
             ram: Arc::clone(&self.ram),
             token,
             seq: 0,
-            _folder: Arc::clone(&self._folder),
+            folder: Arc::clone(&self.folder),
         }
     }
 

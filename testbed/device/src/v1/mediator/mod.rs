@@ -19,9 +19,10 @@ mod status;
 mod stream;
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::time::{Duration, Instant};
 
 use vgpu_image::Target;
 use vgpu_wire::area;
@@ -51,6 +52,9 @@ use rules::Turned;
 const COPY_WORD: u32 = 1000;
 /// Bytes of an owner's area that are used: there is no ring.
 const USED_OF_AREA: u64 = area::RING;
+/// How long a report waits for the call that is being carried out, and between two looks.
+const STATUS_PATIENCE: Duration = Duration::from_secs(1);
+const STATUS_PAUSE: Duration = Duration::from_millis(1);
 /// `cuCtxGetApiVersion`
 const API_VERSION: u64 = 3020;
 
@@ -167,7 +171,8 @@ pub struct Mediator {
     rules: Mutex<Rules>,
     /// Sessions that may have to be stopped while a call of theirs is carried out.
     hosts: Mutex<Vec<SessionHost>>,
-    /// Owners at the end of the newest call, for who asks while one is carried out.
+    /// Owners as they were last reported.
+    owners: Mutex<Vec<SessionStatus>>,
     gate: Gate,
     waiting: Mutex<Vec<std::thread::Thread>>,
     stopped: AtomicBool,
@@ -218,6 +223,7 @@ impl Mediator {
             core: Mutex::new(core),
             rules: Mutex::new(rules),
             hosts: Mutex::default(),
+            owners: Mutex::default(),
             gate: Gate::default(),
             waiting: Mutex::default(),
             stopped: AtomicBool::new(false),
@@ -268,13 +274,31 @@ impl Mediator {
         }
     }
 
-    /// What each owner has. Waits for the call that is being carried out.
+    /// What each owner has. While a call is carried out that takes long, what each had when it was last asked.
     #[must_use]
     pub fn owners(&self) -> Vec<SessionStatus> {
-        let core = lock(&self.core);
-        let mut owners: Vec<_> = core.owners.iter().map(|(key, owner)| status_of(*key, owner)).collect();
-        owners.sort_by_key(|owner| (owner.channel, owner.process));
-        owners
+        let mut known = lock(&self.owners);
+        let end = Instant::now() + STATUS_PATIENCE;
+        loop {
+            let core = match self.core.try_lock() {
+                Ok(core) => core,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) if Instant::now() >= end => return known.clone(),
+                Err(TryLockError::WouldBlock) => {
+                    std::thread::sleep(STATUS_PAUSE);
+                    continue;
+                }
+            };
+            *known = core.owners.iter().map(|(key, owner)| status_of(*key, owner)).collect();
+            drop(core);
+            known.sort_by_key(|owner| (owner.channel, owner.process));
+            return known.clone();
+        }
+    }
+
+    /// Turns others away from now on.
+    pub fn set_rules(&self, rules: Rules) {
+        *lock(&self.rules) = rules;
     }
 
     fn wait_for_gate(&self) {
@@ -293,7 +317,12 @@ impl Mediator {
         let done = if self.stopped.load(Ordering::SeqCst) {
             Err(status::UNKNOWN)
         } else {
-            core.carry_out(key, call, data)
+            // A panic is a bug of this program: it costs the owner, not the host.
+            catch_unwind(AssertUnwindSafe(|| core.carry_out(key, call, data))).unwrap_or_else(|_| {
+                tracing::error!(?key, op = call.op.get(), "a call ended by a panic");
+                core.end(key);
+                Err(status::UNKNOWN)
+            })
         };
         self.note_sessions(&core);
         drop(core);
@@ -370,19 +399,20 @@ impl Drop for Connection {
 
 impl Core {
     fn carry_out(&mut self, key: OwnerKey, call: &Call, data: &[u8]) -> Result<Reply, u32> {
-        let Ok(op) = Op::try_from(call.op.get()) else { return Err(status::NOT_SUPPORTED) };
+        let op = Op::try_from(call.op.get());
+        if op == Ok(Op::ProcessCleanup) {
+            self.clean_up(key);
+            return Ok(Reply::NONE);
+        }
+        let owner = self.owner(key)?;
+        let op = op.map_err(|_| status::NOT_SUPPORTED)?;
+        *owner.calls.entry(op.name()).or_default() += 1;
+        owner.call_count += 1;
         let mut args = [0; ARGS];
         let num_args = call.num_args.get() as usize;
         // Arguments that are not stated are not there, whatever the frame holds.
         args[..num_args].copy_from_slice(&call.args()[..num_args]);
         let request = Request { op, args, num_args, data };
-        if op == Op::ProcessCleanup {
-            self.clean_up(key);
-            return Ok(Reply::NONE);
-        }
-        let owner = self.owner(key)?;
-        *owner.calls.entry(op.name()).or_default() += 1;
-        owner.call_count += 1;
         let done = match op.treatment() {
             Treatment::Refused => Err(status::NOT_SUPPORTED),
             Treatment::Ignored => Ok(Reply::NONE),
@@ -476,10 +506,9 @@ impl Core {
             Op::DeviceGet | Op::CtxGetDevice => number(0),
             Op::GetGpuInfo => Ok(Reply::data(info::gpu_info(facts, executor.allocated()))),
             Op::CtxCreate | Op::PrimaryCtxRetain => number(context),
-            Op::CtxSetCurrent => Ok(Reply::NONE),
             Op::CtxGetCurrent => number(if owner.context { context } else { 0 }),
             Op::CtxSynchronize if owner.context => owner.port.finish().map(|()| Reply::NONE),
-            Op::CtxSynchronize => Ok(Reply::NONE),
+            Op::CtxSynchronize | Op::CtxSetCurrent => Ok(Reply::NONE),
             Op::CtxGetApiVersion => number(API_VERSION),
             Op::PrimaryCtxReset => owner.free_all().map(|()| Reply::NONE),
             Op::PrimaryCtxGetState => Ok(Reply::of(&[0, owner.context.into()])),

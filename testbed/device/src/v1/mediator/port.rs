@@ -103,7 +103,7 @@ impl Port {
             match &error {
                 // What a guest of version 1 sends has been checked, so this is a mistake here.
                 SessionError::Violation(violation) => {
-                    tracing::error!(kind, "an owner's session ends: {violation}")
+                    tracing::error!(kind, "an owner's session ends: {violation}");
                 }
                 SessionError::Lost(_) => tracing::warn!(kind, "an owner's session ends: {error}"),
             }

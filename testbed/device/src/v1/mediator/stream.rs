@@ -1,5 +1,7 @@
 //! Calls about streams and events. A synchronize waits here, for the executor's words.
 
+use std::time::Duration;
+
 use vgpu_wire::body::stream::{
     EventCreate, EventDestroy, EventRecord, STREAM_NON_BLOCKING, StreamCreate, StreamDestroy, StreamWait,
 };
@@ -129,8 +131,10 @@ impl Owner {
         if !self.port.is_done(&from) || !self.port.is_done(&to) {
             return Err(status::NOT_READY);
         }
-        let nanoseconds = self.port.time(&to) as f64 - self.port.time(&from) as f64;
-        let milliseconds = (nanoseconds / 1e6) as f32;
-        Ok(Reply::of(&[milliseconds.to_bits().into()]))
+        let (from, to) = (self.port.time(&from), self.port.time(&to));
+        let milliseconds = 1e3 * Duration::from_nanos(to.abs_diff(from)).as_secs_f32();
+        // Events may be timed the wrong way round.
+        let signed = if to < from { -milliseconds } else { milliseconds };
+        Ok(Reply::of(&[signed.to_bits().into()]))
     }
 }
