@@ -275,7 +275,7 @@ fn libraries(root: &mut Initramfs, folder: &Path) -> Result<()> {
         let path = entry?.path();
         let is_library = path.file_name().is_some_and(|name| name.to_string_lossy().contains(".so"));
         if is_library && path.is_file() {
-            root.libraries_of(&path)?;
+            root.libraries_of(&path, Some(folder))?;
         }
     }
     Ok(())

@@ -96,13 +96,16 @@ impl Initramfs {
     /// A program of the host's, with the libraries that it needs, these at the host's places.
     pub fn program(&mut self, path: impl AsRef<Path>, from: &Path) -> Result<(), InitramfsError> {
         self.put(path.as_ref(), Entry::Host(from.to_owned(), 0o755))?;
-        self.libraries_of(from)
+        self.libraries_of(from, None)
     }
 
-    /// The libraries that a program or library of the host's needs, at the host's places.
-    pub fn libraries_of(&mut self, of: &Path) -> Result<(), InitramfsError> {
+    /// The libraries that a program or library of the host's needs, at the host's places; not those in a folder that the guest
+    /// sees anyway.
+    pub fn libraries_of(&mut self, of: &Path, except: Option<&Path>) -> Result<(), InitramfsError> {
         for library in libraries::of(of)? {
-            self.put(&library, Entry::Host(library.clone(), 0o755))?;
+            if !except.is_some_and(|folder| library.starts_with(folder)) {
+                self.put(&library, Entry::Host(library.clone(), 0o755))?;
+            }
         }
         Ok(())
     }
