@@ -5,17 +5,20 @@ mod v1;
 mod wrong;
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::{Arc, mpsc};
 use std::thread;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use vgpu_device::{
     DeviceConfig, GpuConfig, PciAddress, SimBus, parse_bytes, parse_compute_capability, parse_uuid,
 };
+use vgpu_guest::pci::socket::FunctionSocket;
+use vgpu_guest::pci::stub::V2;
 use vgpu_testbed::bed::Facts;
 
 /// Slot of the first device that is not given by `--device`.
@@ -33,9 +36,9 @@ enum Protocol {
 /// Options.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The bus: `sim:DIR`, a folder that looks like sysfs.
+    /// The bus: `sim:DIR`, a folder that looks like sysfs, or `vfio-user:SOCKET`, where a QEMU of 10.1 or later connects.
     #[arg(long, value_parser = parse_bus)]
-    bus: PathBuf,
+    bus: Bus,
     /// Version of the contract that the devices speak.
     #[arg(long, value_enum, default_value_t = Protocol::V2)]
     protocol: Protocol,
@@ -69,10 +72,27 @@ pub struct Arguments {
     v1: v1::V1Options,
 }
 
-/// `sim:DIR`.
-pub fn parse_bus(text: &str) -> Result<PathBuf, String> {
+/// Where devices are put.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Bus {
+    /// A folder that looks like sysfs.
+    Sim(PathBuf),
+    /// One function behind a socket, for a machine.
+    VfioUser(PathBuf),
+}
+
+fn parse_bus(text: &str) -> Result<Bus, String> {
     match text.split_once(':') {
-        Some(("sim", folder)) if !folder.is_empty() => Ok(PathBuf::from(folder)),
+        Some(("sim", folder)) if !folder.is_empty() => Ok(Bus::Sim(PathBuf::from(folder))),
+        Some(("vfio-user", socket)) if !socket.is_empty() => Ok(Bus::VfioUser(PathBuf::from(socket))),
+        _ => Err("expected sim:DIR or vfio-user:SOCKET".to_owned()),
+    }
+}
+
+/// `sim:DIR`, of a bus that has a control socket.
+pub fn parse_sim(text: &str) -> Result<PathBuf, String> {
+    match parse_bus(text) {
+        Ok(Bus::Sim(folder)) => Ok(folder),
         _ => Err("expected sim:DIR".to_owned()),
     }
 }
@@ -113,49 +133,93 @@ impl Arguments {
             .collect()
     }
 
-    /// The devices on their bus.
-    fn serve(&self) -> Result<SimBus> {
-        if self.protocol == Protocol::V1 {
-            return self.v1.serve(&self.bus, self.gpus()?, |gpu| {
-                Ok(wrong::around(self.host.executor(gpu)?, &self.wrong))
-            });
-        }
-        let mut configs = Vec::new();
-        for (address, gpu) in self.gpus()? {
+    /// Devices of version 2.
+    fn configs(&self) -> Result<Vec<DeviceConfig>> {
+        let config = |(address, gpu)| -> Result<DeviceConfig> {
             let executor = wrong::around(self.host.executor(&gpu)?, &self.wrong);
             let mut config = DeviceConfig::new(address, executor);
             config.registers = wrong::registers(&self.wrong);
             config.window_bytes = self.window;
             config.channels = self.channels;
-            configs.push(config);
+            Ok(config)
+        };
+        self.gpus()?.into_iter().map(config).collect()
+    }
+
+    /// The devices on a simulated bus.
+    fn simulate(&self, folder: &Path) -> Result<SimBus> {
+        if self.protocol == Protocol::V1 {
+            return self.v1.serve(folder, self.gpus()?, |gpu| {
+                Ok(wrong::around(self.host.executor(gpu)?, &self.wrong))
+            });
         }
-        Ok(SimBus::serve(&self.bus, configs)?)
+        Ok(SimBus::serve(folder, self.configs()?)?)
     }
 }
 
 /// Serves, says `ready` on stdout, and waits until it is told to stop.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(arguments.log).init();
+    match &arguments.bus {
+        Bus::Sim(folder) => {
+            let bus = arguments.simulate(folder)?;
+            let exit = bus.exit_handle();
+            when_asked(arguments, move || exit.request())?;
+            ready()?;
+            // Without a limit it returns only when it was told to.
+            let _asked = bus.wait_for_exit(None);
+        }
+        Bus::VfioUser(_) if arguments.protocol == Protocol::V1 => {
+            bail!("devices of version 1 are on a simulated bus only")
+        }
+        Bus::VfioUser(path) => serve_machine(arguments, path, &arguments.configs()?)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Serves one function to machines until told to stop.
+fn serve_machine(arguments: &Arguments, path: &Path, configs: &[DeviceConfig]) -> Result<()> {
+    let [config] = configs else { bail!("a vfio-user socket has one device") };
+    let stub = V2::new(config)?;
+    let device = Arc::clone(stub.device());
+    let mut socket = FunctionSocket::bind(path, Arc::new(stub))?;
+    let (told, stop) = mpsc::channel();
+    when_asked(arguments, {
+        let told = told.clone();
+        // The other end goes when this process does.
+        move || drop(told.send(Ok(())))
+    })?;
+    thread::spawn(move || told.send(socket.serve()));
+    ready()?;
+    let ended = stop.recv().context("wait for the end")?;
+    device.shutdown();
+    // The thread above is still in the socket, which it would have removed.
+    std::fs::remove_file(path).with_context(|| format!("remove {}", path.display()))?;
+    Ok(ended?)
+}
+
+/// Has `stop` called when a signal says so, or the end of stdin.
+fn when_asked(arguments: &Arguments, stop: impl Fn() + Clone + Send + 'static) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("watch for signals")?;
-    let bus = arguments.serve()?;
-    let exit = bus.exit_handle();
+    let on_signal = stop.clone();
     thread::spawn(move || {
         if signals.forever().next().is_some() {
-            exit.request();
+            on_signal();
         }
     });
     if arguments.until_stdin_closes {
-        let exit = bus.exit_handle();
         thread::spawn(move || {
             // Whatever comes is dropped; an error ends the wait as the end does.
             let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
-            exit.request();
+            stop();
         });
     }
+    Ok(())
+}
+
+/// Says that guests can come.
+fn ready() -> Result<()> {
     let mut out = std::io::stdout();
     writeln!(out, "ready")?;
-    out.flush()?;
-    // Without a limit it returns only when it was told to.
-    let _asked = bus.wait_for_exit(None);
-    Ok(ExitCode::SUCCESS)
+    out.flush().map_err(Into::into)
 }

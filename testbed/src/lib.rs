@@ -1,10 +1,12 @@
 //! What the test bed's command line and its tests share: devices in a process of their own
 //! ([`bed`]), the programs of this workspace ([`programs`]), backends to load ([`backends`]), language
-//! models in guests ([`guest`]) and what they send ([`traffic`]), and libraries that do nothing ([`nothing`]).
+//! models in guests ([`guest`]) and what they send ([`traffic`]), virtual machines ([`machine`]), and libraries that do
+//! nothing ([`nothing`]).
 
 pub mod backends;
 pub mod bed;
 pub mod guest;
+pub mod machine;
 pub mod nothing;
 pub mod programs;
 pub mod traffic;

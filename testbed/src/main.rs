@@ -2,6 +2,7 @@
 
 mod agree;
 mod bench;
+mod boot;
 mod demo;
 mod device;
 mod discover;
@@ -38,6 +39,8 @@ enum Command {
     Discover(discover::Arguments),
     /// Have a language model generate text, on the CPU or on a device, and count what a token costs.
     Generate(generate::Arguments),
+    /// Boot a virtual machine with a device on its PCI bus and run a command in it.
+    Guest(boot::Arguments),
     /// Compare the device's distributions with the CPU's, token by token.
     Agree(agree::Arguments),
     /// Compare GGML's operations on a device with the CPU's.
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Discover(arguments) => discover::run(&arguments),
         Command::Generate(arguments) => generate::run(&arguments),
+        Command::Guest(arguments) => boot::run(&arguments),
         Command::Agree(arguments) => agree::run(&arguments),
         Command::Ops(arguments) => ops::run(&arguments),
         Command::Faults(arguments) => faults::run(&arguments),

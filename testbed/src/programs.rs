@@ -32,6 +32,8 @@ fn up_to_date() -> Result<()> {
             "-p",
             "vgpu-ggml",
             "-p",
+            "vgpu-guest",
+            "-p",
             "vgpu-llama",
             "-p",
             "vgpu-standins",
@@ -83,6 +85,11 @@ pub fn llama() -> Result<PathBuf> {
 /// The program that computes GGML's operations.
 pub fn ops() -> Result<PathBuf> {
     program("vgpu-ops")
+}
+
+/// The first process of a guest.
+pub fn agent() -> Result<PathBuf> {
+    program("vgpu-guest-agent")
 }
 
 /// The test bed's own command line.

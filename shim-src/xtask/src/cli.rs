@@ -159,10 +159,7 @@ fn list_artifacts() -> Result<bool> {
     let cache = Cache::open()?;
     for (name, artifact) in &cache.spec().artifacts {
         let path = cache.path(name)?;
-        let mut bytes = 0;
-        for package in cache.spec().packages_of(artifact)? {
-            bytes += cache.spec().package(package)?.bytes;
-        }
+        let bytes = cache.spec().bytes_of(artifact)?;
         let state = match (path.is_dir(), artifact.optional) {
             (true, _) => "here",
             (false, false) => "absent",

@@ -328,12 +328,23 @@ impl Device {
         }
     }
 
-    /// Ends every session.
-    pub fn shutdown(&self) {
+    /// The device is as after its start, for a bus that resets it or a machine that went away: no session is left.
+    pub fn reset(&self) {
         for channel in &self.channels {
             self.detach(channel);
         }
+    }
+
+    /// Ends every session, for good.
+    pub fn shutdown(&self) {
+        self.reset();
         self.unpublish();
+    }
+
+    /// BAR2, which the bus hands to the guest.
+    #[must_use]
+    pub fn bar2(&self) -> &Arc<Window> {
+        &self.window
     }
 
     /// What is allocated, by session.

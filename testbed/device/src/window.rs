@@ -3,10 +3,11 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, memfd_create};
 use rustix::io::Errno;
 use vm_memory::{FileOffset, MmapRegion, VolatileMemory};
 
@@ -66,12 +67,36 @@ impl Window {
     fn of(file: File, path: &Path, bytes: u64) -> Result<Self, WindowError> {
         let file_error = |source| WindowError::File { path: path.to_owned(), source };
         file.set_len(bytes).map_err(file_error)?;
+        Self::map(path, file, bytes)
+    }
+
+    /// The same in memory without a name, for a peer that is handed the descriptor. Its size is sealed: a peer that shrank it
+    /// would have this process killed.
+    pub fn anonymous(bytes: u64) -> Result<Self, WindowError> {
+        let path = Path::new("memfd:window");
+        let file_error = |source| WindowError::File { path: path.to_owned(), source };
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = File::from(memfd_create("window", flags).map_err(|error| file_error(error.into()))?);
+        file.set_len(bytes).map_err(file_error)?;
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        fcntl_add_seals(&file, seals).map_err(|error| file_error(error.into()))?;
+        Self::map(path, file, bytes)
+    }
+
+    fn map(path: &Path, file: File, bytes: u64) -> Result<Self, WindowError> {
+        let file_error = |source| WindowError::File { path: path.to_owned(), source };
         let mapped = file.try_clone().map_err(file_error)?;
         let map_error = |source| WindowError::Map { path: path.to_owned(), bytes, source };
         let size = usize::try_from(bytes)
             .map_err(|_| map_error(vm_memory::mmap::MmapRegionError::InvalidOffsetLength))?;
         let region = MmapRegion::from_file(FileOffset::new(mapped, 0), size).map_err(map_error)?;
         Ok(Self { region, file, bytes })
+    }
+
+    /// The file, for whoever else maps it.
+    #[must_use]
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 
     /// Size in bytes.
@@ -148,6 +173,18 @@ mod tests {
         assert_eq!(window.u64_at(0x1_0000).load(Ordering::Relaxed), 0);
         assert_eq!(window.u64_at(0x1_fff8).load(Ordering::Relaxed), 0);
         assert_eq!(window.u32_at(0x2_0000).load(Ordering::Relaxed), 0x0707_0707);
+    }
+
+    #[test]
+    fn memory_without_a_name_keeps_its_size() {
+        let window = Window::anonymous(0x2000).unwrap();
+        let file = File::from(window.file().try_clone_to_owned().unwrap());
+        assert_eq!(file.metadata().unwrap().len(), 0x2000);
+        assert!(file.set_len(0x1000).is_err() && file.set_len(0x3000).is_err());
+        std::os::unix::fs::FileExt::write_at(&file, &[9], 0x1fff).unwrap();
+        let mut byte = [0];
+        window.slice(0x1fff, 1).unwrap().copy_to(&mut byte);
+        assert_eq!(byte, [9]);
     }
 
     #[test]

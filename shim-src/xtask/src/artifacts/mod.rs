@@ -1,10 +1,11 @@
 //! The real libraries and models that tests use: fetched by name, version and digest with the clients of the public
-//! registries ([`download`]), unpacked ([`unpack`]) and kept in `$XDG_CACHE_HOME/vgpu-run`. [`spec`] says what there is.
+//! registries ([`download`], [`debian`]), unpacked ([`unpack`]) and kept in `$XDG_CACHE_HOME/vgpu-run`. [`spec`] says what there is.
 //!
 //! In the cache, `files/` holds every file once, named by its digest; an artifact is a folder of hard links to
 //! them, named by the artifact and a part of its digest. A folder that exists is complete: it gets its name last. So
 //! nobody need wait for a lock to use one, and a change of `artifacts.toml` makes a new one.
 
+pub mod debian;
 pub mod download;
 mod progress;
 pub mod spec;
@@ -15,6 +16,7 @@ use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
+use debian::DebianError;
 use download::{FetchError, Hashing};
 use spec::{Artifact, Join, Spec};
 use unpack::UnpackError;
@@ -33,6 +35,8 @@ pub enum ArtifactError {
     File { path: PathBuf, source: io::Error },
     #[error("get the artifact")]
     Fetch(#[from] FetchError),
+    #[error("get the artifact")]
+    Debian(#[from] DebianError),
     #[error("unpack the artifact")]
     Unpack(#[from] UnpackError),
     #[error("join the parts of {name}: its SHA-256 is {found}")]
@@ -94,6 +98,9 @@ impl Cache {
                 let package = self.spec.package(package)?;
                 let archive = download::download(package, &temporary)?;
                 unpack::whole(package, &archive, &folder)?;
+            }
+            None if !artifact.debian.is_empty() => {
+                debian::unpack(name, &artifact.debian, &temporary, &folder)?;
             }
             None => self.assemble(artifact, &temporary, &folder)?,
         }

@@ -1,4 +1,4 @@
-//! `artifacts.toml`: which artifacts there are, and the digest of everything in them.
+//! `artifacts.toml` and `debian.toml`: which artifacts there are, and the digest of everything in them.
 
 use std::collections::BTreeMap;
 
@@ -79,6 +79,28 @@ pub struct Artifact {
     pub join: Option<Join>,
     /// It holds all of this package instead.
     pub whole: Option<String>,
+    /// It holds all of these packages of Debian instead.
+    #[serde(default)]
+    pub debian: Vec<Deb>,
+}
+
+/// A package of Debian's archive.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Deb {
+    /// Its place in the archive, with its name and version in it.
+    pub pool: String,
+    /// Its size.
+    pub bytes: u64,
+    /// SHA-256, in hexadecimal.
+    pub sha256: String,
+}
+
+/// What `debian.toml` holds.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Debian {
+    artifact: BTreeMap<String, Artifact>,
 }
 
 /// A file made of parts.
@@ -94,8 +116,11 @@ pub struct Join {
 impl Spec {
     /// The one of this source tree.
     pub fn own() -> Result<Self, ArtifactError> {
-        toml::from_str(include_str!("../../artifacts.toml"))
-            .map_err(|source| ArtifactError::Spec(Box::new(source)))
+        let error = |source| ArtifactError::Spec(Box::new(source));
+        let mut spec: Self = toml::from_str(include_str!("../../artifacts.toml")).map_err(error)?;
+        let debian: Debian = toml::from_str(include_str!("../../debian.toml")).map_err(error)?;
+        spec.artifacts.extend(debian.artifact);
+        Ok(spec)
     }
 
     /// The artifact of that name.
@@ -124,6 +149,15 @@ impl Spec {
         Ok(names)
     }
 
+    /// How much an artifact takes to fetch.
+    pub fn bytes_of(&self, artifact: &Artifact) -> Result<u64, ArtifactError> {
+        let mut bytes = artifact.debian.iter().map(|deb| deb.bytes).sum();
+        for name in self.packages_of(artifact)? {
+            bytes += self.package(name)?.bytes;
+        }
+        Ok(bytes)
+    }
+
     /// Digest of an artifact's content, as far as it names a folder. Other content, other folder.
     pub fn identity(&self, artifact: &Artifact) -> Result<String, ArtifactError> {
         let mut hash = Sha256::new();
@@ -137,6 +171,9 @@ impl Spec {
         }
         if let Some(package) = &artifact.whole {
             hash.update(format!("whole {}\n", self.package(package)?.sha256));
+        }
+        for deb in &artifact.debian {
+            hash.update(format!("debian {}\n", deb.sha256));
         }
         Ok(hex(&hash.finalize()[..4]))
     }
@@ -159,8 +196,12 @@ mod tests {
             assert!(!set.folder.starts_with('/') && !set.folder.ends_with('/'), "{name}");
         }
         for (name, artifact) in &spec.artifacts {
-            assert_ne!(artifact.sets.is_empty(), artifact.whole.is_none(), "{name}");
-            assert!(!spec.packages_of(artifact).unwrap().is_empty());
+            let kinds = [!artifact.sets.is_empty(), artifact.whole.is_some(), !artifact.debian.is_empty()];
+            assert_eq!(kinds.iter().filter(|kind| **kind).count(), 1, "{name}");
+            assert!(spec.bytes_of(artifact).unwrap() > 0);
+            for deb in &artifact.debian {
+                assert!(digest(&deb.sha256) && deb.pool.starts_with("pool/main/"), "{}", deb.pool);
+            }
             assert_eq!(spec.identity(artifact).unwrap().len(), 8);
         }
     }

@@ -1,0 +1,137 @@
+//! The first process of a guest: file systems, kernel modules, shared folders, and who may use the device.
+//!
+//! The list of what to do is [`Plan`], a file of the initramfs that the host wrote.
+
+use std::ffi::CStr;
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+
+use rustix::mount::{MountFlags, mount};
+use rustix::system::finit_module;
+use serde::{Deserialize, Serialize};
+use vgpu_wire::pci;
+
+/// Where the plan lies in the initramfs.
+pub const PLAN: &str = "/etc/vgpu-guest.json";
+
+/// What the host wants prepared.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+pub struct Plan {
+    /// Module files, in the order of loading.
+    pub modules: Vec<PathBuf>,
+    /// Folders of the host: where they appear, and the tag of their virtiofs.
+    pub shares: Vec<Share>,
+    /// The group that the device's resource files are given to, as a udev rule would; none: they stay root's.
+    pub device_group: Option<u32>,
+}
+
+/// A folder of the host.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct Share {
+    /// Tag of the virtiofs.
+    pub tag: String,
+    /// Where it appears.
+    pub path: PathBuf,
+}
+
+/// A step that failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{what} {path}: {source}")]
+pub struct InitError {
+    what: &'static str,
+    path: PathBuf,
+    source: io::Error,
+}
+
+fn failed(what: &'static str, path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> InitError {
+    let path = path.as_ref().to_owned();
+    move |source| InitError { what, path, source }
+}
+
+/// File systems that programs expect, where they expect them.
+const FILE_SYSTEMS: [(&str, &str, &CStr); 6] = [
+    ("proc", "/proc", c""),
+    ("sysfs", "/sys", c""),
+    ("devtmpfs", "/dev", c"mode=0755"),
+    ("tmpfs", "/dev/shm", c"mode=1777"),
+    ("tmpfs", "/tmp", c"mode=1777"),
+    ("tmpfs", "/run", c"mode=0755"),
+];
+
+/// Mounts what every program needs; the agent's own port is reachable afterwards, once its modules are loaded.
+///
+/// # Errors
+/// Which folder cannot be made or mounted on.
+pub fn mount_basics() -> Result<(), InitError> {
+    for (kind, path, options) in FILE_SYSTEMS {
+        fs::create_dir_all(path).map_err(failed("make", path))?;
+        let mounted = mount(kind, path, kind, MountFlags::NOSUID, options);
+        mounted.map_err(|error| failed("mount", path)(error.into()))?;
+    }
+    Ok(())
+}
+
+impl Plan {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// It is not there, or is no plan.
+    pub fn read() -> Result<Self, InitError> {
+        let text = fs::read(PLAN).map_err(failed("read", PLAN))?;
+        serde_json::from_slice(&text).map_err(|error| failed("understand", PLAN)(error.into()))
+    }
+
+    /// Loads the modules.
+    ///
+    /// # Errors
+    /// Which one the kernel refuses.
+    pub fn load_modules(&self) -> Result<(), InitError> {
+        self.modules.iter().try_for_each(|path| {
+            let file = File::open(path).map_err(failed("open", path))?;
+            finit_module(file, c"", 0).map_err(|error| failed("load", path)(error.into()))
+        })
+    }
+
+    /// Mounts the host's folders and gives the device away.
+    ///
+    /// # Errors
+    /// What cannot be mounted or given.
+    pub fn carry_out(&self) -> Result<(), InitError> {
+        for Share { tag, path } in &self.shares {
+            fs::create_dir_all(path).map_err(failed("make", path))?;
+            let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
+            let mounted = mount(tag.as_str(), path, "virtiofs", flags, None);
+            mounted.map_err(|error| failed("mount", path)(error.into()))?;
+        }
+        self.device_group.map_or(Ok(()), give_devices)
+    }
+}
+
+/// Gives the resource files of every VGPU-STUB function to a group, and turns memory decoding on: what a udev rule would do.
+fn give_devices(group: u32) -> Result<(), InitError> {
+    let folder = Path::new("/sys/bus/pci/devices");
+    for entry in fs::read_dir(folder).map_err(failed("list", folder))? {
+        let path = entry.map_err(failed("list", folder))?.path();
+        let is = |file: &str, id: u16| {
+            fs::read_to_string(path.join(file)).is_ok_and(|text| text.trim() == format!("{id:#06x}"))
+        };
+        if !is("vendor", pci::VENDOR) || !is("device", pci::DEVICE) {
+            continue;
+        }
+        let enable = path.join("enable");
+        if fs::read_to_string(&enable).is_ok_and(|text| text.trim() == "0") {
+            fs::write(&enable, "1").map_err(failed("write", &enable))?;
+        }
+        for file in ["resource0", "resource1", "resource1_wc", "resource2", "resource2_wc"] {
+            let path = path.join(file);
+            if path.exists() {
+                chown(&path, None, Some(group)).map_err(failed("give away", &path))?;
+                let mode = Permissions::from_mode(0o660);
+                fs::set_permissions(&path, mode).map_err(failed("set the mode of", &path))?;
+            }
+        }
+    }
+    Ok(())
+}

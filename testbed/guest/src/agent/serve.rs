@@ -1,0 +1,119 @@
+//! Runs the commands that come, one after the other.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, Sender};
+use std::thread;
+
+use super::message::{End, Job, Message, PORT};
+
+/// What a command's output is passed on in.
+const PIECE: usize = 1 << 14;
+/// Where commands look for programs.
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin";
+
+/// The agent's port: found by its name, since no daemon makes links here.
+///
+/// # Errors
+/// There is none.
+pub fn port() -> io::Result<File> {
+    let ports = Path::new("/sys/class/virtio-ports");
+    for entry in fs::read_dir(ports)? {
+        let entry = entry?;
+        if fs::read_to_string(entry.path().join("name")).is_ok_and(|name| name.trim() == PORT) {
+            return OpenOptions::new().read(true).write(true).open(Path::new("/dev").join(entry.file_name()));
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::NotFound, format!("no virtio-serial port {PORT}")))
+}
+
+/// A user of the guest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct User {
+    id: u32,
+    group: u32,
+    home: PathBuf,
+}
+
+/// The line of a user in `/etc/passwd`.
+fn user(passwd: &str, name: &str) -> Option<User> {
+    let mut lines = passwd.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    let fields = lines.find(|fields| fields.first() == Some(&name))?;
+    let number = |at: usize| fields.get(at)?.parse().ok();
+    Some(User { id: number(2)?, group: number(3)?, home: PathBuf::from(fields.get(5)?) })
+}
+
+/// Says that it is ready and runs jobs until the host has no more.
+///
+/// # Errors
+/// The port fails.
+pub fn serve(port: &File) -> io::Result<()> {
+    let uptime = fs::read_to_string("/proc/uptime")?;
+    let since = uptime.split(' ').next().unwrap_or_default().to_owned();
+    let (mut reader, mut writer) = (port, port);
+    Message::Ready(since).send(&mut writer)?;
+    while let Some(job) = Job::receive(&mut reader)? {
+        let (sender, messages) = mpsc::channel();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                let last = match run(&job, &sender) {
+                    Ok(end) => Message::Ended(end),
+                    Err(error) => Message::Failed(format!("run {:?}: {error}", job.command)),
+                };
+                // Nobody listens any more only when the port has failed.
+                let _ = sender.send(last);
+            });
+            messages.iter().try_for_each(|message| message.send(&mut writer))
+        })?;
+    }
+    Ok(())
+}
+
+/// Runs one command; what it prints goes to `to`.
+fn run(job: &Job, to: &Sender<Message>) -> io::Result<End> {
+    let passwd = fs::read_to_string("/etc/passwd")?;
+    let unknown = || io::Error::new(io::ErrorKind::NotFound, format!("no user {}", job.user));
+    let user = user(&passwd, &job.user).ok_or_else(unknown)?;
+    let (program, arguments) = job.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut command = Command::new(program);
+    command.args(arguments).env_clear().env("PATH", PATH).env("HOME", &user.home).env("USER", &job.user);
+    command.envs(&job.environment).current_dir(&job.folder);
+    // Groups that init has are dropped along with root.
+    command.gid(user.group).uid(user.id).process_group(0);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let status = thread::scope(|scope| {
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        scope.spawn(|| stdout.map(|pipe| pass(pipe, to.clone(), Message::Stdout)));
+        scope.spawn(|| stderr.map(|pipe| pass(pipe, to.clone(), Message::Stderr)));
+        child.wait()
+    })?;
+    Ok(status.code().map_or_else(|| End::Signal(status.signal().unwrap_or(0)), End::Code))
+}
+
+/// Passes a pipe on until it ends.
+fn pass(mut pipe: impl Read, to: Sender<Message>, message: fn(Vec<u8>) -> Message) {
+    let mut piece = vec![0; PIECE];
+    loop {
+        match pipe.read(&mut piece) {
+            Ok(count) if count > 0 && to.send(message(piece[..count].to_vec())).is_ok() => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            _ => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_are_found_by_name() {
+        let passwd = "root:x:0:0:root:/root:/bin/sh\nguest:x:1000:1000::/home/guest:/bin/sh\n";
+        let found = user(passwd, "guest").unwrap();
+        assert_eq!(found, User { id: 1000, group: 1000, home: "/home/guest".into() });
+        assert!(user(passwd, "gues").is_none() && user("guest:x:\n", "guest").is_none());
+    }
+}

@@ -1,0 +1,157 @@
+//! Configuration space of a function with a plain header: ids, command, BARs. No capabilities: VGPU-STUB has no interrupts.
+
+use super::{Bar, Decode, Identity};
+
+/// Bytes of configuration space that a conventional function has.
+pub const BYTES: usize = 256;
+
+/// Offsets, from `linux/pci_regs.h`.
+mod at {
+    pub(super) const VENDOR: usize = 0x00;
+    pub(super) const DEVICE: usize = 0x02;
+    pub(super) const COMMAND: usize = 0x04;
+    pub(super) const REVISION: usize = 0x08;
+    pub(super) const CLASS: usize = 0x09;
+    pub(super) const CACHE_LINE: usize = 0x0c;
+    pub(super) const LATENCY: usize = 0x0d;
+    pub(super) const BARS: usize = 0x10;
+    pub(super) const SUBSYSTEM_VENDOR: usize = 0x2c;
+    pub(super) const SUBSYSTEM_DEVICE: usize = 0x2e;
+    pub(super) const INTERRUPT_LINE: usize = 0x3c;
+}
+
+/// Command bits that can be set: memory decoding, bus mastering, SERR#, interrupts off.
+const COMMAND_BITS: u16 = 1 << 1 | 1 << 2 | 1 << 8 | 1 << 10;
+/// Bits of a BAR: memory anywhere, prefetchable.
+const BAR_64: u32 = 1 << 2;
+const BAR_PREFETCHABLE: u32 = 1 << 3;
+
+/// The space, and which bits of it a guest can change.
+#[derive(Debug)]
+pub struct Config {
+    initial: [u8; BYTES],
+    bytes: [u8; BYTES],
+    writable: [u8; BYTES],
+}
+
+impl Config {
+    /// That of a function.
+    pub fn new(identity: &Identity, bars: &[Option<Bar>; 6]) -> Self {
+        let mut config = Self { initial: [0; BYTES], bytes: [0; BYTES], writable: [0; BYTES] };
+        config.set(at::VENDOR, &identity.vendor.to_le_bytes());
+        config.set(at::DEVICE, &identity.device.to_le_bytes());
+        config.set(at::REVISION, &[identity.revision]);
+        config.set(at::CLASS, &identity.class.to_le_bytes()[..3]);
+        config.set(at::SUBSYSTEM_VENDOR, &identity.subsystem_vendor.to_le_bytes());
+        config.set(at::SUBSYSTEM_DEVICE, &identity.subsystem_device.to_le_bytes());
+        config.allow(at::COMMAND, &COMMAND_BITS.to_le_bytes());
+        for whole in [at::CACHE_LINE, at::LATENCY, at::INTERRUPT_LINE] {
+            config.allow(whole, &[0xff]);
+        }
+        for (index, bar) in bars.iter().enumerate() {
+            let Some(bar) = bar else { continue };
+            let register = at::BARS + 4 * index;
+            // The address bits below the size are zero: that is how the guest finds the size.
+            let address = !(bar.bytes - 1);
+            config.allow(register, &(address as u32).to_le_bytes());
+            if bar.decode == Decode::Memory64Prefetchable {
+                config.set(register, &(BAR_64 | BAR_PREFETCHABLE).to_le_bytes());
+                config.allow(register + 4, &((address >> 32) as u32).to_le_bytes());
+            }
+        }
+        config.initial = config.bytes;
+        config
+    }
+
+    fn set(&mut self, offset: usize, bytes: &[u8]) {
+        self.bytes[offset..offset + bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn allow(&mut self, offset: usize, bits: &[u8]) {
+        self.writable[offset..offset + bits.len()].copy_from_slice(bits);
+    }
+
+    /// Reads; zeros beyond the end.
+    pub fn read(&self, offset: u64, data: &mut [u8]) {
+        for (at, byte) in (offset..).zip(data) {
+            let found = usize::try_from(at).ok().and_then(|at| self.bytes.get(at));
+            *byte = found.copied().unwrap_or(0);
+        }
+    }
+
+    /// Writes the bits that can be written.
+    pub fn write(&mut self, offset: u64, data: &[u8]) {
+        for (at, new) in (offset..).zip(data) {
+            let Some(at) = usize::try_from(at).ok().filter(|at| *at < BYTES) else { return };
+            let bits = self.writable[at];
+            self.bytes[at] = self.bytes[at] & !bits | new & bits;
+        }
+    }
+
+    /// As after power-on.
+    pub fn reset(&mut self) {
+        self.bytes = self.initial;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn config() -> Config {
+        let identity = Identity {
+            vendor: 0x10de,
+            device: 0x2331,
+            subsystem_vendor: 0x1234,
+            subsystem_device: 0x5678,
+            class: 0x03_0200,
+            revision: 0xa1,
+        };
+        let bar0 = Bar { bytes: 0x2000, decode: Decode::Memory32 };
+        let bar2 = Bar { bytes: 1 << 33, decode: Decode::Memory64Prefetchable };
+        Config::new(&identity, &[Some(bar0), None, Some(bar2), None, None, None])
+    }
+
+    fn word(config: &Config, offset: u64) -> u32 {
+        let mut bytes = [0; 4];
+        config.read(offset, &mut bytes);
+        u32::from_le_bytes(bytes)
+    }
+
+    #[test]
+    fn ids_are_where_a_kernel_reads_them() {
+        let config = config();
+        assert_eq!(word(&config, 0), 0x2331_10de);
+        assert_eq!(word(&config, 8), 0x0302_00a1);
+        assert_eq!(word(&config, 0x2c), 0x5678_1234);
+        assert_eq!(word(&config, 0x34) & 0xff, 0, "no capabilities");
+        assert_eq!(word(&config, 0x3c) >> 8 & 0xff, 0, "no interrupt pin");
+    }
+
+    #[test]
+    fn a_bar_of_all_ones_reads_its_size_and_type() {
+        let mut config = config();
+        for at in 0..6 {
+            config.write(0x10 + 4 * at, &[0xff; 4]);
+        }
+        let bars: Vec<u32> = (0..6).map(|at| word(&config, 0x10 + 4 * at)).collect();
+        assert_eq!(bars, [0xffff_e000, 0, 0x0000_000c, 0xffff_fffe, 0, 0]);
+        config.reset();
+        assert_eq!(word(&config, 0x10), 0);
+        assert_eq!(word(&config, 0x18), 0xc);
+    }
+
+    proptest! {
+        #[test]
+        fn ids_stay_whatever_is_written(offset in any::<u64>(), near in 0u64..300, data in proptest::collection::vec(any::<u8>(), 0..20)) {
+            let mut config = config();
+            config.write(offset, &data);
+            config.write(near, &data);
+            prop_assert_eq!(word(&config, 0), 0x2331_10de);
+            prop_assert_eq!(word(&config, 8), 0x0302_00a1);
+            config.read(offset, &mut vec![0; data.len()]);
+        }
+    }
+}

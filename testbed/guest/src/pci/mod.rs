@@ -1,0 +1,66 @@
+//! PCI functions behind a vfio-user socket: what a function is ([`Function`]), its configuration space ([`config`]),
+//! the guest's memory as the VMM shows it ([`ram`]), and the socket ([`socket`]). [`stub`] is VGPU-STUB.
+
+pub mod config;
+pub mod ram;
+pub mod socket;
+pub mod stub;
+
+use std::os::fd::OwnedFd;
+
+/// Ids that a function shows in its configuration space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Vendor id.
+    pub vendor: u16,
+    /// Device id.
+    pub device: u16,
+    /// Subsystem vendor id.
+    pub subsystem_vendor: u16,
+    /// Subsystem device id.
+    pub subsystem_device: u16,
+    /// Base class, subclass and programming interface, in the low 24 bits.
+    pub class: u32,
+    /// Revision.
+    pub revision: u8,
+}
+
+/// How a BAR is decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decode {
+    /// Memory below 4 GiB, not prefetchable: registers.
+    Memory32,
+    /// Memory anywhere, prefetchable; takes the next BAR's register too.
+    Memory64Prefetchable,
+}
+
+/// A base address register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bar {
+    /// Size in bytes, a power of two, at least a page.
+    pub bytes: u64,
+    /// How it is decoded.
+    pub decode: Decode,
+}
+
+/// A PCI function, whatever shows it to a guest. Accesses come from one thread, in the guest's order; each has had its effect
+/// when the call returns.
+pub trait Function: Send + Sync {
+    /// Its ids.
+    fn identity(&self) -> Identity;
+
+    /// Its BARs.
+    fn bars(&self) -> [Option<Bar>; 6];
+
+    /// The memory behind a BAR that the guest maps; `None`: accesses are passed to [`Function::read`] and [`Function::write`].
+    fn memory(&self, bar: usize) -> Option<OwnedFd>;
+
+    /// Reads from a BAR. `offset` and the length of `data` lie within it.
+    fn read(&self, bar: usize, offset: u64, data: &mut [u8]);
+
+    /// Writes to a BAR. `offset` and the length of `data` lie within it.
+    fn write(&self, bar: usize, offset: u64, data: &[u8]);
+
+    /// The function was reset, or its machine is gone.
+    fn reset(&self);
+}

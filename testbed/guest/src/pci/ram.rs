@@ -1,0 +1,137 @@
+//! The guest's memory as the VMM shows it: which file holds the bytes of a guest-physical address.
+//!
+//! A VMM maps and unmaps regions while the guest runs (its BIOS moves some about), always whole ones.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::sync::Arc;
+
+/// Memory of the guest in a file of the VMM's.
+#[derive(Clone, Debug)]
+pub struct Region {
+    /// The file.
+    pub file: Arc<File>,
+    /// Where in the file.
+    pub offset: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// The device may write there.
+    pub writable: bool,
+}
+
+/// The regions, by guest-physical address. They do not overlap.
+#[derive(Debug, Default)]
+pub struct Ram(BTreeMap<u64, Region>);
+
+/// A region that wraps around the end of addresses or of its file, is empty, or lies over another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("map guest memory: {bytes:#x} bytes at {address:#x} overlap or have no end")]
+pub struct MapError {
+    address: u64,
+    bytes: u64,
+}
+
+impl Ram {
+    /// Takes a region.
+    pub fn map(&mut self, address: u64, region: Region) -> Result<(), MapError> {
+        let error = MapError { address, bytes: region.bytes };
+        // The last byte, not the one behind it: a region may end where addresses do.
+        let last = region.bytes.checked_sub(1).and_then(|more| address.checked_add(more)).ok_or(error)?;
+        region.offset.checked_add(region.bytes).ok_or(error)?;
+        if let Some((start, below)) = self.0.range(..=last).next_back()
+            && start + (below.bytes - 1) >= address
+        {
+            return Err(error);
+        }
+        self.0.insert(address, region);
+        Ok(())
+    }
+
+    /// Gives up all regions that begin within `bytes` from `address` on; `bytes` may reach the end of all addresses.
+    pub fn unmap(&mut self, address: u64, bytes: u64) {
+        let end = u128::from(address) + u128::from(bytes);
+        self.0.retain(|start, _| *start < address || u128::from(*start) >= end);
+    }
+
+    /// Gives up everything.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// The region that holds `bytes` from `address` on, and where in its file they are.
+    pub fn find(&self, address: u64, bytes: u64) -> Option<(&Region, u64)> {
+        let (start, region) = self.0.range(..=address).next_back()?;
+        let within = address - start;
+        let room = region.bytes.checked_sub(within)?;
+        (bytes <= room).then_some((region, region.offset + within))
+    }
+
+    /// How much there is.
+    pub fn bytes(&self) -> u64 {
+        self.0.values().map(|region| region.bytes).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn region(offset: u64, bytes: u64) -> Region {
+        let file = Arc::new(File::open("/dev/null").unwrap());
+        Region { file, offset, bytes, writable: true }
+    }
+
+    #[test]
+    fn addresses_are_found_in_the_file() {
+        let mut ram = Ram::default();
+        ram.map(0, region(0, 0xa_0000)).unwrap();
+        ram.map(0x1_0000_0000, region(0x8000_0000, 0x4000_0000)).unwrap();
+        assert_eq!(ram.find(0x9_ffff, 1).unwrap().1, 0x9_ffff);
+        assert!(ram.find(0x9_ffff, 2).is_none() && ram.find(0xa_0000, 1).is_none());
+        assert_eq!(ram.find(0x1_0000_1000, 0x1000).unwrap().1, 0x8000_1000);
+        assert_eq!(ram.bytes(), 0x400a_0000);
+        ram.unmap(0, 0xa_0000);
+        assert!(ram.find(0, 1).is_none() && ram.find(0x1_0000_0000, 1).is_some());
+        ram.unmap(0, u64::MAX);
+        assert_eq!(ram.bytes(), 0);
+    }
+
+    #[test]
+    fn what_overlaps_or_has_no_end_is_refused() {
+        let mut ram = Ram::default();
+        ram.map(0x1000, region(0, 0x1000)).unwrap();
+        for (address, offset, bytes) in [
+            (0x1fff, 0, 1),
+            (0, 0, 0x1001),
+            (0x0, 0, 0x10000),
+            (0x5000, 0, 0),
+            (u64::MAX, 0, 2),
+            (0x5000, u64::MAX, 1),
+        ] {
+            assert!(ram.map(address, region(offset, bytes)).is_err(), "{address:#x} {bytes:#x}");
+        }
+        ram.map(u64::MAX - 0xfff, region(0, 0x1000)).unwrap();
+        assert!(ram.find(u64::MAX, 1).is_some() && ram.find(u64::MAX, 2).is_none());
+        ram.unmap(u64::MAX - 0xfff, 0x1000);
+        ram.map(0x2000, region(0, 0x1000)).unwrap();
+    }
+
+    proptest! {
+        #[test]
+        fn no_order_of_maps_and_unmaps_breaks_it(steps in proptest::collection::vec((any::<bool>(), any::<u64>(), any::<u64>()), 0..30)) {
+            let mut ram = Ram::default();
+            for (map, address, bytes) in steps {
+                if map {
+                    let _ = ram.map(address, region(0, bytes));
+                } else {
+                    ram.unmap(address, bytes);
+                }
+                if let Some((region, at)) = ram.find(address, bytes) {
+                    prop_assert!(at + bytes <= region.offset + region.bytes);
+                }
+            }
+        }
+    }
+}

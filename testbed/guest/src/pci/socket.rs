@@ -1,0 +1,189 @@
+//! A function behind a vfio-user socket, for a VMM that has `vfio-user-pci`: QEMU from 10.1 on. The VMM connects; one at a time.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use vfio_bindings::bindings::vfio::{
+    VFIO_PCI_CONFIG_REGION_INDEX, VFIO_PCI_NUM_IRQS, VFIO_PCI_NUM_REGIONS, VFIO_REGION_INFO_FLAG_MMAP,
+    VFIO_REGION_INFO_FLAG_READ, VFIO_REGION_INFO_FLAG_WRITE, vfio_region_info, vfio_region_sparse_mmap_area,
+};
+use vfio_user::{DmaMapFlags, DmaUnmapFlags, IrqInfo, Server, ServerBackend, ServerRegion, SparseArea};
+
+use super::config::{self, Config};
+use super::ram::{Ram, Region};
+use super::{Bar, Function};
+
+/// Why a socket cannot be served.
+#[derive(Debug, thiserror::Error)]
+#[error("serve the vfio-user socket {path}: {source}")]
+pub struct SocketError {
+    path: PathBuf,
+    source: vfio_user::Error,
+}
+
+/// The socket. Removed when dropped.
+pub struct FunctionSocket {
+    path: PathBuf,
+    server: Server,
+    connection: Connection,
+    /// The BARs' memory; the server has the numbers of these descriptors.
+    _memory: Vec<OwnedFd>,
+}
+
+impl std::fmt::Debug for FunctionSocket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FunctionSocket").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl FunctionSocket {
+    /// Listens at `path`, where nothing may be.
+    pub fn bind(path: &Path, function: Arc<dyn Function>) -> Result<Self, SocketError> {
+        let bars = function.bars();
+        let mut memory = Vec::new();
+        let regions = (0..VFIO_PCI_NUM_REGIONS).map(|index| {
+            let bar = bars.get(index as usize).copied().flatten();
+            let file = bar.and_then(|_| function.memory(index as usize));
+            let region = region(index, bar, file.as_ref());
+            memory.extend(file);
+            region
+        });
+        let regions = regions.collect();
+        // A VMM asks about each kind of interrupt; there are none of any.
+        let irqs = (0..VFIO_PCI_NUM_IRQS).map(|index| IrqInfo { index, flags: 0, count: 0 }).collect();
+        let server = Server::new(path, true, irqs, regions)
+            .map_err(|source| SocketError { path: path.to_owned(), source })?;
+        let config = Config::new(&function.identity(), &bars);
+        let connection = Connection { function, bars, config, ram: Ram::default() };
+        Ok(Self { path: path.to_owned(), server, connection, _memory: memory })
+    }
+
+    /// Serves VMMs, one after the other. Returns only when it cannot accept another.
+    pub fn serve(&mut self) -> Result<(), SocketError> {
+        loop {
+            let ended = self.server.run(&mut self.connection);
+            tracing::info!(socket = %self.path.display(), "the machine is gone");
+            self.connection.power_off();
+            match ended {
+                // The machine's end, however it came, is not ours.
+                Ok(()) => {}
+                Err(source @ vfio_user::Error::SocketAccept(_)) => {
+                    return Err(SocketError { path: self.path.clone(), source });
+                }
+                Err(error) => tracing::warn!(socket = %self.path.display(), "the connection broke: {error}"),
+            }
+        }
+    }
+}
+
+/// What the VMM is told of a region.
+fn region(index: u32, bar: Option<Bar>, memory: Option<&OwnedFd>) -> ServerRegion {
+    let (mut flags, mut size) = (0, 0);
+    let mut sparse_areas = Vec::new();
+    if index == VFIO_PCI_CONFIG_REGION_INDEX {
+        (flags, size) = (VFIO_REGION_INFO_FLAG_READ | VFIO_REGION_INFO_FLAG_WRITE, config::BYTES as u64);
+    } else if let Some(bar) = bar {
+        (flags, size) = (VFIO_REGION_INFO_FLAG_READ | VFIO_REGION_INFO_FLAG_WRITE, bar.bytes);
+        if memory.is_some() {
+            flags |= VFIO_REGION_INFO_FLAG_MMAP;
+            // The whole of it: the crate hands the descriptor over with a list of areas alone.
+            let area = vfio_region_sparse_mmap_area { offset: 0, size };
+            sparse_areas.push(SparseArea { area });
+        }
+    }
+    let region_info = vfio_region_info {
+        argsz: size_of::<vfio_region_info>() as u32,
+        flags,
+        index,
+        cap_offset: 0,
+        size,
+        offset: 0,
+    };
+    ServerRegion { region_info, sparse_areas, mmap_fd: memory.map(AsRawFd::as_raw_fd) }
+}
+
+/// A VMM's accesses, answered.
+struct Connection {
+    function: Arc<dyn Function>,
+    bars: [Option<Bar>; 6],
+    config: Config,
+    /// The guest's memory. No version of the device takes guest pages yet (`CAP_PAGES`); who does finds them here.
+    ram: Ram,
+}
+
+impl Connection {
+    fn power_off(&mut self) {
+        self.function.reset();
+        self.config.reset();
+        self.ram.clear();
+    }
+
+    /// The BAR that an access lies within.
+    fn bar(&self, region: u32, offset: u64, bytes: usize) -> Option<usize> {
+        let index = region as usize;
+        let bar = self.bars.get(index).copied().flatten()?;
+        (offset.checked_add(bytes as u64)? <= bar.bytes).then_some(index)
+    }
+}
+
+impl ServerBackend for Connection {
+    fn region_read(&mut self, region: u32, offset: u64, data: &mut [u8]) -> io::Result<()> {
+        if region == VFIO_PCI_CONFIG_REGION_INDEX {
+            self.config.read(offset, data);
+        } else if let Some(bar) = self.bar(region, offset, data.len()) {
+            self.function.read(bar, offset, data);
+        } else {
+            // What a bus answers where nothing is.
+            data.fill(0xff);
+        }
+        Ok(())
+    }
+
+    fn region_write(&mut self, region: u32, offset: u64, data: &[u8]) -> io::Result<()> {
+        if region == VFIO_PCI_CONFIG_REGION_INDEX {
+            self.config.write(offset, data);
+        } else if let Some(bar) = self.bar(region, offset, data.len()) {
+            self.function.write(bar, offset, data);
+        }
+        Ok(())
+    }
+
+    fn dma_map(
+        &mut self,
+        flags: DmaMapFlags,
+        offset: u64,
+        address: u64,
+        size: u64,
+        fd: Option<File>,
+    ) -> io::Result<()> {
+        // What comes without a file is no memory of the guest: our own BAR, a ROM.
+        let Some(file) = fd else { return Ok(()) };
+        let writable = flags.contains(DmaMapFlags::WRITE);
+        let region = Region { file: Arc::new(file), offset, bytes: size, writable };
+        tracing::debug!("guest memory: {size:#x} bytes at {address:#x}");
+        self.ram.map(address, region).map_err(io::Error::other)
+    }
+
+    fn dma_unmap(&mut self, flags: DmaUnmapFlags, address: u64, size: u64) -> io::Result<()> {
+        if flags.contains(DmaUnmapFlags::UNMAP_ALL) {
+            self.ram.clear();
+        } else {
+            self.ram.unmap(address, size);
+        }
+        Ok(())
+    }
+
+    fn reset(&mut self) -> io::Result<()> {
+        tracing::debug!("reset");
+        self.function.reset();
+        Ok(())
+    }
+
+    fn set_irqs(&mut self, index: u32, _: u32, _: u32, count: u32, _: Vec<File>) -> io::Result<()> {
+        // To turn off what there is none of is no mistake.
+        if count == 0 { Ok(()) } else { Err(io::Error::other(format!("there is no interrupt {index}"))) }
+    }
+}

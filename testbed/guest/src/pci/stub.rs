@@ -1,0 +1,183 @@
+//! VGPU-STUB as a PCI function: version 2 of the contract.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use vgpu_device::{Device, DeviceConfig, DeviceError, Window, WindowError};
+use vgpu_wire::pci;
+
+use super::{Bar, Decode, Function, Identity};
+
+/// BAR2: the window.
+const WINDOW: usize = 2;
+/// Bytes of a register.
+const REGISTER: u64 = 4;
+
+/// Why there is no function.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the texts say it")]
+pub enum StubError {
+    #[error(transparent)]
+    Window(#[from] WindowError),
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    #[error("make a BAR of {0} bytes: it has to be a power of two")]
+    Size(u64),
+}
+
+/// The ids of both versions.
+const IDENTITY: Identity = Identity {
+    vendor: pci::VENDOR,
+    device: pci::DEVICE,
+    subsystem_vendor: pci::SUBSYSTEM_VENDOR,
+    subsystem_device: pci::SUBSYSTEM_DEVICE,
+    class: pci::CLASS,
+    revision: pci::REVISION,
+};
+
+/// A version 2 device: registers in BAR0, each access passed on; the window in BAR2, mapped by the guest.
+#[derive(Debug)]
+pub struct V2 {
+    device: Arc<Device>,
+}
+
+impl V2 {
+    /// Makes the device. No futex reaches from another kernel to ours, so `V2_WAKE` says nothing and the guest sleeps by time.
+    pub fn new(config: &DeviceConfig) -> Result<Self, StubError> {
+        if !config.window_bytes.is_power_of_two() {
+            return Err(StubError::Size(config.window_bytes));
+        }
+        let window = Arc::new(Window::anonymous(config.window_bytes)?);
+        Ok(Self { device: Arc::new(Device::new(config, window, 0)?) })
+    }
+
+    /// The device itself.
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+}
+
+impl Function for V2 {
+    fn identity(&self) -> Identity {
+        IDENTITY
+    }
+
+    fn bars(&self) -> [Option<Bar>; 6] {
+        let registers = Bar { bytes: pci::V2_BAR0_BYTES, decode: Decode::Memory32 };
+        let window = Bar { bytes: self.device.bar2().bytes(), decode: Decode::Memory64Prefetchable };
+        [Some(registers), None, Some(window), None, None, None]
+    }
+
+    fn memory(&self, bar: usize) -> Option<OwnedFd> {
+        (bar == WINDOW).then(|| self.device.bar2().file().try_clone_to_owned().ok()).flatten()
+    }
+
+    fn read(&self, bar: usize, offset: u64, data: &mut [u8]) {
+        if bar == WINDOW {
+            // A VMM that does not map it, or reads where it cannot.
+            if let Some(slice) = self.device.bar2().slice(offset, data.len() as u64) {
+                slice.copy_to(data);
+            }
+            return;
+        }
+        // Not aligned, or wider or narrower than a register: the registers that it touches are read.
+        let mut word = None;
+        for (at, byte) in (offset..).zip(data) {
+            let register = at - at % REGISTER;
+            let (_, value) = *word
+                .filter(|(read, _)| *read == register)
+                .get_or_insert_with(|| (register, self.device.read(register as u32).to_le_bytes()));
+            word = Some((register, value));
+            *byte = value[(at % REGISTER) as usize];
+        }
+    }
+
+    fn write(&self, bar: usize, offset: u64, data: &[u8]) {
+        if bar == WINDOW {
+            if let Some(slice) = self.device.bar2().slice(offset, data.len() as u64) {
+                slice.copy_from(data);
+            }
+            return;
+        }
+        // The contract has aligned 32-bit accesses alone; two of them may come as one. Others are ignored, as a register is that
+        // is not there.
+        if !offset.is_multiple_of(REGISTER) {
+            return;
+        }
+        let (words, _) = data.as_chunks::<4>();
+        for (at, word) in (offset..).step_by(REGISTER as usize).zip(words) {
+            self.device.write(at as u32, u32::from_le_bytes(*word));
+        }
+    }
+
+    fn reset(&self) {
+        self.device.reset();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vgpu_device::GpuConfig;
+    use vgpu_executor_null::Null;
+    use vgpu_wire::registers as reg;
+
+    use super::*;
+
+    fn stub() -> V2 {
+        let executor = Arc::new(Null::new(&GpuConfig::new("test").unwrap()).unwrap());
+        V2::new(&DeviceConfig::new("0000:00:04.0".parse().unwrap(), executor)).unwrap()
+    }
+
+    fn word(stub: &V2, offset: u32) -> u32 {
+        let mut bytes = [0; 4];
+        stub.read(0, u64::from(offset), &mut bytes);
+        u32::from_le_bytes(bytes)
+    }
+
+    #[test]
+    fn registers_read_alike_in_every_width() {
+        let stub = stub();
+        assert_eq!(word(&stub, reg::PROTOCOL_VER), reg::PROTOCOL_V2);
+        assert_eq!(word(&stub, reg::V2_WAKE), 0, "nobody is woken across kernels");
+        let mut wide = [0; 8];
+        stub.read(0, u64::from(reg::PROTOCOL_VER), &mut wide);
+        let both = [word(&stub, reg::PROTOCOL_VER), word(&stub, reg::CAPABILITIES)];
+        assert_eq!(wide, *[both[0].to_le_bytes(), both[1].to_le_bytes()].as_flattened());
+        let mut narrow = [0; 3];
+        stub.read(0, u64::from(reg::PROTOCOL_VER) + 1, &mut narrow);
+        assert_eq!(narrow, wide[1..4]);
+        // The facts, answered by registers.
+        assert_ne!(word(&stub, reg::V2_FACTS), 0);
+    }
+
+    #[test]
+    fn only_whole_registers_are_written() {
+        let stub = stub();
+        let process = reg::channel::base(0) + reg::channel::PROCESS;
+        stub.write(0, u64::from(process), &7u32.to_le_bytes());
+        stub.write(0, u64::from(process), &[9]);
+        stub.write(0, u64::from(process) + 2, &[9; 4]);
+        assert_eq!(word(&stub, process), 7);
+        stub.reset();
+        assert_eq!(word(&stub, process), 0);
+    }
+
+    #[test]
+    fn the_windows_memory_is_one() {
+        let stub = stub();
+        let file = std::fs::File::from(stub.memory(WINDOW).unwrap());
+        assert!(stub.memory(0).is_none());
+        stub.write(WINDOW, 0x10_0000, &[1, 2, 3]);
+        let mut seen = [0; 3];
+        std::os::unix::fs::FileExt::read_at(&file, &mut seen, 0x10_0000).unwrap();
+        assert_eq!(seen, [1, 2, 3]);
+    }
+
+    #[test]
+    fn a_window_that_no_bar_can_have_is_refused() {
+        let executor = Arc::new(Null::new(&GpuConfig::new("test").unwrap()).unwrap());
+        let mut config = DeviceConfig::new("0000:00:04.0".parse().unwrap(), executor);
+        config.window_bytes = 65 << 20;
+        assert!(matches!(V2::new(&config), Err(StubError::Size(_))));
+    }
+}

@@ -1,0 +1,231 @@
+//! The QEMU that runs a guest: which one, whether it can, and its command line.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::share::Daemon;
+use crate::agent::message::PORT;
+
+/// Why there is no QEMU for a guest.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the texts say it")]
+pub enum QemuError {
+    #[error("run {path}")]
+    Run { path: PathBuf, source: io::Error },
+    #[error(
+        "use {path}: it has no device `vfio-user-pci`, by which a guest is shown VGPU-STUB; QEMU has it from 10.1 on, when it is built \
+         with it (Debian 13's backports have such a one)"
+    )]
+    NoVfioUser { path: PathBuf },
+    #[error("use KVM: {why}; `--tcg` works everywhere")]
+    Kvm { why: String },
+}
+
+/// How the guest's processor is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accelerator {
+    /// In software.
+    Tcg,
+    /// By the host's processor.
+    Kvm,
+}
+
+/// A QEMU.
+#[derive(Clone, Debug)]
+pub enum Qemu {
+    /// An installed one.
+    Installed(PathBuf),
+    /// Packages of Debian that were unpacked below a folder, with the libraries that it needs and their loader.
+    Unpacked(PathBuf),
+}
+
+/// The folder of libraries in a Debian system.
+const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
+
+impl Qemu {
+    /// The command that runs a program of a system that was unpacked below `folder`.
+    pub fn unpacked_program(folder: &Path, program: &str) -> Command {
+        let libraries = folder.join(LIBRARIES);
+        let mut command = Command::new(folder.join("usr/lib64/ld-linux-x86-64.so.2"));
+        command.arg("--argv0").arg(program).arg("--library-path").arg(libraries).arg(folder.join(program));
+        // Libraries of the host's are not for another loader.
+        command.env_remove("LD_PRELOAD").env_remove("LD_LIBRARY_PATH");
+        command
+    }
+
+    /// The command, with nothing but where its own files are.
+    fn command(&self) -> Command {
+        match self {
+            Self::Installed(path) => Command::new(path),
+            Self::Unpacked(folder) => {
+                let mut command = Self::unpacked_program(folder, "usr/bin/qemu-system-x86_64");
+                command.env("QEMU_MODULE_DIR", folder.join(LIBRARIES).join("qemu"));
+                for data in ["usr/share/qemu", "usr/share/seabios"] {
+                    command.arg("-L").arg(folder.join(data));
+                }
+                command
+            }
+        }
+    }
+
+    /// Where it is, for a message.
+    fn path(&self) -> PathBuf {
+        match self {
+            Self::Installed(path) => path.clone(),
+            Self::Unpacked(folder) => folder.join("usr/bin/qemu-system-x86_64"),
+        }
+    }
+
+    /// Looks whether it has `vfio-user-pci`.
+    pub fn check(&self) -> Result<(), QemuError> {
+        let mut command = self.command();
+        command.args(["-machine", "none", "-device", "vfio-user-pci,help"]).stdin(Stdio::null());
+        let output = command.output().map_err(|source| QemuError::Run { path: self.path(), source })?;
+        if output.status.success() { Ok(()) } else { Err(QemuError::NoVfioUser { path: self.path() }) }
+    }
+
+    /// The command that runs a machine.
+    pub fn machine(&self, machine: &Settings, daemons: &[Daemon], agent: &Path, device: &Path) -> Command {
+        let mut command = self.command();
+        command.args(machine.arguments(daemons, agent, device));
+        command
+    }
+}
+
+/// Looks whether the host's KVM can run a stock kernel.
+pub fn check_kvm() -> Result<(), QemuError> {
+    let kvm = |why: String| QemuError::Kvm { why };
+    let opened = fs::OpenOptions::new().read(true).write(true).open("/dev/kvm");
+    opened.map_err(|error| kvm(format!("/dev/kvm cannot be opened: {error}")))?;
+    let info = fs::read_to_string("/proc/cpuinfo").map_err(|error| kvm(format!("/proc/cpuinfo: {error}")))?;
+    if virtualises(&info) {
+        return Ok(());
+    }
+    Err(kvm("this processor shows neither vmx nor svm, so the host's KVM virtualises in software and runs only kernels that \
+         were built for that; a distribution's kernel stops in it"
+        .to_owned()))
+}
+
+/// Whether `/proc/cpuinfo` shows virtualisation by the processor.
+fn virtualises(info: &str) -> bool {
+    let flags = info.lines().find_map(|line| line.strip_prefix("flags")).unwrap_or_default();
+    flags.split_ascii_whitespace().any(|flag| flag == "vmx" || flag == "svm")
+}
+
+/// A machine.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How its processor is made.
+    pub accelerator: Accelerator,
+    /// Processors.
+    pub cpus: u32,
+    /// Memory in MiB.
+    pub memory_mib: u64,
+    /// The kernel's image.
+    pub kernel: PathBuf,
+    /// What the kernel unpacks as its root.
+    pub initramfs: PathBuf,
+    /// More of the kernel's command line.
+    pub append: String,
+}
+
+impl Settings {
+    /// QEMU's arguments. `agent`: a socket at which somebody listens for the agent's port; `device`: one where a function is served.
+    pub fn arguments(&self, daemons: &[Daemon], agent: &Path, device: &Path) -> Vec<OsString> {
+        let mut list: Vec<OsString> = Vec::new();
+        let mut add = |option: &str, value: &dyn AsRef<OsStr>| {
+            list.push(option.into());
+            list.push(value.as_ref().to_owned());
+        };
+        // The guest's memory is a file: the device and the daemons map it.
+        add("-machine", &"q35,memory-backend=ram,vmport=off");
+        let memory = format!("memory-backend-memfd,id=ram,size={}M,share=on", self.memory_mib);
+        add("-object", &memory);
+        add("-m", &format!("{}M", self.memory_mib));
+        add("-smp", &self.cpus.to_string());
+        let (accelerator, processor) = match self.accelerator {
+            Accelerator::Tcg => ("tcg", "max"),
+            Accelerator::Kvm => ("kvm", "host"),
+        };
+        add("-accel", &accelerator);
+        add("-cpu", &processor);
+        add("-kernel", &self.kernel);
+        add("-initrd", &self.initramfs);
+        // A panic ends the machine: it restarts at once, and QEMU does not.
+        add("-append", &format!("console=ttyS0 quiet panic=-1 {}", self.append).trim_end());
+        add("-serial", &"stdio");
+        add("-monitor", &"none");
+        add("-chardev", &escaped("socket,id=agent,path=", agent));
+        add("-device", &"virtio-serial-pci,addr=2");
+        add("-device", &format!("virtserialport,chardev=agent,name={PORT}"));
+        for (number, daemon) in daemons.iter().enumerate() {
+            add("-chardev", &escaped(&format!("socket,id=share{number},path="), daemon.socket()));
+            add(
+                "-device",
+                &format!(
+                    "vhost-user-fs-pci,chardev=share{number},tag={},addr={:#x}",
+                    daemon.tag(),
+                    0x10 + number
+                ),
+            );
+        }
+        let socket = serde_json::json!({ "type": "unix", "path": device.to_string_lossy() });
+        add(
+            "-device",
+            &serde_json::json!({ "driver": "vfio-user-pci", "socket": socket, "addr": "4" }).to_string(),
+        );
+        list.extend(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"].map(OsString::from));
+        list
+    }
+}
+
+/// An option with a path at its end, in which a comma is doubled.
+fn escaped(option: &str, path: &Path) -> String {
+    format!("{option}{}", path.to_string_lossy().replace(',', ",,"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings() -> Settings {
+        Settings {
+            accelerator: Accelerator::Tcg,
+            cpus: 2,
+            memory_mib: 768,
+            kernel: "/k".into(),
+            initramfs: "/i".into(),
+            append: String::new(),
+        }
+    }
+
+    #[test]
+    fn a_machine_shares_its_memory_and_has_the_device() {
+        let arguments = settings().arguments(&[], Path::new("/a,b"), Path::new("/d\"e"));
+        let text: Vec<_> = arguments.iter().map(|argument| argument.to_string_lossy()).collect();
+        let value = |option: &str| text[text.iter().position(|have| have == option).unwrap() + 1].clone();
+        assert_eq!(value("-object"), "memory-backend-memfd,id=ram,size=768M,share=on");
+        assert_eq!(value("-chardev"), "socket,id=agent,path=/a,,b");
+        assert_eq!(value("-append"), "console=ttyS0 quiet panic=-1");
+        let device = text.iter().find(|argument| argument.contains("vfio-user-pci")).unwrap();
+        let device: serde_json::Value = serde_json::from_str(device).unwrap();
+        assert_eq!(device["socket"]["path"], "/d\"e");
+    }
+
+    #[test]
+    fn processors_that_virtualise_say_so() {
+        assert!(virtualises("processor : 0\nflags\t\t: fpu vmx sse\n"));
+        assert!(!virtualises("flags : fpu vmxish\n") && !virtualises(""));
+    }
+
+    #[test]
+    fn a_qemu_without_the_device_is_named() {
+        let error = Qemu::Installed("/bin/false".into()).check().unwrap_err();
+        assert!(error.to_string().contains("vfio-user-pci") && error.to_string().contains("/bin/false"));
+        let error = Qemu::Installed("/does/not/exist".into()).check().unwrap_err();
+        assert!(matches!(error, QemuError::Run { .. }));
+    }
+}

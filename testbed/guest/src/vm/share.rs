@@ -1,0 +1,77 @@
+//! Folders of the host in a guest, read-only: a virtiofsd for each.
+
+use std::io;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use crate::agent::init::Share;
+
+/// A folder cannot be shared.
+#[derive(Debug, thiserror::Error)]
+#[error("share {folder} with the guest: {source}")]
+pub struct ShareError {
+    folder: PathBuf,
+    source: io::Error,
+}
+
+/// A daemon that serves one folder. Killed when dropped; it ends by itself with the machine.
+#[derive(Debug)]
+pub struct Daemon {
+    child: Child,
+    socket: PathBuf,
+    share: Share,
+}
+
+impl Daemon {
+    /// Has `command`, which runs virtiofsd, serve `folder` at a socket in `sockets`. The folder appears under its own path.
+    pub fn start(
+        mut command: Command,
+        folder: &Path,
+        sockets: &Path,
+        number: usize,
+    ) -> Result<Self, ShareError> {
+        let error = |source| ShareError { folder: folder.to_owned(), source };
+        let folder = folder.canonicalize().map_err(error)?;
+        let socket = sockets.join(format!("share{number}"));
+        // Bound here and inherited as its stdin: whoever connects waits for the daemon, and finds it.
+        let listener = UnixListener::bind(&socket).map_err(error)?;
+        command.args([
+            "--fd",
+            "0",
+            "--readonly",
+            "--sandbox",
+            "none",
+            "--cache",
+            "always",
+            "--log-level",
+            "error",
+        ]);
+        command.arg("--shared-dir").arg(&folder).stdin(Stdio::from(std::os::fd::OwnedFd::from(listener)));
+        let child = command.spawn().map_err(error)?;
+        Ok(Self { child, socket, share: Share { tag: format!("share{number}"), path: folder } })
+    }
+
+    /// Where QEMU connects.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// The file system's tag.
+    pub fn tag(&self) -> &str {
+        &self.share.tag
+    }
+
+    /// What the guest is told.
+    pub fn share(&self) -> &Share {
+        &self.share
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // It may have ended already; nothing can be done about either failure here.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

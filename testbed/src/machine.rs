@@ -1,0 +1,282 @@
+//! A virtual machine with a VGPU-STUB on its PCI bus: the device's process, the machine, and what lies in it.
+//!
+//! In the guest are busybox, the launcher and the test bed's programs in `/usr/local/bin`, the host's C library and what else
+//! those need, and read-only folders of the host under their own paths. Users: `root`; one in the group that may open the
+//! device; and `nobody`, who may not.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
+use vgpu_guest::agent::init::{PLAN, Plan};
+use vgpu_guest::agent::message::{End, Job};
+use vgpu_guest::vm::initramfs::Initramfs;
+use vgpu_guest::vm::machine::{Machine, MachineError, agent_socket};
+use vgpu_guest::vm::modules::Modules;
+pub use vgpu_guest::vm::qemu::Accelerator;
+use vgpu_guest::vm::qemu::{Qemu, Settings, check_kvm};
+use vgpu_guest::vm::share::Daemon;
+
+use crate::programs;
+
+/// Artifacts: QEMU and virtiofsd, and what they boot.
+const QEMU: &str = "qemu";
+const KERNEL: &str = "guest-kernel";
+/// Kernel modules that a guest needs: its buses, the agent's port, the host's folders.
+const MODULES: [&str; 3] = ["virtio_pci", "virtio_console", "virtiofs"];
+/// The group that may open the device, and its one user.
+const DEVICE_GROUP: u32 = 990;
+const USER: u32 = 1000;
+/// A guest normally is ready after two seconds, on an idle machine.
+const BOOT_LIMIT: Duration = Duration::from_secs(120);
+
+/// Which QEMU.
+fn qemu(given: Option<&Path>) -> Result<Qemu> {
+    let qemu = match given {
+        Some(path) => Qemu::Installed(path.to_owned()),
+        None => Qemu::Unpacked(xtask::artifacts::fetch(QEMU).context("fetch QEMU")?),
+    };
+    qemu.check()?;
+    Ok(qemu)
+}
+
+/// A device in a process of its own, behind a vfio-user socket; it ends with this value.
+#[derive(Debug)]
+struct Served {
+    child: Child,
+    socket: PathBuf,
+    /// The device's process ends when this closes.
+    _stdin: ChildStdin,
+}
+
+impl Served {
+    fn start(folder: &Path, executor: &str, options: &[String]) -> Result<Self> {
+        let socket = folder.join("device");
+        let mut command = Command::new(programs::testbed()?);
+        command.arg("device").arg("--bus").arg(format!("vfio-user:{}", socket.display()));
+        command.args(["--executor", executor, "--until-stdin-closes"]).args(options);
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("start the device")?;
+        let stdin = child.stdin.take().context("no stdin")?;
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().context("no stdout")?).read_line(&mut line)?;
+        if line.trim() != "ready" {
+            let status = child.wait()?;
+            bail!("the device did not start: {status}, said {line:?}");
+        }
+        Ok(Self { child, socket, _stdin: stdin })
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // It may have ended already; nothing can be done about either failure here.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A guest to be.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How its processor is made.
+    pub accelerator: Accelerator,
+    /// Processors.
+    pub cpus: u32,
+    /// Memory in MiB.
+    pub memory_mib: u64,
+    /// An installed QEMU; none: the artifact.
+    pub qemu: Option<PathBuf>,
+    /// The name of the user who may open the device.
+    pub user: String,
+    /// What stands behind the device.
+    pub executor: String,
+    /// More options of `vgpu-testbed device`.
+    pub device: Vec<String>,
+    /// Folders of the host in the guest, read-only.
+    pub shares: Vec<PathBuf>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            accelerator: Accelerator::Tcg,
+            cpus: 1,
+            memory_mib: 1024,
+            qemu: None,
+            user: "guest".to_owned(),
+            executor: "soft".to_owned(),
+            device: Vec::new(),
+            shares: Vec::new(),
+        }
+    }
+}
+
+/// A guest that has booted. It ends with this value.
+#[derive(Debug)]
+pub struct GuestMachine {
+    // In this order: the machine, then what it talks to.
+    machine: Machine,
+    _shares: Vec<Daemon>,
+    _device: Served,
+    _folder: TempDir,
+}
+
+impl GuestMachine {
+    /// Boots one and waits until commands can be run.
+    pub fn boot(options: &Options) -> Result<Self> {
+        if options.accelerator == Accelerator::Kvm {
+            check_kvm()?;
+        }
+        let qemu = qemu(options.qemu.as_deref())?;
+        let kernel = Kernel::fetch()?;
+        let folder = TempDir::with_prefix("vgpu-guest-").context("make a folder for the guest")?;
+        let device = Served::start(folder.path(), &options.executor, &options.device)?;
+        let daemons = options.shares.iter().enumerate().map(|(number, share)| {
+            let system = xtask::artifacts::fetch(QEMU).context("fetch virtiofsd")?;
+            let command = Qemu::unpacked_program(&system, "usr/libexec/virtiofsd");
+            Ok(Daemon::start(command, share, folder.path(), number)?)
+        });
+        let daemons: Vec<Daemon> = daemons.collect::<Result<_>>()?;
+        let initramfs = folder.path().join("initramfs");
+        kernel.root(options, &daemons)?.write_to(&initramfs)?;
+        let settings = Settings {
+            accelerator: options.accelerator,
+            cpus: options.cpus,
+            memory_mib: options.memory_mib,
+            kernel: kernel.image,
+            initramfs,
+            append: String::new(),
+        };
+        let (agent, listener) = agent_socket(folder.path())?;
+        let command = qemu.machine(&settings, &daemons, &agent, &device.socket);
+        let machine = Machine::boot(command, listener, BOOT_LIMIT)?;
+        Ok(Self { machine, _shares: daemons, _device: device, _folder: folder })
+    }
+
+    /// When commands could be run, in seconds after the kernel's start, as the kernel counts them.
+    pub fn ready(&self) -> &str {
+        self.machine.ready()
+    }
+
+    /// What the console has shown so far.
+    pub fn console(&self) -> String {
+        self.machine.console()
+    }
+
+    /// Runs a command as a user of the guest; what it prints goes to `out` and `err` as it comes.
+    pub fn run(
+        &mut self,
+        user: &str,
+        command: &[String],
+        limit: Option<Duration>,
+        out: &mut impl Write,
+        err: &mut impl Write,
+    ) -> Result<End, MachineError> {
+        let job = Job {
+            command: command.to_vec(),
+            user: user.to_owned(),
+            folder: "/".to_owned(),
+            environment: [("GGML_NO_BACKTRACE".to_owned(), "1".to_owned())].into(),
+        };
+        self.machine.run(&job, limit, out, err)
+    }
+
+    /// The same, of which the output is returned: how it ended, stdout, stderr.
+    pub fn output(
+        &mut self,
+        user: &str,
+        command: &[&str],
+        limit: Duration,
+    ) -> Result<(End, String, String), MachineError> {
+        let command: Vec<String> = command.iter().map(|&word| word.to_owned()).collect();
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let end = self.run(user, &command, Some(limit), &mut out, &mut err)?;
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Ok((end, text(out), text(err)))
+    }
+}
+
+/// The kernel of the artifact.
+struct Kernel {
+    folder: PathBuf,
+    image: PathBuf,
+    version: String,
+}
+
+impl Kernel {
+    fn fetch() -> Result<Self> {
+        let folder = xtask::artifacts::fetch(KERNEL).context("fetch the guest's kernel")?;
+        let boot = folder.join("boot");
+        for entry in std::fs::read_dir(&boot).with_context(|| format!("list {}", boot.display()))? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            if let Some(version) = name.strip_prefix("vmlinuz-") {
+                return Ok(Self { image: boot.join(&name), version: version.to_owned(), folder });
+            }
+        }
+        bail!("{} holds no kernel", boot.display())
+    }
+
+    /// The guest's root file system.
+    fn root(&self, options: &Options, daemons: &[Daemon]) -> Result<Initramfs> {
+        let mut root = Initramfs::new();
+        root.program("/init", &programs::agent()?)?;
+        for program in [programs::launcher()?, programs::llama()?, programs::standin()?] {
+            let name = program.file_name().context("a program without a name")?;
+            root.program(Path::new("/usr/local/bin").join(name), &program)?;
+        }
+        self.busybox(&mut root)?;
+        for share in daemons.iter().map(Daemon::share) {
+            libraries(&mut root, &share.path)?;
+        }
+
+        let user = &options.user;
+        let accounts = format!(
+            "root:x:0:0:root:/root:/bin/sh\n{user}:x:{USER}:{DEVICE_GROUP}::/home/{user}:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n"
+        );
+        root.text("/etc/passwd", accounts)?;
+        root.text("/etc/group", format!("root:x:0:\nvgpu:x:{DEVICE_GROUP}:\nnogroup:x:65534:\n"))?;
+        root.folder("/root", 0o700, 0)?;
+        root.folder(Path::new("/home").join(user), 0o755, USER)?;
+
+        let system = self.folder.join("lib/modules").join(&self.version);
+        let files = Modules::below(&system)?.order(&MODULES)?;
+        let mut modules = Vec::new();
+        for file in files {
+            let place = Path::new("/").join(file.strip_prefix(&self.folder)?);
+            root.file(&place, &file)?;
+            modules.push(place);
+        }
+        let shares = daemons.iter().map(|daemon| daemon.share().clone()).collect();
+        let plan = Plan { modules, shares, device_group: Some(DEVICE_GROUP) };
+        root.text(PLAN, serde_json::to_vec(&plan)?)?;
+        Ok(root)
+    }
+
+    /// Busybox, and the commands that it is.
+    fn busybox(&self, root: &mut Initramfs) -> Result<()> {
+        let busybox = self.folder.join("bin/busybox");
+        // It is static: the one that goes into the guest runs here.
+        let output = Command::new(&busybox).arg("--list").output().context("run busybox")?;
+        for name in String::from_utf8_lossy(&output.stdout).lines() {
+            root.link(Path::new("/bin").join(name), "busybox")?;
+        }
+        root.program("/bin/busybox", &busybox)?;
+        Ok(())
+    }
+}
+
+/// Puts libraries of the host that the libraries in a folder need into the guest.
+fn libraries(root: &mut Initramfs, folder: &Path) -> Result<()> {
+    for entry in std::fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))? {
+        let path = entry?.path();
+        let is_library = path.file_name().is_some_and(|name| name.to_string_lossy().contains(".so"));
+        if is_library && path.is_file() {
+            root.libraries_of(&path, Some(folder))?;
+        }
+    }
+    Ok(())
+}
