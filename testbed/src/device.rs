@@ -149,9 +149,9 @@ impl Arguments {
     /// The devices on a simulated bus.
     fn simulate(&self, folder: &Path) -> Result<SimBus> {
         if self.protocol == Protocol::V1 {
-            return self.v1.serve(folder, self.gpus()?, |gpu| {
-                Ok(wrong::around(self.host.executor(gpu)?, &self.wrong))
-            });
+            return self
+                .v1
+                .serve(folder, self.gpus()?, |gpu| Ok(wrong::around(self.host.executor(gpu)?, &self.wrong)));
         }
         Ok(SimBus::serve(folder, self.configs()?)?)
     }

@@ -8,7 +8,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use serde_json::Number;
-use vgpu_device::{BusStatus, SessionStatus};
+use vgpu_device::{BusStatus, DeviceStatus, SessionStatus};
 
 use crate::bed::{self, PATIENCE};
 
@@ -23,6 +23,8 @@ pub struct Traffic {
     waits: u64,
     bytes_in: u64,
     bytes_out: u64,
+    /// Accesses to devices of version 1, by anybody.
+    accesses: u64,
 }
 
 /// What a token costs. Whole numbers where each token costs the same; averages are written with a fraction.
@@ -41,6 +43,9 @@ pub struct PerToken {
     pub bytes_h2d: Number,
     /// Bytes copied from the device.
     pub bytes_d2h: Number,
+    /// Accesses to the registers and the data window of a device of version 1, each an exit of a virtual machine; looks at a call
+    /// that is still under way included. 0 for version 2, whose device is not asked.
+    pub accesses: Number,
 }
 
 impl PerToken {
@@ -74,13 +79,23 @@ impl Traffic {
         loop {
             let status: BusStatus =
                 serde_json::from_value(bed::control(sysfs, "status")?).context("understand the status")?;
-            let sessions = status.devices.iter().flat_map(|device| &device.sessions);
-            let sessions: Vec<_> = sessions.filter(|session| session.process == pid).collect();
+            // A device of version 1 knows its guests by tokens: all that have a context count as the process's.
+            let of_process = |device: &&DeviceStatus, session: &SessionStatus| match device.accesses {
+                Some(_) => session.state == "attached",
+                None => session.process == pid,
+            };
+            let devices = status.devices.iter();
+            let sessions: Vec<_> = devices
+                .flat_map(|device| device.sessions.iter().filter(move |session| of_process(&device, session)))
+                .collect();
             if sessions.is_empty() {
                 bail!("the process {pid} has no session");
             }
             if sessions.iter().all(|session| session.unread == 0 && session.messages == session.done) {
-                return Ok(Self::sum(&sessions));
+                let accesses = status.devices.iter().filter_map(|device| device.accesses).map(|accesses| {
+                    [accesses.bar0, accesses.bar1].iter().map(|bar| bar.reads + bar.writes).sum::<u64>()
+                });
+                return Ok(Self { accesses: accesses.sum(), ..Self::sum(&sessions) });
             }
             if Instant::now() > end {
                 bail!("the devices did not read all messages of {pid} within {PATIENCE:?}: {sessions:?}");
@@ -125,6 +140,7 @@ impl Traffic {
             waits: per(self.waits - before.waits, tokens),
             bytes_h2d: per(self.bytes_in - before.bytes_in, tokens),
             bytes_d2h: per(self.bytes_out - before.bytes_out, tokens),
+            accesses: per(self.accesses - before.accesses, tokens),
         }
     }
 }

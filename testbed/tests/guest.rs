@@ -30,9 +30,16 @@ fn a_guest_boots_and_finds_the_gpu() {
     let ids = good(
         &mut guest,
         "guest",
-        &["sh", "-c", &format!("cd {function}; cat vendor device class subsystem_vendor subsystem_device revision")],
+        &[
+            "sh",
+            "-c",
+            &format!("cd {function}; cat vendor device class subsystem_vendor subsystem_device revision"),
+        ],
     );
-    assert_eq!(ids.split_whitespace().collect::<Vec<_>>(), ["0x10de", "0x2331", "0x030200", "0x10de", "0x16c1", "0xa1"]);
+    assert_eq!(
+        ids.split_whitespace().collect::<Vec<_>>(),
+        ["0x10de", "0x2331", "0x030200", "0x10de", "0x16c1", "0xa1"]
+    );
     let resources = good(&mut guest, "guest", &["cat", &format!("{function}/resource")]);
     let bars: Vec<Vec<u64>> = resources
         .lines()
