@@ -150,9 +150,10 @@ pub struct CheckOptions {
     /// Print the sentence at the end alone
     #[arg(short, long)]
     pub quiet: bool,
-    /// Of other commands; not on this one's page
-    #[arg(id = "allow_cpu", long = "allow-cpu", hide = true)]
-    pub _allow_cpu: bool,
+    /// In place of the option of all commands, to keep it off this one's page
+    #[arg(long, hide = true)]
+    #[expect(dead_code, reason = "it means nothing here")]
+    pub allow_cpu: bool,
 }
 
 /// When to do something that suits terminals.
