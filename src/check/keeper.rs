@@ -91,17 +91,14 @@ impl Kept {
         let line = tokio::time::timeout(LIMIT, lines.next_line()).await;
         let line = line.ok().and_then(Result::ok).flatten().unwrap_or_default();
         let said: Map<String, Value> = serde_json::from_str(&line).unwrap_or_default();
-        match (said.get("ok").and_then(Value::as_bool), placed(&said)) {
-            (Some(true), Some((libraries, probe))) => {
-                Ok(Self { libraries, probe, _by: Keeper::Another(Box::new(child)) })
-            }
-            _ => {
-                let found = said.get("error").or(said.get("found")).and_then(Value::as_str);
-                let found = found.unwrap_or("the process that should keep the libraries ended");
-                let fix = said.get("fix").cloned().and_then(|fix| serde_json::from_value(fix).ok());
-                Err(Refused { found: format!("as the user {}: {found}", user.user), fix })
-            }
+        let ok = said.get("ok").and_then(Value::as_bool) == Some(true);
+        if let Some((libraries, probe)) = placed(&said).filter(|_| ok) {
+            return Ok(Self { libraries, probe, _by: Keeper::Another(Box::new(child)) });
         }
+        let found = said.get("error").or(said.get("found")).and_then(Value::as_str);
+        let found = found.unwrap_or("the process that should keep the libraries ended");
+        let fix = said.get("fix").cloned().and_then(|fix| serde_json::from_value(fix).ok());
+        Err(Refused { found: format!("as the user {}: {found}", user.user), fix })
     }
 
     /// What [`Kept::by`] reads.

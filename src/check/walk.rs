@@ -54,12 +54,11 @@ pub async fn walk(context: &mut Context, mut begun: impl FnMut(LinkId)) -> Vec<F
     let mut findings: Vec<Finding> = Vec::new();
     for step in STEPS.iter().filter(|step| wanted.contains(&step.link)) {
         let begin = Instant::now();
-        let mut finding = match missing(step.link, &findings) {
-            Some(need) => Finding::skip(step.link, format!("not reached (needs {})", need.as_str())),
-            None => {
-                begun(step.link);
-                look(step, context).await
-            }
+        let mut finding = if let Some(need) = missing(step.link, &findings) {
+            Finding::skip(step.link, format!("not reached (needs {})", need.as_str()))
+        } else {
+            begun(step.link);
+            look(step, context).await
         };
         finding.elapsed = begin.elapsed();
         tracing::debug!(link = step.link.as_str(), status = ?finding.status, elapsed = ?finding.elapsed, "looked at");

@@ -3,6 +3,7 @@
 //! turns what was written into a summary, lines of text, and a timeline.
 
 mod calls;
+mod event;
 mod loader;
 mod reader;
 mod status;

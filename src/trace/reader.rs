@@ -2,13 +2,11 @@
 //! believed: any bytes are read or refused.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
-use vgpu_trace_format::{
-    Header, Kind, MAGIC, NOT_FOLLOWED, Record, Returns, VERSION, WAIT_ANSWER, WAIT_ROOM,
-};
+use vgpu_trace_format::{Header, Kind, MAGIC, NOT_FOLLOWED, Record, Returns, VERSION};
 use zerocopy::FromBytes;
 
+use super::event::{Awaited, Event, What};
 use super::status;
 
 /// A process and what it did.
@@ -96,61 +94,6 @@ impl Call {
     /// Whether it returned a status other than success.
     pub fn failed(&self) -> bool {
         matches!(self.end, End::Returned { failed: true, .. })
-    }
-}
-
-/// A message or a wait.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
-    /// What.
-    pub what: What,
-    /// Thread id.
-    pub thread: u32,
-    /// Nanoseconds since boot.
-    pub begin: u64,
-    /// The same.
-    pub end: u64,
-}
-
-/// Kinds of events.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
-    /// A message to the host.
-    Message {
-        /// Its kind.
-        kind: String,
-        /// Its bytes, with header and padding.
-        bytes: u64,
-        /// Its number.
-        number: u64,
-    },
-    /// A wait that was not over at once.
-    Wait {
-        /// What it was for.
-        awaited: Awaited,
-        /// It did not only spin.
-        slept: bool,
-    },
-}
-
-/// What a wait is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Awaited {
-    /// The answer to a message.
-    Answer,
-    /// Room in the ring.
-    Room,
-    /// This completion word.
-    Word(u32),
-}
-
-impl fmt::Display for Awaited {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Answer => f.write_str("an answer"),
-            Self::Room => f.write_str("room in the ring"),
-            Self::Word(word) => write!(f, "word {word}"),
-        }
     }
 }
 
@@ -246,11 +189,7 @@ impl Process {
                 self.event(record, What::Message { kind, bytes, number });
             }
             Some(Kind::Wait) => {
-                let awaited = match record.index {
-                    WAIT_ANSWER => Awaited::Answer,
-                    WAIT_ROOM => Awaited::Room,
-                    word => Awaited::Word(word),
-                };
+                let awaited = Awaited::of(record.index);
                 self.event(record, What::Wait { awaited, slept: record.arguments[0] != 0 });
             }
         }
@@ -283,7 +222,7 @@ impl Process {
 #[cfg(test)]
 pub mod tests {
     use proptest::prelude::*;
-    use vgpu_trace_format::{COMMAND_MOST, Current};
+    use vgpu_trace_format::{COMMAND_MOST, Current, WAIT_ANSWER, WAIT_ROOM};
     use zerocopy::IntoBytes;
 
     use super::*;

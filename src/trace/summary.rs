@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
 use super::calls::{duration, line};
+use super::event::What;
 use super::loader::Decisions;
-use super::reader::{Call, End, Process, What};
+use super::reader::{Call, End, Process};
 use super::status;
 
 /// How many functions are listed.

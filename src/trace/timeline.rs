@@ -4,7 +4,8 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use super::reader::{Call, End, Process, What};
+use super::event::What;
+use super::reader::{Call, End, Process};
 
 /// Writes one JSON object.
 pub fn write(out: &mut dyn Write, processes: &[Process]) -> io::Result<()> {

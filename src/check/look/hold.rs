@@ -16,8 +16,8 @@ use crate::inject::{Plan, Way};
 pub fn hold(options: &Options, fixed: bool, objects: &[String]) {
     let objects = objects.iter().filter_map(|name| OBJECTS.iter().find(|object| object.soname == name));
     let plan = Plan { way: options.via.unwrap_or(Way::Memory), fixed, objects: objects.collect() };
-    // Who changed its user has a folder in /proc that is root's until it says otherwise. There is nothing to hide here: what it
-    // holds is on sale with the program.
+    // Who changed its user has a folder in /proc that is root's until it says otherwise. There is nothing to hide here: it holds
+    // copies of its program's own libraries.
     if let Err(error) = set_dumpable(true) {
         return end("hold", false, json!({"found": error.to_string()}));
     }

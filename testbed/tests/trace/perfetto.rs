@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+/// Begin, end, and the event itself.
+type Slice<'a> = (u64, u64, &'a Value);
+
 /// Nanoseconds of a time in microseconds, as Perfetto reads it.
 fn nanoseconds(value: &Value) -> u64 {
     let time = value.as_f64().unwrap_or_else(|| panic!("no time: {value}"));
@@ -15,7 +18,7 @@ fn nanoseconds(value: &Value) -> u64 {
 /// Panics where a rule is broken.
 pub fn check(timeline: &Value) {
     assert!(["ms", "ns"].contains(&timeline["displayTimeUnit"].as_str().unwrap()));
-    let mut threads: BTreeMap<(u64, u64), Vec<(u64, u64, &Value)>> = BTreeMap::new();
+    let mut threads: BTreeMap<(u64, u64), Vec<Slice<'_>>> = BTreeMap::new();
     for event in timeline["traceEvents"].as_array().expect("an array of events") {
         let pid = event["pid"].as_u64().unwrap_or_else(|| panic!("no process: {event}"));
         assert!(event["name"].as_str().is_some_and(|name| !name.is_empty()), "{event}");
@@ -33,7 +36,11 @@ pub fn check(timeline: &Value) {
             }
             // Begun and never ended: to the end of the timeline.
             "B" => {
-                threads.entry((pid, thread())).or_default().push((nanoseconds(&event["ts"]), u64::MAX, event))
+                threads.entry((pid, thread())).or_default().push((
+                    nanoseconds(&event["ts"]),
+                    u64::MAX,
+                    event,
+                ));
             }
             "i" => {
                 nanoseconds(&event["ts"]);
