@@ -59,11 +59,10 @@ pub(super) struct Core {
 }
 
 impl Core {
-    pub(super) fn new(executor: Arc<dyn Executor>, facts: DeviceFacts) -> Result<Self, WindowError> {
+    pub(super) fn new(executor: Arc<dyn Executor>, facts: Box<DeviceFacts>) -> Result<Self, WindowError> {
         let owners = OWNERS_MAX as u64;
         let staging = Staging { offset: owners * area::AREA_BYTES, bytes: PAYLOAD_MAX.into() };
         let window = Arc::new(Window::private(staging.offset + staging.bytes)?);
-        let facts = Box::new(facts);
         let greeting = Greeting { generation: 1, window_bytes: 0, facts: facts.clone() };
         let mut mint = Mint(Mint::FIRST);
         Ok(Self {

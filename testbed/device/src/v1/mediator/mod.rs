@@ -157,7 +157,8 @@ pub struct Connection {
 impl Mediator {
     /// A mediator over an executor.
     pub fn new(executor: Arc<dyn Executor>, rules: Rules) -> Result<Arc<Self>, MediatorError> {
-        let facts = executor.facts();
+        let facts = Box::new(executor.facts());
+        let total = facts.total_bytes;
         let core = Core::new(Arc::clone(&executor), facts)?;
         Ok(Arc::new(Self {
             core: Mutex::new(core),
@@ -169,7 +170,7 @@ impl Mediator {
             stopped: AtomicBool::new(false),
             connections: AtomicU64::new(1),
             name: executor.name(),
-            total: facts.total_bytes,
+            total,
             executor,
         }))
     }
