@@ -7,7 +7,7 @@ use std::time::Instant;
 use vgpu_wire::v1::call::Op;
 use vgpu_wire::v1::frame::{CUDA_CALL, Call, Header, MAGIC, Outcome};
 use vgpu_wire::v1::registers::{BAR1_STATUS, BAR1_TO_GUEST, BAR1_TO_HOST, BUSY, DONE, ERROR, ErrorCode};
-use vgpu_wire::v1::route::{self, PREFIX_BYTES, Place, Preferences, Prefixes};
+use vgpu_wire::v1::route::{self, PREFIX_BYTES, Place, Prefixes};
 use vgpu_wire::v1::{INLINE_BYTES, WINDOW_MIN_BYTES, call, owner};
 use zerocopy::little_endian::U32;
 
@@ -15,6 +15,7 @@ use super::bar1::Bar1;
 use super::counts::{Accesses, Counts};
 use super::link::{Delivery, Inlet, Link, LinkError, Submission};
 use super::memory::GuestMemory;
+use super::properties::Properties;
 use super::registers::{Effect, Identity, Registers};
 use crate::host::lock;
 
@@ -25,45 +26,6 @@ pub enum Bar {
     Bar0,
     /// Payload.
     Bar1,
-}
-
-/// `pool_id`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Pool {
-    /// The usual one.
-    #[default]
-    A,
-    /// The other one.
-    B,
-}
-
-/// `priority`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Priority {
-    /// 0
-    Low,
-    /// 1
-    #[default]
-    Medium,
-    /// 2
-    High,
-}
-
-/// What the host's administrator sets: the properties of the device `vgpu-cuda`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Properties {
-    /// `pool_id`
-    pub pool: Pool,
-    /// `priority`
-    pub priority: Priority,
-    /// `vm_id`
-    pub vm_id: u32,
-    /// The three booleans.
-    pub preferences: Preferences,
-    /// Ours, off on every host that exists: calls of other tokens than the one in `SCRATCH` when the window was registered go as if
-    /// there were none, so that nobody's payload gets into another process's pages (Q10). Right only for guests that write their
-    /// token before they register, which the original one does not.
-    pub window_of_its_owner: bool,
 }
 
 /// Guest pages that are registered.
@@ -471,15 +433,6 @@ impl State {
             1..=INLINE_BYTES => ErrorCode::UnsupportedOp,
             _ => ErrorCode::RequestTooLarge,
         });
-    }
-}
-
-impl Pool {
-    const fn ascii(self) -> u8 {
-        match self {
-            Self::A => b'A',
-            Self::B => b'B',
-        }
     }
 }
 

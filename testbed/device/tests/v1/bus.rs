@@ -15,6 +15,7 @@ use tempfile::TempDir;
 use vgpu_device::v1::{Mediator, Properties, Rules};
 use vgpu_device::{BusStatus, SimBus, V1Config, V1Way};
 use vgpu_wire::v1::call::Op;
+use vgpu_wire::v1::payload::LAUNCH_RAW;
 use vgpu_wire::v1::registers as reg;
 use zerocopy::IntoBytes;
 
@@ -196,4 +197,68 @@ fn accesses_take_as_long_as_they_cost() {
     assert!(start.elapsed() >= 10 * cost);
     let after = status(dir.path()).devices[0].accesses.unwrap();
     assert_eq!((after.bar0.reads - before.bar0.reads, after.bar1.reads - before.bar1.reads), (4, 6));
+}
+
+/// A call with its payload inline, which is only submitted.
+fn submit(bar0: &Bar, op: Op, data: &[u8]) {
+    for (index, word) in data.chunks(4).enumerate() {
+        let word = u32::from_le_bytes(word.try_into().unwrap());
+        bar0.accesses(&[[2, reg::INLINE_REQUEST + 4 * index as u32, word]]);
+    }
+    bar0.accesses(&[
+        [2, reg::SCRATCH, 1],
+        [2, reg::CUDA_OP, op as u32],
+        [2, reg::CUDA_DATA_LEN, data.len() as u32],
+        [2, reg::CUDA_DOORBELL, 1],
+    ]);
+}
+
+fn wait(bar0: &Bar) -> u64 {
+    let start = Instant::now();
+    while bar0.read(reg::STATUS) == reg::BUSY {
+        assert!(start.elapsed() < PATIENCE);
+    }
+    assert_eq!(bar0.read(reg::STATUS), reg::DONE);
+    u64::from(bar0.read(reg::RESULTS)) | u64::from(bar0.read(reg::RESULTS + 4)) << 32
+}
+
+#[test]
+fn a_device_goes_though_a_kernel_runs() {
+    let dir = folder();
+    let bus = serve(&dir, Duration::ZERO);
+    let bar0 = Bar::open(dir.path(), "resource0");
+    let text = b".version 7.0\n.target sm_50\n.address_size 64\n.visible .entry k() { again: bra again; }   ";
+    submit(&bar0, Op::ModuleLoadData, &text[..text.len() / 4 * 4]);
+    let module = wait(&bar0);
+    bar0.accesses(&[
+        [2, reg::CUDA_NUM_ARGS, 2],
+        [2, reg::CUDA_ARGS, module as u32],
+        [2, reg::CUDA_ARGS + 4, (module >> 32) as u32],
+    ]);
+    submit(&bar0, Op::ModuleGetFunction, b"k\0\0\0");
+    let function = wait(&bar0);
+    submit(&bar0, Op::LaunchKernel, &crate::code::launch(function, LAUNCH_RAW, 0, &[]));
+    // It is carried out, and the device can be asked all the same.
+    assert_eq!(status(dir.path()).devices[0].accesses.unwrap().doorbells, 3);
+    assert_eq!(bar0.read(reg::STATUS), reg::BUSY);
+    let start = Instant::now();
+    drop(bus);
+    assert!(start.elapsed() < PATIENCE, "the kernel's time is not waited for");
+}
+
+#[test]
+fn calls_are_held_and_released() {
+    let dir = folder();
+    let bus = serve(&dir, Duration::ZERO);
+    let bar0 = Bar::open(dir.path(), "resource0");
+    bus.hold();
+    submit(&bar0, Op::Init, &[]);
+    assert_eq!(bar0.read(reg::STATUS), reg::BUSY);
+    assert!(status(dir.path()).devices[0].sessions.is_empty(), "nothing was carried out");
+    bus.release();
+    assert_eq!(wait(&bar0), 1);
+    bus.hold();
+    submit(&bar0, Op::Init, &[]);
+    // Held or not, the device goes.
+    drop(bus);
 }

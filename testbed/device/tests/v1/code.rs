@@ -7,7 +7,9 @@ use vgpu_wire::v1::call::{CHUNK_FIRST, CHUNK_LAST, CHUNK_MIDDLE, CHUNK_SINGLE, O
 use vgpu_wire::v1::payload::{LAUNCH_LEGACY, LAUNCH_RAW, Launch};
 use zerocopy::{FromZeros, IntoBytes};
 
-use crate::driver::{Guest, guest, soft, wide};
+use vgpu_executor_soft::{Soft, SoftOptions};
+
+use crate::driver::{Guest, gpu, guest, soft, wide};
 
 /// Multiplies `n` words at `p` by `f`, from the variable `start` on.
 pub const PTX: &str = "
@@ -265,4 +267,28 @@ fn launches_are_checked_before_anything_is_done() {
     let mut stream = good;
     stream[36..44].copy_from_slice(&12345_u64.to_le_bytes());
     assert_eq!(code(&stream), 0);
+}
+
+/// An executor that does its work behind the caller's back, in an order of its own: everything is waited for here.
+#[test]
+fn work_that_is_done_later_is_waited_for() {
+    for seed in 0..8 {
+        let options = SoftOptions { adversary: Some(seed), ..SoftOptions::default() };
+        let mut guest = guest(std::sync::Arc::new(Soft::with_options(&gpu(), options).unwrap()));
+        let module = guest.load(&text(PTX));
+        for _ in 0..20 {
+            guest.works(module);
+        }
+        let stream = guest.call(Op::StreamCreate, &[1], &[]).one();
+        let event = guest.call(Op::EventCreate, &[0], &[]).one();
+        let address = guest.alloc(1 << 20);
+        for round in 1..=20_u8 {
+            let data = vec![round; 1 << 20];
+            guest.call(Op::MemcpyHtoDAsync, &wide(&[address, 1 << 20, stream]), &data).nothing();
+            guest.call(Op::EventRecord, &wide(&[event, stream]), &[]).nothing();
+            while guest.call(Op::EventQuery, &wide(&[event]), &[]).code == 600 {}
+            while guest.call(Op::StreamQuery, &wide(&[stream]), &[]).code == 600 {}
+            assert_eq!(guest.get(address, 1 << 20), data);
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use vgpu_device::v1::{Mediator, Properties, Rules};
-use vgpu_wire::v1::call::{ALLOCATIONS_MAX, OWNERS_MAX, Op};
+use vgpu_wire::v1::call::{ALLOCATIONS_MAX, FUNCTIONS_MAX, LIBRARIES_MAX, MODULES_MAX, OWNERS_MAX, Op};
 use vgpu_wire::v1::payload::LAUNCH_RAW;
 use vgpu_wire::v1::{PAYLOAD_MAX, split};
 use zerocopy::IntoBytes;
@@ -172,6 +172,43 @@ fn the_table_of_allocations_has_an_end() {
     assert_eq!(guest.call(Op::MemAlloc, &[256, 0, 0, 0], &[]).failed(), 2, "Q21");
     guest.free(first);
     guest.alloc(256);
+}
+
+#[test]
+fn tables_of_code_have_an_end() {
+    let mut guest = guest(null());
+    let text = b".version 7.0\n.target sm_50\n.address_size 64\n";
+    let modules: Vec<u64> = (0..MODULES_MAX).map(|_| guest.load(text)).collect();
+    assert_eq!(guest.call(Op::ModuleLoadData, &[], text).failed(), 2);
+    for _ in 0..LIBRARIES_MAX {
+        guest.call(Op::LibraryLoadData, &[], text).one();
+    }
+    assert_eq!(guest.call(Op::LibraryLoadData, &[], text).failed(), 2);
+    for index in 0..FUNCTIONS_MAX {
+        guest.function(modules[index % 7], &format!("k{index}"));
+    }
+    assert_eq!(guest.call(Op::ModuleGetFunction, &wide(&[modules[9]]), b"one more\0").failed(), 2);
+    guest.function(modules[0], "k0");
+    guest.call(Op::ModuleUnload, &wide(&[modules[0]]), &[]).nothing();
+    guest.load(text);
+    guest.function(modules[9], "one more");
+}
+
+#[test]
+fn who_is_turned_away_is_told_so_and_is_taken_again_later() {
+    let mediator = Mediator::new(null(), Rules::default()).unwrap();
+    let mut guest = machine(&mediator, 5);
+    let address = guest.alloc(256);
+    for (rules, error) in [(Rules::new(Some(0), []), 0x0a), (Rules::new(None, [5]), 0x0b)] {
+        mediator.set_rules(rules);
+        // The first call of a machine is never too often.
+        guest.call(Op::Init, &[], &[]);
+        let done = guest.call(Op::Init, &[], &[]);
+        assert_eq!((done.status, done.error, done.code), (3, error, 0));
+    }
+    mediator.set_rules(Rules::default());
+    guest.call(Op::Init, &[], &[]).one();
+    guest.put(address, &[1]).nothing();
 }
 
 #[test]

@@ -36,7 +36,7 @@ impl Owner {
         let params = match launch.mode.get() {
             LAUNCH_RAW => rest.get(..launch.param_bytes.get() as usize).ok_or(status::INVALID_VALUE)?,
             LAUNCH_LEGACY => {
-                let module = self.modules.get(function.module).ok_or(status::INVALID_HANDLE)?;
+                let module = self.module(function.module).ok_or(status::INVALID_HANDLE)?;
                 let layout = module.layouts.get(&function.name).ok_or(status::INVALID_VALUE)?;
                 arranged = arrange(layout, launch.params.get(), rest).ok_or(status::INVALID_VALUE)?;
                 &arranged[..]

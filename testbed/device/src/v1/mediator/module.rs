@@ -91,7 +91,7 @@ impl Owner {
             }
         }
         self.port.ask(ModuleLoad { reply: 0, module: number }, &[])?;
-        Ok(Module { number, layouts: code.layouts, library: None })
+        Ok(Module { number, layouts: code.layouts })
     }
 
     pub(super) fn module_load(
@@ -116,17 +116,14 @@ impl Owner {
     ) -> Result<Reply, u32> {
         let Some(image) = self.image(request)? else { return Ok(Reply::NONE) };
         self.libraries.room()?;
-        self.modules.room()?;
-        let mut module = self.load(&image, target)?;
+        let module = self.load(&image, target)?;
         let (library, handle) = (mint.handle(), mint.handle());
-        module.library = Some(library);
-        self.modules.insert(handle, module);
+        self.library_modules.insert(handle, module);
         self.libraries.insert(library, handle);
         Ok(Reply::of(&[library]))
     }
 
-    fn unload(&mut self, handle: u64) -> Result<(), u32> {
-        let Some(module) = self.modules.remove(handle) else { return Ok(()) };
+    fn unload(&mut self, handle: u64, module: &Module) -> Result<(), u32> {
         self.functions.retain(|_, function| function.module != handle);
         self.globals.retain(|of| *of != handle);
         self.port.send(&ModuleUnload { module: module.number, reserved: 0 }, &[])?;
@@ -136,15 +133,17 @@ impl Owner {
     pub(super) fn module_unload(&mut self, request: &Request<'_>) -> Result<Reply, u32> {
         let handle = request.wide(0);
         // A library's module goes with the library.
-        if self.modules.get(handle).is_some_and(|module| module.library.is_none()) {
-            self.unload(handle)?;
+        if let Some(module) = self.modules.remove(handle) {
+            self.unload(handle, &module)?;
         }
         Ok(Reply::NONE)
     }
 
     pub(super) fn library_unload(&mut self, request: &Request<'_>) -> Result<Reply, u32> {
-        let module = self.libraries.remove(request.wide(0)).ok_or(status::INVALID_HANDLE)?;
-        self.unload(module)?;
+        let handle = self.libraries.remove(request.wide(0)).ok_or(status::INVALID_HANDLE)?;
+        if let Some(module) = self.library_modules.remove(handle) {
+            self.unload(handle, &module)?;
+        }
         Ok(Reply::NONE)
     }
 
@@ -155,7 +154,7 @@ impl Owner {
 
     pub(super) fn function_get(&mut self, mint: &mut Mint, request: &Request<'_>) -> Result<Reply, u32> {
         let handle = request.wide(0);
-        let number = self.modules.get(handle).ok_or(status::INVALID_VALUE)?.number;
+        let number = self.module(handle).ok_or(status::INVALID_VALUE)?.number;
         let bytes = name(request.data)?;
         let name = str::from_utf8(bytes).map_err(|_| status::NOT_FOUND)?;
         // A kernel is one function, however often it is asked for.
@@ -175,7 +174,7 @@ impl Owner {
 
     pub(super) fn global_get(&mut self, request: &Request<'_>) -> Result<Reply, u32> {
         let handle = request.wide(0);
-        let module = self.modules.get(handle).ok_or(status::INVALID_VALUE)?.number;
+        let module = self.module(handle).ok_or(status::INVALID_VALUE)?.number;
         let bytes = name(request.data)?;
         let body = GlobalGet { reply: 0, module, name_bytes: bytes.len() as u32, reserved: 0 };
         let GlobalReply { address, bytes } = self.port.ask_for(body, bytes)?;
@@ -229,7 +228,7 @@ impl Owner {
             return Err(status::NOT_SUPPORTED);
         }
         let function = self.functions.get(request.wide(0)).ok_or(status::INVALID_VALUE)?;
-        let module = self.modules.get(function.module).ok_or(status::INVALID_VALUE)?;
+        let module = self.module(function.module).ok_or(status::INVALID_VALUE)?;
         let layout = module.layouts.get(&function.name).ok_or(status::INVALID_VALUE)?;
         let index = usize::try_from(request.wide(2)).unwrap_or(usize::MAX);
         let param = layout.params.get(index).ok_or(status::INVALID_VALUE)?;

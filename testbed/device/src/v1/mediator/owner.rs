@@ -18,8 +18,6 @@ pub(super) struct Module {
     pub(super) number: u32,
     /// Where its kernels' parameters lie.
     pub(super) layouts: Layouts,
-    /// The library that it is of.
-    pub(super) library: Option<u64>,
 }
 
 /// A kernel that was asked for.
@@ -135,8 +133,10 @@ pub(super) struct Owner {
     /// Variables of modules, whose addresses were asked for.
     pub(super) globals: Ranges<u64>,
     pub(super) modules: Table<Module>,
-    /// Libraries and their modules.
+    /// Libraries and their modules' handles.
     pub(super) libraries: Table<u64>,
+    /// Modules of libraries, which end with them.
+    pub(super) library_modules: Table<Module>,
     pub(super) functions: Table<Function>,
     /// Streams and their numbers.
     pub(super) streams: Table<u32>,
@@ -163,6 +163,7 @@ impl Owner {
             globals: Ranges::default(),
             modules: Table::new(call::MODULES_MAX),
             libraries: Table::new(call::LIBRARIES_MAX),
+            library_modules: Table::new(call::LIBRARIES_MAX),
             functions: Table::new(call::FUNCTIONS_MAX),
             streams: Table::new(call::STREAMS_MAX),
             events: Table::new(call::EVENTS_MAX),
@@ -188,6 +189,11 @@ impl Owner {
             return Ok(());
         }
         Err(status::INVALID_VALUE)
+    }
+
+    /// A module, a library's or one by itself.
+    pub(super) fn module(&self, handle: u64) -> Option<&Module> {
+        self.modules.get(handle).or_else(|| self.library_modules.get(handle))
     }
 
     /// A stream's number: 0, 1 and 2 are the default ones, and so is what is no stream.

@@ -1,0 +1,51 @@
+//! What an administrator of the host sets of a device.
+
+use vgpu_wire::v1::route::Preferences;
+
+/// `pool_id`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pool {
+    /// The usual one.
+    #[default]
+    A,
+    /// The other one.
+    B,
+}
+
+/// `priority`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Priority {
+    /// 0
+    Low,
+    /// 1
+    #[default]
+    Medium,
+    /// 2
+    High,
+}
+
+/// What the host's administrator sets: the properties of the device `vgpu-cuda`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Properties {
+    /// `pool_id`
+    pub pool: Pool,
+    /// `priority`
+    pub priority: Priority,
+    /// `vm_id`
+    pub vm_id: u32,
+    /// The three booleans.
+    pub preferences: Preferences,
+    /// Ours, off on every host that exists: calls of other tokens than the one in `SCRATCH` when the window was registered go as if
+    /// there were none, so that nobody's payload gets into another process's pages (Q10). Right only for guests that write their
+    /// token before they register, which the original one does not.
+    pub window_of_its_owner: bool,
+}
+
+impl Pool {
+    pub(super) const fn ascii(self) -> u8 {
+        match self {
+            Self::A => b'A',
+            Self::B => b'B',
+        }
+    }
+}
