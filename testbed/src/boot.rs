@@ -11,8 +11,19 @@ use vgpu_testbed::machine::{Accelerator, GuestMachine, Options};
 /// What the device is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Contract {
+    /// Version 1: that of existing hosts.
+    V1,
     /// Version 2.
     V2,
+}
+
+impl Contract {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::V1 => "v1",
+            Self::V2 => "v2",
+        }
+    }
 }
 
 /// Options.
@@ -48,6 +59,9 @@ pub struct Arguments {
     /// The guest's memory in MiB.
     #[arg(long, default_value_t = 1024)]
     memory: u64,
+    /// Pages of 2 MiB that the guest sets aside when it boots: a window of guest memory needs them.
+    #[arg(long, default_value_t = 0)]
+    huge_pages: u32,
     /// An installed qemu-system-x86_64, 10.1 or later; the pinned one is fetched, if not given.
     #[arg(long)]
     qemu: Option<PathBuf>,
@@ -68,7 +82,6 @@ pub struct Arguments {
 /// Boots, runs, ends.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let start = Instant::now();
-    let Contract::V2 = arguments.device;
     let usual = Options::default();
     let known = ["root", "nobody"].contains(&arguments.user.as_str());
     let options = Options {
@@ -78,7 +91,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         qemu: arguments.qemu.clone(),
         user: if known { usual.user } else { arguments.user.clone() },
         executor: arguments.executor.clone(),
-        device: vec!["--cc".to_owned(), arguments.cc.clone()],
+        device: ["--cc", &arguments.cc, "--protocol", arguments.device.name()].map(str::to_owned).to_vec(),
+        huge_pages: arguments.huge_pages,
         shares: arguments.share.clone(),
     };
     let mut guest = GuestMachine::boot(&options)?;

@@ -17,8 +17,11 @@ use signal_hook::iterator::Signals;
 use vgpu_device::{
     DeviceConfig, GpuConfig, PciAddress, SimBus, parse_bytes, parse_compute_capability, parse_uuid,
 };
+use vgpu_guest::pci::Function;
+use vgpu_guest::pci::ram::SharedRam;
 use vgpu_guest::pci::socket::FunctionSocket;
 use vgpu_guest::pci::stub::V2;
+use vgpu_guest::pci::stub1::V1;
 use vgpu_testbed::bed::Facts;
 
 /// Slot of the first device that is not given by `--device`.
@@ -169,20 +172,29 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             // Without a limit it returns only when it was told to.
             let _asked = bus.wait_for_exit(None);
         }
-        Bus::VfioUser(_) if arguments.protocol == Protocol::V1 => {
-            bail!("devices of version 1 are on a simulated bus only")
-        }
-        Bus::VfioUser(path) => serve_machine(arguments, path, &arguments.configs()?)?,
+        Bus::VfioUser(path) => serve_machine(arguments, path)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Serves one function to machines until told to stop.
-fn serve_machine(arguments: &Arguments, path: &Path, configs: &[DeviceConfig]) -> Result<()> {
-    let [config] = configs else { bail!("a vfio-user socket has one device") };
-    let stub = V2::new(config)?;
-    let device = Arc::clone(stub.device());
-    let mut socket = FunctionSocket::bind(path, Arc::new(stub))?;
+fn serve_machine(arguments: &Arguments, path: &Path) -> Result<()> {
+    let ram = SharedRam::default();
+    let (function, end): (Arc<dyn Function>, Box<dyn FnOnce()>) = match arguments.protocol {
+        Protocol::V1 => {
+            let [(_, gpu)] = &arguments.gpus()?[..] else { bail!("a vfio-user socket has one device") };
+            let executor = || Ok(wrong::around(arguments.host.executor(gpu)?, &arguments.wrong));
+            let device = arguments.v1.device(Arc::new(ram.clone()), executor)?;
+            (Arc::new(V1::new(device)), Box::new(|| {}))
+        }
+        Protocol::V2 => {
+            let [config] = &arguments.configs()?[..] else { bail!("a vfio-user socket has one device") };
+            let stub = V2::new(config)?;
+            let device = Arc::clone(stub.device());
+            (Arc::new(stub), Box::new(move || device.shutdown()))
+        }
+    };
+    let mut socket = FunctionSocket::bind(path, function, ram)?;
     let (told, stop) = mpsc::channel();
     when_asked(arguments, {
         let told = told.clone();
@@ -192,7 +204,7 @@ fn serve_machine(arguments: &Arguments, path: &Path, configs: &[DeviceConfig]) -
     thread::spawn(move || told.send(socket.serve()));
     ready()?;
     let ended = stop.recv().context("wait for the end")?;
-    device.shutdown();
+    end();
     // The thread above is still in the socket, which it would have removed.
     std::fs::remove_file(path).with_context(|| format!("remove {}", path.display()))?;
     Ok(ended?)

@@ -31,7 +31,7 @@ const MODULES: [&str; 3] = ["virtio_pci", "virtio_console", "virtiofs"];
 const DEVICE_GROUP: u32 = 990;
 const USER: u32 = 1000;
 /// A guest normally is ready after two seconds, on an idle machine.
-const BOOT_LIMIT: Duration = Duration::from_secs(120);
+const BOOT_LIMIT: Duration = Duration::from_mins(2);
 
 /// Which QEMU.
 fn qemu(given: Option<&Path>) -> Result<Qemu> {
@@ -98,6 +98,8 @@ pub struct Options {
     pub device: Vec<String>,
     /// Folders of the host in the guest, read-only.
     pub shares: Vec<PathBuf>,
+    /// Pages of 2 MiB that the guest's kernel sets aside.
+    pub huge_pages: u32,
 }
 
 impl Default for Options {
@@ -111,6 +113,7 @@ impl Default for Options {
             executor: "soft".to_owned(),
             device: Vec::new(),
             shares: Vec::new(),
+            huge_pages: 0,
         }
     }
 }
@@ -149,7 +152,10 @@ impl GuestMachine {
             memory_mib: options.memory_mib,
             kernel: kernel.image,
             initramfs,
-            append: String::new(),
+            append: match options.huge_pages {
+                0 => String::new(),
+                pages => format!("hugepagesz=2M hugepages={pages}"),
+            },
         };
         let (agent, listener) = agent_socket(folder.path())?;
         let command = qemu.machine(&settings, &daemons, &agent, &device.socket);
@@ -239,7 +245,8 @@ impl Kernel {
         );
         root.text("/etc/passwd", accounts)?;
         root.text("/etc/group", format!("root:x:0:\nvgpu:x:{DEVICE_GROUP}:\nnogroup:x:65534:\n"))?;
-        root.folder("/root", 0o700, 0)?;
+        // Open to all: folders of the host's that are shared may lie below it.
+        root.folder("/root", 0o755, 0)?;
         root.folder(Path::new("/home").join(user), 0o755, USER)?;
 
         let system = self.folder.join("lib/modules").join(&self.version);

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use vgpu_wire::facts::DeviceFacts;
 use vgpu_wire::pci::V2_BAR2_BYTES;
-use vgpu_wire::registers::{MAX_CHANNELS, Refusal, channel};
+use vgpu_wire::registers::{MAX_CHANNELS, Refusal, WAKE_FUTEX, channel};
 use vgpu_wire::{TABLE_DIGEST, WIRE_VERSION, area};
 use zerocopy::IntoBytes;
 
@@ -252,11 +252,11 @@ impl Device {
         let host = SessionHost::new(
             Arc::clone(&self.window),
             Arc::clone(&self.shares),
-            base,
             channel.index(),
             self.draw_session(),
             self.epoch,
             Arc::clone(&self.published),
+            self.wake & WAKE_FUTEX != 0,
         );
         let session = self.executor.open(host.clone()).map_err(|error| {
             tracing::warn!(device = %self.label, channel = channel.index(), "failed to {error}");

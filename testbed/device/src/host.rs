@@ -127,6 +127,8 @@ struct Inner {
     gauges: Gauges,
     counters: Counters,
     published: Arc<Published>,
+    /// A futex reaches the guest's sleepers: they are processes of this kernel.
+    wakes: bool,
 }
 
 /// A handle to a session's guest. Clones are of the same session; once it has ended they do nothing.
@@ -148,16 +150,17 @@ impl SessionHost {
     pub(crate) fn new(
         window: Arc<Window>,
         shares: Arc<Shares>,
-        area: u64,
         channel: u32,
         session: u32,
         epoch: Instant,
         published: Arc<Published>,
+        wakes: bool,
     ) -> Self {
         Self(Arc::new(Inner {
             window,
             shares,
-            area,
+            area: u64::from(channel) * area::AREA_BYTES,
+            wakes,
             channel,
             session,
             epoch,
@@ -380,6 +383,9 @@ impl SessionHost {
 
     /// Wakes the guest's threads if any sleep. Called after a store that they may wait for.
     pub(crate) fn wake(&self) {
+        if !self.0.wakes {
+            return;
+        }
         // Pairs with the guest's fence between counting itself as a sleeper and looking once more.
         fence(Ordering::SeqCst);
         let window = &self.0.window;

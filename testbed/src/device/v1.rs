@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
-use vgpu_device::v1::{self, Mediator, Preferences, Properties, Rules};
+use vgpu_device::v1::{self, Client, GuestMemory, Local, Mediator, Preferences, Properties, Rules};
 use vgpu_device::{Executor, GpuConfig, PciAddress, SimBus, V1Config, V1Way};
 
 /// `pool_id`
@@ -101,6 +101,26 @@ impl V1Options {
             },
             window_of_its_owner: self.window_of_its_owner,
         }
+    }
+
+    /// A device for a machine, whose memory is `memory`.
+    pub fn device(
+        &self,
+        memory: Arc<dyn GuestMemory>,
+        executor: impl FnOnce() -> Result<Arc<dyn Executor>>,
+    ) -> Result<Arc<v1::Device>> {
+        if !self.access_cost.is_zero() {
+            bail!("--access-cost is for a simulated bus: here an access costs what it costs");
+        }
+        let device = v1::Device::new(self.properties(), memory);
+        device.attach(match &self.mediator {
+            Some(path) => Box::new(Client::connect(path, device.inlet())),
+            None => {
+                let mediator = Mediator::new(executor()?, Rules::default())?;
+                Box::new(Local::connect(&mediator, device.inlet())?)
+            }
+        });
+        Ok(device)
     }
 
     /// Serves devices, each with a mediator of its own unless there is one elsewhere.

@@ -86,15 +86,15 @@ fn run(job: &Job, to: &Sender<Message>) -> io::Result<End> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let status = thread::scope(|scope| {
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        scope.spawn(|| stdout.map(|pipe| pass(pipe, to.clone(), Message::Stdout)));
-        scope.spawn(|| stderr.map(|pipe| pass(pipe, to.clone(), Message::Stderr)));
+        scope.spawn(|| stdout.map(|pipe| pass(pipe, to, Message::Stdout)));
+        scope.spawn(|| stderr.map(|pipe| pass(pipe, to, Message::Stderr)));
         child.wait()
     })?;
     Ok(status.code().map_or_else(|| End::Signal(status.signal().unwrap_or(0)), End::Code))
 }
 
 /// Passes a pipe on until it ends.
-fn pass(mut pipe: impl Read, to: Sender<Message>, message: fn(Vec<u8>) -> Message) {
+fn pass(mut pipe: impl Read, to: &Sender<Message>, message: fn(Vec<u8>) -> Message) {
     let mut piece = vec![0; PIECE];
     loop {
         match pipe.read(&mut piece) {

@@ -1,10 +1,11 @@
 //! PCI functions behind a vfio-user socket: what a function is ([`Function`]), its configuration space ([`config`]),
-//! the guest's memory as the VMM shows it ([`ram`]), and the socket ([`socket`]). [`stub`] is VGPU-STUB.
+//! the guest's memory as the VMM shows it ([`ram`]), and the socket ([`socket`]). [`stub`] is VGPU-STUB, [`stub1`] the same of version 1.
 
 pub mod config;
 pub mod ram;
 pub mod socket;
 pub mod stub;
+pub mod stub1;
 
 use std::os::fd::OwnedFd;
 

@@ -4,7 +4,10 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::sync::Arc;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
+
+use vgpu_device::v1::GuestMemory;
 
 /// Memory of the guest in a file of the VMM's.
 #[derive(Clone, Debug)]
@@ -22,6 +25,40 @@ pub struct Region {
 /// The regions, by guest-physical address. They do not overlap.
 #[derive(Debug, Default)]
 pub struct Ram(BTreeMap<u64, Region>);
+
+/// The same, for a VMM's thread that changes it and a device that reaches it, at a time or not.
+#[derive(Clone, Debug, Default)]
+pub struct SharedRam(Arc<RwLock<Ram>>);
+
+impl SharedRam {
+    /// The regions, to change them.
+    pub fn change(&self) -> RwLockWriteGuard<'_, Ram> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls `what` with the file that holds `bytes` from `address` on, and where they are.
+    fn with<T>(&self, address: u64, bytes: u64, what: impl FnOnce(&Region, u64) -> T) -> Option<T> {
+        let ram = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        ram.find(address, bytes).map(|(region, at)| what(region, at))
+    }
+}
+
+/// By reads and writes of the file: a device of version 1 copies a payload a call, so a mapping would save nothing that counts.
+impl GuestMemory for SharedRam {
+    fn map(&self, address: u64, bytes: u64) -> bool {
+        self.with(address, bytes, |region, _| region.writable).unwrap_or(false)
+    }
+
+    fn read(&self, address: u64, into: &mut [u8]) -> bool {
+        let bytes = into.len() as u64;
+        self.with(address, bytes, |region, at| region.file.read_exact_at(into, at).is_ok()).unwrap_or(false)
+    }
+
+    fn write(&self, address: u64, from: &[u8]) -> bool {
+        let write = |region: &Region, at| region.writable && region.file.write_all_at(from, at).is_ok();
+        self.with(address, from.len() as u64, write).unwrap_or(false)
+    }
+}
 
 /// A region that wraps around the end of addresses or of its file, is empty, or lies over another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

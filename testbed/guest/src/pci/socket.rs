@@ -13,7 +13,7 @@ use vfio_bindings::bindings::vfio::{
 use vfio_user::{DmaMapFlags, DmaUnmapFlags, IrqInfo, Server, ServerBackend, ServerRegion, SparseArea};
 
 use super::config::{self, Config};
-use super::ram::{Ram, Region};
+use super::ram::{Region, SharedRam};
 use super::{Bar, Function};
 
 /// Why a socket cannot be served.
@@ -40,8 +40,8 @@ impl std::fmt::Debug for FunctionSocket {
 }
 
 impl FunctionSocket {
-    /// Listens at `path`, where nothing may be.
-    pub fn bind(path: &Path, function: Arc<dyn Function>) -> Result<Self, SocketError> {
+    /// Listens at `path`, where nothing may be. `ram` will hold the guest's memory.
+    pub fn bind(path: &Path, function: Arc<dyn Function>, ram: SharedRam) -> Result<Self, SocketError> {
         let bars = function.bars();
         let mut memory = Vec::new();
         let regions = (0..VFIO_PCI_NUM_REGIONS).map(|index| {
@@ -57,7 +57,7 @@ impl FunctionSocket {
         let server = Server::new(path, true, irqs, regions)
             .map_err(|source| SocketError { path: path.to_owned(), source })?;
         let config = Config::new(&function.identity(), &bars);
-        let connection = Connection { function, bars, config, ram: Ram::default() };
+        let connection = Connection { function, bars, config, ram };
         Ok(Self { path: path.to_owned(), server, connection, _memory: memory })
     }
 
@@ -110,15 +110,15 @@ struct Connection {
     function: Arc<dyn Function>,
     bars: [Option<Bar>; 6],
     config: Config,
-    /// The guest's memory. No version of the device takes guest pages yet (`CAP_PAGES`); who does finds them here.
-    ram: Ram,
+    /// The guest's memory. The window of version 1 lies there; version 2's device takes no guest pages yet (`CAP_PAGES`).
+    ram: SharedRam,
 }
 
 impl Connection {
     fn power_off(&mut self) {
         self.function.reset();
         self.config.reset();
-        self.ram.clear();
+        self.ram.change().clear();
     }
 
     /// The BAR that an access lies within.
@@ -164,14 +164,14 @@ impl ServerBackend for Connection {
         let writable = flags.contains(DmaMapFlags::WRITE);
         let region = Region { file: Arc::new(file), offset, bytes: size, writable };
         tracing::debug!("guest memory: {size:#x} bytes at {address:#x}");
-        self.ram.map(address, region).map_err(io::Error::other)
+        self.ram.change().map(address, region).map_err(io::Error::other)
     }
 
     fn dma_unmap(&mut self, flags: DmaUnmapFlags, address: u64, size: u64) -> io::Result<()> {
         if flags.contains(DmaUnmapFlags::UNMAP_ALL) {
-            self.ram.clear();
+            self.ram.change().clear();
         } else {
-            self.ram.unmap(address, size);
+            self.ram.change().unmap(address, size);
         }
         Ok(())
     }

@@ -26,7 +26,7 @@ pub enum StubError {
 }
 
 /// The ids of both versions.
-const IDENTITY: Identity = Identity {
+pub(super) const IDENTITY: Identity = Identity {
     vendor: pci::VENDOR,
     device: pci::DEVICE,
     subsystem_vendor: pci::SUBSYSTEM_VENDOR,

@@ -315,7 +315,7 @@ mod tests {
 
     #[test]
     fn each_way_not_to_boot_is_told_apart() {
-        let long = Duration::from_secs(60);
+        let long = Duration::from_mins(1);
         let error = script("echo before; echo why >&2; exit 3", long).unwrap_err();
         let MachineError::Died { status, tail } = error else { panic!("{error}") };
         assert!(status.code() == Some(3) && tail.contains("before") && tail.contains("why"), "{tail}");

@@ -126,11 +126,11 @@ impl Core {
         let host = SessionHost::new(
             Arc::clone(&self.window),
             Arc::clone(&self.shares),
-            base,
             index,
             self.sessions,
             self.epoch,
             Arc::clone(&self.published),
+            true,
         );
         let port = if self.window.reserve(base, USED_OF_AREA) {
             Port::open(host, &*self.executor, &self.greeting, self.staging).map_err(|error| {
