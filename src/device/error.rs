@@ -163,6 +163,7 @@ pub fn cause_of(lockdown: bool, error: &OpenError) -> (LinkId, &'static str) {
         }
         OpenError::Disabled { .. } => (LinkId::Pci, "memory-decoding-off"),
         OpenError::Gone { .. } => (LinkId::Device, "host-gone"),
+        OpenError::Turn { .. } => (LinkId::Permission, UNKNOWN),
         OpenError::NoHost { reason: GoneReason::Quarantined, .. } => (LinkId::Host, "session-refused"),
         OpenError::NoHost { .. } => (LinkId::Host, "executor-not-ready"),
         OpenError::Version1 { .. } => (LinkId::Device, "version-1"),
@@ -205,6 +206,11 @@ fn opening(dir: &Path, lockdown: bool, error: &OpenError) -> Option<Fix> {
                 .as_root()
         }
         OpenError::Gone { .. } => Fix::new("The host's end is gone: restart it, then this VM."),
+        OpenError::Turn { path, .. } => {
+            Fix::new("Have the file be one that every user of the device may read and write.")
+                .command(format!("chmod 666 {}", path.display()))
+                .as_root()
+        }
         OpenError::NoHost { reason: GoneReason::Quarantined, .. } => {
             Fix::new("Ask the host's administrator why this virtual machine is in quarantine.")
         }

@@ -118,6 +118,15 @@ pub enum OpenError {
         /// The function.
         function: String,
     },
+    /// A file cannot be opened by which the processes of this machine take turns at a device of version 1.
+    #[error("failed to open {}, by which processes take turns at the device", path.display())]
+    Turn {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
     /// The device answers, what carries calls out for it does not, or not for this machine.
     #[error("{function} has nothing behind it: {reason}")]
     NoHost {
@@ -268,7 +277,7 @@ impl Device {
         let places = Places::of(&function.dir, simulated);
         let bridge = Bridge::open(function.address, registers, data, places, capabilities);
         let bridge = Arc::new(bridge.map_err(|error| match error {
-            BridgeError::Place(path, source) => OpenError::Open { path, source },
+            BridgeError::Place(path, source) => OpenError::Turn { path, source },
             BridgeError::Failed(Failure::Lost(Lost::Gone {
                 reason: reason @ (GoneReason::Mediator | GoneReason::Quarantined),
             })) => OpenError::NoHost { function: function.address.to_string(), reason },

@@ -259,6 +259,12 @@ impl Session {
         unsafe { self.inner()?.copy_out(stream, source, destination, bytes) }
     }
 
+    /// How payload gets to a device of version 1: through so many bytes of guest pages, or, `Some(None)`, through a BAR, an exit of the
+    /// virtual machine for each 8 bytes. `None`: the device is of version 2, or the session not attached.
+    pub fn pages(&self) -> Option<Option<u32>> {
+        self.there()?.bridge.as_ref().map(|bridge| bridge.pages())
+    }
+
     /// Takes window memory, for pinned host memory. `None`: there is no room, also after dead processes' share was reclaimed.
     ///
     /// # Errors

@@ -41,6 +41,7 @@ pub async fn look(context: &mut Context) -> Finding {
     let names: Vec<String> = functions.iter().map(|function| function.address.to_string()).collect();
     let window = functions.first().map_or(0, |function| function.bars[2].bytes);
     let found = match names.len() {
+        1 if window == 0 => format!("{}, of version 1", names[0]),
         1 => format!("{}, window of {}", names[0], survey::size(window)),
         many => format!("{many} functions: {}", names.join(", ")),
     };

@@ -2,6 +2,7 @@
 
 use super::device::failed;
 use crate::check::catalogue::{LinkId, UNKNOWN};
+use crate::check::child::Report;
 use crate::check::context::{Context, Looked};
 use crate::check::finding::Finding;
 
@@ -37,6 +38,9 @@ fn judge(looked: &Looked) -> Finding {
     let Some(open) = open else {
         return Finding::fail(LINK, UNKNOWN, format!("nothing is known of the window of {name}"));
     };
+    if let Some(window) = looked.steps.get("window").filter(|report| report.whole("version") == Some(1)) {
+        return version_1(window);
+    }
     let mib = open.whole("window_mib").unwrap_or_default();
     let kind = open.text("kind");
     let Some(window) = looked.steps.get("window").filter(|report| report.whole("bytes").is_some()) else {
@@ -55,6 +59,16 @@ fn judge(looked: &Looked) -> Finding {
             .detail(format!("measured with {} KiB", window.whole("bytes").unwrap_or_default() >> 10));
     }
     Finding::pass(LINK, found)
+}
+
+/// A device of version 1 has no window of its own: guests give it pages, or go without.
+fn version_1(window: &Report) -> Finding {
+    match window.whole("pages") {
+        Some(bytes) => Finding::pass(LINK, format!("{} MiB of this guest's large pages", bytes >> 20)),
+        None => Finding::pass(LINK, "none: data goes through BAR1, 8 bytes at a time").detail(
+            "root, with large pages set aside (sysctl vm.nr_hugepages=8 for each process), has a window, which is far faster",
+        ),
+    }
 }
 
 /// A speed as people write it, of megabytes a second.

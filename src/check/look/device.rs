@@ -218,6 +218,10 @@ fn memory(session: &Session) -> Option<()> {
 /// How fast window memory is written and read.
 fn window(session: &Session) -> Option<()> {
     begin("window", USUAL);
+    if let Some(pages) = session.pages() {
+        end("window", true, json!({"measured": false, "version": 1, "pages": pages}));
+        return Some(());
+    }
     let mut taken = None;
     let mut bytes = STRETCH;
     while taken.is_none() && bytes >= READ_FIRST {

@@ -120,6 +120,11 @@ impl Bridge {
         Ok(Arc::clone(self.window.get_or_init(|| window)))
     }
 
+    /// As [`Line::window_bytes`].
+    pub(crate) fn pages(&self) -> Option<u32> {
+        self.line.window_bytes()
+    }
+
     fn core(&self) -> MutexGuard<'_, Core> {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }

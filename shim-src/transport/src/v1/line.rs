@@ -99,9 +99,9 @@ impl Line {
         limit(half) as usize
     }
 
-    /// Whether payload has a way that is not a store or load of each word.
-    pub(crate) fn has_window(&self) -> bool {
-        self.pages(&self.lock()).is_some()
+    /// Bytes of the guest pages that payload goes through; `None`: it goes through BAR1, an access for each 8 bytes.
+    pub(crate) fn window_bytes(&self) -> Option<u32> {
+        self.pages(&self.lock()).map(|pages| pages.bytes)
     }
 
     /// Makes a call in the name of `token`; `None`: in the virtual machine's. Waits until it is done, and as long as

@@ -52,7 +52,7 @@ impl Carrier {
         destination: NonNull<u8>,
         bytes: usize,
     ) -> Result<(), Failure> {
-        if means.line.has_window()
+        if means.line.window_bytes().is_some()
             && let Some((from, skip)) = self.stretched(source, bytes as u64)
         {
             let mut more = [0; THROUGH_WINDOW as usize];
