@@ -30,7 +30,7 @@ pub enum MachineError {
     Talk(#[source] io::Error),
     #[error("boot the guest: its agent was not ready after {limit:?}; the end of its console:\n{tail}")]
     Slow { limit: Duration, tail: String },
-    #[error("go on: the guest's kernel panicked; the end of its console:\n{tail}")]
+    #[error("go on: the guest's kernel panicked:\n{tail}")]
     Panic { tail: String },
     #[error("go on: QEMU ended with {status}; the end of what it and the guest's console said:\n{tail}")]
     Died { status: ExitStatus, tail: String },
@@ -245,11 +245,13 @@ impl Watched<'_> {
 
     /// Why the machine ended.
     fn end(&self, status: ExitStatus) -> MachineError {
-        let tail = tail(&self.console);
-        if self.console.iter().any(|line| line.contains(PANIC)) {
-            MachineError::Panic { tail }
-        } else {
-            MachineError::Died { status, tail }
+        match self.console.iter().position(|line| line.contains(PANIC)) {
+            // The line that says why; what the kernel shows of itself behind it is longer than a tail.
+            Some(at) => {
+                let end = self.console.len().min(at + TAIL);
+                MachineError::Panic { tail: tail(&self.console[..end]) }
+            }
+            None => MachineError::Died { status, tail: tail(&self.console) },
         }
     }
 }
@@ -320,7 +322,8 @@ mod tests {
         let MachineError::Died { status, tail } = error else { panic!("{error}") };
         assert!(status.code() == Some(3) && tail.contains("before") && tail.contains("why"), "{tail}");
 
-        let error = script("echo '[ 1.0] Kernel panic - not syncing: no init'; exit 0", long).unwrap_err();
+        let text = "echo '[ 1.0] Kernel panic - not syncing: no init'; seq 100; exit 0";
+        let error = script(text, long).unwrap_err();
         assert!(matches!(&error, MachineError::Panic { tail } if tail.contains("no init")), "{error}");
 
         let error = script("echo hello; exec sleep 1000", Duration::from_millis(300)).unwrap_err();
