@@ -113,12 +113,11 @@ impl V1Options {
             bail!("--access-cost is for a simulated bus: here an access costs what it costs");
         }
         let device = v1::Device::new(self.properties(), memory);
-        device.attach(match &self.mediator {
-            Some(path) => Box::new(Client::connect(path, device.inlet())),
-            None => {
-                let mediator = Mediator::new(executor()?, Rules::default())?;
-                Box::new(Local::connect(&mediator, device.inlet())?)
-            }
+        device.attach(if let Some(path) = &self.mediator {
+            Box::new(Client::connect(path, device.inlet()))
+        } else {
+            let mediator = Mediator::new(executor()?, Rules::default())?;
+            Box::new(Local::connect(&mediator, device.inlet())?)
         });
         Ok(device)
     }

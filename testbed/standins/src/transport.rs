@@ -33,6 +33,12 @@ fn nanoseconds(start: Instant) -> u64 {
     u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// Units a second.
+#[allow(clippy::cast_precision_loss, reason = "figures for people")]
+fn rate(units: usize, start: Instant) -> f64 {
+    units as f64 / start.elapsed().as_secs_f64()
+}
+
 /// Prints the times of `calls` calls of each kind, and of copies of `mib`.
 pub fn measure(calls: usize, mib: usize) -> Result<ExitCode> {
     // SAFETY: the library's initialisers are those that any user of it runs.
@@ -88,7 +94,7 @@ pub fn measure(calls: usize, mib: usize) -> Result<ExitCode> {
         submissions.push(nanoseconds(start));
     }
     wait()?;
-    let carried_out = all.elapsed().as_secs_f64();
+    let carried_out = rate(calls, all);
 
     let source: Vec<u8> = (0..bytes).map(|at| (at % 251) as u8).collect();
     let mut back = vec![1_u8; bytes];
@@ -99,11 +105,11 @@ pub fn measure(calls: usize, mib: usize) -> Result<ExitCode> {
         // SAFETY: as many bytes as the source and the allocation have.
         done("cuMemcpyHtoD", unsafe { to_device(device, source.as_ptr().cast(), bytes) })?;
         wait()?;
-        rates.0.push(bytes as f64 / start.elapsed().as_secs_f64() / 1e9);
+        rates.0.push(rate(bytes, start) / 1e9);
         let start = Instant::now();
         // SAFETY: as many bytes as the allocation and the target have.
         done("cuMemcpyDtoH", unsafe { to_host(back.as_mut_ptr().cast(), device, bytes) })?;
-        rates.1.push(bytes as f64 / start.elapsed().as_secs_f64() / 1e9);
+        rates.1.push(rate(bytes, start) / 1e9);
     }
     let best = |rates: &[f64]| rates.iter().copied().fold(0.0, f64::max);
     println!(
@@ -111,7 +117,7 @@ pub fn measure(calls: usize, mib: usize) -> Result<ExitCode> {
         json!({
             "round_trip_ns": percentiles(round_trips),
             "submit_ns": percentiles(submissions),
-            "submissions_per_second": calls as f64 / carried_out,
+            "submissions_per_second": carried_out,
             "to_device_gb_s": best(&rates.0),
             "from_device_gb_s": best(&rates.1),
             "same": back == source,
