@@ -83,7 +83,7 @@ fn a_version_1_device_is_recognised() {
     assert!(matches!(error, OpenError::Version1 { capabilities: 0x71, .. }), "{error}");
     assert_eq!(
         error.to_string(),
-        "0000:00:05.0 speaks version 1 of the VGPU-STUB contract (capabilities 0x71), this program version 2"
+        "0000:00:05.0 says version 1 of the VGPU-STUB contract (capabilities 0x71), and has BARs of version 2"
     );
     fake.host().set(reg::CAPABILITIES, 0);
     assert!(matches!(Device::open(function), Err(OpenError::Strange { .. })));
