@@ -159,9 +159,10 @@ pub(crate) fn listen_at(path: &Path, kind: SocketType) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// A stream socket connected to who listens at `path`.
+/// A stream socket connected to who listens at `path`, which does not block yet: who listens but takes nobody is not waited for.
 pub(crate) fn connect_to(path: &Path) -> io::Result<OwnedFd> {
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     with_address(path, |address| connect(&socket, address))?;
     Ok(socket)
 }

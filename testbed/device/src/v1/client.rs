@@ -74,6 +74,7 @@ impl Client {
         }
         if state.current.is_none() {
             let stream = UnixStream::from(connect_to(&self.path)?);
+            stream.set_nonblocking(false)?;
             let socket = Arc::new(Socket { stream, writing: Mutex::default() });
             state.made += 1;
             let (number, inlet, own) = (state.made, self.inlet.clone(), Arc::clone(&socket));

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::fs::Permissions;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -80,11 +80,15 @@ impl Server {
     /// Listens at `path`, for every user: hypervisors run as their own. What a dead mediator left there is removed.
     pub fn start(path: &Path, mediator: &Arc<Mediator>) -> Result<Self, ServerError> {
         let failed = |what| move |source| ServerError::File { what, path: path.to_owned(), source };
-        if path.exists() {
-            if connect_to(path).is_ok() {
-                return Err(ServerError::Served { path: path.to_owned() });
+        let socket = std::fs::symlink_metadata(path).is_ok_and(|data| data.file_type().is_socket());
+        if socket {
+            match connect_to(path) {
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                    std::fs::remove_file(path).map_err(failed("remove"))?;
+                }
+                // Taken, or not yet.
+                _ => return Err(ServerError::Served { path: path.to_owned() }),
             }
-            std::fs::remove_file(path).map_err(failed("remove"))?;
         }
         let listener = listen_at(path, SocketType::STREAM).map_err(failed("listen at"))?;
         std::fs::set_permissions(path, Permissions::from_mode(0o666)).map_err(failed("set the mode of"))?;

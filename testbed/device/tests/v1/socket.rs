@@ -430,3 +430,42 @@ fn there_are_so_many_clients_and_no_more() {
         assert!(start.elapsed() < PATIENCE, "a place becomes free");
     }
 }
+
+#[test]
+fn what_a_dead_mediator_left_is_removed_and_nothing_else() {
+    let dir = folder();
+    let path = dir.path().join("m.sock");
+    let mediator = Mediator::new(null(), Rules::default()).unwrap();
+    drop(UnixListener::bind(&path).unwrap());
+    assert!(path.exists());
+    let server = Server::start(&path, &mediator).unwrap();
+    device(&path).call(Op::Init, &[], &[]).one();
+    drop(server);
+    assert!(!path.exists());
+    std::fs::write(&path, "somebody's").unwrap();
+    assert!(Server::start(&path, &mediator).is_err());
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "somebody's");
+}
+
+#[test]
+fn a_mediator_that_takes_no_connection_is_not_waited_for() {
+    let dir = folder();
+    let path = dir.path().join("m.sock");
+    let _listener = UnixListener::bind(&path).unwrap();
+    let mut guest = bare(Properties { vm_id: 10, ..Properties::default() });
+    // Until there is no room for more that wait to be taken.
+    let _waiting: Vec<_> = std::iter::from_fn(|| waits_to_be_taken(&path)).collect();
+    guest.device.attach(Box::new(Client::connect(&path, guest.device.inlet())));
+    guest.stage(1, &[], 0);
+    guest.ring();
+    let done = guest.collect();
+    assert_eq!((done.status, done.error), (reg::ERROR, 3));
+}
+
+/// A connection that waits to be taken; none: there is no room.
+fn waits_to_be_taken(path: &Path) -> Option<std::os::fd::OwnedFd> {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+    connect(&socket, &SocketAddrUnix::new(path).unwrap()).is_ok().then_some(socket)
+}
