@@ -68,6 +68,36 @@ fn is_empty(bed: &Bed) {
     assert_eq!(status["devices"][0]["allocated"], 0, "{status}");
 }
 
+/// A device of version 1 gives the same tokens. A token is as many calls as kernels and copies: streams, events and synchronizes take
+/// none, and a call whose registers hold what they should is a doorbell and a look.
+#[test]
+fn version_1_generates_the_same() {
+    let bed = Bed::start_with("soft", &[facts("6.1", 2048)], &["--protocol", "v1"]).unwrap();
+    let output = Command::new(programs::testbed().unwrap())
+        .args(["generate", "--json", "--model", "smollm2", "--prompt", PROMPT, "--tokens", &SURE.to_string()])
+        .env("VGPU_SYSFS", bed.sysfs())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let on_cpu = tokens(&settings(SURE), Place::Cpu, PROMPT);
+    assert_eq!(report["tokens"], json!(on_cpu), "{report:#}");
+    let per = &report["per_token"];
+    let count = |kind: &str| per["messages"][kind].as_u64().unwrap_or_else(|| panic!("{kind}: {per:#}"));
+    assert_eq!(per["messages"].as_object().unwrap().len(), 3, "{per:#}");
+    assert_eq!((count("LaunchKernel"), count("MemcpyHtoD"), count("MemcpyDtoH")), (576, 6, 1), "{per:#}");
+    is_empty_of_owners(&bed);
+}
+
+/// A device of version 1 holds nothing when its guests are gone: each says so when it ends.
+fn is_empty_of_owners(bed: &Bed) {
+    let status = bed
+        .until("all owners end", |status| sessions(status).iter().all(|owner| owner["state"] != "attached"))
+        .unwrap();
+    assert_eq!(status["devices"][0]["allocated"], 0, "{status}");
+}
+
 /// `vgpu-testbed generate`, by its command line.
 fn generate(arguments: &[&str]) -> Value {
     let output = Command::new(programs::testbed().unwrap())

@@ -63,7 +63,8 @@ pub fn measure(calls: usize, mib: usize) -> Result<ExitCode> {
     // SAFETY: `CUresult cuCtxSynchronize(void)`.
     let synchronize = *unsafe { library.get::<Synchronize>(b"cuCtxSynchronize") }?;
 
-    let bytes = mib << 20;
+    // Something at least: a page for none.
+    let bytes = (mib << 20).max(4096);
     let (mut context, mut device) = (std::ptr::null_mut(), 0);
     // SAFETY: no preconditions.
     done("cuInit", unsafe { init(0) })?;
