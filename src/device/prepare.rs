@@ -74,14 +74,14 @@ mod tests {
         let scratch = Scratch::new();
         std::fs::write(scratch.join("resource0"), "").unwrap();
         std::fs::write(scratch.join("resource0_ro"), "").unwrap();
-        std::fs::write(scratch.join("resource1"), "").unwrap();
-        let before = std::fs::metadata(scratch.join("resource1")).unwrap();
+        std::fs::write(scratch.join("resource3"), "").unwrap();
+        let before = std::fs::metadata(scratch.join("resource3")).unwrap();
         let user = if Uid::effective().is_root() { Uid::from_raw(12345) } else { Uid::effective() };
         give(scratch.path(), user).unwrap();
         for name in ["resource0", "resource0_ro"] {
             let given = std::fs::metadata(scratch.join(name)).unwrap();
             assert_eq!((given.uid(), given.gid()), (user.as_raw(), before.gid()));
         }
-        assert_eq!(std::fs::metadata(scratch.join("resource1")).unwrap().uid(), before.uid());
+        assert_eq!(std::fs::metadata(scratch.join("resource3")).unwrap().uid(), before.uid());
     }
 }
