@@ -17,8 +17,8 @@ use crate::error::Failure;
 pub use error::DeviceError;
 pub use prepare::prepare;
 
-/// The files of a function that a user needs. The second is the simulated bus's alone, the last is there only where
-/// BAR2 is prefetchable.
+/// The files of a function that a user needs. The second is the simulated bus's alone, the third version 1's, the last is there
+/// only where BAR2 is prefetchable.
 pub const FILES: [&str; 5] = ["resource0", "resource0_ro", "resource1", "resource2", "resource2_wc"];
 /// Below sysfs: says which lockdown is in force, in brackets.
 const LOCKDOWN: &str = "kernel/security/lockdown";

@@ -41,7 +41,7 @@ mod tests {
         }
         assert_eq!(half(0x8000).to_bits(), (-0.0_f32).to_bits());
         assert!(half(0x7e00).is_nan());
-        assert_eq!(bfloat(0x3f80), 1.0);
-        assert_eq!(bfloat(0xc040), -3.0);
+        assert_eq!(bfloat(0x3f80).to_bits(), 1.0_f32.to_bits());
+        assert_eq!(bfloat(0xc040).to_bits(), (-3.0_f32).to_bits());
     }
 }
