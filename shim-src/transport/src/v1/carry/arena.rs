@@ -1,28 +1,29 @@
 //! Window memory where the window is this process's own: who has which part of it.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 use vgpu_wire::area::WINDOW_GRANULE;
+
+use super::numbered::Numbered;
 
 /// Parts of a range, in granules; first fit.
 #[derive(Debug)]
 pub(super) struct Arena {
     range: Range<u64>,
     /// Start and bytes of what is taken.
-    taken: BTreeMap<u64, u64>,
+    taken: Numbered<u64, u64>,
 }
 
 impl Arena {
     pub(super) fn new(range: Range<u64>) -> Self {
-        Self { range, taken: BTreeMap::new() }
+        Self { range, taken: Numbered::new() }
     }
 
     /// Takes `bytes`, rounded up to the granule; start and bytes of the part.
     pub(super) fn take(&mut self, bytes: u64) -> Option<(u64, u64)> {
         let bytes = bytes.max(1).checked_next_multiple_of(WINDOW_GRANULE)?;
         let mut start = self.range.start;
-        for (&at, &length) in &self.taken {
+        for &(at, length) in self.taken.iter() {
             if at - start >= bytes {
                 break;
             }
@@ -36,7 +37,7 @@ impl Arena {
     }
 
     pub(super) fn give_back(&mut self, start: u64) {
-        self.taken.remove(&start);
+        self.taken.remove(start);
     }
 }
 

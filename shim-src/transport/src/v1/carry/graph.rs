@@ -26,7 +26,7 @@ impl Carrier {
     }
 
     pub(super) fn graph_update(&mut self, body: &GraphUpdate, records: &[u8]) -> Result<(), Failure> {
-        let nodes = self.graphs.get_mut(&body.graph).ok_or(Failure::Status(INVALID_HANDLE))?;
+        let nodes = self.graphs.get_mut(body.graph).ok_or(Failure::Status(INVALID_HANDLE))?;
         let mut rest = records;
         for _ in 0..body.nodes {
             let (head, _) = GraphPatch::read_from_prefix(rest).map_err(|_| INVALID)?;
@@ -40,7 +40,7 @@ impl Carrier {
 
     pub(super) fn graph_launch(&mut self, means: Means<'_>, graph: u32) -> Result<(), Failure> {
         // Taken out while its messages are carried out; none of them is about graphs.
-        let nodes = self.graphs.remove(&graph).ok_or(Failure::Status(INVALID_HANDLE))?;
+        let nodes = self.graphs.remove(graph).ok_or(Failure::Status(INVALID_HANDLE))?;
         let carried = nodes.iter().try_for_each(|node| {
             debug_assert_eq!(node.len() as u64, padded(node.len() as u64));
             let message = Message::decode(node).map_err(|_| INVALID)?;

@@ -27,7 +27,7 @@ impl Carrier {
     }
 
     pub(super) fn free(&mut self, means: Means<'_>, address: u64) -> Result<(), Failure> {
-        if self.allocations.remove(&address).is_none() {
+        if self.allocations.remove(address).is_none() {
             return Err(Failure::Status(INVALID_VALUE));
         }
         self.plain(means, &Call::new(Op::MemFree, &split(address))).map(|_| ())
@@ -40,7 +40,7 @@ impl Carrier {
 
     /// Where the allocation lies that a range is in: its start and its end.
     pub(super) fn around(&self, address: u64, bytes: u64) -> Option<(u64, u64)> {
-        let (&start, &length) = self.allocations.range(..=address).next_back()?;
+        let &(start, length) = self.allocations.below(address)?;
         let end = start.checked_add(length)?;
         (address.checked_add(bytes)? <= end).then_some((start, end))
     }

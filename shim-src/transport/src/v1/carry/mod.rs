@@ -6,8 +6,8 @@ mod gemm;
 mod graph;
 mod memory;
 mod module;
+mod numbered;
 
-use std::collections::{BTreeMap, HashMap};
 use std::ptr::NonNull;
 
 use vgpu_wire::body::session::{WindowAlloc, WindowAllocReply};
@@ -23,6 +23,7 @@ use super::line::Line;
 use super::returns::Returns;
 use arena::Arena;
 use module::{Function, Module};
+use numbered::Numbered;
 
 /// `CUDA_ERROR_INVALID_VALUE`.
 const INVALID_VALUE: u32 = 1;
@@ -40,12 +41,12 @@ pub(super) struct Carrier {
     greeting: Box<HelloReply>,
     arena: Arena,
     /// Start and bytes of allocations.
-    allocations: BTreeMap<u64, u64>,
-    /// Those of stream-ordered and other calls, by the numbers that the guest minted.
-    modules: HashMap<u32, Module>,
-    functions: HashMap<u32, Function>,
+    allocations: Numbered<u64, u64>,
+    /// By the numbers that the guest minted.
+    modules: Numbered<u32, Module>,
+    functions: Numbered<u32, Function>,
     /// Messages of graphs, in an order in which they can be carried out.
-    graphs: HashMap<u32, Vec<Vec<u8>>>,
+    graphs: Numbered<u32, Vec<Vec<u8>>>,
     /// The host's cuBLAS handle, made when the first product needs it.
     cublas: Option<u64>,
 }
@@ -63,10 +64,10 @@ impl Carrier {
             token,
             greeting,
             arena: Arena::new(arena),
-            allocations: BTreeMap::new(),
-            modules: HashMap::new(),
-            functions: HashMap::new(),
-            graphs: HashMap::new(),
+            allocations: Numbered::new(),
+            modules: Numbered::new(),
+            functions: Numbered::new(),
+            graphs: Numbered::new(),
             cublas: None,
         }
     }
@@ -152,7 +153,7 @@ impl Carrier {
                 self.graph_update(body, &records)?;
             }
             Body::GraphLaunch(body) => self.graph_launch(means, body.graph)?,
-            Body::GraphDestroy(body) => drop(self.graphs.remove(&body.graph)),
+            Body::GraphDestroy(body) => drop(self.graphs.remove(body.graph)),
             Body::Gemm(body) => self.gemm(means, body)?,
             Body::PagesRegister(_)
             | Body::PagesUnregister(_)

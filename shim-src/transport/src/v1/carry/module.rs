@@ -46,7 +46,7 @@ impl Carrier {
     }
 
     pub(super) fn module_data(&mut self, body: &ModuleData, data: &[u8]) -> Result<(), Failure> {
-        let module = self.modules.get_mut(&body.module).ok_or(Failure::Status(INVALID_HANDLE))?;
+        let module = self.modules.get_mut(body.module).ok_or(Failure::Status(INVALID_HANDLE))?;
         if module.image.len() as u64 != body.offset {
             return Err(Failure::Status(INVALID_VALUE));
         }
@@ -56,7 +56,7 @@ impl Carrier {
 
     /// Sends the image, in pieces where it is longer than a call carries.
     pub(super) fn module_load(&mut self, means: Means<'_>, module: u32) -> Result<(), Failure> {
-        let known = self.modules.get_mut(&module).ok_or(Failure::Status(INVALID_HANDLE))?;
+        let known = self.modules.get_mut(module).ok_or(Failure::Status(INVALID_HANDLE))?;
         let mut image = std::mem::take(&mut known.image);
         if known.text {
             image.push(0);
@@ -78,15 +78,15 @@ impl Carrier {
             let last = index + 1 == pieces.len();
             [host, ..] = self.plain(means, &call.results(usize::from(last)))?;
         }
-        if let Some(known) = self.modules.get_mut(&module) {
+        if let Some(known) = self.modules.get_mut(module) {
             known.host = host;
         }
         Ok(())
     }
 
     pub(super) fn module_unload(&mut self, means: Means<'_>, module: u32) -> Result<(), Failure> {
-        let Some(known) = self.modules.remove(&module) else { return Err(Failure::Status(INVALID_HANDLE)) };
-        self.functions.retain(|_, function| function.module != module);
+        let Some(known) = self.modules.remove(module) else { return Err(Failure::Status(INVALID_HANDLE)) };
+        self.functions.retain(|function| function.module != module);
         if known.host == 0 {
             return Ok(());
         }
@@ -94,7 +94,7 @@ impl Carrier {
     }
 
     fn host_module(&self, module: u32) -> Result<[u32; 2], Failure> {
-        let known = self.modules.get(&module).filter(|module| module.host != 0);
+        let known = self.modules.get(module).filter(|module| module.host != 0);
         known.map(|module| split(module.host)).ok_or(Failure::Status(INVALID_HANDLE))
     }
 
@@ -135,7 +135,7 @@ impl Carrier {
     }
 
     fn function(&self, number: u32) -> Result<&Function, Failure> {
-        self.functions.get(&number).ok_or(Failure::Status(INVALID_HANDLE))
+        self.functions.get(number).ok_or(Failure::Status(INVALID_HANDLE))
     }
 
     pub(super) fn function_set(&self, means: Means<'_>, body: &FunctionSet) -> Result<(), Failure> {
