@@ -181,8 +181,8 @@ mod tests {
         let file = File::from(window.file().try_clone_to_owned().unwrap());
         assert_eq!(file.metadata().unwrap().len(), 0x2000);
         assert!(file.set_len(0x1000).is_err() && file.set_len(0x3000).is_err());
-        std::os::unix::fs::FileExt::write_at(&file, &[9], 0x1fff).unwrap();
-        let mut byte = [0];
+        std::os::unix::fs::FileExt::write_all_at(&file, &[9], 0x1fff).unwrap();
+        let mut byte = [0_u8];
         window.slice(0x1fff, 1).unwrap().copy_to(&mut byte);
         assert_eq!(byte, [9]);
     }
