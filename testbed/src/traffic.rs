@@ -23,7 +23,7 @@ pub struct Traffic {
     waits: u64,
     bytes_in: u64,
     bytes_out: u64,
-    /// Accesses to devices of version 1, by anybody.
+    /// Accesses to devices of version 1, by anybody; 0 where there are none.
     accesses: u64,
 }
 
@@ -44,8 +44,9 @@ pub struct PerToken {
     /// Bytes copied from the device.
     pub bytes_d2h: Number,
     /// Accesses to the registers and the data window of a device of version 1, each an exit of a virtual machine; looks at a call
-    /// that is still under way included. 0 for version 2, whose device is not asked.
-    pub accesses: Number,
+    /// that is still under way included. None for version 2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accesses: Option<Number>,
 }
 
 impl PerToken {
@@ -140,7 +141,7 @@ impl Traffic {
             waits: per(self.waits - before.waits, tokens),
             bytes_h2d: per(self.bytes_in - before.bytes_in, tokens),
             bytes_d2h: per(self.bytes_out - before.bytes_out, tokens),
-            accesses: per(self.accesses - before.accesses, tokens),
+            accesses: (self.accesses > 0).then(|| per(self.accesses - before.accesses, tokens)),
         }
     }
 }
