@@ -28,6 +28,8 @@ use super::{Places, facts};
 const WINDOW_MIB: u32 = 256;
 /// The generation: a device of version 1 has none. Whether it is still there, `PROTOCOL_VER` tells.
 const GENERATION: u32 = 1;
+/// The number of a bridge's session: it has one at a time, and who looks after it must not wait for a call to learn it.
+const SESSION: u32 = 1;
 /// `CUDA_ERROR_OUT_OF_MEMORY`: what a host answers to all calls of an owner for which it has no room.
 const OUT_OF_MEMORY: u32 = 2;
 
@@ -45,8 +47,6 @@ pub(crate) struct Bridge {
 #[derive(Debug, Default)]
 struct Core {
     session: Option<Session>,
-    /// Sessions begun so far.
-    begun: u32,
     /// Why the newest attach was refused.
     refused: u32,
 }
@@ -55,7 +55,6 @@ struct Core {
 struct Session {
     /// Index of the channel, which is the token as well.
     index: u32,
-    number: u32,
     returns: Returns,
     carrier: Carrier,
     /// The error that broke it: nothing is carried out any more.
@@ -204,16 +203,14 @@ impl Bridge {
         self.clean(index)?;
         // Without a context nothing that is allocated would be freed with its owner (Q11).
         self.line.plain(Some(index), &Call::new(Op::PrimaryCtxRetain, &[0, 0]))?;
-        core.begun += 1;
         let mut greeting = Box::new(HelloReply::new_zeroed());
-        greeting.session = core.begun;
+        greeting.session = SESSION;
         greeting.generation = GENERATION;
         let areas = u64::from(MAX_CHANNELS) * AREA_BYTES;
         greeting.window_bytes = window.bytes() - areas;
         greeting.facts = *self.facts;
         core.session = Some(Session {
             index,
-            number: core.begun,
             carrier: Carrier::new(index, greeting, areas..window.bytes()),
             returns: Returns::new(window, u64::from(index) * AREA_BYTES),
             broken: None,
@@ -275,7 +272,7 @@ impl Bridge {
             channel::SESSION => match self.core.try_lock() {
                 Ok(core) => core,
                 Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => return Ok(GENERATION),
+                Err(TryLockError::WouldBlock) => return Ok(SESSION),
             },
             _ => self.core(),
         };
@@ -286,7 +283,7 @@ impl Bridge {
                 channel::STATE_ATTACHED
             }
             channel::ERROR => core.refused,
-            channel::SESSION => own.map_or(0, |session| session.number),
+            channel::SESSION => own.map_or(0, |_| SESSION),
             _ => 0,
         })
     }

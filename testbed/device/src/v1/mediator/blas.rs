@@ -4,7 +4,7 @@ use half::f16;
 use vgpu_wire::body::gemm::Gemm;
 use vgpu_wire::v1::payload::{GemmBatched, GemmEx, GemmStrided, Sgemm};
 use zerocopy::FromBytes;
-use zerocopy::little_endian::{I32, U64};
+use zerocopy::little_endian::{I32, I64, U64};
 
 use super::owner::Owner;
 use super::status::cublas;
@@ -60,40 +60,38 @@ impl From<Sgemm> for Product {
     }
 }
 
-impl From<GemmEx> for Product {
-    fn from(call: GemmEx) -> Self {
-        Self {
-            handle: call.handle.get(),
-            operation: call.operation,
-            size: call.size,
-            types: call.types.map(I32::get),
-            leading: call.leading,
-            compute: call.compute.get(),
-            algorithm: call.algorithm.get(),
-            alpha: call.alpha.get(),
-            beta: call.beta.get(),
+/// What the calls that state types and a way to compute have in common: one product, or several that go by themselves.
+macro_rules! product {
+    ($call:expr, $matrices:expr) => {
+        Product {
+            handle: $call.handle.get(),
+            operation: $call.operation,
+            size: $call.size,
+            types: $call.types.map(I32::get),
+            leading: $call.leading,
+            compute: $call.compute.get(),
+            algorithm: $call.algorithm.get(),
+            alpha: $call.alpha.get(),
+            beta: $call.beta.get(),
             batch: 1,
             stride: [0; 3],
-            matrices: addresses(call.matrix),
+            matrices: $matrices,
         }
+    };
+}
+
+impl From<GemmEx> for Product {
+    fn from(call: GemmEx) -> Self {
+        product!(call, addresses(call.matrix))
     }
 }
 
 impl From<GemmStrided> for Product {
     fn from(call: GemmStrided) -> Self {
         Self {
-            handle: call.handle.get(),
-            operation: call.operation,
-            size: call.size,
-            types: call.types.map(I32::get),
-            leading: call.leading,
-            compute: call.compute.get(),
-            algorithm: call.algorithm.get(),
-            alpha: call.alpha.get(),
-            beta: call.beta.get(),
             batch: call.batch.get(),
-            stride: call.stride.map(zerocopy::little_endian::I64::get),
-            matrices: addresses(call.matrix),
+            stride: call.stride.map(I64::get),
+            ..product!(call, addresses(call.matrix))
         }
     }
 }
@@ -106,20 +104,7 @@ fn batched(data: &[u8]) -> Option<Product> {
     let words = words.get(..count.checked_mul(3)?)?;
     let address = |index: usize| u64::from_le_bytes(words[index]);
     let matrices = (0..count).map(|i| [address(i), address(count + i), address(2 * count + i)]).collect();
-    Some(Product {
-        handle: call.handle.get(),
-        operation: call.operation,
-        size: call.size,
-        types: call.types.map(I32::get),
-        leading: call.leading,
-        compute: call.compute.get(),
-        algorithm: call.algorithm.get(),
-        alpha: call.alpha.get(),
-        beta: call.beta.get(),
-        batch: 1,
-        stride: [0; 3],
-        matrices,
-    })
+    Some(product!(call, matrices))
 }
 
 /// A scalar in the type that the product is scaled in. It travels as f32 whatever that is.
