@@ -40,6 +40,17 @@ pub(super) struct Event {
     pub(super) record: Option<vgpu_wire::Mark>,
 }
 
+/// What a stream was last asked, which is whether its work is done.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Query {
+    /// Which of the queries' words is its own.
+    pub(super) index: u32,
+    /// Behind the stream's work as it was then.
+    pub(super) mark: vgpu_wire::Mark,
+    /// [`Port::given`] at that time.
+    pub(super) given: u64,
+}
+
 /// Handles of one kind.
 #[derive(Debug)]
 pub(super) struct Table<T> {
@@ -140,6 +151,8 @@ pub(super) struct Owner {
     pub(super) functions: Table<Function>,
     /// Streams and their numbers.
     pub(super) streams: Table<u32>,
+    /// The newest query of each stream, by its number.
+    pub(super) queries: HashMap<u32, Query>,
     pub(super) events: Table<Event>,
     /// Products' handles and the streams set for them.
     pub(super) cublas: Table<u64>,
@@ -166,6 +179,7 @@ impl Owner {
             library_modules: Table::new(call::LIBRARIES_MAX),
             functions: Table::new(call::FUNCTIONS_MAX),
             streams: Table::new(call::STREAMS_MAX),
+            queries: HashMap::new(),
             events: Table::new(call::EVENTS_MAX),
             cublas: Table::new(call::CUBLAS_MAX),
             pieces: None,

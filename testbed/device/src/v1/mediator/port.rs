@@ -10,6 +10,7 @@ use rustix::thread::futex;
 use vgpu_wire::area;
 use vgpu_wire::body::session::Hello;
 use vgpu_wire::body::stream::Signal;
+use vgpu_wire::v1::call::{EVENTS_MAX, STREAMS_MAX};
 use vgpu_wire::{Header, JOIN_ALL, Mark, Message, Payload, RoundTrip, Span, padded};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -26,6 +27,9 @@ const SLOT: u32 = 0;
 const SYNC_WORD: u32 = 1;
 /// The first word of an event.
 const EVENT_WORD: u32 = 2;
+/// Streams that may be asked about at the same time: those that an owner may have, and the default one.
+pub(super) const QUERIES_MAX: usize = STREAMS_MAX + 1;
+const _: () = assert!(Port::query_word(QUERIES_MAX as u32) <= area::WORDS, "every query has a word");
 /// Looks at what is waited for before sleeping.
 const LOOKS: u32 = 2000;
 
@@ -45,6 +49,8 @@ pub(super) struct Port {
     words: Vec<u64>,
     /// The newest error that has been told.
     told: u64,
+    /// Messages so far, marks that a synchronize or a query waits for not counted.
+    given: u64,
     /// The session is lost: nothing of it can be used any more.
     dead: bool,
     bytes: Vec<u8>,
@@ -62,7 +68,7 @@ impl Port {
         host.lend(staging.offset, staging.bytes);
         let pump = Pump::new(host.clone(), Arc::clone(greeting), session);
         let words = vec![0; area::WORDS as usize];
-        let mut port = Self { host, pump, staging, words, told: 0, dead: false, bytes: Vec::new() };
+        let mut port = Self { host, pump, staging, words, told: 0, given: 0, dead: false, bytes: Vec::new() };
         port.ask(Hello { reply: SLOT, process: 0, reserved: 0 }, &[])
             .map_err(|code| ExecutorError::Failed(format!("a greeting was answered with {code}")))?;
         Ok(port)
@@ -112,14 +118,21 @@ impl Port {
         })
     }
 
+    /// How much the session has been given: a number that grows with all but marks.
+    pub(super) const fn given(&self) -> u64 {
+        self.given
+    }
+
     /// Sends a message that nobody answers.
     pub(super) fn send<P: Payload>(&mut self, body: &P, tail: &[u8]) -> Result<(), u32> {
+        self.given += 1;
         self.give(body, tail)
     }
 
     /// Sends a message and waits for its answer; the `CUresult` where that is an error.
     pub(super) fn ask<P: RoundTrip>(&mut self, mut body: P, tail: &[u8]) -> Result<Vec<u8>, u32> {
         body.set_reply(SLOT);
+        self.given += 1;
         self.give(&body, tail)?;
         let slot = self.host.returns() + area::RETURN_REPLIES + u64::from(SLOT) * area::REPLY_BYTES;
         let number = self.pump.number();
@@ -158,9 +171,14 @@ impl Port {
         Mark::new(word, *value)
     }
 
-    /// The word of event number `index`, of [`vgpu_wire::v1::call::EVENTS_MAX`].
+    /// The word of event number `index`, of [`EVENTS_MAX`].
     pub(super) const fn event_word(index: u32) -> u32 {
         EVENT_WORD + index
+    }
+
+    /// The word of a query's marks, queries being numbered up to [`QUERIES_MAX`].
+    pub(super) const fn query_word(index: u32) -> u32 {
+        EVENT_WORD + EVENTS_MAX as u32 + index
     }
 
     /// Whether a mark is stored.
@@ -186,16 +204,16 @@ impl Port {
         self.settle()
     }
 
-    /// A mark behind the work of a stream, or of all.
-    pub(super) fn signal(&mut self, stream: u32) -> Result<Mark, u32> {
-        let mark = self.mark(SYNC_WORD);
-        self.send(&Signal { stream, reserved: 0, mark }, &[])?;
+    /// A mark of `word` behind the work of a stream, or of all.
+    pub(super) fn signal(&mut self, stream: u32, word: u32) -> Result<Mark, u32> {
+        let mark = self.mark(word);
+        self.give(&Signal { stream, reserved: 0, mark }, &[])?;
         Ok(mark)
     }
 
     /// Waits for all work of a stream.
     pub(super) fn synchronize(&mut self, stream: u32) -> Result<(), u32> {
-        let mark = self.signal(stream)?;
+        let mark = self.signal(stream, SYNC_WORD)?;
         self.wait_for(&mark)
     }
 

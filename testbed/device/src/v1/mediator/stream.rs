@@ -7,8 +7,8 @@ use vgpu_wire::body::stream::{
 };
 use vgpu_wire::v1::call::EVENTS_MAX;
 
-use super::owner::{Event, Owner};
-use super::port::Port;
+use super::owner::{Event, Owner, Query};
+use super::port::{Port, QUERIES_MAX};
 use super::status;
 use super::{Mint, Reply, Request};
 
@@ -32,6 +32,7 @@ impl Owner {
 
     pub(super) fn stream_destroy(&mut self, request: &Request<'_>) -> Result<Reply, u32> {
         let stream = self.streams.remove(request.wide(0)).ok_or(status::INVALID_HANDLE)?;
+        self.queries.remove(&stream);
         let done = self.port.synchronize(stream);
         self.port.send(&StreamDestroy { stream, reserved: 0 }, &[])?;
         done.map(|()| Reply::NONE)
@@ -45,12 +46,27 @@ impl Owner {
 
     pub(super) fn stream_query(&mut self, request: &Request<'_>) -> Result<Reply, u32> {
         let stream = self.stream(request.wide(0));
-        let mark = self.port.signal(stream)?;
-        if !self.port.is_done(&mark) {
+        // Who polls does not add to what is to be done: the mark of the last query answers, unless there may be work behind it.
+        let query = match self.queries.get(&stream).copied() {
+            Some(query) if !self.port.is_done(&query.mark) || query.given == self.port.given() => query,
+            known => self.query(stream, known)?,
+        };
+        if !self.port.is_done(&query.mark) {
             return Err(status::NOT_READY);
         }
         self.port.settle()?;
         Ok(Reply::NONE)
+    }
+
+    /// Asks a stream anew.
+    fn query(&mut self, stream: u32, known: Option<Query>) -> Result<Query, u32> {
+        let used = |index: u32| self.queries.values().any(|query| query.index == index);
+        let unused = || (0..QUERIES_MAX as u32).find(|&index| !used(index));
+        let index = known.map(|query| query.index).or_else(unused).ok_or(status::OUT_OF_MEMORY)?;
+        let mark = self.port.signal(stream, Port::query_word(index))?;
+        let query = Query { index, mark, given: self.port.given() };
+        self.queries.insert(stream, query);
+        Ok(query)
     }
 
     fn event(&self, handle: u64) -> Result<Event, u32> {
