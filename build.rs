@@ -50,6 +50,7 @@ fn run() -> Result<(), Box<dyn Error>> {
         None => build(&root)?,
     };
     let mut objects = String::from("[\n");
+    let mut libraries = String::new();
     for entry in &manifest.shims {
         let name = &entry.soname;
         copy(&folder.join(name), &out.join(name))?;
@@ -57,14 +58,21 @@ fn run() -> Result<(), Box<dyn Error>> {
             objects,
             "Object {{ soname: {name:?}, bytes: include_bytes!(concat!(env!(\"OUT_DIR\"), \"/\", {name:?})) }},"
         )?;
+        let (all, own) = (entry.exports, entry.implemented.len());
+        let glibc = entry.glibc.as_deref().unwrap_or("any");
+        writeln!(libraries, "{name:<20} {all:>4} functions, {own:>3} of them implemented; glibc {glibc}")?;
     }
     objects.push_str("]\n");
     for companion in Companion::ALL {
         copy(&folder.join(companion.file()), &out.join(companion.file()))?;
     }
     let path = out.join("objects.rs");
-    fs::write(&path, objects).map_err(|error| format!("write {}: {error}", path.display()))?;
-    Ok(())
+    write(&path, &objects)?;
+    write(&out.join("libraries.txt"), &libraries)
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Box<dyn Error>> {
+    fs::write(path, text).map_err(|error| format!("write {}: {error}", path.display()).into())
 }
 
 /// Brings `embedded/` up to date. Its objects are copied from there, for another build may replace them at any time.

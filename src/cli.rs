@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueHint};
 
 use crate::check::catalogue::{self, LINKS, LinkId};
 use crate::inject::Way;
@@ -18,6 +18,7 @@ use crate::launch::user::UserName;
 #[command(
     name = "vgpu-run",
     version,
+    long_version = crate::version::LONG,
     subcommand_negates_reqs = true,
     disable_help_subcommand = true,
     max_term_width = 100,
@@ -25,8 +26,14 @@ use crate::launch::user::UserName;
     override_usage = "vgpu-run [OPTIONS] PROGRAM [ARGS]...\n       vgpu-run [OPTIONS] env [--json] [PROGRAM]\n       \
                       vgpu-run [OPTIONS] check [--help] [CHECK OPTIONS]\n       \
                       vgpu-run [OPTIONS] trace [--output FOLDER] PROGRAM [ARGS]...",
-    after_help = "Exit codes: PROGRAM's own; 125 if vgpu-run fails, 126 if PROGRAM is found but cannot be \
-                  started, 127 if it is not found.\n\
+    after_help = "Examples:\n  \
+                       vgpu-run ollama serve                      Ollama's server, with the GPU\n  \
+                       sudo vgpu-run --user ollama ollama serve   the same as the user ollama, who is given the device\n  \
+                       vgpu-run check                             why Ollama does not find the GPU, and what to do\n  \
+                       sudo vgpu-run check --service              the same for the systemd service\n  \
+                       vgpu-run trace ollama serve                what it asks of CUDA, and what goes wrong\n\n\
+                       Exit codes: PROGRAM's own; 125 if vgpu-run fails, 126 if PROGRAM is found but cannot be \
+                       started, 127 if it is not found.\n\
                   A program that is named as a command of vgpu-run: vgpu-run -- env.\n\n\
                   Environment: VGPU_LOG=error|warn|info|debug and VGPU_LOG_FILE=FILE make vgpu-run and its \
                   libraries say what they do; VGPU_SYSFS=FOLDER is looked into instead of /sys."
@@ -39,7 +46,10 @@ pub struct Cli {
     #[command(subcommand)]
     pub command: Option<Command>,
     /// The program to start, and its arguments
-    #[arg(value_name = "PROGRAM [ARGS]", required = true, trailing_var_arg = true)]
+    #[arg(
+        value_name = "PROGRAM [ARGS]", required = true, trailing_var_arg = true,
+        value_hint = ValueHint::CommandWithArguments
+    )]
     pub program: Vec<OsString>,
 }
 
@@ -73,6 +83,7 @@ pub enum Command {
         #[arg(long)]
         json: bool,
         /// The program that is to be started with it
+        #[arg(value_hint = ValueHint::CommandName)]
         program: Option<OsString>,
         /// What does not belong there: said with a hint, since a program env exists
         #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
@@ -93,11 +104,20 @@ pub enum Command {
     /// timeline for https://ui.perfetto.dev. PROGRAM's signals and exit code are passed on.
     Trace {
         /// The folder; it must be new or empty [default: ./vgpu-trace-TIME]
-        #[arg(long, short, value_name = "FOLDER")]
+        #[arg(long, short, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
         output: Option<PathBuf>,
         /// The program to start, and its arguments
-        #[arg(value_name = "PROGRAM [ARGS]", required = true, trailing_var_arg = true)]
+        #[arg(
+            value_name = "PROGRAM [ARGS]", required = true, trailing_var_arg = true,
+            value_hint = ValueHint::CommandWithArguments
+        )]
         program: Vec<OsString>,
+    },
+    /// Writes manual pages and shell completions, for a release
+    #[command(hide = true, name = "__pages")]
+    Pages {
+        /// The prefix below which they go
+        prefix: PathBuf,
     },
     /// What check has done in a process of its own
     #[command(hide = true, name = "__look")]
@@ -124,13 +144,13 @@ pub struct CheckOptions {
     #[arg(long, value_name = "LINK", value_parser = link_id)]
     pub explain: Option<LinkId>,
     /// Write all that was found to this file, for a bug report; names of users and hosts, and secrets, are left out
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub bundle: Option<PathBuf>,
     /// Look at things as this systemd service sees them
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "ollama")]
     pub service: Option<String>,
     /// The Ollama to look at, if not the service's or the one on PATH
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::ExecutablePath)]
     pub ollama: Option<PathBuf>,
     /// How long all of it may take
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]

@@ -11,15 +11,19 @@ mod inject;
 mod launch;
 mod log;
 mod ollama;
+mod pages;
 mod program;
 mod report;
 #[cfg(test)]
 mod scratch;
 mod trace;
+mod version;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::ErrorKind;
 
 use cli::{Cli, Command};
 use exit::Exit;
@@ -30,6 +34,9 @@ fn main() -> ExitCode {
         Err(usage) => {
             // Where its words go is closed: the exit code says it.
             let _ = usage.print();
+            if usage.kind() == ErrorKind::DisplayVersion && usage.to_string().contains(version::LONG) {
+                let _ = std::io::stdout().write_all(version::device().as_bytes());
+            }
             return match usage.use_stderr() {
                 true if cli::is_check(std::env::args_os()) => ExitCode::from(check::USAGE),
                 true => Exit::Launcher.into(),
@@ -46,6 +53,7 @@ fn main() -> ExitCode {
             let checked = std::panic::catch_unwind(|| check::check(&cli.options, &options));
             return checked.unwrap_or(ExitCode::from(check::Verdict::Incomplete as u8));
         }
+        Some(Command::Pages { prefix }) => pages::write(&prefix),
         Some(Command::Look { groups, task }) => return check::look::look(&cli.options, &groups, &task),
         Some(Command::Trace { output, program }) => {
             return trace::trace(&cli.options, output, &program)

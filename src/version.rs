@@ -1,0 +1,39 @@
+//! `vgpu-run --version`: which launcher, which libraries are in it, which devices it speaks with, and whether one is here. Opens no
+//! device.
+
+use vgpu_transport::{PciFunction, scan, sysfs_root};
+use vgpu_wire::pci;
+
+/// After the program's name: its version, and what is in it. `-V` prints the first line alone.
+pub const LONG: &str =
+    concat!(env!("CARGO_PKG_VERSION"), "\n\n", include_str!(concat!(env!("OUT_DIR"), "/libraries.txt")));
+
+/// The lines on the device that follow.
+pub fn device() -> String {
+    let kind = format!("VGPU-STUB {:04x}:{:04x}, register protocols 1 and 2", pci::VENDOR, pci::DEVICE);
+    let here = match scan(&sysfs_root()) {
+        Ok(functions) if functions.is_empty() => "none".to_owned(),
+        Ok(functions) => functions.iter().map(describe).collect::<Vec<_>>().join(", "),
+        Err(error) => format!("unknown: {error}"),
+    };
+    format!("{:<20} {kind}\n{:<20} {here}\n", "device", "on this machine")
+}
+
+fn describe(function: &PciFunction) -> String {
+    let version = if function.bars[0].bytes == pci::V2_BAR0_BYTES { 2 } else { 1 };
+    format!("{} (version {version})", function.address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_every_library() {
+        let mut lines = LONG.lines();
+        assert_eq!(lines.next(), Some(env!("CARGO_PKG_VERSION")));
+        for object in crate::embedded::OBJECTS {
+            assert!(LONG.contains(object.soname), "{LONG}");
+        }
+    }
+}
