@@ -7,7 +7,7 @@
 pub mod tarball;
 
 use std::path::{Path, PathBuf};
-use std::process::ExitStatus;
+use std::process::{Command, ExitStatus};
 use std::{fs, io};
 
 use serde::Deserialize;
@@ -59,6 +59,8 @@ pub enum DistError {
     Cargo(#[source] io::Error),
     #[error("compile the launcher: cargo ended with {0}")]
     Compile(ExitStatus),
+    #[error("have the launcher write its manual pages: it ended with {0}")]
+    Pages(ExitStatus),
     #[error("link the launcher statically: {0}")]
     NotStatic(String),
     #[error("fill in install.sh: it has not one line {0:?}")]
@@ -103,6 +105,7 @@ pub fn make(root: &Path, url: Option<&str>) -> Result<Release, DistError> {
     let shims = build_shims(root, &folder)?;
     let launcher = build_launcher(root, &folder)?;
     let launcher_bytes = launcher.len() as u64;
+    documents.extend(pages(&folder)?);
 
     let name = format!("vgpu-run-{version}-x86_64-linux");
     let mut files: Vec<_> =
@@ -176,6 +179,46 @@ fn misfit(glibc: Option<&str>, needed: &[String]) -> Option<String> {
     Some(format!("it needs {other}, which a guest may lack"))
 }
 
+/// The manual pages and completions that the launcher writes of itself.
+fn pages(folder: &Path) -> Result<Vec<(String, Vec<u8>)>, DistError> {
+    let prefix = folder.join("pages");
+    // What an earlier release had is not in this one.
+    match fs::remove_dir_all(&prefix) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            return Err(DistError::File { path: prefix, source });
+        }
+        _ => {}
+    }
+    let status = Command::new(launcher_path(folder)).arg("__pages").arg(&prefix).status();
+    let status = status.map_err(|source| DistError::File { path: launcher_path(folder), source })?;
+    if !status.success() {
+        return Err(DistError::Pages(status));
+    }
+    let mut found = Vec::new();
+    collect(&prefix, "", &mut found)?;
+    Ok(found)
+}
+
+/// All files below `folder`, by their names from there on.
+fn collect(folder: &Path, prefix: &str, found: &mut Vec<(String, Vec<u8>)>) -> Result<(), DistError> {
+    let failed = |source| DistError::File { path: folder.to_owned(), source };
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
+        if entry.file_type().map_err(failed)?.is_dir() {
+            collect(&entry.path(), &format!("{name}/"), found)?;
+        } else {
+            found.push((name, read(&entry.path())?));
+        }
+    }
+    Ok(())
+}
+
+/// Where cargo leaves it.
+fn launcher_path(folder: &Path) -> PathBuf {
+    folder.join("cargo").join(compile::TARGET).join("release/vgpu-run")
+}
+
 /// Compiles the launcher, which embeds the finished shims.
 fn build_launcher(root: &Path, folder: &Path) -> Result<Vec<u8>, DistError> {
     let target = folder.join("cargo");
@@ -192,7 +235,7 @@ fn build_launcher(root: &Path, folder: &Path) -> Result<Vec<u8>, DistError> {
     if !status.success() {
         return Err(DistError::Compile(status));
     }
-    let path = target.join(compile::TARGET).join("release/vgpu-run");
+    let path = launcher_path(folder);
     let bytes = read(&path)?;
     let object = Object::parse(&bytes).map_err(|source| ShimError::Object { path, source })?;
     if object.interpreter || !object.needed.is_empty() {
