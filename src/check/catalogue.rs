@@ -101,6 +101,7 @@ links! {
         "num-gpu-zero" "A setting keeps all layers on the CPU."
     }
     Loader "loader" "Dynamic loader" needs [Shims] {
+        "no-glibc" "Ollama's releases and NVIDIA's libraries, which ours stand in for, are glibc's."
         "other-library-wins" "The backend would talk to another library of the same name instead of ours."
         "global-preload" "A library in /etc/ld.so.preload enters every process and comes before ours."
         "preload-stripped" "What starts the program removes LD_PRELOAD, so the libraries do not get in."

@@ -6,6 +6,7 @@ mod boot;
 mod demo;
 mod device;
 mod discover;
+mod distributions;
 mod faults;
 mod generate;
 mod mediator;
@@ -47,6 +48,8 @@ enum Command {
     Ops(ops::Arguments),
     /// Make each fault of the catalogue for real and see what `vgpu-run check` takes it for.
     Faults(faults::Arguments),
+    /// Install a release in root file systems of several distributions and have it look at itself.
+    Distributions(distributions::Arguments),
     /// Show it: a model answers through the device, without a GPU.
     Demo(demo::Arguments),
 }
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Command::Status(arguments) => status::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Discover(arguments) => discover::run(&arguments),
+        Command::Distributions(arguments) => distributions::run(&arguments),
         Command::Generate(arguments) => generate::run(&arguments),
         Command::Guest(arguments) => boot::run(&arguments),
         Command::Agree(arguments) => agree::run(&arguments),

@@ -37,8 +37,12 @@ enum Task {
         /// What to fetch [default: all that is not optional].
         names: Vec<String>,
     },
-    /// Make a release in target/dist: static launcher, shims for glibc 2.17, tarball, SHA-256.
-    Dist,
+    /// Make a release in target/dist: static launcher, shims for glibc 2.17, tarball, install.sh, SHA-256.
+    Dist {
+        /// Where the folder will be found: install.sh fetches from there.
+        #[arg(long, value_name = "HTTPS_URL")]
+        base_url: Option<String>,
+    },
     /// Compare what the shims export with the symbol lists.
     Exports {
         /// Print JSON.
@@ -74,7 +78,7 @@ impl Task {
             Self::Shims { check, sonames } => build_shims(check, sonames),
             Self::Artifacts { list: true, .. } => list_artifacts(),
             Self::Artifacts { names, .. } => fetch_artifacts(names),
-            Self::Dist => make_release(),
+            Self::Dist { base_url } => make_release(base_url.as_deref()),
             Self::Exports { json, real: true, folders } => compare_with_real(json, folders),
             Self::Exports { json, .. } => compare_exports(json),
         }
@@ -144,8 +148,8 @@ fn compare_with_real(json: bool, mut folders: Vec<PathBuf>) -> Result<bool> {
     Ok(comparisons.iter().all(|comparison| comparison.ok))
 }
 
-fn make_release() -> Result<bool> {
-    let release = dist::make(&workspace::root()?)?;
+fn make_release(base_url: Option<&str>) -> Result<bool> {
+    let release = dist::make(&workspace::root()?, base_url)?;
     for entry in &release.shims.shims {
         let glibc = entry.glibc.as_deref().unwrap_or("any");
         println!("{}: {} bytes, glibc {glibc}, needs {}", entry.soname, entry.bytes, entry.needed.join(" "));

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
+use super::installer;
 use crate::check::catalogue::{LinkId, UNKNOWN};
 use crate::check::context::{Context, DeviceReport};
 use crate::check::finding::Finding;
@@ -90,7 +91,7 @@ fn none(ollama: &Ollama, all: &[Variant]) -> Finding {
     Finding::fail(LINK, "backend-missing", found)
         .expected("cuda_v12 or cuda_v13")
         .fix("Install Ollama's own release, or your distribution's package with the CUDA backend (such as ollama-cuda).")
-        .command("curl -fsSL https://ollama.com/install.sh | sh")
+        .command(installer())
         .as_root()
 }
 

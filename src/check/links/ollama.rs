@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::installer;
 use crate::check::catalogue::{LinkId, UNKNOWN};
 use crate::check::child;
 use crate::check::context::Context;
@@ -66,7 +67,7 @@ pub async fn look(context: &mut Context) -> Finding {
             format!("{name} at {shown} lies beside files of another release"),
         )
         .fix("Remove the library folder and install Ollama again.")
-        .command("curl -fsSL https://ollama.com/install.sh | sh")
+        .command(installer())
         .as_root()
         .detail(other.clone())
     } else if let Some(other) = others.first() {
@@ -88,7 +89,6 @@ fn way(era: Era) -> &'static str {
 }
 
 fn missing(context: &Context) -> Finding {
-    let install = "curl -fsSL https://ollama.com/install.sh | sh";
     if let Some(path) = &context.options.ollama {
         return Finding::fail(LINK, "ollama-missing", format!("there is no program {}", path.display()))
             .fix("Name the file of Ollama's program after --ollama.");
@@ -106,7 +106,8 @@ fn missing(context: &Context) -> Finding {
         }
         None => Finding::fail(LINK, "ollama-missing", "there is no ollama on PATH")
             .fix("Install Ollama.")
-            .command(install)
+            .command(installer())
+            .as_root()
             .detail(format!("looked at {} and in PATH", USUAL.join(", "))),
     }
 }
@@ -144,7 +145,7 @@ pub fn confined(program: &Program) -> Option<Finding> {
         return Some(
             Finding::fail(LINK, "ollama-confined", format!("{shown} is a snap"))
                 .fix("Remove the snap and install Ollama's own release.")
-                .command("snap remove ollama && curl -fsSL https://ollama.com/install.sh | sh")
+                .command(format!("snap remove ollama && {{ {}; }}", installer()))
                 .as_root(),
         );
     }
@@ -200,10 +201,7 @@ fn not_ollama(program: &Program) -> Finding {
 fn incomplete(ollama: &Ollama, real: &Path) -> Option<Finding> {
     let folder = ollama.libraries.display();
     let again = |finding: Finding| {
-        finding
-            .fix("Install Ollama again; its archive brings the libraries.")
-            .command("curl -fsSL https://ollama.com/install.sh | sh")
-            .as_root()
+        finding.fix("Install Ollama again; its archive brings the libraries.").command(installer()).as_root()
     };
     if real.parent() == Some(&ollama.libraries) || !ollama.libraries.is_dir() {
         let expected = real.parent().unwrap_or(real).join("../lib/ollama");

@@ -26,7 +26,7 @@ const LIMIT: Duration = Duration::from_secs(8);
 /// Programs that systems have, to be listed if PROGRAM cannot be.
 const COMMON: [&str; 4] = ["/bin/true", "/usr/bin/env", "/bin/sh", "/usr/bin/sleep"];
 /// Where the loader is that the shims are made for.
-const LOADERS: [&str; 3] = [
+pub(super) const LOADERS: [&str; 3] = [
     "/lib64/ld-linux-x86-64.so.2",
     "/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2",
     "/usr/lib64/ld-linux-x86-64.so.2",
@@ -108,8 +108,8 @@ fn plan(context: &mut Context) -> Plan {
     Plan::new(via, by_path, &majors)
 }
 
-/// A loader of glibc, and a dynamic program for it to list.
-fn subject(context: &mut Context) -> Option<(PathBuf, PathBuf)> {
+/// A loader of glibc, and a dynamic program for it to list: one that the system has, or the probe.
+pub(super) fn subject(context: &mut Context) -> Option<(PathBuf, PathBuf)> {
     let target = context.target();
     let theirs = target.program.as_ref().ok().map(|program| program.binary.clone());
     let programs = COMMON.iter().map(PathBuf::from).chain(theirs);
@@ -122,7 +122,9 @@ fn subject(context: &mut Context) -> Option<(PathBuf, PathBuf)> {
             return Some((loader, program));
         }
     }
-    None
+    let probe = context.kept.as_ref()?.probe.clone();
+    let loader = LOADERS.iter().map(PathBuf::from).find(|path| executable(path))?;
+    Some((loader, probe))
 }
 
 fn executable(path: &Path) -> bool {

@@ -1,7 +1,10 @@
 //! A release: the shims linked for old guests, a static launcher that embeds them, and a tarball that is the same
-//! wherever it is made from the same sources and tools.
+//! wherever it is made from the same sources and tools. Beside it lie SHA256SUMS and the `install.sh` that installs this release.
+//!
+//! The tarball is laid out as the folder that it is installed to, `/usr/local` or `~/.local`: `bin/vgpu-run`, and `share/`, of which
+//! `install.sh` installs all that is there.
 
-mod tarball;
+pub mod tarball;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -30,8 +33,13 @@ const ALLOWED: &[&str] = &[
     "librt.so.1",
 ];
 
-/// What lies in the tarball beside the launcher.
+/// What lies in the tarball's `share/doc/vgpu-run`.
 const DOCUMENTS: &[&str] = &["CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT", "README.md"];
+
+/// The installer, and its lines that a release fills in.
+const INSTALLER: &str = "install.sh";
+const VERSION_LINE: &str = "release_version=''\n";
+const URL_LINE: &str = "release_url=''\n";
 
 /// Why there is no release.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +61,10 @@ pub enum DistError {
     Compile(ExitStatus),
     #[error("link the launcher statically: {0}")]
     NotStatic(String),
+    #[error("fill in install.sh: it has not one line {0:?}")]
+    Installer(&'static str),
+    #[error("fill in install.sh: {0} is no https:// address of plain letters")]
+    Url(String),
 }
 
 /// A release.
@@ -78,14 +90,16 @@ struct Package {
     version: String,
 }
 
-/// Makes the release of the workspace at `root`, in its `target/dist`.
-pub fn make(root: &Path) -> Result<Release, DistError> {
+/// Makes the release of the workspace at `root`, in its `target/dist`. `url` is where that folder will be found.
+pub fn make(root: &Path, url: Option<&str>) -> Result<Release, DistError> {
     let folder = root.join("target/dist");
     let version = version(&root.join("Cargo.toml"))?;
     let mut documents = Vec::new();
     for name in DOCUMENTS {
-        documents.push((*name, read(&root.join(name))?));
+        documents.push((format!("share/doc/vgpu-run/{name}"), read(&root.join(name))?));
     }
+    let installer = String::from_utf8_lossy(&read(&root.join(INSTALLER))?).into_owned();
+    let installer = fill_in(&installer, &version, url)?;
     let shims = build_shims(root, &folder)?;
     let launcher = build_launcher(root, &folder)?;
     let launcher_bytes = launcher.len() as u64;
@@ -93,14 +107,32 @@ pub fn make(root: &Path) -> Result<Release, DistError> {
     let name = format!("vgpu-run-{version}-x86_64-linux");
     let mut files: Vec<_> =
         documents.iter().map(|(name, content)| tarball::File { name, content, executable: false }).collect();
-    files.push(tarball::File { name: "vgpu-run", content: &launcher, executable: true });
+    files.push(tarball::File { name: "bin/vgpu-run", content: &launcher, executable: true });
     let archive =
         tarball::pack(&name, files).map_err(|source| DistError::File { path: folder.join(&name), source })?;
     let tarball = folder.join(format!("{name}.tar.gz"));
     let sha256 = shims::sha256(&archive);
     write(&tarball, &archive)?;
-    write(&folder.join("SHA256SUMS"), format!("{sha256}  {name}.tar.gz\n").as_bytes())?;
+    write(&folder.join(INSTALLER), installer.as_bytes())?;
+    let sums = format!("{}  {INSTALLER}\n{sha256}  {name}.tar.gz\n", shims::sha256(installer.as_bytes()));
+    write(&folder.join("SHA256SUMS"), sums.as_bytes())?;
     Ok(Release { shims, launcher_bytes, tarball, sha256 })
+}
+
+/// The installer of a release: it knows which one, and where that is if `url` says so.
+fn fill_in(installer: &str, version: &str, url: Option<&str>) -> Result<String, DistError> {
+    for line in [VERSION_LINE, URL_LINE] {
+        if installer.matches(line).count() != 1 {
+            return Err(DistError::Installer(line));
+        }
+    }
+    let filled = installer.replace(VERSION_LINE, &format!("release_version='{version}'\n"));
+    let Some(url) = url else { return Ok(filled) };
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-._~:/%+@".contains(letter);
+    if !url.starts_with("https://") || !url.chars().all(plain) {
+        return Err(DistError::Url(url.to_owned()));
+    }
+    Ok(filled.replace(URL_LINE, &format!("release_url='{}'\n", url.trim_end_matches('/'))))
 }
 
 fn build_shims(root: &Path, folder: &Path) -> Result<Manifest, DistError> {
@@ -202,6 +234,18 @@ mod tests {
             linker: String::new(),
             inputs: String::new(),
             implemented: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_installer_knows_its_release() {
+        let own = include_str!("../../../../install.sh");
+        let filled = fill_in(own, "1.2.3", Some("https://example.org/vgpu-run/")).unwrap();
+        assert!(filled.contains("\nrelease_version='1.2.3'\nrelease_url='https://example.org/vgpu-run'\n"));
+        assert!(fill_in(own, "1.2.3", None).unwrap().contains("\nrelease_url=''\n"));
+        assert!(matches!(fill_in("x", "1", None), Err(DistError::Installer(_))));
+        for url in ["http://example.org", "https://example.org/';id;'"] {
+            assert!(matches!(fill_in(own, "1", Some(url)), Err(DistError::Url(_))), "{url}");
         }
     }
 

@@ -10,7 +10,7 @@ const TIME: u64 = 315_532_800;
 /// A file to pack.
 #[derive(Clone, Copy, Debug)]
 pub struct File<'a> {
-    /// Its name, without a folder.
+    /// Its path in the folder of the archive.
     pub name: &'a str,
     /// Its content.
     pub content: &'a [u8],
@@ -20,6 +20,7 @@ pub struct File<'a> {
 
 /// Packs `files` into the folder `folder` of an archive, in the order of their names.
 pub fn pack(folder: &str, mut files: Vec<File<'_>>) -> io::Result<Vec<u8>> {
+    // Parents are not named: who unpacks makes them.
     files.sort_by_key(|file| file.name);
     let gzip = GzBuilder::new().mtime(0).write(Vec::new(), Compression::best());
     let mut archive = tar::Builder::new(gzip);

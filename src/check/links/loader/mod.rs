@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use nix::sys::stat::{major, minor};
 
+use super::shims::{LOADERS, subject};
 use super::{discovery, unable};
 use crate::check::catalogue::{LinkId, UNKNOWN};
 use crate::check::child::{Outcome, Steps};
@@ -30,6 +31,9 @@ const GLOBAL_OVERRIDE: &str = "VGPU_LD_SO_PRELOAD";
 /// Looks at the link: in a program that is started as Ollama is, in one that Ollama starts to load its backend, and in one from which something
 /// on the way took LD_PRELOAD.
 pub async fn look(context: &mut Context) -> Finding {
+    if context.kept.is_some() && subject(context).is_none() {
+        return without_glibc();
+    }
     let Some(kept) = &context.kept else {
         return Finding::skip(LINK, "the libraries are not in place");
     };
@@ -78,6 +82,15 @@ pub async fn look(context: &mut Context) -> Finding {
         Some(followed) => finding.details(followed.details),
         None => finding,
     }
+}
+
+/// The system's programs are another C library's: Alpine's are musl's.
+fn without_glibc() -> Finding {
+    Finding::fail(LINK, "no-glibc", "this system has no dynamic loader of glibc")
+        .expected(LOADERS[0])
+        .fix("Run Ollama and vgpu-run in a guest, or a container that is given the device, of a distribution with glibc 2.17 or later: Debian, \
+              Ubuntu, Fedora, RHEL, openSUSE, Arch.")
+        .detail(format!("looked for {}", LOADERS.join(", ")))
 }
 
 /// An Ollama of the first era takes the first file called libcuda.so* of its own search.

@@ -1,0 +1,171 @@
+//! `vgpu-testbed distributions`: installs a release in root file systems of several distributions, as its user would, and has it look at
+//! itself there: the launcher must start, and with glibc its libraries must load.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Output};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Serialize;
+use serde_json::Value;
+use tempfile::TempDir;
+use vgpu_testbed::bed::{Bed, Facts};
+use xtask::artifacts;
+use xtask::workspace;
+
+/// Roots that are artifacts, and whether their C library is glibc.
+const ROOTS: [(&str, bool); 4] =
+    [("root-debian11", true), ("root-debian12", true), ("root-debian13", true), ("root-musl", false)];
+/// Folders that a root has beside what its packages bring.
+const FOLDERS: [&str; 7] = ["dev", "etc", "proc", "release", "root", "tmp", "vgpu"];
+/// What distributions that have merged /usr have links for.
+const MERGED: [&str; 3] = ["bin", "lib", "lib64"];
+/// Links of the chain that are to hold wherever there is glibc; those before need no C library.
+const LOADED: [&str; 4] = ["device", "shims", "environment", "loader"];
+
+/// Options.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The folder that `cargo xtask dist` wrote [default: target/dist].
+    #[arg(long)]
+    release: Option<PathBuf>,
+    /// Another root with glibc and a static /bin/busybox, for instance of a distribution that is not in Debian's archive.
+    #[arg(long, value_name = "FOLDER")]
+    root: Vec<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What came of one root.
+#[derive(Debug, Serialize)]
+struct Report {
+    root: String,
+    /// The C library, as it names itself.
+    libc: String,
+    /// First line of `vgpu-run --version`.
+    version: String,
+    /// Links that hold, by their names.
+    held: Vec<String>,
+    /// The first that does not, and its cause: without an Ollama, that is `ollama/ollama-missing`.
+    broken: String,
+    ok: bool,
+}
+
+/// Runs the command.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let release = match &arguments.release {
+        Some(folder) => folder.clone(),
+        None => workspace::root()?.join("target/dist"),
+    };
+    ensure!(
+        release.join("install.sh").is_file(),
+        "there is no release in {}; make one: cargo xtask dist",
+        release.display()
+    );
+    let release = fs::canonicalize(release)?;
+    let bed = Bed::start("null", &[Facts::random(&["6.1"])])?;
+    let mut reports = Vec::new();
+    for (name, glibc) in ROOTS {
+        reports.push(look(name, &artifacts::fetch(name)?, glibc, &release, &bed)?);
+    }
+    for folder in &arguments.root {
+        reports.push(look(&folder.display().to_string(), folder, true, &release, &bed)?);
+    }
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&reports)?);
+    } else {
+        for Report { root, libc, version, held, broken, ok } in &reports {
+            let sign = if *ok { "ok" } else { "NOT OK" };
+            println!("{root}: {sign}: {libc}; {version}; {} links hold, then {broken}", held.len());
+        }
+    }
+    Ok(if reports.iter().all(|report| report.ok) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Installs the release in a copy of a root, and looks.
+fn look(name: &str, source: &Path, glibc: bool, release: &Path, bed: &Bed) -> Result<Report> {
+    let root = copy(source).with_context(|| format!("make a root of {name}"))?;
+    let inside = |script: &str| enter(root.path(), release, bed.sysfs(), script);
+    let installed = inside("sh /release/install.sh")?;
+    if !installed.status.success() {
+        bail!("{name}: install.sh ended with {}: {}", installed.status, text(&installed.stderr));
+    }
+    let version = inside("vgpu-run --version")?;
+    let libc = inside(if glibc {
+        // What the library says when it is run as a program.
+        "for file in /lib/x86_64-linux-gnu/libc.so.6 /lib64/libc.so.6; do [ ! -e $file ] || { $file; break; }; done"
+    } else {
+        "for file in /lib/ld-musl-x86_64.so.1 /usr/lib/ld-musl-x86_64.so.1; do [ ! -e $file ] || { $file 2>&1 | sed 2q | tr '\\n' ' '; break; }; done"
+    })?;
+    let checked = inside("vgpu-run check --no-ollama --json")?;
+    let report: Value = serde_json::from_slice(&checked.stdout)
+        .with_context(|| format!("{name}: read what check printed: {}", text(&checked.stderr)))?;
+    let links = report["checks"].as_array().context("check printed no links")?;
+    let status = |link: &Value, wanted: &str| link["status"] == wanted;
+    let id = |link: &Value| link["id"].as_str().unwrap_or_default().to_owned();
+    let held: Vec<String> =
+        links.iter().filter(|link| status(link, "pass") || status(link, "warn")).map(id).collect();
+    let first = links.iter().find(|link| status(link, "fail"));
+    let broken = first.map_or_else(String::new, |link| {
+        format!("{}/{}", id(link), link["cause"].as_str().unwrap_or_default())
+    });
+    let wanted = if glibc { "ollama/ollama-missing" } else { "loader/no-glibc" };
+    let needed = if glibc { &LOADED[..] } else { &LOADED[..3] };
+    let ok = version.status.success()
+        && broken == wanted
+        && needed.iter().all(|link| held.iter().any(|other| other == link));
+    let first_line =
+        |output: &Output| text(&output.stdout).lines().next().unwrap_or_default().trim().to_owned();
+    Ok(Report {
+        root: name.to_owned(),
+        libc: first_line(&libc),
+        version: first_line(&version),
+        held,
+        broken,
+        ok,
+    })
+}
+
+/// A copy that may be written to.
+fn copy(source: &Path) -> Result<TempDir> {
+    let root = TempDir::with_prefix("vgpu-root-")?;
+    let mut command = Command::new("cp");
+    command.args(["--archive", "--no-target-directory"]).arg(source).arg(root.path());
+    ensure!(command.status()?.success(), "copy {}", source.display());
+    for name in FOLDERS {
+        fs::create_dir_all(root.path().join(name))?;
+    }
+    for name in MERGED {
+        let link = root.path().join(name);
+        if !link.exists() && root.path().join("usr").join(name).exists() {
+            symlink(Path::new("usr").join(name), link)?;
+        }
+    }
+    Ok(root)
+}
+
+/// Runs a script in the root, by busybox and as root of a mount namespace of its own.
+fn enter(root: &Path, release: &Path, bus: &Path, script: &str) -> Result<Output> {
+    const MOUNT: &str = "mount --bind /proc \"$1/proc\" && mount --bind /dev \"$1/dev\" && \
+                         mount --bind \"$2\" \"$1/release\" && mount --bind \"$3\" \"$1/vgpu\" && \
+                         exec chroot \"$1\" /bin/busybox sh -c \"$4\"";
+    let output = Command::new("unshare")
+        .args(["--mount", "sh", "-c", MOUNT, "sh"])
+        .args([root, release, bus])
+        // Its applets first: a root of two packages has no tools of its own.
+        .arg(format!("/bin/busybox mkdir -p /tools && /bin/busybox --install -s /tools && {script}"))
+        .env_clear()
+        .env("PATH", "/usr/local/bin:/tools:/usr/bin:/bin:/usr/sbin:/sbin")
+        .env("HOME", "/root")
+        .env("VGPU_SYSFS", "/vgpu")
+        .env("VGPU_RUN_BASE_URL", "file:///release")
+        .output()
+        .context("run unshare, of util-linux")?;
+    Ok(output)
+}
+
+fn text(bytes: &[u8]) -> std::borrow::Cow<'_, str> {
+    String::from_utf8_lossy(bytes)
+}

@@ -1,0 +1,406 @@
+//! What the installer meets: a machine with chosen tools, a home, releases served on loopback, and three shells.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use nix::unistd::Uid;
+use tempfile::TempDir;
+use tiny_http::{Response, Server};
+use xtask::dist::tarball::{self, File};
+pub use xtask::shims::sha256;
+
+/// The script under test.
+pub const SCRIPT: &str = include_str!("../../install.sh");
+/// Who a user is when the tests run as root.
+const NOBODY: u32 = 65534;
+/// What the script may use, besides what fetches and what checks digests.
+const TOOLS: [&str; 14] = [
+    "cat", "chmod", "cp", "find", "getconf", "grep", "gzip", "id", "mkdir", "mktemp", "mv", "readlink", "rm",
+    "rmdir",
+];
+/// Those that a test replaces by others.
+const OTHERS: [&str; 4] = ["tar", "uname", "curl", "sha256sum"];
+
+/// A shell that runs the script.
+#[derive(Clone, Debug)]
+pub struct Shell {
+    pub name: &'static str,
+    words: Vec<OsString>,
+    /// All tools are BusyBox's.
+    busybox: Option<PathBuf>,
+}
+
+/// dash, bash and BusyBox's.
+pub fn shells() -> Vec<Shell> {
+    let plain = |name| {
+        let path = tool(name).unwrap_or_else(|| panic!("this test needs {name}"));
+        Shell { name, words: vec![path.into()], busybox: None }
+    };
+    let busybox = xtask::artifacts::fetch("guest-kernel").unwrap().join("bin/busybox");
+    let words = vec![busybox.clone().into(), "sh".into()];
+    vec![plain("dash"), plain("bash"), Shell { name: "busybox", words, busybox: Some(busybox) }]
+}
+
+/// Where a program of this machine is.
+pub fn tool(name: &str) -> Option<PathBuf> {
+    let folders = ["/usr/bin", "/bin", "/usr/sbin", "/sbin"];
+    folders.iter().map(|folder| Path::new(folder).join(name)).find(|path| path.exists())
+}
+
+/// A machine with a user, who has a home and the tools that this machine is to have.
+pub struct Bed {
+    folder: TempDir,
+    pub shell: Shell,
+    /// BusyBox's shell takes its own tools before those on the PATH, and functions before them.
+    functions: RefCell<BTreeMap<String, String>>,
+}
+
+impl Bed {
+    pub fn new(shell: &Shell) -> Self {
+        let folder = tempfile::Builder::new().prefix("vgpu-run-install.").tempdir().unwrap();
+        open(folder.path());
+        let mut shell = shell.clone();
+        if let Some(busybox) = &mut shell.busybox {
+            // The cache is in a home that the user may not enter.
+            let near = folder.path().join("busybox");
+            fs::copy(&busybox, &near).unwrap();
+            fs::set_permissions(&near, fs::Permissions::from_mode(0o755)).unwrap();
+            shell.words[0] = near.clone().into();
+            *busybox = near;
+        }
+        let bed = Self { folder, shell, functions: RefCell::default() };
+        for name in ["home", "tools", "sys", "tmp"] {
+            fs::create_dir(bed.path(name)).unwrap();
+        }
+        fs::create_dir_all(bed.path("sys/bus/pci/devices")).unwrap();
+        for name in ["home", "tmp"] {
+            give(&bed.path(name));
+        }
+        for name in TOOLS.iter().chain(&OTHERS) {
+            bed.link(name);
+        }
+        bed
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn home(&self) -> PathBuf {
+        self.path("home")
+    }
+
+    /// Where the program is, once it is installed.
+    pub fn program(&self) -> PathBuf {
+        self.path("home/.local/bin/vgpu-run")
+    }
+
+    /// Puts a tool of this machine on the PATH: BusyBox's, where the shell is BusyBox's and it has such a one.
+    pub fn link(&self, name: &str) {
+        let busybox =
+            self.shell.busybox.as_deref().filter(|_| !["curl", "getconf", "openssl"].contains(&name));
+        let real = busybox.map(Path::to_owned).or_else(|| tool(name));
+        let real = real.unwrap_or_else(|| panic!("this test needs {name}"));
+        symlink(real, self.path("tools").join(name)).unwrap();
+    }
+
+    /// Whether all tools are BusyBox's, so that none can be taken away.
+    pub fn has_all(&self) -> bool {
+        self.shell.busybox.is_some()
+    }
+
+    /// Takes a tool away.
+    pub fn without(&self, name: &str) -> &Self {
+        self.functions.borrow_mut().remove(name);
+        fs::remove_file(self.path("tools").join(name)).unwrap();
+        self
+    }
+
+    /// Puts a script in the place of a tool.
+    pub fn tool(&self, name: &str, text: &str) {
+        let path = self.path("tools").join(name);
+        let _ = fs::remove_file(&path);
+        program(&path, &format!("#!/bin/sh\n{text}\n"));
+        if self.has_all() && !name.contains('-') {
+            self.functions.borrow_mut().insert(name.to_owned(), format!("{name}() (\n{text}\n)\n"));
+        }
+    }
+
+    /// A function with the device's ids and so large a BAR0.
+    pub fn function(&self, bytes: u64) -> PathBuf {
+        let folder = self.path("sys/bus/pci/devices/0000:00:05.0");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("vendor"), "0x10de\n").unwrap();
+        fs::write(folder.join("device"), "0x2331\n").unwrap();
+        let line = format!("0x0000380000000000 {:#018x} 0x000000000014220c\n", 0x3800_0000_0000 + bytes - 1);
+        fs::write(folder.join("resource"), line).unwrap();
+        folder
+    }
+
+    /// Starts the script as `curl | sh` does, as a user, with this environment alone.
+    pub fn start(&self, script: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Child {
+        let mut command = self.command(arguments, environment);
+        if Uid::effective().is_root() {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        feed(&mut command, script)
+    }
+
+    /// Starts it as whoever runs the tests: that is faster.
+    pub fn start_fast(&self, script: &str, environment: &[(&str, &str)]) -> Child {
+        feed(&mut self.command(&[], environment), script)
+    }
+
+    fn command(&self, arguments: &[&str], environment: &[(&str, &str)]) -> Command {
+        let mut command = Command::new(&self.shell.words[0]);
+        command
+            .args(&self.shell.words[1..])
+            .arg("-s")
+            .arg("--")
+            .args(arguments)
+            .env_clear()
+            .env("PATH", self.path("tools"))
+            .env("HOME", self.home())
+            .env("TMPDIR", self.path("tmp"))
+            .env("VGPU_SYSFS", self.path("sys"))
+            .envs(environment.iter().copied())
+            .current_dir(self.home())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            // As a shell does with what it starts: a terminal's signals go to all of it.
+            .process_group(0);
+        command
+    }
+
+    /// Runs the script as a user.
+    pub fn run(&self, arguments: &[&str], environment: &[(&str, &str)]) -> Said {
+        let functions: String = self.functions.borrow().values().map(String::as_str).collect();
+        Said::of(self.start(&(functions + SCRIPT), arguments, environment).wait_with_output().unwrap())
+    }
+
+    /// Has a shell carry out these lines as root in a mount namespace of their own; `run` in them is the script with its arguments.
+    pub fn as_root(&self, lines: &str, environment: &[(&str, &str)]) -> Said {
+        let mut command = Command::new(tool("unshare").expect("this test needs unshare"));
+        if !Uid::effective().is_root() {
+            command.arg("-r");
+        }
+        let script = self.path("install.sh");
+        fs::write(&script, SCRIPT).unwrap();
+        let words: Vec<_> = self.shell.words.iter().map(|word| format!("'{}'", word.display())).collect();
+        let run =
+            format!("run() {{ PATH=$TOOLS {} -s -- \"$@\" <'{}'; }}", words.join(" "), script.display());
+        command
+            .args(["-m", "/bin/sh", "-c"])
+            .arg(format!("set -eu\n{run}\n{lines}"))
+            .env_clear()
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .env("TOOLS", self.path("tools"))
+            .env("HOME", self.home())
+            .env("VGPU_SYSFS", self.path("sys"))
+            .envs(environment.iter().copied())
+            .current_dir(self.home());
+        Said::of(command.output().unwrap())
+    }
+
+    /// All below the home: what each path is, so that two such are equal when nothing changed.
+    pub fn tree(&self) -> BTreeMap<PathBuf, String> {
+        let mut tree = BTreeMap::new();
+        walk(&self.home(), &mut tree);
+        tree
+    }
+}
+
+fn feed(command: &mut Command, script: &str) -> Child {
+    let mut child = command.spawn().unwrap();
+    // A shell that found an error reads no further.
+    let _ = child.stdin.take().unwrap().write_all(script.as_bytes());
+    child
+}
+
+fn walk(folder: &Path, tree: &mut BTreeMap<PathBuf, String>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let metadata = fs::symlink_metadata(&path).unwrap();
+        let mode = metadata.permissions().mode() & 0o7777;
+        let content = if metadata.is_dir() { "folder".to_owned() } else { sha256(&fs::read(&path).unwrap()) };
+        if metadata.is_dir() {
+            walk(&path, tree);
+        }
+        tree.insert(path, format!("{mode:o} {content}"));
+    }
+}
+
+/// Has others enter or read a path.
+pub fn open(path: &Path) {
+    let mode = if path.is_dir() { 0o755 } else { 0o644 };
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// Makes a path the user's.
+pub fn give(path: &Path) {
+    if Uid::effective().is_root() {
+        chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+}
+
+/// Writes a program.
+pub fn program(path: &Path, text: &str) {
+    fs::write(path, text).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// What the script said.
+#[derive(Debug)]
+pub struct Said {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+impl Said {
+    pub fn of(output: Output) -> Self {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        Self { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    }
+
+    /// It went well, and said this on stdout.
+    #[track_caller]
+    pub fn well(&self, parts: &[&str]) -> &Self {
+        assert_eq!((self.code, self.err.as_str()), (Some(0), ""), "{}", self.out);
+        for part in parts {
+            assert!(self.out.contains(part), "no {part:?} in {}", self.out);
+        }
+        self
+    }
+
+    /// It gave up, and said this on stderr, once, and nothing more.
+    #[track_caller]
+    pub fn badly(&self, sentence: &str) -> &Self {
+        assert_eq!(self.code, Some(1), "{}\n{}", self.out, self.err);
+        let lines: Vec<_> = self.err.lines().filter(|line| !line.starts_with("hint: ")).collect();
+        assert!(lines.len() == 1 && lines[0].starts_with("install.sh: "), "{}", self.err);
+        assert!(lines[0].contains(sentence), "no {sentence:?} in {}", self.err);
+        self
+    }
+}
+
+/// The launcher of a release that is not about the launcher.
+pub fn stand_in(version: &str) -> String {
+    format!(
+        "#!/bin/sh\ncase $1 in\n--version) echo 'vgpu-run {version}' ;;\n\
+         service) echo \"$@\" >>\"$HOME/service.log\"; [ ! -e \"$HOME/refuse\" ] ;;\n*) exit 9 ;;\nesac\n"
+    )
+}
+
+/// A folder as a release leaves it.
+pub struct Releases {
+    folder: TempDir,
+}
+
+impl Releases {
+    pub fn new() -> Self {
+        let folder = tempfile::Builder::new().prefix("vgpu-run-release.").tempdir().unwrap();
+        open(folder.path());
+        let releases = Self { folder };
+        fs::write(releases.path("SHA256SUMS"), format!("{}  install.sh\n", "0".repeat(64))).unwrap();
+        releases
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Adds a release of these documents and this launcher, and names it in SHA256SUMS.
+    pub fn add(&self, version: &str, launcher: &[u8], documents: &[&str]) -> PathBuf {
+        let name = format!("vgpu-run-{version}-x86_64-linux");
+        let documents: Vec<_> = documents.iter().map(|name| format!("share/doc/vgpu-run/{name}")).collect();
+        let mut files: Vec<_> = documents
+            .iter()
+            .map(|name| File { name, content: version.as_bytes(), executable: false })
+            .collect();
+        files.push(File { name: "bin/vgpu-run", content: launcher, executable: true });
+        let bytes = tarball::pack(&name, files).unwrap();
+        let path = self.path(&format!("{name}.tar.gz"));
+        fs::write(&path, &bytes).unwrap();
+        let mut sums = fs::OpenOptions::new().append(true).open(self.path("SHA256SUMS")).unwrap();
+        writeln!(sums, "{}  {name}.tar.gz", sha256(&bytes)).unwrap();
+        path
+    }
+
+    /// The release that most tests install.
+    pub fn one() -> Self {
+        let releases = Self::new();
+        releases.add("1.0.0", stand_in("1.0.0").as_bytes(), &["README.md", "LICENSE-MIT"]);
+        releases
+    }
+
+    pub fn file_url(&self) -> String {
+        format!("file://{}", self.folder.path().display())
+    }
+
+    pub fn serve(&self) -> Served {
+        Served::new(self.folder.path())
+    }
+}
+
+/// A folder served on loopback. A file called `stall` is begun and never ended.
+pub struct Served {
+    pub url: String,
+    /// Somebody waits for a file that does not end.
+    pub stalled: Arc<AtomicBool>,
+    server: Arc<Server>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Served {
+    fn new(folder: &Path) -> Self {
+        let server = Arc::new(Server::http("127.0.0.1:0").unwrap());
+        let url = format!("http://{}", server.server_addr());
+        let stalled = Arc::new(AtomicBool::new(false));
+        let (folder, source, flag) = (folder.to_owned(), server.clone(), stalled.clone());
+        let thread = thread::spawn(move || {
+            let mut held = Vec::new();
+            for request in source.incoming_requests() {
+                let name = request.url().trim_start_matches('/').to_owned();
+                if folder.join("stall").exists() && name != "SHA256SUMS" {
+                    held.push(request);
+                    flag.store(true, Ordering::Release);
+                    continue;
+                }
+                // Whoever asked may be gone.
+                let _ = match fs::read(folder.join(name)) {
+                    Ok(bytes) => request.respond(Response::from_data(bytes)),
+                    Err(_) => request.respond(Response::from_string("no such file").with_status_code(404)),
+                };
+            }
+        });
+        Self { url, stalled, server, thread: Some(thread) }
+    }
+
+    /// Waits until somebody waits for a file that does not end.
+    pub fn wait_for_stall(&self) {
+        while !self.stalled.load(Ordering::Acquire) {
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.server.unblock();
+        // A panic of it has been printed.
+        let _ = self.thread.take().map(thread::JoinHandle::join);
+    }
+}
