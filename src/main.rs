@@ -15,6 +15,8 @@ mod program;
 mod report;
 #[cfg(test)]
 mod scratch;
+mod service;
+mod systemd;
 mod trace;
 
 use std::process::ExitCode;
@@ -47,6 +49,10 @@ fn main() -> ExitCode {
             return checked.unwrap_or(ExitCode::from(check::Verdict::Incomplete as u8));
         }
         Some(Command::Look { groups, task }) => return check::look::look(&cli.options, &groups, &task),
+        Some(Command::Service { task }) => {
+            return service::service(&cli.options, &task)
+                .unwrap_or_else(|failure| failure.report(&mut std::io::stderr()).into());
+        }
         Some(Command::Trace { output, program }) => {
             return trace::trace(&cli.options, output, &program)
                 .unwrap_or_else(|failure| failure.report(&mut std::io::stderr()).into());
