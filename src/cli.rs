@@ -25,6 +25,7 @@ use crate::launch::user::UserName;
     subcommand_value_name = "COMMAND",
     override_usage = "vgpu-run [OPTIONS] PROGRAM [ARGS]...\n       vgpu-run [OPTIONS] env [--json] [PROGRAM]\n       \
                       vgpu-run [OPTIONS] check [--help] [CHECK OPTIONS]\n       \
+                      vgpu-run [OPTIONS] service install|status|remove [--help]\n       \
                       vgpu-run [OPTIONS] trace [--output FOLDER] PROGRAM [ARGS]...",
     after_help = "Examples:\n  \
                        vgpu-run ollama serve                      Ollama's server, with the GPU\n  \
@@ -97,6 +98,12 @@ pub enum Command {
         after_help = "Exit codes: 0 all works, 1 something is broken, 2 wrong usage, 3 not everything could be looked at."
     )]
     Check(CheckOptions),
+    /// Has Ollama's service start with the GPU; says how that stands; undoes it
+    Service {
+        /// What to do
+        #[command(subcommand)]
+        task: ServiceTask,
+    },
     /// Starts PROGRAM and writes down what it asks of CUDA, and what goes wrong
     ///
     /// For each process of PROGRAM: its CUDA calls with arguments, results and times, which file each library came
@@ -173,6 +180,74 @@ pub struct CheckOptions {
     /// In place of the option of all commands, which means nothing here: to keep it off this one's page
     #[arg(long, hide = true)]
     pub allow_cpu: bool,
+}
+
+/// What `service` does.
+#[derive(Clone, Debug, Subcommand)]
+pub enum ServiceTask {
+    /// Has a service of systemd start what it starts by vgpu-run, as the user it has
+    ///
+    /// Writes a drop-in for the unit, and a udev rule that gives the device to the group vgpu, in which the service then is; and shows
+    /// both before. Ollama's own upgrades leave them alone. Started again, it brings them up to date.
+    #[command(
+        after_help = "Examples:\n  vgpu-run service install --dry-run\n  sudo vgpu-run service install\n  \
+                      sudo vgpu-run service install --user \"$USER\"    # to start Ollama by hand, too"
+    )]
+    Install(InstallOptions),
+    /// Says what is set up, whether it is as it was written, and whether the unit starts something else by now
+    #[command(
+        after_help = "Exit codes: 0 it is set up and as it should be, 1 it is not as it should be, 3 it is not set up."
+    )]
+    Status(ServiceOptions),
+    /// Takes away all that install wrote
+    ///
+    /// A file that was changed since is named, and then nothing is taken away.
+    Remove(ChangeOptions),
+}
+
+/// Which service, of which system.
+#[derive(Args, Clone, Debug)]
+pub struct ServiceOptions {
+    /// The service
+    #[arg(long, value_name = "NAME", default_value = "ollama.service")]
+    pub unit: String,
+    /// The folder tree of another system, in which alone files are read and written
+    #[arg(long, value_name = "FOLDER", default_value = "/")]
+    pub root: PathBuf,
+}
+
+/// How a change is made.
+#[derive(Args, Clone, Debug)]
+pub struct ChangeOptions {
+    /// Which service.
+    #[command(flatten)]
+    pub service: ServiceOptions,
+    /// Show what would be done, and do nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Do not ask
+    #[arg(long, short)]
+    pub yes: bool,
+    /// Leave the service running as it is until it is started anew
+    #[arg(long)]
+    pub no_restart: bool,
+}
+
+/// Options of `service install`.
+#[derive(Args, Clone, Debug)]
+pub struct InstallOptions {
+    /// How.
+    #[command(flatten)]
+    pub change: ChangeOptions,
+    /// Set up the device and no service, to start Ollama by hand
+    #[arg(long, conflicts_with = "unit")]
+    pub device_only: bool,
+    /// The vgpu-run that the service is to start by [default: this one]
+    #[arg(long, value_name = "PATH")]
+    pub launcher: Option<PathBuf>,
+    /// Put this user into the group, too, who may then start Ollama by hand
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<UserName>,
 }
 
 /// When to do something that suits terminals.

@@ -16,6 +16,8 @@ mod program;
 mod report;
 #[cfg(test)]
 mod scratch;
+mod service;
+mod systemd;
 mod trace;
 mod version;
 
@@ -55,6 +57,10 @@ fn main() -> ExitCode {
         }
         Some(Command::Pages { prefix }) => pages::write(&prefix),
         Some(Command::Look { groups, task }) => return check::look::look(&cli.options, &groups, &task),
+        Some(Command::Service { task }) => {
+            return service::service(&cli.options, &task)
+                .unwrap_or_else(|failure| failure.report(&mut std::io::stderr()).into());
+        }
         Some(Command::Trace { output, program }) => {
             return trace::trace(&cli.options, output, &program)
                 .unwrap_or_else(|failure| failure.report(&mut std::io::stderr()).into());

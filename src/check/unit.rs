@@ -9,16 +9,8 @@ use tokio::process::Command;
 
 use super::child::{self, End};
 use crate::env::Environment;
+use crate::systemd::{PLACES, UnitFiles, settings};
 
-/// Where unit files are, the first place wins; drop-ins count from all of them.
-const PLACES: [&str; 6] = [
-    "/etc/systemd/system",
-    "/run/systemd/system",
-    "/usr/local/lib/systemd/system",
-    "/usr/lib/systemd/system",
-    "/lib/systemd/system",
-    "/run/systemd/generator",
-];
 /// How long systemctl may take.
 const LIMIT: Duration = Duration::from_secs(2);
 /// What is asked for.
@@ -78,27 +70,18 @@ async fn ask(name: &str, environment: &Environment) -> Option<BTreeMap<String, S
     (!properties.is_empty()).then_some(properties)
 }
 
-/// Reads a unit and its drop-ins from the first of `places` that has it.
+/// Reads a unit and its drop-ins from `places`.
 fn read(name: &str, places: &[PathBuf]) -> Option<Unit> {
-    let main = places.iter().map(|place| place.join(name)).find(|path| path.exists())?;
-    let mut drop_ins: BTreeMap<std::ffi::OsString, PathBuf> = BTreeMap::new();
-    // Of two of the same name the earlier place's counts.
-    for place in places.iter().rev() {
-        let Ok(entries) = std::fs::read_dir(place.join(format!("{name}.d"))) else { continue };
-        for path in entries.flatten().map(|entry| entry.path()) {
-            if path.extension().is_some_and(|extension| extension == "conf") {
-                drop_ins.insert(path.file_name()?.to_owned(), path);
-            }
-        }
-    }
+    let files = UnitFiles::find(name, places);
+    let main = files.main.as_ref()?;
     let mut unit = Unit { name: name.to_owned(), ..Unit::default() };
     unit.properties.insert("FragmentPath".into(), main.display().to_string());
-    let shown: Vec<_> = drop_ins.values().map(|path| path.display().to_string()).collect();
+    let shown: Vec<_> = files.drop_ins.iter().map(|path| path.display().to_string()).collect();
     unit.properties.insert("DropInPaths".into(), shown.join(" "));
-    for path in std::iter::once(main).chain(drop_ins.into_values()) {
-        let Ok(text) = std::fs::read_to_string(&path) else { continue };
+    for path in files.iter() {
+        let Ok(text) = std::fs::read_to_string(path) else { continue };
         apply(&mut unit.properties, &text);
-        unit.files.push(path);
+        unit.files.push(path.to_owned());
     }
     Some(unit)
 }
@@ -119,24 +102,14 @@ const LISTS: [&str; 10] = [
 
 /// Applies the `[Service]` section of a unit file.
 fn apply(properties: &mut BTreeMap<String, String>, text: &str) {
-    let joined = text.replace("\\\n", " ");
-    let mut section = "";
-    for line in joined.lines().map(str::trim) {
-        if line.is_empty() || line.starts_with(['#', ';']) {
-            continue;
-        }
-        if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-            section = name;
-            continue;
-        }
-        let Some((key, value)) = line.split_once('=').filter(|_| section == "Service") else { continue };
-        let (key, value) = (key.trim(), value.trim());
-        let known = properties.entry(key.to_owned()).or_default();
-        if LISTS.contains(&key) && !value.is_empty() && !known.is_empty() {
+    for (key, value) in settings(text, "Service") {
+        let adds = LISTS.contains(&key.as_str());
+        let known = properties.entry(key).or_default();
+        if adds && !value.is_empty() && !known.is_empty() {
             known.push(' ');
-            known.push_str(value);
+            known.push_str(&value);
         } else {
-            value.clone_into(known);
+            *known = value;
         }
     }
 }

@@ -1,7 +1,7 @@
 //! From the command line to exec, in the order in which a refusal is most useful: the user, the program, the
 //! device, the libraries. Nothing is left behind by a launcher that refuses.
 
-mod accounts;
+pub mod accounts;
 mod exec;
 pub mod show;
 pub mod user;

@@ -1,0 +1,128 @@
+//! Changes of files: found out, shown, agreed on, made.
+
+use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use nix::unistd::Uid;
+use similar::TextDiff;
+
+use super::error::ServiceError;
+use super::receipt::Receipt;
+use super::root::Root;
+use crate::cli::ChangeOptions;
+
+/// A file that is to be another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Which.
+    pub path: PathBuf,
+    /// What it is.
+    pub old: Option<String>,
+    /// What it is to be; none: taken away.
+    pub new: Option<String>,
+}
+
+impl Change {
+    /// The change as diff(1) shows it.
+    fn shown(&self) -> String {
+        let name = |text: &Option<String>| match text {
+            Some(_) => self.path.display().to_string(),
+            None => "/dev/null".to_owned(),
+        };
+        let (old, new) = (self.old.as_deref().unwrap_or(""), self.new.as_deref().unwrap_or(""));
+        TextDiff::from_lines(old, new).unified_diff().header(&name(&self.old), &name(&self.new)).to_string()
+    }
+}
+
+/// A file as it is. One that is no text is somebody else's.
+pub fn current(root: &Root, path: &Path) -> Result<Option<String>, ServiceError> {
+    let bytes =
+        root.read_if_there(path).map_err(|source| ServiceError::File { path: root.path(path), source })?;
+    let text = |bytes| String::from_utf8(bytes).map_err(|_| ServiceError::Foreign(path.to_owned()));
+    bytes.map(text).transpose()
+}
+
+/// What is to be done so that the files of `wanted` are there, which were written for `before` if at all.
+pub fn to_have(root: &Root, before: &Receipt, wanted: &Receipt) -> Result<Vec<Change>, ServiceError> {
+    let mut changes = Vec::new();
+    for (path, text) in &wanted.files {
+        let old = current(root, path)?;
+        match &old {
+            Some(old) if old == text => continue,
+            Some(old) => match before.files.get(path) {
+                Some(written) if written == old => {}
+                Some(_) => return Err(ServiceError::Changed(vec![path.clone()])),
+                None => return Err(ServiceError::Foreign(path.clone())),
+            },
+            None => {}
+        }
+        changes.push(Change { path: path.clone(), old, new: Some(text.clone()) });
+    }
+    Ok(changes)
+}
+
+/// What is to be done so that the files of `before` that `wanted` has not are gone.
+pub fn to_lose(root: &Root, before: &Receipt, wanted: &Receipt) -> Result<Vec<Change>, ServiceError> {
+    let (mut changes, mut changed) = (Vec::new(), Vec::new());
+    for (path, written) in before.files.iter().filter(|(path, _)| !wanted.files.contains_key(*path)) {
+        match current(root, path) {
+            Ok(None) => {}
+            Ok(Some(old)) if old == *written => {
+                changes.push(Change { path: path.clone(), old: Some(old), new: None });
+            }
+            Ok(Some(_)) | Err(ServiceError::Foreign(_)) => changed.push(path.clone()),
+            Err(error) => return Err(error),
+        }
+    }
+    if changed.is_empty() { Ok(changes) } else { Err(ServiceError::Changed(changed)) }
+}
+
+/// Refuses what only root can do to this system, if it is to be done.
+pub fn may(root: &Root, options: &ChangeOptions) -> Result<(), ServiceError> {
+    let needs_root = root.is_this() && !options.dry_run;
+    if needs_root && !Uid::effective().is_root() { Err(ServiceError::NotRoot) } else { Ok(()) }
+}
+
+/// Shows the changes.
+pub fn show(changes: &[Change]) {
+    let text: String = changes.iter().map(Change::shown).collect();
+    print(&text);
+}
+
+/// Prints to stdout. Where its words go is closed: the exit code says it.
+pub fn print(text: &str) {
+    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+}
+
+/// Asks whether to go on: nobody, if that was said before.
+pub fn agree(options: &ChangeOptions) -> Result<(), ServiceError> {
+    if options.yes {
+        return Ok(());
+    }
+    if !std::io::stdin().is_terminal() {
+        return Err(ServiceError::Unasked);
+    }
+    print("Go on? [y/N] ");
+    let _ = std::io::stdout().flush();
+    let mut answer = String::new();
+    let read = std::io::stdin().lock().read_line(&mut answer);
+    match answer.trim() {
+        "y" | "Y" | "yes" if read.is_ok() => Ok(()),
+        _ => Err(ServiceError::Declined),
+    }
+}
+
+/// Makes the changes. Folders that had to be made for them are put into the receipt.
+pub fn make(root: &Root, changes: &[Change], receipt: &mut Receipt) -> Result<(), ServiceError> {
+    for change in changes {
+        let error = |source| ServiceError::File { path: root.path(&change.path), source };
+        match &change.new {
+            Some(text) => {
+                receipt.folders.extend(root.make_folders(&change.path).map_err(error)?);
+                root.write(&change.path, text).map_err(error)?;
+            }
+            None => std::fs::remove_file(root.path(&change.path)).map_err(error)?,
+        }
+    }
+    Ok(())
+}

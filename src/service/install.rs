@@ -1,0 +1,234 @@
+//! `service install`.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use super::change::{self, Change, print};
+use super::command::{CommandError, UnitCommand};
+use super::error::ServiceError;
+use super::receipt::{Receipt, UnitEntry};
+use super::root::Root;
+use super::{surroundings, system, texts, unit_name};
+use crate::cli::{InstallOptions, Options};
+use crate::inject::Way;
+use crate::launch::accounts::Accounts;
+use crate::systemd::settings;
+
+/// What is true when a command fails.
+const DONE: &str = "the files are in place";
+
+/// Sets a service up.
+pub fn install(options: &Options, install: &InstallOptions) -> Result<(), ServiceError> {
+    let asked = &install.change;
+    let root = Root::new(&asked.service.root);
+    change::may(&root, asked)?;
+    if root.is_this() && !root.has("/run/systemd/system") && !install.device_only {
+        return Err(ServiceError::NoSystemd { hint: surroundings::without_systemd(&root) });
+    }
+    let member = member(&root, install)?;
+    let before = Receipt::load(&root)?;
+    let mut wanted = before.clone();
+    let mut remarks = Vec::new();
+    wanted.files.insert(texts::RULE.into(), texts::rule());
+    wanted.members.extend(member.filter(|name| !before.members.contains(name)));
+    wanted.files.insert(texts::SYSUSERS.into(), texts::sysusers(&wanted.members));
+    let unit = if install.device_only {
+        None
+    } else {
+        let name = unit_name(&asked.service.unit)?;
+        let launcher = launcher(&root, install)?;
+        add_unit(&root, &name, &start(&launcher, options), &mut wanted, &mut remarks)?;
+        Some(name)
+    };
+    let changes = change::to_have(&root, &before, &wanted)?;
+    if root.is_this() {
+        remarks.extend(surroundings::rivals(&surroundings::functions()));
+    }
+    change::show(&changes);
+    for remark in &remarks {
+        print(&format!("note: {remark}\n"));
+    }
+    if changes.is_empty() {
+        print("Everything is written already.\n");
+    } else if let Some(unit) = unit.as_deref().filter(|_| root.is_this()) {
+        verify(&root, unit, &wanted)?;
+    }
+    if asked.dry_run {
+        return Ok(());
+    }
+    if !changes.is_empty() {
+        change::agree(asked)?;
+    }
+    if root.is_this() {
+        wanted.group_made |= !system::has_group().unwrap_or(true);
+    }
+    // First, so that an end in between can be undone.
+    wanted.save(&root)?;
+    let made = change::make(&root, &changes, &mut wanted);
+    wanted.save(&root)?;
+    made?;
+    if root.is_this() {
+        take_notice(unit.as_deref(), &wanted, restart_wanted(install, &changes))
+    } else {
+        print(&format!(
+            "Written to {}. The group comes from its systemd-sysusers.\n",
+            root.path("/").display()
+        ));
+        Ok(())
+    }
+}
+
+/// Whether the service has to be started anew, for what starts it has changed.
+fn restart_wanted(install: &InstallOptions, changes: &[Change]) -> bool {
+    !install.change.no_restart && !changes.is_empty()
+}
+
+/// Who is to be put into the group.
+fn member(root: &Root, install: &InstallOptions) -> Result<Option<String>, ServiceError> {
+    let Some(name) = install.user.as_ref().map(ToString::to_string) else { return Ok(None) };
+    let unknown = || ServiceError::User(name.clone());
+    // A name and no number, for systemd-sysusers makes users that are not there.
+    let there = if root.is_this() {
+        Accounts::system().map_err(|_| unknown())?.user(&name).is_some()
+    } else {
+        let passwd = change::current(root, Path::new("/etc/passwd"))?.unwrap_or_default();
+        passwd.lines().any(|line| line.split(':').next() == Some(&name))
+    };
+    if there { Ok(Some(name)) } else { Err(unknown()) }
+}
+
+/// The vgpu-run that the service starts by. What it does the service does: nobody but root may write to it, or move it away.
+fn launcher(root: &Root, install: &InstallOptions) -> Result<String, ServiceError> {
+    let path = match &install.launcher {
+        Some(path) => path.clone(),
+        None => std::env::current_exe().map_err(ServiceError::Own)?,
+    };
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "/._+-".contains(letter);
+    let name = path.to_str().filter(|name| name.starts_with('/') && name.chars().all(plain));
+    let name = name.ok_or_else(|| ServiceError::LauncherName(path.clone()))?;
+    if root.is_this() && !roots_alone(&path) {
+        return Err(ServiceError::Launcher { path });
+    }
+    Ok(name.to_owned())
+}
+
+fn roots_alone(path: &Path) -> bool {
+    let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    real.ancestors().chain(path.ancestors()).all(|part| {
+        // Of a link the mode says nothing, but its owner does.
+        fs::symlink_metadata(part).is_ok_and(|metadata| {
+            metadata.uid() == 0 && (metadata.is_symlink() || metadata.mode() & 0o022 == 0)
+        })
+    })
+}
+
+/// vgpu-run with the options that are to hold for the service.
+fn start(launcher: &str, options: &Options) -> String {
+    let mut start = launcher.to_owned();
+    if options.allow_cpu {
+        start.push_str(" --allow-cpu");
+    }
+    start.push_str(match options.via {
+        Some(Way::Memory) => " --via memory",
+        Some(Way::Folder) => " --via folder",
+        None => "",
+    });
+    start
+}
+
+/// Puts a unit's drop-in into `wanted`.
+fn add_unit(
+    root: &Root,
+    name: &str,
+    start: &str,
+    wanted: &mut Receipt,
+    remarks: &mut Vec<String>,
+) -> Result<(), ServiceError> {
+    let drop_in = texts::drop_in_path(name);
+    let command = match UnitCommand::find(root, name, &drop_in) {
+        Err(CommandError::Missing(_))
+            if name == surroundings::OLLAMA && surroundings::other_ways(root).is_none() =>
+        {
+            remarks.push(format!(
+                "{name} is not here yet. This is for the one that Ollama's own installer makes; vgpu-run service status says whether \
+                 it starts something else."
+            ));
+            UnitCommand { text: surroundings::OLLAMA_COMMAND.into(), path: PathBuf::new(), files: Vec::new() }
+        }
+        found => found.map_err(|source| {
+            let hint = surroundings::hint(root, &source);
+            ServiceError::Command { unit: name.to_owned(), source, hint }
+        })?,
+    };
+    remarks.extend(hardening(root, &command));
+    let entry = UnitEntry { own: command.text.clone(), drop_in: drop_in.clone() };
+    wanted.files.insert(drop_in, texts::drop_in(&command.text, &command.by(start)));
+    wanted.units.insert(name.to_owned(), entry);
+    Ok(())
+}
+
+/// Settings of the unit that keep the device from it. Not undone here: they are rights that somebody took away.
+fn hardening(root: &Root, command: &UnitCommand) -> Vec<String> {
+    let mut remarks = Vec::new();
+    for path in &command.files {
+        let text = change::current(root, path).ok().flatten().unwrap_or_default();
+        for (key, value) in settings(&text, "Service") {
+            if key == "ProtectKernelTunables" && matches!(value.as_str(), "yes" | "true" | "1" | "on") {
+                remarks.push(format!(
+                    "{} has {key}={value}, which makes /sys read-only: the device cannot be opened so. \
+                     To allow it: systemctl edit, [Service], {key}=no",
+                    path.display()
+                ));
+            }
+        }
+    }
+    remarks
+}
+
+/// Has systemd read the unit as it would be, and refuses what it finds wrong there and not in the unit as it is.
+fn verify(root: &Root, unit: &str, wanted: &Receipt) -> Result<(), ServiceError> {
+    let places: Vec<PathBuf> = crate::systemd::PLACES.iter().map(|place| root.path(place)).collect();
+    let files = crate::systemd::UnitFiles::find(unit, &places);
+    let (Some(main), Some(entry)) = (&files.main, wanted.units.get(unit)) else { return Ok(()) };
+    let file = |path: PathBuf| move |source| ServiceError::File { path, source };
+    let template = std::env::temp_dir().join("vgpu-run-verify.XXXXXX");
+    let folder = nix::unistd::mkdtemp(&template).map_err(|error| file(template.clone())(error.into()))?;
+    let copy = || {
+        let drop_ins = folder.join(format!("{unit}.d"));
+        fs::create_dir(&drop_ins)?;
+        fs::copy(main, folder.join(unit))?;
+        for path in files.drop_ins.iter().filter(|path| **path != root.path(&entry.drop_in)) {
+            fs::copy(path, drop_ins.join(path.file_name().unwrap_or_default()))?;
+        }
+        let before = system::verify(&folder.join(unit));
+        let name = entry.drop_in.file_name().unwrap_or_default();
+        fs::write(drop_ins.join(name), &wanted.files[&entry.drop_in])?;
+        let after = system::verify(&folder.join(unit));
+        Ok(after.into_iter().find(|line| !before.contains(line)))
+    };
+    let found = copy().map_err(file(folder.clone()));
+    // It is in the folder for temporary files.
+    let _ = fs::remove_dir_all(&folder);
+    found?.map_or(Ok(()), |line| Err(ServiceError::Verify(line)))
+}
+
+/// Has this system take notice of what was written.
+fn take_notice(unit: Option<&str>, wanted: &Receipt, restart: bool) -> Result<(), ServiceError> {
+    system::make_group(DONE, &wanted.members)?;
+    system::reload_udev(DONE)?;
+    let Some(unit) = unit else {
+        print(
+            "The device is set up. Whoever is in the group vgpu, from the next login on, starts Ollama by vgpu-run.\n",
+        );
+        return Ok(());
+    };
+    system::reload_systemd(DONE)?;
+    let said = if restart && system::restart(DONE, unit)? {
+        format!("{unit} was started anew, by vgpu-run. Whether it has the GPU: vgpu-run check --service\n")
+    } else {
+        format!("{unit} starts by vgpu-run from its next start on: systemctl restart {unit}\n")
+    };
+    print(&said);
+    Ok(())
+}

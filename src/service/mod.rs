@@ -1,0 +1,66 @@
+//! `vgpu-run service`: has a service of systemd start by vgpu-run, as the user that it has, with the device given to a group that it is in;
+//! says how that stands; undoes it.
+//!
+//! Nothing of anybody else's is changed. Three files are written: a drop-in that puts vgpu-run before the unit's own command, a udev rule
+//! that gives the device to the group, and the group's entry for systemd-sysusers; and a receipt that has them word for word.
+//! Ollama's installer rewrites its unit and leaves drop-ins alone. The command stands in the drop-in as the unit had it: systemd
+//! has no way to prefix a command that is not spelled out, and a generator that did so would run as root at each start. When a unit
+//! comes to start something else, `status` says so, and `install` again takes that over.
+
+mod change;
+mod command;
+mod error;
+mod install;
+mod receipt;
+mod remove;
+mod root;
+mod status;
+mod surroundings;
+mod system;
+mod texts;
+
+use std::process::ExitCode;
+
+use crate::cli::{Options, ServiceTask};
+use crate::error::Failure;
+use crate::exit::Exit;
+use error::ServiceError;
+
+/// Carries out `task`.
+pub fn service(options: &Options, task: &ServiceTask) -> Result<ExitCode, Failure> {
+    match task {
+        ServiceTask::Install(install) => install::install(options, install)?,
+        ServiceTask::Remove(change) => remove::remove(change)?,
+        ServiceTask::Status(service) => return Ok(status::status(service)?),
+    }
+    Ok(Exit::Success.into())
+}
+
+/// The whole name of a unit.
+fn unit_name(name: &str) -> Result<String, ServiceError> {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || ":-_.\\@".contains(letter);
+    let whole = if name.ends_with(".service") { name.to_owned() } else { format!("{name}.service") };
+    // systemd.unit(5): at most 255 letters of these. A template is no unit, but its instances are.
+    let stem = whole.strip_suffix(".service").unwrap_or_default();
+    let good = !stem.is_empty() && whole.len() <= 255 && whole.chars().all(plain) && !stem.ends_with('@');
+    if good && !stem.contains("..") {
+        Ok(whole)
+    } else {
+        Err(ServiceError::UnitName { name: name.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_units() {
+        assert_eq!(unit_name("ollama").unwrap(), "ollama.service");
+        assert_eq!(unit_name("ollama.service").unwrap(), "ollama.service");
+        assert_eq!(unit_name("llm@1").unwrap(), "llm@1.service");
+        for name in ["", "../x", "a/b", "a b", ".service", "x@", "a\nb"] {
+            assert!(unit_name(name).is_err(), "{name:?}");
+        }
+    }
+}

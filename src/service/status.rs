@@ -1,0 +1,203 @@
+//! `service status`: what is set up, and what has changed since.
+
+use std::fmt::Write as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+use super::change::{self, print};
+use super::command::{CommandError, UnitCommand};
+use super::error::ServiceError;
+use super::receipt::{Receipt, UnitEntry};
+use super::root::Root;
+use super::{surroundings, system, texts, unit_name};
+use crate::check::finding::Status;
+use crate::cli::{ServiceOptions, When};
+use crate::device::{FILES, survey};
+use crate::launch::accounts::Accounts;
+use crate::report::marks::Look;
+use crate::systemd::{PLACES, UnitFiles, settings};
+
+/// All is as it should be.
+const GOOD: u8 = 0;
+/// Something is not.
+const BAD: u8 = 1;
+/// Nothing is set up: systemctl says so of a unit that does not run.
+const NONE: u8 = 3;
+
+/// How one thing stands, and what mends it.
+struct Line(Status, String, Option<String>);
+
+impl Line {
+    fn good(text: impl Into<String>) -> Self {
+        Self(Status::Pass, text.into(), None)
+    }
+
+    fn bad(text: impl Into<String>, fix: &str) -> Self {
+        Self(Status::Fail, text.into(), Some(fix.to_owned()))
+    }
+
+    fn remark(text: impl Into<String>) -> Self {
+        Self(Status::Warn, text.into(), None)
+    }
+}
+
+/// What mends most of it.
+const AGAIN: &str = "sudo vgpu-run service install";
+
+/// Prints how it stands.
+pub fn status(options: &ServiceOptions) -> Result<ExitCode, ServiceError> {
+    let root = Root::new(&options.root);
+    let unit = unit_name(&options.unit)?;
+    let receipt = Receipt::load(&root)?;
+    let Some(entry) = receipt.units.get(&unit) else {
+        let device = if receipt.is_empty() { "" } else { " The device is." };
+        let others: Vec<_> = receipt.units.keys().map(String::as_str).collect();
+        let others =
+            if others.is_empty() { String::new() } else { format!(" Set up: {}.", others.join(", ")) };
+        print(&format!("{unit} is not set up to start by vgpu-run.{others}{device}\n"));
+        return Ok(NONE.into());
+    };
+    let mut lines = Vec::new();
+    for (path, written) in &receipt.files {
+        lines.push(match change::current(&root, path) {
+            Ok(Some(text)) if text == *written => {
+                Line::good(format!("{} is as it was written", path.display()))
+            }
+            Ok(None) => Line::bad(format!("{} is gone", path.display()), AGAIN),
+            _ => Line::bad(
+                format!("{} was changed since it was written", path.display()),
+                "take the change back, or remove the file and start vgpu-run service install again",
+            ),
+        });
+    }
+    lines.push(command(&root, &unit, entry));
+    lines.extend(overridden(&root, &unit, entry));
+    lines.push(launcher(&root, &receipt, entry));
+    if root.is_this() {
+        lines.extend(here(&unit));
+    }
+    let look = Look::of_stdout(When::Auto);
+    let mut text = String::new();
+    for Line(status, line, fix) in &lines {
+        let _ = writeln!(text, "{} {line}", look.coloured(*status, look.mark(*status)));
+        if let Some(fix) = fix {
+            let _ = writeln!(text, "    fix: {fix}");
+        }
+    }
+    print(&text);
+    let bad = lines.iter().any(|Line(status, ..)| *status == Status::Fail);
+    Ok(if bad { BAD } else { GOOD }.into())
+}
+
+/// Whether the unit starts by itself what it started when it was set up.
+fn command(root: &Root, unit: &str, entry: &UnitEntry) -> Line {
+    match UnitCommand::find(root, unit, &entry.drop_in) {
+        Ok(command) if command.text == entry.own => {
+            Line::good(format!("{unit} starts {} by vgpu-run", entry.own))
+        }
+        Ok(command) => Line::bad(
+            format!(
+                "{} starts {} by now, and the drop-in still {}",
+                command.path.display(),
+                command.text,
+                entry.own
+            ),
+            AGAIN,
+        ),
+        Err(CommandError::Missing(_)) => Line::remark(format!("{unit} is not here yet")),
+        Err(error) => Line::bad(error.to_string(), &surroundings::hint(root, &error)),
+    }
+}
+
+/// A drop-in that counts after ours and starts something else.
+fn overridden(root: &Root, unit: &str, entry: &UnitEntry) -> Option<Line> {
+    let places: Vec<_> = PLACES.iter().map(|place| root.path(place)).collect();
+    let files = UnitFiles::find(unit, &places);
+    let after =
+        files.drop_ins.iter().map(|path| root.name(path)).skip_while(|path| *path != entry.drop_in).skip(1);
+    after
+        .filter(|path| {
+            let text = change::current(root, path).ok().flatten().unwrap_or_default();
+            settings(&text, "Service").any(|(key, _)| key == "ExecStart")
+        })
+        .map(|path| {
+            let text =
+                format!("{} counts after ours, and has the service start something else", path.display());
+            Line::bad(text, "rename it to come before zz-vgpu-run.conf")
+        })
+        .next()
+}
+
+/// Whether the vgpu-run of the drop-in is there.
+fn launcher(root: &Root, receipt: &Receipt, entry: &UnitEntry) -> Line {
+    let text = receipt.files.get(&entry.drop_in).map_or("", String::as_str);
+    let last = settings(text, "Service").filter(|(key, _)| key == "ExecStart").last();
+    let line = last.map(|(_, value)| value).unwrap_or_default();
+    let path = line.trim_start_matches(|letter| letter != '/').split(' ').next().unwrap_or("").to_owned();
+    if root.has(&path) {
+        Line::good(format!("{path} is there"))
+    } else {
+        Line::bad(
+            format!("{path} is gone, and the service cannot start without it"),
+            "install vgpu-run again",
+        )
+    }
+}
+
+/// What this system has made of it.
+fn here(unit: &str) -> Vec<Line> {
+    let group = Accounts::system().ok().and_then(|accounts| accounts.group(texts::GROUP));
+    let Some(group) = group else {
+        return vec![Line::bad(format!("there is no group {}", texts::GROUP), AGAIN)];
+    };
+    let functions = surroundings::functions();
+    let mut lines = Vec::new();
+    if functions.is_empty() {
+        lines.push(Line::remark("there is no VGPU-STUB device in this machine: its host adds it"));
+    }
+    for function in &functions {
+        let name = function.address.to_string();
+        if let Some(driver) = survey::driver(&function.dir).filter(|driver| driver != texts::NO_DRIVER) {
+            lines.push(Line::remark(format!("the kernel driver {driver} is bound to {name}")));
+        }
+        let ours = |path: &Path| {
+            path.metadata()
+                .is_ok_and(|metadata| metadata.gid() == group.as_raw() && metadata.mode() & 0o060 == 0o060)
+        };
+        let files = FILES.iter().map(|file| function.dir.join(file)).filter(|path| path.exists());
+        let missing: Vec<_> =
+            files.filter(|path| !ours(path)).map(|path| path.display().to_string()).collect();
+        let on = std::fs::read_to_string(function.dir.join("enable")).is_ok_and(|text| text.trim() != "0");
+        lines.push(if !missing.is_empty() {
+            Line::bad(
+                format!("{} is not the group's", missing.join(", ")),
+                "sudo udevadm trigger --subsystem-match=pci",
+            )
+        } else if on {
+            Line::good(format!("{name} is the group's, and on"))
+        } else {
+            Line::bad(
+                format!("{name} does not decode memory accesses"),
+                "sudo udevadm trigger --subsystem-match=pci",
+            )
+        });
+    }
+    if let Some(state) = system::state(unit) {
+        let get = |key: &str| {
+            state.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('=')).unwrap_or("")
+        };
+        if get("NeedDaemonReload") == "yes" {
+            lines.push(Line::bad("systemd has not read what has changed", "sudo systemctl daemon-reload"));
+        }
+        let text = format!("{unit} is {} ({})", get("ActiveState"), get("SubState"));
+        lines.push(match get("ActiveState") {
+            "active" => Line::good(text),
+            "failed" | "activating" => {
+                Line::bad(text, &format!("journalctl --unit {unit}; vgpu-run check --service"))
+            }
+            _ => Line::remark(text),
+        });
+    }
+    lines
+}

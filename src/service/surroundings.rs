@@ -1,0 +1,150 @@
+//! What is around a service: how Ollama was installed where it is no unit of systemd, and what else would take the device.
+
+use std::path::Path;
+
+use vgpu_transport::{PciFunction, scan, sysfs_root};
+
+use super::command::CommandError;
+use super::root::Root;
+use crate::device::survey;
+use crate::error::{Failure, Refusal as _};
+
+/// The unit of Ollama's own installer.
+pub const OLLAMA: &str = "ollama.service";
+/// What a service of Ollama's own installer starts; it takes the first of three folders on the PATH.
+pub const OLLAMA_COMMAND: &str = "/usr/local/bin/ollama serve";
+
+const SNAP: &str = "A snap is confined, and vgpu-run cannot hand libraries into it. Remove it (snap remove ollama), and install \
+                    Ollama with its own installer.";
+const CONTAINER: &str = "A container needs vgpu-run inside, before Ollama, and the device's files: docker run --privileged \
+                         -v /usr/local/bin/vgpu-run:/usr/bin/vgpu-run:ro --entrypoint /usr/bin/vgpu-run ollama/ollama \
+                         /bin/ollama serve";
+const INIT: &str = "Have its script start Ollama as root by vgpu-run, which gives the device to Ollama's user and drops to it: \
+                    vgpu-run --user ollama ollama serve";
+
+/// How Ollama is there, if not as a unit.
+pub fn other_ways(root: &Root) -> Option<&'static str> {
+    let snap = ["/snap/bin/ollama", "/var/snap/ollama", "/etc/systemd/system/snap.ollama.listener.service"];
+    let container = ["/.dockerenv", "/run/.containerenv", "/etc/containers/systemd/ollama.container"];
+    let init = [
+        "/etc/init.d/ollama",
+        "/etc/sv/ollama/run",
+        "/etc/s6/sv/ollama/run",
+        "/etc/s6-overlay/s6-rc.d/ollama/run",
+    ];
+    let any = |paths: &[&str]| paths.iter().any(|path| root.has(path));
+    if any(&snap) {
+        return Some(SNAP);
+    }
+    if any(&container) || docker_has_ollama(root) {
+        return Some(CONTAINER);
+    }
+    any(&init).then_some(INIT)
+}
+
+/// Whether Docker keeps a container of Ollama's image.
+fn docker_has_ollama(root: &Root) -> bool {
+    let folders = std::fs::read_dir(root.path("/var/lib/docker/containers")).into_iter().flatten().flatten();
+    folders
+        .filter_map(|folder| std::fs::read_to_string(folder.path().join("config.v2.json")).ok())
+        .any(|text| text.contains("\"Image\":\"ollama/ollama"))
+}
+
+/// What to do where systemd does not run.
+pub fn without_systemd(root: &Root) -> String {
+    other_ways(root).unwrap_or(INIT).to_owned()
+}
+
+/// What to do about a unit that cannot start by vgpu-run.
+pub fn hint(root: &Root, error: &CommandError) -> String {
+    match error {
+        CommandError::Missing(_) => {
+            let other = other_ways(root).unwrap_or("Name the unit that starts Ollama: --unit NAME.");
+            other.to_owned()
+        }
+        CommandError::Container { .. } => CONTAINER.into(),
+        CommandError::Snap { .. } => SNAP.into(),
+        CommandError::Already { path, .. } => {
+            format!("Take vgpu-run out of {} first: this would put it there twice.", path.display())
+        }
+        CommandError::Masked(path) => {
+            format!("systemctl unmask {}", path.file_name().unwrap_or_default().display())
+        }
+        CommandError::Several { .. } | CommandError::Named { .. } => {
+            "Write a drop-in by hand, with vgpu-run before the command that is Ollama: systemctl edit UNIT."
+                .into()
+        }
+        CommandError::Nothing(_) | CommandError::Unreadable { .. } => {
+            "Mend the file: systemd-analyze verify says more.".into()
+        }
+    }
+}
+
+/// The functions of this machine; none if that cannot be told, for here it does not matter.
+pub fn functions() -> Vec<PciFunction> {
+    scan(&sysfs_root()).unwrap_or_default()
+}
+
+/// What else takes the device for a GPU that it drives: each a remark with what to do.
+pub fn rivals(functions: &[PciFunction]) -> Vec<String> {
+    let mut remarks = Vec::new();
+    for function in functions {
+        if let Err(error) = survey::examine(function) {
+            let hint = error.hint().unwrap_or_default();
+            remarks.push(format!(
+                "{}. {hint} The udev rule keeps drivers away from the next start on.",
+                Failure::from(error).sentence()
+            ));
+        }
+    }
+    // What Ollama's installer looks for before it installs NVIDIA's driver: nvidia-smi, then these.
+    let there = |name: &str| {
+        ["/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin"]
+            .iter()
+            .any(|folder| Path::new(folder).join(name).exists())
+    };
+    if !functions.is_empty() && !there("nvidia-smi") && (there("lspci") || there("lshw")) {
+        remarks.push(
+            "Ollama's own installer, when it installs or upgrades, would take the device for a GPU without a driver and install \
+             NVIDIA's, which is of no use here. It does not where it finds an nvidia-smi: before, \
+             ln -s /bin/true /usr/local/bin/nvidia-smi; after, rm /usr/local/bin/nvidia-smi"
+                .into(),
+        );
+    }
+    remarks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scratch::Scratch;
+
+    #[test]
+    fn other_ways_of_installing_ollama() {
+        for (path, text, expected) in [
+            ("/snap/bin/ollama", "", SNAP),
+            ("/.dockerenv", "", CONTAINER),
+            ("/etc/containers/systemd/ollama.container", "", CONTAINER),
+            (
+                "/var/lib/docker/containers/1/config.v2.json",
+                r#"{"Config":{"Image":"ollama/ollama:latest"}}"#,
+                CONTAINER,
+            ),
+            ("/etc/init.d/ollama", "", INIT),
+            ("/etc/sv/ollama/run", "", INIT),
+        ] {
+            let scratch = Scratch::new();
+            let root = Root::new(scratch.path());
+            assert_eq!(other_ways(&root), None);
+            root.make_folders(Path::new(path)).unwrap();
+            root.write(Path::new(path), text).unwrap();
+            assert_eq!(other_ways(&root), Some(expected), "{path}");
+        }
+        let scratch = Scratch::new();
+        let root = Root::new(scratch.path());
+        let path = Path::new("/var/lib/docker/containers/1/config.v2.json");
+        root.make_folders(path).unwrap();
+        root.write(path, r#"{"Config":{"Image":"postgres"}}"#).unwrap();
+        assert_eq!(other_ways(&root), None);
+    }
+}

@@ -1,0 +1,121 @@
+//! What is written: the udev rule, the group, the drop-in. Pure text.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use vgpu_wire::pci;
+
+use crate::device::FILES;
+
+/// The group that the device is given to.
+pub const GROUP: &str = "vgpu";
+/// The udev rule. Before 80-drivers.rules, which has modules loaded.
+pub const RULE: &str = "/etc/udev/rules.d/60-vgpu-run.rules";
+/// The group, for systemd-sysusers.
+pub const SYSUSERS: &str = "/etc/sysusers.d/vgpu-run.conf";
+/// What the device is called as a unit of systemd.
+pub const DEVICE_UNIT: &str = "sys-subsystem-vgpu.device";
+/// The same as a path, as udev wants it.
+const DEVICE_ALIAS: &str = "/sys/subsystem/vgpu";
+/// A driver that does not exist: none binds a function that is meant for it.
+pub const NO_DRIVER: &str = "vgpu-run";
+
+/// The drop-in of a unit. The last in the order of names, so that another one's ExecStart does not undo it.
+pub fn drop_in_path(unit: &str) -> PathBuf {
+    Path::new("/etc/systemd/system").join(format!("{unit}.d/zz-vgpu-run.conf"))
+}
+
+/// The udev rule: gives VGPU-STUB functions to the group, turns their memory decoding on, keeps drivers away, and tells systemd.
+pub fn rule() -> String {
+    let files: Vec<_> = FILES.iter().filter(|name| !name.ends_with("_ro")).copied().collect();
+    format!(
+        "# Written by vgpu-run service install; vgpu-run service remove takes it away.\n\
+         #\n\
+         # VGPU-STUB has the ids of a real GPU, whose registers take megabytes: its own take {} or {} bytes.\n\
+         ACTION==\"remove\", GOTO=\"vgpu_run_end\"\n\
+         SUBSYSTEM!=\"pci\", GOTO=\"vgpu_run_end\"\n\
+         ATTR{{vendor}}!=\"{:#06x}\", GOTO=\"vgpu_run_end\"\n\
+         ATTR{{device}}!=\"{:#06x}\", GOTO=\"vgpu_run_end\"\n\
+         PROGRAM!=\"/bin/sh -c 'stat -c %%s /sys%p/resource0'\", GOTO=\"vgpu_run_end\"\n\
+         RESULT!=\"{}|{}\", GOTO=\"vgpu_run_end\"\n\
+         # No driver is called that, so none binds the function: not nouveau, not nvidia.\n\
+         ATTR{{driver_override}}=\"{NO_DRIVER}\"\n\
+         # Memory decoding. Each 1 written is counted.\n\
+         ATTR{{enable}}==\"0\", ATTR{{enable}}=\"1\"\n\
+         # To the group and nobody else.\n\
+         RUN+=\"/bin/sh -c 'cd /sys%p && for file in {}; do [ ! -e $$file ] || {{ chgrp {GROUP} $$file && chmod 0660 $$file; }}; done'\"\n\
+         # {DEVICE_UNIT}, for which a service can wait.\n\
+         TAG+=\"systemd\", ENV{{SYSTEMD_ALIAS}}+=\"{DEVICE_ALIAS}\"\n\
+         LABEL=\"vgpu_run_end\"\n",
+        pci::V1_BAR0_BYTES,
+        pci::V2_BAR0_BYTES,
+        pci::VENDOR,
+        pci::DEVICE,
+        pci::V1_BAR0_BYTES,
+        pci::V2_BAR0_BYTES,
+        files.join(" "),
+    )
+}
+
+/// The group and its members besides services, which get it from their unit.
+pub fn sysusers(members: &[String]) -> String {
+    let mut text = format!(
+        "# Written by vgpu-run service install; vgpu-run service remove takes it away.\n\
+         # Who may open the VGPU-STUB device.\ng {GROUP} -\n"
+    );
+    for member in members {
+        let _ = writeln!(text, "m {member} {GROUP}");
+    }
+    text
+}
+
+/// The drop-in: `command` is started instead of `own`, in the group, once the device is there.
+pub fn drop_in(own: &str, command: &str) -> String {
+    format!(
+        "# Written by vgpu-run service install; vgpu-run service remove takes it away.\n\
+         # The unit itself starts: {own}\n\
+         # (vgpu-run service status tells when that has changed.)\n\
+         [Unit]\n\
+         # At boot the device may come later. Without one, the start goes on after DefaultDeviceTimeoutSec=, 90 seconds.\n\
+         Wants={DEVICE_UNIT}\n\
+         After={DEVICE_UNIT}\n\
+         \n\
+         [Service]\n\
+         SupplementaryGroups={GROUP}\n\
+         ExecStart=\n\
+         ExecStart={command}\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::systemd::settings;
+
+    #[test]
+    fn the_rule_is_for_the_device_alone() {
+        let rule = rule();
+        for part in
+            ["\"0x10de\"", "\"0x2331\"", "\"4096|8192\"", "resource0 resource1 resource2 resource2_wc;"]
+        {
+            assert!(rule.contains(part), "no {part} in {rule}");
+        }
+        assert!(!rule.contains("resource0_ro"), "the simulated bus has no udev");
+    }
+
+    #[test]
+    fn the_drop_in_says_what_systemd_reads() {
+        let text = drop_in("/bin/ollama serve", "/bin/vgpu-run -- /bin/ollama serve");
+        let service: Vec<_> = settings(&text, "Service").collect();
+        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        assert_eq!(
+            service,
+            [
+                pair("SupplementaryGroups", "vgpu"),
+                pair("ExecStart", ""),
+                pair("ExecStart", "/bin/vgpu-run -- /bin/ollama serve")
+            ]
+        );
+        assert_eq!(sysusers(&["me".into()]).lines().skip(2).collect::<Vec<_>>(), ["g vgpu -", "m me vgpu"]);
+    }
+}
