@@ -2,7 +2,7 @@
 //! until the function is removed or the guest restarts.
 
 use std::io;
-use std::os::unix::fs::chown;
+use std::os::unix::fs::lchown;
 use std::path::Path;
 
 use nix::unistd::Uid;
@@ -38,7 +38,8 @@ fn enable(dir: &Path) -> Result<(), DeviceError> {
 fn give(dir: &Path, user: Uid) -> Result<(), DeviceError> {
     for name in FILES {
         let path = dir.join(name);
-        match chown(&path, Some(user.as_raw()), None) {
+        // The file itself, should somebody have put a link in its place: sysfs has none there.
+        match lchown(&path, Some(user.as_raw()), None) {
             Err(source) if source.kind() != io::ErrorKind::NotFound => {
                 return Err(DeviceError::Give { path, user, source });
             }
@@ -83,5 +84,9 @@ mod tests {
             assert_eq!((given.uid(), given.gid()), (user.as_raw(), before.gid()));
         }
         assert_eq!(std::fs::metadata(scratch.join("resource3")).unwrap().uid(), before.uid());
+        let (target, link) = (scratch.join("resource3"), scratch.join("resource1"));
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        give(scratch.path(), user).unwrap();
+        assert_eq!(std::fs::metadata(&target).unwrap().uid(), before.uid(), "what a link leads to stays");
     }
 }

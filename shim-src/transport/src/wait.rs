@@ -227,7 +227,6 @@ impl Inner {
     }
 }
 
-/// How many processors this thread may use.
 /// Processors that this process may run on. One system call: std's own count also reads the files of the control group.
 pub(crate) fn processors() -> usize {
     // SAFETY: a set is plain bits, for which zero is a value.

@@ -301,6 +301,7 @@ impl Device {
             host.release_window();
             // What this session leaves behind is nobody else's to see; the facts stay.
             self.window.zero(host.area(), area::RETURN + area::RETURN_BYTES);
+            self.window.zero(host.area() + area::STAGING, area::STAGING_BYTES);
             self.window.zero(host.area() + area::RING, area::RING_BYTES);
         }
         channel.free(None);

@@ -198,6 +198,23 @@ fn an_attach_finds_a_clean_area() {
 }
 
 #[test]
+fn what_a_session_leaves_behind_is_nobody_elses_to_see() {
+    let bench = Bench::soft();
+    let guest = bench.guest(1);
+    let places =
+        [(area::SUBMIT + 0x800, 8), (area::STAGING, area::STAGING_BYTES), (area::RING, area::RING_BYTES)];
+    for (place, bytes) in places {
+        guest.function.put(guest.area + place, &vec![0xa5; bytes as usize]);
+    }
+    guest.control(channel::DETACH);
+    let function = Function::open(bench.folder(), address());
+    for (place, bytes) in places {
+        let left = function.get(area::AREA_BYTES + place, bytes);
+        assert!(left.iter().all(|&byte| byte == 0), "at {place:#x}");
+    }
+}
+
+#[test]
 fn the_host_sleeps_and_the_doorbell_wakes_it() {
     let bench = Bench::soft();
     let mut guest = bench.guest(0);
