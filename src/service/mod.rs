@@ -21,6 +21,8 @@ mod texts;
 
 use std::process::ExitCode;
 
+pub use texts::DROP_IN;
+
 use crate::cli::{Options, ServiceTask};
 use crate::error::Failure;
 use crate::exit::Exit;
@@ -34,6 +36,23 @@ pub fn service(options: &Options, task: &ServiceTask) -> Result<ExitCode, Failur
         ServiceTask::Status(service) => return Ok(status::status(service)?),
     }
     Ok(Exit::Success.into())
+}
+
+/// The command that sets a unit up.
+pub fn install_command(unit: &str) -> String {
+    command_for("install", unit)
+}
+
+/// The command that says how a unit stands.
+pub fn status_command(unit: &str) -> String {
+    command_for("status", unit)
+}
+
+fn command_for(what: &str, unit: &str) -> String {
+    match unit {
+        surroundings::OLLAMA => format!("vgpu-run service {what}"),
+        _ => format!("vgpu-run service {what} --unit {unit}"),
+    }
 }
 
 /// The whole name of a unit.

@@ -20,9 +20,12 @@ const DEVICE_ALIAS: &str = "/sys/subsystem/vgpu";
 /// A driver that does not exist: none binds a function that is meant for it.
 pub const NO_DRIVER: &str = "vgpu-run";
 
-/// The drop-in of a unit. The last in the order of names, so that another one's ExecStart does not undo it.
+/// The name of drop-ins. The last in their order, so that another one's ExecStart does not undo it.
+pub const DROP_IN: &str = "zz-vgpu-run.conf";
+
+/// The drop-in of a unit.
 pub fn drop_in_path(unit: &str) -> PathBuf {
-    Path::new("/etc/systemd/system").join(format!("{unit}.d/zz-vgpu-run.conf"))
+    Path::new("/etc/systemd/system").join(format!("{unit}.d")).join(DROP_IN)
 }
 
 /// The udev rule: gives VGPU-STUB functions to the group, turns their memory decoding on, keeps drivers away, and tells systemd.

@@ -17,6 +17,7 @@ use crate::check::finding::{Finding, Fix};
 use crate::check::subject::{Become, Subject};
 use crate::check::unit::Unit;
 use crate::device;
+use crate::service;
 
 const LINK: LinkId = LinkId::Permission;
 /// Opening files takes no time; a device that hangs the kernel is the next link's.
@@ -121,12 +122,16 @@ fn drop_in(unit: &Unit, file: &str, lines: &str) -> String {
 /// How the user of a service gets the device.
 fn fix(unit: &Unit) -> Option<Fix> {
     let command = unit.command();
-    let program = command.iter().position(|word| word.ends_with("ollama"))?;
-    let ourselves = || std::env::current_exe().ok()?.to_str().map(str::to_owned);
-    let launcher = match command.first() {
-        Some(word) if word.ends_with("vgpu-run") => word.clone(),
-        _ => ourselves().unwrap_or_else(|| "/usr/local/bin/vgpu-run".into()),
+    if unit.get("DropInPaths").contains(service::DROP_IN) {
+        let fix = Fix::new("The service is set up, and something of it has changed: have a look.");
+        return Some(fix.command(service::status_command(&unit.name)).as_root());
+    }
+    let Some(launcher) = command.first().filter(|word| word.ends_with("vgpu-run")) else {
+        let fix = Fix::new("Have vgpu-run set the service up: a udev rule then gives it the device.");
+        return Some(fix.command(service::install_command(&unit.name)).as_root());
     };
+    // Somebody set it up by hand.
+    let program = command.iter().position(|word| word.ends_with("ollama"))?;
     let rest = command[program..].join(" ");
     let name = unit.get("User");
     let lines = format!("User=root\\nExecStart=\\nExecStart={launcher} --user {name} {rest}");
@@ -208,10 +213,19 @@ mod tests {
     }
 
     #[test]
+    fn the_fix_of_a_service_is_a_command_of_ours() {
+        let stock = ("ExecStart", "{ path=/o ; argv[]=/usr/local/bin/ollama serve ; x }");
+        let command = |properties: &[_]| fix(&unit(properties)).unwrap().command.unwrap();
+        assert_eq!(command(&[stock]), "vgpu-run service install");
+        let paths = ("DropInPaths", "/etc/systemd/system/ollama.service.d/zz-vgpu-run.conf");
+        assert_eq!(command(&[stock, paths]), "vgpu-run service status");
+    }
+
+    #[test]
     fn the_fix_of_a_service_keeps_its_command() {
         let unit = unit(&[
             ("User", "ollama"),
-            ("ExecStart", "{ path=/o ; argv[]=/usr/local/bin/ollama serve ; x }"),
+            ("ExecStart", "{ path=/o ; argv[]=/opt/vgpu-run /usr/local/bin/ollama serve ; x }"),
         ]);
         let command = fix(&unit).unwrap().command.unwrap();
         assert!(command.contains(" --user ollama /usr/local/bin/ollama serve"), "{command}");

@@ -17,6 +17,7 @@ use crate::check::http;
 use crate::check::unit::Unit;
 use crate::env::Environment;
 use crate::ollama::running::{self, Process, Server};
+use crate::service;
 
 const LINK: LinkId = LinkId::Service;
 /// How long the journal may take; it can be large and cold.
@@ -208,10 +209,7 @@ impl State<'_> {
                 return match self.unit {
                     Some(unit) => finding
                         .fix("Have vgpu-run start it.")
-                        .command(format!(
-                            "vgpu-run service install {}",
-                            unit.name.trim_end_matches(".service")
-                        ))
+                        .command(service::install_command(&unit.name))
                         .as_root(),
                     None => finding.fix(
                         "End it, and start it through vgpu-run; or look at it as a service with --service.",
