@@ -116,6 +116,11 @@ pub mod channel {
     pub const RETURN_GPA_LO: u32 = 0x24;
     /// Write before attach: the high half.
     pub const RETURN_GPA_HI: u32 = 0x28;
+    /// Write before attach: the key at [`crate::pci::PAGES_KEY`], low half. A session that did not give it has no pages: a
+    /// return area outside BAR2 is refused, and so is every `PagesRegister`.
+    pub const PAGES_KEY_LO: u32 = 0x2c;
+    /// Write before attach: the high half.
+    pub const PAGES_KEY_HI: u32 = 0x30;
 
     /// [`CONTROL`]: begin a session; ends the one that was.
     pub const ATTACH: u32 = 1;
@@ -140,7 +145,7 @@ pub enum Refusal {
     Digest = 2,
     /// The host has no room for another session.
     NoRoom = 3,
-    /// The return area cannot be reached at the guest-physical address given.
+    /// The return area cannot be reached at the guest-physical address given, is another's, or the guest may not say where it lies.
     ReturnArea = 4,
     /// The guest broke this contract.
     Violation = 5,
