@@ -74,7 +74,11 @@ impl PagesRegister {
     pub fn runs(self, tail: &[u8]) -> Result<impl Iterator<Item = PageRun> + '_, RunError> {
         let records = tail.chunks_exact(size_of::<PageRun>());
         let count = records.len();
-        if self.runs == 0 || self.runs > RUNS_MAX || count != self.runs as usize || !records.remainder().is_empty() {
+        if self.runs == 0
+            || self.runs > RUNS_MAX
+            || count != self.runs as usize
+            || !records.remainder().is_empty()
+        {
             return Err(RunError::Count(self.runs));
         }
         let runs = records.filter_map(|record| PageRun::read_from_bytes(record).ok());
