@@ -40,7 +40,7 @@ pub const V2_CHANNELS: u32 = 0x95c;
 pub const V2_AREA_BASE_LO: u32 = 0x960;
 /// Read: the same, high half.
 pub const V2_AREA_BASE_HI: u32 = 0x964;
-/// Read: bytes from one channel's area to the next; at least [`crate::area::AREA_BYTES`].
+/// Read: bytes from one channel's area to the next; whole pages, at least [`crate::area::AREA_BYTES`].
 pub const V2_AREA_STRIDE: u32 = 0x968;
 /// Read: a number that is never 0 and never all ones, another one each time the host's device
 /// starts. A guest that reads another number than at attach, or all ones, has lost its device.
