@@ -305,12 +305,13 @@ impl Mapping {
         load(1);
         let mut best = u64::MAX;
         let begin = std::time::Instant::now();
-        for _ in 0..8 {
+        for round in 1..=8 {
             let start = std::time::Instant::now();
             load(words);
             best = best.min(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
-            // A slow one needs no second look.
-            if begin.elapsed() > std::time::Duration::from_micros(500) {
+            // A slow way needs no second look; on a busy machine a fast one may.
+            let spent = begin.elapsed().as_micros();
+            if spent > 2000 || (round >= 3 && spent > 500) {
                 break;
             }
         }

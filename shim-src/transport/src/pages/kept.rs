@@ -3,7 +3,8 @@
 //! A host of version 2 writes to registered pages until it has been told that the session is over. A process that is killed
 //! tells nobody: pages of its own would be another's while the host still writes to them. So they are a System V segment, which no
 //! death of a process ends, found again by its key: the function and the channel. Whoever has the channel's lock has the segment: the
-//! next process on the channel takes it over, and who detaches the channel of a dead process removes it.
+//! next process on the channel takes it over, and who detaches the channel of a dead process removes it. (An IPC namespace that
+//! ends takes its segments along, whatever the host still writes: a container's processes are to be ended before it is killed.)
 //!
 //! On a simulated bus the part of the file `ram` that belongs to the channel stands for it.
 
