@@ -195,25 +195,28 @@ fn serve_machine(arguments: &Arguments, path: &Path) -> Result<()> {
     if arguments.ram.is_some() {
         bail!("--ram is for a simulated bus: a machine has its own memory");
     }
-    let (function, status, end): (Arc<dyn Function>, Box<dyn Fn() -> Value + Send>, Box<dyn FnOnce()>) =
-        match arguments.protocol {
-            Protocol::V1 => {
-                let [(_, gpu)] = &arguments.gpus()?[..] else { bail!("a vfio-user socket has one device") };
-                let executor = || Ok(wrong::around(arguments.host.executor(gpu)?, &arguments.wrong));
-                let device = arguments.v1.device(Arc::new(ram.clone()), executor)?;
-                let counted = Arc::clone(&device);
-                let status = Box::new(move || json!({ "accesses": counted.accesses() }));
-                (Arc::new(V1::new(device)), status, Box::new(|| {}))
-            }
-            Protocol::V2 => {
-                let [config] = &arguments.configs()?[..] else { bail!("a vfio-user socket has one device") };
-                let stub = V2::new(&DeviceConfig { memory: Some(Arc::new(ram.clone())), ..config.clone() })?;
-                let device = Arc::clone(stub.device());
-                let known = Arc::clone(&device);
-                let status = Box::new(move || serde_json::to_value(known.status()).unwrap_or_default());
-                (Arc::new(stub), status, Box::new(move || device.shutdown()))
-            }
-        };
+    let function: Arc<dyn Function>;
+    let status: Box<dyn Fn() -> Value + Send>;
+    let end: Box<dyn FnOnce()>;
+    match arguments.protocol {
+        Protocol::V1 => {
+            let [(_, gpu)] = &arguments.gpus()?[..] else { bail!("a vfio-user socket has one device") };
+            let executor = || Ok(wrong::around(arguments.host.executor(gpu)?, &arguments.wrong));
+            let device = arguments.v1.device(Arc::new(ram.clone()), executor)?;
+            let counted = Arc::clone(&device);
+            status = Box::new(move || json!({ "accesses": counted.accesses() }));
+            function = Arc::new(V1::new(device));
+            end = Box::new(|| {});
+        }
+        Protocol::V2 => {
+            let [config] = &arguments.configs()?[..] else { bail!("a vfio-user socket has one device") };
+            let stub = V2::new(&DeviceConfig { memory: Some(Arc::new(ram.clone())), ..config.clone() })?;
+            let (device, known) = (Arc::clone(stub.device()), Arc::clone(stub.device()));
+            status = Box::new(move || serde_json::to_value(known.status()).unwrap_or_default());
+            function = Arc::new(stub);
+            end = Box::new(move || device.shutdown());
+        }
+    }
     let mut socket = FunctionSocket::bind(path, function, ram)?;
     let (told, stop) = mpsc::channel();
     when_asked(

@@ -89,7 +89,14 @@ pub(crate) fn choose(
         return Ok((None, reading));
     };
     // The facts are what is there to be read before a session is.
-    let window = reach.facts(device.areas.of(0))?.time_loads(0, WORDS);
+    let facts = match reach.facts(device.areas.of(0)) {
+        Ok(facts) => facts,
+        Err(error) => {
+            kept.release();
+            return Err(error);
+        }
+    };
+    let window = facts.time_loads(0, WORDS);
     let pages = kept.mapping.time_loads(REST, WORDS);
     reading.window_mb_s = Some(speed(window));
     reading.pages_mb_s = Some(speed(pages));

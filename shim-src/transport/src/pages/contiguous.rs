@@ -14,8 +14,8 @@ use crate::mapping::{Mapping, MemoryType};
 
 /// So many large pages make each half of the range as long as the longest payload of a call.
 const WANTED: usize = 8;
-/// So many are looked at, the second time, where the first did not have such a run.
-const LOOKED_AT: [usize; 2] = [WANTED, 64];
+/// So many are looked at where the first ones do not have such a run.
+const LOOKED_AT: usize = 64;
 /// Sizes to try on a simulated bus, the best first.
 const SIZES: [usize; 4] = [16 << 20, 8 << 20, 4 << 20, 2 << 20];
 
@@ -42,19 +42,13 @@ impl Contiguous {
 
     /// Large pages.
     fn large() -> Option<Self> {
-        let mut best: Option<Self> = None;
-        for count in LOOKED_AT {
-            let count = count.min(free_pages());
-            let found = Self::run_of(count);
-            if found.as_ref().map(|found| found.bytes) > best.as_ref().map(|best| best.bytes) {
-                best = found;
-            }
-            let enough = best.as_ref().is_some_and(|best| best.bytes as usize == WANTED * LARGE);
-            if enough || count < WANTED {
-                break;
-            }
+        let first = Self::run_of(WANTED.min(free_pages()))?;
+        if first.bytes as usize == WANTED * LARGE || free_pages() == 0 {
+            return Some(first);
         }
-        best
+        // Its pages are to be among those that are looked at.
+        drop(first);
+        Self::run_of(LOOKED_AT.min(free_pages()))
     }
 
     /// The longest run of as many pages as can be had, `count` at most.

@@ -132,13 +132,17 @@ fn exits(arguments: &Arguments, guest: &mut GuestMachine, user: &str) -> Result<
         model(&arguments.model)?.display(),
         WARM + arguments.tokens + 1,
     );
-    let (mut first, mut last): (Option<(usize, u64)>, Option<(usize, u64)>) = (None, None);
+    let (mut first, mut last) = (None, None);
     let end = guest.follow(user, &["sh", "-c", &script], LIMIT, |line, status| {
         if let Ok(Event::Token { index, .. }) = serde_json::from_str(line)
             && (index == WARM || index == WARM + arguments.tokens)
         {
             let now = Some((index, accesses(&status()?)?));
-            *(if index == WARM { &mut first } else { &mut last }) = now;
+            if index == WARM {
+                first = now;
+            } else {
+                last = now;
+            }
         }
         Ok(())
     })?;
