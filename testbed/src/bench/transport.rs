@@ -65,13 +65,10 @@ fn stand_in(calls: usize, kib: usize) -> Vec<String> {
 
 /// Measures and prints.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let mut answers = Vec::new();
-    if arguments.only != Some(Bus::Vm) {
-        answers.extend(simulated::rows(arguments)?);
-    }
-    if arguments.only != Some(Bus::Sim) {
-        answers.extend(guest::rows(arguments)?);
-    }
+    // Guests first: where they cannot be had, that is said at once.
+    let guests = if arguments.only == Some(Bus::Sim) { Vec::new() } else { guest::rows(arguments)? };
+    let mut answers = if arguments.only == Some(Bus::Vm) { Vec::new() } else { simulated::rows(arguments)? };
+    answers.extend(guests);
     if arguments.json {
         let notes = json!({ "exits": EXITS, "guests": EMULATED });
         println!("{:#}", json!({ "executor": arguments.executor, "notes": notes, "ways": answers }));
