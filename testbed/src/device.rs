@@ -12,6 +12,7 @@ use std::thread;
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
+use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use vgpu_device::{
@@ -24,6 +25,8 @@ use vgpu_guest::pci::stub::V2;
 use vgpu_guest::pci::stub1::V1;
 use vgpu_testbed::bed::Facts;
 
+/// Memory of a guest with devices of version 1.
+const V1_RAM: u64 = 1 << 30;
 /// Slot of the first device that is not given by `--device`.
 const FIRST_SLOT: u8 = 5;
 
@@ -59,6 +62,10 @@ pub struct Arguments {
     /// One device by its facts, as JSON: address, name, uuid, cc, memory_mib. Can be given several times.
     #[arg(long, value_parser = facts)]
     device: Vec<Facts>,
+    /// Memory of the guest on a simulated bus, of which devices take pages. With version 1 there is always some, 1G unless told
+    /// otherwise; a machine has its own.
+    #[arg(long, value_parser = bytes)]
+    ram: Option<u64>,
     /// What is logged on stderr: error, warn, info (what kernels print, too), debug.
     #[arg(long, value_name = "LEVEL", default_value = "warn")]
     log: tracing::Level,
@@ -67,7 +74,8 @@ pub struct Arguments {
     /// several times.
     #[arg(long, value_name = "WHAT")]
     wrong: Vec<wrong::Wrong>,
-    /// Stop when stdin closes, as well as on SIGTERM, SIGINT, or `exit` on the control socket.
+    /// Stop when stdin closes, as well as on SIGTERM, SIGINT, or `exit` on the control socket. A line `status` is answered on stdout
+    /// by what a device behind vfio-user knows, in one line of JSON: a machine's bus has no control socket.
     #[arg(long)]
     until_stdin_closes: bool,
     // Last: its heading is that of what follows, too.
@@ -151,12 +159,16 @@ impl Arguments {
 
     /// The devices on a simulated bus.
     fn simulate(&self, folder: &Path) -> Result<SimBus> {
-        if self.protocol == Protocol::V1 {
-            return self
-                .v1
-                .serve(folder, self.gpus()?, |gpu| Ok(wrong::around(self.host.executor(gpu)?, &self.wrong)));
+        if self.ram.is_some_and(|ram| ram > isize::MAX as u64) {
+            bail!("a guest cannot have so much memory");
         }
-        Ok(SimBus::serve(folder, self.configs()?)?)
+        Ok(match (self.protocol, self.ram) {
+            (Protocol::V1, ram) => self.v1.serve(folder, ram.unwrap_or(V1_RAM), self.gpus()?, |gpu| {
+                Ok(wrong::around(self.host.executor(gpu)?, &self.wrong))
+            })?,
+            (Protocol::V2, None) => SimBus::serve(folder, self.configs()?)?,
+            (Protocol::V2, Some(ram)) => SimBus::serve_with_memory(folder, ram, self.configs()?)?,
+        })
     }
 }
 
@@ -167,7 +179,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         Bus::Sim(folder) => {
             let bus = arguments.simulate(folder)?;
             let exit = bus.exit_handle();
-            when_asked(arguments, move || exit.request())?;
+            when_asked(arguments, move || exit.request(), || Value::Null)?;
             ready()?;
             // Without a limit it returns only when it was told to.
             let _asked = bus.wait_for_exit(None);
@@ -180,27 +192,42 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 /// Serves one function to machines until told to stop.
 fn serve_machine(arguments: &Arguments, path: &Path) -> Result<()> {
     let ram = SharedRam::default();
-    let (function, end): (Arc<dyn Function>, Box<dyn FnOnce()>) = match arguments.protocol {
+    if arguments.ram.is_some() {
+        bail!("--ram is for a simulated bus: a machine has its own memory");
+    }
+    let function: Arc<dyn Function>;
+    let status: Box<dyn Fn() -> Value + Send>;
+    let end: Box<dyn FnOnce()>;
+    match arguments.protocol {
         Protocol::V1 => {
             let [(_, gpu)] = &arguments.gpus()?[..] else { bail!("a vfio-user socket has one device") };
             let executor = || Ok(wrong::around(arguments.host.executor(gpu)?, &arguments.wrong));
             let device = arguments.v1.device(Arc::new(ram.clone()), executor)?;
-            (Arc::new(V1::new(device)), Box::new(|| {}))
+            let counted = Arc::clone(&device);
+            status = Box::new(move || json!({ "accesses": counted.accesses() }));
+            function = Arc::new(V1::new(device));
+            end = Box::new(|| {});
         }
         Protocol::V2 => {
             let [config] = &arguments.configs()?[..] else { bail!("a vfio-user socket has one device") };
-            let stub = V2::new(config)?;
-            let device = Arc::clone(stub.device());
-            (Arc::new(stub), Box::new(move || device.shutdown()))
+            let stub = V2::new(&DeviceConfig { memory: Some(Arc::new(ram.clone())), ..config.clone() })?;
+            let (device, known) = (Arc::clone(stub.device()), Arc::clone(stub.device()));
+            status = Box::new(move || serde_json::to_value(known.status()).unwrap_or_default());
+            function = Arc::new(stub);
+            end = Box::new(move || device.shutdown());
         }
-    };
+    }
     let mut socket = FunctionSocket::bind(path, function, ram)?;
     let (told, stop) = mpsc::channel();
-    when_asked(arguments, {
-        let told = told.clone();
-        // The other end goes when this process does.
-        move || drop(told.send(Ok(())))
-    })?;
+    when_asked(
+        arguments,
+        {
+            let told = told.clone();
+            // The other end goes when this process does.
+            move || drop(told.send(Ok(())))
+        },
+        status,
+    )?;
     thread::spawn(move || told.send(socket.serve()));
     ready()?;
     let ended = stop.recv().context("wait for the end")?;
@@ -210,8 +237,12 @@ fn serve_machine(arguments: &Arguments, path: &Path) -> Result<()> {
     Ok(ended?)
 }
 
-/// Has `stop` called when a signal says so, or the end of stdin.
-fn when_asked(arguments: &Arguments, stop: impl Fn() + Clone + Send + 'static) -> Result<()> {
+/// Has `stop` called when a signal says so, or the end of stdin; asked for it by a line there, prints the `status`.
+fn when_asked(
+    arguments: &Arguments,
+    stop: impl Fn() + Clone + Send + 'static,
+    status: impl Fn() -> Value + Send + 'static,
+) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("watch for signals")?;
     let on_signal = stop.clone();
     thread::spawn(move || {
@@ -221,8 +252,12 @@ fn when_asked(arguments: &Arguments, stop: impl Fn() + Clone + Send + 'static) -
     });
     if arguments.until_stdin_closes {
         thread::spawn(move || {
-            // Whatever comes is dropped; an error ends the wait as the end does.
-            let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+            // An error ends the wait as the end does; any other line is nothing.
+            for line in std::io::stdin().lines().map_while(Result::ok) {
+                if line == "status" {
+                    println!("{}", status());
+                }
+            }
             stop();
         });
     }

@@ -6,10 +6,11 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use serde_json::Value;
 use tempfile::TempDir;
 use vgpu_guest::agent::init::{PLAN, Plan};
 use vgpu_guest::agent::message::{End, Job};
@@ -49,7 +50,8 @@ struct Served {
     child: Child,
     socket: PathBuf,
     /// The device's process ends when this closes.
-    _stdin: ChildStdin,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
 }
 
 impl Served {
@@ -62,12 +64,21 @@ impl Served {
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("start the device")?;
         let stdin = child.stdin.take().context("no stdin")?;
         let mut line = String::new();
-        BufReader::new(child.stdout.take().context("no stdout")?).read_line(&mut line)?;
+        let mut stdout = BufReader::new(child.stdout.take().context("no stdout")?);
+        stdout.read_line(&mut line)?;
         if line.trim() != "ready" {
             let status = child.wait()?;
             bail!("the device did not start: {status}, said {line:?}");
         }
-        Ok(Self { child, socket, _stdin: stdin })
+        Ok(Self { child, socket, stdin, stdout })
+    }
+
+    /// What the device knows of itself.
+    fn status(&mut self) -> Result<Value> {
+        writeln!(self.stdin, "status").context("ask the device")?;
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).context("read the device's answer")?;
+        serde_json::from_str(&line).with_context(|| format!("understand the device's answer {line:?}"))
     }
 }
 
@@ -124,7 +135,7 @@ pub struct GuestMachine {
     // In this order: the machine, then what it talks to.
     machine: Machine,
     _shares: Vec<Daemon>,
-    _device: Served,
+    device: Served,
     _folder: TempDir,
 }
 
@@ -160,7 +171,7 @@ impl GuestMachine {
         let (agent, listener) = agent_socket(folder.path())?;
         let command = qemu.machine(&settings, &daemons, &agent, &device.socket);
         let machine = Machine::boot(command, listener, BOOT_LIMIT)?;
-        Ok(Self { machine, _shares: daemons, _device: device, _folder: folder })
+        Ok(Self { machine, _shares: daemons, device, _folder: folder })
     }
 
     /// When commands could be run, in seconds after the kernel's start, as the kernel counts them.
@@ -173,6 +184,11 @@ impl GuestMachine {
         self.machine.console()
     }
 
+    /// The device's status: its sessions, if it is of version 2, and how often the guest reached for its registers.
+    pub fn device_status(&mut self) -> Result<Value> {
+        self.device.status()
+    }
+
     /// Runs a command as a user of the guest; what it prints goes to `out` and `err` as it comes.
     pub fn run(
         &mut self,
@@ -182,13 +198,29 @@ impl GuestMachine {
         out: &mut impl Write,
         err: &mut impl Write,
     ) -> Result<End, MachineError> {
-        let job = Job {
-            command: command.to_vec(),
-            user: user.to_owned(),
-            folder: "/".to_owned(),
-            environment: [("GGML_NO_BACKTRACE".to_owned(), "1".to_owned())].into(),
-        };
-        self.machine.run(&job, limit, out, err)
+        self.machine.run(&job(user, command.to_vec()), limit, out, err)
+    }
+
+    /// The same; `each` gets each line of its output as it comes, and a way to ask the device for its status at that moment.
+    pub fn follow(
+        &mut self,
+        user: &str,
+        command: &[&str],
+        limit: Duration,
+        each: impl FnMut(&str, &mut dyn FnMut() -> Result<Value>) -> Result<()>,
+    ) -> Result<End> {
+        let job = job(user, command.iter().map(|&word| word.to_owned()).collect());
+        let mut lines = Lines { device: &mut self.device, begun: Vec::new(), each, failed: None };
+        let mut err = Vec::new();
+        let ended = self.machine.run(&job, Some(limit), &mut lines, &mut err);
+        if let Some(error) = lines.failed {
+            return Err(error);
+        }
+        let end = ended?;
+        if end.code() != 0 {
+            eprint!("{}", String::from_utf8_lossy(&err));
+        }
+        Ok(end)
     }
 
     /// The same, of which the output is returned: how it ended, stdout, stderr.
@@ -203,6 +235,45 @@ impl GuestMachine {
         let end = self.run(user, &command, Some(limit), &mut out, &mut err)?;
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         Ok((end, text(out), text(err)))
+    }
+}
+
+fn job(user: &str, command: Vec<String>) -> Job {
+    Job {
+        command,
+        user: user.to_owned(),
+        folder: "/".to_owned(),
+        environment: [("GGML_NO_BACKTRACE".to_owned(), "1".to_owned())].into(),
+    }
+}
+
+/// Output that is looked at by the line.
+struct Lines<'a, F> {
+    device: &'a mut Served,
+    /// A line whose end has not come.
+    begun: Vec<u8>,
+    each: F,
+    failed: Option<anyhow::Error>,
+}
+
+impl<F: FnMut(&str, &mut dyn FnMut() -> Result<Value>) -> Result<()>> Write for Lines<'_, F> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.begun.extend_from_slice(bytes);
+        while let Some(end) = self.begun.iter().position(|&byte| byte == b'\n') {
+            let line: Vec<u8> = self.begun.drain(..=end).collect();
+            let device = &mut *self.device;
+            if let Err(error) =
+                (self.each)(String::from_utf8_lossy(&line).trim_end(), &mut || device.status())
+            {
+                self.failed = Some(error);
+                return Err(std::io::ErrorKind::Other.into());
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
     }
 }
 

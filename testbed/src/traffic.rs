@@ -23,7 +23,7 @@ pub struct Traffic {
     waits: u64,
     bytes_in: u64,
     bytes_out: u64,
-    /// Accesses to devices of version 1, by anybody; 0 where there are none.
+    /// Accesses to devices' registers, by anybody.
     accesses: u64,
 }
 
@@ -43,10 +43,9 @@ pub struct PerToken {
     pub bytes_h2d: Number,
     /// Bytes copied from the device.
     pub bytes_d2h: Number,
-    /// Accesses to the registers and the data window of a device of version 1, each an exit of a virtual machine; looks at a call
-    /// that is still under way included. None for version 2.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub accesses: Option<Number>,
+    /// Accesses to the device's registers, and to the data window of version 1, each an exit of a virtual machine. With version 1, looks
+    /// at a call that is still under way included; with version 2 these are doorbells, and looks after the device by time.
+    pub accesses: Number,
 }
 
 impl PerToken {
@@ -81,9 +80,9 @@ impl Traffic {
             let status: BusStatus =
                 serde_json::from_value(bed::control(sysfs, "status")?).context("understand the status")?;
             // A device of version 1 knows its guests by tokens: all that have a context count as the process's.
-            let of_process = |device: &&DeviceStatus, session: &SessionStatus| match device.accesses {
-                Some(_) => session.state == "attached",
-                None => session.process == pid,
+            let of_process = |device: &&DeviceStatus, session: &SessionStatus| match device.generation {
+                0 => session.state == "attached",
+                _ => session.process == pid,
             };
             let devices = status.devices.iter();
             let sessions: Vec<_> = devices
@@ -141,7 +140,7 @@ impl Traffic {
             waits: per(self.waits - before.waits, tokens),
             bytes_h2d: per(self.bytes_in - before.bytes_in, tokens),
             bytes_d2h: per(self.bytes_out - before.bytes_out, tokens),
-            accesses: (self.accesses > 0).then(|| per(self.accesses - before.accesses, tokens)),
+            accesses: per(self.accesses - before.accesses, tokens),
         }
     }
 }

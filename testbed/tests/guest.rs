@@ -51,12 +51,38 @@ fn good(guest: &mut GuestMachine, user: &str, command: &[&str]) -> String {
     out
 }
 
+/// What `check` says of the shared window: in one sentence, and all its lines.
+fn window(guest: &mut GuestMachine, user: &str) -> (String, String) {
+    let report = good(guest, user, &["vgpu-run", "check", "--only", "window", "--json"]);
+    let report: Value = serde_json::from_str(&report).unwrap();
+    let window = report["checks"].as_array().unwrap().iter().find(|check| check["id"] == "window").unwrap();
+    (window["found"].as_str().unwrap().to_owned(), window["details"].to_string())
+}
+
+/// Has the model generate in the guest; its tokens, and how many bytes of guest pages the host had mapped meanwhile.
+fn generate(guest: &mut GuestMachine, user: &str, script: &str) -> (Vec<i32>, u64) {
+    let (mut lines, mut pages) = (String::new(), None);
+    let end = guest.follow(user, &["sh", "-c", script], LIMIT, |line, status| {
+        if let Ok(Event::Token { .. }) = serde_json::from_str(line)
+            && pages.is_none()
+        {
+            let status = status()?;
+            pages = status["sessions"][0]["page_bytes"].as_u64();
+        }
+        lines.push_str(line);
+        lines.push('\n');
+        Ok(())
+    });
+    assert_eq!(end.unwrap().code(), 0, "as {user}: {lines}");
+    (tokens(&lines), pages.expect("a session"))
+}
+
 #[test]
 fn a_guest_boots_and_finds_the_gpu() {
     let backend = Backend::Cuda12.folder().unwrap();
     let model = model("smollm2").unwrap();
     let shares = vec![backend.clone(), model.parent().unwrap().to_owned()];
-    let mut guest = GuestMachine::boot(&Options { shares, ..Options::default() }).unwrap();
+    let mut guest = GuestMachine::boot(&Options { shares, huge_pages: 8, ..Options::default() }).unwrap();
     let function = "/sys/bus/pci/devices/0000:00:04.0";
 
     // What the guest's kernel enumerated.
@@ -116,17 +142,36 @@ fn a_guest_boots_and_finds_the_gpu() {
     }
     assert!(check("window")["found"].as_str().unwrap().contains("write-combined"), "{report:#}");
 
-    // The whole path: a model on the device, through the mapped BAR2, as on the simulated bus.
+    // A user reads what the host writes from the window; root has it written to large pages of the guest's own.
+    let (found, details) = window(&mut guest, "guest");
+    assert!(!found.contains("large pages"), "{found}");
+    assert!(details.contains("only root may name guest pages"), "{details}");
+    let (found, details) = window(&mut guest, "root");
+    assert!(found.contains("4 MiB of this guest's large pages"), "{found} {details}");
+    assert!(details.contains("from the window (resource2)"), "{details}");
+
+    // Pages outlive a process that is killed, for the host may still write to them; the next one to come gives them back.
+    let script = "free() { cat /sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages; }; free
+        vgpu-run -- vgpu-standin state message > /tmp/said & until [ -s /tmp/said ]; do sleep 0.1; done
+        free; kill -9 $!; wait $!; free
+        vgpu-run -- vgpu-standin transport --calls 5 --kib 4096 > /tmp/measured || exit 1
+        grep -q '\"same\":true' /tmp/measured || exit 2; free";
+    let free = good(&mut guest, "root", &["sh", "-c", script]);
+    assert_eq!(free.split_whitespace().collect::<Vec<_>>(), ["8", "6", "6", "8"]);
+
+    // The whole path: a model on the device, through the mapped BAR2 and through guest pages, as on the simulated bus.
     let job = serde_json::to_string(&[Job { prompt: PROMPT.to_owned(), forced: None }]).unwrap();
     let script = format!(
-        "echo '{job}' > /tmp/jobs && exec vgpu-run -- vgpu-llama --gpu-backend {library} --libraries {} --model {} --jobs /tmp/jobs \
+        "echo '{job}' > /tmp/jobs.$$ && exec vgpu-run -- vgpu-llama --gpu-backend {library} --libraries {} --model {} --jobs /tmp/jobs.$$ \
          --tokens {TOKENS} --log warn",
         backend.display(),
         model.display()
     );
-    let generated = tokens(&good(&mut guest, "guest", &["sh", "-c", &script]));
-    assert_eq!(generated, tokens_on_the_simulated_bus());
-    assert_eq!(generated.len(), TOKENS);
+    let expected = tokens_on_the_simulated_bus();
+    assert_eq!(expected.len(), TOKENS);
+    assert_eq!(generate(&mut guest, "guest", &script), (expected.clone(), 0));
+    // The return area, and what lies behind it in 4 MiB.
+    assert_eq!(generate(&mut guest, "root", &script), (expected, (4 << 20) - 0x8000));
 }
 
 /// The same on a device of version 1, which is what existing hosts have: an exit for each access, and for root a window of the
@@ -144,8 +189,8 @@ fn a_guest_uses_a_device_of_version_1() {
     assert_eq!(found["devices"][0]["pci_id"], "0000:00:04.0", "{found}");
 
     // BAR1 is slow: a little goes a long way.
-    for (user, mib) in [("guest", "0"), ("root", "16")] {
-        let command = ["vgpu-run", "--", "vgpu-standin", "transport", "--calls", "20", "--mib", mib];
+    for (user, kib) in [("guest", "4"), ("root", "16384")] {
+        let command = ["vgpu-run", "--", "vgpu-standin", "transport", "--calls", "20", "--kib", kib];
         let answer: Value = serde_json::from_str(&good(&mut guest, user, &command)).unwrap();
         assert_eq!(answer["same"], true, "as {user}: {answer}");
         let command = ["vgpu-run", "check", "--no-ollama", "--json"];

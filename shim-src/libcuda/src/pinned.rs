@@ -1,5 +1,6 @@
 //! "Memory Management", host memory: pinned memory lies in the window, where the host reads and writes it without a copy; while the
-//! window is full, and for a few bytes, it is ordinary memory, which copies go through as with any other.
+//! window is full, for a few bytes, and where the processor reads the window much slower than memory, it is ordinary memory, which copies
+//! go through as with any other.
 //!
 //! Three things are refused, and attributes say so. Memory of the program's own cannot be registered: its pages could be given to
 //! the host only by their physical addresses, which the kernel tells nobody but root. Kernels do not reach host memory (no mapped
@@ -118,7 +119,7 @@ fn allocate(out: Out<*mut c_void>, bytes: usize, flags: c_uint) -> Result {
     }
     let gpu = context.gpu();
     gpu.late()?;
-    let window = if bytes < SMALL {
+    let window = if bytes < SMALL || !gpu.session.window_reads_well().map_err(|lost| gpu.report(&lost))? {
         None
     } else {
         gpu.session.window_alloc(bytes as u64).map_err(|lost| gpu.report(&lost))?

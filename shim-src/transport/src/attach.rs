@@ -1,11 +1,12 @@
 //! How a process gets a channel, and how it takes back those of dead processes.
 
 use std::io;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use thiserror::Error;
+use vgpu_wire::body::pages::PagesRegister;
 use vgpu_wire::body::session::Hello;
 use vgpu_wire::facts::{DeviceFacts, HelloReply};
 use vgpu_wire::registers::{self as reg, Refusal, channel as regs};
@@ -19,11 +20,13 @@ use crate::fork::Home;
 use crate::inner::{Inner, OPEN};
 use crate::lock::LockFile;
 use crate::lost::{GoneReason, Lost};
+use crate::pages::{Keeper, Kept};
 use crate::reach::Reach;
+use crate::reading::{self, Offer, Reading, Why};
 use crate::registers::{Access, RegisterError, Registers};
 use crate::replies::Replies;
 use crate::ring::{Ring, Tail};
-use crate::staging::Staging;
+use crate::staging::{PAGES, Staging};
 use crate::tracer::Tracer;
 use crate::wait::{Pace, Usual, coarse_milliseconds};
 use crate::words::Words;
@@ -137,7 +140,8 @@ const DETACH_LIMIT: Duration = Duration::from_millis(200);
 /// Opens a session.
 pub(crate) fn attach(device: Device) -> Result<(Arc<Inner>, DeviceFacts), AttachError> {
     compare(&device)?;
-    let Reach { lock, .. } = device.reach().map_err(AttachError::Open)?;
+    let reach = device.reach().map_err(AttachError::Open)?;
+    let lock = &reach.lock;
     // All that takes time is done before the host's new thread begins to spin for the greeting.
     let parts = Parts::new(device.identity.wake_futex);
     let mut refused = None;
@@ -145,13 +149,13 @@ pub(crate) fn attach(device: Device) -> Result<(Arc<Inner>, DeviceFacts), Attach
     for _ in 0..2 {
         let attached = attached(device.registers.as_ref())?;
         let Some(index) = lock_channel(&device, lock, attached)? else {
-            reclaim(device.registers.as_ref(), lock)?;
+            reclaim(device.registers.as_ref(), lock, device.keeper.as_ref())?;
             continue;
         };
-        match begin(&device, index) {
-            Ok(number) => {
+        match begin_best(&device, reach, index) {
+            Ok(begun) => {
                 let others = attached & !(1 << index);
-                let inner = Arc::new(build(device, index, number, parts).ok_or(AttachError::Gone)?);
+                let inner = Arc::new(build(device, index, begun, parts).ok_or(AttachError::Gone)?);
                 return match greet(&inner, others) {
                     Ok(facts) => Ok((inner, facts)),
                     Err(error) => {
@@ -166,7 +170,7 @@ pub(crate) fn attach(device: Device) -> Result<(Arc<Inner>, DeviceFacts), Attach
                     return Err(error);
                 }
                 refused = Some(error);
-                if reclaim(device.registers.as_ref(), lock)? == 0 {
+                if reclaim(device.registers.as_ref(), lock, device.keeper.as_ref())? == 0 {
                     break;
                 }
             }
@@ -207,8 +211,52 @@ fn attached(registers: &dyn Registers) -> Result<u64, RegisterError> {
     Ok(wide(low, high))
 }
 
+/// A session that has begun.
+struct Begun {
+    number: u32,
+    channel: Channel,
+    pages: Option<Kept>,
+    reading: Reading,
+}
+
+/// Attaches to a channel that is locked, in the best way that there is.
+fn begin_best(device: &Device, reach: &Reach, index: u32) -> Result<Begun, AttachError> {
+    let base = device.areas.of(index);
+    reach.map_area(base).map_err(AttachError::Open)?;
+    let (offer, mut reading) = reading::choose(device, reach, index).map_err(AttachError::Open)?;
+    let submit = || Arc::clone(&reach.window);
+    if let Some(offer) = offer {
+        match begin(device, index, Some(&offer)) {
+            Ok(number) => {
+                let channel = Channel::new(submit(), base, Arc::clone(&offer.kept.mapping), 0);
+                return Ok(Begun { number, channel, pages: Some(offer.kept), reading });
+            }
+            Err(AttachError::Refused(Refusal::ReturnArea)) => {
+                offer.kept.release();
+                reading.why = Why::Refused;
+                reading.page_bytes = 0;
+            }
+            Err(error) => {
+                // Whether a session has begun is not known if nothing answered; then its pages stay what they are.
+                if matches!(
+                    error,
+                    AttachError::Refused(_) | AttachError::Version { .. } | AttachError::Digest { .. }
+                ) {
+                    offer.kept.release();
+                }
+                return Err(error);
+            }
+        }
+    }
+    let (returns, back) = reach.returns(base).map_err(AttachError::Open)?;
+    let number = begin(device, index, None)?;
+    Ok(Begun { number, channel: Channel::new(submit(), base, returns, back), pages: None, reading })
+}
+
 /// Attaches to a channel that is locked; returns the session's number.
-fn begin(device: &Device, index: u32) -> Result<u32, AttachError> {
+fn begin(device: &Device, index: u32, pages: Option<&Offer>) -> Result<u32, AttachError> {
+    let address = pages.map_or(0, |offer| offer.kept.returns());
+    let key = pages.map_or(0, |offer| offer.key);
     let probe = &device.identity;
     let at = |register| regs::base(index) + register;
     let accesses = [
@@ -216,15 +264,17 @@ fn begin(device: &Device, index: u32) -> Result<u32, AttachError> {
         Access::Write(at(regs::GUEST_DIGEST_LO), TABLE_DIGEST as u32),
         Access::Write(at(regs::GUEST_DIGEST_HI), (TABLE_DIGEST >> 32) as u32),
         Access::Write(at(regs::PROCESS), std::process::id()),
-        Access::Write(at(regs::RETURN_GPA_LO), 0),
-        Access::Write(at(regs::RETURN_GPA_HI), 0),
+        Access::Write(at(regs::RETURN_GPA_LO), address as u32),
+        Access::Write(at(regs::RETURN_GPA_HI), (address >> 32) as u32),
+        Access::Write(at(regs::PAGES_KEY_LO), key as u32),
+        Access::Write(at(regs::PAGES_KEY_HI), (key >> 32) as u32),
         Access::Write(at(regs::CONTROL), regs::ATTACH),
         Access::Read(reg::V2_GENERATION),
         Access::Read(at(regs::STATE)),
         Access::Read(at(regs::ERROR)),
         Access::Read(at(regs::SESSION)),
     ];
-    let mut values = [0; 11];
+    let mut values = [0; 13];
     device.registers.access(&accesses, &mut values)?;
     let [.., generation, state, error, number] = values;
     if generation != probe.generation {
@@ -260,10 +310,10 @@ impl Parts {
 }
 
 /// `None`: the device was not reached before.
-fn build(device: Device, index: u32, number: u32, parts: Parts) -> Option<Inner> {
-    let Device { function, registers, areas, identity, reach, bridge, .. } = device;
-    let Reach { window, lock } = reach.into_inner()?;
-    let channel = Channel::new(Arc::clone(&window), areas.of(index));
+fn build(device: Device, index: u32, begun: Begun, parts: Parts) -> Option<Inner> {
+    let Device { function, registers, areas, identity, reach, bridge, keeper, .. } = device;
+    let Reach { window, lock, .. } = reach.into_inner()?;
+    let Begun { number, channel, pages, reading } = begun;
     Some(Inner {
         function,
         registers,
@@ -290,6 +340,11 @@ fn build(device: Device, index: u32, number: u32, parts: Parts) -> Option<Inner>
         tracer: Tracer::find(),
         usual_room: Usual::new(),
         bridge,
+        keeper,
+        pages,
+        registered: AtomicBool::new(false),
+        reading,
+        reads_well: OnceLock::new(),
     })
 }
 
@@ -314,6 +369,7 @@ fn greet(inner: &Inner, others: u64) -> Result<DeviceFacts, AttachError> {
     // Texts end, whatever the device says.
     reply.facts.name[255] = 0;
     reply.facts.driver_text[79] = 0;
+    inner.register_pages().map_err(AttachError::Lost)?;
     // Dead processes that we meet. That they could not be freed is not this session's trouble, unless the device is gone.
     if others != 0 {
         inner.reclaim().map_err(AttachError::Lost)?;
@@ -321,8 +377,12 @@ fn greet(inner: &Inner, others: u64) -> Result<DeviceFacts, AttachError> {
     Ok(reply.facts)
 }
 
-/// Detaches channels whose processes are dead; returns how many.
-fn reclaim(registers: &dyn Registers, lock: &LockFile) -> Result<u32, RegisterError> {
+/// Detaches channels whose processes are dead, and gives back pages that they had; returns how many.
+fn reclaim(
+    registers: &dyn Registers,
+    lock: &LockFile,
+    keeper: Option<&Keeper>,
+) -> Result<u32, RegisterError> {
     let attached = attached(registers)?;
     let mut freed = 0;
     for channel in (0..reg::MAX_CHANNELS).filter(|channel| attached & (1 << channel) != 0) {
@@ -336,6 +396,9 @@ fn reclaim(registers: &dyn Registers, lock: &LockFile) -> Result<u32, RegisterEr
                 return Ok(false);
             }
             registers.write(regs::base(channel) + regs::CONTROL, regs::DETACH)?;
+            if let Some(keeper) = keeper {
+                keeper.remove(channel);
+            }
             Ok(true)
         });
         lock.unlock(channel);
@@ -355,7 +418,7 @@ pub(crate) fn free_memory(device: &Device) -> Result<u64, Lost> {
     }
     if wide(values[1], values[2]) != 0 {
         let Reach { lock, .. } = device.reach().map_err(|error| AttachError::Open(error).into_lost())?;
-        if reclaim(registers, lock).map_err(gone)? > 0 {
+        if reclaim(registers, lock, device.keeper.as_ref()).map_err(gone)? > 0 {
             values = read()?;
         }
     }
@@ -366,7 +429,19 @@ impl Inner {
     /// Detaches channels whose processes are dead; returns how many.
     pub(crate) fn reclaim(&self) -> Result<u32, Lost> {
         self.enter()?;
-        reclaim(self.registers.as_ref(), &self.lock).map_err(|error| self.lost_by(&error))
+        reclaim(self.registers.as_ref(), &self.lock, self.keeper.as_ref())
+            .map_err(|error| self.lost_by(&error))
+    }
+
+    /// Makes what the return area leaves of the pages a segment. A host that does not want it has the return area there, and copies
+    /// go through the window.
+    fn register_pages(&self) -> Result<(), Lost> {
+        let Some(pages) = &self.pages else { return Ok(()) };
+        let runs = pages.rest();
+        let body = PagesRegister { reply: 0, segment: PAGES, runs: runs.len() as u32, reserved: 0 };
+        let answer = self.call(body, Tail::Pieces(&[runs.as_bytes()]), &mut [])?;
+        self.registered.store(answer.status == 0, Ordering::Release);
+        Ok(())
     }
 
     /// Ends the session. Whatever other threads do meanwhile, they do it to private memory.
@@ -381,14 +456,24 @@ impl Inner {
             Some(_) => false,
         };
         self.lose(Lost::Closed);
-        if self.window.make_private().is_err() {
+        // Pages are this process's own until the host has let go of them.
+        let polled = if self.pages.is_none() { self.channel.make_private() } else { Ok(()) };
+        if self.window.make_private().and(polled).is_err() {
             // Threads could still write to memory that would be another process's. The kernel drops the lock when this one ends.
             return;
         }
         if attached {
             // If the device is slow it detaches all the same; if it never answers, the next one to attach finds the lock free.
             let control = regs::base(self.index) + regs::CONTROL;
-            let _ = self.registers.write_within(control, regs::DETACH, DETACH_LIMIT);
+            let detached = self.registers.write_within(control, regs::DETACH, DETACH_LIMIT);
+            if let (Ok(()), Some(pages)) = (detached, &self.pages) {
+                // A store to a BAR may be under way when it is over; what is read next comes after it. A host that has not let go has
+                // the pages, and whoever is next on this channel.
+                let state = self.registers.read([regs::base(self.index) + regs::STATE]);
+                if state.is_ok_and(|state| state == [regs::STATE_FREE]) {
+                    pages.release();
+                }
+            }
         }
         self.lock.unlock(self.index);
     }

@@ -30,9 +30,14 @@ pub(crate) struct StoredError {
 }
 
 impl Channel {
-    /// The channel whose area starts at `base` of the window, with its return area inside.
-    pub(crate) fn new(window: Arc<Mapping>, base: u64) -> Self {
-        Self { submit: Arc::clone(&window), base, returns: window, back: base + area::RETURN }
+    /// The channel whose area starts at `base` of the window, and whose return area at `back` of `returns`.
+    pub(crate) fn new(submit: Arc<Mapping>, base: u64, returns: Arc<Mapping>, back: u64) -> Self {
+        Self { submit, base, returns, back }
+    }
+
+    /// Puts private memory in the return area's place.
+    pub(crate) fn make_private(&self) -> std::io::Result<()> {
+        self.returns.make_private()
     }
 
     /// Copies into the ring.

@@ -14,7 +14,9 @@ use crate::fork::{Home, forked};
 use crate::lost::{GoneReason, Lost};
 use crate::mapping::MemoryType;
 use crate::page::{Page, Values};
+use crate::pages::Keeper;
 use crate::reach::{Reach, map};
+use crate::reading;
 use crate::registers::{BarRegisters, DataBar, RegisterError, Registers};
 use crate::sim::SimRegisters;
 use crate::sysfs::PciFunction;
@@ -35,6 +37,8 @@ pub struct Device {
     pub(crate) reach: OnceLock<Reach>,
     /// Of a device of version 1: the same as `registers`.
     pub(crate) bridge: Option<Arc<Bridge>>,
+    /// Of a device that takes guest pages: where those of its sessions are kept.
+    pub(crate) keeper: Option<Keeper>,
 }
 
 /// Where the channels' areas lie in the window; checked to lie within.
@@ -295,7 +299,11 @@ impl Device {
         let registers = Arc::clone(&bridge) as Arc<dyn Registers>;
         let (identity, areas) = probe(|offsets| read(registers.as_ref(), function, offsets))?;
         let facts = Some(bridge.facts());
-        Ok(Self { bridge: Some(bridge), ..Self::new(function, registers, identity, areas, facts) })
+        Ok(Self {
+            bridge: Some(bridge),
+            keeper: None,
+            ..Self::new(function, registers, identity, areas, facts)
+        })
     }
 
     fn new(
@@ -305,8 +313,9 @@ impl Device {
         areas: Areas,
         facts: Option<Box<DeviceFacts>>,
     ) -> Self {
+        let keeper = reading::keeper(function, identity.capabilities);
         let function = function.clone();
-        Self { function, registers, areas, identity, facts, reach: OnceLock::new(), bridge: None }
+        Self { function, registers, areas, identity, facts, reach: OnceLock::new(), bridge: None, keeper }
     }
 
     /// The window and the lock file, opened at the first call.
@@ -319,7 +328,7 @@ impl Device {
         }
         let reach = match &self.bridge {
             Some(bridge) => Reach::of_bridge(bridge)?,
-            None => Reach::open(&self.function, self.identity.window_mib)?,
+            None => Reach::open(&self.function, self.identity.window_mib, &self.areas)?,
         };
         // Of two threads that come at once one's is dropped: the lock file is a handle to the process's one descriptor.
         Ok(self.reach.get_or_init(|| reach))
@@ -339,7 +348,7 @@ impl Device {
             facts.clone()
         } else {
             let mut facts = Box::new(DeviceFacts::new_zeroed());
-            self.reach()?.window.get(self.areas.of(0) + area::FACTS, facts.as_mut_bytes());
+            self.reach()?.facts(self.areas.of(0))?.get(0, facts.as_mut_bytes());
             facts
         };
         facts.name[255] = 0;
@@ -422,7 +431,9 @@ fn identify(
     if areas.channels == 0 || areas.channels > reg::MAX_CHANNELS || areas.base > 1 << 52 {
         return Err(strange(format!("{} channels at {:#x}", areas.channels, areas.base)));
     }
-    if areas.stride < area::AREA_BYTES || !areas.stride.is_multiple_of(64) || !areas.base.is_multiple_of(4096)
+    if areas.stride < area::AREA_BYTES
+        || !areas.stride.is_multiple_of(4096)
+        || !areas.base.is_multiple_of(4096)
     {
         return Err(strange(format!("channel areas of {:#x} bytes at {:#x}", areas.stride, areas.base)));
     }

@@ -1,6 +1,6 @@
 //! What the parts of a session share: everything behind [`crate::Session`].
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::channel::Channel;
@@ -10,6 +10,8 @@ use crate::fork::Home;
 use crate::lock::LockFile;
 use crate::lost::Lost;
 use crate::mapping::Mapping;
+use crate::pages::{Keeper, Kept};
+use crate::reading::Reading;
 use crate::registers::Registers;
 use crate::replies::Replies;
 use crate::ring::Ring;
@@ -58,6 +60,14 @@ pub(crate) struct Inner {
     pub(crate) usual_room: Usual,
     /// Of a device of version 1.
     pub(crate) bridge: Option<Arc<Bridge>>,
+    pub(crate) keeper: Option<Keeper>,
+    /// Guest pages in which the return area is.
+    pub(crate) pages: Option<Kept>,
+    /// The rest of them is a segment of the session.
+    pub(crate) registered: AtomicBool,
+    pub(crate) reading: Reading,
+    /// Whether window memory is for programs to read; looked at when it is first asked for.
+    pub(crate) reads_well: OnceLock<bool>,
 }
 
 /// [`Inner::state`]: the session stands.

@@ -8,8 +8,8 @@
 //!  sysfs ─► device ─► attach ─► session ─┬─► ring      messages out
 //!             │          │               ├─► replies   answers in
 //!         registers    reach             ├─► words     completions in
-//!         mapping                        ├─► staging   copies through window memory
-//!                                        └─► wait      spins, then sleeps
+//!         mapping      reading           ├─► staging   copies through window memory, or back through guest pages
+//!                      pages             └─► wait      spins, then sleeps
 //! ```
 //! `mapping` is the only place that touches shared memory, `registers` and `sim` the only ones that touch BAR0.
 //!
@@ -21,6 +21,8 @@
 //!   finds no room, takes the channel back (`lock`, `attach`).
 //! * **They exit at any moment.** [`Session::close`] waits for no other thread and for the host a fifth of a second at
 //!   most; it puts private memory in the window's place, so that threads which still write reach nobody.
+//! * **They are killed while the host writes.** Guest pages that a session was given stay what they are until its channel has been
+//!   detached (`pages`).
 //! * **They close descriptors** that are not theirs. Ours lie high, and each look whether the device is alive, and each register
 //!   access, first sees whether the number still names our file; if not, the file is opened and the lock taken again. Until then,
 //!   at most half a second, another process that attaches could take the channel for a dead one's: the session is then
@@ -49,7 +51,9 @@ mod lost;
 mod mapping;
 mod notice;
 mod page;
+mod pages;
 mod reach;
+mod reading;
 mod registers;
 mod replies;
 mod ring;
@@ -70,6 +74,7 @@ pub use device::{Device, OpenError, Probe};
 pub use fork::wiped;
 pub use lost::{GoneReason, LateError, Lost};
 pub use notice::{Notice, listen};
+pub use reading::{Reading, Why};
 pub use session::{Answer, Session};
 pub use sysfs::{AddressError, Bar, PciAddress, PciFunction, ScanError, scan, sysfs_root};
 pub use window::WindowMemory;

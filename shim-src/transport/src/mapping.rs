@@ -56,14 +56,64 @@ impl Mapping {
         Self::map(ptr::null_mut(), bytes, flags, -1, 0, MemoryType::WriteBack)
     }
 
-    /// Memory in pages of 2 MiB, which the kernel neither moves nor swaps, present, and not copied when this process forks: for
-    /// pages whose physical addresses are told to somebody. `bytes` is a multiple of 2 MiB.
-    pub(crate) fn huge(bytes: usize) -> io::Result<Self> {
-        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_HUGETLB | libc::MAP_POPULATE;
-        let mapping = Self::map(ptr::null_mut(), bytes, flags, -1, 0, MemoryType::WriteBack)?;
-        // SAFETY: names the mapping made just now; a child does not get it.
-        let kept = unsafe { libc::madvise(mapping.base.as_ptr().cast(), bytes, libc::MADV_DONTFORK) };
-        if kept == 0 { Ok(mapping) } else { Err(io::Error::last_os_error()) }
+    /// Addresses alone, in which [`Mapping::lay`] puts memory; all else there is none. `memory` is what will lie there.
+    pub(crate) fn reserved(bytes: usize, memory: MemoryType) -> io::Result<Self> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping where the kernel chooses.
+        let base = unsafe { libc::mmap(ptr::null_mut(), bytes, libc::PROT_NONE, flags, -1, 0) };
+        Self::made(base, bytes, memory)
+    }
+
+    /// Puts `bytes` of a file from `from` on in the place of what lies at `offset`. All are multiples of the page size. Nobody may use
+    /// that place meanwhile.
+    pub(crate) fn lay(&self, offset: u64, file: RawFd, from: u64, bytes: u64) -> io::Result<()> {
+        let at = self.pointer(offset, bytes).ok_or(io::ErrorKind::InvalidInput)?;
+        let from = libc::off_t::try_from(from).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+        let laid = Self::map(at.as_ptr().cast(), bytes as usize, flags, file, from, self.memory)?;
+        // The addresses are this value's to unmap.
+        core::mem::forget(laid);
+        Ok(())
+    }
+
+    /// Pages of a file of large pages, in an order, one behind the other; present, and not there in children of this process: for
+    /// pages whose physical addresses are told to somebody.
+    pub(crate) fn of_large(file: RawFd, order: &[usize], page: usize) -> io::Result<Self> {
+        let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
+        let all = order.len() * page;
+        let mapping = Self::map(ptr::null_mut(), all, flags, file, 0, MemoryType::WriteBack)?;
+        for (at, &from) in order.iter().enumerate().filter(|(at, from)| at != *from) {
+            mapping.lay((at * page) as u64, file, (from * page) as u64, page as u64)?;
+        }
+        mapping.keep_from_children()?;
+        Ok(mapping)
+    }
+
+    /// The System V segment of that number and size, of large pages; as [`Mapping::of_large`].
+    pub(crate) fn of_segment(segment: libc::c_int, bytes: usize) -> io::Result<Self> {
+        // SAFETY: attaches where the kernel chooses.
+        let base = unsafe { libc::shmat(segment, ptr::null(), 0) };
+        let mapping = Self::made(base, bytes, MemoryType::WriteBack)?;
+        mapping.keep_from_children()?;
+        mapping.populate()?;
+        Ok(mapping)
+    }
+
+    fn keep_from_children(&self) -> io::Result<()> {
+        // SAFETY: names this value's mapping; a child does not get it.
+        let kept = unsafe { libc::madvise(self.base.as_ptr().cast(), self.bytes, libc::MADV_DONTFORK) };
+        if kept == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Has all pages be there, without the signal that a touch of one which cannot be had would bring.
+    fn populate(&self) -> io::Result<()> {
+        let at = self.base.as_ptr().cast();
+        // SAFETY: names this value's mapping, whose contents stay.
+        if unsafe { libc::madvise(at, self.bytes, libc::MADV_POPULATE_WRITE) } == 0 {
+            return Ok(());
+        }
+        // Before Linux 5.14. SAFETY: as above.
+        if unsafe { libc::mlock(at, self.bytes) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
     fn map(
@@ -77,10 +127,21 @@ impl Mapping {
         // SAFETY: `at` is null (the kernel chooses), or the start of a mapping of `bytes` that the caller
         // owns and wants replaced.
         let base = unsafe { libc::mmap(at, bytes, libc::PROT_READ | libc::PROT_WRITE, flags, file, offset) };
+        Self::made(base, bytes, memory)
+    }
+
+    /// What a system call made, unless it failed.
+    fn made(base: *mut c_void, bytes: usize, memory: MemoryType) -> io::Result<Self> {
         match NonNull::new(base.cast::<u8>()) {
+            // `shmat` fails with the same value.
             Some(base) if base.as_ptr().cast() != libc::MAP_FAILED => Ok(Self { base, bytes, memory }),
             _ => Err(io::Error::last_os_error()),
         }
+    }
+
+    /// How the processor treats it.
+    pub(crate) fn memory(&self) -> MemoryType {
+        self.memory
     }
 
     /// Bytes mapped.
@@ -210,6 +271,53 @@ impl Mapping {
         unsafe { ptr::copy_nonoverlapping(source, destination, bytes) };
     }
 
+    /// The same of much that the other side has written. From write-combined memory it comes a line at a time, where plain loads would
+    /// each go to the bus.
+    ///
+    /// # Safety
+    /// As for [`Mapping::copy_out`].
+    pub(crate) unsafe fn stream_out(&self, offset: u64, destination: *mut u8, bytes: usize) {
+        #[cfg(target_arch = "x86_64")]
+        if self.memory == MemoryType::WriteCombined && std::arch::is_x86_feature_detected!("sse4.1") {
+            let source = self.at(offset, bytes);
+            if source.addr().is_multiple_of(LINE) {
+                let lines = bytes - bytes % LINE;
+                // SAFETY: the processor can, the source is mapped and aligned, the destination the caller's promise.
+                unsafe { stream_lines_out(source, destination, lines) };
+                // SAFETY: `lines` is no more than `bytes`, as the caller promises the destination.
+                let rest = unsafe { destination.add(lines) };
+                // SAFETY: the rest of the destination.
+                return unsafe { self.copy_out(offset + lines as u64, rest, bytes - lines) };
+            }
+        }
+        // SAFETY: as the caller promises.
+        unsafe { self.copy_out(offset, destination, bytes) };
+    }
+
+    /// Nanoseconds that loads of `words` 64-bit words from `offset` on take, in the best of a few rounds.
+    pub(crate) fn time_loads(&self, offset: u64, words: u64) -> u64 {
+        let load = |words: u64| {
+            for word in 0..words {
+                core::hint::black_box(self.load64(offset + 8 * word, Ordering::Relaxed));
+            }
+        };
+        // The page's first touch, and an emulated processor's first look at this code, are not what is measured.
+        load(1);
+        let mut best = u64::MAX;
+        let begin = std::time::Instant::now();
+        for round in 1..=8 {
+            let start = std::time::Instant::now();
+            load(words);
+            best = best.min(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
+            // A slow way needs no second look; on a busy machine a fast one may.
+            let spent = begin.elapsed().as_micros();
+            if spent > 2000 || (round >= 3 && spent > 500) {
+                break;
+            }
+        }
+        best.max(1)
+    }
+
     /// Copies private bytes into the mapping.
     #[inline]
     pub(crate) fn put(&self, offset: u64, source: &[u8]) {
@@ -267,6 +375,30 @@ unsafe fn stream(destination: *mut u8, source: *const u8, bytes: usize) {
     }
     // Such stores are ordered by nothing but a fence.
     store_fence();
+}
+
+/// Copies whole lines out of write-combined memory by loads that fetch a line at a time.
+///
+/// # Safety
+/// The processor has SSE 4.1; `source` is readable and `destination` writable for `bytes`, a multiple of [`LINE`]; they do not overlap;
+/// `source` is aligned to [`LINE`].
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "sse4.1")]
+unsafe fn stream_lines_out(source: *const u8, destination: *mut u8, bytes: usize) {
+    use core::arch::x86_64::{__m128i, _mm_mfence, _mm_storeu_si128, _mm_stream_load_si128};
+    const STEP: usize = size_of::<__m128i>();
+    // Such loads may be answered by lines that were fetched before the other side said that all is there.
+    _mm_mfence();
+    for at in (0..bytes).step_by(STEP) {
+        // SAFETY: `at` is below `bytes`, for which the caller promises both.
+        let from = unsafe { source.add(at) };
+        // SAFETY: as above, and aligned, since lines and steps are.
+        let value = unsafe { _mm_stream_load_si128(from.cast_mut().cast()) };
+        // SAFETY: as above.
+        let to = unsafe { destination.add(at) };
+        // SAFETY: as above.
+        unsafe { _mm_storeu_si128(to.cast(), value) };
+    }
 }
 
 #[cfg(not(target_arch = "x86_64"))]

@@ -1,21 +1,35 @@
 //! What of a function only a session needs: the window, and the lock file that says whose a channel is.
 
-use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use vgpu_wire::area;
+
 use crate::descriptor::Descriptor;
-use crate::device::OpenError;
+use crate::device::{Areas, OpenError};
 use crate::lock::LockFile;
 use crate::mapping::{Mapping, MemoryType};
 use crate::sysfs::PciFunction;
 use crate::v1::Bridge;
 
 /// What a session needs beside the registers.
+///
+/// The window is mapped in pieces: what all sessions share at once, the parts of a channel's area when the session has one. What
+/// the guest polls, return area and facts, is mapped through `resource2`, all else through `resource2_wc` where there is one. No
+/// page is mapped both ways, by whichever process: a kernel would give the second one the memory type of the first, or refuse.
 #[derive(Debug)]
 pub(crate) struct Reach {
     pub(crate) window: Arc<Mapping>,
     pub(crate) lock: LockFile,
+    /// What the window is mapped from; `None`: from the file that is locked.
+    combined: Option<Descriptor>,
+    /// How `resource2` is mapped.
+    polled: MemoryType,
+    /// Not in pieces: the memory of a bridge.
+    whole: bool,
+    /// Where `resource2` is, for an error.
+    path: PathBuf,
 }
 
 impl Reach {
@@ -23,7 +37,7 @@ impl Reach {
     ///
     /// # Errors
     /// Which file cannot be opened or mapped, or that the file is shorter than the window.
-    pub(crate) fn open(function: &PciFunction, window_mib: u32) -> Result<Self, OpenError> {
+    pub(crate) fn open(function: &PciFunction, window_mib: u32, areas: &Areas) -> Result<Self, OpenError> {
         let bytes = u64::from(window_mib) << 20;
         let path = function.dir.join("resource2");
         let lock = LockFile::open(&path).map_err(|source| OpenError::Open { path: path.clone(), source })?;
@@ -32,18 +46,74 @@ impl Reach {
         if room < bytes {
             return Err(OpenError::ShortWindow { path, holds: room, announced: bytes });
         }
-        let simulated = std::fs::metadata(function.dir.join("resource0"))
-            .is_ok_and(|metadata| metadata.file_type().is_socket());
+        let simulated = function.is_simulated();
         let combined = function.dir.join("resource2_wc");
-        let window = if !simulated && combined.exists() {
-            map(&combined, bytes, MemoryType::WriteCombined)?
+        let polled = if simulated { MemoryType::WriteBack } else { MemoryType::Uncached };
+        // On the simulated bus both names are one file, and to close a second descriptor of it would drop the locks.
+        let combined = if !simulated && combined.exists() {
+            let file = open(&combined).map_err(|source| OpenError::Open { path: combined, source })?;
+            Some(file)
         } else {
-            // On the simulated bus both names are one file, and to close a second descriptor of it would drop the locks.
-            let memory = if simulated { MemoryType::WriteBack } else { MemoryType::Uncached };
-            lock.with_number(|number| Mapping::of_file(number, bytes as usize, memory))
-                .map_err(|source| OpenError::Map { path, source })?
+            None
         };
-        Ok(Self { window: Arc::new(window), lock })
+        let memory = if combined.is_some() { MemoryType::WriteCombined } else { polled };
+        let window = Mapping::reserved(bytes as usize, memory)
+            .map_err(|source| OpenError::Map { path: path.clone(), source })?;
+        let reach = Self { window: Arc::new(window), lock, combined, polled, whole: false, path };
+        let shared = areas.end();
+        reach.lay(shared, bytes.saturating_sub(shared)).map_err(|source| reach.unmapped(source))?;
+        Ok(reach)
+    }
+
+    /// Maps a part of the window that is written, or read in bulk.
+    fn lay(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        match (bytes, &self.combined) {
+            (0, _) => Ok(()),
+            (_, Some(file)) => self.window.lay(offset, file.number(), offset, bytes),
+            (_, None) => self.lock.with_number(|number| self.window.lay(offset, number, offset, bytes)),
+        }
+    }
+
+    /// Maps a part of the window that is polled.
+    fn polled(&self, offset: u64, bytes: u64) -> Result<Mapping, OpenError> {
+        let map = |number| Mapping::of_part(number, offset, bytes as usize, self.polled);
+        self.lock.with_number(map).map_err(|source| self.unmapped(source))
+    }
+
+    fn unmapped(&self, source: io::Error) -> OpenError {
+        OpenError::Map { path: self.path.clone(), source }
+    }
+
+    /// Maps the area at `base` of a channel whose lock this process has, but for its return area.
+    ///
+    /// # Errors
+    /// It cannot be mapped.
+    pub(crate) fn map_area(&self, base: u64) -> Result<(), OpenError> {
+        if self.whole {
+            return Ok(());
+        }
+        let parts = [(area::SUBMIT, area::RETURN), (area::STAGING, area::AREA_BYTES - area::STAGING)];
+        let laid = parts.iter().try_for_each(|&(offset, bytes)| self.lay(base + offset, bytes));
+        laid.map_err(|source| self.unmapped(source))
+    }
+
+    /// The return area of the channel's area at `base`, and where it begins in the mapping.
+    ///
+    /// # Errors
+    /// It cannot be mapped.
+    pub(crate) fn returns(&self, base: u64) -> Result<(Arc<Mapping>, u64), OpenError> {
+        if self.whole {
+            return Ok((Arc::clone(&self.window), base + area::RETURN));
+        }
+        self.polled(base + area::RETURN, area::RETURN_BYTES).map(|mapping| (Arc::new(mapping), 0))
+    }
+
+    /// The page of the facts, in the first channel's area at `base`: it is there before any session is.
+    ///
+    /// # Errors
+    /// It cannot be mapped.
+    pub(crate) fn facts(&self, base: u64) -> Result<Mapping, OpenError> {
+        self.polled(base + area::FACTS, area::FACTS_BYTES)
     }
 
     /// That of a device of version 1: memory of this process, and the file of the virtual machine's processes.
@@ -53,18 +123,18 @@ impl Reach {
     pub(crate) fn of_bridge(bridge: &Bridge) -> Result<Self, OpenError> {
         let path = bridge.owners().to_owned();
         let lock = LockFile::open(&path).map_err(|source| OpenError::Open { path: path.clone(), source })?;
-        let window = bridge.window().map_err(|source| OpenError::Map { path, source })?;
-        Ok(Self { window, lock })
+        let window = bridge.window().map_err(|source| OpenError::Map { path: path.clone(), source })?;
+        Ok(Self { window, lock, combined: None, polled: MemoryType::WriteBack, whole: true, path })
     }
+}
+
+fn open(path: &Path) -> io::Result<Descriptor> {
+    Descriptor::adopt(std::fs::OpenOptions::new().read(true).write(true).open(path)?.into())
 }
 
 /// Maps a file of a function.
 pub(crate) fn map(path: &Path, bytes: u64, memory: MemoryType) -> Result<Mapping, OpenError> {
-    let open = || {
-        let file = std::fs::OpenOptions::new().read(true).write(true).open(path)?;
-        Descriptor::adopt(file.into())
-    };
-    let file = open().map_err(|source| OpenError::Open { path: path.to_owned(), source })?;
+    let file = open(path).map_err(|source| OpenError::Open { path: path.to_owned(), source })?;
     Mapping::of_file(file.number(), bytes as usize, memory)
         .map_err(|source| OpenError::Map { path: path.to_owned(), source })
 }

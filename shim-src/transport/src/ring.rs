@@ -335,7 +335,7 @@ mod tests {
         #[test]
         fn what_is_written_decodes(messages in prop::collection::vec(sent(), 1..60)) {
             let window = Arc::new(Mapping::anonymous(area::AREA_BYTES as usize).unwrap());
-            let channel = Channel::new(Arc::clone(&window), 0);
+            let channel = Channel::new(Arc::clone(&window), 0, Arc::clone(&window), area::RETURN);
             let mut ring = Ring::default();
             let mut number = 0;
             for message in messages {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use vgpu_wire::area::WORDS;
+use vgpu_wire::area::{STAGING, WORDS};
 use vgpu_wire::facts::DeviceFacts;
 use vgpu_wire::{Payload, RoundTrip};
 
@@ -14,6 +14,7 @@ use crate::fork::forked;
 use crate::inner::{Inner, lock};
 use crate::lost::{LateError, Lost};
 use crate::notice::{Notice, tell};
+use crate::reading::{self, Reading};
 use crate::ring::{Outgoing, Tail};
 use crate::sysfs::PciFunction;
 use crate::window::WindowMemory;
@@ -263,6 +264,27 @@ impl Session {
     /// virtual machine for each 8 bytes. `None`: the device is of version 2, or the session not attached.
     pub fn pages(&self) -> Option<Option<u32>> {
         self.there()?.bridge.as_ref().map(|bridge| bridge.pages())
+    }
+
+    /// How this session reads what its host writes. `None`: it is not attached, or the device is of version 1 ([`Session::pages`]).
+    pub fn reading(&self) -> Option<Reading> {
+        let inner = self.there().filter(|inner| inner.bridge.is_none())?;
+        let mut reading = inner.reading;
+        if let (Some(pages), true) = (&inner.pages, inner.registered.load(Ordering::Acquire)) {
+            reading.page_bytes = pages.mapping.bytes();
+        }
+        Some(reading)
+    }
+
+    /// Whether window memory is for programs to read: a BAR may be a hundred times slower than memory. Measured once, in less than a
+    /// millisecond.
+    ///
+    /// # Errors
+    /// The session is lost.
+    pub fn window_reads_well(&self) -> Result<bool, Lost> {
+        let inner = self.inner()?;
+        let staging = inner.areas.of(inner.index) + STAGING;
+        Ok(*inner.reads_well.get_or_init(|| reading::reads_well(&inner.window, staging)))
     }
 
     /// Takes window memory, for pinned host memory. `None`: there is no room, also after dead processes' share was reclaimed.

@@ -6,11 +6,15 @@
 //! processes only look; there are small and large ones. While the window is full, copies to the device go through the ring, and
 //! copies back through the two pieces that each channel has for itself: slower, but they always get on.
 //!
+//! Copies back come through pieces of guest pages where the session has some ([`crate::reading`]): those are memory, a BAR
+//! may not be.
+//!
 //! The large pieces together are far more than two sides at work need: on a busy machine one of them may not run for some
 //! milliseconds, in which the other goes on. Which piece comes next is chosen for the caches: the one used last that is free.
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -22,6 +26,7 @@ use vgpu_wire::{Mark, Span};
 use crate::counters::Live;
 use crate::inner::{Inner, lock};
 use crate::lost::Lost;
+use crate::pages::REST;
 use crate::ring::{Outgoing, Tail};
 use crate::v1::Bridge;
 use crate::window::Grant;
@@ -37,6 +42,15 @@ const SMALL: (usize, usize) = (64 << 10, 4);
 const LARGE: (usize, usize) = (512 << 10, 16);
 /// The channel's own pieces.
 const OWN: (usize, usize) = (area::STAGING_BYTES as usize / 2, 2);
+/// The session's segment of guest pages.
+pub(crate) const PAGES: u32 = 1;
+/// Of pieces in guest pages: how long the small and the large ones are. The small ones lie behind the return area, before the first large
+/// one, which begins at a multiple of its size, as all do, and so crosses from no page to another.
+const BACK: (usize, usize) = (SMALL.0, LARGE.0);
+/// The most large pieces in guest pages.
+const BACK_LARGE: usize = 7;
+const BACK_SMALL: usize = (BACK.1 - REST as usize) / BACK.0;
+
 /// Parts of a large copy are multiples of this.
 const PART: usize = 64 << 10;
 /// A large copy is made of this many parts at least, so that both sides begin soon.
@@ -68,7 +82,12 @@ struct Pieces {
 #[derive(Debug)]
 struct Pool {
     bytes: usize,
+    /// How many there can be.
+    count: usize,
+    /// A word for each; none yet of pieces in guest pages, which few sessions have.
     words: Vec<u32>,
+    /// They lie in guest pages.
+    back: bool,
     pieces: Mutex<Pieces>,
     freed: Condvar,
 }
@@ -80,20 +99,39 @@ pub(crate) struct Staging {
     large: Pool,
     /// Those in the channel's own area.
     own: Pool,
+    /// Those in guest pages.
+    back_small: Pool,
+    back_large: Pool,
 }
 
 impl Pool {
     fn new((bytes, count): (usize, usize), words: &Words) -> Self {
         // A new session has all its words.
         let words = (0..count).map(|_| words.take().unwrap_or(0)).collect();
-        Self { bytes, words, pieces: Mutex::default(), freed: Condvar::new() }
+        Self { bytes, count, words, back: false, pieces: Mutex::default(), freed: Condvar::new() }
+    }
+
+    /// Of pieces in guest pages.
+    fn back((bytes, count): (usize, usize)) -> Self {
+        let pieces = Mutex::default();
+        Self { bytes, count, words: Vec::new(), back: true, pieces, freed: Condvar::new() }
+    }
+
+    /// `bytes` of a piece, as the host knows them.
+    fn span(&self, piece: &Piece, bytes: usize) -> Span {
+        if self.back {
+            Span { segment: PAGES, reserved: 0, offset: piece.offset - REST, bytes: bytes as u64 }
+        } else {
+            Span::bar(piece.offset, bytes as u64)
+        }
     }
 
     /// Cuts memory into pieces, no more than there are words.
-    fn fill(&self, pieces: &mut Pieces, memory: Grant) {
+    fn fill(&self, pieces: &mut Pieces, memory: Grant, words: &Words) {
         let offsets = (memory.offset..).step_by(self.bytes);
-        let count = (memory.bytes / self.bytes as u64) as usize;
-        let all = self.words.iter().zip(offsets).take(count);
+        let count = self.count.min((memory.bytes / self.bytes as u64) as usize);
+        let more = if self.back { (0..count).map_while(|_| words.take()).collect() } else { Vec::new() };
+        let all = self.words.iter().chain(&more).zip(offsets).take(count);
         pieces.idle.extend(all.map(|(&word, offset)| Piece { offset, word, value: 0 }));
         pieces.all = pieces.idle.len();
     }
@@ -103,7 +141,8 @@ impl Staging {
     /// Takes the words that it will need.
     pub(crate) fn new(words: &Words) -> Self {
         let [small, large, own] = [SMALL, LARGE, OWN].map(|size| Pool::new(size, words));
-        Self { small, large, own }
+        let [back_small, back_large] = [(BACK.0, BACK_SMALL), (BACK.1, BACK_LARGE)].map(Pool::back);
+        Self { small, large, own, back_small, back_large }
     }
 }
 
@@ -204,7 +243,7 @@ impl Inner {
             Live::add(&self.counters.bytes_out, bytes as u64);
             return self.went_straight(bridge, copied);
         }
-        let (mut pool, mut part) = self.plan(bytes);
+        let (mut pool, mut part) = self.plan_back(bytes);
         let mut asked = 0;
         let mut under_way: VecDeque<Part<'_>> = VecDeque::new();
         loop {
@@ -224,7 +263,7 @@ impl Inner {
                 self.wait_word(held.piece.word, held.piece.value)?;
                 let written = self.words.mark(held.piece.word);
                 held.piece.value = written.value;
-                let destination = Span::bar(held.piece.offset, length as u64);
+                let destination = pool.span(&held.piece, length);
                 let source = from.wrapping_add(asked as u64);
                 let body = CopyOut { stream, reserved: 0, source, destination, written };
                 self.post(&Outgoing::new(&body, Tail::Pieces(&[])))?;
@@ -235,8 +274,12 @@ impl Inner {
             self.wait_word(held.piece.word, held.piece.value)?;
             // SAFETY: `at` is below `bytes`, for which the caller promises the destination.
             let to = unsafe { destination.add(at) };
+            let memory = match &self.pages {
+                Some(pages) if held.pool.back => &pages.mapping,
+                _ => &self.window,
+            };
             // SAFETY: writable for `length` more, as the caller promises; nobody has a pointer into a piece.
-            unsafe { self.window.copy_out(held.piece.offset, to, length) };
+            unsafe { memory.stream_out(held.piece.offset, to, length) };
         }
         Live::add(&self.counters.bytes_out, bytes as u64);
         Ok(())
@@ -267,6 +310,16 @@ impl Inner {
         }
     }
 
+    /// The same of a copy from the device.
+    fn plan_back(&self, bytes: usize) -> (&Pool, usize) {
+        let (pool, part) = self.plan(bytes);
+        match (self.registered.load(Ordering::Acquire), pool.bytes == SMALL.0) {
+            (false, _) => (pool, part),
+            (true, true) => (&self.staging.back_small, part),
+            (true, false) => (&self.staging.back_large, part),
+        }
+    }
+
     /// Takes a piece, and waits for one if all are held. `None`: there is no window memory for them.
     fn hold<'a>(&'a self, pool: &'a Pool) -> Result<Option<Held<'a>>, Lost> {
         let mut pieces = lock(&pool.pieces);
@@ -288,7 +341,12 @@ impl Inner {
                     pieces.refused = Some(Instant::now());
                     return Ok(None);
                 };
-                pool.fill(&mut pieces, memory);
+                pool.fill(&mut pieces, memory, &self.words);
+                if pieces.all == 0 {
+                    // No words are left for them.
+                    pieces.refused = Some(Instant::now());
+                    return Ok(None);
+                }
                 continue;
             }
             // Who holds one gives it back when its copy is done, or the session ends.
@@ -304,9 +362,17 @@ impl Inner {
             let offset = self.areas.of(self.index) + area::STAGING;
             return Ok(Some(Grant { offset, bytes: area::STAGING_BYTES }));
         }
+        if let Some(pages) = self.pages.as_ref().filter(|_| pool.back) {
+            let (offset, bytes) = if pool.bytes == BACK.0 {
+                (REST, BACK.1 as u64 - REST)
+            } else {
+                (BACK.1 as u64, pages.mapping.bytes() - BACK.1 as u64)
+            };
+            return Ok(Some(Grant { offset, bytes }));
+        }
         let bytes = |count: usize| (pool.bytes * count) as u64;
-        match self.take_window(bytes(pool.words.len()))? {
-            None if pool.words.len() > PARTS => self.take_window(bytes(PARTS)),
+        match self.take_window(bytes(pool.count))? {
+            None if pool.count > PARTS => self.take_window(bytes(PARTS)),
             memory => Ok(memory),
         }
     }

@@ -93,6 +93,15 @@ pub struct PciFunction {
     pub bars: [Bar; 6],
 }
 
+impl PciFunction {
+    /// Whether it is one of the simulated bus, whose registers are behind a socket.
+    pub(crate) fn is_simulated(&self) -> bool {
+        use std::os::unix::fs::FileTypeExt;
+        let metadata = std::fs::metadata(self.dir.join("resource0"));
+        metadata.is_ok_and(|metadata| metadata.file_type().is_socket())
+    }
+}
+
 /// Why sysfs cannot be read.
 #[derive(Debug, Error)]
 #[error("failed to read {}", path.display())]

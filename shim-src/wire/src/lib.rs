@@ -78,7 +78,13 @@
 //!
 //! **Memory types.** The guest writes the submit half of its area and never reads it back; the
 //! host writes the return half. So the former may be a write-combined BAR, and the latter may be
-//! guest pages (`RETURN_GPA`), each where it is fastest.
+//! guest pages (`RETURN_GPA`), each where it is fastest. No page of the window is both written and polled by the guest, so that each
+//! can be mapped in one way by all processes: kernels do not let two memory types be mixed.
+//!
+//! **Guest pages.** A device with [`registers::CAP_PAGES`] reaches any memory of the guest, whatever the guest's kernel thinks
+//! of that. So it takes addresses only from a session that knows a key which only the guest's administrator can read
+//! ([`pci::PAGES_KEY`]). It writes to them until the session has ended: pages must stay what they are, even if the process dies, until
+//! somebody has detached its channel.
 //!
 //! ## Addresses
 //!

@@ -40,7 +40,7 @@ pub const V2_CHANNELS: u32 = 0x95c;
 pub const V2_AREA_BASE_LO: u32 = 0x960;
 /// Read: the same, high half.
 pub const V2_AREA_BASE_HI: u32 = 0x964;
-/// Read: bytes from one channel's area to the next; at least [`crate::area::AREA_BYTES`].
+/// Read: bytes from one channel's area to the next; whole pages, at least [`crate::area::AREA_BYTES`].
 pub const V2_AREA_STRIDE: u32 = 0x968;
 /// Read: a number that is never 0 and never all ones, another one each time the host's device
 /// starts. A guest that reads another number than at attach, or all ones, has lost its device.
@@ -116,6 +116,11 @@ pub mod channel {
     pub const RETURN_GPA_LO: u32 = 0x24;
     /// Write before attach: the high half.
     pub const RETURN_GPA_HI: u32 = 0x28;
+    /// Write before attach: the key at [`crate::pci::PAGES_KEY`], low half. A session that did not give it has no pages: a
+    /// return area outside BAR2 is refused, and so is every `PagesRegister`.
+    pub const PAGES_KEY_LO: u32 = 0x2c;
+    /// Write before attach: the high half.
+    pub const PAGES_KEY_HI: u32 = 0x30;
 
     /// [`CONTROL`]: begin a session; ends the one that was.
     pub const ATTACH: u32 = 1;
@@ -140,7 +145,7 @@ pub enum Refusal {
     Digest = 2,
     /// The host has no room for another session.
     NoRoom = 3,
-    /// The return area cannot be reached at the guest-physical address given.
+    /// The return area cannot be reached at the guest-physical address given, is another's, or the guest may not say where it lies.
     ReturnArea = 4,
     /// The guest broke this contract.
     Violation = 5,

@@ -3,6 +3,7 @@
 
 use proptest::prelude::*;
 use vgpu_wire::body::launch::Launch;
+use vgpu_wire::body::pages::{PAGE_BYTES, PageRun, PagesRegister, RUNS_MAX, RunError};
 use vgpu_wire::{Body, DecodeError, FLAG_JOIN, Header, Kind, Message, area, padded};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -19,7 +20,32 @@ fn launch(number: u32, params: &[u8]) -> Vec<u8> {
     out
 }
 
+/// What a list of runs is read as.
+fn runs(count: u32, tail: &[u8]) -> Result<Vec<PageRun>, RunError> {
+    let body = PagesRegister { reply: 0, segment: 1, runs: count, reserved: 0 };
+    body.runs(tail).map(Iterator::collect)
+}
+
 proptest! {
+    #[test]
+    fn any_runs_are_good_or_an_error(count in 0..2 * RUNS_MAX, tail in proptest::collection::vec(any::<u8>(), 0..200)) {
+        if let Ok(runs) = runs(count, &tail) {
+            prop_assert_eq!(runs.len(), count as usize);
+            prop_assert!(runs.iter().all(PageRun::is_good));
+        }
+    }
+
+    #[test]
+    fn good_runs_come_back(pages in proptest::collection::vec((0u64..1 << 40, 1u64..1 << 11), 1..RUNS_MAX as usize)) {
+        let sent: Vec<PageRun> = pages
+            .into_iter()
+            .map(|(page, pages)| PageRun { address: page * PAGE_BYTES, bytes: pages * PAGE_BYTES })
+            .collect();
+        prop_assert_eq!(runs(sent.len() as u32, sent.as_bytes()), Ok(sent.clone()));
+        let short = RunError::Count(sent.len() as u32 + 1);
+        prop_assert_eq!(runs(sent.len() as u32 + 1, sent.as_bytes()), Err(short));
+    }
+
     #[test]
     fn any_bytes_are_a_message_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
         if let Ok(message) = Message::decode(&bytes) {
@@ -97,6 +123,27 @@ fn each_error_has_its_cause() {
     let longer = bytes.len() as u32;
     bytes[4..8].copy_from_slice(&longer.to_le_bytes());
     assert_eq!(Message::decode(&bytes), Err(DecodeError::Tail(3)), "bytes that no field accounts for");
+}
+
+#[test]
+fn runs_that_cannot_be_are_refused() {
+    let good = PageRun { address: 0x20_0000, bytes: 0x20_0000 };
+    let all = vec![good; RUNS_MAX as usize + 1];
+    assert_eq!(runs(RUNS_MAX + 1, all.as_bytes()), Err(RunError::Count(RUNS_MAX + 1)));
+    assert_eq!(runs(RUNS_MAX, all[1..].as_bytes()).unwrap().len(), RUNS_MAX as usize);
+    assert_eq!(runs(0, &[]), Err(RunError::Count(0)));
+    for (address, bytes) in [
+        (0x20_0800, 0x1000),
+        (0x20_0000, 0x1800),
+        (0x20_0000, 0),
+        (0xffff_ffff_ffff_f000, 0x1000),
+        (0xffff_ffff_ffff_f000, 0x2000),
+    ] {
+        let bad = PageRun { address, bytes };
+        assert_eq!(runs(2, [good, bad].as_bytes()), Err(RunError::Run(bad)));
+    }
+    let half = PageRun { address: 0, bytes: 1 << 63 };
+    assert_eq!(runs(2, [half, half].as_bytes()), Err(RunError::Run(half)), "more than there can be");
 }
 
 #[test]

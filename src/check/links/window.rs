@@ -48,7 +48,11 @@ fn judge(looked: &Looked) -> Finding {
     };
     let number = |field| window.number(field).unwrap_or_default();
     let (write, read) = (number("write_mb_s"), number("read_mb_s"));
-    let found = format!("{mib} MiB, {kind}, writes {}, reads {}", speed(write), speed(read));
+    let mut found = format!("{mib} MiB, {kind}, writes {}, reads {}", speed(write), speed(read));
+    let reading = reading(window);
+    if let Some(pages) = window.whole("page_bytes").filter(|bytes| *bytes > 0) {
+        found = format!("{found}; answers come through {} MiB of this guest's large pages", pages >> 20);
+    }
     if write < SLOW_MB_S {
         return Finding::warn(LINK, "window-slow", found)
             .expected("a gigabyte per second and more")
@@ -58,7 +62,28 @@ fn judge(looked: &Looked) -> Finding {
             )
             .detail(format!("measured with {} KiB", window.whole("bytes").unwrap_or_default() >> 10));
     }
-    Finding::pass(LINK, found)
+    Finding::pass(LINK, found).details(reading)
+}
+
+/// Which way the host's answers and copies come, and why; what a few loads of each way showed.
+fn reading(window: &Report) -> Vec<String> {
+    let way = if window.whole("page_bytes").unwrap_or_default() > 0 { "guest pages" } else { "the window" };
+    let why = window.text("why");
+    let mut lines = if why.is_empty() { Vec::new() } else { vec![format!("read through {way}: {why}")] };
+    if let (Some(polled), Some(pages)) = (window.number("polled_mb_s"), window.number("pages_mb_s")) {
+        lines.push(format!(
+            "loads of 8 bytes: {} from the window (resource2), {} from guest pages",
+            speed(polled),
+            speed(pages)
+        ));
+    }
+    if window.fields.get("reads_well").is_some_and(|well| *well == false) {
+        lines.push(
+            "pinned memory of programs is ordinary memory: they would read the window far too slowly"
+                .to_owned(),
+        );
+    }
+    lines
 }
 
 /// A device of version 1 has no window of its own: guests give it pages, or go without.
@@ -94,6 +119,33 @@ mod tests {
         assert_eq!(finding.found, "256 MiB, write-combined, writes 7.4 GB/s, reads 150 MB/s");
         assert_eq!(judge(&looked(&[OPEN, &window(90)], None)).issue().unwrap(), "window/window-slow");
         assert!(judge(&looked(&[OPEN], None)).found.ends_with("not measured"));
+    }
+
+    #[test]
+    fn the_way_back_and_why() {
+        let line = |fields: &str| {
+            format!(
+                r#"{{"step":"window","ok":true,"bytes":4194304,"write_mb_s":7400,"read_mb_s":150,{fields}}}"#
+            )
+        };
+        let pages = line(
+            r#""page_bytes":4194304,"why":"because","polled_mb_s":80,"pages_mb_s":9000,"reads_well":false"#,
+        );
+        let finding = judge(&looked(&[OPEN, &pages], None));
+        assert!(
+            finding.found.ends_with("; answers come through 4 MiB of this guest's large pages"),
+            "{finding:?}"
+        );
+        assert_eq!(finding.details[0], "read through guest pages: because");
+        assert_eq!(
+            finding.details[1],
+            "loads of 8 bytes: 80 MB/s from the window (resource2), 9.0 GB/s from guest pages"
+        );
+        assert!(finding.details[2].starts_with("pinned memory"));
+        let window = line(r#""page_bytes":0,"why":"only root may","polled_mb_s":null,"reads_well":true"#);
+        let finding = judge(&looked(&[OPEN, &window], None));
+        assert!(finding.found.ends_with("reads 150 MB/s"));
+        assert_eq!(finding.details, ["read through the window: only root may"]);
     }
 
     #[test]

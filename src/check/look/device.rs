@@ -234,8 +234,11 @@ fn window(session: &Session) -> Option<()> {
         };
         bytes /= 2;
     }
+    let (reading, well) = (session.reading(), session.window_reads_well().unwrap_or(true));
+    let (page_bytes, why) = reading.map_or((0, String::new()), |it| (it.page_bytes, it.why.to_string()));
+    let (polled, pages) = (reading.and_then(|it| it.window_mb_s), reading.and_then(|it| it.pages_mb_s));
     let Some(memory) = taken else {
-        end("window", true, json!({"measured": false}));
+        end("window", true, json!({"measured": false, "page_bytes": page_bytes, "why": why}));
         return Some(());
     };
     let bytes = (memory.bytes() as usize).min(STRETCH);
@@ -258,7 +261,8 @@ fn window(session: &Session) -> Option<()> {
     let right = own[..read] == expected[..read];
     let speed = |bytes: usize, time: Duration| f64::from(bytes as u32) / time.as_secs_f64().max(1e-9) / 1e6;
     let fields = json!({
-        "measured": true, "bytes": bytes, "write_mb_s": speed(bytes, write), "read_mb_s": speed(read, spent),
+        "measured": true, "page_bytes": page_bytes, "why": why, "polled_mb_s": polled, "pages_mb_s": pages, "reads_well": well,
+        "bytes": bytes, "write_mb_s": speed(bytes, write), "read_mb_s": speed(read, spent),
         "link": "window", "cause": UNKNOWN, "found": "what was written to the window is not what was read from it",
     });
     end("window", right, fields);

@@ -30,8 +30,11 @@ pub(crate) struct Channel {
     pub(crate) guest_process: AtomicU32,
     pub(crate) return_gpa_lo: AtomicU32,
     pub(crate) return_gpa_hi: AtomicU32,
-    /// How often the guest rang, since the session began.
+    pub(crate) pages_key_lo: AtomicU32,
+    pub(crate) pages_key_hi: AtomicU32,
+    /// How often the guest rang, since the session began, and before.
     doorbells: AtomicU64,
+    earlier_doorbells: AtomicU64,
     /// The window's file has storage for the area.
     reserved: AtomicBool,
     /// Held for the whole of an attach or a detach.
@@ -40,6 +43,12 @@ pub(crate) struct Channel {
     running: Mutex<Option<Running>>,
     /// Whom the doorbell wakes; a lock of its own, held for moments only.
     sleeper: Mutex<Option<Thread>>,
+}
+
+/// Two registers as one number.
+fn wide(low: &AtomicU32, high: &AtomicU32) -> u64 {
+    let half = |register: &AtomicU32| u64::from(register.load(Ordering::Relaxed));
+    half(high) << 32 | half(low)
 }
 
 impl Channel {
@@ -55,7 +64,10 @@ impl Channel {
             guest_process: AtomicU32::new(0),
             return_gpa_lo: AtomicU32::new(0),
             return_gpa_hi: AtomicU32::new(0),
+            pages_key_lo: AtomicU32::new(0),
+            pages_key_hi: AtomicU32::new(0),
             doorbells: AtomicU64::new(0),
+            earlier_doorbells: AtomicU64::new(0),
             reserved: AtomicBool::new(false),
             control: Mutex::new(()),
             running: Mutex::new(None),
@@ -93,20 +105,24 @@ impl Channel {
 
     /// The digest of the guest's table, as it said.
     pub(crate) fn guest_digest(&self) -> u64 {
-        let half = |register: &AtomicU32| u64::from(register.load(Ordering::Relaxed));
-        half(&self.guest_digest_hi) << 32 | half(&self.guest_digest_lo)
+        wide(&self.guest_digest_lo, &self.guest_digest_hi)
     }
 
-    /// Whether the guest wants its return area in its own pages.
-    pub(crate) fn wants_guest_pages(&self) -> bool {
-        let half = |register: &AtomicU32| register.load(Ordering::Relaxed);
-        half(&self.return_gpa_lo) != 0 || half(&self.return_gpa_hi) != 0
+    /// Where in its own pages the guest wants its return area; 0: in the window.
+    pub(crate) fn return_address(&self) -> u64 {
+        wide(&self.return_gpa_lo, &self.return_gpa_hi)
+    }
+
+    /// The key of the device's pages, as the guest said.
+    pub(crate) fn pages_key(&self) -> u64 {
+        wide(&self.pages_key_lo, &self.pages_key_hi)
     }
 
     /// A session is open. Everything of it is in place before its state is readable.
     pub(crate) fn open(&self, running: Running) {
         self.session.store(running.host.session(), Ordering::Relaxed);
-        self.doorbells.store(0, Ordering::Relaxed);
+        let before = self.doorbells.swap(0, Ordering::Relaxed);
+        self.earlier_doorbells.fetch_add(before, Ordering::Relaxed);
         // A thread that failed at once has said so already; that must stay.
         let _ = self.state.compare_exchange(
             channel::STATE_FREE,
@@ -140,6 +156,8 @@ impl Channel {
             &self.guest_process,
             &self.return_gpa_lo,
             &self.return_gpa_hi,
+            &self.pages_key_lo,
+            &self.pages_key_hi,
         ] {
             register.store(0, Ordering::Relaxed);
         }
@@ -166,6 +184,11 @@ impl Channel {
     /// How often the guest rang, since the session began.
     pub(crate) fn doorbells(&self) -> u64 {
         self.doorbells.load(Ordering::Relaxed)
+    }
+
+    /// How often guests rang, since the device began.
+    pub(crate) fn all_doorbells(&self) -> u64 {
+        self.earlier_doorbells.load(Ordering::Relaxed) + self.doorbells()
     }
 
     /// Makes the session's thread look at its ring.

@@ -1,25 +1,29 @@
 //! The device: channels, the window and an executor. Owns attach and detach.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
+use vgpu_wire::body::pages::PageRun;
 use vgpu_wire::facts::DeviceFacts;
 use vgpu_wire::pci::V2_BAR2_BYTES;
-use vgpu_wire::registers::{MAX_CHANNELS, Refusal, WAKE_FUTEX, channel};
+use vgpu_wire::registers::{CAP_BASIC, CAP_PAGES, CAP_V2, MAX_CHANNELS, Refusal, WAKE_FUTEX, channel};
 use vgpu_wire::{TABLE_DIGEST, WIRE_VERSION, area};
 use zerocopy::IntoBytes;
 
 use crate::channel::{Channel, Running};
 use crate::executor::{Executor, ExecutorError};
-use crate::host::{SessionHost, lock};
+use crate::host::{Guest, SessionHost, lock};
+use crate::memory::GuestMemory;
+use crate::pages::{Registry, Run};
 use crate::published::Published;
 use crate::pump::{Greeting, Pump};
 use crate::session::{Gate, Worker};
 use crate::shares::Shares;
 use crate::sim::PciAddress;
 use crate::status::{DeviceStatus, SessionStatus};
+use crate::v1::{Accesses, BarAccesses};
 use crate::window::Window;
 
 /// Why there is no device.
@@ -58,6 +62,8 @@ pub struct DeviceConfig {
     pub channels: u32,
     /// The id of the virtual machine, for log lines.
     pub vm_id: u32,
+    /// Memory of the guest that the device is in, where the device can reach that: it takes guest pages then.
+    pub memory: Option<Arc<dyn GuestMemory>>,
     /// Offsets of registers, and what they read instead of the truth: for tests of guests.
     pub registers: Vec<(u32, u32)>,
 }
@@ -71,6 +77,7 @@ impl DeviceConfig {
             window_bytes: V2_BAR2_BYTES,
             channels: MAX_CHANNELS,
             vm_id: 0,
+            memory: None,
             registers: Vec::new(),
         }
     }
@@ -84,6 +91,7 @@ impl std::fmt::Debug for DeviceConfig {
             .field("window_bytes", &self.window_bytes)
             .field("channels", &self.channels)
             .field("vm_id", &self.vm_id)
+            .field("memory", &self.memory)
             .field("registers", &self.registers)
             .finish()
     }
@@ -101,6 +109,7 @@ pub struct Device {
     wake: u32,
     window: Arc<Window>,
     shares: Arc<Shares>,
+    pages: Option<Arc<Registry>>,
     executor: Arc<dyn Executor>,
     published: Arc<Published>,
     greeting: Arc<Greeting>,
@@ -108,6 +117,9 @@ pub struct Device {
     gate: Arc<Gate>,
     next_session: AtomicU32,
     epoch: Instant,
+    /// How often registers were read and written, other than by the page.
+    reads: AtomicU64,
+    writes: AtomicU64,
 }
 
 impl std::fmt::Debug for Device {
@@ -137,8 +149,16 @@ impl Device {
         }
         let shares = Arc::new(Shares::new(Arc::clone(&window), areas));
         let published = Arc::new(Published::new(Arc::clone(&config.executor), facts.total_bytes));
-        let greeting =
-            Greeting { generation: draw_generation()?, window_bytes: shares.bytes(), facts: Box::new(facts) };
+        let pages = match &config.memory {
+            Some(memory) => Some(Arc::new(Registry::new(Arc::clone(memory), draw_key()?))),
+            None => None,
+        };
+        let greeting = Greeting {
+            generation: draw_generation()?,
+            window_bytes: shares.bytes(),
+            pages: pages.is_some(),
+            facts: Box::new(facts),
+        };
         Ok(Self {
             address: config.address,
             label: config.address.to_string().into(),
@@ -147,6 +167,7 @@ impl Device {
             wake,
             window,
             shares,
+            pages,
             executor: Arc::clone(&config.executor),
             published,
             greeting: Arc::new(greeting),
@@ -154,6 +175,8 @@ impl Device {
             gate: Arc::default(),
             next_session: AtomicU32::new(1),
             epoch: Instant::now(),
+            reads: AtomicU64::new(0),
+            writes: AtomicU64::new(0),
         })
     }
 
@@ -167,6 +190,24 @@ impl Device {
     #[must_use]
     pub fn generation(&self) -> u32 {
         self.greeting.generation
+    }
+
+    /// What the guest's administrator finds at [`vgpu_wire::pci::PAGES_KEY`]; 0 where the device takes no pages.
+    #[must_use]
+    pub fn pages_key(&self) -> u64 {
+        self.pages.as_ref().map_or(0, |pages| pages.key())
+    }
+
+    pub(crate) fn capabilities(&self) -> u32 {
+        CAP_BASIC | CAP_V2 | if self.pages.is_some() { CAP_PAGES } else { 0 }
+    }
+
+    pub(crate) fn count_read(&self) {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_write(&self) {
+        self.writes.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Device memory that is free, in whole MiB.
@@ -238,8 +279,8 @@ impl Device {
         if channel.guest_digest() != TABLE_DIGEST {
             return Err(Refusal::Digest);
         }
-        // No CAP_PAGES: guest-physical addresses mean nothing here.
-        if channel.wants_guest_pages() {
+        let pages = self.pages.as_ref().filter(|pages| pages.key() == channel.pages_key());
+        if channel.return_address() != 0 && pages.is_none() {
             return Err(Refusal::ReturnArea);
         }
         let base = u64::from(channel.index()) * area::AREA_BYTES;
@@ -248,16 +289,30 @@ impl Device {
             return Err(Refusal::NoRoom);
         }
         // Whatever somebody wrote there meanwhile; of the ring nothing is read but what this session writes.
-        self.window.zero(base, area::RETURN + area::RETURN_BYTES);
+        self.window.zero(base, area::RETURN);
+        let number = self.draw_session();
+        let returns = match (channel.return_address(), pages) {
+            (address @ 1.., Some(pages)) => Some(return_area(pages, number, address)?),
+            _ => None,
+        };
         let host = SessionHost::new(
             Arc::clone(&self.window),
             Arc::clone(&self.shares),
             channel.index(),
-            self.draw_session(),
+            number,
             self.epoch,
             Arc::clone(&self.published),
-            self.wake & WAKE_FUTEX != 0,
+            Guest { wakes: self.wake & WAKE_FUTEX != 0, pages: pages.cloned(), returns },
         );
+        host.returns().clear();
+        let begun = self.begin_with(channel, &host);
+        if begun.is_err() {
+            host.release_pages();
+        }
+        begun.map(|thread| Running { host, thread })
+    }
+
+    fn begin_with(&self, channel: &Arc<Channel>, host: &SessionHost) -> Result<JoinHandle<()>, Refusal> {
         let session = self.executor.open(host.clone()).map_err(|error| {
             tracing::warn!(device = %self.label, channel = channel.index(), "failed to {error}");
             match error {
@@ -274,11 +329,10 @@ impl Device {
             pump,
         );
         let name = format!("session-{}", host.session());
-        let thread = thread::Builder::new().name(name).spawn(move || worker.run()).map_err(|error| {
+        thread::Builder::new().name(name).spawn(move || worker.run()).map_err(|error| {
             tracing::warn!(device = %self.label, channel = channel.index(), "failed to start a thread: {error}");
             Refusal::NoRoom
-        })?;
-        Ok(Running { host, thread })
+        })
     }
 
     /// `CONTROL = DETACH`: ends the session on the channel and frees all it holds.
@@ -299,6 +353,7 @@ impl Device {
             }
             // Not before: a guest whose session failed may have written to it until it detached.
             host.release_window();
+            host.release_pages();
             // What this session leaves behind is nobody else's to see; the facts stay.
             self.window.zero(host.area(), area::RETURN + area::RETURN_BYTES);
             self.window.zero(host.area() + area::STAGING, area::STAGING_BYTES);
@@ -362,8 +417,19 @@ impl Device {
             allocated: self.executor.allocated(),
             sessions,
             free_channels: free,
-            accesses: None,
+            accesses: Some(self.accesses()),
         }
+    }
+
+    /// How often registers were reached for: each time is an exit of a virtual machine.
+    #[must_use]
+    pub fn accesses(&self) -> Accesses {
+        let bar0 = BarAccesses {
+            reads: self.reads.load(Ordering::Relaxed),
+            writes: self.writes.load(Ordering::Relaxed),
+        };
+        let doorbells = self.channels.iter().map(|channel| channel.all_doorbells()).sum();
+        Accesses { bar0, bar1: BarAccesses::default(), doorbells }
     }
 
     fn session_status(&self, channel: &Channel) -> Option<SessionStatus> {
@@ -386,6 +452,7 @@ impl Device {
                 allocated: gauges.allocated.load(Ordering::Relaxed),
                 allocations: gauges.allocations.load(Ordering::Relaxed),
                 window_bytes: host.window_bytes(),
+                page_bytes: host.page_bytes(),
                 streams: gauges.streams.load(Ordering::Relaxed),
                 events: gauges.events.load(Ordering::Relaxed),
                 modules: gauges.modules.load(Ordering::Relaxed),
@@ -407,6 +474,28 @@ impl Device {
 impl Drop for Device {
     fn drop(&mut self) {
         self.shutdown();
+    }
+}
+
+/// Maps a return area that the guest has in its pages.
+fn return_area(pages: &Registry, session: u32, address: u64) -> Result<Arc<Run>, Refusal> {
+    let area = PageRun { address, bytes: area::RETURN_BYTES };
+    if !area.is_good() {
+        return Err(Refusal::ReturnArea);
+    }
+    pages.map(session, area, 0).map_err(|_| Refusal::ReturnArea)
+}
+
+/// A number that cannot be guessed, and is not 0.
+fn draw_key() -> Result<u64, DeviceError> {
+    loop {
+        let mut bytes = [0u8; 8];
+        let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+            .map_err(|error| DeviceError::Random(error.into()))?;
+        let key = u64::from_le_bytes(bytes);
+        if filled == bytes.len() && key != 0 {
+            return Ok(key);
+        }
     }
 }
 

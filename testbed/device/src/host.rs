@@ -7,9 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use rustix::thread::futex;
-use vgpu_wire::{Mark, SEGMENT_BAR, Span, area};
+use vgpu_wire::body::pages::PageRun;
+use vgpu_wire::{Mark, SEGMENT_BAR, SEGMENT_INLINE, Span, area};
 
 use crate::SharedSlice;
+use crate::pages::{Refused, Registry, Run, Segment};
 use crate::published::Published;
 use crate::shares::Shares;
 use crate::tally::Tally;
@@ -65,9 +67,11 @@ impl Gauges {
     }
 }
 
-/// A range of the window that was the session's when it was resolved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A range of the window, or of guest pages, that was the session's when it was resolved.
+#[derive(Clone, Debug)]
 pub struct Piece {
+    /// The guest pages that `offset` is in; `None`: it is in the window.
+    pages: Option<Arc<Run>>,
     offset: u64,
     bytes: u64,
 }
@@ -80,17 +84,54 @@ impl Piece {
     }
 }
 
-/// Window memory that a guest has given back. Dropping it gives it to whoever asks next.
+/// Shared memory that a guest has given back, or wants back. Dropping it gives window memory to whoever asks next, and pages to the
+/// guest.
 #[derive(Debug)]
-pub struct Retired {
-    shares: Arc<Shares>,
-    offset: u64,
-    bytes: u64,
+pub struct Retired(Back);
+
+#[derive(Debug)]
+enum Back {
+    Window { shares: Arc<Shares>, offset: u64, bytes: u64 },
+    Pages { host: SessionHost, segment: Segment, to: ReplyTo },
 }
 
 impl Drop for Retired {
     fn drop(&mut self) {
-        self.shares.give_back(self.offset, self.bytes);
+        match &self.0 {
+            Back::Window { shares, offset, bytes } => shares.give_back(*offset, *bytes),
+            Back::Pages { host, segment, to } => {
+                if let Some(pages) = &host.0.pages {
+                    pages.forget(segment);
+                }
+                host.reply(*to, 0, &[]);
+            }
+        }
+    }
+}
+
+/// Where a session's return area is. Fields are at the offsets of [`area`].
+#[derive(Debug)]
+pub(crate) struct Returns<'a> {
+    memory: &'a Window,
+    base: u64,
+}
+
+impl<'a> Returns<'a> {
+    pub(crate) fn u64_at(&self, field: u64) -> &'a AtomicU64 {
+        self.memory.u64_at(self.base + field)
+    }
+
+    pub(crate) fn u32_at(&self, field: u64) -> &'a AtomicU32 {
+        self.memory.u32_at(self.base + field)
+    }
+
+    pub(crate) fn slice(&self, field: u64, bytes: u64) -> Option<SharedSlice<'a>> {
+        self.memory.slice(self.base + field, bytes)
+    }
+
+    /// All of it reads zeros.
+    pub(crate) fn clear(&self) {
+        self.memory.zero(self.base, area::RETURN_BYTES);
     }
 }
 
@@ -110,6 +151,17 @@ impl Counters {
     }
 }
 
+/// How a session's guest is reached.
+#[derive(Debug, Default)]
+pub(crate) struct Guest {
+    /// A futex reaches its sleepers: they are processes of this kernel.
+    pub(crate) wakes: bool,
+    /// Its pages, if this session may name them.
+    pub(crate) pages: Option<Arc<Registry>>,
+    /// The return area, if it is in guest pages.
+    pub(crate) returns: Option<Arc<Run>>,
+}
+
 struct Inner {
     window: Arc<Window>,
     shares: Arc<Shares>,
@@ -127,7 +179,10 @@ struct Inner {
     gauges: Gauges,
     counters: Counters,
     published: Arc<Published>,
-    /// A futex reaches the guest's sleepers: they are processes of this kernel.
+    /// As in [`Guest`].
+    pages: Option<Arc<Registry>>,
+    returns: Option<Arc<Run>>,
+    segments: Mutex<BTreeMap<u32, Segment>>,
     wakes: bool,
 }
 
@@ -154,8 +209,9 @@ impl SessionHost {
         session: u32,
         epoch: Instant,
         published: Arc<Published>,
-        wakes: bool,
+        guest: Guest,
     ) -> Self {
+        let Guest { wakes, pages, returns } = guest;
         Self(Arc::new(Inner {
             window,
             shares,
@@ -171,6 +227,9 @@ impl SessionHost {
             gauges: Gauges::default(),
             counters: Counters::default(),
             published,
+            pages,
+            returns,
+            segments: Mutex::default(),
         }))
     }
 
@@ -224,14 +283,14 @@ impl SessionHost {
         }
         // First, for the guest may look as soon as it has the answer.
         self.memory_changed();
-        let slot = self.returns() + area::RETURN_REPLIES + u64::from(to.slot) * area::REPLY_BYTES;
-        let window = &self.0.window;
-        if let Some(room) = window.slice(slot + area::REPLY_DATA, area::REPLY_DATA_MAX) {
+        let slot = area::RETURN_REPLIES + u64::from(to.slot) * area::REPLY_BYTES;
+        let returns = self.returns();
+        if let Some(room) = returns.slice(slot + area::REPLY_DATA, area::REPLY_DATA_MAX) {
             room.copy_from(data);
         }
-        window.u32_at(slot + area::REPLY_STATUS).store(status, Ordering::Relaxed);
-        window.u32_at(slot + area::REPLY_LEN).store(data.len() as u32, Ordering::Relaxed);
-        window.u64_at(slot + area::REPLY_TICKET).store(to.number, Ordering::Release);
+        returns.u32_at(slot + area::REPLY_STATUS).store(status, Ordering::Relaxed);
+        returns.u32_at(slot + area::REPLY_LEN).store(data.len() as u32, Ordering::Relaxed);
+        returns.u64_at(slot + area::REPLY_TICKET).store(to.number, Ordering::Release);
         self.wake();
     }
 
@@ -246,10 +305,10 @@ impl SessionHost {
         if mark.word == 0 || mark.word >= area::WORDS || self.ended() {
             return;
         }
-        let word = self.returns() + area::RETURN_WORDS + u64::from(mark.word) * area::WORD_BYTES;
-        let window = &self.0.window;
-        window.u64_at(word + area::WORD_TIME).store(time, Ordering::Relaxed);
-        window.u64_at(word + area::WORD_VALUE).fetch_max(mark.value, Ordering::Release);
+        let word = area::RETURN_WORDS + u64::from(mark.word) * area::WORD_BYTES;
+        let returns = self.returns();
+        returns.u64_at(word + area::WORD_TIME).store(time, Ordering::Relaxed);
+        returns.u64_at(word + area::WORD_VALUE).fetch_max(mark.value, Ordering::Release);
         self.wake();
     }
 
@@ -271,26 +330,30 @@ impl SessionHost {
             flags |= area::ERROR_ENDED;
         }
         let returns = self.returns();
-        let window = &self.0.window;
-        window.u32_at(returns + area::RETURN_ERROR).store(error.code, Ordering::Relaxed);
-        window.u32_at(returns + area::RETURN_ERROR_FLAGS).store(flags, Ordering::Relaxed);
-        window.u64_at(returns + area::RETURN_ERROR_MESSAGE).store(error.message, Ordering::Release);
+        returns.u32_at(area::RETURN_ERROR).store(error.code, Ordering::Relaxed);
+        returns.u32_at(area::RETURN_ERROR_FLAGS).store(flags, Ordering::Relaxed);
+        returns.u64_at(area::RETURN_ERROR_MESSAGE).store(error.message, Ordering::Release);
         drop(sticky);
         self.wake();
     }
 
-    /// Resolves a span of the window that the session owns at this moment.
+    /// Resolves a span of the window, or of guest pages, that the session owns at this moment.
     pub fn piece(&self, span: &Span) -> Result<Piece, Violation> {
         if span.reserved != 0 {
             return Err(Violation::Reserved);
         }
         if span.segment != SEGMENT_BAR {
-            return Err(Violation::Segment(span.segment));
+            let segments = lock(&self.0.segments);
+            let segment = segments.get(&span.segment).ok_or(Violation::Segment(span.segment))?;
+            let foreign =
+                Violation::PageSpan { segment: span.segment, offset: span.offset, bytes: span.bytes };
+            let (run, offset) = segment.find(span.offset, span.bytes).ok_or(foreign)?;
+            return Ok(Piece { pages: Some(Arc::clone(run)), offset, bytes: span.bytes });
         }
         let foreign = Violation::Span { offset: span.offset, bytes: span.bytes };
         let Some(end) = span.offset.checked_add(span.bytes) else { return Err(foreign) };
         let within = |start: u64, bytes: u64| span.offset >= start && end <= start + bytes;
-        let piece = Piece { offset: span.offset, bytes: span.bytes };
+        let piece = Piece { pages: None, offset: span.offset, bytes: span.bytes };
         if within(self.0.area, area::AREA_BYTES) {
             return Ok(piece);
         }
@@ -303,8 +366,51 @@ impl SessionHost {
 
     /// The memory of a piece.
     #[must_use]
-    pub fn slice(&self, piece: &Piece) -> SharedSlice<'_> {
-        self.0.window.slice(piece.offset, piece.bytes).expect("a piece lies within the window")
+    pub fn slice<'a>(&'a self, piece: &'a Piece) -> SharedSlice<'a> {
+        let memory = piece.pages.as_ref().map_or(&*self.0.window, |run| &run.memory);
+        memory.slice(piece.offset, piece.bytes).expect("a piece lies within the memory that it was found in")
+    }
+
+    /// `PagesRegister`: maps the runs as a segment. The status of the reply.
+    pub(crate) fn register_pages(
+        &self,
+        number: u32,
+        runs: impl Iterator<Item = PageRun>,
+    ) -> Result<Result<(), Refused>, Violation> {
+        let mut segments = lock(&self.0.segments);
+        if number == SEGMENT_BAR || number == SEGMENT_INLINE {
+            return Err(Violation::Segment(number));
+        }
+        if segments.contains_key(&number) {
+            return Err(Violation::in_use("segment", number));
+        }
+        let Some(pages) = &self.0.pages else { return Ok(Err(Refused::Pages)) };
+        Ok(pages.map_all(self.0.session, runs).map(|segment| drop(segments.insert(number, segment))))
+    }
+
+    /// `PagesUnregister`: from now on no span may name the segment; answered when nothing refers to it any more.
+    pub(crate) fn retire_pages(&self, number: u32, to: ReplyTo) -> Result<Retired, Violation> {
+        let segment = lock(&self.0.segments).remove(&number);
+        let segment = segment.ok_or(Violation::unknown("segment", number))?;
+        Ok(Retired(Back::Pages { host: self.clone(), segment, to }))
+    }
+
+    /// Whether the session may name pages of the guest's.
+    pub(crate) fn may_register(&self) -> bool {
+        self.0.pages.is_some()
+    }
+
+    /// Bytes of guest pages that the session has registered.
+    pub(crate) fn page_bytes(&self) -> u64 {
+        self.0.pages.as_ref().map_or(0, |pages| pages.bytes_of(self.0.session))
+    }
+
+    /// Gives all pages back to the guest. Nothing of the session may be under way.
+    pub(crate) fn release_pages(&self) {
+        lock(&self.0.segments).clear();
+        if let Some(pages) = &self.0.pages {
+            pages.release(self.0.session);
+        }
     }
 
     /// Window memory for the guest: offset and bytes, or nothing where there is no room.
@@ -322,7 +428,7 @@ impl SessionHost {
     /// Window memory that the guest gives back: from now on no span may name it.
     pub(crate) fn retire_window(&self, offset: u64) -> Result<Retired, Violation> {
         let bytes = lock(&self.0.owned).remove(&offset).ok_or(Violation::WindowFree(offset))?;
-        Ok(Retired { shares: Arc::clone(&self.0.shares), offset, bytes })
+        Ok(Retired(Back::Window { shares: Arc::clone(&self.0.shares), offset, bytes }))
     }
 
     /// All the window memory of the session goes back.
@@ -339,7 +445,7 @@ impl SessionHost {
     /// Bytes that the guest has published in its ring and the session's thread has not reported read.
     pub(crate) fn unread(&self) -> u64 {
         let window = &self.0.window;
-        let head = window.u64_at(self.returns() + area::RETURN_HEAD).load(Ordering::Acquire);
+        let head = self.returns().u64_at(area::RETURN_HEAD).load(Ordering::Acquire);
         let tail = window.u64_at(self.0.area + area::SUBMIT + area::SUBMIT_TAIL).load(Ordering::Acquire);
         tail.wrapping_sub(head)
     }
@@ -357,9 +463,12 @@ impl SessionHost {
         self.0.area
     }
 
-    /// Offset of the return area.
-    pub(crate) fn returns(&self) -> u64 {
-        self.0.area + area::RETURN
+    /// The return area.
+    pub(crate) fn returns(&self) -> Returns<'_> {
+        match &self.0.returns {
+            Some(run) => Returns { memory: &run.memory, base: 0 },
+            None => Returns { memory: &self.0.window, base: self.0.area + area::RETURN },
+        }
     }
 
     /// Asks the session to stop.
@@ -393,7 +502,7 @@ impl SessionHost {
         if sleepers.load(Ordering::Relaxed) == 0 {
             return;
         }
-        let word = window.u32_at(self.returns() + area::RETURN_WAKE);
+        let word = self.returns().u32_at(area::RETURN_WAKE);
         word.fetch_add(1, Ordering::SeqCst);
         // Not private: the sleepers are in another process. Nothing can be done about a failure, and
         // there is none for a mapped word.

@@ -12,6 +12,7 @@ use crate::check::{self, Checks};
 use crate::executor::{Session, SessionError, Work};
 use crate::graph::{Graphs, PAYLOAD_MAX};
 use crate::host::SessionHost;
+use crate::pages::Refused;
 use crate::violation::Violation;
 
 /// `CUresult` values that the device itself answers.
@@ -19,6 +20,7 @@ mod status {
     pub(super) const SUCCESS: u32 = 0;
     pub(super) const INVALID_VALUE: u32 = 1;
     pub(super) const OUT_OF_MEMORY: u32 = 2;
+    pub(super) const NOT_PERMITTED: u32 = 800;
     pub(super) const NOT_SUPPORTED: u32 = 801;
 }
 
@@ -27,6 +29,8 @@ mod status {
 pub(crate) struct Greeting {
     pub(crate) generation: u32,
     pub(crate) window_bytes: u64,
+    /// The device takes guest pages.
+    pub(crate) pages: bool,
     pub(crate) facts: Box<DeviceFacts>,
 }
 
@@ -138,8 +142,31 @@ impl Pump {
                 let retired = self.host.retire_window(body.offset)?;
                 self.session.retire(retired);
             }
-            // No CAP_PAGES: the host cannot reach guest pages.
-            Body::PagesRegister(_) | Body::PagesUnregister(_) => reply(status::NOT_SUPPORTED, &[]),
+            Body::PagesRegister(body) => {
+                // Looked at before all else: what is no list never is.
+                let runs = body.runs(work.message.tail).map_err(Violation::from)?;
+                if !self.greeting.pages {
+                    reply(status::NOT_SUPPORTED, &[]);
+                } else if !self.host.may_register() {
+                    reply(status::NOT_PERMITTED, &[]);
+                } else {
+                    let registered = self.host.register_pages(body.segment, runs)?;
+                    let status = registered.map_or_else(
+                        |refused| match refused {
+                            Refused::Pages => status::INVALID_VALUE,
+                            Refused::Many => status::OUT_OF_MEMORY,
+                        },
+                        |()| status::SUCCESS,
+                    );
+                    reply(status, &[]);
+                }
+            }
+            Body::PagesUnregister(body) => {
+                if let Some(to) = work.reply_to() {
+                    let retired = self.host.retire_pages(body.segment, to)?;
+                    self.session.retire(retired);
+                }
+            }
             _ => {}
         }
         Ok(())

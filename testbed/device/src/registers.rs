@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use vgpu_wire::facts::DeviceFacts;
-use vgpu_wire::registers::{self as reg, CAP_BASIC, CAP_V2, EXECUTOR_READY, PROTOCOL_V2, channel};
+use vgpu_wire::registers::{self as reg, EXECUTOR_READY, PROTOCOL_V2, channel};
 use vgpu_wire::{TABLE_DIGEST, WIRE_VERSION, area};
 use zerocopy::IntoBytes;
 
@@ -34,7 +34,7 @@ struct ChannelRegister {
 const REGISTERS: &[Register] = &[
     Register { offset: reg::VM_ID, read: Device::vm_id },
     Register { offset: reg::PROTOCOL_VER, read: |_| PROTOCOL_V2 },
-    Register { offset: reg::CAPABILITIES, read: |_| CAP_BASIC | CAP_V2 },
+    Register { offset: reg::CAPABILITIES, read: Device::capabilities },
     Register { offset: reg::V2_WIRE_VERSION, read: |_| WIRE_VERSION },
     Register { offset: reg::V2_DIGEST_LO, read: |_| TABLE_DIGEST as u32 },
     Register { offset: reg::V2_DIGEST_HI, read: |_| (TABLE_DIGEST >> 32) as u32 },
@@ -91,6 +91,17 @@ const CHANNEL_REGISTERS: &[ChannelRegister] = &[
         offset: channel::RETURN_GPA_HI,
         read: |channel| channel.return_gpa_hi.load(Ordering::Relaxed),
         write: Some(|_, channel, value| channel.return_gpa_hi.store(value, Ordering::Relaxed)),
+    },
+    // Not to be read: other processes may.
+    ChannelRegister {
+        offset: channel::PAGES_KEY_LO,
+        read: |_| 0,
+        write: Some(|_, channel, value| channel.pages_key_lo.store(value, Ordering::Relaxed)),
+    },
+    ChannelRegister {
+        offset: channel::PAGES_KEY_HI,
+        read: |_| 0,
+        write: Some(|_, channel, value| channel.pages_key_hi.store(value, Ordering::Relaxed)),
     },
 ];
 
@@ -149,6 +160,7 @@ impl Device {
     /// Reads the 32-bit register at `offset` of BAR0; 0 where there is none.
     #[must_use]
     pub fn read(&self, offset: u32) -> u32 {
+        self.count_read();
         if let Some((channel, register)) = channel_register(self, offset) {
             return (register.read)(channel);
         }
@@ -159,6 +171,7 @@ impl Device {
     /// Writes the 32-bit register at `offset` of BAR0; what the write causes has happened when this
     /// returns. Ignored where there is no register, or one that is read-only.
     pub fn write(&self, offset: u32, value: u32) {
+        self.count_write();
         if let Some((channel, ChannelRegister { write: Some(write), .. })) = channel_register(self, offset) {
             write(self, channel, value);
         }

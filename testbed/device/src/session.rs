@@ -180,10 +180,9 @@ impl Worker {
         if before == (head, done) {
             return;
         }
-        let window = self.host.window();
         let returns = self.host.returns();
-        window.u64_at(returns + area::RETURN_HEAD).store(head, Ordering::Release);
-        window.u64_at(returns + area::RETURN_DONE).store(done, Ordering::Release);
+        returns.u64_at(area::RETURN_HEAD).store(head, Ordering::Release);
+        returns.u64_at(area::RETURN_DONE).store(done, Ordering::Release);
         self.published = (head, done);
         self.host.memory_changed();
         self.host.counters().set(self.taken, done);
@@ -231,7 +230,7 @@ impl Worker {
     /// publishes after that look sees it and rings.
     fn sleep(&self) -> bool {
         let window = self.host.window();
-        let flag = window.u32_at(self.host.returns() + area::RETURN_HOST_SLEEPS);
+        let flag = self.host.returns().u32_at(area::RETURN_HOST_SLEEPS);
         flag.store(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         let mut slept = false;

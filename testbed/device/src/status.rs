@@ -23,6 +23,9 @@ pub struct SessionStatus {
     pub allocations: u32,
     /// Bytes of window memory.
     pub window_bytes: u64,
+    /// Bytes of guest pages that the device has mapped for it.
+    #[serde(default)]
+    pub page_bytes: u64,
     /// Streams, the default one not counted.
     pub streams: u32,
     /// Events.
@@ -69,7 +72,7 @@ pub struct DeviceStatus {
     pub sessions: Vec<SessionStatus>,
     /// Channels that nobody is attached to; 0 for a device of version 1, which has none.
     pub free_channels: usize,
-    /// How often guests reached for a device of version 1: each access is an exit of a virtual machine.
+    /// How often guests reached for the device's registers and data window: each access is an exit of a virtual machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accesses: Option<Accesses>,
 }

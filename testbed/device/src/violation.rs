@@ -1,5 +1,6 @@
 //! What a guest can do wrong. A violation ends its session.
 
+use vgpu_wire::body::pages::{PageRun, RunError};
 use vgpu_wire::{DecodeError, Kind};
 
 /// How a guest broke the contract. The text follows "ended: ".
@@ -65,6 +66,27 @@ pub enum Violation {
         /// Length.
         bytes: u64,
     },
+    /// A span of guest pages that does not lie in one run of its segment.
+    #[error("{bytes:#x} bytes at {offset:#x} of segment {segment} are not in one run of pages")]
+    PageSpan {
+        /// The segment.
+        segment: u32,
+        /// Offset in it.
+        offset: u64,
+        /// Length.
+        bytes: u64,
+    },
+    /// A list of guest pages that cannot be one.
+    #[error("a list of {0} runs of pages, which there cannot be")]
+    PageRuns(u32),
+    /// A run of guest pages that is not one.
+    #[error("{bytes:#x} bytes at guest-physical address {address:#x} are no pages")]
+    PageRun {
+        /// Where it begins.
+        address: u64,
+        /// Length.
+        bytes: u64,
+    },
     /// Window memory is given back that was not given out.
     #[error("window offset {0:#x} was not allocated by the session")]
     WindowFree(u64),
@@ -110,6 +132,15 @@ pub enum Violation {
         /// The kind.
         kind: Kind,
     },
+}
+
+impl From<RunError> for Violation {
+    fn from(error: RunError) -> Self {
+        match error {
+            RunError::Count(count) => Self::PageRuns(count),
+            RunError::Run(PageRun { address, bytes }) => Self::PageRun { address, bytes },
+        }
+    }
 }
 
 impl Violation {

@@ -1,4 +1,4 @@
-//! The window: a file that both sides map. Owns the mapping and the only ways to touch it: copies
+//! The window: a file that both sides map, or a part of one. Owns the mapping and the only ways to touch it: copies
 //! and atomics.
 
 use std::fs::{File, OpenOptions};
@@ -38,7 +38,7 @@ pub enum WindowError {
     },
 }
 
-/// BAR2, as the host has mapped it.
+/// Memory that the guest has too, as the host has mapped it: BAR2, or pages of the guest's.
 #[derive(Debug)]
 pub struct Window {
     region: MmapRegion<()>,
@@ -67,7 +67,12 @@ impl Window {
     fn of(file: File, path: &Path, bytes: u64) -> Result<Self, WindowError> {
         let file_error = |source| WindowError::File { path: path.to_owned(), source };
         file.set_len(bytes).map_err(file_error)?;
-        Self::map(path, file, bytes)
+        Self::map(path, file, 0, bytes)
+    }
+
+    /// `bytes` of a file of somebody else's, from `offset` on.
+    pub(crate) fn of_part(file: File, offset: u64, bytes: u64) -> Result<Self, WindowError> {
+        Self::map(Path::new("(guest memory)"), file, offset, bytes)
     }
 
     /// The same in memory without a name, for a peer that is handed the descriptor. Its size is sealed: a peer that shrank it
@@ -80,16 +85,16 @@ impl Window {
         file.set_len(bytes).map_err(file_error)?;
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         fcntl_add_seals(&file, seals).map_err(|error| file_error(error.into()))?;
-        Self::map(path, file, bytes)
+        Self::map(path, file, 0, bytes)
     }
 
-    fn map(path: &Path, file: File, bytes: u64) -> Result<Self, WindowError> {
+    fn map(path: &Path, file: File, offset: u64, bytes: u64) -> Result<Self, WindowError> {
         let file_error = |source| WindowError::File { path: path.to_owned(), source };
         let mapped = file.try_clone().map_err(file_error)?;
         let map_error = |source| WindowError::Map { path: path.to_owned(), bytes, source };
         let size = usize::try_from(bytes)
             .map_err(|_| map_error(vm_memory::mmap::MmapRegionError::InvalidOffsetLength))?;
-        let region = MmapRegion::from_file(FileOffset::new(mapped, 0), size).map_err(map_error)?;
+        let region = MmapRegion::from_file(FileOffset::new(mapped, offset), size).map_err(map_error)?;
         Ok(Self { region, file, bytes })
     }
 

@@ -41,9 +41,6 @@ pub struct V1Options {
     /// The mediator's socket; without it the mediator is in this process.
     #[arg(long, value_name = "SOCKET")]
     mediator: Option<PathBuf>,
-    /// Memory of the guest.
-    #[arg(long, default_value = "1G", value_parser = super::bytes)]
-    ram: u64,
     /// The machine's pool.
     #[arg(long, value_enum, default_value_t = Pool::A)]
     pool: Pool,
@@ -126,12 +123,10 @@ impl V1Options {
     pub fn serve(
         &self,
         bus: &Path,
+        ram: u64,
         gpus: Vec<(PciAddress, GpuConfig)>,
         executor: impl Fn(&GpuConfig) -> Result<Arc<dyn Executor>>,
     ) -> Result<SimBus> {
-        if self.ram > isize::MAX as u64 {
-            bail!("the guest cannot have {} bytes of memory", self.ram);
-        }
         let mut configs = Vec::new();
         for (address, gpu) in gpus {
             let way = match &self.mediator {
@@ -145,7 +140,7 @@ impl V1Options {
                 access_cost: self.access_cost,
             });
         }
-        Ok(SimBus::serve_v1(bus, self.ram, configs)?)
+        Ok(SimBus::serve_v1(bus, ram, configs)?)
     }
 }
 

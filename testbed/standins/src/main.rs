@@ -62,9 +62,9 @@ enum Play {
         /// How many calls of each kind.
         #[arg(long, default_value_t = 2000)]
         calls: usize,
-        /// How much is copied.
-        #[arg(long, default_value_t = 64)]
-        mib: usize,
+        /// How much is copied, KiB.
+        #[arg(long, default_value_t = 64 << 10)]
+        kib: usize,
     },
     /// Get into a state, say so on stdout, and stay there.
     State {
@@ -79,7 +79,7 @@ fn main() -> ExitCode {
         Play::CloseAll { command } => parent::close_all(&command),
         Play::Sandbox { memfd, exec_bytes, command } => sandbox::enter(memfd, exec_bytes, &command),
         Play::Copies { mib, rounds } => copies::measure(mib, rounds),
-        Play::Transport { calls, mib } => transport::measure(calls, mib),
+        Play::Transport { calls, kib } => transport::measure(calls, kib),
         Play::State { state } => states::enter(state),
     };
     match outcome {

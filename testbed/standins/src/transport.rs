@@ -39,8 +39,8 @@ fn rate(units: usize, start: Instant) -> f64 {
     units as f64 / start.elapsed().as_secs_f64()
 }
 
-/// Prints the times of `calls` calls of each kind, and of copies of `mib`.
-pub fn measure(calls: usize, mib: usize) -> Result<ExitCode> {
+/// Prints the times of `calls` calls of each kind, and of copies of `kib`.
+pub fn measure(calls: usize, kib: usize) -> Result<ExitCode> {
     // SAFETY: the library's initialisers are those that any user of it runs.
     let library = unsafe { Library::open(Some("libcuda.so.1"), RTLD_NOW | RTLD_GLOBAL) };
     let library = library.context("load libcuda.so.1")?;
@@ -64,7 +64,7 @@ pub fn measure(calls: usize, mib: usize) -> Result<ExitCode> {
     let synchronize = *unsafe { library.get::<Synchronize>(b"cuCtxSynchronize") }?;
 
     // Something at least: a page for none.
-    let bytes = (mib << 20).max(4096);
+    let bytes = (kib << 10).max(4096);
     let (mut context, mut device) = (std::ptr::null_mut(), 0);
     // SAFETY: no preconditions.
     done("cuInit", unsafe { init(0) })?;

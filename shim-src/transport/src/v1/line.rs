@@ -10,11 +10,11 @@ use vgpu_wire::v1::{ARGS, INLINE_BYTES, RESULTS};
 
 use crate::lost::GoneReason;
 use crate::notice::{Notice, tell};
+use crate::pages::Contiguous;
 use crate::registers::{Access, BATCH, DataBar, Registers};
 use crate::sysfs::PciAddress;
 
 use super::call::{Call, Failure, Payload, Results, UNKNOWN};
-use super::pages::Pages;
 use super::staged::Staged;
 use super::turn::{Turn, Turns};
 use super::window::Registered;
@@ -45,7 +45,7 @@ pub(crate) struct Line {
     pub(super) data: Option<Box<dyn DataBar>>,
     turns: Turns,
     /// Looked for when a payload first needs it. Most processes only look.
-    pages: OnceLock<Option<Pages>>,
+    pages: OnceLock<Option<Contiguous>>,
     memory: Option<std::path::PathBuf>,
     state: Mutex<State>,
 }
@@ -88,8 +88,8 @@ impl Line {
     }
 
     /// This process's pages, if it has some and the device takes them.
-    pub(super) fn pages(&self, state: &State) -> Option<&Pages> {
-        let pages = self.pages.get_or_init(|| Pages::find(self.memory.as_deref()));
+    pub(super) fn pages(&self, state: &State) -> Option<&Contiguous> {
+        let pages = self.pages.get_or_init(|| Contiguous::find(self.memory.as_deref()));
         pages.as_ref().filter(|_| !state.refused)
     }
 
@@ -244,7 +244,7 @@ impl Line {
         {
             let half = u64::from(pages.bytes / 2);
             // SAFETY: writable for `bytes`, as the caller promises; nobody has a pointer into the window.
-            unsafe { pages.mapping.copy_out(pages.offset + half, to.as_ptr(), bytes) };
+            unsafe { pages.mapping.copy_out(half, to.as_ptr(), bytes) };
             return Ok(results);
         }
         let mut piece = vec![0; bytes.min(BOUNCE)];

@@ -24,7 +24,6 @@ mod carry;
 mod facts;
 mod half;
 mod line;
-mod pages;
 mod places;
 #[cfg(test)]
 mod recorded;

@@ -57,7 +57,7 @@ impl Line {
             return Err(Failure::Lost(Lost::Misuse { what: "a payload above what a call carries" }));
         }
         // SAFETY: readable, as whoever made the payload promised; nobody has a pointer into the window.
-        unsafe { pages.mapping.stream_in(pages.offset, call.payload.start(), call.payload.len()) };
+        unsafe { pages.mapping.stream_in(0, call.payload.start(), call.payload.len()) };
         pages.mapping.order_stores();
         // A payload that begins with zeros looks as if it lay in BAR1, if anything does there (Q6).
         if call.op.is_bulk() && !state.clean && begins_with_zeros(call.payload) {

@@ -7,6 +7,7 @@ mod fake;
 mod lost;
 mod messages;
 mod nonsense;
+mod pages;
 mod processes;
 mod roles;
 mod sessions;

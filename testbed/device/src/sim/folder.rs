@@ -75,6 +75,12 @@ impl Bus {
 
     /// Nobody else serves the folder, so functions whose `resource0` is a socket are a dead server's.
     fn remove_stale(&self) -> Result<(), SimError> {
+        let ram = self.folder.join("ram");
+        if let Err(error) = fs::remove_file(&ram)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            return Err(SimError::file("remove", &ram, error));
+        }
         let devices = self.devices();
         let failed = |error| SimError::file("list", &devices, error);
         for entry in fs::read_dir(&devices).map_err(failed)? {
@@ -181,6 +187,18 @@ impl Function {
         options.write(true).create_new(true).mode(mode);
         let written = options.open(&path).and_then(|mut file| file.write_all(text.as_ref()));
         written.map_err(|error| SimError::file("write", &path, error))
+    }
+
+    /// Configuration space as far as somebody reads it: the header's ids, and the key. For the owner alone, as the part behind the
+    /// header is.
+    pub(super) fn write_config(&self, key: u64) -> Result<(), SimError> {
+        let mut space = [0; 256];
+        space[..2].copy_from_slice(&pci::VENDOR.to_le_bytes());
+        space[2..4].copy_from_slice(&pci::DEVICE.to_le_bytes());
+        space[8..12].copy_from_slice(&(pci::CLASS << 8 | u32::from(pci::REVISION)).to_le_bytes());
+        let at = pci::PAGES_KEY as usize;
+        space[at..at + 8].copy_from_slice(&key.to_le_bytes());
+        self.write("config", 0o600, space)
     }
 
     /// Gives the window file its mode and its second name.

@@ -3,9 +3,10 @@
 //! ```text
 //! DIR                                          locked by the process that serves it
 //! DIR/control                                  control socket
-//! DIR/ram                                      with devices of version 1: guest memory, the offset is the guest-physical address
+//! DIR/ram                                      guest memory, for devices that reach it; the offset is the guest-physical address
 //! DIR/bus/pci/devices/0000:00:05.0/
 //!     vendor device class ... enable resource  text, as sysfs has it
+//!     config                                   configuration space of version 2: ids, and the key of guest pages
 //!     resource0                                BAR0: a SOCK_SEQPACKET socket (`socket.rs`)
 //!     resource0_ro                             the registers that have no side effects and the facts, as a file (`page.rs`)
 //!     resource1                                BAR1 of version 1: a socket like resource0, which takes blocks, too
@@ -18,9 +19,11 @@ mod address;
 mod control;
 mod folder;
 mod page;
+mod ram;
 mod socket;
 mod v1;
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +33,7 @@ use vgpu_wire::registers::WAKE_FUTEX;
 pub use address::PciAddress;
 
 use crate::device::{Device, DeviceConfig, DeviceError};
+use crate::memory::GuestMemory;
 use crate::status::{BusStatus, DeviceStatus};
 use crate::window::{Window, WindowError};
 
@@ -37,6 +41,7 @@ use control::Control;
 pub use control::ExitHandle;
 use folder::{Bars, Bus, Function};
 use page::PageLock;
+use ram::RamFile;
 use socket::{Bar, RegisterServer};
 pub(crate) use socket::{connect_to, listen_at};
 pub use v1::{V1Config, V1Way};
@@ -136,6 +141,7 @@ impl SimDevice {
         let device = Device::new(config, Arc::new(window), WAKE_FUTEX)
             .map_err(|source| SimError::Device { address, source })?;
         let device = Arc::new(device);
+        function.write_config(device.pages_key())?;
         let bar0: Arc<dyn Bar> = Arc::clone(&device) as _;
         let server = RegisterServer::start(&function.path("resource0"), bar0)?;
         let page = page::publish(&function.path("resource0_ro"), &device)?;
@@ -214,35 +220,69 @@ impl Drop for SimDevice {
 pub struct SimBus {
     control: Control,
     devices: Arc<[SimDevice]>,
+    _ram: Option<RamFile>,
     bus: Bus,
 }
 
 impl SimBus {
     /// Makes `folder` a bus with these devices. It is created where it does not exist; what a process that died
     /// left in it is removed; one that another process serves is refused.
-    pub fn serve(folder: &Path, mut configs: Vec<DeviceConfig>) -> Result<Self, SimError> {
-        configs.sort_by_key(|config| config.address);
-        let addresses: Vec<PciAddress> = configs.iter().map(|config| config.address).collect();
-        Self::serve_all(folder, &addresses, |bus| {
-            configs.iter().map(|config| SimDevice::serve(bus, config)).collect()
-        })
+    pub fn serve(folder: &Path, configs: Vec<DeviceConfig>) -> Result<Self, SimError> {
+        Self::serve_all(
+            folder,
+            None,
+            configs,
+            |config| config.address,
+            |bus, config, _| SimDevice::serve(bus, config),
+        )
+    }
+
+    /// The same in a guest of `ram_bytes` of memory, the file `ram` of the folder: devices take pages of it.
+    pub fn serve_with_memory(
+        folder: &Path,
+        ram_bytes: u64,
+        configs: Vec<DeviceConfig>,
+    ) -> Result<Self, SimError> {
+        Self::serve_all(
+            folder,
+            Some(ram_bytes),
+            configs,
+            |config| config.address,
+            |bus, config, ram| {
+                let memory = ram.map(|ram| Arc::clone(&ram.ram) as Arc<dyn GuestMemory>);
+                SimDevice::serve(bus, &DeviceConfig { memory, ..config.clone() })
+            },
+        )
     }
 
     /// The same with devices of version 1, in a guest of `ram_bytes` of memory: the file `ram` of the folder.
-    pub fn serve_v1(folder: &Path, ram_bytes: u64, mut configs: Vec<V1Config>) -> Result<Self, SimError> {
-        configs.sort_by_key(|config| config.address);
-        let addresses: Vec<PciAddress> = configs.iter().map(|config| config.address).collect();
-        Self::serve_all(folder, &addresses, |bus| {
-            let ram = v1::create_ram(bus, ram_bytes, addresses[0])?;
-            configs.iter().map(|config| SimDevice::serve_v1(bus, config, &ram)).collect()
-        })
+    pub fn serve_v1(folder: &Path, ram_bytes: u64, configs: Vec<V1Config>) -> Result<Self, SimError> {
+        Self::serve_all(
+            folder,
+            Some(ram_bytes),
+            configs,
+            |config| config.address,
+            |bus, config, ram| {
+                let memory: Arc<dyn GuestMemory> = match ram {
+                    Some(ram) => Arc::clone(&ram.ram) as _,
+                    None => {
+                        return Err(SimError::file("find", &bus.folder().join("ram"), ErrorKind::NotFound));
+                    }
+                };
+                SimDevice::serve_v1(bus, config, memory)
+            },
+        )
     }
 
-    fn serve_all(
+    fn serve_all<C>(
         folder: &Path,
-        addresses: &[PciAddress],
-        serve: impl FnOnce(&Bus) -> Result<Arc<[SimDevice]>, SimError>,
+        ram_bytes: Option<u64>,
+        mut configs: Vec<C>,
+        address: impl Fn(&C) -> PciAddress,
+        serve: impl Fn(&Bus, &C, Option<&RamFile>) -> Result<SimDevice, SimError>,
     ) -> Result<Self, SimError> {
+        configs.sort_by_key(&address);
+        let addresses: Vec<PciAddress> = configs.iter().map(address).collect();
         let wrong = |reason| SimError::Devices { folder: folder.to_owned(), reason };
         if addresses.is_empty() {
             return Err(wrong("there is no device to put there"));
@@ -251,9 +291,14 @@ impl SimBus {
             return Err(wrong("two devices have one address"));
         }
         let bus = Bus::open(folder)?;
-        let devices = serve(&bus)?;
+        let ram = match ram_bytes {
+            Some(bytes) => Some(RamFile::create(&bus, bytes, addresses[0])?),
+            None => None,
+        };
+        let devices = configs.iter().map(|config| serve(&bus, config, ram.as_ref()));
+        let devices: Arc<[SimDevice]> = devices.collect::<Result<_, _>>()?;
         let control = Control::start(&bus.folder().join("control"), &devices)?;
-        Ok(Self { control, devices, bus })
+        Ok(Self { control, devices, _ram: ram, bus })
     }
 
     /// The folder: what `VGPU_SYSFS` names.

@@ -8,7 +8,7 @@ use super::folder::{Bars, Bus};
 use super::socket::{self, RegisterServer};
 use super::{PciAddress, Served, SimDevice, SimError};
 use crate::status::DeviceStatus;
-use crate::v1::{Bar, Client, Device, GuestMemory, Local, Mediator, Properties, Ram};
+use crate::v1::{Bar, Client, Device, GuestMemory, Local, Mediator, Properties};
 use vgpu_wire::pci::V1_BAR1_BYTES;
 
 /// Waits below this are spun: a sleep takes tens of microseconds longer than it is told to.
@@ -44,33 +44,6 @@ pub(super) struct V1Device {
     way: V1Way,
 }
 
-/// Makes the guest's memory.
-pub(super) fn create_ram(bus: &Bus, bytes: u64, address: PciAddress) -> Result<Arc<RamFile>, SimError> {
-    let path = bus.folder().join("ram");
-    // What a dead server left.
-    if let Err(error) = std::fs::remove_file(&path)
-        && error.kind() != std::io::ErrorKind::NotFound
-    {
-        return Err(SimError::file("remove", &path, error));
-    }
-    let ram = Ram::create(&path, bytes).map_err(|source| SimError::Window { address, source })?;
-    Ok(Arc::new(RamFile { ram: Arc::new(ram), path }))
-}
-
-/// The guest's memory and its file, which goes with it.
-#[derive(Debug)]
-pub(super) struct RamFile {
-    ram: Arc<Ram>,
-    path: PathBuf,
-}
-
-impl Drop for RamFile {
-    fn drop(&mut self) {
-        // It is gone already, or nobody can do anything about it.
-        let _ = std::fs::remove_file(&self.path);
-    }
-}
-
 /// One of the BARs.
 #[derive(Debug)]
 struct Socket {
@@ -78,7 +51,6 @@ struct Socket {
     device: Arc<Device>,
     bar: Bar,
     cost: Duration,
-    _ram: Arc<RamFile>,
 }
 
 impl socket::Bar for Socket {
@@ -125,10 +97,14 @@ impl socket::Bar for Socket {
 }
 
 impl SimDevice {
-    pub(super) fn serve_v1(bus: &Bus, config: &V1Config, ram: &Arc<RamFile>) -> Result<Self, SimError> {
+    pub(super) fn serve_v1(
+        bus: &Bus,
+        config: &V1Config,
+        memory: Arc<dyn GuestMemory>,
+    ) -> Result<Self, SimError> {
         let address = config.address;
         let mut function = bus.new_function(address, Bars::V1)?;
-        let device = Device::new(config.properties, Arc::clone(&ram.ram) as Arc<dyn GuestMemory>);
+        let device = Device::new(config.properties, memory);
         device.attach(match &config.way {
             V1Way::Mediator(mediator) => {
                 let thread =
@@ -138,13 +114,7 @@ impl SimDevice {
             V1Way::Socket(path) => Box::new(Client::connect(path, device.inlet())),
         });
         let server = |name: &str, bar: Bar| {
-            let socket = Socket {
-                address,
-                device: Arc::clone(&device),
-                bar,
-                cost: config.access_cost,
-                _ram: Arc::clone(ram),
-            };
+            let socket = Socket { address, device: Arc::clone(&device), bar, cost: config.access_cost };
             RegisterServer::start(&function.path(name), Arc::new(socket))
         };
         let servers = vec![server("resource0", Bar::Bar0)?, server("resource1", Bar::Bar1)?];

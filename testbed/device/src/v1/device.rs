@@ -14,10 +14,10 @@ use zerocopy::little_endian::U32;
 use super::bar1::Bar1;
 use super::counts::{Accesses, Counts};
 use super::link::{Delivery, Inlet, Link, LinkError, Submission};
-use super::memory::GuestMemory;
 use super::properties::Properties;
 use super::registers::{Effect, Identity, Registers};
 use crate::host::lock;
+use crate::memory::GuestMemory;
 
 /// The BARs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

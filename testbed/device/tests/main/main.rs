@@ -6,5 +6,6 @@ mod completions;
 mod guest;
 mod madness;
 mod memory;
+mod pages;
 mod sessions;
 mod violations;

@@ -1,4 +1,7 @@
-//! Configuration space of a function with a plain header: ids, command, BARs. No capabilities: VGPU-STUB has no interrupts.
+//! Configuration space of a function with a plain header: ids, command, BARs. No capabilities: VGPU-STUB has no interrupts. Behind the
+//! header, where a guest lets its administrator look alone, the key of guest pages.
+
+use vgpu_wire::pci::PAGES_KEY;
 
 use super::{Bar, Decode, Identity};
 
@@ -36,7 +39,7 @@ pub struct Config {
 
 impl Config {
     /// That of a function.
-    pub fn new(identity: &Identity, bars: &[Option<Bar>; 6]) -> Self {
+    pub fn new(identity: &Identity, bars: &[Option<Bar>; 6], pages_key: u64) -> Self {
         let mut config = Self { initial: [0; BYTES], bytes: [0; BYTES], writable: [0; BYTES] };
         config.set(at::VENDOR, &identity.vendor.to_le_bytes());
         config.set(at::DEVICE, &identity.device.to_le_bytes());
@@ -59,6 +62,7 @@ impl Config {
                 config.allow(register + 4, &((address >> 32) as u32).to_le_bytes());
             }
         }
+        config.set(PAGES_KEY as usize, &pages_key.to_le_bytes());
         config.initial = config.bytes;
         config
     }
@@ -111,7 +115,7 @@ mod tests {
         };
         let bar0 = Bar { bytes: 0x2000, decode: Decode::Memory32 };
         let bar2 = Bar { bytes: 1 << 33, decode: Decode::Memory64Prefetchable };
-        Config::new(&identity, &[Some(bar0), None, Some(bar2), None, None, None])
+        Config::new(&identity, &[Some(bar0), None, Some(bar2), None, None, None], 0x0123_4567_89ab_cdef)
     }
 
     fn word(config: &Config, offset: u64) -> u32 {
@@ -128,6 +132,7 @@ mod tests {
         assert_eq!(word(&config, 0x2c), 0x5678_1234);
         assert_eq!(word(&config, 0x34) & 0xff, 0, "no capabilities");
         assert_eq!(word(&config, 0x3c) >> 8 & 0xff, 0, "no interrupt pin");
+        assert_eq!([word(&config, PAGES_KEY), word(&config, PAGES_KEY + 4)], [0x89ab_cdef, 0x0123_4567]);
     }
 
     #[test]

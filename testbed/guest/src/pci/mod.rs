@@ -53,6 +53,9 @@ pub trait Function: Send + Sync {
     /// Its BARs.
     fn bars(&self) -> [Option<Bar>; 6];
 
+    /// The key at [`vgpu_wire::pci::PAGES_KEY`]; 0: the function takes no guest pages.
+    fn pages_key(&self) -> u64;
+
     /// The memory behind a BAR that the guest maps; `None`: accesses are passed to [`Function::read`] and [`Function::write`].
     fn memory(&self, bar: usize) -> Option<OwnedFd>;
 

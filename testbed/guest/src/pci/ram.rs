@@ -7,7 +7,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 
-use vgpu_device::v1::GuestMemory;
+use vgpu_device::GuestMemory;
 
 /// Memory of the guest in a file of the VMM's.
 #[derive(Clone, Debug)]
@@ -57,6 +57,12 @@ impl GuestMemory for SharedRam {
     fn write(&self, address: u64, from: &[u8]) -> bool {
         let write = |region: &Region, at| region.writable && region.file.write_all_at(from, at).is_ok();
         self.with(address, from.len() as u64, write).unwrap_or(false)
+    }
+
+    fn file(&self, address: u64, bytes: u64) -> Option<(File, u64)> {
+        let file =
+            |region: &Region, at| Some((region.file.try_clone().ok()?, at)).filter(|_| region.writable);
+        self.with(address, bytes, file).flatten()
     }
 }
 
@@ -133,6 +139,16 @@ mod tests {
         assert!(ram.find(0, 1).is_none() && ram.find(0x1_0000_0000, 1).is_some());
         ram.unmap(0, u64::MAX);
         assert_eq!(ram.bytes(), 0);
+    }
+
+    #[test]
+    fn pages_are_in_a_file_that_may_be_written() {
+        let shared = SharedRam::default();
+        shared.change().map(0x1000, region(0x5000, 0x2000)).unwrap();
+        shared.change().map(0x8000, Region { writable: false, ..region(0, 0x1000) }).unwrap();
+        assert_eq!(shared.file(0x2000, 0x1000).unwrap().1, 0x6000);
+        assert!(shared.file(0x2000, 0x1001).is_none() && shared.file(0, 1).is_none());
+        assert!(shared.file(0x8000, 0x1000).is_none(), "read-only memory");
     }
 
     #[test]

@@ -56,7 +56,7 @@ impl FunctionSocket {
         let irqs = (0..VFIO_PCI_NUM_IRQS).map(|index| IrqInfo { index, flags: 0, count: 0 }).collect();
         let server = Server::new(path, true, irqs, regions)
             .map_err(|source| SocketError { path: path.to_owned(), source })?;
-        let config = Config::new(&function.identity(), &bars);
+        let config = Config::new(&function.identity(), &bars, function.pages_key());
         let connection = Connection { function, bars, config, ram };
         Ok(Self { path: path.to_owned(), server, connection, _memory: memory })
     }
@@ -110,7 +110,7 @@ struct Connection {
     function: Arc<dyn Function>,
     bars: [Option<Bar>; 6],
     config: Config,
-    /// The guest's memory. The window of version 1 lies there; version 2's device takes no guest pages yet (`CAP_PAGES`).
+    /// The guest's memory: the window of version 1 lies there, pages that version 2 is given do.
     ram: SharedRam,
 }
 

@@ -68,6 +68,10 @@ impl Function for V2 {
         [Some(registers), None, Some(window), None, None, None]
     }
 
+    fn pages_key(&self) -> u64 {
+        self.device.pages_key()
+    }
+
     fn memory(&self, bar: usize) -> Option<OwnedFd> {
         (bar == WINDOW).then(|| self.device.bar2().file().try_clone_to_owned().ok()).flatten()
     }

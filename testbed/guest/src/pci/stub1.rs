@@ -48,6 +48,10 @@ impl Function for V1 {
         [Some(registers), Some(data), None, None, None, None]
     }
 
+    fn pages_key(&self) -> u64 {
+        0
+    }
+
     fn memory(&self, _bar: usize) -> Option<OwnedFd> {
         None
     }

@@ -17,7 +17,7 @@ use super::port::{Port, Staging};
 use super::status;
 use super::{Mint, Reply, Request};
 use crate::executor::Executor;
-use crate::host::SessionHost;
+use crate::host::{Guest, SessionHost};
 use crate::published::Published;
 use crate::pump::Greeting;
 use crate::shares::Shares;
@@ -63,7 +63,7 @@ impl Core {
         let owners = OWNERS_MAX as u64;
         let staging = Staging { offset: owners * area::AREA_BYTES, bytes: PAYLOAD_MAX.into() };
         let window = Arc::new(Window::private(staging.offset + staging.bytes)?);
-        let greeting = Greeting { generation: 1, window_bytes: 0, facts: facts.clone() };
+        let greeting = Greeting { generation: 1, window_bytes: 0, pages: false, facts: facts.clone() };
         let mut mint = Mint(Mint::FIRST);
         Ok(Self {
             shares: Arc::new(Shares::new(Arc::clone(&window), window.bytes())),
@@ -130,7 +130,7 @@ impl Core {
             self.sessions,
             self.epoch,
             Arc::clone(&self.published),
-            true,
+            Guest { wakes: true, ..Guest::default() },
         );
         let port = if self.window.reserve(base, USED_OF_AREA) {
             Port::open(host, &*self.executor, &self.greeting, self.staging).map_err(|error| {
@@ -300,6 +300,7 @@ pub(super) fn status_of(key: OwnerKey, owner: &Owner) -> SessionStatus {
         allocated: owner.allocations.bytes(),
         allocations: owner.allocations.len() as u32,
         window_bytes: 0,
+        page_bytes: 0,
         streams: owner.streams.len() as u32,
         events: owner.events.len() as u32,
         modules: (owner.modules.len() + owner.library_modules.len()) as u32,

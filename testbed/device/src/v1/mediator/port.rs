@@ -134,22 +134,22 @@ impl Port {
         body.set_reply(SLOT);
         self.given += 1;
         self.give(&body, tail)?;
-        let slot = self.host.returns() + area::RETURN_REPLIES + u64::from(SLOT) * area::REPLY_BYTES;
+        let slot = area::RETURN_REPLIES + u64::from(SLOT) * area::REPLY_BYTES;
         let number = self.pump.number();
         let ticket = |host: &SessionHost| {
-            host.window().u64_at(slot + area::REPLY_TICKET).load(Ordering::Acquire) == number
+            host.returns().u64_at(slot + area::REPLY_TICKET).load(Ordering::Acquire) == number
         };
         self.wait(ticket)?;
-        let window = self.host.window();
-        let code = window.u32_at(slot + area::REPLY_STATUS).load(Ordering::Relaxed);
-        let bytes = u64::from(window.u32_at(slot + area::REPLY_LEN).load(Ordering::Relaxed));
+        let returns = self.host.returns();
+        let code = returns.u32_at(slot + area::REPLY_STATUS).load(Ordering::Relaxed);
+        let bytes = u64::from(returns.u32_at(slot + area::REPLY_LEN).load(Ordering::Relaxed));
         if code != 0 {
             // A session with a sticky error answers everything with it.
             self.settle()?;
             return Err(code);
         }
         let mut data = vec![0; bytes.min(area::REPLY_DATA_MAX) as usize];
-        if let Some(slice) = window.slice(slot + area::REPLY_DATA, data.len() as u64) {
+        if let Some(slice) = returns.slice(slot + area::REPLY_DATA, data.len() as u64) {
             slice.copy_to(&mut data);
         }
         Ok(data)
@@ -192,15 +192,15 @@ impl Port {
     }
 
     fn field(&self, mark: &Mark, field: u64) -> u64 {
-        let word = self.host.returns() + area::RETURN_WORDS + u64::from(mark.word) * area::WORD_BYTES;
-        self.host.window().u64_at(word + field).load(Ordering::Acquire)
+        let word = area::RETURN_WORDS + u64::from(mark.word) * area::WORD_BYTES;
+        self.host.returns().u64_at(word + field).load(Ordering::Acquire)
     }
 
     /// Waits for a mark, and for what went wrong before it.
     pub(super) fn wait_for(&mut self, mark: &Mark) -> Result<(), u32> {
-        let word = self.host.returns() + area::RETURN_WORDS + u64::from(mark.word) * area::WORD_BYTES;
+        let word = area::RETURN_WORDS + u64::from(mark.word) * area::WORD_BYTES;
         let value = mark.value;
-        self.wait(|host| host.window().u64_at(word + area::WORD_VALUE).load(Ordering::Acquire) >= value)?;
+        self.wait(|host| host.returns().u64_at(word + area::WORD_VALUE).load(Ordering::Acquire) >= value)?;
         self.settle()
     }
 
@@ -225,14 +225,13 @@ impl Port {
     /// The newest error that no reply carried. A sticky one ends the session, as a lost context does.
     pub(super) fn settle(&mut self) -> Result<(), u32> {
         let returns = self.host.returns();
-        let window = self.host.window();
-        let message = window.u64_at(returns + area::RETURN_ERROR_MESSAGE).load(Ordering::Acquire);
+        let message = returns.u64_at(area::RETURN_ERROR_MESSAGE).load(Ordering::Acquire);
         if message <= self.told {
             return Ok(());
         }
         self.told = message;
-        let code = window.u32_at(returns + area::RETURN_ERROR).load(Ordering::Relaxed);
-        let flags = window.u32_at(returns + area::RETURN_ERROR_FLAGS).load(Ordering::Relaxed);
+        let code = returns.u32_at(area::RETURN_ERROR).load(Ordering::Relaxed);
+        let flags = returns.u32_at(area::RETURN_ERROR_FLAGS).load(Ordering::Relaxed);
         self.dead |= flags & area::ERROR_STICKY != 0;
         Err(code)
     }
@@ -283,7 +282,7 @@ impl Port {
         }
         let window = self.host.window();
         let sleepers = window.u32_at(self.host.area() + area::SUBMIT + area::SUBMIT_SLEEPERS);
-        let wake = window.u32_at(self.host.returns() + area::RETURN_WAKE);
+        let wake = self.host.returns().u32_at(area::RETURN_WAKE);
         sleepers.store(1, Ordering::SeqCst);
         let came = loop {
             let before = wake.load(Ordering::SeqCst);

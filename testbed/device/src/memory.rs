@@ -1,6 +1,7 @@
 //! Guest memory as the device reaches it: by guest-physical addresses, copied from and to, never referred to.
 
 use std::fmt::Debug;
+use std::fs::File;
 use std::path::Path;
 
 use crate::window::{Window, WindowError};
@@ -15,6 +16,10 @@ pub trait GuestMemory: Debug + Send + Sync {
 
     /// Writes `from` to guest-physical `address` on; false: not all of that is memory.
     fn write(&self, address: u64, from: &[u8]) -> bool;
+
+    /// The file that holds `bytes` from guest-physical `address` on, which may be written, and where in it they are: for a device
+    /// that maps them for as long as a guest lets it. `None`: not all of them are memory of the guest's, or not in one piece.
+    fn file(&self, address: u64, bytes: u64) -> Option<(File, u64)>;
 }
 
 /// Guest memory that is a file: the offset is the guest-physical address. Guests map the same file.
@@ -48,5 +53,10 @@ impl GuestMemory for Ram {
     fn write(&self, address: u64, from: &[u8]) -> bool {
         let slice = self.0.slice(address, from.len() as u64);
         slice.map(|slice| slice.copy_from(from)).is_some()
+    }
+
+    fn file(&self, address: u64, bytes: u64) -> Option<(File, u64)> {
+        let file = self.map(address, bytes).then(|| self.0.file().try_clone_to_owned().ok());
+        Some((File::from(file??), address))
     }
 }

@@ -1,0 +1,144 @@
+//! One contiguous range of guest-physical memory, of this process's own.
+//!
+//! A kernel gives large pages as it finds them, often from the highest address down. So more are taken than needed, if there are, the
+//! longest run is mapped in the order of its addresses, and the others are given back.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::Path;
+
+use super::{LARGE, frames, lock};
+use crate::descriptor::Descriptor;
+use crate::mapping::{Mapping, MemoryType};
+
+/// So many large pages make each half of the range as long as the longest payload of a call.
+const WANTED: usize = 8;
+/// So many are looked at where the first ones do not have such a run.
+const LOOKED_AT: usize = 64;
+/// Sizes to try on a simulated bus, the best first.
+const SIZES: [usize; 4] = [16 << 20, 8 << 20, 4 << 20, 2 << 20];
+
+/// A contiguous range of guest-physical memory.
+#[derive(Debug)]
+pub(crate) struct Contiguous {
+    pub(crate) mapping: Mapping,
+    /// Its guest-physical address.
+    pub(crate) address: u64,
+    /// Its size.
+    pub(crate) bytes: u32,
+    /// Keeps others out of this part of a simulated machine's memory.
+    _part: Option<Descriptor>,
+}
+
+impl Contiguous {
+    /// The largest range that can be had, up to 16 MiB. `None`: there is none, which is usual for all but root.
+    pub(crate) fn find(memory: Option<&Path>) -> Option<Self> {
+        match memory {
+            Some(file) => SIZES.iter().find_map(|&bytes| Self::part_of(file, bytes)),
+            None => Self::large(),
+        }
+    }
+
+    /// Large pages.
+    fn large() -> Option<Self> {
+        let first = Self::run_of(WANTED.min(free_pages()))?;
+        if first.bytes as usize == WANTED * LARGE || free_pages() == 0 {
+            return Some(first);
+        }
+        // Its pages are to be among those that are looked at.
+        drop(first);
+        Self::run_of(LOOKED_AT.min(free_pages()))
+    }
+
+    /// The longest run of as many pages as can be had, `count` at most.
+    fn run_of(count: usize) -> Option<Self> {
+        let (file, all) =
+            (0..).map(|halved| count >> halved).take_while(|&count| count > 0).find_map(|count| {
+                let file = large_file(count).ok()?;
+                let order: Vec<usize> = (0..count).collect();
+                // Fails where another process was faster.
+                let all = Mapping::of_large(file.as_raw_fd(), &order, LARGE).ok()?;
+                Some((file, all))
+            })?;
+        let addresses = frames::addresses(&all)?;
+        let run = frames::longest_run(&addresses, WANTED);
+        let mapping = Mapping::of_large(file.as_raw_fd(), &run, LARGE).ok()?;
+        for unused in (0..addresses.len()).filter(|page| !run.contains(page)) {
+            give_back(&file, unused);
+        }
+        Some(Self {
+            mapping,
+            address: addresses[*run.first()?],
+            bytes: u32::try_from(run.len() * LARGE).ok()?,
+            _part: None,
+        })
+    }
+
+    /// A part of a simulated machine's memory that nobody has locked.
+    fn part_of(path: &Path, bytes: usize) -> Option<Self> {
+        let file = File::options().read(true).write(true).open(path).ok()?;
+        let room = file.metadata().ok()?.len();
+        let address = (0..room / bytes as u64)
+            .map(|part| part * bytes as u64)
+            .find(|&address| lock(&file, address, bytes as u64))?;
+        let mapping = Mapping::of_part(file.as_raw_fd(), address, bytes, MemoryType::WriteBack).ok()?;
+        // The lock lives as long as the open file, whatever number it has.
+        let part = Descriptor::adopt(file.into()).ok()?;
+        Some(Self { mapping, address, bytes: bytes as u32, _part: Some(part) })
+    }
+}
+
+/// How many large pages nobody has or was promised.
+fn free_pages() -> usize {
+    let read = |file: &str| {
+        let path = format!("/sys/kernel/mm/hugepages/hugepages-2048kB/{file}");
+        std::fs::read_to_string(path).ok()?.trim().parse::<usize>().ok()
+    };
+    read("free_hugepages").unwrap_or(0).saturating_sub(read("resv_hugepages").unwrap_or(0))
+}
+
+/// A file of so many large pages, in memory, without a name.
+fn large_file(pages: usize) -> io::Result<File> {
+    let large = libc::MFD_CLOEXEC | libc::MFD_HUGETLB | libc::MFD_HUGE_2MB;
+    // A kernel may refuse memory files that could be made executable; an older one does not know how to say that.
+    for flags in [large | libc::MFD_NOEXEC_SEAL, large] {
+        // By number: the function is younger than the oldest C library. SAFETY: the name ends in a zero.
+        let number = unsafe { libc::syscall(libc::SYS_memfd_create, c"vgpu".as_ptr(), flags) };
+        if let Ok(number @ 0..) = i32::try_from(number) {
+            // SAFETY: the number was made just now and belongs to nobody else.
+            let file = File::from(unsafe { OwnedFd::from_raw_fd(number) });
+            file.set_len((pages * LARGE) as u64)?;
+            return Ok(file);
+        }
+    }
+    Err(io::Error::last_os_error())
+}
+
+/// Gives a page of the file back to the kernel. One that is not taken back goes when the file does.
+fn give_back(file: &File, page: usize) {
+    let hole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    // SAFETY: a range of a file that is this function's caller's alone.
+    unsafe { libc::fallocate(file.as_raw_fd(), hole, (page * LARGE) as libc::off_t, LARGE as libc::off_t) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_a_simulated_memory_are_had_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ram");
+        File::create(&path).unwrap().set_len(32 << 20).unwrap();
+        let one = Contiguous::find(Some(&path)).unwrap();
+        let two = Contiguous::find(Some(&path)).unwrap();
+        assert_eq!(
+            [(one.address, one.bytes), (two.address, two.bytes)],
+            [(0, 16 << 20), (16 << 20, 16 << 20)]
+        );
+        assert!(Contiguous::find(Some(&path)).is_none());
+        drop(one);
+        assert_eq!(Contiguous::find(Some(&path)).unwrap().address, 0);
+    }
+}

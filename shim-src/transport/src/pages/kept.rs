@@ -1,0 +1,229 @@
+//! Pages that outlive the process that had them.
+//!
+//! A host of version 2 writes to registered pages until it has been told that the session is over. A process that is killed
+//! tells nobody: pages of its own would be another's while the host still writes to them. So they are a System V segment, which no
+//! death of a process ends, found again by its key: the function and the channel. Whoever has the channel's lock has the segment: the
+//! next process on the channel takes it over, and who detaches the channel of a dead process removes it. (An IPC namespace that
+//! ends takes its segments along, whatever the host still writes: a container's processes are to be ended before it is killed.)
+//!
+//! On a simulated bus the part of the file `ram` that belongs to the channel stands for it.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use vgpu_wire::area;
+use vgpu_wire::body::pages::PageRun;
+use vgpu_wire::fnv1a;
+
+use super::{LARGE, frames, lock};
+use crate::descriptor::Descriptor;
+use crate::mapping::{Mapping, MemoryType};
+use crate::sysfs::PciFunction;
+
+/// Sizes to try: pieces for copies that both sides can be busy with, or at least one.
+const SIZES: [usize; 2] = [2 * LARGE, LARGE];
+/// Where, behind the return area, the rest begins, which is registered as a segment of the session.
+pub(crate) const REST: u64 = 0x2_0000;
+/// `SHM_HUGETLB` and `SHM_HUGE_2MB` of `linux/shm.h`.
+const SHM_LARGE: libc::c_int = 0o4000 | 21 << 26;
+/// Only its owner gets at a segment.
+const MODE: libc::c_int = 0o600;
+
+const _: () = assert!(area::RETURN_BYTES <= REST);
+
+/// Where the pages of a function's sessions are kept.
+#[derive(Clone, Debug)]
+pub(crate) enum Keeper {
+    /// Segments whose keys come from this number.
+    Segments(u64),
+    /// The file, and the number of its first part.
+    Parts(PathBuf, u64),
+}
+
+/// A session's pages.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub(crate) mapping: Arc<Mapping>,
+    /// Guest-physical addresses of its large pages.
+    addresses: Vec<u64>,
+    place: Place,
+}
+
+#[derive(Debug)]
+enum Place {
+    Segment(libc::c_int),
+    /// The open file has the lock on the part.
+    Part {
+        _file: Descriptor,
+    },
+}
+
+impl Keeper {
+    /// That of a function.
+    pub(crate) fn of(function: &PciFunction, simulated: bool) -> Self {
+        // DIR/bus/pci/devices/ADDRESS
+        let bus = function.dir.ancestors().nth(4).filter(|_| simulated);
+        match bus {
+            Some(bus) => Self::Parts(bus.join("ram"), u64::from(function.address.device) * 64),
+            None => Self::Segments(fnv1a(0, function.address.to_string().as_bytes())),
+        }
+    }
+
+    /// The pages of a channel whose lock this process has: those that a dead process left, or new ones. `None`: there are none to be had.
+    pub(crate) fn take(&self, channel: u32) -> Option<Kept> {
+        match self {
+            Self::Segments(function) => {
+                let key = key(*function, channel);
+                if let Some(id) = found(key) {
+                    // One that is not ours has our key by chance.
+                    return own(id).and_then(|bytes| Kept::of_segment(id, bytes));
+                }
+                let id = SIZES.iter().find_map(|&bytes| made(key, bytes))?;
+                let kept = own(id).and_then(|bytes| Kept::of_segment(id, bytes));
+                if kept.is_none() {
+                    // No host has heard of it.
+                    remove(id);
+                }
+                kept
+            }
+            Self::Parts(file, first) => {
+                let bytes = SIZES[0];
+                let file = File::options().read(true).write(true).open(file).ok()?;
+                let count = file.metadata().ok()?.len() / bytes as u64;
+                let address = (first + u64::from(channel)).checked_rem(count)? * bytes as u64;
+                if !lock(&file, address, bytes as u64) {
+                    return None;
+                }
+                let mapping =
+                    Mapping::of_part(file.as_raw_fd(), address, bytes, MemoryType::WriteBack).ok()?;
+                let addresses = (address..).step_by(LARGE).take(bytes / LARGE).collect();
+                let file = Descriptor::adopt(file.into()).ok()?;
+                Some(Kept { mapping: Arc::new(mapping), addresses, place: Place::Part { _file: file } })
+            }
+        }
+    }
+
+    /// The host has let go of what a dead process on the channel had, whose lock this process has.
+    pub(crate) fn remove(&self, channel: u32) {
+        if let Self::Segments(function) = self
+            && let Some(id) = found(key(*function, channel))
+            && own(id).is_some()
+        {
+            remove(id);
+        }
+    }
+}
+
+impl Kept {
+    fn of_segment(id: libc::c_int, bytes: usize) -> Option<Self> {
+        let mapping = Mapping::of_segment(id, bytes).ok()?;
+        let addresses = frames::addresses(&mapping)?;
+        Some(Self { mapping: Arc::new(mapping), addresses, place: Place::Segment(id) })
+    }
+
+    /// Guest-physical address of the return area, which is where the mapping begins.
+    pub(crate) fn returns(&self) -> u64 {
+        self.addresses[0]
+    }
+
+    /// All from [`REST`] on.
+    pub(crate) fn rest(&self) -> Vec<PageRun> {
+        frames::runs(&self.addresses, REST)
+    }
+
+    /// The host has let go: the pages are the kernel's again. Other threads find private memory there.
+    pub(crate) fn release(&self) {
+        if self.mapping.make_private().is_ok()
+            && let Place::Segment(id) = self.place
+        {
+            remove(id);
+        }
+    }
+}
+
+/// The key of a channel's segment.
+const fn key(function: u64, channel: u32) -> libc::key_t {
+    let hash = fnv1a(fnv1a(function, b"vgpu-run pages"), &channel.to_le_bytes());
+    // Not 0, which is no key.
+    (hash as u32 & 0x7fff_ffff | 0x4000_0000) as libc::key_t
+}
+
+/// The segment of a key.
+fn found(key: libc::key_t) -> Option<libc::c_int> {
+    // SAFETY: asks for a number.
+    let id = unsafe { libc::shmget(key, 0, 0) };
+    (id >= 0).then_some(id)
+}
+
+/// A new segment, all of whose pages there are.
+fn made(key: libc::key_t, bytes: usize) -> Option<libc::c_int> {
+    // SAFETY: makes a segment, or none.
+    let id = unsafe { libc::shmget(key, bytes, libc::IPC_CREAT | libc::IPC_EXCL | SHM_LARGE | MODE) };
+    (id >= 0).then_some(id)
+}
+
+/// Size of a segment, if it is one that a process of this user has made for itself alone, and of whole large pages.
+fn own(id: libc::c_int) -> Option<usize> {
+    // SAFETY: the structure is plain numbers, for which zeros are values.
+    let mut about: libc::shmid_ds = unsafe { core::mem::zeroed() };
+    // SAFETY: the kernel writes one structure.
+    if unsafe { libc::shmctl(id, libc::IPC_STAT, &raw mut about) } != 0 {
+        return None;
+    }
+    // SAFETY: asks for a number.
+    let user = unsafe { libc::geteuid() };
+    let owner = about.shm_perm;
+    let mine = owner.uid == user && owner.cuid == user && libc::c_int::from(owner.mode) & 0o777 == MODE;
+    (mine && about.shm_segsz >= LARGE && about.shm_segsz.is_multiple_of(LARGE)).then_some(about.shm_segsz)
+}
+
+/// Ends a segment when nobody has it mapped any more.
+fn remove(id: libc::c_int) {
+    // SAFETY: nothing is written; whoever has it mapped keeps it until then.
+    unsafe { libc::shmctl(id, libc::IPC_RMID, core::ptr::null_mut()) };
+}
+
+/// Reads the key by which a session may name pages: for an administrator alone, as the kernel shows this part of configuration space
+/// to nobody else. `None`: it is not for this process to know, or there is none.
+pub(crate) fn device_key(function: &PciFunction) -> io::Result<Option<u64>> {
+    use std::os::unix::fs::FileExt;
+    let mut key = [0; 8];
+    let file = File::open(function.dir.join("config"))?;
+    match file.read_exact_at(&mut key, vgpu_wire::pci::PAGES_KEY) {
+        Ok(()) => Ok(Some(u64::from_le_bytes(key)).filter(|key| *key != 0)),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_channel_has_a_key_of_its_own() {
+        let mut keys: Vec<_> =
+            (0..8).flat_map(|function| (0..64).map(move |channel| key(function, channel))).collect();
+        assert!(keys.iter().all(|&key| key > 0));
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), 8 * 64);
+    }
+
+    #[test]
+    fn a_simulated_channel_has_its_part() {
+        let dir = tempfile::tempdir().unwrap();
+        let ram = dir.path().join("ram");
+        File::create(&ram).unwrap().set_len(64 << 20).unwrap();
+        let keeper = Keeper::Parts(ram, 64 * 5);
+        let kept = keeper.take(3).unwrap();
+        assert_eq!((kept.returns(), kept.mapping.bytes()), (3 * (4 << 20), 4 << 20));
+        let rest = PageRun { address: kept.returns() + REST, bytes: (4 << 20) - REST };
+        assert_eq!(kept.rest(), [rest]);
+        assert!(keeper.take(3).is_none(), "locked");
+        assert!(keeper.take(4).is_some());
+    }
+}

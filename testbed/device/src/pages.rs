@@ -1,0 +1,226 @@
+//! Guest pages that sessions have had the device map: which there are, and whose. Owns the rule that no two registrations share a
+//! page, and the key by which a session proves that it may name any.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use vgpu_wire::body::pages::{PageRun, RUNS_MAX};
+
+use crate::host::lock;
+use crate::memory::GuestMemory;
+use crate::window::Window;
+
+/// Why pages cannot be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// They are no memory of the guest's, or registered already.
+    Pages,
+    /// The session has as many runs as it can have.
+    Many,
+}
+
+/// A run that is mapped. Whoever has it may touch the memory; whose it is, the registry knows.
+#[derive(Debug)]
+pub(crate) struct Run {
+    /// Where it begins in its segment.
+    pub(crate) start: u64,
+    pub(crate) memory: Window,
+    address: u64,
+}
+
+/// A segment: its runs, in the order of their offsets.
+#[derive(Debug)]
+pub(crate) struct Segment(Vec<Arc<Run>>);
+
+impl Segment {
+    /// The run that all `bytes` at `offset` lie in, and where in it.
+    pub(crate) fn find(&self, offset: u64, bytes: u64) -> Option<(&Arc<Run>, u64)> {
+        let after = self.0.partition_point(|run| run.start <= offset);
+        let run = self.0.get(after.checked_sub(1)?)?;
+        let within = offset - run.start;
+        (bytes <= run.memory.bytes().checked_sub(within)?).then_some((run, within))
+    }
+
+    /// Bytes of all runs.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.last().map_or(0, |run| run.start + run.memory.bytes())
+    }
+}
+
+/// A registered range.
+#[derive(Clone, Copy, Debug)]
+struct Taken {
+    end: u64,
+    session: u32,
+}
+
+/// What a device knows of its guest's pages.
+#[derive(Debug)]
+pub(crate) struct Registry {
+    memory: Arc<dyn GuestMemory>,
+    key: u64,
+    /// By guest-physical address.
+    taken: Mutex<BTreeMap<u64, Taken>>,
+}
+
+impl Registry {
+    pub(crate) fn new(memory: Arc<dyn GuestMemory>, key: u64) -> Self {
+        Self { memory, key, taken: Mutex::default() }
+    }
+
+    /// What who may name pages knows.
+    pub(crate) const fn key(&self) -> u64 {
+        self.key
+    }
+
+    /// Maps a run, the session's from here on.
+    pub(crate) fn map(&self, session: u32, run: PageRun, start: u64) -> Result<Arc<Run>, Refused> {
+        self.take(session, run)?;
+        let mapped = self.memory.file(run.address, run.bytes).and_then(|(file, at)| {
+            Window::of_part(file, at, run.bytes)
+                .inspect_err(|error| tracing::warn!("guest pages at {:#x}: {error}", run.address))
+                .ok()
+        });
+        if let Some(memory) = mapped {
+            return Ok(Arc::new(Run { start, memory, address: run.address }));
+        }
+        lock(&self.taken).remove(&run.address);
+        Err(Refused::Pages)
+    }
+
+    /// Maps all runs of a segment, or none.
+    pub(crate) fn map_all(
+        &self,
+        session: u32,
+        runs: impl Iterator<Item = PageRun>,
+    ) -> Result<Segment, Refused> {
+        let mut segment = Segment(Vec::new());
+        for run in runs {
+            match self.map(session, run, segment.bytes()) {
+                Ok(run) => segment.0.push(run),
+                Err(refused) => {
+                    self.forget(&segment);
+                    return Err(refused);
+                }
+            }
+        }
+        Ok(segment)
+    }
+
+    fn take(&self, session: u32, run: PageRun) -> Result<(), Refused> {
+        let end = run.address.checked_add(run.bytes).ok_or(Refused::Pages)?;
+        let mut taken = lock(&self.taken);
+        if taken.range(..end).next_back().is_some_and(|(_, below)| below.end > run.address) {
+            return Err(Refused::Pages);
+        }
+        if taken.values().filter(|taken| taken.session == session).count() >= RUNS_MAX as usize {
+            return Err(Refused::Many);
+        }
+        taken.insert(run.address, Taken { end, session });
+        Ok(())
+    }
+
+    /// The segment's pages may be registered anew.
+    pub(crate) fn forget(&self, segment: &Segment) {
+        let mut taken = lock(&self.taken);
+        for run in &segment.0 {
+            taken.remove(&run.address);
+        }
+    }
+
+    /// All pages of a session may be.
+    pub(crate) fn release(&self, session: u32) {
+        lock(&self.taken).retain(|_, taken| taken.session != session);
+    }
+
+    /// Bytes that a session has registered.
+    pub(crate) fn bytes_of(&self, session: u32) -> u64 {
+        let taken = lock(&self.taken);
+        let of_session = taken.iter().filter(|(_, taken)| taken.session == session);
+        of_session.map(|(address, taken)| taken.end - address).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::memory::Ram;
+
+    const PAGE: u64 = 0x1000;
+
+    fn registry(pages: u64) -> (tempfile::TempDir, Registry) {
+        let dir = tempfile::tempdir().unwrap();
+        let ram = Ram::create(&dir.path().join("ram"), pages * PAGE).unwrap();
+        (dir, Registry::new(Arc::new(ram), 7))
+    }
+
+    const fn run(page: u64, pages: u64) -> PageRun {
+        PageRun { address: page * PAGE, bytes: pages * PAGE }
+    }
+
+    #[test]
+    fn pages_are_the_guests_memory_and_somebodys_once() {
+        let (_dir, registry) = registry(16);
+        let segment = registry.map_all(1, [run(4, 2), run(0, 1)].into_iter()).unwrap();
+        assert_eq!((segment.bytes(), registry.bytes_of(1)), (3 * PAGE, 3 * PAGE));
+        for taken in [run(4, 1), run(5, 3), run(3, 2), run(0, 16), run(15, 2), run(16, 1)] {
+            assert_eq!(registry.map(2, taken, 0).unwrap_err(), Refused::Pages, "{taken:?}");
+        }
+        // None of a list that has one bad run.
+        assert_eq!(registry.map_all(2, [run(8, 1), run(8, 1)].into_iter()).unwrap_err(), Refused::Pages);
+        assert_eq!(registry.bytes_of(2), 0);
+        registry.forget(&segment);
+        registry.map(2, run(4, 2), 0).unwrap();
+        registry.release(2);
+        registry.map(3, run(0, 16), 0).unwrap();
+    }
+
+    #[test]
+    fn a_span_lies_in_one_run() {
+        let (_dir, registry) = registry(16);
+        let segment = registry.map_all(1, [run(4, 2), run(0, 1)].into_iter()).unwrap();
+        let found = |offset, bytes| segment.find(offset, bytes).map(|(run, at)| (run.address, at));
+        assert_eq!(found(0, 2 * PAGE), Some((4 * PAGE, 0)));
+        assert_eq!(found(2 * PAGE, PAGE), Some((0, 0)));
+        assert_eq!(found(2 * PAGE + 5, PAGE - 5), Some((0, 5)));
+        for (offset, bytes) in
+            [(PAGE, PAGE + 1), (2 * PAGE, PAGE + 1), (3 * PAGE, 1), (u64::MAX, 1), (1, u64::MAX)]
+        {
+            assert_eq!(found(offset, bytes), None, "{bytes} at {offset}");
+        }
+    }
+
+    #[test]
+    fn a_session_has_no_more_than_there_can_be() {
+        let pages = u64::from(RUNS_MAX) + 2;
+        let (_dir, registry) = registry(pages);
+        let all = registry.map_all(1, (0..u64::from(RUNS_MAX)).map(|page| run(page, 1)));
+        assert_eq!(all.unwrap().bytes(), u64::from(RUNS_MAX) * PAGE);
+        assert_eq!(registry.map(1, run(pages - 1, 1), 0).unwrap_err(), Refused::Many);
+        registry.map(2, run(pages - 1, 1), 0).unwrap();
+    }
+
+    proptest! {
+        #[test]
+        fn no_two_registrations_share_a_page(steps in prop::collection::vec((1u32..4, 0u64..20, 1u64..6, any::<bool>()), 1..60)) {
+            let (_dir, registry) = registry(16);
+            let mut held: Vec<(u32, PageRun)> = Vec::new();
+            for (session, page, pages, release) in steps {
+                if release {
+                    registry.release(session);
+                    held.retain(|(owner, _)| *owner != session);
+                    continue;
+                }
+                let new = run(page, pages);
+                let free = page + pages <= 16
+                    && held.iter().all(|(_, old)| new.address >= old.address + old.bytes || old.address >= new.address + new.bytes);
+                prop_assert_eq!(registry.map(session, new, 0).is_ok(), free);
+                if free {
+                    held.push((session, new));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Ways to devices on the simulated bus; version 1 with an injected cost of each register access, and without a window of guest memory.
+
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+use vgpu_llama::event::{Event, Job};
+use vgpu_testbed::bed::Bed;
+use vgpu_testbed::guest::{Place, Settings, model};
+use vgpu_testbed::programs;
+use vgpu_testbed::traffic::Traffic;
+
+use super::super::facts;
+use super::{Arguments, WARM, stand_in};
+
+/// A way to a device.
+struct Way {
+    name: &'static str,
+    options: &'static [&'static str],
+    /// Each call costs so much that fewer of them do, and that tokens are not counted: it is the same number.
+    slow: bool,
+}
+
+const WAYS: &[Way] = &[
+    Way { name: "sim v2", options: &[], slow: false },
+    Way { name: "sim v2, guest pages", options: &["--ram", "1G"], slow: false },
+    Way { name: "sim v1", options: &["--protocol", "v1"], slow: false },
+    // Less memory than the smallest window.
+    Way { name: "sim v1, BAR1", options: &["--protocol", "v1", "--ram", "1M"], slow: false },
+    Way { name: "sim v1, 10 us", options: &["--protocol", "v1", "--access-cost", "10us"], slow: true },
+    Way { name: "sim v1, 88 us", options: &["--protocol", "v1", "--access-cost", "88us"], slow: true },
+];
+
+/// All of them.
+pub fn rows(arguments: &Arguments) -> Result<Vec<Value>> {
+    WAYS.iter().map(|way| measure(arguments, way)).collect()
+}
+
+/// Runs the stand-in on one way; its answer.
+fn measure(arguments: &Arguments, way: &Way) -> Result<Value> {
+    let bed = Bed::start_with(&arguments.executor, &[facts("6.1")], way.options)?;
+    let calls = if way.slow { arguments.calls / 10 } else { arguments.calls };
+    let output = Command::new(programs::launcher()?)
+        .arg(programs::standin()?)
+        .args(stand_in(calls, arguments.mib << 10))
+        .env("VGPU_SYSFS", bed.sysfs())
+        .stdin(Stdio::null())
+        .output()
+        .context("start the stand-in")?;
+    if !output.status.success() {
+        bail!("{}: {}: {}", way.name, output.status, String::from_utf8_lossy(&output.stderr));
+    }
+    let mut answer: Value = serde_json::from_slice(&output.stdout)?;
+    answer["way"] = json!(way.name);
+    // The null executor keeps no bytes.
+    if arguments.executor != "null" && answer["same"] != true {
+        bail!("{}: what came back is not what went there", way.name);
+    }
+    if way.slow {
+        answer["exits_missing"] = json!("as without the cost");
+    } else {
+        answer["exits_per_token"] = json!(exits(arguments, &bed)?);
+    }
+    Ok(answer)
+}
+
+/// Accesses that a token takes.
+fn exits(arguments: &Arguments, bed: &Bed) -> Result<f64> {
+    let mut settings = Settings::new(model(&arguments.model)?, WARM + arguments.tokens);
+    settings.pause_from = Some(WARM);
+    settings.past_end = true;
+    let job = Job { prompt: "The capital of France is".to_owned(), forced: None };
+    let mut guest = settings.start(Place::Gpu(bed.sysfs()), &[job])?;
+    let (mut first, mut last) = (None, None);
+    while let Some(event) = guest.event()? {
+        if let Event::Paused { decoded } = event {
+            let now = (decoded, Traffic::of(bed.sysfs(), guest.pid())?);
+            if first.is_none() {
+                first = Some(now);
+            } else {
+                last = Some(now);
+            }
+            guest.resume()?;
+        }
+    }
+    guest.finish()?;
+    let ((from, before), (to, after)) = first.zip(last).context("too few tokens to count")?;
+    after.since(&before, (to - from) as u64).accesses.as_f64().context("no count of accesses")
+}
