@@ -143,6 +143,7 @@ impl V1Options {
                 properties: self.properties(),
                 way,
                 access_cost: self.access_cost,
+                watch: None,
             });
         }
         Ok(SimBus::serve_v1(bus, self.ram, configs)?)

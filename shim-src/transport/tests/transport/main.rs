@@ -4,6 +4,7 @@
 mod bed;
 mod copies;
 mod fake;
+mod killed1;
 mod lost;
 mod messages;
 mod nonsense;
