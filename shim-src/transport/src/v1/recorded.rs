@@ -293,9 +293,28 @@ fn errors_are_told_apart() {
         Failure::Status(999),
         "a failure without a code"
     );
-    assert_eq!(failed(&[(0x004, 3), (0x014, 3)]), gone(GoneReason::Mediator));
-    assert_eq!(failed(&[(0x004, 3), (0x014, 0x0b)]), gone(GoneReason::Quarantined));
-    assert_eq!(failed(&[(0x004, 3), (0x014, 2)]), gone(GoneReason::Nonsense));
+    // Section 5, code by code; 0x0a is another test's. 46: CUDA_ERROR_DEVICE_UNAVAILABLE.
+    for (code, reason) in [
+        (0, GoneReason::Nonsense),
+        (1, GoneReason::Nonsense),
+        (2, GoneReason::Nonsense),
+        (3, GoneReason::Mediator),
+        (4, GoneReason::Nonsense),
+        (6, GoneReason::Nonsense),
+        (7, GoneReason::Nonsense),
+        (8, GoneReason::Nonsense),
+        (9, GoneReason::Nonsense),
+        (0x0b, GoneReason::Quarantined),
+        (0x0c, GoneReason::Nonsense),
+        (u32::MAX, GoneReason::Nonsense),
+    ] {
+        // What an earlier call left in the result's register is not looked at.
+        assert_eq!(failed(&[(0x004, 3), (0x014, code), (0x0f0, 600)]), gone(reason), "error {code:#x}");
+        assert_eq!((Lost::Gone { reason }).code(), 46);
+    }
+    for status in [0, 4, 0x8000_0000] {
+        assert_eq!(failed(&[(0x004, status)]), gone(GoneReason::Nonsense), "status {status:#x}");
+    }
     assert_eq!(failed(&[(0x004, u32::MAX)]), gone(GoneReason::AllOnes));
 }
 

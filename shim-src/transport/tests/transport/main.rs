@@ -2,6 +2,7 @@
 //! scripted one that breaks the contract on purpose.
 
 mod bed;
+mod conform1;
 mod copies;
 mod fake;
 mod killed1;
