@@ -125,6 +125,10 @@ fn judge(looked: &Looked) -> Finding {
         if failed(looked, LinkId::Window).is_some() {
             return Finding::pass(LINK, format!("{name} speaks version 2 of the contract"));
         }
+        // Nor could a device of version 1 be opened that has nothing behind it: its registers say so.
+        if failed(looked, LinkId::Host).is_some() {
+            return Finding::pass(LINK, format!("the registers of {name} answer"));
+        }
         let trouble = looked.trouble.clone().unwrap_or_else(|| "said nothing".into());
         return Finding::fail(LINK, UNKNOWN, format!("the process that looked at {name} {trouble}"));
     };
@@ -221,6 +225,13 @@ pub mod tests {
     #[test]
     fn trouble_with_the_window_is_not_the_devices() {
         let line = r#"{"step":"open","ok":false,"link":"window","cause":"window-unmappable","found":"no resource2"}"#;
+        assert!(judge(&looked(&[line], None)).holds());
+    }
+
+    #[test]
+    fn trouble_with_the_host_is_not_the_devices() {
+        let line =
+            r#"{"step":"open","ok":false,"link":"host","cause":"session-refused","found":"in quarantine"}"#;
         assert!(judge(&looked(&[line], None)).holds());
     }
 

@@ -55,7 +55,7 @@ pub use gpu::{ADDRESS_SPAN, GpuConfig, GpuError, parse_bytes, parse_compute_capa
 pub use graph::{GraphRecord, nodes as graph_nodes, patches as graph_patches};
 pub use host::{Gauges, LateError, Piece, ReplyTo, Retired, SessionHost};
 pub use sim::{ExitHandle, PciAddress, Seen, SimBus, SimDevice, SimError, V1Config, V1Way, Watch};
-pub use status::{BusStatus, DeviceStatus, SessionStatus};
+pub use status::{BusStatus, DeviceStatus, ELSEWHERE, SessionStatus};
 pub use violation::Violation;
 pub use window::{Window, WindowError};
 

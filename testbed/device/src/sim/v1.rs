@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::folder::{Bars, Bus};
 use super::socket::{self, RegisterServer};
 use super::{PciAddress, Served, SimDevice, SimError};
-use crate::status::DeviceStatus;
+use crate::status::{DeviceStatus, ELSEWHERE};
 use crate::v1::{Bar, Client, Device, GuestMemory, Local, Mediator, Properties, Ram};
 use vgpu_wire::pci::V1_BAR1_BYTES;
 
@@ -208,7 +208,7 @@ impl V1Device {
         let (total, allocated) = mediator.map_or((0, 0), |mediator| mediator.memory());
         DeviceStatus {
             address: self.address.to_string(),
-            executor: mediator.map_or("mediator", |mediator| mediator.executor()).to_owned(),
+            executor: mediator.map_or(ELSEWHERE, |mediator| mediator.executor()).to_owned(),
             generation: 0,
             total,
             allocated,
