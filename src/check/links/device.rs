@@ -1,9 +1,11 @@
 //! Link `device`: whether the device answers, and speaks as the shims do. A child opens it, for a device that does not answer holds
 //! whoever asks; what the child finds serves the links `window` and `host` too.
 
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::time::Duration;
 
-use vgpu_transport::PciFunction;
+use vgpu_transport::{PciFunction, turn_files};
 
 use super::unable;
 use crate::check::catalogue::{self, LINKS, LinkId, UNKNOWN};
@@ -81,6 +83,37 @@ pub fn failed(looked: &Looked, link: LinkId) -> Option<Finding> {
     Some(told(report, link))
 }
 
+/// A device of version 1 whose first call does not come back: another process has the turn, or the host does not answer.
+fn silent_version_1(looked: &Looked) -> Finding {
+    let name = looked.function.address;
+    let fail = |found| Finding::fail(LINK, "device-mute", found).expected("an answer within a second");
+    let holder = turn_files(&looked.function).first().and_then(|path| holder(path));
+    let finding = match holder {
+        Some((process, program)) => fail(format!(
+            "the process {process} ({program}) has had its turn at {name} all the time"
+        ))
+        .fix("Is that process stopped, or does it wait for the host? End it, or restart the host's mediator.")
+        .detail("processes of this machine take turns at a device of version 1"),
+        None => fail(format!("the mediator behind {name} does not answer its first call"))
+            .fix("Is the mediator on the device's host stopped or hung? Restart it."),
+    };
+    finding.details(looked.trouble.iter().map(|trouble| format!("the process that asked {trouble}")))
+}
+
+/// Who has locked a file (`flock`): process and program.
+fn holder(path: &Path) -> Option<(String, String)> {
+    let inode = std::fs::metadata(path).ok()?.ino().to_string();
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    // 12: FLOCK  ADVISORY  WRITE 4711 00:1b:339 0 EOF
+    let process = locks.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let [_, "FLOCK", _, "WRITE", process, file, ..] = fields[..] else { return None };
+        (file.rsplit(':').next() == Some(&inode)).then(|| process.to_owned())
+    })?;
+    let program = std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+    Some((process, program.trim().to_owned()))
+}
+
 /// What a child said of a step that failed.
 fn told(report: &Report, link: LinkId) -> Finding {
     let cause = catalogue::cause(link, report.text("cause")).map_or(UNKNOWN, |cause| cause.id);
@@ -107,6 +140,7 @@ fn judge(looked: &Looked) -> Finding {
     }
     let open = looked.steps.open.as_deref();
     match open {
+        Some("open") if !turn_files(&looked.function).is_empty() => return silent_version_1(looked),
         Some("open" | "answer") => {
             return Finding::fail(LINK, "device-mute", format!("the registers of {name} do not answer"))
                 .expected("an answer within a second")
