@@ -76,7 +76,7 @@ impl Program {
     }
 
     /// It must end by itself, of a CUDA error that says that the device is gone.
-    fn is_told(self) {
+    fn ends_told(self) {
         let (status, errors) = self.end();
         assert_eq!(status.code(), Some(1), "{status}: {errors}");
         assert!(errors.contains(UNAVAILABLE) && !errors.contains("panicked"), "{errors}");
@@ -84,7 +84,7 @@ impl Program {
 }
 
 /// The launcher does not even start a program where there is nothing behind the device, and says why.
-fn is_not_started(sysfs: &Path, why: &str) {
+fn ends_unstarted(sysfs: &Path, why: &str) {
     let (status, errors) = Program::start(sysfs, 1, SHORT).end();
     assert_eq!(status.code(), Some(125), "{status}: {errors}");
     assert!(errors.contains("has nothing behind it") && errors.contains(why), "{errors}");
@@ -126,7 +126,7 @@ fn a_device_comes_back(more: &[&str]) {
         let programs = Program::several(bed.sysfs());
         bed.kill().unwrap();
         for program in programs {
-            program.is_told();
+            program.ends_told();
         }
         bed.restart().unwrap();
         works(bed.sysfs());
@@ -162,10 +162,10 @@ fn a_mediator_goes_and_another_comes() {
     let programs = Program::several(bed.sysfs());
     drop(first);
     for program in programs {
-        program.is_told();
+        program.ends_told();
     }
     // Who comes meanwhile is told, too.
-    is_not_started(bed.sysfs(), "the mediator on its host is gone");
+    ends_unstarted(bed.sysfs(), "the mediator on its host is gone");
     let _second = serve();
     works(bed.sysfs());
 }
@@ -192,7 +192,7 @@ fn a_mediator_answers_busy_then_quarantined() {
     let programs = Program::several(bed.sysfs());
     mediator.set_rules(Rules::new(Some(100), [0]));
     for program in programs {
-        program.is_told();
+        program.ends_told();
     }
     let output = Command::new(programs::launcher().unwrap())
         .args(["check", "--json"])
@@ -208,7 +208,7 @@ fn a_mediator_answers_busy_then_quarantined() {
         "{report:#}"
     );
     assert!(report.to_string().contains("quarantine"), "{report:#}");
-    is_not_started(bed.sysfs(), "its host has quarantined this virtual machine");
+    ends_unstarted(bed.sysfs(), "its host has quarantined this virtual machine");
 
     mediator.set_rules(Rules::default());
     works(bed.sysfs());

@@ -246,6 +246,27 @@ pub mod tests {
     }
 
     #[test]
+    fn a_device_of_version_1_that_is_silent() {
+        let begun = r#"{"step":"open","begin":true}"#;
+        let finding = judge(&looked(&[begun], Some("ended with exit code 124")));
+        assert_eq!(finding.issue().unwrap(), "device/device-mute");
+        assert_eq!(finding.found, "the mediator behind 0000:00:05.0 does not answer its first call");
+    }
+
+    #[test]
+    fn who_has_locked_a_file_is_known() {
+        let path = std::env::temp_dir().join(format!("vgpu-turn-{}", std::process::id()));
+        let file = std::fs::File::create(&path).unwrap();
+        assert_eq!(holder(&path), None);
+        let locked = nix::fcntl::Flock::lock(file, nix::fcntl::FlockArg::LockExclusive).unwrap();
+        let (process, program) = holder(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(process, std::process::id().to_string());
+        assert!(!program.is_empty());
+        drop(locked);
+    }
+
+    #[test]
     fn a_cause_that_the_child_named() {
         let line = r#"{"step":"open","ok":false,"link":"device","cause":"version-1","found":"speaks version 1","fix":{"text":"Update.","command":null,"needs_root":false}}"#;
         let finding = judge(&looked(&[line], None));

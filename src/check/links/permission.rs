@@ -60,9 +60,10 @@ pub async fn look(context: &mut Context) -> Finding {
             continue;
         }
         let path = path.clone();
-        let refused = match path.starts_with(&function.dir) {
-            true => OpenError::Open { path, source },
-            false => OpenError::Turn { path, source },
+        let refused = if path.starts_with(&function.dir) {
+            OpenError::Open { path, source }
+        } else {
+            OpenError::Turn { path, source }
         };
         let error = device::refused(function, &context.root, refused);
         let finding = broken(LINK, error);

@@ -343,13 +343,17 @@ fn a_call_that_is_lost_behind_one_that_was_turned_away_is_made_again() {
     let limited = [(0x004, 3), (0x014, 0x0a)];
     let missing = [(0x004, 3), (0x014, 3)];
     for answers in [[limited, missing, [(0x004, 2), (0x014, 0)]], [limited, missing, limited]] {
-        answers.iter().for_each(|answer| device.answer(answer));
+        for answer in &answers {
+            device.answer(answer);
+        }
         device.answer(&[(0x004, 2)]);
         line.plain(Some(0), &call).unwrap();
         device.0.lock().unwrap().answers.clear();
     }
     // Not twice, nor after a call that was answered.
-    [limited, missing, missing].iter().for_each(|answer| device.answer(answer));
+    for answer in &[limited, missing, missing] {
+        device.answer(answer);
+    }
     assert_eq!(line.plain(Some(0), &call), gone);
     device.answer(&missing);
     assert_eq!(line.plain(Some(0), &call), gone);
