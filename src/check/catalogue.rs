@@ -66,6 +66,7 @@ links! {
     Permission "permission" "Permission" needs [Pci] {
         "device-permission" "The user that Ollama runs as must be able to open the device's files."
         "lockdown" "Kernel lockdown refuses device memory even to root."
+        "turn-file" "Processes of a machine take turns at a device of version 1, by a file that each of them must be able to open."
         "sysfs-read-only" "The device's files must be opened for writing, and sysfs is read-only here."
     }
     Device "device" "Device" needs [Permission] {

@@ -163,7 +163,7 @@ pub fn cause_of(lockdown: bool, error: &OpenError) -> (LinkId, &'static str) {
         }
         OpenError::Disabled { .. } => (LinkId::Pci, "memory-decoding-off"),
         OpenError::Gone { .. } => (LinkId::Device, "host-gone"),
-        OpenError::Turn { .. } => (LinkId::Permission, UNKNOWN),
+        OpenError::Turn { .. } => (LinkId::Permission, "turn-file"),
         OpenError::NoHost { reason: GoneReason::Quarantined, .. } => (LinkId::Host, "session-refused"),
         OpenError::NoHost { .. } => (LinkId::Host, "executor-not-ready"),
         OpenError::Version1 { .. } => (LinkId::Device, "version-1"),

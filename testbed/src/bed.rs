@@ -54,9 +54,11 @@ impl Facts {
 #[derive(Debug)]
 pub struct Bed {
     folder: TempDir,
+    /// Arguments of the device's process.
+    arguments: Vec<String>,
     child: Child,
     /// The device's process ends when this closes.
-    _stdin: ChildStdin,
+    stdin: ChildStdin,
 }
 
 impl Bed {
@@ -69,22 +71,21 @@ impl Bed {
     pub fn start_with(executor: &str, devices: &[Facts], options: &[&str]) -> Result<Self> {
         // Shared memory, so that the window's pages are never written back to a disk.
         let folder = TempDir::with_prefix_in("vgpu-bed-", "/dev/shm").context("make a folder in /dev/shm")?;
-        let mut command = Command::new(crate::programs::testbed()?);
-        command.arg("device").arg("--bus").arg(format!("sim:{}", folder.path().display()));
-        command.args(["--executor", executor, "--until-stdin-closes"]).args(options);
+        let mut arguments = vec!["device".to_owned(), "--bus".to_owned()];
+        arguments.push(format!("sim:{}", folder.path().display()));
+        arguments.extend(["--executor", executor, "--until-stdin-closes"].map(str::to_owned));
+        arguments.extend(options.iter().map(|&option| option.to_owned()));
         for device in devices {
-            command.arg("--device").arg(serde_json::to_string(device)?);
+            arguments.extend(["--device".to_owned(), serde_json::to_string(device)?]);
         }
-        let mut child =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("start the device")?;
-        let stdin = child.stdin.take().context("no stdin")?;
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().context("no stdout")?).read_line(&mut line)?;
-        if line.trim() != "ready" {
-            let status = child.wait()?;
-            bail!("the device did not start: {status}, said {line:?}");
-        }
-        Ok(Self { folder, child, _stdin: stdin })
+        let (child, stdin) = serve(&arguments)?;
+        Ok(Self { folder, arguments, child, stdin })
+    }
+
+    /// Serves the same devices in the same folder, after [`Bed::kill`], as a host that comes back.
+    pub fn restart(&mut self) -> Result<()> {
+        (self.child, self.stdin) = serve(&self.arguments)?;
+        Ok(())
     }
 
     /// The folder that looks like sysfs.
@@ -133,6 +134,21 @@ impl Bed {
             std::thread::yield_now();
         }
     }
+}
+
+/// Starts the test bed's program and waits until it is ready; it ends when the pipe closes.
+fn serve(arguments: &[String]) -> Result<(Child, ChildStdin)> {
+    let mut command = Command::new(crate::programs::testbed()?);
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().context("start the device")?;
+    let stdin = child.stdin.take().context("no stdin")?;
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().context("no stdout")?).read_line(&mut line)?;
+    if line.trim() != "ready" {
+        let status = child.wait()?;
+        bail!("the device did not start: {status}, said {line:?}");
+    }
+    Ok((child, stdin))
 }
 
 impl Drop for Bed {

@@ -12,6 +12,7 @@ mod generate;
 mod mediator;
 mod ops;
 mod place;
+mod soak;
 mod status;
 
 use std::process::ExitCode;
@@ -44,6 +45,8 @@ enum Command {
     Guest(boot::Arguments),
     /// Compare the device's distributions with the CPU's, token by token.
     Agree(agree::Arguments),
+    /// Have several guest processes do everything at once, and compare all that comes back.
+    Soak(soak::Arguments),
     /// Compare GGML's operations on a device with the CPU's.
     Ops(ops::Arguments),
     /// Make each fault of the catalogue for real and see what `vgpu-run check` takes it for.
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
         Command::Generate(arguments) => generate::run(&arguments),
         Command::Guest(arguments) => boot::run(&arguments),
         Command::Agree(arguments) => agree::run(&arguments),
+        Command::Soak(arguments) => soak::run(&arguments),
         Command::Ops(arguments) => ops::run(&arguments),
         Command::Faults(arguments) => faults::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),

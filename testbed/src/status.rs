@@ -25,6 +25,14 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     for device in status["devices"].as_array().map(Vec::as_slice).unwrap_or_default() {
+        if device["executor"] == vgpu_device::ELSEWHERE {
+            let address = device["address"].as_str().unwrap_or("?");
+            let doorbells = &device["accesses"]["doorbells"];
+            println!(
+                "{address}: {doorbells} calls to a mediator in another process, which alone knows who owns what"
+            );
+            continue;
+        }
         println!(
             "{} {}: {} of {} bytes allocated",
             device["address"].as_str().unwrap_or("?"),

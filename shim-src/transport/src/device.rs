@@ -270,7 +270,9 @@ impl Device {
         let [protocol, capabilities] = read(registers.as_ref(), function, [IDENTITY[0], IDENTITY[1]])?;
         let [bar0, bar1, ..] = function.bars;
         if !vgpu_wire::v1::is_device(bar0.bytes, bar1.bytes, protocol, capabilities) {
-            return Err(other_version(function, protocol, capabilities));
+            let what =
+                format!("protocol {protocol:#x}, capabilities {capabilities:#x}, in BARs of version 1");
+            return Err(OpenError::Strange { function: function.address.to_string(), what });
         }
         let data = function.dir.join("resource1");
         let data: Option<Box<dyn DataBar>> = match (bar1.bytes, simulated) {
@@ -453,4 +455,15 @@ fn other_version(function: &PciFunction, protocol: u32, capabilities: u32) -> Op
             what: format!("protocol {protocol:#x}, capabilities {capabilities:#x}"),
         }
     }
+}
+
+/// The files by which processes take turns at a function, of those that exist or will: the lock first. None but for version 1.
+pub fn turn_files(function: &PciFunction) -> Vec<PathBuf> {
+    if function.bars[0].bytes >= vgpu_wire::pci::V2_BAR0_BYTES {
+        return Vec::new();
+    }
+    let simulated = std::fs::metadata(function.dir.join("resource0"))
+        .is_ok_and(|metadata| metadata.file_type().is_socket());
+    let places = Places::of(&function.dir, simulated);
+    vec![places.turn, places.owners]
 }

@@ -70,7 +70,7 @@ mod words;
 
 pub use attach::AttachError;
 pub use counters::Counters;
-pub use device::{Device, OpenError, Probe};
+pub use device::{Device, OpenError, Probe, turn_files};
 pub use fork::wiped;
 pub use lost::{GoneReason, LateError, Lost};
 pub use notice::{Notice, listen};

@@ -1,9 +1,11 @@
 //! Link `device`: whether the device answers, and speaks as the shims do. A child opens it, for a device that does not answer holds
 //! whoever asks; what the child finds serves the links `window` and `host` too.
 
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::time::Duration;
 
-use vgpu_transport::PciFunction;
+use vgpu_transport::{PciFunction, turn_files};
 
 use super::unable;
 use crate::check::catalogue::{self, LINKS, LinkId, UNKNOWN};
@@ -81,6 +83,37 @@ pub fn failed(looked: &Looked, link: LinkId) -> Option<Finding> {
     Some(told(report, link))
 }
 
+/// A device of version 1 whose first call does not come back: another process has the turn, or the host does not answer.
+fn silent_version_1(looked: &Looked) -> Finding {
+    let name = looked.function.address;
+    let fail = |found| Finding::fail(LINK, "device-mute", found).expected("an answer within a second");
+    let holder = turn_files(&looked.function).first().and_then(|path| holder(path));
+    let finding = match holder {
+        Some((process, program)) => fail(format!(
+            "the process {process} ({program}) has had its turn at {name} all the time"
+        ))
+        .fix("Is that process stopped, or does it wait for the host? End it, or restart the host's mediator.")
+        .detail("processes of this machine take turns at a device of version 1"),
+        None => fail(format!("the mediator behind {name} does not answer its first call"))
+            .fix("Is the mediator on the device's host stopped or hung? Restart it."),
+    };
+    finding.details(looked.trouble.iter().map(|trouble| format!("the process that asked {trouble}")))
+}
+
+/// Who has locked a file (`flock`): process and program.
+fn holder(path: &Path) -> Option<(String, String)> {
+    let inode = std::fs::metadata(path).ok()?.ino().to_string();
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    // 12: FLOCK  ADVISORY  WRITE 4711 00:1b:339 0 EOF
+    let process = locks.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let [_, "FLOCK", _, "WRITE", process, file, ..] = fields[..] else { return None };
+        (file.rsplit(':').next() == Some(&inode)).then(|| process.to_owned())
+    })?;
+    let program = std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+    Some((process, program.trim().to_owned()))
+}
+
 /// What a child said of a step that failed.
 fn told(report: &Report, link: LinkId) -> Finding {
     let cause = catalogue::cause(link, report.text("cause")).map_or(UNKNOWN, |cause| cause.id);
@@ -107,6 +140,7 @@ fn judge(looked: &Looked) -> Finding {
     }
     let open = looked.steps.open.as_deref();
     match open {
+        Some("open") if !turn_files(&looked.function).is_empty() => return silent_version_1(looked),
         Some("open" | "answer") => {
             return Finding::fail(LINK, "device-mute", format!("the registers of {name} do not answer"))
                 .expected("an answer within a second")
@@ -124,6 +158,10 @@ fn judge(looked: &Looked) -> Finding {
         // The window's trouble came before the registers could be asked; they were read, though.
         if failed(looked, LinkId::Window).is_some() {
             return Finding::pass(LINK, format!("{name} speaks version 2 of the contract"));
+        }
+        // Nor could a device of version 1 be opened that has nothing behind it: its registers say so.
+        if failed(looked, LinkId::Host).is_some() {
+            return Finding::pass(LINK, format!("the registers of {name} answer"));
         }
         let trouble = looked.trouble.clone().unwrap_or_else(|| "said nothing".into());
         return Finding::fail(LINK, UNKNOWN, format!("the process that looked at {name} {trouble}"));
@@ -208,6 +246,27 @@ pub mod tests {
     }
 
     #[test]
+    fn a_device_of_version_1_that_is_silent() {
+        let begun = r#"{"step":"open","begin":true}"#;
+        let finding = judge(&looked(&[begun], Some("ended with exit code 124")));
+        assert_eq!(finding.issue().unwrap(), "device/device-mute");
+        assert_eq!(finding.found, "the mediator behind 0000:00:05.0 does not answer its first call");
+    }
+
+    #[test]
+    fn who_has_locked_a_file_is_known() {
+        let path = std::env::temp_dir().join(format!("vgpu-turn-{}", std::process::id()));
+        let file = std::fs::File::create(&path).unwrap();
+        assert_eq!(holder(&path), None);
+        let locked = nix::fcntl::Flock::lock(file, nix::fcntl::FlockArg::LockExclusive).unwrap();
+        let (process, program) = holder(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(process, std::process::id().to_string());
+        assert!(!program.is_empty());
+        drop(locked);
+    }
+
+    #[test]
     fn a_cause_that_the_child_named() {
         let line = r#"{"step":"open","ok":false,"link":"device","cause":"version-1","found":"speaks version 1","fix":{"text":"Update.","command":null,"needs_root":false}}"#;
         let finding = judge(&looked(&[line], None));
@@ -221,6 +280,13 @@ pub mod tests {
     #[test]
     fn trouble_with_the_window_is_not_the_devices() {
         let line = r#"{"step":"open","ok":false,"link":"window","cause":"window-unmappable","found":"no resource2"}"#;
+        assert!(judge(&looked(&[line], None)).holds());
+    }
+
+    #[test]
+    fn trouble_with_the_host_is_not_the_devices() {
+        let line =
+            r#"{"step":"open","ok":false,"link":"host","cause":"session-refused","found":"in quarantine"}"#;
         assert!(judge(&looked(&[line], None)).holds());
     }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::unistd::Uid;
-use vgpu_transport::{OpenError, PciFunction};
+use vgpu_transport::{OpenError, PciFunction, turn_files};
 
 use super::{broken, unable};
 use crate::check::catalogue::LinkId;
@@ -38,7 +38,10 @@ pub async fn look(context: &mut Context) -> Finding {
     let files: Vec<(PciFunction, PathBuf)> = context
         .functions
         .iter()
-        .flat_map(|function| device::FILES.map(|name| (function.clone(), function.dir.join(name))))
+        .flat_map(|function| {
+            let own = device::FILES.map(|name| function.dir.join(name));
+            own.into_iter().chain(turn_files(function)).map(|path| (function.clone(), path))
+        })
         .collect();
     let paths: Vec<PathBuf> = files.iter().map(|(_, path)| path.clone()).collect();
     let answers = if subject.become_by.is_some() && !Uid::effective().is_root() {
@@ -57,7 +60,13 @@ pub async fn look(context: &mut Context) -> Finding {
         if device::error::file_cause(lockdown, path, &source, false).0 != LINK {
             continue;
         }
-        let error = device::refused(function, &context.root, OpenError::Open { path: path.clone(), source });
+        let path = path.clone();
+        let refused = if path.starts_with(&function.dir) {
+            OpenError::Open { path, source }
+        } else {
+            OpenError::Turn { path, source }
+        };
+        let error = device::refused(function, &context.root, refused);
         let finding = broken(LINK, error);
         // The sentence is the launcher's own; whose user it is about only check can say.
         let found = match &subject.become_by {

@@ -38,6 +38,9 @@ fn judge(looked: &Looked) -> Finding {
     let Some(open) = open else {
         return Finding::fail(LINK, UNKNOWN, format!("nothing is known of the window of {name}"));
     };
+    if failed(looked, LinkId::Host).is_some_and(|_| !open.ok) {
+        return Finding::skip(LINK, "not reached (needs host)");
+    }
     if let Some(window) = looked.steps.get("window").filter(|report| report.whole("version") == Some(1)) {
         return version_1(window);
     }

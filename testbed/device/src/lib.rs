@@ -57,8 +57,8 @@ pub use gpu::{ADDRESS_SPAN, GpuConfig, GpuError, parse_bytes, parse_compute_capa
 pub use graph::{GraphRecord, nodes as graph_nodes, patches as graph_patches};
 pub use host::{Gauges, LateError, Piece, ReplyTo, Retired, SessionHost};
 pub use memory::{GuestMemory, Ram};
-pub use sim::{ExitHandle, PciAddress, SimBus, SimDevice, SimError, V1Config, V1Way};
-pub use status::{BusStatus, DeviceStatus, SessionStatus};
+pub use sim::{ExitHandle, PciAddress, Seen, SimBus, SimDevice, SimError, V1Config, V1Way, Watch};
+pub use status::{BusStatus, DeviceStatus, ELSEWHERE, SessionStatus};
 pub use violation::Violation;
 pub use window::{Window, WindowError};
 

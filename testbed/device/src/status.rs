@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::v1::Accesses;
 
+/// [`DeviceStatus::executor`] of a device of version 1 whose mediator is another process: that one alone knows sessions and memory.
+pub const ELSEWHERE: &str = "mediator";
+
 /// A session's share of its device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionStatus {
@@ -60,7 +63,7 @@ pub struct SessionStatus {
 pub struct DeviceStatus {
     /// PCI address.
     pub address: String,
-    /// Name of the executor.
+    /// Name of the executor, or [`ELSEWHERE`].
     pub executor: String,
     /// The device's generation.
     pub generation: u32,

@@ -62,6 +62,15 @@ pub struct V1Options {
     /// The window is its registrant's alone; not so on any host that exists, nor right for its guests.
     #[arg(long)]
     window_of_its_owner: bool,
+    /// What the register of the protocol's version reads, such as 0x20000: a version that no guest knows.
+    #[arg(long, value_name = "VALUE", value_parser = register)]
+    protocol_register: Option<u32>,
+}
+
+/// Reads a register's value.
+fn register(text: &str) -> Result<u32, String> {
+    let digits = text.strip_prefix("0x").ok_or("expected a value such as 0x20000")?;
+    u32::from_str_radix(digits, 16).map_err(|error| error.to_string())
 }
 
 /// Reads a duration: "88us", "10", which are microseconds, "1ms".
@@ -97,6 +106,7 @@ impl V1Options {
                 probe_fresh_library: self.probe_fresh_shmem_libload,
             },
             window_of_its_owner: self.window_of_its_owner,
+            protocol: self.protocol_register,
         }
     }
 
@@ -138,6 +148,7 @@ impl V1Options {
                 properties: self.properties(),
                 way,
                 access_cost: self.access_cost,
+                watch: None,
             });
         }
         Ok(SimBus::serve_v1(bus, ram, configs)?)

@@ -24,6 +24,9 @@ struct Fault {
     made: String,
     link: String,
     cause: String,
+    /// Texts in what is reported of the link.
+    #[serde(default)]
+    evidence: Vec<String>,
     /// What making it takes: `root`.
     #[serde(default)]
     needs: Option<String>,
@@ -95,7 +98,7 @@ pub fn cases() -> Result<Vec<Case>> {
     let broken = |fault: &Fault| Expected::Broken {
         link: fault.link.clone(),
         cause: fault.cause.clone(),
-        evidence: Vec::new(),
+        evidence: fault.evidence.clone(),
     };
     let mut cases: Vec<Case> = fault
         .iter()

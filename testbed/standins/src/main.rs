@@ -6,6 +6,7 @@ mod ggml;
 mod maps;
 mod parent;
 mod sandbox;
+mod soak;
 mod states;
 mod transport;
 
@@ -66,6 +67,18 @@ enum Play {
         #[arg(long, default_value_t = 64 << 10)]
         kib: usize,
     },
+    /// Do everything at random, and compare all that comes back; print what was done as one line of JSON.
+    Soak {
+        /// What is done, and with which bytes.
+        #[arg(long)]
+        seed: u64,
+        /// How many operations.
+        #[arg(long)]
+        operations: Option<u64>,
+        /// For how long.
+        #[arg(long, required_unless_present = "operations")]
+        seconds: Option<u64>,
+    },
     /// Get into a state, say so on stdout, and stay there.
     State {
         /// Which state.
@@ -80,6 +93,7 @@ fn main() -> ExitCode {
         Play::Sandbox { memfd, exec_bytes, command } => sandbox::enter(memfd, exec_bytes, &command),
         Play::Copies { mib, rounds } => copies::measure(mib, rounds),
         Play::Transport { calls, kib } => transport::measure(calls, kib),
+        Play::Soak { seed, operations, seconds } => soak::run(seed, operations, seconds),
         Play::State { state } => states::enter(state),
     };
     match outcome {

@@ -60,6 +60,9 @@ pub(super) struct State {
     pub(super) clean: bool,
     /// The device does not take our pages.
     pub(super) refused: bool,
+    /// The last call of this machine was turned away, whosever it was: the mediator hangs up after that, and a call that the device sends
+    /// before it notices is lost unread.
+    hanging_up: bool,
 }
 
 impl Line {
@@ -70,8 +73,13 @@ impl Line {
         turns: Turns,
         memory: Option<std::path::PathBuf>,
     ) -> Self {
-        let state =
-            State { staged: Staged::new(), window: Registered::Unknown, clean: false, refused: false };
+        let state = State {
+            staged: Staged::new(),
+            window: Registered::Unknown,
+            clean: false,
+            refused: false,
+            hanging_up: false,
+        };
         Self { function, registers, data, turns, pages: OnceLock::new(), memory, state: Mutex::new(state) }
     }
 
@@ -158,6 +166,7 @@ impl Line {
         accesses.extend([Access::Write(reg::CUDA_DOORBELL, reg::RING), Access::Read(reg::STATUS)]);
         let status = self.access(&accesses)?;
         let status = self.finish(status)?;
+        let hanging_up = std::mem::take(&mut state.hanging_up);
         if status == reg::DONE {
             // SAFETY: as the caller promises.
             return unsafe { self.collect(state, call) }.map(Attempt::Done);
@@ -165,8 +174,12 @@ impl Line {
         let [code, result] = self.registers.read([reg::ERROR_CODE, reg::RESULT_STATUS])?;
         match ErrorCode::try_from(code) {
             Ok(ErrorCode::Cuda) => Err(Failure::Status(if result == 0 { UNKNOWN } else { result })),
-            Ok(ErrorCode::RateLimited) => Ok(Attempt::Limited),
+            Ok(ErrorCode::RateLimited) => {
+                state.hanging_up = true;
+                Ok(Attempt::Limited)
+            }
             Ok(ErrorCode::Quarantined) => Err(GoneReason::Quarantined.into()),
+            Ok(ErrorCode::MediatorUnavailable) if hanging_up => Ok(Attempt::Limited),
             Ok(ErrorCode::MediatorUnavailable) => Err(GoneReason::Mediator.into()),
             // The device does not reach the pages: not ours to be had then, BAR1 is.
             Ok(ErrorCode::InvalidRequest) if state.window == Registered::Ours && bytes > INLINE_BYTES => {
@@ -199,7 +212,14 @@ impl Line {
         state.window = Registered::Unknown;
         state.clean = false;
         let [status] = self.registers.read([reg::STATUS])?;
-        self.finish(status).map(|_| ())
+        state.hanging_up = match self.finish(status)? {
+            reg::ERROR => {
+                let [code] = self.registers.read([reg::ERROR_CODE])?;
+                [ErrorCode::RateLimited as u32, ErrorCode::Quarantined as u32].contains(&code)
+            }
+            _ => false,
+        };
+        Ok(())
     }
 
     /// Waits until the call is over; `DONE` or `ERROR`, or `IDLE` where there was none.

@@ -293,9 +293,28 @@ fn errors_are_told_apart() {
         Failure::Status(999),
         "a failure without a code"
     );
-    assert_eq!(failed(&[(0x004, 3), (0x014, 3)]), gone(GoneReason::Mediator));
-    assert_eq!(failed(&[(0x004, 3), (0x014, 0x0b)]), gone(GoneReason::Quarantined));
-    assert_eq!(failed(&[(0x004, 3), (0x014, 2)]), gone(GoneReason::Nonsense));
+    // Section 5, code by code; 0x0a is another test's. 46: CUDA_ERROR_DEVICE_UNAVAILABLE.
+    for (code, reason) in [
+        (0, GoneReason::Nonsense),
+        (1, GoneReason::Nonsense),
+        (2, GoneReason::Nonsense),
+        (3, GoneReason::Mediator),
+        (4, GoneReason::Nonsense),
+        (6, GoneReason::Nonsense),
+        (7, GoneReason::Nonsense),
+        (8, GoneReason::Nonsense),
+        (9, GoneReason::Nonsense),
+        (0x0b, GoneReason::Quarantined),
+        (0x0c, GoneReason::Nonsense),
+        (u32::MAX, GoneReason::Nonsense),
+    ] {
+        // What an earlier call left in the result's register is not looked at.
+        assert_eq!(failed(&[(0x004, 3), (0x014, code), (0x0f0, 600)]), gone(reason), "error {code:#x}");
+        assert_eq!((Lost::Gone { reason }).code(), 46);
+    }
+    for status in [0, 4, 0x8000_0000] {
+        assert_eq!(failed(&[(0x004, status)]), gone(GoneReason::Nonsense), "status {status:#x}");
+    }
     assert_eq!(failed(&[(0x004, u32::MAX)]), gone(GoneReason::AllOnes));
 }
 
@@ -310,4 +329,45 @@ fn a_call_that_was_turned_away_is_made_again() {
     line.plain(Some(0), &Call::new(Op::MemFree, &split(0x7f_0000))).unwrap();
     let doorbells = device.log().iter().filter(|access| **access == RING[0]).count();
     assert_eq!(doorbells, 3);
+}
+
+/// 10.5: the mediator hangs up after it turned a call away, and what the device sends before it notices is lost. Who comes next, this
+/// process or another, is told of no mediator then, and finds it the next time.
+#[test]
+fn a_call_that_is_lost_behind_one_that_was_turned_away_is_made_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (device, line) = line(dir.path(), 0);
+    let args = split(0x7f_0000);
+    let call = Call::new(Op::MemFree, &args);
+    let gone = Err(Failure::from(GoneReason::Mediator));
+    let limited = [(0x004, 3), (0x014, 0x0a)];
+    let missing = [(0x004, 3), (0x014, 3)];
+    for answers in [[limited, missing, [(0x004, 2), (0x014, 0)]], [limited, missing, limited]] {
+        for answer in &answers {
+            device.answer(answer);
+        }
+        device.answer(&[(0x004, 2)]);
+        line.plain(Some(0), &call).unwrap();
+        device.0.lock().unwrap().answers.clear();
+    }
+    // Not twice, nor after a call that was answered.
+    for answer in &[limited, missing, missing] {
+        device.answer(answer);
+    }
+    assert_eq!(line.plain(Some(0), &call), gone);
+    device.answer(&missing);
+    assert_eq!(line.plain(Some(0), &call), gone);
+
+    // The one that was turned away was another process's.
+    device.answer(&limited);
+    device.answer(&[(0x004, 3), (0x014, 5), (0x0f0, 1)]);
+    assert_eq!(line.plain(Some(0), &call), Err(Failure::Status(1)));
+    for (code, lost) in [(0x0a, false), (0x0b, false), (5, true), (3, true)] {
+        device.0.lock().unwrap().values.extend([(0x004, 3), (0x014, code)]);
+        device.answer(&missing);
+        device.answer(&[(0x004, 2)]);
+        let made = line.plain(Some(code), &call);
+        assert_eq!(made.is_err(), lost, "behind error {code}");
+        device.0.lock().unwrap().answers.clear();
+    }
 }

@@ -2,8 +2,10 @@
 //! scripted one that breaks the contract on purpose.
 
 mod bed;
+mod conform1;
 mod copies;
 mod fake;
+mod killed1;
 mod lost;
 mod messages;
 mod nonsense;

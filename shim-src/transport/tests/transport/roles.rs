@@ -156,7 +156,10 @@ fn part() {
         "waiting" => waiting(&dir),
         "closing" => closing(&dir),
         "one-processor" => one_processor(&dir),
-        other => panic!("there is no part {other}"),
+        other => match other.strip_prefix("v1-") {
+            Some(what) => crate::killed1::part(what, &dir, say, stay),
+            None => panic!("there is no part {other}"),
+        },
     }
 }
 

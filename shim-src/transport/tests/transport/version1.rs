@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vgpu_device::v1::{Mediator, Properties, Rules};
-use vgpu_device::{BusStatus, Executor, SimBus, V1Config, V1Way};
+use vgpu_device::{BusStatus, Executor, SimBus, V1Config, V1Way, Watch};
 use vgpu_transport::{Device, GoneReason, Lost, Session};
 use vgpu_wire::Span;
 use vgpu_wire::body::copy::{CopyDevice, CopyIn, CopyRows, Fill};
@@ -23,13 +23,23 @@ pub struct Bed {
 
 impl Bed {
     fn new(executor: Arc<dyn Executor>, ram: u64, rules: Rules) -> Self {
+        Self::with(V1Way::Mediator(Mediator::new(executor, rules).unwrap()), ram, None)
+    }
+
+    /// Somebody looks on.
+    pub fn watched(executor: Arc<dyn Executor>, ram: u64, watch: Arc<dyn Watch>) -> Self {
+        let mediator = Mediator::new(executor, Rules::default()).unwrap();
+        Self::with(V1Way::Mediator(mediator), ram, Some(watch))
+    }
+
+    pub fn with(way: V1Way, ram: u64, watch: Option<Arc<dyn Watch>>) -> Self {
         let dir = folder();
-        let mediator = Mediator::new(executor, rules).unwrap();
         let config = V1Config {
             address: "0000:00:05.0".parse().unwrap(),
             properties: Properties::default(),
-            way: V1Way::Mediator(mediator),
+            way,
             access_cost: Duration::ZERO,
+            watch,
         };
         let bus = SimBus::serve_v1(dir.path(), ram, vec![config]).unwrap();
         Self { bus, dir }
@@ -40,33 +50,46 @@ impl Bed {
         Self::new(soft("version 1"), ram, Rules::default())
     }
 
-    fn status(&self) -> BusStatus {
+    pub fn bus(&self) -> &SimBus {
+        &self.bus
+    }
+
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub fn status(&self) -> BusStatus {
         self.bus.status()
     }
 
+    /// Bytes of device memory that owners have.
+    pub fn allocated(&self) -> u64 {
+        self.status().devices[0].sessions.iter().map(|session| session.allocated).sum()
+    }
+
     /// Owners that have something. Who only looks is the machine's own, which has nothing.
-    fn owners(&self) -> usize {
+    pub fn owners(&self) -> usize {
         let device = &self.status().devices[0];
         device.sessions.iter().filter(|session| session.state == "attached").count()
     }
 
     /// Stores, loads and doorbells since the device began.
-    fn accesses(&self) -> [u64; 3] {
+    pub fn accesses(&self) -> [u64; 3] {
         let accesses = self.status().devices[0].accesses.unwrap();
         let (registers, data) = (accesses.bar0, accesses.bar1);
         [registers.writes + data.writes, registers.reads + data.reads, accesses.doorbells]
     }
 }
 
-const WINDOWED: u64 = 256 << 20;
-const NO_MEMORY: u64 = 1 << 20;
+pub const WINDOWED: u64 = 256 << 20;
+pub const NO_MEMORY: u64 = 1 << 20;
 
-fn copy_in(session: &Session, address: u64, source: &[u8]) {
+pub fn copy_in(session: &Session, address: u64, source: &[u8]) {
     // SAFETY: a slice is readable.
     unsafe { session.copy_in(0, address, source.as_ptr(), source.len()) }.unwrap();
 }
 
-fn copy_out(session: &Session, address: u64, bytes: usize) -> Vec<u8> {
+pub fn copy_out(session: &Session, address: u64, bytes: usize) -> Vec<u8> {
     let mut target = vec![0xcc; bytes];
     // SAFETY: the vector has that many bytes and is used by nobody else.
     unsafe { session.copy_out(0, address, target.as_mut_ptr(), bytes) }.unwrap();

@@ -44,7 +44,7 @@ use page::PageLock;
 use ram::RamFile;
 use socket::{Bar, RegisterServer};
 pub(crate) use socket::{connect_to, listen_at};
-pub use v1::{V1Config, V1Way};
+pub use v1::{Seen, V1Config, V1Way, Watch};
 
 /// Why a folder cannot be served.
 #[derive(Debug, thiserror::Error)]

@@ -21,7 +21,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, accept_with,
-    bind, connect, listen, recv, send, shutdown, socket_with,
+    bind, connect, listen, recv, send, shutdown, socket_with, sockopt::socket_peercred,
 };
 
 use super::{PciAddress, SimError};
@@ -61,6 +61,12 @@ pub(super) trait Bar: std::fmt::Debug + Send + Sync {
 
     /// Called before each access, of 8 bytes at most: takes as long as one does.
     fn pay(&self, _accesses: usize) {}
+
+    /// Called before what comes next in a packet of `process`: offset, the value or the bytes of a block, and whether it is written.
+    /// False: it is not carried out, nor is the rest of the packet, for the process is dead.
+    fn admits(&self, _process: u32, _offset: u32, _value: u32, _write: bool) -> bool {
+        true
+    }
 
     fn read(&self, offset: u32) -> u32;
 
@@ -253,20 +259,24 @@ fn answer_all(connection: &OwnedFd, bar: &dyn Bar) {
     let room = if bar.block_bytes() == 0 { accesses } else { accesses.max(REQUEST_BYTES + BLOCK) };
     let mut packet = vec![0u8; room + 1];
     let mut answer = Vec::new();
+    // Of another namespace it is 0, which is nobody's.
+    let process =
+        socket_peercred(connection).map_or(0, |peer| peer.pid.as_raw_nonzero().get().cast_unsigned());
     loop {
         let Ok(bytes) = receive(connection, &mut packet) else { return };
         let packet = &packet[..bytes];
         answer.clear();
         let understood = bytes <= room
-            && (answer_block(packet, bar, &mut answer) || answer_accesses(packet, bar, &mut answer));
+            && (answer_block(packet, process, bar, &mut answer)
+                || answer_accesses(packet, process, bar, &mut answer));
         if !understood || send(connection.as_fd(), &answer, SendFlags::NOSIGNAL) != Ok(answer.len()) {
             return;
         }
     }
 }
 
-/// Carries out a packet of accesses; false: it is none.
-fn answer_accesses(packet: &[u8], bar: &dyn Bar, answer: &mut Vec<u8>) -> bool {
+/// Carries out a packet of accesses; false: it is none, or its process is dead.
+fn answer_accesses(packet: &[u8], process: u32, bar: &dyn Bar, answer: &mut Vec<u8>) -> bool {
     if packet.is_empty()
         || packet.len() > BATCH * REQUEST_BYTES
         || !packet.len().is_multiple_of(REQUEST_BYTES)
@@ -275,7 +285,7 @@ fn answer_accesses(packet: &[u8], bar: &dyn Bar, answer: &mut Vec<u8>) -> bool {
     }
     for request in packet.chunks_exact(REQUEST_BYTES) {
         let (operation, offset, value) = (field(request, 0), field(request, 4), field(request, 8));
-        if !matches!(operation, READ | WRITE) {
+        if !matches!(operation, READ | WRITE) || !bar.admits(process, offset, value, operation == WRITE) {
             return false;
         }
         bar.pay(1);
@@ -291,8 +301,8 @@ fn answer_accesses(packet: &[u8], bar: &dyn Bar, answer: &mut Vec<u8>) -> bool {
     true
 }
 
-/// Carries out a packet that holds a block; false: it is none.
-fn answer_block(packet: &[u8], bar: &dyn Bar, answer: &mut Vec<u8>) -> bool {
+/// Carries out a packet that holds a block; false: it is none, or its process is dead.
+fn answer_block(packet: &[u8], process: u32, bar: &dyn Bar, answer: &mut Vec<u8>) -> bool {
     let whole = bar.block_bytes();
     let Some((request, data)) = packet.split_at_checked(REQUEST_BYTES).filter(|_| whole > 0) else {
         return false;
@@ -301,6 +311,9 @@ fn answer_block(packet: &[u8], bar: &dyn Bar, answer: &mut Vec<u8>) -> bool {
     let length = bytes as usize;
     let expected = if operation == WRITE_BLOCK { length } else { 0 };
     if !matches!(operation, WRITE_BLOCK | READ_BLOCK) || length > BLOCK || data.len() != expected {
+        return false;
+    }
+    if !bar.admits(process, offset, bytes, operation == WRITE_BLOCK) {
         return false;
     }
     let inside = (offset as usize).checked_add(length).is_some_and(|end| end <= whole);

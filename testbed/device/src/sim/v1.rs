@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::folder::{Bars, Bus};
 use super::socket::{self, RegisterServer};
 use super::{PciAddress, Served, SimDevice, SimError};
-use crate::status::DeviceStatus;
+use crate::status::{DeviceStatus, ELSEWHERE};
 use crate::v1::{Bar, Client, Device, GuestMemory, Local, Mediator, Properties};
 use vgpu_wire::pci::V1_BAR1_BYTES;
 
@@ -23,6 +23,28 @@ pub enum V1Way {
     Socket(PathBuf),
 }
 
+/// What a guest process is about to do to a BAR.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// The process.
+    pub process: u32,
+    /// The BAR.
+    pub bar: Bar,
+    /// It writes.
+    pub write: bool,
+    /// Where.
+    pub offset: u32,
+    /// The value that is written; of BAR1, which is reached in blocks, how many bytes.
+    pub value: u32,
+}
+
+/// Looks on at each access of each guest, before it is carried out: a test that writes them down, or holds a guest up at one.
+pub trait Watch: std::fmt::Debug + Send + Sync {
+    /// Called in the thread that answers the guest, which waits as long as this takes. False: the guest is dead, and nothing
+    /// of what it sent is carried out from here on.
+    fn admits(&self, seen: Seen) -> bool;
+}
+
 /// A device of version 1 on the bus.
 #[derive(Clone, Debug)]
 pub struct V1Config {
@@ -34,6 +56,8 @@ pub struct V1Config {
     pub way: V1Way,
     /// How long an access to a BAR takes.
     pub access_cost: Duration,
+    /// Who looks on.
+    pub watch: Option<Arc<dyn Watch>>,
 }
 
 /// A device of version 1, and the mediator if it is of this process.
@@ -51,6 +75,7 @@ struct Socket {
     device: Arc<Device>,
     bar: Bar,
     cost: Duration,
+    watch: Option<Arc<dyn Watch>>,
 }
 
 impl socket::Bar for Socket {
@@ -70,6 +95,11 @@ impl socket::Bar for Socket {
         while Instant::now() < end {
             std::hint::spin_loop();
         }
+    }
+
+    fn admits(&self, process: u32, offset: u32, value: u32, write: bool) -> bool {
+        let seen = Seen { process, bar: self.bar, write, offset, value };
+        self.watch.as_ref().is_none_or(|watch| watch.admits(seen))
     }
 
     fn read(&self, offset: u32) -> u32 {
@@ -114,7 +144,13 @@ impl SimDevice {
             V1Way::Socket(path) => Box::new(Client::connect(path, device.inlet())),
         });
         let server = |name: &str, bar: Bar| {
-            let socket = Socket { address, device: Arc::clone(&device), bar, cost: config.access_cost };
+            let socket = Socket {
+                address,
+                device: Arc::clone(&device),
+                bar,
+                cost: config.access_cost,
+                watch: config.watch.clone(),
+            };
             RegisterServer::start(&function.path(name), Arc::new(socket))
         };
         let servers = vec![server("resource0", Bar::Bar0)?, server("resource1", Bar::Bar1)?];
@@ -147,7 +183,7 @@ impl V1Device {
         let (total, allocated) = mediator.map_or((0, 0), |mediator| mediator.memory());
         DeviceStatus {
             address: self.address.to_string(),
-            executor: mediator.map_or("mediator", |mediator| mediator.executor()).to_owned(),
+            executor: mediator.map_or(ELSEWHERE, |mediator| mediator.executor()).to_owned(),
             generation: 0,
             total,
             allocated,

@@ -82,6 +82,7 @@ impl Device {
             pool: properties.pool.ascii(),
             priority: properties.priority as u8,
             vm_id: properties.vm_id,
+            protocol: properties.protocol.unwrap_or(vgpu_wire::registers::PROTOCOL_V1),
         };
         let state = State {
             registers: Registers::new(identity),

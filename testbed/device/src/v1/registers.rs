@@ -37,6 +37,7 @@ pub(super) struct Identity {
     pub(super) pool: u8,
     pub(super) priority: u8,
     pub(super) vm_id: u32,
+    pub(super) protocol: u32,
 }
 
 /// What the guest writes. Kept from call to call.
@@ -164,7 +165,7 @@ impl Registers {
                 reg::ERROR_CODE => shown.error,
                 reg::REQUEST_LEN => staged.legacy_len,
                 reg::RESPONSE_LEN => shown.response_len,
-                vgpu_wire::registers::PROTOCOL_VER => vgpu_wire::registers::PROTOCOL_V1,
+                vgpu_wire::registers::PROTOCOL_VER => identity.protocol,
                 vgpu_wire::registers::CAPABILITIES => reg::CAPABILITIES,
                 reg::IRQ_CTRL => staged.irq_ctrl,
                 reg::REQUEST_ID => staged.legacy_id,
@@ -247,7 +248,7 @@ mod tests {
     use super::*;
 
     fn registers() -> Registers {
-        Registers::new(Identity { pool: b'B', priority: 2, vm_id: 10 })
+        Registers::new(Identity { pool: b'B', priority: 2, vm_id: 10, protocol: 0x0001_0000 })
     }
 
     #[test]

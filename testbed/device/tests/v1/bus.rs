@@ -29,6 +29,7 @@ fn serve(dir: &TempDir, access_cost: Duration) -> SimBus {
         properties: Properties::default(),
         way: V1Way::Mediator(Mediator::new(soft(), Rules::default()).unwrap()),
         access_cost,
+        watch: None,
     };
     SimBus::serve_v1(dir.path(), 64 << 20, vec![config]).unwrap()
 }

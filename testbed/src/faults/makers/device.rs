@@ -3,10 +3,12 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use vgpu_testbed::backends::Backend;
+use vgpu_testbed::programs;
 use vgpu_wire::registers as reg;
 
 use super::super::plan::{Plan, When};
@@ -60,6 +62,18 @@ fn driver(plan: &mut Plan, name: &'static str) {
 
 fn register(plan: &mut Plan, offset: u32, value: u32) {
     plan.wrong(&format!("register:{offset:#x}={value:#x}"));
+}
+
+/// The device is of version 1.
+fn version_1(plan: &mut Plan, more: &[&str]) {
+    plan.device_options.extend(["--protocol", "v1"].iter().chain(more).map(|&option| option.to_owned()));
+}
+
+/// A mediator of its own, which listens at a file of the scene.
+fn mediator(scene: &mut Scene, socket: &Path, more: &[&str]) -> Result<()> {
+    let mut command = Command::new(programs::testbed()?);
+    command.args(["mediator", "--until-stdin-closes", "--socket"]).arg(socket).args(more);
+    scene.start_until(&mut command, "ready")
 }
 
 /// The device of the bench with one driver.
@@ -129,6 +143,16 @@ pub const MAKERS: &[(&str, Maker)] = &[
         service.running = false;
         service.properties.push(("ProtectKernelTunables", "yes".to_owned()));
     }),
+    ("turn-file-of-root", |plan| {
+        version_1(plan, &[]);
+        plan.nobody = true;
+        plan.step(When::Served, |scene| {
+            mode(scene, &["resource0", "resource1"], 0o666)?;
+            let path = scene.bus().join("vgpu_transport.lock");
+            fs::write(&path, "")?;
+            Ok(fs::set_permissions(path, fs::Permissions::from_mode(0o600))?)
+        });
+    }),
     ("locked-down", |plan| {
         plan.step(When::Served, |scene| {
             let folder = scene.bus().join("kernel/security");
@@ -178,6 +202,20 @@ pub const MAKERS: &[(&str, Maker)] = &[
         register(plan, reg::PROTOCOL_VER, reg::PROTOCOL_V1);
         register(plan, reg::CAPABILITIES, reg::CAP_BASIC | reg::CAP_CUDA);
     }),
+    ("device-of-protocol-2-in-bars-of-1", |plan| version_1(plan, &["--protocol-register", "0x20000"])),
+    ("mediator-hung", |plan| {
+        version_1(plan, &[]);
+        plan.step(When::Served, |scene| scene.bed()?.control("hold").map(drop));
+    }),
+    ("turn-not-given-back", |plan| {
+        version_1(plan, &[]);
+        plan.step(When::Served, |scene| {
+            let mut command = Command::new("flock");
+            command.arg(scene.bus().join("vgpu_transport.lock"));
+            command.args(["sh", "-c", "echo ready; exec sleep infinity"]);
+            scene.start_until(&mut command, "ready")
+        });
+    }),
     ("host-of-another-contract", |plan| register(plan, reg::V2_WIRE_VERSION, 9 << 16)),
     ("host-of-another-build", |plan| register(plan, reg::V2_DIGEST_LO, 0x0bad_0bad)),
     // ---- window
@@ -207,6 +245,18 @@ pub const MAKERS: &[(&str, Maker)] = &[
     }),
     // ---- host
     ("host-without-gpu", |plan| register(plan, reg::V2_EXECUTOR, 0)),
+    ("no-mediator", |plan| version_1(plan, &["--mediator", "/nonexistent/mediator.sock"])),
+    ("mediator-quarantines", |plan| {
+        // The device connects when it is asked something.
+        let socket = std::env::temp_dir().join(format!("vgpu-mediator-{:032x}", rand::random::<u128>()));
+        version_1(plan, &["--mediator", &socket.display().to_string()]);
+        plan.step(When::Served, move |scene| {
+            scene.undo.push(format!("rm -f {}", socket.display()));
+            mediator(scene, &socket, &["--quarantine", "0"])
+        });
+    }),
+    ("version-1", |plan| version_1(plan, &[])),
+    ("version-1-without-pages", |plan| version_1(plan, &["--ram", "1M"])),
     ("facts-empty", |plan| plan.wrong("facts:zero")),
     ("facts-without-capability", |plan| plan.wrong("facts:no-capability")),
     ("facts-without-driver", |plan| plan.wrong("facts:no-driver")),

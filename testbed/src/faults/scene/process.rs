@@ -55,14 +55,19 @@ impl Scene {
     pub fn hold_session(&mut self, state: &str) -> Result<()> {
         let mut command = Command::new(programs::launcher()?);
         command.arg("--").arg(programs::standin()?).args(["state", state]).env("VGPU_SYSFS", self.bus());
+        self.start_until(&mut command, "ready").context("give another process its session")
+    }
+
+    /// Another process, once its first line begins with this word.
+    pub fn start_until(&mut self, command: &mut Command, word: &str) -> Result<()> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut process = Process::start(&mut command)?;
+        let mut process = Process::start(command)?;
         let out = process.child.stdout.take().context("no stdout")?;
         let mut line = String::new();
         BufReader::new(out).read_line(&mut line)?;
         self.processes.push(process);
-        if !line.starts_with("ready") {
-            bail!("the other process did not get its session: {line:?}");
+        if !line.starts_with(word) {
+            bail!("{} said {line:?}, not {word}", command.get_program().display());
         }
         Ok(())
     }

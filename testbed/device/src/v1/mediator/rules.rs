@@ -3,6 +3,10 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
+/// Machines of which it is known how much they called: more than a host has. With one more, those are forgotten that have
+/// called so little that they may make as many calls as a new one.
+const KNOWN_MOST: usize = 1024;
+
 /// Who is turned away.
 #[derive(Debug, Default)]
 pub struct Rules {
@@ -17,6 +21,16 @@ pub struct Rules {
 struct Bucket {
     calls: f64,
     filled: Instant,
+}
+
+impl Bucket {
+    /// Calls that may be made now, after `rate` more for each second that has passed, up to a second's worth.
+    fn fill(&mut self, rate: u32, now: Instant) -> f64 {
+        let more = now.saturating_duration_since(self.filled).as_secs_f64() * f64::from(rate);
+        self.calls = (self.calls + more).min(f64::from(rate.max(1)));
+        self.filled = now;
+        self.calls
+    }
 }
 
 /// Why a call is turned away.
@@ -39,11 +53,15 @@ impl Rules {
         }
         let Some(rate) = self.rate else { return Ok(()) };
         let most = f64::from(rate.max(1));
+        if self.buckets.len() >= KNOWN_MOST && !self.buckets.contains_key(&vm) {
+            self.buckets.retain(|_, bucket| bucket.fill(rate, now) < most);
+            // All of them are busy, or numbers are made up: a machine more is one too many.
+            if self.buckets.len() >= KNOWN_MOST {
+                return Err(Turned::Busy);
+            }
+        }
         let bucket = self.buckets.entry(vm).or_insert(Bucket { calls: most, filled: now });
-        let more = now.saturating_duration_since(bucket.filled).as_secs_f64() * f64::from(rate);
-        bucket.calls = (bucket.calls + more).min(most);
-        bucket.filled = now;
-        if bucket.calls < 1.0 {
+        if bucket.fill(rate, now) < 1.0 {
             return Err(Turned::Busy);
         }
         bucket.calls -= 1.0;
@@ -72,5 +90,21 @@ mod tests {
         assert_eq!(rules.admit(7, later), Err(Turned::Quarantined));
         let mut free = Rules::default();
         assert!((0..100_000).all(|_| free.admit(1, start).is_ok()));
+    }
+
+    #[test]
+    fn only_so_many_machines_are_kept() {
+        let mut rules = Rules::new(Some(2), []);
+        let start = Instant::now();
+        let machines = KNOWN_MOST as u32;
+        assert!((0..machines).all(|vm| rules.admit(vm, start).is_ok()));
+        assert_eq!(rules.admit(machines, start), Err(Turned::Busy), "one too many");
+        assert_eq!(rules.admit(0, start), Ok(()), "others go on");
+        // Half a second later all but the first may call as a new one may.
+        let later = start + Duration::from_millis(500);
+        assert_eq!(rules.admit(machines, later), Ok(()));
+        assert_eq!(rules.buckets.len(), 2);
+        assert_eq!(rules.admit(0, later), Ok(()));
+        assert_eq!(rules.admit(0, later), Err(Turned::Busy), "and is not forgotten");
     }
 }

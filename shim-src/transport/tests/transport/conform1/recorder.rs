@@ -1,0 +1,108 @@
+//! A mediator that writes down what a device sends it, and what it answers: the real one stands behind it.
+
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use vgpu_device::Executor;
+use vgpu_device::v1::{Answer, Connection, Mediator, Rules, Verdict};
+use vgpu_wire::v1::frame::{CUDA_RESULT, Call, Header};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// A call as it came out of the device.
+#[derive(Clone, Debug)]
+pub struct Got {
+    pub op: u32,
+    /// Of the call's header.
+    pub owner: u32,
+    pub args: Vec<u32>,
+    pub data: Vec<u8>,
+    /// What it was answered.
+    pub results: Vec<u64>,
+}
+
+/// The mediator.
+#[derive(Debug)]
+pub struct Recorder {
+    pub path: PathBuf,
+    got: Arc<Mutex<Vec<Got>>>,
+    /// The call at which it hangs up without a word.
+    hangs_up: Arc<AtomicU32>,
+}
+
+impl Recorder {
+    /// Listens in `folder`.
+    pub fn start(folder: &Path, executor: Arc<dyn Executor>) -> Self {
+        let path = folder.join("mediator.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let mediator = Mediator::new(executor, Rules::default()).unwrap();
+        let recorder = Self { path, got: Arc::default(), hangs_up: Arc::default() };
+        let (got, hangs_up) = (Arc::clone(&recorder.got), Arc::clone(&recorder.hangs_up));
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let Ok(stream) = stream else { return };
+                let (connection, got, hangs_up) =
+                    (mediator.connect(), Arc::clone(&got), Arc::clone(&hangs_up));
+                // It ends with the device.
+                std::thread::spawn(move || serve(stream, &connection, &got, &hangs_up));
+            }
+        });
+        recorder
+    }
+
+    /// All calls so far.
+    pub fn got(&self) -> Vec<Got> {
+        self.got.lock().unwrap().clone()
+    }
+
+    /// The calls of one number so far.
+    pub fn of(&self, op: u32) -> Vec<Got> {
+        self.got().into_iter().filter(|got| got.op == op).collect()
+    }
+
+    /// From now on hangs up at this call.
+    pub fn hang_up_at(&self, op: u32) {
+        self.hangs_up.store(op, Ordering::SeqCst);
+    }
+}
+
+fn serve(mut stream: UnixStream, connection: &Connection, got: &Mutex<Vec<Got>>, hangs_up: &AtomicU32) {
+    let mut head = [0; size_of::<Header>()];
+    while stream.read_exact(&mut head).is_ok() {
+        let header = Header::read_from_bytes(&head).unwrap();
+        let mut payload = vec![0; header.bytes.get() as usize];
+        if stream.read_exact(&mut payload).is_err() {
+            return;
+        }
+        let (call, data) = Call::read_from_prefix(&payload).unwrap();
+        let args: Vec<u32> = call.args.iter().map(|arg| arg.get()).collect();
+        let (args, beyond) = args.split_at(call.num_args.get() as usize);
+        assert!(beyond.iter().all(|&arg| arg == 0), "arguments that are not stated are not sent");
+        let mut record = Got {
+            op: call.op.get(),
+            owner: call.owner.get(),
+            args: args.to_vec(),
+            data: data.to_vec(),
+            results: Vec::new(),
+        };
+        if hangs_up.load(Ordering::SeqCst) == record.op {
+            got.lock().unwrap().push(record);
+            return;
+        }
+        let Verdict::Answer(answer) = connection.call(&header, &call, data) else {
+            panic!("a call that is none: {call:?}");
+        };
+        let Answer { outcome, data } = *answer;
+        let results = outcome.results.iter().map(|result| result.get());
+        record.results = results.take(outcome.num_results.get() as usize).collect();
+        got.lock().unwrap().push(record);
+        let bytes = (size_of_val(&outcome) + data.len()) as u32;
+        let head = Header { kind: CUDA_RESULT.into(), bytes: bytes.into(), ..header };
+        let answer = [head.as_bytes(), outcome.as_bytes(), &data].concat();
+        if stream.write_all(&answer).is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! A CUDA program that does everything at random, by a seed, and compares all that comes back with what it must be: allocations, copies of
+//! all sizes both ways and within the device, fills, kernels, streams, events, modules.
+
+mod cuda;
+
+use std::collections::BTreeMap;
+use std::ffi::CStr;
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use rand::rngs::StdRng;
+use rand::{Rng, RngExt, SeedableRng};
+use serde_json::json;
+
+use cuda::{Cuda, Handle};
+
+/// `p[i] = p[i] * a + b` for `n` words.
+const PTX: &CStr = c"
+.version 6.0
+.target sm_50
+.address_size 64
+.visible .entry mix(.param .u64 p, .param .u32 n, .param .u32 a, .param .u32 b)
+{
+    .reg .pred %q<2>;
+    .reg .b32 %r<10>;
+    .reg .b64 %d<5>;
+    ld.param.u64 %d1, [p];
+    ld.param.u32 %r1, [n];
+    ld.param.u32 %r2, [a];
+    ld.param.u32 %r3, [b];
+    mov.u32 %r4, %ctaid.x;
+    mov.u32 %r5, %ntid.x;
+    mov.u32 %r6, %tid.x;
+    mad.lo.u32 %r7, %r4, %r5, %r6;
+    setp.ge.u32 %q1, %r7, %r1;
+    @%q1 bra done;
+    cvta.to.global.u64 %d2, %d1;
+    mul.wide.u32 %d3, %r7, 4;
+    add.s64 %d4, %d2, %d3;
+    ld.global.u32 %r8, [%d4];
+    mad.lo.u32 %r9, %r8, %r2, %r3;
+    st.global.u32 [%d4], %r9;
+done:
+    ret;
+}
+";
+
+/// Buffers at a time, bytes of one, and of all.
+const BUFFERS: usize = 12;
+const LARGEST: usize = 9 << 20;
+const ALL_BYTES: usize = 40 << 20;
+/// Streams besides the default one.
+const STREAMS: usize = 4;
+/// Words that a kernel works on.
+const WORDS: usize = 20_000;
+/// Operations after which the program says that it is at work.
+const BEGUN: u64 = 25;
+
+/// Device memory, and what must be in it.
+struct Buffer {
+    address: u64,
+    bytes: Vec<u8>,
+}
+
+/// What was done.
+#[derive(Default)]
+struct Counts {
+    kinds: BTreeMap<&'static str, u64>,
+    bytes_in: u64,
+    bytes_out: u64,
+    wrong: u64,
+}
+
+struct Soak {
+    cuda: Cuda,
+    rng: StdRng,
+    buffers: Vec<Buffer>,
+    streams: Vec<Handle>,
+    module: Handle,
+    function: Handle,
+    /// The stream that was given work last.
+    last: Option<Handle>,
+    counts: Counts,
+}
+
+/// Runs until so many operations are done, or so many seconds over; prints `working` early on, and in the end what was done, as JSON.
+/// Fails if a byte was wrong, or a call.
+pub fn run(seed: u64, operations: Option<u64>, seconds: Option<u64>) -> Result<ExitCode> {
+    let cuda = Cuda::begin()?;
+    let (module, function) = cuda.load(PTX, c"mix")?;
+    let mut soak = Soak {
+        cuda,
+        rng: StdRng::seed_from_u64(seed),
+        buffers: Vec::new(),
+        streams: vec![std::ptr::null_mut()],
+        module,
+        function,
+        last: None,
+        counts: Counts::default(),
+    };
+    let end = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    let mut done = 0;
+    while operations.is_none_or(|operations| done < operations) && end.is_none_or(|end| Instant::now() < end)
+    {
+        soak.operate()?;
+        done += 1;
+        if done == BEGUN {
+            say("working")?;
+        }
+    }
+    while let Some(buffer) = soak.buffers.pop() {
+        soak.compare(&buffer, 0, buffer.bytes.len(), None)?;
+        soak.cuda.free(buffer.address)?;
+    }
+    soak.cuda.unload(soak.module)?;
+    let Counts { kinds, bytes_in, bytes_out, wrong } = soak.counts;
+    let report = json!({ "operations": done, "kinds": kinds, "bytes_in": bytes_in, "bytes_out": bytes_out, "wrong": wrong });
+    say(&report.to_string())?;
+    Ok(if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn say(line: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}")?;
+    Ok(out.flush()?)
+}
+
+impl Soak {
+    /// A number up to `most`, small ones as likely as large ones.
+    fn size(&mut self, most: usize) -> usize {
+        let bits = self.rng.random_range(0..=most.ilog2());
+        self.rng.random_range(1..=(2_usize << bits) - 1).min(most)
+    }
+
+    /// A part of a buffer: which, from where, how many bytes.
+    fn part(&mut self) -> Option<(usize, usize, usize)> {
+        let index = self.rng.random_range(0..self.buffers.len().max(1));
+        let length = self.buffers.get(index)?.bytes.len();
+        let bytes = self.size(length);
+        Some((index, self.rng.random_range(0..=length - bytes), bytes))
+    }
+
+    /// A stream, behind all that was given to another; none half of the time, and then the thread has waited.
+    fn stream(&mut self) -> Result<Option<Handle>> {
+        let index = self.rng.random_range(0..2 * self.streams.len());
+        let stream = self.streams.get(index).copied();
+        if let Some(before) = self.last.take().filter(|before| stream != Some(*before)) {
+            let ask_first = self.rng.random();
+            self.cuda.order(before, stream, ask_first)?;
+        }
+        self.last = stream;
+        Ok(stream)
+    }
+
+    /// The same for calls that take a stream in any case.
+    fn some_stream(&mut self) -> Result<Handle> {
+        let stream = self.stream()?.unwrap_or(std::ptr::null_mut());
+        self.last = Some(stream);
+        Ok(stream)
+    }
+
+    fn count(&mut self, kind: &'static str) {
+        *self.counts.kinds.entry(kind).or_default() += 1;
+    }
+
+    fn operate(&mut self) -> Result<()> {
+        let kind = self.rng.random_range(0..100);
+        let in_all: usize = self.buffers.iter().map(|buffer| buffer.bytes.len()).sum();
+        if self.buffers.is_empty() || kind < 8 && self.buffers.len() < BUFFERS && in_all < ALL_BYTES {
+            return self.allocate();
+        }
+        let Some((index, at, bytes)) = self.part() else { return Ok(()) };
+        match kind {
+            0..12 => self.free(index),
+            12..38 => self.upload(index, at, bytes),
+            38..64 => {
+                self.count("download");
+                let stream = self.stream()?;
+                let buffer = self.buffers.swap_remove(index);
+                let compared = self.compare(&buffer, at, bytes, stream);
+                self.buffers.push(buffer);
+                compared
+            }
+            64..74 => self.fill(index, at, bytes),
+            74..82 => self.copy(index, at, bytes),
+            82..94 => self.mix(index, at, bytes),
+            94..98 => self.change_streams(),
+            _ => {
+                self.count("module");
+                self.wait()?;
+                self.cuda.unload(self.module)?;
+                (self.module, self.function) = self.cuda.load(PTX, c"mix")?;
+                Ok(())
+            }
+        }
+    }
+
+    /// Waits for what was given to a stream last, which was behind all before it.
+    fn wait(&mut self) -> Result<()> {
+        self.last.take().map_or(Ok(()), |stream| self.cuda.synchronize(stream))
+    }
+
+    fn allocate(&mut self) -> Result<()> {
+        self.count("allocate");
+        // Rather a large one.
+        let bytes = self.size(LARGEST).max(self.size(LARGEST));
+        let value = self.rng.random();
+        let address = self.cuda.alloc(bytes)?;
+        let stream = self.some_stream()?;
+        self.cuda.set8(address, value, bytes, stream)?;
+        self.buffers.push(Buffer { address, bytes: vec![value; bytes] });
+        Ok(())
+    }
+
+    fn free(&mut self, index: usize) -> Result<()> {
+        self.count("free");
+        let buffer = self.buffers.swap_remove(index);
+        self.wait()?;
+        self.cuda.free(buffer.address)
+    }
+
+    fn upload(&mut self, index: usize, at: usize, bytes: usize) -> Result<()> {
+        self.count("upload");
+        let stream = self.stream()?;
+        let Buffer { address, bytes: all } = &mut self.buffers[index];
+        let part = &mut all[at..at + bytes];
+        // Zeros look like nothing to some devices.
+        match self.rng.random_range(0..4) {
+            0 => part.fill(0),
+            _ => self.rng.fill_bytes(part),
+        }
+        self.counts.bytes_in += bytes as u64;
+        self.cuda.to_device(*address + at as u64, part, stream)
+    }
+
+    /// Compares a part of a buffer with what must be there.
+    fn compare(&mut self, buffer: &Buffer, at: usize, bytes: usize, stream: Option<Handle>) -> Result<()> {
+        if stream.is_none() {
+            self.wait()?;
+        }
+        // What was there before is told from what comes.
+        let mut there: Vec<u8> = buffer.bytes[at..at + bytes].iter().map(|byte| !byte).collect();
+        self.cuda.to_host(&mut there, buffer.address + at as u64, stream)?;
+        self.counts.bytes_out += bytes as u64;
+        let pairs = there.iter().zip(&buffer.bytes[at..]);
+        self.counts.wrong += pairs.filter(|(there, wanted)| there != wanted).count() as u64;
+        Ok(())
+    }
+
+    fn fill(&mut self, index: usize, at: usize, bytes: usize) -> Result<()> {
+        self.count("fill");
+        let stream = self.some_stream()?;
+        let value: u32 = self.rng.random();
+        let Buffer { address, bytes: all } = &mut self.buffers[index];
+        if at.is_multiple_of(4) && bytes >= 4 {
+            let words = bytes / 4;
+            all[at..at + 4 * words].copy_from_slice(&value.to_le_bytes().repeat(words));
+            return self.cuda.set32(*address + at as u64, value, words, stream);
+        }
+        all[at..at + bytes].fill(value as u8);
+        self.cuda.set8(*address + at as u64, value as u8, bytes, stream)
+    }
+
+    /// From one buffer to another.
+    fn copy(&mut self, index: usize, at: usize, bytes: usize) -> Result<()> {
+        let Some((to, start, room)) = self.part().filter(|(to, ..)| *to != index) else { return Ok(()) };
+        self.count("copy");
+        let stream = self.some_stream()?;
+        let bytes = bytes.min(room);
+        let moved = self.buffers[index].bytes[at..at + bytes].to_vec();
+        let from = self.buffers[index].address + at as u64;
+        let Buffer { address, bytes: all } = &mut self.buffers[to];
+        all[start..start + bytes].copy_from_slice(&moved);
+        self.cuda.within(*address + start as u64, from, bytes, stream)
+    }
+
+    /// A kernel on whole words.
+    fn mix(&mut self, index: usize, at: usize, bytes: usize) -> Result<()> {
+        let at = at & !3;
+        let words = (bytes / 4).min(WORDS);
+        if words == 0 {
+            return Ok(());
+        }
+        self.count("launch");
+        let stream = self.some_stream()?;
+        let (a, b) = (self.rng.random::<u32>() | 1, self.rng.random());
+        let Buffer { address, bytes: all } = &mut self.buffers[index];
+        for word in all[at..at + 4 * words].chunks_exact_mut(4) {
+            let old = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
+            word.copy_from_slice(&old.wrapping_mul(a).wrapping_add(b).to_le_bytes());
+        }
+        let threads = [32, 64, 96, 256][self.rng.random_range(0..4)];
+        let shape = [(words as u32).div_ceil(threads), threads];
+        self.cuda.launch(self.function, shape, (*address + at as u64, words as u32, a, b), stream)
+    }
+
+    fn change_streams(&mut self) -> Result<()> {
+        self.count("stream");
+        if self.streams.len() <= STREAMS {
+            self.streams.push(self.cuda.stream()?);
+            return Ok(());
+        }
+        // The first is the default one.
+        let index = self.rng.random_range(1..self.streams.len());
+        let stream = self.streams.swap_remove(index);
+        if self.last == Some(stream) {
+            self.wait()?;
+        }
+        self.cuda.end_stream(stream)
+    }
+}

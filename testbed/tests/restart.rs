@@ -1,0 +1,215 @@
+//! A host of version 1 that goes and comes back in the midst of traffic, and one that turns its guests away: programs get a CUDA error and
+//! end by themselves, none hangs or crashes, and who comes later finds a host that works.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+use vgpu_device::v1::{Mediator, Rules, Server};
+use vgpu_device::{Executor, GpuConfig};
+use vgpu_executor_soft::Soft;
+use vgpu_testbed::bed::{Bed, Facts, PATIENCE, sessions};
+use vgpu_testbed::programs;
+
+/// `CUDA_ERROR_DEVICE_UNAVAILABLE`
+const UNAVAILABLE: &str = "returned 46";
+/// Programs at once.
+const PROGRAMS: u64 = 3;
+/// Longer than any test: these programs end by an error, or the test has failed.
+const FOR_GOOD: [&str; 2] = ["--seconds", "300"];
+const SHORT: [&str; 2] = ["--operations", "80"];
+
+/// A program that does everything at random, under the launcher.
+struct Program {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Program {
+    fn start(sysfs: &Path, seed: u64, length: [&str; 2]) -> Self {
+        let mut child = Command::new(programs::launcher().unwrap())
+            .arg(programs::standin().unwrap())
+            .args(["soak", "--seed", &seed.to_string()])
+            .args(length)
+            .env("VGPU_SYSFS", sysfs)
+            .env_remove("CUDA_VISIBLE_DEVICES")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        Self { child, lines }
+    }
+
+    /// Several, all at work.
+    fn several(sysfs: &Path) -> Vec<Self> {
+        let mut all: Vec<Self> = (0..PROGRAMS).map(|seed| Self::start(sysfs, seed, FOR_GOOD)).collect();
+        for program in &mut all {
+            let mut line = String::new();
+            program.lines.read_line(&mut line).unwrap();
+            assert_eq!(line.trim(), "working", "{}", program.errors());
+        }
+        all
+    }
+
+    fn errors(&mut self) -> String {
+        let mut errors = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+        errors
+    }
+
+    /// Waits until it ends; how, and what it said of errors.
+    fn end(mut self) -> (ExitStatus, String) {
+        let end = Instant::now() + PATIENCE;
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(Instant::now() < end, "a program hangs");
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        (status, self.errors())
+    }
+
+    /// It must end by itself, of a CUDA error that says that the device is gone.
+    fn ends_told(self) {
+        let (status, errors) = self.end();
+        assert_eq!(status.code(), Some(1), "{status}: {errors}");
+        assert!(errors.contains(UNAVAILABLE) && !errors.contains("panicked"), "{errors}");
+    }
+}
+
+/// The launcher does not even start a program where there is nothing behind the device, and says why.
+fn ends_unstarted(sysfs: &Path, why: &str) {
+    let (status, errors) = Program::start(sysfs, 1, SHORT).end();
+    assert_eq!(status.code(), Some(125), "{status}: {errors}");
+    assert!(errors.contains("has nothing behind it") && errors.contains(why), "{errors}");
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Programs that come now work, and not one byte is wrong.
+fn works(sysfs: &Path) {
+    let programs: Vec<Program> = (0..PROGRAMS).map(|seed| Program::start(sysfs, seed, SHORT)).collect();
+    for mut program in programs {
+        let mut said = String::new();
+        program.lines.read_to_string(&mut said).unwrap();
+        let (status, errors) = program.end();
+        assert!(status.success(), "{status}: {errors}{said}");
+        let report: Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
+        assert_eq!((&report["wrong"], &report["operations"]), (&Value::from(0), &Value::from(80)));
+    }
+}
+
+fn bed(more: &[&str]) -> Bed {
+    let facts = Facts { memory_mib: 4096, ..Facts::random(&["6.1"]) };
+    Bed::start_with("soft", &[facts], &[&["--protocol", "v1"], more].concat()).unwrap()
+}
+
+/// Doorbells of a device: attempts at a call.
+fn doorbells(bed: &Bed) -> u64 {
+    bed.status().unwrap()["devices"][0]["accesses"]["doorbells"].as_u64().unwrap()
+}
+
+fn a_device_comes_back(more: &[&str]) {
+    let mut bed = bed(more);
+    for _ in 0..2 {
+        let programs = Program::several(bed.sysfs());
+        bed.kill().unwrap();
+        for program in programs {
+            program.ends_told();
+        }
+        bed.restart().unwrap();
+        works(bed.sysfs());
+    }
+    let status = bed.status().unwrap();
+    assert!(sessions(&status).iter().all(|session| session["state"] == "no context"), "{status}");
+    assert_eq!(status["devices"][0]["allocated"], 0, "{status}");
+}
+
+#[test]
+fn a_device_with_windows_is_killed_and_comes_back() {
+    a_device_comes_back(&[]);
+}
+
+#[test]
+fn a_device_without_windows_is_killed_and_comes_back() {
+    a_device_comes_back(&["--ram", "1M"]);
+}
+
+fn soft() -> std::sync::Arc<dyn Executor> {
+    let gpu = GpuConfig { memory_bytes: 4 << 30, ..GpuConfig::new("VGPU-STUB mediated").unwrap() };
+    std::sync::Arc::new(Soft::new(&gpu).unwrap())
+}
+
+/// The device stays; the mediator behind it goes, with all that it held, and another one comes.
+#[test]
+fn a_mediator_goes_and_another_comes() {
+    let folder = TempDir::with_prefix_in("vgpu-mediator-", "/dev/shm").unwrap();
+    let socket = folder.path().join("mediator.sock");
+    let serve = || Server::start(&socket, &Mediator::new(soft(), Rules::default()).unwrap()).unwrap();
+    let first = serve();
+    let bed = bed(&["--mediator", socket.to_str().unwrap()]);
+    let programs = Program::several(bed.sysfs());
+    drop(first);
+    for program in programs {
+        program.ends_told();
+    }
+    // Who comes meanwhile is told, too.
+    ends_unstarted(bed.sysfs(), "the mediator on its host is gone");
+    let _second = serve();
+    works(bed.sysfs());
+}
+
+/// Calls are turned away for a while, which costs nothing but time; then for good, which programs are told.
+#[test]
+fn a_mediator_answers_busy_then_quarantined() {
+    let folder = TempDir::with_prefix_in("vgpu-mediator-", "/dev/shm").unwrap();
+    let socket = folder.path().join("mediator.sock");
+    let mediator = Mediator::new(soft(), Rules::default()).unwrap();
+    let _server = Server::start(&socket, &mediator).unwrap();
+    let bed = bed(&["--mediator", socket.to_str().unwrap()]);
+    works(bed.sysfs());
+    let free = doorbells(&bed);
+
+    mediator.set_rules(Rules::new(Some(100), []));
+    works(bed.sysfs());
+    let limited = doorbells(&bed) - free;
+    assert!(
+        limited > free,
+        "calls were turned away and made again: {limited} doorbells, {free} without limit"
+    );
+
+    let programs = Program::several(bed.sysfs());
+    mediator.set_rules(Rules::new(Some(100), [0]));
+    for program in programs {
+        program.ends_told();
+    }
+    let output = Command::new(programs::launcher().unwrap())
+        .args(["check", "--json"])
+        .env("VGPU_SYSFS", bed.sysfs())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let failure = &report["first_failure"];
+    assert_eq!(
+        (&failure["link"], &failure["cause"]),
+        (&"host".into(), &"session-refused".into()),
+        "{report:#}"
+    );
+    assert!(report.to_string().contains("quarantine"), "{report:#}");
+    ends_unstarted(bed.sysfs(), "its host has quarantined this virtual machine");
+
+    mediator.set_rules(Rules::default());
+    works(bed.sysfs());
+}

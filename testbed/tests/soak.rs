@@ -1,0 +1,67 @@
+//! Several guest processes at once, with everything mixed and processes stopped now and then: not one wrong byte, and nothing left.
+
+use std::process::Command;
+
+use serde_json::Value;
+use vgpu_testbed::programs;
+
+/// The report of a short soak, and whether it ended well.
+fn run(more: &[&str]) -> (Value, bool) {
+    let output = Command::new(programs::testbed().unwrap())
+        .args(["soak", "--json", "--processes", "3", "--operations", "150"])
+        .args(more)
+        .env_remove("VGPU_SYSFS")
+        .output()
+        .unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
+    (report, output.status.success())
+}
+
+fn soak(more: &[&str]) {
+    let (report, well) = run(more);
+    assert_eq!(report["failed"], Value::Array(Vec::new()), "{report:#}");
+    assert_eq!(report["wrong"], 0, "{report:#}");
+    assert_eq!(report["left"], Value::Null, "{report:#}");
+    assert!(well);
+    let processes = report["processes"].as_array().unwrap();
+    assert_eq!(processes.len(), 3);
+    for process in processes {
+        assert_eq!(process["operations"], 150);
+        assert!(process["bytes_out"].as_u64().unwrap() > 100_000, "something is compared: {process}");
+        assert!(process["kinds"].as_object().unwrap().len() >= 8, "of every kind: {process}");
+    }
+}
+
+/// By shared windows.
+#[test]
+fn version_1() {
+    soak(&["--protocol", "v1"]);
+}
+
+/// By BAR1.
+#[test]
+fn version_1_without_windows() {
+    soak(&["--protocol", "v1", "--ram", "1M"]);
+}
+
+/// More processes than there are pages for: some have a window, some have none, and they are in each other's way.
+#[test]
+fn version_1_with_too_few_windows() {
+    soak(&["--protocol", "v1", "--ram", "20M"]);
+}
+
+#[test]
+fn version_2() {
+    soak(&["--protocol", "v2"]);
+}
+
+/// A device that brings back something else is found out.
+#[test]
+fn wrong_bytes_are_counted() {
+    for protocol in ["v1", "v2"] {
+        let (report, well) = run(&["--protocol", protocol, "--executor", "null"]);
+        assert!(!well);
+        assert!(report["wrong"].as_u64().unwrap() > 10_000, "{report:#}");
+    }
+}
