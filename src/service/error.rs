@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use super::command::CommandError;
+use super::texts::GROUP;
 use crate::check::finding::Fix;
 use crate::error::Refusal;
 
@@ -33,6 +34,10 @@ pub enum ServiceError {
     File { path: PathBuf, source: io::Error },
     #[error("failed to find the user {0}")]
     User(String),
+    #[error(
+        "failed to put {0} into the group: a tree's users and groups are changed on the system that it becomes"
+    )]
+    Elsewhere(String),
     #[error("nothing was changed: there is nobody to ask, and no --yes")]
     Unasked,
     #[error("nothing was changed")]
@@ -68,6 +73,9 @@ impl Refusal for ServiceError {
                     .command(format!("rm {}", list(paths).replace(", ", " ")))
                     .as_root()
             }
+            Self::Elsewhere(name) => Fix::new("Do so there.")
+                .command(format!("usermod --append --groups {GROUP} {name}"))
+                .as_root(),
             Self::Unasked => Fix::new("Start it with --yes; --dry-run shows what it would do."),
             Self::Tool { .. } => {
                 Fix::new("Once that works, start this again: what is done is not done twice.")

@@ -32,7 +32,7 @@ pub fn install(options: &Options, install: &InstallOptions) -> Result<(), Servic
     let mut remarks = Vec::new();
     wanted.files.insert(texts::RULE.into(), texts::rule());
     wanted.members.extend(member.filter(|name| !before.members.contains(name)));
-    wanted.files.insert(texts::SYSUSERS.into(), texts::sysusers(&wanted.members));
+    wanted.files.insert(texts::SYSUSERS.into(), texts::sysusers());
     let unit = if install.device_only {
         None
     } else {
@@ -87,15 +87,11 @@ fn restart_wanted(install: &InstallOptions, changes: &[Change]) -> bool {
 /// Who is to be put into the group.
 fn member(root: &Root, install: &InstallOptions) -> Result<Option<String>, ServiceError> {
     let Some(name) = install.user.as_ref().map(ToString::to_string) else { return Ok(None) };
-    let unknown = || ServiceError::User(name.clone());
-    // A name and no number, for systemd-sysusers makes users that are not there.
-    let there = if root.is_this() {
-        Accounts::system().map_err(|_| unknown())?.user(&name).is_some()
-    } else {
-        let passwd = change::current(root, Path::new("/etc/passwd"))?.unwrap_or_default();
-        passwd.lines().any(|line| line.split(':').next() == Some(&name))
-    };
-    if there { Ok(Some(name)) } else { Err(unknown()) }
+    if !root.is_this() {
+        return Err(ServiceError::Elsewhere(name));
+    }
+    let known = Accounts::system().is_ok_and(|accounts| accounts.user(&name).is_some());
+    if known { Ok(Some(name)) } else { Err(ServiceError::User(name)) }
 }
 
 /// The vgpu-run that the service starts by. What it does the service does: nobody but root may write to it, or move it away.

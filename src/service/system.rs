@@ -44,12 +44,11 @@ pub fn has_group() -> io::Result<bool> {
     Ok(Accounts::system()?.group(GROUP).is_some())
 }
 
-/// Makes the group and its members, as the file for systemd-sysusers says, which is in place.
+/// Makes the group, as the file for systemd-sysusers says, which is in place, and puts users into it.
 pub fn make_group(done: &'static str, members: &[String]) -> Result<(), ServiceError> {
     if has("systemd-sysusers") {
-        return run(done, &["systemd-sysusers", SYSUSERS]).map(drop);
-    }
-    if !has_group().unwrap_or(false) {
+        run(done, &["systemd-sysusers", SYSUSERS])?;
+    } else if !has_group().unwrap_or(false) {
         run(done, &["groupadd", "--system", GROUP])?;
     }
     for member in members {

@@ -1,6 +1,5 @@
 //! What is written: the udev rule, the group, the drop-in. Pure text.
 
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use vgpu_wire::pci;
@@ -60,16 +59,12 @@ pub fn rule() -> String {
     )
 }
 
-/// The group and its members besides services, which get it from their unit.
-pub fn sysusers(members: &[String]) -> String {
-    let mut text = format!(
+/// The group. No members: for those systemd-sysusers would make a group of their own name, too.
+pub fn sysusers() -> String {
+    format!(
         "# Written by vgpu-run service install; vgpu-run service remove takes it away.\n\
          # Who may open the VGPU-STUB device.\ng {GROUP} -\n"
-    );
-    for member in members {
-        let _ = writeln!(text, "m {member} {GROUP}");
-    }
-    text
+    )
 }
 
 /// The drop-in: `command` is started instead of `own`, in the group, once the device is there.
@@ -119,6 +114,6 @@ mod tests {
                 pair("ExecStart", "/bin/vgpu-run -- /bin/ollama serve")
             ]
         );
-        assert_eq!(sysusers(&["me".into()]).lines().skip(2).collect::<Vec<_>>(), ["g vgpu -", "m me vgpu"]);
+        assert_eq!(sysusers().lines().last(), Some("g vgpu -"));
     }
 }

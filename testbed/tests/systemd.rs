@@ -60,7 +60,7 @@ echo 5af1a9b2c3d44e5f8a7b6c5d4e3f2a1b >etc/machine-id
 "#;
 
 /// Starts systemd, and prints its number once it does what it is told.
-const BOOT: &str = r#"
+const BOOT: &str = r"
 setsid unshare -p -m -f sh -c 'cd /tree && mount --move . / && exec chroot . /lib/systemd/systemd --log-target=console --show-status=no' \
     </dev/null >/systemd.log 2>&1 &
 n=0
@@ -69,7 +69,7 @@ until pid=$(pidof systemd) && nsenter -t $pid -m -p /bin/systemctl is-system-run
     sleep 0.2
 done
 echo $pid
-"#;
+";
 
 struct Guest {
     machine: GuestMachine,
@@ -101,7 +101,7 @@ impl Guest {
     }
 
     fn boot(&mut self) {
-        self.systemd = self.outside(BOOT).trim().to_owned();
+        self.outside(BOOT).trim().clone_into(&mut self.systemd);
     }
 
     /// Runs a script beside the services: how it ended, and all that it printed.
@@ -202,16 +202,13 @@ fn a_service_from_its_first_day_to_its_last() {
     assert!(!before.has_device && !before.has_libraries);
     let etc = guest.etc();
 
-    let said = guest.inside("vgpu-run service install --yes");
+    let said = guest.inside("vgpu-run service install --yes --user nobody");
     assert!(said.contains("ollama.service was started anew, by vgpu-run."), "{said}");
     let groups = guest.inside("cat /etc/group");
-    let group = groups
-        .lines()
-        .find_map(|line| line.strip_prefix("vgpu:x:"))
-        .unwrap()
-        .trim_end_matches(':')
-        .to_owned();
-    guest.served().has_the_gpu(&before, &group);
+    let line = groups.lines().find_map(|line| line.strip_prefix("vgpu:x:")).unwrap();
+    let (group, members) = line.split_once(':').unwrap();
+    assert_eq!(members, "nobody", "who may use it by hand; the service has it from its unit");
+    guest.served().has_the_gpu(&before, group);
     let files = guest.inside(&format!(
         "cd {FUNCTION}; stat -c '%a %U %G %n' resource0 resource2 resource2_wc; cat enable driver_override"
     ));
@@ -224,19 +221,19 @@ fn a_service_from_its_first_day_to_its_last() {
 
     // A crash.
     guest.inside("kill -9 $(systemctl show --value --property MainPID ollama)");
-    guest.served().has_the_gpu(&before, &group);
+    guest.served().has_the_gpu(&before, group);
     assert_eq!(guest.inside("systemctl show --value --property NRestarts ollama").trim(), "1");
 
     // Ollama's installer: the unit, daemon-reload, restart.
     guest.upgrade("/usr/local/bin/ollama");
     guest.inside("systemctl daemon-reload && systemctl restart ollama");
-    guest.served().has_the_gpu(&before, &group);
+    guest.served().has_the_gpu(&before, group);
     guest.outside("mkdir /tree/opt; cp /tree/usr/local/bin/ollama /tree/opt/ollama");
     guest.upgrade("/opt/ollama");
     let (code, said) = guest.try_inside("systemctl daemon-reload; vgpu-run service status");
     assert!(code == 1 && said.contains("starts /opt/ollama serve by now"), "{code} {said}");
     guest.inside("vgpu-run service install --yes");
-    guest.served().has_the_gpu(&before, &group);
+    guest.served().has_the_gpu(&before, group);
     guest.inside("vgpu-run service status");
     assert!(
         guest
@@ -250,7 +247,7 @@ fn a_service_from_its_first_day_to_its_last() {
          cd {FUNCTION}; chown 0:0 resource*; chmod 600 resource?*; echo 0 >enable; echo >driver_override; rm -f /tree/serve-state/*"
     ));
     guest.boot();
-    guest.served().has_the_gpu(&before, &group);
+    guest.served().has_the_gpu(&before, group);
     let times = guest.inside(
         "systemctl show --value --property ActiveEnterTimestampMonotonic sys-subsystem-vgpu.device\n\
          systemctl show --value --property ExecMainStartTimestampMonotonic ollama\n\
