@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use vgpu_transport::{PciFunction, scan, sysfs_root};
+use vgpu_wire::pci;
 
 use super::command::CommandError;
 use super::root::Root;
@@ -96,6 +97,13 @@ pub fn rivals(functions: &[PciFunction]) -> Vec<String> {
                 Failure::from(error).sentence()
             ));
         }
+    }
+    for function in functions.iter().filter(|function| function.bars[0].bytes < pci::V2_BAR0_BYTES) {
+        remarks.push(format!(
+            "{} speaks version 1 of the protocol: who may open it can have its host read and write any memory of this guest. Put \
+             nobody into the group vgpu whom you would not make root.",
+            function.address
+        ));
     }
     // What Ollama's installer looks for before it installs NVIDIA's driver: nvidia-smi, then these.
     let there = |name: &str| {

@@ -135,6 +135,12 @@ fn open(path: &Path) -> io::Result<Descriptor> {
 /// Maps a file of a function.
 pub(crate) fn map(path: &Path, bytes: u64, memory: MemoryType) -> Result<Mapping, OpenError> {
     let file = open(path).map_err(|source| OpenError::Open { path: path.to_owned(), source })?;
+    let there = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
+    if there < bytes {
+        // A load behind its end would be the end of the process.
+        let source = io::Error::other(format!("the file has {there} bytes, and the BAR {bytes}"));
+        return Err(OpenError::Map { path: path.to_owned(), source });
+    }
     Mapping::of_file(file.number(), bytes as usize, memory)
         .map_err(|source| OpenError::Map { path: path.to_owned(), source })
 }
