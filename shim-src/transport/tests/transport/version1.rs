@@ -292,7 +292,9 @@ fn a_call_takes_few_accesses() {
     let before = bed.accesses();
     session.send(&signal(mark), &[]).unwrap();
     session.wait(mark.word, mark.value).unwrap();
-    assert_eq!(bed.accesses(), before, "a synchronize takes none: everything is done");
+    let after = bed.accesses();
+    // Reads may be those of a look after the device, which comes by time.
+    assert_eq!((after[0], after[2]), (before[0], before[2]), "a synchronize takes none: everything is done");
 }
 
 #[test]
