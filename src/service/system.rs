@@ -52,7 +52,7 @@ pub fn make_group(done: &'static str, members: &[String]) -> Result<(), ServiceE
         run(done, &["groupadd", "--system", GROUP])?;
     }
     for member in members {
-        run(done, &["usermod", "--append", "--groups", GROUP, member])?;
+        run(done, &["gpasswd", "--add", member, GROUP])?;
     }
     Ok(())
 }
