@@ -2,12 +2,15 @@
 //!
 //! A kernel gives large pages as it finds them, often from the highest address down. So more are taken than needed, if there are, the
 //! longest run is mapped in the order of its addresses, and the others are given back.
+//!
+//! A host may still write its answer to the pages of a process that was killed in the middle of a call. So they are a file with a name, in
+//! a file system of large pages, which no death of a process ends: the next process that needs pages takes the file over ([`named`]).
 
 use std::fs::File;
-use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::path::Path;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
 
+use super::named::{self, Left, New};
 use super::{LARGE, frames, lock};
 use crate::descriptor::Descriptor;
 use crate::mapping::{Mapping, MemoryType};
@@ -27,8 +30,8 @@ pub(crate) struct Contiguous {
     pub(crate) address: u64,
     /// Its size.
     pub(crate) bytes: u32,
-    /// Keeps others out of this part of a simulated machine's memory.
-    _part: Option<Descriptor>,
+    /// Has the lock that keeps others out of these pages.
+    _file: Descriptor,
 }
 
 impl Contiguous {
@@ -40,38 +43,59 @@ impl Contiguous {
         }
     }
 
-    /// Large pages.
+    /// Large pages: those that a process left behind, or new ones.
     fn large() -> Option<Self> {
-        let first = Self::run_of(WANTED.min(free_pages()))?;
+        let folder = named::folder()?;
+        for Left { file, order, path } in named::left_behind(&folder) {
+            if let Some(left) = Self::of(file, &order) {
+                return Some(left);
+            }
+            // Pages that are no window, so no host writes to them.
+            let _ = std::fs::remove_file(path);
+        }
+        let (first, path) = Self::run_of(&folder, WANTED.min(free_pages()))?;
         if first.bytes as usize == WANTED * LARGE || free_pages() == 0 {
             return Some(first);
         }
-        // Its pages are to be among those that are looked at.
+        // Its pages are to be among those that are looked at; no host has heard of them.
         drop(first);
-        Self::run_of(LOOKED_AT.min(free_pages()))
+        let _ = std::fs::remove_file(path);
+        Self::run_of(&folder, LOOKED_AT.min(free_pages())).map(|(run, _)| run)
     }
 
-    /// The longest run of as many pages as can be had, `count` at most.
-    fn run_of(count: usize) -> Option<Self> {
-        let (file, all) =
+    /// The longest run of as many pages as can be had, `count` at most; and its file's name.
+    fn run_of(folder: &Path, count: usize) -> Option<(Self, PathBuf)> {
+        let (new, all) =
             (0..).map(|halved| count >> halved).take_while(|&count| count > 0).find_map(|count| {
-                let file = large_file(count).ok()?;
+                let new = New::make(folder, count).ok()?;
                 let order: Vec<usize> = (0..count).collect();
                 // Fails where another process was faster.
-                let all = Mapping::of_large(file.as_raw_fd(), &order, LARGE).ok()?;
-                Some((file, all))
+                let all = Mapping::of_large(new.file().ok()?.as_raw_fd(), &order, LARGE).ok()?;
+                Some((new, all))
             })?;
         let addresses = frames::addresses(&all)?;
         let run = frames::longest_run(&addresses, WANTED);
-        let mapping = Mapping::of_large(file.as_raw_fd(), &run, LARGE).ok()?;
+        drop(all);
         for unused in (0..addresses.len()).filter(|page| !run.contains(page)) {
-            give_back(&file, unused);
+            give_back(new.file().ok()?, unused);
+        }
+        let (file, path) = new.keep(&run).ok()?;
+        Some((Self::of(file, &run)?, path))
+    }
+
+    /// Pages of a file in an order that is that of their addresses.
+    fn of(file: File, order: &[usize]) -> Option<Self> {
+        let mapping = Mapping::of_large(file.as_raw_fd(), order, LARGE).ok()?;
+        let addresses = frames::addresses(&mapping)?;
+        let ascending = frames::longest_run(&addresses, order.len()) == (0..order.len()).collect::<Vec<_>>();
+        if !ascending {
+            return None;
         }
         Some(Self {
             mapping,
-            address: addresses[*run.first()?],
-            bytes: u32::try_from(run.len() * LARGE).ok()?,
-            _part: None,
+            address: *addresses.first()?,
+            bytes: u32::try_from(addresses.len() * LARGE).ok()?,
+            _file: Descriptor::adopt(file.into()).ok()?,
         })
     }
 
@@ -84,8 +108,8 @@ impl Contiguous {
             .find(|&address| lock(&file, address, bytes as u64))?;
         let mapping = Mapping::of_part(file.as_raw_fd(), address, bytes, MemoryType::WriteBack).ok()?;
         // The lock lives as long as the open file, whatever number it has.
-        let part = Descriptor::adopt(file.into()).ok()?;
-        Some(Self { mapping, address, bytes: bytes as u32, _part: Some(part) })
+        let file = Descriptor::adopt(file.into()).ok()?;
+        Some(Self { mapping, address, bytes: bytes as u32, _file: file })
     }
 }
 
@@ -96,23 +120,6 @@ fn free_pages() -> usize {
         std::fs::read_to_string(path).ok()?.trim().parse::<usize>().ok()
     };
     read("free_hugepages").unwrap_or(0).saturating_sub(read("resv_hugepages").unwrap_or(0))
-}
-
-/// A file of so many large pages, in memory, without a name.
-fn large_file(pages: usize) -> io::Result<File> {
-    let large = libc::MFD_CLOEXEC | libc::MFD_HUGETLB | libc::MFD_HUGE_2MB;
-    // A kernel may refuse memory files that could be made executable; an older one does not know how to say that.
-    for flags in [large | libc::MFD_NOEXEC_SEAL, large] {
-        // By number: the function is younger than the oldest C library. SAFETY: the name ends in a zero.
-        let number = unsafe { libc::syscall(libc::SYS_memfd_create, c"vgpu".as_ptr(), flags) };
-        if let Ok(number @ 0..) = i32::try_from(number) {
-            // SAFETY: the number was made just now and belongs to nobody else.
-            let file = File::from(unsafe { OwnedFd::from_raw_fd(number) });
-            file.set_len((pages * LARGE) as u64)?;
-            return Ok(file);
-        }
-    }
-    Err(io::Error::last_os_error())
 }
 
 /// Gives a page of the file back to the kernel. One that is not taken back goes when the file does.

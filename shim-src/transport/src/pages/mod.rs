@@ -3,12 +3,13 @@
 //! Such memory must stay where it is. Only pages of 2 MiB (hugetlb) do: others are moved by the kernel as it likes, locked or not, so
 //! they are not used. Which pages they are, the kernel tells root alone. On a simulated bus, guest memory is a file.
 //!
-//! A device of version 1 takes one range, which must be contiguous ([`Contiguous`]); one of version 2 takes a list, and writes to them
-//! whenever it likes, so they outlive a process that dies ([`Kept`]).
+//! A device of version 1 takes one range, which must be contiguous ([`Contiguous`]); one of version 2 takes a list ([`Kept`]). Hosts may write
+//! to them when the process that gave them is dead already, so they outlive it.
 
 mod contiguous;
 mod frames;
 mod kept;
+mod named;
 
 pub(crate) use contiguous::Contiguous;
 pub(crate) use kept::{Keeper, Kept, REST, device_key};

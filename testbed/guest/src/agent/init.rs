@@ -51,11 +51,12 @@ fn failed(what: &'static str, path: impl AsRef<Path>) -> impl FnOnce(io::Error) 
 }
 
 /// File systems that programs expect, where they expect them.
-const FILE_SYSTEMS: [(&str, &str, &CStr); 7] = [
+const FILE_SYSTEMS: [(&str, &str, &CStr); 8] = [
     ("proc", "/proc", c""),
     ("sysfs", "/sys", c""),
     ("devtmpfs", "/dev", c"mode=0755"),
     ("tmpfs", "/dev/shm", c"mode=1777"),
+    ("hugetlbfs", "/dev/hugepages", c"pagesize=2M,mode=0755"),
     ("tmpfs", "/tmp", c"mode=1777"),
     ("tmpfs", "/var/tmp", c"mode=1777"),
     ("tmpfs", "/run", c"mode=0755"),
