@@ -69,7 +69,7 @@ impl Mapping {
     pub(crate) fn lay(&self, offset: u64, file: RawFd, from: u64, bytes: u64) -> io::Result<()> {
         let at = self.pointer(offset, bytes).ok_or(io::ErrorKind::InvalidInput)?;
         let from = libc::off_t::try_from(from).map_err(|_| io::ErrorKind::InvalidInput)?;
-        let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+        let flags = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE;
         let laid = Self::map(at.as_ptr().cast(), bytes as usize, flags, file, from, self.memory)?;
         // The addresses are this value's to unmap.
         core::mem::forget(laid);
@@ -79,13 +79,15 @@ impl Mapping {
     /// Pages of a file of large pages, in an order, one behind the other; present, and not there in children of this process: for
     /// pages whose physical addresses are told to somebody.
     pub(crate) fn of_large(file: RawFd, order: &[usize], page: usize) -> io::Result<Self> {
-        let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
+        // Nothing is set aside for pages of the file that are not among these.
+        let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
         let all = order.len() * page;
         let mapping = Self::map(ptr::null_mut(), all, flags, file, 0, MemoryType::WriteBack)?;
         for (at, &from) in order.iter().enumerate().filter(|(at, from)| at != *from) {
             mapping.lay((at * page) as u64, file, (from * page) as u64, page as u64)?;
         }
         mapping.keep_from_children()?;
+        mapping.populate()?;
         Ok(mapping)
     }
 
