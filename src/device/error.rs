@@ -200,11 +200,7 @@ fn opening(dir: &Path, lockdown: bool, error: &OpenError) -> Option<Fix> {
         OpenError::Map { source, .. } if source.raw_os_error() == Some(libc::ENOMEM) => {
             Fix::new("Is there a limit on address space? A service has LimitAS=.").command("ulimit -v")
         }
-        OpenError::Disabled { .. } => {
-            Fix::new("Start vgpu-run as root with --user NAME, which turns it on, or turn it on.")
-                .command(format!("echo 1 > {}", dir.join("enable").display()))
-                .as_root()
-        }
+        OpenError::Disabled { .. } => decoding(dir),
         OpenError::Gone { .. } => Fix::new("The host's end is gone: restart it, then this VM."),
         OpenError::Turn { path, .. } => {
             Fix::new("Have the file be one that every user of the device may read and write.")
@@ -254,6 +250,17 @@ pub fn file_fix(dir: &Path, path: &Path, lockdown: bool, error: &io::Error) -> O
     })
 }
 
+/// What turns memory decoding on: for good, or, where the device is set up already, now.
+pub fn decoding(dir: &Path) -> Fix {
+    Fix::new(format!(
+        "Have vgpu-run set the device up, which turns it on at each start of this system (--device-only: without a service); or turn it on \
+         now, by 1 in {}.",
+        dir.join("enable").display()
+    ))
+    .command("vgpu-run service install")
+    .as_root()
+}
+
 fn no_lockdown() -> Fix {
     Fix::new("Kernel lockdown refuses device memory even to root: turn Secure Boot off in this VM.")
 }
@@ -285,9 +292,7 @@ mod tests {
         assert!(hint(&open_error(libc::ECONNREFUSED, false)).contains("not running"));
         let (name, dir) = ("0000:00:05.0".to_owned(), PathBuf::from("/d"));
         let source = OpenError::Disabled { function: name.clone() };
-        assert!(
-            hint(&DeviceError::Open { name, dir, lockdown: false, source }).contains("echo 1 > /d/enable")
-        );
+        assert!(hint(&DeviceError::Open { name, dir, lockdown: false, source }).contains("/d/enable"));
     }
 
     #[test]

@@ -5,7 +5,8 @@ use std::path::Path;
 use super::broken;
 use crate::check::catalogue::LinkId;
 use crate::check::context::Context;
-use crate::check::finding::{Finding, Fix};
+use crate::check::finding::Finding;
+use crate::device::error::decoding;
 use crate::device::survey;
 
 const LINK: LinkId = LinkId::Pci;
@@ -26,9 +27,7 @@ pub async fn look(context: &mut Context) -> Finding {
     let off = functions.iter().find(|function| survey::decoding_off(&function.dir));
     if let Some(function) = off {
         let found = format!("memory decoding of {} is off", function.address);
-        let fix = Fix::new("Start vgpu-run as root with --user NAME, which turns it on, or turn it on.")
-            .command(format!("echo 1 > {}", function.dir.join("enable").display()))
-            .as_root();
+        let fix = decoding(&function.dir);
         // Who starts as root need do nothing.
         let turned_on = context.subject().is_ok_and(|subject| subject.uid.is_root());
         let finding = if turned_on {
