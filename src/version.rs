@@ -4,6 +4,8 @@
 use vgpu_transport::{PciFunction, scan, sysfs_root};
 use vgpu_wire::pci;
 
+use crate::device::survey;
+
 /// After the program's name: its version, and what is in it. `-V` prints the first line alone.
 pub const LONG: &str =
     concat!(env!("CARGO_PKG_VERSION"), "\n\n", include_str!(concat!(env!("OUT_DIR"), "/libraries.txt")));
@@ -20,8 +22,7 @@ pub fn device() -> String {
 }
 
 fn describe(function: &PciFunction) -> String {
-    let version = if function.bars[0].bytes == pci::V2_BAR0_BYTES { 2 } else { 1 };
-    format!("{} (version {version})", function.address)
+    format!("{} (version {})", function.address, survey::version(function))
 }
 
 #[cfg(test)]

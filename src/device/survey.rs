@@ -71,7 +71,7 @@ pub fn examine(function: &PciFunction) -> Result<(), DeviceError> {
         return Err(DeviceError::Bars { name: name(), what: "BAR0 (registers)" });
     }
     // A device of version 1 has its window elsewhere; that it is one, its registers tell.
-    if function.bars[0].bytes == pci::V2_BAR0_BYTES && missing(2) {
+    if version(function) == 2 && missing(2) {
         return Err(DeviceError::Bars { name: name(), what: "BAR2 (the shared window)" });
     }
     match driver(&function.dir) {
@@ -80,6 +80,11 @@ pub fn examine(function: &PciFunction) -> Result<(), DeviceError> {
         }
         _ => Ok(()),
     }
+}
+
+/// Which version of the protocol a function has, as its registers' size tells before they are read.
+pub fn version(function: &PciFunction) -> u32 {
+    if function.bars[0].bytes < pci::V2_BAR0_BYTES { 1 } else { 2 }
 }
 
 /// The kernel driver that is bound to a function.

@@ -4,6 +4,7 @@ pub mod answers;
 pub mod backends;
 pub mod era;
 pub mod fatbin;
+pub mod installer;
 pub mod layout;
 pub mod running;
 pub mod symbols;

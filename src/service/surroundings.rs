@@ -1,14 +1,12 @@
 //! What is around a service: how Ollama was installed where it is no unit of systemd, and what else would take the device.
 
-use std::path::Path;
-
 use vgpu_transport::{PciFunction, scan, sysfs_root};
-use vgpu_wire::pci;
 
 use super::command::CommandError;
 use super::root::Root;
 use crate::device::survey;
 use crate::error::{Failure, Refusal as _};
+use crate::ollama::installer;
 
 /// The unit of Ollama's own installer.
 pub const OLLAMA: &str = "ollama.service";
@@ -98,20 +96,14 @@ pub fn rivals(functions: &[PciFunction]) -> Vec<String> {
             ));
         }
     }
-    for function in functions.iter().filter(|function| function.bars[0].bytes < pci::V2_BAR0_BYTES) {
+    for function in functions.iter().filter(|function| survey::version(function) == 1) {
         remarks.push(format!(
             "{} speaks version 1 of the protocol: who may open it can have its host read and write any memory of this guest. Put \
              nobody into the group vgpu whom you would not make root.",
             function.address
         ));
     }
-    // What Ollama's installer looks for before it installs NVIDIA's driver: nvidia-smi, then these.
-    let there = |name: &str| {
-        ["/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin"]
-            .iter()
-            .any(|folder| Path::new(folder).join(name).exists())
-    };
-    if !functions.is_empty() && !there("nvidia-smi") && (there("lspci") || there("lshw")) {
+    if installer::adds_driver(functions) {
         remarks.push(
             "Ollama's own installer, when it installs or upgrades, would take the device for a GPU without a driver and install \
              NVIDIA's, which is of no use here. It does not where it finds an nvidia-smi: before, \
@@ -124,6 +116,8 @@ pub fn rivals(functions: &[PciFunction]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use crate::scratch::Scratch;
 

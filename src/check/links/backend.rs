@@ -5,7 +5,6 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use super::installer;
 use crate::check::catalogue::{LinkId, UNKNOWN};
 use crate::check::context::{Context, DeviceReport};
 use crate::check::finding::Finding;
@@ -14,6 +13,7 @@ use crate::env::LD_LIBRARY_PATH;
 use crate::ollama::Ollama;
 use crate::ollama::backends;
 use crate::ollama::fatbin::Architectures;
+use crate::ollama::installer;
 use crate::ollama::symbols::{Import, Meeting, Symbols};
 use crate::ollama::variant::{BACKEND, Variant};
 use crate::program::elf::{self, Elf, ElfError};
@@ -91,7 +91,7 @@ fn none(ollama: &Ollama, all: &[Variant]) -> Finding {
     Finding::fail(LINK, "backend-missing", found)
         .expected("cuda_v12 or cuda_v13")
         .fix("Install Ollama's own release, or your distribution's package with the CUDA backend (such as ollama-cuda).")
-        .command(installer())
+        .command(installer::command())
         .as_root()
 }
 

@@ -19,20 +19,15 @@ pub mod service;
 pub mod shims;
 pub mod window;
 
-use std::ffi::OsStr;
 use std::time::Duration;
-
-use vgpu_transport::sysfs_root;
 
 use super::catalogue::{LinkId, UNKNOWN};
 use super::child::Outcome;
 use super::context::Context;
 use super::finding::Finding;
 use super::probe;
-use crate::device::survey;
-use crate::env::{PATH, VGPU_LOG};
+use crate::env::VGPU_LOG;
 use crate::error::{Failure, Refusal};
-use crate::program;
 
 /// What an error of the launcher is at `link`. One that belongs to another link, which held, is unknown here.
 fn broken<R: Refusal + 'static>(link: LinkId, error: R) -> Finding {
@@ -63,17 +58,6 @@ async fn ask_with_backend(
     match probe::run(context, words(major), &environment, limit).await {
         Ok(outcome) => Ok((outcome, major)),
         Err(why) => Err(unable(context, link, "start vgpu-probe", &why)),
-    }
-}
-
-/// The command that installs Ollama. Where there is a device of NVIDIA's ids and no nvidia-smi, Ollama's installer adds NVIDIA's driver, which
-/// would take the device: so it is shown one meanwhile.
-fn installer() -> &'static str {
-    let found = !survey::candidates(&sysfs_root()).is_empty();
-    if found && program::find::find(OsStr::new("nvidia-smi"), std::env::var_os(PATH).as_deref()).is_err() {
-        "ln -s /bin/true /usr/local/bin/nvidia-smi; curl -fsSL https://ollama.com/install.sh | sh; rm /usr/local/bin/nvidia-smi"
-    } else {
-        "curl -fsSL https://ollama.com/install.sh | sh"
     }
 }
 

@@ -5,7 +5,6 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::installer;
 use crate::check::catalogue::{LinkId, UNKNOWN};
 use crate::check::child;
 use crate::check::context::Context;
@@ -13,6 +12,7 @@ use crate::check::finding::Finding;
 use crate::env::{Environment, HOME, PATH};
 use crate::error::{Failure, Refusal};
 use crate::ollama::era::Era;
+use crate::ollama::installer;
 use crate::ollama::variant::Variant;
 use crate::ollama::{Ollama, version};
 use crate::program::Program;
@@ -67,7 +67,7 @@ pub async fn look(context: &mut Context) -> Finding {
             format!("{name} at {shown} lies beside files of another release"),
         )
         .fix("Remove the library folder and install Ollama again.")
-        .command(installer())
+        .command(installer::command())
         .as_root()
         .detail(other.clone())
     } else if let Some(other) = others.first() {
@@ -106,7 +106,7 @@ fn missing(context: &Context) -> Finding {
         }
         None => Finding::fail(LINK, "ollama-missing", "there is no ollama on PATH")
             .fix("Install Ollama.")
-            .command(installer())
+            .command(installer::command())
             .as_root()
             .detail(format!("looked at {} and in PATH", USUAL.join(", "))),
     }
@@ -145,7 +145,7 @@ pub fn confined(program: &Program) -> Option<Finding> {
         return Some(
             Finding::fail(LINK, "ollama-confined", format!("{shown} is a snap"))
                 .fix("Remove the snap and install Ollama's own release.")
-                .command(format!("snap remove ollama && {{ {}; }}", installer()))
+                .command(format!("snap remove ollama && {{ {}; }}", installer::command()))
                 .as_root(),
         );
     }
@@ -201,7 +201,10 @@ fn not_ollama(program: &Program) -> Finding {
 fn incomplete(ollama: &Ollama, real: &Path) -> Option<Finding> {
     let folder = ollama.libraries.display();
     let again = |finding: Finding| {
-        finding.fix("Install Ollama again; its archive brings the libraries.").command(installer()).as_root()
+        finding
+            .fix("Install Ollama again; its archive brings the libraries.")
+            .command(installer::command())
+            .as_root()
     };
     if real.parent() == Some(&ollama.libraries) || !ollama.libraries.is_dir() {
         let expected = real.parent().unwrap_or(real).join("../lib/ollama");
