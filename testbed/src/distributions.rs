@@ -88,6 +88,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 fn look(name: &str, source: &Path, glibc: bool, release: &Path, bed: &Bed) -> Result<Report> {
     let root = copy(source).with_context(|| format!("make a root of {name}"))?;
     let inside = |script: &str| enter(root.path(), release, bed.sysfs(), script);
+    // Its applets first: a root of two packages has no tools of its own.
+    inside("/bin/busybox mkdir /tools && /bin/busybox --install -s /tools")?;
     let installed = inside("sh /release/install.sh")?;
     if !installed.status.success() {
         bail!("{name}: install.sh ended with {}: {}", installed.status, text(&installed.stderr));
@@ -154,8 +156,7 @@ fn enter(root: &Path, release: &Path, bus: &Path, script: &str) -> Result<Output
     let output = Command::new("unshare")
         .args(["--mount", "sh", "-c", MOUNT, "sh"])
         .args([root, release, bus])
-        // Its applets first: a root of two packages has no tools of its own.
-        .arg(format!("/bin/busybox mkdir -p /tools && /bin/busybox --install -s /tools && {script}"))
+        .arg(script)
         .env_clear()
         .env("PATH", "/usr/local/bin:/tools:/usr/bin:/bin:/usr/sbin:/sbin")
         .env("HOME", "/root")
