@@ -13,6 +13,7 @@ use vgpu_wire::{TABLE_DIGEST, WIRE_VERSION, area};
 use zerocopy::IntoBytes;
 
 use crate::channel::{Channel, Running};
+use crate::charge::{Charges, DeviceCharges, Limits};
 use crate::executor::{Executor, ExecutorError};
 use crate::host::{Guest, SessionHost, lock};
 use crate::memory::GuestMemory;
@@ -66,6 +67,8 @@ pub struct DeviceConfig {
     pub memory: Option<Arc<dyn GuestMemory>>,
     /// Offsets of registers, and what they read instead of the truth: for tests of guests.
     pub registers: Vec<(u32, u32)>,
+    /// The most that a session may make the host hold.
+    pub limits: Limits,
 }
 
 impl DeviceConfig {
@@ -79,6 +82,7 @@ impl DeviceConfig {
             vm_id: 0,
             memory: None,
             registers: Vec::new(),
+            limits: Limits::default(),
         }
     }
 }
@@ -93,6 +97,7 @@ impl std::fmt::Debug for DeviceConfig {
             .field("vm_id", &self.vm_id)
             .field("memory", &self.memory)
             .field("registers", &self.registers)
+            .field("limits", &self.limits)
             .finish()
     }
 }
@@ -112,6 +117,9 @@ pub struct Device {
     pages: Option<Arc<Registry>>,
     executor: Arc<dyn Executor>,
     published: Arc<Published>,
+    /// As [`DeviceConfig::limits`].
+    limits: Limits,
+    charges: Arc<DeviceCharges>,
     greeting: Arc<Greeting>,
     channels: Vec<Arc<Channel>>,
     gate: Arc<Gate>,
@@ -170,6 +178,8 @@ impl Device {
             pages,
             executor: Arc::clone(&config.executor),
             published,
+            limits: config.limits,
+            charges: Arc::default(),
             greeting: Arc::new(greeting),
             channels: (0..channels).map(|index| Arc::new(Channel::new(index))).collect(),
             gate: Arc::default(),
@@ -299,9 +309,9 @@ impl Device {
             Arc::clone(&self.window),
             Arc::clone(&self.shares),
             channel.index(),
-            number,
             self.epoch,
             Arc::clone(&self.published),
+            Charges::new(number, self.limits, Arc::clone(&self.charges)),
             Guest { wakes: self.wake & WAKE_FUTEX != 0, pages: pages.cloned(), returns },
         );
         host.returns().clear();
@@ -415,6 +425,8 @@ impl Device {
             generation: self.generation(),
             total: self.greeting.facts.total_bytes,
             allocated: self.executor.allocated(),
+            charged_bytes: self.charges.bytes(),
+            kept_image_bytes: self.executor.kept_image_bytes(),
             sessions,
             free_channels: free,
             accesses: Some(self.accesses()),
@@ -451,6 +463,7 @@ impl Device {
                 state: state.to_owned(),
                 allocated: gauges.allocated.load(Ordering::Relaxed),
                 allocations: gauges.allocations.load(Ordering::Relaxed),
+                charged_bytes: host.charges().bytes(),
                 window_bytes: host.window_bytes(),
                 page_bytes: host.page_bytes(),
                 streams: gauges.streams.load(Ordering::Relaxed),

@@ -41,6 +41,11 @@ pub trait Executor: Send + Sync {
     /// Device memory in use, of all sessions, in bytes.
     fn allocated(&self) -> u64;
 
+    /// Bytes of images that are kept for later sessions, though no session may have them.
+    fn kept_image_bytes(&self) -> u64 {
+        0
+    }
+
     /// Begins a session. Cheap: guests attach just to look. What is dear, such as a GPU context, is
     /// taken by the first message that needs it.
     fn open(&self, host: SessionHost) -> Result<Box<dyn Session>, ExecutorError>;

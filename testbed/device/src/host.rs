@@ -11,6 +11,7 @@ use vgpu_wire::body::pages::PageRun;
 use vgpu_wire::{Mark, SEGMENT_BAR, SEGMENT_INLINE, Span, area};
 
 use crate::SharedSlice;
+use crate::charge::Charges;
 use crate::pages::{Refused, Registry, Run, Segment};
 use crate::published::Published;
 use crate::shares::Shares;
@@ -176,6 +177,7 @@ struct Inner {
     owned: Mutex<BTreeMap<u64, u64>>,
     /// Serialises errors; true once a sticky one is stored.
     sticky: Mutex<bool>,
+    charges: Arc<Charges>,
     gauges: Gauges,
     counters: Counters,
     published: Arc<Published>,
@@ -206,9 +208,9 @@ impl SessionHost {
         window: Arc<Window>,
         shares: Arc<Shares>,
         channel: u32,
-        session: u32,
         epoch: Instant,
         published: Arc<Published>,
+        charges: Arc<Charges>,
         guest: Guest,
     ) -> Self {
         let Guest { wakes, pages, returns } = guest;
@@ -218,12 +220,13 @@ impl SessionHost {
             area: u64::from(channel) * area::AREA_BYTES,
             wakes,
             channel,
-            session,
+            session: charges.session(),
             epoch,
             stopping: Arc::default(),
             ended: AtomicBool::new(false),
             owned: Mutex::default(),
             sticky: Mutex::new(false),
+            charges,
             gauges: Gauges::default(),
             counters: Counters::default(),
             published,
@@ -261,6 +264,18 @@ impl SessionHost {
     #[must_use]
     pub fn now(&self) -> u64 {
         u64::try_from(self.0.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// What the session is charged, and may be.
+    #[must_use]
+    pub fn charges(&self) -> &Arc<Charges> {
+        &self.0.charges
+    }
+
+    /// Writes to the log because of what the guest did, unless it has made the host write too much. `bytes`: how long the guest's
+    /// part of the line is.
+    pub fn log(&self, bytes: usize, write: impl FnOnce()) {
+        self.0.charges.log(bytes, write);
     }
 
     /// What the session holds, for the status report.

@@ -28,6 +28,7 @@
 #![forbid(unsafe_code)]
 
 mod channel;
+mod charge;
 mod check;
 mod device;
 mod executor;
@@ -35,6 +36,7 @@ mod gpu;
 mod gpu_attributes;
 mod graph;
 mod host;
+mod log_budget;
 mod memory;
 mod pages;
 mod published;
@@ -51,6 +53,9 @@ pub mod v1;
 mod violation;
 mod window;
 
+pub use charge::{
+    Charge, Charges, DeviceCharges, Limits, OUT_OF_MEMORY, OUT_OF_RESOURCES, OverLimit, Resource,
+};
 pub use device::{Device, DeviceConfig, DeviceError};
 pub use executor::{Executor, ExecutorError, Session, SessionError, Work};
 pub use gpu::{ADDRESS_SPAN, GpuConfig, GpuError, parse_bytes, parse_compute_capability, parse_uuid};

@@ -105,6 +105,7 @@ impl Worker {
         drop(pump);
         host.gauges().clear();
         host.memory_changed();
+        host.charges().check_returned();
         if let End::Failed { number, error } = end {
             let why = match &error {
                 SessionError::Violation(_) => Refusal::Violation,

@@ -24,6 +24,9 @@ pub struct SessionStatus {
     pub allocated: u64,
     /// Allocations of device memory.
     pub allocations: u32,
+    /// Bytes of host and device memory that the session is charged.
+    #[serde(default)]
+    pub charged_bytes: u64,
     /// Bytes of window memory.
     pub window_bytes: u64,
     /// Bytes of guest pages that the device has mapped for it.
@@ -71,6 +74,12 @@ pub struct DeviceStatus {
     pub total: u64,
     /// Of these, bytes in use.
     pub allocated: u64,
+    /// Bytes of host and device memory that are charged to sessions: 0 when none is left.
+    #[serde(default)]
+    pub charged_bytes: u64,
+    /// Bytes of images that the device keeps for later sessions, charged to none.
+    #[serde(default)]
+    pub kept_image_bytes: u64,
     /// Attached and failed sessions, in the order of their channels.
     pub sessions: Vec<SessionStatus>,
     /// Channels that nobody is attached to; 0 for a device of version 1, which has none.

@@ -187,6 +187,8 @@ impl V1Device {
             generation: 0,
             total,
             allocated,
+            charged_bytes: mediator.map_or(0, |mediator| mediator.charged_bytes()),
+            kept_image_bytes: mediator.map_or(0, |mediator| mediator.kept_image_bytes()),
             sessions: mediator.map(|mediator| mediator.owners()).unwrap_or_default(),
             free_channels: 0,
             accesses: Some(self.device.accesses()),

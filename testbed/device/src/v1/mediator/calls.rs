@@ -16,6 +16,7 @@ use super::owner::Owner;
 use super::port::{Port, Staging};
 use super::status;
 use super::{Mint, Reply, Request};
+use crate::charge::{Charges, DeviceCharges, Limits};
 use crate::executor::Executor;
 use crate::host::{Guest, SessionHost};
 use crate::published::Published;
@@ -46,6 +47,8 @@ pub(super) struct Core {
     window: Arc<Window>,
     shares: Arc<Shares>,
     published: Arc<Published>,
+    limits: Limits,
+    charges: Arc<DeviceCharges>,
     greeting: Arc<Greeting>,
     staging: Staging,
     epoch: Instant,
@@ -59,7 +62,12 @@ pub(super) struct Core {
 }
 
 impl Core {
-    pub(super) fn new(executor: Arc<dyn Executor>, facts: Box<DeviceFacts>) -> Result<Self, WindowError> {
+    pub(super) fn new(
+        executor: Arc<dyn Executor>,
+        facts: Box<DeviceFacts>,
+        limits: Limits,
+        charges: Arc<DeviceCharges>,
+    ) -> Result<Self, WindowError> {
         let owners = OWNERS_MAX as u64;
         let staging = Staging { offset: owners * area::AREA_BYTES, bytes: PAYLOAD_MAX.into() };
         let window = Arc::new(Window::private(staging.offset + staging.bytes)?);
@@ -68,6 +76,8 @@ impl Core {
         Ok(Self {
             shares: Arc::new(Shares::new(Arc::clone(&window), window.bytes())),
             published: Arc::new(Published::new(Arc::clone(&executor), facts.total_bytes)),
+            limits,
+            charges,
             greeting: Arc::new(greeting),
             facts,
             staging,
@@ -127,9 +137,9 @@ impl Core {
             Arc::clone(&self.window),
             Arc::clone(&self.shares),
             index,
-            self.sessions,
             self.epoch,
             Arc::clone(&self.published),
+            Charges::new(self.sessions, self.limits, Arc::clone(&self.charges)),
             Guest { wakes: true, ..Guest::default() },
         );
         let port = if self.window.reserve(base, USED_OF_AREA) {
@@ -154,8 +164,10 @@ impl Core {
     /// Ends an owner with all that it has.
     pub(super) fn end(&mut self, key: OwnerKey) {
         if let Some(owner) = self.owners.remove(&key) {
-            let index = owner.port.host().channel();
+            let host = owner.port.host().clone();
+            let index = host.channel();
             drop(owner);
+            host.charges().check_returned();
             self.free_area(index);
         }
     }
@@ -299,6 +311,7 @@ pub(super) fn status_of(key: OwnerKey, owner: &Owner) -> SessionStatus {
         state: if owner.context { "attached" } else { "no context" }.to_owned(),
         allocated: owner.allocations.bytes(),
         allocations: owner.allocations.len() as u32,
+        charged_bytes: owner.port.host().charges().bytes(),
         window_bytes: 0,
         page_bytes: 0,
         streams: owner.streams.len() as u32,

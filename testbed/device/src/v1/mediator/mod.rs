@@ -29,6 +29,7 @@ use vgpu_wire::v1::frame::{Call, FrameError, Header, MAGIC, Outcome};
 use vgpu_wire::v1::{ARGS, RESULTS, join};
 use zerocopy::little_endian::U64;
 
+use crate::charge::{DeviceCharges, Limits};
 use crate::executor::Executor;
 use crate::host::{SessionHost, lock};
 use crate::session::Gate;
@@ -138,6 +139,7 @@ pub struct Mediator {
     connections: AtomicU64,
     name: &'static str,
     total: u64,
+    charges: Arc<DeviceCharges>,
     executor: Arc<dyn Executor>,
 }
 
@@ -157,9 +159,19 @@ pub struct Connection {
 impl Mediator {
     /// A mediator over an executor.
     pub fn new(executor: Arc<dyn Executor>, rules: Rules) -> Result<Arc<Self>, MediatorError> {
+        Self::with_limits(executor, rules, Limits::default())
+    }
+
+    /// The same with other limits than the usual ones for each owner.
+    pub fn with_limits(
+        executor: Arc<dyn Executor>,
+        rules: Rules,
+        limits: Limits,
+    ) -> Result<Arc<Self>, MediatorError> {
         let facts = Box::new(executor.facts());
         let total = facts.total_bytes;
-        let core = Core::new(Arc::clone(&executor), facts)?;
+        let charges = Arc::new(DeviceCharges::default());
+        let core = Core::new(Arc::clone(&executor), facts, limits, Arc::clone(&charges))?;
         Ok(Arc::new(Self {
             core: Mutex::new(core),
             rules: Mutex::new(rules),
@@ -171,6 +183,7 @@ impl Mediator {
             connections: AtomicU64::new(1),
             name: executor.name(),
             total,
+            charges,
             executor,
         }))
     }
@@ -190,6 +203,18 @@ impl Mediator {
     #[must_use]
     pub fn memory(&self) -> (u64, u64) {
         (self.total, self.executor.allocated())
+    }
+
+    /// Bytes of host and device memory that are charged to owners.
+    #[must_use]
+    pub fn charged_bytes(&self) -> u64 {
+        self.charges.bytes()
+    }
+
+    /// Bytes of images that are kept for later owners.
+    #[must_use]
+    pub fn kept_image_bytes(&self) -> u64 {
+        self.executor.kept_image_bytes()
     }
 
     /// Calls are taken but not carried out.

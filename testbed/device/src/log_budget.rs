@@ -1,0 +1,124 @@
+//! How much a guest may make its host write to the log: a number of lines at once, and so many a minute after that. Owns
+//! the words that say that lines are left out.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Bytes that count as one line.
+const LINE_BYTES: usize = 256;
+/// Lines at once of all sessions of a device: those of sessions come and go.
+const DEVICE_LINES: u64 = 5_000;
+/// Lines a minute of all sessions of a device.
+const DEVICE_LINES_PER_MINUTE: u64 = 600;
+
+/// Lines that may be written.
+#[derive(Debug)]
+pub(crate) struct LogBudget {
+    most: u64,
+    per_minute: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    left: u64,
+    /// When lines were last added.
+    filled: Instant,
+    /// Lines that were left out since the last that was written.
+    dropped: u64,
+}
+
+impl Default for LogBudget {
+    /// A device's.
+    fn default() -> Self {
+        Self::new(DEVICE_LINES, DEVICE_LINES_PER_MINUTE)
+    }
+}
+
+impl LogBudget {
+    pub(crate) fn new(most: u64, per_minute: u64) -> Self {
+        let state = State { left: most, filled: Instant::now(), dropped: 0 };
+        Self { most, per_minute, state: Mutex::new(state) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a line may be written that a guest made `bytes` long. `say` writes that lines are, or were, left out.
+    pub(crate) fn take(&self, bytes: usize, say: impl Fn(&str)) -> bool {
+        self.take_at(bytes, Instant::now(), say)
+    }
+
+    fn take_at(&self, bytes: usize, now: Instant, say: impl Fn(&str)) -> bool {
+        let mut state = self.state();
+        state.fill(self.most, self.per_minute, now);
+        let lines = (bytes.div_ceil(LINE_BYTES) as u64).max(1);
+        // A line longer than all that may be written at once is written when nothing else has been.
+        if state.left < lines.min(self.most.max(1)) {
+            state.dropped += 1;
+            let first = state.dropped == 1;
+            drop(state);
+            if first {
+                say("too many lines for the log: the rest is dropped");
+            }
+            return false;
+        }
+        state.left -= lines.min(state.left);
+        let dropped = std::mem::take(&mut state.dropped);
+        drop(state);
+        if dropped > 0 {
+            say(&format!("{dropped} lines for the log were dropped"));
+        }
+        true
+    }
+}
+
+impl State {
+    fn fill(&mut self, most: u64, per_minute: u64, now: Instant) {
+        let Some(each) = Duration::from_mins(1).checked_div(u32::try_from(per_minute).unwrap_or(u32::MAX))
+        else {
+            return;
+        };
+        let passed = now.saturating_duration_since(self.filled);
+        let more = passed.as_nanos() / each.as_nanos().max(1);
+        if more > 0 {
+            self.left = self.left.saturating_add(u64::try_from(more).unwrap_or(u64::MAX)).min(most);
+            self.filled = now;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    #[test]
+    fn what_is_too_much_is_dropped_and_said_once() {
+        let budget = LogBudget::new(3, 60);
+        let said = RefCell::new(Vec::new());
+        let say = |text: &str| said.borrow_mut().push(text.to_owned());
+        let start = Instant::now();
+        let written = (0..10).filter(|_| budget.take_at(1, start, say)).count();
+        assert_eq!((written, said.borrow().len()), (3, 1));
+        assert!(said.borrow()[0].contains("the rest is dropped"));
+        // A minute brings 60 more, of which it keeps no more than at first.
+        let later = start + Duration::from_mins(1);
+        let written = (0..10).filter(|_| budget.take_at(1, later, say)).count();
+        assert_eq!((written, said.borrow().len()), (3, 3));
+        assert_eq!(said.borrow()[1], "7 lines for the log were dropped");
+    }
+
+    #[test]
+    fn long_lines_count_for_several_and_none_may_be_written_without_a_limit_of_at_least_one() {
+        let budget = LogBudget::new(4, 0);
+        let start = Instant::now();
+        assert!(budget.take_at(3 * LINE_BYTES, start, |_| {}));
+        assert!(!budget.take_at(2 * LINE_BYTES, start, |_| {}));
+        assert!(budget.take_at(1, start, |_| {}));
+        assert!(!budget.take_at(1, start + Duration::from_hours(1), |_| {}));
+        assert!(LogBudget::new(4, 0).take_at(usize::MAX, start, |_| {}), "one long line alone");
+    }
+}
