@@ -7,8 +7,9 @@ use std::ptr;
 use vgpu_abi::CUresult;
 use vgpu_abi::driver::{CUcontext, CUdeviceptr, CUstream};
 use vgpu_wire::body::copy::{CopyDevice, CopyIn, CopyOut};
-use vgpu_wire::{Mark, Span};
+use vgpu_wire::{JOIN_ALL, Mark, Span};
 
+use crate::foreign::{Foreign, Route, owner};
 use crate::gpu::Gpu;
 use crate::memory::find_any;
 use crate::stream::{DefaultStream, Stream, find};
@@ -44,21 +45,21 @@ pub fn begin_of(mode: Mode) -> Result {
     if mode == Mode::Sync { capture::forbid_unsafe() } else { Ok(()) }
 }
 
-fn owned(gpu: &Gpu, address: u64, bytes: usize) -> Result {
-    if gpu.memory.has(address, bytes as u64) { Ok(()) } else { Err(CUresult::INVALID_VALUE) }
-}
-
 /// Host to device.
 pub fn in_to(stream: &Stream, destination: u64, source: *const c_void, bytes: usize, mode: Mode) -> Result {
     begin_of(mode)?;
     if bytes == 0 {
         return Ok(());
     }
-    let gpu = stream.gpu();
     if source.is_null() {
         return Err(CUresult::INVALID_VALUE);
     }
-    owned(gpu, destination, bytes)?;
+    let gpu = owner(stream, destination, bytes as u64)?;
+    if !ptr::eq(gpu, stream.gpu()) {
+        let part = Foreign::start(stream, gpu)?;
+        part.copy_in(destination, source, bytes)?;
+        return part.end();
+    }
     let window = pinned::in_window(gpu, source, bytes);
     let message = |stream, offset, read| CopyIn {
         stream,
@@ -97,11 +98,14 @@ pub fn out_of(stream: &Stream, destination: *mut c_void, source: u64, bytes: usi
     if bytes == 0 {
         return Ok(());
     }
-    let gpu = stream.gpu();
     if destination.is_null() {
         return Err(CUresult::INVALID_VALUE);
     }
-    owned(gpu, source, bytes)?;
+    let gpu = owner(stream, source, bytes as u64)?;
+    if !ptr::eq(gpu, stream.gpu()) {
+        Foreign::start(stream, gpu)?.copy_out(destination, source, bytes)?;
+        return gpu.late();
+    }
     let window = pinned::in_window(gpu, destination, bytes);
     let message = |stream, offset, written| CopyOut {
         stream,
@@ -134,54 +138,78 @@ pub fn out_of(stream: &Stream, destination: *mut c_void, source: u64, bytes: usi
     gpu.late()
 }
 
-/// Within a device.
-pub fn within(stream: &Stream, destination: u64, source: u64, bytes: usize, mode: Mode) -> Result {
+/// Device to device, by addresses.
+pub fn between(stream: &Stream, destination: u64, source: u64, bytes: usize, mode: Mode) -> Result {
     begin_of(mode)?;
     if bytes == 0 {
         return Ok(());
     }
-    let gpu = stream.gpu();
-    owned(gpu, destination, bytes)?;
-    owned(gpu, source, bytes)?;
-    let bytes = bytes as u64;
+    let to = owner(stream, destination, bytes as u64)?;
+    let from = owner(stream, source, bytes as u64)?;
+    if ptr::eq(to, from) {
+        within(stream, to, destination, source, bytes as u64, mode)
+    } else {
+        across(stream, to, from, mode, |to, from| move_bytes(to, from, destination, source, bytes))
+    }
+}
+
+/// Within a device that has both ranges.
+fn within(
+    stream: &Stream,
+    gpu: &'static Gpu,
+    destination: u64,
+    source: u64,
+    bytes: u64,
+    mode: Mode,
+) -> Result {
     if destination.abs_diff(source) < bytes {
         // The host takes only ranges that do not overlap; CUDA leaves others undefined.
         return if destination == source { Ok(()) } else { Err(CUresult::INVALID_VALUE) };
     }
-    stream.submit(|stream| CopyDevice { stream, reserved: 0, destination, source, bytes }, &[])?;
+    let message = |stream| CopyDevice { stream, reserved: 0, destination, source, bytes };
+    if !ptr::eq(gpu, stream.gpu()) {
+        let part = Foreign::start(stream, gpu)?;
+        part.submit(message)?;
+        return part.end();
+    }
+    stream.submit(message, &[])?;
     end_of(stream, mode)
 }
 
-/// Between devices, through the guest's memory. The stream is of one of the two; the other's part is done in its legacy stream.
+/// Copies between devices: `moving` is given the way to the one and from the other. In the legacy stream such a copy is ordered after
+/// everything that both devices were given, and everything later after it, also in streams that do not wait for the legacy one.
 pub fn across(
     stream: &Stream,
     to: &'static Gpu,
-    destination: u64,
     from: &'static Gpu,
+    mode: Mode,
+    moving: impl FnOnce(&Route<'_>, &Route<'_>) -> Result,
+) -> Result {
+    let (writer, reader) = (Route::to(stream, to)?, Route::to(stream, from)?);
+    let legacy = stream.is_legacy();
+    if legacy {
+        stream.gpu().join(JOIN_ALL);
+    }
+    moving(&writer, &reader)?;
+    writer.end(if legacy { Mode::Sync } else { mode })
+}
+
+/// Moves bytes between devices through the guest's memory, piece by piece: the host of one writes a piece while the other's reads the
+/// next.
+pub fn move_bytes(
+    writer: &Route<'_>,
+    reader: &Route<'_>,
+    destination: u64,
     source: u64,
     bytes: usize,
 ) -> Result {
-    if capture::any() && capture::intercept(stream)? {
-        return capture::fail(stream, CUresult::STREAM_CAPTURE_UNSUPPORTED);
-    }
-    owned(to, destination, bytes)?;
-    owned(from, source, bytes)?;
-    let (_, reader) = from.primary()?;
-    let (_, writer) = to.primary()?;
-    let on = |gpu: &Gpu, own| if ptr::eq(stream.gpu(), gpu) { stream } else { own };
-    let (reader, writer) = (on(from, &reader.legacy), on(to, &writer.legacy));
-    // What the stream was given comes first, also when the stream is the writer's.
-    if !ptr::eq(stream.gpu(), from) {
-        stream.drain()?;
-    }
     let mut buffer = vec![0_u8; bytes.min(BOUNCE)];
     for offset in (0..bytes).step_by(BOUNCE) {
         let piece = (bytes - offset).min(BOUNCE);
         let offset = offset as u64;
-        out_of(reader, buffer.as_mut_ptr().cast(), source + offset, piece, Mode::Async)?;
-        in_to(writer, destination + offset, buffer.as_ptr().cast(), piece, Mode::Async)?;
+        reader.copy_out(buffer.as_mut_ptr().cast(), source + offset, piece)?;
+        writer.copy_in(destination + offset, buffer.as_ptr().cast(), piece)?;
     }
-    writer.lane.join(to);
     Ok(())
 }
 
@@ -204,17 +232,11 @@ pub fn by_address(stream: &Stream, destination: u64, source: u64, bytes: usize, 
     if destination == 0 || source == 0 {
         return Err(CUresult::INVALID_VALUE);
     }
-    match (find_any(destination)?, find_any(source)?) {
-        (Some((to, _)), Some((from, _))) if ptr::eq(to, from) && ptr::eq(to, stream.gpu()) => {
-            within(stream, destination, source, bytes, mode)
-        }
-        (Some((to, _)), Some((from, _))) => {
-            begin_of(mode)?;
-            across(stream, to, destination, from, source, bytes)
-        }
-        (Some(_), None) => in_to(stream, destination, source as *const c_void, bytes, mode),
-        (None, Some(_)) => out_of(stream, destination as *mut c_void, source, bytes, mode),
-        (None, None) => {
+    match (find_any(destination)?.is_some(), find_any(source)?.is_some()) {
+        (true, true) => between(stream, destination, source, bytes, mode),
+        (true, false) => in_to(stream, destination, source as *const c_void, bytes, mode),
+        (false, true) => out_of(stream, destination as *mut c_void, source, bytes, mode),
+        (false, false) => {
             begin_of(mode)?;
             host(stream, destination as *mut c_void, source as *const c_void, bytes)
         }
@@ -235,10 +257,14 @@ fn peer(
     if bytes == 0 {
         return Ok(());
     }
-    if ptr::eq(to, from) && ptr::eq(to, stream.gpu()) {
-        within(stream, destination.0, source.0, bytes, mode)
+    let has = |gpu: &Gpu, address| gpu.memory.has(address, bytes as u64);
+    if !has(to, destination.0) || !has(from, source.0) {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    if ptr::eq(to, from) {
+        within(stream, to, destination.0, source.0, bytes as u64, mode)
     } else {
-        across(stream, to, destination.0, from, source.0, bytes)
+        across(stream, to, from, mode, |to, from| move_bytes(to, from, destination.0, source.0, bytes))
     }
 }
 
@@ -286,14 +312,14 @@ export_both! {
 
     /// `cuMemcpyDtoD_v2`
     pub fn cuMemcpyDtoD_v2, cuMemcpyDtoD_v2_ptds(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) |default| {
-        within(default_stream(default)?, to, from, bytes, Mode::Sync)
+        between(default_stream(default)?, to, from, bytes, Mode::Sync)
     }
 
     /// `cuMemcpyDtoDAsync_v2`
     pub fn cuMemcpyDtoDAsync_v2, cuMemcpyDtoDAsync_v2_ptsz(
         to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream
     ) |default| {
-        within(find(stream, default)?, to, from, bytes, Mode::Async)
+        between(find(stream, default)?, to, from, bytes, Mode::Async)
     }
 
     /// `cuMemcpyPeer`

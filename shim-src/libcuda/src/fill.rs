@@ -1,6 +1,7 @@
 //! "Memory Management", fills: `cuMemsetD8`, `D16`, `D32` and their 2D forms.
 
 use std::ffi::{c_uchar, c_uint, c_ushort};
+use std::ptr;
 
 use vgpu_abi::CUresult;
 use vgpu_abi::driver::{CUdeviceptr, CUstream};
@@ -8,6 +9,7 @@ use vgpu_wire::body::copy::Fill;
 
 use crate::Result;
 use crate::copy::{Mode, begin_of, default_stream, end_of};
+use crate::foreign::{Foreign, owner};
 use crate::stream::{Stream, find};
 
 /// A fill of `height` rows of `width` elements.
@@ -60,10 +62,14 @@ fn run(stream: &Stream, shape: Shape, value: c_uint, element: u32, mode: Mode) -
     begin_of(mode)?;
     let Some(fill) = message(shape, value, element)? else { return Ok(()) };
     let bytes = span(&fill).ok_or(CUresult::INVALID_VALUE)?;
-    if !stream.gpu().memory.has(fill.destination, bytes) {
-        return Err(CUresult::INVALID_VALUE);
+    let gpu = owner(stream, fill.destination, bytes)?;
+    let message = |stream| Fill { stream, ..fill };
+    if !ptr::eq(gpu, stream.gpu()) {
+        let part = Foreign::start(stream, gpu)?;
+        part.submit(message)?;
+        return part.end();
     }
-    stream.submit(|stream| Fill { stream, ..fill }, &[])?;
+    stream.submit(message, &[])?;
     end_of(stream, mode)
 }
 

@@ -3,11 +3,12 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
-use vgpu_abi::driver::attribute;
+use vgpu_abi::driver::{STREAM_NON_BLOCKING, attribute};
 use vgpu_abi::table;
 use vgpu_abi::{CUresult, log};
 use vgpu_transport::{LateError, Lost, Session, Word};
 use vgpu_wire::body::memory::{MemInfo, MemInfoReply};
+use vgpu_wire::body::stream::StreamCreate;
 use vgpu_wire::facts::DeviceFacts;
 use vgpu_wire::{JOIN_ALL, Payload, RoundTrip, pci};
 use zerocopy::{FromBytes, IntoBytes};
@@ -52,6 +53,10 @@ pub struct Gpu {
     pub everything: Lane,
     /// Copies that still read or write pinned memory.
     pub pending: Pending,
+    /// See [`Gpu::courier`].
+    courier: OnceLock<Lane>,
+    /// Held while the courier's stream is made.
+    hiring: Mutex<()>,
     ordinal: AtomicI32,
     minted: [AtomicU32; 7],
     primary: OnceLock<(usize, &'static Context)>,
@@ -124,6 +129,8 @@ impl Gpu {
             memory: Memory::default(),
             everything: Lane::new(JOIN_ALL),
             pending: Pending::default(),
+            courier: OnceLock::new(),
+            hiring: Mutex::default(),
             ordinal: AtomicI32::new(-1),
             minted: Default::default(),
             primary: OnceLock::new(),
@@ -153,6 +160,21 @@ impl Gpu {
     /// The primary context, active or not, with its handle.
     pub fn primary(&self) -> Result<(usize, &'static Context)> {
         self.primary.get().copied().ok_or(CUresult::UNKNOWN)
+    }
+
+    /// The stream for what streams of other devices do to this device's memory. It belongs to no context, and neither it nor the
+    /// legacy stream waits for the other.
+    pub fn courier(&self) -> Result<&Lane> {
+        if let Some(lane) = self.courier.get() {
+            return Ok(lane);
+        }
+        let _hiring = self.hiring.lock();
+        if let Some(lane) = self.courier.get() {
+            return Ok(lane);
+        }
+        let stream = self.mint(Minted::Stream);
+        self.send(&StreamCreate { stream, flags: STREAM_NON_BLOCKING, priority: 0, reserved: 0 }, &[])?;
+        Ok(self.courier.get_or_init(|| Lane::new(stream)))
     }
 
     /// An attribute, `CUdevice_attribute`; 0 for an id that the contract has no room for.

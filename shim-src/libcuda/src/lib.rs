@@ -1,7 +1,7 @@
 //! The shim that stands in for libcuda, and the only one that talks to the device. Chapters have CUDA's own names.
 //!
 //! ```text
-//!   exports        init device context primary stream event memory pool pinned copy rows fill pointer virtual_memory
+//!   exports        init device context primary stream event memory pool pinned copy rows fill foreign pointer virtual_memory
 //!                  module library function launch host_function capture graph graph_exec graph_node error entry table profiler
 //!   a device       process (which there are) ─► gpu (its session) ─► lane (order and completion of streams)
 //!   code           image ─► fatbin ptx cubin ─► layout (parameters of kernels)
@@ -22,6 +22,7 @@ mod entry;
 mod error;
 mod event;
 mod fill;
+mod foreign;
 mod function;
 mod gpu;
 mod graph;

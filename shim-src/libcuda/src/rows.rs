@@ -1,7 +1,8 @@
 //! "Memory Management", copies of boxes of rows: `cuMemcpy2D`, `cuMemcpy3D`. Within a device the host does it; rows of the
-//! guest's memory are packed and unpacked here. There are no arrays.
+//! guest's memory, and those on their way between devices, are packed and unpacked here. There are no arrays.
 
 use std::ffi::c_void;
+use std::ops::Range;
 use std::ptr;
 
 use vgpu_abi::CUresult;
@@ -13,6 +14,8 @@ use vgpu_wire::body::copy::CopyRows;
 
 use crate::arg::In;
 use crate::copy::{self, Mode, default_stream};
+use crate::foreign::{Foreign, Route, owner};
+use crate::gpu::Gpu;
 use crate::memory::find_any;
 use crate::stream::{Stream, find};
 use crate::{Result, capture};
@@ -116,7 +119,7 @@ fn run(stream: &'static Stream, to: &Side, from: &Side, extent: Extent, mode: Mo
         (Memory::Device, Memory::Device) if rows == 1 => {
             copy::by_address(stream, to.start, from.start, extent.width, mode)
         }
-        (Memory::Device, Memory::Device) => within(stream, to, from, extent, mode),
+        (Memory::Device, Memory::Device) => between(stream, to, from, extent, mode),
         (Memory::Device, Memory::Host) if rows == 1 => {
             copy::in_to(stream, to.start, from.start as *const c_void, extent.width, mode)
         }
@@ -133,18 +136,30 @@ fn run(stream: &'static Stream, to: &Side, from: &Side, extent: Extent, mode: Mo
         _ if capture::any() && capture::intercept(stream)? => {
             capture::fail(stream, CUresult::STREAM_CAPTURE_UNSUPPORTED)
         }
-        (Memory::Device, Memory::Host) => pack(stream, to, from, extent, mode),
-        (Memory::Host, Memory::Device) => unpack(stream, to, from, extent),
+        (Memory::Device, Memory::Host) => {
+            let route = Route::to(stream, owner_of(stream, to, extent)?)?;
+            let place = |index| row(from, extent, index) as *const u8;
+            pack(&route, to, extent, 0..rows, place)?;
+            route.end(mode)
+        }
+        (Memory::Host, Memory::Device) => {
+            let route = Route::to(stream, owner_of(stream, from, extent)?)?;
+            unpack(&route, from, extent, 0..rows, |index| row(to, extent, index) as *mut u8)
+        }
     }
 }
 
-fn within(stream: &Stream, to: &Side, from: &Side, extent: Extent, mode: Mode) -> Result {
-    let gpu = stream.gpu();
-    for side in [to, from] {
-        let bytes = span(side, extent).ok_or(CUresult::INVALID_VALUE)?;
-        if !gpu.memory.has(side.start, bytes as u64) {
-            return Err(CUresult::INVALID_VALUE);
-        }
+/// The device that has all of a side's memory.
+fn owner_of(stream: &Stream, side: &Side, extent: Extent) -> Result<&'static Gpu> {
+    owner(stream, side.start, span(side, extent).ok_or(CUresult::INVALID_VALUE)? as u64)
+}
+
+fn between(stream: &Stream, to: &Side, from: &Side, extent: Extent, mode: Mode) -> Result {
+    let (there, here) = (owner_of(stream, to, extent)?, owner_of(stream, from, extent)?);
+    if !ptr::eq(there, here) {
+        return copy::across(stream, there, here, mode, |writer, reader| {
+            move_rows(writer, reader, to, from, extent)
+        });
     }
     let message = |stream| CopyRows {
         stream,
@@ -159,45 +174,82 @@ fn within(stream: &Stream, to: &Side, from: &Side, extent: Extent, mode: Mode) -
         height: extent.height as u64,
         depth: extent.depth as u64,
     };
+    if !ptr::eq(there, stream.gpu()) {
+        let part = Foreign::start(stream, there)?;
+        part.submit(message)?;
+        return part.end();
+    }
     stream.submit(message, &[])?;
     copy::end_of(stream, mode)
 }
 
-/// Host to device: rows that lie next to each other on the device go over in pieces, others one by one.
-fn pack(stream: &Stream, to: &Side, from: &Side, extent: Extent, mode: Mode) -> Result {
-    let rows = extent.height * extent.depth;
-    let mut index = 0;
+/// Moves rows between devices: as many at a time as a piece holds, a longer one by itself.
+fn move_rows(writer: &Route<'_>, reader: &Route<'_>, to: &Side, from: &Side, extent: Extent) -> Result {
+    let (rows, width) = (extent.height * extent.depth, extent.width);
+    if width > PIECE {
+        return (0..rows).try_for_each(|index| {
+            let (to, from) = (row(to, extent, index), row(from, extent, index));
+            copy::move_bytes(writer, reader, to, from, width)
+        });
+    }
+    let most = (PIECE / width).min(rows);
+    let mut buffer = vec![0_u8; most * width];
+    for begin in (0..rows).step_by(most) {
+        let these = begin..rows.min(begin + most);
+        unpack(reader, from, extent, these.clone(), |index| {
+            buffer[(index - begin) * width..][..width].as_mut_ptr()
+        })?;
+        pack(writer, to, extent, these, |index| buffer[(index - begin) * width..][..width].as_ptr())?;
+    }
+    Ok(())
+}
+
+/// Copies rows to a device: those that lie next to each other there go over in pieces, others one by one. `place` says where the guest
+/// has each, `extent.width` readable bytes.
+fn pack(
+    route: &Route<'_>,
+    to: &Side,
+    extent: Extent,
+    rows: Range<usize>,
+    place: impl Fn(usize) -> *const u8,
+) -> Result {
+    let mut index = rows.start;
     let mut buffer = Vec::new();
-    while index < rows {
+    while index < rows.end {
         let first = row(to, extent, index);
         buffer.clear();
-        while index < rows
+        while index < rows.end
             && row(to, extent, index) == first + buffer.len() as u64
             && (buffer.is_empty() || buffer.len() + extent.width <= PIECE)
         {
-            let from = row(from, extent, index) as *const u8;
             let end = buffer.len();
             buffer.resize(end + extent.width, 0);
-            // SAFETY: the export's caller promised that every row of the host's side is readable; the destination
-            // is the end of the buffer, `width` long.
-            unsafe { ptr::copy_nonoverlapping(from, buffer[end..].as_mut_ptr(), extent.width) };
+            // SAFETY: the export's caller promised that every row of the host's side is readable, or the row is one of a buffer
+            // between devices; the destination is the end of the buffer here, `width` long.
+            unsafe { ptr::copy_nonoverlapping(place(index), buffer[end..].as_mut_ptr(), extent.width) };
             index += 1;
         }
-        copy::in_to(stream, first, buffer.as_ptr().cast(), buffer.len(), Mode::Async)?;
+        route.copy_in(first, buffer.as_ptr().cast(), buffer.len())?;
     }
-    copy::end_of(stream, mode)
+    Ok(())
 }
 
-/// Device to host: rows with small gaps between them come over in pieces, others one by one.
-fn unpack(stream: &Stream, to: &Side, from: &Side, extent: Extent) -> Result {
-    let rows = extent.height * extent.depth;
-    let mut index = 0;
+/// Copies rows from a device: those with small gaps between them come over in pieces, others one by one. `place` says where the guest
+/// wants each, `extent.width` writable bytes.
+fn unpack(
+    route: &Route<'_>,
+    from: &Side,
+    extent: Extent,
+    rows: Range<usize>,
+    mut place: impl FnMut(usize) -> *mut u8,
+) -> Result {
+    let mut index = rows.start;
     let mut buffer = Vec::new();
-    while index < rows {
+    while index < rows.end {
         let first = row(from, extent, index);
         let begin = index;
         let mut bytes = 0;
-        while index < rows {
+        while index < rows.end {
             let end = row(from, extent, index).wrapping_sub(first) as usize + extent.width;
             let gaps = end > (index - begin + 1) * extent.width * (1 + GAPS);
             if index > begin && (end > PIECE || gaps || end < bytes) {
@@ -207,13 +259,12 @@ fn unpack(stream: &Stream, to: &Side, from: &Side, extent: Extent) -> Result {
             index += 1;
         }
         buffer.resize(bytes, 0);
-        copy::out_of(stream, buffer.as_mut_ptr().cast(), first, bytes, Mode::Async)?;
+        route.copy_out(buffer.as_mut_ptr().cast(), first, bytes)?;
         for index in begin..index {
             let offset = (row(from, extent, index) - first) as usize;
-            let to = row(to, extent, index) as *mut u8;
-            // SAFETY: the export's caller promised that every row of the host's side is writable; the source lies
-            // within the buffer.
-            unsafe { ptr::copy_nonoverlapping(buffer[offset..].as_ptr(), to, extent.width) };
+            // SAFETY: the export's caller promised that every row of the host's side is writable, or the row is one of a buffer
+            // between devices; the source lies within the buffer here.
+            unsafe { ptr::copy_nonoverlapping(buffer[offset..].as_ptr(), place(index), extent.width) };
         }
     }
     Ok(())
@@ -251,34 +302,6 @@ fn deep(stream: &'static Stream, copy: In<Memcpy3D>, mode: Mode) -> Result {
     run(stream, &make(&copy.dst)?, &make(&copy.src)?, extent, mode)
 }
 
-/// `cuMemcpy3DPeer`: the same within one device; between two, row by row.
-fn deep_peer(stream: &'static Stream, copy: In<Memcpy3D>, mode: Mode) -> Result {
-    let sides = copy.get()?;
-    let on = |it: &Side3D| -> Result<_> {
-        Ok(find_any(it.device)?.filter(|_| it.memory_type != MEMORYTYPE_HOST).map(|(gpu, _)| gpu))
-    };
-    match (on(&sides.dst)?, on(&sides.src)?) {
-        (Some(to), Some(from)) if !ptr::eq(to, from) || !ptr::eq(to, stream.gpu()) => {
-            copy::begin_of(mode)?;
-            let extent = Extent { width: sides.width, height: sides.height, depth: sides.depth };
-            if extent.width == 0 || extent.height == 0 || extent.depth == 0 {
-                return Ok(());
-            }
-            let make = |it: &Side3D| {
-                side((Memory::Device, it.device), [it.x, it.y, it.z], it.pitch, it.height, extent)
-            };
-            let (target, source) = (make(&sides.dst)?, make(&sides.src)?);
-            let extent = merge(extent, &target, &source);
-            for index in 0..extent.height * extent.depth {
-                let (there, here) = (row(&target, extent, index), row(&source, extent, index));
-                copy::across(stream, to, there, from, here, extent.width)?;
-            }
-            Ok(())
-        }
-        _ => deep(stream, copy, mode),
-    }
-}
-
 export_both! {
     /// `cuMemcpy2D_v2`
     pub fn cuMemcpy2D_v2, cuMemcpy2D_v2_ptds(copy: In<Memcpy2D>) |default| {
@@ -305,14 +328,14 @@ export_both! {
         deep(find(stream, default)?, copy, Mode::Async)
     }
 
-    /// `cuMemcpy3DPeer`
+    /// `cuMemcpy3DPeer`: addresses say which device, so its contexts do not matter.
     pub fn cuMemcpy3DPeer, cuMemcpy3DPeer_ptds(copy: In<Memcpy3D>) |default| {
-        deep_peer(default_stream(default)?, copy, Mode::Sync)
+        deep(default_stream(default)?, copy, Mode::Sync)
     }
 
     /// `cuMemcpy3DPeerAsync`
     pub fn cuMemcpy3DPeerAsync, cuMemcpy3DPeerAsync_ptsz(copy: In<Memcpy3D>, stream: CUstream) |default| {
-        deep_peer(find(stream, default)?, copy, Mode::Async)
+        deep(find(stream, default)?, copy, Mode::Async)
     }
 }
 

@@ -8,10 +8,14 @@ use std::ptr;
 use vgpu_abi::driver::{
     CUcontext, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUkernel, CUlaunchConfig, CUlibrary,
     CUmemAccessDesc, CUmemAllocationProp, CUmemLocation, CUmemPoolProps, CUmemoryPool, CUmodule, CUstream,
-    KernelNodeParams, Memcpy2D,
+    KernelNodeParams,
 };
 use vgpu_abi::table::{Counters, Table, UUID};
 use vgpu_libcuda as _;
+
+mod copies;
+
+pub use copies::*;
 
 pub type Status = c_uint;
 
@@ -128,27 +132,6 @@ unsafe extern "C" {
         flags: c_uint,
     ) -> Status;
     pub fn cuPointerGetAttribute(data: *mut c_void, attribute: c_uint, address: u64) -> Status;
-    pub fn cuMemcpy(to: u64, from: u64, bytes: usize) -> Status;
-    pub fn cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: usize) -> Status;
-    pub fn cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize) -> Status;
-    pub fn cuMemcpyDtoD_v2(to: u64, from: u64, bytes: usize) -> Status;
-    pub fn cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: CUstream) -> Status;
-    pub fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize, stream: CUstream) -> Status;
-    pub fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: CUstream) -> Status;
-    pub fn cuMemcpyPeerAsync(
-        to: u64,
-        to_context: CUcontext,
-        from: u64,
-        from_context: CUcontext,
-        bytes: usize,
-        stream: CUstream,
-    ) -> Status;
-    pub fn cuMemcpy2D_v2(copy: *const Memcpy2D) -> Status;
-    pub fn cuMemsetD8_v2(to: u64, value: u8, count: usize) -> Status;
-    pub fn cuMemsetD32_v2(to: u64, value: c_uint, count: usize) -> Status;
-    pub fn cuMemsetD8Async(to: u64, value: u8, count: usize, stream: CUstream) -> Status;
-    pub fn cuMemsetD32Async(to: u64, value: c_uint, count: usize, stream: CUstream) -> Status;
-    pub fn cuMemsetD2D8_v2(to: u64, pitch: usize, value: u8, width: usize, height: usize) -> Status;
     pub fn cuStreamCreate(stream: *mut CUstream, flags: c_uint) -> Status;
     pub fn cuStreamDestroy_v2(stream: CUstream) -> Status;
     pub fn cuStreamSynchronize(stream: CUstream) -> Status;

@@ -9,6 +9,7 @@ mod callbacks;
 mod capture;
 mod code;
 mod counts;
+mod devices;
 mod discovery;
 mod executor;
 mod host;
