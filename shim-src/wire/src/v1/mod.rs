@@ -12,7 +12,7 @@
 //! [`registers`] has the map, [`call`] the numbers and what each takes and gives, [`route`] which place a payload takes, both ways,
 //! [`payload`] the structures that travel as payloads, [`frame`] what device and mediator say to each other. Where this version's
 //! headers and its running code disagree, the running code counts; oddities that a user of this module must know are named
-//! `Q1` to `Q27` in the comments here, as in the protocol's catalogue of quirks.
+//! `Q1` to `Q32` in the comments here, as in the protocol's catalogue of quirks.
 //!
 //! All integers are little endian. A 64-bit argument takes two of the sixteen, the low half first ([`split`], [`join`]).
 //! Structures have no alignment, since they lie at any byte of a frame.

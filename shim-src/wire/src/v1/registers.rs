@@ -91,7 +91,7 @@ pub const CAPABILITIES: u32 = crate::registers::CAP_BASIC
 pub const BAR1_TO_HOST: u32 = 0;
 /// BAR1: where payload for the guest begins.
 pub const BAR1_TO_GUEST: u32 = 0x80_0000;
-/// BAR1: reads [`STATUS`], also where payload lies below (Q3); not brought up to date when a send fails (Q5).
+/// BAR1: reads [`STATUS`], also where payload lies below (Q3); the low half of a load of 8 bytes that ends in it is 0 (Q28); not brought up to date when a send fails (Q5).
 pub const BAR1_STATUS: u32 = 0xff_fffc;
 
 /// [`ERROR_CODE`].

@@ -89,8 +89,8 @@ pub fn to_guest(bytes: u32, half: u32) -> (Place, u32) {
 #[must_use]
 pub const fn limit(half: u32) -> u32 {
     match half {
-        // BAR1's second half ends with the status word (Q3).
-        0 => PAYLOAD_MAX - 4,
+        // BAR1's second half ends with the status (Q3), which takes the 4 bytes before it along when 8 are loaded at once (Q28).
+        0 => PAYLOAD_MAX - 8,
         1..PAYLOAD_MAX => half,
         _ => PAYLOAD_MAX,
     }

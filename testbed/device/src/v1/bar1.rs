@@ -1,8 +1,14 @@
 //! BAR1: 16 MiB that the guest writes with stores of up to 8 bytes; the first half is payload for the host, the second payload for
-//! the guest. Its last four bytes show the status, and are where payload would be (Q3).
+//! the guest. Its last four bytes show the status, and are where payload would be (Q3). A load of 8 bytes that ends in the status brings
+//! the status alone: its low half is 0, whatever payload lies there (Q28).
 
 use vgpu_wire::pci::V1_BAR1_BYTES;
 use vgpu_wire::v1::registers::BAR1_STATUS;
+
+use super::device::mask;
+
+/// Where the load of 8 bytes begins whose high half is the status.
+const LAST_WORD: u32 = BAR1_STATUS - 4;
 
 /// The memory behind BAR1.
 pub(super) struct Bar1(Box<[u8]>);
@@ -23,6 +29,29 @@ impl Bar1 {
     pub(super) fn get(&self, offset: u32, bytes: usize) -> &[u8] {
         let rest = self.0.get(offset as usize..).unwrap_or_default();
         &rest[..bytes.min(rest.len())]
+    }
+
+    /// A guest's load of 1 to 8 bytes, aligned to their number. What begins within the status reads it from its first byte on.
+    pub(super) fn load(&self, offset: u32, size: usize) -> u64 {
+        if (BAR1_STATUS..BAR1_STATUS + 4).contains(&offset) {
+            return u64::from(self.status()) & mask(size);
+        }
+        if offset == LAST_WORD && size == 8 {
+            return u64::from(self.status()) << 32;
+        }
+        let mut bytes = [0; 8];
+        let there = self.get(offset, size);
+        bytes[..there.len()].copy_from_slice(there);
+        u64::from_le_bytes(bytes)
+    }
+
+    /// What a guest gets that loads a run by 8 bytes at a time.
+    pub(super) fn load_block(&self, offset: u32, bytes: usize) -> Vec<u8> {
+        let mut block = self.get(offset, bytes).to_vec();
+        let lost = LAST_WORD.saturating_sub(offset)..BAR1_STATUS.saturating_sub(offset);
+        let end = block.len();
+        block[(lost.start as usize).min(end)..(lost.end as usize).min(end)].fill(0);
+        block
     }
 
     /// A guest's store: of what lies beyond the end, and of the status, nothing is kept.
@@ -62,8 +91,22 @@ mod tests {
         bar1.show(2);
         bar1.store(BAR1_STATUS - 4, &[0xff; 8]);
         assert_eq!(bar1.get(BAR1_STATUS - 4, 8), [0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0]);
+        assert_eq!(bar1.load(LAST_WORD, 4), 0xffff_ffff);
         bar1.store(u32::MAX, &[1; 8]);
         assert!(bar1.get(u32::MAX, 8).is_empty());
         assert_eq!(bar1.get(BAR1_STATUS + 2, 8), [0, 0], "what is beyond the end is not there");
+    }
+
+    #[test]
+    fn q28_the_last_load_of_eight_bytes_has_no_low_half() {
+        let mut bar1 = Bar1::new();
+        bar1.answer(BAR1_STATUS - 12, &[0xff; 16]);
+        bar1.show(2);
+        assert_eq!(bar1.load(LAST_WORD, 8), 2 << 32);
+        assert_eq!(bar1.load(LAST_WORD - 8, 8), u64::MAX);
+        assert_eq!(bar1.load_block(LAST_WORD - 8, 16), [[0xff; 8], [0, 0, 0, 0, 2, 0, 0, 0]].concat());
+        assert_eq!(bar1.load_block(LAST_WORD - 1, 3), [0xff, 0, 0]);
+        assert_eq!(bar1.load_block(BAR1_STATUS, 4), [2, 0, 0, 0]);
+        assert_eq!(bar1.load_block(0, 4), [0; 4]);
     }
 }

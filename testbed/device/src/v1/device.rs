@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use vgpu_wire::v1::call::Op;
 use vgpu_wire::v1::frame::{CUDA_CALL, Call, Header, MAGIC, Outcome};
-use vgpu_wire::v1::registers::{BAR1_STATUS, BAR1_TO_GUEST, BAR1_TO_HOST, BUSY, DONE, ERROR, ErrorCode};
+use vgpu_wire::v1::registers::{BAR1_TO_GUEST, BAR1_TO_HOST, BUSY, DONE, ERROR, ErrorCode};
 use vgpu_wire::v1::route::{self, PREFIX_BYTES, Place, Prefixes};
 use vgpu_wire::v1::{INLINE_BYTES, WINDOW_MIN_BYTES, call, owner};
 use zerocopy::little_endian::U32;
@@ -143,16 +143,7 @@ impl Device {
                     _ => low & mask(size),
                 }
             }
-            // Whatever begins within the status reads it from its first byte on.
-            Bar::Bar1 if (BAR1_STATUS..BAR1_STATUS + 4).contains(&offset) => {
-                u64::from(state.bar1.status()) & mask(size)
-            }
-            Bar::Bar1 => {
-                let mut bytes = [0; 8];
-                let there = state.bar1.get(offset, size);
-                bytes[..there.len()].copy_from_slice(there);
-                u64::from_le_bytes(bytes)
-            }
+            Bar::Bar1 => state.bar1.load(offset, size),
         }
     }
 
@@ -180,7 +171,7 @@ impl Device {
     #[must_use]
     pub fn read_block(&self, offset: u32, bytes: usize) -> Vec<u8> {
         self.counts.read(Bar::Bar1, bytes.div_ceil(8) as u64);
-        lock(&self.state).bar1.get(offset, bytes).to_vec()
+        lock(&self.state).bar1.load_block(offset, bytes)
     }
 
     /// Writes a run of BAR1 as 8-byte accesses would.
@@ -442,6 +433,6 @@ fn is_access(offset: u32, size: usize) -> bool {
     matches!(size, 1 | 2 | 4 | 8) && offset.is_multiple_of(size as u32) && offset.checked_add(8).is_some()
 }
 
-const fn mask(size: usize) -> u64 {
+pub(super) const fn mask(size: usize) -> u64 {
     if size >= 8 { u64::MAX } else { (1 << (8 * size)) - 1 }
 }

@@ -5,7 +5,7 @@
 //!           (whatever bus: offsets,                      └─ Client ── frames on a socket ── Server ─┘
 //!            sizes, GuestMemory)
 //! ```
-//! [`Device`] is registers, routing and the states of a call; it behaves as the reference device does, oddities included (`Q1` to `Q27` of
+//! [`Device`] is registers, routing and the states of a call; it behaves as the reference device does, oddities included (`Q1` to `Q28` of
 //! [`vgpu_wire::v1`]). [`Mediator`] carries calls out over the executors of version 2: a call becomes messages of an owner's session
 //! and is waited for, since version 1 is synchronous. It checks what the host that exists believes: lengths, handles, addresses.
 

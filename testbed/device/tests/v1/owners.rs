@@ -221,7 +221,7 @@ fn lengths_at_their_limits() {
     let done = guest.call(Op::MemcpyDtoH, &wide(&[address, most as u64]), &[]);
     assert_eq!(done.data_len, PAYLOAD_MAX);
     done.ok();
-    assert!(guest.bar1(0x80_0000, PAYLOAD_MAX - 4) == data[..most - 4]);
+    assert!(guest.bar1(0x80_0000, PAYLOAD_MAX - 8) == data[..most - 8]);
     let done = guest.call(Op::MemcpyDtoH, &wide(&[address, most as u64 + 1]), &[]);
     assert_eq!((done.data_len, done.ok().len()), (0, 0), "Q14: success, and nothing");
     // More is said than comes, or comes than is said: the smaller counts.

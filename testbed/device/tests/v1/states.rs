@@ -217,7 +217,12 @@ fn bar1_takes_accesses_of_up_to_eight_bytes_and_shows_the_status() {
     assert_eq!(device.read(Bar::Bar1, 8, 8), 0x11, "no more than was written");
     bench.guest.write(reg::SHMEM_CTRL, 0);
     device.write(Bar::Bar1, BAR1_STATUS - 4, 8, u64::MAX);
-    assert_eq!(device.read(Bar::Bar1, BAR1_STATUS - 4, 8), 0x0000_0002_ffff_ffff);
+    assert_eq!(device.read(Bar::Bar1, BAR1_STATUS - 4, 4), 0xffff_ffff);
+    assert_eq!(
+        device.read(Bar::Bar1, BAR1_STATUS - 4, 8),
+        2 << 32,
+        "Q28: eight bytes at once lose the low half"
+    );
     assert_eq!(device.read(Bar::Bar1, BAR1_STATUS + 1, 1), 2, "what overlaps the status reads it");
     assert_eq!(device.read(Bar::Bar1, BAR1_STATUS + 4, 4), 0);
 }

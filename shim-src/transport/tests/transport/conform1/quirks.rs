@@ -25,7 +25,7 @@ const NOT_SUPPORTED: u32 = 801;
 /// Copies longer than a call are cut at its limit, and the rest is a call of its own.
 #[test]
 fn q07_what_does_not_fit_a_call_goes_in_several() {
-    for (ram, most) in [(NO_MEMORY, (8 << 20) - 4), (WINDOWED, 8 << 20), (4 << 20, 2 << 20)] {
+    for (ram, most) in [(NO_MEMORY, (8 << 20) - 8), (WINDOWED, 8 << 20), (4 << 20, 2 << 20)] {
         let bench = Bench::of(ram);
         let session = bench.attach();
         let bytes = (20 << 20) + 5;
