@@ -92,8 +92,9 @@ impl Keeper {
             Self::Parts(file, first) => {
                 let bytes = SIZES[0];
                 let file = File::options().read(true).write(true).open(file).ok()?;
-                let count = file.metadata().ok()?.len() / bytes as u64;
-                let address = (first + u64::from(channel)).checked_rem(count)? * bytes as u64;
+                // Part 0 begins at address 0, which says that the return area lies in the BAR.
+                let usable = (file.metadata().ok()?.len() / bytes as u64).checked_sub(1)?;
+                let address = ((first + u64::from(channel)).checked_rem(usable)? + 1) * bytes as u64;
                 if !lock(&file, address, bytes as u64) {
                     return None;
                 }
@@ -101,7 +102,7 @@ impl Keeper {
                     Mapping::of_part(file.as_raw_fd(), address, bytes, MemoryType::WriteBack).ok()?;
                 let addresses = (address..).step_by(LARGE).take(bytes / LARGE).collect();
                 let file = Descriptor::adopt(file.into()).ok()?;
-                Some(Kept { mapping: Arc::new(mapping), addresses, place: Place::Part { _file: file } })
+                Kept::new(mapping, addresses, Place::Part { _file: file })
             }
         }
     }
@@ -121,7 +122,13 @@ impl Kept {
     fn of_segment(id: libc::c_int, bytes: usize) -> Option<Self> {
         let mapping = Mapping::of_segment(id, bytes).ok()?;
         let addresses = frames::addresses(&mapping)?;
-        Some(Self { mapping: Arc::new(mapping), addresses, place: Place::Segment(id) })
+        Self::new(mapping, addresses, Place::Segment(id))
+    }
+
+    /// `None` for pages that begin at address 0: a host that is told so takes the BAR for the return area, and whoever polls these
+    /// pages for its answers waits for ever.
+    fn new(mapping: Mapping, addresses: Vec<u64>, place: Place) -> Option<Self> {
+        (*addresses.first()? != 0).then(|| Self { mapping: Arc::new(mapping), addresses, place })
     }
 
     /// Guest-physical address of the return area, which is where the mapping begins.
@@ -220,10 +227,29 @@ mod tests {
         File::create(&ram).unwrap().set_len(64 << 20).unwrap();
         let keeper = Keeper::Parts(ram, 64 * 5);
         let kept = keeper.take(3).unwrap();
-        assert_eq!((kept.returns(), kept.mapping.bytes()), (3 * (4 << 20), 4 << 20));
+        assert_eq!((kept.returns(), kept.mapping.bytes()), (9 * (4 << 20), 4 << 20));
         let rest = PageRun { address: kept.returns() + REST, bytes: (4 << 20) - REST };
         assert_eq!(kept.rest(), [rest]);
         assert!(keeper.take(3).is_none(), "locked");
         assert!(keeper.take(4).is_some());
+    }
+
+    /// Address 0 says that there are no pages.
+    #[test]
+    fn no_channel_has_the_pages_at_address_0() {
+        let dir = tempfile::tempdir().unwrap();
+        let ram = dir.path().join("ram");
+        let mut addresses = Vec::new();
+        for (bytes, slot) in [(64 << 20, 0), (64 << 20, 5), (12 << 20, 7)] {
+            File::create(&ram).unwrap().set_len(bytes).unwrap();
+            let keeper = Keeper::Parts(ram.clone(), 64 * slot);
+            addresses.extend((0..64).filter_map(|channel| keeper.take(channel)).map(|kept| kept.returns()));
+        }
+        assert_eq!(addresses.len(), 3 * 64, "each had pages");
+        assert!(addresses.iter().all(|&address| address != 0), "{addresses:x?}");
+        File::create(&ram).unwrap().set_len(4 << 20).unwrap();
+        assert!(Keeper::Parts(ram, 0).take(0).is_none(), "there are no other pages");
+        let mapping = Mapping::anonymous(LARGE).unwrap();
+        assert!(Kept::new(mapping, vec![0], Place::Segment(-1)).is_none());
     }
 }
