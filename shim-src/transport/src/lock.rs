@@ -13,6 +13,7 @@
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::RawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -44,7 +45,10 @@ fn closed() -> io::Error {
 }
 
 fn open(path: &Path) -> io::Result<Descriptor> {
-    Descriptor::adopt(OpenOptions::new().read(true).write(true).open(path)?.into())
+    // Some lie where anybody can put a link in their place, or a FIFO, which would hold whoever opens it.
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)?;
+    Descriptor::adopt(file.into())
 }
 
 impl LockFile {

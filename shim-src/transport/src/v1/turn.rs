@@ -1,7 +1,8 @@
 //! Whose turn it is: one call at a time for the whole virtual machine, and what the registers held when this process last had
 //! its turn.
 //!
-//! The lock is `flock` on the file that old guests lock too. Beside it lies a file of this contract's own guests: byte *i* is
+//! The lock is `flock` on the file that old guests lock too. It is opened for reading, which is all that `flock` needs: old guests leave it
+//! writable for root alone. Beside it lies a file of this contract's own guests: byte *i* is
 //! locked, by POSIX record lock, by the process with token *i* for as long as it lives ([`crate::lock`]); byte 64 + *i* is 1
 //! while the host may hold something for that token; byte 128 names who had the last turn. Who had it itself finds the registers as it left
 //! them, unless an old guest was there, which leaves its process id in `SCRATCH` and writes nothing to that file. So while
@@ -10,7 +11,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -47,19 +48,48 @@ pub(crate) struct Turn<'a> {
     pub(crate) company: bool,
 }
 
-/// Opens a file for all users of the machine, making it where it is not there. One that is there is opened without asking for
-/// it to be made, which kernels refuse in `/tmp` and its like when it is another user's (`fs.protected_regular`).
-fn shared(path: &Path) -> io::Result<File> {
+/// What a file is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum For {
+    /// `flock`.
+    Locks,
+    /// Record locks and marks.
+    Marks,
+}
+
+/// Opens a file for all users of the machine, making it where it is not there. It lies where anybody can put something in its place: what is
+/// no file, a link, or a file that has another name elsewhere, is refused. One that is there is opened without asking for it to be
+/// made, which kernels refuse in `/tmp` and its like when it is another user's (`fs.protected_regular`).
+fn shared(path: &Path, purpose: For) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    options.read(true).write(true);
-    match options.open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        opened => return opened,
-    }
-    let file = options.create(true).truncate(false).open(path)?;
-    // Whoever's umask: other users' processes need it. Not ours if another process was faster; then it has done this.
-    let _ = file.set_permissions(PermissionsExt::from_mode(0o666));
+    // Without O_NONBLOCK a FIFO would hold whoever opens it.
+    options.read(true).write(purpose == For::Marks).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    let file = match options.open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            match OpenOptions::new().read(true).write(true).create_new(true).mode(0o666).open(path) {
+                Ok(file) => {
+                    // Whoever's umask: other users' processes need it.
+                    file.set_permissions(PermissionsExt::from_mode(0o666))?;
+                    file
+                }
+                // Another process was faster.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => options.open(path)?,
+                Err(error) => return Err(error),
+            }
+        }
+        opened => opened?,
+    };
+    own(&file)?;
     Ok(file)
+}
+
+/// Refuses what is no regular file, and one that has a second name: it may be any file of whoever opens it.
+fn own(file: &File) -> io::Result<()> {
+    let metadata = file.metadata()?;
+    if metadata.is_file() && metadata.nlink() == 1 {
+        return Ok(());
+    }
+    Err(io::Error::other("something else was put in the place of this file"))
 }
 
 fn at(path: &Path) -> impl FnOnce(io::Error) -> (PathBuf, io::Error) + '_ {
@@ -72,14 +102,18 @@ impl Turns {
     /// # Errors
     /// Which one cannot be opened, and why.
     pub(crate) fn open(places: Places) -> Result<Self, (PathBuf, io::Error)> {
-        let turn = shared(&places.turn).map_err(at(&places.turn))?;
+        let turn = shared(&places.turn, For::Locks).map_err(at(&places.turn))?;
         let turn = Descriptor::adopt(turn.into()).map_err(at(&places.turn))?;
         // Only to make it: who has it open once more and closes that loses its locks.
         if !places.owners.exists() {
-            shared(&places.owners).map_err(at(&places.owners))?;
+            shared(&places.owners, For::Marks).map_err(at(&places.owners))?;
         }
         let owners = LockFile::open(&places.owners).map_err(at(&places.owners))?;
-        Ok(Self { places, turn: Mutex::new(turn), owners })
+        let turns = Self { places, turn: Mutex::new(turn), owners };
+        if let Err(error) = turns.with(own) {
+            return Err((turns.places.owners.clone(), error));
+        }
+        Ok(turns)
     }
 
     /// The file of owners, for locks of tokens.
@@ -93,7 +127,7 @@ impl Turns {
             let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
             if !turn.intact() {
                 // The program closed it. The old number is not ours any more.
-                let again = Descriptor::adopt(shared(&self.places.turn)?.into())?;
+                let again = Descriptor::adopt(shared(&self.places.turn, For::Locks)?.into())?;
                 core::mem::forget(core::mem::replace(&mut *turn, again));
             }
             turn.number()
@@ -195,11 +229,59 @@ mod tests {
         assert!(turns.take(Some(3)).unwrap().company);
     }
 
+    /// Old guests make it so as root, and then users come.
+    #[test]
+    fn a_turn_file_that_cannot_be_written_is_locked_all_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        std::fs::write(&path, "").unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o444)).unwrap();
+        let turns = Turns::open(places(dir.path())).unwrap();
+        let number = turns.turn.lock().unwrap().number();
+        // SAFETY: asks for flags.
+        let flags = unsafe { libc::fcntl(number, libc::F_GETFL) };
+        assert_eq!(
+            flags & libc::O_ACCMODE,
+            libc::O_RDONLY,
+            "root could write, and must not ask for it either"
+        );
+        let turn = turns.take(Some(1)).unwrap();
+        let other = shared(&path, For::Locks).unwrap();
+        assert!(flock(other.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB).is_err(), "it is locked");
+        drop(turn);
+    }
+
+    #[test]
+    fn what_was_put_in_the_place_of_a_file_is_refused() {
+        for (name, purpose) in [("lock", For::Locks), ("owners", For::Marks)] {
+            let dir = tempfile::tempdir().unwrap();
+            let (path, victim) = (dir.path().join(name), dir.path().join("victim"));
+            let refused = || {
+                assert!(shared(&path, purpose).is_err());
+                assert_eq!(Turns::open(places(dir.path())).unwrap_err().0, path);
+                std::fs::remove_file(&path).unwrap();
+            };
+            std::os::unix::fs::symlink(&victim, &path).unwrap();
+            refused();
+            assert!(!victim.exists(), "nothing is made behind a link");
+            std::fs::write(&victim, "somebody's").unwrap();
+            std::os::unix::fs::symlink(&victim, &path).unwrap();
+            refused();
+            std::fs::hard_link(&victim, &path).unwrap();
+            refused();
+            let fifo = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).unwrap();
+            // SAFETY: the text is ended.
+            assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o666) }, 0);
+            refused();
+            assert_eq!(std::fs::read_to_string(&victim).unwrap(), "somebody's");
+        }
+    }
+
     #[test]
     fn a_turn_is_had_alone() {
         let dir = tempfile::tempdir().unwrap();
         let (one, other) =
-            (Turns::open(places(dir.path())).unwrap(), shared(&dir.path().join("lock")).unwrap());
+            (Turns::open(places(dir.path())).unwrap(), shared(&dir.path().join("lock"), For::Locks).unwrap());
         let turn = one.take(Some(0)).unwrap();
         let busy = flock(other.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB).unwrap_err();
         assert_eq!(busy.kind(), io::ErrorKind::WouldBlock);
