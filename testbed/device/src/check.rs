@@ -61,7 +61,7 @@ pub(crate) fn node(host: &SessionHost, body: &Body) -> Result<(), Violation> {
 }
 
 /// The mark that a body names, if its kind has one.
-fn mark_of(body: &Body) -> Option<&Mark> {
+pub(crate) fn mark_of(body: &Body) -> Option<&Mark> {
     match body {
         Body::CopyIn(b) => Some(&b.read),
         Body::CopyOut(b) => Some(&b.written),

@@ -2,11 +2,13 @@
 //! whole before an executor sees them; the iterators here walk what has been checked.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use vgpu_wire::body::graph::{GraphNode, GraphPatch};
 use vgpu_wire::{Body, Kind, Message};
 use zerocopy::FromBytes;
 
+use crate::charge::{Charge, Charges, OverLimit, Resource};
 use crate::violation::Violation;
 
 /// The most bytes that the records of one message may have: the host copies them.
@@ -118,11 +120,40 @@ const fn can_be_node(kind: Kind) -> bool {
     )
 }
 
-/// The graphs of a session, as far as checks need them: the kinds of their nodes.
-#[derive(Debug, Default)]
-pub(crate) struct Graphs(HashMap<u32, Box<[Kind]>>);
+/// Why a graph is not made.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum GraphError {
+    /// The payload is none.
+    #[error(transparent)]
+    Violation(#[from] Violation),
+    /// The session would have too many nodes.
+    #[error(transparent)]
+    OverLimit(#[from] OverLimit),
+    /// The host has no memory.
+    #[error("the host has no memory for the graph")]
+    NoMemory,
+}
+
+/// The graphs of a session, as far as checks need them.
+#[derive(Debug)]
+pub(crate) struct Graphs {
+    charges: Arc<Charges>,
+    graphs: HashMap<u32, Known>,
+}
+
+/// The kinds of a graph's nodes, and what they are charged.
+#[derive(Debug)]
+struct Known {
+    kinds: Vec<Kind>,
+    _nodes: Charge,
+    _bytes: Charge,
+}
 
 impl Graphs {
+    pub(crate) fn new(charges: Arc<Charges>) -> Self {
+        Self { charges, graphs: HashMap::new() }
+    }
+
     /// Checks the payload of a new graph of `count` nodes; `each` checks each node's body.
     pub(crate) fn define(
         &mut self,
@@ -130,9 +161,9 @@ impl Graphs {
         count: u32,
         payload: &[u8],
         mut each: impl FnMut(&Body) -> Result<(), Violation>,
-    ) -> Result<(), Violation> {
-        if self.0.contains_key(&graph) {
-            return Err(Violation::in_use("graph", graph));
+    ) -> Result<(), GraphError> {
+        if self.graphs.contains_key(&graph) {
+            return Err(Violation::in_use("graph", graph).into());
         }
         let mut kinds = Vec::new();
         let mut rest = payload;
@@ -140,17 +171,20 @@ impl Graphs {
             let record;
             (record, rest) = take_node(rest, index)?;
             if record.dependencies().any(|node| node >= index) {
-                return Err(Violation::Graph { record: index, reason: "it depends on a later node" });
+                return Err(Violation::Graph { record: index, reason: "it depends on a later node" }.into());
             }
             let kind = record.message.body.kind();
             if !can_be_node(kind) {
-                return Err(Violation::GraphKind { record: index, kind });
+                return Err(Violation::GraphKind { record: index, kind }.into());
             }
             each(&record.message.body)?;
+            kinds.try_reserve(1).map_err(|_| GraphError::NoMemory)?;
             kinds.push(kind);
         }
         at_end(rest, count)?;
-        self.0.insert(graph, kinds.into_boxed_slice());
+        let nodes = self.charges.take(Resource::GraphNodes, count.into())?;
+        let bytes = self.charges.take(Resource::HostBytes, (kinds.capacity() * size_of::<Kind>()) as u64)?;
+        self.graphs.insert(graph, Known { kinds, _nodes: nodes, _bytes: bytes });
         Ok(())
     }
 
@@ -162,12 +196,12 @@ impl Graphs {
         payload: &[u8],
         mut each: impl FnMut(&Body) -> Result<(), Violation>,
     ) -> Result<(), Violation> {
-        let kinds = self.0.get(&graph).ok_or(Violation::unknown("graph", graph))?;
+        let known = self.graphs.get(&graph).ok_or(Violation::unknown("graph", graph))?;
         let mut rest = payload;
         for index in 0..count {
             let record;
             (record, rest) = take_patch(rest, index)?;
-            if kinds.get(record.node as usize) != Some(&record.message.body.kind()) {
+            if known.kinds.get(record.node as usize) != Some(&record.message.body.kind()) {
                 return Err(Violation::Graph { record: index, reason: "it changes no node of its kind" });
             }
             each(&record.message.body)?;
@@ -176,11 +210,11 @@ impl Graphs {
     }
 
     pub(crate) fn known(&self, graph: u32) -> Result<(), Violation> {
-        if self.0.contains_key(&graph) { Ok(()) } else { Err(Violation::unknown("graph", graph)) }
+        if self.graphs.contains_key(&graph) { Ok(()) } else { Err(Violation::unknown("graph", graph)) }
     }
 
     pub(crate) fn destroy(&mut self, graph: u32) -> Result<(), Violation> {
-        self.0.remove(&graph).map(drop).ok_or(Violation::unknown("graph", graph))
+        self.graphs.remove(&graph).map(drop).ok_or(Violation::unknown("graph", graph))
     }
 }
 
@@ -196,6 +230,11 @@ mod tests {
     use zerocopy::IntoBytes;
 
     use super::*;
+    use crate::charge::{DeviceCharges, Limits};
+
+    fn new(limits: Limits) -> Graphs {
+        Graphs::new(Charges::new(1, limits, Arc::new(DeviceCharges::default())))
+    }
 
     fn message<P: Payload>(body: &P, number: u32) -> Vec<u8> {
         let bytes = padded((size_of::<Header>() + size_of_val(body)) as u64) as usize;
@@ -220,14 +259,14 @@ mod tests {
         record
     }
 
-    fn reason(result: Result<(), Violation>) -> String {
+    fn reason(result: Result<(), impl std::fmt::Debug + std::fmt::Display>) -> String {
         result.unwrap_err().to_string()
     }
 
     #[test]
     fn a_good_payload_passes_and_can_be_walked() {
         let payload = [node(&[], &signal()), node(&[0], &signal()), node(&[0, 1], &signal())].concat();
-        let mut graphs = Graphs::default();
+        let mut graphs = new(Limits::default());
         let mut seen = 0;
         graphs
             .define(5, 3, &payload, |_| {
@@ -253,6 +292,20 @@ mod tests {
     }
 
     #[test]
+    fn nodes_are_charged_until_their_graph_is_destroyed() {
+        let mut graphs = new(Limits { graph_nodes: 3, ..Limits::default() });
+        let two = [node(&[], &signal()), node(&[0], &signal())].concat();
+        graphs.define(1, 2, &two, |_| Ok(())).unwrap();
+        assert_eq!(graphs.charges.used(Resource::GraphNodes), 2);
+        assert!(graphs.charges.bytes() > 0);
+        assert!(matches!(graphs.define(2, 2, &two, |_| Ok(())), Err(GraphError::OverLimit(_))));
+        graphs.define(2, 1, &node(&[], &signal()), |_| Ok(())).unwrap();
+        graphs.destroy(1).unwrap();
+        graphs.destroy(2).unwrap();
+        assert_eq!((graphs.charges.used(Resource::GraphNodes), graphs.charges.bytes()), (0, 0));
+    }
+
+    #[test]
     fn each_way_to_be_wrong_is_named() {
         let long = |bytes: u32, record: &[u8]| [&bytes.to_le_bytes(), &record[4..]].concat();
         let good = node(&[], &signal());
@@ -274,7 +327,7 @@ mod tests {
             (1, node(&[], &signal()[..16]), "shorter than its header says"),
             (1, node(&[], &ungraphed), "GraphLaunch cannot be a node"),
         ] {
-            let text = reason(Graphs::default().define(1, count, &payload, |_| Ok(())));
+            let text = reason(new(Limits::default()).define(1, count, &payload, |_| Ok(())));
             assert!(text.contains(expected), "{text} should say: {expected}");
         }
     }
@@ -282,7 +335,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_walked_without_harm(payload in prop::collection::vec(any::<u8>(), 0..400), count in 0u32..6) {
-            let mut graphs = Graphs::default();
+            let mut graphs = new(Limits::default());
             if graphs.define(1, count, &payload, |_| Ok(())).is_ok() {
                 prop_assert_eq!(nodes(&payload).count(), count as usize);
             }
@@ -294,7 +347,7 @@ mod tests {
             let mut payload = [node(&[], &signal()), node(&[0], &signal())].concat();
             let at = at.index(payload.len());
             payload[at] = value;
-            let mut graphs = Graphs::default();
+            let mut graphs = new(Limits::default());
             if graphs.define(1, 2, &payload, |_| Ok(())).is_ok() {
                 prop_assert_eq!(nodes(&payload).count(), 2);
             }

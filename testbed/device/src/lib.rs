@@ -35,6 +35,7 @@ mod executor;
 mod gpu;
 mod gpu_attributes;
 mod graph;
+mod handles;
 mod host;
 mod log_budget;
 mod memory;

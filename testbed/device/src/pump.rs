@@ -8,10 +8,12 @@ use vgpu_wire::facts::{DeviceFacts, HelloReply};
 use vgpu_wire::{Body, FLAG_JOIN, Kind, Message, SEGMENT_INLINE, Span};
 use zerocopy::IntoBytes;
 
+use crate::charge::{Charge, OUT_OF_MEMORY, Resource};
 use crate::check::{self, Checks};
 use crate::executor::{Session, SessionError, Work};
-use crate::graph::{Graphs, PAYLOAD_MAX};
-use crate::host::SessionHost;
+use crate::graph::{GraphError, Graphs, PAYLOAD_MAX};
+use crate::handles::Handles;
+use crate::host::{LateError, SessionHost};
 use crate::pages::Refused;
 use crate::violation::Violation;
 
@@ -19,7 +21,7 @@ use crate::violation::Violation;
 mod status {
     pub(super) const SUCCESS: u32 = 0;
     pub(super) const INVALID_VALUE: u32 = 1;
-    pub(super) const OUT_OF_MEMORY: u32 = 2;
+    pub(super) const INVALID_HANDLE: u32 = 400;
     pub(super) const NOT_PERMITTED: u32 = 800;
     pub(super) const NOT_SUPPORTED: u32 = 801;
 }
@@ -40,9 +42,8 @@ pub(crate) struct Pump {
     greeting: Arc<Greeting>,
     session: Box<dyn Session>,
     checks: Checks,
+    handles: Handles,
     graphs: Graphs,
-    /// Private copy of a graph's payload, kept for its capacity.
-    payload: Vec<u8>,
     /// Messages taken from the ring.
     number: u64,
     /// The kind of the newest message, once its header is known to name one.
@@ -52,12 +53,12 @@ pub(crate) struct Pump {
 impl Pump {
     pub(crate) fn new(host: SessionHost, greeting: Arc<Greeting>, session: Box<dyn Session>) -> Self {
         Self {
+            handles: Handles::new(Arc::clone(host.charges())),
+            graphs: Graphs::new(Arc::clone(host.charges())),
             host,
             greeting,
             session,
             checks: Checks::new(),
-            graphs: Graphs::default(),
-            payload: Vec::new(),
             number: 0,
             kind: None,
         }
@@ -94,19 +95,54 @@ impl Pump {
         }
         self.checks.message(&self.host, &message.body)?;
         self.host.counters().tally.count(&message);
-        if message.header.flags & FLAG_JOIN != 0 {
-            self.session.join(message.header.join)?;
-        }
         let work = Work { number: self.number, message, payload: message.tail, bytes };
-        match &message.body {
-            Body::GraphDefine(_) | Body::GraphUpdate(_) => self.carry_graph(&work),
+        match self.carry_checked(&work) {
+            Err(SessionError::Violation(violation)) if self.is_excused(kind, &violation) => {
+                self.handles.refuse(&work.message.body);
+                self.refuse(&work, status::INVALID_HANDLE, format_args!("{violation}, for it was refused"));
+                Ok(())
+            }
+            carried => carried,
+        }
+    }
+
+    /// A launch of a graph is begun node by node: what is left of one cannot be refused.
+    fn is_excused(&self, kind: Kind, violation: &Violation) -> bool {
+        let graph = matches!(violation, Violation::Handle { what: "graph", .. });
+        self.handles.excuses(violation) && (kind != Kind::GraphLaunch || graph)
+    }
+
+    /// A message is not carried out, and the session goes on. Who waits for it does not wait in vain.
+    fn refuse(&self, work: &Work<'_>, code: u32, why: std::fmt::Arguments<'_>) {
+        let (session, number, kind) = (self.host.session(), work.number, work.message.body.kind().name());
+        self.host.log(0, || tracing::warn!(session, number, kind, code, "refused: {why}"));
+        match work.reply_to() {
+            Some(to) => self.host.reply(to, code, &[]),
+            None => self.host.fail(LateError { code, sticky: false, message: number }),
+        }
+        if let Some(mark) = check::mark_of(&work.message.body) {
+            self.host.signal(mark);
+        }
+    }
+
+    fn carry_checked(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
+        let header = &work.message.header;
+        if header.flags & FLAG_JOIN != 0 {
+            self.session.join(header.join)?;
+        }
+        if let Err(over) = self.handles.make(&work.message.body) {
+            self.refuse(work, OUT_OF_MEMORY, format_args!("{over}"));
+            return Ok(());
+        }
+        match &work.message.body {
+            Body::GraphDefine(_) | Body::GraphUpdate(_) => self.carry_graph(work),
             Body::GraphLaunch(body) => {
                 self.graphs.known(body.graph)?;
-                self.session.execute(&work)
+                self.session.execute(work)
             }
             Body::GraphDestroy(body) => {
                 self.graphs.destroy(body.graph)?;
-                self.session.execute(&work)
+                self.session.execute(work)
             }
             Body::Join(body) => self.session.join(body.stream),
             Body::Pad(_)
@@ -115,9 +151,11 @@ impl Pump {
             | Body::WindowAlloc(_)
             | Body::WindowFree(_)
             | Body::PagesRegister(_)
-            | Body::PagesUnregister(_) => self.carry_own(&work),
-            _ => self.session.execute(&work),
-        }
+            | Body::PagesUnregister(_) => self.carry_own(work),
+            _ => self.session.execute(work),
+        }?;
+        self.handles.end(&work.message.body);
+        Ok(())
     }
 
     /// The kinds that concern the session itself.
@@ -135,7 +173,7 @@ impl Pump {
                 if let Some((offset, bytes)) = self.host.take_window(body.bytes) {
                     reply(status::SUCCESS, WindowAllocReply { offset, bytes }.as_bytes());
                 } else {
-                    reply(status::OUT_OF_MEMORY, &[]);
+                    reply(OUT_OF_MEMORY, &[]);
                 }
             }
             Body::WindowFree(body) => {
@@ -154,7 +192,7 @@ impl Pump {
                     let status = registered.map_or_else(
                         |refused| match refused {
                             Refused::Pages => status::INVALID_VALUE,
-                            Refused::Many => status::OUT_OF_MEMORY,
+                            Refused::Many => OUT_OF_MEMORY,
                         },
                         |()| status::SUCCESS,
                     );
@@ -187,30 +225,59 @@ impl Pump {
             Body::GraphUpdate(body) => body.records,
             _ => return Ok(()),
         };
-        let payload = if records.segment == SEGMENT_INLINE {
-            work.message.tail
-        } else {
-            self.fetch(&records)?;
-            &self.payload
-        };
-        let host = &self.host;
-        let node = |body: &Body| check::node(host, body);
-        match &work.message.body {
-            Body::GraphDefine(body) => self.graphs.define(body.graph, body.nodes, payload, node)?,
-            Body::GraphUpdate(body) => self.graphs.update(body.graph, body.nodes, payload, node)?,
-            _ => {}
+        if records.segment == SEGMENT_INLINE {
+            return self.carry_records(work, work.message.tail);
         }
-        self.session.execute(&Work { payload, ..*work })
+        match self.fetch(&records)? {
+            Ok((payload, _charge)) => self.carry_records(work, &payload),
+            Err(why) => {
+                self.refuse_graph(work, &why);
+                Ok(())
+            }
+        }
     }
 
-    /// Copies records out of the window: what is checked must be what is used.
-    fn fetch(&mut self, span: &Span) -> Result<(), Violation> {
+    fn refuse_graph(&mut self, work: &Work<'_>, why: &dyn std::fmt::Display) {
+        self.handles.refuse(&work.message.body);
+        self.refuse(work, OUT_OF_MEMORY, format_args!("{why}"));
+    }
+
+    fn carry_records(&mut self, work: &Work<'_>, payload: &[u8]) -> Result<(), SessionError> {
+        let host = &self.host;
+        let node = |body: &Body| check::node(host, body);
+        let checked = match &work.message.body {
+            Body::GraphDefine(body) => self.graphs.define(body.graph, body.nodes, payload, node),
+            Body::GraphUpdate(body) => {
+                self.graphs.update(body.graph, body.nodes, payload, node).map_err(GraphError::from)
+            }
+            _ => Ok(()),
+        };
+        match checked {
+            Ok(()) => self.session.execute(&Work { payload, ..*work }),
+            Err(GraphError::Violation(violation)) => Err(violation.into()),
+            Err(why) => {
+                self.refuse_graph(work, &why);
+                Ok(())
+            }
+        }
+    }
+
+    /// Copies records out of the window: what is checked must be what is used. What the copy is charged comes with it.
+    fn fetch(&self, span: &Span) -> Result<Result<(Vec<u8>, Charge), GraphError>, Violation> {
         if span.bytes > PAYLOAD_MAX {
             return Err(Violation::Field { field: "the payload's size", value: span.bytes });
         }
         let piece = self.host.piece(span)?;
-        self.payload.resize(span.bytes as usize, 0);
-        self.host.slice(&piece).copy_to(&mut self.payload);
-        Ok(())
+        let charge = match self.host.charges().take(Resource::HostBytes, span.bytes) {
+            Ok(charge) => charge,
+            Err(over) => return Ok(Err(over.into())),
+        };
+        let mut payload = Vec::new();
+        if payload.try_reserve_exact(span.bytes as usize).is_err() {
+            return Ok(Err(GraphError::NoMemory));
+        }
+        payload.resize(span.bytes as usize, 0);
+        self.host.slice(&piece).copy_to(&mut payload);
+        Ok(Ok((payload, charge)))
     }
 }

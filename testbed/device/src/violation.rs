@@ -144,10 +144,13 @@ impl From<RunError> for Violation {
 }
 
 impl Violation {
+    /// What is said of a minted number that nothing has.
+    pub(crate) const UNKNOWN: &str = "unknown";
+
     /// A minted number that nothing has.
     #[must_use]
     pub const fn unknown(what: &'static str, number: u32) -> Self {
-        Self::Handle { what, number, state: "unknown" }
+        Self::Handle { what, number, state: Self::UNKNOWN }
     }
 
     /// A minted number that something has already.

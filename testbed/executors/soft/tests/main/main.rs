@@ -9,6 +9,7 @@ mod guest;
 
 mod graphs;
 mod kernels;
+mod limits;
 mod modules;
 mod play;
 mod streams;

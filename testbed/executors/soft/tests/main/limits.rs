@@ -1,0 +1,171 @@
+//! "Memory charged to nobody": each limit of a session is exceeded, brings CUDA's out-of-memory and nothing else, and costs no
+//! other session anything; what was charged is returned.
+
+use vgpu_device::{DeviceConfig, Limits};
+use vgpu_executor_soft::{Soft, SoftOptions};
+use vgpu_wire::body::graph::{GraphDefine, GraphDestroy, GraphLaunch};
+use vgpu_wire::body::session::WindowFree;
+use vgpu_wire::body::stream::{
+    EventCreate, EventDestroy, EventRecord, Signal, StreamCreate, StreamDestroy, StreamHold, StreamRelease,
+    StreamWait,
+};
+use vgpu_wire::registers::channel;
+use vgpu_wire::{Mark, Payload, Span};
+
+use crate::bench::{Bench, config, gpu};
+use crate::guest::{Guest, until};
+use crate::play::{allocate, copy_in, node, read, synchronize, window};
+
+const OUT_OF_MEMORY: u32 = 2;
+const INVALID_HANDLE: u32 = 400;
+/// A word for waits of this module.
+const WORD: u32 = 1000;
+
+/// A device whose sessions may have little of something.
+fn limited(limits: Limits) -> Bench {
+    limited_with(limits, SoftOptions::default())
+}
+
+fn limited_with(limits: Limits, options: SoftOptions) -> Bench {
+    let soft = Soft::with_options(&gpu(), options).expect("a soft executor");
+    Bench::with(DeviceConfig { limits, ..config(soft) })
+}
+
+/// Code and message of the newest error, once all that was sent has been read. It is not sticky.
+fn late(guest: &mut Guest) -> Option<(u32, u64)> {
+    guest.echo();
+    guest.late().map(|(code, flags, number)| {
+        assert_eq!(flags, 0, "error {code} of message {number} is for good");
+        (code, number)
+    })
+}
+
+/// Sends a message that must be refused.
+fn refused<P: Payload>(guest: &mut Guest, code: u32, body: &P, tail: &[u8]) {
+    let number = guest.send(body, tail);
+    assert_eq!(late(guest), Some((code, number)), "{}", P::KIND.name());
+}
+
+fn charged(bench: &Bench) -> u64 {
+    bench.bus.status().devices[0].charged_bytes
+}
+
+/// Another session works as if nobody were there, and both end with nothing charged.
+fn others_go_on(bench: &Bench, guest: &Guest) {
+    let mut other = bench.guest(1);
+    other.send(&StreamCreate { stream: 1, flags: 1, priority: 0, reserved: 0 }, &[]);
+    other.send(&EventCreate { event: 1, flags: 2 }, &[]);
+    let address = allocate(&mut other, 4096);
+    copy_in(&mut other, 1, address, &[7; 100]);
+    assert_eq!(read(&mut other, address, 100), [7; 100]);
+    assert_eq!(late(&mut other), None);
+    other.control(channel::DETACH);
+    guest.control(channel::DETACH);
+    until("all that was charged is returned", || charged(bench) == 0);
+    let status = bench.bus.status();
+    assert_eq!(status.devices[0].allocated, 0);
+}
+
+fn stream(number: u32) -> StreamCreate {
+    StreamCreate { stream: number, flags: 1, priority: 0, reserved: 0 }
+}
+
+/// Stored where it is the message's, whatever becomes of it.
+fn mark(value: u64) -> Mark {
+    Mark::new(WORD, value)
+}
+
+#[test]
+fn streams_beyond_the_limit_are_refused_and_their_messages_too() {
+    let bench = limited(Limits { streams: 2, ..Limits::default() });
+    let mut guest = bench.guest(0);
+    guest.send(&stream(1), &[]);
+    guest.send(&stream(2), &[]);
+    assert_eq!(late(&mut guest), None);
+    refused(&mut guest, OUT_OF_MEMORY, &stream(3), &[]);
+    // What a program does that has not looked at its error: it waits for nothing in vain.
+    refused(&mut guest, INVALID_HANDLE, &Signal { stream: 3, reserved: 0, mark: mark(1) }, &[]);
+    guest.wait_word(WORD, 1);
+    refused(&mut guest, INVALID_HANDLE, &StreamDestroy { stream: 3, reserved: 0 }, &[]);
+    // One that ends makes room for another, also under the number that was refused.
+    guest.send(&StreamDestroy { stream: 1, reserved: 0 }, &[]);
+    let before = late(&mut guest);
+    guest.send(&stream(3), &[]);
+    guest.send(&Signal { stream: 3, reserved: 0, mark: mark(2) }, &[]);
+    guest.wait_word(WORD, 2);
+    assert_eq!(late(&mut guest), before);
+    others_go_on(&bench, &guest);
+}
+
+#[test]
+fn events_beyond_the_limit_are_refused_and_their_messages_too() {
+    let bench = limited(Limits { events: 1, ..Limits::default() });
+    let mut guest = bench.guest(0);
+    guest.send(&EventCreate { event: 1, flags: 2 }, &[]);
+    assert_eq!(late(&mut guest), None);
+    refused(&mut guest, OUT_OF_MEMORY, &EventCreate { event: 2, flags: 2 }, &[]);
+    refused(&mut guest, INVALID_HANDLE, &EventRecord { event: 2, stream: 0, mark: mark(1) }, &[]);
+    guest.wait_word(WORD, 1);
+    refused(&mut guest, INVALID_HANDLE, &StreamWait { stream: 0, event: 2 }, &[]);
+    guest.send(&EventDestroy { event: 1, reserved: 0 }, &[]);
+    let before = late(&mut guest);
+    guest.send(&EventCreate { event: 3, flags: 2 }, &[]);
+    assert_eq!(late(&mut guest), before);
+    others_go_on(&bench, &guest);
+}
+
+#[test]
+fn holds_beyond_the_limit_are_refused_and_do_not_hold() {
+    let bench = limited(Limits { holds: 1, ..Limits::default() });
+    let mut guest = bench.guest(0);
+    guest.send(&stream(1), &[]);
+    guest.send(&StreamHold { stream: 1, hold: 1, mark: mark(1) }, &[]);
+    guest.wait_word(WORD, 1);
+    refused(&mut guest, OUT_OF_MEMORY, &StreamHold { stream: 1, hold: 2, mark: mark(2) }, &[]);
+    guest.wait_word(WORD, 2);
+    refused(&mut guest, INVALID_HANDLE, &StreamRelease { hold: 2, reserved: 0 }, &[]);
+    guest.send(&StreamRelease { hold: 1, reserved: 0 }, &[]);
+    synchronize(&mut guest);
+    others_go_on(&bench, &guest);
+}
+
+/// `GraphDefine` of `count` nodes that do nothing.
+fn define(graph: u32, count: u32) -> (GraphDefine, Vec<u8>) {
+    let nothing = Signal { stream: 0, reserved: 0, mark: Mark::NONE };
+    let records = node(&[], &nothing, &[]).repeat(count as usize);
+    let span = Span::inline(records.len() as u64);
+    (GraphDefine { graph, nodes: count, flags: 0, records: span }, records)
+}
+
+#[test]
+fn graphs_and_their_nodes_have_limits() {
+    let bench = limited(Limits { graphs: 2, graph_nodes: 5, ..Limits::default() });
+    let mut guest = bench.guest(0);
+    let (body, records) = define(1, 3);
+    guest.send(&body, &records);
+    let (body, records) = define(2, 3);
+    refused(&mut guest, OUT_OF_MEMORY, &body, &records);
+    refused(&mut guest, INVALID_HANDLE, &GraphLaunch { graph: 2, stream: 0 }, &[]);
+    let (body, records) = define(2, 2);
+    guest.send(&body, &records);
+    let (body, records) = define(3, 0);
+    refused(&mut guest, OUT_OF_MEMORY, &body, &records);
+    guest.send(&GraphDestroy { graph: 1, reserved: 0 }, &[]);
+    let before = late(&mut guest);
+    let (body, records) = define(3, 3);
+    guest.send(&body, &records);
+    guest.send(&GraphLaunch { graph: 3, stream: 0 }, &[]);
+    assert_eq!(late(&mut guest), before);
+    others_go_on(&bench, &guest);
+}
+
+#[test]
+fn the_copy_of_a_graphs_records_is_charged() {
+    let bench = limited(Limits { host_bytes: 1 << 20, ..Limits::default() });
+    let mut guest = bench.guest(0);
+    let offset = window(&mut guest, 2 << 20);
+    let records = Span::bar(offset, (1 << 20) + 8);
+    refused(&mut guest, OUT_OF_MEMORY, &GraphDefine { graph: 1, nodes: 1, flags: 0, records }, &[]);
+    guest.send(&WindowFree { offset }, &[]);
+    others_go_on(&bench, &guest);
+}
