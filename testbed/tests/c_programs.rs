@@ -71,6 +71,20 @@ fn the_runtime_api_of_cuda_13() {
     drive("runtime.c", &["-DCUDA=13"], &libraries, &["data", "graphs", "kernels"], &["graphs", "kernels"]);
 }
 
+/// Issue 13, point 6: every copy and fill of the runtime API between two devices and between three, in every direction.
+#[test]
+fn copies_between_devices() {
+    for (define, runtime) in [("-DCUDA=12", "libcudart.so.12"), ("-DCUDA=13", "libcudart.so.13")] {
+        let folder = TempDir::with_prefix("vgpu-c-").unwrap();
+        let program = compile(folder.path(), "devices.c", &[define], &[runtime, "libcuda.so.1"]);
+        for count in [2, 3] {
+            let facts: Vec<Facts> = (0..count).map(|_| Facts::random(&["7.5"])).collect();
+            let bed = Bed::start_with("soft", &facts, &["--adversarial", "13"]).unwrap();
+            run(&bed, &program, &[&count.to_string()]);
+        }
+    }
+}
+
 #[test]
 fn cublas_of_cuda_12() {
     let libraries = ["libcublas.so.12", "libcublasLt.so.12", "libcuda.so.1"];
