@@ -1,11 +1,13 @@
 //! `vgpu-standin`: one program that plays the programs which `vgpu-run` starts. It knows nothing of
-//! VGPU-STUB: it uses CUDA and GGML by their public names through the loader, as anybody does.
+//! VGPU-STUB: it uses CUDA and GGML by their public names through the loader, as anybody does. The one exception is the hostile
+//! program that sends messages of its own (`siege/messages.rs`).
 
 mod copies;
 mod ggml;
 mod maps;
 mod parent;
 mod sandbox;
+mod siege;
 mod soak;
 mod states;
 mod transport;
@@ -79,6 +81,12 @@ enum Play {
         #[arg(long, required_unless_present = "operations")]
         seconds: Option<u64>,
     },
+    /// Take part in a siege: be hostile, be good, or run both side by side.
+    Siege {
+        /// As what.
+        #[command(subcommand)]
+        part: siege::Part,
+    },
     /// Get into a state, say so on stdout, and stay there.
     State {
         /// Which state.
@@ -94,6 +102,7 @@ fn main() -> ExitCode {
         Play::Copies { mib, rounds } => copies::measure(mib, rounds),
         Play::Transport { calls, kib } => transport::measure(calls, kib),
         Play::Soak { seed, operations, seconds } => soak::run(seed, operations, seconds),
+        Play::Siege { part } => siege::play(&part),
         Play::State { state } => states::enter(state),
     };
     match outcome {

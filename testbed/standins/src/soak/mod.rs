@@ -1,7 +1,7 @@
 //! A CUDA program that does everything at random, by a seed, and compares all that comes back with what it must be: allocations, copies of
 //! all sizes both ways and within the device, fills, kernels, streams, events, modules.
 
-mod cuda;
+pub mod cuda;
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;

@@ -1,0 +1,225 @@
+//! CUDA's driver API and the one cuBLAS call that hostile programs use, with the status of each call: what a call is
+//! refused with is what a siege reports.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+
+use anyhow::{Context, Result, bail};
+use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
+
+/// A stream, an event, a module, a function, or a graph.
+pub type Handle = *mut c_void;
+/// A `CUresult`, or a `cublasStatus_t`.
+pub type Code = c_int;
+/// What both use for success.
+pub const SUCCESS: Code = 0;
+
+/// Bytes of shared memory that a block has on every device.
+const SHARED: u32 = 48 << 10;
+
+type HostFunction = extern "C" fn(*mut c_void);
+
+macro_rules! functions {
+    ($( $field:ident = $name:literal ( $($argument:ident : $ty:ty),* ); )*) => {
+        /// The library's functions; types as cuda.h declares them, with references in the place of pointers that must
+        /// be valid.
+        pub struct Cuda {
+            $( $field: unsafe extern "C" fn($($ty),*) -> c_int, )*
+            _library: Library,
+        }
+
+        impl Cuda {
+            fn find(library: Library) -> Result<Self> {
+                Ok(Self {
+                    $( $field: {
+                        // SAFETY: the field's type is the function's in cuda.h.
+                        let symbol = unsafe { library.get($name.as_bytes()) };
+                        *symbol.context(concat!("find ", $name))?
+                    }, )*
+                    _library: library,
+                })
+            }
+
+            $(
+                #[doc = concat!("`", $name, "`")]
+                #[allow(clippy::too_many_arguments, reason = "the function has as many")]
+                pub fn $field(&self, $($argument: $ty),*) -> Code {
+                    // SAFETY: pointers that the function follows are references; addresses and handles are numbers,
+                    // which the library checks.
+                    unsafe { (self.$field)($($argument),*) }
+                }
+            )*
+        }
+    };
+}
+
+functions! {
+    init = "cuInit"(flags: c_uint);
+    retain = "cuDevicePrimaryCtxRetain"(context: &mut Handle, device: c_int);
+    set_current = "cuCtxSetCurrent"(context: Handle);
+    synchronize = "cuCtxSynchronize"();
+    alloc = "cuMemAlloc_v2"(address: &mut u64, bytes: usize);
+    free = "cuMemFree_v2"(address: u64);
+    copy = "cuMemcpyDtoDAsync_v2"(to: u64, from: u64, bytes: usize, stream: Handle);
+    fill = "cuMemsetD8Async"(to: u64, value: u8, bytes: usize, stream: Handle);
+    fill_rows = "cuMemsetD2D8Async"(to: u64, pitch: usize, value: u8, width: usize, height: usize, stream: Handle);
+    load = "cuModuleLoadData"(module: &mut Handle, image: &c_char);
+    function = "cuModuleGetFunction"(function: &mut Handle, module: Handle, name: &c_char);
+    stream = "cuStreamCreate"(stream: &mut Handle, flags: c_uint);
+    event = "cuEventCreate"(event: &mut Handle, flags: c_uint);
+    host_function = "cuLaunchHostFunc"(stream: Handle, function: HostFunction, data: Handle);
+    begin_capture = "cuStreamBeginCapture_v2"(stream: Handle, mode: c_uint);
+    end_capture = "cuStreamEndCapture"(stream: Handle, graph: &mut Handle);
+    instantiate = "cuGraphInstantiateWithFlags"(executable: &mut Handle, graph: Handle, flags: u64);
+    launch_graph = "cuGraphLaunch"(executable: Handle, stream: Handle);
+    launch_kernel = "cuLaunchKernel"(
+        function: Handle, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint,
+        stream: Handle, parameters: Option<&mut [*mut c_void; 2]>, extra: Option<&mut [*mut c_void; 1]>
+    );
+    launch_cooperative = "cuLaunchCooperativeKernel"(
+        function: Handle, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint,
+        stream: Handle, parameters: Option<&mut [*mut c_void; 2]>
+    );
+}
+
+impl Cuda {
+    /// Loads the library and makes the first device's context the thread's.
+    ///
+    /// # Errors
+    /// The library is not there, or there is no device.
+    pub fn begin() -> Result<Self> {
+        // SAFETY: the library's initialisers are those that any user of it runs.
+        let library = unsafe { Library::open(Some("libcuda.so.1"), RTLD_NOW | RTLD_GLOBAL) };
+        let cuda = Self::find(library.context("load libcuda.so.1")?)?;
+        let mut context = std::ptr::null_mut();
+        done("cuInit", cuda.init(0))?;
+        done("cuDevicePrimaryCtxRetain", cuda.retain(&mut context, 0))?;
+        done("cuCtxSetCurrent", cuda.set_current(context))?;
+        Ok(cuda)
+    }
+
+    /// Loads PTX.
+    ///
+    /// # Errors
+    /// The status of the call.
+    pub fn module(&self, ptx: &str) -> Result<Handle, Code> {
+        let text = CString::new(ptx).unwrap_or_default();
+        let mut module = std::ptr::null_mut();
+        match self.load(&mut module, first(&text)) {
+            SUCCESS => Ok(module),
+            code => Err(code),
+        }
+    }
+
+    /// Finds the kernel `k` of a module, the name that all hostile kernels have.
+    ///
+    /// # Errors
+    /// The status of the call.
+    pub fn kernel(&self, module: Handle) -> Result<Handle, Code> {
+        let mut function = std::ptr::null_mut();
+        match self.function(&mut function, module, first(c"k")) {
+            SUCCESS => Ok(function),
+            code => Err(code),
+        }
+    }
+
+    /// Launches a kernel of two words, which hostile kernels have and do not read.
+    pub fn launch(&self, function: Handle, [x, y, z]: [u32; 3], threads: u32, stream: Handle) -> Code {
+        let (mut first, mut second) = (0_u64, 0_u64);
+        let mut parameters: [*mut c_void; 2] = [(&raw mut first).cast(), (&raw mut second).cast()];
+        self.launch_kernel(function, x, y, z, threads, 1, 1, 0, stream, Some(&mut parameters), None)
+    }
+
+    /// The same, cooperatively, with as much shared memory as every device has.
+    pub fn launch_together(&self, function: Handle, blocks: u32, threads: u32, stream: Handle) -> Code {
+        let (mut first, mut second) = (0_u64, 0_u64);
+        let mut parameters: [*mut c_void; 2] = [(&raw mut first).cast(), (&raw mut second).cast()];
+        self.launch_cooperative(function, blocks, 1, 1, threads, 1, 1, SHARED, stream, Some(&mut parameters))
+    }
+}
+
+/// The first character of a text, by which C knows all of it.
+fn first(text: &CStr) -> &c_char {
+    // SAFETY: a text has at least its final zero, and lives as long as the reference.
+    unsafe { &*text.as_ptr() }
+}
+
+fn done(what: &str, code: Code) -> Result<()> {
+    if code == SUCCESS { Ok(()) } else { bail!("{what} returned {code}") }
+}
+
+type Create = unsafe extern "C" fn(&mut Handle) -> c_int;
+type Strided = unsafe extern "C" fn(
+    Handle,
+    c_int,
+    c_int,
+    c_int,
+    c_int,
+    c_int,
+    &f32,
+    u64,
+    c_int,
+    i64,
+    u64,
+    c_int,
+    i64,
+    &f32,
+    u64,
+    c_int,
+    i64,
+    c_int,
+) -> c_int;
+
+/// cuBLAS, with one handle.
+pub struct Blas {
+    handle: Handle,
+    strided: Strided,
+    _library: Library,
+}
+
+impl Blas {
+    /// Loads the library and creates a handle.
+    ///
+    /// # Errors
+    /// The library is not there, or refuses.
+    pub fn begin() -> Result<Self> {
+        // SAFETY: the library's initialisers are those that any user of it runs.
+        let library = unsafe { Library::open(Some("libcublas.so.12"), RTLD_NOW | RTLD_GLOBAL) };
+        let library = library.context("load libcublas.so.12")?;
+        // SAFETY: cublas_api.h: `cublasStatus_t cublasCreate_v2(cublasHandle_t *)`.
+        let create = *unsafe { library.get::<Create>(b"cublasCreate_v2") }?;
+        // SAFETY: the type is the function's in cublas_api.h; device addresses are numbers.
+        let strided = *unsafe { library.get::<Strided>(b"cublasSgemmStridedBatched") }?;
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: a live place for the handle.
+        done("cublasCreate", unsafe { create(&mut handle) })?;
+        Ok(Self { handle, strided, _library: library })
+    }
+
+    /// `count` products of one number with itself, all into the same place.
+    pub fn products(&self, matrix: u64, count: c_int) -> Code {
+        let (one, none) = (1.0, 0.0);
+        // SAFETY: the scalars live as long as the call; the device address is a number.
+        unsafe {
+            (self.strided)(
+                self.handle,
+                0,
+                0,
+                1,
+                1,
+                1,
+                &one,
+                matrix,
+                1,
+                0,
+                matrix,
+                1,
+                0,
+                &none,
+                matrix,
+                1,
+                0,
+                count,
+            )
+        }
+    }
+}
