@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rand::RngExt;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -56,6 +58,8 @@ pub struct Bed {
     folder: TempDir,
     /// Arguments of the device's process.
     arguments: Vec<String>,
+    /// Its log goes nowhere.
+    quiet: bool,
     child: Child,
     /// The device's process ends when this closes.
     stdin: ChildStdin,
@@ -69,6 +73,15 @@ impl Bed {
 
     /// The same, with more options of `vgpu-testbed device`.
     pub fn start_with(executor: &str, devices: &[Facts], options: &[&str]) -> Result<Self> {
+        Self::start_logging(executor, devices, options, false)
+    }
+
+    /// The same, of which nobody reads the log: guests that fill it are expected.
+    pub fn start_quiet(executor: &str, devices: &[Facts], options: &[&str]) -> Result<Self> {
+        Self::start_logging(executor, devices, options, true)
+    }
+
+    fn start_logging(executor: &str, devices: &[Facts], options: &[&str], quiet: bool) -> Result<Self> {
         // Shared memory, so that the window's pages are never written back to a disk.
         let folder = TempDir::with_prefix_in("vgpu-bed-", "/dev/shm").context("make a folder in /dev/shm")?;
         let mut arguments = vec!["device".to_owned(), "--bus".to_owned()];
@@ -78,13 +91,13 @@ impl Bed {
         for device in devices {
             arguments.extend(["--device".to_owned(), serde_json::to_string(device)?]);
         }
-        let (child, stdin) = serve(&arguments)?;
-        Ok(Self { folder, arguments, child, stdin })
+        let (child, stdin) = serve(&arguments, quiet)?;
+        Ok(Self { folder, arguments, quiet, child, stdin })
     }
 
     /// Serves the same devices in the same folder, after [`Bed::kill`], as a host that comes back.
     pub fn restart(&mut self) -> Result<()> {
-        (self.child, self.stdin) = serve(&self.arguments)?;
+        (self.child, self.stdin) = serve(&self.arguments, self.quiet)?;
         Ok(())
     }
 
@@ -103,6 +116,11 @@ impl Bed {
         self.child.kill()?;
         self.child.wait()?;
         Ok(())
+    }
+
+    /// Tells the device's process to end by SIGTERM and waits until it has; how long that took.
+    pub fn terminate(&mut self) -> Result<Duration> {
+        terminate(&mut self.child)
     }
 
     /// The device's process.
@@ -136,10 +154,31 @@ impl Bed {
     }
 }
 
+/// Tells a process to end by SIGTERM and waits until it has, for [`PATIENCE`] at most; how long that took.
+pub fn terminate(child: &mut Child) -> Result<Duration> {
+    let pid = Pid::from_raw(child.id().cast_signed()).context("no process")?;
+    // Readable when the process has ended: no look comes too late for the figure.
+    let ended = pidfd_open(pid, PidfdFlags::empty()).context("watch a process")?;
+    let start = Instant::now();
+    kill_process(pid, Signal::TERM).context("send SIGTERM")?;
+    let limit = Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };
+    let ready =
+        poll(&mut [PollFd::new(&ended, PollFlags::IN)], Some(&limit)).context("wait for a process")?;
+    let took = start.elapsed();
+    if ready == 0 {
+        bail!("a process that was told to end did not within {PATIENCE:?}");
+    }
+    child.wait().context("wait for a process")?;
+    Ok(took)
+}
+
 /// Starts the test bed's program and waits until it is ready; it ends when the pipe closes.
-fn serve(arguments: &[String]) -> Result<(Child, ChildStdin)> {
+fn serve(arguments: &[String], quiet: bool) -> Result<(Child, ChildStdin)> {
     let mut command = Command::new(crate::programs::testbed()?);
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+    if quiet {
+        command.stderr(Stdio::null());
+    }
     let mut child = command.spawn().context("start the device")?;
     let stdin = child.stdin.take().context("no stdin")?;
     let mut line = String::new();

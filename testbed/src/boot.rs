@@ -94,6 +94,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         device: ["--cc", &arguments.cc, "--protocol", arguments.device.name()].map(str::to_owned).to_vec(),
         huge_pages: arguments.huge_pages,
         shares: arguments.share.clone(),
+        quiet_device: false,
     };
     let mut guest = GuestMachine::boot(&options)?;
     if arguments.verbose {

@@ -21,6 +21,7 @@ pub use vgpu_guest::vm::qemu::Accelerator;
 use vgpu_guest::vm::qemu::{Qemu, Settings, check_kvm};
 use vgpu_guest::vm::share::Daemon;
 
+use crate::bed::terminate;
 use crate::programs;
 
 /// Artifacts: QEMU and virtiofsd, and what they boot.
@@ -55,11 +56,14 @@ struct Served {
 }
 
 impl Served {
-    fn start(folder: &Path, executor: &str, options: &[String]) -> Result<Self> {
+    fn start(folder: &Path, options: &Options) -> Result<Self> {
         let socket = folder.join("device");
         let mut command = Command::new(programs::testbed()?);
         command.arg("device").arg("--bus").arg(format!("vfio-user:{}", socket.display()));
-        command.args(["--executor", executor, "--until-stdin-closes"]).args(options);
+        command.args(["--executor", &options.executor, "--until-stdin-closes"]).args(&options.device);
+        if options.quiet_device {
+            command.stderr(Stdio::null());
+        }
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("start the device")?;
         let stdin = child.stdin.take().context("no stdin")?;
@@ -107,6 +111,8 @@ pub struct Options {
     pub executor: String,
     /// More options of `vgpu-testbed device`.
     pub device: Vec<String>,
+    /// The device's log goes nowhere: guests that fill it are expected.
+    pub quiet_device: bool,
     /// Folders of the host in the guest, read-only.
     pub shares: Vec<PathBuf>,
     /// Pages of 2 MiB that the guest's kernel sets aside.
@@ -123,6 +129,7 @@ impl Default for Options {
             user: "guest".to_owned(),
             executor: "soft".to_owned(),
             device: Vec::new(),
+            quiet_device: false,
             shares: Vec::new(),
             huge_pages: 0,
         }
@@ -148,7 +155,7 @@ impl GuestMachine {
         let qemu = qemu(options.qemu.as_deref())?;
         let kernel = Kernel::fetch()?;
         let folder = TempDir::with_prefix("vgpu-guest-").context("make a folder for the guest")?;
-        let device = Served::start(folder.path(), &options.executor, &options.device)?;
+        let device = Served::start(folder.path(), options)?;
         let daemons = options.shares.iter().enumerate().map(|(number, share)| {
             let system = xtask::artifacts::fetch(QEMU).context("fetch virtiofsd")?;
             let command = Qemu::unpacked_program(&system, "usr/libexec/virtiofsd");
@@ -187,6 +194,16 @@ impl GuestMachine {
     /// The device's status: its sessions, if it is of version 2, and how often the guest reached for its registers.
     pub fn device_status(&mut self) -> Result<Value> {
         self.device.status()
+    }
+
+    /// The device's process.
+    pub fn device_pid(&self) -> u32 {
+        self.device.child.id()
+    }
+
+    /// Tells the device's process to end by SIGTERM and waits until it has; how long that took.
+    pub fn terminate_device(&mut self) -> Result<Duration> {
+        terminate(&mut self.device.child)
     }
 
     /// Runs a command as a user of the guest; what it prints goes to `out` and `err` as it comes.

@@ -12,6 +12,7 @@ mod generate;
 mod mediator;
 mod ops;
 mod place;
+mod siege;
 mod soak;
 mod status;
 
@@ -47,6 +48,8 @@ enum Command {
     Agree(agree::Arguments),
     /// Have several guest processes do everything at once, and compare all that comes back.
     Soak(soak::Arguments),
+    /// Have hostile programs of every class beside good ones, on three buses, and see that these and the host do not suffer.
+    Siege(siege::Arguments),
     /// Compare GGML's operations on a device with the CPU's.
     Ops(ops::Arguments),
     /// Make each fault of the catalogue for real and see what `vgpu-run check` takes it for.
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
         Command::Guest(arguments) => boot::run(&arguments),
         Command::Agree(arguments) => agree::run(&arguments),
         Command::Soak(arguments) => soak::run(&arguments),
+        Command::Siege(arguments) => siege::run(&arguments),
         Command::Ops(arguments) => ops::run(&arguments),
         Command::Faults(arguments) => faults::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),

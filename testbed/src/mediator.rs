@@ -3,10 +3,11 @@
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 
 use anyhow::{Context, Result};
+use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use vgpu_device::v1::{Mediator, Rules, Server};
@@ -30,7 +31,8 @@ pub struct Arguments {
     /// What is logged on stderr: error, warn, info (what kernels print, too), debug.
     #[arg(long, value_name = "LEVEL", default_value = "warn")]
     log: tracing::Level,
-    /// Stop when stdin closes, as well as on SIGTERM or SIGINT.
+    /// Stop when stdin closes, as well as on SIGTERM or SIGINT. A line `status` is answered on stdout by what owners have, in one
+    /// line of JSON.
     #[arg(long)]
     until_stdin_closes: bool,
 }
@@ -56,9 +58,14 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
     });
     if arguments.until_stdin_closes {
+        let mediator = Arc::clone(&mediator);
         thread::spawn(move || {
-            // Whatever comes is dropped; an error ends the wait as the end does.
-            let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+            // An error ends the wait as the end does; any other line is nothing.
+            for line in std::io::stdin().lines().map_while(Result::ok) {
+                if line == "status" {
+                    println!("{}", status(&mediator));
+                }
+            }
             let _ = exit.send(());
         });
     }
@@ -69,4 +76,17 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let _ = asked.recv();
     drop(servers);
     Ok(ExitCode::SUCCESS)
+}
+
+/// What owners have, by the keys of a device's status.
+fn status(mediator: &Mediator) -> Value {
+    let (total, allocated) = mediator.memory();
+    json!({
+        "executor": mediator.executor(),
+        "total": total,
+        "allocated": allocated,
+        "charged_bytes": mediator.charged_bytes(),
+        "kept_image_bytes": mediator.kept_image_bytes(),
+        "sessions": mediator.owners(),
+    })
 }

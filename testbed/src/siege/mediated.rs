@@ -1,0 +1,194 @@
+//! Version 1: a mediator that serves several machines, each a simulated bus with a device in a process of its own. The good
+//! programs have one machine, each hostile program has another, and hostile clients connect to the mediator's socket as well.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use tempfile::TempDir;
+use vgpu_testbed::bed::{Bed, Facts, terminate};
+use vgpu_testbed::programs;
+
+use super::simulated::{Endless, MEMORY_MIB};
+use super::site::{self, Site, State};
+use super::{plan, report};
+
+/// The number of the machine that hostile clients of the socket say they are.
+const STRANGER: usize = 200;
+
+/// A mediator in a process of its own.
+struct Mediator {
+    child: Child,
+    /// Its process ends when this closes.
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Mediator {
+    fn start(socket: &Path) -> Result<Self> {
+        let mut command = Command::new(programs::testbed()?);
+        command.arg("mediator").arg("--socket").arg(socket).args([
+            "--executor",
+            "soft",
+            "--until-stdin-closes",
+        ]);
+        command.args(["--memory", &format!("{MEMORY_MIB}M"), "--log", "info"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().context("start the mediator")?;
+        let stdin = child.stdin.take().context("no stdin")?;
+        let mut stdout = BufReader::new(child.stdout.take().context("no stdout")?);
+        let mut line = String::new();
+        stdout.read_line(&mut line)?;
+        if line.trim() != "ready" {
+            bail!("the mediator did not start: {}, said {line:?}", child.wait()?);
+        }
+        Ok(Self { child, stdin, stdout })
+    }
+
+    fn status(&mut self) -> Result<Value> {
+        writeln!(self.stdin, "status").context("ask the mediator")?;
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).context("read the mediator's answer")?;
+        serde_json::from_str(&line).with_context(|| format!("understand the mediator's answer {line:?}"))
+    }
+}
+
+impl Drop for Mediator {
+    fn drop(&mut self) {
+        // It may have ended already; nothing can be done about either failure here.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// See the module.
+pub struct Mediated {
+    mediator: Mediator,
+    machines: Vec<Bed>,
+    folder: TempDir,
+}
+
+impl Mediated {
+    /// Starts the mediator; machines come when they are needed.
+    pub fn start() -> Result<Self> {
+        let folder =
+            TempDir::with_prefix_in("vgpu-siege-", "/dev/shm").context("make a folder in /dev/shm")?;
+        let mediator = Mediator::start(&folder.path().join("mediator"))?;
+        let mut mediated = Self { mediator, machines: Vec::new(), folder };
+        mediated.have(1)?;
+        Ok(mediated)
+    }
+
+    /// Starts machines until there are `count`.
+    fn have(&mut self, count: usize) -> Result<()> {
+        let socket = self.folder.path().join("mediator");
+        let socket = socket.to_str().context("a folder whose name is no text")?;
+        while self.machines.len() < count {
+            let number = (self.machines.len() + 1).to_string();
+            let options = ["--protocol", "v1", "--mediator", socket, "--vm-id", &number, "--log", "info"];
+            self.machines.push(Bed::start_quiet("soft", &[Facts::random(&["6.1"])], &options)?);
+        }
+        Ok(())
+    }
+
+    /// Clients of the socket, one of each class.
+    fn strangers(&self, classes: &[&'static str]) -> Result<Vec<Stranger>> {
+        let socket = self.folder.path().join("mediator");
+        let start =
+            |(index, class): (usize, &&'static str)| Stranger::start(class, &socket, STRANGER + index);
+        classes.iter().enumerate().map(start).collect()
+    }
+}
+
+impl Site for Mediated {
+    fn name(&self) -> &'static str {
+        "version-1"
+    }
+
+    fn classes(&self) -> Vec<&'static str> {
+        plan::CUDA.into_iter().chain(plan::SOCKET).collect()
+    }
+
+    fn round(&mut self, round: &plan::Round) -> Result<report::Round> {
+        let (sockets, programs): (Vec<_>, Vec<_>) =
+            round.hostile.iter().copied().partition(|class| plan::SOCKET.contains(class));
+        self.have(1 + programs.len())?;
+        let strangers = self.strangers(&sockets)?;
+        let round = plan::Round { hostile: programs, ..round.clone() };
+        let bus = |index: usize| Some(self.machines[index + 1].sysfs().into());
+        let mut done = site::run(&site::arguments(&round, bus), self.machines[0].sysfs())?;
+        for stranger in strangers {
+            done.hostile.push(stranger.end()?);
+        }
+        Ok(done)
+    }
+
+    fn state(&mut self) -> Result<State> {
+        Ok(State::of(&self.mediator.status()?))
+    }
+
+    fn pid(&self) -> u32 {
+        self.mediator.child.id()
+    }
+
+    fn terminate(mut self: Box<Self>) -> Result<Duration> {
+        let machine = &self.machines[0];
+        let doorbells = || -> Result<u64> {
+            machine.status()?["devices"][0]["accesses"]["doorbells"].as_u64().context("a count of doorbells")
+        };
+        let _endless = Endless::start(machine.sysfs())?;
+        // It has rung for its launch, or for the module that this needs.
+        let (before, end) = (doorbells()?, Instant::now() + site::PATIENCE);
+        while doorbells()? == before {
+            if Instant::now() > end {
+                bail!("an endless kernel was never begun");
+            }
+            std::thread::yield_now();
+        }
+        terminate(&mut self.mediator.child)
+    }
+}
+
+/// A hostile client of the socket. It is killed when this value goes away.
+struct Stranger {
+    child: Child,
+    class: &'static str,
+}
+
+impl Stranger {
+    fn start(class: &'static str, socket: &Path, vm: usize) -> Result<Self> {
+        let mut command = Command::new(programs::standin()?);
+        command.args(["siege", "socket", class, "--vm", &vm.to_string(), "--socket"]).arg(socket);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        Ok(Self { child: command.spawn().context("start a client of the mediator")?, class })
+    }
+
+    /// Kills it; what it had said.
+    fn end(mut self) -> Result<report::Attack> {
+        self.child.kill().context("kill a client of the mediator")?;
+        let mut attack =
+            report::Attack { class: self.class.to_owned(), starts: 1, ..report::Attack::default() };
+        let mut outcomes = BTreeMap::new();
+        for line in BufReader::new(self.child.stdout.take().context("no stdout")?).lines() {
+            let line = line.context("read what a client of the mediator said")?;
+            attack.begun |= line == "begun";
+            if let ["outcome", call, code, count] = line.split(' ').collect::<Vec<_>>()[..] {
+                outcomes.insert(format!("{call} {code}"), count.parse().unwrap_or(0));
+            }
+        }
+        attack.outcomes = outcomes;
+        Ok(attack)
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        // It may have ended already; nothing can be done about either failure here.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,209 @@
+//! `vgpu-testbed siege`: hostile programs of every class beside good ones that compare every byte, on three buses. What a guest
+//! can do to a host is found here, and what has to hold all the same.
+
+mod booted;
+mod mediated;
+mod plan;
+mod report;
+mod simulated;
+mod site;
+mod verdict;
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use serde_json::json;
+
+use report::Bus;
+use site::Site;
+
+/// Hostile programs at once in a long run.
+const HOSTILE: usize = 4;
+/// KiB that a good program uploads at once.
+const KIB: usize = 1024;
+/// The same on an emulated processor, which has to compute and compare them.
+const GUEST_KIB: usize = 256;
+/// Rounds that the time of a long run is divided into; more than the device's memory is judged by.
+const ROUNDS: u32 = verdict::LAST as u32 + 2;
+/// For how long programs run side by side in a short run, seconds.
+const SHORT: f64 = 1.5;
+/// Of a round's time in a long run, the part in which programs run side by side: starting and ending takes the rest.
+const BESIDE: f64 = 0.7;
+
+/// Buses that can be besieged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum BusKind {
+    /// The simulated bus with a device of version 2.
+    Simulated,
+    /// Version 1: simulated buses of several machines, whose devices share a mediator.
+    #[value(name = "version-1")]
+    Version1,
+    /// A virtual machine that has booted with a device of version 2.
+    Guest,
+}
+
+/// Options.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// For how many minutes, shared among the buses; fractions are fine. Each bus has 10 rounds at least.
+    #[arg(long, default_value_t = 10.0, conflicts_with = "rounds")]
+    minutes: f64,
+    /// Instead: so many short rounds on each bus, which are judged by bytes, charges and completion only.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: Option<u32>,
+    /// Which bus. Can be given several times; all of them if not given.
+    #[arg(long, value_enum)]
+    bus: Vec<BusKind>,
+    /// Hostile programs at once. In a long run 4 unless told otherwise; in a short one as many as it takes for every class to have its
+    /// turn.
+    #[arg(long)]
+    hostile: Option<usize>,
+    /// Good programs at once.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    good: u32,
+    /// Only these classes of hostile programs. Can be given several times.
+    #[arg(long)]
+    class: Vec<String>,
+    /// Who is hostile when, and which bytes good programs send. Drawn at random if not given.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Print JSON; docs/development.md has its keys.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs and reports.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let seed = arguments.seed.unwrap_or_else(rand::random);
+    let mut rng = StdRng::seed_from_u64(seed);
+    let kinds = if arguments.bus.is_empty() { BusKind::value_variants() } else { &arguments.bus };
+    let mut buses = Vec::new();
+    for &kind in kinds {
+        let mut bus = besiege(kind, arguments, kinds.len(), &mut rng)?;
+        verdict::correct(&mut bus);
+        if arguments.rounds.is_none() {
+            verdict::lasting(&mut bus);
+        }
+        if !arguments.json {
+            print(&bus);
+        }
+        buses.push(bus);
+    }
+    let held = buses.iter().all(|bus| bus.failures.is_empty());
+    if arguments.json {
+        println!("{:#}", json!({ "seed": seed, "held": held, "buses": buses }));
+    } else {
+        println!("seed {seed}: {}", if held { "it holds" } else { "it does not hold" });
+    }
+    Ok(if held { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn open(kind: BusKind) -> Result<Box<dyn Site>> {
+    Ok(match kind {
+        BusKind::Simulated => Box::new(simulated::Simulated::start()?),
+        BusKind::Version1 => Box::new(mediated::Mediated::start()?),
+        BusKind::Guest => Box::new(booted::Booted::start()?),
+    })
+}
+
+/// All rounds on a bus.
+#[allow(clippy::cast_precision_loss, reason = "units of a few seconds")]
+fn besiege(kind: BusKind, arguments: &Arguments, buses: usize, rng: &mut StdRng) -> Result<Bus> {
+    let mut site = open(kind).with_context(|| format!("set {kind:?} up"))?;
+    let classes: Vec<&'static str> = site
+        .classes()
+        .into_iter()
+        .filter(|class| arguments.class.is_empty() || arguments.class.iter().any(|only| only == class))
+        .collect();
+    let mut bus = Bus { name: site.name(), ..Bus::default() };
+    let long = Duration::from_secs_f64(arguments.minutes * 60.0 / buses as f64);
+    let (rounds, seconds, end) = match arguments.rounds {
+        Some(rounds) => (rounds, SHORT, None),
+        None => (
+            verdict::LAST as u32,
+            long.as_secs_f64() * BESIDE / f64::from(ROUNDS),
+            Some(Instant::now() + long),
+        ),
+    };
+    let hostile = arguments.hostile.unwrap_or_else(|| match arguments.rounds {
+        Some(rounds) => classes.len().div_ceil(rounds as usize),
+        None => HOSTILE,
+    });
+    let kib = if kind == BusKind::Guest { GUEST_KIB } else { KIB };
+    let good = arguments.good as usize;
+    let alone = plan::Round { good: 1, kib, seconds, ..plan::Round::default() };
+    if end.is_some() {
+        let done = site.round(&plan::Round { seed: rng.random(), ..alone.clone() })?;
+        let units = done.good.first().map_or(0, |good| good.units_beside);
+        bus.good_alone = Some(units as f64 / done.seconds);
+        bus.good_bound = Some(verdict::bound(hostile + good - 1));
+    }
+    let mut turns = plan::Turns::new(classes);
+    while bus.rounds < u64::from(rounds) || end.is_some_and(|end| Instant::now() < end) {
+        let hostile = turns.next(hostile, rng);
+        let done = site.round(&plan::Round { hostile, good, seed: rng.random(), ..alone.clone() })?;
+        if let Some(alone) = bus.good_alone {
+            bus.good_share
+                .extend(done.good.iter().map(|good| good.units_beside as f64 / done.seconds / alone));
+        }
+        bus.add(&done);
+        let (state, settled) = site::until(&mut *site, |state| state.sessions == 0 && state.charged == 0)?;
+        if !settled {
+            bus.failures.push(format!(
+                "round {}: {:?} later the device still has {state:?}",
+                bus.rounds,
+                site::PATIENCE
+            ));
+        }
+        bus.charged_after.push(state.charged);
+        bus.kept_image_kib.push(state.kept_images >> 10);
+        bus.rss_kib.push(site::rss_kib(site.pid())?);
+        bus.longest_attach_us = state.longest_attach_us.or(bus.longest_attach_us);
+        bus.longest_access_us = state.longest_access_us.or(bus.longest_access_us);
+        if !settled {
+            // What comes after would say nothing new.
+            break;
+        }
+    }
+    bus.sigterm_us = Some(u64::try_from(site.terminate()?.as_micros()).unwrap_or(u64::MAX));
+    Ok(bus)
+}
+
+/// The report for people.
+fn print(bus: &Bus) {
+    println!(
+        "{}: {} rounds, {} bytes compared, {} wrong",
+        bus.name, bus.rounds, bus.compared_bytes, bus.wrong_bytes
+    );
+    let ends = |list: &[u64]| (list.first().copied().unwrap_or(0), list.last().copied().unwrap_or(0));
+    let (first, last) = ends(&bus.rss_kib);
+    println!(
+        "  device {first} KiB after the first round, {last} KiB after the last, {} KiB of it kept images",
+        ends(&bus.kept_image_kib).1
+    );
+    if let (Some(alone), Some(bound)) = (bus.good_alone, bus.good_bound) {
+        let least = bus.good_share.iter().copied().fold(f64::INFINITY, f64::min);
+        println!(
+            "  good programs: {alone:.1} units/s alone; beside hostile ones {least:.3} of it at least, where {bound:.3} is asked"
+        );
+    }
+    let us = |value: Option<u64>| value.map_or_else(|| "not counted".to_owned(), |us| format!("{us} us"));
+    println!(
+        "  longest attach {}, longest register access {}, SIGTERM to exit {}",
+        us(bus.longest_attach_us),
+        us(bus.longest_access_us),
+        us(bus.sigterm_us)
+    );
+    for (name, class) in &bus.classes {
+        let outcomes: Vec<String> =
+            class.outcomes.iter().map(|(outcome, count)| format!("{outcome}: {count}")).collect();
+        println!("  {name}: {} rounds, {} starts; {}", class.rounds, class.starts, outcomes.join(", "));
+    }
+    for failure in &bus.failures {
+        println!("  DOES NOT HOLD: {failure}");
+    }
+}

@@ -1,0 +1,89 @@
+//! The simulated bus with a device of version 2.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use vgpu_testbed::bed::{Bed, Facts};
+use vgpu_testbed::programs;
+
+use super::site::{self, Site, State};
+use super::{plan, report};
+
+/// Device memory, MiB: more than hostile programs may make the host hold.
+pub const MEMORY_MIB: u64 = 4096;
+
+/// See the module.
+pub struct Simulated {
+    bed: Bed,
+}
+
+impl Simulated {
+    /// Starts the device.
+    pub fn start() -> Result<Self> {
+        let facts = Facts { memory_mib: MEMORY_MIB, ..Facts::random(&["6.1"]) };
+        Ok(Self { bed: Bed::start_quiet("soft", &[facts], &["--log", "info"])? })
+    }
+}
+
+impl Site for Simulated {
+    fn name(&self) -> &'static str {
+        "simulated"
+    }
+
+    fn classes(&self) -> Vec<&'static str> {
+        plan::CUDA.into_iter().chain([plan::MESSAGES]).collect()
+    }
+
+    fn round(&mut self, round: &plan::Round) -> Result<report::Round> {
+        site::run(&site::arguments(round, |_| None), self.bed.sysfs())
+    }
+
+    fn state(&mut self) -> Result<State> {
+        Ok(State::of(&self.bed.status()?["devices"][0]))
+    }
+
+    fn pid(&self) -> u32 {
+        self.bed.pid()
+    }
+
+    fn terminate(mut self: Box<Self>) -> Result<Duration> {
+        let _endless = Endless::start(self.bed.sysfs())?;
+        let (state, busy) = site::until(&mut *self, |state| state.busy > 0)?;
+        if !busy {
+            bail!("an endless kernel was never begun: {state:?}");
+        }
+        self.bed.terminate()
+    }
+}
+
+/// A program with work that has no end. It is killed when this value goes away.
+pub struct Endless(Child);
+
+impl Endless {
+    /// Starts it on a simulated bus, and waits until its next call is the launch.
+    pub fn start(bus: &Path) -> Result<Self> {
+        let mut command = Command::new(programs::launcher()?);
+        command.arg("--").arg(programs::standin()?).args(["siege", "hostile", "endless-grid"]);
+        command.env("VGPU_SYSFS", bus).env_remove("CUDA_VISIBLE_DEVICES");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut endless = Self(command.spawn().context("start a program with endless work")?);
+        let mut line = String::new();
+        let out = endless.0.stdout.take().context("no stdout")?;
+        BufReader::new(out).read_line(&mut line).context("wait for a program with endless work")?;
+        if line.trim() != "begun" {
+            bail!("a program with endless work did not begin: it said {line:?}");
+        }
+        Ok(endless)
+    }
+}
+
+impl Drop for Endless {
+    fn drop(&mut self) {
+        // It may have ended already; nothing can be done about either failure here.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,141 @@
+//! A bus under siege, whichever it is.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use vgpu_testbed::programs;
+
+use super::{plan, report};
+
+/// How long a device may take to free what dead sessions held, and a program to begin.
+pub const PATIENCE: Duration = Duration::from_mins(1);
+/// Between two looks at a device.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// What a device says of itself.
+#[derive(Clone, Debug, Default)]
+pub struct State {
+    /// Sessions, those that are ending included.
+    pub sessions: usize,
+    /// Of these, such as have been given work that is not done.
+    pub busy: usize,
+    /// Bytes charged to them.
+    pub charged: u64,
+    /// Bytes of images that are kept for later sessions.
+    pub kept_images: u64,
+    /// The longest attach and the longest register access, microseconds, where the device counts them.
+    pub longest_attach_us: Option<u64>,
+    /// See above.
+    pub longest_access_us: Option<u64>,
+}
+
+impl State {
+    /// Reads the status of a device, or of a mediator.
+    pub fn of(device: &Value) -> Self {
+        let sessions = device["sessions"].as_array().map(Vec::as_slice).unwrap_or_default();
+        // A device of version 1 has owners that do no more than look.
+        let real = || sessions.iter().filter(|session| session["state"] != "no context");
+        let number = |key: &str| device[key].as_u64();
+        Self {
+            sessions: real().count(),
+            busy: real().filter(|session| session["messages"].as_u64() > session["done"].as_u64()).count(),
+            charged: number("charged_bytes").unwrap_or(0).max(number("allocated").unwrap_or(0)),
+            kept_images: number("kept_image_bytes").unwrap_or(0),
+            longest_attach_us: number("longest_attach_us"),
+            longest_access_us: number("longest_access_us"),
+        }
+    }
+}
+
+/// See the module.
+pub trait Site {
+    /// Its name in the report.
+    fn name(&self) -> &'static str;
+
+    /// Classes of programs that can be hostile there.
+    fn classes(&self) -> Vec<&'static str>;
+
+    /// Runs a round.
+    fn round(&mut self, round: &plan::Round) -> Result<report::Round>;
+
+    /// What the device says of itself.
+    fn state(&mut self) -> Result<State>;
+
+    /// The device's process, or the mediator's, which holds what sessions have.
+    fn pid(&self) -> u32;
+
+    /// Has a program do work without an end, tells the device to end by SIGTERM, and waits until it has; how long that took.
+    fn terminate(self: Box<Self>) -> Result<Duration>;
+}
+
+/// Waits until `wanted` holds of a device's state; the last state, and whether it did.
+pub fn until(site: &mut dyn Site, wanted: impl Fn(&State) -> bool) -> Result<(State, bool)> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let state = site.state()?;
+        if wanted(&state) {
+            return Ok((state, true));
+        }
+        if Instant::now() > end {
+            return Ok((state, false));
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Memory of a process that is in RAM, KiB.
+pub fn rss_kib(pid: u32) -> Result<u64> {
+    let path = format!("/proc/{pid}/status");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .with_context(|| format!("find VmRSS in {path}"))?;
+    let kib = line.trim().trim_end_matches("kB").trim();
+    kib.parse().with_context(|| format!("read {line:?}"))
+}
+
+/// Arguments of `vgpu-standin` for a round; each hostile program is given a bus, or none.
+pub fn arguments(round: &plan::Round, bus: impl Fn(usize) -> Option<OsString>) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = vec!["siege".into(), "round".into()];
+    let numbers = [
+        ("--good", round.good.to_string()),
+        ("--kib", round.kib.to_string()),
+        ("--seconds", round.seconds.to_string()),
+        ("--patience", PATIENCE.as_secs_f64().to_string()),
+        ("--seed", round.seed.to_string()),
+    ];
+    for (option, value) in numbers {
+        arguments.extend([option.into(), value.into()]);
+    }
+    for (index, class) in round.hostile.iter().enumerate() {
+        let mut hostile = OsString::from(class);
+        if let Some(bus) = bus(index) {
+            hostile.push("@");
+            hostile.push(bus);
+        }
+        arguments.extend(["--hostile".into(), hostile]);
+    }
+    arguments
+}
+
+/// Runs a round here, on simulated buses.
+pub fn run(arguments: &[OsString], bus: &Path) -> Result<report::Round> {
+    let mut command = Command::new(programs::standin()?);
+    command.args(arguments).env("VGPU_SYSFS", bus).stdin(Stdio::null()).stderr(Stdio::inherit());
+    let output = command.output().context("run a round")?;
+    if !output.status.success() {
+        bail!("a round: {}", output.status);
+    }
+    read(&String::from_utf8_lossy(&output.stdout))
+}
+
+/// Reads what a round printed.
+pub fn read(printed: &str) -> Result<report::Round> {
+    let line = printed.lines().last().unwrap_or_default();
+    serde_json::from_str(line).with_context(|| format!("understand a round's report {printed:?}"))
+}
