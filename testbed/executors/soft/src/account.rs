@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The device has no room, or the host has not.
+use vgpu_device::{Charge, Charges, OverLimit, Resource};
+
+/// The device has no room, the session may not have more, or the host has no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("allocate device memory: there is no room")]
+#[error("allocate memory: there is no room")]
 pub(crate) struct OutOfMemory;
 
 /// The memory of a device.
@@ -34,64 +36,99 @@ impl Account {
 #[derive(Debug)]
 pub(crate) struct Share {
     device: Arc<Account>,
-    used: AtomicU64,
+    charges: Arc<Charges>,
 }
 
 impl Share {
-    pub(crate) const fn new(device: Arc<Account>) -> Self {
-        Self { device, used: AtomicU64::new(0) }
+    pub(crate) const fn new(device: Arc<Account>, charges: Arc<Charges>) -> Self {
+        Self { device, charges }
     }
 
     pub(crate) const fn device(&self) -> &Arc<Account> {
         &self.device
     }
 
+    pub(crate) const fn charges(&self) -> &Arc<Charges> {
+        &self.charges
+    }
+
     /// Bytes that the session has.
     pub(crate) fn used(&self) -> u64 {
-        self.used.load(Ordering::Relaxed)
+        self.charges.used(Resource::DeviceBytes)
     }
 
-    /// Takes `bytes` from the device until the charge is dropped.
-    pub(crate) fn charge(self: &Arc<Self>, bytes: u64) -> Result<Charge, OutOfMemory> {
+    /// Takes `bytes` from the device until the guard is dropped.
+    pub(crate) fn take(&self, bytes: u64) -> Result<Taken, OutOfMemory> {
+        let charge = self.charge(Resource::DeviceBytes, bytes)?;
         let more = |used: u64| used.checked_add(bytes).filter(|&used| used <= self.device.total);
         self.device.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).map_err(|_| OutOfMemory)?;
-        self.used.fetch_add(bytes, Ordering::Relaxed);
-        Ok(Charge { share: Arc::clone(self), bytes })
+        Ok(Taken { device: Arc::clone(&self.device), charge })
+    }
+
+    /// Charges the session something else than device memory.
+    pub(crate) fn charge(&self, resource: Resource, amount: u64) -> Result<Charge, OutOfMemory> {
+        self.charges.take(resource, amount).map_err(|over| self.over(&over))
+    }
+
+    /// Says in the log why there is no memory.
+    pub(crate) fn over(&self, over: &OverLimit) -> OutOfMemory {
+        self.charges.log(0, || tracing::warn!(session = self.charges.session(), "refused: {over}"));
+        OutOfMemory
     }
 }
 
-/// Bytes that are taken.
+/// Bytes of device memory that are taken.
 #[derive(Debug)]
-pub(crate) struct Charge {
-    share: Arc<Share>,
-    bytes: u64,
+pub(crate) struct Taken {
+    device: Arc<Account>,
+    charge: Charge,
 }
 
-impl Drop for Charge {
+impl Drop for Taken {
     fn drop(&mut self) {
-        self.share.used.fetch_sub(self.bytes, Ordering::Relaxed);
-        self.share.device.used.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.device.used.fetch_sub(self.charge.amount(), Ordering::Relaxed);
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use vgpu_device::{DeviceCharges, Limits};
+
     use super::*;
+
+    /// A session with the usual limits.
+    pub(crate) fn share(device: &Arc<Account>) -> Share {
+        share_with(device, Limits::default())
+    }
+
+    pub(crate) fn share_with(device: &Arc<Account>, limits: Limits) -> Share {
+        Share::new(Arc::clone(device), Charges::new(1, limits, Arc::new(DeviceCharges::default())))
+    }
 
     #[test]
     fn the_account_is_the_devices_and_comes_back() {
         let device = Arc::new(Account::new(1 << 20));
-        let one = Arc::new(Share::new(Arc::clone(&device)));
-        let two = Arc::new(Share::new(Arc::clone(&device)));
-        let half = one.charge(1 << 19).unwrap();
-        let quarter = two.charge(1 << 18).unwrap();
-        assert_eq!(two.charge(1 << 19).unwrap_err(), OutOfMemory);
-        assert_eq!(two.charge(u64::MAX).unwrap_err(), OutOfMemory);
+        let (one, two) = (share(&device), share(&device));
+        let half = one.take(1 << 19).unwrap();
+        let quarter = two.take(1 << 18).unwrap();
+        assert_eq!(two.take(1 << 19).unwrap_err(), OutOfMemory);
+        assert_eq!(two.take(u64::MAX).unwrap_err(), OutOfMemory);
         assert_eq!((one.used(), two.used(), device.used()), (1 << 19, 1 << 18, 3 << 18));
         drop(half);
-        let more = two.charge(1 << 19).unwrap();
+        let more = two.take(1 << 19).unwrap();
         assert_eq!((one.used(), two.used()), (0, 3 << 18));
         drop((quarter, more));
         assert_eq!(device.used(), 0);
+    }
+
+    #[test]
+    fn a_session_may_have_less_than_the_device() {
+        let device = Arc::new(Account::new(1 << 20));
+        let one = share_with(&device, Limits { device_bytes: 1 << 19, ..Limits::default() });
+        let half = one.take(1 << 19).unwrap();
+        assert_eq!(one.take(1).unwrap_err(), OutOfMemory);
+        assert_eq!(device.used(), 1 << 19, "what is refused is not taken");
+        drop(half);
+        assert_eq!(one.charges().bytes(), 0);
     }
 }

@@ -117,13 +117,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::account::{Account, Share};
+    use crate::account::Account;
+    use crate::account::tests::share;
     use crate::memory::Memory;
 
     const BYTES: u64 = 4096;
 
     fn memory() -> (View, u64, u64) {
-        let memory = Memory::new(Share::new(Arc::new(Account::new(1 << 20))), 0x7000_0000_0000);
+        let memory = Memory::new(share(&Arc::new(Account::new(1 << 20))), 0x7000_0000_0000);
         let (a, b) = (memory.allocate(BYTES).unwrap(), memory.allocate(BYTES).unwrap());
         (memory.view().unwrap(), a, b)
     }

@@ -46,7 +46,10 @@ fn create(runner: &Runner, handle: u32, bytes: u64) -> Result<Reply, Violation> 
 }
 
 fn reserve(runner: &Runner, body: &MemReserve) -> Reply {
-    match runner.memory.with_virtual(|virtual_memory, region, _| virtual_memory.reserve(region, body)) {
+    match runner
+        .memory
+        .with_virtual(|virtual_memory, region, share| virtual_memory.reserve(region, share, body))
+    {
         Ok(address) => success(Address { address }.as_bytes()),
         Err(error) => refused(virtual_code(&error)),
     }

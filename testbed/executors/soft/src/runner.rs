@@ -81,7 +81,10 @@ pub(crate) struct Runner {
 
 impl Runner {
     pub(crate) fn new(host: SessionHost, device: Arc<Device>) -> Self {
-        let memory = Memory::new(Share::new(Arc::clone(&device.account)), device.address_base);
+        let memory = Memory::new(
+            Share::new(Arc::clone(&device.account), Arc::clone(host.charges())),
+            device.address_base,
+        );
         let stop = host.stop_flag();
         let (dead, workspace) = (AtomicU32::new(0), Mutex::default());
         Self { host, device, memory, dead, stop, workspace }
@@ -221,8 +224,8 @@ impl Runner {
     /// Virtual memory management. Done after a sticky error, too: memory goes back.
     fn manage(&self, task: &Task<'_>) -> Result<(), TaskError> {
         let done: Result<(), VirtualError> =
-            self.memory.with_virtual(|virtual_memory, region, _| match task {
-                Task::Map(body) => virtual_memory.map(region, body),
+            self.memory.with_virtual(|virtual_memory, region, share| match task {
+                Task::Map(body) => virtual_memory.map(region, share, body),
                 Task::Unmap(body) => virtual_memory.unmap(region, body),
                 Task::SetAccess(body) => virtual_memory.set_access(region, body),
                 Task::Unreserve(body) => virtual_memory.unreserve(region, body),

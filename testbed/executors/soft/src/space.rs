@@ -16,6 +16,7 @@ const LARGE: u64 = 2 << 20;
 /// The address space of a session.
 #[derive(Debug)]
 pub(crate) struct Space {
+    base: u64,
     /// Nothing at and after this address was ever used.
     fresh: u64,
     end: u64,
@@ -25,7 +26,12 @@ pub(crate) struct Space {
 
 impl Space {
     pub(crate) const fn new(base: u64, bytes: u64) -> Self {
-        Self { fresh: base, end: base + bytes, free: BTreeMap::new() }
+        Self { base, fresh: base, end: base + bytes, free: BTreeMap::new() }
+    }
+
+    /// Bytes of addresses that were ever used.
+    pub(crate) const fn used(&self) -> u64 {
+        self.fresh - self.base
     }
 
     /// Takes a range for `bytes`; to be given back with the same `bytes`.

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use vgpu_arena::{Access, ArenaError, Physical};
+use vgpu_arena::{Access, ArenaError, Physical, PhysicalPool};
+use vgpu_device::{Charge, Resource};
 use vgpu_wire::body::memory::{MemMap, MemReserve, MemSetAccess, MemUnmap, MemUnreserve};
 
-use crate::account::{Charge, OutOfMemory, Share};
-use crate::memory::Region;
+use crate::account::{OutOfMemory, Share, Taken};
+use crate::memory::{Region, TABLE_SHARE};
 
 /// What addresses and lengths are multiples of: the device's `granularity`.
 pub(crate) const GRANULE: u64 = 2 << 20;
@@ -30,17 +31,28 @@ pub(crate) enum VirtualError {
 #[derive(Debug)]
 struct Owned {
     physical: Physical,
-    _charge: Charge,
+    _taken: Taken,
+}
+
+/// A mapping.
+#[derive(Debug)]
+struct Mapped {
+    bytes: u64,
+    _of: Arc<Owned>,
+    _count: Charge,
+    /// The host's page tables.
+    _tables: Charge,
 }
 
 /// A session's reservations, physical memory and mappings.
 #[derive(Debug, Default)]
 pub(crate) struct Virtual {
     /// Bytes by address.
-    reservations: BTreeMap<u64, u64>,
-    physical: HashMap<u32, Arc<Owned>>,
-    /// Bytes and what they are of, by address.
-    mappings: BTreeMap<u64, (u64, Arc<Owned>)>,
+    reservations: BTreeMap<u64, (u64, Charge)>,
+    /// Where physical memory comes from, once there was some.
+    pool: Option<PhysicalPool>,
+    physical: HashMap<u32, (Arc<Owned>, Charge)>,
+    mappings: BTreeMap<u64, Mapped>,
 }
 
 impl Virtual {
@@ -50,47 +62,55 @@ impl Virtual {
     }
 
     /// `cuMemAddressReserve`
-    pub(crate) fn reserve(&mut self, region: &Region, body: &MemReserve) -> Result<u64, VirtualError> {
+    pub(crate) fn reserve(
+        &mut self,
+        region: &Region,
+        share: &Share,
+        body: &MemReserve,
+    ) -> Result<u64, VirtualError> {
         let power = body.alignment == 0 || body.alignment.is_power_of_two();
         if body.bytes == 0 || !body.bytes.is_multiple_of(GRANULE) || !power {
             return Err(VirtualError::Invalid("a reservation is in whole granules, at a power of two"));
         }
+        let charge = share.charge(Resource::Reservations, 1)?;
         let address =
-            region.space().take_aligned(body.bytes, body.alignment.max(GRANULE)).ok_or(OutOfMemory)?;
-        self.reservations.insert(address, body.bytes);
+            region.reserved().take_aligned(body.bytes, body.alignment.max(GRANULE)).ok_or(OutOfMemory)?;
+        self.reservations.insert(address, (body.bytes, charge));
         Ok(address)
     }
 
     /// `cuMemAddressFree`
     pub(crate) fn unreserve(&mut self, region: &Region, body: &MemUnreserve) -> Result<(), VirtualError> {
         let mapped = self.mappings.range(body.address..body.address.saturating_add(body.bytes)).next();
-        if self.reservations.get(&body.address) != Some(&body.bytes) || mapped.is_some() {
+        let reserved = self.reservations.get(&body.address).is_some_and(|(bytes, _)| *bytes == body.bytes);
+        if !reserved || mapped.is_some() {
             return Err(VirtualError::Invalid("not a whole reservation without mappings"));
         }
         self.reservations.remove(&body.address);
-        region.space().give_back(body.address, body.bytes);
+        region.reserved().give_back(body.address, body.bytes);
         Ok(())
     }
 
     /// `cuMemCreate`; false: the handle is in use.
-    pub(crate) fn create(
-        &mut self,
-        share: &Arc<Share>,
-        handle: u32,
-        bytes: u64,
-    ) -> Result<bool, VirtualError> {
+    pub(crate) fn create(&mut self, share: &Share, handle: u32, bytes: u64) -> Result<bool, VirtualError> {
         if self.physical.contains_key(&handle) {
             return Ok(false);
         }
         if bytes == 0 || !bytes.is_multiple_of(GRANULE) {
             return Err(VirtualError::Invalid("physical memory is in whole granules"));
         }
-        let charge = share.charge(bytes)?;
-        let physical = Physical::new(bytes).map_err(|error| {
-            tracing::warn!("physical memory of {bytes:#x} bytes: {error}");
+        let charge = share.charge(Resource::Physical, 1)?;
+        let taken = share.take(bytes)?;
+        let failed = |error: std::io::Error| {
+            share.charges().log(0, || tracing::warn!("physical memory of {bytes:#x} bytes: {error}"));
             OutOfMemory
-        })?;
-        self.physical.insert(handle, Arc::new(Owned { physical, _charge: charge }));
+        };
+        let pool = match &self.pool {
+            Some(pool) => pool,
+            None => self.pool.insert(PhysicalPool::new().map_err(failed)?),
+        };
+        let physical = pool.take(bytes).map_err(failed)?;
+        self.physical.insert(handle, (Arc::new(Owned { physical, _taken: taken }), charge));
         Ok(true)
     }
 
@@ -101,21 +121,25 @@ impl Virtual {
     }
 
     /// `cuMemMap`
-    pub(crate) fn map(&mut self, region: &Region, body: &MemMap) -> Result<(), VirtualError> {
+    pub(crate) fn map(&mut self, region: &Region, share: &Share, body: &MemMap) -> Result<(), VirtualError> {
         let &MemMap { handle, address, bytes, offset, .. } = body;
-        let owned =
+        let (owned, _) =
             self.physical.get(&handle).ok_or(VirtualError::Invalid("there is no such physical memory"))?;
         if bytes == 0 || [address, bytes, offset].iter().any(|number| !number.is_multiple_of(GRANULE)) {
             return Err(VirtualError::Invalid("a mapping is in whole granules"));
         }
         let reservation = self.reservations.range(..=address).next_back();
-        let inside = reservation
-            .is_some_and(|(&start, &room)| address.checked_add(bytes).is_some_and(|end| end <= start + room));
+        let inside = reservation.is_some_and(|(&start, &(room, _))| {
+            address.checked_add(bytes).is_some_and(|end| end <= start + room)
+        });
         if !inside {
             return Err(VirtualError::Invalid("a mapping lies within a reservation"));
         }
+        let count = share.charge(Resource::Mappings, 1)?;
+        let tables = share.charge(Resource::HostBytes, bytes / TABLE_SHARE)?;
         region.arena.map_shared(address, bytes, &owned.physical, offset, Access::None)?;
-        self.mappings.insert(address, (bytes, Arc::clone(owned)));
+        let mapped = Mapped { bytes, _of: Arc::clone(owned), _count: count, _tables: tables };
+        self.mappings.insert(address, mapped);
         Ok(())
     }
 
@@ -147,7 +171,7 @@ impl Virtual {
         let error = VirtualError::Invalid("not whole mappings");
         let Some(end) = address.checked_add(bytes).filter(|_| bytes > 0) else { return Err(error) };
         let mut next = address;
-        for (&start, &(bytes, _)) in self.mappings.range(address..end) {
+        for (&start, &Mapped { bytes, .. }) in self.mappings.range(address..end) {
             if start != next {
                 return Err(error);
             }
@@ -161,22 +185,23 @@ impl Virtual {
 mod tests {
     use super::*;
     use crate::account::Account;
+    use crate::account::tests::share;
     use crate::memory::Memory;
 
     #[test]
     fn physical_memory_lives_as_long_as_a_handle_or_a_mapping() {
         let account = Arc::new(Account::new(64 << 20));
-        let memory = Memory::new(Share::new(Arc::clone(&account)), 0x7000_0000_0000);
+        let memory = Memory::new(share(&account), 0x7000_0000_0000);
         let reserve = MemReserve { reply: 0, reserved: 0, bytes: 4 * GRANULE, alignment: 0, hint: 0 };
         let all: Result<u64, VirtualError> = memory.with_virtual(|virtual_memory, region, share| {
-            let address = virtual_memory.reserve(region, &reserve)?;
+            let address = virtual_memory.reserve(region, share, &reserve)?;
             assert!(virtual_memory.create(share, 1, GRANULE)?);
             assert!(!virtual_memory.create(share, 1, GRANULE)?);
             let map = |at: u64| MemMap { handle: 1, reserved: 0, address: at, bytes: GRANULE, offset: 0 };
-            virtual_memory.map(region, &map(address))?;
-            virtual_memory.map(region, &map(address + GRANULE))?;
+            virtual_memory.map(region, share, &map(address))?;
+            virtual_memory.map(region, share, &map(address + GRANULE))?;
             for bad in [address, address + 1, address + 4 * GRANULE, address - GRANULE] {
-                assert!(virtual_memory.map(region, &map(bad)).is_err(), "{bad:#x}");
+                assert!(virtual_memory.map(region, share, &map(bad)).is_err(), "{bad:#x}");
             }
             virtual_memory.release(1)?;
             assert!(virtual_memory.release(1).is_err());

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::PAGE;
 use crate::mapped::{Mapping, Pages, PagesError, Physical, Reservation, Table, View};
+use crate::{PAGE, whole_pages};
 
 /// Why an arena cannot do what it is asked for.
 #[derive(Debug, thiserror::Error)]
@@ -115,7 +115,7 @@ impl Arena {
 
     /// Puts zeroed memory at `address`, a multiple of [`PAGE`]. Exactly `bytes` of it can be accessed.
     pub fn map(&self, address: u64, bytes: u64) -> Result<(), ArenaError> {
-        let whole = bytes.checked_next_multiple_of(PAGE).ok_or(ArenaError::NotFree { address, bytes })?;
+        let whole = whole_pages(bytes).ok_or(ArenaError::NotFree { address, bytes })?;
         let pages = Pages::anonymous(&self.reservation, address.wrapping_sub(self.base), whole)
             .map_err(|error| map_error(error, address, bytes))?;
         let pages = Arc::new(pages);

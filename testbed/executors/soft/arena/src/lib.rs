@@ -2,7 +2,7 @@
 //!
 //! An [`Arena`] is a range of this process's address space that was reserved without memory; device addresses are
 //! offsets in it plus a base. [`Arena::map`] puts zeroed memory at an address, [`Arena::map_shared`] a piece of a
-//! [`Physical`] memory object, [`Arena::unmap`] takes it away. What is mapped is kept in a table, exact to the
+//! [`Physical`] memory, [`Arena::unmap`] takes it away. What is mapped is kept in a table, exact to the
 //! byte. A [`View`] is a snapshot of that table, and the only way to the memory: for a warp at a time
 //! ([`View::load`], [`View::store`], [`View::rmw`]), for a value that a warp shares ([`View::load_uniform`]), and for
 //! copies ([`View::readable`], [`View::writable`]).
@@ -37,7 +37,7 @@ mod mapped;
 
 pub use arena::{Access, Arena, ArenaError};
 pub use fault::{Fault, FaultKind, Illegal};
-pub use mapped::{Cell, Element, Halves, Neighbours, Physical, View, Window, for_active};
+pub use mapped::{Cell, Element, Halves, Neighbours, Physical, PhysicalPool, View, Window, for_active};
 
 /// Memory that others may write at any moment: copied from and to, never referred to.
 pub type SharedSlice<'a> = vm_memory::VolatileSlice<'a, ()>;
@@ -46,3 +46,14 @@ pub type SharedSlice<'a> = vm_memory::VolatileSlice<'a, ()>;
 pub const LANES: usize = 32;
 /// What addresses and lengths of mappings are multiples of.
 pub const PAGE: u64 = 4096;
+/// A large page of the host. Mappings of this size and more get such pages where the system has them, and should begin at a multiple of
+/// it, apart from smaller ones.
+pub const LARGE_PAGE: u64 = 2 << 20;
+/// Bytes of memory that [`Arena::map`] takes for `bytes`; `None`: more than there can be.
+#[must_use]
+pub const fn whole_pages(bytes: u64) -> Option<u64> {
+    bytes.checked_next_multiple_of(if bytes >= LARGE_PAGE { LARGE_PAGE } else { PAGE })
+}
+
+/// How much of an arena is made accessible at a time. What lies in one such piece, from the arena's base, has the same kind of pages.
+pub const OPENED_TOGETHER: u64 = 64 << 20;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use vgpu_arena::{Access, Arena, ArenaError, FaultKind, LANES, PAGE, Physical, View, Window};
+use vgpu_arena::{Access, Arena, ArenaError, FaultKind, LANES, PAGE, PhysicalPool, View, Window};
 
 const BASE: u64 = 0x7000_0000_0000;
 const SPAN: u64 = 64 * PAGE;
@@ -57,6 +57,79 @@ fn a_view_keeps_what_it_shows() {
     assert_eq!(arena.view().load_uniform::<u32>(&mut window, BASE), Ok(0));
 }
 
+/// Mappings of this process, as Linux counts them.
+fn mappings() -> usize {
+    std::fs::read_to_string("/proc/self/maps").unwrap().lines().count()
+}
+
+/// Bytes of this process's memory between two addresses that are in the host's memory.
+fn resident(memory: &View, address: u64) -> u64 {
+    let at = memory.readable(address, 1).unwrap().ptr_guard().as_ptr() as usize;
+    let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut lines = smaps.lines();
+    let holds = |line: &str| {
+        let (range, _) = line.split_once(' ').unwrap_or_default();
+        let (start, end) = range.split_once('-').unwrap_or_default();
+        let number = |text| usize::from_str_radix(text, 16);
+        matches!((number(start), number(end)), (Ok(start), Ok(end)) if (start..end).contains(&at))
+    };
+    lines.by_ref().find(|line| holds(line)).expect("the memory is mapped");
+    let line = lines.find(|line| line.starts_with("Rss:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
+}
+
+#[test]
+fn mappings_of_the_process_do_not_grow_with_allocations_and_memory_goes_back() {
+    const COUNT: u64 = 40_000;
+    // Longer than the pieces in which it is made accessible.
+    let arena = Arena::new(BASE, 512 << 20).unwrap();
+    arena.map(BASE, PAGE).unwrap();
+    let before = mappings();
+    for index in 1..COUNT {
+        arena.map(BASE + 2 * index * PAGE, PAGE).unwrap();
+    }
+    // Other tests of this process have mappings of their own.
+    assert!(mappings() < before + 1000, "{} after {before}", mappings());
+    let view = arena.view();
+    for index in 0..COUNT {
+        view.writable(BASE + 2 * index * PAGE, 1).unwrap().copy_from(&[1u8]);
+    }
+    assert!(resident(&view, BASE) >= COUNT * PAGE);
+    drop(view);
+    for index in 1..COUNT {
+        arena.unmap(BASE + 2 * index * PAGE, PAGE).unwrap();
+    }
+    assert!(mappings() < before + 1000, "{} after {before}", mappings());
+    let view = arena.view();
+    assert_eq!(resident(&view, BASE), PAGE, "only the first is left");
+    drop(view);
+    arena.map(BASE + 2 * PAGE, PAGE).unwrap();
+    assert_eq!(byte(&arena.view(), BASE + 2 * PAGE), Some(0));
+}
+
+#[test]
+fn physical_memory_of_many_pieces_is_one_file_and_goes_back() {
+    const BYTES: u64 = 2 << 20;
+    let files = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let pool = PhysicalPool::new().unwrap();
+    let before = files();
+    let mut held: Vec<_> = (0..500).map(|_| pool.take(BYTES).unwrap()).collect();
+    assert!(files() < before + 100, "{} after {before}", files());
+    let arena = Arena::new(BASE, 64 << 20).unwrap();
+    arena.map_shared(BASE, BYTES, &held[7], 0, Access::ReadWrite).unwrap();
+    arena.map_shared(BASE + BYTES, BYTES, &held[8], 0, Access::ReadWrite).unwrap();
+    arena.view().writable(BASE, 2 * BYTES).unwrap().copy_from(&vec![3u8; 2 * BYTES as usize]);
+    assert_eq!(pool.occupied().unwrap(), 2 * BYTES);
+    held.remove(7);
+    assert_eq!(pool.occupied().unwrap(), 2 * BYTES, "it is mapped");
+    arena.unmap(BASE, BYTES).unwrap();
+    assert_eq!(pool.occupied().unwrap(), BYTES);
+    held.clear();
+    arena.unmap(BASE + BYTES, BYTES).unwrap();
+    assert_eq!(pool.occupied().unwrap(), 0);
+    assert_eq!(byte(&arena.view(), BASE), None);
+}
+
 #[test]
 fn a_view_outlives_its_arena() {
     let view = {
@@ -70,7 +143,7 @@ fn a_view_outlives_its_arena() {
 #[test]
 fn physical_memory_can_be_seen_at_two_addresses_and_joins_its_neighbour() {
     let arena = arena();
-    let physical = Physical::new(4 * PAGE).unwrap();
+    let physical = PhysicalPool::new().unwrap().take(4 * PAGE).unwrap();
     arena.map_shared(BASE, 2 * PAGE, &physical, 0, Access::ReadWrite).unwrap();
     arena.map_shared(BASE + 2 * PAGE, 2 * PAGE, &physical, 2 * PAGE, Access::ReadWrite).unwrap();
     arena.map_shared(BASE + 8 * PAGE, PAGE, &physical, PAGE, Access::Read).unwrap();

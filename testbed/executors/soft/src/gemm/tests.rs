@@ -9,7 +9,7 @@ use std::num::NonZeroUsize;
 
 use half::{bf16, f16};
 use num_complex::Complex64;
-use vgpu_arena::{Access, Arena, PAGE, Physical, View};
+use vgpu_arena::{Access, Arena, PAGE, PhysicalPool, View};
 
 use super::Run;
 use super::element::Element;
@@ -29,7 +29,7 @@ impl Memory {
     fn new(bytes: u64) -> Self {
         let bytes = bytes.next_multiple_of(PAGE);
         let arena = Arena::new(BASE, 1 << 30).expect("an arena");
-        let physical = Physical::new(bytes).expect("memory");
+        let physical = PhysicalPool::new().and_then(|pool| pool.take(bytes)).expect("memory");
         arena.map_shared(BASE, bytes, &physical, 0, Access::ReadWrite).expect("a mapping");
         let memory = Self { view: arena.view(), arena, bytes };
         let noise: Vec<u8> = (0..bytes).map(|at| (noise(at) >> 56) as u8).collect();

@@ -1,9 +1,10 @@
 //! "Memory charged to nobody": each limit of a session is exceeded, brings CUDA's out-of-memory and nothing else, and costs no
 //! other session anything; what was charged is returned.
 
-use vgpu_device::{DeviceConfig, Limits};
+use vgpu_device::{DeviceConfig, GpuConfig, Limits};
 use vgpu_executor_soft::{Soft, SoftOptions};
 use vgpu_wire::body::graph::{GraphDefine, GraphDestroy, GraphLaunch};
+use vgpu_wire::body::memory::{MemAlloc, MemCreate, MemFree, MemMap, MemRelease, MemReserve, MemUnmap};
 use vgpu_wire::body::session::WindowFree;
 use vgpu_wire::body::stream::{
     EventCreate, EventDestroy, EventRecord, Signal, StreamCreate, StreamDestroy, StreamHold, StreamRelease,
@@ -167,5 +168,77 @@ fn the_copy_of_a_graphs_records_is_charged() {
     let records = Span::bar(offset, (1 << 20) + 8);
     refused(&mut guest, OUT_OF_MEMORY, &GraphDefine { graph: 1, nodes: 1, flags: 0, records }, &[]);
     guest.send(&WindowFree { offset }, &[]);
+    others_go_on(&bench, &guest);
+}
+
+#[test]
+fn device_memory_has_a_limit_of_bytes_and_of_allocations() {
+    let bench = limited(Limits { device_bytes: 1 << 20, allocations: 4, ..Limits::default() });
+    let mut guest = bench.guest(0);
+    let ask = |guest: &mut Guest, bytes| guest.call(MemAlloc { reply: 0, flags: 0, bytes }, &[]);
+    assert_eq!(ask(&mut guest, (1 << 20) + 1).0, OUT_OF_MEMORY);
+    let first = allocate(&mut guest, 4096);
+    for _ in 1..4 {
+        allocate(&mut guest, 4096);
+    }
+    assert_eq!(ask(&mut guest, 4096).0, OUT_OF_MEMORY);
+    guest.send(&MemFree { address: first }, &[]);
+    allocate(&mut guest, 4096);
+    assert_eq!(late(&mut guest), None);
+    others_go_on(&bench, &guest);
+}
+
+/// "32,700 allocations of 4 KiB exhaust the process's mappings": more of them, of two sessions, and a third goes on.
+#[test]
+fn mappings_of_the_process_are_not_used_up_by_allocations() {
+    let gpu = GpuConfig { memory_bytes: 1 << 30, ..gpu() };
+    let bench = Bench::with(config(Soft::new(&gpu).expect("a soft executor")));
+    let mappings = || std::fs::read_to_string("/proc/self/maps").expect("the mappings").lines().count();
+    let before = mappings();
+    let mut guests = [bench.guest(0), bench.guest(2)];
+    for guest in &mut guests {
+        for _ in 0..33_000 {
+            allocate(guest, 4096);
+        }
+    }
+    // Other tests of this process have mappings of their own.
+    assert!(mappings() < before + 2000, "{} after {before}", mappings());
+    let [one, two] = guests;
+    two.control(channel::DETACH);
+    others_go_on(&bench, &one);
+}
+
+#[test]
+fn virtual_memory_has_limits_of_handles_reservations_and_mappings() {
+    const GRANULE: u64 = 2 << 20;
+    let limits = Limits { physical: 2, reservations: 1, mappings: 2, ..Limits::default() };
+    let bench = limited(limits);
+    let mut guest = bench.guest(0);
+    let reserve = MemReserve { reply: 0, reserved: 0, bytes: 8 * GRANULE, alignment: 0, hint: 0 };
+    let (status, data) = guest.call(reserve, &[]);
+    assert_eq!(status, 0);
+    let address = u64::from_le_bytes(data.try_into().expect("an address"));
+    assert_eq!(guest.call(reserve, &[]).0, OUT_OF_MEMORY);
+    let create = |handle| MemCreate { reply: 0, handle, bytes: GRANULE };
+    assert_eq!(guest.call(create(1), &[]).0, 0);
+    assert_eq!(guest.call(create(2), &[]).0, 0);
+    assert_eq!(guest.call(create(3), &[]).0, OUT_OF_MEMORY);
+    let map = |at: u64| MemMap {
+        handle: 1,
+        reserved: 0,
+        address: address + at * GRANULE,
+        bytes: GRANULE,
+        offset: 0,
+    };
+    guest.send(&map(0), &[]);
+    guest.send(&map(2), &[]);
+    assert_eq!(late(&mut guest), None);
+    refused(&mut guest, OUT_OF_MEMORY, &map(4), &[]);
+    guest.send(&MemRelease { handle: 2, reserved: 0 }, &[]);
+    assert_eq!(guest.call(create(3), &[]).0, 0);
+    guest.send(&MemUnmap { address, bytes: GRANULE }, &[]);
+    let before = late(&mut guest);
+    guest.send(&map(4), &[]);
+    assert_eq!(late(&mut guest), before);
     others_go_on(&bench, &guest);
 }

@@ -1,17 +1,22 @@
 //! Address space and the memory in it.
+//!
+//! A process may have few mappings, 65,530 where nobody says otherwise. So a reservation is opened in large pieces, which are one
+//! mapping where they follow each other, and allocations share these: how many a guest makes does not matter. What keeps a kernel
+//! from memory that is not allocated is the table, not the processor.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ptr::{NonNull, null_mut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use rustix::mm::{
+    Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mmap_anonymous, mprotect, munmap,
+};
 
+use super::budget::Slot;
 use super::physical::Physical;
-use crate::PAGE;
+use crate::{LARGE_PAGE, OPENED_TOGETHER, PAGE};
 
-/// Reservations begin at multiples of this, so that large pages can be used.
-const LARGE_PAGE: usize = 2 << 20;
 /// Anonymous memory without a claim on swap: a device's account says how much there may be.
 const ANONYMOUS: MapFlags = MapFlags::PRIVATE.union(MapFlags::NORESERVE);
 
@@ -24,11 +29,18 @@ pub(crate) struct Reservation {
     /// The first byte that is used, a multiple of [`LARGE_PAGE`].
     start: NonNull<u8>,
     bytes: u64,
-    /// Parts that live [`Pages`] have: bytes by offset.
-    taken: Mutex<BTreeMap<u64, u64>>,
+    state: Mutex<State>,
 }
 
-// SAFETY: the pointers name address space that the value owns, not a thread's; `taken` has its lock.
+#[derive(Debug, Default)]
+struct State {
+    /// Parts that live [`Pages`] have: bytes by offset.
+    taken: BTreeMap<u64, u64>,
+    /// Pieces of [`OPENED_TOGETHER`] bytes, by number, that can be read and written where nothing else is mapped over them.
+    opened: BTreeSet<u64>,
+}
+
+// SAFETY: the pointers name address space that the value owns, not a thread's; `state` has its lock.
 unsafe impl Send for Reservation {}
 // SAFETY: as above; methods that take `&self` change mappings only where `taken` shows that they may.
 unsafe impl Sync for Reservation {}
@@ -38,15 +50,15 @@ impl Reservation {
     pub(crate) fn new(bytes: u64) -> io::Result<Self> {
         let whole = usize::try_from(bytes)
             .ok()
-            .and_then(|bytes| bytes.checked_add(LARGE_PAGE))
+            .and_then(|bytes| bytes.checked_add(LARGE_PAGE as usize))
             .ok_or(io::ErrorKind::InvalidInput)?;
         // SAFETY: the system chooses the place, so nothing that exists is touched.
         let mapped = unsafe { mmap_anonymous(null_mut(), whole, ProtFlags::empty(), ANONYMOUS) }?;
         let mapped = NonNull::new(mapped.cast::<u8>()).ok_or(io::ErrorKind::Other)?;
-        let skip = mapped.as_ptr().align_offset(LARGE_PAGE);
+        let skip = mapped.as_ptr().align_offset(LARGE_PAGE as usize);
         // SAFETY: `skip` is less than LARGE_PAGE, and the mapping is `bytes + LARGE_PAGE` long.
         let start = unsafe { mapped.add(skip) };
-        Ok(Self { mapped, mapped_bytes: whole, start, bytes, taken: Mutex::default() })
+        Ok(Self { mapped, mapped_bytes: whole, start, bytes, state: Mutex::default() })
     }
 
     pub(crate) const fn bytes(&self) -> u64 {
@@ -59,22 +71,58 @@ impl Reservation {
         self.start.as_ptr().wrapping_add(offset as usize)
     }
 
-    fn taken(&self) -> MutexGuard<'_, BTreeMap<u64, u64>> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes that a part has pages; false: it is not all within the reservation, or some of it has.
     fn take(&self, offset: u64, bytes: u64) -> bool {
         let Some(end) = offset.checked_add(bytes).filter(|&end| end <= self.bytes) else { return false };
         let aligned = offset.is_multiple_of(PAGE) && bytes.is_multiple_of(PAGE) && bytes > 0;
-        let mut taken = self.taken();
-        let before = taken.range(..end).next_back();
+        let mut state = self.state();
+        let before = state.taken.range(..end).next_back();
         if !aligned || before.is_some_and(|(&start, &bytes)| start + bytes > offset) {
             return false;
         }
-        taken.insert(offset, bytes);
+        state.taken.insert(offset, bytes);
         true
     }
+
+    /// Makes the pieces that a part lies in readable and writable. `large`: with large pages, if the system has them.
+    fn open(&self, offset: u64, bytes: u64, large: bool) -> io::Result<()> {
+        let mut state = self.state();
+        for piece in pieces(offset, bytes) {
+            if state.opened.contains(&piece) {
+                continue;
+            }
+            let start = piece * OPENED_TOGETHER;
+            let (pointer, length) =
+                (self.pointer(start).cast(), (self.bytes - start).min(OPENED_TOGETHER) as usize);
+            // SAFETY: the piece is within the reservation. Memory of others that is mapped over it can be read and written already.
+            unsafe { mprotect(pointer, length, MprotectFlags::READ | MprotectFlags::WRITE) }?;
+            if large {
+                // SAFETY: as above; the advice changes no content. A system without large pages refuses, and nothing is lost.
+                let _ = unsafe { madvise(pointer, length, Advice::LinuxHugepage) };
+            }
+            state.opened.insert(piece);
+        }
+        Ok(())
+    }
+
+    /// Rights of a part to which nothing is mapped.
+    fn rights(&self, offset: u64, bytes: u64) -> ProtFlags {
+        let state = self.state();
+        if pieces(offset, bytes).any(|piece| state.opened.contains(&piece)) {
+            ProtFlags::READ | ProtFlags::WRITE
+        } else {
+            ProtFlags::empty()
+        }
+    }
+}
+
+/// The numbers of the pieces that a part, which is not empty, lies in.
+fn pieces(offset: u64, bytes: u64) -> impl Iterator<Item = u64> {
+    offset / OPENED_TOGETHER..=(offset + bytes - 1) / OPENED_TOGETHER
 }
 
 impl Drop for Reservation {
@@ -100,8 +148,8 @@ pub(crate) struct Pages {
     reservation: Arc<Reservation>,
     offset: u64,
     bytes: u64,
-    /// What is mapped, where it is not memory of its own.
-    _physical: Option<Physical>,
+    /// What is mapped, where it is not memory of its own, and the process's mappings that it takes.
+    shared: Option<(Physical, Slot)>,
 }
 
 impl Pages {
@@ -112,12 +160,7 @@ impl Pages {
         bytes: u64,
     ) -> Result<Self, PagesError> {
         let pages = Self::take(reservation, offset, bytes, None)?;
-        pages.map(ProtFlags::READ | ProtFlags::WRITE).map_err(PagesError::System)?;
-        if bytes >= LARGE_PAGE as u64 {
-            // SAFETY: the part is mapped and this value's own; the advice changes no content. A system without
-            // large pages refuses, and nothing is lost.
-            let _ = unsafe { madvise(pages.pointer().cast(), pages.length(), Advice::LinuxHugepage) };
-        }
+        reservation.open(offset, bytes, bytes >= LARGE_PAGE).map_err(PagesError::System)?;
         Ok(pages)
     }
 
@@ -129,12 +172,14 @@ impl Pages {
         physical: &Physical,
         physical_offset: u64,
     ) -> Result<Self, PagesError> {
-        let pages = Self::take(reservation, offset, bytes, Some(physical.clone()))?;
+        let slot = Slot::take().ok_or_else(|| PagesError::System(io::ErrorKind::OutOfMemory.into()))?;
+        let pages = Self::take(reservation, offset, bytes, Some((physical.clone(), slot)))?;
         let rights = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE;
         let (pointer, length) = (pages.pointer().cast(), pages.length());
+        let at = physical.offset() + physical_offset;
         // SAFETY: the range is within the reservation and nobody's until now: `take` has seen to both.
-        let mapped = unsafe { mmap(pointer, length, rights, flags, physical.file(), physical_offset) };
+        let mapped = unsafe { mmap(pointer, length, rights, flags, physical.file(), at) };
         mapped.map_err(|error| PagesError::System(error.into()))?;
         Ok(pages)
     }
@@ -143,12 +188,12 @@ impl Pages {
         reservation: &Arc<Reservation>,
         offset: u64,
         bytes: u64,
-        physical: Option<Physical>,
+        shared: Option<(Physical, Slot)>,
     ) -> Result<Self, PagesError> {
         if !reservation.take(offset, bytes) {
             return Err(PagesError::Taken);
         }
-        Ok(Self { reservation: Arc::clone(reservation), offset, bytes, _physical: physical })
+        Ok(Self { reservation: Arc::clone(reservation), offset, bytes, shared })
     }
 
     pub(crate) const fn bytes(&self) -> u64 {
@@ -171,11 +216,16 @@ impl Pages {
         self.bytes as usize
     }
 
-    /// Replaces what is at this part by fresh anonymous memory with these rights.
-    fn map(&self, rights: ProtFlags) -> io::Result<()> {
+    /// Gives the memory back to the system: what is allocated here next reads zeros.
+    fn give_back(&self) -> io::Result<()> {
         let (pointer, length) = (self.pointer().cast(), self.length());
-        // SAFETY: the part is within the reservation, and this value's alone: nothing refers to it when it is made, or when it
-        // is dropped.
+        if self.shared.is_none() {
+            // SAFETY: the part is within the reservation, and this value's alone: nothing refers to its content any more. It is
+            // private memory, which reads zeros after this.
+            return Ok(unsafe { madvise(pointer, length, Advice::LinuxDontNeed) }?);
+        }
+        let rights = self.reservation.rights(self.offset, self.bytes);
+        // SAFETY: as above; what is mapped instead is what was there before.
         let mapped = unsafe { mmap_anonymous(pointer, length, rights, ANONYMOUS | MapFlags::FIXED) };
         Ok(mapped.map(drop)?)
     }
@@ -183,10 +233,10 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // The kernel refuses when a process has as many mappings as it may: then the part stays taken and is never
-        // used again. Nothing can reach it, so only address space and what it holds are lost until the session ends.
-        if self.map(ProtFlags::empty()).is_ok() {
-            self.reservation.taken().remove(&self.offset);
+        // Where the kernel refuses, the part stays taken and is never used again. Nothing can reach it, so only address space and
+        // what it holds are lost until the session ends.
+        if self.give_back().is_ok() {
+            self.reservation.state().taken.remove(&self.offset);
         }
     }
 }
