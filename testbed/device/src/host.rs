@@ -440,6 +440,11 @@ impl SessionHost {
         lock(&self.0.owned).insert(offset, bytes);
     }
 
+    /// Spans may not name any more what was lent.
+    pub(crate) fn take_back(&self, offset: u64) {
+        lock(&self.0.owned).remove(&offset);
+    }
+
     /// Window memory that the guest gives back: from now on no span may name it.
     pub(crate) fn retire_window(&self, offset: u64) -> Result<Retired, Violation> {
         let bytes = lock(&self.0.owned).remove(&offset).ok_or(Violation::WindowFree(offset))?;

@@ -109,6 +109,13 @@ pub enum FrameError {
         /// What is there.
         there: usize,
     },
+    /// A connection speaks for one machine, and names another.
+    Machine {
+        /// The one that it named first.
+        first: u32,
+        /// The other one.
+        then: u32,
+    },
 }
 
 impl core::fmt::Display for FrameError {
@@ -120,6 +127,9 @@ impl core::fmt::Display for FrameError {
             Self::Args(args) => write!(f, "a call states {args} arguments"),
             Self::Data { stated, there } => {
                 write!(f, "a call states {stated} bytes of payload, {there} are there")
+            }
+            Self::Machine { first, then } => {
+                write!(f, "a connection of machine {first} names machine {then}")
             }
         }
     }

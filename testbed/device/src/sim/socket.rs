@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle, ThreadId};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, fchmod};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, accept_with,
@@ -157,9 +157,11 @@ fn with_address<T>(path: &Path, act: impl FnOnce(&SocketAddrUnix) -> rustix::io:
     Ok(act(&SocketAddrUnix::new(short.as_path())?)?)
 }
 
-/// A socket that listens at `path`.
+/// A socket that listens at `path`, for this user alone.
 pub(crate) fn listen_at(path: &Path, kind: SocketType) -> io::Result<OwnedFd> {
     let socket = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
+    // The name in the file system gets the socket's mode: there is no moment in which others could connect.
+    fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     with_address(path, |address| bind(&socket, address))?;
     listen(&socket, BACKLOG)?;
     Ok(socket)

@@ -1,16 +1,20 @@
 //! A mediator in the same process: calls go to it without a socket, by a thread that stands for its process.
 
-use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, TryRecvError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::link::{Delivery, Inlet, Link, LinkError, Submission};
 use super::mediator::{Answer, Mediator, Verdict};
+use crate::host::lock;
 use crate::spin;
 
 /// How long to look for the next call before sleeping: one follows the other.
 const LINGER: Duration = Duration::from_micros(60);
+
+/// How long whoever drops the way waits for the call that is being carried out.
+const STOP_LIMIT: Duration = Duration::from_millis(500);
 
 /// The number of every connection: the device hears of the end of one only while its call waits for it.
 const CONNECTION: u64 = 0;
@@ -20,6 +24,8 @@ const CONNECTION: u64 = 0;
 pub struct Local {
     calls: Option<Sender<Submission>>,
     thread: Option<JoinHandle<()>>,
+    /// Disconnected when the thread's work is over.
+    over: Mutex<Receiver<()>>,
 }
 
 impl Local {
@@ -27,10 +33,12 @@ impl Local {
     pub fn connect(mediator: &Arc<Mediator>, inlet: Inlet) -> std::io::Result<Self> {
         let (calls, received) = mpsc::channel();
         let mediator = Arc::clone(mediator);
-        let thread = thread::Builder::new()
-            .name("mediator".to_owned())
-            .spawn(move || serve(&mediator, &received, &inlet))?;
-        Ok(Self { calls: Some(calls), thread: Some(thread) })
+        let (working, over) = mpsc::channel();
+        let thread = thread::Builder::new().name("mediator".to_owned()).spawn(move || {
+            serve(&mediator, &received, &inlet);
+            drop::<Sender<()>>(working);
+        })?;
+        Ok(Self { calls: Some(calls), thread: Some(thread), over: Mutex::new(over) })
     }
 }
 
@@ -47,7 +55,10 @@ impl Drop for Local {
         self.calls = None;
         // The last to hold the device may be the thread itself, when it delivers.
         if let Some(thread) = self.thread.take().filter(|own| own.thread().id() != thread::current().id()) {
-            let _ = thread.join();
+            // A call that cannot be stopped ends with the process.
+            if lock(&self.over).recv_timeout(STOP_LIMIT) == Err(RecvTimeoutError::Disconnected) {
+                let _ = thread.join();
+            }
         }
     }
 }
@@ -84,6 +95,7 @@ fn serve(mediator: &Arc<Mediator>, calls: &Receiver<Submission>, inlet: &Inlet) 
                 connection = None;
                 inlet.deliver(Delivery::Quarantined)
             }
+            Verdict::Gone => return,
             Verdict::HangUp(error) => {
                 tracing::warn!("a device is hung up on: {error}");
                 connection = None;

@@ -11,6 +11,7 @@
 
 mod bar1;
 mod client;
+mod clients;
 mod counts;
 mod device;
 mod image;
@@ -22,15 +23,17 @@ mod properties;
 mod registers;
 mod server;
 mod stream;
+mod talk;
 
 pub use crate::memory::{GuestMemory, Ram};
 pub use client::Client;
+pub use clients::{CLIENTS_MAX, USER_CLIENTS_MAX};
 pub use counts::{Accesses, BarAccesses};
 pub use device::{Bar, Device};
 pub use link::{Delivery, Inlet, Link, LinkError, Submission};
 pub use local::Local;
-pub use mediator::{Answer, Connection, Mediator, MediatorError, Rules, Verdict};
+pub use mediator::{Answer, Connection, Mediator, MediatorError, Rules, Settings, Verdict};
 pub use properties::{Pool, Priority, Properties};
-pub use server::{CLIENTS_MAX, Server, ServerError};
+pub use server::{Server, ServerError};
 pub use stream::Frames;
 pub use vgpu_wire::v1::route::Preferences;

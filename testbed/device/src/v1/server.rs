@@ -1,35 +1,34 @@
 //! The mediator's socket: devices of other processes, such as patched hypervisors, connect to it.
 //!
-//! Each client has a thread, so that one that sends half a frame, or takes no answer, keeps nobody else waiting; calls are carried out one
-//! at a time all the same.
+//! Each client has a thread, so that one that sends half a frame, takes no answer, or has work done that never ends, keeps nobody else
+//! waiting. The thread that accepts clients looks out for those that hang up, too: the thread of one whose call is being carried out does
+//! not see it. Only the mediator's user may connect, or a group's users.
 
 use std::collections::HashMap;
-use std::fs::Permissions;
-use std::io::{self, Read, Write};
+use std::io;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use rustix::net::{Shutdown, SocketType, shutdown};
-use vgpu_wire::v1::frame::{self, Call, Header};
-use zerocopy::{FromBytes, IntoBytes};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, chownat, fstat, open};
+use rustix::io::Errno;
+use rustix::net::{Shutdown, SocketType, shutdown, sockopt::socket_peercred};
+use rustix::process::Gid;
 
-use super::mediator::{Answer, Connection, Mediator, Verdict};
-use super::stream::Frames;
+use super::clients::{Admission, Client, admit};
+use super::mediator::{Connection, Mediator};
+use super::talk::{Idle, serve};
 use crate::host::lock;
 use crate::sim::{connect_to, listen_at};
 
-/// Clients at a time.
-pub const CLIENTS_MAX: usize = 64;
-/// How long a client may take nothing of its answer.
-const SEND_LIMIT: Duration = Duration::from_secs(30);
-/// Bytes that are read at a time.
-const PIECE: usize = 256 << 10;
 /// How long to leave clients waiting when the process is out of descriptors.
 const PAUSE: Duration = Duration::from_millis(20);
+/// How long an ending server waits for calls that are being carried out: those that cannot be stopped end with the process.
+const STOP_LIMIT: Duration = Duration::from_millis(500);
 
 /// Why a mediator's socket cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -53,12 +52,24 @@ pub enum ServerError {
     },
 }
 
+/// A client that is connected.
+#[derive(Debug)]
+struct Connected {
+    stream: Arc<UnixStream>,
+    connection: Arc<Connection>,
+    idle: Arc<Idle>,
+    user: u32,
+    /// Its end has been seen.
+    over: bool,
+}
+
 #[derive(Debug, Default)]
 struct State {
     stopped: bool,
     next: u64,
-    open: HashMap<u64, Arc<UnixStream>>,
-    threads: Vec<JoinHandle<()>>,
+    open: HashMap<u64, Connected>,
+    /// Threads that serve a client.
+    serving: usize,
 }
 
 #[derive(Debug)]
@@ -66,6 +77,8 @@ struct Shared {
     mediator: Arc<Mediator>,
     listener: UnixListener,
     state: Mutex<State>,
+    /// A thread serves no more.
+    ended: Condvar,
 }
 
 /// A mediator's socket. It is gone when this is dropped.
@@ -77,8 +90,19 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens at `path`, for every user: hypervisors run as their own. What a dead mediator left there is removed.
+    /// Listens at `path`, for processes of this user. What a dead mediator left there is removed.
+    ///
+    /// # Errors
+    /// Another mediator listens there, or what cannot be done and why.
     pub fn start(path: &Path, mediator: &Arc<Mediator>) -> Result<Self, ServerError> {
+        Self::start_for(path, mediator, None)
+    }
+
+    /// The same for processes of a group's users, too: hypervisors often run as their own.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub fn start_for(path: &Path, mediator: &Arc<Mediator>, group: Option<u32>) -> Result<Self, ServerError> {
         let failed = |what| move |source| ServerError::File { what, path: path.to_owned(), source };
         let socket = std::fs::symlink_metadata(path).is_ok_and(|data| data.file_type().is_socket());
         if socket {
@@ -90,133 +114,197 @@ impl Server {
                 _ => return Err(ServerError::Served { path: path.to_owned() }),
             }
         }
-        let listener = listen_at(path, SocketType::STREAM).map_err(failed("listen at"))?;
-        std::fs::set_permissions(path, Permissions::from_mode(0o666)).map_err(failed("set the mode of"))?;
+        let listener = UnixListener::from(listen_at(path, SocketType::STREAM).map_err(failed("listen at"))?);
+        listener.set_nonblocking(true).map_err(failed("listen at"))?;
+        if let Some(group) = group {
+            open_to(path, group).map_err(failed("give a group"))?;
+        }
         let shared = Arc::new(Shared {
             mediator: Arc::clone(mediator),
-            listener: listener.into(),
+            listener,
             state: Mutex::default(),
+            ended: Condvar::new(),
         });
         let own = Arc::clone(&shared);
-        let acceptor = thread::Builder::new().name("mediator".to_owned()).spawn(move || own.accept_all());
+        let acceptor = thread::Builder::new().name("mediator".to_owned()).spawn(move || own.look_after_all());
         let thread = Some(acceptor.map_err(failed("start a thread for"))?);
         Ok(Self { shared, path: path.to_owned(), thread })
     }
 }
 
+/// Lets a group's users connect to a socket of this process's. Whatever somebody has put in its place meanwhile is left alone.
+fn open_to(path: &Path, group: u32) -> io::Result<()> {
+    let socket = open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    let about = fstat(&socket)?;
+    let is_socket = rustix::fs::FileType::from_raw_mode(about.st_mode) == rustix::fs::FileType::Socket;
+    if !is_socket || about.st_uid != rustix::process::geteuid().as_raw() {
+        return Err(io::Error::other("it is not the socket that was made there"));
+    }
+    // A descriptor like this one has no other name that its mode could be set by.
+    let number = std::os::fd::AsRawFd::as_raw_fd(&socket);
+    let name = PathBuf::from(format!("/proc/self/fd/{number}"));
+    chownat(CWD, &name, None, Some(Gid::from_raw(group)), AtFlags::empty())?;
+    std::fs::set_permissions(&name, PermissionsExt::from_mode(0o660))
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
-        let threads = {
+        {
             let mut state = lock(&self.shared.state);
             state.stopped = true;
             // Errors mean that it is down already.
             let _ = shutdown(&self.shared.listener, Shutdown::Both);
-            for stream in state.open.values() {
-                let _ = stream.shutdown(std::net::Shutdown::Both);
+            for client in state.open.values() {
+                let _ = client.stream.shutdown(std::net::Shutdown::Both);
             }
-            std::mem::take(&mut state.threads)
-        };
+        }
         self.shared.mediator.stop();
-        for thread in self.thread.take().into_iter().chain(threads) {
+        if let Some(thread) = self.thread.take() {
             let _ = thread.join();
+        }
+        let state = lock(&self.shared.state);
+        let waited = self.shared.ended.wait_timeout_while(state, STOP_LIMIT, |state| state.serving > 0);
+        let left = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0.serving;
+        if left > 0 {
+            tracing::warn!("{left} calls cannot be stopped: they end with this process");
         }
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
 impl Shared {
-    fn accept_all(self: &Arc<Self>) {
+    /// Accepts clients, and sees which hang up.
+    fn look_after_all(self: &Arc<Self>) {
         loop {
-            let stream = match self.listener.accept() {
-                Ok((stream, _)) => Arc::new(stream),
-                Err(_) if lock(&self.state).stopped => return,
+            let watched: Vec<(u64, Arc<UnixStream>)> = {
+                let state = lock(&self.state);
+                if state.stopped {
+                    return;
+                }
+                let open = state.open.iter().filter(|(_, client)| !client.over);
+                open.map(|(id, client)| (*id, Arc::clone(&client.stream))).collect()
+            };
+            let mut files = vec![PollFd::new(&self.listener, PollFlags::IN)];
+            files.extend(watched.iter().map(|(_, stream)| PollFd::new(stream.as_ref(), PollFlags::RDHUP)));
+            match poll(&mut files, None) {
+                Ok(_) => {}
+                Err(Errno::INTR) => continue,
                 Err(error) => {
-                    tracing::warn!("accept a device: {error}");
-                    // Whoever holds descriptors need not be ours: nothing tells when there are some again.
+                    tracing::error!("wait for devices: {error}");
                     thread::sleep(PAUSE);
                     continue;
                 }
-            };
-            let mut state = lock(&self.state);
-            if state.stopped {
-                return;
             }
-            if state.open.len() >= CLIENTS_MAX {
-                tracing::warn!("a device is turned away: {CLIENTS_MAX} are connected");
-                continue;
+            let news: Vec<bool> = files.iter().map(|file| !file.revents().is_empty()).collect();
+            drop(files);
+            for ((id, _), _) in watched.iter().zip(&news[1..]).filter(|(_, news)| **news) {
+                self.see_off(*id);
             }
-            let id = state.next;
-            state.next += 1;
-            let (own, client) = (Arc::clone(self), Arc::clone(&stream));
-            let serve = move || {
-                let connection = own.mediator.connect();
-                if let Err(error) = serve(&client, &connection) {
-                    tracing::debug!("a device's connection ends: {error}");
-                }
-                // Before it counts as gone, what it owned is.
-                drop(connection);
-                lock(&own.state).open.remove(&id);
-                let _ = client.shutdown(std::net::Shutdown::Both);
-            };
-            state.threads.retain(|thread| !thread.is_finished());
-            match thread::Builder::new().name(format!("device-{id}")).spawn(serve) {
-                Ok(thread) => {
-                    state.open.insert(id, stream);
-                    state.threads.push(thread);
-                }
-                Err(error) => tracing::warn!("start a thread for a device: {error}"),
+            if news[0] {
+                self.accept();
             }
         }
     }
-}
 
-/// Why a connection ends by the mediator's will.
-fn refuse(why: impl std::fmt::Display) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, why.to_string())
-}
+    /// A client hung up, whatever its thread does at this moment.
+    fn see_off(&self, id: u64) {
+        let connection = lock(&self.state).open.get_mut(&id).map(|client| {
+            client.over = true;
+            Arc::clone(&client.connection)
+        });
+        if let Some(connection) = connection {
+            connection.hang_up();
+        }
+    }
 
-/// A frame without payload that answers another.
-fn word(header: &Header, kind: u32) -> Header {
-    Header { kind: kind.into(), bytes: 0.into(), ..*header }
-}
-
-/// Serves one client until it goes, or is hung up on.
-fn serve(mut stream: &UnixStream, connection: &Connection) -> io::Result<()> {
-    stream.set_write_timeout(Some(SEND_LIMIT))?;
-    let mut frames = Frames::default();
-    let mut piece = vec![0; PIECE];
-    let mut calls = false;
-    loop {
-        let bytes = match stream.read(&mut piece) {
-            Ok(0) => return Ok(()),
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
+    /// Takes one client, if one waits.
+    fn accept(self: &Arc<Self>) {
+        let stream = match self.listener.accept() {
+            Ok((stream, _)) => Arc::new(stream),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+            Err(_) if lock(&self.state).stopped => return,
+            Err(error) => {
+                tracing::warn!("accept a device: {error}");
+                // Whoever holds descriptors need not be ours: nothing tells when there are some again.
+                thread::sleep(PAUSE);
+                return;
+            }
         };
-        frames.push(&piece[..bytes]);
-        while let Some((header, payload)) = frames.next_frame().map_err(refuse)? {
-            match header.kind.get() {
-                frame::CUDA_CALL => calls = true,
-                // Before the first call a client may ask whether anybody is there.
-                frame::PING if !calls => return stream.write_all(word(&header, frame::PONG).as_bytes()),
-                kind => return Err(refuse(format_args!("a frame of kind {kind:#x}"))),
+        let user = match socket_peercred(&stream) {
+            Ok(peer) => peer.uid.as_raw(),
+            Err(error) => {
+                tracing::warn!("ask whose process a device is of: {error}");
+                return;
             }
-            let (call, data) =
-                Call::ref_from_prefix(payload).map_err(|_| refuse("a call shorter than its head"))?;
-            match connection.call(&header, call, data) {
-                Verdict::Answer(answer) => {
-                    let Answer { outcome, data } = *answer;
-                    let bytes = (size_of_val(&outcome) + data.len()) as u32;
-                    let head = Header { kind: frame::CUDA_RESULT.into(), bytes: bytes.into(), ..header };
-                    stream.write_all(&[head.as_bytes(), outcome.as_bytes()].concat())?;
-                    stream.write_all(&data)?;
+        };
+        if !self.make_room(user) {
+            tracing::warn!(user, "a device is turned away: as many as there may be are connected, and busy");
+            return;
+        }
+        let client = Connected {
+            stream,
+            connection: Arc::new(self.mediator.connect_as(user)),
+            idle: Arc::new(Idle::new()),
+            user,
+            over: false,
+        };
+        self.begin(client);
+    }
+
+    /// Sees to it that there is room for one more client of a user's, at the cost of one that is idle.
+    fn make_room(&self, user: u32) -> bool {
+        let mut state = lock(&self.state);
+        let known = state.open.iter().map(|(id, client)| {
+            // What a machine has would end if it did not come back in time.
+            let loses_nothing = || !client.connection.has_owners();
+            let idle_since = client.idle.since().filter(|_| loses_nothing());
+            (*id, Client { user: client.user, idle_since })
+        });
+        match admit(&known.collect(), user) {
+            Admission::Room => true,
+            Admission::None => false,
+            Admission::InPlaceOf(id) => {
+                if let Some(client) = state.open.remove(&id) {
+                    tracing::info!(user = client.user, "a device that is idle makes room for another");
+                    // It may have hung up already.
+                    let _ = client.stream.shutdown(std::net::Shutdown::Both);
                 }
-                Verdict::Busy => return stream.write_all(word(&header, frame::BUSY).as_bytes()),
-                Verdict::Quarantined => {
-                    return stream.write_all(word(&header, frame::QUARANTINED).as_bytes());
-                }
-                Verdict::HangUp(error) => return Err(refuse(error)),
+                true
             }
+        }
+    }
+
+    /// Serves a client in a thread of its own.
+    fn begin(self: &Arc<Self>, client: Connected) {
+        let mut state = lock(&self.state);
+        if state.stopped {
+            return;
+        }
+        let id = state.next;
+        state.next += 1;
+        let own = Arc::clone(self);
+        let (stream, connection, idle) =
+            (Arc::clone(&client.stream), Arc::clone(&client.connection), Arc::clone(&client.idle));
+        let talk = move || {
+            if let Err(error) = serve(&stream, &connection, &idle) {
+                tracing::debug!("a device's connection ends: {error}");
+            }
+            // Before it counts as gone, what it owned is.
+            connection.hang_up();
+            drop(connection);
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+            let mut state = lock(&own.state);
+            state.open.remove(&id);
+            state.serving -= 1;
+            drop(state);
+            own.ended.notify_all();
+        };
+        match thread::Builder::new().name(format!("device-{id}")).spawn(talk) {
+            Ok(_) => {
+                state.open.insert(id, client);
+                state.serving += 1;
+            }
+            Err(error) => tracing::warn!("start a thread for a device: {error}"),
         }
     }
 }

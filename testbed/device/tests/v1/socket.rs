@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use vgpu_device::v1::{CLIENTS_MAX, Client, Mediator, Properties, Rules, Server};
+use vgpu_device::v1::{Client, Mediator, Properties, Rules, Server, USER_CLIENTS_MAX};
 use vgpu_wire::v1::call::Op;
 use vgpu_wire::v1::registers as reg;
 
@@ -421,7 +421,7 @@ fn there_are_so_many_clients_and_no_more() {
         stream.write_all(&frame(1, 0x01, 1, &[], &[])).and_then(|()| stream.read_exact(&mut answer)).is_ok()
     };
     let mut streams: Vec<UnixStream> =
-        (0..CLIENTS_MAX).map(|_| UnixStream::connect(&path).unwrap()).collect();
+        (0..USER_CLIENTS_MAX).map(|_| UnixStream::connect(&path).unwrap()).collect();
     assert!(streams.iter_mut().all(ask));
     assert!(!ask(&mut UnixStream::connect(&path).unwrap()), "turned away");
     drop(streams.pop());

@@ -6,9 +6,10 @@ use vgpu_wire::v1::payload::{GemmBatched, GemmEx, GemmStrided, Sgemm};
 use zerocopy::FromBytes;
 use zerocopy::little_endian::{I32, I64, U64};
 
+use super::core::Mint;
 use super::owner::Owner;
 use super::status::cublas;
-use super::{Mint, Reply, Request};
+use super::{Reply, Request};
 
 /// `cudaDataType`
 const R_32F: u32 = 0;
@@ -166,7 +167,7 @@ const fn status_of(code: u32) -> u64 {
 }
 
 impl Owner {
-    pub(super) fn cublas_create(&mut self, mint: &mut Mint) -> Reply {
+    pub(super) fn cublas_create(&mut self, mint: &Mint) -> Reply {
         if self.cublas.room().is_err() {
             return Reply::of(&[cublas::ALLOC_FAILED]);
         }

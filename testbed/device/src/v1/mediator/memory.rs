@@ -75,7 +75,7 @@ impl Owner {
             return Ok(Reply::NONE);
         }
         self.reaches(source, bytes)?;
-        let destination = self.port.sink(bytes);
+        let destination = self.port.sink(bytes)?;
         let written = self.port.mark(super::COPY_WORD);
         self.port.send(&CopyOut { stream: 0, reserved: 0, source, destination, written }, &[])?;
         self.port.wait_for(&written)?;

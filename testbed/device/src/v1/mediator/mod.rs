@@ -1,27 +1,32 @@
 //! The mediator: calls in, answers out, for all machines of a host. What a call means, who owns what, who is turned away.
 //!
 //! ```text
-//!   connection ─► rules of the host: quarantine, rate ─► core ─► owner ─► port ─► executor's session
-//!                                                        │       tables   messages of version 2, waited for
-//!                                                        └ 64 owners at most
+//!   connection ─► rules of the host: quarantine, rate ─► owners ─► owner ─► port ─► executor's session
+//!                                                        │         tables   messages of version 2, waited for
+//!                                                        └ 64 of each machine at most
 //! ```
-//! One call is carried out at a time, of whichever machine, as on hosts that exist. Each owner has a session of its own, so what
-//! one has cannot be named by another, and a fault takes one owner's objects, not everybody's (Q17, Q22).
+//! Of each owner one call is carried out at a time, and none waits for another owner's: hosts that exist carry out one at a time, of whichever
+//! machine. Each owner has a session of its own, so what one has cannot be named by another, and a fault takes one owner's
+//! objects, not everybody's (Q17, Q22). A machine whose last connection is gone keeps its owners for a while ([`Settings::grace`]).
 
 mod blas;
 mod calls;
+mod core;
+mod entry;
 mod launch;
+mod machines;
 mod memory;
 mod module;
 mod owner;
+mod owners;
 mod port;
 mod rules;
+mod slots;
 mod status;
 mod stream;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use vgpu_wire::v1::call::Op;
@@ -31,20 +36,23 @@ use zerocopy::little_endian::U64;
 
 use crate::charge::{DeviceCharges, Limits};
 use crate::executor::Executor;
-use crate::host::{SessionHost, lock};
+use crate::host::lock;
 use crate::session::Gate;
 use crate::status::SessionStatus;
 use crate::window::WindowError;
 
-use calls::{Core, OwnerKey, status_of};
+use self::core::Core;
+use entry::OwnerKey;
+use machines::Machine;
+use owners::Owners;
 pub use rules::Rules;
 use rules::Turned;
 
 /// The word by which copies are waited for; others are the synchronize's and the events'.
 const COPY_WORD: u32 = 1000;
-/// How long a report waits for the call that is being carried out, and between two looks.
-const STATUS_PATIENCE: Duration = Duration::from_secs(1);
-const STATUS_PAUSE: Duration = Duration::from_millis(1);
+/// How long a machine without a connection keeps what it has: longer than a device takes that connects anew, or a guest that pauses between calls
+/// after one was turned away.
+const GRACE: Duration = Duration::from_mins(1);
 
 /// Why there is no mediator.
 #[derive(Debug, thiserror::Error)]
@@ -89,20 +97,6 @@ impl Reply {
     }
 }
 
-/// Gives out handles. They mean nothing but themselves, are never used again, and look like the host's pointers: a guest that
-/// keeps 32 bits of one has none.
-#[derive(Debug)]
-struct Mint(u64);
-
-impl Mint {
-    const FIRST: u64 = 0x5560_0000_0010;
-
-    fn handle(&mut self) -> u64 {
-        self.0 += 0x10;
-        self.0
-    }
-}
-
 /// An answer, ready to be sent.
 #[derive(Debug)]
 pub struct Answer {
@@ -123,16 +117,31 @@ pub enum Verdict {
     Quarantined,
     /// It is no call: the connection ends without a word.
     HangUp(FrameError),
+    /// The client has hung up meanwhile: nobody waits for the call.
+    Gone,
+}
+
+/// What a host's administrator sets.
+#[derive(Debug)]
+pub struct Settings {
+    /// Whom to turn away.
+    pub rules: Rules,
+    /// The most that each owner may have.
+    pub limits: Limits,
+    /// How long a machine whose last connection is gone keeps what it has. 60 s.
+    pub grace: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { rules: Rules::default(), limits: Limits::default(), grace: GRACE }
+    }
 }
 
 /// See the module.
 pub struct Mediator {
-    core: Mutex<Core>,
+    owners: Arc<Owners>,
     rules: Mutex<Rules>,
-    /// Sessions that may have to be stopped while a call of theirs is carried out.
-    hosts: Mutex<Vec<SessionHost>>,
-    /// Owners as they were last reported.
-    owners: Mutex<Vec<SessionStatus>>,
     gate: Gate,
     waiting: Mutex<Vec<std::thread::Thread>>,
     stopped: AtomicBool,
@@ -149,17 +158,23 @@ impl std::fmt::Debug for Mediator {
     }
 }
 
-/// A client: a device. What it owned without a token ends with it.
+/// A client: a device, which speaks for one machine. What it owned without a token ends with it.
 #[derive(Debug)]
 pub struct Connection {
     mediator: Arc<Mediator>,
     number: u64,
+    /// The user whose process it is.
+    user: u32,
+    /// The machine that its first call named.
+    vm: OnceLock<u32>,
+    /// The client has hung up.
+    gone: Mutex<bool>,
 }
 
 impl Mediator {
     /// A mediator over an executor.
     pub fn new(executor: Arc<dyn Executor>, rules: Rules) -> Result<Arc<Self>, MediatorError> {
-        Self::with_limits(executor, rules, Limits::default())
+        Self::with_settings(executor, Settings { rules, ..Settings::default() })
     }
 
     /// The same with other limits than the usual ones for each owner.
@@ -168,15 +183,21 @@ impl Mediator {
         rules: Rules,
         limits: Limits,
     ) -> Result<Arc<Self>, MediatorError> {
-        let facts = Box::new(executor.facts());
-        let total = facts.total_bytes;
+        Self::with_settings(executor, Settings { rules, limits, ..Settings::default() })
+    }
+
+    /// The same with all that can be set.
+    pub fn with_settings(
+        executor: Arc<dyn Executor>,
+        settings: Settings,
+    ) -> Result<Arc<Self>, MediatorError> {
+        let Settings { rules, limits, grace } = settings;
         let charges = Arc::new(DeviceCharges::default());
-        let core = Core::new(Arc::clone(&executor), facts, limits, Arc::clone(&charges))?;
+        let core = Core::new(Arc::clone(&executor), limits, Arc::clone(&charges))?;
+        let total = core.facts.total_bytes;
         Ok(Arc::new(Self {
-            core: Mutex::new(core),
+            owners: Owners::new(core, grace),
             rules: Mutex::new(rules),
-            hosts: Mutex::default(),
-            owners: Mutex::default(),
             gate: Gate::default(),
             waiting: Mutex::default(),
             stopped: AtomicBool::new(false),
@@ -188,9 +209,20 @@ impl Mediator {
         }))
     }
 
-    /// A client comes.
+    /// A client of this process comes.
     pub fn connect(self: &Arc<Self>) -> Connection {
-        Connection { mediator: Arc::clone(self), number: self.connections.fetch_add(1, Ordering::Relaxed) }
+        self.connect_as(rustix::process::geteuid().as_raw())
+    }
+
+    /// A client of a user's process comes. What one user's machine has, another user's cannot reach by saying the same number.
+    pub fn connect_as(self: &Arc<Self>, user: u32) -> Connection {
+        Connection {
+            mediator: Arc::clone(self),
+            number: self.connections.fetch_add(1, Ordering::Relaxed),
+            user,
+            vm: OnceLock::new(),
+            gone: Mutex::new(false),
+        }
     }
 
     /// Name of the executor.
@@ -234,32 +266,13 @@ impl Mediator {
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
         self.release();
-        for host in &*lock(&self.hosts) {
-            host.stop();
-            host.wake();
-        }
+        self.owners.stop();
     }
 
-    /// What each owner has. While a call is carried out that takes long, what each had when it was last asked.
+    /// What each owner has; of one whose call is being carried out, what it had before.
     #[must_use]
     pub fn owners(&self) -> Vec<SessionStatus> {
-        let mut known = lock(&self.owners);
-        let end = Instant::now() + STATUS_PATIENCE;
-        loop {
-            let core = match self.core.try_lock() {
-                Ok(core) => core,
-                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) if Instant::now() >= end => return known.clone(),
-                Err(TryLockError::WouldBlock) => {
-                    std::thread::sleep(STATUS_PAUSE);
-                    continue;
-                }
-            };
-            *known = core.owners.iter().map(|(key, owner)| status_of(*key, owner)).collect();
-            drop(core);
-            known.sort_by_key(|owner| (owner.channel, owner.process));
-            return known.clone();
-        }
+        self.owners.status()
     }
 
     /// Turns others away from now on.
@@ -279,19 +292,11 @@ impl Mediator {
 
     fn carry_out(&self, key: OwnerKey, call: &Call, data: &[u8]) -> Answer {
         self.wait_for_gate();
-        let mut core = lock(&self.core);
         let done = if self.stopped.load(Ordering::SeqCst) {
             Err(status::UNKNOWN)
         } else {
-            // A panic is a bug of this program: it costs the owner, not the host.
-            catch_unwind(AssertUnwindSafe(|| core.carry_out(key, call, data))).unwrap_or_else(|_| {
-                tracing::error!(?key, op = call.op.get(), "a call ended by a panic");
-                core.end(key);
-                Err(status::UNKNOWN)
-            })
+            self.owners.carry_out(key, call, data)
         };
-        self.note_sessions(&core);
-        drop(core);
         let (status, reply) = done.map_or_else(|code| (code, Reply::NONE), |reply| (0, reply));
         let mut results = [U64::ZERO; RESULTS];
         for (to, from) in results.iter_mut().zip(&reply.results) {
@@ -308,16 +313,12 @@ impl Mediator {
         };
         Answer { outcome, data: reply.data }
     }
+}
 
-    /// Keeps the list of sessions that can be stopped.
-    fn note_sessions(&self, core: &MutexGuard<'_, Core>) {
-        let mut hosts = lock(&self.hosts);
-        if hosts.len() != core.owners.len()
-            || hosts.last().is_some_and(|host| host.session() != core.sessions)
-        {
-            *hosts = core.owners.values().map(|owner| owner.port.host().clone()).collect();
-            hosts.sort_by_key(SessionHost::session);
-        }
+impl Drop for Mediator {
+    fn drop(&mut self) {
+        // Threads that look after owners end.
+        self.owners.stop();
     }
 }
 
@@ -339,26 +340,55 @@ impl Connection {
         if call.data_len.get() as usize != data.len() {
             return Verdict::HangUp(FrameError::Data { stated: call.data_len.get(), there: data.len() });
         }
+        let Some(first) = self.speaks_for(vm) else { return Verdict::Gone };
+        if first != vm {
+            return Verdict::HangUp(FrameError::Machine { first, then: vm });
+        }
         Verdict::Answer(Box::new(self.mediator.carry_out(self.owner(vm, call), call, data)))
+    }
+
+    /// The machine that the connection speaks for, which is the first that it named; none: the client has hung up.
+    fn speaks_for(&self, vm: u32) -> Option<u32> {
+        if let Some(vm) = self.vm.get() {
+            return (!*lock(&self.gone)).then_some(*vm);
+        }
+        // So that it does not come after it went.
+        let gone = lock(&self.gone);
+        (!*gone).then(|| {
+            *self.vm.get_or_init(|| {
+                self.mediator.owners.came(Machine { user: self.user, vm });
+                vm
+            })
+        })
+    }
+
+    /// Whether the connection's machine has an owner.
+    pub(crate) fn has_owners(&self) -> bool {
+        self.vm.get().is_some_and(|&vm| self.mediator.owners.has_owners(Machine { user: self.user, vm }))
+    }
+
+    /// The client has hung up, though a call of its may still be carried out.
+    pub(crate) fn hang_up(&self) {
+        let mut gone = lock(&self.gone);
+        if !std::mem::replace(&mut *gone, true)
+            && let Some(&vm) = self.vm.get()
+        {
+            self.mediator.owners.went(Machine { user: self.user, vm }, self.number);
+        }
     }
 
     /// A call whose owner is the machine itself is owned by the connection.
     fn owner(&self, vm: u32, call: &Call) -> OwnerKey {
+        let machine = Machine { user: self.user, vm };
         match call.owner.get() {
-            owner if owner == vm => OwnerKey::Connection { vm, connection: self.number },
-            owner => OwnerKey::Process { vm, owner },
+            owner if owner == vm => OwnerKey::Connection { machine, connection: self.number },
+            owner => OwnerKey::Process { machine, owner },
         }
     }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        let own = |key: &OwnerKey| matches!(key, OwnerKey::Connection { connection, .. } if *connection == self.number);
-        let mut core = lock(&self.mediator.core);
-        let ended: Vec<OwnerKey> = core.owners.keys().copied().filter(own).collect();
-        for key in ended {
-            core.end(key);
-        }
-        self.mediator.note_sessions(&core);
+        self.hang_up();
     }
 }

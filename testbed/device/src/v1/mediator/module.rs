@@ -8,10 +8,12 @@ use vgpu_wire::body::module::{
 use vgpu_wire::v1::call::{CHUNK_ARG, CHUNK_FIRST, CHUNK_LAST, Op};
 use vgpu_wire::{Span, v1};
 
-use super::owner::{Function, Module, Owner};
+use super::core::Mint;
+use super::owner::{Function, Module, Owner, Pieces};
 use super::port::Port;
 use super::status;
-use super::{Mint, Reply, Request};
+use super::{Reply, Request};
+use crate::charge::Resource;
 use crate::v1::image::{Code, ImageError};
 use vgpu_image::Target;
 use vgpu_image::ptx::PtxError;
@@ -38,28 +40,33 @@ impl Owner {
             return Ok(Some(request.data.to_vec()));
         }
         if chunk & CHUNK_FIRST != 0 {
-            self.pieces = Some(Vec::new());
+            // What an earlier first piece began is dropped before its memory is asked for again.
+            self.pieces = None;
+            let charge = self.port.host().charges().take(Resource::HostBytes, 0);
+            let charge = charge.map_err(|_| status::OUT_OF_MEMORY)?;
+            self.pieces = Some(Pieces { bytes: Vec::new(), charge });
         }
-        let whole = match &mut self.pieces {
-            Some(pieces) if pieces.len() + request.data.len() > IMAGE_MOST => {
-                self.pieces = None;
-                return Err(status::OUT_OF_MEMORY);
-            }
-            Some(pieces) => {
-                pieces.extend_from_slice(request.data);
-                pieces
+        let more = request.data.len();
+        match &mut self.pieces {
+            Some(Pieces { bytes, charge }) => {
+                let room = bytes.len() + more <= IMAGE_MOST
+                    && charge.grow(more as u64).is_ok()
+                    && bytes.try_reserve(more).is_ok();
+                if !room {
+                    self.pieces = None;
+                    return Err(status::OUT_OF_MEMORY);
+                }
+                bytes.extend_from_slice(request.data);
             }
             // Pieces without a first one: of a library that is an error, of a module they are dropped until the last, which is then empty.
             None if request.op == Op::LibraryLoadData => return Err(status::INVALID_VALUE),
             None if chunk & CHUNK_LAST != 0 => return Err(status::INVALID_IMAGE),
             None => return Ok(None),
-        };
+        }
         if chunk & CHUNK_LAST == 0 {
             return Ok(None);
         }
-        let whole = std::mem::take(whole);
-        self.pieces = None;
-        Ok(Some(whole))
+        Ok(self.pieces.take().map(|pieces| pieces.bytes))
     }
 
     /// Loads an image as a module of the session.
@@ -96,7 +103,7 @@ impl Owner {
 
     pub(super) fn module_load(
         &mut self,
-        mint: &mut Mint,
+        mint: &Mint,
         request: &Request<'_>,
         target: Target,
     ) -> Result<Reply, u32> {
@@ -110,7 +117,7 @@ impl Owner {
 
     pub(super) fn library_load(
         &mut self,
-        mint: &mut Mint,
+        mint: &Mint,
         request: &Request<'_>,
         target: Target,
     ) -> Result<Reply, u32> {
@@ -152,7 +159,7 @@ impl Owner {
         Ok(Reply::of(&[*module]))
     }
 
-    pub(super) fn function_get(&mut self, mint: &mut Mint, request: &Request<'_>) -> Result<Reply, u32> {
+    pub(super) fn function_get(&mut self, mint: &Mint, request: &Request<'_>) -> Result<Reply, u32> {
         let handle = request.wide(0);
         let number = self.module(handle).ok_or(status::INVALID_VALUE)?.number;
         let bytes = name(request.data)?;

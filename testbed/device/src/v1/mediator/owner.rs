@@ -9,6 +9,7 @@ use vgpu_wire::v1::call;
 
 use super::port::Port;
 use super::status;
+use crate::charge::Charge;
 use crate::v1::image::Layouts;
 
 /// A loaded module.
@@ -98,40 +99,67 @@ impl<T> Table<T> {
 }
 
 /// Ranges of device memory by their addresses.
-#[derive(Debug, Default)]
-pub(super) struct Ranges<T>(BTreeMap<u64, (u64, T)>);
+#[derive(Debug)]
+pub(super) struct Ranges<T> {
+    by_start: BTreeMap<u64, (u64, T)>,
+    /// Of all of them.
+    bytes: u64,
+}
+
+impl<T> Default for Ranges<T> {
+    fn default() -> Self {
+        Self { by_start: BTreeMap::new(), bytes: 0 }
+    }
+}
 
 impl<T> Ranges<T> {
     /// Whether all of `bytes` from `address` on lie in one range.
     pub(super) fn holds(&self, address: u64, bytes: u64) -> bool {
-        self.0.range(..=address).next_back().is_some_and(|(start, (length, _))| {
+        self.by_start.range(..=address).next_back().is_some_and(|(start, (length, _))| {
             address.checked_add(bytes).is_some_and(|end| end <= start + length)
         })
     }
 
     pub(super) fn insert(&mut self, address: u64, bytes: u64, of: T) {
-        self.0.insert(address, (bytes, of));
+        self.bytes += bytes;
+        if let Some((before, _)) = self.by_start.insert(address, (bytes, of)) {
+            self.bytes -= before;
+        }
     }
 
     pub(super) fn remove(&mut self, address: u64) -> Option<u64> {
-        self.0.remove(&address).map(|(bytes, _)| bytes)
+        let (bytes, _) = self.by_start.remove(&address)?;
+        self.bytes -= bytes;
+        Some(bytes)
     }
 
     pub(super) fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) {
-        self.0.retain(|_, (_, of)| keep(of));
+        let total = &mut self.bytes;
+        self.by_start.retain(|_, (bytes, of)| {
+            let kept = keep(of);
+            *total -= if kept { 0 } else { *bytes };
+            kept
+        });
     }
 
     pub(super) fn addresses(&self) -> Vec<u64> {
-        self.0.keys().copied().collect()
+        self.by_start.keys().copied().collect()
     }
 
-    pub(super) fn bytes(&self) -> u64 {
-        self.0.values().map(|(bytes, _)| bytes).sum()
+    pub(super) const fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.by_start.len()
     }
+}
+
+/// Pieces of an image that is not whole yet.
+#[derive(Debug)]
+pub(super) struct Pieces {
+    pub(super) bytes: Vec<u8>,
+    pub(super) charge: Charge,
 }
 
 /// See the file.
@@ -157,12 +185,9 @@ pub(super) struct Owner {
     /// Products' handles and the streams set for them.
     pub(super) cublas: Table<u64>,
     /// An image that comes in pieces.
-    pub(super) pieces: Option<Vec<u8>>,
+    pub(super) pieces: Option<Pieces>,
     /// Numbers minted for the session.
     minted: u32,
-    /// Calls by their names.
-    pub(super) calls: BTreeMap<&'static str, u64>,
-    pub(super) call_count: u64,
     pub(super) bytes_in: u64,
     pub(super) bytes_out: u64,
 }
@@ -184,8 +209,6 @@ impl Owner {
             cublas: Table::new(call::CUBLAS_MAX),
             pieces: None,
             minted: 0,
-            calls: BTreeMap::new(),
-            call_count: 0,
             bytes_in: 0,
             bytes_out: 0,
         }

@@ -14,6 +14,7 @@ use vgpu_wire::v1::call::{EVENTS_MAX, STREAMS_MAX};
 use vgpu_wire::{Header, JOIN_ALL, Mark, Message, Payload, RoundTrip, Span, padded};
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::slots::{SLOT_BYTES, Slot, Slots};
 use super::status;
 use crate::executor::{Executor, ExecutorError, SessionError};
 use crate::host::SessionHost;
@@ -33,18 +34,13 @@ const _: () = assert!(Port::query_word(QUERIES_MAX as u32) <= area::WORDS, "ever
 /// Looks at what is waited for before sleeping.
 const LOOKS: u32 = 2000;
 
-/// The memory through which long payloads reach an executor, of all owners: one call is carried out at a time.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Staging {
-    pub(super) offset: u64,
-    pub(super) bytes: u64,
-}
-
 /// An owner's session.
 pub(super) struct Port {
     host: SessionHost,
     pump: Pump,
-    staging: Staging,
+    slots: Arc<Slots>,
+    /// Through which the call's long payload goes. Behind the session, which may still use it when that is lost.
+    slot: Option<Slot>,
     /// Values of words so far.
     words: Vec<u64>,
     /// The newest error that has been told.
@@ -62,13 +58,13 @@ impl Port {
         host: SessionHost,
         executor: &dyn Executor,
         greeting: &Arc<Greeting>,
-        staging: Staging,
+        slots: Arc<Slots>,
     ) -> Result<Self, ExecutorError> {
         let session = executor.open(host.clone())?;
-        host.lend(staging.offset, staging.bytes);
         let pump = Pump::new(host.clone(), Arc::clone(greeting), session);
         let words = vec![0; area::WORDS as usize];
-        let mut port = Self { host, pump, staging, words, told: 0, given: 0, dead: false, bytes: Vec::new() };
+        let mut port =
+            Self { host, pump, slots, slot: None, words, told: 0, given: 0, dead: false, bytes: Vec::new() };
         port.ask(Hello { reply: SLOT, process: 0, reserved: 0 }, &[])
             .map_err(|code| ExecutorError::Failed(format!("a greeting was answered with {code}")))?;
         Ok(port)
@@ -236,17 +232,45 @@ impl Port {
         Err(code)
     }
 
+    /// A span for a long payload.
+    fn span(&mut self, bytes: u64) -> Result<Span, u32> {
+        if bytes > SLOT_BYTES {
+            return Err(status::INVALID_VALUE);
+        }
+        let offset = if let Some(slot) = &self.slot {
+            slot.offset()
+        } else {
+            let slot = self.slots.take().ok_or(status::OUT_OF_MEMORY)?;
+            let offset = slot.offset();
+            self.host.lend(offset, SLOT_BYTES);
+            self.slot = Some(slot);
+            offset
+        };
+        Ok(Span::bar(offset, bytes))
+    }
+
     /// Puts a long payload where the executor can read it.
-    pub(super) fn stage(&self, data: &[u8]) -> Result<Span, u32> {
-        let Staging { offset, bytes } = self.staging;
-        let slice = self.host.window().slice(offset, data.len() as u64);
-        let slice = slice.filter(|_| data.len() as u64 <= bytes).ok_or(status::INVALID_VALUE)?;
+    fn stage(&mut self, data: &[u8]) -> Result<Span, u32> {
+        let span = self.span(data.len() as u64)?;
+        let slice = self.host.window().slice(span.offset, span.bytes).ok_or(status::INVALID_VALUE)?;
         slice.copy_from(data);
-        Ok(Span::bar(offset, data.len() as u64))
+        Ok(span)
+    }
+
+    /// The call is over, and another owner's may use the slot that it had. While a lost session lives it may still be read and written.
+    pub(super) fn release_slot(&mut self) {
+        if let Some(slot) = self.slot.take_if(|_| !self.dead) {
+            self.host.take_back(slot.offset());
+        }
+    }
+
+    /// The session is not to be used any more.
+    pub(super) const fn lose(&mut self) {
+        self.dead = true;
     }
 
     /// The span that `data` travels by, and the tail that goes with it.
-    pub(super) fn source<'a>(&self, data: &'a [u8]) -> Result<(Span, &'a [u8]), u32> {
+    pub(super) fn source<'a>(&mut self, data: &'a [u8]) -> Result<(Span, &'a [u8]), u32> {
         if data.len() <= INLINE_MOST {
             return Ok((Span::inline(data.len() as u64), data));
         }
@@ -259,8 +283,8 @@ impl Port {
     }
 
     /// A span for `bytes` of an answer.
-    pub(super) const fn sink(&self, bytes: u64) -> Span {
-        Span::bar(self.staging.offset, bytes)
+    pub(super) fn sink(&mut self, bytes: u64) -> Result<Span, u32> {
+        self.span(bytes)
     }
 
     /// What came back there.

@@ -7,10 +7,11 @@ use vgpu_wire::body::stream::{
 };
 use vgpu_wire::v1::call::EVENTS_MAX;
 
+use super::core::Mint;
 use super::owner::{Event, Owner, Query};
 use super::port::{Port, QUERIES_MAX};
 use super::status;
-use super::{Mint, Reply, Request};
+use super::{Reply, Request};
 
 /// `CU_EVENT_*`: blocking, no timing, interprocess.
 const EVENT_FLAGS: u32 = 7;
@@ -18,7 +19,7 @@ const EVENT_NO_TIMING: u32 = 2;
 
 impl Owner {
     /// `priority`: of a stream that has one.
-    pub(super) fn stream_create(&mut self, mint: &mut Mint, flags: u32, priority: i32) -> Result<Reply, u32> {
+    pub(super) fn stream_create(&mut self, mint: &Mint, flags: u32, priority: i32) -> Result<Reply, u32> {
         if flags & !STREAM_NON_BLOCKING != 0 {
             return Err(status::INVALID_VALUE);
         }
@@ -85,7 +86,7 @@ impl Owner {
         Ok(Reply::NONE)
     }
 
-    pub(super) fn event_create(&mut self, mint: &mut Mint, flags: u32) -> Result<Reply, u32> {
+    pub(super) fn event_create(&mut self, mint: &Mint, flags: u32) -> Result<Reply, u32> {
         if flags & !EVENT_FLAGS != 0 {
             return Err(status::INVALID_VALUE);
         }

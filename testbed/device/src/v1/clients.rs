@@ -1,0 +1,81 @@
+//! Who may connect to a mediator's socket: so many clients in all, so many of each user's, and of those that have nothing to lose the one
+//! that has been idle longest makes room. Clients that do nothing lock nobody out, and one user's lock out no other's.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+/// Clients at a time.
+pub const CLIENTS_MAX: usize = 256;
+/// Clients of one user's at a time.
+pub const USER_CLIENTS_MAX: usize = 64;
+
+/// What is known of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Client {
+    /// The user whose process it is.
+    pub(super) user: u32,
+    /// Since when it has asked for nothing; `None`: it has a call under way, or its machine has something that would end.
+    pub(super) idle_since: Option<Instant>,
+}
+
+/// What becomes of one more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Admission {
+    /// There is room.
+    Room,
+    /// This one is hung up on, and then there is.
+    InPlaceOf(u64),
+    /// There is none.
+    None,
+}
+
+/// Whether one more client of `user`'s is taken, beside those that are connected.
+pub(super) fn admit(clients: &HashMap<u64, Client>, user: u32) -> Admission {
+    let of_user = clients.values().filter(|client| client.user == user).count();
+    let own_alone = of_user >= USER_CLIENTS_MAX;
+    if !own_alone && clients.len() < CLIENTS_MAX {
+        return Admission::Room;
+    }
+    let idle = clients.iter().filter(|(_, client)| !own_alone || client.user == user);
+    let longest = idle.filter_map(|(id, client)| Some((client.idle_since?, *id))).min();
+    longest.map_or(Admission::None, |(_, id)| Admission::InPlaceOf(id))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// The first of a user's has been idle longest.
+    fn clients(count: usize, user: u32, first: u64, idle: bool) -> HashMap<u64, Client> {
+        let start = Instant::now();
+        let since = |id: u64| idle.then(|| start + Duration::from_secs(id));
+        (first..).take(count).map(|id| (id, Client { user, idle_since: since(id) })).collect()
+    }
+
+    #[test]
+    fn idle_clients_make_room_the_longest_idle_first() {
+        let mut all = clients(USER_CLIENTS_MAX, 7, 100, true);
+        assert_eq!(admit(&all, 8), Admission::Room, "another user's");
+        assert_eq!(admit(&all, 7), Admission::InPlaceOf(100));
+        all.insert(100, Client { user: 7, idle_since: None });
+        assert_eq!(admit(&all, 7), Admission::InPlaceOf(101), "the first is busy");
+        all.remove(&105);
+        assert_eq!(admit(&all, 7), Admission::Room);
+    }
+
+    #[test]
+    fn a_users_clients_lock_out_no_other_users() {
+        let busy = clients(USER_CLIENTS_MAX, 7, 0, false);
+        assert_eq!(admit(&busy, 7), Admission::None);
+        assert_eq!(admit(&busy, 8), Admission::Room);
+        let mut all = HashMap::new();
+        for user in 0..(CLIENTS_MAX / USER_CLIENTS_MAX) as u32 {
+            all.extend(clients(USER_CLIENTS_MAX, user, u64::from(user) * 1000, user == 2));
+        }
+        assert_eq!(all.len(), CLIENTS_MAX);
+        assert_eq!(admit(&all, 99), Admission::InPlaceOf(2000), "several users filled it");
+        assert_eq!(admit(&all, 1), Admission::None, "who has enough makes nobody else's go");
+    }
+}

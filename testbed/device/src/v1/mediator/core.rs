@@ -1,0 +1,122 @@
+//! What all owners share and no call changes: the executor, the memory that areas and payloads lie in, the handles that are given out.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use vgpu_image::Target;
+use vgpu_wire::area;
+use vgpu_wire::facts::DeviceFacts;
+
+use super::port::Port;
+use super::slots::{SLOT_BYTES, Slots};
+use super::status;
+use crate::charge::{Charges, DeviceCharges, Limits};
+use crate::executor::Executor;
+use crate::host::{Guest, SessionHost};
+use crate::published::Published;
+use crate::pump::Greeting;
+use crate::shares::Shares;
+use crate::window::{Window, WindowError};
+
+/// Owners of all machines together: those of 16 machines that each have as many as one may. Hosts that exist serve as many machines.
+pub(super) const OWNERS_OF_ALL: u32 = 16 * vgpu_wire::v1::call::OWNERS_MAX as u32;
+/// Calls with a long payload that can be carried out at a time.
+const SLOTS: u32 = 256;
+/// Bytes of an owner's area that are used: there is no ring.
+const USED_OF_AREA: u64 = area::RING;
+
+/// Gives out handles. They mean nothing but themselves, are never used again, and look like the host's pointers: a guest that
+/// keeps 32 bits of one has none.
+#[derive(Debug)]
+pub(super) struct Mint(AtomicU64);
+
+impl Mint {
+    const FIRST: u64 = 0x5560_0000_0020;
+    const STEP: u64 = 0x10;
+
+    pub(super) fn handle(&self) -> u64 {
+        self.0.fetch_add(Self::STEP, Ordering::Relaxed)
+    }
+}
+
+/// See the file.
+pub(super) struct Core {
+    pub(super) executor: Arc<dyn Executor>,
+    pub(super) facts: Box<DeviceFacts>,
+    window: Arc<Window>,
+    shares: Arc<Shares>,
+    published: Arc<Published>,
+    limits: Limits,
+    charges: Arc<DeviceCharges>,
+    greeting: Arc<Greeting>,
+    slots: Arc<Slots>,
+    epoch: Instant,
+    pub(super) mint: Mint,
+    /// The handle of the one context that there is.
+    pub(super) context: u64,
+}
+
+impl Core {
+    pub(super) fn new(
+        executor: Arc<dyn Executor>,
+        limits: Limits,
+        charges: Arc<DeviceCharges>,
+    ) -> Result<Self, WindowError> {
+        let facts = Box::new(executor.facts());
+        let areas = u64::from(OWNERS_OF_ALL) * area::AREA_BYTES;
+        // Room for addresses: memory is there where somebody uses it.
+        let window = Arc::new(Window::private(areas + u64::from(SLOTS) * SLOT_BYTES)?);
+        let greeting = Greeting { generation: 1, window_bytes: 0, pages: false, facts: facts.clone() };
+        let mint = Mint(AtomicU64::new(Mint::FIRST));
+        Ok(Self {
+            shares: Arc::new(Shares::new(Arc::clone(&window), window.bytes())),
+            published: Arc::new(Published::new(Arc::clone(&executor), facts.total_bytes)),
+            limits,
+            charges,
+            greeting: Arc::new(greeting),
+            slots: Slots::new(Arc::clone(&window), areas, SLOTS),
+            facts,
+            epoch: Instant::now(),
+            context: mint.handle(),
+            mint,
+            executor,
+            window,
+        })
+    }
+
+    /// What code the executor takes.
+    pub(super) fn target(&self) -> Target {
+        Target { sm: 10 * self.facts.cc_major + self.facts.cc_minor, abilities: self.facts.abilities }
+    }
+
+    /// The host's half of a session that will have an area.
+    pub(super) fn host(&self, area: u32, session: u32) -> SessionHost {
+        SessionHost::new(
+            Arc::clone(&self.window),
+            Arc::clone(&self.shares),
+            area,
+            self.epoch,
+            Arc::clone(&self.published),
+            Charges::new(session, self.limits, Arc::clone(&self.charges)),
+            Guest { wakes: true, ..Guest::default() },
+        )
+    }
+
+    /// Opens a session.
+    pub(super) fn open(&self, host: &SessionHost) -> Result<Port, u32> {
+        if !self.window.reserve(host.area(), USED_OF_AREA) {
+            return Err(status::OUT_OF_MEMORY);
+        }
+        let port = Port::open(host.clone(), &*self.executor, &self.greeting, Arc::clone(&self.slots));
+        port.map_err(|error| {
+            tracing::warn!("failed to {error}");
+            status::OUT_OF_MEMORY
+        })
+    }
+
+    /// An area is nobody's any more.
+    pub(super) fn clear(&self, area: u32) {
+        self.window.clear(u64::from(area) * area::AREA_BYTES, area::AREA_BYTES);
+    }
+}

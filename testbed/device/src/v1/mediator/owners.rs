@@ -1,0 +1,286 @@
+//! All owners: how they come to be with their first call, and how they end, which nobody waits for who has nothing to do with them.
+//!
+//! ```text
+//!   table (locked for a moment) ─► entry ─► owner (locked while a call is carried out)
+//!      │
+//!      └ machines: connections, owners, until when
+//! ```
+//! Ending takes the entry out of the table and tells its session to stop. A thread of its own waits for the call that may be under way, frees what the
+//! owner had, and gives its area back.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use vgpu_wire::v1::ARGS;
+use vgpu_wire::v1::call::{OWNERS_MAX, Op, Treatment};
+use vgpu_wire::v1::frame::Call;
+
+use super::calls::{do_call, needs_context};
+use super::core::{Core, OWNERS_OF_ALL};
+use super::entry::{Entry, OwnerKey};
+use super::machines::{Machine, Machines};
+use super::owner::Owner;
+use super::status;
+use super::{Reply, Request};
+use crate::host::lock;
+use crate::status::SessionStatus;
+
+/// How long whoever ends an owner of its own machine waits until all is free.
+const END_PATIENCE: Duration = Duration::from_secs(1);
+
+/// See the file.
+pub(super) struct Owners {
+    pub(super) core: Core,
+    table: Mutex<Table>,
+    /// A machine's last connection is gone, or all is to end.
+    news: Condvar,
+}
+
+struct Table {
+    known: HashMap<OwnerKey, Arc<Entry>>,
+    /// Areas of the window that no owner has.
+    areas: Vec<u32>,
+    sessions: u32,
+    machines: Machines,
+    /// A thread looks after machines that are gone.
+    watched: bool,
+    stopped: bool,
+}
+
+impl Owners {
+    pub(super) fn new(core: Core, grace: Duration) -> Arc<Self> {
+        let table = Table {
+            known: HashMap::new(),
+            areas: (0..OWNERS_OF_ALL).rev().collect(),
+            sessions: 0,
+            machines: Machines::new(grace, OWNERS_MAX),
+            watched: false,
+            stopped: false,
+        };
+        Arc::new(Self { core, table: Mutex::new(table), news: Condvar::new() })
+    }
+
+    /// A connection speaks for a machine from now on.
+    pub(super) fn came(&self, machine: Machine) {
+        lock(&self.table).machines.came(machine);
+    }
+
+    /// That connection is gone: what it owned without a token ends, and the machine's owners after a while unless it comes back.
+    pub(super) fn went(self: &Arc<Self>, machine: Machine, number: u64) {
+        let of_connection =
+            |key: &OwnerKey| matches!(key, OwnerKey::Connection { connection, .. } if *connection == number);
+        let (ended, watch) = {
+            let mut table = lock(&self.table);
+            table.machines.went(machine, Instant::now());
+            let waits = table.machines.next().is_some() && !table.stopped;
+            let watch = waits && !table.watched;
+            table.watched |= waits;
+            (table.find(of_connection), watch)
+        };
+        self.news.notify_all();
+        for entry in &ended {
+            self.end(entry);
+        }
+        if watch {
+            let own = Arc::clone(self);
+            let watcher = thread::Builder::new().name("machines".to_owned());
+            if let Err(error) = watcher.spawn(move || own.end_the_gone()) {
+                lock(&self.table).watched = false;
+                tracing::warn!("start a thread that ends what machines leave behind: {error}");
+            }
+        }
+    }
+
+    /// Ends owners of machines that do not come back, until there is none to be waited for.
+    fn end_the_gone(self: &Arc<Self>) {
+        let mut table = lock(&self.table);
+        loop {
+            let now = Instant::now();
+            let gone = table.machines.due(now);
+            if !gone.is_empty() {
+                let left = table.find(|key| gone.contains(&key.machine()));
+                drop(table);
+                for entry in &left {
+                    tracing::info!(key = ?entry.key, "ends, since its machine is gone");
+                    self.end(entry);
+                }
+                table = lock(&self.table);
+                continue;
+            }
+            let next = table.machines.next().filter(|_| !table.stopped);
+            let Some(next) = next else {
+                table.watched = false;
+                return;
+            };
+            let left = next.saturating_duration_since(now);
+            let waited = self.news.wait_timeout(table, left);
+            table = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+        }
+    }
+
+    /// Whether a machine has an owner.
+    pub(super) fn has_owners(&self, machine: Machine) -> bool {
+        lock(&self.table).machines.owns(machine)
+    }
+
+    /// What each has, by machine and token.
+    pub(super) fn status(&self) -> Vec<SessionStatus> {
+        let entries = lock(&self.table).find(|_| true);
+        let mut all: Vec<SessionStatus> = entries.iter().map(|entry| entry.status()).collect();
+        all.sort_by_key(|owner| (owner.channel, owner.process));
+        all
+    }
+
+    /// Ends all owners, for good. Waits for none.
+    pub(super) fn stop(self: &Arc<Self>) {
+        let all = {
+            let mut table = lock(&self.table);
+            table.stopped = true;
+            table.find(|_| true)
+        };
+        self.news.notify_all();
+        for entry in &all {
+            self.end(entry);
+        }
+    }
+
+    /// Carries a call out.
+    pub(super) fn carry_out(self: &Arc<Self>, key: OwnerKey, call: &Call, data: &[u8]) -> Result<Reply, u32> {
+        let op = Op::try_from(call.op.get());
+        if op == Ok(Op::ProcessCleanup) {
+            self.clean_up(key);
+            return Ok(Reply::NONE);
+        }
+        let entry = self.entry(key)?;
+        let mut owner = lock(&entry.owner);
+        if entry.host.stopping() {
+            // It was ended meanwhile, and has nothing any more.
+            return Err(status::UNKNOWN);
+        }
+        if owner.is_none() {
+            match self.core.open(&entry.host) {
+                Ok(port) => *owner = Some(Owner::new(port)),
+                Err(code) => {
+                    drop(owner);
+                    self.end_at_once(&entry);
+                    return Err(code);
+                }
+            }
+        }
+        let op = op.map_err(|_| status::NOT_SUPPORTED)?;
+        let Some(worked_for) = owner.as_mut() else { return Err(status::OUT_OF_MEMORY) };
+        entry.begin(op.name(), op.treatment() == Treatment::Done && needs_context(op));
+        let mut args = [0; ARGS];
+        let num_args = call.num_args.get() as usize;
+        // Arguments that are not stated are not there, whatever the frame holds.
+        args[..num_args].copy_from_slice(&call.args()[..num_args]);
+        let request = Request { op, args, num_args, data };
+        let done = match op.treatment() {
+            Treatment::Refused => Err(status::NOT_SUPPORTED),
+            Treatment::Ignored => Ok(Reply::NONE),
+            // A panic is a bug of this program: it costs the owner, not the host.
+            Treatment::Done => catch_unwind(AssertUnwindSafe(|| do_call(&self.core, worked_for, &request)))
+                .unwrap_or_else(|_| {
+                    tracing::error!(?key, op = op.name(), "a call ended by a panic");
+                    worked_for.port.lose();
+                    Err(status::UNKNOWN)
+                }),
+        };
+        worked_for.port.release_slot();
+        entry.note(worked_for);
+        let lost = worked_for.port.is_dead();
+        drop(owner);
+        if lost {
+            // As after a context is lost: nothing that the owner had exists any more, and its next call begins anew.
+            tracing::warn!(?key, op = op.name(), "all that an owner has is lost");
+            self.end_at_once(&entry);
+        }
+        done
+    }
+
+    /// The owner of a key, which comes to be with its first call.
+    fn entry(&self, key: OwnerKey) -> Result<Arc<Entry>, u32> {
+        let mut table = lock(&self.table);
+        if let Some(entry) = table.known.get(&key) {
+            return Ok(Arc::clone(entry));
+        }
+        if table.stopped || table.areas.is_empty() || !table.machines.take(key.machine()) {
+            return Err(status::OUT_OF_MEMORY);
+        }
+        let area = table.areas.pop().ok_or(status::OUT_OF_MEMORY)?;
+        table.sessions += 1;
+        let entry = Arc::new(Entry::new(key, self.core.host(area, table.sessions)));
+        table.known.insert(key, Arc::clone(&entry));
+        Ok(entry)
+    }
+
+    /// `PROCESS_CLEANUP`: all that the owner has, if a call of its needed a context; else only what is no memory (Q11).
+    fn clean_up(self: &Arc<Self>, key: OwnerKey) {
+        let Some(entry) = lock(&self.table).known.get(&key).map(Arc::clone) else { return };
+        let whole = {
+            let figures = lock(&entry.figures);
+            figures.context || figures.allocations == 0
+        };
+        // What is being worked for cannot be taken apart.
+        let Some(mut owner) = entry.owner.try_lock().ok().filter(|_| !whole) else {
+            return self.end_at_once(&entry);
+        };
+        if let Some(owner) = owner.as_mut() {
+            owner.pieces = None;
+            owner.cublas.retain(|_, _| false);
+            tracing::warn!(
+                ?key,
+                bytes = owner.allocations.bytes(),
+                "a cleanup leaves memory behind: its owner has no context"
+            );
+        }
+    }
+
+    /// Ends an owner of the caller's machine: all is free when this returns, unless work of its cannot be stopped.
+    fn end_at_once(self: &Arc<Self>, entry: &Arc<Entry>) {
+        self.end(entry);
+        entry.wait_until_freed(END_PATIENCE);
+    }
+
+    /// Ends an owner with all that it has. Waits for nothing.
+    fn end(self: &Arc<Self>, entry: &Arc<Entry>) {
+        {
+            let mut table = lock(&self.table);
+            let known = table.known.get(&entry.key).is_some_and(|known| Arc::ptr_eq(known, entry));
+            if !known {
+                // Somebody else ends it.
+                return;
+            }
+            table.known.remove(&entry.key);
+        }
+        entry.stop();
+        let (own, ended) = (Arc::clone(self), Arc::clone(entry));
+        let freeing = thread::Builder::new().name("owner-ends".to_owned()).spawn(move || own.free(&ended));
+        if let Err(error) = freeing {
+            tracing::warn!("start a thread that ends an owner: {error}");
+            self.free(entry);
+        }
+    }
+
+    /// Frees what an ended owner had, once its call is over.
+    fn free(&self, entry: &Entry) {
+        drop(lock(&entry.owner).take());
+        entry.host.charges().check_returned();
+        let area = entry.host.channel();
+        self.core.clear(area);
+        let mut table = lock(&self.table);
+        table.areas.push(area);
+        table.machines.give_back(entry.key.machine());
+        drop(table);
+        entry.set_freed();
+    }
+}
+
+impl Table {
+    fn find(&self, wanted: impl Fn(&OwnerKey) -> bool) -> Vec<Arc<Entry>> {
+        self.known.values().filter(|entry| wanted(&entry.key)).map(Arc::clone).collect()
+    }
+}

@@ -1,0 +1,100 @@
+//! Memory through which long payloads reach an executor: a slot for each call that is being carried out, so that none waits for another's.
+
+use std::sync::{Arc, Mutex};
+
+use vgpu_wire::v1::PAYLOAD_MAX;
+
+use crate::host::lock;
+use crate::window::Window;
+
+/// Bytes of a slot: the longest payload.
+pub(super) const SLOT_BYTES: u64 = PAYLOAD_MAX as u64;
+/// Unused slots whose memory is kept: the next call needs it, and making it takes longer than the copy.
+const WARM: usize = 4;
+
+/// All slots, a part of the mediator's window.
+#[derive(Debug)]
+pub(super) struct Slots {
+    window: Arc<Window>,
+    start: u64,
+    free: Mutex<Free>,
+}
+
+#[derive(Debug)]
+struct Free {
+    /// With memory behind them.
+    warm: Vec<u32>,
+    cold: Vec<u32>,
+}
+
+/// One that is in use. Dropping it gives it back.
+#[derive(Debug)]
+pub(super) struct Slot {
+    slots: Arc<Slots>,
+    index: u32,
+}
+
+impl Slots {
+    /// `count` slots from `start` on, none of which has memory yet.
+    pub(super) fn new(window: Arc<Window>, start: u64, count: u32) -> Arc<Self> {
+        let free = Free { warm: Vec::new(), cold: (0..count).rev().collect() };
+        Arc::new(Self { window, start, free: Mutex::new(free) })
+    }
+
+    /// One that nobody uses; none: all are in use, or the host has no memory.
+    pub(super) fn take(self: &Arc<Self>) -> Option<Slot> {
+        let mut free = lock(&self.free);
+        if let Some(index) = free.warm.pop() {
+            return Some(Slot { slots: Arc::clone(self), index });
+        }
+        let index = free.cold.pop()?;
+        drop(free);
+        // From here on its drop gives it back.
+        let slot = Slot { slots: Arc::clone(self), index };
+        self.window.reserve(slot.offset(), SLOT_BYTES).then_some(slot)
+    }
+}
+
+impl Slot {
+    /// Where in the window it begins.
+    pub(super) fn offset(&self) -> u64 {
+        self.slots.start + u64::from(self.index) * SLOT_BYTES
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut free = lock(&self.slots.free);
+        if free.warm.len() < WARM {
+            free.warm.push(self.index);
+        } else {
+            drop(free);
+            self.slots.window.clear(self.offset(), SLOT_BYTES);
+            lock(&self.slots.free).cold.push(self.index);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_is_had_once_and_few_keep_their_memory() {
+        let window = Arc::new(Window::private(6 * SLOT_BYTES).unwrap());
+        let slots = Slots::new(Arc::clone(&window), 0, 6);
+        let all: Vec<Slot> = std::iter::from_fn(|| slots.take()).collect();
+        let mut offsets: Vec<u64> = all.iter().map(Slot::offset).collect();
+        offsets.sort_unstable();
+        assert_eq!(offsets, [0, 1, 2, 3, 4, 5].map(|index| index * SLOT_BYTES));
+        let blocks = || std::os::unix::fs::MetadataExt::blocks(&file(&window).metadata().unwrap()) * 512;
+        assert_eq!(blocks(), 6 * SLOT_BYTES);
+        drop(all);
+        assert_eq!(blocks(), WARM as u64 * SLOT_BYTES);
+        assert!(slots.take().is_some());
+    }
+
+    fn file(window: &Window) -> std::fs::File {
+        window.file().try_clone_to_owned().unwrap().into()
+    }
+}

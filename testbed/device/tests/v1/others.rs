@@ -1,0 +1,190 @@
+//! One machine stops no other: not by work that never ends, not by what it leaves behind when it hangs up, not by connections that do nothing.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use vgpu_device::v1::{Client, Mediator, Properties, Server, Settings, USER_CLIENTS_MAX};
+use vgpu_wire::v1::call::{OWNERS_MAX, Op};
+use vgpu_wire::v1::registers as reg;
+
+use crate::driver::{Guest, PATIENCE, bare, null, pattern, soft, wide, with};
+use crate::parking::Parking;
+
+fn folder() -> TempDir {
+    TempDir::with_prefix_in("vgpu-v1-others-", "/dev/shm").unwrap()
+}
+
+/// A machine whose device reaches the mediator by its socket.
+fn machine(path: &Path, vm_id: u32) -> Guest {
+    let guest = bare(Properties { vm_id, ..Properties::default() });
+    guest.device.attach(Box::new(Client::connect(path, guest.device.inlet())));
+    guest
+}
+
+fn with_grace(grace: Duration) -> Arc<Mediator> {
+    Mediator::with_settings(null(), Settings { grace, ..Settings::default() }).unwrap()
+}
+
+fn eventually(what: &str, mut so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !so() {
+        assert!(start.elapsed() < PATIENCE, "{what}");
+        std::thread::yield_now();
+    }
+}
+
+/// All that a process does: it attaches, works, looks at every byte, and goes.
+fn works(guest: &mut Guest) {
+    guest.call(Op::PrimaryCtxRetain, &[0, 0], &[]).one();
+    let address = guest.alloc(1 << 20);
+    let data = pattern(guest.token, 1 << 20);
+    guest.put(address, &data).nothing();
+    assert!(guest.get(address, 1 << 20) == data);
+    let token = guest.token;
+    guest.call(Op::ProcessCleanup, &[token], &[]).nothing();
+}
+
+/// Begins work that is parked.
+fn park(guest: &mut Guest, parking: &Parking, count: usize) {
+    guest.call(Op::PrimaryCtxRetain, &[0, 0], &[]).one();
+    let address = guest.alloc(4096);
+    guest.stage(Op::MemsetD8 as u32, &wide(&[address, 7, 4096]), 0);
+    guest.ring();
+    parking.wait_for(count);
+}
+
+#[test]
+fn work_that_never_ends_delays_no_other_machine() {
+    let parking = Arc::<Parking>::default();
+    let mediator = Mediator::with_settings(parking.around(soft()), Settings::default()).unwrap();
+    let mut stuck = with(&mediator, Properties { vm_id: 1, ..Properties::default() });
+    park(&mut stuck, &parking, 1);
+    let mut other = with(&mediator, Properties { vm_id: 2, ..Properties::default() });
+    for _ in 0..3 {
+        works(&mut other);
+    }
+    // Who asks what there is does not wait, and nor does the machine itself for its registers.
+    let owners: Vec<(u32, u64)> =
+        mediator.owners().iter().map(|owner| (owner.channel, owner.allocated)).collect();
+    assert_eq!(owners, [(1, 4096)]);
+    assert_eq!((stuck.read(reg::STATUS), stuck.read(reg::CUDA_OP)), (reg::BUSY, Op::MemsetD8 as u32));
+    parking.open();
+    stuck.wait().nothing();
+    works(&mut stuck);
+    assert_eq!(mediator.memory().1, 0);
+}
+
+#[test]
+fn a_machine_that_is_gone_in_the_midst_of_work_may_come_back() {
+    let dir = folder();
+    let path = dir.path().join("m.sock");
+    let parking = Arc::<Parking>::default();
+    let settings = Settings { grace: Duration::ZERO, ..Settings::default() };
+    let mediator = Mediator::with_settings(parking.around(soft()), settings).unwrap();
+    let server = Server::start(&path, &mediator).unwrap();
+    let mut stuck = machine(&path, 1);
+    park(&mut stuck, &parking, 1);
+    drop(stuck);
+    eventually("its owner is given up though work of its goes on", || mediator.owners().is_empty());
+    assert!(mediator.memory().1 > 0, "which it does");
+    // The same machine and the same process number, started anew.
+    works(&mut machine(&path, 1));
+    let mut again = machine(&path, 1);
+    park(&mut again, &parking, 2);
+    // The mediator ends, whatever is being done.
+    drop(server);
+    assert!(!path.exists());
+    parking.open();
+    eventually("all is given back", || mediator.memory().1 == 0 && mediator.charged_bytes() == 0);
+}
+
+#[test]
+fn who_fills_all_owners_and_hangs_up_blocks_nobody() {
+    let dir = folder();
+    let path = dir.path().join("m.sock");
+    let mediator = with_grace(Duration::ZERO);
+    let _server = Server::start(&path, &mediator).unwrap();
+    let hostile = machine(&path, 1);
+    for token in 1..=OWNERS_MAX as u32 {
+        hostile.process(token).call(Op::Init, &[], &[]).one();
+    }
+    assert_eq!(hostile.process(1000).call(Op::Init, &[], &[]).failed(), 2);
+    works(&mut machine(&path, 2));
+    drop(hostile);
+    eventually("its owners end", || mediator.owners().iter().all(|owner| owner.channel != 1));
+    // The machine itself has its room back as soon as they have ended.
+    let anew = machine(&path, 1).process(1000);
+    eventually("there is room", || anew.process(1000).call(Op::Init, &[], &[]).status == reg::DONE);
+}
+
+#[test]
+fn a_machine_that_comes_back_in_time_has_what_it_had() {
+    let dir = folder();
+    let path = dir.path().join("m.sock");
+    let settings = Settings { grace: Duration::MAX, ..Settings::default() };
+    let mediator = Mediator::with_settings(soft(), settings).unwrap();
+    let _server = Server::start(&path, &mediator).unwrap();
+    let mut guest = machine(&path, 1);
+    let address = guest.alloc(4096);
+    guest.put(address, &pattern(1, 4096)).nothing();
+    drop(guest);
+    let mut guest = machine(&path, 1);
+    assert_eq!(guest.get(address, 4096), pattern(1, 4096));
+}
+
+#[test]
+fn connections_that_do_nothing_lock_nobody_out() {
+    let dir = folder();
+    let path = dir.path().join("m.sock");
+    let mediator = with_grace(Duration::MAX);
+    let _server = Server::start(&path, &mediator).unwrap();
+    let mut first = machine(&path, 1);
+    first.alloc(4096);
+    let idle: Vec<UnixStream> =
+        (0..2 * USER_CLIENTS_MAX).map(|_| UnixStream::connect(&path).unwrap()).collect();
+    works(&mut machine(&path, 2));
+    // Who has something is not hung up on for them.
+    first.alloc(4096);
+    assert_eq!(mediator.owners().iter().map(|owner| owner.allocations).collect::<Vec<_>>(), [2]);
+    drop(idle);
+}
+
+#[test]
+fn the_socket_is_for_its_user_and_a_group_that_is_named() {
+    let dir = folder();
+    let path = dir.path().join("m.sock");
+    let mediator = with_grace(Duration::ZERO);
+    let about = |path: &Path| {
+        let metadata = std::fs::metadata(path).unwrap();
+        (metadata.permissions().mode() & 0o777, metadata.gid())
+    };
+    let server = Server::start(&path, &mediator).unwrap();
+    let own = about(&path).1;
+    assert_eq!(about(&path).0, 0o600);
+    drop(server);
+    let mediator = with_grace(Duration::ZERO);
+    let _server = Server::start_for(&path, &mediator, Some(own)).unwrap();
+    assert_eq!(about(&path), (0o660, own));
+    machine(&path, 1).call(Op::Init, &[], &[]).one();
+}
+
+#[test]
+fn a_connection_speaks_for_one_machine() {
+    let mediator = with_grace(Duration::ZERO);
+    let connection = mediator.connect();
+    let call = |vm: u32| {
+        let header = vgpu_wire::v1::frame::Header::new(0x10, vm, 1, 88);
+        let mut call: vgpu_wire::v1::frame::Call = zerocopy::FromZeros::new_zeroed();
+        call.magic = vgpu_wire::v1::frame::MAGIC.into();
+        call.op = (Op::Init as u32).into();
+        call.owner = 7.into();
+        connection.call(&header, &call, &[])
+    };
+    assert!(matches!(call(3), vgpu_device::v1::Verdict::Answer(_)));
+    let hung_up = call(4);
+    assert!(matches!(hung_up, vgpu_device::v1::Verdict::HangUp(_)), "{hung_up:?}");
+}
