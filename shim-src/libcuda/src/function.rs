@@ -42,6 +42,8 @@ pub struct Function {
 #[derive(Default)]
 struct Inner {
     name: Option<Arc<CString>>,
+    /// What asking the host for it ended with, where that was about the code.
+    failed: Option<CUresult>,
     occupancy: Vec<(Question, u32)>,
 }
 
@@ -69,7 +71,7 @@ pub fn create(
         function.module.store(module, Ordering::Relaxed);
         function.layout.store(ptr::from_ref(layout).cast_mut(), Ordering::Relaxed);
         function.number.store(0, Ordering::Relaxed);
-        *function.inner.lock() = Inner { name: Some(Arc::new(name)), occupancy: Vec::new() };
+        *function.inner.lock() = Inner { name: Some(Arc::new(name)), ..Inner::default() };
     });
     Ok(made.ok_or(CUresult::OUT_OF_MEMORY)?.0)
 }
@@ -150,17 +152,25 @@ impl Function {
     fn introduce(&self) -> Result<u32> {
         let module = module::of(self.module.load(Ordering::Relaxed)).ok_or(CUresult::INVALID_HANDLE)?;
         let module = module.load()?;
-        let inner = self.inner.lock();
+        let mut inner = self.inner.lock();
         let number = self.number.load(Ordering::Acquire);
         if number != 0 {
             return Ok(number);
+        }
+        if let Some(error) = inner.failed {
+            return Err(error);
         }
         let name = inner.name.clone().ok_or(CUresult::INVALID_HANDLE)?;
         let gpu = self.gpu();
         let function = gpu.mint(Minted::Function);
         let bytes = name.as_bytes();
         let message = FunctionGet { reply: 0, module, function, name_bytes: bytes.len() as u32 };
-        let reply: FunctionReply = gpu.ask(message, &[bytes])?;
+        let reply: FunctionReply = gpu.ask(message, &[bytes]).inspect_err(|&error| {
+            if module::about_code(error) {
+                log::error(format_args!("kernel {} is refused with {error}", name.to_string_lossy()));
+                inner.failed = Some(error);
+            }
+        })?;
         let expected = self.layout().bytes;
         // 0 from a host that does not look into code.
         if reply.param_bytes != 0 && reply.param_bytes != expected {

@@ -10,7 +10,7 @@ use vgpu_transport::{LateError, Lost, Session, Word};
 use vgpu_wire::body::memory::{MemInfo, MemInfoReply};
 use vgpu_wire::body::stream::StreamCreate;
 use vgpu_wire::facts::DeviceFacts;
-use vgpu_wire::{JOIN_ALL, Payload, RoundTrip, pci};
+use vgpu_wire::{JOIN_ALL, Kind, Payload, RoundTrip, pci};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::context::{self, Context};
@@ -18,7 +18,7 @@ use crate::lane::{Lane, Pending};
 use crate::memory::Memory;
 use crate::pool::Pools;
 use crate::sync::Mutex;
-use crate::{Result, pool};
+use crate::{Result, pool, refusal};
 
 /// What the guest mints numbers for. Numbers are never used again in a session.
 #[derive(Clone, Copy, Debug)]
@@ -217,8 +217,22 @@ impl Gpu {
     /// Sends a message and waits for its answer; the host's status is the error.
     pub fn call<P: RoundTrip>(&self, body: P, tail: &[&[u8]], reply: &mut [u8]) -> Result<usize> {
         let answer = self.session.call(body, tail, reply).map_err(|lost| self.report(&lost))?;
-        CUresult(answer.status).ok()?;
+        if answer.status != 0 {
+            return Err(self.refused(P::KIND, CUresult(answer.status), &answer.why));
+        }
         Ok(answer.bytes)
+    }
+
+    /// Shows why the host refused a call, where it says why.
+    #[cold]
+    fn refused(&self, kind: Kind, code: CUresult, why: &str) -> CUresult {
+        if !why.is_empty() {
+            // Programs ask for kernels to learn whether there are any.
+            let show = if code == CUresult::NOT_FOUND { log::debug } else { log::error };
+            show(format_args!("device {}: {} is refused with {code}: {why}", self.index, kind.name()));
+            refusal::keep(why);
+        }
+        code
     }
 
     /// Sends a message and waits for its answer, a structure.
@@ -270,13 +284,18 @@ impl Gpu {
         CUresult(lost.code())
     }
 
-    /// A completion word; out of memory when all are in use.
+    /// A completion word; out of memory when all are in use, and its own code where the session is over.
     pub fn take_word(&self) -> Result<Word> {
         if let Some(word) = self.session.word() {
             return Ok(word);
         }
         self.sweep_limbo();
-        self.session.word().ok_or(CUresult::OUT_OF_MEMORY)
+        if let Some(word) = self.session.word() {
+            return Ok(word);
+        }
+        // A session that is over has no words either.
+        self.session.check().map_err(|lost| self.report(&lost))?;
+        Err(CUresult::OUT_OF_MEMORY)
     }
 
     /// Gives a word back once its last mark is done: until then the next owner's marks could be mistaken for it.

@@ -11,12 +11,12 @@ use vgpu_image::rank;
 use vgpu_wire::body::module::{IMAGE_CUBIN, IMAGE_PTX};
 use vgpu_wire::facts::exec;
 
-use crate::Result;
 use crate::cubin::{self, Length};
 use crate::fatbin::{self, Entry, FatbinError, Kind, Packing};
 use crate::layout::Kernels;
 use crate::ptx::{self, PtxError, Specific};
 use crate::sync::Mutex;
+use crate::{Result, refusal};
 
 /// Bytes of code: the program's own, which stay where they are, or a copy.
 #[derive(Clone, Debug)]
@@ -161,10 +161,10 @@ impl Image {
     }
 
     fn of_ptx(text: &[u8], kept: bool) -> Result<Self> {
-        let head = ptx::head(text).map_err(|error| {
-            log::error(format_args!("an image is refused: {error}"));
+        let head = ptx::outline(text).map_err(|error| {
+            tell(format_args!("an image is refused: {error}"));
             // Text that does not even begin like PTX is no image at all.
-            if error == PtxError::Head(".version") { CUresult::INVALID_IMAGE } else { CUresult::INVALID_PTX }
+            if error == PtxError::Begin { CUresult::INVALID_IMAGE } else { CUresult::INVALID_PTX }
         })?;
         Ok(Self::alone(Kind::Ptx, head.sm, head.specific, text, kept))
     }
@@ -190,7 +190,7 @@ impl Image {
         if let Some(part) = best {
             return Ok(Arc::new(Code { part: part.clone(), open: Mutex::new(None) }));
         }
-        log::error(format_args!("no image for sm_{} among {}", target.sm, Names(&self.parts)));
+        tell(format_args!("no image for sm_{} among {}", target.sm, Names(&self.parts)));
         // A text by itself fails as its compilation would.
         Err(match &self.parts[..] {
             [part] if part.alone && part.kind == Kind::Ptx && target.abilities & exec::PTX != 0 => {
@@ -225,8 +225,14 @@ fn keep(bytes: &[u8], kept: bool) -> Bytes {
     }
 }
 
+/// Says why code is refused: in the log, and to the compiler's log if the program asked for one.
+fn tell(why: std::fmt::Arguments<'_>) {
+    log::error(why);
+    refusal::keep(&why.to_string());
+}
+
 fn refuse(error: impl std::error::Error) -> CUresult {
-    log::error(format_args!("an image is refused: {error}"));
+    tell(format_args!("an image is refused: {error}"));
     CUresult::INVALID_IMAGE
 }
 
@@ -264,7 +270,7 @@ impl Code {
         let bytes = self.part.unpack().map_err(refuse)?;
         let kernels = match self.part.kind {
             Kind::Ptx => ptx::kernels(&bytes).map_err(|error| {
-                log::error(format_args!("PTX is refused: {error}"));
+                tell(format_args!("PTX is refused: {error}"));
                 CUresult::INVALID_PTX
             })?,
             Kind::Cubin => cubin::kernels(&bytes).map_err(refuse)?,
@@ -347,7 +353,14 @@ mod tests {
     fn files_are_told_apart() {
         assert_eq!(Image::of_file(b"").unwrap_err(), CUresult::INVALID_IMAGE);
         assert_eq!(Image::of_file(b"hello").unwrap_err(), CUresult::INVALID_IMAGE);
-        assert_eq!(Image::of_file(b".version 8.4\nret;").unwrap_err(), CUresult::INVALID_PTX);
+        for text in [
+            ".version 8.4\nret;",
+            ".version x",
+            ".version 8.4\n.target sm_86\nhello",
+            ".version 8.4 .target sm_86 .entry k() {",
+        ] {
+            assert_eq!(Image::of_file(text.as_bytes()).unwrap_err(), CUresult::INVALID_PTX, "{text}");
+        }
         assert_eq!(Image::of_file(b"\x7fELF\x02\x01\x01").unwrap_err(), CUresult::INVALID_IMAGE);
         let elf = cubin::build::cubin(&[("k".to_owned(), vec![], false)], 86);
         let code = Image::of_file(&elf).unwrap().choose(Target { sm: 86, abilities: BOTH }).unwrap();

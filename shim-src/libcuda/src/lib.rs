@@ -4,7 +4,7 @@
 //!   exports        init device context primary stream event memory pool pinned copy rows fill foreign pointer virtual_memory
 //!                  module library function launch host_function capture graph graph_exec graph_node error entry table profiler
 //!   a device       process (which there are) ─► gpu (its session) ─► lane (order and completion of streams)
-//!   code           image ─► fatbin ptx cubin ─► layout (parameters of kernels)
+//!   code           image ─► fatbin ptx cubin ─► layout (parameters of kernels)  refusal jit_log
 //!   underneath     life (process, fork, exit)  slab (handles)  arg (pointers)  visible  sync  both
 //! ```
 //! State is answered here, without a message. What the host does is told in messages that nobody waits for,
@@ -31,6 +31,7 @@ mod graph_node;
 mod host_function;
 mod image;
 mod init;
+mod jit_log;
 mod lane;
 mod launch;
 mod layout;
@@ -47,6 +48,7 @@ mod process;
 mod profiler;
 #[cfg(test)]
 mod real_images;
+mod refusal;
 mod rows;
 mod slab;
 mod stream;

@@ -14,6 +14,7 @@ use crate::arg::{In, Out, Text};
 use crate::context::{self, Context};
 use crate::function::{self, Function};
 use crate::image::{Code, Image, Target};
+use crate::jit_log::JitLogs;
 use crate::slab::Slab;
 use crate::sync::Mutex;
 use crate::{Result, life, module};
@@ -167,11 +168,25 @@ fn on_device(handle: CUkernel, device: CUdevice) -> Result<&'static Function> {
     function::of(kernel.function(context)?).ok_or(CUresult::INVALID_HANDLE)
 }
 
-fn load(out: Out<CUlibrary>, image: Image) -> Result {
+fn load(out: Out<CUlibrary>, image: Result<Image>, logs: &JitLogs) -> Result {
+    let made = image.and_then(|image| make(image, logs.wanted()));
+    logs.store(&made, "");
+    out.set(CUlibrary(made?))
+}
+
+/// Makes a library. `at_once`: the host compiles it now for the current context, if there is one.
+fn make(image: Image, at_once: bool) -> Result<usize> {
     let made = LIBRARIES.insert(|_, library| {
         *library.inner.lock() = Inner { image: Some(Arc::new(image)), ..Inner::default() };
     });
-    out.set(CUlibrary(made.ok_or(CUresult::OUT_OF_MEMORY)?.0))
+    let (handle, library) = made.ok_or(CUresult::OUT_OF_MEMORY)?;
+    if at_once && let Ok(context) = context::current() {
+        library.module(context).and_then(module::compile).inspect_err(|_| {
+            // Nothing refers to it, and what its end runs into is not what the caller wants to know.
+            let _ = unload(CUlibrary(handle));
+        })?;
+    }
+    Ok(handle)
 }
 
 fn unload(library: CUlibrary) -> Result {
@@ -189,8 +204,8 @@ fn unload(library: CUlibrary) -> Result {
 export! {
     /// `cuLibraryLoadData`: without the option that the code is preserved, a copy is kept.
     pub fn cuLibraryLoadData(
-        library: Out<CUlibrary>, code: *const c_void, _jit_options: In<c_uint>, _jit_values: In<usize>,
-        _jit_count: c_uint, options: In<c_uint>, values: In<*const c_void>, count: c_uint,
+        library: Out<CUlibrary>, code: *const c_void, jit_options: In<c_uint>, jit_values: *mut *mut c_void,
+        jit_count: c_uint, options: In<c_uint>, values: In<*const c_void>, count: c_uint,
     ) -> CUresult {
         life::devices()?;
         let out = library.check()?;
@@ -200,18 +215,22 @@ export! {
         let kept = options.iter().zip(values).any(|(&option, &value)| {
             option == LIBRARY_BINARY_IS_PRESERVED && !value.is_null()
         });
+        // SAFETY: the caller promised a value for each option.
+        let logs = unsafe { JitLogs::of(jit_options.slice(jit_count as usize)?, jit_values) }?;
         // SAFETY: the caller promised an image, and with the option that it stays.
-        load(out, unsafe { Image::read(code, kept) }?)
+        load(out, unsafe { Image::read(code, kept) }, &logs)
     }
 
     /// `cuLibraryLoadFromFile`
     pub fn cuLibraryLoadFromFile(
-        library: Out<CUlibrary>, file: Text, _jit_options: In<c_uint>, _jit_values: In<usize>, _jit_count: c_uint,
+        library: Out<CUlibrary>, file: Text, jit_options: In<c_uint>, jit_values: *mut *mut c_void, jit_count: c_uint,
         _options: In<c_uint>, _values: In<*const c_void>, _count: c_uint,
     ) -> CUresult {
         life::devices()?;
         let out = library.check()?;
-        load(out, module::in_file(file)?)
+        // SAFETY: the caller promised a value for each option.
+        let logs = unsafe { JitLogs::of(jit_options.slice(jit_count as usize)?, jit_values) }?;
+        load(out, module::in_file(file), &logs)
     }
 
     /// `cuLibraryUnload`

@@ -20,6 +20,7 @@ use crate::context::{self, Context};
 use crate::function;
 use crate::gpu::{Gpu, Minted};
 use crate::image::{Code, Image, Target};
+use crate::jit_log::JitLogs;
 use crate::memory::{Range, Source};
 use crate::slab::Slab;
 use crate::sync::Mutex;
@@ -27,8 +28,6 @@ use crate::{Result, capture};
 
 /// An image is sent in pieces of this size: two fit into the ring beside what other threads send.
 const PIECE: usize = 48 << 10;
-/// `CU_JIT_INFO_LOG_BUFFER`, `CU_JIT_ERROR_LOG_BUFFER`; each is followed by the option for its size.
-const JIT_LOGS: [c_uint; 2] = [3, 5];
 /// `CU_MODULE_LAZY_LOADING`
 const LAZY: c_uint = 2;
 
@@ -58,6 +57,11 @@ static MODULES: Slab<Module> = Slab::new(8);
 pub fn target(gpu: &Gpu) -> Target {
     let facts = &gpu.shown.facts;
     Target { sm: 10 * facts.cc_major + facts.cc_minor, abilities: facts.abilities }
+}
+
+/// Whether an error is about the code, so that asking again would bring it again.
+pub fn about_code(error: CUresult) -> bool {
+    matches!(error.0, 200..=299 | 801)
 }
 
 /// Makes a module of code that fits the context's device.
@@ -122,7 +126,7 @@ impl Module {
             Err(error) => {
                 log::error(format_args!("failed to load a module for sm_{}: {error}", code.sm()));
                 // What is about the code stays so; what is about the device, or about memory, may be different next time.
-                if matches!(error.0, 200..=299 | 801) {
+                if about_code(error) {
                     inner.failed = Some(error);
                 }
                 Err(error)
@@ -223,12 +227,33 @@ pub fn end_context(context: usize) {
 }
 
 fn load_image(out: Out<CUmodule>, image: impl FnOnce() -> Result<Image>) -> Result {
+    load_with(out, image, false)
+}
+
+/// `at_once`: the host compiles all of it now, not each kernel when it is first needed.
+fn load_with(out: Out<CUmodule>, image: impl FnOnce() -> Result<Image>, at_once: bool) -> Result {
     let context = context::current()?;
     let out = out.check()?;
     capture::forbid_unsafe()?;
     context.gpu().late()?;
     let code = image()?.choose(target(context.gpu()))?;
-    out.set(CUmodule(create(context, code)?))
+    let module = create(context, code)?;
+    if at_once && let Err(error) = compile(module) {
+        // Nothing refers to it, and what its end runs into is not what the caller wants to know.
+        let _ = discard(module);
+        return Err(error);
+    }
+    out.set(CUmodule(module))
+}
+
+/// Has the host compile a module with all its kernels.
+pub fn compile(module: usize) -> Result {
+    let module = of(module).ok_or(CUresult::INVALID_HANDLE)?;
+    module.load()?;
+    for name in module.names()? {
+        function::of(module.function(&name)?).ok_or(CUresult::INVALID_HANDLE)?.number()?;
+    }
+    Ok(())
 }
 
 /// An image in memory, of which the module keeps a copy.
@@ -263,44 +288,23 @@ impl FromEncoded for std::ffi::OsStr {
     }
 }
 
-/// The compiler is the host's and works later, so that its logs are empty.
-fn empty_logs(options: &[c_uint], values: *mut *mut c_void) -> Result {
-    if values.is_null() {
-        return if options.is_empty() { Ok(()) } else { Err(CUresult::INVALID_VALUE) };
-    }
-    for (index, &option) in options.iter().enumerate() {
-        // SAFETY: the export's caller promised a value for each option.
-        let place = unsafe { values.add(index) };
-        if JIT_LOGS.contains(&(option.wrapping_sub(1))) {
-            // The size of a log: in, of its buffer; out, of what was written.
-            // SAFETY: as above.
-            unsafe { place.write(ptr::null_mut()) };
-        } else if JIT_LOGS.contains(&option) {
-            // SAFETY: as above.
-            let buffer = unsafe { place.read() }.cast::<u8>();
-            if !buffer.is_null() {
-                // SAFETY: a log's buffer has room for the zero that ends an empty text.
-                unsafe { buffer.write(0) };
-            }
-        }
-    }
-    Ok(())
-}
-
 export! {
     /// `cuModuleLoadData`
     pub fn cuModuleLoadData(module: Out<CUmodule>, image: *const c_void) -> CUresult {
         load_image(module, || in_memory(image))
     }
 
-    /// `cuModuleLoadDataEx`: options are for a compiler in this process, which there is not.
+    /// `cuModuleLoadDataEx`: of the options, which are for a compiler in this process, only the logs have a meaning.
     pub fn cuModuleLoadDataEx(
         module: Out<CUmodule>, image: *const c_void, count: c_uint, options: crate::arg::In<c_uint>,
         values: *mut *mut c_void,
     ) -> CUresult {
         context::current()?;
-        empty_logs(options.slice(count as usize)?, values)?;
-        load_image(module, || in_memory(image))
+        // SAFETY: the caller promised a value for each option.
+        let logs = unsafe { JitLogs::of(options.slice(count as usize)?, values) }?;
+        let loaded = load_with(module, || in_memory(image), logs.wanted());
+        logs.store(&loaded, "compiled by the device's host");
+        loaded
     }
 
     /// `cuModuleLoadFatBinary`

@@ -7,14 +7,19 @@ use std::sync::OnceLock;
 use vgpu_abi::driver::{CUstream, CUuuid};
 use vgpu_abi::export::guard;
 use vgpu_abi::table::{Counters, Device, Table, UUID, VERSION};
-use vgpu_abi::{CUresult, export};
+use vgpu_abi::{CUresult, export, log};
 use vgpu_wire::body::gemm::{Gemm, TriangularSolve};
 use vgpu_wire::body::session::Echo;
 
 use crate::arg::{In, Out};
 use crate::gpu::Gpu;
 use crate::stream::{DefaultStream, find};
+use crate::sync::Mutex;
+use crate::visible::uuid_text;
 use crate::{Result, context, life};
+
+/// No program asks for more tables than a few dozen.
+const TOLD_MOST: usize = 64;
 
 /// Turns a call's result, or its panic, into a status.
 fn answer(name: &'static str, call: impl FnOnce() -> Result) -> CUresult {
@@ -145,11 +150,29 @@ fn table() -> &'static Table {
     })
 }
 
+/// Says once for each table that a program asks for one of NVIDIA's own, without which many of those who ask do not go on.
+fn tell_unknown(uuid: CUuuid) {
+    static TOLD: Mutex<Vec<CUuuid>> = Mutex::new(Vec::new());
+    let mut told = TOLD.lock();
+    if told.contains(&uuid) || told.len() >= TOLD_MOST {
+        return;
+    }
+    told.push(uuid);
+    let text = uuid_text(&uuid);
+    let text = text.strip_prefix("GPU-").unwrap_or(&text);
+    log::warn(format_args!(
+        "the program asks for NVIDIA's private export table {text}, which does not exist here; a statically linked CUDA runtime, cuDNN, NCCL \
+         and cuFFT need such tables and a genuine driver behind them, and do not work: link the CUDA runtime dynamically (nvcc -cudart shared)"
+    ));
+}
+
 export! {
     /// `cuGetExportTable`: works at any time.
     pub fn cuGetExportTable(out: Out<*const c_void>, uuid: In<CUuuid>) -> CUresult {
         let out = out.check()?;
-        if uuid.get()? != UUID {
+        let uuid = uuid.get()?;
+        if uuid != UUID {
+            tell_unknown(uuid);
             return Err(CUresult::NOT_FOUND);
         }
         out.set((&raw const *table()).cast())

@@ -3,7 +3,7 @@
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
-use vgpu_wire::area::{REPLIES, REPLY_DATA_MAX};
+use vgpu_wire::area::{REPLIES, REPLY_DATA_MAX, REPLY_TEXT_MAX};
 use vgpu_wire::{Kind, RoundTrip};
 
 use crate::counters::index_of;
@@ -94,15 +94,32 @@ impl Inner {
             return Err(self.gone(GoneReason::Nonsense));
         }
         let bytes = bytes as usize;
+        if status != 0 {
+            let mut text = vec![0; bytes.min(REPLY_TEXT_MAX)];
+            self.channel.answer_data(slot, &mut text);
+            return Ok(Answer { status, bytes: 0, why: shown(&text) });
+        }
         let fit = bytes.min(reply.len());
         self.channel.answer_data(slot, &mut reply[..fit]);
-        Ok(Answer { status, bytes })
+        Ok(Answer { status, bytes, why: Box::default() })
     }
+}
+
+/// A host's text as it may be shown on a terminal: a host is not to steer it.
+fn shown(text: &[u8]) -> Box<str> {
+    let text = String::from_utf8_lossy(text);
+    text.trim().chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_hosts_text_does_not_steer_a_terminal() {
+        assert_eq!(&*shown(b"line 3:\x1b[2J wrong\n\0\xff"), "line 3: [2J wrong  \u{fffd}");
+        assert_eq!(&*shown(b""), "");
+    }
 
     #[test]
     fn every_slot_is_given_once() {

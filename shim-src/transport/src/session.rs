@@ -43,12 +43,14 @@ enum Before {
 }
 
 /// What the host answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// A `CUresult`.
     pub status: u32,
-    /// Bytes of data that the host sent; the caller's buffer holds the first of them, as many as fit.
+    /// Bytes of data that the host sent; the caller's buffer holds the first of them, as many as fit. 0 of a failed call.
     pub bytes: usize,
+    /// Why the call failed, in the host's words, on one line; empty where it says none.
+    pub why: Box<str>,
 }
 
 impl Session {
@@ -205,7 +207,12 @@ impl Session {
     /// # Errors
     /// The session is lost, or a sticky error is there.
     pub fn check(&self) -> Result<(), Lost> {
-        let Some(inner) = self.inner.get() else { return Ok(()) };
+        let Some(inner) = self.inner.get() else {
+            return match &*lock(&self.before) {
+                Before::Over(lost) if self.inner.get().is_none() => Err(*lost),
+                _ => Ok(()),
+            };
+        };
         inner.enter()?;
         inner.broken()?;
         inner.pulse()

@@ -73,6 +73,14 @@ pub const REPLY_LEN: u64 = 12;
 pub const REPLY_DATA: u64 = 16;
 /// The most data a reply can carry.
 pub const REPLY_DATA_MAX: u64 = REPLY_BYTES - REPLY_DATA;
+/// The most bytes of text that the reply of a failed call can carry: why it failed, UTF-8.
+pub const REPLY_TEXT_MAX: usize = 1024;
+
+/// As much of a text as the reply of a failed call can carry.
+#[must_use]
+pub fn reply_text(text: &str) -> &[u8] {
+    &text.as_bytes()[..text.floor_char_boundary(REPLY_TEXT_MAX)]
+}
 
 /// Offset, in the first channel's area, of [`crate::facts::DeviceFacts`]: the host writes them before the first guest
 /// can attach, so that a process which only looks at the device needs no session.

@@ -309,6 +309,11 @@ impl SessionHost {
         self.wake();
     }
 
+    /// Answers a message that failed, with the reason as text: the guest shows it to who runs the program.
+    pub fn refuse(&self, to: ReplyTo, status: u32, why: &str) {
+        self.reply(to, status, area::reply_text(why));
+    }
+
     /// Stores a mark: the work that it belongs to is done. Marks of one word may come in any order and
     /// from several threads; the word's value never decreases.
     pub fn signal(&self, mark: &Mark) {

@@ -117,7 +117,7 @@ impl Pump {
         let (session, number, kind) = (self.host.session(), work.number, work.message.body.kind().name());
         self.host.log(0, || tracing::warn!(session, number, kind, code, "refused: {why}"));
         match work.reply_to() {
-            Some(to) => self.host.reply(to, code, &[]),
+            Some(to) => self.host.refuse(to, code, &why.to_string()),
             None => self.host.fail(LateError { code, sticky: false, message: number }),
         }
         if let Some(mark) = check::mark_of(&work.message.body) {

@@ -149,6 +149,13 @@ unsafe extern "C" {
     pub fn cuEventSynchronize(event: CUevent) -> Status;
     pub fn cuEventElapsedTime(milliseconds: *mut f32, start: CUevent, end: CUevent) -> Status;
     pub fn cuModuleLoadData(module: *mut CUmodule, image: *const c_void) -> Status;
+    pub fn cuModuleLoadDataEx(
+        module: *mut CUmodule,
+        image: *const c_void,
+        count: c_uint,
+        options: *const c_uint,
+        values: *mut *mut c_void,
+    ) -> Status;
     pub fn cuModuleUnload(module: CUmodule) -> Status;
     pub fn cuModuleGetFunction(function: *mut CUfunction, module: CUmodule, name: *const c_char) -> Status;
     pub fn cuModuleGetGlobal_v2(

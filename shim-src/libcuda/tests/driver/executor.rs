@@ -15,6 +15,9 @@ pub const FAILS_ONCE: u32 = 0xdead_0000;
 /// A fill with this one fails, and so does everything after it.
 pub const FAILS_FOR_GOOD: u32 = 0xbeef_0000;
 
+/// A fill with this one ends the session.
+pub const ENDS: u32 = 0xfade_0000;
+
 struct Odd {
     inner: Null,
     facts: DeviceFacts,
@@ -118,6 +121,9 @@ impl OddSession {
 impl Session for OddSession {
     fn execute(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
         if let Body::Fill(fill) = work.message.body {
+            if fill.value == ENDS {
+                return Err(SessionError::Lost("it was told to".into()));
+            }
             let (kind, code) = (fill.value & 0xffff_0000, fill.value & 0xffff);
             if kind == FAILS_ONCE || kind == FAILS_FOR_GOOD {
                 self.host.fail(LateError { code, sticky: kind == FAILS_FOR_GOOD, message: work.number });

@@ -16,6 +16,7 @@ mod host;
 mod life;
 mod memory;
 mod pools;
+mod refusals;
 mod streams;
 mod trouble;
 mod virtual_memory;

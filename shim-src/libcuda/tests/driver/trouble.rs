@@ -3,7 +3,7 @@
 use vgpu_abi::driver::CUstream;
 
 use crate::cuda::*;
-use crate::executor::{FAILS_FOR_GOOD, FAILS_ONCE, odd};
+use crate::executor::{ENDS, FAILS_FOR_GOOD, FAILS_ONCE, odd};
 use crate::host::with_device;
 
 const NO_STREAM: CUstream = CUstream(0);
@@ -59,5 +59,25 @@ fn a_sticky_error_stays() {
         }
         ok!(cuCtxSetCurrent(context));
         assert_eq!(get!(i32, cuDeviceGetCount()), 1);
+    });
+}
+
+/// Issue 13, point 8: what ended the session is the answer of the first synchronize too, which has no completion word yet.
+#[test]
+fn a_session_that_is_over_is_not_out_of_memory() {
+    const ENDED: Status = 999;
+    with_device("trouble::a_session_that_is_over_is_not_out_of_memory", device, || {
+        begin();
+        let address = alloc(4096);
+        ok!(cuMemsetD32Async(address, ENDS, 4, NO_STREAM));
+        let mut status = 0;
+        while status == 0 {
+            status = cu!(cuMemsetD8Async(address, 0, 4, NO_STREAM));
+        }
+        assert_eq!(status, ENDED);
+        assert_eq!(cu!(cuCtxSynchronize()), ENDED);
+        assert_eq!(cu!(cuStreamSynchronize(NO_STREAM)), ENDED);
+        assert_eq!(fails!(u64, cuMemAlloc_v2(16)), ENDED);
+        assert_eq!(fails!(CUstream, cuStreamCreate(1)), ENDED);
     });
 }

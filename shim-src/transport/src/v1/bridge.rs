@@ -4,12 +4,12 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use vgpu_wire::area::{AREA_BYTES, ERROR_ENDED, ERROR_STICKY};
+use vgpu_wire::area::{AREA_BYTES, ERROR_ENDED, ERROR_STICKY, reply_text};
 use vgpu_wire::facts::{DeviceFacts, HelloReply};
 use vgpu_wire::registers::{self as reg, MAX_CHANNELS, Refusal, channel};
 use vgpu_wire::v1::call::Op;
 use vgpu_wire::v1::payload::GpuInfo;
-use vgpu_wire::{Message, TABLE_DIGEST, WIRE_VERSION, v1};
+use vgpu_wire::{Body, Message, TABLE_DIGEST, WIRE_VERSION, v1};
 use zerocopy::FromZeros;
 
 use crate::lost::{GoneReason, Lost};
@@ -322,7 +322,7 @@ impl Session {
             Ok(()) => {}
             Err(Failure::Status(code)) => {
                 if let Some(slot) = message.body.reply() {
-                    self.returns.reply(slot, code, &[]);
+                    self.returns.reply(slot, code, reply_text(why_not(&message.body)));
                 } else {
                     self.fail(self.returns.number(), code);
                 }
@@ -342,6 +342,16 @@ impl Session {
             0
         };
         self.returns.fail(number, code, flags);
+    }
+}
+
+/// Why a call failed. A host of version 1 gives a code and no words, so the guest's own are about where they are.
+const fn why_not(body: &Body) -> &'static str {
+    match body {
+        Body::ModuleOpen(_) | Body::ModuleLoad(_) | Body::FunctionGet(_) => {
+            "refused by the driver behind a host of version 1, which tells a code alone; its mediator's log may say more"
+        }
+        _ => "",
     }
 }
 

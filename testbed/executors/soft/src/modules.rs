@@ -46,6 +46,19 @@ enum LoadError {
     OutOfMemory(#[from] OutOfMemory),
 }
 
+/// Code that is refused: the `CUresult`, and why, in words for who runs the program.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) code: u32,
+    pub(crate) why: String,
+}
+
+impl Refusal {
+    fn new(code: u32, why: &(impl ToString + ?Sized)) -> Self {
+        Self { code, why: why.to_string() }
+    }
+}
+
 /// See the file.
 #[derive(Debug, Default)]
 pub(crate) struct Modules {
@@ -59,20 +72,22 @@ impl Modules {
         self.modules.len() as u32
     }
 
-    /// Opens a module: whether its image is known, or the `CUresult`.
+    /// Opens a module: whether its image is known.
     pub(crate) fn open(
         &mut self,
         runner: &Runner,
         body: &ModuleOpen,
-    ) -> Result<Result<bool, u32>, Violation> {
+    ) -> Result<Result<bool, Refusal>, Violation> {
         if self.modules.contains_key(&body.module) {
             return Err(Violation::in_use("module", body.module));
         }
         if body.image != IMAGE_PTX {
-            return Ok(Err(status::NO_BINARY_FOR_GPU));
+            let why = "this device takes PTX text, not compiled code (cubins)";
+            return Ok(Err(Refusal::new(status::NO_BINARY_FOR_GPU, why)));
         }
         if body.bytes > IMAGE_MOST {
-            return Ok(Err(status::OUT_OF_MEMORY));
+            let why = format!("an image of {} bytes is longer than this device takes", body.bytes);
+            return Ok(Err(Refusal::new(status::OUT_OF_MEMORY, &why)));
         }
         let known = runner.device.images.find(&body.digest);
         let found = known.is_some();
@@ -104,8 +119,8 @@ impl Modules {
         Ok(())
     }
 
-    /// Loads a module whose image is there: the `CUresult`.
-    pub(crate) fn load(&mut self, runner: &Runner, number: u32) -> Result<u32, Violation> {
+    /// Loads a module whose image is there.
+    pub(crate) fn load(&mut self, runner: &Runner, number: u32) -> Result<Result<(), Refusal>, Violation> {
         let image = match self.modules.remove(&number) {
             Some(Module::Here(image)) => Ok(image),
             Some(Module::Coming { digest, text, bytes }) if text.len() as u64 == bytes => {
@@ -118,7 +133,7 @@ impl Modules {
         match loaded {
             Ok(loaded) => {
                 self.modules.insert(number, Module::Loaded(loaded));
-                Ok(status::SUCCESS)
+                Ok(Ok(()))
             }
             Err(error) => {
                 let code = match &error {
@@ -131,7 +146,7 @@ impl Modules {
                     code,
                     "load a module: {error}"
                 );
-                Ok(code)
+                Ok(Err(Refusal::new(code, &error)))
             }
         }
     }
@@ -153,19 +168,21 @@ impl Modules {
         }
     }
 
-    /// Finds a kernel and gives it a number; the `CUresult` if it cannot be had.
+    /// Finds a kernel and gives it a number.
     pub(crate) fn function(
         &mut self,
         runner: &Runner,
         module: u32,
         number: u32,
         name: &[u8],
-    ) -> Result<Result<Arc<Function>, u32>, Violation> {
+    ) -> Result<Result<Arc<Function>, Refusal>, Violation> {
         let loaded = self.loaded(module)?;
         if self.functions.contains_key(&number) {
             return Err(Violation::in_use("function", number));
         }
-        let Ok(name) = std::str::from_utf8(name) else { return Ok(Err(status::NOT_FOUND)) };
+        let Ok(name) = std::str::from_utf8(name) else {
+            return Ok(Err(Refusal::new(status::NOT_FOUND, "a kernel's name is no text")));
+        };
         let (limits, sm) = (&runner.device.limits, runner.device.images.sm());
         match Function::new(&loaded.image, name, &loaded.globals, limits, sm) {
             Ok(function) => {
@@ -179,7 +196,7 @@ impl Modules {
                 if code != status::NOT_FOUND {
                     tracing::warn!(session = runner.host.session(), kernel = name, code, "{error}");
                 }
-                Ok(Err(code))
+                Ok(Err(Refusal::new(code, &error)))
             }
         }
     }

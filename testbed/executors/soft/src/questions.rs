@@ -3,10 +3,12 @@
 use vgpu_device::{Violation, Work};
 use vgpu_wire::Body;
 use vgpu_wire::SEGMENT_INLINE;
+use vgpu_wire::area::reply_text;
 use vgpu_wire::body::memory::{Address, MEM_MANAGED, MemInfoReply, MemReserve};
 use vgpu_wire::body::module::{GlobalReply, ModuleData, ModuleOpenReply, OccupancyReply};
 use zerocopy::IntoBytes;
 
+use crate::modules::Refusal;
 use crate::runner::Runner;
 use crate::session::{Place, SoftSession};
 use crate::status;
@@ -22,6 +24,11 @@ fn success(data: &[u8]) -> Reply {
 
 fn refused(code: u32) -> Reply {
     (code, Vec::new())
+}
+
+/// A refusal with the reason as text, which the guest shows.
+fn refused_because(refusal: &Refusal) -> Reply {
+    (refusal.code, reply_text(&refusal.why).to_vec())
 }
 
 /// Allocates, and reports before the answer: who has the address finds it in the status.
@@ -142,13 +149,16 @@ impl SoftSession {
         let reply = match &work.message.body {
             Body::ModuleOpen(body) => match self.modules.open(runner, body)? {
                 Ok(known) => success(ModuleOpenReply { known: known.into(), reserved: 0 }.as_bytes()),
-                Err(code) => refused(code),
+                Err(refusal) => refused_because(&refusal),
             },
-            Body::ModuleLoad(body) => refused(self.modules.load(runner, body.module)?),
+            Body::ModuleLoad(body) => match self.modules.load(runner, body.module)? {
+                Ok(()) => success(&[]),
+                Err(refusal) => refused_because(&refusal),
+            },
             Body::FunctionGet(body) => {
                 match self.modules.function(runner, body.module, body.function, work.message.tail)? {
                     Ok(function) => success(function.attributes().as_bytes()),
-                    Err(code) => refused(code),
+                    Err(refusal) => refused_because(&refusal),
                 }
             }
             Body::FunctionSet(body) => {

@@ -1,0 +1,168 @@
+//! Why code is refused (issue 13, point 7): the host's words reach the guest's log and the logs that programs ask the compiler for, and
+//! what is no code at all is refused where it is handed over.
+
+use std::ffi::{CStr, c_uint, c_void};
+use std::ptr;
+
+use vgpu_abi::driver::{CUlibrary, CUmodule, CUstream};
+
+use crate::cuda::*;
+use crate::host::{Host, finish, is_guest, soft, with_device};
+
+const NO_STREAM: CUstream = CUstream(0);
+
+/// A kernel with an instruction that there is not, beside one that is right.
+const WRONG: &CStr = c".version 7.0
+.target sm_50
+.address_size 64
+.visible .entry fine() { ret; }
+.visible .entry wrong() { frobnicate.u32 %r1, 7; ret; }
+";
+
+fn device() -> vgpu_device::DeviceConfig {
+    soft("0000:00:05.0", |_| ())
+}
+
+/// Runs `guest` with a log, and returns what it wrote there.
+fn logged(name: &str, level: &str, guest: impl FnOnce()) -> Option<String> {
+    if is_guest(name) {
+        guest();
+        return None;
+    }
+    let host = Host::serve(vec![device()]);
+    let log = host.path().join("log");
+    let environment = [("VGPU_LOG", level), ("VGPU_LOG_FILE", log.to_str().unwrap())];
+    finish(host.guest(name, &environment).spawn().unwrap());
+    Some(std::fs::read_to_string(log).unwrap())
+}
+
+#[test]
+fn the_log_says_why_a_kernel_is_refused() {
+    let log = logged("refusals::the_log_says_why_a_kernel_is_refused", "error", || {
+        begin();
+        let module = get!(CUmodule, cuModuleLoadData(WRONG.as_ptr().cast()));
+        assert_eq!(launch(function(module, "fine"), NO_STREAM, &mut []), 0);
+        let wrong = function(module, "wrong");
+        let before = counters();
+        assert_eq!(launch(wrong, NO_STREAM, &mut []), 218, "CUDA_ERROR_INVALID_PTX");
+        let asked = counters().round_trips - before.round_trips;
+        assert_eq!(launch(wrong, NO_STREAM, &mut []), 218);
+        assert_eq!(
+            (asked, counters().round_trips - before.round_trips),
+            (1, 1),
+            "asked once and never again"
+        );
+    });
+    let Some(log) = log else { return };
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("frobnicate")).collect();
+    assert_eq!(lines.len(), 1, "{log}");
+    assert!(lines[0].contains("FunctionGet is refused with") && lines[0].contains("wrong"), "{log}");
+}
+
+/// A log of so many bytes, as `CU_JIT_ERROR_LOG_BUFFER` or the info log is filled: status, info, error.
+fn compile(image: &CStr, room: usize) -> (Status, String, String) {
+    let (mut info, mut error) = (vec![0x55_u8; 2000], vec![0x55_u8; 2000]);
+    let options: [c_uint; 4] = [3, 4, 5, 6];
+    let size = || ptr::without_provenance_mut::<c_void>(room);
+    let mut values = [info.as_mut_ptr().cast(), size(), error.as_mut_ptr().cast(), size()];
+    let mut module = CUmodule::NULL;
+    let status = cu!(cuModuleLoadDataEx(
+        &raw mut module,
+        image.as_ptr().cast(),
+        4,
+        options.as_ptr(),
+        values.as_mut_ptr()
+    ));
+    let text = |log: &[u8], size: *mut c_void| {
+        let text = CStr::from_bytes_until_nul(log).unwrap().to_str().unwrap().to_owned();
+        assert_eq!((size.addr(), log[room]), (text.len(), 0x55), "the size is stored and the room kept to");
+        text
+    };
+    (status, text(&info, values[1]), text(&error, values[3]))
+}
+
+#[test]
+fn the_compilers_logs_are_filled() {
+    with_device("refusals::the_compilers_logs_are_filled", device, || {
+        begin();
+        let (status, info, error) = compile(WRONG, 1500);
+        assert_eq!((status, info.as_str()), (218, ""));
+        assert!(error.contains("frobnicate") && error.contains("wrong"), "{error}");
+        let (status, _, cut) = compile(WRONG, 9);
+        assert_eq!((status, cut.as_str()), (218, &error[..8]));
+        let (status, info, error) = compile(PTX, 1500);
+        assert_eq!((status, error.as_str()), (0, ""));
+        assert!(!info.is_empty());
+        let (status, _, error) = compile(c"no code", 1500);
+        assert_eq!(status, 200);
+        assert!(error.contains("does not begin with .version"), "{error}");
+
+        // The same for a library, in the context that is current.
+        let mut log = [0x55_u8; 600];
+        let mut options: [c_uint; 2] = [5, 6];
+        let mut values = [log.as_mut_ptr().cast(), ptr::without_provenance_mut::<c_void>(log.len())];
+        let mut library = CUlibrary::NULL;
+        let status = cu!(cuLibraryLoadData(
+            &raw mut library,
+            WRONG.as_ptr().cast(),
+            options.as_mut_ptr(),
+            values.as_mut_ptr(),
+            2,
+            ptr::null_mut(),
+            ptr::null_mut(),
+            0
+        ));
+        let text = CStr::from_bytes_until_nul(&log).unwrap().to_str().unwrap();
+        assert!(status == 218 && text.contains("frobnicate"), "{status} {text}");
+    });
+}
+
+#[test]
+fn what_is_no_code_is_refused_at_once() {
+    with_device("refusals::what_is_no_code_is_refused_at_once", device, || {
+        begin();
+        let sent = messages(|| {
+            for (image, code) in [
+                (c"", 200),
+                (c"hello", 200),
+                (c"#include <cuda.h>\n__global__ void k() {}", 200),
+                (c".entry k() { ret; }", 200),
+                (c".version", 218),
+                (c".version 7.0\n.target sm_50\nhello", 218),
+                (c".version 7.0\n.target sm_50\n.entry k() { ret;", 218),
+            ] {
+                assert_eq!(fails!(CUmodule, cuModuleLoadData(image.as_ptr().cast())), code, "{image:?}");
+                let nothing = ptr::null_mut();
+                let library = fails!(
+                    CUlibrary,
+                    cuLibraryLoadData(
+                        image.as_ptr().cast(),
+                        ptr::null_mut(),
+                        ptr::null_mut(),
+                        0,
+                        ptr::null_mut(),
+                        nothing,
+                        0
+                    )
+                );
+                assert_eq!(library, code, "{image:?}");
+            }
+        });
+        assert_eq!(sent, 0);
+    });
+}
+
+#[test]
+fn the_log_names_an_unknown_export_table_once() {
+    static TABLE: [u8; 16] =
+        [0x42, 0xd8, 0x5a, 0x81, 0x23, 0xf6, 0xcb, 0x47, 0x82, 0x98, 0xf6, 0xe7, 0x8a, 0x3a, 0xec, 0xdc];
+    let log = logged("refusals::the_log_names_an_unknown_export_table_once", "warn", || {
+        for _ in 0..3 {
+            let mut table = ptr::null();
+            assert_eq!(cu!(cuGetExportTable(&raw mut table, &raw const TABLE)), 500, "CUDA_ERROR_NOT_FOUND");
+        }
+    });
+    let Some(log) = log else { return };
+    assert_eq!(log.matches("42d85a81-23f6-cb47-8298-f6e78a3aecdc").count(), 1, "{log}");
+    assert!(log.contains("statically linked CUDA runtime"), "{log}");
+}
