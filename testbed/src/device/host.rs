@@ -46,9 +46,10 @@ pub struct HostOptions {
     /// Threads of the soft executor that run one kernel; one for each CPU if not given.
     #[arg(long)]
     threads: Option<NonZeroUsize>,
-    /// How long a kernel of the soft executor may run, in seconds, before its launch fails.
-    #[arg(long, default_value = "60", value_parser = seconds)]
-    kernel_timeout: Duration,
+    /// How long a kernel, product, copy or fill of the soft executor may take before it fails with
+    /// `CUDA_ERROR_LAUNCH_TIMEOUT`, such as 20m, 90s, 500ms; a plain number is seconds. Without it there is no limit.
+    #[arg(long, value_name = "TIME", value_parser = limit)]
+    kernel_timeout: Option<Duration>,
     /// The soft executor does work of independent streams in an order that CUDA allows and no program expects, drawn
     /// from this seed.
     #[arg(long, value_name = "SEED")]
@@ -59,10 +60,21 @@ fn capability(text: &str) -> Result<(u32, u32), String> {
     parse_compute_capability(text).ok_or_else(|| "expected MAJOR.MINOR".to_owned())
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
-    let expected = || "expected seconds, such as 60 or 0.5".to_owned();
-    let seconds: f64 = text.parse().map_err(|_| expected())?;
-    Duration::try_from_secs_f64(seconds).map_err(|_| expected())
+/// Reads a limit of time: "20m", "1.5h", "500ms", "60", which are seconds.
+fn limit(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "ms" => 1e-3,
+        "s" | "" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => f64::NAN,
+    };
+    let number: f64 = digits.parse().unwrap_or(f64::NAN);
+    Duration::try_from_secs_f64(number * unit)
+        .ok()
+        .filter(|limit| !limit.is_zero())
+        .ok_or_else(|| "expected a time such as 20m, 90s, 500ms, 1h; a plain number is seconds".to_owned())
 }
 
 fn uuid(text: &str) -> Result<[u8; 16], String> {
@@ -99,5 +111,29 @@ impl HostOptions {
             }
             ExecutorKind::Null => Arc::new(Null::new(gpu)?),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Issue 13, point 1: `--kernel-timeout 20m` sets a limit; it takes units.
+    #[test]
+    fn a_kernel_timeout_takes_units() {
+        for (text, millis) in [
+            ("20m", 1_200_000),
+            ("2min", 120_000),
+            ("90s", 90_000),
+            ("60", 60_000),
+            ("0.5", 500),
+            ("500ms", 500),
+            ("1.5h", 5_400_000),
+        ] {
+            assert_eq!(limit(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        for text in ["", "m", "20 m", "20d", "-1", "0", "0s", "nan", "inf", "1e300h", "20m30s"] {
+            assert!(limit(text).is_err(), "{text}");
+        }
     }
 }

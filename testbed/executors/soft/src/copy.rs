@@ -1,11 +1,14 @@
-//! Copies and fills, in pieces: a session that is being ended stops between two.
+//! Copies and fills, in pieces: between two they may be interrupted.
 
 use vgpu_arena::{Illegal, View};
 use vgpu_device::SharedSlice;
+use vgpu_ptx::{Halt, Interrupt};
 use vgpu_wire::body::copy::{CopyRows, Fill};
 
 /// The most that is copied between two looks at whether to stop.
 const PIECE: usize = 4 << 20;
+/// Rows that are copied or filled between two looks; one that is longer than a piece has its own.
+const ROWS: u64 = 64;
 /// The most that is filled at once.
 const PATTERN: usize = 64 << 10;
 
@@ -18,24 +21,30 @@ pub(crate) enum CopyError {
     /// Rows that overlap, or a misaligned address: `CUDA_ERROR_INVALID_VALUE`.
     #[error("copy or fill: rows overlap, or an address is misaligned")]
     Shape,
+    /// It was interrupted: some of it is done.
+    #[error("copy or fill: {0}")]
+    Halted(#[from] Halt),
 }
 
 /// Copies as much as both have; they may overlap.
-pub(crate) fn copy(source: &SharedSlice<'_>, destination: &SharedSlice<'_>, stop: impl Fn() -> bool) {
+pub(crate) fn copy(
+    source: &SharedSlice<'_>,
+    destination: &SharedSlice<'_>,
+    interrupt: &Interrupt,
+) -> Result<(), Halt> {
     let bytes = source.len().min(destination.len());
     if bytes <= PIECE {
         source.copy_to_volatile_slice(*destination);
-        return;
+        return Ok(());
     }
     for at in (0..bytes).step_by(PIECE) {
         let piece = PIECE.min(bytes - at);
         if let (Ok(from), Ok(to)) = (source.subslice(at, piece), destination.subslice(at, piece)) {
             from.copy_to_volatile_slice(to);
         }
-        if stop() {
-            return;
-        }
+        interrupt.check()?;
     }
+    Ok(())
 }
 
 /// Bytes from the first row's start to the last row's end, if rows and slices do not overlap.
@@ -54,7 +63,7 @@ fn extent(body: &CopyRows, pitch: u64, slice: u64) -> Result<u64, CopyError> {
 }
 
 /// Carries out a copy of a box of rows.
-pub(crate) fn copy_rows(memory: &View, body: &CopyRows, stop: impl Fn() -> bool) -> Result<(), CopyError> {
+pub(crate) fn copy_rows(memory: &View, body: &CopyRows, interrupt: &Interrupt) -> Result<(), CopyError> {
     if body.width == 0 || body.height == 0 || body.depth == 0 {
         return Ok(());
     }
@@ -68,10 +77,10 @@ pub(crate) fn copy_rows(memory: &View, body: &CopyRows, stop: impl Fn() -> bool)
             let from = (z * body.source_slice + y * body.source_pitch) as usize;
             let to = (z * body.destination_slice + y * body.destination_pitch) as usize;
             if let (Ok(from), Ok(to)) = (source.subslice(from, width), destination.subslice(to, width)) {
-                copy(&from, &to, &stop);
+                copy(&from, &to, interrupt)?;
             }
-            if stop() {
-                return Ok(());
+            if y % ROWS == 0 {
+                interrupt.check()?;
             }
         }
     }
@@ -79,7 +88,7 @@ pub(crate) fn copy_rows(memory: &View, body: &CopyRows, stop: impl Fn() -> bool)
 }
 
 /// Carries out a fill. `element` is 1, 2 or 4: the device has checked it.
-pub(crate) fn fill(memory: &View, body: &Fill, stop: impl Fn() -> bool) -> Result<(), CopyError> {
+pub(crate) fn fill(memory: &View, body: &Fill, interrupt: &Interrupt) -> Result<(), CopyError> {
     let element = u64::from(body.element);
     let row = body.width.checked_mul(element).ok_or(CopyError::Shape)?;
     if row == 0 || body.height == 0 {
@@ -102,8 +111,8 @@ pub(crate) fn fill(memory: &View, body: &Fill, stop: impl Fn() -> bool) -> Resul
             if let Ok(part) = target.subslice(start + at, piece) {
                 part.copy_from(&pattern[..piece]);
             }
-            if stop() {
-                return Ok(());
+            if y % ROWS == 0 || piece == PATTERN {
+                interrupt.check()?;
             }
         }
     }
@@ -151,7 +160,7 @@ mod tests {
                 source_slice: source_pitch * height + gaps[2],
                 destination_slice: destination_pitch * height + gaps[3],
             };
-            copy_rows(&memory, &body, || false).unwrap();
+            copy_rows(&memory, &body, &Interrupt::default()).unwrap();
             let mut expected = vec![0u8; BYTES as usize];
             for (z, y, x) in (0..depth).flat_map(|z| (0..height).flat_map(move |y| (0..width).map(move |x| (z, y, x)))) {
                 let from = offsets[0] + z * body.source_slice + y * source_pitch + x;
@@ -171,7 +180,7 @@ mod tests {
                 stream: 0, value, element, reserved: 0, destination: address + offset * size,
                 pitch: (width + gap) * size, width, height,
             };
-            fill(&memory, &body, || false).unwrap();
+            fill(&memory, &body, &Interrupt::default()).unwrap();
             let mut expected = vec![0u8; BYTES as usize];
             for (y, x) in (0..height).flat_map(|y| (0..width).map(move |x| (y, x))) {
                 let at = (offset * size + y * body.pitch + x * size) as usize;
@@ -186,11 +195,61 @@ mod tests {
             let _ = copy_rows(&memory, &CopyRows {
                 stream: 0, reserved: 0, destination: address.wrapping_add(n[0]), destination_pitch: n[1], destination_slice: n[2],
                 source: address.wrapping_add(n[3]), source_pitch: n[4], source_slice: n[5], width: n[6], height: n[7], depth: n[8],
-            }, || false);
+            }, &Interrupt::default());
             let _ = fill(&memory, &Fill {
                 stream: 0, value: 1, element, reserved: 0, destination: address.wrapping_add(n[0]), pitch: n[1], width: n[2], height: n[3],
-            }, || false);
+            }, &Interrupt::default());
         }
+    }
+
+    /// Issue 13, point 1: a stopped session's copies and fills end at the next look, with what was done so far.
+    #[test]
+    fn copies_and_fills_that_are_interrupted_end_early() {
+        let memory = Memory::new(share(&Arc::new(Account::new(64 << 20))), 0x7000_0000_0000);
+        let bytes = 16 << 20;
+        let (a, b) = (memory.allocate(bytes).unwrap(), memory.allocate(bytes).unwrap());
+        let view = memory.view().unwrap();
+        let stopped = Interrupt::default();
+        stopped.stop();
+        let late = Interrupt::default().limited(Some(std::time::Duration::ZERO));
+        let ones = Fill {
+            stream: 0,
+            value: 1,
+            element: 1,
+            reserved: 0,
+            destination: a,
+            pitch: 1,
+            width: bytes,
+            height: 1,
+        };
+        for (interrupt, halt) in [(&stopped, Halt::Stopped), (&late, Halt::TimedOut)] {
+            assert_eq!(fill(&view, &ones, interrupt), Err(CopyError::Halted(halt)));
+        }
+        let last = |address: u64| {
+            let mut byte = [0u8];
+            view.readable(address + bytes - 1, 1).unwrap().copy_to(&mut byte);
+            byte[0]
+        };
+        assert_eq!(last(a), 0, "the fill went on");
+        fill(&view, &ones, &Interrupt::default()).unwrap();
+        assert_eq!(last(a), 1);
+        let (from, to) = (view.readable(a, bytes).unwrap(), view.writable(b, bytes).unwrap());
+        assert_eq!(copy(&from, &to, &stopped), Err(Halt::Stopped));
+        let rows = CopyRows {
+            stream: 0,
+            reserved: 0,
+            destination: b,
+            destination_pitch: 16,
+            destination_slice: bytes,
+            source: a,
+            source_pitch: 16,
+            source_slice: bytes,
+            width: 16,
+            height: bytes / 16,
+            depth: 1,
+        };
+        assert_eq!(copy_rows(&view, &rows, &late), Err(CopyError::Halted(Halt::TimedOut)));
+        assert_eq!(last(b), 0, "the copies went on");
     }
 
     #[test]
@@ -209,16 +268,16 @@ mod tests {
             height: 4,
             depth: 64,
         };
-        assert_eq!(copy_rows(&memory, &good, || false), Ok(()));
+        assert_eq!(copy_rows(&memory, &good, &Interrupt::default()), Ok(()));
         assert_eq!(
-            copy_rows(&memory, &CopyRows { source_pitch: 15, ..good }, || false),
+            copy_rows(&memory, &CopyRows { source_pitch: 15, ..good }, &Interrupt::default()),
             Err(CopyError::Shape)
         );
         assert_eq!(
-            copy_rows(&memory, &CopyRows { destination_slice: 63, ..good }, || false),
+            copy_rows(&memory, &CopyRows { destination_slice: 63, ..good }, &Interrupt::default()),
             Err(CopyError::Shape)
         );
-        let beyond = copy_rows(&memory, &CopyRows { depth: 65, ..good }, || false);
+        let beyond = copy_rows(&memory, &CopyRows { depth: 65, ..good }, &Interrupt::default());
         assert!(matches!(beyond, Err(CopyError::Illegal(_))));
         let fill4 = Fill {
             stream: 0,
@@ -230,10 +289,13 @@ mod tests {
             width: 1024,
             height: 1,
         };
-        assert_eq!(fill(&memory, &fill4, || false), Ok(()));
-        assert_eq!(fill(&memory, &Fill { destination: a + 2, ..fill4 }, || false), Err(CopyError::Shape));
+        assert_eq!(fill(&memory, &fill4, &Interrupt::default()), Ok(()));
+        assert_eq!(
+            fill(&memory, &Fill { destination: a + 2, ..fill4 }, &Interrupt::default()),
+            Err(CopyError::Shape)
+        );
         assert!(matches!(
-            fill(&memory, &Fill { width: 1025, ..fill4 }, || false),
+            fill(&memory, &Fill { width: 1025, ..fill4 }, &Interrupt::default()),
             Err(CopyError::Illegal(_))
         ));
     }

@@ -83,9 +83,9 @@ pub enum GemmError {
         /// Its value.
         value: u64,
     },
-    /// The session is being ended; C is partly written.
-    #[error("stopped")]
-    Stopped,
+    /// The session is being ended, or time is over; C is partly written.
+    #[error("matrix product or solve: {0}")]
+    Halted(#[from] vgpu_ptx::Halt),
 }
 
 impl GemmError {
@@ -97,13 +97,15 @@ impl GemmError {
             Self::Misaligned { .. } => Some(716),
             Self::Unsupported { .. } => Some(801),
             Self::Invalid { .. } => Some(1),
-            Self::Stopped => None,
+            // CUDA_ERROR_LAUNCH_TIMEOUT
+            Self::Halted(vgpu_ptx::Halt::TimedOut) => Some(702),
+            Self::Halted(vgpu_ptx::Halt::Stopped) => None,
         }
     }
 
     /// Whether the context is lost to the program, as after a kernel's fault.
     #[must_use]
     pub const fn sticky(&self) -> bool {
-        matches!(self, Self::Illegal { .. } | Self::Misaligned { .. })
+        matches!(self, Self::Illegal { .. } | Self::Misaligned { .. } | Self::Halted(_))
     }
 }

@@ -79,6 +79,9 @@ impl SoftSession {
     /// Nodes depend on earlier ones only: their own order is one that they allow.
     fn launch_graph_now(&mut self, work: &Work<'_>, nodes: &[Node]) -> Result<(), SessionError> {
         for node in nodes {
+            if self.runner.stopping() {
+                return Ok(());
+            }
             if let Body::EventRecord(body) = &node.body {
                 self.known_event(body.event)?;
             }

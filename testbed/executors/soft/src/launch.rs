@@ -60,8 +60,7 @@ impl Runner {
     }
 
     fn run_kernel(&self, memory: &View, function: &Function, launch: &Run<'_>) -> Result<(), TaskError> {
-        let control =
-            Control::watching(std::sync::Arc::clone(&self.stop), self.device.options.kernel_timeout);
+        let control = Control::under(self.limited());
         let name = &function.kernel.name;
         let log = Log { session: self.host.session(), kernel: name };
         run(&function.program, launch, memory, self.device.pool(), &control, &log)

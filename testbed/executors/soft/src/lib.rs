@@ -70,18 +70,19 @@ pub struct Soft {
 pub struct SoftOptions {
     /// The most threads that run one kernel or product.
     pub threads: NonZeroUsize,
-    /// How long a kernel may run before its launch fails.
-    pub kernel_timeout: Duration,
+    /// How long a kernel, a product, a copy or a fill may take before it fails with `CUDA_ERROR_LAUNCH_TIMEOUT`; without one
+    /// as long as its session lives, as on a GPU without a display.
+    pub kernel_timeout: Option<Duration>,
     /// Seed of an order that no program expects, but CUDA allows; none: work is done in the order in which it comes.
     pub adversary: Option<u64>,
 }
 
 impl Default for SoftOptions {
-    /// A thread for each CPU, a minute, no adversary.
+    /// A thread for each CPU, no limit of time, no adversary.
     fn default() -> Self {
         Self {
             threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
-            kernel_timeout: Duration::from_mins(1),
+            kernel_timeout: None,
             adversary: None,
         }
     }

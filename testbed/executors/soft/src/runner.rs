@@ -1,11 +1,12 @@
 //! Does the tasks of a session, one at a time, on whichever thread has them; owns the session's memory and its error.
 
 use std::borrow::Cow;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use vgpu_arena::View;
 use vgpu_device::{LateError, SessionHost, SharedSlice};
+use vgpu_ptx::{Halt, Interrupt};
 use vgpu_wire::body::copy::CopyDevice;
 
 use crate::account::{OutOfMemory, Share};
@@ -47,6 +48,7 @@ impl TaskError {
     fn code(&self) -> Option<(u32, bool)> {
         Some(match self {
             Self::Copy(CopyError::Illegal(_)) => (status::ILLEGAL_ADDRESS, true),
+            Self::Copy(CopyError::Halted(Halt::TimedOut)) => (status::LAUNCH_TIMEOUT, true),
             Self::Copy(CopyError::Shape) | Self::Virtual(VirtualError::Invalid(_)) => {
                 (status::INVALID_VALUE, false)
             }
@@ -58,7 +60,8 @@ impl TaskError {
                 (status::OUT_OF_MEMORY, false)
             }
             Self::Gemm(error) => (error.code()?, error.sticky()),
-            Self::Kernel { fault: vgpu_simt::Fault::Stopped, .. } => return None,
+            Self::Copy(CopyError::Halted(Halt::Stopped))
+            | Self::Kernel { fault: vgpu_simt::Fault::Stopped, .. } => return None,
             Self::Kernel { fault: fault @ vgpu_simt::Fault::BadLaunch(_), .. } => (fault.code(), false),
             Self::Kernel { fault, .. } => (fault.code(), true),
         })
@@ -73,8 +76,8 @@ pub(crate) struct Runner {
     pub(crate) memory: Memory,
     /// The sticky error; 0: none.
     dead: AtomicU32,
-    /// Set when the session is being ended.
-    pub(crate) stop: Arc<AtomicBool>,
+    /// Stopped when the session is being ended.
+    pub(crate) interrupt: Interrupt,
     /// What cooperative launches meet in, once there was one.
     pub(crate) workspace: Mutex<Option<Allocation>>,
 }
@@ -85,9 +88,9 @@ impl Runner {
             Share::new(Arc::clone(&device.account), Arc::clone(host.charges())),
             device.address_base,
         );
-        let stop = host.stop_flag();
+        let interrupt = Interrupt::new(host.stop_flag(), None);
         let (dead, workspace) = (AtomicU32::new(0), Mutex::default());
-        Self { host, device, memory, dead, stop, workspace }
+        Self { host, device, memory, dead, interrupt, workspace }
     }
 
     /// The sticky error.
@@ -97,11 +100,17 @@ impl Runner {
 
     /// Ends what runs, soon.
     pub(crate) fn stop(&self) {
-        self.stop.store(true, Ordering::SeqCst);
+        self.interrupt.stop();
     }
 
-    fn stopping(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
+    /// Whether the session is being ended.
+    pub(crate) fn stopping(&self) -> bool {
+        self.interrupt.stopped()
+    }
+
+    /// What ends a piece of work that begins now: the session's end, or the limit of its time.
+    pub(crate) fn limited(&self) -> Interrupt {
+        self.interrupt.limited(self.device.options.kernel_timeout)
     }
 
     /// Tells the guest of an error.
@@ -129,16 +138,15 @@ impl Runner {
             Task::CopyOut { source, destination, written } => {
                 let outcome = self.attempt(|memory| {
                     let from = memory.readable(source, destination.bytes()).map_err(CopyError::from)?;
-                    self.copy(&from, &self.host.slice(&destination));
-                    Ok(())
+                    self.copy(&from, &self.host.slice(&destination))
                 });
                 (Some(written), outcome)
             }
             Task::CopyDevice(body) => (None, self.attempt(|memory| self.copy_device(memory, &body))),
             Task::CopyRows(body) => {
-                (None, self.attempt(|memory| Ok(copy_rows(memory, &body, || self.stopping())?)))
+                (None, self.attempt(|memory| Ok(copy_rows(memory, &body, &self.limited())?)))
             }
-            Task::Fill(body) => (None, self.attempt(|memory| Ok(fill(memory, &body, || self.stopping())?))),
+            Task::Fill(body) => (None, self.attempt(|memory| Ok(fill(memory, &body, &self.limited())?))),
             Task::Launch(function, body, params) => {
                 (None, self.attempt(|memory| self.launch(memory, &function, &body, &params)))
             }
@@ -189,8 +197,8 @@ impl Runner {
         act(&self.memory.view()?)
     }
 
-    fn copy(&self, from: &SharedSlice<'_>, to: &SharedSlice<'_>) {
-        copy(from, to, || self.stopping());
+    fn copy(&self, from: &SharedSlice<'_>, to: &SharedSlice<'_>) -> Result<(), TaskError> {
+        Ok(copy(from, to, &self.limited()).map_err(CopyError::from)?)
     }
 
     fn copy_in(&self, memory: &View, destination: u64, source: &Source<'_>) -> Result<(), TaskError> {
@@ -199,26 +207,25 @@ impl Runner {
                 let bytes: &Cow<'_, [u8]> = bytes;
                 let to = memory.writable(destination, bytes.len() as u64).map_err(CopyError::from)?;
                 to.copy_from(bytes);
+                Ok(())
             }
             Source::Window(piece) => {
                 let to = memory.writable(destination, piece.bytes()).map_err(CopyError::from)?;
-                self.copy(&self.host.slice(piece), &to);
+                self.copy(&self.host.slice(piece), &to)
             }
         }
-        Ok(())
     }
 
     fn copy_device(&self, memory: &View, body: &CopyDevice) -> Result<(), TaskError> {
         let from = memory.readable(body.source, body.bytes).map_err(CopyError::from)?;
         let to = memory.writable(body.destination, body.bytes).map_err(CopyError::from)?;
-        self.copy(&from, &to);
-        Ok(())
+        self.copy(&from, &to)
     }
 
     /// Makes a product on the device's threads.
     fn with_run(&self, act: impl FnOnce(&gemm::Run<'_>) -> Result<(), GemmError>) -> Result<(), TaskError> {
-        let stop = || self.stopping();
-        Ok(act(&gemm::Run { threads: self.device.options.threads, stop: &stop })?)
+        let interrupt = self.limited();
+        Ok(act(&gemm::Run { threads: self.device.options.threads, check: &|| interrupt.check() })?)
     }
 
     /// Virtual memory management. Done after a sticky error, too: memory goes back.

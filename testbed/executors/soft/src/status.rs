@@ -10,6 +10,7 @@ pub(crate) const UNSUPPORTED_PTX_VERSION: u32 = 222;
 pub(crate) const NOT_FOUND: u32 = 500;
 pub(crate) const ILLEGAL_ADDRESS: u32 = 700;
 pub(crate) const LAUNCH_OUT_OF_RESOURCES: u32 = 701;
+pub(crate) const LAUNCH_TIMEOUT: u32 = 702;
 pub(crate) const COOPERATIVE_LAUNCH_TOO_LARGE: u32 = 720;
 pub(crate) const NOT_SUPPORTED: u32 = 801;
 pub(crate) const INVALID_CLUSTER_SIZE: u32 = 912;

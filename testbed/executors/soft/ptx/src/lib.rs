@@ -7,6 +7,7 @@
 
 pub mod analysis;
 mod error;
+mod interrupt;
 pub mod ir;
 mod kernel;
 mod lex;
@@ -15,4 +16,5 @@ mod module;
 mod variable;
 
 pub use error::PtxError;
+pub use interrupt::{Halt, Interrupt};
 pub use module::{Global, Linkage, Module, Relocation};

@@ -96,8 +96,17 @@ impl Block {
         Self { parts: Vec::new(), barriers: std::array::from_fn(|_| Barrier::default()), used: 0, warps: 0 }
     }
 
+    /// How many parts of warps it has memory for.
+    #[cfg(test)]
+    pub(crate) fn parts(&self) -> usize {
+        self.parts.len()
+    }
+
     /// Makes it fit for blocks of a launch: frames with constants, parameters, thread indices.
-    pub(crate) fn prepare(&mut self, variant: &Variant, env: &mut Env<'_>) {
+    ///
+    /// # Errors
+    /// The launch was stopped, or its time was over.
+    pub(crate) fn prepare(&mut self, variant: &Variant, env: &mut Env<'_>) -> Result<(), Fault> {
         let [x, y, z] = env.shape.block;
         self.warps = (x * y * z).div_ceil(LANES as u32);
         self.parts.truncate(self.warps as usize);
@@ -112,13 +121,23 @@ impl Block {
         for part in &mut self.parts {
             variant.fill_launch(&mut part.warp.frame, part.warp.index, env);
             part.warp.mask = u32::MAX;
-            variant.code.run(&mut part.warp, env, variant.prologue);
+            let mut pc = variant.prologue;
+            loop {
+                variant.code.run(&mut part.warp, env, pc);
+                match part.warp.exit {
+                    Exit::Fault => return Err(env.fault.take().unwrap_or(Fault::Stopped)),
+                    // Warps wait for nobody here.
+                    Exit::Preempted { pc: at } => pc = at,
+                    _ => break,
+                }
+            }
             part.warp.mask = 0;
         }
         for barrier in &mut self.barriers {
             barrier.arrived.clear();
             barrier.arrived.resize(self.warps as usize, 0);
         }
+        Ok(())
     }
 
     /// Puts all threads at the entry. The block is the environment's.
@@ -214,7 +233,13 @@ impl Block {
         others.mask = 0;
         others.exit = Exit::Done;
         part.warp.forget_pending();
-        self.parts.push(Part { warp: others, state: State::Ready });
+        let part = Part { warp: others, state: State::Ready };
+        // The first parts are those that blocks start with. Without this a loop of splits would take ever more memory.
+        let first = self.warps as usize;
+        match self.parts[first..].iter().position(|part| matches!(part.state, State::Done)) {
+            Some(free) => self.parts[first + free] = part,
+            None => self.parts.push(part),
+        }
     }
 
     /// Moves the running or waiting lanes of a part into another of the same warp, if both have the same values in the

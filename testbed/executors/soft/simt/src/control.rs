@@ -1,35 +1,22 @@
 //! How a launch is stopped from outside: a flag, a deadline and a budget of work.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Stops launches. It is looked at in the loops of kernels, at backward branches. Clones are the same control.
-#[derive(Clone, Debug, Default)]
+use vgpu_ptx::{Halt, Interrupt};
+
+/// Stops launches. It is looked at between blocks, at backward branches and in long straight lines. Clones are the same control.
+#[derive(Clone, Debug)]
 pub struct Control {
-    shared: Arc<Shared>,
-    deadline: Option<Instant>,
+    interrupt: Interrupt,
+    /// Warp-wide instructions that may still be executed, all blocks together.
+    budget: Arc<AtomicU64>,
 }
 
-#[derive(Debug)]
-struct Shared {
-    stop: Arc<AtomicBool>,
-    /// Warp-wide branches that may still be taken, all blocks together.
-    budget: AtomicU64,
-}
-
-impl Default for Shared {
+impl Default for Control {
     fn default() -> Self {
-        Self { stop: Arc::default(), budget: AtomicU64::new(u64::MAX) }
+        Self::under(Interrupt::default())
     }
-}
-
-/// What a look at the control says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    GoOn,
-    Stop,
-    Timeout,
 }
 
 impl Control {
@@ -39,51 +26,41 @@ impl Control {
         Self::default()
     }
 
-    /// Launches end with [`crate::Fault::Timeout`] when they are still in a loop this long from now.
-    #[must_use]
-    pub fn with_timeout(timeout: Duration) -> Self {
-        Self { shared: Arc::default(), deadline: Instant::now().checked_add(timeout) }
-    }
-
-    /// Launches end with [`crate::Fault::Timeout`] when their warps have executed about this many instructions
-    /// in loops, all blocks together.
+    /// Launches end with [`crate::Fault::Timeout`] when their warps have executed about this many instructions, of
+    /// loops and of long straight lines, and blocks, all blocks together.
     #[must_use]
     pub fn with_budget(instructions: u64) -> Self {
-        let control = Self::default();
-        control.shared.budget.store(instructions, Ordering::Relaxed);
-        control
+        Self { budget: Arc::new(AtomicU64::new(instructions)), ..Self::default() }
     }
 
-    /// Launches end with [`crate::Fault::Stopped`] when `stop` is set, which may be somebody else's too, and with
-    /// [`crate::Fault::Timeout`] when they are still in a loop `timeout` from now.
+    /// Launches end with [`crate::Fault::Stopped`] when the interrupt's flag is set, and with
+    /// [`crate::Fault::Timeout`] after its deadline.
     #[must_use]
-    pub fn watching(stop: Arc<AtomicBool>, timeout: Duration) -> Self {
-        let shared = Shared { stop, ..Shared::default() };
-        Self { shared: Arc::new(shared), deadline: Instant::now().checked_add(timeout) }
+    pub fn under(interrupt: Interrupt) -> Self {
+        Self { interrupt, budget: Arc::new(AtomicU64::new(u64::MAX)) }
     }
 
     /// Ends the launches that run under this control, and all later ones, with [`crate::Fault::Stopped`].
     pub fn stop(&self) {
-        self.shared.stop.store(true, Ordering::Relaxed);
+        self.interrupt.stop();
+    }
+
+    /// Whether launches are stopped: one load.
+    #[inline]
+    pub(crate) fn stopped(&self) -> bool {
+        self.interrupt.stopped()
     }
 
     /// Looks, after `spent` more instructions.
-    pub(crate) fn poll(&self, spent: u64) -> Verdict {
-        if self.shared.stop.load(Ordering::Relaxed) {
-            return Verdict::Stop;
-        }
-        let budget = &self.shared.budget;
-        let left = budget.load(Ordering::Relaxed);
+    pub(crate) fn poll(&self, spent: u64) -> Result<(), Halt> {
+        let left = self.budget.load(Ordering::Relaxed);
         if left != u64::MAX {
             if left < spent {
-                return Verdict::Timeout;
+                return Err(Halt::TimedOut);
             }
             // Threads that race may give each other some instructions back; the budget is approximate.
-            budget.store(left - spent, Ordering::Relaxed);
+            self.budget.store(left - spent, Ordering::Relaxed);
         }
-        if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            return Verdict::Timeout;
-        }
-        Verdict::GoOn
+        self.interrupt.check()
     }
 }

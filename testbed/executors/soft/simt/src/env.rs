@@ -3,7 +3,7 @@
 use vgpu_arena::{FaultKind, View, Window};
 
 use crate::block::BarrierStep;
-use crate::control::{Control, Verdict};
+use crate::control::Control;
 use crate::fault::{Fault, Site};
 use crate::machine::LANES;
 use crate::memory::{LocalMemory, SharedMemory};
@@ -15,7 +15,7 @@ use crate::printf::PrintStep;
 use crate::program::MemoryStep;
 use crate::warp::{Exit, Warp};
 
-/// Instructions that a warp may run in loops before the control is looked at.
+/// Instructions that a warp may run, in loops and long straight lines, before the control is looked at.
 const FUEL: i64 = 20_000;
 /// The same of a cooperative grid's blocks, which take turns on one thread.
 const COOPERATIVE_FUEL: i64 = 500;
@@ -95,10 +95,11 @@ impl Env<'_> {
         warp.fail(self, fault)
     }
 
-    /// A warp has used its fuel up. Whether it may go on now; else it must leave, and if that is no fault it goes on at `pc`.
+    /// A warp has used its fuel up. Whether it may go on now; else it must leave, and if that is no fault it runs the step `pc`
+    /// again, which costs it `cost` again.
     #[cold]
     #[inline(never)]
-    pub(crate) fn poll(&mut self, warp: &mut Warp, line: u32, pc: u32) -> bool {
+    pub(crate) fn poll(&mut self, warp: &mut Warp, line: u32, pc: u32, cost: i64) -> bool {
         let full = if self.cooperative { COOPERATIVE_FUEL } else { FUEL };
         let spent = full - warp.fuel;
         warp.fuel = full;
@@ -108,18 +109,16 @@ impl Env<'_> {
         }
         match self.control.poll(spent.unsigned_abs()) {
             // Other warps may have to run first: this one may wait for what they store.
-            Verdict::GoOn if self.cooperative || self.shape.block.iter().product::<u32>() > LANES as u32 => {
+            Ok(()) if self.cooperative || self.shape.block.iter().product::<u32>() > LANES as u32 => {
+                // Without this a step that costs more than a full measure would never be passed.
+                warp.fuel = full + cost;
                 warp.exit = Exit::Preempted { pc };
                 false
             }
-            Verdict::GoOn => true,
-            Verdict::Stop => {
-                warp.fail(self, Fault::Stopped);
-                false
-            }
-            Verdict::Timeout => {
+            Ok(()) => true,
+            Err(halt) => {
                 let site = self.site(warp, line, warp.mask);
-                warp.fail(self, Fault::Timeout { site });
+                warp.fail(self, Fault::halted(halt, site));
                 false
             }
         }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use vgpu_ptx::Halt;
+
 /// What the engine cannot run, found when a kernel is lowered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {what}: `{instruction}`")]
@@ -116,6 +118,14 @@ const fn access(write: bool) -> &'static str {
 }
 
 impl Fault {
+    /// What a launch ends with that is told to halt.
+    pub(crate) const fn halted(halt: Halt, site: Site) -> Self {
+        match halt {
+            Halt::Stopped => Self::Stopped,
+            Halt::TimedOut => Self::Timeout { site },
+        }
+    }
+
     /// The `CUresult` that a GPU's driver would report.
     #[must_use]
     pub const fn code(&self) -> u32 {

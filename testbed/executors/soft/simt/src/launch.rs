@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use vgpu_arena::{View, Window};
+use vgpu_ptx::Halt;
 
 use crate::block::{Block, Turn};
 use crate::control::Control;
 use crate::env::{Env, Shape, coordinates};
-use crate::fault::Fault;
+use crate::fault::{Fault, Site};
 use crate::machine::LANES;
 use crate::memory::{LocalMemory, SHARED_BYTES, SharedMemory};
 use crate::pool::{Pool, Work};
@@ -23,6 +24,9 @@ const MOST_THREADS: u64 = 1024;
 const WORTH_WAKING: u64 = 60_000;
 /// The same where that thread is awake: what it costs it to begin.
 const WORTH_SHARING: u64 = 20_000;
+
+/// Blocks that a thread runs between two looks at the clock; at whether the launch is stopped it looks before each.
+const LOOK_BLOCKS: u64 = 64;
 
 /// What a grid is launched with.
 #[derive(Clone, Copy, Debug)]
@@ -222,6 +226,18 @@ impl Grid {
         }
     }
 
+    /// Looks at the control before a block, the `count`th of this thread: a kernel without a loop never does.
+    fn look(&self, count: u64, block: [u32; 3]) -> Result<(), Fault> {
+        let halt = if count % LOOK_BLOCKS == LOOK_BLOCKS - 1 {
+            self.control.poll(LOOK_BLOCKS)
+        } else if self.control.stopped() {
+            Err(Halt::Stopped)
+        } else {
+            Ok(())
+        };
+        halt.map_err(|halt| Fault::halted(halt, Site { block, ..Site::default() }))
+    }
+
     /// Takes what a block has left: its fault, its text.
     fn finish(&self, printed: &mut String, fault: Option<Fault>) {
         if fault.is_none() && printed.is_empty() {
@@ -257,11 +273,13 @@ impl Grid {
                     let local = &mut local[index * warps..(index + 1) * warps];
                     let mut env = self.env(&mut shared[index], local, windows, true);
                     env.block = coordinates(index as u32, self.shape.grid);
-                    if !started {
-                        blocks[index].prepare(variant, &mut env);
-                        blocks[index].start(variant, &env);
-                    }
-                    let turn = blocks[index].run(variant, &mut env);
+                    let turn = self.look(LOOK_BLOCKS - 1, env.block).and_then(|()| {
+                        if !started {
+                            blocks[index].prepare(variant, &mut env)?;
+                            blocks[index].start(variant, &env);
+                        }
+                        blocks[index].run(variant, &mut env)
+                    });
                     done[index] = turn != Ok(Turn::Preempted);
                     let mut printed = std::mem::take(&mut env.printed);
                     self.finish(&mut printed, turn.err());
@@ -284,7 +302,10 @@ impl Work for Grid {
         self.with_scratch(1, |blocks, shared, local, windows| {
             let mut env = self.env(&mut shared[0], local, windows, false);
             let block = &mut blocks[0];
-            block.prepare(variant, &mut env);
+            if let Err(fault) = block.prepare(variant, &mut env) {
+                self.finish(&mut String::new(), Some(fault));
+                return;
+            }
             let (begin, mut count) = (Instant::now(), 0);
             while !self.over.load(Ordering::Relaxed) {
                 let index = self.next.fetch_add(1, Ordering::Relaxed);
@@ -293,14 +314,16 @@ impl Work for Grid {
                 }
                 let [x, y, _] = self.shape.grid.map(u64::from);
                 env.block = [(index % x) as u32, (index / x % y) as u32, (index / x / y) as u32];
-                block.start(variant, &env);
-                let result = loop {
-                    match block.run(variant, &mut env) {
-                        Ok(Turn::Preempted) => {}
-                        Ok(Turn::Done) => break Ok(()),
-                        Err(fault) => break Err(fault),
+                let result = self.look(count, env.block).and_then(|()| {
+                    block.start(variant, &env);
+                    loop {
+                        match block.run(variant, &mut env) {
+                            Ok(Turn::Preempted) => {}
+                            Ok(Turn::Done) => break Ok(()),
+                            Err(fault) => break Err(fault),
+                        }
                     }
-                };
+                });
                 let mut printed = std::mem::take(&mut env.printed);
                 self.finish(&mut printed, result.err());
                 count += 1;
@@ -311,5 +334,45 @@ impl Work for Grid {
                 self.program.block_time.store(mean.max(1), Ordering::Relaxed);
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vgpu_arena::Arena;
+    use vgpu_ptx::Module;
+
+    use super::*;
+
+    struct Silent;
+
+    impl Output for Silent {
+        fn printf(&self, _: &str) {}
+    }
+
+    /// Issue 13, point 1 and its siblings: a kernel whose lanes go apart and meet again in a loop takes no more memory with each
+    /// round.
+    #[test]
+    fn parts_of_warps_are_used_again() {
+        let text = ".version 8.4\n.target sm_70\n.address_size 64\n.entry k()\n{\n.reg .b32 %l, %i;\n.reg .pred %p, %q;\n\
+            mov.u32 %l, %laneid;\nsetp.lt.u32 %p, %l, 16;\nmov.u32 %i, 0;\nLOOP:\n@%p bra LOW;\nbar.warp.sync -1;\nbra JOIN;\nLOW:\n\
+            bar.warp.sync -1;\nJOIN:\nadd.u32 %i, %i, 1;\nsetp.lt.u32 %q, %i, 500;\n@%q bra LOOP;\nret;\n}\n";
+        let kernel = Module::parse(text.as_bytes()).and_then(|module| module.kernel("k")).expect("a kernel");
+        let program = Program::new(&kernel, &[]).expect("a program");
+        let arena = Arena::new(0x7000_0000_0000, 1 << 20).expect("an arena");
+        let launch = Launch {
+            grid: [1; 3],
+            block: [64, 1, 1],
+            dynamic_shared: 0,
+            params: &[],
+            cooperative: false,
+            workspace: 0,
+        };
+        // A pool without threads of its own: the scratch memory is this thread's.
+        let done =
+            run(&program, &launch, &arena.view(), &Pool::new(1), &Control::with_budget(1 << 24), &Silent);
+        assert_eq!(done, Ok(()));
+        let parts = SCRATCH.with_borrow(|scratch| scratch.blocks[0].parts());
+        assert!((3..=8).contains(&parts), "{parts} parts of two warps");
     }
 }

@@ -4,8 +4,8 @@
 //! places of its operands. A step does its work for 32 lanes with vector instructions, or once where all lanes share
 //! the values. [`run`] runs the blocks of a grid on the threads of a [`Pool`].
 //!
-//! Nothing that a kernel does harms its host: addresses are compared with what is allocated, loops are watched by a
-//! [`Control`], everything else is checked when a kernel is lowered. What a kernel does wrong is a [`Fault`].
+//! Nothing that a kernel does harms its host: addresses are compared with what is allocated, a [`Control`] is looked at between
+//! blocks, in loops and in long straight lines, everything else is checked when a kernel is lowered. What a kernel does wrong is a [`Fault`].
 
 #![deny(unsafe_code)]
 #![allow(clippy::inline_always, reason = "bodies of steps, to be compiled with each step's instruction set")]

@@ -39,7 +39,7 @@ pub(crate) struct Warp {
     pub(crate) index: u32,
     /// Why the last run ended.
     pub(crate) exit: Exit,
-    /// Instructions that loops may run before the control is looked at.
+    /// Instructions that loops and long straight lines may run before the control is looked at.
     pub(crate) fuel: i64,
     /// The lowest pending block.
     lowest: u32,

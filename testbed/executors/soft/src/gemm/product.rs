@@ -26,7 +26,7 @@ const DEPTH: u64 = 512;
 /// NaN in it spreads.
 ///
 /// # Errors
-/// Those of [`GemmError`]. Nothing has been written unless it is [`GemmError::Stopped`], or the program changed arrays of addresses meanwhile.
+/// Those of [`GemmError`]. Nothing has been written unless it is [`GemmError::Halted`], or the program changed arrays of addresses meanwhile.
 pub fn multiply(memory: &View, body: &Gemm, run: &Run<'_>) -> Result<(), GemmError> {
     // Numbers of cublasComputeType_t.
     let complex = matches!(Element::from_wire(body.types[2]), Some(Element::C32 | Element::C64));

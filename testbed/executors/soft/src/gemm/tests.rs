@@ -10,6 +10,7 @@ use std::num::NonZeroUsize;
 use half::{bf16, f16};
 use num_complex::Complex64;
 use vgpu_arena::{Access, Arena, PAGE, PhysicalPool, View};
+use vgpu_ptx::Halt;
 
 use super::Run;
 use super::element::Element;
@@ -180,5 +181,10 @@ fn count(things: u64) -> f64 {
 
 /// On so many threads, to the end.
 fn on(threads: usize) -> Run<'static> {
-    Run { threads: NonZeroUsize::new(threads).expect("a thread"), stop: &|| false }
+    Run { threads: NonZeroUsize::new(threads).expect("a thread"), check: &|| Ok(()) }
+}
+
+/// What a run is told that is to stop, or to go on.
+const fn stop_if(stop: bool) -> Result<(), Halt> {
+    if stop { Err(Halt::Stopped) } else { Ok(()) }
 }

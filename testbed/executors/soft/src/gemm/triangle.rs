@@ -28,7 +28,7 @@ const STRIP: u64 = 64;
 /// `alpha = 0` nothing of A is. A singular A divides by nought, as in BLAS.
 ///
 /// # Errors
-/// Those of [`GemmError`]. Nothing has been written unless it is [`GemmError::Stopped`], or the program changed arrays of addresses meanwhile.
+/// Those of [`GemmError`]. Nothing has been written unless it is [`GemmError::Halted`], or the program changed arrays of addresses meanwhile.
 pub fn solve(memory: &View, body: &TriangularSolve, run: &Run<'_>) -> Result<(), GemmError> {
     match Element::from_wire(body.element) {
         Some(Element::F32) => carry_out::<Single>(memory, body, run),

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
+use vgpu_ptx::Halt;
+
 use super::GemmError;
 
 /// Operations that are worth a thread of its own: about ten times what starting one costs.
@@ -15,14 +17,14 @@ const OPERATIONS: u64 = 20_000_000;
 pub struct Run<'a> {
     /// The most threads that work on it, the caller's included.
     pub threads: NonZeroUsize,
-    /// Whether to stop: asked between blocks, from every thread.
-    pub stop: &'a (dyn Fn() -> bool + Sync),
+    /// Whether to go on: asked between blocks, from every thread.
+    pub check: &'a (dyn Fn() -> Result<(), Halt> + Sync),
 }
 
 impl Run<'_> {
     /// Fails when it is time to stop.
     pub(super) fn go_on(&self) -> Result<(), GemmError> {
-        if (self.stop)() { Err(GemmError::Stopped) } else { Ok(()) }
+        Ok((self.check)()?)
     }
 
     /// Does jobs 0 to `jobs`, each of which makes about `operations` floating point operations, with a `state` for each thread.
@@ -39,10 +41,9 @@ impl Run<'_> {
         let work = || {
             let mut state = state();
             loop {
-                let job = next.fetch_add(1, Ordering::Relaxed);
-                if job >= jobs {
-                    return;
-                }
+                // Never beyond `jobs`, which may be the last number that there is.
+                let more = |job: u64| (job < jobs).then(|| job + 1);
+                let Ok(job) = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) else { return };
                 if let Err(error) = act(&mut state, job) {
                     failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
                     next.store(jobs, Ordering::Relaxed);

@@ -28,7 +28,7 @@ fn prepared(bench: &Bench) -> (Guest, u64) {
     (guest, p)
 }
 
-fn define(guest: &mut Guest, records: &[Vec<u8>]) {
+pub fn define(guest: &mut Guest, records: &[Vec<u8>]) {
     let payload = records.concat();
     let body = GraphDefine {
         graph: 1,

@@ -12,5 +12,6 @@ mod kernels;
 mod limits;
 mod modules;
 mod play;
+mod stops;
 mod streams;
 mod virtual_memory;

@@ -18,6 +18,9 @@ pub(crate) type Lowered<T = ()> = Result<T, String>;
 /// Frames that are larger than this are refused: no real kernel comes near.
 const LARGEST_FRAME: u32 = 64 << 20;
 
+/// Steps of a straight line, counted along every way through the text, between two looks at the control.
+pub(super) const LOOK: usize = 1024;
+
 /// Slots for values within one instruction.
 #[derive(Debug, Default)]
 struct Temporaries {
@@ -44,6 +47,12 @@ pub(crate) struct Builder<'a> {
     pub(super) steps: Vec<Step>,
     /// Steps that run once a warp and launch.
     prologue: Vec<Step>,
+    /// Where the line that is being lowered began: at a look, or so many steps ago on the longest way to here. The
+    /// same of the prologue.
+    pub(super) line_start: isize,
+    prologue_line_start: isize,
+    /// By block of the kernel: the most steps since a look that a way forward to it has.
+    pub(super) reach: Vec<usize>,
     /// By step at which lanes wait for others: what they must agree on.
     pub(super) meetings: HashMap<u32, Box<[Slot]>>,
     /// The same of the block's instructions, and of the one that is being lowered, with its first step.
@@ -133,6 +142,9 @@ impl<'a> Builder<'a> {
             layout,
             steps: Vec::with_capacity(kernel.code.len() + kernel.blocks.len()),
             prologue: Vec::new(),
+            line_start: 0,
+            prologue_line_start: 0,
+            reach: vec![0; kernel.blocks.len()],
             meetings: HashMap::new(),
             agreements: HashMap::new(),
             agreement: None,
@@ -218,10 +230,32 @@ impl<'a> Builder<'a> {
 
     /// Lowers something to steps that run once a warp and launch.
     pub(super) fn in_prologue(&mut self, lower: impl FnOnce(&mut Self) -> Lowered) -> Lowered {
-        std::mem::swap(&mut self.steps, &mut self.prologue);
+        self.turn_prologue();
+        self.look();
         let done = lower(self);
-        std::mem::swap(&mut self.steps, &mut self.prologue);
+        self.turn_prologue();
         done
+    }
+
+    fn turn_prologue(&mut self) {
+        std::mem::swap(&mut self.steps, &mut self.prologue);
+        std::mem::swap(&mut self.line_start, &mut self.prologue_line_start);
+    }
+
+    /// Steps since the last look, on the longest way here.
+    pub(super) const fn line_length(&self) -> usize {
+        self.steps.len().saturating_add_signed(-self.line_start)
+    }
+
+    /// Begins an instruction with a look at the control, if it is time for one.
+    pub(super) fn look(&mut self) {
+        if self.line_length() < LOOK {
+            return;
+        }
+        let mut step = self.common::<control::Look>();
+        step.imm = LOOK as u64;
+        self.push(step);
+        self.line_start = self.steps.len().cast_signed();
     }
 
     /// Puts the prologue behind the blocks. Its first step.

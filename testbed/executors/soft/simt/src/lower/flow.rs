@@ -47,6 +47,8 @@ impl Builder<'_> {
         self.block = index;
         self.begin_agreements(index);
         self.blocks.push(self.steps.len() as u32);
+        self.line_start = self.steps.len().cast_signed() - self.reach[index].cast_signed();
+        self.look();
     }
 
     fn target_block(&self, id: BlockId) -> Lowered<u32> {
@@ -59,8 +61,23 @@ impl Builder<'_> {
         self.push(step);
     }
 
+    /// Carries the length of the straight line on to the blocks ahead that may come next. Branches back count by themselves.
+    fn extend_line(&mut self, index: usize) {
+        let length = self.line_length() + 1;
+        let next = match self.kernel.blocks[index].end {
+            Terminator::Goto(to) => [Some(to), None],
+            Terminator::Branch { then, otherwise, .. } => [Some(then), Some(otherwise)],
+            Terminator::Return | Terminator::Trap => [None, None],
+        };
+        for BlockId(to) in next.into_iter().flatten().filter(|to| to.0 as usize > index) {
+            let reach = &mut self.reach[to as usize];
+            *reach = length.max(*reach);
+        }
+    }
+
     /// The end of block `index` of the kernel.
     pub(super) fn terminator(&mut self, index: usize) -> Lowered {
+        self.extend_line(index);
         let here = self.blocks.len() as u32 - 1;
         let (kernel, next) = (self.kernel, index + 1);
         match kernel.blocks[index].end {

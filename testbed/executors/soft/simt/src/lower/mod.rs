@@ -52,6 +52,7 @@ pub(crate) fn lower(
         while let [inst, after @ ..] = rest {
             builder.begin(inst.line);
             let position = block.code.end - rest.len() as u32;
+            builder.look();
             builder.begin_meeting(position);
             let taken = if builder.runs_once(position) {
                 builder.in_prologue(|builder| instruction(builder, inst)).map(|()| 0)

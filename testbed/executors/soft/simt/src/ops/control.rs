@@ -11,7 +11,7 @@ pub(crate) struct Goto<const BACK: bool>;
 impl<const BACK: bool> Run for Goto<BACK> {
     #[inline(always)]
     fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
-        if BACK && spend(warp, step, pc) && !env.poll(warp, step.line, pc) {
+        if BACK && !pay(warp, env, step, pc, distance(step, pc)) {
             return LEAVE;
         }
         warp.goto(env, step.x, step.imm as u32)
@@ -24,7 +24,7 @@ pub(crate) struct Branch<const NEGATED: bool, const BACK: bool>;
 impl<const NEGATED: bool, const BACK: bool> Run for Branch<NEGATED, BACK> {
     #[inline(always)]
     fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
-        if BACK && spend(warp, step, pc) && !env.poll(warp, step.line, pc) {
+        if BACK && !pay(warp, env, step, pc, distance(step, pc)) {
             return LEAVE;
         }
         let bits: u32 = warp.frame.get(step.a);
@@ -45,11 +45,28 @@ pub(crate) fn branch(warp: &mut Warp, env: &mut Env<'_>, step: &Step, bits: u32)
     }
 }
 
-/// Counts the instructions of a loop. Whether it is time to look at the control.
+/// The instructions from where a backward branch goes to the branch.
 #[inline(always)]
-pub(crate) fn spend(warp: &mut Warp, step: &Step, pc: u32) -> bool {
-    warp.fuel -= i64::from(pc.saturating_sub(step.imm as u32)) + 1;
-    warp.fuel < 0
+fn distance(step: &Step, pc: u32) -> i64 {
+    i64::from(pc.saturating_sub(step.imm as u32)) + 1
+}
+
+/// Counts `cost` instructions, and looks at the control when it is time. Whether the warp goes on now: else it leaves, and runs
+/// the step again if it goes on at all.
+#[inline(always)]
+pub(crate) fn pay(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32, cost: i64) -> bool {
+    warp.fuel -= cost;
+    warp.fuel >= 0 || env.poll(warp, step.line, pc, cost)
+}
+
+/// Where a straight line of instructions is long: counts `imm` of them, as a backward branch counts those of its loop.
+pub(crate) struct Look;
+
+impl Run for Look {
+    #[inline(always)]
+    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+        if pay(warp, env, step, pc, step.imm as i64) { pc + 1 } else { LEAVE }
+    }
 }
 
 /// `ret`, `exit`

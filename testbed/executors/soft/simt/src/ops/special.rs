@@ -6,9 +6,10 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use vgpu_ptx::ir::window;
 
 use crate::env::Env;
-use crate::machine::{Isa, Run, Step};
+use crate::machine::{Isa, LEAVE, Run, Step};
 use crate::warp::Warp;
 
+use super::control::pay;
 use super::ops;
 
 /// Nanoseconds since the first use: a counter that grows, as `%clock` is.
@@ -40,12 +41,18 @@ impl Run for GlobalTimer {
     }
 }
 
-/// `nanosleep`: lets other threads of this machine run.
+/// What letting other threads run counts for among instructions: it takes as long as some hundred of them.
+const YIELD_COST: i64 = 256;
+
+/// `nanosleep`: lets other threads of this machine run, and other warps when it is time to look at the control.
 pub(crate) struct Yield;
 
 impl Run for Yield {
     #[inline(always)]
-    fn run<I: Isa>(_: &mut Warp, _: &mut Env<'_>, _: &Step, pc: u32) -> u32 {
+    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+        if !pay(warp, env, step, pc, YIELD_COST) {
+            return LEAVE;
+        }
         std::thread::yield_now();
         pc + 1
     }

@@ -190,6 +190,17 @@ impl Device {
         shape: Shape,
         params: &Params,
     ) -> Result<Result<(), Fault>, String> {
+        self.launch_under(&Control::with_budget(shape.budget), entry, shape, params)
+    }
+
+    /// The same under a control of the caller's.
+    pub fn launch_under(
+        &self,
+        control: &Control,
+        entry: &str,
+        shape: Shape,
+        params: &Params,
+    ) -> Result<Result<(), Fault>, String> {
         let program = self.programs.get(entry).ok_or_else(|| format!("no kernel {entry}"))?;
         let launch = Launch {
             grid: shape.grid,
@@ -199,8 +210,7 @@ impl Device {
             cooperative: shape.cooperative,
             workspace: shape.workspace,
         };
-        let control = Control::with_budget(shape.budget);
-        Ok(vgpu_simt::run(program, &launch, &self.arena.view(), &POOL, &control, &self.output))
+        Ok(vgpu_simt::run(program, &launch, &self.arena.view(), &POOL, control, &self.output))
     }
 
     /// Launches a kernel that must succeed.

@@ -33,6 +33,7 @@ mod programs;
 mod references;
 mod refusals;
 mod special;
+mod stops;
 mod together;
 mod values;
 mod warp;
@@ -70,6 +71,7 @@ fn chapters() -> Vec<(&'static str, Vec<Case>)> {
         ("moves", moves::cases()),
         ("refusals", refusals::cases()),
         ("special", special::cases()),
+        ("stops", stops::cases()),
         ("together", together::cases()),
         ("warp", warp::cases()),
     ]

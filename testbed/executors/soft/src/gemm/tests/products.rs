@@ -8,7 +8,7 @@ use vgpu_wire::body::gemm::{GEMM_DEVICE_SCALARS, GEMM_POINTERS, Gemm};
 
 use super::super::element::Element;
 use super::super::{Run, multiply};
-use super::{BASE, Memory, Stored, count, decode, encode, on, rounding, scalar, value};
+use super::{BASE, Memory, Stored, count, decode, encode, on, rounding, scalar, stop_if, value};
 
 /// Types of A and B and of C, compute and scale type, and what is computed in: all that cuBLAS takes.
 const KINDS: &[(u32, u32, u32, u32, Element)] = &[
@@ -257,8 +257,8 @@ proptest! {
             workspace_bytes,
         };
         let asked = AtomicU32::new(0);
-        let stop = || asked.fetch_add(1, Ordering::Relaxed) > 50;
-        let _ = multiply(&memory.view, &body, &Run { stop: &stop, ..on(2) });
+        let check = || stop_if(asked.fetch_add(1, Ordering::Relaxed) > 50);
+        let _ = multiply(&memory.view, &body, &Run { check: &check, ..on(2) });
     }
 }
 

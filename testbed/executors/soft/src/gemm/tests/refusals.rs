@@ -3,11 +3,12 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use vgpu_arena::Access;
+use vgpu_ptx::Halt;
 use vgpu_wire::body::gemm::{GEMM_DEVICE_SCALARS, GEMM_POINTERS, Gemm};
 
 use super::super::{GemmError, Run, multiply};
 use super::products::{Case, Layout, PLAIN};
-use super::{BASE, on, scalar};
+use super::{BASE, on, scalar, stop_if};
 
 #[test]
 fn memory_that_is_not_there_is_found_before_anything_is_written() {
@@ -129,16 +130,20 @@ fn it_stops_where_it_is_told_to() {
         let layout = case.lay_out(0);
         let asked = AtomicU32::new(0);
         // A tile asks twice here.
-        let stop = || asked.fetch_add(1, Ordering::Relaxed) >= 10;
-        let run = Run { stop: &stop, ..on(threads) };
-        assert_eq!(multiply(&layout.memory.view, &layout.body, &run), Err(GemmError::Stopped));
+        let check = || stop_if(asked.fetch_add(1, Ordering::Relaxed) >= 10);
+        let run = Run { check: &check, ..on(threads) };
+        assert_eq!(multiply(&layout.memory.view, &layout.body, &run), Err(GemmError::Halted(Halt::Stopped)));
         assert!(asked.load(Ordering::Relaxed) < 20, "every thread heard it at once");
-        assert_eq!(GemmError::Stopped.code(), None);
+        assert_eq!(GemmError::Halted(Halt::Stopped).code(), None);
+        assert_eq!(GemmError::Halted(Halt::TimedOut).code(), Some(702));
     }
     // A batch is looked through with care.
     let layout = Case { size: [1, 1, 1], ..PLAIN }.lay_out(0);
     let body = Gemm { batch: u32::MAX, stride: [0; 3], ..layout.body };
     let asked = AtomicU32::new(0);
-    let stop = || asked.fetch_add(1, Ordering::Relaxed) >= 3;
-    assert_eq!(multiply(&layout.memory.view, &body, &Run { stop: &stop, ..on(2) }), Err(GemmError::Stopped));
+    let check = || stop_if(asked.fetch_add(1, Ordering::Relaxed) >= 3);
+    assert_eq!(
+        multiply(&layout.memory.view, &body, &Run { check: &check, ..on(2) }),
+        Err(GemmError::Halted(Halt::Stopped))
+    );
 }

@@ -4,11 +4,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use num_complex::Complex64;
 use proptest::prelude::*;
+use vgpu_ptx::Halt;
 use vgpu_wire::body::gemm::{GEMM_DEVICE_SCALARS, GEMM_POINTERS, TriangularSolve};
 
 use super::super::element::Element;
 use super::super::{GemmError, Run, solve};
-use super::{BASE, Memory, Stored, count, decode, encode, on, rounding, scalar, value};
+use super::{BASE, Memory, Stored, count, decode, encode, on, rounding, scalar, stop_if, value};
 
 /// A solve and the memory that it is computed in.
 #[derive(Clone, Debug)]
@@ -218,8 +219,8 @@ proptest! {
             leading: [lead_a, lead_b], matrix: [a, b], alpha, reserved: 0,
         };
         let asked = AtomicU32::new(0);
-        let stop = || asked.fetch_add(1, Ordering::Relaxed) > 50;
-        let _ = solve(&memory.view, &body, &Run { stop: &stop, ..on(2) });
+        let check = || stop_if(asked.fetch_add(1, Ordering::Relaxed) > 50);
+        let _ = solve(&memory.view, &body, &Run { check: &check, ..on(2) });
     }
 }
 
@@ -308,9 +309,9 @@ fn what_is_wrong_is_found_before_anything_is_written() {
 fn it_stops_where_it_is_told_to() {
     let layout = Case { size: [300, 200], ..PLAIN }.lay_out();
     let asked = AtomicU32::new(0);
-    let stop = || asked.fetch_add(1, Ordering::Relaxed) >= 4;
+    let check = || stop_if(asked.fetch_add(1, Ordering::Relaxed) >= 4);
     assert_eq!(
-        solve(&layout.memory.view, &layout.body, &Run { stop: &stop, ..on(2) }),
-        Err(GemmError::Stopped)
+        solve(&layout.memory.view, &layout.body, &Run { check: &check, ..on(2) }),
+        Err(GemmError::Halted(Halt::Stopped))
     );
 }

@@ -1,0 +1,133 @@
+//! Issue 13, point 1: whatever a session has its GPU do, it ends when the session does, and at the deadline if there is one.
+
+use std::time::Duration;
+
+use vgpu_executor_soft::SoftOptions;
+use vgpu_wire::area;
+use vgpu_wire::body::copy::Fill;
+use vgpu_wire::body::gemm::Gemm;
+use vgpu_wire::body::graph::GraphLaunch;
+use vgpu_wire::body::launch::Launch;
+use vgpu_wire::registers::channel;
+
+use crate::bench::Bench;
+use crate::graphs::define;
+use crate::guest::{Guest, until};
+use crate::play::{LAUNCH, allocate, bench_with, function, launch, load, node, synchronize, try_load};
+
+/// The largest grid that there is.
+const LARGEST: [u32; 3] = [0x7fff_ffff, 65_535, 65_535];
+
+/// A product of as many matrices as there can be.
+fn products(p: u64) -> Gemm {
+    Gemm {
+        stream: 0,
+        flags: 0,
+        operation: [0; 2],
+        types: [0; 3],
+        compute: 68,
+        scale: 0,
+        algorithm: -1,
+        math: 0,
+        batch: u32::MAX,
+        size: [1; 3],
+        leading: [1; 3],
+        stride: [0; 3],
+        matrix: [p, p, p],
+        alpha: [0; 16],
+        beta: [0; 16],
+        workspace: 0,
+        workspace_bytes: 0,
+    }
+}
+
+/// Something without an end, or far from it; the number of its first message.
+type Work = fn(&mut Guest) -> u64;
+
+fn empty_kernel(guest: &mut Guest) -> u64 {
+    let text = ".version 8.0\n.target sm_61\n.address_size 64\n.entry none()\n{\nret;\n}\n";
+    try_load(guest, 1, text).expect("a module");
+    function(guest, 1, "none");
+    launch(guest, Launch { function: 1, grid: LARGEST, block: [1, 1, 1], ..LAUNCH }, &[])
+}
+
+fn line_of_sleeps(guest: &mut Guest) -> u64 {
+    let line = "nanosleep.u32 1000000;\n".repeat(2000);
+    let text = format!(".version 8.0\n.target sm_61\n.address_size 64\n.entry line()\n{{\n{line}ret;\n}}\n");
+    try_load(guest, 1, &text).expect("a module");
+    function(guest, 1, "line");
+    launch(guest, Launch { function: 1, grid: LARGEST, block: [1024, 1, 1], ..LAUNCH }, &[])
+}
+
+fn batch(guest: &mut Guest) -> u64 {
+    let p = allocate(guest, 4);
+    guest.send(&products(p), &[])
+}
+
+fn fills(guest: &mut Guest) -> u64 {
+    let bytes = 16 << 20;
+    let destination = allocate(guest, bytes);
+    let fill = Fill {
+        stream: 0,
+        value: 1,
+        element: 1,
+        reserved: 0,
+        destination,
+        pitch: 2,
+        width: 1,
+        height: bytes / 2,
+    };
+    let first = guest.send(&fill, &[]);
+    for _ in 0..256 {
+        guest.send(&fill, &[]);
+    }
+    first
+}
+
+fn graph(guest: &mut Guest) -> u64 {
+    load(guest, 1);
+    function(guest, 1, "endless");
+    let endless = Launch { function: 1, param_bytes: 8, ..LAUNCH };
+    let records: Vec<Vec<u8>> = (0..20).map(|_| node(&[], &endless, &[0; 8])).collect();
+    define(guest, &records);
+    guest.send(&GraphLaunch { graph: 1, stream: 0 }, &[])
+}
+
+#[test]
+fn work_without_an_end_ends_with_its_session() {
+    let works: [(&str, Work); 5] = [
+        ("an empty kernel in the largest grid", empty_kernel),
+        ("a line of nanosleeps", line_of_sleeps),
+        ("a product of 2^32-1 matrices", batch),
+        ("fills", fills),
+        ("a graph", graph),
+    ];
+    for (name, work) in works {
+        for adversary in [None, Some(1)] {
+            let bench: Bench = bench_with(SoftOptions { adversary, ..SoftOptions::default() });
+            let mut guest = bench.guest(0);
+            let number = work(&mut guest);
+            until(name, || guest.done() >= number - 1);
+            guest.control(channel::DETACH);
+            until(name, || guest.register(channel::STATE) == channel::STATE_FREE);
+            assert_eq!(bench.allocated(), 0, "{name}");
+        }
+    }
+}
+
+#[test]
+fn work_without_an_end_ends_at_the_deadline() {
+    let works: [(&str, Work); 3] = [
+        ("an empty kernel in the largest grid", empty_kernel),
+        ("a line of nanosleeps", line_of_sleeps),
+        ("a product of 2^32-1 matrices", batch),
+    ];
+    for (name, work) in works {
+        let limit = Some(Duration::from_millis(50));
+        let bench = bench_with(SoftOptions { kernel_timeout: limit, ..SoftOptions::default() });
+        let mut guest = bench.guest(0);
+        let number = work(&mut guest);
+        synchronize(&mut guest);
+        assert_eq!(guest.late(), Some((702, area::ERROR_STICKY, number)), "{name}");
+    }
+}
