@@ -1,8 +1,14 @@
 //! The launcher's own log: silent unless asked for, by `--verbose` or by VGPU_LOG as for the shims.
+//!
+//! With `--user` the file that VGPU_LOG_FILE names is opened by that user and not by root: until the rights are dropped, lines
+//! wait in memory ([`settle`]).
 
+use std::ffi::OsString;
 use std::fmt;
-use std::fs::OpenOptions;
-use std::sync::Mutex;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::fmt::format::Writer;
@@ -11,17 +17,89 @@ use tracing_subscriber::registry::LookupSpan;
 
 use crate::env::{VGPU_LOG, VGPU_LOG_FILE};
 
-/// Begins to log, if that was asked for: to the file that VGPU_LOG_FILE names, else to stderr.
-pub fn start(verbose: bool) {
+/// Where lines go.
+enum Sink {
+    Stderr,
+    File(File),
+    /// Nowhere yet: the file is another user's to open.
+    Waiting {
+        lines: Vec<u8>,
+        file: OsString,
+    },
+}
+
+static SINK: Mutex<Sink> = Mutex::new(Sink::Stderr);
+
+/// Starts to log, if that was asked for: to the file that VGPU_LOG_FILE names, else to stderr. `waits`: the file is opened by
+/// [`settle`], not now.
+pub fn start(verbose: bool, waits: bool) {
     let asked = std::env::var(VGPU_LOG).ok().and_then(|value| level(&value));
     let Some(level) = (if verbose { Some(Level::DEBUG) } else { asked }) else { return };
     let log = tracing_subscriber::fmt().with_max_level(level).with_ansi(false).event_format(Line);
-    let file = std::env::var_os(VGPU_LOG_FILE)
-        .filter(|_| !verbose)
-        .and_then(|path| OpenOptions::new().create(true).append(true).open(path).ok());
-    match file {
-        Some(file) => log.with_writer(Mutex::new(file)).init(),
-        None => log.with_writer(std::io::stderr).init(),
+    if let Some(file) = std::env::var_os(VGPU_LOG_FILE).filter(|_| !verbose) {
+        *sink() = Sink::Waiting { lines: Vec::new(), file };
+        if !waits {
+            settle();
+        }
+    }
+    log.with_writer(|| Out).init();
+}
+
+/// Opens the file, as the user that this process is by now, and writes what has waited for it.
+pub fn settle() {
+    let Some((lines, file)) = waiting() else { return };
+    match vgpu_paths::append(Path::new(&file)) {
+        Ok(opened) => *sink() = Sink::File(opened),
+        Err(error) => {
+            let hint = vgpu_paths::hint(&error).map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
+            let path = Path::new(&file).display();
+            // What cannot be printed must not keep the program from starting.
+            let _ = writeln!(
+                io::stderr(),
+                "vgpu-run: warning: the log goes to stderr: failed to open {path}: {error}{hint}"
+            );
+        }
+    }
+    let _ = Out.write_all(&lines);
+}
+
+/// Writes what still waits to stderr: this process ends before it has become the user whose file it is.
+pub fn give_up() {
+    if let Some((lines, _)) = waiting() {
+        let _ = Out.write_all(&lines);
+    }
+}
+
+/// What waits and for which file, if something does. It waits no longer: the sink is stderr.
+fn waiting() -> Option<(Vec<u8>, OsString)> {
+    let mut sink = sink();
+    if !matches!(*sink, Sink::Waiting { .. }) {
+        return None;
+    }
+    match std::mem::replace(&mut *sink, Sink::Stderr) {
+        Sink::Waiting { lines, file } => Some((lines, file)),
+        _ => None,
+    }
+}
+
+fn sink() -> std::sync::MutexGuard<'static, Sink> {
+    SINK.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Writes to the sink of that moment, a line a call.
+struct Out;
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut *sink() {
+            Sink::Stderr => io::stderr().write(bytes),
+            Sink::File(file) => file.write(bytes),
+            Sink::Waiting { lines, .. } => lines.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

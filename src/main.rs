@@ -47,7 +47,17 @@ fn main() -> ExitCode {
         }
     };
     // For check the option asks for evidence.
-    log::start(cli.options.verbose && !matches!(cli.command, Some(Command::Check(_))));
+    let check = matches!(cli.command, Some(Command::Check(_)));
+    // Check itself stays root; its children become the user.
+    let drops = cli.options.user.is_some() && nix::unistd::Uid::effective().is_root() && !check;
+    log::start(cli.options.verbose && !check, drops);
+    let code = run(cli);
+    log::give_up();
+    code
+}
+
+/// Carries out what the command line asks for. Prints why that failed.
+fn run(cli: Cli) -> ExitCode {
     let done = match cli.command {
         Some(Command::Env { json, program, rest }) => launch::show::show(&cli.options, program, &rest, json),
         Some(Command::Check(options)) => {

@@ -125,7 +125,7 @@ pub fn group_number(name: &str) -> Option<u32> {
     number(name).or_else(named)
 }
 
-/// Becomes `user`, for good, and makes `environment` the user's.
+/// Becomes `user`, for good, and makes `environment` the user's. The log settles: its file is opened by the user.
 pub fn become_user(user: &User, environment: &mut Environment) -> Result<(), UserError> {
     let failed = |errno| UserError::Become(user.label(), errno);
     setgroups(&user.groups).map_err(failed)?;
@@ -135,6 +135,8 @@ pub fn become_user(user: &User, environment: &mut Environment) -> Result<(), Use
         return Err(UserError::StillRoot);
     }
     user.dress(environment);
+    // The log file is the user's to open.
+    crate::log::settle();
     Ok(())
 }
 

@@ -2,8 +2,9 @@
 //! go to stderr, or are appended to the file that `VGPU_LOG_FILE` names.
 
 use std::fmt::Arguments;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Write;
+use std::path::Path;
 use std::sync::OnceLock;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,11 +30,26 @@ fn sink() -> Option<&'static Sink> {
             "debug" | "trace" => Level::Debug,
             _ => Level::Info,
         };
-        let file = std::env::var_os("VGPU_LOG_FILE")
-            .and_then(|path| OpenOptions::new().create(true).append(true).open(path).ok());
+        let file = std::env::var_os("VGPU_LOG_FILE").and_then(|path| file(Path::new(&path)));
         Some(Sink { level, file })
     })
     .as_ref()
+}
+
+/// The log file. Where it cannot be opened, or somebody else may have put it there, stderr is told so and gets the log.
+fn file(path: &Path) -> Option<File> {
+    vgpu_paths::append(path)
+        .inspect_err(|error| {
+            let hint = vgpu_paths::hint(error).map(|hint| format!(" {hint}")).unwrap_or_default();
+            let line = format!(
+                "vgpu[{}] warn: the log goes to stderr: failed to open {}: {error}.{hint}\n",
+                std::process::id(),
+                path.display()
+            );
+            // A log that cannot be written must not disturb the program it runs in.
+            let _ = std::io::stderr().write_all(line.as_bytes());
+        })
+        .ok()
 }
 
 fn write(level: Level, name: &str, text: Arguments<'_>) {

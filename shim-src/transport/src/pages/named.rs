@@ -3,11 +3,13 @@
 //! Who uses one has a lock on it. The name ends in the order in which its pages are used: `vgpu-run.PID.NUMBER.3-2-1-0`; a file whose
 //! pages are not chosen yet ends in `new`.
 
-use std::fs::{self, File, OpenOptions};
+use std::ffi::OsStr;
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use vgpu_paths::{Access, Dir};
 
 use super::{LARGE, lock};
 
@@ -27,6 +29,7 @@ pub(super) struct Left {
 #[derive(Debug)]
 pub(super) struct New {
     file: Option<File>,
+    dir: Dir,
     path: PathBuf,
 }
 
@@ -46,29 +49,27 @@ fn mount(mounts: &str) -> Option<&str> {
     })
 }
 
-/// What processes that are gone have left in `folder`. What one had not finished is removed.
+/// What processes of this user that are gone have left in `folder`. What one had not finished is removed. A file of another user,
+/// or one that another user may open, is left alone: its pages may be mapped by who made it.
 pub(super) fn left_behind(folder: &Path) -> impl Iterator<Item = Left> + use<> {
-    fs::read_dir(folder).into_iter().flatten().flatten().filter_map(|entry| {
-        let name = entry.file_name();
+    let dir = Dir::open(folder).ok();
+    let names = dir.as_ref().and_then(|dir| dir.entries().ok()).unwrap_or_default();
+    let folder = folder.to_owned();
+    names.into_iter().filter_map(move |name| {
+        let dir = dir.as_ref()?;
         let order = name.to_str()?.strip_prefix(PREFIX)?.rsplit('.').next()?.to_owned();
-        let path = entry.path();
-        let file = open(&path, false).ok()?;
+        let file = dir.private(&name, Access::ReadWrite).ok()?;
         if !lock(&file, 0, 1) {
             return None;
         }
         let order: Option<Vec<usize>> = order.split('-').map(|page| page.parse().ok()).collect();
         let Some(order) = order else {
             // No host has heard of its pages.
-            let _ = fs::remove_file(&path);
+            let _ = dir.remove(&name);
             return None;
         };
-        Some(Left { file, order, path })
+        Some(Left { file, order, path: folder.join(name) })
     })
-}
-
-fn open(path: &Path, new: bool) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create_new(new).mode(0o600).custom_flags(libc::O_NOFOLLOW).open(path)
 }
 
 impl New {
@@ -76,9 +77,10 @@ impl New {
     pub(super) fn make(folder: &Path, pages: usize) -> io::Result<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let path = folder.join(format!("{PREFIX}{}.{number}.{NEW}", std::process::id()));
-        let file = open(&path, true)?;
-        let new = Self { file: Some(file), path };
+        let name = format!("{PREFIX}{}.{number}.{NEW}", std::process::id());
+        let dir = Dir::open(folder)?;
+        let file = dir.create(&name, Access::ReadWrite, 0o600)?;
+        let new = Self { file: Some(file), path: folder.join(&name), dir };
         if !lock(new.file()?, 0, 1) {
             return Err(io::ErrorKind::WouldBlock.into());
         }
@@ -94,7 +96,7 @@ impl New {
     pub(super) fn keep(mut self, order: &[usize]) -> io::Result<(File, PathBuf)> {
         let order = order.iter().map(usize::to_string).collect::<Vec<_>>().join("-");
         let path = self.path.with_extension(order);
-        fs::rename(&self.path, &path)?;
+        self.dir.rename(name(&self.path), name(&path))?;
         let file = self.file.take().ok_or(io::ErrorKind::NotFound)?;
         Ok((file, path))
     }
@@ -104,9 +106,14 @@ impl Drop for New {
     fn drop(&mut self) {
         if self.file.is_some() {
             // Else it goes when the next process looks for what was left.
-            let _ = fs::remove_file(&self.path);
+            let _ = self.dir.remove(name(&self.path));
         }
     }
+}
+
+/// The file's name in its folder.
+fn name(path: &Path) -> &OsStr {
+    path.file_name().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -126,11 +133,43 @@ mod tests {
         assert!(left_behind(dir.path()).next().is_none(), "and has an owner again");
     }
 
+    /// A user becomes root, or writes where they should not: pages that another user may have mapped are not taken over, and
+    /// their file is neither opened for good nor removed.
+    #[test]
+    fn files_that_another_user_made_or_may_open_are_left_alone() {
+        use std::os::unix::fs::{PermissionsExt, chown, symlink};
+
+        let dir = tempfile::tempdir().unwrap();
+        let (file, path) = New::make(dir.path(), 4).unwrap().keep(&[3, 2, 0]).unwrap();
+        drop(file);
+        let count = || left_behind(dir.path()).count();
+        assert_eq!(count(), 1);
+        // SAFETY: asks for a number.
+        if unsafe { libc::geteuid() } == 0 {
+            chown(&path, Some(65534), Some(65534)).unwrap();
+            assert_eq!(count(), 0, "another user made it");
+            chown(&path, Some(0), Some(0)).unwrap();
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+        assert_eq!(count(), 0, "another user may open it");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        let away = dir.path().join("secret");
+        fs::hard_link(&path, &away).unwrap();
+        assert_eq!(count(), 0, "it has another name");
+        fs::remove_file(&path).unwrap();
+        symlink("secret", &path).unwrap();
+        let planted = dir.path().join("vgpu-run.1.0.new");
+        symlink("secret", &planted).unwrap();
+        assert_eq!(count(), 0, "links are not followed");
+        assert!(away.exists() && fs::symlink_metadata(&planted).is_ok(), "and nothing is removed");
+    }
+
     #[test]
     fn what_was_not_finished_goes() {
         let dir = tempfile::tempdir().unwrap();
         drop(New::make(dir.path(), 1).unwrap());
-        fs::write(dir.path().join("vgpu-run.1.0.new"), "").unwrap();
+        let left = Dir::open(dir.path()).unwrap();
+        left.create("vgpu-run.1.0.new", Access::Write, 0o600).unwrap();
         fs::write(dir.path().join("others"), "").unwrap();
         assert!(left_behind(dir.path()).next().is_none());
         let names: Vec<_> =

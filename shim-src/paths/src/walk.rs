@@ -1,0 +1,122 @@
+//! The walk along a path: one directory after the other, each link looked at before it is followed.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, PROC_SUPER_MAGIC, Stat, fstatfs, openat, readlinkat, statat};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+use crate::kernel::DIRECTORY;
+use crate::refusal::Refusal;
+
+/// As many links are followed on one path as the kernel follows.
+pub(crate) const LINKS: usize = 40;
+
+/// Which links a walk follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Links {
+    /// Those in directories that are not shared. An absolute path starts at the root directory of this process.
+    Trusted,
+    /// All. An absolute path starts where the walk starts, and nothing leads above that.
+    Inside,
+}
+
+/// Opens the directory `path`, seen from `start`.
+pub(crate) fn walk(start: OwnedFd, path: &Path, links: Links) -> io::Result<OwnedFd> {
+    // The directories from the start to the current one; `Trusted` needs no more than the current one.
+    let mut way = vec![start];
+    let mut rest: Vec<OsString> = Vec::new();
+    push(&mut rest, path);
+    let mut followed = 0;
+    while let Some(name) = rest.pop() {
+        let here = way.last().map(AsFd::as_fd).ok_or(Errno::NOENT)?;
+        match (name.as_encoded_bytes(), links) {
+            (b"/", Links::Inside) => {
+                way.truncate(1);
+                continue;
+            }
+            (b"/", Links::Trusted) => {
+                way = vec![openat(CWD, "/", DIRECTORY, Mode::empty())?];
+                continue;
+            }
+            (b"..", Links::Inside) => {
+                // Not by opening `..`: the directory may have been moved out of the tree meanwhile.
+                if way.len() > 1 {
+                    way.pop();
+                }
+                continue;
+            }
+            (b"..", Links::Trusted) => {
+                way = vec![openat(here, "..", DIRECTORY, Mode::empty())?];
+                continue;
+            }
+            _ => {}
+        }
+        let next = match openat(here, &name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty()) {
+            Ok(next) => next,
+            // Kernels differ in what they answer for a link.
+            Err(Errno::NOTDIR | Errno::LOOP) => {
+                let target = match readlinkat(here, &name, Vec::new()) {
+                    Ok(target) => target,
+                    Err(Errno::INVAL) => return Err(Errno::NOTDIR.into()),
+                    Err(error) => return Err(error.into()),
+                };
+                followed += 1;
+                if followed > LINKS {
+                    return Err(Errno::LOOP.into());
+                }
+                if links == Links::Trusted && is_shared(here)? {
+                    return Err(Refusal::Link(located(here).join(name)).into());
+                }
+                if links == Links::Inside || !magic(here) {
+                    push(&mut rest, Path::new(&OsString::from_vec(target.into_bytes())));
+                    continue;
+                }
+                // The kernel alone knows where its own links lead.
+                openat(here, &name, DIRECTORY, Mode::empty())?
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if links == Links::Trusted {
+            way.clear();
+        }
+        way.push(next);
+    }
+    way.pop().ok_or_else(|| Errno::NOENT.into())
+}
+
+/// Puts the parts of `path` before what is left of the walk, the first part last.
+fn push(rest: &mut Vec<OsString>, path: &Path) {
+    let parts = path.components().filter(|part| *part != Component::CurDir);
+    rest.extend(parts.rev().map(|part| part.as_os_str().to_owned()));
+}
+
+/// Status of an open file or directory, also of one that was opened by `O_PATH`.
+pub(crate) fn status(file: BorrowedFd<'_>) -> io::Result<Stat> {
+    Ok(statat(file, "", AtFlags::EMPTY_PATH)?)
+}
+
+/// Whether this user or root is the owner `uid`.
+pub(crate) fn trusted(uid: u32) -> bool {
+    uid == 0 || uid == geteuid().as_raw()
+}
+
+/// Whether users other than root and this one can put entries into the directory.
+pub(crate) fn is_shared(directory: BorrowedFd<'_>) -> io::Result<bool> {
+    let status = status(directory)?;
+    Ok(!trusted(status.st_uid) || status.st_mode & 0o022 != 0)
+}
+
+/// Whether the links in the directory are the kernel's own, such as those of `/proc/self/fd`: their texts are no paths.
+pub(crate) fn magic(directory: BorrowedFd<'_>) -> bool {
+    fstatfs(directory).is_ok_and(|system| system.f_type == PROC_SUPER_MAGIC)
+}
+
+/// Where an open directory is now, for messages.
+pub(crate) fn located(directory: BorrowedFd<'_>) -> PathBuf {
+    std::fs::read_link(format!("/proc/self/fd/{}", directory.as_raw_fd())).unwrap_or_default()
+}
