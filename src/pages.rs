@@ -1,11 +1,11 @@
 //! What comes with a release beside the program: manual pages and shell completions, made from the command line's own definition.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
+use vgpu_paths::Dir;
 
 use crate::cli::Cli;
 use crate::error::{Failure, Refusal};
@@ -27,7 +27,7 @@ struct PageError {
 
 impl Refusal for PageError {
     fn hint(&self) -> Option<String> {
-        None
+        vgpu_paths::hint(&self.source).map(str::to_owned)
     }
 }
 
@@ -35,9 +35,9 @@ impl Refusal for PageError {
 pub fn write(prefix: &Path) -> Result<(), Failure> {
     for (path, content) in pages().into_iter().chain(completions()) {
         let path = prefix.join(path);
-        let folder = path.parent().unwrap_or(prefix);
-        fs::create_dir_all(folder)
-            .and_then(|()| fs::write(&path, content))
+        let (folder, name) = (path.parent().unwrap_or(prefix), path.file_name().unwrap_or_default());
+        Dir::make(folder)
+            .and_then(|(folder, _)| folder.replace(name, &content))
             .map_err(|source| PageError { path: path.clone(), source })?;
     }
     Ok(())

@@ -24,19 +24,30 @@ pub struct UnitFiles {
 }
 
 impl UnitFiles {
-    /// Those of the unit `name`, with its suffix, in `places`.
+    /// Those of the unit `name`, with its suffix, in `places` of this system.
     pub fn find(name: &str, places: &[PathBuf]) -> Self {
+        let list = |folder: &Path| {
+            std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name()).collect()
+        };
         // A link that leads nowhere is a file too: in a tree of another system it may be right.
-        let there = |path: &PathBuf| path.symlink_metadata().is_ok();
-        let main = places.iter().map(|place| place.join(name)).find(there);
+        Self::find_by(name, places, list, |path| path.symlink_metadata().is_ok())
+    }
+
+    /// Those of the unit `name` where `list` names the entries of a directory, and `there` tells whether a file is there.
+    pub fn find_by(
+        name: &str,
+        places: &[PathBuf],
+        list: impl Fn(&Path) -> Vec<OsString>,
+        there: impl Fn(&Path) -> bool,
+    ) -> Self {
+        let main = places.iter().map(|place| place.join(name)).find(|path| there(path));
         let mut drop_ins: BTreeMap<OsString, PathBuf> = BTreeMap::new();
         for place in places.iter().rev() {
-            let Ok(entries) = std::fs::read_dir(place.join(format!("{name}.d"))) else { continue };
-            for path in entries.flatten().map(|entry| entry.path()) {
-                if path.extension().is_some_and(|extension| extension == "conf")
-                    && let Some(file) = path.file_name()
-                {
-                    drop_ins.insert(file.to_owned(), path);
+            let folder = place.join(format!("{name}.d"));
+            for file in list(&folder) {
+                let path = folder.join(&file);
+                if path.extension().is_some_and(|extension| extension == "conf") {
+                    drop_ins.insert(file, path);
                 }
             }
         }

@@ -21,6 +21,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::cli::{CheckOptions, Options};
+use crate::error::Refusal as _;
 use crate::report::marks::Look;
 use crate::report::redact::Redaction;
 use crate::report::{Report, bundle, human, json, pages};
@@ -85,7 +86,8 @@ pub fn check(launch: &Options, options: &CheckOptions) -> ExitCode {
     if let Some(path) = &options.bundle {
         let texts = bundle::texts(&report, &mut context, &Redaction::of_system());
         if let Err(error) = bundle::write(path, &texts) {
-            return stuck(&crate::error::chain(&error));
+            let hint = error.hint().map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
+            return stuck(&(crate::error::chain(&error) + &hint));
         }
         // To stderr: what is on stdout may be read by a program.
         let _ = writeln!(io::stderr(), "vgpu-run: wrote {}", path.display());

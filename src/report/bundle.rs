@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs::OpenOptions;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use flate2::Compression;
@@ -17,6 +15,7 @@ use super::{human, json};
 use crate::check::context::Context;
 use crate::device::survey;
 use crate::env::Environment;
+use crate::error::Refusal;
 
 /// Files of the system that say what system it is.
 const SYSTEM: [&str; 8] = [
@@ -62,6 +61,12 @@ pub struct BundleError {
     source: io::Error,
 }
 
+impl Refusal for BundleError {
+    fn hint(&self) -> Option<String> {
+        vgpu_paths::hint(&self.source).map(str::to_owned)
+    }
+}
+
 /// The texts of a bundle, by name, redacted.
 pub fn texts(report: &Report, context: &mut Context, redaction: &Redaction) -> BTreeMap<String, String> {
     let look = Look { unicode: true, colour: false, width: Some(100) };
@@ -94,8 +99,7 @@ pub fn texts(report: &Report, context: &mut Context, redaction: &Redaction) -> B
 pub fn write(path: &Path, texts: &BTreeMap<String, String>) -> Result<(), BundleError> {
     let error = |source| BundleError { path: path.to_owned(), source };
     // What is in it is for whoever asked for it.
-    let file =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path).map_err(error)?;
+    let file = vgpu_paths::overwrite(path).map_err(error)?;
     let single = path.extension().is_some_and(|extension| extension == "json");
     if single { write_json(file, texts) } else { write_archive(file, texts) }.map_err(error)
 }
@@ -219,6 +223,30 @@ mod tests {
         assert!(texts["environment.txt"].contains("OLLAMA_API_KEY=<redacted>\n"));
         assert!(texts["environment.txt"].contains("MY_NOTES (set)\n"));
         assert!(texts["environment.txt"].contains("OLLAMA_MODELS=/home/USER/models\n"));
+    }
+
+    /// A user becomes root, or writes where they should not: the bundle is not written through what somebody planted.
+    #[test]
+    fn it_is_not_written_through_a_planted_link() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+
+        let scratch = Scratch::new();
+        let (secret, hostile) = (scratch.join("secret"), scratch.join("hostile"));
+        std::fs::write(&secret, "secret").unwrap();
+        std::fs::create_dir(&hostile).unwrap();
+        std::fs::set_permissions(&hostile, std::fs::Permissions::from_mode(0o1777)).unwrap();
+        symlink(&secret, hostile.join("link.json")).unwrap();
+        std::fs::hard_link(&secret, hostile.join("name.json")).unwrap();
+        for (name, why) in [("link.json", "is a symbolic link"), ("name.json", "one of several names")] {
+            let error = write(&hostile.join(name), &bundle()).unwrap_err();
+            assert!(crate::error::chain(&error).contains(why), "{error:?}");
+            assert!(error.hint().is_some());
+            assert_eq!(std::fs::read_to_string(&secret).unwrap(), "secret");
+        }
+        let own = hostile.join("own.json");
+        write(&own, &bundle()).unwrap();
+        write(&own, &bundle()).unwrap();
+        assert_eq!(std::fs::metadata(&own).unwrap().permissions().mode() & 0o777, 0o600);
     }
 
     #[test]

@@ -1,6 +1,10 @@
 //! `vgpu-run trace PROGRAM`: the program is started as ever, by another launcher, which finds `VGPU_TRACE` in its
 //! environment and preloads the tracer before the libraries. This process waits, passes signals on, and then
 //! turns what was written into a summary, lines of text, and a timeline.
+//!
+//! The directory may lie where other users write, and this process may be root. So it is opened once and used through its
+//! descriptor; files in it are created, never written over; and with `--user` this process becomes that user before it reads or
+//! writes anything there.
 
 mod calls;
 mod event;
@@ -12,8 +16,9 @@ mod timeline;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::fs;
+use std::io::{self, BufWriter, Read, Write};
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -25,7 +30,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
-use vgpu_trace_format::PREFIX;
+use vgpu_paths::{Access, Dir};
+use vgpu_trace_format::{FILE_MOST, PREFIX};
 
 use crate::cli::Options;
 use crate::env::{Environment, LD_DEBUG, LD_DEBUG_OUTPUT, VGPU_TRACE};
@@ -49,66 +55,144 @@ enum TraceError {
     Closed { place: PathBuf, user: String },
     #[error("failed to start the launcher of the program")]
     Start(#[source] io::Error),
-    #[error("failed to read or write in {}", .0.display())]
+    #[error("failed to write the trace into {}: it belongs to the user {owner}", folder.display())]
+    Foreign { folder: PathBuf, owner: u32 },
+    #[error("failed to write the trace into {}: other users can write there", .0.display())]
+    Shared(PathBuf),
+    #[error("failed to read or write {}", .0.display())]
     File(PathBuf, #[source] io::Error),
 }
 
 impl Refusal for TraceError {
     fn hint(&self) -> Option<String> {
         match self {
+            Self::Folder(_, error) | Self::File(_, error) if vgpu_paths::hint(error).is_some() => {
+                vgpu_paths::hint(error).map(str::to_owned)
+            }
             Self::Folder(..) => Some("Name another: --output FOLDER.".into()),
             Self::Closed { .. } => Some("Name a place that is open to all: --output /tmp/FOLDER.".into()),
-            Self::NotEmpty(_) => Some("Name a new folder: --output FOLDER.".into()),
+            Self::NotEmpty(_) | Self::Foreign { .. } | Self::Shared(_) => {
+                Some("Name a new folder: --output FOLDER.".into())
+            }
             _ => None,
         }
     }
 }
 
-/// In the launcher of a traced program: what is to be set beside the libraries. Nothing here keeps the program from
-/// starting.
+/// In the launcher of a traced program, which is the program's user by now: what is to be set beside the libraries. Nothing here
+/// keeps the program from starting.
 pub fn prepare(
     folder: &Path,
     environment: &mut Environment,
     libraries: impl Iterator<Item = (&'static str, PathBuf)>,
 ) {
-    environment.set(LD_DEBUG, "libs,files");
-    environment.set(LD_DEBUG_OUTPUT, folder.join(LOADER));
     let lines: Vec<String> =
         libraries.map(|(soname, path)| format!("{soname}\t{}\n", path.display())).collect();
-    let lines = lines.concat();
-    if let Err(error) = fs::write(folder.join(LIBRARIES), lines) {
-        tracing::warn!(%error, "the trace cannot be written");
+    let written = private(folder).and_then(|dir| dir.replace(LIBRARIES, lines.concat().as_bytes()));
+    match written {
+        Ok(()) => {
+            environment.set(LD_DEBUG, "libs,files");
+            // The loader follows links there, so it is told only of a directory in which nobody else can put any.
+            environment.set(LD_DEBUG_OUTPUT, folder.join(LOADER));
+        }
+        Err(error) => {
+            environment.remove(VGPU_TRACE);
+            // What cannot be printed must not keep the program from starting.
+            let _ = writeln!(
+                io::stderr(),
+                "vgpu-run: warning: there is no trace: failed to write into {}: {error}",
+                folder.display()
+            );
+        }
+    }
+}
+
+/// The directory, open, if nobody but root and this user can put anything into it, or something else in its place.
+fn private(folder: &Path) -> io::Result<Dir> {
+    let dir = Dir::open(folder)?;
+    let denied = |why: String| io::Error::new(io::ErrorKind::PermissionDenied, why);
+    if dir.is_shared()? {
+        return Err(denied("other users can write there".into()));
+    }
+    // By a descriptor it is this directory, whatever happens to its path.
+    match vgpu_paths::replaceable(folder)? {
+        Some(place) if !folder.starts_with("/proc") => {
+            Err(denied(format!("other users can replace what is in {}", place.display())))
+        }
+        _ => Ok(dir),
+    }
+}
+
+/// The directory of a trace.
+struct Folder {
+    dir: Dir,
+    /// Where it was when the trace started, for messages.
+    path: PathBuf,
+    /// Whom the program runs as, if this process has to become that user.
+    user: Option<User>,
+}
+
+impl Folder {
+    /// Why something in it cannot be read or written.
+    fn failed(&self, name: &str) -> impl FnOnce(io::Error) -> TraceError {
+        let path = self.path.join(name);
+        move |error| TraceError::File(path, error)
+    }
+
+    /// The path by which the program's processes find it. A program of this process's own user is told of the descriptor where
+    /// another user could replace a directory of the path.
+    fn told(&self) -> PathBuf {
+        let same =
+            self.user.is_none() && vgpu_paths::replaceable(&self.path).is_ok_and(|place| place.is_some());
+        if same {
+            format!("/proc/{}/fd/{}", std::process::id(), self.dir.as_fd().as_raw_fd()).into()
+        } else {
+            self.path.clone()
+        }
     }
 }
 
 /// Starts `command`, waits for it, and writes the reports. Answers its exit code.
 pub fn trace(options: &Options, output: Option<PathBuf>, command: &[OsString]) -> Result<ExitCode, Failure> {
     let folder = make_folder(options, output)?;
-    let status = run(options, &folder, command)?;
+    let status = run(options, &folder.told(), command)?;
+    if let Some(user) = &folder.user {
+        // For good, and before anything that the user's program wrote is read.
+        user::become_user(user, &mut Environment::default())?;
+    }
     let page = report(&folder, status)?;
     // Where its words go is closed: they are in the file.
-    let _ = write!(io::stderr(), "{page}\nvgpu-run: the trace is in {}\n", folder.display());
+    let _ = write!(io::stderr(), "{page}\nvgpu-run: the trace is in {}\n", folder.path.display());
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
     Ok(ExitCode::from(code as u8))
 }
 
-fn make_folder(options: &Options, output: Option<PathBuf>) -> Result<PathBuf, Failure> {
+fn make_folder(options: &Options, output: Option<PathBuf>) -> Result<Folder, Failure> {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    let folder = output.unwrap_or_else(|| PathBuf::from(format!("vgpu-trace-{seconds}")));
-    let failed = |error| TraceError::Folder(folder.clone(), error);
-    fs::create_dir_all(&folder).map_err(failed)?;
-    let folder = fs::canonicalize(&folder).map_err(failed)?;
-    if fs::read_dir(&folder).map_err(failed)?.next().is_some() {
-        return Err(TraceError::NotEmpty(folder).into());
+    let asked = output.unwrap_or_else(|| PathBuf::from(format!("vgpu-trace-{seconds}")));
+    let failed = |error| TraceError::Folder(asked.clone(), error);
+    let user = options.user.as_ref().filter(|_| Uid::effective().is_root()).map(user::find).transpose()?;
+    let (dir, _) = Dir::make(&asked).map_err(failed)?;
+    let path = dir.path();
+    if !dir.entries().map_err(failed)?.is_empty() {
+        return Err(TraceError::NotEmpty(path).into());
     }
-    if let Some(name) = options.user.as_ref().filter(|_| Uid::effective().is_root()) {
-        let user = user::find(name)?;
-        if let Some(place) = closed_to(&folder, &user) {
+    let owner = dir.owner().map_err(failed)?;
+    let ours = Uid::effective().as_raw();
+    let theirs = user.as_ref().map(|user| user.uid.as_raw());
+    if owner != ours && Some(owner) != theirs {
+        return Err(TraceError::Foreign { folder: path, owner }.into());
+    }
+    if let Some(user) = &user {
+        if let Some(place) = closed_to(&path, user) {
             return Err(TraceError::Closed { place, user: user.label() }.into());
         }
-        std::os::unix::fs::chown(&folder, Some(user.uid.as_raw()), None).map_err(failed)?;
+        dir.give(user.uid.as_raw()).map_err(failed)?;
     }
-    Ok(folder)
+    if dir.mode().map_err(failed)? & 0o022 != 0 {
+        return Err(TraceError::Shared(path).into());
+    }
+    Ok(Folder { dir, path, user })
 }
 
 /// The first folder on the way that the user may not pass: its program would write nothing, and say nothing.
@@ -173,13 +257,12 @@ fn words(options: &Options) -> Vec<OsString> {
 }
 
 /// Reads what was written and writes the reports; answers the summary.
-fn report(folder: &Path, status: ExitStatus) -> Result<String, TraceError> {
+fn report(folder: &Folder, status: ExitStatus) -> Result<String, TraceError> {
     let ours = libraries(folder);
     let (mut processes, mut loaders): (Vec<Process>, BTreeMap<u32, loader::Decisions>) = Default::default();
-    let entries = fs::read_dir(folder).map_err(|error| TraceError::File(folder.into(), error))?;
-    for path in entries.flatten().map(|entry| entry.path()) {
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
-        let bytes = || fs::read(&path).map_err(|error| TraceError::File(path.clone(), error));
+    for name in folder.dir.entries().map_err(folder.failed("."))? {
+        let Some(name) = name.to_str() else { continue };
+        let bytes = || read(folder, name).map_err(folder.failed(name));
         if name.starts_with(PREFIX) {
             match reader::read(&bytes()?) {
                 Ok(process) => processes.push(process),
@@ -193,13 +276,12 @@ fn report(folder: &Path, status: ExitStatus) -> Result<String, TraceError> {
     }
     processes.sort_by_key(|process| (process.opened, process.pid));
     let write = |name: &str, write: &dyn Fn(&mut dyn Write) -> io::Result<()>| {
-        let path = folder.join(name);
-        let done = File::create(&path).and_then(|file| {
+        let done = folder.dir.create(name, Access::Write, 0o644).and_then(|file| {
             let mut out = BufWriter::new(file);
             write(&mut out)?;
             out.flush()
         });
-        done.map_err(|error| TraceError::File(path, error))
+        done.map_err(folder.failed(name))
     };
     let mut seen = BTreeMap::<u32, u32>::new();
     for process in &processes {
@@ -215,6 +297,13 @@ fn report(folder: &Path, status: ExitStatus) -> Result<String, TraceError> {
     Ok(page)
 }
 
+/// A regular file of the directory, no longer than a trace can be.
+fn read(folder: &Folder, name: &str) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    folder.dir.read(name)?.take(FILE_MOST as u64).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 fn ended(status: ExitStatus) -> String {
     match (status.code(), status.signal().map(Signal::try_from)) {
         (Some(code), _) => format!("the program ended with {code}"),
@@ -224,8 +313,49 @@ fn ended(status: ExitStatus) -> String {
 }
 
 /// Sonames of the preloaded files, by path.
-fn libraries(folder: &Path) -> BTreeMap<String, String> {
-    let text = fs::read_to_string(folder.join(LIBRARIES)).unwrap_or_default();
+fn libraries(folder: &Folder) -> BTreeMap<String, String> {
+    // There is none where the program did not start.
+    let bytes = read(folder, LIBRARIES).unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
     let pairs = text.lines().filter_map(|line| line.split_once('\t'));
     pairs.map(|(soname, path)| (path.to_owned(), soname.to_owned())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+    use crate::scratch::Scratch;
+
+    fn prepared(folder: &Path) -> bool {
+        let mut environment = Environment::from_iter([(VGPU_TRACE, folder.as_os_str())]);
+        prepare(folder, &mut environment, [("libx.so.1", PathBuf::from("/x"))].into_iter());
+        let told = environment.get(LD_DEBUG_OUTPUT).is_some();
+        assert_eq!(told, environment.get(VGPU_TRACE).is_some(), "all or nothing");
+        told
+    }
+
+    /// A user becomes root, or writes where they should not: the loader follows links in the directory that it is told of.
+    #[test]
+    fn a_program_is_traced_only_where_nobody_else_can_put_links() {
+        let scratch = Scratch::new();
+        let set = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        let (hostile, own) = (scratch.join("hostile"), scratch.join("hostile/own"));
+        fs::create_dir_all(&own).unwrap();
+        assert!(prepared(&own));
+        assert_eq!(fs::read_to_string(own.join(LIBRARIES)).unwrap(), "libx.so.1\t/x\n");
+        assert!(prepared(&own), "a launcher that the program starts");
+        set(&hostile, 0o777);
+        assert!(!prepared(&own), "others can replace it");
+        assert!(!prepared(&hostile), "others can write there");
+        assert!(fs::read_dir(&hostile).unwrap().count() == 1);
+        let open = Dir::open(&own).unwrap();
+        let by_descriptor = format!("/proc/self/fd/{}", open.as_fd().as_raw_fd());
+        assert!(prepared(Path::new(&by_descriptor)), "by its descriptor it is that one");
+        set(&hostile, 0o1777);
+        assert!(prepared(&own), "only who made it can replace it");
+        symlink(&own, hostile.join("link")).unwrap();
+        assert!(!prepared(&hostile.join("link")));
+    }
 }

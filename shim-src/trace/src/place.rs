@@ -94,11 +94,12 @@ fn create(path: &[u8]) -> bool {
     descriptor >= 0
 }
 
-/// Opens the path, for this moment: a descriptor that is kept can be closed by anybody and then mean another file.
+/// Opens the path, which is no link, for this moment: a descriptor that is kept can be closed by anybody and then mean another file.
 pub fn open_path(path: &[u8], flags: libc::c_int) -> libc::c_int {
     // SAFETY: the path ends in a zero. Raw, for the C library's function is a cancellation point.
     unsafe {
-        libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags | libc::O_CLOEXEC, 0o600) as i32
+        let flags = flags | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+        libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0o600) as i32
     }
 }
 
