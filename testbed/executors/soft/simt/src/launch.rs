@@ -80,7 +80,7 @@ pub fn run(
         if blocks > 1 && pool.threads() > 1 && (first || expected >= worth) {
             pool.run(Arc::clone(&grid) as Arc<dyn Work>);
         } else {
-            grid.work();
+            grid.work(&|| true);
         }
     }
     let mut outcome = grid.outcome.lock().unwrap_or_else(PoisonError::into_inner);
@@ -294,9 +294,9 @@ impl Grid {
 }
 
 impl Work for Grid {
-    fn work(&self) {
+    fn work(&self, stay: &dyn Fn() -> bool) {
         let variant = self.variant();
-        if self.next.load(Ordering::Relaxed) >= self.blocks {
+        if !self.is_open() {
             return;
         }
         self.with_scratch(1, |blocks, shared, local, windows| {
@@ -307,7 +307,7 @@ impl Work for Grid {
                 return;
             }
             let (begin, mut count) = (Instant::now(), 0);
-            while !self.over.load(Ordering::Relaxed) {
+            while !self.over.load(Ordering::Relaxed) && stay() {
                 let index = self.next.fetch_add(1, Ordering::Relaxed);
                 if index >= self.blocks {
                     break;
@@ -334,6 +334,10 @@ impl Work for Grid {
                 self.program.block_time.store(mean.max(1), Ordering::Relaxed);
             }
         });
+    }
+
+    fn is_open(&self) -> bool {
+        !self.over.load(Ordering::Relaxed) && self.next.load(Ordering::Relaxed) < self.blocks
     }
 }
 

@@ -1,5 +1,8 @@
-//! Worker threads, shared by all sessions. Work is put into a list; whoever is free takes part in what is there.
+//! Worker threads, shared by all sessions. Work is put into a list; whoever is free takes part in what is there, by turns: a worker
+//! leaves work that others wait beside after a while, and takes up what has waited longest. So each session has its own thread and
+//! an equal share of the workers, whatever the others launch.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -10,10 +13,17 @@ use std::time::{Duration, Instant};
 /// takes as long.
 const SPIN: Duration = Duration::from_micros(100);
 
+/// How long a worker takes part in one work at least before it goes on to another that waits: long enough that to change costs
+/// nothing, short beside what anybody waits for.
+const SLICE: Duration = Duration::from_millis(2);
+
 /// Something that several threads can do together.
 pub(crate) trait Work: Send + Sync {
-    /// Takes part until nothing is left to be begun.
-    fn work(&self);
+    /// Takes part until nothing is left to be begun, or `stay`, asked between pieces, says no.
+    fn work(&self, stay: &dyn Fn() -> bool);
+
+    /// Whether something is left to be begun.
+    fn is_open(&self) -> bool;
 }
 
 /// Worker threads. Clones are the same pool; it ends with the last of them.
@@ -33,11 +43,14 @@ struct Shared {
     posted: AtomicU64,
     wake: Condvar,
     sleeping: AtomicUsize,
+    /// How many jobs are in the list.
+    listed: AtomicUsize,
 }
 
 #[derive(Default)]
 struct State {
-    jobs: Vec<Arc<Job>>,
+    /// The one that workers have left alone longest comes first.
+    jobs: VecDeque<Arc<Job>>,
     over: bool,
 }
 
@@ -68,6 +81,7 @@ impl Pool {
             posted: AtomicU64::new(0),
             wake: Condvar::new(),
             sleeping: AtomicUsize::new(0),
+            listed: AtomicUsize::new(0),
         });
         let worker = |index: usize| {
             let shared = Arc::clone(&shared);
@@ -92,14 +106,14 @@ impl Pool {
     pub(crate) fn run(&self, work: Arc<dyn Work>) {
         let shared = &self.inner.shared;
         let job = Arc::new(Job { work, busy: Mutex::new(0), idle: Condvar::new() });
-        lock(&shared.state).jobs.push(Arc::clone(&job));
+        shared.change(|jobs| jobs.push_back(Arc::clone(&job)));
         shared.posted.fetch_add(1, Ordering::Release);
         if shared.sleeping.load(Ordering::SeqCst) > 0 {
             shared.wake.notify_all();
         }
-        job.work.work();
+        job.work.work(&|| true);
         // Nobody begins after this; those who did are waited for.
-        lock(&shared.state).jobs.retain(|other| !Arc::ptr_eq(other, &job));
+        shared.change(|jobs| jobs.retain(|other| !Arc::ptr_eq(other, &job)));
         let mut busy = lock(&job.busy);
         let begin = Instant::now();
         while *busy > 0 {
@@ -127,31 +141,42 @@ impl Drop for Handle {
 }
 
 impl Shared {
+    /// Changes the list.
+    fn change(&self, act: impl FnOnce(&mut VecDeque<Arc<Job>>)) {
+        let mut state = lock(&self.state);
+        act(&mut state.jobs);
+        self.listed.store(state.jobs.len(), Ordering::Relaxed);
+    }
+
     fn serve(&self) {
         loop {
             let posted = self.posted.load(Ordering::Acquire);
             // Join what is there; new work of others may come meanwhile.
             let job = {
-                let state = lock(&self.state);
+                let mut state = lock(&self.state);
                 if state.over {
                     return;
                 }
-                let job = state.jobs.first().map(Arc::clone);
+                let job = state.jobs.pop_front();
                 if let Some(job) = &job {
                     *lock(&job.busy) += 1;
+                    // Behind all others: the next worker takes up another.
+                    state.jobs.push_back(Arc::clone(job));
                 }
                 job
             };
             if let Some(job) = job {
-                job.work.work();
+                let begin = Instant::now();
+                job.work.work(&|| self.listed.load(Ordering::Relaxed) < 2 || begin.elapsed() < SLICE);
                 let mut busy = lock(&job.busy);
                 *busy -= 1;
                 if *busy == 0 {
                     job.idle.notify_all();
                 }
                 drop(busy);
-                // All of it is begun: others in the list are next.
-                lock(&self.state).jobs.retain(|other| !Arc::ptr_eq(other, &job));
+                if !job.work.is_open() {
+                    self.change(|jobs| jobs.retain(|other| !Arc::ptr_eq(other, &job)));
+                }
                 continue;
             }
             self.wait(posted);
@@ -173,5 +198,66 @@ impl Shared {
             state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         self.sleeping.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Counts the pieces of it that each thread does; nothing of it ends before it is told to.
+    struct Endless {
+        by_worker: AtomicUsize,
+        over: Arc<AtomicUsize>,
+    }
+
+    impl Work for Endless {
+        fn work(&self, stay: &dyn Fn() -> bool) {
+            while self.is_open() && stay() {
+                let worker = std::thread::current().name().is_some_and(|name| name.starts_with("simt-"));
+                self.by_worker.fetch_add(usize::from(worker), Ordering::Relaxed);
+                std::thread::yield_now();
+            }
+        }
+
+        fn is_open(&self) -> bool {
+            self.over.load(Ordering::Relaxed) == 0
+        }
+    }
+
+    /// Issue 13, done when good sessions have their share: the one worker helps each of several launches without an end.
+    #[test]
+    fn a_worker_goes_on_to_work_that_waits() {
+        let pool = Pool::new(2);
+        let over = Arc::new(AtomicUsize::new(0));
+        let all: Vec<Arc<Endless>> = (0..3)
+            .map(|_| Arc::new(Endless { by_worker: AtomicUsize::new(0), over: Arc::clone(&over) }))
+            .collect();
+        std::thread::scope(|scope| {
+            for work in &all {
+                let (pool, work) = (pool.clone(), Arc::clone(work));
+                scope.spawn(move || pool.run(work));
+            }
+            let helped = |work: &Arc<Endless>| work.by_worker.load(Ordering::Relaxed);
+            let all_helped = |times: usize| all.iter().all(|work| helped(work) >= times);
+            let deadline = Instant::now() + Duration::from_mins(1);
+            while !all_helped(1) && Instant::now() < deadline {
+                std::thread::yield_now();
+            }
+            // Each of them again: the worker comes back.
+            let before: Vec<usize> = all.iter().map(helped).collect();
+            while !all.iter().zip(&before).all(|(work, before)| helped(work) > *before)
+                && Instant::now() < deadline
+            {
+                std::thread::yield_now();
+            }
+            let after: Vec<usize> = all.iter().map(helped).collect();
+            over.store(1, Ordering::Relaxed);
+            assert!(before.iter().all(|count| *count > 0), "not all are helped: {before:?}");
+            assert!(
+                after.iter().zip(&before).all(|(after, before)| after > before),
+                "{before:?}, then {after:?}"
+            );
+        });
     }
 }
