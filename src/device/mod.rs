@@ -108,7 +108,7 @@ mod tests {
         };
         assert!(agrees("x".into(), &probe).is_ok());
         let error = agrees("x".into(), &Probe { wire_version: 0x3_0001, ..probe }).unwrap_err().to_string();
-        assert!(error.contains("speaks VGPU-STUB 3.1 (") && error.contains("this vgpu-run 2.0 ("), "{error}");
+        assert!(error.contains("speaks VGPU-STUB 3.1 (") && error.contains("this vgpu-run 2.1 ("), "{error}");
         assert!(matches!(
             agrees("x".into(), &Probe { digest: !TABLE_DIGEST, ..probe }),
             Err(DeviceError::Speech { .. })

@@ -70,8 +70,8 @@ pub struct Arguments {
     #[arg(long, value_name = "LEVEL", default_value = "warn")]
     log: tracing::Level,
     /// Something that is wrong with the devices, on purpose: register:OFFSET=VALUE, facts:zero (no-capability, no-driver),
-    /// open:refuse, or KIND:drop (fail=CODE, lose, hang, flip) of a kind of messages. Can be given
-    /// several times.
+    /// open:refuse, or KIND:drop (fail=CODE, lose, hang, flip, park=FILE) of a kind of messages. Can be
+    /// given several times.
     #[arg(long, value_name = "WHAT")]
     wrong: Vec<wrong::Wrong>,
     /// Stop when stdin closes, as well as on SIGTERM, SIGINT, or `exit` on the control socket. A line `status` is answered on stdout

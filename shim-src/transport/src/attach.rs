@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use thiserror::Error;
 use vgpu_wire::body::pages::PagesRegister;
@@ -15,15 +15,15 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::channel::Channel;
 use crate::counters::Live;
+use crate::dead;
 use crate::device::{Device, OpenError, wide};
 use crate::fork::Home;
 use crate::inner::{Inner, OPEN};
-use crate::lock::LockFile;
 use crate::lost::{GoneReason, Lost};
-use crate::pages::{Keeper, Kept};
+use crate::pages::Kept;
 use crate::reach::Reach;
 use crate::reading::{self, Offer, Reading, Why};
-use crate::registers::{Access, RegisterError, Registers};
+use crate::registers::{Access, RegisterError};
 use crate::replies::Replies;
 use crate::ring::{Ring, Tail};
 use crate::staging::{PAGES, Staging};
@@ -98,6 +98,7 @@ const fn told(refusal: Refusal) -> &'static str {
         Refusal::ReturnArea => "it cannot reach the return area",
         Refusal::Violation => "this program broke the contract",
         Refusal::Executor => "its executor is not ready",
+        Refusal::Busy => "the channel's last session is still ending",
     }
 }
 
@@ -134,49 +135,45 @@ impl AttachError {
     }
 }
 
-/// How long an ending process waits for the device to say that it has detached.
+/// How long an ending process waits for the device to say that it has detached, and to have freed what the session held.
 const DETACH_LIMIT: Duration = Duration::from_millis(200);
+/// How long an attach that finds no room waits for sessions that are ending.
+const ROOM_LIMIT: Duration = Duration::from_secs(10);
+/// How long an allocation that finds no room does.
+const MEMORY_LIMIT: Duration = Duration::from_secs(2);
 
 /// Opens a session.
 pub(crate) fn attach(device: Device) -> Result<(Arc<Inner>, DeviceFacts), AttachError> {
     compare(&device)?;
     let reach = device.reach().map_err(AttachError::Open)?;
-    let lock = &reach.lock;
+    let (registers, lock) = (Arc::clone(&device.registers), &reach.lock);
     // All that takes time is done before the host's new thread begins to spin for the greeting.
     let parts = Parts::new(device.identity.wake_futex);
+    let start = Instant::now();
     let mut refused = None;
-    // The second time after room was made, or after those who raced us for channels had theirs.
-    for _ in 0..2 {
-        let attached = attached(device.registers.as_ref())?;
-        let Some(index) = lock_channel(&device, lock, attached)? else {
-            reclaim(device.registers.as_ref(), lock, device.keeper.as_ref())?;
-            continue;
-        };
-        match begin_best(&device, reach, index) {
-            Ok(begun) => {
-                let others = attached & !(1 << index);
-                let inner = Arc::new(build(device, index, begun, parts).ok_or(AttachError::Gone)?);
-                return match greet(&inner, others) {
-                    Ok(facts) => Ok((inner, facts)),
-                    Err(error) => {
-                        inner.close();
-                        Err(error)
-                    }
-                };
-            }
-            Err(error) => {
-                lock.unlock(index);
-                if !matches!(error, AttachError::Refused(Refusal::NoRoom)) {
-                    return Err(error);
+    let mut again = true;
+    loop {
+        let attached = dead::attached(registers.as_ref())?;
+        if let Some((index, begun)) = begin_free(&device, reach, attached, &mut refused)? {
+            let others = attached & !(1 << index);
+            let inner = Arc::new(build(device, index, begun, parts).ok_or(AttachError::Gone)?);
+            return match greet(&inner, others) {
+                Ok(facts) => Ok((inner, facts)),
+                Err(error) => {
+                    inner.close();
+                    Err(error)
                 }
-                refused = Some(error);
-                if reclaim(device.registers.as_ref(), lock, device.keeper.as_ref())? == 0 {
-                    break;
-                }
-            }
+            };
+        }
+        // Dead processes make room when their sessions have ended.
+        let ending = dead::end(registers.as_ref(), lock)?;
+        let left = ROOM_LIMIT.saturating_sub(start.elapsed());
+        let freed = ending.wait_for_one(registers.as_ref(), lock, device.keeper.as_ref(), left)?;
+        // Or those who raced us for channels have theirs.
+        if !freed && !std::mem::take(&mut again) {
+            return Err(refused.unwrap_or(AttachError::NoChannel { channels: device.areas.channels }));
         }
     }
-    Err(refused.unwrap_or(AttachError::NoChannel { channels: device.areas.channels }))
 }
 
 /// Compares version and message table with the device's; that its executor is ready.
@@ -194,21 +191,35 @@ pub(crate) fn compare(device: &Device) -> Result<(), AttachError> {
     Ok(())
 }
 
-/// Locks a channel: a free one if there is one, else one whose process is dead.
-fn lock_channel(device: &Device, lock: &LockFile, attached: u64) -> Result<Option<u32>, AttachError> {
-    let taken = |channel: &u32| attached & (1 << channel) != 0;
-    let (used, free): (Vec<u32>, Vec<u32>) = (0..device.areas.channels).partition(taken);
-    for channel in free.into_iter().chain(used) {
-        if lock.try_lock(channel).map_err(AttachError::Lock)? {
-            return Ok(Some(channel));
+/// Starts a session on the first free channel that no other process has and that the host gives us; with its index. `None`: there
+/// is none, or the host has no room, which `refused` says then.
+fn begin_free(
+    device: &Device,
+    reach: &Reach,
+    attached: u64,
+    refused: &mut Option<AttachError>,
+) -> Result<Option<(u32, Begun)>, AttachError> {
+    let free = |channel: &u32| attached & (1 << channel) == 0;
+    for channel in (0..device.areas.channels).filter(free) {
+        if !reach.lock.try_lock(channel).map_err(AttachError::Lock)? {
+            continue;
+        }
+        let error = match begin_best(device, reach, channel) {
+            Ok(begun) => return Ok(Some((channel, begun))),
+            Err(error) => error,
+        };
+        reach.lock.unlock(channel);
+        match error {
+            // Somebody who died meanwhile had the channel.
+            AttachError::Refused(Refusal::Busy) => {}
+            AttachError::Refused(Refusal::NoRoom) => {
+                *refused = Some(error);
+                return Ok(None);
+            }
+            error => return Err(error),
         }
     }
     Ok(None)
-}
-
-fn attached(registers: &dyn Registers) -> Result<u64, RegisterError> {
-    let [low, high] = registers.read([reg::V2_ATTACHED_LO, reg::V2_ATTACHED_HI])?;
-    Ok(wide(low, high))
 }
 
 /// A session that has begun.
@@ -237,11 +248,11 @@ fn begin_best(device: &Device, reach: &Reach, index: u32) -> Result<Begun, Attac
                 reading.page_bytes = 0;
             }
             Err(error) => {
-                // Whether a session has begun is not known if nothing answered; then its pages stay what they are.
-                if matches!(
-                    error,
-                    AttachError::Refused(_) | AttachError::Version { .. } | AttachError::Digest { .. }
-                ) {
+                // Whether a session has begun is not known if nothing answered; then its pages stay what they are. So they do where a
+                // session of a dead process has them.
+                if matches!(error, AttachError::Version { .. } | AttachError::Digest { .. })
+                    || matches!(error, AttachError::Refused(refusal) if refusal != Refusal::Busy)
+                {
                     offer.kept.release();
                 }
                 return Err(error);
@@ -280,7 +291,8 @@ fn begin(device: &Device, index: u32, pages: Option<&Offer>) -> Result<u32, Atta
     if generation != probe.generation {
         return Err(AttachError::Gone);
     }
-    if state != regs::STATE_ATTACHED {
+    // Another's session may be attached where ours was refused.
+    if state != regs::STATE_ATTACHED || error != 0 {
         return Err(match Refusal::try_from(error) {
             Ok(Refusal::Version) => AttachError::Version { guest: WIRE_VERSION, host: probe.wire_version },
             Ok(Refusal::Digest) => {
@@ -371,43 +383,13 @@ fn greet(inner: &Inner, others: u64) -> Result<DeviceFacts, AttachError> {
     reply.facts.driver_text[79] = 0;
     inner.register_pages().map_err(AttachError::Lost)?;
     // Dead processes that we meet. That they could not be freed is not this session's trouble, unless the device is gone.
-    if others != 0 {
-        inner.reclaim().map_err(AttachError::Lost)?;
+    if others != 0 || inner.keeper.is_some() {
+        inner.end_dead().map_err(AttachError::Lost)?;
     }
     Ok(reply.facts)
 }
 
-/// Detaches channels whose processes are dead, and gives back pages that they had; returns how many.
-fn reclaim(
-    registers: &dyn Registers,
-    lock: &LockFile,
-    keeper: Option<&Keeper>,
-) -> Result<u32, RegisterError> {
-    let attached = attached(registers)?;
-    let mut freed = 0;
-    for channel in (0..reg::MAX_CHANNELS).filter(|channel| attached & (1 << channel) != 0) {
-        // An error of the lock file is as good as a lock that somebody has: nothing is taken away.
-        if !lock.try_lock(channel).unwrap_or(false) {
-            continue;
-        }
-        // While we hold the lock nobody attaches; what it was before may have changed since the bits were read.
-        let detached = registers.read([regs::base(channel) + regs::STATE]).and_then(|[state]| {
-            if state == regs::STATE_FREE {
-                return Ok(false);
-            }
-            registers.write(regs::base(channel) + regs::CONTROL, regs::DETACH)?;
-            if let Some(keeper) = keeper {
-                keeper.remove(channel);
-            }
-            Ok(true)
-        });
-        lock.unlock(channel);
-        freed += u32::from(detached?);
-    }
-    Ok(freed)
-}
-
-/// Free device memory in bytes, by register, after dead processes' channels were detached.
+/// Free device memory in bytes, by register, after dead processes' sessions were ended.
 pub(crate) fn free_memory(device: &Device) -> Result<u64, Lost> {
     let gone = |error: RegisterError| AttachError::from(error).into_lost();
     let registers = device.registers.as_ref();
@@ -418,7 +400,9 @@ pub(crate) fn free_memory(device: &Device) -> Result<u64, Lost> {
     }
     if wide(values[1], values[2]) != 0 {
         let Reach { lock, .. } = device.reach().map_err(|error| AttachError::Open(error).into_lost())?;
-        if reclaim(registers, lock, device.keeper.as_ref()).map_err(gone)? > 0 {
+        // Who only looks waits once for a session that does not end.
+        let ended = dead::end(registers, lock).map_err(gone)?.told();
+        if ended.wait_for_all(registers, lock, device.keeper.as_ref(), DETACH_LIMIT).map_err(gone)? > 0 {
             values = read()?;
         }
     }
@@ -426,11 +410,23 @@ pub(crate) fn free_memory(device: &Device) -> Result<u64, Lost> {
 }
 
 impl Inner {
-    /// Detaches channels whose processes are dead; returns how many.
+    /// Ends the sessions of dead processes and waits until they have ended; returns how many have. One in the middle of work that
+    /// cannot be interrupted is not among them.
     pub(crate) fn reclaim(&self) -> Result<u32, Lost> {
         self.enter()?;
-        reclaim(self.registers.as_ref(), &self.lock, self.keeper.as_ref())
+        let registers = self.registers.as_ref();
+        dead::end(registers, &self.lock)
+            .and_then(|ending| ending.wait_for_all(registers, &self.lock, self.keeper.as_ref(), MEMORY_LIMIT))
             .map_err(|error| self.lost_by(&error))
+    }
+
+    /// Ends the sessions of dead processes and waits for none of them.
+    fn end_dead(&self) -> Result<(), Lost> {
+        let ended = dead::end(self.registers.as_ref(), &self.lock).and_then(|_| match &self.keeper {
+            Some(keeper) => dead::sweep(self.registers.as_ref(), &self.lock, keeper, self.areas.channels),
+            None => Ok(()),
+        });
+        ended.map_err(|error| self.lost_by(&error))
     }
 
     /// Makes what the return area leaves of the pages a segment. A host that does not want it has the return area there, and copies
@@ -463,16 +459,16 @@ impl Inner {
             return;
         }
         if attached {
-            // If the device is slow it detaches all the same; if it never answers, the next one to attach finds the lock free.
-            let control = regs::base(self.index) + regs::CONTROL;
-            let detached = self.registers.write_within(control, regs::DETACH, DETACH_LIMIT);
-            if let (Ok(()), Some(pages)) = (detached, &self.pages) {
+            // If the device is slow it detaches all the same, and this session only, however late; if it never answers, the next one
+            // to look finds the lock free.
+            let end = Instant::now() + DETACH_LIMIT;
+            let register = regs::base(self.index) + regs::DETACH_SESSION;
+            let told = self.registers.write_within(register, self.number, DETACH_LIMIT);
+            let free = told.is_ok() && dead::is_free_by(self.registers.as_ref(), self.index, end);
+            if let (true, Some(pages)) = (free, &self.pages) {
                 // A store to a BAR may be under way when it is over; what is read next comes after it. A host that has not let go has
                 // the pages, and whoever is next on this channel.
-                let state = self.registers.read([regs::base(self.index) + regs::STATE]);
-                if state.is_ok_and(|state| state == [regs::STATE_FREE]) {
-                    pages.release();
-                }
+                pages.release();
             }
         }
         self.lock.unlock(self.index);

@@ -41,6 +41,7 @@ mod ask;
 mod attach;
 mod channel;
 mod counters;
+mod dead;
 mod descriptor;
 mod device;
 mod folder;

@@ -260,7 +260,7 @@ pub(crate) fn wake(word: &AtomicU32) {
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
 }
 
-fn sleep_for(time: Duration) {
+pub(crate) fn sleep_for(time: Duration) {
     let time = timespec(time);
     // SAFETY: the kernel reads the time. A signal ends it early, which does no harm.
     unsafe {

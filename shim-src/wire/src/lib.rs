@@ -22,18 +22,21 @@
 //! [`registers::V2_CHANNELS`] of them.
 //!
 //! ```text
-//!   free ──(guest holds the channel's lock) CONTROL=ATTACH──► attached ──► CONTROL=DETACH ──► free
-//!                                             │                  │
-//!                    version, digest, area ───┘ refused          └─ a violation ──► failed
-//!                    checked by the host:  ERROR says why            ERROR says why, the host reads no more
+//!   free ──(guest holds the channel's lock) CONTROL=ATTACH──► attached ──► DETACH_SESSION=number ──► ending ──► free
+//!                                             │                  │                                     ▲
+//!        version, digest, area checked by the ┘ refused          └─ a violation ──► failed ── the same ┘
+//!        host:  ERROR says why                                      ERROR says why, the host reads no more
 //! ```
 //!
 //! Which process may attach to channel *i* is settled inside the guest: by a POSIX record lock on
 //! byte *i* of the function's `resource2` file, taken before `ATTACH` and held for life. The
-//! guest's kernel drops it when the process dies, however it dies. Attaching to a channel that is
-//! still attached ends the old session first: its owner must be gone, for the lock was free. Who
-//! attaches, or runs out of memory, also tries the locks of the other attached channels and
-//! detaches those that it gets.
+//! guest's kernel drops it when the process dies, however it dies. A channel that is not free and whose
+//! lock is free belongs to a dead process: who attaches, or runs out of memory, tries the locks of the
+//! channels that are not free and ends the sessions of those that it gets.
+//!
+//! **No register access waits for work.** A detach is answered at once, and the channel is ending until the host has
+//! freed what the session held: the guest polls, or goes on with another channel. An attach to a channel that is
+//! not free is refused. A detach names the session that it ends, so that one which arrives late ends no other.
 //!
 //! Guest and host compare [`WIRE_VERSION`] and [`TABLE_DIGEST`] at `ATTACH`, each its own with the
 //! other's; both numbers of both sides are readable, so that either end can name both.
@@ -115,7 +118,7 @@ pub use message::{
 };
 
 /// Version of this contract: major in the high half, minor in the low. Both ends must be equal.
-pub const WIRE_VERSION: u32 = 0x0002_0000;
+pub const WIRE_VERSION: u32 = 0x0002_0001;
 
 /// [`Span::segment`] of bytes that follow the body in the message itself.
 pub const SEGMENT_INLINE: u32 = u32::MAX;

@@ -47,9 +47,9 @@ pub const V2_AREA_STRIDE: u32 = 0x968;
 pub const V2_GENERATION: u32 = 0x96c;
 /// Read: how the host can wake a guest that sleeps: [`WAKE_FUTEX`] or nothing.
 pub const V2_WAKE: u32 = 0x970;
-/// Read: attached channels 0 to 31, a bit each.
+/// Read: channels 0 to 31 that are not in [`channel::STATE_FREE`], a bit each.
 pub const V2_ATTACHED_LO: u32 = 0x974;
-/// Read: attached channels 32 to 63.
+/// Read: channels 32 to 63 that are not free.
 pub const V2_ATTACHED_HI: u32 = 0x978;
 /// Read: state of the executor behind the device: [`EXECUTOR_READY`] or not.
 pub const V2_EXECUTOR: u32 = 0x97c;
@@ -93,15 +93,15 @@ pub mod channel {
         FIRST + index * STRIDE
     }
 
-    /// Write: [`ATTACH`] or [`DETACH`]; done when the write has been answered.
+    /// Write: [`ATTACH`]. The answer is in [`STATE`] and [`ERROR`] when the write has been answered.
     pub const CONTROL: u32 = 0x00;
-    /// Read: [`STATE_FREE`], [`STATE_ATTACHED`] or [`STATE_FAILED`].
+    /// Read: [`STATE_FREE`], [`STATE_ATTACHED`], [`STATE_FAILED`] or [`STATE_ENDING`].
     pub const STATE: u32 = 0x04;
     /// Write anything: look at the ring. Needed only when the host says that it sleeps.
     pub const DOORBELL: u32 = 0x08;
     /// Read: why the last attach was refused or the session ended; 0 or one of [`super::Refusal`].
     pub const ERROR: u32 = 0x0c;
-    /// Read: the session's number, unique while the device lives; 0 when free.
+    /// Read: the session's number, unique while the device lives, until all that it held is freed; 0 when free.
     pub const SESSION: u32 = 0x10;
     /// Write before attach: the guest's [`crate::WIRE_VERSION`].
     pub const GUEST_VERSION: u32 = 0x14;
@@ -121,11 +121,14 @@ pub mod channel {
     pub const PAGES_KEY_LO: u32 = 0x2c;
     /// Write before attach: the high half.
     pub const PAGES_KEY_HI: u32 = 0x30;
+    /// Write: the number of the session to end, as [`SESSION`] reads it. A number that is not the channel's is ignored: a
+    /// write that arrives late never ends the session of a later owner. The write is answered at once, with the channel in
+    /// [`STATE_ENDING`]; the guest polls.
+    pub const DETACH_SESSION: u32 = 0x34;
 
-    /// [`CONTROL`]: begin a session; ends the one that was.
+    /// [`CONTROL`]: start a session. Refused with [`super::Refusal::Busy`] unless the channel is free; the session that is
+    /// there goes on.
     pub const ATTACH: u32 = 1;
-    /// [`CONTROL`]: end the session and free all it holds.
-    pub const DETACH: u32 = 2;
 
     /// [`STATE`]: nobody is attached.
     pub const STATE_FREE: u32 = 0;
@@ -133,6 +136,9 @@ pub mod channel {
     pub const STATE_ATTACHED: u32 = 1;
     /// [`STATE`]: the host ended the session; what it held is freed; the guest has not detached.
     pub const STATE_FAILED: u32 = 2;
+    /// [`STATE`]: the session was told to end, and the host frees what it holds, after which the channel is free. Takes as
+    /// long as the work that the executor is in the middle of.
+    pub const STATE_ENDING: u32 = 3;
 }
 
 /// Why the host refused an attach or ended a session: values of [`channel::ERROR`].
@@ -151,6 +157,8 @@ pub enum Refusal {
     Violation = 5,
     /// The executor died or is not ready.
     Executor = 6,
+    /// The channel is not free: a session is attached, has failed, or is ending.
+    Busy = 7,
 }
 
 impl TryFrom<u32> for Refusal {
@@ -164,6 +172,7 @@ impl TryFrom<u32> for Refusal {
             4 => Self::ReturnArea,
             5 => Self::Violation,
             6 => Self::Executor,
+            7 => Self::Busy,
             other => return Err(other),
         })
     }

@@ -19,7 +19,6 @@ use vgpu_device::{DeviceConfig, GpuConfig, PciAddress, SimBus};
 use vgpu_executor_null::Null;
 use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::session::Echo;
-use vgpu_wire::registers::channel;
 use vgpu_wire::{TABLE_DIGEST, WIRE_VERSION, area};
 
 const ECHOES: usize = 50_000;
@@ -77,7 +76,7 @@ fn sessions(folder: &Path, address: PciAddress) -> (u128, u128) {
         guest.hello();
         begins.push(start.elapsed().as_micros());
         let start = Instant::now();
-        guest.control(channel::DETACH);
+        guest.detach();
         ends.push(start.elapsed().as_micros());
     }
     begins.sort_unstable();
@@ -117,6 +116,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     );
     println!("{} messages, {} host sleeps", session.messages, session.host_sleeps);
     assert_eq!(guest.late(), None);
-    guest.control(channel::DETACH);
+    guest.detach();
     Ok(())
 }

@@ -1,20 +1,19 @@
-//! A channel: its registers, and the session that is attached, if any. Attach and detach are in
-//! `device.rs`, which has what a session needs.
+//! A channel: its registers, the session that is attached, if any, and every change of its state. What a session
+//! needs to start is in `device.rs`, what it does in `session.rs`.
+//!
+//! Two parties change the state: whoever serves registers ([`Channel::open`], [`Channel::refuse`], [`Channel::end`]) and
+//! the session's own thread ([`Channel::fail`], [`Channel::free`]). Each change is made under [`Channel::control`], which nobody
+//! holds while an executor works or a session is dropped, so a register access waits for neither.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::thread::{JoinHandle, Thread};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::Thread;
+use std::time::Instant;
 
 use vgpu_wire::registers::{Refusal, channel};
 
 use crate::host::{SessionHost, lock};
-
-/// A session and its thread.
-#[derive(Debug)]
-pub(crate) struct Running {
-    pub(crate) host: SessionHost,
-    pub(crate) thread: JoinHandle<()>,
-}
+use crate::published::Published;
 
 /// One channel. Registers are atomics: reading them never waits for an attach or a detach.
 #[derive(Debug)]
@@ -32,18 +31,24 @@ pub(crate) struct Channel {
     pub(crate) return_gpa_hi: AtomicU32,
     pub(crate) pages_key_lo: AtomicU32,
     pub(crate) pages_key_hi: AtomicU32,
-    /// How often the guest rang, since the session began, and before.
+    /// Doorbells that the guest rang since the session started, and before that.
     doorbells: AtomicU64,
     earlier_doorbells: AtomicU64,
     /// The window's file has storage for the area.
     reserved: AtomicBool,
-    /// Held for the whole of an attach or a detach.
-    pub(crate) control: Mutex<()>,
-    /// Held for moments only.
-    running: Mutex<Option<Running>>,
-    /// Whom the doorbell wakes; a lock of its own, held for moments only.
+    /// The page that shows which channels are not free.
+    published: Arc<Published>,
+    control: Mutex<()>,
+    /// Notified when the channel becomes free.
+    freed: Condvar,
+    /// The session, until the channel is free. Held for moments only, as is the next.
+    running: Mutex<Option<SessionHost>>,
+    /// The session's thread, which the doorbell wakes.
     sleeper: Mutex<Option<Thread>>,
 }
+
+/// The right to change a channel's state.
+pub(crate) type Control<'a> = MutexGuard<'a, ()>;
 
 /// Two registers as one number.
 fn wide(low: &AtomicU32, high: &AtomicU32) -> u64 {
@@ -51,8 +56,14 @@ fn wide(low: &AtomicU32, high: &AtomicU32) -> u64 {
     half(high) << 32 | half(low)
 }
 
+/// The same, and both read zero from here on.
+fn take(low: &AtomicU32, high: &AtomicU32) -> u64 {
+    let half = |register: &AtomicU32| u64::from(register.swap(0, Ordering::Relaxed));
+    half(high) << 32 | half(low)
+}
+
 impl Channel {
-    pub(crate) fn new(index: u32) -> Self {
+    pub(crate) fn new(index: u32, published: Arc<Published>) -> Self {
         Self {
             index,
             state: AtomicU32::new(channel::STATE_FREE),
@@ -69,7 +80,9 @@ impl Channel {
             doorbells: AtomicU64::new(0),
             earlier_doorbells: AtomicU64::new(0),
             reserved: AtomicBool::new(false),
+            published,
             control: Mutex::new(()),
+            freed: Condvar::new(),
             running: Mutex::new(None),
             sleeper: Mutex::new(None),
         }
@@ -77,6 +90,11 @@ impl Channel {
 
     pub(crate) const fn index(&self) -> u32 {
         self.index
+    }
+
+    /// Waits until nobody else changes the state. Held for the whole of an attach.
+    pub(crate) fn control(&self) -> Control<'_> {
+        lock(&self.control)
     }
 
     /// Has `reserve` get storage for the area unless it has; whether there is some. Under [`Channel::control`].
@@ -108,43 +126,83 @@ impl Channel {
         wide(&self.guest_digest_lo, &self.guest_digest_hi)
     }
 
-    /// Where in its own pages the guest wants its return area; 0: in the window.
-    pub(crate) fn return_address(&self) -> u64 {
-        wide(&self.return_gpa_lo, &self.return_gpa_hi)
+    /// Takes what the guest said of its pages for this attach: where in them its return area is to be (0: in the window), and
+    /// their key. They are for one attach only: the next process on the channel must not inherit the key.
+    pub(crate) fn take_pages(&self) -> (u64, u64) {
+        let key = take(&self.pages_key_lo, &self.pages_key_hi);
+        (take(&self.return_gpa_lo, &self.return_gpa_hi), key)
     }
 
-    /// The key of the device's pages, as the guest said.
-    pub(crate) fn pages_key(&self) -> u64 {
-        wide(&self.pages_key_lo, &self.pages_key_hi)
+    /// Changes the state. Everything of the new one is in place before.
+    fn set(&self, _control: &Control<'_>, state: u32) {
+        self.state.store(state, Ordering::Release);
+        self.published.channel_changed(self.index, state != channel::STATE_FREE);
     }
 
-    /// A session is open. Everything of it is in place before its state is readable.
-    pub(crate) fn open(&self, running: Running) {
-        self.session.store(running.host.session(), Ordering::Relaxed);
+    /// Free to attached: the session is there. Its thread starts after this.
+    pub(crate) fn open(&self, control: &Control<'_>, host: SessionHost) {
+        self.session.store(host.session(), Ordering::Relaxed);
+        self.error.store(0, Ordering::Relaxed);
         let before = self.doorbells.swap(0, Ordering::Relaxed);
         self.earlier_doorbells.fetch_add(before, Ordering::Relaxed);
-        // A thread that failed at once has said so already; that must stay.
-        let _ = self.state.compare_exchange(
-            channel::STATE_FREE,
-            channel::STATE_ATTACHED,
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        );
-        *lock(&self.sleeper) = Some(running.thread.thread().clone());
-        *lock(&self.running) = Some(running);
+        *lock(&self.running) = Some(host);
+        self.set(control, channel::STATE_ATTACHED);
     }
 
-    /// The session's own thread has ended it.
-    pub(crate) fn fail(&self, why: Refusal) {
+    /// The thread that the doorbell wakes from now on.
+    pub(crate) fn sleeps_in(&self, _control: &Control<'_>, thread: Thread) {
+        *lock(&self.sleeper) = Some(thread);
+    }
+
+    /// An attach is refused; the state stays what it is.
+    pub(crate) fn refuse(&self, _control: &Control<'_>, why: Refusal) {
+        self.error.store(why as u32, Ordering::Release);
+    }
+
+    /// Attached to failed, by the session's own thread. False: it was told to end meanwhile.
+    pub(crate) fn fail(&self, why: Refusal) -> bool {
+        let control = self.control();
+        if self.state() != channel::STATE_ATTACHED {
+            return false;
+        }
         self.error.store(why as u32, Ordering::Relaxed);
-        self.state.store(channel::STATE_FAILED, Ordering::Release);
+        self.set(&control, channel::STATE_FAILED);
+        true
     }
 
-    /// No session is open; `why` none was.
-    pub(crate) fn free(&self, why: Option<Refusal>) {
+    /// Attached or failed to ending: the session's thread ends it and frees the channel. Nothing happens in other states.
+    pub(crate) fn end(&self, control: &Control<'_>) {
+        if !matches!(self.state(), channel::STATE_ATTACHED | channel::STATE_FAILED) {
+            return;
+        }
+        self.set(control, channel::STATE_ENDING);
+        if let Some(host) = &*lock(&self.running) {
+            host.stop();
+        }
+        self.ring();
+    }
+
+    /// To free, when nothing of the session is left: by its own thread, or where that could not be started.
+    pub(crate) fn free(&self, control: &Control<'_>) {
+        *lock(&self.sleeper) = None;
+        *lock(&self.running) = None;
         self.session.store(0, Ordering::Relaxed);
-        self.error.store(why.map_or(0, |why| why as u32), Ordering::Relaxed);
-        self.state.store(channel::STATE_FREE, Ordering::Release);
+        self.error.store(0, Ordering::Relaxed);
+        self.set(control, channel::STATE_FREE);
+        self.freed.notify_all();
+    }
+
+    /// Waits until the channel is free, but not beyond `deadline`; whether it is.
+    pub(crate) fn wait_until_free(&self, deadline: Instant) -> bool {
+        let mut control = self.control();
+        while self.state() != channel::STATE_FREE {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            control = self.freed.wait_timeout(control, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
     }
 
     /// Forgets what the guest wrote for its attach.
@@ -163,15 +221,9 @@ impl Channel {
         }
     }
 
-    /// Takes the session out, to end it.
-    pub(crate) fn take(&self) -> Option<Running> {
-        *lock(&self.sleeper) = None;
-        lock(&self.running).take()
-    }
-
-    /// Runs `look` on the session, if one is attached.
+    /// Runs `look` on the session, if the channel has one.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&SessionHost) -> T) -> Option<T> {
-        let host = lock(&self.running).as_ref().map(|running| running.host.clone());
+        let host = lock(&self.running).clone();
         host.as_ref().map(look)
     }
 
@@ -181,12 +233,12 @@ impl Channel {
         self.ring();
     }
 
-    /// How often the guest rang, since the session began.
+    /// Doorbells that the guest rang since the session started.
     pub(crate) fn doorbells(&self) -> u64 {
         self.doorbells.load(Ordering::Relaxed)
     }
 
-    /// How often guests rang, since the device began.
+    /// Doorbells that guests rang since the device started.
     pub(crate) fn all_doorbells(&self) -> u64 {
         self.earlier_doorbells.load(Ordering::Relaxed) + self.doorbells()
     }

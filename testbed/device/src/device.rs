@@ -1,9 +1,10 @@
-//! The device: channels, the window and an executor. Owns attach and detach.
+//! The device: channels, the window and an executor. Owns attach and detach, as far as they are done by whoever serves
+//! registers; a session's own thread does the rest.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
 
 use vgpu_wire::body::pages::PageRun;
 use vgpu_wire::facts::DeviceFacts;
@@ -12,10 +13,11 @@ use vgpu_wire::registers::{CAP_BASIC, CAP_PAGES, CAP_V2, MAX_CHANNELS, Refusal, 
 use vgpu_wire::{TABLE_DIGEST, WIRE_VERSION, area};
 use zerocopy::IntoBytes;
 
-use crate::channel::{Channel, Running};
+use crate::channel::{Channel, Control};
 use crate::charge::{Charges, DeviceCharges, Limits};
 use crate::executor::{Executor, ExecutorError};
-use crate::host::{Guest, SessionHost, lock};
+use crate::host::{Guest, SessionHost};
+use crate::longest::Longest;
 use crate::memory::GuestMemory;
 use crate::pages::{Registry, Run};
 use crate::published::Published;
@@ -26,6 +28,10 @@ use crate::sim::PciAddress;
 use crate::status::{DeviceStatus, SessionStatus};
 use crate::v1::{Accesses, BarAccesses};
 use crate::window::Window;
+
+/// How long a reset, or the end of the device, waits for sessions to end. One whose executor is in the middle of work that cannot
+/// be interrupted ends later, and its channel stays in [`channel::STATE_ENDING`] until then.
+const ENDING_MOST: Duration = Duration::from_millis(300);
 
 /// Why there is no device.
 #[derive(Debug, thiserror::Error)]
@@ -128,6 +134,9 @@ pub struct Device {
     /// How often registers were read and written, other than by the page.
     reads: AtomicU64,
     writes: AtomicU64,
+    longest: Longest,
+    /// It was shut down.
+    over: AtomicBool,
 }
 
 impl std::fmt::Debug for Device {
@@ -156,7 +165,8 @@ impl Device {
             page.copy_from(facts.as_bytes());
         }
         let shares = Arc::new(Shares::new(Arc::clone(&window), areas));
-        let published = Arc::new(Published::new(Arc::clone(&config.executor), facts.total_bytes));
+        let overridden = config.registers.iter().map(|register| register.0).collect();
+        let published = Arc::new(Published::new(Arc::clone(&config.executor), facts.total_bytes, overridden));
         let pages = match &config.memory {
             Some(memory) => Some(Arc::new(Registry::new(Arc::clone(memory), draw_key()?))),
             None => None,
@@ -177,16 +187,20 @@ impl Device {
             shares,
             pages,
             executor: Arc::clone(&config.executor),
+            channels: (0..channels)
+                .map(|index| Arc::new(Channel::new(index, Arc::clone(&published))))
+                .collect(),
             published,
             limits: config.limits,
             charges: Arc::default(),
             greeting: Arc::new(greeting),
-            channels: (0..channels).map(|index| Arc::new(Channel::new(index))).collect(),
             gate: Arc::default(),
             next_session: AtomicU32::new(1),
             epoch: Instant::now(),
             reads: AtomicU64::new(0),
             writes: AtomicU64::new(0),
+            longest: Longest::default(),
+            over: AtomicBool::new(false),
         })
     }
 
@@ -218,6 +232,10 @@ impl Device {
 
     pub(crate) fn count_write(&self) {
         self.writes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) const fn longest(&self) -> &Longest {
+        &self.longest
     }
 
     /// Device memory that is free, in whole MiB.
@@ -255,42 +273,50 @@ impl Device {
         &self.channels
     }
 
-    /// `CONTROL = ATTACH`: begins a session on the channel, ends the one that was.
+    /// `CONTROL = ATTACH`: starts a session on a channel that is free.
     pub(crate) fn attach(&self, channel: &Arc<Channel>) {
-        let _control = lock(&channel.control);
-        self.end(channel);
-        match self.begin(channel) {
-            Ok(running) => {
-                let session = running.host.session();
-                tracing::debug!(device = %self.label, channel = channel.index(), session, process = channel.process(), "session opened");
-                channel.open(running);
-            }
-            Err(why) => {
-                tracing::warn!(
-                    device = %self.label,
-                    channel = channel.index(),
-                    process = channel.process(),
-                    guest_version = format_args!("{:#010x}", channel.guest_version.load(Ordering::Relaxed)),
-                    host_version = format_args!("{WIRE_VERSION:#010x}"),
-                    guest_digest = format_args!("{:#018x}", channel.guest_digest()),
-                    host_digest = format_args!("{TABLE_DIGEST:#018x}"),
-                    "attach refused: {why:?}"
-                );
-                channel.free(Some(why));
-            }
+        let _timed = self.longest.attach();
+        let control = channel.control();
+        let (address, key) = channel.take_pages();
+        let begun = if channel.state() == channel::STATE_FREE {
+            self.begin(channel, &control, address, key)
+        } else {
+            Err(Refusal::Busy)
+        };
+        let Err(why) = begun else { return };
+        channel.refuse(&control, why);
+        if why == Refusal::Busy {
+            // Usual, where a session is ending.
+            tracing::debug!(device = %self.label, channel = channel.index(), state = channel.state(), "attach refused: {why:?}");
+            return;
         }
-        self.publish();
+        tracing::warn!(
+            device = %self.label,
+            channel = channel.index(),
+            process = channel.process(),
+            guest_version = format_args!("{:#010x}", channel.guest_version.load(Ordering::Relaxed)),
+            host_version = format_args!("{WIRE_VERSION:#010x}"),
+            guest_digest = format_args!("{:#018x}", channel.guest_digest()),
+            host_digest = format_args!("{TABLE_DIGEST:#018x}"),
+            "attach refused: {why:?}"
+        );
     }
 
-    fn begin(&self, channel: &Arc<Channel>) -> Result<Running, Refusal> {
+    fn begin(
+        &self,
+        channel: &Arc<Channel>,
+        control: &Control<'_>,
+        address: u64,
+        key: u64,
+    ) -> Result<(), Refusal> {
         if channel.guest_version.load(Ordering::Relaxed) != WIRE_VERSION {
             return Err(Refusal::Version);
         }
         if channel.guest_digest() != TABLE_DIGEST {
             return Err(Refusal::Digest);
         }
-        let pages = self.pages.as_ref().filter(|pages| pages.key() == channel.pages_key());
-        if channel.return_address() != 0 && pages.is_none() {
+        let pages = self.pages.as_ref().filter(|pages| pages.key() == key);
+        if address != 0 && pages.is_none() {
             return Err(Refusal::ReturnArea);
         }
         let base = u64::from(channel.index()) * area::AREA_BYTES;
@@ -301,8 +327,8 @@ impl Device {
         // Whatever somebody wrote there meanwhile; of the ring nothing is read but what this session writes.
         self.window.zero(base, area::RETURN);
         let number = self.draw_session();
-        let returns = match (channel.return_address(), pages) {
-            (address @ 1.., Some(pages)) => Some(return_area(pages, number, address)?),
+        let returns = match (address, pages) {
+            (1.., Some(pages)) => Some(return_area(pages, number, address)?),
             _ => None,
         };
         let host = SessionHost::new(
@@ -312,17 +338,28 @@ impl Device {
             self.epoch,
             Arc::clone(&self.published),
             Charges::new(number, self.limits, Arc::clone(&self.charges)),
-            Guest { wakes: self.wake & WAKE_FUTEX != 0, pages: pages.cloned(), returns },
+            Guest {
+                process: channel.process(),
+                wakes: self.wake & WAKE_FUTEX != 0,
+                pages: pages.cloned(),
+                returns,
+            },
         );
         host.returns().clear();
-        let begun = self.begin_with(channel, &host);
+        let begun = self.begin_with(channel, control, &host);
         if begun.is_err() {
             host.release_pages();
         }
-        begun.map(|thread| Running { host, thread })
+        begun
     }
 
-    fn begin_with(&self, channel: &Arc<Channel>, host: &SessionHost) -> Result<JoinHandle<()>, Refusal> {
+    /// Opens the executor's session, which does not wait for other sessions, and starts the thread of this one.
+    fn begin_with(
+        &self,
+        channel: &Arc<Channel>,
+        control: &Control<'_>,
+        host: &SessionHost,
+    ) -> Result<(), Refusal> {
         let session = self.executor.open(host.clone()).map_err(|error| {
             tracing::warn!(device = %self.label, channel = channel.index(), "failed to {error}");
             match error {
@@ -338,38 +375,28 @@ impl Device {
             Arc::clone(&self.gate),
             pump,
         );
-        let name = format!("session-{}", host.session());
-        thread::Builder::new().name(name).spawn(move || worker.run()).map_err(|error| {
-            tracing::warn!(device = %self.label, channel = channel.index(), "failed to start a thread: {error}");
-            Refusal::NoRoom
-        })
-    }
-
-    /// `CONTROL = DETACH`: ends the session on the channel and frees all it holds.
-    pub(crate) fn detach(&self, channel: &Channel) {
-        let _control = lock(&channel.control);
-        self.end(channel);
-        channel.forget_guest();
-        self.publish();
-    }
-
-    /// Ends the session, if there is one, and waits until nothing of it is left.
-    fn end(&self, channel: &Channel) {
-        if let Some(Running { host, thread }) = channel.take() {
-            host.stop();
-            thread.thread().unpark();
-            if thread.join().is_err() {
-                tracing::error!(device = %self.label, channel = channel.index(), session = host.session(), "the session's thread panicked");
+        let (session, process) = (host.session(), host.process());
+        channel.open(control, host.clone());
+        match spawn(session, worker) {
+            Ok(thread) => channel.sleeps_in(control, thread),
+            Err(error) => {
+                tracing::warn!(device = %self.label, channel = channel.index(), "failed to start a thread: {error}");
+                channel.free(control);
+                return Err(Refusal::NoRoom);
             }
-            // Not before: a guest whose session failed may have written to it until it detached.
-            host.release_window();
-            host.release_pages();
-            // What this session leaves behind is nobody else's to see; the facts stay.
-            self.window.zero(host.area(), area::RETURN + area::RETURN_BYTES);
-            self.window.zero(host.area() + area::STAGING, area::STAGING_BYTES);
-            self.window.zero(host.area() + area::RING, area::RING_BYTES);
         }
-        channel.free(None);
+        tracing::debug!(device = %self.label, channel = channel.index(), session, process, "session opened");
+        Ok(())
+    }
+
+    /// `DETACH_SESSION = number`: tells that session to end. One that is not the channel's has ended already.
+    pub(crate) fn detach(&self, channel: &Channel, number: u32) {
+        let control = channel.control();
+        if number == channel.session() {
+            channel.end(&control);
+        } else {
+            tracing::debug!(device = %self.label, channel = channel.index(), number, "a late detach is ignored");
+        }
     }
 
     fn draw_session(&self) -> u32 {
@@ -394,17 +421,51 @@ impl Device {
         }
     }
 
-    /// The device is as after its start, for a bus that resets it or a machine that went away: no session is left.
-    pub fn reset(&self) {
+    /// Tells all sessions to end, and waits for none of them.
+    pub fn end_sessions(&self) {
         for channel in &self.channels {
-            self.detach(channel);
+            channel.end(&channel.control());
         }
     }
 
-    /// Ends every session, for good.
+    /// Waits until no session is left, but not beyond `deadline`. False: some executor is still in the middle of work.
+    pub fn wait_for_sessions(&self, deadline: Instant) -> bool {
+        self.channels.iter().all(|channel| channel.wait_until_free(deadline))
+    }
+
+    /// For a bus that resets the device, or a machine that went away: all sessions end. A session whose executor does not
+    /// stop at once may outlast the reset; its channel takes no other until it has ended.
+    pub fn reset(&self) {
+        self.end_sessions();
+        for channel in &self.channels {
+            channel.forget_guest();
+        }
+        if !self.wait_for_sessions(Instant::now() + ENDING_MOST) {
+            self.warn_of_sessions();
+        }
+    }
+
+    /// Ends every session, for good; as [`Device::reset`] where one does not stop.
     pub fn shutdown(&self) {
-        self.reset();
+        self.shutdown_by(Instant::now() + ENDING_MOST);
+    }
+
+    /// The same, with a deadline that several devices share.
+    pub(crate) fn shutdown_by(&self, deadline: Instant) {
+        if self.over.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        self.end_sessions();
+        if !self.wait_for_sessions(deadline) {
+            self.warn_of_sessions();
+        }
         self.unpublish();
+    }
+
+    fn warn_of_sessions(&self) {
+        let left: Vec<u32> =
+            self.channels.iter().map(|channel| channel.session()).filter(|&number| number != 0).collect();
+        tracing::warn!(device = %self.label, sessions = ?left, "sessions are still ending: the executor is in the middle of work");
     }
 
     /// BAR2, which the bus hands to the guest.
@@ -430,6 +491,8 @@ impl Device {
             sessions,
             free_channels: free,
             accesses: Some(self.accesses()),
+            longest_access_us: self.longest.access_us(),
+            longest_attach_us: self.longest.attach_us(),
         }
     }
 
@@ -448,6 +511,7 @@ impl Device {
         let state = match channel.state() {
             channel::STATE_FREE => return None,
             channel::STATE_FAILED => "failed",
+            channel::STATE_ENDING => "ending",
             _ if self.gate.held() => "held",
             _ => "attached",
         };
@@ -459,7 +523,7 @@ impl Device {
             SessionStatus {
                 channel: channel.index(),
                 session: host.session(),
-                process: channel.process(),
+                process: host.process(),
                 state: state.to_owned(),
                 allocated: gauges.allocated.load(Ordering::Relaxed),
                 allocations: gauges.allocations.load(Ordering::Relaxed),
@@ -488,6 +552,12 @@ impl Drop for Device {
     fn drop(&mut self) {
         self.shutdown();
     }
+}
+
+fn spawn(session: u32, worker: Worker) -> std::io::Result<Thread> {
+    // Nobody joins the thread: it frees its channel as its last act.
+    let thread = thread::Builder::new().name(format!("session-{session}")).spawn(move || worker.run())?;
+    Ok(thread.thread().clone())
 }
 
 /// Maps a return area that the guest has in its pages.

@@ -155,6 +155,8 @@ impl Counters {
 /// How a session's guest is reached.
 #[derive(Debug, Default)]
 pub(crate) struct Guest {
+    /// Its process id, as it said when it attached.
+    pub(crate) process: u32,
     /// A futex reaches its sleepers: they are processes of this kernel.
     pub(crate) wakes: bool,
     /// Its pages, if this session may name them.
@@ -170,6 +172,7 @@ struct Inner {
     area: u64,
     channel: u32,
     session: u32,
+    process: u32,
     epoch: Instant,
     stopping: Arc<AtomicBool>,
     ended: AtomicBool,
@@ -213,7 +216,7 @@ impl SessionHost {
         charges: Arc<Charges>,
         guest: Guest,
     ) -> Self {
-        let Guest { wakes, pages, returns } = guest;
+        let Guest { process, wakes, pages, returns } = guest;
         Self(Arc::new(Inner {
             window,
             shares,
@@ -221,6 +224,7 @@ impl SessionHost {
             wakes,
             channel,
             session: charges.session(),
+            process,
             epoch,
             stopping: Arc::default(),
             ended: AtomicBool::new(false),
@@ -246,6 +250,11 @@ impl SessionHost {
     #[must_use]
     pub fn channel(&self) -> u32 {
         self.0.channel
+    }
+
+    /// The guest's process id, as it said when it attached.
+    pub(crate) fn process(&self) -> u32 {
+        self.0.process
     }
 
     /// Whether the session is being ended: work that takes long stops when it sees this.
@@ -456,8 +465,20 @@ impl SessionHost {
         Ok(Retired(Back::Window { shares: Arc::clone(&self.0.shares), offset, bytes }))
     }
 
+    /// Gives back all that the guest could write to, and leaves nothing of it for others to see. Nothing of the session may be
+    /// under way.
+    pub(crate) fn release(&self) {
+        self.release_window();
+        self.release_pages();
+        let (window, base) = (&self.0.window, self.0.area);
+        // The facts, between these, stay.
+        window.zero(base, area::RETURN + area::RETURN_BYTES);
+        window.zero(base + area::STAGING, area::STAGING_BYTES);
+        window.zero(base + area::RING, area::RING_BYTES);
+    }
+
     /// All the window memory of the session goes back.
-    pub(crate) fn release_window(&self) {
+    fn release_window(&self) {
         for (offset, bytes) in std::mem::take(&mut *lock(&self.0.owned)) {
             self.0.shares.give_back(offset, bytes);
         }

@@ -38,6 +38,7 @@ mod graph;
 mod handles;
 mod host;
 mod log_budget;
+mod longest;
 mod memory;
 mod pages;
 mod published;

@@ -1,7 +1,7 @@
 //! The device's own registers in a page of memory, for buses whose guests can read one: who looks at a
 //! device then asks nobody. The page holds each register at its offset; the device stores what changes.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use vgpu_wire::registers as reg;
@@ -9,17 +9,27 @@ use vgpu_wire::registers as reg;
 use crate::executor::Executor;
 use crate::window::Window;
 
-/// The page, once a bus has made one, and what its changing register is computed from.
+/// The page, once a bus has made one, and what its changing registers are computed from.
 pub(crate) struct Published {
     page: OnceLock<Window>,
     executor: Arc<dyn Executor>,
     /// Device memory in bytes.
     total: u64,
+    /// A bit for each channel that is not free.
+    attached: AtomicU64,
+    /// Registers that read something else than the truth: they do not change.
+    overridden: Vec<u32>,
+}
+
+impl std::fmt::Debug for Published {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Published").field("attached", &self.attached).finish_non_exhaustive()
+    }
 }
 
 impl Published {
-    pub(crate) fn new(executor: Arc<dyn Executor>, total: u64) -> Self {
-        Self { page: OnceLock::new(), executor, total }
+    pub(crate) fn new(executor: Arc<dyn Executor>, total: u64, overridden: Vec<u32>) -> Self {
+        Self { page: OnceLock::new(), executor, total, attached: AtomicU64::new(0), overridden }
     }
 
     /// Takes the page, which has [`reg::V2_PAGE_BYTES`] at least. There is one at most.
@@ -41,17 +51,39 @@ impl Published {
         u32::try_from(free >> 20).unwrap_or(u32::MAX)
     }
 
-    /// Device memory was taken or given back. Of two threads that store at once the later to read the
-    /// account may store first, so each looks again after it has stored.
+    /// A bit for each channel that is not free.
+    pub(crate) fn attached(&self) -> u64 {
+        self.attached.load(Ordering::Acquire)
+    }
+
+    /// A channel is free from now on, or is not.
+    pub(crate) fn channel_changed(&self, channel: u32, taken: bool) {
+        let bit = 1 << channel;
+        if taken {
+            self.attached.fetch_or(bit, Ordering::SeqCst);
+        } else {
+            self.attached.fetch_and(!bit, Ordering::SeqCst);
+        }
+        self.show(reg::V2_ATTACHED_LO, || self.attached() as u32);
+        self.show(reg::V2_ATTACHED_HI, || (self.attached() >> 32) as u32);
+    }
+
+    /// Device memory was taken or given back.
     pub(crate) fn memory_changed(&self) {
-        let Some(page) = self.page.get() else { return };
-        let register = page.u32_at(u64::from(reg::V2_FREE_MIB));
+        self.show(reg::V2_FREE_MIB, || self.free_mib());
+    }
+
+    /// Brings a register of the page up to date. Of two threads that store at once the later to read the
+    /// truth may store first, so each looks again after it has stored.
+    fn show(&self, offset: u32, truth: impl Fn() -> u32) {
+        let Some(page) = self.page.get().filter(|_| !self.overridden.contains(&offset)) else { return };
+        let register = page.u32_at(u64::from(offset));
         loop {
-            let free = self.free_mib();
-            if register.load(Ordering::Acquire) == free {
+            let value = truth();
+            if register.load(Ordering::Acquire) == value {
                 return;
             }
-            register.store(free, Ordering::SeqCst);
+            register.store(value, Ordering::SeqCst);
         }
     }
 }

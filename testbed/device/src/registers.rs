@@ -45,8 +45,8 @@ const REGISTERS: &[Register] = &[
     Register { offset: reg::V2_AREA_STRIDE, read: |_| area::AREA_BYTES as u32 },
     Register { offset: reg::V2_GENERATION, read: Device::generation },
     Register { offset: reg::V2_WAKE, read: Device::wake_bits },
-    Register { offset: reg::V2_ATTACHED_LO, read: |device| attached(device) as u32 },
-    Register { offset: reg::V2_ATTACHED_HI, read: |device| (attached(device) >> 32) as u32 },
+    Register { offset: reg::V2_ATTACHED_LO, read: |device| device.published().attached() as u32 },
+    Register { offset: reg::V2_ATTACHED_HI, read: |device| (device.published().attached() >> 32) as u32 },
     Register { offset: reg::V2_EXECUTOR, read: |_| EXECUTOR_READY },
     Register { offset: reg::V2_WINDOW_MIB, read: |device| (device.window().bytes() >> 20) as u32 },
     Register { offset: reg::V2_FREE_MIB, read: Device::free_mib },
@@ -103,20 +103,17 @@ const CHANNEL_REGISTERS: &[ChannelRegister] = &[
         read: |_| 0,
         write: Some(|_, channel, value| channel.pages_key_hi.store(value, Ordering::Relaxed)),
     },
+    ChannelRegister {
+        offset: channel::DETACH_SESSION,
+        read: |_| 0,
+        write: Some(|device, channel, value| device.detach(channel, value)),
+    },
 ];
 
 fn control(device: &Device, channel: &Arc<Channel>, value: u32) {
-    match value {
-        channel::ATTACH => device.attach(channel),
-        channel::DETACH => device.detach(channel),
-        _ => {}
+    if value == channel::ATTACH {
+        device.attach(channel);
     }
-}
-
-/// A bit for each channel with an open session. A failed one holds nothing that could be reclaimed.
-fn attached(device: &Device) -> u64 {
-    let open = |channel: &&Arc<Channel>| channel.state() == channel::STATE_ATTACHED;
-    device.channels().iter().filter(open).fold(0, |bits, channel| bits | 1 << channel.index())
 }
 
 /// The channel and its register that an offset means.
@@ -161,6 +158,7 @@ impl Device {
     #[must_use]
     pub fn read(&self, offset: u32) -> u32 {
         self.count_read();
+        let _timed = self.longest().access();
         if let Some((channel, register)) = channel_register(self, offset) {
             return (register.read)(channel);
         }
@@ -168,10 +166,12 @@ impl Device {
         register.map_or_else(|| self.fact(offset), |register| register.answer(self))
     }
 
-    /// Writes the 32-bit register at `offset` of BAR0; what the write causes has happened when this
-    /// returns. Ignored where there is no register, or one that is read-only.
+    /// Writes the 32-bit register at `offset` of BAR0. An attach is decided when this returns; a session that is told to end
+    /// ends later, and its channel is [`channel::STATE_ENDING`] until then: nothing here waits for an executor's work. Ignored
+    /// where there is no register, or one that is read-only.
     pub fn write(&self, offset: u32, value: u32) {
         self.count_write();
+        let _timed = self.longest().access();
         if let Some((channel, ChannelRegister { write: Some(write), .. })) = channel_register(self, offset) {
             write(self, channel, value);
         }

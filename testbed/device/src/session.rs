@@ -1,5 +1,6 @@
 //! A session's host thread: reads the ring, spins and sleeps, publishes progress, and ends the
-//! session when the guest breaks the contract or the executor is lost.
+//! session when the guest breaks the contract or the executor is lost, or when it is told to. What a session holds is
+//! freed here and nowhere else, however long its executor takes to let go of it; the channel is free after that.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use std::thread;
 use std::time::Instant;
 
 use vgpu_wire::area;
-use vgpu_wire::registers::Refusal;
+use vgpu_wire::registers::{Refusal, channel::STATE_FAILED};
 
 use crate::channel::Channel;
 use crate::executor::SessionError;
@@ -99,10 +100,11 @@ impl Worker {
         host.end();
         host.counters().set(taken, published.1);
         let newest = (pump.number(), pump.kind().map_or("none", vgpu_wire::Kind::name));
-        let process = channel.process();
-        let session = host.session();
+        let (session, process) = (host.session(), host.process());
         // Everything is freed before the guest can see that its session is over.
-        drop(pump);
+        if catch_unwind(AssertUnwindSafe(|| drop(pump))).is_err() {
+            tracing::error!(%device, channel = host.channel(), session, "the executor panicked when its session ended");
+        }
         host.gauges().clear();
         host.memory_changed();
         host.charges().check_returned();
@@ -115,10 +117,17 @@ impl Worker {
             let kind = if number == newest.0 { newest.1 } else { "none" };
             tracing::warn!(%device, channel = host.channel(), session, process, number, kind, "session ended: {error}");
             host.end_with(CUDA_ERROR_UNKNOWN, number);
-            channel.fail(why);
-        } else {
-            tracing::debug!(%device, channel = host.channel(), session, process, "session closed");
+            if channel.fail(why) {
+                // A guest whose session failed may be writing to window and area until it detaches. The executor may have set the
+                // stop flag, so that says nothing.
+                while channel.state() == STATE_FAILED {
+                    thread::park();
+                }
+            }
         }
+        host.release();
+        tracing::debug!(%device, channel = host.channel(), session, process, "session closed");
+        channel.free(&channel.control());
     }
 
     fn serve(&mut self) -> End {

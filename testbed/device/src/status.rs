@@ -18,7 +18,7 @@ pub struct SessionStatus {
     pub session: u32,
     /// The guest's process id, as it said.
     pub process: u32,
-    /// "attached", "held", or "failed".
+    /// "attached", "held", "failed", or "ending": it was told to end and is in the middle of work.
     pub state: String,
     /// Bytes of device memory.
     pub allocated: u64,
@@ -80,10 +80,16 @@ pub struct DeviceStatus {
     /// Bytes of images that the device keeps for later sessions, charged to none.
     #[serde(default)]
     pub kept_image_bytes: u64,
-    /// Attached and failed sessions, in the order of their channels.
+    /// Sessions that are attached, have failed or are ending, in the order of their channels.
     pub sessions: Vec<SessionStatus>,
     /// Channels that nobody is attached to; 0 for a device of version 1, which has none.
     pub free_channels: usize,
+    /// The longest time that a guest's access to a register took to be served, in microseconds. Of a device of version 1: 0.
+    #[serde(default)]
+    pub longest_access_us: u64,
+    /// The longest of these that was an attach.
+    #[serde(default)]
+    pub longest_attach_us: u64,
     /// How often guests reached for the device's registers and data window: each access is an exit of a virtual machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accesses: Option<Accesses>,

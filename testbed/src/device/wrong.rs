@@ -1,6 +1,7 @@
 //! Hosts that are wrong on purpose: `--wrong WHAT`, for tests of what a guest makes of them. Everything here stands between a
 //! device and its executor, or overrides what a register reads; neither knows of it.
 
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::thread;
@@ -10,7 +11,7 @@ use vgpu_device::{Executor, ExecutorError, LateError, Retired, Session, SessionE
 use vgpu_wire::facts::DeviceFacts;
 use vgpu_wire::{Body, SEGMENT_BAR, SEGMENT_INLINE};
 
-/// Between two looks whether a session that hangs is being ended.
+/// Between two looks whether a session that hangs is being ended, or one that is parked is let go.
 const TICK: Duration = Duration::from_millis(1);
 /// Ids of `CUdevice_attribute`.
 const COMPUTE_CAPABILITY_MAJOR: usize = 75;
@@ -41,7 +42,7 @@ pub enum Facts {
 }
 
 /// What becomes of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Deed {
     /// `drop`: it is not carried out, and success is answered.
     Drop,
@@ -51,6 +52,9 @@ pub enum Deed {
     Lose,
     /// `hang`: it is never done.
     Hang,
+    /// `park=FILE`: it is carried out, but not before FILE is gone, whatever becomes of its session meanwhile: work that cannot be
+    /// interrupted. Nothing is held up while there is no FILE.
+    Park(PathBuf),
     /// `flip`: one bit of what it brings is changed, for kinds that bring data to the device.
     Flip,
 }
@@ -59,7 +63,7 @@ pub enum Deed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "expected register:OFFSET=VALUE, facts:zero|no-capability|no-driver, open:refuse or \
-     KIND:drop|fail=CODE|lose|hang|flip"
+     KIND:drop|fail=CODE|lose|hang|flip|park=FILE"
 )]
 pub struct NoWrong;
 
@@ -77,6 +81,7 @@ fn deed(text: &str) -> Option<Deed> {
             _ => return None,
         },
         Some(("fail", code)) => Deed::Fail(number(code)?),
+        Some(("park", file)) if !file.is_empty() => Deed::Park(PathBuf::from(file)),
         Some(_) => return None,
     })
 }
@@ -189,7 +194,7 @@ struct WrongSession {
 impl WrongSession {
     fn deed(&self, kind: &str) -> Option<Deed> {
         self.wrongs.iter().find_map(|wrong| match wrong {
-            Wrong::Message(name, deed) if name == kind => Some(*deed),
+            Wrong::Message(name, deed) if name == kind => Some(deed.clone()),
             _ => None,
         })
     }
@@ -208,6 +213,13 @@ impl WrongSession {
 
     fn hang(&self) {
         while !self.host.stopping() {
+            thread::sleep(TICK);
+        }
+    }
+
+    /// Waits until the file is gone.
+    fn park(file: &Path) {
+        while file.exists() {
             thread::sleep(TICK);
         }
     }
@@ -256,6 +268,10 @@ impl Session for WrongSession {
                 self.hang();
                 Ok(())
             }
+            Some(Deed::Park(file)) => {
+                Self::park(&file);
+                self.inner.execute(work)
+            }
             Some(Deed::Flip) => self.flip(work),
         }
     }
@@ -283,8 +299,20 @@ mod tests {
         assert_eq!("facts:no-driver".parse(), Ok(Wrong::Facts(Facts::NoDriver)));
         assert_eq!("open:refuse".parse(), Ok(Wrong::Open));
         assert_eq!("Launch:fail=700".parse(), Ok(Wrong::Message("Launch".into(), Deed::Fail(700))));
+        let park = Deed::Park("/x=y".into());
+        assert_eq!("Launch:park=/x=y".parse(), Ok(Wrong::Message("Launch".into(), park)));
         assert_eq!("CopyIn:flip".parse(), Ok(Wrong::Message("CopyIn".into(), Deed::Flip)));
-        for bad in ["", "x", "open:", "Launch:", "Launch:fail", "register:1", "register:a=b", "launch:drop"] {
+        for bad in [
+            "",
+            "x",
+            "open:",
+            "Launch:",
+            "Launch:fail",
+            "Launch:park=",
+            "register:1",
+            "register:a=b",
+            "launch:drop",
+        ] {
             assert_eq!(bad.parse::<Wrong>(), Err(NoWrong), "{bad}");
         }
     }

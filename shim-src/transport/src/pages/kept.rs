@@ -107,6 +107,11 @@ impl Keeper {
         }
     }
 
+    /// Whether a process has left pages for a channel, or has them.
+    pub(crate) fn has(&self, channel: u32) -> bool {
+        matches!(self, Self::Segments(function) if found(key(*function, channel)).is_some())
+    }
+
     /// The host has let go of what a dead process on the channel had, whose lock this process has.
     pub(crate) fn remove(&self, channel: u32) {
         if let Self::Segments(function) = self

@@ -283,7 +283,9 @@ impl Bridge {
                 channel::STATE_ATTACHED
             }
             channel::ERROR => core.refused,
-            channel::SESSION => own.map_or(0, |_| SESSION),
+            channel::SESSION if own.is_some() => SESSION,
+            // That of a dead process is named when it is ended.
+            channel::SESSION if self.line.turns().marks()? & 1 << index != 0 => SESSION,
             _ => 0,
         })
     }
@@ -302,7 +304,8 @@ impl Bridge {
                 };
                 Ok(())
             }
-            (channel::CONTROL, channel::DETACH) => self.detach(&mut self.core(), index),
+            // All sessions have one number here, and no write comes late: this end is the same process.
+            (channel::DETACH_SESSION, _) => self.detach(&mut self.core(), index),
             _ => Ok(()),
         }
     }
@@ -388,13 +391,13 @@ impl Registers for Bridge {
         Ok(true)
     }
 
-    fn write_within(&self, offset: u32, value: u32, limit: Duration) -> Result<(), RegisterError> {
+    fn write_within(&self, offset: u32, _value: u32, limit: Duration) -> Result<(), RegisterError> {
         check_home()?;
         let end = Instant::now() + limit;
         let Some(index) = offset.checked_sub(channel::FIRST).map(|offset| offset / channel::STRIDE) else {
             return Ok(());
         };
-        debug_assert_eq!((offset - channel::base(index), value), (channel::CONTROL, channel::DETACH));
+        debug_assert_eq!(offset - channel::base(index), channel::DETACH_SESSION);
         loop {
             match self.core.try_lock() {
                 Ok(mut core) => return self.detach(&mut core, index).map_err(RegisterError::from),

@@ -78,8 +78,10 @@ impl Host {
     }
 
     fn write(&self, register: u32, value: u32) {
-        if register == channel::base(0) + channel::CONTROL {
-            let attached = value == channel::ATTACH && self.read(channel::base(0) + channel::ERROR) == 0;
+        let at = |register| channel::base(0) + register;
+        let mine = value == self.read(at(channel::SESSION));
+        if register == at(channel::CONTROL) || register == at(channel::DETACH_SESSION) && mine {
+            let attached = register == at(channel::CONTROL) && self.read(at(channel::ERROR)) == 0;
             self.set(channel::base(0) + channel::STATE, u32::from(attached));
             self.set(channel::base(0) + channel::SESSION, if attached { SESSION } else { 0 });
             self.set(reg::V2_ATTACHED_LO, u32::from(attached));

@@ -48,13 +48,13 @@ fn another_version_is_named_on_both_sides() {
     let fake = good();
     fake.host().set(reg::V2_WIRE_VERSION, 0x0003_0001);
     let error = try_attach(&fake).unwrap_err();
-    assert_eq!(error.to_string(), "the device speaks wire version 3.1, this program 2.0");
+    assert_eq!(error.to_string(), "the device speaks wire version 3.1, this program 2.1");
     fake.host().set(reg::V2_WIRE_VERSION, WIRE_VERSION);
     fake.host().set(reg::V2_DIGEST_LO, 0xabcd);
     fake.host().set(reg::V2_DIGEST_HI, 0);
     let error = try_attach(&fake).unwrap_err();
     let expected = format!(
-        "device and program are different builds of wire version 2.0: message table 0x000000000000abcd there, {TABLE_DIGEST:#018x} here"
+        "device and program are different builds of wire version 2.1: message table 0x000000000000abcd there, {TABLE_DIGEST:#018x} here"
     );
     assert_eq!(error.to_string(), expected);
 }

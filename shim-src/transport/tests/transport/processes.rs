@@ -136,7 +136,8 @@ fn the_next_to_attach_reclaims_the_dead() {
     second.kill();
     assert_eq!(bed.status().sessions.len(), 2);
     let session = bed.attach();
-    assert_eq!(bed.status().sessions.len(), 1);
+    // The one whose channel it needed has ended, the other has been told to.
+    eventually("both have ended", || bed.status().sessions.len() == 1);
     assert_eq!(bed.status().free_channels, 1);
     echo(&session, 1);
 }
@@ -157,8 +158,12 @@ fn a_process_that_exits_is_as_good_as_dead() {
     let mut leaving = Role::start("exit", bed.dir());
     leaving.end();
     assert_eq!(bed.status().sessions.len(), 1);
-    assert_eq!(bed.attach().reclaim(), Ok(0), "the attach has done it");
-    assert_eq!(bed.status().sessions.len(), 0);
+    let session = bed.attach();
+    // The attach has told the other session to end; if that takes a moment, this waits for it.
+    assert!(session.reclaim().unwrap() <= 1);
+    assert_eq!(bed.status().sessions.len(), 1);
+    drop(session);
+    eventually("nobody is left", || bed.status().sessions.is_empty());
 }
 
 #[test]
@@ -171,7 +176,7 @@ fn a_busy_process_exits_with_its_own_code() {
             assert!(start.elapsed() < Duration::from_secs(3), "{part}: {:?}", start.elapsed());
             assert_eq!(bed.status().sessions.len(), left, "{part}");
             assert!(bed.attach().late_error().is_none());
-            assert_eq!(bed.status().allocated, 0, "{part}");
+            eventually("the session that was left has ended", || bed.status().allocated == 0);
         }
     }
 }

@@ -211,7 +211,7 @@ fn a_real_bar_is_mapped_and_read() {
     assert_eq!((probe.channels, probe.window_mib, probe.attached, probe.vm_id), (2, 4, 1 << 32, 9));
     assert!(!probe.wake_futex && !probe.executor_ready);
     let error = Session::attach(device).unwrap_err();
-    assert_eq!(error.to_string(), "the device speaks wire version 2.9, this program 2.0");
+    assert_eq!(error.to_string(), "the device speaks wire version 2.9, this program 2.1");
 
     std::fs::remove_file(function.join("resource2")).unwrap();
     let error = Device::open(&found[0]).unwrap_err();

@@ -5,12 +5,12 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex};
-use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::net::{Shutdown, SocketType, shutdown};
 use serde::Deserialize;
 
+use super::crew::Crew;
 use super::socket::listen_at;
 use super::{SimDevice, SimError};
 use crate::host::lock;
@@ -61,6 +61,7 @@ struct Shared {
     exit: ExitHandle,
     /// Connections, to be shut when the socket stops. None once stopped.
     open: Mutex<Option<HashMap<u64, UnixStream>>>,
+    threads: Crew,
 }
 
 /// The control socket of a bus.
@@ -68,7 +69,6 @@ struct Shared {
 pub(super) struct Control {
     path: PathBuf,
     listener: Arc<UnixListener>,
-    acceptor: Option<JoinHandle<Vec<JoinHandle<()>>>>,
     shared: Arc<Shared>,
 }
 
@@ -87,13 +87,17 @@ impl Control {
             return Err(SimError::file("remove", path, error));
         }
         let listener = Arc::new(UnixListener::from(listen_at(path, SocketType::STREAM).map_err(failed)?));
-        let shared = Arc::new(Shared { exit: ExitHandle::default(), open: Mutex::new(Some(HashMap::new())) });
+        let shared = Arc::new(Shared {
+            exit: ExitHandle::default(),
+            open: Mutex::new(Some(HashMap::new())),
+            threads: Crew::default(),
+        });
         let accepting = (Arc::clone(&listener), Arc::clone(&shared), Arc::clone(devices));
-        let acceptor = thread::Builder::new()
-            .name("control".to_owned())
-            .spawn(move || accept_all(&accepting.0, &accepting.1, &accepting.2))
+        shared
+            .threads
+            .spawn("control", move || accept_all(&accepting.0, &accepting.1, &accepting.2))
             .map_err(failed)?;
-        Ok(Self { path: path.to_owned(), listener, acceptor: Some(acceptor), shared })
+        Ok(Self { path: path.to_owned(), listener, shared })
     }
 
     /// Waits until somebody sent `exit`, or for `limit`.
@@ -120,19 +124,20 @@ impl Control {
         self.shared.exit.clone()
     }
 
-    /// Stops answering and removes the socket. Returns when no thread is left.
-    pub(super) fn stop(&mut self) {
-        let Some(acceptor) = self.acceptor.take() else { return };
-        let open = lock(&self.shared.open).take();
+    /// Stops answering and removes the socket. A question that is being answered is not waited for.
+    pub(super) fn stop(&self) {
+        let Some(open) = lock(&self.shared.open).take() else { return };
         // Errors mean that the socket is down or gone already.
         let _ = shutdown(&*self.listener, Shutdown::Both);
-        for (_, connection) in open.into_iter().flatten() {
+        for connection in open.values() {
             let _ = connection.shutdown(std::net::Shutdown::Both);
         }
-        for thread in acceptor.join().into_iter().flatten() {
-            let _ = thread.join();
-        }
         let _ = std::fs::remove_file(&self.path);
+    }
+
+    /// Waits until no thread of the stopped socket is left, but not beyond `deadline`; whether none is.
+    pub(super) fn wait(&self, deadline: Instant) -> bool {
+        self.shared.threads.wait(deadline)
     }
 }
 
@@ -142,31 +147,29 @@ impl Drop for Control {
     }
 }
 
-fn accept_all(
-    listener: &UnixListener,
-    shared: &Arc<Shared>,
-    devices: &Arc<[SimDevice]>,
-) -> Vec<JoinHandle<()>> {
-    let mut threads: Vec<JoinHandle<()>> = Vec::new();
+fn accept_all(listener: &UnixListener, shared: &Arc<Shared>, devices: &Arc<[SimDevice]>) {
     for id in 0.. {
         let Ok((connection, _)) = listener.accept() else { break };
-        threads.retain(|thread| !thread.is_finished());
         let Ok(kept) = connection.try_clone() else { continue };
         match lock(&shared.open).as_mut() {
             Some(open) => drop(open.insert(id, kept)),
             None => break,
         }
-        let (shared, devices) = (Arc::clone(shared), Arc::clone(devices));
-        let spawned = thread::Builder::new().name("control".to_owned()).spawn(move || {
+        let (own, devices) = (Arc::clone(shared), Arc::clone(devices));
+        let spawned = shared.threads.spawn("control", move || {
             // The connection's end is the client's affair.
-            let _ = answer_all(&connection, &shared, &devices);
-            if let Some(open) = lock(&shared.open).as_mut() {
+            let _ = answer_all(&connection, &own, &devices);
+            if let Some(open) = lock(&own.open).as_mut() {
                 open.remove(&id);
             }
         });
-        threads.extend(spawned);
+        if let Err(error) = spawned {
+            tracing::warn!("failed to start a thread for a question: {error}");
+            if let Some(open) = lock(&shared.open).as_mut() {
+                open.remove(&id);
+            }
+        }
     }
-    threads
 }
 
 fn answer_all(connection: &UnixStream, shared: &Shared, devices: &[SimDevice]) -> std::io::Result<()> {

@@ -17,6 +17,7 @@
 
 mod address;
 mod control;
+mod crew;
 mod folder;
 mod page;
 mod ram;
@@ -25,8 +26,8 @@ mod v1;
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use vgpu_wire::registers::WAKE_FUTEX;
 
@@ -45,6 +46,10 @@ use ram::RamFile;
 use socket::{Bar, RegisterServer};
 pub(crate) use socket::{connect_to, listen_at};
 pub use v1::{Seen, V1Config, V1Way, Watch};
+
+/// How long the end of a bus waits for register accesses and sessions. What is in the middle of an executor's work then goes on
+/// without the bus, until its process ends.
+const ENDING_MOST: Duration = Duration::from_millis(500);
 
 /// Why a folder cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -103,7 +108,6 @@ impl SimError {
 /// A device on the bus.
 #[derive(Debug)]
 pub struct SimDevice {
-    // In this order: no guest finds it, none reaches it, and then its sessions end.
     function: Function,
     servers: Vec<RegisterServer>,
     device: Served,
@@ -117,17 +121,28 @@ enum Served {
     V2(Arc<Device>),
 }
 
-impl Bar for Device {
+/// BAR0 of a device of version 2.
+#[derive(Debug)]
+struct Registers {
+    device: Arc<Device>,
+    packets: Mutex<()>,
+}
+
+impl Bar for Registers {
     fn address(&self) -> PciAddress {
-        self.address()
+        self.device.address()
     }
 
     fn read(&self, offset: u32) -> u32 {
-        self.read(offset)
+        self.device.read(offset)
     }
 
     fn write(&self, offset: u32, value: u32) {
-        self.write(offset, value);
+        self.device.write(offset, value);
+    }
+
+    fn packets(&self) -> Option<&Mutex<()>> {
+        Some(&self.packets)
     }
 }
 
@@ -142,8 +157,8 @@ impl SimDevice {
             .map_err(|source| SimError::Device { address, source })?;
         let device = Arc::new(device);
         function.write_config(device.pages_key())?;
-        let bar0: Arc<dyn Bar> = Arc::clone(&device) as _;
-        let server = RegisterServer::start(&function.path("resource0"), bar0)?;
+        let bar0 = Registers { device: Arc::clone(&device), packets: Mutex::default() };
+        let server = RegisterServer::start(&function.path("resource0"), Arc::new(bar0))?;
         let page = page::publish(&function.path("resource0_ro"), &device)?;
         // Everything is there: the function appears at once or not at all.
         function.show()?;
@@ -198,19 +213,35 @@ impl SimDevice {
     }
 }
 
-impl Drop for SimDevice {
-    fn drop(&mut self) {
+impl SimDevice {
+    /// No guest finds it any more, none reaches it, and its sessions are told to end. Waits for nothing.
+    fn leave(&self) {
         self.function.remove();
-        if let Served::V1(device) = &self.device {
-            // A call that takes long would keep its guest's thread.
-            device.stop();
-        }
-        for server in &mut self.servers {
+        for server in &self.servers {
             server.stop();
         }
-        if let Served::V2(device) = &self.device {
-            device.shutdown();
+        match &self.device {
+            // A call that takes long would keep its guest's thread.
+            Served::V1(device) => device.stop(),
+            Served::V2(device) => device.end_sessions(),
         }
+    }
+
+    /// Waits until nothing of a device that has left is under way, but not beyond `deadline`.
+    fn finish(&self, deadline: Instant) {
+        if !self.servers.iter().all(|server| server.wait(deadline)) {
+            tracing::warn!(device = %self.address(), "a register access is still being carried out");
+        }
+        if let Served::V2(device) = &self.device {
+            device.shutdown_by(deadline);
+        }
+    }
+}
+
+impl Drop for SimDevice {
+    fn drop(&mut self) {
+        self.leave();
+        self.finish(Instant::now() + ENDING_MOST);
         tracing::info!(device = %self.address(), "device gone");
     }
 }
@@ -349,7 +380,17 @@ impl SimBus {
 
 impl Drop for SimBus {
     fn drop(&mut self) {
-        // The control socket's threads hold the devices; they end first.
+        let deadline = Instant::now() + ENDING_MOST;
         self.control.stop();
+        // All of them end at a time. The control socket's threads hold them, so this is not left to their own drop.
+        for device in &*self.devices {
+            device.leave();
+        }
+        for device in &*self.devices {
+            device.finish(deadline);
+        }
+        if !self.control.wait(deadline) {
+            tracing::warn!(folder = %self.folder().display(), "a question on the control socket is still being answered");
+        }
     }
 }

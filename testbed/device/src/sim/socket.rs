@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle, ThreadId};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags, fchmod};
@@ -24,6 +24,7 @@ use rustix::net::{
     bind, connect, listen, recv, send, shutdown, socket_with, sockopt::socket_peercred,
 };
 
+use super::crew::Crew;
 use super::{PciAddress, SimError};
 use crate::host::lock;
 use crate::spin;
@@ -72,6 +73,12 @@ pub(super) trait Bar: std::fmt::Debug + Send + Sync {
 
     fn write(&self, offset: u32, value: u32);
 
+    /// What keeps packets of several accesses apart, so that no access of another process comes between those of one; `None`:
+    /// they mix. A packet may be carried out long after its process has died, when the next one is busy with the same registers.
+    fn packets(&self) -> Option<&Mutex<()>> {
+        None
+    }
+
     /// Bytes that blocks can reach; 0: there are no blocks.
     fn block_bytes(&self) -> usize {
         0
@@ -91,6 +98,7 @@ struct Server {
     listener: OwnedFd,
     bar: Arc<dyn Bar>,
     state: Mutex<State>,
+    threads: Crew,
 }
 
 #[derive(Debug, Default)]
@@ -101,7 +109,6 @@ struct State {
     open: HashMap<u64, Arc<OwnedFd>>,
     /// Threads that wait for a guest.
     waiting: usize,
-    threads: HashMap<ThreadId, JoinHandle<()>>,
 }
 
 /// The socket of one BAR.
@@ -115,27 +122,26 @@ impl RegisterServer {
             .map_err(|source| SimError::file("listen at", path, source))?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
             .map_err(|source| SimError::file("set the mode of", path, source))?;
-        let server = Arc::new(Server { listener, bar, state: Mutex::default() });
+        let server = Arc::new(Server { listener, bar, state: Mutex::default(), threads: Crew::default() });
         let started = spawn_waiter(&server, &mut lock(&server.state));
         started.map_err(|source| SimError::file("start a thread for", path, source))?;
         Ok(Self(server))
     }
 
-    /// Stops answering: guests find their connections closed. Returns when no thread is left.
-    pub(super) fn stop(&mut self) {
-        let threads = {
-            let mut state = lock(&self.0.state);
-            state.stopped = true;
-            // Shutting a socket down wakes the threads that wait in it; errors mean that it is down already.
-            let _ = shutdown(&self.0.listener, Shutdown::Both);
-            for connection in state.open.values() {
-                let _ = shutdown(&**connection, Shutdown::Both);
-            }
-            std::mem::take(&mut state.threads)
-        };
-        for (_, thread) in threads {
-            let _ = thread.join();
+    /// Stops answering: guests find their connections closed. An access that is being carried out is not waited for.
+    pub(super) fn stop(&self) {
+        let mut state = lock(&self.0.state);
+        state.stopped = true;
+        // Shutting a socket down wakes the threads that wait in it; errors mean that it is down already.
+        let _ = shutdown(&self.0.listener, Shutdown::Both);
+        for connection in state.open.values() {
+            let _ = shutdown(&**connection, Shutdown::Both);
         }
+    }
+
+    /// Waits until no thread of a stopped server is left, but not beyond `deadline`; whether none is.
+    pub(super) fn wait(&self, deadline: Instant) -> bool {
+        self.0.threads.wait(deadline)
     }
 }
 
@@ -178,9 +184,8 @@ pub(crate) fn connect_to(path: &Path) -> io::Result<OwnedFd> {
 /// Starts one more thread that waits for guests.
 fn spawn_waiter(server: &Arc<Server>, state: &mut State) -> io::Result<()> {
     let own = Arc::clone(server);
-    let thread = thread::Builder::new().name("registers".to_owned()).spawn(move || serve(&own))?;
+    server.threads.spawn("registers", move || serve(&own))?;
     state.waiting += 1;
-    state.threads.insert(thread.thread().id(), thread);
     Ok(())
 }
 
@@ -223,8 +228,6 @@ fn serve(server: &Arc<Server>) {
             return;
         }
         if state.waiting > SPARE {
-            // Nobody joins a thread that goes while the server lives.
-            state.threads.remove(&thread::current().id());
             return;
         }
         state.waiting += 1;
@@ -285,6 +288,7 @@ fn answer_accesses(packet: &[u8], process: u32, bar: &dyn Bar, answer: &mut Vec<
     {
         return false;
     }
+    let _together = bar.packets().filter(|_| packet.len() > REQUEST_BYTES).map(lock);
     for request in packet.chunks_exact(REQUEST_BYTES) {
         let (operation, offset, value) = (field(request, 0), field(request, 4), field(request, 8));
         if !matches!(operation, READ | WRITE) || !bar.admits(process, offset, value, operation == WRITE) {

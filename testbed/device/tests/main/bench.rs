@@ -58,6 +58,12 @@ impl Bench {
         Self::with(config(Null::new(&gpu()).expect("a null executor")))
     }
 
+    /// Takes the device away; the folder stays.
+    pub fn stop(self) -> TempDir {
+        drop(self.bus);
+        self.dir
+    }
+
     pub fn folder(&self) -> &Path {
         self.dir.path()
     }

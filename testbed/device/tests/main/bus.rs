@@ -72,7 +72,7 @@ fn the_page_says_what_the_socket_says() {
     guest.send(&MemFree { address: memory }, &[]);
     until("the memory is free", || page(reg::V2_FREE_MIB) == free);
     allocate(&mut guest, 2 << 20).unwrap();
-    guest.control(channel::DETACH);
+    guest.detach();
     assert_eq!(agree("after the session"), (0, free));
     let lock = fs::File::open(&path).unwrap();
     assert!(lock.try_lock_shared().is_err(), "the device holds the lock");

@@ -9,6 +9,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, send,
     socket_with,
+    sockopt::{Timeout, set_socket_timeout},
 };
 use rustix::thread::futex;
 use vgpu_device::PciAddress;
@@ -69,7 +70,12 @@ impl Function {
 
     /// Reads a register; all ones when the device is gone.
     pub fn read(&self, offset: u32) -> u32 {
-        self.access(1, offset, 0).unwrap_or(reg::ALL_ONES)
+        self.try_read(offset).unwrap_or(reg::ALL_ONES)
+    }
+
+    /// Reads a register; `None` when nobody answers.
+    pub fn try_read(&self, offset: u32) -> Option<u32> {
+        self.access(1, offset, 0)
     }
 
     pub fn write(&self, offset: u32, value: u32) {
@@ -114,7 +120,18 @@ fn connect_to(path: &Path) -> rustix::io::Result<OwnedFd> {
         Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(path.file_name().unwrap());
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     connect(&socket, &SocketAddrUnix::new(short.as_path())?)?;
+    // An access that is not answered fails its test.
+    set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
     Ok(socket)
+}
+
+/// Ends the session of a channel, if there is one, and waits until the channel is free.
+pub fn end(function: &Function, index: u32) {
+    let at = |register| channel::base(index) + register;
+    function.write(at(channel::DETACH_SESSION), function.read(at(channel::SESSION)));
+    until("the channel is free", || {
+        matches!(function.read(at(channel::STATE)), channel::STATE_FREE | reg::ALL_ONES)
+    });
 }
 
 /// Code, flags, and number of the message that caused it.
@@ -144,16 +161,19 @@ impl Guest {
         function.write(base + channel::GUEST_DIGEST_HI, (digest >> 32) as u32);
         function.write(base + channel::PROCESS, std::process::id());
         function.write(base + channel::CONTROL, channel::ATTACH);
-        if function.read(base + channel::STATE) != channel::STATE_ATTACHED {
-            return Err((function.read(base + channel::ERROR), function));
+        let error = function.read(base + channel::ERROR);
+        // Another's session may be attached.
+        if function.read(base + channel::STATE) != channel::STATE_ATTACHED || error != 0 {
+            return Err((error, function));
         }
         let area = u64::from(function.read(reg::V2_AREA_STRIDE)) * u64::from(channel);
         Ok(Self { function, channel, area, tail: 0, number: 0, head: 0 })
     }
 
-    /// Attaches and says hello.
+    /// Attaches and says hello; ends the session of a dead process that is still there, as whoever has the channel's lock may.
     pub fn attach(folder: &Path, address: PciAddress, channel: u32) -> Self {
         let function = Function::open(folder, address);
+        end(&function, channel);
         let mut guest = Self::try_attach(function, channel, WIRE_VERSION, TABLE_DIGEST)
             .unwrap_or_else(|(why, _)| panic!("{why}"));
         guest.hello();
@@ -179,6 +199,11 @@ impl Guest {
 
     pub fn control(&self, value: u32) {
         self.function.write(channel::base(self.channel) + channel::CONTROL, value);
+    }
+
+    /// Detaches and waits until the session has ended.
+    pub fn detach(&self) {
+        end(&self.function, self.channel);
     }
 
     pub fn returns(&self) -> u64 {

@@ -64,7 +64,7 @@ fn play(bench: &Bench, steps: &[Step]) {
             Step::Flip { at, value } => guest.function.put(guest.area + at, &[*value]),
         }
     }
-    guest.control(channel::DETACH);
+    guest.detach();
     assert_eq!(guest.register(channel::STATE), channel::STATE_FREE);
 }
 

@@ -7,5 +7,6 @@ mod guest;
 mod madness;
 mod memory;
 mod pages;
+mod parked;
 mod sessions;
 mod violations;

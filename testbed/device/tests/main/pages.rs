@@ -12,7 +12,7 @@ use vgpu_wire::{Mark, SEGMENT_INLINE, Span, TABLE_DIGEST, WIRE_VERSION, area, pc
 use zerocopy::IntoBytes;
 
 use crate::bench::{address, config, folder, gpu};
-use crate::guest::{Function, Guest, until};
+use crate::guest::{Function, Guest, end, until};
 use crate::memory::{allocate, copy_in, copy_out};
 
 const INVALID_VALUE: u32 = 1;
@@ -62,6 +62,7 @@ impl Machine {
 
     fn attach(&self, index: u32, key: u64, returns: u64) -> Result<Guest, u32> {
         let function = self.function(index, key, returns);
+        end(&function, index);
         Guest::try_attach(function, index, WIRE_VERSION, TABLE_DIGEST).map_err(|(why, _)| why)
     }
 
@@ -109,7 +110,6 @@ fn only_who_knows_the_key_names_pages() {
     // What one process wrote no other reads, nor does the next on the channel have it.
     drop(machine.guest(0));
     assert_eq!([0x2c, 0x30].map(|offset| reader.read(channel::base(0) + offset)), [0, 0]);
-    reader.write(channel::base(0) + channel::CONTROL, channel::DETACH);
     let mut next = Guest::attach(machine.dir.path(), address(), 0);
     assert_eq!(register(&mut next, 1, &[pages(0, 1)]), NOT_PERMITTED);
 }
@@ -195,7 +195,7 @@ fn pages_that_are_no_memory_or_anothers_are_refused() {
     assert_eq!(register(&mut two, 1, &[pages(200, 2)]), 0);
     assert_eq!(unregister(&mut one, 1), 0);
     assert_eq!(register(&mut two, 2, &[pages(16, 16)]), 0);
-    two.control(channel::DETACH);
+    two.detach();
     assert_eq!(register(&mut one, 1, &[pages(0, 256)]), 0);
 
     let mut three = machine.guest(3);
@@ -266,6 +266,6 @@ fn a_return_area_lies_where_the_guest_says() {
     assert_eq!((guest.head(), guest.done()), (0, 0));
     // Nobody else's as long as the session lives, whatever the guest does.
     assert_eq!(machine.attach(1, machine.key(), at + PAGE_BYTES).err(), Some(Refusal::ReturnArea as u32));
-    guest.control(channel::DETACH);
+    guest.detach();
     assert!(machine.attach(1, machine.key(), at + PAGE_BYTES).is_ok());
 }

@@ -86,13 +86,15 @@ fn channels_are_taken_and_given_back() {
     assert_eq!(sessions.len(), CHANNELS as usize);
     let function = &guests[0].function;
     assert_eq!(function.read(reg::V2_ATTACHED_LO), 0xff);
-    guests[5].control(channel::DETACH);
+    guests[5].detach();
     assert_eq!(function.read(reg::V2_ATTACHED_LO), 0xdf);
     assert_eq!(guests[5].register(channel::STATE), channel::STATE_FREE);
     assert_eq!(guests[5].register(channel::SESSION), 0);
-    assert_eq!(guests[5].register(channel::GUEST_VERSION), 0);
-    guests[5].control(channel::DETACH);
-    guests[5].control(77);
+    guests[5].detach();
+    for unknown in [0, 2, 77] {
+        guests[5].control(unknown);
+    }
+    assert_eq!(guests[5].register(channel::STATE), channel::STATE_FREE);
     assert_eq!(bench.bus.status().devices[0].free_channels, 1);
 }
 
@@ -144,7 +146,7 @@ fn eight_guests_at_once() {
                     let mut guest = bench.guest(channel);
                     crate::memory::round_trips(&mut guest, u64::from(channel) * 1000 + round, 40);
                     assert_eq!(guest.late(), None);
-                    guest.control(channel::DETACH);
+                    guest.detach();
                 }
             });
         }
@@ -162,7 +164,7 @@ fn detach_and_the_next_attach_free_what_a_session_held() {
     assert_eq!(bench.allocated(), 8 << 20);
     let session = bench.session(0).unwrap();
     assert_eq!((session.allocated, session.allocations, session.window_bytes), (8 << 20, 1, SHARED));
-    guest.control(channel::DETACH);
+    guest.detach();
     assert_eq!((bench.allocated(), bench.session(0)), (0, None));
 
     let mut guest = bench.guest(0);
@@ -184,7 +186,7 @@ fn an_attach_finds_a_clean_area() {
     let mut guest = bench.guest(1);
     guest.send(&signal(7, 70), &[]);
     guest.wait_word(7, 70);
-    guest.control(channel::DETACH);
+    guest.detach();
     // Whatever a channel's area holds while nobody is attached, a session does not begin with it.
     let function = Function::open(bench.folder(), address());
     function.put(area::AREA_BYTES, &vec![0xff; 0x2_0000]);
@@ -206,7 +208,7 @@ fn what_a_session_leaves_behind_is_nobody_elses_to_see() {
     for (place, bytes) in places {
         guest.function.put(guest.area + place, &vec![0xa5; bytes as usize]);
     }
-    guest.control(channel::DETACH);
+    guest.detach();
     let function = Function::open(bench.folder(), address());
     for (place, bytes) in places {
         let left = function.get(area::AREA_BYTES + place, bytes);
@@ -265,7 +267,7 @@ fn a_held_session_has_read_and_not_done() {
         Guest::try_attach(Function::open(bench.folder(), address()), 1, WIRE_VERSION, TABLE_DIGEST)
             .unwrap_or_else(|_| panic!("refused"));
     other.send(&vgpu_wire::body::session::Hello { reply: 0, process: 1, reserved: 0 }, &[]);
-    other.control(channel::DETACH);
+    other.detach();
     bench.bus.release();
     guest.wait_word(1, 10);
     assert_eq!(guest.late(), None);

@@ -17,7 +17,7 @@ use vgpu_wire::registers::{Refusal, channel};
 use vgpu_wire::{FLAG_JOIN, Header, Mark, Payload, SEGMENT_INLINE, Span, TABLE_DIGEST, WIRE_VERSION, area};
 
 use crate::bench::{Bench, address, config, gpu};
-use crate::guest::{Function, Guest, message};
+use crate::guest::{Function, Guest, end, message};
 use crate::memory::allocate;
 use crate::sessions::{signal, window_alloc};
 
@@ -202,6 +202,7 @@ fn numbers_and_greetings() {
     let bench = Bench::soft();
     for first in [message(&echo(0), &[], 1), message(&Pad {}, &[], 1), vec![0xff; 32]] {
         let function = Function::open(bench.folder(), address());
+        end(&function, 0);
         let mut guest =
             Guest::try_attach(function, 0, WIRE_VERSION, TABLE_DIGEST).unwrap_or_else(|_| panic!("refused"));
         guest.send_bytes(&first);

@@ -71,7 +71,7 @@ impl Core {
         let mint = Mint(AtomicU64::new(Mint::FIRST));
         Ok(Self {
             shares: Arc::new(Shares::new(Arc::clone(&window), window.bytes())),
-            published: Arc::new(Published::new(Arc::clone(&executor), facts.total_bytes)),
+            published: Arc::new(Published::new(Arc::clone(&executor), facts.total_bytes, Vec::new())),
             limits,
             charges,
             greeting: Arc::new(greeting),

@@ -118,7 +118,7 @@ fn a_session_that_ends_stops_its_kernels() {
         launch(&mut guest, Launch { function: 1, grid: [3, 1, 1], ..LAUNCH }, &params(0, &[]));
         crate::guest::until("the launch is read", || guest.done() >= read - 1);
         // Comes back when nothing of the session is left.
-        guest.control(channel::DETACH);
+        guest.detach();
         assert_eq!(guest.register(channel::STATE), channel::STATE_FREE);
         assert_eq!(bench.allocated(), 0);
     }

@@ -10,7 +10,6 @@ use vgpu_wire::body::stream::{
     EventCreate, EventDestroy, EventRecord, Signal, StreamCreate, StreamDestroy, StreamHold, StreamRelease,
     StreamWait,
 };
-use vgpu_wire::registers::channel;
 use vgpu_wire::{Mark, Payload, Span};
 
 use crate::bench::{Bench, config, gpu};
@@ -60,8 +59,8 @@ fn others_go_on(bench: &Bench, guest: &Guest) {
     copy_in(&mut other, 1, address, &[7; 100]);
     assert_eq!(read(&mut other, address, 100), [7; 100]);
     assert_eq!(late(&mut other), None);
-    other.control(channel::DETACH);
-    guest.control(channel::DETACH);
+    other.detach();
+    guest.detach();
     until("all that was charged is returned", || charged(bench) == 0);
     let status = bench.bus.status();
     assert_eq!(status.devices[0].allocated, 0);
@@ -204,7 +203,7 @@ fn mappings_of_the_process_are_not_used_up_by_allocations() {
     // Other tests of this process have mappings of their own.
     assert!(mappings() < before + 2000, "{} after {before}", mappings());
     let [one, two] = guests;
-    two.control(channel::DETACH);
+    two.detach();
     others_go_on(&bench, &one);
 }
 

@@ -8,7 +8,6 @@ use vgpu_wire::body::copy::Fill;
 use vgpu_wire::body::gemm::Gemm;
 use vgpu_wire::body::graph::GraphLaunch;
 use vgpu_wire::body::launch::Launch;
-use vgpu_wire::registers::channel;
 
 use crate::bench::Bench;
 use crate::graphs::define;
@@ -108,8 +107,7 @@ fn work_without_an_end_ends_with_its_session() {
             let mut guest = bench.guest(0);
             let number = work(&mut guest);
             until(name, || guest.done() >= number - 1);
-            guest.control(channel::DETACH);
-            until(name, || guest.register(channel::STATE) == channel::STATE_FREE);
+            guest.detach();
             assert_eq!(bench.allocated(), 0, "{name}");
         }
     }

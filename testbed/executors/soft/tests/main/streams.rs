@@ -145,7 +145,7 @@ fn a_session_ends_though_a_stream_is_held() {
     digit(&mut guest, 1, p, 2);
     guest.send(&MemFree { address: p }, &[]);
     guest.echo();
-    guest.control(vgpu_wire::registers::channel::DETACH);
+    guest.detach();
     assert_eq!(bench.allocated(), 0);
 }
 

@@ -1,0 +1,215 @@
+//! Sessions of dead processes: how they are found and ended, and how long one waits for that.
+//!
+//! A channel that is not free and whose lock is free belongs to a process that died, or that went before the host had detached
+//! it. Whoever gets the lock may end the session. The host does that in its own time: the channel is ending until all that the
+//! session held is free, and its number reads 0 after that.
+
+use std::time::{Duration, Instant};
+
+use vgpu_wire::registers::{self as reg, channel as regs};
+
+use crate::device::wide;
+use crate::lock::LockFile;
+use crate::pages::Keeper;
+use crate::registers::{BATCH, RegisterError, Registers};
+use crate::wait::sleep_for;
+
+/// The first pause between two looks whether a session has ended, and the longest.
+const PAUSE: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(5));
+
+/// A bit for each channel that is not free.
+///
+/// # Errors
+/// The registers do not answer.
+pub(crate) fn attached(registers: &dyn Registers) -> Result<u64, RegisterError> {
+    let [low, high] = registers.read([reg::V2_ATTACHED_LO, reg::V2_ATTACHED_HI])?;
+    Ok(wide(low, high))
+}
+
+/// A dead process's session that the host has been told to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct One {
+    channel: u32,
+    number: u32,
+    /// By this process, just now.
+    told: bool,
+}
+
+/// Sessions that were ending at one moment.
+#[derive(Debug, Default)]
+pub(crate) struct Ending(Vec<One>);
+
+/// Ends the sessions of dead processes. Waits for none of them.
+///
+/// # Errors
+/// The registers do not answer.
+pub(crate) fn end(registers: &dyn Registers, lock: &LockFile) -> Result<Ending, RegisterError> {
+    let attached = attached(registers)?;
+    let mut ending = Ending::default();
+    for channel in (0..reg::MAX_CHANNELS).filter(|channel| attached & (1 << channel) != 0) {
+        // An error of the lock file is as good as a lock that somebody has: nothing is taken away.
+        if !lock.try_lock(channel).unwrap_or(false) {
+            continue;
+        }
+        // While we hold the lock nobody attaches; what it was before may have changed since the bits were read.
+        let one = end_one(registers, channel);
+        lock.unlock(channel);
+        ending.0.extend(one?);
+    }
+    Ok(ending)
+}
+
+/// Ends the session of a channel whose lock this process has, if there is one.
+fn end_one(registers: &dyn Registers, channel: u32) -> Result<Option<One>, RegisterError> {
+    let base = regs::base(channel);
+    let [state, number] = registers.read([base + regs::STATE, base + regs::SESSION])?;
+    if state == regs::STATE_FREE {
+        return Ok(None);
+    }
+    let told = state != regs::STATE_ENDING;
+    if told {
+        registers.write(base + regs::DETACH_SESSION, number)?;
+    }
+    Ok(Some(One { channel, number, told }))
+}
+
+impl Ending {
+    /// Those that this process has told to end, without those that somebody else had.
+    pub(crate) fn told(mut self) -> Self {
+        self.0.retain(|one| one.told);
+        self
+    }
+
+    /// Waits until all have ended, but no longer than `limit`; returns how many have. Pages that they had are given back.
+    ///
+    /// # Errors
+    /// The registers do not answer.
+    pub(crate) fn wait_for_all(
+        self,
+        registers: &dyn Registers,
+        lock: &LockFile,
+        keeper: Option<&Keeper>,
+        limit: Duration,
+    ) -> Result<u32, RegisterError> {
+        let count = self.0.len();
+        self.wait(registers, lock, keeper, limit, |left| left == 0).map(|left| (count - left) as u32)
+    }
+
+    /// Waits until one has ended, but no longer than `limit`; whether one has.
+    ///
+    /// # Errors
+    /// The registers do not answer.
+    pub(crate) fn wait_for_one(
+        self,
+        registers: &dyn Registers,
+        lock: &LockFile,
+        keeper: Option<&Keeper>,
+        limit: Duration,
+    ) -> Result<bool, RegisterError> {
+        let count = self.0.len();
+        self.wait(registers, lock, keeper, limit, |left| left < count).map(|left| left < count)
+    }
+
+    /// Waits until `enough` of them are left; returns how many are.
+    fn wait(
+        mut self,
+        registers: &dyn Registers,
+        lock: &LockFile,
+        keeper: Option<&Keeper>,
+        limit: Duration,
+        enough: impl Fn(usize) -> bool,
+    ) -> Result<usize, RegisterError> {
+        let mut pauses = Pauses::until(Instant::now() + limit);
+        loop {
+            let mut ended = Vec::new();
+            for part in self.0.chunks(BATCH) {
+                let mut accesses = [crate::registers::Access::Read(0); BATCH];
+                for (access, one) in accesses.iter_mut().zip(part) {
+                    *access = crate::registers::Access::Read(regs::base(one.channel) + regs::SESSION);
+                }
+                let mut numbers = [0; BATCH];
+                registers.access(&accesses[..part.len()], &mut numbers[..part.len()])?;
+                // The channel may be another's by now.
+                let gone = part.iter().zip(numbers).filter(|(one, number)| one.number != *number);
+                ended.extend(gone.map(|(one, _)| *one));
+            }
+            self.0.retain(|one| !ended.contains(one));
+            if let Some(keeper) = keeper {
+                for one in &ended {
+                    give_back(registers, lock, keeper, one.channel)?;
+                }
+            }
+            if self.0.is_empty() || enough(self.0.len()) || !pauses.pause() {
+                return Ok(self.0.len());
+            }
+        }
+    }
+}
+
+/// Waits until a channel whose lock this process has is free, but not beyond `end`; whether it is.
+pub(crate) fn is_free_by(registers: &dyn Registers, channel: u32, end: Instant) -> bool {
+    let mut pauses = Pauses::until(end);
+    loop {
+        match attached(registers) {
+            Ok(attached) if attached & (1 << channel) == 0 => return true,
+            Ok(_) if pauses.pause() => {}
+            _ => return false,
+        }
+    }
+}
+
+/// Gives back pages that dead processes left on channels that are free by now.
+///
+/// # Errors
+/// The registers do not answer.
+pub(crate) fn sweep(
+    registers: &dyn Registers,
+    lock: &LockFile,
+    keeper: &Keeper,
+    channels: u32,
+) -> Result<(), RegisterError> {
+    (0..channels)
+        .filter(|&channel| keeper.has(channel))
+        .try_for_each(|channel| give_back(registers, lock, keeper, channel))
+}
+
+/// Gives back pages of a channel that nobody has, if the host has let go of them.
+fn give_back(
+    registers: &dyn Registers,
+    lock: &LockFile,
+    keeper: &Keeper,
+    channel: u32,
+) -> Result<(), RegisterError> {
+    if !lock.try_lock(channel).unwrap_or(false) {
+        return Ok(());
+    }
+    let state = registers.read([regs::base(channel) + regs::STATE]);
+    if matches!(state, Ok([regs::STATE_FREE])) {
+        keeper.remove(channel);
+    }
+    lock.unlock(channel);
+    state.map(drop)
+}
+
+/// Pauses that grow, up to a moment.
+struct Pauses {
+    end: Instant,
+    next: Duration,
+}
+
+impl Pauses {
+    const fn until(end: Instant) -> Self {
+        Self { end, next: PAUSE.0 }
+    }
+
+    /// Pauses; false: the moment has come.
+    fn pause(&mut self) -> bool {
+        let left = self.end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return false;
+        }
+        sleep_for(self.next.min(left));
+        self.next = (2 * self.next).min(PAUSE.1);
+        true
+    }
+}

@@ -1,0 +1,48 @@
+//! The longest that guests waited for a register: figures for the status report.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// The longest times so far, in microseconds.
+#[derive(Debug, Default)]
+pub(crate) struct Longest {
+    access: AtomicU64,
+    attach: AtomicU64,
+}
+
+/// An access under way. It is over when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Timed<'a> {
+    longest: &'a AtomicU64,
+    start: Instant,
+}
+
+impl Drop for Timed<'_> {
+    fn drop(&mut self) {
+        let took = u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX);
+        // Accesses are frequent and records are rare.
+        if took > self.longest.load(Ordering::Relaxed) {
+            self.longest.fetch_max(took, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Longest {
+    /// A register access starts.
+    pub(crate) fn access(&self) -> Timed<'_> {
+        Timed { longest: &self.access, start: Instant::now() }
+    }
+
+    /// An attach starts, which is a register access too.
+    pub(crate) fn attach(&self) -> Timed<'_> {
+        Timed { longest: &self.attach, start: Instant::now() }
+    }
+
+    pub(crate) fn access_us(&self) -> u64 {
+        self.access.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn attach_us(&self) -> u64 {
+        self.attach.load(Ordering::Relaxed)
+    }
+}

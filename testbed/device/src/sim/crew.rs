@@ -1,0 +1,80 @@
+//! Threads that end by themselves once they are told to, and that nobody waits for longer than a deadline.
+
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use crate::host::lock;
+
+/// Threads of one purpose.
+#[derive(Debug, Default)]
+pub(super) struct Crew(Arc<Count>);
+
+#[derive(Debug, Default)]
+struct Count {
+    running: Mutex<usize>,
+    /// Notified when the last one ends.
+    none: Condvar,
+}
+
+/// One of the threads, however it ends.
+struct Member(Arc<Count>);
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let mut running = lock(&self.0.running);
+        *running -= 1;
+        if *running == 0 {
+            self.0.none.notify_all();
+        }
+    }
+}
+
+impl Crew {
+    /// Starts a thread.
+    ///
+    /// # Errors
+    /// The system has no room for another.
+    pub(super) fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        *lock(&self.0.running) += 1;
+        let member = Member(Arc::clone(&self.0));
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
+            let _member = member;
+            work();
+        });
+        thread.map(drop)
+    }
+
+    /// Waits until none runs, but not beyond `deadline`; whether none does.
+    pub(super) fn wait(&self, deadline: Instant) -> bool {
+        let mut running = lock(&self.0.running);
+        while *running > 0 {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            running = self.0.none.wait_timeout(running, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_that_does_not_end_is_waited_for_until_the_deadline() {
+        let crew = Crew::default();
+        assert!(crew.wait(Instant::now()), "there is none");
+        let (release, parked) = mpsc::channel::<()>();
+        crew.spawn("parked", move || assert!(parked.recv().is_err())).unwrap();
+        assert!(!crew.wait(Instant::now() + Duration::from_millis(1)));
+        drop(release);
+        assert!(crew.wait(Instant::now() + Duration::from_secs(20)));
+    }
+}

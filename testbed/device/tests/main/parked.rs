@@ -1,0 +1,296 @@
+//! A session in the middle of work that does not stop delays nobody else: no attach, detach, status read or register access
+//! (issue 13, point 1), and a register write that arrives late changes nobody's session but the one it was meant for (point 4).
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use std::time::Duration;
+
+use vgpu_device::{Executor, ExecutorError, Retired, Session, SessionError, SessionHost, Work};
+use vgpu_executor_soft::Soft;
+use vgpu_wire::Body;
+use vgpu_wire::body::memory::MemFree;
+use vgpu_wire::facts::DeviceFacts;
+use vgpu_wire::registers::{self as reg, Refusal, channel};
+use vgpu_wire::{TABLE_DIGEST, WIRE_VERSION};
+
+use crate::bench::{Bench, CHANNELS, address, config, gpu};
+use crate::guest::{Function, Guest, until};
+use crate::memory::allocate;
+use crate::sessions::window_alloc;
+
+/// How long anything may take before the test has failed.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Where work stands still until it is let go.
+#[derive(Debug, Default)]
+struct Gate {
+    /// How many are parked, and whether they are let go.
+    state: Mutex<(usize, bool)>,
+    changed: Condvar,
+}
+
+impl Gate {
+    fn park(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.0 += 1;
+        self.changed.notify_all();
+        while !state.1 {
+            state = self.changed.wait(state).unwrap();
+        }
+        state.0 -= 1;
+    }
+
+    fn wait_for(&self, parked: usize) {
+        let state = self.state.lock().unwrap();
+        let (state, _) = self.changed.wait_timeout_while(state, PATIENCE, |state| state.0 != parked).unwrap();
+        assert_eq!(state.0, parked);
+    }
+
+    fn let_go(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).1 = true;
+        self.changed.notify_all();
+    }
+}
+
+/// Lets go of what is parked, also where the test fails.
+struct LetGo(Arc<Gate>);
+
+impl Drop for LetGo {
+    fn drop(&mut self) {
+        self.0.let_go();
+    }
+}
+
+/// Where a session stands still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Where {
+    /// In a message: `MemFree` of address 1, whatever the session's stop flag says.
+    Message,
+    /// When it ends, after such a message.
+    End,
+}
+
+/// The soft executor, but for that.
+struct Parking {
+    soft: Soft,
+    gate: Arc<Gate>,
+    at: Where,
+}
+
+struct ParkingSession {
+    soft: Box<dyn Session>,
+    gate: Arc<Gate>,
+    at: Where,
+    marked: bool,
+}
+
+impl Executor for Parking {
+    fn name(&self) -> &'static str {
+        "parking"
+    }
+
+    fn facts(&self) -> DeviceFacts {
+        self.soft.facts()
+    }
+
+    fn allocated(&self) -> u64 {
+        self.soft.allocated()
+    }
+
+    fn open(&self, host: SessionHost) -> Result<Box<dyn Session>, ExecutorError> {
+        let soft = self.soft.open(host)?;
+        Ok(Box::new(ParkingSession { soft, gate: Arc::clone(&self.gate), at: self.at, marked: false }))
+    }
+}
+
+impl Session for ParkingSession {
+    fn execute(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
+        if !matches!(&work.message.body, Body::MemFree(body) if body.address == 1) {
+            return self.soft.execute(work);
+        }
+        self.marked = true;
+        if self.at == Where::Message {
+            self.gate.park();
+        }
+        Ok(())
+    }
+
+    fn join(&mut self, stream: u32) -> Result<(), SessionError> {
+        self.soft.join(stream)
+    }
+
+    fn retire(&mut self, memory: Retired) {
+        self.soft.retire(memory);
+    }
+}
+
+impl Drop for ParkingSession {
+    fn drop(&mut self) {
+        if self.at == Where::End && self.marked {
+            self.gate.park();
+        }
+    }
+}
+
+fn bench(at: Where) -> (Bench, LetGo) {
+    let gate = Arc::new(Gate::default());
+    let soft = Soft::new(&gpu()).unwrap();
+    let bench = Bench::with(config(Parking { soft, gate: Arc::clone(&gate), at }));
+    (bench, LetGo(gate))
+}
+
+/// A guest on a channel that holds memory and whose session stands still, or will when it ends.
+fn park(bench: &Bench, gate: &Gate, at: Where, channel: u32) -> Guest {
+    let mut guest = bench.guest(channel);
+    allocate(&mut guest, 1 << 20).unwrap();
+    window_alloc(&mut guest, 1 << 20).unwrap();
+    guest.send(&MemFree { address: 1 }, &[]);
+    match at {
+        Where::Message => gate.wait_for(1),
+        // Answered after it.
+        Where::End => guest.echo(),
+    }
+    guest
+}
+
+fn try_attach(bench: &Bench, channel: u32) -> Result<Guest, u32> {
+    let function = Function::open(bench.folder(), address());
+    Guest::try_attach(function, channel, WIRE_VERSION, TABLE_DIGEST).map_err(|(why, _)| why)
+}
+
+/// All that other guests do with the device, beside a channel that is not free.
+fn others_go_on(bench: &Bench) {
+    let function = Function::open(bench.folder(), address());
+    for index in 1..CHANNELS {
+        let mut guest = try_attach(bench, index).unwrap();
+        guest.hello();
+        allocate(&mut guest, 1 << 20).unwrap();
+        guest.echo();
+        let status = bench.bus.status();
+        assert_eq!(status.devices[0].sessions.len(), 2);
+        for offset in (0..channel::base(CHANNELS)).step_by(4) {
+            assert!(function.try_read(offset).is_some(), "{offset:#x} is not answered");
+        }
+        guest.detach();
+    }
+}
+
+fn delays_nobody(at: Where) {
+    let (bench, gate) = bench(at);
+    let guest = park(&bench, &gate.0, at, 0);
+    let session = guest.register(channel::SESSION);
+    others_go_on(&bench);
+
+    // The detach is answered, and only begins the end.
+    guest.function.write(channel::base(0) + channel::DETACH_SESSION, session);
+    gate.0.wait_for(1);
+    let ending = || {
+        assert_eq!(guest.register(channel::STATE), channel::STATE_ENDING);
+        assert_eq!(guest.register(channel::SESSION), session);
+        assert_eq!(guest.function.read(reg::V2_ATTACHED_LO), 1);
+        let status = bench.session(0).unwrap();
+        assert_eq!((status.state.as_str(), status.session), ("ending", session));
+        assert_eq!(bench.bus.status().devices[0].free_channels, CHANNELS as usize - 1);
+    };
+    ending();
+    // Neither a second detach nor an attach waits, or changes anything.
+    guest.function.write(channel::base(0) + channel::DETACH_SESSION, session);
+    assert_eq!(try_attach(&bench, 0).err(), Some(Refusal::Busy as u32));
+    ending();
+    others_go_on(&bench);
+
+    gate.0.let_go();
+    until("the channel is free", || guest.register(channel::STATE) == channel::STATE_FREE);
+    assert_eq!((guest.register(channel::SESSION), guest.register(channel::ERROR)), (0, 0));
+    assert_eq!((bench.allocated(), guest.function.read(reg::V2_ATTACHED_LO)), (0, 0));
+    let mut next = try_attach(&bench, 0).unwrap();
+    next.hello();
+    assert_eq!(bench.session(0).unwrap().window_bytes, 0);
+}
+
+#[test]
+fn a_parked_session_delays_no_attach_detach_status_read_or_register_access() {
+    delays_nobody(Where::Message);
+}
+
+#[test]
+fn a_session_whose_end_takes_long_delays_nobody_either() {
+    delays_nobody(Where::End);
+}
+
+/// Runs `what` on a thread of its own and waits for it.
+fn in_time<T: Send + 'static>(what: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, waiting) = mpsc::channel();
+    std::thread::spawn(move || drop(done.send(what())));
+    waiting.recv_timeout(PATIENCE).expect("it does not wait for the parked session")
+}
+
+#[test]
+fn a_reset_does_not_wait_for_a_parked_session() {
+    let (bench, gate) = bench(Where::Message);
+    let guest = park(&bench, &gate.0, Where::Message, 0);
+    let other = bench.guest(1);
+    let device = Arc::clone(bench.bus.devices()[0].device().unwrap());
+    in_time(move || device.reset());
+    assert_eq!(guest.register(channel::STATE), channel::STATE_ENDING);
+    assert_eq!(other.register(channel::STATE), channel::STATE_FREE);
+    assert_eq!(other.register(channel::PROCESS), 0);
+    others_go_on(&bench);
+    gate.0.let_go();
+    until("the channel is free", || guest.register(channel::STATE) == channel::STATE_FREE);
+}
+
+#[test]
+fn the_end_of_a_bus_does_not_wait_for_a_parked_session() {
+    let (bench, gate) = bench(Where::Message);
+    let guest = park(&bench, &gate.0, Where::Message, 0);
+    let devices = bench.folder().join("bus/pci/devices");
+    let bench = in_time(move || bench.stop());
+    assert_eq!(std::fs::read_dir(devices).unwrap().count(), 0);
+    assert_eq!(guest.function.read(reg::V2_GENERATION), reg::ALL_ONES);
+    drop(bench);
+}
+
+/// Register writes of a process that gave up waiting, when the next owner of its channel is at work.
+#[test]
+fn a_write_that_arrives_late_ends_no_other_session() {
+    let bench = Bench::soft();
+    let old = bench.guest(0);
+    let late = old.register(channel::SESSION);
+    let mut next = bench.guest(0);
+    let session = next.register(channel::SESSION);
+    assert_ne!(session, late);
+    let base = channel::base(0);
+    for number in [late, 0, session + 1, u32::MAX] {
+        old.function.write(base + channel::DETACH_SESSION, number);
+        next.echo();
+    }
+    old.function.write(base + channel::PROCESS, 1);
+    assert_eq!(try_attach(&bench, 0).err(), Some(Refusal::Busy as u32));
+    next.echo();
+    assert_eq!(next.register(channel::STATE), channel::STATE_ATTACHED);
+    assert_eq!(next.register(channel::SESSION), session);
+    let status = bench.session(0).unwrap();
+    assert_eq!((status.session, status.process), (session, std::process::id()));
+    // Nor does one to a channel that is free, or that has failed.
+    next.detach();
+    old.function.write(base + channel::DETACH_SESSION, session);
+    old.function.write(base + channel::DETACH_SESSION, 0);
+    assert_eq!(next.register(channel::STATE), channel::STATE_FREE);
+    let mut failed = bench.guest(0);
+    failed.send_bytes(&[0xff; 16]);
+    failed.ended();
+    assert_eq!(try_attach(&bench, 0).err(), Some(Refusal::Busy as u32));
+    old.function.write(base + channel::DETACH_SESSION, session);
+    assert_eq!(failed.register(channel::STATE), channel::STATE_FAILED);
+}
+
+#[test]
+fn the_longest_access_and_attach_are_reported() {
+    let bench = Bench::soft();
+    let before = bench.bus.status().devices[0].clone();
+    assert_eq!((before.longest_access_us, before.longest_attach_us), (0, 0));
+    let _guest = bench.guest(0);
+    let after = bench.bus.status().devices[0].clone();
+    // It starts a thread, which takes microseconds at least.
+    assert!(after.longest_attach_us > 0 && after.longest_access_us >= after.longest_attach_us);
+}
