@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use vgpu_ptx::ir::Kernel;
-use vgpu_simt::Program;
+use vgpu_ptx::{Effort, Interrupt};
+use vgpu_simt::{Features, Program, ProgramError};
 use vgpu_wire::body::launch::{LAUNCH_COOPERATIVE, Launch};
 use vgpu_wire::body::module::{FunctionReply, FunctionSet};
 
@@ -38,10 +39,15 @@ impl Function {
         globals: &[u64],
         limits: &Limits,
         sm: u32,
+        interrupt: &Interrupt,
     ) -> Result<Self, ImageError> {
-        let kernel = image.kernel(name)?;
-        let engine = |error| ImageError::Engine { name: name.to_owned(), error };
-        let program = Program::new(&kernel, globals).map_err(engine)?;
+        let effort = Effort::of_kernel(interrupt.clone());
+        let kernel = image.kernel(name, &effort)?;
+        let refused = |error| match error {
+            ProgramError::Engine(error) => ImageError::Engine { name: name.to_owned(), error },
+            ProgramError::Spent(spent) => ImageError::Spent { what: format!("kernel {name}"), spent },
+        };
+        let program = Program::within(&kernel, globals, Features::best(), &effort).map_err(refused)?;
         let max_threads = kernel.max_threads.min(limits.threads);
         let constants = image.module.globals().iter().filter(|global| global.constant);
         let dynamic = limits.shared.saturating_sub(kernel.shared_bytes);

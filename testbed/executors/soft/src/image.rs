@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sha2::{Digest as _, Sha256};
 use vgpu_ptx::ir::Kernel;
-use vgpu_ptx::{Linkage, Module, PtxError};
+use vgpu_ptx::{Effort, Interrupt, Linkage, Module, PtxError, Spent};
 use vgpu_wire::facts::DeviceFacts;
 
 use crate::status;
@@ -15,6 +15,9 @@ pub(crate) type Digest = [u8; 32];
 
 /// Texts that are kept though nobody uses them, bytes.
 const KEPT: u64 = 512 << 20;
+
+/// Bytes of an image that are hashed between two looks at whether to stop.
+const HASHED: usize = 1 << 20;
 
 /// What the device takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +83,9 @@ pub(crate) enum ImageError {
     /// The engine refuses a kernel.
     #[error("kernel {name}: {error}")]
     Engine { name: String, error: vgpu_simt::EngineError },
+    /// It was interrupted, or a kernel takes more work or memory to be made ready than the device spends on one.
+    #[error("{what}: {spent}")]
+    Spent { what: String, spent: Spent },
 }
 
 impl ImageError {
@@ -90,6 +96,10 @@ impl ImageError {
             Self::Version { .. } => status::UNSUPPORTED_PTX_VERSION,
             Self::Target { .. } => status::NO_BINARY_FOR_GPU,
             Self::Ptx(PtxError::NoKernel(_)) => status::NOT_FOUND,
+            Self::Spent { spent: Spent::Halted(_), .. } => status::LAUNCH_TIMEOUT,
+            Self::Ptx(PtxError::Spent(_) | PtxError::Limit { .. }) | Self::Spent { .. } => {
+                status::LAUNCH_OUT_OF_RESOURCES
+            }
             Self::Ptx(_) | Self::Extern(_) | Self::Engine { .. } => status::INVALID_PTX,
         }
     }
@@ -105,13 +115,17 @@ pub(crate) struct Image {
 }
 
 impl Image {
-    /// One kernel, parsed when it is first asked for.
-    pub(crate) fn kernel(&self, name: &str) -> Result<Arc<Kernel>, ImageError> {
+    /// One kernel, parsed when it is first asked for. No lock is held meanwhile: several sessions may parse it at once.
+    pub(crate) fn kernel(&self, name: &str, effort: &Effort) -> Result<Arc<Kernel>, ImageError> {
         let kernels = || self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(kernel) = kernels().get(name) {
             return Ok(Arc::clone(kernel));
         }
-        let kernel = Arc::new(self.module.kernel(name)?);
+        let spent = |error| match error {
+            PtxError::Spent(spent) => ImageError::Spent { what: format!("kernel {name}"), spent },
+            error => ImageError::Ptx(error),
+        };
+        let kernel = Arc::new(self.module.kernel_within(name, effort).map_err(spent)?);
         Ok(Arc::clone(kernels().entry(name.to_owned()).or_insert(kernel)))
     }
 }
@@ -149,13 +163,28 @@ impl Images {
         Some(Arc::clone(image))
     }
 
-    /// Reads an image that is brought now.
-    pub(crate) fn bring(&self, digest: Digest, text: Vec<u8>) -> Result<Arc<Image>, ImageError> {
-        if Sha256::digest(&text)[..] != digest {
+    /// Reads an image that is brought now. The lock is taken only when all of it is read.
+    pub(crate) fn bring(
+        &self,
+        digest: Digest,
+        text: Vec<u8>,
+        interrupt: &Interrupt,
+    ) -> Result<Arc<Image>, ImageError> {
+        let spent = |spent: Spent| ImageError::Spent { what: "read an image".to_owned(), spent };
+        let mut hasher = Sha256::new();
+        for piece in text.chunks(HASHED) {
+            hasher.update(piece);
+            interrupt.check().map_err(|halt| spent(halt.into()))?;
+        }
+        if hasher.finalize()[..] != digest {
             return Err(ImageError::Digest);
         }
         let bytes = text.len() as u64;
-        let module = Module::parse(text)?;
+        let effort = Effort::unlimited(interrupt.clone());
+        let module = Module::parse_within(text, &effort).map_err(|error| match error {
+            PtxError::Spent(why) => spent(why),
+            error => error.into(),
+        })?;
         let Rules { sm, version: newest } = self.rules;
         let (found, target) = (module.version(), module.target());
         if found > newest {
@@ -205,7 +234,7 @@ mod tests {
     }
 
     fn bring(images: &Images, text: &str) -> Result<Arc<Image>, ImageError> {
-        images.bring(Sha256::digest(text).into(), text.into())
+        images.bring(Sha256::digest(text).into(), text.into(), &Interrupt::default())
     }
 
     fn text(version: &str, target: &str, rest: &str) -> String {
@@ -229,7 +258,8 @@ mod tests {
             let found = bring(&images, &text).map_or_else(|error| error.code(), |_| status::SUCCESS);
             assert_eq!(found, code, "{text}");
         }
-        let wrong = images.bring([0; 32], text("8.4", "sm_61", "").into()).unwrap_err();
+        let wrong =
+            images.bring([0; 32], text("8.4", "sm_61", "").into(), &Interrupt::default()).unwrap_err();
         assert_eq!(wrong.code(), status::INVALID_IMAGE);
     }
 

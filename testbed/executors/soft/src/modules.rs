@@ -15,7 +15,7 @@ use crate::runner::Runner;
 use crate::status;
 
 /// The longest image that is taken.
-const IMAGE_MOST: u64 = 1 << 30;
+const IMAGE_MOST: u64 = vgpu_ptx::TEXT_MOST;
 
 /// A module that the guest has opened.
 #[derive(Debug)]
@@ -124,7 +124,7 @@ impl Modules {
         let image = match self.modules.remove(&number) {
             Some(Module::Here(image)) => Ok(image),
             Some(Module::Coming { digest, text, bytes }) if text.len() as u64 == bytes => {
-                runner.device.images.bring(digest, text)
+                runner.device.images.bring(digest, text, &runner.limited())
             }
             // Loaded twice, or too early.
             _ => return Err(Violation::unknown("module", number)),
@@ -184,7 +184,7 @@ impl Modules {
             return Ok(Err(Refusal::new(status::NOT_FOUND, "a kernel's name is no text")));
         };
         let (limits, sm) = (&runner.device.limits, runner.device.images.sm());
-        match Function::new(&loaded.image, name, &loaded.globals, limits, sm) {
+        match Function::new(&loaded.image, name, &loaded.globals, limits, sm, &runner.limited()) {
             Ok(function) => {
                 let function = Arc::new(function);
                 self.functions.insert(number, (module, Arc::clone(&function)));

@@ -30,8 +30,10 @@ impl Stream {
 struct Node<J> {
     /// Taken when it is begun.
     job: Option<J>,
-    /// What comes before and is not done.
+    /// What came before when it was added.
     before: Vec<Id>,
+    /// How much of that is not done.
+    waits: usize,
     /// What comes after.
     after: Vec<Id>,
     /// Whose newest work this may be.
@@ -40,11 +42,23 @@ struct Node<J> {
     demanded: bool,
 }
 
+/// Stands for what a set of streams has been given, so that what comes after all of it need not name each stream. However often that
+/// is asked for, each piece of work is named once.
+#[derive(Debug, Default)]
+struct Gather {
+    /// A node that comes after all that was given, but for `fresh`.
+    node: Option<Id>,
+    /// Streams that have been given more since, and are not done with it.
+    fresh: BTreeSet<u32>,
+}
+
+/// So many streams are named one by one: a node of its own would cost more.
+const NAMED_MOST: usize = 4;
+
 /// The newest work of a stream.
 #[derive(Clone, Copy, Debug)]
 struct Tail {
     id: Id,
-    blocking: bool,
 }
 
 /// Work that is not done.
@@ -57,10 +71,16 @@ pub(crate) struct Order<J> {
     /// Nodes that are not done and that somebody notices.
     demanded: BTreeSet<Id>,
     tails: HashMap<u32, Tail>,
+    /// All streams, and those that stream 0 waits for.
+    all: Gather,
+    blocking: Gather,
     /// Comes before all that is added.
     barrier: Option<Id>,
     /// Newest records of events that are not done.
     records: HashMap<u32, Id>,
+    /// How often a node was put behind another.
+    #[cfg(test)]
+    edges: usize,
 }
 
 impl<J> Default for Order<J> {
@@ -71,8 +91,12 @@ impl<J> Default for Order<J> {
             ready: BTreeSet::new(),
             demanded: BTreeSet::new(),
             tails: HashMap::new(),
+            all: Gather::default(),
+            blocking: Gather::default(),
             barrier: None,
             records: HashMap::new(),
+            #[cfg(test)]
+            edges: 0,
         }
     }
 }
@@ -116,7 +140,12 @@ impl<J> Order<J> {
         if demanded {
             self.demanded.insert(id);
         }
-        self.nodes.insert(id, Node { job, before, after: Vec::new(), stream: None, demanded });
+        #[cfg(test)]
+        {
+            self.edges += before.len();
+        }
+        let waits = before.len();
+        self.nodes.insert(id, Node { job, before, waits, after: Vec::new(), stream: None, demanded });
         id
     }
 
@@ -124,14 +153,34 @@ impl<J> Order<J> {
     fn set_tail(&mut self, stream: Stream, id: Id) {
         if let Some(node) = self.nodes.get_mut(&id) {
             node.stream = Some(stream.number);
-            self.tails.insert(stream.number, Tail { id, blocking: stream.blocking });
+            self.tails.insert(stream.number, Tail { id });
+            self.all.fresh.insert(stream.number);
+            if stream.blocking {
+                self.blocking.fresh.insert(stream.number);
+            } else {
+                self.blocking.fresh.remove(&stream.number);
+            }
         }
     }
 
+    /// What comes after all that a set of streams was given is after these few.
+    fn gather(&mut self, set: impl Fn(&mut Self) -> &mut Gather) -> Vec<Id> {
+        let Gather { node, fresh } = set(self);
+        let (node, fresh) = (*node, fresh.clone());
+        let tails = fresh.iter().filter_map(|stream| self.tails.get(stream).map(|tail| tail.id));
+        let before: Vec<Id> = tails.chain(node).collect();
+        if fresh.len() <= NAMED_MOST {
+            return before;
+        }
+        let id = self.add(before, None, false);
+        *set(self) = Gather { node: Some(id), fresh: BTreeSet::new() };
+        vec![id]
+    }
+
     /// What the next work of a stream comes after.
-    fn before(&self, stream: Stream) -> Vec<Id> {
+    fn before(&mut self, stream: Stream) -> Vec<Id> {
         if stream.number == 0 {
-            return self.tails.values().filter(|tail| tail.blocking).map(|tail| tail.id).collect();
+            return self.gather(|order| &mut order.blocking);
         }
         let own = self.tails.get(&stream.number);
         let default = self.tails.get(&0).filter(|_| stream.blocking);
@@ -139,7 +188,7 @@ impl<J> Order<J> {
     }
 
     /// What a stream has been given. To ask for it is an action of the stream: one of stream 0 comes after all blocking ones.
-    fn given(&self, stream: Stream) -> Vec<Id> {
+    fn given(&mut self, stream: Stream) -> Vec<Id> {
         if stream.number == 0 {
             return self.before(stream);
         }
@@ -147,13 +196,22 @@ impl<J> Order<J> {
     }
 
     /// What all streams have been given.
-    fn all(&self) -> Vec<Id> {
-        self.tails.values().map(|tail| tail.id).collect()
+    fn all(&mut self) -> Vec<Id> {
+        self.gather(|order| &mut order.all)
+    }
+
+    /// What a stream has been given, or all of them.
+    fn given_to(&mut self, stream: Option<Stream>) -> Vec<Id> {
+        match stream {
+            Some(stream) => self.given(stream),
+            None => self.all(),
+        }
     }
 
     /// Work of a stream.
     pub(crate) fn push(&mut self, stream: Stream, job: J, demanded: bool) -> Id {
-        let id = self.add(self.before(stream), Some(job), demanded);
+        let before = self.before(stream);
+        let id = self.add(before, Some(job), demanded);
         self.set_tail(stream, id);
         id
     }
@@ -179,13 +237,13 @@ impl<J> Order<J> {
 
     /// Something after all that a stream was given, and before nothing; of no stream: after all of all streams.
     pub(crate) fn after(&mut self, stream: Option<Stream>, job: J) {
-        let before = stream.map_or_else(|| self.all(), |stream| self.given(stream));
+        let before = self.given_to(stream);
         self.add(before, Some(job), true);
     }
 
     /// All later work waits for what a stream was given; of no stream: for all of all streams.
     pub(crate) fn join(&mut self, stream: Option<Stream>) {
-        let before = stream.map_or_else(|| self.all(), |stream| self.given(stream));
+        let before = self.given_to(stream);
         let id = self.add(before, None, false);
         self.barrier = Some(id);
     }
@@ -257,11 +315,13 @@ impl<J> Order<J> {
                 && self.tails.get(&stream).is_some_and(|tail| tail.id == id)
             {
                 self.tails.remove(&stream);
+                self.all.fresh.remove(&stream);
+                self.blocking.fresh.remove(&stream);
             }
             for later in node.after {
                 let Some(node) = self.nodes.get_mut(&later) else { continue };
-                node.before.retain(|&before| before != id);
-                if node.before.is_empty() {
+                node.waits -= 1;
+                if node.waits == 0 {
                     if node.job.is_some() {
                         self.ready.insert(later);
                     } else {
@@ -273,6 +333,8 @@ impl<J> Order<J> {
         if self.nodes.is_empty() {
             self.records.clear();
             self.barrier = None;
+            self.all = Gather::default();
+            self.blocking = Gather::default();
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use vgpu_ptx::analysis::{self, Assume};
 use vgpu_ptx::ir::Kernel;
-use vgpu_ptx::{Module, PtxError};
+use vgpu_ptx::{Effort, Interrupt, Module, PtxError};
 
 /// Sums and extremes over all kernels.
 #[derive(Default)]
@@ -75,7 +75,12 @@ impl Totals {
 
     fn kernel(&mut self, kernel: &Kernel) {
         let start = Instant::now();
-        let analysis = analysis::analyse(kernel, Assume { tid_yz_uniform: true });
+        let analysis = analysis::analyse(
+            kernel,
+            Assume { tid_yz_uniform: true },
+            &Effort::of_kernel(Interrupt::default()),
+        )
+        .expect("little effort");
         let slots = analysis::slots(kernel, &analysis);
         let elapsed = start.elapsed();
         self.analysed += elapsed;

@@ -1,5 +1,7 @@
 //! What is wrong with a text, and where.
 
+use crate::effort::Spent;
+
 /// Bytes of a line that an error shows.
 const SHOWN: usize = 200;
 
@@ -48,6 +50,9 @@ pub enum PtxError {
         /// How many there may be.
         most: u64,
     },
+    /// Reading it was given up.
+    #[error(transparent)]
+    Spent(#[from] Spent),
     /// The module has no kernel of this name.
     #[error("the module has no kernel {0}")]
     NoKernel(String),

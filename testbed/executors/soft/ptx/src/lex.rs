@@ -4,6 +4,7 @@
 //! instructions with their modifiers (`ld.global.L1::no_allocate.f32` too). Everything else is a mark of one
 //! byte. Comments and blanks are passed over.
 
+use crate::effort::Effort;
 use crate::error::{PtxError, line_at};
 
 /// A piece of the text.
@@ -56,14 +57,20 @@ pub struct Tokens<'t> {
     /// The line of `token`, from 1.
     line: u32,
     token: Token<'t>,
+    effort: &'t Effort,
 }
 
 impl<'t> Tokens<'t> {
     /// Starts at byte `at` of the text, which is on the line of this number.
-    pub fn new(text: &'t [u8], at: usize, line: u32) -> Result<Self, PtxError> {
-        let mut tokens = Self { text, start: at, end: at, line, token: Token::End };
+    pub fn new(text: &'t [u8], at: usize, line: u32, effort: &'t Effort) -> Result<Self, PtxError> {
+        let mut tokens = Self { text, start: at, end: at, line, token: Token::End, effort };
         tokens.next()?;
         Ok(tokens)
+    }
+
+    /// What reading may take.
+    pub const fn effort(&self) -> &'t Effort {
+        self.effort
     }
 
     /// The token that comes next; it stays.
@@ -88,6 +95,7 @@ impl<'t> Tokens<'t> {
 
     /// Takes the next token.
     pub fn next(&mut self) -> Result<Token<'t>, PtxError> {
+        self.effort.spend(1)?;
         let token = self.token;
         let blanks = self.skip_blanks()?;
         self.start = blanks;
@@ -288,10 +296,12 @@ fn braces(text: &[u8], open: usize) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::interrupt::Interrupt;
     use proptest::prelude::*;
 
     fn all(text: &str) -> Vec<Token<'_>> {
-        let mut tokens = Tokens::new(text.as_bytes(), 0, 1).unwrap();
+        let effort = Box::leak(Box::new(Effort::unlimited(Interrupt::default())));
+        let mut tokens = Tokens::new(text.as_bytes(), 0, 1, effort).unwrap();
         let mut all = Vec::new();
         while tokens.peek() != Token::End {
             all.push(tokens.next().unwrap());
@@ -325,7 +335,8 @@ mod tests {
 
     #[test]
     fn lines_are_counted() {
-        let mut tokens = Tokens::new(b"\n a /*\n\n*/ {\n\"}\" // }\n {} }\n b", 0, 1).unwrap();
+        let effort = Effort::unlimited(Interrupt::default());
+        let mut tokens = Tokens::new(b"\n a /*\n\n*/ {\n\"}\" // }\n {} }\n b", 0, 1, &effort).unwrap();
         assert_eq!((tokens.next().unwrap(), tokens.line()), (Token::Word(b"a"), 4));
         tokens.skip_braces().unwrap();
         assert_eq!((tokens.peek(), tokens.line()), (Token::Word(b"b"), 7));
@@ -333,7 +344,8 @@ mod tests {
 
     #[test]
     fn errors_say_where() {
-        let mut tokens = Tokens::new(b"a;\n  b c ;\n", 0, 1).unwrap();
+        let effort = Effort::unlimited(Interrupt::default());
+        let mut tokens = Tokens::new(b"a;\n  b c ;\n", 0, 1, &effort).unwrap();
         tokens.next().unwrap();
         tokens.next().unwrap();
         let error = tokens.expect(b',').unwrap_err();

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod analysis;
+mod effort;
 mod error;
 mod interrupt;
 pub mod ir;
@@ -15,6 +16,7 @@ mod literal;
 mod module;
 mod variable;
 
+pub use effort::{BYTES_MOST, Effort, STEPS_MOST, Spent};
 pub use error::PtxError;
 pub use interrupt::{Halt, Interrupt};
-pub use module::{Global, Linkage, Module, Relocation};
+pub use module::{Global, Linkage, Module, Relocation, TEXT_MOST};

@@ -6,14 +6,22 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::effort::Effort;
 use crate::error::PtxError;
+use crate::interrupt::Interrupt;
 use crate::ir::Kernel;
 use crate::kernel;
 use crate::lex::{Token, Tokens};
 use crate::variable::{self, Declaration};
 
 /// Bytes of a module's text: the largest seen have 11 MB.
-const TEXT_MOST: u64 = 1 << 27;
+pub const TEXT_MOST: u64 = 1 << 27;
+
+/// Variables of a module, and kernels: each takes memory many times its text. GGML's largest module has 13 variables and some
+/// thousand kernels.
+const SYMBOLS_MOST: usize = 1 << 16;
+/// Addresses in initial values of all variables.
+const POINTERS_MOST: usize = 1 << 20;
 
 /// Who else may use a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +106,11 @@ pub struct Module {
 impl Module {
     /// Reads what a module declares. Bodies of kernels are passed over.
     pub fn parse(text: impl Into<Arc<[u8]>>) -> Result<Self, PtxError> {
+        Self::parse_within(text, &Effort::unlimited(Interrupt::default()))
+    }
+
+    /// The same, as far as the effort allows.
+    pub fn parse_within(text: impl Into<Arc<[u8]>>, effort: &Effort) -> Result<Self, PtxError> {
         let text = text.into();
         if text.len() as u64 > TEXT_MOST {
             return Err(PtxError::Limit {
@@ -108,7 +121,7 @@ impl Module {
             });
         }
         let mut reader = Reader {
-            tokens: Tokens::new(&text, 0, 1)?,
+            tokens: Tokens::new(&text, 0, 1, effort)?,
             version: None,
             target: None,
             wide: false,
@@ -155,11 +168,16 @@ impl Module {
 
     /// Parses one kernel.
     pub fn kernel(&self, name: &str) -> Result<Kernel, PtxError> {
+        self.kernel_within(name, &Effort::of_kernel(Interrupt::default()))
+    }
+
+    /// The same, as far as the effort allows.
+    pub fn kernel_within(&self, name: &str, effort: &Effort) -> Result<Kernel, PtxError> {
         let Some(&index) = self.index.get(name) else {
             return Err(PtxError::NoKernel(name.to_owned()));
         };
         let entry = &self.entries[index];
-        let tokens = Tokens::new(&self.text, entry.at, entry.line)?;
+        let tokens = Tokens::new(&self.text, entry.at, entry.line, effort)?;
         kernel::parse(name, tokens, &self.symbols)
     }
 }
@@ -272,6 +290,7 @@ impl<'t> Reader<'t> {
                     if self.index.insert(name.clone(), self.entries.len()).is_some() {
                         return Err(self.tokens.error(format!("there are two kernels {name}")));
                     }
+                    self.bounded(self.entries.len(), SYMBOLS_MOST, "kernels")?;
                     self.entries.push(Entry { name, at, line });
                     return self.tokens.skip_braces();
                 }
@@ -315,6 +334,7 @@ impl<'t> Reader<'t> {
         let index = self.globals.len() as u32;
         let (data, pointers) = variable::initialiser(&mut self.tokens, declaration)?;
         let bytes = if declaration.open { data.len() as u64 } else { declaration.bytes };
+        self.bounded(self.pointers.len() + pointers.len(), POINTERS_MOST, "addresses in initial values")?;
         self.pointers.extend(pointers.into_iter().map(|pointer| (index, pointer)));
         self.declare(declaration.name, Symbol::Global(index))?;
         self.globals.push(Global {
@@ -346,7 +366,12 @@ impl<'t> Reader<'t> {
         }
     }
 
+    fn bounded(&self, count: usize, most: usize, what: &'static str) -> Result<(), PtxError> {
+        if count < most { Ok(()) } else { Err(self.tokens.limit(what, most as u64)) }
+    }
+
     fn declare(&mut self, name: &[u8], symbol: Symbol) -> Result<(), PtxError> {
+        self.bounded(self.symbols.len(), SYMBOLS_MOST, "variables")?;
         if self.symbols.insert(name.to_vec(), symbol).is_none() {
             return Ok(());
         }

@@ -7,13 +7,14 @@ mod model;
 
 use model::{Lanes, Machine, Plain, Shared, Trusting};
 use proptest::prelude::*;
-use vgpu_ptx::Module;
 use vgpu_ptx::analysis::{self, Assume};
 use vgpu_ptx::ir::Kernel;
+use vgpu_ptx::{Effort, Interrupt, Module};
 
 /// Each way to store registers against the plain one.
 fn check(kernel: &Kernel, assume: Assume) -> Result<(), TestCaseError> {
-    let analysis = analysis::analyse(kernel, assume);
+    let analysis =
+        analysis::analyse(kernel, assume, &Effort::of_kernel(Interrupt::default())).expect("little effort");
     let slots = analysis::slots(kernel, &analysis);
     let expected = Machine::new(kernel, assume, Plain::new(kernel)).run();
     if !model::lanes_see_each_other(kernel) {
@@ -40,7 +41,7 @@ proptest! {
 
     #[test]
     fn live_registers_are_those_that_are_read_later(kernel in model::kernel()) {
-        let analysis = analysis::analyse(&kernel, Assume::default());
+        let analysis = analysis::analyse(&kernel, Assume::default(), &Effort::of_kernel(Interrupt::default())).expect("little effort");
         for block in 0..kernel.blocks.len() {
             for reg in 0..kernel.registers.len() {
                 let reg = vgpu_ptx::ir::Reg(reg as u32);
@@ -58,7 +59,8 @@ fn verdicts(body: &str) -> (Vec<u32>, Vec<u32>, Vec<bool>) {
     );
     let kernel = Module::parse(text.into_bytes()).and_then(|module| module.kernel("k")).unwrap();
     check(&kernel, Assume::default()).unwrap();
-    let analysis = analysis::analyse(&kernel, Assume::default());
+    let analysis = analysis::analyse(&kernel, Assume::default(), &Effort::of_kernel(Interrupt::default()))
+        .expect("little effort");
     let numbers = |set: &analysis::RegSet| set.iter().map(|reg| reg.0).collect();
     (numbers(&analysis.uniform), numbers(&analysis.blend), analysis.uniform_branch)
 }

@@ -3,8 +3,8 @@
 #![forbid(unsafe_code)]
 
 use proptest::prelude::*;
-use vgpu_ptx::Module;
 use vgpu_ptx::analysis::{self, Assume};
+use vgpu_ptx::{Effort, Interrupt, Module};
 
 /// Reads all that a text holds. How many kernels were parsed.
 fn read(text: &[u8]) -> usize {
@@ -15,7 +15,9 @@ fn read(text: &[u8]) -> usize {
         match module.kernel(name) {
             Ok(kernel) => {
                 parsed += 1;
-                let analysis = analysis::analyse(&kernel, Assume::default());
+                let analysis =
+                    analysis::analyse(&kernel, Assume::default(), &Effort::of_kernel(Interrupt::default()))
+                        .expect("little effort");
                 let slots = analysis::slots(&kernel, &analysis);
                 assert_eq!(slots.of.len(), kernel.registers.len());
             }

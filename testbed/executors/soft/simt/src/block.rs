@@ -9,6 +9,7 @@ use vgpu_ptx::ir::Reduce;
 use crate::env::Env;
 use crate::fault::Fault;
 use crate::machine::{Baseline, LANES, Slot};
+use crate::meetings::Point;
 use crate::ops::Place;
 use crate::program::{Registers, Variant};
 use crate::warp::{Exit, Warp};
@@ -23,8 +24,8 @@ pub(crate) struct BarrierStep {
     /// How many threads take part; all if not given.
     pub(crate) threads: Option<Place>,
     pub(crate) kind: BarrierKind,
-    /// Shared registers that lanes must agree on to be one part behind it.
-    pub(crate) agreement: Box<[Slot]>,
+    /// Where it is said which shared registers lanes must agree on to be one part behind it.
+    pub(crate) agreement: Point,
 }
 
 /// What a barrier instruction does besides arriving.
@@ -250,6 +251,8 @@ impl Block {
         if agreement.iter().any(|&slot| ours.get::<u64>(slot) != theirs.get::<u64>(slot)) {
             return;
         }
+        // It takes as long as some instructions, and no other counts them.
+        target.warp.fuel -= agreement.len() as i64;
         registers.copy_lanes(&source.warp.frame, &mut target.warp.frame, source.warp.mask);
         target.warp.mask |= source.warp.mask;
         source.warp.mask = 0;
@@ -264,10 +267,11 @@ impl Block {
         for part in self.parts.iter_mut().filter(|part| here(part)) {
             part.warp.alive = alive;
         }
+        let mut agreement = None;
         for other in 0..self.parts.len() {
             let same = matches!(self.parts[other].state, State::Parked { pc: at } if at == pc);
             if other != index && same && self.parts[other].warp.index == warp {
-                let agreement = variant.meetings.get(&pc).map(AsRef::as_ref).unwrap_or_default();
+                let agreement = agreement.get_or_insert_with(|| variant.meetings.at_step(pc));
                 self.merge(index, other, &variant.registers, agreement);
             }
         }
@@ -354,6 +358,8 @@ impl Block {
         let (holding, total) = (self.barriers[number].holding, self.barriers[number].total);
         self.barriers[number].clear();
         self.used &= !(1 << number);
+        // Parts of different warps mostly meet behind the same barrier.
+        let mut agreement: Option<(u32, Box<[Slot]>)> = None;
         for index in 0..self.parts.len() {
             let State::Waiting { number: at, step, block, .. } = self.parts[index].state else { continue };
             if at != number {
@@ -368,8 +374,12 @@ impl Block {
                 let same = matches!(self.parts[other].state,
                     State::Waiting { number: at, block: to, step: by, .. } if at == number && to == block && by == step);
                 if same && self.parts[other].warp.index == self.parts[index].warp.index {
-                    let info = &variant.tables.barriers[step as usize];
-                    self.merge(index, other, &variant.registers, &info.agreement);
+                    if agreement.as_ref().is_none_or(|(of, _)| *of != step) {
+                        let point = variant.tables.barriers[step as usize].agreement;
+                        agreement = Some((step, variant.meetings.at(point)));
+                    }
+                    let slots = agreement.as_ref().map(|(_, slots)| &slots[..]).unwrap_or_default();
+                    self.merge(index, other, &variant.registers, slots);
                     let part = &mut self.parts[index];
                     if let BarrierKind::Reduce { op, dst, .. } = variant.tables.barriers[step as usize].kind {
                         reduce(&mut part.warp, op, dst, holding, total);

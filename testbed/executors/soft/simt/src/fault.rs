@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use vgpu_ptx::Halt;
+use vgpu_ptx::{Halt, Spent};
 
 /// What the engine cannot run, found when a kernel is lowered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -14,6 +14,17 @@ pub struct EngineError {
     pub what: String,
     /// The instruction, in the notation of the intermediate form.
     pub instruction: String,
+}
+
+/// Why there is no program of a kernel.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProgramError {
+    /// The engine cannot run it.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// Lowering it was given up.
+    #[error(transparent)]
+    Spent(#[from] Spent),
 }
 
 /// Where a fault happened.

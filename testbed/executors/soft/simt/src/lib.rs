@@ -21,6 +21,7 @@ mod launch;
 mod lower;
 #[allow(unsafe_code, reason = "the one module that has it; it says what it rests on")]
 mod machine;
+mod meetings;
 mod memory;
 mod ops;
 mod pool;
@@ -29,7 +30,7 @@ mod program;
 mod warp;
 
 pub use control::Control;
-pub use fault::{EngineError, Fault, Site};
+pub use fault::{EngineError, Fault, ProgramError, Site};
 pub use launch::{Launch, run};
 pub use machine::Features;
 pub use pool::Pool;

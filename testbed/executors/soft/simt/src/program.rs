@@ -1,15 +1,16 @@
 //! Programs: kernels lowered to steps, with everything that a frame needs before they run.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use vgpu_ptx::ir::{self, Kernel};
+use vgpu_ptx::{Effort, Interrupt};
 
 use crate::env::{Env, Tables, coordinates};
-use crate::fault::EngineError;
+use crate::fault::ProgramError;
 use crate::lower;
 use crate::machine::{Code, Features, Frame, LANES, Slot};
+use crate::meetings::Meetings;
 use crate::ops::Place;
 
 /// A kernel lowered for this engine. Immutable; clones share it.
@@ -50,15 +51,26 @@ pub struct Attributes {
 impl Program {
     /// Lowers a kernel for the best features of this CPU. `globals`: device address of each of the module's variables.
     /// An instruction that the engine does not have is an error here, never later.
-    pub fn new(kernel: &Kernel, globals: &[u64]) -> Result<Self, EngineError> {
+    pub fn new(kernel: &Kernel, globals: &[u64]) -> Result<Self, ProgramError> {
         Self::with_features(kernel, globals, Features::best())
     }
 
     /// Lowers a kernel for one of [`Features::available`]; others become [`Features::Baseline`].
-    pub fn with_features(kernel: &Kernel, globals: &[u64], features: Features) -> Result<Self, EngineError> {
+    pub fn with_features(kernel: &Kernel, globals: &[u64], features: Features) -> Result<Self, ProgramError> {
+        Self::within(kernel, globals, features, &Effort::of_kernel(Interrupt::default()))
+    }
+
+    /// The same, as far as the effort allows. It takes no lock.
+    pub fn within(
+        kernel: &Kernel,
+        globals: &[u64],
+        features: Features,
+        effort: &Effort,
+    ) -> Result<Self, ProgramError> {
+        effort.spend(4 * kernel.code.len() as u64)?;
         let prepared = lower::prepare(kernel);
-        let variant = |aligned| lower::lower(&prepared, globals, features, aligned);
-        let (aligned, any) = (variant(true)?, variant(false)?);
+        let aligned = lower::lower(&prepared, globals, features, true, 0, effort)?;
+        let any = lower::lower(&prepared, globals, features, false, aligned.bytes(), effort)?;
         let words = |class: &ir::Class| if *class == ir::Class::B64 { 2 } else { 1 };
         let attributes = Attributes {
             shared_bytes: kernel.shared_bytes,
@@ -70,6 +82,12 @@ impl Program {
             required_threads: kernel.required_threads,
         };
         Ok(Self { inner: Arc::new(Inner { attributes, aligned, any, block_time: AtomicU64::new(0) }) })
+    }
+
+    /// Bytes that it takes, about.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.inner.aligned.bytes() + self.inner.any.bytes()
     }
 
     /// What the kernel needs.
@@ -95,8 +113,8 @@ pub(crate) struct Variant {
     /// First step of each block of the code.
     pub(crate) blocks: Vec<u32>,
     pub(crate) tables: Tables,
-    /// By step at which lanes wait for others: the shared registers that they must agree on to be one again.
-    pub(crate) meetings: HashMap<u32, Box<[Slot]>>,
+    /// The shared registers that lanes must agree on to be one again where they wait for others.
+    pub(crate) meetings: Meetings,
     pub(crate) registers: Registers,
     /// How many windows of device memory its instructions have.
     pub(crate) windows: usize,
@@ -161,6 +179,11 @@ pub(crate) struct Initial {
 }
 
 impl Variant {
+    /// Bytes that it takes, about: the steps, what they need beside, and what lanes must agree on.
+    pub(crate) fn bytes(&self) -> u64 {
+        lower::step_bytes(self.code.len(), self.blocks.len()) + self.meetings.bytes()
+    }
+
     /// Fills a warp's frame with what is the same in all blocks of a launch.
     pub(crate) fn fill_launch(&self, frame: &mut Frame, warp: u32, env: &Env<'_>) {
         for &(slot, value) in &self.initial.scalars {

@@ -20,13 +20,13 @@ enum Action {
     Group(u32),
 }
 
-/// Streams 1 and 2 are blocking, 3 and 4 are not.
+/// Streams 1, 2 and 5 to 9 are blocking, 3 and 4 are not, nor are 10 to 13.
 fn stream(number: u32) -> Stream {
-    Stream { number, blocking: number < 3 }
+    Stream { number, blocking: matches!(number, 0..3 | 5..10) }
 }
 
 fn actions() -> impl Strategy<Value = Vec<Action>> {
-    let streams = 0u32..5;
+    let streams = 0u32..14;
     let one = prop_oneof![
         6 => streams.clone().prop_map(Action::Work),
         2 => (streams.clone(), 0u32..3).prop_map(|(s, e)| Action::Record(s, e)),
@@ -36,7 +36,7 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
         1 => any::<bool>().prop_map(Action::Between),
         1 => streams.prop_map(Action::Group),
     ];
-    prop::collection::vec(one, 1..40)
+    prop::collection::vec(one, 1..60)
 }
 
 /// The model: for every piece of work the set of those before it, closed. An entry without a name stands for an action that
@@ -246,4 +246,42 @@ fn what_nobody_waits_for_is_put_off() {
     order.after(Some(stream(4)), 3);
     assert_eq!(order.needed(), [later]);
     assert!(adversary.choose(&order, true).is_some());
+}
+
+/// Gives something that comes after the work of many streams.
+type Way = fn(&mut Order<u32>);
+
+/// Issue 13, point 2: work behind a held stream. `n` streams are given something each, then `n` things come after all of them, by each
+/// way that there is.
+#[test]
+fn work_behind_a_held_stream_takes_memory_in_proportion() {
+    let ways: [(&str, Way); 6] = [
+        ("stream 0", |order| {
+            order.push(Stream::DEFAULT, 1, false);
+        }),
+        ("after stream 0", |order| order.after(Some(Stream::DEFAULT), 1)),
+        ("after all", |order| order.after(None, 1)),
+        ("join all", |order| order.join(None)),
+        ("join stream 0", |order| order.join(Some(Stream::DEFAULT))),
+        ("between", |order| order.between(true, 1)),
+    ];
+    for (name, way) in ways {
+        let edges = |n: u32| {
+            let mut order = Order::default();
+            let hold = order.push(stream(1), 0, true);
+            order.begin(hold);
+            for number in 100..100 + n {
+                order.wait(Stream { number, blocking: true }, 7);
+                order.push(Stream { number, blocking: true }, 0, false);
+            }
+            for round in 0..n {
+                // Some streams go on in between.
+                order.push(Stream { number: 100 + round % 3, blocking: true }, 0, false);
+                way(&mut order);
+            }
+            order.edges + order.len()
+        };
+        let (once, four) = (edges(500), edges(2000));
+        assert!(four <= 5 * once, "{name}: {once} edges become {four}");
+    }
 }

@@ -18,6 +18,7 @@ const NO_BINARY_FOR_GPU: u32 = 209;
 const INVALID_PTX: u32 = 218;
 const UNSUPPORTED_PTX_VERSION: u32 = 222;
 const NOT_FOUND: u32 = 500;
+const LAUNCH_OUT_OF_RESOURCES: u32 = 701;
 
 #[test]
 fn an_image_goes_over_once() {
@@ -154,4 +155,34 @@ fn numbers_that_nobody_has_end_the_session() {
         assert_eq!((code, number), (999, sent), "case {index}");
         assert_eq!(bench.allocated(), 0);
     }
+}
+
+/// Issue 13, point 2: lanes that go apart at thousands of branches, with thousands of registers alive: analyses of it would take the
+/// square of its text. The guest is told that it takes too much, and goes on.
+#[test]
+fn a_kernel_that_takes_too_long_to_be_made_ready_is_out_of_resources() {
+    const BRANCHES: usize = 4000;
+    const LIVE: usize = 8000;
+    let mut text = String::from(
+        ".version 8.0\n.target sm_61\n.address_size 64\n.entry hostile(.param .u64 p)\n{\n.reg .b32 %r<9000>;\n.reg .pred %q;\n\
+         mov.u32 %r8999, %tid.x;\n",
+    );
+    for reg in 0..LIVE {
+        text += &format!("mov.u32 %r{reg}, {reg};\n");
+    }
+    for branch in 0..BRANCHES {
+        text += &format!("setp.eq.u32 %q, %r8999, {branch};\n@%q bra L{branch};\n");
+    }
+    for branch in 0..BRANCHES {
+        text += &format!("L{branch}:\nadd.u32 %r8999, %r8999, 1;\n");
+    }
+    for reg in 0..LIVE {
+        text += &format!("add.u32 %r8998, %r8998, %r{reg};\n");
+    }
+    text += "ret;\n}\n.entry good()\n{\nret;\n}\n";
+    let bench = Bench::soft();
+    let mut guest = bench.guest(0);
+    assert_eq!(try_load(&mut guest, 1, &text), Ok(false));
+    assert_eq!(try_function(&mut guest, 1, 1, "hostile").map(drop), Err(LAUNCH_OUT_OF_RESOURCES));
+    assert!(try_function(&mut guest, 1, 1, "good").is_ok());
 }

@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use fixedbitset::FixedBitSet;
 
-use super::access::{Access, accesses, reads, writes};
+use super::access::{Access, accesses, writes};
 use super::live::Live;
+use super::readers::Readers;
 use super::sets::{Members, RegSet};
 use super::{Analysis, Assume, successors};
+use crate::effort::{Effort, Spent};
 use crate::ir::{Base, Kernel, Mem, Op, Operand, Reg, Space, Special, Terminator};
 
 struct State<'k> {
@@ -25,47 +27,13 @@ struct State<'k> {
     readers: Readers,
 }
 
-/// By register: the instructions that read it, and the blocks whose terminators do (numbered after all instructions).
-struct Readers {
-    /// Where a register's readers start in `list`.
-    starts: Vec<u32>,
-    list: Vec<u32>,
-}
-
-impl Readers {
-    fn of(kernel: &Kernel) -> Self {
-        let mut starts = vec![0_u32; kernel.registers.len() + 1];
-        let each = |visit: &mut dyn FnMut(Reg, u32)| {
-            for (index, inst) in kernel.code.iter().enumerate() {
-                reads(&inst.op, &mut |reg| visit(reg, index as u32));
-            }
-            for (index, block) in kernel.blocks.iter().enumerate() {
-                if let Terminator::Branch { guard, .. } = block.end {
-                    visit(guard.reg, (kernel.code.len() + index) as u32);
-                }
-            }
-        };
-        each(&mut |reg, _| starts[reg.0 as usize + 1] += 1);
-        for index in 1..starts.len() {
-            starts[index] += starts[index - 1];
-        }
-        let mut list = vec![0; starts.last().map_or(0, |&count| count as usize)];
-        let mut next = starts.clone();
-        each(&mut |reg, reader| {
-            let slot = &mut next[reg.0 as usize];
-            list[*slot as usize] = reader;
-            *slot += 1;
-        });
-        Self { starts, list }
-    }
-
-    fn range(&self, reg: Reg) -> std::ops::Range<usize> {
-        self.starts[reg.0 as usize] as usize..self.starts[reg.0 as usize + 1] as usize
-    }
-}
-
 /// Analyses a kernel whose live registers are known.
-pub(super) fn analyse(kernel: &Kernel, assume: Assume, live: Live) -> Analysis {
+pub(super) fn analyse(
+    kernel: &Kernel,
+    assume: Assume,
+    live: Live,
+    effort: &Effort,
+) -> Result<Analysis, Spent> {
     let mut state = State {
         kernel,
         assume,
@@ -79,26 +47,28 @@ pub(super) fn analyse(kernel: &Kernel, assume: Assume, live: Live) -> Analysis {
     for inst in &kernel.code {
         state.instruction(&inst.op);
     }
-    state.settle();
-    state.finish()
+    state.settle(effort)?;
+    state.finish(effort)
 }
 
 impl State<'_> {
-    fn settle(&mut self) {
+    fn settle(&mut self, effort: &Effort) -> Result<(), Spent> {
         let kernel = self.kernel;
         loop {
             if let Some(reg) = self.varying.pop() {
-                for index in self.readers.range(reg) {
-                    let reader = self.readers.list[index] as usize;
+                effort.spend(1 + self.readers.get(reg).len() as u64)?;
+                for index in 0..self.readers.get(reg).len() {
+                    let reader = self.readers.get(reg)[index] as usize;
                     match kernel.code.get(reader) {
                         Some(inst) => self.instruction(&inst.op),
                         None => self.parts(reader - kernel.code.len()),
                     }
                 }
             } else if let Some((low, high)) = self.pairs.pop() {
+                effort.spend(self.live.members.words())?;
                 self.pair(low, high);
             } else {
-                return;
+                return Ok(());
             }
         }
     }
@@ -208,12 +178,13 @@ impl State<'_> {
         }
     }
 
-    fn finish(self) -> Analysis {
+    fn finish(self, effort: &Effort) -> Result<Analysis, Spent> {
         let Self { kernel, live, varies, pending, .. } = self;
         let Live { members, starts: live_in, ends: live_out, written } = live;
         let mut waiting = vec![RegSet::new(Arc::clone(&members)); kernel.blocks.len()];
         let mut kept = FixedBitSet::with_capacity(members.list.len());
         for (block, waiting) in waiting.iter_mut().enumerate() {
+            effort.spend(pending[block].count_ones(..) as u64 * members.words() + 1)?;
             for high in pending[block].ones() {
                 waiting.bits.union_with(&live_in[high].bits);
             }
@@ -234,6 +205,9 @@ impl State<'_> {
             _ => true,
         });
         let uniform_branch = uniform_branch.collect();
-        Analysis { uniform, blend, uniform_branch, live_in, live_out, waiting }
+        // What looks for slots goes through all of these.
+        let sets = live_in.iter().chain(&live_out).chain(&waiting);
+        effort.spend(sets.map(|set: &RegSet| set.len() as u64).sum())?;
+        Ok(Analysis { uniform, blend, uniform_branch, live_in, live_out, waiting })
     }
 }

@@ -7,6 +7,7 @@ use fixedbitset::FixedBitSet;
 use super::access::{reads, writes};
 use super::sets::{Members, RegSet};
 use super::successors;
+use crate::effort::{Effort, Spent};
 use crate::ir::{Kernel, Reg, Terminator};
 
 /// Live registers at the ends of blocks, and what blocks write.
@@ -23,7 +24,8 @@ pub(super) struct Live {
 
 impl Live {
     /// Of all blocks of a kernel.
-    pub fn of(kernel: &Kernel) -> Self {
+    pub fn of(kernel: &Kernel, effort: &Effort) -> Result<Self, Spent> {
+        effort.spend(kernel.code.len() as u64)?;
         // What each block reads before it writes it. Nothing else can be live across a start.
         let mut exposed = vec![Vec::new(); kernel.blocks.len()];
         let mut members = FixedBitSet::with_capacity(kernel.registers.len());
@@ -47,6 +49,8 @@ impl Live {
             }
         }
         let members = Arc::new(Members::new(&members));
+        // Three sets here, one of what waits, and what is found on the way.
+        effort.hold(4 * kernel.blocks.len() as u64 * members.list.len() as u64 / 8)?;
         let empty = RegSet::new(Arc::clone(&members));
         let mut live = Self {
             members: Arc::clone(&members),
@@ -66,12 +70,12 @@ impl Live {
                 live.starts[index].bits.extend(members.place(reg));
             }
         }
-        live.settle(kernel);
-        live
+        live.settle(kernel, effort)?;
+        Ok(live)
     }
 
     /// Carries live registers backwards, starting from those that blocks read themselves.
-    fn settle(&mut self, kernel: &Kernel) {
+    fn settle(&mut self, kernel: &Kernel, effort: &Effort) -> Result<(), Spent> {
         let count = kernel.blocks.len();
         let mut before = vec![Vec::new(); count];
         for (index, block) in kernel.blocks.iter().enumerate() {
@@ -84,6 +88,7 @@ impl Live {
         let mut carried = FixedBitSet::with_capacity(self.members.list.len());
         while let Some(index) = queue.pop() {
             queued[index] = false;
+            effort.spend(before[index].len() as u64 * self.members.words())?;
             for &previous in &before[index] {
                 self.ends[previous].bits.union_with(&self.starts[index].bits);
                 carried.clone_from(&self.ends[previous].bits);
@@ -96,5 +101,6 @@ impl Live {
                 }
             }
         }
+        Ok(())
     }
 }

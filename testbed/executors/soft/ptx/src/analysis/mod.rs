@@ -52,12 +52,15 @@ mod access;
 mod copies;
 mod divergence;
 mod live;
+mod readers;
 mod sets;
 mod slots;
 
+use crate::effort::{Effort, Spent};
 use crate::ir::{BlockId, Kernel, Terminator};
 
 pub use access::{reads, specials, writes};
+pub use readers::Readers;
 pub use sets::RegSet;
 pub use slots::{Group, Slots, slots};
 
@@ -87,9 +90,12 @@ pub struct Analysis {
 }
 
 /// Analyses a kernel. Its registers and blocks must be in range, as the parser makes them.
-pub fn analyse(kernel: &Kernel, assume: Assume) -> Analysis {
-    let live = live::Live::of(kernel);
-    divergence::analyse(kernel, assume, live)
+///
+/// # Errors
+/// It takes more than the effort allows: pairs of blocks, and registers that live across them, are up to the square of the text.
+pub fn analyse(kernel: &Kernel, assume: Assume, effort: &Effort) -> Result<Analysis, Spent> {
+    let live = live::Live::of(kernel, effort)?;
+    divergence::analyse(kernel, assume, live, effort)
 }
 
 /// The blocks that a terminator may lead to.

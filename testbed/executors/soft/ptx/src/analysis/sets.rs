@@ -26,6 +26,11 @@ impl Members {
         Self { list, places }
     }
 
+    /// How much work it is to go through a set of them: its words of 64, and one.
+    pub fn words(&self) -> u64 {
+        self.list.len() as u64 / 64 + 1
+    }
+
     /// Where a register stands in the list.
     pub fn place(&self, reg: Reg) -> Option<usize> {
         self.places.get(reg.0 as usize).filter(|&&place| place != u32::MAX).map(|&place| place as usize)

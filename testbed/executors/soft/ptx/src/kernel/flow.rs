@@ -48,6 +48,11 @@ impl Flow {
         self.code.push(Inst { op, line });
     }
 
+    /// Bytes of the instructions and blocks so far.
+    pub fn bytes(&self) -> u64 {
+        (self.code.len() * size_of::<Inst>() + self.blocks.len() * size_of::<Raw>()) as u64
+    }
+
     /// How many blocks are complete: the number of the open one.
     pub fn open(&self) -> u32 {
         self.blocks.len() as u32

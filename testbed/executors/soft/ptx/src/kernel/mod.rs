@@ -113,9 +113,19 @@ impl<'t> Parser<'t> {
                 Token::Mark(b';') => {
                     self.tokens.next()?;
                 }
-                _ => self.statement()?,
+                _ => {
+                    self.statement()?;
+                    self.account()?;
+                }
             }
         }
+    }
+
+    /// Counts what a statement has taken beside its tokens.
+    fn account(&mut self) -> Result<(), PtxError> {
+        let effort = self.tokens.effort();
+        effort.spend(self.scopes.take_work())?;
+        Ok(effort.hold(self.flow.bytes() + self.scopes.bytes())?)
     }
 
     fn statement(&mut self) -> Result<(), PtxError> {

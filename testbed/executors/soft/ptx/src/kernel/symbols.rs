@@ -57,6 +57,10 @@ pub struct Scopes<'t> {
     targets: Vec<Option<u32>>,
     /// The name of each and where it stands, for errors.
     names: Vec<(&'t [u8], Place)>,
+    /// Bytes of names that were looked for, in eights, each as often as a scope or a range was asked for it.
+    work: u64,
+    /// Names that were declared, labels among them.
+    declared_names: u64,
 }
 
 /// The classes of all registers, and the block of each reference to a label.
@@ -80,7 +84,21 @@ impl<'t> Scopes<'t> {
             declared: 0,
             targets: Vec::new(),
             names: Vec::new(),
+            work: 0,
+            declared_names: 0,
         }
+    }
+
+    /// How much work looking for names was since this was asked last.
+    pub fn take_work(&mut self) -> u64 {
+        std::mem::take(&mut self.work)
+    }
+
+    /// Bytes that names, registers and references to labels take, about.
+    pub fn bytes(&self) -> u64 {
+        const NAME: u64 = 64;
+        const REFERENCE: u64 = 72;
+        self.declared_names * NAME + self.declared * 8 + self.names.len() as u64 * REFERENCE
     }
 
     /// How many scopes are open.
@@ -125,6 +143,7 @@ impl<'t> Scopes<'t> {
 
     /// Declares a variable or a parameter.
     pub fn declare(&mut self, name: &'t [u8], symbol: Symbol) -> Result<(), Refused> {
+        self.declared_names += 1;
         match self.innermost().names.insert(name, symbol) {
             None => Ok(()),
             Some(_) => Err(Refused::Twice),
@@ -166,6 +185,7 @@ impl<'t> Scopes<'t> {
 
     /// What a name means, innermost scope first.
     pub fn find(&mut self, name: &[u8]) -> Option<Symbol> {
+        self.work += (self.stack.len() * (1 + name.len() / 8)) as u64;
         let digits = name.iter().rev().take_while(|byte| byte.is_ascii_digit()).take(7).count();
         for scope in self.stack.iter_mut().rev() {
             // The usual case first: `%r12` of the range `%r`. Prefixes may end in digits themselves.
@@ -193,6 +213,7 @@ impl<'t> Scopes<'t> {
 
     /// Puts a label at a block. False: the scope has it already.
     pub fn label(&mut self, name: &'t [u8], block: u32) -> bool {
+        self.declared_names += 1;
         self.innermost().labels.insert(name, block).is_none()
     }
 

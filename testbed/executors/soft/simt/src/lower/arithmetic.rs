@@ -1,6 +1,8 @@
 //! Unary and binary operations and `fma`, of all types.
 
-use vgpu_ptx::ir::{Binary, Float, Kernel, Op, Operand, Reg, Round, Ty, Unary};
+use vgpu_ptx::analysis::{Readers, writes};
+use vgpu_ptx::ir::{Binary, Float, Inst, Kernel, Op, Operand, Reg, Round, Ty, Unary};
+use vgpu_ptx::{Effort, Spent};
 
 use crate::ops::rounding::{self, F32};
 use crate::ops::{Op1, Op2, Op3, Place, bits, double, float, integer};
@@ -9,25 +11,30 @@ use super::builder::{Builder, Lowered};
 
 /// Registers of 32 bits whose every definition makes a number that is not subnormal, if it is taken for a
 /// floating-point one: `.ftz` need not flush them again.
-pub(super) fn never_subnormal(kernel: &Kernel) -> Vec<bool> {
+pub(super) fn never_subnormal(kernel: &Kernel, effort: &Effort) -> Result<Vec<bool>, Spent> {
+    let readers = Readers::of(kernel);
     let mut normal = vec![true; kernel.registers.len()];
-    loop {
-        let mut changed = false;
-        for inst in &kernel.code {
-            vgpu_ptx::analysis::writes(&inst.op, &mut |reg| {
-                if let Some(flag) = normal.get(reg.0 as usize).copied()
-                    && flag
-                    && !makes_normal(&inst.op, &normal)
-                {
-                    normal[reg.0 as usize] = false;
-                    changed = true;
-                }
-            });
-        }
-        if !changed {
-            return normal;
+    // Registers that were found not to be, and whose readers were not looked at yet.
+    let mut found: Vec<Reg> = Vec::new();
+    let look = |inst: &Inst, normal: &mut Vec<bool>, found: &mut Vec<Reg>| {
+        writes(&inst.op, &mut |reg| {
+            if normal[reg.0 as usize] && !makes_normal(&inst.op, normal) {
+                normal[reg.0 as usize] = false;
+                found.push(reg);
+            }
+        });
+    };
+    for inst in &kernel.code {
+        look(inst, &mut normal, &mut found);
+    }
+    while let Some(reg) = found.pop() {
+        effort.spend(1 + readers.get(reg).len() as u64)?;
+        // Those beyond the instructions are ends of blocks.
+        for inst in readers.get(reg).iter().filter_map(|&reader| kernel.code.get(reader as usize)) {
+            look(inst, &mut normal, &mut found);
         }
     }
+    Ok(normal)
 }
 
 /// Whether an operand is not subnormal.

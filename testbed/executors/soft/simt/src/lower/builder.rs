@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 
 use vgpu_ptx::ir::{self, Base, Class, Guard, Kernel, Operand, Reg};
+use vgpu_ptx::{Effort, Spent};
 
 use crate::env::Tables;
 use crate::machine::{Features, Layout, Run, Slot, Step, best_fn, common_fn, step_fn};
+use crate::meetings::{Point, Recorder};
 use crate::ops::{Place, control, convert, special};
 use crate::program::{Initial, MemoryStep, Registers, Special};
 
@@ -14,6 +16,24 @@ use super::slots::{self, Allocation};
 
 /// Done, or what is wrong.
 pub(crate) type Lowered<T = ()> = Result<T, String>;
+
+/// Why a kernel is not lowered, before its first instruction is.
+pub(super) enum BuildError {
+    Wrong(String),
+    Spent(Spent),
+}
+
+impl From<String> for BuildError {
+    fn from(what: String) -> Self {
+        Self::Wrong(what)
+    }
+}
+
+impl From<Spent> for BuildError {
+    fn from(spent: Spent) -> Self {
+        Self::Spent(spent)
+    }
+}
 
 /// Frames that are larger than this are refused: no real kernel comes near.
 const LARGEST_FRAME: u32 = 64 << 20;
@@ -53,11 +73,11 @@ pub(crate) struct Builder<'a> {
     prologue_line_start: isize,
     /// By block of the kernel: the most steps since a look that a way forward to it has.
     pub(super) reach: Vec<usize>,
-    /// By step at which lanes wait for others: what they must agree on.
-    pub(super) meetings: HashMap<u32, Box<[Slot]>>,
-    /// The same of the block's instructions, and of the one that is being lowered, with its first step.
-    agreements: HashMap<u32, Box<[Slot]>>,
-    agreement: Option<(usize, Box<[Slot]>)>,
+    /// What lanes must agree on at steps where they wait for others.
+    pub(super) meetings: Recorder,
+    /// The same of the block's instructions, the next one last, and of the one that is being lowered, with its first step.
+    agreements: Vec<(u32, Point)>,
+    agreement: Option<(usize, Point)>,
     pub(super) tables: Tables,
     pub(super) registers: Registers,
     pub(super) initial: Initial,
@@ -126,14 +146,15 @@ impl<'a> Builder<'a> {
         globals: &'a [u64],
         features: Features,
         aligned: bool,
-    ) -> Lowered<Self> {
+        effort: &Effort,
+    ) -> Result<Self, BuildError> {
         let mut layout = Layout::new();
         let mut registers = Registers::default();
         check_ranges(kernel)?;
         let (block_numbers, entries) = super::flow::number_blocks(kernel)?;
-        let allocation = slots::allocate(kernel, aligned, &mut layout, &mut registers);
+        let allocation = slots::allocate(kernel, aligned, &mut layout, &mut registers, effort)?;
         if layout.bytes() > LARGEST_FRAME {
-            return Err(format!("its registers take {} bytes of a warp", layout.bytes()));
+            return Err(format!("its registers take {} bytes of a warp", layout.bytes()).into());
         }
         let mut builder = Self {
             kernel,
@@ -145,8 +166,8 @@ impl<'a> Builder<'a> {
             line_start: 0,
             prologue_line_start: 0,
             reach: vec![0; kernel.blocks.len()],
-            meetings: HashMap::new(),
-            agreements: HashMap::new(),
+            meetings: Recorder::default(),
+            agreements: Vec::new(),
             agreement: None,
             tables: Tables::default(),
             registers,
@@ -157,7 +178,7 @@ impl<'a> Builder<'a> {
             entries,
             jumps: Vec::new(),
             allocation,
-            normal: super::arithmetic::never_subnormal(kernel),
+            normal: super::arithmetic::never_subnormal(kernel, effort)?,
             scalars: HashMap::new(),
             constants: HashMap::new(),
             vectors: HashMap::new(),
@@ -207,24 +228,32 @@ impl<'a> Builder<'a> {
     /// Begins a block, as far as the meeting of lanes goes.
     pub(super) fn begin_agreements(&mut self, block: usize) {
         let Allocation { analysis, places, .. } = &self.allocation;
-        self.agreements = meeting::agreements(self.kernel, block, analysis, places);
+        self.agreements = meeting::agreements(self.kernel, block, analysis, places, &mut self.meetings);
     }
 
     /// Begins an instruction, where lanes may wait for others.
     pub(super) fn begin_meeting(&mut self, instruction: u32) {
-        self.agreement = self.agreements.remove(&instruction).map(|slots| (self.steps.len(), slots));
+        // Those of instructions that were lowered together with an earlier one are passed over.
+        while self.agreements.last().is_some_and(|(at, _)| *at < instruction) {
+            self.agreements.pop();
+        }
+        let here = self.agreements.pop_if(|(at, _)| *at == instruction);
+        self.agreement = here.map(|(_, point)| (self.steps.len(), point));
     }
 
     /// What lanes must agree on that meet at the barrier that is being lowered.
-    pub(super) fn take_agreement(&mut self) -> Box<[Slot]> {
-        self.agreement.take().map(|(_, slots)| slots).unwrap_or_default()
+    pub(super) fn take_agreement(&mut self) -> Lowered<Point> {
+        self.agreement
+            .take()
+            .map(|(_, point)| point)
+            .ok_or_else(|| "a barrier where none was seen".to_owned())
     }
 
     /// Ends an instruction: lanes may wait at any of its steps.
     pub(super) fn end_meeting(&mut self) {
-        let Some((first, slots)) = self.agreement.take() else { return };
+        let Some((first, point)) = self.agreement.take() else { return };
         for step in first..self.steps.len() {
-            self.meetings.insert(step as u32, slots.clone());
+            self.meetings.step(step as u32, point);
         }
     }
 

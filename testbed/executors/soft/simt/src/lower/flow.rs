@@ -145,7 +145,7 @@ impl Builder<'_> {
         };
         let number = self.source(number, 4)?;
         let threads = threads.map(|threads: &Operand| self.source(threads, 4)).transpose()?;
-        let agreement = self.take_agreement();
+        let agreement = self.take_agreement()?;
         self.tables.barriers.push(BarrierStep { number, threads, kind, agreement });
         let mut step = self.common::<Arrive>();
         step.x = self.blocks.len() as u32;

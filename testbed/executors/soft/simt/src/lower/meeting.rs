@@ -5,12 +5,10 @@
 //! with registers of their own, and these may come with another value. So parts become one only if the shared
 //! registers that are read later are the same in both; else each goes on with its own.
 
-use std::collections::{HashMap, HashSet};
-
 use vgpu_ptx::analysis::{Analysis, reads, writes};
 use vgpu_ptx::ir::{Kernel, Op, Reg, Terminator};
 
-use crate::machine::Slot;
+use crate::meetings::{Point, Recorder};
 use crate::ops::Place;
 
 /// Whether lanes may wait at an instruction.
@@ -30,47 +28,49 @@ pub(super) const fn waits(op: &Op) -> bool {
     )
 }
 
-/// By instruction of a block at which lanes may wait: the places of shared registers that are read from there on.
+/// Writes down the shared registers that are read later at each instruction of a block at which lanes may wait: the points of
+/// these, the last instruction's first.
 pub(super) fn agreements(
     kernel: &Kernel,
     block: usize,
     analysis: &Analysis,
     places: &[Place],
-) -> HashMap<u32, Box<[Slot]>> {
-    let mut agreements = HashMap::new();
+    recorder: &mut Recorder,
+) -> Vec<(u32, Point)> {
+    let mut points = Vec::new();
     let range = kernel.blocks[block].code.clone();
     if !range.clone().any(|index| waits(&kernel.code[index as usize].op)) {
-        return agreements;
+        return points;
     }
     let shared = |reg: Reg| match places[reg.0 as usize] {
         Place::Scalar(slot) => Some(slot),
         Place::Vector(_) => None,
     };
-    let mut live: HashSet<Slot> = analysis.live_out[block].iter().filter_map(shared).collect();
-    if let Terminator::Branch { guard, .. } = kernel.blocks[block].end {
-        live.extend(shared(guard.reg));
-    }
+    let guard = match kernel.blocks[block].end {
+        Terminator::Branch { guard, .. } => Some(guard.reg),
+        _ => None,
+    };
+    recorder.restart(analysis.live_out[block].iter().chain(guard).filter_map(shared));
     for index in range.rev() {
         let op = &kernel.code[index as usize].op;
         writes(op, &mut |reg| {
             if let Some(slot) = shared(reg) {
-                live.remove(&slot);
+                recorder.set(slot, false);
             }
         });
-        let barrier = matches!(op, Op::Bar { .. } | Op::BarArrive { .. } | Op::BarRed { .. });
-        let mut note = |live: &HashSet<Slot>| {
-            let mut slots: Box<[Slot]> = live.iter().copied().collect();
-            slots.sort_unstable();
-            agreements.insert(index, slots);
-        };
         // A barrier is behind the lanes that meet there; other instructions are run again by all of them.
+        let barrier = matches!(op, Op::Bar { .. } | Op::BarArrive { .. } | Op::BarRed { .. });
         if barrier {
-            note(&live);
+            points.push((index, recorder.point()));
         }
-        reads(op, &mut |reg| live.extend(shared(reg)));
+        reads(op, &mut |reg| {
+            if let Some(slot) = shared(reg) {
+                recorder.set(slot, true);
+            }
+        });
         if !barrier && waits(op) {
-            note(&live);
+            points.push((index, recorder.point()));
         }
     }
-    agreements
+    points
 }

@@ -21,30 +21,49 @@ mod short;
 mod slots;
 mod warp;
 
+use vgpu_ptx::Effort;
 use vgpu_ptx::ir::{Inst, Kernel, Op};
 
-use crate::fault::EngineError;
-use crate::machine::{Code, Features};
+use crate::fault::{EngineError, ProgramError};
+use crate::machine::{Code, Features, Step};
 use crate::program::Variant;
 
-use builder::{Builder, Lowered};
+use builder::{BuildError, Builder, Lowered};
 
 pub(crate) use prepare::prepare;
 
-/// Lowers a kernel. `aligned`: lanes of a warp share `%tid.y` and `%tid.z`.
+/// Steps of effort that an instruction costs to be lowered, those that are tried with it included.
+const INSTRUCTION_COST: u64 = 32;
+
+/// Bytes of steps, of what they need in tables beside and of blocks, about.
+pub(crate) const fn step_bytes(steps: usize, blocks: usize) -> u64 {
+    (steps * (size_of::<Step>() + 16) + blocks * 4) as u64
+}
+
+/// Lowers a kernel. `aligned`: lanes of a warp share `%tid.y` and `%tid.z`. `held`: bytes that were made of it before.
 pub(crate) fn lower(
     kernel: &Kernel,
     globals: &[u64],
     features: Features,
     aligned: bool,
-) -> Result<Variant, EngineError> {
-    let mut builder = Builder::new(kernel, globals, features, aligned).map_err(|what| EngineError {
-        line: 0,
-        what,
-        instruction: kernel.name.clone(),
-    })?;
+    held: u64,
+    effort: &Effort,
+) -> Result<Variant, ProgramError> {
+    let mut builder =
+        Builder::new(kernel, globals, features, aligned, effort).map_err(|error| match error {
+            BuildError::Wrong(what) => {
+                ProgramError::Engine(EngineError { line: 0, what, instruction: kernel.name.clone() })
+            }
+            BuildError::Spent(spent) => spent.into(),
+        })?;
+    // What is there of the kernel itself, twice, and is not counted again.
+    let held = held + 2 * size_of_val(&kernel.code[..]) as u64;
     for (index, block) in kernel.blocks.iter().enumerate() {
+        let (work, _) = builder.meetings.effort();
         builder.begin_block(index);
+        let (worked, bytes) = builder.meetings.effort();
+        effort.spend(1 + worked - work)?;
+        effort.hold(held + bytes + step_bytes(builder.steps.len(), builder.blocks.len()))?;
         let code = kernel.code.get(block.code.start as usize..block.code.end as usize).ok_or_else(|| {
             EngineError { line: block.line, what: "no such code".into(), instruction: String::new() }
         })?;
@@ -52,6 +71,7 @@ pub(crate) fn lower(
         while let [inst, after @ ..] = rest {
             builder.begin(inst.line);
             let position = block.code.end - rest.len() as u32;
+            effort.spend(INSTRUCTION_COST)?;
             builder.look();
             builder.begin_meeting(position);
             let taken = if builder.runs_once(position) {
@@ -81,7 +101,7 @@ pub(crate) fn lower(
     let Builder { steps, layout, blocks, tables, registers, windows, initial, meetings, .. } = builder;
     Ok(Variant {
         prologue,
-        meetings,
+        meetings: meetings.finish(),
         code: Code::new(steps, layout),
         blocks,
         tables,

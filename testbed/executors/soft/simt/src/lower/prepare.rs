@@ -1,6 +1,6 @@
 //! What is done to a kernel before it is lowered, so that more of its instructions are one step together, or none.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use vgpu_ptx::analysis;
 use vgpu_ptx::ir::{Base, Inst, Kernel, Op, Operand, Order, Reg, Space, Ty};
@@ -34,27 +34,24 @@ fn free_load(op: &Op) -> Option<(Reg, i64)> {
 fn sort_loads(code: &mut [Inst]) {
     let mut rest = code;
     while !rest.is_empty() {
-        let (mut bases, mut written) = (Vec::new(), Vec::new());
+        // Bases in the order of the text.
+        let (mut bases, mut written) = (HashMap::new(), HashSet::new());
         let mut count = 0;
         for inst in rest.iter() {
             let Some((base, _)) = free_load(&inst.op) else { break };
             let mut clashes = written.contains(&base);
             analysis::writes(&inst.op, &mut |reg| {
-                clashes |= reg == base || bases.contains(&reg) || written.contains(&reg);
-                written.push(reg);
+                clashes |= reg == base || bases.contains_key(&reg) || !written.insert(reg);
             });
             if clashes {
                 break;
             }
-            if !bases.contains(&base) {
-                bases.push(base);
-            }
+            let next = bases.len();
+            bases.entry(base).or_insert(next);
             count += 1;
         }
         let (run, after) = std::mem::take(&mut rest).split_at_mut(count);
-        run.sort_by_key(|inst| {
-            free_load(&inst.op).map(|(base, offset)| (bases.iter().position(|&other| other == base), offset))
-        });
+        run.sort_by_key(|inst| free_load(&inst.op).map(|(base, offset)| (bases.get(&base).copied(), offset)));
         // What ended the run, unless it begins the next.
         let skip = usize::from(count == 0);
         rest = after.get_mut(skip..).unwrap_or_default();
@@ -64,37 +61,64 @@ fn sort_loads(code: &mut [Inst]) {
 /// Moves the result of a conversion of a half that has been converted before in the block: kernels convert the scale of a column's
 /// block for each row that it is multiplied with.
 fn convert_once(code: &mut [Inst]) {
-    // The half that a register holds: part of a word.
-    let mut halves: HashMap<Reg, (Reg, usize)> = HashMap::new();
-    let mut converted: HashMap<(Reg, usize), Reg> = HashMap::new();
+    let mut values = Values::default();
+    // The half that a value is: part of a word.
+    let mut halves: HashMap<Value, (Value, usize)> = HashMap::new();
+    let mut converted: HashMap<(Value, usize), Value> = HashMap::new();
     for inst in code {
         let mut found = None;
         if let Op::Cvt { to: Ty::F32, from: Ty::F16, sat: false, dst, src: Operand::Reg(src), .. } = inst.op
-            && let Some(&half) = halves.get(&src)
+            && let Some(&half) = halves.get(&values.of(src))
         {
             match converted.get(&half) {
-                Some(&first) => inst.op = Op::Mov { ty: Ty::F32, dst, src: Operand::Reg(first) },
-                None => found = Some((half, dst)),
+                Some(&first) if values.of(first.reg) == first => {
+                    inst.op = Op::Mov { ty: Ty::F32, dst, src: Operand::Reg(first.reg) };
+                }
+                _ => found = Some((half, dst)),
             }
         }
-        analysis::writes(&inst.op, &mut |reg| {
-            halves.retain(|half, (word, _)| *half != reg && *word != reg);
-            converted.retain(|(word, _), result| *word != reg && *result != reg);
-        });
-        match &inst.op {
-            Op::Unpack { dst, src: Operand::Reg(word), .. }
-                if dst.len() == 2 && !dst.contains(&Some(*word)) =>
-            {
-                let parts = dst.iter().enumerate();
-                halves.extend(parts.filter_map(|(index, half)| Some(((*half)?, (*word, index)))));
+        // What the instruction reads, as it is before it writes.
+        let read = match &inst.op {
+            Op::Unpack { src: Operand::Reg(src), .. } | Op::Mov { src: Operand::Reg(src), .. } => {
+                Some(values.of(*src))
             }
-            Op::Mov { dst, src: Operand::Reg(src), .. } => {
-                if let Some(&half) = halves.get(src) {
-                    halves.insert(*dst, half);
+            _ => None,
+        };
+        analysis::writes(&inst.op, &mut |reg| values.write(reg));
+        match (&inst.op, read) {
+            (Op::Unpack { dst, .. }, Some(word)) if dst.len() == 2 => {
+                let parts = dst.iter().enumerate();
+                halves.extend(parts.filter_map(|(index, half)| Some((values.of((*half)?), (word, index)))));
+            }
+            (Op::Mov { dst, .. }, Some(moved)) => {
+                if let Some(&half) = halves.get(&moved) {
+                    halves.insert(values.of(*dst), half);
                 }
             }
             _ => {}
         }
-        converted.extend(found);
+        converted.extend(found.map(|(half, dst)| (half, values.of(dst))));
+    }
+}
+
+/// What a register holds between two writes of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Value {
+    reg: Reg,
+    /// How often the register had been written.
+    writes: u32,
+}
+
+/// The values that registers hold now. Nothing need be forgotten when one is written: what was known is of another value.
+#[derive(Debug, Default)]
+struct Values(HashMap<Reg, u32>);
+
+impl Values {
+    fn of(&self, reg: Reg) -> Value {
+        Value { reg, writes: self.0.get(&reg).copied().unwrap_or(0) }
+    }
+
+    fn write(&mut self, reg: Reg) {
+        *self.0.entry(reg).or_insert(0) += 1;
     }
 }

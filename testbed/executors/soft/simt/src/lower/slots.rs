@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use vgpu_ptx::analysis::{self, Analysis, Assume, Group};
 use vgpu_ptx::ir::{Base, Class, Kernel, Op, Operand, Reg, Space, Terminator};
+use vgpu_ptx::{Effort, Spent};
 
 use crate::machine::{Layout, Slot};
 use crate::ops::Place;
@@ -32,8 +33,9 @@ pub(super) fn allocate(
     aligned: bool,
     layout: &mut Layout,
     registers: &mut Registers,
-) -> Allocation {
-    let analysis = analysis::analyse(kernel, Assume { tid_yz_uniform: aligned });
+    effort: &Effort,
+) -> Result<Allocation, Spent> {
+    let analysis = analysis::analyse(kernel, Assume { tid_yz_uniform: aligned }, effort)?;
     let slots = analysis::slots(kernel, &analysis);
     // Scalars first: those of all kernels' loops are then within a few cache lines.
     let mut groups: [Vec<Slot>; 8] = Default::default();
@@ -83,7 +85,7 @@ pub(super) fn allocate(
     for &(copy, original) in &invariants.copies {
         places[copy.0 as usize] = places[original.0 as usize];
     }
-    Allocation { places, analysis, tid_yz_uniform: aligned, parameters, constants, invariants, reads }
+    Ok(Allocation { places, analysis, tid_yz_uniform: aligned, parameters, constants, invariants, reads })
 }
 
 /// How often each register is written and read, in the text.

@@ -94,6 +94,11 @@ impl Code {
         Self { steps: steps.into_boxed_slice(), layout }
     }
 
+    /// How many steps there are.
+    pub(crate) const fn len(&self) -> usize {
+        self.steps.len()
+    }
+
     pub(crate) const fn layout(&self) -> &Layout {
         &self.layout
     }
