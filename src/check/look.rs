@@ -9,12 +9,14 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::libc;
 use serde_json::{Value, json};
+use vgpu_transport::Progress;
 
 use crate::cli::{Options, Task};
+use crate::device::alive::{Patience, TICK};
 use crate::env::Environment;
 use crate::exit::Exit;
 use crate::launch::user;
@@ -82,19 +84,29 @@ fn writable(path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// The step that is being done, and when it must be over.
-static STEP: Mutex<Option<Instant>> = Mutex::new(None);
+/// How much longer the step may take that is being done.
+static STEP: Mutex<Option<Patience>> = Mutex::new(None);
+/// How the device gets on, once that is known.
+static PROGRESS: Mutex<Option<Progress>> = Mutex::new(None);
 
-/// Says that a step begins, which may take no longer than `limit`.
+/// Says that a step begins, which may take no longer than `limit` unless the device gets on with other work.
 fn begin(step: &str, limit: Duration) {
     say(&json!({"step": step, "begin": true}));
-    let mut until = STEP.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    *until = Some(Instant::now() + limit);
+    *lock(&STEP) = Some(Patience::new(limit));
+}
+
+/// Has steps wait longer while this device gets on.
+fn follow_progress(progress: Option<Progress>) {
+    *lock(&PROGRESS) = progress;
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// Says how a step ended.
 fn end(step: &str, ok: bool, mut fields: Value) {
-    *STEP.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
+    *lock(&STEP) = None;
     fields["step"] = step.into();
     fields["ok"] = ok.into();
     say(&fields);
@@ -104,9 +116,9 @@ fn end(step: &str, ok: bool, mut fields: Value) {
 fn watch() {
     std::thread::spawn(|| {
         loop {
-            std::thread::sleep(Duration::from_millis(20));
-            let until = *STEP.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            if until.is_some_and(|until| Instant::now() > until) {
+            std::thread::sleep(TICK);
+            let progress = lock(&PROGRESS).as_ref().map_or(0, Progress::count);
+            if lock(&STEP).as_mut().is_some_and(|patience| !patience.tick(progress)) {
                 std::process::exit(TOO_LONG);
             }
         }

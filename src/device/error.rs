@@ -8,6 +8,7 @@ use nix::unistd::Uid;
 use vgpu_transport::{GoneReason, OpenError, ScanError};
 use vgpu_wire::{TABLE_DIGEST, WIRE_VERSION, pci};
 
+use super::alive::Silence;
 use crate::check::catalogue::{LinkId, UNKNOWN};
 use crate::check::finding::Fix;
 use crate::env::VGPU_SYSFS;
@@ -64,6 +65,14 @@ pub enum DeviceError {
         #[source]
         source: OpenError,
     },
+    /// The device, or its host, does not answer.
+    #[error("failed to use the device {name}: {}", silence.found(name))]
+    Mute {
+        /// Its address.
+        name: String,
+        /// What does not answer.
+        silence: Silence,
+    },
     /// The host cannot open sessions.
     #[error("failed to use the device {0}: its host is not ready")]
     NotReady(String),
@@ -112,6 +121,7 @@ impl Refusal for DeviceError {
             Self::Bars { .. } => (LinkId::Pci, "bars-missing"),
             Self::Driver { .. } => (LinkId::Pci, "driver-bound"),
             Self::Open { lockdown, source, .. } => cause_of(*lockdown, source),
+            Self::Mute { silence, .. } => silence.cause(),
             Self::NotReady(_) => (LinkId::Host, "executor-not-ready"),
             Self::Speech { .. } => (LinkId::Device, "speech-mismatch"),
             Self::Enable(_, source) | Self::Give { source, .. } => {
@@ -144,6 +154,7 @@ impl Refusal for DeviceError {
                 .as_root(),
             Self::Scan(_) => Fix::new("Is sysfs mounted, and may you read it?"),
             Self::Open { dir, lockdown, source, .. } => opening(dir, *lockdown, source)?,
+            Self::Mute { silence, .. } => Fix::new(silence.fix()),
             Self::NotReady(_) => {
                 Fix::new("Look at the device's host: its GPU, driver or executor is missing.")
             }

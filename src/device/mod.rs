@@ -4,13 +4,14 @@
 //! What is refused here is a link and a cause of `check`'s catalogue ([`error::DeviceError`]), and `check` looks by the same functions: one
 //! finding has one sentence, wherever it is met.
 
+pub mod alive;
 pub mod error;
 pub mod prepare;
 pub mod survey;
 
 use std::path::Path;
 
-use vgpu_transport::{Device, OpenError, PciFunction, Probe, sysfs_root};
+use vgpu_transport::{OpenError, PciFunction, Probe, sysfs_root};
 use vgpu_wire::{TABLE_DIGEST, WIRE_VERSION};
 
 use crate::error::Failure;
@@ -28,7 +29,7 @@ pub fn find() -> Result<Vec<PciFunction>, DeviceError> {
     survey::find(&sysfs_root())
 }
 
-/// Opens each function and asks it who it is. All must be usable, for CUDA fails with the first that is not;
+/// Opens each function, asks it who it is, and has its host answer. All must be usable, for CUDA fails with the first that is not;
 /// where `chosen` says that the user chose among them, one that works is enough, and the others are logged.
 pub fn look(functions: &[PciFunction], chosen: bool) -> Result<(), DeviceError> {
     let root = sysfs_root();
@@ -48,12 +49,7 @@ pub fn look(functions: &[PciFunction], chosen: bool) -> Result<(), DeviceError> 
 
 fn usable_function(function: &PciFunction, root: &Path) -> Result<(), DeviceError> {
     survey::examine(function)?;
-    let probe = Device::open(function)
-        .and_then(|device| device.probe())
-        .map_err(|error| refused(function, root, error))?;
-    tracing::debug!(function = %function.address, ?probe, "opened");
-    agrees(function.address.to_string(), &probe)?;
-    ready(function.address.to_string(), &probe)
+    alive::answers(function, root)
 }
 
 /// Why a function cannot be used.

@@ -75,7 +75,7 @@ impl Reach {
     }
 
     /// Maps a part of the window that is polled.
-    fn polled(&self, offset: u64, bytes: u64) -> Result<Mapping, OpenError> {
+    pub(crate) fn polled(&self, offset: u64, bytes: u64) -> Result<Mapping, OpenError> {
         let map = |number| Mapping::of_part(number, offset, bytes as usize, self.polled);
         self.lock.with_number(map).map_err(|source| self.unmapped(source))
     }

@@ -12,11 +12,12 @@ use crate::check::catalogue::{self, LINKS, LinkId, UNKNOWN};
 use crate::check::child::{self, Report};
 use crate::check::context::{Context, DeviceReport, Looked};
 use crate::check::finding::Finding;
+use crate::device::alive::Silence;
 use crate::env::CUDA_VISIBLE_DEVICES;
 
 const LINK: LinkId = LinkId::Device;
-/// The child bounds its own steps; this is for one that cannot even do that.
-const LIMIT: Duration = Duration::from_secs(6);
+/// The child bounds its own steps, and waits longer for a device that gets on; this is for one that cannot even do that.
+const LIMIT: Duration = Duration::from_secs(30);
 /// Register answers above this are slow: thousands of times what they take.
 const SLOW_US: f64 = 20_000.0;
 
@@ -94,8 +95,7 @@ fn silent_version_1(looked: &Looked) -> Finding {
         ))
         .fix("Is that process stopped, or does it wait for the host? End it, or restart the host's mediator.")
         .detail("processes of this machine take turns at a device of version 1"),
-        None => fail(format!("the mediator behind {name} does not answer its first call"))
-            .fix("Is the mediator on the device's host stopped or hung? Restart it."),
+        None => fail(Silence::Mediator.found(&name.to_string())).fix(Silence::Mediator.fix()),
     };
     finding.details(looked.trouble.iter().map(|trouble| format!("the process that asked {trouble}")))
 }
@@ -142,9 +142,10 @@ fn judge(looked: &Looked) -> Finding {
     match open {
         Some("open") if !turn_files(&looked.function).is_empty() => return silent_version_1(looked),
         Some("open" | "answer") => {
-            return Finding::fail(LINK, "device-mute", format!("the registers of {name} do not answer"))
+            let silence = Silence::Registers;
+            return Finding::fail(LINK, silence.cause().1, silence.found(&name.to_string()))
                 .expected("an answer within a second")
-                .fix("Is the VM's host overloaded, or its device process stopped or hung? Restart it.")
+                .fix(silence.fix())
                 .details(looked.trouble.iter().map(|trouble| format!("the process that asked {trouble}")));
         }
         Some(step) if matches!(looked.trouble, Some(ref trouble) if trouble.contains("signal")) => {

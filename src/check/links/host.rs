@@ -6,6 +6,7 @@ use crate::check::catalogue::{LinkId, UNKNOWN};
 use crate::check::child::Report;
 use crate::check::context::{Context, DeviceReport, Looked};
 use crate::check::finding::Finding;
+use crate::device::alive::Silence;
 use crate::device::survey::size;
 
 const LINK: LinkId = LinkId::Host;
@@ -42,14 +43,14 @@ fn judge(looked: &Looked, device: Option<&DeviceReport>) -> Finding {
     match looked.steps.open.as_deref() {
         Some(step @ ("attach" | "echo" | "memory" | "window")) => {
             let what = match step {
-                "attach" => "the host did not answer a new session's greeting",
-                "echo" => "the host did not answer an echo",
-                "memory" => "the host did not say how much memory is free",
-                _ => "the host did not give window memory",
+                "attach" => Silence::Greeting.found(""),
+                "echo" => Silence::Echo.found(""),
+                "memory" => "the host did not say how much memory is free".into(),
+                _ => "the host did not give window memory".into(),
             };
             return Finding::fail(LINK, "no-echo", what)
                 .expected("an answer within a second")
-                .fix("Look at the device's host: its executor hangs, or is overloaded. Restart it.")
+                .fix(Silence::Echo.fix())
                 .details(looked.trouble.iter().map(|trouble| format!("the process that asked {trouble}")));
         }
         Some(step) => {

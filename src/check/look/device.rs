@@ -82,6 +82,7 @@ fn steps(function: &PciFunction) -> Option<()> {
         }),
     );
 
+    super::follow_progress(opened.progress().ok());
     begin("answer", ANSWER);
     let began = Instant::now();
     match opened.ask() {

@@ -217,3 +217,16 @@ fn a_real_bar_is_mapped_and_read() {
     let error = Device::open(&found[0]).unwrap_err();
     assert!(error.to_string().ends_with("0000:03:00.0/resource2"), "{error}");
 }
+
+/// Issue 13, point 8: that a device gets on is seen in the window, without a register and without a session.
+#[test]
+fn progress_of_other_sessions_is_seen() {
+    let bed = Bed::of(null());
+    let session = bed.attach();
+    let device = Device::open(&functions(bed.dir())[0]).unwrap();
+    let progress = device.progress().unwrap();
+    let before = progress.count();
+    assert_eq!(progress.count(), before, "nothing is done");
+    echo(&session, 7);
+    eventually("the device counts what it has done", || progress.count() != before);
+}

@@ -1,0 +1,48 @@
+//! Whether a device gets on with anybody's work: what its sessions have been read and done. Seen in the window alone, so that it is known
+//! of a device that is too busy to answer a register access, or a new session.
+
+use std::sync::atomic::Ordering;
+
+use vgpu_wire::area;
+
+use crate::device::{Device, OpenError};
+use crate::mapping::Mapping;
+
+/// A page, in which a return area keeps head and done.
+const PAGE: u64 = 4096;
+
+/// Counters of all sessions of a device whose return areas are in the window.
+#[derive(Debug)]
+pub struct Progress {
+    returns: Vec<Mapping>,
+}
+
+impl Progress {
+    /// A number that changes when any session gets on. Two that are equal say nothing of a device without work.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        let counters = |page: &Mapping| {
+            [area::RETURN_HEAD, area::RETURN_DONE]
+                .map(|field| page.load64(field, Ordering::Relaxed))
+                .into_iter()
+                .fold(0, u64::wrapping_add)
+        };
+        self.returns.iter().map(counters).fold(0, u64::wrapping_add)
+    }
+}
+
+impl Device {
+    /// Opens the counters. A device of version 1 has none: its sessions are counted nowhere.
+    ///
+    /// # Errors
+    /// The window cannot be opened or mapped.
+    pub fn progress(&self) -> Result<Progress, OpenError> {
+        if self.bridge.is_some() {
+            return Ok(Progress { returns: Vec::new() });
+        }
+        let reach = self.reach()?;
+        let channels = 0..self.areas.channels;
+        let returns = channels.map(|index| reach.polled(self.areas.of(index) + area::RETURN, PAGE));
+        Ok(Progress { returns: returns.collect::<Result<_, _>>()? })
+    }
+}

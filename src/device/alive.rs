@@ -1,0 +1,212 @@
+//! Whether a device answers. It is asked on a thread of its own, since a device that does not answer holds whoever asks; the launcher and
+//! `check` name its silence alike.
+
+use std::path::Path;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use vgpu_transport::{Device, PciFunction, Progress, Session};
+use vgpu_wire::body::session::Echo;
+
+use super::{DeviceError, agrees, ready, refused, survey};
+use crate::check::catalogue::LinkId;
+
+/// How often patience is looked at.
+pub const TICK: Duration = Duration::from_millis(20);
+/// What an answer may take: a register access and an echo are a matter of microseconds, an attach makes a thread on the host's side.
+const ANSWER: Duration = Duration::from_millis(1500);
+/// A host of version 1 has one call in flight for all processes of its guest, so that the answer waits for another's kernel.
+const TURN: Duration = Duration::from_secs(30);
+/// Patience ends after so many times its limit, however much is done for others.
+const MOST: u32 = 10;
+
+/// How much longer an answer is waited for. It is spent in ticks that this process really had, so that a machine too busy to run it does
+/// not make the device look mute; and it begins anew when the device gets on with other sessions' work.
+#[derive(Clone, Debug)]
+pub struct Patience {
+    limit: Duration,
+    left: Duration,
+    /// What is left at most, progress or not.
+    most: Duration,
+    progress: u64,
+}
+
+impl Patience {
+    /// Patience of that length.
+    pub fn new(limit: Duration) -> Self {
+        Self { limit, left: limit, most: limit * MOST, progress: 0 }
+    }
+
+    /// A tick has passed, and the device's progress is this: whether there is patience left.
+    pub fn tick(&mut self, progress: u64) -> bool {
+        if progress != self.progress {
+            (self.progress, self.left) = (progress, self.limit);
+        }
+        self.left = self.left.saturating_sub(TICK);
+        self.most = self.most.saturating_sub(TICK);
+        !self.left.is_zero() && !self.most.is_zero()
+    }
+}
+
+/// What does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Silence {
+    /// The registers.
+    Registers,
+    /// The mediator behind a device of version 1.
+    Mediator,
+    /// The host, a new session's greeting.
+    Greeting,
+    /// The host, an echo.
+    Echo,
+}
+
+impl Silence {
+    /// Link and cause in `check`'s catalogue.
+    pub const fn cause(self) -> (LinkId, &'static str) {
+        match self {
+            Self::Registers | Self::Mediator => (LinkId::Device, "device-mute"),
+            Self::Greeting | Self::Echo => (LinkId::Host, "no-echo"),
+        }
+    }
+
+    /// What was found of the device `name`.
+    pub fn found(self, name: &str) -> String {
+        match self {
+            Self::Registers => format!("the registers of {name} do not answer"),
+            Self::Mediator => format!("the mediator behind {name} does not answer its first call"),
+            Self::Greeting => "the host did not answer a new session's greeting".into(),
+            Self::Echo => "the host did not answer an echo".into(),
+        }
+    }
+
+    /// What mends it.
+    pub const fn fix(self) -> &'static str {
+        match self {
+            Self::Registers => {
+                "Is the VM's host overloaded, or its device process stopped or hung? Restart it."
+            }
+            Self::Mediator => "Is the mediator on the device's host stopped or hung? Restart it.",
+            Self::Greeting | Self::Echo => {
+                "Look at the device's host: its executor hangs, or is overloaded. Restart it."
+            }
+        }
+    }
+}
+
+/// What the thread that asks has to say.
+enum News {
+    /// What is waited for from here on.
+    Asks(Silence),
+    /// How the device gets on.
+    Gets(Progress),
+    /// The end.
+    Done(Result<(), DeviceError>),
+}
+
+/// Opens a function, asks it who it is, and has its host answer one echo.
+pub fn answers(function: &PciFunction, root: &Path) -> Result<(), DeviceError> {
+    let name = function.address.to_string();
+    // Room for all that is ever said: nobody waits for who has lost patience.
+    let (tell, heard) = sync_channel(8);
+    let (function, root) = (function.clone(), root.to_owned());
+    let first = if survey::version(&function) == 1 { Silence::Mediator } else { Silence::Registers };
+    thread::spawn(move || {
+        let outcome = ask(&function, &root, &tell);
+        // Who lost patience is gone.
+        let _ = tell.send(News::Done(outcome));
+    });
+    wait(&heard, first).unwrap_or_else(|silence| Err(DeviceError::Mute { name, silence }))
+}
+
+/// Waits as long as there is patience.
+fn wait(heard: &Receiver<News>, first: Silence) -> Result<Result<(), DeviceError>, Silence> {
+    let limit = |silence| if silence == Silence::Mediator { TURN } else { ANSWER };
+    let (mut silence, mut patience, mut progress) = (first, Patience::new(limit(first)), None);
+    loop {
+        match heard.recv_timeout(TICK) {
+            Ok(News::Asks(next)) => (silence, patience) = (next, Patience::new(limit(next))),
+            Ok(News::Gets(counters)) => progress = Some(counters),
+            Ok(News::Done(outcome)) => return Ok(outcome),
+            Err(RecvTimeoutError::Timeout) => {
+                if !patience.tick(progress.as_ref().map_or(0, Progress::count)) {
+                    return Err(silence);
+                }
+            }
+            // The thread has ended without a word: it was asking that.
+            Err(RecvTimeoutError::Disconnected) => return Err(silence),
+        }
+    }
+}
+
+fn ask(function: &PciFunction, root: &Path, tell: &SyncSender<News>) -> Result<(), DeviceError> {
+    let name = || function.address.to_string();
+    let say = |news| {
+        // Who lost patience is gone.
+        let _ = tell.send(news);
+    };
+    let wrong = |error| refused(function, root, error);
+    let device = Device::open(function).map_err(wrong)?;
+    let probe = device.probe().map_err(wrong)?;
+    tracing::debug!(function = %function.address, ?probe, "opened");
+    agrees(name(), &probe)?;
+    ready(name(), &probe)?;
+    if survey::version(function) == 1 {
+        // Its host has answered a call when it was opened.
+        return Ok(());
+    }
+    if let Ok(progress) = device.progress() {
+        say(News::Gets(progress));
+    }
+    device.ask().map_err(wrong)?;
+    say(News::Asks(Silence::Greeting));
+    // A device without room for one more process, or one that refuses this one, is not mute: the program finds out by itself whether
+    // that is so when it needs the device.
+    let session = match Session::attach(device) {
+        Ok(session) => session,
+        Err(error) => {
+            tracing::debug!(function = %function.address, reason = crate::error::chain(&error), "no echo");
+            return Ok(());
+        }
+    };
+    say(News::Asks(Silence::Echo));
+    let echoed = session.call(Echo { reply: 0, reserved: 0, cookie: 1 }, &[], &mut [0; 8]);
+    tracing::debug!(function = %function.address, ?echoed, "echoed");
+    session.close();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ticks(patience: &mut Patience, mut progress: impl FnMut(u32) -> u64) -> u32 {
+        (1..).find(|&tick| !patience.tick(progress(tick))).unwrap()
+    }
+
+    /// Issue 13, point 8: a device is mute when nothing is done, not when a second has passed.
+    #[test]
+    fn progress_renews_patience_but_not_for_ever() {
+        let limit = TICK * 50;
+        assert_eq!(ticks(&mut Patience::new(limit), |_| 0), 50);
+        assert_eq!(
+            ticks(&mut Patience::new(limit), |tick| u64::from(tick.min(30))),
+            79,
+            "50 from the last one on"
+        );
+        assert_eq!(ticks(&mut Patience::new(limit), u64::from), 50 * MOST);
+    }
+
+    #[test]
+    fn who_asks_is_waited_for_by_what_it_asks() {
+        let (tell, heard) = sync_channel(8);
+        tell.send(News::Asks(Silence::Greeting)).unwrap();
+        tell.send(News::Asks(Silence::Echo)).unwrap();
+        assert_eq!(wait(&heard, Silence::Registers).unwrap_err(), Silence::Echo);
+        tell.send(News::Done(Ok(()))).unwrap();
+        assert!(wait(&heard, Silence::Registers).unwrap().is_ok());
+        drop(tell);
+        assert_eq!(wait(&heard, Silence::Mediator).unwrap_err(), Silence::Mediator);
+    }
+}
