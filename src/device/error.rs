@@ -159,6 +159,9 @@ impl Refusal for DeviceError {
                 Fix::new("Look at the device's host: its GPU, driver or executor is missing.")
             }
             Self::Speech { .. } => Fix::new("Install the vgpu-run of the host's release."),
+            Self::Enable(_, source) if vgpu_paths::hint(source).is_some() => Fix::new(format!(
+                "{VGPU_SYSFS} must name a folder to which nobody else may write, for root gives away what is in it."
+            )),
             Self::Enable(..) | Self::Give { .. } => Fix::new(
                 "A service must leave sysfs writable: ProtectKernelTunables=no, and no ReadOnlyPaths=.",
             ),

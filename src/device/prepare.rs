@@ -14,12 +14,19 @@ use super::error::DeviceError;
 /// As root: turns on memory decoding of all functions, and gives their files to `user`.
 pub fn prepare(functions: &[PciFunction], user: Option<Uid>) -> Result<(), DeviceError> {
     for function in functions {
+        settled(&function.dir).map_err(|error| DeviceError::Enable(function.dir.join("enable"), error))?;
         enable(&function.dir)?;
         if let Some(user) = user {
             give(&function.dir, user)?;
         }
     }
     Ok(())
+}
+
+/// Refuses a function's directory that users other than root could have made: VGPU_SYSFS may name any. What is in the kernel's own
+/// is the kernel's.
+pub fn settled(dir: &Path) -> io::Result<()> {
+    if dir.starts_with("/sys") { Ok(()) } else { vgpu_paths::settle(dir) }
 }
 
 /// Writes 1 to `enable`, where it reads 0: each 1 written is counted.
@@ -51,7 +58,7 @@ fn give(dir: &Path, user: Uid) -> Result<(), DeviceError> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     use super::*;
     use crate::scratch::Scratch;
@@ -68,6 +75,26 @@ mod tests {
         std::fs::write(&path, "2\n").unwrap();
         enable(scratch.path()).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "2\n");
+    }
+
+    /// A user becomes root, or writes where they should not: nothing is written or given away where others put what they like.
+    #[test]
+    fn a_function_that_others_can_replace_is_left_alone() {
+        let scratch = Scratch::new();
+        std::fs::set_permissions(scratch.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+        let dir = scratch.join("0000:00:05.0");
+        std::fs::create_dir(&dir).unwrap();
+        std::fs::write(dir.join("enable"), "0\n").unwrap();
+        let address = "0000:00:05.0".parse().unwrap();
+        let function = PciFunction {
+            address,
+            dir: dir.clone(),
+            subsystem: 0,
+            bars: [vgpu_transport::Bar::default(); 6],
+        };
+        let error = prepare(&[function], None).unwrap_err();
+        assert!(crate::error::chain(&error).contains("other users can replace what is in"), "{error:?}");
+        assert_eq!(std::fs::read_to_string(dir.join("enable")).unwrap(), "0\n");
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub enum Unfit {
     /// Its path holds what ld.so takes for a separator.
     #[error("its path cannot be written in LD_PRELOAD")]
     Path,
-    /// It belongs to another user, or others can replace what is in it.
+    /// It, or a directory on the way to it, belongs to another user, or others can replace what is in it.
     #[error("other users could replace what is in it")]
     Shared,
     /// The system said no.
@@ -82,8 +82,7 @@ impl Folder {
         if !fits(place.as_os_str()) {
             return Err(Unfit::Path);
         }
-        let metadata = fs::metadata(place)?;
-        if !safe(&metadata, Uid::effective()) {
+        if !fs::metadata(place)?.is_dir() || vgpu_paths::replaceable(place)?.is_some() {
             return Err(Unfit::Shared);
         }
         sweep(place);
@@ -136,16 +135,6 @@ impl Drop for Folder {
             let _ = fs::remove_dir_all(&self.path);
         }
     }
-}
-
-/// Whether only root and `user` can replace what `user` makes in a folder.
-fn safe(metadata: &fs::Metadata, user: Uid) -> bool {
-    const OTHERS_WRITE: u32 = 0o022;
-    const STICKY: u32 = 0o1000;
-    let owner = metadata.uid();
-    metadata.is_dir()
-        && (owner == 0 || owner == user.as_raw())
-        && (metadata.mode() & OTHERS_WRITE == 0 || metadata.mode() & STICKY != 0)
 }
 
 /// Removes this user's folders in `place` whose owners are gone.

@@ -106,6 +106,12 @@ fn places_that_others_can_change_are_refused() {
     assert!(matches!(create(&scratch.join("missing"), this), Err(Unfit::System(_))));
     fs::write(scratch.join("file"), "").unwrap();
     assert!(matches!(create(&scratch.join("file"), this), Err(Unfit::Shared)));
+    // Who can replace a directory on the way replaces all that is below.
+    fs::create_dir(scratch.join("own")).unwrap();
+    set(0o777);
+    assert!(matches!(create(&scratch.join("own"), this), Err(Unfit::Shared)));
+    set(0o700);
+    assert!(create(&scratch.join("own"), this).is_ok());
 }
 
 #[test]

@@ -10,6 +10,7 @@ use vgpu_wire::pci;
 use super::error::ServiceError;
 use super::texts::{GROUP, SYSUSERS};
 use crate::device::FILES;
+use crate::device::prepare::settled;
 use crate::launch::accounts::Accounts;
 
 /// Where the commands are looked for: not where whoever called sudo wants.
@@ -84,6 +85,7 @@ pub fn reload_udev(done: &'static str) -> Result<(), ServiceError> {
 pub fn take_back(functions: &[PciFunction]) -> Result<(), ServiceError> {
     use std::os::unix::fs::{PermissionsExt as _, chown};
     for function in functions {
+        settled(&function.dir).map_err(|source| ServiceError::File { path: function.dir.clone(), source })?;
         for path in FILES.iter().map(|name| function.dir.join(name)).filter(|path| path.exists()) {
             chown(&path, Some(0), Some(0))
                 .and_then(|()| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)))

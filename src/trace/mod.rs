@@ -110,17 +110,14 @@ pub fn prepare(
 /// The directory, open, if nobody but root and this user can put anything into it, or something else in its place.
 fn private(folder: &Path) -> io::Result<Dir> {
     let dir = Dir::open(folder)?;
-    let denied = |why: String| io::Error::new(io::ErrorKind::PermissionDenied, why);
     if dir.is_shared()? {
-        return Err(denied("other users can write there".into()));
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "other users can write there"));
     }
     // By a descriptor it is this directory, whatever happens to its path.
-    match vgpu_paths::replaceable(folder)? {
-        Some(place) if !folder.starts_with("/proc") => {
-            Err(denied(format!("other users can replace what is in {}", place.display())))
-        }
-        _ => Ok(dir),
+    if !folder.starts_with("/proc") {
+        vgpu_paths::settle(folder)?;
     }
+    Ok(dir)
 }
 
 /// The directory of a trace.

@@ -1,13 +1,13 @@
 //! A directory that is open: what is done with its entries is done in it, whatever its path means by then.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid, fchown, fcntl_setfl, mkdirat, openat,
     readlinkat, renameat, statat, unlinkat,
@@ -17,7 +17,7 @@ use rustix::process::geteuid;
 
 use crate::kernel::{DIRECTORY, Kernel, directory};
 use crate::refusal::Refusal;
-use crate::walk::{Links, is_shared, located, status, trusted, walk};
+use crate::walk::{Links, is_shared, located, status, trusted, unmapped, walk};
 
 /// What a file is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -229,6 +229,29 @@ impl Dir {
         Ok(renameat(&self.0, single(from.as_ref())?, &self.0, single(to.as_ref())?)?)
     }
 
+    /// Sets the mode of an entry that this user owns and that has no other name, such as a socket that was just bound. A link is
+    /// refused.
+    ///
+    /// # Errors
+    /// The kernel's, or a [`Refusal`].
+    pub fn set_mode(&self, name: impl AsRef<OsStr>, mode: u32) -> io::Result<()> {
+        let name = single(name.as_ref())?;
+        let path = || self.path().join(name);
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let entry = openat(&self.0, name, flags, Mode::empty())?;
+        let status = status(entry.as_fd())?;
+        if FileType::from_raw_mode(status.st_mode) == FileType::Symlink {
+            return Err(Refusal::Link(path()).into());
+        }
+        if status.st_uid != geteuid().as_raw() {
+            return Err(Refusal::Owner { path: path(), uid: status.st_uid }.into());
+        }
+        one_name(&status, path)?;
+        // fchmod refuses a descriptor of O_PATH; by this name it is the same inode.
+        let name = format!("/proc/self/fd/{}", entry.as_raw_fd());
+        std::fs::set_permissions(name, Permissions::from_mode(mode))
+    }
+
     /// Removes a file, or a link itself.
     pub fn remove(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
         Ok(unlinkat(&self.0, single(name.as_ref())?, AtFlags::empty())?)
@@ -256,11 +279,25 @@ pub fn replaceable(path: &Path) -> io::Result<Option<PathBuf>> {
     for directory in all {
         let metadata = std::fs::symlink_metadata(directory)?;
         let others_write = metadata.mode() & 0o022 != 0 && metadata.mode() & STICKY == 0;
-        if !trusted(metadata.uid()) || others_write {
+        // In a container without root's rights the directories of its host's root show no owner that is known there.
+        let owned = trusted(metadata.uid()) || unmapped(metadata.uid());
+        if !owned || others_write {
             return Ok(Some(directory.to_owned()));
         }
     }
     Ok(None)
+}
+
+/// Refuses a directory in which, or on the path to which, other users can replace an entry that is root's or this user's
+/// ([`replaceable`]). Where this succeeds, what this process makes there can be reached by its path.
+///
+/// # Errors
+/// The kernel's, or [`Refusal::Replaceable`].
+pub fn settle(path: &Path) -> io::Result<()> {
+    match replaceable(path)? {
+        Some(place) => Err(Refusal::Replaceable(place).into()),
+        None => Ok(()),
+    }
 }
 
 /// A name of one entry.

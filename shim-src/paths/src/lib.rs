@@ -26,7 +26,7 @@ mod tests;
 mod tree;
 mod walk;
 
-pub use dir::{Access, Dir, replaceable};
+pub use dir::{Access, Dir, replaceable, settle};
 pub use file::{append, overwrite, shared};
 pub use refusal::{Refusal, hint};
 pub use tree::Tree;

@@ -29,6 +29,9 @@ pub enum Refusal {
     /// A file with more than one name: the others may be in directories that only root writes to.
     #[error("{} is one of several names of a file (hard links)", .0.display())]
     Names(PathBuf),
+    /// A directory in which other users can replace an entry that is not theirs.
+    #[error("other users can replace what is in {}", .0.display())]
+    Replaceable(PathBuf),
     /// A file that other users may read or write.
     #[error("other users may open {}", .0.display())]
     Open(PathBuf),
@@ -40,7 +43,7 @@ impl Refusal {
         match self {
             Self::Link(_) => "Name the path that the link leads to, or a directory where only you can write.",
             Self::Kind { .. } => "Remove it, or name another file.",
-            Self::Owner { .. } | Self::Names(_) | Self::Open(_) => {
+            Self::Owner { .. } | Self::Names(_) | Self::Open(_) | Self::Replaceable(_) => {
                 "Name a path in a directory where only you can write."
             }
         }

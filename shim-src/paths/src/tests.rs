@@ -10,11 +10,12 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::geteuid;
 use tempfile::TempDir;
 
-use crate::dir::{Access, Dir, replaceable};
+use crate::dir::{Access, Dir, replaceable, settle};
 use crate::file::{named, shared};
 use crate::kernel::Kernel;
 use crate::refusal::{Refusal, hint};
 use crate::tree::Tree;
+use crate::walk::covers;
 
 const NOBODY: u32 = 65534;
 const KERNELS: [Kernel; 2] = [Kernel::New, Kernel::Old];
@@ -216,6 +217,23 @@ fn a_directory_that_is_swapped_meanwhile_changes_nothing() {
     }
 }
 
+/// Somebody who owns the directory puts a link in the place of a socket that root has just bound.
+#[test]
+fn a_mode_is_set_of_what_was_made_and_not_of_what_took_its_place() {
+    let bed = Bed::new();
+    let _socket = std::os::unix::net::UnixListener::bind(bed.path("hostile/socket")).unwrap();
+    let dir = Dir::open(&bed.path("hostile")).unwrap();
+    let mode = |name: &str| fs::metadata(bed.path(name)).unwrap().mode() & 0o777;
+    dir.set_mode("socket", 0o666).unwrap();
+    assert_eq!(mode("hostile/socket"), 0o666);
+    let before = mode("secret");
+    bed.link("../secret", "hostile/link");
+    fs::hard_link(bed.path("secret"), bed.path("hostile/name")).unwrap();
+    refused(dir.set_mode("link", 0o666), "is a symbolic link");
+    refused(dir.set_mode("name", 0o666), "one of several names");
+    assert_eq!(mode("secret"), before);
+}
+
 #[test]
 fn names_that_were_planted_are_not_created_over() {
     let bed = Bed::new();
@@ -306,12 +324,23 @@ fn where_others_can_replace_what_is_there() {
     let hostile = fs::canonicalize(bed.path("hostile")).unwrap();
     fs::create_dir(bed.path("hostile/mine")).unwrap();
     assert_eq!(replaceable(&bed.path("hostile/mine")).unwrap(), Some(hostile));
+    refused(settle(&bed.path("hostile/mine")), "other users can replace what is in");
+    settle(&bed.path("private")).unwrap();
     if !geteuid().is_root() {
         // Of a directory that is open to all the sticky bit keeps what is this user's; its owner may remove it all the same.
         fs::set_permissions(bed.path("hostile"), fs::Permissions::from_mode(0o1777)).unwrap();
         assert_eq!(replaceable(&bed.path("hostile/mine")).unwrap(), None);
     }
     assert!(replaceable(&bed.path("none")).is_err());
+}
+
+#[test]
+fn owners_that_a_user_namespace_does_not_know() {
+    let this_system = "         0          0 4294967295\n";
+    let one_user = "0 1000 1\n";
+    let container = "0 1000 1\n1 100000 65535\n";
+    assert!(covers(this_system, NOBODY) && covers(container, NOBODY) && !covers(one_user, NOBODY));
+    assert!(covers(one_user, 0) && !covers(one_user, 1) && !covers("x", 0));
 }
 
 #[test]
@@ -322,6 +351,7 @@ fn a_refusal_says_what_to_do() {
         Refusal::Kind { path: path.clone(), kind: "a FIFO" },
         Refusal::Owner { path: path.clone(), uid: 7 },
         Refusal::Names(path.clone()),
+        Refusal::Replaceable(path.clone()),
         Refusal::Open(path),
     ] {
         assert!(refusal.to_string().contains("/tmp/x"));

@@ -16,6 +16,9 @@ use crate::refusal::Refusal;
 /// As many links are followed on one path as the kernel follows.
 pub(crate) const LINKS: usize = 40;
 
+/// The id that the kernel shows for an owner that a user namespace does not know. Elsewhere it is `nobody`'s.
+const OVERFLOW: u32 = 65534;
+
 /// Which links a walk follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Links {
@@ -103,6 +106,19 @@ pub(crate) fn status(file: BorrowedFd<'_>) -> io::Result<Stat> {
 /// Whether this user or root is the owner `uid`.
 pub(crate) fn trusted(uid: u32) -> bool {
     uid == 0 || uid == geteuid().as_raw()
+}
+
+/// Whether `uid` stands for the owners that this process's user namespace does not know, and for nobody else.
+pub(crate) fn unmapped(uid: u32) -> bool {
+    uid == OVERFLOW && std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| !covers(&map, uid))
+}
+
+/// Whether a map of user ids, as `/proc/self/uid_map` shows it (first id, first id outside, count), has that id.
+pub(crate) fn covers(map: &str, uid: u32) -> bool {
+    map.lines().any(|line| {
+        let numbers: Vec<u64> = line.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect();
+        matches!(numbers[..], [first, _, count] if (first..first + count).contains(&u64::from(uid)))
+    })
 }
 
 /// Whether users other than root and this one can put entries into the directory.

@@ -8,12 +8,14 @@
 //! them, unless an old guest was there, which leaves its process id in `SCRATCH` and writes nothing to that file. So while
 //! old guests are about ([`Turn::company`]), that register is read first.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+
+use vgpu_paths::Access;
 
 use crate::descriptor::Descriptor;
 use crate::lock::LockFile;
@@ -61,26 +63,11 @@ enum For {
 /// no file, a link, or a file that has another name elsewhere, is refused. One that is there is opened without asking for it to be
 /// made, which kernels refuse in `/tmp` and its like when it is another user's (`fs.protected_regular`).
 fn shared(path: &Path, purpose: For) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    // Without O_NONBLOCK a FIFO would hold whoever opens it.
-    options.read(true).write(purpose == For::Marks).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-    let file = match options.open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            match OpenOptions::new().read(true).write(true).create_new(true).mode(0o666).open(path) {
-                Ok(file) => {
-                    // Whoever's umask: other users' processes need it.
-                    file.set_permissions(PermissionsExt::from_mode(0o666))?;
-                    file
-                }
-                // Another process was faster.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => options.open(path)?,
-                Err(error) => return Err(error),
-            }
-        }
-        opened => opened?,
+    let access = match purpose {
+        For::Locks => Access::Read,
+        For::Marks => Access::ReadWrite,
     };
-    own(&file)?;
-    Ok(file)
+    vgpu_paths::shared(path, access)
 }
 
 /// Refuses what is no regular file, and one that has a second name: it may be any file of whoever opens it.
@@ -208,6 +195,8 @@ fn flock(number: RawFd, operation: libc::c_int) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     fn places(dir: &Path) -> Places {
