@@ -158,6 +158,58 @@ fn installed_and_undone_byte_for_byte() {
     }
 }
 
+/// A user becomes root, or writes where they should not: links of a tree that somebody else made lead nowhere outside of it.
+#[test]
+fn links_of_a_tree_do_not_lead_out_of_it() {
+    for (link, absolute) in [
+        ("/etc/systemd/system/ollama.service.d", true),
+        ("/etc/udev/rules.d", false),
+        ("/etc/udev", true),
+        ("/var/lib/vgpu-run", false),
+        ("/var", true),
+    ] {
+        let tree = Tree::with_ollama();
+        let outside = tempfile::tempdir().unwrap();
+        fs::create_dir_all(tree.path(link).parent().unwrap()).unwrap();
+        let up = "../".repeat(32);
+        let target = outside.path().to_str().unwrap();
+        symlink(if absolute { target.to_owned() } else { up + &target[1..] }, tree.path(link)).unwrap();
+        let said = tree.service(&INSTALL);
+        assert_eq!(said.code, 125, "{link}: {}", said.out);
+        assert!(said.err.starts_with("vgpu-run: failed to read or write "), "{}", said.err);
+        assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0, "{link}");
+    }
+    // A link of the tree that stays in it is followed.
+    let tree = Tree::with_ollama();
+    fs::create_dir_all(tree.path("/usr/lib/rules")).unwrap();
+    fs::create_dir_all(tree.path("/etc/udev")).unwrap();
+    symlink("/usr/lib/rules", tree.path("/etc/udev/rules.d")).unwrap();
+    tree.install(&[]);
+    assert_eq!(fs::read_dir(tree.path("/usr/lib/rules")).unwrap().count(), 1);
+    assert_eq!(tree.service(&REMOVE).code, 0);
+    assert_eq!(fs::read_dir(tree.path("/usr/lib/rules")).unwrap().count(), 0);
+}
+
+#[test]
+fn what_was_planted_in_a_tree_is_not_written_through() {
+    let outside = tempfile::tempdir().unwrap();
+    let secret = outside.path().join("secret");
+    fs::write(&secret, "secret").unwrap();
+    let tree = Tree::with_ollama();
+    // The name under which a file is written before it gets its own.
+    fs::create_dir_all(tree.path(RULE).parent().unwrap()).unwrap();
+    symlink(&secret, tree.path(&format!("{RULE}.new"))).unwrap();
+    tree.install(&[]);
+    assert_eq!(fs::read_to_string(&secret).unwrap(), "secret");
+    assert!(tree.read(RULE).contains("chgrp vgpu"));
+    // A unit that would make root wait for ever.
+    fs::remove_file(tree.path(UNIT)).unwrap();
+    let fifo = Command::new("mkfifo").arg(tree.path(UNIT)).status().unwrap();
+    assert!(fifo.success());
+    let said = tree.service(&STATUS);
+    assert!(said.code == 1 && said.out.contains("is a FIFO, not a regular file"), "{}{}", said.out, said.err);
+}
+
 #[test]
 fn nothing_is_written_unasked() {
     let tree = Tree::with_ollama();

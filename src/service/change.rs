@@ -121,7 +121,7 @@ pub fn make(root: &Root, changes: &[Change], receipt: &mut Receipt) -> Result<()
                 receipt.folders.extend(root.make_folders(&change.path).map_err(error)?);
                 root.write(&change.path, text).map_err(error)?;
             }
-            None => std::fs::remove_file(root.path(&change.path)).map_err(error)?,
+            None => root.remove(&change.path).map_err(error)?,
         }
     }
     Ok(())

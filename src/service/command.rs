@@ -45,16 +45,20 @@ pub struct UnitCommand {
     pub files: Vec<PathBuf>,
 }
 
+/// The files of a unit of that system, as the system names them.
+pub fn files(root: &Root, unit: &str) -> UnitFiles {
+    let places = PLACES.map(PathBuf::from);
+    UnitFiles::find_by(unit, &places, |folder| root.entries(folder), |path| root.has(path))
+}
+
 impl UnitCommand {
     /// What `unit` starts if the drop-in `ours` is left out.
     pub fn find(root: &Root, unit: &str, ours: &Path) -> Result<Self, CommandError> {
-        let places: Vec<PathBuf> = PLACES.iter().map(|place| root.path(place)).collect();
-        let files = UnitFiles::find(unit, &places);
-        let main = files.main.as_deref().ok_or_else(|| CommandError::Missing(unit.to_owned()))?;
-        let main = root.name(main);
+        let files = files(root, unit);
+        let main = files.main.clone().ok_or_else(|| CommandError::Missing(unit.to_owned()))?;
         let mut commands: Vec<(String, PathBuf)> = Vec::new();
         let mut read = Vec::new();
-        for path in files.iter().map(|path| root.name(path)).filter(|path| path != ours) {
+        for path in files.iter().map(Path::to_owned).filter(|path| path != ours) {
             let unreadable = |why: String| CommandError::Unreadable { path: path.clone(), why };
             let bytes = root.read(&path).map_err(|error| unreadable(error.to_string()))?;
             if bytes.is_empty() && path == main {
@@ -130,7 +134,7 @@ mod tests {
         }
 
         fn root(&self) -> Root {
-            Root::new(self.0.path())
+            Root::open(self.0.path()).unwrap()
         }
 
         fn command(&self) -> Result<UnitCommand, CommandError> {

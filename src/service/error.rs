@@ -80,6 +80,7 @@ impl Refusal for ServiceError {
             Self::Tool { .. } => {
                 Fix::new("Once that works, start this again: what is done is not done twice.")
             }
+            Self::File { source, .. } => Fix::new(vgpu_paths::hint(source)?),
             _ => return None,
         })
     }

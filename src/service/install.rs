@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use nix::unistd::Uid;
+
 use super::change::{self, Change, print};
 use super::command::{CommandError, UnitCommand};
 use super::error::ServiceError;
@@ -21,7 +23,7 @@ const DONE: &str = "the files are in place";
 /// Sets a service up.
 pub fn install(options: &Options, install: &InstallOptions) -> Result<(), ServiceError> {
     let asked = &install.change;
-    let root = Root::new(&asked.service.root);
+    let root = Root::open(&asked.service.root)?;
     change::may(&root, asked)?;
     if root.is_this() && !root.has("/run/systemd/system") && !install.device_only {
         return Err(ServiceError::NoSystemd { hint: surroundings::without_systemd(&root) });
@@ -184,18 +186,19 @@ fn hardening(root: &Root, command: &UnitCommand) -> Vec<String> {
 
 /// Has systemd read the unit as it would be, and refuses what it finds wrong there and not in the unit as it is.
 fn verify(root: &Root, unit: &str, wanted: &Receipt) -> Result<(), ServiceError> {
-    let places: Vec<PathBuf> = crate::systemd::PLACES.iter().map(|place| root.path(place)).collect();
-    let files = crate::systemd::UnitFiles::find(unit, &places);
+    let files = super::command::files(root, unit);
     let (Some(main), Some(entry)) = (&files.main, wanted.units.get(unit)) else { return Ok(()) };
     let file = |path: PathBuf| move |source| ServiceError::File { path, source };
-    let template = std::env::temp_dir().join("vgpu-run-verify.XXXXXX");
+    // TMPDIR may name a directory that another user could replace while root copies into it.
+    let place = if Uid::effective().is_root() { PathBuf::from("/run") } else { std::env::temp_dir() };
+    let template = place.join("vgpu-run-verify.XXXXXX");
     let folder = nix::unistd::mkdtemp(&template).map_err(|error| file(template.clone())(error.into()))?;
     let copy = || {
         let drop_ins = folder.join(format!("{unit}.d"));
         fs::create_dir(&drop_ins)?;
-        fs::copy(main, folder.join(unit))?;
-        for path in files.drop_ins.iter().filter(|path| **path != root.path(&entry.drop_in)) {
-            fs::copy(path, drop_ins.join(path.file_name().unwrap_or_default()))?;
+        fs::write(folder.join(unit), root.read(main)?)?;
+        for path in files.drop_ins.iter().filter(|path| **path != entry.drop_in) {
+            fs::write(drop_ins.join(path.file_name().unwrap_or_default()), root.read(path)?)?;
         }
         let before = system::verify(&folder.join(unit));
         let name = entry.drop_in.file_name().unwrap_or_default();
@@ -204,7 +207,7 @@ fn verify(root: &Root, unit: &str, wanted: &Receipt) -> Result<(), ServiceError>
         Ok(after.into_iter().find(|line| !before.contains(line)))
     };
     let found = copy().map_err(file(folder.clone()));
-    // It is in the folder for temporary files.
+    // It is in a folder for temporary files.
     let _ = fs::remove_dir_all(&folder);
     found?.map_or(Ok(()), |line| Err(ServiceError::Verify(line)))
 }

@@ -72,13 +72,12 @@ impl Receipt {
 
     /// Takes it away, and the folders of the receipt that are empty then.
     pub fn discard(&self, root: &Root) -> Result<(), ServiceError> {
-        let path = root.path(PATH);
-        if let Err(source) = std::fs::remove_file(&path) {
-            return Err(ServiceError::File { path, source });
+        if let Err(source) = root.remove(Path::new(PATH)) {
+            return Err(ServiceError::File { path: root.path(PATH), source });
         }
         for folder in self.folders.iter().rev() {
             // One that somebody else uses by now stays.
-            let _ = std::fs::remove_dir(root.path(folder));
+            let _ = root.remove_folder(folder);
         }
         Ok(())
     }

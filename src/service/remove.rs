@@ -12,7 +12,7 @@ const DONE: &str = "the files are taken away";
 
 /// Takes away what `service install` wrote for a unit; with the last unit, all of it.
 pub fn remove(options: &ChangeOptions) -> Result<(), ServiceError> {
-    let root = Root::new(&options.service.root);
+    let root = Root::open(&options.service.root)?;
     change::may(&root, options)?;
     let before = Receipt::load(&root)?;
     let unit = unit_name(&options.service.unit)?;
@@ -68,6 +68,6 @@ pub fn remove(options: &ChangeOptions) -> Result<(), ServiceError> {
 fn remove_empty(root: &Root, receipt: &Receipt) {
     for folder in receipt.folders.iter().rev() {
         // One that is in use stays, and is in the receipt still.
-        let _ = std::fs::remove_dir(root.path(folder));
+        let _ = root.remove_folder(folder);
     }
 }

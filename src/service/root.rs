@@ -1,54 +1,67 @@
-//! The system that is set up: this one, or a folder tree of another (`--root`). All files are reached through it.
+//! The system that is set up: this one, or a directory tree of another (`--root`). All files are reached through it, and nothing
+//! leads out of it: links in the tree are followed as its own processes will see them.
 
-use std::fs;
-use std::io;
+use std::ffi::OsString;
+use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use vgpu_paths::Tree;
+
+use super::error::ServiceError;
+
+/// As many links are followed from one file as the kernel follows.
+const LINKS: usize = 40;
 
 /// A system's tree. Paths are those that the system itself sees: absolute.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Root(PathBuf);
+#[derive(Clone, Debug)]
+pub struct Root {
+    path: PathBuf,
+    tree: Arc<Tree>,
+}
 
 impl Root {
     /// The tree at `path`; `/` is this system.
-    pub fn new(path: &Path) -> Self {
-        Self(std::path::absolute(path).unwrap_or_else(|_| path.to_owned()))
+    pub fn open(path: &Path) -> Result<Self, ServiceError> {
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        match Tree::open(&path) {
+            Ok(tree) => Ok(Self { path, tree: tree.into() }),
+            Err(source) => Err(ServiceError::File { path, source }),
+        }
     }
 
     /// Whether it is this system, which has to take notice of what changes.
     pub fn is_this(&self) -> bool {
-        self.0 == Path::new("/")
+        self.path == Path::new("/")
     }
 
-    /// Where a path of the system is. Nothing leads out of the tree: `..` stays where it is.
+    /// What a path of the system is called here, for messages. A link may make it another file.
     pub fn path(&self, path: impl AsRef<Path>) -> PathBuf {
-        let mut real = self.0.clone();
+        let mut real = self.path.clone();
         for part in path.as_ref().components() {
             match part {
                 Component::Normal(name) => real.push(name),
-                Component::ParentDir if real != self.0 => drop(real.pop()),
+                Component::ParentDir if real != self.path => drop(real.pop()),
                 _ => {}
             }
         }
         real
     }
 
-    /// What the system calls a path in its tree.
-    pub fn name(&self, real: &Path) -> PathBuf {
-        Path::new("/").join(real.strip_prefix(&self.0).unwrap_or(real))
-    }
-
-    /// Reads a file. Links are followed as the system would, and end at `/dev/null` as an empty file.
+    /// Reads a regular file. Links are followed as the system would, and end at `/dev/null` as an empty file.
     pub fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         let mut path = path.to_owned();
-        for _ in 0..16 {
+        for _ in 0..LINKS {
             if path == Path::new("/dev/null") {
                 return Ok(Vec::new());
             }
-            let real = self.path(&path);
-            match fs::read_link(&real) {
-                Ok(target) => path = path.parent().unwrap_or(Path::new("/")).join(target),
-                Err(_) => return fs::read(real),
-            }
+            let (dir, name) = self.tree.parent(&path)?;
+            let Some(target) = dir.link(name)? else {
+                let mut bytes = Vec::new();
+                dir.read(name)?.read_to_end(&mut bytes)?;
+                return Ok(bytes);
+            };
+            path = path.parent().unwrap_or(Path::new("/")).join(target);
         }
         Err(io::Error::other("too many links"))
     }
@@ -64,56 +77,60 @@ impl Root {
 
     /// Whether something is there.
     pub fn has(&self, path: impl AsRef<Path>) -> bool {
-        self.path(path).symlink_metadata().is_ok()
+        self.tree.has(path.as_ref())
     }
 
-    /// Makes the folders that `path` lies in. Those that were made, the deepest last.
+    /// The names in a directory; none where it cannot be read.
+    pub fn entries(&self, path: &Path) -> Vec<OsString> {
+        self.tree.entries(path).unwrap_or_default()
+    }
+
+    /// Makes the directories that `path` lies in. Those that were made, the deepest last.
     pub fn make_folders(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
-        let mut made = Vec::new();
-        let folders: Vec<_> = path.ancestors().skip(1).collect();
-        for folder in folders.into_iter().rev() {
-            let real = self.path(folder);
-            if !real.is_dir() {
-                fs::create_dir(&real)?;
-                made.push(folder.to_owned());
-            }
-        }
-        Ok(made)
+        self.tree.make_parents(path)
     }
 
-    /// Puts a file in place: nobody ever sees a part of it.
+    /// Puts a file in place: nobody ever sees a part of it. A link of that name is replaced, not followed.
     pub fn write(&self, path: &Path, text: &str) -> io::Result<()> {
-        let real = self.path(path);
-        let mut new = real.clone().into_os_string();
-        new.push(".new");
-        let written = fs::write(&new, text).and_then(|()| fs::rename(&new, &real));
-        if written.is_err() {
-            // The first failure is the one to report.
-            let _ = fs::remove_file(&new);
-        }
-        written
+        let (dir, name) = self.tree.parent(path)?;
+        dir.replace(name, text.as_bytes())
+    }
+
+    /// Removes a file, or a link itself.
+    pub fn remove(&self, path: &Path) -> io::Result<()> {
+        let (dir, name) = self.tree.parent(path)?;
+        dir.remove(name)
+    }
+
+    /// Removes a directory that is empty.
+    pub fn remove_folder(&self, path: &Path) -> io::Result<()> {
+        let (dir, name) = self.tree.parent(path)?;
+        dir.remove_dir(name)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::scratch::Scratch;
 
     #[test]
-    fn nothing_leads_out_of_the_tree() {
-        let root = Root::new(Path::new("/srv/tree"));
-        assert_eq!(root.path("/etc/x"), Path::new("/srv/tree/etc/x"));
-        assert_eq!(root.path("/../../etc"), Path::new("/srv/tree/etc"));
-        assert_eq!(root.path("/a/../b"), Path::new("/srv/tree/b"));
-        assert_eq!(root.name(Path::new("/srv/tree/etc/x")), Path::new("/etc/x"));
-        assert!(!root.is_this() && Root::new(Path::new("/")).is_this());
+    fn names_for_messages_are_in_the_tree() {
+        let scratch = Scratch::new();
+        let root = Root::open(scratch.path()).unwrap();
+        assert_eq!(root.path("/etc/x"), scratch.join("etc/x"));
+        assert_eq!(root.path("/../../etc"), scratch.join("etc"));
+        assert_eq!(root.path("/a/../b"), scratch.join("b"));
+        assert!(!root.is_this() && Root::open(Path::new("/")).unwrap().is_this());
+        assert!(Root::open(&scratch.join("none")).is_err());
     }
 
     #[test]
     fn links_are_the_trees() {
         let scratch = Scratch::new();
-        let root = Root::new(scratch.path());
+        let root = Root::open(scratch.path()).unwrap();
         let made = root.make_folders(Path::new("/etc/deep/file")).unwrap();
         assert_eq!(made, [Path::new("/etc"), Path::new("/etc/deep")]);
         assert!(root.make_folders(Path::new("/etc/deep/file")).unwrap().is_empty());
@@ -130,5 +147,43 @@ mod tests {
         assert!(root.read(Path::new("/etc/loop")).is_err());
         assert_eq!(root.read_if_there(Path::new("/etc/none")).unwrap(), None);
         assert!(root.has("/etc/masked") && !root.has("/etc/none"));
+    }
+
+    /// A user becomes root, or writes where they should not: nothing is read, written, made or removed outside of the tree.
+    #[test]
+    fn nothing_leads_out_of_the_tree() {
+        let scratch = Scratch::new();
+        fs::create_dir_all(scratch.join("tree/etc")).unwrap();
+        fs::create_dir(scratch.join("outside")).unwrap();
+        fs::write(scratch.join("outside/secret"), "secret").unwrap();
+        let root = Root::open(&scratch.join("tree")).unwrap();
+        let link = |target: &str, name: &str| std::os::unix::fs::symlink(target, root.path(name)).unwrap();
+        link(scratch.join("outside").to_str().unwrap(), "/etc/absolute");
+        link("../../outside", "/etc/relative");
+        link("../../outside/secret", "/etc/file");
+        link("../../outside/secret", "/etc/file.new");
+        for folder in ["/etc/absolute", "/etc/relative"] {
+            let (there, new) = (Path::new(folder).join("secret"), Path::new(folder).join("new/file"));
+            assert!(root.read(&there).is_err() && !root.has(&there), "{folder}");
+            assert!(root.write(&there, "x").is_err() && root.remove(&there).is_err(), "{folder}");
+            assert!(root.make_folders(&new).is_err(), "{folder}");
+            assert!(root.remove_folder(Path::new(folder)).is_err(), "{folder}");
+            assert!(root.entries(Path::new(folder)).is_empty(), "{folder}");
+        }
+        assert!(root.read(Path::new("/etc/file")).is_err());
+        root.write(Path::new("/etc/file"), "ours").unwrap();
+        assert_eq!(root.read(Path::new("/etc/file")).unwrap(), b"ours");
+        assert_eq!(fs::read_to_string(scratch.join("outside/secret")).unwrap(), "secret");
+        assert_eq!(fs::read_dir(scratch.join("outside")).unwrap().count(), 1);
+    }
+
+    /// Opening it for reading would wait for a writer for ever.
+    #[test]
+    fn a_fifo_in_the_tree_is_no_file() {
+        let scratch = Scratch::new();
+        let root = Root::open(scratch.path()).unwrap();
+        nix::unistd::mkfifo(&scratch.join("unit"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let error = root.read(Path::new("/unit")).unwrap_err();
+        assert!(error.to_string().ends_with("unit is a FIFO, not a regular file"), "{error}");
     }
 }

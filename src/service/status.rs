@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use super::change::{self, print};
-use super::command::{CommandError, UnitCommand};
+use super::command::{self, CommandError, UnitCommand};
 use super::error::ServiceError;
 use super::receipt::{Receipt, UnitEntry};
 use super::root::Root;
@@ -16,7 +16,7 @@ use crate::cli::{ServiceOptions, When};
 use crate::device::{FILES, survey};
 use crate::launch::accounts::Accounts;
 use crate::report::marks::Look;
-use crate::systemd::{PLACES, UnitFiles, settings};
+use crate::systemd::settings;
 
 /// All is as it should be.
 const GOOD: u8 = 0;
@@ -47,7 +47,7 @@ const AGAIN: &str = "sudo vgpu-run service install";
 
 /// Prints how it stands.
 pub fn status(options: &ServiceOptions) -> Result<ExitCode, ServiceError> {
-    let root = Root::new(&options.root);
+    let root = Root::open(&options.root)?;
     let unit = unit_name(&options.unit)?;
     let receipt = Receipt::load(&root)?;
     let Some(entry) = receipt.units.get(&unit) else {
@@ -112,10 +112,8 @@ fn command(root: &Root, unit: &str, entry: &UnitEntry) -> Line {
 
 /// A drop-in that counts after ours and starts something else.
 fn overridden(root: &Root, unit: &str, entry: &UnitEntry) -> Option<Line> {
-    let places: Vec<_> = PLACES.iter().map(|place| root.path(place)).collect();
-    let files = UnitFiles::find(unit, &places);
-    let after =
-        files.drop_ins.iter().map(|path| root.name(path)).skip_while(|path| *path != entry.drop_in).skip(1);
+    let files = command::files(root, unit);
+    let after = files.drop_ins.into_iter().skip_while(|path| *path != entry.drop_in).skip(1);
     after
         .filter(|path| {
             let text = change::current(root, path).ok().flatten().unwrap_or_default();

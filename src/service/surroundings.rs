@@ -1,5 +1,7 @@
 //! What is around a service: how Ollama was installed where it is no unit of systemd, and what else would take the device.
 
+use std::path::Path;
+
 use vgpu_transport::{PciFunction, scan, sysfs_root};
 
 use super::command::CommandError;
@@ -43,10 +45,11 @@ pub fn other_ways(root: &Root) -> Option<&'static str> {
 
 /// Whether Docker keeps a container of Ollama's image.
 fn docker_has_ollama(root: &Root) -> bool {
-    let folders = std::fs::read_dir(root.path("/var/lib/docker/containers")).into_iter().flatten().flatten();
+    let containers = Path::new("/var/lib/docker/containers");
+    let folders = root.entries(containers).into_iter();
     folders
-        .filter_map(|folder| std::fs::read_to_string(folder.path().join("config.v2.json")).ok())
-        .any(|text| text.contains("\"Image\":\"ollama/ollama"))
+        .filter_map(|folder| root.read(&containers.join(folder).join("config.v2.json")).ok())
+        .any(|text| String::from_utf8_lossy(&text).contains("\"Image\":\"ollama/ollama"))
 }
 
 /// What to do where systemd does not run.
@@ -116,8 +119,6 @@ pub fn rivals(functions: &[PciFunction]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
     use crate::scratch::Scratch;
 
@@ -136,14 +137,14 @@ mod tests {
             ("/etc/sv/ollama/run", "", INIT),
         ] {
             let scratch = Scratch::new();
-            let root = Root::new(scratch.path());
+            let root = Root::open(scratch.path()).unwrap();
             assert_eq!(other_ways(&root), None);
             root.make_folders(Path::new(path)).unwrap();
             root.write(Path::new(path), text).unwrap();
             assert_eq!(other_ways(&root), Some(expected), "{path}");
         }
         let scratch = Scratch::new();
-        let root = Root::new(scratch.path());
+        let root = Root::open(scratch.path()).unwrap();
         let path = Path::new("/var/lib/docker/containers/1/config.v2.json");
         root.make_folders(path).unwrap();
         root.write(path, r#"{"Config":{"Image":"postgres"}}"#).unwrap();
