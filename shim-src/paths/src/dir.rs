@@ -1,13 +1,13 @@
 //! A directory that is open: what is done with its entries is done in it, whatever its path means by then.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, Permissions};
+use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid, fchown, fcntl_setfl, mkdirat, openat,
     readlinkat, renameat, statat, unlinkat,
@@ -227,29 +227,6 @@ impl Dir {
     /// Renames an entry within it. What had the new name is gone.
     pub fn rename(&self, from: impl AsRef<OsStr>, to: impl AsRef<OsStr>) -> io::Result<()> {
         Ok(renameat(&self.0, single(from.as_ref())?, &self.0, single(to.as_ref())?)?)
-    }
-
-    /// Sets the mode of an entry that this user owns and that has no other name, such as a socket that was just bound. A link is
-    /// refused.
-    ///
-    /// # Errors
-    /// The kernel's, or a [`Refusal`].
-    pub fn set_mode(&self, name: impl AsRef<OsStr>, mode: u32) -> io::Result<()> {
-        let name = single(name.as_ref())?;
-        let path = || self.path().join(name);
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let entry = openat(&self.0, name, flags, Mode::empty())?;
-        let status = status(entry.as_fd())?;
-        if FileType::from_raw_mode(status.st_mode) == FileType::Symlink {
-            return Err(Refusal::Link(path()).into());
-        }
-        if status.st_uid != geteuid().as_raw() {
-            return Err(Refusal::Owner { path: path(), uid: status.st_uid }.into());
-        }
-        one_name(&status, path)?;
-        // fchmod refuses a descriptor of O_PATH; by this name it is the same inode.
-        let name = format!("/proc/self/fd/{}", entry.as_raw_fd());
-        std::fs::set_permissions(name, Permissions::from_mode(mode))
     }
 
     /// Removes a file, or a link itself.

@@ -217,23 +217,6 @@ fn a_directory_that_is_swapped_meanwhile_changes_nothing() {
     }
 }
 
-/// Somebody who owns the directory puts a link in the place of a socket that root has just bound.
-#[test]
-fn a_mode_is_set_of_what_was_made_and_not_of_what_took_its_place() {
-    let bed = Bed::new();
-    let _socket = std::os::unix::net::UnixListener::bind(bed.path("hostile/socket")).unwrap();
-    let dir = Dir::open(&bed.path("hostile")).unwrap();
-    let mode = |name: &str| fs::metadata(bed.path(name)).unwrap().mode() & 0o777;
-    dir.set_mode("socket", 0o666).unwrap();
-    assert_eq!(mode("hostile/socket"), 0o666);
-    let before = mode("secret");
-    bed.link("../secret", "hostile/link");
-    fs::hard_link(bed.path("secret"), bed.path("hostile/name")).unwrap();
-    refused(dir.set_mode("link", 0o666), "is a symbolic link");
-    refused(dir.set_mode("name", 0o666), "one of several names");
-    assert_eq!(mode("secret"), before);
-}
-
 #[test]
 fn names_that_were_planted_are_not_created_over() {
     let bed = Bed::new();

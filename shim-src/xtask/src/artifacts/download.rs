@@ -195,6 +195,8 @@ mod tests {
         };
         let mut command = Command::new("sh");
         command.arg("-c").arg(script).arg(folder.join(&package.file));
+        // Anew: others write there too.
+        fs::create_dir(&folder).unwrap();
         create(&folder.join("client")).unwrap();
         (run("sh", command, &package, &folder, &folder.join("client")), folder)
     }
@@ -229,6 +231,7 @@ mod tests {
     #[test]
     fn the_largest_file_is_found_in_any_folder() {
         let folder = std::env::temp_dir().join(format!("vgpu-largest-{}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
         fs::create_dir_all(folder.join("a/b")).unwrap();
         fs::write(folder.join("a/b/part"), [0; 100]).unwrap();
         fs::write(folder.join("log"), [0; 10]).unwrap();

@@ -220,7 +220,9 @@ mod tests {
     /// A cache whose files are there already, so that nothing is fetched.
     fn cache(name: &str, spec: &str, files: &[&[u8]]) -> Cache {
         let root = env::temp_dir().join(format!("vgpu-cache-{name}-{}", std::process::id()));
-        fs::create_dir_all(root.join("files")).unwrap();
+        // Anew: others write there too.
+        fs::create_dir(&root).unwrap();
+        fs::create_dir(root.join("files")).unwrap();
         for content in files {
             fs::write(root.join("files").join(sha256(content)), content).unwrap();
         }

@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn survives_its_file() {
         let folder = std::env::temp_dir().join(format!("vgpu-manifest-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
+        fs::create_dir(&folder).unwrap();
         assert_eq!(Manifest::read(&folder).unwrap(), None);
         let entry = |soname: &str, major| Entry {
             soname: soname.into(),

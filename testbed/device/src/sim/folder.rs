@@ -6,6 +6,7 @@ use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use vgpu_paths::Dir;
 use vgpu_wire::pci;
 
 use super::{PciAddress, SimError};
@@ -45,13 +46,9 @@ impl Bus {
     /// Takes the folder and removes what a dead server left in it.
     pub(super) fn open(folder: &Path) -> Result<Self, SimError> {
         let devices = folder.join("bus/pci/devices");
-        let create = |path: &Path| {
-            DirBuilder::new()
-                .recursive(true)
-                .create(path)
-                .map_err(|error| SimError::file("create", path, error))
-        };
-        create(&devices)?;
+        Dir::make(&devices).map_err(|error| SimError::file("create", &devices, error))?;
+        // From here on paths in it are used: nobody else may change what they mean.
+        vgpu_paths::settle(&devices).map_err(|error| SimError::file("serve", folder, error))?;
         let folder = fs::canonicalize(folder).map_err(|error| SimError::file("resolve", folder, error))?;
         // The folder itself is what is locked: a lock file could not be removed without a race.
         let lock = File::open(&folder).map_err(|error| SimError::file("open", &folder, error))?;
@@ -251,6 +248,27 @@ mod tests {
         assert_eq!(lines[2][1] - lines[2][0] + 1, 256 << 20);
         assert_eq!(lines[2][2] & 0x2000, 0x2000, "prefetchable");
         assert!(text.lines().all(|line| line.len() == 56));
+    }
+
+    /// A user becomes root, or writes where they should not: paths in the folder are opened, and have their modes set, by name.
+    #[test]
+    fn a_folder_that_others_can_change_is_not_served() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+
+        let dir = tempfile::tempdir().unwrap();
+        let (hostile, own) = (dir.path().join("hostile"), dir.path().join("own"));
+        for folder in [&hostile, &own] {
+            fs::create_dir(folder).unwrap();
+        }
+        fs::set_permissions(&hostile, fs::Permissions::from_mode(0o777)).unwrap();
+        symlink(&own, hostile.join("link")).unwrap();
+        for folder in [hostile.join("bus"), hostile.join("link"), hostile.clone()] {
+            let error = Bus::open(&folder).unwrap_err();
+            let SimError::File { source, .. } = error else { panic!("{error}") };
+            assert!(vgpu_paths::hint(&source).is_some(), "{source}");
+        }
+        assert_eq!(fs::read_dir(&own).unwrap().count(), 0, "nothing is made through a link");
+        drop(Bus::open(&own).unwrap());
     }
 
     #[test]

@@ -11,7 +11,6 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -120,8 +119,6 @@ impl RegisterServer {
     pub(super) fn start(path: &Path, bar: Arc<dyn Bar>) -> Result<Self, SimError> {
         let listener = listen_at(path, SocketType::SEQPACKET)
             .map_err(|source| SimError::file("listen at", path, source))?;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
-            .map_err(|source| SimError::file("set the mode of", path, source))?;
         let server = Arc::new(Server { listener, bar, state: Mutex::default(), threads: Crew::default() });
         let started = spawn_waiter(&server, &mut lock(&server.state));
         started.map_err(|source| SimError::file("start a thread for", path, source))?;
