@@ -208,22 +208,38 @@ choose_place() {
 clean_up() {
     code=$?
     trap - EXIT
+    # A second signal must not end what cleans up after the first.
+    trap '' HUP INT PIPE TERM
     [ -z "$stage" ] || rm -rf "$stage"
+    [ -z "$probe" ] || rm -f "$probe"
     [ -n "$placed" ] || remove_dirs "$made_dirs"
     exit "$code"
 }
 
+# A signal may end mktemp when it has made a file and before it has said which. So it is asked for a name alone, and what is made
+# under that name is known beforehand.
+new_name() { # folder
+    mktemp -u "$1/.vgpu-run.XXXXXX"
+}
+
 # What test -w says of root in a read-only file system depends on the shell.
 writable() { # folder
-    probe=$(mktemp "$1/.vgpu-run.XXXXXX" 2>/dev/null) && rm -f "$probe"
+    probe=$(new_name "$1") || return 1
+    # With -C the file must be new; a link that somebody put there is not followed.
+    made=yes
+    (set -C && : >"$probe") 2>/dev/null || made=
+    rm -f "$probe"
+    probe=
+    [ -n "$made" ]
 }
 
 make_dir() { # path; the folders made are in $made_dirs, a line each, the last one first
     [ ! -d "$1" ] || return 0
     parent=${1%/*}
     [ -z "$parent" ] || make_dir "$parent"
-    why=$(mkdir "$1" 2>&1) || fail "failed to make the folder $1: ${why##*: }"
+    # First, for the same reason as above.
     made_dirs=$1$newline$made_dirs
+    why=$(mkdir "$1" 2>&1) || fail "failed to make the folder $1: ${why##*: }"
 }
 
 remove_dirs() { # lines; those that are not empty stay
@@ -323,7 +339,8 @@ install() {
     make_dir "$dir"
     writable "$dir" || fail "$dir cannot be written to" "VGPU_RUN_INSTALL_DIR=... names another folder."
     # Beside the target: a rename is atomic within a file system alone.
-    stage=$(mktemp -d "$dir/.vgpu-run.XXXXXX") || fail "failed to make a folder in $dir"
+    stage=$(new_name "$dir") || fail "failed to find a name for a folder in $dir"
+    mkdir -m 700 "$stage" 2>/dev/null || fail "failed to make a folder in $dir"
     choose_release
     unpack
     choose_files
@@ -464,6 +481,7 @@ main() {
     newline='
 '
     stage=
+    probe=
     placed=
     made_dirs=
     sudo=
@@ -487,6 +505,7 @@ main() {
     trap clean_up EXIT
     trap 'exit 129' HUP
     trap 'exit 130' INT
+    trap 'exit 141' PIPE
     trap 'exit 143' TERM
     if [ -n "$uninstall" ]; then uninstall; else install; fi
 }

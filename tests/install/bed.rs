@@ -157,6 +157,15 @@ impl Bed {
         feed(&mut command, script)
     }
 
+    /// The same, with its stdout somewhere else.
+    pub fn start_to(&self, script: &str, stdout: Stdio, environment: &[(&str, &str)]) -> Child {
+        let mut command = self.command(&[], environment);
+        if Uid::effective().is_root() {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        feed(command.stdout(stdout), script)
+    }
+
     /// Starts it as whoever runs the tests: that is faster.
     pub fn start_fast(&self, script: &str, environment: &[(&str, &str)]) -> Child {
         feed(&mut self.command(&[], environment), script)

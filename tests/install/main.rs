@@ -356,7 +356,7 @@ fn ended_by_a_signal() {
     in_each_shell(|shell| {
         let releases = Releases::one();
         fs::write(releases.path("stall"), "").unwrap();
-        for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGPIPE] {
             let served = releases.serve();
             let bed = Bed::new(shell);
             let before = bed.tree();
@@ -368,6 +368,51 @@ fn ended_by_a_signal() {
             assert!(!output.status.success(), "{output:?}");
             assert!(output.status.code().is_some() || output.status.signal().is_some());
             assert_eq!(bed.tree(), before, "{signal}");
+        }
+    });
+}
+
+/// `curl | sh | head`: whoever reads what it says is gone, which the script learns when everything is in place.
+#[test]
+fn nothing_temporary_stays_when_nobody_reads_what_it_says() {
+    in_each_shell(|shell| {
+        let releases = Releases::one();
+        let url = releases.file_url();
+        let whole = Bed::new(shell);
+        whole.run(&[], &[(BASE, &url)]).well(&["is installed"]);
+        let bed = Bed::new(shell);
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = bed.start_to(SCRIPT, writer.into(), &[(BASE, &url)]).wait_with_output().unwrap();
+        assert!(!output.status.success(), "{output:?}");
+        let names = |bed: &Bed| -> Vec<_> {
+            let home = bed.home();
+            bed.tree().into_keys().map(|path| path.strip_prefix(&home).unwrap().to_owned()).collect()
+        };
+        assert_eq!(names(&bed), names(&whole), "{output:?}");
+    });
+}
+
+/// A signal that ends `mktemp` or `mkdir` itself, when it has made something and before the script knows.
+#[test]
+fn ended_while_it_makes_its_own_folder() {
+    in_each_shell(|shell| {
+        let releases = Releases::one();
+        for (tool_name, there) in [("mkdir", false), ("mkdir", true), ("mktemp", true)] {
+            let bed = Bed::new(shell);
+            let real = bed::tool(tool_name).unwrap();
+            if there {
+                for folder in ["home/.local", "home/.local/bin"] {
+                    fs::create_dir(bed.path(folder)).unwrap();
+                    bed::give(&bed.path(folder));
+                }
+            }
+            let before = bed.tree();
+            // To all of its process group, as from a terminal.
+            bed.tool(tool_name, &format!("{} \"$@\"; kill -TERM 0", real.display()));
+            let said = bed.run(&[], &[(BASE, &releases.file_url())]);
+            assert_ne!(said.code, Some(0), "{said:?}");
+            assert_eq!(bed.tree(), before, "{tool_name}: {said:?}");
         }
     });
 }
