@@ -1,7 +1,7 @@
 //! A device and the session with it: what all contexts on it share.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use vgpu_abi::driver::{STREAM_NON_BLOCKING, attribute};
 use vgpu_abi::table;
@@ -45,6 +45,8 @@ pub struct Gpu {
     pub session: Session,
     /// The device as the other shims see it: the host's facts, corrected for the guest.
     pub shown: table::Device,
+    /// It has refused a cubin, and taken the PTX of the same image.
+    pub refuses_cubins: AtomicBool,
     /// Place among the functions of the bus.
     pub index: usize,
     /// Device memory and pinned memory.
@@ -125,6 +127,7 @@ impl Gpu {
         let gpu: &'static Self = Box::leak(Box::new(Self {
             session,
             shown: table::Device { facts, pci, subsystem, reserved: 0 },
+            refuses_cubins: AtomicBool::new(false),
             index,
             memory: Memory::default(),
             everything: Lane::new(JOIN_ALL),

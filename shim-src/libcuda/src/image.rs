@@ -57,6 +57,8 @@ pub struct Image {
 #[derive(Debug)]
 pub struct Code {
     part: Part,
+    /// PTX that would do, too, where this is a cubin.
+    instead: Option<Arc<Code>>,
     /// Unpacked and read, as long as it is needed; reading it again is possible.
     open: Mutex<Option<Open>>,
 }
@@ -182,13 +184,15 @@ impl Image {
             log::error(format_args!("the device takes no code"));
             return Err(CUresult::NOT_SUPPORTED);
         }
-        let best = self
-            .parts
-            .iter()
-            .filter(|part| target.takes(part.kind, part.sm, part.specific))
-            .max_by_key(|part| rank(part.kind, part.sm, part.specific));
-        if let Some(part) = best {
-            return Ok(Arc::new(Code { part: part.clone(), open: Mutex::new(None) }));
+        let best = |among: &dyn Fn(&Part) -> bool| {
+            let fitting = self.parts.iter().filter(|part| target.takes(part.kind, part.sm, part.specific));
+            fitting.filter(|part| among(part)).max_by_key(|part| rank(part.kind, part.sm, part.specific))
+        };
+        let code =
+            |part: &Part, instead| Arc::new(Code { part: part.clone(), instead, open: Mutex::new(None) });
+        if let Some(part) = best(&|_| true) {
+            let text = best(&|part| part.kind == Kind::Ptx).filter(|_| part.kind == Kind::Cubin);
+            return Ok(code(part, text.map(|text| code(text, None))));
         }
         tell(format_args!("no image for sm_{} among {}", target.sm, Names(&self.parts)));
         // A text by itself fails as its compilation would.
@@ -259,6 +263,11 @@ impl Code {
     /// The architecture, as in `sm_NUMBER`.
     pub fn sm(&self) -> u32 {
         self.part.sm
+    }
+
+    /// PTX of the same image, for a device that turns out to take no cubins.
+    pub const fn instead(&self) -> Option<&Arc<Self>> {
+        self.instead.as_ref()
     }
 
     /// Unpacks and reads the code, unless it lies open.
@@ -337,6 +346,20 @@ mod tests {
         expect(100, BOTH, "Ptx 100 Family");
         expect(103, BOTH, "Ptx 100 Family");
         expect(120, BOTH, "Ptx 90 No");
+    }
+
+    #[test]
+    fn a_cubin_has_ptx_that_would_do_too() {
+        let image = image(GGML);
+        let instead = |sm| {
+            let code = image.choose(Target { sm, abilities: BOTH }).unwrap();
+            let text = code.instead()?;
+            assert!(text.instead().is_none());
+            Some(String::from_utf8(text.part.unpack().unwrap()).unwrap())
+        };
+        assert_eq!(instead(89).as_deref(), Some("Ptx 80 No"));
+        assert_eq!(instead(90).as_deref(), Some("Ptx 90 No"));
+        assert_eq!(instead(61), None, "it is PTX already");
     }
 
     #[test]

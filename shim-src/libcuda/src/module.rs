@@ -117,7 +117,7 @@ impl Module {
         let code = inner.code.clone().ok_or(CUresult::INVALID_HANDLE)?;
         // What went wrong before is not about this code.
         self.gpu().late()?;
-        match send(self.gpu(), &code) {
+        match send_best(self.gpu(), &mut inner, &code) {
             Ok(number) => {
                 self.number.store(number, Ordering::Release);
                 code.close();
@@ -172,6 +172,30 @@ impl Module {
         self.inner.lock().variables.insert(name.into(), (address, bytes));
         Ok((address, bytes))
     }
+}
+
+/// Whether an error says that the host has no use for a cubin that should run on its device.
+fn is_about_cubins(error: CUresult) -> bool {
+    [CUresult::INVALID_IMAGE, CUresult::NO_BINARY_FOR_GPU, CUresult::NOT_SUPPORTED].contains(&error)
+}
+
+/// Sends a module's code: a cubin, or the PTX of the same image where the device refuses cubins. A host of version 1 does not say which kinds
+/// it takes: a GPU takes both, and cubins at once; what stands for one may take PTX alone.
+fn send_best(gpu: &Gpu, inner: &mut Inner, code: &Arc<Code>) -> Result<u32> {
+    let Some(text) = code.instead() else { return send(gpu, code) };
+    if !gpu.refuses_cubins.load(Ordering::Relaxed) {
+        match send(gpu, code) {
+            Err(error) if is_about_cubins(error) => {}
+            sent => return sent,
+        }
+    }
+    let number = send(gpu, text)?;
+    if !gpu.refuses_cubins.swap(true, Ordering::Relaxed) {
+        log::info(format_args!("the device takes no cubins: PTX is sent where there is some"));
+    }
+    text.close();
+    inner.code = Some(Arc::clone(text));
+    Ok(number)
 }
 
 /// Sends a module's code, or its digest alone where the host has it; its number.

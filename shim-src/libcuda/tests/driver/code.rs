@@ -10,7 +10,7 @@ use vgpu_abi::driver::{
 };
 
 use crate::cuda::*;
-use crate::executor::changed;
+use crate::executor::{changed, without_cubins};
 use crate::host::{null, with_device};
 
 const NO_STREAM: CUstream = CUstream(0);
@@ -261,6 +261,40 @@ fn libraries_are_loaded_when_used() {
         assert_eq!(fails!(CUmodule, cuModuleLoadData(c"nonsense".as_ptr().cast())), 200);
         assert_eq!(fails!(CUmodule, cuModuleLoadData(ptr::null())), 1);
     });
+}
+
+/// As a host of version 1 whose executor takes PTX alone, which it cannot say.
+#[test]
+fn a_device_that_refuses_a_cubin_gets_the_ptx_of_the_same_image() {
+    use vgpu_image::fatbin::{Kind, Packing, build::fatbin};
+    use vgpu_image::{cubin::build::cubin, ptx::Specific};
+    with_device(
+        "code::a_device_that_refuses_a_cubin_gets_the_ptx_of_the_same_image",
+        || without_cubins("0000:00:05.0"),
+        || {
+            begin();
+            let text =
+                b".version 7.0\n.target sm_61\n.address_size 64\n.visible .entry k()\n{\n    ret;\n}\n\0";
+            let code = cubin(&[("k".to_owned(), vec![], false)], 75);
+            let alone = fatbin(&[(Kind::Cubin, 75, Specific::No, Packing::Plain, code.clone())]);
+            let both = fatbin(&[
+                (Kind::Ptx, 61, Specific::No, Packing::Plain, text.to_vec()),
+                (Kind::Cubin, 75, Specific::No, Packing::Plain, code),
+            ]);
+            let launched = |module| launch(function(module, "k"), NO_STREAM, &mut []);
+            for _ in 0..2 {
+                assert_eq!(launched(load(both.as_ptr().cast())), 0);
+            }
+            let refused = |image: &[u8]| {
+                let mut module = CUmodule(0);
+                match cu!(cuModuleLoadData(&raw mut module, image.as_ptr().cast())) {
+                    0 => launched(module),
+                    error => error,
+                }
+            };
+            assert_eq!(refused(&alone), 209, "there is nothing else to send");
+        },
+    );
 }
 
 #[test]

@@ -7,6 +7,7 @@ use vgpu_device::{
     DeviceConfig, Executor, ExecutorError, GpuConfig, LateError, Session, SessionError, SessionHost, Work,
 };
 use vgpu_executor_null::Null;
+use vgpu_wire::body::module::IMAGE_CUBIN;
 use vgpu_wire::facts::{DeviceFacts, exec};
 use vgpu_wire::{Body, JOIN_ALL, Mark};
 
@@ -21,6 +22,7 @@ pub const ENDS: u32 = 0xfade_0000;
 struct Odd {
     inner: Null,
     facts: DeviceFacts,
+    refuses_cubins: bool,
 }
 
 impl Executor for Odd {
@@ -38,13 +40,20 @@ impl Executor for Odd {
 
     fn open(&self, host: SessionHost) -> Result<Box<dyn Session>, ExecutorError> {
         let inner = self.inner.open(host.clone())?;
-        Ok(Box::new(OddSession { inner, host, streams: HashMap::new(), everything: Vec::new() }))
+        Ok(Box::new(OddSession {
+            inner,
+            host,
+            refuses_cubins: self.refuses_cubins,
+            streams: HashMap::new(),
+            everything: Vec::new(),
+        }))
     }
 }
 
 struct OddSession {
     inner: Box<dyn Session>,
     host: SessionHost,
+    refuses_cubins: bool,
     /// What waits in held streams; the first is the hold that is in force.
     streams: HashMap<u32, VecDeque<Waiting>>,
     /// Marks behind the work of all streams.
@@ -129,6 +138,15 @@ impl Session for OddSession {
                 self.host.fail(LateError { code, sticky: kind == FAILS_FOR_GOOD, message: work.number });
             }
         }
+        if let Body::ModuleOpen(open) = &work.message.body
+            && self.refuses_cubins
+            && open.image == IMAGE_CUBIN
+        {
+            if let Some(to) = work.reply_to() {
+                self.host.reply(to, 209, &[]);
+            }
+            return Ok(());
+        }
         if self.waits(&work.message.body) {
             return Ok(());
         }
@@ -150,9 +168,22 @@ pub fn odd(address: &str) -> DeviceConfig {
 
 /// A device with other facts.
 pub fn changed(address: &str, change: impl FnOnce(&mut DeviceFacts)) -> DeviceConfig {
+    of(address, change, false)
+}
+
+/// One of compute capability 7.5 that says that it takes cubins, and refuses each.
+pub fn without_cubins(address: &str) -> DeviceConfig {
+    let says_so = |facts: &mut DeviceFacts| {
+        (facts.cc_major, facts.cc_minor) = (7, 5);
+        facts.abilities |= exec::KERNELS | exec::CUBIN | exec::PTX;
+    };
+    of(address, says_so, true)
+}
+
+fn of(address: &str, change: impl FnOnce(&mut DeviceFacts), refuses_cubins: bool) -> DeviceConfig {
     let gpu = GpuConfig::new("Odd GPU").unwrap();
     let inner = Null::new(&gpu).unwrap();
     let mut facts = inner.facts();
     change(&mut facts);
-    DeviceConfig::new(address.parse().unwrap(), Arc::new(Odd { inner, facts }))
+    DeviceConfig::new(address.parse().unwrap(), Arc::new(Odd { inner, facts, refuses_cubins }))
 }

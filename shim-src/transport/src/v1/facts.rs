@@ -54,7 +54,7 @@ pub(crate) fn of(info: &GpuInfo) -> DeviceFacts {
     facts.cc_major = major.cast_unsigned();
     facts.cc_minor = minor.cast_unsigned();
     facts.granularity = 2 << 20;
-    // A real GPU's driver is behind it, which takes both.
+    // It does not say. A GPU's driver takes both; behind a host that refuses a cubin, libcuda sends the PTX of the same image.
     facts.abilities = exec::KERNELS | exec::CUBIN | exec::PTX;
     let [block_x, block_y, block_z] = info.max_block.map(I32::get);
     let [grid_x, grid_y, grid_z] = info.max_grid.map(I32::get);
