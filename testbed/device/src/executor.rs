@@ -5,6 +5,7 @@
 use vgpu_wire::Message;
 use vgpu_wire::facts::DeviceFacts;
 
+use crate::charge::OverLimit;
 use crate::host::{ReplyTo, Retired, SessionHost};
 use crate::violation::Violation;
 
@@ -25,9 +26,19 @@ pub enum SessionError {
     /// The guest broke the contract in a way that only the executor can see.
     #[error(transparent)]
     Violation(#[from] Violation),
+    /// The session would have more than it may, or the host has no memory. The message is not carried out, as if it had never been
+    /// sent; the guest gets out-of-memory, and the session goes on.
+    #[error("{0}")]
+    OutOfMemory(String),
     /// The executor lost the session, such as by the death of a worker process.
     #[error("the executor lost the session: {0}")]
     Lost(String),
+}
+
+impl From<OverLimit> for SessionError {
+    fn from(over: OverLimit) -> Self {
+        Self::OutOfMemory(over.to_string())
+    }
 }
 
 /// A GPU, or what stands for one.

@@ -102,6 +102,14 @@ impl Pump {
                 self.refuse(&work, status::INVALID_HANDLE, format_args!("{violation}, for it was refused"));
                 Ok(())
             }
+            Err(SessionError::OutOfMemory(why)) => {
+                self.handles.refuse(&work.message.body);
+                if let Body::GraphDefine(body) = &work.message.body {
+                    self.graphs.destroy(body.graph)?;
+                }
+                self.refuse(&work, OUT_OF_MEMORY, format_args!("{why}"));
+                Ok(())
+            }
             carried => carried,
         }
     }

@@ -111,7 +111,7 @@ impl Worker {
         if let End::Failed { number, error } = end {
             let why = match &error {
                 SessionError::Violation(_) => Refusal::Violation,
-                SessionError::Lost(_) => Refusal::Executor,
+                SessionError::Lost(_) | SessionError::OutOfMemory(_) => Refusal::Executor,
             };
             // A ring that makes no sense is found before there is a message.
             let kind = if number == newest.0 { newest.1 } else { "none" };

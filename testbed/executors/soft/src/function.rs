@@ -9,7 +9,7 @@ use vgpu_simt::{Features, Program, ProgramError};
 use vgpu_wire::body::launch::{LAUNCH_COOPERATIVE, Launch};
 use vgpu_wire::body::module::{FunctionReply, FunctionSet};
 
-use crate::image::{Image, ImageError};
+use crate::image::{Image, ImageError, kernel_bytes};
 use crate::limits::{Demand, Limits};
 use crate::status;
 
@@ -67,6 +67,11 @@ impl Function {
             reserved: [0; 7],
         };
         Ok(Self { kernel, program, attributes, max_dynamic_shared: AtomicU32::new(dynamic) })
+    }
+
+    /// Bytes of the host's memory that it takes, the kernel's own form included: the session keeps that, too.
+    pub(crate) fn bytes(&self) -> u64 {
+        size_of::<Self>() as u64 + kernel_bytes(&self.kernel) + self.program.bytes()
     }
 
     pub(crate) const fn attributes(&self) -> &FunctionReply {

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use vgpu_device::{SessionError, Violation, Work, graph_nodes, graph_patches};
+use vgpu_device::{Charge, Resource, SessionError, SessionHost, Violation, Work, graph_nodes, graph_patches};
 use vgpu_wire::Body;
 use vgpu_wire::body::graph::GraphLaunch;
 
 use crate::function::Function;
 use crate::modules::Modules;
 use crate::order::{Id, Stream};
-use crate::queue::Job;
 use crate::session::{Made, SoftSession};
 
 /// What a node does. Spans are resolved at each launch: the session may have given the window memory back meanwhile.
@@ -38,26 +37,48 @@ pub(crate) struct Graph {
     pub(crate) nodes: Vec<Node>,
     /// Earlier nodes that each comes after.
     pub(crate) dependencies: Vec<Box<[u32]>>,
+    /// What its nodes take.
+    bytes: Charge,
     /// The end of the newest launch, which the next one comes after.
     pub(crate) newest: Option<Id>,
 }
 
 impl Graph {
     /// Reads the records of a `GraphDefine`.
-    pub(crate) fn define(work: &Work<'_>, modules: &Modules) -> Result<Self, Violation> {
-        let (mut nodes, mut dependencies) = (Vec::new(), Vec::new());
+    pub(crate) fn define(
+        work: &Work<'_>,
+        modules: &Modules,
+        host: &SessionHost,
+        count: u32,
+    ) -> Result<Self, SessionError> {
+        // All that nodes hold beside themselves is in the payload.
+        let each = (size_of::<Node>() + size_of::<Box<[u32]>>()) as u64;
+        let wanted = u64::from(count) * each + work.payload.len() as u64;
+        let bytes = host.charges().take(Resource::HostBytes, wanted)?;
+        let (mut nodes, mut dependencies) = (Vec::<Node>::new(), Vec::<Box<[u32]>>::new());
+        let room =
+            nodes.try_reserve_exact(count as usize).and(dependencies.try_reserve_exact(count as usize));
+        room.map_err(|error| SessionError::OutOfMemory(format!("a graph of {count} nodes: {error}")))?;
         for record in graph_nodes(work.payload) {
             nodes.push(Node::new(&record.message.body, record.message.tail, modules)?);
             dependencies.push(record.dependencies().collect());
         }
-        Ok(Self { nodes, dependencies, newest: None })
+        Ok(Self { nodes, dependencies, bytes, newest: None })
     }
 
     /// Makes the changes of a `GraphUpdate`. All kinds are equal, so none is refused.
-    pub(crate) fn update(&mut self, work: &Work<'_>, modules: &Modules) -> Result<(), Violation> {
+    pub(crate) fn update(&mut self, work: &Work<'_>, modules: &Modules) -> Result<(), SessionError> {
+        // Charged before nodes are changed; what those before took is returned.
+        let before = self.bytes.amount();
+        self.bytes.grow(work.payload.len() as u64)?;
+        let (mut more, mut less) = (0, 0);
         for record in graph_patches(work.payload) {
-            self.nodes[record.node as usize] = Node::new(&record.message.body, record.message.tail, modules)?;
+            let node = Node::new(&record.message.body, record.message.tail, modules)?;
+            more += node.tail.len() as u64;
+            less += self.nodes[record.node as usize].tail.len() as u64;
+            self.nodes[record.node as usize] = node;
         }
+        self.bytes.shrink_to((before + more).saturating_sub(less));
         Ok(())
     }
 }
@@ -67,7 +88,12 @@ impl SoftSession {
         let stream = self.stream(body.stream)?;
         // Taken out, for its nodes are looked at while the session is changed.
         let mut graph = self.graphs.remove(&body.graph).ok_or(Violation::unknown("graph", body.graph))?;
-        let launched = if self.queue.is_direct() {
+        // Its nodes, its start and its end.
+        let pieces = graph.nodes.len() + 2;
+        if !self.queue.is_direct() {
+            self.make_room(pieces, work.number);
+        }
+        let launched = if self.is_direct(pieces) {
             self.launch_graph_now(work, &graph.nodes)
         } else {
             self.queue_graph(work, &mut graph, stream)
@@ -114,7 +140,7 @@ impl SoftSession {
             let job = match self.make(&node.body, &node.tail, node.function.as_ref())? {
                 Made::Task(task) => {
                     let noticed = task.is_noticed();
-                    Some((Job { task: task.into_owned(), number: work.number }, noticed))
+                    self.job(task, work.number).map(|job| (job, noticed))
                 }
                 Made::Refused(code) => {
                     self.refuse(work, code);
@@ -143,7 +169,7 @@ impl SoftSession {
     pub(crate) fn graph(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
         match &work.message.body {
             Body::GraphDefine(body) => {
-                let graph = Graph::define(work, &self.modules)?;
+                let graph = Graph::define(work, &self.modules, &self.host, body.nodes)?;
                 if self.graphs.insert(body.graph, graph).is_some() {
                     return Err(Violation::in_use("graph", body.graph).into());
                 }

@@ -1,6 +1,7 @@
 //! Images: the PTX texts that programs bring, read once for all sessions and found again by their digests.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sha2::{Digest as _, Sha256};
@@ -109,7 +110,10 @@ impl ImageError {
 #[derive(Debug)]
 pub(crate) struct Image {
     pub(crate) module: Module,
+    /// Bytes of its text.
     bytes: u64,
+    /// Bytes of the kernels below.
+    parsed: AtomicU64,
     /// Kernels that were asked for.
     kernels: Mutex<HashMap<String, Arc<Kernel>>>,
 }
@@ -126,8 +130,31 @@ impl Image {
             error => ImageError::Ptx(error),
         };
         let kernel = Arc::new(self.module.kernel_within(name, effort).map_err(spent)?);
-        Ok(Arc::clone(kernels().entry(name.to_owned()).or_insert(kernel)))
+        let mut kernels = kernels();
+        let known = kernels.entry(name.to_owned()).or_insert_with(|| {
+            self.parsed.fetch_add(kernel_bytes(&kernel), Ordering::Relaxed);
+            kernel
+        });
+        Ok(Arc::clone(known))
     }
+
+    /// Bytes of its text.
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Bytes of the host's memory that it takes.
+    fn kept_bytes(&self) -> u64 {
+        self.bytes + self.parsed.load(Ordering::Relaxed)
+    }
+}
+
+/// Bytes of the host's memory that a parsed kernel takes.
+pub(crate) fn kernel_bytes(kernel: &Kernel) -> u64 {
+    let Kernel { name, params, registers, code, blocks, .. } = kernel;
+    let lists =
+        size_of_val(&**params) + size_of_val(&**registers) + size_of_val(&**code) + size_of_val(&**blocks);
+    (size_of::<Kernel>() + name.len() + lists) as u64
 }
 
 /// Images by digest.
@@ -160,7 +187,9 @@ impl Images {
         let now = kept.clock;
         let (image, used) = kept.images.get_mut(digest)?;
         *used = now;
-        Some(Arc::clone(image))
+        let image = Arc::clone(image);
+        kept.shrink(KEPT);
+        Some(image)
     }
 
     /// Reads an image that is brought now. The lock is taken only when all of it is read.
@@ -196,13 +225,20 @@ impl Images {
         if let Some(global) = module.globals().iter().find(|global| global.linkage == Linkage::Extern) {
             return Err(ImageError::Extern(global.name.clone()));
         }
-        let image = Arc::new(Image { module, bytes, kernels: Mutex::default() });
+        let image = Arc::new(Image { module, bytes, parsed: AtomicU64::new(0), kernels: Mutex::default() });
         let mut kept = self.kept();
         kept.clock += 1;
         let now = kept.clock;
         kept.images.insert(digest, (Arc::clone(&image), now));
         kept.shrink(KEPT);
         Ok(image)
+    }
+
+    /// Bytes of all that are kept. Kernels that were read since make room for themselves here.
+    pub(crate) fn kept_bytes(&self) -> u64 {
+        let mut kept = self.kept();
+        kept.shrink(KEPT);
+        kept.bytes()
     }
 
     /// The device's architecture, as in `sm_61`.
@@ -212,12 +248,16 @@ impl Images {
 }
 
 impl Kept {
+    fn bytes(&self) -> u64 {
+        self.images.values().map(|(image, _)| image.kept_bytes()).sum()
+    }
+
     /// Lets go of those that were not used for the longest time. Sessions that have them keep them.
     fn shrink(&mut self, most: u64) {
-        let mut bytes: u64 = self.images.values().map(|(image, _)| image.bytes).sum();
-        while bytes > most && self.images.len() > 1 {
+        let mut bytes = self.bytes();
+        while bytes > most {
             let Some((&digest, _)) = self.images.iter().min_by_key(|(_, (_, used))| *used) else { return };
-            bytes -= self.images.remove(&digest).map_or(0, |(image, _)| image.bytes);
+            bytes -= self.images.remove(&digest).map_or(0, |(image, _)| image.kept_bytes());
         }
     }
 }

@@ -1,11 +1,13 @@
 //! Kernel launches: the way from a checked launch to the engine.
 
-use std::sync::PoisonError;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use vgpu_arena::View;
-use vgpu_simt::{Control, Launch as Run, Output, run};
+use vgpu_device::{Charge, Resource, SessionHost};
+use vgpu_simt::{Control, Launch as Run, Ledger, Output, run};
 use vgpu_wire::body::launch::{LAUNCH_COOPERATIVE, Launch};
 
+use crate::account::OutOfMemory;
 use crate::copy::CopyError;
 use crate::function::Function;
 use crate::runner::{Runner, TaskError};
@@ -15,15 +17,26 @@ const WORKSPACE: u64 = 4096;
 
 /// Where a kernel's `printf` goes: the device's log.
 struct Log<'a> {
-    session: u32,
+    host: &'a SessionHost,
     kernel: &'a str,
 }
 
 impl Output for Log<'_> {
     fn printf(&self, text: &str) {
         for line in text.lines() {
-            tracing::info!(session = self.session, kernel = self.kernel, "{line}");
+            let session = self.host.session();
+            self.host.log(line.len(), || tracing::info!(session, kernel = self.kernel, "{line}"));
         }
+    }
+}
+
+/// What a launch takes of the host's memory is the session's to pay.
+#[derive(Debug)]
+struct Scratch(Mutex<Charge>);
+
+impl Ledger for Scratch {
+    fn take(&self, bytes: u64) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).grow(bytes).is_ok()
     }
 }
 
@@ -60,9 +73,10 @@ impl Runner {
     }
 
     fn run_kernel(&self, memory: &View, function: &Function, launch: &Run<'_>) -> Result<(), TaskError> {
-        let control = Control::under(self.limited());
+        let scratch = self.host.charges().take(Resource::HostBytes, 0).map_err(|_| OutOfMemory)?;
+        let control = Control::under(self.limited()).paid_by(Arc::new(Scratch(Mutex::new(scratch))));
         let name = &function.kernel.name;
-        let log = Log { session: self.host.session(), kernel: name };
+        let log = Log { host: &self.host, kernel: name };
         run(&function.program, launch, memory, self.device.pool(), &control, &log)
             .map_err(|fault| TaskError::Kernel { name: name.clone(), fault })
     }

@@ -121,6 +121,10 @@ impl Executor for Soft {
         self.device.account.used()
     }
 
+    fn kept_image_bytes(&self) -> u64 {
+        self.device.images.kept_bytes()
+    }
+
     fn open(&self, host: SessionHost) -> Result<Box<dyn Session>, ExecutorError> {
         Ok(Box::new(SoftSession::new(host, Arc::clone(&self.device))))
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use vgpu_arena::View;
-use vgpu_device::Violation;
+use vgpu_device::{Charge, Charges, OverLimit, Resource, Violation};
 use vgpu_wire::body::module::{IMAGE_PTX, ModuleOpen};
 
 use crate::account::OutOfMemory;
@@ -22,10 +22,28 @@ const IMAGE_MOST: u64 = vgpu_ptx::TEXT_MOST;
 enum Module {
     /// Its image comes in pieces.
     Coming { digest: Digest, bytes: u64, text: Vec<u8> },
+    /// Its image came in pieces, for which the host had no memory.
+    NoMemory,
     /// Its image is there.
     Here(Arc<Image>),
     /// It can be used.
     Loaded(Loaded),
+}
+
+/// What a session has, and what it is charged for it.
+#[derive(Debug)]
+struct Paid<T> {
+    what: T,
+    _count: Charge,
+    /// The image, also while it is the device's: a session that has it keeps it; or a kernel made ready.
+    _bytes: Charge,
+}
+
+impl<T> Paid<T> {
+    fn new(charges: &Arc<Charges>, resource: Resource, bytes: u64, what: T) -> Result<Self, OverLimit> {
+        let count = charges.take(resource, 1)?;
+        Ok(Self { what, _count: count, _bytes: charges.take(Resource::HostBytes, bytes)? })
+    }
 }
 
 /// A loaded module.
@@ -62,9 +80,9 @@ impl Refusal {
 /// See the file.
 #[derive(Debug, Default)]
 pub(crate) struct Modules {
-    modules: HashMap<u32, Module>,
+    modules: HashMap<u32, Paid<Module>>,
     /// Functions and the numbers of their modules.
-    functions: HashMap<u32, (u32, Arc<Function>)>,
+    functions: HashMap<u32, Paid<(u32, Arc<Function>)>>,
 }
 
 impl Modules {
@@ -95,8 +113,15 @@ impl Modules {
             Some(image) => Module::Here(image),
             None => Module::Coming { digest: body.digest, bytes: body.bytes, text: Vec::new() },
         };
-        self.modules.insert(body.module, module);
-        Ok(Ok(found))
+        // Only what is known tells its size truly; what comes may be no longer than it says.
+        let bytes = if let Module::Here(image) = &module { image.bytes() } else { body.bytes };
+        match Paid::new(runner.host.charges(), Resource::Modules, bytes, module) {
+            Ok(module) => {
+                self.modules.insert(body.module, module);
+                Ok(Ok(found))
+            }
+            Err(over) => Ok(Err(refused(runner, &over))),
+        }
     }
 
     /// Takes a piece of an image of `bytes` bytes: `copy` puts it where it is told.
@@ -107,12 +132,20 @@ impl Modules {
         bytes: u64,
         copy: impl FnOnce(&mut [u8]),
     ) -> Result<(), Violation> {
-        let Some(Module::Coming { bytes: whole, text, .. }) = self.modules.get_mut(&module) else {
-            return Err(Violation::unknown("module", module));
+        let paid = self.modules.get_mut(&module).ok_or(Violation::unknown("module", module))?;
+        let (whole, text) = match &mut paid.what {
+            Module::Coming { bytes, text, .. } => (bytes, text),
+            // Said when the module is loaded: nobody answers for a piece.
+            Module::NoMemory => return Ok(()),
+            _ => return Err(Violation::unknown("module", module)),
         };
         let start = text.len();
         if offset != start as u64 || bytes > *whole - offset {
             return Err(Violation::Field { field: "the offset of a piece of an image", value: offset });
+        }
+        if text.try_reserve_exact(*whole as usize - start).is_err() {
+            paid.what = Module::NoMemory;
+            return Ok(());
         }
         text.resize(start + bytes as usize, 0);
         copy(&mut text[start..]);
@@ -121,18 +154,21 @@ impl Modules {
 
     /// Loads a module whose image is there.
     pub(crate) fn load(&mut self, runner: &Runner, number: u32) -> Result<Result<(), Refusal>, Violation> {
-        let image = match self.modules.remove(&number) {
-            Some(Module::Here(image)) => Ok(image),
-            Some(Module::Coming { digest, text, bytes }) if text.len() as u64 == bytes => {
-                runner.device.images.bring(digest, text, &runner.limited())
+        let mut paid = self.modules.remove(&number).ok_or(Violation::unknown("module", number))?;
+        let image = match std::mem::replace(&mut paid.what, Module::NoMemory) {
+            Module::Here(image) => Ok(image),
+            Module::Coming { digest, text, bytes } if text.len() as u64 == bytes => {
+                runner.device.images.bring(digest, text, &runner.limited()).map_err(LoadError::from)
             }
+            Module::NoMemory => Err(OutOfMemory.into()),
             // Loaded twice, or too early.
             _ => return Err(Violation::unknown("module", number)),
         };
-        let loaded = image.map_err(LoadError::from).and_then(|image| Loaded::new(&runner.memory, image));
+        let loaded = image.and_then(|image| Loaded::new(&runner.memory, image));
         match loaded {
             Ok(loaded) => {
-                self.modules.insert(number, Module::Loaded(loaded));
+                paid.what = Module::Loaded(loaded);
+                self.modules.insert(number, paid);
                 Ok(Ok(()))
             }
             Err(error) => {
@@ -140,19 +176,18 @@ impl Modules {
                     LoadError::Image(error) => error.code(),
                     LoadError::OutOfMemory(_) => status::OUT_OF_MEMORY,
                 };
-                tracing::warn!(
-                    session = runner.host.session(),
-                    module = number,
-                    code,
-                    "load a module: {error}"
-                );
+                let session = runner.host.session();
+                let text = error.to_string();
+                runner.host.log(text.len(), || {
+                    tracing::warn!(session, module = number, code, "load a module: {text}");
+                });
                 Ok(Err(Refusal::new(code, &error)))
             }
         }
     }
 
     fn loaded(&self, module: u32) -> Result<&Loaded, Violation> {
-        match self.modules.get(&module) {
+        match self.modules.get(&module).map(|module| &module.what) {
             Some(Module::Loaded(loaded)) => Ok(loaded),
             _ => Err(Violation::unknown("module", module)),
         }
@@ -160,8 +195,8 @@ impl Modules {
 
     /// Ends a module with its functions: what is to be freed when no work needs it any more.
     pub(crate) fn unload(&mut self, module: u32) -> Result<Vec<Allocation>, Violation> {
-        self.functions.retain(|_, (of, _)| *of != module);
-        match self.modules.remove(&module) {
+        self.functions.retain(|_, function| function.what.0 != module);
+        match self.modules.remove(&module).map(|module| module.what) {
             Some(Module::Loaded(loaded)) => Ok(loaded.memory),
             Some(_) => Ok(Vec::new()),
             None => Err(Violation::unknown("module", module)),
@@ -187,14 +222,23 @@ impl Modules {
         match Function::new(&loaded.image, name, &loaded.globals, limits, sm, &runner.limited()) {
             Ok(function) => {
                 let function = Arc::new(function);
-                self.functions.insert(number, (module, Arc::clone(&function)));
-                Ok(Ok(function))
+                let what = (module, Arc::clone(&function));
+                match Paid::new(runner.host.charges(), Resource::Functions, function.bytes(), what) {
+                    Ok(paid) => {
+                        self.functions.insert(number, paid);
+                        Ok(Ok(function))
+                    }
+                    Err(over) => Ok(Err(refused(runner, &over))),
+                }
             }
             Err(error) => {
                 let code = error.code();
                 // Programs ask for kernels to learn whether there are any.
                 if code != status::NOT_FOUND {
-                    tracing::warn!(session = runner.host.session(), kernel = name, code, "{error}");
+                    let (session, text) = (runner.host.session(), error.to_string());
+                    runner.host.log(name.len() + text.len(), || {
+                        tracing::warn!(session, kernel = name, code, "{text}");
+                    });
                 }
                 Ok(Err(Refusal::new(code, &error)))
             }
@@ -205,7 +249,7 @@ impl Modules {
     pub(crate) fn get(&self, function: u32) -> Result<&Arc<Function>, Violation> {
         self.functions
             .get(&function)
-            .map(|(_, function)| function)
+            .map(|function| &function.what.1)
             .ok_or(Violation::unknown("function", function))
     }
 
@@ -216,6 +260,13 @@ impl Modules {
         let found = globals.iter().position(|global| global.name.as_bytes() == name);
         Ok(found.map(|index| (loaded.globals[index], globals[index].bytes)))
     }
+}
+
+/// Says in the log that the session has too much.
+fn refused(runner: &Runner, over: &OverLimit) -> Refusal {
+    let session = runner.host.session();
+    runner.host.log(0, || tracing::warn!(session, "refused: {over}"));
+    Refusal::new(status::OUT_OF_MEMORY, over)
 }
 
 impl Loaded {

@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-use vgpu_device::SessionError;
+use vgpu_device::{Charge, SessionError};
 
 use crate::adversary::Adversary;
 use crate::order::{Id, Order};
@@ -26,6 +26,8 @@ const PATIENCE: Duration = Duration::from_millis(2);
 pub(crate) struct Job {
     pub(crate) task: Task<'static>,
     pub(crate) number: u64,
+    /// What it is charged while it waits; nothing where what it holds is charged already.
+    pub(crate) _bytes: Option<Charge>,
 }
 
 /// Whom a hold waits for.
@@ -82,12 +84,18 @@ impl Queue {
         self.shared.pending.load(Ordering::Acquire) != 0
     }
 
+    /// Whether so much more may wait.
+    pub(crate) fn has_room(&self, more: usize) -> bool {
+        let most = self.shared.runner.host.charges().limits().queued;
+        (self.shared.pending.load(Ordering::Acquire) as u64).saturating_add(more as u64) <= most
+    }
+
     /// Adds work.
     pub(crate) fn add<T>(&mut self, act: impl FnOnce(&mut Order<Job>) -> T) -> Result<T, SessionError> {
         if self.thread.is_none() {
             let shared = Arc::clone(&self.shared);
             let thread = Builder::new().name("soft work".into()).spawn(move || shared.work());
-            let lost = |error| SessionError::Lost(format!("start a thread: {error}"));
+            let lost = |error| SessionError::OutOfMemory(format!("start a thread: {error}"));
             self.thread = Some(thread.map_err(lost)?);
         }
         let mut state = self.shared.state();

@@ -62,7 +62,11 @@ impl TaskError {
             Self::Gemm(error) => (error.code()?, error.sticky()),
             Self::Copy(CopyError::Halted(Halt::Stopped))
             | Self::Kernel { fault: vgpu_simt::Fault::Stopped, .. } => return None,
-            Self::Kernel { fault: fault @ vgpu_simt::Fault::BadLaunch(_), .. } => (fault.code(), false),
+            Self::Kernel {
+                fault:
+                    fault @ (vgpu_simt::Fault::BadLaunch(_) | vgpu_simt::Fault::OutOfMemory { begun: false }),
+                ..
+            } => (fault.code(), false),
             Self::Kernel { fault, .. } => (fault.code(), true),
         })
     }
@@ -180,7 +184,7 @@ impl Runner {
         if let Err(error) = outcome
             && let Some((code, sticky)) = error.code()
         {
-            tracing::warn!(session = self.host.session(), number, code, "{error}");
+            self.host.log(0, || tracing::warn!(session = self.host.session(), number, code, "{error}"));
             self.fail(number, code, sticky);
         }
         // After the error: who sees that the work is done sees how it ended.

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use vgpu_device::{Retired, Session, SessionError, SessionHost, Violation, Work};
+use vgpu_device::{Resource, Retired, Session, SessionError, SessionHost, Violation, Work};
 use vgpu_wire::body::stream::STREAM_NON_BLOCKING;
 use vgpu_wire::{Body, JOIN_ALL, SEGMENT_INLINE};
 
@@ -24,6 +24,9 @@ use crate::queue::{Job, Queue};
 use crate::runner::Runner;
 use crate::status;
 use crate::task::{Freeing, Source, Task};
+
+/// What a piece of work takes while it waits, with its place among others, its tail not counted.
+const QUEUED_BYTES: u64 = 1024;
 
 /// Where work stands among other work.
 #[derive(Clone, Copy, Debug)]
@@ -119,14 +122,54 @@ impl SoftSession {
         self.runner.report();
     }
 
+    /// Whether work is done at once: in its turn, or because the session is lost and as much waits as may. Then it is only marks.
+    pub(crate) fn is_direct(&self, more: usize) -> bool {
+        self.queue.is_direct() || self.is_overfull(more)
+    }
+
+    fn is_overfull(&self, more: usize) -> bool {
+        self.runner.dead().is_some() && !self.queue.has_room(more)
+    }
+
+    /// Where more work would wait than may, the session is lost: without it nothing later could be right.
+    pub(crate) fn make_room(&self, more: usize, number: u64) {
+        if !self.queue.has_room(more) && self.runner.dead().is_none() {
+            self.overflow(number, &format_args!("more than {} pieces", self.host.charges().limits().queued));
+        }
+    }
+
+    fn overflow(&self, number: u64, what: &dyn std::fmt::Display) {
+        let session = self.host.session();
+        self.host.log(0, || tracing::warn!(session, number, "too much work waits: {what}"));
+        self.runner.fail(number, status::OUT_OF_MEMORY, true);
+    }
+
+    /// A task that waits, charged; nothing where that is too much: then it has come to its end, as of a lost session.
+    pub(crate) fn job(&self, task: Task<'_>, number: u64) -> Option<Job> {
+        // What these hold is charged already, and is to be returned.
+        if matches!(task, Task::Free(..) | Task::Retire(_)) {
+            return Some(Job { task: task.into_owned(), number, _bytes: None });
+        }
+        match self.host.charges().take(Resource::HostBytes, QUEUED_BYTES + task.tail_bytes()) {
+            Ok(bytes) => Some(Job { task: task.into_owned(), number, _bytes: Some(bytes) }),
+            Err(over) => {
+                if self.runner.dead().is_none() {
+                    self.overflow(number, &over);
+                }
+                self.runner.run(task, number);
+                None
+            }
+        }
+    }
+
     /// Does a task now, if that is its turn, or queues it.
     pub(crate) fn give(&mut self, place: Place, task: Task<'_>, number: u64) -> Result<(), SessionError> {
-        if self.queue.is_direct() {
+        if self.is_direct(1) {
             self.runner.run(task, number);
             return Ok(());
         }
         let noticed = task.is_noticed();
-        let job = Job { task: task.into_owned(), number };
+        let Some(job) = self.job(task, number) else { return Ok(()) };
         self.queue.add(|order| match place {
             Place::In(stream) => drop(order.push(stream, job, noticed)),
             Place::Record(stream, event) => order.record(stream, event, job),
@@ -179,10 +222,13 @@ impl SoftSession {
                     None => self.modules.get(body.function)?,
                 };
                 if let Err(code) = function.check(body, tail.len(), &self.runner.device.limits) {
-                    tracing::warn!(
-                        session = self.host.session(), code, grid = ?body.grid, block = ?body.block, shared = body.shared_bytes,
-                        params = tail.len(), "kernel {}: the launch is refused", function.kernel.name
-                    );
+                    self.host.log(0, || {
+                        tracing::warn!(
+                            session = self.host.session(), code, grid = ?body.grid, block = ?body.block,
+                            shared = body.shared_bytes, params = tail.len(),
+                            "kernel {}: the launch is refused", function.kernel.name
+                        );
+                    });
                     return Ok(Made::Refused(code));
                 }
                 Task::Launch(Arc::clone(function), *body, Cow::Borrowed(tail))
@@ -243,14 +289,20 @@ impl SoftSession {
                 if !self.holds.insert(body.hold) {
                     return Err(Violation::in_use("hold", body.hold).into());
                 }
-                let job = Job { task: Task::Hold(body.hold, body.mark), number: work.number };
-                self.queue.add(|order| order.push(stream, job, true))?;
+                let task = Task::Hold(body.hold, body.mark);
+                if self.is_overfull(1) {
+                    self.runner.run(task, work.number);
+                } else if let Some(job) = self.job(task, work.number) {
+                    self.queue.add(|order| order.push(stream, job, true))?;
+                }
             }
             Body::StreamRelease(body) => {
                 if !self.holds.remove(&body.hold) {
                     return Err(Violation::unknown("hold", body.hold).into());
                 }
-                self.queue.release(body.hold);
+                if !self.is_overfull(1) {
+                    self.queue.release(body.hold);
+                }
             }
             _ => {}
         }
@@ -270,6 +322,8 @@ impl SoftSession {
 
 impl Session for SoftSession {
     fn execute(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
+        // Itself, and the join that came with it.
+        self.make_room(2, work.number);
         match &work.message.body {
             Body::CopyIn(body) => self.stream_work(work, Place::In(self.stream(body.stream)?)),
             Body::CopyOut(body) => self.stream_work(work, Place::In(self.stream(body.stream)?)),
@@ -287,7 +341,7 @@ impl Session for SoftSession {
             Body::StreamWait(body) => {
                 let stream = self.stream(body.stream)?;
                 self.known_event(body.event)?;
-                if self.queue.is_busy() {
+                if self.queue.is_busy() && !self.is_overfull(1) {
                     self.queue.add(|order| order.wait(stream, body.event))?;
                 }
                 Ok(())
@@ -319,7 +373,7 @@ impl Session for SoftSession {
 
     fn join(&mut self, stream: u32) -> Result<(), SessionError> {
         let stream = self.stream_or_all(stream)?;
-        if self.queue.is_busy() {
+        if self.queue.is_busy() && !self.is_overfull(1) {
             self.queue.add(|order| order.join(stream))?;
         }
         Ok(())
@@ -327,7 +381,7 @@ impl Session for SoftSession {
 
     fn retire(&mut self, memory: Retired) {
         if self.queue.is_busy() {
-            let job = Job { task: Task::Retire(memory), number: 0 };
+            let job = Job { task: Task::Retire(memory), number: 0, _bytes: None };
             // A queue that has work has its thread, so this does not fail.
             let _ = self.queue.add(|order| order.after(None, job));
         }

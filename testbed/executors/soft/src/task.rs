@@ -101,6 +101,16 @@ impl Task<'_> {
         }
     }
 
+    /// Bytes that came with the message.
+    pub(crate) fn tail_bytes(&self) -> u64 {
+        match self {
+            Self::CopyIn { source: Source::Inline(bytes), .. } | Self::Launch(_, _, bytes) => {
+                bytes.len() as u64
+            }
+            _ => 0,
+        }
+    }
+
     /// The same with bytes of its own.
     pub(crate) fn into_owned(self) -> Task<'static> {
         match self {

@@ -102,12 +102,11 @@ impl Port {
         debug_assert!(Message::decode(bytes).is_ok(), "messages are built right");
         self.pump.carry(bytes).map_err(|error| {
             let kind = P::KIND.name();
-            match &error {
+            if let SessionError::Violation(violation) = &error {
                 // What a guest of version 1 sends has been checked, so this is a mistake here.
-                SessionError::Violation(violation) => {
-                    tracing::error!(kind, "an owner's session ends: {violation}");
-                }
-                SessionError::Lost(_) => tracing::warn!(kind, "an owner's session ends: {error}"),
+                tracing::error!(kind, "an owner's session ends: {violation}");
+            } else {
+                tracing::warn!(kind, "an owner's session ends: {error}");
             }
             self.dead = true;
             status::UNKNOWN

@@ -8,7 +8,7 @@ use vgpu_ptx::ir::Reduce;
 
 use crate::env::Env;
 use crate::fault::Fault;
-use crate::machine::{Baseline, LANES, Slot};
+use crate::machine::{Baseline, Frame, LANES, Slot};
 use crate::meetings::Point;
 use crate::ops::Place;
 use crate::program::{Registers, Variant};
@@ -103,21 +103,31 @@ impl Block {
         self.parts.len()
     }
 
+    /// Bytes of the host's memory that one warp of a block takes, or a part of one.
+    pub(crate) fn warp_cost(variant: &Variant) -> u64 {
+        // Lanes pending, by block of the code.
+        Frame::cost(variant.code.layout()) + 4 * variant.blocks.len() as u64 + size_of::<Part>() as u64
+    }
+
+    /// Lets go of all parts: their frames may be long.
+    pub(crate) fn clear(&mut self) {
+        self.parts = Vec::new();
+    }
+
     /// Makes it fit for blocks of a launch: frames with constants, parameters, thread indices.
     ///
     /// # Errors
-    /// The launch was stopped, or its time was over.
+    /// The launch was stopped, its time was over, or the host has no memory for the frames.
     pub(crate) fn prepare(&mut self, variant: &Variant, env: &mut Env<'_>) -> Result<(), Fault> {
         let [x, y, z] = env.shape.block;
         self.warps = (x * y * z).div_ceil(LANES as u32);
         self.parts.truncate(self.warps as usize);
+        let missing = self.warps as usize - self.parts.len();
+        self.parts.extend((0..missing).map(|_| Part { warp: Warp::default(), state: State::Done }));
         for (index, part) in self.parts.iter_mut().enumerate() {
-            part.warp.reset(variant.code.layout(), index as u32, variant.blocks.len());
-        }
-        for index in self.parts.len() as u32..self.warps {
-            let mut warp = Warp::default();
-            warp.reset(variant.code.layout(), index, variant.blocks.len());
-            self.parts.push(Part { warp, state: State::Done });
+            if !part.warp.reset(variant.code.layout(), index as u32, variant.blocks.len()) {
+                return Err(Fault::OutOfMemory { begun: false });
+            }
         }
         for part in &mut self.parts {
             variant.fill_launch(&mut part.warp.frame, part.warp.index, env);
@@ -186,7 +196,7 @@ impl Block {
                         preempted = true;
                     }
                     Exit::Barrier { block } => self.arrive(index, block, variant, env)?,
-                    Exit::Meet { pc, wanted } => self.meet(index, pc, wanted, variant),
+                    Exit::Meet { pc, wanted } => self.meet(index, pc, wanted, variant, env)?,
                 }
                 // A part that may go on at once does so before others: it is in the cache.
                 let again = matches!(self.parts[index].state, State::Ready | State::At(_));
@@ -224,23 +234,39 @@ impl Block {
         Err(Fault::BarrierDeadlock { site: waiting.unwrap_or_default() })
     }
 
-    /// Gives the lanes of a part that are pending elsewhere to a new part.
-    fn split(&mut self, index: usize) {
-        let part = &mut self.parts[index];
-        if part.warp.is_empty() {
-            return;
+    /// Gives the lanes of a part that are pending elsewhere to another part: one that has no lanes any more, so that there are never
+    /// more than lanes, or a new one, which is paid for.
+    fn split(&mut self, index: usize, variant: &Variant, env: &Env<'_>) -> Result<(), Fault> {
+        if self.parts[index].warp.is_empty() {
+            return Ok(());
         }
-        let mut others = part.warp.clone();
-        others.mask = 0;
-        others.exit = Exit::Done;
-        part.warp.forget_pending();
-        let part = Part { warp: others, state: State::Ready };
-        // The first parts are those that blocks start with. Without this a loop of splits would take ever more memory.
         let first = self.warps as usize;
-        match self.parts[first..].iter().position(|part| matches!(part.state, State::Done)) {
-            Some(free) => self.parts[first + free] = part,
-            None => self.parts.push(part),
-        }
+        let unused = |part: &Part| matches!(part.state, State::Done);
+        let free = self.parts[first..].iter().position(unused).map(|at| first + at);
+        let other = match free.filter(|&other| other != index) {
+            Some(other) => {
+                let [from, to] = self.parts.get_disjoint_mut([index, other]).expect("two parts");
+                to.warp.copy_from(&from.warp);
+                other
+            }
+            None if env.control.pay(Self::warp_cost(variant)) => {
+                let from = &self.parts[index].warp;
+                let mut warp = Warp::default();
+                if !warp.reset(variant.code.layout(), from.index, variant.blocks.len()) {
+                    return Err(Fault::OutOfMemory { begun: true });
+                }
+                warp.copy_from(from);
+                self.parts.push(Part { warp, state: State::Done });
+                self.parts.len() - 1
+            }
+            None => return Err(Fault::OutOfMemory { begun: true }),
+        };
+        self.parts[index].warp.forget_pending();
+        let others = &mut self.parts[other];
+        others.warp.mask = 0;
+        others.warp.exit = Exit::Done;
+        others.state = State::Ready;
+        Ok(())
     }
 
     /// Moves the running or waiting lanes of a part into another of the same warp, if both have the same values in the
@@ -260,7 +286,14 @@ impl Block {
     }
 
     /// The active lanes of a part want to run a step with others of their warp.
-    fn meet(&mut self, index: usize, pc: u32, wanted: u32, variant: &Variant) {
+    fn meet(
+        &mut self,
+        index: usize,
+        pc: u32,
+        wanted: u32,
+        variant: &Variant,
+        env: &Env<'_>,
+    ) -> Result<(), Fault> {
         let warp = self.parts[index].warp.index;
         let here = |part: &Part| part.warp.index == warp && !matches!(part.state, State::Done);
         let alive = self.parts.iter().filter(|part| here(part)).fold(0, |all, part| all | part.warp.lanes());
@@ -278,9 +311,10 @@ impl Block {
         if wanted & alive & !self.parts[index].warp.mask == 0 {
             self.parts[index].state = State::At(pc);
         } else {
-            self.split(index);
+            self.split(index, variant, env)?;
             self.parts[index].state = State::Parked { pc };
         }
+        Ok(())
     }
 
     /// The active lanes of a part arrive at a barrier.
@@ -320,7 +354,7 @@ impl Block {
             warp.put(block, lanes);
             self.parts[index].state = State::Ready;
         } else {
-            self.split(index);
+            self.split(index, variant, env)?;
             self.parts[index].state = State::Waiting { number, step, block, line };
         }
         self.complete(variant, env);

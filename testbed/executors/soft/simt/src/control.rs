@@ -1,5 +1,6 @@
-//! How a launch is stopped from outside: a flag, a deadline and a budget of work.
+//! How a launch is stopped from outside: a flag, a deadline and a budget of work. And who pays for its memory.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,6 +12,13 @@ pub struct Control {
     interrupt: Interrupt,
     /// Warp-wide instructions that may still be executed, all blocks together.
     budget: Arc<AtomicU64>,
+    ledger: Option<Arc<dyn Ledger>>,
+}
+
+/// Who pays for the memory that launches take of the host: registers, local and shared memory of the blocks that are under way.
+pub trait Ledger: Debug + Send + Sync {
+    /// Takes `bytes` more until the launch has ended; false: there may not be so many, and the launch goes without, or ends.
+    fn take(&self, bytes: u64) -> bool;
 }
 
 impl Default for Control {
@@ -37,7 +45,7 @@ impl Control {
     /// [`crate::Fault::Timeout`] after its deadline.
     #[must_use]
     pub fn under(interrupt: Interrupt) -> Self {
-        Self { interrupt, budget: Arc::new(AtomicU64::new(u64::MAX)) }
+        Self { interrupt, budget: Arc::new(AtomicU64::new(u64::MAX)), ledger: None }
     }
 
     /// Ends the launches that run under this control, and all later ones, with [`crate::Fault::Stopped`].
@@ -49,6 +57,17 @@ impl Control {
     #[inline]
     pub(crate) fn stopped(&self) -> bool {
         self.interrupt.stopped()
+    }
+
+    /// The memory of launches is `ledger`'s to pay.
+    #[must_use]
+    pub fn paid_by(self, ledger: Arc<dyn Ledger>) -> Self {
+        Self { ledger: Some(ledger), ..self }
+    }
+
+    /// Whether there may be `bytes` more.
+    pub(crate) fn pay(&self, bytes: u64) -> bool {
+        self.ledger.as_ref().is_none_or(|ledger| ledger.take(bytes))
     }
 
     /// Looks, after `spent` more instructions.

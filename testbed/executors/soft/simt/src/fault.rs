@@ -119,6 +119,12 @@ pub enum Fault {
     /// [`crate::Control::stop`] was called.
     #[error("the launch was stopped")]
     Stopped,
+    /// There is no memory for what the kernel needs of the host. `begun`: some of it has been carried out.
+    #[error("no memory for the registers, local and shared memory of its blocks")]
+    OutOfMemory {
+        /// Whether some of the kernel has been carried out.
+        begun: bool,
+    },
     /// The launch does not fit the kernel.
     #[error("bad launch: {0}")]
     BadLaunch(&'static str),
@@ -143,6 +149,8 @@ impl Fault {
         match self {
             // CUDA_ERROR_INVALID_VALUE
             Self::BadLaunch(_) => 1,
+            // CUDA_ERROR_OUT_OF_MEMORY
+            Self::OutOfMemory { .. } => 2,
             // CUDA_ERROR_ILLEGAL_ADDRESS
             Self::Illegal { .. }
             | Self::SharedOutOfBounds { .. }

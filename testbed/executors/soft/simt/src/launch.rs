@@ -20,6 +20,8 @@ use crate::program::{Inner, Program, Variant};
 
 /// Threads of a block at most.
 const MOST_THREADS: u64 = 1024;
+/// What a thread of the pool keeps of registers and of local memory from launch to launch, bytes: more goes back at once.
+const KEPT: u64 = 1 << 20;
 /// A grid that takes less than this is not worth another thread, which takes as long to wake, in nanoseconds.
 const WORTH_WAKING: u64 = 60_000;
 /// The same where that thread is awake: what it costs it to begin.
@@ -69,8 +71,13 @@ pub fn run(
         blocks,
         next: AtomicU64::new(0),
         over: AtomicBool::new(false),
+        paid: AtomicBool::new(true),
         outcome: Mutex::new(Outcome::default()),
     });
+    // For whichever thread is first; others take part as far as there is memory for them.
+    if !control.pay(grid.cost(if launch.cooperative { blocks } else { 1 })) {
+        return Err(Fault::OutOfMemory { begun: false });
+    }
     if launch.cooperative {
         grid.run_cooperative();
     } else {
@@ -138,6 +145,8 @@ struct Grid {
     next: AtomicU64,
     /// A fault has ended the launch.
     over: AtomicBool,
+    /// The memory of one thread is paid for, and no thread has it.
+    paid: AtomicBool,
     outcome: Mutex<Outcome>,
 }
 
@@ -170,28 +179,51 @@ impl Grid {
         (x * y * z).div_ceil(LANES as u32) as usize
     }
 
-    /// Calls `act` with an environment made of a thread's scratch memory, for `count` blocks at once.
+    /// Bytes of the host's memory for `count` blocks at once.
+    fn cost(&self, count: u64) -> u64 {
+        let warp = Block::warp_cost(self.variant()) + LocalMemory::cost(self.program.attributes.local_bytes);
+        count.saturating_mul(self.warps() as u64 * warp + u64::from(SHARED_BYTES))
+    }
+
+    /// Calls `act` with an environment made of a thread's scratch memory, for `count` blocks at once. A thread for which there is no
+    /// memory does nothing, unless no other will do it.
     fn with_scratch(
         &self,
         count: usize,
         act: impl FnOnce(&mut [Block], &mut [SharedMemory], &mut [LocalMemory], &mut [Window]),
     ) {
+        let first = self.paid.swap(false, Ordering::Relaxed);
+        if !first && !self.control.pay(self.cost(count as u64)) {
+            return;
+        }
         SCRATCH.with_borrow_mut(|scratch| {
             let variant = self.variant();
             scratch.blocks.truncate(count.max(1));
             scratch.blocks.resize_with(count, Block::new);
             scratch.shared.truncate(count.max(1));
-            scratch.shared.resize_with(count, SharedMemory::new);
+            let missing = count - scratch.shared.len();
+            scratch.shared.extend((0..missing).map_while(|_| SharedMemory::new()));
             for shared in &mut scratch.shared {
                 shared.reset(self.shared_bytes);
             }
             scratch.windows.clear();
             scratch.windows.resize_with(variant.windows, Window::default);
             scratch.local.resize_with((count * self.warps()).max(scratch.local.len()), LocalMemory::default);
-            for local in scratch.local.iter_mut().take(count * self.warps()) {
-                local.reset(self.program.attributes.local_bytes);
+            let local_bytes = self.program.attributes.local_bytes;
+            let mut local = scratch.local.iter_mut().take(count * self.warps());
+            if scratch.shared.len() == count && local.all(|local| local.reset(local_bytes)) {
+                act(&mut scratch.blocks, &mut scratch.shared, &mut scratch.local, &mut scratch.windows);
+            } else if first {
+                self.finish(&mut String::new(), Some(Fault::OutOfMemory { begun: false }));
             }
-            act(&mut scratch.blocks, &mut scratch.shared, &mut scratch.local, &mut scratch.windows);
+            if self.warps() as u64 * LocalMemory::cost(local_bytes) > KEPT || count > 1 {
+                scratch.local = Vec::new();
+            }
+            if self.warps() as u64 * Block::warp_cost(variant) > KEPT || count > 1 {
+                scratch.blocks.iter_mut().for_each(Block::clear);
+                scratch.blocks.truncate(1);
+                scratch.shared.truncate(1);
+            }
         });
     }
 

@@ -29,7 +29,7 @@ mod printf;
 mod program;
 mod warp;
 
-pub use control::Control;
+pub use control::{Control, Ledger};
 pub use fault::{EngineError, Fault, ProgramError, Site};
 pub use launch::{Launch, run};
 pub use machine::Features;

@@ -59,16 +59,20 @@ pub(crate) trait Words {
 /// A block's shared memory.
 #[derive(Debug)]
 pub(crate) struct SharedMemory {
-    /// As long as it can be, so that an index of 16 bits needs no check; untouched pages cost nothing.
+    /// As long as it can be, so that an index of 16 bits needs no check.
     words: Box<[u32; SHARED_WORDS]>,
     /// Bytes that this launch has.
     pub(crate) bytes: u32,
 }
 
 impl SharedMemory {
-    pub(crate) fn new() -> Self {
-        let words: Box<[u32]> = vec![0; SHARED_WORDS].into_boxed_slice();
-        Self { words: words.try_into().expect("as many words as asked for"), bytes: 0 }
+    /// None of its words is in use; nothing where the host has no memory.
+    pub(crate) fn new() -> Option<Self> {
+        let mut words: Vec<u32> = Vec::new();
+        words.try_reserve_exact(SHARED_WORDS).ok()?;
+        words.resize(SHARED_WORDS, 0);
+        let words = words.into_boxed_slice().try_into().expect("as many words as asked for");
+        Some(Self { words, bytes: 0 })
     }
 
     /// Zeros for a new launch that has `bytes` of it: nothing of other launches is to be seen.
@@ -112,11 +116,22 @@ pub(crate) struct LocalMemory {
 }
 
 impl LocalMemory {
-    /// Zeros.
-    pub(crate) fn reset(&mut self, bytes: u32) {
+    /// Zeros; false: the host has no memory.
+    pub(crate) fn reset(&mut self, bytes: u32) -> bool {
+        let rows = bytes.div_ceil(4) as usize;
         self.rows.clear();
-        self.rows.resize(bytes.div_ceil(4) as usize, [0; LANES]);
+        if self.rows.try_reserve_exact(rows).is_err() {
+            self.bytes = 0;
+            return false;
+        }
+        self.rows.resize(rows, [0; LANES]);
         self.bytes = bytes;
+        true
+    }
+
+    /// Bytes of the host's memory for a warp whose lanes have `bytes` each.
+    pub(crate) const fn cost(bytes: u32) -> u64 {
+        bytes.div_ceil(4) as u64 * size_of::<[u32; LANES]>() as u64
     }
 
     /// The word of all lanes that is at `address`, if there is one.

@@ -143,6 +143,10 @@ impl Reader<'_, '_> {
         let (mut at, mut count) = (arguments, 0);
         let mut rest = format.as_slice();
         while let Some((&byte, after)) = rest.split_first() {
+            // More than this is dropped whole; arguments that follow have no effect but to be counted.
+            if out.len() > MOST_TEXT {
+                break;
+            }
             rest = after;
             if byte != b'%' {
                 out.push(byte);

@@ -27,7 +27,7 @@ pub(crate) enum Exit {
 }
 
 /// See the module.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Warp {
     /// Registers.
     pub(crate) frame: Frame,
@@ -66,9 +66,11 @@ impl Default for Warp {
 }
 
 impl Warp {
-    /// Makes it warp `index` of blocks of a launch: a zeroed frame, no lanes.
-    pub(crate) fn reset(&mut self, layout: &Layout, index: u32, blocks: usize) {
-        self.frame.reset(layout);
+    /// Makes it warp `index` of blocks of a launch: a zeroed frame, no lanes. False: the host has no memory for it.
+    pub(crate) fn reset(&mut self, layout: &Layout, index: u32, blocks: usize) -> bool {
+        if !self.frame.reset(layout) {
+            return false;
+        }
         self.index = index;
         self.pending.clear();
         self.pending.resize(blocks, 0);
@@ -78,6 +80,17 @@ impl Warp {
         self.mask = 0;
         self.alive = 0;
         self.fuel = 0;
+        true
+    }
+
+    /// Becomes the same as another, in the memory that it has where that is enough.
+    pub(crate) fn copy_from(&mut self, other: &Self) {
+        let Self { frame, mask, alive, index, exit, fuel, lowest, pending, occupied } = other;
+        self.frame.copy_from(frame);
+        self.pending.clone_from(pending);
+        self.occupied.clone_from(occupied);
+        (self.mask, self.alive, self.index, self.exit) = (*mask, *alive, *index, *exit);
+        (self.fuel, self.lowest) = (*fuel, *lowest);
     }
 
     /// All of `lanes` are at the entry.

@@ -4,17 +4,22 @@
 use vgpu_device::{DeviceConfig, GpuConfig, Limits};
 use vgpu_executor_soft::{Soft, SoftOptions};
 use vgpu_wire::body::graph::{GraphDefine, GraphDestroy, GraphLaunch};
+use vgpu_wire::body::launch::{LAUNCH_COOPERATIVE, Launch};
 use vgpu_wire::body::memory::{MemAlloc, MemCreate, MemFree, MemMap, MemRelease, MemReserve, MemUnmap};
+use vgpu_wire::body::module::{ModuleOpen, ModuleUnload};
 use vgpu_wire::body::session::WindowFree;
 use vgpu_wire::body::stream::{
     EventCreate, EventDestroy, EventRecord, Signal, StreamCreate, StreamDestroy, StreamHold, StreamRelease,
     StreamWait,
 };
-use vgpu_wire::{Mark, Payload, Span};
+use vgpu_wire::{Mark, Payload, Span, area};
 
 use crate::bench::{Bench, config, gpu};
 use crate::guest::{Guest, until};
-use crate::play::{allocate, copy_in, node, read, synchronize, window};
+use crate::play::{
+    KERNELS, LAUNCH, allocate, copy_in, function, launch, log, node, params, read, read_u32, synchronize,
+    try_function, try_load, window,
+};
 
 const OUT_OF_MEMORY: u32 = 2;
 const INVALID_HANDLE: u32 = 400;
@@ -239,5 +244,165 @@ fn virtual_memory_has_limits_of_handles_reservations_and_mappings() {
     let before = late(&mut guest);
     guest.send(&map(4), &[]);
     assert_eq!(late(&mut guest), before);
+    others_go_on(&bench, &guest);
+}
+
+/// Two kernels with local memory: one takes 64 KiB a thread, the other waits for its whole grid and takes little.
+const LOCAL: &str = ".version 8.4
+.target sm_61
+.address_size 64
+.visible .entry local(.param .u64 p) {
+    .reg .b64 %rd<4>;
+    .reg .b32 %r<4>;
+    .local .align 8 .b8 depot[65536];
+    mov.u64 %rd1, depot;
+    mov.u32 %r1, %tid.x;
+    st.local.u32 [%rd1+65528], %r1;
+    ld.local.u32 %r2, [%rd1+65528];
+    ld.param.u64 %rd2, [p];
+    st.global.u32 [%rd2], %r2;
+    ret;
+}
+.visible .entry small(.param .u64 p) {
+    .reg .b64 %rd<4>;
+    ld.param.u64 %rd2, [p];
+    st.global.u32 [%rd2], 7;
+    ret;
+}
+";
+
+/// A guest with the kernels above as functions 1 and 2, and memory.
+fn with_local(bench: &Bench) -> (Guest, u64) {
+    let mut guest = bench.guest(0);
+    try_load(&mut guest, 1, LOCAL).expect("the module");
+    function(&mut guest, 1, "local");
+    function(&mut guest, 2, "small");
+    let address = allocate(&mut guest, 4096);
+    (guest, address)
+}
+
+/// Local memory was charged to nobody: a session paid 4 KiB and took a gigabyte. The launch is refused, and one that fits runs.
+#[test]
+fn local_memory_of_a_kernel_is_charged_for_its_launch() {
+    let bench = limited(Limits { host_bytes: 16 << 20, ..Limits::default() });
+    let (mut guest, address) = with_local(&bench);
+    let before = charged(&bench);
+    // 1024 threads of 64 KiB are 64 MiB; a warp of them has 2 MiB.
+    let large = Launch { function: 1, block: [1024, 1, 1], ..LAUNCH };
+    let number = launch(&mut guest, large, &address.to_le_bytes());
+    assert_eq!(late(&mut guest), Some((OUT_OF_MEMORY, number)));
+    launch(&mut guest, Launch { function: 1, ..LAUNCH }, &address.to_le_bytes());
+    assert!(read_u32(&mut guest, address) < 32);
+    assert_eq!(late(&mut guest), Some((OUT_OF_MEMORY, number)));
+    assert_eq!(charged(&bench), before, "all of it is returned");
+    others_go_on(&bench, &guest);
+}
+
+#[test]
+fn blocks_of_a_cooperative_grid_are_charged_each() {
+    let bench = limited(Limits { host_bytes: 4 << 20, ..Limits::default() });
+    let (mut guest, address) = with_local(&bench);
+    // Each block has 256 KiB of shared memory, and all are under way together.
+    let grid = |blocks| Launch { function: 2, grid: [blocks, 1, 1], flags: LAUNCH_COOPERATIVE, ..LAUNCH };
+    let number = launch(&mut guest, grid(20), &address.to_le_bytes());
+    assert_eq!(late(&mut guest), Some((OUT_OF_MEMORY, number)));
+    launch(&mut guest, grid(4), &address.to_le_bytes());
+    assert_eq!(read_u32(&mut guest, address), 7);
+    assert_eq!(late(&mut guest), Some((OUT_OF_MEMORY, number)));
+    others_go_on(&bench, &guest);
+}
+
+#[test]
+fn modules_and_functions_have_limits_and_images_are_charged() {
+    let bench = limited(Limits { modules: 2, functions: 1, host_bytes: 1 << 20, ..Limits::default() });
+    let mut guest = bench.guest(0);
+    assert_eq!(try_load(&mut guest, 1, LOCAL), Ok(false));
+    assert_eq!(try_load(&mut guest, 2, LOCAL), Ok(true), "it is known, and charged all the same");
+    assert!(charged(&bench) >= 2 * LOCAL.len() as u64);
+    assert_eq!(try_load(&mut guest, 3, LOCAL), Err(OUT_OF_MEMORY));
+    function(&mut guest, 1, "local");
+    assert_eq!(try_function(&mut guest, 1, 2, "small"), Err(OUT_OF_MEMORY));
+    guest.send(&ModuleUnload { module: 1, reserved: 0 }, &[]);
+    assert_eq!(charged(bench_after(&mut guest, &bench)), LOCAL.len() as u64);
+    try_function(&mut guest, 2, 2, "small").expect("the other went with its module");
+    // An image that is not known is charged what it says that it has.
+    let long = ModuleOpen { reply: 0, module: 4, image: 1, reserved: 0, bytes: 2 << 20, digest: [7; 32] };
+    assert_eq!(guest.call(long, &[]).0, OUT_OF_MEMORY);
+    assert_eq!(guest.call(ModuleOpen { bytes: u64::MAX, ..long }, &[]).0, OUT_OF_MEMORY);
+    assert_eq!(late(&mut guest), None);
+    assert!(bench.bus.status().devices[0].kept_image_bytes >= LOCAL.len() as u64, "the device keeps it");
+    others_go_on(&bench, &guest);
+    assert!(bench.bus.status().devices[0].kept_image_bytes >= LOCAL.len() as u64, "charged to nobody");
+}
+
+/// The bench, once all that the guest has sent has been read.
+fn bench_after<'a>(guest: &mut Guest, bench: &'a Bench) -> &'a Bench {
+    guest.echo();
+    bench
+}
+
+#[test]
+fn nodes_of_graphs_are_charged() {
+    let bench = limited(Limits { host_bytes: 16 << 10, ..Limits::default() });
+    let mut guest = bench.guest(0);
+    let (body, records) = define(1, 2);
+    guest.send(&body, &records);
+    assert!(charged(bench_after(&mut guest, &bench)) > 0);
+    let (body, records) = define(2, 200);
+    refused(&mut guest, OUT_OF_MEMORY, &body, &records);
+    refused(&mut guest, INVALID_HANDLE, &GraphLaunch { graph: 2, stream: 0 }, &[]);
+    guest.send(&GraphLaunch { graph: 1, stream: 0 }, &[]);
+    synchronize(&mut guest);
+    others_go_on(&bench, &guest);
+}
+
+/// What waits behind a held stream has a limit. The work that is left out would be missed by what comes later, so the session is
+/// lost, and nobody waits in vain.
+#[test]
+fn queued_work_beyond_the_limit_costs_the_session() {
+    for limits in [
+        Limits { queued: 20, ..Limits::default() },
+        // 1 KiB and what comes with it are charged for each.
+        Limits { host_bytes: 30 << 10, ..Limits::default() },
+    ] {
+        let bench = limited(limits);
+        let mut guest = bench.guest(0);
+        guest.send(&stream(1), &[]);
+        let address = allocate(&mut guest, 4096);
+        guest.send(&StreamHold { stream: 1, hold: 1, mark: mark(1) }, &[]);
+        guest.wait_word(WORD, 1);
+        for _ in 0..100 {
+            copy_in(&mut guest, 1, address, &[1; 64]);
+        }
+        // Not though the stream is held, but because it no longer matters.
+        guest.send(&Signal { stream: 1, reserved: 0, mark: mark(2) }, &[]);
+        guest.wait_word(WORD, 2);
+        let (code, flags, _) = guest.late().expect("an error");
+        assert_eq!((code, flags), (OUT_OF_MEMORY, area::ERROR_STICKY));
+        assert_eq!(guest.call(MemAlloc { reply: 0, flags: 0, bytes: 1 }, &[]).0, OUT_OF_MEMORY);
+        assert!(charged(&bench) <= 64 << 10, "what waits is bounded");
+        others_go_on(&bench, &guest);
+    }
+}
+
+/// A kernel that prints again and again writes so many lines to the log, and one that says that the rest is dropped.
+#[test]
+fn lines_that_kernels_print_have_a_limit() {
+    log();
+    let bench = limited(Limits { log_lines: 5, log_lines_per_minute: 0, ..Limits::default() });
+    let mut guest = bench.guest(0);
+    try_load(&mut guest, 1, &KERNELS.replace("entry say", "entry say_often")).expect("the module");
+    function(&mut guest, 1, "say_often");
+    for number in 0..50 {
+        launch(&mut guest, Launch { function: 1, block: [1, 1, 1], ..LAUNCH }, &params(0, &[number]));
+    }
+    synchronize(&mut guest);
+    let session = format!("session={}", bench.session(0).expect("the session").session);
+    let log = log();
+    let said = |what: &str| log.lines().filter(|line| line.contains(what)).count();
+    assert_eq!(said("say_often"), 5, "{log}");
+    let dropped = log.lines().filter(|line| line.contains(&session) && line.contains("the rest is dropped"));
+    // Other devices of this process have sessions of this number, too.
+    assert!(dropped.count() >= 1, "{log}");
     others_go_on(&bench, &guest);
 }

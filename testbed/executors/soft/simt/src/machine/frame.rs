@@ -91,19 +91,35 @@ impl Layout {
 struct Line([u8; 64]);
 
 /// The registers of a warp. A default one has none, and fits no layout.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Frame {
     lines: Vec<Line>,
     bytes: u32,
 }
 
 impl Frame {
-    /// Zeros, for this layout.
-    pub(crate) fn reset(&mut self, layout: &Layout) {
-        self.bytes = layout.bytes();
-        let lines = (self.bytes as usize + REACH).div_ceil(64);
+    /// Zeros, for this layout; false: the host has no memory, and the frame fits no layout.
+    pub(crate) fn reset(&mut self, layout: &Layout) -> bool {
+        let lines = (layout.bytes() as usize + REACH).div_ceil(64);
+        self.bytes = 0;
         self.lines.clear();
+        if self.lines.try_reserve_exact(lines).is_err() {
+            return false;
+        }
         self.lines.resize(lines, Line([0; 64]));
+        self.bytes = layout.bytes();
+        true
+    }
+
+    /// Becomes the same as another.
+    pub(crate) fn copy_from(&mut self, other: &Self) {
+        self.lines.clone_from(&other.lines);
+        self.bytes = other.bytes;
+    }
+
+    /// Bytes of the host's memory that a frame of this layout takes.
+    pub(crate) const fn cost(layout: &Layout) -> u64 {
+        layout.bytes() as u64 + REACH as u64
     }
 
     /// Whether it was made for this layout.
