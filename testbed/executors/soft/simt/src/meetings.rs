@@ -156,7 +156,7 @@ mod tests {
                     recorder.set(slot, false);
                 }
             }
-            if random >> 40 & 3 == 0 {
+            if (random >> 40).is_multiple_of(4) {
                 wanted.push((recorder.point(), model.clone()));
             }
         }
