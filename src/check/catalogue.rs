@@ -87,6 +87,8 @@ links! {
         "bad-facts" "Ollama drops a device whose own description makes no sense."
         "no-memory" "A device without free memory is not used."
         "session-refused" "The host lets no process in."
+        "context-lost" "A kernel's fault ended the GPU context that all processes share on a host of version 1, and such a host makes no other."
+        "owners-taken" "A host of version 1 has room for so many processes of all its virtual machines, and all of it is taken."
         "echo-slow" "Every token waits for answers of the host: it comes no faster than they do."
         "no-echo" "The host took a message and did not answer in time."
     }

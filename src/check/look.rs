@@ -64,16 +64,15 @@ fn run(words: &[OsString]) -> ExitCode {
 fn access(path: &Path) {
     let opened = match std::fs::metadata(path) {
         Ok(metadata) if metadata.file_type().is_socket() => writable(path),
-        Ok(_) => std::fs::OpenOptions::new().read(true).write(!read_only(path)).open(path).map(drop),
+        Ok(_) => std::fs::OpenOptions::new()
+            .read(true)
+            .write(!crate::device::is_only_read(path))
+            .open(path)
+            .map(drop),
         Err(error) => Err(error),
     };
     let errno = opened.as_ref().err().and_then(std::io::Error::raw_os_error);
     end("access", opened.is_ok(), json!({"path": path.display().to_string(), "errno": errno}));
-}
-
-/// The page of registers of the simulated bus is only read.
-fn read_only(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name == "resource0_ro")
 }
 
 /// A socket of another kind than is asked for answers EPROTOTYPE where it may be connected to, and is told nothing.

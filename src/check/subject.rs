@@ -88,7 +88,15 @@ impl Subject {
 
     /// Whether the rights of a file's mode let this user read and write it.
     pub fn may(&self, mode: u32, owner: u32, group: u32) -> bool {
-        let wanted = 0o6;
+        self.has(0o6, mode, owner, group)
+    }
+
+    /// Whether they let this user read it.
+    pub fn may_read(&self, mode: u32, owner: u32, group: u32) -> bool {
+        self.has(0o4, mode, owner, group)
+    }
+
+    fn has(&self, wanted: u32, mode: u32, owner: u32, group: u32) -> bool {
         let rights = if self.uid.as_raw() == owner {
             mode >> 6
         } else if self.groups.contains(&group) {
@@ -121,6 +129,8 @@ mod tests {
         assert!(!subject(7, &[9]).may(0o066, 7, 9), "the owner's rights count for the owner");
         assert!(subject(8, &[9]).may(0o660, 0, 9));
         assert!(!subject(8, &[9]).may(0o640, 0, 9));
+        assert!(subject(8, &[9]).may_read(0o640, 0, 9) && subject(8, &[]).may_read(0o644, 0, 9));
+        assert!(!subject(8, &[]).may_read(0o640, 0, 9));
         assert!(!subject(8, &[9]).may(0o606, 0, 9), "the group's rights count for its members");
         assert!(subject(8, &[]).may(0o666, 0, 0));
         assert!(!subject(8, &[]).may(0o660, 0, 0));

@@ -179,6 +179,8 @@ pub fn cause_of(lockdown: bool, error: &OpenError) -> (LinkId, &'static str) {
         OpenError::Gone { .. } => (LinkId::Device, "host-gone"),
         OpenError::Turn { .. } => (LinkId::Permission, "turn-file"),
         OpenError::NoHost { reason: GoneReason::Quarantined, .. } => (LinkId::Host, "session-refused"),
+        OpenError::NoHost { reason: GoneReason::Context, .. } => (LinkId::Host, "context-lost"),
+        OpenError::NoHost { reason: GoneReason::Owners, .. } => (LinkId::Host, "owners-taken"),
         OpenError::NoHost { .. } => (LinkId::Host, "executor-not-ready"),
         OpenError::Version1 { .. } => (LinkId::Device, "version-1"),
         // The window's file has less than the registers say: they are fine.
@@ -224,6 +226,8 @@ fn opening(dir: &Path, lockdown: bool, error: &OpenError) -> Option<Fix> {
         OpenError::NoHost { reason: GoneReason::Quarantined, .. } => {
             Fix::new("Ask the host's administrator why this virtual machine is in quarantine.")
         }
+        OpenError::NoHost { reason: GoneReason::Context, .. } => context_lost(),
+        OpenError::NoHost { reason: GoneReason::Owners, .. } => owners_taken(),
         OpenError::NoHost { .. } => Fix::new("Start the mediator on the device's host."),
         OpenError::Version1 { .. } => Fix::new("Update the device's host."),
         OpenError::ShortWindow { .. } => {
@@ -238,6 +242,21 @@ fn opening(dir: &Path, lockdown: bool, error: &OpenError) -> Option<Fix> {
         }
         OpenError::Map { .. } | OpenError::Forked { .. } => return None,
     })
+}
+
+/// What to do about a host of version 1 whose GPU context a fault has ended.
+pub fn context_lost() -> Fix {
+    Fix::new(
+        "Restart the mediator on the device's host: until then it refuses every process of every virtual machine.",
+    )
+}
+
+/// What to do about a host of version 1 that has no room for one more owner.
+pub fn owners_taken() -> Fix {
+    Fix::new(
+        "End GPU programs, in this virtual machine or in others of the host. If there are not so many, the host still keeps what dead ones \
+         had: restart its mediator.",
+    )
 }
 
 /// What to do when a file of a function cannot be opened.
@@ -307,6 +326,22 @@ mod tests {
         let (name, dir) = ("0000:00:05.0".to_owned(), PathBuf::from("/d"));
         let source = OpenError::Disabled { function: name.clone() };
         assert!(hint(&DeviceError::Open { name, dir, lockdown: false, source }).contains("/d/enable"));
+    }
+
+    /// Version 1.
+    #[test]
+    fn a_host_without_a_context_or_room_is_told_as_such() {
+        let dir = PathBuf::from("/d");
+        for (reason, cause, fix) in [
+            (GoneReason::Context, "context-lost", "Restart the mediator"),
+            (GoneReason::Owners, "owners-taken", "End GPU programs"),
+            (GoneReason::Mediator, "executor-not-ready", "Start the mediator"),
+        ] {
+            let source = OpenError::NoHost { function: "x".into(), reason };
+            let error = DeviceError::Open { name: "x".into(), dir: dir.clone(), lockdown: false, source };
+            assert_eq!(error.broken(), Some((LinkId::Host, cause)));
+            assert!(hint(&error).starts_with(fix), "{cause}");
+        }
     }
 
     #[test]

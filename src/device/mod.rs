@@ -76,6 +76,12 @@ pub fn ready(name: String, probe: &Probe) -> Result<(), DeviceError> {
     if probe.executor_ready { Ok(()) } else { Err(DeviceError::NotReady(name)) }
 }
 
+/// Whether the shims open one of a device's files for reading alone: the simulated bus's page of registers, and the file of turns of version 1,
+/// which they lock.
+pub fn is_only_read(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name == "resource0_ro" || name == "vgpu_transport.lock")
+}
+
 /// Whether the kernel is locked down: the file reads such as `none [integrity] confidentiality`.
 pub fn locked_down(root: &Path) -> bool {
     std::fs::read_to_string(root.join(LOCKDOWN))

@@ -1,12 +1,12 @@
 //! As root: turns memory decoding on, and for `--user` gives the function's files away. Both last
-//! until the function is removed or the guest restarts.
+//! until the function is removed or the guest restarts. Mends the file of turns of version 1.
 
 use std::io;
 use std::os::unix::fs::lchown;
 use std::path::Path;
 
 use nix::unistd::Uid;
-use vgpu_transport::PciFunction;
+use vgpu_transport::{PciFunction, mend_turn_file};
 
 use super::FILES;
 use super::error::DeviceError;
@@ -19,6 +19,7 @@ pub fn prepare(functions: &[PciFunction], user: Option<Uid>) -> Result<(), Devic
         if let Some(user) = user {
             give(&function.dir, user)?;
         }
+        mend_turns(function);
     }
     Ok(())
 }
@@ -27,6 +28,18 @@ pub fn prepare(functions: &[PciFunction], user: Option<Uid>) -> Result<(), Devic
 /// is the kernel's.
 pub fn settled(dir: &Path) -> io::Result<()> {
     if dir.starts_with("/sys") { Ok(()) } else { vgpu_paths::settle(dir) }
+}
+
+/// As root: lets other users take turns at a device of version 1 where a guest of another make has left the file for that to root. Without it
+/// our own programs get by, which lock it all the same.
+pub fn mend_turns(function: &PciFunction) {
+    match mend_turn_file(function) {
+        Ok(true) => {
+            tracing::info!(function = %function.address, "other users may take turns at the device again");
+        }
+        Ok(false) => {}
+        Err((path, error)) => tracing::warn!("failed to open {} to all users: {error}", path.display()),
+    }
 }
 
 /// Writes 1 to `enable`, where it reads 0: each 1 written is counted.
@@ -62,6 +75,31 @@ mod tests {
 
     use super::*;
     use crate::scratch::Scratch;
+
+    /// As guests of another make leave it.
+    #[test]
+    fn the_file_of_turns_is_opened_to_all() {
+        let scratch = Scratch::new();
+        let dir = scratch.join("bus/pci/devices/0000:00:05.0");
+        std::fs::create_dir_all(&dir).unwrap();
+        // A simulated bus has the file in its own folder.
+        let _socket = std::os::unix::net::UnixListener::bind(dir.join("resource0")).unwrap();
+        let turns = scratch.join("vgpu_transport.lock");
+        std::fs::write(&turns, "").unwrap();
+        let mode = || std::fs::metadata(&turns).unwrap().mode() & 0o777;
+        let set = |mode| {
+            std::fs::set_permissions(&turns, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+        };
+        let mut bars = [vgpu_transport::Bar::default(); 6];
+        bars[0].bytes = 0x1000;
+        let function = PciFunction { address: "0000:00:05.0".parse().unwrap(), dir, subsystem: 0, bars };
+        set(0o644);
+        prepare(std::slice::from_ref(&function), None).unwrap();
+        assert_eq!(mode(), 0o666);
+        set(0o660);
+        prepare(&[function], None).unwrap();
+        assert_eq!(mode(), 0o660, "what an administrator chose stays");
+    }
 
     #[test]
     fn memory_decoding_is_turned_on_once() {

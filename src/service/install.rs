@@ -13,6 +13,7 @@ use super::receipt::{Receipt, UnitEntry};
 use super::root::Root;
 use super::{surroundings, system, texts, unit_name};
 use crate::cli::{InstallOptions, Options};
+use crate::device::prepare::mend_turns;
 use crate::inject::Way;
 use crate::launch::accounts::Accounts;
 use crate::systemd::settings;
@@ -71,6 +72,8 @@ pub fn install(options: &Options, install: &InstallOptions) -> Result<(), Servic
     wanted.save(&root)?;
     made?;
     if root.is_this() {
+        // There may be a device of version 1, and other users than root come now.
+        surroundings::functions().iter().for_each(mend_turns);
         take_notice(unit.as_deref(), &wanted, restart_wanted(install, &changes))
     } else {
         print(&format!(

@@ -285,7 +285,11 @@ impl Device {
         let bridge = Arc::new(bridge.map_err(|error| match error {
             BridgeError::Place(path, source) => OpenError::Turn { path, source },
             BridgeError::Failed(Failure::Lost(Lost::Gone {
-                reason: reason @ (GoneReason::Mediator | GoneReason::Quarantined),
+                reason:
+                    reason @ (GoneReason::Mediator
+                    | GoneReason::Quarantined
+                    | GoneReason::Context
+                    | GoneReason::Owners),
             })) => OpenError::NoHost { function: function.address.to_string(), reason },
             BridgeError::Failed(Failure::Lost(Lost::Gone { .. })) => {
                 OpenError::Gone { function: function.address.to_string() }
@@ -457,13 +461,27 @@ fn other_version(function: &PciFunction, protocol: u32, capabilities: u32) -> Op
     }
 }
 
-/// The files by which processes take turns at a function, of those that exist or will: the lock first. None but for version 1.
-pub fn turn_files(function: &PciFunction) -> Vec<PathBuf> {
+/// Where the processes of a device of version 1 meet.
+fn places(function: &PciFunction) -> Option<Places> {
     if function.bars[0].bytes >= vgpu_wire::pci::V2_BAR0_BYTES {
-        return Vec::new();
+        return None;
     }
     let simulated = std::fs::metadata(function.dir.join("resource0"))
         .is_ok_and(|metadata| metadata.file_type().is_socket());
-    let places = Places::of(&function.dir, simulated);
-    vec![places.turn, places.owners]
+    Some(Places::of(&function.dir, simulated))
+}
+
+/// The files by which processes take turns at a function, of those that exist or will: the lock first. None but for version 1.
+pub fn turn_files(function: &PciFunction) -> Vec<PathBuf> {
+    places(function).map_or_else(Vec::new, |places| vec![places.turn, places.owners])
+}
+
+/// Lets every user lock the file by which processes take turns at a function, where a guest of another make has left it to this user
+/// alone. `true`: it was so.
+///
+/// # Errors
+/// Which file it is, and why its mode cannot be looked at or set: something that is no file of its own may lie there.
+pub fn mend_turn_file(function: &PciFunction) -> Result<bool, (PathBuf, io::Error)> {
+    let Some(Places { turn, .. }) = places(function) else { return Ok(false) };
+    crate::v1::mend(&turn).map_err(|error| (turn, error))
 }

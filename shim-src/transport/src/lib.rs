@@ -72,7 +72,7 @@ mod words;
 
 pub use attach::AttachError;
 pub use counters::Counters;
-pub use device::{Device, OpenError, Probe, turn_files};
+pub use device::{Device, OpenError, Probe, mend_turn_file, turn_files};
 pub use fork::wiped;
 pub use lost::{GoneReason, LateError, Lost};
 pub use notice::{Notice, listen};

@@ -1,17 +1,22 @@
 //! Link `host`: whether the host takes sessions and answers, and whether what it says of its device makes sense. Found out in the child
 //! of link `device`.
 
+use vgpu_transport::turn_files;
+
 use super::device::{failed, time};
 use crate::check::catalogue::{LinkId, UNKNOWN};
 use crate::check::child::Report;
 use crate::check::context::{Context, DeviceReport, Looked};
 use crate::check::finding::Finding;
 use crate::device::alive::Silence;
+use crate::device::error::{context_lost, owners_taken};
 use crate::device::survey::size;
 
 const LINK: LinkId = LinkId::Host;
 /// Echoes above this are slow: a hundred times what they take.
 const SLOW_US: f64 = 1000.0;
+/// The same for version 1.
+const V1_SLOW_US: f64 = 20_000.0;
 /// Below this few models of Ollama's go onto the device, and below a quarter of it none.
 const LITTLE: u64 = 512 << 20;
 /// What Ollama makes of total memory: the context that it loads models with by default.
@@ -96,9 +101,16 @@ fn judge(looked: &Looked, device: Option<&DeviceReport>) -> Finding {
     let details = CONTEXTS.iter().find(|(bytes, _)| device.total >= *bytes).map(|(bytes, context)| {
         format!("of {} and more Ollama makes a default context of {context} tokens", size(*bytes))
     });
-    if micros > SLOW_US {
+    // A call of version 1 is some register accesses, each an exit of the virtual machine, and the way to the mediator and back.
+    let version_1 = !turn_files(&looked.function).is_empty();
+    let (slow, expected) = if version_1 {
+        (V1_SLOW_US, "an echo within a few milliseconds, as a call of version 1 takes")
+    } else {
+        (SLOW_US, "an echo within a few microseconds")
+    };
+    if micros > slow {
         return Finding::warn(LINK, "echo-slow", found)
-            .expected("an echo within a few microseconds")
+            .expected(expected)
             .fix("Is the VM or its host overloaded? Give both processors of their own.")
             .details(details);
     }
@@ -111,6 +123,8 @@ fn mend(finding: Finding) -> Finding {
         return finding;
     }
     match finding.cause {
+        Some("context-lost") => Finding { fix: Some(context_lost()), ..finding },
+        Some("owners-taken") => Finding { fix: Some(owners_taken()), ..finding },
         Some("session-refused") => {
             finding.fix("Look at the device's host: its log says why it lets no process in.")
         }
@@ -221,6 +235,35 @@ mod tests {
             r#"{"warp":0}"#,
         ] {
             assert_eq!(issue(&[&facts(change)]).unwrap(), "host/bad-facts", "{change}");
+        }
+    }
+
+    /// What takes microseconds on version 2 takes exits of the virtual machine on version 1.
+    #[test]
+    fn version_1_is_held_to_what_it_can_do() {
+        let lines = |us: u32| {
+            let echo = format!(r#"{{"step":"echo","ok":true,"median_us":{us}}}"#);
+            let mut looked = looked(&[&facts("{}"), ATTACH, &echo], None);
+            looked.function.bars[0].bytes = 0x1000;
+            judge(&looked, Some(&device()))
+        };
+        assert_eq!(lines(5_000).status, Status::Pass);
+        let version_2 = {
+            let mut looked =
+                looked(&[&facts("{}"), ATTACH, r#"{"step":"echo","ok":true,"median_us":5000}"#], None);
+            looked.function.bars[0].bytes = vgpu_wire::pci::V2_BAR0_BYTES;
+            judge(&looked, Some(&device()))
+        };
+        assert!(version_2.expected.unwrap().contains("microseconds"));
+        let slow = lines(40_000);
+        assert_eq!(slow.issue().unwrap(), "host/echo-slow");
+        assert!(slow.expected.unwrap().contains("milliseconds"));
+        for (cause, fix) in [("context-lost", "Restart the mediator"), ("owners-taken", "End GPU programs")] {
+            let refused =
+                format!(r#"{{"step":"attach","ok":false,"link":"host","cause":"{cause}","found":"no"}}"#);
+            let finding = judge(&looked(&[&facts("{}"), &refused], None), Some(&device()));
+            assert_eq!(finding.issue().unwrap(), format!("host/{cause}"));
+            assert!(finding.fix.unwrap().text.starts_with(fix));
         }
     }
 

@@ -191,8 +191,12 @@ async fn tried(context: &Context, user: Option<&Become>, files: &[PathBuf]) -> i
 
 /// What the rights of each file say.
 fn computed(subject: &Subject, files: &[PathBuf]) -> Vec<Option<i32>> {
+    let may = |path: &Path, metadata: &std::fs::Metadata| {
+        let may = if device::is_only_read(path) { Subject::may_read } else { Subject::may };
+        may(subject, metadata.mode(), metadata.uid(), metadata.gid())
+    };
     let answer = |path: &PathBuf| match std::fs::metadata(path) {
-        Ok(metadata) if subject.may(metadata.mode(), metadata.uid(), metadata.gid()) => None,
+        Ok(metadata) if may(path, &metadata) => None,
         Ok(_) => Some(nix::libc::EACCES),
         Err(error) => error.raw_os_error(),
     };

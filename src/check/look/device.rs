@@ -3,10 +3,13 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use vgpu_transport::{AttachError, Device, Lost, PciFunction, Session, WindowMemory, scan, sysfs_root};
+use vgpu_transport::{
+    AttachError, Device, GoneReason, Lost, PciFunction, Session, WindowMemory, scan, sysfs_root, turn_files,
+};
 use vgpu_wire::body::memory::{MemInfo, MemInfoReply};
 use vgpu_wire::body::session::Echo;
 use vgpu_wire::facts::DeviceFacts;
+use vgpu_wire::registers::Refusal;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::{begin, end, watch};
@@ -113,7 +116,7 @@ fn steps(function: &PciFunction) -> Option<()> {
     let session = match Session::attach(opened) {
         Ok(session) => session,
         Err(error) => {
-            end("attach", false, attach_refusal(&error));
+            end("attach", false, attach_refusal(&error, !turn_files(function).is_empty()));
             return None;
         }
     };
@@ -131,8 +134,12 @@ fn steps(function: &PciFunction) -> Option<()> {
     Some(())
 }
 
-fn attach_refusal(error: &AttachError) -> Value {
+/// `version_1`: of the device.
+fn attach_refusal(error: &AttachError, version_1: bool) -> Value {
     let (link, cause) = match error {
+        AttachError::Lost(Lost::Gone { reason: GoneReason::Context }) => (LinkId::Host, "context-lost"),
+        AttachError::Lost(Lost::Gone { reason: GoneReason::Owners }) => (LinkId::Host, "owners-taken"),
+        AttachError::Refused(Refusal::NoRoom) if version_1 => (LinkId::Host, "owners-taken"),
         AttachError::NoChannel { .. } => (LinkId::Window, "no-channel"),
         AttachError::Lock(_) => (LinkId::Window, UNKNOWN),
         AttachError::Open(error) => device::error::cause_of(false, error),

@@ -95,7 +95,7 @@ impl Bridge {
         let mut info = GpuInfo::new_zeroed();
         let back = Some((NonNull::from(&mut info).cast(), size_of::<GpuInfo>()));
         // SAFETY: the structure is private, and any bytes are one.
-        unsafe { line.call(None, &Call { back, ..Call::new(Op::GetGpuInfo, &[]) }) }?;
+        unsafe { line.call(None, &Call { back, ..Call::new(Op::GetGpuInfo, &[]) }) }.map_err(of_host)?;
         let [vm_id] = line.registers().read([reg::VM_ID])?;
         Ok((vm_id, Box::new(facts::of(&info))))
     }
@@ -166,7 +166,11 @@ impl Bridge {
         bytes: usize,
     ) -> Result<Result<(), u32>, Lost> {
         // SAFETY: as the caller promises.
-        self.straight(|carrier, means| unsafe { carrier.download(means, from, destination, bytes) })
+        self.straight(|carrier, means| {
+            // SAFETY: as above.
+            unsafe { carrier.download(means, from, destination, bytes) }?;
+            carrier.rest(means)
+        })
     }
 
     fn straight(
@@ -202,7 +206,7 @@ impl Bridge {
         // What an earlier process with this token left behind, before this machine was started anew perhaps (Q12).
         self.clean(index)?;
         // Without a context nothing that is allocated would be freed with its owner (Q11).
-        self.line.plain(Some(index), &Call::new(Op::PrimaryCtxRetain, &[0, 0]))?;
+        self.line.plain(Some(index), &Call::new(Op::PrimaryCtxRetain, &[0, 0])).map_err(lost_context)?;
         let mut greeting = Box::new(HelloReply::new_zeroed());
         greeting.session = SESSION;
         greeting.generation = GENERATION;
@@ -230,6 +234,8 @@ impl Bridge {
             core.session = None;
         }
         self.clean(index)?;
+        // The pages outlive the process; as the window they would take what is another's.
+        self.line.end_window(index)?;
         self.line.turns().mark(index, false)?;
         Ok(())
     }
@@ -355,6 +361,25 @@ const fn why_not(body: &Body) -> &'static str {
             "refused by the driver behind a host of version 1, which tells a code alone; its mediator's log may say more"
         }
         _ => "",
+    }
+}
+
+/// `CUDA_ERROR_INVALID_CONTEXT`: what a host answers to everybody once a fault has ended the context that all share (Q31).
+const INVALID_CONTEXT: u32 = 201;
+
+/// What a host's answer to a call that any owner may make says of the host.
+const fn of_host(failure: Failure) -> Failure {
+    match failure {
+        Failure::Status(OUT_OF_MEMORY) => Failure::Lost(Lost::Gone { reason: GoneReason::Owners }),
+        other => lost_context(other),
+    }
+}
+
+/// The same for a call of an owner for whom there is room.
+const fn lost_context(failure: Failure) -> Failure {
+    match failure {
+        Failure::Status(INVALID_CONTEXT) => Failure::Lost(Lost::Gone { reason: GoneReason::Context }),
+        other => other,
     }
 }
 

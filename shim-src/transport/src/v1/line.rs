@@ -17,7 +17,7 @@ use crate::sysfs::PciAddress;
 use super::call::{Call, Failure, Payload, Results, UNKNOWN};
 use super::staged::Staged;
 use super::turn::{Turn, Turns};
-use super::window::Registered;
+use super::window::{Found, Registered};
 
 /// Bytes that are copied at a time between memory that is not ours to refer to and a BAR.
 pub(super) const BOUNCE: usize = 32 << 10;
@@ -60,6 +60,10 @@ pub(super) struct State {
     pub(super) clean: bool,
     /// The device does not take our pages.
     pub(super) refused: bool,
+    /// The registers hold where this process's pages lie.
+    pub(super) staged_window: bool,
+    /// While old guests are about: what was the window when this turn first needed to know.
+    pub(super) found: Found,
     /// The last call of this machine was turned away, whosever it was: the mediator hangs up after that, and a call that the device sends
     /// before it notices is lost unread.
     hanging_up: bool,
@@ -78,6 +82,8 @@ impl Line {
             window: Registered::Unknown,
             clean: false,
             refused: false,
+            staged_window: false,
+            found: Found::Unknown,
             hanging_up: false,
         };
         Self { function, registers, data, turns, pages: OnceLock::new(), memory, state: Mutex::new(state) }
@@ -150,10 +156,28 @@ impl Line {
     /// As [`Line::call`].
     unsafe fn attempt(&self, token: Option<u32>, call: &Call<'_>) -> Result<Attempt, Failure> {
         let state = &mut *self.lock();
-        let turn = self.turns.take(token)?;
+        let mut turn = self.turns.take(token)?;
+        // SAFETY: as the caller promises.
+        let attempt = unsafe { self.attempt_in(state, &mut turn, token, call) };
+        // Whatever came of it: who has the next turn must not meet this process's pages.
+        let left = if turn.company { self.leave_window(state, &mut turn) } else { Ok(()) };
+        attempt.and_then(|attempt| left.map(|()| attempt))
+    }
+
+    /// The same in a turn.
+    ///
+    /// # Safety
+    /// As [`Line::call`].
+    unsafe fn attempt_in(
+        &self,
+        state: &mut State,
+        turn: &mut Turn<'_>,
+        token: Option<u32>,
+        call: &Call<'_>,
+    ) -> Result<Attempt, Failure> {
         let scratch = token.map_or(0, scratch);
-        self.take_over(state, &turn, scratch)?;
-        let bytes = self.place(state, &turn, scratch, call)?;
+        self.take_over(state, turn, token)?;
+        let bytes = self.place(state, turn, token, call)?;
         let inline = if bytes <= INLINE_BYTES {
             let mut inline = vec![0; call.payload.len()];
             call.payload.copy(0, &mut inline);
@@ -183,7 +207,7 @@ impl Line {
             Ok(ErrorCode::MediatorUnavailable) => Err(GoneReason::Mediator.into()),
             // The device does not reach the pages: not ours to be had then, BAR1 is.
             Ok(ErrorCode::InvalidRequest) if state.window == Registered::Ours && bytes > INLINE_BYTES => {
-                self.refuse(state)?;
+                self.refuse(state, turn)?;
                 Ok(Attempt::Again)
             }
             _ => Err(GoneReason::Nonsense.into()),
@@ -204,11 +228,14 @@ impl Line {
 
     /// Looks whether the registers are as this process left them; if not, forgets what it knew, and waits until a call that
     /// a dead process has left behind is over.
-    fn take_over(&self, state: &mut State, turn: &Turn<'_>, scratch: u32) -> Result<(), Failure> {
+    fn take_over(&self, state: &mut State, turn: &mut Turn<'_>, token: Option<u32>) -> Result<(), Failure> {
+        state.found = Found::Unknown;
+        let scratch = token.map_or(0, scratch);
         if turn.mine && (!turn.company || self.registers.read([reg::SCRATCH])? == [scratch]) {
             return Ok(());
         }
         state.staged.forget();
+        state.staged_window = false;
         state.window = Registered::Unknown;
         state.clean = false;
         let [status] = self.registers.read([reg::STATUS])?;
@@ -219,6 +246,27 @@ impl Line {
             }
             _ => false,
         };
+        // Its pages may be anybody's by now.
+        if let Some(left) = turn.left_behind(token)? {
+            self.release_if(state, turn, left)?;
+        }
+        Ok(())
+    }
+
+    /// Gives the window up where it is this process's. Its program waits for results: it may be long until the next call, and an old guest that
+    /// comes meanwhile and has no pages takes it for granted that there is no window (Q30).
+    pub(crate) fn rest(&self, token: u32) -> Result<(), Failure> {
+        if self.lock().window == Registered::Ours { self.end_window(token) } else { Ok(()) }
+    }
+
+    /// Gives the window up where it is the pages of the process with that token, this one or a dead one.
+    pub(crate) fn end_window(&self, token: u32) -> Result<(), Failure> {
+        let (state, token) = (&mut *self.lock(), Some(token));
+        let mut turn = self.turns.take(token)?;
+        self.take_over(state, &mut turn, token)?;
+        if let Some(own) = turn.registered.filter(|registrant| registrant.token == token) {
+            self.release_if(state, &mut turn, own)?;
+        }
         Ok(())
     }
 

@@ -35,3 +35,4 @@ mod window;
 pub(crate) use bridge::{Bridge, BridgeError};
 pub(crate) use call::Failure;
 pub(crate) use places::Places;
+pub(crate) use turn::mend;

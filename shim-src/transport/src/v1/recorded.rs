@@ -252,9 +252,9 @@ fn without_pages_another_process_s_window_is_released() {
     assert_eq!(device.0.lock().unwrap().bar1, [(0, data.to_vec())]);
 }
 
-/// Q4: an old guest changes the window without waiting for its turn.
+/// Q4, Q10, Q30: an old guest changes the window without waiting for its turn, and takes what it left there for granted.
 #[test]
-fn among_old_guests_the_window_is_looked_at_each_time() {
+fn among_old_guests_the_window_is_left_as_it_was() {
     let dir = tempfile::tempdir().unwrap();
     let (device, line) = line(dir.path(), 4 << 20);
     let data = [5; 2000];
@@ -262,18 +262,68 @@ fn among_old_guests_the_window_is_looked_at_each_time() {
     line.plain(Some(0), &call).unwrap();
     std::fs::write(dir.path().join("pids"), "77\n").unwrap();
     device.log();
+    let looks = [reg::SHMEM_GPA_LO, reg::SHMEM_GPA_HI, reg::SHMEM_SIZE, reg::SHMEM_CTRL].map(Access::Read);
+    let mine = [Access::Read(reg::SCRATCH)];
+    let (given, taken) = (Access::Write(reg::SHMEM_CTRL, 0), Access::Write(reg::SHMEM_CTRL, 1));
+    // It was this process's before they came.
     line.plain(Some(0), &call).unwrap();
-    let looks = [reg::SCRATCH, reg::SHMEM_GPA_LO, reg::SHMEM_GPA_HI, reg::SHMEM_CTRL].map(Access::Read);
-    assert_eq!(device.log(), [&looks[..], &RING[..]].concat());
+    assert_eq!(device.log(), [&mine[..], &looks, &RING, &[given]].concat());
+    // From then on for each turn that needs it.
+    line.plain(Some(0), &call).unwrap();
+    let taking = [taken, Access::Read(reg::STATUS)];
+    assert_eq!(device.log(), [&mine[..], &looks, &taking, &RING, &[given]].concat());
+    line.plain(Some(0), &Call::new(Op::StreamQuery, &[1, 0])).unwrap();
+    assert!(!device.log().iter().any(|access| [given, taken].contains(access)), "others leave it alone");
 
-    device.0.lock().unwrap().values.insert(reg::SHMEM_GPA_LO, 0x10_0000);
+    // An old guest's is theirs again.
+    let theirs = [(reg::SHMEM_GPA_LO, 0x10_0000), (reg::SHMEM_GPA_HI, 1), (reg::SHMEM_SIZE, 0x8000)];
+    device.0.lock().unwrap().values.extend(theirs);
+    device.0.lock().unwrap().values.insert(reg::SHMEM_CTRL, 1);
     line.plain(Some(0), &call).unwrap();
-    assert!(device.log().contains(&Access::Write(reg::SHMEM_CTRL, 1)), "its own again");
+    let log = device.log();
+    let [.., low, high, bytes, control] = log[..] else { panic!("{log:?}") };
+    let [a, b, c] = theirs.map(|(register, value)| Access::Write(register, value));
+    assert_eq!([low, high, bytes, control], [a, b, c, taken]);
+    assert!(log.contains(&Access::Write(reg::SHMEM_GPA_LO, 0)), "meanwhile it was this process's: {log:?}");
 
     // An old guest made a call: all that was known is not.
     device.0.lock().unwrap().values.insert(reg::SCRATCH, 77);
     line.plain(Some(0), &call).unwrap();
     assert!(device.log().contains(&Access::Write(reg::SCRATCH, scratch(0))));
+}
+
+/// Q30: a process that is killed leaves its pages registered.
+#[test]
+fn the_window_of_a_dead_process_is_released_by_the_next_turn() {
+    let dir = tempfile::tempdir().unwrap();
+    let (device, dead) = line(dir.path(), 4 << 20);
+    let data = [5; 2000];
+    dead.plain(Some(7), &Call::new(Op::LaunchKernel, &[]).padded(Payload::Bytes(&data))).unwrap();
+    // Nobody has its token: it is dead.
+    let (_, mut next) = line(dir.path(), 4 << 20);
+    next.registers = Arc::clone(&device) as Arc<dyn Registers>;
+    device.log();
+    next.plain(Some(0), &Call::new(Op::StreamQuery, &[1, 0])).unwrap();
+    assert!(device.log().contains(&Access::Write(reg::SHMEM_CTRL, 0)));
+    next.plain(Some(0), &Call::new(Op::StreamQuery, &[1, 0])).unwrap();
+    assert!(!device.log().contains(&Access::Write(reg::SHMEM_CTRL, 0)), "once");
+}
+
+#[test]
+fn who_waits_for_results_gives_the_window_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let (device, line) = line(dir.path(), 4 << 20);
+    let data = [5; 2000];
+    let call = Call::new(Op::LaunchKernel, &[]).padded(Payload::Bytes(&data));
+    line.plain(Some(0), &call).unwrap();
+    device.log();
+    line.rest(0).unwrap();
+    assert_eq!(device.log().last(), Some(&Access::Write(reg::SHMEM_CTRL, 0)));
+    line.rest(0).unwrap();
+    assert_eq!(device.log(), [], "once");
+    line.plain(Some(0), &call).unwrap();
+    let taking = [Access::Write(reg::SHMEM_CTRL, 1), Access::Read(reg::STATUS)];
+    assert_eq!(device.log(), [&taking[..], &RING].concat(), "where the pages lie is known");
 }
 
 #[test]

@@ -4,14 +4,15 @@
 //! The lock is `flock` on the file that old guests lock too. It is opened for reading, which is all that `flock` needs: old guests leave it
 //! writable for root alone. Beside it lies a file of this contract's own guests: byte *i* is
 //! locked, by POSIX record lock, by the process with token *i* for as long as it lives ([`crate::lock`]); byte 64 + *i* is 1
-//! while the host may hold something for that token; byte 128 names who had the last turn. Who had it itself finds the registers as it left
+//! while the host may hold something for that token; byte 128 names who had the last turn, bytes 129 to 137 whose pages are
+//! registered as the window, and where they lie. Who had it itself finds the registers as it left
 //! them, unless an old guest was there, which leaves its process id in `SCRATCH` and writes nothing to that file. So while
 //! old guests are about ([`Turn::company`]), that register is read first.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -26,8 +27,11 @@ use super::Places;
 const MARKS: u64 = 64;
 /// Where the last turn's owner is.
 const LAST: u64 = 128;
+/// Who had its pages registered as the window, as at [`LAST`] but 0 for nobody; and their guest-physical address.
+const WINDOW: u64 = 129;
+const WINDOW_ADDRESS: u64 = 130;
 /// Bytes of the file.
-const BYTES: usize = 129;
+const BYTES: usize = 138;
 /// [`LAST`]: a process without a token, which only looked.
 const NOBODY: u8 = u8::MAX;
 
@@ -48,6 +52,17 @@ pub(crate) struct Turn<'a> {
     pub(crate) mine: bool,
     /// Old guests may be about.
     pub(crate) company: bool,
+    /// What a process of this contract's own has registered as the window, if it is that still.
+    pub(crate) registered: Option<Registrant>,
+}
+
+/// Whose pages are the window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Registrant {
+    /// Its token; `None`: it had none.
+    pub(crate) token: Option<u32>,
+    /// Guest-physical address of the pages.
+    pub(crate) address: u64,
 }
 
 /// What a file is opened for.
@@ -67,7 +82,41 @@ fn shared(path: &Path, purpose: For) -> io::Result<File> {
         For::Locks => Access::Read,
         For::Marks => Access::ReadWrite,
     };
-    vgpu_paths::shared(path, access)
+    let file = vgpu_paths::shared(path, access)?;
+    if purpose == For::Locks {
+        open_to_all(&file)?;
+    }
+    Ok(file)
+}
+
+/// The mode in which old guests of root leave the file of turns: its users cannot open it for writing, as those guests do, and go on without
+/// a turn (Q29).
+const LEFT: u32 = 0o644;
+/// In which everybody can.
+const SHARED: u32 = 0o666;
+
+/// Has every user be able to lock a file that an old guest of this user has left. One that an administrator gave another mode keeps it.
+/// Whether it was changed.
+fn open_to_all(file: &File) -> io::Result<bool> {
+    let metadata = file.metadata()?;
+    // SAFETY: asks for a number.
+    let user = unsafe { libc::geteuid() };
+    let left = metadata.mode() & 0o7777 == LEFT && metadata.uid() == user;
+    if left {
+        file.set_permissions(PermissionsExt::from_mode(SHARED))?;
+    }
+    Ok(left)
+}
+
+/// Has every user be able to lock the file of turns, where there is one that this user left to itself. Whether it was changed.
+///
+/// # Errors
+/// It cannot be opened, or something else was put in its place.
+pub(crate) fn mend(path: &Path) -> io::Result<bool> {
+    match path.symlink_metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        _ => open_to_all(&vgpu_paths::shared(path, Access::Read)?),
+    }
 }
 
 /// Refuses what is no regular file, and one that has a second name: it may be any file of whoever opens it.
@@ -121,11 +170,12 @@ impl Turns {
         };
         flock(number, libc::LOCK_EX)?;
         // From here on dropping it gives the turn back.
-        let mut turn = Turn { turns: self, number, mine: false, company: false };
+        let mut turn = Turn { turns: self, number, mine: false, company: false, registered: None };
         turn.company = std::fs::metadata(&self.places.old).is_ok_and(|metadata| metadata.len() > 0);
         let me = token.map_or(NOBODY, |token| token as u8 + 1);
-        let last = self.bytes()?[LAST as usize];
-        turn.mine = me != NOBODY && last == me;
+        let bytes = self.bytes()?;
+        turn.mine = me != NOBODY && bytes[LAST as usize] == me;
+        turn.registered = registrant(&bytes);
         if !turn.mine {
             self.write(LAST, me)?;
         }
@@ -142,6 +192,26 @@ impl Turns {
     /// Says whether the host may hold something for a token that this process has locked.
     pub(crate) fn mark(&self, token: u32, used: bool) -> io::Result<()> {
         self.write(MARKS + u64::from(token), u8::from(used))
+    }
+
+    /// Whether a process that had a token is dead, or has given it back.
+    pub(crate) fn is_free(&self, token: u32) -> io::Result<bool> {
+        let free = self.owners.try_lock(token)?;
+        if free {
+            self.owners.unlock(token);
+        }
+        Ok(free)
+    }
+
+    /// Says whose pages are the window from now on; `None`: nobody's of this contract's own.
+    fn set_registered(&self, registrant: Option<Registrant>) -> io::Result<()> {
+        let (token, address) = registrant.map_or((0, 0), |registrant| {
+            (registrant.token.map_or(NOBODY, |token| token as u8 + 1), registrant.address)
+        });
+        let mut record = [token; 9];
+        record[1..].copy_from_slice(&u64::to_le_bytes(address));
+        const { assert!(WINDOW_ADDRESS == WINDOW + 1 && WINDOW_ADDRESS + 8 == BYTES as u64) };
+        self.with(|file| file.write_all_at(&record, WINDOW))
     }
 
     fn bytes(&self) -> io::Result<[u8; BYTES]> {
@@ -166,6 +236,38 @@ impl Turns {
             debug_assert_eq!(file.as_raw_fd(), number);
             what(&file)
         })
+    }
+}
+
+/// What the file says of the window.
+fn registrant(bytes: &[u8; BYTES]) -> Option<Registrant> {
+    let token = match bytes[WINDOW as usize] {
+        0 => return None,
+        NOBODY => None,
+        token => Some(u32::from(token) - 1),
+    };
+    let address = bytes[WINDOW_ADDRESS as usize..].try_into().map_or(0, u64::from_le_bytes);
+    Some(Registrant { token, address })
+}
+
+impl Turn<'_> {
+    /// This process's pages, or no pages, are the window from now on.
+    pub(crate) fn set_registered(&mut self, registrant: Option<Registrant>) -> io::Result<()> {
+        if self.registered != registrant {
+            self.turns.set_registered(registrant)?;
+            self.registered = registrant;
+        }
+        Ok(())
+    }
+
+    /// Whether the window's pages are those of a process that is dead, or has given its token back. `me`: this process's token.
+    pub(crate) fn left_behind(&self, me: Option<u32>) -> io::Result<Option<Registrant>> {
+        let Some(registrant) = self.registered.filter(|registrant| registrant.token != me) else {
+            return Ok(None);
+        };
+        // Who had no token cannot be asked after.
+        let left = registrant.token.map_or(Ok(true), |token| self.turns.is_free(token))?;
+        Ok(left.then_some(registrant))
     }
 }
 
@@ -240,6 +342,30 @@ mod tests {
         drop(turn);
     }
 
+    /// Q29.
+    #[test]
+    fn a_turn_file_that_an_old_guest_left_to_root_is_opened_to_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        assert!(!mend(&path).unwrap(), "there is none");
+        std::fs::write(&path, "").unwrap();
+        let mode = || std::fs::metadata(&path).unwrap().mode() & 0o7777;
+        let set = |mode| std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+        set(0o644);
+        assert!(mend(&path).unwrap());
+        assert_eq!(mode(), 0o666);
+        set(0o644);
+        drop(Turns::open(places(dir.path())).unwrap());
+        assert_eq!(mode(), 0o666, "whoever opens it and may does so");
+        // An administrator's own.
+        for chosen in [0o600, 0o640, 0o660, 0o444] {
+            set(chosen);
+            assert!(!mend(&path).unwrap());
+            drop(Turns::open(places(dir.path())).unwrap());
+            assert_eq!(mode(), chosen);
+        }
+    }
+
     #[test]
     fn what_was_put_in_the_place_of_a_file_is_refused() {
         for (name, purpose) in [("lock", For::Locks), ("owners", For::Marks)] {
@@ -276,6 +402,28 @@ mod tests {
         assert_eq!(busy.kind(), io::ErrorKind::WouldBlock);
         drop(turn);
         flock(other.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB).unwrap();
+    }
+
+    #[test]
+    fn whose_pages_are_the_window_is_known_to_the_next() {
+        let dir = tempfile::tempdir().unwrap();
+        let turns = Turns::open(places(dir.path())).unwrap();
+        let registrant = Registrant { token: Some(63), address: 0x1_2345_6000 };
+        let mut turn = turns.take(Some(63)).unwrap();
+        assert_eq!(turn.registered, None);
+        turn.set_registered(Some(registrant)).unwrap();
+        drop(turn);
+        let turn = turns.take(Some(5)).unwrap();
+        assert_eq!(turn.registered, Some(registrant));
+        assert_eq!(turn.left_behind(Some(63)).unwrap(), None, "one's own");
+        assert_eq!(turn.left_behind(Some(5)).unwrap(), Some(registrant), "nobody has the token");
+        assert!(turns.owners.try_lock(63).unwrap());
+        assert_eq!(turn.left_behind(Some(5)).unwrap(), None, "somebody has it");
+        drop(turn);
+        let mut turn = turns.take(Some(63)).unwrap();
+        turn.set_registered(None).unwrap();
+        drop(turn);
+        assert_eq!(turns.take(None).unwrap().registered, None);
     }
 
     #[test]

@@ -8,11 +8,12 @@ use vgpu_wire::v1::registers as reg;
 use vgpu_wire::v1::route::PREFIX_BYTES;
 
 use crate::lost::{GoneReason, Lost};
+use crate::pages::Contiguous;
 use crate::registers::Access;
 
 use super::call::{Call, Failure, Payload};
-use super::line::{BOUNCE, Line, State};
-use super::turn::Turn;
+use super::line::{BOUNCE, Line, State, scratch};
+use super::turn::{Registrant, Turn};
 
 /// What a payload is padded to when that lets it travel through the window: one byte more than fits BAR0, and a whole word.
 const PADDED: u32 = INLINE_BYTES + 4;
@@ -25,14 +26,25 @@ pub(super) enum Registered {
     Unknown,
 }
 
+/// What old guests had registered as the window when a turn began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// Nobody has looked.
+    Unknown,
+    /// Nothing, or pages of this contract's own guests, which look for themselves.
+    Nothing,
+    /// Low and high half of the address, and the size.
+    Theirs([u32; 3]),
+}
+
 impl Line {
     /// Puts the payload where the device will look for it, and sees to it that what comes back comes to this process. How many
     /// bytes of payload the call then states.
     pub(super) fn place(
         &self,
         state: &mut State,
-        turn: &Turn<'_>,
-        scratch: u32,
+        turn: &mut Turn<'_>,
+        token: Option<u32>,
         call: &Call<'_>,
     ) -> Result<u32, Failure> {
         let length = call.payload.len() as u32;
@@ -41,7 +53,7 @@ impl Line {
         if short && (length == 0 || !call.pads || self.pages(state).is_none()) {
             return Ok(length);
         }
-        self.prepare_window(state, turn, scratch)?;
+        self.prepare_window(state, turn, token)?;
         let Some(pages) = self.pages(state).filter(|_| state.window == Registered::Ours) else {
             if length > INLINE_BYTES {
                 self.store(call.payload)?;
@@ -70,48 +82,122 @@ impl Line {
     }
 
     /// Makes this process's pages the window, or sees to it that there is none.
-    fn prepare_window(&self, state: &mut State, turn: &Turn<'_>, scratch: u32) -> Result<(), Failure> {
+    fn prepare_window(
+        &self,
+        state: &mut State,
+        turn: &mut Turn<'_>,
+        token: Option<u32>,
+    ) -> Result<(), Failure> {
+        if turn.company {
+            // An old guest that starts or ends changes the window without waiting for its turn (Q4).
+            self.look_at_window(state, turn)?;
+        }
         let Some(pages) = self.pages(state) else {
             if state.window != Registered::Nothing {
-                self.registers.write(reg::SHMEM_CTRL, reg::SHMEM_RELEASE)?;
-                state.window = Registered::Nothing;
+                self.release(state, turn)?;
             }
             return Ok(());
         };
-        let [low, high] = vgpu_wire::v1::split(pages.address);
-        if state.window == Registered::Ours && turn.company {
-            // An old guest that starts or ends changes the window without waiting for its turn (Q4).
-            let seen = self.registers.read([reg::SHMEM_GPA_LO, reg::SHMEM_GPA_HI, reg::SHMEM_CTRL])?;
-            if seen != [low, high, reg::SHMEM_REGISTER] {
-                state.window = Registered::Unknown;
-            }
-        }
         if state.window == Registered::Ours {
             return Ok(());
         }
+        // First, so that whoever comes after this process's death knows whose the window may be.
+        turn.set_registered(Some(Registrant { token, address: pages.address }))?;
+        let [low, high] = vgpu_wire::v1::split(pages.address);
         // A host may look whose window it is.
-        let mut accesses: Vec<Access> = state.staged.own(scratch).into_iter().collect();
-        accesses.extend([
-            Access::Write(reg::SHMEM_GPA_LO, low),
-            Access::Write(reg::SHMEM_GPA_HI, high),
-            Access::Write(reg::SHMEM_SIZE, pages.bytes),
-            Access::Write(reg::SHMEM_CTRL, reg::SHMEM_REGISTER),
-            Access::Read(reg::STATUS),
-        ]);
+        let mut accesses: Vec<Access> = state.staged.own(token.map_or(0, scratch)).into_iter().collect();
+        if !std::mem::replace(&mut state.staged_window, true) {
+            accesses.extend([
+                Access::Write(reg::SHMEM_GPA_LO, low),
+                Access::Write(reg::SHMEM_GPA_HI, high),
+                Access::Write(reg::SHMEM_SIZE, pages.bytes),
+            ]);
+        }
+        accesses.extend([Access::Write(reg::SHMEM_CTRL, reg::SHMEM_REGISTER), Access::Read(reg::STATUS)]);
         match self.access(&accesses)? {
             reg::DONE => {
                 state.window = Registered::Ours;
                 Ok(())
             }
-            reg::ERROR => self.refuse(state),
+            reg::ERROR => self.refuse(state, turn),
             _ => Err(GoneReason::Nonsense.into()),
         }
     }
 
-    /// Gives the window up for good: payload goes through BAR1 from here on (Q9).
-    pub(super) fn refuse(&self, state: &mut State) -> Result<(), Failure> {
+    /// Looks what is registered, once a turn.
+    fn look_at_window(&self, state: &mut State, turn: &Turn<'_>) -> Result<(), Failure> {
+        if state.found != Found::Unknown {
+            return Ok(());
+        }
+        let [low, high, bytes, control] =
+            self.registers.read([reg::SHMEM_GPA_LO, reg::SHMEM_GPA_HI, reg::SHMEM_SIZE, reg::SHMEM_CTRL])?;
+        let address = u64::from(high) << 32 | u64::from(low);
+        let ours = self.pages(state).is_some_and(|pages| pages.address == address);
+        let known = ours || turn.registered.is_some_and(|registrant| registrant.address == address);
+        // It may be an old guest's that has written them since.
+        state.staged_window &= ours && pages_are(self.pages(state), bytes);
+        (state.found, state.window) = match control {
+            reg::SHMEM_REGISTER if ours => (Found::Nothing, Registered::Ours),
+            reg::SHMEM_REGISTER if known => (Found::Nothing, Registered::Unknown),
+            reg::SHMEM_REGISTER => (Found::Theirs([low, high, bytes]), Registered::Unknown),
+            _ => (Found::Nothing, Registered::Nothing),
+        };
+        Ok(())
+    }
+
+    /// The end of a turn while old guests are about. They register their pages once and take it for granted that those are the window; one that has
+    /// none takes it for granted that there is no window. So what was registered is registered again, and nothing where nothing was (Q10, Q30).
+    pub(super) fn leave_window(&self, state: &mut State, turn: &mut Turn<'_>) -> Result<(), Failure> {
+        if state.found == Found::Unknown && turn.registered.is_none() {
+            return Ok(());
+        }
+        self.look_at_window(state, turn)?;
+        match state.found {
+            Found::Theirs([low, high, bytes]) => {
+                turn.set_registered(None)?;
+                state.staged_window = false;
+                self.access(&[
+                    Access::Write(reg::SHMEM_GPA_LO, low),
+                    Access::Write(reg::SHMEM_GPA_HI, high),
+                    Access::Write(reg::SHMEM_SIZE, bytes),
+                    Access::Write(reg::SHMEM_CTRL, reg::SHMEM_REGISTER),
+                ])?;
+                state.window = Registered::Unknown;
+            }
+            _ if state.window != Registered::Nothing => self.release(state, turn)?,
+            _ => turn.set_registered(None)?,
+        }
+        Ok(())
+    }
+
+    /// No window.
+    fn release(&self, state: &mut State, turn: &mut Turn<'_>) -> Result<(), Failure> {
         self.registers.write(reg::SHMEM_CTRL, reg::SHMEM_RELEASE)?;
         state.window = Registered::Nothing;
+        turn.set_registered(None)?;
+        Ok(())
+    }
+
+    /// The same if the window is still the registrant's.
+    pub(super) fn release_if(
+        &self,
+        state: &mut State,
+        turn: &mut Turn<'_>,
+        registrant: Registrant,
+    ) -> Result<(), Failure> {
+        let [low, high] = vgpu_wire::v1::split(registrant.address);
+        let seen = self.registers.read([reg::SHMEM_GPA_LO, reg::SHMEM_GPA_HI, reg::SHMEM_CTRL])?;
+        if seen == [low, high, reg::SHMEM_REGISTER] {
+            return self.release(state, turn);
+        }
+        state.window = Registered::Unknown;
+        turn.set_registered(None)?;
+        Ok(())
+    }
+
+    /// Gives the window up for good: payload goes through BAR1 from here on (Q9).
+    pub(super) fn refuse(&self, state: &mut State, turn: &mut Turn<'_>) -> Result<(), Failure> {
+        self.release(state, turn)?;
         state.refused = true;
         Ok(())
     }
@@ -128,6 +214,10 @@ impl Line {
         }
         Ok(())
     }
+}
+
+fn pages_are(pages: Option<&Contiguous>, bytes: u32) -> bool {
+    pages.is_some_and(|pages| pages.bytes == bytes)
 }
 
 fn begins_with_zeros(payload: Payload<'_>) -> bool {

@@ -9,6 +9,7 @@ mod killed1;
 mod lost;
 mod messages;
 mod nonsense;
+mod old;
 mod pages;
 mod processes;
 mod roles;

@@ -147,6 +147,7 @@ fn part() {
         "sending" => sending(&dir),
         "copying" => copying(&dir),
         "copying-small" => crate::version1::copying(&dir, say),
+        "copying-up" => crate::old::copying_up(&dir, say),
         "memory-1" => {
             let session = attach_in(&dir);
             allocate(&session, 64 << 20);

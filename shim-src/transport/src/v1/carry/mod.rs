@@ -72,6 +72,11 @@ impl Carrier {
         }
     }
 
+    /// The program may do nothing for a while: see [`Line::rest`].
+    pub(super) fn rest(&self, means: Means<'_>) -> Result<(), Failure> {
+        means.line.rest(self.token)
+    }
+
     fn facts(&self) -> &DeviceFacts {
         &self.greeting.facts
     }
@@ -134,7 +139,11 @@ impl Carrier {
             Body::Occupancy(body) => answer(self.occupancy(body)?.as_bytes()),
             Body::GlobalGet(body) => answer(self.global_get(means, body.module, tail)?.as_bytes()),
             Body::Launch(body) => self.launch(means, body, tail)?,
-            Body::Signal(body) => returns.mark(body.mark),
+            Body::Signal(body) => {
+                // Whoever synchronizes waits for it.
+                self.rest(means)?;
+                returns.mark(body.mark);
+            }
             Body::EventRecord(body) => returns.mark(body.mark),
             // All earlier work is done: there is nothing to order, and streams and events are the guest's alone.
             Body::Pad(_)
