@@ -76,7 +76,7 @@ impl Owner {
             match error {
                 ImageError::Fatbin(_)
                 | ImageError::Cubin(_)
-                | ImageError::Ptx(PtxError::Head(".version")) => status::INVALID_IMAGE,
+                | ImageError::Ptx(PtxError::Begin) => status::INVALID_IMAGE,
                 ImageError::Ptx(_) => status::INVALID_PTX,
                 ImageError::None(_) => status::NO_BINARY_FOR_GPU,
             }
