@@ -48,8 +48,8 @@ const BATCH: usize = 24;
 const SPARE: usize = 4;
 /// How long to look for the next packet before sleeping: accesses come in bursts, when a guest attaches.
 const LINGER: Duration = Duration::from_micros(60);
-/// Connections that may wait to be accepted.
-const BACKLOG: i32 = 64;
+/// Connections that may wait to be accepted: a device that finds no room is told that nobody is there.
+const BACKLOG: i32 = 256;
 
 /// How long to leave guests waiting when the process is out of descriptors.
 const OUT_OF_DESCRIPTORS_PAUSE: Duration = Duration::from_millis(20);

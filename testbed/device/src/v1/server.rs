@@ -27,6 +27,8 @@ use crate::sim::{connect_to, listen_at};
 
 /// How long to leave clients waiting when the process is out of descriptors.
 const PAUSE: Duration = Duration::from_millis(20);
+/// Clients that are taken before it is looked who has hung up.
+const BURST: usize = 64;
 /// How long an ending server waits for calls that are being carried out: those that cannot be stopped end with the process.
 const STOP_LIMIT: Duration = Duration::from_millis(500);
 
@@ -201,7 +203,8 @@ impl Shared {
                 self.see_off(*id);
             }
             if news[0] {
-                self.accept();
+                // A burst is taken before others who come find no room to wait.
+                let _taken = (0..BURST).take_while(|_| self.accept()).count();
             }
         }
     }
@@ -217,29 +220,29 @@ impl Shared {
         }
     }
 
-    /// Takes one client, if one waits.
-    fn accept(self: &Arc<Self>) {
+    /// Takes one client; false: none waits, or none can be taken now.
+    fn accept(self: &Arc<Self>) -> bool {
         let stream = match self.listener.accept() {
             Ok((stream, _)) => Arc::new(stream),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-            Err(_) if lock(&self.state).stopped => return,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+            Err(_) if lock(&self.state).stopped => return false,
             Err(error) => {
                 tracing::warn!("accept a device: {error}");
                 // Whoever holds descriptors need not be ours: nothing tells when there are some again.
                 thread::sleep(PAUSE);
-                return;
+                return false;
             }
         };
         let user = match socket_peercred(&stream) {
             Ok(peer) => peer.uid.as_raw(),
             Err(error) => {
                 tracing::warn!("ask whose process a device is of: {error}");
-                return;
+                return true;
             }
         };
         if !self.make_room(user) {
             tracing::warn!(user, "a device is turned away: as many as there may be are connected, and busy");
-            return;
+            return true;
         }
         let client = Connected {
             stream,
@@ -249,6 +252,7 @@ impl Shared {
             over: false,
         };
         self.begin(client);
+        true
     }
 
     /// Sees to it that there is room for one more client of a user's, at the cost of one that is idle.

@@ -74,9 +74,9 @@ impl Owner {
         let code = Code::choose(image, target).map_err(|error| {
             tracing::warn!("an image is refused: {error}");
             match error {
-                ImageError::Fatbin(_)
-                | ImageError::Cubin(_)
-                | ImageError::Ptx(PtxError::Begin) => status::INVALID_IMAGE,
+                ImageError::Fatbin(_) | ImageError::Cubin(_) | ImageError::Ptx(PtxError::Begin) => {
+                    status::INVALID_IMAGE
+                }
                 ImageError::Ptx(_) => status::INVALID_PTX,
                 ImageError::None(_) => status::NO_BINARY_FOR_GPU,
             }
