@@ -2,7 +2,7 @@
 
 pub mod host;
 mod v1;
-mod wrong;
+pub mod wrong;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -7,13 +7,13 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use vgpu_device::v1::{Mediator, Rules, Server, Settings};
 
-use crate::device::host;
+use crate::device::{host, wrong};
 
 /// Options.
 #[derive(clap::Args)]
@@ -35,6 +35,9 @@ pub struct Arguments {
     /// How long a machine whose last connection is gone keeps what it has, such as 30s, 5m.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time)]
     grace: Duration,
+    /// Something that is wrong with what carries out the calls, on purpose, as for `vgpu-testbed device`; registers are the devices' own.
+    #[arg(long, value_name = "WHAT")]
+    wrong: Vec<wrong::Wrong>,
     /// What is logged on stderr: error, warn, info (what kernels print, too), debug.
     #[arg(long, value_name = "LEVEL", default_value = "warn")]
     log: tracing::Level,
@@ -82,7 +85,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     let rules = Rules::new(arguments.rate, arguments.quarantine.iter().copied());
     let settings = Settings { rules, grace: arguments.grace, ..Settings::default() };
-    let mediator = Mediator::with_settings(arguments.host.executor(&gpu)?, settings)?;
+    if !wrong::registers(&arguments.wrong).is_empty() {
+        bail!("a mediator has no registers that could be wrong: they are those of a device");
+    }
+    let executor = wrong::around(arguments.host.executor(&gpu)?, &arguments.wrong);
+    let mediator = Mediator::with_settings(executor, settings)?;
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("watch for signals")?;
     let start = |path: &PathBuf| Server::start_for(path, &mediator, arguments.group);
     let servers: Vec<Server> = arguments.socket.iter().map(start).collect::<Result<_, _>>()?;

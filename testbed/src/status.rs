@@ -40,6 +40,13 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             device["allocated"],
             device["total"]
         );
+        // A device of version 1 does not measure them.
+        if device["longest_access_us"].as_u64().is_some_and(|longest| longest > 0) {
+            println!(
+                "  longest register access {} us, longest attach {} us",
+                device["longest_access_us"], device["longest_attach_us"]
+            );
+        }
         for session in device["sessions"].as_array().map(Vec::as_slice).unwrap_or_default() {
             println!(
                 "  channel {} process {}: {} bytes in {} allocations, {} window bytes, {} messages, {} done",

@@ -1,6 +1,8 @@
 //! Hosts that are wrong on purpose: `--wrong WHAT`, for tests of what a guest makes of them. Everything here stands between a
 //! device and its executor, or overrides what a register reads; neither knows of it.
 
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -53,7 +55,7 @@ pub enum Deed {
     /// `hang`: it is never done.
     Hang,
     /// `park=FILE`: it is carried out, but not before FILE is gone, whatever becomes of its session meanwhile: work that cannot be
-    /// interrupted. Nothing is held up while there is no FILE.
+    /// interrupted. Nothing is held up while there is no FILE; each message that is adds a line to it, the name of its kind.
     Park(PathBuf),
     /// `flip`: one bit of what it brings is changed, for kinds that bring data to the device.
     Flip,
@@ -217,8 +219,14 @@ impl WrongSession {
         }
     }
 
-    /// Waits until the file is gone.
-    fn park(file: &Path) {
+    /// Says in the file that a message of a kind has come, and waits until the file is gone.
+    fn park(file: &Path, kind: &str) {
+        let said = OpenOptions::new().append(true).open(file).and_then(|mut marks| writeln!(marks, "{kind}"));
+        match said {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => return,
+            Err(error) => tracing::error!("say in {} that a message is parked: {error}", file.display()),
+        }
         while file.exists() {
             thread::sleep(TICK);
         }
@@ -250,7 +258,8 @@ impl WrongSession {
 
 impl Session for WrongSession {
     fn execute(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
-        match self.deed(work.message.body.kind().name()) {
+        let kind = work.message.body.kind().name();
+        match self.deed(kind) {
             None => self.inner.execute(work),
             Some(Deed::Drop) => {
                 self.pretend(work, 0);
@@ -269,7 +278,7 @@ impl Session for WrongSession {
                 Ok(())
             }
             Some(Deed::Park(file)) => {
-                Self::park(&file);
+                Self::park(&file, kind);
                 self.inner.execute(work)
             }
             Some(Deed::Flip) => self.flip(work),

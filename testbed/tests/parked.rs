@@ -1,0 +1,309 @@
+//! Issue 13, point 1 and its last: a session that is parked inside one chunk of work delays no attach, detach, status read or register
+//! access of others, and SIGTERM ends the device whatever is parked; with the real processes, on the simulated bus, over version 1 and
+//! in a booted guest.
+//!
+//! `--wrong Fill:park=FILE` parks the first fill of the stand-in `message`; the stand-in `working` makes none. The file stays until the
+//! processes have ended, so whoever waited for the parked session would never be done.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+use vgpu_testbed::bed::{Bed, Facts, PATIENCE, session_of, sessions, terminate};
+use vgpu_testbed::machine::{GuestMachine, Options};
+use vgpu_testbed::programs;
+
+/// A command in an emulated guest takes seconds on a machine that has nothing else to do.
+const GUEST_LIMIT: Duration = Duration::from_mins(2);
+/// What the stand-in `message` has allocated when its first fill comes.
+const HELD: u64 = 1 << 20;
+
+/// The file of the park hook, in a folder of its own.
+struct Park {
+    folder: TempDir,
+}
+
+impl Park {
+    fn new() -> Self {
+        let folder = TempDir::with_prefix_in("vgpu-parked-", "/dev/shm").unwrap();
+        let park = Self { folder };
+        std::fs::write(park.file(), "").unwrap();
+        park
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("park")
+    }
+
+    /// The value of `--wrong`.
+    fn wrong(&self) -> String {
+        format!("Fill:park={}", self.file().display())
+    }
+
+    /// Waits until a session is parked.
+    fn wait(&self, limit: Duration) {
+        let end = Instant::now() + limit;
+        while std::fs::read_to_string(self.file()).unwrap() != "Fill\n" {
+            assert!(Instant::now() < end, "no fill has come");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// A stand-in under the launcher. It is killed when this value goes away.
+struct Program {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+    stdin: Option<ChildStdin>,
+}
+
+impl Program {
+    fn start(sysfs: &Path, state: &str) -> Self {
+        let mut child = Command::new(programs::launcher().unwrap())
+            .arg(programs::standin().unwrap())
+            .args(["state", state])
+            .env("VGPU_SYSFS", sysfs)
+            .env_remove("CUDA_VISIBLE_DEVICES")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        let stdin = child.stdin.take();
+        Self { child, lines, stdin }
+    }
+
+    /// Waits for so many more rounds of the stand-in `working`, which compares all bytes in each.
+    fn rounds(&mut self, count: usize) {
+        for _ in 0..count {
+            let mut line = String::new();
+            self.lines.read_line(&mut line).unwrap();
+            assert!(line.starts_with("round "), "{line:?}");
+        }
+    }
+
+    /// Lets it end by itself, and detach.
+    fn finish(mut self) {
+        drop(self.stdin.take());
+        let mut rest = String::new();
+        std::io::Read::read_to_string(&mut self.lines, &mut rest).unwrap();
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A program attaches, works, and detaches.
+fn works(sysfs: &Path) {
+    let mut program = Program::start(sysfs, "working");
+    program.rounds(5);
+    program.finish();
+}
+
+/// What `vgpu-testbed status` prints for people.
+fn status_text(sysfs: &Path) -> String {
+    let bus = format!("sim:{}", sysfs.display());
+    let output = Command::new(programs::testbed().unwrap()).args(["status", "--bus", &bus]).output().unwrap();
+    assert!(output.status.success());
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The figures that a device keeps.
+fn figures(device: &Value) -> (u64, u64) {
+    let figure = |key: &str| device[key].as_u64().unwrap();
+    (figure("longest_access_us"), figure("longest_attach_us"))
+}
+
+#[test]
+fn a_parked_session_delays_nobody_on_the_simulated_bus_nor_sigterm() {
+    let park = Park::new();
+    let mut bed = Bed::start_with("soft", &[Facts::random(&["6.1"])], &["--wrong", &park.wrong()]).unwrap();
+    let mut other = Program::start(bed.sysfs(), "working");
+    other.rounds(3);
+    let victim = Program::start(bed.sysfs(), "message");
+    let pid = victim.child.id();
+    park.wait(PATIENCE);
+    let status = bed.status().unwrap();
+    let parked = session_of(&status, pid).expect("the parked session").clone();
+    assert!(parked["allocated"].as_u64() >= Some(HELD), "{parked}");
+    assert!(parked["messages"].as_u64() > parked["done"].as_u64(), "{parked}");
+    works(bed.sysfs());
+
+    drop(victim);
+    // Whoever attaches finds it dead, and begins its end, which waits for the fill.
+    for _ in 0..3 {
+        works(bed.sysfs());
+        other.rounds(3);
+        let status = bed.status().unwrap();
+        let ending = session_of(&status, pid).expect("it is not over");
+        assert_eq!(ending["state"], "ending", "{ending}");
+        assert_eq!((&ending["allocated"], &ending["done"]), (&parked["allocated"], &parked["done"]));
+    }
+    other.finish();
+    let status = bed.until("the others are gone", |status| sessions(status).len() == 1).unwrap();
+    let (access, attach) = figures(&status["devices"][0]);
+    let said = format!("longest register access {access} us, longest attach {attach} us");
+    let text = status_text(bed.sysfs());
+    assert!(text.contains(&said), "{text}");
+
+    let took = bed.terminate().unwrap();
+    println!("simulated bus: {said}; SIGTERM to exit {} ms", took.as_millis());
+    assert!(park.file().exists(), "the fill was parked to the end");
+}
+
+/// A mediator in a process of its own.
+struct Mediator {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Mediator {
+    fn start(socket: &Path, wrong: &str) -> Self {
+        let mut command = Command::new(programs::testbed().unwrap());
+        command.arg("mediator").arg("--socket").arg(socket);
+        command.args(["--executor", "soft", "--until-stdin-closes", "--wrong", wrong]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let stdin = child.stdin.take().unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        Self { child, stdin, stdout }
+    }
+
+    /// What its owners have.
+    fn status(&mut self) -> Value {
+        writeln!(self.stdin, "status").unwrap();
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap()
+    }
+
+    /// The owner of machine 1 that had its fill parked.
+    fn parked(&mut self) -> Option<Value> {
+        let status = self.status();
+        let owners = status["sessions"].as_array().unwrap().iter();
+        let mut filling = owners.filter(|owner| owner["channel"] == 1 && owner["kinds"]["MemsetD8"] == 1);
+        filling.next().cloned()
+    }
+}
+
+impl Drop for Mediator {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A device of version 1 carries out one call at a time: who is not to be delayed is in another machine.
+#[test]
+fn a_parked_session_delays_nobody_over_version_1_nor_sigterm() {
+    let park = Park::new();
+    let socket = park.folder.path().join("mediator");
+    let mut mediator = Mediator::start(&socket, &park.wrong());
+    let machine = |number: &str| {
+        let options = ["--protocol", "v1", "--mediator", socket.to_str().unwrap(), "--vm-id", number];
+        Bed::start_with("soft", &[Facts::random(&["6.1"])], &options).unwrap()
+    };
+    let (mut stuck, good) = (machine("1"), machine("2"));
+    let mut other = Program::start(good.sysfs(), "working");
+    other.rounds(3);
+    let victim = Program::start(stuck.sysfs(), "message");
+    park.wait(PATIENCE);
+    let owner = mediator.parked().expect("the parked session");
+    assert!(owner["allocated"].as_u64() >= Some(HELD), "{owner}");
+    works(good.sysfs());
+
+    drop(victim);
+    for _ in 0..3 {
+        works(good.sysfs());
+        other.rounds(3);
+        assert!(mediator.parked().is_some(), "it is not over: {}", mediator.status());
+        // The device's own registers and control socket answer, too.
+        assert!(status_text(stuck.sysfs()).contains("calls to a mediator"));
+    }
+    let device = stuck.terminate().unwrap();
+    works(good.sysfs());
+    other.rounds(3);
+    other.finish();
+    let took = terminate(&mut mediator.child).unwrap();
+    println!(
+        "version 1: SIGTERM to exit {} ms for the device, {} ms for the mediator",
+        device.as_millis(),
+        took.as_millis()
+    );
+    assert!(!socket.exists(), "it has cleaned up");
+    assert!(park.file().exists(), "the fill was parked to the end");
+}
+
+#[test]
+fn sigterm_ends_a_device_of_version_1_whose_own_mediator_is_parked() {
+    let park = Park::new();
+    let options = ["--protocol", "v1", "--wrong", &park.wrong()];
+    let mut bed = Bed::start_with("soft", &[Facts::random(&["6.1"])], &options).unwrap();
+    let victim = Program::start(bed.sysfs(), "message");
+    park.wait(PATIENCE);
+    drop(victim);
+    let status = bed.status().unwrap();
+    assert!(status["devices"][0]["allocated"].as_u64() >= Some(HELD), "{status}");
+    let took = bed.terminate().unwrap();
+    println!("version 1 in one process: SIGTERM to exit {} ms", took.as_millis());
+    assert!(park.file().exists(), "the fill was parked to the end");
+}
+
+/// Runs a command as the unprivileged user, which must end well, and returns what it printed.
+fn run(guest: &mut GuestMachine, script: &str) -> String {
+    let (end, out, err) = guest.output("guest", &["sh", "-c", script], GUEST_LIMIT).unwrap();
+    assert_eq!(end.code(), 0, "{script}: {out}\n{err}\nconsole:\n{}", guest.console());
+    out
+}
+
+#[test]
+fn a_parked_session_delays_nobody_in_a_booted_guest_nor_sigterm() {
+    let park = Park::new();
+    let device = vec!["--wrong".to_owned(), park.wrong()];
+    let mut guest = GuestMachine::boot(&Options { device, ..Options::default() }).unwrap();
+    // It is a session of its own, with no pipe of the command's, so that the command ends and it stays.
+    let start = "setsid vgpu-run -- vgpu-standin state message </dev/null >/dev/null 2>&1 & echo $!";
+    let pid: u32 = run(&mut guest, start).trim().parse().unwrap();
+    park.wait(GUEST_LIMIT);
+    // A device alone in its status, not a bus's.
+    let session = |guest: &mut GuestMachine| {
+        let status = guest.device_status().unwrap();
+        let sessions = status["sessions"].as_array().unwrap();
+        assert_eq!(sessions.len(), 1, "nobody else is left: {status}");
+        (sessions[0].clone(), figures(&status))
+    };
+    let (parked, _) = session(&mut guest);
+    assert_eq!((&parked["process"], &parked["state"]), (&pid.into(), &"attached".into()));
+    assert!(parked["allocated"].as_u64() >= Some(HELD), "{parked}");
+    assert!(parked["messages"].as_u64() > parked["done"].as_u64(), "{parked}");
+
+    let works = "vgpu-run -- vgpu-standin state working </dev/null";
+    assert!(run(&mut guest, works).starts_with("round 0\n"));
+    run(&mut guest, &format!("kill -9 {pid}"));
+    for _ in 0..2 {
+        assert!(run(&mut guest, works).starts_with("round 0\n"));
+        let (ending, _) = session(&mut guest);
+        assert_eq!((&ending["process"], &ending["state"]), (&pid.into(), &"ending".into()));
+        assert_eq!((&ending["allocated"], &ending["done"]), (&parked["allocated"], &parked["done"]));
+    }
+    let (_, (access, attach)) = session(&mut guest);
+    let took = guest.terminate_device().unwrap();
+    println!(
+        "booted guest: longest register access {access} us, longest attach {attach} us; SIGTERM to exit {} ms",
+        took.as_millis()
+    );
+    assert!(park.file().exists(), "the fill was parked to the end");
+}
