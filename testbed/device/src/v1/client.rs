@@ -1,11 +1,11 @@
 //! The device's side of the mediator's socket: a connection that is made when it is needed, again and again.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
@@ -13,6 +13,7 @@ use vgpu_wire::v1::frame::{self, Header};
 use zerocopy::IntoBytes;
 
 use super::link::{Delivery, Inlet, Link, LinkError, Submission};
+use super::outbox::Outbox;
 use super::stream::Frames;
 use crate::host::lock;
 use crate::sim::connect_to;
@@ -42,14 +43,7 @@ struct State {
 #[derive(Debug)]
 struct Current {
     number: u64,
-    socket: Arc<Socket>,
-}
-
-/// A connected socket. Calls are written by the guest's thread, answers to pings by the receiving one.
-#[derive(Debug)]
-struct Socket {
-    stream: UnixStream,
-    writing: Mutex<()>,
+    outbox: Arc<Outbox>,
 }
 
 impl Client {
@@ -69,30 +63,44 @@ impl Client {
 
     /// The connection that there is, or a new one.
     fn connected<'a>(&self, state: &'a mut State) -> io::Result<&'a Current> {
-        if state.current.as_ref().is_some_and(|current| is_dead(&current.socket.stream)) {
+        if state.current.as_ref().is_some_and(|current| is_dead(current.outbox.stream())) {
             state.hang_up();
         }
         if state.current.is_none() {
             let stream = UnixStream::from(connect_to(&self.path)?);
             stream.set_nonblocking(false)?;
-            let socket = Arc::new(Socket { stream, writing: Mutex::default() });
+            stream.set_write_timeout(Some(self.limit))?;
+            let outbox = Arc::new(Outbox::new(stream));
             state.made += 1;
-            let (number, inlet, own) = (state.made, self.inlet.clone(), Arc::clone(&socket));
-            let receiver = thread::Builder::new().name("mediator".to_owned());
-            let thread = receiver.spawn(move || receive_all(&own, number, &inlet))?;
-            state.threads.retain(|thread| !thread.is_finished());
-            state.threads.push(thread);
-            state.current = Some(Current { number, socket });
+            let number = state.made;
+            // From here on it is closed when it is given up.
+            state.current = Some(Current { number, outbox: Arc::clone(&outbox) });
+            let started = self.start(state, number, &outbox);
+            if started.is_err() {
+                state.hang_up();
+            }
+            started?;
         }
         state.current.as_ref().ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
+    /// Starts a connection's two threads, one for each direction.
+    fn start(&self, state: &mut State, number: u64, outbox: &Arc<Outbox>) -> io::Result<()> {
+        state.threads.retain(|thread| !thread.is_finished());
+        let (inlet, own) = (self.inlet.clone(), Arc::clone(outbox));
+        let receive = move || receive_all(&own, number, &inlet);
+        state.threads.push(thread::Builder::new().name("mediator".to_owned()).spawn(receive)?);
+        let (inlet, own) = (self.inlet.clone(), Arc::clone(outbox));
+        let write = move || write_all(&own, number, &inlet);
+        state.threads.push(thread::Builder::new().name("mediator-calls".to_owned()).spawn(write)?);
+        Ok(())
     }
 }
 
 impl State {
     fn hang_up(&mut self) {
         if let Some(current) = self.current.take() {
-            // It may be down already.
-            let _ = current.socket.stream.shutdown(std::net::Shutdown::Both);
+            current.outbox.close();
         }
     }
 }
@@ -106,38 +114,27 @@ fn is_dead(stream: &UnixStream) -> bool {
     }
 }
 
-/// Writes all of `parts` before `end`.
-fn write_all(mut stream: &UnixStream, parts: [&[u8]; 3], end: Instant) -> io::Result<()> {
-    for mut part in parts {
-        while !part.is_empty() {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            stream.set_write_timeout(Some(left))?;
-            match stream.write(part) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(bytes) => part = &part[bytes..],
-                Err(error)
-                    if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
-                Err(error) => return Err(error),
-            }
-        }
+/// Writes what a doorbell left to be written, until the connection ends.
+fn write_all(outbox: &Outbox, number: u64, inlet: &Inlet) {
+    if let Err(error) = outbox.write_on() {
+        tracing::warn!("send a call to the mediator: {error}");
+        // First, for the end of the connection says it another way.
+        inlet.deliver(Delivery::Unsent { connection: number });
+        // What follows would be taken for the rest of this call.
+        outbox.close();
     }
-    Ok(())
 }
 
 impl Link for Client {
     fn send(&self, submission: Submission) -> Result<u64, LinkError> {
         let mut state = lock(&self.state);
         let current = self.connected(&mut state).map_err(LinkError::Unreachable)?;
-        let Submission { header, call, data } = &submission;
-        let parts = [header.as_bytes(), call.as_bytes(), data];
-        let writing = lock(&current.socket.writing);
-        let written = write_all(&current.socket.stream, parts, Instant::now() + self.limit);
-        drop(writing);
-        match written {
+        let Submission { header, call, data } = submission;
+        let sent = current.outbox.call([[header.as_bytes(), call.as_bytes()].concat(), data]);
+        match sent {
             Ok(()) => Ok(current.number),
+            // An earlier call is still on its way, and there is no room for another behind it.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(LinkError::Send(error)),
             Err(error) => {
                 state.hang_up();
                 Err(LinkError::Send(error))
@@ -160,10 +157,10 @@ impl Drop for Client {
 }
 
 /// Receives until the mediator hangs up.
-fn receive_all(socket: &Socket, number: u64, inlet: &Inlet) {
+fn receive_all(outbox: &Outbox, number: u64, inlet: &Inlet) {
     let mut frames = Frames::default();
     let mut piece = vec![0; PIECE];
-    let mut reader = &socket.stream;
+    let mut reader = outbox.stream();
     loop {
         let bytes = match reader.read(&mut piece) {
             Ok(0) => break,
@@ -176,7 +173,7 @@ fn receive_all(socket: &Socket, number: u64, inlet: &Inlet) {
             match frames.next_frame() {
                 Ok(None) => break,
                 Ok(Some((header, payload))) => {
-                    if !take(socket, &header, payload, inlet) {
+                    if !take(outbox, &header, payload, inlet) {
                         return;
                     }
                 }
@@ -189,10 +186,12 @@ fn receive_all(socket: &Socket, number: u64, inlet: &Inlet) {
         }
     }
     inlet.deliver(Delivery::Closed { connection: number });
+    // Nobody writes to it any more.
+    outbox.close();
 }
 
 /// One frame; false: the device is gone.
-fn take(socket: &Socket, header: &Header, payload: &[u8], inlet: &Inlet) -> bool {
+fn take(outbox: &Outbox, header: &Header, payload: &[u8], inlet: &Inlet) -> bool {
     let request_id = header.request_id.get();
     match header.kind.get() {
         frame::CUDA_RESULT => inlet.deliver(Delivery::result(request_id, payload)),
@@ -202,10 +201,7 @@ fn take(socket: &Socket, header: &Header, payload: &[u8], inlet: &Inlet) -> bool
             let mut pong = *header;
             pong.kind = frame::PONG.into();
             pong.bytes = 0.into();
-            let _writing = lock(&socket.writing);
-            let mut writer = &socket.stream;
-            // Who does not take it has hung up, and the next read says so.
-            let _ = writer.write_all(pong.as_bytes());
+            outbox.answer(pong.as_bytes());
             true
         }
         // Unknown kinds are passed over.

@@ -148,7 +148,7 @@ impl Device {
     }
 
     /// Writes the low `size` bytes of `value`, 1 to 8 and a power of two, at `offset`. What the write causes has happened when this
-    /// returns; a call is on its way then, which is what takes time.
+    /// returns; a call is on its way then, or waits for its mediator to take it.
     pub fn write(&self, bar: Bar, offset: u32, size: usize, value: u64) {
         if !is_access(offset, size) {
             return;
@@ -234,15 +234,14 @@ impl Device {
         };
         let submission = self.submission(state, request_id, data);
         let unreachable = || LinkError::Unreachable(std::io::ErrorKind::NotConnected.into());
+        // Deliveries wait for the state: what comes of a call is not told before its connection is known.
         match self.link.get().ok_or_else(unreachable).and_then(|link| link.send(submission)) {
             Ok(connection) => state.connection = connection,
             Err(error) => {
                 tracing::warn!(vm = self.properties.vm_id, request_id, "{error}");
-                state.registers.shown.error = ErrorCode::MediatorUnavailable as u32;
                 match error {
-                    LinkError::Unreachable(_) => state.set(ERROR),
-                    // BAR1 goes on saying that the call is on its way (Q5).
-                    LinkError::Send(_) => state.registers.shown.status = ERROR,
+                    LinkError::Unreachable(_) => state.fail(ErrorCode::MediatorUnavailable),
+                    LinkError::Send(_) => state.unsent(),
                 }
             }
         }
@@ -285,14 +284,18 @@ impl Device {
         Ok(match place {
             Place::Nowhere => Vec::new(),
             Place::Inline => staged.inline[..length].to_vec(),
-            Place::Bar1 => state.bar1.get(BAR1_TO_HOST, length).to_vec(),
+            Place::Bar1 => {
+                let mut data = room(length)?;
+                data.copy_from_slice(state.bar1.get(BAR1_TO_HOST, length));
+                data
+            }
             Place::Window => {
                 let window = window.ok_or(ErrorCode::RequestTooLarge)?;
                 // The guest may have let go of the pages since it registered them.
                 if call::is_bulk(staged.op) && !self.memory.map(window.address, window.half.into()) {
                     return Err(ErrorCode::InvalidRequest);
                 }
-                let mut data = vec![0; length];
+                let mut data = room(length)?;
                 if !self.memory.read(window.address, &mut data) {
                     return Err(ErrorCode::InvalidRequest);
                 }
@@ -329,6 +332,11 @@ impl Device {
             Delivery::Result { request_id, outcome, data } => self.result(state, request_id, outcome, data),
             Delivery::Busy => state.fail(ErrorCode::RateLimited),
             Delivery::Quarantined => state.fail(ErrorCode::Quarantined),
+            Delivery::Unsent { connection } => {
+                if state.registers.shown.status == BUSY && state.connection == connection {
+                    state.unsent();
+                }
+            }
             Delivery::Closed { connection } => {
                 // The end of an older connection is nothing to a call that went by a newer one.
                 if state.registers.shown.status == BUSY && state.connection == connection {
@@ -403,6 +411,12 @@ impl State {
         self.set(ERROR);
     }
 
+    /// The mediator does not take the call. BAR1 goes on saying that it is on its way (Q5).
+    fn unsent(&mut self) {
+        self.registers.shown.error = ErrorCode::MediatorUnavailable as u32;
+        self.registers.shown.status = ERROR;
+    }
+
     fn drop_window(&mut self) {
         self.window = None;
         self.registers.shown.window = false;
@@ -426,6 +440,14 @@ impl State {
             _ => ErrorCode::RequestTooLarge,
         });
     }
+}
+
+/// Room for a payload. The guest says how long it is, up to half of a window of any size: the host may not have that much.
+fn room(bytes: usize) -> Result<Vec<u8>, ErrorCode> {
+    let mut room = Vec::new();
+    room.try_reserve_exact(bytes).map_err(|_| ErrorCode::RequestTooLarge)?;
+    room.resize(bytes, 0);
+    Ok(room)
 }
 
 /// Whether a bus lets an access through: 1 to 8 bytes, aligned to their number.

@@ -34,6 +34,11 @@ pub enum Delivery<'a> {
     Busy,
     /// The mediator turned the machine away.
     Quarantined,
+    /// The mediator does not take the rest of a call.
+    Unsent {
+        /// On which connection, as [`Link::send`] numbers them.
+        connection: u64,
+    },
     /// The mediator hung up.
     Closed {
         /// On which connection, as [`Link::send`] numbers them.
@@ -54,7 +59,8 @@ pub enum LinkError {
 
 /// The way to a mediator.
 pub trait Link: Debug + Send + Sync {
-    /// Sends a call; the number of the connection that it goes by. Answers come by the [`Inlet`], never from within this.
+    /// Sends a call; the number of the connection that it goes by. It waits for nobody: this is within a guest's register access. Answers come
+    /// by the [`Inlet`], never from within this.
     fn send(&self, submission: Submission) -> Result<u64, LinkError>;
 }
 

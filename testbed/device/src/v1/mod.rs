@@ -19,6 +19,7 @@ mod info;
 mod link;
 mod local;
 mod mediator;
+mod outbox;
 mod properties;
 mod registers;
 mod server;
