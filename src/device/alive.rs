@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     fn ticks(patience: &mut Patience, mut progress: impl FnMut(u32) -> u64) -> u32 {
-        (1..).find(|&tick| !patience.tick(progress(tick))).unwrap()
+        (1..u32::MAX).find(|&tick| !patience.tick(progress(tick))).unwrap()
     }
 
     /// Issue 13, point 8: a device is mute when nothing is done, not when a second has passed.

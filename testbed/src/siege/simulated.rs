@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -60,7 +60,11 @@ impl Site for Simulated {
 }
 
 /// A program with work that has no end. It is killed when this value goes away.
-pub struct Endless(Child);
+pub struct Endless {
+    program: Child,
+    /// What it says. A program that finds its pipe closed ends, and its work with it.
+    out: BufReader<ChildStdout>,
+}
 
 impl Endless {
     /// Starts it on a simulated bus, and waits until its next call is the launch.
@@ -69,10 +73,11 @@ impl Endless {
         command.arg("--").arg(programs::standin()?).args(["siege", "hostile", "endless-grid"]);
         command.env("VGPU_SYSFS", bus).env_remove("CUDA_VISIBLE_DEVICES");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut endless = Self(command.spawn().context("start a program with endless work")?);
+        let mut program = command.spawn().context("start a program with endless work")?;
+        let out = BufReader::new(program.stdout.take().context("no stdout")?);
+        let mut endless = Self { program, out };
         let mut line = String::new();
-        let out = endless.0.stdout.take().context("no stdout")?;
-        BufReader::new(out).read_line(&mut line).context("wait for a program with endless work")?;
+        endless.out.read_line(&mut line).context("wait for a program with endless work")?;
         if line.trim() != "begun" {
             bail!("a program with endless work did not begin: it said {line:?}");
         }
@@ -83,7 +88,7 @@ impl Endless {
 impl Drop for Endless {
     fn drop(&mut self) {
         // It may have ended already; nothing can be done about either failure here.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.program.kill();
+        let _ = self.program.wait();
     }
 }

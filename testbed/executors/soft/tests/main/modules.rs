@@ -1,5 +1,7 @@
 //! Modules, functions and variables.
 
+use std::fmt::Write as _;
+
 use vgpu_wire::Span;
 use vgpu_wire::body::module::{
     FunctionSet, GlobalGet, GlobalReply, ModuleData, ModuleLoad, ModuleOpen, ModuleUnload, Occupancy,
@@ -168,16 +170,16 @@ fn a_kernel_that_takes_too_long_to_be_made_ready_is_out_of_resources() {
          mov.u32 %r8999, %tid.x;\n",
     );
     for reg in 0..LIVE {
-        text += &format!("mov.u32 %r{reg}, {reg};\n");
+        writeln!(text, "mov.u32 %r{reg}, {reg};").unwrap();
     }
     for branch in 0..BRANCHES {
-        text += &format!("setp.eq.u32 %q, %r8999, {branch};\n@%q bra L{branch};\n");
+        writeln!(text, "setp.eq.u32 %q, %r8999, {branch};\n@%q bra L{branch};").unwrap();
     }
     for branch in 0..BRANCHES {
-        text += &format!("L{branch}:\nadd.u32 %r8999, %r8999, 1;\n");
+        writeln!(text, "L{branch}:\nadd.u32 %r8999, %r8999, 1;").unwrap();
     }
     for reg in 0..LIVE {
-        text += &format!("add.u32 %r8998, %r8998, %r{reg};\n");
+        writeln!(text, "add.u32 %r8998, %r8998, %r{reg};").unwrap();
     }
     text += "ret;\n}\n.entry good()\n{\nret;\n}\n";
     let bench = Bench::soft();
