@@ -24,7 +24,7 @@ use crate::launch::user::UserName;
     max_term_width = 100,
     subcommand_value_name = "COMMAND",
     override_usage = "vgpu-run [OPTIONS] PROGRAM [ARGS]...\n       vgpu-run [OPTIONS] env [--json] [PROGRAM]\n       \
-                      vgpu-run [OPTIONS] check [--help] [CHECK OPTIONS]\n       \
+                      vgpu-run [OPTIONS] check [--help] [CHECK OPTIONS] [PROGRAM]\n       \
                       vgpu-run [OPTIONS] service install|status|remove [--help]\n       \
                       vgpu-run [OPTIONS] trace [--output FOLDER] PROGRAM [ARGS]...",
     after_help = "Examples:\n  \
@@ -156,6 +156,9 @@ pub struct CheckOptions {
     /// Look at things as this systemd service sees them
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "ollama")]
     pub service: Option<String>,
+    /// Any program to look at in place of Ollama; of one that is no Ollama it is said whether it asks for what only NVIDIA's own driver has
+    #[arg(value_name = "PROGRAM", value_hint = ValueHint::CommandName, conflicts_with_all = ["ollama", "service"])]
+    pub program: Option<PathBuf>,
     /// The Ollama to look at, if not the service's or the one on PATH
     #[arg(long, value_name = "PATH", value_hint = ValueHint::ExecutablePath)]
     pub ollama: Option<PathBuf>,
@@ -400,9 +403,15 @@ mod tests {
         assert_eq!(some.timeout, Duration::from_millis(2500));
         assert_eq!(options(&["--service", "llm"]).unwrap().service.as_deref(), Some("llm"));
         assert_eq!(options(&[]).unwrap().service, None);
-        for wrong in
-            [&["--only", "no-such-link"][..], &["--timeout", "0"], &["--timeout", "soon"], &["serve"]]
-        {
+        assert_eq!(options(&["/opt/x", "--json"]).unwrap().program.as_deref(), Some("/opt/x".as_ref()));
+        for wrong in [
+            &["--only", "no-such-link"][..],
+            &["--timeout", "0"],
+            &["--timeout", "soon"],
+            &["ollama", "serve"],
+            &["x", "--ollama", "y"],
+            &["x", "--service"],
+        ] {
             assert!(options(wrong).is_none(), "{wrong:?}");
         }
         let mut command = Cli::command();

@@ -163,6 +163,54 @@ fn json_is_one_object_whatever_is_asked_for() {
     }
 }
 
+/// Compiles C in the bus's folder, with `flags`.
+fn compiled(bus: &Bus, name: &str, source: &str, flags: &[&str]) -> PathBuf {
+    let (path, file) = (bus.0.join(name), bus.0.join(format!("{name}.c")));
+    std::fs::write(&file, source).unwrap();
+    let cc =
+        Command::new("cc").arg("-o").arg(&path).arg(&file).args(flags).current_dir(&bus.0).output().unwrap();
+    assert!(cc.status.success(), "{}", text(&cc.stderr));
+    path
+}
+
+/// Issue 13, point 7: `check PROGRAM` says in one sentence that a program needs private tables of NVIDIA's driver.
+#[test]
+fn a_program_that_needs_private_tables_is_told_so() {
+    const RUNTIME: &str = "const char *const names[] = {\"libcuda.so.1\", \"cuGetExportTable\"};\n\
+        const unsigned char table[] = {0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a, 0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd, 0x9d, 0xf9};\n";
+    const MAIN: &str = "int main(void) { return 0; }\n";
+    let bus = Bus::new();
+    let looked = |program: &Path| {
+        let (code, value) = json(&bus.0, &["--only", "ollama", program.to_str().unwrap()]);
+        let check =
+            value["checks"].as_array().unwrap().iter().find(|check| check["id"] == "ollama").unwrap().clone();
+        (code, check, value["headline"].as_str().unwrap().to_owned(), value["issues"].clone())
+    };
+    let linked_in = compiled(&bus, "linked-in", &format!("{RUNTIME}{MAIN}"), &[]);
+    let (code, check, headline, issues) = looked(&linked_in);
+    assert_eq!((code, &issues), (1, &serde_json::json!(["ollama/private-tables"])), "{check}");
+    let expected = format!(
+        "{} has the CUDA runtime linked in, which asks for NVIDIA's private export tables. Behind NVIDIA's private export tables is a check \
+         that the driver is genuine, which vgpu-run does not defeat.",
+        linked_in.display()
+    );
+    assert!(headline.contains(&expected), "{headline}");
+
+    let soname = "libcudnn.so.9";
+    compiled(&bus, soname, "", &["-shared", "-fPIC", "-Wl,-soname,libcudnn.so.9"]);
+    let needs = compiled(&bus, "needs", MAIN, &["-Wl,--no-as-needed", "-L.", "-l:libcudnn.so.9"]);
+    let (code, check, _, issues) = looked(&needs);
+    assert_eq!((code, &issues), (0, &serde_json::json!(["ollama/private-tables"])), "a warning: {check}");
+    assert!(check["found"].as_str().unwrap().contains("needs libcudnn.so.9, NVIDIA's cuDNN"), "{check}");
+
+    let neither = compiled(&bus, "neither", MAIN, &[]);
+    let (code, check, _, issues) = looked(&neither);
+    assert_eq!((code, &issues), (0, &serde_json::json!([])), "{check}");
+    assert!(check["found"].as_str().unwrap().contains("is no Ollama"), "{check}");
+    let (code, check, _, _) = looked(&bus.0.join("nowhere"));
+    assert_eq!((code, check["status"].as_str()), (1, Some("fail")), "{check}");
+}
+
 #[test]
 fn piped_output_is_plain() {
     let bus = Bus::new();

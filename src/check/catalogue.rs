@@ -119,6 +119,7 @@ links! {
         "libraries-missing" "Ollama keeps its backends in lib/ollama beside it."
         "mixed-install" "Files of two releases do not work together."
         "not-ollama" "What is called ollama is something else."
+        "private-tables" "Behind NVIDIA's private export tables is a check that the driver is genuine, which vgpu-run does not defeat."
     }
     Backend "backend" "CUDA backend" needs [Ollama] {
         "backend-missing" "Without libggml-cuda.so Ollama runs on the CPU and does not say why."
@@ -128,6 +129,7 @@ links! {
         "version-node" "The backend asks for a function under a version that no library provides."
         "no-architecture" "The backend has no code for this device's compute capability."
         "runtime-too-new" "The backend's CUDA runtime needs a newer driver than the device has."
+        "private-tables" "Behind NVIDIA's private export tables is a check that the driver is genuine, which vgpu-run does not defeat."
     }
     Init "init" "Backend starts" needs [Host Shims Backend] {
         "load-failed" "The dynamic loader refused the backend; Ollama keeps silent about that."

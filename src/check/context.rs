@@ -199,7 +199,7 @@ impl Context {
         wanted.min(self.deadline.saturating_duration_since(Instant::now()))
     }
 
-    /// The program that is to get the GPU, looked for once: `--ollama`, else `ollama` on PATH.
+    /// The program that is to get the GPU, looked for once: PROGRAM or `--ollama`, else `ollama` on PATH.
     pub fn target(&mut self) -> &Target {
         let target = match self.target.take() {
             Some(target) => target,
@@ -210,7 +210,8 @@ impl Context {
 
     fn find_target(&self) -> Target {
         let served = self.unit.as_ref().and_then(|unit| program_of(&unit.command()));
-        let name = self.options.ollama.clone().or(served).unwrap_or_else(|| "ollama".into());
+        let named = self.options.program.clone().or_else(|| self.options.ollama.clone());
+        let name = named.or(served).unwrap_or_else(|| "ollama".into());
         let program = Program::find(name.as_os_str(), self.environment.get(crate::env::PATH));
         let ollama = program.as_ref().ok().and_then(crate::ollama::recognise);
         Target { program, ollama }

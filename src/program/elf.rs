@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use goblin::container::{Container, Ctx};
-use goblin::elf::dynamic::{DT_NEEDED, DT_SONAME, DT_STRSZ, DT_STRTAB};
+use goblin::elf::dynamic::{DT_NEEDED, DT_RPATH, DT_RUNPATH, DT_SONAME, DT_STRSZ, DT_STRTAB};
 use goblin::elf::header::{EM_X86_64, ET_DYN, ET_EXEC, Header};
 use goblin::elf::program_header::{PF_R, PF_W, PF_X, PT_DYNAMIC, PT_INTERP, PT_LOAD};
 use goblin::elf::section_header::SHT_NOBITS;
@@ -20,8 +20,8 @@ const HEADER_BYTES: usize = 64;
 const INTERPRETER_MAX: u64 = 4096;
 /// No dynamic section that is not damaged comes near this.
 const DYNAMIC_MAX: u64 = 1 << 20;
-/// Longest library name that is looked at: NAME_MAX with its zero.
-const NAME_MAX: usize = 256;
+/// Longest string of the dynamic section that is looked at: a list of folders of PATH_MAX with its zero. Names of libraries are shorter.
+const TEXT_MAX: usize = 4096;
 /// Longest section header table that is looked at, and its names.
 const SECTIONS_MAX: u64 = 1 << 22;
 
@@ -93,6 +93,8 @@ pub struct Elf {
     pub soname: Option<String>,
     /// DT_NEEDED, in order.
     pub needed: Vec<String>,
+    /// DT_RUNPATH, or where there is none DT_RPATH: a list of folders with `:` between them, as it is written (`$ORIGIN/lib`).
+    pub run_path: Option<String>,
 }
 
 impl Elf {
@@ -113,6 +115,7 @@ impl Elf {
             interpreter,
             soname: names.soname,
             needed: names.needed,
+            run_path: names.run_path.or(names.old_path),
         })
     }
 }
@@ -267,6 +270,8 @@ fn interpreter(file: &impl ReadAt, segment: &ProgramHeader) -> Result<String, El
 struct Names {
     soname: Option<String>,
     needed: Vec<String>,
+    run_path: Option<String>,
+    old_path: Option<String>,
 }
 
 fn dynamic_names(file: &impl ReadAt, segments: &[ProgramHeader], ctx: Ctx) -> Result<Names, ElfError> {
@@ -283,7 +288,10 @@ fn dynamic_names(file: &impl ReadAt, segments: &[ProgramHeader], ctx: Ctx) -> Re
     let value = |tag| entries.iter().find(|entry| entry.d_tag == tag).map(|entry| entry.d_val);
 
     let mut names = Names::default();
-    let wanted = || entries.iter().filter(|entry| matches!(entry.d_tag, DT_NEEDED | DT_SONAME));
+    let wanted = || {
+        let tags = [DT_NEEDED, DT_SONAME, DT_RUNPATH, DT_RPATH];
+        entries.iter().filter(move |entry| tags.contains(&entry.d_tag))
+    };
     if wanted().next().is_none() {
         return Ok(names);
     }
@@ -296,14 +304,16 @@ fn dynamic_names(file: &impl ReadAt, segments: &[ProgramHeader], ctx: Ctx) -> Re
     for entry in wanted() {
         let start = strings.checked_add(entry.d_val).filter(|_| entry.d_val < length);
         let start = start.ok_or(ElfError::Damaged("string table"))?;
-        let mut name = [0; NAME_MAX];
-        let most = NAME_MAX.min((length - entry.d_val) as usize);
+        let mut name = [0; TEXT_MAX];
+        let most = TEXT_MAX.min((length - entry.d_val) as usize);
         let got = file
             .read_at(&mut name[..most], start)
             .map_err(|error| ElfError::reading("string table", error))?;
         let name = String::from_utf8_lossy(string(&name[..got])).into_owned();
         match entry.d_tag {
             DT_NEEDED => names.needed.push(name),
+            DT_RUNPATH => names.run_path = Some(name),
+            DT_RPATH => names.old_path = Some(name),
             _ => names.soname = Some(name),
         }
     }

@@ -4,9 +4,11 @@
 pub mod cache;
 pub mod elf;
 pub mod find;
+pub mod private;
 pub mod script;
 pub mod search;
 pub mod secure;
+pub mod texts;
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -229,6 +231,7 @@ mod tests {
             interpreter: Some("/lib64/ld-linux-x86-64.so.2".into()),
             soname: None,
             needed: vec!["libc.so.6".into()],
+            run_path: None,
         }
     }
 

@@ -17,6 +17,7 @@ use crate::ollama::installer;
 use crate::ollama::symbols::{Import, Meeting, Symbols};
 use crate::ollama::variant::{BACKEND, Variant};
 use crate::program::elf::{self, Elf, ElfError};
+use crate::program::private::{self, Asker, SEEN};
 use crate::program::search::Search;
 
 const LINK: LinkId = LinkId::Backend;
@@ -24,6 +25,8 @@ const LINK: LinkId = LinkId::Backend;
 const CODE: &str = ".nv_fatbin";
 /// Libraries of one process that are looked into.
 const MOST: usize = 64;
+/// The cause of what asks for NVIDIA's private export tables.
+const PRIVATE: &str = "private-tables";
 /// Missing names that are shown.
 const SHOWN: usize = 8;
 
@@ -38,6 +41,8 @@ pub struct Backend {
     pub architectures: Option<Architectures>,
     /// What is wrong with it; nothing: it can be tried.
     pub fault: Option<Fault>,
+    /// The first library of it that asks for NVIDIA's private export tables: it may do without, and may not.
+    pub asker: Option<Asker>,
     /// What was seen.
     pub details: Vec<String>,
 }
@@ -116,14 +121,26 @@ fn judge(backends: &[Backend], device: Option<&DeviceReport>) -> Finding {
         let aside: Vec<_> = faults.map(|(backend, _)| name(backend)).collect();
         let aside =
             if aside.is_empty() { String::new() } else { format!("; {} cannot be used", aside.join(", ")) };
+        if let Some(asker) = &best.asker {
+            return Finding::warn(LINK, PRIVATE, format!("{}: {asker}", name(best)))
+                .fix(asker.fix())
+                .details(details);
+        }
         return Finding::pass(LINK, format!("{}{cuda}{code}{aside}", name(best))).details(details);
     }
     // The one that comes furthest says most: those before it are for other devices or not there.
     let rank = |cause: &str| {
-        ["backend-missing", "backend-unreadable", "runtime-too-new", "no-architecture", "needed-missing"]
-            .iter()
-            .position(|known| *known == cause)
-            .unwrap_or(usize::MAX)
+        [
+            "backend-missing",
+            "backend-unreadable",
+            "runtime-too-new",
+            "no-architecture",
+            "needed-missing",
+            PRIVATE,
+        ]
+        .iter()
+        .position(|known| *known == cause)
+        .unwrap_or(usize::MAX)
     };
     match faults.max_by_key(|(_, fault)| rank(fault.cause)) {
         Some((backend, fault)) => {
@@ -136,7 +153,8 @@ fn judge(backends: &[Backend], device: Option<&DeviceReport>) -> Finding {
 }
 
 fn inspect(variant: Variant, ollama: &Ollama, context: &Context) -> Backend {
-    let mut backend = Backend { variant, major: None, architectures: None, fault: None, details: Vec::new() };
+    let mut backend =
+        Backend { variant, major: None, architectures: None, fault: None, asker: None, details: Vec::new() };
     let path = backend.variant.backend();
     let result = read(&path, &mut backend, ollama, context);
     backend.fault = result.err();
@@ -187,6 +205,15 @@ fn read(path: &Path, backend: &mut Backend, ollama: &Ollama, context: &Context) 
     let run_path = vec![backend.variant.folder.clone()];
     let search = Search::new(environment.get(LD_LIBRARY_PATH), run_path);
     let shims = context.kept.is_some();
+    let ours = OBJECTS.iter().map(|object| object.soname).collect();
+    let asked = private::look(vec![path.to_owned()], &search, &ours);
+    let own = Asker::Runtime(path.to_owned());
+    if asked.askers.contains(&own) {
+        backend.details.push(format!("linked in: {SEEN}"));
+        return Err(Fault::new(PRIVATE, own.to_string(), own.fix()));
+    }
+    backend.details.extend(asked.askers.iter().map(Asker::to_string));
+    backend.asker = asked.askers.into_iter().next();
     let (libraries, lines) = resolve(&elf.needed, &search, shims)?;
     backend.details.extend(lines);
     let own = Symbols::read(&file).map_err(damaged)?;

@@ -1,4 +1,4 @@
-//! Link `ollama`: which Ollama gets the GPU, and whether it can.
+//! Link `ollama`: which Ollama gets the GPU, and whether it can; or whether another program can that `check PROGRAM` names.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -9,15 +9,21 @@ use crate::check::catalogue::{LinkId, UNKNOWN};
 use crate::check::child;
 use crate::check::context::Context;
 use crate::check::finding::Finding;
-use crate::env::{Environment, HOME, PATH};
+use crate::embedded::OBJECTS;
+use crate::env::{Environment, HOME, LD_LIBRARY_PATH, PATH};
 use crate::error::{Failure, Refusal};
+use crate::ollama::backends;
 use crate::ollama::era::Era;
 use crate::ollama::installer;
 use crate::ollama::variant::Variant;
 use crate::ollama::{Ollama, version};
 use crate::program::Program;
+use crate::program::private::{self, Asker, SEEN};
+use crate::program::search::Search;
 
 const LINK: LinkId = LinkId::Ollama;
+/// The cause of what asks for NVIDIA's private export tables.
+const PRIVATE: &str = "private-tables";
 /// Where it is when PATH does not say.
 const USUAL: [&str; 4] =
     ["/usr/local/bin/ollama", "/usr/bin/ollama", "/opt/ollama/bin/ollama", "/snap/bin/ollama"];
@@ -38,7 +44,10 @@ pub async fn look(context: &mut Context) -> Finding {
     if let Some(finding) = confined(program).or_else(|| unsuitable(program)) {
         return evidence(finding);
     }
-    let Some(ollama) = &target.ollama else { return evidence(not_ollama(program)) };
+    let Some(ollama) = &target.ollama else {
+        let asked_for = context.options.program.is_some();
+        return evidence(if asked_for { other(program, &context.environment) } else { not_ollama(program) });
+    };
     if let Some(finding) = incomplete(ollama, &real) {
         return evidence(finding);
     }
@@ -92,6 +101,10 @@ fn missing(context: &Context) -> Finding {
     if let Some(path) = &context.options.ollama {
         return Finding::fail(LINK, "ollama-missing", format!("there is no program {}", path.display()))
             .fix("Name the file of Ollama's program after --ollama.");
+    }
+    if let Some(path) = &context.options.program {
+        return Finding::fail(LINK, UNKNOWN, format!("there is no program {}", path.display()))
+            .fix("Name the program's file.");
     }
     if let Some(pid) = elsewhere() {
         return Finding::fail(LINK, "ollama-confined", format!("Ollama runs in a container (process {pid}), and none is on PATH"))
@@ -182,6 +195,33 @@ fn unsuitable(program: &Program) -> Option<Finding> {
         Some(hint) => finding.fix(hint),
         None => finding,
     })
+}
+
+/// A program that is no Ollama: whether it asks for tables that only NVIDIA's own driver has. It does with a runtime of its own, and may with
+/// what a library brings, of which nobody knows whether it is called.
+fn other(program: &Program, environment: &Environment) -> Finding {
+    let mut files = vec![program.binary.clone()];
+    let beside = std::fs::canonicalize(&program.binary).map(|real| backends::beside(&real));
+    files.extend(beside.unwrap_or_default().into_iter().filter(|path| path.exists()));
+    let own: Vec<Asker> = files.iter().cloned().map(Asker::Runtime).collect();
+    let ours = OBJECTS.iter().map(|object| object.soname).collect();
+    let found = private::look(files, &Search::new(environment.get(LD_LIBRARY_PATH), Vec::new()), &ours);
+    let breaks = found.askers.iter().find(|asker| own.contains(asker));
+    let finding = match (breaks, found.askers.first()) {
+        (Some(asker), _) => Finding::fail(LINK, PRIVATE, asker.to_string()).fix(asker.fix()),
+        (None, Some(asker)) => Finding::warn(LINK, PRIVATE, asker.to_string()).fix(asker.fix()),
+        (None, None) => {
+            let found = "nothing asks for NVIDIA's private export tables";
+            Finding::pass(LINK, format!("{} is no Ollama, and {found}", program.path.display()))
+        }
+    };
+    let linked_in = found.askers.iter().any(|asker| matches!(asker, Asker::Runtime(_)));
+    finding
+        .details(found.askers.iter().map(Asker::to_string))
+        .details(linked_in.then(|| format!("linked in: {SEEN}")))
+        .details(found.unseen.iter().map(|line| format!("not looked at: {line}")))
+        .details((!program.is_binary()).then(|| format!("it is a script for {}", program.binary.display())))
+        .detail("what it opens itself while it runs, as Python does its modules, is not known before")
 }
 
 fn not_ollama(program: &Program) -> Finding {

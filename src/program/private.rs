@@ -1,0 +1,159 @@
+//! What asks NVIDIA's driver for its private export tables (`cuGetExportTable`): a CUDA runtime that is linked statically, as nvcc does unless
+//! told otherwise, and NVIDIA's cuDNN, NCCL and cuFFT. Behind the tables is a check that the driver is genuine, which is not defeated here.
+//! Told from files alone, and only of the libraries that they name: what a program opens later by itself is in none of its headers.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use super::elf::{self, Elf, ElfError, ReadAt};
+use super::search::Search;
+use super::texts;
+
+/// NVIDIA's libraries that ask, by how their SONAMEs begin.
+const LIBRARIES: [(&str, &str); 4] =
+    [("libcudnn", "cuDNN"), ("libnccl.so", "NCCL"), ("libcufft.so", "cuFFT"), ("libcufftw.so", "cuFFT")];
+/// The runtime's SONAMEs.
+const RUNTIME: &str = "libcudart.so";
+/// The driver's library, which the runtime opens by this name.
+const DRIVER: &[u8] = b"libcuda.so.1\0";
+/// The function that it takes the tables from.
+const FUNCTION: &[u8] = b"cuGetExportTable\0";
+/// The id of the table that is for the runtime. NVIDIA's libcudart of CUDA 12.9 and 13 has it among its constants, and so have their libcublas,
+/// into which the runtime is linked; GGML's backends, which need libcudart, have not.
+const TABLE: [u8; 16] =
+    [0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a, 0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd, 0x9d, 0xf9];
+/// What was found where [`linked_in`] says yes.
+pub const SEEN: &str = "among its constants are the names libcuda.so.1 and cuGetExportTable and the id of the CUDA runtime's private table";
+/// Libraries of one program that are looked into.
+const MOST: usize = 256;
+
+/// Something that asks for the tables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Asker {
+    /// The runtime is linked into this file.
+    Runtime(PathBuf),
+    /// A library of NVIDIA's.
+    Library {
+        /// The file that needs it.
+        by: PathBuf,
+        /// Its SONAME.
+        soname: String,
+        /// What NVIDIA calls it.
+        name: &'static str,
+    },
+}
+
+impl fmt::Display for Asker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Runtime(path) => write!(
+                f,
+                "{} has the CUDA runtime linked in, which asks for NVIDIA's private export tables",
+                path.display()
+            ),
+            Self::Library { by, soname, name } => write!(
+                f,
+                "{} needs {soname}, NVIDIA's {name}, which asks for NVIDIA's private export tables",
+                by.display()
+            ),
+        }
+    }
+}
+
+impl Asker {
+    /// What helps.
+    pub fn fix(&self) -> &'static str {
+        match self {
+            Self::Runtime(_) => "Use a build with the CUDA runtime linked dynamically (nvcc -cudart shared).",
+            Self::Library { .. } => "Use a build without this library.",
+        }
+    }
+}
+
+/// What was found of a program.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// What asks, in the order in which it was met.
+    pub askers: Vec<Asker>,
+    /// What could not be looked at, a line each.
+    pub unseen: Vec<String>,
+}
+
+/// What NVIDIA calls a library that asks, by its SONAME.
+pub fn asks(soname: &str) -> Option<&'static str> {
+    LIBRARIES.iter().find(|(begin, _)| soname.starts_with(begin)).map(|(_, name)| *name)
+}
+
+/// Whether the runtime is linked into a file whose headers say `elf`. One that needs libcudart, or is it, has it from there.
+pub fn linked_in(file: &impl ReadAt, elf: &Elf) -> Result<bool, ElfError> {
+    if elf.needed.iter().chain(&elf.soname).any(|name| name.starts_with(RUNTIME)) {
+        return Ok(false);
+    }
+    let (constants, _) = elf::constants(file, ".rodata")?;
+    Ok(texts::search(file, &constants, [DRIVER, FUNCTION, &TABLE])? == [true; 3])
+}
+
+/// What asks among `files` and the libraries that they need, found as `search` says and in the folders that each file names. Libraries called as `ours` are not looked for: they are replaced.
+pub fn look(files: Vec<PathBuf>, search: &Search, ours: &BTreeSet<&str>) -> Found {
+    let mut found = Found::default();
+    let mut met = BTreeSet::new();
+    let mut open = std::collections::VecDeque::from(files);
+    let mut looked = 0;
+    while let Some(path) = open.pop_front() {
+        looked += 1;
+        if looked > MOST {
+            found.unseen.push(format!("{} and more: these are too many libraries", path.display()));
+            break;
+        }
+        let elf = match read(&path, &mut found) {
+            Ok(elf) => elf,
+            Err(error) => {
+                found.unseen.push(format!("{}: {}", path.display(), crate::error::chain(&error)));
+                continue;
+            }
+        };
+        let mut search = search.clone();
+        search.run_path.splice(..0, folders(&elf, &path));
+        for soname in elf.needed {
+            if ours.contains(soname.as_str()) || !met.insert(soname.clone()) {
+                continue;
+            }
+            if let Some(name) = asks(&soname) {
+                found.askers.push(Asker::Library { by: path.clone(), soname, name });
+                continue;
+            }
+            match search.files(&soname).into_iter().next() {
+                Some((library, _)) => open.push_back(library),
+                None => found.unseen.push(format!("{}: it needs {soname}, which is nowhere", path.display())),
+            }
+        }
+    }
+    found
+}
+
+/// Reads a file's headers, and notes if the runtime is linked into it.
+fn read(path: &Path, found: &mut Found) -> Result<Elf, ElfError> {
+    let file = File::open(path).map_err(|error| ElfError::Read("file", error))?;
+    let elf = Elf::read(&file)?;
+    if linked_in(&file, &elf)? {
+        found.askers.push(Asker::Runtime(path.to_owned()));
+    }
+    Ok(elf)
+}
+
+/// The folders that a file names for what it needs; `$ORIGIN` is the one it lies in.
+fn folders(elf: &Elf, path: &Path) -> Vec<PathBuf> {
+    let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let origin = real.parent().unwrap_or(Path::new("/")).display().to_string();
+    let list = elf.run_path.as_deref().unwrap_or_default();
+    list.split(':')
+        .filter(|folder| !folder.is_empty())
+        .map(|folder| folder.replace("${ORIGIN}", &origin).replace("$ORIGIN", &origin).into())
+        .collect()
+}
+
+#[cfg(test)]
+#[path = "private_tests.rs"]
+mod tests;
