@@ -118,7 +118,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     out.flush()?;
     // The thread that waits for signals holds the other end for good.
     let _ = asked.recv();
-    drop(servers);
+    Server::end_all(servers);
     Ok(ExitCode::SUCCESS)
 }
 

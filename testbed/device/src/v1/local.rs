@@ -22,6 +22,7 @@ const CONNECTION: u64 = 0;
 /// The way to a mediator of this process.
 #[derive(Debug)]
 pub struct Local {
+    mediator: Arc<Mediator>,
     calls: Option<Sender<Submission>>,
     thread: Option<JoinHandle<()>>,
     /// Disconnected when the thread's work is over.
@@ -32,13 +33,14 @@ impl Local {
     /// Connects to `mediator`. What comes back goes to `inlet`.
     pub fn connect(mediator: &Arc<Mediator>, inlet: Inlet) -> std::io::Result<Self> {
         let (calls, received) = mpsc::channel();
-        let mediator = Arc::clone(mediator);
+        let own = Arc::clone(mediator);
         let (working, over) = mpsc::channel();
         let thread = thread::Builder::new().name("mediator".to_owned()).spawn(move || {
-            serve(&mediator, &received, &inlet);
+            serve(&own, &received, &inlet);
             drop::<Sender<()>>(working);
         })?;
-        Ok(Self { calls: Some(calls), thread: Some(thread), over: Mutex::new(over) })
+        let mediator = Arc::clone(mediator);
+        Ok(Self { mediator, calls: Some(calls), thread: Some(thread), over: Mutex::new(over) })
     }
 }
 
@@ -56,7 +58,8 @@ impl Drop for Local {
         // The last to hold the device may be the thread itself, when it delivers.
         if let Some(thread) = self.thread.take().filter(|own| own.thread().id() != thread::current().id()) {
             // A call that cannot be stopped ends with the process.
-            if lock(&self.over).recv_timeout(STOP_LIMIT) == Err(RecvTimeoutError::Disconnected) {
+            let limit = self.mediator.left_of(STOP_LIMIT);
+            if lock(&self.over).recv_timeout(limit) == Err(RecvTimeoutError::Disconnected) {
                 let _ = thread.join();
             }
         }

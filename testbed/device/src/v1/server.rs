@@ -149,8 +149,17 @@ fn open_to(path: &Path, group: u32) -> io::Result<()> {
     std::fs::set_permissions(&name, PermissionsExt::from_mode(0o660))
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
+impl Server {
+    /// Ends several, which takes no longer than the end of one.
+    pub fn end_all(mut servers: Vec<Self>) {
+        for server in &mut servers {
+            server.leave();
+        }
+        drop(servers);
+    }
+
+    /// Serves nobody any more, and has the mediator end what is being done. Waits for no call.
+    fn leave(&mut self) {
         {
             let mut state = lock(&self.shared.state);
             state.stopped = true;
@@ -164,8 +173,15 @@ impl Drop for Server {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.leave();
+        let limit = self.shared.mediator.left_of(STOP_LIMIT);
         let state = lock(&self.shared.state);
-        let waited = self.shared.ended.wait_timeout_while(state, STOP_LIMIT, |state| state.serving > 0);
+        let waited = self.shared.ended.wait_timeout_while(state, limit, |state| state.serving > 0);
         let left = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0.serving;
         if left > 0 {
             tracing::warn!("{left} calls cannot be stopped: they end with this process");

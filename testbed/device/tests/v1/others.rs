@@ -3,7 +3,7 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -100,6 +100,54 @@ fn a_machine_that_is_gone_in_the_midst_of_work_may_come_back() {
     assert!(!path.exists());
     parking.open();
     eventually("all is given back", || mediator.memory().1 == 0 && mediator.charged_bytes() == 0);
+}
+
+/// Runs `what`, which must not wait for what is parked.
+fn in_time(what: impl FnOnce() + Send + 'static) {
+    let (done, waiting) = mpsc::channel();
+    std::thread::spawn(move || {
+        what();
+        let _ = done.send(());
+    });
+    waiting.recv_timeout(PATIENCE).expect("the end of many takes no longer than that of one");
+}
+
+/// So many that half a second for each would be far too long.
+const MANY: u32 = 50;
+
+#[test]
+fn the_end_of_many_devices_takes_no_longer_than_that_of_one() {
+    let parking = Arc::<Parking>::default();
+    let mediator = Mediator::with_settings(parking.around(null()), Settings::default()).unwrap();
+    let mut stuck = Vec::new();
+    for vm_id in 1..=MANY {
+        let mut guest = with(&mediator, Properties { vm_id, ..Properties::default() });
+        park(&mut guest, &parking, vm_id as usize);
+        stuck.push(guest);
+    }
+    in_time(move || {
+        mediator.stop();
+        drop(stuck);
+    });
+    parking.open();
+}
+
+#[test]
+fn the_end_of_many_sockets_takes_no_longer_than_that_of_one() {
+    let dir = folder();
+    let path = |number: u32| dir.path().join(number.to_string());
+    let parking = Arc::<Parking>::default();
+    let mediator = Mediator::with_settings(parking.around(null()), Settings::default()).unwrap();
+    let (mut servers, mut stuck) = (Vec::new(), Vec::new());
+    for vm_id in 1..=MANY {
+        servers.push(Server::start(&path(vm_id), &mediator).unwrap());
+        let mut guest = machine(&path(vm_id), vm_id);
+        park(&mut guest, &parking, vm_id as usize);
+        stuck.push(guest);
+    }
+    in_time(move || Server::end_all(servers));
+    assert!((1..=MANY).all(|number| !path(number).exists()));
+    parking.open();
 }
 
 #[test]

@@ -25,7 +25,7 @@ mod slots;
 mod status;
 mod stream;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -144,7 +144,8 @@ pub struct Mediator {
     rules: Mutex<Rules>,
     gate: Gate,
     waiting: Mutex<Vec<std::thread::Thread>>,
-    stopped: AtomicBool,
+    /// When it was stopped.
+    stopped: OnceLock<Instant>,
     connections: AtomicU64,
     name: &'static str,
     total: u64,
@@ -200,7 +201,7 @@ impl Mediator {
             rules: Mutex::new(rules),
             gate: Gate::default(),
             waiting: Mutex::default(),
-            stopped: AtomicBool::new(false),
+            stopped: OnceLock::new(),
             connections: AtomicU64::new(1),
             name: executor.name(),
             total,
@@ -264,9 +265,16 @@ impl Mediator {
 
     /// Ends the work that is being done, and carries out no more.
     pub fn stop(&self) {
-        self.stopped.store(true, Ordering::SeqCst);
+        // The first time counts.
+        self.stopped.get_or_init(Instant::now);
         self.release();
         self.owners.stop();
+    }
+
+    /// What is left of the time that a way to the mediator, as it ends, has for the call that is being carried out. It counts from
+    /// the mediator's own end, so that many ways together take no longer than one.
+    pub(in crate::v1) fn left_of(&self, limit: Duration) -> Duration {
+        self.stopped.get().map_or(limit, |stopped| limit.saturating_sub(stopped.elapsed()))
     }
 
     /// What each owner has; of one whose call is being carried out, what it had before.
@@ -292,7 +300,7 @@ impl Mediator {
 
     fn carry_out(&self, key: OwnerKey, call: &Call, data: &[u8]) -> Answer {
         self.wait_for_gate();
-        let done = if self.stopped.load(Ordering::SeqCst) {
+        let done = if self.stopped.get().is_some() {
             Err(status::UNKNOWN)
         } else {
             self.owners.carry_out(key, call, data)
