@@ -16,7 +16,7 @@ const EMPTY_SOURCE: &str = "int nothing(void) { return 0; }\n";
 
 /// Compiles a library or, with a `main` in the source, a program that needs `libraries` of the same folder.
 fn build(scratch: &Scratch, name: &str, source: &str, libraries: &[&str]) -> PathBuf {
-    let (path, file) = (scratch.join(name), scratch.join(&format!("{name}.c")));
+    let (path, file) = (scratch.join(name), scratch.join(format!("{name}.c")));
     std::fs::write(&file, source).unwrap();
     let mut command = Command::new("cc");
     command
