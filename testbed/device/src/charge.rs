@@ -186,7 +186,7 @@ impl Limits {
 
 /// A session would have more than it may. The guest gets [`OUT_OF_MEMORY`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{wanted} more {}: the session has {used} of {limit}", .resource.name())]
+#[error("{wanted} more {}: the session has {used} of {limit}{}", .resource.name(), if *.host_lacks { ", and the host has no memory" } else { "" })]
 pub struct OverLimit {
     /// Of what.
     pub resource: Resource,
@@ -196,13 +196,55 @@ pub struct OverLimit {
     pub used: u64,
     /// The most that it may have.
     pub limit: u64,
+    /// It may have it, and the host has not.
+    pub host_lacks: bool,
 }
 
 /// What all sessions of a device are charged.
 #[derive(Debug, Default)]
 pub struct DeviceCharges {
     bytes: AtomicU64,
+    host: HostMemory,
     pub(crate) log: LogBudget,
+}
+
+/// What sessions hold of the host's memory, and whether there is more. Work in small pieces allocates where a failure would end the process: so
+/// the host is asked first, for more than is needed now.
+#[derive(Debug, Default)]
+struct HostMemory {
+    bytes: AtomicU64,
+    /// Up to how many bytes the host has been asked.
+    asked: AtomicU64,
+}
+
+impl HostMemory {
+    /// Bytes for which the host is asked ahead: more than one message makes it hold beside what is charged.
+    const AHEAD: u64 = 4 << 20;
+
+    /// Counts bytes that are going to be held; false, and nothing is counted: the host does not have them.
+    fn take(&self, wanted: u64) -> bool {
+        let bytes = self.bytes.fetch_add(wanted, Ordering::Relaxed).saturating_add(wanted);
+        if bytes <= self.asked.load(Ordering::Relaxed) {
+            return true;
+        }
+        let mut room = Vec::<u8>::new();
+        let more = usize::try_from(wanted.saturating_add(Self::AHEAD));
+        let there = more.is_ok_and(|more| room.try_reserve_exact(more).is_ok());
+        // Else the compiler may leave out memory that nobody uses.
+        std::hint::black_box(&mut room);
+        if there {
+            self.asked.fetch_max(bytes.saturating_add(Self::AHEAD), Ordering::Relaxed);
+        } else {
+            self.give_back(wanted);
+        }
+        there
+    }
+
+    /// What is returned may be somebody else's soon: the host is asked again.
+    fn give_back(&self, less: u64) {
+        let bytes = self.bytes.fetch_sub(less, Ordering::Relaxed).saturating_sub(less);
+        self.asked.fetch_min(bytes.saturating_add(Self::AHEAD), Ordering::Relaxed);
+    }
 }
 
 impl DeviceCharges {
@@ -289,7 +331,12 @@ impl Charges {
         let limit = self.limits.of(resource);
         let more = |used: u64| used.checked_add(wanted).filter(|&used| used <= limit);
         let added = self.used[resource as usize].fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        added.map_err(|used| OverLimit { resource, wanted, used, limit })?;
+        let over = |used, host_lacks| OverLimit { resource, wanted, used, limit, host_lacks };
+        let used = added.map_err(|used| over(used, false))?;
+        if resource == Resource::HostBytes && !self.device.host.take(wanted) {
+            self.used[resource as usize].fetch_sub(wanted, Ordering::Relaxed);
+            return Err(over(used, true));
+        }
         if is_bytes(resource) {
             self.device.bytes.fetch_add(wanted, Ordering::Relaxed);
         }
@@ -298,6 +345,9 @@ impl Charges {
 
     fn give_back(&self, resource: Resource, amount: u64) {
         self.used[resource as usize].fetch_sub(amount, Ordering::Relaxed);
+        if resource == Resource::HostBytes {
+            self.device.host.give_back(amount);
+        }
         if is_bytes(resource) {
             self.device.bytes.fetch_sub(amount, Ordering::Relaxed);
         }
@@ -361,7 +411,8 @@ mod tests {
         let mut first = one.take(Resource::HostBytes, 60).unwrap();
         let second = two.take(Resource::HostBytes, 100).unwrap();
         assert_eq!((one.bytes(), two.bytes(), device.bytes()), (60, 100, 160));
-        let over = OverLimit { resource: Resource::HostBytes, wanted: 41, used: 60, limit: 100 };
+        let over =
+            OverLimit { resource: Resource::HostBytes, wanted: 41, used: 60, limit: 100, host_lacks: false };
         assert_eq!(one.take(Resource::HostBytes, 41).unwrap_err(), over);
         assert_eq!(first.grow(41).unwrap_err(), over);
         assert_eq!(one.take(Resource::HostBytes, u64::MAX).unwrap_err().used, 60);
@@ -371,6 +422,19 @@ mod tests {
         drop((first, second));
         assert_eq!((one.bytes(), two.bytes(), device.bytes()), (0, 0, 0));
         assert_eq!(one.remaining(), None);
+    }
+
+    /// "Every allocation made for a guest can fail": what no host has is refused before anybody allocates it, and is not charged.
+    #[test]
+    fn what_the_host_does_not_have_is_refused_though_the_session_may_have_it() {
+        let (one, device) = charges(Limits { host_bytes: u64::MAX, ..Limits::default() });
+        let held = one.take(Resource::HostBytes, 5000).unwrap();
+        let over = one.take(Resource::HostBytes, 1 << 62).unwrap_err();
+        assert!(over.host_lacks && over.to_string().ends_with(", and the host has no memory"), "{over}");
+        assert_eq!((one.bytes(), device.bytes()), (5000, 5000));
+        drop(held);
+        assert_eq!((one.bytes(), device.bytes()), (0, 0));
+        assert_eq!(device.host.bytes.load(Ordering::Relaxed), 0);
     }
 
     #[test]

@@ -98,6 +98,8 @@ impl ImageError {
             Self::Target { .. } => status::NO_BINARY_FOR_GPU,
             Self::Ptx(PtxError::NoKernel(_)) => status::NOT_FOUND,
             Self::Spent { spent: Spent::Halted(_), .. } => status::LAUNCH_TIMEOUT,
+            Self::Ptx(PtxError::Spent(Spent::NoMemory { .. }))
+            | Self::Spent { spent: Spent::NoMemory { .. }, .. } => status::OUT_OF_MEMORY,
             Self::Ptx(PtxError::Spent(_) | PtxError::Limit { .. }) | Self::Spent { .. } => {
                 status::LAUNCH_OUT_OF_RESOURCES
             }

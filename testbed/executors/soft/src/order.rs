@@ -7,7 +7,7 @@
 //!
 //! A node without a job is done as soon as all that comes before it is.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// A piece of work. Later pieces have greater numbers.
 pub(crate) type Id = u64;
@@ -65,7 +65,8 @@ struct Tail {
 #[derive(Debug)]
 pub(crate) struct Order<J> {
     next: Id,
-    nodes: HashMap<Id, Node<J>>,
+    /// A tree, which grows in small pieces: a table would want twice its size at once, which the host may not have.
+    nodes: BTreeMap<Id, Node<J>>,
     /// Nodes with a job, not begun, before which nothing comes any more.
     ready: BTreeSet<Id>,
     /// Nodes that are not done and that somebody notices.
@@ -87,7 +88,7 @@ impl<J> Default for Order<J> {
     fn default() -> Self {
         Self {
             next: 1,
-            nodes: HashMap::new(),
+            nodes: BTreeMap::new(),
             ready: BTreeSet::new(),
             demanded: BTreeSet::new(),
             tails: HashMap::new(),

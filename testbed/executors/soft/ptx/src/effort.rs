@@ -12,6 +12,9 @@ pub const STEPS_MOST: u64 = 1 << 30;
 pub const BYTES_MOST: u64 = 512 << 20;
 /// Steps between two looks at the interrupt: well below a millisecond.
 const LOOK: u64 = 1 << 14;
+/// Bytes that the work may take between two looks at whether the host has them. What it holds is rounded up to them and asked for once more,
+/// for lists that grow are there twice for a while.
+const ASKED: u64 = 4 << 20;
 
 /// Why work was given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,6 +34,12 @@ pub enum Spent {
         /// How many there may be.
         most: u64,
     },
+    /// The host has no memory for it.
+    #[error("the host has no memory to make it ready: it takes more than {held} bytes")]
+    NoMemory {
+        /// How many it held.
+        held: u64,
+    },
 }
 
 /// See the module. One piece of work has one, and one thread.
@@ -44,6 +53,8 @@ pub struct Effort {
     look: Cell<u64>,
     /// The most bytes at once so far.
     bytes: Cell<u64>,
+    /// Bytes for which the host has been asked.
+    asked: Cell<u64>,
 }
 
 impl Effort {
@@ -62,8 +73,8 @@ impl Effort {
     /// With limits of one's own.
     #[must_use]
     pub const fn limited(interrupt: Interrupt, steps_most: u64, bytes_most: u64) -> Self {
-        let (steps, look, bytes) = (Cell::new(0), Cell::new(0), Cell::new(0));
-        Self { interrupt, steps_most, bytes_most, steps, look, bytes }
+        let (steps, look, bytes, asked) = (Cell::new(0), Cell::new(0), Cell::new(0), Cell::new(0));
+        Self { interrupt, steps_most, bytes_most, steps, look, bytes, asked }
     }
 
     /// Counts steps before they are taken.
@@ -90,10 +101,28 @@ impl Effort {
     /// Says how many bytes the work holds now, before it takes the last of them.
     ///
     /// # Errors
-    /// There are too many.
+    /// There are too many, or the host does not have as many: an allocation that failed would end the process.
     pub fn hold(&self, bytes: u64) -> Result<(), Spent> {
         self.bytes.set(self.bytes.get().max(bytes));
-        if bytes > self.bytes_most { Err(Spent::Bytes { most: self.bytes_most }) } else { Ok(()) }
+        if bytes > self.bytes_most {
+            return Err(Spent::Bytes { most: self.bytes_most });
+        }
+        if bytes <= self.asked.get() { Ok(()) } else { self.ask(bytes) }
+    }
+
+    /// Asks the host for as much as is held now and as will be held at the next look, and lets go of it.
+    #[cold]
+    fn ask(&self, held: u64) -> Result<(), Spent> {
+        let next = held.saturating_add(ASKED);
+        let mut room = Vec::<u8>::new();
+        let asked = usize::try_from(next).is_ok_and(|bytes| room.try_reserve_exact(bytes).is_ok());
+        // Else the compiler may leave out memory that nobody uses.
+        std::hint::black_box(&mut room);
+        if !asked {
+            return Err(Spent::NoMemory { held });
+        }
+        self.asked.set(next);
+        Ok(())
     }
 
     /// Steps so far, and the most bytes at once.

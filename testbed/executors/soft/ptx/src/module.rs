@@ -93,7 +93,8 @@ struct Entry {
 /// The text of a module, its globals and the places of its kernels.
 #[derive(Clone, Debug)]
 pub struct Module {
-    text: Arc<[u8]>,
+    /// As it was brought: a copy of up to [`TEXT_MOST`] bytes may not be had.
+    text: Arc<Vec<u8>>,
     version: (u32, u32),
     target: u32,
     entries: Vec<Entry>,
@@ -105,13 +106,13 @@ pub struct Module {
 
 impl Module {
     /// Reads what a module declares. Bodies of kernels are passed over.
-    pub fn parse(text: impl Into<Arc<[u8]>>) -> Result<Self, PtxError> {
+    pub fn parse(text: impl Into<Vec<u8>>) -> Result<Self, PtxError> {
         Self::parse_within(text, &Effort::unlimited(Interrupt::default()))
     }
 
     /// The same, as far as the effort allows.
-    pub fn parse_within(text: impl Into<Arc<[u8]>>, effort: &Effort) -> Result<Self, PtxError> {
-        let text = text.into();
+    pub fn parse_within(text: impl Into<Vec<u8>>, effort: &Effort) -> Result<Self, PtxError> {
+        let text: Arc<Vec<u8>> = Arc::new(text.into());
         if text.len() as u64 > TEXT_MOST {
             return Err(PtxError::Limit {
                 line: 1,

@@ -37,7 +37,7 @@ fn limited_with(limits: Limits, options: SoftOptions) -> Bench {
 }
 
 /// Code and message of the newest error, once all that was sent has been read. It is not sticky.
-fn late(guest: &mut Guest) -> Option<(u32, u64)> {
+pub fn late(guest: &mut Guest) -> Option<(u32, u64)> {
     guest.echo();
     guest.late().map(|(code, flags, number)| {
         assert_eq!(flags, 0, "error {code} of message {number} is for good");
@@ -51,7 +51,7 @@ fn refused<P: Payload>(guest: &mut Guest, code: u32, body: &P, tail: &[u8]) {
     assert_eq!(late(guest), Some((code, number)), "{}", P::KIND.name());
 }
 
-fn charged(bench: &Bench) -> u64 {
+pub fn charged(bench: &Bench) -> u64 {
     bench.bus.status().devices[0].charged_bytes
 }
 
@@ -71,7 +71,7 @@ fn others_go_on(bench: &Bench, guest: &Guest) {
     assert_eq!(status.devices[0].allocated, 0);
 }
 
-fn stream(number: u32) -> StreamCreate {
+pub fn stream(number: u32) -> StreamCreate {
     StreamCreate { stream: number, flags: 1, priority: 0, reserved: 0 }
 }
 
@@ -248,7 +248,7 @@ fn virtual_memory_has_limits_of_handles_reservations_and_mappings() {
 }
 
 /// Two kernels with local memory: one takes 64 KiB a thread, the other waits for its whole grid and takes little.
-const LOCAL: &str = ".version 8.4
+pub const LOCAL: &str = ".version 8.4
 .target sm_61
 .address_size 64
 .visible .entry local(.param .u64 p) {

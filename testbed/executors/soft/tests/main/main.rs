@@ -11,6 +11,7 @@ mod graphs;
 mod kernels;
 mod limits;
 mod modules;
+mod no_memory;
 mod play;
 mod stops;
 mod streams;

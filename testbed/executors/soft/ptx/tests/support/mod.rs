@@ -9,8 +9,6 @@
 
 #![allow(dead_code, reason = "each test uses a part")]
 
-use std::sync::Arc;
-
 const MAGIC: u32 = 0xba55_ed50;
 const LZ4: u64 = 0x2000;
 const ZSTD: u64 = 0x8000;
@@ -26,7 +24,7 @@ pub struct Image {
 
 impl Image {
     /// Its text.
-    pub fn text(&self) -> Arc<[u8]> {
+    pub fn text(&self) -> Vec<u8> {
         let mut text = vec![0; self.unpacked];
         match self.flags & (LZ4 | ZSTD) {
             LZ4 => {
@@ -41,7 +39,7 @@ impl Image {
         }
         let end = text.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
         text.truncate(end);
-        text.into()
+        text
     }
 }
 

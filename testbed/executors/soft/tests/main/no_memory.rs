@@ -1,0 +1,175 @@
+//! "Memory charged to nobody": the host has no memory for what a session may have. It gets CUDA's out-of-memory, the process lives, and another
+//! session goes on.
+//!
+//! The device is in a process of its own whose address space is limited to a little more than it has already.
+
+use std::process::Command;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use vgpu_device::{DeviceConfig, GpuConfig};
+use vgpu_executor_soft::Soft;
+use vgpu_wire::body::graph::GraphDefine;
+use vgpu_wire::body::launch::{LAUNCH_COOPERATIVE, Launch};
+use vgpu_wire::body::module::ModuleOpen;
+use vgpu_wire::body::stream::StreamHold;
+use vgpu_wire::{Mark, Span, area};
+
+use crate::bench::{Bench, config, gpu};
+use crate::guest::{Guest, until};
+use crate::limits::{LOCAL, charged, late, stream};
+use crate::play::{
+    LAUNCH, allocate, copy_in, function, launch, params, read, read_u32, try_function, try_load, window,
+};
+
+const OUT_OF_MEMORY: u32 = 2;
+/// A word for waits of this module.
+const WORD: u32 = 1001;
+/// What the process may take more than it has when the limit is set: room for threads and messages, and not for what is asked for.
+const ROOM: u64 = 24 << 20;
+/// What is asked for.
+const LARGE: u64 = 40 << 20;
+/// Says that this process is the one with little memory.
+const CHILD: &str = "VGPU_TEST_NO_MEMORY";
+
+#[test]
+fn the_device_goes_on_when_its_host_has_no_memory() {
+    if std::env::var_os(CHILD).is_some() {
+        return with_little_memory();
+    }
+    let mut command = Command::new(std::env::current_exe().expect("the test's own program"));
+    command.args(["no_memory::the_device_goes_on_when_its_host_has_no_memory", "--exact", "--nocapture"]);
+    // Arenas of threads have address space in advance, which would put off the end of memory.
+    command.env(CHILD, "1").env("MALLOC_ARENA_MAX", "1");
+    let status = command.status().expect("the process with little memory");
+    assert!(status.success(), "{status}");
+}
+
+/// Sets how much address space this process may have.
+fn limit(bytes: Option<u64>) {
+    let maximum = getrlimit(Resource::As).maximum;
+    setrlimit(Resource::As, Rlimit { current: bytes.or(maximum), maximum }).expect("the limit");
+}
+
+/// Bytes of address space that this process has.
+fn size() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").expect("the process's size");
+    let pages: u64 = text.split(' ').next().and_then(|pages| pages.parse().ok()).expect("pages");
+    pages * 4096
+}
+
+/// Another session, which works as if nothing were the matter.
+struct Other {
+    guest: Guest,
+    address: u64,
+    rounds: u8,
+}
+
+impl Other {
+    fn new(bench: &Bench) -> Self {
+        let mut guest = bench.guest(1);
+        guest.send(&stream(1), &[]);
+        try_load(&mut guest, 1, LOCAL).expect("the module");
+        function(&mut guest, 2, "small");
+        let address = allocate(&mut guest, 4096);
+        Self { guest, address, rounds: 0 }
+    }
+
+    fn goes_on(&mut self, after: &str) {
+        self.rounds += 1;
+        let Self { guest, address, rounds } = self;
+        copy_in(guest, 1, *address, &[*rounds; 900]);
+        assert_eq!(read(guest, *address, 900), [*rounds; 900], "after {after}");
+        launch(guest, Launch { function: 2, ..LAUNCH }, &params(*address, &[]));
+        assert_eq!(read_u32(guest, *address), 7, "after {after}");
+        assert_eq!(late(guest), None, "after {after}");
+    }
+}
+
+/// A kernel of so many instructions.
+fn long_kernel(instructions: usize) -> String {
+    let head = ".version 8.4\n.target sm_61\n.address_size 64\n.visible .entry long(.param .u64 p) {\n.reg .b32 %r<4>;\n";
+    head.to_owned() + &"add.u32 %r1, %r1, %r2;\n".repeat(instructions) + "ret;\n}\n"
+}
+
+fn with_little_memory() {
+    let gpu = GpuConfig { memory_bytes: 1 << 30, ..gpu() };
+    let soft = Soft::new(&gpu).expect("a soft executor");
+    let bench = Bench::with(DeviceConfig { window_bytes: 128 << 20, ..config(soft) });
+    let mut guest = bench.guest(0);
+    let mut other = Other::new(&bench);
+    try_load(&mut guest, 1, LOCAL).expect("the module");
+    function(&mut guest, 1, "local");
+    let address = allocate(&mut guest, 4096);
+    let records = Span::bar(window(&mut guest, LARGE), LARGE);
+    guest.send(&stream(1), &[]);
+    // All that is made once has been made.
+    let local = Launch { function: 1, ..LAUNCH };
+    launch(&mut guest, local, &address.to_le_bytes());
+    read_u32(&mut guest, address);
+    let kernel = long_kernel(150_000);
+    other.goes_on("the first time");
+    limit(Some(size() + ROOM));
+
+    let digest = [7; 32];
+    let open = ModuleOpen { reply: 0, module: 9, image: 1, reserved: 0, bytes: LARGE, digest };
+    assert_eq!(guest.call(open, &[]).0, OUT_OF_MEMORY, "an image");
+    other.goes_on("an image");
+
+    let mut newest = None;
+    let mut refused = |guest: &mut Guest, number: u64, what: &str| {
+        let found = late(guest);
+        assert_ne!(found, newest, "{what} is refused");
+        assert_eq!(found, Some((OUT_OF_MEMORY, number)), "{what}");
+        newest = found;
+    };
+    let number = guest.send(&GraphDefine { graph: 1, nodes: 1, flags: 0, records }, &[]);
+    refused(&mut guest, number, "a graph");
+    other.goes_on("a graph");
+
+    // 64 KiB a thread.
+    let number = launch(&mut guest, Launch { block: [1024, 1, 1], ..local }, &address.to_le_bytes());
+    read_u32(&mut guest, address);
+    refused(&mut guest, number, "local memory");
+    other.goes_on("local memory");
+
+    let together = Launch { grid: [4, 1, 1], block: [256, 1, 1], flags: LAUNCH_COOPERATIVE, ..local };
+    let number = launch(&mut guest, together, &address.to_le_bytes());
+    read_u32(&mut guest, address);
+    refused(&mut guest, number, "a cooperative grid");
+    other.goes_on("a cooperative grid");
+
+    // The text fits, what is made of it does not.
+    try_load(&mut guest, 2, &kernel).expect("its text");
+    assert_eq!(try_function(&mut guest, 2, 5, "long"), Err(OUT_OF_MEMORY), "a long kernel");
+    other.goes_on("a long kernel");
+
+    // The session still has what it had.
+    launch(&mut guest, local, &address.to_le_bytes());
+    assert!(read_u32(&mut guest, address) < 32);
+    assert_eq!(late(&mut guest), newest);
+
+    // Work that waits: what is left out would be missed, so the session is lost.
+    guest.send(&StreamHold { stream: 1, hold: 1, mark: Mark::new(WORD, 1) }, &[]);
+    guest.wait_word(WORD, 1);
+    let mut sent = 0_u64;
+    let lost = loop {
+        for _ in 0..100 {
+            copy_in(&mut guest, 1, address, &[1; 1000]);
+        }
+        sent += 100;
+        guest.echo();
+        match guest.late() {
+            Some((code, flags, _)) if flags == area::ERROR_STICKY => break code,
+            _ => assert!(sent * 1000 < 2 * ROOM, "{sent} pieces of work wait"),
+        }
+    };
+    assert_eq!(lost, OUT_OF_MEMORY, "queued work");
+    // What waits is held until its session ends; what the host has then is the other's again.
+    guest.detach();
+    until("the session has ended", || bench.session(0).is_none());
+    other.goes_on("queued work");
+
+    limit(None);
+    other.guest.detach();
+    until("all that was charged is returned", || charged(&bench) == 0);
+}
