@@ -24,7 +24,8 @@ Environment:
   VGPU_RUN_BASE_URL     the folder that the release is in: https://..., file:///... for a guest without a network,
                         or http:// on this machine alone (127.0.0.1, localhost)
   VGPU_RUN_VERSION      the version
-  VGPU_RUN_INSTALL_DIR  the folder to install to [default: /usr/local/bin as root, otherwise ~/.local/bin]
+  VGPU_RUN_INSTALL_DIR  the folder to install to [default: /usr/local/bin as root, otherwise ~/.local/bin];
+                        as root one that root alone can write to
 
 Needs x86-64 Linux, tar and gzip, one of curl and GNU wget (not for file://), and one of sha256sum, shasum, openssl.
 END
@@ -203,6 +204,44 @@ choose_place() {
     esac
 }
 
+# A user who can write to a folder of root's, or replace one on the way to it, would have root run or remove what they like.
+guard() { # folder, there or to be made
+    [ -z "$sudo" ] || return 0
+    near=$1
+    while [ ! -d "$near/." ]; do near=${near%/*}; done
+    # As it is named, and where links lead.
+    for at in "$near" "$(cd -P "$near/" && pwd -P)"; do
+        # In a folder of all users only what is there already is safe from them.
+        sticky=
+        [ "$near" = "$1" ] || sticky='! -perm -1000'
+        while :; do
+            owned "$at" "! -user 0 $unmapped" && fail "root does not install to $1: ${at:-/} belongs to another user" "$guard_hint"
+            owned "$at" "-perm -002 $sticky" && fail "root does not install to $1: all users can write to ${at:-/}" "$guard_hint"
+            owned "$at" "-perm -020 ! -group 0 $(staff "$at")" &&
+                fail "root does not install to $1: a group can write to ${at:-/}" "$guard_hint"
+            [ -n "$at" ] || break
+            at=${at%/*}
+            sticky='! -perm -1000'
+        done
+    done
+}
+
+guard_hint='Name a folder that root alone can write to: VGPU_RUN_INSTALL_DIR=... Or install as a user, without root.'
+
+owned() { # folder, what find asks of it
+    # Words of find's.
+    # shellcheck disable=SC2086
+    seen=$(find "$1/." -prune $2 -print 2>&1) || fail "failed to look at ${1:-/}: $seen"
+    [ -n "$seen" ]
+}
+
+# Debian's group staff may write to /usr/local, and is as good as root there.
+staff() { # folder
+    case $1 in
+    /usr/local | /usr/local/*) ! find / -prune -group staff >/dev/null 2>&1 || printf '! -group staff' ;;
+    esac
+}
+
 # What was begun and not finished goes away however this ends.
 # shellcheck disable=SC2329 # a trap calls it
 clean_up() {
@@ -296,6 +335,7 @@ prepare() {
         [ ! -d "$path" ] || fail "$path is a folder"
         [ ! -e "$path" ] || listed "$path" || fail "$path is there, and this script did not install it" \
             "Move it away, or name another folder: VGPU_RUN_INSTALL_DIR=..."
+        guard "${path%/*}"
         make_dir "${path%/*}"
         writable "${path%/*}" || fail "${path%/*} cannot be written to"
         [ "$name" = bin/vgpu-run ] || chmod 644 "$top/$name"
@@ -502,6 +542,11 @@ main() {
     check_machine
     [ -z "$with_service" ] || [ -z "$sudo" ] || fail "only root can set a service up" "Start this script as root: curl ... | sudo sh -s -- --service"
     choose_place
+    # In a user namespace that has no other users, the system's root shows as nobody.
+    unmapped=
+    [ -n "$(find / -prune -user 0)" ] || unmapped='! -user 65534'
+    guard "$dir"
+    guard "${receipt%/*}"
     trap clean_up EXIT
     trap 'exit 129' HUP
     trap 'exit 130' INT

@@ -173,6 +173,7 @@ links! {
         "found-cpu" "The service looked for a GPU and found none."
         "model-on-cpu" "The loaded model lies in the CPU's memory."
         "not-answering" "The service does not answer."
+        "kernels-refused" "A program learns an error's number when the host refuses a kernel, and ends or goes on without the device."
     }
 }
 

@@ -12,6 +12,7 @@ pub mod keeper;
 pub mod links;
 pub mod look;
 pub mod probe;
+pub mod refusals;
 pub mod subject;
 pub mod unit;
 pub mod walk;

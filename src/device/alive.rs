@@ -1,5 +1,5 @@
-//! Whether a device answers. It is asked on a thread of its own, since a device that does not answer holds whoever asks; the launcher and
-//! `check` name its silence alike.
+//! Whether a device answers. It is asked on a thread of its own, since a device that does not answer holds
+//! whoever asks; the launcher and `check` name its silence alike.
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -12,22 +12,25 @@ use vgpu_wire::body::session::Echo;
 use super::{DeviceError, agrees, ready, refused, survey};
 use crate::check::catalogue::LinkId;
 
-/// How often patience is looked at.
+/// How often it is decided whether to wait longer.
 pub const TICK: Duration = Duration::from_millis(20);
-/// What an answer may take: a register access and an echo are a matter of microseconds, an attach makes a thread on the host's side.
+/// What an answer may take. A register access and an echo take microseconds; an attach starts a thread on the
+/// host's side.
 const ANSWER: Duration = Duration::from_millis(1500);
-/// A host of version 1 has one call in flight for all processes of its guest, so that the answer waits for another's kernel.
+/// What an answer of a version 1 host may take. It has one call in flight for all processes of its guest, so
+/// the answer may wait for the kernel of another process.
 const TURN: Duration = Duration::from_secs(30);
-/// Patience ends after so many times its limit, however much is done for others.
+/// The answer is waited for no longer than so many times the limit, however much is done for others.
 const MOST: u32 = 10;
 
-/// How much longer an answer is waited for. It is spent in ticks that this process really had, so that a machine too busy to run it does
-/// not make the device look mute; and it begins anew when the device gets on with other sessions' work.
+/// How much longer an answer is waited for. It is spent in ticks that this process really had, so that a
+/// machine too busy to run it does not make the device look mute; and it begins anew when the device gets on
+/// with other sessions' work.
 #[derive(Clone, Debug)]
 pub struct Patience {
     limit: Duration,
     left: Duration,
-    /// What is left at most, progress or not.
+    /// What is left even if the device gets on with other work.
     most: Duration,
     progress: u64,
 }
@@ -108,13 +111,13 @@ enum News {
 /// Opens a function, asks it who it is, and has its host answer one echo.
 pub fn answers(function: &PciFunction, root: &Path) -> Result<(), DeviceError> {
     let name = function.address.to_string();
-    // Room for all that is ever said: nobody waits for who has lost patience.
+    // Room for all that the thread ever says, so that it never waits for a reader who has given up.
     let (tell, heard) = sync_channel(8);
     let (function, root) = (function.clone(), root.to_owned());
     let first = if survey::version(&function) == 1 { Silence::Mediator } else { Silence::Registers };
     thread::spawn(move || {
         let outcome = ask(&function, &root, &tell);
-        // Who lost patience is gone.
+        // The reader may have given up.
         let _ = tell.send(News::Done(outcome));
     });
     wait(&heard, first).unwrap_or_else(|silence| Err(DeviceError::Mute { name, silence }))
@@ -143,7 +146,7 @@ fn wait(heard: &Receiver<News>, first: Silence) -> Result<Result<(), DeviceError
 fn ask(function: &PciFunction, root: &Path, tell: &SyncSender<News>) -> Result<(), DeviceError> {
     let name = || function.address.to_string();
     let say = |news| {
-        // Who lost patience is gone.
+        // The reader may have given up.
         let _ = tell.send(news);
     };
     let wrong = |error| refused(function, root, error);
@@ -161,8 +164,8 @@ fn ask(function: &PciFunction, root: &Path, tell: &SyncSender<News>) -> Result<(
     }
     device.ask().map_err(wrong)?;
     say(News::Asks(Silence::Greeting));
-    // A device without room for one more process, or one that refuses this one, is not mute: the program finds out by itself whether
-    // that is so when it needs the device.
+    // A device without room for one more process, or one that refuses this one, is not mute: the program
+    // finds out by itself whether that is so when it needs the device.
     let session = match Session::attach(device) {
         Ok(session) => session,
         Err(error) => {

@@ -29,8 +29,9 @@ pub fn find() -> Result<Vec<PciFunction>, DeviceError> {
     survey::find(&sysfs_root())
 }
 
-/// Opens each function, asks it who it is, and has its host answer. All must be usable, for CUDA fails with the first that is not;
-/// where `chosen` says that the user chose among them, one that works is enough, and the others are logged.
+/// Opens each function, asks it who it is, and has its host answer. All must be usable, for CUDA fails with
+/// the first that is not; where `chosen` says that the user chose among them, one that works is enough, and
+/// the others are logged.
 pub fn look(functions: &[PciFunction], chosen: bool) -> Result<(), DeviceError> {
     let root = sysfs_root();
     let mut refused = Vec::new();
@@ -76,8 +77,8 @@ pub fn ready(name: String, probe: &Probe) -> Result<(), DeviceError> {
     if probe.executor_ready { Ok(()) } else { Err(DeviceError::NotReady(name)) }
 }
 
-/// Whether the shims open one of a device's files for reading alone: the simulated bus's page of registers, and the file of turns of version 1,
-/// which they lock.
+/// Whether the shims open one of a device's files for reading alone: the simulated bus's page of registers,
+/// and the file of turns of version 1, which they lock.
 pub fn is_only_read(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name == "resource0_ro" || name == "vgpu_transport.lock")
 }

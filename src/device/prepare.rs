@@ -24,14 +24,14 @@ pub fn prepare(functions: &[PciFunction], user: Option<Uid>) -> Result<(), Devic
     Ok(())
 }
 
-/// Refuses a function's directory that users other than root could have made: VGPU_SYSFS may name any. What is in the kernel's own
-/// is the kernel's.
+/// Refuses a function's directory that users other than root could have made: VGPU_SYSFS may name any. What
+/// is in the kernel's own is the kernel's.
 pub fn settled(dir: &Path) -> io::Result<()> {
     if dir.starts_with("/sys") { Ok(()) } else { vgpu_paths::settle(dir) }
 }
 
-/// As root: lets other users take turns at a device of version 1 where a guest of another make has left the file for that to root. Without it
-/// our own programs get by, which lock it all the same.
+/// As root: lets other users take turns at a device of version 1 where a guest of another make has left the
+/// file for that to root. Without it our own programs get by, which lock it all the same.
 pub fn mend_turns(function: &PciFunction) {
     match mend_turn_file(function) {
         Ok(true) => {
@@ -115,7 +115,8 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "2\n");
     }
 
-    /// A user becomes root, or writes where they should not: nothing is written or given away where others put what they like.
+    /// A user becomes root, or writes where they should not: nothing is written or given away where others
+    /// put what they like.
     #[test]
     fn a_function_that_others_can_replace_is_left_alone() {
         let scratch = Scratch::new();

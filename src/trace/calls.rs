@@ -1,7 +1,8 @@
-//! A process's calls as text: one line a call.
+//! A process's calls as text: one line a call, and one for each refusal by the host.
 
 use std::io::{self, Write};
 
+use super::event::What;
 use super::reader::{Call, End, Process};
 
 /// Writes all of them.
@@ -14,12 +15,23 @@ pub fn write(out: &mut dyn Write, process: &Process) -> io::Result<()> {
     for (name, count) in &process.counted {
         writeln!(out, "# {name}: {count} calls, counted only")?;
     }
+    let since = |time: u64| seconds(time.saturating_sub(process.opened));
+    let mut refusals =
+        process.events.iter().filter(|event| matches!(event.what, What::Refusal(_))).peekable();
+    let mut refused = |out: &mut dyn Write, until: u64| -> io::Result<()> {
+        while let Some(event) = refusals.next_if(|event| event.begin < until) {
+            if let What::Refusal(refusal) = &event.what {
+                writeln!(out, "{:12.6} {:>7} # {refusal}", since(event.begin), event.thread)?;
+            }
+        }
+        Ok(())
+    };
     for call in &process.calls {
-        let time = seconds(call.begin.saturating_sub(process.opened));
+        refused(out, call.begin)?;
         let indent = "  ".repeat(usize::from(call.depth.min(40)));
-        writeln!(out, "{time:12.6} {:>7} {indent}{}", call.thread, line(call))?;
+        writeln!(out, "{:12.6} {:>7} {indent}{}", since(call.begin), call.thread, line(call))?;
     }
-    Ok(())
+    refused(out, u64::MAX)
 }
 
 /// A call in a line.

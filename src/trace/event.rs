@@ -1,10 +1,15 @@
-//! What a process said to the host, and what it waited for.
+//! What a process said to the host, what it waited for, and what the host refused.
 
 use std::fmt;
 
 use vgpu_trace_format::{WAIT_ANSWER, WAIT_ROOM};
 
-/// A message or a wait.
+use super::status;
+
+/// The number of libcuda, whose codes the host answers.
+const DRIVER: u16 = 0;
+
+/// A message, a wait or a refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     /// What.
@@ -36,6 +41,38 @@ pub enum What {
         /// It did not only spin.
         slept: bool,
     },
+    /// The host refused a call and said why.
+    Refusal(Refusal),
+}
+
+/// What the host refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The kind of the message that it refused.
+    pub kind: String,
+    /// The `CUresult` that it answered.
+    pub code: u32,
+    /// Why, in the host's words: any bytes.
+    pub reason: Vec<u8>,
+}
+
+impl Refusal {
+    /// The reason as text, in one line: it is not to steer a terminal.
+    pub fn words(&self) -> String {
+        let text = String::from_utf8_lossy(&self.reason);
+        text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, code, .. } = self;
+        write!(f, "the host refused {kind} with {code}")?;
+        if let Some(name) = status::name(DRIVER, *code) {
+            write!(f, " {name}")?;
+        }
+        write!(f, ": {}", self.words())
+    }
 }
 
 /// What a wait is for.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use vgpu_trace_format::{Header, Kind, MAGIC, NOT_FOLLOWED, Record, Returns, VERSION};
 use zerocopy::FromBytes;
 
-use super::event::{Awaited, Event, What};
+use super::event::{Awaited, Event, Refusal, What};
 use super::status;
 
 /// A process and what it did.
@@ -30,9 +30,11 @@ pub struct Process {
     pub threads: BTreeMap<u32, String>,
     /// Files of the libraries, by their numbers.
     pub libraries: BTreeMap<u32, String>,
-    /// Messages to the host and waits for it.
+    /// Messages to the host, waits for it and its refusals.
     pub events: Vec<Event>,
     names: BTreeMap<u32, Function>,
+    /// Where in `events` each thread's latest refusal is.
+    refusals: BTreeMap<u32, usize>,
 }
 
 /// A function.
@@ -115,6 +117,12 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// The name of a kind of message.
+fn message(kind: u32) -> String {
+    let known = u16::try_from(kind).ok().and_then(|kind| vgpu_wire::Kind::try_from(kind).ok());
+    known.map_or_else(|| format!("message {kind}"), |kind| format!("{kind:?}"))
+}
+
 /// Reads a file.
 pub fn read(bytes: &[u8]) -> Result<Process, Unreadable> {
     let (header, rest) = Header::read_from_prefix(bytes).map_err(|_| Unreadable::Short)?;
@@ -181,10 +189,7 @@ impl Process {
                 arguments: record.arguments,
             }),
             Some(Kind::Message) => {
-                let kind =
-                    u16::try_from(record.index).ok().and_then(|kind| vgpu_wire::Kind::try_from(kind).ok());
-                let kind =
-                    kind.map_or_else(|| format!("message {}", record.index), |kind| format!("{kind:?}"));
+                let kind = message(record.index);
                 let (bytes, number) = (record.result, record.arguments[0]);
                 self.event(record, What::Message { kind, bytes, number });
             }
@@ -192,6 +197,20 @@ impl Process {
                 let awaited = Awaited::of(record.index);
                 self.event(record, What::Wait { awaited, slept: record.arguments[0] != 0 });
             }
+            Some(Kind::Refusal) => {
+                let (kind, code) = (message(record.index), record.result as u32);
+                self.refusals.insert(record.thread, self.events.len());
+                self.event(record, What::Refusal(Refusal { kind, code, reason: Vec::new() }));
+            }
+            Some(Kind::Reason) => self.reason(record),
+        }
+    }
+
+    /// Adds a part to the reason of the thread's latest refusal.
+    fn reason(&mut self, record: &Record) {
+        let latest = self.refusals.get(&record.thread).and_then(|latest| self.events.get_mut(*latest));
+        if let Some(Event { what: What::Refusal(refusal), .. }) = latest {
+            refusal.reason.extend_from_slice(record.text());
         }
     }
 
@@ -309,9 +328,47 @@ pub mod tests {
             .map(|event| match &event.what {
                 What::Message { kind, bytes, .. } => format!("{kind}, {bytes} bytes"),
                 What::Wait { awaited, .. } => awaited.to_string(),
+                What::Refusal(refusal) => refusal.to_string(),
             })
             .collect();
         assert_eq!(said, ["message 65535, 64 bytes", "an answer", "room in the ring", "word 3"]);
+    }
+
+    /// A refusal of message kind 0xffff by thread 7, and parts of its reason.
+    pub fn refusal(code: u64, at: u64, parts: &[&str]) -> Vec<Record> {
+        let refusal = Record { kind: Kind::Refusal as u32, index: 0xffff, ..call(0, at, at, code) };
+        let reasons = parts.iter().enumerate().map(|(part, text)| {
+            let mut record = name(0, part as u16, text);
+            (record.kind, record.thread) = (Kind::Reason as u32, 7);
+            record
+        });
+        [refusal].into_iter().chain(reasons).collect()
+    }
+
+    /// Refusals invisible in the guest (issue 13, point 7): the parts of a reason are those of its own thread, in their order.
+    #[test]
+    fn a_refusal_has_the_hosts_words() {
+        let mut records = refusal(218, 5, &["kernel wrong: no frob", "nicate\n"]);
+        let mut other = refusal(2, 6, &["another"]);
+        for record in &mut other {
+            record.thread = 8;
+        }
+        records.splice(2..2, other);
+        // Part of a refusal for which the file had no room.
+        records.push(Record { thread: 9, ..records[1] });
+        let process = read(&file(9, &records)).unwrap();
+        let said: Vec<_> = process
+            .events
+            .iter()
+            .map(|event| match &event.what {
+                What::Refusal(refusal) => refusal.to_string(),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        let first =
+            "the host refused message 65535 with 218 CUDA_ERROR_INVALID_PTX: kernel wrong: no frobnicate ";
+        let second = "the host refused message 65535 with 2 CUDA_ERROR_OUT_OF_MEMORY: another";
+        assert_eq!(said, [first, second]);
     }
 
     #[test]
@@ -332,7 +389,7 @@ pub mod tests {
         }
 
         #[test]
-        fn any_records_make_reports(words in prop::collection::vec(any::<[u8; 96]>(), 0..20), kinds in prop::collection::vec(0..9u32, 20)) {
+        fn any_records_make_reports(words in prop::collection::vec(any::<[u8; 96]>(), 0..20), kinds in prop::collection::vec(0..11u32, 20)) {
             let records: Vec<_> = words.iter().zip(kinds).map(|(bytes, kind)| {
                 Record { kind, index: u32::from(bytes[0] % 4), ..Record::read_from_bytes(bytes).unwrap() }
             }).collect();

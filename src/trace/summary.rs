@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
 use super::calls::{duration, line};
-use super::event::What;
+use super::event::{Refusal, What};
 use super::loader::Decisions;
 use super::reader::{Call, End, Process};
 use super::status;
 
 /// How many functions are listed.
 const TOP: usize = 12;
-/// How many failed calls are shown.
+/// How many failed calls are shown, and how many refusals.
 const FAILED: usize = 8;
 
 /// Writes the page. `ended` says how the program ended; `loaders` are the loader's decisions by process.
@@ -63,11 +63,23 @@ fn headline(processes: &[Process], ended: &str) -> String {
             format!("process {} ended inside {}", process.pid, line(call))
         }
         (None, Some((process, call))) => {
-            format!("the first call that failed, in process {}: {}", process.pid, line(call))
+            let why = refused_in(process, call).map_or_else(String::new, |refusal| format!("; {refusal}"));
+            format!("the first call that failed, in process {}: {}{why}", process.pid, line(call))
         }
         (None, None) => "no call failed".to_owned(),
     };
     format!("{ended}; {} processes made {total} CUDA calls; {what}", processes.len())
+}
+
+/// What the host refused while the call ran.
+fn refused_in<'a>(process: &'a Process, call: &Call) -> Option<&'a Refusal> {
+    let End::Returned { at, .. } = call.end else { return None };
+    process.events.iter().find_map(|event| match &event.what {
+        What::Refusal(refusal) if event.thread == call.thread && (call.begin..=at).contains(&event.begin) => {
+            Some(refusal)
+        }
+        _ => None,
+    })
 }
 
 fn describe(page: &mut String, process: &Process) -> fmt::Result {
@@ -115,6 +127,7 @@ fn describe(page: &mut String, process: &Process) -> fmt::Result {
 
 fn events(page: &mut String, process: &Process) -> fmt::Result {
     let mut kinds: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    let mut refusals: Vec<&Refusal> = Vec::new();
     let (mut waits, mut sleeps, mut waited, mut asleep) = (0_u64, 0_u64, 0_u64, 0_u64);
     for event in &process.events {
         match &event.what {
@@ -130,6 +143,7 @@ fn events(page: &mut String, process: &Process) -> fmt::Result {
                 sleeps += u64::from(*slept);
                 asleep = asleep.saturating_add(if *slept { took } else { 0 });
             }
+            What::Refusal(refusal) => refusals.push(refusal),
         }
     }
     if process.events.is_empty() {
@@ -145,7 +159,11 @@ fn events(page: &mut String, process: &Process) -> fmt::Result {
         "  waits     {waits}, {} in all; of these {sleeps} slept, {} in all",
         duration(waited),
         duration(asleep)
-    )
+    )?;
+    if !refusals.is_empty() {
+        writeln!(page, "  refused   {}", refusals.len())?;
+    }
+    refusals.iter().take(FAILED).try_for_each(|refusal| writeln!(page, "    {refusal}"))
 }
 
 fn show(page: &mut String, what: &str, calls: &[&Call]) -> fmt::Result {
@@ -173,7 +191,7 @@ fn loader(page: &mut String, decisions: &Decisions) -> fmt::Result {
 #[cfg(test)]
 mod tests {
     use super::super::reader::read;
-    use super::super::reader::tests::{call, file, name};
+    use super::super::reader::tests::{call, file, name, refusal};
     use super::*;
 
     #[test]
@@ -190,6 +208,26 @@ mod tests {
             page.contains("cuInit(0x0, 0x0, 0x0, 0x0, 0x0, 0x0) = 100 CUDA_ERROR_NO_DEVICE, 4 ns"),
             "{page}"
         );
+    }
+
+    /// Refusals invisible in the guest (issue 13, point 7): the failed call is shown with the host's words.
+    #[test]
+    fn a_call_that_the_host_refused_is_shown_with_its_words() {
+        let mut records = vec![name(1, 0, "cuLaunchKernel"), call(1, 10, 90, 218)];
+        // That of another call, that of another thread, and its own.
+        records.extend(refusal(218, 5, &["earlier"]));
+        let mut other = refusal(218, 50, &["another thread's"]);
+        for record in &mut other {
+            record.thread = 8;
+        }
+        records.extend(other);
+        records.extend(refusal(218, 60, &["kernel wrong: no frobnicate"]));
+        let process = read(&file(42, &records)).unwrap();
+        let page = summary(&[process], &BTreeMap::new(), "the program ended with 1");
+        let words =
+            "; the host refused message 65535 with 218 CUDA_ERROR_INVALID_PTX: kernel wrong: no frobnicate";
+        assert!(page.lines().next().unwrap().ends_with(words), "{page}");
+        assert!(page.contains("\n  refused   3\n"), "{page}");
     }
 
     #[test]

@@ -39,6 +39,10 @@ pub fn write(out: &mut dyn Write, processes: &[Process]) -> io::Result<()> {
                     "ph": "X", "cat": "wait", "name": format!("wait for {awaited}"), "pid": pid, "tid": tid, "ts": ts,
                     "dur": microseconds(event.end, event.begin), "args": {"slept": slept},
                 }),
+                What::Refusal(refusal) => json!({
+                    "ph": "i", "s": "t", "cat": "refusal", "name": format!("{} is refused", refusal.kind), "pid": pid,
+                    "tid": tid, "ts": ts, "args": {"code": refusal.code, "reason": refusal.words()},
+                }),
             })?;
         }
     }

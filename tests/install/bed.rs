@@ -74,7 +74,9 @@ impl Bed {
         if let Some(busybox) = &mut shell.busybox {
             // The cache is in a home that the user may not enter.
             let near = folder.path().join("busybox");
-            fs::copy(&busybox, &near).unwrap();
+            // By a process of its own: whoever another thread starts while this one writes would have the file open, and it could not be
+            // started itself (ETXTBSY).
+            assert!(Command::new("cp").arg(&*busybox).arg(&near).status().unwrap().success());
             fs::set_permissions(&near, fs::Permissions::from_mode(0o755)).unwrap();
             shell.words[0] = near.clone().into();
             *busybox = near;
@@ -171,10 +173,19 @@ impl Bed {
         feed(&mut self.command(&[], environment), script)
     }
 
+    /// How the shell is started: with the signals' usual effects, whatever the tests inherited. What is ignored when a shell starts it
+    /// cannot trap.
+    pub fn words(&self) -> Vec<OsString> {
+        let env = tool("env").expect("this test needs env");
+        let signals = "--default-signal=HUP,INT,PIPE,TERM".into();
+        [env.into(), signals].into_iter().chain(self.shell.words.iter().cloned()).collect()
+    }
+
     fn command(&self, arguments: &[&str], environment: &[(&str, &str)]) -> Command {
-        let mut command = Command::new(&self.shell.words[0]);
+        let words = self.words();
+        let mut command = Command::new(&words[0]);
         command
-            .args(&self.shell.words[1..])
+            .args(&words[1..])
             .arg("-s")
             .arg("--")
             .args(arguments)

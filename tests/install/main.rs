@@ -103,6 +103,72 @@ fn root_installs_for_all() {
     });
 }
 
+/// A user becomes root, or writes where they should not (issue 13, point 5): where others can write, or can replace a folder on the way,
+/// root installs nothing, and removes nothing that a receipt there names.
+#[test]
+fn root_installs_only_where_nobody_else_can_write() {
+    in_each_shell(|shell| {
+        let bed = Bed::new(shell);
+        let releases = Releases::one();
+        let lines = |more: &str| {
+            format!(
+                "mount -t tmpfs -o mode=755 none /usr/local; cd /usr/local; umask 022\n\
+                 try() {{ code=0; VGPU_RUN_INSTALL_DIR=$1 run || code=$?; echo \"$1 code $code\"; }}\n\
+                 mkdir -p open shared open/bin own\n{more}\
+                 chmod 777 open; chmod 1777 shared; ln -s /usr/local/open link; echo mine >victim\n\
+                 printf '%s  /usr/local/victim\\n' \"$(sha256sum <victim | cut -c-64)\" >shared/.vgpu-run-receipt\n\
+                 find . -printf '%p %m %s\\n' >/before\n\
+                 for place in open shared open/bin open/new link $OTHERS; do try /usr/local/$place; done\n\
+                 VGPU_RUN_INSTALL_DIR=/usr/local/shared run --uninstall && echo 'uninstalled'\n\
+                 find . -printf '%p %m %s\\n' >/after; cmp /before /after; cat victim\n\
+                 try /usr/local/shared/deep/bin; try /usr/local/own"
+            )
+            // Not below the folder that is compared.
+            .replace("/before", "\"$HOME/before\"")
+            .replace("/after", "\"$HOME/after\"")
+        };
+        let mut reasons = vec![
+            ("open", "all users can write to /usr/local/open"),
+            ("shared", "all users can write to /usr/local/shared"),
+            ("open/bin", "all users can write to /usr/local/open"),
+            ("open/new", "all users can write to /usr/local/open"),
+            ("link", "all users can write to /usr/local/link"),
+        ];
+        let (mut more, mut others) = ("", "");
+        if nix::unistd::Uid::effective().is_root() {
+            more =
+                "mkdir -p theirs/bin grouped; chown 65534 theirs; chown 0:65534 grouped; chmod 775 grouped\n";
+            others = "theirs theirs/bin grouped";
+            reasons.extend([
+                ("theirs", "/usr/local/theirs belongs to another user"),
+                ("theirs/bin", "/usr/local/theirs belongs to another user"),
+                ("grouped", "a group can write to /usr/local/grouped"),
+            ]);
+        }
+        let said = bed.as_root(&lines(more), &[(BASE, &releases.file_url()), ("OTHERS", others)]);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        let codes: Vec<_> = said.out.lines().filter(|line| line.contains(" code ")).collect();
+        let expected: Vec<_> = reasons
+            .iter()
+            .map(|(place, _)| format!("/usr/local/{place} code 1"))
+            .chain(["shared/deep/bin", "own"].map(|place| format!("/usr/local/{place} code 0")))
+            .collect();
+        assert_eq!(codes, expected, "{said:?}");
+        let sentences: Vec<_> = said.err.lines().filter(|line| !line.starts_with("hint: ")).collect();
+        let expected: Vec<_> = reasons
+            .iter()
+            .chain([&("shared", "all users can write to /usr/local/shared")])
+            .map(|(place, why)| format!("install.sh: root does not install to /usr/local/{place}: {why}"))
+            .collect();
+        assert_eq!(sentences, expected, "{}", said.err);
+        assert_eq!(
+            said.err.matches("hint: Name a folder that root alone can write to").count(),
+            expected.len()
+        );
+        assert!(said.out.contains("\nmine\n") && !said.out.contains("uninstalled"), "{}", said.out);
+    });
+}
+
 #[test]
 fn what_is_not_the_release_is_not_installed() {
     in_each_shell(|shell| {
@@ -348,6 +414,23 @@ fn what_was_changed_is_left() {
         assert!(said.out.contains("LICENSE-MIT was gone already\n"), "{}", said.out);
         let files: Vec<_> = bed.tree().into_keys().filter(|path| path.is_file()).collect();
         assert_eq!(files, [readme]);
+    });
+}
+
+/// A test run that a shell started in the background ignores SIGINT, and what it starts inherits that: the script would, too.
+#[test]
+fn signals_end_the_script_whoever_starts_the_tests() {
+    in_each_shell(|shell| {
+        let bed = Bed::new(shell);
+        for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGPIPE] {
+            let status = Command::new("/bin/sh")
+                .args(["-c", "trap '' HUP INT PIPE TERM; exec \"$@\"", "sh"])
+                .args(bed.words())
+                .args(["-c", &format!("kill -{} $$; exit 7", signal as i32)])
+                .status()
+                .unwrap();
+            assert_eq!(status.signal(), Some(signal as i32), "{status}");
+        }
     });
 }
 

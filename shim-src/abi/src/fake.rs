@@ -97,6 +97,10 @@ refusing! {
     echo(c_int);
 }
 
+unsafe extern "C" fn log_file() -> c_int {
+    -1
+}
+
 /// Its table: products and solves are kept, everything else is not supported.
 pub const TABLE: Table = Table {
     bytes: size_of::<Table>(),
@@ -112,6 +116,7 @@ pub const TABLE: Table = Table {
     counters,
     done,
     echo,
+    log_file,
 };
 
 /// Answers as a `cuGetExportTable` that has this table and no other.

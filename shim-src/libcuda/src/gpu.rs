@@ -221,20 +221,27 @@ impl Gpu {
     pub fn call<P: RoundTrip>(&self, body: P, tail: &[&[u8]], reply: &mut [u8]) -> Result<usize> {
         let answer = self.session.call(body, tail, reply).map_err(|lost| self.report(&lost))?;
         if answer.status != 0 {
-            return Err(self.refused(P::KIND, CUresult(answer.status), &answer.why));
+            return Err(self.refused(P::KIND, CUresult(answer.status), &answer.why, tail));
         }
         Ok(answer.bytes)
     }
 
-    /// Shows why the host refused a call, where it says why.
+    /// Shows why the host refused a call, where it says why: in the log, in the compiler's logs, and in a trace.
     #[cold]
-    fn refused(&self, kind: Kind, code: CUresult, why: &str) -> CUresult {
-        if !why.is_empty() {
-            // Programs ask for kernels to learn whether there are any.
-            let show = if code == CUresult::NOT_FOUND { log::debug } else { log::error };
-            show(format_args!("device {}: {} is refused with {code}: {why}", self.index, kind.name()));
-            refusal::keep(why);
+    fn refused(&self, kind: Kind, code: CUresult, why: &str, tail: &[&[u8]]) -> CUresult {
+        if why.is_empty() {
+            return code;
         }
+        let why = with_name(kind, tail, why);
+        let line = format_args!("device {}: {} is refused with {code}: {why}", self.index, kind.name());
+        // Programs ask for kernels to learn whether there are any.
+        if code == CUresult::NOT_FOUND {
+            log::debug(line);
+        } else {
+            log::error(line);
+            vgpu_transport::trace_refusal(kind, code.0, &why);
+        }
+        refusal::keep(&why);
         code
     }
 
@@ -378,6 +385,15 @@ impl Gpu {
     }
 }
 
+/// The host's words about a kernel, with the kernel's name where the host leaves it out.
+fn with_name(kind: Kind, tail: &[&[u8]], why: &str) -> String {
+    let name = tail.first().filter(|_| kind == Kind::FunctionGet).map(|name| String::from_utf8_lossy(name));
+    match name {
+        Some(name) if !why.contains(&*name) => format!("kernel {name}: {why}"),
+        _ => why.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -400,5 +416,17 @@ mod tests {
         assert_eq!(seen.attributes[83], 0);
         assert_eq!(seen.attributes[16], 7, "multiprocessors are the host's");
         assert_eq!(seen.attributes[102], 7, "so is virtual memory management");
+    }
+
+    #[test]
+    fn a_refused_kernel_is_named() {
+        let of = |kind, why| with_name(kind, &[b"mine"], why);
+        assert_eq!(
+            of(Kind::FunctionGet, "line 7: no such instruction"),
+            "kernel mine: line 7: no such instruction"
+        );
+        assert_eq!(of(Kind::FunctionGet, "mine, line 7"), "mine, line 7");
+        assert_eq!(of(Kind::ModuleLoad, "line 7"), "line 7");
+        assert_eq!(with_name(Kind::FunctionGet, &[], "why"), "why");
     }
 }

@@ -2,6 +2,7 @@
 //! not exist here.
 
 use std::ffi::{c_int, c_void};
+use std::os::fd::IntoRawFd;
 use std::sync::OnceLock;
 
 use vgpu_abi::driver::{CUstream, CUuuid};
@@ -131,6 +132,11 @@ unsafe extern "C" fn echo(index: c_int) -> CUresult {
     })
 }
 
+unsafe extern "C" fn log_file() -> c_int {
+    let file = guard("log_file", log::descriptor).flatten();
+    file.map_or(-1, IntoRawFd::into_raw_fd)
+}
+
 fn table() -> &'static Table {
     static TABLE: OnceLock<Table> = OnceLock::new();
     TABLE.get_or_init(|| Table {
@@ -147,6 +153,7 @@ fn table() -> &'static Table {
         counters,
         done,
         echo,
+        log_file,
     })
 }
 

@@ -48,7 +48,8 @@ impl Access {
 pub struct Dir(OwnedFd);
 
 impl Dir {
-    /// Opens the directory `path`. Links on the way are followed where only root and this user could have put them.
+    /// Opens the directory `path`. Links on the way are followed where only root and this user could have put
+    /// them.
     ///
     /// # Errors
     /// The kernel's, or [`Refusal::Link`].
@@ -72,8 +73,8 @@ impl Dir {
         Self(directory)
     }
 
-    /// Opens the directory `path`, making it, and those above it, where they are not there. Made with mode 0755, less what the
-    /// umask takes away. The second value tells whether the last one was made.
+    /// Opens the directory `path`, making it, and those above it, where they are not there. Made with mode
+    /// 0755, less what the umask takes away. The second value tells whether the last one was made.
     ///
     /// # Errors
     /// As [`Dir::open`].
@@ -246,8 +247,9 @@ impl AsFd for Dir {
     }
 }
 
-/// The first directory on the path to `path`, itself included, in which users other than root and this one can replace an entry
-/// that is root's or this user's. `None`: what is put there stays there. Links are resolved first.
+/// The first directory on the path to `path`, itself included, in which users other than root and this one
+/// can replace an entry that is root's or this user's. `None`: what is put there stays there. Links are
+/// resolved first.
 pub fn replaceable(path: &Path) -> io::Result<Option<PathBuf>> {
     const STICKY: u32 = 0o1000;
     let real = std::fs::canonicalize(path)?;
@@ -256,7 +258,8 @@ pub fn replaceable(path: &Path) -> io::Result<Option<PathBuf>> {
     for directory in all {
         let metadata = std::fs::symlink_metadata(directory)?;
         let others_write = metadata.mode() & 0o022 != 0 && metadata.mode() & STICKY == 0;
-        // In a container without root's rights the directories of its host's root show no owner that is known there.
+        // In a container without root's rights the directories of its host's root show no owner that is known
+        // there.
         let owned = trusted(metadata.uid()) || unmapped(metadata.uid());
         if !owned || others_write {
             return Ok(Some(directory.to_owned()));
@@ -265,8 +268,9 @@ pub fn replaceable(path: &Path) -> io::Result<Option<PathBuf>> {
     Ok(None)
 }
 
-/// Refuses a directory in which, or on the path to which, other users can replace an entry that is root's or this user's
-/// ([`replaceable`]). Where this succeeds, what this process makes there can be reached by its path.
+/// Refuses a directory in which, or on the path to which, other users can replace an entry that is root's or
+/// this user's ([`replaceable`]). Where this succeeds, what this process makes there can be reached by its
+/// path.
 ///
 /// # Errors
 /// The kernel's, or [`Refusal::Replaceable`].

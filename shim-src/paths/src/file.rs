@@ -18,7 +18,8 @@ use crate::walk::{LINKS, magic};
 /// So often a file that was removed, or made by somebody else, between two calls is tried again.
 const TRIES: usize = 16;
 
-/// Opens a file to write at its end, creating it with mode 0644 less what the umask takes away. A terminal or `/dev/null` serves too.
+/// Opens a file to write at its end, creating it with mode 0644 less what the umask takes away. A terminal or
+/// `/dev/null` serves too.
 ///
 /// # Errors
 /// The kernel's, or a [`Refusal`]: in a directory where others can write, a file must be this user's own.
@@ -38,8 +39,8 @@ pub fn overwrite(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Opens a file that all users of the machine share, creating it with mode 0666 whatever the umask. It lies in a directory where
-/// all of them write, such as `/var/tmp`, and belongs to whoever was first.
+/// Opens a file that all users of the machine share, creating it with mode 0666 whatever the umask. It lies
+/// in a directory where all of them write, such as `/var/tmp`, and belongs to whoever was first.
 ///
 /// # Errors
 /// The kernel's, or a [`Refusal`]: it must be a regular file with one name, and no link.

@@ -19,8 +19,8 @@ pub(crate) enum Kernel {
     Old,
 }
 
-/// Opens the directory `path` below `start` by one call. `None`: this kernel cannot, or cannot tell now because something was
-/// renamed meanwhile; the walk can.
+/// Opens the directory `path` below `start` by one call. `None`: this kernel cannot, or cannot tell now
+/// because something was renamed meanwhile; the walk can.
 pub(crate) fn directory(
     kernel: Kernel,
     start: BorrowedFd<'_>,

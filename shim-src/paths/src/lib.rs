@@ -1,19 +1,22 @@
 //! Opens, creates and removes files in directories where other users can write, without being led elsewhere.
 //!
-//! A process of root that opens `/tmp/log` by its path opens what anybody has put there: a symbolic link to `/etc/shadow`, a
-//! FIFO that blocks it, another name of somebody else's file. All code of this workspace that may run as root opens paths that
-//! it did not make up itself through this crate. The rules:
+//! A process of root that opens `/tmp/log` by its path opens what anybody has put there: a symbolic link to
+//! `/etc/shadow`, a FIFO that blocks it, another name of somebody else's file. All code of this workspace
+//! that may run as root opens paths that it did not make up itself through this crate. The rules:
 //!
-//! - A directory is *shared* if somebody other than root and the effective user of this process owns it or may write to it.
-//! - A symbolic link is followed only in a directory that is not shared, whether it is the last part of a path or an earlier
-//!   one ([`Dir::open`]). Where a kernel has `openat2` (Linux 5.6), a path without links is resolved by one call with
-//!   `RESOLVE_NO_SYMLINKS`; the others, and older kernels, take a walk of one `openat(O_PATH | O_NOFOLLOW)` a part.
-//! - A file is created with `O_EXCL`. One that is there already is opened with `O_NOFOLLOW | O_NONBLOCK` and looked at when it is
-//!   open: in a shared directory it must be a regular file of this user with one name ([`append`], [`overwrite`]).
-//! - What is done with a directory's entries is done through its descriptor, so that renaming or replacing the directory
-//!   meanwhile changes nothing ([`Dir`]).
-//! - In the tree of another system ([`Tree`]) links are followed as a process sees them whose root directory is the tree:
-//!   `RESOLVE_IN_ROOT`, or a walk that never leaves it.
+//! - A directory is *shared* if somebody other than root and the effective user of this process owns it or
+//!   may write to it.
+//! - A symbolic link is followed only in a directory that is not shared, whether it is the last part of a
+//!   path or an earlier one ([`Dir::open`]). Where a kernel has `openat2` (Linux 5.6), a path without links
+//!   is resolved by one call with `RESOLVE_NO_SYMLINKS`; the others, and older kernels, take a walk of one
+//!   `openat(O_PATH | O_NOFOLLOW)` a part.
+//! - A file is created with `O_EXCL`. One that is there already is opened with `O_NOFOLLOW | O_NONBLOCK` and
+//!   looked at when it is open: in a shared directory it must be a regular file of this user with one name
+//!   ([`append`], [`overwrite`]).
+//! - What is done with a directory's entries is done through its descriptor, so that renaming or replacing
+//!   the directory meanwhile changes nothing ([`Dir`]).
+//! - In the tree of another system ([`Tree`]) links are followed as a process sees them whose root directory
+//!   is the tree: `RESOLVE_IN_ROOT`, or a walk that never leaves it.
 
 #![forbid(unsafe_code)]
 

@@ -3,8 +3,9 @@
 use std::io;
 use std::path::PathBuf;
 
-/// What another user may have put there. It travels as the inner error of an [`io::Error`] of the kind `PermissionDenied`, so that
-/// callers report it with the path that they were given, as they report every other failure.
+/// What another user may have put there. It travels as the inner error of an [`io::Error`] of the kind
+/// `PermissionDenied`, so that callers report it with the path that they were given, as they report every
+/// other failure.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// A symbolic link in a shared directory.

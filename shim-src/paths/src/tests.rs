@@ -1,5 +1,6 @@
-//! A user becomes root, or writes where they should not: what somebody plants in a directory that others can write to, on a kernel
-//! with `openat2` and on one without. As root the directory and what is in it belong to `nobody`; otherwise it is open to all.
+//! A user becomes root, or writes where they should not: what somebody plants in a directory that others can
+//! write to, on a kernel with `openat2` and on one without. As root the directory and what is in it belong to
+//! `nobody`; otherwise it is open to all.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -310,7 +311,8 @@ fn where_others_can_replace_what_is_there() {
     refused(settle(&bed.path("hostile/mine")), "other users can replace what is in");
     settle(&bed.path("private")).unwrap();
     if !geteuid().is_root() {
-        // Of a directory that is open to all the sticky bit keeps what is this user's; its owner may remove it all the same.
+        // Of a directory that is open to all the sticky bit keeps what is this user's; its owner may remove
+        // it all the same.
         fs::set_permissions(bed.path("hostile"), fs::Permissions::from_mode(0o1777)).unwrap();
         assert_eq!(replaceable(&bed.path("hostile/mine")).unwrap(), None);
     }

@@ -12,8 +12,8 @@ use crate::dir::Dir;
 use crate::kernel::{Kernel, directory};
 use crate::walk::{Links, walk};
 
-/// A system's tree. Paths are those that the system itself sees: links are followed as its own processes see them, and nothing
-/// leads out of it.
+/// A system's tree. Paths are those that the system itself sees: links are followed as its own processes see
+/// them, and nothing leads out of it.
 #[derive(Debug)]
 pub struct Tree {
     top: Dir,
@@ -47,8 +47,8 @@ impl Tree {
         Ok((self.dir(path.parent().unwrap_or(Path::new("/")))?, name))
     }
 
-    /// Makes the directories that `path` lies in, each with mode 0755 less what the umask takes away. Those that were made, the
-    /// deepest last.
+    /// Makes the directories that `path` lies in, each with mode 0755 less what the umask takes away. Those
+    /// that were made, the deepest last.
     pub fn make_parents(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
         let mut made = Vec::new();
         let directories: Vec<_> = path.ancestors().skip(1).collect();

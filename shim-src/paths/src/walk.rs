@@ -22,7 +22,8 @@ const OVERFLOW: u32 = 65534;
 /// Which links a walk follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Links {
-    /// Those in directories that are not shared. An absolute path starts at the root directory of this process.
+    /// Those in directories that are not shared. An absolute path starts at the root directory of this
+    /// process.
     Trusted,
     /// All. An absolute path starts where the walk starts, and nothing leads above that.
     Inside,
@@ -113,7 +114,8 @@ pub(crate) fn unmapped(uid: u32) -> bool {
     uid == OVERFLOW && std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| !covers(&map, uid))
 }
 
-/// Whether a map of user ids, as `/proc/self/uid_map` shows it (first id, first id outside, count), has that id.
+/// Whether a map of user ids, as `/proc/self/uid_map` shows it (first id, first id outside, count), has that
+/// id.
 pub(crate) fn covers(map: &str, uid: u32) -> bool {
     map.lines().any(|line| {
         let numbers: Vec<u64> = line.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect();
@@ -127,7 +129,8 @@ pub(crate) fn is_shared(directory: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(!trusted(status.st_uid) || status.st_mode & 0o022 != 0)
 }
 
-/// Whether the links in the directory are the kernel's own, such as those of `/proc/self/fd`: their texts are no paths.
+/// Whether the links in the directory are the kernel's own, such as those of `/proc/self/fd`: their texts are
+/// no paths.
 pub(crate) fn magic(directory: BorrowedFd<'_>) -> bool {
     fstatfs(directory).is_ok_and(|system| system.f_type == PROC_SUPER_MAGIC)
 }

@@ -1,5 +1,7 @@
 //! What the common part of the trampolines calls: before a call, and after it.
 
+use vgpu_trace_format::REASON_MOST;
+
 use crate::file::File;
 use crate::resolve::real;
 use crate::{state, table, thread};
@@ -75,5 +77,18 @@ extern "C" fn vgpu_trace_leave(result: u64, slot: usize) -> usize {
 extern "C" fn vgpu_trace_event(kind: u32, index: u32, begin: u64, end: u64, result: u64, argument: u64) {
     if let Some(file) = state::file() {
         thread::with(|thread| file.event(thread, [kind, index], [begin, end], result, argument));
+    }
+}
+
+/// Writes down why the host refused a call, for libcuda (`vgpu_trace_format::Refused`).
+///
+/// # Safety
+/// As `vgpu_trace_format::Refused` says.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn vgpu_trace_refusal(kind: u32, status: u32, reason: *const u8, bytes: usize) {
+    if let Some(file) = state::file() {
+        // SAFETY: upheld by the caller; no more is read than there is.
+        let reason = unsafe { core::slice::from_raw_parts(reason, bytes.min(REASON_MOST)) };
+        thread::with(|thread| file.refusal(thread, kind, status, reason));
     }
 }

@@ -189,7 +189,8 @@ impl File {
     /// Writes text into as many records as it takes.
     fn text(&self, kind: Kind, content: Record, text: &[u8]) {
         for (part, text) in text.chunks(TEXT_MOST).enumerate() {
-            let part = if kind == Kind::Library { part as u16 } else { content.depth };
+            let numbered = matches!(kind, Kind::Library | Kind::Reason);
+            let part = if numbered { part as u16 } else { content.depth };
             self.write(kind as u32, &with_text(&Record { depth: part, ..content }, text));
         }
     }
@@ -298,6 +299,14 @@ impl File {
             ..Record::default()
         };
         self.write(what[0], &content);
+    }
+
+    /// Writes why the host refused a call, in as many records as it takes.
+    pub fn refusal(&self, thread: &Thread, kind: u32, status: u32, reason: &[u8]) {
+        let what = [Kind::Refusal as u32, kind];
+        self.event(thread, what, [0, 0], u64::from(status), reason.len() as u64);
+        let content = Record { thread: self.thread(thread), ..Record::default() };
+        self.text(Kind::Reason, content, reason);
     }
 
     /// The thread's number; the first time, its name too.

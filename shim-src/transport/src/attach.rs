@@ -135,7 +135,8 @@ impl AttachError {
     }
 }
 
-/// How long an ending process waits for the device to say that it has detached, and to have freed what the session held.
+/// How long an ending process waits for the device to say that it has detached, and to have freed what the
+/// session held.
 const DETACH_LIMIT: Duration = Duration::from_millis(200);
 /// How long an attach that finds no room waits for sessions that are ending.
 const ROOM_LIMIT: Duration = Duration::from_secs(10);
@@ -191,8 +192,8 @@ pub(crate) fn compare(device: &Device) -> Result<(), AttachError> {
     Ok(())
 }
 
-/// Starts a session on the first free channel that no other process has and that the host gives us; with its index. `None`: there
-/// is none, or the host has no room, which `refused` says then.
+/// Starts a session on the first free channel that no other process has and that the host gives us; with its
+/// index. `None`: there is none, or the host has no room, which `refused` says then.
 fn begin_free(
     device: &Device,
     reach: &Reach,
@@ -248,8 +249,8 @@ fn begin_best(device: &Device, reach: &Reach, index: u32) -> Result<Begun, Attac
                 reading.page_bytes = 0;
             }
             Err(error) => {
-                // Whether a session has begun is not known if nothing answered; then its pages stay what they are. So they do where a
-                // session of a dead process has them.
+                // Whether a session has begun is not known if nothing answered; then its pages stay what they
+                // are. So they do where a session of a dead process has them.
                 if matches!(error, AttachError::Version { .. } | AttachError::Digest { .. })
                     || matches!(error, AttachError::Refused(refusal) if refusal != Refusal::Busy)
                 {
@@ -410,8 +411,8 @@ pub(crate) fn free_memory(device: &Device) -> Result<u64, Lost> {
 }
 
 impl Inner {
-    /// Ends the sessions of dead processes and waits until they have ended; returns how many have. One in the middle of work that
-    /// cannot be interrupted is not among them.
+    /// Ends the sessions of dead processes and waits until they have ended; returns how many have. One in the
+    /// middle of work that cannot be interrupted is not among them.
     pub(crate) fn reclaim(&self) -> Result<u32, Lost> {
         self.enter()?;
         let registers = self.registers.as_ref();
@@ -459,8 +460,8 @@ impl Inner {
             return;
         }
         if attached {
-            // If the device is slow it detaches all the same, and this session only, however late; if it never answers, the next one
-            // to look finds the lock free.
+            // If the device is slow it detaches all the same, and this session only, however late; if it
+            // never answers, the next one to look finds the lock free.
             let end = Instant::now() + DETACH_LIMIT;
             let register = regs::base(self.index) + regs::DETACH_SESSION;
             let told = self.registers.write_within(register, self.number, DETACH_LIMIT);

@@ -1,8 +1,8 @@
 //! Sessions of dead processes: how they are found and ended, and how long one waits for that.
 //!
-//! A channel that is not free and whose lock is free belongs to a process that died, or that went before the host had detached
-//! it. Whoever gets the lock may end the session. The host does that in its own time: the channel is ending until all that the
-//! session held is free, and its number reads 0 after that.
+//! A channel that is not free and whose lock is free belongs to a process that died, or that went before the
+//! host had detached it. Whoever gets the lock may end the session. The host does that in its own time: the
+//! channel is ending until all that the session held is free, and its number reads 0 after that.
 
 use std::time::{Duration, Instant};
 
@@ -51,7 +51,8 @@ pub(crate) fn end(registers: &dyn Registers, lock: &LockFile) -> Result<Ending, 
         if !lock.try_lock(channel).unwrap_or(false) {
             continue;
         }
-        // While we hold the lock nobody attaches; what it was before may have changed since the bits were read.
+        // While we hold the lock nobody attaches; what it was before may have changed since the bits were
+        // read.
         let one = end_one(registers, channel);
         lock.unlock(channel);
         ending.0.extend(one?);
@@ -80,7 +81,8 @@ impl Ending {
         self
     }
 
-    /// Waits until all have ended, but no longer than `limit`; returns how many have. Pages that they had are given back.
+    /// Waits until all have ended, but no longer than `limit`; returns how many have. Pages that they had are
+    /// given back.
     ///
     /// # Errors
     /// The registers do not answer.
@@ -110,7 +112,8 @@ impl Ending {
         self.wait(registers, lock, keeper, limit, |left| left < count).map(|left| left < count)
     }
 
-    /// Waits until `enough` of them are left; returns how many are.
+    /// Waits until `enough` is true of the number that are left, but no longer than `limit`. Returns how many
+    /// are left.
     fn wait(
         mut self,
         registers: &dyn Registers,
@@ -202,7 +205,7 @@ impl Pauses {
         Self { end, next: PAUSE.0 }
     }
 
-    /// Pauses; false: the moment has come.
+    /// Pauses, each time for longer. Returns false, and does not pause, once the moment has come.
     fn pause(&mut self) -> bool {
         let left = self.end.saturating_duration_since(Instant::now());
         if left.is_zero() {

@@ -471,16 +471,18 @@ fn places(function: &PciFunction) -> Option<Places> {
     Some(Places::of(&function.dir, simulated))
 }
 
-/// The files by which processes take turns at a function, of those that exist or will: the lock first. None but for version 1.
+/// The files by which processes take turns at a function, of those that exist or will: the lock first. None
+/// but for version 1.
 pub fn turn_files(function: &PciFunction) -> Vec<PathBuf> {
     places(function).map_or_else(Vec::new, |places| vec![places.turn, places.owners])
 }
 
-/// Lets every user lock the file by which processes take turns at a function, where a guest of another make has left it to this user
-/// alone. `true`: it was so.
+/// Lets every user lock the file by which processes take turns at a function, where a guest of another make
+/// has left it to this user alone. `true`: it was so.
 ///
 /// # Errors
-/// Which file it is, and why its mode cannot be looked at or set: something that is no file of its own may lie there.
+/// Which file it is, and why its mode cannot be looked at or set: something that is no file of its own may
+/// lie there.
 pub fn mend_turn_file(function: &PciFunction) -> Result<bool, (PathBuf, io::Error)> {
     let Some(Places { turn, .. }) = places(function) else { return Ok(false) };
     crate::v1::mend(&turn).map_err(|error| (turn, error))

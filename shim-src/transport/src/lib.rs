@@ -80,5 +80,6 @@ pub use progress::Progress;
 pub use reading::{Reading, Why};
 pub use session::{Answer, Session};
 pub use sysfs::{AddressError, Bar, PciAddress, PciFunction, ScanError, scan, sysfs_root};
+pub use tracer::refused as trace_refusal;
 pub use window::WindowMemory;
 pub use words::Word;

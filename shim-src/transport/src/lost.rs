@@ -83,7 +83,8 @@ pub enum GoneReason {
     /// The device is there, the mediator behind it is not: what it held for this process is gone with it.
     #[error("the mediator on its host is gone")]
     Mediator,
-    /// A fault of some process has ended the context that all processes of all machines share on a host of version 1.
+    /// A fault of some process has ended the context that all processes of all machines share on a host of
+    /// version 1.
     #[error("a fault has ended its host's GPU context, and its mediator makes no other")]
     Context,
     /// The host of version 1 has as many owners as it has room for.

@@ -1,5 +1,6 @@
-//! Whether a device gets on with anybody's work: what its sessions have been read and done. Seen in the window alone, so that it is known
-//! of a device that is too busy to answer a register access, or a new session.
+//! Whether a device gets on with anybody's work: how far it has read and carried out the messages of its
+//! sessions. Read from the window alone, so that it can be told of a device that is too busy to answer a
+//! register access or a new session.
 
 use std::sync::atomic::Ordering;
 
@@ -18,7 +19,8 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// A number that changes when any session gets on. Two that are equal say nothing of a device without work.
+    /// A number that changes when any session gets on. Two equal numbers mean that the device is stuck, or
+    /// that it has no work.
     #[must_use]
     pub fn count(&self) -> u64 {
         let counters = |page: &Mapping| {

@@ -47,7 +47,8 @@ enum Before {
 pub struct Answer {
     /// A `CUresult`.
     pub status: u32,
-    /// Bytes of data that the host sent; the caller's buffer holds the first of them, as many as fit. 0 of a failed call.
+    /// Bytes of data that the host sent; the caller's buffer holds the first of them, as many as fit. 0 of a
+    /// failed call.
     pub bytes: usize,
     /// Why the call failed, in the host's words, on one line; empty where it says none.
     pub why: Box<str>,

@@ -1,9 +1,9 @@
-//! The tracer of `vgpu-run trace`, if it is in this process: it is told of every message and of every wait that
-//! was not over at once. Without it that costs a message one branch.
+//! The tracer of `vgpu-run trace`, if it is in this process: it is told of every message, of every wait that
+//! was not over at once, and why the host refused a call. Without it that costs a message one branch.
 
 use core::arch::asm;
 
-use vgpu_trace_format::{Event, Kind, WAIT_ANSWER, WAIT_ROOM};
+use vgpu_trace_format::{Event, Kind, Refused, WAIT_ANSWER, WAIT_ROOM};
 
 /// What a wait is for.
 #[derive(Clone, Copy, Debug)]
@@ -66,5 +66,26 @@ impl Tracer {
             };
             event(Kind::Wait as u32, index, begin, 0, 0, u64::from(slept));
         }
+    }
+}
+
+/// Tells the tracer why the host refused a call: the kind of message, the host's status, and the reason in words.
+#[cold]
+pub fn refused(kind: vgpu_wire::Kind, status: u32, reason: &str) {
+    let address: usize;
+    // SAFETY: as in `Tracer::find`.
+    unsafe {
+        asm!(
+            ".weak vgpu_trace_refusal",
+            "mov {}, qword ptr [rip + vgpu_trace_refusal@GOTPCREL]",
+            out(reg) address,
+            options(pure, readonly, nostack, preserves_flags),
+        );
+    }
+    // SAFETY: `libvgpu-trace.so` alone has the name, as a function of this type; 0 is none.
+    let tracer = unsafe { core::mem::transmute::<usize, Option<Refused>>(address) };
+    if let Some(tracer) = tracer {
+        // SAFETY: the text is readable while this runs.
+        unsafe { tracer(u32::from(kind as u16), status, reason.as_ptr(), reason.len()) };
     }
 }

@@ -17,7 +17,7 @@ use crate::ollama::installer;
 use crate::ollama::symbols::{Import, Meeting, Symbols};
 use crate::ollama::variant::{BACKEND, Variant};
 use crate::program::elf::{self, Elf, ElfError};
-use crate::program::private::{self, Asker, SEEN};
+use crate::program::private::{self, Asker, CAUSE as PRIVATE, SEEN};
 use crate::program::search::Search;
 
 const LINK: LinkId = LinkId::Backend;
@@ -25,8 +25,6 @@ const LINK: LinkId = LinkId::Backend;
 const CODE: &str = ".nv_fatbin";
 /// Libraries of one process that are looked into.
 const MOST: usize = 64;
-/// The cause of what asks for NVIDIA's private export tables.
-const PRIVATE: &str = "private-tables";
 /// Missing names that are shown.
 const SHOWN: usize = 8;
 

@@ -9,6 +9,7 @@ use crate::check::catalogue::{LinkId, UNKNOWN};
 use crate::check::child::{End, Outcome, Report};
 use crate::check::context::Context;
 use crate::check::finding::Finding;
+use crate::check::refusals;
 
 const LINK: LinkId = LinkId::DataPath;
 const LIMIT: Duration = Duration::from_secs(20);
@@ -89,7 +90,8 @@ fn broken(failed: &Report, stderr: &str) -> Finding {
         _ => UNKNOWN,
     };
     let code = code.map(|code| format!(" ({code})")).unwrap_or_default();
-    let finding = Finding::fail(LINK, cause, format!("{}: {call} says {words}{code}", failed.step));
+    let why = refusals::latest(stderr).map(|why| format!("; {why}")).unwrap_or_default();
+    let finding = Finding::fail(LINK, cause, format!("{}: {call} says {words}{code}{why}", failed.step));
     match cause {
         "session-lost" => finding
             .fix("Look at the device's host: the worker of this session ended, or the host was restarted."),
@@ -139,6 +141,17 @@ mod tests {
         assert_eq!(failed("copy", "46", "vgpu[1] error: the device is gone"), Some("session-lost"));
         let ended = "the host ended the session with error 700 at message 9";
         assert_eq!(failed("kernel", "700", ended), Some("launch-failed"), "a kernel's own fault");
+    }
+
+    /// Refusals invisible in the guest (issue 13, point 7).
+    #[test]
+    fn a_refused_kernel_is_told_in_the_hosts_words() {
+        let line = "{\"step\":\"kernel\",\"ok\":false,\"call\":\"f\",\"error\":\"e\",\"code\":218}";
+        let log = "vgpu[1] error: device 0: FunctionGet is refused with CUDA_ERROR_INVALID_PTX: kernel k: no frobnicate";
+        let finding = judged(line, log, End::Exit(1));
+        assert_eq!(finding.cause, Some("launch-failed"));
+        let words = "; the host refused FunctionGet with CUDA_ERROR_INVALID_PTX: kernel k: no frobnicate";
+        assert!(finding.found.ends_with(words), "{}", finding.found);
     }
 
     #[test]

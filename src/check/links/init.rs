@@ -10,7 +10,7 @@ use crate::check::catalogue::{LinkId, UNKNOWN};
 use crate::check::child::{End, Outcome};
 use crate::check::context::Context;
 use crate::check::finding::Finding;
-use crate::check::probe;
+use crate::check::{probe, refusals};
 use crate::env::VGPU_LOG;
 use crate::ollama::answers;
 use crate::ollama::variant::Variant;
@@ -175,7 +175,8 @@ pub fn lines(text: &str) -> Vec<String> {
     let start = all.len().saturating_sub(SHOWN);
     let refusal =
         answers::refusal(text).filter(|refusal| !all[start..].iter().any(|line| line.contains(refusal)));
-    refusal.into_iter().chain(all[start..].iter().copied()).map(str::to_owned).collect()
+    let shown = refusal.into_iter().chain(all[start..].iter().copied()).map(str::to_owned);
+    refusals::latest(text).into_iter().chain(shown).collect()
 }
 
 #[cfg(test)]

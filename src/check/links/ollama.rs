@@ -18,12 +18,10 @@ use crate::ollama::installer;
 use crate::ollama::variant::Variant;
 use crate::ollama::{Ollama, version};
 use crate::program::Program;
-use crate::program::private::{self, Asker, SEEN};
+use crate::program::private::{self, Asker, CAUSE as PRIVATE, SEEN};
 use crate::program::search::Search;
 
 const LINK: LinkId = LinkId::Ollama;
-/// The cause of what asks for NVIDIA's private export tables.
-const PRIVATE: &str = "private-tables";
 /// Where it is when PATH does not say.
 const USUAL: [&str; 4] =
     ["/usr/local/bin/ollama", "/usr/bin/ollama", "/opt/ollama/bin/ollama", "/snap/bin/ollama"];

@@ -14,6 +14,7 @@ use crate::check::child;
 use crate::check::context::Context;
 use crate::check::finding::Finding;
 use crate::check::http;
+use crate::check::refusals;
 use crate::check::unit::Unit;
 use crate::env::Environment;
 use crate::ollama::running::{self, Process, Server};
@@ -63,7 +64,8 @@ pub async fn look(context: &mut Context) -> Finding {
         .detail(begin)
         .details(details);
     }
-    let state = State { server, unit: unit.as_ref(), journal: journal.ok().flatten(), models: models.ok() };
+    let Journal { found, refused } = journal.unwrap_or_default();
+    let state = State { server, unit: unit.as_ref(), journal: found, refused, models: models.ok() };
     state.judge().details(details)
 }
 
@@ -90,8 +92,26 @@ fn not_running(unit: &Unit) -> Finding {
         .as_root()
 }
 
-/// The last line of the service's journal in which Ollama says what it found.
-async fn journal(unit: &Unit, environment: &Environment, limit: Duration) -> Result<Option<String>, String> {
+/// What is in the service's log.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Journal {
+    /// The last line in which Ollama says what it found.
+    found: Option<String>,
+    /// What the host refused since then, where the libraries say so: with VGPU_LOG=error, and no VGPU_LOG_FILE.
+    refused: Option<String>,
+}
+
+impl Journal {
+    fn read(text: &str) -> Self {
+        let start = text.rfind(FOUND).map(|at| text[..at].rfind('\n').map_or(0, |end| end + 1));
+        let since = &text[start.unwrap_or(0)..];
+        let found = start.and_then(|_| since.lines().next()).map(str::to_owned);
+        Self { found, refused: refusals::latest(since) }
+    }
+}
+
+/// Reads the service's journal.
+async fn journal(unit: &Unit, environment: &Environment, limit: Duration) -> Result<Journal, String> {
     let mut command = Command::new("journalctl");
     command.args([
         "--unit",
@@ -108,7 +128,7 @@ async fn journal(unit: &Unit, environment: &Environment, limit: Duration) -> Res
         .map_err(|error| format!("its log cannot be read: journalctl: {error}"))?;
     match outcome.trouble() {
         Some(trouble) => Err(format!("its log cannot be read: journalctl {trouble}")),
-        None => Ok(outcome.stdout.lines().rev().find(|line| line.contains(FOUND)).map(str::to_owned)),
+        None => Ok(Journal::read(&outcome.stdout)),
     }
 }
 
@@ -173,6 +193,7 @@ struct State<'a> {
     server: &'a Server,
     unit: Option<&'a Unit>,
     journal: Option<String>,
+    refused: Option<String>,
     models: Option<Vec<Model>>,
 }
 
@@ -250,6 +271,12 @@ impl State<'_> {
                 .as_root()
                 .details(self.journal.clone());
         }
+        if let Some(refused) = &self.refused {
+            return broken("kernels-refused", format!("{who}: {refused}"))
+                .fix("Update the device's host, or look at what it says; please report it, with what check found.")
+                .command("vgpu-run check --service --bundle vgpu-run-check.tar.gz")
+                .as_root();
+        }
         let models = self.models.as_deref().unwrap_or_default();
         if let Some(model) = models.iter().find(|model| model.on_gpu == 0 && model.size > 0) {
             return broken("model-on-cpu", format!("{who}: the model {} lies in the CPU's memory", model.name))
@@ -312,7 +339,8 @@ mod tests {
     ) -> Finding {
         let server = Server { process, runners };
         let models = models.map(|models| parse(models).unwrap());
-        State { server: &server, unit, journal: journal.map(str::to_owned), models }.judge()
+        let Journal { found, refused } = journal.map(Journal::read).unwrap_or_default();
+        State { server: &server, unit, journal: found, refused, models }.judge()
     }
 
     #[test]
@@ -346,6 +374,15 @@ mod tests {
         let on_cpu = Some(r#"{"models":[{"name":"m","size":5,"size_vram":0}]}"#);
         assert_eq!(of(good(), Some(&wrapped), None, on_cpu).cause, Some("model-on-cpu"));
         assert_eq!(of(good(), Some(&wrapped), None, None).cause, Some("not-answering"));
+        // Refusals invisible in the guest (issue 13, point 7); one from before the last start is over.
+        let words = "device 0: FunctionGet is refused with CUDA_ERROR_INVALID_PTX: kernel k: no frobnicate";
+        let start = "msg=\"inference compute\" id=0 library=CUDA";
+        let refused = format!("{start}\nvgpu[7] error: {words}\n");
+        let finding = of(good(), Some(&wrapped), Some(&refused), none);
+        assert_eq!(finding.cause, Some("kernels-refused"));
+        assert!(finding.found.ends_with("kernel k: no frobnicate"), "{}", finding.found);
+        let over = format!("{refused}{start}\n");
+        assert_eq!(of(good(), Some(&wrapped), Some(&over), none).cause, None);
         let runner = process(Some(""), &["/l/cuda_v12/libggml-cuda.so"]);
         assert_eq!(
             judged(good(), vec![runner], Some(&wrapped), None, none).cause,

@@ -155,6 +155,10 @@ unsafe extern "C" fn echo(_: c_int) -> CUresult {
     CUresult(801)
 }
 
+unsafe extern "C" fn log_file() -> c_int {
+    -1
+}
+
 static TABLE: Table = Table {
     bytes: size_of::<Table>(),
     version: VERSION,
@@ -169,6 +173,7 @@ static TABLE: Table = Table {
     counters,
     done,
     echo,
+    log_file,
 };
 
 #[unsafe(no_mangle)]

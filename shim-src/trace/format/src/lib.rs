@@ -16,11 +16,13 @@ pub const PREFIX: &str = "calls.";
 /// The first word of a file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"vgputrce");
 /// Changes with everything below.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// No file grows beyond this; what does not fit is counted.
 pub const FILE_MOST: usize = 64 << 20;
 /// The symbol by which the transport hands in messages and waits; an [`Event`].
 pub const EVENT: &str = "vgpu_trace_event";
+/// The symbol by which libcuda hands in why the host refused a call; a [`Refused`].
+pub const REFUSAL: &str = "vgpu_trace_refusal";
 
 /// The first page of a file.
 #[derive(Clone, Debug, FromBytes, Immutable, IntoBytes, KnownLayout, PartialEq, Eq)]
@@ -89,11 +91,16 @@ pub enum Kind {
     /// A wait for the host that was not over at once: for completion word `index`, [`WAIT_ANSWER`] or [`WAIT_ROOM`].
     /// `arguments[0]` is not 0 if it slept.
     Wait = 7,
+    /// The host refused the call of message kind `index` with the status `result`. The parts of its reason follow on the same
+    /// thread, each a [`Kind::Reason`]: `arguments[0]` bytes in all.
+    Refusal = 8,
+    /// [`Record::text`] is part `depth` of the reason for the thread's latest [`Kind::Refusal`].
+    Reason = 9,
 }
 
 impl Kind {
     /// All that may be in a file.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Empty,
         Self::Call,
         Self::Name,
@@ -102,6 +109,8 @@ impl Kind {
         Self::Count,
         Self::Message,
         Self::Wait,
+        Self::Refusal,
+        Self::Reason,
     ];
 
     /// The kind of that number.
@@ -174,6 +183,15 @@ impl Record {
 /// argument.
 pub type Event = extern "C" fn(u32, u32, u64, u64, u64, u64);
 
+/// Bytes of a reason that a file holds: what the host may say, and the name of what it refused.
+pub const REASON_MOST: usize = 2048;
+
+/// Writes a record of kind [`Kind::Refusal`] and its reason: message kind, status, the reason's bytes and their number.
+///
+/// # Safety
+/// The bytes are readable until it returns.
+pub type Refused = unsafe extern "C" fn(u32, u32, *const u8, usize);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,7 +202,7 @@ mod tests {
             assert_eq!(kind as usize, number);
             assert_eq!(Kind::of(number as u32), Some(kind));
         }
-        assert_eq!(Kind::of(8), None);
+        assert_eq!(Kind::of(Kind::ALL.len() as u32), None);
     }
 
     #[test]

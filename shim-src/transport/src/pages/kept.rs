@@ -130,8 +130,8 @@ impl Kept {
         Self::new(mapping, addresses, Place::Segment(id))
     }
 
-    /// `None` for pages that begin at address 0: a host that is told so takes the BAR for the return area, and whoever polls these
-    /// pages for its answers waits for ever.
+    /// `None` for pages that begin at address 0: a host that is told so takes the BAR for the return area,
+    /// and whoever polls these pages for its answers waits for ever.
     fn new(mapping: Mapping, addresses: Vec<u64>, place: Place) -> Option<Self> {
         (*addresses.first()? != 0).then(|| Self { mapping: Arc::new(mapping), addresses, place })
     }

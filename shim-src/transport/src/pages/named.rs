@@ -49,8 +49,9 @@ fn mount(mounts: &str) -> Option<&str> {
     })
 }
 
-/// What processes of this user that are gone have left in `folder`. What one had not finished is removed. A file of another user,
-/// or one that another user may open, is left alone: its pages may be mapped by who made it.
+/// What processes of this user that are gone have left in `folder`. What one had not finished is removed. A
+/// file of another user, or one that another user may open, is left alone: its pages may be mapped by who
+/// made it.
 pub(super) fn left_behind(folder: &Path) -> impl Iterator<Item = Left> + use<> {
     let dir = Dir::open(folder).ok();
     let names = dir.as_ref().and_then(|dir| dir.entries().ok()).unwrap_or_default();
@@ -133,8 +134,8 @@ mod tests {
         assert!(left_behind(dir.path()).next().is_none(), "and has an owner again");
     }
 
-    /// A user becomes root, or writes where they should not: pages that another user may have mapped are not taken over, and
-    /// their file is neither opened for good nor removed.
+    /// A user becomes root, or writes where they should not: pages that another user may have mapped are not
+    /// taken over, and their file is neither opened for good nor removed.
     #[test]
     fn files_that_another_user_made_or_may_open_are_left_alone() {
         use std::os::unix::fs::{PermissionsExt, chown, symlink};

@@ -152,7 +152,10 @@ impl Bridge {
         source: *const u8,
         bytes: usize,
     ) -> Result<Result<(), u32>, Lost> {
-        self.straight(|carrier, means| carrier.upload(means, to, Payload::Memory(source, bytes)))
+        self.straight(|carrier, means| {
+            carrier.upload(means, to, Payload::Memory(source, bytes))?;
+            carrier.rest(means)
+        })
     }
 
     /// The same back.
@@ -206,7 +209,12 @@ impl Bridge {
         // What an earlier process with this token left behind, before this machine was started anew perhaps (Q12).
         self.clean(index)?;
         // Without a context nothing that is allocated would be freed with its owner (Q11).
-        self.line.plain(Some(index), &Call::new(Op::PrimaryCtxRetain, &[0, 0])).map_err(lost_context)?;
+        let retain = Call::new(Op::PrimaryCtxRetain, &[0, 0]).results(1);
+        let [context, ..] = self.line.plain(Some(index), &retain).map_err(lost_context)?;
+        // A host whose context died says yes to this all the same, and names no context (Q31).
+        if context == 0 {
+            return Err(GoneReason::Context.into());
+        }
         let mut greeting = Box::new(HelloReply::new_zeroed());
         greeting.session = SESSION;
         greeting.generation = GENERATION;

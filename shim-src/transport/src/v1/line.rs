@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use vgpu_wire::registers as shared;
+use vgpu_wire::registers::{self as shared, MAX_CHANNELS};
+use vgpu_wire::v1::call::Op;
 use vgpu_wire::v1::registers::{self as reg, ErrorCode};
 use vgpu_wire::v1::route::limit;
 use vgpu_wire::v1::{ARGS, INLINE_BYTES, RESULTS};
@@ -226,20 +227,22 @@ impl Line {
         Ok(last)
     }
 
-    /// Looks whether the registers are as this process left them; if not, forgets what it knew, and waits until a call that
-    /// a dead process has left behind is over.
+    /// Looks whether the registers are as this process left them; if not, forgets what it knew, and sees a call off that a dead process
+    /// has left behind.
     fn take_over(&self, state: &mut State, turn: &mut Turn<'_>, token: Option<u32>) -> Result<(), Failure> {
         state.found = Found::Unknown;
-        let scratch = token.map_or(0, scratch);
-        if turn.mine && (!turn.company || self.registers.read([reg::SCRATCH])? == [scratch]) {
+        let [whose] = self.registers.read([reg::SCRATCH])?;
+        if is_old(whose) {
+            turn.meet()?;
+        }
+        if turn.mine && whose == token.map_or(0, scratch) {
             return Ok(());
         }
         state.staged.forget();
         state.staged_window = false;
         state.window = Registered::Unknown;
         state.clean = false;
-        let [status] = self.registers.read([reg::STATUS])?;
-        state.hanging_up = match self.finish(status)? {
+        state.hanging_up = match self.see_off(state, whose, token)? {
             reg::ERROR => {
                 let [code] = self.registers.read([reg::ERROR_CODE])?;
                 [ErrorCode::RateLimited as u32, ErrorCode::Quarantined as u32].contains(&code)
@@ -251,6 +254,25 @@ impl Line {
             self.release_if(state, turn, left)?;
         }
         Ok(())
+    }
+
+    /// Waits until the call that a dead process has left behind is over; the status then. Nobody wants its answer, and it may have no end: a
+    /// kernel that loops. So the host is asked to end whose it was. A doorbell may be rung for that while a call is under way, whose own answer is
+    /// dropped then (section 6.5 of the protocol); a host that carries out one call after the other comes to it no later than it would have
+    /// come to the next.
+    fn see_off(&self, state: &mut State, whose: u32, token: Option<u32>) -> Result<u32, Failure> {
+        let [status] = self.registers.read([reg::STATUS])?;
+        if status == reg::BUSY {
+            // Who has a token and this process's turn is not in a call: it had the token before.
+            let dead = |dead| if Some(dead) == token { Ok(true) } else { self.turns.is_free(dead) };
+            if token_of(whose).map_or(Ok(false), dead)? {
+                let mut accesses = state.staged.stores(whose, Op::ProcessCleanup as u32, &[whose], 0, &[]);
+                accesses.extend([Access::Write(reg::CUDA_DOORBELL, reg::RING), Access::Read(reg::STATUS)]);
+                let status = self.access(&accesses)?;
+                return self.finish(status);
+            }
+        }
+        self.finish(status)
     }
 
     /// Gives the window up where it is this process's. Its program waits for results: it may be long until the next call, and an old guest that
@@ -352,5 +374,18 @@ impl Line {
 
 /// What a token is in `SCRATCH`. Old guests write their process id there, which is below 2^22.
 pub(crate) const fn scratch(token: u32) -> u32 {
-    0x80_0000 | token
+    TOKEN_MARK | token
+}
+
+/// Says that `SCRATCH` holds a token.
+const TOKEN_MARK: u32 = 0x80_0000;
+
+/// Whether `SCRATCH` holds the process id of an old guest. All ones: no device is there.
+const fn is_old(scratch: u32) -> bool {
+    scratch != 0 && scratch & TOKEN_MARK == 0
+}
+
+/// The token that `SCRATCH` names; `None`: an old guest's process, or nobody.
+fn token_of(scratch: u32) -> Option<u32> {
+    scratch.checked_sub(TOKEN_MARK).filter(|&token| token < MAX_CHANNELS)
 }

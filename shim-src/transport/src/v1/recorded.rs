@@ -122,6 +122,8 @@ fn writes(expected: &[(u32, u32)]) -> Vec<Access> {
     expected.iter().map(|&(at, value)| Access::Write(at, value)).collect()
 }
 
+/// Each turn begins with it: whether this process had the last one.
+const MINE: [Access; 1] = [Access::Read(reg::SCRATCH)];
 const RING: [Access; 2] = [Access::Write(reg::CUDA_DOORBELL, 1), Access::Read(reg::STATUS)];
 
 #[test]
@@ -134,7 +136,9 @@ fn an_allocation() {
     let call = Call::new(Op::MemAlloc, &[4096, 0, 0, 0]).results(1);
     let [address, ..] = line.plain(Some(2), &call).unwrap();
     assert_eq!(address, 0x7f_0000_1000);
-    let mut expected = vec![Access::Read(reg::STATUS); 3];
+    let mut expected = vec![Access::Read(reg::STATUS); 4];
+    // Whose it is: nobody's who could be asked after.
+    expected[0] = MINE[0];
     expected.extend(writes(&[
         (0x03c, scratch(2)),
         (0x080, 0x30),
@@ -154,7 +158,7 @@ fn an_allocation() {
     device.0.lock().unwrap().busy = 1;
     line.plain(Some(2), &call).unwrap();
     let rest = [reg::STATUS, 0x900, 0x904].map(Access::Read);
-    assert_eq!(device.log(), [&RING[..], &rest[..]].concat());
+    assert_eq!(device.log(), [&MINE[..], &RING, &rest].concat());
 }
 
 #[test]
@@ -180,7 +184,7 @@ fn sixteen_bytes_to_the_device_without_a_window() {
         (0x0bc, 0),
     ]);
     expected.extend(RING);
-    assert_eq!(device.log(), expected);
+    assert_eq!(device.log(), [&MINE[..], &expected].concat());
 }
 
 #[test]
@@ -198,13 +202,13 @@ fn a_mebibyte_through_the_window_and_64_kib_back() {
     expected.extend(writes(&[(0x080, 0x32), (0x088, 4), (0x08c, 1 << 20), (0x0b0, 0x1000), (0x0b4, 0x7f)]));
     expected.extend(writes(&[(0x0b8, 1 << 20), (0x0bc, 0)]));
     expected.extend(RING);
-    assert_eq!(device.log(), expected);
+    assert_eq!(device.log(), [&MINE[..], &expected].concat());
     let mut ram = std::fs::read(dir.path().join("ram")).unwrap();
     assert!(ram[..1 << 20] == data, "what lies in the first half");
 
     // A second one: the window is this process's still.
     line.plain(Some(0), &upload).unwrap();
-    assert_eq!(device.log(), RING);
+    assert_eq!(device.log(), [&MINE[..], &RING].concat());
 
     ram[2 << 20..][..65536].fill(7);
     std::fs::write(dir.path().join("ram"), &ram).unwrap();
@@ -218,7 +222,7 @@ fn a_mebibyte_through_the_window_and_64_kib_back() {
     let mut expected = writes(&[(0x080, 0x33), (0x08c, 0), (0x0b8, 65536)]);
     expected.extend(RING);
     expected.push(Access::Read(0x0f8));
-    assert_eq!(device.log(), expected);
+    assert_eq!(device.log(), [&MINE[..], &expected].concat());
     assert!(back.iter().all(|&byte| byte == 7));
 
     // Q14: success, and nothing came.
@@ -248,7 +252,7 @@ fn without_pages_another_process_s_window_is_released() {
     let data = [5; 2000];
     line.plain(Some(0), &Call::new(Op::LaunchKernel, &[]).padded(Payload::Bytes(&data))).unwrap();
     let log = device.log();
-    assert_eq!(log[1], Access::Write(reg::SHMEM_CTRL, 0), "{log:?}");
+    assert_eq!(log[2], Access::Write(reg::SHMEM_CTRL, 0), "{log:?}");
     assert_eq!(device.0.lock().unwrap().bar1, [(0, data.to_vec())]);
 }
 
@@ -263,15 +267,14 @@ fn among_old_guests_the_window_is_left_as_it_was() {
     std::fs::write(dir.path().join("pids"), "77\n").unwrap();
     device.log();
     let looks = [reg::SHMEM_GPA_LO, reg::SHMEM_GPA_HI, reg::SHMEM_SIZE, reg::SHMEM_CTRL].map(Access::Read);
-    let mine = [Access::Read(reg::SCRATCH)];
     let (given, taken) = (Access::Write(reg::SHMEM_CTRL, 0), Access::Write(reg::SHMEM_CTRL, 1));
     // It was this process's before they came.
     line.plain(Some(0), &call).unwrap();
-    assert_eq!(device.log(), [&mine[..], &looks, &RING, &[given]].concat());
+    assert_eq!(device.log(), [&MINE[..], &looks, &RING, &[given]].concat());
     // From then on for each turn that needs it.
     line.plain(Some(0), &call).unwrap();
     let taking = [taken, Access::Read(reg::STATUS)];
-    assert_eq!(device.log(), [&mine[..], &looks, &taking, &RING, &[given]].concat());
+    assert_eq!(device.log(), [&MINE[..], &looks, &taking, &RING, &[given]].concat());
     line.plain(Some(0), &Call::new(Op::StreamQuery, &[1, 0])).unwrap();
     assert!(!device.log().iter().any(|access| [given, taken].contains(access)), "others leave it alone");
 
@@ -292,6 +295,31 @@ fn among_old_guests_the_window_is_left_as_it_was() {
     assert!(device.log().contains(&Access::Write(reg::SCRATCH, scratch(0))));
 }
 
+/// Issue 13, point 10: old guests are not listed where this process could see it. One came and went between two turns: of this process's
+/// arguments nothing is left, and the next one may have no pages.
+#[test]
+fn an_old_guest_that_nothing_but_scratch_tells_of_is_noticed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (device, line) = line(dir.path(), 4 << 20);
+    let (data, args) = ([5; 2000], [0x1000, 0x7f, 2000, 0]);
+    let upload = Call::new(Op::MemcpyHtoD, &args).padded(Payload::Bytes(&data));
+    line.plain(Some(0), &upload).unwrap();
+    assert_eq!(device.log().last(), Some(&RING[1]), "alone, it keeps its window");
+    let left = [(reg::SCRATCH, 77), (reg::CUDA_OP, 0xfe), (reg::CUDA_NUM_ARGS, 1), (reg::CUDA_ARGS, 77)];
+    device.0.lock().unwrap().values.extend(left);
+    line.plain(Some(0), &upload).unwrap();
+    let log = device.log();
+    for (register, value) in [(reg::SCRATCH, scratch(0)), (reg::CUDA_NUM_ARGS, 4), (reg::CUDA_ARGS, 0x1000)] {
+        assert!(log.contains(&Access::Write(register, value)), "{register:#x}: {log:?}");
+    }
+    assert_eq!(log.last(), Some(&Access::Write(reg::SHMEM_CTRL, 0)), "{log:?}");
+    // The next old guest may come at any time, and this process's siblings know it, too.
+    line.plain(Some(0), &upload).unwrap();
+    assert_eq!(device.log().last(), Some(&Access::Write(reg::SHMEM_CTRL, 0)));
+    let (_, sibling) = self::line(dir.path(), 0);
+    assert!(sibling.turns().take(Some(1)).unwrap().company);
+}
+
 /// Q30: a process that is killed leaves its pages registered.
 #[test]
 fn the_window_of_a_dead_process_is_released_by_the_next_turn() {
@@ -309,6 +337,48 @@ fn the_window_of_a_dead_process_is_released_by_the_next_turn() {
     assert!(!device.log().contains(&Access::Write(reg::SHMEM_CTRL, 0)), "once");
 }
 
+/// Issue 13, point 1: a process was killed in a call that has no end. Whoever comes next has the host end it, and waits for nobody else's.
+#[test]
+fn the_call_of_a_dead_process_is_ended_by_the_next_turn() {
+    let dir = tempfile::tempdir().unwrap();
+    let (device, line) = line(dir.path(), 0);
+    let cleanup = |token| {
+        let stores = [
+            (reg::SCRATCH, scratch(token)),
+            (reg::CUDA_OP, 0xfe),
+            (reg::CUDA_SEQ, 1),
+            (reg::CUDA_NUM_ARGS, 1),
+        ];
+        let more = [(reg::CUDA_DATA_LEN, 0), (reg::CUDA_ARGS, scratch(token))];
+        [writes(&stores), writes(&more), RING.to_vec()].concat()
+    };
+    let come = |whose: u32, token: Option<u32>| {
+        let mut script = device.0.lock().unwrap();
+        script.values.extend([(reg::SCRATCH, whose), (reg::STATUS, reg::DONE)]);
+        // Beyond the look that finds it: an answer to a doorbell would come sooner.
+        script.busy = 1;
+        drop(script);
+        device.log();
+        line.plain(token, &Call::new(Op::MemGetInfo, &[])).unwrap();
+        device.log()
+    };
+    let asks = [MINE[0], Access::Read(reg::STATUS)];
+    for token in [None, Some(0), Some(5)] {
+        let log = come(scratch(5), token);
+        let expected = [&asks[..], &cleanup(5)].concat();
+        assert_eq!(log[..expected.len()], expected, "the token is free, or was: {token:?}");
+    }
+    // Somebody has it, whose descriptor of the lock the program closed; an old guest's process; a looker's.
+    assert!(line.turns().is_free(7).unwrap());
+    let owners = crate::lock::LockFile::open(line.turns().owners()).unwrap();
+    assert!(owners.try_lock(7).unwrap());
+    for whose in [scratch(7), 1234, 0, scratch(64)] {
+        let log = come(whose, None);
+        assert_eq!(log[..2], asks);
+        assert!(!log.contains(&Access::Write(reg::CUDA_OP, 0xfe)), "{whose:#x}: {log:?}");
+    }
+}
+
 #[test]
 fn who_waits_for_results_gives_the_window_up() {
     let dir = tempfile::tempdir().unwrap();
@@ -323,7 +393,7 @@ fn who_waits_for_results_gives_the_window_up() {
     assert_eq!(device.log(), [], "once");
     line.plain(Some(0), &call).unwrap();
     let taking = [Access::Write(reg::SHMEM_CTRL, 1), Access::Read(reg::STATUS)];
-    assert_eq!(device.log(), [&taking[..], &RING].concat(), "where the pages lie is known");
+    assert_eq!(device.log(), [&MINE[..], &taking, &RING].concat(), "where the pages lie is known");
 }
 
 #[test]

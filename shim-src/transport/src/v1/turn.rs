@@ -6,8 +6,10 @@
 //! locked, by POSIX record lock, by the process with token *i* for as long as it lives ([`crate::lock`]); byte 64 + *i* is 1
 //! while the host may hold something for that token; byte 128 names who had the last turn, bytes 129 to 137 whose pages are
 //! registered as the window, and where they lie. Who had it itself finds the registers as it left
-//! them, unless an old guest was there, which leaves its process id in `SCRATCH` and writes nothing to that file. So while
-//! old guests are about ([`Turn::company`]), that register is read first.
+//! them, unless an old guest was there, which leaves its process id in `SCRATCH` and writes nothing to that file. So that register is
+//! read first, always: the list of process ids that old guests keep is where no other service sees it (systemd's `PrivateTmp`), and is
+//! not made at all by those that open files by their own `fopen`. Whoever finds one there tells the others, in bytes 138 to 145, for as long as
+//! the machine runs ([`Turn::company`]).
 
 use std::fs::File;
 use std::io;
@@ -30,8 +32,10 @@ const LAST: u64 = 128;
 /// Who had its pages registered as the window, as at [`LAST`] but 0 for nobody; and their guest-physical address.
 const WINDOW: u64 = 129;
 const WINDOW_ADDRESS: u64 = 130;
+/// In which boot of the machine an old guest was met, as [`this_boot`] says it.
+const COMPANY: u64 = 138;
 /// Bytes of the file.
-const BYTES: usize = 138;
+const BYTES: usize = 146;
 /// [`LAST`]: a process without a token, which only looked.
 const NOBODY: u8 = u8::MAX;
 
@@ -41,6 +45,7 @@ pub(crate) struct Turns {
     places: Places,
     turn: Mutex<Descriptor>,
     owners: LockFile,
+    boot: [u8; 8],
 }
 
 /// A turn: nobody else of this machine makes calls while it lives.
@@ -145,7 +150,7 @@ impl Turns {
             shared(&places.owners, For::Marks).map_err(at(&places.owners))?;
         }
         let owners = LockFile::open(&places.owners).map_err(at(&places.owners))?;
-        let turns = Self { places, turn: Mutex::new(turn), owners };
+        let turns = Self { places, turn: Mutex::new(turn), owners, boot: this_boot() };
         if let Err(error) = turns.with(own) {
             return Err((turns.places.owners.clone(), error));
         }
@@ -174,6 +179,7 @@ impl Turns {
         turn.company = std::fs::metadata(&self.places.old).is_ok_and(|metadata| metadata.len() > 0);
         let me = token.map_or(NOBODY, |token| token as u8 + 1);
         let bytes = self.bytes()?;
+        turn.company |= bytes[COMPANY as usize..] == self.boot;
         turn.mine = me != NOBODY && bytes[LAST as usize] == me;
         turn.registered = registrant(&bytes);
         if !turn.mine {
@@ -210,7 +216,7 @@ impl Turns {
         });
         let mut record = [token; 9];
         record[1..].copy_from_slice(&u64::to_le_bytes(address));
-        const { assert!(WINDOW_ADDRESS == WINDOW + 1 && WINDOW_ADDRESS + 8 == BYTES as u64) };
+        const { assert!(WINDOW_ADDRESS == WINDOW + 1 && WINDOW_ADDRESS + 8 == COMPANY) };
         self.with(|file| file.write_all_at(&record, WINDOW))
     }
 
@@ -246,11 +252,26 @@ fn registrant(bytes: &[u8; BYTES]) -> Option<Registrant> {
         NOBODY => None,
         token => Some(u32::from(token) - 1),
     };
-    let address = bytes[WINDOW_ADDRESS as usize..].try_into().map_or(0, u64::from_le_bytes);
+    let address = bytes[WINDOW_ADDRESS as usize..COMPANY as usize].try_into().map_or(0, u64::from_le_bytes);
     Some(Registrant { token, address })
 }
 
+/// What tells this boot of the machine from others; where the kernel does not say it, all are one. Never zeros.
+fn this_boot() -> [u8; 8] {
+    let text = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    text.first_chunk().copied().unwrap_or([1; 8])
+}
+
 impl Turn<'_> {
+    /// An old guest has been here: all who come later know it.
+    pub(crate) fn meet(&mut self) -> io::Result<()> {
+        if !self.company {
+            self.turns.with(|file| file.write_all_at(&self.turns.boot, COMPANY))?;
+            self.company = true;
+        }
+        Ok(())
+    }
+
     /// This process's pages, or no pages, are the window from now on.
     pub(crate) fn set_registered(&mut self, registrant: Option<Registrant>) -> io::Result<()> {
         if self.registered != registrant {

@@ -1,23 +1,23 @@
-//! Processes of the old guest library beside this one's. A stand-in does what that library does: takes its turn by the same file, writes the
-//! registers, and copies through BAR1, or through pages of its own that it has registered once and takes for the window from then on. It
-//! looks at every byte.
+//! Processes of the old guest library beside this one's. A stand-in does what that library does: takes its
+//! turn by the same file, writes the registers, and copies through BAR1, or through pages of its own that it
+//! has registered once and takes for the window from then on. It looks at every byte. As that library's own `fopen` makes no file, it lists
+//! its process nowhere.
 
 use std::fs::File;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use rustix::fs::{FlockOperation, Mode, OFlags, flock};
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, send,
-    socket_with,
-};
+use rustix::fs::{FlockOperation, flock};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use vgpu_device::connect_bar;
 use vgpu_wire::v1::call::Op;
 use vgpu_wire::v1::registers as reg;
 use vgpu_wire::v1::split;
 use zerocopy::IntoBytes;
 
 use crate::bed::{allocate, attach_in, pattern, signal, soft};
+use crate::conform1::{PTX, function, load};
 use crate::roles::Role;
 use crate::version1::{Bed, WINDOWED, copy_in, copy_out};
 
@@ -34,14 +34,7 @@ struct Bar(OwnedFd);
 
 impl Bar {
     fn open(bus: &Path, name: &str) -> Self {
-        let folder = bus.join("bus/pci/devices/0000:00:05.0");
-        let folder = rustix::fs::open(&folder, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
-        // A socket's address is short.
-        let short = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name);
-        let socket =
-            socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
-        connect(&socket, &SocketAddrUnix::new(short.as_path()).unwrap()).unwrap();
-        Self(socket)
+        Self(connect_bar(&bus.join("bus/pci/devices/0000:00:05.0").join(name)).unwrap())
     }
 
     fn packet(&self, packet: &[u8]) -> Vec<u8> {
@@ -84,7 +77,6 @@ struct Old {
     pages: Option<File>,
     token: u32,
     address: u64,
-    pids: PathBuf,
 }
 
 impl Old {
@@ -93,18 +85,9 @@ impl Old {
         let turn =
             File::options().write(true).create(true).truncate(false).open(bus.join("vgpu_transport.lock"));
         let memory = || File::options().read(true).write(true).open(bus.join("ram")).unwrap();
-        let pids = bus.join("vgpu_cuda_owner_pids");
-        std::fs::write(&pids, "4711\n").unwrap();
         let (bar0, bar1) = (Bar::open(bus, "resource0"), Bar::open(bus, "resource1"));
-        let mut old = Self {
-            bar0,
-            bar1,
-            turn: turn.unwrap(),
-            pages: pages.then(memory),
-            token: 4711,
-            address: 0,
-            pids,
-        };
+        let mut old =
+            Self { bar0, bar1, turn: turn.unwrap(), pages: pages.then(memory), token: 4711, address: 0 };
         if pages {
             old.in_turn(Self::register);
         }
@@ -155,8 +138,8 @@ impl Old {
         assert_eq!(self.bar0.read(reg::STATUS), reg::DONE, "{}", op.name());
     }
 
-    /// Copies to the device and back, and compares. It registers its pages anew before it sends, as that library does, and never before it
-    /// receives.
+    /// Copies to the device and back, and compares. It registers its pages anew before it sends, as that
+    /// library does, and never before it receives.
     #[track_caller]
     fn round_trip(&self, seed: u64) {
         assert!(COPIED <= BLOCK && COPIED as u32 <= HALF);
@@ -189,13 +172,6 @@ impl Old {
     }
 }
 
-impl Drop for Old {
-    fn drop(&mut self) {
-        // Else it is company to whoever comes.
-        let _ = std::fs::remove_file(&self.pids);
-    }
-}
-
 fn bed() -> Bed {
     let mediator = vgpu_device::v1::Mediator::new(soft("version 1"), vgpu_device::v1::Rules::default());
     Bed::with(vgpu_device::V1Way::Mediator(mediator.unwrap()), WINDOWED, None)
@@ -206,9 +182,8 @@ fn bed() -> Bed {
 fn after_a_process_that_detached_an_old_one_reads_what_is_its() {
     let bed = bed();
     let session = attach_in(bed.dir());
-    let address = allocate(&session, 1 << 20);
-    // No copy back, and no synchronize: it has its window to the end.
-    copy_in(&session, address, &pattern(1, 1 << 20));
+    // No copy, and no synchronize: it has its window to the end.
+    assert_eq!((load(&session, 1, PTX), function(&session)), (0, 0));
     assert_eq!(Bar::open(bed.dir(), "resource0").read(reg::SHMEM_CTRL), 1, "it has a window");
     session.close();
     Old::start(bed.dir(), false).round_trip(1);
@@ -224,22 +199,41 @@ fn after_a_process_that_was_killed_the_next_turn_releases_its_window() {
     Old::start(bed.dir(), false).round_trip(1);
 }
 
-/// It may have been idle since before the old one came.
+/// It may have been idle since before the old one came: after a copy, or after waiting for what it had launched.
 #[test]
 fn beside_a_process_that_is_idle_an_old_one_reads_what_is_its() {
+    for waits in [false, true] {
+        let bed = bed();
+        let session = attach_in(bed.dir());
+        let address = allocate(&session, 1 << 20);
+        let data = pattern(1, 1 << 20);
+        copy_in(&session, address, &data);
+        if waits {
+            assert_eq!((load(&session, 1, PTX), function(&session)), (0, 0));
+            let word = session.word().unwrap();
+            let mark = word.mark();
+            session.send(&signal(mark), &[]).unwrap();
+            session.wait(mark.word, mark.value).unwrap();
+        }
+        let old = Old::start(bed.dir(), false);
+        old.round_trip(1);
+        assert!(copy_out(&session, address, data.len()) == data, "waits: {waits}");
+        old.round_trip(2);
+    }
+}
+
+/// Issue 13, point 10. Between two calls of this process with the same arguments an old one comes, and goes with its own in the registers.
+#[test]
+fn after_an_old_one_that_came_and_went_an_upload_arrives() {
     let bed = bed();
     let session = attach_in(bed.dir());
     let address = allocate(&session, 1 << 20);
-    let data = pattern(1, 1 << 20);
+    copy_in(&session, address, &pattern(1, 1 << 20));
+    drop(Old::start(bed.dir(), false));
+    let data = pattern(2, 1 << 20);
     copy_in(&session, address, &data);
-    let word = session.word().unwrap();
-    let mark = word.mark();
-    session.send(&signal(mark), &[]).unwrap();
-    session.wait(mark.word, mark.value).unwrap();
-    let old = Old::start(bed.dir(), false);
-    old.round_trip(1);
     assert!(copy_out(&session, address, data.len()) == data);
-    old.round_trip(2);
+    assert_eq!(session.late_error(), None);
 }
 
 /// Each has its turn again and again, an old one with pages and one without: nobody reads another's bytes.

@@ -253,7 +253,7 @@ fn what_it_cannot_say_is_refused() {
     assert_eq!((answer.status, info.total), (0, 1 << 30));
 }
 
-/// A call that repeats the one before it is the doorbell and a look: 17 to 19 accesses of an old guest.
+/// A call that repeats the one before it is a look at who had the last turn, the doorbell, and a look: 17 to 19 accesses of an old guest.
 #[test]
 fn a_call_takes_few_accesses() {
     let bed = Bed::of(WINDOWED);
@@ -277,29 +277,26 @@ fn a_call_takes_few_accesses() {
     let after = bed.accesses();
     assert_eq!((after[0] - before[0], after[2] - before[2]), (100, 100), "a store each, the doorbell");
     // A call that is still under way is looked at again.
-    assert!(after[1] - before[1] >= 100);
+    assert!(after[1] - before[1] >= 200);
 
     let data = pattern(1, 4 << 20);
     copy_in(&session, address, &data);
     let before = bed.accesses();
     copy_in(&session, address, &data);
     let after = bed.accesses();
-    assert_eq!((after[0] - before[0], after[2] - before[2]), (1, 1), "4 MiB are one call");
+    assert_eq!(
+        (after[0] - before[0], after[2] - before[2]),
+        (3, 1),
+        "4 MiB are one call, and have a window for it"
+    );
     let counters = session.counters();
     assert_eq!(counters.bytes_in, 8 << 20);
-    let word = session.word().unwrap();
-    let mark = word.mark();
-    let before = bed.accesses();
-    session.send(&signal(mark), &[]).unwrap();
-    session.wait(mark.word, mark.value).unwrap();
-    let after = bed.accesses();
-    // Reads may be those of a look after the device, which comes by time.
-    assert_eq!((after[0] - before[0], after[2]), (1, before[2]), "a synchronize gives the window up");
-    let mark = word.mark();
+    let mark = session.word().unwrap().mark();
     session.send(&signal(mark), &[]).unwrap();
     session.wait(mark.word, mark.value).unwrap();
     let again = bed.accesses();
-    assert_eq!((again[0], again[2]), (after[0], after[2]), "and takes none: everything is done");
+    // Reads may be those of a look after the device, which comes by time.
+    assert_eq!((again[0], again[2]), (after[0], after[2]), "a synchronize takes none: everything is done");
 }
 
 #[test]

@@ -113,6 +113,8 @@ impl Carrier {
                 // Whoever waits for it learns of the error by another way.
                 returns.mark(body.read);
                 copied?;
+                // A stream whose copies have all been read from their sources is not waited for: no message comes.
+                self.rest(means)?;
             }
             Body::CopyOut(body) => {
                 let (to, bytes) = place(means, &body.destination)?;

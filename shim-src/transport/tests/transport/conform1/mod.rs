@@ -38,7 +38,7 @@ use recorder::{Got, Recorder};
 use table::{Arg, Expected, Part, ROWS};
 
 /// Multiplies `n` words at `p` by `f`.
-const PTX: &str = "
+pub const PTX: &str = "
 .version 7.0
 .target sm_50
 .address_size 64
@@ -90,7 +90,7 @@ impl Bench {
 }
 
 /// Loads a module under a number, from the beginning.
-fn load(session: &Session, module: u32, image: &str) -> u32 {
+pub fn load(session: &Session, module: u32, image: &str) -> u32 {
     let image = image.as_bytes();
     let bytes = image.len() as u64;
     let open =
@@ -105,7 +105,7 @@ fn load(session: &Session, module: u32, image: &str) -> u32 {
 }
 
 /// Function 1 of module 1.
-fn function(session: &Session) -> u32 {
+pub fn function(session: &Session) -> u32 {
     let get = FunctionGet { reply: 0, module: 1, function: 1, name_bytes: 5 };
     session.call(get, &[b"scale"], &mut [0; 64]).unwrap().status
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use vgpu_device::v1::Bar;
 use vgpu_device::{GpuConfig, Seen, Watch};
 use vgpu_executor_null::Null;
-use vgpu_transport::{GoneReason, LateError, Lost};
+use vgpu_transport::{AttachError, Device, GoneReason, LateError, Lost, Session};
 use vgpu_wire::body::memory::{Address, MemAlloc, MemFree, MemInfo};
 use vgpu_wire::body::module::FunctionSet;
 use vgpu_wire::v1::call::ALLOCATIONS_MAX;
@@ -14,7 +14,7 @@ use vgpu_wire::{Span, body::copy::CopyIn};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::{Bench, PTX, fill, function, gemm, launch, load};
-use crate::bed::{allocate, echo, pattern, soft};
+use crate::bed::{allocate, echo, functions, pattern, soft};
 use crate::version1::{NO_MEMORY, WINDOWED, copy_in, copy_out};
 
 const INVALID_VALUE: u32 = 1;
@@ -115,6 +115,19 @@ fn q11_q12_an_owner_begins_clean_and_with_a_context() {
     assert_eq!(ops, [0xfe, 0x90, 0x30]);
     drop(session);
     assert_eq!(bench.recorder.got().last().unwrap().op, 0xfe, "and ends so");
+}
+
+/// Issue 13, point 12: a host whose context died in a kernel's fault says yes to whoever retains it, and names none. Its other calls that
+/// come before an allocation succeed, too.
+#[test]
+fn q31_a_host_whose_context_died_is_told_at_the_start() {
+    let bench = Bench::of(NO_MEMORY);
+    bench.recorder.context_dies();
+    let device = Device::open(&functions(bench.bed.dir())[0]).unwrap();
+    match Session::attach(device) {
+        Err(AttachError::Lost(Lost::Gone { reason: GoneReason::Context })) => {}
+        other => panic!("{other:?}"),
+    }
 }
 
 /// No call sets a function's attributes: what hosts allow without is all there is.

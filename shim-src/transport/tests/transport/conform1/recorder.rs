@@ -3,11 +3,12 @@
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use vgpu_device::Executor;
 use vgpu_device::v1::{Answer, Connection, Mediator, Rules, Verdict};
+use vgpu_wire::v1::call::Op;
 use vgpu_wire::v1::frame::{CUDA_RESULT, Call, Header};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -30,6 +31,8 @@ pub struct Recorder {
     got: Arc<Mutex<Vec<Got>>>,
     /// The call at which it hangs up without a word.
     hangs_up: Arc<AtomicU32>,
+    /// It answers as one whose context died: who retains that is told that all is well, and of no context (Q31).
+    context_died: Arc<AtomicBool>,
 }
 
 impl Recorder {
@@ -38,15 +41,18 @@ impl Recorder {
         let path = folder.join("mediator.sock");
         let listener = UnixListener::bind(&path).unwrap();
         let mediator = Mediator::new(executor, Rules::default()).unwrap();
-        let recorder = Self { path, got: Arc::default(), hangs_up: Arc::default() };
+        let recorder =
+            Self { path, got: Arc::default(), hangs_up: Arc::default(), context_died: Arc::default() };
         let (got, hangs_up) = (Arc::clone(&recorder.got), Arc::clone(&recorder.hangs_up));
+        let context_died = Arc::clone(&recorder.context_died);
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let Ok(stream) = stream else { return };
                 let (connection, got, hangs_up) =
                     (mediator.connect(), Arc::clone(&got), Arc::clone(&hangs_up));
+                let context_died = Arc::clone(&context_died);
                 // It ends with the device.
-                std::thread::spawn(move || serve(stream, &connection, &got, &hangs_up));
+                std::thread::spawn(move || serve(stream, &connection, &got, &hangs_up, &context_died));
             }
         });
         recorder
@@ -66,9 +72,20 @@ impl Recorder {
     pub fn hang_up_at(&self, op: u32) {
         self.hangs_up.store(op, Ordering::SeqCst);
     }
+
+    /// From now on answers as one whose context died.
+    pub fn context_dies(&self) {
+        self.context_died.store(true, Ordering::SeqCst);
+    }
 }
 
-fn serve(mut stream: UnixStream, connection: &Connection, got: &Mutex<Vec<Got>>, hangs_up: &AtomicU32) {
+fn serve(
+    mut stream: UnixStream,
+    connection: &Connection,
+    got: &Mutex<Vec<Got>>,
+    hangs_up: &AtomicU32,
+    context_died: &AtomicBool,
+) {
     let mut head = [0; size_of::<Header>()];
     while stream.read_exact(&mut head).is_ok() {
         let header = Header::read_from_bytes(&head).unwrap();
@@ -94,7 +111,10 @@ fn serve(mut stream: UnixStream, connection: &Connection, got: &Mutex<Vec<Got>>,
         let Verdict::Answer(answer) = connection.call(&header, &call, data) else {
             panic!("a call that is none: {call:?}");
         };
-        let Answer { outcome, data } = *answer;
+        let Answer { mut outcome, data } = *answer;
+        if record.op == Op::PrimaryCtxRetain as u32 && context_died.load(Ordering::SeqCst) {
+            outcome.results[0] = 0.into();
+        }
         let results = outcome.results.iter().map(|result| result.get());
         record.results = results.take(outcome.num_results.get() as usize).collect();
         got.lock().unwrap().push(record);

@@ -1,0 +1,190 @@
+//! The registers against docs/wire.md: every offset and value that the page states is the constant's of that name, and every constant
+//! is stated. What is written there is what other hosts are built from.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use vgpu_wire::registers::{self as reg, Refusal, channel};
+
+const PAGE: &str = include_str!("../../../docs/wire.md");
+const SOURCE: &str = include_str!("../src/registers.rs");
+
+/// Constants by their names.
+macro_rules! named {
+    ($($module:ident :: $name:ident),* $(,)?) => { BTreeMap::from([$((stringify!($name), $module::$name)),*]) };
+}
+
+fn constants() -> BTreeMap<&'static str, u32> {
+    named![
+        reg::VM_ID,
+        reg::PROTOCOL_VER,
+        reg::CAPABILITIES,
+        reg::PROTOCOL_V1,
+        reg::PROTOCOL_V2,
+        reg::CAP_BASIC,
+        reg::CAP_CUDA,
+        reg::CAP_BAR1,
+        reg::CAP_SHMEM,
+        reg::CAP_V2,
+        reg::CAP_PAGES,
+        reg::V2_WIRE_VERSION,
+        reg::V2_DIGEST_LO,
+        reg::V2_DIGEST_HI,
+        reg::V2_CHANNELS,
+        reg::V2_AREA_BASE_LO,
+        reg::V2_AREA_BASE_HI,
+        reg::V2_AREA_STRIDE,
+        reg::V2_GENERATION,
+        reg::V2_WAKE,
+        reg::V2_ATTACHED_LO,
+        reg::V2_ATTACHED_HI,
+        reg::V2_EXECUTOR,
+        reg::V2_WINDOW_MIB,
+        reg::V2_FREE_MIB,
+        reg::V2_FACTS,
+        reg::WAKE_FUTEX,
+        reg::EXECUTOR_READY,
+        reg::MAX_CHANNELS,
+        reg::V2_PAGE_BYTES,
+        reg::ALL_ONES,
+        channel::FIRST,
+        channel::STRIDE,
+        channel::CONTROL,
+        channel::STATE,
+        channel::DOORBELL,
+        channel::ERROR,
+        channel::SESSION,
+        channel::GUEST_VERSION,
+        channel::GUEST_DIGEST_LO,
+        channel::GUEST_DIGEST_HI,
+        channel::PROCESS,
+        channel::RETURN_GPA_LO,
+        channel::RETURN_GPA_HI,
+        channel::PAGES_KEY_LO,
+        channel::PAGES_KEY_HI,
+        channel::DETACH_SESSION,
+        channel::ATTACH,
+        channel::STATE_FREE,
+        channel::STATE_ATTACHED,
+        channel::STATE_FAILED,
+        channel::STATE_ENDING,
+    ]
+}
+
+/// Those that the page states in words, or in the formula of a channel's base.
+const IN_WORDS: [(&str, &str); 5] = [
+    ("ALL_ONES", "All ones (`ALL_ONES`)"),
+    ("FIRST", "Channel *i* has its registers at `0x1000 + i * 0x40`"),
+    ("STRIDE", "Channel *i* has its registers at `0x1000 + i * 0x40`"),
+    ("MAX_CHANNELS", "there are 1 to 64 (`MAX_CHANNELS`)"),
+    // Of version 1, which the last section of the page is about.
+    ("PROTOCOL_V1", "# The VGPU-STUB contract, version 2"),
+];
+
+fn section() -> &'static str {
+    let start = PAGE.find("## Registers (`registers.rs`)").expect("the section");
+    let rest = &PAGE[start + 3..];
+    &rest[..rest.find("\n## ").expect("the next section")]
+}
+
+fn hex(text: &str) -> Option<u32> {
+    u32::from_str_radix(text.strip_prefix("0x")?, 16).ok()
+}
+
+/// Offsets by constants' names, of the tables' rows: `| `0x18`, `0x1c` | `GUEST_DIGEST_LO`, `_HI` | ...`.
+fn offsets() -> BTreeMap<String, u32> {
+    let mut offsets = BTreeMap::new();
+    for row in section().lines().filter(|line| line.starts_with("| `0x")) {
+        let cells: Vec<&str> = row.split('|').collect();
+        let quoted = |cell: &'static str| cell.split('`').skip(1).step_by(2);
+        let places: Vec<u32> = quoted(cells[1]).map(|text| hex(text).expect(row)).collect();
+        let mut names: Vec<String> = Vec::new();
+        for name in quoted(cells[2]) {
+            let whole = match (name.strip_prefix('_'), names.last()) {
+                (Some(end), Some(last)) => format!("{}_{end}", last.rsplit_once('_').expect(row).0),
+                _ => name.to_owned(),
+            };
+            names.push(whole);
+        }
+        assert_eq!(places.len(), names.len(), "{row}");
+        for (name, place) in names.into_iter().zip(places) {
+            assert_eq!(offsets.insert(name, place), None, "{row}");
+        }
+    }
+    offsets
+}
+
+/// Values by constants' names: `3 `STATE_ENDING``, `1 (`EXECUTOR_READY`)`, `` `0x00020000` (`PROTOCOL_V2`) ``, `` `V2_PAGE_BYTES` (`0x1000`) ``.
+fn values(known: &BTreeMap<&'static str, u32>) -> BTreeMap<&'static str, u32> {
+    let pieces: Vec<&str> = section().split('`').collect();
+    let mut values = BTreeMap::new();
+    for at in (1..pieces.len()).step_by(2).filter(|at| known.contains_key(pieces[*at])) {
+        let before = pieces[at - 1].trim_end_matches(['(', ' ']);
+        let number = before.rsplit([' ', ',', ':']).next().and_then(|word| word.parse::<u32>().ok());
+        let code = |at: usize| pieces.get(at).copied().and_then(hex);
+        let near = if before.is_empty() { at.checked_sub(2).and_then(code) } else { None };
+        let behind = if pieces.get(at + 1) == Some(&" (") { code(at + 2) } else { None };
+        let Some(value) = number.or(near).or(behind) else { continue };
+        // Of these the page gives the number of the bit.
+        let bit = pieces[at].starts_with("CAP_") || pieces[at] == "WAKE_FUTEX";
+        let value = if bit { 1 << value } else { value };
+        assert_eq!(*values.entry(pieces[at]).or_insert(value), value, "{} is stated twice", pieces[at]);
+    }
+    values
+}
+
+#[test]
+fn every_register_is_where_the_page_says_and_every_value_is_the_pages() {
+    let known = constants();
+    let (offsets, values) = (offsets(), values(&known));
+    for (name, offset) in &offsets {
+        assert_eq!(known.get(name.as_str()), Some(offset), "the offset of {name}");
+    }
+    for (name, value) in &values {
+        assert_eq!(known[name], *value, "the value of {name}");
+    }
+    for (name, words) in IN_WORDS {
+        assert!(PAGE.contains(words), "{name}: {words}");
+    }
+    let stated = |name: &&&str| {
+        offsets.contains_key(**name)
+            || values.contains_key(**name)
+            || IN_WORDS.iter().any(|(word, _)| word == *name)
+    };
+    let missing: Vec<_> = known.keys().filter(|name| !stated(name)).collect();
+    assert!(missing.is_empty(), "docs/wire.md does not state {missing:?}");
+    // What issue 13 added: the state that a guest polls, and the detach that names its session.
+    assert_eq!((values["STATE_ENDING"], offsets["DETACH_SESSION"]), (3, 0x34));
+    assert_eq!((channel::base(0), channel::base(1)), (0x1000, 0x1040));
+}
+
+/// A constant that is added has to be added here, and so to the page.
+#[test]
+fn every_constant_is_compared() {
+    let declared: BTreeSet<&str> = SOURCE
+        .lines()
+        .filter_map(|line| line.trim_start().strip_prefix("pub const ")?.split_once(": u32"))
+        .map(|(name, _)| name)
+        // Functions have arguments of that type.
+        .filter(|name| !name.contains(' '))
+        .collect();
+    let compared: BTreeSet<&str> = constants().into_keys().collect();
+    assert_eq!(declared, compared);
+}
+
+#[test]
+fn refusals_are_the_pages() {
+    let rows = section().lines().skip_while(|line| !line.starts_with("| `Refusal` |")).skip(2);
+    let rows: Vec<(&str, u32)> = rows
+        .take_while(|line| line.starts_with('|'))
+        .map(|line| {
+            let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+            (cells[1].trim_matches('`'), cells[2].parse().expect(line))
+        })
+        .collect();
+    assert_eq!(rows.len(), 7);
+    for (name, value) in rows {
+        let refusal = Refusal::try_from(value).expect(name);
+        assert_eq!((format!("{refusal:?}").as_str(), refusal as u32), (name, value));
+    }
+    assert_eq!(Refusal::try_from(8), Err(8), "the page has all of them");
+}
