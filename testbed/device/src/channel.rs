@@ -1,9 +1,10 @@
-//! A channel: its registers, the session that is attached, if any, and every change of its state. What a session
-//! needs to start is in `device.rs`, what it does in `session.rs`.
+//! A channel: its registers, the session that is attached, if any, and every change of its state. What a
+//! session needs to start is in `device.rs`, what it does in `session.rs`.
 //!
-//! Two parties change the state: whoever serves registers ([`Channel::open`], [`Channel::refuse`], [`Channel::end`]) and
-//! the session's own thread ([`Channel::fail`], [`Channel::free`]). Each change is made under [`Channel::control`], which nobody
-//! holds while an executor works or a session is dropped, so a register access waits for neither.
+//! Two parties change the state: whoever serves registers ([`Channel::open`], [`Channel::refuse`],
+//! [`Channel::end`]) and the session's own thread ([`Channel::fail`], [`Channel::free`]). Each change is made
+//! under [`Channel::control`], which nobody holds while an executor works or a session is dropped, so a
+//! register access waits for neither.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -41,7 +42,7 @@ pub(crate) struct Channel {
     control: Mutex<()>,
     /// Notified when the channel becomes free.
     freed: Condvar,
-    /// The session, until the channel is free. Held for moments only, as is the next.
+    /// The session, until the channel is free. Locked for moments only, as is `sleeper`.
     running: Mutex<Option<SessionHost>>,
     /// The session's thread, which the doorbell wakes.
     sleeper: Mutex<Option<Thread>>,
@@ -56,7 +57,7 @@ fn wide(low: &AtomicU32, high: &AtomicU32) -> u64 {
     half(high) << 32 | half(low)
 }
 
-/// The same, and both read zero from here on.
+/// Two registers as one number. Both read zero from here on.
 fn take(low: &AtomicU32, high: &AtomicU32) -> u64 {
     let half = |register: &AtomicU32| u64::from(register.swap(0, Ordering::Relaxed));
     half(high) << 32 | half(low)
@@ -126,20 +127,21 @@ impl Channel {
         wide(&self.guest_digest_lo, &self.guest_digest_hi)
     }
 
-    /// Takes what the guest said of its pages for this attach: where in them its return area is to be (0: in the window), and
-    /// their key. They are for one attach only: the next process on the channel must not inherit the key.
+    /// Takes what the guest said of its pages for this attach: where in them its return area is to be (0: in
+    /// the window), and their key. They are for one attach only: the next process on the channel must not
+    /// inherit the key.
     pub(crate) fn take_pages(&self) -> (u64, u64) {
         let key = take(&self.pages_key_lo, &self.pages_key_hi);
         (take(&self.return_gpa_lo, &self.return_gpa_hi), key)
     }
 
-    /// Changes the state. Everything of the new one is in place before.
+    /// Sets the state. The caller has stored before what the new state promises to the guest.
     fn set(&self, _control: &Control<'_>, state: u32) {
         self.state.store(state, Ordering::Release);
         self.published.channel_changed(self.index, state != channel::STATE_FREE);
     }
 
-    /// Free to attached: the session is there. Its thread starts after this.
+    /// From free to attached, with the session `host`. Its thread is started after this.
     pub(crate) fn open(&self, control: &Control<'_>, host: SessionHost) {
         self.session.store(host.session(), Ordering::Relaxed);
         self.error.store(0, Ordering::Relaxed);
@@ -149,17 +151,17 @@ impl Channel {
         self.set(control, channel::STATE_ATTACHED);
     }
 
-    /// The thread that the doorbell wakes from now on.
+    /// Has the doorbell wake `thread` from now on.
     pub(crate) fn sleeps_in(&self, _control: &Control<'_>, thread: Thread) {
         *lock(&self.sleeper) = Some(thread);
     }
 
-    /// An attach is refused; the state stays what it is.
+    /// Shows why an attach is refused. The state stays what it is.
     pub(crate) fn refuse(&self, _control: &Control<'_>, why: Refusal) {
         self.error.store(why as u32, Ordering::Release);
     }
 
-    /// Attached to failed, by the session's own thread. False: it was told to end meanwhile.
+    /// From attached to failed, by the session's own thread. False: the session was told to end meanwhile.
     pub(crate) fn fail(&self, why: Refusal) -> bool {
         let control = self.control();
         if self.state() != channel::STATE_ATTACHED {
@@ -170,7 +172,8 @@ impl Channel {
         true
     }
 
-    /// Attached or failed to ending: the session's thread ends it and frees the channel. Nothing happens in other states.
+    /// From attached or failed to ending: the session's thread ends the session and frees the channel. Does
+    /// nothing in other states.
     pub(crate) fn end(&self, control: &Control<'_>) {
         if !matches!(self.state(), channel::STATE_ATTACHED | channel::STATE_FAILED) {
             return;
@@ -182,7 +185,7 @@ impl Channel {
         self.ring();
     }
 
-    /// To free, when nothing of the session is left: by its own thread, or where that could not be started.
+    /// To free. Nothing of the session is left: its own thread has ended it, or could not be started.
     pub(crate) fn free(&self, control: &Control<'_>) {
         *lock(&self.sleeper) = None;
         *lock(&self.running) = None;
@@ -192,7 +195,7 @@ impl Channel {
         self.freed.notify_all();
     }
 
-    /// Waits until the channel is free, but not beyond `deadline`; whether it is.
+    /// Waits until the channel is free, but not beyond `deadline`. Returns whether it is.
     pub(crate) fn wait_until_free(&self, deadline: Instant) -> bool {
         let mut control = self.control();
         while self.state() != channel::STATE_FREE {

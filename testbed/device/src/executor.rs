@@ -26,8 +26,8 @@ pub enum SessionError {
     /// The guest broke the contract in a way that only the executor can see.
     #[error(transparent)]
     Violation(#[from] Violation),
-    /// The session would have more than it may, or the host has no memory. The message is not carried out, as if it had never been
-    /// sent; the guest gets out-of-memory, and the session goes on.
+    /// The session would have more than it may, or the host has no memory. The message is not carried out, as
+    /// if it had never been sent; the guest gets out-of-memory, and the session goes on.
     #[error("{0}")]
     OutOfMemory(String),
     /// The executor lost the session, such as by the death of a worker process.
@@ -52,10 +52,13 @@ pub trait Executor: Send + Sync {
     /// Device memory in use, of all sessions, in bytes.
     fn allocated(&self) -> u64;
 
-    /// Bytes of images that are kept for later sessions, though no session may have them.
+    /// Bytes of images that are kept for later sessions and charged to none.
     fn kept_image_bytes(&self) -> u64 {
         0
     }
+
+    /// A session has ended, and all that it had is free: the moment to give memory back to the system.
+    fn tidy(&self) {}
 
     /// Begins a session. Cheap: guests attach just to look. What is dear, such as a GPU context, is
     /// taken by the first message that needs it.

@@ -8,7 +8,8 @@ use vgpu_wire::body::graph::{GraphNode, GraphPatch};
 use vgpu_wire::{Body, Kind, Message};
 use zerocopy::FromBytes;
 
-use crate::charge::{Charge, Charges, OverLimit, Resource};
+use crate::charge::{Charge, Charges, OverLimit};
+use crate::limits::Resource;
 use crate::violation::Violation;
 
 /// The most bytes that the records of one message may have: the host copies them.
@@ -123,7 +124,7 @@ const fn can_be_node(kind: Kind) -> bool {
 /// Why a graph is not made.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GraphError {
-    /// The payload is none.
+    /// The payload is not that of a graph.
     #[error(transparent)]
     Violation(#[from] Violation),
     /// The session would have too many nodes.
@@ -230,7 +231,8 @@ mod tests {
     use zerocopy::IntoBytes;
 
     use super::*;
-    use crate::charge::{DeviceCharges, Limits};
+    use crate::charge::DeviceCharges;
+    use crate::limits::Limits;
 
     fn new(limits: Limits) -> Graphs {
         Graphs::new(Charges::new(1, limits, Arc::new(DeviceCharges::default())))

@@ -1,13 +1,15 @@
-//! Handles that nobody answers for: streams, events, holds and graphs, whose numbers the guest mints. They are charged here, for
-//! every executor. One that is refused brings a late out-of-memory; a later message that names it is an error of the program
-//! then, which knows of the refusal only when it looks, and not a violation.
+//! Handles whose creation is not answered: streams, events, holds and graphs, whose numbers the guest mints.
+//! They are charged here, for every executor. The guest learns of one that is refused by a late
+//! out-of-memory, and may have sent messages that name it before it looks. Such a message is an error of the
+//! program, and no violation.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use vgpu_wire::Body;
 
-use crate::charge::{Charge, Charges, OverLimit, Resource};
+use crate::charge::{Charge, Charges, OverLimit};
+use crate::limits::Resource;
 use crate::violation::Violation;
 
 /// The kinds of handles that are counted.
@@ -32,12 +34,13 @@ const fn made(body: &Body) -> Option<(Kind, Resource, u32)> {
     })
 }
 
-/// What a session's messages have made. Numbers are looked at by the executor, too; here they say what is to be returned.
+/// What a session's messages have made. The executor checks the numbers; here they tell which charge is to be
+/// returned.
 #[derive(Debug)]
 pub(crate) struct Handles {
     charges: Arc<Charges>,
     held: [HashMap<u32, Charge>; KINDS],
-    /// Whether one was refused.
+    /// Whether a handle of the kind was ever refused.
     refused: [bool; KINDS],
 }
 

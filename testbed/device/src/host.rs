@@ -275,14 +275,14 @@ impl SessionHost {
         u64::try_from(self.0.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// What the session is charged, and may be.
+    /// The charges of the session, and its limits.
     #[must_use]
     pub fn charges(&self) -> &Arc<Charges> {
         &self.0.charges
     }
 
-    /// Writes to the log because of what the guest did, unless it has made the host write too much. `bytes`: how long the guest's
-    /// part of the line is.
+    /// Writes to the log because of what the guest did, unless it has made the host write too much. `bytes`:
+    /// how long the guest's part of the line is.
     pub fn log(&self, bytes: usize, write: impl FnOnce()) {
         self.0.charges.log(bytes, write);
     }
@@ -454,7 +454,7 @@ impl SessionHost {
         lock(&self.0.owned).insert(offset, bytes);
     }
 
-    /// Spans may not name any more what was lent.
+    /// Ends what [`Self::lend`] allowed: from now on no span may name it.
     pub(crate) fn take_back(&self, offset: u64) {
         lock(&self.0.owned).remove(&offset);
     }
@@ -465,13 +465,13 @@ impl SessionHost {
         Ok(Retired(Back::Window { shares: Arc::clone(&self.0.shares), offset, bytes }))
     }
 
-    /// Gives back all that the guest could write to, and leaves nothing of it for others to see. Nothing of the session may be
-    /// under way.
+    /// Gives back all that the guest could write to, and leaves nothing of it for others to see. Nothing of
+    /// the session may be under way.
     pub(crate) fn release(&self) {
         self.release_window();
         self.release_pages();
         let (window, base) = (&self.0.window, self.0.area);
-        // The facts, between these, stay.
+        // The facts, which lie between these, stay.
         window.zero(base, area::RETURN + area::RETURN_BYTES);
         window.zero(base + area::STAGING, area::STAGING_BYTES);
         window.zero(base + area::RING, area::RING_BYTES);

@@ -37,6 +37,8 @@ mod gpu_attributes;
 mod graph;
 mod handles;
 mod host;
+mod host_memory;
+mod limits;
 mod log_budget;
 mod longest;
 mod memory;
@@ -55,16 +57,18 @@ pub mod v1;
 mod violation;
 mod window;
 
-pub use charge::{
-    Charge, Charges, DeviceCharges, Limits, OUT_OF_MEMORY, OUT_OF_RESOURCES, OverLimit, Resource,
-};
+pub use charge::{Charge, Charges, DeviceCharges, OUT_OF_MEMORY, OUT_OF_RESOURCES, OverLimit};
 pub use device::{Device, DeviceConfig, DeviceError};
 pub use executor::{Executor, ExecutorError, Session, SessionError, Work};
 pub use gpu::{ADDRESS_SPAN, GpuConfig, GpuError, parse_bytes, parse_compute_capability, parse_uuid};
 pub use graph::{GraphRecord, nodes as graph_nodes, patches as graph_patches};
 pub use host::{Gauges, LateError, Piece, ReplyTo, Retired, SessionHost};
+pub use host_memory::mappings_allowed;
+pub use limits::{Limits, Resource};
 pub use memory::{GuestMemory, Ram};
-pub use sim::{ExitHandle, PciAddress, Seen, SimBus, SimDevice, SimError, V1Config, V1Way, Watch};
+pub use sim::{
+    ExitHandle, PciAddress, Seen, SimBus, SimDevice, SimError, V1Config, V1Way, Watch, connect_bar,
+};
 pub use status::{BusStatus, DeviceStatus, ELSEWHERE, SessionStatus};
 pub use violation::Violation;
 pub use window::{Window, WindowError};

@@ -1,17 +1,18 @@
-//! How much a guest may make its host write to the log: a number of lines at once, and so many a minute after that. Owns
-//! the words that say that lines are left out.
+//! How much a guest may make its host write to the log: a number of lines at once, and so many a minute after
+//! that. Owns the words that say that lines are left out.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Bytes that count as one line.
 const LINE_BYTES: usize = 256;
-/// Lines at once of all sessions of a device: those of sessions come and go.
+/// Lines that all sessions of a device may write at once. A new session has a budget of its own, so the
+/// sessions' budgets alone are no limit.
 const DEVICE_LINES: u64 = 5_000;
 /// Lines a minute of all sessions of a device.
 const DEVICE_LINES_PER_MINUTE: u64 = 600;
 
-/// Lines that may be written.
+/// The lines that a session, or all sessions of a device, may still write.
 #[derive(Debug)]
 pub(crate) struct LogBudget {
     most: u64,
@@ -29,7 +30,7 @@ struct State {
 }
 
 impl Default for LogBudget {
-    /// A device's.
+    /// The budget of a device.
     fn default() -> Self {
         Self::new(DEVICE_LINES, DEVICE_LINES_PER_MINUTE)
     }
@@ -45,7 +46,8 @@ impl LogBudget {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a line may be written that a guest made `bytes` long. `say` writes that lines are, or were, left out.
+    /// Whether a line may be written of which the guest chose `bytes`. `say` writes that lines are left out
+    /// from here on, or were.
     pub(crate) fn take(&self, bytes: usize, say: impl Fn(&str)) -> bool {
         self.take_at(bytes, Instant::now(), say)
     }

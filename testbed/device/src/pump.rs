@@ -8,12 +8,13 @@ use vgpu_wire::facts::{DeviceFacts, HelloReply};
 use vgpu_wire::{Body, FLAG_JOIN, Kind, Message, SEGMENT_INLINE, Span};
 use zerocopy::IntoBytes;
 
-use crate::charge::{Charge, OUT_OF_MEMORY, Resource};
+use crate::charge::{Charge, OUT_OF_MEMORY};
 use crate::check::{self, Checks};
 use crate::executor::{Session, SessionError, Work};
 use crate::graph::{GraphError, Graphs, PAYLOAD_MAX};
 use crate::handles::Handles;
 use crate::host::{LateError, SessionHost};
+use crate::limits::Resource;
 use crate::pages::Refused;
 use crate::violation::Violation;
 
@@ -114,13 +115,14 @@ impl Pump {
         }
     }
 
-    /// A launch of a graph is begun node by node: what is left of one cannot be refused.
+    /// Whether a message is refused because it names a handle that was refused before it. A launch of a graph
+    /// is so only if it names the graph: it starts node by node, and the rest of one cannot be refused.
     fn is_excused(&self, kind: Kind, violation: &Violation) -> bool {
         let graph = matches!(violation, Violation::Handle { what: "graph", .. });
         self.handles.excuses(violation) && (kind != Kind::GraphLaunch || graph)
     }
 
-    /// A message is not carried out, and the session goes on. Who waits for it does not wait in vain.
+    /// Refuses a message, and the session goes on: its answer is the code, or a late error where it has none.
     fn refuse(&self, work: &Work<'_>, code: u32, why: std::fmt::Arguments<'_>) {
         let (session, number, kind) = (self.host.session(), work.number, work.message.body.kind().name());
         self.host.log(0, || tracing::warn!(session, number, kind, code, "refused: {why}"));
@@ -270,7 +272,8 @@ impl Pump {
         }
     }
 
-    /// Copies records out of the window: what is checked must be what is used. What the copy is charged comes with it.
+    /// Copies records out of the window: what is checked must be what is used. What the copy is charged comes
+    /// with it.
     fn fetch(&self, span: &Span) -> Result<Result<(Vec<u8>, Charge), GraphError>, Violation> {
         if span.bytes > PAYLOAD_MAX {
             return Err(Violation::Field { field: "the payload's size", value: span.bytes });

@@ -166,9 +166,9 @@ impl Device {
         register.map_or_else(|| self.fact(offset), |register| register.answer(self))
     }
 
-    /// Writes the 32-bit register at `offset` of BAR0. An attach is decided when this returns; a session that is told to end
-    /// ends later, and its channel is [`channel::STATE_ENDING`] until then: nothing here waits for an executor's work. Ignored
-    /// where there is no register, or one that is read-only.
+    /// Writes the 32-bit register at `offset` of BAR0. An attach is decided when this returns; a session that
+    /// is told to end ends later, and its channel is [`channel::STATE_ENDING`] until then: nothing here waits
+    /// for an executor's work. Ignored where there is no register, or one that is read-only.
     pub fn write(&self, offset: u32, value: u32) {
         self.count_write();
         let _timed = self.longest().access();

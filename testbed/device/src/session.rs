@@ -1,6 +1,7 @@
-//! A session's host thread: reads the ring, spins and sleeps, publishes progress, and ends the
-//! session when the guest breaks the contract or the executor is lost, or when it is told to. What a session holds is
-//! freed here and nowhere else, however long its executor takes to let go of it; the channel is free after that.
+//! A session's host thread: reads the ring, spins and sleeps, publishes progress, and ends the session when
+//! the guest breaks the contract or the executor is lost, or when it is told to. What a session holds is
+//! freed here and nowhere else, however long its executor takes to let go of it; the channel is free after
+//! that.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use vgpu_wire::area;
 use vgpu_wire::registers::{Refusal, channel::STATE_FAILED};
 
 use crate::channel::Channel;
-use crate::executor::SessionError;
+use crate::executor::{Executor, SessionError};
 use crate::host::SessionHost;
 use crate::pump::Pump;
 use crate::ring::Ring;
@@ -86,7 +87,7 @@ impl Worker {
     }
 
     /// The thread's whole life.
-    pub(crate) fn run(mut self) {
+    pub(crate) fn run(mut self, executor: &dyn Executor) {
         // A panic is a bug of this program, not the guest's: it costs the session, not the device.
         let end = catch_unwind(AssertUnwindSafe(|| self.serve())).unwrap_or_else(|payload| {
             let text = payload
@@ -115,17 +116,21 @@ impl Worker {
             };
             // A ring that makes no sense is found before there is a message.
             let kind = if number == newest.0 { newest.1 } else { "none" };
-            tracing::warn!(%device, channel = host.channel(), session, process, number, kind, "session ended: {error}");
+            let text = error.to_string();
+            host.charges().log_end(text.len(), || {
+                tracing::warn!(%device, channel = host.channel(), session, process, number, kind, "session ended: {text}");
+            });
             host.end_with(CUDA_ERROR_UNKNOWN, number);
             if channel.fail(why) {
-                // A guest whose session failed may be writing to window and area until it detaches. The executor may have set the
-                // stop flag, so that says nothing.
+                // A guest whose session failed may be writing to window and area until it detaches. The
+                // executor may have set the stop flag, so that says nothing.
                 while channel.state() == STATE_FAILED {
                     thread::park();
                 }
             }
         }
         host.release();
+        executor.tidy();
         tracing::debug!(%device, channel = host.channel(), session, process, "session closed");
         channel.free(&channel.control());
     }

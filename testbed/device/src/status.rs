@@ -84,10 +84,10 @@ pub struct DeviceStatus {
     pub sessions: Vec<SessionStatus>,
     /// Channels that nobody is attached to; 0 for a device of version 1, which has none.
     pub free_channels: usize,
-    /// The longest time that a guest's access to a register took to be served, in microseconds. Of a device of version 1: 0.
+    /// The longest time that a guest's access to a register took to be served, in microseconds.
     #[serde(default)]
     pub longest_access_us: u64,
-    /// The longest of these that was an attach.
+    /// The longest of these that was an attach. Of a device of version 1, which has none: 0.
     #[serde(default)]
     pub longest_attach_us: u64,
     /// How often guests reached for the device's registers and data window: each access is an exit of a virtual machine.

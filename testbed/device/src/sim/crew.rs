@@ -46,7 +46,7 @@ impl Crew {
         thread.map(drop)
     }
 
-    /// Waits until none runs, but not beyond `deadline`; whether none does.
+    /// Waits until none runs, but not beyond `deadline`. Returns whether none does.
     pub(super) fn wait(&self, deadline: Instant) -> bool {
         let mut running = lock(&self.0.running);
         while *running > 0 {

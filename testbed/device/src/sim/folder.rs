@@ -250,7 +250,8 @@ mod tests {
         assert!(text.lines().all(|line| line.len() == 56));
     }
 
-    /// A user becomes root, or writes where they should not: paths in the folder are opened, and have their modes set, by name.
+    /// A user becomes root, or writes where they should not: paths in the folder are opened, and have their
+    /// modes set, by name.
     #[test]
     fn a_folder_that_others_can_change_is_not_served() {
         use std::os::unix::fs::{PermissionsExt, symlink};

@@ -43,12 +43,13 @@ pub use control::ExitHandle;
 use folder::{Bars, Bus, Function};
 use page::PageLock;
 use ram::RamFile;
+pub use socket::connect_bar;
 use socket::{Bar, RegisterServer};
 pub(crate) use socket::{connect_to, listen_at};
 pub use v1::{Seen, V1Config, V1Way, Watch};
 
-/// How long the end of a bus waits for register accesses and sessions. What is in the middle of an executor's work then goes on
-/// without the bus, until its process ends.
+/// How long the end of a bus waits for register accesses and sessions. What is in the middle of an executor's
+/// work then goes on without the bus, until its process ends.
 const ENDING_MOST: Duration = Duration::from_millis(500);
 
 /// Why a folder cannot be served.
@@ -214,7 +215,8 @@ impl SimDevice {
 }
 
 impl SimDevice {
-    /// No guest finds it any more, none reaches it, and its sessions are told to end. Waits for nothing.
+    /// Takes the device off the bus: no guest finds or reaches it any more, and its sessions are told to end.
+    /// Waits for nothing.
     fn leave(&self) {
         self.function.remove();
         for server in &self.servers {
@@ -382,7 +384,8 @@ impl Drop for SimBus {
     fn drop(&mut self) {
         let deadline = Instant::now() + ENDING_MOST;
         self.control.stop();
-        // All of them end at a time. The control socket's threads hold them, so this is not left to their own drop.
+        // All of them end at a time. The control socket's threads hold them, so this is not left to their own
+        // drop.
         for device in &*self.devices {
             device.leave();
         }

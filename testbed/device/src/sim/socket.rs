@@ -72,8 +72,9 @@ pub(super) trait Bar: std::fmt::Debug + Send + Sync {
 
     fn write(&self, offset: u32, value: u32);
 
-    /// What keeps packets of several accesses apart, so that no access of another process comes between those of one; `None`:
-    /// they mix. A packet may be carried out long after its process has died, when the next one is busy with the same registers.
+    /// What keeps packets of several accesses apart, so that no access of another process comes between those
+    /// of one; `None`: they mix. A packet may be carried out long after its process has died, when the next
+    /// one is busy with the same registers.
     fn packets(&self) -> Option<&Mutex<()>> {
         None
     }
@@ -125,7 +126,8 @@ impl RegisterServer {
         Ok(Self(server))
     }
 
-    /// Stops answering: guests find their connections closed. An access that is being carried out is not waited for.
+    /// Stops answering: guests find their connections closed. An access that is being carried out is not
+    /// waited for.
     pub(super) fn stop(&self) {
         let mut state = lock(&self.0.state);
         state.stopped = true;
@@ -174,6 +176,17 @@ pub(crate) fn listen_at(path: &Path, kind: SocketType) -> io::Result<OwnedFd> {
 pub(crate) fn connect_to(path: &Path) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    with_address(path, |address| connect(&socket, address))?;
+    Ok(socket)
+}
+
+/// Connects to the socket of a BAR, such as `resource0` in the folder of its function, as a guest process
+/// does.
+///
+/// # Errors
+/// The system's: nobody listens at `path`.
+pub fn connect_bar(path: &Path) -> io::Result<OwnedFd> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     with_address(path, |address| connect(&socket, address))?;
     Ok(socket)
 }

@@ -192,7 +192,7 @@ impl V1Device {
             sessions: mediator.map(|mediator| mediator.owners()).unwrap_or_default(),
             free_channels: 0,
             accesses: Some(self.device.accesses()),
-            longest_access_us: 0,
+            longest_access_us: self.device.longest_access_us(),
             longest_attach_us: 0,
         }
     }

@@ -17,6 +17,7 @@ use super::link::{Delivery, Inlet, Link, LinkError, Submission};
 use super::properties::Properties;
 use super::registers::{Effect, Identity, Registers};
 use crate::host::lock;
+use crate::longest::Longest;
 use crate::memory::GuestMemory;
 
 /// The BARs.
@@ -66,6 +67,7 @@ pub struct Device {
     epoch: Instant,
     state: Mutex<State>,
     counts: Counts,
+    longest: Longest,
     link: OnceLock<Box<dyn Link>>,
 }
 
@@ -98,6 +100,7 @@ impl Device {
             epoch: Instant::now(),
             state: Mutex::new(state),
             counts: Counts::default(),
+            longest: Longest::default(),
             link: OnceLock::new(),
         })
     }
@@ -126,6 +129,12 @@ impl Device {
         self.counts.get()
     }
 
+    /// The longest that an access to a BAR took so far, in microseconds.
+    #[must_use]
+    pub fn longest_access_us(&self) -> u64 {
+        self.longest.access_us()
+    }
+
     /// Reads `size` bytes, 1 to 8 and a power of two, at `offset`. 0 for what no bus would let through.
     #[must_use]
     pub fn read(&self, bar: Bar, offset: u32, size: usize) -> u64 {
@@ -133,6 +142,7 @@ impl Device {
             return 0;
         }
         self.counts.read(bar, 1);
+        let _timed = self.longest.access();
         let state = lock(&self.state);
         match bar {
             // The registers implement 4 bytes, and wider accesses are two: narrower ones read 4 from where they are (Q1).
@@ -154,6 +164,7 @@ impl Device {
             return;
         }
         self.counts.write(bar, 1);
+        let _timed = self.longest.access();
         let mut state = lock(&self.state);
         match bar {
             Bar::Bar0 => {

@@ -16,6 +16,7 @@ mod counts;
 mod device;
 mod image;
 mod info;
+mod lane;
 mod link;
 mod local;
 mod mediator;

@@ -1,8 +1,8 @@
 //! The mediator's socket: devices of other processes, such as patched hypervisors, connect to it.
 //!
 //! Each client has a thread, so that one that sends half a frame, takes no answer, or has work done that never ends, keeps nobody else
-//! waiting. The thread that accepts clients looks out for those that hang up, too: the thread of one whose call is being carried out does
-//! not see it. Only the mediator's user may connect, or a group's users.
+//! waiting. The thread that accepts clients looks out for those that hang up, too, and for those that want to be rid of a call that takes long: the
+//! thread of one whose call is being carried out sees neither. Only the mediator's user may connect, or a group's users.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,20 +13,26 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, chownat, fstat, open};
 use rustix::io::Errno;
-use rustix::net::{Shutdown, SocketType, shutdown, sockopt::socket_peercred};
+use rustix::net::{RecvFlags, Shutdown, SocketType, recv, shutdown, sockopt::socket_peercred};
 use rustix::process::Gid;
+use vgpu_wire::v1::frame::{Call, Header};
 
 use super::clients::{Admission, Client, admit};
+use super::lane::{Lane, Turn};
 use super::mediator::{Connection, Mediator};
-use super::talk::{Idle, serve};
+use super::talk::{End, serve};
 use crate::host::lock;
 use crate::sim::{connect_to, listen_at};
 
 /// How long to leave clients waiting when the process is out of descriptors.
 const PAUSE: Duration = Duration::from_millis(20);
+/// How often it is looked whether a call under way is to be ended. That a call begins is told to nobody: it would cost each of them a wake-up.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+/// Bytes of a frame that tell whose call it is.
+const HEAD: usize = size_of::<Header>() + size_of::<Call>();
 /// Clients that are taken before it is looked who has hung up.
 const BURST: usize = 64;
 /// How long an ending server waits for calls that are being carried out: those that cannot be stopped end with the process.
@@ -55,11 +61,11 @@ pub enum ServerError {
 }
 
 /// A client that is connected.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Connected {
     stream: Arc<UnixStream>,
     connection: Arc<Connection>,
-    idle: Arc<Idle>,
+    lane: Arc<Lane>,
     user: u32,
     /// Its end has been seen.
     over: bool,
@@ -204,7 +210,8 @@ impl Shared {
             };
             let mut files = vec![PollFd::new(&self.listener, PollFlags::IN)];
             files.extend(watched.iter().map(|(_, stream)| PollFd::new(stream.as_ref(), PollFlags::RDHUP)));
-            match poll(&mut files, None) {
+            let limit = (!watched.is_empty()).then_some(&LOOK);
+            match poll(&mut files, limit) {
                 Ok(_) => {}
                 Err(Errno::INTR) => continue,
                 Err(error) => {
@@ -215,8 +222,12 @@ impl Shared {
             }
             let news: Vec<bool> = files.iter().map(|file| !file.revents().is_empty()).collect();
             drop(files);
-            for ((id, _), _) in watched.iter().zip(&news[1..]).filter(|(_, news)| **news) {
-                self.see_off(*id);
+            for ((id, _), news) in watched.iter().zip(&news[1..]) {
+                if *news {
+                    self.see_off(*id);
+                } else {
+                    self.relieve(*id);
+                }
             }
             if news[0] {
                 // A burst is taken before others who come find no room to wait.
@@ -233,6 +244,15 @@ impl Shared {
         });
         if let Some(connection) = connection {
             connection.hang_up();
+        }
+    }
+
+    /// Where a client wants the owner cleaned up whose call is being carried out, another thread sees to that.
+    fn relieve(self: &Arc<Self>, id: u64) {
+        let Some(client) = lock(&self.state).open.get(&id).cloned() else { return };
+        if let Some((turn, received)) = client.lane.leave_behind(|| peek(&client.stream)) {
+            tracing::info!(user = client.user, "a device's call is left behind: its owner is to end");
+            self.serve(id, &client, turn, received);
         }
     }
 
@@ -260,14 +280,25 @@ impl Shared {
             tracing::warn!(user, "a device is turned away: as many as there may be are connected, and busy");
             return true;
         }
+        let (lane, turn) = Lane::new();
         let client = Connected {
             stream,
             connection: Arc::new(self.mediator.connect_as(user)),
-            idle: Arc::new(Idle::new()),
+            lane: Arc::new(lane),
             user,
             over: false,
         };
-        self.begin(client);
+        let id = {
+            let mut state = lock(&self.state);
+            if state.stopped {
+                return false;
+            }
+            let id = state.next;
+            state.next += 1;
+            state.open.insert(id, client.clone());
+            id
+        };
+        self.serve(id, &client, turn, Vec::new());
         true
     }
 
@@ -277,7 +308,7 @@ impl Shared {
         let known = state.open.iter().map(|(id, client)| {
             // What a machine has would end if it did not come back in time.
             let loses_nothing = || !client.connection.has_owners();
-            let idle_since = client.idle.since().filter(|_| loses_nothing());
+            let idle_since = client.lane.idle_since().filter(|_| loses_nothing());
             (*id, Client { user: client.user, idle_since })
         });
         match admit(&known.collect(), user) {
@@ -295,36 +326,43 @@ impl Shared {
     }
 
     /// Serves a client in a thread of its own.
-    fn begin(self: &Arc<Self>, client: Connected) {
-        let mut state = lock(&self.state);
-        if state.stopped {
-            return;
-        }
-        let id = state.next;
-        state.next += 1;
-        let own = Arc::clone(self);
-        let (stream, connection, idle) =
-            (Arc::clone(&client.stream), Arc::clone(&client.connection), Arc::clone(&client.idle));
+    fn serve(self: &Arc<Self>, id: u64, client: &Connected, turn: Turn, received: Vec<u8>) {
+        lock(&self.state).serving += 1;
+        let (own, served) = (Arc::clone(self), client.clone());
         let talk = move || {
-            if let Err(error) = serve(&stream, &connection, &idle) {
+            let end = serve(&served.stream, &served.connection, &served.lane, turn, &received);
+            if let Err(error) = &end {
                 tracing::debug!("a device's connection ends: {error}");
             }
-            // Before it counts as gone, what it owned is.
-            connection.hang_up();
-            drop(connection);
-            let _ = stream.shutdown(std::net::Shutdown::Both);
-            let mut state = lock(&own.state);
-            state.open.remove(&id);
-            state.serving -= 1;
-            drop(state);
+            if !matches!(end, Ok(End::LeftBehind)) {
+                own.end(id, &served);
+            }
+            drop(served);
+            lock(&own.state).serving -= 1;
             own.ended.notify_all();
         };
-        match thread::Builder::new().name(format!("device-{id}")).spawn(talk) {
-            Ok(_) => {
-                state.open.insert(id, client);
-                state.serving += 1;
-            }
-            Err(error) => tracing::warn!("start a thread for a device: {error}"),
+        if let Err(error) = thread::Builder::new().name(format!("device-{id}")).spawn(talk) {
+            tracing::warn!("start a thread for a device: {error}");
+            self.end(id, client);
+            lock(&self.state).serving -= 1;
         }
     }
+
+    /// A client is served no more.
+    fn end(&self, id: u64, client: &Connected) {
+        // Before it counts as gone, what it owned is.
+        client.connection.hang_up();
+        // It may be down already.
+        let _ = client.stream.shutdown(std::net::Shutdown::Both);
+        lock(&self.state).open.remove(&id);
+    }
+}
+
+/// What comes next from a client, as far as it tells whose call it is. It is left where it is.
+fn peek(stream: &UnixStream) -> Vec<u8> {
+    let mut bytes = vec![0; HEAD];
+    let came = recv(stream, &mut bytes[..], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+    // One that has hung up is seen off elsewhere.
+    bytes.truncate(came.map_or(0, |(_, came)| came));
+    bytes
 }

@@ -6,6 +6,9 @@ use zerocopy::FromBytes;
 /// Bytes of a frame's head.
 const HEAD: usize = size_of::<Header>();
 
+/// A frame's head and payload, and what came behind it.
+type Next<'a> = (Header, &'a [u8], &'a [u8]);
+
 /// Bytes that came, as far as they are no whole frame yet. Room is made for what has come, not for what a head promises.
 #[derive(Debug, Default)]
 pub struct Frames {
@@ -23,6 +26,11 @@ impl Frames {
 
     /// The next whole frame: head and payload. An error: what came is no frame, and nothing of it can be used.
     pub fn next_frame(&mut self) -> Result<Option<(Header, &[u8])>, FrameError> {
+        Ok(self.next_of_all()?.map(|(header, payload, _)| (header, payload)))
+    }
+
+    /// The same with what came behind it.
+    pub(super) fn next_of_all(&mut self) -> Result<Option<Next<'_>>, FrameError> {
         let Ok((header, rest)) = Header::read_from_prefix(&self.bytes[self.taken..]) else { return Ok(None) };
         header.check()?;
         let length = header.bytes.get() as usize;
@@ -31,7 +39,8 @@ impl Frames {
         }
         let start = self.taken + HEAD;
         self.taken = start + length;
-        Ok(Some((header, &self.bytes[start..self.taken])))
+        let (payload, behind) = self.bytes[start..].split_at(length);
+        Ok(Some((header, payload, behind)))
     }
 
     /// Forgets all that came.

@@ -2,40 +2,19 @@
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use vgpu_wire::v1::frame::{self, Call, Header};
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::lane::{Lane, Turn};
 use super::mediator::{Answer, Connection, Verdict};
 use super::stream::Frames;
-use crate::host::lock;
 
 /// How long a client may take nothing of its answer.
 const SEND_LIMIT: Duration = Duration::from_secs(30);
 /// Bytes that are read at a time.
 const PIECE: usize = 256 << 10;
-
-/// Since when a client has asked for nothing.
-#[derive(Debug)]
-pub(super) struct Idle(Mutex<Option<Instant>>);
-
-impl Idle {
-    /// From now on.
-    pub(super) fn new() -> Self {
-        Self(Mutex::new(Some(Instant::now())))
-    }
-
-    /// `None`: a call is under way, or its answer.
-    pub(super) fn since(&self) -> Option<Instant> {
-        *lock(&self.0)
-    }
-
-    fn set(&self, since: Option<Instant>) {
-        *lock(&self.0) = since;
-    }
-}
 
 /// Why a connection ends by the mediator's will.
 fn refuse(why: impl std::fmt::Display) -> io::Error {
@@ -47,31 +26,47 @@ fn word(header: &Header, kind: u32) -> Header {
     Header { kind: kind.into(), bytes: 0.into(), ..*header }
 }
 
-/// Serves one client until it goes, or is hung up on.
-pub(super) fn serve(mut stream: &UnixStream, connection: &Connection, idle: &Idle) -> io::Result<()> {
+/// How a thread's talk with a client ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// The client is gone, or hung up on.
+    Over,
+    /// Another thread talks with the client meanwhile.
+    LeftBehind,
+}
+
+/// Serves one client until it goes, or is hung up on, or another thread does so; `received`: what has come from it already.
+pub(super) fn serve(
+    mut stream: &UnixStream,
+    connection: &Connection,
+    lane: &Lane,
+    turn: Turn,
+    received: &[u8],
+) -> io::Result<End> {
     stream.set_write_timeout(Some(SEND_LIMIT))?;
     let mut frames = Frames::default();
+    frames.push(received);
     let mut piece = vec![0; PIECE];
     let mut calls = false;
     loop {
-        let bytes = match stream.read(&mut piece) {
-            Ok(0) => return Ok(()),
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        frames.push(&piece[..bytes]);
-        while let Some((header, payload)) = frames.next_frame().map_err(refuse)? {
+        while let Some((header, payload, behind)) = frames.next_of_all().map_err(refuse)? {
+            let over = |()| End::Over;
             match header.kind.get() {
                 frame::CUDA_CALL => calls = true,
                 // Before the first call a client may ask whether anybody is there.
-                frame::PING if !calls => return stream.write_all(word(&header, frame::PONG).as_bytes()),
+                frame::PING if !calls => {
+                    return stream.write_all(word(&header, frame::PONG).as_bytes()).map(over);
+                }
                 kind => return Err(refuse(format_args!("a frame of kind {kind:#x}"))),
             }
             let (call, data) =
                 Call::ref_from_prefix(payload).map_err(|_| refuse("a call shorter than its head"))?;
-            idle.set(None);
-            match connection.call(&header, call, data) {
+            lane.begin(turn, call.owner.get(), behind);
+            let verdict = connection.call_while(&|| lane.is(turn), &header, call, data);
+            if !lane.end(turn) {
+                return Ok(End::LeftBehind);
+            }
+            match verdict {
                 Verdict::Answer(answer) => {
                     let Answer { outcome, data } = *answer;
                     let bytes = (size_of_val(&outcome) + data.len()) as u32;
@@ -79,14 +74,20 @@ pub(super) fn serve(mut stream: &UnixStream, connection: &Connection, idle: &Idl
                     stream.write_all(&[head.as_bytes(), outcome.as_bytes()].concat())?;
                     stream.write_all(&data)?;
                 }
-                Verdict::Busy => return stream.write_all(word(&header, frame::BUSY).as_bytes()),
+                Verdict::Busy => return stream.write_all(word(&header, frame::BUSY).as_bytes()).map(over),
                 Verdict::Quarantined => {
-                    return stream.write_all(word(&header, frame::QUARANTINED).as_bytes());
+                    return stream.write_all(word(&header, frame::QUARANTINED).as_bytes()).map(over);
                 }
                 Verdict::HangUp(error) => return Err(refuse(error)),
-                Verdict::Gone => return Ok(()),
+                Verdict::Gone => return Ok(End::Over),
             }
-            idle.set(Some(Instant::now()));
+            lane.rest(turn);
+        }
+        match stream.read(&mut piece) {
+            Ok(0) => return Ok(End::Over),
+            Ok(bytes) => frames.push(&piece[..bytes]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
     }
 }

@@ -1,18 +1,15 @@
 //! A guest without shims: registers over the socket, messages written by hand, right or wrong.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Mode, OFlags};
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, send,
-    socket_with,
-    sockopt::{Timeout, set_socket_timeout},
-};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 use rustix::thread::futex;
-use vgpu_device::PciAddress;
+use vgpu_device::{PciAddress, connect_bar};
 use vgpu_wire::body::session::{Echo, Hello, Pad};
 use vgpu_wire::facts::HelloReply;
 use vgpu_wire::registers::{self as reg, channel};
@@ -49,7 +46,7 @@ pub struct Function {
 impl Function {
     pub fn open(folder: &Path, address: PciAddress) -> Self {
         let dir = folder.join("bus/pci/devices").join(address.to_string());
-        let socket = connect_to(&dir.join("resource0")).expect("the register socket");
+        let socket = register_socket(&dir.join("resource0")).expect("the register socket");
         let file =
             std::fs::File::options().read(true).write(true).open(dir.join("resource2")).expect("the window");
         let bytes = file.metadata().expect("the window's size").len();
@@ -114,12 +111,8 @@ impl Function {
     }
 }
 
-fn connect_to(path: &Path) -> rustix::io::Result<OwnedFd> {
-    let folder = rustix::fs::open(path.parent().unwrap(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-    let short =
-        Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(path.file_name().unwrap());
-    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-    connect(&socket, &SocketAddrUnix::new(short.as_path())?)?;
+fn register_socket(path: &Path) -> io::Result<OwnedFd> {
+    let socket = connect_bar(path)?;
     // An access that is not answered fails its test.
     set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
     Ok(socket)
@@ -170,7 +163,8 @@ impl Guest {
         Ok(Self { function, channel, area, tail: 0, number: 0, head: 0 })
     }
 
-    /// Attaches and says hello; ends the session of a dead process that is still there, as whoever has the channel's lock may.
+    /// Attaches and says hello; ends the session of a dead process that is still there, as whoever has the
+    /// channel's lock may.
     pub fn attach(folder: &Path, address: PciAddress, channel: u32) -> Self {
         let function = Function::open(folder, address);
         end(&function, channel);

@@ -93,6 +93,45 @@ fn wrong(reason: &str, wrong: impl FnOnce(&mut Guest) -> u64) {
     next.echo();
 }
 
+/// Issue 13, memory charged to nobody: a guest without a session, and one that starts session after session to lose it, write no more lines to the log
+/// than a device may. Both wrote a line each time.
+#[test]
+fn lines_of_refused_attaches_and_lost_sessions_have_a_limit() {
+    const VERSION: u32 = 0x00ba_dbad;
+    const EVENT: u32 = 0x00ab_cdef;
+    let lines = |what: &str| {
+        let log = log().lock().unwrap();
+        String::from_utf8_lossy(&log).lines().filter(|line| line.contains(what)).count()
+    };
+    let bench = Bench::soft();
+    let mut function = Some(Function::open(bench.folder(), address()));
+    let mut attach = |times: usize| {
+        for _ in 0..times {
+            let refused = Guest::try_attach(function.take().expect("a device"), 0, VERSION, TABLE_DIGEST);
+            function = Some(refused.err().expect("another version is refused").1);
+        }
+    };
+    // Lines come back with time, ten a second: refused attaches are many more.
+    let refused = format!("guest_version={VERSION:#010x}");
+    let mut attaches = 0;
+    while lines(&refused) == attaches && attaches < 50_000 {
+        attach(500);
+        attaches += 500;
+    }
+    assert!(lines(&refused) < attaches, "{attaches} refused attaches wrote a line each");
+    let ended = format!("event {EVENT} is unknown");
+    let mut sessions = 0;
+    while lines(&ended) == sessions && sessions < 200 {
+        attach(200);
+        let mut guest = bench.guest(0);
+        guest.send(&EventDestroy { event: EVENT, reserved: 0 }, &[]);
+        guest.ended();
+        guest.detach();
+        sessions += 1;
+    }
+    assert!(lines(&ended) < sessions, "{sessions} lost sessions wrote a line each");
+}
+
 #[test]
 fn window_memory_stays_until_the_guest_detaches() {
     let bench = Bench::soft();

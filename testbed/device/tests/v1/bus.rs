@@ -1,19 +1,15 @@
 //! Version 1 on the sim bus: the sockets of BAR0 and BAR1, guest memory as a file, the cost of accesses, the control socket.
 
 use std::io::{BufRead, BufReader, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Mode, OFlags};
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, send,
-    socket_with,
-};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 use tempfile::TempDir;
 use vgpu_device::v1::{Mediator, Properties, Rules};
-use vgpu_device::{BusStatus, SimBus, V1Config, V1Way};
+use vgpu_device::{BusStatus, SimBus, V1Config, V1Way, connect_bar};
 use vgpu_wire::v1::call::Op;
 use vgpu_wire::v1::payload::LAUNCH_RAW;
 use vgpu_wire::v1::registers as reg;
@@ -43,13 +39,7 @@ struct Bar(OwnedFd);
 
 impl Bar {
     fn open(bus: &Path, name: &str) -> Self {
-        let folder = bus.join("bus/pci/devices").join(ADDRESS);
-        let folder = rustix::fs::open(&folder, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
-        let short = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name);
-        let socket =
-            socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
-        connect(&socket, &SocketAddrUnix::new(short.as_path()).unwrap()).unwrap();
-        Self(socket)
+        Self(connect_bar(&bus.join("bus/pci/devices").join(ADDRESS).join(name)).unwrap())
     }
 
     /// Sends a packet; the answer, or nothing where the device hangs up.

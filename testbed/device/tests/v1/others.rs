@@ -1,5 +1,7 @@
-//! One machine stops no other: not by work that never ends, not by what it leaves behind when it hangs up, not by connections that do nothing.
+//! One machine stops no other: not by work that never ends, not by what it leaves behind when it hangs up,
+//! not by connections that do nothing.
 
+use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -9,7 +11,10 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use vgpu_device::v1::{Client, Mediator, Properties, Server, Settings, USER_CLIENTS_MAX};
 use vgpu_wire::v1::call::{OWNERS_MAX, Op};
+use vgpu_wire::v1::frame::{CUDA_CALL, Call, Header, MAGIC, Outcome};
+use vgpu_wire::v1::owner;
 use vgpu_wire::v1::registers as reg;
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::driver::{Guest, PATIENCE, bare, null, pattern, soft, wide, with};
 use crate::parking::Parking;
@@ -76,6 +81,85 @@ fn work_that_never_ends_delays_no_other_machine() {
     stuck.wait().nothing();
     works(&mut stuck);
     assert_eq!(mediator.memory().1, 0);
+}
+
+/// A process is killed in a call that never ends. Whoever comes next has its owner cleaned up, and works, though nothing can stop that call.
+fn the_next_process_works(mut dead: Guest, parking: &Parking, mediator: &Mediator) {
+    park(&mut dead, parking, 1);
+    let mut next = dead.process(2);
+    let token = dead.token;
+    // The register is busy, and whose call it is says who is dead.
+    assert_eq!((next.read(reg::STATUS), next.read(reg::SCRATCH)), (reg::BUSY, token));
+    dead.call(Op::ProcessCleanup, &[token], &[]).nothing();
+    for _ in 0..3 {
+        works(&mut next);
+    }
+    assert!(mediator.owners().is_empty());
+    assert!(mediator.memory().1 > 0, "what is parked has its memory");
+    parking.open();
+    eventually("all is given back", || mediator.memory().1 == 0 && mediator.charged_bytes() == 0);
+    // The answer that nobody waits for was not taken for another's.
+    works(&mut next);
+    works(&mut dead);
+}
+
+/// Issue 13, points 1 and 4.
+#[test]
+fn a_dead_process_s_call_delays_no_other_process_of_its_machine() {
+    let parking = Arc::<Parking>::default();
+    let mediator = Mediator::with_settings(parking.around(soft()), Settings::default()).unwrap();
+    let dead = with(&mediator, Properties { vm_id: 1, ..Properties::default() });
+    the_next_process_works(dead, &parking, &mediator);
+}
+
+#[test]
+fn nor_over_a_mediator_s_socket() {
+    let dir = folder();
+    let path = dir.path().join("m.sock");
+    let parking = Arc::<Parking>::default();
+    let mediator = Mediator::with_settings(parking.around(soft()), Settings::default()).unwrap();
+    let server = Server::start(&path, &mediator).unwrap();
+    the_next_process_works(machine(&path, 1), &parking, &mediator);
+    drop(server);
+}
+
+/// The call and what ends it come in one piece.
+#[test]
+fn a_call_whose_end_came_with_it_is_left_behind() {
+    let dir = folder();
+    let path = dir.path().join("m.sock");
+    let parking = Arc::<Parking>::default();
+    let mediator = Mediator::with_settings(parking.around(soft()), Settings::default()).unwrap();
+    let server = Server::start(&path, &mediator).unwrap();
+    let stream = UnixStream::connect(&path).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let owner = owner(1, 5);
+    let frame = |request: u32, op: Op, args: &[u32]| {
+        let mut call = Call::new_zeroed();
+        (call.magic, call.op, call.owner) = (MAGIC.into(), (op as u32).into(), owner.into());
+        call.num_args = (args.len() as u32).into();
+        for (to, from) in call.args.iter_mut().zip(args) {
+            *to = (*from).into();
+        }
+        let header = Header::new(CUDA_CALL, 1, request, size_of::<Call>() as u32);
+        [header.as_bytes(), call.as_bytes()].concat()
+    };
+    let answer = || {
+        let mut bytes = [0; size_of::<Header>() + size_of::<Outcome>()];
+        (&stream).read_exact(&mut bytes).unwrap();
+        let (header, outcome) = Header::read_from_prefix(&bytes).unwrap();
+        (header.request_id.get(), Outcome::read_from_bytes(outcome).unwrap())
+    };
+    let send = |bytes: &[u8]| (&stream).write_all(bytes).unwrap();
+    send(&frame(1, Op::PrimaryCtxRetain, &[0, 0]));
+    assert_eq!(answer().0, 1);
+    send(&frame(2, Op::MemAlloc, &[4096, 0, 0, 0]));
+    let address = answer().1.results[0].get();
+    let endless = frame(3, Op::MemsetD8, &wide(&[address, 7, 4096]));
+    send(&[endless, frame(4, Op::ProcessCleanup, &[5]), frame(5, Op::Init, &[])].concat());
+    assert_eq!((answer().0, answer().0), (4, 5), "nobody wants that of the call");
+    parking.open();
+    drop(server);
 }
 
 #[test]

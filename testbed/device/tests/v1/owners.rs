@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use vgpu_device::v1::{Mediator, Properties, Rules};
-use vgpu_wire::v1::call::{ALLOCATIONS_MAX, FUNCTIONS_MAX, LIBRARIES_MAX, MODULES_MAX, OWNERS_MAX, Op};
+use vgpu_wire::v1::call::{
+    ALLOCATIONS_MAX, CUBLAS_MAX, FUNCTIONS_MAX, LIBRARIES_MAX, MODULES_MAX, OWNERS_MAX, Op,
+};
 use vgpu_wire::v1::payload::LAUNCH_RAW;
 use vgpu_wire::v1::{PAYLOAD_MAX, split};
 use zerocopy::IntoBytes;
@@ -160,6 +162,36 @@ fn the_65th_owner_gets_nothing() {
     cleanup(&mut guest.process(17));
     late.call(Op::Init, &[], &[]).one();
     assert_eq!(guest.process(17).call(Op::Init, &[], &[]).failed(), 2);
+}
+
+/// Of all machines together: the mediator has 16 times what one machine may have (issue 13, points 3 and 4).
+#[test]
+fn owners_of_all_machines_have_an_end() {
+    const MACHINES: u32 = 16;
+    let mediator = Mediator::new(null(), Rules::default()).unwrap();
+    let machines: Vec<Guest> = (1..=MACHINES).map(|vm| machine(&mediator, vm)).collect();
+    for machine in &machines {
+        for token in 1..=OWNERS_MAX as u32 {
+            machine.process(token).call(Op::Init, &[], &[]).one();
+        }
+    }
+    let mut one_more = machine(&mediator, MACHINES + 1).process(1);
+    assert_eq!(one_more.call(Op::Init, &[], &[]).failed(), 2);
+    cleanup(&mut machines[3].process(9));
+    one_more.call(Op::Init, &[], &[]).one();
+}
+
+/// cuBLAS has its own word for it: `CUBLAS_STATUS_ALLOC_FAILED`, in a call that succeeds.
+#[test]
+fn the_table_of_cublas_handles_has_an_end() {
+    const ALLOC_FAILED: u64 = 3;
+    let mut guest = guest(soft());
+    let made: Vec<Vec<u64>> = (0..CUBLAS_MAX).map(|_| guest.call(Op::CublasCreate, &[], &[]).ok()).collect();
+    assert!(made.iter().all(|results| results.len() == 2 && results[0] == 0), "{made:?}");
+    assert_eq!(guest.call(Op::CublasCreate, &[], &[]).ok(), [ALLOC_FAILED]);
+    assert_eq!(guest.call(Op::CublasDestroy, &wide(&[made[7][1]]), &[]).ok(), [0]);
+    let again = guest.call(Op::CublasCreate, &[], &[]).ok();
+    assert!(again.len() == 2 && !made.contains(&again), "{again:?}: no handle is used again");
 }
 
 #[test]

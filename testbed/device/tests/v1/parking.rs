@@ -1,4 +1,5 @@
-//! An executor whose work can be made to stand still: what is parked looks at nothing, not even whether its session is to end.
+//! An executor whose work can be made to stand still: what is parked looks at nothing, not even whether its
+//! session is to end.
 
 use std::sync::{Arc, Condvar, Mutex};
 

@@ -252,8 +252,9 @@ fn a_mediator_that_takes_nothing_is_given_up() {
     assert_eq!(guest.bar1(0xff_fffc, 4), [1, 0, 0, 0], "Q5");
 }
 
-/// "No register access ever waits for work": a doorbell is one, and waits for no mediator to take its call. Calls that follow it, of processes
-/// that did not wait for theirs, are sent whole and in order, or refused at once when too much waits.
+/// "No register access ever waits for work": a doorbell is one, and waits for no mediator to take its call.
+/// Calls that follow it, of processes that did not wait for theirs, are sent whole and in order, or refused
+/// at once when too much waits.
 #[test]
 fn a_doorbell_does_not_wait_until_the_mediator_has_taken_the_call() {
     let dir = folder();

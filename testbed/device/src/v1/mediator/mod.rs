@@ -34,9 +34,10 @@ use vgpu_wire::v1::frame::{Call, FrameError, Header, MAGIC, Outcome};
 use vgpu_wire::v1::{ARGS, RESULTS, join};
 use zerocopy::little_endian::U64;
 
-use crate::charge::{DeviceCharges, Limits};
+use crate::charge::DeviceCharges;
 use crate::executor::Executor;
 use crate::host::lock;
+use crate::limits::Limits;
 use crate::session::Gate;
 use crate::status::SessionStatus;
 use crate::window::WindowError;
@@ -298,12 +299,12 @@ impl Mediator {
         }
     }
 
-    fn carry_out(&self, key: OwnerKey, call: &Call, data: &[u8]) -> Answer {
+    fn carry_out(&self, key: OwnerKey, wanted: &dyn Fn() -> bool, call: &Call, data: &[u8]) -> Answer {
         self.wait_for_gate();
         let done = if self.stopped.get().is_some() {
             Err(status::UNKNOWN)
         } else {
-            self.owners.carry_out(key, call, data)
+            self.owners.carry_out(key, wanted, call, data)
         };
         let (status, reply) = done.map_or_else(|code| (code, Reply::NONE), |reply| (0, reply));
         let mut results = [U64::ZERO; RESULTS];
@@ -333,6 +334,17 @@ impl Drop for Mediator {
 impl Connection {
     /// Carries out the call that a frame holds.
     pub fn call(&self, header: &Header, call: &Call, data: &[u8]) -> Verdict {
+        self.call_while(&|| true, header, call, data)
+    }
+
+    /// The same as long as it is `wanted`: one that was left behind makes no owner any more, since that may have been cleaned up by now.
+    pub(in crate::v1) fn call_while(
+        &self,
+        wanted: &dyn Fn() -> bool,
+        header: &Header,
+        call: &Call,
+        data: &[u8],
+    ) -> Verdict {
         let vm = header.vm_id.get();
         match lock(&self.mediator.rules).admit(vm, Instant::now()) {
             Ok(()) => {}
@@ -352,7 +364,7 @@ impl Connection {
         if first != vm {
             return Verdict::HangUp(FrameError::Machine { first, then: vm });
         }
-        Verdict::Answer(Box::new(self.mediator.carry_out(self.owner(vm, call), call, data)))
+        Verdict::Answer(Box::new(self.mediator.carry_out(self.owner(vm, call), wanted, call, data)))
     }
 
     /// The machine that the connection speaks for, which is the first that it named; none: the client has hung up.

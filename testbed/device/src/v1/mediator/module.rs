@@ -13,7 +13,7 @@ use super::owner::{Function, Module, Owner, Pieces};
 use super::port::Port;
 use super::status;
 use super::{Reply, Request};
-use crate::charge::Resource;
+use crate::limits::Resource;
 use crate::v1::image::{Code, ImageError};
 use vgpu_image::Target;
 use vgpu_image::ptx::PtxError;

@@ -148,13 +148,19 @@ impl Owners {
     }
 
     /// Carries a call out.
-    pub(super) fn carry_out(self: &Arc<Self>, key: OwnerKey, call: &Call, data: &[u8]) -> Result<Reply, u32> {
+    pub(super) fn carry_out(
+        self: &Arc<Self>,
+        key: OwnerKey,
+        wanted: &dyn Fn() -> bool,
+        call: &Call,
+        data: &[u8],
+    ) -> Result<Reply, u32> {
         let op = Op::try_from(call.op.get());
         if op == Ok(Op::ProcessCleanup) {
             self.clean_up(key);
             return Ok(Reply::NONE);
         }
-        let entry = self.entry(key)?;
+        let entry = self.entry(key, wanted)?;
         let mut owner = lock(&entry.owner);
         if entry.host.stopping() {
             // It was ended meanwhile, and has nothing any more.
@@ -202,8 +208,11 @@ impl Owners {
     }
 
     /// The owner of a key, which comes to be with its first call.
-    fn entry(&self, key: OwnerKey) -> Result<Arc<Entry>, u32> {
+    fn entry(&self, key: OwnerKey, wanted: &dyn Fn() -> bool) -> Result<Arc<Entry>, u32> {
         let mut table = lock(&self.table);
+        if !wanted() {
+            return Err(status::UNKNOWN);
+        }
         if let Some(entry) = table.known.get(&key) {
             return Ok(Arc::clone(entry));
         }
@@ -275,6 +284,7 @@ impl Owners {
         table.areas.push(area);
         table.machines.give_back(entry.key.machine());
         drop(table);
+        self.core.executor.tidy();
         entry.set_freed();
     }
 }

@@ -1,0 +1,180 @@
+//! Attach and detach, as far as whoever serves registers does them. A session's own thread does the rest.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::{self, Thread};
+
+use vgpu_wire::body::pages::PageRun;
+use vgpu_wire::registers::{Refusal, WAKE_FUTEX, channel};
+use vgpu_wire::{TABLE_DIGEST, WIRE_VERSION, area};
+
+use super::Device;
+use crate::channel::{Channel, Control};
+use crate::charge::Charges;
+use crate::executor::{Executor, ExecutorError};
+use crate::host::{Guest, SessionHost};
+use crate::pages::{Registry, Run};
+use crate::pump::Pump;
+use crate::session::Worker;
+
+impl Device {
+    /// `CONTROL = ATTACH`: starts a session on a channel that is free.
+    pub(crate) fn attach(&self, channel: &Arc<Channel>) {
+        let _timed = self.longest.attach();
+        let control = channel.control();
+        let (address, key) = channel.take_pages();
+        let begun = if channel.state() == channel::STATE_FREE {
+            self.begin(channel, &control, address, key)
+        } else {
+            Err(Refusal::Busy)
+        };
+        let Err(why) = begun else { return };
+        channel.refuse(&control, why);
+        if why == Refusal::Busy {
+            // Usual, where a session is ending.
+            tracing::debug!(device = %self.label, channel = channel.index(), state = channel.state(), "attach refused: {why:?}");
+            return;
+        }
+        self.charges.log(0, || {
+            tracing::warn!(
+                device = %self.label,
+                channel = channel.index(),
+                process = channel.process(),
+                guest_version = format_args!("{:#010x}", channel.guest_version.load(Ordering::Relaxed)),
+                host_version = format_args!("{WIRE_VERSION:#010x}"),
+                guest_digest = format_args!("{:#018x}", channel.guest_digest()),
+                host_digest = format_args!("{TABLE_DIGEST:#018x}"),
+                "attach refused: {why:?}"
+            );
+        });
+    }
+
+    fn begin(
+        &self,
+        channel: &Arc<Channel>,
+        control: &Control<'_>,
+        address: u64,
+        key: u64,
+    ) -> Result<(), Refusal> {
+        if channel.guest_version.load(Ordering::Relaxed) != WIRE_VERSION {
+            return Err(Refusal::Version);
+        }
+        if channel.guest_digest() != TABLE_DIGEST {
+            return Err(Refusal::Digest);
+        }
+        let pages = self.pages.as_ref().filter(|pages| pages.key() == key);
+        if address != 0 && pages.is_none() {
+            return Err(Refusal::ReturnArea);
+        }
+        let base = u64::from(channel.index()) * area::AREA_BYTES;
+        if !channel.reserve(|| self.window.reserve(base, area::AREA_BYTES)) {
+            self.charges.log(0, || {
+                tracing::warn!(device = %self.label, channel = channel.index(), "the window's file has no room for the channel's area");
+            });
+            return Err(Refusal::NoRoom);
+        }
+        // Whatever somebody wrote there meanwhile; of the ring nothing is read but what this session writes.
+        self.window.zero(base, area::RETURN);
+        let number = self.draw_session();
+        let returns = match (address, pages) {
+            (1.., Some(pages)) => Some(return_area(pages, number, address)?),
+            _ => None,
+        };
+        let host = SessionHost::new(
+            Arc::clone(&self.window),
+            Arc::clone(&self.shares),
+            channel.index(),
+            self.epoch,
+            Arc::clone(&self.published),
+            Charges::new(number, self.limits, Arc::clone(&self.charges)),
+            Guest {
+                process: channel.process(),
+                wakes: self.wake & WAKE_FUTEX != 0,
+                pages: pages.cloned(),
+                returns,
+            },
+        );
+        host.returns().clear();
+        let begun = self.begin_with(channel, control, &host);
+        if begun.is_err() {
+            host.release_pages();
+        }
+        begun
+    }
+
+    /// Opens the executor's session, which does not wait for other sessions, and starts the thread of this
+    /// one.
+    fn begin_with(
+        &self,
+        channel: &Arc<Channel>,
+        control: &Control<'_>,
+        host: &SessionHost,
+    ) -> Result<(), Refusal> {
+        let session = self.executor.open(host.clone()).map_err(|error| {
+            self.charges.log(0, || {
+                tracing::warn!(device = %self.label, channel = channel.index(), "failed to {error}");
+            });
+            match error {
+                ExecutorError::NoRoom => Refusal::NoRoom,
+                ExecutorError::Failed(_) => Refusal::Executor,
+            }
+        })?;
+        let pump = Pump::new(host.clone(), Arc::clone(&self.greeting), session);
+        let worker = Worker::new(
+            Arc::clone(&self.label),
+            Arc::clone(channel),
+            host.clone(),
+            Arc::clone(&self.gate),
+            pump,
+        );
+        let (session, process) = (host.session(), host.process());
+        channel.open(control, host.clone());
+        match spawn(session, worker, Arc::clone(&self.executor)) {
+            Ok(thread) => channel.sleeps_in(control, thread),
+            Err(error) => {
+                self.charges.log(0, || {
+                    tracing::warn!(device = %self.label, channel = channel.index(), "failed to start a thread: {error}");
+                });
+                channel.free(control);
+                return Err(Refusal::NoRoom);
+            }
+        }
+        tracing::debug!(device = %self.label, channel = channel.index(), session, process, "session opened");
+        Ok(())
+    }
+
+    /// `DETACH_SESSION = number`: tells that session to end. One that is not the channel's has ended already.
+    pub(crate) fn detach(&self, channel: &Channel, number: u32) {
+        let control = channel.control();
+        if number == channel.session() {
+            channel.end(&control);
+        } else {
+            tracing::debug!(device = %self.label, channel = channel.index(), number, "a late detach is ignored");
+        }
+    }
+
+    fn draw_session(&self) -> u32 {
+        loop {
+            let session = self.next_session.fetch_add(1, Ordering::Relaxed);
+            if session != 0 {
+                return session;
+            }
+        }
+    }
+}
+
+fn spawn(session: u32, worker: Worker, executor: Arc<dyn Executor>) -> std::io::Result<Thread> {
+    // Nobody joins the thread: it frees its channel as its last act.
+    let work = move || worker.run(&*executor);
+    let thread = thread::Builder::new().name(format!("session-{session}")).spawn(work)?;
+    Ok(thread.thread().clone())
+}
+
+/// Maps a return area that the guest has in its pages.
+fn return_area(pages: &Registry, session: u32, address: u64) -> Result<Arc<Run>, Refusal> {
+    let area = PageRun { address, bytes: area::RETURN_BYTES };
+    if !area.is_good() {
+        return Err(Refusal::ReturnArea);
+    }
+    pages.map(session, area, 0).map_err(|_| Refusal::ReturnArea)
+}

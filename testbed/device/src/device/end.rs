@@ -1,0 +1,61 @@
+//! The end of sessions: of all at once, by a reset, and with the device.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::Device;
+
+/// How long a reset, or the end of the device, waits for sessions to end. One whose executor is in the middle
+/// of work that cannot be interrupted ends later, and its channel stays in [`STATE_ENDING`](vgpu_wire::registers::channel::STATE_ENDING) until
+/// then.
+const ENDING_MOST: Duration = Duration::from_millis(300);
+
+impl Device {
+    /// Tells all sessions to end, and waits for none of them.
+    pub fn end_sessions(&self) {
+        for channel in &self.channels {
+            channel.end(&channel.control());
+        }
+    }
+
+    /// Waits until no session is left, but not beyond `deadline`. False: some executor is still in the middle
+    /// of work.
+    pub fn wait_for_sessions(&self, deadline: Instant) -> bool {
+        self.channels.iter().all(|channel| channel.wait_until_free(deadline))
+    }
+
+    /// For a bus that resets the device, or a machine that went away: all sessions end. A session whose
+    /// executor does not stop at once may outlast the reset; its channel takes no other until it has ended.
+    pub fn reset(&self) {
+        self.end_sessions();
+        for channel in &self.channels {
+            channel.forget_guest();
+        }
+        if !self.wait_for_sessions(Instant::now() + ENDING_MOST) {
+            self.warn_of_sessions();
+        }
+    }
+
+    /// Ends every session, for good; as [`Device::reset`] where one does not stop.
+    pub fn shutdown(&self) {
+        self.shutdown_by(Instant::now() + ENDING_MOST);
+    }
+
+    /// The same, with a deadline that several devices share.
+    pub(crate) fn shutdown_by(&self, deadline: Instant) {
+        if self.over.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        self.end_sessions();
+        if !self.wait_for_sessions(deadline) {
+            self.warn_of_sessions();
+        }
+        self.unpublish();
+    }
+
+    fn warn_of_sessions(&self) {
+        let left: Vec<u32> =
+            self.channels.iter().map(|channel| channel.session()).filter(|&number| number != 0).collect();
+        tracing::warn!(device = %self.label, sessions = ?left, "sessions are still ending: the executor is in the middle of work");
+    }
+}

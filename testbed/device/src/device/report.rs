@@ -1,0 +1,85 @@
+//! What the device says of itself and its sessions.
+
+use std::sync::atomic::Ordering;
+
+use vgpu_wire::registers::channel;
+
+use super::Device;
+use crate::channel::Channel;
+use crate::status::{DeviceStatus, SessionStatus};
+use crate::v1::{Accesses, BarAccesses};
+
+impl Device {
+    /// What is allocated, by session.
+    #[must_use]
+    pub fn status(&self) -> DeviceStatus {
+        let sessions: Vec<SessionStatus> =
+            self.channels.iter().filter_map(|channel| self.session_status(channel)).collect();
+        let free = self.channels.iter().filter(|channel| channel.state() == channel::STATE_FREE).count();
+        DeviceStatus {
+            address: self.label.to_string(),
+            executor: self.executor.name().to_owned(),
+            generation: self.generation(),
+            total: self.greeting.facts.total_bytes,
+            allocated: self.executor.allocated(),
+            charged_bytes: self.charges.bytes(),
+            kept_image_bytes: self.executor.kept_image_bytes(),
+            sessions,
+            free_channels: free,
+            accesses: Some(self.accesses()),
+            longest_access_us: self.longest.access_us(),
+            longest_attach_us: self.longest.attach_us(),
+        }
+    }
+
+    /// How often registers were reached for: each time is an exit of a virtual machine.
+    #[must_use]
+    pub fn accesses(&self) -> Accesses {
+        let bar0 = BarAccesses {
+            reads: self.reads.load(Ordering::Relaxed),
+            writes: self.writes.load(Ordering::Relaxed),
+        };
+        let doorbells = self.channels.iter().map(|channel| channel.all_doorbells()).sum();
+        Accesses { bar0, bar1: BarAccesses::default(), doorbells }
+    }
+
+    fn session_status(&self, channel: &Channel) -> Option<SessionStatus> {
+        let state = match channel.state() {
+            channel::STATE_FREE => return None,
+            channel::STATE_FAILED => "failed",
+            channel::STATE_ENDING => "ending",
+            _ if self.gate.held() => "held",
+            _ => "attached",
+        };
+        channel.look(|host| {
+            let (gauges, counters) = (host.gauges(), host.counters());
+            // First: what was read before this moment is counted.
+            let unread = host.unread();
+            let tallied = counters.tally.read();
+            SessionStatus {
+                channel: channel.index(),
+                session: host.session(),
+                process: host.process(),
+                state: state.to_owned(),
+                allocated: gauges.allocated.load(Ordering::Relaxed),
+                allocations: gauges.allocations.load(Ordering::Relaxed),
+                charged_bytes: host.charges().bytes(),
+                window_bytes: host.window_bytes(),
+                page_bytes: host.page_bytes(),
+                streams: gauges.streams.load(Ordering::Relaxed),
+                events: gauges.events.load(Ordering::Relaxed),
+                modules: gauges.modules.load(Ordering::Relaxed),
+                messages: counters.messages.load(Ordering::Relaxed),
+                done: counters.done.load(Ordering::Relaxed),
+                host_sleeps: counters.host_sleeps.load(Ordering::Relaxed),
+                unread,
+                kinds: tallied.kinds,
+                joins: tallied.joins,
+                waits: tallied.waits,
+                bytes_in: tallied.bytes_in,
+                bytes_out: tallied.bytes_out,
+                doorbells: channel.doorbells(),
+            }
+        })
+    }
+}

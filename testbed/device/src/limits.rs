@@ -1,0 +1,179 @@
+//! What a session may make its host hold: the kinds of resources, and the most of each.
+
+use crate::host_memory::mappings_allowed;
+
+/// A kind of resource that sessions are charged for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resource {
+    /// Bytes of the host's memory: images on their way, kernels made ready, graphs, queued messages, scratch
+    /// memory of kernels.
+    HostBytes,
+    /// Bytes of device memory.
+    DeviceBytes,
+    /// Allocations of device memory.
+    Allocations,
+    /// Streams, the default one not counted.
+    Streams,
+    /// Events.
+    Events,
+    /// Streams held for functions of the guest, until it releases them.
+    Holds,
+    /// Modules, open or loaded.
+    Modules,
+    /// Kernels that the guest has asked for.
+    Functions,
+    /// Instantiated graphs.
+    Graphs,
+    /// Nodes of all graphs.
+    GraphNodes,
+    /// Handles of physical memory.
+    Physical,
+    /// Reserved ranges of device addresses.
+    Reservations,
+    /// Mappings of physical memory: each may cost the host's process mappings of its own.
+    Mappings,
+    /// Messages and nodes of graphs that wait for other work.
+    Queued,
+}
+
+impl Resource {
+    pub(crate) const COUNT: usize = Self::Queued as usize + 1;
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::HostBytes,
+        Self::DeviceBytes,
+        Self::Allocations,
+        Self::Streams,
+        Self::Events,
+        Self::Holds,
+        Self::Modules,
+        Self::Functions,
+        Self::Graphs,
+        Self::GraphNodes,
+        Self::Physical,
+        Self::Reservations,
+        Self::Mappings,
+        Self::Queued,
+    ];
+
+    /// What it is called in messages, in the plural.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::HostBytes => "bytes of host memory",
+            Self::DeviceBytes => "bytes of device memory",
+            Self::Allocations => "allocations",
+            Self::Streams => "streams",
+            Self::Events => "events",
+            Self::Holds => "held streams",
+            Self::Modules => "modules",
+            Self::Functions => "functions",
+            Self::Graphs => "graphs",
+            Self::GraphNodes => "nodes of graphs",
+            Self::Physical => "handles of physical memory",
+            Self::Reservations => "reserved address ranges",
+            Self::Mappings => "mappings of physical memory",
+            Self::Queued => "queued pieces of work",
+        }
+    }
+}
+
+/// The most that one session may have of each resource, and write to the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// [`Resource::HostBytes`]; 4 GiB.
+    pub host_bytes: u64,
+    /// [`Resource::DeviceBytes`]; none of its own: the device's size.
+    pub device_bytes: u64,
+    /// [`Resource::Allocations`]; 65,536.
+    pub allocations: u64,
+    /// [`Resource::Streams`]; 4,096.
+    pub streams: u64,
+    /// [`Resource::Events`]; 65,536.
+    pub events: u64,
+    /// [`Resource::Holds`]; 4,096.
+    pub holds: u64,
+    /// [`Resource::Modules`]; 16,384.
+    pub modules: u64,
+    /// [`Resource::Functions`]; 65,536.
+    pub functions: u64,
+    /// [`Resource::Graphs`]; 4,096.
+    pub graphs: u64,
+    /// [`Resource::GraphNodes`]; 1,048,576.
+    pub graph_nodes: u64,
+    /// [`Resource::Physical`]; 16,384.
+    pub physical: u64,
+    /// [`Resource::Reservations`]; 4,096.
+    pub reservations: u64,
+    /// [`Resource::Mappings`]; 4,096, or less where Linux allows this process few mappings.
+    pub mappings: u64,
+    /// [`Resource::Queued`]; 65,536.
+    pub queued: u64,
+    /// Lines that may be written to the log at once; 500. A line counts for each 256 bytes that it has.
+    pub log_lines: u64,
+    /// Lines a minute after that; 60.
+    pub log_lines_per_minute: u64,
+}
+
+impl Default for Limits {
+    /// As documented at each.
+    fn default() -> Self {
+        Self {
+            host_bytes: 4 << 30,
+            device_bytes: u64::MAX,
+            allocations: 65_536,
+            streams: 4_096,
+            events: 65_536,
+            holds: 4_096,
+            modules: 16_384,
+            functions: 65_536,
+            graphs: 4_096,
+            graph_nodes: 1 << 20,
+            physical: 16_384,
+            reservations: 4_096,
+            mappings: 4_096.min(mappings_allowed() / MAPPINGS_SHARE),
+            queued: 65_536,
+            log_lines: 500,
+            log_lines_per_minute: 60,
+        }
+    }
+}
+
+/// The part of the process's mappings that is one session's limit. All sessions of a device together may use
+/// half of them, and each of theirs counts twice, because it can cut another in two.
+const MAPPINGS_SHARE: u64 = 2 * 2 * vgpu_wire::registers::MAX_CHANNELS as u64;
+
+impl Limits {
+    /// The most of a resource.
+    #[must_use]
+    pub const fn of(&self, resource: Resource) -> u64 {
+        match resource {
+            Resource::HostBytes => self.host_bytes,
+            Resource::DeviceBytes => self.device_bytes,
+            Resource::Allocations => self.allocations,
+            Resource::Streams => self.streams,
+            Resource::Events => self.events,
+            Resource::Holds => self.holds,
+            Resource::Modules => self.modules,
+            Resource::Functions => self.functions,
+            Resource::Graphs => self.graphs,
+            Resource::GraphNodes => self.graph_nodes,
+            Resource::Physical => self.physical,
+            Resource::Reservations => self.reservations,
+            Resource::Mappings => self.mappings,
+            Resource::Queued => self.queued,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mappings_of_all_sessions_stay_far_below_what_a_process_may_have() {
+        let all = Limits::default().mappings * u64::from(vgpu_wire::registers::MAX_CHANNELS);
+        assert!(2 * all <= mappings_allowed() / 2, "{all}");
+        assert!(Limits::default().mappings > 0);
+    }
+}
