@@ -100,7 +100,7 @@ impl ImageError {
             Self::Spent { spent: Spent::Halted(_), .. } => status::LAUNCH_TIMEOUT,
             Self::Ptx(PtxError::Spent(Spent::NoMemory { .. }))
             | Self::Spent { spent: Spent::NoMemory { .. }, .. } => status::OUT_OF_MEMORY,
-            Self::Ptx(PtxError::Spent(_) | PtxError::Limit { .. }) | Self::Spent { .. } => {
+            Self::Ptx(PtxError::Spent(_) | PtxError::TooLarge { .. }) | Self::Spent { .. } => {
                 status::LAUNCH_OUT_OF_RESOURCES
             }
             Self::Ptx(_) | Self::Extern(_) | Self::Engine { .. } => status::INVALID_PTX,

@@ -96,6 +96,7 @@ impl Soft {
 
     /// A GPU with these facts.
     pub fn with_options(config: &GpuConfig, options: SoftOptions) -> Result<Self, GpuError> {
+        vgpu_arena::keep_apart();
         let facts = Box::new(config.facts(exec::KERNELS | exec::PTX | exec::HOLDS)?);
         let device = Arc::new(Device::new(config, &facts, options));
         Ok(Self { facts, device })
@@ -123,6 +124,10 @@ impl Executor for Soft {
 
     fn kept_image_bytes(&self) -> u64 {
         self.device.images.kept_bytes()
+    }
+
+    fn tidy(&self) {
+        vgpu_arena::give_back();
     }
 
     fn open(&self, host: SessionHost) -> Result<Box<dyn Session>, ExecutorError> {

@@ -37,7 +37,10 @@ mod mapped;
 
 pub use arena::{Access, Arena, ArenaError};
 pub use fault::{Fault, FaultKind, Illegal};
-pub use mapped::{Cell, Element, Halves, Neighbours, Physical, PhysicalPool, View, Window, for_active};
+pub use mapped::{
+    Cell, Element, Halves, Neighbours, Physical, PhysicalPool, View, Window, for_active, give_back,
+    keep_apart,
+};
 
 /// Memory that others may write at any moment: copied from and to, never referred to.
 pub type SharedSlice<'a> = vm_memory::VolatileSlice<'a, ()>;

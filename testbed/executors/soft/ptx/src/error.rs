@@ -38,9 +38,21 @@ pub enum PtxError {
         /// The name.
         name: String,
     },
-    /// More of something than any kernel has: the text is refused before it takes all memory.
+    /// More of something than the language or any GPU has: no compiler makes a kernel of it.
     #[error("line {line}: `{text}`: more than {most} {what}")]
     Limit {
+        /// Line of the module's text, from 1.
+        line: u32,
+        /// The line, cut where it is long.
+        text: String,
+        /// Of what.
+        what: &'static str,
+        /// How many there may be.
+        most: u64,
+    },
+    /// A right text, but with more of something than this device spends time and memory on.
+    #[error("line {line}: `{text}`: too large for this device: more than {most} {what}")]
+    TooLarge {
         /// Line of the module's text, from 1.
         line: u32,
         /// The line, cut where it is long.

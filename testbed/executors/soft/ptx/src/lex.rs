@@ -230,9 +230,14 @@ impl<'t> Tokens<'t> {
         PtxError::Unsupported { line, text: line_at(self.text, at), spelling: spelling.into() }
     }
 
-    /// An error: more of something than there may be.
+    /// An error: more of something than the language or any GPU has.
     pub fn limit(&self, what: &'static str, most: u64) -> PtxError {
         PtxError::Limit { line: self.line, text: line_at(self.text, self.start), what, most }
+    }
+
+    /// An error: more of something than a text may have here.
+    pub fn too_large(&self, what: &'static str, most: u64) -> PtxError {
+        PtxError::TooLarge { line: self.line, text: line_at(self.text, self.start), what, most }
     }
 }
 

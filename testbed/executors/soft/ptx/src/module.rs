@@ -114,7 +114,7 @@ impl Module {
     pub fn parse_within(text: impl Into<Vec<u8>>, effort: &Effort) -> Result<Self, PtxError> {
         let text: Arc<Vec<u8>> = Arc::new(text.into());
         if text.len() as u64 > TEXT_MOST {
-            return Err(PtxError::Limit {
+            return Err(PtxError::TooLarge {
                 line: 1,
                 text: String::new(),
                 what: "bytes of text",
@@ -368,7 +368,7 @@ impl<'t> Reader<'t> {
     }
 
     fn bounded(&self, count: usize, most: usize, what: &'static str) -> Result<(), PtxError> {
-        if count < most { Ok(()) } else { Err(self.tokens.limit(what, most as u64)) }
+        if count < most { Ok(()) } else { Err(self.tokens.too_large(what, most as u64)) }
     }
 
     fn declare(&mut self, name: &[u8], symbol: Symbol) -> Result<(), PtxError> {

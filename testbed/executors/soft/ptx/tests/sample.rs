@@ -151,7 +151,7 @@ fn errors_name_line_and_text() {
     assert_eq!(message("WAIT:\n", "WAIT:\nWAIT:\n"), "`WAIT:`: there are two labels WAIT");
     assert_eq!(
         message(".reg .pred P;", ".reg .pred P<2000000>;"),
-        "`.reg .pred P<2000000>;`: more than 1048576 registers"
+        "`.reg .pred P<2000000>;`: too large for this device: more than 1048576 registers"
     );
     assert_eq!(
         message(".address_size 64", ".address_size 32"),

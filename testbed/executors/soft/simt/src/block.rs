@@ -90,17 +90,33 @@ pub(crate) struct Block {
     /// A bit for each barrier that somebody has arrived at.
     used: u32,
     warps: u32,
+    /// How many parts of warps there may be besides the warps themselves: as many are paid for.
+    allowed_parts: usize,
 }
 
 impl Block {
     pub(crate) fn new() -> Self {
-        Self { parts: Vec::new(), barriers: std::array::from_fn(|_| Barrier::default()), used: 0, warps: 0 }
+        Self {
+            parts: Vec::new(),
+            barriers: std::array::from_fn(|_| Barrier::default()),
+            used: 0,
+            warps: 0,
+            allowed_parts: 0,
+        }
     }
 
     /// How many parts of warps it has memory for.
-    #[cfg(test)]
-    pub(crate) fn parts(&self) -> usize {
+    pub(crate) const fn parts(&self) -> usize {
         self.parts.len()
+    }
+
+    /// So many parts of warps besides the warps themselves are paid for.
+    pub(crate) const fn allow_parts(&mut self, count: usize) {
+        self.allowed_parts = count;
+    }
+
+    pub(crate) const fn allowed_parts(&self) -> usize {
+        self.allowed_parts
     }
 
     /// Bytes of the host's memory that one warp of a block takes, or a part of one.
@@ -154,8 +170,11 @@ impl Block {
     /// Puts all threads at the entry. The block is the environment's.
     pub(crate) fn start(&mut self, variant: &Variant, env: &Env<'_>) {
         let [x, y, z] = env.shape.block;
-        self.parts.truncate(self.warps as usize);
-        for part in &mut self.parts {
+        let (warps, others) = self.parts.split_at_mut(self.warps as usize);
+        for part in others {
+            part.state = State::Done;
+        }
+        for part in warps {
             let left = x * y * z - part.warp.index * LANES as u32;
             let lanes = if left >= LANES as u32 { u32::MAX } else { (1 << left) - 1 };
             part.warp.start(lanes);
@@ -243,23 +262,25 @@ impl Block {
         let first = self.warps as usize;
         let unused = |part: &Part| matches!(part.state, State::Done);
         let free = self.parts[first..].iter().position(unused).map(|at| first + at);
-        let other = match free.filter(|&other| other != index) {
-            Some(other) => {
-                let [from, to] = self.parts.get_disjoint_mut([index, other]).expect("two parts");
-                to.warp.copy_from(&from.warp);
-                other
-            }
-            None if env.control.pay(Self::warp_cost(variant)) => {
-                let from = &self.parts[index].warp;
-                let mut warp = Warp::default();
-                if !warp.reset(variant.code.layout(), from.index, variant.blocks.len()) {
+        let other = if let Some(other) = free.filter(|&other| other != index) {
+            let [from, to] = self.parts.get_disjoint_mut([index, other]).expect("two parts");
+            to.warp.copy_from(&from.warp);
+            other
+        } else {
+            if self.parts.len() - first >= self.allowed_parts {
+                if !env.control.pay(Self::warp_cost(variant)) {
                     return Err(Fault::OutOfMemory { begun: true });
                 }
-                warp.copy_from(from);
-                self.parts.push(Part { warp, state: State::Done });
-                self.parts.len() - 1
+                self.allowed_parts += 1;
             }
-            None => return Err(Fault::OutOfMemory { begun: true }),
+            let from = &self.parts[index].warp;
+            let mut warp = Warp::default();
+            if !warp.reset(variant.code.layout(), from.index, variant.blocks.len()) {
+                return Err(Fault::OutOfMemory { begun: true });
+            }
+            warp.copy_from(from);
+            self.parts.push(Part { warp, state: State::Done });
+            self.parts.len() - 1
         };
         self.parts[index].warp.forget_pending();
         let others = &mut self.parts[other];

@@ -1,8 +1,12 @@
 //! Launches: a grid's blocks, run here and by the pool's threads.
 
+#[cfg(test)]
+mod tests;
+
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, ThreadId};
 use std::time::Instant;
 
 use vgpu_arena::{View, Window};
@@ -71,10 +75,12 @@ pub fn run(
         blocks,
         next: AtomicU64::new(0),
         over: AtomicBool::new(false),
-        paid: AtomicBool::new(true),
+        caller: thread::current().id(),
+        free: Mutex::default(),
+        unpaid: AtomicBool::new(false),
         outcome: Mutex::new(Outcome::default()),
     });
-    // For whichever thread is first; others take part as far as there is memory for them.
+    // For this thread; others take part as far as there is memory for them.
     if !control.pay(grid.cost(if launch.cooperative { blocks } else { 1 })) {
         return Err(Fault::OutOfMemory { begun: false });
     }
@@ -145,8 +151,12 @@ struct Grid {
     next: AtomicU64,
     /// A fault has ended the launch.
     over: AtomicBool,
-    /// The memory of one thread is paid for, and no thread has it.
-    paid: AtomicBool,
+    /// Whose memory is paid for from the start.
+    caller: ThreadId,
+    /// Memory that was paid for by threads that have left: how many parts of divergent warps there may be in it besides the warps.
+    free: Mutex<Vec<usize>>,
+    /// There is no memory for one more thread: those that take part do the rest.
+    unpaid: AtomicBool,
     outcome: Mutex<Outcome>,
 }
 
@@ -185,17 +195,37 @@ impl Grid {
         count.saturating_mul(self.warps() as u64 * warp + u64::from(SHARED_BYTES))
     }
 
-    /// Calls `act` with an environment made of a thread's scratch memory, for `count` blocks at once. A thread for which there is no
-    /// memory does nothing, unless no other will do it.
+    fn on_caller(&self) -> bool {
+        thread::current().id() == self.caller
+    }
+
+    /// This thread has no memory to take part. If it is the caller's the launch ends, else those that take part do it alone.
+    fn lack_memory(&self) {
+        if self.on_caller() {
+            let begun = self.next.load(Ordering::Relaxed) > 0;
+            self.finish(&mut String::new(), Some(Fault::OutOfMemory { begun }));
+        } else {
+            self.unpaid.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether there are blocks that nobody has taken, and that are to be run.
+    fn has_more(&self) -> bool {
+        !self.over.load(Ordering::Relaxed) && self.next.load(Ordering::Relaxed) < self.blocks
+    }
+
+    /// Calls `act` with an environment made of a thread's scratch memory, for `count` blocks at once, if there is memory for that.
     fn with_scratch(
         &self,
         count: usize,
         act: impl FnOnce(&mut [Block], &mut [SharedMemory], &mut [LocalMemory], &mut [Window]),
     ) {
-        let first = self.paid.swap(false, Ordering::Relaxed);
-        if !first && !self.control.pay(self.cost(count as u64)) {
-            return;
-        }
+        let free = || self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        // Workers come and go often in a long launch: what one has left is the next one's.
+        let known = if self.on_caller() { Some(0) } else { free().pop() };
+        let Some(parts) = known.or_else(|| self.control.pay(self.cost(count as u64)).then_some(0)) else {
+            return self.lack_memory();
+        };
         SCRATCH.with_borrow_mut(|scratch| {
             let variant = self.variant();
             scratch.blocks.truncate(count.max(1));
@@ -211,15 +241,19 @@ impl Grid {
             scratch.local.resize_with((count * self.warps()).max(scratch.local.len()), LocalMemory::default);
             let local_bytes = self.program.attributes.local_bytes;
             let mut local = scratch.local.iter_mut().take(count * self.warps());
-            if scratch.shared.len() == count && local.all(|local| local.reset(local_bytes)) {
+            let there = scratch.shared.len() == count && local.all(|local| local.reset(local_bytes));
+            if there {
+                // Of several blocks that are under way together, which no other thread takes over, each pays for its own.
+                scratch.blocks[0].allow_parts(parts);
                 act(&mut scratch.blocks, &mut scratch.shared, &mut scratch.local, &mut scratch.windows);
-            } else if first {
-                self.finish(&mut String::new(), Some(Fault::OutOfMemory { begun: false }));
+                free().push(scratch.blocks[0].allowed_parts());
+            } else {
+                self.lack_memory();
             }
             if self.warps() as u64 * LocalMemory::cost(local_bytes) > KEPT || count > 1 {
                 scratch.local = Vec::new();
             }
-            if self.warps() as u64 * Block::warp_cost(variant) > KEPT || count > 1 {
+            if scratch.blocks[0].parts() as u64 * Block::warp_cost(variant) > KEPT || count > 1 {
                 scratch.blocks.iter_mut().for_each(Block::clear);
                 scratch.blocks.truncate(1);
                 scratch.shared.truncate(1);
@@ -328,15 +362,16 @@ impl Grid {
 impl Work for Grid {
     fn work(&self, stay: &dyn Fn() -> bool) {
         let variant = self.variant();
-        if !self.is_open() {
+        if !self.has_more() {
             return;
         }
         self.with_scratch(1, |blocks, shared, local, windows| {
             let mut env = self.env(&mut shared[0], local, windows, false);
             let block = &mut blocks[0];
-            if let Err(fault) = block.prepare(variant, &mut env) {
-                self.finish(&mut String::new(), Some(fault));
-                return;
+            match block.prepare(variant, &mut env) {
+                Ok(()) => {}
+                Err(Fault::OutOfMemory { .. }) => return self.lack_memory(),
+                Err(fault) => return self.finish(&mut String::new(), Some(fault)),
             }
             let (begin, mut count) = (Instant::now(), 0);
             while !self.over.load(Ordering::Relaxed) && stay() {
@@ -369,46 +404,6 @@ impl Work for Grid {
     }
 
     fn is_open(&self) -> bool {
-        !self.over.load(Ordering::Relaxed) && self.next.load(Ordering::Relaxed) < self.blocks
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use vgpu_arena::Arena;
-    use vgpu_ptx::Module;
-
-    use super::*;
-
-    struct Silent;
-
-    impl Output for Silent {
-        fn printf(&self, _: &str) {}
-    }
-
-    /// Issue 13, point 1 and its siblings: a kernel whose lanes go apart and meet again in a loop takes no more memory with each
-    /// round.
-    #[test]
-    fn parts_of_warps_are_used_again() {
-        let text = ".version 8.4\n.target sm_70\n.address_size 64\n.entry k()\n{\n.reg .b32 %l, %i;\n.reg .pred %p, %q;\n\
-            mov.u32 %l, %laneid;\nsetp.lt.u32 %p, %l, 16;\nmov.u32 %i, 0;\nLOOP:\n@%p bra LOW;\nbar.warp.sync -1;\nbra JOIN;\nLOW:\n\
-            bar.warp.sync -1;\nJOIN:\nadd.u32 %i, %i, 1;\nsetp.lt.u32 %q, %i, 500;\n@%q bra LOOP;\nret;\n}\n";
-        let kernel = Module::parse(text.as_bytes()).and_then(|module| module.kernel("k")).expect("a kernel");
-        let program = Program::new(&kernel, &[]).expect("a program");
-        let arena = Arena::new(0x7000_0000_0000, 1 << 20).expect("an arena");
-        let launch = Launch {
-            grid: [1; 3],
-            block: [64, 1, 1],
-            dynamic_shared: 0,
-            params: &[],
-            cooperative: false,
-            workspace: 0,
-        };
-        // A pool without threads of its own: the scratch memory is this thread's.
-        let done =
-            run(&program, &launch, &arena.view(), &Pool::new(1), &Control::with_budget(1 << 24), &Silent);
-        assert_eq!(done, Ok(()));
-        let parts = SCRATCH.with_borrow(|scratch| scratch.blocks[0].parts());
-        assert!((3..=8).contains(&parts), "{parts} parts of two warps");
+        self.has_more() && !self.unpaid.load(Ordering::Relaxed)
     }
 }

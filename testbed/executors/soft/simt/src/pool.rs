@@ -1,13 +1,25 @@
 //! Worker threads, shared by all sessions. Work is put into a list; whoever is free takes part in what is there, by turns: a worker
 //! leaves work that others wait beside after a while, and takes up what has waited longest. So each session has its own thread and
 //! an equal share of the workers, whatever the others launch.
+//!
+//! A worker can leave work only between two pieces of it, and a piece may have no end. A worker that stays in one piece while others wait
+//! is away: it belongs to that work from then on, ends with it, and another thread stands in for it. The operating system then shares the
+//! processors out among threads, of which no session has more than the pool was made for.
 
+mod worker;
+
+#[cfg(test)]
+mod tests;
+
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use worker::Worker;
 
 /// How long a worker looks for new work before it sleeps: launches often follow each other at once, and to wake a thread
 /// takes as long.
@@ -17,12 +29,16 @@ const SPIN: Duration = Duration::from_micros(100);
 /// nothing, short beside what anybody waits for.
 const SLICE: Duration = Duration::from_millis(2);
 
+/// How long a worker may stay in one piece of work while others wait before another thread stands in for it. Two slices, so that
+/// pieces that are just shorter than this get their work no more than two turns for each turn of the others.
+const OVERSTAY: Duration = Duration::from_millis(4);
+
 /// Something that several threads can do together.
 pub(crate) trait Work: Send + Sync {
-    /// Takes part until nothing is left to be begun, or `stay`, asked between pieces, says no.
+    /// Takes part until nothing is left to be begun, or `stay`, asked before each piece, says no.
     fn work(&self, stay: &dyn Fn() -> bool);
 
-    /// Whether something is left to be begun.
+    /// Whether something is left to be begun by one more thread.
     fn is_open(&self) -> bool;
 }
 
@@ -34,7 +50,6 @@ pub struct Pool {
 
 struct Handle {
     shared: Arc<Shared>,
-    workers: Vec<JoinHandle<()>>,
 }
 
 struct Shared {
@@ -45,20 +60,42 @@ struct Shared {
     sleeping: AtomicUsize,
     /// How many jobs are in the list.
     listed: AtomicUsize,
+    /// How many workers there are that are not away, and how many may take part in one job.
+    workers: AtomicUsize,
 }
 
 #[derive(Default)]
 struct State {
     /// The one that workers have left alone longest comes first.
     jobs: VecDeque<Arc<Job>>,
+    /// Workers that take part in a job.
+    inside: Vec<Inside>,
+    threads: Vec<JoinHandle<()>>,
+    /// How many threads were started: each has a number of its own.
+    started: usize,
     over: bool,
+}
+
+/// A worker that takes part in a job.
+struct Inside {
+    worker: Arc<Worker>,
+    /// How many pieces it had asked for when somebody looked, and since when that has been so.
+    asked: u64,
+    since: Instant,
 }
 
 struct Job {
     work: Arc<dyn Work>,
-    /// Workers that take part.
-    busy: Mutex<usize>,
+    helpers: Mutex<Helpers>,
     idle: Condvar,
+}
+
+/// Workers that take part in a job.
+#[derive(Default)]
+struct Helpers {
+    busy: usize,
+    /// One of them has panicked: what it did is not done.
+    panicked: bool,
 }
 
 impl fmt::Debug for Pool {
@@ -82,47 +119,72 @@ impl Pool {
             wake: Condvar::new(),
             sleeping: AtomicUsize::new(0),
             listed: AtomicUsize::new(0),
+            workers: AtomicUsize::new(0),
         });
-        let worker = |index: usize| {
-            let shared = Arc::clone(&shared);
-            std::thread::Builder::new().name(format!("simt-{index}")).spawn(move || shared.serve()).ok()
-        };
-        let workers = (1..threads.max(1)).map_while(worker).collect();
-        Self { inner: Arc::new(Handle { shared, workers }) }
+        let mut state = lock(&shared.state);
+        let started = (1..threads.max(1)).take_while(|_| shared.start(&mut state)).count();
+        shared.workers.store(started, Ordering::Relaxed);
+        drop(state);
+        Self { inner: Arc::new(Handle { shared }) }
     }
 
     /// How many threads a launch runs on.
     #[must_use]
     pub fn threads(&self) -> usize {
-        self.inner.workers.len() + 1
+        self.inner.shared.workers.load(Ordering::Relaxed) + 1
     }
 
     /// Whether some worker is awake, and takes work up at once.
     pub(crate) fn is_awake(&self) -> bool {
-        self.inner.shared.sleeping.load(Ordering::Relaxed) < self.inner.workers.len()
+        let shared = &self.inner.shared;
+        shared.sleeping.load(Ordering::Relaxed) < shared.workers.load(Ordering::Relaxed)
     }
 
     /// Does `work` with the help of workers. Returns when all of it is done.
+    ///
+    /// # Panics
+    /// A worker has panicked, so that something of the work is not done.
     pub(crate) fn run(&self, work: Arc<dyn Work>) {
         let shared = &self.inner.shared;
-        let job = Arc::new(Job { work, busy: Mutex::new(0), idle: Condvar::new() });
-        shared.change(|jobs| jobs.push_back(Arc::clone(&job)));
-        shared.posted.fetch_add(1, Ordering::Release);
-        if shared.sleeping.load(Ordering::SeqCst) > 0 {
-            shared.wake.notify_all();
-        }
-        job.work.work(&|| true);
+        let listed =
+            Listed { shared, job: Arc::new(Job { work, helpers: Mutex::default(), idle: Condvar::new() }) };
+        shared.post(&listed.job);
+        let looked = Cell::new(None::<Instant>);
+        listed.job.work.work(&|| {
+            if shared.is_crowded() {
+                let now = Instant::now();
+                if looked.get().is_none_or(|looked| now.saturating_duration_since(looked) >= SLICE) {
+                    looked.set(Some(now));
+                    shared.replace_away(&mut lock(&shared.state), now);
+                }
+            }
+            true
+        });
+        let job = Arc::clone(&listed.job);
+        drop(listed);
+        assert!(!lock(&job.helpers).panicked, "a thread that took part in this work has panicked");
+    }
+}
+
+/// A job that is in the list. When this is dropped, nobody takes part in it any more.
+struct Listed<'a> {
+    shared: &'a Arc<Shared>,
+    job: Arc<Job>,
+}
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
         // Nobody begins after this; those who did are waited for.
-        shared.change(|jobs| jobs.retain(|other| !Arc::ptr_eq(other, &job)));
-        let mut busy = lock(&job.busy);
+        self.shared.change(|jobs| jobs.retain(|other| !Arc::ptr_eq(other, &self.job)));
+        let mut helpers = lock(&self.job.helpers);
         let begin = Instant::now();
-        while *busy > 0 {
+        while helpers.busy > 0 {
             if begin.elapsed() < SPIN {
-                drop(busy);
+                drop(helpers);
                 std::hint::spin_loop();
-                busy = lock(&job.busy);
+                helpers = lock(&self.job.helpers);
             } else {
-                busy = job.idle.wait(busy).unwrap_or_else(PoisonError::into_inner);
+                helpers = self.job.idle.wait(helpers).unwrap_or_else(PoisonError::into_inner);
             }
         }
     }
@@ -130,12 +192,15 @@ impl Pool {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        lock(&self.shared.state).over = true;
+        let mut state = lock(&self.shared.state);
+        state.over = true;
+        let threads = std::mem::take(&mut state.threads);
+        drop(state);
         self.shared.posted.fetch_add(1, Ordering::Release);
         self.shared.wake.notify_all();
-        for worker in self.workers.drain(..) {
-            // A worker that panicked has said so; there is nothing to add.
-            let _ = worker.join();
+        for thread in threads {
+            // Panics of work have been caught.
+            let _ = thread.join();
         }
     }
 }
@@ -148,116 +213,52 @@ impl Shared {
         self.listed.store(state.jobs.len(), Ordering::Relaxed);
     }
 
-    fn serve(&self) {
-        loop {
-            let posted = self.posted.load(Ordering::Acquire);
-            // Join what is there; new work of others may come meanwhile.
-            let job = {
-                let mut state = lock(&self.state);
-                if state.over {
-                    return;
-                }
-                let job = state.jobs.pop_front();
-                if let Some(job) = &job {
-                    *lock(&job.busy) += 1;
-                    // Behind all others: the next worker takes up another.
-                    state.jobs.push_back(Arc::clone(job));
-                }
-                job
-            };
-            if let Some(job) = job {
-                let begin = Instant::now();
-                job.work.work(&|| self.listed.load(Ordering::Relaxed) < 2 || begin.elapsed() < SLICE);
-                let mut busy = lock(&job.busy);
-                *busy -= 1;
-                if *busy == 0 {
-                    job.idle.notify_all();
-                }
-                drop(busy);
-                if !job.work.is_open() {
-                    self.change(|jobs| jobs.retain(|other| !Arc::ptr_eq(other, &job)));
-                }
-                continue;
-            }
-            self.wait(posted);
+    /// Whether workers are to leave a job after a while, since others wait.
+    fn is_crowded(&self) -> bool {
+        self.listed.load(Ordering::Relaxed) >= 2
+    }
+
+    /// Puts a job into the list, and wakes who may take part.
+    fn post(self: &Arc<Self>, job: &Arc<Job>) {
+        let mut state = lock(&self.state);
+        state.jobs.push_back(Arc::clone(job));
+        self.listed.store(state.jobs.len(), Ordering::Relaxed);
+        if self.is_crowded() {
+            self.replace_away(&mut state, Instant::now());
+        }
+        drop(state);
+        self.posted.fetch_add(1, Ordering::Release);
+        if self.sleeping.load(Ordering::SeqCst) > 0 {
+            self.wake.notify_all();
         }
     }
 
-    /// Waits until more than `posted` was posted.
-    fn wait(&self, posted: u64) {
-        let begin = Instant::now();
-        while begin.elapsed() < SPIN {
-            if self.posted.load(Ordering::Acquire) != posted {
+    /// Has a thread stand in for each worker that has stayed in one piece of work for too long, as far as there is a job that may have
+    /// another. Where none can be started the worker is looked at again later: there is less help, no more.
+    fn replace_away(self: &Arc<Self>, state: &mut State, now: Instant) {
+        let most = self.workers.load(Ordering::Relaxed);
+        for index in 0..state.inside.len() {
+            let inside = &mut state.inside[index];
+            let asked = inside.worker.asked();
+            if asked != inside.asked {
+                (inside.asked, inside.since) = (asked, now);
+                continue;
+            }
+            let overstays = now.saturating_duration_since(inside.since) >= OVERSTAY;
+            if !overstays || inside.worker.is_away() || !state.jobs.iter().any(|job| job.has_room(most)) {
+                continue;
+            }
+            if !self.start(state) {
                 return;
             }
-            std::hint::spin_loop();
+            state.inside[index].worker.send_away();
         }
-        let mut state = lock(&self.state);
-        self.sleeping.fetch_add(1, Ordering::SeqCst);
-        while self.posted.load(Ordering::SeqCst) == posted && !state.over {
-            state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-        self.sleeping.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Counts the pieces of it that each thread does; nothing of it ends before it is told to.
-    struct Endless {
-        by_worker: AtomicUsize,
-        over: Arc<AtomicUsize>,
-    }
-
-    impl Work for Endless {
-        fn work(&self, stay: &dyn Fn() -> bool) {
-            while self.is_open() && stay() {
-                let worker = std::thread::current().name().is_some_and(|name| name.starts_with("simt-"));
-                self.by_worker.fetch_add(usize::from(worker), Ordering::Relaxed);
-                std::thread::yield_now();
-            }
-        }
-
-        fn is_open(&self) -> bool {
-            self.over.load(Ordering::Relaxed) == 0
-        }
-    }
-
-    /// Issue 13, done when good sessions have their share: the one worker helps each of several launches without an end.
-    #[test]
-    fn a_worker_goes_on_to_work_that_waits() {
-        let pool = Pool::new(2);
-        let over = Arc::new(AtomicUsize::new(0));
-        let all: Vec<Arc<Endless>> = (0..3)
-            .map(|_| Arc::new(Endless { by_worker: AtomicUsize::new(0), over: Arc::clone(&over) }))
-            .collect();
-        std::thread::scope(|scope| {
-            for work in &all {
-                let (pool, work) = (pool.clone(), Arc::clone(work));
-                scope.spawn(move || pool.run(work));
-            }
-            let helped = |work: &Arc<Endless>| work.by_worker.load(Ordering::Relaxed);
-            let all_helped = |times: usize| all.iter().all(|work| helped(work) >= times);
-            let deadline = Instant::now() + Duration::from_mins(1);
-            while !all_helped(1) && Instant::now() < deadline {
-                std::thread::yield_now();
-            }
-            // Each of them again: the worker comes back.
-            let before: Vec<usize> = all.iter().map(helped).collect();
-            while !all.iter().zip(&before).all(|(work, before)| helped(work) > *before)
-                && Instant::now() < deadline
-            {
-                std::thread::yield_now();
-            }
-            let after: Vec<usize> = all.iter().map(helped).collect();
-            over.store(1, Ordering::Relaxed);
-            assert!(before.iter().all(|count| *count > 0), "not all are helped: {before:?}");
-            assert!(
-                after.iter().zip(&before).all(|(after, before)| after > before),
-                "{before:?}, then {after:?}"
-            );
-        });
+impl Job {
+    /// Whether one more worker may take part, where `most` may.
+    fn has_room(&self, most: usize) -> bool {
+        lock(&self.helpers).busy < most
     }
 }

@@ -188,3 +188,43 @@ fn a_kernel_that_takes_too_long_to_be_made_ready_is_out_of_resources() {
     assert_eq!(try_function(&mut guest, 1, 1, "hostile").map(drop), Err(LAUNCH_OUT_OF_RESOURCES));
     assert!(try_function(&mut guest, 1, 1, "good").is_ok());
 }
+
+/// Issue 13, point 2: out of resources is what a text is told that is right and takes too much here. One that no compiler takes, since it has more of
+/// something than the language or any GPU has, is no valid PTX, as NVIDIA's driver says of it.
+#[test]
+fn a_text_beyond_the_language_is_invalid_and_one_that_is_too_large_is_out_of_resources() {
+    let kernel = |params: &str, code: &str| {
+        format!(".version 8.0\n.target sm_61\n.address_size 64\n.entry k({params})\n{{\n{code}\nret;\n}}\n")
+    };
+    let branches = |count: usize| {
+        let branch = |at: usize| format!("@%q bra L{at};\nL{at}:\n");
+        (0..count).fold(".reg .pred %q;\n".to_owned(), |text, at| text + &branch(at))
+    };
+    let live = (0..17_000)
+        .fold(".reg .b32 %r<17000>;\n".to_owned(), |text, reg| text + &format!("mov.u32 %r{reg}, 0;\n"));
+    let kernels = [
+        ("parameters", kernel(".param .align 8 .b8 p[32768]", ""), INVALID_PTX),
+        ("local memory", kernel("", ".local .align 8 .b8 l[524296];"), INVALID_PTX),
+        ("shared memory", kernel("", ".shared .align 8 .b8 s[1048584];"), INVALID_PTX),
+        ("nested scopes", kernel("", &("{".repeat(65) + &"}".repeat(65))), INVALID_PTX),
+        ("registers", kernel("", ".reg .b32 %r<1048577>;"), LAUNCH_OUT_OF_RESOURCES),
+        ("blocks", kernel("", &branches(8200)), LAUNCH_OUT_OF_RESOURCES),
+        ("registers times blocks", kernel("", &(branches(8000) + &live)), LAUNCH_OUT_OF_RESOURCES),
+    ];
+    let bench = Bench::soft();
+    let mut guest = bench.guest(0);
+    for (module, (what, text, code)) in (1..).zip(kernels) {
+        assert_eq!(try_load(&mut guest, module, &text), Ok(false), "{what}");
+        assert_eq!(try_function(&mut guest, module, module, "k").map(drop), Err(code), "{what}");
+    }
+    let variables = |text: &str| format!(".version 8.0\n.target sm_61\n.address_size 64\n{text}");
+    let many = (0..=65_536).fold(String::new(), |text, at| text + &format!(".global .b8 v{at};\n"));
+    for (what, text, code) in [
+        ("bytes of a variable", variables(".global .b8 v[1099511627777];"), INVALID_PTX),
+        ("variables", variables(&many), LAUNCH_OUT_OF_RESOURCES),
+    ] {
+        assert_eq!(try_load(&mut guest, 100, &text), Err(code), "{what}");
+    }
+    // The session goes on.
+    load(&mut guest, 101);
+}

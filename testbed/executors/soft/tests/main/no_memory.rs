@@ -10,6 +10,7 @@ use vgpu_device::{DeviceConfig, GpuConfig};
 use vgpu_executor_soft::Soft;
 use vgpu_wire::body::graph::GraphDefine;
 use vgpu_wire::body::launch::{LAUNCH_COOPERATIVE, Launch};
+use vgpu_wire::body::memory::MemAlloc;
 use vgpu_wire::body::module::ModuleOpen;
 use vgpu_wire::body::stream::StreamHold;
 use vgpu_wire::{Mark, Span, area};
@@ -28,6 +29,8 @@ const WORD: u32 = 1001;
 const ROOM: u64 = 24 << 20;
 /// What is asked for.
 const LARGE: u64 = 40 << 20;
+/// Device memory that is asked for: more than is made writable at a time.
+const DEVICE_MEMORY: u64 = 256 << 20;
 /// Says that this process is the one with little memory.
 const CHILD: &str = "VGPU_TEST_NO_MEMORY";
 
@@ -55,6 +58,20 @@ fn size() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").expect("the process's size");
     let pages: u64 = text.split(' ').next().and_then(|pages| pages.parse().ok()).expect("pages");
     pages * 4096
+}
+
+/// Sets how much memory of its own that it can write to this process may have. The memory of the device is address space from the start,
+/// and becomes writable when it is allocated.
+fn limit_data(bytes: Option<u64>) {
+    let maximum = getrlimit(Resource::Data).maximum;
+    setrlimit(Resource::Data, Rlimit { current: bytes.or(maximum), maximum }).expect("the limit");
+}
+
+/// Bytes of memory that this process can write to and shares with nobody.
+fn data_size() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/status").expect("the process's status");
+    let line = text.lines().find_map(|line| line.strip_prefix("VmData:")).expect("VmData");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
 }
 
 /// Another session, which works as if nothing were the matter.
@@ -108,6 +125,14 @@ fn with_little_memory() {
     read_u32(&mut guest, address);
     let kernel = long_kernel(150_000);
     other.goes_on("the first time");
+    limit_data(Some(data_size() + ROOM));
+    let refused = guest.call(MemAlloc { reply: 0, flags: 0, bytes: DEVICE_MEMORY }, &[]).0;
+    limit_data(None);
+    assert_eq!(refused, OUT_OF_MEMORY, "device memory");
+    other.goes_on("device memory");
+    // The host has room again, and so has the session: nothing of what was refused is charged.
+    allocate(&mut guest, DEVICE_MEMORY);
+
     limit(Some(size() + ROOM));
 
     let digest = [7; 32];

@@ -4,14 +4,8 @@
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What Linux allows where it does not say: `DEFAULT_MAX_MAP_COUNT`.
-const USUAL: u64 = 65_530;
-
-/// Half of what Linux allows, where each counts twice: it can cut another mapping in two.
-static MOST: LazyLock<u64> = LazyLock::new(|| {
-    let text = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
-    text.trim().parse().unwrap_or(USUAL) / 4
-});
+/// Half of what Linux allows the process, and each counts twice, because it can cut another mapping in two.
+static MOST: LazyLock<u64> = LazyLock::new(|| vgpu_device::mappings_allowed() / 4);
 static USED: AtomicU64 = AtomicU64::new(0);
 
 /// One mapping, until it is dropped.

@@ -1,4 +1,4 @@
-//! Memory mappings and the accesses to them: all of the crate's unsafe code.
+//! Memory mappings and the accesses to them, and the allocator's own memory: all of the crate's unsafe code.
 //!
 //! The invariants that it rests on:
 //!
@@ -13,6 +13,7 @@
 
 mod budget;
 mod element;
+mod heap;
 mod lanes;
 mod physical;
 mod reservation;
@@ -21,6 +22,7 @@ mod view;
 mod warp;
 
 pub use element::{Cell, Element, Halves, Neighbours};
+pub use heap::{give_back, keep_apart};
 pub use physical::{Physical, PhysicalPool};
 pub(crate) use reservation::{Pages, PagesError, Reservation};
 pub(crate) use table::{Mapping, Table};

@@ -179,13 +179,13 @@ impl<'t> Parser<'t> {
 
     fn register(&mut self, class: Class) -> Result<Reg, PtxError> {
         let reg = self.scopes.register(class);
-        reg.map_err(|_| self.tokens.limit("registers", REGISTERS_MOST))
+        reg.map_err(|_| self.tokens.too_large("registers", REGISTERS_MOST))
     }
 
     fn declared(&self, name: &[u8], done: Result<(), Refused>) -> Result<(), PtxError> {
         match done {
             Ok(()) => Ok(()),
-            Err(Refused::TooMany) => Err(self.tokens.limit("registers", REGISTERS_MOST)),
+            Err(Refused::TooMany) => Err(self.tokens.too_large("registers", REGISTERS_MOST)),
             Err(Refused::Twice) => {
                 let name = String::from_utf8_lossy(name);
                 Err(self.tokens.error_at(self.place, format!("{name} is declared twice")))

@@ -285,10 +285,10 @@ impl<'t> Parser<'t> {
             self.scopes.finish().map_err(|(label, place)| self.tokens.undeclared(place, label))?;
         let (code, blocks) = self.flow.finish(&labels, line);
         if blocks.len() as u64 > BLOCKS_MOST {
-            return Err(self.tokens.limit("blocks", BLOCKS_MOST));
+            return Err(self.tokens.too_large("blocks", BLOCKS_MOST));
         }
         if blocks.len() as u64 * registers.len() as u64 > LIVE_MOST {
-            return Err(self.tokens.limit("registers times blocks", LIVE_MOST));
+            return Err(self.tokens.too_large("registers times blocks", LIVE_MOST));
         }
         Ok(Kernel {
             name: name.to_owned(),

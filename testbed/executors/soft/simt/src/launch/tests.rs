@@ -1,0 +1,223 @@
+//! Tests of launches: what they take of the host's memory, and how much they print.
+
+use std::fmt::Write as _;
+use std::sync::atomic::AtomicUsize;
+
+use vgpu_arena::Arena;
+use vgpu_ptx::Module;
+
+use super::*;
+use crate::control::Ledger;
+
+const BASE: u64 = 0x7000_0000_0000;
+
+/// Keeps what is printed.
+#[derive(Default)]
+struct Printed(RefCell<String>);
+
+impl Output for Printed {
+    fn printf(&self, text: &str) {
+        self.0.borrow_mut().push_str(text);
+    }
+}
+
+/// Counts what is taken, and gives no more than there is.
+#[derive(Debug)]
+struct Purse {
+    left: AtomicU64,
+    times: AtomicUsize,
+}
+
+impl Purse {
+    fn new(bytes: u64) -> Arc<Self> {
+        Arc::new(Self { left: AtomicU64::new(bytes), times: AtomicUsize::new(0) })
+    }
+
+    /// How often something was taken, and how many bytes of `bytes`.
+    fn taken(&self, bytes: u64) -> (usize, u64) {
+        (self.times.load(Ordering::Relaxed), bytes - self.left.load(Ordering::Relaxed))
+    }
+}
+
+impl Ledger for Purse {
+    fn take(&self, bytes: u64) -> bool {
+        let less = |left: u64| left.checked_sub(bytes);
+        self.times.fetch_add(1, Ordering::Relaxed);
+        self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+    }
+}
+
+fn program(code: &str) -> Program {
+    let text = format!(
+        ".version 8.4\n.target sm_70\n.address_size 64\n\
+         .extern .func (.param .b32 r) vprintf (.param .b64 f, .param .b64 a);\n\
+         .entry k(.param .b64 text, .param .b64 number)\n{{\n{code}ret;\n}}\n"
+    );
+    let kernel = Module::parse(text.as_bytes()).and_then(|module| module.kernel("k")).expect("a kernel");
+    Program::new(&kernel, &[]).expect("a program")
+}
+
+fn launch(blocks: u32, threads: u32, params: &[u8]) -> Launch<'_> {
+    Launch {
+        grid: [blocks, 1, 1],
+        block: [threads, 1, 1],
+        dynamic_shared: 0,
+        params,
+        cooperative: false,
+        workspace: 0,
+    }
+}
+
+/// Runs without threads of a pool: the scratch memory is this thread's.
+fn alone(program: &Program, launch: &Launch<'_>, view: &View, purse: &Arc<Purse>) -> Result<(), Fault> {
+    let control = Control::with_budget(1 << 24).paid_by(Arc::clone(purse) as Arc<dyn Ledger>);
+    run(program, launch, view, &Pool::new(1), &control, &Printed::default())
+}
+
+fn arena() -> Arena {
+    Arena::new(BASE, 1 << 20).expect("an arena")
+}
+
+/// The halves of each warp wait apart.
+const DIVERGENT: &str = ".reg .b32 %l;\n.reg .pred %p;\nmov.u32 %l, %laneid;\nsetp.lt.u32 %p, %l, 16;\n@%p bra LOW;\n\
+    bar.warp.sync -1;\nbra JOIN;\nLOW:\nbar.warp.sync -1;\nJOIN:\n";
+
+/// Issue 13, point 1 and its siblings: a kernel whose lanes go apart and meet again in a loop takes no more memory with each
+/// round.
+#[test]
+fn parts_of_warps_are_used_again() {
+    let program = program(
+        ".reg .b32 %l, %i;\n.reg .pred %p, %q;\n\
+         mov.u32 %l, %laneid;\nsetp.lt.u32 %p, %l, 16;\nmov.u32 %i, 0;\nLOOP:\n@%p bra LOW;\nbar.warp.sync -1;\nbra JOIN;\nLOW:\n\
+         bar.warp.sync -1;\nJOIN:\nadd.u32 %i, %i, 1;\nsetp.lt.u32 %q, %i, 500;\n@%q bra LOOP;\n",
+    );
+    let done = alone(&program, &launch(1, 64, &[0; 16]), &arena().view(), &Purse::new(u64::MAX));
+    assert_eq!(done, Ok(()));
+    let parts = SCRATCH.with_borrow(|scratch| scratch.blocks[0].parts());
+    assert!((3..=8).contains(&parts), "{parts} parts of two warps");
+}
+
+/// Issue 13, memory charged to nobody: what the parts of divergent warps take is charged, once for all blocks that a thread runs. It was charged for
+/// each block anew, so that a large grid came to its session's limit.
+#[test]
+fn parts_of_warps_are_charged_once() {
+    let (program, arena, plenty) = (program(DIVERGENT), arena(), 1 << 40);
+    let taken = |blocks: u32| {
+        let purse = Purse::new(plenty);
+        assert_eq!(alone(&program, &launch(blocks, 64, &[0; 16]), &arena.view(), &purse), Ok(()));
+        purse.taken(plenty)
+    };
+    let (times, bytes) = taken(1);
+    assert!(times >= 3, "the block, and a part more of each of two warps: {times}");
+    assert_eq!(taken(1000), (times, bytes), "of a thousand blocks as of one");
+    // With a byte less the launch ends, and has begun.
+    let purse = Purse::new(bytes - 1);
+    let done = alone(&program, &launch(10, 64, &[0; 16]), &arena.view(), &purse);
+    assert_eq!(done, Err(Fault::OutOfMemory { begun: true }));
+    let purse = Purse::new(0);
+    let done = alone(&program, &launch(10, 64, &[0; 16]), &arena.view(), &purse);
+    assert_eq!(done, Err(Fault::OutOfMemory { begun: false }));
+}
+
+fn grid(program: &Program, blocks: u32, purse: &Arc<Purse>, caller: ThreadId) -> Grid {
+    Grid {
+        program: Arc::clone(&program.inner),
+        shape: Shape { grid: [blocks, 1, 1], block: [64, 1, 1] },
+        dynamic_shared: 0,
+        shared_bytes: 0,
+        params: [0; 16].into(),
+        workspace: 0,
+        view: arena().view(),
+        control: Control::new().paid_by(Arc::clone(purse) as Arc<dyn Ledger>),
+        blocks: blocks.into(),
+        next: AtomicU64::new(0),
+        over: AtomicBool::new(false),
+        caller,
+        free: Mutex::default(),
+        unpaid: AtomicBool::new(false),
+        outcome: Mutex::default(),
+    }
+}
+
+fn another_thread() -> ThreadId {
+    thread::spawn(|| thread::current().id()).join().expect("a thread's number")
+}
+
+/// Issue 13, memory charged to nobody: a worker that comes back to a long launch in its turn is charged as one. It was charged anew each time, so that
+/// a long launch beside others came to its session's limit.
+#[test]
+fn workers_that_come_and_go_are_charged_once() {
+    let plenty = 1 << 40;
+    let purse = Purse::new(plenty);
+    let grid = grid(&program(DIVERGENT), 100, &purse, another_thread());
+    let turn = || {
+        let asked = std::cell::Cell::new(0);
+        grid.work(&|| asked.replace(asked.get() + 1) == 0);
+    };
+    turn();
+    let first = purse.taken(plenty);
+    assert!(first.0 >= 3, "{first:?}");
+    (0..50).for_each(|_| turn());
+    assert_eq!((purse.taken(plenty), grid.next.load(Ordering::Relaxed)), (first, 51));
+}
+
+/// Where there is no memory for one more thread, the caller's does all of it, and workers do not come again and again in vain.
+#[test]
+fn without_memory_for_workers_the_caller_works_alone() {
+    let purse = Purse::new(0);
+    let grid_of = |caller| grid(&program(""), 3, &purse, caller);
+    let others = grid_of(another_thread());
+    others.work(&|| true);
+    assert!(!others.is_open() && others.has_more() && others.outcome.lock().unwrap().fault.is_none());
+    let mine = grid_of(thread::current().id());
+    mine.unpaid.store(true, Ordering::Relaxed);
+    mine.work(&|| true);
+    assert!(!mine.has_more() && mine.outcome.lock().unwrap().fault.is_none());
+}
+
+/// Memory with a format, and zeros for its arguments: the parameters of a kernel that prints so.
+fn printing(arena: &Arena, format: &str) -> Vec<u8> {
+    arena.map(BASE, 1 << 16).expect("memory");
+    let view = arena.view();
+    let mut text = format.as_bytes().to_vec();
+    text.push(0);
+    view.writable(BASE, text.len() as u64).expect("memory").copy_from(&text);
+    [BASE.to_le_bytes(), (BASE + (1 << 15)).to_le_bytes()].concat()
+}
+
+const PRINT: &str = ".reg .b64 %d<3>;\n.reg .b32 %r;\nld.param.u64 %d1, [text];\nld.param.u64 %d2, [number];\n{\n\
+    .param .b64 p0;\n.param .b64 p1;\n.param .b32 q;\nst.param.b64 [p0+0], %d1;\nst.param.b64 [p1+0], %d2;\n\
+    call.uni (q), vprintf, (p0, p1);\nld.param.b32 %r, [q+0];\n}\n";
+
+/// Issue 13, memory charged to nobody: what kernels print is held until their launch has ended, so it has a limit of 1 MiB; what comes after
+/// is dropped, and the launch goes on.
+#[test]
+fn what_a_launch_prints_has_a_limit() {
+    let arena = arena();
+    // Each line is 512 bytes, expanded of 7.
+    let params = printing(&arena, "%511d\n");
+    let program = program(PRINT);
+    for (lines, kept) in [(64, 64), (64 * 64, MOST_TEXT / 512)] {
+        let printed = Printed::default();
+        let launch = launch(lines / 32, 32, &params);
+        let done = run(&program, &launch, &arena.view(), &Pool::new(2), &Control::new(), &printed);
+        assert_eq!(done, Ok(()));
+        let text = printed.0.borrow();
+        assert_eq!((text.len(), text.lines().count()), (512 * kept, kept));
+        assert!(text.lines().all(|line| line.len() == 511 && line.trim() == "0"));
+    }
+}
+
+/// One call expands a format of 7 KiB to more than a megabyte: it takes no more than that of the host and is dropped whole.
+#[test]
+fn one_call_of_printf_has_a_limit() {
+    let arena = arena();
+    let mut format = String::new();
+    (0..1100).for_each(|_| write!(format, "%1024d").expect("a string"));
+    let params = printing(&arena, &format);
+    let printed = Printed::default();
+    let program = program(PRINT);
+    let done =
+        run(&program, &launch(1, 32, &params), &arena.view(), &Pool::new(1), &Control::new(), &printed);
+    assert_eq!((done, printed.0.borrow().len()), (Ok(()), 0));
+}

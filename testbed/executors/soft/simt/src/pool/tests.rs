@@ -1,0 +1,281 @@
+//! Tests of the pool: whom its workers help, and how many there are.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use super::*;
+
+/// Counts the pieces of it that each thread does; nothing of it ends before it is told to.
+struct Endless {
+    by_worker: AtomicUsize,
+    over: Arc<AtomicUsize>,
+}
+
+impl Work for Endless {
+    fn work(&self, stay: &dyn Fn() -> bool) {
+        while self.is_open() && stay() {
+            self.by_worker.fetch_add(usize::from(on_worker()), Ordering::Relaxed);
+            std::thread::yield_now();
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        self.over.load(Ordering::Relaxed) == 0
+    }
+}
+
+/// Issue 13, done when good sessions have their share: the one worker helps each of several launches without an end.
+#[test]
+fn a_worker_goes_on_to_work_that_waits() {
+    let pool = Pool::new(2);
+    let over = Arc::new(AtomicUsize::new(0));
+    let all: Vec<Arc<Endless>> = (0..3)
+        .map(|_| Arc::new(Endless { by_worker: AtomicUsize::new(0), over: Arc::clone(&over) }))
+        .collect();
+    std::thread::scope(|scope| {
+        for work in &all {
+            let (pool, work) = (pool.clone(), Arc::clone(work));
+            scope.spawn(move || pool.run(work));
+        }
+        let helped = |work: &Arc<Endless>| work.by_worker.load(Ordering::Relaxed);
+        let all_helped = |times: usize| all.iter().all(|work| helped(work) >= times);
+        let deadline = Instant::now() + Duration::from_mins(1);
+        while !all_helped(1) && Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+        // Each of them again: the worker comes back.
+        let before: Vec<usize> = all.iter().map(helped).collect();
+        while !all.iter().zip(&before).all(|(work, before)| helped(work) > *before)
+            && Instant::now() < deadline
+        {
+            std::thread::yield_now();
+        }
+        let after: Vec<usize> = all.iter().map(helped).collect();
+        over.store(1, Ordering::Relaxed);
+        assert!(before.iter().all(|count| *count > 0), "not all are helped: {before:?}");
+        assert!(
+            after.iter().zip(&before).all(|(after, before)| after > before),
+            "{before:?}, then {after:?}"
+        );
+    });
+}
+
+/// A piece of it, once begun, has no end before it is told to.
+#[derive(Default)]
+struct Stuck {
+    over: Arc<AtomicUsize>,
+    /// Workers in it now, and the most at once.
+    inside: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl Work for Stuck {
+    fn work(&self, stay: &dyn Fn() -> bool) {
+        if !self.is_open() || !stay() {
+            return;
+        }
+        if on_worker() {
+            let inside = self.inside.fetch_add(1, Ordering::SeqCst) + 1;
+            self.most.fetch_max(inside, Ordering::SeqCst);
+        }
+        while self.is_open() {
+            std::thread::yield_now();
+        }
+        if on_worker() {
+            self.inside.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        self.over.load(Ordering::SeqCst) == 0
+    }
+}
+
+/// Done as soon as so many workers have taken part at once, or nobody believes it any more.
+struct Helped {
+    wanted: usize,
+    inside: AtomicUsize,
+    most: AtomicUsize,
+    deadline: Instant,
+}
+
+impl Helped {
+    fn new(wanted: usize) -> Arc<Self> {
+        let deadline = Instant::now() + Duration::from_mins(1);
+        Arc::new(Self { wanted, inside: AtomicUsize::new(0), most: AtomicUsize::new(0), deadline })
+    }
+
+    fn most(&self) -> usize {
+        self.most.load(Ordering::SeqCst)
+    }
+}
+
+impl Work for Helped {
+    fn work(&self, stay: &dyn Fn() -> bool) {
+        let worker = usize::from(on_worker());
+        let inside = self.inside.fetch_add(worker, Ordering::SeqCst) + worker;
+        self.most.fetch_max(inside, Ordering::SeqCst);
+        while self.is_open() && stay() {
+            std::thread::yield_now();
+        }
+        self.inside.fetch_sub(worker, Ordering::SeqCst);
+    }
+
+    fn is_open(&self) -> bool {
+        self.most() < self.wanted && Instant::now() < self.deadline
+    }
+}
+
+fn on_worker() -> bool {
+    std::thread::current().name().is_some_and(|name| name.starts_with("simt-"))
+}
+
+/// Waits for something that comes soon.
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_mins(1);
+    while !holds() {
+        assert!(Instant::now() < deadline, "not within a minute: {what}");
+        std::thread::yield_now();
+    }
+}
+
+fn running(pool: &Pool) -> usize {
+    lock(&pool.inner.shared.state).threads.iter().filter(|thread| !thread.is_finished()).count()
+}
+
+/// Runs `act` beside `count` jobs, in each of which a worker is stuck as soon as there is one for it, and ends these then.
+fn beside_stuck(pool: &Pool, count: usize, act: impl FnOnce(&[Arc<Stuck>])) {
+    let over = Arc::new(AtomicUsize::new(0));
+    let all: Vec<Arc<Stuck>> =
+        (0..count).map(|_| Arc::new(Stuck { over: Arc::clone(&over), ..Stuck::default() })).collect();
+    std::thread::scope(|scope| {
+        for work in &all {
+            let (pool, work) = (pool.clone(), Arc::clone(work));
+            scope.spawn(move || pool.run(work));
+        }
+        // Also where a check fails: else the scope would wait for ever.
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            let stuck = || all.iter().map(|work| work.inside.load(Ordering::SeqCst)).sum::<usize>();
+            until("all workers are stuck", || stuck() >= pool.threads() - 1);
+            act(&all);
+        }));
+        over.store(1, Ordering::SeqCst);
+        if let Err(panic) = done {
+            resume_unwind(panic);
+        }
+    });
+}
+
+/// Issue 13, done when good sessions have their share: pieces without an end take all workers, and others are helped all the same, by
+/// as many. Without threads that stand in for them nobody comes.
+#[test]
+fn endless_pieces_do_not_keep_workers_from_other_work() {
+    let pool = Pool::new(3);
+    beside_stuck(&pool, 3, |_| {
+        for round in 0..3 {
+            let good = Helped::new(2);
+            pool.run(Arc::clone(&good) as Arc<dyn Work>);
+            assert_eq!(good.most(), 2, "round {round}: so many helped at once");
+        }
+    });
+}
+
+/// The same where no launch lasts as long as a worker may stay: who posts work looks, too.
+#[test]
+fn endless_pieces_do_not_keep_workers_from_short_launches() {
+    /// A hundred pieces of nothing.
+    #[derive(Default)]
+    struct Short {
+        next: AtomicUsize,
+        helped: AtomicUsize,
+    }
+    impl Work for Short {
+        fn work(&self, stay: &dyn Fn() -> bool) {
+            while stay() && self.next.fetch_add(1, Ordering::Relaxed) < 100 {
+                self.helped.fetch_add(usize::from(on_worker()), Ordering::Relaxed);
+                std::thread::yield_now();
+            }
+        }
+
+        fn is_open(&self) -> bool {
+            self.next.load(Ordering::Relaxed) < 100
+        }
+    }
+    let pool = Pool::new(2);
+    beside_stuck(&pool, 2, |_| {
+        until("a short launch is helped", || {
+            let short = Arc::new(Short::default());
+            pool.run(Arc::clone(&short) as Arc<dyn Work>);
+            short.helped.load(Ordering::Relaxed) > 0
+        });
+    });
+}
+
+/// Issue 13: however many pieces have no end, a job has no more workers than the pool was made for, there are so many besides those that
+/// are away, and these end with their jobs.
+#[test]
+fn threads_that_stand_in_are_bounded_and_end() {
+    let pool = Pool::new(3);
+    for _ in 0..3 {
+        beside_stuck(&pool, 3, |all| {
+            let good = Helped::new(2);
+            pool.run(Arc::clone(&good) as Arc<dyn Work>);
+            // One that was away in the good job may be just about to end.
+            until("there are 2 workers besides those that are away, in 3 jobs", || {
+                let away = || {
+                    let state = lock(&pool.inner.shared.state);
+                    state.inside.iter().filter(|inside| inside.worker.is_away()).count()
+                };
+                let (before, threads, after) = (away(), running(&pool), away());
+                before == after && (2..=6).contains(&after) && threads == 2 + after
+            });
+            assert!(all.iter().all(|work| work.most.load(Ordering::SeqCst) <= 2), "more than 2 in one job");
+        });
+        until("those that were away have ended", || running(&pool) == 2);
+    }
+    // Nobody was lost: both help.
+    let good = Helped::new(2);
+    pool.run(Arc::clone(&good) as Arc<dyn Work>);
+    assert_eq!((good.most(), pool.threads()), (2, 3));
+}
+
+#[test]
+fn all_threads_end_with_the_pool() {
+    let pool = Pool::new(3);
+    let shared = Arc::downgrade(&pool.inner.shared);
+    beside_stuck(&pool, 2, |_| {
+        let good = Helped::new(2);
+        pool.run(Arc::clone(&good) as Arc<dyn Work>);
+        assert!(running(&pool) > 2);
+    });
+    drop(pool);
+    // Each thread has a part of it.
+    assert_eq!(shared.strong_count(), 0);
+}
+
+#[test]
+fn a_worker_that_panics_is_told_of_and_not_lost() {
+    /// Panics on workers; others wait until one has.
+    #[derive(Default)]
+    struct Bad(AtomicUsize);
+    impl Work for Bad {
+        fn work(&self, _: &dyn Fn() -> bool) {
+            if on_worker() {
+                self.0.store(1, Ordering::SeqCst);
+                panic!("as it is meant to");
+            }
+            until("a worker came", || !self.is_open());
+        }
+
+        fn is_open(&self) -> bool {
+            self.0.load(Ordering::SeqCst) == 0
+        }
+    }
+    let pool = Pool::new(2);
+    for _ in 0..2 {
+        let done = catch_unwind(AssertUnwindSafe(|| pool.run(Arc::new(Bad::default()))));
+        assert!(done.is_err(), "work of which a part is missing counts as done");
+    }
+    let good = Helped::new(1);
+    pool.run(Arc::clone(&good) as Arc<dyn Work>);
+    assert_eq!(good.most(), 1);
+}

@@ -1,0 +1,127 @@
+//! One worker of the pool: its thread from start to end.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::thread::Builder;
+use std::time::Instant;
+
+use super::{Inside, Job, SLICE, SPIN, Shared, State, lock};
+
+/// What others see of a worker.
+#[derive(Default)]
+pub(super) struct Worker {
+    /// How often it has asked whether to stay: written by itself alone, before each piece of work.
+    asked: AtomicU64,
+    /// Another stands in for it: it stays with the job that it takes part in, and ends with it.
+    away: AtomicBool,
+}
+
+impl Worker {
+    pub(super) fn asked(&self) -> u64 {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn is_away(&self) -> bool {
+        self.away.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn send_away(&self) {
+        self.away.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What a worker does next.
+enum Next {
+    Help(Arc<Job>, Instant),
+    Wait,
+    End,
+}
+
+impl Shared {
+    /// Starts a thread of the pool. Whether there is one more.
+    pub(super) fn start(self: &Arc<Self>, state: &mut State) -> bool {
+        for thread in state.threads.extract_if(.., |thread| thread.is_finished()) {
+            // It has come to its end, and panics of work have been caught.
+            let _ = thread.join();
+        }
+        state.started += 1;
+        let shared = Arc::clone(self);
+        let thread = Builder::new().name(format!("simt-{}", state.started)).spawn(move || shared.serve());
+        let started = thread.is_ok();
+        state.threads.extend(thread);
+        started
+    }
+
+    /// A worker's whole life.
+    fn serve(self: &Arc<Self>) {
+        let me = Arc::new(Worker::default());
+        loop {
+            let posted = self.posted.load(Ordering::Acquire);
+            match self.next(&me) {
+                Next::Help(job, begin) => self.help(&me, &job, begin),
+                Next::Wait => self.wait(posted),
+                Next::End => return,
+            }
+        }
+    }
+
+    /// Finds what there is to do, after the last is done.
+    fn next(self: &Arc<Self>, me: &Arc<Worker>) -> Next {
+        let mut state = lock(&self.state);
+        state.inside.retain(|inside| !Arc::ptr_eq(&inside.worker, me));
+        if state.over || me.is_away() {
+            return Next::End;
+        }
+        let most = self.workers.load(Ordering::Relaxed);
+        let Some(index) = state.jobs.iter().position(|job| job.has_room(most)) else { return Next::Wait };
+        let Some(job) = state.jobs.remove(index) else { return Next::Wait };
+        lock(&job.helpers).busy += 1;
+        // Behind all others: the next worker takes up another.
+        state.jobs.push_back(Arc::clone(&job));
+        let now = Instant::now();
+        // It asks once before its first piece.
+        state.inside.push(Inside { worker: Arc::clone(me), asked: me.asked() + 1, since: now });
+        if self.is_crowded() {
+            self.replace_away(&mut state, now);
+        }
+        Next::Help(job, now)
+    }
+
+    /// Takes part in a job.
+    fn help(&self, me: &Worker, job: &Arc<Job>, begin: Instant) {
+        let stay = || {
+            me.asked.store(me.asked() + 1, Ordering::Relaxed);
+            !self.is_crowded() || begin.elapsed() < SLICE || me.is_away()
+        };
+        let done = catch_unwind(AssertUnwindSafe(|| job.work.work(&stay)));
+        let open = done.is_ok() && job.work.is_open();
+        let mut helpers = lock(&job.helpers);
+        helpers.busy -= 1;
+        helpers.panicked |= done.is_err();
+        if helpers.busy == 0 {
+            job.idle.notify_all();
+        }
+        drop(helpers);
+        if !open {
+            self.change(|jobs| jobs.retain(|other| !Arc::ptr_eq(other, job)));
+        }
+    }
+
+    /// Waits until more than `posted` was posted.
+    fn wait(&self, posted: u64) {
+        let begin = Instant::now();
+        while begin.elapsed() < SPIN {
+            if self.posted.load(Ordering::Acquire) != posted {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+        let mut state = lock(&self.state);
+        self.sleeping.fetch_add(1, Ordering::SeqCst);
+        while self.posted.load(Ordering::SeqCst) == posted && !state.over {
+            state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        self.sleeping.fetch_sub(1, Ordering::SeqCst);
+    }
+}
