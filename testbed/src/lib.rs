@@ -1,5 +1,5 @@
 //! What the test bed's command line and its tests share: devices in a process of their own
-//! ([`bed`]), the programs of this workspace ([`programs`]), backends to load ([`backends`]), language
+//! ([`bed`]), the programs of this workspace ([`programs`]), one of them in a state of its choice ([`state`]), backends to load ([`backends`]), language
 //! models in guests ([`guest`]) and what they send ([`traffic`]), virtual machines ([`machine`]), and libraries that do
 //! nothing ([`nothing`]).
 
@@ -9,4 +9,5 @@ pub mod guest;
 pub mod machine;
 pub mod nothing;
 pub mod programs;
+pub mod state;
 pub mod traffic;

@@ -4,7 +4,8 @@
    messages  messages to the device and waits for it; then says so, and ends when its input does
    stuck     a call that never returns; says so from within it
    idle      one call; says so, and waits for a signal
-   majors    the same call of both CUDA majors */
+   majors    the same call of both CUDA majors
+   refused   a kernel that the host refuses, which fails at its launch */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -23,6 +24,10 @@ int cuDeviceGetCount(int *count);
 int cuDevicePrimaryCtxRetain(void **context, int device);
 int cuCtxSetCurrent(void *context);
 int cuCtxSynchronize(void);
+int cuModuleLoadData(void **module, const void *image);
+int cuModuleGetFunction(void **function, void *module, const char *name);
+int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                   unsigned block_y, unsigned block_z, unsigned shared, void *stream, void **parameters, void **extra);
 int cuMemAlloc_v2(unsigned long long *pointer, size_t bytes);
 int cuMemsetD8_v2(unsigned long long pointer, unsigned char value, size_t bytes);
 int cuMemcpyHtoD_v2(unsigned long long pointer, const void *source, size_t bytes);
@@ -127,12 +132,23 @@ static int majors(void) {
     return 0;
 }
 
+static int refused(void) {
+    static const char code[] = ".version 7.0\n.target sm_50\n.address_size 64\n"
+                               ".visible .entry wrong() { frobnicate.u32 %r1, 7; ret; }\n";
+    void *context, *module, *function;
+    if (cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context) ||
+        cuModuleLoadData(&module, code) || cuModuleGetFunction(&function, module, "wrong"))
+        return 2;
+    return cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0) == 218 ? 0 : 3;
+}
+
 int main(int count, char **words) {
     static const struct {
         const char *word;
         int (*program)(void);
     } programs[] = {{"crash", crash}, {"full", full}, {"messages", messages},
-                    {"stuck", stuck}, {"idle", idle}, {"majors", majors}};
+                    {"stuck", stuck}, {"idle", idle}, {"majors", majors},
+                    {"refused", refused}};
     for (unsigned number = 0; count == 2 && number < sizeof programs / sizeof *programs; number++)
         if (!strcmp(words[1], programs[number].word))
             return programs[number].program();

@@ -1,8 +1,9 @@
 //! C programs, linked against the shims as a user's are against NVIDIA's libraries, drive every
 //! implemented call through the real loader: return codes, bad arguments, calls at the wrong time.
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 use vgpu_testbed::bed::{Bed, Facts};
@@ -132,4 +133,39 @@ fn launches_and_state_queries() {
     assert!(output.status.success(), "{out}{}", String::from_utf8_lossy(&output.stderr));
     let figures: serde_json::Value = serde_json::from_str(out.lines().last().unwrap_or_default()).unwrap();
     assert!(figures.is_object(), "{figures}");
+}
+
+/// A kernel's fault over version 1, where all processes share the host's context: whoever waits gets 700 and not just any error, each
+/// later call of that process does, and neither a process that is there nor the next one loses anything. By windows and by BAR1.
+#[test]
+fn a_fault_over_version_1_is_700_and_its_processs_own() {
+    let folder = TempDir::with_prefix("vgpu-c-").unwrap();
+    let program = compile(folder.path(), "fault.c", &[], &["libcuda.so.1"]);
+    for more in [&[][..], &["--ram", "1M"]] {
+        let options = [&["--protocol", "v1"], more].concat();
+        let bed = Bed::start_with("soft", &[Facts::random(&["7.5"])], &options).unwrap();
+        let start = |word: &str| {
+            Command::new(programs::launcher().unwrap())
+                .arg(&program)
+                .arg(word)
+                .env("VGPU_SYSFS", bed.sysfs())
+                .env_remove("CUDA_VISIBLE_DEVICES")
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap()
+        };
+        let mut beside = start("good");
+        let mut line = String::new();
+        BufReader::new(beside.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        for word in ["bad", "good", "bad"] {
+            let output = start(word).wait_with_output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{word}, {options:?}: {}: {said}", output.status);
+        }
+        let output = beside.wait_with_output().unwrap();
+        assert!(output.status.success(), "the one beside, {options:?}: {output:?}");
+    }
 }

@@ -1,75 +1,25 @@
 //! A guest process that is killed, in each state that a call can be in, leaves nothing behind and
 //! disturbs nobody: the next attach frees what it held, the other session goes on.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Instant;
 
 use serde_json::Value;
 use vgpu_testbed::bed::{Bed, Facts, PATIENCE, session_of, sessions};
-use vgpu_testbed::programs;
+use vgpu_testbed::state::Program;
 
-/// A stand-in under the launcher, whose lines can be read.
-struct Guest {
-    child: Child,
-    lines: BufReader<ChildStdout>,
-    stdin: Option<ChildStdin>,
+fn start(bed: &Bed, state: &str) -> Program {
+    Program::start(bed.sysfs(), state).unwrap()
 }
 
-impl Guest {
-    fn start(bed: &Bed, state: &str) -> Self {
-        let mut child = Command::new(programs::launcher().unwrap())
-            .arg(programs::standin().unwrap())
-            .args(["state", state])
-            .env("VGPU_SYSFS", bed.sysfs())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap());
-        let stdin = child.stdin.take();
-        Self { child, lines, stdin }
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        assert!(self.lines.read_line(&mut line).unwrap() > 0, "the program ended: {:?}", self.child.wait());
-        line.trim().to_owned()
-    }
-
-    /// Waits for `ready N` and returns N, the bytes of device memory that it holds.
-    fn ready(&mut self) -> u64 {
-        let line = self.line();
-        line.strip_prefix("ready ").expect("the program says when it is ready").parse().unwrap()
-    }
-
-    /// The launcher becomes the program, so the child's pid is the session's.
-    fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-
-    /// Reads lines until one with a round beyond `round`.
-    fn beyond(&mut self, round: u64) -> u64 {
-        let end = Instant::now() + PATIENCE;
-        loop {
-            let now: u64 = self.line().strip_prefix("round ").expect("a round").parse().unwrap();
-            if now > round {
-                return now;
-            }
-            assert!(Instant::now() < end, "the other session stands still at round {now}");
+/// Waits for a round beyond `round` of the state `working`.
+fn beyond(program: &mut Program, round: u64) -> u64 {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let now = program.round().unwrap();
+        if now > round {
+            return now;
         }
-    }
-
-    fn finish(mut self) {
-        drop(self.stdin.take());
-        let mut rest = String::new();
-        std::io::Read::read_to_string(&mut self.lines, &mut rest).unwrap();
-        assert!(self.child.wait().unwrap().success());
+        assert!(Instant::now() < end, "the other session stands still at round {now}");
     }
 }
 
@@ -84,32 +34,32 @@ fn bed() -> Bed {
 /// Kills a guest in `state` while another works; a third, which attaches, makes room.
 fn killed_in(state: &str) {
     let bed = bed();
-    let mut other = Guest::start(&bed, "working");
-    let before = other.beyond(3);
+    let mut other = start(&bed, "working");
+    let before = beyond(&mut other, 3);
 
-    let mut victim = Guest::start(&bed, state);
-    let held = victim.ready();
+    let mut victim = start(&bed, state);
+    let held = victim.ready().unwrap();
     let victim_pid = victim.pid();
     let status = bed.status().unwrap();
     let session = session_of(&status, victim_pid).expect("the victim has a session");
     assert!(allocated(session) >= held, "{session}");
-    victim.kill();
+    drop(victim);
 
     // Nobody has told the device: what the victim held is still held, for proof of death is the lock.
     let status = bed.status().unwrap();
     assert!(session_of(&status, victim_pid).is_some_and(|session| allocated(session) >= held), "{status}");
-    other.beyond(before + 10);
+    beyond(&mut other, before + 10);
 
-    let mut third = Guest::start(&bed, "working");
+    let mut third = start(&bed, "working");
     let third_pid = third.pid();
-    third.beyond(1);
+    beyond(&mut third, 1);
     let status = bed.status().unwrap();
     assert!(session_of(&status, victim_pid).is_none(), "the next attach frees the channel: {status}");
     assert!(session_of(&status, third_pid).is_some());
-    third.finish();
-    let now = other.beyond(0);
-    other.beyond(now + 10);
-    other.finish();
+    third.finish().unwrap();
+    let now = beyond(&mut other, 0);
+    beyond(&mut other, now + 10);
+    other.finish().unwrap();
 
     let status = bed.until("all sessions end", |status| sessions(status).is_empty()).unwrap();
     assert_eq!(status["devices"][0]["allocated"], 0, "{status}");
@@ -133,30 +83,29 @@ fn killed_while_capturing() {
 #[test]
 fn killed_while_waiting() {
     let bed = bed();
-    let mut other = Guest::start(&bed, "working");
-    other.beyond(3);
-    let mut victim = Guest::start(&bed, "waiting");
-    let held = victim.ready();
+    let mut other = start(&bed, "working");
+    beyond(&mut other, 3);
+    let mut victim = start(&bed, "waiting");
+    let held = victim.ready().unwrap();
     let pid = victim.pid();
     bed.control("hold").unwrap();
     // Its next line lets it go on into the wait, which the held device does not end.
-    let stdin = victim.stdin.as_mut().unwrap();
-    std::io::Write::write_all(stdin, b"\n").unwrap();
+    victim.go_on().unwrap();
     bed.until("the victim waits for work that is not done", |status| {
         session_of(status, pid).is_some_and(|session| session["messages"].as_u64() > session["done"].as_u64())
     })
     .unwrap();
-    victim.kill();
+    drop(victim);
     bed.control("release").unwrap();
-    let now = other.beyond(0);
-    other.beyond(now + 10);
+    let now = beyond(&mut other, 0);
+    beyond(&mut other, now + 10);
 
-    let mut third = Guest::start(&bed, "working");
-    third.beyond(1);
+    let mut third = start(&bed, "working");
+    beyond(&mut third, 1);
     let status = bed.status().unwrap();
     assert!(session_of(&status, pid).is_none(), "{held} bytes are free again: {status}");
-    third.finish();
-    other.finish();
+    third.finish().unwrap();
+    other.finish().unwrap();
     bed.until("all sessions end", |status| sessions(status).is_empty()).unwrap();
 }
 
@@ -166,13 +115,13 @@ fn a_dead_guest_makes_room_for_an_allocation() {
     let mut facts = Facts::random(&["6.1"]);
     facts.memory_mib = 96;
     let bed = Bed::start("soft", &[facts]).unwrap();
-    let mut hungry = Guest::start(&bed, "hungry");
-    assert_eq!(hungry.ready(), 0);
-    let mut victim = Guest::start(&bed, "copy");
-    assert_eq!(victim.ready(), 64 << 20);
-    victim.kill();
+    let mut hungry = start(&bed, "hungry");
+    assert_eq!(hungry.ready().unwrap(), 0);
+    let mut victim = start(&bed, "copy");
+    assert_eq!(victim.ready().unwrap(), 64 << 20);
+    drop(victim);
     // It attached before the victim did, so only its allocation can find the dead.
-    std::io::Write::write_all(hungry.stdin.as_mut().unwrap(), b"\n").unwrap();
-    assert_eq!(hungry.line(), "allocated");
-    hungry.finish();
+    hungry.go_on().unwrap();
+    assert_eq!(hungry.line().unwrap(), "allocated");
+    hungry.finish().unwrap();
 }

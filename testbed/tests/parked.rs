@@ -1,9 +1,10 @@
-//! Issue 13, point 1 and its last: a session that is parked inside one chunk of work delays no attach, detach, status read or register
-//! access of others, and SIGTERM ends the device whatever is parked; with the real processes, on the simulated bus, over version 1 and
-//! in a booted guest.
+//! A session that is parked inside one chunk of work delays no attach, detach, status read or register access
+//! of others, and SIGTERM ends the device whatever is parked (issue 13, point 1). Shown with the real
+//! processes on the simulated bus, over version 1, and in a booted guest.
 //!
-//! `--wrong Fill:park=FILE` parks the first fill of the stand-in `message`; the stand-in `working` makes none. The file stays until the
-//! processes have ended, so whoever waited for the parked session would never be done.
+//! `--wrong Fill:park=FILE` parks the first fill of a program in the state `message`; the state `working`
+//! makes none. The file stays until the processes have ended, so whoever waited for the parked session would
+//! never be done.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ use tempfile::TempDir;
 use vgpu_testbed::bed::{Bed, Facts, PATIENCE, session_of, sessions, terminate};
 use vgpu_testbed::machine::{GuestMachine, Options};
 use vgpu_testbed::programs;
+use vgpu_testbed::state::Program;
 
 /// A command in an emulated guest takes seconds on a machine that has nothing else to do.
 const GUEST_LIMIT: Duration = Duration::from_mins(2);
@@ -53,60 +55,23 @@ impl Park {
     }
 }
 
-/// A stand-in under the launcher. It is killed when this value goes away.
-struct Program {
-    child: Child,
-    lines: BufReader<ChildStdout>,
-    stdin: Option<ChildStdin>,
+/// Starts the stand-in `state`.
+fn start(sysfs: &Path, state: &str) -> Program {
+    Program::start(sysfs, state).unwrap()
 }
 
-impl Program {
-    fn start(sysfs: &Path, state: &str) -> Self {
-        let mut child = Command::new(programs::launcher().unwrap())
-            .arg(programs::standin().unwrap())
-            .args(["state", state])
-            .env("VGPU_SYSFS", sysfs)
-            .env_remove("CUDA_VISIBLE_DEVICES")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap());
-        let stdin = child.stdin.take();
-        Self { child, lines, stdin }
-    }
-
-    /// Waits for so many more rounds of the stand-in `working`, which compares all bytes in each.
-    fn rounds(&mut self, count: usize) {
-        for _ in 0..count {
-            let mut line = String::new();
-            self.lines.read_line(&mut line).unwrap();
-            assert!(line.starts_with("round "), "{line:?}");
-        }
-    }
-
-    /// Lets it end by itself, and detach.
-    fn finish(mut self) {
-        drop(self.stdin.take());
-        let mut rest = String::new();
-        std::io::Read::read_to_string(&mut self.lines, &mut rest).unwrap();
-        assert!(self.child.wait().unwrap().success());
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+/// Waits for so many more rounds of the state `working`.
+fn rounds(program: &mut Program, count: usize) {
+    for _ in 0..count {
+        program.round().unwrap();
     }
 }
 
 /// A program attaches, works, and detaches.
 fn works(sysfs: &Path) {
-    let mut program = Program::start(sysfs, "working");
-    program.rounds(5);
-    program.finish();
+    let mut program = start(sysfs, "working");
+    rounds(&mut program, 5);
+    program.finish().unwrap();
 }
 
 /// What `vgpu-testbed status` prints for people.
@@ -127,10 +92,10 @@ fn figures(device: &Value) -> (u64, u64) {
 fn a_parked_session_delays_nobody_on_the_simulated_bus_nor_sigterm() {
     let park = Park::new();
     let mut bed = Bed::start_with("soft", &[Facts::random(&["6.1"])], &["--wrong", &park.wrong()]).unwrap();
-    let mut other = Program::start(bed.sysfs(), "working");
-    other.rounds(3);
-    let victim = Program::start(bed.sysfs(), "message");
-    let pid = victim.child.id();
+    let mut other = start(bed.sysfs(), "working");
+    rounds(&mut other, 3);
+    let victim = start(bed.sysfs(), "message");
+    let pid = victim.pid();
     park.wait(PATIENCE);
     let status = bed.status().unwrap();
     let parked = session_of(&status, pid).expect("the parked session").clone();
@@ -142,13 +107,13 @@ fn a_parked_session_delays_nobody_on_the_simulated_bus_nor_sigterm() {
     // Whoever attaches finds it dead, and begins its end, which waits for the fill.
     for _ in 0..3 {
         works(bed.sysfs());
-        other.rounds(3);
+        rounds(&mut other, 3);
         let status = bed.status().unwrap();
         let ending = session_of(&status, pid).expect("it is not over");
         assert_eq!(ending["state"], "ending", "{ending}");
         assert_eq!((&ending["allocated"], &ending["done"]), (&parked["allocated"], &parked["done"]));
     }
-    other.finish();
+    other.finish().unwrap();
     let status = bed.until("the others are gone", |status| sessions(status).len() == 1).unwrap();
     let (access, attach) = figures(&status["devices"][0]);
     let said = format!("longest register access {access} us, longest attach {attach} us");
@@ -217,9 +182,9 @@ fn a_parked_session_delays_nobody_over_version_1_nor_sigterm() {
         Bed::start_with("soft", &[Facts::random(&["6.1"])], &options).unwrap()
     };
     let (mut stuck, good) = (machine("1"), machine("2"));
-    let mut other = Program::start(good.sysfs(), "working");
-    other.rounds(3);
-    let victim = Program::start(stuck.sysfs(), "message");
+    let mut other = start(good.sysfs(), "working");
+    rounds(&mut other, 3);
+    let victim = start(stuck.sysfs(), "message");
     park.wait(PATIENCE);
     let owner = mediator.parked().expect("the parked session");
     assert!(owner["allocated"].as_u64() >= Some(HELD), "{owner}");
@@ -228,15 +193,15 @@ fn a_parked_session_delays_nobody_over_version_1_nor_sigterm() {
     drop(victim);
     for _ in 0..3 {
         works(good.sysfs());
-        other.rounds(3);
+        rounds(&mut other, 3);
         assert!(mediator.parked().is_some(), "it is not over: {}", mediator.status());
         // The device's own registers and control socket answer, too.
         assert!(status_text(stuck.sysfs()).contains("calls to a mediator"));
     }
     let device = stuck.terminate().unwrap();
     works(good.sysfs());
-    other.rounds(3);
-    other.finish();
+    rounds(&mut other, 3);
+    other.finish().unwrap();
     let took = terminate(&mut mediator.child).unwrap();
     println!(
         "version 1: SIGTERM to exit {} ms for the device, {} ms for the mediator",
@@ -252,7 +217,7 @@ fn sigterm_ends_a_device_of_version_1_whose_own_mediator_is_parked() {
     let park = Park::new();
     let options = ["--protocol", "v1", "--wrong", &park.wrong()];
     let mut bed = Bed::start_with("soft", &[Facts::random(&["6.1"])], &options).unwrap();
-    let victim = Program::start(bed.sysfs(), "message");
+    let victim = start(bed.sysfs(), "message");
     park.wait(PATIENCE);
     drop(victim);
     let status = bed.status().unwrap();

@@ -1,6 +1,7 @@
 //! How each fault is made: by its name in the catalogue, a change of the plan of a healthy system.
 
 mod device;
+mod mediator;
 mod ollama;
 mod system;
 

@@ -113,6 +113,8 @@ pub struct Plan {
     pub service: Option<Service>,
     /// In a PID namespace of its own, too.
     pub pid_namespace: bool,
+    /// The program that is looked at in place of Ollama: a file of the scene.
+    pub program: Option<&'static str>,
     /// The launcher is the scene's own, system/vgpu-run.
     pub own_launcher: bool,
     /// What is done.
@@ -143,6 +145,7 @@ impl Plan {
             nobody: false,
             service: None,
             pid_namespace: false,
+            program: None,
             own_launcher: false,
             steps: Vec::new(),
         }

@@ -7,6 +7,7 @@ mod service;
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -37,6 +38,8 @@ pub struct Scene {
     era: Era,
     port: u16,
     running: Option<Process>,
+    /// Connections of other programs, which end with the scene.
+    pub connections: Vec<UnixStream>,
     /// Lines of shell that undo what would keep folders from being removed.
     pub undo: Vec<String>,
 }
@@ -66,6 +69,7 @@ impl Scene {
             port,
             processes: Vec::new(),
             running: None,
+            connections: Vec::new(),
             undo: Vec::new(),
         };
         for name in ["path", "system", "home"] {
@@ -167,6 +171,9 @@ impl Scene {
         command.arg(launcher).args(["check", "--json", "--timeout", &CHECK_SECONDS.to_string()]);
         if plan.service.is_some() {
             command.args(["--service", UNIT]);
+        }
+        if let Some(program) = plan.program {
+            command.arg(self.path(program));
         }
         command.env_clear().env("PATH", self.search_path()).env("HOME", self.path("home")).current_dir("/");
         command.env("SCENE", self.folder.path()).env("BUS", self.bus()).env("LANG", "C.UTF-8");

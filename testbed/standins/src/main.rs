@@ -1,10 +1,12 @@
 //! `vgpu-standin`: one program that plays the programs which `vgpu-run` starts. It knows nothing of
-//! VGPU-STUB: it uses CUDA and GGML by their public names through the loader, as anybody does. The one exception is the hostile
-//! program that sends messages of its own (`siege/messages.rs`).
+//! VGPU-STUB: it uses CUDA and GGML by their public names through the loader, as anybody does. The one
+//! exception is the hostile program that sends messages of its own (`siege/messages.rs`).
 
 mod copies;
+mod driver;
 mod ggml;
 mod maps;
+mod mix;
 mod parent;
 mod sandbox;
 mod siege;

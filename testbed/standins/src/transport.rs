@@ -4,23 +4,17 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
-use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
+use anyhow::Result;
 use serde_json::{Value, json};
 
-type Init = unsafe extern "C" fn(c_uint) -> c_int;
-type Retain = unsafe extern "C" fn(*mut *mut c_void, c_int) -> c_int;
-type SetCurrent = unsafe extern "C" fn(*mut c_void) -> c_int;
+use crate::driver::{self, done};
+
 type Alloc = unsafe extern "C" fn(*mut u64, usize) -> c_int;
 type Info = unsafe extern "C" fn(*mut usize, *mut usize) -> c_int;
 type Set = unsafe extern "C" fn(u64, c_uint, usize, *mut c_void) -> c_int;
 type ToDevice = unsafe extern "C" fn(u64, *const c_void, usize) -> c_int;
 type ToHost = unsafe extern "C" fn(*mut c_void, u64, usize) -> c_int;
 type Synchronize = unsafe extern "C" fn() -> c_int;
-
-fn done(what: &str, status: c_int) -> Result<()> {
-    if status == 0 { Ok(()) } else { bail!("{what} returned {status}") }
-}
 
 /// Median and 99th percentile of nanoseconds.
 fn percentiles(mut times: Vec<u64>) -> Value {
@@ -41,16 +35,8 @@ fn rate(units: usize, start: Instant) -> f64 {
 
 /// Prints the times of `calls` calls of each kind, and of copies of `kib`.
 pub fn measure(calls: usize, kib: usize) -> Result<ExitCode> {
-    // SAFETY: the library's initialisers are those that any user of it runs.
-    let library = unsafe { Library::open(Some("libcuda.so.1"), RTLD_NOW | RTLD_GLOBAL) };
-    let library = library.context("load libcuda.so.1")?;
-    // SAFETY: cuda.h: `CUresult cuInit(unsigned int)`.
-    let init = *unsafe { library.get::<Init>(b"cuInit") }?;
-    // SAFETY: `CUresult cuDevicePrimaryCtxRetain(CUcontext *, CUdevice)`.
-    let retain = *unsafe { library.get::<Retain>(b"cuDevicePrimaryCtxRetain") }?;
-    // SAFETY: `CUresult cuCtxSetCurrent(CUcontext)`.
-    let set_current = *unsafe { library.get::<SetCurrent>(b"cuCtxSetCurrent") }?;
-    // SAFETY: `CUresult cuMemAlloc_v2(CUdeviceptr *, size_t)`.
+    let library = driver::open()?;
+    // SAFETY: cuda.h: `CUresult cuMemAlloc_v2(CUdeviceptr *, size_t)`.
     let alloc = *unsafe { library.get::<Alloc>(b"cuMemAlloc_v2") }?;
     // SAFETY: `CUresult cuMemGetInfo_v2(size_t *, size_t *)`.
     let info = *unsafe { library.get::<Info>(b"cuMemGetInfo_v2") }?;
@@ -65,13 +51,7 @@ pub fn measure(calls: usize, kib: usize) -> Result<ExitCode> {
 
     // Something at least: a page for none.
     let bytes = (kib << 10).max(4096);
-    let (mut context, mut device) = (std::ptr::null_mut(), 0);
-    // SAFETY: no preconditions.
-    done("cuInit", unsafe { init(0) })?;
-    // SAFETY: a live place for the context.
-    done("cuDevicePrimaryCtxRetain", unsafe { retain(&raw mut context, 0) })?;
-    // SAFETY: the context that was just retained.
-    done("cuCtxSetCurrent", unsafe { set_current(context) })?;
+    let mut device = 0;
     // SAFETY: a live place for the address.
     done("cuMemAlloc", unsafe { alloc(&raw mut device, bytes) })?;
     // SAFETY: no preconditions.

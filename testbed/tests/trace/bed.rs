@@ -29,6 +29,8 @@ pub struct Traced {
     pub messages: BTreeMap<String, u64>,
     /// Waits of all processes.
     pub waits: u64,
+    /// Refusals of all processes: name, status, reason.
+    pub refusals: Vec<(String, u64, String)>,
     _place: TempDir,
 }
 
@@ -125,6 +127,7 @@ impl Running {
             calls: BTreeMap::new(),
             messages: BTreeMap::new(),
             waits: 0,
+            refusals: Vec::new(),
             _place: self.place,
         };
         for event in timeline["traceEvents"].as_array().unwrap() {
@@ -132,6 +135,11 @@ impl Running {
             match event["cat"].as_str() {
                 Some("message") => *traced.messages.entry(name()).or_default() += 1,
                 Some("wait") => traced.waits += 1,
+                Some("refusal") => {
+                    let (code, reason) = (&event["args"]["code"], &event["args"]["reason"]);
+                    let reason = reason.as_str().unwrap().to_owned();
+                    traced.refusals.push((name(), code.as_u64().unwrap(), reason));
+                }
                 Some(category) if category.starts_with("call") => {
                     *traced.calls.entry(name()).or_default() += 1;
                 }

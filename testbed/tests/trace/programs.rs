@@ -80,6 +80,25 @@ fn messages_and_waits_are_those_that_the_device_counts() {
     }
 }
 
+/// Refusals invisible in the guest (issue 13, point 7): the host's words about a kernel that it refuses are in the summary, the calls
+/// and the timeline.
+#[test]
+fn a_refused_kernel_is_shown_with_the_hosts_words() {
+    let traced = start_standin("refused").end();
+    let summary = &traced.summary;
+    assert!(traced.status.success(), "{summary}");
+    let words = "the host refused FunctionGet with 218 CUDA_ERROR_INVALID_PTX: ";
+    let head = traced.head();
+    assert!(head.contains("the first call that failed") && head.contains("cuLaunchKernel("), "{summary}");
+    let (_, reason) = head.split_once(words).unwrap_or_else(|| panic!("{summary}"));
+    assert!(reason.contains("wrong") && reason.contains("frobnicate"), "{reason}");
+    assert!(summary.contains("\n  refused   1\n"), "{summary}");
+    let (lines, refusal) = (traced.lines(), format!("# {words}{reason}"));
+    let follows = |pair: &[String]| pair[0].contains(" cuLaunchKernel(0x") && pair[1].ends_with(&refusal);
+    assert!(lines.windows(2).any(follows), "{lines:?}");
+    assert_eq!(traced.refusals, [("FunctionGet is refused".to_owned(), 218, reason.to_owned())]);
+}
+
 #[test]
 fn each_majors_calls_are_its_own() {
     let traced = start_standin("majors").end();

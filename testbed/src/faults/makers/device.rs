@@ -8,12 +8,11 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use vgpu_testbed::backends::Backend;
-use vgpu_testbed::programs;
 use vgpu_wire::registers as reg;
 
 use super::super::plan::{Plan, When};
 use super::super::scene::Scene;
-use super::Maker;
+use super::{Maker, mediator};
 
 /// Lines of sysfs's `resource` before that of BAR2.
 const BAR2: usize = 2;
@@ -65,15 +64,8 @@ fn register(plan: &mut Plan, offset: u32, value: u32) {
 }
 
 /// The device is of version 1.
-fn version_1(plan: &mut Plan, more: &[&str]) {
+pub fn version_1(plan: &mut Plan, more: &[&str]) {
     plan.device_options.extend(["--protocol", "v1"].iter().chain(more).map(|&option| option.to_owned()));
-}
-
-/// A mediator of its own, which listens at a file of the scene.
-fn mediator(scene: &mut Scene, socket: &Path, more: &[&str]) -> Result<()> {
-    let mut command = Command::new(programs::testbed()?);
-    command.args(["mediator", "--until-stdin-closes", "--socket"]).arg(socket).args(more);
-    scene.start_until(&mut command, "ready")
 }
 
 /// The device of the bench with one driver.
@@ -247,14 +239,10 @@ pub const MAKERS: &[(&str, Maker)] = &[
     ("host-without-gpu", |plan| register(plan, reg::V2_EXECUTOR, 0)),
     ("no-mediator", |plan| version_1(plan, &["--mediator", "/nonexistent/mediator.sock"])),
     ("mediator-quarantines", |plan| {
-        // The device connects when it is asked something.
-        let socket = std::env::temp_dir().join(format!("vgpu-mediator-{:032x}", rand::random::<u128>()));
-        version_1(plan, &["--mediator", &socket.display().to_string()]);
-        plan.step(When::Served, move |scene| {
-            scene.undo.push(format!("rm -f {}", socket.display()));
-            mediator(scene, &socket, &["--quarantine", "0"])
-        });
+        mediator::behind(plan, |scene, socket| mediator::start(scene, socket, &["--quarantine", "0"]));
     }),
+    ("owners-taken", |plan| mediator::behind(plan, mediator::without_room)),
+    ("context-lost", |plan| mediator::behind(plan, mediator::without_context)),
     ("version-1", |plan| version_1(plan, &[])),
     ("version-1-without-pages", |plan| version_1(plan, &["--ram", "1M"])),
     ("facts-empty", |plan| plan.wrong("facts:zero")),

@@ -8,6 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use vgpu_testbed::backends::Backend;
+use vgpu_testbed::programs;
 
 use super::super::patch::Patch;
 use super::super::plan::{Era, Plan, When};
@@ -69,6 +70,50 @@ pub fn dlopen_hook(scene: &Scene, to: &Path, other: &Path) -> Result<()> {
         other.display()
     );
     compile(scene, &source, &["-shared", "-fPIC", "-ldl"], to)
+}
+
+/// Something that asks the driver for the table that is for NVIDIA's runtime, as the runtime does that nvcc links in.
+fn private_tables(scene: &Scene, flags: &[&str], to: &Path) -> Result<()> {
+    const SOURCE: &str = "#include <dlfcn.h>\n\
+        static const unsigned char id[16] = {0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a,\n\
+        0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd, 0x9d, 0xf9};\n\
+        int start(void) {\n\
+        void *driver = dlopen(\"libcuda.so.1\", RTLD_NOW);\n\
+        int (*table)(const void **, const void *) = driver ? dlsym(driver, \"cuGetExportTable\") : 0;\n\
+        const void *found = 0;\n\
+        return table && !table(&found, id) && found; }\n\
+        int main(void) { return !start(); }\n";
+    compile(scene, SOURCE, &[flags, &["-ldl"]].concat(), to)
+}
+
+/// Has the service's log hold what a program's libraries say of a kernel that the host refuses: one with an instruction that there is not.
+fn refused_kernel(scene: &mut Scene) -> Result<()> {
+    const SOURCE: &str = "#include <dlfcn.h>\n\
+        static const char code[] = \".version 7.0\\n.target sm_50\\n.address_size 64\\n\"\n\
+        \".visible .entry wrong() { frobnicate.u32 %r1, 7; ret; }\";\n\
+        int main(void) {\n\
+        void *driver = dlopen(\"libcuda.so.1\", RTLD_NOW), *context, *module, *kernel;\n\
+        int (*init)(int) = dlsym(driver, \"cuInit\");\n\
+        int (*retain)(void **, int) = dlsym(driver, \"cuDevicePrimaryCtxRetain\");\n\
+        int (*enter)(void *) = dlsym(driver, \"cuCtxSetCurrent\");\n\
+        int (*load)(void **, const void *) = dlsym(driver, \"cuModuleLoadData\");\n\
+        int (*get)(void **, void *, const char *) = dlsym(driver, \"cuModuleGetFunction\");\n\
+        int (*launch)(void *, int, int, int, int, int, int, int, void *, void **, void **) = dlsym(driver, \"cuLaunchKernel\");\n\
+        if (init(0) || retain(&context, 0) || enter(context) || load(&module, code) || get(&kernel, module, \"wrong\")) return 2;\n\
+        return launch(kernel, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0) == 218 ? 0 : 3; }\n";
+    let program = scene.path("system/refused");
+    compile(scene, SOURCE, &["-ldl"], &program)?;
+    let log = fs::OpenOptions::new().append(true).open(scene.path("system/log"))?;
+    let status = Command::new(programs::launcher()?)
+        .arg("--")
+        .arg(&program)
+        .env("VGPU_SYSFS", scene.bus())
+        .env("VGPU_LOG", "error")
+        .env_remove("VGPU_LOG_FILE")
+        .stderr(log)
+        .status()
+        .context("run a program with a kernel that is refused")?;
+    if status.success() { Ok(()) } else { bail!("the kernel is not refused: {status}") }
 }
 
 /// Puts a script in the program's place on PATH; it knows the program as $OLLAMA.
@@ -133,6 +178,21 @@ fn service_of_nobody(plan: &mut Plan) {
 
 /// By name.
 pub const MAKERS: &[(&str, Maker)] = &[
+    ("program-with-runtime-linked-in", |plan| {
+        plan.program = Some("system/program");
+        installed(plan, |scene| private_tables(scene, &[], &scene.path("system/program")));
+    }),
+    ("kernel-refused", |plan| {
+        plan.service();
+        plan.step(When::Running, refused_kernel);
+    }),
+    ("backend-with-runtime-linked-in", |plan| {
+        installed(plan, |scene| {
+            let path = backend(scene);
+            fs::remove_file(&path)?;
+            private_tables(scene, &["-shared", "-fPIC"], &path)
+        });
+    }),
     ("ollama-not-installed", |plan| plan.installed = false),
     ("ollama-linked-statically", |plan| {
         installed(plan, |scene| {

@@ -6,19 +6,21 @@ use std::ptr::null_mut;
 
 use anyhow::{Result, anyhow, bail};
 
-use super::cuda::{Blas, Code, Cuda, Handle, SUCCESS};
+use super::cuda::{Blas, Cuda};
 use super::{Class, Outcomes, begun, messages, ptx};
+use crate::driver::{Code, Handle, SUCCESS};
 
 /// The largest grid that CUDA has.
 const MOST_BLOCKS: [u32; 3] = [0x7fff_ffff, 0xffff, 0xffff];
-/// Bytes that copies and fills work on: what the host has to hold for it.
+/// Bytes that copies and fills work on, twice: the host has to hold them.
 const COPIED: usize = 64 << 20;
 /// The most calls of one kind before a hoarder gives up: more than any limit.
 const MANY: u64 = 2_000_000;
 /// Bytes of local memory of a thread, near the most that CUDA has.
 const LOCAL: usize = 500 << 10;
 
-/// Attacks until killed, or until the session is lost: then the program ends, and whoever started it starts it again.
+/// Attacks until killed, or until the session is lost: then the program ends, and whoever started it starts
+/// it again.
 pub fn attack(class: Class) -> Result<ExitCode> {
     if class == Class::Messages {
         return messages::attack();
@@ -55,7 +57,7 @@ struct Attacker {
     outcomes: Outcomes,
 }
 
-/// What a hold waits for: nothing that comes.
+/// The host function that a hold waits for. It never returns.
 extern "C" fn never(_: *mut c_void) {
     loop {
         std::thread::park();

@@ -1,50 +1,31 @@
-//! CUDA's driver API and the one cuBLAS call that hostile programs use, with the status of each call: what a call is
-//! refused with is what a siege reports.
+//! CUDA's driver API and the one cuBLAS call that hostile programs use, with the status of each call: what a
+//! call is refused with is what a siege reports.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 
-/// A stream, an event, a module, a function, or a graph.
-pub type Handle = *mut c_void;
-/// A `CUresult`, or a `cublasStatus_t`.
-pub type Code = c_int;
-/// What both use for success.
-pub const SUCCESS: Code = 0;
+use crate::driver::{Code, Handle, SUCCESS, done, functions};
 
 /// Bytes of shared memory that a block has on every device.
 const SHARED: u32 = 48 << 10;
 
 type HostFunction = extern "C" fn(*mut c_void);
 
-macro_rules! functions {
+/// The table, and a method for each of its functions that calls it. Types are those of cuda.h, with
+/// references in the place of pointers that must be valid.
+macro_rules! methods {
     ($( $field:ident = $name:literal ( $($argument:ident : $ty:ty),* ); )*) => {
-        /// The library's functions; types as cuda.h declares them, with references in the place of pointers that must
-        /// be valid.
-        pub struct Cuda {
-            $( $field: unsafe extern "C" fn($($ty),*) -> c_int, )*
-            _library: Library,
-        }
+        functions! { $( $field = $name($($ty),*); )* }
 
         impl Cuda {
-            fn find(library: Library) -> Result<Self> {
-                Ok(Self {
-                    $( $field: {
-                        // SAFETY: the field's type is the function's in cuda.h.
-                        let symbol = unsafe { library.get($name.as_bytes()) };
-                        *symbol.context(concat!("find ", $name))?
-                    }, )*
-                    _library: library,
-                })
-            }
-
             $(
                 #[doc = concat!("`", $name, "`")]
                 #[allow(clippy::too_many_arguments, reason = "the function has as many")]
                 pub fn $field(&self, $($argument: $ty),*) -> Code {
-                    // SAFETY: pointers that the function follows are references; addresses and handles are numbers,
-                    // which the library checks.
+                    // SAFETY: pointers that the function follows are references; addresses and handles are
+                    // numbers, which the library checks.
                     unsafe { (self.$field)($($argument),*) }
                 }
             )*
@@ -52,10 +33,7 @@ macro_rules! functions {
     };
 }
 
-functions! {
-    init = "cuInit"(flags: c_uint);
-    retain = "cuDevicePrimaryCtxRetain"(context: &mut Handle, device: c_int);
-    set_current = "cuCtxSetCurrent"(context: Handle);
+methods! {
     synchronize = "cuCtxSynchronize"();
     alloc = "cuMemAlloc_v2"(address: &mut u64, bytes: usize);
     free = "cuMemFree_v2"(address: u64);
@@ -82,21 +60,6 @@ functions! {
 }
 
 impl Cuda {
-    /// Loads the library and makes the first device's context the thread's.
-    ///
-    /// # Errors
-    /// The library is not there, or there is no device.
-    pub fn begin() -> Result<Self> {
-        // SAFETY: the library's initialisers are those that any user of it runs.
-        let library = unsafe { Library::open(Some("libcuda.so.1"), RTLD_NOW | RTLD_GLOBAL) };
-        let cuda = Self::find(library.context("load libcuda.so.1")?)?;
-        let mut context = std::ptr::null_mut();
-        done("cuInit", cuda.init(0))?;
-        done("cuDevicePrimaryCtxRetain", cuda.retain(&mut context, 0))?;
-        done("cuCtxSetCurrent", cuda.set_current(context))?;
-        Ok(cuda)
-    }
-
     /// Loads PTX.
     ///
     /// # Errors
@@ -141,10 +104,6 @@ impl Cuda {
 fn first(text: &CStr) -> &c_char {
     // SAFETY: a text has at least its final zero, and lives as long as the reference.
     unsafe { &*text.as_ptr() }
-}
-
-fn done(what: &str, code: Code) -> Result<()> {
-    if code == SUCCESS { Ok(()) } else { bail!("{what} returned {code}") }
 }
 
 type Create = unsafe extern "C" fn(&mut Handle) -> c_int;

@@ -1,5 +1,5 @@
-//! A client without CUDA: attaches as the libraries do, then sends messages whose bodies are random, and writes random bytes
-//! where the host reads.
+//! A client without CUDA: attaches as the libraries do, then sends messages whose bodies are random, and
+//! writes random bytes where the host reads.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;

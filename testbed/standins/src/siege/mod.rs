@@ -1,5 +1,6 @@
-//! Programs of a siege: hostile ones, each of which takes of the device what it can in one way until it is killed; good ones,
-//! which compare every byte; and the round that runs both side by side, wherever `vgpu-run` is.
+//! Programs of a siege: hostile ones, each of which takes of the device what it can in one way until it is
+//! killed; good ones, which compare every byte; and the round that runs both side by side, wherever
+//! `vgpu-run` is.
 
 mod attacks;
 mod cuda;
@@ -17,7 +18,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Subcommand, ValueEnum};
 
-use cuda::Code;
+use crate::driver::Code;
 
 /// Ways to be hostile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -40,7 +41,7 @@ pub enum Class {
     Slots,
     /// Work behind a stream that a function of the host holds, until no more is taken.
     HeldStream,
-    /// 4 KiB of device memory, as often as there are any.
+    /// Allocations of 4 KiB, until one is refused; then all are freed, and it starts again.
     Allocations,
     /// Kernels whose threads have as much local memory as they can.
     LocalMemory,
@@ -66,7 +67,8 @@ pub enum Part {
         /// In which way.
         class: Class,
     },
-    /// Upload, compute, download and compare until stdin closes; print a line for each time, and JSON in the end.
+    /// Upload, compute, download and compare until stdin closes; print a line for each time, and JSON in the
+    /// end.
     Good {
         /// Which bytes.
         #[arg(long)]
@@ -80,7 +82,8 @@ pub enum Part {
     },
     /// Be hostile to a mediator's socket until killed.
     Socket(socket::Options),
-    /// Run good programs beside hostile ones for a while, kill these, and print what happened as one line of JSON.
+    /// Run good programs beside hostile ones for a while, kill these, and print what happened as one line of
+    /// JSON.
     Round(round::Options),
 }
 
@@ -109,7 +112,8 @@ fn begun() -> Result<()> {
     say("begun")
 }
 
-/// Tells each outcome of a call once, and again each time its count has doubled: hostile programs make many calls.
+/// Tells each outcome of a call once, and again each time its count has doubled: hostile programs make many
+/// calls.
 #[derive(Default)]
 struct Outcomes(BTreeMap<(&'static str, Code), u64>);
 

@@ -1,4 +1,4 @@
-//! Hostile kernels: lawful PTX, each of which is expensive in another way. All are named `k` and take two words.
+//! Hostile kernels: lawful PTX texts, each expensive in another way. All are named `k` and take two words.
 
 use std::fmt::Write;
 
@@ -23,7 +23,8 @@ pub fn endless() -> String {
     kernel("", "AGAIN:\nbra AGAIN;\n")
 }
 
-/// `registers` values that live across `barriers` barriers, each of which a part of the block may come to alone.
+/// `registers` values that live across `barriers` barriers, each of which a part of the block may come to
+/// alone.
 pub fn live_across_barriers(registers: usize, barriers: usize) -> String {
     let mut code =
         format!(".reg .b32 %r<{}>;\n.reg .b64 %d;\n.reg .pred %p;\nmov.u32 %r0, %tid.x;\n", registers + 1);

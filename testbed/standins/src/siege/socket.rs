@@ -29,7 +29,7 @@ const SILENT: i32 = -2;
 /// Ways to be hostile to a mediator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum SocketClass {
-    /// Has memory for as many owners as there are, hangs up, and comes again.
+    /// Has something for as many owners as there are, hangs up, and comes again.
     Owners,
     /// Connects as often as it can, and says nothing.
     Idle,
@@ -58,9 +58,13 @@ pub fn attack(options: &Options) -> Result<ExitCode> {
     let mut outcomes = Outcomes::default();
     begun()?;
     match options.class {
-        SocketClass::Owners => loop {
-            owners(options, &mut outcomes)?;
-        },
+        SocketClass::Owners => {
+            // Memory once: the device has so much for all, and gives it to who comes first. Of events each owner may have so many.
+            owners(options, (Op::MemAlloc, &[1 << 20, 0, 0, 0]), &mut outcomes)?;
+            loop {
+                owners(options, (Op::EventCreate, &[0]), &mut outcomes)?;
+            }
+        }
         SocketClass::Idle => idle(&options.socket, &mut outcomes),
         SocketClass::Calls => loop {
             calls(options, &mut outcomes)?;
@@ -113,11 +117,11 @@ fn answer(stream: &mut UnixStream, frame: &[u8]) -> std::io::Result<i32> {
     Ok(Outcome::read_from_prefix(&payload).map_or(HUNG_UP, |(outcome, _)| outcome.status.get() as i32))
 }
 
-fn owners(options: &Options, outcomes: &mut Outcomes) -> Result<()> {
+fn owners(options: &Options, (op, args): (Op, &[u32]), outcomes: &mut Outcomes) -> Result<()> {
     let Some(mut stream) = connect(&options.socket, outcomes)? else { return Ok(()) };
     for token in 1..=OWNERS {
-        let status = call(&mut stream, options.vm, token, Op::MemAlloc as u32, &[1 << 20, 0, 0, 0], &[]);
-        outcomes.note("MemAlloc", status)?;
+        let status = call(&mut stream, options.vm, token, op as u32, args, &[]);
+        outcomes.note(op.name(), status)?;
         if status < 0 {
             break;
         }

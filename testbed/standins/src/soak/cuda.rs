@@ -2,42 +2,15 @@
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
 
-use anyhow::{Context, Result, bail};
-use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
+use anyhow::Result;
 
-/// A stream, an event, a module or a function.
-pub type Handle = *mut c_void;
+use crate::driver::{Handle, done, functions};
+use crate::mix::Mix;
 
 /// `CUDA_ERROR_NOT_READY`
 const NOT_READY: c_int = 600;
 
-macro_rules! functions {
-    ($( $field:ident = $name:literal ( $($argument:ty),* ); )*) => {
-        /// The library, which stays open.
-        pub struct Cuda {
-            $( $field: unsafe extern "C" fn($($argument),*) -> c_int, )*
-            _library: Library,
-        }
-
-        impl Cuda {
-            fn find(library: Library) -> Result<Self> {
-                Ok(Self {
-                    $( $field: {
-                        // SAFETY: the field's type is the function's in cuda.h.
-                        let symbol = unsafe { library.get($name.as_bytes()) };
-                        *symbol.context(concat!("find ", $name))?
-                    }, )*
-                    _library: library,
-                })
-            }
-        }
-    };
-}
-
 functions! {
-    init = "cuInit"(c_uint);
-    retain = "cuDevicePrimaryCtxRetain"(*mut Handle, c_int);
-    set_current = "cuCtxSetCurrent"(Handle);
     alloc = "cuMemAlloc_v2"(*mut u64, usize);
     free = "cuMemFree_v2"(u64);
     to_device = "cuMemcpyHtoD_v2"(u64, *const c_void, usize);
@@ -64,26 +37,7 @@ functions! {
     event_synchronize = "cuEventSynchronize"(Handle);
 }
 
-fn done(what: &str, status: c_int) -> Result<()> {
-    if status == 0 { Ok(()) } else { bail!("{what} returned {status}") }
-}
-
 impl Cuda {
-    /// Loads the library, and makes the first device's context the thread's.
-    pub fn begin() -> Result<Self> {
-        // SAFETY: the library's initialisers are those that any user of it runs.
-        let library = unsafe { Library::open(Some("libcuda.so.1"), RTLD_NOW | RTLD_GLOBAL) };
-        let cuda = Self::find(library.context("load libcuda.so.1")?)?;
-        let mut context = std::ptr::null_mut();
-        // SAFETY: no preconditions.
-        done("cuInit", unsafe { (cuda.init)(0) })?;
-        // SAFETY: a live place for the context.
-        done("cuDevicePrimaryCtxRetain", unsafe { (cuda.retain)(&raw mut context, 0) })?;
-        // SAFETY: the context that was just retained.
-        done("cuCtxSetCurrent", unsafe { (cuda.set_current)(context) })?;
-        Ok(cuda)
-    }
-
     /// Device memory.
     pub fn alloc(&self, bytes: usize) -> Result<u64> {
         let mut address = 0;
@@ -162,16 +116,22 @@ impl Cuda {
         done("cuModuleUnload", unsafe { (self.unload)(module) })
     }
 
-    /// Launches a kernel of (address, count, word, word).
+    /// Launches the kernel of [`crate::mix`].
     pub fn launch(
         &self,
         function: Handle,
         [blocks, threads]: [u32; 2],
-        (mut address, mut count, mut a, mut b): (u64, u32, u32, u32),
+        mut address: u64,
+        Mix { mut words, mut a, mut b, mut steps }: Mix,
         stream: Handle,
     ) -> Result<()> {
-        let mut parameters: [*mut c_void; 4] =
-            [(&raw mut address).cast(), (&raw mut count).cast(), (&raw mut a).cast(), (&raw mut b).cast()];
+        let mut parameters: [*mut c_void; 5] = [
+            (&raw mut address).cast(),
+            (&raw mut words).cast(),
+            (&raw mut a).cast(),
+            (&raw mut b).cast(),
+            (&raw mut steps).cast(),
+        ];
         let none = std::ptr::null_mut();
         // SAFETY: as many parameters as the kernel has, of its types, which live until the call returns.
         let status = unsafe {

@@ -4,7 +4,6 @@
 pub mod cuda;
 
 use std::collections::BTreeMap;
-use std::ffi::CStr;
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -14,38 +13,10 @@ use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 use serde_json::json;
 
-use cuda::{Cuda, Handle};
+use cuda::Cuda;
 
-/// `p[i] = p[i] * a + b` for `n` words.
-const PTX: &CStr = c"
-.version 6.0
-.target sm_50
-.address_size 64
-.visible .entry mix(.param .u64 p, .param .u32 n, .param .u32 a, .param .u32 b)
-{
-    .reg .pred %q<2>;
-    .reg .b32 %r<10>;
-    .reg .b64 %d<5>;
-    ld.param.u64 %d1, [p];
-    ld.param.u32 %r1, [n];
-    ld.param.u32 %r2, [a];
-    ld.param.u32 %r3, [b];
-    mov.u32 %r4, %ctaid.x;
-    mov.u32 %r5, %ntid.x;
-    mov.u32 %r6, %tid.x;
-    mad.lo.u32 %r7, %r4, %r5, %r6;
-    setp.ge.u32 %q1, %r7, %r1;
-    @%q1 bra done;
-    cvta.to.global.u64 %d2, %d1;
-    mul.wide.u32 %d3, %r7, 4;
-    add.s64 %d4, %d2, %d3;
-    ld.global.u32 %r8, [%d4];
-    mad.lo.u32 %r9, %r8, %r2, %r3;
-    st.global.u32 [%d4], %r9;
-done:
-    ret;
-}
-";
+use crate::driver::Handle;
+use crate::mix::{self, Mix};
 
 /// Buffers at a time, bytes of one, and of all.
 const BUFFERS: usize = 12;
@@ -89,7 +60,7 @@ struct Soak {
 /// Fails if a byte was wrong, or a call.
 pub fn run(seed: u64, operations: Option<u64>, seconds: Option<u64>) -> Result<ExitCode> {
     let cuda = Cuda::begin()?;
-    let (module, function) = cuda.load(PTX, c"mix")?;
+    let (module, function) = cuda.load(mix::PTX, mix::NAME)?;
     let mut soak = Soak {
         cuda,
         rng: StdRng::seed_from_u64(seed),
@@ -191,7 +162,7 @@ impl Soak {
                 self.count("module");
                 self.wait()?;
                 self.cuda.unload(self.module)?;
-                (self.module, self.function) = self.cuda.load(PTX, c"mix")?;
+                (self.module, self.function) = self.cuda.load(mix::PTX, mix::NAME)?;
                 Ok(())
             }
         }
@@ -287,13 +258,15 @@ impl Soak {
         let stream = self.some_stream()?;
         let (a, b) = (self.rng.random::<u32>() | 1, self.rng.random());
         let Buffer { address, bytes: all } = &mut self.buffers[index];
+        let work = Mix { words: words as u32, a, b, steps: 1 };
+        let mixed = work.whole();
         for word in all[at..at + 4 * words].chunks_exact_mut(4) {
             let old = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
-            word.copy_from_slice(&old.wrapping_mul(a).wrapping_add(b).to_le_bytes());
+            word.copy_from_slice(&mixed(old).to_le_bytes());
         }
         let threads = [32, 64, 96, 256][self.rng.random_range(0..4)];
-        let shape = [(words as u32).div_ceil(threads), threads];
-        self.cuda.launch(self.function, shape, (*address + at as u64, words as u32, a, b), stream)
+        let shape = [work.words.div_ceil(threads), threads];
+        self.cuda.launch(self.function, shape, *address + at as u64, work, stream)
     }
 
     fn change_streams(&mut self) -> Result<()> {

@@ -1,0 +1,107 @@
+//! Mediators of version 1 that have no room, or no context any more.
+
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use vgpu_testbed::programs;
+use vgpu_wire::v1::call::{OWNERS_MAX, Op};
+use vgpu_wire::v1::frame::{CUDA_CALL, CUDA_RESULT, Call, Header, MAGIC, Outcome};
+use vgpu_wire::v1::owner;
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+use super::super::plan::{Plan, When};
+use super::super::scene::Scene;
+
+/// `CUDA_ERROR_INVALID_CONTEXT`: what an existing host answers to everybody once a kernel's fault has ended the context that all share.
+const INVALID_CONTEXT: u32 = 201;
+/// The machine that a device of version 1 is of, unless it is told another.
+const MACHINE: u32 = 0;
+/// How long a mediator may take to answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The device is of version 1, and looks for its mediator at a socket of the scene's own, which `serve` makes.
+pub fn behind(plan: &mut Plan, serve: impl FnOnce(&mut Scene, &Path) -> Result<()> + 'static) {
+    // The device connects when it is asked something.
+    let socket = std::env::temp_dir().join(format!("vgpu-mediator-{:032x}", rand::random::<u128>()));
+    super::device::version_1(plan, &["--mediator", &socket.display().to_string()]);
+    plan.step(When::Served, move |scene| {
+        scene.undo.push(format!("rm -f {}", socket.display()));
+        serve(scene, &socket)
+    });
+}
+
+/// A mediator in a process of its own, which listens there.
+pub fn start(scene: &mut Scene, socket: &Path, more: &[&str]) -> Result<()> {
+    let mut command = Command::new(programs::testbed()?);
+    command.args(["mediator", "--until-stdin-closes", "--socket"]).arg(socket).args(more);
+    scene.start_until(&mut command, "ready")
+}
+
+/// A mediator whose owners other processes of the machine have, all of them.
+pub fn without_room(scene: &mut Scene, socket: &Path) -> Result<()> {
+    start(scene, socket, &[])?;
+    let mut stream = UnixStream::connect(socket).context("connect to the mediator")?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    for token in 1..=OWNERS_MAX as u32 {
+        let status = init(&mut stream, 1000 + token)?;
+        if status != 0 {
+            bail!("owner {token} is answered with {status}");
+        }
+    }
+    scene.connections.push(stream);
+    Ok(())
+}
+
+/// Has the mediator note an owner; its status.
+fn init(stream: &mut UnixStream, token: u32) -> Result<u32> {
+    let mut call = Call::new_zeroed();
+    (call.magic, call.op, call.owner) =
+        (MAGIC.into(), (Op::Init as u32).into(), owner(MACHINE, token).into());
+    let head = Header::new(CUDA_CALL, MACHINE, token, size_of::<Call>() as u32);
+    stream.write_all(&[head.as_bytes(), call.as_bytes()].concat()).context("send a call")?;
+    let mut answer = [0; size_of::<Header>() + size_of::<Outcome>()];
+    stream.read_exact(&mut answer).context("read an answer")?;
+    match Outcome::read_from_suffix(&answer) {
+        Ok((_, outcome)) => Ok(outcome.status.get()),
+        Err(_) => bail!("an answer is too short"),
+    }
+}
+
+/// A mediator whose context a fault has ended. The test bed's own makes another, so this one is played: it answers each call alike.
+/// It ends with its device, which is its only client.
+pub fn without_context(_: &mut Scene, socket: &Path) -> Result<()> {
+    let listener = UnixListener::bind(socket).with_context(|| format!("listen at {}", socket.display()))?;
+    let socket: PathBuf = socket.to_owned();
+    thread::spawn(move || {
+        // The scene removes the socket when it ends; a device that is started again finds it until then.
+        for stream in listener.incoming().map_while(Result::ok) {
+            // A device that hangs up is one that has ended.
+            let _ = answer_all(stream);
+            if !socket.exists() {
+                return;
+            }
+        }
+    });
+    Ok(())
+}
+
+fn answer_all(mut stream: UnixStream) -> std::io::Result<()> {
+    loop {
+        let mut head = [0; size_of::<Header>()];
+        stream.read_exact(&mut head)?;
+        let head = Header::read_from_bytes(&head).map_err(|_| std::io::ErrorKind::InvalidData)?;
+        let mut payload = vec![0; head.bytes.get() as usize];
+        stream.read_exact(&mut payload)?;
+        let Ok((call, _)) = Call::read_from_prefix(&payload) else { continue };
+        let mut outcome = Outcome::new_zeroed();
+        (outcome.magic, outcome.seq, outcome.status) = (MAGIC.into(), call.seq, INVALID_CONTEXT.into());
+        let (machine, number) = (head.vm_id.get(), head.request_id.get());
+        let head = Header::new(CUDA_RESULT, machine, number, size_of::<Outcome>() as u32);
+        stream.write_all(&[head.as_bytes(), outcome.as_bytes()].concat())?;
+    }
+}

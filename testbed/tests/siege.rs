@@ -1,0 +1,51 @@
+//! Done when, item 3: hostile programs of every class beside good ones, on three buses. A short run: bytes, charges and completion are judged,
+//! speed is not. `vgpu-testbed siege --minutes 10` judges all.
+
+use std::process::Command;
+
+use serde_json::Value;
+use vgpu_testbed::programs;
+
+/// The report of a short siege, and whether it held.
+fn run(more: &[&str]) -> (Value, bool) {
+    let output = Command::new(programs::testbed().unwrap())
+        .args(["siege", "--json"])
+        .args(more)
+        .env_remove("VGPU_SYSFS")
+        .output()
+        .unwrap();
+    let report = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
+    (report, output.status.success())
+}
+
+/// Two rounds on a bus, in which each of so many classes has its turn.
+fn holds(bus: &str, classes: usize) {
+    let (report, held) = run(&["--rounds", "2", "--bus", bus]);
+    let found = &report["buses"][0];
+    assert_eq!(found["failures"], Value::Array(Vec::new()), "{report:#}");
+    assert!(held, "{report:#}");
+    assert_eq!(found["rounds"], 2, "{report:#}");
+    assert_eq!(found["wrong_bytes"], 0, "{report:#}");
+    assert_eq!(found["charged_after"], Value::from(vec![0, 0]), "{report:#}");
+    assert!(found["compared_bytes"].as_u64().unwrap() > 1 << 20, "{report:#}");
+    assert!(found["sigterm_us"].as_u64().is_some(), "{report:#}");
+    let attacked = found["classes"].as_object().unwrap();
+    assert_eq!(attacked.len(), classes, "{report:#}");
+    assert!(attacked.values().all(|class| class["begun"].as_u64() > Some(0)), "{report:#}");
+}
+
+#[test]
+fn the_simulated_bus_holds() {
+    holds("simulated", 17);
+}
+
+#[test]
+fn version_1_with_a_mediator_holds() {
+    holds("version-1", 19);
+}
+
+#[test]
+fn a_booted_guest_holds() {
+    holds("guest", 17);
+}
