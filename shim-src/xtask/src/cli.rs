@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand};
 use xtask::artifacts::Cache;
 use xtask::dist;
 use xtask::exports;
+use xtask::layers;
 use xtask::shims::{self, Companion, Options};
 use xtask::workspace::{self, chain, megabytes};
 
@@ -42,6 +43,12 @@ enum Task {
         /// Where the folder will be found: install.sh fetches from there.
         #[arg(long, value_name = "HTTPS_URL")]
         base_url: Option<String>,
+    },
+    /// Name files that lead to each other in circles, and files that are too long.
+    Layers {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
     },
     /// Compare what the shims export with the symbol lists.
     Exports {
@@ -78,11 +85,31 @@ impl Task {
             Self::Shims { check, sonames } => build_shims(check, sonames),
             Self::Artifacts { list: true, .. } => list_artifacts(),
             Self::Artifacts { names, .. } => fetch_artifacts(names),
+            Self::Layers { json } => find_circles(json),
             Self::Dist { base_url } => make_release(base_url.as_deref()),
             Self::Exports { json, real: true, folders } => compare_with_real(json, folders),
             Self::Exports { json, .. } => compare_exports(json),
         }
     }
+}
+
+fn find_circles(json: bool) -> Result<bool> {
+    let crates = layers::survey(&workspace::root()?)?;
+    let held = crates.iter().all(|found| found.wrong().next().is_none() && found.long.is_empty());
+    if json {
+        println!("{:#}", serde_json::json!({ "held": held, "crates": crates }));
+        return Ok(held);
+    }
+    for found in &crates {
+        for circle in &found.circles {
+            let files: Vec<String> = circle.iter().map(|file| file.display().to_string()).collect();
+            println!("{}: {} files lead to each other: {}", found.name, files.len(), files.join(" "));
+        }
+        for (file, lines) in &found.long {
+            println!("{}: {} has {lines} lines", found.name, file.display());
+        }
+    }
+    Ok(held)
 }
 
 fn build_shims(check: bool, sonames: Vec<String>) -> Result<bool> {

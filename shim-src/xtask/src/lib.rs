@@ -8,5 +8,7 @@ pub mod artifacts;
 #[cfg(feature = "dist")]
 pub mod dist;
 pub mod exports;
+#[cfg(feature = "layers")]
+pub mod layers;
 pub mod shims;
 pub mod workspace;

@@ -1,0 +1,167 @@
+//! Which files of a crate refer to each other in a circle. Layers are what a reader can rely on: a file is understood with those below it
+//! alone, and nothing below it leads back to it.
+//!
+//! An edge goes from the file that has a path in it to the file that defines what the path leads to: through imports, re-exports and globs,
+//! wherever the path stands. Methods are not paths. What is compiled for tests alone (`#[cfg(test)]`) is left out: a test looks
+//! at whatever it needs.
+
+mod names;
+mod paths;
+mod tree;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use petgraph::algo::tarjan_scc;
+use petgraph::graphmap::DiGraphMap;
+use serde::Serialize;
+use serde_json::Value;
+
+use tree::{Crate, File};
+
+/// Why nothing can be said.
+#[derive(Debug, thiserror::Error)]
+pub enum LayersError {
+    /// Cargo does not tell what there is.
+    #[error("ask cargo for the workspace's crates: {0}")]
+    Cargo(String),
+    /// A file cannot be read.
+    #[error("read {path}")]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A file is no Rust.
+    #[error("understand {path}")]
+    Parse {
+        /// Which.
+        path: PathBuf,
+        /// Where and why.
+        #[source]
+        source: syn::Error,
+    },
+    /// A module has no file.
+    #[error("find the file of mod {name} in {path}")]
+    NoFile {
+        /// Which.
+        name: String,
+        /// Where it is declared.
+        path: PathBuf,
+    },
+}
+
+/// A crate's files.
+#[derive(Debug, Serialize)]
+pub struct Layers {
+    /// The package.
+    pub name: String,
+    /// Files that lead to each other, each circle sorted, from the workspace's folder.
+    pub circles: Vec<Vec<PathBuf>>,
+    /// Files longer than is asked, and their lines.
+    pub long: Vec<(PathBuf, usize)>,
+}
+
+impl Layers {
+    /// Circles that are more than a module and the one that it is a child of.
+    pub fn wrong(&self) -> impl Iterator<Item = &Vec<PathBuf>> {
+        self.circles.iter().filter(|circle| match &circle[..] {
+            [one, other] => !is_child(one, other) && !is_child(other, one),
+            _ => true,
+        })
+    }
+}
+
+/// Whether `child` is a file of a module that `parent` declares, by where they lie.
+fn is_child(child: &Path, parent: &Path) -> bool {
+    let folder = match parent.file_name().and_then(|name| name.to_str()) {
+        Some("mod.rs" | "lib.rs" | "main.rs") => parent.parent().map(Path::to_owned),
+        _ => Some(parent.with_extension("")),
+    };
+    let home = match child.file_name().and_then(|name| name.to_str()) {
+        Some("mod.rs") => child.parent().and_then(Path::parent),
+        _ => child.parent(),
+    };
+    folder.as_deref() == home
+}
+
+/// Lines that a file may have.
+pub const LINES_MOST: usize = 500;
+
+/// All crates of the workspace in that folder, by name.
+///
+/// # Errors
+/// What cannot be read or understood.
+pub fn survey(root: &Path) -> Result<Vec<Layers>, LayersError> {
+    let mut all: Vec<Layers> = packages(root)?
+        .iter()
+        .map(|package| of_package(root, package))
+        .collect::<Result<_, LayersError>>()?;
+    all.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(all)
+}
+
+/// What cargo says of the workspace's packages.
+fn packages(root: &Path) -> Result<Vec<Value>, LayersError> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["metadata", "--no-deps", "--offline", "--format-version", "1"]).current_dir(root);
+    let output = command.output().map_err(|error| LayersError::Cargo(error.to_string()))?;
+    if !output.status.success() {
+        return Err(LayersError::Cargo(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
+    }
+    let told: Value =
+        serde_json::from_slice(&output.stdout).map_err(|error| LayersError::Cargo(error.to_string()))?;
+    Ok(told["packages"].as_array().cloned().unwrap_or_default())
+}
+
+/// One package: its library and its programs, not its tests.
+fn of_package(root: &Path, package: &Value) -> Result<Layers, LayersError> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let targets = package["targets"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let is = |target: &Value, kinds: &[&str]| {
+        let kind = target["kind"].as_array().map(Vec::as_slice).unwrap_or_default();
+        kind.iter().any(|kind| kinds.contains(&kind.as_str().unwrap_or_default()))
+    };
+    let library =
+        targets.iter().find(|target| is(target, &["lib", "rlib", "cdylib", "staticlib", "proc-macro"]));
+    let programs = targets.iter().filter(|target| is(target, &["bin"]));
+    let mut found = Crate::default();
+    let name = |target: &Value| text(&target["name"]).replace('-', "_");
+    for target in library.into_iter().chain(programs) {
+        let is_library = library.is_some_and(|library| std::ptr::eq(library, target));
+        found.add(Path::new(&text(&target["src_path"])), is_library.then(|| name(target)))?;
+    }
+    Ok(Layers {
+        name: text(&package["name"]),
+        circles: circles(&found, root),
+        long: long(&found.files, root),
+    })
+}
+
+fn short(file: &File, root: &Path) -> PathBuf {
+    file.path.strip_prefix(root).unwrap_or(&file.path).to_owned()
+}
+
+fn circles(found: &Crate, root: &Path) -> Vec<Vec<PathBuf>> {
+    let edges = paths::edges(found).into_iter().filter(|(from, to)| from != to);
+    let graph: DiGraphMap<usize, ()> = edges.collect();
+    let together = tarjan_scc(&graph).into_iter().filter(|files| files.len() > 1);
+    let named = together.map(|files| {
+        let sorted: BTreeSet<PathBuf> = files.iter().map(|&file| short(&found.files[file], root)).collect();
+        sorted.into_iter().collect()
+    });
+    let mut all: Vec<Vec<PathBuf>> = named.collect();
+    all.sort();
+    all
+}
+
+fn long(files: &[File], root: &Path) -> Vec<(PathBuf, usize)> {
+    let long = files.iter().filter(|file| file.lines > LINES_MOST);
+    let mut all: Vec<(PathBuf, usize)> = long.map(|file| (short(file, root), file.lines)).collect();
+    all.sort();
+    all
+}

@@ -1,0 +1,92 @@
+//! What a path leads to.
+
+use std::collections::HashSet;
+
+use super::tree::{Crate, Def, FileId, ModuleId};
+
+/// Where a path ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Found {
+    Module(ModuleId),
+    /// An item in that file. What follows it - variants, methods - is part of it.
+    Item(FileId),
+}
+
+/// Paths that are being followed: re-exports may lead in circles.
+type Followed = HashSet<(ModuleId, Vec<String>)>;
+
+impl Crate {
+    /// Files that define what `path` leads to, as seen from `module`. None: something of another crate.
+    pub(super) fn files_of(&self, module: ModuleId, path: &[String]) -> HashSet<FileId> {
+        let found = self.follow(module, path, &mut Followed::new());
+        found
+            .into_iter()
+            .map(|found| match found {
+                Found::Module(module) => self.modules[module].file,
+                Found::Item(file) => file,
+            })
+            .collect()
+    }
+
+    fn follow(&self, module: ModuleId, path: &[String], followed: &mut Followed) -> Vec<Found> {
+        let Some((first, rest)) = path.split_first() else { return Vec::new() };
+        if !followed.insert((module, path.to_vec())) {
+            return Vec::new();
+        }
+        let own = &self.modules[module];
+        let mut found = match first.as_str() {
+            "crate" | "$crate" => vec![Found::Module(own.root)],
+            "self" => vec![Found::Module(module)],
+            "super" => own.parent.map(Found::Module).into_iter().collect(),
+            name => match self.named(module, name, followed) {
+                known if !known.is_empty() => known,
+                _ => self.library(name),
+            },
+        };
+        for part in rest {
+            let next = |found: Found| match found {
+                Found::Module(module) if part == "super" => {
+                    self.modules[module].parent.map(Found::Module).into_iter().collect()
+                }
+                Found::Module(module) => self.named(module, part, followed),
+                item @ Found::Item(_) => vec![item],
+            };
+            found = found.into_iter().flat_map(next).collect();
+        }
+        followed.remove(&(module, path.to_vec()));
+        found
+    }
+
+    /// What a name stands for in a module.
+    fn named(&self, module: ModuleId, name: &str, followed: &mut Followed) -> Vec<Found> {
+        let own = &self.modules[module];
+        let defs = own.names.get(name).map(Vec::as_slice).unwrap_or_default();
+        let mut found = Vec::new();
+        for def in defs {
+            match def {
+                Def::Here => found.push(Found::Item(own.file)),
+                Def::Module(module) => found.push(Found::Module(*module)),
+                Def::Import(path) => found.extend(self.follow(module, path, followed)),
+            }
+        }
+        if defs.is_empty() {
+            for glob in &own.globs {
+                for target in self.follow(module, glob, followed) {
+                    if let Found::Module(target) = target
+                        && followed.insert((target, vec![name.to_owned(), String::new()]))
+                    {
+                        found.extend(self.named(target, name, followed));
+                        followed.remove(&(target, vec![name.to_owned(), String::new()]));
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    /// The library of the package, as its programs know it.
+    fn library(&self, name: &str) -> Vec<Found> {
+        let library = self.library.as_ref().filter(|(library, _)| library == name);
+        library.map(|&(_, root)| Found::Module(root)).into_iter().collect()
+    }
+}
