@@ -140,18 +140,15 @@ fn besiege(kind: BusKind, arguments: &Arguments, buses: usize, rng: &mut StdRng)
         let done = site.round(&plan::Round { seed: rng.random(), ..alone.clone() })?;
         let units = done.good.first().map_or(0, |good| good.units_beside);
         bus.good_alone = Some(units as f64 / done.seconds);
+        bus.good_bound = Some(verdict::bound(hostile + good - 1));
     }
-    let every = classes.len().div_ceil(verdict::FILLED);
     let mut turns = plan::Turns::new(classes);
     while bus.rounds < u64::from(rounds) || end.is_some_and(|end| Instant::now() < end) {
-        let early = end.is_some() && bus.rounds < verdict::FILLED as u64;
-        let hostile = turns.next(if early { hostile.max(every) } else { hostile }, rng);
-        let bound = verdict::bound(hostile.len() + good - 1);
+        let hostile = turns.next(hostile, rng);
         let done = site.round(&plan::Round { hostile, good, seed: rng.random(), ..alone.clone() })?;
         if let Some(alone) = bus.good_alone {
             bus.good_share
                 .extend(done.good.iter().map(|good| good.units_beside as f64 / done.seconds / alone));
-            bus.good_bound.resize(bus.good_share.len(), bound);
         }
         bus.add(&done);
         let (state, settled) = site::until(&mut *site, |state| state.sessions == 0 && state.charged == 0)?;
@@ -188,11 +185,10 @@ fn print(bus: &Bus) {
         "  device {first} KiB after the first round, {last} KiB after the last, {} KiB of it kept images",
         ends(&bus.kept_image_kib).1
     );
-    if let Some(alone) = bus.good_alone {
-        let margins = bus.good_share.iter().zip(&bus.good_bound);
-        let least = margins.map(|(share, bound)| share / bound).fold(f64::INFINITY, f64::min);
+    if let (Some(alone), Some(bound)) = (bus.good_alone, bus.good_bound) {
+        let least = bus.good_share.iter().copied().fold(f64::INFINITY, f64::min);
         println!(
-            "  good programs: {alone:.1} units/s alone; beside hostile ones {least:.2} times what is asked, at least"
+            "  good programs: {alone:.1} units/s alone; beside hostile ones {least:.3} of it at least, where {bound:.3} is asked"
         );
     }
     let us = |value: Option<u64>| value.map_or_else(|| "not counted".to_owned(), |us| format!("{us} us"));

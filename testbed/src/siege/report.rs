@@ -86,7 +86,7 @@ pub struct Bus {
     /// Of each good program in each round: its part of that, beside hostile programs.
     pub good_share: Vec<f64>,
     /// What each of these has to be at least.
-    pub good_bound: Vec<f64>,
+    pub good_bound: Option<f64>,
     /// The longest attach as good programs saw it, start of the library included, microseconds.
     pub good_attach_us: u64,
     /// The longest attach of any session, as the device counts it, microseconds.
