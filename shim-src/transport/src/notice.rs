@@ -3,8 +3,9 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use vgpu_wire::pci::PciAddress;
+
 use crate::lost::Lost;
-use crate::sysfs::PciAddress;
 
 /// Something to be logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,6 +4,9 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+/// Maximum number of accesses at a time.
+pub(crate) use vgpu_wire::sim_bus::BATCH;
+
 use crate::fork;
 use crate::lost::Lost;
 use crate::mapping::Mapping;
@@ -73,9 +76,6 @@ pub(crate) trait DataBar: Send + Sync + std::fmt::Debug {
     /// Loads bytes from `offset` on, a multiple of 8.
     fn read(&self, offset: u32, data: &mut [u8]) -> Result<(), RegisterError>;
 }
-
-/// The most accesses at a time.
-pub(crate) const BATCH: usize = 24;
 
 /// A mapped BAR0.
 #[derive(Debug)]

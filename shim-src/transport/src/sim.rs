@@ -1,9 +1,7 @@
 //! Registers of the simulated bus: `resource0` is a UNIX `SOCK_SEQPACKET` socket.
 //!
-//! A request is 12 bytes, `{u32 op, u32 offset, u32 value}` with op 1 to read and 2 to write, its answer 8 bytes, `{u32
-//! status, u32 value}`; status 0 is success. A packet holds one or more requests, and is answered by one packet with as
-//! many answers: several accesses cost one wake-up of the device. One connection serves a process. Packets may be sent
-//! ahead of their answers: a doorbell is not waited for.
+//! The packets are those of [`vgpu_wire::sim_bus`]. Several accesses in one packet cost one wake-up of the device. One
+//! connection serves a process. Packets may be sent ahead of their answers: a doorbell is not waited for.
 //!
 //! The socket is connected when it is first needed: registers that have no side effects are read from a file beside
 //! it ([`crate::page`]).
@@ -17,23 +15,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
+use vgpu_wire::pci::PciAddress;
+use vgpu_wire::sim_bus::{self, ANSWER_BYTES, BATCH, BLOCK, REQUEST_BYTES};
+
 use crate::descriptor::Descriptor;
 use crate::notice::{Notice, tell};
 use crate::page::{Page, Values};
-use crate::registers::{Access, BATCH, DataBar, RegisterError, Registers, check_home};
-use crate::sysfs::PciAddress;
+use crate::registers::{Access, DataBar, RegisterError, Registers, check_home};
 use crate::wait::{processors, timespec};
 
-const OP_READ: u32 = 1;
-const OP_WRITE: u32 = 2;
-/// A run of accesses to a data BAR; the bytes follow in the packet.
-const OP_WRITE_BLOCK: u32 = 3;
-/// The same back; the bytes follow in the answer.
-const OP_READ_BLOCK: u32 = 4;
-/// The most bytes of a block.
-const BLOCK: usize = 32 << 10;
-const REQUEST_BYTES: usize = 12;
-const ANSWER_BYTES: usize = 8;
 /// Doorbells whose answers have not been taken from the socket yet.
 const OWED_MAX: u32 = 16;
 /// How long to look for an answer before sleeping: an attach, which makes a thread, takes less.
@@ -137,7 +127,7 @@ impl Registers for SimRegisters {
             let [status, value] = [0, 4]
                 .map(|at| u32::from_le_bytes([answer[at], answer[at + 1], answer[at + 2], answer[at + 3]]));
             match status {
-                0 => *result = value,
+                sim_bus::DONE => *result = value,
                 status => failed = Some(status),
             }
         }
@@ -205,7 +195,7 @@ impl DataBar for SimRegisters {
         let connection = self.connected(&mut connection)?;
         let mut answer = [0; ANSWER_BYTES];
         for (block, at) in data.chunks(BLOCK).zip((offset..).step_by(BLOCK)) {
-            let mut packet = words([OP_WRITE_BLOCK, at, block.len() as u32]).to_vec();
+            let mut packet = words([sim_bus::WRITE_BLOCK, at, block.len() as u32]).to_vec();
             packet.extend_from_slice(block);
             connection.send(&packet)?;
             connection.answer(self.function, &mut answer)?;
@@ -221,7 +211,7 @@ impl DataBar for SimRegisters {
         let mut answer = vec![0; ANSWER_BYTES + data.len().min(BLOCK)];
         for (block, at) in data.chunks_mut(BLOCK).zip((offset..).step_by(BLOCK)) {
             let answer = &mut answer[..ANSWER_BYTES + block.len()];
-            connection.send(&words([OP_READ_BLOCK, at, block.len() as u32]))?;
+            connection.send(&words([sim_bus::READ_BLOCK, at, block.len() as u32]))?;
             connection.answer(self.function, answer)?;
             succeeded(answer)?;
             block.copy_from_slice(&answer[ANSWER_BYTES..]);
@@ -233,7 +223,7 @@ impl DataBar for SimRegisters {
 /// What the first word of an answer says.
 fn succeeded(answer: &[u8]) -> Result<(), RegisterError> {
     match u32::from_le_bytes([answer[0], answer[1], answer[2], answer[3]]) {
-        0 => Ok(()),
+        sim_bus::DONE => Ok(()),
         status => Err(RegisterError::Refused(status)),
     }
 }
@@ -249,8 +239,8 @@ impl Connection {
         let packet = &mut packet[..accesses.len() * REQUEST_BYTES];
         for (request, access) in packet.chunks_exact_mut(REQUEST_BYTES).zip(accesses) {
             request.copy_from_slice(&words(match *access {
-                Access::Read(offset) => [OP_READ, offset, 0],
-                Access::Write(offset, value) => [OP_WRITE, offset, value],
+                Access::Read(offset) => [sim_bus::READ, offset, 0],
+                Access::Write(offset, value) => [sim_bus::WRITE, offset, value],
             }));
         }
         self.send(packet)

@@ -1,12 +1,10 @@
 //! Finds VGPU-STUB functions in sysfs, or in a folder that looks like it.
 
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use thiserror::Error;
-use vgpu_wire::pci;
+use vgpu_wire::pci::{self, PciAddress};
 
 use crate::folder::{Folder, Name};
 
@@ -14,59 +12,6 @@ use crate::folder::{Folder, Name};
 pub fn sysfs_root() -> PathBuf {
     let named = std::env::var_os("VGPU_SYSFS").filter(|dir| !dir.is_empty());
     named.map_or_else(|| PathBuf::from("/sys"), PathBuf::from)
-}
-
-/// Address of a PCI function, displayed as `0000:00:05.0`.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct PciAddress {
-    /// Domain (segment).
-    pub domain: u32,
-    /// Bus.
-    pub bus: u8,
-    /// Device, 0 to 31.
-    pub device: u8,
-    /// Function, 0 to 7.
-    pub function: u8,
-}
-
-impl fmt::Display for PciAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:04x}:{:02x}:{:02x}.{:x}", self.domain, self.bus, self.device, self.function)
-    }
-}
-
-/// Text that is not a PCI address.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("not a PCI address such as 0000:00:05.0")]
-pub struct AddressError;
-
-impl FromStr for PciAddress {
-    type Err = AddressError;
-
-    /// Reads `domain:bus:device.function`, in hexadecimal digits: 4 to 8, 2, 2 and 1 of them.
-    fn from_str(text: &str) -> Result<Self, AddressError> {
-        let mut parts = text.split(':');
-        let (Some(domain), Some(bus), Some(rest), None) =
-            (parts.next(), parts.next(), parts.next(), parts.next())
-        else {
-            return Err(AddressError);
-        };
-        let (device, function) = rest.split_once('.').ok_or(AddressError)?;
-        let address = Self {
-            domain: digits(domain, 4..=8)?,
-            bus: digits(bus, 2..=2)? as u8,
-            device: digits(device, 2..=2)? as u8,
-            function: digits(function, 1..=1)? as u8,
-        };
-        if address.device < 32 && address.function < 8 { Ok(address) } else { Err(AddressError) }
-    }
-}
-
-fn digits(text: &str, length: std::ops::RangeInclusive<usize>) -> Result<u32, AddressError> {
-    if !length.contains(&text.len()) || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return Err(AddressError);
-    }
-    u32::from_str_radix(text, 16).map_err(|_| AddressError)
 }
 
 /// A base address register as the `resource` file tells it.
@@ -372,16 +317,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn addresses_are_read_as_they_are_shown(domain: u32, bus: u8, device in 0u8..32, function in 0u8..8) {
-            let address = PciAddress { domain, bus, device, function };
-            prop_assert_eq!(address.to_string().parse(), Ok(address));
-        }
-
-        #[test]
         fn no_text_breaks_the_readers(text in "[0-9a-fx:. +\n-]{0,40}") {
-            if let Ok(address) = text.parse::<PciAddress>() {
-                prop_assert_eq!(address.to_string().parse(), Ok(address));
-            }
             let _ = bars(&text);
             let _ = alias(&text);
             let _ = hexadecimal(&text);

@@ -109,6 +109,7 @@ pub mod facts;
 mod message;
 pub mod pci;
 pub mod registers;
+pub mod sim_bus;
 pub mod v1;
 
 pub use layout::{Layout, fnv1a};

@@ -1,6 +1,10 @@
 //! What VGPU-STUB looks like on the PCI bus. Source: facts of the version 1 device model
 //! (`vgpu-stub-enhanced.c`), kept by version 2 where not said otherwise.
 
+mod address;
+
+pub use address::{AddressError, PciAddress};
+
 /// Vendor id, NVIDIA's.
 pub const VENDOR: u16 = 0x10de;
 /// Device id: that of an H100 PCIe. A real one is told apart by BAR sizes and registers.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use vgpu_wire::area::{AREA_BYTES, ERROR_ENDED, ERROR_STICKY, reply_text};
 use vgpu_wire::facts::{DeviceFacts, HelloReply};
+use vgpu_wire::pci::PciAddress;
 use vgpu_wire::registers::{self as reg, MAX_CHANNELS, Refusal, channel};
 use vgpu_wire::v1::call::Op;
 use vgpu_wire::v1::payload::GpuInfo;
@@ -15,7 +16,6 @@ use zerocopy::FromZeros;
 use crate::lost::{GoneReason, Lost};
 use crate::mapping::Mapping;
 use crate::registers::{Access, DataBar, RegisterError, Registers, check_home};
-use crate::sysfs::PciAddress;
 
 use super::call::{Call, Failure, Payload};
 use super::carry::{Carrier, Means};

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use vgpu_wire::pci::PciAddress;
 use vgpu_wire::registers::{self as shared, MAX_CHANNELS};
 use vgpu_wire::v1::call::Op;
 use vgpu_wire::v1::registers::{self as reg, ErrorCode};
@@ -13,7 +14,6 @@ use crate::lost::GoneReason;
 use crate::notice::{Notice, tell};
 use crate::pages::Contiguous;
 use crate::registers::{Access, BATCH, DataBar, Registers};
-use crate::sysfs::PciAddress;
 
 use super::call::{Call, Failure, Payload, Results, UNKNOWN};
 use super::staged::Staged;

@@ -7,13 +7,13 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use vgpu_wire::pci::PciAddress;
 use vgpu_wire::v1::call::Op;
 use vgpu_wire::v1::registers as reg;
 use vgpu_wire::v1::split;
 
 use crate::lost::{GoneReason, Lost};
 use crate::registers::{Access, DataBar, RegisterError, Registers};
-use crate::sysfs::PciAddress;
 
 use super::Places;
 use super::call::{Call, Failure, Payload};

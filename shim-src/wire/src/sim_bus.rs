@@ -1,0 +1,33 @@
+//! The simulated bus: how a BAR of a simulated device is reached over its UNIX `SOCK_SEQPACKET` socket.
+//!
+//! A request is [`REQUEST_BYTES`] long, little endian: `{u32 operation, u32 offset, u32 value}`. A packet holds 1 to
+//! [`BATCH`] requests, which the device executes in their order. The answer is one packet with [`ANSWER_BYTES`] for
+//! each request: `{u32 status, u32 value}`, where the value is the one read, or the one written. A client that sends
+//! anything else is disconnected. The end of a connection ends no session: a BAR has no such event.
+//!
+//! A BAR that holds memory also takes blocks, each alone in its packet. [`WRITE_BLOCK`] has the length in bytes in the
+//! place of the value, and the bytes follow the request. [`READ_BLOCK`] has the same request without bytes, and its
+//! answer is followed by them. Both answer with the status and the length.
+
+/// Operation: read a register.
+pub const READ: u32 = 1;
+/// Operation: write a register.
+pub const WRITE: u32 = 2;
+/// Operation: write a block of at most [`BLOCK`] bytes.
+pub const WRITE_BLOCK: u32 = 3;
+/// Operation: read a block of at most [`BLOCK`] bytes.
+pub const READ_BLOCK: u32 = 4;
+
+/// Status: the device executed the request.
+pub const DONE: u32 = 0;
+/// Status: the block is not entirely within the BAR; nothing was read or written.
+pub const OUTSIDE: u32 = 1;
+
+/// Bytes of a request, without the bytes of a block.
+pub const REQUEST_BYTES: usize = 12;
+/// Bytes of an answer, without the bytes of a block.
+pub const ANSWER_BYTES: usize = 8;
+/// Maximum number of requests in a packet.
+pub const BATCH: usize = 24;
+/// Maximum length of a block in bytes.
+pub const BLOCK: usize = 32 << 10;
