@@ -61,6 +61,8 @@ fn a_path_is_found_wherever_it_stands() {
         "pub struct One; #[cfg(all(test, unix))] fn f() { crate::other::make(); }",
         "use std::fmt::Debug; pub struct One; fn f(_: ::other::Other) {}",
         "pub struct One; impl One { fn make(&self) { self.make() } }",
+        "pub struct One; mod inner { pub(in super::super::other) struct Inner; }",
+        "pub struct One; make! { pub(in super::other) struct Made; }",
     ] {
         assert!(!leads(one, back), "{one}");
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use proc_macro2::{TokenStream, TokenTree};
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 
 use super::tree::{Crate, FileId, ModuleId, imported};
@@ -46,8 +46,15 @@ impl Paths<'_> {
     fn tokens(&mut self, tokens: TokenStream) {
         let mut path: Vec<String> = Vec::new();
         let mut colons = 0;
-        for token in tokens {
+        let mut tokens = tokens.into_iter().peekable();
+        while let Some(token) = tokens.next() {
             match token {
+                TokenTree::Ident(ident) if ident == "pub" => {
+                    self.end(&mut path);
+                    colons = 0;
+                    let limited = |token: &TokenTree| matches!(token, TokenTree::Group(group) if group.delimiter() == Delimiter::Parenthesis);
+                    tokens.next_if(limited);
+                }
                 TokenTree::Ident(ident) => {
                     if colons != 2 {
                         self.end(&mut path);
@@ -116,6 +123,10 @@ impl<'ast> Visit<'ast> for Paths<'_> {
     fn visit_macro(&mut self, called: &'ast syn::Macro) {
         visit::visit_macro(self, called);
         self.tokens(called.tokens.clone());
+    }
+
+    fn visit_visibility(&mut self, _: &'ast syn::Visibility) {
+        // `pub(crate)` says who may see an item; the item needs nothing of the module that is named.
     }
 
     fn visit_attribute(&mut self, _: &'ast syn::Attribute) {
