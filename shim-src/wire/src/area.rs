@@ -110,7 +110,6 @@ const _: () = {
     assert!(RETURN + RETURN_BYTES <= FACTS);
     assert!(FACTS + FACTS_BYTES <= STAGING);
     assert!(STAGING + STAGING_BYTES <= RING);
-    assert!(size_of::<crate::facts::DeviceFacts>() as u64 <= FACTS_BYTES);
     assert!(RETURN_WORDS + WORDS as u64 * WORD_BYTES <= RETURN_REPLIES);
     assert!(RETURN_REPLIES + REPLIES as u64 * REPLY_BYTES == RETURN_BYTES);
 };

@@ -1,6 +1,8 @@
 //! What a device says of itself: the answer to `Hello`, from which the guest answers every
 //! property and attribute query without asking again.
 
+use crate::area;
+
 wire_struct! {
     /// Facts of the GPU behind the device. Texts are UTF-8, padded with zeros, the last byte zero.
     pub struct DeviceFacts = 1200 {
@@ -56,4 +58,7 @@ wire_struct! {
     }
 }
 
-const _: () = assert!(size_of::<HelloReply>() as u64 <= crate::area::REPLY_DATA_MAX);
+const _: () = {
+    assert!(size_of::<HelloReply>() as u64 <= area::REPLY_DATA_MAX);
+    assert!(size_of::<DeviceFacts>() as u64 <= area::FACTS_BYTES);
+};

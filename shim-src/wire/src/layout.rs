@@ -46,13 +46,13 @@ macro_rules! wire_struct {
             $( assert!(core::mem::offset_of!($name, $field) == $offset); )*
         };
 
-        impl $crate::Layout for $name {
+        impl $crate::layout::Layout for $name {
             const DIGEST: u64 = {
-                let hash = $crate::fnv1a($crate::layout::FNV_START, stringify!($name).as_bytes());
-                let hash = $crate::fnv1a(hash, &($size as u64).to_le_bytes());
+                let hash = $crate::layout::fnv1a($crate::layout::FNV_START, stringify!($name).as_bytes());
+                let hash = $crate::layout::fnv1a(hash, &($size as u64).to_le_bytes());
                 $(
-                    let hash = $crate::fnv1a(hash, stringify!($field).as_bytes());
-                    let hash = $crate::fnv1a(hash, &($offset as u64).to_le_bytes());
+                    let hash = $crate::layout::fnv1a(hash, stringify!($field).as_bytes());
+                    let hash = $crate::layout::fnv1a(hash, &($offset as u64).to_le_bytes());
                 )*
                 hash
             };

@@ -3,7 +3,8 @@
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::body::{copy, gemm, graph, launch, memory, module, pages, session, stream};
-use crate::{Layout, Span, fnv1a};
+use crate::layout::{Layout, fnv1a};
+use crate::span::{Mark, Span};
 
 /// Messages start at multiples of this many bytes.
 pub const MESSAGE_ALIGN: u64 = 16;
@@ -175,7 +176,7 @@ macro_rules! kinds {
             let hash = fnv1a(hash, &<module::FunctionReply as Layout>::DIGEST.to_le_bytes());
             let hash = fnv1a(hash, &<graph::GraphNode as Layout>::DIGEST.to_le_bytes());
             let hash = fnv1a(hash, &<Span as Layout>::DIGEST.to_le_bytes());
-            let hash = fnv1a(hash, &<crate::Mark as Layout>::DIGEST.to_le_bytes());
+            let hash = fnv1a(hash, &<Mark as Layout>::DIGEST.to_le_bytes());
             let hash = fnv1a(hash, &<Header as Layout>::DIGEST.to_le_bytes());
             let hash = fnv1a(hash, &crate::area::FACTS.to_le_bytes());
             let hash = fnv1a(hash, &crate::area::STAGING.to_le_bytes());

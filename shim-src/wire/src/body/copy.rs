@@ -1,7 +1,7 @@
 //! Copies and fills. Host memory appears only as spans of shared memory: the guest has copied a
 //! pageable source there, and copies a result from there.
 
-use crate::{Mark, Span};
+use crate::span::{Mark, Span};
 
 wire_struct! {
     /// Host to device. The tail is the data when the span is inline.

@@ -1,7 +1,7 @@
 //! Graphs. A node is an ordinary message; a graph goes over once, changes alone are sent, and a
 //! launch is one message.
 
-use crate::Span;
+use crate::span::Span;
 
 wire_struct! {
     /// `cuGraphInstantiate`. The payload is `nodes` records, each a [`GraphNode`], its

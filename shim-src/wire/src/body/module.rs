@@ -1,6 +1,6 @@
 //! Code: images go over once, by content digest, when a function of theirs is first needed.
 
-use crate::Span;
+use crate::span::Span;
 
 wire_struct! {
     /// Opens a module under a minted number. Reply: [`ModuleOpenReply`]. If the host does not hold the

@@ -1,6 +1,6 @@
 //! Streams and events.
 
-use crate::Mark;
+use crate::span::Mark;
 
 wire_struct! {
     /// `cuStreamCreateWithPriority`, under a minted number that is not 0.
