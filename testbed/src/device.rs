@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use vgpu_device::{
-    DeviceConfig, GpuConfig, PciAddress, SimBus, parse_bytes, parse_compute_capability, parse_uuid,
+    DeviceConfig, GpuConfig, PciAddress, SimBus, TestHooks, parse_bytes, parse_compute_capability, parse_uuid,
 };
 use vgpu_guest::pci::Function;
 use vgpu_guest::pci::ram::SharedRam;
@@ -149,12 +149,16 @@ impl Arguments {
         let config = |(address, gpu)| -> Result<DeviceConfig> {
             let executor = wrong::around(self.host.executor(&gpu)?, &self.wrong);
             let mut config = DeviceConfig::new(address, executor);
-            config.registers = wrong::registers(&self.wrong);
             config.window_bytes = self.window;
             config.channels = self.channels;
             Ok(config)
         };
         self.gpus()?.into_iter().map(config).collect()
+    }
+
+    /// What is wrong with the devices themselves.
+    fn hooks(&self) -> TestHooks {
+        TestHooks { registers: wrong::registers(&self.wrong) }
     }
 
     /// The devices on a simulated bus.
@@ -166,8 +170,7 @@ impl Arguments {
             (Protocol::V1, ram) => self.v1.serve(folder, ram.unwrap_or(V1_RAM), self.gpus()?, |gpu| {
                 Ok(wrong::around(self.host.executor(gpu)?, &self.wrong))
             })?,
-            (Protocol::V2, None) => SimBus::serve(folder, self.configs()?)?,
-            (Protocol::V2, Some(ram)) => SimBus::serve_with_memory(folder, ram, self.configs()?)?,
+            (Protocol::V2, ram) => SimBus::serve_hooked(folder, ram, self.configs()?, &self.hooks())?,
         })
     }
 }
@@ -210,7 +213,8 @@ fn serve_machine(arguments: &Arguments, path: &Path) -> Result<()> {
         }
         Protocol::V2 => {
             let [config] = &arguments.configs()?[..] else { bail!("a vfio-user socket has one device") };
-            let stub = V2::new(&DeviceConfig { memory: Some(Arc::new(ram.clone())), ..config.clone() })?;
+            let config = DeviceConfig { memory: Some(Arc::new(ram.clone())), ..config.clone() };
+            let stub = V2::with_hooks(&config, &arguments.hooks())?;
             let (device, known) = (Arc::clone(stub.device()), Arc::clone(stub.device()));
             status = Box::new(move || serde_json::to_value(known.status()).unwrap_or_default());
             function = Arc::new(stub);

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
-use vgpu_device::v1::{self, Client, GuestMemory, Local, Mediator, Preferences, Properties, Rules};
-use vgpu_device::{Executor, GpuConfig, PciAddress, SimBus, V1Config, V1Way};
+use vgpu_device::v1::{
+    self, Client, GuestMemory, Local, Mediator, Preferences, Properties, Rules, TestHooks,
+};
+use vgpu_device::{Executor, GpuConfig, PciAddress, SimBus, V1Config, V1TestHooks, V1Way};
 
 /// `pool_id`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -106,8 +108,11 @@ impl V1Options {
                 probe_fresh_library: self.probe_fresh_shmem_libload,
             },
             window_of_its_owner: self.window_of_its_owner,
-            protocol: self.protocol_register,
         }
+    }
+
+    fn hooks(&self) -> TestHooks {
+        TestHooks { protocol: self.protocol_register }
     }
 
     /// A device for a machine, whose memory is `memory`.
@@ -119,7 +124,7 @@ impl V1Options {
         if !self.access_cost.is_zero() {
             bail!("--access-cost is for a simulated bus: here an access costs what it costs");
         }
-        let device = v1::Device::new(self.properties(), memory);
+        let device = v1::Device::with_hooks(self.properties(), self.hooks(), memory);
         device.attach(if let Some(path) = &self.mediator {
             Box::new(Client::connect(path, device.inlet()))
         } else {
@@ -143,15 +148,11 @@ impl V1Options {
                 Some(path) => V1Way::Socket(path.clone()),
                 None => V1Way::Mediator(Mediator::new(executor(&gpu)?, Rules::default())?),
             };
-            configs.push(V1Config {
-                address,
-                properties: self.properties(),
-                way,
-                access_cost: self.access_cost,
-                watch: None,
-            });
+            configs.push(V1Config { address, properties: self.properties(), way });
         }
-        Ok(SimBus::serve_v1(bus, ram, configs)?)
+        let hooks =
+            V1TestHooks { device: self.hooks(), access_cost: self.access_cost, ..V1TestHooks::default() };
+        Ok(SimBus::serve_v1_hooked(bus, ram, configs, &hooks)?)
     }
 }
 

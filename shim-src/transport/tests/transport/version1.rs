@@ -2,10 +2,9 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use vgpu_device::v1::{Mediator, Properties, Rules};
-use vgpu_device::{BusStatus, Executor, SimBus, V1Config, V1Way, Watch};
+use vgpu_device::{BusStatus, Executor, SimBus, V1Config, V1TestHooks, V1Way, Watch};
 use vgpu_transport::{Device, GoneReason, Lost, Session};
 use vgpu_wire::Span;
 use vgpu_wire::body::copy::{CopyDevice, CopyIn, CopyRows, Fill};
@@ -34,14 +33,10 @@ impl Bed {
 
     pub fn with(way: V1Way, ram: u64, watch: Option<Arc<dyn Watch>>) -> Self {
         let dir = folder();
-        let config = V1Config {
-            address: "0000:00:05.0".parse().unwrap(),
-            properties: Properties::default(),
-            way,
-            access_cost: Duration::ZERO,
-            watch,
-        };
-        let bus = SimBus::serve_v1(dir.path(), ram, vec![config]).unwrap();
+        let config =
+            V1Config { address: "0000:00:05.0".parse().unwrap(), properties: Properties::default(), way };
+        let hooks = V1TestHooks { watch, ..V1TestHooks::default() };
+        let bus = SimBus::serve_v1_hooked(dir.path(), ram, vec![config], &hooks).unwrap();
         Self { bus, dir }
     }
 

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use vgpu_device::{Device, DeviceConfig, DeviceError, Window, WindowError};
+use vgpu_device::{Device, DeviceConfig, DeviceError, TestHooks, Window, WindowError};
 use vgpu_wire::pci;
 
 use super::{Bar, Decode, Function, Identity};
@@ -42,13 +42,19 @@ pub struct V2 {
 }
 
 impl V2 {
-    /// Makes the device. No futex reaches from another kernel to ours, so `V2_WAKE` says nothing and the guest sleeps by time.
+    /// Makes the device. No futex reaches from another kernel to ours, so `V2_WAKE` says nothing and the
+    /// guest sleeps by time.
     pub fn new(config: &DeviceConfig) -> Result<Self, StubError> {
+        Self::with_hooks(config, &TestHooks::default())
+    }
+
+    /// The same for tests of guests.
+    pub fn with_hooks(config: &DeviceConfig, hooks: &TestHooks) -> Result<Self, StubError> {
         if !config.window_bytes.is_power_of_two() {
             return Err(StubError::Size(config.window_bytes));
         }
         let window = Arc::new(Window::anonymous(config.window_bytes)?);
-        Ok(Self { device: Arc::new(Device::new(config, window, 0)?) })
+        Ok(Self { device: Arc::new(Device::with_hooks(config, hooks, window, 0)?) })
     }
 
     /// The device itself.
@@ -103,8 +109,8 @@ impl Function for V2 {
             }
             return;
         }
-        // The contract has aligned 32-bit accesses alone; two of them may come as one. Others are ignored, as a register is that
-        // is not there.
+        // The contract has aligned 32-bit accesses alone; two of them may come as one. Others are ignored, as
+        // a register is that is not there.
         if !offset.is_multiple_of(REGISTER) {
             return;
         }

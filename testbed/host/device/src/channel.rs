@@ -13,8 +13,9 @@ use std::time::Instant;
 
 use vgpu_wire::registers::{Refusal, channel};
 
-use crate::host::{SessionHost, lock};
+use crate::host::SessionHost;
 use crate::published::Published;
+use crate::sync::lock;
 
 /// One channel. Registers are atomics: reading them never waits for an attach or a detach.
 #[derive(Debug)]
@@ -98,7 +99,8 @@ impl Channel {
         lock(&self.control)
     }
 
-    /// Has `reserve` get storage for the area unless it has; whether there is some. Under [`Channel::control`].
+    /// Has `reserve` get storage for the area unless it has; whether there is some. Under
+    /// [`Channel::control`].
     pub(crate) fn reserve(&self, reserve: impl FnOnce() -> bool) -> bool {
         let done = self.reserved.load(Ordering::Relaxed) || reserve();
         self.reserved.store(done, Ordering::Relaxed);

@@ -11,22 +11,22 @@ use std::time::Instant;
 
 use vgpu_wire::area;
 use vgpu_wire::facts::DeviceFacts;
-use vgpu_wire::pci::V2_BAR2_BYTES;
+use vgpu_wire::pci::{PciAddress, V2_BAR2_BYTES};
 use vgpu_wire::registers::{CAP_BASIC, CAP_PAGES, CAP_V2, MAX_CHANNELS};
 use zerocopy::IntoBytes;
 
 use crate::channel::Channel;
 use crate::charge::DeviceCharges;
+use crate::dispatch::Greeting;
 use crate::executor::Executor;
+use crate::gate::Gate;
+use crate::hooks::TestHooks;
 use crate::limits::Limits;
 use crate::longest::Longest;
 use crate::memory::GuestMemory;
 use crate::pages::Registry;
 use crate::published::Published;
-use crate::pump::Greeting;
-use crate::session::Gate;
 use crate::shares::Shares;
-use crate::sim::PciAddress;
 use crate::window::Window;
 
 /// Why there is no device.
@@ -67,8 +67,6 @@ pub struct DeviceConfig {
     pub vm_id: u32,
     /// Memory of the guest that the device is in, where the device can reach that: it takes guest pages then.
     pub memory: Option<Arc<dyn GuestMemory>>,
-    /// Offsets of registers, and what they read instead of the truth: for tests of guests.
-    pub registers: Vec<(u32, u32)>,
     /// The most that a session may make the host hold.
     pub limits: Limits,
 }
@@ -83,7 +81,6 @@ impl DeviceConfig {
             channels: MAX_CHANNELS,
             vm_id: 0,
             memory: None,
-            registers: Vec::new(),
             limits: Limits::default(),
         }
     }
@@ -98,7 +95,6 @@ impl std::fmt::Debug for DeviceConfig {
             .field("channels", &self.channels)
             .field("vm_id", &self.vm_id)
             .field("memory", &self.memory)
-            .field("registers", &self.registers)
             .field("limits", &self.limits)
             .finish()
     }
@@ -109,7 +105,7 @@ pub struct Device {
     address: PciAddress,
     /// The address as text, for log lines.
     label: Arc<str>,
-    /// As [`DeviceConfig::registers`].
+    /// As [`TestHooks::registers`].
     overridden: Vec<(u32, u32)>,
     vm_id: u32,
     /// Bits of `V2_WAKE`.
@@ -144,6 +140,16 @@ impl std::fmt::Debug for Device {
 impl Device {
     /// Makes a device whose BAR2 is `window`. `wake`: bits of `V2_WAKE` that hold for the bus.
     pub fn new(config: &DeviceConfig, window: Arc<Window>, wake: u32) -> Result<Self, DeviceError> {
+        Self::with_hooks(config, &TestHooks::default(), window, wake)
+    }
+
+    /// The same for tests of guests.
+    pub fn with_hooks(
+        config: &DeviceConfig,
+        hooks: &TestHooks,
+        window: Arc<Window>,
+        wake: u32,
+    ) -> Result<Self, DeviceError> {
         let channels = config.channels;
         if channels == 0 || channels > MAX_CHANNELS {
             return Err(DeviceError::Channels(channels));
@@ -161,8 +167,10 @@ impl Device {
             page.copy_from(facts.as_bytes());
         }
         let shares = Arc::new(Shares::new(Arc::clone(&window), areas));
-        let overridden = config.registers.iter().map(|register| register.0).collect();
-        let published = Arc::new(Published::new(Arc::clone(&config.executor), facts.total_bytes, overridden));
+        let overridden = hooks.registers.iter().map(|register| register.0).collect();
+        let executor = Arc::clone(&config.executor);
+        let published = Published::new(facts.total_bytes, move || executor.allocated(), overridden);
+        let published = Arc::new(published);
         let pages = match &config.memory {
             Some(memory) => Some(Arc::new(Registry::new(Arc::clone(memory), draw_key()?))),
             None => None,
@@ -176,7 +184,7 @@ impl Device {
         Ok(Self {
             address: config.address,
             label: config.address.to_string().into(),
-            overridden: config.registers.clone(),
+            overridden: hooks.registers.clone(),
             vm_id: config.vm_id,
             wake,
             window,
@@ -212,7 +220,8 @@ impl Device {
         self.greeting.generation
     }
 
-    /// What the guest's administrator finds at [`vgpu_wire::pci::PAGES_KEY`]; 0 where the device takes no pages.
+    /// What the guest's administrator finds at [`vgpu_wire::pci::PAGES_KEY`]; 0 where the device takes no
+    /// pages.
     #[must_use]
     pub fn pages_key(&self) -> u64 {
         self.pages.as_ref().map_or(0, |pages| pages.key())

@@ -6,7 +6,8 @@ use vgpu_wire::Message;
 use vgpu_wire::facts::DeviceFacts;
 
 use crate::charge::OverLimit;
-use crate::host::{ReplyTo, Retired, SessionHost};
+use crate::host::{Retired, SessionHost};
+use crate::return_area::ReplyTo;
 use crate::violation::Violation;
 
 /// Why a session cannot be opened.
@@ -91,10 +92,11 @@ impl Work<'_> {
 /// An executor's side of a session. Dropping it ends the session: when drop returns, all it held is
 /// freed and nothing of it touches the window or its [`SessionHost`] any more.
 pub trait Session: Send {
-    /// Takes a message. Kinds that concern the session alone do not come here, nor does `Join` ([`Session::join`])
-    /// but as a graph's node, where it does nothing. Messages come in the order of the ring, from one thread. An executor that works
-    /// behind the caller's back returns when it has taken the message and no longer needs its bytes;
-    /// spans of the window are resolved ([`SessionHost::piece`]) before it returns.
+    /// Takes a message. Kinds that concern the session alone do not come here, nor does `Join`
+    /// ([`Session::join`]) but as a graph's node, where it does nothing. Messages come in the order of the
+    /// ring, from one thread. An executor that works behind the caller's back returns when it has taken the
+    /// message and no longer needs its bytes; spans of the window are resolved ([`SessionHost::piece`])
+    /// before it returns.
     fn execute(&mut self, work: &Work<'_>) -> Result<(), SessionError>;
 
     /// Later messages of the session, on any stream, start after what `stream` has been given so far

@@ -10,7 +10,7 @@
 //!  guest process            device                                        executor
 //!  ─────────────            ──────                                        ────────
 //!  registers ── socket ──►  registers ─► Channel: attach, detach
-//!  window    ── mapping ─►  session thread: ring ─► checks ─► Pump ────►  Session::execute
+//!  window    ── mapping ─►  session thread: ring ─► checks ─► Dispatcher ────►  Session::execute
 //!            ◄── mapping ─  return area ◄───────────────────────────────  SessionHost: reply, signal, fail
 //! ```
 //!
@@ -27,15 +27,19 @@
 
 #![forbid(unsafe_code)]
 
+mod accesses;
 mod channel;
 mod charge;
 mod check;
 mod device;
+mod dispatch;
 mod executor;
+mod gate;
+mod gauges;
 mod gpu;
-mod gpu_attributes;
 mod graph;
 mod handles;
+mod hooks;
 mod host;
 mod host_memory;
 mod limits;
@@ -44,15 +48,18 @@ mod longest;
 mod memory;
 mod pages;
 mod published;
-mod pump;
 mod registers;
+mod return_area;
 mod ring;
 mod session;
+mod session_memory;
 mod shares;
 mod sim;
 mod spin;
+mod stats;
 mod status;
-mod tally;
+mod sync;
+mod unix_socket;
 pub mod v1;
 mod violation;
 mod window;
@@ -60,18 +67,19 @@ mod window;
 pub use charge::{Charge, Charges, DeviceCharges, OUT_OF_MEMORY, OUT_OF_RESOURCES, OverLimit};
 pub use device::{Device, DeviceConfig, DeviceError};
 pub use executor::{Executor, ExecutorError, Session, SessionError, Work};
+pub use gauges::Gauges;
 pub use gpu::{ADDRESS_SPAN, GpuConfig, GpuError, parse_bytes, parse_compute_capability, parse_uuid};
 pub use graph::{GraphRecord, nodes as graph_nodes, patches as graph_patches};
-pub use host::{Gauges, LateError, Piece, ReplyTo, Retired, SessionHost};
+pub use hooks::TestHooks;
+pub use host::{Retired, SessionHost};
 pub use host_memory::mappings_allowed;
 pub use limits::{Limits, Resource};
 pub use memory::{GuestMemory, Ram};
-pub use sim::{
-    ExitHandle, PciAddress, Seen, SimBus, SimDevice, SimError, V1Config, V1Way, Watch, connect_bar,
-};
+pub use return_area::{LateError, ReplyTo};
+pub use session_memory::Piece;
+pub use sim::{ExitHandle, Seen, SimBus, SimDevice, SimError, V1Config, V1TestHooks, V1Way, Watch};
 pub use status::{BusStatus, DeviceStatus, ELSEWHERE, SessionStatus};
+pub use unix_socket::connect_bar;
+pub use vgpu_wire::pci::PciAddress;
 pub use violation::Violation;
-pub use window::{Window, WindowError};
-
-/// Memory that a guest may write at any moment: copied from and to, never referred to.
-pub type SharedSlice<'a> = vm_memory::VolatileSlice<'a, ()>;
+pub use window::{SharedSlice, Window, WindowError};

@@ -1,8 +1,10 @@
 //! How much a guest may make its host write to the log: a number of lines at once, and so many a minute after
 //! that. Owns the words that say that lines are left out.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
+
+use crate::sync::lock;
 
 /// Bytes that count as one line.
 const LINE_BYTES: usize = 256;
@@ -42,10 +44,6 @@ impl LogBudget {
         Self { most, per_minute, state: Mutex::new(state) }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Whether a line may be written of which the guest chose `bytes`. `say` writes that lines are left out
     /// from here on, or were.
     pub(crate) fn take(&self, bytes: usize, say: impl Fn(&str)) -> bool {
@@ -53,7 +51,7 @@ impl LogBudget {
     }
 
     fn take_at(&self, bytes: usize, now: Instant, say: impl Fn(&str)) -> bool {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         state.fill(self.most, self.per_minute, now);
         let lines = (bytes.div_ceil(LINE_BYTES) as u64).max(1);
         // A line longer than all that may be written at once is written when nothing else has been.

@@ -1,13 +1,13 @@
-//! Guest pages that sessions have had the device map: which there are, and whose. Owns the rule that no two registrations share a
-//! page, and the key by which a session proves that it may name any.
+//! Guest pages that sessions have had the device map: which there are, and whose. Owns the rule that no two
+//! registrations share a page, and the key by which a session proves that it may name any.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use vgpu_wire::body::pages::{PageRun, RUNS_MAX};
 
-use crate::host::lock;
 use crate::memory::GuestMemory;
+use crate::sync::lock;
 use crate::window::Window;
 
 /// Why pages cannot be had.

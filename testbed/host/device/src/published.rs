@@ -1,18 +1,20 @@
 //! The device's own registers in a page of memory, for buses whose guests can read one: who looks at a
 //! device then asks nobody. The page holds each register at its offset; the device stores what changes.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use vgpu_wire::registers as reg;
 
-use crate::executor::Executor;
 use crate::window::Window;
+
+/// Answers how many bytes of device memory are in use. The executor alone knows.
+type Allocated = Box<dyn Fn() -> u64 + Send + Sync>;
 
 /// The page, once a bus has made one, and what its changing registers are computed from.
 pub(crate) struct Published {
     page: OnceLock<Window>,
-    executor: Arc<dyn Executor>,
+    allocated: Allocated,
     /// Device memory in bytes.
     total: u64,
     /// A bit for each channel that is not free.
@@ -28,8 +30,15 @@ impl std::fmt::Debug for Published {
 }
 
 impl Published {
-    pub(crate) fn new(executor: Arc<dyn Executor>, total: u64, overridden: Vec<u32>) -> Self {
-        Self { page: OnceLock::new(), executor, total, attached: AtomicU64::new(0), overridden }
+    /// A device without a page yet. `total`: bytes of its memory, of which `allocated` answers how many are
+    /// in use. `overridden`: offsets of registers that [`Published::store`] alone sets.
+    pub(crate) fn new(
+        total: u64,
+        allocated: impl Fn() -> u64 + Send + Sync + 'static,
+        overridden: Vec<u32>,
+    ) -> Self {
+        let allocated = Box::new(allocated);
+        Self { page: OnceLock::new(), allocated, total, attached: AtomicU64::new(0), overridden }
     }
 
     /// Takes the page, which has [`reg::V2_PAGE_BYTES`] at least. There is one at most.
@@ -47,7 +56,7 @@ impl Published {
 
     /// Device memory that is free, in whole MiB.
     pub(crate) fn free_mib(&self) -> u32 {
-        let free = self.total.saturating_sub(self.executor.allocated());
+        let free = self.total.saturating_sub((self.allocated)());
         u32::try_from(free >> 20).unwrap_or(u32::MAX)
     }
 

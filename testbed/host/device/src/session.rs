@@ -5,7 +5,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 use std::thread;
 use std::time::Instant;
 
@@ -13,9 +13,10 @@ use vgpu_wire::area;
 use vgpu_wire::registers::{Refusal, channel::STATE_FAILED};
 
 use crate::channel::Channel;
+use crate::dispatch::Dispatcher;
 use crate::executor::{Executor, SessionError};
+use crate::gate::Gate;
 use crate::host::SessionHost;
-use crate::pump::Pump;
 use crate::ring::Ring;
 use crate::spin::{Awake, Budget, cpus};
 
@@ -25,21 +26,6 @@ const CUDA_ERROR_UNKNOWN: u32 = 999;
 const BATCH_MOST: u32 = 32;
 /// Ring looks between two looks at the clock while spinning.
 const LOOKS: u32 = 16;
-
-/// Holds all sessions of a device: messages are read from the ring but not carried out.
-#[derive(Debug, Default)]
-pub(crate) struct Gate(AtomicBool);
-
-impl Gate {
-    pub(crate) fn set(&self, held: bool) {
-        self.0.store(held, Ordering::SeqCst);
-    }
-
-    #[inline]
-    pub(crate) fn held(&self) -> bool {
-        self.0.load(Ordering::Acquire)
-    }
-}
 
 /// Why a session's thread ends.
 enum End {
@@ -56,7 +42,7 @@ pub(crate) struct Worker {
     host: SessionHost,
     gate: Arc<Gate>,
     ring: Ring,
-    pump: Pump,
+    dispatcher: Dispatcher,
     budget: Budget,
     /// Messages cut from the ring.
     taken: u64,
@@ -70,7 +56,7 @@ impl Worker {
         channel: Arc<Channel>,
         host: SessionHost,
         gate: Arc<Gate>,
-        pump: Pump,
+        dispatcher: Dispatcher,
     ) -> Self {
         let ring = Ring::new(host.area());
         Self {
@@ -79,7 +65,7 @@ impl Worker {
             host,
             gate,
             ring,
-            pump,
+            dispatcher,
             budget: Budget::new(cpus()),
             taken: 0,
             published: (0, 0),
@@ -95,15 +81,18 @@ impl Worker {
                 .copied()
                 .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
                 .unwrap_or("no message");
-            End::Failed { number: self.pump.number(), error: SessionError::Lost(format!("panic: {text}")) }
+            End::Failed {
+                number: self.dispatcher.number(),
+                error: SessionError::Lost(format!("panic: {text}")),
+            }
         });
-        let Self { device, channel, host, pump, taken, published, .. } = self;
+        let Self { device, channel, host, dispatcher, taken, published, .. } = self;
         host.end();
         host.counters().set(taken, published.1);
-        let newest = (pump.number(), pump.kind().map_or("none", vgpu_wire::Kind::name));
+        let newest = (dispatcher.number(), dispatcher.kind().map_or("none", vgpu_wire::Kind::name));
         let (session, process) = (host.session(), host.process());
         // Everything is freed before the guest can see that its session is over.
-        if catch_unwind(AssertUnwindSafe(|| drop(pump))).is_err() {
+        if catch_unwind(AssertUnwindSafe(|| drop(dispatcher))).is_err() {
             tracing::error!(%device, channel = host.channel(), session, "the executor panicked when its session ended");
         }
         host.gauges().clear();
@@ -149,7 +138,7 @@ impl Worker {
                     Err(end) => return end,
                 }
             }
-            self.publish(self.pump.number());
+            self.publish(self.dispatcher.number());
             // Whatever a guest may sleep for has been stored by now.
             self.host.wake();
             if !self.wait(&mut awake) {
@@ -159,12 +148,12 @@ impl Worker {
     }
 
     fn failed_in_ring(&self, error: SessionError) -> End {
-        End::Failed { number: self.pump.number() + 1, error }
+        End::Failed { number: self.dispatcher.number() + 1, error }
     }
 
     /// Carries out everything before `tail`.
     fn drain(&mut self, tail: u64) -> Result<(), End> {
-        let batch = self.pump.batch().clamp(1, BATCH_MOST);
+        let batch = self.dispatcher.batch().clamp(1, BATCH_MOST);
         let mut until_publish = 1;
         loop {
             let next = self.ring.next(self.host.window(), tail);
@@ -175,17 +164,17 @@ impl Worker {
             until_publish -= 1;
             if until_publish == 0 {
                 until_publish = batch;
-                self.publish(self.pump.number());
+                self.publish(self.dispatcher.number());
             }
             if self.gate.held() {
-                self.publish(self.pump.number());
+                self.publish(self.dispatcher.number());
                 self.wait_for_gate();
             }
             if self.host.stopping() {
                 return Err(End::Stopped);
             }
-            let carried = self.pump.carry(self.ring.bytes(message));
-            carried.map_err(|error| End::Failed { number: self.pump.number(), error })?;
+            let carried = self.dispatcher.dispatch(self.ring.bytes(message));
+            carried.map_err(|error| End::Failed { number: self.dispatcher.number(), error })?;
         }
     }
 

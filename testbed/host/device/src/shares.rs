@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use vgpu_wire::area::WINDOW_GRANULE;
 
-use crate::host::lock;
+use crate::sync::lock;
 use crate::window::Window;
 
 /// Free ranges of the window, bytes by offset. Neighbours are always merged.

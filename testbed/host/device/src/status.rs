@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::v1::Accesses;
+use crate::accesses::Accesses;
 
-/// [`DeviceStatus::executor`] of a device of version 1 whose mediator is another process: that one alone knows sessions and memory.
+/// [`DeviceStatus::executor`] of a device of version 1 whose mediator is another process: that one alone
+/// knows sessions and memory.
 pub const ELSEWHERE: &str = "mediator";
 
 /// A session's share of its device.
@@ -44,14 +45,15 @@ pub struct SessionStatus {
     pub done: u64,
     /// How often the session's thread went to sleep.
     pub host_sleeps: u64,
-    /// Bytes in the ring that are not reported read. With none, and as many messages done as taken, all that the guest sent so far
-    /// is in the counters below.
+    /// Bytes in the ring that are not reported read. With none, and as many messages done as taken, all that
+    /// the guest sent so far is in the counters below.
     pub unread: u64,
     /// Messages carried out, by the name of their kind.
     pub kinds: BTreeMap<String, u64>,
     /// Joins: flags on other messages, and messages of their own.
     pub joins: u64,
-    /// Messages whose effect the guest has to wait for: those that are answered, signals, and copies to the guest.
+    /// Messages whose effect the guest has to wait for: those that are answered, signals, and copies to the
+    /// guest.
     pub waits: u64,
     /// Bytes that copies brought to the device.
     pub bytes_in: u64,
@@ -90,7 +92,8 @@ pub struct DeviceStatus {
     /// The longest of these that was an attach. Of a device of version 1, which has none: 0.
     #[serde(default)]
     pub longest_attach_us: u64,
-    /// How often guests reached for the device's registers and data window: each access is an exit of a virtual machine.
+    /// How often guests reached for the device's registers and data window: each access is an exit of a
+    /// virtual machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accesses: Option<Accesses>,
 }

@@ -1,5 +1,5 @@
-//! The window: a file that both sides map, or a part of one. Owns the mapping and the only ways to touch it: copies
-//! and atomics.
+//! The window: a file that both sides map, or a part of one. Owns the mapping and the only ways to touch it:
+//! copies and atomics.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -11,7 +11,8 @@ use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_sea
 use rustix::io::Errno;
 use vm_memory::{FileOffset, MmapRegion, VolatileMemory};
 
-use crate::SharedSlice;
+/// Memory that a guest may write at any moment: copied from and to, never referred to.
+pub type SharedSlice<'a> = vm_memory::VolatileSlice<'a, ()>;
 
 /// Why there is no window.
 #[derive(Debug, thiserror::Error)]
@@ -75,8 +76,8 @@ impl Window {
         Self::map(Path::new("(guest memory)"), file, offset, bytes)
     }
 
-    /// The same in memory without a name, for a peer that is handed the descriptor. Its size is sealed: a peer that shrank it
-    /// would have this process killed.
+    /// The same in memory without a name, for a peer that is handed the descriptor. Its size is sealed: a
+    /// peer that shrank it would have this process killed.
     pub fn anonymous(bytes: u64) -> Result<Self, WindowError> {
         let path = Path::new("memfd:window");
         let file_error = |source| WindowError::File { path: path.to_owned(), source };
@@ -148,8 +149,8 @@ impl Window {
         self.zero(offset, bytes);
     }
 
-    /// Writes zeros to a range and keeps its memory, which both sides have mapped: faster than [`Window::clear`] for
-    /// what is soon used again. Page aligned.
+    /// Writes zeros to a range and keeps its memory, which both sides have mapped: faster than
+    /// [`Window::clear`] for what is soon used again. Page aligned.
     pub(crate) fn zero(&self, offset: u64, bytes: u64) {
         if let Some(slice) = self.slice(offset, bytes) {
             let zeros = [0u8; 4096];

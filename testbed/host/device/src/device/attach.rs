@@ -11,10 +11,10 @@ use vgpu_wire::{TABLE_DIGEST, WIRE_VERSION, area};
 use super::Device;
 use crate::channel::{Channel, Control};
 use crate::charge::Charges;
+use crate::dispatch::Dispatcher;
 use crate::executor::{Executor, ExecutorError};
 use crate::host::{Guest, SessionHost};
 use crate::pages::{Registry, Run};
-use crate::pump::Pump;
 use crate::session::Worker;
 
 impl Device {
@@ -97,7 +97,7 @@ impl Device {
         host.returns().clear();
         let begun = self.begin_with(channel, control, &host);
         if begun.is_err() {
-            host.release_pages();
+            host.memory().release_pages();
         }
         begun
     }
@@ -119,13 +119,13 @@ impl Device {
                 ExecutorError::Failed(_) => Refusal::Executor,
             }
         })?;
-        let pump = Pump::new(host.clone(), Arc::clone(&self.greeting), session);
+        let dispatcher = Dispatcher::new(host.clone(), Arc::clone(&self.greeting), session);
         let worker = Worker::new(
             Arc::clone(&self.label),
             Arc::clone(channel),
             host.clone(),
             Arc::clone(&self.gate),
-            pump,
+            dispatcher,
         );
         let (session, process) = (host.session(), host.process());
         channel.open(control, host.clone());

@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 use vgpu_wire::registers::channel;
 
 use super::Device;
+use crate::accesses::{Accesses, BarAccesses};
 use crate::channel::Channel;
 use crate::status::{DeviceStatus, SessionStatus};
-use crate::v1::{Accesses, BarAccesses};
 
 impl Device {
     /// What is allocated, by session.
@@ -55,7 +55,7 @@ impl Device {
             let (gauges, counters) = (host.gauges(), host.counters());
             // First: what was read before this moment is counted.
             let unread = host.unread();
-            let tallied = counters.tally.read();
+            let stats = counters.stats.read();
             SessionStatus {
                 channel: channel.index(),
                 session: host.session(),
@@ -64,8 +64,8 @@ impl Device {
                 allocated: gauges.allocated.load(Ordering::Relaxed),
                 allocations: gauges.allocations.load(Ordering::Relaxed),
                 charged_bytes: host.charges().bytes(),
-                window_bytes: host.window_bytes(),
-                page_bytes: host.page_bytes(),
+                window_bytes: host.memory().window_bytes(),
+                page_bytes: host.memory().page_bytes(),
                 streams: gauges.streams.load(Ordering::Relaxed),
                 events: gauges.events.load(Ordering::Relaxed),
                 modules: gauges.modules.load(Ordering::Relaxed),
@@ -73,11 +73,11 @@ impl Device {
                 done: counters.done.load(Ordering::Relaxed),
                 host_sleeps: counters.host_sleeps.load(Ordering::Relaxed),
                 unread,
-                kinds: tallied.kinds,
-                joins: tallied.joins,
-                waits: tallied.waits,
-                bytes_in: tallied.bytes_in,
-                bytes_out: tallied.bytes_out,
+                kinds: stats.kinds,
+                joins: stats.joins,
+                waits: stats.waits,
+                bytes_in: stats.bytes_in,
+                bytes_out: stats.bytes_out,
                 doorbells: channel.doorbells(),
             }
         })

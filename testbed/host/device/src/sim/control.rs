@@ -11,10 +11,12 @@ use rustix::net::{Shutdown, SocketType, shutdown};
 use serde::Deserialize;
 
 use super::crew::Crew;
-use super::socket::listen_at;
-use super::{SimDevice, SimError};
-use crate::host::lock;
+
+use super::device::SimDevice;
+use super::error::SimError;
 use crate::status::BusStatus;
+use crate::sync::lock;
+use crate::unix_socket::listen_at;
 
 /// A line that a client sends.
 #[derive(Debug, Deserialize)]

@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-use crate::host::lock;
+use crate::sync::lock;
 
 /// Threads of one purpose.
 #[derive(Debug, Default)]

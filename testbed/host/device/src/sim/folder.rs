@@ -7,9 +7,9 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use vgpu_paths::Dir;
-use vgpu_wire::pci;
+use vgpu_wire::pci::{self, PciAddress};
 
-use super::{PciAddress, SimError};
+use super::error::SimError;
 
 /// `f_type` of a tmpfs, from `linux/magic.h`.
 const TMPFS_MAGIC: i64 = 0x0102_1994;
@@ -186,8 +186,8 @@ impl Function {
         written.map_err(|error| SimError::file("write", &path, error))
     }
 
-    /// Configuration space as far as somebody reads it: the header's ids, and the key. For the owner alone, as the part behind the
-    /// header is.
+    /// Configuration space as far as somebody reads it: the header's ids, and the key. For the owner alone,
+    /// as the part behind the header is.
     pub(super) fn write_config(&self, key: u64) -> Result<(), SimError> {
         let mut space = [0; 256];
         space[..2].copy_from_slice(&pci::VENDOR.to_le_bytes());

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use vgpu_wire::registers::V2_PAGE_BYTES;
 
-use super::SimError;
+use super::error::SimError;
 use crate::device::Device;
 use crate::window::Window;
 

@@ -1,10 +1,13 @@
-//! The file `ram`: memory of the guest whose processes all users of the bus are. The offset is the guest-physical address.
+//! The file `ram`: memory of the guest whose processes all users of the bus are. The offset is the
+//! guest-physical address.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use vgpu_wire::pci::PciAddress;
+
+use super::error::SimError;
 use super::folder::Bus;
-use super::{PciAddress, SimError};
 use crate::memory::Ram;
 
 /// The guest's memory and its file, which goes with it.

@@ -1,12 +1,6 @@
-//! A BAR over a socket: a connection for each guest process, packets of register accesses, an
-//! answer for each packet. Registers have side effects, so a file cannot stand for all of them.
-//!
-//! A request is 12 bytes, little endian: u32 operation (1 read, 2 write), u32 offset, u32 value. A packet holds 1 to 24
-//! of them, carried out in order. The answer is one packet with 8 bytes for each: u32 status (0), u32 value read, or
-//! written. Whoever sends anything else is disconnected. The end of a connection ends no session: a BAR has no such event.
-//!
-//! A BAR of memory takes blocks, too, alone in their packet: 3, offset, bytes and then so many bytes of data, up to 32 KiB, answered by
-//! status and bytes; 4, offset, bytes, answered by status, bytes and the data. Status 1: not all of them are in the BAR.
+//! A BAR over a socket: a connection for each guest process, packets of register accesses, an answer for each
+//! packet. Registers have side effects, so a file cannot stand for all of them. The packets are those of
+//! [`vgpu_wire::sim_bus`].
 
 use std::collections::HashMap;
 use std::io;
@@ -16,41 +10,24 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Mode, OFlags, fchmod};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, accept_with,
-    bind, connect, listen, recv, send, shutdown, socket_with, sockopt::socket_peercred,
+    RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, accept_with, recv, send, shutdown,
+    sockopt::socket_peercred,
 };
+use vgpu_wire::pci::PciAddress;
+use vgpu_wire::sim_bus::{BATCH, BLOCK, DONE, OUTSIDE, READ, READ_BLOCK, REQUEST_BYTES, WRITE, WRITE_BLOCK};
 
 use super::crew::Crew;
-use super::{PciAddress, SimError};
-use crate::host::lock;
+use super::error::SimError;
 use crate::spin;
+use crate::sync::lock;
+use crate::unix_socket::listen_at;
 
-/// Reads a register.
-const READ: u32 = 1;
-/// Writes a register.
-const WRITE: u32 = 2;
-/// Writes a block.
-const WRITE_BLOCK: u32 = 3;
-/// Reads a block.
-const READ_BLOCK: u32 = 4;
-/// The most bytes of a block.
-const BLOCK: usize = 32 << 10;
-/// The answer's status where a block is not all within the BAR.
-const OUTSIDE: u32 = 1;
-/// Bytes of a request.
-const REQUEST_BYTES: usize = 12;
-/// The most requests of a packet.
-const BATCH: usize = 24;
 /// Threads that wait for guests, beyond the one that must: a wake-up is faster than a start.
 const SPARE: usize = 4;
 /// How long to look for the next packet before sleeping: accesses come in bursts, when a guest attaches.
 const LINGER: Duration = Duration::from_micros(60);
-/// Connections that may wait to be accepted: a device that finds no room is told that nobody is there.
-const BACKLOG: i32 = 256;
-
 /// How long to leave guests waiting when the process is out of descriptors.
 const OUT_OF_DESCRIPTORS_PAUSE: Duration = Duration::from_millis(20);
 
@@ -62,8 +39,9 @@ pub(super) trait Bar: std::fmt::Debug + Send + Sync {
     /// Called before each access, of 8 bytes at most: takes as long as one does.
     fn pay(&self, _accesses: usize) {}
 
-    /// Called before what comes next in a packet of `process`: offset, the value or the bytes of a block, and whether it is written.
-    /// False: it is not carried out, nor is the rest of the packet, for the process is dead.
+    /// Called before what comes next in a packet of `process`: offset, the value or the bytes of a block, and
+    /// whether it is written. False: it is not carried out, nor is the rest of the packet, for the process is
+    /// dead.
     fn admits(&self, _process: u32, _offset: u32, _value: u32, _write: bool) -> bool {
         true
     }
@@ -148,47 +126,6 @@ impl Drop for RegisterServer {
     fn drop(&mut self) {
         self.stop();
     }
-}
-
-/// `act` on a socket address for `path`, which may be longer than one can hold.
-fn with_address<T>(path: &Path, act: impl FnOnce(&SocketAddrUnix) -> rustix::io::Result<T>) -> io::Result<T> {
-    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(io::ErrorKind::InvalidInput.into());
-    };
-    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-    let folder = rustix::fs::open(folder, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    let short =
-        Path::new("/proc/self/fd").join(std::os::fd::AsRawFd::as_raw_fd(&folder).to_string()).join(name);
-    Ok(act(&SocketAddrUnix::new(short.as_path())?)?)
-}
-
-/// A socket that listens at `path`, for this user alone.
-pub(crate) fn listen_at(path: &Path, kind: SocketType) -> io::Result<OwnedFd> {
-    let socket = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
-    // The name in the file system gets the socket's mode: there is no moment in which others could connect.
-    fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
-    with_address(path, |address| bind(&socket, address))?;
-    listen(&socket, BACKLOG)?;
-    Ok(socket)
-}
-
-/// A stream socket connected to who listens at `path`, which does not block yet: who listens but takes nobody is not waited for.
-pub(crate) fn connect_to(path: &Path) -> io::Result<OwnedFd> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    with_address(path, |address| connect(&socket, address))?;
-    Ok(socket)
-}
-
-/// Connects to the socket of a BAR, such as `resource0` in the folder of its function, as a guest process
-/// does.
-///
-/// # Errors
-/// The system's: nobody listens at `path`.
-pub fn connect_bar(path: &Path) -> io::Result<OwnedFd> {
-    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-    with_address(path, |address| connect(&socket, address))?;
-    Ok(socket)
 }
 
 /// Starts one more thread that waits for guests.
@@ -311,7 +248,7 @@ fn answer_accesses(packet: &[u8], process: u32, bar: &dyn Bar, answer: &mut Vec<
             bar.write(offset, value);
             value
         };
-        answer.extend_from_slice(&0_u32.to_le_bytes());
+        answer.extend_from_slice(&DONE.to_le_bytes());
         answer.extend_from_slice(&value.to_le_bytes());
     }
     true
@@ -333,7 +270,7 @@ fn answer_block(packet: &[u8], process: u32, bar: &dyn Bar, answer: &mut Vec<u8>
         return false;
     }
     let inside = (offset as usize).checked_add(length).is_some_and(|end| end <= whole);
-    let status = if inside { 0 } else { OUTSIDE };
+    let status = if inside { DONE } else { OUTSIDE };
     answer.extend_from_slice(&status.to_le_bytes());
     answer.extend_from_slice(&bytes.to_le_bytes());
     if inside {

@@ -1,15 +1,19 @@
-//! Devices of version 1 on the bus: BAR0 and BAR1 as sockets, guest memory as a file, and what an access costs.
+//! Devices of version 1 on the bus: BAR0 and BAR1 as sockets, guest memory as a file, and what an access
+//! costs.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::folder::{Bars, Bus};
+use vgpu_wire::pci::{PciAddress, V1_BAR1_BYTES};
+
+use super::error::SimError;
+use super::folder::{Bars, Bus, Function};
 use super::socket::{self, RegisterServer};
-use super::{PciAddress, Served, SimDevice, SimError};
+use super::v1_hooks::{Seen, V1TestHooks, Watch};
+use crate::memory::GuestMemory;
 use crate::status::{DeviceStatus, ELSEWHERE};
-use crate::v1::{Bar, Client, Device, GuestMemory, Local, Mediator, Properties};
-use vgpu_wire::pci::V1_BAR1_BYTES;
+use crate::v1::{Bar, Client, Device, Local, Mediator, Properties};
 
 /// Waits below this are spun: a sleep takes tens of microseconds longer than it is told to.
 const SPIN_MOST: Duration = Duration::from_micros(200);
@@ -23,28 +27,6 @@ pub enum V1Way {
     Socket(PathBuf),
 }
 
-/// What a guest process is about to do to a BAR.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
-    /// The process.
-    pub process: u32,
-    /// The BAR.
-    pub bar: Bar,
-    /// It writes.
-    pub write: bool,
-    /// Where.
-    pub offset: u32,
-    /// The value that is written; of BAR1, which is reached in blocks, how many bytes.
-    pub value: u32,
-}
-
-/// Looks on at each access of each guest, before it is carried out: a test that writes them down, or holds a guest up at one.
-pub trait Watch: std::fmt::Debug + Send + Sync {
-    /// Called in the thread that answers the guest, which waits as long as this takes. False: the guest is dead, and nothing
-    /// of what it sent is carried out from here on.
-    fn admits(&self, seen: Seen) -> bool;
-}
-
 /// A device of version 1 on the bus.
 #[derive(Clone, Debug)]
 pub struct V1Config {
@@ -54,10 +36,6 @@ pub struct V1Config {
     pub properties: Properties,
     /// Where its calls go.
     pub way: V1Way,
-    /// How long an access to a BAR takes.
-    pub access_cost: Duration,
-    /// Who looks on.
-    pub watch: Option<Arc<dyn Watch>>,
 }
 
 /// A device of version 1, and the mediator if it is of this process.
@@ -126,15 +104,17 @@ impl socket::Bar for Socket {
     }
 }
 
-impl SimDevice {
-    pub(super) fn serve_v1(
+impl V1Device {
+    /// Makes the device and its folder, and serves its BARs.
+    pub(super) fn serve(
         bus: &Bus,
         config: &V1Config,
+        hooks: &V1TestHooks,
         memory: Arc<dyn GuestMemory>,
-    ) -> Result<Self, SimError> {
+    ) -> Result<(Function, Vec<RegisterServer>, Self), SimError> {
         let address = config.address;
         let mut function = bus.new_function(address, Bars::V1)?;
-        let device = Device::new(config.properties, memory);
+        let device = Device::with_hooks(config.properties, hooks.device, memory);
         device.attach(match &config.way {
             V1Way::Mediator(mediator) => {
                 let thread =
@@ -148,20 +128,17 @@ impl SimDevice {
                 address,
                 device: Arc::clone(&device),
                 bar,
-                cost: config.access_cost,
-                watch: config.watch.clone(),
+                cost: hooks.access_cost,
+                watch: hooks.watch.clone(),
             };
             RegisterServer::start(&function.path(name), Arc::new(socket))
         };
         let servers = vec![server("resource0", Bar::Bar0)?, server("resource1", Bar::Bar1)?];
         function.show()?;
         tracing::info!(device = %address, folder = %bus.folder().display(), "device of version 1 served");
-        let device = V1Device { address, device, way: config.way.clone() };
-        Ok(Self { function, servers, device: Served::V1(device), _page: None })
+        Ok((function, servers, Self { address, device, way: config.way.clone() }))
     }
-}
 
-impl V1Device {
     pub(super) const fn address(&self) -> PciAddress {
         self.address
     }

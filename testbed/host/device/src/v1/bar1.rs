@@ -1,11 +1,12 @@
-//! BAR1: 16 MiB that the guest writes with stores of up to 8 bytes; the first half is payload for the host, the second payload for
-//! the guest. Its last four bytes show the status, and are where payload would be (Q3). A load of 8 bytes that ends in the status brings
-//! the status alone: its low half is 0, whatever payload lies there (Q28).
+//! BAR1: 16 MiB that the guest writes with stores of up to 8 bytes; the first half is payload for the host,
+//! the second payload for the guest. Its last four bytes show the status, and are where payload would be
+//! (Q3). A load of 8 bytes that ends in the status brings the status alone: its low half is 0, whatever
+//! payload lies there (Q28).
 
 use vgpu_wire::pci::V1_BAR1_BYTES;
 use vgpu_wire::v1::registers::BAR1_STATUS;
 
-use super::device::mask;
+use super::access::mask;
 
 /// Where the load of 8 bytes begins whose high half is the status.
 const LAST_WORD: u32 = BAR1_STATUS - 4;
@@ -31,7 +32,8 @@ impl Bar1 {
         &rest[..bytes.min(rest.len())]
     }
 
-    /// A guest's load of 1 to 8 bytes, aligned to their number. What begins within the status reads it from its first byte on.
+    /// A guest's load of 1 to 8 bytes, aligned to their number. What begins within the status reads it from
+    /// its first byte on.
     pub(super) fn load(&self, offset: u32, size: usize) -> u64 {
         if (BAR1_STATUS..BAR1_STATUS + 4).contains(&offset) {
             return u64::from(self.status()) & mask(size);

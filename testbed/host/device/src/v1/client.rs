@@ -12,11 +12,12 @@ use rustix::net::{RecvFlags, recv};
 use vgpu_wire::v1::frame::{self, Header};
 use zerocopy::IntoBytes;
 
-use super::link::{Delivery, Inlet, Link, LinkError, Submission};
+use super::device::Inlet;
+use super::link::{Delivery, Link, LinkError, Submission};
 use super::outbox::Outbox;
 use super::stream::Frames;
-use crate::host::lock;
-use crate::sim::connect_to;
+use crate::sync::lock;
+use crate::unix_socket::connect_to;
 
 /// How long a mediator may take no bytes of a call before it counts as gone.
 const SEND_LIMIT: Duration = Duration::from_secs(30);

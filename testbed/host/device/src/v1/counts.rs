@@ -2,29 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use serde::{Deserialize, Serialize};
-
-use super::device::Bar;
-
-/// Accesses to a BAR.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BarAccesses {
-    /// Reads.
-    pub reads: u64,
-    /// Writes.
-    pub writes: u64,
-}
-
-/// Accesses to a device, since it started.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Accesses {
-    /// To registers.
-    pub bar0: BarAccesses,
-    /// To the data window, in units of 8 bytes at most.
-    pub bar1: BarAccesses,
-    /// Of the writes to registers, those that submitted a call.
-    pub doorbells: u64,
-}
+use super::access::Bar;
+use crate::accesses::{Accesses, BarAccesses};
 
 #[derive(Debug, Default)]
 struct Bars {

@@ -1,65 +1,29 @@
-//! The device: registers, BAR1, the window, and what becomes of a call between doorbell and answer. Knows no bus: accesses come as
-//! BAR, offset and size.
+//! The device: what each access does, and what becomes of a call between doorbell and answer. Knows no bus:
+//! accesses come as BAR, offset and size.
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Instant;
 
-use vgpu_wire::v1::call::Op;
 use vgpu_wire::v1::frame::{CUDA_CALL, Call, Header, MAGIC, Outcome};
-use vgpu_wire::v1::registers::{BAR1_TO_GUEST, BAR1_TO_HOST, BUSY, DONE, ERROR, ErrorCode};
-use vgpu_wire::v1::route::{self, PREFIX_BYTES, Place, Prefixes};
-use vgpu_wire::v1::{INLINE_BYTES, WINDOW_MIN_BYTES, call, owner};
+use vgpu_wire::v1::registers::{BUSY, DONE, ErrorCode};
+use vgpu_wire::v1::{WINDOW_MIN_BYTES, owner};
 use zerocopy::little_endian::U32;
 
-use super::bar1::Bar1;
-use super::counts::{Accesses, Counts};
-use super::link::{Delivery, Inlet, Link, LinkError, Submission};
+use super::access::{Bar, is_access, mask};
+use super::counts::Counts;
+use super::hooks::TestHooks;
+use super::link::{Delivery, Link, LinkError, Submission};
+use super::payload;
 use super::properties::Properties;
-use super::registers::{Effect, Identity, Registers};
-use crate::host::lock;
+use super::registers::{Effect, Identity};
+use super::state::{Pending, State, Window};
+use crate::accesses::Accesses;
 use crate::longest::Longest;
 use crate::memory::GuestMemory;
+use crate::sync::lock;
 
-/// The BARs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bar {
-    /// Registers.
-    Bar0,
-    /// Payload.
-    Bar1,
-}
-
-/// Guest pages that are registered.
-#[derive(Clone, Copy, Debug)]
-struct Window {
-    address: u64,
-    /// Bytes of each half.
-    half: u32,
-    /// `SCRATCH` at that time.
-    token: u32,
-}
-
-/// The call that is on its way.
-#[derive(Clone, Copy, Debug)]
-struct Pending {
-    request_id: u32,
-    op: u32,
-    seq: u32,
-    token: u32,
-}
-
-#[derive(Debug)]
-struct State {
-    registers: Registers,
-    bar1: Bar1,
-    window: Option<Window>,
-    pending: Option<Pending>,
-    /// By which the newest call went.
-    connection: u64,
-    next_request: u32,
-}
-
-/// One function of version 1. Accesses may come from any thread; one is carried out at a time, as in a hypervisor.
+/// One function of version 1. Accesses may come from any thread; one is carried out at a time, as in a
+/// hypervisor.
 #[derive(Debug)]
 pub struct Device {
     properties: Properties,
@@ -71,29 +35,22 @@ pub struct Device {
     link: OnceLock<Box<dyn Link>>,
 }
 
-/// Calls whose late answers are taken though another is pending.
-const BOOTSTRAP: [Op; 6] =
-    [Op::Init, Op::GetGpuInfo, Op::DeviceGetCount, Op::DeviceGet, Op::PrimaryCtxRetain, Op::CtxSetCurrent];
-/// How much older such an answer may be.
-const LAG_MOST: u32 = 4;
-
 impl Device {
-    /// A device in a guest with this memory. No mediator is reached before there is a link ([`Device::attach`]).
+    /// A device in a guest with this memory. No mediator is reached before there is a link
+    /// ([`Device::attach`]).
     pub fn new(properties: Properties, memory: Arc<dyn GuestMemory>) -> Arc<Self> {
+        Self::with_hooks(properties, TestHooks::default(), memory)
+    }
+
+    /// The same for tests of guests.
+    pub fn with_hooks(properties: Properties, hooks: TestHooks, memory: Arc<dyn GuestMemory>) -> Arc<Self> {
         let identity = Identity {
             pool: properties.pool.ascii(),
             priority: properties.priority as u8,
             vm_id: properties.vm_id,
-            protocol: properties.protocol.unwrap_or(vgpu_wire::registers::PROTOCOL_V1),
+            protocol: hooks.protocol.unwrap_or(vgpu_wire::registers::PROTOCOL_V1),
         };
-        let state = State {
-            registers: Registers::new(identity),
-            bar1: Bar1::new(),
-            window: None,
-            pending: None,
-            connection: 0,
-            next_request: 1,
-        };
+        let state = State::new(identity);
         Arc::new(Self {
             properties,
             memory,
@@ -145,7 +102,8 @@ impl Device {
         let _timed = self.longest.access();
         let state = lock(&self.state);
         match bar {
-            // The registers implement 4 bytes, and wider accesses are two: narrower ones read 4 from where they are (Q1).
+            // The registers implement 4 bytes, and wider accesses are two: narrower ones read 4 from where
+            // they are (Q1).
             Bar::Bar0 => {
                 let low = u64::from(state.registers.read(offset));
                 match size {
@@ -157,8 +115,8 @@ impl Device {
         }
     }
 
-    /// Writes the low `size` bytes of `value`, 1 to 8 and a power of two, at `offset`. What the write causes has happened when this
-    /// returns; a call is on its way then, or waits for its mediator to take it.
+    /// Writes the low `size` bytes of `value`, 1 to 8 and a power of two, at `offset`. What the write causes
+    /// has happened when this returns; a call is on its way then, or waits for its mediator to take it.
     pub fn write(&self, bar: Bar, offset: u32, size: usize, value: u64) {
         if !is_access(offset, size) {
             return;
@@ -225,11 +183,6 @@ impl Device {
         }
     }
 
-    /// The window as far as it exists for calls of a token.
-    fn window_for(&self, state: &State, token: u32) -> Option<Window> {
-        state.window.filter(|window| !self.properties.window_of_its_owner || window.token == token)
-    }
-
     /// `CUDA_DOORBELL = 1`
     fn submit(&self, state: &mut State) {
         state.registers.shown.error = 0;
@@ -239,7 +192,7 @@ impl Device {
         state.next_request = request_id.checked_add(1).unwrap_or(1);
         let staged = &state.registers.staged;
         state.pending = Some(Pending { request_id, op: staged.op, seq: staged.seq, token: staged.scratch });
-        let data = match self.payload(state) {
+        let data = match payload::fetch(state, &*self.memory, &self.properties) {
             Ok(data) => data,
             Err(why) => return state.fail(why),
         };
@@ -281,58 +234,6 @@ impl Device {
         header.pool = self.properties.pool.ascii();
         header.priority = self.properties.priority as u8;
         Submission { header, call, data }
-    }
-
-    /// The call's payload, from where the rules say that it is.
-    fn payload(&self, state: &State) -> Result<Vec<u8>, ErrorCode> {
-        let staged = &state.registers.staged;
-        let window = self.window_for(state, staged.scratch);
-        let half = window.map_or(0, |window| window.half);
-        let seen = self.prefixes(state, window);
-        let (place, bytes) =
-            route::to_host(staged.op, staged.data_len, half, seen, self.properties.preferences);
-        let length = bytes as usize;
-        Ok(match place {
-            Place::Nowhere => Vec::new(),
-            Place::Inline => staged.inline[..length].to_vec(),
-            Place::Bar1 => {
-                let mut data = room(length)?;
-                data.copy_from_slice(state.bar1.get(BAR1_TO_HOST, length));
-                data
-            }
-            Place::Window => {
-                let window = window.ok_or(ErrorCode::RequestTooLarge)?;
-                // The guest may have let go of the pages since it registered them.
-                if call::is_bulk(staged.op) && !self.memory.map(window.address, window.half.into()) {
-                    return Err(ErrorCode::InvalidRequest);
-                }
-                let mut data = room(length)?;
-                if !self.memory.read(window.address, &mut data) {
-                    return Err(ErrorCode::InvalidRequest);
-                }
-                data
-            }
-        })
-    }
-
-    /// Whether something lies where a bulk payload can be; looked at only where that decides.
-    fn prefixes(&self, state: &State, window: Option<Window>) -> Prefixes {
-        let staged = &state.registers.staged;
-        let (Some(window), true) = (window, call::is_bulk(staged.op)) else { return Prefixes::default() };
-        if staged.data_len <= INLINE_BYTES {
-            return Prefixes::default();
-        }
-        let length = staged.data_len.min(PREFIX_BYTES) as usize;
-        let any = |bytes: &[u8]| bytes.iter().any(|&byte| byte != 0);
-        let mut prefix = [0; PREFIX_BYTES as usize];
-        let prefix = &mut prefix[..length];
-        let window_prefix = self.memory.read(window.address, prefix) && any(prefix);
-        let fresh = window_prefix || (self.memory.read(window.address, prefix) && any(prefix));
-        Prefixes {
-            window: window_prefix,
-            window_fresh: fresh,
-            bar1: any(state.bar1.get(BAR1_TO_HOST, length)),
-        }
     }
 
     /// Something comes from the mediator.
@@ -379,7 +280,7 @@ impl Device {
         for (to, from) in shown.results.iter_mut().zip(outcome.results).take(shown.result_num as usize) {
             *to = from.get();
         }
-        let delivered = self.put(state, pending.token, data);
+        let delivered = payload::put(state, &*self.memory, &self.properties, pending.token, data);
         let shown = &mut state.registers.shown;
         shown.timestamp = u64::try_from(self.epoch.elapsed().as_micros()).unwrap_or(u64::MAX);
         shown.response_len = 1;
@@ -389,83 +290,15 @@ impl Device {
             (true, _) => state.fail(ErrorCode::Cuda),
         }
     }
-
-    /// Writes the answer's payload to where the rules say; false: the guest's pages are not there any more.
-    fn put(&self, state: &mut State, token: u32, data: &[u8]) -> bool {
-        let window = self.window_for(state, token);
-        let (place, bytes) = route::to_guest(data.len() as u32, window.map_or(0, |window| window.half));
-        let data = &data[..bytes as usize];
-        match (place, window) {
-            (Place::Nowhere, _) => true,
-            (Place::Inline, _) => {
-                state.registers.shown.inline[..data.len()].copy_from_slice(data);
-                true
-            }
-            (Place::Window, Some(window)) => self.memory.write(window.address + u64::from(window.half), data),
-            (Place::Window | Place::Bar1, _) => {
-                state.bar1.answer(BAR1_TO_GUEST, data);
-                true
-            }
-        }
-    }
 }
 
-impl State {
-    /// A new status, in BAR0 and in BAR1.
-    fn set(&mut self, status: u32) {
-        self.registers.shown.status = status;
-        self.bar1.show(status);
+/// Where a link brings what comes back.
+#[derive(Clone, Debug)]
+pub struct Inlet(Weak<Device>);
+
+impl Inlet {
+    /// Hands something over; false: the device is gone.
+    pub fn deliver(&self, delivery: Delivery<'_>) -> bool {
+        self.0.upgrade().map(|device| device.deliver(delivery)).is_some()
     }
-
-    fn fail(&mut self, why: ErrorCode) {
-        self.registers.shown.error = why as u32;
-        self.set(ERROR);
-    }
-
-    /// The mediator does not take the call. BAR1 goes on saying that it is on its way (Q5).
-    fn unsent(&mut self) {
-        self.registers.shown.error = ErrorCode::MediatorUnavailable as u32;
-        self.registers.shown.status = ERROR;
-    }
-
-    fn drop_window(&mut self) {
-        self.window = None;
-        self.registers.shown.window = false;
-    }
-
-    /// Whether an answer to an older call is taken for the pending one.
-    fn takes_late(&self, pending: Pending, request_id: u32, seq: u32) -> bool {
-        let lag = pending.request_id.wrapping_sub(request_id);
-        self.registers.shown.status == BUSY
-            && BOOTSTRAP.iter().any(|op| *op as u32 == pending.op)
-            && seq == pending.seq
-            && (1..=LAG_MOST).contains(&lag)
-    }
-
-    /// `DOORBELL = 1`: nothing that runs uses the legacy path, which the CUDA registers overlap (Q2), and no mediator is asked.
-    fn legacy(&mut self) {
-        self.registers.shown.clear_results();
-        self.fail(match self.registers.staged.legacy_len {
-            0 => ErrorCode::InvalidLength,
-            1..=INLINE_BYTES => ErrorCode::UnsupportedOp,
-            _ => ErrorCode::RequestTooLarge,
-        });
-    }
-}
-
-/// Room for a payload. The guest says how long it is, up to half of a window of any size: the host may not have that much.
-fn room(bytes: usize) -> Result<Vec<u8>, ErrorCode> {
-    let mut room = Vec::new();
-    room.try_reserve_exact(bytes).map_err(|_| ErrorCode::RequestTooLarge)?;
-    room.resize(bytes, 0);
-    Ok(room)
-}
-
-/// Whether a bus lets an access through: 1 to 8 bytes, aligned to their number.
-fn is_access(offset: u32, size: usize) -> bool {
-    matches!(size, 1 | 2 | 4 | 8) && offset.is_multiple_of(size as u32) && offset.checked_add(8).is_some()
-}
-
-pub(super) const fn mask(size: usize) -> u64 {
-    if size >= 8 { u64::MAX } else { (1 << (8 * size)) - 1 }
 }

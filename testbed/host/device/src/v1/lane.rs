@@ -1,5 +1,6 @@
-//! Who carries out a connection's calls: one thread at a time. One whose call has no end is left behind when the guest has the call's owner
-//! cleaned up, which it does for a process that was killed: another thread goes on with that, and nobody waits for the first.
+//! Who carries out a connection's calls: one thread at a time. One whose call has no end is left behind when
+//! the guest has the call's owner cleaned up, which it does for a process that was killed: another thread
+//! goes on with that, and nobody waits for the first.
 
 use std::sync::Mutex;
 use std::time::Instant;
@@ -8,7 +9,7 @@ use vgpu_wire::v1::call::Op;
 use vgpu_wire::v1::frame::{self, Call, Header};
 use zerocopy::FromBytes;
 
-use crate::host::lock;
+use crate::sync::lock;
 
 /// A thread's right to carry out a connection's calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +78,8 @@ impl Lane {
         lock(&self.0).turn == turn
     }
 
-    /// The call is over, and is to be answered; false: its thread was left behind, and nobody wants its answer.
+    /// The call is over, and is to be answered; false: its thread was left behind, and nobody wants its
+    /// answer.
     pub(super) fn end(&self, turn: Turn) -> bool {
         self.set(turn, Doing::Answer)
     }
@@ -87,8 +89,9 @@ impl Lane {
         self.set(turn, Doing::Nothing(Instant::now()));
     }
 
-    /// Leaves the thread behind whose call is under way, if what comes next has the call's owner cleaned up: the turn of the thread that goes on, and what
-    /// has come for it already. `next` looks at bytes that have not been taken yet.
+    /// Leaves the thread behind whose call is under way, if what comes next has the call's owner cleaned up:
+    /// the turn of the thread that goes on, and what has come for it already. `next` looks at bytes that have
+    /// not been taken yet.
     pub(super) fn leave_behind(&self, next: impl FnOnce() -> Vec<u8>) -> Option<(Turn, Vec<u8>)> {
         let mut state = lock(&self.0);
         let Doing::Call { owner, behind } = &mut state.doing else { return None };

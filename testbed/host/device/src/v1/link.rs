@@ -1,11 +1,9 @@
-//! The device's other end: what takes its calls to a mediator and brings the answers back, at any time and from any thread.
+//! The device's other end: what takes its calls to a mediator and brings the answers back, at any time and
+//! from any thread.
 
 use std::fmt::Debug;
-use std::sync::Weak;
 
 use vgpu_wire::v1::frame::{Call, Header, Outcome};
-
-use super::device::Device;
 
 /// A call on its way to the host.
 #[derive(Clone, Debug)]
@@ -59,8 +57,8 @@ pub enum LinkError {
 
 /// The way to a mediator.
 pub trait Link: Debug + Send + Sync {
-    /// Sends a call; the number of the connection that it goes by. It waits for nobody: this is within a guest's register access. Answers come
-    /// by the [`Inlet`], never from within this.
+    /// Sends a call; the number of the connection that it goes by. It waits for nobody: this is within a
+    /// guest's register access. Answers come by the [`Inlet`](super::Inlet), never from within this.
     fn send(&self, submission: Submission) -> Result<u64, LinkError>;
 }
 
@@ -72,16 +70,5 @@ impl<'a> Delivery<'a> {
             Ok((outcome, data)) => Self::Result { request_id, outcome: Some(outcome), data },
             Err(_) => Self::Result { request_id, outcome: None, data: &[] },
         }
-    }
-}
-
-/// Where a link brings what comes back.
-#[derive(Clone, Debug)]
-pub struct Inlet(pub(super) Weak<Device>);
-
-impl Inlet {
-    /// Hands something over; false: the device is gone.
-    pub fn deliver(&self, delivery: Delivery<'_>) -> bool {
-        self.0.upgrade().map(|device| device.deliver(delivery)).is_some()
     }
 }

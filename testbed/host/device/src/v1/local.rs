@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 
 use zerocopy::IntoBytes;
 
+use super::device::Inlet;
 use super::lane::{Lane, Turn};
-use super::link::{Delivery, Inlet, Link, LinkError, Submission};
+use super::link::{Delivery, Link, LinkError, Submission};
 use super::mediator::{Answer, Connection, Mediator, Verdict};
-use crate::host::lock;
 use crate::spin;
+use crate::sync::lock;
 
 /// How long to look for the next call before sleeping: one follows the other.
 const LINGER: Duration = Duration::from_micros(60);

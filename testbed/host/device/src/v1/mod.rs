@@ -5,15 +5,18 @@
 //!           (whatever bus: offsets,                      └─ Client ── frames on a socket ── Server ─┘
 //!            sizes, GuestMemory)
 //! ```
-//! [`Device`] is registers, routing and the states of a call; it behaves as the reference device does, oddities included (`Q1` to `Q28` of
-//! [`vgpu_wire::v1`]). [`Mediator`] carries calls out over the executors of version 2: a call becomes messages of an owner's session
-//! and is waited for, since version 1 is synchronous. It checks what the host that exists believes: lengths, handles, addresses.
+//! [`Device`] is registers, routing and the states of a call; it behaves as the reference device does,
+//! oddities included (`Q1` to `Q28` of [`vgpu_wire::v1`]). [`Mediator`] carries calls out over the executors
+//! of version 2: a call becomes messages of an owner's session and is waited for, since version 1 is
+//! synchronous. It checks what the host that exists believes: lengths, handles, addresses.
 
+mod access;
 mod bar1;
 mod client;
 mod clients;
 mod counts;
 mod device;
+mod hooks;
 mod image;
 mod info;
 mod lane;
@@ -21,18 +24,22 @@ mod link;
 mod local;
 mod mediator;
 mod outbox;
+mod payload;
 mod properties;
 mod registers;
 mod server;
+mod state;
 mod stream;
 mod talk;
 
+pub use crate::accesses::{Accesses, BarAccesses};
 pub use crate::memory::{GuestMemory, Ram};
+pub use access::Bar;
 pub use client::Client;
 pub use clients::{CLIENTS_MAX, USER_CLIENTS_MAX};
-pub use counts::{Accesses, BarAccesses};
-pub use device::{Bar, Device};
-pub use link::{Delivery, Inlet, Link, LinkError, Submission};
+pub use device::{Device, Inlet};
+pub use hooks::TestHooks;
+pub use link::{Delivery, Link, LinkError, Submission};
 pub use local::Local;
 pub use mediator::{Answer, Connection, Mediator, MediatorError, Rules, Settings, Verdict};
 pub use properties::{Pool, Priority, Properties};

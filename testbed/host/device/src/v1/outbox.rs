@@ -1,7 +1,7 @@
 //! What goes out on a connection to the mediator: what the socket takes at once, and the rest by a thread.
 //!
-//! Calls are handed over within a guest's register access, which waits for no mediator. The real device keeps the guest waiting there, for up
-//! to 30 s.
+//! Calls are handed over within a guest's register access, which waits for no mediator. The real device keeps
+//! the guest waiting there, for up to 30 s.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -11,9 +11,10 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 
-use crate::host::lock;
+use crate::sync::lock;
 
-/// Bytes that wait for the mediator before another call is refused: some calls of the longest kind, of processes that were killed meanwhile.
+/// Bytes that wait for the mediator before another call is refused: some calls of the longest kind, of
+/// processes that were killed meanwhile.
 const WAITING_MOST: usize = 32 << 20;
 /// Bytes that wait before a question is left without its answer.
 const ANSWERED_MOST: usize = 64 << 10;
@@ -51,7 +52,8 @@ impl Outbox {
         &self.stream
     }
 
-    /// Sends a call's parts, or has them sent. Fails where the mediator has hung up, and where it has left too much untaken.
+    /// Sends a call's parts, or has them sent. Fails where the mediator has hung up, and where it has left
+    /// too much untaken.
     pub(super) fn call(&self, parts: [Vec<u8>; 2]) -> io::Result<()> {
         self.post(parts, WAITING_MOST)
     }
@@ -82,8 +84,8 @@ impl Outbox {
         Ok(())
     }
 
-    /// Writes what waits until the connection is closed: the work of a thread of its own. Fails when the mediator takes no byte for as long as
-    /// the socket's limit for writing, or has hung up.
+    /// Writes what waits until the connection is closed: the work of a thread of its own. Fails when the
+    /// mediator takes no byte for as long as the socket's limit for writing, or has hung up.
     pub(super) fn write_on(&self) -> io::Result<()> {
         let mut waiting = lock(&self.waiting);
         loop {

@@ -35,12 +35,11 @@ pub struct Properties {
     pub vm_id: u32,
     /// The three booleans.
     pub preferences: Preferences,
-    /// Ours, off on every host that exists: calls of other tokens than the one in `SCRATCH` when the window was registered go as if
-    /// there were none, so that nobody's payload gets into another process's pages (Q10). Right only for guests that write their
-    /// token before they register, which the original one does not.
+    /// Ours, off on every host that exists: calls of other tokens than the one in `SCRATCH` when the window
+    /// was registered go as if there were none, so that nobody's payload gets into another process's pages
+    /// (Q10). Right only for guests that write their token before they register, which the original one does
+    /// not.
     pub window_of_its_owner: bool,
-    /// What `PROTOCOL_VER` reads, if something else than version 1, as no host does yet: what guests make of that is tested.
-    pub protocol: Option<u32>,
 }
 
 impl Pool {

@@ -1,8 +1,9 @@
 //! The mediator's socket: devices of other processes, such as patched hypervisors, connect to it.
 //!
-//! Each client has a thread, so that one that sends half a frame, takes no answer, or has work done that never ends, keeps nobody else
-//! waiting. The thread that accepts clients looks out for those that hang up, too, and for those that want to be rid of a call that takes long: the
-//! thread of one whose call is being carried out sees neither. Only the mediator's user may connect, or a group's users.
+//! Each client has a thread, so that one that sends half a frame, takes no answer, or has work done that
+//! never ends, keeps nobody else waiting. The thread that accepts clients looks out for those that hang up,
+//! too, and for those that want to be rid of a call that takes long: the thread of one whose call is being
+//! carried out sees neither. Only the mediator's user may connect, or a group's users.
 
 use std::collections::HashMap;
 use std::io;
@@ -24,18 +25,20 @@ use super::clients::{Admission, Client, admit};
 use super::lane::{Lane, Turn};
 use super::mediator::{Connection, Mediator};
 use super::talk::{End, serve};
-use crate::host::lock;
-use crate::sim::{connect_to, listen_at};
+use crate::sync::lock;
+use crate::unix_socket::{connect_to, listen_at};
 
 /// How long to leave clients waiting when the process is out of descriptors.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How often it is looked whether a call under way is to be ended. That a call begins is told to nobody: it would cost each of them a wake-up.
+/// How often it is looked whether a call under way is to be ended. That a call begins is told to nobody: it
+/// would cost each of them a wake-up.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// Bytes of a frame that tell whose call it is.
 const HEAD: usize = size_of::<Header>() + size_of::<Call>();
 /// Clients that are taken before it is looked who has hung up.
 const BURST: usize = 64;
-/// How long an ending server waits for calls that are being carried out: those that cannot be stopped end with the process.
+/// How long an ending server waits for calls that are being carried out: those that cannot be stopped end
+/// with the process.
 const STOP_LIMIT: Duration = Duration::from_millis(500);
 
 /// Why a mediator's socket cannot be served.
@@ -140,7 +143,8 @@ impl Server {
     }
 }
 
-/// Lets a group's users connect to a socket of this process's. Whatever somebody has put in its place meanwhile is left alone.
+/// Lets a group's users connect to a socket of this process's. Whatever somebody has put in its place
+/// meanwhile is left alone.
 fn open_to(path: &Path, group: u32) -> io::Result<()> {
     let socket = open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
     let about = fstat(&socket)?;
@@ -247,7 +251,8 @@ impl Shared {
         }
     }
 
-    /// Where a client wants the owner cleaned up whose call is being carried out, another thread sees to that.
+    /// Where a client wants the owner cleaned up whose call is being carried out, another thread sees to
+    /// that.
     fn relieve(self: &Arc<Self>, id: u64) {
         let Some(client) = lock(&self.state).open.get(&id).cloned() else { return };
         if let Some((turn, received)) = client.lane.leave_behind(|| peek(&client.stream)) {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use tempfile::TempDir;
 use vgpu_device::v1::{Mediator, Properties, Rules};
-use vgpu_device::{BusStatus, SimBus, V1Config, V1Way, connect_bar};
+use vgpu_device::{BusStatus, SimBus, V1Config, V1TestHooks, V1Way, connect_bar};
 use vgpu_wire::v1::call::Op;
 use vgpu_wire::v1::payload::LAUNCH_RAW;
 use vgpu_wire::v1::registers as reg;
@@ -24,10 +24,9 @@ fn serve(dir: &TempDir, access_cost: Duration) -> SimBus {
         address: ADDRESS.parse().unwrap(),
         properties: Properties::default(),
         way: V1Way::Mediator(Mediator::new(soft(), Rules::default()).unwrap()),
-        access_cost,
-        watch: None,
     };
-    SimBus::serve_v1(dir.path(), 64 << 20, vec![config]).unwrap()
+    let hooks = V1TestHooks { access_cost, ..V1TestHooks::default() };
+    SimBus::serve_v1_hooked(dir.path(), 64 << 20, vec![config], &hooks).unwrap()
 }
 
 fn folder() -> TempDir {

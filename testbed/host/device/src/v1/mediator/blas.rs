@@ -8,8 +8,8 @@ use zerocopy::little_endian::{I32, I64, U64};
 
 use super::core::Mint;
 use super::owner::Owner;
+use super::request::{Reply, Request};
 use super::status::cublas;
-use super::{Reply, Request};
 
 /// `cudaDataType`
 const R_32F: u32 = 0;
@@ -61,7 +61,8 @@ impl From<Sgemm> for Product {
     }
 }
 
-/// What the calls that state types and a way to compute have in common: one product, or several that go by themselves.
+/// What the calls that state types and a way to compute have in common: one product, or several that go by
+/// themselves.
 macro_rules! product {
     ($call:expr, $matrices:expr) => {
         Product {

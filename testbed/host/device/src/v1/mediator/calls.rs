@@ -5,8 +5,8 @@ use vgpu_wire::v1::payload::{GemmEx, GemmStrided, Sgemm};
 
 use super::core::Core;
 use super::owner::Owner;
+use super::request::{Reply, Request};
 use super::status;
-use super::{Reply, Request};
 use crate::v1::info;
 
 /// `cuCtxGetApiVersion`
@@ -83,8 +83,8 @@ pub(super) fn do_call(core: &Core, owner: &mut Owner, request: &Request<'_>) -> 
     }
 }
 
-/// Whether a call makes its owner's context valid: any about contexts, streams, events, modules, libraries and launches; not a lone
-/// allocation, copy or product.
+/// Whether a call makes its owner's context valid: any about contexts, streams, events, modules, libraries
+/// and launches; not a lone allocation, copy or product.
 pub(super) const fn needs_context(op: Op) -> bool {
     !matches!(
         op,

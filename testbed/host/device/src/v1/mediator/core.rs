@@ -1,4 +1,5 @@
-//! What all owners share and no call changes: the executor, the memory that areas and payloads lie in, the handles that are given out.
+//! What all owners share and no call changes: the executor, the memory that areas and payloads lie in, the
+//! handles that are given out.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,23 +13,24 @@ use super::port::Port;
 use super::slots::{SLOT_BYTES, Slots};
 use super::status;
 use crate::charge::{Charges, DeviceCharges};
+use crate::dispatch::Greeting;
 use crate::executor::Executor;
 use crate::host::{Guest, SessionHost};
 use crate::limits::Limits;
 use crate::published::Published;
-use crate::pump::Greeting;
 use crate::shares::Shares;
 use crate::window::{Window, WindowError};
 
-/// Owners of all machines together: those of 16 machines that each have as many as one may. Hosts that exist serve as many machines.
+/// Owners of all machines together: those of 16 machines that each have as many as one may. Hosts that exist
+/// serve as many machines.
 pub(super) const OWNERS_OF_ALL: u32 = 16 * vgpu_wire::v1::call::OWNERS_MAX as u32;
 /// Calls with a long payload that can be carried out at a time.
 const SLOTS: u32 = 256;
 /// Bytes of an owner's area that are used: there is no ring.
 const USED_OF_AREA: u64 = area::RING;
 
-/// Gives out handles. They mean nothing but themselves, are never used again, and look like the host's pointers: a guest that
-/// keeps 32 bits of one has none.
+/// Gives out handles. They mean nothing but themselves, are never used again, and look like the host's
+/// pointers: a guest that keeps 32 bits of one has none.
 #[derive(Debug)]
 pub(super) struct Mint(AtomicU64);
 
@@ -70,9 +72,11 @@ impl Core {
         let window = Arc::new(Window::private(areas + u64::from(SLOTS) * SLOT_BYTES)?);
         let greeting = Greeting { generation: 1, window_bytes: 0, pages: false, facts: facts.clone() };
         let mint = Mint(AtomicU64::new(Mint::FIRST));
+        let counting = Arc::clone(&executor);
+        let allocated = move || counting.allocated();
         Ok(Self {
             shares: Arc::new(Shares::new(Arc::clone(&window), window.bytes())),
-            published: Arc::new(Published::new(Arc::clone(&executor), facts.total_bytes, Vec::new())),
+            published: Arc::new(Published::new(facts.total_bytes, allocated, Vec::new())),
             limits,
             charges,
             greeting: Arc::new(greeting),

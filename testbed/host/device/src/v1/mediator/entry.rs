@@ -1,5 +1,5 @@
-//! An owner as the mediator holds it: found by its key, worked for by one call at a time, told of to whoever asks while a call takes long,
-//! and ended without waiting for that call.
+//! An owner as the mediator holds it: found by its key, worked for by one call at a time, told of to whoever
+//! asks while a call takes long, and ended without waiting for that call.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex};
@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use super::machines::Machine;
 use super::owner::Owner;
-use crate::host::{SessionHost, lock};
+use crate::host::SessionHost;
 use crate::status::SessionStatus;
+use crate::sync::lock;
 
 /// Who owns what a call makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -80,7 +81,8 @@ impl Entry {
         self.was_freed.notify_all();
     }
 
-    /// Waits until all is free again, for at most `limit`: work that cannot be stopped keeps nobody who only wants to be rid of it.
+    /// Waits until all is free again, for at most `limit`: work that cannot be stopped keeps nobody who only
+    /// wants to be rid of it.
     pub(super) fn wait_until_freed(&self, limit: Duration) {
         let freed = lock(&self.freed);
         // Whether it is by now makes no difference to anybody: what is found by its key is gone.

@@ -6,12 +6,12 @@ use vgpu_wire::v1::payload::{LAUNCH_LEGACY, LAUNCH_PARAMS_MAX, LAUNCH_RAW, Launc
 use zerocopy::FromBytes;
 
 use super::owner::Owner;
+use super::request::{Reply, Request};
 use super::status;
-use super::{Reply, Request};
 
-/// The values of a legacy launch, put where the kernel has its parameters. As with pointers to each value, so many bytes are taken from
-/// a value's place on as the kernel's parameter has, though the payload has fewer for it (the next value's then); never from beyond the
-/// payload.
+/// The values of a legacy launch, put where the kernel has its parameters. As with pointers to each value, so
+/// many bytes are taken from a value's place on as the kernel's parameter has, though the payload has fewer
+/// for it (the next value's then); never from beyond the payload.
 fn arrange(layout: &Layout, params: u32, rest: &[u8]) -> Option<Vec<u8>> {
     let count = usize::try_from(params).ok().filter(|_| params <= LAUNCH_PARAMS_MAX)?;
     let (sizes, values) = rest.split_at_checked(4 * count)?;

@@ -6,8 +6,9 @@ use vgpu_wire::v1::PAYLOAD_MAX;
 use vgpu_wire::v1::call::ALLOCATIONS_MAX;
 
 use super::owner::Owner;
+use super::port::COPY_WORD;
+use super::request::{Reply, Request};
 use super::status;
-use super::{Reply, Request};
 
 /// A payload of an asynchronous copy that begins with this word is dropped (Q19).
 const DROPPED: [u8; 4] = 0xba55_ed50_u32.to_le_bytes();
@@ -54,7 +55,7 @@ impl Owner {
         let stream = self.stream(stream);
         let (source, tail) = self.port.source(data)?;
         // A word of no event's: the source is free again.
-        let read = self.port.mark(super::COPY_WORD);
+        let read = self.port.mark(COPY_WORD);
         self.port.send(&CopyIn { stream, reserved: 0, destination, source, read }, tail)?;
         self.bytes_in += data.len() as u64;
         self.port.wait_for(&read)?;
@@ -76,7 +77,7 @@ impl Owner {
         }
         self.reaches(source, bytes)?;
         let destination = self.port.sink(bytes)?;
-        let written = self.port.mark(super::COPY_WORD);
+        let written = self.port.mark(COPY_WORD);
         self.port.send(&CopyOut { stream: 0, reserved: 0, source, destination, written }, &[])?;
         self.port.wait_for(&written)?;
         self.bytes_out += bytes;

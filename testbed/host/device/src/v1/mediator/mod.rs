@@ -1,13 +1,15 @@
-//! The mediator: calls in, answers out, for all machines of a host. What a call means, who owns what, who is turned away.
+//! The mediator: calls in, answers out, for all machines of a host. What a call means, who owns what, who is
+//! turned away.
 //!
 //! ```text
 //!   connection ─► rules of the host: quarantine, rate ─► owners ─► owner ─► port ─► executor's session
 //!                                                        │         tables   messages of version 2, waited for
 //!                                                        └ 64 of each machine at most
 //! ```
-//! Of each owner one call is carried out at a time, and none waits for another owner's: hosts that exist carry out one at a time, of whichever
-//! machine. Each owner has a session of its own, so what one has cannot be named by another, and a fault takes one owner's
-//! objects, not everybody's (Q17, Q22). A machine whose last connection is gone keeps its owners for a while ([`Settings::grace`]).
+//! Of each owner one call is carried out at a time, and none waits for another owner's: hosts that exist
+//! carry out one at a time, of whichever machine. Each owner has a session of its own, so what one has cannot
+//! be named by another, and a fault takes one owner's objects, not everybody's (Q17, Q22). A machine whose
+//! last connection is gone keeps its owners for a while ([`Settings::grace`]).
 
 mod blas;
 mod calls;
@@ -20,6 +22,7 @@ mod module;
 mod owner;
 mod owners;
 mod port;
+mod request;
 mod rules;
 mod slots;
 mod status;
@@ -29,30 +32,28 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use vgpu_wire::v1::call::Op;
 use vgpu_wire::v1::frame::{Call, FrameError, Header, MAGIC, Outcome};
-use vgpu_wire::v1::{ARGS, RESULTS, join};
+use vgpu_wire::v1::{ARGS, RESULTS};
 use zerocopy::little_endian::U64;
 
 use crate::charge::DeviceCharges;
 use crate::executor::Executor;
-use crate::host::lock;
+use crate::gate::Gate;
 use crate::limits::Limits;
-use crate::session::Gate;
 use crate::status::SessionStatus;
+use crate::sync::lock;
 use crate::window::WindowError;
 
 use self::core::Core;
 use entry::OwnerKey;
 use machines::Machine;
 use owners::Owners;
+use request::Reply;
 pub use rules::Rules;
 use rules::Turned;
 
-/// The word by which copies are waited for; others are the synchronize's and the events'.
-const COPY_WORD: u32 = 1000;
-/// How long a machine without a connection keeps what it has: longer than a device takes that connects anew, or a guest that pauses between calls
-/// after one was turned away.
+/// How long a machine without a connection keeps what it has: longer than a device takes that connects anew,
+/// or a guest that pauses between calls after one was turned away.
 const GRACE: Duration = Duration::from_mins(1);
 
 /// Why there is no mediator.
@@ -61,41 +62,6 @@ pub enum MediatorError {
     /// Its memory for payloads cannot be made.
     #[error("make the memory that payloads pass through")]
     Window(#[from] WindowError),
-}
-
-/// A call, taken apart.
-struct Request<'a> {
-    op: Op,
-    args: [u32; ARGS],
-    num_args: usize,
-    data: &'a [u8],
-}
-
-impl Request<'_> {
-    /// The 64-bit argument that begins with argument `at`.
-    const fn wide(&self, at: usize) -> u64 {
-        join(&self.args, at)
-    }
-}
-
-/// What a call brings, where it succeeds.
-#[derive(Debug, Default)]
-struct Reply {
-    results: Vec<u64>,
-    data: Vec<u8>,
-}
-
-impl Reply {
-    /// Nothing but success.
-    const NONE: Self = Self { results: Vec::new(), data: Vec::new() };
-
-    fn of(results: &[u64]) -> Self {
-        Self { results: results.to_vec(), data: Vec::new() }
-    }
-
-    const fn data(data: Vec<u8>) -> Self {
-        Self { results: Vec::new(), data }
-    }
 }
 
 /// An answer, ready to be sent.
@@ -139,7 +105,7 @@ impl Default for Settings {
     }
 }
 
-/// See the module.
+/// Carries out the calls of all machines of a host, each owner's with a session of its own.
 pub struct Mediator {
     owners: Arc<Owners>,
     rules: Mutex<Rules>,
@@ -216,7 +182,8 @@ impl Mediator {
         self.connect_as(rustix::process::geteuid().as_raw())
     }
 
-    /// A client of a user's process comes. What one user's machine has, another user's cannot reach by saying the same number.
+    /// A client of a user's process comes. What one user's machine has, another user's cannot reach by saying
+    /// the same number.
     pub fn connect_as(self: &Arc<Self>, user: u32) -> Connection {
         Connection {
             mediator: Arc::clone(self),
@@ -272,8 +239,9 @@ impl Mediator {
         self.owners.stop();
     }
 
-    /// What is left of the time that a way to the mediator, as it ends, has for the call that is being carried out. It counts from
-    /// the mediator's own end, so that many ways together take no longer than one.
+    /// What is left of the time that a way to the mediator, as it ends, has for the call that is being
+    /// carried out. It counts from the mediator's own end, so that many ways together take no longer than
+    /// one.
     pub(in crate::v1) fn left_of(&self, limit: Duration) -> Duration {
         self.stopped.get().map_or(limit, |stopped| limit.saturating_sub(stopped.elapsed()))
     }
@@ -337,7 +305,8 @@ impl Connection {
         self.call_while(&|| true, header, call, data)
     }
 
-    /// The same as long as it is `wanted`: one that was left behind makes no owner any more, since that may have been cleaned up by now.
+    /// The same as long as it is `wanted`: one that was left behind makes no owner any more, since that may
+    /// have been cleaned up by now.
     pub(in crate::v1) fn call_while(
         &self,
         wanted: &dyn Fn() -> bool,
@@ -367,7 +336,8 @@ impl Connection {
         Verdict::Answer(Box::new(self.mediator.carry_out(self.owner(vm, call), wanted, call, data)))
     }
 
-    /// The machine that the connection speaks for, which is the first that it named; none: the client has hung up.
+    /// The machine that the connection speaks for, which is the first that it named; none: the client has
+    /// hung up.
     fn speaks_for(&self, vm: u32) -> Option<u32> {
         if let Some(vm) = self.vm.get() {
             return (!*lock(&self.gone)).then_some(*vm);

@@ -11,8 +11,8 @@ use vgpu_wire::{Span, v1};
 use super::core::Mint;
 use super::owner::{Function, Module, Owner, Pieces};
 use super::port::Port;
+use super::request::{Reply, Request};
 use super::status;
-use super::{Reply, Request};
 use crate::limits::Resource;
 use crate::v1::image::{Code, ImageError};
 use vgpu_image::Target;
@@ -58,7 +58,8 @@ impl Owner {
                 }
                 bytes.extend_from_slice(request.data);
             }
-            // Pieces without a first one: of a library that is an error, of a module they are dropped until the last, which is then empty.
+            // Pieces without a first one: of a library that is an error, of a module they are dropped until
+            // the last, which is then empty.
             None if request.op == Op::LibraryLoadData => return Err(status::INVALID_VALUE),
             None if chunk & CHUNK_LAST != 0 => return Err(status::INVALID_IMAGE),
             None => return Ok(None),

@@ -1,12 +1,13 @@
-//! All owners: how they come to be with their first call, and how they end, which nobody waits for who has nothing to do with them.
+//! All owners: how they come to be with their first call, and how they end, which nobody waits for who has
+//! nothing to do with them.
 //!
 //! ```text
 //!   table (locked for a moment) ─► entry ─► owner (locked while a call is carried out)
 //!      │
 //!      └ machines: connections, owners, until when
 //! ```
-//! Ending takes the entry out of the table and tells its session to stop. A thread of its own waits for the call that may be under way, frees what the
-//! owner had, and gives its area back.
+//! Ending takes the entry out of the table and tells its session to stop. A thread of its own waits for the
+//! call that may be under way, frees what the owner had, and gives its area back.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,10 +24,10 @@ use super::core::{Core, OWNERS_OF_ALL};
 use super::entry::{Entry, OwnerKey};
 use super::machines::{Machine, Machines};
 use super::owner::Owner;
+use super::request::{Reply, Request};
 use super::status;
-use super::{Reply, Request};
-use crate::host::lock;
 use crate::status::SessionStatus;
+use crate::sync::lock;
 
 /// How long whoever ends an owner of its own machine waits until all is free.
 const END_PATIENCE: Duration = Duration::from_secs(1);
@@ -68,7 +69,8 @@ impl Owners {
         lock(&self.table).machines.came(machine);
     }
 
-    /// That connection is gone: what it owned without a token ends, and the machine's owners after a while unless it comes back.
+    /// That connection is gone: what it owned without a token ends, and the machine's owners after a while
+    /// unless it comes back.
     pub(super) fn went(self: &Arc<Self>, machine: Machine, number: u64) {
         let of_connection =
             |key: &OwnerKey| matches!(key, OwnerKey::Connection { connection, .. } if *connection == number);
@@ -200,7 +202,8 @@ impl Owners {
         let lost = worked_for.port.is_dead();
         drop(owner);
         if lost {
-            // As after a context is lost: nothing that the owner had exists any more, and its next call begins anew.
+            // As after a context is lost: nothing that the owner had exists any more, and its next call
+            // begins anew.
             tracing::warn!(?key, op = op.name(), "all that an owner has is lost");
             self.end_at_once(&entry);
         }
@@ -226,7 +229,8 @@ impl Owners {
         Ok(entry)
     }
 
-    /// `PROCESS_CLEANUP`: all that the owner has, if a call of its needed a context; else only what is no memory (Q11).
+    /// `PROCESS_CLEANUP`: all that the owner has, if a call of its needed a context; else only what is no
+    /// memory (Q11).
     fn clean_up(self: &Arc<Self>, key: OwnerKey) {
         let Some(entry) = lock(&self.table).known.get(&key).map(Arc::clone) else { return };
         let whole = {
@@ -248,7 +252,8 @@ impl Owners {
         }
     }
 
-    /// Ends an owner of the caller's machine: all is free when this returns, unless work of its cannot be stopped.
+    /// Ends an owner of the caller's machine: all is free when this returns, unless work of its cannot be
+    /// stopped.
     fn end_at_once(self: &Arc<Self>, entry: &Arc<Entry>) {
         self.end(entry);
         entry.wait_until_freed(END_PATIENCE);

@@ -1,7 +1,8 @@
-//! An owner's session with the executor: messages of version 2, built here, checked as a guest's are, and waited for.
+//! An owner's session with the executor: messages of version 2, built here, checked as a guest's are, and
+//! waited for.
 //!
-//! The session has an area of a window that nobody else sees, as if it were a guest's channel, so that replies, words and errors come the
-//! same way; there is no ring, since each message is handed over at once.
+//! The session has an area of a window that nobody else sees, as if it were a guest's channel, so that
+//! replies, words and errors come the same way; there is no ring, since each message is handed over at once.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,9 +17,9 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::slots::{SLOT_BYTES, Slot, Slots};
 use super::status;
+use crate::dispatch::{Dispatcher, Greeting};
 use crate::executor::{Executor, ExecutorError, SessionError};
 use crate::host::SessionHost;
-use crate::pump::{Greeting, Pump};
 
 /// The most bytes that go in a message; more go by the window.
 const INLINE_MOST: usize = 32 << 10;
@@ -26,6 +27,8 @@ const INLINE_MOST: usize = 32 << 10;
 const SLOT: u32 = 0;
 /// The word that a synchronize waits for.
 const SYNC_WORD: u32 = 1;
+/// The word by which copies are waited for.
+pub(super) const COPY_WORD: u32 = 1000;
 /// The first word of an event.
 const EVENT_WORD: u32 = 2;
 /// Streams that may be asked about at the same time: those that an owner may have, and the default one.
@@ -37,9 +40,10 @@ const LOOKS: u32 = 2000;
 /// An owner's session.
 pub(super) struct Port {
     host: SessionHost,
-    pump: Pump,
+    dispatcher: Dispatcher,
     slots: Arc<Slots>,
-    /// Through which the call's long payload goes. Behind the session, which may still use it when that is lost.
+    /// Through which the call's long payload goes. Behind the session, which may still use it when that is
+    /// lost.
     slot: Option<Slot>,
     /// Values of words so far.
     words: Vec<u64>,
@@ -61,10 +65,19 @@ impl Port {
         slots: Arc<Slots>,
     ) -> Result<Self, ExecutorError> {
         let session = executor.open(host.clone())?;
-        let pump = Pump::new(host.clone(), Arc::clone(greeting), session);
+        let dispatcher = Dispatcher::new(host.clone(), Arc::clone(greeting), session);
         let words = vec![0; area::WORDS as usize];
-        let mut port =
-            Self { host, pump, slots, slot: None, words, told: 0, given: 0, dead: false, bytes: Vec::new() };
+        let mut port = Self {
+            host,
+            dispatcher,
+            slots,
+            slot: None,
+            words,
+            told: 0,
+            given: 0,
+            dead: false,
+            bytes: Vec::new(),
+        };
         port.ask(Hello { reply: SLOT, process: 0, reserved: 0 }, &[])
             .map_err(|code| ExecutorError::Failed(format!("a greeting was answered with {code}")))?;
         Ok(port)
@@ -90,7 +103,7 @@ impl Port {
             kind: P::KIND as u16,
             flags: 0,
             bytes: total as u32,
-            number: self.pump.number() as u32 + 1,
+            number: self.dispatcher.number() as u32 + 1,
             join: 0,
         };
         let bytes = &mut self.bytes;
@@ -100,7 +113,7 @@ impl Port {
         bytes.extend_from_slice(tail);
         bytes.resize(total, 0);
         debug_assert!(Message::decode(bytes).is_ok(), "messages are built right");
-        self.pump.carry(bytes).map_err(|error| {
+        self.dispatcher.dispatch(bytes).map_err(|error| {
             let kind = P::KIND.name();
             if let SessionError::Violation(violation) = &error {
                 // What a guest of version 1 sends has been checked, so this is a mistake here.
@@ -130,7 +143,7 @@ impl Port {
         self.given += 1;
         self.give(&body, tail)?;
         let slot = area::RETURN_REPLIES + u64::from(SLOT) * area::REPLY_BYTES;
-        let number = self.pump.number();
+        let number = self.dispatcher.number();
         let ticket = |host: &SessionHost| {
             host.returns().u64_at(slot + area::REPLY_TICKET).load(Ordering::Acquire) == number
         };
@@ -241,7 +254,7 @@ impl Port {
         } else {
             let slot = self.slots.take().ok_or(status::OUT_OF_MEMORY)?;
             let offset = slot.offset();
-            self.host.lend(offset, SLOT_BYTES);
+            self.host.memory().lend(offset, SLOT_BYTES);
             self.slot = Some(slot);
             offset
         };
@@ -256,10 +269,11 @@ impl Port {
         Ok(span)
     }
 
-    /// The call is over, and another owner's may use the slot that it had. While a lost session lives it may still be read and written.
+    /// The call is over, and another owner's may use the slot that it had. While a lost session lives it may
+    /// still be read and written.
     pub(super) fn release_slot(&mut self) {
         if let Some(slot) = self.slot.take_if(|_| !self.dead) {
-            self.host.take_back(slot.offset());
+            self.host.memory().take_back(slot.offset());
         }
     }
 
@@ -327,7 +341,7 @@ impl Port {
 
 impl Drop for Port {
     fn drop(&mut self) {
-        // Work that takes long sees it, and the session, whose drop is the pump's, waits for it.
+        // Work that takes long sees it, and the session, whose drop is the dispatcher's, waits for it.
         self.host.stop();
     }
 }

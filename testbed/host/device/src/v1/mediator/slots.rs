@@ -1,10 +1,11 @@
-//! Memory through which long payloads reach an executor: a slot for each call that is being carried out, so that none waits for another's.
+//! Memory through which long payloads reach an executor: a slot for each call that is being carried out, so
+//! that none waits for another's.
 
 use std::sync::{Arc, Mutex};
 
 use vgpu_wire::v1::PAYLOAD_MAX;
 
-use crate::host::lock;
+use crate::sync::lock;
 use crate::window::Window;
 
 /// Bytes of a slot: the longest payload.

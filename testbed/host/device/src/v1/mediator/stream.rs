@@ -10,8 +10,8 @@ use vgpu_wire::v1::call::EVENTS_MAX;
 use super::core::Mint;
 use super::owner::{Event, Owner, Query};
 use super::port::{Port, QUERIES_MAX};
+use super::request::{Reply, Request};
 use super::status;
-use super::{Reply, Request};
 
 /// `CU_EVENT_*`: blocking, no timing, interprocess.
 const EVENT_FLAGS: u32 = 7;
@@ -47,7 +47,8 @@ impl Owner {
 
     pub(super) fn stream_query(&mut self, request: &Request<'_>) -> Result<Reply, u32> {
         let stream = self.stream(request.wide(0));
-        // Who polls does not add to what is to be done: the mark of the last query answers, unless there may be work behind it.
+        // Who polls does not add to what is to be done: the mark of the last query answers, unless there may
+        // be work behind it.
         let query = match self.queries.get(&stream).copied() {
             Some(query) if !self.port.is_done(&query.mark) || query.given == self.port.given() => query,
             known => self.query(stream, known)?,

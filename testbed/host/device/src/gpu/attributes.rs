@@ -1,13 +1,13 @@
-//! The table of `CUdevice_attribute` values. What a compute capability fixes is from the tables of
-//! the CUDA programming guide ("Compute Capabilities"); ids are those of `cuda.h`. Where a value is a
-//! promise, it is made only if software executors keep it: cooperative grids, virtual memory management, stream-ordered
+//! The table of `CUdevice_attribute` values. What a compute capability fixes is from the tables of the CUDA
+//! programming guide ("Compute Capabilities"); ids are those of `cuda.h`. Where a value is a promise, it is
+//! made only if software executors keep it: cooperative grids, virtual memory management, stream-ordered
 //! allocation, but no textures, no managed memory, no kernels beside copies.
 
-use crate::gpu::GpuConfig;
+use super::config::GpuConfig;
 
 /// What the compute capability fixes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Family {
+pub(super) struct Family {
     compute_capability: (u32, u32),
     /// Shared memory of a multiprocessor, KiB.
     shared_kib: i32,
@@ -58,7 +58,7 @@ const FAMILIES: &[Family] = &[
 ];
 
 impl Family {
-    pub(crate) fn of(compute_capability: (u32, u32)) -> Option<Self> {
+    pub(super) fn of(compute_capability: (u32, u32)) -> Option<Self> {
         FAMILIES.iter().copied().find(|family| family.compute_capability == compute_capability)
     }
 }
@@ -108,7 +108,7 @@ mod id {
 
 /// The values by id. Whatever is not named is 0: not there, not supported, or the guest's to say
 /// (its PCI address, whether host memory can be registered).
-pub(crate) fn attributes(config: &GpuConfig, family: Family) -> [i32; 192] {
+pub(super) fn attributes(config: &GpuConfig, family: Family) -> [i32; 192] {
     use vgpu_wire::pci;
 
     let number = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);

@@ -13,9 +13,10 @@ use crate::check::{self, Checks};
 use crate::executor::{Session, SessionError, Work};
 use crate::graph::{GraphError, Graphs, PAYLOAD_MAX};
 use crate::handles::Handles;
-use crate::host::{LateError, SessionHost};
+use crate::host::SessionHost;
 use crate::limits::Resource;
 use crate::pages::Refused;
+use crate::return_area::LateError;
 use crate::violation::Violation;
 
 /// `CUresult` values that the device itself answers.
@@ -38,7 +39,7 @@ pub(crate) struct Greeting {
 }
 
 /// A session's messages meet their checks and their executor here.
-pub(crate) struct Pump {
+pub(crate) struct Dispatcher {
     host: SessionHost,
     greeting: Arc<Greeting>,
     session: Box<dyn Session>,
@@ -51,7 +52,7 @@ pub(crate) struct Pump {
     kind: Option<Kind>,
 }
 
-impl Pump {
+impl Dispatcher {
     pub(crate) fn new(host: SessionHost, greeting: Arc<Greeting>, session: Box<dyn Session>) -> Self {
         Self {
             handles: Handles::new(Arc::clone(host.charges())),
@@ -81,7 +82,7 @@ impl Pump {
     }
 
     /// Carries out the message that `bytes`, private memory, hold.
-    pub(crate) fn carry(&mut self, bytes: &[u8]) -> Result<(), SessionError> {
+    pub(crate) fn dispatch(&mut self, bytes: &[u8]) -> Result<(), SessionError> {
         self.number += 1;
         self.kind = None;
         let message = Message::decode(bytes).map_err(Violation::from)?;
@@ -95,9 +96,9 @@ impl Pump {
             return Err(Violation::Hello.into());
         }
         self.checks.message(&self.host, &message.body)?;
-        self.host.counters().tally.count(&message);
+        self.host.counters().stats.count(&message);
         let work = Work { number: self.number, message, payload: message.tail, bytes };
-        match self.carry_checked(&work) {
+        match self.dispatch_checked(&work) {
             Err(SessionError::Violation(violation)) if self.is_excused(kind, &violation) => {
                 self.handles.refuse(&work.message.body);
                 self.refuse(&work, status::INVALID_HANDLE, format_args!("{violation}, for it was refused"));
@@ -111,7 +112,7 @@ impl Pump {
                 self.refuse(&work, OUT_OF_MEMORY, format_args!("{why}"));
                 Ok(())
             }
-            carried => carried,
+            dispatched => dispatched,
         }
     }
 
@@ -135,7 +136,7 @@ impl Pump {
         }
     }
 
-    fn carry_checked(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
+    fn dispatch_checked(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
         let header = &work.message.header;
         if header.flags & FLAG_JOIN != 0 {
             self.session.join(header.join)?;
@@ -145,7 +146,7 @@ impl Pump {
             return Ok(());
         }
         match &work.message.body {
-            Body::GraphDefine(_) | Body::GraphUpdate(_) => self.carry_graph(work),
+            Body::GraphDefine(_) | Body::GraphUpdate(_) => self.dispatch_graph(work),
             Body::GraphLaunch(body) => {
                 self.graphs.known(body.graph)?;
                 self.session.execute(work)
@@ -161,7 +162,7 @@ impl Pump {
             | Body::WindowAlloc(_)
             | Body::WindowFree(_)
             | Body::PagesRegister(_)
-            | Body::PagesUnregister(_) => self.carry_own(work),
+            | Body::PagesUnregister(_) => self.answer_own(work),
             _ => self.session.execute(work),
         }?;
         self.handles.end(&work.message.body);
@@ -169,7 +170,7 @@ impl Pump {
     }
 
     /// The kinds that concern the session itself.
-    fn carry_own(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
+    fn answer_own(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
         let reply = |status, data: &[u8]| {
             if let Some(to) = work.reply_to() {
                 self.host.reply(to, status, data);
@@ -180,7 +181,7 @@ impl Pump {
             Body::Echo(body) => reply(status::SUCCESS, body.cookie.as_bytes()),
             Body::WindowAlloc(body) if body.bytes == 0 => reply(status::INVALID_VALUE, &[]),
             Body::WindowAlloc(body) => {
-                if let Some((offset, bytes)) = self.host.take_window(body.bytes) {
+                if let Some((offset, bytes)) = self.host.memory().take_window(body.bytes) {
                     reply(status::SUCCESS, WindowAllocReply { offset, bytes }.as_bytes());
                 } else {
                     reply(OUT_OF_MEMORY, &[]);
@@ -195,10 +196,10 @@ impl Pump {
                 let runs = body.runs(work.message.tail).map_err(Violation::from)?;
                 if !self.greeting.pages {
                     reply(status::NOT_SUPPORTED, &[]);
-                } else if !self.host.may_register() {
+                } else if !self.host.memory().may_register() {
                     reply(status::NOT_PERMITTED, &[]);
                 } else {
-                    let registered = self.host.register_pages(body.segment, runs)?;
+                    let registered = self.host.memory().register_pages(body.segment, runs)?;
                     let status = registered.map_or_else(
                         |refused| match refused {
                             Refused::Pages => status::INVALID_VALUE,
@@ -229,17 +230,17 @@ impl Pump {
         }
     }
 
-    fn carry_graph(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
+    fn dispatch_graph(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
         let records = match &work.message.body {
             Body::GraphDefine(body) => body.records,
             Body::GraphUpdate(body) => body.records,
             _ => return Ok(()),
         };
         if records.segment == SEGMENT_INLINE {
-            return self.carry_records(work, work.message.tail);
+            return self.dispatch_records(work, work.message.tail);
         }
         match self.fetch(&records)? {
-            Ok((payload, _charge)) => self.carry_records(work, &payload),
+            Ok((payload, _charge)) => self.dispatch_records(work, &payload),
             Err(why) => {
                 self.refuse_graph(work, &why);
                 Ok(())
@@ -252,7 +253,7 @@ impl Pump {
         self.refuse(work, OUT_OF_MEMORY, format_args!("{why}"));
     }
 
-    fn carry_records(&mut self, work: &Work<'_>, payload: &[u8]) -> Result<(), SessionError> {
+    fn dispatch_records(&mut self, work: &Work<'_>, payload: &[u8]) -> Result<(), SessionError> {
         let host = &self.host;
         let node = |body: &Body| check::node(host, body);
         let checked = match &work.message.body {

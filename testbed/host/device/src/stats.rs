@@ -21,7 +21,7 @@ const PLACES: [u8; NUMBERS] = {
 
 /// The counters of a session.
 #[derive(Debug)]
-pub(crate) struct Tally {
+pub(crate) struct MessageStats {
     kinds: [AtomicU64; Kind::ALL.len()],
     joins: AtomicU64,
     waits: AtomicU64,
@@ -31,7 +31,7 @@ pub(crate) struct Tally {
 
 /// The counters at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tallied {
+pub(crate) struct StatsReading {
     pub(crate) kinds: BTreeMap<String, u64>,
     pub(crate) joins: u64,
     pub(crate) waits: u64,
@@ -39,7 +39,7 @@ pub(crate) struct Tallied {
     pub(crate) bytes_out: u64,
 }
 
-impl Default for Tally {
+impl Default for MessageStats {
     fn default() -> Self {
         let zero = || AtomicU64::new(0);
         Self {
@@ -58,8 +58,8 @@ fn add(counter: &AtomicU64, more: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
 }
 
-/// Whether the guest has to wait for what the message asks for: an answer, a synchronize's mark, a copy back. (It
-/// may also wait for an event or until a copy's source has been read; no message says so.)
+/// Whether the guest has to wait for what the message asks for: an answer, a synchronize's mark, a copy back.
+/// (It may also wait for an event or until a copy's source has been read; no message says so.)
 fn waits(body: &Body) -> bool {
     match body {
         Body::Signal(body) => body.mark.word != 0,
@@ -68,7 +68,7 @@ fn waits(body: &Body) -> bool {
     }
 }
 
-impl Tally {
+impl MessageStats {
     /// Counts a message that was found good.
     #[inline]
     pub(crate) fn count(&self, message: &Message<'_>) {
@@ -89,9 +89,9 @@ impl Tally {
     }
 
     /// Reads all counters; kinds that never came are left out.
-    pub(crate) fn read(&self) -> Tallied {
+    pub(crate) fn read(&self) -> StatsReading {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Tallied {
+        StatsReading {
             kinds: Kind::ALL
                 .iter()
                 .zip(&self.kinds)
@@ -135,21 +135,21 @@ mod tests {
 
     #[test]
     fn what_is_counted() {
-        let tally = Tally::default();
+        let stats = MessageStats::default();
         let mark = Mark { word: 3, reserved: 0, value: 9 };
         let copy_in =
             CopyIn { stream: 1, reserved: 0, destination: 0, source: Span::bar(0, 100), read: mark };
         let copy_out =
             |written| CopyOut { stream: 1, reserved: 0, source: 0, destination: Span::bar(0, 7), written };
-        tally.count(&message(Body::CopyIn(copy_in), true));
-        tally.count(&message(Body::CopyIn(copy_in), false));
-        tally.count(&message(Body::CopyOut(copy_out(mark)), true));
-        tally.count(&message(Body::CopyOut(copy_out(Mark::NONE)), false));
-        tally.count(&message(Body::Signal(Signal { stream: 1, reserved: 0, mark }), false));
-        tally.count(&message(Body::Join(Join { stream: JOIN_ALL, reserved: 0 }), false));
-        tally.count(&message(Body::Echo(Echo { reply: 0, reserved: 0, cookie: 1 }), false));
+        stats.count(&message(Body::CopyIn(copy_in), true));
+        stats.count(&message(Body::CopyIn(copy_in), false));
+        stats.count(&message(Body::CopyOut(copy_out(mark)), true));
+        stats.count(&message(Body::CopyOut(copy_out(Mark::NONE)), false));
+        stats.count(&message(Body::Signal(Signal { stream: 1, reserved: 0, mark }), false));
+        stats.count(&message(Body::Join(Join { stream: JOIN_ALL, reserved: 0 }), false));
+        stats.count(&message(Body::Echo(Echo { reply: 0, reserved: 0, cookie: 1 }), false));
         let kinds = [("CopyIn", 2), ("CopyOut", 2), ("Echo", 1), ("Join", 1), ("Signal", 1)];
         let kinds = kinds.map(|(kind, count)| (kind.to_owned(), count)).into();
-        assert_eq!(tally.read(), Tallied { kinds, joins: 3, waits: 3, bytes_in: 200, bytes_out: 14 });
+        assert_eq!(stats.read(), StatsReading { kinds, joins: 3, waits: 3, bytes_in: 200, bytes_out: 14 });
     }
 }

@@ -1,0 +1,51 @@
+//! What a session holds and what it has been sent, as figures for the status report.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::stats::MessageStats;
+
+/// What a session holds in its executor, for the status report. The executor keeps it up to date.
+#[derive(Debug, Default)]
+pub struct Gauges {
+    /// Bytes of device memory.
+    pub allocated: AtomicU64,
+    /// Allocations of device memory.
+    pub allocations: AtomicU32,
+    /// Streams, the default one not counted.
+    pub streams: AtomicU32,
+    /// Events.
+    pub events: AtomicU32,
+    /// Modules.
+    pub modules: AtomicU32,
+}
+
+impl Gauges {
+    /// The session has ended: it holds nothing.
+    pub(crate) fn clear(&self) {
+        self.allocated.store(0, Ordering::Relaxed);
+        for gauge in [&self.allocations, &self.streams, &self.events, &self.modules] {
+            gauge.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A session's counters, for the status report.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    /// Messages taken from the ring.
+    pub(crate) messages: AtomicU64,
+    /// Messages carried out.
+    pub(crate) done: AtomicU64,
+    /// How often the session's thread went to sleep.
+    pub(crate) host_sleeps: AtomicU64,
+    /// What the messages were.
+    pub(crate) stats: MessageStats,
+}
+
+impl Counters {
+    /// Stores how many messages were taken from the ring, and how many are done.
+    pub(crate) fn set(&self, messages: u64, done: u64) {
+        self.messages.store(messages, Ordering::Relaxed);
+        self.done.store(done, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,103 @@
+//! The configuration of a GPU in software: what an executor is started with.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Why a configuration is no GPU.
+#[derive(Debug, thiserror::Error)]
+pub enum GpuError {
+    /// A compute capability that no GPU of this interface has.
+    #[error("make a GPU of compute capability {}.{}: there is none", .0.0, .0.1)]
+    ComputeCapability((u32, u32)),
+    /// A text that is too long for its field.
+    #[error("make a GPU with a {field} of {bytes} bytes: there is room for {room}")]
+    Text {
+        /// Which text.
+        field: &'static str,
+        /// Its length.
+        bytes: usize,
+        /// What fits.
+        room: usize,
+    },
+    /// Too little memory to be a GPU, or too much for its addresses.
+    #[error("make a GPU with {0} bytes of memory: it has 1 MiB at least and half a TiB at most")]
+    Memory(u64),
+    /// The system has no random numbers.
+    #[error("draw a random UUID")]
+    Random(#[source] std::io::Error),
+}
+
+/// A GPU in software. Every field can be set; [`GpuConfig::new`] gives the usual ones.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GpuConfig {
+    /// Product name.
+    pub name: String,
+    /// UUID.
+    pub uuid: [u8; 16],
+    /// Compute capability, major and minor: what chooses among a program's kernels.
+    pub compute_capability: (u32, u32),
+    /// Device memory in bytes. Occupied on the host only as far as it is used.
+    pub memory_bytes: u64,
+    /// `cuDriverGetVersion`: 1000 * major + 10 * minor.
+    pub driver_version: u32,
+    /// Version text of the driver.
+    pub driver_text: String,
+    /// Multiprocessors. Programs size their grids by it.
+    pub multiprocessors: u32,
+    /// Clock of the multiprocessors, kHz.
+    pub clock_khz: u32,
+    /// Clock of the memory, kHz.
+    pub memory_clock_khz: u32,
+    /// Width of the memory bus, bits.
+    pub bus_bits: u32,
+    /// Second-level cache, bytes.
+    pub l2_bytes: u32,
+    /// Where device addresses begin; they end [`ADDRESS_SPAN`] later. Devices that one guest sees must
+    /// not share addresses.
+    pub address_base: u64,
+}
+
+/// How much address space a device has.
+pub const ADDRESS_SPAN: u64 = 1 << 40;
+/// Where the first device's addresses begin: like a GPU's within 47 bits, below what the kernel gives a
+/// process that maps less than 14 TiB, above its heap.
+const FIRST_ADDRESS: u64 = 0x7000_0000_0000;
+/// How many devices have addresses of their own.
+const SLOTS: u64 = 14;
+
+/// A range of addresses for another device of this process.
+fn next_address_base() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    FIRST_ADDRESS + NEXT.fetch_add(1, Ordering::Relaxed) % SLOTS * ADDRESS_SPAN
+}
+
+impl GpuConfig {
+    /// Compute capability 6.1, 8 GiB, driver 13.0, a UUID drawn at random. 6.1 is the least that
+    /// programs ask of a GPU with integer dot products and without tensor cores. Addresses are no
+    /// other's in this process, up to 14 devices.
+    pub fn new(name: &str) -> Result<Self, GpuError> {
+        Ok(Self {
+            name: name.to_owned(),
+            uuid: random_uuid()?,
+            compute_capability: (6, 1),
+            memory_bytes: 8 << 30,
+            driver_version: 13_000,
+            driver_text: "580.65.06".to_owned(),
+            multiprocessors: 4,
+            clock_khz: 1_000_000,
+            memory_clock_khz: 1_000_000,
+            bus_bits: 128,
+            l2_bytes: 1 << 20,
+            address_base: next_address_base(),
+        })
+    }
+}
+
+/// A random UUID of version 4.
+fn random_uuid() -> Result<[u8; 16], GpuError> {
+    let mut uuid = [0; 16];
+    rustix::rand::getrandom(&mut uuid, rustix::rand::GetRandomFlags::empty())
+        .map_err(|error| GpuError::Random(error.into()))?;
+    uuid[6] = uuid[6] & 0x0f | 0x40;
+    uuid[8] = uuid[8] & 0x3f | 0x80;
+    Ok(uuid)
+}

@@ -1,0 +1,197 @@
+//! The shared memory that one session owns: its channel's area, ranges of the window, and guest pages. Every
+//! span that a message names is resolved here, so a span of another session's is found by nobody.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use vgpu_wire::body::pages::PageRun;
+use vgpu_wire::{SEGMENT_BAR, SEGMENT_INLINE, Span, area};
+
+use crate::pages::{Refused, Registry, Run, Segment};
+use crate::shares::Shares;
+use crate::sync::lock;
+use crate::violation::Violation;
+use crate::window::{SharedSlice, Window};
+
+/// A range of the window, or of guest pages, that was the session's when it was resolved.
+#[derive(Clone, Debug)]
+pub struct Piece {
+    /// The guest pages that `offset` is in; `None`: it is in the window.
+    pages: Option<Arc<Run>>,
+    offset: u64,
+    bytes: u64,
+}
+
+impl Piece {
+    /// Length in bytes.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+/// What a session owns.
+pub(crate) struct SessionMemory {
+    session: u32,
+    window: Arc<Window>,
+    shares: Arc<Shares>,
+    /// Offset of the channel's area.
+    area: u64,
+    /// Window memory that the session was given: bytes by offset.
+    owned: Mutex<BTreeMap<u64, u64>>,
+    /// The guest's pages, if this session may name them.
+    pages: Option<Arc<Registry>>,
+    /// Segments of guest pages by their numbers.
+    segments: Mutex<BTreeMap<u32, Segment>>,
+}
+
+impl SessionMemory {
+    /// Nothing but the area of a channel. `pages`: the guest's, if this session may name them.
+    pub(crate) fn new(
+        session: u32,
+        window: Arc<Window>,
+        shares: Arc<Shares>,
+        channel: u32,
+        pages: Option<Arc<Registry>>,
+    ) -> Self {
+        Self {
+            session,
+            window,
+            shares,
+            area: u64::from(channel) * area::AREA_BYTES,
+            owned: Mutex::default(),
+            pages,
+            segments: Mutex::default(),
+        }
+    }
+
+    /// The window.
+    pub(crate) fn window(&self) -> &Window {
+        &self.window
+    }
+
+    /// Offset of the channel's area.
+    pub(crate) const fn area(&self) -> u64 {
+        self.area
+    }
+
+    /// Resolves a span of the window, or of guest pages, that the session owns at this moment.
+    pub(crate) fn piece(&self, span: &Span) -> Result<Piece, Violation> {
+        if span.reserved != 0 {
+            return Err(Violation::Reserved);
+        }
+        if span.segment != SEGMENT_BAR {
+            let segments = lock(&self.segments);
+            let segment = segments.get(&span.segment).ok_or(Violation::Segment(span.segment))?;
+            let foreign =
+                Violation::PageSpan { segment: span.segment, offset: span.offset, bytes: span.bytes };
+            let (run, offset) = segment.find(span.offset, span.bytes).ok_or(foreign)?;
+            return Ok(Piece { pages: Some(Arc::clone(run)), offset, bytes: span.bytes });
+        }
+        let foreign = Violation::Span { offset: span.offset, bytes: span.bytes };
+        let Some(end) = span.offset.checked_add(span.bytes) else { return Err(foreign) };
+        let within = |start: u64, bytes: u64| span.offset >= start && end <= start + bytes;
+        let piece = Piece { pages: None, offset: span.offset, bytes: span.bytes };
+        if within(self.area, area::AREA_BYTES) {
+            return Ok(piece);
+        }
+        let owned = lock(&self.owned);
+        match owned.range(..=span.offset).next_back() {
+            Some((&start, &bytes)) if within(start, bytes) => Ok(piece),
+            _ => Err(foreign),
+        }
+    }
+
+    /// The memory of a piece.
+    pub(crate) fn slice<'a>(&'a self, piece: &'a Piece) -> SharedSlice<'a> {
+        let memory = piece.pages.as_ref().map_or(&*self.window, |run| &run.memory);
+        memory.slice(piece.offset, piece.bytes).expect("a piece lies within the memory that it was found in")
+    }
+
+    /// `PagesRegister`: maps the runs as a segment. The status of the reply.
+    pub(crate) fn register_pages(
+        &self,
+        number: u32,
+        runs: impl Iterator<Item = PageRun>,
+    ) -> Result<Result<(), Refused>, Violation> {
+        let mut segments = lock(&self.segments);
+        if number == SEGMENT_BAR || number == SEGMENT_INLINE {
+            return Err(Violation::Segment(number));
+        }
+        if segments.contains_key(&number) {
+            return Err(Violation::in_use("segment", number));
+        }
+        let Some(pages) = &self.pages else { return Ok(Err(Refused::Pages)) };
+        Ok(pages.map_all(self.session, runs).map(|segment| drop(segments.insert(number, segment))))
+    }
+
+    /// Whether the session may name pages of the guest's.
+    pub(crate) fn may_register(&self) -> bool {
+        self.pages.is_some()
+    }
+
+    /// Bytes of guest pages that the session has registered.
+    pub(crate) fn page_bytes(&self) -> u64 {
+        self.pages.as_ref().map_or(0, |pages| pages.bytes_of(self.session))
+    }
+
+    /// Window memory for the guest: offset and bytes, or nothing where there is no room.
+    pub(crate) fn take_window(&self, bytes: u64) -> Option<(u64, u64)> {
+        let (offset, bytes) = self.shares.take(bytes)?;
+        lock(&self.owned).insert(offset, bytes);
+        Some((offset, bytes))
+    }
+
+    /// Lets the session's spans name window memory that is not given out: a mediator's own.
+    pub(crate) fn lend(&self, offset: u64, bytes: u64) {
+        lock(&self.owned).insert(offset, bytes);
+    }
+
+    /// Ends what [`Self::lend`] allowed: from now on no span may name it.
+    pub(crate) fn take_back(&self, offset: u64) {
+        lock(&self.owned).remove(&offset);
+    }
+
+    /// Bytes of window memory that the session owns.
+    pub(crate) fn window_bytes(&self) -> u64 {
+        lock(&self.owned).values().sum()
+    }
+
+    /// Takes window memory from the session: from now on no span may name it. Its bytes, if the session owned
+    /// it.
+    pub(crate) fn disown_window(&self, offset: u64) -> Option<u64> {
+        lock(&self.owned).remove(&offset)
+    }
+
+    /// Takes a segment from the session: from now on no span may name it.
+    pub(crate) fn disown_pages(&self, number: u32) -> Option<Segment> {
+        lock(&self.segments).remove(&number)
+    }
+
+    /// Gives disowned window memory to whoever asks next.
+    pub(crate) fn give_back_window(&self, offset: u64, bytes: u64) {
+        self.shares.give_back(offset, bytes);
+    }
+
+    /// Gives the pages of a disowned segment back to the guest.
+    pub(crate) fn give_back_pages(&self, segment: &Segment) {
+        if let Some(pages) = &self.pages {
+            pages.forget(segment);
+        }
+    }
+
+    /// Gives all pages back to the guest. Nothing of the session may be under way.
+    pub(crate) fn release_pages(&self) {
+        lock(&self.segments).clear();
+        if let Some(pages) = &self.pages {
+            pages.release(self.session);
+        }
+    }
+
+    /// All the window memory of the session goes back.
+    pub(crate) fn release_window(&self) {
+        for (offset, bytes) in std::mem::take(&mut *lock(&self.owned)) {
+            self.shares.give_back(offset, bytes);
+        }
+    }
+}

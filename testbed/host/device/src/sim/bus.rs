@@ -1,0 +1,187 @@
+//! The bus: devices in a folder, served until the bus is dropped.
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use vgpu_wire::pci::PciAddress;
+
+use super::control::{self, Control, ExitHandle};
+use super::device::{ENDING_MOST, SimDevice};
+use super::error::SimError;
+use super::folder::Bus;
+use super::ram::RamFile;
+use super::v1::V1Config;
+use super::v1_hooks::V1TestHooks;
+use crate::device::DeviceConfig;
+use crate::hooks::TestHooks;
+use crate::memory::GuestMemory;
+use crate::status::BusStatus;
+
+/// A folder with devices. Dropping it takes all of them off and removes its files.
+#[derive(Debug)]
+pub struct SimBus {
+    control: Control,
+    devices: Arc<[SimDevice]>,
+    _ram: Option<RamFile>,
+    bus: Bus,
+}
+
+impl SimBus {
+    /// Makes `folder` a bus with these devices. It is created where it does not exist; what a process that
+    /// died left in it is removed; one that another process serves is refused.
+    pub fn serve(folder: &Path, configs: Vec<DeviceConfig>) -> Result<Self, SimError> {
+        Self::serve_hooked(folder, None, configs, &TestHooks::default())
+    }
+
+    /// The same in a guest of `ram_bytes` of memory, the file `ram` of the folder: devices take pages of it.
+    pub fn serve_with_memory(
+        folder: &Path,
+        ram_bytes: u64,
+        configs: Vec<DeviceConfig>,
+    ) -> Result<Self, SimError> {
+        Self::serve_hooked(folder, Some(ram_bytes), configs, &TestHooks::default())
+    }
+
+    /// The same for tests of guests: with memory or without, and with hooks in each of the devices.
+    pub fn serve_hooked(
+        folder: &Path,
+        ram_bytes: Option<u64>,
+        configs: Vec<DeviceConfig>,
+        hooks: &TestHooks,
+    ) -> Result<Self, SimError> {
+        Self::serve_all(
+            folder,
+            ram_bytes,
+            configs,
+            |config| config.address,
+            |bus, config, ram| match ram {
+                Some(ram) => {
+                    let memory = Some(Arc::clone(&ram.ram) as Arc<dyn GuestMemory>);
+                    SimDevice::serve(bus, &DeviceConfig { memory, ..config.clone() }, hooks)
+                }
+                None => SimDevice::serve(bus, config, hooks),
+            },
+        )
+    }
+
+    /// The same with devices of version 1, in a guest of `ram_bytes` of memory: the file `ram` of the folder.
+    pub fn serve_v1(folder: &Path, ram_bytes: u64, configs: Vec<V1Config>) -> Result<Self, SimError> {
+        Self::serve_v1_hooked(folder, ram_bytes, configs, &V1TestHooks::default())
+    }
+
+    /// The same for tests of guests, with hooks in each of the devices.
+    pub fn serve_v1_hooked(
+        folder: &Path,
+        ram_bytes: u64,
+        configs: Vec<V1Config>,
+        hooks: &V1TestHooks,
+    ) -> Result<Self, SimError> {
+        Self::serve_all(
+            folder,
+            Some(ram_bytes),
+            configs,
+            |config| config.address,
+            |bus, config, ram| {
+                let memory: Arc<dyn GuestMemory> = match ram {
+                    Some(ram) => Arc::clone(&ram.ram) as _,
+                    None => {
+                        return Err(SimError::file("find", &bus.folder().join("ram"), ErrorKind::NotFound));
+                    }
+                };
+                SimDevice::serve_v1(bus, config, hooks, memory)
+            },
+        )
+    }
+
+    fn serve_all<C>(
+        folder: &Path,
+        ram_bytes: Option<u64>,
+        mut configs: Vec<C>,
+        address: impl Fn(&C) -> PciAddress,
+        serve: impl Fn(&Bus, &C, Option<&RamFile>) -> Result<SimDevice, SimError>,
+    ) -> Result<Self, SimError> {
+        configs.sort_by_key(&address);
+        let addresses: Vec<PciAddress> = configs.iter().map(address).collect();
+        let wrong = |reason| SimError::Devices { folder: folder.to_owned(), reason };
+        if addresses.is_empty() {
+            return Err(wrong("there is no device to put there"));
+        }
+        if addresses.windows(2).any(|pair| pair[0] == pair[1]) {
+            return Err(wrong("two devices have one address"));
+        }
+        let bus = Bus::open(folder)?;
+        let ram = match ram_bytes {
+            Some(bytes) => Some(RamFile::create(&bus, bytes, addresses[0])?),
+            None => None,
+        };
+        let devices = configs.iter().map(|config| serve(&bus, config, ram.as_ref()));
+        let devices: Arc<[SimDevice]> = devices.collect::<Result<_, _>>()?;
+        let control = Control::start(&bus.folder().join("control"), &devices)?;
+        Ok(Self { control, devices, _ram: ram, bus })
+    }
+
+    /// The folder: what `VGPU_SYSFS` names.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.bus.folder()
+    }
+
+    /// The devices, in the order of their addresses.
+    #[must_use]
+    pub fn devices(&self) -> &[SimDevice] {
+        &self.devices
+    }
+
+    /// What is allocated, by device and session.
+    #[must_use]
+    pub fn status(&self) -> BusStatus {
+        control::status(&self.devices)
+    }
+
+    /// Sessions read messages but stop carrying them out.
+    pub fn hold(&self) {
+        for device in &*self.devices {
+            device.hold();
+        }
+    }
+
+    /// Sessions go on.
+    pub fn release(&self) {
+        for device in &*self.devices {
+            device.release();
+        }
+    }
+
+    /// Asks the bus to go, from any thread.
+    #[must_use]
+    pub fn exit_handle(&self) -> ExitHandle {
+        self.control.exit_handle()
+    }
+
+    /// Waits until somebody asked, by the control socket or an [`ExitHandle`], that the bus should go, or for
+    /// `limit`. True: it should.
+    #[must_use]
+    pub fn wait_for_exit(&self, limit: Option<Duration>) -> bool {
+        self.control.wait_for_exit(limit)
+    }
+}
+
+impl Drop for SimBus {
+    fn drop(&mut self) {
+        let deadline = Instant::now() + ENDING_MOST;
+        self.control.stop();
+        // All of them end at a time. The control socket's threads hold them, so this is not left to their own
+        // drop.
+        for device in &*self.devices {
+            device.leave();
+        }
+        for device in &*self.devices {
+            device.finish(deadline);
+        }
+        if !self.control.wait(deadline) {
+            tracing::warn!(folder = %self.folder().display(), "a question on the control socket is still being answered");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Why a folder cannot be served.
+
+use std::path::{Path, PathBuf};
+
+use vgpu_wire::pci::PciAddress;
+
+use crate::device::DeviceError;
+use crate::window::WindowError;
+
+/// Why a folder cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum SimError {
+    /// There are no devices, or two of one address.
+    #[error("serve {folder}: {reason}")]
+    Devices {
+        /// The folder.
+        folder: PathBuf,
+        /// What is wrong with the list of devices.
+        reason: &'static str,
+    },
+    /// Another process serves the folder.
+    #[error("serve {folder}: another process does")]
+    Served {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// A file or socket cannot be made.
+    #[error("{what} {path}")]
+    File {
+        /// What was tried, such as "create".
+        what: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A window cannot be made.
+    #[error("give {address} its window: {source}")]
+    Window {
+        /// The device's address.
+        address: PciAddress,
+        /// Why.
+        #[source]
+        source: WindowError,
+    },
+    /// A device cannot be made.
+    #[error("put a device at {address}: {source}")]
+    Device {
+        /// The device's address.
+        address: PciAddress,
+        /// Why.
+        #[source]
+        source: DeviceError,
+    },
+}
+
+impl SimError {
+    /// `what` failed with the file at `path`.
+    pub(super) fn file(what: &'static str, path: &Path, source: impl Into<std::io::Error>) -> Self {
+        Self::File { what, path: path.to_owned(), source: source.into() }
+    }
+}
