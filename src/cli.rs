@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
 
-use crate::check::catalogue::{self, LINKS, LinkId};
+use crate::diagnosis::LinkId;
+use crate::diagnosis::catalogue::{self, LINKS};
 use crate::inject::Way;
 use crate::launch::user::UserName;
 

@@ -3,20 +3,19 @@
 use std::error::Error;
 use std::io::Write;
 
-use crate::check::catalogue::LinkId;
-use crate::check::finding::{Finding, Fix};
+use crate::diagnosis::{Cause, Finding, Fix};
 use crate::exit::Exit;
 
-/// An error that ends the launcher. Its text is a fragment that fits after the launcher's name, and does not
-/// repeat its source; [`Failure::report`] prints the chain.
-pub trait Refusal: Error + Send + Sync {
+/// An error that ends the launcher. Its text is a fragment that fits after the launcher's name and does not
+/// repeat its source. [`Failure::report`] prints the chain.
+pub trait LauncherError: Error + Send + Sync {
     /// The exit code it ends with.
     fn exit(&self) -> Exit {
         Exit::Launcher
     }
 
-    /// The link of the chain that is broken, and by what: an id of `check`'s catalogue, or its `unknown`.
-    fn broken(&self) -> Option<(LinkId, &'static str)> {
+    /// Why a link of the chain is broken. None if the error is about no link.
+    fn diagnosis(&self) -> Option<Cause> {
         None
     }
 
@@ -43,11 +42,11 @@ pub fn chain(error: &dyn Error) -> String {
     text
 }
 
-/// Any [`Refusal`], on its way to `main`.
+/// Any [`LauncherError`], on its way to `main`.
 #[derive(Debug)]
-pub struct Failure(Box<dyn Refusal>);
+pub struct Failure(Box<dyn LauncherError>);
 
-impl<R: Refusal + 'static> From<R> for Failure {
+impl<R: LauncherError + 'static> From<R> for Failure {
     fn from(refusal: R) -> Self {
         Self(Box::new(refusal))
     }
@@ -66,8 +65,7 @@ impl Failure {
 
     /// What `check` makes of it: nothing, if it is about no link of the chain.
     pub fn finding(&self) -> Option<Finding> {
-        let (link, cause) = self.0.broken()?;
-        let finding = Finding::fail(link, cause, self.sentence());
+        let finding = Finding::fail(self.0.diagnosis()?, self.sentence());
         Some(match (self.0.fix(), self.0.hint()) {
             (Some(fix), _) => Finding { fix: Some(fix), ..finding },
             (None, Some(hint)) => finding.fix(hint),
@@ -98,7 +96,7 @@ mod tests {
     #[derive(Debug, thiserror::Error)]
     #[error("failed to do the thing")]
     struct Outer(#[source] io::Error);
-    impl Refusal for Outer {
+    impl LauncherError for Outer {
         fn exit(&self) -> Exit {
             Exit::NotFound
         }

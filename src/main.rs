@@ -3,6 +3,7 @@
 mod check;
 mod cli;
 mod device;
+mod diagnosis;
 mod embedded;
 mod env;
 mod error;

@@ -8,7 +8,7 @@ use clap_complete::Shell;
 use vgpu_paths::Dir;
 
 use crate::cli::Cli;
-use crate::error::{Failure, Refusal};
+use crate::error::{Failure, LauncherError};
 
 /// Shells, and where each looks for completions below a prefix.
 const SHELLS: [(Shell, &str); 3] = [
@@ -25,7 +25,7 @@ struct PageError {
     source: io::Error,
 }
 
-impl Refusal for PageError {
+impl LauncherError for PageError {
     fn hint(&self) -> Option<String> {
         vgpu_paths::hint(&self.source).map(str::to_owned)
     }

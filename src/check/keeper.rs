@@ -11,8 +11,8 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Child;
 
 use super::child;
-use super::finding::Fix;
 use super::subject::Become;
+use crate::diagnosis::Fix;
 use crate::embedded::{OBJECTS, Object, PROBE};
 use crate::env::Environment;
 use crate::error::Failure;
@@ -51,7 +51,7 @@ pub struct Refused {
     pub fix: Option<Fix>,
 }
 
-impl<R: crate::error::Refusal + 'static> From<R> for Refused {
+impl<R: crate::error::LauncherError + 'static> From<R> for Refused {
     fn from(error: R) -> Self {
         let failure = Failure::from(error);
         let fix = failure.finding().and_then(|finding| finding.fix);

@@ -3,10 +3,8 @@
 //! [`catalogue`] says which links there are and what breaks them, [`links`] looks at each, [`walk`] does so in order, and
 //! [`crate::report`] prints what came of it. What may hang or crash runs in a process of its own ([`child`]).
 
-pub mod catalogue;
 pub mod child;
 pub mod context;
-pub mod finding;
 pub mod http;
 pub mod keeper;
 pub mod links;
@@ -22,7 +20,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::cli::{CheckOptions, Options};
-use crate::error::Refusal as _;
+use crate::diagnosis::catalogue;
+use crate::error::LauncherError as _;
 use crate::report::marks::Look;
 use crate::report::redact::Redaction;
 use crate::report::{Report, bundle, human, json, pages};

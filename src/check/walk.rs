@@ -5,10 +5,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
-use super::catalogue::{self, LINKS, LinkId};
 use super::context::Context;
-use super::finding::Finding;
 use super::links;
+use crate::diagnosis::catalogue::{self, LINKS};
+use crate::diagnosis::{Finding, LinkId};
 
 /// How a link is looked at.
 struct Step {
@@ -110,6 +110,7 @@ fn wanted(only: &[LinkId]) -> Vec<LinkId> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::diagnosis::cause;
 
     #[test]
     fn steps_are_in_the_order_of_the_chain() {
@@ -125,11 +126,11 @@ mod tests {
 
     #[test]
     fn what_a_failed_link_is_needed_for_is_not_reached() {
-        let findings = [Finding::fail(LinkId::Pci, "device-absent", "none")];
+        let findings = [Finding::fail(cause::pci::DEVICE_ABSENT, "none")];
         assert_eq!(missing(LinkId::Permission, &findings), Some(LinkId::Pci));
         assert_eq!(missing(LinkId::Kernel, &findings), None);
         assert_eq!(missing(LinkId::Device, &findings), None, "permission is not among the findings");
-        let warned = [Finding::warn(LinkId::Pci, "driver-bound", "nouveau")];
+        let warned = [Finding::warn(cause::pci::DRIVER_BOUND, "nouveau")];
         assert_eq!(missing(LinkId::Permission, &warned), None);
     }
 }

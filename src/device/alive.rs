@@ -10,7 +10,7 @@ use vgpu_transport::{Device, PciFunction, Progress, Session};
 use vgpu_wire::body::session::Echo;
 
 use super::{DeviceError, agrees, ready, refused, survey};
-use crate::check::catalogue::LinkId;
+use crate::diagnosis::{Cause, cause};
 
 /// How often it is decided whether to wait longer.
 pub const TICK: Duration = Duration::from_millis(20);
@@ -66,11 +66,11 @@ pub enum Silence {
 }
 
 impl Silence {
-    /// Link and cause in `check`'s catalogue.
-    pub const fn cause(self) -> (LinkId, &'static str) {
+    /// Its cause in the catalogue.
+    pub const fn cause(self) -> Cause {
         match self {
-            Self::Registers | Self::Mediator => (LinkId::Device, "device-mute"),
-            Self::Greeting | Self::Echo => (LinkId::Host, "no-echo"),
+            Self::Registers | Self::Mediator => cause::device::DEVICE_MUTE,
+            Self::Greeting | Self::Echo => cause::host::NO_ECHO,
         }
     }
 

@@ -1,4 +1,4 @@
-//! Why the device cannot be had: sentence, fix, and the link and cause of `check`'s catalogue that it is.
+//! Why the device cannot be had: sentence, fix, and the cause in the catalogue of `diagnosis` that it is.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,9 @@ use vgpu_transport::{GoneReason, OpenError, ScanError};
 use vgpu_wire::{TABLE_DIGEST, WIRE_VERSION, pci};
 
 use super::alive::Silence;
-use crate::check::catalogue::{LinkId, UNKNOWN};
-use crate::check::finding::Fix;
+use crate::diagnosis::{Cause, Fix, LinkId, cause};
 use crate::env::VGPU_SYSFS;
-use crate::error::Refusal;
+use crate::error::LauncherError;
 
 /// Why the device cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -111,22 +110,26 @@ pub fn speech(version: u32, digest: u64) -> String {
     format!("{}.{} (tables {digest:016x})", version >> 16, version & 0xffff)
 }
 
-impl Refusal for DeviceError {
-    fn broken(&self) -> Option<(LinkId, &'static str)> {
+impl LauncherError for DeviceError {
+    fn diagnosis(&self) -> Option<Cause> {
         Some(match self {
-            Self::Absent(_) => (LinkId::Pci, "device-absent"),
-            Self::NoSysfs(_) => (LinkId::Pci, "sysfs-missing"),
-            Self::Scan(_) => (LinkId::Pci, UNKNOWN),
-            Self::RealGpu { .. } => (LinkId::Pci, "real-gpu"),
-            Self::Bars { .. } => (LinkId::Pci, "bars-missing"),
-            Self::Driver { .. } => (LinkId::Pci, "driver-bound"),
+            Self::Absent(_) => cause::pci::DEVICE_ABSENT,
+            Self::NoSysfs(_) => cause::pci::SYSFS_MISSING,
+            Self::Scan(_) => Cause::unknown(LinkId::Pci),
+            Self::RealGpu { .. } => cause::pci::REAL_GPU,
+            Self::Bars { .. } => cause::pci::BARS_MISSING,
+            Self::Driver { .. } => cause::pci::DRIVER_BOUND,
             Self::Open { lockdown, source, .. } => cause_of(*lockdown, source),
             Self::Mute { silence, .. } => silence.cause(),
-            Self::NotReady(_) => (LinkId::Host, "executor-not-ready"),
-            Self::Speech { .. } => (LinkId::Device, "speech-mismatch"),
+            Self::NotReady(_) => cause::host::EXECUTOR_NOT_READY,
+            Self::Speech { .. } => cause::device::SPEECH_MISMATCH,
             Self::Enable(_, source) | Self::Give { source, .. } => {
                 let read_only = source.kind() == io::ErrorKind::ReadOnlyFilesystem;
-                (LinkId::Permission, if read_only { "sysfs-read-only" } else { "device-permission" })
+                if read_only {
+                    cause::permission::SYSFS_READ_ONLY
+                } else {
+                    cause::permission::DEVICE_PERMISSION
+                }
             }
         })
     }
@@ -170,39 +173,39 @@ impl Refusal for DeviceError {
 }
 
 /// What it means that a function cannot be opened.
-pub fn cause_of(lockdown: bool, error: &OpenError) -> (LinkId, &'static str) {
+pub fn cause_of(lockdown: bool, error: &OpenError) -> Cause {
     match error {
         OpenError::Open { path, source } | OpenError::Map { path, source } => {
             file_cause(lockdown, path, source, matches!(error, OpenError::Map { .. }))
         }
-        OpenError::Disabled { .. } => (LinkId::Pci, "memory-decoding-off"),
-        OpenError::Gone { .. } => (LinkId::Device, "host-gone"),
-        OpenError::Turn { .. } => (LinkId::Permission, "turn-file"),
-        OpenError::NoHost { reason: GoneReason::Quarantined, .. } => (LinkId::Host, "session-refused"),
-        OpenError::NoHost { reason: GoneReason::Context, .. } => (LinkId::Host, "context-lost"),
-        OpenError::NoHost { reason: GoneReason::Owners, .. } => (LinkId::Host, "owners-taken"),
-        OpenError::NoHost { .. } => (LinkId::Host, "executor-not-ready"),
-        OpenError::Version1 { .. } => (LinkId::Device, "version-1"),
+        OpenError::Disabled { .. } => cause::pci::MEMORY_DECODING_OFF,
+        OpenError::Gone { .. } => cause::device::HOST_GONE,
+        OpenError::Turn { .. } => cause::permission::TURN_FILE,
+        OpenError::NoHost { reason: GoneReason::Quarantined, .. } => cause::host::SESSION_REFUSED,
+        OpenError::NoHost { reason: GoneReason::Context, .. } => cause::host::CONTEXT_LOST,
+        OpenError::NoHost { reason: GoneReason::Owners, .. } => cause::host::OWNERS_TAKEN,
+        OpenError::NoHost { .. } => cause::host::EXECUTOR_NOT_READY,
+        OpenError::Version1 { .. } => cause::device::VERSION_1,
         // The window's file has less than the registers say: they are fine.
-        OpenError::ShortWindow { .. } => (LinkId::Window, "window-unmappable"),
-        OpenError::NoFacts { .. } => (LinkId::Host, "bad-facts"),
-        OpenError::Strange { .. } => (LinkId::Device, "not-a-stub"),
-        OpenError::Forked { .. } => (LinkId::Device, UNKNOWN),
+        OpenError::ShortWindow { .. } => cause::window::WINDOW_UNMAPPABLE,
+        OpenError::NoFacts { .. } => cause::host::BAD_FACTS,
+        OpenError::Strange { .. } => cause::device::NOT_A_STUB,
+        OpenError::Forked { .. } => Cause::unknown(LinkId::Device),
     }
 }
 
 /// What it means that a file of a function cannot be opened, or mapped.
-pub fn file_cause(lockdown: bool, path: &Path, error: &io::Error, map: bool) -> (LinkId, &'static str) {
+pub fn file_cause(lockdown: bool, path: &Path, error: &io::Error, map: bool) -> Cause {
     let window = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"resource2"));
     match error.kind() {
-        _ if lockdown && error.raw_os_error() == Some(libc::EPERM) => (LinkId::Permission, "lockdown"),
-        io::ErrorKind::PermissionDenied => (LinkId::Permission, "device-permission"),
-        io::ErrorKind::ReadOnlyFilesystem => (LinkId::Permission, "sysfs-read-only"),
-        io::ErrorKind::NotFound if window => (LinkId::Window, "window-unmappable"),
-        _ if map && window => (LinkId::Window, "window-unmappable"),
-        io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => (LinkId::Device, "host-gone"),
-        _ if map => (LinkId::Device, UNKNOWN),
-        _ => (LinkId::Permission, UNKNOWN),
+        _ if lockdown && error.raw_os_error() == Some(libc::EPERM) => cause::permission::LOCKDOWN,
+        io::ErrorKind::PermissionDenied => cause::permission::DEVICE_PERMISSION,
+        io::ErrorKind::ReadOnlyFilesystem => cause::permission::SYSFS_READ_ONLY,
+        io::ErrorKind::NotFound if window => cause::window::WINDOW_UNMAPPABLE,
+        _ if map && window => cause::window::WINDOW_UNMAPPABLE,
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => cause::device::HOST_GONE,
+        _ if map => Cause::unknown(LinkId::Device),
+        _ => Cause::unknown(LinkId::Permission),
     }
 }
 
@@ -333,14 +336,14 @@ mod tests {
     fn a_host_without_a_context_or_room_is_told_as_such() {
         let dir = PathBuf::from("/d");
         for (reason, cause, fix) in [
-            (GoneReason::Context, "context-lost", "Restart the mediator"),
-            (GoneReason::Owners, "owners-taken", "End GPU programs"),
-            (GoneReason::Mediator, "executor-not-ready", "Start the mediator"),
+            (GoneReason::Context, cause::host::CONTEXT_LOST, "Restart the mediator"),
+            (GoneReason::Owners, cause::host::OWNERS_TAKEN, "End GPU programs"),
+            (GoneReason::Mediator, cause::host::EXECUTOR_NOT_READY, "Start the mediator"),
         ] {
             let source = OpenError::NoHost { function: "x".into(), reason };
             let error = DeviceError::Open { name: "x".into(), dir: dir.clone(), lockdown: false, source };
-            assert_eq!(error.broken(), Some((LinkId::Host, cause)));
-            assert!(hint(&error).starts_with(fix), "{cause}");
+            assert_eq!(error.diagnosis(), Some(cause));
+            assert!(hint(&error).starts_with(fix), "{cause:?}");
         }
     }
 
@@ -357,18 +360,18 @@ mod tests {
 
     #[test]
     fn each_reason_is_a_cause_of_the_catalogue() {
-        let cause = |errno, lockdown| open_error(errno, lockdown).broken().unwrap();
-        assert_eq!(cause(libc::EACCES, true), (LinkId::Permission, "device-permission"));
-        assert_eq!(cause(libc::EPERM, true), (LinkId::Permission, "lockdown"));
-        assert_eq!(cause(libc::EPERM, false), (LinkId::Permission, "device-permission"));
-        assert_eq!(cause(libc::EROFS, false), (LinkId::Permission, "sysfs-read-only"));
-        assert_eq!(cause(libc::ECONNREFUSED, false), (LinkId::Device, "host-gone"));
-        assert_eq!(cause(libc::ELOOP, false), (LinkId::Permission, UNKNOWN));
+        let found = |errno, lockdown| open_error(errno, lockdown).diagnosis().unwrap();
+        assert_eq!(found(libc::EACCES, true), cause::permission::DEVICE_PERMISSION);
+        assert_eq!(found(libc::EPERM, true), cause::permission::LOCKDOWN);
+        assert_eq!(found(libc::EPERM, false), cause::permission::DEVICE_PERMISSION);
+        assert_eq!(found(libc::EROFS, false), cause::permission::SYSFS_READ_ONLY);
+        assert_eq!(found(libc::ECONNREFUSED, false), cause::device::HOST_GONE);
+        assert_eq!(found(libc::ELOOP, false), Cause::unknown(LinkId::Permission));
         let window = |errno, map| {
             file_cause(false, Path::new("/d/resource2_wc"), &io::Error::from_raw_os_error(errno), map)
         };
-        assert_eq!(window(libc::ENOENT, false), (LinkId::Window, "window-unmappable"));
-        assert_eq!(window(libc::ENOMEM, true), (LinkId::Window, "window-unmappable"));
-        assert_eq!(window(libc::EACCES, false), (LinkId::Permission, "device-permission"));
+        assert_eq!(window(libc::ENOENT, false), cause::window::WINDOW_UNMAPPABLE);
+        assert_eq!(window(libc::ENOMEM, true), cause::window::WINDOW_UNMAPPABLE);
+        assert_eq!(window(libc::EACCES, false), cause::permission::DEVICE_PERMISSION);
     }
 }

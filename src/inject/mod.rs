@@ -16,10 +16,10 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::Uid;
 
-use crate::check::catalogue::LinkId;
+use crate::diagnosis::{Cause, cause};
 use crate::embedded::{OBJECTS, Object, TRACE};
 use crate::env::Environment;
-use crate::error::{Refusal, chain};
+use crate::error::{LauncherError, chain};
 use environment::Places;
 use folder::{Content, Folder, Unfit};
 use memfd::{MemfdError, Sealed};
@@ -108,15 +108,12 @@ impl std::fmt::Display for Tried {
     }
 }
 
-impl Refusal for InjectError {
-    fn broken(&self) -> Option<(LinkId, &'static str)> {
-        Some((
-            LinkId::Kernel,
-            match self {
-                Self::Process(_) => "no-proc",
-                Self::Memory(_) | Self::Nowhere(_) => "no-executable-mapping",
-            },
-        ))
+impl LauncherError for InjectError {
+    fn diagnosis(&self) -> Option<Cause> {
+        Some(match self {
+            Self::Process(_) => cause::kernel::NO_PROC,
+            Self::Memory(_) | Self::Nowhere(_) => cause::kernel::NO_EXECUTABLE_MAPPING,
+        })
     }
 
     fn hint(&self) -> Option<String> {

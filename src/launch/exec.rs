@@ -12,7 +12,7 @@ use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::unistd::execve;
 
 use crate::env::Environment;
-use crate::error::Refusal;
+use crate::error::LauncherError;
 use crate::exit::Exit;
 use crate::program::Program;
 use crate::program::script::SHELL;
@@ -28,7 +28,7 @@ pub enum ExecError {
     Zero,
 }
 
-impl Refusal for ExecError {
+impl LauncherError for ExecError {
     fn exit(&self) -> Exit {
         match self {
             Self::Exec(_, Errno::ENOENT) => Exit::NotFound,

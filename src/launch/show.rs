@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::{Ready, allow_cpu, become_user};
 use crate::cli::Options;
 use crate::env::{Environment, PATH};
-use crate::error::{Failure, Refusal};
+use crate::error::{Failure, LauncherError};
 use crate::inject::Way;
 use crate::inject::owner::Owner;
 use crate::ollama::era::Era;
@@ -30,7 +30,7 @@ enum ShowError {
     Arguments,
 }
 
-impl Refusal for ShowError {
+impl LauncherError for ShowError {
     fn hint(&self) -> Option<String> {
         match self {
             Self::Memory => Some("Leave --via out: env uses a folder.".into()),

@@ -13,7 +13,7 @@ use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
 
 use super::accounts::{Account, Accounts};
 use crate::env::{Environment, HOME, LOGNAME, SHELL, USER, XDG_RUNTIME_DIR};
-use crate::error::Refusal;
+use crate::error::LauncherError;
 
 /// A user, and perhaps a group, as they were named: by names or by numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ pub enum UserError {
     StillRoot,
 }
 
-impl Refusal for UserError {
+impl LauncherError for UserError {
     fn hint(&self) -> Option<String> {
         match self {
             Self::NoGroup(user) => Some(format!("Name it too: --user {user}:GID.")),

@@ -15,8 +15,8 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::check::catalogue::{LinkId, UNKNOWN};
-use crate::error::Refusal;
+use crate::diagnosis::{Cause, LinkId, cause};
+use crate::error::LauncherError;
 use crate::exit::Exit;
 use elf::{Elf, ElfError};
 use find::NotFound;
@@ -54,7 +54,7 @@ pub enum Unfound {
     Read(PathBuf, #[source] io::Error),
 }
 
-impl Refusal for Unfound {
+impl LauncherError for Unfound {
     fn exit(&self) -> Exit {
         match self {
             Self::Program(NotFound::Missing(_)) | Self::Interpreter(_, NotFound::Missing(_)) => {
@@ -106,18 +106,18 @@ enum Why {
     Read(#[source] io::Error),
 }
 
-impl Refusal for Unsuitable {
-    fn broken(&self) -> Option<(LinkId, &'static str)> {
+impl LauncherError for Unsuitable {
+    fn diagnosis(&self) -> Option<Cause> {
         // The link speaks of Ollama, and these sentences would be odd of another program.
         let ollama =
             self.binary.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"ollama"));
         let cause = match self.why {
-            Why::Narrow | Why::Machine | Why::Loader(_) => "ollama-foreign",
-            Why::Static => "ollama-static",
-            Why::Secure(_) => "ollama-secure",
-            Why::Unreadable | Why::Elf(_) | Why::Read(_) => UNKNOWN,
+            Why::Narrow | Why::Machine | Why::Loader(_) => cause::ollama::OLLAMA_FOREIGN,
+            Why::Static => cause::ollama::OLLAMA_STATIC,
+            Why::Secure(_) => cause::ollama::OLLAMA_SECURE,
+            Why::Unreadable | Why::Elf(_) | Why::Read(_) => Cause::unknown(LinkId::Ollama),
         };
-        ollama.then_some((LinkId::Ollama, cause))
+        ollama.then_some(cause)
     }
 
     fn exit(&self) -> Exit {

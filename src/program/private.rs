@@ -24,8 +24,6 @@ const FUNCTION: &[u8] = b"cuGetExportTable\0";
 /// into which the runtime is linked; GGML's backends, which need libcudart, have not.
 const TABLE: [u8; 16] =
     [0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a, 0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd, 0x9d, 0xf9];
-/// The id of the cause by which `check` reports an [`Asker`].
-pub const CAUSE: &str = "private-tables";
 /// What was found where [`linked_in`] says yes.
 pub const SEEN: &str = "among its constants are the names libcuda.so.1 and cuGetExportTable and the id of the CUDA runtime's private table";
 /// Libraries of one program that are looked into.

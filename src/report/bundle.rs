@@ -15,7 +15,7 @@ use super::{human, json};
 use crate::check::context::Context;
 use crate::device::survey;
 use crate::env::Environment;
-use crate::error::Refusal;
+use crate::error::LauncherError;
 
 /// Files of the system that say what system it is.
 const SYSTEM: [&str; 8] = [
@@ -61,7 +61,7 @@ pub struct BundleError {
     source: io::Error,
 }
 
-impl Refusal for BundleError {
+impl LauncherError for BundleError {
     fn hint(&self) -> Option<String> {
         vgpu_paths::hint(&self.source).map(str::to_owned)
     }

@@ -7,8 +7,8 @@ use textwrap::Options;
 use super::Report;
 use super::marks::Look;
 use crate::check::Verdict;
-use crate::check::catalogue::{self, LINKS};
-use crate::check::finding::{Finding, Fix, Status};
+use crate::diagnosis::catalogue::{self, LINKS};
+use crate::diagnosis::{Finding, Fix, Status};
 
 /// Where the second column begins.
 const COLUMN: usize = 26;
@@ -148,7 +148,7 @@ pub fn list(verbose: bool) -> String {
         let line = format!("{:<12} {:<22} {needs}", link.id.as_str(), link.title);
         _ = writeln!(text, "{}", line.trim_end());
         for cause in link.causes.iter().filter(|_| verbose) {
-            _ = writeln!(text, "    {:<24} {}", cause.id, cause.why);
+            _ = writeln!(text, "    {:<24} {}", cause.id(), cause.why().unwrap_or_default());
         }
     }
     text

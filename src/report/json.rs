@@ -6,9 +6,9 @@ use serde::Serialize;
 
 use super::Report;
 use crate::check::Verdict;
-use crate::check::catalogue;
 use crate::check::context::Library;
-use crate::check::finding::{Finding, Fix, Status};
+use crate::diagnosis::catalogue;
+use crate::diagnosis::{Cause, Finding, Fix, Status};
 
 /// What the object is.
 const SCHEMA: &str = "vgpu-run.check/1";
@@ -59,7 +59,7 @@ pub fn object(report: &Report) -> String {
         headline: headline(report),
         first_failure: report.first_failure().map(|finding| Failure {
             link: finding.link.as_str(),
-            cause: finding.cause.unwrap_or(catalogue::UNKNOWN),
+            cause: finding.cause.map_or(catalogue::UNKNOWN, Cause::id),
         }),
         issues: report.findings.iter().filter_map(Finding::issue).collect(),
         incomplete: &report.incomplete,
@@ -88,7 +88,7 @@ fn check(finding: &Finding) -> Check<'_> {
         status: finding.status,
         found: &finding.found,
         expected: finding.expected.as_deref(),
-        cause: finding.cause,
+        cause: finding.cause.map(Cause::id),
         why: finding.why(),
         fix: finding.fix.as_ref(),
         needs: link.needs.iter().map(|need| need.as_str()).collect(),

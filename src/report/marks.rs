@@ -4,8 +4,8 @@ use std::io::IsTerminal;
 
 use anstyle::{AnsiColor, Style};
 
-use crate::check::finding::Status;
 use crate::cli::When;
+use crate::diagnosis::Status;
 
 /// How text is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

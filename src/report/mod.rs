@@ -10,10 +10,10 @@ pub mod redact;
 use std::collections::BTreeMap;
 
 use crate::check::Verdict;
-use crate::check::catalogue::{self, LinkId};
 use crate::check::context::{Context, DeviceReport, Library, Loser};
-use crate::check::finding::{Finding, Fix, Status};
 use crate::device::survey::size;
+use crate::diagnosis::catalogue::{self};
+use crate::diagnosis::{Finding, Fix, LinkId, Status};
 use redact::Redaction;
 
 /// What came of a walk.

@@ -1,6 +1,6 @@
 //! `--explain LINK`: a page on each link, written for an operator.
 
-use crate::check::catalogue::LinkId;
+use crate::diagnosis::LinkId;
 
 macro_rules! pages {
     ($($link:ident $file:literal)*) => {
@@ -35,7 +35,7 @@ pages! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::catalogue::{LINKS, UNKNOWN};
+    use crate::diagnosis::catalogue::{LINKS, UNKNOWN};
 
     #[test]
     fn every_page_tells_of_its_link_and_of_every_cause() {
@@ -46,7 +46,7 @@ mod tests {
                 assert!(text.contains(section), "{id}: {section}");
             }
             for cause in link.causes {
-                assert!(text.contains(&format!("\n- `{}`", cause.id)), "{id}: {}", cause.id);
+                assert!(text.contains(&format!("\n- `{}`", cause.id())), "{id}: {}", cause.id());
             }
             assert!(text.contains(&format!("`{UNKNOWN}`")), "{id}");
             assert!(text.lines().all(|line| line.chars().count() < 80), "{id}: a line is too long");
@@ -61,7 +61,7 @@ mod tests {
             let breaks = text.split("## ").find(|part| part.starts_with("How it breaks")).unwrap();
             let named = breaks.lines().filter_map(|line| line.strip_prefix("- `")?.split_once('`'));
             for (name, _) in named {
-                let known = name == UNKNOWN || link.causes.iter().any(|cause| cause.id == name);
+                let known = name == UNKNOWN || link.causes.iter().any(|cause| cause.id() == name);
                 assert!(known, "{}: {name}", link.id.as_str());
             }
         }

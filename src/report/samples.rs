@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::Report;
-use crate::check::catalogue::{LINKS, LinkId, UNKNOWN};
 use crate::check::context::{DeviceReport, Library, Loser};
-use crate::check::finding::{Finding, Fix};
+use crate::diagnosis::catalogue::LINKS;
+use crate::diagnosis::{Finding, Fix, LinkId, cause};
 
 /// A failure of each link.
 pub fn failures() -> Vec<Finding> {
@@ -16,8 +16,7 @@ pub fn failures() -> Vec<Finding> {
     vec![
         with(
             Finding::fail(
-                LinkId::Kernel,
-                "no-executable-mapping",
+                cause::kernel::NO_EXECUTABLE_MAPPING,
                 "neither memory files nor any folder may be mapped for execution",
             )
             .detail("memory files: failed to map a memory file for execution: EPERM")
@@ -28,8 +27,7 @@ pub fn failures() -> Vec<Finding> {
         ),
         with(
             Finding::fail(
-                LinkId::Pci,
-                "device-absent",
+                cause::pci::DEVICE_ABSENT,
                 "failed to find a VGPU-STUB device in /sys/bus/pci/devices",
             )
             .detail("/sys/bus/pci/devices: 9 functions"),
@@ -39,8 +37,7 @@ pub fn failures() -> Vec<Finding> {
         ),
         with(
             Finding::fail(
-                LinkId::Permission,
-                "device-permission",
+                cause::permission::DEVICE_PERMISSION,
                 "as the user ollama: failed to use the device 0000:00:05.0: failed to open \
                  /sys/bus/pci/devices/0000:00:05.0/resource0: Permission denied (os error 13)",
             )
@@ -51,7 +48,7 @@ pub fn failures() -> Vec<Finding> {
             true,
         ),
         with(
-            Finding::fail(LinkId::Device, "device-mute", "the registers of 0000:00:05.0 do not answer")
+            Finding::fail(cause::device::DEVICE_MUTE, "the registers of 0000:00:05.0 do not answer")
                 .expected("an answer within a second")
                 .detail("the process that asked ended with exit code 124"),
             "Is the VM's host overloaded, or its device process stopped or hung? Restart it.",
@@ -59,13 +56,13 @@ pub fn failures() -> Vec<Finding> {
             false,
         ),
         with(
-            Finding::fail(LinkId::Window, "no-channel", "all 64 channels of the device are in use"),
+            Finding::fail(cause::window::NO_CHANNEL, "all 64 channels of the device are in use"),
             "End programs that use the device, or have the host give it more channels.",
             None,
             false,
         ),
         with(
-            Finding::fail(LinkId::Host, "bad-facts", "the device says that its compute capability is 0.0")
+            Finding::fail(cause::host::BAD_FACTS, "the device says that its compute capability is 0.0")
                 .detail("cc_major: 0")
                 .detail("cc_minor: 0"),
             "Update the device's host, or look at the GPU that it describes.",
@@ -74,8 +71,7 @@ pub fn failures() -> Vec<Finding> {
         ),
         with(
             Finding::fail(
-                LinkId::Shims,
-                "shim-unresolved",
+                cause::shims::SHIM_UNRESOLVED,
                 "libcuda.so.1 needs GLIBC_2.34, which this system's C library lacks",
             )
             .expected("glibc 2.17 or newer")
@@ -87,19 +83,14 @@ pub fn failures() -> Vec<Finding> {
             false,
         ),
         with(
-            Finding::fail(
-                LinkId::Environment,
-                "visible-devices",
-                "CUDA_VISIBLE_DEVICES=-1 hides every device",
-            ),
+            Finding::fail(cause::environment::VISIBLE_DEVICES, "CUDA_VISIBLE_DEVICES=-1 hides every device"),
             "Unset CUDA_VISIBLE_DEVICES.",
             Some("unset CUDA_VISIBLE_DEVICES"),
             false,
         ),
         with(
             Finding::fail(
-                LinkId::Loader,
-                "other-library-wins",
+                cause::loader::OTHER_LIBRARY_WINS,
                 "libcuda.so.1 is /usr/lib/x86_64-linux-gnu/libcuda.so.1, and not ours",
             ),
             "Take NVIDIA's driver off this VM, or start ollama without the script that puts it first.",
@@ -107,33 +98,29 @@ pub fn failures() -> Vec<Finding> {
             true,
         ),
         with(
-            Finding::fail(LinkId::Ollama, "ollama-missing", "there is no ollama on PATH")
+            Finding::fail(cause::ollama::OLLAMA_MISSING, "there is no ollama on PATH")
                 .detail("looked in /usr/local/bin, /usr/bin, /bin"),
             "Install Ollama, or name it with --ollama PATH.",
             Some("curl -fsSL https://ollama.com/install.sh | sh"),
             true,
         ),
         with(
-            Finding::fail(LinkId::Backend, "backend-missing", "/usr/local/lib/ollama has no libggml-cuda.so")
+            Finding::fail(cause::backend::BACKEND_MISSING, "/usr/local/lib/ollama has no libggml-cuda.so")
                 .expected("cuda_v12/libggml-cuda.so or cuda_v13/libggml-cuda.so"),
             "Install Ollama's release for Linux with its CUDA libraries.",
             None,
             true,
         ),
         with(
-            Finding::fail(
-                LinkId::Init,
-                UNKNOWN,
-                "ggml_backend_init of cuda_v12/libggml-cuda.so returned null",
-            )
-            .detail("step: init")
-            .detail("stderr: (nothing)"),
+            Finding::unknown(LinkId::Init, "ggml_backend_init of cuda_v12/libggml-cuda.so returned null")
+                .detail("step: init")
+                .detail("stderr: (nothing)"),
             "Send what --bundle writes to whoever makes vgpu-run.",
             Some("vgpu-run check --bundle vgpu-run-check.tar.gz"),
             false,
         ),
         with(
-            Finding::fail(LinkId::Agreement, "uuid", "CUDA says GPU-1111, NVML says GPU-2222")
+            Finding::fail(cause::agreement::UUID, "CUDA says GPU-1111, NVML says GPU-2222")
                 .expected("one UUID"),
             "Update the device's host.",
             None,
@@ -141,8 +128,7 @@ pub fn failures() -> Vec<Finding> {
         ),
         with(
             Finding::fail(
-                LinkId::DataPath,
-                "copy-wrong",
+                cause::data_path::COPY_WRONG,
                 "of 1048576 bytes 4096 came back changed, the first at 65536",
             ),
             "Look at the device's host: its memory or its GPU is faulty.",
@@ -150,22 +136,14 @@ pub fn failures() -> Vec<Finding> {
             false,
         ),
         with(
-            Finding::fail(
-                LinkId::Discovery,
-                "timed-out",
-                "llama-server --list-devices was not over in 3.0 s",
-            ),
+            Finding::fail(cause::discovery::TIMED_OUT, "llama-server --list-devices was not over in 3.0 s"),
             "Give this VM a second processor, or the host more of its time.",
             None,
             false,
         ),
         with(
-            Finding::fail(
-                LinkId::Service,
-                "not-wrapped",
-                "ollama.service starts /usr/local/bin/ollama serve",
-            )
-            .detail("unit file /etc/systemd/system/ollama.service"),
+            Finding::fail(cause::service::NOT_WRAPPED, "ollama.service starts /usr/local/bin/ollama serve")
+                .detail("unit file /etc/systemd/system/ollama.service"),
             "Have the service start vgpu-run.",
             Some("systemctl edit ollama.service"),
             true,
@@ -234,15 +212,13 @@ pub fn warnings() -> Report {
     let mut report = healthy();
     for finding in &mut report.findings {
         if finding.link == LinkId::Window {
-            *finding = Finding::warn(
-                LinkId::Window,
-                "window-slow",
+            *finding = Finding::warn(cause::window::WINDOW_SLOW,
                 "256 MiB, uncached, writes 90 MB/s, reads 9 MB/s",
             )
             .expected("a gigabyte per second and more")
             .fix("Have the host back the window by shared memory that the hypervisor maps into the VM, and make BAR2 prefetchable.");
         } else if finding.link == LinkId::Service {
-            *finding = Finding::warn(LinkId::Service, None, "there is no service ollama.service");
+            *finding = Finding::notice(LinkId::Service, "there is no service ollama.service");
         }
     }
     report

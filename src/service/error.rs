@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use super::command::CommandError;
 use super::texts::GROUP;
-use crate::check::finding::Fix;
-use crate::error::Refusal;
+use crate::diagnosis::Fix;
+use crate::error::LauncherError;
 
 /// Why.
 #[derive(Debug, thiserror::Error)]
@@ -52,7 +52,7 @@ fn list(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
-impl Refusal for ServiceError {
+impl LauncherError for ServiceError {
     fn fix(&self) -> Option<Fix> {
         Some(match self {
             Self::NotRoot => Fix::new("Start it with sudo; --dry-run shows what it would do."),

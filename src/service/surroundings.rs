@@ -7,7 +7,7 @@ use vgpu_transport::{PciFunction, scan, sysfs_root};
 use super::command::CommandError;
 use super::root::Root;
 use crate::device::survey;
-use crate::error::{Failure, Refusal as _};
+use crate::error::{Failure, LauncherError as _};
 use crate::ollama::installer;
 
 /// The unit of Ollama's own installer.

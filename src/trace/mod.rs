@@ -35,7 +35,7 @@ use vgpu_trace_format::{FILE_MOST, PREFIX};
 
 use crate::cli::Options;
 use crate::env::{Environment, LD_DEBUG, LD_DEBUG_OUTPUT, VGPU_TRACE};
-use crate::error::{Failure, Refusal};
+use crate::error::{Failure, LauncherError};
 use crate::launch::user::{self, User};
 use reader::Process;
 
@@ -63,7 +63,7 @@ enum TraceError {
     File(PathBuf, #[source] io::Error),
 }
 
-impl Refusal for TraceError {
+impl LauncherError for TraceError {
     fn hint(&self) -> Option<String> {
         match self {
             Self::Folder(_, error) | Self::File(_, error) if vgpu_paths::hint(error).is_some() => {

@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::ask_with_backend;
 use super::backend::soname;
-use crate::check::catalogue::{LinkId, UNKNOWN};
 use crate::check::child::{Outcome, Steps};
 use crate::check::context::{Context, DeviceReport};
-use crate::check::finding::Finding;
+use crate::diagnosis::cause::agreement as cause;
+use crate::diagnosis::{Cause, Finding, LinkId};
 use crate::ollama::answers::{self, Dropped};
 
 const LINK: LinkId = LinkId::Agreement;
@@ -49,7 +49,7 @@ fn twins(steps: &Steps) -> Option<Finding> {
     for (index, one) in devices.iter().enumerate() {
         let Some(twin) = devices[..index].iter().find(|other| other["uuid"] == one["uuid"]) else { continue };
         let found = format!("{} and {} have the same UUID, {}", twin["pci"], one["pci"], one["uuid"]);
-        return Some(Finding::fail(LINK, "uuid", found).fix(DEVICE_FIX));
+        return Some(Finding::fail(cause::UUID, found).fix(DEVICE_FIX));
     }
     None
 }
@@ -65,18 +65,17 @@ fn contradicted(steps: &Steps, device: Option<&DeviceReport>) -> Option<Finding>
     let said = own["capability"].as_str().unwrap_or_default();
     if said != capability {
         let found = format!("the device says that its compute capability is {capability}, CUDA says {said}");
-        return Some(fix(Finding::fail(LINK, "capability", found)));
+        return Some(fix(Finding::fail(cause::CAPABILITY, found)));
     }
     let total = own["total"].as_u64().unwrap_or_default();
     if total != device.total {
         let found = format!("the device says that it has {} bytes, CUDA says {total}", device.total);
-        return Some(fix(Finding::fail(LINK, "memory", found)));
+        return Some(fix(Finding::fail(cause::MEMORY, found)));
     }
     let uuid = own["uuid"].as_str().unwrap_or_default();
     (!uuid.eq_ignore_ascii_case(&device.uuid)).then(|| {
         fix(Finding::fail(
-            LINK,
-            "uuid",
+            cause::UUID,
             format!("the device says that it is {}, CUDA says {uuid}", device.uuid),
         ))
     })
@@ -100,14 +99,14 @@ fn judge(outcome: &Outcome, functions: &[String], major: Option<u32>, context_ch
     for (index, ours) in driver.iter().enumerate() {
         let theirs = [("the runtime", runtime.get(index)), ("NVML", nvml.get(index))];
         if let Some((cause, words)) = differs(ours, &theirs, functions) {
-            return Finding::fail(LINK, cause, words)
+            return Finding::fail(cause, words)
                 .expected("the same of all")
                 .fix("Update vgpu-run and the device's host to the same release.")
                 .details(details);
         }
     }
     let Some(first) = driver.first() else {
-        return Finding::fail(LINK, UNKNOWN, "the driver shows no device");
+        return Finding::unknown(LINK, "the driver shows no device");
     };
     let version = steps.get("driver").and_then(|report| report.whole("version")).unwrap_or_default();
     let nvidia = steps.get("nvml").map(|report| report.text("driver").to_owned()).unwrap_or_default();
@@ -131,7 +130,7 @@ fn judge_first(
     let cuda = format!("{}.{}", version / 1000, version % 1000 / 10);
     match answers::dropped(parsed, None, major, floor, total >> 20) {
         Some(Dropped::Memory) => {
-            return Finding::fail(LINK, "zero-memory", "the device reports no memory")
+            return Finding::fail(cause::ZERO_MEMORY, "the device reports no memory")
                 .fix("Look at the device's host: its GPU is full, or cannot be asked.")
                 .command("vgpu-run check --only host");
         }
@@ -139,7 +138,7 @@ fn judge_first(
             let found = format!(
                 "the host's driver is {nvidia}, and Ollama wants {wanted} for compute capability {capability}"
             );
-            return Finding::fail(LINK, "driver-floor", found)
+            return Finding::fail(cause::DRIVER_FLOOR, found)
                 .expected(format!("{wanted} or newer"))
                 .fix("Update the driver on the host.");
         }
@@ -156,7 +155,7 @@ fn judge_first(
         let found = format!(
             "{found}; with so much memory Ollama's default context is {context} tokens, which takes much of it"
         );
-        return Finding::warn(LINK, "large-context", found)
+        return Finding::warn(cause::LARGE_CONTEXT, found)
             .fix("Set a smaller one if models load slowly or do not fit.")
             .command("export OLLAMA_CONTEXT_LENGTH=4096");
     }
@@ -164,38 +163,39 @@ fn judge_first(
 }
 
 /// The first thing that they do not agree about.
-fn differs(
-    ours: &Value,
-    theirs: &[(&str, Option<&Value>)],
-    functions: &[String],
-) -> Option<(&'static str, String)> {
+fn differs(ours: &Value, theirs: &[(&str, Option<&Value>)], functions: &[String]) -> Option<(Cause, String)> {
     let own = ours["pci"].as_str().unwrap_or_default();
     let place = pci(own)?;
     if !functions.is_empty() && !functions.iter().any(|function| pci(function) == Some(place)) {
-        return Some(("pci-id", format!("the driver says {own}, and sysfs has {}", functions.join(", "))));
+        return Some((
+            cause::PCI_ID,
+            format!("the driver says {own}, and sysfs has {}", functions.join(", ")),
+        ));
     }
     for (who, other) in theirs {
         let Some(other) = other else {
             return Some((
-                "uuid",
+                cause::UUID,
                 format!("{who} does not know the device {}", ours["uuid"].as_str().unwrap_or_default()),
             ));
         };
         let pair = |key: &str| (ours[key].clone(), other[key].clone());
         let other_place = other["pci"].as_str().unwrap_or_default();
         if pci(other_place) != Some(place) {
-            return Some(("pci-id", format!("the driver says {own}, {who} {other_place}")));
+            return Some((cause::PCI_ID, format!("the driver says {own}, {who} {other_place}")));
         }
-        for (key, cause) in [("uuid", "uuid"), ("capability", "capability"), ("total", "memory")] {
+        for (key, differs) in
+            [("uuid", cause::UUID), ("capability", cause::CAPABILITY), ("total", cause::MEMORY)]
+        {
             let (one, two) = pair(key);
             if one != two {
-                return Some((cause, format!("of {key} the driver says {one}, {who} {two}")));
+                return Some((differs, format!("of {key} the driver says {one}, {who} {two}")));
             }
         }
     }
     let (whole, total) = (&ours["device_total"], &ours["total"]);
     (whole != total).then(|| {
-        ("memory", format!("the driver says {whole} bytes, and {total} when asked for what is free"))
+        (cause::MEMORY, format!("the driver says {whole} bytes, and {total} when asked for what is free"))
     })
 }
 
@@ -217,11 +217,11 @@ fn trouble(outcome: &Outcome, steps: &Steps) -> Finding {
             .map(|code| format!(" ({code})"))
             .unwrap_or_default();
         let found = format!("{}: {} says {}{code}", failed.step, failed.text("call"), failed.text("error"));
-        return Finding::fail(LINK, UNKNOWN, found);
+        return Finding::unknown(LINK, found);
     }
     let at = steps.open.as_deref().map(|step| format!(" while it asked {step}")).unwrap_or_default();
     let how = outcome.trouble().unwrap_or_else(|| "ended without an answer".into());
-    Finding::fail(LINK, UNKNOWN, format!("the process that asked {how}{at}"))
+    Finding::unknown(LINK, format!("the process that asked {how}{at}"))
 }
 
 #[cfg(test)]
@@ -231,7 +231,7 @@ mod tests {
 
     use super::*;
     use crate::check::child::End;
-    use crate::check::finding::Status;
+    use crate::diagnosis::Status;
 
     fn device(pci: &str) -> Value {
         let total = 8_u64 << 30;
@@ -268,19 +268,22 @@ mod tests {
 
     #[test]
     fn each_difference_has_its_cause() {
-        assert_eq!(judged(|_, _, nvml| nvml["pci"] = "00000000:00:06.0".into()).cause, Some("pci-id"));
-        assert_eq!(judged(|driver, _, _| driver["pci"] = "0000:00:09.0".into()).cause, Some("pci-id"));
-        assert_eq!(judged(|_, _, nvml| nvml["uuid"] = "GPU-2".into()).cause, Some("uuid"));
-        assert_eq!(judged(|_, runtime, _| runtime["capability"] = "8.9".into()).cause, Some("capability"));
-        assert_eq!(judged(|_, _, nvml| nvml["total"] = 1.into()).cause, Some("memory"));
-        assert_eq!(judged(|driver, _, _| driver["device_total"] = 1.into()).cause, Some("memory"));
+        assert_eq!(judged(|_, _, nvml| nvml["pci"] = "00000000:00:06.0".into()).cause, Some(cause::PCI_ID));
+        assert_eq!(judged(|driver, _, _| driver["pci"] = "0000:00:09.0".into()).cause, Some(cause::PCI_ID));
+        assert_eq!(judged(|_, _, nvml| nvml["uuid"] = "GPU-2".into()).cause, Some(cause::UUID));
+        assert_eq!(
+            judged(|_, runtime, _| runtime["capability"] = "8.9".into()).cause,
+            Some(cause::CAPABILITY)
+        );
+        assert_eq!(judged(|_, _, nvml| nvml["total"] = 1.into()).cause, Some(cause::MEMORY));
+        assert_eq!(judged(|driver, _, _| driver["device_total"] = 1.into()).cause, Some(cause::MEMORY));
         let zero = |driver: &mut Value, runtime: &mut Value, nvml: &mut Value| {
             for device in [driver, runtime, nvml] {
                 device["total"] = 0.into();
                 device["device_total"] = 0.into();
             }
         };
-        assert_eq!(judged(zero).cause, Some("zero-memory"));
+        assert_eq!(judged(zero).cause, Some(cause::ZERO_MEMORY));
     }
 
     #[test]
@@ -297,14 +300,14 @@ mod tests {
         let cause =
             |report: &DeviceReport| contradicted(&steps, Some(report)).and_then(|finding| finding.cause);
         assert_eq!(cause(&report), None);
-        assert_eq!(cause(&DeviceReport { capability: (8, 6), ..report.clone() }), Some("capability"));
-        assert_eq!(cause(&DeviceReport { total: 1, ..report.clone() }), Some("memory"));
-        assert_eq!(cause(&DeviceReport { uuid: "GPU-2".into(), ..report }), Some("uuid"));
+        assert_eq!(cause(&DeviceReport { capability: (8, 6), ..report.clone() }), Some(cause::CAPABILITY));
+        assert_eq!(cause(&DeviceReport { total: 1, ..report.clone() }), Some(cause::MEMORY));
+        assert_eq!(cause(&DeviceReport { uuid: "GPU-2".into(), ..report }), Some(cause::UUID));
         let lines =
             json!({"step": "driver", "ok": true, "devices": [same, device("0000:00:06.0")]}).to_string();
         let twins =
             Outcome { end: End::Exit(0), stdout: lines, stderr: String::new(), elapsed: Duration::ZERO };
-        assert_eq!(super::twins(&twins.steps()).and_then(|finding| finding.cause), Some("uuid"));
+        assert_eq!(super::twins(&twins.steps()).and_then(|finding| finding.cause), Some(cause::UUID));
     }
 
     #[test]
@@ -315,10 +318,10 @@ mod tests {
             same["device_total"] = (gib << 30).into();
             judge(&outcome(&same, &same, &same, version, nvidia), &[], Some(major), chosen)
         };
-        assert_eq!(of(12_040, "560.1", 8, 12, false).cause, Some("driver-floor"));
+        assert_eq!(of(12_040, "560.1", 8, 12, false).cause, Some(cause::DRIVER_FLOOR));
         let older = of(12_080, "575.1", 8, 12, false);
         assert!(older.status == Status::Pass && older.found.ends_with("CUDA 12 build"), "{older:?}");
-        assert_eq!(of(13_000, "580.1", 24, 13, false).cause, Some("large-context"));
+        assert_eq!(of(13_000, "580.1", 24, 13, false).cause, Some(cause::LARGE_CONTEXT));
         assert_eq!(of(13_000, "580.1", 24, 13, true).status, Status::Pass);
     }
 

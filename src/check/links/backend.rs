@@ -5,9 +5,9 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use crate::check::catalogue::{LinkId, UNKNOWN};
 use crate::check::context::{Context, DeviceReport};
-use crate::check::finding::Finding;
+use crate::diagnosis::cause::backend as cause;
+use crate::diagnosis::{Cause, Finding, LinkId};
 use crate::embedded::OBJECTS;
 use crate::env::LD_LIBRARY_PATH;
 use crate::ollama::Ollama;
@@ -17,7 +17,7 @@ use crate::ollama::installer;
 use crate::ollama::symbols::{Import, Meeting, Symbols};
 use crate::ollama::variant::{BACKEND, Variant};
 use crate::program::elf::{self, Elf, ElfError};
-use crate::program::private::{self, Asker, CAUSE as PRIVATE, SEEN};
+use crate::program::private::{self, Asker, SEEN};
 use crate::program::search::Search;
 
 const LINK: LinkId = LinkId::Backend;
@@ -49,7 +49,7 @@ pub struct Backend {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// Of the catalogue.
-    pub cause: &'static str,
+    pub cause: Cause,
     /// In words.
     pub words: String,
     /// What mends it.
@@ -57,7 +57,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    fn new(cause: &'static str, words: impl Into<String>, fix: &'static str) -> Self {
+    fn new(cause: Cause, words: impl Into<String>, fix: &'static str) -> Self {
         Self { cause, words: words.into(), fix }
     }
 }
@@ -85,13 +85,13 @@ pub async fn look(context: &mut Context) -> Finding {
 fn none(ollama: &Ollama, all: &[Variant]) -> Finding {
     if let Some(variant) = all.first() {
         let only = "OLLAMA_LLM_LIBRARY names no folder that is there";
-        return Finding::fail(LINK, "backend-missing", only)
+        return Finding::fail(cause::BACKEND_MISSING, only)
             .expected(variant.name())
             .fix("Unset it.")
             .command("unset OLLAMA_LLM_LIBRARY");
     }
     let found = format!("{} has no folder with {BACKEND}", ollama.libraries.display());
-    Finding::fail(LINK, "backend-missing", found)
+    Finding::fail(cause::BACKEND_MISSING, found)
         .expected("cuda_v12 or cuda_v13")
         .fix("Install Ollama's own release, or your distribution's package with the CUDA backend (such as ollama-cuda).")
         .command(installer::command())
@@ -120,33 +120,31 @@ fn judge(backends: &[Backend], device: Option<&DeviceReport>) -> Finding {
         let aside =
             if aside.is_empty() { String::new() } else { format!("; {} cannot be used", aside.join(", ")) };
         if let Some(asker) = &best.asker {
-            return Finding::warn(LINK, PRIVATE, format!("{}: {asker}", name(best)))
+            return Finding::warn(cause::PRIVATE_TABLES, format!("{}: {asker}", name(best)))
                 .fix(asker.fix())
                 .details(details);
         }
         return Finding::pass(LINK, format!("{}{cuda}{code}{aside}", name(best))).details(details);
     }
     // The one that comes furthest says most: those before it are for other devices or not there.
-    let rank = |cause: &str| {
+    let rank = |cause: Cause| {
         [
-            "backend-missing",
-            "backend-unreadable",
-            "runtime-too-new",
-            "no-architecture",
-            "needed-missing",
-            PRIVATE,
+            cause::BACKEND_MISSING,
+            cause::BACKEND_UNREADABLE,
+            cause::RUNTIME_TOO_NEW,
+            cause::NO_ARCHITECTURE,
+            cause::NEEDED_MISSING,
+            cause::PRIVATE_TABLES,
         ]
         .iter()
-        .position(|known| *known == cause)
+        .position(|&known| known == cause)
         .unwrap_or(usize::MAX)
     };
     match faults.max_by_key(|(_, fault)| rank(fault.cause)) {
-        Some((backend, fault)) => {
-            Finding::fail(LINK, fault.cause, format!("{}: {}", name(backend), fault.words))
-                .fix(fault.fix)
-                .details(details)
-        }
-        None => Finding::fail(LINK, UNKNOWN, "no backend was looked at"),
+        Some((backend, fault)) => Finding::fail(fault.cause, format!("{}: {}", name(backend), fault.words))
+            .fix(fault.fix)
+            .details(details),
+        None => Finding::unknown(LINK, "no backend was looked at"),
     }
 }
 
@@ -162,16 +160,18 @@ fn inspect(variant: Variant, ollama: &Ollama, context: &Context) -> Backend {
 fn unreadable(path: &Path, error: &ElfError) -> Fault {
     match error {
         ElfError::Read(_, error) if error.kind() == io::ErrorKind::NotFound => {
-            Fault::new("backend-missing", format!("there is no {}", path.display()), REINSTALL)
+            Fault::new(cause::BACKEND_MISSING, format!("there is no {}", path.display()), REINSTALL)
         }
         ElfError::Read(_, source) => Fault::new(
-            "backend-unreadable",
+            cause::BACKEND_UNREADABLE,
             format!("{} cannot be read: {source}", path.display()),
             "Make it readable for the user that Ollama runs as.",
         ),
-        error => {
-            Fault::new("backend-unreadable", format!("{} is damaged: {error}", path.display()), REINSTALL)
-        }
+        error => Fault::new(
+            cause::BACKEND_UNREADABLE,
+            format!("{} is damaged: {error}", path.display()),
+            REINSTALL,
+        ),
     }
 }
 
@@ -180,7 +180,7 @@ fn read(path: &Path, backend: &mut Backend, ollama: &Ollama, context: &Context) 
     let file = File::open(path).map_err(|error| unreadable(path, &ElfError::Read("file", error)))?;
     let elf = Elf::read(&file).map_err(damaged)?;
     if !elf.x86_64 {
-        return Err(Fault::new("backend-unreadable", "it is not for x86-64", REINSTALL));
+        return Err(Fault::new(cause::BACKEND_UNREADABLE, "it is not for x86-64", REINSTALL));
     }
     backend.major = elf.needed.iter().find_map(|name| backends::major(name));
     let code = elf::section(&file, CODE).map_err(damaged)?;
@@ -208,7 +208,7 @@ fn read(path: &Path, backend: &mut Backend, ollama: &Ollama, context: &Context) 
     let own = Asker::Runtime(path.to_owned());
     if asked.askers.contains(&own) {
         backend.details.push(format!("linked in: {SEEN}"));
-        return Err(Fault::new(PRIVATE, own.to_string(), own.fix()));
+        return Err(Fault::new(cause::PRIVATE_TABLES, own.to_string(), own.fix()));
     }
     backend.details.extend(asked.askers.iter().map(Asker::to_string));
     backend.asker = asked.askers.into_iter().next();
@@ -224,7 +224,7 @@ fn fits(backend: &mut Backend, device: &DeviceReport) -> Result<(), Fault> {
         let (one, other) = (device.cuda / 1000, device.cuda % 1000 / 10);
         let words = format!("it needs a driver for CUDA {major}.0, and the host's is for {one}.{other}");
         return Err(Fault::new(
-            "runtime-too-new",
+            cause::RUNTIME_TOO_NEW,
             words,
             "Update the host's driver, or use the backend for the older CUDA.",
         ));
@@ -234,7 +234,7 @@ fn fits(backend: &mut Backend, device: &DeviceReport) -> Result<(), Fault> {
     if !found.runs_on(device.capability) {
         let words = format!("it has no code that runs on compute capability {major}.{minor}");
         let fix = "Use a release of Ollama that was built for this GPU.";
-        return Err(Fault::new("no-architecture", words, fix));
+        return Err(Fault::new(cause::NO_ARCHITECTURE, words, fix));
     }
     // Ollama's own rule, which its own processes are judged by later.
     if !found.all().contains(&(10 * major + minor)) {
@@ -272,14 +272,14 @@ fn resolve(needed: &[String], search: &Search, shims: bool) -> Result<(Vec<Provi
         }
         let Some((path, reason)) = search.files(&soname).into_iter().next() else {
             let words = format!("it needs {soname}, which is nowhere");
-            return Err(Fault::new("needed-missing", words, "Install what it needs, or Ollama again."));
+            return Err(Fault::new(cause::NEEDED_MISSING, words, "Install what it needs, or Ollama again."));
         };
         if direct {
             lines.push(format!("{soname}: {}, {}", path.display(), reason.words()));
         }
         let unreadable = |error: ElfError| {
             let words = format!("it needs {soname}, and {} is damaged: {error}", path.display());
-            Fault::new("needed-missing", words, "Install it again.")
+            Fault::new(cause::NEEDED_MISSING, words, "Install it again.")
         };
         let file = File::open(&path).map_err(|error| unreadable(ElfError::Read("file", error)))?;
         let elf = Elf::read(&file).map_err(unreadable)?;
@@ -339,14 +339,14 @@ fn imports(own: &Symbols, libraries: &[Provided]) -> Result<(), Fault> {
             let words =
                 format!("it asks for {}, which this Ollama's libggml-base does not have", shown(names));
             return Err(Fault::new(
-                "import-missing",
+                cause::IMPORT_MISSING,
                 words,
                 "Files of two releases lie together: install Ollama again.",
             ));
         }
         let from = if from.is_empty() { "no library".to_owned() } else { format!("not {from}") };
         let words = format!("it asks for {}, which {from} has", shown(names));
-        return Err(Fault::new("import-missing", words, UPDATE));
+        return Err(Fault::new(cause::IMPORT_MISSING, words, UPDATE));
     }
     let Some(first) = other_node.first() else { return Ok(()) };
     let (node, from) = first.version.clone().unwrap_or_default();
@@ -357,7 +357,7 @@ fn imports(own: &Symbols, libraries: &[Provided]) -> Result<(), Fault> {
     } else {
         UPDATE
     };
-    Err(Fault::new("version-node", words, fix))
+    Err(Fault::new(cause::VERSION_NODE, words, fix))
 }
 
 fn shown(imports: &[&Import]) -> String {

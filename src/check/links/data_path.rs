@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use super::ask_with_backend;
 use super::backend::soname;
-use crate::check::catalogue::{LinkId, UNKNOWN};
 use crate::check::child::{End, Outcome, Report};
 use crate::check::context::Context;
-use crate::check::finding::Finding;
 use crate::check::refusals;
+use crate::diagnosis::cause::data_path as cause;
+use crate::diagnosis::{Cause, Finding, LinkId};
 
 const LINK: LinkId = LinkId::DataPath;
 const LIMIT: Duration = Duration::from_secs(20);
@@ -37,17 +37,17 @@ fn judge(outcome: &Outcome) -> Finding {
     }
     if let Some(step) = &steps.open {
         let finding = if let End::TimedOut(limit) = outcome.end {
-            Finding::fail(LINK, "timed-out", format!("{step} was not done in {} s", limit.as_secs()))
+            Finding::fail(cause::TIMED_OUT, format!("{step} was not done in {} s", limit.as_secs()))
                 .fix("Look at the device's host: its executor hangs or is overloaded.")
         } else {
             let how = outcome.trouble().unwrap_or_else(|| "ended".into());
-            Finding::fail(LINK, UNKNOWN, format!("the process that tried {how} at {step}"))
+            Finding::unknown(LINK, format!("the process that tried {how} at {step}"))
         };
         return finding.details(evidence);
     }
     let (Some(bandwidth), Some(latency)) = (steps.get("bandwidth"), steps.get("latency")) else {
         let how = outcome.trouble().unwrap_or_else(|| "ended without an answer".into());
-        return Finding::fail(LINK, UNKNOWN, format!("the process that tried {how}")).details(evidence);
+        return Finding::unknown(LINK, format!("the process that tried {how}")).details(evidence);
     };
     let rate = |field: &str| gigabytes(bandwidth.whole(field).unwrap_or_default());
     let time = |field: &str| microseconds(latency.whole(field).unwrap_or_default());
@@ -80,25 +80,25 @@ fn broken(failed: &Report, stderr: &str) -> Finding {
     let lost = ["the device is gone", "the host ended the session", "the session is closed"]
         .iter()
         .any(|words| stderr.contains(words));
-    let cause = match (failed.step.as_str(), code) {
-        (_, Some(999 | 46 | 4)) if lost => "session-lost",
-        ("allocate", _) => "allocation",
-        ("copy" | "fill", None) => "copy-wrong",
-        ("kernel" | "graph", None) => "result-wrong",
-        ("module" | "kernel" | "graph", Some(_)) => "launch-failed",
-        ("gemm", None) => "gemm-wrong",
-        _ => UNKNOWN,
+    let broken = match (failed.step.as_str(), code) {
+        (_, Some(999 | 46 | 4)) if lost => cause::SESSION_LOST,
+        ("allocate", _) => cause::ALLOCATION,
+        ("copy" | "fill", None) => cause::COPY_WRONG,
+        ("kernel" | "graph", None) => cause::RESULT_WRONG,
+        ("module" | "kernel" | "graph", Some(_)) => cause::LAUNCH_FAILED,
+        ("gemm", None) => cause::GEMM_WRONG,
+        _ => Cause::unknown(LINK),
     };
     let code = code.map(|code| format!(" ({code})")).unwrap_or_default();
     let why = refusals::latest(stderr).map(|why| format!("; {why}")).unwrap_or_default();
-    let finding = Finding::fail(LINK, cause, format!("{}: {call} says {words}{code}{why}", failed.step));
-    match cause {
-        "session-lost" => finding
+    let finding = Finding::fail(broken, format!("{}: {call} says {words}{code}{why}", failed.step));
+    match broken {
+        cause::SESSION_LOST => finding
             .fix("Look at the device's host: the worker of this session ended, or the host was restarted."),
-        "allocation" => {
+        cause::ALLOCATION => {
             finding.fix("End other programs that hold the device's memory, in this VM and on the host.")
         }
-        "copy-wrong" | "result-wrong" | "gemm-wrong" => finding
+        cause::COPY_WRONG | cause::RESULT_WRONG | cause::GEMM_WRONG => finding
             .fix("Do not use the device: results would be wrong. Please report it, with what check found.")
             .command("vgpu-run check --bundle vgpu-run-check.tar.gz"),
         _ => finding
@@ -110,13 +110,13 @@ fn broken(failed: &Report, stderr: &str) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::finding::Status;
+    use crate::diagnosis::Status;
 
     fn judged(stdout: &str, stderr: &str, end: End) -> Finding {
         judge(&Outcome { end, stdout: stdout.into(), stderr: stderr.into(), elapsed: Duration::ZERO })
     }
 
-    fn failed(step: &str, code: &str, stderr: &str) -> Option<&'static str> {
+    fn failed(step: &str, code: &str, stderr: &str) -> Option<Cause> {
         let line =
             format!("{{\"step\":\"{step}\",\"ok\":false,\"call\":\"f\",\"error\":\"e\",\"code\":{code}}}");
         judged(&line, stderr, End::Exit(1)).cause
@@ -125,22 +125,22 @@ mod tests {
     #[test]
     fn each_step_has_its_causes() {
         for (step, code, expected) in [
-            ("allocate", "2", "allocation"),
-            ("copy", "null", "copy-wrong"),
-            ("fill", "null", "copy-wrong"),
-            ("copy", "1", UNKNOWN),
-            ("module", "222", "launch-failed"),
-            ("kernel", "700", "launch-failed"),
-            ("graph", "null", "result-wrong"),
-            ("gemm", "null", "gemm-wrong"),
-            ("gemm", "14", UNKNOWN),
-            ("init", "999", UNKNOWN),
+            ("allocate", "2", cause::ALLOCATION),
+            ("copy", "null", cause::COPY_WRONG),
+            ("fill", "null", cause::COPY_WRONG),
+            ("copy", "1", Cause::unknown(LINK)),
+            ("module", "222", cause::LAUNCH_FAILED),
+            ("kernel", "700", cause::LAUNCH_FAILED),
+            ("graph", "null", cause::RESULT_WRONG),
+            ("gemm", "null", cause::GEMM_WRONG),
+            ("gemm", "14", Cause::unknown(LINK)),
+            ("init", "999", Cause::unknown(LINK)),
         ] {
             assert_eq!(failed(step, code, ""), Some(expected), "{step} {code}");
         }
-        assert_eq!(failed("copy", "46", "vgpu[1] error: the device is gone"), Some("session-lost"));
+        assert_eq!(failed("copy", "46", "vgpu[1] error: the device is gone"), Some(cause::SESSION_LOST));
         let ended = "the host ended the session with error 700 at message 9";
-        assert_eq!(failed("kernel", "700", ended), Some("launch-failed"), "a kernel's own fault");
+        assert_eq!(failed("kernel", "700", ended), Some(cause::LAUNCH_FAILED), "a kernel's own fault");
     }
 
     /// Refusals invisible in the guest (issue 13, point 7).
@@ -149,7 +149,7 @@ mod tests {
         let line = "{\"step\":\"kernel\",\"ok\":false,\"call\":\"f\",\"error\":\"e\",\"code\":218}";
         let log = "vgpu[1] error: device 0: FunctionGet is refused with CUDA_ERROR_INVALID_PTX: kernel k: no frobnicate";
         let finding = judged(line, log, End::Exit(1));
-        assert_eq!(finding.cause, Some("launch-failed"));
+        assert_eq!(finding.cause, Some(cause::LAUNCH_FAILED));
         let words = "; the host refused FunctionGet with CUDA_ERROR_INVALID_PTX: kernel k: no frobnicate";
         assert!(finding.found.ends_with(words), "{}", finding.found);
     }
@@ -160,7 +160,7 @@ mod tests {
         let finding = judged(begun, "", End::TimedOut(LIMIT));
         assert_eq!(
             (finding.cause, finding.found.as_str()),
-            (Some("timed-out"), "kernel was not done in 20 s")
+            (Some(cause::TIMED_OUT), "kernel was not done in 20 s")
         );
         assert!(judged(begun, "", End::Signal(11)).found.ends_with("(SIGSEGV) at kernel"));
     }
@@ -175,6 +175,6 @@ mod tests {
             "{}",
             finding.found
         );
-        assert_eq!(judged("", "", End::Exit(127)).cause, Some(UNKNOWN));
+        assert_eq!(judged("", "", End::Exit(127)).cause, Some(Cause::unknown(LINK)));
     }
 }

@@ -8,11 +8,12 @@ use std::time::Duration;
 use vgpu_transport::{PciFunction, turn_files};
 
 use super::unable;
-use crate::check::catalogue::{self, LINKS, LinkId, UNKNOWN};
 use crate::check::child::{self, Report};
 use crate::check::context::{Context, DeviceReport, Looked};
-use crate::check::finding::Finding;
 use crate::device::alive::Silence;
+use crate::diagnosis::catalogue::{self, LINKS};
+use crate::diagnosis::cause::device as cause;
+use crate::diagnosis::{Finding, LinkId, Status};
 use crate::env::CUDA_VISIBLE_DEVICES;
 
 const LINK: LinkId = LinkId::Device;
@@ -58,7 +59,7 @@ pub async fn look(context: &mut Context) -> Finding {
     let slow = found.iter().find(|(finding, _)| finding.cause.is_some());
     match (slow, refused) {
         (Some((finding, _)), _) => finding.clone(),
-        (None, Some(refused)) => Finding::warn(LINK, refused.cause, refused.found).details(refused.details),
+        (None, Some(refused)) => Finding { status: Status::Warn, expected: None, fix: None, ..refused },
         (None, None) => found.swap_remove(0).0,
     }
 }
@@ -87,7 +88,7 @@ pub fn failed(looked: &Looked, link: LinkId) -> Option<Finding> {
 /// A device of version 1 whose first call does not come back: another process has the turn, or the host does not answer.
 fn silent_version_1(looked: &Looked) -> Finding {
     let name = looked.function.address;
-    let fail = |found| Finding::fail(LINK, "device-mute", found).expected("an answer within a second");
+    let fail = |found| Finding::fail(cause::DEVICE_MUTE, found).expected("an answer within a second");
     let holder = turn_files(&looked.function).first().and_then(|path| holder(path));
     let finding = match holder {
         Some((process, program)) => fail(format!(
@@ -116,8 +117,7 @@ fn holder(path: &Path) -> Option<(String, String)> {
 
 /// What a child said of a step that failed.
 fn told(report: &Report, link: LinkId) -> Finding {
-    let cause = catalogue::cause(link, report.text("cause")).map_or(UNKNOWN, |cause| cause.id);
-    let finding = Finding::fail(link, cause, report.text("found"));
+    let finding = Finding::fail(catalogue::cause_of(link, report.text("cause")), report.text("found"));
     let fix = report.fields.get("fix").cloned();
     Finding { fix: fix.and_then(|fix| serde_json::from_value(fix).ok()), ..finding }
 }
@@ -132,25 +132,25 @@ fn judge(looked: &Looked) -> Finding {
         !report.ok && LINKS.iter().any(|link| link.id < LINK && link.id.as_str() == report.text("link"))
     });
     if let Some(report) = earlier {
-        let finding = Finding::fail(LINK, UNKNOWN, report.text("found"));
+        let finding = Finding::unknown(LINK, report.text("found"));
         return Finding { fix: told(report, LINK).fix, ..finding };
     }
     if let Some(report) = looked.steps.get("become").filter(|report| !report.ok) {
-        return Finding::fail(LINK, UNKNOWN, report.text("error"));
+        return Finding::unknown(LINK, report.text("error"));
     }
     let open = looked.steps.open.as_deref();
     match open {
         Some("open") if !turn_files(&looked.function).is_empty() => return silent_version_1(looked),
         Some("open" | "answer") => {
             let silence = Silence::Registers;
-            return Finding::fail(LINK, silence.cause().1, silence.found(&name.to_string()))
+            return Finding::fail(silence.cause(), silence.found(&name.to_string()))
                 .expected("an answer within a second")
                 .fix(silence.fix())
                 .details(looked.trouble.iter().map(|trouble| format!("the process that asked {trouble}")));
         }
         Some(step) if matches!(looked.trouble, Some(ref trouble) if trouble.contains("signal")) => {
             let trouble = looked.trouble.clone().unwrap_or_default();
-            return Finding::fail(LINK, UNKNOWN, format!("the process that looked at {name} {trouble}"))
+            return Finding::unknown(LINK, format!("the process that looked at {name} {trouble}"))
                 .detail(format!("it was at the step {step}"));
         }
         _ => {}
@@ -165,13 +165,13 @@ fn judge(looked: &Looked) -> Finding {
             return Finding::pass(LINK, format!("the registers of {name} answer"));
         }
         let trouble = looked.trouble.clone().unwrap_or_else(|| "said nothing".into());
-        return Finding::fail(LINK, UNKNOWN, format!("the process that looked at {name} {trouble}"));
+        return Finding::unknown(LINK, format!("the process that looked at {name} {trouble}"));
     };
     let micros = answer.number("us").unwrap_or_default();
     let found = format!("alive, answers in {}", time(micros));
     let generation = looked.steps.get("open").and_then(|open| open.whole("generation")).unwrap_or_default();
     if micros > SLOW_US {
-        return Finding::warn(LINK, "device-slow", found)
+        return Finding::warn(cause::DEVICE_SLOW, found)
             .expected("answers within a millisecond")
             .fix("Is the VM's host overloaded? Give its device process a processor of its own.");
     }
@@ -237,7 +237,7 @@ pub mod tests {
         let finding = judge(&looked(&[OPEN, r#"{"step":"answer","ok":true,"us":12.3}"#], None));
         assert_eq!(
             (finding.status, finding.found.as_str()),
-            (crate::check::finding::Status::Pass, "alive, answers in 12 \u{b5}s")
+            (crate::diagnosis::finding::Status::Pass, "alive, answers in 12 \u{b5}s")
         );
         let finding = judge(&looked(&[OPEN, r#"{"step":"answer","ok":true,"us":700000}"#], None));
         assert_eq!(finding.issue().unwrap(), "device/device-slow");

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use crate::check::catalogue::LinkId;
 use crate::check::context::Context;
-use crate::check::finding::{Finding, Fix};
+use crate::diagnosis::cause::environment as cause;
+use crate::diagnosis::{Cause, Finding, Fix, LinkId};
 use crate::env::{CUDA_VISIBLE_DEVICES, Environment};
 use crate::ollama::Ollama;
 
@@ -38,20 +38,20 @@ fn judge(
     unit: Option<&str>,
 ) -> Finding {
     let get = |name: &str| environment.get(name).map(|value| value.to_string_lossy().into_owned());
-    let fail = |cause, name: &str, value: &str, why: &str| {
+    let fail = |cause: Cause, name: &str, value: &str, why: &str| {
         let fix = match unit {
             Some(unit) => Fix::new(format!("Take {name} out of the service's environment, and restart it."))
                 .command(format!("systemctl edit {unit}"))
                 .as_root(),
             None => Fix::new(format!("Unset {name}.")).command(format!("unset {name}")),
         };
-        let finding = Finding::fail(LINK, cause, format!("{name}={value} {why}"));
+        let finding = Finding::fail(cause, format!("{name}={value} {why}"));
         Finding { fix: Some(fix), ..finding }
     };
     let mut seen = Vec::new();
     if let Some(value) = get(CUDA_VISIBLE_DEVICES) {
         if let Some(why) = hidden(&value, devices, count) {
-            return fail("visible-devices", CUDA_VISIBLE_DEVICES, &value, &why)
+            return fail(cause::VISIBLE_DEVICES, CUDA_VISIBLE_DEVICES, &value, &why)
                 .details(devices.iter().enumerate().map(|(index, uuid)| format!("device {index}: {uuid}")));
         }
         seen.push(format!("{CUDA_VISIBLE_DEVICES}={value}"));
@@ -61,15 +61,20 @@ fn judge(
         let backend = folder.as_ref().is_some_and(|folder| folder.join("libggml-cuda.so").exists());
         if !value.starts_with("cuda") {
             return fail(
-                "library-override",
+                cause::LIBRARY_OVERRIDE,
                 LLM_LIBRARY,
                 &value,
                 "limits Ollama to a backend that is not CUDA's",
             );
         }
         if let Some(folder) = folder.filter(|_| !backend) {
-            return fail("library-override", LLM_LIBRARY, &value, "names a backend that is not installed")
-                .detail(format!("{} has no libggml-cuda.so", folder.display()));
+            return fail(
+                cause::LIBRARY_OVERRIDE,
+                LLM_LIBRARY,
+                &value,
+                "names a backend that is not installed",
+            )
+            .detail(format!("{} has no libggml-cuda.so", folder.display()));
         }
         seen.push(format!("{LLM_LIBRARY}={value}"));
     }
@@ -77,21 +82,21 @@ fn judge(
         let path = Path::new(&value);
         if !path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("libggml-cuda.so")) {
             return fail(
-                "backend-override",
+                cause::BACKEND_OVERRIDE,
                 BACKEND_PATH,
                 &value,
                 "makes llama-server load that and not the CUDA backend",
             );
         }
         if !path.exists() {
-            return fail("backend-override", BACKEND_PATH, &value, "names a file that is not there");
+            return fail(cause::BACKEND_OVERRIDE, BACKEND_PATH, &value, "names a file that is not there");
         }
         seen.push(format!("{BACKEND_PATH}={value}"));
     }
     for name in LAYERS {
         let Some(value) = get(name) else { continue };
         if value.trim() == "0" && name != LAYERS[2] || value.trim() == "none" {
-            return fail("num-gpu-zero", name, &value, "keeps all layers on the CPU");
+            return fail(cause::NUM_GPU_ZERO, name, &value, "keeps all layers on the CPU");
         }
         seen.push(format!("{name}={value}"));
     }

@@ -4,13 +4,13 @@
 use vgpu_transport::turn_files;
 
 use super::device::{failed, time};
-use crate::check::catalogue::{LinkId, UNKNOWN};
 use crate::check::child::Report;
 use crate::check::context::{Context, DeviceReport, Looked};
-use crate::check::finding::Finding;
 use crate::device::alive::Silence;
 use crate::device::error::{context_lost, owners_taken};
 use crate::device::survey::size;
+use crate::diagnosis::cause::host as cause;
+use crate::diagnosis::{Finding, LinkId};
 
 const LINK: LinkId = LinkId::Host;
 /// Echoes above this are slow: a hundred times what they take.
@@ -41,7 +41,7 @@ fn judge(looked: &Looked, device: Option<&DeviceReport>) -> Finding {
     if let Some(report) = facts.filter(|report| report.ok)
         && let Some(wrong) = nonsense(report)
     {
-        return Finding::fail(LINK, "bad-facts", wrong)
+        return Finding::fail(cause::BAD_FACTS, wrong)
             .fix("Update the device's host, or look at the GPU that it describes.")
             .details(shown(report));
     }
@@ -53,14 +53,14 @@ fn judge(looked: &Looked, device: Option<&DeviceReport>) -> Finding {
                 "memory" => "the host did not say how much memory is free".into(),
                 _ => "the host did not give window memory".into(),
             };
-            return Finding::fail(LINK, "no-echo", what)
+            return Finding::fail(cause::NO_ECHO, what)
                 .expected("an answer within a second")
                 .fix(Silence::Echo.fix())
                 .details(looked.trouble.iter().map(|trouble| format!("the process that asked {trouble}")));
         }
         Some(step) => {
             let trouble = looked.trouble.clone().unwrap_or_default();
-            return Finding::fail(LINK, UNKNOWN, format!("the process that asked the host {trouble}"))
+            return Finding::unknown(LINK, format!("the process that asked the host {trouble}"))
                 .detail(format!("it was at the step {step}"));
         }
         None => {}
@@ -75,9 +75,9 @@ fn judge(looked: &Looked, device: Option<&DeviceReport>) -> Finding {
         let found = format!("{} of {} are free", size(free), size(total));
         if free == 0 || free < LITTLE && total >= LITTLE {
             let finding = if free < LITTLE / 4 {
-                Finding::fail(LINK, "no-memory", found)
+                Finding::fail(cause::NO_MEMORY, found)
             } else {
-                Finding::warn(LINK, "no-memory", found)
+                Finding::warn(cause::NO_MEMORY, found)
             };
             return finding
                 .expected("memory for a model")
@@ -85,7 +85,7 @@ fn judge(looked: &Looked, device: Option<&DeviceReport>) -> Finding {
         }
     }
     let Some(device) = device else {
-        return Finding::fail(LINK, "bad-facts", "the device says nothing of itself");
+        return Finding::fail(cause::BAD_FACTS, "the device says nothing of itself");
     };
     let micros = echo.number("median_us").unwrap_or_default();
     let found = format!(
@@ -109,7 +109,7 @@ fn judge(looked: &Looked, device: Option<&DeviceReport>) -> Finding {
         (SLOW_US, "an echo within a few microseconds")
     };
     if micros > slow {
-        return Finding::warn(LINK, "echo-slow", found)
+        return Finding::warn(cause::ECHO_SLOW, found)
             .expected(expected)
             .fix("Is the VM or its host overloaded? Give both processors of their own.")
             .details(details);
@@ -123,12 +123,14 @@ fn mend(finding: Finding) -> Finding {
         return finding;
     }
     match finding.cause {
-        Some("context-lost") => Finding { fix: Some(context_lost()), ..finding },
-        Some("owners-taken") => Finding { fix: Some(owners_taken()), ..finding },
-        Some("session-refused") => {
+        Some(cause::CONTEXT_LOST) => Finding { fix: Some(context_lost()), ..finding },
+        Some(cause::OWNERS_TAKEN) => Finding { fix: Some(owners_taken()), ..finding },
+        Some(cause::SESSION_REFUSED) => {
             finding.fix("Look at the device's host: its log says why it lets no process in.")
         }
-        Some("bad-facts") => finding.fix("Update the device's host, or look at the GPU that it describes."),
+        Some(cause::BAD_FACTS) => {
+            finding.fix("Update the device's host, or look at the GPU that it describes.")
+        }
         _ => finding,
     }
 }
@@ -177,7 +179,7 @@ fn shown(facts: &Report) -> Vec<String> {
 mod tests {
     use super::super::device::tests::looked;
     use super::*;
-    use crate::check::finding::Status;
+    use crate::diagnosis::Status;
 
     const ATTACH: &str = r#"{"step":"attach","ok":true}"#;
 

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use super::backend::{soname, usable};
 use super::unable;
-use crate::check::catalogue::{LinkId, UNKNOWN};
 use crate::check::child::{End, Outcome};
 use crate::check::context::Context;
-use crate::check::finding::Finding;
 use crate::check::{probe, refusals};
+use crate::diagnosis::cause::init as cause;
+use crate::diagnosis::{Finding, LinkId};
 use crate::env::VGPU_LOG;
 use crate::ollama::answers;
 use crate::ollama::variant::Variant;
@@ -67,7 +67,7 @@ fn judge(name: &str, outcome: &Outcome) -> Finding {
         };
         return finding(match outcome.end {
             End::TimedOut(limit) => {
-                Finding::fail(LINK, "timed-out", format!("{name} was not done in {} s {at}", limit.as_secs()))
+                Finding::fail(cause::TIMED_OUT, format!("{name} was not done in {} s {at}", limit.as_secs()))
                     .expected("less than a second")
                     .fix("Look at the host of the device: a call that waits for it gets no answer.")
                     .command("vgpu-run check --only host")
@@ -79,13 +79,11 @@ fn judge(name: &str, outcome: &Outcome) -> Finding {
         let words = failed.text("error");
         return finding(match failed.step.as_str() {
             "devices" => no_device(name, &outcome.stderr),
-            "start" => Finding::fail(
-                LINK,
-                UNKNOWN,
-                format!("{name} did not start: {} says: {words}", failed.text("call")),
-            ),
+            "start" => {
+                Finding::unknown(LINK, format!("{name} did not start: {} says: {words}", failed.text("call")))
+            }
             step => {
-                let finding = Finding::fail(LINK, "load-failed", format!("{name}: {words}"));
+                let finding = Finding::fail(cause::LOAD_FAILED, format!("{name}: {words}"));
                 let finding = if words.contains("Permission denied") {
                     finding.fix("Let the user that Ollama runs as read its files.")
                 } else {
@@ -97,7 +95,7 @@ fn judge(name: &str, outcome: &Outcome) -> Finding {
     }
     let Some(devices) = steps.get("devices") else {
         let trouble = outcome.trouble().unwrap_or_else(|| "ended without a word".into());
-        return finding(Finding::fail(LINK, UNKNOWN, format!("the process that opened {name} {trouble}")));
+        return finding(Finding::unknown(LINK, format!("the process that opened {name} {trouble}")));
     };
     let all =
         devices.fields.get("devices").and_then(|devices| devices.as_array()).cloned().unwrap_or_default();
@@ -117,7 +115,7 @@ fn judge(name: &str, outcome: &Outcome) -> Finding {
         .collect();
     if all.iter().all(|device| device["total"].as_u64() == Some(0)) {
         return finding(
-            Finding::fail(LINK, "cuda-error", format!("{name} cannot ask the device for its memory"))
+            Finding::fail(cause::CUDA_ERROR, format!("{name} cannot ask the device for its memory"))
                 .detail(shown.join("; "))
                 .fix("Look at what the device's host says.")
                 .command("vgpu-run check --only host"),
@@ -126,7 +124,7 @@ fn judge(name: &str, outcome: &Outcome) -> Finding {
     let took = outcome.elapsed;
     let found = format!("{name} starts in {} ms: {}", took.as_millis(), shown.join("; "));
     if took > BUDGET {
-        return Finding::warn(LINK, "timed-out", found)
+        return Finding::warn(cause::TIMED_OUT, found)
             .expected("less than a second")
             .fix("Give the VM more processors, or lay Ollama's libraries onto a faster disk.");
     }
@@ -136,15 +134,15 @@ fn judge(name: &str, outcome: &Outcome) -> Finding {
 /// The child died: by GGML's own will, after a CUDA error, or by a crash.
 fn aborted(name: &str, at: &str, outcome: &Outcome) -> Finding {
     if let Some(error) = cuda_error(&outcome.stderr) {
-        return Finding::fail(LINK, "cuda-error", format!("{name} gave up {at}: {error}"))
+        return Finding::fail(cause::CUDA_ERROR, format!("{name} gave up {at}: {error}"))
             .fix("Look at what the device's host says.")
             .command("vgpu-run check --only host");
     }
     let Some(trouble) = outcome.trouble() else {
         let found = format!("{name} ended the process that opened it, with exit status 0, {at}");
-        return Finding::fail(LINK, UNKNOWN, found);
+        return Finding::unknown(LINK, found);
     };
-    Finding::fail(LINK, "crashed", format!("the process that opened {name} {trouble} {at}"))
+    Finding::fail(cause::CRASHED, format!("the process that opened {name} {trouble} {at}"))
         .fix("Please report it, with what check found.")
         .command("vgpu-run check --bundle vgpu-run-check.tar.gz")
 }
@@ -152,10 +150,10 @@ fn aborted(name: &str, at: &str, outcome: &Outcome) -> Finding {
 /// The backend started and has no device: does it say why?
 fn no_device(name: &str, stderr: &str) -> Finding {
     match cuda_error(stderr) {
-        Some(error) => Finding::fail(LINK, "cuda-error", format!("{name} finds no device: {error}"))
+        Some(error) => Finding::fail(cause::CUDA_ERROR, format!("{name} finds no device: {error}"))
             .fix("Look at the device.")
             .command("vgpu-run check --only host"),
-        None => Finding::fail(LINK, "no-device", format!("{name} starts and finds no device"))
+        None => Finding::fail(cause::NO_DEVICE, format!("{name} starts and finds no device"))
             .fix("Unset CUDA_VISIBLE_DEVICES, and look at the device.")
             .command("vgpu-run check --only host"),
     }
@@ -182,7 +180,7 @@ pub fn lines(text: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::finding::Status;
+    use crate::diagnosis::{Cause, Status};
 
     fn judged(stdout: &str, stderr: &str, end: End) -> Finding {
         judge(
@@ -208,24 +206,24 @@ mod tests {
         );
         assert_eq!(
             (finding.cause, finding.found.as_str()),
-            (Some("load-failed"), "cuda_v12: libcuda.so.1: cannot open")
+            (Some(cause::LOAD_FAILED), "cuda_v12: libcuda.so.1: cannot open")
         );
     }
 
     #[test]
     fn crashes_errors_and_silence_are_told_apart() {
-        assert_eq!(judged(OPENED, "", End::Signal(11)).cause, Some("crashed"));
-        assert_eq!(judged(OPENED, "", End::Exit(0)).cause, Some(UNKNOWN), "it ended itself");
+        assert_eq!(judged(OPENED, "", End::Signal(11)).cause, Some(cause::CRASHED));
+        assert_eq!(judged(OPENED, "", End::Exit(0)).cause, Some(Cause::unknown(LINK)), "it ended itself");
         let aborted = judged(OPENED, "CUDA error: out of memory\n  in x\n", End::Signal(6));
-        assert_eq!(aborted.cause, Some("cuda-error"));
+        assert_eq!(aborted.cause, Some(cause::CUDA_ERROR));
         assert!(aborted.found.ends_with("out of memory"), "{}", aborted.found);
-        assert_eq!(judged(OPENED, "", End::TimedOut(LIMIT)).cause, Some("timed-out"));
-        assert_eq!(judged("", "", End::Exit(127)).cause, Some(UNKNOWN));
+        assert_eq!(judged(OPENED, "", End::TimedOut(LIMIT)).cause, Some(cause::TIMED_OUT));
+        assert_eq!(judged("", "", End::Exit(127)).cause, Some(Cause::unknown(LINK)));
         let started = format!("{OPENED}{{\"step\":\"start\",\"ok\":true}}\n");
         let none = format!("{started}{{\"step\":\"devices\",\"ok\":false,\"error\":\"no device\"}}");
-        assert_eq!(judged(&none, "", End::Exit(1)).cause, Some("no-device"));
+        assert_eq!(judged(&none, "", End::Exit(1)).cause, Some(cause::NO_DEVICE));
         let said = "ggml_cuda_init: failed to initialize CUDA: CUDA driver version is insufficient for CUDA runtime version\n";
-        assert_eq!(judged(&none, said, End::Exit(1)).cause, Some("cuda-error"));
+        assert_eq!(judged(&none, said, End::Exit(1)).cause, Some(cause::CUDA_ERROR));
     }
 
     #[test]
@@ -240,7 +238,7 @@ mod tests {
             (finding.status, finding.found.as_str()),
             (Status::Pass, "cuda_v12 starts in 80 ms: CUDA0 x with 1024 MiB, 1 free")
         );
-        assert_eq!(judged(&answer(0), "", End::Exit(0)).cause, Some("cuda-error"));
+        assert_eq!(judged(&answer(0), "", End::Exit(0)).cause, Some(cause::CUDA_ERROR));
     }
 
     #[test]

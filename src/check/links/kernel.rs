@@ -5,10 +5,10 @@ use std::path::Path;
 use nix::unistd::Uid;
 
 use super::broken;
-use crate::check::catalogue::LinkId;
 use crate::check::context::Context;
-use crate::check::finding::Finding;
 use crate::check::unit::Unit;
+use crate::diagnosis::cause::kernel as cause;
+use crate::diagnosis::{Finding, LinkId};
 use crate::embedded::Object;
 use crate::inject::folder::{self, Content, Folder};
 use crate::inject::owner::Owner;
@@ -55,9 +55,7 @@ pub async fn look(context: &mut Context) -> Finding {
         (false, Some(place)) => {
             Finding::pass(LINK, format!("libraries can be mapped from {}", place.display())).details(evidence)
         }
-        (false, None) => Finding::fail(
-            LINK,
-            "no-executable-mapping",
+        (false, None) => Finding::fail(cause::NO_EXECUTABLE_MAPPING,
             "neither memory files nor any folder may be mapped for execution",
         )
         .expected("memory files, or one folder on a file system that is not mounted noexec")

@@ -21,21 +21,20 @@ pub mod window;
 
 use std::time::Duration;
 
-use super::catalogue::{LinkId, UNKNOWN};
 use super::child::Outcome;
 use super::context::Context;
-use super::finding::Finding;
 use super::probe;
+use crate::diagnosis::{Cause, Finding, LinkId};
 use crate::env::VGPU_LOG;
-use crate::error::{Failure, Refusal};
+use crate::error::{Failure, LauncherError};
 
 /// What an error of the launcher is at `link`. One that belongs to another link, which held, is unknown here.
-fn broken<R: Refusal + 'static>(link: LinkId, error: R) -> Finding {
+fn broken<R: LauncherError + 'static>(link: LinkId, error: R) -> Finding {
     let failure = Failure::from(error);
     match failure.finding() {
         Some(finding) if finding.link == link => finding,
-        Some(finding) => Finding { link, cause: Some(UNKNOWN), ..finding },
-        None => Finding::fail(link, UNKNOWN, failure.sentence()),
+        Some(finding) => Finding { link, cause: Some(Cause::unknown(link)), ..finding },
+        None => Finding::unknown(link, failure.sentence()),
     }
 }
 

@@ -5,20 +5,20 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::check::catalogue::{LinkId, UNKNOWN};
 use crate::check::child;
 use crate::check::context::Context;
-use crate::check::finding::Finding;
+use crate::diagnosis::cause::ollama as cause;
+use crate::diagnosis::{Cause, Finding, LinkId};
 use crate::embedded::OBJECTS;
 use crate::env::{Environment, HOME, LD_LIBRARY_PATH, PATH};
-use crate::error::{Failure, Refusal};
+use crate::error::{Failure, LauncherError};
 use crate::ollama::backends;
 use crate::ollama::era::Era;
 use crate::ollama::installer;
 use crate::ollama::variant::Variant;
 use crate::ollama::{Ollama, version};
 use crate::program::Program;
-use crate::program::private::{self, Asker, CAUSE as PRIVATE, SEEN};
+use crate::program::private::{self, Asker, SEEN};
 use crate::program::search::Search;
 
 const LINK: LinkId = LinkId::Ollama;
@@ -68,17 +68,13 @@ pub async fn look(context: &mut Context) -> Finding {
         context.versions.insert("ollama", version);
     }
     let finding = if let Some(other) = mixed.first() {
-        Finding::warn(
-            LINK,
-            "mixed-install",
-            format!("{name} at {shown} lies beside files of another release"),
-        )
-        .fix("Remove the library folder and install Ollama again.")
-        .command(installer::command())
-        .as_root()
-        .detail(other.clone())
+        Finding::warn(cause::MIXED_INSTALL, format!("{name} at {shown} lies beside files of another release"))
+            .fix("Remove the library folder and install Ollama again.")
+            .command(installer::command())
+            .as_root()
+            .detail(other.clone())
     } else if let Some(other) = others.first() {
-        Finding::warn(LINK, "mixed-install", format!("{found}; there is another at {}", other.display()))
+        Finding::warn(cause::MIXED_INSTALL, format!("{found}; there is another at {}", other.display()))
             .fix("Remove the one that you do not use, or name the right one by its path.")
     } else {
         Finding::pass(LINK, found)
@@ -97,25 +93,25 @@ fn way(era: Era) -> &'static str {
 
 fn missing(context: &Context) -> Finding {
     if let Some(path) = &context.options.ollama {
-        return Finding::fail(LINK, "ollama-missing", format!("there is no program {}", path.display()))
+        return Finding::fail(cause::OLLAMA_MISSING, format!("there is no program {}", path.display()))
             .fix("Name the file of Ollama's program after --ollama.");
     }
     if let Some(path) = &context.options.program {
-        return Finding::fail(LINK, UNKNOWN, format!("there is no program {}", path.display()))
+        return Finding::unknown(LINK, format!("there is no program {}", path.display()))
             .fix("Name the program's file.");
     }
     if let Some(pid) = elsewhere() {
-        return Finding::fail(LINK, "ollama-confined", format!("Ollama runs in a container (process {pid}), and none is on PATH"))
+        return Finding::fail(cause::OLLAMA_CONFINED, format!("Ollama runs in a container (process {pid}), and none is on PATH"))
             .fix("Start Ollama outside the container, or install vgpu-run in the container and give it the device.")
             .detail(format!("/proc/{pid}/root is another root than this program's"));
     }
     match USUAL.iter().find(|path| Path::new(path).exists()) {
         Some(path) => {
-            Finding::fail(LINK, "ollama-missing", format!("ollama is not on PATH, and there is {path}"))
+            Finding::fail(cause::OLLAMA_MISSING, format!("ollama is not on PATH, and there is {path}"))
                 .fix("Name it by its path.")
                 .command(format!("vgpu-run check --ollama {path}"))
         }
-        None => Finding::fail(LINK, "ollama-missing", "there is no ollama on PATH")
+        None => Finding::fail(cause::OLLAMA_MISSING, "there is no ollama on PATH")
             .fix("Install Ollama.")
             .command(installer::command())
             .as_root()
@@ -154,14 +150,14 @@ pub fn confined(program: &Program) -> Option<Finding> {
     let shown = path.display();
     if in_snap || through == Some("snap") {
         return Some(
-            Finding::fail(LINK, "ollama-confined", format!("{shown} is a snap"))
+            Finding::fail(cause::OLLAMA_CONFINED, format!("{shown} is a snap"))
                 .fix("Remove the snap and install Ollama's own release.")
                 .command(format!("snap remove ollama && {{ {}; }}", installer::command()))
                 .as_root(),
         );
     }
     through.map(|through| {
-        Finding::fail(LINK, "ollama-confined", format!("{shown} starts Ollama through {through}"))
+        Finding::fail(cause::OLLAMA_CONFINED, format!("{shown} starts Ollama through {through}"))
             .fix("Start Ollama outside the container, or install vgpu-run in the container and give it the device.")
     })
 }
@@ -186,9 +182,9 @@ fn confiner(script: &str) -> Option<&'static str> {
 
 fn unsuitable(program: &Program) -> Option<Finding> {
     let unsuitable = program.preloadable().err()?;
-    let cause = unsuitable.broken().map_or(UNKNOWN, |(_, cause)| cause);
+    let cause = unsuitable.diagnosis().unwrap_or(Cause::unknown(LINK));
     let hint = unsuitable.hint();
-    let finding = Finding::fail(LINK, cause, Failure::from(unsuitable).sentence());
+    let finding = Finding::fail(cause, Failure::from(unsuitable).sentence());
     Some(match hint {
         Some(hint) => finding.fix(hint),
         None => finding,
@@ -206,8 +202,8 @@ fn other(program: &Program, environment: &Environment) -> Finding {
     let found = private::look(files, &Search::new(environment.get(LD_LIBRARY_PATH), Vec::new()), &ours);
     let breaks = found.askers.iter().find(|asker| own.contains(asker));
     let finding = match (breaks, found.askers.first()) {
-        (Some(asker), _) => Finding::fail(LINK, PRIVATE, asker.to_string()).fix(asker.fix()),
-        (None, Some(asker)) => Finding::warn(LINK, PRIVATE, asker.to_string()).fix(asker.fix()),
+        (Some(asker), _) => Finding::fail(cause::PRIVATE_TABLES, asker.to_string()).fix(asker.fix()),
+        (None, Some(asker)) => Finding::warn(cause::PRIVATE_TABLES, asker.to_string()).fix(asker.fix()),
         (None, None) => {
             let found = "nothing asks for NVIDIA's private export tables";
             Finding::pass(LINK, format!("{} is no Ollama, and {found}", program.path.display()))
@@ -229,7 +225,7 @@ fn not_ollama(program: &Program) -> Finding {
     } else {
         format!("{path} is a script for {}", program.binary.display())
     };
-    Finding::fail(LINK, "not-ollama", found)
+    Finding::fail(cause::NOT_OLLAMA, found)
         .fix("Name the program itself.")
         .command("vgpu-run check --ollama /usr/local/bin/ollama")
         .detail("known are releases of Ollama from 0.5.8 on, told by texts in their binary")
@@ -247,7 +243,7 @@ fn incomplete(ollama: &Ollama, real: &Path) -> Option<Finding> {
     if real.parent() == Some(&ollama.libraries) || !ollama.libraries.is_dir() {
         let expected = real.parent().unwrap_or(real).join("../lib/ollama");
         return Some(again(
-            Finding::fail(LINK, "libraries-missing", "Ollama's library folder is not there")
+            Finding::fail(cause::LIBRARIES_MISSING, "Ollama's library folder is not there")
                 .expected(expected.display().to_string()),
         ));
     }
@@ -255,8 +251,7 @@ fn incomplete(ollama: &Ollama, real: &Path) -> Option<Finding> {
     if ollama.era == Era::C && !server.is_file() {
         return Some(again(
             Finding::fail(
-                LINK,
-                "mixed-install",
+                cause::MIXED_INSTALL,
                 format!("this Ollama needs llama-server, and {folder} has none"),
             )
             .expected(server.display().to_string()),
@@ -264,13 +259,12 @@ fn incomplete(ollama: &Ollama, real: &Path) -> Option<Finding> {
     }
     if ollama.era != Era::C && server.exists() {
         return Some(again(Finding::fail(
-            LINK,
-            "mixed-install",
+            cause::MIXED_INSTALL,
             format!("{folder} is of a newer release than the program"),
         )));
     }
     Variant::base(ollama).is_none().then(|| {
-        again(Finding::fail(LINK, "libraries-missing", format!("libggml-base.so is not in {folder}")))
+        again(Finding::fail(cause::LIBRARIES_MISSING, format!("libggml-base.so is not in {folder}")))
     })
 }
 
@@ -355,7 +349,7 @@ mod tests {
         std::fs::set_permissions(&snap, std::fs::Permissions::from_mode(0o755)).unwrap();
         std::os::unix::fs::symlink(&snap, scratch.join("ollama")).unwrap();
         let program = Program::find(scratch.join("ollama").as_os_str(), None).unwrap();
-        assert_eq!(confined(&program).unwrap().cause, Some("ollama-confined"));
+        assert_eq!(confined(&program).unwrap().cause, Some(cause::OLLAMA_CONFINED));
     }
 
     #[test]
@@ -365,15 +359,15 @@ mod tests {
         let real = scratch.join("bin/ollama");
         let ollama = |era| Ollama { era, libraries: libraries.clone() };
         let cause = |era| incomplete(&ollama(era), &real).and_then(|finding| finding.cause);
-        assert_eq!(cause(Era::C), Some("libraries-missing"));
+        assert_eq!(cause(Era::C), Some(cause::LIBRARIES_MISSING));
         std::fs::create_dir_all(&libraries).unwrap();
-        assert_eq!(cause(Era::C), Some("mixed-install"), "no llama-server");
-        assert_eq!(cause(Era::B), Some("libraries-missing"), "no libggml-base");
+        assert_eq!(cause(Era::C), Some(cause::MIXED_INSTALL), "no llama-server");
+        assert_eq!(cause(Era::B), Some(cause::LIBRARIES_MISSING), "no libggml-base");
         std::fs::write(libraries.join("libggml-base.so.0"), "a").unwrap();
         assert_eq!(cause(Era::B), None);
         std::fs::write(libraries.join("llama-server"), "").unwrap();
         assert_eq!(cause(Era::C), None);
-        assert_eq!(cause(Era::B), Some("mixed-install"), "of a newer release");
+        assert_eq!(cause(Era::B), Some(cause::MIXED_INSTALL), "of a newer release");
         assert!(leftovers(&ollama(Era::C)).is_empty());
         std::fs::write(libraries.join("libggml-base.so.0.9.1"), "b").unwrap();
         assert_eq!(leftovers(&ollama(Era::C)).len(), 1);

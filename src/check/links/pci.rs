@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use super::broken;
-use crate::check::catalogue::LinkId;
 use crate::check::context::Context;
-use crate::check::finding::Finding;
 use crate::device::error::decoding;
 use crate::device::survey;
+use crate::diagnosis::cause::pci as cause;
+use crate::diagnosis::{Finding, LinkId};
 
 const LINK: LinkId = LinkId::Pci;
 
@@ -31,9 +31,9 @@ pub async fn look(context: &mut Context) -> Finding {
         // Who starts as root need do nothing.
         let turned_on = context.subject().is_ok_and(|subject| subject.uid.is_root());
         let finding = if turned_on {
-            Finding::warn(LINK, "memory-decoding-off", format!("{found}; vgpu-run, as root, turns it on"))
+            Finding::warn(cause::MEMORY_DECODING_OFF, format!("{found}; vgpu-run, as root, turns it on"))
         } else {
-            Finding::fail(LINK, "memory-decoding-off", found)
+            Finding::fail(cause::MEMORY_DECODING_OFF, found)
         };
         return Finding { fix: Some(fix), ..finding }.details(evidence(&root));
     }

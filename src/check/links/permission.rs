@@ -10,13 +10,13 @@ use nix::unistd::Uid;
 use vgpu_transport::{OpenError, PciFunction, turn_files};
 
 use super::{broken, unable};
-use crate::check::catalogue::LinkId;
 use crate::check::child;
 use crate::check::context::Context;
-use crate::check::finding::{Finding, Fix};
 use crate::check::subject::{Become, Subject};
 use crate::check::unit::Unit;
 use crate::device;
+use crate::diagnosis::cause::permission as cause;
+use crate::diagnosis::{Finding, Fix, LinkId};
 use crate::service;
 
 const LINK: LinkId = LinkId::Permission;
@@ -31,7 +31,7 @@ pub async fn look(context: &mut Context) -> Finding {
     let subject = match context.subject() {
         Ok(subject) => subject.clone(),
         Err(failure) => {
-            return Finding::fail(LINK, "device-permission", failure.sentence())
+            return Finding::fail(cause::DEVICE_PERMISSION, failure.sentence())
                 .fix("Name a user that exists in User= of the service's unit.");
         }
     };
@@ -57,7 +57,7 @@ pub async fn look(context: &mut Context) -> Finding {
         let Some(errno) = answer else { continue };
         let source = io::Error::from_raw_os_error(errno);
         // What is missing, or refuses to be connected to, is a later link's.
-        if device::error::file_cause(lockdown, path, &source, false).0 != LINK {
+        if device::error::file_cause(lockdown, path, &source, false).link() != LINK {
             continue;
         }
         let path = path.clone();
@@ -73,7 +73,7 @@ pub async fn look(context: &mut Context) -> Finding {
             Some(_) => format!("as the user {}: {}", subject.name, finding.found),
             None => finding.found.clone(),
         };
-        let wrapped = context.unit.as_ref().filter(|_| finding.cause == Some("device-permission"));
+        let wrapped = context.unit.as_ref().filter(|_| finding.cause == Some(cause::DEVICE_PERMISSION));
         let fix = wrapped.and_then(fix).or(finding.fix.clone());
         let rights = paths.iter().filter(|path| path.exists());
         return Finding { found, fix, ..finding }
@@ -85,7 +85,7 @@ pub async fn look(context: &mut Context) -> Finding {
         None => format!("{} may open the device", subject.name),
     };
     match &context.unit_error {
-        Some(error) => Finding::warn(LINK, None, format!("{who}; but {error}"))
+        Some(error) => Finding::notice(LINK, format!("{who}; but {error}"))
             .fix("Name a service that exists: --service NAME."),
         None => Finding::pass(LINK, who),
     }
@@ -114,7 +114,7 @@ fn sandbox(unit: &Unit, functions: &[PciFunction]) -> Option<Finding> {
     let fix = Fix::new(format!("Set {what} in a drop-in of the unit, reload and restart it."))
         .command(drop_in(unit, "vgpu-run-sandbox", what))
         .as_root();
-    let finding = Finding::fail(LINK, "sysfs-read-only", format!("in {} {found}", unit.name));
+    let finding = Finding::fail(cause::SYSFS_READ_ONLY, format!("in {} {found}", unit.name));
     Some(Finding { fix: Some(fix), ..finding }.detail(format!("unit file {}", unit.get("FragmentPath"))))
 }
 

@@ -9,13 +9,13 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::process::Command;
 
-use crate::check::catalogue::{LinkId, UNKNOWN};
 use crate::check::child;
 use crate::check::context::Context;
-use crate::check::finding::Finding;
 use crate::check::http;
 use crate::check::refusals;
 use crate::check::unit::Unit;
+use crate::diagnosis::cause::service as cause;
+use crate::diagnosis::{Cause, Finding, LinkId};
 use crate::env::Environment;
 use crate::ollama::running::{self, Process, Server};
 use crate::service;
@@ -32,7 +32,7 @@ const FOUND: &str = "inference compute";
 /// Looks at the link. With `--service` it must be right; without, what runs is not what is to be started, and only told.
 pub async fn look(context: &mut Context) -> Finding {
     if let Some(error) = &context.unit_error {
-        return Finding::fail(LINK, "not-answering", error.to_string())
+        return Finding::fail(cause::NOT_ANSWERING, error.to_string())
             .fix("Name the service after --service, or install it.")
             .command("systemctl list-units --type=service --all '*ollama*'");
     }
@@ -55,14 +55,10 @@ pub async fn look(context: &mut Context) -> Finding {
     details.extend(models.as_ref().err().map(ToString::to_string));
     if let Err(Silent::Nonsense(address, answer)) = &models {
         let begin: String = answer.chars().take(200).collect();
-        return Finding::fail(
-            LINK,
-            UNKNOWN,
-            format!("{address} answers /api/ps with what is no list of models"),
-        )
-        .fix("Is it Ollama that listens there?")
-        .detail(begin)
-        .details(details);
+        return Finding::unknown(LINK, format!("{address} answers /api/ps with what is no list of models"))
+            .fix("Is it Ollama that listens there?")
+            .detail(begin)
+            .details(details);
     }
     let Journal { found, refused } = journal.unwrap_or_default();
     let state = State { server, unit: unit.as_ref(), journal: found, refused, models: models.ok() };
@@ -86,7 +82,7 @@ fn not_running(unit: &Unit) -> Finding {
     if state.is_empty() {
         return Finding::skip(LINK, format!("systemd does not say whether {} runs", unit.name));
     }
-    Finding::fail(LINK, "not-answering", format!("{} is {state}", unit.name))
+    Finding::fail(cause::NOT_ANSWERING, format!("{} is {state}", unit.name))
         .fix("Start it, and look at what it says.")
         .command(format!("systemctl start {0}; journalctl -u {0} -n 50", unit.name))
         .as_root()
@@ -199,10 +195,10 @@ struct State<'a> {
 
 impl State<'_> {
     fn judge(&self) -> Finding {
-        let broken = |cause, found: String| match self.unit {
-            Some(_) => Finding::fail(LINK, cause, found),
+        let broken = |cause: Cause, found: String| match self.unit {
+            Some(_) => Finding::fail(cause, found),
             // It may be meant to be so: what check looks at is what vgpu-run would start.
-            None => Finding::warn(LINK, cause, found),
+            None => Finding::warn(cause, found),
         };
         let (who, restart) = match self.unit {
             Some(unit) => {
@@ -218,7 +214,7 @@ impl State<'_> {
         match self.server.process.wrapped() {
             Some(false) if started_by_us => {
                 return broken(
-                    "stale",
+                    cause::STALE,
                     format!("{who} was changed to start through vgpu-run, and runs as it was before"),
                 )
                 .fix("Have systemd read it again, and restart it.")
@@ -226,7 +222,7 @@ impl State<'_> {
                 .as_root();
             }
             Some(false) => {
-                let finding = broken("not-wrapped", format!("{who} was not started by vgpu-run"));
+                let finding = broken(cause::NOT_WRAPPED, format!("{who} was not started by vgpu-run"));
                 return match self.unit {
                     Some(unit) => finding
                         .fix("Have vgpu-run start it.")
@@ -240,7 +236,7 @@ impl State<'_> {
             _ => {}
         }
         if self.unit.is_some_and(|unit| unit.on("NeedDaemonReload")) {
-            return broken("stale", format!("{who} was changed, and systemd has not read it again"))
+            return broken(cause::STALE, format!("{who} was changed, and systemd has not read it again"))
                 .fix("Have systemd read it again, and restart it.")
                 .command(restart)
                 .as_root();
@@ -252,7 +248,7 @@ impl State<'_> {
         };
         if let Some(runner) = self.server.runners.iter().find(bare) {
             return broken(
-                "runner-without-shims",
+                cause::RUNNER_WITHOUT_SHIMS,
                 format!(
                     "{who}: its process {} holds a model and has not loaded vgpu-run's libraries",
                     runner.pid
@@ -265,26 +261,26 @@ impl State<'_> {
         }
         let library = self.journal.as_deref().and_then(|line| value(line, "library"));
         if library == Some("cpu") {
-            return broken("found-cpu", format!("{who} found no GPU when it started"))
+            return broken(cause::FOUND_CPU, format!("{who} found no GPU when it started"))
                 .fix("Mend what else check finds, then restart it.")
                 .command(restart)
                 .as_root()
                 .details(self.journal.clone());
         }
         if let Some(refused) = &self.refused {
-            return broken("kernels-refused", format!("{who}: {refused}"))
+            return broken(cause::KERNELS_REFUSED, format!("{who}: {refused}"))
                 .fix("Update the device's host, or look at what it says; please report it, with what check found.")
                 .command("vgpu-run check --service --bundle vgpu-run-check.tar.gz")
                 .as_root();
         }
         let models = self.models.as_deref().unwrap_or_default();
         if let Some(model) = models.iter().find(|model| model.on_gpu == 0 && model.size > 0) {
-            return broken("model-on-cpu", format!("{who}: the model {} lies in the CPU's memory", model.name))
+            return broken(cause::MODEL_ON_CPU, format!("{who}: the model {} lies in the CPU's memory", model.name))
                 .fix("Unload it, and look at what the log says when it is loaded again: it may be larger than the device's memory.")
                 .command(format!("ollama stop {}", model.name));
         }
         if self.models.is_none() {
-            return broken("not-answering", format!("{who} does not answer at its address"))
+            return broken(cause::NOT_ANSWERING, format!("{who} does not answer at its address"))
                 .fix("Look at its log; is OLLAMA_HOST what you think?");
         }
         let unseen = self.server.process.wrapped().is_none();
@@ -314,7 +310,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::check::finding::Status;
+    use crate::diagnosis::Status;
 
     fn process(preload: Option<&str>, mapped: &[&str]) -> Process {
         let environment = preload.map(|preload| Environment::from_iter([("LD_PRELOAD", preload)]));
@@ -365,28 +361,28 @@ mod tests {
         let bare = || process(Some(""), &[]);
         let good = || process(Some(OURS), &[]);
         let of = |process, unit, journal, models| judged(process, Vec::new(), unit, journal, models);
-        assert_eq!(of(bare(), Some(&plain), None, none).cause, Some("not-wrapped"));
-        assert_eq!(of(bare(), Some(&wrapped), None, none).cause, Some("stale"));
-        assert_eq!(of(good(), Some(&reload), None, none).cause, Some("stale"));
+        assert_eq!(of(bare(), Some(&plain), None, none).cause, Some(cause::NOT_WRAPPED));
+        assert_eq!(of(bare(), Some(&wrapped), None, none).cause, Some(cause::STALE));
+        assert_eq!(of(good(), Some(&reload), None, none).cause, Some(cause::STALE));
         assert_eq!(of(bare(), None, None, none).status, Status::Warn, "it is not what was asked about");
         let cpu = Some("msg=\"inference compute\" id=cpu library=cpu compute=\"\"");
-        assert_eq!(of(good(), Some(&wrapped), cpu, none).cause, Some("found-cpu"));
+        assert_eq!(of(good(), Some(&wrapped), cpu, none).cause, Some(cause::FOUND_CPU));
         let on_cpu = Some(r#"{"models":[{"name":"m","size":5,"size_vram":0}]}"#);
-        assert_eq!(of(good(), Some(&wrapped), None, on_cpu).cause, Some("model-on-cpu"));
-        assert_eq!(of(good(), Some(&wrapped), None, None).cause, Some("not-answering"));
+        assert_eq!(of(good(), Some(&wrapped), None, on_cpu).cause, Some(cause::MODEL_ON_CPU));
+        assert_eq!(of(good(), Some(&wrapped), None, None).cause, Some(cause::NOT_ANSWERING));
         // Refusals invisible in the guest (issue 13, point 7); one from before the last start is over.
         let words = "device 0: FunctionGet is refused with CUDA_ERROR_INVALID_PTX: kernel k: no frobnicate";
         let start = "msg=\"inference compute\" id=0 library=CUDA";
         let refused = format!("{start}\nvgpu[7] error: {words}\n");
         let finding = of(good(), Some(&wrapped), Some(&refused), none);
-        assert_eq!(finding.cause, Some("kernels-refused"));
+        assert_eq!(finding.cause, Some(cause::KERNELS_REFUSED));
         assert!(finding.found.ends_with("kernel k: no frobnicate"), "{}", finding.found);
         let over = format!("{refused}{start}\n");
         assert_eq!(of(good(), Some(&wrapped), Some(&over), none).cause, None);
         let runner = process(Some(""), &["/l/cuda_v12/libggml-cuda.so"]);
         assert_eq!(
             judged(good(), vec![runner], Some(&wrapped), None, none).cause,
-            Some("runner-without-shims")
+            Some(cause::RUNNER_WITHOUT_SHIMS)
         );
         assert_eq!(of(process(None, &[]), None, None, none).status, Status::Skip);
     }
@@ -398,7 +394,7 @@ mod tests {
         let runner = Process { words, ..process(Some(""), &["/lib/libc.so.6"]) };
         let found =
             judged(process(Some(OURS), &[]), vec![runner], Some(&wrapped), None, Some(r#"{"models":[]}"#));
-        assert_eq!(found.cause, Some("runner-without-shims"));
+        assert_eq!(found.cause, Some(cause::RUNNER_WITHOUT_SHIMS));
     }
 
     #[test]

@@ -9,13 +9,13 @@ use std::time::Duration;
 use nix::unistd::Uid;
 
 use super::{permission, unable};
-use crate::check::catalogue::{LinkId, UNKNOWN};
 use crate::check::child::{self, Outcome};
 use crate::check::context::Context;
-use crate::check::finding::Finding;
 use crate::check::keeper::{Kept, Refused};
 use crate::check::subject::{Become, Subject};
 use crate::device::survey::size;
+use crate::diagnosis::cause::shims as cause;
+use crate::diagnosis::{Finding, LinkId};
 use crate::inject::{Plan, Way};
 use crate::launch::user;
 use crate::ollama;
@@ -43,7 +43,7 @@ pub async fn look(context: &mut Context) -> Finding {
     let kept = match kept {
         Ok(kept) => kept,
         Err(Refused { found, fix }) => {
-            return Finding { fix, ..Finding::fail(LINK, "handover-refused", found) };
+            return Finding { fix, ..Finding::fail(cause::HANDOVER_REFUSED, found) };
         }
     };
     let bytes: usize = plan.objects.iter().map(|object| object.bytes.len()).sum();
@@ -148,18 +148,18 @@ fn judge(outcome: &Outcome, paths: &[(&'static str, PathBuf)], found: String) ->
         {
             let cause =
                 if why.contains("map segment") || why.contains("shared object") && why.contains("failed") {
-                    "map-refused"
+                    cause::MAP_REFUSED
                 } else {
-                    "handover-refused"
+                    cause::HANDOVER_REFUSED
                 };
-            return Finding::fail(LINK, cause, format!("the loader does not take {}: {why}", name(path)))
+            return Finding::fail(cause, format!("the loader does not take {}: {why}", name(path)))
                 .fix("Does a security module or a seccomp filter forbid programs to map new code? Try the other way: --via folder, or --via memory.")
                 .details(evidence());
         }
         if let Some((what, path)) = unresolved(line)
             && paths.iter().any(|(_, ours)| ours.as_os_str() == path)
         {
-            return Finding::fail(LINK, "shim-unresolved", format!("{} needs {what}, which this system's C library lacks", name(path)))
+            return Finding::fail(cause::SHIM_UNRESOLVED, format!("{} needs {what}, which this system's C library lacks", name(path)))
                 .expected("glibc 2.17 or newer")
                 .fix("Use a release build of vgpu-run, whose libraries work with glibc 2.17 and newer, or a newer system.")
                 .details(evidence());
@@ -167,16 +167,12 @@ fn judge(outcome: &Outcome, paths: &[(&'static str, PathBuf)], found: String) ->
     }
     let missing = paths.iter().find(|(_, path)| !outcome.stdout.contains(&path.display().to_string()));
     if let Some(trouble) = outcome.trouble() {
-        return Finding::fail(
-            LINK,
-            UNKNOWN,
-            format!("the loader {trouble} when it was to list the libraries"),
-        )
-        .details(outcome.stderr.lines().take(8));
+        return Finding::unknown(LINK, format!("the loader {trouble} when it was to list the libraries"))
+            .details(outcome.stderr.lines().take(8));
     }
     match missing {
         Some((name, path)) => {
-            Finding::fail(LINK, UNKNOWN, format!("the loader did not load {name}, and did not say why"))
+            Finding::unknown(LINK, format!("the loader did not load {name}, and did not say why"))
                 .detail(format!("it was to be loaded as {}", path.display()))
                 .details(outcome.stdout.lines().take(8))
         }

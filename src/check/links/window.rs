@@ -1,10 +1,10 @@
 //! Link `window`: whether the shared window can be mapped, how it is mapped, and how fast it is. Measured in the child of link `device`.
 
 use super::device::failed;
-use crate::check::catalogue::{LinkId, UNKNOWN};
 use crate::check::child::Report;
 use crate::check::context::{Context, Looked};
-use crate::check::finding::Finding;
+use crate::diagnosis::cause::window as cause;
+use crate::diagnosis::{Finding, LinkId};
 
 const LINK: LinkId = LinkId::Window;
 /// A window that is written more slowly than this is not mapped as it should be.
@@ -25,7 +25,7 @@ fn judge(looked: &Looked) -> Finding {
     let open = looked.steps.get("open");
     if let Some(finding) = failed(looked, LINK) {
         return match (finding.cause, open) {
-            (Some("no-channel"), Some(open)) => {
+            (Some(cause::NO_CHANNEL), Some(open)) => {
                 let channels = open.whole("channels").unwrap_or_default();
                 finding
                     .expected("a free channel for each process that uses the device")
@@ -36,7 +36,7 @@ fn judge(looked: &Looked) -> Finding {
         };
     }
     let Some(open) = open else {
-        return Finding::fail(LINK, UNKNOWN, format!("nothing is known of the window of {name}"));
+        return Finding::unknown(LINK, format!("nothing is known of the window of {name}"));
     };
     if failed(looked, LinkId::Host).is_some_and(|_| !open.ok) {
         return Finding::skip(LINK, "not reached (needs host)");
@@ -57,7 +57,7 @@ fn judge(looked: &Looked) -> Finding {
         found = format!("{found}; answers come through {} MiB of this guest's large pages", pages >> 20);
     }
     if write < SLOW_MB_S {
-        return Finding::warn(LINK, "window-slow", found)
+        return Finding::warn(cause::WINDOW_SLOW, found)
             .expected("a gigabyte per second and more")
             .fix(
                 "Have the host back the window by shared memory that the hypervisor maps into the VM, and make BAR2 \
@@ -109,7 +109,7 @@ fn speed(mb_s: f64) -> String {
 mod tests {
     use super::super::device::tests::looked;
     use super::*;
-    use crate::check::finding::Status;
+    use crate::diagnosis::Status;
 
     const OPEN: &str = r#"{"step":"open","ok":true,"window_mib":256,"kind":"write-combined","channels":1}"#;
 

@@ -13,8 +13,9 @@ use vgpu_wire::registers::Refusal;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::{begin, end, watch};
-use crate::check::catalogue::{LinkId, UNKNOWN};
 use crate::device::{self, DeviceError};
+use crate::diagnosis::catalogue::UNKNOWN;
+use crate::diagnosis::{Cause, LinkId, cause};
 use crate::error::Failure;
 
 /// A register access is a matter of microseconds.
@@ -51,7 +52,7 @@ fn refusal(error: DeviceError) -> Value {
     match failure.finding() {
         Some(finding) => json!({
             "link": finding.link.as_str(),
-            "cause": finding.cause,
+            "cause": finding.cause.map(Cause::id),
             "found": finding.found,
             "fix": finding.fix,
         }),
@@ -136,30 +137,30 @@ fn steps(function: &PciFunction) -> Option<()> {
 
 /// `version_1`: of the device.
 fn attach_refusal(error: &AttachError, version_1: bool) -> Value {
-    let (link, cause) = match error {
-        AttachError::Lost(Lost::Gone { reason: GoneReason::Context }) => (LinkId::Host, "context-lost"),
-        AttachError::Lost(Lost::Gone { reason: GoneReason::Owners }) => (LinkId::Host, "owners-taken"),
-        AttachError::Refused(Refusal::NoRoom) if version_1 => (LinkId::Host, "owners-taken"),
-        AttachError::NoChannel { .. } => (LinkId::Window, "no-channel"),
-        AttachError::Lock(_) => (LinkId::Window, UNKNOWN),
+    let cause = match error {
+        AttachError::Lost(Lost::Gone { reason: GoneReason::Context }) => cause::host::CONTEXT_LOST,
+        AttachError::Lost(Lost::Gone { reason: GoneReason::Owners }) => cause::host::OWNERS_TAKEN,
+        AttachError::Refused(Refusal::NoRoom) if version_1 => cause::host::OWNERS_TAKEN,
+        AttachError::NoChannel { .. } => cause::window::NO_CHANNEL,
+        AttachError::Lock(_) => Cause::unknown(LinkId::Window),
         AttachError::Open(error) => device::error::cause_of(false, error),
-        AttachError::Version { .. } | AttachError::Digest { .. } => (LinkId::Device, "speech-mismatch"),
-        AttachError::Gone | AttachError::Lost(Lost::Gone { .. }) => (LinkId::Device, "host-gone"),
+        AttachError::Version { .. } | AttachError::Digest { .. } => cause::device::SPEECH_MISMATCH,
+        AttachError::Gone | AttachError::Lost(Lost::Gone { .. }) => cause::device::HOST_GONE,
         AttachError::Refused(_)
         | AttachError::RefusedStrangely(_)
         | AttachError::Greeting(_)
-        | AttachError::Lost(_) => (LinkId::Host, "session-refused"),
-        AttachError::Strange(_) => (LinkId::Host, UNKNOWN),
+        | AttachError::Lost(_) => cause::host::SESSION_REFUSED,
+        AttachError::Strange(_) => Cause::unknown(LinkId::Host),
     };
-    json!({"link": link.as_str(), "cause": cause, "found": crate::error::chain(error)})
+    json!({"link": cause.link().as_str(), "cause": cause.id(), "found": crate::error::chain(error)})
 }
 
 fn lost(error: &Lost) -> Value {
-    let (link, cause) = match error {
-        Lost::Gone { .. } => (LinkId::Device, "host-gone"),
-        _ => (LinkId::Host, "session-refused"),
+    let cause = match error {
+        Lost::Gone { .. } => cause::device::HOST_GONE,
+        _ => cause::host::SESSION_REFUSED,
     };
-    json!({"link": link.as_str(), "cause": cause, "found": error.to_string()})
+    json!({"link": cause.link().as_str(), "cause": cause.id(), "found": error.to_string()})
 }
 
 /// Round trips that ask for nothing.

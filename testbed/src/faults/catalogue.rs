@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn links_and_causes_are_those_of_the_check() {
-        let source = include_str!("../../../src/check/catalogue.rs");
+        let source = include_str!("../../../src/diagnosis/catalogue.rs");
         for case in cases().unwrap() {
             let Expected::Broken { link, cause, .. } = case.expected else { continue };
             let at = source.find(&format!(" \"{link}\" \"")).unwrap_or_else(|| panic!("{link}"));

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use super::{LIMIT, LINK, Run};
-use crate::check::catalogue::UNKNOWN;
-use crate::check::finding::Finding;
 use crate::check::links::init::lines;
 use crate::check::probe;
+use crate::diagnosis::Finding;
+use crate::diagnosis::cause::discovery as cause;
 use crate::env::{Environment, LD_LIBRARY_PATH};
 use crate::ollama::Ollama;
 use crate::ollama::symbols::Symbols;
@@ -17,8 +17,7 @@ impl Run<'_> {
     pub async fn by_path(&self) -> Result<Finding, String> {
         let Some(path) = driver_by_path(&driver_folders(self.ollama, &self.environment)) else {
             return Ok(Finding::fail(
-                LINK,
-                "no-device",
+                cause::NO_DEVICE,
                 "no libcuda.so* lies in a folder of LD_LIBRARY_PATH as a file",
             )
             .detail("an Ollama before 0.12.4 opens the driver by its path, and follows links by their text")
@@ -31,7 +30,7 @@ impl Run<'_> {
             MANDATORY.iter().filter(|name| !symbols.exports.contains_key(**name)).copied().collect();
         if !absent.is_empty() {
             let found = format!("{} lacks {}", path.display(), absent.join(", "));
-            return Ok(Finding::fail(LINK, "backend-not-loaded", found).fix("Update vgpu-run."));
+            return Ok(Finding::fail(cause::BACKEND_NOT_LOADED, found).fix("Update vgpu-run."));
         }
         let text = path.to_string_lossy().into_owned();
         let outcome =
@@ -39,11 +38,12 @@ impl Run<'_> {
         let steps = outcome.steps();
         Ok(match steps.get(&text) {
             Some(report) if report.ok => Finding::pass(LINK, format!("the server opens {}", path.display())),
-            Some(report) => Finding::fail(LINK, "backend-not-loaded", report.text("error"))
+            Some(report) => Finding::fail(cause::BACKEND_NOT_LOADED, report.text("error"))
                 .fix("Update vgpu-run.")
                 .details(lines(&outcome.stderr)),
-            None => Finding::fail(LINK, UNKNOWN, outcome.trouble().unwrap_or_default())
-                .details(lines(&outcome.stderr)),
+            None => {
+                Finding::unknown(LINK, outcome.trouble().unwrap_or_default()).details(lines(&outcome.stderr))
+            }
         })
     }
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 use super::{
     EARLIER_FIX, LIMIT, LINK, REFRESH, Run, STRIPPED_FIX, VALIDATE, about_gpus, died, filtered, refused,
 };
-use crate::check::catalogue::UNKNOWN;
 use crate::check::child::Outcome;
-use crate::check::finding::Finding;
 use crate::check::http;
 use crate::check::links::init::lines;
+use crate::diagnosis::Finding;
+use crate::diagnosis::cause::discovery as cause;
 use crate::env::CUDA_VISIBLE_DEVICES;
 use crate::ollama::answers::{self, Device, Native};
 use crate::ollama::running;
@@ -60,8 +60,7 @@ impl Run<'_> {
         }
         let trouble = second.trouble().unwrap_or_else(|| "shows no device".into());
         Ok(Finding::fail(
-            LINK,
-            "no-device",
+            cause::NO_DEVICE,
             format!("with CUDA_VISIBLE_DEVICES=0, llama-server --list-devices {trouble}"),
         )
         .expected("the same device as without it")
@@ -107,8 +106,7 @@ impl Seen {
         let Some(device) = devices.first() else {
             if self.stripped {
                 return Finding::fail(
-                    LINK,
-                    "environment-stripped",
+                    cause::ENVIRONMENT_STRIPPED,
                     "llama-server runs without what LD_PRELOAD named",
                 )
                 .expected("the libraries that LD_PRELOAD names")
@@ -117,9 +115,9 @@ impl Seen {
             }
             if !text.contains(HEAD) {
                 let found = "llama-server --list-devices prints no list of devices";
-                return Finding::fail(LINK, UNKNOWN, found).expected(HEAD).details(lines(&text));
+                return Finding::unknown(LINK, found).expected(HEAD).details(lines(&text));
             }
-            return Finding::fail(LINK, "no-device", "llama-server --list-devices shows no CUDA device")
+            return Finding::fail(cause::NO_DEVICE, "llama-server --list-devices shows no CUDA device")
                 .fix(EARLIER_FIX)
                 .details(about_gpus(&text));
         };
@@ -140,17 +138,15 @@ impl Seen {
         );
         if own.is_none() {
             let why = self.native.trouble().unwrap_or_else(|| "shows no CUDA device".into());
-            return Finding::warn(
+            return Finding::notice(
                 LINK,
-                None,
                 format!("{found}; ollama gpu-discover {why}, so that Ollama does not know the driver"),
             )
             .details(lines(&self.native.stderr));
         }
         if sum > REFRESH {
             return Finding::warn(
-                LINK,
-                "timed-out",
+                cause::TIMED_OUT,
                 format!(
                     "{found}, more than the {} s that it grants itself before it loads a model",
                     REFRESH.as_secs()
@@ -167,7 +163,7 @@ mod tests {
     use super::super::tests::outcome;
     use super::*;
     use crate::check::child::End;
-    use crate::check::finding::Status;
+    use crate::diagnosis::{Cause, Status};
 
     const ABOUT: &str = "system_info: n_threads = 2 | CUDA : ARCHS = 500,610,750 | USE_GRAPHS = 1 |\n  Device 0: x, compute capability 6.1, VMM: no\n";
     const LIST: &str = "Available devices:\n  CUDA0: VGPU-STUB soft (8192 MiB, 7168 MiB free)\n";
@@ -194,7 +190,7 @@ mod tests {
             "Ollama finds CUDA0 VGPU-STUB soft with 8192 MiB through cuda_v12, in 40 + 40 + 40 ms"
         );
         let slow = seen(|seen| seen.list.elapsed = Duration::from_secs(4));
-        assert_eq!((slow.status, slow.cause), (Status::Warn, Some("timed-out")));
+        assert_eq!((slow.status, slow.cause), (Status::Warn, Some(cause::TIMED_OUT)));
         let blind = seen(|seen| seen.native = outcome(End::Exit(1), "", "Error: dlopen"));
         assert_eq!(blind.status, Status::Warn);
         assert!(blind.found.contains("gpu-discover ended with exit code 1"), "{}", blind.found);
@@ -203,17 +199,20 @@ mod tests {
     #[test]
     fn each_filter_has_its_cause() {
         let arch = seen(|seen| seen.about.stderr = ABOUT.replace("610,", ""));
-        assert_eq!(arch.cause, Some("filtered-arch"));
+        assert_eq!(arch.cause, Some(cause::FILTERED_ARCH));
         assert!(arch.found.ends_with("built for 500,750, not for 6.1"), "{}", arch.found);
         assert_eq!(arch.details[0], "CUDA : ARCHS = 500,750 | USE_GRAPHS = 1 |");
         assert_eq!(
             seen(|seen| seen.native.stdout = NATIVE.replace("580", "560")).cause,
-            Some("filtered-driver")
+            Some(cause::FILTERED_DRIVER)
         );
-        assert_eq!(seen(|seen| seen.list.stdout = LIST.replace("8192", "0")).cause, Some("filtered-memory"));
+        assert_eq!(
+            seen(|seen| seen.list.stdout = LIST.replace("8192", "0")).cause,
+            Some(cause::FILTERED_MEMORY)
+        );
         assert_eq!(
             seen(|seen| seen.list.stdout = "Available devices:\n  (none)\n".into()).cause,
-            Some("no-device")
+            Some(cause::NO_DEVICE)
         );
     }
 
@@ -221,25 +220,25 @@ mod tests {
     fn lists_that_are_none_and_environments_that_are_gone() {
         let tongues = seen(|seen| seen.list.stdout = "????".into());
         assert!(
-            tongues.cause == Some(UNKNOWN) && tongues.details.iter().any(|line| line == "????"),
+            tongues.cause == Some(Cause::unknown(LINK)) && tongues.details.iter().any(|line| line == "????"),
             "{tongues:?}"
         );
         let stripped = seen(|seen| {
             seen.list.stdout = "Available devices:\n  (none)\n".into();
             seen.stripped = true;
         });
-        assert_eq!(stripped.cause, Some("environment-stripped"));
+        assert_eq!(stripped.cause, Some(cause::ENVIRONMENT_STRIPPED));
     }
 
     #[test]
     fn what_breaks_the_processes() {
-        assert_eq!(seen(|seen| seen.about.end = End::Signal(11)).cause, Some("crashed"));
-        assert_eq!(seen(|seen| seen.list.end = End::TimedOut(LIMIT)).cause, Some("timed-out"));
-        assert_eq!(seen(|seen| seen.list.end = End::Exit(1)).cause, Some(UNKNOWN));
+        assert_eq!(seen(|seen| seen.about.end = End::Signal(11)).cause, Some(cause::CRASHED));
+        assert_eq!(seen(|seen| seen.list.end = End::TimedOut(LIMIT)).cause, Some(cause::TIMED_OUT));
+        assert_eq!(seen(|seen| seen.list.end = End::Exit(1)).cause, Some(Cause::unknown(LINK)));
         let stripped = "load_backend: failed to load /x/libggml-cuda.so: libcudart.so.12: cannot open shared object file: No such file";
-        assert_eq!(seen(|seen| seen.list.stderr = stripped.into()).cause, Some("environment-stripped"));
+        assert_eq!(seen(|seen| seen.list.stderr = stripped.into()).cause, Some(cause::ENVIRONMENT_STRIPPED));
         let other =
             "load_backend: failed to load /x/libggml-cuda.so: /x/libggml-base.so: undefined symbol: y";
-        assert_eq!(seen(|seen| seen.about.stderr = other.into()).cause, Some("backend-not-loaded"));
+        assert_eq!(seen(|seen| seen.about.stderr = other.into()).cause, Some(cause::BACKEND_NOT_LOADED));
     }
 }

@@ -13,10 +13,10 @@ pub use by_path::{driver_by_path, driver_folders};
 use super::backend::usable;
 use super::init::lines;
 use super::unable;
-use crate::check::catalogue::{LinkId, UNKNOWN};
 use crate::check::child::{self, End, Outcome};
 use crate::check::context::Context;
-use crate::check::finding::{Finding, Status};
+use crate::diagnosis::cause::discovery as cause;
+use crate::diagnosis::{Finding, LinkId, Status};
 use crate::embedded::OBJECTS;
 use crate::env::{Environment, HOME};
 use crate::ollama::Ollama;
@@ -130,19 +130,19 @@ fn died(what: &str, outcome: &Outcome) -> Option<Finding> {
     let finding = match outcome.end {
         // It was given less time than Ollama gives: nothing is known.
         End::TimedOut(limit) if limit < REFRESH => Finding::skip(LINK, format!("{found}, for lack of time")),
-        End::TimedOut(_) => Finding::fail(LINK, "timed-out", found)
+        End::TimedOut(_) => Finding::fail(cause::TIMED_OUT, found)
             .fix("Look at the device's host: a call that waits for it gets no answer.")
             .command("vgpu-run check --only host"),
-        End::Signal(_) => Finding::fail(LINK, "crashed", found)
+        End::Signal(_) => Finding::fail(cause::CRASHED, found)
             .fix("Please report it, with what check found.")
             .command("vgpu-run check --bundle vgpu-run-check.tar.gz"),
         End::Exit(_) => {
             let Some(crash) = go_crash(&outcome.stderr) else {
-                return Some(Finding::fail(LINK, UNKNOWN, found).details(said));
+                return Some(Finding::unknown(LINK, found).details(said));
             };
             let evidence = about_gpus(&outcome.stderr).into_iter().chain([found]);
             return Some(
-                Finding::fail(LINK, "crashed", format!("{what} crashed: {crash}"))
+                Finding::fail(cause::CRASHED, format!("{what} crashed: {crash}"))
                     .fix("Are Ollama's program and its libggml-cuda.so of one release? Install Ollama again.")
                     .details(evidence),
             );
@@ -166,11 +166,11 @@ fn refused(text: &str) -> Option<Finding> {
     let ours = refusal.contains("cannot open shared object file")
         && OBJECTS.iter().any(|object| refusal.contains(object.soname));
     Some(if ours {
-        Finding::fail(LINK, "environment-stripped", refusal)
+        Finding::fail(cause::ENVIRONMENT_STRIPPED, refusal)
             .expected("the libraries that LD_PRELOAD names")
             .fix(STRIPPED_FIX)
     } else {
-        Finding::fail(LINK, "backend-not-loaded", refusal)
+        Finding::fail(cause::BACKEND_NOT_LOADED, refusal)
             .fix("Install Ollama again; its files do not fit together.")
     })
 }
@@ -180,18 +180,17 @@ fn filtered(dropped: &Dropped, capability: Option<(u32, u32)>, driver: Option<u3
     let (major, minor) = capability.unwrap_or_default();
     match dropped {
         Dropped::Memory => {
-            Finding::fail(LINK, "filtered-memory", "Ollama drops the device: it reports no memory")
+            Finding::fail(cause::FILTERED_MEMORY, "Ollama drops the device: it reports no memory")
                 .fix("Look at the device's host: its GPU is full, or cannot be asked.")
         }
         Dropped::Architecture => Finding::fail(
-            LINK,
-            "filtered-arch",
+            cause::FILTERED_ARCH,
             format!("Ollama drops the device: its backend was built for {built}, not for {major}.{minor}"),
         )
         .fix("Use a release of Ollama that was built for this GPU."),
         Dropped::Driver(wanted) => {
             let driver = driver.unwrap_or_default();
-            Finding::fail(LINK, "filtered-driver", format!("Ollama drops the device: its driver is {driver}"))
+            Finding::fail(cause::FILTERED_DRIVER, format!("Ollama drops the device: its driver is {driver}"))
                 .expected(format!("{wanted} or newer"))
                 .fix("Update the driver on the host.")
         }
@@ -201,6 +200,7 @@ fn filtered(dropped: &Dropped, capability: Option<(u32, u32)>, driver: Option<u3
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::diagnosis::Cause;
 
     #[test]
     fn a_crash_is_one_though_go_ends_with_a_code() {
@@ -208,13 +208,13 @@ mod tests {
                     signal arrived during cgo execution\n\nruntime.cgocall(0x1)\n\
                     github.com/ollama/x._Cfunc_ggml_backend_reg_get_proc_address(0x7f, 0x1)\nrip 0x23\n";
         let finding = died("ollama runner", &outcome(End::Exit(2), "", said)).unwrap();
-        assert_eq!(finding.cause, Some("crashed"));
+        assert_eq!(finding.cause, Some(cause::CRASHED));
         let expected =
             "ollama runner crashed: SIGSEGV: segmentation violation, in ggml_backend_reg_get_proc_address";
         assert_eq!(finding.found, expected);
         assert!(finding.details[0].starts_with("load_backend"), "{finding:?}");
         let other = died("ollama runner", &outcome(End::Exit(2), "", "Error: SIGSEGV")).unwrap();
-        assert_eq!(other.cause, Some(UNKNOWN));
+        assert_eq!(other.cause, Some(Cause::unknown(LINK)));
     }
 
     /// What a process did.

@@ -1,11 +1,11 @@
 //! The second era: a runner, asked over HTTP; and another one for the device that it showed alone, which initialises it.
 
 use super::{EARLIER_FIX, LIMIT, LINK, Run, VALIDATE, about_gpus, died, filtered};
-use crate::check::catalogue::UNKNOWN;
 use crate::check::child::{End, Outcome};
-use crate::check::finding::Finding;
 use crate::check::http;
 use crate::check::links::init::lines;
+use crate::diagnosis::Finding;
+use crate::diagnosis::cause::discovery as cause;
 use crate::env::{CUDA_VISIBLE_DEVICES, Environment};
 use crate::ollama::answers::{self, Native};
 
@@ -52,7 +52,7 @@ fn judge_info(
 ) -> (Finding, Option<Native>) {
     let said = lines(&outcome.stderr);
     let Some(info) = info else {
-        let silent = || Finding::fail(LINK, UNKNOWN, "ollama runner ended without an answer").details(said);
+        let silent = || Finding::unknown(LINK, "ollama runner ended without an answer").details(said);
         return (died("ollama runner", outcome).unwrap_or_else(silent), None);
     };
     let devices: Vec<Native> = match answers::native(info) {
@@ -60,11 +60,11 @@ fn judge_info(
         Err(error) => {
             let found = format!("ollama runner answers what is not known: {error}");
             let answer: String = info.chars().take(200).collect();
-            return (Finding::fail(LINK, UNKNOWN, found).detail(answer), None);
+            return (Finding::unknown(LINK, found).detail(answer), None);
         }
     };
     let Some(device) = devices.iter().find(|device| device.library.eq_ignore_ascii_case("cuda")) else {
-        let finding = Finding::fail(LINK, "no-device", "ollama runner shows no CUDA device");
+        let finding = Finding::fail(cause::NO_DEVICE, "ollama runner shows no CUDA device");
         return (finding.fix(EARLIER_FIX).details(said), None);
     };
     let built = answers::architectures(&outcome.stderr);
@@ -94,7 +94,7 @@ fn judge_second(device: &Native, outcome: &Outcome, info: Option<&str>) -> Optio
             "Ollama drops the device: its backend has no code for compute capability {major}.{minor}"
         );
         return Some(
-            Finding::fail(LINK, "filtered-arch", found)
+            Finding::fail(cause::FILTERED_ARCH, found)
                 .fix("Use a release of Ollama that was built for this GPU.")
                 .details(said),
         );
@@ -112,7 +112,7 @@ fn judge_second(device: &Native, outcome: &Outcome, info: Option<&str>) -> Optio
     }
     let found = format!("with CUDA_VISIBLE_DEVICES={}, ollama runner shows no CUDA device", device.id);
     Some(
-        Finding::fail(LINK, "no-device", found)
+        Finding::fail(cause::NO_DEVICE, found)
             .expected("the same device as without it")
             .fix("Please report it, with what check found.")
             .command("vgpu-run check --bundle vgpu-run-check.tar.gz")
@@ -124,18 +124,21 @@ fn judge_second(device: &Native, outcome: &Outcome, info: Option<&str>) -> Optio
 mod tests {
     use super::super::tests::outcome;
     use super::*;
-    use crate::check::finding::Status;
+    use crate::diagnosis::{Cause, Status};
 
     #[test]
     fn a_runner_s_answer() {
         let info = r#"[{"backend":"CUDA","name":"CUDA0","description":"x","ComputeMajor":7,"ComputeMinor":5,"total_memory":8589934592}]"#;
         let ended = outcome(End::Exit(0), "", "msg=system CUDA.0.ARCHS=750 x\n");
         assert_eq!(judge_info("v", &ended, Some(info), Some(13)).0.status, Status::Pass);
-        assert_eq!(judge_info("v", &ended, Some("[]"), None).0.cause, Some("no-device"));
-        assert_eq!(judge_info("v", &ended, Some("<html>"), None).0.cause, Some(UNKNOWN));
-        assert_eq!(judge_info("v", &outcome(End::Signal(11), "", ""), None, None).0.cause, Some("crashed"));
+        assert_eq!(judge_info("v", &ended, Some("[]"), None).0.cause, Some(cause::NO_DEVICE));
+        assert_eq!(judge_info("v", &ended, Some("<html>"), None).0.cause, Some(Cause::unknown(LINK)));
+        assert_eq!(
+            judge_info("v", &outcome(End::Signal(11), "", ""), None, None).0.cause,
+            Some(cause::CRASHED)
+        );
         let other = outcome(End::Exit(0), "", "CUDA.0.ARCHS=800");
-        assert_eq!(judge_info("v", &other, Some(info), None).0.cause, Some("filtered-arch"));
+        assert_eq!(judge_info("v", &other, Some(info), None).0.cause, Some(cause::FILTERED_ARCH));
     }
 
     #[test]
@@ -143,10 +146,10 @@ mod tests {
         let device = Native { id: "GPU-5e".into(), compute_major: 7, compute_minor: 5, ..Native::default() };
         let cause = |end, stderr, info| judge_second(&device, &outcome(end, "", stderr), info)?.cause;
         assert_eq!(cause(End::Exit(0), "", Some(r#"[{"backend":"CUDA"}]"#)), None);
-        assert_eq!(cause(End::Exit(0), "", Some("[]")), Some("no-device"));
+        assert_eq!(cause(End::Exit(0), "", Some("[]")), Some(cause::NO_DEVICE));
         let refused = "ggml-cuda.cu:1: ggml was not compiled with support for this arch";
-        assert_eq!(cause(End::Signal(6), refused, None), Some("filtered-arch"));
-        assert_eq!(cause(End::Signal(6), "", None), Some("crashed"));
-        assert_eq!(cause(End::Exit(0), "", None), Some(UNKNOWN));
+        assert_eq!(cause(End::Signal(6), refused, None), Some(cause::FILTERED_ARCH));
+        assert_eq!(cause(End::Signal(6), "", None), Some(cause::CRASHED));
+        assert_eq!(cause(End::Exit(0), "", None), Some(Cause::unknown(LINK)));
     }
 }

@@ -11,11 +11,11 @@ use nix::sys::stat::{major, minor};
 
 use super::shims::{LOADERS, subject};
 use super::{discovery, unable};
-use crate::check::catalogue::{LinkId, UNKNOWN};
 use crate::check::child::{Outcome, Steps};
 use crate::check::context::{Context, Library, Loser};
-use crate::check::finding::Finding;
 use crate::check::probe;
+use crate::diagnosis::cause::loader as cause;
+use crate::diagnosis::{Finding, LinkId};
 use crate::embedded::OBJECTS;
 use crate::env::{Environment, LD_LIBRARY_PATH, LD_PRELOAD};
 use crate::ollama::variant::Variant;
@@ -86,7 +86,7 @@ pub async fn look(context: &mut Context) -> Finding {
 
 /// The system's programs are another C library's: Alpine's are musl's.
 fn without_glibc() -> Finding {
-    Finding::fail(LINK, "no-glibc", "this system has no dynamic loader of glibc")
+    Finding::fail(cause::NO_GLIBC, "this system has no dynamic loader of glibc")
         .expected(LOADERS[0])
         .fix("Run Ollama and vgpu-run in a guest, or a container that is given the device, of a distribution with glibc 2.17 or later: Debian, \
               Ubuntu, Fedora, RHEL, openSUSE, Arch.")
@@ -103,7 +103,7 @@ fn by_path(context: &mut Context, ours: &BTreeMap<&'static str, PathBuf>) -> Opt
     }
     let found = format!("Ollama's server opens {}, not vgpu-run's libcuda.so.1", taken.display());
     let fix = "Take that file away: an Ollama before 0.12.4 looks into its own folder first, then into those of LD_LIBRARY_PATH.";
-    Some(Finding::fail(LINK, "other-library-wins", found).expected("vgpu-run's").fix(fix))
+    Some(Finding::fail(cause::OTHER_LIBRARY_WINS, found).expected("vgpu-run's").fix(fix))
 }
 
 /// What one kind of process answered.
@@ -212,15 +212,14 @@ fn judge(
         if steps.done.len() < OBJECTS.len() {
             let how = asked.outcome.trouble().unwrap_or_else(|| "ended without an answer".into());
             let at = steps.open.map(|step| format!(" at {step}")).unwrap_or_default();
-            return Finding::fail(LINK, UNKNOWN, format!("the process that asked the loader {how}{at}"))
+            return Finding::unknown(LINK, format!("the process that asked the loader {how}{at}"))
                 .details(super::init::lines(&asked.outcome.stderr))
                 .details(details);
         }
         // ld.so says so of a name in LD_PRELOAD that it cannot open, and goes on.
         if let Some(line) = asked.outcome.stderr.lines().find(|line| line.contains("cannot be preloaded")) {
             return Finding::fail(
-                LINK,
-                "descriptors-closed",
+                cause::DESCRIPTORS_CLOSED,
                 format!("in {} a library could not be preloaded", asked.kind),
             )
             .fix("Put the libraries into a folder.")
@@ -254,7 +253,7 @@ fn judge(
     if global.is_empty() {
         return Finding::pass(LINK, found).details(details);
     }
-    Finding::warn(LINK, "global-preload", format!("{GLOBAL} brings {} into every process", global.join(", ")))
+    Finding::warn(cause::GLOBAL_PRELOAD, format!("{GLOBAL} brings {} into every process", global.join(", ")))
         .expected("an empty or missing file")
         .fix("Take out what you do not need there.")
         .command(format!("editor {GLOBAL}"))
@@ -267,7 +266,7 @@ fn judge(
 fn other_wins(asked: &Asked, steps: &Steps, soname: &str, global: &[String]) -> Finding {
     let Some(path) = winner(steps, soname) else {
         let why = steps.get(soname).map(|report| report.text("error").to_owned()).unwrap_or_default();
-        return Finding::fail(LINK, UNKNOWN, format!("in {} {soname} gets no file: {why}", asked.kind));
+        return Finding::unknown(LINK, format!("in {} {soname} gets no file: {why}", asked.kind));
     };
     let real = |path: &str| std::fs::canonicalize(path).unwrap_or_else(|_| path.into());
     let listed = |entries: &[String]| entries.iter().any(|entry| real(entry) == real(&path));
@@ -275,7 +274,7 @@ fn other_wins(asked: &Asked, steps: &Steps, soname: &str, global: &[String]) -> 
     if listed(global) || global.iter().any(|entry| Path::new(entry).is_file()) {
         let found =
             format!("{soname} is {path}, and {GLOBAL} brings {} into every process", global.join(", "));
-        return Finding::fail(LINK, "global-preload", found)
+        return Finding::fail(cause::GLOBAL_PRELOAD, found)
             .fix("Take out of that file what you do not need there.")
             .command(format!("editor {GLOBAL}"))
             .as_root();
@@ -283,8 +282,7 @@ fn other_wins(asked: &Asked, steps: &Steps, soname: &str, global: &[String]) -> 
     let preload = asked.environment.get(LD_PRELOAD).unwrap_or_default().to_string_lossy().into_owned();
     let preload: Vec<String> = preload.split([':', ' ']).map(str::to_owned).collect();
     let finding = Finding::fail(
-        LINK,
-        "other-library-wins",
+        cause::OTHER_LIBRARY_WINS,
         format!("in {} {soname} is {path}, not vgpu-run's", asked.kind),
     )
     .expected("vgpu-run's");
@@ -302,7 +300,7 @@ mod tests {
 
     use super::*;
     use crate::check::child::End;
-    use crate::check::finding::Status;
+    use crate::diagnosis::{Cause, Status};
     use crate::scratch::Scratch;
 
     fn asked(kind: &'static str, files: &BTreeMap<&str, PathBuf>, stderr: &str) -> Asked {
@@ -341,7 +339,7 @@ mod tests {
             (Status::Pass, "all 8 names get vgpu-run's libraries")
         );
         assert!(finding.details[0].starts_with("stripped would not get libcuda.so.1, "), "{finding:?}");
-        assert_eq!(judge(&all(), &ours, &["/x.so".into()], &[]).cause, Some("global-preload"));
+        assert_eq!(judge(&all(), &ours, &["/x.so".into()], &[]).cause, Some(cause::GLOBAL_PRELOAD));
 
         let mut other = ours.clone();
         other.insert("libcuda.so.1", "/usr/lib/libcuda.so.1".into());
@@ -349,10 +347,10 @@ mod tests {
             judge(&[asked("a program", &other, ""), asked("s", &ours, "")], &ours, global, &[])
         };
         let finding = lost(&[]);
-        assert_eq!(finding.cause, Some("other-library-wins"));
+        assert_eq!(finding.cause, Some(cause::OTHER_LIBRARY_WINS));
         assert_eq!(finding.found, "in a program libcuda.so.1 is /usr/lib/libcuda.so.1, not vgpu-run's");
         let global = lost(&["/usr/lib/libcuda.so.1".into()]);
-        assert_eq!((global.status, global.cause), (Status::Fail, Some("global-preload")));
+        assert_eq!((global.status, global.cause), (Status::Fail, Some(cause::GLOBAL_PRELOAD)));
     }
 
     #[test]
@@ -361,10 +359,10 @@ mod tests {
         let ours = ours(&scratch);
         let said = "ERROR: ld.so: object '/proc/1/fd/900' from LD_PRELOAD cannot be preloaded (cannot open shared object file): ignored.";
         let finding = judge(&[asked("a program", &ours, said), asked("s", &ours, "")], &ours, &[], &[]);
-        assert_eq!(finding.cause, Some("descriptors-closed"));
+        assert_eq!(finding.cause, Some(cause::DESCRIPTORS_CLOSED));
         let crashed =
             judge(&[asked("a program", &BTreeMap::new(), ""), asked("s", &ours, "")], &ours, &[], &[]);
-        assert_eq!(crashed.cause, Some(UNKNOWN));
+        assert_eq!(crashed.cause, Some(Cause::unknown(LINK)));
     }
 
     #[test]

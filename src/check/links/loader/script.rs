@@ -7,7 +7,8 @@ use clap::ValueEnum;
 use super::{LIMIT, LINK, unable};
 use crate::check::child::{self, Outcome, Report};
 use crate::check::context::{Context, Target};
-use crate::check::finding::Finding;
+use crate::diagnosis::Finding;
+use crate::diagnosis::cause::loader as cause;
 use crate::embedded::OBJECTS;
 use crate::program::Program;
 use crate::program::elf::Elf;
@@ -69,14 +70,13 @@ fn judge_script(script: &Path, outcome: &Outcome) -> (Finding, Option<PathBuf>) 
         .collect();
     let expected = format!("{} libraries", number(first, "named"));
     let finding = if number(last, "named") < number(first, "named") {
-        Finding::fail(LINK, "preload-stripped", format!("{script} starts {program} without what LD_PRELOAD named"))
+        Finding::fail(cause::PRELOAD_STRIPPED, format!("{script} starts {program} without what LD_PRELOAD named"))
             .expected(expected)
             .fix("Have vgpu-run start the program itself, or take out of the script what sets or clears LD_PRELOAD.")
             .command(format!("vgpu-run {program} serve"))
     } else if number(last, "reached") < number(last, "named") {
         Finding::fail(
-            LINK,
-            "descriptors-closed",
+            cause::DESCRIPTORS_CLOSED,
             format!("{script} closes the descriptors of the libraries before it starts {program}"),
         )
         .expected(expected)
@@ -84,7 +84,7 @@ fn judge_script(script: &Path, outcome: &Outcome) -> (Finding, Option<PathBuf>) 
         .command(format!("vgpu-run --via folder {script} serve"))
     } else if let Some((file, soname)) = ahead(last) {
         let found = format!("{script} starts {program} with {file} before vgpu-run's {soname}");
-        Finding::fail(LINK, "other-library-wins", found)
+        Finding::fail(cause::OTHER_LIBRARY_WINS, found)
             .expected("vgpu-run's libraries first")
             .fix("Have vgpu-run start the program itself, or take out of the script what changes LD_PRELOAD.")
             .command(format!("vgpu-run {program} serve"))
@@ -110,7 +110,7 @@ mod tests {
 
     use super::*;
     use crate::check::child::End;
-    use crate::check::finding::Status;
+    use crate::diagnosis::Status;
 
     #[test]
     fn scripts_are_judged_by_what_their_program_gets() {
@@ -128,8 +128,8 @@ mod tests {
         };
         let (finding, found) = of(&program(8, 8));
         assert_eq!((finding.status, found), (Status::Pass, Some("/o/ollama".into())));
-        assert_eq!(of(&program(0, 0)).0.cause, Some("preload-stripped"));
-        assert_eq!(of(&program(8, 0)).0.cause, Some("descriptors-closed"));
+        assert_eq!(of(&program(0, 0)).0.cause, Some(cause::PRELOAD_STRIPPED));
+        assert_eq!(of(&program(8, 0)).0.cause, Some(cause::DESCRIPTORS_CLOSED));
         let (nothing, found) = judge_script(
             Path::new("/x"),
             &Outcome {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::check::catalogue::{self, LinkId, UNKNOWN};
+use super::catalogue::{Cause, LinkId};
 
 /// How a link stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -68,9 +68,8 @@ pub struct Finding {
     pub found: String,
     /// What should be there, if something else.
     pub expected: Option<String>,
-    /// The cause: an id of the catalogue or [`UNKNOWN`](crate::check::catalogue::UNKNOWN). Given with `Fail`, and with a `Warn`
-    /// that has one.
-    pub cause: Option<&'static str>,
+    /// The cause. Every `Fail` has one, and a `Warn` may.
+    pub cause: Option<Cause>,
     /// What mends it.
     pub fix: Option<Fix>,
     /// Evidence, a line each: paths, numbers, other programs' words.
@@ -80,12 +79,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    fn new(link: LinkId, status: Status, cause: Option<&'static str>, found: impl Into<String>) -> Self {
-        debug_assert!(
-            cause.is_none_or(|cause| cause == UNKNOWN || catalogue::cause(link, cause).is_some()),
-            "{} has no cause {cause:?}",
-            link.as_str()
-        );
+    fn new(link: LinkId, status: Status, cause: Option<Cause>, found: impl Into<String>) -> Self {
         Self {
             link,
             status,
@@ -103,14 +97,24 @@ impl Finding {
         Self::new(link, Status::Pass, None, found)
     }
 
-    /// The link holds, and this should be known of it.
-    pub fn warn(link: LinkId, cause: impl Into<Option<&'static str>>, found: impl Into<String>) -> Self {
-        Self::new(link, Status::Warn, cause.into(), found)
+    /// The link holds, but not as it should.
+    pub fn warn(cause: Cause, found: impl Into<String>) -> Self {
+        Self::new(cause.link(), Status::Warn, Some(cause), found)
     }
 
-    /// The link is broken, by `cause` of the catalogue or [`UNKNOWN`].
-    pub fn fail(link: LinkId, cause: &'static str, found: impl Into<String>) -> Self {
-        Self::new(link, Status::Fail, Some(cause), found)
+    /// The link holds, and there is something to know about it that is no cause of trouble.
+    pub fn notice(link: LinkId, found: impl Into<String>) -> Self {
+        Self::new(link, Status::Warn, None, found)
+    }
+
+    /// The link is broken.
+    pub fn fail(cause: Cause, found: impl Into<String>) -> Self {
+        Self::new(cause.link(), Status::Fail, Some(cause), found)
+    }
+
+    /// The link is broken, and nobody foresaw how.
+    pub fn unknown(link: LinkId, found: impl Into<String>) -> Self {
+        Self::fail(Cause::unknown(link), found)
     }
 
     /// The link was not looked at, and why.
@@ -159,13 +163,13 @@ impl Finding {
 
     /// Why it matters, if it has a cause of the catalogue.
     pub fn why(&self) -> Option<&'static str> {
-        self.cause.and_then(|cause| catalogue::cause(self.link, cause)).map(|cause| cause.why)
+        self.cause.and_then(Cause::why)
     }
 
     /// Its cause, as scripts know it: `permission/device-permission`.
     pub fn issue(&self) -> Option<String> {
         let broken = matches!(self.status, Status::Warn | Status::Fail);
-        self.cause.filter(|_| broken).map(|cause| format!("{}/{cause}", self.link.as_str()))
+        self.cause.filter(|_| broken).map(|cause| format!("{}/{}", self.link.as_str(), cause.id()))
     }
 
     /// Whether links that need this one can be looked at.
