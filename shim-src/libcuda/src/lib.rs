@@ -1,64 +1,33 @@
-//! The shim that stands in for libcuda, and the only one that talks to the device. Chapters have CUDA's own names.
+//! The shim that stands in for libcuda, and the only one that talks to the device.
 //!
 //! ```text
-//!   exports        init device context primary stream event memory pool pinned copy rows fill foreign pointer virtual_memory
-//!                  module library function launch host_function capture graph graph_exec graph_node error entry table profiler
-//!   a device       process (which there are) ─► gpu (its session) ─► lane (order and completion of streams)
-//!   code           image ─► fatbin ptx cubin ─► layout (parameters of kernels)  refusal jit_log
-//!   underneath     life (process, fork, exit)  slab (handles)  arg (pointers)  visible  sync  both
+//!   api        the exports, by the chapters of CUDA's manual
+//!   submit     what is put on a stream: launches, copies, fills, functions of the host; waiting for a stream
+//!   object     contexts, streams, events, graphs, modules and memory, as the guest knows them; the devices
+//!   queue      the session with a device; the order of a stream's work, and when it is complete
+//!   code       images, layouts of parameters, the compiler's logs
+//!   leaves     arg (pointers)  slab (handles)  ptsz (default streams)  sync  visible  entry_point
 //! ```
-//! State is answered here, without a message. What the host does is told in messages that nobody waits for,
-//! but for memory, the first use of code, and copies back. A host's late errors are answered by the next call that may.
+//! Each layer uses those below it. State is answered here, without a message. What the host does is sent in
+//! messages that nobody waits for, except for memory, the first use of code, and downloads. An error that the
+//! host reports late is returned by the next call that may return it.
 
 #[macro_use]
-mod both;
+mod ptsz;
 
+mod api;
 mod arg;
-mod capture;
-mod context;
-mod copy;
-mod device;
-mod entry;
-mod error;
-mod event;
-mod fill;
-mod foreign;
-mod function;
-mod gpu;
-mod graph;
-mod graph_exec;
-mod graph_node;
-mod host_function;
-mod image;
-mod init;
-mod jit_log;
-mod lane;
-mod launch;
-mod layout;
-mod library;
-mod life;
-mod mapping;
-mod memory;
-mod module;
-mod pinned;
-mod pointer;
-mod pool;
-mod primary;
-mod process;
-mod profiler;
-#[cfg(test)]
-mod real_images;
-mod refusal;
-mod rows;
+mod code;
+mod entry_point;
+mod object;
+mod pci_bus_id;
+mod queue;
 mod slab;
-mod stream;
+mod submit;
 mod sync;
-mod table;
-mod virtual_memory;
 mod visible;
-mod work;
 
 use vgpu_image::{cubin, fatbin, ptx};
 
-/// What a call of the driver API comes to: nothing, or the status to be answered.
+/// What a call of the driver API comes to: nothing, or the status to be returned.
 type Result<T = ()> = std::result::Result<T, vgpu_abi::CUresult>;

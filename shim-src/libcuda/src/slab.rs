@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use crate::sync::Mutex;
 
-/// Slots of the first chunk; each chunk has twice as many as the one before. Few: a process that only looks for devices has a
-/// context and a pool, and the kernel takes two microseconds to give a page of memory.
+/// Slots of the first chunk; each chunk has twice as many as the one before. Few: a process that only looks
+/// for devices has a context and a pool, and the kernel takes two microseconds to give a page of memory.
 const SLOTS: usize = 4;
 /// As many as the index's bits can name.
 const CHUNKS: usize = 18;
@@ -89,8 +89,8 @@ impl<T: Default + Sync + 'static> Slab<T> {
         (slot.state.load(Ordering::Acquire) == (generation << 1 | LIVE)).then_some(&slot.object)
     }
 
-    /// Takes a slot. `prepare` writes the object's fields (a used slot's are its predecessor's) before the handle
-    /// means anything. `None`: a million objects are alive.
+    /// Takes a slot. `prepare` writes the object's fields (a used slot's are its predecessor's) before the
+    /// handle means anything. `None`: a million objects are alive.
     pub fn insert(&self, prepare: impl FnOnce(usize, &'static T)) -> Option<(usize, &'static T)> {
         let index = self.take()?;
         let slot = self.slot(index)?;
@@ -120,7 +120,8 @@ impl<T: Default + Sync + 'static> Slab<T> {
         Some(index)
     }
 
-    /// Ends the handle; of several callers one gets the object, cleans it in `finish`, and the slot can be used again after that.
+    /// Ends the handle; of several callers one gets the object, cleans it in `finish`, and the slot can be
+    /// used again after that.
     pub fn remove<R>(&self, handle: usize, finish: impl FnOnce(&'static T) -> R) -> Option<R> {
         let object = self.get(handle)?;
         let index = (handle >> INDEX_SHIFT) & INDEX_MASK;

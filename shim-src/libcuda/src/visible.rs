@@ -1,9 +1,10 @@
 //! CUDA_VISIBLE_DEVICES: which devices a process sees, and in which order.
 //!
-//! A list, separated by commas, of indices or of UUIDs ("GPU-" and hexadecimal digits, which may be cut short where the rest is
-//! not needed to tell devices apart). The first entry decides which of the two the list is. An entry that names no device ends it;
-//! a device named twice voids it. An index is read as C's `strtoul` reads: blanks, a sign, digits, and what follows the
-//! digits does not matter. Not set: all devices; set to nothing: none.
+//! A list, separated by commas, of indices or of UUIDs ("GPU-" and hexadecimal digits, which may be cut short
+//! where the rest is not needed to tell devices apart). The first entry decides which of the two the list is.
+//! An entry that names no device ends it; a device named twice voids it. An index is read as C's `strtoul`
+//! reads: blanks, a sign, digits, and what follows the digits does not matter. Not set: all devices; set to
+//! nothing: none.
 //!
 //! Source: behaviour of the CUDA driver as PyTorch reproduces it in order to count devices without it.
 
@@ -33,8 +34,8 @@ impl Visible {
         }
     }
 
-    /// The devices that are visible, as indices, in their order. `uuids` answers the text of a device's UUID; it is asked for
-    /// [`Visible::Uuids`] only.
+    /// The devices that are visible, as indices, in their order. `uuids` answers the text of a device's UUID;
+    /// it is asked for [`Visible::Uuids`] only.
     pub fn choose<E>(
         &self,
         count: usize,

@@ -1,0 +1,218 @@
+//! "Context Management".
+
+use std::ffi::{c_int, c_uint, c_ulonglong};
+
+use vgpu_abi::driver::{CUcontext, CUctxCreateParams, CUdevice};
+use vgpu_abi::{CUresult, export};
+
+use crate::Result;
+use crate::arg::{In, Out};
+use crate::object::context::{self, Context, check_flags, get};
+use crate::object::{capture, current, lifecycle, teardown};
+
+/// The API version that `cuCtxGetApiVersion` returns for every context made by `cuCtxCreate_v2` and later.
+const API_VERSION: u32 = 3020;
+
+fn create(out: Out<CUcontext>, flags: c_uint, ordinal: CUdevice) -> Result {
+    lifecycle::devices()?;
+    let out = out.check()?;
+    check_flags(flags)?;
+    let gpu = lifecycle::device(ordinal)?;
+    gpu.queue.async_error()?;
+    let (handle, _) = context::create(gpu, flags)?;
+    current::push(handle);
+    out.set(CUcontext(handle))
+}
+
+fn destroy(handle: CUcontext) -> Result {
+    lifecycle::devices()?;
+    teardown::destroy(handle)
+}
+
+fn pop(out: Out<CUcontext>) -> Result {
+    lifecycle::devices()?;
+    if current::handle() == 0 {
+        return Err(CUresult::INVALID_CONTEXT);
+    }
+    out.set_if(CUcontext(current::pop()));
+    Ok(())
+}
+
+fn push(context: CUcontext) -> Result {
+    lifecycle::devices()?;
+    get(context)?;
+    current::push(context.0);
+    Ok(())
+}
+
+fn synchronize(context: &Context) -> Result {
+    capture::forbid_unsafe()?;
+    capture::forbid_in_context(context.handle())?;
+    context.gpu().drain()
+}
+
+export! {
+    /// `cuCtxCreate_v2`
+    pub fn cuCtxCreate_v2(context: Out<CUcontext>, flags: c_uint, device: CUdevice) -> CUresult {
+        create(context, flags, device)
+    }
+
+    /// `cuCtxCreate_v3`: execution affinity is for servers that share a GPU.
+    pub fn cuCtxCreate_v3(
+        context: Out<CUcontext>, affinity: In<u64>, count: c_int, flags: c_uint, device: CUdevice,
+    ) -> CUresult {
+        lifecycle::devices()?;
+        if count != 0 || !affinity.is_null() {
+            return Err(if count < 0 { CUresult::INVALID_VALUE } else { CUresult::UNSUPPORTED_EXEC_AFFINITY });
+        }
+        create(context, flags, device)
+    }
+
+    /// `cuCtxCreate_v4`
+    pub fn cuCtxCreate_v4(
+        context: Out<CUcontext>, params: In<CUctxCreateParams>, flags: c_uint, device: CUdevice,
+    ) -> CUresult {
+        lifecycle::devices()?;
+        if !params.is_null() {
+            let params = params.get()?;
+            if params.affinity_count != 0 {
+                return Err(CUresult::UNSUPPORTED_EXEC_AFFINITY);
+            }
+            if !params.cig.is_null() {
+                return Err(CUresult::NOT_SUPPORTED);
+            }
+        }
+        create(context, flags, device)
+    }
+
+    /// `cuCtxDestroy_v2`
+    pub fn cuCtxDestroy_v2(context: CUcontext) -> CUresult { destroy(context) }
+
+    /// `cuCtxDestroy`
+    pub fn cuCtxDestroy(context: CUcontext) -> CUresult { destroy(context) }
+
+    /// `cuCtxPushCurrent_v2`
+    pub fn cuCtxPushCurrent_v2(context: CUcontext) -> CUresult {
+        push(context)
+    }
+
+    /// `cuCtxPushCurrent`
+    pub fn cuCtxPushCurrent(context: CUcontext) -> CUresult {
+        push(context)
+    }
+
+    /// `cuCtxPopCurrent_v2`
+    pub fn cuCtxPopCurrent_v2(context: Out<CUcontext>) -> CUresult {
+        pop(context)
+    }
+
+    /// `cuCtxPopCurrent`
+    pub fn cuCtxPopCurrent(context: Out<CUcontext>) -> CUresult {
+        pop(context)
+    }
+
+    /// `cuCtxSetCurrent`: the top of the stack is replaced, or taken away by null.
+    pub fn cuCtxSetCurrent(context: CUcontext) -> CUresult {
+        lifecycle::devices()?;
+        if context == CUcontext::NULL {
+            current::pop();
+        } else if current::handle() == 0 {
+            get(context)?;
+            current::push(context.0);
+        } else if current::handle() != context.0 {
+            get(context)?;
+            current::replace(context.0);
+        }
+        Ok(())
+    }
+
+    /// `cuCtxGetCurrent`
+    pub fn cuCtxGetCurrent(context: Out<CUcontext>) -> CUresult {
+        lifecycle::devices()?;
+        context.set(CUcontext(current::handle()))
+    }
+
+    /// `cuCtxGetDevice`
+    pub fn cuCtxGetDevice(device: Out<CUdevice>) -> CUresult { device.set(current::context()?.gpu().ordinal()) }
+
+    /// `cuCtxGetDevice_v2`
+    pub fn cuCtxGetDevice_v2(device: Out<CUdevice>, context: CUcontext) -> CUresult {
+        device.set(current::or_given(context)?.gpu().ordinal())
+    }
+
+    /// `cuCtxGetFlags`
+    pub fn cuCtxGetFlags(flags: Out<c_uint>) -> CUresult { flags.set(current::context()?.flags()) }
+
+    /// `cuCtxSetFlags`
+    pub fn cuCtxSetFlags(flags: c_uint) -> CUresult {
+        let context = current::context()?;
+        check_flags(flags)?;
+        context.set_flags(flags);
+        Ok(())
+    }
+
+    /// `cuCtxGetId`
+    pub fn cuCtxGetId(context: CUcontext, id: Out<c_ulonglong>) -> CUresult {
+        id.set(current::or_given(context)?.id())
+    }
+
+    /// `cuCtxGetApiVersion`
+    pub fn cuCtxGetApiVersion(context: CUcontext, version: Out<c_uint>) -> CUresult {
+        current::or_given(context)?;
+        version.set(API_VERSION)
+    }
+
+    /// `cuCtxSynchronize`: really waits, so that what it returns is what happened.
+    pub fn cuCtxSynchronize() -> CUresult { synchronize(current::context()?) }
+
+    /// `cuCtxSynchronize_v2`
+    pub fn cuCtxSynchronize_v2(context: CUcontext) -> CUresult { synchronize(current::or_given(context)?) }
+
+    /// `cuCtxGetLimit`
+    pub fn cuCtxGetLimit(value: Out<usize>, which: c_uint) -> CUresult {
+        value.set(current::context()?.limit(which)?)
+    }
+
+    /// `cuCtxSetLimit`: hints are kept; what kernels could rely on can only be set to what they have anyway,
+    /// since the host is not told.
+    pub fn cuCtxSetLimit(which: c_uint, value: usize) -> CUresult {
+        current::context()?.set_limit(which, value)
+    }
+
+    /// `cuCtxGetCacheConfig`
+    pub fn cuCtxGetCacheConfig(config: Out<c_uint>) -> CUresult {
+        config.set(current::context()?.cache_config())
+    }
+
+    /// `cuCtxSetCacheConfig`: a hint, kept.
+    pub fn cuCtxSetCacheConfig(config: c_uint) -> CUresult {
+        let context = current::context()?;
+        if config > 3 {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        context.set_cache_config(config);
+        Ok(())
+    }
+
+    /// `cuCtxGetSharedMemConfig`: banks of 4 bytes, as on every GPU since compute capability 5.
+    pub fn cuCtxGetSharedMemConfig(config: Out<c_uint>) -> CUresult {
+        config.set(current::context()?.shared_config())
+    }
+
+    /// `cuCtxSetSharedMemConfig`: has no effect on GPUs since compute capability 5.
+    pub fn cuCtxSetSharedMemConfig(config: c_uint) -> CUresult {
+        current::context()?;
+        if config > 2 { Err(CUresult::INVALID_VALUE) } else { Ok(()) }
+    }
+
+    /// `cuCtxGetStreamPriorityRange`
+    pub fn cuCtxGetStreamPriorityRange(least: Out<c_int>, greatest: Out<c_int>) -> CUresult {
+        let range = context::priorities(current::context()?.gpu());
+        least.set_if(range.1);
+        greatest.set_if(range.0);
+        Ok(())
+    }
+
+    /// `cuCtxResetPersistingL2Cache`: nothing is kept there.
+    pub fn cuCtxResetPersistingL2Cache() -> CUresult { current::context().map(drop) }
+}

@@ -1,0 +1,28 @@
+//! "Driver Entry Point Access".
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use vgpu_abi::{CUresult, export};
+
+use crate::arg::{Out, Text};
+use crate::entry_point::{Query, look_up};
+
+export! {
+    /// `cuGetProcAddress_v2`: a name that is not there is no error, but told by null and `status`. Works at
+    /// any time.
+    pub fn cuGetProcAddress_v2(
+        symbol: Text, function: Out<*mut c_void>, version: c_int, flags: u64, status: Out<u32>,
+    ) -> CUresult {
+        let out = function.check()?;
+        let found = look_up(symbol, version, flags)?;
+        status.set_if(found.err().unwrap_or(Query::Success) as u32);
+        out.set(found.unwrap_or(ptr::null_mut()))
+    }
+
+    /// `cuGetProcAddress`: a name that is not there is an error.
+    pub fn cuGetProcAddress(symbol: Text, function: Out<*mut c_void>, version: c_int, flags: u64) -> CUresult {
+        let out = function.check()?;
+        out.set(look_up(symbol, version, flags)?.map_err(|_| CUresult::NOT_FOUND)?)
+    }
+}

@@ -1,0 +1,22 @@
+//! "Error Handling": names and texts of statuses. Works at any time.
+
+use std::ffi::{CStr, c_char};
+use std::ptr;
+
+use vgpu_abi::{CUresult, export};
+
+use crate::Result;
+use crate::arg::Out;
+
+fn answer(text: Out<*const c_char>, found: Option<&'static CStr>) -> Result {
+    text.set(found.map_or(ptr::null(), CStr::as_ptr))?;
+    if found.is_none() { Err(CUresult::INVALID_VALUE) } else { Ok(()) }
+}
+
+export! {
+    /// `cuGetErrorString`: null and an error for a code that there is not.
+    pub fn cuGetErrorString(error: CUresult, text: Out<*const c_char>) -> CUresult { answer(text, error.text()) }
+
+    /// `cuGetErrorName`: null and an error for a code that there is not.
+    pub fn cuGetErrorName(error: CUresult, text: Out<*const c_char>) -> CUresult { answer(text, error.name()) }
+}

@@ -1,0 +1,145 @@
+//! "Execution Control": kernel launches, functions of the host, and attributes of functions.
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+
+use vgpu_abi::driver::{CUfunction, CUlaunchConfig, CUmodule, CUstream};
+use vgpu_abi::{CUresult, export};
+use vgpu_wire::body::launch::LAUNCH_COOPERATIVE;
+
+use crate::arg::{In, Out};
+use crate::object::current;
+use crate::object::default_stream::find;
+use crate::object::function::param_info;
+use crate::object::library::function as get;
+use crate::submit::host_function::{self, Call, HostFunction, StreamCallback};
+use crate::submit::launch::{Params, Shape, launch, read_attributes};
+
+export_ptsz! {
+    /// `cuLaunchKernel`
+    pub fn cuLaunchKernel, cuLaunchKernel_ptsz(
+        function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint,
+        block_z: c_uint, shared_bytes: c_uint, stream: CUstream, params: *mut *mut c_void, extra: *mut *mut c_void
+    ) |default| {
+        let context = current::context()?;
+        let grid = [grid_x, grid_y, grid_z];
+        let block = [block_x, block_y, block_z];
+        let shape = Shape { grid, block, shared_bytes, cluster: [0; 3], flags: 0, priority: 0 };
+        // SAFETY: the caller promised what the manual says.
+        let params = unsafe { Params::from_arguments(params, extra) }?;
+        // SAFETY: as above.
+        unsafe { launch(context, function, &shape, stream, default, params) }
+    }
+
+    /// `cuLaunchCooperativeKernel`
+    pub fn cuLaunchCooperativeKernel, cuLaunchCooperativeKernel_ptsz(
+        function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint,
+        block_z: c_uint, shared_bytes: c_uint, stream: CUstream, params: *mut *mut c_void
+    ) |default| {
+        let context = current::context()?;
+        let grid = [grid_x, grid_y, grid_z];
+        let block = [block_x, block_y, block_z];
+        let flags = LAUNCH_COOPERATIVE;
+        let shape = Shape { grid, block, shared_bytes, cluster: [0; 3], flags, priority: 0 };
+        let params = Params::Each(params.cast_const().cast());
+        // SAFETY: the caller promised what the manual says.
+        unsafe { launch(context, function, &shape, stream, default, params) }
+    }
+
+    /// `cuLaunchKernelEx`
+    pub fn cuLaunchKernelEx, cuLaunchKernelEx_ptsz(
+        config: In<CUlaunchConfig>, function: CUfunction, params: *mut *mut c_void, extra: *mut *mut c_void
+    ) |default| {
+        let context = current::context()?;
+        let config = config.get()?;
+        let CUlaunchConfig { grid, block, shared_bytes, .. } = config;
+        let mut shape = Shape { grid, block, shared_bytes, cluster: [0; 3], flags: 0, priority: 0 };
+        // SAFETY: the caller promised `attribute_count` attributes.
+        let attributes = unsafe { In::new(config.attributes) };
+        read_attributes(&mut shape, attributes.slice(config.attribute_count as usize)?)?;
+        // SAFETY: the caller promised what the manual says.
+        let params = unsafe { Params::from_arguments(params, extra) }?;
+        // SAFETY: as above.
+        unsafe { launch(context, function, &shape, config.stream, default, params) }
+    }
+}
+
+export_ptsz! {
+    /// `cuLaunchHostFunc`
+    pub fn cuLaunchHostFunc, cuLaunchHostFunc_ptsz(
+        stream: CUstream, call: Option<HostFunction>, data: *mut c_void
+    ) |default| {
+        host_function::launch(find(stream, default)?, host_function::function(call)?, data)
+    }
+
+    /// `cuLaunchHostFunc_v2`: how the device waits meanwhile (0 or 1) is the host's affair.
+    pub fn cuLaunchHostFunc_v2, cuLaunchHostFunc_v2_ptsz(
+        stream: CUstream, call: Option<HostFunction>, data: *mut c_void, mode: c_uint
+    ) |default| {
+        let stream = find(stream, default)?;
+        if mode > 1 {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        host_function::launch(stream, host_function::function(call)?, data)
+    }
+
+    /// `cuStreamAddCallback`
+    pub fn cuStreamAddCallback, cuStreamAddCallback_ptsz(
+        handle: CUstream, callback: Option<StreamCallback>, data: *mut c_void, flags: c_uint
+    ) |default| {
+        let stream = find(handle, default)?;
+        let callback = callback.ok_or(CUresult::INVALID_VALUE)?;
+        if flags != 0 {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        host_function::launch(stream, Call::Callback(callback, handle), data)
+    }
+}
+
+export! {
+    /// `cuFuncGetAttribute`
+    pub fn cuFuncGetAttribute(value: Out<c_int>, attribute: c_uint, function: CUfunction) -> CUresult {
+        let function = get(function)?;
+        let out = value.check()?;
+        out.set(function.attribute(attribute)?)
+    }
+
+    /// `cuFuncSetAttribute`
+    pub fn cuFuncSetAttribute(function: CUfunction, attribute: c_uint, value: c_int) -> CUresult {
+        get(function)?.set_attribute(attribute, value)
+    }
+
+    /// `cuFuncSetCacheConfig`
+    pub fn cuFuncSetCacheConfig(function: CUfunction, config: c_uint) -> CUresult {
+        get(function)?.set_cache_config(config)
+    }
+
+    /// `cuFuncGetModule`
+    pub fn cuFuncGetModule(module: Out<CUmodule>, function: CUfunction) -> CUresult {
+        module.set(CUmodule(get(function)?.module()))
+    }
+
+    /// `cuFuncGetName`
+    pub fn cuFuncGetName(name: Out<*const c_char>, function: CUfunction) -> CUresult {
+        name.set(get(function)?.name()?.as_ptr())
+    }
+
+    /// `cuFuncGetParamInfo`
+    pub fn cuFuncGetParamInfo(
+        function: CUfunction, index: usize, offset: Out<usize>, bytes: Out<usize>,
+    ) -> CUresult {
+        param_info(get(function)?.layout(), index, offset, bytes)
+    }
+
+    /// `cuFuncGetParamCount`
+    pub fn cuFuncGetParamCount(function: CUfunction, count: Out<usize>) -> CUresult {
+        count.set(get(function)?.layout().params.len())
+    }
+
+    /// `cuFuncIsLoaded`
+    pub fn cuFuncIsLoaded(state: Out<c_uint>, function: CUfunction) -> CUresult {
+        state.set(c_uint::from(get(function)?.is_loaded()))
+    }
+
+    /// `cuFuncLoad`
+    pub fn cuFuncLoad(function: CUfunction) -> CUresult { get(function)?.number().map(drop) }
+}

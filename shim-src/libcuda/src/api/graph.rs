@@ -1,0 +1,229 @@
+//! "Graph Management".
+
+use std::ffi::{c_char, c_uint};
+
+use vgpu_abi::driver::{
+    CUcontext, CUgraph, CUgraphExec, CUgraphExecUpdateResultInfo, CUgraphNode, CUstream,
+    GraphInstantiateParams, KernelNodeParams, MemsetNodeParams, graph_update,
+};
+use vgpu_abi::{CUresult, export};
+use vgpu_wire::body::stream::Join;
+
+use crate::Result;
+use crate::arg::{In, InOut, Out};
+use crate::object::default_stream::find;
+use crate::object::graph::{create, discard, find_node, get, list, node_handle, node_place, select};
+use crate::object::work::Work;
+use crate::object::{current, graph_exec};
+use crate::submit::graph_node::{
+    add, get_params, kernel, memset, set_exec_params, set_params, to_version_1, version_1,
+};
+
+export! {
+    /// `cuGraphCreate`
+    pub fn cuGraphCreate(out: Out<CUgraph>, flags: c_uint) -> CUresult {
+        let context = current::context()?;
+        let out = out.check()?;
+        if flags != 0 {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        out.set(CUgraph(create(context.gpu())?.0))
+    }
+
+    /// `cuGraphDestroy`
+    pub fn cuGraphDestroy(graph: CUgraph) -> CUresult {
+        get(graph)?;
+        if discard(graph.0) { Ok(()) } else { Err(CUresult::INVALID_VALUE) }
+    }
+
+    /// `cuGraphClone`
+    pub fn cuGraphClone(out: Out<CUgraph>, original: CUgraph) -> CUresult {
+        let original = get(original)?;
+        let out = out.check()?;
+        let (handle, clone) = create(original.gpu())?;
+        for node in original.nodes().iter() {
+            clone.add(node.work.clone(), node.after.clone());
+        }
+        out.set(CUgraph(handle))
+    }
+
+    /// `cuGraphGetNodes`
+    pub fn cuGraphGetNodes(graph: CUgraph, nodes: Out<CUgraphNode>, count: InOut<usize>) -> CUresult {
+        list(nodes, count, &select(graph, |_| true)?)
+    }
+
+    /// `cuGraphGetRootNodes`
+    pub fn cuGraphGetRootNodes(graph: CUgraph, nodes: Out<CUgraphNode>, count: InOut<usize>) -> CUresult {
+        list(nodes, count, &select(graph, |node| node.after.is_empty())?)
+    }
+
+    /// `cuGraphNodeGetType`
+    pub fn cuGraphNodeGetType(node: CUgraphNode, kind: Out<c_uint>) -> CUresult {
+        let (graph, index) = find_node(node)?;
+        kind.set(graph.with(index, |node| Ok(node.work.node_type()))?)
+    }
+
+    /// `cuGraphNodeGetDependencies`
+    pub fn cuGraphNodeGetDependencies(
+        node: CUgraphNode, nodes: Out<CUgraphNode>, count: InOut<usize>,
+    ) -> CUresult {
+        let (graph, index) = find_node(node)?;
+        let after = graph.with(index, |node| Ok(node.after.clone()))?;
+        let (handle, _) = node_place(node).ok_or(CUresult::INVALID_VALUE)?;
+        let found =
+            after.into_iter().map(|index| node_handle(handle, graph, index)).collect::<Result<Vec<_>>>()?;
+        list(nodes, count, &found)
+    }
+}
+
+export! {
+    /// `cuGraphAddKernelNode_v2`
+    pub fn cuGraphAddKernelNode_v2(
+        node: Out<CUgraphNode>, graph: CUgraph, after: In<CUgraphNode>, count: usize, params: In<KernelNodeParams>,
+    ) -> CUresult {
+        let context = current::context()?;
+        add(node, graph, after, count, kernel(context, &params.get()?)?)
+    }
+
+    /// `cuGraphAddKernelNode`
+    pub fn cuGraphAddKernelNode(
+        node: Out<CUgraphNode>, graph: CUgraph, after: In<CUgraphNode>, count: usize, params: In<[u64; 7]>,
+    ) -> CUresult {
+        let context = current::context()?;
+        add(node, graph, after, count, kernel(context, &version_1(params)?)?)
+    }
+
+    /// `cuGraphAddMemsetNode`
+    pub fn cuGraphAddMemsetNode(
+        node: Out<CUgraphNode>, graph: CUgraph, after: In<CUgraphNode>, count: usize, params: In<MemsetNodeParams>,
+        context: CUcontext,
+    ) -> CUresult {
+        let gpu = current::or_given(context)?.gpu();
+        add(node, graph, after, count, memset(gpu, params.get()?)?)
+    }
+
+    /// `cuGraphAddEmptyNode`: a join is nothing in a graph.
+    pub fn cuGraphAddEmptyNode(
+        node: Out<CUgraphNode>, graph: CUgraph, after: In<CUgraphNode>, count: usize,
+    ) -> CUresult {
+        add(node, graph, after, count, Work::new(&Join { stream: 0, reserved: 0 }, &[]))
+    }
+
+    /// `cuGraphKernelNodeGetParams_v2`: the pointers are to the node's own copy.
+    pub fn cuGraphKernelNodeGetParams_v2(node: CUgraphNode, params: Out<KernelNodeParams>) -> CUresult {
+        let out = params.check()?;
+        out.set(get_params(node)?)
+    }
+
+    /// `cuGraphKernelNodeGetParams`
+    pub fn cuGraphKernelNodeGetParams(node: CUgraphNode, params: Out<[u64; 7]>) -> CUresult {
+        let out = params.check()?;
+        out.set(to_version_1(get_params(node)?))
+    }
+
+    /// `cuGraphKernelNodeSetParams_v2`
+    pub fn cuGraphKernelNodeSetParams_v2(node: CUgraphNode, params: In<KernelNodeParams>) -> CUresult {
+        set_params(node, &params.get()?)
+    }
+
+    /// `cuGraphKernelNodeSetParams`
+    pub fn cuGraphKernelNodeSetParams(node: CUgraphNode, params: In<[u64; 7]>) -> CUresult {
+        set_params(node, &version_1(params)?)
+    }
+
+    /// `cuGraphExecKernelNodeSetParams_v2`
+    pub fn cuGraphExecKernelNodeSetParams_v2(
+        graph: CUgraphExec, node: CUgraphNode, params: In<KernelNodeParams>,
+    ) -> CUresult {
+        set_exec_params(graph, node, &params.get()?)
+    }
+
+    /// `cuGraphExecKernelNodeSetParams`
+    pub fn cuGraphExecKernelNodeSetParams(
+        graph: CUgraphExec, node: CUgraphNode, params: In<[u64; 7]>,
+    ) -> CUresult {
+        set_exec_params(graph, node, &version_1(params)?)
+    }
+}
+
+export! {
+    /// `cuGraphInstantiate`
+    pub fn cuGraphInstantiate(
+        out: Out<CUgraphExec>, graph: CUgraph, error_node: Out<CUgraphNode>, log: Out<c_char>, bytes: usize,
+    ) -> CUresult {
+        error_node.set_if(CUgraphNode::NULL);
+        if !log.is_null() && bytes > 0 {
+            log.set_text(b"", bytes)?;
+        }
+        graph_exec::instantiate(graph, 0, out)
+    }
+
+    /// `cuGraphInstantiate_v2`
+    pub fn cuGraphInstantiate_v2(
+        out: Out<CUgraphExec>, graph: CUgraph, error_node: Out<CUgraphNode>, log: Out<c_char>, bytes: usize,
+    ) -> CUresult {
+        error_node.set_if(CUgraphNode::NULL);
+        if !log.is_null() && bytes > 0 {
+            log.set_text(b"", bytes)?;
+        }
+        graph_exec::instantiate(graph, 0, out)
+    }
+
+    /// `cuGraphInstantiateWithFlags`
+    pub fn cuGraphInstantiateWithFlags(out: Out<CUgraphExec>, graph: CUgraph, flags: u64) -> CUresult {
+        graph_exec::instantiate(graph, flags, out)
+    }
+
+    /// `cuGraphExecGetFlags`
+    pub fn cuGraphExecGetFlags(graph: CUgraphExec, flags: Out<u64>) -> CUresult {
+        flags.set(graph_exec::get(graph)?.flags())
+    }
+
+    /// `cuGraphExecUpdate`
+    pub fn cuGraphExecUpdate(
+        handle: CUgraphExec, graph: CUgraph, node: Out<CUgraphNode>, result: Out<c_uint>,
+    ) -> CUresult {
+        let (code, at) = graph_exec::update(handle, graph)?;
+        node.set_if(at);
+        result.set_if(code);
+        if code == graph_update::SUCCESS { Ok(()) } else { Err(CUresult::GRAPH_EXEC_UPDATE_FAILURE) }
+    }
+
+    /// `cuGraphExecUpdate_v2`
+    pub fn cuGraphExecUpdate_v2(
+        handle: CUgraphExec, graph: CUgraph, info: Out<CUgraphExecUpdateResultInfo>,
+    ) -> CUresult {
+        let (result, error_node) = graph_exec::update(handle, graph)?;
+        info.set_if(CUgraphExecUpdateResultInfo { result, error_node, error_from_node: CUgraphNode::NULL });
+        if result == graph_update::SUCCESS { Ok(()) } else { Err(CUresult::GRAPH_EXEC_UPDATE_FAILURE) }
+    }
+
+    /// `cuGraphExecDestroy`: after its launches.
+    pub fn cuGraphExecDestroy(graph: CUgraphExec) -> CUresult { graph_exec::destroy(graph) }
+}
+
+export_ptsz! {
+    /// `cuGraphInstantiateWithParams`: the upload is part of every instantiation.
+    pub fn cuGraphInstantiateWithParams, cuGraphInstantiateWithParams_ptsz(
+        out: Out<CUgraphExec>, graph: CUgraph, params: InOut<GraphInstantiateParams>
+    ) |_default| {
+        let mut params_now = params.get()?;
+        let done = graph_exec::instantiate(graph, params_now.flags, out);
+        params_now.error_node = CUgraphNode::NULL;
+        params_now.result = c_uint::from(done.is_err());
+        params.set(params_now)?;
+        done
+    }
+
+    /// `cuGraphUpload`: it is there since it was instantiated.
+    pub fn cuGraphUpload, cuGraphUpload_ptsz(graph: CUgraphExec, stream: CUstream) |default| {
+        graph_exec::get(graph)?;
+        find(stream, default).map(drop)
+    }
+
+    /// `cuGraphLaunch`
+    pub fn cuGraphLaunch, cuGraphLaunch_ptsz(graph: CUgraphExec, stream: CUstream) |default| {
+        let exec = graph_exec::get(graph)?;
+        graph_exec::launch(exec, find(stream, default)?)
+    }
+}

@@ -1,0 +1,30 @@
+//! "Initialization" and "Version Management".
+
+use std::ffi::{c_int, c_uint};
+
+use vgpu_abi::{CUresult, export};
+
+use crate::arg::Out;
+use crate::object::lifecycle;
+
+export! {
+    /// `cuInit`
+    pub fn cuInit(flags: c_uint) -> CUresult {
+        lifecycle::status()?;
+        if flags != 0 {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        lifecycle::initialise()
+    }
+
+    /// `cuDriverGetVersion`: works before `cuInit`. The version is a fact of the first device, so without one
+    /// there is none.
+    pub fn cuDriverGetVersion(version: Out<c_int>) -> CUresult {
+        let out = version.check()?;
+        let gpu = match lifecycle::devices() {
+            Ok(devices) => *devices.first().ok_or(CUresult::NO_DEVICE)?,
+            Err(_) => lifecycle::attached()?.gpu(0)?,
+        };
+        out.set(c_int::try_from(gpu.shown.facts.driver_version).unwrap_or(0))
+    }
+}

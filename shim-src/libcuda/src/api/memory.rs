@@ -1,0 +1,321 @@
+//! "Memory Management": device memory, pinned memory, copies and fills.
+
+use std::ffi::{c_uchar, c_uint, c_ushort, c_void};
+
+use vgpu_abi::driver::{CUcontext, CUdeviceptr, CUstream, Memcpy2D, Memcpy3D, attribute};
+use vgpu_abi::{CUresult, export};
+
+use crate::arg::{In, Out};
+use crate::object::default_stream::{find, unnamed};
+use crate::object::memory::Source;
+use crate::object::{address as owner, allocation, current, pinned};
+use crate::submit::copy::{between, by_address, peer};
+use crate::submit::copy3d::{deep, flat};
+use crate::submit::fill::{self, Shape, line};
+use crate::submit::mode::Mode;
+use crate::submit::transfer::{download, upload};
+
+/// `CU_MEMHOSTREGISTER_PORTABLE`, `DEVICEMAP`, `IOMEMORY`, `READ_ONLY`.
+const REGISTER_FLAGS: c_uint = 15;
+
+export! {
+    /// `cuMemAlloc_v2`
+    pub fn cuMemAlloc_v2(address: Out<CUdeviceptr>, bytes: usize) -> CUresult {
+        current::context()?;
+        let out = address.check()?;
+        out.set(allocation::allocate(bytes)?)
+    }
+
+    /// `cuMemAllocPitch_v2`: rows begin at multiples of what textures need, 512 bytes at least.
+    pub fn cuMemAllocPitch_v2(
+        address: Out<CUdeviceptr>, pitch: Out<usize>, width: usize, height: usize, element: c_uint,
+    ) -> CUresult {
+        let gpu = current::context()?.gpu();
+        let (address, pitch) = (address.check()?, pitch.check()?);
+        if !matches!(element, 4 | 8 | 16) || width == 0 || height == 0 {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        let align = usize::try_from(gpu.attribute(attribute::TEXTURE_ALIGNMENT)).unwrap_or(0).max(512);
+        let row = width.checked_next_multiple_of(align).ok_or(CUresult::INVALID_VALUE)?;
+        let bytes = row.checked_mul(height).ok_or(CUresult::INVALID_VALUE)?;
+        address.set(allocation::allocate(bytes)?)?;
+        pitch.set(row)
+    }
+
+    /// `cuMemFree_v2`: orders all later work behind all earlier; waits only if pinned memory is in use.
+    pub fn cuMemFree_v2(address: CUdeviceptr) -> CUresult { allocation::free(address) }
+
+    /// `cuMemGetInfo_v2`
+    pub fn cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>) -> CUresult {
+        let gpu = current::context()?.gpu();
+        let (free, total) = (free.check()?, total.check()?);
+        gpu.queue.async_error()?;
+        let info = gpu.memory_info()?;
+        free.set(usize::try_from(info.free).unwrap_or(usize::MAX))?;
+        total.set(usize::try_from(info.total).unwrap_or(usize::MAX))
+    }
+
+    /// `cuMemGetAddressRange_v2`: in a reserved range, what is mapped at the address.
+    pub fn cuMemGetAddressRange_v2(
+        base: Out<CUdeviceptr>, bytes: Out<usize>, address: CUdeviceptr,
+    ) -> CUresult {
+        current::context()?;
+        let (gpu, range) = owner::find(address)?.ok_or(CUresult::NOT_FOUND)?;
+        let (start, size) = if range.source == Source::Reservation {
+            let mapping = gpu.memory.mappings().find(address).ok_or(CUresult::NOT_FOUND)?;
+            (mapping.start, mapping.bytes)
+        } else {
+            (range.start, range.bytes)
+        };
+        base.set_if(start);
+        bytes.set_if(usize::try_from(size).unwrap_or(usize::MAX));
+        Ok(())
+    }
+}
+
+export! {
+    /// `cuMemAllocHost_v2`
+    pub fn cuMemAllocHost_v2(address: Out<*mut c_void>, bytes: usize) -> CUresult { pinned::allocate(address, bytes, 0) }
+
+    /// `cuMemHostAlloc`
+    pub fn cuMemHostAlloc(address: Out<*mut c_void>, bytes: usize, flags: c_uint) -> CUresult {
+        pinned::allocate(address, bytes, flags)
+    }
+
+    /// `cuMemFreeHost`
+    pub fn cuMemFreeHost(address: *mut c_void) -> CUresult { pinned::free(address) }
+
+    /// `cuMemHostGetFlags`
+    pub fn cuMemHostGetFlags(flags: Out<c_uint>, address: *mut c_void) -> CUresult {
+        current::context()?;
+        let out = flags.check()?;
+        out.set(pinned::find(address as usize).ok_or(CUresult::INVALID_VALUE)?.flags)
+    }
+
+    /// `cuMemHostGetDevicePointer_v2`: kernels do not reach the guest's memory, as
+    /// `CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY` says.
+    pub fn cuMemHostGetDevicePointer_v2(
+        device: Out<CUdeviceptr>, address: *mut c_void, flags: c_uint,
+    ) -> CUresult {
+        current::context()?;
+        device.check()?;
+        if flags != 0 || pinned::find(address as usize).is_none() {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        Err(CUresult::NOT_SUPPORTED)
+    }
+
+    /// `cuMemHostRegister_v2`: refused, as `CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED` says; what is pinned
+    /// already is told apart, since programs ask that way.
+    pub fn cuMemHostRegister_v2(address: *mut c_void, bytes: usize, flags: c_uint) -> CUresult {
+        current::context()?;
+        if address.is_null() || bytes == 0 || flags & !REGISTER_FLAGS != 0 {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        Err(if pinned::find(address as usize).is_some() {
+            CUresult::HOST_MEMORY_ALREADY_REGISTERED
+        } else {
+            CUresult::NOT_SUPPORTED
+        })
+    }
+
+    /// `cuMemHostUnregister`: nothing was registered.
+    pub fn cuMemHostUnregister(address: *mut c_void) -> CUresult {
+        current::context()?;
+        Err(if address.is_null() { CUresult::INVALID_VALUE } else { CUresult::HOST_MEMORY_NOT_REGISTERED })
+    }
+
+    /// `cuMemAllocManaged`: refused, as `CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY` says.
+    pub fn cuMemAllocManaged(address: Out<CUdeviceptr>, bytes: usize, flags: c_uint) -> CUresult {
+        current::context()?;
+        address.check()?;
+        // Attached to all (1), to the host (2), or to one stream (4).
+        Err(if bytes == 0 || !matches!(flags, 1 | 2 | 4) { CUresult::INVALID_VALUE } else { CUresult::NOT_SUPPORTED })
+    }
+}
+
+export_ptsz! {
+    /// `cuMemcpy`
+    pub fn cuMemcpy, cuMemcpy_ptds(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) |default| {
+        by_address(unnamed(default)?, to, from, bytes, Mode::Sync)
+    }
+
+    /// `cuMemcpyAsync`
+    pub fn cuMemcpyAsync, cuMemcpyAsync_ptsz(
+        to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream
+    ) |default| {
+        by_address(find(stream, default)?, to, from, bytes, Mode::Async)
+    }
+
+    /// `cuMemcpyHtoD_v2`
+    pub fn cuMemcpyHtoD_v2, cuMemcpyHtoD_v2_ptds(to: CUdeviceptr, from: *const c_void, bytes: usize) |default| {
+        upload(unnamed(default)?, to, from, bytes, Mode::Sync)
+    }
+
+    /// `cuMemcpyHtoDAsync_v2`
+    pub fn cuMemcpyHtoDAsync_v2, cuMemcpyHtoDAsync_v2_ptsz(
+        to: CUdeviceptr, from: *const c_void, bytes: usize, stream: CUstream
+    ) |default| {
+        upload(find(stream, default)?, to, from, bytes, Mode::Async)
+    }
+
+    /// `cuMemcpyDtoH_v2`
+    pub fn cuMemcpyDtoH_v2, cuMemcpyDtoH_v2_ptds(to: *mut c_void, from: CUdeviceptr, bytes: usize) |default| {
+        download(unnamed(default)?, to, from, bytes, Mode::Sync)
+    }
+
+    /// `cuMemcpyDtoHAsync_v2`
+    pub fn cuMemcpyDtoHAsync_v2, cuMemcpyDtoHAsync_v2_ptsz(
+        to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream
+    ) |default| {
+        download(find(stream, default)?, to, from, bytes, Mode::Async)
+    }
+
+    /// `cuMemcpyDtoD_v2`
+    pub fn cuMemcpyDtoD_v2, cuMemcpyDtoD_v2_ptds(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) |default| {
+        between(unnamed(default)?, to, from, bytes, Mode::Sync)
+    }
+
+    /// `cuMemcpyDtoDAsync_v2`
+    pub fn cuMemcpyDtoDAsync_v2, cuMemcpyDtoDAsync_v2_ptsz(
+        to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream
+    ) |default| {
+        between(find(stream, default)?, to, from, bytes, Mode::Async)
+    }
+
+    /// `cuMemcpyPeer`
+    pub fn cuMemcpyPeer, cuMemcpyPeer_ptds(
+        to: CUdeviceptr, to_context: CUcontext, from: CUdeviceptr, from_context: CUcontext, bytes: usize
+    ) |default| {
+        peer(unnamed(default)?, (to, to_context), (from, from_context), bytes, Mode::Sync)
+    }
+
+    /// `cuMemcpyPeerAsync`: between two devices it is over when the call returns.
+    pub fn cuMemcpyPeerAsync, cuMemcpyPeerAsync_ptsz(
+        to: CUdeviceptr, to_context: CUcontext, from: CUdeviceptr, from_context: CUcontext, bytes: usize,
+        stream: CUstream
+    ) |default| {
+        peer(find(stream, default)?, (to, to_context), (from, from_context), bytes, Mode::Async)
+    }
+}
+
+export_ptsz! {
+    /// `cuMemcpy2D_v2`
+    pub fn cuMemcpy2D_v2, cuMemcpy2D_v2_ptds(copy: In<Memcpy2D>) |default| {
+        flat(unnamed(default)?, copy, Mode::Sync, true)
+    }
+
+    /// `cuMemcpy2DUnaligned_v2`
+    pub fn cuMemcpy2DUnaligned_v2, cuMemcpy2DUnaligned_v2_ptds(copy: In<Memcpy2D>) |default| {
+        flat(unnamed(default)?, copy, Mode::Sync, false)
+    }
+
+    /// `cuMemcpy2DAsync_v2`
+    pub fn cuMemcpy2DAsync_v2, cuMemcpy2DAsync_v2_ptsz(copy: In<Memcpy2D>, stream: CUstream) |default| {
+        flat(find(stream, default)?, copy, Mode::Async, true)
+    }
+
+    /// `cuMemcpy3D_v2`
+    pub fn cuMemcpy3D_v2, cuMemcpy3D_v2_ptds(copy: In<Memcpy3D>) |default| {
+        deep(unnamed(default)?, copy, Mode::Sync)
+    }
+
+    /// `cuMemcpy3DAsync_v2`
+    pub fn cuMemcpy3DAsync_v2, cuMemcpy3DAsync_v2_ptsz(copy: In<Memcpy3D>, stream: CUstream) |default| {
+        deep(find(stream, default)?, copy, Mode::Async)
+    }
+
+    /// `cuMemcpy3DPeer`: addresses say which device, so its contexts do not matter.
+    pub fn cuMemcpy3DPeer, cuMemcpy3DPeer_ptds(copy: In<Memcpy3D>) |default| {
+        deep(unnamed(default)?, copy, Mode::Sync)
+    }
+
+    /// `cuMemcpy3DPeerAsync`
+    pub fn cuMemcpy3DPeerAsync, cuMemcpy3DPeerAsync_ptsz(copy: In<Memcpy3D>, stream: CUstream) |default| {
+        deep(find(stream, default)?, copy, Mode::Async)
+    }
+}
+
+export_ptsz! {
+    /// `cuMemsetD8_v2`
+    pub fn cuMemsetD8_v2, cuMemsetD8_v2_ptds(to: CUdeviceptr, value: c_uchar, count: usize) |default| {
+        fill::run(unnamed(default)?, line(to, count), c_uint::from(value), 1, Mode::Sync)
+    }
+
+    /// `cuMemsetD16_v2`
+    pub fn cuMemsetD16_v2, cuMemsetD16_v2_ptds(to: CUdeviceptr, value: c_ushort, count: usize) |default| {
+        fill::run(unnamed(default)?, line(to, count), c_uint::from(value), 2, Mode::Sync)
+    }
+
+    /// `cuMemsetD32_v2`
+    pub fn cuMemsetD32_v2, cuMemsetD32_v2_ptds(to: CUdeviceptr, value: c_uint, count: usize) |default| {
+        fill::run(unnamed(default)?, line(to, count), value, 4, Mode::Sync)
+    }
+
+    /// `cuMemsetD8Async`
+    pub fn cuMemsetD8Async, cuMemsetD8Async_ptsz(
+        to: CUdeviceptr, value: c_uchar, count: usize, stream: CUstream
+    ) |default| {
+        fill::run(find(stream, default)?, line(to, count), c_uint::from(value), 1, Mode::Async)
+    }
+
+    /// `cuMemsetD16Async`
+    pub fn cuMemsetD16Async, cuMemsetD16Async_ptsz(
+        to: CUdeviceptr, value: c_ushort, count: usize, stream: CUstream
+    ) |default| {
+        fill::run(find(stream, default)?, line(to, count), c_uint::from(value), 2, Mode::Async)
+    }
+
+    /// `cuMemsetD32Async`
+    pub fn cuMemsetD32Async, cuMemsetD32Async_ptsz(
+        to: CUdeviceptr, value: c_uint, count: usize, stream: CUstream
+    ) |default| {
+        fill::run(find(stream, default)?, line(to, count), value, 4, Mode::Async)
+    }
+
+    /// `cuMemsetD2D8_v2`
+    pub fn cuMemsetD2D8_v2, cuMemsetD2D8_v2_ptds(
+        destination: CUdeviceptr, pitch: usize, value: c_uchar, width: usize, height: usize
+    ) |default| {
+        let shape = Shape { destination, pitch, width, height };
+        fill::run(unnamed(default)?, shape, c_uint::from(value), 1, Mode::Sync)
+    }
+
+    /// `cuMemsetD2D16_v2`
+    pub fn cuMemsetD2D16_v2, cuMemsetD2D16_v2_ptds(
+        destination: CUdeviceptr, pitch: usize, value: c_ushort, width: usize, height: usize
+    ) |default| {
+        let shape = Shape { destination, pitch, width, height };
+        fill::run(unnamed(default)?, shape, c_uint::from(value), 2, Mode::Sync)
+    }
+
+    /// `cuMemsetD2D32_v2`
+    pub fn cuMemsetD2D32_v2, cuMemsetD2D32_v2_ptds(
+        destination: CUdeviceptr, pitch: usize, value: c_uint, width: usize, height: usize
+    ) |default| {
+        fill::run(unnamed(default)?, Shape { destination, pitch, width, height }, value, 4, Mode::Sync)
+    }
+
+    /// `cuMemsetD2D8Async`
+    pub fn cuMemsetD2D8Async, cuMemsetD2D8Async_ptsz(
+        destination: CUdeviceptr, pitch: usize, value: c_uchar, width: usize, height: usize, stream: CUstream
+    ) |default| {
+        let shape = Shape { destination, pitch, width, height };
+        fill::run(find(stream, default)?, shape, c_uint::from(value), 1, Mode::Async)
+    }
+
+    /// `cuMemsetD2D16Async`
+    pub fn cuMemsetD2D16Async, cuMemsetD2D16Async_ptsz(
+        destination: CUdeviceptr, pitch: usize, value: c_ushort, width: usize, height: usize, stream: CUstream
+    ) |default| {
+        let shape = Shape { destination, pitch, width, height };
+        fill::run(find(stream, default)?, shape, c_uint::from(value), 2, Mode::Async)
+    }
+
+    /// `cuMemsetD2D32Async`
+    pub fn cuMemsetD2D32Async, cuMemsetD2D32Async_ptsz(
+        destination: CUdeviceptr, pitch: usize, value: c_uint, width: usize, height: usize, stream: CUstream
+    ) |default| {
+        fill::run(find(stream, default)?, Shape { destination, pitch, width, height }, value, 4, Mode::Async)
+    }
+}

@@ -1,0 +1,13 @@
+//! "Profiler Control": no profiler is attached, so starting and stopping one does nothing.
+
+use vgpu_abi::{CUresult, export};
+
+use crate::object::current;
+
+export! {
+    /// `cuProfilerStart`
+    pub fn cuProfilerStart() -> CUresult { current::context().map(drop) }
+
+    /// `cuProfilerStop`
+    pub fn cuProfilerStop() -> CUresult { current::context().map(drop) }
+}

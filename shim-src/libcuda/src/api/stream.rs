@@ -1,0 +1,180 @@
+//! "Stream Management", stream capture included.
+
+use std::ffi::{c_int, c_uint, c_ulonglong};
+
+use vgpu_abi::driver::{
+    CUcontext, CUdevice, CUevent, CUgraph, CUgraphNode, CUstream, STREAM_NON_BLOCKING, capture_mode,
+};
+use vgpu_abi::{CUresult, export};
+
+use crate::Result;
+use crate::arg::{In, InOut, Out};
+use crate::object::capture::Info;
+use crate::object::default_stream::find;
+use crate::object::stream::{self, Role};
+use crate::object::{capture, context, current, event, lifecycle};
+use crate::submit;
+
+fn create(out: Out<CUstream>, flags: c_uint, priority: c_int) -> Result {
+    let context = current::context()?;
+    let out = out.check()?;
+    if flags & !STREAM_NON_BLOCKING != 0 {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    let gpu = context.gpu();
+    gpu.queue.async_error()?;
+    let (most, least) = context::priorities(gpu);
+    let priority = priority.clamp(most, least);
+    out.set(CUstream(stream::create(gpu, context.handle(), Role::Created, flags, priority)?))
+}
+
+fn destroy(handle: CUstream) -> Result {
+    current::context()?;
+    capture::end_stream(stream::created(handle)?);
+    stream::destroy(handle.0)
+}
+
+export! {
+    /// `cuStreamCreate`
+    pub fn cuStreamCreate(stream: Out<CUstream>, flags: c_uint) -> CUresult { create(stream, flags, 0) }
+
+    /// `cuStreamCreateWithPriority`: a priority out of range is brought into it.
+    pub fn cuStreamCreateWithPriority(stream: Out<CUstream>, flags: c_uint, priority: c_int) -> CUresult {
+        create(stream, flags, priority)
+    }
+
+    /// `cuStreamDestroy_v2`: its work is finished nevertheless.
+    pub fn cuStreamDestroy_v2(stream: CUstream) -> CUresult { destroy(stream) }
+
+    /// `cuStreamDestroy`
+    pub fn cuStreamDestroy(stream: CUstream) -> CUresult { destroy(stream) }
+}
+
+export_ptsz! {
+    /// `cuStreamSynchronize`: really waits if copies of the host's own memory may be under way; else it is
+    /// enough that everything later comes after.
+    pub fn cuStreamSynchronize, cuStreamSynchronize_ptsz(stream: CUstream) |default| {
+        submit::stream::synchronize(find(stream, default)?)
+    }
+
+    /// `cuStreamQuery`
+    pub fn cuStreamQuery, cuStreamQuery_ptsz(stream: CUstream) |default| {
+        if submit::stream::query(find(stream, default)?)? { Ok(()) } else { Err(CUresult::NOT_READY) }
+    }
+
+    /// `cuStreamWaitEvent`
+    pub fn cuStreamWaitEvent, cuStreamWaitEvent_ptsz(stream: CUstream, event: CUevent, flags: c_uint) |default| {
+        let stream = find(stream, default)?;
+        event::wait(stream, event::get(event)?, flags)
+    }
+
+    /// `cuStreamGetFlags`
+    pub fn cuStreamGetFlags, cuStreamGetFlags_ptsz(stream: CUstream, flags: Out<c_uint>) |default| {
+        flags.set(find(stream, default)?.flags())
+    }
+
+    /// `cuStreamGetPriority`
+    pub fn cuStreamGetPriority, cuStreamGetPriority_ptsz(stream: CUstream, priority: Out<c_int>) |default| {
+        priority.set(find(stream, default)?.priority())
+    }
+
+    /// `cuStreamGetId`
+    pub fn cuStreamGetId, cuStreamGetId_ptsz(stream: CUstream, id: Out<c_ulonglong>) |default| {
+        id.set(find(stream, default)?.id())
+    }
+
+    /// `cuStreamGetCtx`
+    pub fn cuStreamGetCtx, cuStreamGetCtx_ptsz(stream: CUstream, context: Out<CUcontext>) |default| {
+        context.set(CUcontext(find(stream, default)?.context()))
+    }
+
+    /// `cuStreamGetCtx_v2`: no stream is of a green context.
+    pub fn cuStreamGetCtx_v2, cuStreamGetCtx_v2_ptsz(
+        stream: CUstream, context: Out<CUcontext>, green: Out<usize>
+    ) |default| {
+        context.set(CUcontext(find(stream, default)?.context()))?;
+        green.set_if(0);
+        Ok(())
+    }
+
+    /// `cuStreamGetDevice`
+    pub fn cuStreamGetDevice, cuStreamGetDevice_ptsz(stream: CUstream, device: Out<CUdevice>) |default| {
+        device.set(find(stream, default)?.gpu().ordinal())
+    }
+}
+
+export! {
+    /// `cuThreadExchangeStreamCaptureMode`
+    pub fn cuThreadExchangeStreamCaptureMode(mode: InOut<c_uint>) -> CUresult {
+        lifecycle::devices()?;
+        mode.set(capture::exchange_mode(mode.get()?)?)
+    }
+}
+
+export_ptsz! {
+    /// `cuStreamBeginCapture_v2`
+    pub fn cuStreamBeginCapture_v2, cuStreamBeginCapture_v2_ptsz(stream: CUstream, mode: c_uint) |default| {
+        capture::begin(find(stream, default)?, mode)
+    }
+
+    /// `cuStreamBeginCapture`, of CUDA 10.0: the mode is global.
+    pub fn cuStreamBeginCapture, cuStreamBeginCapture_ptsz(stream: CUstream) |default| {
+        capture::begin(find(stream, default)?, capture_mode::GLOBAL)
+    }
+
+    /// `cuStreamEndCapture`
+    pub fn cuStreamEndCapture, cuStreamEndCapture_ptsz(stream: CUstream, graph: Out<CUgraph>) |default| {
+        capture::end(find(stream, default)?, graph)
+    }
+
+    /// `cuStreamIsCapturing`
+    pub fn cuStreamIsCapturing, cuStreamIsCapturing_ptsz(stream: CUstream, out: Out<c_uint>) |default| {
+        let stream = find(stream, default)?;
+        let out = out.check()?;
+        out.set(capture::status(stream)?.0)
+    }
+
+    /// `cuStreamGetCaptureInfo`
+    pub fn cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_ptsz(
+        stream: CUstream, out: Out<c_uint>, id: Out<u64>
+    ) |default| {
+        let unwanted = Info { graph: Out::nowhere(), nodes: Out::nowhere(), count: Out::nowhere() };
+        capture::info(find(stream, default)?, out, id, &unwanted)
+    }
+
+    /// `cuStreamGetCaptureInfo_v2`
+    pub fn cuStreamGetCaptureInfo_v2, cuStreamGetCaptureInfo_v2_ptsz(
+        stream: CUstream, out: Out<c_uint>, id: Out<u64>, graph: Out<CUgraph>, nodes: Out<*const CUgraphNode>,
+        count: Out<usize>
+    ) |default| {
+        capture::info(find(stream, default)?, out, id, &Info { graph, nodes, count })
+    }
+
+    /// `cuStreamGetCaptureInfo_v3`: edges carry no data here.
+    pub fn cuStreamGetCaptureInfo_v3, cuStreamGetCaptureInfo_v3_ptsz(
+        stream: CUstream, out: Out<c_uint>, id: Out<u64>, graph: Out<CUgraph>, nodes: Out<*const CUgraphNode>,
+        edges: Out<usize>, count: Out<usize>
+    ) |default| {
+        edges.set_if(0);
+        capture::info(find(stream, default)?, out, id, &Info { graph, nodes, count })
+    }
+
+    /// `cuStreamUpdateCaptureDependencies`
+    pub fn cuStreamUpdateCaptureDependencies, cuStreamUpdateCaptureDependencies_ptsz(
+        stream: CUstream, nodes: In<CUgraphNode>, count: usize, flags: c_uint
+    ) |default| {
+        current::context()?;
+        capture::update(find(stream, default)?, nodes, count, flags)
+    }
+
+    /// `cuStreamUpdateCaptureDependencies_v2`
+    pub fn cuStreamUpdateCaptureDependencies_v2, cuStreamUpdateCaptureDependencies_v2_ptsz(
+        stream: CUstream, nodes: In<CUgraphNode>, edges: In<[u8; 8]>, count: usize, flags: c_uint
+    ) |default| {
+        current::context()?;
+        if !edges.is_null() && edges.slice(count)?.iter().any(|data| *data != [0; 8]) {
+            return Err(CUresult::NOT_SUPPORTED);
+        }
+        capture::update(find(stream, default)?, nodes, count, flags)
+    }
+}

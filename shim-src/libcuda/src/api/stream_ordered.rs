@@ -1,0 +1,156 @@
+//! "Stream Ordered Memory Allocator": allocation and free in the order of a stream, and the pools that the
+//! memory comes from.
+
+use std::ffi::{c_uint, c_void};
+use std::ptr;
+
+use vgpu_abi::driver::{
+    CUdevice, CUdeviceptr, CUmemAccessDesc, CUmemLocation, CUmemPoolProps, CUmemoryPool, CUstream,
+    MEM_ALLOCATION_PINNED,
+};
+use vgpu_abi::{CUresult, export};
+
+use crate::Result;
+use crate::arg::{In, Out};
+use crate::object::address::at;
+use crate::object::allocation::{allocate_ordered, free_ordered};
+use crate::object::default_stream::find;
+use crate::object::gpu::Gpu;
+use crate::object::lifecycle::{self, device};
+use crate::object::pool::{self, Pool, supported};
+
+/// The pool of a handle, once CUDA is initialised.
+fn get(handle: CUmemoryPool) -> Result<&'static Pool> {
+    lifecycle::devices()?;
+    pool::get(handle)
+}
+
+/// The device of a location and a kind of memory, as `cuMemGetMemPool` names them.
+fn of_kind(location: In<CUmemLocation>, kind: c_uint) -> Result<&'static Gpu> {
+    lifecycle::devices()?;
+    if kind != MEM_ALLOCATION_PINNED {
+        return Err(CUresult::NOT_SUPPORTED);
+    }
+    supported(at(location.get()?)?)
+}
+
+export! {
+    /// `cuMemPoolCreate`: of a device's memory, not to be shared with other processes.
+    pub fn cuMemPoolCreate(pool: Out<CUmemoryPool>, props: In<CUmemPoolProps>) -> CUresult {
+        lifecycle::devices()?;
+        let out = pool.check()?;
+        let props = props.get()?;
+        if props.kind != MEM_ALLOCATION_PINNED {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        if props.handle_types != 0 {
+            return Err(CUresult::NOT_SUPPORTED);
+        }
+        let gpu = supported(at(props.location)?)?;
+        out.set(pool::create(gpu, props.max_size as u64)?)
+    }
+
+    /// `cuMemPoolDestroy`
+    pub fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult {
+        get(pool)?;
+        pool::destroy(pool)
+    }
+
+    /// `cuMemPoolTrimTo`: there is nothing to be given back.
+    pub fn cuMemPoolTrimTo(pool: CUmemoryPool, _least: usize) -> CUresult { get(pool).map(drop) }
+
+    /// `cuMemPoolSetAttribute`
+    pub fn cuMemPoolSetAttribute(pool: CUmemoryPool, attribute: c_uint, value: *mut c_void) -> CUresult {
+        pool::set(get(pool)?, attribute, value)
+    }
+
+    /// `cuMemPoolGetAttribute`
+    pub fn cuMemPoolGetAttribute(pool: CUmemoryPool, attribute: c_uint, value: *mut c_void) -> CUresult {
+        pool::query(get(pool)?, attribute, value)
+    }
+
+    /// `cuMemPoolSetAccess`: its own device always reads and writes, another cannot reach it.
+    pub fn cuMemPoolSetAccess(pool: CUmemoryPool, rights: In<CUmemAccessDesc>, count: usize) -> CUresult {
+        let pool = get(pool)?;
+        for right in rights.slice(count)? {
+            let own = ptr::eq(at(right.location)?, pool.gpu());
+            match right.flags {
+                3 if own => {}
+                0 if !own => {}
+                3 => return Err(CUresult::PEER_ACCESS_UNSUPPORTED),
+                _ => return Err(CUresult::INVALID_VALUE),
+            }
+        }
+        Ok(())
+    }
+
+    /// `cuMemPoolGetAccess`
+    pub fn cuMemPoolGetAccess(
+        flags: Out<c_uint>, pool: CUmemoryPool, location: In<CUmemLocation>,
+    ) -> CUresult {
+        let pool = get(pool)?;
+        let own = ptr::eq(at(location.get()?)?, pool.gpu());
+        flags.set(if own { 3 } else { 0 })
+    }
+
+    /// `cuDeviceGetDefaultMemPool`
+    pub fn cuDeviceGetDefaultMemPool(pool: Out<CUmemoryPool>, ordinal: CUdevice) -> CUresult {
+        let gpu = supported(device(ordinal)?)?;
+        pool.set(pool::default(gpu))
+    }
+
+    /// `cuDeviceGetMemPool`
+    pub fn cuDeviceGetMemPool(pool: Out<CUmemoryPool>, ordinal: CUdevice) -> CUresult {
+        let gpu = supported(device(ordinal)?)?;
+        pool.set(pool::current(gpu))
+    }
+
+    /// `cuDeviceSetMemPool`
+    pub fn cuDeviceSetMemPool(ordinal: CUdevice, pool: CUmemoryPool) -> CUresult {
+        pool::set_current(supported(device(ordinal)?)?, pool)
+    }
+
+    /// `cuMemGetDefaultMemPool`: of device memory; there are no pools of the host's.
+    pub fn cuMemGetDefaultMemPool(
+        pool: Out<CUmemoryPool>, location: In<CUmemLocation>, kind: c_uint,
+    ) -> CUresult {
+        let gpu = of_kind(location, kind)?;
+        pool.set(pool::default(gpu))
+    }
+
+    /// `cuMemGetMemPool`
+    pub fn cuMemGetMemPool(pool: Out<CUmemoryPool>, location: In<CUmemLocation>, kind: c_uint) -> CUresult {
+        let gpu = of_kind(location, kind)?;
+        pool.set(pool::current(gpu))
+    }
+
+    /// `cuMemSetMemPool`
+    pub fn cuMemSetMemPool(location: In<CUmemLocation>, kind: c_uint, pool: CUmemoryPool) -> CUresult {
+        pool::set_current(of_kind(location, kind)?, pool)
+    }
+}
+
+export_ptsz! {
+    /// `cuMemAllocAsync`
+    pub fn cuMemAllocAsync, cuMemAllocAsync_ptsz(
+        address: Out<CUdeviceptr>, bytes: usize, stream: CUstream
+    ) |default| {
+        let stream = find(stream, default)?;
+        let out = address.check()?;
+        out.set(allocate_ordered(bytes, None, stream)?)
+    }
+
+    /// `cuMemAllocFromPoolAsync`
+    pub fn cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync_ptsz(
+        address: Out<CUdeviceptr>, bytes: usize, pool: CUmemoryPool, stream: CUstream
+    ) |default| {
+        let stream = find(stream, default)?;
+        let out = address.check()?;
+        out.set(allocate_ordered(bytes, Some(pool), stream)?)
+    }
+
+    /// `cuMemFreeAsync`
+    pub fn cuMemFreeAsync, cuMemFreeAsync_ptsz(address: CUdeviceptr, stream: CUstream) |default| {
+        free_ordered(address, find(stream, default)?)
+    }
+}

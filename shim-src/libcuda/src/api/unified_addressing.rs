@@ -1,0 +1,37 @@
+//! "Unified Addressing": what kind of memory an address is. Answered from the process's own lists.
+
+use std::ffi::{c_uint, c_void};
+
+use vgpu_abi::driver::CUdeviceptr;
+use vgpu_abi::{CUresult, export};
+
+use crate::arg::In;
+use crate::object::current;
+use crate::object::pointer::{look, store, value};
+
+export! {
+    /// `cuPointerGetAttribute`
+    pub fn cuPointerGetAttribute(data: *mut c_void, attribute: c_uint, address: CUdeviceptr) -> CUresult {
+        current::context()?;
+        let known = look(address)?.ok_or(CUresult::INVALID_VALUE)?;
+        store(data, attribute, value(&known, attribute, address)?)
+    }
+
+    /// `cuPointerGetAttributes`: what does not apply, or an address that is not CUDA's, is told as zeros.
+    pub fn cuPointerGetAttributes(
+        count: c_uint, attributes: In<c_uint>, data: In<*mut c_void>, address: CUdeviceptr,
+    ) -> CUresult {
+        current::context()?;
+        if count == 0 {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        let known = look(address)?;
+        let attributes = attributes.slice(count as usize)?;
+        let data = data.slice(count as usize)?;
+        for (&attribute, &data) in attributes.iter().zip(data) {
+            let value = known.as_ref().and_then(|known| value(known, attribute, address).ok()).unwrap_or(0);
+            store(data, attribute, value)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,127 @@
+//! "Virtual Memory Management".
+
+use std::ffi::{c_uint, c_ulonglong, c_void};
+use std::ptr;
+
+use vgpu_abi::driver::{
+    CUdeviceptr, CUmemAccessDesc, CUmemAllocationProp, CUmemGenericAllocationHandle, CUmemLocation,
+    MEM_ALLOCATION_PINNED, MEM_LOCATION_DEVICE,
+};
+use vgpu_abi::{CUresult, export};
+
+use crate::arg::{In, Out};
+use crate::object::context::Context;
+use crate::object::physical::{self, at, granularity, mapped, of, supported, whole};
+use crate::object::{capture, current, lifecycle};
+
+export! {
+    /// `cuMemGetAllocationGranularity`: the minimum and the recommended granularity are the same.
+    pub fn cuMemGetAllocationGranularity(
+        bytes: Out<usize>, prop: In<CUmemAllocationProp>, option: c_uint,
+    ) -> CUresult {
+        lifecycle::devices()?;
+        let out = bytes.check()?;
+        if option > 1 {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        out.set(granularity(of(prop.get()?)?))
+    }
+
+    /// `cuMemCreate`
+    pub fn cuMemCreate(
+        handle: Out<CUmemGenericAllocationHandle>, bytes: usize, prop: In<CUmemAllocationProp>, flags: c_ulonglong,
+    ) -> CUresult {
+        lifecycle::devices()?;
+        let out = handle.check()?;
+        capture::forbid_unsafe()?;
+        let gpu = of(prop.get()?)?;
+        whole(gpu, bytes)?;
+        if flags != 0 {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        out.set(physical::create(gpu, bytes)?)
+    }
+
+    /// `cuMemRelease`
+    pub fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult {
+        lifecycle::devices()?;
+        physical::release(handle)
+    }
+
+    /// `cuMemRetainAllocationHandle`: the handle that is mapped at an address, which has to be released once
+    /// more.
+    pub fn cuMemRetainAllocationHandle(
+        handle: Out<CUmemGenericAllocationHandle>, address: *mut c_void,
+    ) -> CUresult {
+        lifecycle::devices()?;
+        let out = handle.check()?;
+        out.set(physical::retain(address as u64)?)
+    }
+
+    /// `cuMemGetAllocationPropertiesFromHandle`
+    pub fn cuMemGetAllocationPropertiesFromHandle(
+        prop: Out<CUmemAllocationProp>, handle: CUmemGenericAllocationHandle,
+    ) -> CUresult {
+        lifecycle::devices()?;
+        let out = prop.check()?;
+        let location = CUmemLocation { kind: MEM_LOCATION_DEVICE, id: physical::device_of(handle)?.ordinal() };
+        out.set(CUmemAllocationProp {
+            kind: MEM_ALLOCATION_PINNED,
+            handle_types: 0,
+            location,
+            win32: ptr::null_mut(),
+            flags: [0; 8],
+        })
+    }
+
+    /// `cuMemAddressReserve`: in the address space of the current context's device, or of the first one.
+    pub fn cuMemAddressReserve(
+        address: Out<CUdeviceptr>, bytes: usize, alignment: usize, wish: CUdeviceptr, flags: c_ulonglong,
+    ) -> CUresult {
+        let devices = lifecycle::devices()?;
+        let out = address.check()?;
+        let context = current::context();
+        let gpu = match &context {
+            Ok(context) => context.gpu(),
+            Err(_) => devices.first().ok_or(CUresult::NO_DEVICE)?,
+        };
+        let gpu = supported(gpu)?;
+        whole(gpu, bytes)?;
+        if flags != 0 || (alignment != 0 && !alignment.is_power_of_two()) {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        out.set(physical::reserve(gpu, context.map_or(0, Context::handle), bytes, alignment, wish)?)
+    }
+
+    /// `cuMemAddressFree`
+    pub fn cuMemAddressFree(address: CUdeviceptr, bytes: usize) -> CUresult { physical::unreserve(address, bytes) }
+
+    /// `cuMemMap`: from the start of the physical memory; CUDA defines no other offset yet.
+    pub fn cuMemMap(
+        address: CUdeviceptr, bytes: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: c_ulonglong,
+    ) -> CUresult {
+        lifecycle::devices()?;
+        physical::map(address, bytes, handle, flags == 0 && offset == 0)
+    }
+
+    /// `cuMemUnmap`
+    pub fn cuMemUnmap(address: CUdeviceptr, bytes: usize) -> CUresult { physical::unmap(address, bytes) }
+
+    /// `cuMemSetAccess`
+    pub fn cuMemSetAccess(
+        address: CUdeviceptr, bytes: usize, rights: In<CUmemAccessDesc>, count: usize,
+    ) -> CUresult {
+        physical::set_access(address, bytes, rights, count)
+    }
+
+    /// `cuMemGetAccess`: other devices have none.
+    pub fn cuMemGetAccess(
+        flags: Out<c_ulonglong>, location: In<CUmemLocation>, address: CUdeviceptr,
+    ) -> CUresult {
+        lifecycle::devices()?;
+        let out = flags.check()?;
+        let asked = at(location.get()?)?;
+        let (gpu, mapping) = mapped(address)?;
+        out.set(if ptr::eq(asked, gpu) { u64::from(mapping.access) } else { 0 })
+    }
+}

@@ -1,0 +1,141 @@
+//! The logs that programs ask the compiler for (`CU_JIT_INFO_LOG_BUFFER`, `CU_JIT_ERROR_LOG_BUFFER`). The
+//! compiler is the host's and works when a kernel is first needed; who asks for a log has it work at once, so
+//! that the log says what the host says.
+
+use std::ffi::{c_uint, c_void};
+use std::ptr;
+
+use vgpu_abi::CUresult;
+
+use crate::Result;
+use crate::code::refusal;
+
+/// `CUjit_option`
+mod id {
+    use std::ffi::c_uint;
+
+    pub(super) const INFO_LOG_BUFFER: c_uint = 3;
+    pub(super) const INFO_LOG_BUFFER_SIZE_BYTES: c_uint = 4;
+    pub(super) const ERROR_LOG_BUFFER: c_uint = 5;
+    pub(super) const ERROR_LOG_BUFFER_SIZE_BYTES: c_uint = 6;
+}
+
+/// One log: a buffer of the program's, and where the program has its size.
+#[derive(Debug)]
+struct Log {
+    buffer: *mut u8,
+    room: usize,
+    /// Bytes of the buffer when the call begins, of the text when it ends.
+    size: *mut *mut c_void,
+}
+
+impl Log {
+    const NONE: Self = Self { buffer: ptr::null_mut(), room: 0, size: ptr::null_mut() };
+
+    /// Stores as much of the text as there is room for, ended by zero, and its length.
+    fn store(&self, text: &str) {
+        let mut stored = 0;
+        if let Some(most) = self.room.checked_sub(1).filter(|_| !self.buffer.is_null()) {
+            stored = text.floor_char_boundary(most);
+            // SAFETY: the export's caller promised a buffer of `room` bytes, more than the text has here.
+            unsafe { ptr::copy_nonoverlapping(text.as_ptr(), self.buffer, stored) };
+            // SAFETY: `stored` is below `room`.
+            let end = unsafe { self.buffer.add(stored) };
+            // SAFETY: within the buffer.
+            unsafe { end.write(0) };
+        }
+        if !self.size.is_null() {
+            // SAFETY: one of the values that the export's caller promised for the options.
+            unsafe { self.size.write(ptr::without_provenance_mut(stored)) };
+        }
+    }
+}
+
+/// The logs that a call was asked for.
+#[derive(Debug)]
+pub struct JitLogs {
+    info: Log,
+    error: Log,
+}
+
+impl JitLogs {
+    /// Reads the options.
+    ///
+    /// # Safety
+    /// `values` is null or has a value for each of the options, of the type that the manual says, until the
+    /// logs are stored.
+    pub unsafe fn of(options: &[c_uint], values: *mut *mut c_void) -> Result<Self> {
+        let mut logs = Self { info: Log::NONE, error: Log::NONE };
+        if values.is_null() {
+            return if options.is_empty() { Ok(logs) } else { Err(CUresult::INVALID_VALUE) };
+        }
+        for (index, &option) in options.iter().enumerate() {
+            // SAFETY: upheld by the caller.
+            let place = unsafe { values.add(index) };
+            // SAFETY: upheld by the caller.
+            let value = || unsafe { place.read() };
+            match option {
+                id::INFO_LOG_BUFFER => logs.info.buffer = value().cast(),
+                id::ERROR_LOG_BUFFER => logs.error.buffer = value().cast(),
+                id::INFO_LOG_BUFFER_SIZE_BYTES => {
+                    // The low half counts: the value is an unsigned int.
+                    logs.info.room = value().addr() as u32 as usize;
+                    logs.info.size = place;
+                }
+                id::ERROR_LOG_BUFFER_SIZE_BYTES => {
+                    logs.error.room = value().addr() as u32 as usize;
+                    logs.error.size = place;
+                }
+                _ => {}
+            }
+        }
+        refusal::take();
+        Ok(logs)
+    }
+
+    /// Whether the program wants to read what the compiler says.
+    pub fn wanted(&self) -> bool {
+        [&self.info, &self.error].iter().any(|log| !log.buffer.is_null() && log.room > 1)
+    }
+
+    /// Stores what came of the call: `info` where it succeeded, else what the host and the guest have said
+    /// against the code.
+    pub fn store<T>(&self, outcome: &Result<T>, info: &str) {
+        let why = refusal::take();
+        match outcome {
+            Ok(_) => {
+                self.info.store(info);
+                self.error.store("");
+            }
+            Err(code) => {
+                self.info.store("");
+                self.error.store(&if why.is_empty() { format!("{code}") } else { why });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logs_are_cut_to_their_buffers_and_sized() {
+        let mut buffer = [0x55_u8; 8];
+        let mut values =
+            [buffer.as_mut_ptr().cast::<c_void>(), ptr::without_provenance_mut(6), ptr::null_mut()];
+        // SAFETY: a value for each option.
+        let logs = unsafe { JitLogs::of(&[5, 6, 0], values.as_mut_ptr()) }.unwrap();
+        assert!(logs.wanted());
+        refusal::keep("h\u{e9}ll\u{f6}");
+        logs.store::<()>(&Err(CUresult::INVALID_PTX), "");
+        assert_eq!(&buffer, b"h\xc3\xa9ll\0\x55\x55", "a letter is not cut in two");
+        assert_eq!(values[1].addr(), 5);
+        // SAFETY: as above.
+        let none = unsafe { JitLogs::of(&[0], values.as_mut_ptr()) }.unwrap();
+        assert!(!none.wanted());
+        none.store(&Ok(()), "info");
+        // SAFETY: as above: there are no values.
+        assert!(unsafe { JitLogs::of(&[5], ptr::null_mut()) }.is_err());
+    }
+}

@@ -1,0 +1,38 @@
+//! The device to which an address or a location belongs.
+
+use vgpu_abi::CUresult;
+use vgpu_abi::driver::{CUmemLocation, MEM_LOCATION_DEVICE};
+
+use crate::Result;
+use crate::object::gpu::Gpu;
+use crate::object::lifecycle;
+use crate::object::memory::Range;
+use crate::object::stream::Stream;
+
+/// The device and the range of an address. `None`: no device has it.
+pub fn find(address: u64) -> Result<Option<(&'static Gpu, Range)>> {
+    let devices = lifecycle::devices()?;
+    Ok(devices.iter().find_map(|gpu| Some((*gpu, gpu.memory.find(address)?))))
+}
+
+/// The device with memory for all of the `bytes` from `address`. The stream's own device is asked first.
+/// `INVALID_VALUE`: there is none.
+#[inline]
+pub fn owner(stream: &Stream, address: u64, bytes: u64) -> Result<&'static Gpu> {
+    let own = stream.gpu();
+    if own.memory.has(address, bytes) { Ok(own) } else { other_owner(address, bytes) }
+}
+
+#[cold]
+fn other_owner(address: u64, bytes: u64) -> Result<&'static Gpu> {
+    let devices = lifecycle::devices()?;
+    devices.iter().copied().find(|gpu| gpu.memory.has(address, bytes)).ok_or(CUresult::INVALID_VALUE)
+}
+
+/// The device of a location.
+pub fn at(location: CUmemLocation) -> Result<&'static Gpu> {
+    if location.kind != MEM_LOCATION_DEVICE {
+        return Err(CUresult::NOT_SUPPORTED);
+    }
+    lifecycle::device(location.id)
+}

@@ -1,0 +1,395 @@
+//! Stream capture: work on a capturing stream becomes nodes of a graph here in the guest, and no message is
+//! sent.
+//!
+//! A capture begins on one stream, its origin, and spreads to others by events: a stream that waits for an
+//! event of the capture joins it. What CUDA does not allow meanwhile makes the capture invalid, with the code
+//! that CUDA has for it (900 to 908).
+
+use std::cell::Cell;
+use std::ffi::c_uint;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use vgpu_abi::CUresult;
+use vgpu_abi::driver::{CUgraph, CUgraphNode, capture_mode, capture_status};
+use vgpu_wire::Payload;
+
+use crate::Result;
+use crate::arg::{In, Out};
+use crate::object::graph::{self, Graph};
+use crate::object::stream::Stream;
+use crate::object::work::Work;
+use crate::sync::Mutex;
+
+/// A place in a capture: what a captured event stands for.
+#[derive(Clone, Debug)]
+pub struct Place {
+    capture: u64,
+    nodes: Vec<u32>,
+}
+
+struct Capture {
+    id: u64,
+    /// `CUstreamCaptureMode`
+    mode: u32,
+    /// Who began it.
+    thread: u64,
+    context: usize,
+    origin: &'static Stream,
+    invalid: bool,
+    graph: (usize, &'static Graph),
+    /// The streams that capture, and after which nodes each one's next node comes.
+    tips: Vec<(&'static Stream, Vec<u32>)>,
+    /// What `cuStreamGetCaptureInfo` handed out last, which the caller may read until the next call.
+    shown: Vec<CUgraphNode>,
+}
+
+static CAPTURES: Mutex<Vec<Capture>> = Mutex::new(Vec::new());
+/// How many there are, so that everybody else pays one load.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    /// `cuThreadExchangeStreamCaptureMode`
+    static MODE: Cell<u32> = const { Cell::new(capture_mode::GLOBAL) };
+    static THREAD: Cell<u64> = const { Cell::new(0) };
+}
+
+fn this_thread() -> u64 {
+    static THREADS: AtomicU64 = AtomicU64::new(0);
+    if THREAD.get() == 0 {
+        THREAD.set(THREADS.fetch_add(1, Ordering::Relaxed) + 1);
+    }
+    THREAD.get()
+}
+
+/// Whether any stream captures.
+#[inline]
+pub fn any() -> bool {
+    COUNT.load(Ordering::Acquire) != 0
+}
+
+impl Capture {
+    fn tip(&mut self, stream: &Stream) -> Option<&mut Vec<u32>> {
+        self.tips.iter_mut().find(|(other, _)| other.id() == stream.id()).map(|(_, nodes)| nodes)
+    }
+
+    fn blocking_in(&self, context: usize) -> bool {
+        self.context == context && self.tips.iter().any(|(stream, _)| stream.is_blocking())
+    }
+}
+
+fn of<'a>(captures: &'a mut [Capture], stream: &Stream) -> Option<&'a mut Capture> {
+    let id = stream.capture.load(Ordering::Acquire);
+    captures.iter_mut().find(|capture| id != 0 && capture.id == id)
+}
+
+/// Makes the captures that `which` names invalid; whether there was one.
+fn invalidate(captures: &mut [Capture], which: impl Fn(&Capture) -> bool) -> bool {
+    let mut hit = false;
+    for capture in captures.iter_mut().filter(|capture| which(capture)) {
+        capture.invalid = true;
+        hit = true;
+    }
+    hit
+}
+
+fn error_if(hit: bool, code: CUresult) -> Result {
+    if hit { Err(code) } else { Ok(()) }
+}
+
+/// Whether work for the stream is to be recorded. The legacy stream would wait for a capturing stream that it
+/// synchronises with, which cannot be.
+pub fn intercept(stream: &Stream) -> Result<bool> {
+    let mut captures = CAPTURES.lock();
+    if let Some(capture) = of(&mut captures, stream) {
+        return if capture.invalid { Err(CUresult::STREAM_CAPTURE_INVALIDATED) } else { Ok(true) };
+    }
+    if stream.is_legacy() {
+        let context = stream.context();
+        let hit = invalidate(&mut captures, |capture| capture.blocking_in(context));
+        error_if(hit, CUresult::STREAM_CAPTURE_IMPLICIT)?;
+    }
+    Ok(false)
+}
+
+/// Adds a node behind the stream's earlier ones.
+pub fn record<P: Payload>(stream: &Stream, body: &P, tail: &[&[u8]]) -> Result {
+    let mut captures = CAPTURES.lock();
+    let capture = of(&mut captures, stream).ok_or(CUresult::STREAM_CAPTURE_INVALIDATED)?;
+    let after = capture.tip(stream).cloned().unwrap_or_default();
+    let node = capture.graph.1.add(Work::new(body, tail), after);
+    if let Some(tip) = capture.tip(stream) {
+        *tip = vec![node];
+    }
+    Ok(())
+}
+
+/// Where the stream is in its capture: what an event recorded now stands for.
+pub fn place(stream: &Stream) -> Result<Place> {
+    let mut captures = CAPTURES.lock();
+    let capture = of(&mut captures, stream).ok_or(CUresult::STREAM_CAPTURE_INVALIDATED)?;
+    let id = capture.id;
+    Ok(Place { capture: id, nodes: capture.tip(stream).cloned().unwrap_or_default() })
+}
+
+/// Lets a stream come after a captured event: it joins the capture if it did not capture.
+pub fn join(stream: &'static Stream, place: &Place) -> Result {
+    let mut captures = CAPTURES.lock();
+    let own = stream.capture.load(Ordering::Acquire);
+    if own != 0 && own != place.capture {
+        invalidate(&mut captures, |capture| capture.id == own || capture.id == place.capture);
+        return Err(CUresult::STREAM_CAPTURE_MERGE);
+    }
+    let Some(capture) = captures.iter_mut().find(|capture| capture.id == place.capture) else {
+        return Err(CUresult::CAPTURED_EVENT);
+    };
+    if capture.invalid {
+        return Err(CUresult::STREAM_CAPTURE_INVALIDATED);
+    }
+    if stream.is_legacy() {
+        capture.invalid = true;
+        return Err(CUresult::STREAM_CAPTURE_IMPLICIT);
+    }
+    if let Some(tip) = capture.tip(stream) {
+        tip.extend(&place.nodes);
+        tip.sort_unstable();
+        tip.dedup();
+    } else {
+        stream.capture.store(capture.id, Ordering::Release);
+        capture.tips.push((stream, place.nodes.clone()));
+    }
+    Ok(())
+}
+
+/// Makes the stream's capture invalid and answers why.
+pub fn fail(stream: &Stream, code: CUresult) -> Result {
+    let id = stream.capture.load(Ordering::Acquire);
+    invalidate(&mut CAPTURES.lock(), |capture| capture.id == id);
+    Err(code)
+}
+
+/// The same for the capture that an event was recorded in.
+pub fn fail_place(place: &Place, code: CUresult) -> CUresult {
+    invalidate(&mut CAPTURES.lock(), |capture| capture.id == place.capture);
+    code
+}
+
+/// For calls that could interfere with a capture: refused by its mode and that of the calling thread.
+pub fn forbid_unsafe() -> Result {
+    if !any() || MODE.get() == capture_mode::RELAXED {
+        return Ok(());
+    }
+    let (thread, mode) = (this_thread(), MODE.get());
+    let hit = invalidate(&mut CAPTURES.lock(), |capture| {
+        let own = capture.thread == thread && capture.mode != capture_mode::RELAXED;
+        let others = mode == capture_mode::GLOBAL && capture.mode == capture_mode::GLOBAL;
+        !capture.invalid && (own || others)
+    });
+    error_if(hit, CUresult::STREAM_CAPTURE_UNSUPPORTED)
+}
+
+/// For calls that ask about, or wait for, a stream's work: a capturing stream has none.
+pub fn forbid_sync(stream: &Stream) -> Result {
+    if !any() {
+        return Ok(());
+    }
+    if intercept(stream)? { fail(stream, CUresult::STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
+}
+
+/// For calls that wait for all work of a context.
+pub fn forbid_in_context(context: usize) -> Result {
+    if !any() {
+        return Ok(());
+    }
+    let hit = invalidate(&mut CAPTURES.lock(), |capture| capture.context == context && !capture.invalid);
+    error_if(hit, CUresult::STREAM_CAPTURE_UNSUPPORTED)
+}
+
+/// `cuThreadExchangeStreamCaptureMode`: returns the calling thread's former mode.
+pub fn exchange_mode(new: u32) -> Result<u32> {
+    if new > capture_mode::RELAXED {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    Ok(MODE.replace(new))
+}
+
+/// Removes a capture; its streams do not capture any more.
+fn finish(captures: &mut Vec<Capture>, id: u64) -> Option<Capture> {
+    let index = captures.iter().position(|capture| capture.id == id)?;
+    let capture = captures.swap_remove(index);
+    for (stream, _) in &capture.tips {
+        stream.capture.store(0, Ordering::Release);
+    }
+    COUNT.store(captures.len(), Ordering::Release);
+    Some(capture)
+}
+
+/// A stream is about to be destroyed. Without its origin a capture is over, without another stream it is
+/// invalid.
+pub fn end_stream(stream: &Stream) {
+    if !any() {
+        return;
+    }
+    let mut captures = CAPTURES.lock();
+    let Some(capture) = of(&mut captures, stream) else { return };
+    if capture.origin.id() == stream.id() {
+        let id = capture.id;
+        if let Some(capture) = finish(&mut captures, id) {
+            graph::discard(capture.graph.0);
+        }
+    } else {
+        capture.invalid = true;
+        capture.tips.retain(|(other, _)| other.id() != stream.id());
+        stream.capture.store(0, Ordering::Release);
+    }
+}
+
+/// A context is about to end, with its captures.
+pub fn end_context(context: usize) {
+    let mut captures = CAPTURES.lock();
+    let ids: Vec<u64> = captures.iter().filter(|c| c.context == context).map(|c| c.id).collect();
+    for id in ids {
+        if let Some(capture) = finish(&mut captures, id) {
+            graph::discard(capture.graph.0);
+        }
+    }
+}
+
+/// `cuStreamBeginCapture`
+pub fn begin(stream: &'static Stream, mode: c_uint) -> Result {
+    static IDS: AtomicU64 = AtomicU64::new(0);
+    if mode > capture_mode::RELAXED {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    if stream.is_legacy() {
+        return Err(CUresult::STREAM_CAPTURE_UNSUPPORTED);
+    }
+    let mut captures = CAPTURES.lock();
+    if stream.capture.load(Ordering::Acquire) != 0 {
+        return Err(CUresult::ILLEGAL_STATE);
+    }
+    let id = IDS.fetch_add(1, Ordering::Relaxed) + 1;
+    let graph = graph::create(stream.gpu())?;
+    captures.push(Capture {
+        id,
+        mode,
+        thread: this_thread(),
+        context: stream.context(),
+        origin: stream,
+        invalid: false,
+        graph,
+        tips: vec![(stream, Vec::new())],
+        shown: Vec::new(),
+    });
+    stream.capture.store(id, Ordering::Release);
+    COUNT.store(captures.len(), Ordering::Release);
+    Ok(())
+}
+
+/// `cuStreamEndCapture`
+pub fn end(stream: &Stream, out: Out<CUgraph>) -> Result {
+    let out = out.check()?;
+    out.set(CUgraph::NULL)?;
+    let mut captures = CAPTURES.lock();
+    let capture = of(&mut captures, stream).ok_or(CUresult::ILLEGAL_STATE)?;
+    if capture.origin.id() != stream.id() {
+        capture.invalid = true;
+        return Err(CUresult::STREAM_CAPTURE_UNMATCHED);
+    }
+    if capture.mode != capture_mode::RELAXED && capture.thread != this_thread() {
+        capture.invalid = true;
+        return Err(CUresult::STREAM_CAPTURE_WRONG_THREAD);
+    }
+    let id = capture.id;
+    let Some(capture) = finish(&mut captures, id) else { return Err(CUresult::ILLEGAL_STATE) };
+    drop(captures);
+    let tip = capture.tips.iter().find(|(other, _)| other.id() == stream.id());
+    let joined = tip.is_some_and(|(_, tip)| capture.graph.1.ends().iter().all(|end| tip.contains(end)));
+    if capture.invalid || !joined {
+        graph::discard(capture.graph.0);
+        return Err(if capture.invalid {
+            CUresult::STREAM_CAPTURE_INVALIDATED
+        } else {
+            CUresult::STREAM_CAPTURE_UNJOINED
+        });
+    }
+    out.set(CUgraph(capture.graph.0))
+}
+
+/// Status and number of the stream's capture. The legacy stream cannot be asked while a stream that it
+/// synchronises with captures.
+pub fn status(stream: &Stream) -> Result<(u32, u64)> {
+    if !any() {
+        return Ok((capture_status::NONE, 0));
+    }
+    let mut captures = CAPTURES.lock();
+    if stream.is_legacy() {
+        let hit = captures.iter().any(|capture| capture.blocking_in(stream.context()));
+        error_if(hit, CUresult::STREAM_CAPTURE_IMPLICIT)?;
+    }
+    Ok(match of(&mut captures, stream) {
+        None => (capture_status::NONE, 0),
+        Some(capture) if capture.invalid => (capture_status::INVALIDATED, capture.id),
+        Some(capture) => (capture_status::ACTIVE, capture.id),
+    })
+}
+
+/// The outputs of `cuStreamGetCaptureInfo` beside status and number.
+pub struct Info {
+    /// The graph that the capture makes.
+    pub graph: Out<CUgraph>,
+    /// The nodes after which the stream's next node comes.
+    pub nodes: Out<*const CUgraphNode>,
+    /// How many these are.
+    pub count: Out<usize>,
+}
+
+/// `cuStreamGetCaptureInfo`
+pub fn info(stream: &Stream, out: Out<c_uint>, id: Out<u64>, info: &Info) -> Result {
+    let out = out.check()?;
+    let (status, number) = status(stream)?;
+    out.set(status)?;
+    if status != capture_status::ACTIVE {
+        return Ok(());
+    }
+    id.set_if(number);
+    let mut captures = CAPTURES.lock();
+    let Some(capture) = of(&mut captures, stream) else { return Ok(()) };
+    info.graph.set_if(CUgraph(capture.graph.0));
+    if !info.nodes.is_null() || !info.count.is_null() {
+        let tip = capture.tip(stream).cloned().unwrap_or_default();
+        let graph = capture.graph;
+        capture.shown =
+            tip.iter().map(|&node| graph::node_handle(graph.0, graph.1, node)).collect::<Result<_>>()?;
+        info.nodes.set_if(capture.shown.as_ptr());
+        info.count.set_if(capture.shown.len());
+    }
+    Ok(())
+}
+
+/// `cuStreamUpdateCaptureDependencies`: 0 adds nodes to what the next one comes after, 1 replaces it.
+pub fn update(stream: &Stream, nodes: In<CUgraphNode>, count: usize, flags: c_uint) -> Result {
+    if flags > 1 {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    let mut captures = CAPTURES.lock();
+    let capture = of(&mut captures, stream).ok_or(CUresult::ILLEGAL_STATE)?;
+    if capture.invalid {
+        return Err(CUresult::STREAM_CAPTURE_INVALIDATED);
+    }
+    let graph = capture.graph.0;
+    let new = nodes
+        .slice(count)?
+        .iter()
+        .map(|&node| graph::node_place(node).filter(|place| place.0 == graph).map(|place| place.1))
+        .collect::<Option<Vec<u32>>>()
+        .ok_or(CUresult::INVALID_VALUE)?;
+    if let Some(tip) = capture.tip(stream) {
+        if flags == 1 {
+            tip.clear();
+        }
+        tip.extend(new);
+        tip.sort_unstable();
+        tip.dedup();
+    }
+    Ok(())
+}

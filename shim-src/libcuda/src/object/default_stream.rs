@@ -1,0 +1,87 @@
+//! The stream that a handle means to the calling thread, default streams included.
+
+use std::cell::{Cell, RefCell};
+
+use vgpu_abi::CUresult;
+use vgpu_abi::driver::{CUcontext, CUstream};
+
+use crate::Result;
+use crate::object::context::{self, Context};
+use crate::object::current;
+use crate::object::stream::{self, Role, Stream};
+use crate::ptsz::DefaultStream;
+
+/// The stream of a handle, in the calling thread's context.
+#[inline]
+pub fn find(handle: CUstream, default: DefaultStream) -> Result<&'static Stream> {
+    find_in(current::context()?, handle, default)
+}
+
+/// The stream of a handle, in a context that is known.
+#[inline]
+pub fn find_in(
+    context: &'static Context,
+    handle: CUstream,
+    default: DefaultStream,
+) -> Result<&'static Stream> {
+    match (handle.0, default) {
+        (0, DefaultStream::Legacy) | (1, _) => Ok(&context.legacy),
+        (0, DefaultStream::PerThread) | (2, _) => per_thread(context),
+        (handle, _) => stream::get(handle).ok_or(CUresult::INVALID_HANDLE),
+    }
+}
+
+/// The stream of calls that name none.
+pub fn unnamed(default: DefaultStream) -> Result<&'static Stream> {
+    find(CUstream::NULL, default)
+}
+
+/// A thread's default streams, one for each context that it has used. When the thread ends, the next thread
+/// gets them.
+struct Mine(RefCell<Vec<(usize, usize)>>);
+
+impl Drop for Mine {
+    fn drop(&mut self) {
+        for &(context, stream) in self.0.get_mut().iter() {
+            if let (Ok(context), Some(_)) = (context::get(CUcontext(context)), stream::get(stream)) {
+                context.spare.lock().push(stream);
+            }
+        }
+        LAST.set((0, 0));
+    }
+}
+
+thread_local! {
+    static MINE: Mine = const { Mine(RefCell::new(Vec::new())) };
+    /// The context and stream found last.
+    static LAST: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+}
+
+fn per_thread(context: &'static Context) -> Result<&'static Stream> {
+    let wanted = context.handle();
+    let (last, stream) = LAST.get();
+    if last == wanted
+        && let Some(stream) = stream::get(stream)
+    {
+        return Ok(stream);
+    }
+    let known = MINE.try_with(|mine| {
+        let mut list = mine.0.borrow_mut();
+        list.retain(|entry| stream::get(entry.1).is_some());
+        list.iter().find(|entry| entry.0 == wanted).map(|entry| entry.1)
+    });
+    let handle = if let Ok(Some(handle)) = known {
+        handle
+    } else {
+        let spare = context.spare.lock().pop();
+        let handle = match spare {
+            Some(handle) => handle,
+            None => stream::create(context.gpu(), wanted, Role::PerThread, 0, 0)?,
+        };
+        // While the thread ends it cannot keep a list; the stream then ends with its context.
+        let _ = MINE.try_with(|mine| mine.0.borrow_mut().push((wanted, handle)));
+        handle
+    };
+    LAST.set((wanted, handle));
+    stream::get(handle).ok_or(CUresult::INVALID_HANDLE)
+}

@@ -1,0 +1,322 @@
+//! Events. An event's completion is a mark that the host stores behind the work before it, so queries and
+//! times are read here. An event without timing shares its stream's word. One with timing has a word of its
+//! own while its newest record is under way, since the time that the host stores with a word is that of the
+//! newest mark.
+
+use std::ffi::c_uint;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+
+use vgpu_abi::CUresult;
+use vgpu_abi::driver::{CUevent, EVENT_BLOCKING_SYNC, EVENT_DISABLE_TIMING, EVENT_INTERPROCESS};
+use vgpu_transport::Word;
+use vgpu_wire::body::stream::{EventCreate, EventDestroy, EventRecord, StreamWait};
+
+use crate::Result;
+use crate::object::context::Context;
+use crate::object::gpu::Gpu;
+use crate::object::stream::Stream;
+use crate::object::{capture, current};
+use crate::queue::pending::FencePoint;
+use crate::queue::submission::{Minted, Queue};
+use crate::slab::Slab;
+use crate::sync::Mutex;
+
+/// An event.
+#[derive(Default)]
+pub struct Event {
+    gpu: AtomicPtr<Gpu>,
+    context: AtomicUsize,
+    number: AtomicU32,
+    flags: AtomicU32,
+    record: Mutex<Record>,
+}
+
+/// The newest record.
+#[derive(Default)]
+struct Record {
+    /// Its fence point; `None`: never recorded.
+    fence: Option<FencePoint>,
+    /// The stream it was recorded in, by its id.
+    stream: u64,
+    /// With timing: the word, until `time` is known.
+    word: Option<Word>,
+    /// With timing: nanoseconds on the executor's clock when the mark was stored.
+    time: Option<u64>,
+    /// [`Queue::join_epoch`] when it was recorded.
+    join_epoch: u64,
+    /// The newest record is part of a capture.
+    captured: Option<capture::Place>,
+}
+
+static EVENTS: Slab<Event> = Slab::new(3);
+
+impl Event {
+    fn gpu(&self) -> &'static Gpu {
+        // SAFETY: `create` stored the address of a leaked value before the handle meant anything.
+        unsafe { &*self.gpu.load(Ordering::Relaxed) }
+    }
+
+    fn timed(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & EVENT_DISABLE_TIMING == 0
+    }
+
+    fn number(&self) -> u32 {
+        self.number.load(Ordering::Relaxed)
+    }
+}
+
+impl Record {
+    /// Whether the record's work is complete, for a program that asks. Work that an earlier synchronize may
+    /// have covered by a join is waited for.
+    fn answer(&mut self, queue: &Queue) -> Result<bool> {
+        if !self.done(queue)? {
+            if self.join_epoch == queue.join_epoch() || queue.holds() {
+                return Ok(false);
+            }
+            if let Some((word, value)) = self.fence {
+                queue.wait(word, value)?;
+                self.harvest(queue);
+            }
+        }
+        queue.observe_completion();
+        Ok(true)
+    }
+
+    /// Whether the record's work is complete. If so, keeps the time and frees the word.
+    fn done(&mut self, queue: &Queue) -> Result<bool> {
+        let Some((word, value)) = self.fence else { return Ok(true) };
+        if self.time.is_some() {
+            return Ok(true);
+        }
+        let done = queue.reached(word, value)?;
+        if done {
+            self.harvest(queue);
+        }
+        Ok(done)
+    }
+
+    fn harvest(&mut self, queue: &Queue) {
+        if let Some(word) = self.word.take() {
+            self.time = Some(queue.session.word_time(word.index()));
+            queue.retire(word);
+        }
+    }
+}
+
+/// The event of a handle. The calling thread has a context.
+pub fn get(event: CUevent) -> Result<&'static Event> {
+    current::context()?;
+    EVENTS.get(event.0).ok_or(CUresult::INVALID_HANDLE)
+}
+
+/// `cuEventRecordWithFlags`
+pub fn record(event: &Event, stream: &Stream, flags: c_uint) -> Result {
+    if flags != 0 {
+        // An external record is a node of its own in a graph; the contract has none.
+        return Err(if flags == 1 { CUresult::NOT_SUPPORTED } else { CUresult::INVALID_VALUE });
+    }
+    let gpu = event.gpu();
+    if !ptr::eq(gpu, stream.gpu()) {
+        return Err(CUresult::INVALID_HANDLE);
+    }
+    if capture::any() && capture::intercept(stream)? {
+        let place = capture::place(stream)?;
+        event.record.lock().captured = Some(place);
+        return Ok(());
+    }
+    gpu.queue.async_error()?;
+    let mut record = event.record.lock();
+    let number = stream.timeline.number();
+    let send = |mark| gpu.queue.send(&EventRecord { event: event.number(), stream: number, mark }, &[]);
+    if event.timed() {
+        // A word whose mark is still under way is not marked from another stream: its values could come in
+        // the wrong order.
+        let word = match record.word.take() {
+            Some(word) if record.stream == stream.id() => word,
+            Some(word) => {
+                gpu.queue.retire(word);
+                take_word(gpu, event)?
+            }
+            None => take_word(gpu, event)?,
+        };
+        let mark = word.mark();
+        send(mark)?;
+        stream.timeline.submitted(&gpu.queue);
+        record.word = Some(word);
+        record.time = None;
+        record.fence = Some((mark.word, mark.value));
+    } else {
+        record.fence = Some(stream.timeline.mark(&gpu.queue, send)?);
+    }
+    record.stream = stream.id();
+    record.join_epoch = gpu.queue.join_epoch();
+    record.captured = None;
+    Ok(())
+}
+
+/// A word for a timed event; those of other events whose work is done are given back first if there is none.
+fn take_word(gpu: &Gpu, mine: &Event) -> Result<Word> {
+    if let Ok(word) = gpu.queue.take_word() {
+        return Ok(word);
+    }
+    for (_, event) in EVENTS.iter() {
+        if !ptr::eq(event, mine) && ptr::eq(event.gpu(), gpu) {
+            event.record.lock().done(&gpu.queue)?;
+        }
+    }
+    gpu.queue.take_word()
+}
+
+/// `cuStreamWaitEvent`
+pub fn wait(stream: &'static Stream, event: &Event, flags: c_uint) -> Result {
+    if flags != 0 {
+        return Err(if flags == 1 { CUresult::NOT_SUPPORTED } else { CUresult::INVALID_VALUE });
+    }
+    let gpu = event.gpu();
+    let mut record = event.record.lock();
+    if capture::any() || record.captured.is_some() {
+        match (&record.captured, capture::intercept(stream)?) {
+            (Some(place), _) => return capture::join(stream, place),
+            (None, true) => {
+                if record.fence.is_none() {
+                    return Ok(());
+                }
+                return capture::fail(stream, CUresult::STREAM_CAPTURE_ISOLATION);
+            }
+            (None, false) => {}
+        }
+    }
+    gpu.queue.async_error()?;
+    if record.stream == stream.id() || record.done(&gpu.queue)? {
+        return Ok(());
+    }
+    if ptr::eq(gpu, stream.gpu()) {
+        return stream.send(&StreamWait { stream: stream.timeline.number(), event: event.number() }, &[]);
+    }
+    // The hosts of two devices do not know each other's events: the guest waits.
+    let fence = record.fence;
+    drop(record);
+    match fence {
+        Some((word, value)) => gpu.queue.wait(word, value),
+        None => Ok(()),
+    }
+}
+
+/// `cuEventQuery`: whether the newest record is complete.
+pub fn query(event: &Event) -> Result<bool> {
+    let gpu = event.gpu();
+    gpu.queue.async_error()?;
+    let mut record = event.record.lock();
+    if let Some(place) = &record.captured {
+        return Err(capture::fail_place(place, CUresult::CAPTURED_EVENT));
+    }
+    capture::forbid_unsafe()?;
+    let done = record.answer(&gpu.queue)?;
+    drop(record);
+    gpu.queue.async_error()?;
+    Ok(done)
+}
+
+/// `cuEventSynchronize`
+pub fn synchronize(event: &Event) -> Result {
+    let gpu = event.gpu();
+    let mut record = event.record.lock();
+    if let Some(place) = &record.captured {
+        return Err(capture::fail_place(place, CUresult::CAPTURED_EVENT));
+    }
+    capture::forbid_unsafe()?;
+    if record.done(&gpu.queue)? {
+        drop(record);
+        gpu.queue.observe_completion();
+        return gpu.queue.async_error();
+    }
+    let fence = record.fence;
+    drop(record);
+    if let Some((word, value)) = fence {
+        gpu.queue.wait(word, value)?;
+    }
+    gpu.queue.async_error()
+}
+
+/// Nanoseconds at which a timed event's newest record was done.
+fn time(event: &Event) -> Result<u64> {
+    if !event.timed() {
+        return Err(CUresult::INVALID_HANDLE);
+    }
+    let gpu = event.gpu();
+    let mut record = event.record.lock();
+    if let Some(place) = &record.captured {
+        return Err(capture::fail_place(place, CUresult::CAPTURED_EVENT));
+    }
+    if record.fence.is_none() {
+        return Err(CUresult::INVALID_HANDLE);
+    }
+    if !record.answer(&gpu.queue)? {
+        return Err(CUresult::NOT_READY);
+    }
+    record.time.ok_or(CUresult::UNKNOWN)
+}
+
+/// Milliseconds between two events, as `cuEventElapsedTime` returns them.
+pub fn elapsed(start: &Event, end: &Event) -> Result<f32> {
+    if !ptr::eq(start.gpu(), end.gpu()) {
+        return Err(CUresult::INVALID_HANDLE);
+    }
+    let (from, to) = (time(start)?, time(end)?);
+    // Of a signed difference, as CUDA answers for events in the other order.
+    let nanoseconds = to.wrapping_sub(from).cast_signed();
+    #[allow(clippy::cast_precision_loss, reason = "CUDA's unit and type")]
+    Ok((nanoseconds as f64 / 1e6) as f32)
+}
+
+/// Creates an event in a context. Returns its handle.
+pub fn create(context: &Context, flags: c_uint) -> Result<usize> {
+    let gpu = context.gpu();
+    if flags & !(EVENT_BLOCKING_SYNC | EVENT_DISABLE_TIMING | EVENT_INTERPROCESS) != 0 {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    if flags & EVENT_INTERPROCESS != 0 {
+        // CUDA requires such an event to be without timing; other processes cannot have it here.
+        let timed = flags & EVENT_DISABLE_TIMING == 0;
+        return Err(if timed { CUresult::INVALID_VALUE } else { CUresult::NOT_SUPPORTED });
+    }
+    gpu.queue.async_error()?;
+    let number = gpu.queue.mint(Minted::Event);
+    gpu.queue.send(&EventCreate { event: number, flags }, &[])?;
+    let (handle, _) = EVENTS
+        .insert(|_, event| {
+            event.gpu.store(ptr::from_ref(gpu).cast_mut(), Ordering::Relaxed);
+            event.context.store(context.handle(), Ordering::Relaxed);
+            event.number.store(number, Ordering::Relaxed);
+            event.flags.store(flags, Ordering::Relaxed);
+            *event.record.lock() = Record::default();
+        })
+        .ok_or(CUresult::OUT_OF_MEMORY)?;
+    Ok(handle)
+}
+
+/// Destroys an event.
+pub fn destroy(event: CUevent) -> Result {
+    get(event)?;
+    EVENTS.remove(event.0, end).ok_or(CUresult::INVALID_HANDLE)?
+}
+
+fn end(event: &Event) -> Result {
+    let gpu = event.gpu();
+    let record = std::mem::take(&mut *event.record.lock());
+    if let Some(word) = record.word {
+        gpu.queue.retire(word);
+    }
+    gpu.queue.send(&EventDestroy { event: event.number(), reserved: 0 }, &[]).map(drop)
+}
+
+/// Ends the events of a context.
+pub fn end_context(context: usize) {
+    for (handle, event) in EVENTS.iter() {
+        if event.context.load(Ordering::Relaxed) == context {
+            // The context ends whatever the host says to it.
+            let _ = EVENTS.remove(handle, end);
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! Functions, that is kernels in a context. All attributes of a function take one round trip, once; each
+//! question about its occupancy takes one round trip, once.
+
+use std::ffi::{CString, c_int, c_uint};
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+
+use vgpu_abi::driver::{CUfunction, attribute as device, function_attribute as id};
+use vgpu_abi::{CUresult, log};
+use vgpu_wire::body::module::{
+    FUNCTION_CACHE_CONFIG, FunctionGet, FunctionReply, FunctionSet, Occupancy, OccupancyReply,
+};
+
+use crate::Result;
+use crate::arg::Out;
+use crate::code::layout::Layout;
+use crate::object::gpu::Gpu;
+use crate::object::module::{self, Module};
+use crate::queue::submission::Minted;
+use crate::slab::Slab;
+use crate::sync::Mutex;
+
+/// How many attributes there are.
+const ATTRIBUTES: usize = id::MAX as usize;
+
+/// A kernel in a context.
+#[derive(Default)]
+pub struct Function {
+    gpu: AtomicPtr<Gpu>,
+    context: AtomicUsize,
+    module: AtomicUsize,
+    layout: AtomicPtr<Layout>,
+    /// Its number on the wire; 0 until the host knows it.
+    number: AtomicU32,
+    /// By `CUfunction_attribute`; known when `number` is.
+    attributes: [AtomicI32; ATTRIBUTES],
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    name: Option<Arc<CString>>,
+    /// What asking the host for it ended with, where that was about the code.
+    failed: Option<CUresult>,
+    occupancy: Vec<(Question, u32)>,
+}
+
+/// What occupancy depends on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Question {
+    threads: u32,
+    shared: u64,
+    flags: u32,
+}
+
+static FUNCTIONS: Slab<Function> = Slab::new(9);
+
+/// The handle of a module's function, which is made at the first call. The host learns of it when it is first
+/// needed.
+pub fn in_module(module: &Module, name: &str) -> Result<usize> {
+    module.function(name, |layout| {
+        let text = CString::new(name).map_err(|_| CUresult::NOT_FOUND)?;
+        let made = FUNCTIONS.insert(|_, function| {
+            function.gpu.store(ptr::from_ref(module.gpu()).cast_mut(), Ordering::Relaxed);
+            function.context.store(module.context(), Ordering::Relaxed);
+            function.module.store(module.handle(), Ordering::Relaxed);
+            function.layout.store(ptr::from_ref(layout).cast_mut(), Ordering::Relaxed);
+            function.number.store(0, Ordering::Relaxed);
+            *function.inner.lock() = Inner { name: Some(Arc::new(text)), ..Inner::default() };
+        });
+        Ok(made.ok_or(CUresult::OUT_OF_MEMORY)?.0)
+    })
+}
+
+/// Ends a function.
+pub fn discard(handle: usize) {
+    FUNCTIONS.remove(handle, |function| *function.inner.lock() = Inner::default());
+}
+
+/// The function of a handle, whatever context is current.
+#[inline]
+pub fn of(handle: usize) -> Option<&'static Function> {
+    FUNCTIONS.get(handle)
+}
+
+/// The handle of the function that has a number on the wire.
+pub fn by_number(gpu: &Gpu, number: u32) -> Option<CUfunction> {
+    let mine = |function: &Function| {
+        ptr::eq(function.gpu(), gpu) && function.number.load(Ordering::Relaxed) == number
+    };
+    FUNCTIONS.iter().find(|(_, function)| mine(function)).map(|(handle, _)| CUfunction(handle))
+}
+
+impl Function {
+    /// The device.
+    pub fn gpu(&self) -> &'static Gpu {
+        // SAFETY: `in_module` stored the address of a leaked value before the handle meant anything.
+        unsafe { &*self.gpu.load(Ordering::Relaxed) }
+    }
+
+    /// Where its parameters lie.
+    #[inline]
+    pub fn layout(&self) -> &'static Layout {
+        // SAFETY: `in_module` stored the address of an interned layout, which lives for good.
+        unsafe { &*self.layout.load(Ordering::Relaxed) }
+    }
+
+    /// Handle of its context.
+    #[inline]
+    pub fn context(&self) -> usize {
+        self.context.load(Ordering::Relaxed)
+    }
+
+    /// Handle of its module.
+    pub fn module(&self) -> usize {
+        self.module.load(Ordering::Relaxed)
+    }
+
+    /// Whether the host knows it.
+    pub fn is_loaded(&self) -> bool {
+        self.number.load(Ordering::Relaxed) != 0
+    }
+
+    /// Its name.
+    pub fn name(&self) -> Result<Arc<CString>> {
+        self.inner.lock().name.clone().ok_or(CUresult::INVALID_HANDLE)
+    }
+
+    /// Its number on the wire; loads its module and asks for its attributes at the first call.
+    #[inline]
+    pub fn number(&self) -> Result<u32> {
+        match self.number.load(Ordering::Acquire) {
+            0 => self.introduce(),
+            number => Ok(number),
+        }
+    }
+
+    #[cold]
+    fn introduce(&self) -> Result<u32> {
+        let module = module::of(self.module.load(Ordering::Relaxed)).ok_or(CUresult::INVALID_HANDLE)?;
+        let module = module.load()?;
+        let mut inner = self.inner.lock();
+        let number = self.number.load(Ordering::Acquire);
+        if number != 0 {
+            return Ok(number);
+        }
+        if let Some(error) = inner.failed {
+            return Err(error);
+        }
+        let name = inner.name.clone().ok_or(CUresult::INVALID_HANDLE)?;
+        let gpu = self.gpu();
+        let function = gpu.queue.mint(Minted::Function);
+        let bytes = name.as_bytes();
+        let message = FunctionGet { reply: 0, module, function, name_bytes: bytes.len() as u32 };
+        let reply: FunctionReply = gpu.queue.ask(message, &[bytes]).inspect_err(|&error| {
+            if module::about_code(error) {
+                log::error(format_args!("kernel {} is refused with {error}", name.to_string_lossy()));
+                inner.failed = Some(error);
+            }
+        })?;
+        let expected = self.layout().bytes;
+        // 0 from a host that does not look into code.
+        if reply.param_bytes != 0 && reply.param_bytes != expected {
+            log::error(format_args!(
+                "kernel {}: {} bytes of parameters for the host, {expected} here",
+                name.to_string_lossy(),
+                reply.param_bytes
+            ));
+            return Err(CUresult::INVALID_IMAGE);
+        }
+        let values = [
+            (id::MAX_THREADS_PER_BLOCK, reply.max_threads),
+            (id::SHARED_SIZE_BYTES, reply.shared_bytes),
+            (id::CONST_SIZE_BYTES, reply.const_bytes),
+            (id::LOCAL_SIZE_BYTES, reply.local_bytes),
+            (id::NUM_REGS, reply.registers),
+            (id::PTX_VERSION, reply.ptx_version),
+            (id::BINARY_VERSION, reply.binary_version),
+            (id::MAX_DYNAMIC_SHARED_SIZE_BYTES, reply.max_dynamic_shared),
+        ];
+        for attribute in &self.attributes {
+            attribute.store(0, Ordering::Relaxed);
+        }
+        for (attribute, value) in values {
+            self.attributes[attribute as usize]
+                .store(i32::try_from(value).unwrap_or(i32::MAX), Ordering::Relaxed);
+        }
+        self.attributes[id::PREFERRED_SHARED_MEMORY_CARVEOUT as usize].store(-1, Ordering::Relaxed);
+        self.number.store(function, Ordering::Release);
+        Ok(function)
+    }
+
+    /// An attribute, once the function's number is known.
+    #[inline]
+    pub fn known(&self, attribute: c_uint) -> u32 {
+        self.attributes[attribute as usize].load(Ordering::Relaxed).max(0).cast_unsigned()
+    }
+
+    /// `cuFuncGetAttribute`
+    pub fn attribute(&self, attribute: c_uint) -> Result<c_int> {
+        if attribute >= id::MAX {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        self.number()?;
+        Ok(self.attributes[attribute as usize].load(Ordering::Relaxed))
+    }
+
+    /// `cuFuncSetAttribute`
+    pub fn set_attribute(&self, attribute: c_uint, value: c_int) -> Result {
+        let function = self.number()?;
+        let gpu = self.gpu();
+        let within = match attribute {
+            id::MAX_DYNAMIC_SHARED_SIZE_BYTES => {
+                let fixed = self.known(id::SHARED_SIZE_BYTES);
+                u32::try_from(value).is_ok_and(|bytes| bytes.saturating_add(fixed) <= most_shared(gpu))
+            }
+            id::PREFERRED_SHARED_MEMORY_CARVEOUT => (-1..=100).contains(&value),
+            id::NON_PORTABLE_CLUSTER_SIZE_ALLOWED => {
+                gpu.attribute(device::CLUSTER_LAUNCH) != 0 && (0..=1).contains(&value)
+            }
+            id::CLUSTER_SCHEDULING_POLICY_PREFERENCE => {
+                gpu.attribute(device::CLUSTER_LAUNCH) != 0 && (0..=2).contains(&value)
+            }
+            _ => false,
+        };
+        if !within {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        gpu.queue.async_error()?;
+        // Said again it would change nothing: programs set attributes before each launch.
+        if self.attributes[attribute as usize].load(Ordering::Relaxed) == value {
+            return Ok(());
+        }
+        gpu.queue.send(&FunctionSet { function, attribute, value, reserved: 0 }, &[])?;
+        self.attributes[attribute as usize].store(value, Ordering::Relaxed);
+        self.inner.lock().occupancy.clear();
+        Ok(())
+    }
+
+    /// `cuFuncSetCacheConfig`
+    pub fn set_cache_config(&self, config: c_uint) -> Result {
+        if config > 3 {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        let message = FunctionSet {
+            function: self.number()?,
+            attribute: FUNCTION_CACHE_CONFIG,
+            value: config.cast_signed(),
+            reserved: 0,
+        };
+        self.gpu().queue.async_error()?;
+        self.gpu().queue.send(&message, &[]).map(drop)
+    }
+
+    /// How many blocks a multiprocessor holds.
+    pub fn occupancy(&self, threads: c_int, shared: usize, flags: c_uint) -> Result<u32> {
+        let threads = u32::try_from(threads).ok().filter(|&threads| threads != 0);
+        let threads = threads.ok_or(CUresult::INVALID_VALUE)?;
+        if flags > 1 {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        let function = self.number()?;
+        let gpu = self.gpu();
+        if threads > self.known(id::MAX_THREADS_PER_BLOCK) {
+            return Ok(0);
+        }
+        let question = Question { threads, shared: shared as u64, flags };
+        if let Some(&(_, blocks)) = self.inner.lock().occupancy.iter().find(|known| known.0 == question) {
+            return Ok(blocks);
+        }
+        gpu.queue.async_error()?;
+        let message =
+            Occupancy { reply: 0, function, block_threads: threads, flags, shared_bytes: question.shared };
+        let OccupancyReply { blocks, .. } = gpu.queue.ask(message, &[])?;
+        self.inner.lock().occupancy.push((question, blocks));
+        Ok(blocks)
+    }
+}
+
+/// Bytes of shared memory that a block can have in all.
+fn most_shared(gpu: &Gpu) -> u32 {
+    [device::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, device::MAX_SHARED_MEMORY_PER_BLOCK]
+        .map(|attribute| gpu.attribute(attribute).max(0).cast_unsigned())
+        .into_iter()
+        .fold(0, u32::max)
+}
+
+/// `cuFuncGetParamInfo`
+pub fn param_info(layout: &Layout, index: usize, offset: Out<usize>, bytes: Out<usize>) -> Result {
+    let offset = offset.check()?;
+    let param = layout.params.get(index).ok_or(CUresult::INVALID_VALUE)?;
+    bytes.set_if(param.size as usize);
+    offset.set(param.offset as usize)
+}

@@ -1,0 +1,199 @@
+//! A device of the process: its queue, its facts as the program sees them, and its memory.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+
+use vgpu_abi::driver::{STREAM_NON_BLOCKING, attribute};
+use vgpu_abi::table;
+use vgpu_transport::Session;
+use vgpu_wire::body::memory::{MemInfo, MemInfoReply};
+use vgpu_wire::body::stream::StreamCreate;
+use vgpu_wire::facts::DeviceFacts;
+use vgpu_wire::{JOIN_ALL, pci};
+
+use crate::Result;
+use crate::object::memory::Memory;
+use crate::queue::submission::{Minted, Queue};
+use crate::queue::timeline::Timeline;
+use crate::sync::Mutex;
+
+/// A device of this process. Lives as long as the process.
+pub struct Gpu {
+    /// What is submitted to the device.
+    pub queue: Queue,
+    /// The device as the other shims see it: the host's facts, corrected for the guest.
+    pub shown: table::Device,
+    /// It has refused a cubin, and taken the PTX of the same image.
+    pub refuses_cubins: AtomicBool,
+    /// Index among the functions on the bus.
+    pub index: usize,
+    /// Ranges of device memory that the process owns.
+    pub memory: Memory,
+    /// The timeline of all streams together, for calls that wait for everything.
+    pub everything: Timeline,
+    /// Handle of the memory pool that exists without having been created; 0 until the device is attached.
+    pub default_pool: AtomicUsize,
+    /// Handle of the memory pool from which `cuMemAllocAsync` allocates.
+    pub current_pool: AtomicUsize,
+    /// Handle of the primary context; 0 until the device is attached.
+    pub primary: AtomicUsize,
+    /// See [`Gpu::courier`].
+    courier: OnceLock<Timeline>,
+    /// Held while the courier's stream is created.
+    courier_create: Mutex<()>,
+    ordinal: AtomicI32,
+}
+
+impl std::fmt::Debug for Gpu {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Gpu({})", self.queue.session.function().address)
+    }
+}
+
+/// Attributes about host memory, handles and queues beyond what the contract of VGPU-STUB carries: the guest
+/// lacks them whatever the host's GPU can do. They read 0. Numbers as in `CUdevice_attribute`.
+const NOT_IN_A_GUEST: &[u8] = &[
+    19, // kernels do not reach the guest's memory: mapped pinned memory,
+    83, 88, 89, 91, 99, 100, 101, 113, // managed, pageable, registered memory
+    92, 93, 94, 122, 123, // stream memory operations
+    96,  // cooperative launches over several devices
+    98, 110, 116, 117, 118, 124, // RDMA and its flushes, DMA buffers
+    103, 104, 105, 114, 119, 125, 128, // handles for other processes and APIs, IPC
+    107, 112, 121, // compressible memory, sparse and deferred arrays
+    142, 144, // pools of host memory
+    127, // tensor maps
+    129, 132, 133, 135, 138, 141, 143, 145, 146, 151, 152, 153, 154, 155, 156, 158, 159, 161, 136,
+    137, // decompression engine
+];
+
+/// The host's facts, with the guest's own values where the two differ.
+fn corrected(facts: &DeviceFacts, pci: [u32; 4], subsystem: u32) -> DeviceFacts {
+    let mut facts = *facts;
+    let mut set = |id: usize, value: u32| facts.attributes[id] = i32::try_from(value).unwrap_or(0);
+    for &id in NOT_IN_A_GUEST {
+        set(usize::from(id), 0);
+    }
+    set(attribute::PCI_DOMAIN_ID as usize, pci[0]);
+    set(attribute::PCI_BUS_ID as usize, pci[1]);
+    set(attribute::PCI_DEVICE_ID as usize, pci[2]);
+    set(attribute::COMPUTE_CAPABILITY_MAJOR as usize, facts.cc_major);
+    set(attribute::COMPUTE_CAPABILITY_MINOR as usize, facts.cc_minor);
+    // CU_DEVICE_ATTRIBUTE_GPU_PCI_DEVICE_ID and ..._SUBSYSTEM_ID: device in the high half, vendor in the low.
+    facts.attributes[139] = (u32::from(pci::DEVICE) << 16 | u32::from(pci::VENDOR)) as i32;
+    facts.attributes[140] = subsystem as i32;
+    facts
+}
+
+impl Gpu {
+    /// A device with an open session, without a default pool and a primary context. Leaked: a device is never
+    /// freed.
+    pub fn new(session: Session, index: usize) -> &'static Self {
+        let address = session.function().address;
+        let subsystem = session.function().subsystem;
+        let pci =
+            [address.domain, u32::from(address.bus), u32::from(address.device), u32::from(address.function)];
+        let facts = corrected(session.facts(), pci, subsystem);
+        Box::leak(Box::new(Self {
+            queue: Queue::new(session, index),
+            shown: table::Device { facts, pci, subsystem, reserved: 0 },
+            refuses_cubins: AtomicBool::new(false),
+            index,
+            memory: Memory::default(),
+            everything: Timeline::new(JOIN_ALL),
+            default_pool: AtomicUsize::new(0),
+            current_pool: AtomicUsize::new(0),
+            primary: AtomicUsize::new(0),
+            courier: OnceLock::new(),
+            courier_create: Mutex::default(),
+            ordinal: AtomicI32::new(-1),
+        }))
+    }
+
+    /// The CUDA ordinal; -1 for a device that the process does not see.
+    pub fn ordinal(&self) -> i32 {
+        self.ordinal.load(Ordering::Relaxed)
+    }
+
+    /// Gives the device its ordinal.
+    pub fn set_ordinal(&self, ordinal: usize) {
+        self.ordinal.store(i32::try_from(ordinal).unwrap_or(-1), Ordering::Relaxed);
+    }
+
+    /// The stream on which streams of other devices access this device's memory. It belongs to no context,
+    /// and neither it nor the legacy stream waits for the other. Created at the first call.
+    pub fn courier(&self) -> Result<&Timeline> {
+        if let Some(timeline) = self.courier.get() {
+            return Ok(timeline);
+        }
+        let _create = self.courier_create.lock();
+        if let Some(timeline) = self.courier.get() {
+            return Ok(timeline);
+        }
+        let stream = self.queue.mint(Minted::Stream);
+        self.queue
+            .send(&StreamCreate { stream, flags: STREAM_NON_BLOCKING, priority: 0, reserved: 0 }, &[])?;
+        Ok(self.courier.get_or_init(|| Timeline::new(stream)))
+    }
+
+    /// An attribute, `CUdevice_attribute`; 0 for an id that the contract has no room for.
+    pub fn attribute(&self, id: i32) -> i32 {
+        usize::try_from(id).ok().and_then(|id| self.shown.facts.attributes.get(id)).copied().unwrap_or(0)
+    }
+
+    /// Free and total memory of the device. Free memory is read from a register, or asked of the host once
+    /// the process has submitted work.
+    pub fn memory_info(&self) -> Result<MemInfoReply> {
+        match self.queue.session.free_memory().map_err(|lost| self.queue.report(&lost))? {
+            Some(free) => Ok(MemInfoReply { free, total: self.shown.facts.total_bytes }),
+            None => self.queue.ask(MemInfo { reply: 0, reserved: 0 }, &[]),
+        }
+    }
+
+    /// Waits until all work of all streams is complete, and then reports the error that it ran into.
+    pub fn drain(&self) -> Result {
+        if self.queue.session.number() == 0 {
+            // Nothing was ever sent to the host: there is nothing to wait for, and no reason to attach.
+            return self.queue.async_error();
+        }
+        let (word, value) = self.everything.signal_always(&self.queue)?;
+        self.queue.wait(word, value)?;
+        self.queue.pending.forget_done(&self.queue.session);
+        self.queue.async_error()
+    }
+
+    /// What CUDA calls an implicit synchronization: all later work is ordered after all earlier work, and the
+    /// host uses none of the program's memory any more. Waits only while the host uses some.
+    pub fn settle(&self) -> Result {
+        if self.queue.pending.forget_done(&self.queue.session) {
+            self.queue.join(JOIN_ALL);
+            self.queue.async_error()
+        } else {
+            self.drain()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zerocopy::FromZeros;
+
+    #[test]
+    fn the_guests_own_facts_replace_the_hosts() {
+        let mut host = DeviceFacts::new_zeroed();
+        host.attributes = [7; 192];
+        host.cc_major = 8;
+        host.cc_minor = 9;
+        let seen = corrected(&host, [2, 3, 5, 0], 0x16c1_10de);
+        assert_eq!(seen.attributes[50], 2);
+        assert_eq!(seen.attributes[33], 3);
+        assert_eq!(seen.attributes[34], 5);
+        assert_eq!((seen.attributes[75], seen.attributes[76]), (8, 9));
+        assert_eq!(seen.attributes[139], 0x2331_10de);
+        assert_eq!(seen.attributes[140], 0x16c1_10de);
+        assert_eq!(seen.attributes[19], 0);
+        assert_eq!(seen.attributes[83], 0);
+        assert_eq!(seen.attributes[16], 7, "multiprocessors are the host's");
+        assert_eq!(seen.attributes[102], 7, "so is virtual memory management");
+    }
+}

@@ -1,0 +1,161 @@
+//! "Graph Management": a graph is a list of messages with edges, here in the guest.
+
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+
+use vgpu_abi::CUresult;
+use vgpu_abi::driver::{CUgraph, CUgraphNode};
+
+use crate::Result;
+use crate::arg::{InOut, Out};
+use crate::object::current;
+use crate::object::gpu::Gpu;
+use crate::object::work::Work;
+use crate::slab::Slab;
+use crate::sync::{Mutex, MutexGuard};
+
+/// A node.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// What it does.
+    pub work: Work,
+    /// The nodes that it comes after, all of lower index.
+    pub after: Vec<u32>,
+    /// Its handle; 0 while nobody has asked for it.
+    pub handle: usize,
+    /// Pointers to the parameters in `work`, for who asks for them.
+    pub pointers: Vec<*mut c_void>,
+}
+
+// SAFETY: the pointers point into `work`, which moves with them, and are handed to the program only, under
+// CUDA's rules for them.
+unsafe impl Send for Node {}
+
+/// A graph.
+#[derive(Default)]
+pub struct Graph {
+    gpu: AtomicPtr<Gpu>,
+    nodes: Mutex<Vec<Node>>,
+}
+
+/// Which node a node's handle means.
+#[derive(Default)]
+struct Named {
+    graph: AtomicUsize,
+    index: AtomicU32,
+}
+
+static GRAPHS: Slab<Graph> = Slab::new(4);
+static NODES: Slab<Named> = Slab::new(6);
+
+impl Graph {
+    /// The device whose numbers the nodes carry.
+    pub fn gpu(&self) -> &'static Gpu {
+        // SAFETY: `create` stored the address of a leaked value before the handle meant anything.
+        unsafe { &*self.gpu.load(Ordering::Relaxed) }
+    }
+
+    /// Adds a node; its index.
+    pub fn add(&self, work: Work, after: Vec<u32>) -> u32 {
+        let mut nodes = self.nodes.lock();
+        nodes.push(Node { work, after, handle: 0, pointers: Vec::new() });
+        nodes.len() as u32 - 1
+    }
+
+    /// The nodes that no other comes after.
+    pub fn ends(&self) -> Vec<u32> {
+        let nodes = self.nodes.lock();
+        let mut end = vec![true; nodes.len()];
+        for &before in nodes.iter().flat_map(|node| &node.after) {
+            end[before as usize] = false;
+        }
+        (0..).zip(end).filter_map(|(index, end): (u32, bool)| end.then_some(index)).collect()
+    }
+
+    /// The nodes, until the guard is dropped.
+    pub fn nodes(&self) -> MutexGuard<'_, Vec<Node>> {
+        self.nodes.lock()
+    }
+
+    /// Looks at or changes a node.
+    pub fn with<R>(&self, index: u32, look: impl FnOnce(&mut Node) -> Result<R>) -> Result<R> {
+        look(self.nodes.lock().get_mut(index as usize).ok_or(CUresult::INVALID_VALUE)?)
+    }
+}
+
+/// Makes an empty graph for a device.
+pub fn create(gpu: &'static Gpu) -> Result<(usize, &'static Graph)> {
+    GRAPHS
+        .insert(|_, graph| {
+            graph.gpu.store(ptr::from_ref(gpu).cast_mut(), Ordering::Relaxed);
+            graph.nodes.lock().clear();
+        })
+        .ok_or(CUresult::OUT_OF_MEMORY)
+}
+
+/// Destroys a graph; whether there was one.
+pub fn discard(handle: usize) -> bool {
+    let Some(nodes) = GRAPHS.remove(handle, |graph| std::mem::take(&mut *graph.nodes.lock())) else {
+        return false;
+    };
+    for node in nodes {
+        NODES.remove(node.handle, |_| ());
+    }
+    true
+}
+
+/// The graph of a handle.
+pub fn get(handle: CUgraph) -> Result<&'static Graph> {
+    current::context()?;
+    GRAPHS.get(handle.0).ok_or(CUresult::INVALID_VALUE)
+}
+
+/// The handle of a node.
+pub fn node_handle(graph: usize, of: &Graph, index: u32) -> Result<CUgraphNode> {
+    of.with(index, |node| {
+        if node.handle == 0 {
+            let named = NODES.insert(|_, named| {
+                named.graph.store(graph, Ordering::Relaxed);
+                named.index.store(index, Ordering::Relaxed);
+            });
+            node.handle = named.ok_or(CUresult::OUT_OF_MEMORY)?.0;
+        }
+        Ok(CUgraphNode(node.handle))
+    })
+}
+
+/// Graph and index of a node's handle.
+pub fn node_place(node: CUgraphNode) -> Option<(usize, u32)> {
+    let named = NODES.get(node.0)?;
+    Some((named.graph.load(Ordering::Relaxed), named.index.load(Ordering::Relaxed)))
+}
+
+/// The graph that a node is in, and the node's index.
+pub fn find_node(node: CUgraphNode) -> Result<(&'static Graph, u32)> {
+    current::context()?;
+    let (graph, index) = node_place(node).ok_or(CUresult::INVALID_VALUE)?;
+    Ok((GRAPHS.get(graph).ok_or(CUresult::INVALID_VALUE)?, index))
+}
+
+/// Stores handles of nodes: as many as there are and as are asked for, the rest null.
+pub fn list(out: Out<CUgraphNode>, count: InOut<usize>, found: &[CUgraphNode]) -> Result {
+    if out.is_null() {
+        return count.set(found.len());
+    }
+    let room = count.get()?;
+    for index in 0..room {
+        // SAFETY: the caller of the export promised room for so many handles.
+        let place = unsafe { out.at(index) };
+        place.set(found.get(index).copied().unwrap_or(CUgraphNode::NULL))?;
+    }
+    count.set(found.len().min(room))
+}
+
+/// The handles of the nodes of a graph that `want` accepts.
+pub fn select(handle: CUgraph, want: impl Fn(&Node) -> bool) -> Result<Vec<CUgraphNode>> {
+    let graph = get(handle)?;
+    let chosen: Vec<u32> =
+        (0..).zip(graph.nodes.lock().iter()).filter(|(_, node)| want(node)).map(|(index, _)| index).collect();
+    chosen.into_iter().map(|index| node_handle(handle.0, graph, index)).collect()
+}

@@ -1,0 +1,332 @@
+//! "Graph Management", instantiated graphs: a graph goes to the host once, an update sends the messages that
+//! differ, and a launch is one message.
+
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+
+use vgpu_abi::CUresult;
+use vgpu_abi::driver::{CUgraph, CUgraphExec, CUgraphNode, graph_node, graph_update};
+use vgpu_wire::body::graph::{
+    GraphDefine, GraphDestroy, GraphLaunch, GraphNode as NodeHead, GraphPatch, GraphUpdate,
+};
+use vgpu_wire::{Payload, Span};
+use zerocopy::IntoBytes;
+
+use crate::Result;
+use crate::arg::Out;
+use crate::object::gpu::Gpu;
+use crate::object::graph::{self, Node, node_handle};
+use crate::object::stream::Stream;
+use crate::object::work::Work;
+use crate::object::{capture, current};
+use crate::queue::submission::{Minted, Queue};
+use crate::slab::Slab;
+use crate::sync::Mutex;
+
+/// Records up to this size travel in the message itself, larger ones through window memory. The longest
+/// message is `area::MESSAGE_MAX`, of which this leaves room for other threads' messages.
+const INLINE_MOST: usize = 32 << 10;
+/// `CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH`, `..._UPLOAD`, `..._USE_NODE_PRIORITY`. Launches by
+/// kernels (4) are not among them.
+const INSTANTIATE_FLAGS: u64 = 1 | 2 | 8;
+
+/// An instantiated graph.
+#[derive(Default)]
+pub struct Exec {
+    gpu: AtomicPtr<Gpu>,
+    context: AtomicUsize,
+    number: AtomicU32,
+    flags: AtomicU32,
+    /// Whether a node reads or writes pinned memory.
+    host: AtomicU32,
+    nodes: Mutex<Vec<(Work, Vec<u32>)>>,
+}
+
+static EXECS: Slab<Exec> = Slab::new(5);
+
+impl Exec {
+    fn gpu(&self) -> &'static Gpu {
+        // SAFETY: as for `Graph::gpu`.
+        unsafe { &*self.gpu.load(Ordering::Relaxed) }
+    }
+
+    /// The flags with which it was instantiated.
+    pub fn flags(&self) -> u64 {
+        u64::from(self.flags.load(Ordering::Relaxed))
+    }
+}
+
+/// The records of `GraphDefine`.
+fn definition(nodes: &[(Work, Vec<u32>)]) -> Vec<u8> {
+    let mut records = Vec::new();
+    for (work, after) in nodes {
+        let edges = (after.len() * 4).next_multiple_of(8);
+        let head = NodeHead {
+            bytes: (size_of::<NodeHead>() + edges + work.bytes().len()) as u32,
+            dependencies: after.len() as u32,
+        };
+        records.extend_from_slice(head.as_bytes());
+        let start = records.len();
+        records.extend(after.iter().flat_map(|index| index.to_le_bytes()));
+        records.resize(start + edges, 0);
+        records.extend_from_slice(work.bytes());
+    }
+    records
+}
+
+/// The records of `GraphUpdate`.
+fn patches(changed: &[(u32, &Work)]) -> Vec<u8> {
+    let mut records = Vec::new();
+    for &(node, work) in changed {
+        let head = GraphPatch { bytes: (size_of::<GraphPatch>() + work.bytes().len()) as u32, node };
+        records.extend_from_slice(head.as_bytes());
+        records.extend_from_slice(work.bytes());
+    }
+    records
+}
+
+/// Sends a message whose records are in its tail, or in window memory.
+fn send_records<P: Payload>(queue: &Queue, records: &[u8], make: impl FnOnce(Span) -> P) -> Result {
+    if records.len() <= INLINE_MOST {
+        queue.send(&make(Span::inline(records.len() as u64)), &[records])?;
+        return Ok(());
+    }
+    let bytes = records.len() as u64;
+    let memory = queue.session.window_alloc(bytes).map_err(|lost| queue.report(&lost))?;
+    let memory = memory.ok_or(CUresult::OUT_OF_MEMORY)?;
+    // SAFETY: the memory is this call's own and at least as long as was asked for; the host is told of it
+    // below.
+    unsafe { ptr::copy_nonoverlapping(records.as_ptr(), memory.ptr(), records.len()) };
+    queue.send(&make(Span::bar(memory.offset(), bytes)), &[])?;
+    // Given back behind the message; the host keeps it until it has read it.
+    drop(memory);
+    Ok(())
+}
+
+/// `cuGraphInstantiate`
+pub fn instantiate(graph: CUgraph, flags: u64, out: Out<CUgraphExec>) -> Result {
+    let context = current::context()?;
+    let graph = graph::get(graph)?;
+    let out = out.check()?;
+    if flags & !INSTANTIATE_FLAGS != 0 {
+        return Err(if flags & !15 == 0 { CUresult::NOT_SUPPORTED } else { CUresult::INVALID_VALUE });
+    }
+    let gpu = graph.gpu();
+    gpu.queue.async_error()?;
+    let nodes: Vec<(Work, Vec<u32>)> =
+        graph.nodes().iter().map(|node| (node.work.clone(), node.after.clone())).collect();
+    let number = gpu.queue.mint(Minted::Graph);
+    let count = nodes.len() as u32;
+    send_records(&gpu.queue, &definition(&nodes), |records| GraphDefine {
+        graph: number,
+        nodes: count,
+        flags,
+        records,
+    })?;
+    let host = nodes.iter().any(|(work, _)| work.touches_host());
+    let (handle, _) = EXECS
+        .insert(|_, exec| {
+            exec.gpu.store(ptr::from_ref(gpu).cast_mut(), Ordering::Relaxed);
+            exec.context.store(context.handle(), Ordering::Relaxed);
+            exec.number.store(number, Ordering::Relaxed);
+            exec.flags.store(flags as u32, Ordering::Relaxed);
+            exec.host.store(u32::from(host), Ordering::Relaxed);
+            *exec.nodes.lock() = nodes;
+        })
+        .ok_or(CUresult::OUT_OF_MEMORY)?;
+    out.set(CUgraphExec(handle))
+}
+
+/// The instantiated graph of a handle. The calling thread has a context.
+pub fn get(handle: CUgraphExec) -> Result<&'static Exec> {
+    current::context()?;
+    EXECS.get(handle.0).ok_or(CUresult::INVALID_VALUE)
+}
+
+/// Why a graph cannot be brought to another's state: the kind of difference and the node.
+fn difference(old: &[(Work, Vec<u32>)], new: &[Node]) -> Option<(u32, Option<u32>)> {
+    if old.len() != new.len() {
+        return Some((graph_update::TOPOLOGY_CHANGED, None));
+    }
+    for (index, ((work, after), node)) in (0..).zip(old.iter().zip(new)) {
+        if *after != node.after {
+            return Some((graph_update::TOPOLOGY_CHANGED, Some(index)));
+        }
+        if work.kind() != node.work.kind() {
+            let copies = [work, &node.work].iter().all(|work| work.node_type() == graph_node::MEMCPY);
+            let code =
+                if copies { graph_update::PARAMETERS_CHANGED } else { graph_update::NODE_TYPE_CHANGED };
+            return Some((code, Some(index)));
+        }
+    }
+    None
+}
+
+/// `cuGraphExecUpdate`: result and node at fault.
+pub fn update(handle: CUgraphExec, with: CUgraph) -> Result<(u32, CUgraphNode)> {
+    let exec = get(handle)?;
+    let graph = graph::get(with)?;
+    let gpu = exec.gpu();
+    if !ptr::eq(gpu, graph.gpu()) {
+        return Ok((graph_update::NOT_SUPPORTED, CUgraphNode::NULL));
+    }
+    gpu.queue.async_error()?;
+    let mut nodes = exec.nodes.lock();
+    let new = graph.nodes();
+    if let Some((code, index)) = difference(&nodes, &new) {
+        drop(new);
+        let node = index.map_or(Ok(CUgraphNode::NULL), |index| node_handle(with.0, graph, index))?;
+        return Ok((code, node));
+    }
+    let changed: Vec<(u32, &Work)> = (0..)
+        .zip(nodes.iter().zip(new.iter()))
+        .filter_map(|(index, ((old, _), node))| (*old != node.work).then_some((index, &node.work)))
+        .collect();
+    if !changed.is_empty() {
+        send_patches(exec, &changed)?;
+        for (index, work) in changed {
+            nodes[index as usize].0 = work.clone();
+        }
+        let host = nodes.iter().any(|(work, _)| work.touches_host());
+        exec.host.store(u32::from(host), Ordering::Relaxed);
+    }
+    Ok((graph_update::SUCCESS, CUgraphNode::NULL))
+}
+
+fn send_patches(exec: &Exec, changed: &[(u32, &Work)]) -> Result {
+    let graph = exec.number.load(Ordering::Relaxed);
+    let nodes = changed.len() as u32;
+    send_records(&exec.gpu().queue, &patches(changed), |records| GraphUpdate {
+        graph,
+        nodes,
+        reserved: 0,
+        records,
+    })
+}
+
+/// Gives one node of an instantiated graph other work of the same kind.
+pub fn patch(handle: CUgraphExec, index: u32, work: &Work) -> Result {
+    let exec = get(handle)?;
+    exec.gpu().queue.async_error()?;
+    let mut nodes = exec.nodes.lock();
+    let (old, _) = nodes.get_mut(index as usize).ok_or(CUresult::INVALID_VALUE)?;
+    if old.kind() != work.kind() {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    if old != work {
+        send_patches(exec, &[(index, work)])?;
+        *old = work.clone();
+    }
+    Ok(())
+}
+
+/// `cuGraphLaunch`
+pub fn launch(exec: &Exec, stream: &Stream) -> Result {
+    if !ptr::eq(exec.gpu(), stream.gpu()) {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    if capture::any() && capture::intercept(stream)? {
+        // A graph within a graph: the contract has no such node.
+        return capture::fail(stream, CUresult::STREAM_CAPTURE_UNSUPPORTED);
+    }
+    let graph = exec.number.load(Ordering::Relaxed);
+    stream.send(&GraphLaunch { graph, stream: stream.timeline.number() }, &[])?;
+    if exec.host.load(Ordering::Relaxed) != 0 {
+        let gpu = stream.gpu();
+        gpu.queue.pending.add(stream.timeline.signal_always(&gpu.queue)?);
+    }
+    Ok(())
+}
+
+/// `cuGraphExecDestroy`: after its launches.
+pub fn destroy(handle: CUgraphExec) -> Result {
+    get(handle)?;
+    end_exec(handle.0)
+}
+
+fn end_exec(handle: usize) -> Result {
+    let destroyed = EXECS.remove(handle, |exec| {
+        exec.nodes.lock().clear();
+        let graph = exec.number.load(Ordering::Relaxed);
+        exec.gpu().queue.send(&GraphDestroy { graph, reserved: 0 }, &[])
+    });
+    destroyed.ok_or(CUresult::INVALID_VALUE)?.map(drop)
+}
+
+/// Ends the instantiated graphs of a context.
+pub fn end_context(context: usize) {
+    for (handle, exec) in EXECS.iter() {
+        if exec.context.load(Ordering::Relaxed) == context {
+            // The context ends whatever the host says to it.
+            let _ = end_exec(handle);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use vgpu_wire::Message;
+    use vgpu_wire::body::copy::{CopyDevice, Fill};
+    use zerocopy::FromBytes;
+
+    fn fill(value: u32) -> Work {
+        let body = Fill {
+            stream: 0,
+            value,
+            element: 4,
+            reserved: 0,
+            destination: 512,
+            pitch: 0,
+            width: 8,
+            height: 1,
+        };
+        Work::new(&body, &[])
+    }
+
+    fn copy(bytes: u64) -> Work {
+        Work::new(&CopyDevice { stream: 0, reserved: 0, destination: 1024, source: 512, bytes }, &[])
+    }
+
+    fn node(work: Work, after: &[u32]) -> Node {
+        Node { work, after: after.to_vec(), handle: 0, pointers: Vec::new() }
+    }
+
+    #[test]
+    fn differences_have_cudas_codes() {
+        let old = vec![(fill(1), vec![]), (copy(8), vec![0])];
+        let same = [node(fill(2), &[]), node(copy(16), &[0])];
+        assert_eq!(difference(&old, &same), None);
+        assert_eq!(difference(&old, &same[..1]), Some((graph_update::TOPOLOGY_CHANGED, None)));
+        let edge = [node(fill(2), &[]), node(copy(16), &[])];
+        assert_eq!(difference(&old, &edge), Some((graph_update::TOPOLOGY_CHANGED, Some(1))));
+        let kind = [node(copy(1), &[]), node(copy(16), &[0])];
+        assert_eq!(difference(&old, &kind), Some((graph_update::NODE_TYPE_CHANGED, Some(0))));
+    }
+
+    proptest! {
+        #[test]
+        fn definitions_read_back(nodes in prop::collection::vec((any::<u32>(), prop::collection::vec(any::<prop::sample::Index>(), 0..4)), 1..20)) {
+            let nodes: Vec<(Work, Vec<u32>)> = nodes.iter().enumerate().map(|(i, (value, after))| {
+                let after = if i == 0 { vec![] } else { after.iter().map(|a| a.index(i) as u32).collect() };
+                (fill(*value), after)
+            }).collect();
+            let records = definition(&nodes);
+            prop_assert_eq!(records.len() % 8, 0);
+            let mut rest = &records[..];
+            for (work, after) in &nodes {
+                let (head, _) = NodeHead::read_from_prefix(rest).unwrap();
+                let (record, next) = rest.split_at(head.bytes as usize);
+                let edges: Vec<u32> = record[8..][..4 * head.dependencies as usize]
+                    .chunks(4).map(|c| u32::from_le_bytes(c.try_into().unwrap())).collect();
+                prop_assert_eq!(&edges, after);
+                let message = &record[8 + (4 * edges.len()).next_multiple_of(8)..];
+                prop_assert_eq!(message, work.bytes());
+                prop_assert!(Message::decode(message).is_ok());
+                rest = next;
+            }
+            prop_assert!(rest.is_empty());
+        }
+    }
+}

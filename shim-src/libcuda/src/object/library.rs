@@ -1,0 +1,240 @@
+//! Libraries: code that belongs to no context. A library becomes a module in each context that uses it, at
+//! the first use there.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use vgpu_abi::CUresult;
+use vgpu_abi::driver::{CUdevice, CUfunction, CUkernel, CUlibrary};
+
+use crate::Result;
+use crate::code::image::{Code, Image, Target};
+use crate::code::layout::Layout;
+use crate::object::context::{self, Context};
+use crate::object::function::{self, Function};
+use crate::object::{current, lifecycle, load, module};
+use crate::slab::Slab;
+use crate::sync::Mutex;
+
+/// A library.
+#[derive(Default)]
+pub struct Library {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    image: Option<Arc<Image>>,
+    /// What was chosen for a kind of device.
+    codes: Vec<(Target, Arc<Code>)>,
+    /// Modules by context.
+    modules: Vec<(usize, usize)>,
+    kernels: HashMap<Box<str>, usize>,
+}
+
+/// A kernel of a library.
+#[derive(Default)]
+pub struct Kernel {
+    library: AtomicUsize,
+    name: Mutex<Option<Arc<CString>>>,
+    /// The context that used it first, and its function there: what a launch needs, without a lock.
+    first_context: AtomicUsize,
+    first_function: AtomicUsize,
+}
+
+static LIBRARIES: Slab<Library> = Slab::new(10);
+static KERNELS: Slab<Kernel> = Slab::new(11);
+
+/// The library of a handle.
+pub fn get(library: CUlibrary) -> Result<&'static Library> {
+    lifecycle::devices()?;
+    LIBRARIES.get(library.0).ok_or(CUresult::INVALID_HANDLE)
+}
+
+/// The kernel of a handle.
+pub fn kernel(kernel: CUkernel) -> Result<&'static Kernel> {
+    lifecycle::devices()?;
+    KERNELS.get(kernel.0).ok_or(CUresult::INVALID_HANDLE)
+}
+
+impl Library {
+    /// The code for a kind of device.
+    fn code(&self, target: Target) -> Result<Arc<Code>> {
+        let mut inner = self.inner.lock();
+        if let Some((_, code)) = inner.codes.iter().find(|code| code.0 == target) {
+            return Ok(Arc::clone(code));
+        }
+        let code = inner.image.as_ref().ok_or(CUresult::INVALID_HANDLE)?.choose(target)?;
+        inner.codes.push((target, Arc::clone(&code)));
+        Ok(code)
+    }
+
+    /// The library's module in a context.
+    pub fn module(&self, context: &Context) -> Result<usize> {
+        let find = |inner: &Inner| {
+            let mine = inner.modules.iter().find(|module| module.0 == context.handle())?;
+            module::of(mine.1).map(|_| mine.1)
+        };
+        if let Some(module) = find(&self.inner.lock()) {
+            return Ok(module);
+        }
+        let code = self.code(module::target(context.gpu()))?;
+        let mut inner = self.inner.lock();
+        if let Some(module) = find(&inner) {
+            return Ok(module);
+        }
+        let module = module::create(context, code)?;
+        inner.modules.retain(|entry| entry.0 != context.handle());
+        inner.modules.push((context.handle(), module));
+        Ok(module)
+    }
+
+    /// The code by which names are known: for the current context's device, or the first.
+    pub fn any_code(&self) -> Result<Arc<Code>> {
+        let gpu = match current::context() {
+            Ok(context) => context.gpu(),
+            Err(_) => lifecycle::devices()?.first().ok_or(CUresult::NO_DEVICE)?,
+        };
+        self.code(module::target(gpu))
+    }
+
+    /// The handle of a kernel. `library` is the library's own handle.
+    pub fn kernel(&self, library: usize, name: &str) -> Result<usize> {
+        if let Some(&kernel) = self.inner.lock().kernels.get(name) {
+            return Ok(kernel);
+        }
+        match self.any_code() {
+            Ok(code) if code.open()?.kernels.get(name).is_none() => return Err(CUresult::NOT_FOUND),
+            // Without code for the device a kernel can be named; its launch will fail.
+            Ok(_) | Err(CUresult::NO_BINARY_FOR_GPU | CUresult::NOT_SUPPORTED) => {}
+            Err(error) => return Err(error),
+        }
+        let text = CString::new(name).map_err(|_| CUresult::NOT_FOUND)?;
+        let mut inner = self.inner.lock();
+        if let Some(&kernel) = inner.kernels.get(name) {
+            return Ok(kernel);
+        }
+        let made = KERNELS.insert(|_, kernel| {
+            kernel.library.store(library, Ordering::Relaxed);
+            *kernel.name.lock() = Some(Arc::new(text));
+            kernel.first_context.store(0, Ordering::Relaxed);
+            kernel.first_function.store(0, Ordering::Relaxed);
+        });
+        let (handle, _) = made.ok_or(CUresult::OUT_OF_MEMORY)?;
+        inner.kernels.insert(name.into(), handle);
+        Ok(handle)
+    }
+}
+
+impl Kernel {
+    /// Its name.
+    pub fn name(&self) -> Result<Arc<CString>> {
+        self.name.lock().clone().ok_or(CUresult::INVALID_HANDLE)
+    }
+
+    /// The kernel's function in a context.
+    pub fn function(&self, context: &Context) -> Result<usize> {
+        if self.first_context.load(Ordering::Acquire) == context.handle() {
+            let function = self.first_function.load(Ordering::Relaxed);
+            if function::of(function).is_some() {
+                return Ok(function);
+            }
+        }
+        let library = LIBRARIES.get(self.library()).ok_or(CUresult::INVALID_HANDLE)?;
+        let module = module::of(library.module(context)?).ok_or(CUresult::INVALID_HANDLE)?;
+        let name = self.name()?;
+        let function = function::in_module(module, name.to_str().map_err(|_| CUresult::NOT_FOUND)?)?;
+        let first = self.first_context.load(Ordering::Acquire);
+        if first == 0 || first == context.handle() {
+            self.first_function.store(function, Ordering::Relaxed);
+            self.first_context.store(context.handle(), Ordering::Release);
+        }
+        Ok(function)
+    }
+
+    /// Handle of its library.
+    pub fn library(&self) -> usize {
+        self.library.load(Ordering::Relaxed)
+    }
+
+    /// Where its parameters lie, by the code for the current context's device, or the first.
+    pub fn layout(&self) -> Result<&'static Layout> {
+        let library = LIBRARIES.get(self.library()).ok_or(CUresult::INVALID_HANDLE)?;
+        let name = self.name()?;
+        let kernels = library.any_code()?.open()?.kernels;
+        kernels.get(name.to_str().unwrap_or("")).ok_or(CUresult::NOT_FOUND)
+    }
+}
+
+/// The function that a launch in a context means, by its own handle or a kernel's.
+#[inline]
+pub fn find_function(handle: CUfunction, context: &Context) -> Result<&'static Function> {
+    let function = match function::of(handle.0) {
+        Some(function) => function,
+        None => by_kernel(handle, context)?,
+    };
+    if function.context() != context.handle() {
+        return Err(CUresult::INVALID_HANDLE);
+    }
+    Ok(function)
+}
+
+/// The function of a handle in its own context, or of a kernel in the current one.
+pub fn function(handle: CUfunction) -> Result<&'static Function> {
+    let context = current::context()?;
+    match function::of(handle.0) {
+        Some(function) => Ok(function),
+        None => by_kernel(handle, context),
+    }
+}
+
+#[cold]
+fn by_kernel(handle: CUfunction, context: &Context) -> Result<&'static Function> {
+    if !KERNELS.owns(handle.0) {
+        return Err(CUresult::INVALID_HANDLE);
+    }
+    let kernel = KERNELS.get(handle.0).ok_or(CUresult::INVALID_HANDLE)?;
+    function::of(kernel.function(context)?).ok_or(CUresult::INVALID_HANDLE)
+}
+
+/// The kernel's function on a device: in the current context if that is the device's, else in the primary
+/// one.
+pub fn on_device(handle: CUkernel, device: CUdevice) -> Result<&'static Function> {
+    let kernel = kernel(handle)?;
+    let gpu = lifecycle::device(device)?;
+    let context = match current::context() {
+        Ok(context) if std::ptr::eq(context.gpu(), gpu) => context,
+        _ => context::primary(gpu)?.1,
+    };
+    function::of(kernel.function(context)?).ok_or(CUresult::INVALID_HANDLE)
+}
+
+/// Makes a library. `at_once`: the host compiles it now for the current context, if there is one.
+pub fn make(image: Image, at_once: bool) -> Result<usize> {
+    let made = LIBRARIES.insert(|_, library| {
+        *library.inner.lock() = Inner { image: Some(Arc::new(image)), ..Inner::default() };
+    });
+    let (handle, library) = made.ok_or(CUresult::OUT_OF_MEMORY)?;
+    if at_once && let Ok(context) = current::context() {
+        library.module(context).and_then(load::compile).inspect_err(|_| {
+            // Nothing refers to the library, and the caller wants the compiler's error, not one of unloading.
+            let _ = unload(CUlibrary(handle));
+        })?;
+    }
+    Ok(handle)
+}
+
+/// Unloads a library with its kernels and modules.
+pub fn unload(library: CUlibrary) -> Result {
+    get(library)?;
+    let inner = LIBRARIES
+        .remove(library.0, |library| std::mem::take(&mut *library.inner.lock()))
+        .ok_or(CUresult::INVALID_HANDLE)?;
+    for kernel in inner.kernels.into_values() {
+        KERNELS.remove(kernel, |kernel| *kernel.name.lock() = None);
+    }
+    let ended: Vec<Result> = inner.modules.iter().filter_map(|module| load::unload(module.1)).collect();
+    ended.into_iter().collect()
+}

@@ -1,0 +1,156 @@
+//! The ranges of device addresses that the process owns: what is known of them without asking the host.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{RwLockReadGuard, RwLockWriteGuard};
+
+use crate::object::mapping::Mappings;
+use crate::sync::RwLock;
+
+/// What lies behind a range of device addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// `cuMemAlloc`.
+    Allocation,
+    /// `cuMemAllocAsync`, from a pool, by its handle.
+    Pool(usize),
+    /// `cuMemAddressReserve`.
+    Reservation,
+    /// A variable of a module, by the module's number.
+    Variable(u32),
+}
+
+/// A range of device addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// Where it begins.
+    pub start: u64,
+    /// Its size.
+    pub bytes: u64,
+    /// What it is.
+    pub source: Source,
+    /// The context that it ends with.
+    pub context: usize,
+    /// A number that no other range of the process has had.
+    pub id: u64,
+}
+
+impl Range {
+    /// Whether it is memory that can be freed.
+    pub fn is_allocation(&self) -> bool {
+        matches!(self.source, Source::Allocation | Source::Pool(_))
+    }
+
+    /// Whether `bytes` from `address` lie in it.
+    fn holds(&self, address: u64, bytes: u64) -> bool {
+        let offset = address.wrapping_sub(self.start);
+        offset < self.bytes && bytes <= self.bytes - offset
+    }
+}
+
+/// The ranges of a device's addresses that this process owns.
+#[derive(Debug, Default)]
+pub struct Memory {
+    ranges: RwLock<BTreeMap<u64, Range>>,
+    /// What is mapped in the reservations among them.
+    mappings: RwLock<Mappings>,
+}
+
+/// A number for an allocation, device's or host's.
+pub fn next_id() -> u64 {
+    static IDS: AtomicU64 = AtomicU64::new(0);
+    IDS.fetch_add(1, Ordering::Relaxed) + 1
+}
+
+impl Memory {
+    /// Adds a range.
+    pub fn add(&self, start: u64, bytes: u64, source: Source, context: usize) {
+        let range = Range { start, bytes, source, context, id: next_id() };
+        self.ranges.write().insert(start, range);
+    }
+
+    /// The range that an address is in.
+    pub fn find(&self, address: u64) -> Option<Range> {
+        let ranges = self.ranges.read();
+        let (_, range) = ranges.range(..=address).next_back()?;
+        range.holds(address, 0).then_some(*range)
+    }
+
+    /// Whether `bytes` from `address` are one range's.
+    pub fn holds(&self, address: u64, bytes: u64) -> bool {
+        let ranges = self.ranges.read();
+        ranges.range(..=address).next_back().is_some_and(|(_, range)| range.holds(address, bytes))
+    }
+
+    /// Whether there is memory for all of the `bytes` from `address`, in one range.
+    pub fn has(&self, address: u64, bytes: u64) -> bool {
+        let ranges = self.ranges.read();
+        let Some((_, range)) = ranges.range(..=address).next_back() else { return false };
+        range.holds(address, bytes)
+            && (range.source != Source::Reservation || self.mappings.read().reach(address, bytes))
+    }
+
+    /// What is mapped, to look at.
+    pub fn mappings(&self) -> RwLockReadGuard<'_, Mappings> {
+        self.mappings.read()
+    }
+
+    /// What is mapped, to change it.
+    pub fn mappings_mut(&self) -> RwLockWriteGuard<'_, Mappings> {
+        self.mappings.write()
+    }
+
+    /// Removes the range that begins at `start`, if it is what the caller thinks.
+    pub fn take(&self, start: u64, expected: impl Fn(&Range) -> bool) -> Option<Range> {
+        let mut ranges = self.ranges.write();
+        if !ranges.get(&start).is_some_and(expected) {
+            return None;
+        }
+        ranges.remove(&start)
+    }
+
+    /// Removes and returns the ranges that `which` names.
+    pub fn take_all(&self, which: impl Fn(&Range) -> bool) -> Vec<Range> {
+        let mut ranges = self.ranges.write();
+        let taken: Vec<Range> = ranges.values().copied().filter(|range| which(range)).collect();
+        for range in &taken {
+            ranges.remove(&range.start);
+        }
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn ranges_know_their_ends() {
+        let memory = Memory::default();
+        memory.add(0x1000, 0x100, Source::Allocation, 7);
+        memory.add(0x2000, 0x10, Source::Variable(3), 7);
+        assert!(memory.holds(0x1000, 0x100) && !memory.holds(0x1000, 0x101));
+        assert!(memory.holds(0x10ff, 1) && !memory.holds(0x1100, 1) && !memory.holds(0xfff, 1));
+        assert!(!memory.holds(0x10ff, u64::MAX));
+        assert_eq!(memory.find(0x200f).map(|r| r.start), Some(0x2000));
+        assert_eq!(memory.find(0x2010), None);
+        assert_eq!(memory.find(0), None);
+        assert!(memory.take(0x2000, |r| r.source == Source::Allocation).is_none(), "a variable is not freed");
+        assert!(memory.take(0x1010, |_| true).is_none(), "nor the middle of an allocation");
+        assert!(memory.take(0x1000, |_| true).is_some());
+        assert!(!memory.holds(0x1000, 1));
+    }
+
+    proptest! {
+        #[test]
+        fn find_agrees_with_a_list(starts in prop::collection::btree_map(0_u64..64, 1_u64..16, 0..12), at in 0_u64..1200) {
+            let memory = Memory::default();
+            for (&start, &bytes) in &starts {
+                memory.add(start * 16, bytes, Source::Allocation, 1);
+            }
+            let expected = starts.iter().find(|&(&s, &b)| (s * 16..s * 16 + b).contains(&at)).map(|(&s, _)| s * 16);
+            prop_assert_eq!(memory.find(at).map(|range| range.start), expected);
+        }
+    }
+}

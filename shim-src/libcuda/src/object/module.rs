@@ -1,0 +1,249 @@
+//! Modules: code in a context. A module goes to the host when one of its kernels or variables is first
+//! needed, by digest, so that a host that has the code does not get it again.
+
+use std::collections::HashMap;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+
+use sha2::{Digest, Sha256};
+use vgpu_abi::driver::CUmodule;
+use vgpu_abi::{CUresult, log};
+use vgpu_wire::Span;
+use vgpu_wire::body::module::{
+    GlobalGet, GlobalReply, ModuleData, ModuleLoad, ModuleOpen, ModuleOpenReply, ModuleUnload,
+};
+
+use crate::Result;
+use crate::code::image::{Code, Target};
+use crate::code::layout::Layout;
+use crate::object::context::Context;
+use crate::object::current;
+use crate::object::gpu::Gpu;
+use crate::object::memory::{Range, Source};
+use crate::queue::submission::Minted;
+use crate::slab::Slab;
+use crate::sync::Mutex;
+
+/// An image is sent in pieces of this size: two fit into the ring beside what other threads send.
+const PIECE: usize = 48 << 10;
+
+/// A module.
+#[derive(Default)]
+pub struct Module {
+    gpu: AtomicPtr<Gpu>,
+    context: AtomicUsize,
+    handle: AtomicUsize,
+    /// Its number on the wire; 0 until the host has loaded it.
+    number: AtomicU32,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    code: Option<Arc<Code>>,
+    /// What loading it ended with, when that was not success.
+    failed: Option<CUresult>,
+    functions: HashMap<Box<str>, usize>,
+    variables: HashMap<Box<str>, (u64, u64)>,
+}
+
+static MODULES: Slab<Module> = Slab::new(8);
+
+/// What a device takes.
+pub fn target(gpu: &Gpu) -> Target {
+    let facts = &gpu.shown.facts;
+    Target { sm: 10 * facts.cc_major + facts.cc_minor, abilities: facts.abilities }
+}
+
+/// Whether an error is about the code, so that asking again would bring it again.
+pub fn about_code(error: CUresult) -> bool {
+    matches!(error.0, 200..=299 | 801)
+}
+
+/// Makes a module of code that fits the context's device.
+pub fn create(context: &Context, code: Arc<Code>) -> Result<usize> {
+    let gpu = context.gpu();
+    let made = MODULES.insert(|handle, module| {
+        module.gpu.store(ptr::from_ref(gpu).cast_mut(), Ordering::Relaxed);
+        module.context.store(context.handle(), Ordering::Relaxed);
+        module.handle.store(handle, Ordering::Relaxed);
+        module.number.store(0, Ordering::Relaxed);
+        *module.inner.lock() = Inner { code: Some(code), ..Inner::default() };
+    });
+    Ok(made.ok_or(CUresult::OUT_OF_MEMORY)?.0)
+}
+
+/// The module of a handle.
+pub fn get(handle: CUmodule) -> Result<&'static Module> {
+    current::context()?;
+    MODULES.get(handle.0).ok_or(CUresult::INVALID_HANDLE)
+}
+
+/// The module of a handle, whatever context is current.
+pub fn of(handle: usize) -> Option<&'static Module> {
+    MODULES.get(handle)
+}
+
+impl Module {
+    /// The device.
+    pub fn gpu(&self) -> &'static Gpu {
+        // SAFETY: `create` stored the address of a leaked value before the handle meant anything.
+        unsafe { &*self.gpu.load(Ordering::Relaxed) }
+    }
+
+    /// The module's own handle.
+    pub fn handle(&self) -> usize {
+        self.handle.load(Ordering::Relaxed)
+    }
+
+    /// Handle of its context.
+    pub fn context(&self) -> usize {
+        self.context.load(Ordering::Relaxed)
+    }
+
+    /// Its number on the wire; loads it at the first call.
+    pub fn load(&self) -> Result<u32> {
+        let number = self.number.load(Ordering::Acquire);
+        if number != 0 {
+            return Ok(number);
+        }
+        let mut inner = self.inner.lock();
+        let number = self.number.load(Ordering::Acquire);
+        if number != 0 {
+            return Ok(number);
+        }
+        if let Some(error) = inner.failed {
+            return Err(error);
+        }
+        let code = inner.code.clone().ok_or(CUresult::INVALID_HANDLE)?;
+        // What went wrong before is not about this code.
+        self.gpu().queue.async_error()?;
+        match send_best(self.gpu(), &mut inner, &code) {
+            Ok(number) => {
+                self.number.store(number, Ordering::Release);
+                code.close();
+                Ok(number)
+            }
+            Err(error) => {
+                log::error(format_args!("failed to load a module for sm_{}: {error}", code.sm()));
+                // An error of the code is permanent; one of the device, or of memory, may be over next time.
+                if about_code(error) {
+                    inner.failed = Some(error);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// The handle of a kernel's function, which `create` makes from the kernel's layout at the first call.
+    pub fn function(
+        &self,
+        name: &str,
+        create: impl FnOnce(&'static Layout) -> Result<usize>,
+    ) -> Result<usize> {
+        let mut inner = self.inner.lock();
+        if let Some(&function) = inner.functions.get(name) {
+            return Ok(function);
+        }
+        let code = inner.code.clone().ok_or(CUresult::INVALID_HANDLE)?;
+        let layout = code.open()?.kernels.get(name).ok_or(CUresult::NOT_FOUND)?;
+        if self.number.load(Ordering::Acquire) != 0 {
+            code.close();
+        }
+        let function = create(layout)?;
+        inner.functions.insert(name.into(), function);
+        Ok(function)
+    }
+
+    /// Names of its kernels.
+    pub fn names(&self) -> Result<Vec<Box<str>>> {
+        let code = self.inner.lock().code.clone().ok_or(CUresult::INVALID_HANDLE)?;
+        let open = code.open()?;
+        Ok(open.kernels.names().map(Into::into).collect())
+    }
+
+    /// Address and size of a variable.
+    pub fn variable(&self, name: &str) -> Result<(u64, u64)> {
+        if let Some(&known) = self.inner.lock().variables.get(name) {
+            return Ok(known);
+        }
+        let module = self.load()?;
+        let gpu = self.gpu();
+        let message = GlobalGet { reply: 0, module, name_bytes: name.len() as u32, reserved: 0 };
+        let GlobalReply { address, bytes } = gpu.queue.ask(message, &[name.as_bytes()])?;
+        gpu.memory.add(address, bytes, Source::Variable(module), self.context());
+        self.inner.lock().variables.insert(name.into(), (address, bytes));
+        Ok((address, bytes))
+    }
+}
+
+/// Whether an error says that the host has no use for a cubin that should run on its device.
+fn is_about_cubins(error: CUresult) -> bool {
+    [CUresult::INVALID_IMAGE, CUresult::NO_BINARY_FOR_GPU, CUresult::NOT_SUPPORTED].contains(&error)
+}
+
+/// Sends a module's code: a cubin, or the PTX of the same image where the device refuses cubins. A host of
+/// version 1 does not say which kinds it takes. A GPU takes both, and cubins without compiling; a substitute
+/// for a GPU may take only PTX.
+fn send_best(gpu: &Gpu, inner: &mut Inner, code: &Arc<Code>) -> Result<u32> {
+    let Some(text) = code.instead() else { return send(gpu, code) };
+    if !gpu.refuses_cubins.load(Ordering::Relaxed) {
+        match send(gpu, code) {
+            Err(error) if is_about_cubins(error) => {}
+            sent => return sent,
+        }
+    }
+    let number = send(gpu, text)?;
+    if !gpu.refuses_cubins.swap(true, Ordering::Relaxed) {
+        log::info(format_args!("the device takes no cubins: PTX is sent where there is some"));
+    }
+    text.close();
+    inner.code = Some(Arc::clone(text));
+    Ok(number)
+}
+
+/// Sends a module's code, or its digest alone where the host has it; its number.
+fn send(gpu: &Gpu, code: &Code) -> Result<u32> {
+    let open = code.open()?;
+    let bytes = &*open.bytes;
+    let module = gpu.queue.mint(Minted::Module);
+    let message = ModuleOpen {
+        reply: 0,
+        module,
+        image: code.wire_kind(),
+        reserved: 0,
+        bytes: bytes.len() as u64,
+        digest: Sha256::digest(bytes).into(),
+    };
+    let reply: ModuleOpenReply = gpu.queue.ask(message, &[])?;
+    if reply.known == 0 {
+        for (index, piece) in bytes.chunks(PIECE).enumerate() {
+            let offset = (index * PIECE) as u64;
+            let data = Span::inline(piece.len() as u64);
+            gpu.queue.send(&ModuleData { module, reserved: 0, offset, data }, &[piece])?;
+        }
+    }
+    gpu.queue.call(ModuleLoad { reply: 0, module }, &[], &mut [])?;
+    Ok(module)
+}
+
+/// Ends a module, and its functions through `end_function`. `None`: there is no such module.
+pub fn end(handle: usize, end_function: impl Fn(usize)) -> Option<Result> {
+    MODULES.remove(handle, |module| {
+        let inner = std::mem::take(&mut *module.inner.lock());
+        inner.functions.into_values().for_each(end_function);
+        let number = module.number.swap(0, Ordering::AcqRel);
+        if number == 0 {
+            return Ok(());
+        }
+        let gpu = module.gpu();
+        gpu.memory.take_all(|range: &Range| range.source == Source::Variable(number));
+        gpu.queue.send(&ModuleUnload { module: number, reserved: 0 }, &[]).map(drop)
+    })
+}
+
+/// Handles of the modules of a context.
+pub fn in_context(context: usize) -> impl Iterator<Item = usize> {
+    MODULES.iter().filter(move |(_, module)| module.context() == context).map(|(handle, _)| handle)
+}

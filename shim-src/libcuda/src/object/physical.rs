@@ -1,0 +1,242 @@
+//! Physical memory, reserved address ranges, and mappings of the one at the other, which exist only where the
+//! device's attribute 102 says so. Handles and mappings are counted here; no other process can have them.
+
+use std::collections::BTreeMap;
+use std::ptr;
+
+use vgpu_abi::CUresult;
+use vgpu_abi::driver::{
+    CUmemAccessDesc, CUmemAllocationProp, CUmemLocation, MEM_ALLOCATION_PINNED, attribute,
+};
+use vgpu_wire::body::memory::{
+    Address, MemCreate, MemMap, MemRelease, MemReserve, MemSetAccess, MemUnmap, MemUnreserve,
+};
+
+use crate::Result;
+use crate::arg::In;
+use crate::object::address;
+use crate::object::allocation::with_second_try;
+use crate::object::gpu::Gpu;
+use crate::object::mapping::Mapping;
+use crate::object::memory::{Range, Source};
+use crate::queue::submission::Minted;
+use crate::sync::Mutex;
+
+/// Physical memory.
+struct Physical {
+    gpu: &'static Gpu,
+    /// Its number on the wire.
+    number: u32,
+    bytes: u64,
+    /// How often it was created or retained and not yet released.
+    handles: u32,
+    /// How often it is mapped.
+    mappings: u32,
+}
+
+/// Physical memory by handle. Handles are never used again.
+struct Table {
+    newest: u64,
+    physical: BTreeMap<u64, Physical>,
+}
+
+/// What is mapped ([`Gpu::memory`]) changes under this lock alone.
+static TABLE: Mutex<Table> = Mutex::new(Table { newest: 0, physical: BTreeMap::new() });
+
+impl Table {
+    fn get(&mut self, handle: u64) -> Result<&mut Physical> {
+        self.physical.get_mut(&handle).ok_or(CUresult::INVALID_VALUE)
+    }
+
+    /// Releases physical memory without handles and mappings. The host is told only then, since
+    /// `cuMemRetainAllocationHandle` makes a handle of a mapping.
+    fn end_unused(&mut self, handle: u64) -> Result {
+        let Some(memory) = self.physical.get(&handle) else { return Ok(()) };
+        if memory.handles != 0 || memory.mappings != 0 {
+            return Ok(());
+        }
+        let (gpu, number) = (memory.gpu, memory.number);
+        self.physical.remove(&handle);
+        gpu.queue.send(&MemRelease { handle: number, reserved: 0 }, &[]).map(drop)
+    }
+}
+
+/// The device, if it manages virtual memory.
+pub fn supported(gpu: &'static Gpu) -> Result<&'static Gpu> {
+    if gpu.attribute(attribute::VIRTUAL_MEMORY_MANAGEMENT) == 0 {
+        return Err(CUresult::NOT_SUPPORTED);
+    }
+    Ok(gpu)
+}
+
+/// The device of a location.
+pub fn at(location: CUmemLocation) -> Result<&'static Gpu> {
+    supported(address::at(location)?)
+}
+
+/// The device on which physical memory with these properties is.
+pub fn of(prop: CUmemAllocationProp) -> Result<&'static Gpu> {
+    if prop.kind != MEM_ALLOCATION_PINNED {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    if prop.handle_types != 0 {
+        return Err(CUresult::NOT_SUPPORTED);
+    }
+    at(prop.location)
+}
+
+/// Bytes of a granule. Sizes and addresses of mappings are multiples of it.
+pub fn granularity(gpu: &Gpu) -> usize {
+    gpu.shown.facts.granularity.max(1) as usize
+}
+
+/// Checks that a size is a whole number of granules.
+pub fn whole(gpu: &Gpu, bytes: usize) -> Result {
+    if bytes == 0 || !bytes.is_multiple_of(granularity(gpu)) { Err(CUresult::INVALID_VALUE) } else { Ok(()) }
+}
+
+/// The device of a reserved range that holds `bytes` from `address`, which is a whole number of granules into
+/// it.
+fn reserved(address: u64, bytes: usize) -> Result<&'static Gpu> {
+    let (gpu, range) = address::find(address)?.ok_or(CUresult::INVALID_VALUE)?;
+    let inside = range.source == Source::Reservation && gpu.memory.holds(address, bytes as u64);
+    if !inside || !(address - range.start).is_multiple_of(granularity(gpu) as u64) {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    Ok(gpu)
+}
+
+/// The device of an address, and what is mapped there.
+pub fn mapped(address: u64) -> Result<(&'static Gpu, Mapping)> {
+    let (gpu, _) = address::find(address)?.ok_or(CUresult::INVALID_VALUE)?;
+    let mapping = gpu.memory.mappings().find(address).ok_or(CUresult::INVALID_VALUE)?;
+    Ok((gpu, mapping))
+}
+
+/// Creates physical memory with one handle, which is returned.
+pub fn create(gpu: &'static Gpu, bytes: usize) -> Result<u64> {
+    gpu.queue.async_error()?;
+    let number = gpu.queue.mint(Minted::Physical);
+    let message = MemCreate { reply: 0, handle: number, bytes: bytes as u64 };
+    with_second_try(gpu, || gpu.queue.call(message, &[], &mut []))?;
+    let mut table = TABLE.lock();
+    table.newest += 1;
+    let handle = table.newest;
+    let memory = Physical { gpu, number, bytes: bytes as u64, handles: 1, mappings: 0 };
+    table.physical.insert(handle, memory);
+    Ok(handle)
+}
+
+/// Releases one handle. The memory ends with its last handle and its last mapping.
+pub fn release(handle: u64) -> Result {
+    let mut table = TABLE.lock();
+    let memory = table.get(handle)?;
+    memory.handles = memory.handles.checked_sub(1).ok_or(CUresult::INVALID_VALUE)?;
+    table.end_unused(handle)
+}
+
+/// The handle of what is mapped at an address, retained once more.
+pub fn retain(address: u64) -> Result<u64> {
+    let mut table = TABLE.lock();
+    let (_, mapping) = mapped(address)?;
+    table.get(mapping.physical)?.handles += 1;
+    Ok(mapping.physical)
+}
+
+/// The device on which physical memory is.
+pub fn device_of(handle: u64) -> Result<&'static Gpu> {
+    Ok(TABLE.lock().get(handle)?.gpu)
+}
+
+/// Reserves an address range for a context (0: for none). `wish` is where it should start, if the host can.
+pub fn reserve(gpu: &Gpu, context: usize, bytes: usize, alignment: usize, wish: u64) -> Result<u64> {
+    gpu.queue.async_error()?;
+    let (bytes, alignment) = (bytes as u64, alignment as u64);
+    let message = MemReserve { reply: 0, reserved: 0, bytes, alignment, hint: wish };
+    let Address { address } = gpu.queue.ask(message, &[])?;
+    gpu.memory.add(address, bytes, Source::Reservation, context);
+    Ok(address)
+}
+
+/// Frees a whole reserved range in which nothing is mapped.
+pub fn unreserve(address: u64, bytes: usize) -> Result {
+    let gpu = reserved(address, bytes)?;
+    let bytes = bytes as u64;
+    let _table = TABLE.lock();
+    let whole = |range: &Range| range.source == Source::Reservation && range.bytes == bytes;
+    if !gpu.memory.mappings().is_free(address, bytes) {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    gpu.memory.take(address, whole).ok_or(CUresult::INVALID_VALUE)?;
+    gpu.queue.send(&MemUnreserve { address, bytes }, &[]).map(drop)
+}
+
+/// Maps physical memory, from its start, at a reserved address. `plain`: neither flags nor an offset were
+/// given, which is all that CUDA knows.
+pub fn map(address: u64, bytes: usize, handle: u64, plain: bool) -> Result {
+    let mut table = TABLE.lock();
+    let memory = table.get(handle)?;
+    let gpu = reserved(address, bytes)?;
+    whole(gpu, bytes)?;
+    let bytes = bytes as u64;
+    if !plain || bytes > memory.bytes || memory.handles == 0 || !ptr::eq(gpu, memory.gpu) {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    gpu.queue.async_error()?;
+    let mut mappings = gpu.memory.mappings_mut();
+    if !mappings.is_free(address, bytes) {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    gpu.queue.send(&MemMap { handle: memory.number, reserved: 0, address, bytes, offset: 0 }, &[])?;
+    mappings.add(address, bytes, handle);
+    memory.mappings += 1;
+    Ok(())
+}
+
+/// Unmaps one whole mapping, or several neighbours. Orders all later work after all earlier work.
+pub fn unmap(address: u64, bytes: usize) -> Result {
+    let gpu = reserved(address, bytes)?;
+    whole(gpu, bytes)?;
+    gpu.queue.async_error()?;
+    let bytes = bytes as u64;
+    let mut table = TABLE.lock();
+    let unmapped = gpu.memory.mappings_mut().take(address, bytes).ok_or(CUresult::INVALID_VALUE)?;
+    let sent = gpu.queue.send(&MemUnmap { address, bytes }, &[]);
+    for handle in unmapped {
+        table.get(handle)?.mappings -= 1;
+        table.end_unused(handle)?;
+    }
+    drop(table);
+    sent?;
+    gpu.settle()
+}
+
+/// Gives whole mappings access rights for the device that the memory is on. Another device cannot reach it.
+pub fn set_access(address: u64, bytes: usize, rights: In<CUmemAccessDesc>, count: usize) -> Result {
+    let gpu = reserved(address, bytes)?;
+    whole(gpu, bytes)?;
+    let rights = rights.slice(count)?;
+    if rights.is_empty() {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    for right in rights {
+        if !ptr::eq(at(right.location)?, gpu) {
+            return Err(CUresult::NOT_SUPPORTED);
+        }
+        if !matches!(right.flags, 0 | 1 | 3) {
+            return Err(CUresult::INVALID_VALUE);
+        }
+    }
+    gpu.queue.async_error()?;
+    let bytes = bytes as u64;
+    let _table = TABLE.lock();
+    let mut mappings = gpu.memory.mappings_mut();
+    for right in rights {
+        let access = right.flags;
+        if !mappings.set_access(address, bytes, access) {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        gpu.queue.send(&MemSetAccess { address, bytes, access, reserved: 0 }, &[])?;
+    }
+    Ok(())
+}

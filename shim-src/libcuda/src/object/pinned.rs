@@ -1,0 +1,157 @@
+//! Pinned host memory. It lies in the window, where the host reads and writes it without a copy. While the
+//! window is full, for a few bytes, and where the processor reads the window much slower than memory, it is
+//! ordinary memory, which is copied like any other.
+//!
+//! Three features are refused, and attributes say so. Memory of the program's own cannot be registered: its
+//! pages could be given to the host only by their physical addresses, which the kernel tells nobody but root.
+//! Kernels do not reach host memory (no mapped pinned memory): a device address is the executor's own number,
+//! and the window has none. And there is no managed memory: what guest and kernels reach by one address would
+//! have to lie in the window for good, which is hundreds of times smaller than what programs allocate
+//! managed, and the guest would have to get addresses in it that are free on the host's side too.
+
+use std::collections::BTreeMap;
+use std::ffi::{c_uint, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use vgpu_abi::CUresult;
+use vgpu_abi::driver::{HOST_ALLOC_DEVICE_MAP, HOST_ALLOC_PORTABLE, HOST_ALLOC_WRITE_COMBINED};
+use vgpu_transport::WindowMemory;
+
+use crate::Result;
+use crate::arg::Out;
+use crate::object::gpu::Gpu;
+use crate::object::memory::next_id;
+use crate::object::{capture, current};
+use crate::sync::RwLock;
+
+/// Below this many bytes memory is ordinary: a share of the window is 64 KiB at least.
+const SMALL: usize = 4096;
+
+struct Block {
+    bytes: usize,
+    flags: u32,
+    gpu: &'static Gpu,
+    context: usize,
+    id: u64,
+    /// `None`: ordinary memory, a mapping of its own.
+    window: Option<WindowMemory>,
+}
+
+/// Blocks by address. Those in the window are counted, so that copies look here only if there are any.
+static BLOCKS: RwLock<BTreeMap<usize, Block>> = RwLock::new(BTreeMap::new());
+static IN_WINDOW: AtomicUsize = AtomicUsize::new(0);
+
+/// What is known of a block.
+#[derive(Clone, Copy, Debug)]
+pub struct Known {
+    /// Its address.
+    pub start: usize,
+    /// Its size as it was asked for.
+    pub bytes: usize,
+    /// Flags of its allocation.
+    pub flags: u32,
+    /// The device whose context was current.
+    pub ordinal: i32,
+    /// That context.
+    pub context: usize,
+    /// A number that no other allocation has had.
+    pub id: u64,
+}
+
+fn within<T>(address: usize, look: impl FnOnce(usize, &Block) -> Option<T>) -> Option<T> {
+    let blocks = BLOCKS.read();
+    let (&start, block) = blocks.range(..=address).next_back()?;
+    if address - start < block.bytes { look(start, block) } else { None }
+}
+
+/// The block that an address is in.
+pub fn find(address: usize) -> Option<Known> {
+    within(address, |start, block| {
+        Some(Known {
+            start,
+            bytes: block.bytes,
+            flags: block.flags,
+            ordinal: block.gpu.ordinal(),
+            context: block.context,
+            id: block.id,
+        })
+    })
+}
+
+/// Offset in the device's window of `bytes` of host memory, if they lie there.
+#[inline]
+pub fn in_window(gpu: &Gpu, address: *const c_void, bytes: usize) -> Option<u64> {
+    if IN_WINDOW.load(Ordering::Acquire) == 0 {
+        return None;
+    }
+    let address = address as usize;
+    within(address, |start, block| {
+        let window = block.window.as_ref().filter(|_| ptr::eq(block.gpu, gpu))?;
+        let offset = address - start;
+        (bytes <= block.bytes - offset).then(|| window.offset() + offset as u64)
+    })
+}
+
+fn map(bytes: usize) -> Result<usize> {
+    // SAFETY: a new private mapping, no address asked for.
+    let address = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    if address == libc::MAP_FAILED { Err(CUresult::OUT_OF_MEMORY) } else { Ok(address as usize) }
+}
+
+/// `cuMemHostAlloc`
+pub fn allocate(out: Out<*mut c_void>, bytes: usize, flags: c_uint) -> Result {
+    let context = current::context()?;
+    let out = out.check()?;
+    capture::forbid_unsafe()?;
+    let known = HOST_ALLOC_PORTABLE | HOST_ALLOC_DEVICE_MAP | HOST_ALLOC_WRITE_COMBINED;
+    if bytes == 0 || flags & !known != 0 {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    let gpu = context.gpu();
+    gpu.queue.async_error()?;
+    let window =
+        if bytes < SMALL || !gpu.queue.session.window_reads_well().map_err(|lost| gpu.queue.report(&lost))? {
+            None
+        } else {
+            gpu.queue.session.window_alloc(bytes as u64).map_err(|lost| gpu.queue.report(&lost))?
+        };
+    let address = match &window {
+        Some(memory) => memory.ptr() as usize,
+        None => map(bytes)?,
+    };
+    let in_window = window.is_some();
+    let block = Block { bytes, flags, gpu, context: context.handle(), id: next_id(), window };
+    BLOCKS.write().insert(address, block);
+    IN_WINDOW.fetch_add(usize::from(in_window), Ordering::Release);
+    out.set(address as *mut c_void)
+}
+
+/// `cuMemFreeHost`
+pub fn free(address: *mut c_void) -> Result {
+    current::context()?;
+    capture::forbid_unsafe()?;
+    let block = BLOCKS.write().remove(&(address as usize)).ok_or(CUresult::INVALID_VALUE)?;
+    // What the host still copies there must not reach the next owner; and after this nothing of it is in use.
+    let settled = block.gpu.settle();
+    match block.window {
+        Some(memory) => {
+            IN_WINDOW.fetch_sub(1, Ordering::Release);
+            drop(memory);
+        }
+        None => {
+            // SAFETY: `map` made this mapping with this size, and the block was taken from the list once.
+            unsafe { libc::munmap(address, block.bytes) };
+        }
+    }
+    settled
+}

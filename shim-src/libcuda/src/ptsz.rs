@@ -1,0 +1,40 @@
+//! Exports that come in two forms: the plain one, for which stream 0 is the legacy default stream, and its
+//! twin `_ptsz` or `_ptds`, for which it is the calling thread's own ("per-thread default stream").
+
+/// What stream 0 means to an export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DefaultStream {
+    /// The legacy stream.
+    Legacy,
+    /// The calling thread's.
+    PerThread,
+}
+
+/// Defines both forms around one body, whose variable says what stream 0 means.
+macro_rules! export_ptsz {
+    ($(
+        $(#[$meta:meta])*
+        pub fn $name:ident, $twin:ident($($arg:ident : $ty:ty),* $(,)?) |$default:ident| $body:block
+    )*) => {
+        $(
+            const _: () = {
+                #[allow(clippy::too_many_arguments, reason = "CUDA's signature and one more")]
+                fn ptsz($default: $crate::ptsz::DefaultStream, $($arg: $ty),*) -> $crate::Result $body
+
+                ::vgpu_abi::export! {
+                    $(#[$meta])*
+                    pub fn $name($($arg: $ty),*) -> ::vgpu_abi::CUresult {
+                        ptsz($crate::ptsz::DefaultStream::Legacy, $($arg),*)
+                    }
+
+                    $(#[$meta])*
+                    ///
+                    /// Stream 0 is the calling thread's.
+                    pub fn $twin($($arg: $ty),*) -> ::vgpu_abi::CUresult {
+                        ptsz($crate::ptsz::DefaultStream::PerThread, $($arg),*)
+                    }
+                }
+            };
+        )*
+    };
+}

@@ -1,0 +1,9 @@
+//! What the host is told, in what order it works, and when that work is known to be complete.
+//!
+//! [`submission`] is the session with a device and the state that all its streams share. [`timeline`] is the
+//! order of one stream's work. [`pending`] lists the fence points that a synchronize has to wait for, because
+//! the host still uses the program's memory.
+
+pub mod pending;
+pub mod submission;
+pub mod timeline;

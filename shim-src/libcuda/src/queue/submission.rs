@@ -1,0 +1,276 @@
+//! The session with a device and the state that all its streams share: numbers of objects, errors that the
+//! host reports late, completion words, and the epochs by which a query decides whether it may answer "not
+//! complete".
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use vgpu_abi::{CUresult, log};
+use vgpu_transport::{LateError, Lost, Session, Word};
+use vgpu_wire::{Kind, Payload, RoundTrip};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::Result;
+use crate::code::refusal;
+use crate::queue::pending::Pending;
+use crate::sync::Mutex;
+
+/// Kinds of objects that the guest numbers. A number is never used again in a session.
+#[derive(Clone, Copy, Debug)]
+pub enum Minted {
+    /// Streams.
+    Stream,
+    /// Events.
+    Event,
+    /// Modules.
+    Module,
+    /// Functions.
+    Function,
+    /// Instantiated graphs.
+    Graph,
+    /// Physical memory.
+    Physical,
+    /// Streams that are held for a function of the host.
+    Hold,
+}
+
+/// What is submitted to a device. Lives as long as the process.
+pub struct Queue {
+    /// The session.
+    pub session: Session,
+    /// Work that a synchronize has to wait for.
+    pub pending: Pending,
+    /// The device's index on the bus, for the log.
+    index: usize,
+    minted: [AtomicU32; 7],
+    /// Words whose owner is gone before their last mark was stored.
+    deferred_frees: Mutex<Vec<Word>>,
+    /// Number of the message whose asynchronous error was logged last.
+    logged_error: AtomicU64,
+    join_epoch: AtomicU64,
+    observed_epoch: AtomicU64,
+    /// Functions of the host that have not returned.
+    holds: AtomicU32,
+}
+
+impl std::fmt::Debug for Queue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Queue({})", self.session.function().address)
+    }
+}
+
+impl Queue {
+    /// A queue without work on an open session. `index` is the device's place on the bus.
+    pub fn new(session: Session, index: usize) -> Self {
+        Self {
+            session,
+            pending: Pending::default(),
+            index,
+            minted: Default::default(),
+            deferred_frees: Mutex::default(),
+            logged_error: AtomicU64::new(0),
+            join_epoch: AtomicU64::new(0),
+            observed_epoch: AtomicU64::new(0),
+            holds: AtomicU32::new(0),
+        }
+    }
+
+    /// A number that no object of the kind has had in this session.
+    pub fn mint(&self, what: Minted) -> u32 {
+        self.minted[what as usize].fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// The error that the host reported for earlier work, if any. A sticky error is returned each time,
+    /// another one once.
+    #[inline]
+    pub fn async_error(&self) -> Result {
+        self.session.late_error().map_or(Ok(()), |error| Err(self.log_async_error(&error)))
+    }
+
+    #[cold]
+    fn log_async_error(&self, error: &LateError) -> CUresult {
+        // A sticky error is returned by every call; one line about it is enough.
+        if self.logged_error.swap(error.message, Ordering::Relaxed) != error.message {
+            let kind = match error {
+                LateError { ended: true, .. } => "ends the session",
+                LateError { sticky: true, .. } => "stays",
+                _ => "is reported once",
+            };
+            let code = CUresult(error.code);
+            log::error(format_args!("device {}: {code} of message {} {kind}", self.index, error.message));
+        }
+        CUresult(error.code)
+    }
+
+    /// Sends a message that is not answered. Returns the message's number.
+    #[inline]
+    pub fn send<P: Payload>(&self, body: &P, tail: &[&[u8]]) -> Result<u64> {
+        self.session.send(body, tail).map_err(|lost| self.report(&lost))
+    }
+
+    /// Sends a message and waits for its answer; the host's status is the error. Returns the bytes of the
+    /// answer.
+    pub fn call<P: RoundTrip>(&self, body: P, tail: &[&[u8]], reply: &mut [u8]) -> Result<usize> {
+        let answer = self.session.call(body, tail, reply).map_err(|lost| self.report(&lost))?;
+        if answer.status != 0 {
+            return Err(self.refused(P::KIND, CUresult(answer.status), &answer.why, tail));
+        }
+        Ok(answer.bytes)
+    }
+
+    /// Shows why the host refused a call, if the host gave a reason: in the log, in the compiler's logs, and
+    /// in a trace.
+    #[cold]
+    fn refused(&self, kind: Kind, code: CUresult, why: &str, tail: &[&[u8]]) -> CUresult {
+        if why.is_empty() {
+            return code;
+        }
+        let why = with_name(kind, tail, why);
+        let line = format_args!("device {}: {} is refused with {code}: {why}", self.index, kind.name());
+        // Programs ask for kernels to learn whether there are any.
+        if code == CUresult::NOT_FOUND {
+            log::debug(line);
+        } else {
+            log::error(line);
+            vgpu_transport::trace_refusal(kind, code.0, &why);
+        }
+        refusal::keep(&why);
+        code
+    }
+
+    /// Sends a message and waits for its answer, a structure.
+    pub fn ask<P: RoundTrip, R: FromBytes + IntoBytes>(&self, body: P, tail: &[&[u8]]) -> Result<R> {
+        let mut reply = R::new_zeroed();
+        let bytes = self.call(body, tail, reply.as_mut_bytes())?;
+        if bytes < size_of::<R>() {
+            log::error(format_args!(
+                "device {}: an answer to {} has {bytes} bytes, not {}",
+                self.index,
+                P::KIND.name(),
+                size_of::<R>()
+            ));
+            return Err(CUresult::UNKNOWN);
+        }
+        Ok(reply)
+    }
+
+    /// Waits until a word reaches a value.
+    pub fn wait(&self, word: u32, value: u64) -> Result {
+        self.session.wait(word, value).map_err(|lost| self.report(&lost))?;
+        self.observe_completion();
+        Ok(())
+    }
+
+    /// Whether a word has reached a value. If not, checks also that the device still works.
+    pub fn reached(&self, word: u32, value: u64) -> Result<bool> {
+        if self.session.word_value(word) >= value {
+            return Ok(true);
+        }
+        self.session.check().map_err(|lost| self.report(&lost))?;
+        Ok(false)
+    }
+
+    /// Turns an error of the transport into a status. The transport itself logs the end of a session.
+    #[cold]
+    pub fn report(&self, lost: &Lost) -> CUresult {
+        if !lost.is_final() {
+            log::error(format_args!("device {}: {lost}", self.index));
+        }
+        CUresult(lost.code())
+    }
+
+    /// A completion word. Out of memory when all are in use; a session that is over has a code of its own.
+    pub fn take_word(&self) -> Result<Word> {
+        if let Some(word) = self.session.word() {
+            return Ok(word);
+        }
+        self.free_deferred();
+        if let Some(word) = self.session.word() {
+            return Ok(word);
+        }
+        // A session that is over has no words either.
+        self.session.check().map_err(|lost| self.report(&lost))?;
+        Err(CUresult::OUT_OF_MEMORY)
+    }
+
+    /// Frees a word once its last mark has been stored: until then the next owner could take that mark for
+    /// its own.
+    pub fn retire(&self, word: Word) {
+        if self.session.word_value(word.index()) < word.last() {
+            self.deferred_frees.lock().push(word);
+        }
+        self.free_deferred();
+    }
+
+    fn free_deferred(&self) {
+        self.deferred_frees.lock().retain(|word| self.session.word_value(word.index()) < word.last());
+    }
+
+    /// Orders all later work after what a stream was given so far, and lets the program believe that it is
+    /// complete.
+    pub fn join(&self, stream: u32) {
+        self.session.join(stream);
+        self.join_epoch.fetch_add(1, Ordering::Release);
+        self.observe_completion();
+    }
+
+    /// Number of synchronizes answered by a join. An event recorded before the latest of them must not be
+    /// reported as incomplete, because the join may have covered it.
+    #[inline]
+    pub fn join_epoch(&self) -> u64 {
+        self.join_epoch.load(Ordering::Acquire)
+    }
+
+    /// Counts that the program has learned that some work is complete.
+    pub fn observe_completion(&self) {
+        self.observed_epoch.fetch_add(1, Ordering::Release);
+    }
+
+    /// Number of times that the program has learned that some work is complete. A stream whose newest work is
+    /// older than the latest of them may be complete, even if a mark that is requested only now arrives a
+    /// moment later.
+    #[inline]
+    pub fn observed_epoch(&self) -> u64 {
+        self.observed_epoch.load(Ordering::Acquire)
+    }
+
+    /// Counts a function of the host for which a stream is held, or one that has returned.
+    pub fn held(&self, more: bool) {
+        if more {
+            self.holds.fetch_add(1, Ordering::AcqRel);
+        } else {
+            self.holds.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Whether a stream is held. Then a query must answer "not complete" instead of waiting: the function may
+    /// itself wait for the thread that asks.
+    pub fn holds(&self) -> bool {
+        self.holds.load(Ordering::Acquire) != 0
+    }
+}
+
+/// The host's reason for refusing a kernel, with the kernel's name where the host leaves it out.
+fn with_name(kind: Kind, tail: &[&[u8]], why: &str) -> String {
+    let name = tail.first().filter(|_| kind == Kind::FunctionGet).map(|name| String::from_utf8_lossy(name));
+    match name {
+        Some(name) if !why.contains(&*name) => format!("kernel {name}: {why}"),
+        _ => why.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_kernel_is_named() {
+        let of = |kind, why| with_name(kind, &[b"mine"], why);
+        assert_eq!(
+            of(Kind::FunctionGet, "line 7: no such instruction"),
+            "kernel mine: line 7: no such instruction"
+        );
+        assert_eq!(of(Kind::FunctionGet, "mine, line 7"), "mine, line 7");
+        assert_eq!(of(Kind::ModuleLoad, "line 7"), "line 7");
+        assert_eq!(with_name(Kind::FunctionGet, &[], "why"), "why");
+    }
+}

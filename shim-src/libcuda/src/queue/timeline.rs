@@ -1,0 +1,230 @@
+//! A timeline is the order in which the host does one stream's work, as far as the guest knows it: how much
+//! was submitted, how much of that all later work is ordered after (a join or a wait), and the completion
+//! words that tell how far it is.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use vgpu_transport::Word;
+use vgpu_wire::Mark;
+use vgpu_wire::body::stream::Signal;
+
+use crate::Result;
+use crate::queue::pending::{FencePoint, Outstanding};
+use crate::queue::submission::Queue;
+use crate::sync::Mutex;
+
+/// The order of a stream's work. The stream [`vgpu_wire::JOIN_ALL`] stands for all streams together.
+#[derive(Debug, Default)]
+pub struct Timeline {
+    number: AtomicU32,
+    /// Pieces of work submitted, counted after each was sent.
+    submitted: AtomicU64,
+    /// All later work of the session is ordered after the first `joined` pieces.
+    joined: AtomicU64,
+    /// [`Queue::observed_epoch`] when the newest piece was submitted.
+    observed_epoch: AtomicU64,
+    marks: Mutex<Marks>,
+}
+
+/// Values are taken and sent under one lock, since values of a word must not decrease in the ring.
+#[derive(Debug, Default)]
+struct Marks {
+    /// Marked in the order in which the work completes.
+    done: Option<Word>,
+    /// Marked when the source of a copy has been read. That may precede the completion of earlier work, so it
+    /// needs a word of its own.
+    read: Option<Word>,
+    /// Pieces of work that are complete once `done` reaches `value`.
+    covered: u64,
+    /// The newest value of `done` that covers all of them.
+    value: u64,
+}
+
+impl Timeline {
+    /// A timeline without work.
+    pub const fn new(number: u32) -> Self {
+        Self {
+            number: AtomicU32::new(number),
+            submitted: AtomicU64::new(0),
+            joined: AtomicU64::new(0),
+            observed_epoch: AtomicU64::new(0),
+            marks: Mutex::new(Marks { done: None, read: None, covered: 0, value: 0 }),
+        }
+    }
+
+    /// Reuses the timeline of a destroyed stream for a new one.
+    pub fn begin(&self, number: u32) {
+        self.number.store(number, Ordering::Relaxed);
+        self.submitted.store(0, Ordering::Relaxed);
+        self.joined.store(0, Ordering::Relaxed);
+        self.observed_epoch.store(0, Ordering::Relaxed);
+        *self.marks.lock() = Marks::default();
+    }
+
+    /// Returns the timeline's words to the session.
+    pub fn end(&self, queue: &Queue) {
+        let marks = std::mem::take(&mut *self.marks.lock());
+        for word in [marks.done, marks.read].into_iter().flatten() {
+            queue.retire(word);
+        }
+    }
+
+    /// The stream's number on the wire.
+    #[inline]
+    pub fn number(&self) -> u32 {
+        self.number.load(Ordering::Relaxed)
+    }
+
+    /// Counts a piece of work. Called after it was sent, so that a thread which sees the count also sees the
+    /// work.
+    #[inline]
+    pub fn submitted(&self, queue: &Queue) {
+        self.observed_epoch.store(queue.observed_epoch(), Ordering::Relaxed);
+        self.submitted.fetch_add(1, Ordering::Release);
+    }
+
+    /// Whether work was submitted since the program last learned that some work is complete. Only then may a
+    /// query report that the work is not complete; otherwise it waits for the work.
+    pub fn is_fresh(&self, queue: &Queue) -> bool {
+        self.submitted_so_far() != 0 && self.observed_epoch.load(Ordering::Relaxed) == queue.observed_epoch()
+    }
+
+    /// Whether all later work is ordered after everything submitted here.
+    pub fn is_joined(&self) -> bool {
+        self.joined.load(Ordering::Acquire) >= self.submitted_so_far()
+    }
+
+    /// Number of pieces of work submitted.
+    pub fn submitted_so_far(&self) -> u64 {
+        self.submitted.load(Ordering::Acquire)
+    }
+
+    /// Orders all later work after this timeline's, unless a join or a wait has done so already.
+    pub fn join(&self, queue: &Queue) {
+        let submitted = self.submitted_so_far();
+        if self.joined.load(Ordering::Acquire) < submitted {
+            queue.join(self.number());
+            self.cover(submitted);
+        } else {
+            // There is nothing to join (a wait for an event that was complete leaves no message, say), but
+            // the program learns now that the work is complete.
+            queue.observe_completion();
+        }
+    }
+
+    /// Records that all later work is ordered after the first `submitted` pieces.
+    pub fn cover(&self, submitted: u64) {
+        self.joined.fetch_max(submitted, Ordering::AcqRel);
+    }
+
+    /// Sends a piece of work that carries a mark, which the device stores once this work and the work before
+    /// it are complete.
+    pub fn mark(&self, queue: &Queue, send: impl FnOnce(Mark) -> Result<u64>) -> Result<FencePoint> {
+        self.mark_done(queue, send, 1)
+    }
+
+    fn mark_done(
+        &self,
+        queue: &Queue,
+        send: impl FnOnce(Mark) -> Result<u64>,
+        work: u64,
+    ) -> Result<FencePoint> {
+        let mut marks = self.marks.lock();
+        let submitted = self.submitted.load(Ordering::Acquire);
+        let mark = Self::next(&mut marks.done, queue)?;
+        send(mark)?;
+        if work != 0 {
+            self.submitted(queue);
+        }
+        marks.covered = submitted + work;
+        marks.value = mark.value;
+        Ok((mark.word, mark.value))
+    }
+
+    /// Sends a hold. Its mark is stored once the work before it is complete and says nothing about the hold
+    /// itself, which counts as work like any other.
+    pub fn hold(&self, queue: &Queue, send: impl FnOnce(Mark) -> Result<u64>) -> Result<FencePoint> {
+        let mut marks = self.marks.lock();
+        let submitted = self.submitted.load(Ordering::Acquire);
+        let mark = Self::next(&mut marks.done, queue)?;
+        send(mark)?;
+        marks.covered = submitted;
+        marks.value = mark.value;
+        self.submitted(queue);
+        Ok((mark.word, mark.value))
+    }
+
+    /// Sends a copy whose mark is stored once its source has been read, and counts it.
+    pub fn mark_read(&self, queue: &Queue, send: impl FnOnce(Mark) -> Result<u64>) -> Result<FencePoint> {
+        let mut marks = self.marks.lock();
+        let mark = Self::next(&mut marks.read, queue)?;
+        send(mark)?;
+        self.submitted(queue);
+        Ok((mark.word, mark.value))
+    }
+
+    fn next(word: &mut Option<Word>, queue: &Queue) -> Result<Mark> {
+        if word.is_none() {
+            *word = Some(queue.take_word()?);
+        }
+        Ok(word.as_ref().map_or(Mark::NONE, Word::mark))
+    }
+
+    /// The fence point that the device reaches once everything submitted on this stream has completed. Asks
+    /// the host for a mark if there is none yet. `None`: nothing was submitted.
+    pub fn signal(&self, queue: &Queue) -> Result<Option<FencePoint>> {
+        let submitted = self.submitted.load(Ordering::Acquire);
+        if submitted == 0 {
+            return Ok(None);
+        }
+        {
+            let marks = self.marks.lock();
+            if let Some(word) = marks.done.as_ref().filter(|_| marks.covered >= submitted) {
+                return Ok(Some((word.index(), marks.value)));
+            }
+        }
+        self.signal_always(queue).map(Some)
+    }
+
+    /// The same, but asks the host in any case.
+    pub fn signal_always(&self, queue: &Queue) -> Result<FencePoint> {
+        let stream = self.number();
+        self.mark_done(queue, |mark| queue.send(&Signal { stream, reserved: 0, mark }, &[]), 0)
+    }
+
+    /// Waits until the timeline's work is complete.
+    pub fn drain(&self, queue: &Queue) -> Result {
+        let submitted = self.submitted.load(Ordering::Acquire);
+        if let Some((word, value)) = self.signal(queue)? {
+            queue.wait(word, value)?;
+            self.cover(submitted);
+        }
+        Ok(())
+    }
+
+    /// Synchronizes the program with the timeline. Waits only while the host may still use the program's
+    /// memory, and leaves a join behind otherwise.
+    pub fn synchronize(&self, queue: &Queue) -> Result {
+        if !queue.pending.any() {
+            self.join(queue);
+            return Ok(());
+        }
+        let words = {
+            let marks = self.marks.lock();
+            [&marks.done, &marks.read].map(|word| word.as_ref().map_or(0, Word::index))
+        };
+        match queue.pending.of(&queue.session, words) {
+            Outstanding::Nothing => self.join(queue),
+            Outstanding::Here(fences) => {
+                // All of them are this timeline's own: once they are complete, the rest of its work need not
+                // be waited for.
+                for (word, value) in fences.into_iter().flatten() {
+                    queue.wait(word, value)?;
+                }
+                self.join(queue);
+            }
+            Outstanding::Elsewhere => self.drain(queue)?,
+        }
+        Ok(())
+    }
+}

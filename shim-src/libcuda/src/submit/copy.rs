@@ -1,0 +1,99 @@
+//! Copies of contiguous bytes: within a device, between devices, and by addresses whose owner is looked up.
+
+use std::ffi::c_void;
+use std::ptr;
+
+use vgpu_abi::CUresult;
+use vgpu_abi::driver::CUcontext;
+use vgpu_wire::body::copy::CopyDevice;
+
+use crate::Result;
+use crate::object::gpu::Gpu;
+use crate::object::stream::Stream;
+use crate::object::{address, context};
+use crate::submit::foreign::Foreign;
+use crate::submit::mode::{self, Mode};
+use crate::submit::route::{across, move_bytes};
+use crate::submit::{stream, transfer};
+
+/// Device to device, by addresses.
+pub fn between(stream: &Stream, destination: u64, source: u64, bytes: usize, mode: Mode) -> Result {
+    mode::begin(mode)?;
+    if bytes == 0 {
+        return Ok(());
+    }
+    let to = address::owner(stream, destination, bytes as u64)?;
+    let from = address::owner(stream, source, bytes as u64)?;
+    if ptr::eq(to, from) {
+        within(stream, to, destination, source, bytes as u64, mode)
+    } else {
+        across(stream, to, from, mode, |to, from| move_bytes(to, from, destination, source, bytes))
+    }
+}
+
+/// Within a device that has both ranges.
+fn within(
+    stream: &Stream,
+    gpu: &'static Gpu,
+    destination: u64,
+    source: u64,
+    bytes: u64,
+    mode: Mode,
+) -> Result {
+    if destination.abs_diff(source) < bytes {
+        // The host takes only ranges that do not overlap; CUDA leaves others undefined.
+        return if destination == source { Ok(()) } else { Err(CUresult::INVALID_VALUE) };
+    }
+    let message = |stream| CopyDevice { stream, reserved: 0, destination, source, bytes };
+    if !ptr::eq(gpu, stream.gpu()) {
+        let part = Foreign::start(stream, gpu)?;
+        part.submit(message)?;
+        return part.end();
+    }
+    stream::submit(stream, message, &[])?;
+    mode::end(stream, mode)
+}
+
+/// By addresses alone: what is in no device's list is the host's.
+pub fn by_address(stream: &Stream, destination: u64, source: u64, bytes: usize, mode: Mode) -> Result {
+    if bytes == 0 {
+        return Ok(());
+    }
+    if destination == 0 || source == 0 {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    match (address::find(destination)?.is_some(), address::find(source)?.is_some()) {
+        (true, true) => between(stream, destination, source, bytes, mode),
+        (true, false) => transfer::upload(stream, destination, source as *const c_void, bytes, mode),
+        (false, true) => transfer::download(stream, destination as *mut c_void, source, bytes, mode),
+        (false, false) => {
+            mode::begin(mode)?;
+            transfer::host(stream, destination as *mut c_void, source as *const c_void, bytes)
+        }
+    }
+}
+
+/// `cuMemcpyPeer`, `cuMemcpyPeerAsync`: contexts say where.
+pub fn peer(
+    stream: &Stream,
+    destination: (u64, CUcontext),
+    source: (u64, CUcontext),
+    bytes: usize,
+    mode: Mode,
+) -> Result {
+    mode::begin(mode)?;
+    let to = context::get(destination.1)?.gpu();
+    let from = context::get(source.1)?.gpu();
+    if bytes == 0 {
+        return Ok(());
+    }
+    let has = |gpu: &Gpu, address| gpu.memory.has(address, bytes as u64);
+    if !has(to, destination.0) || !has(from, source.0) {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    if ptr::eq(to, from) {
+        within(stream, to, destination.0, source.0, bytes as u64, mode)
+    } else {
+        across(stream, to, from, mode, |to, from| move_bytes(to, from, destination.0, source.0, bytes))
+    }
+}

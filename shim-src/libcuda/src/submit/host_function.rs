@@ -1,0 +1,155 @@
+//! Functions of the host that a stream calls: `cuLaunchHostFunc` and `cuStreamAddCallback`.
+//!
+//! The host holds the stream where the function belongs ([`StreamHold`]), a thread of the guest waits for
+//! that, calls the function, and lets the stream go on ([`StreamRelease`]). There is one such thread, made
+//! with the first function; it takes functions in the order in which they were given. That never waits for a
+//! function that waits behind it, since work can be ordered only behind work that was given before; and CUDA,
+//! too, may call them one after the other.
+
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, PoisonError};
+
+use vgpu_abi::CUresult;
+use vgpu_abi::driver::CUstream;
+use vgpu_wire::body::stream::{StreamHold, StreamRelease};
+use vgpu_wire::facts::exec;
+
+use crate::Result;
+use crate::object::capture;
+use crate::object::gpu::Gpu;
+use crate::object::stream::Stream;
+use crate::queue::pending::FencePoint;
+use crate::queue::submission::Minted;
+use crate::sync::{Mutex, MutexGuard};
+
+/// `CUhostFn`
+pub type HostFunction = unsafe extern "C" fn(*mut c_void);
+/// `CUstreamCallback`
+pub type StreamCallback = unsafe extern "C" fn(CUstream, CUresult, *mut c_void);
+
+/// What is called.
+#[derive(Clone, Copy)]
+pub enum Call {
+    /// Not if the work before it failed.
+    Function(HostFunction),
+    /// In any case, with the stream's handle as the program gave it.
+    Callback(StreamCallback, CUstream),
+}
+
+/// A function that waits for its turn.
+struct Task {
+    call: Call,
+    /// The program's own argument.
+    data: *mut c_void,
+    gpu: &'static Gpu,
+    hold: u32,
+    /// Reached when the stream is held.
+    fence: FencePoint,
+}
+
+// SAFETY: the argument is the program's, which under CUDA's rules lets another thread have it.
+unsafe impl Send for Task {}
+
+static TASKS: Mutex<VecDeque<Task>> = Mutex::new(VecDeque::new());
+static NEWS: Condvar = Condvar::new();
+static THREAD: AtomicBool = AtomicBool::new(false);
+
+/// Calls a function once all earlier work of the stream is complete. Later work waits for it.
+pub fn launch(stream: &Stream, call: Call, data: *mut c_void) -> Result {
+    let gpu = stream.gpu();
+    if capture::any() && capture::intercept(stream)? {
+        // A function within a graph: the contract has no such node.
+        return capture::fail(stream, CUresult::STREAM_CAPTURE_UNSUPPORTED);
+    }
+    if gpu.shown.facts.abilities & exec::HOLDS == 0 {
+        return Err(CUresult::NOT_SUPPORTED);
+    }
+    gpu.queue.async_error()?;
+    // From the message on until it is in the list: functions of one stream are in both in the same order.
+    let mut tasks = TASKS.lock();
+    begin_thread(&tasks)?;
+    let (hold, number) = (gpu.queue.mint(Minted::Hold), stream.timeline.number());
+    gpu.queue.held(true);
+    let sent = stream
+        .timeline
+        .hold(&gpu.queue, |mark| gpu.queue.send(&StreamHold { stream: number, hold, mark }, &[]));
+    let fence = sent.inspect_err(|_| gpu.queue.held(false))?;
+    tasks.push_back(Task { call, data, gpu, hold, fence });
+    NEWS.notify_one();
+    drop(tasks);
+    // A synchronize waits for the function.
+    gpu.queue.pending.add(stream.timeline.signal_always(&gpu.queue)?);
+    Ok(())
+}
+
+/// Makes the thread unless it is there. `_tasks`: under this lock.
+fn begin_thread(_tasks: &MutexGuard<'_, VecDeque<Task>>) -> Result {
+    if THREAD.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    // SAFETY: fills the set.
+    unsafe { libc::sigfillset(all.as_mut_ptr()) };
+    // The program's signals are not for this thread, which inherits the mask.
+    // SAFETY: reads the set filled above, writes the other.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) };
+    let mut thread: libc::pthread_t = 0;
+    // SAFETY: `serve` lives as long as the process, since this object is never unloaded, and takes no
+    // argument.
+    let made = unsafe { libc::pthread_create(&raw mut thread, ptr::null(), serve, ptr::null_mut()) };
+    // SAFETY: the set that the first call has stored.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
+    if made != 0 {
+        return Err(CUresult::OUT_OF_MEMORY);
+    }
+    // SAFETY: made above; nobody joins it.
+    unsafe { libc::pthread_detach(thread) };
+    THREAD.store(true, Ordering::Relaxed);
+    Ok(())
+}
+
+extern "C" fn serve(_: *mut c_void) -> *mut c_void {
+    loop {
+        let task = next();
+        vgpu_abi::export::guard("host function", || carry(&task));
+        // Whatever came of it: a stream that stays held would hang the program.
+        let _ = task.gpu.queue.send(&StreamRelease { hold: task.hold, reserved: 0 }, &[]);
+        task.gpu.queue.held(false);
+    }
+}
+
+fn next() -> Task {
+    let mut tasks = TASKS.lock();
+    loop {
+        match tasks.pop_front() {
+            Some(task) => return task,
+            None => tasks = NEWS.wait(tasks).unwrap_or_else(PoisonError::into_inner),
+        }
+    }
+}
+
+fn carry(task: &Task) {
+    let reached = task.gpu.queue.wait(task.fence.0, task.fence.1);
+    match (task.call, reached) {
+        (Call::Function(function), Ok(())) => {
+            // SAFETY: the program's function with the program's argument, as it asked for.
+            unsafe { function(task.data) };
+        }
+        // The process ends: the program's code may be torn down already.
+        (_, Err(CUresult::DEINITIALIZED)) | (Call::Function(_), Err(_)) => {}
+        (Call::Callback(callback, stream), reached) => {
+            let status = reached.err().unwrap_or(CUresult::SUCCESS);
+            // SAFETY: as above.
+            unsafe { callback(stream, status, task.data) };
+        }
+    }
+}
+
+/// The function of `cuLaunchHostFunc`; null is an invalid value.
+pub fn function(function: Option<HostFunction>) -> Result<Call> {
+    function.map(Call::Function).ok_or(CUresult::INVALID_VALUE)
+}

@@ -1,0 +1,99 @@
+//! Copies between two devices, through the guest's memory.
+
+use std::ffi::c_void;
+use std::ptr;
+
+use vgpu_wire::JOIN_ALL;
+
+use crate::Result;
+use crate::object::gpu::Gpu;
+use crate::object::stream::Stream;
+use crate::submit::foreign::Foreign;
+use crate::submit::mode::{self, Mode};
+use crate::submit::transfer;
+
+/// Copies between devices go through this much of the guest's memory at a time.
+const BOUNCE: usize = 4 << 20;
+
+/// How bytes of the guest's memory get to a device's memory and back, in the order of a stream.
+#[derive(Clone, Copy)]
+pub enum Route<'a> {
+    /// The memory is of the stream's device.
+    Own(&'a Stream),
+    /// It is another's.
+    Foreign(Foreign),
+}
+
+impl<'a> Route<'a> {
+    /// The route to a device.
+    pub fn to(stream: &'a Stream, gpu: &'static Gpu) -> Result<Self> {
+        if ptr::eq(stream.gpu(), gpu) {
+            Ok(Self::Own(stream))
+        } else {
+            Foreign::start(stream, gpu).map(Self::Foreign)
+        }
+    }
+
+    /// Copies to the device. The source may be changed when this returns.
+    pub fn copy_in(&self, destination: u64, source: *const c_void, bytes: usize) -> Result {
+        match self {
+            Self::Own(stream) => transfer::upload(stream, destination, source, bytes, Mode::Async),
+            Self::Foreign(part) => part.copy_in(destination, source, bytes),
+        }
+    }
+
+    /// Copies from the device to memory that is not pinned. The bytes are there when this returns.
+    pub fn copy_out(&self, destination: *mut c_void, source: u64, bytes: usize) -> Result {
+        match self {
+            Self::Own(stream) => transfer::download(stream, destination, source, bytes, Mode::Async),
+            Self::Foreign(part) => part.copy_out(destination, source, bytes),
+        }
+    }
+
+    /// Ends what was written by this route: orders later work after it as far as the stream and the mode ask
+    /// for.
+    pub fn end(&self, mode: Mode) -> Result {
+        match self {
+            Self::Own(stream) => mode::end(stream, mode),
+            Self::Foreign(part) => part.end(),
+        }
+    }
+}
+
+/// Copies between devices: `moving` is given the way to the one and from the other. In the legacy stream such
+/// a copy is ordered after everything that both devices were given, and everything later after it, also in
+/// streams that do not wait for the legacy one.
+pub fn across(
+    stream: &Stream,
+    to: &'static Gpu,
+    from: &'static Gpu,
+    mode: Mode,
+    moving: impl FnOnce(&Route<'_>, &Route<'_>) -> Result,
+) -> Result {
+    let (writer, reader) = (Route::to(stream, to)?, Route::to(stream, from)?);
+    let legacy = stream.is_legacy();
+    if legacy {
+        stream.gpu().queue.join(JOIN_ALL);
+    }
+    moving(&writer, &reader)?;
+    writer.end(if legacy { Mode::Sync } else { mode })
+}
+
+/// Moves bytes between devices through the guest's memory, piece by piece: the host of one writes a piece
+/// while the other's reads the next.
+pub fn move_bytes(
+    writer: &Route<'_>,
+    reader: &Route<'_>,
+    destination: u64,
+    source: u64,
+    bytes: usize,
+) -> Result {
+    let mut buffer = vec![0_u8; bytes.min(BOUNCE)];
+    for offset in (0..bytes).step_by(BOUNCE) {
+        let piece = (bytes - offset).min(BOUNCE);
+        let offset = offset as u64;
+        reader.copy_out(buffer.as_mut_ptr().cast(), source + offset, piece)?;
+        writer.copy_in(destination + offset, buffer.as_ptr().cast(), piece)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,128 @@
+//! Copies between host and device, of contiguous bytes. Ordinary memory is copied once, through the ring or a
+//! staging area, and the call returns when that is done. Pinned memory lies in the window: the host reads or
+//! writes it in the order of the stream.
+
+use std::ffi::c_void;
+use std::ptr;
+
+use vgpu_abi::CUresult;
+use vgpu_wire::body::copy::{CopyIn, CopyOut};
+use vgpu_wire::{Mark, Span};
+
+use crate::Result;
+use crate::object::stream::Stream;
+use crate::object::{address, capture, pinned};
+use crate::submit::foreign::Foreign;
+use crate::submit::mode::{self, Mode};
+
+/// Pinned sources up to this size are copied into the ring like ordinary memory: that takes a microsecond or
+/// two, and then no synchronize has to wait for the host to have read them.
+const COPY_ANYWAY: usize = 16 << 10;
+
+/// Host to device.
+pub fn upload(stream: &Stream, destination: u64, source: *const c_void, bytes: usize, mode: Mode) -> Result {
+    mode::begin(mode)?;
+    if bytes == 0 {
+        return Ok(());
+    }
+    if source.is_null() {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    let gpu = address::owner(stream, destination, bytes as u64)?;
+    if !ptr::eq(gpu, stream.gpu()) {
+        let part = Foreign::start(stream, gpu)?;
+        part.copy_in(destination, source, bytes)?;
+        return part.end();
+    }
+    let window = pinned::in_window(gpu, source, bytes);
+    let message = |stream, offset, read| CopyIn {
+        stream,
+        reserved: 0,
+        destination,
+        source: Span::bar(offset, bytes as u64),
+        read,
+    };
+    if capture::any() && capture::intercept(stream)? {
+        // CUDA reads the source at each launch of the graph, which only works from the window.
+        return match window {
+            Some(offset) => capture::record(stream, &message(0, offset, Mark::NONE), &[]),
+            None => capture::fail(stream, CUresult::STREAM_CAPTURE_UNSUPPORTED),
+        };
+    }
+    gpu.queue.async_error()?;
+    let number = stream.timeline.number();
+    if let Some(offset) = window.filter(|_| bytes > COPY_ANYWAY) {
+        let fence = stream
+            .timeline
+            .mark_read(&gpu.queue, |read| gpu.queue.send(&message(number, offset, read), &[]))?;
+        match mode {
+            Mode::Sync => gpu.queue.wait(fence.0, fence.1)?,
+            Mode::Async => gpu.queue.pending.add(fence),
+        }
+    } else {
+        // SAFETY: the export's caller promised `bytes` readable bytes at `source`.
+        unsafe { gpu.queue.session.copy_in(number, destination, source.cast(), bytes) }
+            .map_err(|lost| gpu.queue.report(&lost))?;
+        stream.timeline.submitted(&gpu.queue);
+    }
+    mode::end(stream, mode)
+}
+
+/// Device to host.
+pub fn download(stream: &Stream, destination: *mut c_void, source: u64, bytes: usize, mode: Mode) -> Result {
+    mode::begin(mode)?;
+    if bytes == 0 {
+        return Ok(());
+    }
+    if destination.is_null() {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    let gpu = address::owner(stream, source, bytes as u64)?;
+    if !ptr::eq(gpu, stream.gpu()) {
+        Foreign::start(stream, gpu)?.copy_out(destination, source, bytes)?;
+        return gpu.queue.async_error();
+    }
+    let window = pinned::in_window(gpu, destination, bytes);
+    let message = |stream, offset, written| CopyOut {
+        stream,
+        reserved: 0,
+        source,
+        destination: Span::bar(offset, bytes as u64),
+        written,
+    };
+    if capture::any() && capture::intercept(stream)? {
+        return match window {
+            Some(offset) => capture::record(stream, &message(0, offset, Mark::NONE), &[]),
+            None => capture::fail(stream, CUresult::STREAM_CAPTURE_UNSUPPORTED),
+        };
+    }
+    gpu.queue.async_error()?;
+    let number = stream.timeline.number();
+    if let Some(offset) = window {
+        let fence = stream
+            .timeline
+            .mark(&gpu.queue, |written| gpu.queue.send(&message(number, offset, written), &[]))?;
+        if mode == Mode::Async {
+            gpu.queue.pending.add(fence);
+            return Ok(());
+        }
+        gpu.queue.wait(fence.0, fence.1)?;
+    } else {
+        // SAFETY: the export's caller promised `bytes` writable bytes at `destination`.
+        unsafe { gpu.queue.session.copy_out(number, source, destination.cast(), bytes) }
+            .map_err(|lost| gpu.queue.report(&lost))?;
+        gpu.queue.observe_completion();
+    }
+    gpu.queue.async_error()
+}
+
+/// Host to host, in the order of the stream.
+pub fn host(stream: &Stream, destination: *mut c_void, source: *const c_void, bytes: usize) -> Result {
+    if capture::any() && capture::intercept(stream)? {
+        return capture::fail(stream, CUresult::STREAM_CAPTURE_UNSUPPORTED);
+    }
+    stream.drain()?;
+    // SAFETY: the export's caller promised `bytes` at both places; they may overlap.
+    unsafe { ptr::copy(source.cast::<u8>(), destination.cast::<u8>(), bytes) };
+    Ok(())
+}
