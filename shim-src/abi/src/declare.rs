@@ -1,4 +1,4 @@
-//! What the lists of structures and codes are written with.
+//! What the lists of structures and codes are declared with.
 
 use core::ffi::CStr;
 
@@ -21,10 +21,8 @@ macro_rules! layout {
     };
 }
 
-pub(crate) use layout;
-
-/// A text as C has it, of a constant that ends with a zero.
-pub(crate) const fn zero_ended(text: &'static str) -> &'static CStr {
+/// The C string of a constant that ends with its only zero.
+pub const fn zero_ended(text: &'static str) -> &'static CStr {
     match CStr::from_bytes_with_nul(text.as_bytes()) {
         Ok(text) => text,
         Err(_) => panic!("the macro ends each text with the only zero in it"),

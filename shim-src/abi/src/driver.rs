@@ -1,12 +1,18 @@
 //! Types and codes of the driver API (`cuda.h`): statuses with their names and texts, handles, and the
 //! structures and numbers that the shims read or write.
 
-use core::ffi::{c_char, c_int, c_uint};
+use core::ffi::c_uint;
 
+mod handles;
 mod numbers;
 mod status;
 mod structures;
 
+pub use handles::{
+    BlockToShared, CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode,
+    CUkernel, CUlibrary, CUmemGenericAllocationHandle, CUmemoryPool, CUmodule, CUstream, CUuuid,
+    STREAM_LEGACY, STREAM_PER_THREAD, Text,
+};
 pub use numbers::{
     attribute, capture_mode, capture_status, function_attribute, graph_node, graph_update, launch_attribute,
     limit, pointer_attribute, pool_attribute,
@@ -17,64 +23,6 @@ pub use structures::{
     CUmemAccessDesc, CUmemAllocationProp, CUmemLocation, CUmemPoolProps, GraphInstantiateParams,
     KernelNodeParams, Memcpy2D, Memcpy3D, MemsetNodeParams, Side2D, Side3D,
 };
-
-macro_rules! handles {
-    ($( $(#[$meta:meta])* $name:ident; )*) => {
-        $(
-            $(#[$meta])*
-            ///
-            /// A number that looks like a pointer; nothing lies behind it.
-            #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-            #[repr(transparent)]
-            pub struct $name(pub usize);
-
-            impl $name {
-                /// No object.
-                pub const NULL: Self = Self(0);
-            }
-        )*
-    };
-}
-
-handles! {
-    /// A context.
-    CUcontext;
-    /// A stream, or one of the special values 0, [`STREAM_LEGACY`] and [`STREAM_PER_THREAD`].
-    CUstream;
-    /// An event.
-    CUevent;
-    /// A module: a library's code in one context.
-    CUmodule;
-    /// A kernel in one context. Launches take a [`CUkernel`] in its place too.
-    CUfunction;
-    /// A library: code of no context.
-    CUlibrary;
-    /// A kernel of a library, of no context.
-    CUkernel;
-    /// A graph.
-    CUgraph;
-    /// A node of a graph.
-    CUgraphNode;
-    /// An instantiated graph.
-    CUgraphExec;
-    /// A pool of device memory.
-    CUmemoryPool;
-}
-
-/// A device: its CUDA ordinal.
-pub type CUdevice = c_int;
-/// An address in device memory.
-pub type CUdeviceptr = u64;
-/// Physical memory, `cuMemCreate`.
-pub type CUmemGenericAllocationHandle = u64;
-
-/// `CU_STREAM_LEGACY`
-pub const STREAM_LEGACY: CUstream = CUstream(1);
-/// `CU_STREAM_PER_THREAD`
-pub const STREAM_PER_THREAD: CUstream = CUstream(2);
-
-/// 16 bytes of a UUID, `CUuuid`.
-pub type CUuuid = [u8; 16];
 
 /// `CU_MEMORYTYPE_HOST`
 pub const MEMORYTYPE_HOST: c_uint = 1;
@@ -116,9 +64,3 @@ pub const LAUNCH_PARAM: [usize; 3] = [0, 1, 2];
 pub const PROC_PER_THREAD: u64 = 2;
 /// The flags of `cuGetProcAddress` that there are.
 pub const PROC_FLAGS: u64 = 3;
-
-/// `CUoccupancyB2DSize`: dynamic shared memory, in bytes, that a block of so many threads wants.
-pub type BlockToShared = Option<unsafe extern "C" fn(c_int) -> usize>;
-
-/// A text of C, for signatures.
-pub type Text = *const c_char;

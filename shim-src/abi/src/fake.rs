@@ -1,5 +1,5 @@
-//! A libcuda for tests of the shims that stand on it, which keeps what it is given. Each thread has its own: its status,
-//! its context, its messages. With the feature `fake` alone.
+//! A libcuda for tests of the shims that stand on it, which keeps what it is given. Each thread has its own:
+//! its status, its context, its messages. With the feature `fake` alone.
 
 use core::ffi::{c_int, c_uint, c_void};
 use std::cell::{Cell, RefCell};
@@ -7,8 +7,8 @@ use std::cell::{Cell, RefCell};
 use vgpu_wire::body::gemm::{Gemm, TriangularSolve};
 
 use crate::CUresult;
+use crate::calls::Calls;
 use crate::driver::{CUcontext, CUdevice, CUuuid};
-use crate::link::Calls;
 use crate::table::{Counters, Device, GetExportTable, Table, UUID, VERSION};
 
 thread_local! {

@@ -6,8 +6,11 @@
 //! `symbols/` holds the complete lists of names and version nodes; the linking step compares
 //! them with what a shim defines and generates a stub for each name that it does not.
 
-pub mod blas;
+#[macro_use]
 mod declare;
+
+pub mod blas;
+mod calls;
 pub mod driver;
 pub mod export;
 #[cfg(feature = "fake")]

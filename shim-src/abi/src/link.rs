@@ -1,46 +1,12 @@
-//! The way to libcuda of the shims that stand on it: the functions that they call by name, and its private table.
+//! The way to libcuda of the shims that stand on it: its private table, and a context for the calling thread.
 
-use core::ffi::{c_int, c_uint, c_void};
+use core::ffi::c_int;
 use std::sync::OnceLock;
 
-use crate::driver::{CUcontext, CUdevice, CUuuid};
-use crate::table::{GetExportTable, Table};
+pub use crate::calls::{Calls, LINKED};
+use crate::driver::CUcontext;
+use crate::table::Table;
 use crate::{CUresult, log};
-
-unsafe extern "C" {
-    fn cuGetExportTable(table: *mut *const c_void, uuid: *const CUuuid) -> CUresult;
-    fn cuDriverGetVersion(version: *mut c_int) -> CUresult;
-    fn cuInit(flags: c_uint) -> CUresult;
-    fn cuCtxGetCurrent(context: *mut CUcontext) -> CUresult;
-    fn cuCtxSetCurrent(context: CUcontext) -> CUresult;
-    fn cuDeviceGet(device: *mut CUdevice, ordinal: c_int) -> CUresult;
-    fn cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice) -> CUresult;
-}
-
-/// Functions of a libcuda that stays loaded. Each does what the manual says of the function that it is called after; only
-/// this crate makes such sets.
-#[derive(Clone, Copy, Debug)]
-pub struct Calls {
-    pub(crate) get_export_table: GetExportTable,
-    pub(crate) driver_get_version: unsafe extern "C" fn(*mut c_int) -> CUresult,
-    pub(crate) init: unsafe extern "C" fn(c_uint) -> CUresult,
-    pub(crate) ctx_get_current: unsafe extern "C" fn(*mut CUcontext) -> CUresult,
-    pub(crate) ctx_set_current: unsafe extern "C" fn(CUcontext) -> CUresult,
-    pub(crate) device_get: unsafe extern "C" fn(*mut CUdevice, c_int) -> CUresult,
-    pub(crate) device_primary_ctx_retain: unsafe extern "C" fn(*mut CUcontext, CUdevice) -> CUresult,
-}
-
-/// Those of the libcuda.so.1 that the object needs which uses this constant; the loader keeps it as long. An object that does not
-/// use it needs none.
-pub const LINKED: Calls = Calls {
-    get_export_table: cuGetExportTable,
-    driver_get_version: cuDriverGetVersion,
-    init: cuInit,
-    ctx_get_current: cuCtxGetCurrent,
-    ctx_set_current: cuCtxSetCurrent,
-    device_get: cuDeviceGet,
-    device_primary_ctx_retain: cuDevicePrimaryCtxRetain,
-};
 
 /// A shim's way to libcuda.
 #[derive(Debug)]
@@ -87,8 +53,8 @@ impl Link {
         Ok(version)
     }
 
-    /// Initialises libcuda and gives the thread a context if it has none: the primary one of the first device, as the
-    /// runtime API does.
+    /// Initialises libcuda and gives the thread a context if it has none: the primary one of the first
+    /// device, as the runtime API does.
     ///
     /// # Errors
     /// Not initialised without a table, else what the call that failed answered.

@@ -1,9 +1,9 @@
 //! The shims' log. Silent unless `VGPU_LOG` names a level: `error`, `warn`, `info` or `debug`. Lines
 //! go to stderr, or are appended to the file that `VGPU_LOG_FILE` names.
 //!
-//! The file may lie where other users can write, so opening it takes care, and code: 20 KiB. Libcuda alone has this code
-//! (the feature `log-file`). The other shims, each of which needs libcuda, take a descriptor from its table
-//! ([`Table::log_file`](crate::table::Table::log_file)).
+//! The file may lie where other users can write, so opening it takes care, and code: 20 KiB. Libcuda alone
+//! has this code (the feature `log-file`). The other shims, each of which needs libcuda, take a descriptor
+//! from its table ([`Table::log_file`](crate::table::Table::log_file)).
 
 use std::fmt::Arguments;
 use std::fs::File;
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 #[cfg(not(any(test, feature = "log-file")))]
-use {crate::link::LINKED, crate::table::Table, std::os::fd::FromRawFd};
+use {crate::calls::LINKED, crate::table::Table, std::os::fd::FromRawFd};
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Level {
@@ -44,7 +44,8 @@ fn sink() -> Option<&'static Sink> {
     .as_ref()
 }
 
-/// The log file. Where it cannot be opened, or somebody else may have put it there, stderr is told so and gets the log.
+/// The log file. Where it cannot be opened, or somebody else may have put it there, stderr is told so and
+/// gets the log.
 #[cfg(any(test, feature = "log-file"))]
 fn file(path: &Path) -> Option<File> {
     vgpu_paths::append(path)
@@ -79,7 +80,8 @@ fn refused(why: Arguments<'_>) {
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
-/// Another descriptor of the log file, which is the caller's. `None`: there is no file, or no descriptor is left.
+/// Another descriptor of the log file, which is the caller's. `None`: there is no file, or no descriptor is
+/// left.
 #[must_use]
 pub fn descriptor() -> Option<OwnedFd> {
     let file = sink()?.file.as_ref()?;

@@ -5,33 +5,16 @@
 
 use core::ffi::{c_int, c_uint};
 
-use crate::driver;
-
 mod error;
+mod handles;
 mod structures;
 
 pub use error::CudaError;
+pub use handles::{Event, Function, Graph, GraphExec, GraphNode, Kernel, Library, Stream};
 pub use structures::{
     Dim3, Extent, FuncAttributes, KernelNodeParams, LaunchConfig, Memcpy3DParms, Memcpy3DPeerParms,
     MemsetParams, PitchedPtr, PointerAttributes12, PointerAttributes13, Position,
 };
-
-/// `cudaStream_t`, with the same special values as the driver's.
-pub type Stream = driver::CUstream;
-/// `cudaEvent_t`.
-pub type Event = driver::CUevent;
-/// `cudaGraph_t`.
-pub type Graph = driver::CUgraph;
-/// `cudaGraphExec_t`.
-pub type GraphExec = driver::CUgraphExec;
-/// `cudaGraphNode_t`.
-pub type GraphNode = driver::CUgraphNode;
-/// `cudaKernel_t`.
-pub type Kernel = driver::CUkernel;
-/// `cudaFunction_t`.
-pub type Function = driver::CUfunction;
-/// `cudaLibrary_t`.
-pub type Library = driver::CUlibrary;
 
 /// `cudaMemcpyKind`: host to host.
 pub const MEMCPY_HOST_TO_HOST: c_uint = 0;

@@ -4,7 +4,9 @@
 
 use core::ffi::c_int;
 
-use super::{BlasStatus, POINTER_MODE_DEVICE, Scalar};
+use super::modes::POINTER_MODE_DEVICE;
+use super::status::BlasStatus;
+use super::types::Scalar;
 
 /// Where a result goes: null, or valid for writing one `T`.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +35,8 @@ impl<T: Copy> Out<T> {
     }
 }
 
-/// Alpha or beta: null, or the address of a number of the scale type, in the memory that the handle's pointer mode says.
+/// Alpha or beta: null, or the address of a number of the scale type, in the memory that the handle's pointer
+/// mode says.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct Factor(*const u8);

@@ -5,8 +5,9 @@ use core::ptr;
 
 use vgpu_wire::body::gemm::{Gemm, TriangularSolve};
 
-use super::BlasStatus;
-use crate::link::{Calls, Link};
+use crate::blas::BlasStatus;
+use crate::calls::Calls;
+use crate::link::Link;
 use crate::table::Table;
 use crate::{CUresult, log};
 

@@ -1,9 +1,9 @@
-//! Structures of the driver API. Layouts are those of CUDA 12 and 13, which are the same here; sizes and offsets are asserted.
+//! Structures of the driver API. Layouts are those of CUDA 12 and 13, which are the same here; sizes and
+//! offsets are asserted.
 
 use core::ffi::{c_int, c_uint, c_void};
 
-use super::{CUcontext, CUdeviceptr, CUfunction, CUgraphNode, CUkernel, CUstream};
-use crate::declare::layout;
+use super::handles::{CUcontext, CUdeviceptr, CUfunction, CUgraphNode, CUkernel, CUstream};
 
 layout! {
     /// One side of a 2D copy: the first or second half of `CUDA_MEMCPY2D`.

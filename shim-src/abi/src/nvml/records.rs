@@ -2,8 +2,6 @@
 
 use core::ffi::{c_char, c_uint, c_ulonglong};
 
-use crate::declare::layout;
-
 /// What the first word of a versioned structure says: its size, and its version in the highest byte.
 const fn versioned<T>(version: c_uint) -> c_uint {
     size_of::<T>() as c_uint | version << 24
@@ -34,7 +32,8 @@ layout! {
         pub used: c_ulonglong = 32,
     }
 
-    /// The beginning of `nvmlPciInfo_t` that `nvmlDeviceGetPciInfo` fills in: the structure was once no longer.
+    /// The beginning of `nvmlPciInfo_t` that `nvmlDeviceGetPciInfo` fills in: the structure was once no
+    /// longer.
     pub struct PciInfoV1 = 32 {
         /// `domain:bus:device.function` with four digits of the domain, ended by zero.
         pub bus_id_legacy: [c_char; 16] = 0,
@@ -48,7 +47,8 @@ layout! {
         pub id: c_uint = 28,
     }
 
-    /// The beginning of `nvmlPciInfo_t` that `nvmlDeviceGetPciInfo_v2` fills in. Four reserved words followed.
+    /// The beginning of `nvmlPciInfo_t` that `nvmlDeviceGetPciInfo_v2` fills in. Four reserved words
+    /// followed.
     pub struct PciInfoV2 = 36 {
         /// As the first version has it.
         pub first: PciInfoV1 = 0,

@@ -4,7 +4,7 @@
 
 use core::ffi::{c_int, c_long, c_uint, c_void};
 
-use super::Stream;
+use super::handles::Stream;
 use crate::driver::CUlaunchAttribute;
 
 /// Declares a structure of C whose size and offsets are asserted. Fields bear CUDA's names.

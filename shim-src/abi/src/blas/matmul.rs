@@ -1,0 +1,59 @@
+//! Handles and structures that cuBLAS and cuBLASLt hand out.
+
+use core::ffi::c_int;
+use core::mem::offset_of;
+
+use super::status::BlasStatus;
+
+/// First word of what a live `cublasHandle_t` points to.
+pub const CUBLAS_COOKIE: u64 = 0x7667_7075_626c_6173;
+/// First word of what a live `cublasLtHandle_t` points to. A `cublasHandle_t` may be given in its place.
+pub const CUBLASLT_COOKIE: u64 = 0x7667_7075_626c_7468;
+
+/// `cublasLtMatmulAlgo_t`: opaque to programs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct MatmulAlgo {
+    /// The library's own.
+    pub data: [u64; 8],
+}
+
+/// `cublasLtMatmulHeuristicResult_t`
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct MatmulHeuristicResult {
+    /// The algorithm.
+    pub algo: MatmulAlgo,
+    /// Workspace that it needs, bytes.
+    pub workspace_bytes: usize,
+    /// Whether the rest is valid.
+    pub state: BlasStatus,
+    /// How often the device is filled.
+    pub waves: f32,
+    /// Unused.
+    pub reserved: [c_int; 4],
+}
+
+const _: () = {
+    assert!(size_of::<MatmulAlgo>() == 64);
+    assert!(size_of::<MatmulHeuristicResult>() == 96);
+    assert!(offset_of!(MatmulHeuristicResult, workspace_bytes) == 64);
+    assert!(offset_of!(MatmulHeuristicResult, state) == 72);
+    assert!(offset_of!(MatmulHeuristicResult, waves) == 76);
+    assert!(offset_of!(MatmulHeuristicResult, reserved) == 80);
+};
+
+/// Size of `cublasLtMatmulDescOpaque_t`.
+pub const MATMUL_DESC_BYTES: usize = 256;
+
+/// Size of `cublasLtMatrixLayoutOpaque_t`.
+#[must_use]
+pub const fn matrix_layout_bytes(cuda13: bool) -> usize {
+    if cuda13 { 112 } else { 64 }
+}
+
+/// Size of `cublasLtMatmulPreferenceOpaque_t`.
+#[must_use]
+pub const fn matmul_preference_bytes(cuda13: bool) -> usize {
+    if cuda13 { 96 } else { 64 }
+}
