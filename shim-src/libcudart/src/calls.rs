@@ -15,7 +15,7 @@ macro_rules! calls {
         vgpu_abi::export! {
             #[doc = concat!("[`", stringify!($name), "`] whose stream 0 is the per-thread default stream.")]
             pub fn $variant($($arg: $ty),*) -> vgpu_abi::runtime::CudaError {
-                let $stream = $crate::stream::per_thread($stream);
+                let $stream = $crate::ptsz::per_thread($stream);
                 // SAFETY: both exports have the same contract, which this one's caller upholds.
                 unsafe { $name($($arg),*) }.ok()
             }
@@ -44,7 +44,7 @@ macro_rules! cu {
         // own, of which the caller of the export promised what the manual of the runtime API says, and
         // the driver API asks for no more. Everything else is a value that the driver checks.
         let status = unsafe { $crate::driver::$name($($arg),*) };
-        $crate::error::check(status)
+        $crate::status::check(status)
     }};
 }
 

@@ -12,7 +12,7 @@ use vgpu_abi::runtime::{
     MEMCPY_HOST_TO_HOST, Memcpy3DParms, Memcpy3DPeerParms, PitchedPtr, Position, Stream,
 };
 
-use crate::memory::address;
+use crate::address::address;
 use crate::process::{self, Runtime};
 
 /// When a copy is done, seen from the caller.
@@ -93,17 +93,25 @@ fn side(memory: *mut c_void, pitch: usize, memory_type: c_uint) -> Side2D {
 }
 
 /// A copy of rows, in the order of CUDA's own parameters.
-struct Rows {
-    destination: *mut c_void,
-    destination_pitch: usize,
-    source: *const c_void,
-    source_pitch: usize,
-    width: usize,
-    height: usize,
-    kind: c_uint,
+pub struct Rows {
+    /// First byte of the destination.
+    pub destination: *mut c_void,
+    /// Bytes from row to row of the destination.
+    pub destination_pitch: usize,
+    /// First byte of the source.
+    pub source: *const c_void,
+    /// Bytes from row to row of the source.
+    pub source_pitch: usize,
+    /// Bytes of a row.
+    pub width: usize,
+    /// Rows.
+    pub height: usize,
+    /// `cudaMemcpyKind`
+    pub kind: c_uint,
 }
 
-fn rows(rows: &Rows, order: Order) -> Result<(), CudaError> {
+/// Copies rows.
+pub fn rows(rows: &Rows, order: Order) -> Result<(), CudaError> {
     process::enter()?;
     let (from, to) = types(rows.kind)?;
     if rows.width == 0 || rows.height == 0 {
@@ -163,7 +171,8 @@ fn slices(copy: &Memcpy3DParms) -> Result<Option<Memcpy3D>, CudaError> {
     }))
 }
 
-fn copy3d(copy: *const Memcpy3DParms, order: Order) -> Result<(), CudaError> {
+/// Copies slices of rows.
+pub fn copy3d(copy: *const Memcpy3DParms, order: Order) -> Result<(), CudaError> {
     process::enter()?;
     let Some(copy) = slices(&load!(copy)?)? else { return Ok(()) };
     match order.stream() {
@@ -192,7 +201,8 @@ fn slices_peer(runtime: &Runtime, copy: &Memcpy3DPeerParms) -> Result<Option<Mem
     Ok(Some(copy))
 }
 
-fn copy3d_peer(copy: *const Memcpy3DPeerParms, order: Order) -> Result<(), CudaError> {
+/// Copies slices of rows between devices.
+pub fn copy3d_peer(copy: *const Memcpy3DPeerParms, order: Order) -> Result<(), CudaError> {
     let runtime = process::enter()?;
     let Some(copy) = slices_peer(runtime, &load!(copy)?)? else { return Ok(()) };
     match order.stream() {
@@ -202,7 +212,7 @@ fn copy3d_peer(copy: *const Memcpy3DPeerParms, order: Order) -> Result<(), CudaE
     order.finish()
 }
 
-fn peer(
+pub fn peer(
     to: (*mut c_void, c_int),
     from: (*const c_void, c_int),
     count: usize,
@@ -218,128 +228,5 @@ fn peer(
     match stream {
         None => cu!(cuMemcpyPeer(to, to_context, from, from_context, count)),
         Some(stream) => cu!(cuMemcpyPeerAsync(to, to_context, from, from_context, count, stream)),
-    }
-}
-
-calls! {
-    /// Copies bytes.
-    pub fn cudaMemcpy(destination: *mut c_void, source: *const c_void, count: usize, kind: c_uint) {
-        process::enter()?;
-        bytes(destination, source, count, kind, Order::Legacy)
-    }
-
-    /// [`cudaMemcpy`] in the order of the per-thread default stream.
-    pub fn cudaMemcpy_ptds(destination: *mut c_void, source: *const c_void, count: usize, kind: c_uint) {
-        process::enter()?;
-        bytes(destination, source, count, kind, Order::PerThread)
-    }
-
-    /// Copies bytes in the order of a stream.
-    pub fn cudaMemcpyAsync | cudaMemcpyAsync_ptsz [stream] (
-        destination: *mut c_void,
-        source: *const c_void,
-        count: usize,
-        kind: c_uint,
-        stream: Stream,
-    ) {
-        process::enter()?;
-        bytes(destination, source, count, kind, Order::Stream(stream))
-    }
-
-    /// Copies rows.
-    pub fn cudaMemcpy2D(
-        destination: *mut c_void,
-        destination_pitch: usize,
-        source: *const c_void,
-        source_pitch: usize,
-        width: usize,
-        height: usize,
-        kind: c_uint,
-    ) {
-        rows(&Rows { destination, destination_pitch, source, source_pitch, width, height, kind }, Order::Legacy)
-    }
-
-    /// [`cudaMemcpy2D`] in the order of the per-thread default stream.
-    pub fn cudaMemcpy2D_ptds(
-        destination: *mut c_void,
-        destination_pitch: usize,
-        source: *const c_void,
-        source_pitch: usize,
-        width: usize,
-        height: usize,
-        kind: c_uint,
-    ) {
-        rows(&Rows { destination, destination_pitch, source, source_pitch, width, height, kind }, Order::PerThread)
-    }
-
-    /// Copies rows in the order of a stream.
-    pub fn cudaMemcpy2DAsync | cudaMemcpy2DAsync_ptsz [stream] (
-        destination: *mut c_void,
-        destination_pitch: usize,
-        source: *const c_void,
-        source_pitch: usize,
-        width: usize,
-        height: usize,
-        kind: c_uint,
-        stream: Stream,
-    ) {
-        let copy = Rows { destination, destination_pitch, source, source_pitch, width, height, kind };
-        rows(&copy, Order::Stream(stream))
-    }
-
-    /// Copies slices of rows.
-    pub fn cudaMemcpy3D(copy: *const Memcpy3DParms) {
-        copy3d(copy, Order::Legacy)
-    }
-
-    /// [`cudaMemcpy3D`] in the order of the per-thread default stream.
-    pub fn cudaMemcpy3D_ptds(copy: *const Memcpy3DParms) {
-        copy3d(copy, Order::PerThread)
-    }
-
-    /// Copies slices of rows in the order of a stream.
-    pub fn cudaMemcpy3DAsync | cudaMemcpy3DAsync_ptsz [stream] (copy: *const Memcpy3DParms, stream: Stream) {
-        copy3d(copy, Order::Stream(stream))
-    }
-
-    /// Copies slices of rows between devices.
-    pub fn cudaMemcpy3DPeer(copy: *const Memcpy3DPeerParms) {
-        copy3d_peer(copy, Order::Legacy)
-    }
-
-    /// [`cudaMemcpy3DPeer`] in the order of the per-thread default stream.
-    pub fn cudaMemcpy3DPeer_ptds(copy: *const Memcpy3DPeerParms) {
-        copy3d_peer(copy, Order::PerThread)
-    }
-
-    /// Copies slices of rows between devices in the order of a stream.
-    pub fn cudaMemcpy3DPeerAsync | cudaMemcpy3DPeerAsync_ptsz [stream] (
-        copy: *const Memcpy3DPeerParms,
-        stream: Stream,
-    ) {
-        copy3d_peer(copy, Order::Stream(stream))
-    }
-
-    /// Copies bytes between devices.
-    pub fn cudaMemcpyPeer(
-        destination: *mut c_void,
-        destination_device: c_int,
-        source: *const c_void,
-        source_device: c_int,
-        count: usize,
-    ) {
-        peer((destination, destination_device), (source, source_device), count, None)
-    }
-
-    /// Copies bytes between devices in the order of a stream.
-    pub fn cudaMemcpyPeerAsync(
-        destination: *mut c_void,
-        destination_device: c_int,
-        source: *const c_void,
-        source_device: c_int,
-        count: usize,
-        stream: Stream,
-    ) {
-        peer((destination, destination_device), (source, source_device), count, Some(stream))
     }
 }

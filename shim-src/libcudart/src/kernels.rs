@@ -1,7 +1,7 @@
 //! From a kernel's stand-in in the host program to the driver's kernel: what each launch asks.
 //!
-//! A thread keeps the answers in a small table of its own, hit by address without a lock; behind it is one map
-//! for the process, and behind that the registrations. Unregistering a fatbin makes every thread's table
+//! A thread keeps the answers in a small table of its own, hit by address without a lock; behind it is one
+//! map for the process, and behind that the registrations. Unregistering a fatbin makes every thread's table
 //! out of date at once.
 
 use core::cell::Cell;
@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use vgpu_abi::driver::{CUfunction, CUkernel};
 use vgpu_abi::runtime::CudaError;
 
-use crate::{process, registration};
+use crate::{process, registry};
 
 /// Lines of a thread's table, a power of two. A decoder runs about thirty different kernels a token.
 const LINES: usize = 256;
@@ -94,7 +94,8 @@ pub fn of(host: *const c_void) -> Result<CUkernel, CudaError> {
 
 #[cold]
 fn find(host: *const c_void) -> Result<CUkernel, CudaError> {
-    // A forked child and a process that ends hear that, and come to no lock that another thread may have held.
+    // A forked child and a process that ends hear that, and come to no lock that another thread may have
+    // held.
     process::runtime()?;
     {
         let known = known();
@@ -102,7 +103,7 @@ fn find(host: *const c_void) -> Result<CUkernel, CudaError> {
             return Ok(known.entries[index].kernel);
         }
     }
-    let Some(found) = registration::function(host) else {
+    let Some(found) = registry::function(host) else {
         let handed = !host.is_null() && known().find_handed(host.addr()).is_ok();
         return if handed { Ok(CUkernel(host.addr())) } else { Err(CudaError::INVALID_DEVICE_FUNCTION) };
     };
@@ -128,8 +129,8 @@ pub fn hand(kernel: CUkernel) -> CUkernel {
     kernel
 }
 
-/// The stand-in of what the driver says a graph's node launches: a kernel, or its function in the thread's context.
-/// `None`: none was registered, or none was used yet.
+/// The stand-in of what the driver says a graph's node launches: a kernel, or its function in the thread's
+/// context. `None`: none was registered, or none was used yet.
 pub fn host_of(kernel: CUkernel, function: CUfunction) -> Option<usize> {
     let known = known();
     if let Some(entry) = known.entries.iter().find(|entry| entry.kernel == kernel) {

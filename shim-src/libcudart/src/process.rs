@@ -52,8 +52,8 @@ pub fn runtime() -> Result<&'static Runtime, CudaError> {
     Ok(runtime)
 }
 
-/// The process if it is initialised. Says nothing of whether it still lives: for calls that go on to the driver,
-/// which says that.
+/// The process if it is initialised. Says nothing of whether it still lives: for calls that go on to the
+/// driver, which says that.
 #[inline]
 pub fn initialised() -> Option<&'static Runtime> {
     let runtime = RUNTIME.load(Ordering::Acquire);
@@ -61,8 +61,8 @@ pub fn initialised() -> Option<&'static Runtime> {
     unsafe { runtime.as_ref() }
 }
 
-/// [`runtime`], and the calling thread has a current context: the one that it made current by the driver API, or
-/// the primary context of its device.
+/// [`runtime`], and the calling thread has a current context: the one that it made current by the driver API,
+/// or the primary context of its device.
 #[inline(never)]
 pub fn enter() -> Result<&'static Runtime, CudaError> {
     let runtime = runtime()?;
@@ -80,7 +80,7 @@ impl Runtime {
     #[inline]
     fn life(&self) -> Result<(), CudaError> {
         // SAFETY: the table is this project's (checked when it was got); the call has no arguments.
-        crate::error::check(unsafe { (self.table.life)() })
+        crate::status::check(unsafe { (self.table.life)() })
     }
 
     /// Whether the driver still takes calls from this process.
@@ -129,8 +129,8 @@ impl Runtime {
         Ok(ordinal)
     }
 
-    /// Makes the primary context of the thread's device current, unless `current` is a context that the program
-    /// made itself.
+    /// Makes the primary context of the thread's device current, unless `current` is a context that the
+    /// program made itself.
     #[cold]
     fn rebind(&self, current: CUcontext) -> Result<(), CudaError> {
         let ours = current == CUcontext::NULL || self.devices.iter().any(|device| device.is_primary(current));

@@ -10,7 +10,7 @@ use core::ffi::c_int;
 use vgpu_abi::driver::CUdevice;
 use vgpu_abi::runtime::CudaError;
 
-use crate::{MAJOR, process};
+use crate::MAJOR;
 
 /// Bytes of CUDA 11's structure.
 #[cfg_attr(feature = "cuda13", allow(dead_code, reason = "only CUDA 12 still exports a call for it"))]
@@ -235,34 +235,10 @@ impl Properties {
 
     /// The first bytes, which are CUDA 11's structure.
     #[cfg(not(feature = "cuda13"))]
-    fn bytes_11(&self) -> [u8; BYTES_11] {
+    pub fn bytes_11(&self) -> [u8; BYTES_11] {
         let mut bytes = [0; BYTES_11];
         bytes.copy_from_slice(&self.0[..BYTES_11]);
         bytes
-    }
-}
-
-#[cfg(not(feature = "cuda13"))]
-calls! {
-    /// Stores a device's properties in the layout of CUDA 11.
-    pub fn cudaGetDeviceProperties(properties: *mut [u8; BYTES_11], ordinal: c_int) {
-        let device = process::runtime()?.device(ordinal)?;
-        store!(properties, device.properties()?.bytes_11())
-    }
-
-    /// Stores a device's properties.
-    pub fn cudaGetDeviceProperties_v2(properties: *mut [u8; BYTES], ordinal: c_int) {
-        let device = process::runtime()?.device(ordinal)?;
-        store!(properties, *device.properties()?.bytes())
-    }
-}
-
-#[cfg(feature = "cuda13")]
-calls! {
-    /// Stores a device's properties.
-    pub fn cudaGetDeviceProperties(properties: *mut [u8; BYTES], ordinal: c_int) {
-        let device = process::runtime()?.device(ordinal)?;
-        store!(properties, *device.properties()?.bytes())
     }
 }
 

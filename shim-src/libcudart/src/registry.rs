@@ -1,25 +1,26 @@
-//! What host programs register: fatbins, and the kernels and variables in them, each under the address of
-//! its stand-in in the program (`__cudaRegisterFatBinary` and the calls that a compiler puts after it).
+//! What host programs have registered: fatbins, and the kernels and variables in them, each under the address
+//! of its stand-in in the program (`__cudaRegisterFatBinary` and the calls that a compiler puts after it).
 //!
 //! A program that uses CUDA registers all of its code when it is loaded, whether it will use a GPU or not:
-//! GGML has 143 fatbins with 6741 kernels and 1689 variables, in every process that looks for devices. So this is
-//! bookkeeping, and an entry takes no lock: the thread that registered a fatbin has the [writer](crate::writer) until it says that the
-//! contents are complete (`__cudaRegisterFatBinaryEnd`). Nothing is read through the pointers, nothing is sorted. The first question
-//! gathers and sorts ([`crate::entries`]); the first use of a kernel or variable hands its fatbin to the driver.
+//! GGML has 143 fatbins with 6741 kernels and 1689 variables, in every process that looks for devices. So
+//! this is bookkeeping, and an entry takes no lock: the thread that registered a fatbin has the
+//! [writer](crate::writer) until it says that the contents are complete (`__cudaRegisterFatBinaryEnd`).
+//! Nothing is read through the pointers, nothing is sorted. The first question gathers and sorts
+//! ([`crate::entries`]); the first use of a kernel or variable hands its fatbin to the driver.
 //!
 //! Addresses of stand-ins may come again after `dlclose`. What is unregistered is swept before the next
 //! registration or question.
 
-use core::ffi::{c_char, c_int, c_uint, c_void};
+use core::ffi::{c_char, c_void};
 use core::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vgpu_abi::driver::{CUlibrary, LIBRARY_BINARY_IS_PRESERVED};
-use vgpu_abi::runtime::{CudaError, Dim3};
+use vgpu_abi::runtime::CudaError;
 
 use crate::entries::{Entries, Entry, Gathered, List};
+use crate::process;
 use crate::writer::WRITER;
-use crate::{kernels, process};
 
 /// Magic number of the structure that `__cudaRegisterFatBinary` gets.
 const WRAPPER_MAGIC: u32 = 0x4662_43b1;
@@ -41,7 +42,8 @@ pub struct Fatbin {
     library: Mutex<Option<CUlibrary>>,
 }
 
-// SAFETY: the pointer is to constant data of a loaded object, which whoever registered it keeps until it unregisters.
+// SAFETY: the pointer is to constant data of a loaded object, which whoever registered it keeps until it
+// unregisters.
 unsafe impl Send for Fatbin {}
 // SAFETY: as above, and nothing is written through the pointer.
 unsafe impl Sync for Fatbin {}
@@ -87,7 +89,7 @@ impl Fatbin {
     }
 
     /// Gives the library back, if there is one and the driver still takes calls.
-    fn unload(&self) {
+    pub fn unload(&self) {
         let library = self.library.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(library) = library
             && process::initialised().is_some_and(process::Runtime::is_alive)
@@ -114,7 +116,8 @@ struct Slot {
     logged: *const u32,
 }
 
-struct Registry {
+/// What is registered.
+pub struct Registry {
     fatbins: Vec<Option<Slot>>,
     /// Indices that are free.
     free: Vec<u32>,
@@ -123,19 +126,22 @@ struct Registry {
     unswept: bool,
 }
 
-// SAFETY: the names are pointers to constant data of loaded objects, see `Fatbin`; places in the log are compared only.
+// SAFETY: the names are pointers to constant data of loaded objects, see `Fatbin`; places in the log are
+// compared only.
 unsafe impl Send for Registry {}
 
 static REGISTRY: Mutex<Registry> =
     Mutex::new(Registry { fatbins: Vec::new(), free: Vec::new(), gathered: Gathered::new(), unswept: false });
 
-fn registry() -> MutexGuard<'static, Registry> {
+/// What is registered, locked.
+pub fn registry() -> MutexGuard<'static, Registry> {
     // A panic in here could only be one of allocation, between complete states.
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Registry {
-    fn add(&mut self, image: *const c_void) -> *mut *mut c_void {
+    /// Adds a fatbin. Returns the handle under which its contents are registered.
+    pub fn add(&mut self, image: *const c_void) -> *mut *mut c_void {
         self.sweep();
         let fatbin = Arc::new(Fatbin::new(image));
         let handle = handle_of(&fatbin);
@@ -156,7 +162,7 @@ impl Registry {
     }
 
     /// Takes a fatbin out, with its index.
-    fn remove(&mut self, handle: *mut *mut c_void) -> Option<(u32, Arc<Fatbin>)> {
+    pub fn remove(&mut self, handle: *mut *mut c_void) -> Option<(u32, Arc<Fatbin>)> {
         let index = self.index(handle)?;
         // What the log has of it is nobody's now: a fatbin that gets the index is logged at another place.
         let slot = self.fatbins[index as usize].take()?;
@@ -175,7 +181,8 @@ impl Registry {
         }
     }
 
-    /// Adds what is in the log, unless another thread is writing to it. What the calling thread has registered is complete: it asks.
+    /// Adds what is in the log, unless another thread is writing to it. What the calling thread has
+    /// registered is complete: it asks.
     fn gather(&mut self) {
         if !WRITER.take() {
             return;
@@ -202,7 +209,8 @@ impl Registry {
         WRITER.release();
     }
 
-    /// Index of the fatbin with that handle. Its kernels are registered right after it, so the last is looked at first.
+    /// Index of the fatbin with that handle. Its kernels are registered right after it, so the last is looked
+    /// at first.
     fn index(&self, handle: *mut *mut c_void) -> Option<u32> {
         let is = |slot: &Option<Slot>| slot.as_ref().is_some_and(|slot| handle_of(&slot.fatbin) == handle);
         self.fatbins.iter().rposition(is).map(|index| index as u32)
@@ -233,8 +241,9 @@ fn find(host: *const c_void, list: fn(&mut Gathered) -> &mut Entries) -> Option<
     Some(Found { name: entry.name, fatbin: Arc::clone(&slot.fatbin), index: entry.fatbin })
 }
 
+/// Registers a kernel or a variable under the address of its stand-in.
 #[inline]
-fn register(handle: *mut *mut c_void, host: usize, name: *const c_char, list: List) {
+pub fn register(handle: *mut *mut c_void, host: usize, name: *const c_char, list: List) {
     if name.is_null() || !WRITER.note(handle, list, host, name.addr()) {
         register_late(handle, host, name, list);
     }
@@ -250,61 +259,6 @@ fn register_late(handle: *mut *mut c_void, host: usize, name: *const c_char, lis
     let mut registry = registry();
     if let Some(fatbin) = registry.index(handle) {
         registry.gathered.add(list, Entry { host, name, fatbin });
-    }
-}
-
-vgpu_abi::export! {
-    /// Registers a fatbin; answers the handle under which its contents are registered.
-    pub fn __cudaRegisterFatBinary(image: *mut c_void) -> raw *mut *mut c_void, ptr::null_mut() => {
-        if image.is_null() {
-            return ptr::null_mut();
-        }
-        registry().add(image)
-    }
-
-    /// All of the fatbin's contents are registered.
-    pub fn __cudaRegisterFatBinaryEnd(handle: *mut *mut c_void) -> raw (), () => {
-        // Of another thread's, or one that has ended, there is nothing to say.
-        WRITER.end(handle);
-    }
-
-    /// Unregisters a fatbin and its contents.
-    pub fn __cudaUnregisterFatBinary(handle: *mut *mut c_void) -> raw (), () => {
-        let Some((index, fatbin)) = registry().remove(handle) else { return };
-        kernels::forget(index);
-        fatbin.unload();
-    }
-
-    /// Registers a kernel. The limits are hints that the image repeats.
-    pub fn __cudaRegisterFunction(
-        handle: *mut *mut c_void,
-        host: *const c_char,
-        device: *mut c_char,
-        name: *const c_char,
-        thread_limit: c_int,
-        thread_index: *mut c_uint,
-        block_index: *mut c_uint,
-        block: *mut Dim3,
-        grid: *mut Dim3,
-        warp_size: *mut c_int,
-    ) -> raw (), () => {
-        let _ = (device, thread_limit, thread_index, block_index, block, grid, warp_size);
-        register(handle, host.addr(), name, List::Functions);
-    }
-
-    /// Registers a variable.
-    pub fn __cudaRegisterVar(
-        handle: *mut *mut c_void,
-        host: *mut c_char,
-        device: *mut c_char,
-        name: *const c_char,
-        external: c_int,
-        bytes: usize,
-        constant: c_int,
-        global: c_int,
-    ) -> raw (), () => {
-        let _ = (device, external, bytes, constant, global);
-        register(handle, host.addr(), name, List::Variables);
     }
 }
 

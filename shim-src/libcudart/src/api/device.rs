@@ -66,8 +66,8 @@ fn reset() -> Result<(), CudaError> {
     runtime.reset(runtime.current()?)
 }
 
-/// As much of the structure of properties as [`cudaChooseDevice`] reads: to the compute capability. It is the same
-/// in every layout, and older programs pass a shorter structure than this library's.
+/// As much of the structure of properties as [`cudaChooseDevice`] reads: to the compute capability. It is the
+/// same in every layout, and older programs pass a shorter structure than this library's.
 const CHOICE_BYTES: usize = 368;
 
 /// How well a device has what a program asks for: memory and compute capability that suffice count, of
@@ -104,8 +104,8 @@ calls! {
         runtime.bind(ordinal)
     }
 
-    /// Makes a device's primary context, without making it the thread's. With the last bit of `flags`, `device_flags`
-    /// are set before.
+    /// Makes a device's primary context, without making it the thread's. With the last bit of `flags`,
+    /// `device_flags` are set before.
     pub fn cudaInitDevice(ordinal: c_int, device_flags: c_uint, flags: c_uint) {
         let runtime = process::runtime()?;
         let device = runtime.device(ordinal)?;
@@ -292,8 +292,8 @@ mod tests {
 
     /// Ids of `cudaDeviceAttr` in the headers; the last is the one past the end.
     const HEADERS: [&str; 2] = [
-        include_str!("../tests/layouts/cudaDeviceAttr12.tsv"),
-        include_str!("../tests/layouts/cudaDeviceAttr13.tsv"),
+        include_str!("../../tests/layouts/cudaDeviceAttr12.tsv"),
+        include_str!("../../tests/layouts/cudaDeviceAttr13.tsv"),
     ];
 
     #[test]

@@ -12,7 +12,7 @@ use vgpu_abi::runtime::{
     CudaError, Dim3, Graph, GraphExec, GraphNode, KernelNodeParams, MemsetParams, Stream,
 };
 
-use crate::memory::address;
+use crate::address::address;
 use crate::{kernels, process};
 
 fn instantiate(place: *mut GraphExec, graph: Graph, flags: u64) -> Result<(), CudaError> {

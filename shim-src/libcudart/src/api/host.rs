@@ -5,7 +5,7 @@ use core::ptr;
 
 use vgpu_abi::runtime::CudaError;
 
-use crate::memory::pointer;
+use crate::address::pointer;
 use crate::process;
 
 /// `cudaHostAllocPortable`, `Mapped`, `WriteCombined`: the driver's bits.

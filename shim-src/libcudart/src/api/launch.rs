@@ -16,9 +16,10 @@ use vgpu_abi::driver::{CUfunction, CUkernel, CUlaunchConfig};
 use vgpu_abi::log;
 use vgpu_abi::runtime::{CudaError, Dim3, Kernel, LaunchConfig, Stream};
 
-use crate::{error, kernels, process, thread};
+use crate::{kernels, process, status, thread};
 
-/// How deep configurations nest: an argument of a launch may itself be the result of a function that launches.
+/// How deep configurations nest: an argument of a launch may itself be the result of a function that
+/// launches.
 const DEPTH: usize = 32;
 
 /// A configuration between `<<<` and the stand-in.
@@ -104,14 +105,14 @@ fn again(
         process::enter()?;
         status = call();
     }
-    match error::check(status) {
+    match status::check(status) {
         Err(CudaError::INVALID_VALUE) if !fits(grid, block)? => Err(CudaError::INVALID_CONFIGURATION),
         answer => answer,
     }
 }
 
-/// Whether the thread's device can have a grid of that shape: what the driver calls an invalid value is an invalid
-/// configuration to the runtime where the shape is the reason.
+/// Whether the thread's device can have a grid of that shape: what the driver calls an invalid value is an
+/// invalid configuration to the runtime where the shape is the reason.
 fn fits(grid: Dim3, block: Dim3) -> Result<bool, CudaError> {
     let runtime = process::runtime()?;
     let device = runtime.device(runtime.current()?)?.handle;
@@ -141,8 +142,8 @@ fn launch(
 ) -> Result<(), CudaError> {
     let shared_bytes = shared(shared_bytes)?;
     attempt(grid, block, || {
-        // SAFETY: the caller of the export promised that `args` has one pointer for each parameter of the kernel; the
-        // driver checks the rest.
+        // SAFETY: the caller of the export promised that `args` has one pointer for each parameter of the
+        // kernel; the driver checks the rest.
         unsafe {
             crate::driver::cuLaunchKernel(
                 function(kernel),
@@ -266,8 +267,8 @@ fn launch_with(
         attribute_count: config.numAttrs,
     };
     attempt(grid, block, || {
-        // SAFETY: as in `launch`; the configuration is a local, its attributes are the program's, of whose number
-        // the caller of the export promised that they are there.
+        // SAFETY: as in `launch`; the configuration is a local, its attributes are the program's, of whose
+        // number the caller of the export promised that they are there.
         unsafe { crate::driver::cuLaunchKernelEx(&raw const config, function(kernel), args, ptr::null_mut()) }
     })
 }
@@ -280,7 +281,7 @@ calls! {
 
     /// [`cudaLaunchKernelExC`] whose stream 0 is the per-thread default stream.
     pub fn cudaLaunchKernelExC_ptsz(config: *const LaunchConfig, host: *const c_void, args: *mut *mut c_void) {
-        launch_with(config, host, args, crate::stream::per_thread)
+        launch_with(config, host, args, crate::ptsz::per_thread)
     }
 }
 

@@ -2,23 +2,13 @@
 
 use core::ffi::{c_uint, c_void};
 
-use vgpu_abi::driver::CUdeviceptr;
 use vgpu_abi::runtime::{CudaError, Extent, PitchedPtr, Stream};
 
+use crate::address::{address, pointer};
 use crate::process;
 
-/// An address as the runtime API hands it out.
-pub fn pointer(address: CUdeviceptr) -> *mut c_void {
-    core::ptr::without_provenance_mut(address as usize)
-}
-
-/// A pointer of the runtime API as the driver's address.
-pub fn address(pointer: *const c_void) -> CUdeviceptr {
-    pointer.addr() as CUdeviceptr
-}
-
-/// Element size for which rows are aligned: the largest that the driver knows, as the runtime promises alignment for
-/// any.
+/// Element size for which rows are aligned: the largest that the driver knows, as the runtime promises
+/// alignment for any.
 const PITCH_ELEMENT: c_uint = 16;
 
 fn pitched(width: usize, height: usize) -> Result<(*mut c_void, usize), CudaError> {
@@ -77,7 +67,8 @@ calls! {
         store!(place, PitchedPtr { ptr, pitch, xsize: extent.width, ysize: extent.height })
     }
 
-    /// Frees device memory, after the work that was given before. Nothing to free is fine, and a way to initialise.
+    /// Frees device memory, after the work that was given before. Nothing to free is fine, and a way to
+    /// initialise.
     pub fn cudaFree(memory: *mut c_void) {
         process::enter()?;
         if memory.is_null() { Ok(()) } else { cu!(cuMemFree_v2(address(memory))) }

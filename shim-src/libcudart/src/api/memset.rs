@@ -5,7 +5,7 @@ use core::ffi::{c_int, c_void};
 use vgpu_abi::driver::STREAM_PER_THREAD;
 use vgpu_abi::runtime::{CudaError, Extent, PitchedPtr, Stream};
 
-use crate::memory::address;
+use crate::address::address;
 use crate::process;
 
 /// The low byte counts, as in C.

@@ -11,7 +11,7 @@ use vgpu_abi::runtime::{
     CudaError, INVALID_DEVICE_ID, MEMORY_DEVICE, MEMORY_HOST, MEMORY_MANAGED, MEMORY_UNREGISTERED,
 };
 
-use crate::memory::address;
+use crate::address::address;
 use crate::process;
 
 /// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`, `DEVICE_POINTER`, `HOST_POINTER`, `IS_MANAGED`, `DEVICE_ORDINAL`.

@@ -1,11 +1,12 @@
-//! Pools of device memory, and allocation from them in the order of a stream. Handles, properties and attributes are the driver's.
+//! Pools of device memory, and allocation from them in the order of a stream. Handles, properties and
+//! attributes are the driver's.
 
 use core::ffi::{c_int, c_uint, c_void};
 
 use vgpu_abi::driver::{CUmemAccessDesc, CUmemLocation, CUmemPoolProps, CUmemoryPool};
 use vgpu_abi::runtime::{CudaError, Stream};
 
-use crate::memory::pointer;
+use crate::address::pointer;
 use crate::process;
 
 calls! {

@@ -2,16 +2,10 @@
 
 use core::ffi::{c_int, c_uint, c_void};
 
-use vgpu_abi::driver::STREAM_PER_THREAD;
 use vgpu_abi::runtime::{CudaError, Event, Stream};
 
 use crate::driver::{HostFunction, StreamCallback};
 use crate::process;
-
-/// Stream 0 of a program compiled with the per-thread default stream.
-pub fn per_thread(stream: Stream) -> Stream {
-    if stream == Stream::NULL { STREAM_PER_THREAD } else { stream }
-}
 
 fn create(place: *mut Stream, flags: c_uint) -> Result<(), CudaError> {
     process::enter()?;

@@ -4,14 +4,14 @@ use core::ffi::{c_uint, c_void};
 
 use vgpu_abi::runtime::{CudaError, MEMCPY_DEVICE_TO_HOST, MEMCPY_HOST_TO_DEVICE, Stream};
 
+use crate::address::pointer;
 use crate::copy::{self, Order};
-use crate::memory::pointer;
-use crate::{process, registration};
+use crate::{process, registry};
 
 /// Address and size of a variable in the thread's context.
 fn locate(symbol: *const c_void) -> Result<(*mut c_void, usize), CudaError> {
     process::enter()?;
-    let found = registration::variable(symbol).ok_or(CudaError::INVALID_SYMBOL)?;
+    let found = registry::variable(symbol).ok_or(CudaError::INVALID_SYMBOL)?;
     let library = found.fatbin.library()?;
     let (mut start, mut bytes) = (0, 0);
     match cu!(cuLibraryGetGlobal(&raw mut start, &raw mut bytes, library, found.name)) {

@@ -43,8 +43,8 @@ calls! {
         store!(version, RUNTIME_VERSION)
     }
 
-    /// Stores the newest CUDA version that the driver supports; 0, as CUDA has it without a driver, where there is no
-    /// device whose version that could be. Does not initialise the runtime.
+    /// Stores the newest CUDA version that the driver supports; 0, as CUDA has it without a driver, where
+    /// there is no device whose version that could be. Does not initialise the runtime.
     pub fn cudaDriverGetVersion(version: *mut c_int) {
         if version.is_null() {
             return Err(CudaError::INVALID_VALUE);

@@ -1,0 +1,23 @@
+//! The exports, by the chapters of the manual of CUDA's runtime API. Each checks what the runtime API checks,
+//! sees to a context, and calls the driver. What the driver answers not-supported to, so does this.
+
+mod capture;
+mod copy;
+mod device;
+mod error;
+mod event;
+mod function;
+mod graph;
+mod host;
+mod launch;
+mod library;
+mod memory;
+mod memset;
+mod peer;
+mod pointer;
+mod pool;
+mod properties;
+mod registration;
+mod stream;
+mod symbol;
+mod version;
