@@ -5,7 +5,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::mapped::{Mapping, Pages, PagesError, Physical, Reservation, Table, View};
-use crate::{PAGE, whole_pages};
+use crate::page::{PAGE, whole_pages};
 
 /// Why an arena cannot do what it is asked for.
 #[derive(Debug, thiserror::Error)]
@@ -27,8 +27,8 @@ pub enum ArenaError {
         #[source]
         source: io::Error,
     },
-    /// The range is not in whole pages from a page's start, not within the arena, or not free. What was unmapped is free when no
-    /// view from before is left.
+    /// The range is not in whole pages from a page's start, not within the arena, or not free. What was
+    /// unmapped is free when no view from before is left.
     #[error("map {bytes:#x} bytes at device address {address:#x}: not free")]
     NotFree {
         /// Its start.
@@ -123,8 +123,8 @@ impl Arena {
         Ok(())
     }
 
-    /// Puts `bytes` of `physical` from `offset` on at `address`; all three are multiples of [`PAGE`]. Neighbouring mappings of physical
-    /// memory with equal rights make one range.
+    /// Puts `bytes` of `physical` from `offset` on at `address`; all three are multiples of [`PAGE`].
+    /// Neighbouring mappings of physical memory with equal rights make one range.
     pub fn map_shared(
         &self,
         address: u64,

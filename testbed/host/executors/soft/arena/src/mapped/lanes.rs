@@ -7,7 +7,8 @@ use std::arch::x86_64::{
     _mm256_set1_epi64x, _mm256_setzero_si256, _mm256_sub_epi64, _mm256_testz_si256, _mm256_xor_si256,
 };
 
-use crate::LANES;
+/// Number of lanes of a warp.
+pub const LANES: usize = 32;
 
 /// Whether the processor can run the AVX2 forms.
 pub(super) fn has_avx2() -> bool {
@@ -54,7 +55,8 @@ pub(super) fn unit_plain(addresses: &[u64; LANES], bytes: u64) -> bool {
     (0..).zip(addresses).all(|(lane, &address)| address == first.wrapping_add(bytes * lane))
 }
 
-/// Whether any address (a multiple of four of them) is more than `last` behind `start`, or no multiple of `bytes`, a power of two. `last` is below 2^63.
+/// Whether any address (a multiple of four of them) is more than `last` behind `start`, or no multiple of
+/// `bytes`, a power of two. `last` is below 2^63.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(super) fn any_bad_avx2<const L: usize>(addresses: &[u64; L], start: u64, last: u64, bytes: u64) -> bool {
@@ -71,8 +73,8 @@ pub(super) fn any_bad_avx2<const L: usize>(addresses: &[u64; L], start: u64, las
     _mm256_movemask_pd(_mm256_castsi256_pd(beyond)) != 0 || !aligned
 }
 
-/// A bit for each address that is more than `last` behind `start`, or no multiple of `bytes`, a power of two. `last`
-/// is below 2^63.
+/// A bit for each address that is more than `last` behind `start`, or no multiple of `bytes`, a power of two.
+/// `last` is below 2^63.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(super) fn bad_avx2(addresses: &[u64; LANES], start: u64, last: u64, bytes: u64) -> u32 {
@@ -81,8 +83,8 @@ pub(super) fn bad_avx2(addresses: &[u64; LANES], start: u64, last: u64, bytes: u
     for index in 0..LANES / 4 {
         let address = four(addresses, index);
         let offset = _mm256_sub_epi64(address, start);
-        // Each of the three has its sign set when the address is bad: an offset of 2^63 and more, one beyond the last,
-        // and one with low bits.
+        // Each of the three has its sign set when the address is bad: an offset of 2^63 and more, one beyond
+        // the last, and one with low bits.
         let beyond = _mm256_or_si256(offset, _mm256_sub_epi64(last, offset));
         let misaligned = _mm256_sub_epi64(_mm256_setzero_si256(), _mm256_and_si256(address, low));
         let signs = _mm256_movemask_pd(_mm256_castsi256_pd(_mm256_or_si256(beyond, misaligned)));

@@ -1,5 +1,5 @@
-//! Physical memory: pieces of a file in memory that can be mapped at several addresses. A session has one file, however many
-//! pieces it makes: a process may have few open files.
+//! Physical memory: pieces of a file in memory that can be mapped at several addresses. A session has one
+//! file, however many pieces it makes: a process may have few open files.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,7 +10,7 @@ use rustix::fs::{
 };
 use rustix::io::retry_on_intr;
 
-use crate::PAGE;
+use crate::page::PAGE;
 
 /// What `st_blocks` counts.
 const BLOCK: u64 = 512;
@@ -22,7 +22,8 @@ pub struct PhysicalPool(Arc<File>);
 #[derive(Debug)]
 struct File {
     file: OwnedFd,
-    /// The end of the newest piece. Offsets are not used again: there are 2^63 bytes, and those that have no memory cost nothing.
+    /// The end of the newest piece. Offsets are not used again: there are 2^63 bytes, and those that have no
+    /// memory cost nothing.
     end: Mutex<u64>,
 }
 
@@ -53,8 +54,8 @@ impl PhysicalPool {
     }
 }
 
-/// Memory without an address, zero at first. Clones are the same memory. It goes back to the system when the last clone
-/// and the last mapping are gone.
+/// Memory without an address, zero at first. Clones are the same memory. It goes back to the system when the
+/// last clone and the last mapping are gone.
 #[derive(Clone, Debug)]
 pub struct Physical(Arc<Piece>);
 

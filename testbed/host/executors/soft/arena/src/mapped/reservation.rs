@@ -1,8 +1,9 @@
 //! Address space and the memory in it.
 //!
-//! A process may have few mappings, 65,530 where nobody says otherwise. So a reservation is opened in large pieces, which are one
-//! mapping where they follow each other, and allocations share these: how many a guest makes does not matter. What keeps a kernel
-//! from memory that is not allocated is the table, not the processor.
+//! A process may have few mappings, 65,530 where nobody says otherwise. So a reservation is opened in large
+//! pieces, which are one mapping where they follow each other, and allocations share these: how many a guest
+//! makes does not matter. What keeps a kernel from memory that is not allocated is the table, not the
+//! processor.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -15,7 +16,7 @@ use rustix::mm::{
 
 use super::budget::Slot;
 use super::physical::Physical;
-use crate::{LARGE_PAGE, OPENED_TOGETHER, PAGE};
+use crate::page::{LARGE_PAGE, OPENED_TOGETHER, PAGE};
 
 /// Anonymous memory without a claim on swap: a device's account says how much there may be.
 const ANONYMOUS: MapFlags = MapFlags::PRIVATE.union(MapFlags::NORESERVE);
@@ -36,7 +37,8 @@ pub(crate) struct Reservation {
 struct State {
     /// Parts that live [`Pages`] have: bytes by offset.
     taken: BTreeMap<u64, u64>,
-    /// Pieces of [`OPENED_TOGETHER`] bytes, by number, that can be read and written where nothing else is mapped over them.
+    /// Pieces of [`OPENED_TOGETHER`] bytes, by number, that can be read and written where nothing else is
+    /// mapped over them.
     opened: BTreeSet<u64>,
 }
 
@@ -88,7 +90,8 @@ impl Reservation {
         true
     }
 
-    /// Makes the pieces that a part lies in readable and writable. `large`: with large pages, if the system has them.
+    /// Makes the pieces that a part lies in readable and writable. `large`: with large pages, if the system
+    /// has them.
     fn open(&self, offset: u64, bytes: u64, large: bool) -> io::Result<()> {
         let mut state = self.state();
         for piece in pieces(offset, bytes) {
@@ -98,10 +101,12 @@ impl Reservation {
             let start = piece * OPENED_TOGETHER;
             let (pointer, length) =
                 (self.pointer(start).cast(), (self.bytes - start).min(OPENED_TOGETHER) as usize);
-            // SAFETY: the piece is within the reservation. Memory of others that is mapped over it can be read and written already.
+            // SAFETY: the piece is within the reservation. Memory of others that is mapped over it can be
+            // read and written already.
             unsafe { mprotect(pointer, length, MprotectFlags::READ | MprotectFlags::WRITE) }?;
             if large {
-                // SAFETY: as above; the advice changes no content. A system without large pages refuses, and nothing is lost.
+                // SAFETY: as above; the advice changes no content. A system without large pages refuses, and
+                // nothing is lost.
                 let _ = unsafe { madvise(pointer, length, Advice::LinuxHugepage) };
             }
             state.opened.insert(piece);
@@ -220,8 +225,8 @@ impl Pages {
     fn give_back(&self) -> io::Result<()> {
         let (pointer, length) = (self.pointer().cast(), self.length());
         if self.shared.is_none() {
-            // SAFETY: the part is within the reservation, and this value's alone: nothing refers to its content any more. It is
-            // private memory, which reads zeros after this.
+            // SAFETY: the part is within the reservation, and this value's alone: nothing refers to its
+            // content any more. It is private memory, which reads zeros after this.
             return Ok(unsafe { madvise(pointer, length, Advice::LinuxDontNeed) }?);
         }
         let rights = self.reservation.rights(self.offset, self.bytes);
@@ -233,8 +238,8 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // Where the kernel refuses, the part stays taken and is never used again. Nothing can reach it, so only address space and
-        // what it holds are lost until the session ends.
+        // Where the kernel refuses, the part stays taken and is never used again. Nothing can reach it, so
+        // only address space and what it holds are lost until the session ends.
         if self.give_back().is_ok() {
             self.reservation.state().taken.remove(&self.offset);
         }

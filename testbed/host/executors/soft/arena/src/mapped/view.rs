@@ -1,14 +1,16 @@
-//! Views: snapshots through which memory is accessed. Whole ranges and values that a warp shares are here, accesses of
-//! single lanes in `warp`.
+//! Views: snapshots through which memory is accessed. Whole ranges and values that a warp shares are here,
+//! accesses of single lanes in `warp`.
 
 use std::sync::Arc;
 
 use super::element::sealed::Raw;
 use super::element::{Element, Halves};
-use super::lanes::has_avx2;
+use super::lanes::{LANES, has_avx2};
 use super::table::{Extent, Table};
 use crate::fault::{Fault, FaultKind, Illegal};
-use crate::{LANES, SharedSlice};
+
+/// Memory that others may write at any moment. It is copied from and to, and never referred to.
+pub type SharedSlice<'a> = vm_memory::VolatileSlice<'a, ()>;
 
 /// The mappings of an arena at one moment, and the memory behind them. Clones are cheap.
 #[derive(Clone, Debug)]
@@ -26,8 +28,8 @@ unsafe impl Send for View {}
 // SAFETY: as above.
 unsafe impl Sync for View {}
 
-/// Where a memory instruction last found what it accessed: the next access is likely there too. A default one knows
-/// nothing; one that another view has filled counts as such.
+/// Where a memory instruction last found what it accessed: the next access is likely there too. A default one
+/// knows nothing; one that another view has filled counts as such.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Window {
     pub(super) start: u64,
@@ -117,7 +119,8 @@ impl View {
         Ok(value)
     }
 
-    /// Loads two elements of 16 bits side by side where the window has them. If not, [`View::load_uniform`] does it or says why.
+    /// Loads two elements of 16 bits side by side where the window has them. If not, [`View::load_uniform`]
+    /// does it or says why.
     #[inline(always)]
     pub fn load_halves(&self, window: &Window, address: u64) -> Option<u32> {
         let known = self.knows(window) && window.holds(address, Halves::BYTES, false);
@@ -173,8 +176,9 @@ impl View {
             }
         }
         let (pointer, length) = (self.pointer(address), bytes as usize);
-        // SAFETY: the range is empty or within an extent, whose pages are mapped while the table lives, that is at least as
-        // long as this borrow of the view. Everybody accesses it by atomics or volatile copies.
+        // SAFETY: the range is empty or within an extent, whose pages are mapped while the table lives, that
+        // is at least as long as this borrow of the view. Everybody accesses it by atomics or volatile
+        // copies.
         Ok(unsafe { SharedSlice::new(pointer, length) })
     }
 }

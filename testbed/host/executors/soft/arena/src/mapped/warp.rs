@@ -1,15 +1,15 @@
-//! Accesses of a warp: 32 lanes with an address each. First all of them are checked, then all are carried out.
+//! Accesses of a warp: 32 lanes with an address each. First all of them are checked, then all are carried
+//! out.
 //!
-//! These functions are the inner loop of everything that runs, so they are compiled into their callers, with the callers'
-//! instruction set.
+//! These functions are the inner loop of everything that runs, so they are compiled into their callers, with
+//! the callers' instruction set.
 
 use zerocopy::IntoBytes;
 
 use super::element::sealed::{Raw, RawCell};
 use super::element::{Cell, Element};
-use super::lanes::{any_bad_avx2, bad_avx2, bad_plain, unit_avx2, unit_plain};
+use super::lanes::{LANES, any_bad_avx2, bad_avx2, bad_plain, unit_avx2, unit_plain};
 use super::view::{View, Window};
-use crate::LANES;
 use crate::fault::{Fault, FaultKind};
 
 /// What is known about the addresses of an access that has been found good.
@@ -140,14 +140,16 @@ impl View {
         let first = addresses[0];
         if shape == Shape::Unit && first.is_multiple_of(u64::BYTES) {
             for (index, piece) in out.as_mut_bytes().chunks_exact_mut(8).enumerate() {
-                // SAFETY: all lanes' elements lie side by side within an extent, and the first is aligned to 8 bytes.
+                // SAFETY: all lanes' elements lie side by side within an extent, and the first is aligned to
+                // 8 bytes.
                 let value = unsafe { <u64 as Raw>::read(self.pointer(first + 8 * index as u64)) };
                 piece.copy_from_slice(&value.to_ne_bytes());
             }
             return Ok(());
         }
         for_active(mask, |lane| {
-            // SAFETY: `check` found each active lane's address aligned and within an extent of this view's table.
+            // SAFETY: `check` found each active lane's address aligned and within an extent of this view's
+            // table.
             out[lane] = unsafe { <T as Raw>::read(self.pointer(addresses[lane])) };
         });
         Ok(())
@@ -170,10 +172,11 @@ impl View {
         Ok(())
     }
 
-    /// Loads `N` elements that follow each other a lane, for the first `L` lanes (a multiple of eight), from `bases[lane] + offset`, a multiple of `align`, itself a
-    /// multiple of an element's alignment. `put` gets them for eight lanes at a
-    /// time, to make vectors: the number of the eight lanes, that of the element, the values. Whether it could: if not,
-    /// nothing has been loaded, and the other functions say why or do it.
+    /// Loads `N` elements that follow each other a lane, for the first `L` lanes (a multiple of eight), from
+    /// `bases[lane] + offset`, a multiple of `align`, itself a multiple of an element's alignment. `put` gets
+    /// them for eight lanes at a time, to make vectors: the number of the eight lanes, that of the element,
+    /// the values. Whether it could: if not, nothing has been loaded, and the other functions say why or do
+    /// it.
     #[inline(always)]
     pub fn load_eights<T: Element, const N: usize, const L: usize>(
         &self,
@@ -193,13 +196,14 @@ impl View {
         if !known || self.any_bad(bases, start, window.bytes - bytes, align) {
             return false;
         }
-        // Compilers would take the addresses out of the vectors that were compared, and load everything before anything is
-        // put: both are slower than what is written here.
+        // Compilers would take the addresses out of the vectors that were compared, and load everything
+        // before anything is put: both are slower than what is written here.
         let (eights, _) = std::hint::black_box(bases).as_chunks::<8>();
         for (index, eight) in eights.iter().enumerate() {
             for element in 0..N {
                 let offset = offset.wrapping_add(T::BYTES * element as u64);
-                // SAFETY: each lane's address was found aligned and all of its elements within an extent of this view's table.
+                // SAFETY: each lane's address was found aligned and all of its elements within an extent of
+                // this view's table.
                 let read = |base: u64| unsafe { <T as Raw>::read(self.pointer(base.wrapping_add(offset))) };
                 put(index, element, eight.map(read));
                 std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::AcqRel);
@@ -208,8 +212,8 @@ impl View {
         true
     }
 
-    /// Loads `N` elements a lane that follow each other, each into an array of its own. An address is a multiple of the
-    /// size of all `N`.
+    /// Loads `N` elements a lane that follow each other, each into an array of its own. An address is a
+    /// multiple of the size of all `N`.
     #[inline(always)]
     pub fn load_vec<T: Element, const N: usize>(
         &self,
@@ -317,8 +321,9 @@ impl View {
         Ok(())
     }
 
-    /// Reads, changes and writes an element a lane, lane by lane in their order, each as one: `change` makes the new value of lane
-    /// and old value, and may be called again when another thread was faster. `old` gets what was there.
+    /// Reads, changes and writes an element a lane, lane by lane in their order, each as one: `change` makes
+    /// the new value of lane and old value, and may be called again when another thread was faster. `old`
+    /// gets what was there.
     #[inline(always)]
     pub fn rmw<T: Cell>(
         &self,
