@@ -1,7 +1,8 @@
 //! Front end for PTX: from a module's text to kernels that engines can run.
 //!
-//! [`Module::parse`] reads what a module declares; [`Module::kernel`] parses one kernel to the form that [`ir`]
-//! describes; [`analysis`] says what an engine may assume about a kernel's registers. Nothing here runs anything.
+//! [`Module::parse`] reads what a module declares; [`Module::kernel`] parses one kernel to the form that
+//! [`ir`] describes; [`analysis`] says what an engine may assume about a kernel's registers. Nothing here
+//! runs anything.
 
 #![forbid(unsafe_code)]
 
@@ -14,6 +15,7 @@ mod kernel;
 mod lex;
 mod literal;
 mod module;
+mod symbol;
 mod variable;
 
 pub use effort::{BYTES_MOST, Effort, STEPS_MOST, Spent};

@@ -12,13 +12,14 @@ use crate::interrupt::Interrupt;
 use crate::ir::Kernel;
 use crate::kernel;
 use crate::lex::{Token, Tokens};
+use crate::symbol::ModuleSymbol;
 use crate::variable::{self, Declaration};
 
 /// Bytes of a module's text: the largest seen have 11 MB.
 pub const TEXT_MOST: u64 = 1 << 27;
 
-/// Variables of a module, and kernels: each takes memory many times its text. GGML's largest module has 13 variables and some
-/// thousand kernels.
+/// Variables of a module, and kernels: each takes memory many times its text. GGML's largest module has 13
+/// variables and some thousand kernels.
 const SYMBOLS_MOST: usize = 1 << 16;
 /// Addresses in initial values of all variables.
 const POINTERS_MOST: usize = 1 << 20;
@@ -70,17 +71,6 @@ pub struct Global {
     pub relocations: Vec<Relocation>,
 }
 
-/// What a name of the module means within its kernels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Symbol {
-    /// An index into [`Module::globals`].
-    Global(u32),
-    /// A `.shared` variable: memory only in the kernels that use it.
-    Shared { bytes: u64, align: u64 },
-    /// `.extern .shared name[]`: dynamic shared memory.
-    Dynamic { align: u64 },
-}
-
 /// Where a kernel's text is.
 #[derive(Clone, Debug)]
 struct Entry {
@@ -101,7 +91,7 @@ pub struct Module {
     /// From names to indices into `entries`.
     index: HashMap<String, usize>,
     globals: Vec<Global>,
-    symbols: HashMap<Vec<u8>, Symbol>,
+    symbols: HashMap<Vec<u8>, ModuleSymbol>,
 }
 
 impl Module {
@@ -193,7 +183,7 @@ struct Reader<'t> {
     entries: Vec<Entry>,
     index: HashMap<String, usize>,
     globals: Vec<Global>,
-    symbols: HashMap<Vec<u8>, Symbol>,
+    symbols: HashMap<Vec<u8>, ModuleSymbol>,
     /// Addresses in initialisers, by global: they may name what comes later.
     pointers: Vec<(u32, variable::Pointer<'t>)>,
 }
@@ -337,7 +327,7 @@ impl<'t> Reader<'t> {
         let bytes = if declaration.open { data.len() as u64 } else { declaration.bytes };
         self.bounded(self.pointers.len() + pointers.len(), POINTERS_MOST, "addresses in initial values")?;
         self.pointers.extend(pointers.into_iter().map(|pointer| (index, pointer)));
-        self.declare(declaration.name, Symbol::Global(index))?;
+        self.declare(declaration.name, ModuleSymbol::Global(index))?;
         self.globals.push(Global {
             name: String::from_utf8_lossy(declaration.name).into_owned(),
             bytes,
@@ -356,9 +346,9 @@ impl<'t> Reader<'t> {
             let Declaration { name, bytes, align, open, .. } =
                 variable::declarator(&mut self.tokens, prefix)?;
             let symbol = if linkage == Linkage::Extern || open {
-                Symbol::Dynamic { align }
+                ModuleSymbol::Dynamic { align }
             } else {
-                Symbol::Shared { bytes, align }
+                ModuleSymbol::Shared { bytes, align }
             };
             self.declare(name, symbol)?;
             if !self.tokens.take(b',')? {
@@ -371,7 +361,7 @@ impl<'t> Reader<'t> {
         if count < most { Ok(()) } else { Err(self.tokens.too_large(what, most as u64)) }
     }
 
-    fn declare(&mut self, name: &[u8], symbol: Symbol) -> Result<(), PtxError> {
+    fn declare(&mut self, name: &[u8], symbol: ModuleSymbol) -> Result<(), PtxError> {
         self.bounded(self.symbols.len(), SYMBOLS_MOST, "variables")?;
         if self.symbols.insert(name.to_vec(), symbol).is_none() {
             return Ok(());
@@ -384,7 +374,7 @@ impl<'t> Reader<'t> {
     fn relocate(&mut self) -> Result<(), PtxError> {
         for &(global, pointer) in &self.pointers {
             let variable::Pointer { offset, addend, generic, .. } = pointer;
-            let Some(&Symbol::Global(target)) = self.symbols.get(pointer.name) else {
+            let Some(&ModuleSymbol::Global(target)) = self.symbols.get(pointer.name) else {
                 return Err(self.tokens.undeclared(pointer.place, pointer.name));
             };
             let relocation = Relocation { offset, global: target, addend, generic };

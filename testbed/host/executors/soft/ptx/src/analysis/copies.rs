@@ -1,13 +1,16 @@
-//! Registers that are copies of others: nvcc moves values between registers of one width to change their type.
+//! Registers that are copies of others: nvcc moves values between registers of one width to change their
+//! type.
 //!
-//! A register is a copy if its only definition is a move from another register of its class, all reads of it follow in
-//! the same block, and the other is not written in the rest of the block. Then both have one value for each
-//! lane wherever the copy is read, and may have one place: the lanes of a block are the same from its start to its end.
+//! A register is a copy if its only definition is a move from another register of its class, all reads of it
+//! follow in the same block, and the other is not written in the rest of the block. Then both have one value
+//! for each lane wherever the copy is read, and may have one place: the lanes of a block are the same from
+//! its start to its end.
 
 use crate::ir::{Class, Kernel, Op, Operand, Reg};
 
 use super::access::writes;
-use super::{Analysis, RegSet};
+use super::facts::Analysis;
+use super::sets::RegSet;
 
 /// By register: the one that it is a copy of; itself if it is none. Never a copy of a copy.
 pub(super) fn copies(kernel: &Kernel, analysis: &Analysis) -> Vec<Reg> {
@@ -21,7 +24,8 @@ pub(super) fn copies(kernel: &Kernel, analysis: &Analysis) -> Vec<Reg> {
     for reg in analysis.live_in.iter().flat_map(RegSet::iter) {
         crosses[reg.0 as usize] = true;
     }
-    // By register: the last instruction, counted from 1, that writes it in the block that is looked at or in one before.
+    // By register: the last instruction, counted from 1, that writes it in the block that is looked at or in
+    // one before.
     let mut last_write = vec![0u32; kernel.registers.len()];
     for range in kernel.blocks.iter().map(|block| block.code.clone()) {
         for index in range.clone() {

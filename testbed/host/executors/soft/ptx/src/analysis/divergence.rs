@@ -1,14 +1,15 @@
-//! The rules of the [module](super) for pairs of blocks, uniform registers and blending, applied until nothing changes.
+//! The rules of the [module](super) for pairs of blocks, uniform registers and blending, applied until
+//! nothing changes.
 
 use std::sync::Arc;
 
 use fixedbitset::FixedBitSet;
 
 use super::access::{Access, accesses, writes};
-use super::live::Live;
+use super::facts::{Analysis, Assume};
+use super::live::{Live, successors};
 use super::readers::Readers;
 use super::sets::{Members, RegSet};
-use super::{Analysis, Assume, successors};
 use crate::effort::{Effort, Spent};
 use crate::ir::{Base, Kernel, Mem, Op, Operand, Reg, Space, Special, Terminator};
 

@@ -6,9 +6,8 @@ use fixedbitset::FixedBitSet;
 
 use super::access::{reads, writes};
 use super::sets::{Members, RegSet};
-use super::successors;
 use crate::effort::{Effort, Spent};
-use crate::ir::{Kernel, Reg, Terminator};
+use crate::ir::{BlockId, Kernel, Reg, Terminator};
 
 /// Live registers at the ends of blocks, and what blocks write.
 pub(super) struct Live {
@@ -103,4 +102,14 @@ impl Live {
         }
         Ok(())
     }
+}
+
+/// The blocks that a terminator may lead to.
+pub(super) fn successors(end: &Terminator) -> impl Iterator<Item = BlockId> {
+    let pair = match *end {
+        Terminator::Goto(next) => [Some(next), None],
+        Terminator::Branch { then, otherwise, .. } => [Some(then), (otherwise != then).then_some(otherwise)],
+        Terminator::Return | Terminator::Trap => [None, None],
+    };
+    pair.into_iter().flatten()
 }

@@ -3,107 +3,76 @@
 //!
 //! # The model
 //!
-//! A warp has a mask of lanes for each block, those that wait there. At first all lanes wait at block 0. A step takes
-//! the lowest block at which lanes wait and runs it for all of them; its terminator makes them wait at its
-//! successors, where others may wait already. Lanes that return are gone. Nothing else moves lanes; a barrier
-//! stops the whole warp. All statements here hold for this order of steps and for no other.
+//! A warp has a mask of lanes for each block, those that wait there. At first all lanes wait at block 0. A
+//! step takes the lowest block at which lanes wait and runs it for all of them; its terminator makes them
+//! wait at its successors, where others may wait already. Lanes that return are gone. Nothing else moves
+//! lanes; a barrier stops the whole warp. All statements here hold for this order of steps and for no other.
 //!
 //! # Which blocks can wait while which run
 //!
 //! Let X < Y be two blocks at which lanes wait at the same moment. Nothing but X's own step removes lanes
-//! from X, and Y has no step before it, so *X will run while lanes wait at Y*. That makes pairs enough: a pair {X, Y}
-//! appears when
+//! from X, and Y has no step before it, so *X will run while lanes wait at Y*. That makes pairs enough: a
+//! pair {X, Y} appears when
 //!
 //! * a branch that may part the lanes has X and Y as successors, or
 //! * the lower block of a pair {Z, Y} runs and X ≠ Y is a successor of Z.
 //!
-//! The least set of pairs closed under both holds each pair that can occur: whichever step puts lanes at X while lanes
-//! wait at Y is a step of a block Z below Y with lanes waiting at Y, or it put them at both at once. So
-//! `waiting(B)`, the union of `live_in(P)` over all pairs {B, P} with B < P, holds each register whose value a
-//! lane that does not take part in a step of B may read later.
+//! The least set of pairs closed under both holds each pair that can occur: whichever step puts lanes at X
+//! while lanes wait at Y is a step of a block Z below Y with lanes waiting at Y, or it put them at both at
+//! once. So `waiting(B)`, the union of `live_in(P)` over all pairs {B, P} with B < P, holds each register
+//! whose value a lane that does not take part in a step of B may read later.
 //!
 //! # Uniform registers
 //!
 //! A register is uniform if an engine may keep one value of it for the whole warp. Claim kept by each step:
-//! *for each lane that is not gone, and each uniform register that is live where it waits, the one value is the lane's
-//! own*. It holds at the start, where registers have no value that counts. A step of B with the lanes M reads, by the claim, the right
-//! value for all of M; so what an instruction computes from uniform sources is the same for all of M, unless the
-//! instruction itself tells lanes apart (`%tid.x`, a load from local memory, a shuffle, the old value of an
-//! atomic). Lanes outside of M wait at some P of a pair {B, P}, so they only care if the register is in `waiting(B)`.
-//! Hence a register is not uniform if
+//! *for each lane that is not gone, and each uniform register that is live where it waits, the one value is
+//! the lane's own*. It holds at the start, where registers have no value that counts. A step of B with the
+//! lanes M reads, by the claim, the right value for all of M; so what an instruction computes from uniform
+//! sources is the same for all of M, unless the instruction itself tells lanes apart (`%tid.x`, a load from
+//! local memory, a shuffle, the old value of an atomic). Lanes outside of M wait at some P of a pair {B, P},
+//! so they only care if the register is in `waiting(B)`. Hence a register is not uniform if
 //!
 //! 1. one of its definitions tells lanes apart or has a source that is not uniform, or
 //! 2. one of its definitions is in a block B with the register in `waiting(B)`.
 //!
-//! (Registers with several definitions on the two sides of a branch, and those that a loop redefines while lanes that left it
-//! wait with older values, fall under 2.) A branch may part lanes unless its predicate is uniform, so 1, 2 and the
-//! pairs depend on each other. The analysis starts with all registers uniform and no branch parting lanes, and
-//! applies the rules until nothing changes. Were a statement wrong, then take the first step of an
-//! execution that contradicts one: all statements it rests on held before it, and the rules were applied to them.
+//! (Registers with several definitions on the two sides of a branch, and those that a loop redefines while
+//! lanes that left it wait with older values, fall under 2.) A branch may part lanes unless its predicate is
+//! uniform, so 1, 2 and the pairs depend on each other. The analysis starts with all registers uniform and no
+//! branch parting lanes, and applies the rules until nothing changes. Were a statement wrong, then take the
+//! first step of an execution that contradicts one: all statements it rests on held before it, and the rules
+//! were applied to them.
 //!
 //! # Blending
 //!
-//! A register that is not uniform has a value for each lane. A write in B may overwrite all lanes' values, with anything, unless
-//! a lane outside of M reads its own later: unless the register is in `waiting(B)`. [`Analysis::blend`] has the registers
-//! with such a write. Values that other lanes can see without taking part, by a shuffle from a lane that is not
-//! active, are undefined in PTX too.
+//! A register that is not uniform has a value for each lane. A write in B may overwrite all lanes' values,
+//! with anything, unless a lane outside of M reads its own later: unless the register is in `waiting(B)`.
+//! [`Analysis::blend`] has the registers with such a write. Values that other lanes can see without taking
+//! part, by a shuffle from a lane that is not active, are undefined in PTX too.
 
 mod access;
 mod copies;
 mod divergence;
+mod facts;
 mod live;
 mod readers;
 mod sets;
 mod slots;
 
 use crate::effort::{Effort, Spent};
-use crate::ir::{BlockId, Kernel, Terminator};
+use crate::ir::Kernel;
 
 pub use access::{reads, specials, writes};
+pub use facts::{Analysis, Assume};
 pub use readers::Readers;
 pub use sets::RegSet;
 pub use slots::{Group, Slots, slots};
 
-/// What is known of the launches that a kernel is analysed for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub struct Assume {
-    /// `blockDim.x` is a multiple of 32: all lanes of a warp have the same `%tid.y` and `%tid.z`.
-    pub tid_yz_uniform: bool,
-}
-
-/// What holds for a kernel. See the [module](self).
-#[derive(Clone, Debug)]
-pub struct Analysis {
-    /// Registers that need one value only.
-    pub uniform: RegSet,
-    /// Registers of which some write must keep the values of lanes that do not take part. None is uniform.
-    pub blend: RegSet,
-    /// By block: whether its terminator sends all lanes the same way.
-    pub uniform_branch: Vec<bool>,
-    /// By block: registers that are read after its start before they are written.
-    pub live_in: Vec<RegSet>,
-    /// By block: registers that are live in at a successor.
-    pub live_out: Vec<RegSet>,
-    /// By block: registers that lanes may read later that wait while the block runs. A write of such a
-    /// register must keep their values; that of another one need not.
-    pub waiting: Vec<RegSet>,
-}
-
 /// Analyses a kernel. Its registers and blocks must be in range, as the parser makes them.
 ///
 /// # Errors
-/// It takes more than the effort allows: pairs of blocks, and registers that live across them, are up to the square of the text.
+/// It takes more than the effort allows: pairs of blocks, and registers that live across them, are up to the
+/// square of the text.
 pub fn analyse(kernel: &Kernel, assume: Assume, effort: &Effort) -> Result<Analysis, Spent> {
     let live = live::Live::of(kernel, effort)?;
     divergence::analyse(kernel, assume, live, effort)
-}
-
-/// The blocks that a terminator may lead to.
-fn successors(end: &Terminator) -> impl Iterator<Item = BlockId> {
-    let pair = match *end {
-        Terminator::Goto(next) => [Some(next), None],
-        Terminator::Branch { then, otherwise, .. } => [Some(then), (otherwise != then).then_some(otherwise)],
-        Terminator::Return | Terminator::Trap => [None, None],
-    };
-    pair.into_iter().flatten()
 }

@@ -1,19 +1,19 @@
 //! Registers that are never needed at once share a place.
 //!
-//! nvcc gives each value a register of its own: up to 42,757 in one real kernel, 5 MiB for a warp. A linear scan brings
-//! this down to what fits into a cache. Each register has an interval of the text that covers all places where it is
-//! needed: from its first to its last access, the starts and ends of the blocks across which it is live, and all
-//! blocks that can run while lanes wait that need it (see [`Analysis::waiting`]). Registers of one group
-//! whose intervals do not meet get the same slot. An instruction's sources and results never share one, so that an
-//! engine may write results before it has read all sources.
-//! Only copies have the slot of what they are a copy of.
+//! nvcc gives each value a register of its own: up to 42,757 in one real kernel, 5 MiB for a warp. A linear
+//! scan brings this down to what fits into a cache. Each register has an interval of the text that covers all
+//! places where it is needed: from its first to its last access, the starts and ends of the blocks across
+//! which it is live, and all blocks that can run while lanes wait that need it (see [`Analysis::waiting`]).
+//! Registers of one group whose intervals do not meet get the same slot. An instruction's sources and results
+//! never share one, so that an engine may write results before it has read all sources. Only copies have the
+//! slot of what they are a copy of.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::Analysis;
 use super::access::{reads, writes};
 use super::copies::copies;
+use super::facts::Analysis;
 use crate::ir::{Class, Kernel, Reg, Terminator};
 
 /// Registers that may share slots: of one width, and all uniform or none.
@@ -51,16 +51,16 @@ pub struct Slots {
     pub groups: Vec<Group>,
     /// By register: its slot among those of its group.
     pub of: Vec<u32>,
-    /// By register: the one that it is a copy of, whose slot it has; itself, if it is none. The move that makes a copy
-    /// has nothing to do.
+    /// By register: the one that it is a copy of, whose slot it has; itself, if it is none. The move that
+    /// makes a copy has nothing to do.
     pub copy_of: Vec<Reg>,
     /// By [`Group::index`]: how many slots the group has.
     pub counts: [u32; 8],
 }
 
-/// Finds slots for all registers of a kernel. What [`Analysis`] says of registers holds of the slots: a slot of a
-/// uniform group needs one value, and a write must keep the values of lanes that do not take part just when
-/// its register's must.
+/// Finds slots for all registers of a kernel. What [`Analysis`] says of registers holds of the slots: a slot
+/// of a uniform group needs one value, and a write must keep the values of lanes that do not take part just
+/// when its register's must.
 pub fn slots(kernel: &Kernel, analysis: &Analysis) -> Slots {
     let copy_of = copies(kernel, analysis);
     let intervals = intervals(kernel, analysis, &copy_of);
@@ -102,8 +102,8 @@ pub fn slots(kernel: &Kernel, analysis: &Analysis) -> Slots {
     Slots { groups, of, copy_of, counts }
 }
 
-/// By register: the first and last position that needs it. Instructions have positions in the order of the text, and
-/// each terminator has one. Copies have none: those of their originals cover them.
+/// By register: the first and last position that needs it. Instructions have positions in the order of the
+/// text, and each terminator has one. Copies have none: those of their originals cover them.
 fn intervals(kernel: &Kernel, analysis: &Analysis, copy_of: &[Reg]) -> Vec<Option<(u32, u32)>> {
     let mut intervals: Vec<Option<(u32, u32)>> = vec![None; kernel.registers.len()];
     let mut cover = |reg: Reg, position: u32| {

@@ -6,7 +6,7 @@ use super::symbols::{REGISTERS_MOST, Refused, Symbol};
 use crate::error::PtxError;
 use crate::ir::{Base, Class, Param, Reg, Space};
 use crate::lex::Token;
-use crate::module;
+use crate::symbol::ModuleSymbol;
 use crate::variable::{self, Declaration};
 
 /// Bytes of a kernel's parameters: what CUDA 12.1 and later allow.
@@ -157,12 +157,12 @@ impl<'t> Parser<'t> {
     pub(super) fn module_symbol(&mut self, name: &[u8]) -> Result<Option<Symbol>, PtxError> {
         let (space, base, offset) = match self.module.get(name) {
             None => return Ok(None),
-            Some(&module::Symbol::Global(index)) => (Space::Global, Base::Global(index), 0),
-            Some(&module::Symbol::Dynamic { align }) => {
+            Some(&ModuleSymbol::Global(index)) => (Space::Global, Base::Global(index), 0),
+            Some(&ModuleSymbol::Dynamic { align }) => {
                 self.dynamic_align = self.dynamic_align.max(align);
                 (Space::Shared, Base::DynamicShared, 0)
             }
-            Some(&module::Symbol::Shared { bytes, align }) => {
+            Some(&ModuleSymbol::Shared { bytes, align }) => {
                 let known = self.module_shared.get(name).copied();
                 let offset = known.map_or_else(|| self.place_shared(bytes, align), Ok)?;
                 self.module_shared.insert(name.to_vec(), offset);

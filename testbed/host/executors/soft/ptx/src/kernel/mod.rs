@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use crate::error::PtxError;
 use crate::ir::{Guard, Kernel, Op, Param, Ty};
 use crate::lex::{Place, Token, Tokens};
-use crate::module;
+use crate::symbol::ModuleSymbol;
 use crate::variable;
 use flow::{End, Flow, Target};
 use spelling::Spelling;
@@ -32,7 +32,7 @@ const LIVE_MOST: u64 = 1 << 27;
 /// What is known of a kernel while it is read.
 pub(crate) struct Parser<'t> {
     tokens: Tokens<'t>,
-    module: &'t HashMap<Vec<u8>, module::Symbol>,
+    module: &'t HashMap<Vec<u8>, ModuleSymbol>,
     scopes: Scopes<'t>,
     flow: Flow,
     /// Where the statement that is being read starts.
@@ -54,7 +54,7 @@ pub(crate) struct Parser<'t> {
 pub(crate) fn parse<'t>(
     name: &str,
     tokens: Tokens<'t>,
-    module: &'t HashMap<Vec<u8>, module::Symbol>,
+    module: &'t HashMap<Vec<u8>, ModuleSymbol>,
 ) -> Result<Kernel, PtxError> {
     let mut parser = Parser {
         place: tokens.place(),

@@ -1,0 +1,12 @@
+//! Names that a module declares, as its kernels see them.
+
+/// What a name of the module means within its kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ModuleSymbol {
+    /// A `.global` or `.const` variable: an index into [`crate::Module::globals`].
+    Global(u32),
+    /// A `.shared` variable, which takes memory only in the kernels that use it.
+    Shared { bytes: u64, align: u64 },
+    /// `.extern .shared name[]`: dynamic shared memory.
+    Dynamic { align: u64 },
+}
