@@ -1,84 +1,24 @@
-//! Runs one block: its warps in turn, each until it waits, and what they wait for.
+//! Runs one block: its warps in turn, each until it waits.
 //!
-//! A warp whose lanes are together is one [`Part`]. Where some of its lanes must wait while others go on (a
-//! barrier, or an operation of lanes that are not all here), the others become a part of their own with a copy of the registers;
-//! parts that meet are one again.
+//! A warp whose lanes are together is one [`Part`]. Where some of its lanes must wait while others go on (at
+//! a barrier, or for lanes that an operation names and that are not all here), the others become a part of
+//! their own with a copy of the registers. Parts that meet become one again.
 
-use vgpu_ptx::ir::Reduce;
+mod barrier;
+mod part;
 
-use crate::env::Env;
 use crate::fault::Fault;
-use crate::machine::{Baseline, Frame, LANES, Slot};
-use crate::meetings::Point;
-use crate::ops::Place;
-use crate::program::{Registers, Variant};
-use crate::warp::{Exit, Warp};
+use crate::machine::{BarrierKind, Env, Exit, Frame, LANES, Slot, Variant, Warp};
 
-/// Numbers of barriers.
-const BARRIERS: usize = 16;
-
-/// A barrier instruction.
-#[derive(Debug)]
-pub(crate) struct BarrierStep {
-    pub(crate) number: Place,
-    /// How many threads take part; all if not given.
-    pub(crate) threads: Option<Place>,
-    pub(crate) kind: BarrierKind,
-    /// Where it is said which shared registers lanes must agree on to be one part behind it.
-    pub(crate) agreement: Point,
-}
-
-/// What a barrier instruction does besides arriving.
-#[derive(Debug)]
-pub(crate) enum BarrierKind {
-    /// Waits.
-    Sync,
-    /// Does not.
-    Arrive,
-    /// Waits, and gets a result: of predicate `p` (inverted by `xor`) into `dst`, a predicate or 32 bits.
-    Reduce { op: Reduce, p: Slot, xor: u32, dst: Place },
-}
-
-/// What a part does.
-#[derive(Clone, Copy, Debug)]
-enum State {
-    /// Its lowest pending block is next.
-    Ready,
-    /// It goes on at a step.
-    At(u32),
-    /// Its lanes wait at a barrier, to go on at a block.
-    Waiting { number: usize, step: u32, block: u32, line: u32 },
-    /// Its lanes wait for the others that the step names.
-    Parked { pc: u32 },
-    /// It has no lanes.
-    Done,
-}
-
-/// Some lanes of a warp.
-#[derive(Debug)]
-struct Part {
-    warp: Warp,
-    state: State,
-}
-
-/// A barrier that somebody has arrived at.
-#[derive(Clone, Debug, Default)]
-struct Barrier {
-    /// Lanes that have arrived, by warp.
-    arrived: Vec<u32>,
-    /// How many threads it takes; all that have not returned if `None`.
-    threads: Option<u32>,
-    /// Lanes whose predicate held, and lanes that arrived.
-    holding: u32,
-    total: u32,
-}
+use barrier::{BARRIERS, Barrier, operand, reduce};
+use part::{Part, State, merge};
 
 /// How a turn of a block ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// All threads have returned.
     Done,
-    /// Warps were preempted: it is other blocks' turn.
+    /// Warps were preempted, and it is the turn of other blocks.
     Preempted,
 }
 
@@ -87,14 +27,16 @@ pub(crate) enum Turn {
 pub(crate) struct Block {
     parts: Vec<Part>,
     barriers: [Barrier; BARRIERS],
-    /// A bit for each barrier that somebody has arrived at.
+    /// A bit for each barrier at which some thread has arrived.
     used: u32,
+    /// Number of warps. The first parts are these, the others have split from them.
     warps: u32,
-    /// How many parts of warps there may be besides the warps themselves: as many are paid for.
+    /// Number of parts besides the warps themselves that are paid for.
     allowed_parts: usize,
 }
 
 impl Block {
+    /// A block without warps.
     pub(crate) fn new() -> Self {
         Self {
             parts: Vec::new(),
@@ -105,32 +47,33 @@ impl Block {
         }
     }
 
-    /// How many parts of warps it has memory for.
+    /// Number of parts of warps for which the block holds memory.
     pub(crate) const fn parts(&self) -> usize {
         self.parts.len()
     }
 
-    /// So many parts of warps besides the warps themselves are paid for.
+    /// Notes that `count` parts besides the warps themselves are paid for.
     pub(crate) const fn allow_parts(&mut self, count: usize) {
         self.allowed_parts = count;
     }
 
+    /// Number of parts besides the warps themselves that are paid for.
     pub(crate) const fn allowed_parts(&self) -> usize {
         self.allowed_parts
     }
 
-    /// Bytes of the host's memory that one warp of a block takes, or a part of one.
+    /// Bytes of the host's memory that a warp or a part of one takes.
     pub(crate) fn warp_cost(variant: &Variant) -> u64 {
         // Lanes pending, by block of the code.
         Frame::cost(variant.code.layout()) + 4 * variant.blocks.len() as u64 + size_of::<Part>() as u64
     }
 
-    /// Lets go of all parts: their frames may be long.
+    /// Frees all parts, whose frames may be long.
     pub(crate) fn clear(&mut self) {
         self.parts = Vec::new();
     }
 
-    /// Makes it fit for blocks of a launch: frames with constants, parameters, thread indices.
+    /// Prepares for the blocks of a launch: fills the frames with constants, parameters and thread indices.
     ///
     /// # Errors
     /// The launch was stopped, its time was over, or the host has no memory for the frames.
@@ -153,7 +96,7 @@ impl Block {
                 variant.code.run(&mut part.warp, env, pc);
                 match part.warp.exit {
                     Exit::Fault => return Err(env.fault.take().unwrap_or(Fault::Stopped)),
-                    // Warps wait for nobody here.
+                    // Warps do not wait for each other here.
                     Exit::Preempted { pc: at } => pc = at,
                     _ => break,
                 }
@@ -161,13 +104,12 @@ impl Block {
             part.warp.mask = 0;
         }
         for barrier in &mut self.barriers {
-            barrier.arrived.clear();
-            barrier.arrived.resize(self.warps as usize, 0);
+            barrier.resize(self.warps as usize);
         }
         Ok(())
     }
 
-    /// Puts all threads at the entry. The block is the environment's.
+    /// Puts all threads of the environment's block at the entry.
     pub(crate) fn start(&mut self, variant: &Variant, env: &Env<'_>) {
         let [x, y, z] = env.shape.block;
         let (warps, others) = self.parts.split_at_mut(self.warps as usize);
@@ -195,7 +137,7 @@ impl Block {
             while index < self.parts.len() {
                 let part = &mut self.parts[index];
                 let pc = match part.state {
-                    State::Ready => part.warp.next(env),
+                    State::Ready => part.warp.next(env.blocks),
                     State::At(pc) => pc,
                     _ => {
                         index += 1;
@@ -217,7 +159,7 @@ impl Block {
                     Exit::Barrier { block } => self.arrive(index, block, variant, env)?,
                     Exit::Meet { pc, wanted } => self.meet(index, pc, wanted, variant, env)?,
                 }
-                // A part that may go on at once does so before others: it is in the cache.
+                // A part that may go on at once does so before others, because it is in the cache.
                 let again = matches!(self.parts[index].state, State::Ready | State::At(_));
                 if !again || preempted {
                     index += 1;
@@ -235,7 +177,8 @@ impl Block {
         }
     }
 
-    /// Nobody can go on. Lanes that wait for others of their warp go on without them; else the block is stuck.
+    /// Lets lanes that wait for others of their warp go on without them, since no part can go on. If there
+    /// are none, the block is stuck.
     fn unblock(&mut self, env: &mut Env<'_>) -> Result<(), Fault> {
         let parked = self.parts.iter_mut().filter_map(|part| match part.state {
             State::Parked { pc } => Some((pc, part)),
@@ -253,8 +196,8 @@ impl Block {
         Err(Fault::BarrierDeadlock { site: waiting.unwrap_or_default() })
     }
 
-    /// Gives the lanes of a part that are pending elsewhere to another part: one that has no lanes any more, so that there are never
-    /// more than lanes, or a new one, which is paid for.
+    /// Gives the pending lanes of a part to another part: one that has no lanes any more, so that there are
+    /// never more parts than lanes, or a new one, which is paid for.
     fn split(&mut self, index: usize, variant: &Variant, env: &Env<'_>) -> Result<(), Fault> {
         if self.parts[index].warp.is_empty() {
             return Ok(());
@@ -290,23 +233,7 @@ impl Block {
         Ok(())
     }
 
-    /// Moves the running or waiting lanes of a part into another of the same warp, if both have the same values in the
-    /// shared registers of `agreement`. Else they stay apart: each goes on with its own.
-    fn merge(&mut self, into: usize, from: usize, registers: &Registers, agreement: &[Slot]) {
-        let [target, source] = self.parts.get_disjoint_mut([into, from]).expect("two parts");
-        let (ours, theirs) = (&target.warp.frame, &source.warp.frame);
-        if agreement.iter().any(|&slot| ours.get::<u64>(slot) != theirs.get::<u64>(slot)) {
-            return;
-        }
-        // It takes as long as some instructions, and no other counts them.
-        target.warp.fuel -= agreement.len() as i64;
-        registers.copy_lanes(&source.warp.frame, &mut target.warp.frame, source.warp.mask);
-        target.warp.mask |= source.warp.mask;
-        source.warp.mask = 0;
-        source.state = State::Done;
-    }
-
-    /// The active lanes of a part want to run a step with others of their warp.
+    /// Handles a part whose active lanes want to run a step with others of their warp.
     fn meet(
         &mut self,
         index: usize,
@@ -325,8 +252,8 @@ impl Block {
         for other in 0..self.parts.len() {
             let same = matches!(self.parts[other].state, State::Parked { pc: at } if at == pc);
             if other != index && same && self.parts[other].warp.index == warp {
-                let agreement = agreement.get_or_insert_with(|| variant.meetings.at_step(pc));
-                self.merge(index, other, &variant.registers, agreement);
+                let agreement = agreement.get_or_insert_with(|| variant.reconvergence.at_step(pc));
+                merge(&mut self.parts, index, other, &variant.registers, agreement);
             }
         }
         if wanted & alive & !self.parts[index].warp.mask == 0 {
@@ -338,7 +265,7 @@ impl Block {
         Ok(())
     }
 
-    /// The active lanes of a part arrive at a barrier.
+    /// Handles a part whose active lanes arrive at a barrier.
     fn arrive(
         &mut self,
         index: usize,
@@ -364,11 +291,9 @@ impl Block {
         let lanes = warp.mask;
         self.used |= 1 << number;
         let barrier = &mut self.barriers[number];
-        barrier.threads = threads;
-        barrier.arrived[warp.index as usize] |= lanes;
-        barrier.total += lanes.count_ones();
+        barrier.arrive(warp, threads);
         if let BarrierKind::Reduce { p, xor, .. } = info.kind {
-            barrier.holding += ((warp.frame.get::<u32>(p) ^ xor) & lanes).count_ones();
+            barrier.count(warp.frame.get::<u32>(p) ^ xor, lanes);
         }
         if matches!(info.kind, BarrierKind::Arrive) {
             let warp = &mut self.parts[index].warp;
@@ -382,35 +307,18 @@ impl Block {
         Ok(())
     }
 
-    /// Lets the threads go on that wait at barriers where all have arrived.
+    /// Releases the barriers at which all threads have arrived.
     fn complete(&mut self, variant: &Variant, env: &Env<'_>) {
         for number in ones(self.used) {
-            if self.is_complete(number, env) {
+            if self.barriers[number].is_complete(&self.parts, env.shape.block) {
                 self.release(number, variant);
             }
         }
     }
 
-    fn is_complete(&self, number: usize, env: &Env<'_>) -> bool {
-        let barrier = &self.barriers[number];
-        let Some(threads) = barrier.threads else {
-            // Those that have returned are not waited for. The last warps have mostly still to come.
-            return !self.parts.iter().rev().any(|part| {
-                !matches!(part.state, State::Done)
-                    && part.warp.lanes() & !barrier.arrived[part.warp.index as usize] != 0
-            });
-        };
-        let [x, y, z] = env.shape.block;
-        let arrived = barrier.arrived.iter().enumerate().map(|(warp, &lanes)| {
-            // A warp that has all its lanes here counts as a full one, though the block may end within it.
-            let started = (x * y * z - warp as u32 * LANES as u32).min(LANES as u32);
-            if lanes.count_ones() == started { LANES as u32 } else { lanes.count_ones() }
-        });
-        arrived.sum::<u32>() >= threads
-    }
-
+    /// Lets the threads go on that wait at a barrier.
     fn release(&mut self, number: usize, variant: &Variant) {
-        let (holding, total) = (self.barriers[number].holding, self.barriers[number].total);
+        let votes = self.barriers[number].votes();
         self.barriers[number].clear();
         self.used &= !(1 << number);
         // Parts of different warps mostly meet behind the same barrier.
@@ -422,22 +330,25 @@ impl Block {
             }
             let part = &mut self.parts[index];
             if let BarrierKind::Reduce { op, dst, .. } = variant.tables.barriers[step as usize].kind {
-                reduce(&mut part.warp, op, dst, holding, total);
+                reduce(&mut part.warp, op, dst, votes);
             }
-            // Parts of a warp that go on at the same block are one again.
+            // Parts of a warp that go on at the same block become one again.
             for other in index + 1..self.parts.len() {
-                let same = matches!(self.parts[other].state,
-                    State::Waiting { number: at, block: to, step: by, .. } if at == number && to == block && by == step);
+                let same = matches!(
+                    self.parts[other].state,
+                    State::Waiting { number: at, block: to, step: by, .. }
+                        if (at, to, by) == (number, block, step)
+                );
                 if same && self.parts[other].warp.index == self.parts[index].warp.index {
                     if agreement.as_ref().is_none_or(|(of, _)| *of != step) {
                         let point = variant.tables.barriers[step as usize].agreement;
-                        agreement = Some((step, variant.meetings.at(point)));
+                        agreement = Some((step, variant.reconvergence.at(point)));
                     }
                     let slots = agreement.as_ref().map(|(_, slots)| &slots[..]).unwrap_or_default();
-                    self.merge(index, other, &variant.registers, slots);
+                    merge(&mut self.parts, index, other, &variant.registers, slots);
                     let part = &mut self.parts[index];
                     if let BarrierKind::Reduce { op, dst, .. } = variant.tables.barriers[step as usize].kind {
-                        reduce(&mut part.warp, op, dst, holding, total);
+                        reduce(&mut part.warp, op, dst, votes);
                     }
                 }
             }
@@ -449,45 +360,9 @@ impl Block {
     }
 }
 
-impl Barrier {
-    fn clear(&mut self) {
-        self.arrived.fill(0);
-        self.holding = 0;
-        self.total = 0;
-    }
-}
-
-/// The numbers of the bits that are set.
+/// The indices of the bits that are set.
 fn ones(bits: u32) -> impl Iterator<Item = usize> {
     std::iter::successors(Some(bits), |rest| Some(rest & rest.wrapping_sub(1)))
         .take_while(|rest| *rest != 0)
         .map(|rest| rest.trailing_zeros() as usize)
-}
-
-/// An operand of a barrier: the lowest active lane's, if lanes have their own.
-fn operand(warp: &Warp, place: Place) -> u32 {
-    match place {
-        Place::Scalar(slot) => warp.frame.get(slot),
-        Place::Vector(slot) => warp.frame.vector::<u32>(slot)[warp.mask.trailing_zeros() as usize % LANES],
-    }
-}
-
-/// Writes the result of `bar.red` to the waiting lanes.
-fn reduce(warp: &mut Warp, op: Reduce, dst: Place, holding: u32, total: u32) {
-    let holds = match op {
-        Reduce::And => holding == total,
-        Reduce::Or => holding != 0,
-        Reduce::Popc => {
-            match dst {
-                Place::Scalar(slot) => warp.frame.set(slot, holding),
-                Place::Vector(slot) => crate::ops::put_active::<Baseline, _>(warp, slot, &[holding; LANES]),
-            }
-            return;
-        }
-    };
-    let bits = u32::from(holds).wrapping_neg();
-    match dst {
-        Place::Scalar(slot) => warp.frame.set(slot, bits),
-        Place::Vector(slot) => crate::ops::put_predicate(warp, slot, bits),
-    }
 }

@@ -1,11 +1,22 @@
 //! Runs PTX kernels on the CPU, a warp of 32 lanes at a time.
 //!
-//! A [`Program`] is a kernel lowered to steps: each instruction is a pointer to a function that was compiled for it, with the
-//! places of its operands. A step does its work for 32 lanes with vector instructions, or once where all lanes share
-//! the values. [`run`] runs the blocks of a grid on the threads of a [`Pool`].
+//! A [`Program`] is a kernel lowered to steps: each instruction is a pointer to a function that was compiled
+//! for it, with the places of its operands. A step does its work for 32 lanes with vector instructions, or
+//! once where all lanes share the values. [`run`] runs the blocks of a grid on the threads of a [`Pool`].
 //!
-//! Nothing that a kernel does harms its host: addresses are compared with what is allocated, a [`Control`] is looked at between
-//! blocks, in loops and in long straight lines, everything else is checked when a kernel is lowered. What a kernel does wrong is a [`Fault`].
+//! ```text
+//!  launch    a grid's blocks on the threads of the pool          program   a kernel, lowered twice
+//!  block     a block's warps in turn, and what they wait for     lower     instructions become steps
+//!                     └────────────────────┬──────────────────────────────────┘
+//!  ops       what a step does
+//!  machine   slots, operands, frames, warps, memory, steps, variants of a program
+//!  control, fault, printf
+//! ```
+//! Each module uses those below it alone.
+//!
+//! Nothing that a kernel does harms its host. Addresses are compared with what is allocated; a [`Control`] is
+//! polled between blocks, in loops and in long straight lines; everything else is checked when a kernel is
+//! lowered. What a kernel does wrong is a [`Fault`].
 
 #![deny(unsafe_code)]
 #![allow(clippy::inline_always, reason = "bodies of steps, to be compiled with each step's instruction set")]
@@ -15,24 +26,18 @@
 
 mod block;
 mod control;
-mod env;
 mod fault;
 mod launch;
 mod lower;
-#[allow(unsafe_code, reason = "the one module that has it; it says what it rests on")]
 mod machine;
-mod meetings;
-mod memory;
 mod ops;
 mod pool;
 mod printf;
 mod program;
-mod warp;
 
 pub use control::{Control, Ledger};
 pub use fault::{EngineError, Fault, ProgramError, Site};
-pub use launch::{Launch, run};
+pub use launch::{Launch, Output, run};
 pub use machine::Features;
 pub use pool::Pool;
-pub use printf::Output;
 pub use program::{Attributes, Program};

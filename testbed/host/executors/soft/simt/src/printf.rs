@@ -1,225 +1,34 @@
-//! `vprintf`: the format with its arguments, read from memory as C's variadic functions get them.
+//! `printf`'s format: its conversions, and the text that each makes of an argument, as in C.
 
 use std::fmt::Write as _;
 
-use vgpu_arena::{Element, Window};
-use vgpu_ptx::ir::window;
-
-use crate::env::Env;
-use crate::fault::Fault;
-use crate::machine::{Isa, LANES, Run, Slot, Step};
-use crate::memory::Words;
-use crate::warp::Warp;
-
-/// Bytes of a format or of a string argument that are read at most.
-const LONGEST: usize = 64 << 10;
-/// Bytes of text of a launch; what comes after is dropped, as when a GPU's buffer is full.
-pub(crate) const MOST_TEXT: usize = 1 << 20;
 /// The widest field, and the most digits.
-const WIDEST: usize = 1024;
+pub(crate) const WIDEST: usize = 1024;
 
-/// Output of kernels.
-pub trait Output {
-    /// Text that a thread has printed. Called by the thread that runs the launch, in the order of blocks' ends.
-    fn printf(&self, text: &str);
-}
-
-/// One call. Both operands are vectors of 64 bits; the result is the number of arguments.
-#[derive(Debug)]
-pub(crate) struct PrintStep {
-    pub(crate) format: Slot,
-    pub(crate) arguments: Slot,
-    pub(crate) dst: Option<Slot>,
-}
-
-/// See the module. `x`: index of the [`PrintStep`].
-pub(crate) struct Print;
-
-impl Run for Print {
-    #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
-        print(warp, env, step, pc)
-    }
-}
-
-fn print(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
-    let tables = env.tables;
-    let call = &tables.prints[step.x as usize];
-    let mut window = Window::default();
-    for lane in (0..LANES).filter(|lane| warp.mask >> lane & 1 != 0) {
-        let format = warp.frame.vector::<u64>(call.format)[lane];
-        let arguments = warp.frame.vector::<u64>(call.arguments)[lane];
-        let mut reader = Reader { env, warp, lane, line: step.line, window: &mut window };
-        match reader.render(format, arguments) {
-            Ok((text, count)) => {
-                if env.printed.len() + text.len() <= MOST_TEXT {
-                    env.printed.push_str(&text);
-                }
-                if let Some(dst) = call.dst {
-                    warp.frame.vector_mut::<u32>(dst)[lane] = count;
-                }
-            }
-            Err(fault) => return warp.fail(env, fault),
-        }
-    }
-    pc + 1
-}
-
-/// Reads what one thread sees.
-struct Reader<'a, 'e> {
-    env: &'a mut Env<'e>,
-    warp: &'a Warp,
-    lane: usize,
-    line: u32,
-    window: &'a mut Window,
-}
-
-/// A conversion of the format: `%-08.3lld`.
+/// A conversion of the format, such as `%-08.3lld`.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Conversion {
-    left: bool,
+pub(crate) struct Conversion {
+    pub(crate) left: bool,
     plus: bool,
     space: bool,
     zero: bool,
     alternate: bool,
-    width: Option<usize>,
-    precision: Option<usize>,
+    pub(crate) width: Option<usize>,
+    pub(crate) precision: Option<usize>,
     /// Bytes of an integer argument.
-    bytes: u32,
-    letter: u8,
+    pub(crate) bytes: u32,
+    pub(crate) letter: u8,
 }
 
-impl Reader<'_, '_> {
-    /// An element at a generic address.
-    fn read<T: Element>(&mut self, address: u64) -> Result<T, Fault> {
-        let site = self.env.site(self.warp, self.line, 1 << self.lane);
-        let near = address as u32;
-        let fits = |bytes: u32| u64::from(near) + T::BYTES <= u64::from(bytes);
-        if !address.is_multiple_of(T::BYTES) {
-            return Err(Fault::Misaligned { address, site });
-        }
-        match address & !(window::BYTES - 1) {
-            window::SHARED if fits(self.env.shared.bytes) => Ok(self.env.shared.read(near)),
-            window::SHARED => Err(Fault::SharedOutOfBounds { address: near.into(), site }),
-            window::LOCAL => {
-                let local = &mut self.env.local[self.warp.index as usize];
-                if fits(local.bytes) {
-                    Ok(local.lane(self.lane).read(near))
-                } else {
-                    Err(Fault::LocalOutOfBounds { address: near.into(), site })
-                }
-            }
-            _ => self.env.view.load_uniform(self.window, address).map_err(|_| Fault::Illegal {
-                address,
-                write: false,
-                site,
-            }),
-        }
-    }
-
-    /// A string that ends with a zero byte.
-    fn string(&mut self, address: u64) -> Result<Vec<u8>, Fault> {
-        let mut text = Vec::new();
-        while text.len() < LONGEST {
-            match self.read::<u8>(address.wrapping_add(text.len() as u64))? {
-                0 => break,
-                byte => text.push(byte),
-            }
-        }
-        Ok(text)
-    }
-
-    /// The next argument of some size, and where the one after it may begin.
-    fn argument<T: Element>(&mut self, at: &mut u64) -> Result<T, Fault> {
-        let address = at.next_multiple_of(T::BYTES);
-        *at = address.wrapping_add(T::BYTES);
-        self.read(address)
-    }
-
-    /// The text, and how many arguments it took.
-    fn render(&mut self, format: u64, arguments: u64) -> Result<(String, u32), Fault> {
-        let format = self.string(format)?;
-        let mut out: Vec<u8> = Vec::new();
-        let (mut at, mut count) = (arguments, 0);
-        let mut rest = format.as_slice();
-        while let Some((&byte, after)) = rest.split_first() {
-            // More than this is dropped whole; arguments that follow have no effect but to be counted.
-            if out.len() > MOST_TEXT {
-                break;
-            }
-            rest = after;
-            if byte != b'%' {
-                out.push(byte);
-                continue;
-            }
-            let (mut conversion, stars, after) = parse(rest);
-            rest = after;
-            if conversion.letter == b'%' {
-                out.push(b'%');
-                continue;
-            }
-            for star in stars.into_iter().flatten() {
-                let value = self.argument::<u32>(&mut at)?.cast_signed();
-                count += 1;
-                match star {
-                    Star::Width => {
-                        conversion.left |= value < 0;
-                        conversion.width = Some((value.unsigned_abs() as usize).min(WIDEST));
-                    }
-                    Star::Precision => {
-                        conversion.precision = usize::try_from(value).ok().map(|value| value.min(WIDEST));
-                    }
-                }
-            }
-            count += 1;
-            match conversion.letter {
-                b'd' | b'i' | b'u' | b'x' | b'X' | b'o' => {
-                    let bits = if conversion.bytes == 8 {
-                        self.argument::<u64>(&mut at)?
-                    } else {
-                        u64::from(self.argument::<u32>(&mut at)?)
-                    };
-                    out.extend(conversion.integer(bits).into_bytes());
-                }
-                b'c' => {
-                    let byte = self.argument::<u32>(&mut at)? as u8;
-                    out.extend(conversion.pad(vec![byte], 0, false));
-                }
-                b's' => {
-                    let address = self.argument::<u64>(&mut at)?;
-                    let mut text = self.string(address)?;
-                    text.truncate(conversion.precision.unwrap_or(usize::MAX));
-                    out.extend(conversion.pad(text, 0, false));
-                }
-                b'p' => {
-                    let address = self.argument::<u64>(&mut at)?;
-                    out.extend(conversion.pad(format!("{address:#x}").into_bytes(), 0, false));
-                }
-                b'f' | b'F' | b'e' | b'E' | b'g' | b'G' | b'a' | b'A' => {
-                    let value = f64::from_bits(self.argument::<u64>(&mut at)?);
-                    out.extend(conversion.float(value));
-                }
-                // What is no conversion is printed as it is.
-                _ => {
-                    count -= 1;
-                    out.push(b'%');
-                    rest = &format[format.len() - rest.len() - usize::from(conversion.letter != 0)..];
-                }
-            }
-        }
-        Ok((String::from_utf8_lossy(&out).into_owned(), count))
-    }
-}
-
-/// A `*`.
+/// A `*` in a conversion: the argument that it takes is the width or the precision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Star {
+pub(crate) enum Star {
     Width,
     Precision,
 }
 
-/// Reads what follows a `%`: the conversion, its stars, and what follows it.
-fn parse(text: &[u8]) -> (Conversion, [Option<Star>; 2], &[u8]) {
+/// Reads what follows a `%`. Returns the conversion, its stars, and the text behind it.
+pub(crate) fn parse(text: &[u8]) -> (Conversion, [Option<Star>; 2], &[u8]) {
     let mut conversion = Conversion { bytes: 4, ..Conversion::default() };
     let mut stars = [None; 2];
     let mut at = 0;
@@ -272,8 +81,9 @@ fn parse(text: &[u8]) -> (Conversion, [Option<Star>; 2], &[u8]) {
 }
 
 impl Conversion {
-    /// Fills up to the width: with zeros after `sign` bytes if that is wanted and `zeros` allows it.
-    fn pad(&self, mut text: Vec<u8>, sign: usize, zeros: bool) -> Vec<u8> {
+    /// Pads a text to the width: with zeros after `sign` bytes if the format asks for them and `zeros` allows
+    /// it.
+    pub(crate) fn pad(&self, mut text: Vec<u8>, sign: usize, zeros: bool) -> Vec<u8> {
         let missing = self.width.unwrap_or(0).saturating_sub(text.len());
         if self.left {
             text.resize(text.len() + missing, b' ');
@@ -294,7 +104,8 @@ impl Conversion {
         }
     }
 
-    fn integer(&self, bits: u64) -> String {
+    /// The text of an integer, given as its bits.
+    pub(crate) fn integer(&self, bits: u64) -> String {
         let unused = 64 - 8 * self.bytes;
         let signed = (bits << unused).cast_signed() >> unused;
         let unsigned = bits << unused >> unused;
@@ -314,7 +125,8 @@ impl Conversion {
         String::from_utf8(self.pad(text, prefix.len(), self.precision.is_none())).unwrap_or_default()
     }
 
-    fn float(&self, value: f64) -> Vec<u8> {
+    /// The text of a floating-point number.
+    pub(crate) fn float(&self, value: f64) -> Vec<u8> {
         let sign = self.sign(value.is_sign_negative());
         let magnitude = value.abs();
         let mut text = sign.to_owned();
@@ -340,7 +152,7 @@ fn fixed(value: f64, precision: usize, point: bool) -> String {
     format!("{value:.precision$}{dot}")
 }
 
-/// C's exponent has a sign and at least two digits.
+/// As C's `%e`: the exponent has a sign and at least two digits.
 fn scientific(value: f64, precision: usize, point: bool) -> String {
     let text = format!("{value:.precision$e}");
     let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));

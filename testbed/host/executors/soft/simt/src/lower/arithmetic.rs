@@ -1,71 +1,14 @@
 //! Unary and binary operations and `fma`, of all types.
 
-use vgpu_ptx::analysis::{Readers, writes};
-use vgpu_ptx::ir::{Binary, Float, Inst, Kernel, Op, Operand, Reg, Round, Ty, Unary};
-use vgpu_ptx::{Effort, Spent};
+use vgpu_ptx::ir::{Binary, Float, Operand, Reg, Round, Ty, Unary};
 
+use crate::machine::Place;
 use crate::ops::rounding::{self, F32};
-use crate::ops::{Op1, Op2, Op3, Place, bits, double, float, integer};
+use crate::ops::{Op1, Op2, Op3, bits, double, float, integer};
 
-use super::builder::{Builder, Lowered};
-
-/// Registers of 32 bits whose every definition makes a number that is not subnormal, if it is taken for a
-/// floating-point one: `.ftz` need not flush them again.
-pub(super) fn never_subnormal(kernel: &Kernel, effort: &Effort) -> Result<Vec<bool>, Spent> {
-    let readers = Readers::of(kernel);
-    let mut normal = vec![true; kernel.registers.len()];
-    // Registers that were found not to be, and whose readers were not looked at yet.
-    let mut found: Vec<Reg> = Vec::new();
-    let look = |inst: &Inst, normal: &mut Vec<bool>, found: &mut Vec<Reg>| {
-        writes(&inst.op, &mut |reg| {
-            if normal[reg.0 as usize] && !makes_normal(&inst.op, normal) {
-                normal[reg.0 as usize] = false;
-                found.push(reg);
-            }
-        });
-    };
-    for inst in &kernel.code {
-        look(inst, &mut normal, &mut found);
-    }
-    while let Some(reg) = found.pop() {
-        effort.spend(1 + readers.get(reg).len() as u64)?;
-        // Those beyond the instructions are ends of blocks.
-        for inst in readers.get(reg).iter().filter_map(|&reader| kernel.code.get(reader as usize)) {
-            look(inst, &mut normal, &mut found);
-        }
-    }
-    Ok(normal)
-}
-
-/// Whether an operand is not subnormal.
-fn is_normal(operand: &Operand, normal: &[bool]) -> bool {
-    match operand {
-        Operand::Reg(reg) => normal.get(reg.0 as usize).copied().unwrap_or(false),
-        Operand::Imm(value) => !f32::from_bits(*value as u32).is_subnormal(),
-        _ => false,
-    }
-}
-
-/// Whether an instruction's results are not subnormal, if those registers are `normal`.
-fn makes_normal(op: &Op, normal: &[bool]) -> bool {
-    match op {
-        Op::Unary { ty: Ty::F32, float, op, a, .. } => {
-            float.ftz || matches!(op, Unary::Abs | Unary::Neg) && is_normal(a, normal)
-        }
-        Op::Binary { ty: Ty::F32, float, op, a, b, .. } => {
-            let picks = matches!(op, Binary::Min | Binary::Max | Binary::MinNan | Binary::MaxNan);
-            float.ftz || picks && is_normal(a, normal) && is_normal(b, normal)
-        }
-        Op::Fma { ty: Ty::F32, float, .. } => float.ftz,
-        Op::Cvt { to: Ty::F32, from, ftz, .. } => *ftz || !from.float() || *from == Ty::F16,
-        Op::Mov { ty: Ty::F32 | Ty::B32 | Ty::U32 | Ty::S32, src, .. } => is_normal(src, normal),
-        Op::Selp { ty: Ty::F32 | Ty::B32 | Ty::U32 | Ty::S32, a, b, .. } => {
-            is_normal(a, normal) && is_normal(b, normal)
-        }
-        Op::Shfl { a, .. } => is_normal(a, normal),
-        _ => false,
-    }
-}
+use super::builder::Builder;
+use super::error::Lowered;
+use super::subnormal::is_normal;
 
 /// Whether rounding is the one that vectors have.
 fn nearest(float: Float) -> bool {
@@ -86,6 +29,7 @@ fn encode(value: f64, modifiers: Float) -> u64 {
 }
 
 impl Builder<'_> {
+    /// Whether `.ftz` asks for operands to be flushed that may be subnormal.
     pub(super) fn dirty(&self, modifiers: Float, operands: &[&Operand]) -> bool {
         modifiers.ftz && !operands.iter().all(|operand| is_normal(operand, &self.normal))
     }

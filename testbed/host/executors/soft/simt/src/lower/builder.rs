@@ -1,55 +1,39 @@
-//! What all of lowering uses: the kernel on its way, and places of operands.
+//! The builder of a program: a kernel on its way to steps, and what all parts of lowering share.
 
 use std::collections::HashMap;
 
-use vgpu_ptx::ir::{self, Base, Class, Guard, Kernel, Operand, Reg};
-use vgpu_ptx::{Effort, Spent};
+use vgpu_ptx::Effort;
+use vgpu_ptx::analysis::{reads, writes};
+use vgpu_ptx::ir::{Kernel, Reg, Terminator};
 
-use crate::env::Tables;
-use crate::machine::{Features, Layout, Run, Slot, Step, best_fn, common_fn, step_fn};
-use crate::meetings::{Point, Recorder};
-use crate::ops::{Place, control, convert, special};
-use crate::program::{Initial, MemoryStep, Registers, Special};
+use crate::machine::{
+    Features, Initial, Layout, Place, Point, Recorder, Registers, Run, Slot, Special, Step, Tables, best_fn,
+    common_fn, step_fn,
+};
+use crate::ops::control;
 
-use super::meeting;
+use super::blocks::number_blocks;
+use super::error::{BuildError, Lowered};
+use super::reconvergence;
 use super::slots::{self, Allocation};
+use super::subnormal::never_subnormal;
 
-/// Done, or what is wrong.
-pub(crate) type Lowered<T = ()> = Result<T, String>;
-
-/// Why a kernel is not lowered, before its first instruction is.
-pub(super) enum BuildError {
-    Wrong(String),
-    Spent(Spent),
-}
-
-impl From<String> for BuildError {
-    fn from(what: String) -> Self {
-        Self::Wrong(what)
-    }
-}
-
-impl From<Spent> for BuildError {
-    fn from(spent: Spent) -> Self {
-        Self::Spent(spent)
-    }
-}
-
-/// Frames that are larger than this are refused: no real kernel comes near.
+/// Bytes of a frame at most. Kernels with larger frames are refused; no real kernel comes near.
 const LARGEST_FRAME: u32 = 64 << 20;
 
-/// Steps of a straight line, counted along every way through the text, between two looks at the control.
-pub(super) const LOOK: usize = 1024;
+/// Number of steps of a straight line between two polls of the control, along every path through the text.
+const POLL_INTERVAL: usize = 1024;
 
-/// Slots for values within one instruction.
+/// Slots for values within one instruction. Every instruction uses the same ones again.
 #[derive(Debug, Default)]
-struct Temporaries {
+pub(super) struct Temporaries {
     slots: Vec<Slot>,
     used: usize,
 }
 
 impl Temporaries {
-    fn take(&mut self, make: impl FnOnce() -> Slot) -> Slot {
+    /// Takes a slot that is free, or makes one.
+    pub(super) fn take(&mut self, make: impl FnOnce() -> Slot) -> Slot {
         if self.used == self.slots.len() {
             self.slots.push(make());
         }
@@ -61,21 +45,23 @@ impl Temporaries {
 /// A kernel on its way to a program.
 pub(crate) struct Builder<'a> {
     pub(super) kernel: &'a Kernel,
-    globals: &'a [u64],
+    /// Device addresses of the module's variables.
+    pub(super) globals: &'a [u64],
     pub(super) features: Features,
     pub(super) layout: Layout,
     pub(super) steps: Vec<Step>,
     /// Steps that run once a warp and launch.
     prologue: Vec<Step>,
-    /// Where the line that is being lowered began: at a look, or so many steps ago on the longest way to here. The
-    /// same of the prologue.
+    /// Where the straight line started that is being lowered: at a poll, or that many steps ago on the
+    /// longest path to here. The other one is of whichever of `steps` and `prologue` is not being lowered.
     pub(super) line_start: isize,
     prologue_line_start: isize,
-    /// By block of the kernel: the most steps since a look that a way forward to it has.
+    /// By block of the kernel: steps since the last poll on the longest forward path to it.
     pub(super) reach: Vec<usize>,
-    /// What lanes must agree on at steps where they wait for others.
-    pub(super) meetings: Recorder,
-    /// The same of the block's instructions, the next one last, and of the one that is being lowered, with its first step.
+    /// The shared registers that lanes must agree on at steps where they wait for others.
+    pub(super) reconvergence: Recorder,
+    /// Points of the block's instructions at which lanes may wait, the next instruction last; and of the one
+    /// that is being lowered, with its first step.
     agreements: Vec<(u32, Point)>,
     agreement: Option<(usize, Point)>,
     pub(super) tables: Tables,
@@ -84,39 +70,30 @@ pub(crate) struct Builder<'a> {
     pub(super) windows: u32,
     /// First step of each lowered block.
     pub(super) blocks: Vec<u32>,
-    /// Lowered block of each block of the kernel.
+    /// First lowered block of each block of the kernel.
     pub(super) block_numbers: Vec<u32>,
-    /// How many edges lead to each block of the kernel.
+    /// Number of edges that lead to each block of the kernel.
     pub(super) entries: Vec<u32>,
-    /// Steps that go to other blocks, to be linked.
+    /// Steps that go to other blocks and are still to be linked.
     pub(super) jumps: Vec<usize>,
-    allocation: Allocation,
+    pub(super) allocation: Allocation,
     /// Registers whose floating-point values are never subnormal.
     pub(super) normal: Vec<bool>,
-    scalars: HashMap<u64, Slot>,
-    /// What constant a slot holds.
-    constants: HashMap<Slot, u64>,
-    vectors: HashMap<(u64, bool), Slot>,
-    specials: HashMap<Special, Place>,
-    temporary_scalars: Temporaries,
-    temporary_narrow: Temporaries,
-    temporary_wide: Temporaries,
+    /// Slots of constants, and the constants of slots.
+    pub(super) scalars: HashMap<u64, Slot>,
+    pub(super) constants: HashMap<Slot, u64>,
+    /// Vectors of which each lane holds a constant, of 64 bits if so said.
+    pub(super) vectors: HashMap<(u64, bool), Slot>,
+    pub(super) specials: HashMap<Special, Place>,
+    pub(super) temporary_scalars: Temporaries,
+    pub(super) temporary_narrow: Temporaries,
+    pub(super) temporary_wide: Temporaries,
     /// The block of the kernel that is being lowered.
     pub(super) block: usize,
     line: u32,
 }
 
-/// Bytes of a register.
-pub(super) const fn class_bytes(class: Class) -> u32 {
-    match class {
-        Class::Pred => 1,
-        Class::B16 => 2,
-        Class::B32 => 4,
-        Class::B64 => 8,
-    }
-}
-
-/// Whether all registers and blocks that a kernel names are there: the analyses rely on it.
+/// Checks that all registers and blocks that a kernel names exist: the analyses rely on it.
 fn check_ranges(kernel: &Kernel) -> Lowered {
     let count = kernel.registers.len() as u32;
     let mut beyond = None;
@@ -126,11 +103,11 @@ fn check_ranges(kernel: &Kernel) -> Lowered {
         }
     };
     for inst in &kernel.code {
-        vgpu_ptx::analysis::reads(&inst.op, &mut check);
-        vgpu_ptx::analysis::writes(&inst.op, &mut check);
+        reads(&inst.op, &mut check);
+        writes(&inst.op, &mut check);
     }
     for block in &kernel.blocks {
-        if let ir::Terminator::Branch { guard, .. } = block.end {
+        if let Terminator::Branch { guard, .. } = block.end {
             check(guard.reg);
         }
         if block.code.start > block.code.end || block.code.end as usize > kernel.code.len() {
@@ -141,6 +118,7 @@ fn check_ranges(kernel: &Kernel) -> Lowered {
 }
 
 impl<'a> Builder<'a> {
+    /// Analyses a kernel and allocates its registers. No instruction is lowered yet.
     pub(super) fn new(
         kernel: &'a Kernel,
         globals: &'a [u64],
@@ -151,7 +129,7 @@ impl<'a> Builder<'a> {
         let mut layout = Layout::new();
         let mut registers = Registers::default();
         check_ranges(kernel)?;
-        let (block_numbers, entries) = super::flow::number_blocks(kernel)?;
+        let (block_numbers, entries) = number_blocks(kernel)?;
         let allocation = slots::allocate(kernel, aligned, &mut layout, &mut registers, effort)?;
         if layout.bytes() > LARGEST_FRAME {
             return Err(format!("its registers take {} bytes of a warp", layout.bytes()).into());
@@ -166,7 +144,7 @@ impl<'a> Builder<'a> {
             line_start: 0,
             prologue_line_start: 0,
             reach: vec![0; kernel.blocks.len()],
-            meetings: Recorder::default(),
+            reconvergence: Recorder::default(),
             agreements: Vec::new(),
             agreement: None,
             tables: Tables::default(),
@@ -178,7 +156,7 @@ impl<'a> Builder<'a> {
             entries,
             jumps: Vec::new(),
             allocation,
-            normal: super::arithmetic::never_subnormal(kernel, effort)?,
+            normal: never_subnormal(kernel, effort)?,
             scalars: HashMap::new(),
             constants: HashMap::new(),
             vectors: HashMap::new(),
@@ -193,7 +171,7 @@ impl<'a> Builder<'a> {
         Ok(builder)
     }
 
-    /// Begins an instruction.
+    /// Starts an instruction at a line of the text.
     pub(super) fn begin(&mut self, line: u32) {
         self.line = line;
         self.temporary_scalars.used = 0;
@@ -201,7 +179,7 @@ impl<'a> Builder<'a> {
         self.temporary_wide.used = 0;
     }
 
-    /// A step, to be filled in.
+    /// A step whose operands are still to be filled in.
     pub(super) fn step<R: Run>(&self) -> Step {
         Step::new(step_fn::<R>(self.features), self.line)
     }
@@ -211,11 +189,12 @@ impl<'a> Builder<'a> {
         Step::new(common_fn::<R>(), self.line)
     }
 
-    /// A step that saves some work and that the best instruction set alone has.
+    /// A step that saves some work and that only the best instruction set has.
     pub(super) fn best<R: Run>(&self) -> Option<Step> {
         best_fn::<R>(self.features).map(|run| Step::new(run, self.line))
     }
 
+    /// Emits a step.
     pub(super) fn push(&mut self, step: Step) {
         self.steps.push(step);
     }
@@ -225,15 +204,16 @@ impl<'a> Builder<'a> {
         self.allocation.invariants.once.get(instruction as usize).copied().unwrap_or(false)
     }
 
-    /// Begins a block, as far as the meeting of lanes goes.
+    /// Starts a block: finds the instructions at which lanes may wait.
     pub(super) fn begin_agreements(&mut self, block: usize) {
         let Allocation { analysis, places, .. } = &self.allocation;
-        self.agreements = meeting::agreements(self.kernel, block, analysis, places, &mut self.meetings);
+        self.agreements =
+            reconvergence::agreements(self.kernel, block, analysis, places, &mut self.reconvergence);
     }
 
-    /// Begins an instruction, where lanes may wait for others.
-    pub(super) fn begin_meeting(&mut self, instruction: u32) {
-        // Those of instructions that were lowered together with an earlier one are passed over.
+    /// Starts an instruction at which lanes may wait for others.
+    pub(super) fn begin_waits(&mut self, instruction: u32) {
+        // Instructions that were lowered together with an earlier one are skipped.
         while self.agreements.last().is_some_and(|(at, _)| *at < instruction) {
             self.agreements.pop();
         }
@@ -241,7 +221,7 @@ impl<'a> Builder<'a> {
         self.agreement = here.map(|(_, point)| (self.steps.len(), point));
     }
 
-    /// What lanes must agree on that meet at the barrier that is being lowered.
+    /// The point of the barrier that is being lowered.
     pub(super) fn take_agreement(&mut self) -> Lowered<Point> {
         self.agreement
             .take()
@@ -250,44 +230,45 @@ impl<'a> Builder<'a> {
     }
 
     /// Ends an instruction: lanes may wait at any of its steps.
-    pub(super) fn end_meeting(&mut self) {
+    pub(super) fn end_waits(&mut self) {
         let Some((first, point)) = self.agreement.take() else { return };
         for step in first..self.steps.len() {
-            self.meetings.step(step as u32, point);
+            self.reconvergence.step(step as u32, point);
         }
     }
 
-    /// Lowers something to steps that run once a warp and launch.
+    /// Calls `lower`, whose steps then run once a warp and launch.
     pub(super) fn in_prologue(&mut self, lower: impl FnOnce(&mut Self) -> Lowered) -> Lowered {
         self.turn_prologue();
-        self.look();
+        self.poll_if_due();
         let done = lower(self);
         self.turn_prologue();
         done
     }
 
+    /// Swaps the steps that are being lowered and the prologue.
     fn turn_prologue(&mut self) {
         std::mem::swap(&mut self.steps, &mut self.prologue);
         std::mem::swap(&mut self.line_start, &mut self.prologue_line_start);
     }
 
-    /// Steps since the last look, on the longest way here.
+    /// Steps since the last poll, on the longest path to here.
     pub(super) const fn line_length(&self) -> usize {
         self.steps.len().saturating_add_signed(-self.line_start)
     }
 
-    /// Begins an instruction with a look at the control, if it is time for one.
-    pub(super) fn look(&mut self) {
-        if self.line_length() < LOOK {
+    /// Emits a poll of the control where the straight line has become too long.
+    pub(super) fn poll_if_due(&mut self) {
+        if self.line_length() < POLL_INTERVAL {
             return;
         }
-        let mut step = self.common::<control::Look>();
-        step.imm = LOOK as u64;
+        let mut step = self.common::<control::Poll>();
+        step.imm = POLL_INTERVAL as u64;
         self.push(step);
         self.line_start = self.steps.len().cast_signed();
     }
 
-    /// Puts the prologue behind the blocks. Its first step.
+    /// Appends the prologue to the blocks. Returns its first step.
     pub(super) fn append_prologue(&mut self) -> u32 {
         let first = self.steps.len() as u32;
         let mut prologue = std::mem::take(&mut self.prologue);
@@ -295,258 +276,5 @@ impl<'a> Builder<'a> {
         let leave = self.common::<control::Leave>();
         self.push(leave);
         first
-    }
-
-    // Places
-
-    pub(super) fn temporary_scalar(&mut self) -> Slot {
-        self.temporary_scalars.take(|| self.layout.scalar())
-    }
-
-    pub(super) fn temporary_vector(&mut self, wide: bool) -> Slot {
-        let temporaries = if wide { &mut self.temporary_wide } else { &mut self.temporary_narrow };
-        temporaries.take(|| self.layout.vector(wide))
-    }
-
-    /// The slot of a constant.
-    pub(super) fn constant(&mut self, value: u64) -> Slot {
-        if let Some(&slot) = self.scalars.get(&value) {
-            return slot;
-        }
-        let slot = self.layout.scalar();
-        self.scalars.insert(value, slot);
-        self.constants.insert(slot, value);
-        self.initial.scalars.push((slot, value));
-        slot
-    }
-
-    /// The constant that a place holds, if it is one.
-    pub(super) fn constant_of(&self, place: Place) -> Option<u64> {
-        match place {
-            Place::Scalar(slot) => self.constants.get(&slot).copied(),
-            Place::Vector(_) => None,
-        }
-    }
-
-    pub(super) fn class(&self, reg: Reg) -> Lowered<Class> {
-        self.kernel.registers.get(reg.0 as usize).copied().ok_or_else(|| format!("no register {}", reg.0))
-    }
-
-    pub(super) fn place(&self, reg: Reg) -> Lowered<Place> {
-        self.class(reg)?;
-        Ok(self.allocation.places[reg.0 as usize])
-    }
-
-    /// Whether lanes that wait elsewhere, while this block runs, have values of their own in a register.
-    pub(super) fn blends(&self, reg: Reg) -> bool {
-        self.allocation.analysis.waiting[self.block].contains(reg)
-    }
-
-    /// The constant that a register always holds.
-    pub(super) fn constant_register(&self, reg: Reg) -> Option<u64> {
-        self.constant_of(*self.allocation.places.get(reg.0 as usize)?)
-    }
-
-    /// Gives registers that always hold a constant its place.
-    fn place_constants(&mut self) -> Lowered {
-        let mut constants: Vec<(Reg, Operand)> = self.allocation.constants.drain().collect();
-        constants.sort_unstable_by_key(|(reg, _)| *reg);
-        for (reg, value) in constants {
-            let place = self.source(&value, class_bytes(self.class(reg)?))?;
-            self.allocation.places[reg.0 as usize] = place;
-        }
-        Ok(())
-    }
-
-    /// Whether nobody reads a register.
-    pub(super) fn is_dead(&self, reg: Reg) -> bool {
-        self.allocation.reads[reg.0 as usize] == 0
-    }
-
-    /// Whether exactly one instruction reads a register, once.
-    pub(super) fn is_read_once(&self, reg: Reg) -> bool {
-        self.allocation.reads[reg.0 as usize] == 1
-    }
-
-    /// Whether a register is the value of a parameter from the start.
-    pub(super) fn is_parameter(&self, reg: Reg) -> Option<Slot> {
-        self.allocation.parameters.get(&reg).copied()
-    }
-
-    /// A register that is to have `bytes`.
-    pub(super) fn register(&self, reg: Reg, bytes: u32) -> Lowered<Place> {
-        let has = class_bytes(self.class(reg)?);
-        if has != bytes {
-            return Err(format!("register {} has {has} bytes, not {bytes}", reg.0));
-        }
-        self.place(reg)
-    }
-
-    /// An operand of `bytes`.
-    pub(super) fn source(&mut self, operand: &Operand, bytes: u32) -> Lowered<Place> {
-        match *operand {
-            Operand::Reg(reg) => self.register(reg, bytes),
-            Operand::Imm(value) => {
-                let value = if bytes < 8 { value & ((1 << (8 * bytes)) - 1) } else { value };
-                Ok(Place::Scalar(self.constant(value)))
-            }
-            Operand::Special(special) => self.special_operand(special, bytes),
-            Operand::Address(base, offset) => {
-                let address = self.address(base)?.wrapping_add_signed(offset);
-                let address = if bytes < 8 { address & ((1 << (8 * bytes)) - 1) } else { address };
-                Ok(Place::Scalar(self.constant(address)))
-            }
-        }
-    }
-
-    /// An address that is known now.
-    pub(super) fn address(&self, base: Base) -> Lowered<u64> {
-        match base {
-            Base::Zero => Ok(0),
-            Base::DynamicShared => Ok(self.kernel.dynamic_shared_offset.into()),
-            Base::Global(index) => {
-                self.globals.get(index as usize).copied().ok_or_else(|| format!("no global variable {index}"))
-            }
-            Base::Reg(_) => Err("an address of a register".into()),
-        }
-    }
-
-    /// An operand of the width of its register, for instructions that take wider ones; and that width. Others have `bytes`.
-    pub(super) fn loose_source(&mut self, operand: &Operand, bytes: u32) -> Lowered<(Place, u32)> {
-        let width = match *operand {
-            Operand::Reg(reg) => class_bytes(self.class(reg)?),
-            _ => bytes,
-        };
-        if width < bytes {
-            return Err(format!("an operand of {width} bytes where {bytes} are needed"));
-        }
-        Ok((self.source(operand, width)?, width))
-    }
-
-    /// Where a predicate is, and what it is xored with.
-    pub(super) fn guard(&self, guard: Guard) -> Lowered<(Place, u32)> {
-        Ok((self.register(guard.reg, 1)?, if guard.negated { u32::MAX } else { 0 }))
-    }
-
-    fn special_operand(&mut self, special: ir::Special, bytes: u32) -> Lowered<Place> {
-        let clock = match special {
-            ir::Special::Clock | ir::Special::Clock64 => Some(self.common::<special::Clock>()),
-            ir::Special::GlobalTimer => Some(self.common::<special::GlobalTimer>()),
-            _ => None,
-        };
-        if let Some(mut step) = clock {
-            step.d = self.temporary_scalar();
-            let place = Place::Scalar(step.d);
-            self.push(step);
-            return Ok(place);
-        }
-        let place = self.special(special);
-        match (bytes, place) {
-            (4, _) => Ok(place),
-            (2, _) => self.apply1::<convert::Low16>(place),
-            (8, _) => self.apply1::<convert::Widen>(place),
-            _ => Err(format!("a special register as an operand of {bytes} bytes")),
-        }
-    }
-
-    /// Where a special register of 32 bits is.
-    fn special(&mut self, special: ir::Special) -> Place {
-        if let ir::Special::Ctaid(axis) = special {
-            let key = Special::Ptx(special);
-            if let Some(&place) = self.specials.get(&key) {
-                return place;
-            }
-            let slot = self.layout.scalar();
-            self.initial.block.push((slot, axis));
-            self.specials.insert(key, Place::Scalar(slot));
-            return Place::Scalar(slot);
-        }
-        let lanes = match special {
-            ir::Special::Tid(0)
-            | ir::Special::LaneId
-            | ir::Special::LaneMaskEq
-            | ir::Special::LaneMaskLe
-            | ir::Special::LaneMaskLt
-            | ir::Special::LaneMaskGe
-            | ir::Special::LaneMaskGt => true,
-            ir::Special::Tid(_) => !self.allocation.tid_yz_uniform,
-            _ => false,
-        };
-        self.initial_value(Special::Ptx(special), lanes)
-    }
-
-    /// The place of a value that frames hold from the start.
-    fn initial_value(&mut self, special: Special, lanes: bool) -> Place {
-        if let Some(&place) = self.specials.get(&special) {
-            return place;
-        }
-        let place = if lanes {
-            Place::Vector(self.layout.vector(false))
-        } else {
-            Place::Scalar(self.layout.scalar())
-        };
-        self.specials.insert(special, place);
-        self.initial.specials.push((special, place));
-        place
-    }
-
-    /// An element of the parameters as a register of `to` bytes.
-    pub(super) fn parameter(&mut self, offset: u32, bytes: u32, signed: bool, to: u32) -> Place {
-        self.initial_value(Special::Parameter { offset, bytes, signed, to }, false)
-    }
-
-    /// Sets the slot of a register that is a parameter's value from the start.
-    pub(super) fn initial_parameter(&mut self, slot: Slot, special: Special) {
-        self.initial.specials.push((special, Place::Scalar(slot)));
-    }
-
-    /// The vector of a place: itself, or one whose lanes all have the scalar.
-    pub(super) fn vector(&mut self, place: Place, wide: bool) -> Slot {
-        let scalar = match place {
-            Place::Vector(slot) => return slot,
-            Place::Scalar(slot) => slot,
-        };
-        if let Some(&value) = self.constants.get(&scalar) {
-            let value = if wide { value } else { value & 0xffff_ffff };
-            if let Some(&slot) = self.vectors.get(&(value, wide)) {
-                return slot;
-            }
-            let slot = self.layout.vector(wide);
-            self.vectors.insert((value, wide), slot);
-            if wide {
-                self.initial.wide_vectors.push((slot, value));
-            } else {
-                self.initial.narrow_vectors.push((slot, value as u32));
-            }
-            return slot;
-        }
-        let slot = self.temporary_vector(wide);
-        self.splat(scalar, slot, wide, false);
-        slot
-    }
-
-    /// The scalar of a place: itself, or the lowest active lane's value.
-    pub(super) fn scalar(&mut self, place: Place) -> Slot {
-        match place {
-            Place::Scalar(slot) => slot,
-            Place::Vector(slot) => {
-                let mut step = self.common::<crate::ops::warps::Elect>();
-                step.a = slot;
-                step.d = self.temporary_scalar();
-                let slot = step.d;
-                self.push(step);
-                slot
-            }
-        }
-    }
-
-    /// A list of slots in the tables.
-    pub(super) fn slots(&mut self, slots: &[Slot]) -> u32 {
-        let mut list = [Slot::NONE; 4];
-        for (to, from) in list.iter_mut().zip(slots) {
-            *to = *from;
-        }
-        self.tables.memory.push(MemoryStep { slots: list });
-        self.tables.memory.len() as u32 - 1
     }
 }

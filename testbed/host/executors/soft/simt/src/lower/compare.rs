@@ -2,11 +2,13 @@
 
 use vgpu_ptx::ir::{Combine, Compare as Cmp, Guard, Op, Operand, Reg, Ty};
 
-use crate::machine::{Lane, Slot};
+use crate::machine::{Lane, Place, Slot};
 use crate::ops::compare::{self, AND, Compare, CompareScalar, Flushed, Logic, OR, Select, SelectScalar, XOR};
-use crate::ops::{Place, Test, half};
+use crate::ops::{Test, half};
 
-use super::builder::{Builder, Lowered, class_bytes};
+use super::builder::Builder;
+use super::error::Lowered;
+use super::places::class_bytes;
 
 /// A comparison as one of the few that there are: with exchanged operands, inverted.
 #[derive(Clone, Copy)]

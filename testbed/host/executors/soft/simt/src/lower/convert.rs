@@ -2,10 +2,13 @@
 
 use vgpu_ptx::ir::{Op, Operand, Reg, Round, Space, Ty, window};
 
+use crate::machine::Place;
 use crate::ops::convert::{self, Conversion};
-use crate::ops::{Op1, Place, half, integer, special};
+use crate::ops::{Op1, half, integer, special};
 
-use super::builder::{Builder, Lowered, class_bytes};
+use super::builder::Builder;
+use super::error::Lowered;
+use super::places::class_bytes;
 
 impl Builder<'_> {
     /// Copies a place to a register of the same width.
@@ -94,8 +97,8 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Halves of a word that are converted to floats at once: `mov.b32 {low, high}, r; cvt.f32.f16 f, high`. Whether these two instructions
-    /// were that, and are lowered.
+    /// Halves of a word that are converted to floats at once: `mov.b32 {low, high}, r; cvt.f32.f16 f, high`.
+    /// Whether these two instructions were that, and are lowered.
     pub(super) fn unpack_and_convert(&mut self, unpack: &Op, convert: &Op) -> Lowered<bool> {
         let (
             Op::Unpack { dst: parts, src, .. },
@@ -265,7 +268,8 @@ impl Builder<'_> {
         self.rare(dst, bytes, &[(place, width)], move |[a, ..]| conversion.apply(a))
     }
 
-    /// Integers to integers: the low bits, extended by the source's sign to the type, and by the type's to the register.
+    /// Integers to integers: the low bits, extended by the source's sign to the type, and by the type's to
+    /// the register.
     fn convert_integer(&mut self, to: Ty, from: Ty, dst: Reg, bytes: u32, src: Place, width: u32) -> Lowered {
         let (of, into) = (from.bytes(), to.bytes());
         // A register of 16 bits is zero above; so are wider ones whose value is known to have no more.

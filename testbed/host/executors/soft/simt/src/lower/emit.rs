@@ -1,11 +1,13 @@
-//! Steps of the common shapes, and where their results go: to registers that lanes share, or to one of each lane.
+//! Steps of the common shapes, and where their results go: to registers that lanes share, or to one of each
+//! lane.
 
 use vgpu_ptx::ir::Reg;
 
-use super::builder::{Builder, Lowered};
-use crate::machine::{Slot, Step};
+use super::builder::Builder;
+use super::error::Lowered;
+use crate::machine::{Operand, Place, RareStep, Slot, Step};
 use crate::ops::integer::{Mov32, Mov64};
-use crate::ops::{Op1, Op2, Op3, Place, Scalar1, Scalar2, Scalar3, Splat, Vector1, Vector2, Vector3, rare};
+use crate::ops::{Op1, Op2, Op3, Scalar1, Scalar2, Scalar3, Splat, Vector1, Vector2, Vector3, rare};
 
 impl Builder<'_> {
     /// Where a register of `bytes` is written, and whether its inactive lanes must be kept.
@@ -97,7 +99,8 @@ impl Builder<'_> {
         self.finish(step, scalar, size_of::<O::R>() == 8, place, blend)
     }
 
-    /// `dst = O(a, b)` for what is not frequent: one function for all vectors, scalars are copied to lanes first.
+    /// `dst = O(a, b)` for what is not frequent: one function for all vectors, scalars are copied to lanes
+    /// first.
     pub(super) fn plain2<O: Op2>(&mut self, dst: Reg, bytes: u32, a: Place, b: Place) -> Lowered {
         let target = self.target(dst, bytes)?;
         self.plain_emit2::<O>(target, a, b)
@@ -199,12 +202,9 @@ impl Builder<'_> {
         if place.is_scalar() && sources.iter().any(|(source, _)| !source.is_scalar()) {
             return Err("a register that lanes share gets values that they do not share".into());
         }
-        let operand = |(place, bytes): (Place, u32)| rare::Operand {
-            at: place.slot(),
-            scalar: place.is_scalar(),
-            bytes,
-        };
-        self.tables.rare.push(rare::RareStep {
+        let operand =
+            |(place, bytes): (Place, u32)| Operand { at: place.slot(), scalar: place.is_scalar(), bytes };
+        self.tables.rare.push(RareStep {
             function: Box::new(function),
             sources: sources.iter().map(|&source| operand(source)).collect(),
             dst: operand((place, bytes)),

@@ -1,22 +1,24 @@
 //! Words put together from bit fields of others: a chain of shifts, masks and unions is one step.
 //!
 //! Kernels take quantised values out of words, and put those of five and six bits together from two words, by
-//! `(a << 4 & 16) | (a << 11 & 4096) | ...`: some ten instructions for each word, all of whose results but the last are
-//! read once, by the next ones.
+//! `(a << 4 & 16) | (a << 11 & 4096) | ...`: some ten instructions for each word, all of whose results but
+//! the last are read once, by the next ones.
 
 use vgpu_ptx::ir::{Binary, Inst, Op, Operand, Reg, Ty};
 
-use crate::ops::Place;
-use crate::ops::bits::{Field, Fields};
+use crate::machine::{Field, Place};
+use crate::ops::bits::Fields;
 
-use super::builder::{Builder, Lowered};
+use super::builder::Builder;
+use super::error::Lowered;
 
 /// So many instructions become a step at most.
 const MOST_INSTRUCTIONS: usize = 32;
 /// So many fields has a word at most.
 const MOST_FIELDS: usize = 8;
 
-/// Bits of a register, moved: those of `mask` are the register's, shifted to the left, or to the right if negative; others are 0.
+/// Bits of a register, moved: those of `mask` are the register's, shifted to the left, or to the right if
+/// negative; others are 0.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     reg: Reg,
@@ -79,7 +81,8 @@ impl Builder<'_> {
         Ok(count as usize)
     }
 
-    /// The value that an instruction computes, if it puts fields together. What it reads is no longer in `words`.
+    /// The value that an instruction computes, if it puts fields together. What it reads is no longer in
+    /// `words`.
     fn word(&self, op: &Op, words: &mut Vec<Word>) -> Option<Word> {
         let Op::Binary { op, ty: ty @ (Ty::B32 | Ty::U32 | Ty::S32), dst, a, b, .. } = op else {
             return None;

@@ -1,67 +1,36 @@
-//! Blocks: their numbers, their ends, barriers.
-//!
-//! A barrier ends a block of the lowered code, so that a warp that waits there goes on at a block's start.
+//! Control flow: where blocks start, how they end, and barriers.
 
-use vgpu_ptx::ir::{BlockId, Guard, Kernel, Op, Operand, Terminator};
+use vgpu_ptx::ir::{BlockId, Guard, Op, Operand, Reduce, Terminator};
 
-use crate::block::{BarrierKind, BarrierStep};
-use crate::machine::Step;
+use crate::machine::{BarrierKind, BarrierStep, Step};
 use crate::ops::control::{Arrive, Branch, Goto, Return, Trap};
 
-use super::builder::{Builder, Lowered};
-
-fn is_barrier(op: &Op) -> bool {
-    matches!(op, Op::Bar { .. } | Op::BarArrive { .. } | Op::BarRed { .. })
-}
-
-/// The lowered block that each block begins, and how many edges lead to each block.
-pub(super) fn number_blocks(kernel: &Kernel) -> Lowered<(Vec<u32>, Vec<u32>)> {
-    if kernel.blocks.is_empty() {
-        return Err("it has no code".into());
-    }
-    let mut numbers = Vec::with_capacity(kernel.blocks.len());
-    let mut entries = vec![0u32; kernel.blocks.len()];
-    // The entry is entered from outside.
-    entries[0] = 1;
-    let mut next = 0;
-    for block in &kernel.blocks {
-        numbers.push(next);
-        let code =
-            kernel.code.get(block.code.start as usize..block.code.end as usize).ok_or("no such code")?;
-        next += 1 + code.iter().filter(|inst| is_barrier(&inst.op)).count() as u32;
-        let targets = match block.end {
-            Terminator::Goto(to) => [Some(to), None],
-            Terminator::Branch { then, otherwise, .. } => [Some(then), Some(otherwise)],
-            Terminator::Return | Terminator::Trap => [None, None],
-        };
-        for BlockId(to) in targets.into_iter().flatten() {
-            *entries.get_mut(to as usize).ok_or_else(|| format!("no block {to}"))? += 1;
-        }
-    }
-    Ok((numbers, entries))
-}
+use super::builder::Builder;
+use super::error::Lowered;
 
 impl Builder<'_> {
+    /// Starts block `index` of the kernel.
     pub(super) fn begin_block(&mut self, index: usize) {
         debug_assert_eq!(self.blocks.len(), self.block_numbers[index] as usize);
         self.block = index;
         self.begin_agreements(index);
         self.blocks.push(self.steps.len() as u32);
         self.line_start = self.steps.len().cast_signed() - self.reach[index].cast_signed();
-        self.look();
+        self.poll_if_due();
     }
 
     fn target_block(&self, id: BlockId) -> Lowered<u32> {
         self.block_numbers.get(id.0 as usize).copied().ok_or_else(|| format!("no block {}", id.0))
     }
 
-    /// A step that goes to blocks: linked when all blocks have steps.
+    /// Emits a step that goes to other blocks. It is linked when all blocks have steps.
     fn jump(&mut self, step: Step) {
         self.jumps.push(self.steps.len());
         self.push(step);
     }
 
-    /// Carries the length of the straight line on to the blocks ahead that may come next. Branches back count by themselves.
+    /// Carries the length of the straight line on to the blocks ahead that may come next. Backward branches
+    /// count their loop by themselves.
     fn extend_line(&mut self, index: usize) {
         let length = self.line_length() + 1;
         let next = match self.kernel.blocks[index].end {
@@ -75,14 +44,14 @@ impl Builder<'_> {
         }
     }
 
-    /// The end of block `index` of the kernel.
+    /// Lowers the end of block `index` of the kernel.
     pub(super) fn terminator(&mut self, index: usize) -> Lowered {
         self.extend_line(index);
         let here = self.blocks.len() as u32 - 1;
         let (kernel, next) = (self.kernel, index + 1);
         match kernel.blocks[index].end {
             Terminator::Goto(to) => {
-                // Nobody else comes there: no lane can be pending.
+                // No other edge leads there, so no lane can be pending.
                 if to.0 as usize == next && self.entries[next] == 1 {
                     return Ok(());
                 }
@@ -121,7 +90,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Fills in the first steps of the blocks that steps go to.
+    /// Fills in the first steps of the blocks to which steps go.
     pub(super) fn link(&mut self) {
         for &index in &self.jumps {
             let step = &mut self.steps[index];
@@ -130,14 +99,14 @@ impl Builder<'_> {
         }
     }
 
-    /// `bar` and its kin.
+    /// Lowers `bar` and its kin.
     pub(super) fn barrier(&mut self, op: &Op) -> Lowered {
         let (number, threads, kind) = match op {
             Op::Bar { barrier, threads } => (barrier, threads.as_ref(), BarrierKind::Sync),
             Op::BarArrive { barrier, threads } => (barrier, Some(threads), BarrierKind::Arrive),
             Op::BarRed { op, barrier, threads, dst, p } => {
                 let (p, xor) = self.guard(*p)?;
-                let bytes = if *op == vgpu_ptx::ir::Reduce::Popc { 4 } else { 1 };
+                let bytes = if *op == Reduce::Popc { 4 } else { 1 };
                 let dst = self.register(*dst, bytes)?;
                 (barrier, threads.as_ref(), BarrierKind::Reduce { op: *op, p: p.slot(), xor, dst })
             }

@@ -2,9 +2,11 @@
 
 use vgpu_ptx::ir::{Binary, Half, Op, Operand, Permute, Reg, Ty};
 
-use crate::ops::{Place, bits, integer};
+use crate::machine::Place;
+use crate::ops::{bits, integer};
 
-use super::builder::{Builder, Lowered};
+use super::builder::Builder;
+use super::error::Lowered;
 
 impl Builder<'_> {
     pub(super) fn integer_binary(

@@ -1,21 +1,19 @@
-//! Loads, stores, read-modify-writes, and what else reaches outside of the warp.
+//! Loads and stores, and the addresses of all accesses.
 
-use vgpu_ptx::ir::{Atomic as Rmw, Base, Class, Float, Mem, Op, Operand, Order, Reg, Space, Ty, window};
+use vgpu_ptx::ir::{Base, Class, Mem, Operand, Order, Reg, Space, Ty, window};
 
-use crate::machine::{Slot, Step};
-use crate::ops::atomic::{Atomic, AtomicStep, Change};
+use crate::machine::{Place, Special, Step};
 use crate::ops::memory::{
-    self, Extend, FromU8, FromU16, Generic, Global, Load, LoadPair, LoadScalar, Local, Same32, Same64,
-    Shared, Store, Truncate,
+    self, Extend, FromU8, FromU16, Generic, Global, Load, LoadScalar, Local, Same32, Same64, Shared, Store,
+    Truncate,
 };
-use crate::ops::rounding::{self, F32, Format};
-use crate::ops::{Place, convert, double, integer, special, warps};
-use crate::printf::{Print, PrintStep};
-use crate::program::Special;
+use crate::ops::{convert, integer, special, warps};
 
-use super::builder::{Builder, Lowered, class_bytes};
+use super::builder::Builder;
+use super::error::Lowered;
+use super::places::class_bytes;
 
-/// Where an access goes: its base, and what is added.
+/// The address of an access: a base, and an offset in bytes.
 #[derive(Clone, Copy)]
 pub(super) struct Address {
     pub(super) base: Place,
@@ -23,7 +21,8 @@ pub(super) struct Address {
 }
 
 impl Builder<'_> {
-    /// Addresses of a memory operand: 64 bits of device and generic memory, 32 of others.
+    /// The address of a memory operand: 64 bits for device, generic and parameter memory, 32 bits for other
+    /// memory.
     pub(super) fn access(&mut self, mem: &Mem) -> Lowered<Address> {
         let wide = matches!(mem.space, Space::Global | Space::Generic | Space::Param);
         let Base::Reg(reg) = mem.base else {
@@ -35,7 +34,7 @@ impl Builder<'_> {
         };
         let mut offset = mem.offset.cast_unsigned();
         if mem.space == Space::Param {
-            // Through their window: parameters are rarely accessed by address.
+            // Parameters are rarely accessed by address, and then through their window.
             offset = offset.wrapping_add(window::PARAM);
         }
         let place = self.place(reg)?;
@@ -51,17 +50,19 @@ impl Builder<'_> {
         }
     }
 
+    /// Allocates the window of an instruction that accesses device memory.
     pub(super) fn window(&mut self) -> u32 {
         self.windows += 1;
         self.windows - 1
     }
 
-    fn fence(&mut self) {
+    /// Emits a fence of this thread's accesses to device memory.
+    pub(super) fn fence(&mut self) {
         let step = self.common::<special::Fence>();
         self.push(step);
     }
 
-    /// `ld`
+    /// Lowers `ld`.
     pub(super) fn load(&mut self, mem: &Mem, dst: &[Option<Reg>]) -> Lowered {
         if mem.space == Space::Param
             && let (Base::Zero, [Some(dst)]) = (mem.base, dst)
@@ -73,7 +74,7 @@ impl Builder<'_> {
         }
         let address = self.access(mem)?;
         let wide = mem.ty.bytes() == 8;
-        // Where each element goes first, and whether it must go on from there.
+        // Each element goes to a slot first, and from there to its register unless that is the slot.
         let mut places = Vec::with_capacity(dst.len());
         for reg in dst {
             places.push(match reg {
@@ -91,7 +92,7 @@ impl Builder<'_> {
             address.base.is_scalar() && matches!(mem.space, Space::Global | Space::Shared | Space::Param);
         let scalar = lanes_share && mem.space != Space::Param;
         let direct = |place: Place, class: Class| {
-            // Elements arrive in 32 or 64 bits, zero above: those with a sign are extended later.
+            // Elements arrive in 32 or 64 bits with zeros above. Those with a sign are extended later.
             let same = if class == Class::B64 { wide } else { !wide };
             let signed = mem.ty.signed() && mem.ty.bytes() < class_bytes(class);
             same && !signed && place.is_scalar() == scalar
@@ -114,7 +115,7 @@ impl Builder<'_> {
                 }
             });
         }
-        // Single addresses are taken by what loads one value, and of local memory.
+        // Only loads of one value, and those of local memory, take a single address.
         let uniform = address.base.is_scalar();
         let base = if uniform && !scalar && mem.space != Space::Local {
             self.vector(address.base, mem.space != Space::Shared)
@@ -138,48 +139,9 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Two loads of 16 bits side by side that are packed to a word at once, and read by nobody else. Whether these three instructions
-    /// were that, and are lowered.
-    pub(super) fn load_pair(&mut self, low: &Op, high: &Op, pack: &Op) -> Lowered<bool> {
-        let Some((mem, dst)) = self.half_pair(low, high, pack)? else { return Ok(false) };
-        let address = self.access(mem)?;
-        let (Place::Vector(base), (Place::Vector(to), blend)) = (address.base, self.target(dst, 4)?) else {
-            return Ok(false);
-        };
-        let mut step = self.step::<LoadPair>();
-        (step.a, step.imm, step.d, step.blend) = (base, address.offset, to, blend);
-        step.y = self.window();
-        self.push(step);
-        Ok(true)
-    }
-
-    /// The first of such two loads and the word that they make, if that is what these instructions are.
-    pub(super) fn half_pair<'a>(&self, low: &'a Op, high: &Op, pack: &Op) -> Lowered<Option<(&'a Mem, Reg)>> {
-        let (Op::Ld { mem: first, dst: low }, Op::Ld { mem: second, dst: high }, Op::Pack { dst, src, .. }) =
-            (low, high, pack)
-        else {
-            return Ok(None);
-        };
-        let ([Some(low), Some(high)], [a, b]) =
-            ([low.as_slice(), high.as_slice()].map(single), src.as_slice())
-        else {
-            return Ok(None);
-        };
-        let halves =
-            |mem: &Mem| mem.space == Space::Global && mem.ty.bytes() == 2 && mem.order == Order::Weak;
-        let beside = first.base == second.base && second.offset == first.offset.wrapping_add(2);
-        let packed = [*a, *b] == [Operand::Reg(low), Operand::Reg(high)] && low != high;
-        let once = self.is_read_once(low) && self.is_read_once(high);
-        let word =
-            self.class(*dst)? == Class::B32 && [self.class(low)?, self.class(high)?] == [Class::B16; 2];
-        let all = halves(first) && halves(second) && beside && packed && once && word;
-        Ok(all.then_some((first, *dst)))
-    }
-
-    /// Brings a loaded element, of 32 bits or as wide as it is, to its register.
+    /// Extends a loaded element to its register. `elect`: all lanes have loaded the same value.
     fn extend(&mut self, ty: Ty, from: Place, elect: bool, reg: Reg, class: Class) -> Lowered {
         let from = match from {
-            // Lanes have loaded from the same address.
             Place::Vector(slot) if elect => {
                 let mut step = self.common::<warps::Elect>();
                 let to = self.temporary_scalar();
@@ -229,7 +191,7 @@ impl Builder<'_> {
         })
     }
 
-    /// Of any memory: one function for all instruction sets, for it is large.
+    /// A load through generic addresses. One function serves all instruction sets, because it is large.
     fn load_generic(&self, ty: Ty, count: usize) -> Option<Step> {
         Some(match (ty.bytes(), count) {
             (1, 1) => self.common::<Load<Generic, FromU8, false, 1>>(),
@@ -248,7 +210,7 @@ impl Builder<'_> {
         })
     }
 
-    /// Of local memory: the address may be one that lanes share.
+    /// A load of local memory. Lanes may share its address (`uniform`).
     fn load_local(&self, ty: Ty, uniform: bool, count: usize) -> Option<Step> {
         if !uniform {
             return self.load_from::<Local>(ty, count);
@@ -288,7 +250,7 @@ impl Builder<'_> {
         }
     }
 
-    /// A parameter: its value is in the frame from the start.
+    /// Lowers a load of a parameter, whose value is in the frame from the start.
     fn load_parameter(&mut self, mem: &Mem, dst: Reg) -> Lowered {
         let to = class_bytes(self.class(dst)?);
         let bytes = mem.ty.bytes();
@@ -308,7 +270,7 @@ impl Builder<'_> {
         self.copy(dst, to, place)
     }
 
-    /// `st`
+    /// Lowers `st`.
     pub(super) fn store(&mut self, mem: &Mem, src: &[Operand]) -> Lowered {
         if !matches!(src.len(), 1 | 2 | 4) {
             return Err(format!("a vector of {} elements", src.len()));
@@ -367,177 +329,12 @@ impl Builder<'_> {
         })
     }
 
-    /// One function for all instruction sets: stores are few.
+    /// A store. One function serves all instruction sets, because stores are few.
     fn store_as<S: memory::Space, T: Truncate, const SCALAR: bool>(&self, count: usize) -> Step {
         match count {
             1 => self.common::<Store<S, T, SCALAR, 1>>(),
             2 => self.common::<Store<S, T, SCALAR, 2>>(),
             _ => self.common::<Store<S, T, SCALAR, 4>>(),
         }
-    }
-
-    /// `atom`, `red`
-    pub(super) fn atomic(
-        &mut self,
-        op: Rmw,
-        mem: &Mem,
-        float: Float,
-        dst: Option<Reg>,
-        b: &Operand,
-        c: Option<&Operand>,
-    ) -> Lowered {
-        let bytes = mem.ty.bytes();
-        let change = change(op, mem.ty, float)?;
-        let base = match mem.base {
-            Base::Reg(reg) => {
-                let place = self.place(reg)?;
-                match self.class(reg)? {
-                    Class::B64 => place,
-                    Class::B32 => self.apply1::<convert::Widen>(place)?,
-                    class => return Err(format!("an address in a register of {} bytes", class_bytes(class))),
-                }
-            }
-            base => {
-                let address = self.address(base)?;
-                Place::Scalar(self.constant(address))
-            }
-        };
-        let base = self.vector(base, true);
-        let b = self.source(b, bytes)?;
-        let b = self.vector(b, bytes == 8);
-        let c = match c {
-            Some(c) => {
-                let c = self.source(c, bytes)?;
-                self.vector(c, bytes == 8)
-            }
-            None => b,
-        };
-        let dst = match dst {
-            Some(dst) => match self.register(dst, bytes)? {
-                Place::Vector(slot) => Some(slot),
-                Place::Scalar(_) => {
-                    return Err("lanes get values of their own from a read-modify-write".into());
-                }
-            },
-            None => None,
-        };
-        let window = self.window();
-        self.tables.atomics.push(AtomicStep {
-            change,
-            space: mem.space,
-            bytes,
-            base,
-            offset: mem.offset,
-            b,
-            c,
-            dst,
-            window,
-        });
-        let mut step = self.common::<Atomic>();
-        step.x = self.tables.atomics.len() as u32 - 1;
-        self.push(step);
-        Ok(())
-    }
-
-    /// `membar`, `nanosleep`, `vprintf`
-    pub(super) fn system(&mut self, op: &Op) -> Lowered {
-        match op {
-            Op::Fence => self.fence(),
-            Op::Nanosleep { .. } => {
-                let step = self.common::<special::Yield>();
-                self.push(step);
-            }
-            Op::Printf { dst, format, arguments } => {
-                let (format, arguments) = (self.source(format, 8)?, self.source(arguments, 8)?);
-                let (format, arguments) = (self.vector(format, true), self.vector(arguments, true));
-                let result = self.temporary_vector(false);
-                self.tables.prints.push(PrintStep { format, arguments, dst: Some(result) });
-                let mut step = self.common::<Print>();
-                step.x = self.tables.prints.len() as u32 - 1;
-                self.push(step);
-                if let Some(dst) = dst {
-                    self.result(*dst, result)?;
-                }
-            }
-            _ => return Err("not a call of the system".into()),
-        }
-        Ok(())
-    }
-
-    /// Copies a vector of 32 bits that an instruction made to a register.
-    fn result(&mut self, dst: Reg, from: Slot) -> Lowered {
-        let place = if self.place(dst)?.is_scalar() {
-            Place::Scalar(self.scalar(Place::Vector(from)))
-        } else {
-            Place::Vector(from)
-        };
-        self.op1::<integer::Mov32>(dst, 4, place)
-    }
-}
-
-/// The only destination of a load, if it has one.
-fn single(dst: &[Option<Reg>]) -> Option<Reg> {
-    if let [dst] = dst { *dst } else { None }
-}
-
-/// The function of a read-modify-write.
-fn change(op: Rmw, ty: Ty, float: Float) -> Lowered<Change> {
-    let bytes = ty.bytes();
-    let missing = Err(format!("there is no {op:?} of {ty:?} in memory"));
-    let half = bytes == 2 && matches!(ty, Ty::F16 | Ty::Bf16 | Ty::B16 | Ty::U16);
-    if !(matches!(bytes, 4 | 8) || half) {
-        return missing;
-    }
-    Ok(match (op, ty) {
-        (Rmw::Exch, _) => Box::new(|_, b, _, _| b),
-        (Rmw::Cas, _) => Box::new(|old, b, c, _| if old == b { c } else { old }),
-        (Rmw::Add, Ty::F32) => Box::new(move |old, b, _, own| {
-            // Sums in device memory flush, those in shared memory do not, if nothing is said.
-            let flush = |bits: u64| if own && !float.ftz { bits as u32 } else { F32.flush(bits as u32) };
-            let (a, b) = (F32.decode(flush(old)), F32.decode(flush(b)));
-            let sum = F32.encode(rounding::add(a, b, false), float.round);
-            flush(sum.into()).into()
-        }),
-        (Rmw::Add, Ty::F64) => {
-            Box::new(move |old, b, _, _| double::binary(vgpu_ptx::ir::Binary::Add, old, b, float.round))
-        }
-        (_, Ty::F16 | Ty::Bf16 | Ty::F16x2 | Ty::Bf16x2) if matches!(op, Rmw::Add | Rmw::Min | Rmw::Max) => {
-            let format = convert::format(ty).ok_or("not a short format")?;
-            let pair = matches!(ty, Ty::F16x2 | Ty::Bf16x2);
-            Box::new(move |old, b, _, _| {
-                let low = short(op, format, old & 0xffff, b & 0xffff);
-                if pair { short(op, format, old >> 16 & 0xffff, b >> 16 & 0xffff) << 16 | low } else { low }
-            })
-        }
-        _ if ty.float() => return missing,
-        (Rmw::And, _) => Box::new(|old, b, _, _| old & b),
-        (Rmw::Or, _) => Box::new(|old, b, _, _| old | b),
-        (Rmw::Xor, _) => Box::new(|old, b, _, _| old ^ b),
-        (Rmw::Add, _) => Box::new(|old, b, _, _| old.wrapping_add(b)),
-        (Rmw::Inc, _) => Box::new(|old, b, _, _| if old >= b { 0 } else { old + 1 }),
-        (Rmw::Dec, _) => Box::new(|old, b, _, _| if old == 0 || old > b { b } else { old - 1 }),
-        (Rmw::Min | Rmw::Max, _) => {
-            let unused = 64 - 8 * bytes;
-            let (signed, least) = (ty.signed(), op == Rmw::Min);
-            Box::new(move |old, b, _, _| {
-                let less = if signed {
-                    (old << unused).cast_signed() < (b << unused).cast_signed()
-                } else {
-                    old < b
-                };
-                if less == least { old } else { b }
-            })
-        }
-    })
-}
-
-/// A read-modify-write of a short number.
-fn short(op: Rmw, format: Format, old: u64, b: u64) -> u64 {
-    let (x, y) = (format.decode(old as u32), format.decode(b as u32));
-    match op {
-        Rmw::Add => format.encode(rounding::add(x, y, false), vgpu_ptx::ir::Round::Nearest).into(),
-        Rmw::Min if x.is_nan() || y < x => b,
-        Rmw::Max if x.is_nan() || y > x => b,
-        _ => old,
     }
 }

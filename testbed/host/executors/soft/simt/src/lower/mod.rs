@@ -1,47 +1,63 @@
-//! Lowering: from the intermediate form to steps.
+//! Lowering: from the intermediate form of a kernel to the steps of a program.
 //!
-//! Registers become places in a frame (`slots`), each instruction one step or a few (the other modules, by chapters of the
-//! ISA), and blocks ranges of steps. Everything is checked here: classes of registers against types, sizes of
-//! vectors, and that the engine has the instruction. What is left for the run is what depends on data.
+//! Registers get places in a frame (`slots`), each instruction becomes one step or a few (one module for each
+//! chapter of the ISA), and each basic block a range of steps. Everything that does not depend on data is
+//! checked here: classes of registers against types, sizes of vectors, and that the engine has the
+//! instruction.
 
 mod arithmetic;
-mod beside;
+mod atomic;
+mod blocks;
 mod builder;
+mod coalesce;
 mod compare;
 mod convert;
 mod emit;
+mod error;
 mod fields;
 mod flow;
 mod integer;
 mod invariant;
-mod meeting;
 mod memory;
+mod places;
 mod prepare;
+mod reconvergence;
 mod short;
 mod slots;
+mod subnormal;
+mod system;
 mod warp;
 
 use vgpu_ptx::Effort;
 use vgpu_ptx::ir::{Inst, Kernel, Op};
 
 use crate::fault::{EngineError, ProgramError};
-use crate::machine::{Code, Features, Step};
-use crate::program::Variant;
+use crate::machine::{Code, Features, Variant, step_bytes};
 
-use builder::{BuildError, Builder, Lowered};
+use builder::Builder;
+use error::{BuildError, Lowered};
 
-pub(crate) use prepare::prepare;
-
-/// Steps of effort that an instruction costs to be lowered, those that are tried with it included.
+/// Effort of lowering one instruction, the steps that are tried with it included.
 const INSTRUCTION_COST: u64 = 32;
 
-/// Bytes of steps, of what they need in tables beside and of blocks, about.
-pub(crate) const fn step_bytes(steps: usize, blocks: usize) -> u64 {
-    (steps * (size_of::<Step>() + 16) + blocks * 4) as u64
+/// Lowers a kernel twice: for blocks in which the lanes of a warp share `%tid.y` and `%tid.z`, and for any
+/// block.
+pub(crate) fn compile(
+    kernel: &Kernel,
+    globals: &[u64],
+    features: Features,
+    effort: &Effort,
+) -> Result<[Variant; 2], ProgramError> {
+    effort.spend(4 * kernel.code.len() as u64)?;
+    let prepared = prepare::prepare(kernel);
+    let aligned = lower(&prepared, globals, features, true, 0, effort)?;
+    let any = lower(&prepared, globals, features, false, aligned.bytes(), effort)?;
+    Ok([aligned, any])
 }
 
-/// Lowers a kernel. `aligned`: lanes of a warp share `%tid.y` and `%tid.z`. `held`: bytes that were made of it before.
-pub(crate) fn lower(
+/// Lowers a kernel once. `aligned` says that lanes of a warp share `%tid.y` and `%tid.z`, `held` how many
+/// bytes its other variant takes.
+fn lower(
     kernel: &Kernel,
     globals: &[u64],
     features: Features,
@@ -56,12 +72,12 @@ pub(crate) fn lower(
             }
             BuildError::Spent(spent) => spent.into(),
         })?;
-    // What is there of the kernel itself, twice, and is not counted again.
+    // The kernel itself is there twice, and is not counted elsewhere.
     let held = held + 2 * size_of_val(&kernel.code[..]) as u64;
     for (index, block) in kernel.blocks.iter().enumerate() {
-        let (work, _) = builder.meetings.effort();
+        let (work, _) = builder.reconvergence.effort();
         builder.begin_block(index);
-        let (worked, bytes) = builder.meetings.effort();
+        let (worked, bytes) = builder.reconvergence.effort();
         effort.spend(1 + worked - work)?;
         effort.hold(held + bytes + step_bytes(builder.steps.len(), builder.blocks.len()))?;
         let code = kernel.code.get(block.code.start as usize..block.code.end as usize).ok_or_else(|| {
@@ -72,8 +88,8 @@ pub(crate) fn lower(
             builder.begin(inst.line);
             let position = block.code.end - rest.len() as u32;
             effort.spend(INSTRUCTION_COST)?;
-            builder.look();
-            builder.begin_meeting(position);
+            builder.poll_if_due();
+            builder.begin_waits(position);
             let taken = if builder.runs_once(position) {
                 builder.in_prologue(|builder| instruction(builder, inst)).map(|()| 0)
             } else {
@@ -86,7 +102,7 @@ pub(crate) fn lower(
                 what,
                 instruction: format!("{:?}", inst.op),
             })?;
-            builder.end_meeting();
+            builder.end_waits();
             rest = after.get(taken.saturating_sub(1)..).unwrap_or_default();
         }
         builder.begin(block.line);
@@ -98,10 +114,10 @@ pub(crate) fn lower(
     }
     builder.link();
     let prologue = builder.append_prologue();
-    let Builder { steps, layout, blocks, tables, registers, windows, initial, meetings, .. } = builder;
+    let Builder { steps, layout, blocks, tables, registers, windows, initial, reconvergence, .. } = builder;
     Ok(Variant {
         prologue,
-        meetings: meetings.finish(),
+        reconvergence: reconvergence.finish(),
         code: Code::new(steps, layout),
         blocks,
         tables,
@@ -111,8 +127,8 @@ pub(crate) fn lower(
     })
 }
 
-/// Lowers instructions that are one step together. `position`: index of the first. How many there were: none, if the first is
-/// lowered alone.
+/// Lowers instructions that make one step together, starting with the one at `position`. Returns how many
+/// they are: 0 if the first must be lowered alone.
 fn fused(builder: &mut Builder<'_>, code: &[Inst], position: u32) -> Lowered<usize> {
     let loaded = builder.load_two(code)?;
     if loaded != 0 {
@@ -136,6 +152,7 @@ fn fused(builder: &mut Builder<'_>, code: &[Inst], position: u32) -> Lowered<usi
     builder.bit_fields(code, position)
 }
 
+/// Lowers one instruction.
 fn instruction(builder: &mut Builder<'_>, inst: &Inst) -> Lowered {
     match &inst.op {
         Op::Mov { .. } | Op::Pack { .. } | Op::Unpack { .. } => builder.moves(&inst.op),

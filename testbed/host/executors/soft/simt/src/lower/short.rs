@@ -5,7 +5,8 @@ use vgpu_ptx::ir::{Binary, Float, Operand, Reg, Round, Ty, Unary};
 use crate::ops::rounding::{self, Format};
 use crate::ops::{Op1, Op2, Op3, bits, convert, float, half};
 
-use super::builder::{Builder, Lowered};
+use super::builder::Builder;
+use super::error::Lowered;
 
 /// Whether a register holds two.
 const fn pair(ty: Ty) -> bool {

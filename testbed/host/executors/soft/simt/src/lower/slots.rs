@@ -6,9 +6,7 @@ use vgpu_ptx::analysis::{self, Analysis, Assume, Group};
 use vgpu_ptx::ir::{Base, Class, Kernel, Op, Operand, Reg, Space, Terminator};
 use vgpu_ptx::{Effort, Spent};
 
-use crate::machine::{Layout, Slot};
-use crate::ops::Place;
-use crate::program::Registers;
+use crate::machine::{Layout, Place, Registers, Slot};
 
 use super::invariant::{self, Invariants};
 
@@ -104,7 +102,8 @@ fn count(kernel: &Kernel) -> (Vec<u32>, Vec<u32>) {
     (definitions, reads)
 }
 
-/// Registers whose only definition moves a constant there. Whoever reads one before would read an undefined value.
+/// Registers whose only definition moves a constant there. Whoever reads one before would read an undefined
+/// value.
 fn constants(kernel: &Kernel, definitions: &[u32]) -> HashMap<Reg, Operand> {
     let mut constants = HashMap::new();
     for inst in &kernel.code {

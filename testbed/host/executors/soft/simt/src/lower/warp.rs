@@ -2,12 +2,13 @@
 
 use vgpu_ptx::ir::{Atomic, Binary, Op, Operand, Round, Shuffle, Ty, Vote};
 
-use crate::machine::{Slot, Step};
-use crate::ops::mma::{MatrixStep, MultiplyMatrices};
+use crate::machine::{MatrixStep, Place, Slot, Step};
+use crate::ops::mma::MultiplyMatrices;
 use crate::ops::warps::{self, ALL, ANY, BALLOT, Butterfly, UNI};
-use crate::ops::{Op2, Place, float, integer};
+use crate::ops::{Op2, float, integer};
 
-use super::builder::{Builder, Lowered};
+use super::builder::Builder;
+use super::error::Lowered;
 
 impl Builder<'_> {
     /// The scalar of a member mask.
@@ -221,8 +222,9 @@ impl Builder<'_> {
         self.finish(step, false, false, place, blend)
     }
 
-    /// A butterfly among all lanes, the move of its result to a floating-point register, and the sum or maximum of that and what
-    /// the lane has: one round of a reduction. Whether these three instructions were that, and are lowered.
+    /// A butterfly among all lanes, the move of its result to a floating-point register, and the sum or
+    /// maximum of that and what the lane has: one round of a reduction. Whether these three instructions were
+    /// that, and are lowered.
     pub(super) fn reduce_round(&mut self, shuffle: &Op, mov: &Op, combine: &Op) -> Lowered<bool> {
         let (
             Op::Shfl { mode: Shuffle::Bfly, dst: Some(other), valid, a, b, c, mask },

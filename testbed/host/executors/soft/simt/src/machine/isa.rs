@@ -3,8 +3,9 @@
 
 use std::sync::OnceLock;
 
-use super::LANES;
-use crate::ops::bits::Field;
+use super::operand::Field;
+use super::scalar::{dot4, from_half};
+use super::slot::LANES;
 
 /// What a program's steps are compiled for. Results are the same bits in all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +105,7 @@ impl Isa for Baseline {
 
     #[inline(always)]
     fn from_halves<const UPPER: bool>(words: &[u32; LANES]) -> [f32; LANES] {
-        words.map(|word| crate::ops::half::from_half(if UPPER { word >> 16 } else { word }))
+        words.map(|word| from_half(if UPPER { word >> 16 } else { word }))
     }
 
     #[inline(always)]
@@ -121,7 +122,7 @@ impl Isa for Baseline {
 
     #[inline(always)]
     fn dot4(a: &[u32; LANES], b: &[u32; LANES], c: &[u32; LANES]) -> [u32; LANES] {
-        std::array::from_fn(|lane| crate::ops::bits::dot4(a[lane], b[lane], c[lane], [true, true]))
+        std::array::from_fn(|lane| dot4(a[lane], b[lane], c[lane], [true, true]))
     }
 }
 
@@ -133,7 +134,8 @@ pub(super) struct Avx2;
 impl Isa for Avx2 {
     #[inline(always)]
     fn signs(values: &[u32; LANES]) -> u32 {
-        // SAFETY: this type is a parameter of steps for `Features::Avx2` alone, which run on CPUs that have it (module invariant).
+        // SAFETY: this type is a parameter of steps for `Features::Avx2` alone, which run on CPUs that have
+        // it (module invariant).
         unsafe { avx2::signs(values) }
     }
 

@@ -1,16 +1,12 @@
 //! Steps: lowered instructions, and the loop that runs them.
 
-use super::Features;
-use super::frame::{Layout, Slot};
-use super::isa::{Baseline, Isa};
-use crate::env::Env;
-use crate::warp::Warp;
+use super::env::Env;
+use super::isa::{Baseline, Features, Isa};
+use super::slot::{Layout, Slot};
+use super::warp::Warp;
 
-/// Where the loop ends: no program has so many steps.
-pub(crate) const LEAVE: u32 = u32::MAX;
-
-/// Runs one step at an index and says which is next; [`LEAVE`] and anything else that is no step ends the run.
-/// Unsafe to call: it may need CPU features.
+/// Runs the step at an index and returns the index of the next. [`super::LEAVE`], and anything else that is
+/// not the index of a step, ends the run. Unsafe to call: it may need CPU features.
 pub(crate) type StepFn = unsafe fn(&mut Warp, &mut Env<'_>, &Step, u32) -> u32;
 
 /// One lowered instruction.
@@ -24,9 +20,9 @@ pub(crate) struct Step {
     pub(crate) a: Slot,
     pub(crate) b: Slot,
     pub(crate) c: Slot,
-    /// A constant: an offset of bytes, a pair of block numbers, ... as the step likes.
+    /// A constant whose meaning is the step's own: an offset in bytes, a pair of step indices.
     pub(crate) imm: u64,
-    /// Two more, as the step likes: block numbers, indices of lists, ...
+    /// Two more constants of the step's own: block numbers, indices of records in the tables.
     pub(crate) x: u32,
     pub(crate) y: u32,
     /// Line of the module's text.
@@ -42,7 +38,7 @@ impl Step {
     }
 }
 
-/// What a step does, for any instruction set. Implementations are inlined into the step's function.
+/// An operation, for any instruction set. Implementations are inlined into the step's function.
 pub(crate) trait Run {
     fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32;
 }
@@ -66,12 +62,13 @@ pub(crate) fn step_fn<R: Run>(features: Features) -> StepFn {
     }
 }
 
-/// The function of a step that is the same for all instruction sets: of scalars, which have nothing to gain.
+/// The function of a step that is the same for all instruction sets, because scalars gain nothing from
+/// vectors.
 pub(crate) fn common_fn<R: Run>() -> StepFn {
     baseline::<R>
 }
 
-/// The function of a step for the best instruction set only, if that is what is wanted and this CPU has it.
+/// The function of a step that only the best instruction set has. `None` if `features` or this CPU is less.
 pub(crate) fn best_fn<R: Run>(features: Features) -> Option<StepFn> {
     #[cfg(target_arch = "x86_64")]
     if features == Features::Avx2 && Features::best() == Features::Avx2 {
@@ -81,7 +78,7 @@ pub(crate) fn best_fn<R: Run>(features: Features) -> Option<StepFn> {
     None
 }
 
-/// The steps of a program, and the layout of the frame that their slots are in.
+/// The steps of a program, and the layout of the frame in which their slots lie.
 #[derive(Debug)]
 pub(crate) struct Code {
     steps: Box<[Step]>,
@@ -89,12 +86,12 @@ pub(crate) struct Code {
 }
 
 impl Code {
-    /// `layout` is the one that made all slots of `steps`.
+    /// Takes the steps of a program. `layout` must have allocated all their slots.
     pub(crate) fn new(steps: Vec<Step>, layout: Layout) -> Self {
         Self { steps: steps.into_boxed_slice(), layout }
     }
 
-    /// How many steps there are.
+    /// Number of steps.
     pub(crate) const fn len(&self) -> usize {
         self.steps.len()
     }
@@ -103,7 +100,7 @@ impl Code {
         &self.layout
     }
 
-    /// Runs from the step `pc` on until one leaves.
+    /// Runs steps from `pc` on until one leaves.
     pub(crate) fn run(&self, warp: &mut Warp, env: &mut Env<'_>, mut pc: u32) {
         assert!(warp.frame.fits(&self.layout), "a frame of this program");
         while let Some(step) = self.steps.get(pc as usize) {

@@ -2,39 +2,9 @@
 
 use vgpu_ptx::ir::Space;
 
-use crate::env::Env;
-use crate::machine::{Baseline, Isa, LANES, Run, Slot, Step};
-use crate::memory::Words;
-use crate::warp::Warp;
+use crate::machine::{AtomicStep, Baseline, Env, Isa, LANES, Run, Slot, Step, Warp, Words};
 
 use super::memory::{Access, Split};
-
-/// Makes the new value of the old one and the operands. The flag says that memory is the block's own.
-pub(crate) type Change = Box<dyn Fn(u64, u64, u64, bool) -> u64 + Send + Sync>;
-
-/// One `atom`. Its operands are vectors.
-pub(crate) struct AtomicStep {
-    pub(crate) change: Change,
-    pub(crate) space: Space,
-    /// Bytes of the element: 2, 4 or 8.
-    pub(crate) bytes: u32,
-    /// Addresses, of 64 bits.
-    pub(crate) base: Slot,
-    pub(crate) offset: i64,
-    pub(crate) b: Slot,
-    pub(crate) c: Slot,
-    pub(crate) dst: Option<Slot>,
-    pub(crate) window: u32,
-}
-
-impl std::fmt::Debug for AtomicStep {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("AtomicStep")
-            .field("space", &self.space)
-            .field("bytes", &self.bytes)
-            .finish_non_exhaustive()
-    }
-}
 
 /// See the module. `x`: index of the [`AtomicStep`].
 pub(crate) struct Atomic;

@@ -1,8 +1,6 @@
 //! Logic, shifts, bit fields, permutations of bytes, and the products of bytes.
 
-use crate::env::Env;
-use crate::machine::{Isa, LANES, Run, Slot, Step};
-use crate::warp::Warp;
+use crate::machine::{Env, Isa, LANES, Run, Step, Warp, dot4};
 
 use super::integer::s16;
 use super::{Op3, ops, put};
@@ -124,19 +122,6 @@ pub(crate) const fn lookup(a: u32, b: u32, c: u32, table: u32) -> u32 {
     result
 }
 
-/// `dp4a`, signed or not by operand.
-pub(crate) fn dot4(a: u32, b: u32, c: u32, signed: [bool; 2]) -> u32 {
-    let byte = |value: u32, index: u32, signed: bool| {
-        let byte = (value >> (8 * index)) as u8;
-        if signed { i32::from(byte as i8) } else { i32::from(byte) }
-    };
-    (0..4)
-        .fold(c.cast_signed(), |sum, index| {
-            sum.wrapping_add(byte(a, index, signed[0]) * byte(b, index, signed[1]))
-        })
-        .cast_unsigned()
-}
-
 /// `dp2a`: halves of `a` by two bytes of `b`.
 pub(crate) fn dot2(a: u32, b: u32, c: u32, signed: [bool; 2], high: bool) -> u32 {
     let half = |index: u32| {
@@ -177,15 +162,6 @@ impl Run for SignedDot4 {
     }
 }
 
-/// Bits of a word, moved: `(a << left >> right) & mask`. One of the two shifts is 0.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Field {
-    pub(crate) at: Slot,
-    pub(crate) left: u32,
-    pub(crate) right: u32,
-    pub(crate) mask: u32,
-}
-
 /// The union of `y` fields, of the table's from `x` on.
 pub(crate) struct Fields;
 
@@ -218,8 +194,8 @@ impl<const LEFT: bool, const WRAP: bool> Op3 for Funnel<LEFT, WRAP> {
     }
 }
 
-/// `bfind`: the index of the highest bit that is one, of signed numbers of the highest that is not the sign; all ones if there
-/// is none. `shift`: how far it is from the top.
+/// `bfind`: the index of the highest bit that is one, of signed numbers of the highest that is not the sign;
+/// all ones if there is none. `shift`: how far it is from the top.
 pub(crate) const fn highest(a: u64, width: u32, signed: bool, shift: bool) -> u32 {
     let unused = 64 - width;
     let a = if signed && (a << unused).cast_signed() < 0 {

@@ -3,9 +3,7 @@
 
 use std::marker::PhantomData;
 
-use crate::env::Env;
-use crate::machine::{Isa, LANES, Lane, Run, Step};
-use crate::warp::Warp;
+use crate::machine::{Env, Isa, LANES, Lane, Run, Step, Warp};
 
 use super::float::flush;
 use super::integer::s16;

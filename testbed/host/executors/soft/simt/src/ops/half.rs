@@ -1,29 +1,15 @@
-//! Numbers of 16 bits, alone or in pairs: computed in 32 bits, which is exact enough that rounding the result once
-//! more gives what one rounding would (24 bits are at least twice 11 and 2).
+//! Numbers of 16 bits, alone or in pairs: computed in 32 bits, which is exact enough that rounding the result
+//! once more gives what one rounding would (24 bits are at least twice 11 and 2).
 
 use std::marker::PhantomData;
 
-use crate::env::Env;
-use crate::machine::{Isa, Run, Step};
-use crate::warp::Warp;
+use crate::machine::{Env, Isa, Run, Step, Warp, from_half};
 
 use super::float::flush;
 use super::{Op1, Op2, Op3, ops, put};
 
 /// NaN as results have it.
 const NAN: u32 = 0x7fff;
-
-/// The value of the low 16 bits, exact.
-#[inline(always)]
-pub(crate) const fn from_half(bits: u32) -> f32 {
-    let magnitude = (bits & 0x7fff) << 13;
-    let sign = (bits & 0x8000) << 16;
-    // The exponent's bias differs by 112; a product gives subnormal numbers their exponents, too.
-    let finite = (f32::from_bits(magnitude) * f32::from_bits((112 + 127) << 23)).to_bits();
-    // NaN is made quiet, as the hardware does.
-    let special = 0x7f80_0000 | magnitude | if magnitude > 0x7c00 << 13 { 0x0040_0000 } else { 0 };
-    f32::from_bits(sign | if magnitude >= 0x7c00 << 13 { special } else { finite })
-}
 
 /// Rounds to the nearest.
 #[inline(always)]
@@ -48,7 +34,8 @@ pub(crate) const fn to_bfloat(x: f32) -> u32 {
     if x.is_nan() { NAN } else { rounded }
 }
 
-/// The product and sum, rounded once: the sum of product and addend is rounded to odd before it becomes a half.
+/// The product and sum, rounded once: the sum of product and addend is rounded to odd before it becomes a
+/// half.
 #[inline(always)]
 fn fused(a: f32, b: f32, c: f32) -> f32 {
     let product = a * b;

@@ -3,28 +3,10 @@
 //! Products of halves are exact; they are added to the accumulator one after another in 32 bits, and
 //! rounded to halves at the end where the result is of halves. The ISA leaves order and roundings open.
 
-use crate::env::Env;
-use crate::machine::{Isa, LANES, LEAVE, Run, Slot, Step};
-use crate::warp::Warp;
+use crate::machine::{Env, Isa, LANES, LEAVE, MatrixStep, Run, Slot, Step, Warp, from_half};
 
-use super::half::{from_half, to_half};
+use super::half::to_half;
 use super::warps::missing;
-
-/// Registers of one `mma`, all vectors; fragments as the ISA lays them out.
-#[derive(Debug)]
-pub(crate) struct MatrixStep {
-    pub(crate) d: Vec<Slot>,
-    pub(crate) a: [Slot; 2],
-    pub(crate) b: [Slot; 2],
-    pub(crate) c: Vec<Slot>,
-    /// Whether A and B are given by columns.
-    pub(crate) columns: [bool; 2],
-    /// Whether C, D are of halves: four registers of two, else eight of one float.
-    pub(crate) c_halves: bool,
-    pub(crate) d_halves: bool,
-    /// A scalar of all ones.
-    pub(crate) members: Slot,
-}
 
 /// The quad pair of a lane, and its place in it: 0 to 3 of the lower quad, 4 to 7 of the upper.
 const fn place(lane: usize) -> (usize, usize) {

@@ -1,35 +1,6 @@
 //! Instructions that need not be fast: a function of bits, called for each active lane.
 
-use crate::env::Env;
-use crate::machine::{Isa, LANES, Run, Slot, Step};
-use crate::warp::Warp;
-
-/// Makes a result of up to four operands. Bits above their widths are zero, of the result they are dropped.
-pub(crate) type Function = Box<dyn Fn([u64; 4]) -> u64 + Send + Sync>;
-
-/// A place and its width: 1 (a predicate), 2, 4 or 8 bytes a lane.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Operand {
-    pub(crate) at: Slot,
-    pub(crate) scalar: bool,
-    pub(crate) bytes: u32,
-}
-
-/// One such instruction.
-pub(crate) struct RareStep {
-    pub(crate) function: Function,
-    pub(crate) sources: Vec<Operand>,
-    pub(crate) dst: Operand,
-}
-
-impl std::fmt::Debug for RareStep {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RareStep")
-            .field("sources", &self.sources)
-            .field("dst", &self.dst)
-            .finish_non_exhaustive()
-    }
-}
+use crate::machine::{Env, Isa, LANES, Operand, Run, Step, Warp};
 
 fn read(warp: &Warp, operand: Operand, lane: usize) -> u64 {
     match (operand.bytes, operand.scalar) {

@@ -5,9 +5,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use vgpu_ptx::ir::window;
 
-use crate::env::Env;
-use crate::machine::{Isa, LEAVE, Run, Step};
-use crate::warp::Warp;
+use crate::machine::{Env, Isa, LEAVE, Run, Step, Warp};
 
 use super::control::pay;
 use super::ops;
@@ -44,7 +42,8 @@ impl Run for GlobalTimer {
 /// What letting other threads run counts for among instructions: it takes as long as some hundred of them.
 const YIELD_COST: i64 = 256;
 
-/// `nanosleep`: lets other threads of this machine run, and other warps when it is time to look at the control.
+/// `nanosleep`: lets other threads of this machine run, and other warps when it is time to look at the
+/// control.
 pub(crate) struct Yield;
 
 impl Run for Yield {

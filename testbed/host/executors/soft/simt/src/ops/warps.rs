@@ -4,13 +4,12 @@
 
 use std::marker::PhantomData;
 
-use crate::env::Env;
-use crate::machine::{Isa, LANES, LEAVE, Run, Slot, Step};
-use crate::warp::{Exit, Warp};
+use crate::machine::{Env, Exit, Isa, LANES, LEAVE, Run, Slot, Step, Warp};
 
 use super::{Op2, Source, put, put_predicate};
 
-/// Whether member lanes that have not returned are elsewhere: then the step must leave, and is run again when they are here.
+/// Whether member lanes that have not returned are elsewhere: then the step must leave, and is run again when
+/// they are here.
 #[inline(always)]
 pub(crate) fn missing(warp: &mut Warp, env: &mut Env<'_>, members: Slot, pc: u32) -> bool {
     let wanted: u32 = warp.frame.get(members);
@@ -83,9 +82,8 @@ pub(crate) const fn source_lane<const MODE: u8>(lane: u32, b: u32, c: u32) -> (u
     if valid { (from & 31, true) } else { (lane, false) }
 }
 
-/// `shfl`: value `a`, lane operand `b`, clamp and segments `c`; members in the slot table entry `x`, whose second slot
-/// is the validity predicate's. `VALID`: that is written.
-/// `SCALAR`: lanes share `b` and `c`.
+/// `shfl`: value `a`, lane operand `b`, clamp and segments `c`; members in the slot table entry `x`, whose
+/// second slot is the validity predicate's. `VALID`: that is written. `SCALAR`: lanes share `b` and `c`.
 pub(crate) struct Shuffle<const MODE: u8, const SCALAR: bool, const VALID: bool>;
 
 impl<const MODE: u8, const SCALAR: bool, const VALID: bool> Run for Shuffle<MODE, SCALAR, VALID> {

@@ -1,14 +1,15 @@
 //! Addresses that say themselves which memory they name, and parameters.
 
+use super::address::{Failed, Near, good, wide, wrong};
+use super::element::{Elements, Extend, Truncate};
+use super::global::Global;
 use super::global::{global_load, global_store};
+use super::local::Local;
 use super::local::{local_load, local_store};
+use super::shared::Shared;
 use super::shared::{shared_load, shared_store};
-use super::{
-    Elements, Extend, Failed, Generic, Global, Local, Near, Shared, Space, Truncate, good, wide, wrong,
-};
-use crate::env::Env;
-use crate::machine::{LANES, Slot, Step};
-use crate::warp::Warp;
+use super::space::Space;
+use crate::machine::{Env, LANES, Slot, Step, Warp};
 use vgpu_arena::for_active;
 use vgpu_ptx::ir::window;
 
@@ -45,6 +46,9 @@ impl Split {
         split
     }
 }
+
+/// Any of these memories, and the parameters.
+pub(crate) struct Generic;
 
 impl Space for Generic {
     type Address = u64;

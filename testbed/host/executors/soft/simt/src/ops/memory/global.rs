@@ -1,10 +1,13 @@
 //! Device memory, by the view of a launch.
 
-use super::{Elements, Extend, FEW, Failed, Global, Space, Truncate, wide};
-use crate::env::Env;
-use crate::machine::{Isa, LANES, Slot, Step};
-use crate::warp::Warp;
+use super::address::{Failed, wide};
+use super::element::{Elements, Extend, Truncate};
+use super::space::{FEW, Space};
+use crate::machine::{Env, Isa, LANES, Slot, Step, Warp};
 use vgpu_arena::Element;
+
+/// Device memory.
+pub(crate) struct Global;
 
 impl Space for Global {
     type Address = u64;

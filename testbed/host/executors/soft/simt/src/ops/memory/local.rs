@@ -1,11 +1,13 @@
 //! A thread's memory.
 
-use super::{Elements, Extend, Failed, Local, Near, Space, Truncate, good, narrow, within, wrong};
-use crate::env::Env;
-use crate::machine::{Isa, LANES, Slot, Step};
-use crate::memory::Words;
-use crate::warp::Warp;
+use super::address::{Failed, Near, good, narrow, within, wrong};
+use super::element::{Elements, Extend, Truncate};
+use super::space::Space;
+use crate::machine::{Env, Isa, LANES, Slot, Step, Warp, Words};
 use vgpu_arena::{Element, for_active};
+
+/// Local memory, which belongs to the thread.
+pub(crate) struct Local;
 
 impl Space for Local {
     type Address = u32;

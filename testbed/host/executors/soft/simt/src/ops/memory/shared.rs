@@ -1,11 +1,13 @@
 //! A block's memory.
 
-use super::{Elements, Extend, Failed, Near, Shared, Space, Truncate, good, narrow, within, wrong};
-use crate::env::Env;
-use crate::machine::{Isa, LANES, Slot, Step};
-use crate::memory::Words;
-use crate::warp::Warp;
+use super::address::{Failed, Near, good, narrow, within, wrong};
+use super::element::{Elements, Extend, Truncate};
+use super::space::Space;
+use crate::machine::{Env, Isa, LANES, Slot, Step, Warp, Words};
 use vgpu_arena::{Element, for_active};
+
+/// Shared memory, which belongs to the block.
+pub(crate) struct Shared;
 
 impl Space for Shared {
     type Address = u32;
@@ -115,7 +117,8 @@ impl Space for Shared {
     }
 }
 
-/// The first word of lane 0, if the first `L` lanes access `N` words each that lie side by side, all of them in a memory of `bytes`.
+/// The first word of lane 0, if the first `L` lanes access `N` words each that lie side by side, all of them
+/// in a memory of `bytes`.
 #[inline(always)]
 fn side_by_side<const N: usize, const L: usize>(warp: &Warp, step: &Step, bytes: u32) -> Option<usize> {
     let (each, all) = (4 * N as u32, (4 * N * L) as u32);

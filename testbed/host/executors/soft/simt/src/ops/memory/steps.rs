@@ -1,11 +1,10 @@
 //! The steps: loads and stores in any space.
 
-use super::{Extend, FEW, FEWER, Failed, FromU16, Global, Same32, Space, Truncate};
-use crate::env::Env;
-use crate::machine::{Isa, LANES, Run, Slot, Step};
-use crate::memory::SHARED_WORDS;
-use crate::program::MemoryStep;
-use crate::warp::Warp;
+use super::address::Failed;
+use super::element::{Extend, FromU16, Same32, Truncate};
+use super::global::Global;
+use super::space::{FEW, FEWER, Space};
+use crate::machine::{Env, Isa, LANES, MemoryStep, Run, SHARED_WORDS, Slot, Step, Warp};
 use std::marker::PhantomData;
 use vgpu_arena::{Halves, Neighbours, for_active};
 
@@ -41,8 +40,9 @@ enum Reach {
     All,
 }
 
-/// Lanes are loaded together also where some are not active, if nobody reads what those get. Their addresses are
-/// checked like the others', and usually those of elements behind the last that is wanted; lane by lane is slower.
+/// Lanes are loaded together also where some are not active, if nobody reads what those get. Their addresses
+/// are checked like the others', and usually those of elements behind the last that is wanted; lane by lane
+/// is slower.
 #[inline(always)]
 fn reach(warp: &Warp, step: &Step) -> Reach {
     if warp.mask == u32::MAX {
@@ -154,7 +154,8 @@ fn load_pairs(warp: &mut Warp, env: &mut Env<'_>, step: &Step) -> Result<(), Fai
     Ok(())
 }
 
-/// Loads two words side by side, into `d` and `c`: device memory. `HALVES`: any even address, as four accesses. `x`: line of the second.
+/// Loads two words side by side, into `d` and `c`: device memory. `HALVES`: any even address, as four
+/// accesses. `x`: line of the second.
 pub(crate) struct LoadTwo<const HALVES: bool>;
 
 impl<const HALVES: bool> Run for LoadTwo<HALVES> {

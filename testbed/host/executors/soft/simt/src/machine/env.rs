@@ -1,45 +1,35 @@
-//! What steps see besides their warp: the launch, the block's memory, and where results of the run are left.
+//! The environment of a step besides its warp: the launch, the block's memory, and where results of the run
+//! are left.
+
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use vgpu_arena::{FaultKind, View, Window};
 
-use crate::block::BarrierStep;
+use super::memory::{LocalMemory, SharedMemory};
+use super::operand::Tables;
+use super::slot::LANES;
+use super::warp::{Exit, LEAVE, Warp};
 use crate::control::Control;
 use crate::fault::{Fault, Site};
-use crate::machine::LANES;
-use crate::memory::{LocalMemory, SharedMemory};
-use crate::ops::atomic::AtomicStep;
-use crate::ops::bits::Field;
-use crate::ops::mma::MatrixStep;
-use crate::ops::rare::RareStep;
-use crate::printf::PrintStep;
-use crate::program::MemoryStep;
-use crate::warp::{Exit, Warp};
 
-/// Instructions that a warp may run, in loops and long straight lines, before the control is looked at.
+/// Number of instructions that a warp may run, in loops and long straight lines, before it polls the control.
 const FUEL: i64 = 20_000;
-/// The same of a cooperative grid's blocks, which take turns on one thread.
+/// The same for the blocks of a cooperative grid, which take turns on one thread.
 const COOPERATIVE_FUEL: i64 = 500;
+
+/// Bytes of text that a launch may print. What exceeds them is dropped, as when a GPU's buffer is full.
+pub(crate) const MOST_TEXT: usize = 1 << 20;
 
 /// Shape of a launch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
+    /// Blocks by axis.
     pub(crate) grid: [u32; 3],
+    /// Threads of a block by axis.
     pub(crate) block: [u32; 3],
 }
 
-/// Tables that steps index, of one variant of a program.
-#[derive(Debug, Default)]
-pub(crate) struct Tables {
-    pub(crate) memory: Vec<MemoryStep>,
-    pub(crate) rare: Vec<RareStep>,
-    pub(crate) fields: Vec<Field>,
-    pub(crate) barriers: Vec<BarrierStep>,
-    pub(crate) prints: Vec<PrintStep>,
-    pub(crate) matrices: Vec<MatrixStep>,
-    pub(crate) atomics: Vec<AtomicStep>,
-}
-
-/// See the module.
+/// What all warps of a block share while they run.
 pub(crate) struct Env<'a> {
     pub(crate) shape: Shape,
     /// `%ctaid`
@@ -59,30 +49,38 @@ pub(crate) struct Env<'a> {
     /// Local memory of each warp.
     pub(crate) local: &'a mut [LocalMemory],
     pub(crate) control: &'a Control,
-    /// Another block's fault has ended the launch.
-    pub(crate) over: &'a std::sync::atomic::AtomicBool,
-    /// Text that was printed and is to be handed out.
+    /// Set when another block's fault has ended the launch.
+    pub(crate) over: &'a AtomicBool,
+    /// Text that was printed and has not been delivered.
     pub(crate) printed: String,
-    /// Whether blocks take turns.
+    /// Whether blocks take turns on one thread.
     pub(crate) cooperative: bool,
-    /// Index of the barrier step that a warp has left at, and its line.
+    /// Index of the barrier record at which a warp has left, and the line of that instruction.
     pub(crate) barrier: u32,
     pub(crate) barrier_line: u32,
-    /// The step that lanes may run though lanes are missing, for those cannot come.
+    /// The step that the lanes present may run without the missing ones, because those cannot come.
     pub(crate) meet_anyway: Option<u32>,
-    /// What ended the launch in this block.
+    /// The fault that ended the launch in this block.
     pub(crate) fault: Option<Fault>,
 }
 
 impl Env<'_> {
-    /// Where the lowest lane of `lanes` is.
+    /// The position of the lowest lane of `lanes`.
     #[cold]
     pub(crate) fn site(&self, warp: &Warp, line: u32, lanes: u32) -> Site {
         let thread = warp.index * LANES as u32 + lanes.trailing_zeros() % LANES as u32;
         Site { line, block: self.block, thread: coordinates(thread, self.shape.block) }
     }
 
-    /// Device memory refused an access.
+    /// Ends the launch. Returns what the failing step must return.
+    #[cold]
+    pub(crate) fn fail(&mut self, warp: &mut Warp, fault: Fault) -> u32 {
+        self.fault.get_or_insert(fault);
+        warp.exit = Exit::Fault;
+        LEAVE
+    }
+
+    /// Ends the launch because device memory refused an access.
     #[cold]
     #[inline(never)]
     pub(crate) fn refused(&mut self, warp: &mut Warp, line: u32, refusal: &vgpu_arena::Fault) -> u32 {
@@ -92,25 +90,26 @@ impl Env<'_> {
             FaultKind::Illegal => Fault::Illegal { address: refusal.address, write: refusal.write, site },
             FaultKind::Misaligned => Fault::Misaligned { address: refusal.address, site },
         };
-        warp.fail(self, fault)
+        self.fail(warp, fault)
     }
 
-    /// A warp has used its fuel up. Whether it may go on now; else it must leave, and if that is no fault it runs the step `pc`
-    /// again, which costs it `cost` again.
+    /// Polls the control for a warp that has used up its fuel. Returns whether the warp may go on now. If
+    /// not, its step must leave; unless that is a fault, the warp runs the step `pc` again later, which costs
+    /// it `cost` again.
     #[cold]
     #[inline(never)]
     pub(crate) fn poll(&mut self, warp: &mut Warp, line: u32, pc: u32, cost: i64) -> bool {
         let full = if self.cooperative { COOPERATIVE_FUEL } else { FUEL };
         let spent = full - warp.fuel;
         warp.fuel = full;
-        if self.over.load(std::sync::atomic::Ordering::Relaxed) {
-            warp.fail(self, Fault::Stopped);
+        if self.over.load(Ordering::Relaxed) {
+            self.fail(warp, Fault::Stopped);
             return false;
         }
         match self.control.poll(spent.unsigned_abs()) {
             // Other warps may have to run first: this one may wait for what they store.
             Ok(()) if self.cooperative || self.shape.block.iter().product::<u32>() > LANES as u32 => {
-                // Without this a step that costs more than a full measure would never be passed.
+                // Without the addition a step that costs more than a full measure would never be passed.
                 warp.fuel = full + cost;
                 warp.exit = Exit::Preempted { pc };
                 false
@@ -118,14 +117,14 @@ impl Env<'_> {
             Ok(()) => true,
             Err(halt) => {
                 let site = self.site(warp, line, warp.mask);
-                warp.fail(self, Fault::halted(halt, site));
+                self.fail(warp, Fault::halted(halt, site));
                 false
             }
         }
     }
 }
 
-/// An index in a box of this shape, x first.
+/// The coordinates of an index in a box of this shape. The first axis varies fastest.
 pub(crate) const fn coordinates(index: u32, shape: [u32; 3]) -> [u32; 3] {
     let [x, y, _] = shape;
     [index % x, index / x % y, index / x / y]

@@ -1,15 +1,14 @@
-//! What lanes must agree on where parts of a warp meet.
+//! The shared registers that lanes must agree on where parts of a warp reconverge.
 //!
-//! A register that the warp shares has one value for all lanes *of the order in which the analysis runs blocks*: lanes at the
-//! lowest block first. Lanes that wait, at a barrier or for lanes that an instruction names, let others go on out of this order,
-//! with registers of their own, and these may come with another value. So parts become one only if the shared
-//! registers that are read later are the same in both; else each goes on with its own.
+//! A register that the warp shares has one value for all lanes *in the order in which the analysis runs
+//! blocks*: lanes at the lowest block first. Lanes that wait, at a barrier or for lanes that an instruction
+//! names, let others run out of this order with registers of their own, and those may arrive with another
+//! value. So parts of a warp merge only if the shared registers that are read later are the same in both.
+//! Otherwise each part goes on with its own.
 
+use crate::machine::{Place, Point, Recorder};
 use vgpu_ptx::analysis::{Analysis, reads, writes};
 use vgpu_ptx::ir::{Kernel, Op, Reg, Terminator};
-
-use crate::meetings::{Point, Recorder};
-use crate::ops::Place;
 
 /// Whether lanes may wait at an instruction.
 pub(super) const fn waits(op: &Op) -> bool {
@@ -28,8 +27,8 @@ pub(super) const fn waits(op: &Op) -> bool {
     )
 }
 
-/// Writes down the shared registers that are read later at each instruction of a block at which lanes may wait: the points of
-/// these, the last instruction's first.
+/// Records the shared registers that are read later, at each instruction of a block at which lanes may wait.
+/// Returns these instructions with their points, the last instruction first.
 pub(super) fn agreements(
     kernel: &Kernel,
     block: usize,
@@ -58,7 +57,8 @@ pub(super) fn agreements(
                 recorder.set(slot, false);
             }
         });
-        // A barrier is behind the lanes that meet there; other instructions are run again by all of them.
+        // Lanes that meet at a barrier go on behind it; other instructions are run again by all lanes that
+        // meet.
         let barrier = matches!(op, Op::Bar { .. } | Op::BarArrive { .. } | Op::BarRed { .. });
         if barrier {
             points.push((index, recorder.point()));

@@ -1,45 +1,47 @@
 //! A warp, or a part of one: a frame, and which lanes are where.
 //!
-//! Lanes that are not running are pending at a basic block. The lowest block in the order of the text runs next, with all
-//! lanes that are pending there: so lanes that went apart meet again as early as they can. The lanes of
-//! [`Warp::mask`] run; all pending blocks are above the running one.
+//! Lanes that are not running are pending at a basic block. The lowest block in the order of the text runs
+//! next, with all lanes that are pending there, so that lanes that diverged reconverge as early as they can.
+//! The lanes of [`Warp::mask`] run; all pending blocks are above the running one.
 
-use crate::env::Env;
-use crate::fault::Fault;
-use crate::machine::{Frame, LEAVE, Layout};
+use super::frame::Frame;
+use super::slot::Layout;
 
-/// No block: above all.
+/// What a step returns to end the run of its warp. No program has so many steps.
+pub(crate) const LEAVE: u32 = u32::MAX;
+
+/// The number of no block: above all others.
 const NOWHERE: u32 = u32::MAX;
 
-/// Why a warp's run ended.
+/// Why the run of a warp ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Exit {
-    /// No lane is left, here: they have returned or were given away.
+    /// No lane is left here: all have returned or belong to another part of the warp.
     Done,
-    /// The active lanes wait at a barrier, to go on at a block.
+    /// The active lanes wait at a barrier and go on at a block.
     Barrier { block: u32 },
-    /// The active lanes want to run the step `pc` with `wanted` lanes, which are not all here.
+    /// The active lanes want to run the step `pc` with the lanes of `wanted`, which are not all here.
     Meet { pc: u32, wanted: u32 },
-    /// The run was long enough; it goes on at the step `pc`.
+    /// The run was long enough and goes on at the step `pc`.
     Preempted { pc: u32 },
     /// The launch is over.
     Fault,
 }
 
-/// See the module.
+/// The lanes of a warp that run and wait together, with their registers.
 #[derive(Debug)]
 pub(crate) struct Warp {
     /// Registers.
     pub(crate) frame: Frame,
     /// The lanes that run.
     pub(crate) mask: u32,
-    /// The lanes of this warp, wherever its parts are, that have not returned.
+    /// The lanes of the warp that have not returned, those of its other parts included.
     pub(crate) alive: u32,
-    /// Its index in the block.
+    /// Index of the warp in the block.
     pub(crate) index: u32,
-    /// Why the last run ended.
+    /// Why the last run ended. Only valid after a step has left.
     pub(crate) exit: Exit,
-    /// Instructions that loops and long straight lines may run before the control is looked at.
+    /// Number of instructions that loops and long straight lines may run before the control is polled.
     pub(crate) fuel: i64,
     /// The lowest pending block.
     lowest: u32,
@@ -66,7 +68,8 @@ impl Default for Warp {
 }
 
 impl Warp {
-    /// Makes it warp `index` of blocks of a launch: a zeroed frame, no lanes. False: the host has no memory for it.
+    /// Makes this the warp `index` of the blocks of a launch, with a zeroed frame and no lanes. Returns false
+    /// if the host has no memory for the frame.
     pub(crate) fn reset(&mut self, layout: &Layout, index: u32, blocks: usize) -> bool {
         if !self.frame.reset(layout) {
             return false;
@@ -83,7 +86,7 @@ impl Warp {
         true
     }
 
-    /// Becomes the same as another, in the memory that it has where that is enough.
+    /// Copies another warp. Memory is allocated only where the warp has too little.
     pub(crate) fn copy_from(&mut self, other: &Self) {
         let Self { frame, mask, alive, index, exit, fuel, lowest, pending, occupied } = other;
         self.frame.copy_from(frame);
@@ -93,7 +96,7 @@ impl Warp {
         (self.fuel, self.lowest) = (*fuel, *lowest);
     }
 
-    /// All of `lanes` are at the entry.
+    /// Puts `lanes` at the entry.
     pub(crate) fn start(&mut self, lanes: u32) {
         if !self.is_empty() {
             self.forget_pending();
@@ -108,7 +111,7 @@ impl Warp {
         self.lowest == NOWHERE
     }
 
-    /// All its lanes: running, waiting or pending.
+    /// All lanes of this part: running, waiting or pending.
     pub(crate) fn lanes(&self) -> u32 {
         if self.is_empty() {
             self.mask
@@ -132,15 +135,16 @@ impl Warp {
         self.lowest = self.lowest.min(block);
     }
 
-    /// Its pending lanes are another's now.
+    /// Drops the pending lanes: they belong to another part now.
     pub(crate) fn forget_pending(&mut self) {
         self.pending.fill(0);
         self.occupied.fill(0);
         self.lowest = NOWHERE;
     }
 
-    /// Makes the lanes of the lowest pending block the running ones. Its first step; [`LEAVE`] if there is none.
-    pub(crate) fn next(&mut self, env: &Env<'_>) -> u32 {
+    /// Makes the lanes of the lowest pending block the running ones. Returns the block's first step, which is
+    /// found in `blocks`, or [`LEAVE`] if no lane is pending.
+    pub(crate) fn next(&mut self, blocks: &[u32]) -> u32 {
         let block = self.lowest;
         if block == NOWHERE {
             self.mask = 0;
@@ -158,34 +162,27 @@ impl Warp {
                 Some(bits) => break word as u32 * 64 + bits.trailing_zeros(),
             }
         };
-        env.blocks[block as usize]
+        blocks[block as usize]
     }
 
-    /// The running lanes go to a block that begins at the step `pc`.
+    /// Moves the running lanes to a block that starts at the step `pc`. Returns the step that runs next.
     #[inline(always)]
-    pub(crate) fn goto(&mut self, env: &Env<'_>, block: u32, pc: u32) -> u32 {
-        if block < self.lowest { pc } else { self.join(env, block) }
+    pub(crate) fn goto(&mut self, blocks: &[u32], block: u32, pc: u32) -> u32 {
+        if block < self.lowest { pc } else { self.join(blocks, block) }
     }
 
     #[inline(never)]
-    fn join(&mut self, env: &Env<'_>, block: u32) -> u32 {
+    fn join(&mut self, blocks: &[u32], block: u32) -> u32 {
         self.put(block, self.mask);
-        self.next(env)
+        self.next(blocks)
     }
 
-    /// The running lanes part: `then` go to one block, the others to another.
+    /// Divides the running lanes: those of `then` go to one block, the others to another. Returns the step
+    /// that runs next.
     #[inline(never)]
-    pub(crate) fn part(&mut self, env: &Env<'_>, then: (u32, u32), otherwise: u32) -> u32 {
+    pub(crate) fn part(&mut self, blocks: &[u32], then: (u32, u32), otherwise: u32) -> u32 {
         self.put(then.0, then.1);
         self.put(otherwise, self.mask & !then.1);
-        self.next(env)
-    }
-
-    /// Ends the launch.
-    #[cold]
-    pub(crate) fn fail(&mut self, env: &mut Env<'_>, fault: Fault) -> u32 {
-        env.fault.get_or_insert(fault);
-        self.exit = Exit::Fault;
-        LEAVE
+        self.next(blocks)
     }
 }

@@ -2,14 +2,14 @@
 
 use vgpu_arena::Element;
 
-use crate::machine::LANES;
+use super::slot::LANES;
 
-/// Words of shared memory that any block may have: 256 KiB, more than any GPU's.
+/// Words of shared memory that a block may have at most: 256 KiB, more than on any GPU.
 pub(crate) const SHARED_WORDS: usize = 1 << 16;
-/// The same in bytes.
+/// Bytes of shared memory that a block may have at most.
 pub(crate) const SHARED_BYTES: u32 = SHARED_WORDS as u32 * 4;
 
-/// Memory in words of 32 bits: elements of other widths are parts of words, or two of them.
+/// Memory in words of 32 bits. Elements of other widths are parts of words, or two of them.
 pub(crate) trait Words {
     fn word(&self, index: u32) -> u32;
     fn set_word(&mut self, index: u32, value: u32);
@@ -59,14 +59,14 @@ pub(crate) trait Words {
 /// A block's shared memory.
 #[derive(Debug)]
 pub(crate) struct SharedMemory {
-    /// As long as it can be, so that an index of 16 bits needs no check.
+    /// Always of full length, so that an index of 16 bits needs no check.
     words: Box<[u32; SHARED_WORDS]>,
-    /// Bytes that this launch has.
+    /// Bytes that blocks of this launch have.
     pub(crate) bytes: u32,
 }
 
 impl SharedMemory {
-    /// None of its words is in use; nothing where the host has no memory.
+    /// Allocates shared memory of which no launch has any yet. `None` if the host has no memory.
     pub(crate) fn new() -> Option<Self> {
         let mut words: Vec<u32> = Vec::new();
         words.try_reserve_exact(SHARED_WORDS).ok()?;
@@ -75,14 +75,15 @@ impl SharedMemory {
         Some(Self { words, bytes: 0 })
     }
 
-    /// Zeros for a new launch that has `bytes` of it: nothing of other launches is to be seen.
+    /// Zeroes the memory for a new launch whose blocks have `bytes` of it, so that nothing of other launches
+    /// is visible.
     pub(crate) fn reset(&mut self, bytes: u32) {
         let used = (self.bytes.max(bytes)).div_ceil(4) as usize;
         self.words[..used.min(SHARED_WORDS)].fill(0);
         self.bytes = bytes;
     }
 
-    /// The words as they are.
+    /// The words, to be read.
     #[inline(always)]
     pub(crate) const fn words(&self) -> &[u32; SHARED_WORDS] {
         &self.words
@@ -107,16 +108,17 @@ impl Words for SharedMemory {
     }
 }
 
-/// Local memory of a warp's lanes: words of all lanes side by side, for lanes mostly use the same address.
+/// Local memory of a warp's lanes. The same word of all lanes is a row, because lanes mostly use the same
+/// address.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LocalMemory {
     rows: Vec<[u32; LANES]>,
-    /// Bytes of one lane's.
+    /// Bytes of each lane.
     pub(crate) bytes: u32,
 }
 
 impl LocalMemory {
-    /// Zeros; false: the host has no memory.
+    /// Gives each lane `bytes`, all zeros. Returns false if the host has no memory.
     pub(crate) fn reset(&mut self, bytes: u32) -> bool {
         let rows = bytes.div_ceil(4) as usize;
         self.rows.clear();
@@ -129,18 +131,18 @@ impl LocalMemory {
         true
     }
 
-    /// Bytes of the host's memory for a warp whose lanes have `bytes` each.
+    /// Bytes of the host's memory that a warp takes whose lanes have `bytes` each.
     pub(crate) const fn cost(bytes: u32) -> u64 {
         bytes.div_ceil(4) as u64 * size_of::<[u32; LANES]>() as u64
     }
 
-    /// The word of all lanes that is at `address`, if there is one.
+    /// The word at `address` of all lanes, if the memory is that long.
     #[inline(always)]
     pub(crate) fn row(&self, address: u32) -> Option<&[u32; LANES]> {
         self.rows.get(address as usize / 4)
     }
 
-    /// One lane's memory.
+    /// The memory of one lane.
     #[inline(always)]
     pub(crate) fn lane(&mut self, lane: usize) -> LocalLane<'_> {
         LocalLane { memory: self, lane }

@@ -8,6 +8,8 @@ use vgpu_ptx::Module;
 
 use super::*;
 use crate::control::Ledger;
+use crate::launch::{Output, run};
+use crate::pool::Pool;
 
 const BASE: u64 = 0x7000_0000_0000;
 
@@ -82,8 +84,8 @@ fn arena() -> Arena {
 const DIVERGENT: &str = ".reg .b32 %l;\n.reg .pred %p;\nmov.u32 %l, %laneid;\nsetp.lt.u32 %p, %l, 16;\n@%p bra LOW;\n\
     bar.warp.sync -1;\nbra JOIN;\nLOW:\nbar.warp.sync -1;\nJOIN:\n";
 
-/// Issue 13, point 1 and its siblings: a kernel whose lanes go apart and meet again in a loop takes no more memory with each
-/// round.
+/// Issue 13, point 1 and its siblings: a kernel whose lanes go apart and meet again in a loop takes no more
+/// memory with each round.
 #[test]
 fn parts_of_warps_are_used_again() {
     let program = program(
@@ -97,8 +99,8 @@ fn parts_of_warps_are_used_again() {
     assert!((3..=8).contains(&parts), "{parts} parts of two warps");
 }
 
-/// Issue 13, memory charged to nobody: what the parts of divergent warps take is charged, once for all blocks that a thread runs. It was charged for
-/// each block anew, so that a large grid came to its session's limit.
+/// Issue 13, memory charged to nobody: what the parts of divergent warps take is charged, once for all blocks
+/// that a thread runs. It was charged for each block anew, so that a large grid came to its session's limit.
 #[test]
 fn parts_of_warps_are_charged_once() {
     let (program, arena, plenty) = (program(DIVERGENT), arena(), 1 << 40);
@@ -143,8 +145,8 @@ fn another_thread() -> ThreadId {
     thread::spawn(|| thread::current().id()).join().expect("a thread's number")
 }
 
-/// Issue 13, memory charged to nobody: a worker that comes back to a long launch in its turn is charged as one. It was charged anew each time, so that
-/// a long launch beside others came to its session's limit.
+/// Issue 13, memory charged to nobody: a worker that comes back to a long launch in its turn is charged as
+/// one. It was charged anew each time, so that a long launch beside others came to its session's limit.
 #[test]
 fn workers_that_come_and_go_are_charged_once() {
     let plenty = 1 << 40;
@@ -161,7 +163,8 @@ fn workers_that_come_and_go_are_charged_once() {
     assert_eq!((purse.taken(plenty), grid.next.load(Ordering::Relaxed)), (first, 51));
 }
 
-/// Where there is no memory for one more thread, the caller's does all of it, and workers do not come again and again in vain.
+/// Where there is no memory for one more thread, the caller's does all of it, and workers do not come again
+/// and again in vain.
 #[test]
 fn without_memory_for_workers_the_caller_works_alone() {
     let purse = Purse::new(0);
@@ -189,8 +192,8 @@ const PRINT: &str = ".reg .b64 %d<3>;\n.reg .b32 %r;\nld.param.u64 %d1, [text];\
     .param .b64 p0;\n.param .b64 p1;\n.param .b32 q;\nst.param.b64 [p0+0], %d1;\nst.param.b64 [p1+0], %d2;\n\
     call.uni (q), vprintf, (p0, p1);\nld.param.b32 %r, [q+0];\n}\n";
 
-/// Issue 13, memory charged to nobody: what kernels print is held until their launch has ended, so it has a limit of 1 MiB; what comes after
-/// is dropped, and the launch goes on.
+/// Issue 13, memory charged to nobody: what kernels print is held until their launch has ended, so it has a
+/// limit of 1 MiB; what comes after is dropped, and the launch goes on.
 #[test]
 fn what_a_launch_prints_has_a_limit() {
     let arena = arena();
@@ -208,7 +211,8 @@ fn what_a_launch_prints_has_a_limit() {
     }
 }
 
-/// One call expands a format of 7 KiB to more than a megabyte: it takes no more than that of the host and is dropped whole.
+/// One call expands a format of 7 KiB to more than a megabyte: it takes no more than that of the host and is
+/// dropped whole.
 #[test]
 fn one_call_of_printf_has_a_limit() {
     let arena = arena();

@@ -1,32 +1,33 @@
-//! Sets of slots at many points of a program, of which each differs little from the one before: what lanes must agree on to be
-//! one part again.
+//! The shared registers that lanes must agree on to reconverge: a set of slots at each point of a program
+//! where lanes wait for others.
 //!
-//! To keep each set would take as much memory as there are points times slots. So changes are kept, and a whole set now and
-//! then: whenever there have been more changes since the last one than it has slots. Together these take no more memory than the
-//! changes, and a set is found again from at most twice as much as it holds.
+//! Each set differs little from the one before, and keeping them all would take memory for points times
+//! slots. So the changes are kept, and a whole set whenever there have been more changes since the last one
+//! than it has slots. The whole sets take no more memory than the changes, and a set is restored from at most
+//! twice as much as it holds.
 
 use std::collections::{HashMap, HashSet};
 
-use crate::machine::Slot;
+use super::slot::Slot;
 
-/// A point: how many changes come before it.
+/// A point of the program: the number of changes before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Point(u32);
 
-/// The sets of a program.
+/// The sets of a program, by point and by step.
 #[derive(Debug, Default)]
-pub(crate) struct Meetings {
+pub(crate) struct Reconvergence {
     changes: Vec<(Slot, bool)>,
     /// Whole sets, each with the number of changes before it.
     sets: Vec<(u32, Box<[Slot]>)>,
-    /// Slots of whole sets.
+    /// Number of slots in whole sets.
     whole: usize,
-    /// By step at which lanes wait for others.
+    /// The point of each step at which lanes wait for others.
     steps: HashMap<u32, Point>,
 }
 
-impl Meetings {
-    /// The set at a point, ascending.
+impl Reconvergence {
+    /// The set at a point, in ascending order.
     pub(crate) fn at(&self, point: Point) -> Box<[Slot]> {
         let after = self.sets.partition_point(|(changes, _)| *changes <= point.0);
         let (first, whole) = match after.checked_sub(1).and_then(|index| self.sets.get(index)) {
@@ -46,12 +47,12 @@ impl Meetings {
         set
     }
 
-    /// The set at a step, none if lanes do not wait there.
+    /// The set at a step; empty if lanes do not wait there.
     pub(crate) fn at_step(&self, step: u32) -> Box<[Slot]> {
         self.steps.get(&step).map(|&point| self.at(point)).unwrap_or_default()
     }
 
-    /// Bytes that it takes.
+    /// Approximate size in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         let whole = self.sets.len() * size_of::<(u32, Box<[Slot]>)>() + self.whole * size_of::<Slot>();
         let steps = self.steps.len() * (size_of::<(u32, Point)>() + 1);
@@ -59,29 +60,29 @@ impl Meetings {
     }
 }
 
-/// Writes sets down, one after the other.
+/// Records the sets of a program one after the other.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder {
-    meetings: Meetings,
+    found: Reconvergence,
     current: HashSet<Slot>,
-    /// Changes since the last whole set.
+    /// Number of changes since the last whole set.
     since: usize,
-    /// Elements of sets that were looked at.
+    /// Number of elements of sets that were examined.
     work: u64,
 }
 
 impl Recorder {
-    /// Changes the set.
+    /// Adds a slot to the current set or removes it.
     pub(crate) fn set(&mut self, slot: Slot, there: bool) {
         self.work += 1;
         let changed = if there { self.current.insert(slot) } else { self.current.remove(&slot) };
         if changed {
-            self.meetings.changes.push((slot, there));
+            self.found.changes.push((slot, there));
             self.since += 1;
         }
     }
 
-    /// Makes it these slots.
+    /// Makes the current set these slots.
     pub(crate) fn restart(&mut self, slots: impl Iterator<Item = Slot>) {
         let wanted: HashSet<Slot> = slots.collect();
         let mut gone: Vec<Slot> = self.current.difference(&wanted).copied().collect();
@@ -97,37 +98,37 @@ impl Recorder {
         }
     }
 
-    /// The set as it is now, to be found again.
+    /// Records the current set, which can be restored from the returned point.
     pub(crate) fn point(&mut self) -> Point {
-        let point = Point(self.meetings.changes.len() as u32);
+        let point = Point(self.found.changes.len() as u32);
         if self.since > self.current.len() {
             self.work += self.current.len() as u64;
-            self.meetings.sets.push((point.0, self.current.iter().copied().collect()));
-            self.meetings.whole += self.current.len();
+            self.found.sets.push((point.0, self.current.iter().copied().collect()));
+            self.found.whole += self.current.len();
             self.since = 0;
         }
         point
     }
 
-    /// Lanes wait at a step.
+    /// Notes that lanes wait at a step with the set of `point`.
     pub(crate) fn step(&mut self, step: u32, point: Point) {
-        self.meetings.steps.insert(step, point);
+        self.found.steps.insert(step, point);
     }
 
-    /// How much work it was so far, and how many bytes it takes.
+    /// The work so far, in elements of sets, and the bytes that the result takes.
     pub(crate) fn effort(&self) -> (u64, u64) {
-        (self.work, self.meetings.bytes())
+        (self.work, self.found.bytes())
     }
 
-    pub(crate) fn finish(self) -> Meetings {
-        self.meetings
+    pub(crate) fn finish(self) -> Reconvergence {
+        self.found
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::Layout;
+    use crate::machine::slot::Layout;
 
     fn slots(count: usize) -> Vec<Slot> {
         let mut layout = Layout::new();
@@ -160,11 +161,11 @@ mod tests {
                 wanted.push((recorder.point(), model.clone()));
             }
         }
-        let meetings = recorder.finish();
+        let found = recorder.finish();
         for (point, model) in wanted {
             let mut sorted: Vec<Slot> = model.into_iter().collect();
             sorted.sort_unstable();
-            assert_eq!(meetings.at(point)[..], sorted[..]);
+            assert_eq!(found.at(point)[..], sorted[..]);
         }
     }
 

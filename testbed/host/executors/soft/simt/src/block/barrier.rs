@@ -1,0 +1,108 @@
+//! Barriers of a block: who has arrived, and the reduction of their predicates.
+
+use vgpu_ptx::ir::Reduce;
+
+use crate::machine::{Baseline, LANES, Place, Warp};
+use crate::ops::{put_active, put_predicate};
+
+use super::part::{Part, State};
+
+/// Number of barriers of a block.
+pub(super) const BARRIERS: usize = 16;
+
+/// The predicates of the lanes that have arrived at a barrier.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Votes {
+    /// Lanes whose predicate holds.
+    holding: u32,
+    /// Lanes that have arrived.
+    total: u32,
+}
+
+/// A barrier of a block, and who has arrived at it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Barrier {
+    /// Lanes that have arrived, by warp.
+    arrived: Vec<u32>,
+    /// Number of threads that must arrive; all that have not returned if `None`.
+    threads: Option<u32>,
+    votes: Votes,
+}
+
+impl Barrier {
+    /// Prepares for blocks of so many warps.
+    pub(super) fn resize(&mut self, warps: usize) {
+        self.arrived.clear();
+        self.arrived.resize(warps, 0);
+    }
+
+    /// Notes that the active lanes of a warp have arrived, at a barrier of `threads`.
+    pub(super) fn arrive(&mut self, warp: &Warp, threads: Option<u32>) {
+        self.threads = threads;
+        self.arrived[warp.index as usize] |= warp.mask;
+        self.votes.total += warp.mask.count_ones();
+    }
+
+    /// Counts the predicates of `lanes`.
+    pub(super) const fn count(&mut self, predicate: u32, lanes: u32) {
+        self.votes.holding += (predicate & lanes).count_ones();
+    }
+
+    /// The predicates of the lanes that have arrived.
+    pub(super) const fn votes(&self) -> Votes {
+        self.votes
+    }
+
+    /// Whether all threads have arrived, in a block of this shape whose parts are these.
+    pub(super) fn is_complete(&self, parts: &[Part], [x, y, z]: [u32; 3]) -> bool {
+        let Some(threads) = self.threads else {
+            // Threads that have returned are not waited for. Mostly it is the last warps that are still to
+            // come.
+            return !parts.iter().rev().any(|part| {
+                !matches!(part.state, State::Done)
+                    && part.warp.lanes() & !self.arrived[part.warp.index as usize] != 0
+            });
+        };
+        let arrived = self.arrived.iter().enumerate().map(|(warp, &lanes)| {
+            // A warp whose lanes are all here counts as a full one, though the block may end within it.
+            let started = (x * y * z - warp as u32 * LANES as u32).min(LANES as u32);
+            if lanes.count_ones() == started { LANES as u32 } else { lanes.count_ones() }
+        });
+        arrived.sum::<u32>() >= threads
+    }
+
+    /// Forgets who has arrived.
+    pub(super) fn clear(&mut self) {
+        self.arrived.fill(0);
+        self.votes = Votes::default();
+    }
+}
+
+/// Reads an operand of a barrier: the lowest active lane's, if lanes have their own.
+pub(super) fn operand(warp: &Warp, place: Place) -> u32 {
+    match place {
+        Place::Scalar(slot) => warp.frame.get(slot),
+        Place::Vector(slot) => warp.frame.vector::<u32>(slot)[warp.mask.trailing_zeros() as usize % LANES],
+    }
+}
+
+/// Writes the result of `bar.red` to the waiting lanes.
+pub(super) fn reduce(warp: &mut Warp, op: Reduce, dst: Place, votes: Votes) {
+    let Votes { holding, total } = votes;
+    let holds = match op {
+        Reduce::And => holding == total,
+        Reduce::Or => holding != 0,
+        Reduce::Popc => {
+            match dst {
+                Place::Scalar(slot) => warp.frame.set(slot, holding),
+                Place::Vector(slot) => put_active::<Baseline, _>(warp, slot, &[holding; LANES]),
+            }
+            return;
+        }
+    };
+    let bits = u32::from(holds).wrapping_neg();
+    match dst {
+        Place::Scalar(slot) => warp.frame.set(slot, bits),
+        Place::Vector(slot) => put_predicate(warp, slot, bits),
+    }
+}

@@ -1,0 +1,348 @@
+//! A grid that is running: its blocks, taken one by one by the threads that take part, and the memory of each
+//! thread.
+
+#[cfg(test)]
+mod tests;
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, ThreadId};
+use std::time::Instant;
+
+use vgpu_arena::{View, Window};
+use vgpu_ptx::Halt;
+
+use super::Launch;
+use crate::block::{Block, Turn};
+use crate::control::Control;
+use crate::fault::{Fault, Site};
+use crate::machine::{
+    Env, LANES, LocalMemory, MOST_TEXT, SHARED_BYTES, Shape, SharedMemory, Variant, coordinates,
+};
+use crate::pool::Work;
+use crate::program::{Inner, Program};
+
+/// Bytes of registers and of local memory that a thread of the pool keeps from launch to launch. More goes
+/// back at once.
+const KEPT: u64 = 1 << 20;
+
+/// Number of blocks that a thread runs between two polls of the control. Before each block it only checks
+/// whether the launch was stopped.
+const POLL_BLOCKS: u64 = 64;
+
+/// A grid that is running.
+pub(super) struct Grid {
+    program: Arc<Inner>,
+    shape: Shape,
+    dynamic_shared: u32,
+    shared_bytes: u32,
+    params: Box<[u8]>,
+    workspace: u64,
+    view: View,
+    control: Control,
+    /// Number of blocks, and the next block that no thread has taken.
+    pub(super) blocks: u64,
+    next: AtomicU64,
+    /// Set when a fault has ended the launch.
+    over: AtomicBool,
+    /// The thread that launched the grid. Its memory is paid for from the start.
+    caller: ThreadId,
+    /// Memory that threads have paid for that have left: for each, how many parts of divergent warps it has
+    /// room for besides the warps.
+    free: Mutex<Vec<usize>>,
+    /// Set when there is no memory for one more thread. Those that take part do the rest.
+    unpaid: AtomicBool,
+    outcome: Mutex<Outcome>,
+}
+
+/// What the blocks that have run leave behind.
+#[derive(Default)]
+struct Outcome {
+    fault: Option<Fault>,
+    printed: String,
+}
+
+/// The memory with which a thread runs blocks. It is kept from launch to launch.
+struct Scratch {
+    blocks: Vec<Block>,
+    windows: Vec<Window>,
+    shared: Vec<SharedMemory>,
+    local: Vec<LocalMemory>,
+}
+
+impl Scratch {
+    const EMPTY: Self =
+        Self { blocks: Vec::new(), windows: Vec::new(), shared: Vec::new(), local: Vec::new() };
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = const { RefCell::new(Scratch::EMPTY) };
+}
+
+impl Grid {
+    /// A grid of which no block has run. Blocks have `shared_bytes` of shared memory.
+    pub(super) fn new(
+        program: &Program,
+        launch: &Launch<'_>,
+        shared_bytes: u32,
+        memory: &View,
+        control: &Control,
+    ) -> Self {
+        Self {
+            program: Arc::clone(&program.inner),
+            shape: Shape { grid: launch.grid, block: launch.block },
+            dynamic_shared: launch.dynamic_shared,
+            shared_bytes,
+            params: launch.params[..program.attributes().param_bytes as usize].into(),
+            workspace: launch.workspace,
+            view: memory.clone(),
+            control: control.clone(),
+            blocks: launch.grid.iter().map(|&blocks| u64::from(blocks)).product(),
+            next: AtomicU64::new(0),
+            over: AtomicBool::new(false),
+            caller: thread::current().id(),
+            free: Mutex::default(),
+            unpaid: AtomicBool::new(false),
+            outcome: Mutex::new(Outcome::default()),
+        }
+    }
+
+    /// Takes the text that the blocks have printed, and the fault that ended the launch.
+    pub(super) fn outcome(&self) -> (String, Option<Fault>) {
+        let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        (std::mem::take(&mut outcome.printed), outcome.fault.take())
+    }
+
+    fn variant(&self) -> &Variant {
+        self.program.variant(self.shape.block)
+    }
+
+    /// Number of warps of a block.
+    fn warps(&self) -> usize {
+        let [x, y, z] = self.shape.block;
+        (x * y * z).div_ceil(LANES as u32) as usize
+    }
+
+    /// Bytes of the host's memory that `count` blocks take at once.
+    pub(super) fn cost(&self, count: u64) -> u64 {
+        let warp = Block::warp_cost(self.variant()) + LocalMemory::cost(self.program.attributes.local_bytes);
+        count.saturating_mul(self.warps() as u64 * warp + u64::from(SHARED_BYTES))
+    }
+
+    fn on_caller(&self) -> bool {
+        thread::current().id() == self.caller
+    }
+
+    /// Notes that this thread has no memory to take part. The launch ends if it is the caller; otherwise the
+    /// threads that take part do the rest.
+    fn lack_memory(&self) {
+        if self.on_caller() {
+            let begun = self.next.load(Ordering::Relaxed) > 0;
+            self.finish(&mut String::new(), Some(Fault::OutOfMemory { begun }));
+        } else {
+            self.unpaid.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether there are blocks that no thread has taken and that are to be run.
+    fn has_more(&self) -> bool {
+        !self.over.load(Ordering::Relaxed) && self.next.load(Ordering::Relaxed) < self.blocks
+    }
+
+    /// Calls `act` with this thread's memory for `count` blocks at once, if there is that much.
+    fn with_scratch(
+        &self,
+        count: usize,
+        act: impl FnOnce(&mut [Block], &mut [SharedMemory], &mut [LocalMemory], &mut [Window]),
+    ) {
+        let free = || self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        // Workers come and go often in a long launch: what one leaves serves the next one.
+        let known = if self.on_caller() { Some(0) } else { free().pop() };
+        let Some(parts) = known.or_else(|| self.control.pay(self.cost(count as u64)).then_some(0)) else {
+            return self.lack_memory();
+        };
+        SCRATCH.with_borrow_mut(|scratch| {
+            let variant = self.variant();
+            scratch.blocks.truncate(count.max(1));
+            scratch.blocks.resize_with(count, Block::new);
+            scratch.shared.truncate(count.max(1));
+            let missing = count - scratch.shared.len();
+            scratch.shared.extend((0..missing).map_while(|_| SharedMemory::new()));
+            for shared in &mut scratch.shared {
+                shared.reset(self.shared_bytes);
+            }
+            scratch.windows.clear();
+            scratch.windows.resize_with(variant.windows, Window::default);
+            scratch.local.resize_with((count * self.warps()).max(scratch.local.len()), LocalMemory::default);
+            let local_bytes = self.program.attributes.local_bytes;
+            let mut local = scratch.local.iter_mut().take(count * self.warps());
+            let there = scratch.shared.len() == count && local.all(|local| local.reset(local_bytes));
+            if there {
+                // Of several blocks that run together, each pays for its own parts: no other thread takes
+                // them over.
+                scratch.blocks[0].allow_parts(parts);
+                act(&mut scratch.blocks, &mut scratch.shared, &mut scratch.local, &mut scratch.windows);
+                free().push(scratch.blocks[0].allowed_parts());
+            } else {
+                self.lack_memory();
+            }
+            if self.warps() as u64 * LocalMemory::cost(local_bytes) > KEPT || count > 1 {
+                scratch.local = Vec::new();
+            }
+            if scratch.blocks[0].parts() as u64 * Block::warp_cost(variant) > KEPT || count > 1 {
+                scratch.blocks.iter_mut().for_each(Block::clear);
+                scratch.blocks.truncate(1);
+                scratch.shared.truncate(1);
+            }
+        });
+    }
+
+    /// The environment of a block whose index is not set yet.
+    fn env<'a>(
+        &'a self,
+        shared: &'a mut SharedMemory,
+        local: &'a mut [LocalMemory],
+        windows: &'a mut [Window],
+        cooperative: bool,
+    ) -> Env<'a> {
+        let variant = self.variant();
+        Env {
+            shape: self.shape,
+            block: [0; 3],
+            blocks: &variant.blocks,
+            tables: &variant.tables,
+            params: &self.params,
+            dynamic_shared: self.dynamic_shared,
+            workspace: self.workspace,
+            view: &self.view,
+            windows,
+            shared,
+            local,
+            control: &self.control,
+            over: &self.over,
+            printed: String::new(),
+            cooperative,
+            barrier: 0,
+            barrier_line: 0,
+            meet_anyway: None,
+            fault: None,
+        }
+    }
+
+    /// Checks the control before a block, the `count`th of this thread. A kernel without a loop never does it
+    /// itself.
+    fn check(&self, count: u64, block: [u32; 3]) -> Result<(), Fault> {
+        let halt = if count % POLL_BLOCKS == POLL_BLOCKS - 1 {
+            self.control.poll(POLL_BLOCKS)
+        } else if self.control.stopped() {
+            Err(Halt::Stopped)
+        } else {
+            Ok(())
+        };
+        halt.map_err(|halt| Fault::halted(halt, Site { block, ..Site::default() }))
+    }
+
+    /// Takes the fault of a block and the text that it has printed.
+    fn finish(&self, printed: &mut String, fault: Option<Fault>) {
+        if fault.is_none() && printed.is_empty() {
+            return;
+        }
+        let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        if outcome.printed.len() + printed.len() <= MOST_TEXT {
+            outcome.printed.push_str(printed);
+        }
+        printed.clear();
+        if let Some(fault) = fault {
+            // Other blocks stop because of the first fault. That they stopped is not a fault.
+            if outcome.fault.is_none() {
+                outcome.fault = Some(fault);
+            }
+            self.over.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Runs all blocks by turns on this thread alone, because they may wait for each other.
+    pub(super) fn run_cooperative(&self) {
+        let variant = self.variant();
+        let count = self.blocks as usize;
+        self.with_scratch(count, |blocks, shared, local, windows| {
+            let mut done = vec![false; count];
+            let mut started = false;
+            while !done.iter().all(|done| *done) {
+                for index in 0..count {
+                    if done[index] {
+                        continue;
+                    }
+                    let warps = self.warps();
+                    let local = &mut local[index * warps..(index + 1) * warps];
+                    let mut env = self.env(&mut shared[index], local, windows, true);
+                    env.block = coordinates(index as u32, self.shape.grid);
+                    let turn = self.check(POLL_BLOCKS - 1, env.block).and_then(|()| {
+                        if !started {
+                            blocks[index].prepare(variant, &mut env)?;
+                            blocks[index].start(variant, &env);
+                        }
+                        blocks[index].run(variant, &mut env)
+                    });
+                    done[index] = turn != Ok(Turn::Preempted);
+                    let mut printed = std::mem::take(&mut env.printed);
+                    self.finish(&mut printed, turn.err());
+                    if turn.is_err() {
+                        return;
+                    }
+                }
+                started = true;
+            }
+        });
+    }
+}
+
+impl Work for Grid {
+    fn work(&self, stay: &dyn Fn() -> bool) {
+        let variant = self.variant();
+        if !self.has_more() {
+            return;
+        }
+        self.with_scratch(1, |blocks, shared, local, windows| {
+            let mut env = self.env(&mut shared[0], local, windows, false);
+            let block = &mut blocks[0];
+            match block.prepare(variant, &mut env) {
+                Ok(()) => {}
+                Err(Fault::OutOfMemory { .. }) => return self.lack_memory(),
+                Err(fault) => return self.finish(&mut String::new(), Some(fault)),
+            }
+            let (begin, mut count) = (Instant::now(), 0);
+            while !self.over.load(Ordering::Relaxed) && stay() {
+                let index = self.next.fetch_add(1, Ordering::Relaxed);
+                if index >= self.blocks {
+                    break;
+                }
+                let [x, y, _] = self.shape.grid.map(u64::from);
+                env.block = [(index % x) as u32, (index / x % y) as u32, (index / x / y) as u32];
+                let result = self.check(count, env.block).and_then(|()| {
+                    block.start(variant, &env);
+                    loop {
+                        match block.run(variant, &mut env) {
+                            Ok(Turn::Preempted) => {}
+                            Ok(Turn::Done) => break Ok(()),
+                            Err(fault) => break Err(fault),
+                        }
+                    }
+                });
+                let mut printed = std::mem::take(&mut env.printed);
+                self.finish(&mut printed, result.err());
+                count += 1;
+            }
+            if let Some(mean) = (begin.elapsed().as_nanos() as u64).checked_div(count) {
+                let before = self.program.block_time.load(Ordering::Relaxed);
+                let mean = if before == 0 { mean } else { (before * 7 + mean) / 8 };
+                self.program.block_time.store(mean.max(1), Ordering::Relaxed);
+            }
+        });
+    }
+
+    fn is_open(&self) -> bool {
+        self.has_more() && !self.unpaid.load(Ordering::Relaxed)
+    }
+}

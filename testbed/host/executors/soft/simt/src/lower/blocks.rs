@@ -1,0 +1,37 @@
+//! Numbers of lowered blocks. A barrier ends a block, so that a warp that waits there goes on at the start of
+//! one: a block of the kernel becomes as many as it has barriers, and one more.
+
+use vgpu_ptx::ir::{BlockId, Kernel, Op, Terminator};
+
+use super::error::Lowered;
+
+fn is_barrier(op: &Op) -> bool {
+    matches!(op, Op::Bar { .. } | Op::BarArrive { .. } | Op::BarRed { .. })
+}
+
+/// For each block of the kernel, the number of its first lowered block and how many edges lead to it.
+pub(super) fn number_blocks(kernel: &Kernel) -> Lowered<(Vec<u32>, Vec<u32>)> {
+    if kernel.blocks.is_empty() {
+        return Err("it has no code".into());
+    }
+    let mut numbers = Vec::with_capacity(kernel.blocks.len());
+    let mut entries = vec![0u32; kernel.blocks.len()];
+    // The entry is entered from outside.
+    entries[0] = 1;
+    let mut next = 0;
+    for block in &kernel.blocks {
+        numbers.push(next);
+        let code =
+            kernel.code.get(block.code.start as usize..block.code.end as usize).ok_or("no such code")?;
+        next += 1 + code.iter().filter(|inst| is_barrier(&inst.op)).count() as u32;
+        let targets = match block.end {
+            Terminator::Goto(to) => [Some(to), None],
+            Terminator::Branch { then, otherwise, .. } => [Some(then), Some(otherwise)],
+            Terminator::Return | Terminator::Trap => [None, None],
+        };
+        for BlockId(to) in targets.into_iter().flatten() {
+            *entries.get_mut(to as usize).ok_or_else(|| format!("no block {to}"))? += 1;
+        }
+    }
+    Ok((numbers, entries))
+}

@@ -1,0 +1,278 @@
+//! Places of operands: registers, constants, parameters, special registers, and temporaries.
+
+use vgpu_ptx::ir::{self, Base, Class, Guard, Operand, Reg};
+
+use crate::machine::{MemoryStep, Place, Slot, Special};
+use crate::ops::{convert, special, warps};
+
+use super::builder::Builder;
+use super::error::Lowered;
+
+/// Bytes of a register, where a predicate counts as one.
+pub(super) const fn class_bytes(class: Class) -> u32 {
+    match class {
+        Class::Pred => 1,
+        Class::B16 => 2,
+        Class::B32 => 4,
+        Class::B64 => 8,
+    }
+}
+
+impl Builder<'_> {
+    /// A scalar for a value within the instruction that is being lowered.
+    pub(super) fn temporary_scalar(&mut self) -> Slot {
+        self.temporary_scalars.take(|| self.layout.scalar())
+    }
+
+    /// A vector for a value within the instruction that is being lowered.
+    pub(super) fn temporary_vector(&mut self, wide: bool) -> Slot {
+        let temporaries = if wide { &mut self.temporary_wide } else { &mut self.temporary_narrow };
+        temporaries.take(|| self.layout.vector(wide))
+    }
+
+    /// The slot of a constant.
+    pub(super) fn constant(&mut self, value: u64) -> Slot {
+        if let Some(&slot) = self.scalars.get(&value) {
+            return slot;
+        }
+        let slot = self.layout.scalar();
+        self.scalars.insert(value, slot);
+        self.constants.insert(slot, value);
+        self.initial.scalars.push((slot, value));
+        slot
+    }
+
+    /// The constant that a place holds, if it is one.
+    pub(super) fn constant_of(&self, place: Place) -> Option<u64> {
+        match place {
+            Place::Scalar(slot) => self.constants.get(&slot).copied(),
+            Place::Vector(_) => None,
+        }
+    }
+
+    /// The class of a register.
+    pub(super) fn class(&self, reg: Reg) -> Lowered<Class> {
+        self.kernel.registers.get(reg.0 as usize).copied().ok_or_else(|| format!("no register {}", reg.0))
+    }
+
+    /// The place of a register.
+    pub(super) fn place(&self, reg: Reg) -> Lowered<Place> {
+        self.class(reg)?;
+        Ok(self.allocation.places[reg.0 as usize])
+    }
+
+    /// Whether lanes that wait elsewhere, while this block runs, have values of their own in a register.
+    pub(super) fn blends(&self, reg: Reg) -> bool {
+        self.allocation.analysis.waiting[self.block].contains(reg)
+    }
+
+    /// The constant that a register always holds.
+    pub(super) fn constant_register(&self, reg: Reg) -> Option<u64> {
+        self.constant_of(*self.allocation.places.get(reg.0 as usize)?)
+    }
+
+    /// Gives registers that always hold a constant the place of that constant.
+    pub(super) fn place_constants(&mut self) -> Lowered {
+        let mut constants: Vec<(Reg, Operand)> = self.allocation.constants.drain().collect();
+        constants.sort_unstable_by_key(|(reg, _)| *reg);
+        for (reg, value) in constants {
+            let place = self.source(&value, class_bytes(self.class(reg)?))?;
+            self.allocation.places[reg.0 as usize] = place;
+        }
+        Ok(())
+    }
+
+    /// Whether no instruction reads a register.
+    pub(super) fn is_dead(&self, reg: Reg) -> bool {
+        self.allocation.reads[reg.0 as usize] == 0
+    }
+
+    /// Whether exactly one instruction reads a register, once.
+    pub(super) fn is_read_once(&self, reg: Reg) -> bool {
+        self.allocation.reads[reg.0 as usize] == 1
+    }
+
+    /// The slot of a register that is the value of a parameter from the start.
+    pub(super) fn is_parameter(&self, reg: Reg) -> Option<Slot> {
+        self.allocation.parameters.get(&reg).copied()
+    }
+
+    /// The place of a register, which must have `bytes`.
+    pub(super) fn register(&self, reg: Reg, bytes: u32) -> Lowered<Place> {
+        let has = class_bytes(self.class(reg)?);
+        if has != bytes {
+            return Err(format!("register {} has {has} bytes, not {bytes}", reg.0));
+        }
+        self.place(reg)
+    }
+
+    /// The place of an operand of `bytes`.
+    pub(super) fn source(&mut self, operand: &Operand, bytes: u32) -> Lowered<Place> {
+        match *operand {
+            Operand::Reg(reg) => self.register(reg, bytes),
+            Operand::Imm(value) => {
+                let value = if bytes < 8 { value & ((1 << (8 * bytes)) - 1) } else { value };
+                Ok(Place::Scalar(self.constant(value)))
+            }
+            Operand::Special(special) => self.special_operand(special, bytes),
+            Operand::Address(base, offset) => {
+                let address = self.address(base)?.wrapping_add_signed(offset);
+                let address = if bytes < 8 { address & ((1 << (8 * bytes)) - 1) } else { address };
+                Ok(Place::Scalar(self.constant(address)))
+            }
+        }
+    }
+
+    /// The value of an address that does not depend on a register.
+    pub(super) fn address(&self, base: Base) -> Lowered<u64> {
+        match base {
+            Base::Zero => Ok(0),
+            Base::DynamicShared => Ok(self.kernel.dynamic_shared_offset.into()),
+            Base::Global(index) => {
+                self.globals.get(index as usize).copied().ok_or_else(|| format!("no global variable {index}"))
+            }
+            Base::Reg(_) => Err("an address of a register".into()),
+        }
+    }
+
+    /// The place of an operand and its width, for instructions that take registers wider than `bytes`.
+    /// Operands that are not registers have `bytes`.
+    pub(super) fn loose_source(&mut self, operand: &Operand, bytes: u32) -> Lowered<(Place, u32)> {
+        let width = match *operand {
+            Operand::Reg(reg) => class_bytes(self.class(reg)?),
+            _ => bytes,
+        };
+        if width < bytes {
+            return Err(format!("an operand of {width} bytes where {bytes} are needed"));
+        }
+        Ok((self.source(operand, width)?, width))
+    }
+
+    /// The place of a predicate, and what it is XORed with.
+    pub(super) fn guard(&self, guard: Guard) -> Lowered<(Place, u32)> {
+        Ok((self.register(guard.reg, 1)?, if guard.negated { u32::MAX } else { 0 }))
+    }
+
+    /// The place of a special register as an operand of `bytes`.
+    fn special_operand(&mut self, special: ir::Special, bytes: u32) -> Lowered<Place> {
+        let clock = match special {
+            ir::Special::Clock | ir::Special::Clock64 => Some(self.common::<special::Clock>()),
+            ir::Special::GlobalTimer => Some(self.common::<special::GlobalTimer>()),
+            _ => None,
+        };
+        if let Some(mut step) = clock {
+            step.d = self.temporary_scalar();
+            let place = Place::Scalar(step.d);
+            self.push(step);
+            return Ok(place);
+        }
+        let place = self.special(special);
+        match (bytes, place) {
+            (4, _) => Ok(place),
+            (2, _) => self.apply1::<convert::Low16>(place),
+            (8, _) => self.apply1::<convert::Widen>(place),
+            _ => Err(format!("a special register as an operand of {bytes} bytes")),
+        }
+    }
+
+    /// The place of a special register of 32 bits.
+    fn special(&mut self, special: ir::Special) -> Place {
+        if let ir::Special::Ctaid(axis) = special {
+            let key = Special::Ptx(special);
+            if let Some(&place) = self.specials.get(&key) {
+                return place;
+            }
+            let slot = self.layout.scalar();
+            self.initial.block.push((slot, axis));
+            self.specials.insert(key, Place::Scalar(slot));
+            return Place::Scalar(slot);
+        }
+        let lanes = match special {
+            ir::Special::Tid(0)
+            | ir::Special::LaneId
+            | ir::Special::LaneMaskEq
+            | ir::Special::LaneMaskLe
+            | ir::Special::LaneMaskLt
+            | ir::Special::LaneMaskGe
+            | ir::Special::LaneMaskGt => true,
+            ir::Special::Tid(_) => !self.allocation.tid_yz_uniform,
+            _ => false,
+        };
+        self.initial_value(Special::Ptx(special), lanes)
+    }
+
+    /// The place of a value that frames hold from the start. `lanes`: each lane has its own.
+    fn initial_value(&mut self, special: Special, lanes: bool) -> Place {
+        if let Some(&place) = self.specials.get(&special) {
+            return place;
+        }
+        let place = if lanes {
+            Place::Vector(self.layout.vector(false))
+        } else {
+            Place::Scalar(self.layout.scalar())
+        };
+        self.specials.insert(special, place);
+        self.initial.specials.push((special, place));
+        place
+    }
+
+    /// The place of an element of the parameters, extended to `to` bytes.
+    pub(super) fn parameter(&mut self, offset: u32, bytes: u32, signed: bool, to: u32) -> Place {
+        self.initial_value(Special::Parameter { offset, bytes, signed, to }, false)
+    }
+
+    /// Makes frames hold a parameter in the slot of a register from the start.
+    pub(super) fn initial_parameter(&mut self, slot: Slot, special: Special) {
+        self.initial.specials.push((special, Place::Scalar(slot)));
+    }
+
+    /// The slot of a place as a vector: its own, or that of a vector whose lanes all have the scalar.
+    pub(super) fn vector(&mut self, place: Place, wide: bool) -> Slot {
+        let scalar = match place {
+            Place::Vector(slot) => return slot,
+            Place::Scalar(slot) => slot,
+        };
+        if let Some(&value) = self.constants.get(&scalar) {
+            let value = if wide { value } else { value & 0xffff_ffff };
+            if let Some(&slot) = self.vectors.get(&(value, wide)) {
+                return slot;
+            }
+            let slot = self.layout.vector(wide);
+            self.vectors.insert((value, wide), slot);
+            if wide {
+                self.initial.wide_vectors.push((slot, value));
+            } else {
+                self.initial.narrow_vectors.push((slot, value as u32));
+            }
+            return slot;
+        }
+        let slot = self.temporary_vector(wide);
+        self.splat(scalar, slot, wide, false);
+        slot
+    }
+
+    /// The slot of a place as a scalar: its own, or that of the lowest active lane's value.
+    pub(super) fn scalar(&mut self, place: Place) -> Slot {
+        match place {
+            Place::Scalar(slot) => slot,
+            Place::Vector(slot) => {
+                let mut step = self.common::<warps::Elect>();
+                step.a = slot;
+                step.d = self.temporary_scalar();
+                let slot = step.d;
+                self.push(step);
+                slot
+            }
+        }
+    }
+
+    /// Adds a list of up to four slots to the tables. Returns its index.
+    pub(super) fn slots(&mut self, slots: &[Slot]) -> u32 {
+        let mut list = [Slot::NONE; 4];
+        for (to, from) in list.iter_mut().zip(slots) {
+            *to = *from;
+        }
+        self.tables.memory.push(MemoryStep { slots: list });
+        self.tables.memory.len() as u32 - 1
+    }
+}

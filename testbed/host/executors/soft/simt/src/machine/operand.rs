@@ -1,0 +1,140 @@
+//! Operands that do not fit a step: records of a program's tables, which steps name by index.
+//!
+//! A record says what a step works on and how. Steps of `ops` read them; lowering makes them.
+
+use std::fmt;
+
+use vgpu_ptx::ir::{Reduce, Space};
+
+use super::reconvergence::Point;
+use super::slot::{Place, Slot};
+
+/// The tables of one variant of a program, by kind of record.
+#[derive(Debug, Default)]
+pub(crate) struct Tables {
+    pub(crate) memory: Vec<MemoryStep>,
+    pub(crate) rare: Vec<RareStep>,
+    pub(crate) fields: Vec<Field>,
+    pub(crate) barriers: Vec<BarrierStep>,
+    pub(crate) prints: Vec<PrintStep>,
+    pub(crate) matrices: Vec<MatrixStep>,
+    pub(crate) atomics: Vec<AtomicStep>,
+}
+
+/// Up to four slots: the registers of a vector that is loaded or stored, or another short list.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MemoryStep {
+    pub(crate) slots: [Slot; 4],
+}
+
+/// An operand with its width in bytes a lane: 2, 4, 8, or 1 for a predicate.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Operand {
+    pub(crate) at: Slot,
+    pub(crate) scalar: bool,
+    pub(crate) bytes: u32,
+}
+
+/// Computes a result from up to four operands. Bits above an operand's width are zero; those above the
+/// result's are dropped.
+pub(crate) type Function = Box<dyn Fn([u64; 4]) -> u64 + Send + Sync>;
+
+/// An instruction that need not be fast: a function of bits, called for each active lane.
+pub(crate) struct RareStep {
+    pub(crate) function: Function,
+    pub(crate) sources: Vec<Operand>,
+    pub(crate) dst: Operand,
+}
+
+impl fmt::Debug for RareStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RareStep")
+            .field("sources", &self.sources)
+            .field("dst", &self.dst)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A bit field of a word, moved: `(a << left >> right) & mask`. One of the two shifts is 0.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Field {
+    pub(crate) at: Slot,
+    pub(crate) left: u32,
+    pub(crate) right: u32,
+    pub(crate) mask: u32,
+}
+
+/// A barrier instruction.
+#[derive(Debug)]
+pub(crate) struct BarrierStep {
+    pub(crate) number: Place,
+    /// Number of threads that take part; all of the block if `None`.
+    pub(crate) threads: Option<Place>,
+    pub(crate) kind: BarrierKind,
+    /// Names the shared registers that lanes must agree on to reconverge behind the barrier.
+    pub(crate) agreement: Point,
+}
+
+/// What a barrier instruction does besides arriving.
+#[derive(Debug)]
+pub(crate) enum BarrierKind {
+    /// Waits until all threads have arrived.
+    Sync,
+    /// Does not wait.
+    Arrive,
+    /// Waits, and reduces the predicate `p`, inverted by `xor`, into `dst`: a predicate or 32 bits.
+    Reduce { op: Reduce, p: Slot, xor: u32, dst: Place },
+}
+
+/// A call of `vprintf`. Both operands are vectors of 64 bits; the result is the number of arguments.
+#[derive(Debug)]
+pub(crate) struct PrintStep {
+    pub(crate) format: Slot,
+    pub(crate) arguments: Slot,
+    pub(crate) dst: Option<Slot>,
+}
+
+/// The registers of one `mma`, all vectors. Fragments are laid out as in the ISA.
+#[derive(Debug)]
+pub(crate) struct MatrixStep {
+    pub(crate) d: Vec<Slot>,
+    pub(crate) a: [Slot; 2],
+    pub(crate) b: [Slot; 2],
+    pub(crate) c: Vec<Slot>,
+    /// Whether A and B are given by columns.
+    pub(crate) columns: [bool; 2],
+    /// Whether C and D consist of halves: four registers of two each, else eight of one float.
+    pub(crate) c_halves: bool,
+    pub(crate) d_halves: bool,
+    /// A scalar of all ones: every lane takes part.
+    pub(crate) members: Slot,
+}
+
+/// Computes the new value of an element from the old one and the two operands. The flag says that the memory
+/// is the block's own.
+pub(crate) type Change = Box<dyn Fn(u64, u64, u64, bool) -> u64 + Send + Sync>;
+
+/// One `atom` or `red`. Its operands are vectors.
+pub(crate) struct AtomicStep {
+    pub(crate) change: Change,
+    pub(crate) space: Space,
+    /// Size of the element in bytes: 2, 4 or 8.
+    pub(crate) bytes: u32,
+    /// Addresses of 64 bits.
+    pub(crate) base: Slot,
+    pub(crate) offset: i64,
+    pub(crate) b: Slot,
+    pub(crate) c: Slot,
+    pub(crate) dst: Option<Slot>,
+    /// Index of the window of device memory that the step uses.
+    pub(crate) window: u32,
+}
+
+impl fmt::Debug for AtomicStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AtomicStep")
+            .field("space", &self.space)
+            .field("bytes", &self.bytes)
+            .finish_non_exhaustive()
+    }
+}

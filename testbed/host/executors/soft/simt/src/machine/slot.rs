@@ -1,0 +1,76 @@
+//! Slots: where values lie in a warp's frame. A [`Layout`] allocates them, and nothing else makes one.
+
+/// Number of lanes of a warp.
+pub(crate) const LANES: usize = 32;
+
+/// The offset of a value in a frame: bytes from the frame's start, a multiple of eight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Slot(u32);
+
+impl Slot {
+    /// Stands for an operand that a step does not use: the first slot, which every layout has.
+    pub(crate) const NONE: Self = Self(0);
+
+    /// Bytes from the frame's start.
+    #[inline(always)]
+    pub(super) const fn offset(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Where a value is, and whether all lanes share it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// One value for all lanes.
+    Scalar(Slot),
+    /// A value for each lane.
+    Vector(Slot),
+}
+
+impl Place {
+    pub(crate) const fn slot(self) -> Slot {
+        match self {
+            Self::Scalar(slot) | Self::Vector(slot) => slot,
+        }
+    }
+
+    pub(crate) const fn is_scalar(self) -> bool {
+        matches!(self, Self::Scalar(_))
+    }
+}
+
+/// Allocates the slots of a frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    bytes: u32,
+}
+
+impl Layout {
+    /// A layout of one scalar, so that [`Slot::NONE`] lies in every frame.
+    pub(crate) const fn new() -> Self {
+        Self { bytes: 8 }
+    }
+
+    /// Allocates a scalar of eight bytes.
+    pub(crate) fn scalar(&mut self) -> Slot {
+        self.take(8, 8)
+    }
+
+    /// Allocates a vector whose lanes have four bytes, or eight if it is `wide`.
+    pub(crate) fn vector(&mut self, wide: bool) -> Slot {
+        let lane = if wide { 8 } else { 4 };
+        self.take(lane * LANES as u32, 64)
+    }
+
+    fn take(&mut self, bytes: u32, align: u32) -> Slot {
+        let at = self.bytes.next_multiple_of(align);
+        // Lowering refuses kernels long before a frame has 4 GiB.
+        self.bytes = at.checked_add(bytes).expect("a frame is smaller than 4 GiB");
+        Slot(at)
+    }
+
+    /// Length of the frame in bytes.
+    pub(crate) const fn bytes(&self) -> u32 {
+        self.bytes
+    }
+}

@@ -1,0 +1,174 @@
+//! The form of a kernel that runs: its steps, the records they name, and what the frames of its warps hold at
+//! the start.
+
+use vgpu_ptx::ir;
+
+use super::env::{Env, coordinates};
+use super::frame::Frame;
+use super::operand::Tables;
+use super::reconvergence::Reconvergence;
+use super::slot::{LANES, Place, Slot};
+use super::step::{Code, Step};
+
+/// Approximate bytes of steps, of the records that they name, and of blocks.
+pub(crate) const fn step_bytes(steps: usize, blocks: usize) -> u64 {
+    (steps * (size_of::<Step>() + 16) + blocks * 4) as u64
+}
+
+/// A kernel lowered under one assumption about the shape of blocks.
+#[derive(Debug)]
+pub(crate) struct Variant {
+    pub(crate) code: Code,
+    /// First of the steps that run once a warp and launch, before any block. They end by leaving.
+    pub(crate) prologue: u32,
+    /// First step of each block of the code.
+    pub(crate) blocks: Vec<u32>,
+    pub(crate) tables: Tables,
+    /// The shared registers that lanes must agree on to reconverge where they wait for others.
+    pub(crate) reconvergence: Reconvergence,
+    pub(crate) registers: Registers,
+    /// Number of windows of device memory that its instructions use.
+    pub(crate) windows: usize,
+    /// What frames hold before the first step.
+    pub(crate) initial: Initial,
+}
+
+/// The registers of which each lane has its own value.
+#[derive(Debug, Default)]
+pub(crate) struct Registers {
+    pub(crate) narrow: Vec<Slot>,
+    pub(crate) wide: Vec<Slot>,
+    pub(crate) predicates: Vec<Slot>,
+}
+
+impl Registers {
+    /// Copies the registers of `lanes` from one frame to another.
+    pub(crate) fn copy_lanes(&self, from: &Frame, to: &mut Frame, lanes: u32) {
+        for lane in (0..LANES).filter(|lane| lanes >> lane & 1 != 0) {
+            for &slot in &self.narrow {
+                to.vector_mut::<u32>(slot)[lane] = from.vector::<u32>(slot)[lane];
+            }
+            for &slot in &self.wide {
+                to.vector_mut::<u64>(slot)[lane] = from.vector::<u64>(slot)[lane];
+            }
+        }
+        for &slot in &self.predicates {
+            let bits = to.get::<u32>(slot) & !lanes | from.get::<u32>(slot) & lanes;
+            to.set(slot, bits);
+        }
+    }
+}
+
+/// A value that frames hold from the start: a special register or a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Special {
+    Ptx(ir::Special),
+    /// An element of the parameters, extended to the `to` bytes of a register.
+    Parameter {
+        offset: u32,
+        bytes: u32,
+        signed: bool,
+        to: u32,
+    },
+}
+
+/// What frames hold before the first step.
+#[derive(Debug, Default)]
+pub(crate) struct Initial {
+    pub(crate) scalars: Vec<(Slot, u64)>,
+    pub(crate) narrow_vectors: Vec<(Slot, u32)>,
+    pub(crate) wide_vectors: Vec<(Slot, u64)>,
+    pub(crate) specials: Vec<(Special, Place)>,
+    /// Where `%ctaid` is, with its axis.
+    pub(crate) block: Vec<(Slot, u8)>,
+}
+
+impl Variant {
+    /// Approximate size in bytes of the steps, their records and the reconvergence sets.
+    pub(crate) fn bytes(&self) -> u64 {
+        step_bytes(self.code.len(), self.blocks.len()) + self.reconvergence.bytes()
+    }
+
+    /// Fills a warp's frame with the values that are the same in all blocks of a launch.
+    pub(crate) fn fill_launch(&self, frame: &mut Frame, warp: u32, env: &Env<'_>) {
+        for &(slot, value) in &self.initial.scalars {
+            frame.set(slot, value);
+        }
+        for &(slot, value) in &self.initial.narrow_vectors {
+            *frame.vector_mut(slot) = [value; LANES];
+        }
+        for &(slot, value) in &self.initial.wide_vectors {
+            *frame.vector_mut(slot) = [value; LANES];
+        }
+        for &(special, place) in &self.initial.specials {
+            let value = |lane: u32| value(special, warp, lane, env);
+            match place {
+                Place::Scalar(slot) => frame.set(slot, value(0)),
+                Place::Vector(slot) => {
+                    *frame.vector_mut(slot) = std::array::from_fn(|lane| value(lane as u32) as u32);
+                }
+            }
+        }
+    }
+
+    /// Fills a warp's frame with the values that differ from block to block.
+    pub(crate) fn fill_block(&self, frame: &mut Frame, block: [u32; 3]) {
+        for &(slot, axis) in &self.initial.block {
+            frame.set(slot, u64::from(block[axis as usize % 3]));
+        }
+    }
+}
+
+/// The value of a special register, which has 32 bits, or of a parameter.
+fn value(special: Special, warp: u32, lane: u32, env: &Env<'_>) -> u64 {
+    let shape = env.shape;
+    let axis = |values: [u32; 3], axis: u8| values.get(axis as usize).copied().unwrap_or(0);
+    let special = match special {
+        Special::Ptx(special) => special,
+        Special::Parameter { offset, bytes, signed, to } => {
+            let value = parameter(env.params, offset, bytes, signed);
+            return if to < 8 { value & ((1 << (8 * to)) - 1) } else { value };
+        }
+    };
+    u64::from(match special {
+        ir::Special::Tid(at) => axis(coordinates(warp * LANES as u32 + lane, shape.block), at),
+        ir::Special::Ntid(at) => axis(shape.block, at),
+        ir::Special::Ctaid(at) => axis(env.block, at),
+        ir::Special::Nctaid(at) => axis(shape.grid, at),
+        ir::Special::LaneId => lane,
+        ir::Special::WarpId => warp,
+        ir::Special::NWarpId => {
+            let [x, y, z] = shape.block;
+            (x * y * z).div_ceil(LANES as u32)
+        }
+        ir::Special::NSmId => 1,
+        ir::Special::LaneMaskEq => 1 << lane,
+        ir::Special::LaneMaskLe => u32::MAX >> (31 - lane),
+        ir::Special::LaneMaskLt => (1 << lane) - 1,
+        ir::Special::LaneMaskGe => u32::MAX << lane,
+        ir::Special::LaneMaskGt => (u32::MAX << lane) << 1,
+        ir::Special::DynamicSmemSize => env.dynamic_shared,
+        ir::Special::TotalSmemSize => env.shared.bytes,
+        ir::Special::EnvReg(1) => (env.workspace >> 32) as u32,
+        ir::Special::EnvReg(2) => env.workspace as u32,
+        // Clocks are read by steps of their own. There is one multiprocessor, and grids have no numbers.
+        ir::Special::SmId
+        | ir::Special::GridId
+        | ir::Special::EnvReg(_)
+        | ir::Special::Clock
+        | ir::Special::Clock64
+        | ir::Special::GlobalTimer => 0,
+    })
+}
+
+/// An element of the parameters, extended to 64 bits.
+fn parameter(params: &[u8], offset: u32, bytes: u32, signed: bool) -> u64 {
+    let mut value = [0; 8];
+    let (offset, bytes) = (offset as usize, bytes as usize);
+    if let (Some(from), Some(to)) = (params.get(offset..offset + bytes), value.get_mut(..bytes)) {
+        to.copy_from_slice(from);
+    }
+    let value = u64::from_le_bytes(value);
+    let unused = 64 - 8 * bytes as u32;
+    if signed { ((value << unused).cast_signed() >> unused).cast_unsigned() } else { value }
+}

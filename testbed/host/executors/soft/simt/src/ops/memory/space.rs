@@ -1,0 +1,66 @@
+//! State spaces: what loads and stores need of a memory.
+
+use crate::machine::{Env, Frame, Isa, Lane, Slot, Step, Warp};
+
+use super::address::Failed;
+use super::element::{Elements, Extend, Truncate};
+
+/// Up to this many lanes are loaded and stored one by one.
+pub(super) const FEW: u32 = 12;
+/// Loading up to this many lanes one by one takes no longer than loading all lanes together.
+pub(super) const FEWER: u32 = 4;
+
+/// A state space.
+pub(crate) trait Space {
+    /// The part of an address that a register holds: 32 bits where addresses start at 0, else 64.
+    type Address: Lane + Into<u64>;
+
+    /// Loads the lanes of `mask`. Other lanes keep what `out` holds.
+    fn load<E: Extend, const SCALAR: bool, const N: usize>(
+        warp: &mut Warp,
+        env: &mut Env<'_>,
+        step: &Step,
+        mask: u32,
+        out: &mut Elements<E::D, N>,
+    ) -> Result<(), Failed>;
+
+    /// The base address of a lane, or of all of them.
+    #[inline(always)]
+    fn base(frame: &Frame, step: &Step, lane: Option<usize>) -> u64 {
+        lane.map_or_else(
+            || frame.get::<Self::Address>(step.a),
+            |lane| frame.vector::<Self::Address>(step.a)[lane],
+        )
+        .into()
+    }
+
+    /// Loads the elements of one lane.
+    fn load_lane<E: Extend, const N: usize>(
+        warp: &mut Warp,
+        env: &mut Env<'_>,
+        step: &Step,
+        base: u64,
+        lane: usize,
+    ) -> Result<[E::D; N], Failed>;
+
+    /// Loads the first `L` lanes into registers, eight lanes at a time. Returns whether it could; if not,
+    /// nothing has been done.
+    #[inline(always)]
+    fn load_all<I: Isa, E: Extend, const SCALAR: bool, const N: usize, const L: usize>(
+        _: &mut Warp,
+        _: &mut Env<'_>,
+        _: &Step,
+        _: &[Slot; N],
+    ) -> bool {
+        false
+    }
+
+    /// Stores the lanes of `mask`.
+    fn store<T: Truncate, const SCALAR: bool, const N: usize>(
+        warp: &mut Warp,
+        env: &mut Env<'_>,
+        step: &Step,
+        mask: u32,
+        values: &[Slot; N],
+    ) -> Result<(), Failed>;
+}
