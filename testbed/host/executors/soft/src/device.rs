@@ -1,4 +1,5 @@
-//! What all sessions of a device share: its limits, its account of memory, images, and the threads that run kernels.
+//! What all sessions of a device share: its limits, its account of memory, its images, and the threads that
+//! run kernels.
 
 use std::sync::{Arc, OnceLock};
 
@@ -6,12 +7,12 @@ use vgpu_device::GpuConfig;
 use vgpu_simt::Pool;
 use vgpu_wire::facts::DeviceFacts;
 
-use crate::SoftOptions;
 use crate::account::Account;
 use crate::image::{Images, Rules};
 use crate::limits::Limits;
+use crate::options::SoftOptions;
 
-/// See the module.
+/// The parts of a device that its sessions share.
 #[derive(Debug)]
 pub(crate) struct Device {
     pub(crate) account: Arc<Account>,
@@ -34,7 +35,7 @@ impl Device {
         }
     }
 
-    /// The threads, started when the first kernel runs.
+    /// The threads that run kernels. They are started when the first kernel runs.
     pub(crate) fn pool(&self) -> &Pool {
         self.pool.get_or_init(|| Pool::new(self.options.threads.get()))
     }

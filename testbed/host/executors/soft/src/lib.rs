@@ -1,59 +1,60 @@
-//! The soft executor: a GPU made of a CPU. Device memory, copies, kernels from their PTX, graphs, matrix products.
+//! The soft executor: a GPU made of a CPU. Device memory, copies, kernels from their PTX, graphs, matrix
+//! products.
 //!
 //! ```text
-//!  message ─► session ─┬─► runner ─► copy, fill, launch, gemm, mappings    at once, on the ring's thread
-//!             handles, └─► queue ──► runner                                 when the ring's order will not do
-//!             modules        └ order: what has to come before what; adversary: which of the rest comes first
+//!  message ─► session ──┬──► runner ─► copy, fill, launch, gemm, mappings   at once, on the ring's thread
+//!             questions │       ▲         └► memory: arena, allocations
+//!             graph     └──► queue                                          where the ring's order will not do
+//!                              └ order: what must come before what; adversary: which of the rest comes first
 //! ```
-//! Usually a session's work is done by the thread that reads its ring, in the order of the ring. So every order that
-//! CUDA asks for holds - of a stream, of the default stream, of events and joins. Where the guest holds a stream, and where an
-//! adversary is asked for ([`SoftOptions::adversary`]), work is queued, and what has no order may be done in any. Either way one
-//! piece of work of a session is done at a time; a kernel is run by all threads of the device, which its sessions share.
+//! From the top: a `session` turns messages into `task`s; the `queue` keeps those that must wait; the
+//! `runner` carries them out on the session's `memory`. Each knows those below it alone.
 //!
-//! Device memory belongs to one session and is reached by no other. It occupies the host only where
-//! it has been written.
+//! Usually the thread that reads a session's ring does its work, in the order of the ring. So every order
+//! that CUDA asks for holds: of a stream, of the default stream, of events and joins. Where the guest holds a
+//! stream, and where an adversary is asked for ([`SoftOptions::adversary`]), work is queued, and work without
+//! an order may be done in any. Either way a session does one piece of work at a time. A kernel runs on all
+//! threads of the device, which its sessions share.
 //!
-//! A module is loaded whole and its kernels one by one, when the guest first asks for each, as CUDA does by default: a kernel
-//! with an instruction that the engine does not have is refused then (`INVALID_PTX`), by name and line in the log, and the others of its module
-//! run. GGML's modules for compute capability 7.5 and later have such kernels beside those that a model needs;
-//! to refuse the module would take these away, and to read all of a module's kernels takes seconds.
+//! Device memory belongs to one session, and no other session reaches it. It occupies the host only where it
+//! has been written.
 //!
-//! What is refused with not-supported, and not promised by facts and attributes: cubins, managed memory, textures, clusters,
-//! kernels that launch kernels.
+//! A module is loaded whole, and its kernels are made ready one by one when the guest first asks for each, as
+//! CUDA does by default. A kernel with an instruction that the engine does not have is refused then
+//! (`INVALID_PTX`), by name and line in the log, and the others of its module run. GGML's modules for compute
+//! capability 7.5 and later have such kernels beside those that a model needs: to refuse the module would
+//! take these away, and to read all kernels of a module takes seconds.
+//!
+//! What is refused with not-supported, and not promised by facts and attributes: cubins, managed memory,
+//! textures, clusters, and kernels that launch kernels.
 
 #![forbid(unsafe_code)]
 
 mod account;
-mod adversary;
-mod copy;
 mod device;
 mod function;
 pub mod gemm;
 mod graph;
 mod image;
-mod launch;
 mod limits;
 mod memory;
 mod modules;
-mod order;
-mod questions;
+mod options;
 mod queue;
 mod runner;
 mod session;
-mod space;
 mod status;
 mod task;
-mod virtual_memory;
 
-use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::time::Duration;
 
 use vgpu_device::{Executor, ExecutorError, GpuConfig, GpuError, Session, SessionHost};
 use vgpu_wire::facts::{DeviceFacts, exec};
 
 use device::Device;
 use session::SoftSession;
+
+pub use options::SoftOptions;
 
 /// The usual product name.
 pub const NAME: &str = "VGPU-STUB soft";
@@ -65,31 +66,8 @@ pub struct Soft {
     device: Arc<Device>,
 }
 
-/// How a soft device does its work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SoftOptions {
-    /// The most threads that run one kernel or product.
-    pub threads: NonZeroUsize,
-    /// How long a kernel, a product, a copy or a fill may take before it fails with `CUDA_ERROR_LAUNCH_TIMEOUT`; without one
-    /// as long as its session lives, as on a GPU without a display.
-    pub kernel_timeout: Option<Duration>,
-    /// Seed of an order that no program expects, but CUDA allows; none: work is done in the order in which it comes.
-    pub adversary: Option<u64>,
-}
-
-impl Default for SoftOptions {
-    /// A thread for each CPU, no limit of time, no adversary.
-    fn default() -> Self {
-        Self {
-            threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
-            kernel_timeout: None,
-            adversary: None,
-        }
-    }
-}
-
 impl Soft {
-    /// A GPU with these facts and the usual options.
+    /// A GPU with these facts and the default options.
     pub fn new(config: &GpuConfig) -> Result<Self, GpuError> {
         Self::with_options(config, SoftOptions::default())
     }
@@ -102,8 +80,8 @@ impl Soft {
         Ok(Self { facts, device })
     }
 
-    /// A GPU that delays and reorders work as far as CUDA allows, the same for the same seed as far as the guest is: programs that rely
-    /// on more find out.
+    /// A GPU that delays and reorders work as far as CUDA allows, so that programs that rely on more fail.
+    /// The same seed gives the same order, as far as the guest sends the same messages.
     pub fn adversarial(config: &GpuConfig, seed: u64) -> Result<Self, GpuError> {
         Self::with_options(config, SoftOptions { adversary: Some(seed), ..SoftOptions::default() })
     }

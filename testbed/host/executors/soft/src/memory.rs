@@ -1,88 +1,24 @@
-//! A session's device memory: its arena, made when memory is first needed, and what is allocated in it.
+//! A session's device memory: what is allocated in it and mapped. Its arena is made when memory is first
+//! needed.
+
+mod region;
+mod space;
+mod virtual_memory;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use vgpu_arena::{Arena, LARGE_PAGE, OPENED_TOGETHER, PAGE, View, whole_pages};
-use vgpu_device::{ADDRESS_SPAN, Charge, Resource};
+use vgpu_arena::{PAGE, View, whole_pages};
+use vgpu_device::{Charge, Resource};
 
 use crate::account::{OutOfMemory, Share, Taken};
-use crate::space::Space;
-use crate::virtual_memory::Virtual;
 
-/// Address space of a session at least.
-const SPAN_LEAST: u64 = 256 << 30;
-/// Address space for each byte of the device's memory: addresses are used again last, and programs reserve more than they map.
-const SPAN_FACTOR: u64 = 16;
-/// Bytes of memory for each byte of the page tables that the host's processor needs for it.
-pub(crate) const TABLE_SHARE: u64 = 512;
+use region::Region;
+use virtual_memory::Virtual;
 
-/// Addresses and the arena behind them. Small allocations, large ones and reserved ranges are apart: what is between two of a kind is
-/// of that kind, so the host needs few mappings, and large pages hold large allocations alone.
-#[derive(Debug)]
-pub(crate) struct Region {
-    pub(crate) arena: Arena,
-    small: Mutex<Space>,
-    large: Mutex<Space>,
-    reserved: Mutex<Space>,
-    /// What the host's page tables take: they stay when memory is freed.
-    tables: Mutex<Charge>,
-}
+pub(crate) use virtual_memory::VirtualError;
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Region {
-    fn new(share: &Share, base: u64) -> Result<Self, OutOfMemory> {
-        let wanted = share.device().total().saturating_mul(SPAN_FACTOR).max(SPAN_LEAST);
-        let span = wanted.checked_next_power_of_two().map_or(ADDRESS_SPAN, |span| span.min(ADDRESS_SPAN));
-        let arena = Arena::new(base, span).map_err(|error| {
-            let source = std::error::Error::source(&error);
-            share.charges().log(0, || tracing::warn!("a session gets no device memory: {error}: {source:?}"));
-            OutOfMemory
-        })?;
-        let eighth = span / 8;
-        debug_assert!(eighth.is_multiple_of(OPENED_TOGETHER), "areas have pages of one kind");
-        Ok(Self {
-            arena,
-            small: Mutex::new(Space::new(base, eighth)),
-            large: Mutex::new(Space::new(base + eighth, 5 * eighth)),
-            reserved: Mutex::new(Space::new(base + 6 * eighth, 2 * eighth)),
-            tables: Mutex::new(share.charge(Resource::HostBytes, 0)?),
-        })
-    }
-
-    /// Where ranges are that programs reserve.
-    pub(crate) fn reserved(&self) -> MutexGuard<'_, Space> {
-        lock(&self.reserved)
-    }
-
-    fn area(&self, bytes: u64) -> &Mutex<Space> {
-        if bytes >= LARGE_PAGE { &self.large } else { &self.small }
-    }
-
-    /// Addresses for an allocation. `bytes` is of whole pages.
-    fn take(&self, share: &Share, bytes: u64) -> Result<u64, OutOfMemory> {
-        let address = lock(self.area(bytes)).take(bytes).ok_or(OutOfMemory)?;
-        // Each page of tables is for so many bytes; half a page stands for what is above them.
-        let used = lock(&self.small).used() + lock(&self.large).used();
-        let mut tables = lock(&self.tables);
-        let more = (used / TABLE_SHARE).saturating_sub(tables.amount());
-        if let Err(over) = tables.grow(more) {
-            drop(tables);
-            lock(self.area(bytes)).give_back(address, bytes);
-            return Err(share.over(&over));
-        }
-        Ok(address)
-    }
-
-    fn give_back(&self, address: u64, bytes: u64) {
-        lock(self.area(bytes)).give_back(address, bytes);
-    }
-}
-
-/// One allocation. Dropping it frees it: nothing that runs may refer to it any more.
+/// An allocation. Dropping it frees the memory, to which nothing that runs may refer any more.
 #[derive(Debug)]
 pub(crate) struct Allocation {
     address: u64,
@@ -98,14 +34,14 @@ impl Drop for Allocation {
         if let Err(error) = self.region.arena.unmap(self.address, self.bytes) {
             tracing::error!("{error}");
         }
-        // As it was taken.
+        // Addresses go back in the size in which they were taken.
         if let Some(whole) = whole_pages(self.bytes) {
             self.region.give_back(self.address, whole);
         }
     }
 }
 
-/// What a session's memory consists of.
+/// The device memory of a session.
 #[derive(Debug)]
 pub(crate) struct Memory {
     share: Arc<Share>,
@@ -122,7 +58,7 @@ struct State {
 }
 
 impl Memory {
-    /// No memory yet; addresses begin at `base`.
+    /// Device memory of which nothing is allocated. Addresses start at `base`.
     pub(crate) fn new(share: Share, base: u64) -> Self {
         Self { share: Arc::new(share), base, state: Mutex::default() }
     }
@@ -138,12 +74,13 @@ impl Memory {
         Ok(Arc::clone(state.region.insert(Arc::new(Region::new(&self.share, self.base)?))))
     }
 
-    /// Allocates `bytes`, not 0, that read zeros, and does not enter them into the list: for what the program does not free.
+    /// Allocates `bytes`, which must not be 0, filled with zeros. The allocation is not entered into the
+    /// list, for memory that the program does not free itself.
     pub(crate) fn allocate_own(&self, bytes: u64) -> Result<Allocation, OutOfMemory> {
         let region = self.region(&mut self.state())?;
         let count = self.share.charge(Resource::Allocations, 1)?;
         let whole = whole_pages(bytes).ok_or(OutOfMemory)?;
-        // What fills up the last large page is the host's affair.
+        // What fills up the last large page is charged as the host's memory.
         let counted = bytes.next_multiple_of(PAGE);
         let memory = self.share.take(counted)?;
         let rest = self.share.charge(Resource::HostBytes, whole - counted)?;
@@ -157,7 +94,7 @@ impl Memory {
         Ok(Allocation { address, bytes, region, _memory: memory, _rest: rest, _count: count })
     }
 
-    /// Allocates `bytes`, not 0, and returns their address.
+    /// Allocates `bytes`, which must not be 0, and returns their address.
     pub(crate) fn allocate(&self, bytes: u64) -> Result<u64, OutOfMemory> {
         let allocation = self.allocate_own(bytes)?;
         let address = allocation.address;
@@ -165,17 +102,17 @@ impl Memory {
         Ok(address)
     }
 
-    /// Takes the allocation that starts at `address` from the list: dropping it frees it.
+    /// Removes the allocation that starts at `address` from the list. Dropping it frees the memory.
     pub(crate) fn take(&self, address: u64) -> Option<Allocation> {
         self.state().allocations.remove(&address)
     }
 
-    /// What is mapped now.
+    /// A snapshot of what is mapped now.
     pub(crate) fn view(&self) -> Result<View, OutOfMemory> {
         Ok(self.region(&mut self.state())?.arena.view())
     }
 
-    /// Acts on reservations, physical memory and mappings.
+    /// Calls `act` on reservations, physical memory and mappings.
     pub(crate) fn with_virtual<T, E: From<OutOfMemory>>(
         &self,
         act: impl FnOnce(&mut Virtual, &Arc<Region>, &Arc<Share>) -> Result<T, E>,
@@ -185,12 +122,12 @@ impl Memory {
         act(&mut state.virtual_memory, &region, &self.share)
     }
 
-    /// Bytes that the device counts for this session.
+    /// Bytes of device memory that the session has.
     pub(crate) fn charged(&self) -> u64 {
         self.share.used()
     }
 
-    /// How many allocations there are, physical memory included.
+    /// Number of allocations, pieces of physical memory included.
     pub(crate) fn count(&self) -> u32 {
         let state = self.state();
         (state.allocations.len() + state.virtual_memory.count()) as u32
@@ -204,6 +141,7 @@ impl Memory {
 }
 
 impl Allocation {
+    /// Device address of the first byte.
     pub(crate) const fn address(&self) -> u64 {
         self.address
     }

@@ -1,8 +1,11 @@
-//! The work of a session that cannot be done at once, and the thread that does it.
+//! The queue of a session: work that cannot be done at once, and the thread that does it.
 //!
-//! As long as nothing is queued, the thread that reads the ring does the work itself: the ring's order is an order that CUDA allows,
-//! and to hand work over costs more than most work. It queues when a stream is held for the guest, and always for an
-//! adversary.
+//! As long as nothing is queued, the thread that reads the ring does the work itself: CUDA allows the ring's
+//! order, and to hand work over costs more than most work takes. Work is queued when a stream is held for the
+//! guest, and always for an adversary.
+
+mod adversary;
+pub(crate) mod order;
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,29 +16,31 @@ use std::time::Duration;
 
 use vgpu_device::{Charge, SessionError};
 
-use crate::adversary::Adversary;
-use crate::order::{Id, Order};
 use crate::runner::Runner;
 use crate::task::Task;
 
-/// How long an adversary waits for more work when nobody asks for any.
+use order::{Id, Order};
+
+pub(crate) use adversary::Adversary;
+
+/// How long an adversary waits for more work when nobody waits for what there is.
 const PATIENCE: Duration = Duration::from_millis(2);
 
-/// A task and the number of the message that it is of.
+/// A task, and the number of the message that asked for it.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) task: Task<'static>,
     pub(crate) number: u64,
-    /// What it is charged while it waits; nothing where what it holds is charged already.
+    /// What the task is charged while it waits. `None` where what it holds is charged already.
     pub(crate) _bytes: Option<Charge>,
 }
 
-/// Whom a hold waits for.
+/// The side for which a hold waits.
 #[derive(Debug)]
 enum Hold {
-    /// The guest, with this work behind it.
+    /// The guest has to release it; the work with this id is finished then.
     Guest(Id),
-    /// The stream: the guest has released it already.
+    /// The stream has to reach it: the guest has released it already.
     Stream,
 }
 
@@ -50,13 +55,13 @@ struct State {
 #[derive(Debug)]
 struct Shared {
     runner: Arc<Runner>,
-    /// How much is not done.
+    /// Number of pieces of work that are not done.
     pending: AtomicUsize,
     state: Mutex<State>,
     wake: Condvar,
 }
 
-/// See the module.
+/// The work of a session that waits. Dropping the queue ends the work.
 #[derive(Debug)]
 pub(crate) struct Queue {
     shared: Arc<Shared>,
@@ -65,7 +70,7 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// A queue whose thread is started when it is first needed.
+    /// An empty queue. Its thread is started when work is first added.
     pub(crate) fn new(runner: Arc<Runner>, adversary: Option<Adversary>) -> Self {
         let adversarial = adversary.is_some();
         let state = State { order: Order::default(), adversary, holds: HashMap::new(), ended: false };
@@ -79,18 +84,18 @@ impl Queue {
         !self.adversarial && !self.is_busy()
     }
 
-    /// Whether there is work that is not done. All effects of what is done are visible.
+    /// Whether there is work that is not done. All effects of finished work are visible.
     pub(crate) fn is_busy(&self) -> bool {
         self.shared.pending.load(Ordering::Acquire) != 0
     }
 
-    /// Whether so much more may wait.
+    /// Whether `more` pieces of work may wait besides those that do.
     pub(crate) fn has_room(&self, more: usize) -> bool {
         let most = self.shared.runner.host.charges().limits().queued;
         (self.shared.pending.load(Ordering::Acquire) as u64).saturating_add(more as u64) <= most
     }
 
-    /// Adds work.
+    /// Adds work, which `act` puts into its order.
     pub(crate) fn add<T>(&mut self, act: impl FnOnce(&mut Order<Job>) -> T) -> Result<T, SessionError> {
         if self.thread.is_none() {
             let shared = Arc::clone(&self.shared);
@@ -104,7 +109,7 @@ impl Queue {
         Ok(added)
     }
 
-    /// The guest lets the stream go on.
+    /// Releases a hold: the guest lets the stream go on.
     pub(crate) fn release(&self, hold: u32) {
         let mut state = self.shared.state();
         match state.holds.remove(&hold) {
@@ -116,7 +121,7 @@ impl Queue {
 }
 
 impl Drop for Queue {
-    /// What has not begun is not done any more, and what runs is stopped.
+    /// Stops what runs. Work that has not started is not done any more.
     fn drop(&mut self) {
         self.shared.runner.stop();
         self.shared.state().ended = true;
@@ -133,18 +138,19 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Publishes a change of the state and wakes the thread.
     fn changed(&self, state: MutexGuard<'_, State>) {
         self.pending.store(state.order.len(), Ordering::Release);
         drop(state);
         self.wake.notify_all();
     }
 
-    /// The thread's whole life.
+    /// Does work until the queue is dropped. This is the thread's whole life.
     fn work(&self) {
         while let Some((id, job)) = self.next() {
             let held = if let Task::Hold(hold, _) = &job.task { Some(*hold) } else { None };
             let number = job.number;
-            // A panic is a bug of this program: the session finds an error, and goes on to its end.
+            // A panic is a bug of this program. The session gets an error and goes on to its end.
             let done = catch_unwind(AssertUnwindSafe(|| self.runner.run(job.task, number)));
             if done.is_err() {
                 self.runner.lost(number);
@@ -158,7 +164,7 @@ impl Shared {
         }
     }
 
-    /// Waits for the next job; none: it is over.
+    /// Waits for the next job. `None` when the queue is dropped.
     fn next(&self) -> Option<(Id, Job)> {
         let mut state = self.state();
         let mut patience = true;

@@ -1,4 +1,9 @@
-//! Does the tasks of a session, one at a time, on whichever thread has them; owns the session's memory and its error.
+//! The runner of a session: does its tasks one at a time, on whichever thread has them. It owns the session's
+//! memory and its sticky error.
+
+mod copy;
+mod error;
+mod launch;
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -6,87 +11,34 @@ use std::sync::{Arc, Mutex};
 
 use vgpu_arena::View;
 use vgpu_device::{LateError, SessionHost, SharedSlice};
-use vgpu_ptx::{Halt, Interrupt};
+use vgpu_ptx::Interrupt;
 use vgpu_wire::body::copy::CopyDevice;
 
-use crate::account::{OutOfMemory, Share};
-use crate::copy::{CopyError, copy, copy_rows, fill};
+use crate::account::Share;
 use crate::device::Device;
 use crate::gemm::{self, GemmError};
-use crate::memory::{Allocation, Memory};
-use crate::status;
+use crate::memory::{Allocation, Memory, VirtualError};
 use crate::task::{Answer, Source, Task};
-use crate::virtual_memory::VirtualError;
 
-/// What a task came to.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum TaskError {
-    /// A copy or a fill.
-    #[error(transparent)]
-    Copy(#[from] CopyError),
-    /// A product or a solve.
-    #[error(transparent)]
-    Gemm(#[from] GemmError),
-    /// Virtual memory management.
-    #[error(transparent)]
-    Virtual(#[from] VirtualError),
-    /// A kernel.
-    #[error("kernel {name}: {fault}")]
-    Kernel {
-        /// Its name.
-        name: String,
-        /// What happened.
-        fault: vgpu_simt::Fault,
-    },
-    /// There is no memory for what the session itself needs.
-    #[error(transparent)]
-    OutOfMemory(#[from] OutOfMemory),
-}
+use copy::{CopyError, copy, copy_rows, fill};
+use error::TaskError;
 
-impl TaskError {
-    /// The `CUresult`, and whether it stays; `None` if it is no error of the program's.
-    fn code(&self) -> Option<(u32, bool)> {
-        Some(match self {
-            Self::Copy(CopyError::Illegal(_)) => (status::ILLEGAL_ADDRESS, true),
-            Self::Copy(CopyError::Halted(Halt::TimedOut)) => (status::LAUNCH_TIMEOUT, true),
-            Self::Copy(CopyError::Shape) | Self::Virtual(VirtualError::Invalid(_)) => {
-                (status::INVALID_VALUE, false)
-            }
-            Self::Virtual(VirtualError::Arena(error)) => match error {
-                vgpu_arena::ArenaError::Map { .. } => (status::OUT_OF_MEMORY, false),
-                _ => (status::INVALID_VALUE, false),
-            },
-            Self::OutOfMemory(_) | Self::Virtual(VirtualError::OutOfMemory(_)) => {
-                (status::OUT_OF_MEMORY, false)
-            }
-            Self::Gemm(error) => (error.code()?, error.sticky()),
-            Self::Copy(CopyError::Halted(Halt::Stopped))
-            | Self::Kernel { fault: vgpu_simt::Fault::Stopped, .. } => return None,
-            Self::Kernel {
-                fault:
-                    fault @ (vgpu_simt::Fault::BadLaunch(_) | vgpu_simt::Fault::OutOfMemory { begun: false }),
-                ..
-            } => (fault.code(), false),
-            Self::Kernel { fault, .. } => (fault.code(), true),
-        })
-    }
-}
-
-/// See the module.
+/// Does the tasks of one session.
 #[derive(Debug)]
 pub(crate) struct Runner {
     pub(crate) host: SessionHost,
     pub(crate) device: Arc<Device>,
     pub(crate) memory: Memory,
-    /// The sticky error; 0: none.
+    /// The sticky error, or 0.
     dead: AtomicU32,
-    /// Stopped when the session is being ended.
+    /// Stops what runs when the session is ended.
     pub(crate) interrupt: Interrupt,
-    /// What cooperative launches meet in, once there was one.
+    /// The memory in which the blocks of cooperative launches meet, once there was such a launch.
     pub(crate) workspace: Mutex<Option<Allocation>>,
 }
 
 impl Runner {
+    /// A runner without memory or error.
     pub(crate) fn new(host: SessionHost, device: Arc<Device>) -> Self {
         let memory = Memory::new(
             Share::new(Arc::clone(&device.account), Arc::clone(host.charges())),
@@ -97,43 +49,43 @@ impl Runner {
         Self { host, device, memory, dead, interrupt, workspace }
     }
 
-    /// The sticky error.
+    /// The sticky error, if there is one.
     pub(crate) fn dead(&self) -> Option<u32> {
         Some(self.dead.load(Ordering::Acquire)).filter(|&code| code != 0)
     }
 
-    /// Ends what runs, soon.
+    /// Stops what runs, and all later work.
     pub(crate) fn stop(&self) {
         self.interrupt.stop();
     }
 
-    /// Whether the session is being ended.
+    /// Whether the session is ending.
     pub(crate) fn stopping(&self) -> bool {
         self.interrupt.stopped()
     }
 
-    /// What ends a piece of work that begins now: the session's end, or the limit of its time.
+    /// The interrupt of work that starts now: the end of the session, or the time limit.
     pub(crate) fn limited(&self) -> Interrupt {
         self.interrupt.limited(self.device.options.kernel_timeout)
     }
 
-    /// Tells the guest of an error.
+    /// Reports an error to the guest.
     pub(crate) fn fail(&self, message: u64, code: u32, sticky: bool) {
         if sticky {
-            // The first one stays.
+            // The first sticky error stays.
             let _ = self.dead.compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire);
         }
         self.host.fail(LateError { code, sticky, message });
     }
 
-    /// A task ended by a bug of this program.
+    /// Reports a task that ended because of a bug of this program.
     pub(crate) fn lost(&self, message: u64) {
         const UNKNOWN: u32 = 999;
         self.fail(message, UNKNOWN, true);
     }
 
-    /// Does a task. After a sticky error nothing is carried out any more, but marks are stored and memory is freed, so that
-    /// nobody waits in vain.
+    /// Does a task. After a sticky error nothing is carried out any more, but marks are stored and memory is
+    /// freed, so that nobody waits in vain.
     pub(crate) fn run(&self, task: Task<'_>, number: u64) {
         let (mark, outcome) = match task {
             Task::CopyIn { destination, source, read } => {
@@ -177,7 +129,7 @@ impl Runner {
                 (None, Ok(()))
             }
             Task::Answer(Answer(answer)) => {
-                answer(self);
+                answer();
                 (None, Ok(()))
             }
         };
@@ -187,13 +139,13 @@ impl Runner {
             self.host.log(0, || tracing::warn!(session = self.host.session(), number, code, "{error}"));
             self.fail(number, code, sticky);
         }
-        // After the error: who sees that the work is done sees how it ended.
+        // The mark follows the error: whoever sees that the work is done sees how it ended.
         if let Some(mark) = mark {
             self.host.signal(&mark);
         }
     }
 
-    /// Acts on memory, unless the session has a sticky error.
+    /// Calls `act` on the memory, unless the session has a sticky error or is ending.
     fn attempt(&self, act: impl FnOnce(&View) -> Result<(), TaskError>) -> Result<(), TaskError> {
         if self.dead().is_some() || self.stopping() {
             return Ok(());
@@ -226,13 +178,14 @@ impl Runner {
         self.copy(&from, &to)
     }
 
-    /// Makes a product on the device's threads.
+    /// Calls `act` with the device's threads, for a product or a solve.
     fn with_run(&self, act: impl FnOnce(&gemm::Run<'_>) -> Result<(), GemmError>) -> Result<(), TaskError> {
         let interrupt = self.limited();
         Ok(act(&gemm::Run { threads: self.device.options.threads, check: &|| interrupt.check() })?)
     }
 
-    /// Virtual memory management. Done after a sticky error, too: memory goes back.
+    /// Does a task of virtual memory management. It is done after a sticky error too, because memory goes
+    /// back.
     fn manage(&self, task: &Task<'_>) -> Result<(), TaskError> {
         let done: Result<(), VirtualError> =
             self.memory.with_virtual(|virtual_memory, region, share| match task {
@@ -246,7 +199,7 @@ impl Runner {
         Ok(done?)
     }
 
-    /// Brings the status report up to date as far as memory goes.
+    /// Updates the status report's figures of memory.
     pub(crate) fn report(&self) {
         let gauges = self.host.gauges();
         gauges.allocated.store(self.memory.charged(), Ordering::Relaxed);

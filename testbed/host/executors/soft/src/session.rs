@@ -1,8 +1,12 @@
 //! A session of the soft executor: its handles, and how its messages become work.
 //!
-//! Handles that the guest mints are the contract's: an unknown one is a violation. Addresses are the
-//! program's: a wrong one is a CUDA error. After a sticky error nothing is carried out any more; marks are
-//! still stored and questions answered with that error, so that nobody waits in vain.
+//! Handles are minted by the guest's library, so an unknown handle is a violation of the contract. Addresses
+//! come from the program, so a wrong one is a CUDA error. After a sticky error nothing is carried out any more;
+//! marks are still stored and questions answered with that error, so that nobody waits in vain.
+
+mod graph;
+mod handles;
+mod questions;
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -10,65 +14,64 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use vgpu_device::{Resource, Retired, Session, SessionError, SessionHost, Violation, Work};
-use vgpu_wire::body::stream::STREAM_NON_BLOCKING;
 use vgpu_wire::{Body, JOIN_ALL, SEGMENT_INLINE};
 
-use crate::adversary::Adversary;
 use crate::device::Device;
 use crate::function::Function;
 use crate::graph::Graph;
 use crate::memory::Allocation;
 use crate::modules::Modules;
-use crate::order::Stream;
-use crate::queue::{Job, Queue};
+use crate::queue::order::Stream;
+use crate::queue::{Adversary, Job, Queue};
 use crate::runner::Runner;
 use crate::status;
 use crate::task::{Freeing, Source, Task};
 
-/// What a piece of work takes while it waits, with its place among others, its tail not counted.
+/// Bytes that a piece of work is charged while it waits, besides its tail.
 const QUEUED_BYTES: u64 = 1024;
 
-/// Where work stands among other work.
+/// The place of work among other work.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Place {
+enum Place {
     /// In a stream.
     In(Stream),
-    /// In a stream, as an event's newest record.
+    /// In a stream, as the newest record of an event.
     Record(Stream, u32),
-    /// After a stream's work so far, or after all work so far.
+    /// Behind the work of a stream so far, or behind all work so far.
     After(Option<Stream>),
-    /// Before all later work; if so said, after all earlier.
+    /// Before all later work, and behind all earlier work if true.
     Between(bool),
 }
 
-/// What a message of a stream comes to.
-pub(crate) enum Made<'a> {
+/// What becomes of a message of a stream.
+enum Made<'a> {
     Task(Task<'a>),
-    /// Only its place counts.
+    /// There is nothing to do; only the place of the message matters.
     Nothing,
-    /// Refused with a `CUresult` before it gets to the GPU.
+    /// The message is refused with a `CUresult` before it gets to the GPU.
     Refused(u32),
 }
 
-/// One guest process.
+/// The session of one guest process.
 #[derive(Debug)]
 pub(crate) struct SoftSession {
-    pub(crate) host: SessionHost,
-    /// Before `runner`: it must be gone first.
-    pub(crate) queue: Queue,
-    pub(crate) runner: Arc<Runner>,
-    /// Streams that were made.
+    host: SessionHost,
+    /// Stands before `runner`, because it must be dropped first.
+    queue: Queue,
+    runner: Arc<Runner>,
+    /// Streams that the guest has made, by number.
     streams: HashMap<u32, Stream>,
     events: HashSet<u32>,
     /// Holds that the guest has not released.
     holds: HashSet<u32>,
-    pub(crate) modules: Modules,
-    pub(crate) graphs: HashMap<u32, Graph>,
-    /// Frees that are queued.
-    pub(crate) frees: Arc<AtomicUsize>,
+    modules: Modules,
+    graphs: HashMap<u32, Graph>,
+    /// Number of frees that are queued.
+    frees: Arc<AtomicUsize>,
 }
 
 impl SoftSession {
+    /// A session without handles or memory.
     pub(crate) fn new(host: SessionHost, device: Arc<Device>) -> Self {
         let adversary = device.options.adversary.map(|seed| Adversary::new(seed ^ u64::from(host.session())));
         let runner = Arc::new(Runner::new(host.clone(), device));
@@ -85,36 +88,40 @@ impl SoftSession {
         }
     }
 
-    pub(crate) fn answer(&self, work: &Work<'_>, status: u32, data: &[u8]) {
+    /// Answers a message, if the guest waits for an answer.
+    fn answer(&self, work: &Work<'_>, status: u32, data: &[u8]) {
         if let Some(to) = work.reply_to() {
             self.host.reply(to, status, data);
         }
     }
 
-    /// A message is refused that nobody waits for.
-    pub(crate) fn refuse(&self, work: &Work<'_>, code: u32) {
+    /// Refuses a message that nobody waits for: the guest learns of it later.
+    fn refuse(&self, work: &Work<'_>, code: u32) {
         if self.runner.dead().is_none() {
             self.runner.fail(work.number, code, false);
         }
     }
 
-    pub(crate) fn stream(&self, number: u32) -> Result<Stream, Violation> {
+    /// The stream of a number; 0 is the default stream.
+    fn stream(&self, number: u32) -> Result<Stream, Violation> {
         if number == 0 {
             return Ok(Stream::DEFAULT);
         }
         self.streams.get(&number).copied().ok_or(Violation::unknown("stream", number))
     }
 
-    /// A stream, or none for all of them.
+    /// The stream of a number, or `None` for all of them.
     fn stream_or_all(&self, number: u32) -> Result<Option<Stream>, Violation> {
         if number == JOIN_ALL { Ok(None) } else { self.stream(number).map(Some) }
     }
 
-    pub(crate) fn known_event(&self, event: u32) -> Result<(), Violation> {
+    /// Checks that an event exists.
+    fn known_event(&self, event: u32) -> Result<(), Violation> {
         if self.events.contains(&event) { Ok(()) } else { Err(Violation::unknown("event", event)) }
     }
 
-    pub(crate) fn report(&self) {
+    /// Updates the status report.
+    fn report(&self) {
         let gauges = self.host.gauges();
         gauges.streams.store(self.streams.len() as u32, Ordering::Relaxed);
         gauges.events.store(self.events.len() as u32, Ordering::Relaxed);
@@ -122,8 +129,9 @@ impl SoftSession {
         self.runner.report();
     }
 
-    /// Whether work is done at once: in its turn, or because the session is lost and as much waits as may. Then it is only marks.
-    pub(crate) fn is_direct(&self, more: usize) -> bool {
+    /// Whether work is done at once: because it is its turn, or because the session is lost and as much waits
+    /// as may. In the latter case only marks are stored.
+    fn is_direct(&self, more: usize) -> bool {
         self.queue.is_direct() || self.is_overfull(more)
     }
 
@@ -131,8 +139,9 @@ impl SoftSession {
         self.runner.dead().is_some() && !self.queue.has_room(more)
     }
 
-    /// Where more work would wait than may, the session is lost: without it nothing later could be right.
-    pub(crate) fn make_room(&self, more: usize, number: u64) {
+    /// Loses the session if `more` pieces of work would be too many: without them nothing later could be
+    /// right.
+    fn make_room(&self, more: usize, number: u64) {
         if !self.queue.has_room(more) && self.runner.dead().is_none() {
             self.overflow(number, &format_args!("more than {} pieces", self.host.charges().limits().queued));
         }
@@ -144,9 +153,10 @@ impl SoftSession {
         self.runner.fail(number, status::OUT_OF_MEMORY, true);
     }
 
-    /// A task that waits, charged; nothing where that is too much: then it has come to its end, as of a lost session.
-    pub(crate) fn job(&self, task: Task<'_>, number: u64) -> Option<Job> {
-        // What these hold is charged already, and is to be returned.
+    /// Charges a task that has to wait. `None` if that is too much: the session is lost, and the task has
+    /// been ended.
+    fn job(&self, task: Task<'_>, number: u64) -> Option<Job> {
+        // What these tasks hold is charged already, and they return it.
         if matches!(task, Task::Free(..) | Task::Retire(_)) {
             return Some(Job { task: task.into_owned(), number, _bytes: None });
         }
@@ -162,8 +172,8 @@ impl SoftSession {
         }
     }
 
-    /// Does a task now, if that is its turn, or queues it.
-    pub(crate) fn give(&mut self, place: Place, task: Task<'_>, number: u64) -> Result<(), SessionError> {
+    /// Does a task now if it is its turn, or queues it.
+    fn give(&mut self, place: Place, task: Task<'_>, number: u64) -> Result<(), SessionError> {
         if self.is_direct(1) {
             self.runner.run(task, number);
             return Ok(());
@@ -178,19 +188,15 @@ impl SoftSession {
         })
     }
 
-    /// Frees memory when that is its turn.
-    pub(crate) fn free(
-        &mut self,
-        place: Place,
-        memory: Vec<Allocation>,
-        number: u64,
-    ) -> Result<(), SessionError> {
+    /// Frees memory when it is its turn.
+    fn free(&mut self, place: Place, memory: Vec<Allocation>, number: u64) -> Result<(), SessionError> {
         let freeing = Freeing::new(&self.frees);
         self.give(place, Task::Free(memory, Some(freeing)), number)
     }
 
-    /// Makes a task of a message that is a stream's work. Spans are the session's from here until the task is done.
-    pub(crate) fn make<'a>(
+    /// Makes a task of a message that is work of a stream. The task holds its spans of window memory until it
+    /// is done.
+    fn make<'a>(
         &self,
         body: &Body,
         tail: &'a [u8],
@@ -237,7 +243,7 @@ impl SoftSession {
         }))
     }
 
-    /// A message that is a stream's work.
+    /// Handles a message that is work of a stream.
     fn stream_work(&mut self, work: &Work<'_>, place: Place) -> Result<(), SessionError> {
         match self.make(&work.message.body, work.payload, None)? {
             Made::Task(task) => self.give(place, task, work.number),
@@ -249,66 +255,7 @@ impl SoftSession {
         }
     }
 
-    fn handles(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
-        match &work.message.body {
-            Body::StreamCreate(body) => {
-                let blocking = body.flags & STREAM_NON_BLOCKING == 0;
-                let stream = Stream { number: body.stream, blocking };
-                if self.streams.insert(body.stream, stream).is_some() {
-                    return Err(Violation::in_use("stream", body.stream).into());
-                }
-            }
-            Body::StreamDestroy(body) => {
-                self.streams.remove(&body.stream).ok_or(Violation::unknown("stream", body.stream))?;
-            }
-            Body::EventCreate(body) if !self.events.insert(body.event) => {
-                return Err(Violation::in_use("event", body.event).into());
-            }
-            Body::EventDestroy(body) => {
-                if !self.events.remove(&body.event) {
-                    return Err(Violation::unknown("event", body.event).into());
-                }
-                if self.queue.is_busy() {
-                    self.queue.add(|order| order.forget(body.event))?;
-                }
-            }
-            Body::ModuleUnload(body) => {
-                let memory = self.modules.unload(body.module)?;
-                self.free(Place::Between(true), memory, work.number)?;
-            }
-            _ => {}
-        }
-        self.report();
-        Ok(())
-    }
-
-    fn hold(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
-        match &work.message.body {
-            Body::StreamHold(body) => {
-                let stream = self.stream(body.stream)?;
-                if !self.holds.insert(body.hold) {
-                    return Err(Violation::in_use("hold", body.hold).into());
-                }
-                let task = Task::Hold(body.hold, body.mark);
-                if self.is_overfull(1) {
-                    self.runner.run(task, work.number);
-                } else if let Some(job) = self.job(task, work.number) {
-                    self.queue.add(|order| order.push(stream, job, true))?;
-                }
-            }
-            Body::StreamRelease(body) => {
-                if !self.holds.remove(&body.hold) {
-                    return Err(Violation::unknown("hold", body.hold).into());
-                }
-                if !self.is_overfull(1) {
-                    self.queue.release(body.hold);
-                }
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
+    /// Frees the allocation that starts at an address.
     fn free_address(&mut self, work: &Work<'_>, address: u64, place: Place) -> Result<(), SessionError> {
         if let Some(allocation) = self.runner.memory.take(address) {
             return self.free(place, vec![allocation], work.number);
@@ -322,7 +269,7 @@ impl SoftSession {
 
 impl Session for SoftSession {
     fn execute(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
-        // Itself, and the join that came with it.
+        // One for the message itself, and one for the join that came with it.
         self.make_room(2, work.number);
         match &work.message.body {
             Body::CopyIn(body) => self.stream_work(work, Place::In(self.stream(body.stream)?)),
@@ -382,7 +329,7 @@ impl Session for SoftSession {
     fn retire(&mut self, memory: Retired) {
         if self.queue.is_busy() {
             let job = Job { task: Task::Retire(memory), number: 0, _bytes: None };
-            // A queue that has work has its thread, so this does not fail.
+            // This does not fail, because a queue that has work has its thread.
             let _ = self.queue.add(|order| order.after(None, job));
         }
     }
@@ -390,7 +337,7 @@ impl Session for SoftSession {
 
 impl Drop for SoftSession {
     fn drop(&mut self) {
-        // Nothing of the session runs any more when its handles go.
+        // Nothing of the session runs any more when its handles are dropped.
         self.runner.stop();
     }
 }

@@ -1,4 +1,5 @@
-//! Tasks: what the session's messages ask for, with all that is needed to do it without the ring and the session's tables.
+//! Tasks: what the messages of a session ask for, with everything that is needed to do it without the ring
+//! and the session's tables.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,22 +15,22 @@ use vgpu_wire::body::memory::{MemMap, MemSetAccess, MemUnmap, MemUnreserve};
 
 use crate::function::Function;
 use crate::memory::Allocation;
-use crate::runner::Runner;
 
-/// Where a copy from the host comes from.
+/// The source of a copy from the host.
 #[derive(Clone, Debug)]
 pub(crate) enum Source<'a> {
-    /// The message itself.
+    /// The bytes are in the message.
     Inline(Cow<'a, [u8]>),
-    /// The window.
+    /// The bytes are in the window.
     Window(Piece),
 }
 
-/// Counts as long as it lives: memory will be free that is not yet.
+/// Counts a queued free of memory for as long as it lives.
 #[derive(Debug)]
 pub(crate) struct Freeing(Arc<AtomicUsize>);
 
 impl Freeing {
+    /// Counts one more free.
     pub(crate) fn new(count: &Arc<AtomicUsize>) -> Self {
         count.fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(count))
@@ -42,8 +43,8 @@ impl Drop for Freeing {
     }
 }
 
-/// An answer that has to wait for work.
-pub(crate) struct Answer(pub(crate) Box<dyn FnOnce(&Runner) + Send>);
+/// Gives an answer that has to wait for earlier work.
+pub(crate) struct Answer(pub(crate) Box<dyn FnOnce() + Send>);
 
 impl fmt::Debug for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -51,7 +52,7 @@ impl fmt::Debug for Answer {
     }
 }
 
-/// See the module. Bodies' streams mean nothing any more.
+/// A piece of work. The streams that its bodies name have no meaning any more.
 #[derive(Debug)]
 pub(crate) enum Task<'a> {
     CopyIn {
@@ -70,24 +71,24 @@ pub(crate) enum Task<'a> {
     Launch(Arc<Function>, Launch, Cow<'a, [u8]>),
     Multiply(Gemm),
     Solve(TriangularSolve),
-    /// Work is done: a synchronize, an event's record.
+    /// Stores a mark once earlier work is done: a synchronize, or the record of an event.
     Mark(Mark),
-    /// The guest may run its function; the stream goes on when it says so.
+    /// Tells the guest that it may run its function. The stream goes on when the guest says so.
     Hold(u32, Mark),
-    /// `cuMemFree`, `cuMemFreeAsync`, `cuModuleUnload`.
+    /// Frees memory: `cuMemFree`, `cuMemFreeAsync`, `cuModuleUnload`.
     Free(Vec<Allocation>, Option<Freeing>),
     Map(MemMap),
     Unmap(MemUnmap),
     SetAccess(MemSetAccess),
     Unreserve(MemUnreserve),
     Release(u32),
-    /// No work refers to window memory any more.
+    /// Gives back window memory, to which no work refers any more.
     Retire(Retired),
     Answer(Answer),
 }
 
 impl Task<'_> {
-    /// Whether somebody outside notices when it is done.
+    /// Whether somebody outside notices when the task is done.
     pub(crate) fn is_noticed(&self) -> bool {
         match self {
             Self::CopyIn { read: mark, .. } | Self::CopyOut { written: mark, .. } => *mark != Mark::NONE,
@@ -101,7 +102,7 @@ impl Task<'_> {
         }
     }
 
-    /// Bytes that came with the message.
+    /// Number of bytes that came with the message.
     pub(crate) fn tail_bytes(&self) -> u64 {
         match self {
             Self::CopyIn { source: Source::Inline(bytes), .. } | Self::Launch(_, _, bytes) => {
@@ -111,7 +112,7 @@ impl Task<'_> {
         }
     }
 
-    /// The same with bytes of its own.
+    /// The same task, with bytes of its own.
     pub(crate) fn into_owned(self) -> Task<'static> {
         match self {
             Self::CopyIn { destination, source, read } => {

@@ -5,8 +5,8 @@ use std::ops::Range;
 use ndarray::{ArrayView2, ShapeBuilder};
 use vgpu_arena::{Illegal, SharedSlice, View};
 
-use super::GemmError;
 use super::element::{Element, Load, Store};
+use super::error::GemmError;
 
 /// Bytes of an address in an array of addresses.
 const ADDRESS: u64 = size_of::<u64>() as u64;
@@ -82,7 +82,8 @@ impl Matrix {
         }
     }
 
-    /// Bytes from the first element to the last; `u64::MAX` for more than there can be. Neither dimension is 0.
+    /// Bytes from the first element to the last; `u64::MAX` for more than there can be. Neither dimension is
+    /// 0.
     fn extent(&self) -> u64 {
         let elements =
             (self.columns - 1).checked_mul(self.leading).and_then(|all| all.checked_add(self.rows));

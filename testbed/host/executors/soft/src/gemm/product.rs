@@ -8,25 +8,27 @@ use num_traits::{One, Zero};
 use vgpu_arena::View;
 use vgpu_wire::body::gemm::{GEMM_DEVICE_SCALARS, GEMM_POINTERS, Gemm};
 
-use super::GemmError;
 use super::arithmetic::{Arithmetic, ComplexDouble, ComplexSingle, Double, Single, Whole};
 use super::element::{Element, Load, Output};
+use super::error::GemmError;
 use super::matrix::{Access, Block, Column, Located, Matrix, Place, scalar};
 use super::workers::Run;
 
-/// Rows and columns of a tile of C. With sizes of half and twice as many, and [`DEPTH`]s of 128 to 512, products were as fast within
-/// the noise: there only must be enough tiles to share out, and few enough copies of the same block.
+/// Rows and columns of a tile of C. With sizes of half and twice as many, and [`DEPTH`]s of 128 to 512,
+/// products were as fast within the noise: there only must be enough tiles to share out, and few enough
+/// copies of the same block.
 const TILE: u64 = 256;
 /// Columns of A and rows of B that are multiplied at once.
 const DEPTH: u64 = 512;
 
 /// Carries out the products of a message.
 ///
-/// `beta = 0` does not read C, `alpha = 0` and `k = 0` read neither A nor B, as in BLAS: what is not read need not be memory, and no
-/// NaN in it spreads.
+/// `beta = 0` does not read C, `alpha = 0` and `k = 0` read neither A nor B, as in BLAS: what is not read
+/// need not be memory, and no NaN in it spreads.
 ///
 /// # Errors
-/// Those of [`GemmError`]. Nothing has been written unless it is [`GemmError::Halted`], or the program changed arrays of addresses meanwhile.
+/// Those of [`GemmError`]. Nothing has been written unless it is [`GemmError::Halted`], or the program
+/// changed arrays of addresses meanwhile.
 pub fn multiply(memory: &View, body: &Gemm, run: &Run<'_>) -> Result<(), GemmError> {
     // Numbers of cublasComputeType_t.
     let complex = matches!(Element::from_wire(body.types[2]), Some(Element::C32 | Element::C64));
@@ -201,7 +203,8 @@ impl<R: Arithmetic> Products<'_, R> {
         Ok(())
     }
 
-    /// Computes one tile of one C. Looks for the matrices again: the program may have changed arrays of addresses.
+    /// Computes one tile of one C. Looks for the matrices again: the program may have changed arrays of
+    /// addresses.
     fn tile(&self, scratch: &mut Scratch<R::Number>, index: u64, tile: u64) -> Result<(), GemmError> {
         let down = self.c.rows.div_ceil(TILE);
         let rows = nth(tile % down, TILE, self.c.rows);

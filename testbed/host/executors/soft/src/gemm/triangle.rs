@@ -1,8 +1,9 @@
 //! Triangular solves: `op(A) * X = alpha * B` or `X * op(A) = alpha * B`, X in the place of B.
 //!
-//! All are one: `T * Y = alpha * Z` with T triangular, by rows. With A on the right, Y is the transpose of X and T that of op(A).
-//! Columns of Y do not depend on each other: strips of them are shared out among threads. In a strip, blocks of rows
-//! are solved one after the other, from T's tip on, and each is taken off the rows that are left as a product.
+//! All are one: `T * Y = alpha * Z` with T triangular, by rows. With A on the right, Y is the transpose of X
+//! and T that of op(A). Columns of Y do not depend on each other: strips of them are shared out among
+//! threads. In a strip, blocks of rows are solved one after the other, from T's tip on, and each is taken off
+//! the rows that are left as a product.
 
 use std::ops::Range;
 
@@ -12,9 +13,9 @@ use num_traits::{One, Zero};
 use vgpu_arena::View;
 use vgpu_wire::body::gemm::{GEMM_DEVICE_SCALARS, GEMM_POINTERS, TriangularSolve};
 
-use super::GemmError;
 use super::arithmetic::{Arithmetic, ComplexDouble, ComplexSingle, Double, Single};
 use super::element::{Element, Output};
+use super::error::GemmError;
 use super::matrix::{Access, Block, Column, Located, Matrix, Place, scalar};
 use super::product::{Operation, clear, nth};
 use super::workers::Run;
@@ -24,11 +25,12 @@ const STEP: u64 = 64;
 /// Columns of Y in a strip.
 const STRIP: u64 = 64;
 
-/// Carries out the solves of a message. The other triangle of A is not used, nor its diagonal where that is unit; with
-/// `alpha = 0` nothing of A is. A singular A divides by nought, as in BLAS.
+/// Carries out the solves of a message. The other triangle of A is not used, nor its diagonal where that is
+/// unit; with `alpha = 0` nothing of A is. A singular A divides by nought, as in BLAS.
 ///
 /// # Errors
-/// Those of [`GemmError`]. Nothing has been written unless it is [`GemmError::Halted`], or the program changed arrays of addresses meanwhile.
+/// Those of [`GemmError`]. Nothing has been written unless it is [`GemmError::Halted`], or the program
+/// changed arrays of addresses meanwhile.
 pub fn solve(memory: &View, body: &TriangularSolve, run: &Run<'_>) -> Result<(), GemmError> {
     match Element::from_wire(body.element) {
         Some(Element::F32) => carry_out::<Single>(memory, body, run),

@@ -7,7 +7,7 @@ use std::thread;
 
 use vgpu_ptx::Halt;
 
-use super::GemmError;
+use super::error::GemmError;
 
 /// Operations that are worth a thread of its own: about ten times what starting one costs.
 const OPERATIONS: u64 = 20_000_000;
@@ -27,8 +27,8 @@ impl Run<'_> {
         Ok((self.check)()?)
     }
 
-    /// Does jobs 0 to `jobs`, each of which makes about `operations` floating point operations, with a `state` for each thread.
-    /// After a failure no other job is begun; it is the answer.
+    /// Does jobs 0 to `jobs`, each of which makes about `operations` floating point operations, with a
+    /// `state` for each thread. After a failure no other job is begun; it is the answer.
     pub(super) fn share<S>(
         &self,
         jobs: u64,

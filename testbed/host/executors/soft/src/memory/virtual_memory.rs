@@ -8,10 +8,11 @@ use vgpu_device::{Charge, Resource};
 use vgpu_wire::body::memory::{MemMap, MemReserve, MemSetAccess, MemUnmap, MemUnreserve};
 
 use crate::account::{OutOfMemory, Share, Taken};
-use crate::memory::{Region, TABLE_SHARE};
 
-/// What addresses and lengths are multiples of: the device's `granularity`.
-pub(crate) const GRANULE: u64 = 2 << 20;
+use super::region::{Region, TABLE_SHARE};
+
+/// Addresses and lengths are multiples of this: the device's `granularity`, in bytes.
+const GRANULE: u64 = 2 << 20;
 
 /// Why a call is refused.
 #[derive(Debug, thiserror::Error)]
@@ -22,41 +23,41 @@ pub(crate) enum VirtualError {
     /// `CUDA_ERROR_INVALID_VALUE`
     #[error("{0}")]
     Invalid(&'static str),
-    /// `CUDA_ERROR_INVALID_VALUE`, or out of memory where the system refused.
+    /// `CUDA_ERROR_INVALID_VALUE`, or `CUDA_ERROR_OUT_OF_MEMORY` where the system refused.
     #[error(transparent)]
     Arena(#[from] ArenaError),
 }
 
-/// Physical memory and what it costs.
+/// Physical memory, with what it takes of the device's account.
 #[derive(Debug)]
 struct Owned {
     physical: Physical,
     _taken: Taken,
 }
 
-/// A mapping.
+/// A mapping of physical memory.
 #[derive(Debug)]
 struct Mapped {
     bytes: u64,
     _of: Arc<Owned>,
     _count: Charge,
-    /// The host's page tables.
+    /// What the host's page tables are charged.
     _tables: Charge,
 }
 
 /// A session's reservations, physical memory and mappings.
 #[derive(Debug, Default)]
 pub(crate) struct Virtual {
-    /// Bytes by address.
+    /// Size of each reservation by its address.
     reservations: BTreeMap<u64, (u64, Charge)>,
-    /// Where physical memory comes from, once there was some.
+    /// The pool of physical memory, once some was made.
     pool: Option<PhysicalPool>,
     physical: HashMap<u32, (Arc<Owned>, Charge)>,
     mappings: BTreeMap<u64, Mapped>,
 }
 
 impl Virtual {
-    /// How many pieces of physical memory there are.
+    /// Number of pieces of physical memory.
     pub(crate) fn count(&self) -> usize {
         self.physical.len()
     }
@@ -91,7 +92,7 @@ impl Virtual {
         Ok(())
     }
 
-    /// `cuMemCreate`; false: the handle is in use.
+    /// `cuMemCreate`. Returns false if the handle is in use.
     pub(crate) fn create(&mut self, share: &Share, handle: u32, bytes: u64) -> Result<bool, VirtualError> {
         if self.physical.contains_key(&handle) {
             return Ok(false);
@@ -114,7 +115,7 @@ impl Virtual {
         Ok(true)
     }
 
-    /// `cuMemRelease`: mappings keep the memory.
+    /// `cuMemRelease`. Mappings keep the memory.
     pub(crate) fn release(&mut self, handle: u32) -> Result<(), VirtualError> {
         let released = self.physical.remove(&handle).map(drop);
         released.ok_or(VirtualError::Invalid("there is no such physical memory"))
@@ -166,7 +167,8 @@ impl Virtual {
         Ok(region.arena.set_access(body.address, body.bytes, access)?)
     }
 
-    /// The end of a range that whole mappings fill. Allocations are not among them: those cannot be unmapped so.
+    /// The end of a range that whole mappings fill. Allocations do not count: they cannot be unmapped this
+    /// way.
     fn end_of_whole(&self, address: u64, bytes: u64) -> Result<u64, VirtualError> {
         let error = VirtualError::Invalid("not whole mappings");
         let Some(end) = address.checked_add(bytes).filter(|_| bytes > 0) else { return Err(error) };

@@ -1,4 +1,4 @@
-//! Kernel launches: the way from a checked launch to the engine.
+//! Kernel launches: from a launch that has been checked to the engine.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,14 +8,18 @@ use vgpu_simt::{Control, Launch as Run, Ledger, Output, run};
 use vgpu_wire::body::launch::{LAUNCH_COOPERATIVE, Launch};
 
 use crate::account::OutOfMemory;
-use crate::copy::CopyError;
 use crate::function::Function;
-use crate::runner::{Runner, TaskError};
+use crate::memory::Allocation;
 
-/// Bytes of the memory that the blocks of a cooperative grid meet in: a size and a barrier, as cooperative groups lay them out.
+use super::Runner;
+use super::copy::CopyError;
+use super::error::TaskError;
+
+/// Bytes of the memory in which the blocks of a cooperative grid meet: a size and a barrier, in the layout of
+/// cooperative groups.
 const WORKSPACE: u64 = 4096;
 
-/// Where a kernel's `printf` goes: the device's log.
+/// Sends the `printf` of a kernel to the device's log.
 struct Log<'a> {
     host: &'a SessionHost,
     kernel: &'a str,
@@ -30,7 +34,7 @@ impl Output for Log<'_> {
     }
 }
 
-/// What a launch takes of the host's memory is the session's to pay.
+/// Charges the session what a launch takes of the host's memory.
 #[derive(Debug)]
 struct Scratch(Mutex<Charge>);
 
@@ -42,7 +46,7 @@ impl Ledger for Scratch {
 
 impl Runner {
     /// Runs a kernel to its end.
-    pub(crate) fn launch(
+    pub(super) fn launch(
         &self,
         memory: &View,
         function: &Function,
@@ -65,13 +69,14 @@ impl Runner {
         if workspace.is_none() {
             *workspace = Some(self.memory.allocate_own(WORKSPACE)?);
         }
-        launch.workspace = workspace.as_ref().map_or(0, crate::memory::Allocation::address);
+        launch.workspace = workspace.as_ref().map_or(0, Allocation::address);
         let memory = self.memory.view()?;
         let fresh = memory.writable(launch.workspace, WORKSPACE).map_err(CopyError::from)?;
         fresh.copy_from(&[0u8; WORKSPACE as usize]);
         self.run_kernel(&memory, function, &launch)
     }
 
+    /// Runs a kernel, whose errors name it.
     fn run_kernel(&self, memory: &View, function: &Function, launch: &Run<'_>) -> Result<(), TaskError> {
         let scratch = self.host.charges().take(Resource::HostBytes, 0).map_err(|_| OutOfMemory)?;
         let control = Control::under(self.limited()).paid_by(Arc::new(Scratch(Mutex::new(scratch))));

@@ -1,24 +1,23 @@
-//! Which of the work that may be done is done next: the oldest, or, to find programs that rely on more than CUDA promises,
-//! anything else.
+//! Chooses the next piece of work so that programs fail that rely on more than CUDA promises.
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::order::{Id, Order};
+use super::order::{Id, Order};
 
-/// Work that may wait before some of it is done although nobody asks for it.
+/// Number of pieces of work that may wait before some are done although nobody waits for them.
 const BACKLOG: usize = 512;
 
-/// How an adversary chooses for a while.
+/// What an adversary chooses, for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mood {
-    /// What was given last.
+    /// The work that was given last.
     Newest,
-    /// Anything.
+    /// Any work.
     Random,
-    /// Only what somebody waits for; of that, anything.
+    /// Any work that somebody waits for.
     Needed,
-    /// Only what somebody waits for; of that, what was given last.
+    /// The work that was given last, of that for which somebody waits.
     NewestNeeded,
 }
 
@@ -27,17 +26,17 @@ enum Mood {
 pub(crate) struct Adversary {
     random: SmallRng,
     mood: Mood,
-    /// Choices until the mood changes.
+    /// Number of choices until the mood changes.
     left: u32,
 }
 
 impl Adversary {
-    /// One that is the same for the same seed.
+    /// An adversary. The same seed gives the same choices.
     pub(crate) fn new(seed: u64) -> Self {
         Self { random: SmallRng::seed_from_u64(seed), mood: Mood::Needed, left: 0 }
     }
 
-    /// What to do next. `patience`: whether to wait for more work when nobody asks for any that there is.
+    /// Chooses what to do next. `patience`: wait for more work when nobody waits for what there is.
     pub(crate) fn choose<J>(&mut self, order: &Order<J>, patience: bool) -> Option<Id> {
         let ready = order.ready();
         if patience && order.demanded().is_empty() && ready.len() < BACKLOG {
@@ -53,7 +52,7 @@ impl Adversary {
             Mood::Newest | Mood::Random => ready.iter().copied().collect(),
             Mood::Needed | Mood::NewestNeeded => {
                 let needed = order.needed();
-                // What is needed may wait for the guest: then the rest goes on.
+                // If what is needed waits for the guest, the rest goes on.
                 if needed.is_empty() { ready.iter().copied().collect() } else { needed }
             }
         };

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::adversary::Adversary;
+use crate::queue::Adversary;
 
 /// What a program does.
 #[derive(Clone, Copy, Debug)]
@@ -39,8 +39,8 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
     prop::collection::vec(one, 1..60)
 }
 
-/// The model: for every piece of work the set of those before it, closed. An entry without a name stands for an action that
-/// is no work itself.
+/// The model: for every piece of work the set of those before it, closed. An entry without a name stands for
+/// an action that is no work itself.
 #[derive(Default)]
 struct Model {
     before: Vec<BTreeSet<usize>>,
@@ -251,8 +251,8 @@ fn what_nobody_waits_for_is_put_off() {
 /// Gives something that comes after the work of many streams.
 type Way = fn(&mut Order<u32>);
 
-/// Issue 13, point 2: work behind a held stream. `n` streams are given something each, then `n` things come after all of them, by each
-/// way that there is.
+/// Issue 13, point 2: work behind a held stream. `n` streams are given something each, then `n` things come
+/// after all of them, by each way that there is.
 #[test]
 fn work_behind_a_held_stream_takes_memory_in_proportion() {
     let ways: [(&str, Way); 6] = [

@@ -1,6 +1,9 @@
-//! The messages of a session that are answered, and those that bring a module's image.
+//! Messages that are answered, and those that bring the image of a module.
 
-use vgpu_device::{Violation, Work};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use vgpu_device::{SessionError, Violation, Work};
 use vgpu_wire::Body;
 use vgpu_wire::SEGMENT_INLINE;
 use vgpu_wire::area::reply_text;
@@ -8,14 +11,14 @@ use vgpu_wire::body::memory::{Address, MEM_MANAGED, MemInfoReply, MemReserve};
 use vgpu_wire::body::module::{GlobalReply, ModuleData, ModuleOpenReply, OccupancyReply};
 use zerocopy::IntoBytes;
 
+use super::{Place, SoftSession};
+use crate::memory::VirtualError;
 use crate::modules::Refusal;
 use crate::runner::Runner;
-use crate::session::{Place, SoftSession};
 use crate::status;
 use crate::task::{Answer, Task};
-use crate::virtual_memory::VirtualError;
 
-/// An answer: status and data.
+/// An answer: its status and its data.
 type Reply = (u32, Vec<u8>);
 
 fn success(data: &[u8]) -> Reply {
@@ -26,12 +29,13 @@ fn refused(code: u32) -> Reply {
     (code, Vec::new())
 }
 
-/// A refusal with the reason as text, which the guest shows.
+/// Refuses with the reason as text, which the guest shows.
 fn refused_because(refusal: &Refusal) -> Reply {
     (refusal.code, reply_text(&refusal.why).to_vec())
 }
 
-/// Allocates, and reports before the answer: who has the address finds it in the status.
+/// Allocates memory. The status report is updated before the answer, so that whoever has the address finds it
+/// there.
 fn allocate(runner: &Runner, bytes: u64) -> Reply {
     let allocated = runner.memory.allocate(bytes);
     runner.report();
@@ -75,8 +79,8 @@ fn info(runner: &Runner) -> Reply {
 }
 
 impl SoftSession {
-    /// Answers a question.
-    pub(crate) fn ask(&mut self, work: &Work<'_>) -> Result<(), vgpu_device::SessionError> {
+    /// Answers a message.
+    pub(super) fn ask(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
         if let Body::ModuleData(body) = &work.message.body {
             return Ok(self.module_data(work, body)?);
         }
@@ -91,7 +95,7 @@ impl SoftSession {
                 self.stream(body.stream)?;
                 return self.allocate(work, body.bytes);
             }
-            // What was freed before is free when this is answered.
+            // Memory that was freed before must count as free in the answer.
             Body::MemInfo(_) if self.is_freeing() => return self.answer_later(work, info),
             Body::MemInfo(_) => info(&self.runner),
             Body::MemReserve(body) => reserve(&self.runner, body),
@@ -99,7 +103,7 @@ impl SoftSession {
                 let reply = create(&self.runner, body.handle, body.bytes)?;
                 if reply.0 == status::OUT_OF_MEMORY && self.queue.is_busy() {
                     let body = *body;
-                    // It was not in use just now, and only this thread makes handles.
+                    // The handle was not in use just now, and only this thread makes handles.
                     return self.answer_later(work, move |runner| {
                         create(runner, body.handle, body.bytes).unwrap_or(refused(status::INVALID_VALUE))
                     });
@@ -112,11 +116,12 @@ impl SoftSession {
         Ok(())
     }
 
+    /// Whether frees are queued.
     fn is_freeing(&self) -> bool {
-        self.frees.load(std::sync::atomic::Ordering::Relaxed) != 0
+        self.frees.load(Ordering::Relaxed) != 0
     }
 
-    fn allocate(&mut self, work: &Work<'_>, bytes: u64) -> Result<(), vgpu_device::SessionError> {
+    fn allocate(&mut self, work: &Work<'_>, bytes: u64) -> Result<(), SessionError> {
         if bytes == 0 {
             self.answer(work, status::INVALID_VALUE, &[]);
             return Ok(());
@@ -130,20 +135,22 @@ impl SoftSession {
         Ok(())
     }
 
-    /// Answers when all that is queued is done. The thread that reads the ring goes on.
+    /// Answers when all queued work is done. The thread that reads the ring goes on.
     fn answer_later(
         &mut self,
         work: &Work<'_>,
         ask: impl FnOnce(&Runner) -> Reply + Send + 'static,
-    ) -> Result<(), vgpu_device::SessionError> {
+    ) -> Result<(), SessionError> {
         let Some(to) = work.reply_to() else { return Ok(()) };
-        let answer = move |runner: &Runner| {
-            let (status, data) = runner.dead().map_or_else(|| ask(runner), refused);
+        let runner = Arc::clone(&self.runner);
+        let answer = move || {
+            let (status, data) = runner.dead().map_or_else(|| ask(&runner), refused);
             runner.host.reply(to, status, &data);
         };
         self.give(Place::After(None), Task::Answer(Answer(Box::new(answer))), work.number)
     }
 
+    /// Answers messages about modules and their functions.
     fn ask_modules(&mut self, work: &Work<'_>) -> Result<Reply, Violation> {
         let runner = &self.runner;
         let reply = match &work.message.body {
@@ -180,13 +187,15 @@ impl SoftSession {
                 Some((address, bytes)) => success(GlobalReply { address, bytes }.as_bytes()),
                 None => refused(status::NOT_FOUND),
             },
-            // Every kind has been dealt with; one that the contract gains is refused until it is.
+            // Every kind has been handled above. A kind that the contract gains is refused until it is
+            // handled.
             _ => refused(status::NOT_SUPPORTED),
         };
         self.report();
         Ok(reply)
     }
 
+    /// Takes a piece of the image of a module.
     fn module_data(&mut self, work: &Work<'_>, body: &ModuleData) -> Result<(), Violation> {
         let piece = &body.data;
         if piece.segment == SEGMENT_INLINE {

@@ -1,46 +1,47 @@
-//! Device addresses: which are taken. Addresses of freed memory are used again only when all others
-//! have been: a stale pointer then most likely points at nothing. Nor does one that ran over its end: a page is left out
-//! behind each range.
+//! Device addresses: which ones are taken. Addresses of freed memory are reused only when all others have
+//! been used, so that a stale pointer most likely points at nothing. A page behind each range stays free, so
+//! that a pointer that has run over the end points at nothing either.
 
 use std::collections::BTreeMap;
 
 use vgpu_arena::PAGE;
 
-/// Alignment of addresses: more than that of real devices, for ranges are mapped in whole pages.
+/// Alignment of addresses. It is larger than on real devices, because ranges are mapped in whole pages.
 const SMALL: u64 = PAGE;
-/// What is left out behind each range.
+/// Bytes behind each range that stay free.
 const GAP: u64 = PAGE;
 /// Allocations of this size and more are aligned to it.
 const LARGE: u64 = 2 << 20;
 
 /// The address space of a session.
 #[derive(Debug)]
-pub(crate) struct Space {
+pub(super) struct Space {
     base: u64,
-    /// Nothing at and after this address was ever used.
+    /// The first address that was never used, like all behind it.
     fresh: u64,
     end: u64,
-    /// Free ranges below `fresh`, bytes by address. Neighbours are merged.
+    /// Size of each free range below `fresh`, by its address. Neighbours are merged.
     free: BTreeMap<u64, u64>,
 }
 
 impl Space {
-    pub(crate) const fn new(base: u64, bytes: u64) -> Self {
+    /// An address space of `bytes` from `base` on, all of it free.
+    pub(super) const fn new(base: u64, bytes: u64) -> Self {
         Self { base, fresh: base, end: base + bytes, free: BTreeMap::new() }
     }
 
     /// Bytes of addresses that were ever used.
-    pub(crate) const fn used(&self) -> u64 {
+    pub(super) const fn used(&self) -> u64 {
         self.fresh - self.base
     }
 
-    /// Takes a range for `bytes`; to be given back with the same `bytes`.
-    pub(crate) fn take(&mut self, bytes: u64) -> Option<u64> {
+    /// Takes a range for `bytes`, to be given back with the same `bytes`.
+    pub(super) fn take(&mut self, bytes: u64) -> Option<u64> {
         self.take_aligned(bytes, if bytes >= LARGE { LARGE } else { SMALL })
     }
 
-    /// The same, at a multiple of `alignment`, a power of two.
-    pub(crate) fn take_aligned(&mut self, bytes: u64, alignment: u64) -> Option<u64> {
+    /// Takes a range for `bytes` at a multiple of `alignment`, which is a power of two.
+    pub(super) fn take_aligned(&mut self, bytes: u64, alignment: u64) -> Option<u64> {
         let alignment = alignment.max(SMALL);
         let bytes = with_gap(bytes)?;
         let address = self.fresh.checked_next_multiple_of(alignment)?;
@@ -56,7 +57,7 @@ impl Space {
         self.take_used(bytes, alignment)
     }
 
-    /// First fit among the ranges that were freed.
+    /// Takes the first range that fits among those that were freed.
     fn take_used(&mut self, bytes: u64, alignment: u64) -> Option<u64> {
         let fit = |(&start, &room): (&u64, &u64)| {
             let address = start.checked_next_multiple_of(alignment)?;
@@ -74,13 +75,14 @@ impl Space {
         Some(address)
     }
 
-    /// Gives back what [`Space::take`] gave.
-    pub(crate) fn give_back(&mut self, address: u64, bytes: u64) {
+    /// Gives back a range that [`Space::take`] gave.
+    pub(super) fn give_back(&mut self, address: u64, bytes: u64) {
         if let Some(bytes) = with_gap(bytes) {
             self.put(address, bytes);
         }
     }
 
+    /// Adds a free range, merged with its neighbours.
     fn put(&mut self, mut address: u64, mut bytes: u64) {
         if let Some((&before, &room)) = self.free.range(..address).next_back()
             && before + room == address
@@ -96,7 +98,7 @@ impl Space {
     }
 }
 
-/// What a range of `bytes` takes.
+/// Bytes of addresses that a range of `bytes` takes.
 fn with_gap(bytes: u64) -> Option<u64> {
     bytes.checked_next_multiple_of(SMALL)?.checked_add(GAP)
 }

@@ -1,23 +1,24 @@
-//! In what order work may be done: CUDA's rules, as a graph of what has to come before what. Knows nothing of what the work is.
+//! The order in which work may be done: CUDA's rules, as a graph of what must come before what. Nothing here
+//! knows what the work is.
 //!
 //! * The work of one stream is done in the order in which it was given.
 //! * Stream 0 waits for the earlier work of all blocking streams, and their later work waits for it.
 //! * A stream that waits for an event waits for the event's newest record at that moment.
 //! * After a join all later work, on any stream, waits for what the joined stream had been given.
 //!
-//! A node without a job is done as soon as all that comes before it is.
+//! A node without a job is done as soon as everything before it is.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// A piece of work. Later pieces have greater numbers.
+/// The number of a piece of work. Later pieces have greater numbers.
 pub(crate) type Id = u64;
 
-/// A stream, as far as order needs to know it.
+/// A stream, as far as its order matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stream {
-    /// Its number; 0 is the legacy default stream.
+    /// Number of the stream; 0 is the legacy default stream.
     pub(crate) number: u32,
-    /// Whether it waits for stream 0 and is waited for by it.
+    /// Whether the stream and stream 0 wait for each other.
     pub(crate) blocking: bool,
 }
 
@@ -28,31 +29,31 @@ impl Stream {
 
 #[derive(Debug)]
 struct Node<J> {
-    /// Taken when it is begun.
+    /// The work, until it is started.
     job: Option<J>,
-    /// What came before when it was added.
+    /// The nodes before this one when it was added.
     before: Vec<Id>,
-    /// How much of that is not done.
+    /// Number of nodes before this one that are not done.
     waits: usize,
-    /// What comes after.
+    /// The nodes behind this one.
     after: Vec<Id>,
-    /// Whose newest work this may be.
+    /// The stream whose newest work this may be.
     stream: Option<u32>,
-    /// Whether somebody outside notices when it is done.
+    /// Whether somebody outside notices when this is done.
     demanded: bool,
 }
 
-/// Stands for what a set of streams has been given, so that what comes after all of it need not name each stream. However often that
-/// is asked for, each piece of work is named once.
+/// Stands for everything that a set of streams has been given, so that work behind all of it need not name
+/// each stream. However often it is asked for, each piece of work is named once.
 #[derive(Debug, Default)]
 struct Gather {
-    /// A node that comes after all that was given, but for `fresh`.
+    /// A node behind everything that was given, except to the streams of `fresh`.
     node: Option<Id>,
-    /// Streams that have been given more since, and are not done with it.
+    /// Streams that have been given more since and are not done with it.
     fresh: BTreeSet<u32>,
 }
 
-/// So many streams are named one by one: a node of its own would cost more.
+/// Up to this many streams are named one by one, because a node for them would cost more.
 const NAMED_MOST: usize = 4;
 
 /// The newest work of a stream.
@@ -61,25 +62,26 @@ struct Tail {
     id: Id,
 }
 
-/// Work that is not done.
+/// Work that is not done, and its order.
 #[derive(Debug)]
 pub(crate) struct Order<J> {
     next: Id,
-    /// A tree, which grows in small pieces: a table would want twice its size at once, which the host may not have.
+    /// A tree, because it grows in small pieces: a table would need twice its size at once, which the host
+    /// may not have.
     nodes: BTreeMap<Id, Node<J>>,
-    /// Nodes with a job, not begun, before which nothing comes any more.
+    /// Nodes whose job has not started and before which everything is done.
     ready: BTreeSet<Id>,
-    /// Nodes that are not done and that somebody notices.
+    /// Nodes that are not done and whose end somebody notices.
     demanded: BTreeSet<Id>,
     tails: HashMap<u32, Tail>,
-    /// All streams, and those that stream 0 waits for.
+    /// All streams, and those for which stream 0 waits.
     all: Gather,
     blocking: Gather,
-    /// Comes before all that is added.
+    /// A node that comes before everything that is added.
     barrier: Option<Id>,
-    /// Newest records of events that are not done.
+    /// The newest record of each event, while it is not done.
     records: HashMap<u32, Id>,
-    /// How often a node was put behind another.
+    /// Number of times that a node was put behind another.
     #[cfg(test)]
     edges: usize,
 }
@@ -103,22 +105,22 @@ impl<J> Default for Order<J> {
 }
 
 impl<J> Order<J> {
-    /// How much is not done.
+    /// Number of nodes that are not done.
     pub(crate) fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// What may be begun, oldest first.
+    /// Work that may start, oldest first.
     pub(crate) const fn ready(&self) -> &BTreeSet<Id> {
         &self.ready
     }
 
-    /// What somebody waits for, or may.
+    /// Work for which somebody waits or may wait.
     pub(crate) const fn demanded(&self) -> &BTreeSet<Id> {
         &self.demanded
     }
 
-    /// Adds a node behind others, of which those that are done do not count.
+    /// Adds a node behind others. Those that are done do not count.
     fn add(&mut self, before: impl IntoIterator<Item = Id>, job: Option<J>, demanded: bool) -> Id {
         let id = self.next;
         self.next += 1;
@@ -133,7 +135,7 @@ impl<J> Order<J> {
         }
         if before.is_empty() {
             if job.is_none() {
-                // Done already.
+                // The node is done already.
                 return id;
             }
             self.ready.insert(id);
@@ -150,7 +152,7 @@ impl<J> Order<J> {
         id
     }
 
-    /// Makes a node the newest of a stream, if it is not done.
+    /// Makes a node the newest of a stream, unless it is done.
     fn set_tail(&mut self, stream: Stream, id: Id) {
         if let Some(node) = self.nodes.get_mut(&id) {
             node.stream = Some(stream.number);
@@ -164,7 +166,7 @@ impl<J> Order<J> {
         }
     }
 
-    /// What comes after all that a set of streams was given is after these few.
+    /// A few nodes that stand for everything that a set of streams was given.
     fn gather(&mut self, set: impl Fn(&mut Self) -> &mut Gather) -> Vec<Id> {
         let Gather { node, fresh } = set(self);
         let (node, fresh) = (*node, fresh.clone());
@@ -178,7 +180,7 @@ impl<J> Order<J> {
         vec![id]
     }
 
-    /// What the next work of a stream comes after.
+    /// The nodes that come before the next work of a stream.
     fn before(&mut self, stream: Stream) -> Vec<Id> {
         if stream.number == 0 {
             return self.gather(|order| &mut order.blocking);
@@ -188,7 +190,8 @@ impl<J> Order<J> {
         own.into_iter().chain(default).map(|tail| tail.id).collect()
     }
 
-    /// What a stream has been given. To ask for it is an action of the stream: one of stream 0 comes after all blocking ones.
+    /// The nodes that stand for what a stream has been given. To ask for it is an action of the stream: one
+    /// of stream 0 comes after all blocking streams.
     fn given(&mut self, stream: Stream) -> Vec<Id> {
         if stream.number == 0 {
             return self.before(stream);
@@ -196,12 +199,12 @@ impl<J> Order<J> {
         self.tails.get(&stream.number).map(|tail| tail.id).into_iter().collect()
     }
 
-    /// What all streams have been given.
+    /// The nodes that stand for what all streams have been given.
     fn all(&mut self) -> Vec<Id> {
         self.gather(|order| &mut order.all)
     }
 
-    /// What a stream has been given, or all of them.
+    /// The nodes that stand for what a stream has been given, or all streams.
     fn given_to(&mut self, stream: Option<Stream>) -> Vec<Id> {
         match stream {
             Some(stream) => self.given(stream),
@@ -209,7 +212,7 @@ impl<J> Order<J> {
         }
     }
 
-    /// Work of a stream.
+    /// Adds work of a stream.
     pub(crate) fn push(&mut self, stream: Stream, job: J, demanded: bool) -> Id {
         let before = self.before(stream);
         let id = self.add(before, Some(job), demanded);
@@ -217,13 +220,13 @@ impl<J> Order<J> {
         id
     }
 
-    /// A record of an event.
+    /// Adds the record of an event.
     pub(crate) fn record(&mut self, stream: Stream, event: u32, job: J) {
         let id = self.push(stream, job, true);
         self.records.insert(event, id);
     }
 
-    /// Later work of the stream waits for the event.
+    /// Makes later work of a stream wait for an event.
     pub(crate) fn wait(&mut self, stream: Stream, event: u32) {
         let mut before = self.before(stream);
         before.extend(self.records.get(&event));
@@ -231,32 +234,33 @@ impl<J> Order<J> {
         self.set_tail(stream, id);
     }
 
-    /// The event is no more: its number may be another's.
+    /// Forgets an event, whose number may be given to another.
     pub(crate) fn forget(&mut self, event: u32) {
         self.records.remove(&event);
     }
 
-    /// Something after all that a stream was given, and before nothing; of no stream: after all of all streams.
+    /// Adds work behind everything that a stream was given, or all streams. No later work waits for it.
     pub(crate) fn after(&mut self, stream: Option<Stream>, job: J) {
         let before = self.given_to(stream);
         self.add(before, Some(job), true);
     }
 
-    /// All later work waits for what a stream was given; of no stream: for all of all streams.
+    /// Makes all later work wait for what a stream was given, or all streams.
     pub(crate) fn join(&mut self, stream: Option<Stream>) {
         let before = self.given_to(stream);
         let id = self.add(before, None, false);
         self.barrier = Some(id);
     }
 
-    /// Something before all later work. `all`: after all earlier work, too; else only after earlier ones of this kind.
+    /// Adds work for which all later work waits. `all`: it waits for all earlier work; otherwise only for
+    /// earlier work that was added like this.
     pub(crate) fn between(&mut self, all: bool, job: J) {
         let before = if all { self.all() } else { Vec::new() };
         let id = self.add(before, Some(job), true);
         self.barrier = Some(id);
     }
 
-    /// Work of a stream in pieces with an order of their own.
+    /// Starts a group: work of a stream in pieces that have an order of their own.
     pub(crate) fn group(&mut self, stream: Stream, after: Option<Id>) -> Group {
         let mut before = self.before(stream);
         before.extend(after);
@@ -264,7 +268,8 @@ impl<J> Order<J> {
         Group { stream, start, pieces: Vec::new(), leaves: BTreeSet::new() }
     }
 
-    /// A piece of a group, after earlier ones of it, which are named by their indices. `event`: after its newest record, too.
+    /// Adds a piece of a group behind earlier pieces, which are named by their indices, and behind the newest
+    /// record of `event`.
     pub(crate) fn piece(
         &mut self,
         group: &mut Group,
@@ -286,12 +291,12 @@ impl<J> Order<J> {
         id
     }
 
-    /// A piece of a group was an event's record.
+    /// Notes that a piece of a group is the record of an event.
     pub(crate) fn set_record(&mut self, event: u32, id: Id) {
         self.records.insert(event, id);
     }
 
-    /// The stream goes on after all of the group. What stands for its end.
+    /// Ends a group: the stream goes on behind all of it. Returns the node of its end.
     pub(crate) fn end_group(&mut self, group: Group) -> Id {
         let Group { stream, start, leaves, .. } = group;
         let id = self.add(leaves.into_iter().chain([start]), None, false);
@@ -299,12 +304,12 @@ impl<J> Order<J> {
         id
     }
 
-    /// Begins a node that is ready.
+    /// Starts a node that is ready. Returns its work.
     pub(crate) fn begin(&mut self, id: Id) -> Option<J> {
         self.ready.remove(&id).then(|| self.nodes.get_mut(&id)?.job.take()).flatten()
     }
 
-    /// A node that was begun is done.
+    /// Notes that a node is done that was started.
     pub(crate) fn finish(&mut self, id: Id) {
         let mut done = vec![id];
         while let Some(id) = done.pop() {
@@ -339,7 +344,7 @@ impl<J> Order<J> {
         }
     }
 
-    /// Of what is ready, that which has to be done before something demanded can be.
+    /// The ready work that must be done before something can be for which somebody waits.
     pub(crate) fn needed(&self) -> Vec<Id> {
         let mut open: Vec<Id> = self.demanded.iter().copied().collect();
         let mut seen: BTreeSet<Id> = self.demanded.clone();
@@ -360,7 +365,7 @@ pub(crate) struct Group {
     stream: Stream,
     start: Id,
     pieces: Vec<Id>,
-    /// Pieces that no other comes after.
+    /// Pieces behind which there is no other.
     leaves: BTreeSet<Id>,
 }
 

@@ -1,18 +1,19 @@
-//! Copies and fills, in pieces: between two they may be interrupted.
+//! Copies and fills. They are done in pieces, between which they may be interrupted.
 
 use vgpu_arena::{Illegal, View};
 use vgpu_device::SharedSlice;
 use vgpu_ptx::{Halt, Interrupt};
 use vgpu_wire::body::copy::{CopyRows, Fill};
 
-/// The most that is copied between two looks at whether to stop.
+/// Bytes that are copied between two polls of the interrupt.
 const PIECE: usize = 4 << 20;
-/// Rows that are copied or filled between two looks; one that is longer than a piece has its own.
+/// Number of rows that are copied or filled between two polls. A row that is longer than a piece has polls of
+/// its own.
 const ROWS: u64 = 64;
-/// The most that is filled at once.
+/// Bytes that are filled at once.
 const PATTERN: usize = 64 << 10;
 
-/// What is wrong with a copy.
+/// Why a copy or a fill failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CopyError {
     /// Memory that is not the session's: `CUDA_ERROR_ILLEGAL_ADDRESS`.
@@ -21,13 +22,13 @@ pub(crate) enum CopyError {
     /// Rows that overlap, or a misaligned address: `CUDA_ERROR_INVALID_VALUE`.
     #[error("copy or fill: rows overlap, or an address is misaligned")]
     Shape,
-    /// It was interrupted: some of it is done.
+    /// It was interrupted, and some of it is done.
     #[error("copy or fill: {0}")]
     Halted(#[from] Halt),
 }
 
-/// Copies as much as both have; they may overlap.
-pub(crate) fn copy(
+/// Copies as many bytes as both have. They may overlap.
+pub(super) fn copy(
     source: &SharedSlice<'_>,
     destination: &SharedSlice<'_>,
     interrupt: &Interrupt,
@@ -47,7 +48,7 @@ pub(crate) fn copy(
     Ok(())
 }
 
-/// Bytes from the first row's start to the last row's end, if rows and slices do not overlap.
+/// Bytes from the start of the first row to the end of the last. Fails if rows or slices overlap.
 fn extent(body: &CopyRows, pitch: u64, slice: u64) -> Result<u64, CopyError> {
     let rows = body.height - 1;
     let slices = body.depth - 1;
@@ -62,8 +63,8 @@ fn extent(body: &CopyRows, pitch: u64, slice: u64) -> Result<u64, CopyError> {
         .ok_or(CopyError::Shape)
 }
 
-/// Carries out a copy of a box of rows.
-pub(crate) fn copy_rows(memory: &View, body: &CopyRows, interrupt: &Interrupt) -> Result<(), CopyError> {
+/// Copies a box of rows.
+pub(super) fn copy_rows(memory: &View, body: &CopyRows, interrupt: &Interrupt) -> Result<(), CopyError> {
     if body.width == 0 || body.height == 0 || body.depth == 0 {
         return Ok(());
     }
@@ -87,8 +88,8 @@ pub(crate) fn copy_rows(memory: &View, body: &CopyRows, interrupt: &Interrupt) -
     Ok(())
 }
 
-/// Carries out a fill. `element` is 1, 2 or 4: the device has checked it.
-pub(crate) fn fill(memory: &View, body: &Fill, interrupt: &Interrupt) -> Result<(), CopyError> {
+/// Fills rows with an element. Its size is 1, 2 or 4: the device has checked it.
+pub(super) fn fill(memory: &View, body: &Fill, interrupt: &Interrupt) -> Result<(), CopyError> {
     let element = u64::from(body.element);
     let row = body.width.checked_mul(element).ok_or(CopyError::Shape)?;
     if row == 0 || body.height == 0 {
@@ -202,7 +203,8 @@ mod tests {
         }
     }
 
-    /// Issue 13, point 1: a stopped session's copies and fills end at the next look, with what was done so far.
+    /// Issue 13, point 1: a stopped session's copies and fills end at the next look, with what was done so
+    /// far.
     #[test]
     fn copies_and_fills_that_are_interrupted_end_early() {
         let memory = Memory::new(share(&Arc::new(Account::new(64 << 20))), 0x7000_0000_0000);

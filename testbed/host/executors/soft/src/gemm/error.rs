@@ -1,0 +1,76 @@
+//! Errors of products and solves.
+
+use vgpu_ptx::Halt;
+
+/// Why a product or a solve was not carried out, or not to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GemmError {
+    /// Memory that does not belong to the session, or that may not be written.
+    #[error("{name} of product {index}: {bytes} bytes at device address {address:#x} are not the program's")]
+    Illegal {
+        /// The operand.
+        name: &'static str,
+        /// Index of the product in the batch.
+        index: u64,
+        /// Device address.
+        address: u64,
+        /// Number of bytes that were accessed; `u64::MAX` if they exceed what can be counted.
+        bytes: u64,
+    },
+    /// An address that is not a multiple of the element's size.
+    #[error("{name} of product {index}: device address {address:#x} is no multiple of {alignment}")]
+    Misaligned {
+        /// The operand.
+        name: &'static str,
+        /// Index of the product in the batch.
+        index: u64,
+        /// Device address.
+        address: u64,
+        /// The alignment that the address should have, in bytes.
+        alignment: u64,
+    },
+    /// Types for which there is no product here: the `cudaDataType` of the matrices (a solve has one), the
+    /// `cublasComputeType_t`, and the `cudaDataType` of the scalars.
+    #[error("no product of element types {types:?} with compute type {compute} and scale type {scale}")]
+    Unsupported {
+        /// Element types of A, B, C.
+        types: [u32; 3],
+        /// Compute type.
+        compute: u32,
+        /// Type of alpha and beta.
+        scale: u32,
+    },
+    /// A number that no call of cuBLAS takes. Its shim refuses it before it gets here.
+    #[error("{name} cannot be {value}")]
+    Invalid {
+        /// Name of the number.
+        name: &'static str,
+        /// The value.
+        value: u64,
+    },
+    /// The session is ending or the time limit was reached. C is partly written.
+    #[error("matrix product or solve: {0}")]
+    Halted(#[from] Halt),
+}
+
+impl GemmError {
+    /// The `CUresult` that the program gets. `None` if no program is left to get it.
+    #[must_use]
+    pub const fn code(&self) -> Option<u32> {
+        match self {
+            Self::Illegal { .. } => Some(700),
+            Self::Misaligned { .. } => Some(716),
+            Self::Unsupported { .. } => Some(801),
+            Self::Invalid { .. } => Some(1),
+            // CUDA_ERROR_LAUNCH_TIMEOUT
+            Self::Halted(Halt::TimedOut) => Some(702),
+            Self::Halted(Halt::Stopped) => None,
+        }
+    }
+
+    /// Whether the program loses its context, as after the fault of a kernel.
+    #[must_use]
+    pub const fn sticky(&self) -> bool {
+        matches!(self, Self::Illegal { .. } | Self::Misaligned { .. } | Self::Halted(_))
+    }
+}

@@ -1,0 +1,66 @@
+//! Errors of tasks, and what the program is told of them.
+
+use vgpu_arena::ArenaError;
+use vgpu_ptx::Halt;
+use vgpu_simt::Fault;
+
+use super::copy::CopyError;
+use crate::account::OutOfMemory;
+use crate::gemm::GemmError;
+use crate::memory::VirtualError;
+use crate::status;
+
+/// Why a task was not carried out, or not to its end.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TaskError {
+    /// A copy or a fill failed.
+    #[error(transparent)]
+    Copy(#[from] CopyError),
+    /// A matrix product or a solve failed.
+    #[error(transparent)]
+    Gemm(#[from] GemmError),
+    /// A call of virtual memory management failed.
+    #[error(transparent)]
+    Virtual(#[from] VirtualError),
+    /// A kernel failed.
+    #[error("kernel {name}: {fault}")]
+    Kernel {
+        /// Name of the kernel.
+        name: String,
+        /// What happened.
+        fault: Fault,
+    },
+    /// There is no memory for what the session itself needs.
+    #[error(transparent)]
+    OutOfMemory(#[from] OutOfMemory),
+}
+
+impl TaskError {
+    /// The `CUresult`, and whether it is sticky. `None` if the session is ending and the program made no
+    /// error.
+    pub(super) fn code(&self) -> Option<(u32, bool)> {
+        Some(match self {
+            Self::Copy(CopyError::Illegal(_)) => (status::ILLEGAL_ADDRESS, true),
+            Self::Copy(CopyError::Halted(Halt::TimedOut)) => (status::LAUNCH_TIMEOUT, true),
+            Self::Copy(CopyError::Shape) | Self::Virtual(VirtualError::Invalid(_)) => {
+                (status::INVALID_VALUE, false)
+            }
+            Self::Virtual(VirtualError::Arena(error)) => match error {
+                ArenaError::Map { .. } => (status::OUT_OF_MEMORY, false),
+                _ => (status::INVALID_VALUE, false),
+            },
+            Self::OutOfMemory(_) | Self::Virtual(VirtualError::OutOfMemory(_)) => {
+                (status::OUT_OF_MEMORY, false)
+            }
+            Self::Gemm(error) => (error.code()?, error.sticky()),
+            Self::Copy(CopyError::Halted(Halt::Stopped)) | Self::Kernel { fault: Fault::Stopped, .. } => {
+                return None;
+            }
+            Self::Kernel {
+                fault: fault @ (Fault::BadLaunch(_) | Fault::OutOfMemory { begun: false }),
+                ..
+            } => (fault.code(), false),
+            Self::Kernel { fault, .. } => (fault.code(), true),
+        })
+    }
+}
