@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueHint};
 
 use crate::diagnosis::LinkId;
 use crate::diagnosis::catalogue::{self, LINKS};
-use crate::inject::Way;
+use crate::inject::DeliveryMode;
 use crate::launch::user::UserName;
 
 /// Starts a program with the GPU that the host gives to this guest.
@@ -67,7 +67,7 @@ pub struct Options {
     /// How the libraries are handed over, if not as PROGRAM needs it: memory, but a folder for Ollama to
     /// 0.12.3
     #[arg(long, global = true, value_name = "memory|folder", hide_possible_values = true)]
-    pub via: Option<Way>,
+    pub via: Option<DeliveryMode>,
     /// Say on stderr what is done; VGPU_LOG=debug does so too, and makes the libraries talk
     #[arg(short, long, global = true)]
     pub verbose: bool,

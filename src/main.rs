@@ -41,7 +41,7 @@ fn main() -> ExitCode {
                 let _ = std::io::stdout().write_all(version::device().as_bytes());
             }
             return match usage.use_stderr() {
-                true if cli::is_check(std::env::args_os()) => ExitCode::from(check::USAGE),
+                true if cli::is_check(std::env::args_os()) => ExitCode::from(diagnosis::verdict::USAGE),
                 true => Exit::Launcher.into(),
                 false => Exit::Success.into(),
             };
@@ -64,10 +64,10 @@ fn run(cli: Cli) -> ExitCode {
         Some(Command::Check(options)) => {
             // A panic has said where; that check itself failed is an exit code of its own.
             let checked = std::panic::catch_unwind(|| check::check(&cli.options, &options));
-            return checked.unwrap_or(ExitCode::from(check::Verdict::Incomplete as u8));
+            return checked.unwrap_or(ExitCode::from(diagnosis::Verdict::Incomplete as u8));
         }
         Some(Command::Pages { prefix }) => pages::write(&prefix),
-        Some(Command::Look { groups, task }) => return check::look::look(&cli.options, &groups, &task),
+        Some(Command::Look { groups, task }) => return check::worker::work(&cli.options, &groups, &task),
         Some(Command::Service { task }) => {
             return service::service(&cli.options, &task)
                 .unwrap_or_else(|failure| failure.report(&mut std::io::stderr()).into());

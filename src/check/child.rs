@@ -1,8 +1,5 @@
-//! Runs what may hang or crash in a process of its own: bounded in time, bounded in what it may print, and gone with all that it
-//! started when it is over. That it died of a signal or hung is a finding, not an error.
-//!
-//! Programs of ours say what they do in steps, one JSON object a line: `{"step":"open","begin":true}` before, and
-//! `{"step":"open","ok":true,…}` after. So the last that was begun names what hung or crashed.
+//! Runs what may hang or crash in a process of its own: bounded in time, bounded in what it may print, and gone with
+//! everything that it started when it is over. A child that hung or died of a signal is a finding, not an error.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -10,11 +7,11 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde_json::{Map, Value};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 
-use super::subject::Become;
+use super::identity::Become;
+use super::steps::Steps;
 use crate::env::Environment;
 
 /// As much is kept of each stream; the rest is read and thrown away, so that nobody blocks.
@@ -46,26 +43,6 @@ pub struct Outcome {
     pub stderr: String,
     /// How long it took.
     pub elapsed: Duration,
-}
-
-/// A step that a program of ours reported.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Report {
-    /// Which.
-    pub step: String,
-    /// Whether it succeeded.
-    pub ok: bool,
-    /// All that it said.
-    pub fields: Map<String, Value>,
-}
-
-/// What a program of ours reported.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Steps {
-    /// The steps that were finished, in order.
-    pub done: Vec<Report>,
-    /// The one that was begun and not finished.
-    pub open: Option<String>,
 }
 
 /// Runs `command` with exactly `environment`, no longer than `limit`. It leads a process group of its own, which is killed
@@ -177,21 +154,9 @@ impl Stream {
 }
 
 impl Outcome {
-    /// The steps that it reported. Lines that are none are passed over: libraries print too.
+    /// The steps that it reported.
     pub fn steps(&self) -> Steps {
-        let mut steps = Steps::default();
-        for line in self.stdout.lines() {
-            let Ok(Value::Object(fields)) = serde_json::from_str::<Value>(line) else { continue };
-            let Some(step) = fields.get("step").and_then(Value::as_str).map(str::to_owned) else { continue };
-            if fields.get("begin") == Some(&Value::Bool(true)) {
-                steps.open = Some(step);
-            } else {
-                let ok = fields.get("ok") == Some(&Value::Bool(true));
-                steps.open = steps.open.filter(|open| *open != step);
-                steps.done.push(Report { step, ok, fields });
-            }
-        }
-        steps
+        Steps::read(&self.stdout)
     }
 
     /// How it ended, in words, if not as it should: `killed by signal 11 (SIGSEGV)`.
@@ -209,39 +174,8 @@ impl Outcome {
     }
 }
 
-impl Steps {
-    /// A step that was finished.
-    pub fn get(&self, step: &str) -> Option<&Report> {
-        self.done.iter().find(|report| report.step == step)
-    }
-
-    /// The first step that failed.
-    pub fn failed(&self) -> Option<&Report> {
-        self.done.iter().find(|report| !report.ok)
-    }
-}
-
-impl Report {
-    /// A text that it said.
-    pub fn text(&self, field: &str) -> &str {
-        self.fields.get(field).and_then(Value::as_str).unwrap_or_default()
-    }
-
-    /// A number that it said.
-    pub fn number(&self, field: &str) -> Option<f64> {
-        self.fields.get(field).and_then(Value::as_f64)
-    }
-
-    /// A whole number that it said.
-    pub fn whole(&self, field: &str) -> Option<u64> {
-        self.fields.get(field).and_then(Value::as_u64)
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     fn block<T>(future: impl Future<Output = T>) -> T {
@@ -298,36 +232,5 @@ mod tests {
     fn endless_output_is_cut() {
         let outcome = shell("yes | head -c 3000000", LONG);
         assert_eq!((outcome.end, outcome.stdout.len()), (End::Exit(0), KEPT));
-    }
-
-    fn said(stdout: &str) -> Steps {
-        let (stderr, elapsed) = (String::new(), Duration::ZERO);
-        Outcome { end: End::Exit(0), stdout: stdout.into(), stderr, elapsed }.steps()
-    }
-
-    #[test]
-    fn the_step_that_was_begun_last_is_the_open_one() {
-        let steps = said(
-            "noise\n{\"step\":\"open\",\"begin\":true}\n{\"step\":\"open\",\"ok\":true,\"mib\":256,\"name\":\"x\"}\n\
-             {\"step\":\"call\",\"begin\":true}\n{\"broken",
-        );
-        assert_eq!(steps.open.as_deref(), Some("call"));
-        let open = steps.get("open").unwrap();
-        assert!(open.ok && open.whole("mib") == Some(256) && open.text("name") == "x");
-        assert_eq!(open.number("name"), None);
-        assert!(steps.failed().is_none());
-        let steps = said("{\"step\":\"a\",\"begin\":true}\n{\"step\":\"a\",\"ok\":false}\n");
-        assert_eq!(
-            (steps.open.clone(), steps.failed().map(|report| report.step.as_str())),
-            (None, Some("a"))
-        );
-    }
-
-    proptest! {
-        #[test]
-        fn no_output_breaks_the_reader(text in "[\\x00-\\x7f]{0,80}", fields in "[{}\":,a-z\\n]{0,60}") {
-            let _ = said(&text);
-            let _ = said(&fields);
-        }
     }
 }

@@ -4,20 +4,19 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
 use tokio::process::Command;
 use vgpu_transport::{PciFunction, sysfs_root};
 
-use super::child::{self, Steps};
-use super::keeper::Kept;
-use super::links::backend::Backend;
-use super::subject::{Become, Subject};
+use super::child;
+use super::facts::{Backend, DeviceReport, Library, Looked, Target};
+use super::identity::Become;
+use super::staging::StagedShims;
+use super::subject::Subject;
 use super::unit::{self, Unit, UnitError};
 use crate::cli::{CheckOptions, Options};
 use crate::env::Environment;
 use crate::error::Failure;
 use crate::launch::user::User;
-use crate::ollama::Ollama;
 use crate::ollama::variant::Variant;
 use crate::program::Program;
 
@@ -56,7 +55,7 @@ pub struct Context {
     /// Link `shims`: the user that children become which stand for Ollama; none: whoever calls.
     pub runs_as: Option<Become>,
     /// Link `shims`: the libraries and the probe, in place for such children as long as this is kept.
-    pub kept: Option<Kept>,
+    pub staged: Option<StagedShims>,
     /// Link `loader`: which file won for each name.
     pub libraries: Vec<Library>,
     /// Versions of everything that has one, by name.
@@ -65,67 +64,6 @@ pub struct Context {
     pub backends: Vec<Backend>,
     /// Link `init`: the backend that started, with its CUDA major.
     pub started: Option<(Variant, Option<u32>)>,
-}
-
-/// What a child found that opened a function.
-#[derive(Clone, Debug)]
-pub struct Looked {
-    /// The function.
-    pub function: PciFunction,
-    /// What it did.
-    pub steps: Steps,
-    /// How it ended, if not as it should.
-    pub trouble: Option<String>,
-}
-
-/// A program that may be an Ollama.
-#[derive(Debug)]
-pub struct Target {
-    /// The program; or why there is none.
-    pub program: Result<Program, crate::program::Unfound>,
-    /// What Ollama it is, if it is one.
-    pub ollama: Option<Ollama>,
-}
-
-/// What is known of the device.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct DeviceReport {
-    /// The function's address.
-    pub address: String,
-    /// Name of the GPU.
-    pub name: String,
-    /// The driver's version, as NVML reports it.
-    pub driver: String,
-    /// `cuDriverGetVersion`.
-    pub cuda: u32,
-    /// Compute capability.
-    pub capability: (u32, u32),
-    /// Device memory in bytes.
-    pub total: u64,
-    /// Of this, free.
-    pub free: u64,
-    /// As CUDA prints it: `GPU-…`.
-    pub uuid: String,
-}
-
-/// Which file a process loads for a name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Library {
-    /// The name.
-    pub soname: String,
-    /// The file; none if there is none.
-    pub winner: Option<String>,
-    /// Other files of that name.
-    pub losers: Vec<Loser>,
-}
-
-/// A file that is not loaded for a name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Loser {
-    /// The file.
-    pub path: String,
-    /// Why it is not loaded.
-    pub why: String,
 }
 
 impl Context {
@@ -147,7 +85,7 @@ impl Context {
             device: None,
             target: None,
             runs_as: None,
-            kept: None,
+            staged: None,
             libraries: Vec::new(),
             versions: BTreeMap::from([("vgpu-run", env!("CARGO_PKG_VERSION").to_owned())]),
             backends: Vec::new(),

@@ -1,46 +1,36 @@
 //! `vgpu-run check`: walks the chain by which Ollama finds a GPU and names the link that is broken.
 //!
-//! [`catalogue`] says which links there are and what breaks them, [`links`] looks at each, [`walk`] does so in order, and
+//! [`catalogue`] says which links there are and what breaks them, [`links`] examines each, [`walk`] does so in order, and
 //! [`crate::report`] prints what came of it. What may hang or crash runs in a process of its own ([`child`]).
 
+pub mod answers;
 pub mod child;
 pub mod context;
+pub mod facts;
 pub mod http;
-pub mod keeper;
+pub mod identity;
 pub mod links;
-pub mod look;
+pub mod messages;
 pub mod probe;
 pub mod refusals;
+pub mod staging;
+pub mod steps;
 pub mod subject;
 pub mod unit;
 pub mod walk;
+pub mod worker;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::cli::{CheckOptions, Options};
-use crate::diagnosis::catalogue;
+use crate::diagnosis::{Verdict, catalogue};
 use crate::error::LauncherError as _;
-use crate::report::marks::Look;
 use crate::report::redact::Redaction;
+use crate::report::style::Style;
 use crate::report::{Report, bundle, human, json, pages};
 use context::Context;
-
-/// How `check` ends. Scripts rely on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Verdict {
-    /// All works; there may be warnings.
-    Works = 0,
-    /// A link is broken.
-    Broken = 1,
-    /// Not everything could be looked at, and nothing is known to be broken.
-    Incomplete = 3,
-}
-
-/// What `check` exits with when its command line is wrong.
-pub const USAGE: u8 = 2;
 
 /// Runs the command.
 pub fn check(launch: &Options, options: &CheckOptions) -> ExitCode {
@@ -76,11 +66,11 @@ pub fn check(launch: &Options, options: &CheckOptions) -> ExitCode {
         Err(number) => return ExitCode::from(128 + number),
     };
     let report = Report::new(&context, findings);
-    let look = Look::of_stdout(options.color);
+    let style = Style::of_stdout(options.color);
     let text = match (options.json, options.quiet) {
         (true, _) => json::object(&report) + "\n",
-        (false, true) => human::end(&report, look),
-        (false, false) => human::whole(&report, look, launch.verbose),
+        (false, true) => human::end(&report, style),
+        (false, false) => human::whole(&report, style, launch.verbose),
     };
     printed(&text);
     if let Some(path) = &options.bundle {

@@ -21,13 +21,13 @@ pub async fn run<S: AsRef<OsStr>>(
     environment: &Environment,
     limit: Duration,
 ) -> Result<Outcome, String> {
-    let kept = context.kept.as_ref().ok_or("it is not in place")?;
+    let staged = context.staged.as_ref().ok_or("it is not in place")?;
     let program = context.target.as_ref().and_then(|target| target.program.as_ref().ok());
     let elf = program.and_then(|program| crate::program::elf::Elf::read(program.file()?).ok());
     let loader = elf.and_then(|elf| elf.interpreter).map(PathBuf::from).filter(|path| path.is_file());
     let loader = loader.as_deref().unwrap_or(Path::new(LOADER));
     let mut command = context.program(loader);
-    command.arg(&kept.probe).args(words);
+    command.arg(&staged.probe).args(words);
     let failed = |error| format!("{} could not be started: {error}", loader.display());
     child::run(command, environment, context.time(limit)).await.map_err(failed)
 }
@@ -37,7 +37,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::check::keeper::Kept;
+    use crate::check::answers::Resolved;
+    use crate::check::staging::StagedShims;
     use crate::cli::{CheckOptions, Options};
     use crate::inject::Plan;
 
@@ -48,12 +49,18 @@ mod tests {
         let options = CheckOptions { timeout: minute, ..CheckOptions::default() };
         let mut context = Context::new(Options::default(), options);
         let plan = Plan::new(None, false, &BTreeSet::new());
-        context.kept = Some(Kept::here(&plan, &Environment::inherited()).unwrap());
+        context.staged = Some(StagedShims::here(&plan, &Environment::inherited()).unwrap());
         let words = ["resolve", "libc.so.6", "libno-such.so.1"];
         let outcome = runtime.block_on(run(&context, words, &Environment::default(), minute)).unwrap();
         let steps = outcome.steps();
-        assert!(steps.get("libc.so.6").unwrap().text("path").ends_with("libc.so.6"), "{outcome:?}");
+        assert!(
+            steps.get("libc.so.6").unwrap().said::<Resolved>().unwrap().path.ends_with("libc.so.6"),
+            "{outcome:?}"
+        );
         let missing = steps.get("libno-such.so.1").unwrap();
-        assert!(!missing.ok && missing.text("error").contains("cannot open"), "{outcome:?}");
+        assert!(
+            !missing.ok && missing.said::<Resolved>().unwrap().error.contains("cannot open"),
+            "{outcome:?}"
+        );
     }
 }

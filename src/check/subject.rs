@@ -2,19 +2,11 @@
 
 use nix::unistd::{Uid, getegid, getgroups};
 
+use super::identity::Become;
 use super::unit::Unit;
 use crate::cli::Options;
 use crate::error::Failure;
 use crate::launch::user::{self, UserName};
-
-/// How a child becomes another user.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Become {
-    /// What `--user` takes.
-    pub user: String,
-    /// Groups besides the user's own.
-    pub groups: Vec<u32>,
-}
 
 /// A user who opens the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,13 +21,6 @@ pub struct Subject {
     pub become_by: Option<Become>,
     /// vgpu-run is started as root: it turns the device on, and gives it to this user.
     pub given_to: Option<String>,
-}
-
-impl Become {
-    /// With no groups but the user's own.
-    pub fn user(name: &str) -> Self {
-        Self { user: name.to_owned(), groups: Vec::new() }
-    }
 }
 
 impl Subject {

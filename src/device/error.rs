@@ -8,7 +8,7 @@ use nix::unistd::Uid;
 use vgpu_transport::{GoneReason, OpenError, ScanError};
 use vgpu_wire::{TABLE_DIGEST, WIRE_VERSION, pci};
 
-use super::alive::Silence;
+use super::silence::Silence;
 use crate::diagnosis::{Cause, Fix, LinkId, cause};
 use crate::env::VGPU_SYSFS;
 use crate::error::LauncherError;

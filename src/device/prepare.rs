@@ -8,8 +8,8 @@ use std::path::Path;
 use nix::unistd::Uid;
 use vgpu_transport::{PciFunction, mend_turn_file};
 
-use super::FILES;
 use super::error::DeviceError;
+use super::files::FILES;
 
 /// As root: turns on memory decoding of all functions, and gives their files to `user`.
 pub fn prepare(functions: &[PciFunction], user: Option<Uid>) -> Result<(), DeviceError> {

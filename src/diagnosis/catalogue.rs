@@ -4,7 +4,7 @@
 //! Ids are permanent: scripts and bug reports name them. A [`Cause`] can only be taken from [`cause`], or be
 //! [`Cause::unknown`], so a finding with a cause that the catalogue does not list does not compile.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// One step of the chain.
 #[derive(Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ macro_rules! links {
         $($cause:ident $cause_id:literal $why:literal)*
     })*) => {
         /// The permanent names of the links, in the order of the chain.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
         #[allow(missing_docs, reason = "the catalogue below describes each")]
         pub enum LinkId { $(#[serde(rename = $id)] $name),* }
 
@@ -72,7 +72,7 @@ macro_rules! links {
         #[allow(missing_docs, reason = "the catalogue below gives the reason of each")]
         pub mod cause {
             $(pub mod $module {
-                use super::super::{Cause, LinkId};
+                use $crate::diagnosis::catalogue::{Cause, LinkId};
 
                 $(pub const $cause: Cause = Cause { link: LinkId::$name, id: $cause_id, why: Some($why) };)*
             })*

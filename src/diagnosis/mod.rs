@@ -6,6 +6,8 @@
 
 pub mod catalogue;
 pub mod finding;
+pub mod verdict;
 
 pub use catalogue::{Cause, LinkId, cause};
 pub use finding::{Finding, Fix, Status};
+pub use verdict::Verdict;

@@ -1,6 +1,6 @@
 //! How a process comes to load our libraries.
 //!
-//! A [`Plan`] says which libraries, in which order, and by which way; it is data, made by a pure function.
+//! A [`Plan`] says which libraries, in which order, and in which mode; it is data, made by a pure function.
 //! [`Injection::carry_out`] puts the libraries there, and [`Injection::apply`] names them in an environment.
 
 pub mod environment;
@@ -28,10 +28,10 @@ use owner::Owner;
 /// The CUDA majors that there are shims for, in the order that serves a program of which nothing is known.
 pub const MAJORS: [u32; 2] = [12, 13];
 
-/// By which way a process gets at the libraries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+/// How the shim libraries reach the process: sealed memory files, or a private directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Deserialize, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Way {
+pub enum DeliveryMode {
     /// Sealed memory files, reached through `/proc/PID/fd`. Nothing on disk.
     Memory,
     /// Files in a private folder on a tmpfs.
@@ -41,9 +41,9 @@ pub enum Way {
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// The way that is tried first.
-    pub way: Way,
-    /// The way was asked for or is the only one that works: no other is tried.
+    /// The mode that is tried first.
+    pub mode: DeliveryMode,
+    /// The mode was asked for or is the only one that works, so no other is tried.
     pub fixed: bool,
     /// The libraries, in the order in which they are preloaded.
     pub objects: Vec<&'static Object>,
@@ -52,14 +52,14 @@ pub struct Plan {
 impl Plan {
     /// The plan for a program.
     ///
-    /// `asked`: the way that the user wants. `by_path`: the program looks for the driver's library by its
+    /// `asked`: the mode that the user wants. `by_path`: the program looks for the driver's library by its
     /// path. `majors`: the CUDA majors of its backends, of which the newest goes first.
-    pub fn new(asked: Option<Way>, by_path: bool, majors: &BTreeSet<u32>) -> Self {
-        let way = asked.unwrap_or(if by_path { Way::Folder } else { Way::Memory });
+    pub fn new(asked: Option<DeliveryMode>, by_path: bool, majors: &BTreeSet<u32>) -> Self {
+        let mode = asked.unwrap_or(if by_path { DeliveryMode::Folder } else { DeliveryMode::Memory });
         let first = majors.iter().rev().copied().find(|major| MAJORS.contains(major)).unwrap_or(MAJORS[0]);
         let mut objects: Vec<_> = OBJECTS.iter().collect();
         objects.sort_by_key(|object| rank(object.soname, first));
-        Self { way, fixed: asked.is_some() || by_path, objects }
+        Self { mode, fixed: asked.is_some() || by_path, objects }
     }
 
     /// The same, with the tracer before the libraries.
@@ -132,7 +132,7 @@ impl LauncherError for InjectError {
 /// Libraries that are in place. Taken away when dropped, unless kept; exec keeps them.
 #[derive(Debug)]
 pub struct Injection {
-    way: Way,
+    mode: DeliveryMode,
     memory: Vec<Sealed>,
     folder: Option<Folder>,
     sonames: Vec<&'static str>,
@@ -143,25 +143,27 @@ impl Injection {
     pub fn carry_out(plan: &Plan, environment: &Environment, owner: Owner) -> Result<Self, InjectError> {
         let sonames = plan.objects.iter().map(|object| object.soname).collect();
         let mut tried = Vec::new();
-        if plan.way == Way::Memory {
+        if plan.mode == DeliveryMode::Memory {
             match memfd::all(&plan.objects, owner.pid()) {
                 Ok(memory) => {
                     let folder = links(&plan.objects, &memory, environment, owner);
-                    return Ok(Self { way: Way::Memory, memory, folder, sonames });
+                    return Ok(Self { mode: DeliveryMode::Memory, memory, folder, sonames });
                 }
                 Err(error) if plan.fixed => return Err(InjectError::Memory(error)),
                 Err(error) => tried.push(("memory".to_owned(), chain(&error))),
             }
         }
         match place(environment, owner, Content::Files(&plan.objects), &mut tried) {
-            Some(folder) => Ok(Self { way: Way::Folder, memory: Vec::new(), folder: Some(folder), sonames }),
+            Some(folder) => {
+                Ok(Self { mode: DeliveryMode::Folder, memory: Vec::new(), folder: Some(folder), sonames })
+            }
             None => Err(InjectError::Nowhere(Tried(tried))),
         }
     }
 
-    /// The way that was taken.
-    pub fn way(&self) -> Way {
-        self.way
+    /// The mode that was taken.
+    pub fn mode(&self) -> DeliveryMode {
+        self.mode
     }
 
     /// Each library and the path by which it is preloaded.
@@ -178,7 +180,11 @@ impl Injection {
 
     /// Where they are.
     pub fn placed(&self) -> Placed {
-        Placed { way: self.way, objects: self.objects().collect(), folder: self.folder().map(Path::to_owned) }
+        Placed {
+            mode: self.mode,
+            objects: self.objects().collect(),
+            folder: self.folder().map(Path::to_owned),
+        }
     }
 
     /// The private folder.
@@ -202,8 +208,8 @@ impl Injection {
 /// Where libraries are that are in place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placed {
-    /// The way that was taken.
-    pub way: Way,
+    /// The mode that was taken.
+    pub mode: DeliveryMode,
     /// Each library and the path by which it is preloaded.
     pub objects: Vec<(&'static str, PathBuf)>,
     /// The private folder.
@@ -307,22 +313,22 @@ mod tests {
 
     #[test]
     fn the_way_is_what_was_asked_for_or_what_works() {
-        let way = |asked, by_path| {
+        let mode = |asked, by_path| {
             let plan = Plan::new(asked, by_path, &BTreeSet::new());
-            (plan.way, plan.fixed)
+            (plan.mode, plan.fixed)
         };
-        assert_eq!(way(None, false), (Way::Memory, false));
-        assert_eq!(way(None, true), (Way::Folder, true));
-        assert_eq!(way(Some(Way::Folder), false), (Way::Folder, true));
-        assert_eq!(way(Some(Way::Memory), true), (Way::Memory, true));
+        assert_eq!(mode(None, false), (DeliveryMode::Memory, false));
+        assert_eq!(mode(None, true), (DeliveryMode::Folder, true));
+        assert_eq!(mode(Some(DeliveryMode::Folder), false), (DeliveryMode::Folder, true));
+        assert_eq!(mode(Some(DeliveryMode::Memory), true), (DeliveryMode::Memory, true));
     }
 
     #[test]
     fn memory_comes_with_a_folder_of_links_and_both_are_named() {
-        let plan = Plan::new(Some(Way::Memory), false, &BTreeSet::new());
+        let plan = Plan::new(Some(DeliveryMode::Memory), false, &BTreeSet::new());
         let mut environment = Environment::inherited();
         let injection = Injection::carry_out(&plan, &environment, Owner::this().unwrap()).unwrap();
-        assert_eq!(injection.way(), Way::Memory);
+        assert_eq!(injection.mode(), DeliveryMode::Memory);
         injection.apply(&mut environment);
         let preload = environment.get(crate::env::LD_PRELOAD).unwrap().to_str().unwrap();
         let folder = injection.folder().unwrap();
@@ -344,7 +350,7 @@ mod tests {
 
     #[test]
     fn a_folder_holds_the_preloaded_files_themselves() {
-        let plan = Plan::new(Some(Way::Folder), false, &BTreeSet::new());
+        let plan = Plan::new(Some(DeliveryMode::Folder), false, &BTreeSet::new());
         let environment = Environment::inherited();
         let injection = Injection::carry_out(&plan, &environment, Owner::this().unwrap()).unwrap();
         let folder = injection.folder().unwrap().to_owned();

@@ -101,13 +101,13 @@ impl Ready {
         let trace = environment.get(VGPU_TRACE).filter(|folder| !folder.is_empty()).map(PathBuf::from);
         let plan = Plan::new(options.via, by_path, &majors);
         let plan = if trace.is_some() { plan.traced() } else { plan };
-        tracing::debug!(?ollama, ?majors, way = ?plan.way, "planned");
+        tracing::debug!(?ollama, ?majors, mode = ?plan.mode, "planned");
         let injection = Injection::carry_out(&plan, environment, owner)?;
         injection.apply(environment);
         if let Some(folder) = trace {
             crate::trace::prepare(&folder, environment, injection.objects());
         }
-        tracing::debug!(way = ?injection.way(), folder = ?injection.folder(), "libraries are in place");
+        tracing::debug!(mode = ?injection.mode(), folder = ?injection.folder(), "libraries are in place");
         Ok(Self { plan, ollama, injection })
     }
 }

@@ -14,7 +14,7 @@ use super::{Ready, allow_cpu, become_user};
 use crate::cli::Options;
 use crate::env::{Environment, PATH};
 use crate::error::{Failure, LauncherError};
-use crate::inject::Way;
+use crate::inject::DeliveryMode;
 use crate::inject::owner::Owner;
 use crate::ollama::era::Era;
 use crate::program::Program;
@@ -52,7 +52,7 @@ struct Report {
     /// What Ollama it is.
     ollama: Option<OllamaReport>,
     /// How the libraries are handed over; none if they are not (`--allow-cpu`).
-    way: Option<Way>,
+    way: Option<DeliveryMode>,
     /// The private folder.
     folder: Option<String>,
     /// The libraries, in the order in which they are preloaded.
@@ -78,14 +78,14 @@ pub fn show(options: &Options, name: Option<OsString>, rest: &[OsString], json: 
     if assignment || !rest.is_empty() {
         return Err(ShowError::Arguments.into());
     }
-    if options.via == Some(Way::Memory) {
+    if options.via == Some(DeliveryMode::Memory) {
         return Err(ShowError::Memory.into());
     }
     let before = Environment::inherited();
     let mut environment = before.clone();
     let functions = become_user(options, &mut environment)?;
     let program = name.map(|name| Program::find(&name, environment.get(PATH))).transpose()?;
-    let options = Options { via: Some(Way::Folder), ..options.clone() };
+    let options = Options { via: Some(DeliveryMode::Folder), ..options.clone() };
     let ready = Ready::new(&options, program.as_ref(), functions, &mut environment, Owner::parent());
     let mut ready = allow_cpu(&options, ready)?;
 
@@ -153,7 +153,7 @@ fn report(
         ollama: ready
             .and_then(|ready| ready.ollama.as_ref())
             .map(|ollama| OllamaReport { era: ollama.era, libraries: text(ollama.libraries.as_os_str()) }),
-        way: ready.map(|ready| ready.injection.way()),
+        way: ready.map(|ready| ready.injection.mode()),
         folder: ready.and_then(|ready| ready.injection.folder()).map(|folder| text(folder.as_os_str())),
         libraries: libraries.into_iter().flatten().collect(),
     }

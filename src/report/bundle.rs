@@ -9,8 +9,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use super::Report;
-use super::marks::Look;
 use super::redact::Redaction;
+use super::style::Style;
 use super::{human, json};
 use crate::check::context::Context;
 use crate::device::survey;
@@ -69,7 +69,7 @@ impl LauncherError for BundleError {
 
 /// The texts of a bundle, by name, redacted.
 pub fn texts(report: &Report, context: &mut Context, redaction: &Redaction) -> BTreeMap<String, String> {
-    let look = Look { unicode: true, colour: false, width: Some(100) };
+    let style = Style { unicode: true, colour: false, width: Some(100) };
     let mut texts =
         BTreeMap::from([("system.txt".to_owned(), system()), ("pci.txt".to_owned(), pci(&context.root))]);
     if let Some(unit) = &context.unit {
@@ -89,7 +89,7 @@ pub fn texts(report: &Report, context: &mut Context, redaction: &Redaction) -> B
     let mut texts: BTreeMap<String, String> =
         texts.into_iter().map(|(name, text)| (name, redaction.text(&text))).collect();
     let report = report.redacted(redaction);
-    texts.insert("check.txt".into(), human::whole(&report, look, true));
+    texts.insert("check.txt".into(), human::whole(&report, style, true));
     texts.insert("check.json".into(), json::object(&report));
     texts.insert("environment.txt".into(), variables(&context.environment, redaction));
     texts

@@ -5,10 +5,9 @@ use std::fmt::Write as _;
 use textwrap::Options;
 
 use super::Report;
-use super::marks::Look;
-use crate::check::Verdict;
+use super::style::Style;
 use crate::diagnosis::catalogue::{self, LINKS};
-use crate::diagnosis::{Finding, Fix, Status};
+use crate::diagnosis::{Finding, Fix, Status, Verdict};
 
 /// Where the second column begins.
 const COLUMN: usize = 26;
@@ -19,25 +18,25 @@ const TEXT: usize = 16;
 const NARROWEST: usize = 40;
 
 /// The whole report. `details` of links that hold too where `verbose`.
-pub fn whole(report: &Report, look: Look, verbose: bool) -> String {
+pub fn whole(report: &Report, style: Style, verbose: bool) -> String {
     let mut text = String::new();
     for finding in &report.findings {
-        line(&mut text, finding, look);
+        line(&mut text, finding, style);
         if matches!(finding.status, Status::Warn | Status::Fail) {
-            under(&mut text, finding, look);
+            under(&mut text, finding, style);
         } else if verbose {
-            details(&mut text, finding, look);
+            details(&mut text, finding, style);
         }
     }
     text.push('\n');
-    text.push_str(&end(report, look));
+    text.push_str(&end(report, style));
     text
 }
 
 /// The sentence, and the command that mends it.
-pub fn end(report: &Report, look: Look) -> String {
+pub fn end(report: &Report, style: Style) -> String {
     let mut text = String::new();
-    let headline = look.plain(&report.headline());
+    let headline = style.plain(&report.headline());
     let status = match report.verdict() {
         Verdict::Works => Status::Pass,
         Verdict::Broken => Status::Fail,
@@ -46,50 +45,50 @@ pub fn end(report: &Report, look: Look) -> String {
     let (word, rest) = headline
         .split_once([':', '.'])
         .map_or((headline.as_str(), ""), |(word, _)| headline.split_at(word.len() + 1));
-    let wrapped = wrap(&format!("{word}{rest}"), look, 0, 0);
+    let wrapped = wrap(&format!("{word}{rest}"), style, 0, 0);
     let mut lines = wrapped.lines();
     if let Some(first) = lines.next() {
         let rest = first.strip_prefix(word).unwrap_or_default();
-        _ = writeln!(text, "{}{}", look.coloured(status, word), look.bold(rest));
+        _ = writeln!(text, "{}{}", style.coloured(status, word), style.bold(rest));
     }
     for line in lines {
-        _ = writeln!(text, "{}", look.bold(line));
+        _ = writeln!(text, "{}", style.bold(line));
     }
     if let Some(failure) = report.first_failure() {
         if let Some(command) = failure.fix.as_ref().and_then(|fix| fix.command.as_ref()) {
-            _ = writeln!(text, "  {}", look.plain(command));
+            _ = writeln!(text, "  {}", style.plain(command));
         }
         _ = writeln!(
             text,
             "{}",
-            look.dim(&format!("More: vgpu-run check --explain {}", failure.link.as_str()))
+            style.dim(&format!("More: vgpu-run check --explain {}", failure.link.as_str()))
         );
     }
     text
 }
 
 /// `[✓] Title   what was found`
-fn line(text: &mut String, finding: &Finding, look: Look) {
-    let mark = look.mark(finding.status);
+fn line(text: &mut String, finding: &Finding, style: Style) {
+    let mark = style.mark(finding.status);
     let title = catalogue::of(finding.link).title;
     let head = format!("{mark} {title}");
-    let found = wrap(&look.plain(&finding.found), look, COLUMN, COLUMN);
+    let found = wrap(&style.plain(&finding.found), style, COLUMN, COLUMN);
     let space = " ".repeat(COLUMN.saturating_sub(head.chars().count()));
     let found = found.trim_start();
     let (mark, title, found) = match finding.status {
-        Status::Skip => (look.dim(mark), look.dim(title), look.dim(found)),
-        Status::Fail => (look.coloured(Status::Fail, mark), look.bold(title), found.to_owned()),
-        status => (look.coloured(status, mark), title.to_owned(), found.to_owned()),
+        Status::Skip => (style.dim(mark), style.dim(title), style.dim(found)),
+        Status::Fail => (style.coloured(Status::Fail, mark), style.bold(title), found.to_owned()),
+        status => (style.coloured(status, mark), title.to_owned(), found.to_owned()),
     };
     _ = writeln!(text, "{mark} {title}{space}{found}");
 }
 
 /// What is to be known of a failure.
-fn under(text: &mut String, finding: &Finding, look: Look) {
+fn under(text: &mut String, finding: &Finding, style: Style) {
     let mut put = |label: &str, what: &str| {
-        let wrapped = wrap(&look.plain(what), look, TEXT, TEXT);
+        let wrapped = wrap(&style.plain(what), style, TEXT, TEXT);
         let label = format!("{:<width$}", label, width = TEXT - LABEL);
-        _ = writeln!(text, "{}{}{}", " ".repeat(LABEL), look.dim(&label), wrapped.trim_start());
+        _ = writeln!(text, "{}{}{}", " ".repeat(LABEL), style.dim(&label), wrapped.trim_start());
     };
     if let Some(expected) = &finding.expected {
         put("expected", expected);
@@ -104,10 +103,10 @@ fn under(text: &mut String, finding: &Finding, look: Look) {
         put("fix", &as_root(fix));
         if let Some(command) = &fix.command {
             // As it is: what is copied must be whole.
-            _ = writeln!(text, "{}{}", " ".repeat(TEXT), look.plain(command));
+            _ = writeln!(text, "{}{}", " ".repeat(TEXT), style.plain(command));
         }
     }
-    details(text, finding, look);
+    details(text, finding, style);
 }
 
 /// What to do, and who can.
@@ -115,18 +114,18 @@ fn as_root(fix: &Fix) -> String {
     if fix.needs_root { format!("{} (as root)", fix.text) } else { fix.text.clone() }
 }
 
-fn details(text: &mut String, finding: &Finding, look: Look) {
+fn details(text: &mut String, finding: &Finding, style: Style) {
     for (index, detail) in finding.details.iter().enumerate() {
         let label = format!("{:<width$}", if index == 0 { "evidence" } else { "" }, width = TEXT - LABEL);
-        let wrapped = wrap(&look.plain(detail), look, TEXT, TEXT + 2);
-        _ = writeln!(text, "{}{}{}", " ".repeat(LABEL), look.dim(&label), wrapped.trim_start());
+        let wrapped = wrap(&style.plain(detail), style, TEXT, TEXT + 2);
+        _ = writeln!(text, "{}{}{}", " ".repeat(LABEL), style.dim(&label), wrapped.trim_start());
     }
 }
 
 /// Wraps at the terminal's width, the first line indented by `first`, the others by `rest`.
-fn wrap(text: &str, look: Look, first: usize, rest: usize) -> String {
+fn wrap(text: &str, style: Style, first: usize, rest: usize) -> String {
     let (first, rest) = (" ".repeat(first), " ".repeat(rest));
-    match look.width {
+    match style.width {
         None => format!("{first}{text}"),
         Some(width) => {
             // The last column stays free: some terminals break the line there.
@@ -172,7 +171,7 @@ mod tests {
         assert!(text == expected, "{} is not what was agreed on:\n{text}", path.display());
     }
 
-    const WIDE: Look = Look { unicode: true, colour: false, width: Some(80) };
+    const WIDE: Style = Style { unicode: true, colour: false, width: Some(80) };
 
     #[test]
     fn every_failure_as_it_looks() {
@@ -203,11 +202,11 @@ mod tests {
     #[test]
     fn other_terminals() {
         let failure = || samples::report(&samples::failures().swap_remove(3));
-        compare("ascii.txt", &whole(&failure(), Look { unicode: false, ..WIDE }, false));
-        compare("piped.txt", &whole(&failure(), Look { width: None, ..WIDE }, false));
-        compare("narrow.txt", &whole(&failure(), Look { width: Some(12), ..WIDE }, false));
-        compare("wide.txt", &whole(&failure(), Look { width: Some(200), ..WIDE }, false));
-        let coloured = whole(&failure(), Look { colour: true, ..WIDE }, false);
+        compare("ascii.txt", &whole(&failure(), Style { unicode: false, ..WIDE }, false));
+        compare("piped.txt", &whole(&failure(), Style { width: None, ..WIDE }, false));
+        compare("narrow.txt", &whole(&failure(), Style { width: Some(12), ..WIDE }, false));
+        compare("wide.txt", &whole(&failure(), Style { width: Some(200), ..WIDE }, false));
+        let coloured = whole(&failure(), Style { colour: true, ..WIDE }, false);
         compare("colour.txt", &coloured.replace('\u{1b}', "ESC"));
         compare("quiet.txt", &end(&failure(), WIDE));
     }

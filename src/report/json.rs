@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::Report;
-use crate::check::Verdict;
-use crate::check::context::Library;
+use crate::check::facts::Library;
 use crate::diagnosis::catalogue;
-use crate::diagnosis::{Cause, Finding, Fix, Status};
+use crate::diagnosis::{Cause, Finding, Fix, Status, Verdict};
 
 /// What the object is.
 const SCHEMA: &str = "vgpu-run.check/1";

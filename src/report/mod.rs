@@ -3,17 +3,18 @@
 pub mod bundle;
 pub mod human;
 pub mod json;
-pub mod marks;
+
 pub mod pages;
 pub mod redact;
+pub mod style;
 
 use std::collections::BTreeMap;
 
-use crate::check::Verdict;
-use crate::check::context::{Context, DeviceReport, Library, Loser};
+use crate::check::context::Context;
+use crate::check::facts::{DeviceReport, Library, Loser};
 use crate::device::survey::size;
 use crate::diagnosis::catalogue::{self};
-use crate::diagnosis::{Finding, Fix, LinkId, Status};
+use crate::diagnosis::{Finding, Fix, LinkId, Status, Verdict};
 use redact::Redaction;
 
 /// What came of a walk.

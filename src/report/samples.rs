@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Report;
-use crate::check::context::{DeviceReport, Library, Loser};
+use crate::check::facts::{DeviceReport, Library, Loser};
 use crate::diagnosis::catalogue::LINKS;
 use crate::diagnosis::{Finding, Fix, LinkId, cause};
 

@@ -34,6 +34,14 @@ impl Change {
     }
 }
 
+/// The system at `path`.
+pub fn open_root(path: &Path) -> Result<Root, ServiceError> {
+    Root::open(path).map_err(|source| {
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        ServiceError::File { path, source }
+    })
+}
+
 /// A file as it is. One that is no text is somebody else's.
 pub fn current(root: &Root, path: &Path) -> Result<Option<String>, ServiceError> {
     let bytes =

@@ -11,10 +11,11 @@ use super::command::{CommandError, UnitCommand};
 use super::error::ServiceError;
 use super::receipt::{Receipt, UnitEntry};
 use super::root::Root;
-use super::{surroundings, system, texts, unit_name};
+use super::unit_name::unit_name;
+use super::{surroundings, system, texts};
 use crate::cli::{InstallOptions, Options};
 use crate::device::prepare::mend_turns;
-use crate::inject::Way;
+use crate::inject::DeliveryMode;
 use crate::launch::accounts::Accounts;
 use crate::systemd::settings;
 
@@ -24,7 +25,7 @@ const DONE: &str = "the files are in place";
 /// Sets a service up.
 pub fn install(options: &Options, install: &InstallOptions) -> Result<(), ServiceError> {
     let asked = &install.change;
-    let root = Root::open(&asked.service.root)?;
+    let root = change::open_root(&asked.service.root)?;
     change::may(&root, asked)?;
     if root.is_this() && !root.has("/run/systemd/system") && !install.device_only {
         return Err(ServiceError::NoSystemd { hint: surroundings::without_systemd(&root) });
@@ -131,8 +132,8 @@ fn start(launcher: &str, options: &Options) -> String {
         start.push_str(" --allow-cpu");
     }
     start.push_str(match options.via {
-        Some(Way::Memory) => " --via memory",
-        Some(Way::Folder) => " --via folder",
+        Some(DeliveryMode::Memory) => " --via memory",
+        Some(DeliveryMode::Folder) => " --via folder",
         None => "",
     });
     start

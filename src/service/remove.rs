@@ -4,7 +4,8 @@ use super::change::{self, print};
 use super::error::ServiceError;
 use super::receipt::Receipt;
 use super::root::Root;
-use super::{surroundings, system, unit_name};
+use super::unit_name::unit_name;
+use super::{surroundings, system};
 use crate::cli::ChangeOptions;
 
 /// What is true when a command fails.
@@ -12,7 +13,7 @@ const DONE: &str = "the files are taken away";
 
 /// Takes away what `service install` wrote for a unit; with the last unit, all of it.
 pub fn remove(options: &ChangeOptions) -> Result<(), ServiceError> {
-    let root = Root::open(&options.service.root)?;
+    let root = change::open_root(&options.service.root)?;
     change::may(&root, options)?;
     let before = Receipt::load(&root)?;
     let unit = unit_name(&options.service.unit)?;

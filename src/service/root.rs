@@ -8,8 +8,6 @@ use std::sync::Arc;
 
 use vgpu_paths::Tree;
 
-use super::error::ServiceError;
-
 /// As many links are followed from one file as the kernel follows.
 const LINKS: usize = 40;
 
@@ -22,12 +20,10 @@ pub struct Root {
 
 impl Root {
     /// The tree at `path`; `/` is this system.
-    pub fn open(path: &Path) -> Result<Self, ServiceError> {
+    pub fn open(path: &Path) -> io::Result<Self> {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        match Tree::open(&path) {
-            Ok(tree) => Ok(Self { path, tree: tree.into() }),
-            Err(source) => Err(ServiceError::File { path, source }),
-        }
+        let tree = Tree::open(&path)?;
+        Ok(Self { path, tree: tree.into() })
     }
 
     /// Whether it is this system, which has to take notice of what changes.

@@ -10,12 +10,14 @@ use super::command::{self, CommandError, UnitCommand};
 use super::error::ServiceError;
 use super::receipt::{Receipt, UnitEntry};
 use super::root::Root;
-use super::{surroundings, system, texts, unit_name};
+use super::unit_name::unit_name;
+use super::{surroundings, system, texts};
 use crate::cli::{ServiceOptions, When};
-use crate::device::{FILES, survey};
+use crate::device::files::FILES;
+use crate::device::survey;
 use crate::diagnosis::Status;
 use crate::launch::accounts::Accounts;
-use crate::report::marks::Look;
+use crate::report::style::Style;
 use crate::systemd::settings;
 
 /// All is as it should be.
@@ -47,7 +49,7 @@ const AGAIN: &str = "sudo vgpu-run service install";
 
 /// Prints how it stands.
 pub fn status(options: &ServiceOptions) -> Result<ExitCode, ServiceError> {
-    let root = Root::open(&options.root)?;
+    let root = change::open_root(&options.root)?;
     let unit = unit_name(&options.unit)?;
     let receipt = Receipt::load(&root)?;
     let Some(entry) = receipt.units.get(&unit) else {
@@ -77,10 +79,10 @@ pub fn status(options: &ServiceOptions) -> Result<ExitCode, ServiceError> {
     if root.is_this() {
         lines.extend(here(&unit));
     }
-    let look = Look::of_stdout(When::Auto);
+    let style = Style::of_stdout(When::Auto);
     let mut text = String::new();
     for Line(status, line, fix) in &lines {
-        let _ = writeln!(text, "{} {line}", look.coloured(*status, look.mark(*status)));
+        let _ = writeln!(text, "{} {line}", style.coloured(*status, style.mark(*status)));
         if let Some(fix) = fix {
             let _ = writeln!(text, "    fix: {fix}");
         }

@@ -9,7 +9,7 @@ use vgpu_wire::pci;
 
 use super::error::ServiceError;
 use super::texts::{GROUP, SYSUSERS};
-use crate::device::FILES;
+use crate::device::files::FILES;
 use crate::device::prepare::settled;
 use crate::launch::accounts::Accounts;
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use vgpu_wire::pci;
 
-use crate::device::FILES;
+use crate::device::files::FILES;
 
 /// The group that the device is given to.
 pub const GROUP: &str = "vgpu";

@@ -3,12 +3,16 @@
 
 use std::time::Duration;
 
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::ask_with_backend;
 use super::backend::soname;
-use crate::check::child::{Outcome, Steps};
-use crate::check::context::{Context, DeviceReport};
+use crate::check::answers::{Driver, Fault, Gpu, Nvml, Runtime};
+use crate::check::child::Outcome;
+use crate::check::context::Context;
+use crate::check::facts::DeviceReport;
+use crate::check::steps::Steps;
 use crate::diagnosis::cause::agreement as cause;
 use crate::diagnosis::{Cause, Finding, LinkId};
 use crate::ollama::answers::{self, Dropped};
@@ -45,7 +49,7 @@ const DEVICE_FIX: &str = "Update the device's host, or look at the GPU that it d
 
 /// Devices that pass for one another: whatever is found by UUID is then the first one's.
 fn twins(steps: &Steps) -> Option<Finding> {
-    let devices = steps.get("driver")?.fields.get("devices")?.as_array()?;
+    let devices = steps.said::<Driver>()?.devices;
     for (index, one) in devices.iter().enumerate() {
         let Some(twin) = devices[..index].iter().find(|other| other["uuid"] == one["uuid"]) else { continue };
         let found = format!("{} and {} have the same UUID, {}", twin["pci"], one["pci"], one["uuid"]);
@@ -56,23 +60,22 @@ fn twins(steps: &Steps) -> Option<Finding> {
 
 /// What CUDA says, against the device's own description of itself.
 fn contradicted(steps: &Steps, device: Option<&DeviceReport>) -> Option<Finding> {
-    let devices = steps.get("driver")?.fields.get("devices")?.as_array()?;
+    let devices = steps.said::<Driver>()?.devices;
     let fix = |finding: Finding| finding.fix(DEVICE_FIX);
     let device = device?;
-    let own =
-        devices.iter().find(|one| pci(one["pci"].as_str().unwrap_or_default()) == pci(&device.address))?;
+    let own = devices.iter().map(gpu).find(|one| pci(&one.pci) == pci(&device.address))?;
     let capability = format!("{}.{}", device.capability.0, device.capability.1);
-    let said = own["capability"].as_str().unwrap_or_default();
+    let said = own.capability;
     if said != capability {
         let found = format!("the device says that its compute capability is {capability}, CUDA says {said}");
         return Some(fix(Finding::fail(cause::CAPABILITY, found)));
     }
-    let total = own["total"].as_u64().unwrap_or_default();
+    let total = own.total;
     if total != device.total {
         let found = format!("the device says that it has {} bytes, CUDA says {total}", device.total);
         return Some(fix(Finding::fail(cause::MEMORY, found)));
     }
-    let uuid = own["uuid"].as_str().unwrap_or_default();
+    let uuid = own.uuid;
     (!uuid.eq_ignore_ascii_case(&device.uuid)).then(|| {
         fix(Finding::fail(
             cause::UUID,
@@ -84,14 +87,12 @@ fn contradicted(steps: &Steps, device: Option<&DeviceReport>) -> Option<Finding>
 fn judge(outcome: &Outcome, functions: &[String], major: Option<u32>, context_chosen: bool) -> Finding {
     let steps = outcome.steps();
     let said = super::init::lines(&outcome.stderr);
-    if steps.open.is_some() || steps.failed().is_some() || steps.get("nvml").is_none() {
+    if steps.open.is_some() || steps.failed().is_some() || steps.of::<Nvml>().is_none() {
         return trouble(outcome, &steps).details(said);
     }
-    let devices = |step: &str| -> Vec<Value> {
-        let report = steps.get(step).and_then(|report| report.fields.get("devices")?.as_array().cloned());
-        report.unwrap_or_default()
-    };
-    let (driver, runtime, nvml) = (devices("driver"), devices("runtime"), devices("nvml"));
+    let Driver { version, devices: driver } = steps.said().unwrap_or_default();
+    let Runtime { devices: runtime } = steps.said().unwrap_or_default();
+    let Nvml { driver: nvidia, devices: nvml } = steps.said().unwrap_or_default();
     let mut details = Vec::new();
     for (who, found) in [("driver", &driver), ("runtime", &runtime), ("NVML", &nvml)] {
         details.extend(found.iter().map(|device| format!("{who}: {device}")));
@@ -108,21 +109,18 @@ fn judge(outcome: &Outcome, functions: &[String], major: Option<u32>, context_ch
     let Some(first) = driver.first() else {
         return Finding::unknown(LINK, "the driver shows no device");
     };
-    let version = steps.get("driver").and_then(|report| report.whole("version")).unwrap_or_default();
-    let nvidia = steps.get("nvml").map(|report| report.text("driver").to_owned()).unwrap_or_default();
-    judge_first(first, version, &nvidia, major, context_chosen).details(details)
+    judge_first(&gpu(first), version, &nvidia, major, context_chosen).details(details)
 }
 
 /// What Ollama concludes of a device that all agree about.
 fn judge_first(
-    device: &Value,
+    device: &Gpu,
     version: u64,
     nvidia: &str,
     major: Option<u32>,
     context_chosen: bool,
 ) -> Finding {
-    let total = device["total"].as_u64().unwrap_or_default();
-    let capability = device["capability"].as_str().unwrap_or_default();
+    let (total, capability) = (device.total, &device.capability);
     let parsed = capability
         .split_once('.')
         .and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
@@ -144,7 +142,7 @@ fn judge_first(
         }
         Some(Dropped::Architecture) | None => {}
     }
-    let pci = device["pci"].as_str().unwrap_or_default();
+    let pci = &device.pci;
     let mut found =
         format!("all say {pci}, {capability}, {} MiB, driver {nvidia} for CUDA {cuda}", total >> 20);
     if version < CUDA_13 {
@@ -164,8 +162,8 @@ fn judge_first(
 
 /// The first thing that they do not agree about.
 fn differs(ours: &Value, theirs: &[(&str, Option<&Value>)], functions: &[String]) -> Option<(Cause, String)> {
-    let own = ours["pci"].as_str().unwrap_or_default();
-    let place = pci(own)?;
+    let Gpu { pci: own, uuid, .. } = gpu(ours);
+    let place = pci(&own)?;
     if !functions.is_empty() && !functions.iter().any(|function| pci(function) == Some(place)) {
         return Some((
             cause::PCI_ID,
@@ -174,14 +172,11 @@ fn differs(ours: &Value, theirs: &[(&str, Option<&Value>)], functions: &[String]
     }
     for (who, other) in theirs {
         let Some(other) = other else {
-            return Some((
-                cause::UUID,
-                format!("{who} does not know the device {}", ours["uuid"].as_str().unwrap_or_default()),
-            ));
+            return Some((cause::UUID, format!("{who} does not know the device {uuid}")));
         };
         let pair = |key: &str| (ours[key].clone(), other[key].clone());
-        let other_place = other["pci"].as_str().unwrap_or_default();
-        if pci(other_place) != Some(place) {
+        let other_place = gpu(other).pci;
+        if pci(&other_place) != Some(place) {
             return Some((cause::PCI_ID, format!("the driver says {own}, {who} {other_place}")));
         }
         for (key, differs) in
@@ -199,6 +194,11 @@ fn differs(ours: &Value, theirs: &[(&str, Option<&Value>)], functions: &[String]
     })
 }
 
+/// What is compared of a device. One that is described in another form counts as one of which nothing is known.
+fn gpu(device: &Value) -> Gpu {
+    Gpu::deserialize(device).unwrap_or_default()
+}
+
 /// Domain, bus, device and function. NVML writes the domain with eight digits, CUDA with four.
 fn pci(text: &str) -> Option<(u32, u32, u32, u32)> {
     let (rest, function) = text.rsplit_once('.')?;
@@ -210,13 +210,8 @@ fn pci(text: &str) -> Option<(u32, u32, u32, u32)> {
 /// It could not be asked.
 fn trouble(outcome: &Outcome, steps: &Steps) -> Finding {
     if let Some(failed) = steps.failed() {
-        let code = failed
-            .fields
-            .get("code")
-            .and_then(Value::as_i64)
-            .map(|code| format!(" ({code})"))
-            .unwrap_or_default();
-        let found = format!("{}: {} says {}{code}", failed.step, failed.text("call"), failed.text("error"));
+        let fault: Fault = failed.said().unwrap_or_default();
+        let found = format!("{}: {} says {}{}", failed.step, fault.call, fault.error, fault.code_text());
         return Finding::unknown(LINK, found);
     }
     let at = steps.open.as_deref().map(|step| format!(" while it asked {step}")).unwrap_or_default();

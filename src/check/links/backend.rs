@@ -5,7 +5,8 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use crate::check::context::{Context, DeviceReport};
+use crate::check::context::Context;
+use crate::check::facts::{Backend, DeviceReport, Fault};
 use crate::diagnosis::cause::backend as cause;
 use crate::diagnosis::{Cause, Finding, LinkId};
 use crate::embedded::OBJECTS;
@@ -27,40 +28,6 @@ const CODE: &str = ".nv_fatbin";
 const MOST: usize = 64;
 /// Missing names that are shown.
 const SHOWN: usize = 8;
-
-/// A backend that was looked at.
-#[derive(Clone, Debug)]
-pub struct Backend {
-    /// Where it is.
-    pub variant: Variant,
-    /// The CUDA major that it is linked with.
-    pub major: Option<u32>,
-    /// What it has code for; none if it could not be told.
-    pub architectures: Option<Architectures>,
-    /// What is wrong with it; nothing: it can be tried.
-    pub fault: Option<Fault>,
-    /// The first library of it that asks for NVIDIA's private export tables: it may do without, and may not.
-    pub asker: Option<Asker>,
-    /// What was seen.
-    pub details: Vec<String>,
-}
-
-/// Why a backend cannot work.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
-    /// Of the catalogue.
-    pub cause: Cause,
-    /// In words.
-    pub words: String,
-    /// What mends it.
-    pub fix: &'static str,
-}
-
-impl Fault {
-    fn new(cause: Cause, words: impl Into<String>, fix: &'static str) -> Self {
-        Self { cause, words: words.into(), fix }
-    }
-}
 
 const REINSTALL: &str = "Install Ollama again; its archive brings the backend.";
 const UPDATE: &str = "Update vgpu-run: this backend uses functions that are newer than it.";
@@ -202,7 +169,7 @@ fn read(path: &Path, backend: &mut Backend, ollama: &Ollama, context: &Context) 
     let environment = backend.variant.environment(ollama, &context.environment);
     let run_path = vec![backend.variant.folder.clone()];
     let search = Search::new(environment.get(LD_LIBRARY_PATH), run_path);
-    let shims = context.kept.is_some();
+    let shims = context.staged.is_some();
     let ours = OBJECTS.iter().map(|object| object.soname).collect();
     let asked = private::look(vec![path.to_owned()], &search, &ours);
     let own = Asker::Runtime(path.to_owned());

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use super::ask_with_backend;
 use super::backend::soname;
-use crate::check::child::{End, Outcome, Report};
+use crate::check::answers::{Bandwidth, Elapsed, Fault, Latency};
+use crate::check::child::{End, Outcome};
 use crate::check::context::Context;
 use crate::check::refusals;
+use crate::check::steps::Report;
 use crate::diagnosis::cause::data_path as cause;
 use crate::diagnosis::{Cause, Finding, LinkId};
 
@@ -26,11 +28,10 @@ pub async fn look(context: &mut Context) -> Finding {
 fn judge(outcome: &Outcome) -> Finding {
     let steps = outcome.steps();
     let said = super::init::lines(&outcome.stderr);
-    let times = steps
-        .done
-        .iter()
-        .filter(|report| report.ok)
-        .map(|report| format!("{}: {} µs", report.step, report.whole("elapsed_us").unwrap_or_default()));
+    let times = steps.done.iter().filter(|report| report.ok).map(|report| {
+        let Elapsed { elapsed_us } = report.said().unwrap_or_default();
+        format!("{}: {elapsed_us} µs", report.step)
+    });
     let evidence: Vec<String> = times.chain(said).collect();
     if let Some(failed) = steps.failed() {
         return broken(failed, &outcome.stderr).details(evidence);
@@ -45,22 +46,20 @@ fn judge(outcome: &Outcome) -> Finding {
         };
         return finding.details(evidence);
     }
-    let (Some(bandwidth), Some(latency)) = (steps.get("bandwidth"), steps.get("latency")) else {
+    let (Some(bandwidth), Some(latency)) = (steps.said::<Bandwidth>(), steps.said::<Latency>()) else {
         let how = outcome.trouble().unwrap_or_else(|| "ended without an answer".into());
         return Finding::unknown(LINK, format!("the process that tried {how}")).details(evidence);
     };
-    let rate = |field: &str| gigabytes(bandwidth.whole(field).unwrap_or_default());
-    let time = |field: &str| microseconds(latency.whole(field).unwrap_or_default());
     let found = format!(
         "copies, a kernel, a graph and a matrix product are right; {} GB/s there, {} back (pinned {} and {}), round trip {} µs",
-        rate("pageable_to_device"),
-        rate("pageable_to_host"),
-        rate("pinned_to_device"),
-        rate("pinned_to_host"),
-        time("read_ns"),
+        gigabytes(bandwidth.pageable_to_device),
+        gigabytes(bandwidth.pageable_to_host),
+        gigabytes(bandwidth.pinned_to_device),
+        gigabytes(bandwidth.pinned_to_host),
+        microseconds(latency.read_ns),
     );
     Finding::pass(LINK, found)
-        .detail(format!("a kernel that is waited for: {} µs", time("launch_ns")))
+        .detail(format!("a kernel that is waited for: {} µs", microseconds(latency.launch_ns)))
         .details(evidence)
 }
 
@@ -74,13 +73,12 @@ fn microseconds(nanoseconds: u64) -> String {
 }
 
 fn broken(failed: &Report, stderr: &str) -> Finding {
-    let (call, words) = (failed.text("call"), failed.text("error"));
-    let code = failed.fields.get("code").and_then(serde_json::Value::as_i64);
+    let fault: Fault = failed.said().unwrap_or_default();
     // The transport says in the log that the device went away; the code alone could be a kernel's fault.
     let lost = ["the device is gone", "the host ended the session", "the session is closed"]
         .iter()
         .any(|words| stderr.contains(words));
-    let broken = match (failed.step.as_str(), code) {
+    let broken = match (failed.step.as_str(), fault.code) {
         (_, Some(999 | 46 | 4)) if lost => cause::SESSION_LOST,
         ("allocate", _) => cause::ALLOCATION,
         ("copy" | "fill", None) => cause::COPY_WRONG,
@@ -89,9 +87,11 @@ fn broken(failed: &Report, stderr: &str) -> Finding {
         ("gemm", None) => cause::GEMM_WRONG,
         _ => Cause::unknown(LINK),
     };
-    let code = code.map(|code| format!(" ({code})")).unwrap_or_default();
     let why = refusals::latest(stderr).map(|why| format!("; {why}")).unwrap_or_default();
-    let finding = Finding::fail(broken, format!("{}: {call} says {words}{code}{why}", failed.step));
+    let finding = Finding::fail(
+        broken,
+        format!("{}: {} says {}{}{why}", failed.step, fault.call, fault.error, fault.code_text()),
+    );
     match broken {
         cause::SESSION_LOST => finding
             .fix("Look at the device's host: the worker of this session ended, or the host was restarted."),

@@ -8,10 +8,12 @@ use std::time::Duration;
 use vgpu_transport::{PciFunction, turn_files};
 
 use super::unable;
-use crate::check::child::{self, Report};
-use crate::check::context::{Context, DeviceReport, Looked};
-use crate::device::alive::Silence;
-use crate::diagnosis::catalogue::{self, LINKS};
+use crate::check::child;
+use crate::check::context::Context;
+use crate::check::facts::{DeviceReport, Looked};
+use crate::check::messages::{Answer, Become, Facts, Failure, Memory, Open};
+use crate::device::silence::Silence;
+use crate::diagnosis::catalogue::{self};
 use crate::diagnosis::cause::device as cause;
 use crate::diagnosis::{Finding, LinkId, Status};
 use crate::env::CUDA_VISIBLE_DEVICES;
@@ -50,11 +52,8 @@ pub async fn look(context: &mut Context) -> Finding {
         context.versions.insert("driver", device.driver.clone());
         context.versions.insert("cuda", format!("{}.{}", device.cuda / 1000, device.cuda % 1000 / 10));
     }
-    if let Some(open) = context.looks.first().and_then(|looked| looked.steps.get("open").cloned()) {
-        let wire = open.whole("wire").unwrap_or_default();
-        context
-            .versions
-            .insert("wire", format!("{}.{} ({})", wire >> 16, wire & 0xffff, open.text("digest")));
+    if let Some(Open { wire, digest, .. }) = context.looks.first().and_then(|looked| looked.steps.said()) {
+        context.versions.insert("wire", format!("{}.{} ({digest})", wire >> 16, wire & 0xffff));
     }
     let slow = found.iter().find(|(finding, _)| finding.cause.is_some());
     match (slow, refused) {
@@ -80,9 +79,7 @@ async fn run(context: &Context, function: &PciFunction) -> std::io::Result<Looke
 
 /// A failed step as a finding of `link`, if it is that link's.
 pub fn failed(looked: &Looked, link: LinkId) -> Option<Finding> {
-    let report =
-        looked.steps.done.iter().find(|report| !report.ok && report.text("link") == link.as_str())?;
-    Some(told(report, link))
+    looked.steps.broken(|broken| broken == link).map(|failure| told(failure, link))
 }
 
 /// A device of version 1 whose first call does not come back: another process has the turn, or the host does not answer.
@@ -116,10 +113,9 @@ fn holder(path: &Path) -> Option<(String, String)> {
 }
 
 /// What a child said of a step that failed.
-fn told(report: &Report, link: LinkId) -> Finding {
-    let finding = Finding::fail(catalogue::cause_of(link, report.text("cause")), report.text("found"));
-    let fix = report.fields.get("fix").cloned();
-    Finding { fix: fix.and_then(|fix| serde_json::from_value(fix).ok()), ..finding }
+fn told(failure: Failure, link: LinkId) -> Finding {
+    let finding = Finding::fail(catalogue::cause_of(link, &failure.cause), failure.found);
+    Finding { fix: failure.fix, ..finding }
 }
 
 fn judge(looked: &Looked) -> Finding {
@@ -128,15 +124,11 @@ fn judge(looked: &Looked) -> Finding {
         return finding;
     }
     // A failure of an earlier link, though that one held: said here, as what it is.
-    let earlier = looked.steps.done.iter().find(|report| {
-        !report.ok && LINKS.iter().any(|link| link.id < LINK && link.id.as_str() == report.text("link"))
-    });
-    if let Some(report) = earlier {
-        let finding = Finding::unknown(LINK, report.text("found"));
-        return Finding { fix: told(report, LINK).fix, ..finding };
+    if let Some(failure) = looked.steps.broken(|link| link < LINK) {
+        return Finding { fix: failure.fix, ..Finding::unknown(LINK, failure.found) };
     }
-    if let Some(report) = looked.steps.get("become").filter(|report| !report.ok) {
-        return Finding::unknown(LINK, report.text("error"));
+    if let Some(report) = looked.steps.of::<Become>().filter(|report| !report.ok) {
+        return Finding::unknown(LINK, report.said::<Failure>().unwrap_or_default().error);
     }
     let open = looked.steps.open.as_deref();
     match open {
@@ -155,7 +147,7 @@ fn judge(looked: &Looked) -> Finding {
         }
         _ => {}
     }
-    let Some(answer) = looked.steps.get("answer") else {
+    let Some(answer) = looked.steps.said::<Answer>() else {
         // The window's trouble came before the registers could be asked; they were read, though.
         if failed(looked, LinkId::Window).is_some() {
             return Finding::pass(LINK, format!("{name} speaks version 2 of the contract"));
@@ -167,9 +159,9 @@ fn judge(looked: &Looked) -> Finding {
         let trouble = looked.trouble.clone().unwrap_or_else(|| "said nothing".into());
         return Finding::unknown(LINK, format!("the process that looked at {name} {trouble}"));
     };
-    let micros = answer.number("us").unwrap_or_default();
+    let micros = answer.us;
     let found = format!("alive, answers in {}", time(micros));
-    let generation = looked.steps.get("open").and_then(|open| open.whole("generation")).unwrap_or_default();
+    let Open { generation, .. } = looked.steps.said().unwrap_or_default();
     if micros > SLOW_US {
         return Finding::warn(cause::DEVICE_SLOW, found)
             .expected("answers within a millisecond")
@@ -180,18 +172,17 @@ fn judge(looked: &Looked) -> Finding {
 
 /// What is known of a device.
 fn report(looked: &Looked) -> Option<DeviceReport> {
-    let facts = looked.steps.get("facts").filter(|report| report.ok)?;
-    let memory = looked.steps.get("memory");
-    let number = |field: &str| facts.whole(field).unwrap_or_default();
+    let facts: Facts = looked.steps.succeeded()?;
+    let Memory { free, .. } = looked.steps.said().unwrap_or_default();
     Some(DeviceReport {
         address: looked.function.address.to_string(),
-        name: facts.text("name").to_owned(),
-        driver: facts.text("driver").to_owned(),
-        cuda: number("cuda") as u32,
-        capability: (number("cc_major") as u32, number("cc_minor") as u32),
-        total: number("total"),
-        free: memory.and_then(|report| report.whole("free")).unwrap_or_default(),
-        uuid: facts.text("uuid").to_owned(),
+        name: facts.name,
+        driver: facts.driver,
+        cuda: facts.cuda,
+        capability: (facts.cc_major, facts.cc_minor),
+        total: facts.total,
+        free,
+        uuid: facts.uuid,
     })
 }
 

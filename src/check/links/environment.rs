@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::check::context::Context;
+use crate::check::messages::Facts;
 use crate::diagnosis::cause::environment as cause;
 use crate::diagnosis::{Cause, Finding, Fix, LinkId};
 use crate::env::{CUDA_VISIBLE_DEVICES, Environment};
@@ -18,11 +19,8 @@ const LAYERS: [&str; 3] = ["LLAMA_ARG_N_GPU_LAYERS", "OLLAMA_NUM_GPU", "LLAMA_AR
 
 /// Looks at the link.
 pub async fn look(context: &mut Context) -> Finding {
-    let devices: Vec<String> = context
-        .looks
-        .iter()
-        .filter_map(|looked| Some(looked.steps.get("facts")?.text("uuid").to_owned()))
-        .collect();
+    let devices: Vec<String> =
+        context.looks.iter().filter_map(|looked| Some(looked.steps.said::<Facts>()?.uuid)).collect();
     let count = context.functions.len().max(devices.len());
     let environment = context.environment.clone();
     let unit = context.unit.as_ref().map(|unit| unit.name.clone());

@@ -4,10 +4,11 @@
 use vgpu_transport::turn_files;
 
 use super::device::{failed, time};
-use crate::check::child::Report;
-use crate::check::context::{Context, DeviceReport, Looked};
-use crate::device::alive::Silence;
+use crate::check::context::Context;
+use crate::check::facts::{DeviceReport, Looked};
+use crate::check::messages::{Echoes, Facts, Memory};
 use crate::device::error::{context_lost, owners_taken};
+use crate::device::silence::Silence;
 use crate::device::survey::size;
 use crate::diagnosis::cause::host as cause;
 use crate::diagnosis::{Finding, LinkId};
@@ -34,16 +35,15 @@ pub async fn look(context: &mut Context) -> Finding {
 }
 
 fn judge(looked: &Looked, device: Option<&DeviceReport>) -> Finding {
-    let facts = looked.steps.get("facts");
     if let Some(finding) = failed(looked, LINK) {
         return mend(finding);
     }
-    if let Some(report) = facts.filter(|report| report.ok)
-        && let Some(wrong) = nonsense(report)
+    if let Some(facts) = looked.steps.succeeded::<Facts>()
+        && let Some(wrong) = nonsense(&facts)
     {
         return Finding::fail(cause::BAD_FACTS, wrong)
             .fix("Update the device's host, or look at the GPU that it describes.")
-            .details(shown(report));
+            .details(shown(&facts));
     }
     match looked.steps.open.as_deref() {
         Some(step @ ("attach" | "echo" | "memory" | "window")) => {
@@ -65,13 +65,11 @@ fn judge(looked: &Looked, device: Option<&DeviceReport>) -> Finding {
         }
         None => {}
     }
-    let Some(echo) = looked.steps.get("echo") else {
+    let Some(echo) = looked.steps.said::<Echoes>() else {
         // No channel, or no window: it is their link that is broken.
         return Finding::skip(LINK, "not reached (needs a session)");
     };
-    if let Some(report) = looked.steps.get("memory").filter(|report| report.ok) {
-        let (free, total) =
-            (report.whole("free").unwrap_or_default(), report.whole("total").unwrap_or_default());
+    if let Some(Memory { free, total }) = looked.steps.succeeded() {
         let found = format!("{} of {} are free", size(free), size(total));
         if free == 0 || free < LITTLE && total >= LITTLE {
             let finding = if free < LITTLE / 4 {
@@ -87,7 +85,7 @@ fn judge(looked: &Looked, device: Option<&DeviceReport>) -> Finding {
     let Some(device) = device else {
         return Finding::fail(cause::BAD_FACTS, "the device says nothing of itself");
     };
-    let micros = echo.number("median_us").unwrap_or_default();
+    let micros = echo.median_us;
     let found = format!(
         "{}, {} of {} free, compute capability {}.{}, driver {}, echo {}",
         device.name,
@@ -136,13 +134,10 @@ fn mend(finding: Finding) -> Finding {
 }
 
 /// What cannot be true of a GPU.
-fn nonsense(facts: &Report) -> Option<String> {
-    let number = |field: &str| facts.whole(field).unwrap_or_default();
-    let signed = |field: &str| facts.number(field).unwrap_or_default();
-    let (major, minor, cuda, total) =
-        (number("cc_major"), number("cc_minor"), number("cuda"), number("total"));
-    let driver: Option<u32> = facts.text("driver").split('.').next().and_then(|part| part.parse().ok());
-    if facts.text("name").is_empty() {
+fn nonsense(facts: &Facts) -> Option<String> {
+    let Facts { cc_major: major, cc_minor: minor, cuda, total, .. } = *facts;
+    let driver: Option<u32> = facts.driver.split('.').next().and_then(|part| part.parse().ok());
+    if facts.name.is_empty() {
         Some("the device has no name".into())
     } else if total < 64 << 20 {
         Some(format!("the device says that it has {} of memory", size(total)))
@@ -157,10 +152,10 @@ fn nonsense(facts: &Report) -> Option<String> {
             cuda % 1000 / 10
         ))
     } else if driver.is_none_or(|major| major == 0) {
-        Some(format!("the device says that its driver's version is \"{}\"", facts.text("driver")))
-    } else if facts.text("uuid").bytes().skip(4).all(|byte| matches!(byte, b'0' | b'-')) {
+        Some(format!("the device says that its driver's version is \"{}\"", facts.driver))
+    } else if facts.uuid.bytes().skip(4).all(|byte| matches!(byte, b'0' | b'-')) {
         Some("the device has no UUID".into())
-    } else if signed("warp") <= 0.0 || signed("threads") <= 0.0 || signed("processors") <= 0.0 {
+    } else if facts.warp <= 0 || facts.threads <= 0 || facts.processors <= 0 {
         Some("the device says that it has no processors, warps or threads".into())
     } else {
         None
@@ -168,10 +163,11 @@ fn nonsense(facts: &Report) -> Option<String> {
 }
 
 /// The facts, as evidence.
-fn shown(facts: &Report) -> Vec<String> {
+fn shown(facts: &Facts) -> Vec<String> {
+    let fields = serde_json::to_value(facts).unwrap_or_default();
     ["name", "uuid", "total", "cc_major", "cc_minor", "cuda", "driver", "processors", "warp", "threads"]
         .iter()
-        .filter_map(|field| Some(format!("{field}: {}", facts.fields.get(*field)?)))
+        .filter_map(|field| Some(format!("{field}: {}", fields.get(*field)?)))
         .collect()
 }
 

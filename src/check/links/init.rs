@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::backend::{soname, usable};
 use super::unable;
+use crate::check::answers::{Devices, Fault};
 use crate::check::child::{End, Outcome};
 use crate::check::context::Context;
 use crate::check::{probe, refusals};
@@ -76,12 +77,10 @@ fn judge(name: &str, outcome: &Outcome) -> Finding {
         });
     }
     if let Some(failed) = steps.failed() {
-        let words = failed.text("error");
+        let Fault { call, error: words, .. } = failed.said().unwrap_or_default();
         return finding(match failed.step.as_str() {
             "devices" => no_device(name, &outcome.stderr),
-            "start" => {
-                Finding::unknown(LINK, format!("{name} did not start: {} says: {words}", failed.text("call")))
-            }
+            "start" => Finding::unknown(LINK, format!("{name} did not start: {call} says: {words}")),
             step => {
                 let finding = Finding::fail(cause::LOAD_FAILED, format!("{name}: {words}"));
                 let finding = if words.contains("Permission denied") {
@@ -93,27 +92,23 @@ fn judge(name: &str, outcome: &Outcome) -> Finding {
             }
         });
     }
-    let Some(devices) = steps.get("devices") else {
+    let Some(Devices { devices: all }) = steps.said() else {
         let trouble = outcome.trouble().unwrap_or_else(|| "ended without a word".into());
         return finding(Finding::unknown(LINK, format!("the process that opened {name} {trouble}")));
     };
-    let all =
-        devices.fields.get("devices").and_then(|devices| devices.as_array()).cloned().unwrap_or_default();
     let shown: Vec<String> = all
         .iter()
         .map(|device| {
-            let text = |key: &str| device[key].as_str().unwrap_or_default().to_owned();
-            let mib = |key: &str| device[key].as_u64().unwrap_or_default() >> 20;
             format!(
                 "{} {} with {} MiB, {} free",
-                text("name"),
-                text("description"),
-                mib("total"),
-                mib("free")
+                device.name,
+                device.description,
+                device.total.unwrap_or_default() >> 20,
+                device.free >> 20
             )
         })
         .collect();
-    if all.iter().all(|device| device["total"].as_u64() == Some(0)) {
+    if all.iter().all(|device| device.total == Some(0)) {
         return finding(
             Finding::fail(cause::CUDA_ERROR, format!("{name} cannot ask the device for its memory"))
                 .detail(shown.join("; "))

@@ -12,7 +12,10 @@ use vgpu_transport::{OpenError, PciFunction, turn_files};
 use super::{broken, unable};
 use crate::check::child;
 use crate::check::context::Context;
-use crate::check::subject::{Become, Subject};
+use crate::check::identity::Become;
+use crate::check::messages;
+use crate::check::steps::Report;
+use crate::check::subject::Subject;
 use crate::check::unit::Unit;
 use crate::device;
 use crate::diagnosis::cause::permission as cause;
@@ -39,7 +42,7 @@ pub async fn look(context: &mut Context) -> Finding {
         .functions
         .iter()
         .flat_map(|function| {
-            let own = device::FILES.map(|name| function.dir.join(name));
+            let own = device::files::FILES.map(|name| function.dir.join(name));
             own.into_iter().chain(turn_files(function)).map(|path| (function.clone(), path))
         })
         .collect();
@@ -52,7 +55,7 @@ pub async fn look(context: &mut Context) -> Finding {
             Err(error) => return unable(context, LINK, "start a process that opens the device", &error),
         }
     };
-    let lockdown = device::locked_down(&context.root);
+    let lockdown = device::judge::locked_down(&context.root);
     for ((function, path), answer) in files.iter().zip(answers) {
         let Some(errno) = answer else { continue };
         let source = io::Error::from_raw_os_error(errno);
@@ -66,7 +69,7 @@ pub async fn look(context: &mut Context) -> Finding {
         } else {
             OpenError::Turn { path, source }
         };
-        let error = device::refused(function, &context.root, refused);
+        let error = device::judge::refused(function, &context.root, refused);
         let finding = broken(LINK, error);
         // The sentence is the launcher's own; whose user it is about only check can say.
         let found = match &subject.become_by {
@@ -165,8 +168,10 @@ fn mode(path: &Path) -> String {
 
 /// Whether the user may open all files of the functions, which takes root to find out.
 pub async fn may_open(context: &Context, user: &Become) -> bool {
-    let files =
-        context.functions.iter().flat_map(|function| device::FILES.map(|name| function.dir.join(name)));
+    let files = context
+        .functions
+        .iter()
+        .flat_map(|function| device::files::FILES.map(|name| function.dir.join(name)));
     let files: Vec<PathBuf> = files.filter(|path| path.exists()).collect();
     let answers = tried(context, Some(user), &files).await;
     answers.is_ok_and(|answers| answers.iter().all(Option::is_none))
@@ -178,13 +183,13 @@ async fn tried(context: &Context, user: Option<&Become>, files: &[PathBuf]) -> i
     command.arg("access").args(files);
     let outcome = child::run(command, &context.environment, context.time(LIMIT)).await?;
     let steps = outcome.steps();
-    if let Some(report) = steps.get("become").filter(|report| !report.ok) {
-        return Err(io::Error::other(report.text("error").to_owned()));
+    if let Some(report) = steps.of::<messages::Become>().filter(|report| !report.ok) {
+        return Err(io::Error::other(report.said::<messages::Failure>().unwrap_or_default().error));
     }
+    let answers: Vec<messages::Access> = steps.done.iter().filter_map(Report::said).collect();
     let errno = |path: &PathBuf| {
         let name = path.display().to_string();
-        let report = steps.done.iter().find(|report| report.text("path") == name)?;
-        report.whole("errno").map(|errno| errno as i32)
+        answers.iter().find(|answer| answer.path == name)?.errno
     };
     Ok(files.iter().map(errno).collect())
 }
@@ -192,7 +197,7 @@ async fn tried(context: &Context, user: Option<&Become>, files: &[PathBuf]) -> i
 /// What the rights of each file say.
 fn computed(subject: &Subject, files: &[PathBuf]) -> Vec<Option<i32>> {
     let may = |path: &Path, metadata: &std::fs::Metadata| {
-        let may = if device::is_only_read(path) { Subject::may_read } else { Subject::may };
+        let may = if device::files::is_only_read(path) { Subject::may_read } else { Subject::may };
         may(subject, metadata.mode(), metadata.uid(), metadata.gid())
     };
     let answer = |path: &PathBuf| match std::fs::metadata(path) {

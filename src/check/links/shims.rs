@@ -11,12 +11,13 @@ use nix::unistd::Uid;
 use super::{permission, unable};
 use crate::check::child::{self, Outcome};
 use crate::check::context::Context;
-use crate::check::keeper::{Kept, Refused};
-use crate::check::subject::{Become, Subject};
+use crate::check::identity::Become;
+use crate::check::staging::{StagedShims, StagingError};
+use crate::check::subject::Subject;
 use crate::device::survey::size;
 use crate::diagnosis::cause::shims as cause;
 use crate::diagnosis::{Finding, LinkId};
-use crate::inject::{Plan, Way};
+use crate::inject::{DeliveryMode, Plan};
 use crate::launch::user;
 use crate::ollama;
 use crate::program::elf::Elf;
@@ -36,26 +37,26 @@ pub(super) const LOADERS: [&str; 3] = [
 pub async fn look(context: &mut Context) -> Finding {
     let reservation = settle_user(context).await;
     let plan = plan(context);
-    let kept = match &context.runs_as {
-        None => Kept::here(&plan, &context.environment),
-        Some(user) => Kept::by(user, &plan, &context.environment).await,
+    let staged = match &context.runs_as {
+        None => StagedShims::here(&plan, &context.environment),
+        Some(user) => StagedShims::by(user, &plan, &context.environment).await,
     };
-    let kept = match kept {
-        Ok(kept) => kept,
-        Err(Refused { found, fix }) => {
+    let staged = match staged {
+        Ok(staged) => staged,
+        Err(StagingError { found, fix }) => {
             return Finding { fix, ..Finding::fail(cause::HANDOVER_REFUSED, found) };
         }
     };
     let bytes: usize = plan.objects.iter().map(|object| object.bytes.len()).sum();
-    let way = match (kept.libraries.way, &kept.libraries.folder) {
-        (Way::Folder, Some(folder)) => format!("in {}", folder.display()),
+    let way = match (staged.libraries.mode, &staged.libraries.folder) {
+        (DeliveryMode::Folder, Some(folder)) => format!("in {}", folder.display()),
         _ => "in memory".to_owned(),
     };
-    let paths = kept.libraries.objects.clone();
+    let paths = staged.libraries.objects.clone();
     let who = context.runs_as.as_ref().map(|user| format!(", of {}", user.user)).unwrap_or_default();
     let found = format!("{} libraries, {}, {way}{who}", paths.len(), size(bytes as u64));
-    kept.libraries.apply(&mut context.environment);
-    context.kept = Some(kept);
+    staged.libraries.apply(&mut context.environment);
+    context.staged = Some(staged);
 
     let Some((loader, program)) = subject(context) else {
         return Finding::pass(LINK, format!("{found}; not tried, for there is no loader of glibc"))
@@ -122,7 +123,7 @@ pub(super) fn subject(context: &mut Context) -> Option<(PathBuf, PathBuf)> {
             return Some((loader, program));
         }
     }
-    let probe = context.kept.as_ref()?.probe.clone();
+    let probe = context.staged.as_ref()?.probe.clone();
     let loader = LOADERS.iter().map(PathBuf::from).find(|path| executable(path))?;
     Some((loader, probe))
 }

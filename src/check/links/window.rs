@@ -1,8 +1,9 @@
 //! Link `window`: whether the shared window can be mapped, how it is mapped, and how fast it is. Measured in the child of link `device`.
 
 use super::device::failed;
-use crate::check::child::Report;
-use crate::check::context::{Context, Looked};
+use crate::check::context::Context;
+use crate::check::facts::Looked;
+use crate::check::messages::{Open, Window};
 use crate::diagnosis::cause::window as cause;
 use crate::diagnosis::{Finding, LinkId};
 
@@ -22,11 +23,11 @@ pub async fn look(context: &mut Context) -> Finding {
 
 fn judge(looked: &Looked) -> Finding {
     let name = looked.function.address;
-    let open = looked.steps.get("open");
+    let open = looked.steps.said::<Open>();
     if let Some(finding) = failed(looked, LINK) {
-        return match (finding.cause, open) {
+        return match (finding.cause, &open) {
             (Some(cause::NO_CHANNEL), Some(open)) => {
-                let channels = open.whole("channels").unwrap_or_default();
+                let channels = open.channels;
                 finding
                     .expected("a free channel for each process that uses the device")
                     .fix("End programs that use the device, or have the host give it more channels.")
@@ -38,23 +39,23 @@ fn judge(looked: &Looked) -> Finding {
     let Some(open) = open else {
         return Finding::unknown(LINK, format!("nothing is known of the window of {name}"));
     };
-    if failed(looked, LinkId::Host).is_some_and(|_| !open.ok) {
+    if failed(looked, LinkId::Host).is_some() && looked.steps.succeeded::<Open>().is_none() {
         return Finding::skip(LINK, "not reached (needs host)");
     }
-    if let Some(window) = looked.steps.get("window").filter(|report| report.whole("version") == Some(1)) {
+    let window = looked.steps.said::<Window>();
+    if let Some(window) = window.as_ref().filter(|window| window.version == Some(1)) {
         return version_1(window);
     }
-    let mib = open.whole("window_mib").unwrap_or_default();
-    let kind = open.text("kind");
-    let Some(window) = looked.steps.get("window").filter(|report| report.whole("bytes").is_some()) else {
+    let (mib, kind) = (open.window_mib, open.kind);
+    let Some((window, bytes)) = window.and_then(|window| window.bytes.map(|bytes| (window, bytes))) else {
         return Finding::pass(LINK, format!("{mib} MiB, {kind}, speed not measured"));
     };
-    let number = |field| window.number(field).unwrap_or_default();
-    let (write, read) = (number("write_mb_s"), number("read_mb_s"));
+    let (write, read) = (window.write_mb_s, window.read_mb_s);
     let mut found = format!("{mib} MiB, {kind}, writes {}, reads {}", speed(write), speed(read));
-    let reading = reading(window);
-    if let Some(pages) = window.whole("page_bytes").filter(|bytes| *bytes > 0) {
-        found = format!("{found}; answers come through {} MiB of this guest's large pages", pages >> 20);
+    let reading = reading(&window);
+    if window.page_bytes > 0 {
+        let mib = window.page_bytes >> 20;
+        found = format!("{found}; answers come through {mib} MiB of this guest's large pages");
     }
     if write < SLOW_MB_S {
         return Finding::warn(cause::WINDOW_SLOW, found)
@@ -63,24 +64,24 @@ fn judge(looked: &Looked) -> Finding {
                 "Have the host back the window by shared memory that the hypervisor maps into the VM, and make BAR2 \
                  prefetchable.",
             )
-            .detail(format!("measured with {} KiB", window.whole("bytes").unwrap_or_default() >> 10));
+            .detail(format!("measured with {} KiB", bytes >> 10));
     }
     Finding::pass(LINK, found).details(reading)
 }
 
 /// Which way the host's answers and copies come, and why; what a few loads of each way showed.
-fn reading(window: &Report) -> Vec<String> {
-    let way = if window.whole("page_bytes").unwrap_or_default() > 0 { "guest pages" } else { "the window" };
-    let why = window.text("why");
+fn reading(window: &Window) -> Vec<String> {
+    let way = if window.page_bytes > 0 { "guest pages" } else { "the window" };
+    let why = &window.why;
     let mut lines = if why.is_empty() { Vec::new() } else { vec![format!("read through {way}: {why}")] };
-    if let (Some(polled), Some(pages)) = (window.number("polled_mb_s"), window.number("pages_mb_s")) {
+    if let (Some(polled), Some(pages)) = (window.polled_mb_s, window.pages_mb_s) {
         lines.push(format!(
             "loads of 8 bytes: {} from the window (resource2), {} from guest pages",
             speed(polled),
             speed(pages)
         ));
     }
-    if window.fields.get("reads_well").is_some_and(|well| *well == false) {
+    if window.reads_well == Some(false) {
         lines.push(
             "pinned memory of programs is ordinary memory: they would read the window far too slowly"
                 .to_owned(),
@@ -90,8 +91,8 @@ fn reading(window: &Report) -> Vec<String> {
 }
 
 /// A device of version 1 has no window of its own: guests give it pages, or go without.
-fn version_1(window: &Report) -> Finding {
-    match window.whole("pages") {
+fn version_1(window: &Window) -> Finding {
+    match window.pages {
         Some(bytes) => Finding::pass(LINK, format!("{} MiB of this guest's large pages", bytes >> 20)),
         None => Finding::pass(LINK, "none: data goes through BAR1, 8 bytes at a time").detail(
             "root, with large pages set aside (sysctl vm.nr_hugepages=8 for each process) and hugetlbfs mounted (systemd does), has a window, \

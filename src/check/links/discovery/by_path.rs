@@ -2,15 +2,18 @@
 
 use std::path::PathBuf;
 
-use super::{LIMIT, LINK, Run};
+use super::run::{LIMIT, Run};
+use crate::check::answers::Resolved;
 use crate::check::links::init::lines;
 use crate::check::probe;
-use crate::diagnosis::Finding;
 use crate::diagnosis::cause::discovery as cause;
+use crate::diagnosis::{Finding, LinkId};
 use crate::env::{Environment, LD_LIBRARY_PATH};
 use crate::ollama::Ollama;
 use crate::ollama::symbols::Symbols;
 use crate::program::search;
+
+const LINK: LinkId = LinkId::Discovery;
 
 impl Run<'_> {
     /// Looks for the file, and opens it.
@@ -38,9 +41,11 @@ impl Run<'_> {
         let steps = outcome.steps();
         Ok(match steps.get(&text) {
             Some(report) if report.ok => Finding::pass(LINK, format!("the server opens {}", path.display())),
-            Some(report) => Finding::fail(cause::BACKEND_NOT_LOADED, report.text("error"))
-                .fix("Update vgpu-run.")
-                .details(lines(&outcome.stderr)),
+            Some(report) => {
+                Finding::fail(cause::BACKEND_NOT_LOADED, report.said::<Resolved>().unwrap_or_default().error)
+                    .fix("Update vgpu-run.")
+                    .details(lines(&outcome.stderr))
+            }
             None => {
                 Finding::unknown(LINK, outcome.trouble().unwrap_or_default()).details(lines(&outcome.stderr))
             }

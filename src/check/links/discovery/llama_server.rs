@@ -3,18 +3,18 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::{
-    EARLIER_FIX, LIMIT, LINK, REFRESH, Run, STRIPPED_FIX, VALIDATE, about_gpus, died, filtered, refused,
-};
+use super::judge::{EARLIER_FIX, REFRESH, STRIPPED_FIX, about_gpus, died, filtered, refused};
+use super::run::{LIMIT, Run, VALIDATE};
 use crate::check::child::Outcome;
 use crate::check::http;
 use crate::check::links::init::lines;
-use crate::diagnosis::Finding;
 use crate::diagnosis::cause::discovery as cause;
+use crate::diagnosis::{Finding, LinkId};
 use crate::env::CUDA_VISIBLE_DEVICES;
 use crate::ollama::answers::{self, Device, Native};
 use crate::ollama::running;
 
+const LINK: LinkId = LinkId::Discovery;
 /// What Ollama grants its own probe.
 const NATIVE_LIMIT: Duration = Duration::from_secs(15);
 /// The line at which llama-server is stopped.
@@ -160,7 +160,7 @@ impl Seen {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::outcome;
+    use super::super::judge::tests::outcome;
     use super::*;
     use crate::check::child::End;
     use crate::diagnosis::{Cause, Status};

@@ -1,14 +1,16 @@
 //! The second era: a runner, asked over HTTP; and another one for the device that it showed alone, which initialises it.
 
-use super::{EARLIER_FIX, LIMIT, LINK, Run, VALIDATE, about_gpus, died, filtered};
+use super::judge::{EARLIER_FIX, about_gpus, died, filtered};
+use super::run::{LIMIT, Run, VALIDATE};
 use crate::check::child::{End, Outcome};
 use crate::check::http;
 use crate::check::links::init::lines;
-use crate::diagnosis::Finding;
 use crate::diagnosis::cause::discovery as cause;
+use crate::diagnosis::{Finding, LinkId};
 use crate::env::{CUDA_VISIBLE_DEVICES, Environment};
 use crate::ollama::answers::{self, Native};
 
+const LINK: LinkId = LinkId::Discovery;
 /// Before it gives up because a kernel would find no code, a backend says so.
 const NO_ARCHITECTURE: &str = "was not compiled with support for this arch";
 
@@ -122,7 +124,7 @@ fn judge_second(device: &Native, outcome: &Outcome, info: Option<&str>) -> Optio
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::outcome;
+    use super::super::judge::tests::outcome;
     use super::*;
     use crate::diagnosis::{Cause, Status};
 

@@ -11,9 +11,12 @@ use nix::sys::stat::{major, minor};
 
 use super::shims::{LOADERS, subject};
 use super::{discovery, unable};
-use crate::check::child::{Outcome, Steps};
-use crate::check::context::{Context, Library, Loser};
+use crate::check::answers::Resolved;
+use crate::check::child::Outcome;
+use crate::check::context::Context;
+use crate::check::facts::{Library, Loser};
 use crate::check::probe;
+use crate::check::steps::Steps;
 use crate::diagnosis::cause::loader as cause;
 use crate::diagnosis::{Finding, LinkId};
 use crate::embedded::OBJECTS;
@@ -31,13 +34,13 @@ const GLOBAL_OVERRIDE: &str = "VGPU_LD_SO_PRELOAD";
 /// Looks at the link: in a program that is started as Ollama is, in one that Ollama starts to load its backend, and in one from which something
 /// on the way took LD_PRELOAD.
 pub async fn look(context: &mut Context) -> Finding {
-    if context.kept.is_some() && subject(context).is_none() {
+    if context.staged.is_some() && subject(context).is_none() {
         return without_glibc();
     }
-    let Some(kept) = &context.kept else {
+    let Some(staged) = &context.staged else {
         return Finding::skip(LINK, "the libraries are not in place");
     };
-    let ours: BTreeMap<&'static str, PathBuf> = kept.libraries.objects.iter().cloned().collect();
+    let ours: BTreeMap<&'static str, PathBuf> = staged.libraries.objects.iter().cloned().collect();
     let ollama = context.target().ollama.clone();
     let variant = ollama.as_ref().and_then(|ollama| {
         let all = Variant::all(&ollama.libraries);
@@ -123,16 +126,21 @@ fn entries(text: &str) -> Vec<String> {
         .collect()
 }
 
+/// What the loader answered for a name.
+fn resolved(steps: &Steps, soname: &str) -> Option<Resolved> {
+    steps.get(soname)?.said()
+}
+
 /// Whether the file that a name got is the one that we put there.
 fn is_ours(steps: &Steps, soname: &str, ours: &BTreeMap<&'static str, PathBuf>) -> bool {
-    let (Some(report), Some(path)) = (steps.get(soname), ours.get(soname)) else { return false };
-    if Path::new(report.text("path")) == path {
+    let (Some(resolved), Some(path)) = (resolved(steps, soname), ours.get(soname)) else { return false };
+    if Path::new(&resolved.path) == path {
         return true;
     }
     let Some((device, inode)) = identity(path) else { return false };
-    let Some(file) = report.fields.get("file") else { return false };
+    let Some(file) = resolved.file else { return false };
     let device = format!("{:02x}:{:02x}", major(device), minor(device));
-    file["inode"].as_u64() == Some(inode) && file["device"].as_str() == Some(&device)
+    file.inode == inode && file.device == device
 }
 
 /// Which file it is, whatever its names: device and inode.
@@ -142,10 +150,9 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 
 /// The file that a name got, as a person knows it.
 fn winner(steps: &Steps, soname: &str) -> Option<String> {
-    let report = steps.get(soname).filter(|report| report.ok)?;
-    let mapped = report.fields.get("file").and_then(|file| file["path"].as_str()).unwrap_or_default();
-    let shown = if mapped.is_empty() { report.text("path") } else { mapped };
-    Some(shown.to_owned())
+    let Resolved { path, file, .. } = steps.get(soname).filter(|report| report.ok)?.said()?;
+    let mapped = file.map(|file| file.path).unwrap_or_default();
+    Some(if mapped.is_empty() { path } else { mapped })
 }
 
 /// Who won for each name, who lost, and why.
@@ -265,7 +272,7 @@ fn judge(
 /// Another file won for a name.
 fn other_wins(asked: &Asked, steps: &Steps, soname: &str, global: &[String]) -> Finding {
     let Some(path) = winner(steps, soname) else {
-        let why = steps.get(soname).map(|report| report.text("error").to_owned()).unwrap_or_default();
+        let why = resolved(steps, soname).map(|resolved| resolved.error).unwrap_or_default();
         return Finding::unknown(LINK, format!("in {} {soname} gets no file: {why}", asked.kind));
     };
     let real = |path: &str| std::fs::canonicalize(path).unwrap_or_else(|_| path.into());

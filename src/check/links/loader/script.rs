@@ -5,8 +5,11 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 
 use super::{LIMIT, LINK, unable};
-use crate::check::child::{self, Outcome, Report};
-use crate::check::context::{Context, Target};
+use crate::check::child::{self, Outcome};
+use crate::check::context::Context;
+use crate::check::facts::Target;
+use crate::check::messages::{Exec, Failure, Message};
+use crate::check::steps::Report;
 use crate::diagnosis::Finding;
 use crate::diagnosis::cause::loader as cause;
 use crate::embedded::OBJECTS;
@@ -45,36 +48,40 @@ pub async fn follow(context: &mut Context) -> Option<Finding> {
 /// What the programs got that came of a script, and the last of them.
 fn judge_script(script: &Path, outcome: &Outcome) -> (Finding, Option<PathBuf>) {
     let steps = outcome.steps();
-    let programs: Vec<_> = steps.done.iter().filter(|report| report.step == "exec" && report.ok).collect();
+    let started = steps.done.iter().filter(|report| report.step == Exec::STEP && report.ok);
+    let programs: Vec<Exec> = started.filter_map(Report::said).collect();
     let is_ollama = |name: &str| {
         Path::new(name).file_name().is_some_and(|name| name.to_string_lossy().starts_with("ollama"))
     };
-    let last = programs.iter().rev().find(|report| is_ollama(report.text("program"))).or(programs.last());
+    let last = programs.iter().rev().find(|exec| is_ollama(&exec.program)).or(programs.last());
     let script = script.display();
     let (Some(first), Some(last)) = (programs.first(), last) else {
-        let why = steps.failed().map(|report| report.text("error").to_owned()).or_else(|| outcome.trouble());
+        let why = steps
+            .failed()
+            .map(|report| report.said::<Failure>().unwrap_or_default().error)
+            .or_else(|| outcome.trouble());
         let why = why.unwrap_or_else(|| "it starts nothing".into());
         return (
             Finding::pass(LINK, "").detail(format!("{script} is a script, and could not be followed: {why}")),
             None,
         );
     };
-    let number = |report: &Report, field: &str| report.whole(field).unwrap_or_default();
-    let program = last.text("program");
+    let program = &last.program;
     let details: Vec<String> = programs
         .iter()
-        .map(|report| {
-            let (named, reached) = (number(report, "named"), number(report, "reached"));
-            format!("{script} starts {}: LD_PRELOAD names {named} of vgpu-run's libraries, {reached} can be reached", report.text("program"))
+        .map(|Exec { program, named, reached, .. }| {
+            format!(
+                "{script} starts {program}: LD_PRELOAD names {named} of vgpu-run's libraries, {reached} can be reached"
+            )
         })
         .collect();
-    let expected = format!("{} libraries", number(first, "named"));
-    let finding = if number(last, "named") < number(first, "named") {
+    let expected = format!("{} libraries", first.named);
+    let finding = if last.named < first.named {
         Finding::fail(cause::PRELOAD_STRIPPED, format!("{script} starts {program} without what LD_PRELOAD named"))
             .expected(expected)
             .fix("Have vgpu-run start the program itself, or take out of the script what sets or clears LD_PRELOAD.")
             .command(format!("vgpu-run {program} serve"))
-    } else if number(last, "reached") < number(last, "named") {
+    } else if last.reached < last.named {
         Finding::fail(
             cause::DESCRIPTORS_CLOSED,
             format!("{script} closes the descriptors of the libraries before it starts {program}"),
@@ -95,9 +102,8 @@ fn judge_script(script: &Path, outcome: &Outcome) -> (Finding, Option<PathBuf>) 
 }
 
 /// A library of one of our names that the loader takes before ours.
-fn ahead(report: &Report) -> Option<(String, &'static str)> {
-    let before = report.fields.get("before")?.as_array()?;
-    before.iter().filter_map(|entry| entry.as_str()).find_map(|entry| {
+fn ahead(exec: &Exec) -> Option<(String, &'static str)> {
+    exec.before.iter().find_map(|entry| {
         let soname = Elf::read(&std::fs::File::open(entry).ok()?).ok()?.soname?;
         let object = OBJECTS.iter().find(|object| object.soname == soname)?;
         Some((entry.to_owned(), object.soname))

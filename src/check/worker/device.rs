@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
 use vgpu_transport::{
     AttachError, Device, GoneReason, Lost, PciFunction, Session, WindowMemory, scan, sysfs_root, turn_files,
 };
@@ -12,11 +11,13 @@ use vgpu_wire::facts::DeviceFacts;
 use vgpu_wire::registers::Refusal;
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::{begin, end, watch};
+use super::say::{begin, done, failed, follow_progress, watch};
+use crate::check::messages::{
+    Answer, Attach, Close, Echoes, Facts, Failure, Memory, Open, Ready, Speech, Window,
+};
 use crate::device::{self, DeviceError};
-use crate::diagnosis::catalogue::UNKNOWN;
 use crate::diagnosis::{Cause, LinkId, cause};
-use crate::error::Failure;
+use crate::error;
 
 /// A register access is a matter of microseconds.
 const ANSWER: Duration = Duration::from_secs(1);
@@ -33,110 +34,120 @@ const STRETCH: usize = 4 << 20;
 /// A read from a BAR may take a microsecond for eight bytes.
 const READ_FIRST: usize = 64 << 10;
 
-/// Looks at the function of that address.
-pub fn look(address: &str) {
+/// Examines the function of that address.
+pub fn examine(address: &str) {
     watch();
     let functions = scan(&sysfs_root()).unwrap_or_default();
     let Some(function) = functions.into_iter().find(|function| function.address.to_string() == address)
     else {
-        end("open", false, refusal(DeviceError::Absent(sysfs_root())));
+        failed::<Open>(&refusal(DeviceError::Absent(sysfs_root())));
         return;
     };
     // A step that fails has said so, and the next ones need it.
     let _ = steps(&function);
 }
 
-/// Why a step failed: the link and the cause that it is, the sentence, the fix.
-fn refusal(error: DeviceError) -> Value {
-    let failure = Failure::from(error);
+/// Why a step failed, of the launcher's own error.
+fn refusal(error: DeviceError) -> Failure {
+    let failure = error::Failure::from(error);
     match failure.finding() {
-        Some(finding) => json!({
-            "link": finding.link.as_str(),
-            "cause": finding.cause.map(Cause::id),
-            "found": finding.found,
-            "fix": finding.fix,
-        }),
-        None => json!({"found": failure.sentence()}),
+        Some(finding) => Failure {
+            link: Some(finding.link),
+            cause: finding.cause.map(Cause::id).unwrap_or_default().to_owned(),
+            found: finding.found,
+            fix: finding.fix,
+            ..Failure::default()
+        },
+        None => Failure { found: failure.sentence(), ..Failure::default() },
+    }
+}
+
+/// Why a step failed, of a cause.
+fn broken(cause: Cause, found: impl Into<String>) -> Failure {
+    Failure {
+        link: Some(cause.link()),
+        cause: cause.id().to_owned(),
+        found: found.into(),
+        ..Failure::default()
     }
 }
 
 fn steps(function: &PciFunction) -> Option<()> {
     let root = sysfs_root();
     let name = function.address.to_string();
-    let refused = |error| refusal(device::refused(function, &root, error));
+    let refused = |error| refusal(device::judge::refused(function, &root, error));
 
-    begin("open", ANSWER);
+    begin::<Open>(ANSWER);
     let opened = Device::open(function).and_then(|device| Ok((device.probe()?, device)));
     let (probe, opened) = match opened {
         Ok((probe, device)) => (probe, device),
         Err(error) => {
-            end("open", false, refused(error));
+            failed::<Open>(&refused(error));
             return None;
         }
     };
     let attached = probe.attached.count_ones();
-    end(
-        "open",
-        true,
-        json!({
-            "protocol": probe.protocol, "capabilities": probe.capabilities, "wire": probe.wire_version,
-            "digest": format!("{:016x}", probe.digest), "generation": probe.generation,
-            "window_mib": probe.window_mib, "channels": probe.channels, "attached": attached, "vm": probe.vm_id,
-            "futex": probe.wake_futex, "kind": kind(function),
-        }),
-    );
+    done(&Open {
+        protocol: probe.protocol,
+        capabilities: probe.capabilities,
+        wire: probe.wire_version,
+        digest: format!("{:016x}", probe.digest),
+        generation: probe.generation,
+        window_mib: probe.window_mib,
+        channels: probe.channels,
+        attached,
+        vm: probe.vm_id,
+        futex: probe.wake_futex,
+        kind: kind(function).to_owned(),
+    });
 
-    super::follow_progress(opened.progress().ok());
-    begin("answer", ANSWER);
+    follow_progress(opened.progress().ok());
+    begin::<Answer>(ANSWER);
     let began = Instant::now();
     match opened.ask() {
-        Ok(()) => end("answer", true, json!({"us": micros(began)})),
+        Ok(()) => done(&Answer { us: micros(began) }),
         Err(error) => {
-            end("answer", false, refused(error));
+            failed::<Answer>(&refused(error));
             return None;
         }
     }
-    if let Err(error) = device::agrees(name.clone(), &probe) {
-        end("speech", false, refusal(error));
+    if let Err(error) = device::judge::agrees(name.clone(), &probe) {
+        failed::<Speech>(&refusal(error));
         return None;
     }
-    end("speech", true, json!({}));
+    done(&Speech {});
 
     match opened.facts() {
-        Ok(facts) => end("facts", true, told(&facts)),
-        Err(error) => end("facts", false, refused(error)),
+        Ok(facts) => done(&told(&facts)),
+        Err(error) => failed::<Facts>(&refused(error)),
     }
-    if let Err(error) = device::ready(name, &probe) {
-        end("ready", false, refusal(error));
+    if let Err(error) = device::judge::ready(name, &probe) {
+        failed::<Ready>(&refusal(error));
         return None;
     }
-    end("ready", true, json!({}));
+    done(&Ready {});
 
-    begin("attach", ATTACH);
+    begin::<Attach>(ATTACH);
     let began = Instant::now();
     let session = match Session::attach(opened) {
         Ok(session) => session,
         Err(error) => {
-            end("attach", false, attach_refusal(&error, !turn_files(function).is_empty()));
+            failed::<Attach>(&attach_refusal(&error, !turn_files(function).is_empty()));
             return None;
         }
     };
-    end(
-        "attach",
-        true,
-        json!({"us": micros(began), "number": session.number(), "channel": session.channel()}),
-    );
+    done(&Attach { us: micros(began), number: session.number(), channel: session.channel() });
     echo(&session)?;
     memory(&session)?;
     window(&session)?;
-    begin("close", USUAL);
+    begin::<Close>(USUAL);
     session.close();
-    end("close", true, json!({}));
+    done(&Close {});
     Some(())
 }
 
 /// `version_1`: of the device.
-fn attach_refusal(error: &AttachError, version_1: bool) -> Value {
+fn attach_refusal(error: &AttachError, version_1: bool) -> Failure {
     let cause = match error {
         AttachError::Lost(Lost::Gone { reason: GoneReason::Context }) => cause::host::CONTEXT_LOST,
         AttachError::Lost(Lost::Gone { reason: GoneReason::Owners }) => cause::host::OWNERS_TAKEN,
@@ -152,20 +163,20 @@ fn attach_refusal(error: &AttachError, version_1: bool) -> Value {
         | AttachError::Lost(_) => cause::host::SESSION_REFUSED,
         AttachError::Strange(_) => Cause::unknown(LinkId::Host),
     };
-    json!({"link": cause.link().as_str(), "cause": cause.id(), "found": crate::error::chain(error)})
+    broken(cause, error::chain(error))
 }
 
-fn lost(error: &Lost) -> Value {
+fn lost(error: &Lost) -> Failure {
     let cause = match error {
         Lost::Gone { .. } => cause::device::HOST_GONE,
         _ => cause::host::SESSION_REFUSED,
     };
-    json!({"link": cause.link().as_str(), "cause": cause.id(), "found": error.to_string()})
+    broken(cause, error.to_string())
 }
 
 /// Round trips that ask for nothing.
 fn echo(session: &Session) -> Option<()> {
-    begin("echo", ATTACH);
+    begin::<Echoes>(ATTACH);
     let began = Instant::now();
     let mut times = Vec::with_capacity(ECHOES);
     for cookie in 0..ECHOES as u64 {
@@ -174,7 +185,7 @@ fn echo(session: &Session) -> Option<()> {
         let answer = match session.call(Echo { reply: 0, reserved: 0, cookie }, &[], &mut back) {
             Ok(answer) => answer,
             Err(error) => {
-                end("echo", false, lost(&error));
+                failed::<Echoes>(&lost(&error));
                 return None;
             }
         };
@@ -185,7 +196,7 @@ fn echo(session: &Session) -> Option<()> {
                 u64::from_le_bytes(back),
                 answer.status
             );
-            end("echo", false, json!({"link": "host", "cause": UNKNOWN, "found": found}));
+            failed::<Echoes>(&broken(Cause::unknown(LinkId::Host), found));
             return None;
         }
         if began.elapsed() > ECHO_TIME {
@@ -194,31 +205,27 @@ fn echo(session: &Session) -> Option<()> {
     }
     times.sort_unstable();
     let at = |part: usize| times.get(times.len() * part / 100).map_or(0.0, |time| time.as_secs_f64() * 1e6);
-    end("echo", true, json!({"count": times.len(), "median_us": at(50), "p99_us": at(99)}));
+    done(&Echoes { count: times.len(), median_us: at(50), p99_us: at(99) });
     Some(())
 }
 
 /// What the host says of its memory.
 fn memory(session: &Session) -> Option<()> {
-    begin("memory", USUAL);
+    begin::<Memory>(USUAL);
     let mut reply = MemInfoReply::new_zeroed();
     match session.call(MemInfo::new_zeroed(), &[], reply.as_mut_bytes()) {
         Ok(answer) if answer.status == 0 => {
-            end("memory", true, json!({"free": reply.free, "total": reply.total}));
+            done(&Memory { free: reply.free, total: reply.total });
             Some(())
         }
         Ok(answer) => {
             let found =
                 format!("the host answered the question for free memory with error {}", answer.status);
-            end(
-                "memory",
-                false,
-                json!({"link": "host", "cause": UNKNOWN, "found": found, "status": answer.status}),
-            );
+            failed::<Memory>(&broken(Cause::unknown(LinkId::Host), found));
             None
         }
         Err(error) => {
-            end("memory", false, lost(&error));
+            failed::<Memory>(&lost(&error));
             None
         }
     }
@@ -226,9 +233,9 @@ fn memory(session: &Session) -> Option<()> {
 
 /// How fast window memory is written and read.
 fn window(session: &Session) -> Option<()> {
-    begin("window", USUAL);
+    begin::<Window>(USUAL);
     if let Some(pages) = session.pages() {
-        end("window", true, json!({"measured": false, "version": 1, "pages": pages}));
+        done(&Window { version: Some(1), pages: pages.map(u64::from), ..Window::default() });
         return Some(());
     }
     let mut taken = None;
@@ -237,7 +244,7 @@ fn window(session: &Session) -> Option<()> {
         taken = match session.window_alloc(bytes as u64) {
             Ok(taken) => taken,
             Err(error) => {
-                end("window", false, lost(&error));
+                failed::<Window>(&lost(&error));
                 return None;
             }
         };
@@ -247,7 +254,7 @@ fn window(session: &Session) -> Option<()> {
     let (page_bytes, why) = reading.map_or((0, String::new()), |it| (it.page_bytes, it.why.to_string()));
     let (polled, pages) = (reading.and_then(|it| it.window_mb_s), reading.and_then(|it| it.pages_mb_s));
     let Some(memory) = taken else {
-        end("window", true, json!({"measured": false, "page_bytes": page_bytes, "why": why}));
+        done(&Window { page_bytes, why, ..Window::default() });
         return Some(());
     };
     let bytes = (memory.bytes() as usize).min(STRETCH);
@@ -269,13 +276,24 @@ fn window(session: &Session) -> Option<()> {
     }
     let right = own[..read] == expected[..read];
     let speed = |bytes: usize, time: Duration| f64::from(bytes as u32) / time.as_secs_f64().max(1e-9) / 1e6;
-    let fields = json!({
-        "measured": true, "page_bytes": page_bytes, "why": why, "polled_mb_s": polled, "pages_mb_s": pages, "reads_well": well,
-        "bytes": bytes, "write_mb_s": speed(bytes, write), "read_mb_s": speed(read, spent),
-        "link": "window", "cause": UNKNOWN, "found": "what was written to the window is not what was read from it",
+    if !right {
+        let found = "what was written to the window is not what was read from it";
+        failed::<Window>(&broken(Cause::unknown(LinkId::Window), found));
+        return None;
+    }
+    done(&Window {
+        measured: true,
+        page_bytes,
+        why,
+        polled_mb_s: polled,
+        pages_mb_s: pages,
+        reads_well: Some(well),
+        bytes: Some(bytes as u64),
+        write_mb_s: speed(bytes, write),
+        read_mb_s: speed(read, spent),
+        ..Window::default()
     });
-    end("window", right, fields);
-    right.then_some(())
+    Some(())
 }
 
 /// Writes window memory, and says how long that took.
@@ -299,26 +317,26 @@ fn kind(function: &PciFunction) -> &'static str {
     }
 }
 
-fn told(facts: &DeviceFacts) -> Value {
+fn told(facts: &DeviceFacts) -> Facts {
     let text = |bytes: &[u8]| {
         let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
         String::from_utf8_lossy(&bytes[..end]).into_owned()
     };
     let attribute = |id: usize| facts.attributes.get(id).copied().unwrap_or_default();
-    json!({
-        "name": text(&facts.name),
-        "driver": text(&facts.driver_text),
-        "uuid": uuid(&facts.uuid),
-        "total": facts.total_bytes,
-        "cuda": facts.driver_version,
-        "cc_major": facts.cc_major,
-        "cc_minor": facts.cc_minor,
-        "abilities": facts.abilities,
+    Facts {
+        name: text(&facts.name),
+        driver: text(&facts.driver_text),
+        uuid: uuid(&facts.uuid),
+        total: facts.total_bytes,
+        cuda: facts.driver_version,
+        cc_major: facts.cc_major,
+        cc_minor: facts.cc_minor,
+        abilities: facts.abilities,
         // CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, _WARP_SIZE, _MULTIPROCESSOR_COUNT
-        "threads": attribute(1),
-        "warp": attribute(10),
-        "processors": attribute(16),
-    })
+        threads: attribute(1),
+        warp: attribute(10),
+        processors: attribute(16),
+    }
 }
 
 /// As CUDA and NVML print it.

@@ -2,14 +2,14 @@
 
 use std::io::IsTerminal;
 
-use anstyle::{AnsiColor, Style};
+use anstyle::AnsiColor;
 
 use crate::cli::When;
 use crate::diagnosis::Status;
 
 /// How text is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Look {
+pub struct Style {
     /// Letters beyond ASCII can be shown.
     pub unicode: bool,
     /// Colours are wanted.
@@ -18,7 +18,7 @@ pub struct Look {
     pub width: Option<usize>,
 }
 
-impl Look {
+impl Style {
     /// That of stdout.
     pub fn of_stdout(when: When) -> Self {
         let get = |name: &str| std::env::var(name).ok();
@@ -45,22 +45,22 @@ impl Look {
             Status::Pass => AnsiColor::Green.on_default(),
             Status::Warn => AnsiColor::Yellow.on_default(),
             Status::Fail => AnsiColor::Red.on_default().bold(),
-            Status::Skip => Style::new().dimmed(),
+            Status::Skip => anstyle::Style::new().dimmed(),
         };
         self.styled(style, text)
     }
 
     /// `text` standing out.
     pub fn bold(self, text: &str) -> String {
-        self.styled(Style::new().bold(), text)
+        self.styled(anstyle::Style::new().bold(), text)
     }
 
     /// `text` in the background.
     pub fn dim(self, text: &str) -> String {
-        self.styled(Style::new().dimmed(), text)
+        self.styled(anstyle::Style::new().dimmed(), text)
     }
 
-    fn styled(self, style: Style, text: &str) -> String {
+    fn styled(self, style: anstyle::Style, text: &str) -> String {
         if self.colour { format!("{style}{text}{style:#}") } else { text.to_owned() }
     }
 
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn text_of_others_cannot_steer_the_terminal() {
-        let (ascii, unicode) = (Look::default(), Look { unicode: true, ..Look::default() });
+        let (ascii, unicode) = (Style::default(), Style { unicode: true, ..Style::default() });
         assert_eq!(unicode.plain("a\u{1b}[31mb\tc\u{7}"), "a?[31mb c?");
         assert_eq!(ascii.plain("0.6 \u{b5}s \u{2713}"), "0.6 us ?");
         assert_eq!(unicode.plain("0.6 \u{b5}s"), "0.6 \u{b5}s");

@@ -12,9 +12,9 @@ use nix::sys::ptrace::{self, Event, Options as Trace};
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
-use serde_json::json;
 
-use super::{end, say};
+use super::say;
+use crate::check::messages::{Exec, Failure, Follow};
 use crate::cli::Options;
 use crate::env::{Environment, LD_PRELOAD};
 use crate::inject::owner::Owner;
@@ -35,7 +35,7 @@ pub fn hand_over(options: &Options, words: &[OsString]) {
 /// Says of each program what it got: a step `exec` each; and a step `follow` that failed if it could not be done.
 pub fn follow(options: &Options, words: &[OsString]) {
     if let Err(error) = trace(options, words) {
-        end("follow", false, json!({ "error": error }));
+        say::failed::<Follow>(&Failure { error, ..Failure::default() });
     }
 }
 
@@ -80,7 +80,7 @@ fn trace(options: &Options, words: &[OsString]) -> Result<(), String> {
     }
     // Reaped already.
     let _ = child.try_wait();
-    end("follow", true, json!({}));
+    say::done(&Follow {});
     Ok(())
 }
 
@@ -105,17 +105,14 @@ fn report(pid: Pid) {
     let named: Vec<&OsStr> = preload.split(|byte| b": ".contains(byte)).map(OsStr::from_bytes).collect();
     let ours: Vec<&&OsStr> = named.iter().filter(|entry| ours(Path::new(entry))).collect();
     let reached = ours.iter().filter(|entry| std::fs::metadata(entry).is_ok()).count();
-    let fields = json!({
-        "step": "exec",
-        "ok": true,
-        "pid": pid.as_raw(),
-        "program": program.display().to_string(),
-        "preload": String::from_utf8_lossy(&preload),
-        "before": before(&named).map(|entry| entry.to_string_lossy()).collect::<Vec<_>>(),
-        "named": ours.len(),
-        "reached": reached,
+    say::done(&Exec {
+        pid: pid.as_raw(),
+        program: program.display().to_string(),
+        preload: String::from_utf8_lossy(&preload).into_owned(),
+        before: before(&named).map(|entry| entry.to_string_lossy().into_owned()).collect(),
+        named: ours.len() as u64,
+        reached: reached as u64,
     });
-    say(&fields);
 }
 
 /// What the loader loads before the first of ours, where there is one.

@@ -1,0 +1,55 @@
+//! One discovery: the processes that Ollama starts for one backend, and how long they may take.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::check::child::{self, Outcome};
+use crate::check::context::Context;
+use crate::env::Environment;
+use crate::ollama::Ollama;
+use crate::ollama::variant::Variant;
+
+/// What Ollama grants all processes of one folder, and its own probe.
+pub const LIMIT: Duration = Duration::from_secs(30);
+/// What Ollama sets for its second look, at one device alone.
+pub const VALIDATE: &str = "GGML_CUDA_INIT";
+
+/// One discovery, with one backend.
+pub struct Run<'a> {
+    /// The walk.
+    pub context: &'a Context,
+    /// Ollama's program.
+    pub program: &'a Path,
+    /// What Ollama it is.
+    pub ollama: &'a Ollama,
+    /// The backend.
+    pub variant: &'a Variant,
+    /// The CUDA major of the backend.
+    pub major: Option<u32>,
+    /// What Ollama's processes get.
+    pub environment: Environment,
+    /// When all its processes must be over.
+    pub until: Instant,
+}
+
+impl Run<'_> {
+    /// How much time there is for something that may take `limit`.
+    pub fn left(&self, limit: Duration) -> Duration {
+        limit.min(self.until.saturating_duration_since(Instant::now()))
+    }
+
+    /// Starts a process of Ollama's, and ends it once it is `ready`.
+    pub async fn start(
+        &self,
+        program: &Path,
+        words: &[&str],
+        environment: &Environment,
+        limit: Duration,
+        ready: &mut (dyn FnMut(&str, Option<u32>) -> bool + Send),
+    ) -> Result<Outcome, String> {
+        let mut command = self.context.program(program);
+        command.args(words);
+        let failed = |error| format!("{}: {error}", program.display());
+        child::run_until(command, environment, self.left(limit), ready).await.map_err(failed)
+    }
+}

@@ -1,0 +1,249 @@
+//! What `check`'s child processes report: steps, one JSON object a line.
+//!
+//! A step is announced by `{"step":"open","begin":true}` and reported by `{"step":"open","ok":true,…}` when it has
+//! ended, so the last one that was announced names what hung or crashed. Each type below is what one step of
+//! `vgpu-run __look` says when it succeeds; the worker writes it and the links read it. [`Failure`] is what any of
+//! them says when it fails. What `vgpu-probe` says is read with the types in [`super::answers`].
+//!
+//! Fields that a line lacks have their default, and fields that nobody reads are passed over.
+
+use std::path::PathBuf;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::diagnosis::{Fix, LinkId};
+use crate::inject::DeliveryMode;
+
+/// What a step says.
+pub trait Message: Serialize + DeserializeOwned {
+    /// The name of the step.
+    const STEP: &'static str;
+}
+
+/// A line.
+#[derive(Debug, Deserialize, Serialize)]
+pub struct Line<T> {
+    /// The step.
+    pub step: String,
+    /// The step starts. Absent from a report.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begin: Option<bool>,
+    /// Whether the step succeeded. Absent from an announcement.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ok: Option<bool>,
+    /// What it says.
+    #[serde(flatten)]
+    pub body: T,
+}
+
+/// Why a step failed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct Failure {
+    /// The link that is broken, if it is one of the chain.
+    pub link: Option<LinkId>,
+    /// The id of the cause.
+    pub cause: String,
+    /// What was found.
+    pub found: String,
+    /// What mends it.
+    pub fix: Option<Fix>,
+    /// What went wrong, where it concerns no link.
+    pub error: String,
+}
+
+macro_rules! messages {
+    ($($(#[$about:meta])* $step:literal $name:ident { $($(#[$field_about:meta])* $field:ident: $kind:ty,)* })*) => {$(
+        $(#[$about])*
+        #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+        #[serde(default)]
+        pub struct $name { $($(#[$field_about])* pub $field: $kind,)* }
+
+        impl Message for $name {
+            const STEP: &'static str = $step;
+        }
+    )*};
+}
+
+messages! {
+    /// The worker became the user that it was asked to become. Only its failure is ever said.
+    "become" Become {}
+
+    /// A file was opened as the shims open it.
+    "access" Access {
+        /// The file.
+        path: String,
+        /// The error number, where it could not be opened.
+        errno: Option<i32>,
+    }
+
+    /// The device was opened, and its registers read.
+    "open" Open {
+        /// Version of the protocol that the registers say.
+        protocol: u32,
+        /// Capability bits of the registers.
+        capabilities: u32,
+        /// Version of the wire format.
+        wire: u32,
+        /// Digest of the wire format's tables, in hexadecimal.
+        digest: String,
+        /// Generation of the device: it changes when the host's end restarts.
+        generation: u32,
+        /// Size of the window.
+        window_mib: u32,
+        /// Number of channels.
+        channels: u32,
+        /// Number of channels that are in use.
+        attached: u32,
+        /// The number of the virtual machine.
+        vm: u32,
+        /// Whether waiting processes are woken by a futex.
+        futex: bool,
+        /// How the window is mapped.
+        kind: String,
+    }
+
+    /// The device answered.
+    "answer" Answer {
+        /// How long that took, in microseconds.
+        us: f64,
+    }
+
+    /// Guest and host are of the same build.
+    "speech" Speech {}
+
+    /// What the device says of its GPU.
+    "facts" Facts {
+        /// Name of the GPU.
+        name: String,
+        /// Version of the host's driver.
+        driver: String,
+        /// The UUID, as CUDA prints it.
+        uuid: String,
+        /// Device memory in bytes.
+        total: u64,
+        /// `cuDriverGetVersion`.
+        cuda: u32,
+        /// Compute capability, major.
+        cc_major: u32,
+        /// Compute capability, minor.
+        cc_minor: u32,
+        /// Bits of `vgpu_wire::facts::exec`.
+        abilities: u32,
+        /// Largest number of threads in a block.
+        threads: i32,
+        /// Threads of a warp.
+        warp: i32,
+        /// Number of multiprocessors.
+        processors: i32,
+    }
+
+    /// The host takes sessions.
+    "ready" Ready {}
+
+    /// A session was attached.
+    "attach" Attach {
+        /// How long that took, in microseconds.
+        us: f64,
+        /// The session's number.
+        number: u32,
+        /// Its channel.
+        channel: u32,
+    }
+
+    /// The host answered echoes.
+    "echo" Echoes {
+        /// How many.
+        count: usize,
+        /// Median of the round trips, in microseconds.
+        median_us: f64,
+        /// The 99th percentile of the round trips, in microseconds.
+        p99_us: f64,
+    }
+
+    /// What the host says of the device's memory.
+    "memory" Memory {
+        /// Free bytes.
+        free: u64,
+        /// All bytes.
+        total: u64,
+    }
+
+    /// How fast the window is.
+    "window" Window {
+        /// Whether there was window memory to measure.
+        measured: bool,
+        /// Version of the protocol, if it is 1: such a device has no window of its own.
+        version: Option<u32>,
+        /// Bytes of this guest's large pages that a device of version 1 was given.
+        pages: Option<u64>,
+        /// Bytes of this guest's large pages through which the host answers.
+        page_bytes: u64,
+        /// Why it answers that way.
+        why: String,
+        /// Speed of loads of 8 bytes from the window.
+        polled_mb_s: Option<f64>,
+        /// Speed of loads of 8 bytes from large pages.
+        pages_mb_s: Option<f64>,
+        /// Whether reads from the window are fast enough to hand window memory to the program.
+        reads_well: Option<bool>,
+        /// Bytes that were measured with.
+        bytes: Option<u64>,
+        /// Speed of writes.
+        write_mb_s: f64,
+        /// Speed of reads.
+        read_mb_s: f64,
+    }
+
+    /// The session was closed.
+    "close" Close {}
+
+    /// A program was started.
+    "exec" Exec {
+        /// The process.
+        pid: i32,
+        /// The program's file.
+        program: String,
+        /// LD_PRELOAD, as the program got it.
+        preload: String,
+        /// What the loader loads before the first of vgpu-run's libraries.
+        before: Vec<String>,
+        /// Number of vgpu-run's libraries that LD_PRELOAD names.
+        named: u64,
+        /// Number of these that can be opened.
+        reached: u64,
+    }
+
+    /// A program was followed to its end.
+    "follow" Follow {}
+
+    /// The libraries and the probe are in place.
+    "hold" Hold {
+        /// How the libraries are delivered.
+        way: Option<DeliveryMode>,
+        /// SONAME and path of each library.
+        objects: Vec<(String, PathBuf)>,
+        /// The private directory.
+        folder: Option<PathBuf>,
+        /// The probe's path.
+        probe: PathBuf,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn lines_are_as_they_have_been() {
+        let line = Line { step: "answer".into(), begin: None, ok: Some(true), body: Answer { us: 1.5 } };
+        assert_eq!(serde_json::to_value(&line).unwrap(), json!({"step": "answer", "ok": true, "us": 1.5}));
+        let line = Line { step: "close".into(), begin: Some(true), ok: None, body: Close {} };
+        assert_eq!(serde_json::to_value(&line).unwrap(), json!({"step": "close", "begin": true}));
+        let failure = Failure { link: Some(LinkId::DataPath), ..Failure::default() };
+        assert_eq!(serde_json::to_value(&failure).unwrap()["link"], "data-path");
+    }
+}

@@ -1,0 +1,152 @@
+//! The libraries and the probe, in place as long as `check` needs them. This process holds them or, where Ollama runs
+//! as another user, a child that became that user: memory files are reached through `/proc/PID/fd`, which is open only
+//! to processes of the same user.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Child;
+
+use super::child;
+use super::identity::Become;
+use super::messages::{Failure, Hold};
+use super::steps::{Report, Steps};
+use crate::diagnosis::Fix;
+use crate::embedded::{OBJECTS, Object, PROBE};
+use crate::env::Environment;
+use crate::error;
+use crate::inject::owner::Owner;
+use crate::inject::{DeliveryMode, InjectError, Injection, Placed, Plan};
+
+static PROBE_OBJECT: Object = Object { soname: "vgpu-probe", bytes: PROBE };
+/// Making nine files takes milliseconds.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// Libraries and the probe that are in place. They are taken away when this is dropped.
+#[derive(Debug)]
+pub struct StagedShims {
+    /// The libraries.
+    pub libraries: Placed,
+    /// The probe.
+    pub probe: PathBuf,
+    _holder: Holder,
+}
+
+/// The process that holds them.
+#[derive(Debug)]
+#[expect(dead_code, reason = "both are kept for what happens when they are dropped")]
+enum Holder {
+    Ourselves([Injection; 2]),
+    /// It takes everything away when its input ends, and ends.
+    Another(Box<Child>),
+}
+
+/// Why nothing is in place.
+#[derive(Debug)]
+pub struct StagingError {
+    /// What was found.
+    pub found: String,
+    /// What mends it.
+    pub fix: Option<Fix>,
+}
+
+impl<R: crate::error::LauncherError + 'static> From<R> for StagingError {
+    fn from(error: R) -> Self {
+        let failure = error::Failure::from(error);
+        let fix = failure.finding().and_then(|finding| finding.fix);
+        Self { found: failure.sentence(), fix }
+    }
+}
+
+impl StagedShims {
+    /// Puts them in place for children of this process.
+    pub fn here(plan: &Plan, environment: &Environment) -> Result<Self, StagingError> {
+        let owner = Owner::this().map_err(InjectError::Process)?;
+        let libraries = Injection::carry_out(plan, environment, owner)?;
+        let probe = Plan { mode: DeliveryMode::Memory, fixed: false, objects: vec![&PROBE_OBJECT] };
+        let probe = Injection::carry_out(&probe, environment, owner)?;
+        let path = probe.placed().objects.into_iter().next().map(|(_, path)| path).unwrap_or_default();
+        Ok(Self {
+            libraries: libraries.placed(),
+            probe: path,
+            _holder: Holder::Ourselves([libraries, probe]),
+        })
+    }
+
+    /// Has a child put them in place that becomes `user` first.
+    pub async fn by(user: &Become, plan: &Plan, environment: &Environment) -> Result<Self, StagingError> {
+        let refused = |found: String| StagingError { found, fix: None };
+        let mut command = child::ourselves(Some(user));
+        command.arg("hold");
+        if let Some(mode) = plan.mode.to_possible_value() {
+            command.args(["--via", mode.get_name()]);
+        }
+        if plan.fixed {
+            command.arg("--fixed");
+        }
+        command.args(plan.objects.iter().map(|object| object.soname));
+        command.env_clear().envs(environment.iter());
+        // A terminal's signals are not for it: it has to clear up.
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
+        let mut child = command.spawn().map_err(|error| refused(error.to_string()))?;
+        let Some(stdout) = child.stdout.take() else { return Err(refused("it has no output".into())) };
+        let mut lines = BufReader::new(stdout).lines();
+        let line = tokio::time::timeout(LIMIT, lines.next_line()).await;
+        let line = line.ok().and_then(Result::ok).flatten().unwrap_or_default();
+        let steps = Steps::read(&line);
+        if let Some((libraries, probe)) = steps.succeeded().and_then(placed) {
+            return Ok(Self { libraries, probe, _holder: Holder::Another(Box::new(child)) });
+        }
+        let failure: Option<Failure> = steps.failed().and_then(Report::said);
+        let Failure { found, error, fix, .. } = failure.unwrap_or_else(|| Failure {
+            found: "the process that should keep the libraries ended".into(),
+            ..Failure::default()
+        });
+        let found = if error.is_empty() { found } else { error };
+        Err(StagingError { found: format!("as the user {}: {found}", user.user), fix })
+    }
+
+    /// What [`StagedShims::by`] reads.
+    pub fn message(&self) -> Hold {
+        let Placed { mode, objects, folder } = &self.libraries;
+        Hold {
+            way: Some(*mode),
+            objects: objects.iter().map(|(soname, path)| ((*soname).to_owned(), path.clone())).collect(),
+            folder: folder.clone(),
+            probe: self.probe.clone(),
+        }
+    }
+}
+
+/// Reads [`StagedShims::message`]. None if it names a library that this program does not embed.
+fn placed(message: Hold) -> Option<(Placed, PathBuf)> {
+    let objects = message.objects.into_iter().map(|(soname, path)| {
+        let object = OBJECTS.iter().find(|object| object.soname == soname)?;
+        Some((object.soname, path))
+    });
+    let objects = objects.collect::<Option<_>>()?;
+    Some((Placed { mode: message.way?, objects, folder: message.folder }, message.probe))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_read() {
+        for mode in [DeliveryMode::Memory, DeliveryMode::Folder] {
+            let plan = Plan::new(Some(mode), false, &BTreeSet::new());
+            let kept = StagedShims::here(&plan, &Environment::inherited()).unwrap();
+            let line = serde_json::to_string(&kept.message()).unwrap();
+            let read = placed(serde_json::from_str(&line).unwrap());
+            assert_eq!(read, Some((kept.libraries.clone(), kept.probe.clone())));
+            assert!(kept.probe.is_file() && kept.libraries.objects.iter().all(|(_, path)| path.is_file()));
+        }
+        assert_eq!(placed(Hold::default()), None);
+    }
+}

@@ -1,0 +1,127 @@
+//! The steps that a child process reported on its stdout: see [`super::messages`].
+
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::messages::{Failure, Line, Message};
+use crate::diagnosis::LinkId;
+
+/// A step that has ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// The step.
+    pub step: String,
+    /// Whether it succeeded.
+    pub ok: bool,
+    /// What it said.
+    pub fields: Map<String, Value>,
+}
+
+/// What a child reported.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Steps {
+    /// The steps that have ended, in order.
+    pub done: Vec<Report>,
+    /// The step that was announced and has not ended.
+    pub open: Option<String>,
+}
+
+impl Steps {
+    /// Reads what a child printed. Lines that are no steps are passed over, because libraries print too.
+    pub fn read(stdout: &str) -> Self {
+        let mut steps = Self::default();
+        for line in stdout.lines() {
+            let Ok(line) = serde_json::from_str::<Line<Map<String, Value>>>(line) else { continue };
+            let Line { step, begin, ok, body } = line;
+            if begin == Some(true) {
+                steps.open = Some(step);
+            } else {
+                steps.open = steps.open.filter(|open| *open != step);
+                steps.done.push(Report { step, ok: ok == Some(true), fields: body });
+            }
+        }
+        steps
+    }
+
+    /// The report of the step with that name.
+    pub fn get(&self, step: &str) -> Option<&Report> {
+        self.done.iter().find(|report| report.step == step)
+    }
+
+    /// The report of the step `M`.
+    pub fn of<M: Message>(&self) -> Option<&Report> {
+        self.get(M::STEP)
+    }
+
+    /// What the step `M` said, whether or not it succeeded. None if it has not ended.
+    pub fn said<M: Message>(&self) -> Option<M> {
+        self.of::<M>().and_then(Report::said)
+    }
+
+    /// The same, of a step that succeeded.
+    pub fn succeeded<M: Message>(&self) -> Option<M> {
+        self.of::<M>().filter(|report| report.ok).and_then(Report::said)
+    }
+
+    /// The first step that failed.
+    pub fn failed(&self) -> Option<&Report> {
+        self.done.iter().find(|report| !report.ok)
+    }
+
+    /// Why the first step failed that did so because a link is broken which `concerned` accepts.
+    pub fn broken(&self, concerned: impl Fn(LinkId) -> bool) -> Option<Failure> {
+        let failures = self.done.iter().filter(|report| !report.ok).filter_map(Report::said::<Failure>);
+        failures.into_iter().find(|failure| failure.link.is_some_and(&concerned))
+    }
+}
+
+impl Report {
+    /// What it said, as a `T`. None if it said something else.
+    pub fn said<T: DeserializeOwned>(&self) -> Option<T> {
+        serde_json::from_value(Value::Object(self.fields.clone())).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde::{Deserialize, Serialize};
+
+    use super::*;
+
+    #[derive(Default, Deserialize, Serialize)]
+    #[serde(default)]
+    struct Open {
+        mib: Option<u64>,
+        name: String,
+    }
+
+    impl Message for Open {
+        const STEP: &'static str = "open";
+    }
+
+    #[test]
+    fn the_step_that_was_begun_last_is_the_open_one() {
+        let steps = Steps::read(
+            "noise\n{\"step\":\"open\",\"begin\":true}\n{\"step\":\"open\",\"ok\":true,\"mib\":256,\"name\":\"x\"}\n\
+             {\"step\":\"call\",\"begin\":true}\n{\"broken",
+        );
+        assert_eq!(steps.open.as_deref(), Some("call"));
+        let open: Open = steps.succeeded().unwrap();
+        assert!(open.mib == Some(256) && open.name == "x");
+        assert!(steps.failed().is_none());
+        let steps = Steps::read("{\"step\":\"a\",\"begin\":true}\n{\"step\":\"a\",\"ok\":false}\n");
+        assert_eq!(
+            (steps.open.clone(), steps.failed().map(|report| report.step.as_str())),
+            (None, Some("a"))
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_output_breaks_the_reader(text in "[\\x00-\\x7f]{0,80}", fields in "[{}\":,a-z\\n]{0,60}") {
+            let _ = Steps::read(&text);
+            let _ = Steps::read(&fields);
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! `__look hold`: keeps the libraries and the probe in place for processes of this user, until its input ends.
+
+use std::io::Read;
+
+use nix::sys::prctl::set_dumpable;
+
+use super::say;
+use crate::check::messages::{Failure, Hold};
+use crate::check::staging::{StagedShims, StagingError};
+use crate::cli::Options;
+use crate::embedded::OBJECTS;
+use crate::env::Environment;
+use crate::inject::{DeliveryMode, Plan};
+
+/// Puts them in place, reports where they are, and waits.
+pub fn hold(options: &Options, fixed: bool, objects: &[String]) {
+    let refuse = |found: String, fix| say::failed::<Hold>(&Failure { found, fix, ..Failure::default() });
+    let objects = objects.iter().filter_map(|name| OBJECTS.iter().find(|object| object.soname == name));
+    let plan = Plan { mode: options.via.unwrap_or(DeliveryMode::Memory), fixed, objects: objects.collect() };
+    // The directory in /proc of a process that changed its user is root's until the process says otherwise. There
+    // is nothing to hide here: the process holds copies of its program's own libraries.
+    if let Err(error) = set_dumpable(true) {
+        return refuse(error.to_string(), None);
+    }
+    match StagedShims::here(&plan, &Environment::inherited()) {
+        Ok(staged) => {
+            say::done(&staged.message());
+            // Only the end of the input matters, not what it brings.
+            let _ = std::io::stdin().read_to_end(&mut Vec::new());
+            drop(staged);
+        }
+        Err(StagingError { found, fix }) => refuse(found, fix),
+    }
+}

@@ -1,0 +1,78 @@
+//! What runs in `check`'s own child processes: `vgpu-run __look TASK`, as another user where `--user` says so. Each
+//! task reports steps ([`super::messages`]), which the links read.
+
+mod device;
+mod follow;
+mod hold;
+mod say;
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use nix::libc;
+
+use super::messages::{Access, Become, Failure};
+use crate::cli::{Options, Task};
+use crate::env::Environment;
+use crate::exit::Exit;
+use crate::launch::user;
+
+/// Carries out a task.
+pub fn work(options: &Options, groups: &[u32], task: &Task) -> ExitCode {
+    if let Some(name) = &options.user {
+        let mut environment = Environment::default();
+        let become_user = user::find(name)
+            .map_err(crate::error::Failure::from)
+            .and_then(|user| Ok(user::become_user(&user.with_groups(groups), &mut environment)?));
+        if let Err(failure) = become_user {
+            say::failed::<Become>(&Failure { error: failure.sentence(), ..Failure::default() });
+            return ExitCode::FAILURE;
+        }
+    }
+    match task {
+        Task::Access { files } => files.iter().for_each(|path| access(path)),
+        Task::Device { address } => device::examine(address),
+        Task::Hold { fixed, objects } => hold::hold(options, *fixed, objects),
+        Task::Run { words } => return run(words),
+        Task::Follow { words } => follow::follow(options, words),
+        Task::Handover { words } => follow::hand_over(options, words),
+    }
+    ExitCode::SUCCESS
+}
+
+/// Becomes the program.
+fn run(words: &[OsString]) -> ExitCode {
+    let Some((program, arguments)) = words.split_first() else { return ExitCode::FAILURE };
+    let error = Command::new(program).args(arguments).exec();
+    // Its stderr is what the program's would have been.
+    let _ = writeln!(std::io::stderr(), "vgpu-run: failed to start {}: {error}", program.display());
+    Exit::NotExecutable.into()
+}
+
+/// Opens a file as the shims do.
+fn access(path: &Path) {
+    let opened = match std::fs::metadata(path) {
+        Ok(metadata) if metadata.file_type().is_socket() => writable(path),
+        Ok(_) => std::fs::OpenOptions::new()
+            .read(true)
+            .write(!crate::device::files::is_only_read(path))
+            .open(path)
+            .map(drop),
+        Err(error) => Err(error),
+    };
+    let errno = opened.as_ref().err().and_then(std::io::Error::raw_os_error);
+    say::outcome(opened.is_ok(), &Access { path: path.display().to_string(), errno });
+}
+
+/// A socket of another kind than is asked for answers EPROTOTYPE where it may be connected to, and is told nothing.
+fn writable(path: &Path) -> std::io::Result<()> {
+    match UnixDatagram::unbound()?.connect(path) {
+        Err(error) if error.raw_os_error() == Some(libc::EPROTOTYPE) => Ok(()),
+        other => other,
+    }
+}

@@ -1,0 +1,74 @@
+//! How a worker reports its steps, and ends when one takes too long: that step then stays the open one.
+
+use std::io::Write;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::Serialize;
+use vgpu_transport::Progress;
+
+use crate::check::messages::{Failure, Line, Message};
+use crate::device::alive::{Patience, TICK};
+
+/// The exit code of a worker that waited too long.
+const TOO_LONG: i32 = 124;
+
+/// How much longer the current step may take.
+static STEP: Mutex<Option<Patience>> = Mutex::new(None);
+/// The device's progress, once it is known.
+static PROGRESS: Mutex<Option<Progress>> = Mutex::new(None);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Announces the step `M`, which may take no longer than `limit` unless the device gets on with other work.
+pub fn begin<M: Message>(limit: Duration) {
+    say(&Line { step: M::STEP.to_owned(), begin: Some(true), ok: None, body: () });
+    *lock(&STEP) = Some(Patience::new(limit));
+}
+
+/// Reports that a step succeeded.
+pub fn done<M: Message>(message: &M) {
+    end(M::STEP, true, message);
+}
+
+/// Reports that the step `M` failed.
+pub fn failed<M: Message>(failure: &Failure) {
+    end(M::STEP, false, failure);
+}
+
+/// Reports the outcome of a step whose message says why it failed.
+pub fn outcome<M: Message>(ok: bool, message: &M) {
+    end(M::STEP, ok, message);
+}
+
+/// Has steps wait longer while this device gets on.
+pub fn follow_progress(progress: Option<Progress>) {
+    *lock(&PROGRESS) = progress;
+}
+
+/// Ends the process when a step takes longer than it may.
+pub fn watch() {
+    std::thread::spawn(|| {
+        loop {
+            std::thread::sleep(TICK);
+            let progress = lock(&PROGRESS).as_ref().map_or(0, Progress::count);
+            if lock(&STEP).as_mut().is_some_and(|patience| !patience.tick(progress)) {
+                std::process::exit(TOO_LONG);
+            }
+        }
+    });
+}
+
+fn end(step: &str, ok: bool, body: &impl Serialize) {
+    *lock(&STEP) = None;
+    say(&Line { step: step.to_owned(), begin: None, ok: Some(ok), body });
+}
+
+fn say(line: &impl Serialize) {
+    let text = serde_json::to_string(line).unwrap_or_default();
+    let mut out = std::io::stdout().lock();
+    // The reader may be gone, and then nobody wants to know.
+    let _ = writeln!(out, "{text}").and_then(|()| out.flush());
+}
