@@ -1,6 +1,7 @@
 //! What the links know of each other: the options, and the facts that earlier links gathered for later ones.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ use super::identity::Become;
 use super::staging::StagedShims;
 use super::subject::Subject;
 use super::unit::{self, Unit, UnitError};
-use crate::cli::{CheckOptions, Options};
+use crate::cli::{CheckOptions, Operand, Options, OwnWords};
 use crate::env::Environment;
 use crate::error::Failure;
 use crate::launch::user::User;
@@ -176,16 +177,9 @@ fn program_of(command: &[String]) -> Option<PathBuf> {
     if !first.ends_with("vgpu-run") {
         return Some(first.into());
     }
-    let mut words = rest.iter();
-    while let Some(word) = words.next() {
-        match word.as_str() {
-            "--" => return words.next().map(Into::into),
-            "--user" | "--via" => drop(words.next()),
-            option if option.starts_with('-') => {}
-            program => return Some(program.into()),
-        }
-    }
-    None
+    OwnWords::read(rest.iter().map(OsStr::new)).operand.map(|operand| match operand {
+        Operand::Word(program) | Operand::Program(program) => program.into(),
+    })
 }
 
 #[cfg(test)]

@@ -1,10 +1,12 @@
 //! As whom the device is opened: the user that the service runs as, or whoever calls.
 
+use std::ffi::OsStr;
+
 use nix::unistd::{Uid, getegid, getgroups};
 
 use super::identity::Become;
 use super::unit::Unit;
-use crate::cli::Options;
+use crate::cli::{Options, OwnWords};
 use crate::error::Failure;
 use crate::launch::user::{self, UserName};
 
@@ -34,8 +36,8 @@ impl Subject {
         };
         let command = unit.command();
         let wrapped = command.first().is_some_and(|program| program.ends_with("vgpu-run"));
-        let given_to =
-            command.iter().position(|word| word == "--user").and_then(|at| command.get(at + 1)).cloned();
+        let own = OwnWords::read(command.iter().skip(1).map(OsStr::new));
+        let given_to = own.user.map(|user| user.to_string_lossy().into_owned());
         let name = match (unit.user(), unit.get("Group")) {
             (None, _) => "0".to_owned(),
             (Some(user), "") => user.to_owned(),

@@ -1,0 +1,47 @@
+//! The tasks of `__look`, which `check` starts for itself.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::Subcommand;
+
+/// What `__look` does. Each task reports steps, one JSON object a line: see `check::messages`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Task {
+    /// Opens files for reading and writing
+    Access {
+        /// The files
+        files: Vec<PathBuf>,
+    },
+    /// Opens a device, speaks with its host, and measures
+    Device {
+        /// The address of the function
+        address: String,
+    },
+    /// Hands the libraries over to a program, as vgpu-run does, and says of each program that comes of it what it got
+    Follow {
+        /// The program and its arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        words: Vec<OsString>,
+    },
+    /// Puts these libraries and the probe in place, and keeps them there until its input ends
+    Hold {
+        /// No other way than `--via` is tried
+        #[arg(long)]
+        fixed: bool,
+        /// Their SONAMEs
+        objects: Vec<String>,
+    },
+    /// Starts a program, as another user
+    Run {
+        /// The program and its arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        words: Vec<OsString>,
+    },
+    /// Hands the libraries over and starts the program
+    Handover {
+        /// The program and its arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        words: Vec<OsString>,
+    },
+}

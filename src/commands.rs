@@ -1,0 +1,71 @@
+//! Reads the command line and carries out its command.
+
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+use std::panic;
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+use nix::unistd::Uid;
+
+use crate::check::{self, worker};
+use crate::cli::{self, Cli, Command};
+use crate::diagnosis::{Verdict, verdict};
+use crate::exit::Exit;
+use crate::{launch, log, pages, service, trace, version};
+
+/// What the program does. Its exit code.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(usage) => return refuse(&usage),
+    };
+    // For check the option asks for evidence.
+    let check = matches!(cli.command, Some(Command::Check(_)));
+    // Check itself stays root; its children become the user.
+    let drops = cli.options.user.is_some() && Uid::effective().is_root() && !check;
+    log::start(cli.options.verbose && !check, drops);
+    let code = run(cli);
+    log::give_up();
+    code
+}
+
+/// Prints what clap has to say: an error of usage, or the help or version that was asked for.
+fn refuse(usage: &clap::Error) -> ExitCode {
+    // Its output may be closed: the exit code is enough.
+    let _ = usage.print();
+    if usage.kind() == ErrorKind::DisplayVersion && usage.to_string().contains(version::LONG) {
+        let _ = io::stdout().write_all(version::device().as_bytes());
+    }
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    match usage.use_stderr() {
+        true if cli::is_check(&arguments) => ExitCode::from(verdict::USAGE),
+        true => Exit::Launcher.into(),
+        false => Exit::Success.into(),
+    }
+}
+
+/// Carries out the command. Prints why it failed.
+fn run(cli: Cli) -> ExitCode {
+    let done = match cli.command {
+        Some(Command::Env { json, program, rest }) => launch::show::show(&cli.options, program, &rest, json),
+        Some(Command::Check(options)) => {
+            // A panic has said where; that check itself failed is an exit code of its own.
+            let checked = panic::catch_unwind(|| check::check(&cli.options, &options));
+            return checked.unwrap_or(ExitCode::from(Verdict::Incomplete as u8));
+        }
+        Some(Command::Pages { prefix }) => pages::write(&prefix),
+        Some(Command::Look { groups, task }) => return worker::work(&cli.options, &groups, &task),
+        Some(Command::Service { task }) => {
+            return service::service(&cli.options, &task)
+                .unwrap_or_else(|failure| failure.report(&mut io::stderr()).into());
+        }
+        Some(Command::Trace { output, program }) => {
+            return trace::trace(&cli.options, output, &program)
+                .unwrap_or_else(|failure| failure.report(&mut io::stderr()).into());
+        }
+        None => launch::launch(&cli.options, &cli.program).map(|never| match never {}),
+    };
+    done.map_or_else(|failure| failure.report(&mut io::stderr()), |()| Exit::Success).into()
+}
