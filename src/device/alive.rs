@@ -118,7 +118,7 @@ fn ask(function: &PciFunction, root: &Path, tell: &SyncSender<News>) -> Result<(
     if let Ok(progress) = device.progress() {
         say(News::Gets(progress));
     }
-    device.ask().map_err(wrong)?;
+    device.ping().map_err(wrong)?;
     say(News::Asks(Silence::Greeting));
     // A device without room for one more process, or one that refuses this one, is not mute: the program
     // finds out by itself whether that is so when it needs the device.

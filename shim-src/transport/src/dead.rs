@@ -8,11 +8,10 @@ use std::time::{Duration, Instant};
 
 use vgpu_wire::registers::{self as reg, channel as regs};
 
-use crate::device::wide;
 use crate::lock::LockFile;
-use crate::pages::Keeper;
-use crate::registers::{BATCH, RegisterError, Registers};
-use crate::wait::sleep_for;
+use crate::pages::HugePagePool;
+use crate::registers::{Access, BATCH, RegisterError, Registers, wide};
+use crate::sleep::sleep_for;
 
 /// The first pause between two looks whether a session has ended, and the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(5));
@@ -90,11 +89,11 @@ impl Ending {
         self,
         registers: &dyn Registers,
         lock: &LockFile,
-        keeper: Option<&Keeper>,
+        pool: Option<&HugePagePool>,
         limit: Duration,
     ) -> Result<u32, RegisterError> {
         let count = self.0.len();
-        self.wait(registers, lock, keeper, limit, |left| left == 0).map(|left| (count - left) as u32)
+        self.wait(registers, lock, pool, limit, |left| left == 0).map(|left| (count - left) as u32)
     }
 
     /// Waits until one has ended, but no longer than `limit`; whether one has.
@@ -105,11 +104,11 @@ impl Ending {
         self,
         registers: &dyn Registers,
         lock: &LockFile,
-        keeper: Option<&Keeper>,
+        pool: Option<&HugePagePool>,
         limit: Duration,
     ) -> Result<bool, RegisterError> {
         let count = self.0.len();
-        self.wait(registers, lock, keeper, limit, |left| left < count).map(|left| left < count)
+        self.wait(registers, lock, pool, limit, |left| left < count).map(|left| left < count)
     }
 
     /// Waits until `enough` is true of the number that are left, but no longer than `limit`. Returns how many
@@ -118,7 +117,7 @@ impl Ending {
         mut self,
         registers: &dyn Registers,
         lock: &LockFile,
-        keeper: Option<&Keeper>,
+        pool: Option<&HugePagePool>,
         limit: Duration,
         enough: impl Fn(usize) -> bool,
     ) -> Result<usize, RegisterError> {
@@ -126,9 +125,9 @@ impl Ending {
         loop {
             let mut ended = Vec::new();
             for part in self.0.chunks(BATCH) {
-                let mut accesses = [crate::registers::Access::Read(0); BATCH];
+                let mut accesses = [Access::Read(0); BATCH];
                 for (access, one) in accesses.iter_mut().zip(part) {
-                    *access = crate::registers::Access::Read(regs::base(one.channel) + regs::SESSION);
+                    *access = Access::Read(regs::base(one.channel) + regs::SESSION);
                 }
                 let mut numbers = [0; BATCH];
                 registers.access(&accesses[..part.len()], &mut numbers[..part.len()])?;
@@ -137,9 +136,9 @@ impl Ending {
                 ended.extend(gone.map(|(one, _)| *one));
             }
             self.0.retain(|one| !ended.contains(one));
-            if let Some(keeper) = keeper {
+            if let Some(pool) = pool {
                 for one in &ended {
-                    give_back(registers, lock, keeper, one.channel)?;
+                    give_back(registers, lock, pool, one.channel)?;
                 }
             }
             if self.0.is_empty() || enough(self.0.len()) || !pauses.pause() {
@@ -168,19 +167,19 @@ pub(crate) fn is_free_by(registers: &dyn Registers, channel: u32, end: Instant) 
 pub(crate) fn sweep(
     registers: &dyn Registers,
     lock: &LockFile,
-    keeper: &Keeper,
+    pool: &HugePagePool,
     channels: u32,
 ) -> Result<(), RegisterError> {
     (0..channels)
-        .filter(|&channel| keeper.has(channel))
-        .try_for_each(|channel| give_back(registers, lock, keeper, channel))
+        .filter(|&channel| pool.has(channel))
+        .try_for_each(|channel| give_back(registers, lock, pool, channel))
 }
 
 /// Gives back pages of a channel that nobody has, if the host has let go of them.
 fn give_back(
     registers: &dyn Registers,
     lock: &LockFile,
-    keeper: &Keeper,
+    pool: &HugePagePool,
     channel: u32,
 ) -> Result<(), RegisterError> {
     if !lock.try_lock(channel).unwrap_or(false) {
@@ -188,7 +187,7 @@ fn give_back(
     }
     let state = registers.read([regs::base(channel) + regs::STATE]);
     if matches!(state, Ok([regs::STATE_FREE])) {
-        keeper.remove(channel);
+        pool.remove(channel);
     }
     lock.unlock(channel);
     state.map(drop)

@@ -1,29 +1,28 @@
 //! A function that is opened and mapped: not yet a session.
 
-use std::io;
 use std::os::unix::fs::FileTypeExt;
-use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use thiserror::Error;
 use vgpu_wire::facts::DeviceFacts;
-use vgpu_wire::{area, registers as reg};
+use vgpu_wire::registers::{self as reg, channel};
 use zerocopy::{FromZeros, IntoBytes};
 
+use crate::areas::Areas;
+use crate::bar_mappings::{BarMappings, map};
 use crate::fork::{Home, forked};
-use crate::lost::{GoneReason, Lost};
+use crate::identity::{Probe, identify, probe, read};
 use crate::mapping::MemoryType;
+use crate::open_error::OpenError;
 use crate::page::{Page, Values};
-use crate::pages::Keeper;
-use crate::reach::{Reach, map};
-use crate::reading;
-use crate::registers::{BarRegisters, DataBar, RegisterError, Registers};
+use crate::pages::HugePagePool;
+use crate::registers::{BarRegisters, DataBar, Registers};
+use crate::session_error::{GoneReason, SessionError};
 use crate::sim::SimRegisters;
 use crate::sysfs::PciFunction;
-use crate::v1::{Bridge, BridgeError, Failure, Places};
+use crate::v1::{Bridge, BridgeError, Failure, LockFiles};
 
 /// A function whose registers are open. Its identity is known; nothing is attached. The window is mapped and the lock file
-/// open once [`Device::reach`] was called: most processes only look.
+/// opened on the first call of [`Device::mappings`], because most processes never attach.
 #[derive(Debug)]
 pub struct Device {
     pub(crate) function: PciFunction,
@@ -33,175 +32,12 @@ pub struct Device {
     pub(crate) identity: Probe,
     /// The facts, of a device that has them beside its registers.
     facts: Option<Box<DeviceFacts>>,
-    /// What [`Device::reach`] opens.
-    pub(crate) reach: OnceLock<Reach>,
-    /// Of a device of version 1: the same as `registers`.
+    /// What [`Device::mappings`] opens.
+    pub(crate) mappings: OnceLock<BarMappings>,
+    /// The same as `registers`, if the device is of version 1.
     pub(crate) bridge: Option<Arc<Bridge>>,
-    /// Of a device that takes guest pages: where those of its sessions are kept.
-    pub(crate) keeper: Option<Keeper>,
-}
-
-/// Where the channels' areas lie in the window; checked to lie within.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Areas {
-    pub(crate) base: u64,
-    pub(crate) stride: u64,
-    pub(crate) channels: u32,
-}
-
-impl Areas {
-    /// Offset in the window of a channel's area.
-    pub(crate) fn of(&self, channel: u32) -> u64 {
-        self.base + u64::from(channel) * self.stride
-    }
-
-    /// Offset behind the last area.
-    pub(crate) fn end(&self) -> u64 {
-        self.base + u64::from(self.channels) * self.stride
-    }
-}
-
-/// What a device's registers say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Probe {
-    /// `PROTOCOL_VER`.
-    pub protocol: u32,
-    /// Capability bits.
-    pub capabilities: u32,
-    /// The host's wire version.
-    pub wire_version: u32,
-    /// The host's table digest.
-    pub digest: u64,
-    /// Generation.
-    pub generation: u32,
-    /// The executor accepts sessions.
-    pub executor_ready: bool,
-    /// Size of the window in MiB.
-    pub window_mib: u32,
-    /// How many channels there are.
-    pub channels: u32,
-    /// Attached channels, a bit each.
-    pub attached: u64,
-    /// The host wakes sleepers by futex.
-    pub wake_futex: bool,
-    /// The id of the virtual machine.
-    pub vm_id: u32,
-}
-
-/// Why a function cannot be opened.
-#[derive(Debug, Error)]
-pub enum OpenError {
-    /// A file of the function cannot be opened. `source.kind()` is `PermissionDenied` where the user may not,
-    /// `ConnectionRefused` or `NotFound` where the simulated bus has no device process.
-    #[error("failed to open {}", path.display())]
-    Open {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        #[source]
-        source: io::Error,
-    },
-    /// A file of the function cannot be mapped.
-    #[error("failed to map {}", path.display())]
-    Map {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        #[source]
-        source: io::Error,
-    },
-    /// Memory decoding is off (`enable` reads 0): the launcher, as root, turns it on.
-    #[error("memory decoding of {function} is off")]
-    Disabled {
-        /// The function.
-        function: String,
-    },
-    /// The registers do not answer.
-    #[error("failed to read the registers of {function}: the device is gone")]
-    Gone {
-        /// The function.
-        function: String,
-    },
-    /// A file cannot be opened by which the processes of this machine take turns at a device of version 1.
-    #[error("failed to open {}, by which processes take turns at the device", path.display())]
-    Turn {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        #[source]
-        source: io::Error,
-    },
-    /// The device answers, what carries calls out for it does not, or not for this machine.
-    #[error("{function} has nothing behind it: {reason}")]
-    NoHost {
-        /// The function.
-        function: String,
-        /// What says so.
-        reason: GoneReason,
-    },
-    /// The registers say version 1 of the contract, the BARs version 2.
-    #[error(
-        "{function} says version 1 of the VGPU-STUB contract (capabilities {capabilities:#x}), and has BARs of version 2"
-    )]
-    Version1 {
-        /// The function.
-        function: String,
-        /// Its capability bits.
-        capabilities: u32,
-    },
-    /// The registers are not those of a VGPU-STUB device, or contradict each other.
-    #[error("{function} is no usable VGPU-STUB device: {what}")]
-    Strange {
-        /// The function.
-        function: String,
-        /// What is wrong.
-        what: String,
-    },
-    /// The window's file is shorter than the window that the registers announce.
-    #[error("{} holds {holds} bytes of a window of {announced}", path.display())]
-    ShortWindow {
-        /// The file.
-        path: PathBuf,
-        /// Its bytes.
-        holds: u64,
-        /// The window's.
-        announced: u64,
-    },
-    /// The device says nothing of itself: no memory, or no driver version.
-    #[error("the facts of {function} are empty")]
-    NoFacts {
-        /// The function.
-        function: String,
-    },
-    /// This process is a forked child of one that opened a device.
-    #[error("a forked child cannot open {function} after its parent did")]
-    Forked {
-        /// The function.
-        function: String,
-    },
-}
-
-/// Registers that say what the device is; a version 1 device has the first two alone.
-const IDENTITY: [u32; 13] = [
-    reg::PROTOCOL_VER,
-    reg::CAPABILITIES,
-    reg::V2_WIRE_VERSION,
-    reg::V2_DIGEST_LO,
-    reg::V2_DIGEST_HI,
-    reg::V2_GENERATION,
-    reg::V2_EXECUTOR,
-    reg::V2_WINDOW_MIB,
-    reg::V2_CHANNELS,
-    reg::V2_ATTACHED_LO,
-    reg::V2_ATTACHED_HI,
-    reg::V2_WAKE,
-    reg::VM_ID,
-];
-/// Registers that say where the channels' areas are.
-const PLACE: [u32; 3] = [reg::V2_AREA_BASE_LO, reg::V2_AREA_BASE_HI, reg::V2_AREA_STRIDE];
-
-pub(crate) fn wide(low: u32, high: u32) -> u64 {
-    u64::from(high) << 32 | u64::from(low)
+    /// Where the guest pages of the device's sessions are kept, if it takes any.
+    pub(crate) pool: Option<HugePagePool>,
 }
 
 impl Device {
@@ -212,7 +48,7 @@ impl Device {
     /// Which file cannot be opened or mapped, or why the device cannot be used.
     pub fn open(function: &PciFunction) -> Result<Self, OpenError> {
         let device = Self::look(function)?;
-        device.reach()?;
+        device.mappings()?;
         Ok(device)
     }
 
@@ -267,7 +103,8 @@ impl Device {
         registers: Arc<dyn Registers>,
         simulated: bool,
     ) -> Result<Self, OpenError> {
-        let [protocol, capabilities] = read(registers.as_ref(), function, [IDENTITY[0], IDENTITY[1]])?;
+        let [protocol, capabilities] =
+            read(registers.as_ref(), function, [reg::PROTOCOL_VER, reg::CAPABILITIES])?;
         let [bar0, bar1, ..] = function.bars;
         if !vgpu_wire::v1::is_device(bar0.bytes, bar1.bytes, protocol, capabilities) {
             let what =
@@ -280,18 +117,18 @@ impl Device {
             (_, true) => Some(Box::new(SimRegisters::unconnected(function.address, data))),
             (bytes, false) => Some(Box::new(BarRegisters(map(&data, bytes, MemoryType::Uncached)?))),
         };
-        let places = Places::of(&function.dir, simulated);
-        let bridge = Bridge::open(function.address, registers, data, places, capabilities);
+        let files = LockFiles::of(&function.dir, simulated);
+        let bridge = Bridge::open(function.address, registers, data, files, capabilities);
         let bridge = Arc::new(bridge.map_err(|error| match error {
-            BridgeError::Place(path, source) => OpenError::Turn { path, source },
-            BridgeError::Failed(Failure::Lost(Lost::Gone {
+            BridgeError::File(path, source) => OpenError::Turn { path, source },
+            BridgeError::Failed(Failure::Lost(SessionError::Gone {
                 reason:
                     reason @ (GoneReason::Mediator
                     | GoneReason::Quarantined
                     | GoneReason::Context
                     | GoneReason::Owners),
             })) => OpenError::NoHost { function: function.address.to_string(), reason },
-            BridgeError::Failed(Failure::Lost(Lost::Gone { .. })) => {
+            BridgeError::Failed(Failure::Lost(SessionError::Gone { .. })) => {
                 OpenError::Gone { function: function.address.to_string() }
             }
             BridgeError::Failed(failure) => {
@@ -307,7 +144,7 @@ impl Device {
         let facts = Some(bridge.facts());
         Ok(Self {
             bridge: Some(bridge),
-            keeper: None,
+            pool: None,
             ..Self::new(function, registers, identity, areas, facts)
         })
     }
@@ -319,25 +156,25 @@ impl Device {
         areas: Areas,
         facts: Option<Box<DeviceFacts>>,
     ) -> Self {
-        let keeper = reading::keeper(function, identity.capabilities);
+        let pool = HugePagePool::of_device(function, identity.capabilities);
         let function = function.clone();
-        Self { function, registers, areas, identity, facts, reach: OnceLock::new(), bridge: None, keeper }
+        Self { function, registers, areas, identity, facts, mappings: OnceLock::new(), bridge: None, pool }
     }
 
-    /// The window and the lock file, opened at the first call.
+    /// The window and the lock file, which the first call opens.
     ///
     /// # Errors
     /// Which file cannot be opened or mapped.
-    pub(crate) fn reach(&self) -> Result<&Reach, OpenError> {
-        if let Some(reach) = self.reach.get() {
-            return Ok(reach);
+    pub(crate) fn mappings(&self) -> Result<&BarMappings, OpenError> {
+        if let Some(mappings) = self.mappings.get() {
+            return Ok(mappings);
         }
-        let reach = match &self.bridge {
-            Some(bridge) => Reach::of_bridge(bridge)?,
-            None => Reach::open(&self.function, self.identity.window_mib, &self.areas)?,
+        let mappings = match &self.bridge {
+            Some(bridge) => BarMappings::of_bridge(bridge)?,
+            None => BarMappings::open(&self.function, self.identity.window_mib, &self.areas)?,
         };
-        // Of two threads that come at once one's is dropped: the lock file is a handle to the process's one descriptor.
-        Ok(self.reach.get_or_init(|| reach))
+        // Of two threads that open them at once, one drops its own: the lock file is a handle to the process's one descriptor.
+        Ok(self.mappings.get_or_init(|| mappings))
     }
 
     /// The function that was opened.
@@ -354,7 +191,7 @@ impl Device {
             facts.clone()
         } else {
             let mut facts = Box::new(DeviceFacts::new_zeroed());
-            self.reach()?.facts(self.areas.of(0))?.get(0, facts.as_mut_bytes());
+            self.mappings()?.facts(self.areas.of(0))?.get(0, facts.as_mut_bytes());
             facts
         };
         facts.name[255] = 0;
@@ -365,6 +202,16 @@ impl Device {
         Ok(facts)
     }
 
+    /// Makes a round trip to the device's own process, by reading a register that no page of memory shows. Waits as long as
+    /// the answer takes; the caller bounds it.
+    ///
+    /// # Errors
+    /// The device is gone, or refuses.
+    pub fn ping(&self) -> Result<(), OpenError> {
+        let read = self.registers.read([channel::base(0) + channel::STATE]);
+        read.map(|_| ()).map_err(|error| OpenError::of_read(&self.function, &error))
+    }
+
     /// Reads what the device says of itself, now.
     ///
     /// # Errors
@@ -372,118 +219,4 @@ impl Device {
     pub fn probe(&self) -> Result<Probe, OpenError> {
         probe(|offsets| read(self.registers.as_ref(), &self.function, offsets)).map(|(probe, _)| probe)
     }
-}
-
-fn read<const N: usize>(
-    registers: &dyn Registers,
-    function: &PciFunction,
-    offsets: [u32; N],
-) -> Result<[u32; N], OpenError> {
-    let name = || function.address.to_string();
-    match registers.read(offsets) {
-        Ok(values) if values[0] == reg::ALL_ONES => Err(OpenError::Gone { function: name() }),
-        Ok(values) => Ok(values),
-        Err(RegisterError::Forked) => Err(OpenError::Forked { function: name() }),
-        Err(RegisterError::Refused(status)) => Err(OpenError::Strange {
-            function: name(),
-            what: format!("a register read failed with {status}"),
-        }),
-        Err(RegisterError::Closed(_) | RegisterError::TimedOut | RegisterError::Lost(_)) => {
-            Err(OpenError::Gone { function: name() })
-        }
-    }
-}
-
-/// How many registers [`probe`] reads.
-const ALL: usize = IDENTITY.len() + PLACE.len();
-
-/// Reads what the device is, and where its areas are, in one go.
-fn probe(
-    read: impl FnOnce([u32; ALL]) -> Result<[u32; ALL], OpenError>,
-) -> Result<(Probe, Areas), OpenError> {
-    let mut offsets = [0; ALL];
-    offsets[..IDENTITY.len()].copy_from_slice(&IDENTITY);
-    offsets[IDENTITY.len()..].copy_from_slice(&PLACE);
-    let values = read(offsets)?;
-    let probe = Probe {
-        protocol: values[0],
-        capabilities: values[1],
-        wire_version: values[2],
-        digest: wide(values[3], values[4]),
-        generation: values[5],
-        executor_ready: values[6] == reg::EXECUTOR_READY,
-        window_mib: values[7],
-        channels: values[8],
-        attached: wide(values[9], values[10]),
-        wake_futex: values[11] & reg::WAKE_FUTEX != 0,
-        vm_id: values[12],
-    };
-    let areas =
-        Areas { base: wide(values[13], values[14]), stride: u64::from(values[15]), channels: probe.channels };
-    Ok((probe, areas))
-}
-
-/// Reads the same, and believes none of it unchecked.
-fn identify(
-    function: &PciFunction,
-    read: impl FnOnce([u32; ALL]) -> Result<[u32; ALL], OpenError>,
-) -> Result<(Probe, Areas), OpenError> {
-    let strange = |what: String| OpenError::Strange { function: function.address.to_string(), what };
-    let (probe, areas) = probe(read)?;
-    if probe.capabilities & reg::CAP_V2 == 0 || probe.protocol == reg::PROTOCOL_V1 {
-        return Err(other_version(function, probe.protocol, probe.capabilities));
-    }
-    // A base so far below the limits of 64 bits that nothing overflows.
-    if areas.channels == 0 || areas.channels > reg::MAX_CHANNELS || areas.base > 1 << 52 {
-        return Err(strange(format!("{} channels at {:#x}", areas.channels, areas.base)));
-    }
-    if areas.stride < area::AREA_BYTES
-        || !areas.stride.is_multiple_of(4096)
-        || !areas.base.is_multiple_of(4096)
-    {
-        return Err(strange(format!("channel areas of {:#x} bytes at {:#x}", areas.stride, areas.base)));
-    }
-    if areas.end() > u64::from(probe.window_mib) << 20 {
-        return Err(strange(format!("channel areas to {:#x} in {} MiB", areas.end(), probe.window_mib)));
-    }
-    Ok((probe, areas))
-}
-
-fn other_version(function: &PciFunction, protocol: u32, capabilities: u32) -> OpenError {
-    let function = function.address.to_string();
-    if capabilities & reg::CAP_CUDA != 0 {
-        OpenError::Version1 { function, capabilities }
-    } else {
-        OpenError::Strange {
-            function,
-            what: format!("protocol {protocol:#x}, capabilities {capabilities:#x}"),
-        }
-    }
-}
-
-/// Where the processes of a device of version 1 meet.
-fn places(function: &PciFunction) -> Option<Places> {
-    if function.bars[0].bytes >= vgpu_wire::pci::V2_BAR0_BYTES {
-        return None;
-    }
-    let simulated = std::fs::metadata(function.dir.join("resource0"))
-        .is_ok_and(|metadata| metadata.file_type().is_socket());
-    Some(Places::of(&function.dir, simulated))
-}
-
-/// The files by which processes take turns at a function, of those that exist or will: the lock first. None
-/// but for version 1.
-pub fn turn_files(function: &PciFunction) -> Vec<PathBuf> {
-    places(function).map_or_else(Vec::new, |places| vec![places.turn, places.owners])
-}
-
-/// Lets every user lock the file by which processes take turns at a function, where a guest of another make
-/// has left it to this user alone. `true`: it was so.
-///
-/// # Errors
-/// Which file it is, and why its mode cannot be looked at or set: something that is no file of its own may
-/// lie there.
-pub fn mend_turn_file(function: &PciFunction) -> Result<bool, (PathBuf, io::Error)> {
-    let Some(Places { turn, .. }) = places(function) else { return Ok(false) };
-    crate::v1::mend(&turn).map_err(|error| (turn, error))
 }

@@ -6,8 +6,9 @@ use std::sync::atomic::Ordering;
 
 use vgpu_wire::area;
 
-use crate::device::{Device, OpenError};
+use crate::device::Device;
 use crate::mapping::Mapping;
+use crate::open_error::OpenError;
 
 /// A page, in which a return area keeps head and done.
 const PAGE: u64 = 4096;
@@ -42,9 +43,9 @@ impl Device {
         if self.bridge.is_some() {
             return Ok(Progress { returns: Vec::new() });
         }
-        let reach = self.reach()?;
+        let mappings = self.mappings()?;
         let channels = 0..self.areas.channels;
-        let returns = channels.map(|index| reach.polled(self.areas.of(index) + area::RETURN, PAGE));
+        let returns = channels.map(|index| mappings.polled(self.areas.of(index) + area::RETURN, PAGE));
         Ok(Progress { returns: returns.collect::<Result<_, _>>()? })
     }
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 pub(crate) use vgpu_wire::sim_bus::BATCH;
 
 use crate::fork;
-use crate::lost::Lost;
 use crate::mapping::Mapping;
+use crate::session_error::SessionError;
 
 /// Why a register access failed.
 #[derive(Debug, thiserror::Error)]
@@ -25,10 +25,15 @@ pub(crate) enum RegisterError {
     Forked,
     /// The device behind a bridge is lost ([`crate::v1`]).
     #[error("{0}")]
-    Lost(Lost),
+    Lost(SessionError),
     /// A bounded access took too long.
     #[error("the device did not answer in time")]
     TimedOut,
+}
+
+/// The 64-bit value of two registers.
+pub(crate) fn wide(low: u32, high: u32) -> u64 {
+    u64::from(high) << 32 | u64::from(low)
 }
 
 /// One access to BAR0.

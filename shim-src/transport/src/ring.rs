@@ -1,74 +1,28 @@
-//! The guest's end of the ring: gathers messages straight into it and publishes them.
+//! The guest's end of the ring: gathers a message straight into it.
 //!
-//! A message costs no allocation, no system call and no register access unless the host sleeps. The head is
-//! read again only when the ring looks full. Only stores go to the submit half, so it may be write-combined memory.
+//! Only stores go to the submit half of the channel's area, so it may be write-combined memory.
 
-use std::sync::atomic::{Ordering, fence};
-
-use vgpu_wire::area::{MESSAGE_MAX, RING_BYTES};
+use vgpu_wire::area::RING_BYTES;
 use vgpu_wire::body::session::Pad;
-use vgpu_wire::body::stream::Join;
-use vgpu_wire::registers::channel::{DOORBELL, base};
-use vgpu_wire::{FLAG_JOIN, Header, JOIN_ALL, Kind, MESSAGE_ALIGN, Payload, padded};
+use vgpu_wire::{FLAG_JOIN, Header, JOIN_ALL, Kind, MESSAGE_ALIGN, Payload};
 use zerocopy::IntoBytes;
 
 use crate::channel::Channel;
-use crate::counters::{Live, index_of};
-use crate::inner::{Inner, lock};
-use crate::lost::{GoneReason, Lost};
-use crate::tracer::Awaited;
-
-const HEADER: u64 = size_of::<Header>() as u64;
-
-/// What follows a body.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Tail<'a> {
-    /// Pieces, one behind the other.
-    Pieces(&'a [&'a [u8]]),
-    /// Process memory that must not be referred to as a slice: its owner may write to it at any time. Readable for that many bytes,
-    /// by promise of whoever made this.
-    Raw(*const u8, usize),
-}
-
-impl Tail<'_> {
-    #[inline]
-    fn bytes(&self) -> u64 {
-        match self {
-            Self::Pieces(pieces) => pieces.iter().map(|piece| piece.len() as u64).sum(),
-            Self::Raw(_, bytes) => *bytes as u64,
-        }
-    }
-}
-
-/// A message that is to be sent: the parts that are the same for all of a kind come from [`Outgoing::new`].
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Outgoing<'a> {
-    kind: Kind,
-    /// Of the kind in the table.
-    index: usize,
-    body: &'a [u8],
-    tail: Tail<'a>,
-}
-
-impl<'a> Outgoing<'a> {
-    #[inline]
-    pub(crate) fn new<P: Payload>(body: &'a P, tail: Tail<'a>) -> Self {
-        Self { kind: P::KIND, index: const { index_of(P::KIND) }, body: body.as_bytes(), tail }
-    }
-}
+use crate::outgoing::{HEADER, Outgoing, Tail};
 
 /// Streams to be joined by the next message.
 #[derive(Debug, Default)]
-struct Joins {
+pub(crate) struct Joins {
     streams: [u32; Self::MOST],
     len: usize,
 }
 
 impl Joins {
-    /// More than these are joined by joining all.
+    /// Joining more streams than this joins all of them.
     const MOST: usize = 8;
 
-    fn add(&mut self, stream: u32) {
+    /// Adds a stream.
+    pub(crate) fn add(&mut self, stream: u32) {
         let known = &self.streams[..self.len];
         if known.contains(&JOIN_ALL) || known.contains(&stream) {
             return;
@@ -82,7 +36,13 @@ impl Joins {
         }
     }
 
-    fn take(&mut self) -> Option<u32> {
+    /// Number of streams to be joined.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Takes the stream that was added last.
+    pub(crate) fn take(&mut self) -> Option<u32> {
         self.len = self.len.checked_sub(1)?;
         Some(self.streams[self.len])
     }
@@ -92,25 +52,27 @@ impl Joins {
 #[derive(Debug, Default)]
 pub(crate) struct Ring {
     /// Bytes ever written.
-    tail: u64,
-    /// Bytes consumed, as last read.
-    head: u64,
+    pub(crate) tail: u64,
+    /// Bytes that the host has consumed, as this side last read it.
+    pub(crate) head: u64,
     /// Number of the last message.
-    number: u64,
-    joins: Joins,
+    pub(crate) number: u64,
+    pub(crate) joins: Joins,
 }
 
 impl Ring {
-    fn free(&self) -> u64 {
+    /// Bytes that may be written.
+    pub(crate) fn free(&self) -> u64 {
         RING_BYTES - (self.tail - self.head)
     }
 
-    /// Where the next message goes, and how many bytes are left there to the end of the ring.
-    fn place(&self) -> (u64, u64) {
+    /// Offset at which the next message is written, and how many bytes are left from there to the end of the ring.
+    pub(crate) fn place(&self) -> (u64, u64) {
         let at = self.tail % RING_BYTES;
         (at, RING_BYTES - at)
     }
 
+    /// The header of the next message.
     fn next(&mut self, kind: Kind, bytes: u64, join: Option<u32>) -> Header {
         self.number += 1;
         Header {
@@ -122,9 +84,9 @@ impl Ring {
         }
     }
 
-    /// Writes a message of `bytes`, padding included, which are free. Published by the caller.
+    /// Writes a message of `bytes`, which must be free. The caller publishes it.
     #[inline]
-    fn write(&mut self, channel: &Channel, message: &Outgoing<'_>, bytes: u64, join: Option<u32>) {
+    pub(crate) fn write(&mut self, channel: &Channel, message: &Outgoing<'_>, bytes: u64, join: Option<u32>) {
         let (mut at, left) = self.place();
         if bytes > left {
             let pad = self.next(Pad::KIND, left, None);
@@ -146,7 +108,7 @@ impl Ring {
                 }
             }
             Tail::Raw(source, length) => {
-                // SAFETY: readable, as whoever made the tail promised; nobody has a pointer into the ring.
+                // SAFETY: whoever made the tail promised that it is readable; nobody has a pointer into the ring.
                 unsafe { channel.put_raw(at, source, length) };
                 at += length as u64;
             }
@@ -156,144 +118,15 @@ impl Ring {
     }
 }
 
-impl Inner {
-    /// Sends a message; returns its number.
-    #[inline]
-    pub(crate) fn post(&self, message: &Outgoing<'_>) -> Result<u64, Lost> {
-        self.enter()?;
-        let bytes = padded(HEADER + message.body.len() as u64 + message.tail.bytes());
-        if bytes > MESSAGE_MAX {
-            return Err(Lost::Misuse { what: "a message above the longest there can be" });
-        }
-        let (number, tail) = {
-            let mut ring = lock(&self.ring);
-            if ring.joins.len > 1 {
-                self.send_joins(&mut ring)?;
-            }
-            self.put(&mut ring, message, bytes)?;
-            (ring.number, ring.tail)
-        };
-        self.rouse(tail)?;
-        self.pulse()?;
-        Ok(number)
-    }
-
-    /// Remembers a join for the next message.
-    pub(crate) fn join(&self, stream: u32) {
-        if self.enter().is_ok() {
-            lock(&self.ring).joins.add(stream);
-        }
-    }
-
-    #[inline]
-    fn put(&self, ring: &mut Ring, message: &Outgoing<'_>, bytes: u64) -> Result<(), Lost> {
-        let (_, left) = ring.place();
-        let needed = if bytes > left { left + bytes } else { bytes };
-        if ring.free() < needed {
-            self.make_room(ring, needed)?;
-        }
-        let join = ring.joins.take();
-        ring.write(&self.channel, message, bytes, join);
-        self.counters.message(message.index);
-        self.channel.publish(ring.tail);
-        self.tracer.message(message.kind, bytes, ring.number);
-        Ok(())
-    }
-
-    /// Joins for which the next message's header has no room: messages of their own, all but one.
-    #[cold]
-    fn send_joins(&self, ring: &mut Ring) -> Result<(), Lost> {
-        while ring.joins.len > 1 {
-            let last = ring.joins.len - 1;
-            let join = Join { stream: ring.joins.streams[last], reserved: 0 };
-            // It travels as a message, so it must not ride on one as well.
-            ring.joins.len = 0;
-            let sent = self.put(
-                ring,
-                &Outgoing::new(&join, Tail::Pieces(&[])),
-                padded(HEADER + size_of::<Join>() as u64),
-            );
-            ring.joins.len = last;
-            sent?;
-        }
-        Ok(())
-    }
-
-    /// Waits until `needed` bytes are free. The ring stays locked: messages keep the order in which they were sent.
-    #[cold]
-    fn make_room(&self, ring: &mut Ring, needed: u64) -> Result<(), Lost> {
-        // The messages before this one may not have been rung for yet.
-        let tail = ring.tail;
-        self.rouse(tail)?;
-        let mut head = ring.head;
-        let ready = || {
-            head = self.channel.head();
-            // Consumed is what was written, and what was consumed stays so.
-            if head < ring.head || head > tail {
-                return Err(self.gone(GoneReason::Nonsense));
-            }
-            Ok(RING_BYTES - (tail - head) >= needed)
-        };
-        self.wait_until(Awaited::Room, &self.usual_room, ready, Self::ended)?;
-        ring.head = head;
-        Ok(())
-    }
-
-    /// Rings the doorbell if the host sleeps and has not been rung for already. `tail` has been published.
-    #[inline]
-    fn rouse(&self, tail: u64) -> Result<(), Lost> {
-        // The host says that it sleeps, fences, and looks at the tail once more. So: store the tail, fence, look whether it sleeps.
-        fence(Ordering::SeqCst);
-        if self.channel.host_sleeps() { self.ring_doorbell(tail) } else { Ok(()) }
-    }
-
-    /// A host that was rung for takes a while to get up, and says all that time that it sleeps. It goes back to sleep only after it has
-    /// consumed what it was rung for, has stored the head, and has looked at the tail once more. So as long as the head is below that,
-    /// it is on its way, and will see whatever is published.
-    fn on_its_way(&self) -> bool {
-        self.channel.head() < self.rung.load(Ordering::Relaxed)
-    }
-
-    #[cold]
-    fn ring_doorbell(&self, tail: u64) -> Result<(), Lost> {
-        if self.on_its_way() {
-            return Ok(());
-        }
-        self.post_doorbell(tail, &|| self.channel.host_sleeps() && !self.on_its_way())
-    }
-
-    /// Rings whatever was rung before if the host says that it sleeps: for a waiter whose patience is at its end.
-    #[cold]
-    pub(crate) fn rouse_again(&self) -> Result<(), Lost> {
-        fence(Ordering::SeqCst);
-        if self.channel.host_sleeps() {
-            self.post_doorbell(0, &|| self.channel.host_sleeps())
-        } else {
-            Ok(())
-        }
-    }
-
-    fn post_doorbell(&self, tail: u64, still: &dyn Fn() -> bool) -> Result<(), Lost> {
-        match self.registers.post(base(self.index) + DOORBELL, 1, still) {
-            Ok(true) => {
-                self.rung.fetch_max(tail, Ordering::Relaxed);
-                Live::add(&self.counters.doorbells, 1);
-                Ok(())
-            }
-            Ok(false) => Ok(()),
-            Err(error) => Err(self.lost_by(&error)),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::sync::atomic::Ordering;
 
     use proptest::prelude::*;
     use vgpu_wire::body::copy::CopyIn;
     use vgpu_wire::body::launch::Launch;
-    use vgpu_wire::{Body, Mark, Message, Span, area};
+    use vgpu_wire::{Body, Mark, Message, Span, area, padded};
     use zerocopy::FromZeros;
 
     use super::*;

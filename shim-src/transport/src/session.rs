@@ -7,18 +7,24 @@ use vgpu_wire::area::{STAGING, WORDS};
 use vgpu_wire::facts::DeviceFacts;
 use vgpu_wire::{Payload, RoundTrip};
 
-use crate::attach::{self, AttachError};
+use crate::attach;
+use crate::attach_error::AttachError;
+use crate::copies;
 use crate::counters::Counters;
-use crate::device::{Device, OpenError};
+use crate::detach::detach;
+use crate::device::Device;
 use crate::fork::forked;
-use crate::inner::{Inner, lock};
-use crate::lost::{LateError, Lost};
-use crate::notice::{Notice, tell};
-use crate::reading::{self, Reading};
-use crate::ring::{Outgoing, Tail};
+use crate::log_hook::{Notice, tell};
+use crate::mutex::lock;
+use crate::open_error::OpenError;
+use crate::outgoing::{Outgoing, Tail};
+use crate::replies::Answer;
+use crate::return_path::{self, ReturnPath};
+use crate::session_core::SessionCore;
+use crate::session_error::{LateError, SessionError};
 use crate::sysfs::PciFunction;
-use crate::window::WindowMemory;
-use crate::words::Word;
+use crate::window_memory::WindowMemory;
+use crate::word::Word;
 
 /// One process's attachment to a device. Used from any number of threads; messages go out in the order of
 /// the calls. Dropping it closes it; so does the end of the process, however it comes.
@@ -27,31 +33,19 @@ pub struct Session {
     function: PciFunction,
     facts: Box<DeviceFacts>,
     /// Set when the session is attached.
-    inner: OnceLock<Arc<Inner>>,
+    core: OnceLock<Arc<SessionCore>>,
     /// Locked while it attaches.
     before: Mutex<Before>,
     closed: AtomicBool,
 }
 
-/// What there is before [`Session::inner`] is set.
+/// What there is before [`Session::core`] is set.
 #[derive(Debug)]
 enum Before {
     /// The opened device; the first message attaches.
     Opened(Box<Device>),
     /// Nothing: it is attached, or will never be.
-    Over(Lost),
-}
-
-/// What the host answered.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
-    /// A `CUresult`.
-    pub status: u32,
-    /// Bytes of data that the host sent; the caller's buffer holds the first of them, as many as fit. 0 of a
-    /// failed call.
-    pub bytes: usize,
-    /// Why the call failed, in the host's words, on one line; empty where it says none.
-    pub why: Box<str>,
+    Over(SessionError),
 }
 
 impl Session {
@@ -62,17 +56,17 @@ impl Session {
     /// Why there is no session; version trouble names both sides.
     pub fn attach(device: Device) -> Result<Self, AttachError> {
         let function = device.function().clone();
-        let (inner, facts) = attach::attach(device)?;
+        let (core, facts) = attach::attach(device)?;
         let facts = Box::new(facts);
-        let before = Mutex::new(Before::Over(Lost::Closed));
-        Ok(Self { function, facts, inner: OnceLock::from(inner), before, closed: AtomicBool::new(false) })
+        let before = Mutex::new(Before::Over(SessionError::Closed));
+        Ok(Self { function, facts, core: OnceLock::from(core), before, closed: AtomicBool::new(false) })
     }
 
     /// Begins a session that attaches with its first message: who only looks at facts and free memory needs no channel. Compares
     /// version and message table.
     ///
     /// # Errors
-    /// The device is another build's, not ready, or has no facts. What an attach runs into later is [`Lost::NotAttached`].
+    /// The device is another build's, not ready, or has no facts. What an attach runs into later is [`SessionError::NotAttached`].
     pub fn open(device: Device) -> Result<Self, AttachError> {
         attach::compare(&device)?;
         let facts = device.facts().map_err(|error| match error {
@@ -81,27 +75,27 @@ impl Session {
         })?;
         let function = device.function().clone();
         let before = Mutex::new(Before::Opened(Box::new(device)));
-        Ok(Self { function, facts, inner: OnceLock::new(), before, closed: AtomicBool::new(false) })
+        Ok(Self { function, facts, core: OnceLock::new(), before, closed: AtomicBool::new(false) })
     }
 
     /// The attached session; attaches at the first call.
     #[inline]
-    fn inner(&self) -> Result<&Arc<Inner>, Lost> {
-        self.inner.get().map_or_else(|| self.attach_now(), Ok)
+    fn core(&self) -> Result<&Arc<SessionCore>, SessionError> {
+        self.core.get().map_or_else(|| self.attach_now(), Ok)
     }
 
     #[cold]
-    fn attach_now(&self) -> Result<&Arc<Inner>, Lost> {
+    fn attach_now(&self) -> Result<&Arc<SessionCore>, SessionError> {
         if forked() {
-            return Err(Lost::Forked);
+            return Err(SessionError::Forked);
         }
         let mut before = lock(&self.before);
-        if let Some(inner) = self.inner.get() {
-            return Ok(inner);
+        if let Some(core) = self.core.get() {
+            return Ok(core);
         }
-        match std::mem::replace(&mut *before, Before::Over(Lost::Closed)) {
+        match std::mem::replace(&mut *before, Before::Over(SessionError::Closed)) {
             Before::Opened(device) => match attach::attach(*device) {
-                Ok((inner, _)) => Ok(self.inner.get_or_init(|| inner)),
+                Ok((core, _)) => Ok(self.core.get_or_init(|| core)),
                 Err(error) => {
                     let lost = error.into_lost();
                     tell(&Notice::Lost { function: self.function.address, lost });
@@ -121,13 +115,13 @@ impl Session {
     ///
     /// # Errors
     /// The device is gone.
-    pub fn free_memory(&self) -> Result<Option<u64>, Lost> {
+    pub fn free_memory(&self) -> Result<Option<u64>, SessionError> {
         if forked() {
-            return Err(Lost::Forked);
+            return Err(SessionError::Forked);
         }
         match &*lock(&self.before) {
             Before::Opened(device) => attach::free_memory(device).map(Some),
-            Before::Over(_) if self.inner.get().is_some() => Ok(None),
+            Before::Over(_) if self.core.get().is_some() => Ok(None),
             Before::Over(lost) => Err(*lost),
         }
     }
@@ -144,62 +138,68 @@ impl Session {
 
     /// The session's number, as the device's status shows it.
     pub fn number(&self) -> u32 {
-        self.inner.get().map_or(0, |inner| inner.number)
+        self.core.get().map_or(0, |core| core.link().number)
     }
 
     /// Index of the channel.
     pub fn channel(&self) -> u32 {
-        self.inner.get().map_or(0, |inner| inner.index)
+        self.core.get().map_or(0, |core| core.link().index)
     }
 
     /// Sends a message that is not answered. `tail` is gathered behind the body; it must be as long in all as the body states.
     /// Returns the message's number, to be compared with [`Session::done`] and [`LateError::message`].
     ///
     /// # Errors
-    /// [`Lost::Misuse`] if it is longer than `area::MESSAGE_MAX`; else the session is lost.
+    /// [`SessionError::Misuse`] if it is longer than `area::MESSAGE_MAX`; else the session is lost.
     #[inline]
-    pub fn send<P: Payload>(&self, body: &P, tail: &[&[u8]]) -> Result<u64, Lost> {
-        self.inner()?.post(&Outgoing::new(body, Tail::Pieces(tail)))
+    pub fn send<P: Payload>(&self, body: &P, tail: &[&[u8]]) -> Result<u64, SessionError> {
+        self.core()?.messenger.send(&Outgoing::new(body, Tail::Pieces(tail)))
     }
 
     /// Sends a message and waits for its answer. The data goes to `reply`, cut to its length.
     ///
     /// # Errors
     /// As [`Session::send`].
-    pub fn call<P: RoundTrip>(&self, body: P, tail: &[&[u8]], reply: &mut [u8]) -> Result<Answer, Lost> {
-        self.inner()?.call(body, Tail::Pieces(tail), reply)
+    pub fn call<P: RoundTrip>(
+        &self,
+        body: P,
+        tail: &[&[u8]],
+        reply: &mut [u8],
+    ) -> Result<Answer, SessionError> {
+        self.core()?.messenger.call(body, Tail::Pieces(tail), reply)
     }
 
     /// Lets all work sent after this start after what `stream` ([`vgpu_wire::JOIN_ALL`]: every stream) has been given so far. Sends
     /// nothing: it rides on the next message, whichever thread sends it.
     pub fn join(&self, stream: u32) {
-        if let Some(inner) = self.inner.get() {
-            inner.join(stream);
+        if let Some(core) = self.core.get() {
+            core.messenger.join(stream);
         }
     }
 
     /// A completion word; `None`: all are taken, or the session is lost.
     pub fn word(&self) -> Option<Word> {
-        Word::new(Arc::clone(self.inner().ok()?))
+        Word::new(Arc::clone(self.core().ok()?))
     }
 
     /// The newest value of a word that is done; 0 for a word that does not exist. For a loop that polls it, see [`Session::check`].
     #[inline]
     pub fn word_value(&self, word: u32) -> u64 {
-        self.there().filter(|_| word < WORDS).map_or(0, |inner| inner.channel.value(word))
+        self.there().filter(|_| word < WORDS).map_or(0, |core| core.link().channel.value(word))
     }
 
     /// Nanoseconds on the executor's clock when the word got its newest value.
     pub fn word_time(&self, word: u32) -> u64 {
-        self.there().filter(|_| word < WORDS).map_or(0, |inner| inner.channel.time(word))
+        self.there().filter(|_| word < WORDS).map_or(0, |core| core.link().channel.time(word))
     }
 
     /// Waits until the word has reached the value: spins for a while, then sleeps. Word 0 is always there.
     ///
     /// # Errors
-    /// The session is lost, noticed within a second; or [`Lost::Ended`] when a sticky error came before the value did.
-    pub fn wait(&self, word: u32, value: u64) -> Result<(), Lost> {
-        self.inner()?.wait_word(word, value)
+    /// The session is lost, noticed within a second; or [`SessionError::Ended`] when a sticky error came before the value did.
+    pub fn wait(&self, word: u32, value: u64) -> Result<(), SessionError> {
+        let core = self.core()?;
+        core.fences.wait(core.link(), word, value)
     }
 
     /// Whether the session still stands. A few loads most of the time; asks the device at most every 0.4 s. For callers that
@@ -207,28 +207,30 @@ impl Session {
     ///
     /// # Errors
     /// The session is lost, or a sticky error is there.
-    pub fn check(&self) -> Result<(), Lost> {
-        let Some(inner) = self.inner.get() else {
+    pub fn check(&self) -> Result<(), SessionError> {
+        let Some(core) = self.core.get() else {
             return match &*lock(&self.before) {
-                Before::Over(lost) if self.inner.get().is_none() => Err(*lost),
+                Before::Over(lost) if self.core.get().is_none() => Err(*lost),
                 _ => Ok(()),
             };
         };
-        inner.enter()?;
-        inner.broken()?;
-        inner.pulse()
+        let link = core.link();
+        link.enter()?;
+        link.broken()?;
+        link.ping()
     }
 
     /// What the host found out late, if there is something new. An error that is not sticky is handed out once, to one
     /// caller; a sticky one every time. A lost session is a sticky error too.
     #[inline]
     pub fn late_error(&self) -> Option<LateError> {
-        self.inner.get()?.late_error()
+        let core = self.core.get()?;
+        core.late_errors.take(core.link())
     }
 
     /// How many messages the host has carried out.
     pub fn done(&self) -> u64 {
-        self.there().map_or(0, |inner| inner.channel.done())
+        self.there().map_or(0, |core| core.link().channel.done())
     }
 
     /// Copies from process memory to the device in the order of `stream`. Returns when the source has been copied out; it may then
@@ -245,9 +247,9 @@ impl Session {
         destination: u64,
         source: *const u8,
         bytes: usize,
-    ) -> Result<(), Lost> {
+    ) -> Result<(), SessionError> {
         // SAFETY: the caller's promise is passed on.
-        unsafe { self.inner()?.copy_in(stream, destination, source, bytes) }
+        unsafe { copies::upload(self.core()?, stream, destination, source, bytes) }
     }
 
     /// Copies from the device to process memory, after the earlier work of `stream`. Returns when the data is there.
@@ -263,9 +265,9 @@ impl Session {
         source: u64,
         destination: *mut u8,
         bytes: usize,
-    ) -> Result<(), Lost> {
+    ) -> Result<(), SessionError> {
         // SAFETY: the caller's promise is passed on.
-        unsafe { self.inner()?.copy_out(stream, source, destination, bytes) }
+        unsafe { copies::download(self.core()?, stream, source, destination, bytes) }
     }
 
     /// How payload gets to a device of version 1: through so many bytes of guest pages, or, `Some(None)`, through a BAR, an exit of the
@@ -275,13 +277,13 @@ impl Session {
     }
 
     /// How this session reads what its host writes. `None`: it is not attached, or the device is of version 1 ([`Session::pages`]).
-    pub fn reading(&self) -> Option<Reading> {
-        let inner = self.there().filter(|inner| inner.bridge.is_none())?;
-        let mut reading = inner.reading;
-        if let (Some(pages), true) = (&inner.pages, inner.registered.load(Ordering::Acquire)) {
-            reading.page_bytes = pages.mapping.bytes();
+    pub fn reading(&self) -> Option<ReturnPath> {
+        let core = self.there().filter(|core| core.bridge.is_none())?;
+        let mut path = core.return_path;
+        if let Some(pages) = core.pages.segment() {
+            path.page_bytes = pages.mapping.bytes();
         }
-        Some(reading)
+        Some(path)
     }
 
     /// Whether window memory is for programs to read: a BAR may be a hundred times slower than memory. Measured once, in less than a
@@ -289,18 +291,18 @@ impl Session {
     ///
     /// # Errors
     /// The session is lost.
-    pub fn window_reads_well(&self) -> Result<bool, Lost> {
-        let inner = self.inner()?;
-        let staging = inner.areas.of(inner.index) + STAGING;
-        Ok(*inner.reads_well.get_or_init(|| reading::reads_well(&inner.window, staging)))
+    pub fn window_reads_well(&self) -> Result<bool, SessionError> {
+        let core = self.core()?;
+        let staging = core.area + STAGING;
+        Ok(*core.reads_well.get_or_init(|| return_path::reads_well(&core.link().window, staging)))
     }
 
     /// Takes window memory, for pinned host memory. `None`: there is no room, also after dead processes' share was reclaimed.
     ///
     /// # Errors
     /// The session is lost.
-    pub fn window_alloc(&self, bytes: u64) -> Result<Option<WindowMemory>, Lost> {
-        WindowMemory::new(Arc::clone(self.inner()?), bytes)
+    pub fn window_alloc(&self, bytes: u64) -> Result<Option<WindowMemory>, SessionError> {
+        WindowMemory::new(Arc::clone(self.core()?), bytes)
     }
 
     /// Detaches the channels of dead processes, and says how many. To be called when an allocation finds no room, which is then tried
@@ -308,31 +310,32 @@ impl Session {
     ///
     /// # Errors
     /// The session is lost.
-    pub fn reclaim(&self) -> Result<u32, Lost> {
-        self.inner()?.reclaim()
+    pub fn reclaim(&self) -> Result<u32, SessionError> {
+        let core = self.core()?;
+        core.reclaimer.reclaim(core.link())
     }
 
     /// The attached session, in the process that attached it.
     #[inline]
-    fn there(&self) -> Option<&Arc<Inner>> {
-        self.inner.get().filter(|inner| !inner.home.left())
+    fn there(&self) -> Option<&Arc<SessionCore>> {
+        self.core.get().filter(|core| !core.link().left())
     }
 
     /// What has been counted so far.
     pub fn counters(&self) -> Counters {
-        self.inner.get().map_or_else(Counters::default, |inner| inner.counters.read())
+        self.core.get().map_or_else(Counters::default, |core| core.link().counters.read())
     }
 
     /// Ends the session: the host frees all that it holds. Never blocks for long, whatever other threads do; they get
-    /// [`Lost::Closed`]. Window memory stays readable and writable, but it is empty and private to the process from here on.
+    /// [`SessionError::Closed`]. Window memory stays readable and writable, but it is empty and private to the process from here on.
     /// Does nothing in a forked child, and nothing the second time.
     pub fn close(&self) {
         if !self.closed.swap(true, Ordering::AcqRel) {
-            if let Some(inner) = self.inner.get() {
-                inner.close();
+            if let Some(core) = self.core.get() {
+                detach(core);
             } else if let Ok(mut before) = self.before.try_lock() {
                 // Who holds the lock attaches; its channel is freed when the process ends.
-                *before = Before::Over(Lost::Closed);
+                *before = Before::Over(SessionError::Closed);
             }
         }
     }

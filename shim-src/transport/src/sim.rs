@@ -19,10 +19,10 @@ use vgpu_wire::pci::PciAddress;
 use vgpu_wire::sim_bus::{self, ANSWER_BYTES, BATCH, BLOCK, REQUEST_BYTES};
 
 use crate::descriptor::Descriptor;
-use crate::notice::{Notice, tell};
+use crate::log_hook::{Notice, tell};
 use crate::page::{Page, Values};
 use crate::registers::{Access, DataBar, RegisterError, Registers, check_home};
-use crate::wait::{processors, timespec};
+use crate::sleep::{processors, timespec};
 
 /// Doorbells whose answers have not been taken from the socket yet.
 const OWED_MAX: u32 = 16;

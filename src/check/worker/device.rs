@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use vgpu_transport::{
-    AttachError, Device, GoneReason, Lost, PciFunction, Session, WindowMemory, scan, sysfs_root, turn_files,
+    AttachError, Device, GoneReason, PciFunction, Session, SessionError, WindowMemory, scan, sysfs_root,
+    turn_files,
 };
 use vgpu_wire::body::memory::{MemInfo, MemInfoReply};
 use vgpu_wire::body::session::Echo;
@@ -104,7 +105,7 @@ fn steps(function: &PciFunction) -> Option<()> {
     follow_progress(opened.progress().ok());
     begin::<Answer>(ANSWER);
     let began = Instant::now();
-    match opened.ask() {
+    match opened.ping() {
         Ok(()) => done(&Answer { us: micros(began) }),
         Err(error) => {
             failed::<Answer>(&refused(error));
@@ -149,14 +150,14 @@ fn steps(function: &PciFunction) -> Option<()> {
 /// `version_1`: of the device.
 fn attach_refusal(error: &AttachError, version_1: bool) -> Failure {
     let cause = match error {
-        AttachError::Lost(Lost::Gone { reason: GoneReason::Context }) => cause::host::CONTEXT_LOST,
-        AttachError::Lost(Lost::Gone { reason: GoneReason::Owners }) => cause::host::OWNERS_TAKEN,
+        AttachError::Lost(SessionError::Gone { reason: GoneReason::Context }) => cause::host::CONTEXT_LOST,
+        AttachError::Lost(SessionError::Gone { reason: GoneReason::Owners }) => cause::host::OWNERS_TAKEN,
         AttachError::Refused(Refusal::NoRoom) if version_1 => cause::host::OWNERS_TAKEN,
         AttachError::NoChannel { .. } => cause::window::NO_CHANNEL,
         AttachError::Lock(_) => Cause::unknown(LinkId::Window),
         AttachError::Open(error) => device::error::cause_of(false, error),
         AttachError::Version { .. } | AttachError::Digest { .. } => cause::device::SPEECH_MISMATCH,
-        AttachError::Gone | AttachError::Lost(Lost::Gone { .. }) => cause::device::HOST_GONE,
+        AttachError::Gone | AttachError::Lost(SessionError::Gone { .. }) => cause::device::HOST_GONE,
         AttachError::Refused(_)
         | AttachError::RefusedStrangely(_)
         | AttachError::Greeting(_)
@@ -166,9 +167,9 @@ fn attach_refusal(error: &AttachError, version_1: bool) -> Failure {
     broken(cause, error::chain(error))
 }
 
-fn lost(error: &Lost) -> Failure {
+fn lost(error: &SessionError) -> Failure {
     let cause = match error {
-        Lost::Gone { .. } => cause::device::HOST_GONE,
+        SessionError::Gone { .. } => cause::device::HOST_GONE,
         _ => cause::host::SESSION_REFUSED,
     };
     broken(cause, error.to_string())

@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use vgpu_abi::{CUresult, log};
-use vgpu_transport::{LateError, Lost, Session, Word};
+use vgpu_transport::{LateError, Session, SessionError, Word};
 use vgpu_wire::{Kind, Payload, RoundTrip};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -171,7 +171,7 @@ impl Queue {
 
     /// Turns an error of the transport into a status. The transport itself logs the end of a session.
     #[cold]
-    pub fn report(&self, lost: &Lost) -> CUresult {
+    pub fn report(&self, lost: &SessionError) -> CUresult {
         if !lost.is_final() {
             log::error(format_args!("device {}: {lost}", self.index));
         }

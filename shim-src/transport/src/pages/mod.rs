@@ -3,16 +3,16 @@
 //! Such memory must stay where it is. Only pages of 2 MiB (hugetlb) do: others are moved by the kernel as it likes, locked or not, so
 //! they are not used. Which pages they are, the kernel tells root alone. On a simulated bus, guest memory is a file.
 //!
-//! A device of version 1 takes one range, which must be contiguous ([`Contiguous`]); one of version 2 takes a list ([`Kept`]). Hosts may write
+//! A device of version 1 takes one range, which must be contiguous ([`Contiguous`]); one of version 2 takes a list ([`HugePages`]). Hosts may write
 //! to them when the process that gave them is dead already, so they outlive it.
 
 mod contiguous;
 mod frames;
-mod kept;
+mod huge_page_pool;
 mod named;
 
 pub(crate) use contiguous::Contiguous;
-pub(crate) use kept::{Keeper, Kept, REST, device_key};
+pub(crate) use huge_page_pool::{HugePagePool, HugePages, REST, device_key};
 
 use std::fs::File;
 use std::os::fd::AsRawFd;

@@ -13,16 +13,16 @@ use vgpu_wire::v1::payload::GpuInfo;
 use vgpu_wire::{Body, Message, TABLE_DIGEST, WIRE_VERSION, v1};
 use zerocopy::FromZeros;
 
-use crate::lost::{GoneReason, Lost};
 use crate::mapping::Mapping;
 use crate::registers::{Access, DataBar, RegisterError, Registers, check_home};
+use crate::session_error::{GoneReason, SessionError};
 
 use super::call::{Call, Failure, Payload};
-use super::carry::{Carrier, Means};
-use super::line::{Line, scratch};
+use super::device_lock::DeviceLock;
+use super::mailbox::{Mailbox, scratch};
 use super::returns::Returns;
-use super::turn::Turns;
-use super::{Places, facts};
+use super::translate::{Means, Translator};
+use super::{LockFiles, facts};
 
 /// Size of the window that sessions see: memory of this process, which takes room as it is used.
 const WINDOW_MIB: u32 = 256;
@@ -36,7 +36,7 @@ const OUT_OF_MEMORY: u32 = 2;
 /// A device of version 1.
 #[derive(Debug)]
 pub(crate) struct Bridge {
-    line: Line,
+    mailbox: Mailbox,
     capabilities: u32,
     vm_id: u32,
     facts: Box<DeviceFacts>,
@@ -56,7 +56,7 @@ struct Session {
     /// Index of the channel, which is the token as well.
     index: u32,
     returns: Returns,
-    carrier: Carrier,
+    translator: Translator,
     /// The error that broke it: nothing is carried out any more.
     broken: Option<u32>,
     message: Vec<u8>,
@@ -65,7 +65,7 @@ struct Session {
 /// Why a device of version 1 cannot be used.
 pub(crate) enum BridgeError {
     /// A file where its processes meet cannot be opened.
-    Place(std::path::PathBuf, std::io::Error),
+    File(std::path::PathBuf, std::io::Error),
     /// It does not answer as such a device.
     Failed(Failure),
 }
@@ -76,27 +76,27 @@ impl Bridge {
         function: PciAddress,
         registers: Arc<dyn Registers>,
         data: Option<Box<dyn DataBar>>,
-        places: Places,
+        files: LockFiles,
         capabilities: u32,
     ) -> Result<Self, BridgeError> {
-        let memory = places.memory.clone();
-        let turns = Turns::open(places).map_err(|(path, error)| BridgeError::Place(path, error))?;
-        let line = Line::new(function, registers, data, turns, memory);
-        let (vm_id, facts) = Self::ask(&line).map_err(BridgeError::Failed)?;
-        Ok(Self { line, capabilities, vm_id, facts, window: OnceLock::new(), core: Mutex::default() })
+        let memory = files.memory.clone();
+        let device_lock = DeviceLock::open(files).map_err(|(path, error)| BridgeError::File(path, error))?;
+        let mailbox = Mailbox::new(function, registers, data, device_lock, memory);
+        let (vm_id, facts) = Self::ask(&mailbox).map_err(BridgeError::Failed)?;
+        Ok(Self { mailbox, capabilities, vm_id, facts, window: OnceLock::new(), core: Mutex::default() })
     }
 
-    fn ask(line: &Line) -> Result<(u32, Box<DeviceFacts>), Failure> {
+    fn ask(mailbox: &Mailbox) -> Result<(u32, Box<DeviceFacts>), Failure> {
         // Hosts of version 1 are told this first; what they answer means nothing.
-        match line.plain(None, &Call::new(Op::Init, &[])) {
+        match mailbox.plain(None, &Call::new(Op::Init, &[])) {
             Ok(_) | Err(Failure::Status(_)) => {}
             Err(lost) => return Err(lost),
         }
         let mut info = GpuInfo::new_zeroed();
         let back = Some((NonNull::from(&mut info).cast(), size_of::<GpuInfo>()));
         // SAFETY: the structure is private, and any bytes are one.
-        unsafe { line.call(None, &Call { back, ..Call::new(Op::GetGpuInfo, &[]) }) }.map_err(of_host)?;
-        let [vm_id] = line.registers().read([reg::VM_ID])?;
+        unsafe { mailbox.call(None, &Call { back, ..Call::new(Op::GetGpuInfo, &[]) }) }.map_err(of_host)?;
+        let [vm_id] = mailbox.registers().read([reg::VM_ID])?;
         Ok((vm_id, Box::new(facts::of(&info))))
     }
 
@@ -107,7 +107,7 @@ impl Bridge {
 
     /// Files and memory of sessions.
     pub(crate) fn owners(&self) -> &std::path::Path {
-        self.line.turns().owners()
+        self.mailbox.device_lock().owners.path()
     }
 
     /// The window that sessions see.
@@ -119,9 +119,9 @@ impl Bridge {
         Ok(Arc::clone(self.window.get_or_init(|| window)))
     }
 
-    /// As [`Line::window_bytes`].
+    /// As [`Mailbox::window_bytes`].
     pub(crate) fn pages(&self) -> Option<u32> {
-        self.line.window_bytes()
+        self.mailbox.window_bytes()
     }
 
     fn core(&self) -> MutexGuard<'_, Core> {
@@ -138,7 +138,7 @@ impl Bridge {
                 // Nothing, or the session was closed meanwhile and its memory is empty.
                 Ok(false) | Err(()) => return Ok(()),
             }
-            session.carry(&self.line)?;
+            session.translate(&self.mailbox)?;
         }
     }
 
@@ -151,10 +151,10 @@ impl Bridge {
         to: u64,
         source: *const u8,
         bytes: usize,
-    ) -> Result<Result<(), u32>, Lost> {
-        self.straight(|carrier, means| {
-            carrier.upload(means, to, Payload::Memory(source, bytes))?;
-            carrier.rest(means)
+    ) -> Result<Result<(), u32>, SessionError> {
+        self.straight(|translator, means| {
+            translator.upload(means, to, Payload::Memory(source, bytes))?;
+            translator.rest(means)
         })
     }
 
@@ -167,25 +167,25 @@ impl Bridge {
         from: u64,
         destination: NonNull<u8>,
         bytes: usize,
-    ) -> Result<Result<(), u32>, Lost> {
+    ) -> Result<Result<(), u32>, SessionError> {
         // SAFETY: as the caller promises.
-        self.straight(|carrier, means| {
+        self.straight(|translator, means| {
             // SAFETY: as above.
-            unsafe { carrier.download(means, from, destination, bytes) }?;
-            carrier.rest(means)
+            unsafe { translator.download(means, from, destination, bytes) }?;
+            translator.rest(means)
         })
     }
 
     fn straight(
         &self,
-        copy: impl FnOnce(&Carrier, Means<'_>) -> Result<(), Failure>,
-    ) -> Result<Result<(), u32>, Lost> {
+        copy: impl FnOnce(&Translator, Means<'_>) -> Result<(), Failure>,
+    ) -> Result<Result<(), u32>, SessionError> {
         let core = &mut *self.core();
-        let Some(session) = &mut core.session else { return Err(Lost::Closed) };
+        let Some(session) = &mut core.session else { return Err(SessionError::Closed) };
         if let Some(code) = session.broken {
             return Ok(Err(code));
         }
-        match copy(&session.carrier, Means { line: &self.line, returns: &session.returns }) {
+        match copy(&session.translator, Means { mailbox: &self.mailbox, returns: &session.returns }) {
             Ok(()) => Ok(Ok(())),
             Err(Failure::Status(code)) => Ok(Err(code)),
             Err(Failure::Lost(lost)) => Err(lost),
@@ -203,14 +203,14 @@ impl Bridge {
         let core = &mut *self.core();
         core.session = None;
         let window = self.window().map_err(|_| Failure::Status(OUT_OF_MEMORY))?;
-        let turns = self.line.turns();
+        let device_lock = self.mailbox.device_lock();
         // From here on whoever finds the token's lock free cleans up after it.
-        turns.mark(index, true)?;
+        device_lock.owners.mark(index, true)?;
         // What an earlier process with this token left behind, before this machine was started anew perhaps (Q12).
         self.clean(index)?;
         // Without a context nothing that is allocated would be freed with its owner (Q11).
         let retain = Call::new(Op::PrimaryCtxRetain, &[0, 0]).results(1);
-        let [context, ..] = self.line.plain(Some(index), &retain).map_err(lost_context)?;
+        let [context, ..] = self.mailbox.plain(Some(index), &retain).map_err(lost_context)?;
         // A host whose context died says yes to this all the same, and names no context (Q31).
         if context == 0 {
             return Err(GoneReason::Context.into());
@@ -223,7 +223,7 @@ impl Bridge {
         greeting.facts = *self.facts;
         core.session = Some(Session {
             index,
-            carrier: Carrier::new(index, greeting, areas..window.bytes()),
+            translator: Translator::new(index, greeting, areas..window.bytes()),
             returns: Returns::new(window, u64::from(index) * AREA_BYTES),
             broken: None,
             message: Vec::new(),
@@ -233,7 +233,7 @@ impl Bridge {
 
     /// Has the host free all that a token's owner has.
     fn clean(&self, index: u32) -> Result<(), Failure> {
-        self.line.plain(Some(index), &Call::new(Op::ProcessCleanup, &[scratch(index)])).map(|_| ())
+        self.mailbox.plain(Some(index), &Call::new(Op::ProcessCleanup, &[scratch(index)])).map(|_| ())
     }
 
     /// Ends the session of a channel, this process's or a dead one's.
@@ -243,8 +243,8 @@ impl Bridge {
         }
         self.clean(index)?;
         // The pages outlive the process; as the window they would take what is another's.
-        self.line.end_window(index)?;
-        self.line.turns().mark(index, false)?;
+        self.mailbox.end_window(index)?;
+        self.mailbox.device_lock().owners.mark(index, false)?;
         Ok(())
     }
 
@@ -260,15 +260,15 @@ impl Bridge {
             reg::V2_WAKE => reg::WAKE_FUTEX,
             reg::V2_EXECUTOR => reg::EXECUTOR_READY,
             reg::V2_WINDOW_MIB => WINDOW_MIB,
-            reg::V2_ATTACHED_LO => self.line.turns().marks()? as u32,
-            reg::V2_ATTACHED_HI => (self.line.turns().marks()? >> 32) as u32,
-            reg::PROTOCOL_VER => self.line.registers().read([reg::PROTOCOL_VER])?[0],
+            reg::V2_ATTACHED_LO => self.mailbox.device_lock().owners.marks()? as u32,
+            reg::V2_ATTACHED_HI => (self.mailbox.device_lock().owners.marks()? >> 32) as u32,
+            reg::PROTOCOL_VER => self.mailbox.registers().read([reg::PROTOCOL_VER])?[0],
             reg::V2_GENERATION => {
-                let [protocol] = self.line.registers().read([reg::PROTOCOL_VER])?;
+                let [protocol] = self.mailbox.registers().read([reg::PROTOCOL_VER])?;
                 if protocol == reg::PROTOCOL_V1 { GENERATION } else { reg::ALL_ONES }
             }
             reg::V2_FREE_MIB => {
-                let [free, ..] = self.line.plain(None, &Call::new(Op::MemGetInfo, &[]).results(2))?;
+                let [free, ..] = self.mailbox.plain(None, &Call::new(Op::MemGetInfo, &[]).results(2))?;
                 u32::try_from(free >> 20).unwrap_or(u32::MAX - 1)
             }
             channel::FIRST.. => self.read_channel(offset - channel::FIRST)?,
@@ -293,13 +293,15 @@ impl Bridge {
         let own = core.session.as_ref().filter(|session| session.index == index);
         Ok(match register {
             channel::STATE if own.is_some() => channel::STATE_ATTACHED,
-            channel::STATE if self.line.turns().marks()? & 1 << index != 0 && core.refused == 0 => {
+            channel::STATE
+                if self.mailbox.device_lock().owners.marks()? & 1 << index != 0 && core.refused == 0 =>
+            {
                 channel::STATE_ATTACHED
             }
             channel::ERROR => core.refused,
             channel::SESSION if own.is_some() => SESSION,
             // That of a dead process is named when it is ended.
-            channel::SESSION if self.line.turns().marks()? & 1 << index != 0 => SESSION,
+            channel::SESSION if self.mailbox.device_lock().owners.marks()? & 1 << index != 0 => SESSION,
             _ => 0,
         })
     }
@@ -327,13 +329,13 @@ impl Bridge {
 
 impl Session {
     /// Carries out the message taken last.
-    fn carry(&mut self, line: &Line) -> Result<(), RegisterError> {
+    fn translate(&mut self, mailbox: &Mailbox) -> Result<(), RegisterError> {
         let Ok(message) = Message::decode(&self.message) else {
-            return Err(RegisterError::Lost(Lost::Gone { reason: GoneReason::Nonsense }));
+            return Err(RegisterError::Lost(SessionError::Gone { reason: GoneReason::Nonsense }));
         };
         let carried = match self.broken {
             Some(code) => Err(Failure::Status(code)),
-            None => self.carrier.carry(Means { line, returns: &self.returns }, &message),
+            None => self.translator.translate(Means { mailbox, returns: &self.returns }, &message),
         };
         match carried {
             Ok(()) => {}
@@ -378,7 +380,7 @@ const INVALID_CONTEXT: u32 = 201;
 /// What a host's answer to a call that any owner may make says of the host.
 const fn of_host(failure: Failure) -> Failure {
     match failure {
-        Failure::Status(OUT_OF_MEMORY) => Failure::Lost(Lost::Gone { reason: GoneReason::Owners }),
+        Failure::Status(OUT_OF_MEMORY) => Failure::Lost(SessionError::Gone { reason: GoneReason::Owners }),
         other => lost_context(other),
     }
 }
@@ -386,7 +388,7 @@ const fn of_host(failure: Failure) -> Failure {
 /// The same for a call of an owner for whom there is room.
 const fn lost_context(failure: Failure) -> Failure {
     match failure {
-        Failure::Status(INVALID_CONTEXT) => Failure::Lost(Lost::Gone { reason: GoneReason::Context }),
+        Failure::Status(INVALID_CONTEXT) => Failure::Lost(SessionError::Gone { reason: GoneReason::Context }),
         other => other,
     }
 }

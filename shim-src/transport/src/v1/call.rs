@@ -6,8 +6,8 @@ use std::ptr::NonNull;
 use vgpu_wire::v1::RESULTS;
 use vgpu_wire::v1::call::Op;
 
-use crate::lost::{GoneReason, Lost};
 use crate::registers::RegisterError;
+use crate::session_error::{GoneReason, SessionError};
 
 /// `CUDA_ERROR_UNKNOWN`, where a host gives no code.
 pub(super) const UNKNOWN: u32 = 999;
@@ -18,19 +18,19 @@ pub(crate) enum Failure {
     /// The host's `CUresult`.
     Status(u32),
     /// The session cannot go on.
-    Lost(Lost),
+    Lost(SessionError),
 }
 
 impl From<GoneReason> for Failure {
     fn from(reason: GoneReason) -> Self {
-        Self::Lost(Lost::Gone { reason })
+        Self::Lost(SessionError::Gone { reason })
     }
 }
 
 impl From<RegisterError> for Failure {
     fn from(error: RegisterError) -> Self {
         match error {
-            RegisterError::Forked => Self::Lost(Lost::Forked),
+            RegisterError::Forked => Self::Lost(SessionError::Forked),
             RegisterError::Lost(lost) => Self::Lost(lost),
             RegisterError::Closed(_) | RegisterError::TimedOut => GoneReason::Socket.into(),
             RegisterError::Refused(_) => GoneReason::Nonsense.into(),
@@ -41,7 +41,7 @@ impl From<RegisterError> for Failure {
 impl From<io::Error> for Failure {
     /// An error of the files that say whose turn it is.
     fn from(_: io::Error) -> Self {
-        Self::Lost(Lost::NotAttached { reason: "the file that says whose turn it is cannot be used" })
+        Self::Lost(SessionError::NotAttached { reason: "the file that says whose turn it is cannot be used" })
     }
 }
 

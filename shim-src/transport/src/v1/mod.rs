@@ -20,19 +20,22 @@
 
 mod bridge;
 mod call;
-mod carry;
+mod device_lock;
 mod facts;
 mod half;
-mod line;
-mod places;
+mod lock_files;
+mod mailbox;
+mod owners_file;
 #[cfg(test)]
 mod recorded;
 mod returns;
+mod shared_file;
 mod staged;
-mod turn;
+mod translate;
+mod turn_files;
 mod window;
 
 pub(crate) use bridge::{Bridge, BridgeError};
 pub(crate) use call::Failure;
-pub(crate) use places::Places;
-pub(crate) use turn::mend;
+pub(crate) use lock_files::LockFiles;
+pub use turn_files::{mend_turn_file, turn_files};

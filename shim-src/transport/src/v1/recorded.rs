@@ -12,13 +12,13 @@ use vgpu_wire::v1::call::Op;
 use vgpu_wire::v1::registers as reg;
 use vgpu_wire::v1::split;
 
-use crate::lost::{GoneReason, Lost};
 use crate::registers::{Access, DataBar, RegisterError, Registers};
+use crate::session_error::{GoneReason, SessionError};
 
-use super::Places;
+use super::LockFiles;
 use super::call::{Call, Failure, Payload};
-use super::line::{Line, scratch};
-use super::turn::Turns;
+use super::device_lock::DeviceLock;
+use super::mailbox::{Mailbox, scratch};
 
 /// A device that answers each call as it was told to, and writes down what it is asked.
 #[derive(Debug, Default)]
@@ -91,7 +91,7 @@ impl DataBar for ScriptedData {
 }
 
 /// A line to a scripted device, whose machine has some memory or none.
-fn line(dir: &Path, memory: u64) -> (Arc<Scripted>, Line) {
+fn mailbox(dir: &Path, memory: u64) -> (Arc<Scripted>, Mailbox) {
     let scripted = Arc::new(Scripted::default());
     let address: PciAddress = "0000:00:05.0".parse().unwrap();
     let at = |name: &str| dir.join(name);
@@ -100,12 +100,12 @@ fn line(dir: &Path, memory: u64) -> (Arc<Scripted>, Line) {
     if let Some(ram) = &ram {
         std::fs::File::create(ram).unwrap().set_len(memory).unwrap();
     }
-    let places = Places { turn: at("lock"), owners: at("owners"), old: at("pids"), memory: None };
-    let turns = Turns::open(places).unwrap();
+    let files = LockFiles { lock: at("lock"), owners: at("owners"), old: at("pids"), memory: None };
+    let device_lock = DeviceLock::open(files).unwrap();
     let registers = Arc::clone(&scripted) as Arc<dyn Registers>;
     let data = Some(Box::new(ScriptedData(Arc::clone(&scripted))) as Box<dyn DataBar>);
-    let line = Line::new(address, registers, data, turns, ram.or(missing));
-    (scripted, line)
+    let mailbox = Mailbox::new(address, registers, data, device_lock, ram.or(missing));
+    (scripted, mailbox)
 }
 
 impl Scripted {
@@ -129,12 +129,12 @@ const RING: [Access; 2] = [Access::Write(reg::CUDA_DOORBELL, 1), Access::Read(re
 #[test]
 fn an_allocation() {
     let dir = tempfile::tempdir().unwrap();
-    let (device, line) = line(dir.path(), 0);
+    let (device, mailbox) = mailbox(dir.path(), 0);
     // Something is under way when the process comes, and the call itself takes a while.
     device.0.lock().unwrap().busy = 2;
     device.answer(&[(0x004, 2), (0x900, 0x1000), (0x904, 0x7f)]);
     let call = Call::new(Op::MemAlloc, &[4096, 0, 0, 0]).results(1);
-    let [address, ..] = line.plain(Some(2), &call).unwrap();
+    let [address, ..] = mailbox.plain(Some(2), &call).unwrap();
     assert_eq!(address, 0x7f_0000_1000);
     let mut expected = vec![Access::Read(reg::STATUS); 4];
     // Whose it is: nobody's who could be asked after.
@@ -156,7 +156,7 @@ fn an_allocation() {
 
     // The same once more: nothing but the doorbell, and a second look.
     device.0.lock().unwrap().busy = 1;
-    line.plain(Some(2), &call).unwrap();
+    mailbox.plain(Some(2), &call).unwrap();
     let rest = [reg::STATUS, 0x900, 0x904].map(Access::Read);
     assert_eq!(device.log(), [&MINE[..], &RING, &rest].concat());
 }
@@ -164,12 +164,12 @@ fn an_allocation() {
 #[test]
 fn sixteen_bytes_to_the_device_without_a_window() {
     let dir = tempfile::tempdir().unwrap();
-    let (device, line) = line(dir.path(), 0);
-    line.plain(Some(0), &Call::new(Op::Init, &[])).unwrap();
+    let (device, mailbox) = mailbox(dir.path(), 0);
+    mailbox.plain(Some(0), &Call::new(Op::Init, &[])).unwrap();
     device.log();
     let data: Vec<u8> = (1..=16).collect();
     let args = [0x1000, 0x7f, 16, 0];
-    line.plain(Some(0), &Call::new(Op::MemcpyHtoD, &args).padded(Payload::Bytes(&data))).unwrap();
+    mailbox.plain(Some(0), &Call::new(Op::MemcpyHtoD, &args).padded(Payload::Bytes(&data))).unwrap();
     let mut expected = writes(&[
         (0x100, 0x0403_0201),
         (0x104, 0x0807_0605),
@@ -190,13 +190,13 @@ fn sixteen_bytes_to_the_device_without_a_window() {
 #[test]
 fn a_mebibyte_through_the_window_and_64_kib_back() {
     let dir = tempfile::tempdir().unwrap();
-    let (device, line) = line(dir.path(), 4 << 20);
-    line.plain(Some(0), &Call::new(Op::Init, &[])).unwrap();
+    let (device, mailbox) = mailbox(dir.path(), 4 << 20);
+    mailbox.plain(Some(0), &Call::new(Op::Init, &[])).unwrap();
     device.log();
     let data: Vec<u8> = (0..1_u32 << 20).map(|at| (at % 253) as u8 + 1).collect();
     let args = [0x1000, 0x7f, 1 << 20, 0];
     let upload = Call::new(Op::MemcpyHtoD, &args).padded(Payload::Bytes(&data));
-    line.plain(Some(0), &upload).unwrap();
+    mailbox.plain(Some(0), &upload).unwrap();
     let mut expected = writes(&[(0x940, 0), (0x944, 0), (0x948, 4 << 20), (0x94c, 1)]);
     expected.push(Access::Read(reg::STATUS));
     expected.extend(writes(&[(0x080, 0x32), (0x088, 4), (0x08c, 1 << 20), (0x0b0, 0x1000), (0x0b4, 0x7f)]));
@@ -207,7 +207,7 @@ fn a_mebibyte_through_the_window_and_64_kib_back() {
     assert!(ram[..1 << 20] == data, "what lies in the first half");
 
     // A second one: the window is this process's still.
-    line.plain(Some(0), &upload).unwrap();
+    mailbox.plain(Some(0), &upload).unwrap();
     assert_eq!(device.log(), [&MINE[..], &RING].concat());
 
     ram[2 << 20..][..65536].fill(7);
@@ -218,7 +218,7 @@ fn a_mebibyte_through_the_window_and_64_kib_back() {
     let args = [0x1000, 0x7f, 65536, 0];
     let call = Call { back: Some((to, back.len())), ..Call::new(Op::MemcpyDtoH, &args) };
     // SAFETY: the buffer is as long as it is said to be.
-    unsafe { line.call(Some(0), &call) }.unwrap();
+    unsafe { mailbox.call(Some(0), &call) }.unwrap();
     let mut expected = writes(&[(0x080, 0x33), (0x08c, 0), (0x0b8, 65536)]);
     expected.extend(RING);
     expected.push(Access::Read(0x0f8));
@@ -228,19 +228,19 @@ fn a_mebibyte_through_the_window_and_64_kib_back() {
     // Q14: success, and nothing came.
     device.answer(&[(0x004, 2), (0x0f8, 0)]);
     // SAFETY: as above.
-    assert_eq!(unsafe { line.call(Some(0), &call) }, Err(Failure::Status(999)));
+    assert_eq!(unsafe { mailbox.call(Some(0), &call) }, Err(Failure::Status(999)));
 }
 
 /// Q6: a payload of zeros in the window looks as if it lay in BAR1, if anything does there.
 #[test]
 fn before_zeros_the_other_place_is_cleared() {
     let dir = tempfile::tempdir().unwrap();
-    let (device, line) = line(dir.path(), 4 << 20);
+    let (device, mailbox) = mailbox(dir.path(), 4 << 20);
     let zeros = [0; 4096];
     let args = [0, 0, 4096, 0];
     let upload = Call::new(Op::MemcpyHtoD, &args).padded(Payload::Bytes(&zeros));
-    line.plain(Some(0), &upload).unwrap();
-    line.plain(Some(0), &upload).unwrap();
+    mailbox.plain(Some(0), &upload).unwrap();
+    mailbox.plain(Some(0), &upload).unwrap();
     assert_eq!(device.0.lock().unwrap().bar1, [(0, vec![0; 512])], "once");
 }
 
@@ -248,9 +248,9 @@ fn before_zeros_the_other_place_is_cleared() {
 #[test]
 fn without_pages_another_process_s_window_is_released() {
     let dir = tempfile::tempdir().unwrap();
-    let (device, line) = line(dir.path(), 0);
+    let (device, mailbox) = mailbox(dir.path(), 0);
     let data = [5; 2000];
-    line.plain(Some(0), &Call::new(Op::LaunchKernel, &[]).padded(Payload::Bytes(&data))).unwrap();
+    mailbox.plain(Some(0), &Call::new(Op::LaunchKernel, &[]).padded(Payload::Bytes(&data))).unwrap();
     let log = device.log();
     assert_eq!(log[2], Access::Write(reg::SHMEM_CTRL, 0), "{log:?}");
     assert_eq!(device.0.lock().unwrap().bar1, [(0, data.to_vec())]);
@@ -260,29 +260,29 @@ fn without_pages_another_process_s_window_is_released() {
 #[test]
 fn among_old_guests_the_window_is_left_as_it_was() {
     let dir = tempfile::tempdir().unwrap();
-    let (device, line) = line(dir.path(), 4 << 20);
+    let (device, mailbox) = mailbox(dir.path(), 4 << 20);
     let data = [5; 2000];
     let call = Call::new(Op::LaunchKernel, &[]).padded(Payload::Bytes(&data));
-    line.plain(Some(0), &call).unwrap();
+    mailbox.plain(Some(0), &call).unwrap();
     std::fs::write(dir.path().join("pids"), "77\n").unwrap();
     device.log();
     let looks = [reg::SHMEM_GPA_LO, reg::SHMEM_GPA_HI, reg::SHMEM_SIZE, reg::SHMEM_CTRL].map(Access::Read);
     let (given, taken) = (Access::Write(reg::SHMEM_CTRL, 0), Access::Write(reg::SHMEM_CTRL, 1));
     // It was this process's before they came.
-    line.plain(Some(0), &call).unwrap();
+    mailbox.plain(Some(0), &call).unwrap();
     assert_eq!(device.log(), [&MINE[..], &looks, &RING, &[given]].concat());
     // From then on for each turn that needs it.
-    line.plain(Some(0), &call).unwrap();
+    mailbox.plain(Some(0), &call).unwrap();
     let taking = [taken, Access::Read(reg::STATUS)];
     assert_eq!(device.log(), [&MINE[..], &looks, &taking, &RING, &[given]].concat());
-    line.plain(Some(0), &Call::new(Op::StreamQuery, &[1, 0])).unwrap();
+    mailbox.plain(Some(0), &Call::new(Op::StreamQuery, &[1, 0])).unwrap();
     assert!(!device.log().iter().any(|access| [given, taken].contains(access)), "others leave it alone");
 
     // An old guest's is theirs again.
     let theirs = [(reg::SHMEM_GPA_LO, 0x10_0000), (reg::SHMEM_GPA_HI, 1), (reg::SHMEM_SIZE, 0x8000)];
     device.0.lock().unwrap().values.extend(theirs);
     device.0.lock().unwrap().values.insert(reg::SHMEM_CTRL, 1);
-    line.plain(Some(0), &call).unwrap();
+    mailbox.plain(Some(0), &call).unwrap();
     let log = device.log();
     let [.., low, high, bytes, control] = log[..] else { panic!("{log:?}") };
     let [a, b, c] = theirs.map(|(register, value)| Access::Write(register, value));
@@ -291,7 +291,7 @@ fn among_old_guests_the_window_is_left_as_it_was() {
 
     // An old guest made a call: all that was known is not.
     device.0.lock().unwrap().values.insert(reg::SCRATCH, 77);
-    line.plain(Some(0), &call).unwrap();
+    mailbox.plain(Some(0), &call).unwrap();
     assert!(device.log().contains(&Access::Write(reg::SCRATCH, scratch(0))));
 }
 
@@ -300,35 +300,35 @@ fn among_old_guests_the_window_is_left_as_it_was() {
 #[test]
 fn an_old_guest_that_nothing_but_scratch_tells_of_is_noticed() {
     let dir = tempfile::tempdir().unwrap();
-    let (device, line) = line(dir.path(), 4 << 20);
+    let (device, mailbox) = mailbox(dir.path(), 4 << 20);
     let (data, args) = ([5; 2000], [0x1000, 0x7f, 2000, 0]);
     let upload = Call::new(Op::MemcpyHtoD, &args).padded(Payload::Bytes(&data));
-    line.plain(Some(0), &upload).unwrap();
+    mailbox.plain(Some(0), &upload).unwrap();
     assert_eq!(device.log().last(), Some(&RING[1]), "alone, it keeps its window");
     let left = [(reg::SCRATCH, 77), (reg::CUDA_OP, 0xfe), (reg::CUDA_NUM_ARGS, 1), (reg::CUDA_ARGS, 77)];
     device.0.lock().unwrap().values.extend(left);
-    line.plain(Some(0), &upload).unwrap();
+    mailbox.plain(Some(0), &upload).unwrap();
     let log = device.log();
     for (register, value) in [(reg::SCRATCH, scratch(0)), (reg::CUDA_NUM_ARGS, 4), (reg::CUDA_ARGS, 0x1000)] {
         assert!(log.contains(&Access::Write(register, value)), "{register:#x}: {log:?}");
     }
     assert_eq!(log.last(), Some(&Access::Write(reg::SHMEM_CTRL, 0)), "{log:?}");
     // The next old guest may come at any time, and this process's siblings know it, too.
-    line.plain(Some(0), &upload).unwrap();
+    mailbox.plain(Some(0), &upload).unwrap();
     assert_eq!(device.log().last(), Some(&Access::Write(reg::SHMEM_CTRL, 0)));
-    let (_, sibling) = self::line(dir.path(), 0);
-    assert!(sibling.turns().take(Some(1)).unwrap().company);
+    let (_, sibling) = self::mailbox(dir.path(), 0);
+    assert!(sibling.device_lock().take(Some(1)).unwrap().company);
 }
 
 /// Q30: a process that is killed leaves its pages registered.
 #[test]
 fn the_window_of_a_dead_process_is_released_by_the_next_turn() {
     let dir = tempfile::tempdir().unwrap();
-    let (device, dead) = line(dir.path(), 4 << 20);
+    let (device, dead) = mailbox(dir.path(), 4 << 20);
     let data = [5; 2000];
     dead.plain(Some(7), &Call::new(Op::LaunchKernel, &[]).padded(Payload::Bytes(&data))).unwrap();
     // Nobody has its token: it is dead.
-    let (_, mut next) = line(dir.path(), 4 << 20);
+    let (_, mut next) = mailbox(dir.path(), 4 << 20);
     next.registers = Arc::clone(&device) as Arc<dyn Registers>;
     device.log();
     next.plain(Some(0), &Call::new(Op::StreamQuery, &[1, 0])).unwrap();
@@ -341,7 +341,7 @@ fn the_window_of_a_dead_process_is_released_by_the_next_turn() {
 #[test]
 fn the_call_of_a_dead_process_is_ended_by_the_next_turn() {
     let dir = tempfile::tempdir().unwrap();
-    let (device, line) = line(dir.path(), 0);
+    let (device, mailbox) = mailbox(dir.path(), 0);
     let cleanup = |token| {
         let stores = [
             (reg::SCRATCH, scratch(token)),
@@ -359,7 +359,7 @@ fn the_call_of_a_dead_process_is_ended_by_the_next_turn() {
         script.busy = 1;
         drop(script);
         device.log();
-        line.plain(token, &Call::new(Op::MemGetInfo, &[])).unwrap();
+        mailbox.plain(token, &Call::new(Op::MemGetInfo, &[])).unwrap();
         device.log()
     };
     let asks = [MINE[0], Access::Read(reg::STATUS)];
@@ -369,8 +369,8 @@ fn the_call_of_a_dead_process_is_ended_by_the_next_turn() {
         assert_eq!(log[..expected.len()], expected, "the token is free, or was: {token:?}");
     }
     // Somebody has it, whose descriptor of the lock the program closed; an old guest's process; a looker's.
-    assert!(line.turns().is_free(7).unwrap());
-    let owners = crate::lock::LockFile::open(line.turns().owners()).unwrap();
+    assert!(mailbox.device_lock().owners.is_free(7).unwrap());
+    let owners = crate::lock::LockFile::open(mailbox.device_lock().owners.path()).unwrap();
     assert!(owners.try_lock(7).unwrap());
     for whose in [scratch(7), 1234, 0, scratch(64)] {
         let log = come(whose, None);
@@ -382,16 +382,16 @@ fn the_call_of_a_dead_process_is_ended_by_the_next_turn() {
 #[test]
 fn who_waits_for_results_gives_the_window_up() {
     let dir = tempfile::tempdir().unwrap();
-    let (device, line) = line(dir.path(), 4 << 20);
+    let (device, mailbox) = mailbox(dir.path(), 4 << 20);
     let data = [5; 2000];
     let call = Call::new(Op::LaunchKernel, &[]).padded(Payload::Bytes(&data));
-    line.plain(Some(0), &call).unwrap();
+    mailbox.plain(Some(0), &call).unwrap();
     device.log();
-    line.rest(0).unwrap();
+    mailbox.rest(0).unwrap();
     assert_eq!(device.log().last(), Some(&Access::Write(reg::SHMEM_CTRL, 0)));
-    line.rest(0).unwrap();
+    mailbox.rest(0).unwrap();
     assert_eq!(device.log(), [], "once");
-    line.plain(Some(0), &call).unwrap();
+    mailbox.plain(Some(0), &call).unwrap();
     let taking = [Access::Write(reg::SHMEM_CTRL, 1), Access::Read(reg::STATUS)];
     assert_eq!(device.log(), [&MINE[..], &taking, &RING].concat(), "where the pages lie is known");
 }
@@ -399,13 +399,13 @@ fn who_waits_for_results_gives_the_window_up() {
 #[test]
 fn errors_are_told_apart() {
     let dir = tempfile::tempdir().unwrap();
-    let (device, line) = line(dir.path(), 0);
+    let (device, mailbox) = mailbox(dir.path(), 0);
     let call = Call::new(Op::StreamQuery, &[1, 0]);
     let failed = |answer: &[(u32, u32)]| {
         device.answer(answer);
-        line.plain(Some(0), &call).unwrap_err()
+        mailbox.plain(Some(0), &call).unwrap_err()
     };
-    let gone = |reason| Failure::Lost(Lost::Gone { reason });
+    let gone = |reason| Failure::Lost(SessionError::Gone { reason });
     assert_eq!(failed(&[(0x004, 3), (0x014, 5), (0x0f0, 600)]), Failure::Status(600));
     assert_eq!(failed(&[(0x004, 3), (0x014, 5), (0x0f0, 801)]), Failure::Status(801));
     assert_eq!(
@@ -430,7 +430,7 @@ fn errors_are_told_apart() {
     ] {
         // What an earlier call left in the result's register is not looked at.
         assert_eq!(failed(&[(0x004, 3), (0x014, code), (0x0f0, 600)]), gone(reason), "error {code:#x}");
-        assert_eq!((Lost::Gone { reason }).code(), 46);
+        assert_eq!((SessionError::Gone { reason }).code(), 46);
     }
     for status in [0, 4, 0x8000_0000] {
         assert_eq!(failed(&[(0x004, status)]), gone(GoneReason::Nonsense), "status {status:#x}");
@@ -442,11 +442,11 @@ fn errors_are_told_apart() {
 #[test]
 fn a_call_that_was_turned_away_is_made_again() {
     let dir = tempfile::tempdir().unwrap();
-    let (device, line) = line(dir.path(), 0);
+    let (device, mailbox) = mailbox(dir.path(), 0);
     device.answer(&[(0x004, 3), (0x014, 0x0a)]);
     device.answer(&[(0x004, 3), (0x014, 0x0a)]);
     device.answer(&[(0x004, 2)]);
-    line.plain(Some(0), &Call::new(Op::MemFree, &split(0x7f_0000))).unwrap();
+    mailbox.plain(Some(0), &Call::new(Op::MemFree, &split(0x7f_0000))).unwrap();
     let doorbells = device.log().iter().filter(|access| **access == RING[0]).count();
     assert_eq!(doorbells, 3);
 }
@@ -456,7 +456,7 @@ fn a_call_that_was_turned_away_is_made_again() {
 #[test]
 fn a_call_that_is_lost_behind_one_that_was_turned_away_is_made_again() {
     let dir = tempfile::tempdir().unwrap();
-    let (device, line) = line(dir.path(), 0);
+    let (device, mailbox) = mailbox(dir.path(), 0);
     let args = split(0x7f_0000);
     let call = Call::new(Op::MemFree, &args);
     let gone = Err(Failure::from(GoneReason::Mediator));
@@ -467,26 +467,26 @@ fn a_call_that_is_lost_behind_one_that_was_turned_away_is_made_again() {
             device.answer(answer);
         }
         device.answer(&[(0x004, 2)]);
-        line.plain(Some(0), &call).unwrap();
+        mailbox.plain(Some(0), &call).unwrap();
         device.0.lock().unwrap().answers.clear();
     }
     // Not twice, nor after a call that was answered.
     for answer in &[limited, missing, missing] {
         device.answer(answer);
     }
-    assert_eq!(line.plain(Some(0), &call), gone);
+    assert_eq!(mailbox.plain(Some(0), &call), gone);
     device.answer(&missing);
-    assert_eq!(line.plain(Some(0), &call), gone);
+    assert_eq!(mailbox.plain(Some(0), &call), gone);
 
     // The one that was turned away was another process's.
     device.answer(&limited);
     device.answer(&[(0x004, 3), (0x014, 5), (0x0f0, 1)]);
-    assert_eq!(line.plain(Some(0), &call), Err(Failure::Status(1)));
+    assert_eq!(mailbox.plain(Some(0), &call), Err(Failure::Status(1)));
     for (code, lost) in [(0x0a, false), (0x0b, false), (5, true), (3, true)] {
         device.0.lock().unwrap().values.extend([(0x004, 3), (0x014, code)]);
         device.answer(&missing);
         device.answer(&[(0x004, 2)]);
-        let made = line.plain(Some(code), &call);
+        let made = mailbox.plain(Some(code), &call);
         assert_eq!(made.is_err(), lost, "behind error {code}");
         device.0.lock().unwrap().answers.clear();
     }

@@ -8,7 +8,7 @@ use vgpu_wire::{Header, MESSAGE_ALIGN, Mark, area};
 use zerocopy::FromBytes;
 
 use crate::mapping::Mapping;
-use crate::wait;
+use crate::sleep::wake;
 
 /// One channel's area.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ impl Returns {
         if self.window.load32(self.base + area::SUBMIT + area::SUBMIT_SLEEPERS, Ordering::Relaxed) != 0 {
             let word = self.window.futex(self.base + area::RETURN + area::RETURN_WAKE);
             word.fetch_add(1, Ordering::Release);
-            wait::wake(word);
+            wake(word);
         }
     }
 

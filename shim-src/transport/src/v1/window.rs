@@ -7,13 +7,14 @@ use vgpu_wire::v1::INLINE_BYTES;
 use vgpu_wire::v1::registers as reg;
 use vgpu_wire::v1::route::PREFIX_BYTES;
 
-use crate::lost::{GoneReason, Lost};
 use crate::pages::Contiguous;
 use crate::registers::Access;
+use crate::session_error::{GoneReason, SessionError};
 
 use super::call::{Call, Failure, Payload};
-use super::line::{BOUNCE, Line, State, scratch};
-use super::turn::{Registrant, Turn};
+use super::device_lock::DeviceLockGuard;
+use super::mailbox::{BOUNCE, Mailbox, State, scratch};
+use super::owners_file::Registrant;
 
 /// What a payload is padded to when that lets it travel through the window: one byte more than fits BAR0, and a whole word.
 const PADDED: u32 = INLINE_BYTES + 4;
@@ -37,13 +38,13 @@ pub(super) enum Found {
     Theirs([u32; 3]),
 }
 
-impl Line {
+impl Mailbox {
     /// Puts the payload where the device will look for it, and sees to it that what comes back comes to this process. How many
     /// bytes of payload the call then states.
     pub(super) fn place(
         &self,
         state: &mut State,
-        turn: &mut Turn<'_>,
+        guard: &mut DeviceLockGuard<'_>,
         token: Option<u32>,
         call: &Call<'_>,
     ) -> Result<u32, Failure> {
@@ -53,7 +54,7 @@ impl Line {
         if short && (length == 0 || !call.pads || self.pages(state).is_none()) {
             return Ok(length);
         }
-        self.prepare_window(state, turn, token)?;
+        self.prepare_window(state, guard, token)?;
         let Some(pages) = self.pages(state).filter(|_| state.window == Registered::Ours) else {
             if length > INLINE_BYTES {
                 self.store(call.payload)?;
@@ -66,7 +67,7 @@ impl Line {
         }
         let fit = (pages.bytes / 2) as usize;
         if call.payload.len() > fit {
-            return Err(Failure::Lost(Lost::Misuse { what: "a payload above what a call carries" }));
+            return Err(Failure::Lost(SessionError::Misuse { what: "a payload above what a call carries" }));
         }
         // SAFETY: readable, as whoever made the payload promised; nobody has a pointer into the window.
         unsafe { pages.mapping.stream_in(0, call.payload.start(), call.payload.len()) };
@@ -85,16 +86,16 @@ impl Line {
     fn prepare_window(
         &self,
         state: &mut State,
-        turn: &mut Turn<'_>,
+        guard: &mut DeviceLockGuard<'_>,
         token: Option<u32>,
     ) -> Result<(), Failure> {
-        if turn.company {
+        if guard.company {
             // An old guest that starts or ends changes the window without waiting for its turn (Q4).
-            self.look_at_window(state, turn)?;
+            self.look_at_window(state, guard)?;
         }
         let Some(pages) = self.pages(state) else {
             if state.window != Registered::Nothing {
-                self.release(state, turn)?;
+                self.release(state, guard)?;
             }
             return Ok(());
         };
@@ -102,7 +103,7 @@ impl Line {
             return Ok(());
         }
         // First, so that whoever comes after this process's death knows whose the window may be.
-        turn.set_registered(Some(Registrant { token, address: pages.address }))?;
+        guard.set_registered(Some(Registrant { token, address: pages.address }))?;
         let [low, high] = vgpu_wire::v1::split(pages.address);
         // A host may look whose window it is.
         let mut accesses: Vec<Access> = state.staged.own(token.map_or(0, scratch)).into_iter().collect();
@@ -119,13 +120,13 @@ impl Line {
                 state.window = Registered::Ours;
                 Ok(())
             }
-            reg::ERROR => self.refuse(state, turn),
+            reg::ERROR => self.refuse(state, guard),
             _ => Err(GoneReason::Nonsense.into()),
         }
     }
 
     /// Looks what is registered, once a turn.
-    fn look_at_window(&self, state: &mut State, turn: &Turn<'_>) -> Result<(), Failure> {
+    fn look_at_window(&self, state: &mut State, guard: &DeviceLockGuard<'_>) -> Result<(), Failure> {
         if state.found != Found::Unknown {
             return Ok(());
         }
@@ -133,7 +134,7 @@ impl Line {
             self.registers.read([reg::SHMEM_GPA_LO, reg::SHMEM_GPA_HI, reg::SHMEM_SIZE, reg::SHMEM_CTRL])?;
         let address = u64::from(high) << 32 | u64::from(low);
         let ours = self.pages(state).is_some_and(|pages| pages.address == address);
-        let known = ours || turn.registered.is_some_and(|registrant| registrant.address == address);
+        let known = ours || guard.registered.is_some_and(|registrant| registrant.address == address);
         // It may be an old guest's that has written them since.
         state.staged_window &= ours && pages_are(self.pages(state), bytes);
         (state.found, state.window) = match control {
@@ -147,14 +148,18 @@ impl Line {
 
     /// The end of a turn while old guests are about. They register their pages once and take it for granted that those are the window; one that has
     /// none takes it for granted that there is no window. So what was registered is registered again, and nothing where nothing was (Q10, Q30).
-    pub(super) fn leave_window(&self, state: &mut State, turn: &mut Turn<'_>) -> Result<(), Failure> {
-        if state.found == Found::Unknown && turn.registered.is_none() {
+    pub(super) fn leave_window(
+        &self,
+        state: &mut State,
+        guard: &mut DeviceLockGuard<'_>,
+    ) -> Result<(), Failure> {
+        if state.found == Found::Unknown && guard.registered.is_none() {
             return Ok(());
         }
-        self.look_at_window(state, turn)?;
+        self.look_at_window(state, guard)?;
         match state.found {
             Found::Theirs([low, high, bytes]) => {
-                turn.set_registered(None)?;
+                guard.set_registered(None)?;
                 state.staged_window = false;
                 self.access(&[
                     Access::Write(reg::SHMEM_GPA_LO, low),
@@ -164,17 +169,17 @@ impl Line {
                 ])?;
                 state.window = Registered::Unknown;
             }
-            _ if state.window != Registered::Nothing => self.release(state, turn)?,
-            _ => turn.set_registered(None)?,
+            _ if state.window != Registered::Nothing => self.release(state, guard)?,
+            _ => guard.set_registered(None)?,
         }
         Ok(())
     }
 
     /// No window.
-    fn release(&self, state: &mut State, turn: &mut Turn<'_>) -> Result<(), Failure> {
+    fn release(&self, state: &mut State, guard: &mut DeviceLockGuard<'_>) -> Result<(), Failure> {
         self.registers.write(reg::SHMEM_CTRL, reg::SHMEM_RELEASE)?;
         state.window = Registered::Nothing;
-        turn.set_registered(None)?;
+        guard.set_registered(None)?;
         Ok(())
     }
 
@@ -182,22 +187,22 @@ impl Line {
     pub(super) fn release_if(
         &self,
         state: &mut State,
-        turn: &mut Turn<'_>,
+        guard: &mut DeviceLockGuard<'_>,
         registrant: Registrant,
     ) -> Result<(), Failure> {
         let [low, high] = vgpu_wire::v1::split(registrant.address);
         let seen = self.registers.read([reg::SHMEM_GPA_LO, reg::SHMEM_GPA_HI, reg::SHMEM_CTRL])?;
         if seen == [low, high, reg::SHMEM_REGISTER] {
-            return self.release(state, turn);
+            return self.release(state, guard);
         }
         state.window = Registered::Unknown;
-        turn.set_registered(None)?;
+        guard.set_registered(None)?;
         Ok(())
     }
 
     /// Gives the window up for good: payload goes through BAR1 from here on (Q9).
-    pub(super) fn refuse(&self, state: &mut State, turn: &mut Turn<'_>) -> Result<(), Failure> {
-        self.release(state, turn)?;
+    pub(super) fn refuse(&self, state: &mut State, guard: &mut DeviceLockGuard<'_>) -> Result<(), Failure> {
+        self.release(state, guard)?;
         state.refused = true;
         Ok(())
     }

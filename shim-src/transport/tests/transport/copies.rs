@@ -4,18 +4,18 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
-use vgpu_transport::{Lost, Session};
+use vgpu_transport::{Session, SessionError};
 use vgpu_wire::body::copy::{CopyIn, CopyOut};
 use vgpu_wire::{Mark, Span};
 
 use crate::bed::{Bed, allocate, echo, pattern, soft};
 
-fn copy_in(session: &Session, address: u64, source: &[u8]) -> Result<(), Lost> {
+fn copy_in(session: &Session, address: u64, source: &[u8]) -> Result<(), SessionError> {
     // SAFETY: a slice is readable.
     unsafe { session.copy_in(0, address, source.as_ptr(), source.len()) }
 }
 
-fn copy_out(session: &Session, address: u64, bytes: usize) -> Result<Vec<u8>, Lost> {
+fn copy_out(session: &Session, address: u64, bytes: usize) -> Result<Vec<u8>, SessionError> {
     let mut target = vec![0xcc; bytes];
     // SAFETY: the vector has that many bytes and is used by nobody else.
     unsafe { session.copy_out(0, address, target.as_mut_ptr(), bytes) }.map(|()| target)

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use vgpu_transport::{Device, GoneReason, Lost, OpenError, Session};
+use vgpu_transport::{Device, GoneReason, OpenError, Session, SessionError};
 use vgpu_wire::body::session::Echo;
 
 use crate::bed::{
@@ -13,10 +13,10 @@ use crate::roles::Role;
 /// The promise: a lost device is noticed within a second.
 const NOTICED: Duration = Duration::from_secs(1);
 
-const GONE: Lost = Lost::Gone { reason: GoneReason::Socket };
+const GONE: SessionError = SessionError::Gone { reason: GoneReason::Socket };
 
 /// Kills the device after `work` has begun and sees that it ends with the right error, in time.
-fn lost_during(part: &str, work: impl Fn(&Session) -> Lost + Sync) {
+fn lost_during(part: &str, work: impl Fn(&Session) -> SessionError + Sync) {
     let dir = folder();
     let mut device = Role::start(part, dir.path());
     listen_to_notices();
@@ -136,7 +136,7 @@ fn a_device_that_was_taken_off_in_good_order_is_gone_too() {
     let word = session.word().unwrap();
     let lost = session.wait(word.index(), 1).unwrap_err();
     // Either its last words or the closed socket say so.
-    assert!(matches!(lost, Lost::Gone { .. } | Lost::Ended { .. }), "{lost}");
+    assert!(matches!(lost, SessionError::Gone { .. } | SessionError::Ended { .. }), "{lost}");
     assert!(start.elapsed() < 2 * NOTICED);
     assert!(functions(dir.path()).is_empty());
 }
@@ -153,7 +153,7 @@ fn a_session_does_not_survive_into_the_next_device() {
     echo(&next, 1);
     assert!(matches!(
         session.call(Echo { reply: 0, reserved: 0, cookie: 1 }, &[], &mut []),
-        Err(Lost::Gone { .. } | Lost::Ended { .. })
+        Err(SessionError::Gone { .. } | SessionError::Ended { .. })
     ));
     drop(session);
     echo(&next, 2);

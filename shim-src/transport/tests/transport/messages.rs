@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use vgpu_transport::{LateError, Lost};
+use vgpu_transport::{LateError, SessionError};
 use vgpu_wire::body::copy::Fill;
 use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::memory::{MemFree, MemInfo, MemInfoReply};
@@ -123,8 +123,8 @@ fn messages_above_the_longest_are_refused_and_nothing_is_sent() {
     let mut launch = Launch::new_zeroed();
     launch.param_bytes = params.len() as u32;
     let lost = session.send(&launch, &[&params]).unwrap_err();
-    assert!(matches!(lost, Lost::Misuse { .. }) && lost.code() == 1 && !lost.is_final(), "{lost}");
-    assert!(matches!(session.wait(area::WORDS, 1), Err(Lost::Misuse { .. })));
+    assert!(matches!(lost, SessionError::Misuse { .. }) && lost.code() == 1 && !lost.is_final(), "{lost}");
+    assert!(matches!(session.wait(area::WORDS, 1), Err(SessionError::Misuse { .. })));
     assert_eq!(session.wait(0, 1), Ok(()));
     assert_eq!(session.counters().messages, before);
     echo(&session, 1);
@@ -206,9 +206,9 @@ fn a_sticky_error_stays_and_nobody_waits_in_vain() {
     echo(&session, 1);
     let error = LateError { code: 700, sticky: true, ended: false, message: number };
     assert_eq!([session.late_error(), session.late_error()], [Some(error); 2]);
-    assert_eq!(session.check(), Err(Lost::Ended { code: 700, message: number }));
+    assert_eq!(session.check(), Err(SessionError::Ended { code: 700, message: number }));
     // A value that was never promised: the error is the answer.
-    assert_eq!(session.wait(word.index(), 5), Err(Lost::Ended { code: 700, message: number }));
+    assert_eq!(session.wait(word.index(), 5), Err(SessionError::Ended { code: 700, message: number }));
     let mut info = MemInfoReply::new_zeroed();
     let answer = session.call(MemInfo { reply: 0, reserved: 0 }, &[], info.as_mut_bytes()).unwrap();
     assert_eq!(answer.status, 700);
@@ -228,7 +228,7 @@ fn a_broken_contract_ends_the_session_and_no_other() {
         eventually("it sleeps", || session.counters().sleeps >= 1);
         // An event that was never created.
         let number = session.send(&EventRecord { event: 9, stream: 77, mark: Mark::NONE }, &[]).unwrap();
-        let ended = Lost::Ended { code: 999, message: number };
+        let ended = SessionError::Ended { code: 999, message: number };
         assert_eq!(waiter.join().unwrap(), Err(ended));
         let late = LateError { code: 999, sticky: true, ended: true, message: number };
         assert_eq!(session.late_error(), Some(late));

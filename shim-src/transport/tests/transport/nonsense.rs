@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use vgpu_transport::{AttachError, Device, GoneReason, LateError, Lost, OpenError, Session};
+use vgpu_transport::{AttachError, Device, GoneReason, LateError, OpenError, Session, SessionError};
 use vgpu_wire::body::session::{Echo, WindowAllocReply};
 use vgpu_wire::registers::{self as reg, Refusal, channel};
 use vgpu_wire::{Body, TABLE_DIGEST, WIRE_VERSION, area};
@@ -19,7 +19,7 @@ fn try_attach(fake: &Fake) -> Result<Session, AttachError> {
     Session::attach(Device::open(&functions(fake.dir())[0]).unwrap())
 }
 
-const NONSENSE: Lost = Lost::Gone { reason: GoneReason::Nonsense };
+const NONSENSE: SessionError = SessionError::Gone { reason: GoneReason::Nonsense };
 
 #[test]
 fn a_host_that_cannot_wake_is_waited_for_by_time() {
@@ -225,12 +225,12 @@ fn errors_without_a_code_or_a_number_are_errors() {
     let error = LateError { code: 999, sticky: false, ended: false, message: 5 };
     assert_eq!(session.late_error(), Some(error));
     fake.host().put32(area::RETURN_ERROR_FLAGS, u32::MAX);
-    assert_eq!(session.check(), Err(Lost::Ended { code: 999, message: 5 }));
+    assert_eq!(session.check(), Err(SessionError::Ended { code: 999, message: 5 }));
     assert!(session.late_error().is_some_and(|error| error.ended && error.sticky));
 }
 
 /// Changes a register behind a session's back and sees what becomes of a wait.
-fn lost_by(register: u32, value: u32) -> (Lost, Duration) {
+fn lost_by(register: u32, value: u32) -> (SessionError, Duration) {
     let fake = good();
     let session = attach_in(fake.dir());
     let word = session.word().unwrap();
@@ -248,7 +248,7 @@ fn what_says_that_a_device_is_gone_is_believed_within_a_second() {
         (channel::base(0) + channel::SESSION, 78, GoneReason::Channel),
     ] {
         let (lost, took) = lost_by(register, value);
-        assert_eq!(lost, Lost::Gone { reason });
+        assert_eq!(lost, SessionError::Gone { reason });
         assert!(took < Duration::from_secs(1), "{took:?}");
     }
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use vgpu_device::{DeviceConfig, SimBus};
-use vgpu_transport::{Reading, Session, Why};
+use vgpu_transport::{ReturnPath, Session, Why};
 use vgpu_wire::{area, pci};
 
 use crate::bed::{allocate, attach_in, echo, folder, functions, pattern, soft};
@@ -43,7 +43,7 @@ impl Machine {
     }
 }
 
-fn reading(session: &Session) -> Reading {
+fn reading(session: &Session) -> ReturnPath {
     session.reading().unwrap()
 }
 

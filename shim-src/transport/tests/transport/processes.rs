@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use vgpu_transport::{Device, Lost, OpenError};
+use vgpu_transport::{Device, OpenError, SessionError};
 use vgpu_wire::body::session::Echo;
 
 use crate::bed::{
@@ -50,7 +50,7 @@ fn a_forked_child_gets_an_error_and_disturbs_nothing() {
         for _ in 0..10 {
             let good = in_child(|| {
                 let mut byte = 0u8;
-                let forked = Err(Lost::Forked);
+                let forked = Err(SessionError::Forked);
                 // SAFETY: one byte is there.
                 let copied_in = unsafe { session.copy_in(0, address, &raw const byte, 1) };
                 // SAFETY: as above.
@@ -59,14 +59,14 @@ fn a_forked_child_gets_an_error_and_disturbs_nothing() {
                 let echoed = session.call(Echo { reply: 0, reserved: 0, cookie: 1 }, &[], &mut []);
                 let opened = Device::open(&function);
                 session.close();
-                session.send(&signal(word.mark()), &[]) == Err(Lost::Forked)
-                    && echoed == Err(Lost::Forked)
+                session.send(&signal(word.mark()), &[]) == Err(SessionError::Forked)
+                    && echoed == Err(SessionError::Forked)
                     && session.wait(word.index(), 1) == forked
                     && session.check() == forked
                     && copied_in == forked
                     && copied_out == forked
                     && session.window_alloc(1).map(drop) == forked
-                    && session.reclaim() == Err(Lost::Forked)
+                    && session.reclaim() == Err(SessionError::Forked)
                     && session.late_error().is_some_and(|error| error.code == 3 && error.sticky)
                     && session.word().is_none()
                     && matches!(opened, Err(OpenError::Forked { .. }))

@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use vgpu_device::{DeviceConfig, SimBus};
-use vgpu_transport::{Device, Lost, Session};
+use vgpu_transport::{Device, Session, SessionError};
 use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::session::Echo;
 use zerocopy::FromZeros;
@@ -280,7 +280,7 @@ fn closing(dir: &Path) {
     assert_ne!(session.channel(), attach_in(dir).channel());
     session.close();
     let lost = session.send(&signal(word.mark()), &[]);
-    assert_eq!(lost, Err(Lost::Closed));
+    assert_eq!(lost, Err(SessionError::Closed));
 }
 
 /// Works where nobody may spin.

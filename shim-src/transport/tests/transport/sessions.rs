@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use vgpu_transport::{AttachError, Device, Lost, OpenError, Session};
+use vgpu_transport::{AttachError, Device, OpenError, Session, SessionError};
 use vgpu_wire::body::session::Echo;
 use vgpu_wire::facts::DeviceFacts;
 use vgpu_wire::{TABLE_DIGEST, WIRE_VERSION};
@@ -51,7 +51,7 @@ fn who_only_looks_opens_no_window() {
     assert!(matches!(Device::open(function), Err(OpenError::Open { .. })));
     // What is missing is told by the first message, and stays.
     let lost = hopeless.call(Echo { reply: 0, reserved: 0, cookie: 1 }, &[], &mut []).unwrap_err();
-    assert!(matches!(lost, Lost::NotAttached { .. }), "{lost}");
+    assert!(matches!(lost, SessionError::NotAttached { .. }), "{lost}");
     std::fs::rename(&away, &window).unwrap();
     assert_eq!(session.free_memory().unwrap(), Some(1 << 30));
     echo(&session, 7);
@@ -143,9 +143,9 @@ fn closing_ends_what_other_threads_do() {
     session.close();
     session.close();
     for waiter in waiters {
-        assert_eq!(waiter.join().unwrap(), Err(Lost::Closed));
+        assert_eq!(waiter.join().unwrap(), Err(SessionError::Closed));
     }
-    assert_eq!(sender.join().unwrap(), Lost::Closed);
+    assert_eq!(sender.join().unwrap(), SessionError::Closed);
     assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
     eventually("detached", || bed.status().sessions.is_empty());
 
@@ -159,7 +159,7 @@ fn closing_ends_what_other_threads_do() {
     assert_eq!(unsafe { theirs.ptr().read_volatile() }, 0);
     echo(&next, 8);
     assert_eq!(session.late_error().map(|error| (error.code, error.sticky)), Some((4, true)));
-    assert_eq!(session.window_alloc(1).map(drop), Err(Lost::Closed));
+    assert_eq!(session.window_alloc(1).map(drop), Err(SessionError::Closed));
     assert!(session.word().is_none());
 }
 

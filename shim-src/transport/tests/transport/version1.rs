@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use vgpu_device::v1::{Mediator, Properties, Rules};
 use vgpu_device::{BusStatus, Executor, SimBus, V1Config, V1TestHooks, V1Way, Watch};
-use vgpu_transport::{Device, GoneReason, Lost, Session};
+use vgpu_transport::{Device, GoneReason, Session, SessionError};
 use vgpu_wire::Span;
 use vgpu_wire::body::copy::{CopyDevice, CopyIn, CopyRows, Fill};
 use vgpu_wire::body::memory::{Address, MemAlloc, MemCreate, MemFree, MemInfo, MemInfoReply};
@@ -371,7 +371,7 @@ fn a_device_that_goes_away_is_noticed() {
     drop(bed.bus);
     let mut reply = MemInfoReply::new_zeroed();
     let lost = session.call(MemInfo { reply: 0, reserved: 0 }, &[], reply.as_mut_bytes()).unwrap_err();
-    assert_eq!(lost, Lost::Gone { reason: GoneReason::Socket });
+    assert_eq!(lost, SessionError::Gone { reason: GoneReason::Socket });
     drop(dir);
 }
 

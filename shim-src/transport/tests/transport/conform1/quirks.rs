@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use vgpu_device::v1::Bar;
 use vgpu_device::{GpuConfig, Seen, Watch};
 use vgpu_executor_null::Null;
-use vgpu_transport::{AttachError, Device, GoneReason, LateError, Lost, Session};
+use vgpu_transport::{AttachError, Device, GoneReason, LateError, Session, SessionError};
 use vgpu_wire::body::memory::{Address, MemAlloc, MemFree, MemInfo};
 use vgpu_wire::body::module::FunctionSet;
 use vgpu_wire::v1::call::ALLOCATIONS_MAX;
@@ -125,7 +125,7 @@ fn q31_a_host_whose_context_died_is_told_at_the_start() {
     bench.recorder.context_dies();
     let device = Device::open(&functions(bench.bed.dir())[0]).unwrap();
     match Session::attach(device) {
-        Err(AttachError::Lost(Lost::Gone { reason: GoneReason::Context })) => {}
+        Err(AttachError::Lost(SessionError::Gone { reason: GoneReason::Context })) => {}
         other => panic!("{other:?}"),
     }
 }
@@ -242,7 +242,7 @@ fn q26_what_may_have_been_done_is_not_repeated() {
     let mut address = Address::new_zeroed();
     let lost =
         session.call(MemAlloc { reply: 0, flags: 0, bytes: 64 }, &[], address.as_mut_bytes()).unwrap_err();
-    assert_eq!(lost, Lost::Gone { reason: GoneReason::Mediator });
+    assert_eq!(lost, SessionError::Gone { reason: GoneReason::Mediator });
     assert_eq!((lost.code(), bench.recorder.of(0x30).len()), (46, 1));
     assert_eq!(
         session.call(MemInfo { reply: 0, reserved: 0 }, &[], &mut [0; 16]).unwrap_err(),
@@ -263,7 +263,7 @@ fn q27_a_forked_child_touches_nothing() {
     if child == 0 {
         let lost = session.send(&MemFree { address }, &[]);
         drop(session);
-        let code = i32::from(lost != Err(Lost::Forked));
+        let code = i32::from(lost != Err(SessionError::Forked));
         // SAFETY: ends the child alone.
         unsafe { libc::_exit(code) };
     }

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use vgpu_wire::area;
 
+use crate::areas::Areas;
 use crate::descriptor::Descriptor;
-use crate::device::{Areas, OpenError};
 use crate::lock::LockFile;
 use crate::mapping::{Mapping, MemoryType};
+use crate::open_error::OpenError;
 use crate::sysfs::PciFunction;
 use crate::v1::Bridge;
 
@@ -19,7 +20,7 @@ use crate::v1::Bridge;
 /// the guest polls, return area and facts, is mapped through `resource2`, all else through `resource2_wc` where there is one. No
 /// page is mapped both ways, by whichever process: a kernel would give the second one the memory type of the first, or refuse.
 #[derive(Debug)]
-pub(crate) struct Reach {
+pub(crate) struct BarMappings {
     pub(crate) window: Arc<Mapping>,
     pub(crate) lock: LockFile,
     /// What the window is mapped from; `None`: from the file that is locked.
@@ -32,7 +33,7 @@ pub(crate) struct Reach {
     path: PathBuf,
 }
 
-impl Reach {
+impl BarMappings {
     /// Opens both.
     ///
     /// # Errors
@@ -59,10 +60,10 @@ impl Reach {
         let memory = if combined.is_some() { MemoryType::WriteCombined } else { polled };
         let window = Mapping::reserved(bytes as usize, memory)
             .map_err(|source| OpenError::Map { path: path.clone(), source })?;
-        let reach = Self { window: Arc::new(window), lock, combined, polled, whole: false, path };
+        let mappings = Self { window: Arc::new(window), lock, combined, polled, whole: false, path };
         let shared = areas.end();
-        reach.lay(shared, bytes.saturating_sub(shared)).map_err(|source| reach.unmapped(source))?;
-        Ok(reach)
+        mappings.lay(shared, bytes.saturating_sub(shared)).map_err(|source| mappings.unmapped(source))?;
+        Ok(mappings)
     }
 
     /// Maps a part of the window that is written, or read in bulk.
@@ -119,7 +120,7 @@ impl Reach {
     /// That of a device of version 1: memory of this process, and the file of the virtual machine's processes.
     ///
     /// # Errors
-    /// As [`Reach::open`].
+    /// As [`BarMappings::open`].
     pub(crate) fn of_bridge(bridge: &Bridge) -> Result<Self, OpenError> {
         let path = bridge.owners().to_owned();
         let lock = LockFile::open(&path).map_err(|source| OpenError::Open { path: path.clone(), source })?;

@@ -13,7 +13,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::super::call::{Call, Failure, Payload};
 use super::super::facts::{self, Use};
-use super::{Carrier, INVALID_HANDLE, INVALID_VALUE, Means, NOT_SUPPORTED};
+use super::{INVALID_HANDLE, INVALID_VALUE, Means, NOT_SUPPORTED, Translator};
 
 /// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
 const MAX_DYNAMIC_SHARED: u32 = 8;
@@ -38,7 +38,7 @@ pub(super) struct Function {
     max_dynamic_shared: u32,
 }
 
-impl Carrier {
+impl Translator {
     pub(super) fn module_open(&mut self, body: &ModuleOpen) -> ModuleOpenReply {
         let module = Module { text: body.image == IMAGE_PTX, ..Module::default() };
         self.modules.insert(body.module, module);
@@ -61,7 +61,7 @@ impl Carrier {
         if known.text {
             image.push(0);
         }
-        let pieces: Vec<&[u8]> = image.chunks(means.line.limit()).collect();
+        let pieces: Vec<&[u8]> = image.chunks(means.mailbox.limit()).collect();
         let mut host = 0;
         for (index, piece) in pieces.iter().enumerate() {
             let mut args = [0; ARGS];

@@ -1,27 +1,28 @@
-//! How a session reads what its host writes - completions, answers, copies back: which ways there are, how fast they are, which is taken.
+//! The return path: where the host writes completions, answers and downloads, and how fast the guest reads them there.
 //!
-//! A BAR is read as the hypervisor lets it be: as fast as memory, or a hundred times slower, a trip over the bus for each load. Pages
-//! of the guest's own are memory in any case. Where they are to be had, both are measured with a few loads, and pages are taken
-//! unless the BAR is much the faster, which no machine is known for.
+//! Reads from a BAR are as fast as the hypervisor makes them: as fast as memory, or a hundred times slower, a trip over the
+//! bus for each load. Pages of the guest's own are memory in any case. Where there are some, both are measured with a few
+//! loads, and pages are taken unless the BAR is much faster, which no machine is known for.
 
 use std::fmt;
 
 use vgpu_wire::area;
-use vgpu_wire::registers::CAP_PAGES;
 
-use crate::device::{Device, OpenError};
+use crate::bar_mappings::BarMappings;
+use crate::device::Device;
 use crate::mapping::{Mapping, MemoryType};
-use crate::pages::{Keeper, Kept, REST, device_key};
-use crate::reach::Reach;
+use crate::open_error::OpenError;
+use crate::pages::{HugePages, REST, device_key};
 
-/// Words that are loaded to measure a way: tens of microseconds where each is a trip over the bus.
+/// Number of words that are loaded to measure memory: tens of microseconds where each is a trip over the bus.
 const WORDS: u64 = 64;
-/// Pages that are so many times slower than the BAR are not taken. Less is noise: where both are memory, either may win.
+/// Pages that are more than this many times slower than the BAR are not taken. Less is noise: where both are memory,
+/// either may win.
 const MUCH: u64 = 4;
-/// Window memory that is so many times slower to read than memory is not for programs to read.
+/// Window memory that is more than this many times slower to read than memory is not handed to programs.
 const SLOW: u64 = 8;
 
-/// Why a session reads the way that it does.
+/// Why a session has the return path that it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
     /// The window: the device takes no pages.
@@ -51,45 +52,46 @@ impl fmt::Display for Why {
     }
 }
 
-/// How a session reads what its host writes.
+/// The return path of a session.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Reading {
+pub struct ReturnPath {
     /// Bytes of guest pages that the host writes to; 0: it writes to the window.
     pub page_bytes: u64,
-    /// Megabytes a second at which words of the window are loaded through `resource2`; `None`: there was nothing to compare with.
+    /// Megabytes a second at which words of the window are loaded through `resource2`. `None`: there was nothing to compare
+    /// with.
     pub window_mb_s: Option<f64>,
     /// The same of guest pages.
     pub pages_mb_s: Option<f64>,
-    /// Why this way.
+    /// Why this path.
     pub why: Why,
 }
 
-/// Pages that are to be given to the host.
+/// Pages that are offered to the host.
 #[derive(Debug)]
 pub(crate) struct Offer {
-    pub(crate) kept: Kept,
-    /// By which the host knows that this process may.
+    pub(crate) kept: HugePages,
+    /// The key that shows the host that this process may name pages.
     pub(crate) key: u64,
 }
 
-/// The way of a session on a channel whose lock this process has.
+/// Chooses the return path of a session on a channel whose lock this process has.
 pub(crate) fn choose(
     device: &Device,
-    reach: &Reach,
+    mappings: &BarMappings,
     channel: u32,
-) -> Result<(Option<Offer>, Reading), OpenError> {
-    let mut reading = Reading { page_bytes: 0, window_mb_s: None, pages_mb_s: None, why: Why::NotTaken };
-    let Some(keeper) = &device.keeper else { return Ok((None, reading)) };
+) -> Result<(Option<Offer>, ReturnPath), OpenError> {
+    let mut path = ReturnPath { page_bytes: 0, window_mb_s: None, pages_mb_s: None, why: Why::NotTaken };
+    let Some(pool) = &device.pool else { return Ok((None, path)) };
     let Ok(Some(key)) = device_key(&device.function) else {
-        reading.why = Why::NotAllowed;
-        return Ok((None, reading));
+        path.why = Why::NotAllowed;
+        return Ok((None, path));
     };
-    let Some(kept) = keeper.take(channel) else {
-        reading.why = Why::NoPages;
-        return Ok((None, reading));
+    let Some(kept) = pool.take(channel) else {
+        path.why = Why::NoPages;
+        return Ok((None, path));
     };
-    // The facts are what is there to be read before a session is.
-    let facts = match reach.facts(device.areas.of(0)) {
+    // The facts can be read before there is a session.
+    let facts = match mappings.facts(device.areas.of(0)) {
         Ok(facts) => facts,
         Err(error) => {
             kept.release();
@@ -98,26 +100,21 @@ pub(crate) fn choose(
     };
     let window = facts.time_loads(0, WORDS);
     let pages = kept.mapping.time_loads(REST, WORDS);
-    reading.window_mb_s = Some(speed(window));
-    reading.pages_mb_s = Some(speed(pages));
+    path.window_mb_s = Some(speed(window));
+    path.pages_mb_s = Some(speed(pages));
     if pages / MUCH > window {
         kept.release();
-        reading.why = Why::Slower;
-        return Ok((None, reading));
+        path.why = Why::Slower;
+        return Ok((None, path));
     }
-    reading.why = Why::AsFast;
-    reading.page_bytes = area::RETURN_BYTES;
-    Ok((Some(Offer { kept, key }), reading))
+    path.why = Why::AsFast;
+    path.page_bytes = area::RETURN_BYTES;
+    Ok((Some(Offer { kept, key }), path))
 }
 
 /// Megabytes a second.
 fn speed(nanoseconds: u64) -> f64 {
     f64::from((8 * WORDS) as u32) * 1e3 / f64::from(u32::try_from(nanoseconds).unwrap_or(u32::MAX).max(1))
-}
-
-/// Where pages of a device's sessions are kept; `None`: it takes none.
-pub(crate) fn keeper(function: &crate::PciFunction, capabilities: u32) -> Option<Keeper> {
-    (capabilities & CAP_PAGES != 0).then(|| Keeper::of(function, function.is_simulated()))
 }
 
 /// Whether a part of the window is read about as fast as memory.

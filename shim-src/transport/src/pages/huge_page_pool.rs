@@ -17,6 +17,7 @@ use std::sync::Arc;
 use vgpu_wire::area;
 use vgpu_wire::body::pages::PageRun;
 use vgpu_wire::fnv1a;
+use vgpu_wire::registers::CAP_PAGES;
 
 use super::{LARGE, frames, lock};
 use crate::descriptor::Descriptor;
@@ -36,7 +37,7 @@ const _: () = assert!(area::RETURN_BYTES <= REST);
 
 /// Where the pages of a function's sessions are kept.
 #[derive(Clone, Debug)]
-pub(crate) enum Keeper {
+pub(crate) enum HugePagePool {
     /// Segments whose keys come from this number.
     Segments(u64),
     /// The file, and the number of its first part.
@@ -45,7 +46,7 @@ pub(crate) enum Keeper {
 
 /// A session's pages.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct HugePages {
     pub(crate) mapping: Arc<Mapping>,
     /// Guest-physical addresses of its large pages.
     addresses: Vec<u64>,
@@ -61,9 +62,14 @@ enum Place {
     },
 }
 
-impl Keeper {
-    /// That of a function.
-    pub(crate) fn of(function: &PciFunction, simulated: bool) -> Self {
+impl HugePagePool {
+    /// The pool of a device with these capabilities. `None`: it takes no guest pages.
+    pub(crate) fn of_device(function: &PciFunction, capabilities: u32) -> Option<Self> {
+        (capabilities & CAP_PAGES != 0).then(|| Self::of(function, function.is_simulated()))
+    }
+
+    /// The pool of a function.
+    fn of(function: &PciFunction, simulated: bool) -> Self {
         // DIR/bus/pci/devices/ADDRESS
         let bus = function.dir.ancestors().nth(4).filter(|_| simulated);
         match bus {
@@ -73,16 +79,16 @@ impl Keeper {
     }
 
     /// The pages of a channel whose lock this process has: those that a dead process left, or new ones. `None`: there are none to be had.
-    pub(crate) fn take(&self, channel: u32) -> Option<Kept> {
+    pub(crate) fn take(&self, channel: u32) -> Option<HugePages> {
         match self {
             Self::Segments(function) => {
                 let key = key(*function, channel);
                 if let Some(id) = found(key) {
                     // One that is not ours has our key by chance.
-                    return own(id).and_then(|bytes| Kept::of_segment(id, bytes));
+                    return own(id).and_then(|bytes| HugePages::of_segment(id, bytes));
                 }
                 let id = SIZES.iter().find_map(|&bytes| made(key, bytes))?;
-                let kept = own(id).and_then(|bytes| Kept::of_segment(id, bytes));
+                let kept = own(id).and_then(|bytes| HugePages::of_segment(id, bytes));
                 if kept.is_none() {
                     // No host has heard of it.
                     remove(id);
@@ -102,7 +108,7 @@ impl Keeper {
                     Mapping::of_part(file.as_raw_fd(), address, bytes, MemoryType::WriteBack).ok()?;
                 let addresses = (address..).step_by(LARGE).take(bytes / LARGE).collect();
                 let file = Descriptor::adopt(file.into()).ok()?;
-                Kept::new(mapping, addresses, Place::Part { _file: file })
+                HugePages::new(mapping, addresses, Place::Part { _file: file })
             }
         }
     }
@@ -123,7 +129,7 @@ impl Keeper {
     }
 }
 
-impl Kept {
+impl HugePages {
     fn of_segment(id: libc::c_int, bytes: usize) -> Option<Self> {
         let mapping = Mapping::of_segment(id, bytes).ok()?;
         let addresses = frames::addresses(&mapping)?;
@@ -230,7 +236,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let ram = dir.path().join("ram");
         File::create(&ram).unwrap().set_len(64 << 20).unwrap();
-        let keeper = Keeper::Parts(ram, 64 * 5);
+        let keeper = HugePagePool::Parts(ram, 64 * 5);
         let kept = keeper.take(3).unwrap();
         assert_eq!((kept.returns(), kept.mapping.bytes()), (9 * (4 << 20), 4 << 20));
         let rest = PageRun { address: kept.returns() + REST, bytes: (4 << 20) - REST };
@@ -247,14 +253,14 @@ mod tests {
         let mut addresses = Vec::new();
         for (bytes, slot) in [(64 << 20, 0), (64 << 20, 5), (12 << 20, 7)] {
             File::create(&ram).unwrap().set_len(bytes).unwrap();
-            let keeper = Keeper::Parts(ram.clone(), 64 * slot);
+            let keeper = HugePagePool::Parts(ram.clone(), 64 * slot);
             addresses.extend((0..64).filter_map(|channel| keeper.take(channel)).map(|kept| kept.returns()));
         }
         assert_eq!(addresses.len(), 3 * 64, "each had pages");
         assert!(addresses.iter().all(|&address| address != 0), "{addresses:x?}");
         File::create(&ram).unwrap().set_len(4 << 20).unwrap();
-        assert!(Keeper::Parts(ram, 0).take(0).is_none(), "there are no other pages");
+        assert!(HugePagePool::Parts(ram, 0).take(0).is_none(), "there are no other pages");
         let mapping = Mapping::anonymous(LARGE).unwrap();
-        assert!(Kept::new(mapping, vec![0], Place::Segment(-1)).is_none());
+        assert!(HugePages::new(mapping, vec![0], Place::Segment(-1)).is_none());
     }
 }

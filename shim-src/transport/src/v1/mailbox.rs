@@ -10,14 +10,14 @@ use vgpu_wire::v1::registers::{self as reg, ErrorCode};
 use vgpu_wire::v1::route::limit;
 use vgpu_wire::v1::{ARGS, INLINE_BYTES, RESULTS};
 
-use crate::lost::GoneReason;
-use crate::notice::{Notice, tell};
+use crate::log_hook::{Notice, tell};
 use crate::pages::Contiguous;
 use crate::registers::{Access, BATCH, DataBar, Registers};
+use crate::session_error::GoneReason;
 
 use super::call::{Call, Failure, Payload, Results, UNKNOWN};
+use super::device_lock::{DeviceLock, DeviceLockGuard};
 use super::staged::Staged;
-use super::turn::{Turn, Turns};
 use super::window::{Found, Registered};
 
 /// Bytes that are copied at a time between memory that is not ours to refer to and a BAR.
@@ -40,11 +40,11 @@ enum Attempt {
 
 /// The way to a device.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct Mailbox {
     function: PciAddress,
     pub(super) registers: Arc<dyn Registers>,
     pub(super) data: Option<Box<dyn DataBar>>,
-    turns: Turns,
+    device_lock: DeviceLock,
     /// Looked for when a payload first needs it. Most processes only look.
     pages: OnceLock<Option<Contiguous>>,
     memory: Option<std::path::PathBuf>,
@@ -70,12 +70,12 @@ pub(super) struct State {
     hanging_up: bool,
 }
 
-impl Line {
+impl Mailbox {
     pub(crate) fn new(
         function: PciAddress,
         registers: Arc<dyn Registers>,
         data: Option<Box<dyn DataBar>>,
-        turns: Turns,
+        device_lock: DeviceLock,
         memory: Option<std::path::PathBuf>,
     ) -> Self {
         let state = State {
@@ -87,11 +87,19 @@ impl Line {
             found: Found::Unknown,
             hanging_up: false,
         };
-        Self { function, registers, data, turns, pages: OnceLock::new(), memory, state: Mutex::new(state) }
+        Self {
+            function,
+            registers,
+            data,
+            device_lock,
+            pages: OnceLock::new(),
+            memory,
+            state: Mutex::new(state),
+        }
     }
 
-    pub(crate) fn turns(&self) -> &Turns {
-        &self.turns
+    pub(crate) fn device_lock(&self) -> &DeviceLock {
+        &self.device_lock
     }
 
     pub(crate) fn registers(&self) -> &dyn Registers {
@@ -154,31 +162,31 @@ impl Line {
     /// Makes a call once.
     ///
     /// # Safety
-    /// As [`Line::call`].
+    /// As [`Mailbox::call`].
     unsafe fn attempt(&self, token: Option<u32>, call: &Call<'_>) -> Result<Attempt, Failure> {
         let state = &mut *self.lock();
-        let mut turn = self.turns.take(token)?;
+        let mut guard = self.device_lock.take(token)?;
         // SAFETY: as the caller promises.
-        let attempt = unsafe { self.attempt_in(state, &mut turn, token, call) };
+        let attempt = unsafe { self.attempt_in(state, &mut guard, token, call) };
         // Whatever came of it: who has the next turn must not meet this process's pages.
-        let left = if turn.company { self.leave_window(state, &mut turn) } else { Ok(()) };
+        let left = if guard.company { self.leave_window(state, &mut guard) } else { Ok(()) };
         attempt.and_then(|attempt| left.map(|()| attempt))
     }
 
     /// The same in a turn.
     ///
     /// # Safety
-    /// As [`Line::call`].
+    /// As [`Mailbox::call`].
     unsafe fn attempt_in(
         &self,
         state: &mut State,
-        turn: &mut Turn<'_>,
+        guard: &mut DeviceLockGuard<'_>,
         token: Option<u32>,
         call: &Call<'_>,
     ) -> Result<Attempt, Failure> {
         let scratch = token.map_or(0, scratch);
-        self.take_over(state, turn, token)?;
-        let bytes = self.place(state, turn, token, call)?;
+        self.take_over(state, guard, token)?;
+        let bytes = self.place(state, guard, token, call)?;
         let inline = if bytes <= INLINE_BYTES {
             let mut inline = vec![0; call.payload.len()];
             call.payload.copy(0, &mut inline);
@@ -208,7 +216,7 @@ impl Line {
             Ok(ErrorCode::MediatorUnavailable) => Err(GoneReason::Mediator.into()),
             // The device does not reach the pages: not ours to be had then, BAR1 is.
             Ok(ErrorCode::InvalidRequest) if state.window == Registered::Ours && bytes > INLINE_BYTES => {
-                self.refuse(state, turn)?;
+                self.refuse(state, guard)?;
                 Ok(Attempt::Again)
             }
             _ => Err(GoneReason::Nonsense.into()),
@@ -229,13 +237,18 @@ impl Line {
 
     /// Looks whether the registers are as this process left them; if not, forgets what it knew, and sees a call off that a dead process
     /// has left behind.
-    fn take_over(&self, state: &mut State, turn: &mut Turn<'_>, token: Option<u32>) -> Result<(), Failure> {
+    fn take_over(
+        &self,
+        state: &mut State,
+        guard: &mut DeviceLockGuard<'_>,
+        token: Option<u32>,
+    ) -> Result<(), Failure> {
         state.found = Found::Unknown;
         let [whose] = self.registers.read([reg::SCRATCH])?;
         if is_old(whose) {
-            turn.meet()?;
+            guard.meet()?;
         }
-        if turn.mine && whose == token.map_or(0, scratch) {
+        if guard.mine && whose == token.map_or(0, scratch) {
             return Ok(());
         }
         state.staged.forget();
@@ -250,8 +263,8 @@ impl Line {
             _ => false,
         };
         // Its pages may be anybody's by now.
-        if let Some(left) = turn.left_behind(token)? {
-            self.release_if(state, turn, left)?;
+        if let Some(left) = guard.left_behind(token)? {
+            self.release_if(state, guard, left)?;
         }
         Ok(())
     }
@@ -264,7 +277,8 @@ impl Line {
         let [status] = self.registers.read([reg::STATUS])?;
         if status == reg::BUSY {
             // Who has a token and this process's turn is not in a call: it had the token before.
-            let dead = |dead| if Some(dead) == token { Ok(true) } else { self.turns.is_free(dead) };
+            let dead =
+                |dead| if Some(dead) == token { Ok(true) } else { self.device_lock.owners.is_free(dead) };
             if token_of(whose).map_or(Ok(false), dead)? {
                 let mut accesses = state.staged.stores(whose, Op::ProcessCleanup as u32, &[whose], 0, &[]);
                 accesses.extend([Access::Write(reg::CUDA_DOORBELL, reg::RING), Access::Read(reg::STATUS)]);
@@ -284,10 +298,10 @@ impl Line {
     /// Gives the window up where it is the pages of the process with that token, this one or a dead one.
     pub(crate) fn end_window(&self, token: u32) -> Result<(), Failure> {
         let (state, token) = (&mut *self.lock(), Some(token));
-        let mut turn = self.turns.take(token)?;
-        self.take_over(state, &mut turn, token)?;
-        if let Some(own) = turn.registered.filter(|registrant| registrant.token == token) {
-            self.release_if(state, &mut turn, own)?;
+        let mut guard = self.device_lock.take(token)?;
+        self.take_over(state, &mut guard, token)?;
+        if let Some(own) = guard.registered.filter(|registrant| registrant.token == token) {
+            self.release_if(state, &mut guard, own)?;
         }
         Ok(())
     }
@@ -310,7 +324,7 @@ impl Line {
     /// Fetches what a call that succeeded brought.
     ///
     /// # Safety
-    /// As [`Line::call`].
+    /// As [`Mailbox::call`].
     unsafe fn collect(&self, state: &State, call: &Call<'_>) -> Result<Results, Failure> {
         let mut results = [0; RESULTS];
         if call.results > 0 {

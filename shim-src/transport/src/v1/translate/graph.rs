@@ -6,11 +6,11 @@ use vgpu_wire::{Message, padded};
 use zerocopy::FromBytes;
 
 use super::super::call::Failure;
-use super::{Carrier, INVALID_HANDLE, INVALID_VALUE, Means};
+use super::{INVALID_HANDLE, INVALID_VALUE, Means, Translator};
 
 const INVALID: Failure = Failure::Status(INVALID_VALUE);
 
-impl Carrier {
+impl Translator {
     pub(super) fn graph_define(&mut self, body: &GraphDefine, records: &[u8]) -> Result<(), Failure> {
         let mut nodes = Vec::with_capacity(body.nodes as usize);
         let mut rest = records;
@@ -44,7 +44,7 @@ impl Carrier {
         let carried = nodes.iter().try_for_each(|node| {
             debug_assert_eq!(node.len() as u64, padded(node.len() as u64));
             let message = Message::decode(node).map_err(|_| INVALID)?;
-            self.carry(means, &message)
+            self.translate(means, &message)
         });
         self.graphs.insert(graph, nodes);
         carried

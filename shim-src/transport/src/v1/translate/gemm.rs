@@ -8,7 +8,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::super::call::{Call, Failure, Payload};
 use super::super::half::{bfloat, half};
-use super::{Carrier, INVALID_VALUE, Means, NOT_SUPPORTED, OUT_OF_MEMORY};
+use super::{INVALID_VALUE, Means, NOT_SUPPORTED, OUT_OF_MEMORY, Translator};
 
 // `cudaDataType`.
 const R_32F: u32 = 0;
@@ -18,7 +18,7 @@ const R_16BF: u32 = 14;
 /// `cublasComputeType_t` of doubles and integers.
 const COMPUTE_NOT_F32: std::ops::RangeInclusive<u32> = 70..=73;
 
-impl Carrier {
+impl Translator {
     pub(super) fn gemm(&mut self, means: Means<'_>, body: &Gemm) -> Result<(), Failure> {
         if COMPUTE_NOT_F32.contains(&body.compute) {
             return Err(Failure::Status(NOT_SUPPORTED));

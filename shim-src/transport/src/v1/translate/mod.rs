@@ -16,10 +16,10 @@ use vgpu_wire::v1::call::Op;
 use vgpu_wire::{Body, Message, SEGMENT_BAR, SEGMENT_INLINE, Span};
 use zerocopy::{FromZeros, IntoBytes};
 
-use crate::lost::Lost;
+use crate::session_error::SessionError;
 
 use super::call::{Call, Failure, Payload, Results};
-use super::line::Line;
+use super::mailbox::Mailbox;
 use super::returns::Returns;
 use arena::Arena;
 use module::{Function, Module};
@@ -36,7 +36,7 @@ const NOT_SUPPORTED: u32 = 801;
 
 /// What a session has on a host of version 1.
 #[derive(Debug)]
-pub(super) struct Carrier {
+pub(super) struct Translator {
     token: u32,
     greeting: Box<HelloReply>,
     arena: Arena,
@@ -54,11 +54,11 @@ pub(super) struct Carrier {
 /// What carrying a message out needs.
 #[derive(Clone, Copy)]
 pub(super) struct Means<'a> {
-    pub(super) line: &'a Line,
+    pub(super) mailbox: &'a Mailbox,
     pub(super) returns: &'a Returns,
 }
 
-impl Carrier {
+impl Translator {
     pub(super) fn new(token: u32, greeting: Box<HelloReply>, arena: std::ops::Range<u64>) -> Self {
         Self {
             token,
@@ -72,9 +72,9 @@ impl Carrier {
         }
     }
 
-    /// The program may do nothing for a while: see [`Line::rest`].
+    /// The program may do nothing for a while: see [`Mailbox::rest`].
     pub(super) fn rest(&self, means: Means<'_>) -> Result<(), Failure> {
-        means.line.rest(self.token)
+        means.mailbox.rest(self.token)
     }
 
     fn facts(&self) -> &DeviceFacts {
@@ -83,11 +83,11 @@ impl Carrier {
 
     /// Makes a call whose payload is a slice.
     fn plain(&self, means: Means<'_>, call: &Call<'_>) -> Result<Results, Failure> {
-        means.line.plain(Some(self.token), call)
+        means.mailbox.plain(Some(self.token), call)
     }
 
     /// Carries a message out: when it returns, all that the message asks for is done.
-    pub(super) fn carry(&mut self, means: Means<'_>, message: &Message<'_>) -> Result<(), Failure> {
+    pub(super) fn translate(&mut self, means: Means<'_>, message: &Message<'_>) -> Result<(), Failure> {
         let Means { returns, .. } = means;
         let answer = |data: &[u8]| {
             if let Some(slot) = message.body.reply() {
@@ -215,7 +215,7 @@ impl Carrier {
 
 /// Where a span of the window lies in this process.
 fn place(means: Means<'_>, span: &Span) -> Result<(NonNull<u8>, usize), Failure> {
-    let wrong = Failure::Lost(Lost::Misuse { what: "a span that is not in the window" });
+    let wrong = Failure::Lost(SessionError::Misuse { what: "a span that is not in the window" });
     if span.segment != SEGMENT_BAR {
         return Err(wrong);
     }

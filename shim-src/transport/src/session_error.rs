@@ -1,10 +1,10 @@
-//! How a session ends, and what the host reports late: the types. [`crate::trouble`] finds them out.
+//! How a session ends, and what the host reports late. [`crate::link`] and [`crate::late_errors`] find these out.
 
 use thiserror::Error;
 
-/// Why a session cannot be used (any more). Everything but [`Lost::Misuse`] is final: every later call answers the same.
+/// Why a session cannot be used (any more). Everything but [`SessionError::Misuse`] is final: every later call answers the same.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-pub enum Lost {
+pub enum SessionError {
     /// The device is gone: what says so.
     #[error("the device is gone: {reason}")]
     Gone {
@@ -40,7 +40,7 @@ pub enum Lost {
     },
 }
 
-impl Lost {
+impl SessionError {
     /// The `CUresult` to report: 46 (device unavailable) when the device is gone or takes no more processes, the host's code
     /// when it ended the session, 4 (deinitialized) when closed, 3 (not initialized) in a forked
     /// child, 1 (invalid value) for misuse.
@@ -106,4 +106,20 @@ pub struct LateError {
     pub ended: bool,
     /// Number of the message that caused it; 0 where none did.
     pub message: u64,
+}
+
+impl LateError {
+    /// A lost session, which is a sticky error too.
+    pub(crate) fn of_lost(lost: SessionError) -> Self {
+        let message = if let SessionError::Ended { message, .. } = lost { message } else { 0 };
+        Self { code: lost.code(), sticky: true, ended: true, message }
+    }
+}
+
+/// `CUDA_ERROR_UNKNOWN`, reported where a host gives no code.
+const UNKNOWN: u32 = 999;
+
+/// A code from the host as it is reported: never 0, which would be success.
+pub(crate) fn known(code: u32) -> u32 {
+    if code == 0 { UNKNOWN } else { code }
 }

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 /// The files of a device of version 1. On a real bus their names are those of the guests that exist, so that old and new
 /// processes keep out of each other's way; a simulated bus has them in its own folder.
 #[derive(Clone, Debug)]
-pub(crate) struct Places {
+pub(crate) struct LockFiles {
     /// Locked (`flock`) while a call is under way.
-    pub(crate) turn: PathBuf,
-    /// Which processes have which tokens ([`super::turn`]). New guests alone have it.
+    pub(crate) lock: PathBuf,
+    /// Which processes have which tokens ([`super::device_lock`]). New guests alone have it.
     pub(crate) owners: PathBuf,
     /// Process ids of old guests, one a line.
     pub(crate) old: PathBuf,
@@ -16,7 +16,7 @@ pub(crate) struct Places {
     pub(crate) memory: Option<PathBuf>,
 }
 
-impl Places {
+impl LockFiles {
     /// Those of the function whose folder is `dir`.
     pub(crate) fn of(dir: &Path, simulated: bool) -> Self {
         // DIR/bus/pci/devices/ADDRESS
@@ -24,7 +24,7 @@ impl Places {
         let name = dir.file_name().unwrap_or_default().to_string_lossy();
         let at = |folder: &str, file: String| bus.unwrap_or(Path::new(folder)).join(file);
         Self {
-            turn: at("/var/tmp", "vgpu_transport.lock".to_owned()),
+            lock: at("/var/tmp", "vgpu_transport.lock".to_owned()),
             owners: at("/var/tmp", format!("vgpu_transport.{name}.owners")),
             old: at("/tmp", "vgpu_cuda_owner_pids".to_owned()),
             memory: bus.map(|bus| bus.join("ram")),
@@ -38,13 +38,13 @@ mod tests {
 
     #[test]
     fn a_real_bus_has_the_names_of_old_guests() {
-        let real = Places::of(Path::new("/sys/bus/pci/devices/0000:00:05.0"), false);
-        assert_eq!(real.turn, Path::new("/var/tmp/vgpu_transport.lock"));
+        let real = LockFiles::of(Path::new("/sys/bus/pci/devices/0000:00:05.0"), false);
+        assert_eq!(real.lock, Path::new("/var/tmp/vgpu_transport.lock"));
         assert_eq!(real.owners, Path::new("/var/tmp/vgpu_transport.0000:00:05.0.owners"));
         assert_eq!(real.old, Path::new("/tmp/vgpu_cuda_owner_pids"));
         assert_eq!(real.memory, None);
-        let sim = Places::of(Path::new("/x/y/bus/pci/devices/0000:00:05.0"), true);
-        assert_eq!(sim.turn, Path::new("/x/y/vgpu_transport.lock"));
+        let sim = LockFiles::of(Path::new("/x/y/bus/pci/devices/0000:00:05.0"), true);
+        assert_eq!(sim.lock, Path::new("/x/y/vgpu_transport.lock"));
         assert_eq!(sim.memory.as_deref(), Some(Path::new("/x/y/ram")));
     }
 }

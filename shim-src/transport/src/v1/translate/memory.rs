@@ -6,12 +6,12 @@ use vgpu_wire::v1::call::{ALLOCATIONS_MAX, Op};
 use vgpu_wire::v1::split;
 
 use super::super::call::{Call, Failure, Payload};
-use super::{Carrier, INVALID_VALUE, Means, NOT_SUPPORTED, OUT_OF_MEMORY};
+use super::{INVALID_VALUE, Means, NOT_SUPPORTED, OUT_OF_MEMORY, Translator};
 
 /// Bytes of a pattern that are sent when the host cannot fill with it.
 const PATTERN: usize = 64 << 10;
 
-impl Carrier {
+impl Translator {
     pub(super) fn allocate(&mut self, means: Means<'_>, flags: u32, bytes: u64) -> Result<Address, Failure> {
         if flags & MEM_MANAGED != 0 {
             return Err(Failure::Status(NOT_SUPPORTED));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use vgpu_wire::pci::PciAddress;
 
-use crate::lost::Lost;
+use crate::session_error::SessionError;
 
 /// Something to be logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub enum Notice {
         /// The function.
         function: PciAddress,
         /// Why.
-        lost: Lost,
+        lost: SessionError,
     },
     /// The registers have not answered for a while: the device is stopped or its machine is paused. It is waited for.
     Silent {

@@ -7,12 +7,12 @@ use vgpu_wire::v1::call::Op;
 use vgpu_wire::v1::{INLINE_BYTES, split};
 
 use super::super::call::{Call, Failure, Payload};
-use super::{Carrier, Means};
+use super::{Means, Translator};
 
 /// The shortest copy back that comes through the window; a shorter one comes by a load of each word.
 const THROUGH_WINDOW: u64 = INLINE_BYTES as u64 + 1;
 
-impl Carrier {
+impl Translator {
     /// Host to device.
     pub(in super::super) fn upload(
         &self,
@@ -20,7 +20,7 @@ impl Carrier {
         destination: u64,
         source: Payload<'_>,
     ) -> Result<(), Failure> {
-        let most = means.line.limit();
+        let most = means.mailbox.limit();
         let length = source.len();
         let mut at = 0;
         while at < length {
@@ -35,7 +35,7 @@ impl Carrier {
             let args = [low, high, count, zero];
             let call = Call::new(Op::MemcpyHtoD, &args).padded(payload);
             // SAFETY: the payload is readable, as its maker promised; nothing comes back.
-            unsafe { means.line.call(Some(self.token), &call) }?;
+            unsafe { means.mailbox.call(Some(self.token), &call) }?;
             at += bytes;
         }
         Ok(())
@@ -52,7 +52,7 @@ impl Carrier {
         destination: NonNull<u8>,
         bytes: usize,
     ) -> Result<(), Failure> {
-        if means.line.window_bytes().is_some()
+        if means.mailbox.window_bytes().is_some()
             && let Some((from, skip)) = self.stretched(source, bytes as u64)
         {
             let mut more = [0; THROUGH_WINDOW as usize];
@@ -62,7 +62,7 @@ impl Carrier {
             unsafe { core::ptr::copy_nonoverlapping(more[skip..].as_ptr(), destination.as_ptr(), bytes) };
             return Ok(());
         }
-        let most = means.line.limit();
+        let most = means.mailbox.limit();
         let mut at = 0;
         while at < bytes {
             let length = most.min(bytes - at);
@@ -90,7 +90,7 @@ impl Carrier {
         let args = [low, high, count, zero];
         let call = Call { back: Some((to, bytes)), ..Call::new(Op::MemcpyDtoH, &args) };
         // SAFETY: as the caller promises; there is no payload.
-        unsafe { means.line.call(Some(self.token), &call) }.map(|_| ())
+        unsafe { means.mailbox.call(Some(self.token), &call) }.map(|_| ())
     }
 
     /// For a copy that is too short for the window: a longer one around it within the same allocation, as its start and how many

@@ -1,0 +1,48 @@
+//! The end of a session that its own process ends.
+
+use std::time::{Duration, Instant};
+
+use vgpu_wire::registers::channel as regs;
+
+use crate::dead;
+use crate::session_core::SessionCore;
+use crate::session_error::{GoneReason, SessionError};
+
+/// How long an ending process waits for the device to say that it has detached, and has freed what the session held.
+pub(crate) const DETACH_LIMIT: Duration = Duration::from_millis(200);
+
+/// Ends the session. Whatever other threads do meanwhile, they do it to private memory.
+pub(crate) fn detach(core: &SessionCore) {
+    let link = core.link();
+    if link.left() {
+        return;
+    }
+    // A session that the host ended still has its channel; one whose device is gone has none.
+    let attached = match link.lost() {
+        None | Some(SessionError::Ended { .. }) => true,
+        Some(SessionError::Gone { reason }) => reason == GoneReason::Nonsense,
+        Some(_) => false,
+    };
+    link.lose(SessionError::Closed);
+    // Guest pages are this process's own until the host has released them.
+    let pages = core.pages.all();
+    let polled = if pages.is_none() { link.channel.make_private() } else { Ok(()) };
+    if link.window.make_private().and(polled).is_err() {
+        // Threads could still write to memory that would be another process's. The kernel drops the lock when this one ends.
+        return;
+    }
+    if attached {
+        // A slow device detaches all the same, and this session only, however late; if it never answers, the next process
+        // that checks finds the lock free.
+        let end = Instant::now() + DETACH_LIMIT;
+        let register = regs::base(link.index) + regs::DETACH_SESSION;
+        let told = link.registers.write_within(register, link.number, DETACH_LIMIT);
+        let free = told.is_ok() && dead::is_free_by(link.registers.as_ref(), link.index, end);
+        if let (true, Some(pages)) = (free, pages) {
+            // A store to a BAR may still be under way when the write returns; what is read after it is ordered after it. A
+            // host that has not released the pages keeps them, and so does whoever is next on this channel.
+            pages.release();
+        }
+    }
+    link.lock.unlock(link.index);
+}

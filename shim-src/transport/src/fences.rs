@@ -1,0 +1,98 @@
+//! Fences: completion words of a channel, whose values tell how far the device has come.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use vgpu_wire::Mark;
+use vgpu_wire::area::WORDS;
+
+use crate::link::Link;
+use crate::mutex::lock;
+use crate::pace::Usual;
+use crate::session_error::SessionError;
+use crate::tracer::Awaited;
+use crate::wait::wait_until;
+
+/// The completion words of a session: which are in use, and which value comes next.
+#[derive(Debug)]
+pub(crate) struct Fences {
+    /// Free words, one bit each; word 0 is none.
+    free: Mutex<[u64; WORDS as usize / 64]>,
+    /// The newest value of each word, whoever owned it.
+    last: Box<[AtomicU64]>,
+    /// How long a wait for each word usually takes.
+    usual: Box<[Usual]>,
+}
+
+impl Fences {
+    pub(crate) fn new() -> Self {
+        let mut free = [u64::MAX; WORDS as usize / 64];
+        free[0] &= !1;
+        Self {
+            free: Mutex::new(free),
+            last: (0..WORDS).map(|_| AtomicU64::new(0)).collect(),
+            usual: (0..WORDS).map(|_| Usual::new()).collect(),
+        }
+    }
+
+    /// Takes a word that nobody owns. `None`: all have owners.
+    pub(crate) fn take(&self) -> Option<u32> {
+        let mut free = lock(&self.free);
+        let at = free.iter().position(|&bits| bits != 0)?;
+        let bit = free[at].trailing_zeros();
+        free[at] &= !(1 << bit);
+        Some(at as u32 * 64 + bit)
+    }
+
+    /// Returns a word. Its values go on where they are.
+    pub(crate) fn give_back(&self, word: u32) {
+        lock(&self.free)[word as usize / 64] |= 1 << (word % 64);
+    }
+
+    /// The next value of a word.
+    #[inline]
+    pub(crate) fn next(&self, word: u32) -> u64 {
+        self.last[word as usize].fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// The value that [`Fences::next`] returned last; 0 where it never did.
+    #[inline]
+    pub(crate) fn last(&self, word: u32) -> u64 {
+        self.last[word as usize].load(Ordering::Relaxed)
+    }
+
+    /// A mark with the next value of a word.
+    pub(crate) fn mark(&self, word: u32) -> Mark {
+        Mark::new(word, self.next(word))
+    }
+
+    /// Waits until a word has reached a value. Word 0 always has.
+    pub(crate) fn wait(&self, link: &Link, word: u32, value: u64) -> Result<(), SessionError> {
+        link.enter()?;
+        if word >= WORDS {
+            return Err(SessionError::Misuse { what: "a completion word that does not exist" });
+        }
+        if word == 0 {
+            return Ok(());
+        }
+        let usual = &self.usual[word as usize];
+        wait_until(link, Awaited::Word(word), usual, || Ok(link.channel.value(word) >= value), Link::broken)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_but_word_0_are_given_once_and_values_go_on() {
+        let words = Fences::new();
+        let mut taken: Vec<u32> = std::iter::from_fn(|| words.take()).collect();
+        assert_eq!(words.mark(700), Mark::new(700, 1));
+        words.give_back(700);
+        assert_eq!(words.take(), Some(700));
+        assert_eq!(words.next(700), 2);
+        taken.sort_unstable();
+        assert!(taken.into_iter().eq(1..WORDS));
+    }
+}

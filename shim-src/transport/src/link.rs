@@ -1,0 +1,255 @@
+//! The link between a session and its channel on the device: what every other part of a session builds on.
+//!
+//! It owns the way to the device (registers, channel, window, lock) and the one answer to the question whether the session
+//! still stands. The device is gone when something says so: registers that read all ones, a changed generation, a closed
+//! socket, a channel with another session's number. Silence is not gone. The device is examined at most every
+//! [`PING_EVERY_MS`], by whichever thread sends, waits or polls; a process that does none of these need not know.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use vgpu_wire::area::{ERROR_ENDED, ERROR_STICKY};
+use vgpu_wire::pci::PciAddress;
+use vgpu_wire::registers::{self as reg, channel as regs};
+
+use crate::channel::Channel;
+use crate::counters::Live;
+use crate::fork::Home;
+use crate::lock::{LockFile, Renewal};
+use crate::log_hook::{Notice, tell};
+use crate::mapping::Mapping;
+use crate::pace::Pace;
+use crate::registers::{RegisterError, Registers};
+use crate::reply_slots::ReplySlots;
+use crate::session_error::{GoneReason, SessionError, known};
+use crate::sleep::{coarse_milliseconds, wake};
+use crate::tracer::Tracer;
+
+/// The least time between two examinations of the device by [`Link::ping`].
+const PING_EVERY_MS: u64 = 400;
+
+/// [`Link::state`]: the session stands.
+const OPEN: u32 = 0;
+/// [`Link::state`]: the session is lost.
+const OVER: u32 = 1;
+
+/// An attached session's way to its channel.
+pub(crate) struct Link {
+    function: PciAddress,
+    pub(crate) registers: Arc<dyn Registers>,
+    pub(crate) window: Arc<Mapping>,
+    pub(crate) lock: LockFile,
+    pub(crate) channel: Channel,
+    /// Index of the channel, which this session has locked.
+    pub(crate) index: u32,
+    /// The device's generation at the time of the attach.
+    pub(crate) generation: u32,
+    /// The session's number, as the channel's register has it.
+    pub(crate) number: u32,
+    home: Home,
+    /// [`OPEN`] or [`OVER`]; the reason is in `lost`.
+    state: AtomicU32,
+    lost: OnceLock<SessionError>,
+    /// Milliseconds of the coarse clock when the device was last examined.
+    examined: AtomicU64,
+    pub(crate) reply_slots: ReplySlots,
+    pub(crate) counters: Live,
+    pub(crate) pace: Pace,
+    pub(crate) tracer: Tracer,
+}
+
+/// What a link is made of.
+#[derive(Debug)]
+pub(crate) struct Ends {
+    pub(crate) function: PciAddress,
+    pub(crate) registers: Arc<dyn Registers>,
+    pub(crate) window: Arc<Mapping>,
+    pub(crate) lock: LockFile,
+    pub(crate) channel: Channel,
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+    pub(crate) number: u32,
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link")
+            .field("function", &self.function)
+            .field("channel", &self.index)
+            .field("number", &self.number)
+            .field("lost", &self.lost.get())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Link {
+    /// The link of a session that has been attached by the process of `home`.
+    pub(crate) fn new(ends: Ends, home: Home, pace: Pace) -> Self {
+        let Ends { function, registers, window, lock, channel, index, generation, number } = ends;
+        Self {
+            function,
+            registers,
+            window,
+            lock,
+            channel,
+            index,
+            generation,
+            number,
+            home,
+            state: AtomicU32::new(OPEN),
+            lost: OnceLock::new(),
+            examined: AtomicU64::new(coarse_milliseconds()),
+            reply_slots: ReplySlots::new(),
+            counters: Live::new(),
+            pace,
+            tracer: Tracer::find(),
+        }
+    }
+
+    /// Whether this process is a forked child of the one that attached.
+    #[inline]
+    pub(crate) fn left(&self) -> bool {
+        self.home.left()
+    }
+
+    /// Why the session is lost; `None` while it stands.
+    pub(crate) fn lost(&self) -> Option<SessionError> {
+        if self.left() { Some(SessionError::Forked) } else { self.lost.get().copied() }
+    }
+
+    /// Checks that the session may be used, which costs two loads.
+    #[inline]
+    pub(crate) fn enter(&self) -> Result<(), SessionError> {
+        if !self.home.left() && self.state.load(Ordering::Acquire) == OPEN { Ok(()) } else { Err(self.why()) }
+    }
+
+    #[cold]
+    fn why(&self) -> SessionError {
+        self.lost().unwrap_or(SessionError::Closed)
+    }
+
+    /// Marks the session as lost, unless it already is, and returns the first reason.
+    #[cold]
+    pub(crate) fn lose(&self, lost: SessionError) -> SessionError {
+        if self.home.left() {
+            return SessionError::Forked;
+        }
+        if self.lost.set(lost).is_ok() {
+            self.state.store(OVER, Ordering::Release);
+            self.reply_slots.wake_all();
+            wake(self.channel.futex());
+            if lost == (SessionError::Gone { reason: GoneReason::Channel }) {
+                // The channel's memory may belong to another session by now, but the program has pointers to it. (What the
+                // host ended stays the session's until it detaches.) Without memory for this the program itself will not
+                // get far.
+                let _ = self.window.make_private();
+            }
+            if lost != SessionError::Closed {
+                tell(&Notice::Lost { function: self.function, lost });
+            }
+        }
+        self.lost.get().copied().unwrap_or(lost)
+    }
+
+    /// Marks the session as lost because the device is gone.
+    pub(crate) fn gone(&self, reason: GoneReason) -> SessionError {
+        self.lose(SessionError::Gone { reason })
+    }
+
+    /// What a failed register access means for the session.
+    pub(crate) fn lost_by(&self, error: &RegisterError) -> SessionError {
+        match error {
+            RegisterError::Forked => SessionError::Forked,
+            RegisterError::Closed(_) | RegisterError::TimedOut => self.gone(GoneReason::Socket),
+            RegisterError::Refused(_) => self.gone(GoneReason::Nonsense),
+            RegisterError::Lost(lost) => self.lose(*lost),
+        }
+    }
+
+    /// Checks whether the host has ended the session, which costs one load.
+    #[inline]
+    pub(crate) fn ended(&self) -> Result<(), SessionError> {
+        if self.channel.error_flags() & ERROR_ENDED == 0 { Ok(()) } else { Err(self.learn_end()) }
+    }
+
+    /// Marks the session as ended by the host.
+    #[cold]
+    pub(crate) fn learn_end(&self) -> SessionError {
+        let error = self.channel.error();
+        self.lose(SessionError::Ended { code: known(error.code), message: error.message })
+    }
+
+    /// Checks for what ends a wait for a mark: the end of the session, or a sticky error.
+    pub(crate) fn broken(&self) -> Result<(), SessionError> {
+        if self.channel.error_flags() & (ERROR_ENDED | ERROR_STICKY) == 0 {
+            return Ok(());
+        }
+        self.ended()?;
+        let error = self.channel.error();
+        // If the session was lost meanwhile, the memory is empty by now.
+        self.enter()?;
+        Err(SessionError::Ended { code: known(error.code), message: error.message })
+    }
+
+    /// Examines the device, unless that has been done lately.
+    #[inline]
+    pub(crate) fn ping(&self) -> Result<(), SessionError> {
+        let now = coarse_milliseconds();
+        let examined = self.examined.load(Ordering::Relaxed);
+        if now.wrapping_sub(examined) < PING_EVERY_MS { Ok(()) } else { self.ping_now(examined, now) }
+    }
+
+    #[cold]
+    fn ping_now(&self, examined: u64, now: u64) -> Result<(), SessionError> {
+        // One thread does it for all.
+        if self.examined.compare_exchange(examined, now, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+            return Ok(());
+        }
+        self.examine()
+    }
+
+    /// Examines the lock file and the device's registers.
+    fn examine(&self) -> Result<(), SessionError> {
+        self.enter()?;
+        match self.lock.renew(self.index) {
+            Ok(Renewal::Kept) => {}
+            Ok(Renewal::Reopened) => tell(&Notice::Reopened { function: self.function }),
+            Ok(Renewal::Lost) => return Err(self.gone(GoneReason::Channel)),
+            // The file is removed with its device. If the device lives, its registers will say so below, and a lock that
+            // cannot be taken again is as bad as one that is lost.
+            Err(_) => {
+                self.examine_registers()?;
+                return Err(self.gone(GoneReason::Channel));
+            }
+        }
+        self.examine_registers()
+    }
+
+    fn examine_registers(&self) -> Result<(), SessionError> {
+        let base = regs::base(self.index);
+        let read = self.registers.read([reg::V2_GENERATION, base + regs::SESSION]);
+        let [generation, session] = read.map_err(|error| self.lost_by(&error))?;
+        if generation == reg::ALL_ONES {
+            return Err(self.gone(GoneReason::AllOnes));
+        }
+        if generation != self.generation {
+            return Err(self.gone(GoneReason::Generation));
+        }
+        // A session that the host ended says so in its return area, and may keep its number or not.
+        self.ended()?;
+        if session != self.number {
+            return Err(self.gone(GoneReason::Channel));
+        }
+        Ok(())
+    }
+
+    /// Rings the doorbell if `still` says so when its turn has come. Returns whether it was rung.
+    pub(crate) fn ring_doorbell(&self, still: &dyn Fn() -> bool) -> Result<bool, SessionError> {
+        let rung = self.registers.post(regs::base(self.index) + regs::DOORBELL, 1, still);
+        let rung = rung.map_err(|error| self.lost_by(&error))?;
+        if rung {
+            Live::add(&self.counters.doorbells, 1);
+        }
+        Ok(rung)
+    }
+}

@@ -1,0 +1,119 @@
+//! Why a function cannot be opened.
+
+use std::io;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+use crate::registers::RegisterError;
+use crate::session_error::GoneReason;
+use crate::sysfs::PciFunction;
+
+/// Why a function cannot be opened.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// A file of the function cannot be opened. `source.kind()` is `PermissionDenied` where the user may not,
+    /// `ConnectionRefused` or `NotFound` where the simulated bus has no device process.
+    #[error("failed to open {}", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// A file of the function cannot be mapped.
+    #[error("failed to map {}", path.display())]
+    Map {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// Memory decoding is off (`enable` reads 0): the launcher, as root, turns it on.
+    #[error("memory decoding of {function} is off")]
+    Disabled {
+        /// The function.
+        function: String,
+    },
+    /// The registers do not answer.
+    #[error("failed to read the registers of {function}: the device is gone")]
+    Gone {
+        /// The function.
+        function: String,
+    },
+    /// A file cannot be opened by which the processes of this machine take turns at a device of version 1.
+    #[error("failed to open {}, by which processes take turns at the device", path.display())]
+    Turn {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// The device answers, what carries calls out for it does not, or not for this machine.
+    #[error("{function} has nothing behind it: {reason}")]
+    NoHost {
+        /// The function.
+        function: String,
+        /// What says so.
+        reason: GoneReason,
+    },
+    /// The registers say version 1 of the contract, the BARs version 2.
+    #[error(
+        "{function} says version 1 of the VGPU-STUB contract (capabilities {capabilities:#x}), and has BARs of version 2"
+    )]
+    Version1 {
+        /// The function.
+        function: String,
+        /// Its capability bits.
+        capabilities: u32,
+    },
+    /// The registers are not those of a VGPU-STUB device, or contradict each other.
+    #[error("{function} is no usable VGPU-STUB device: {what}")]
+    Strange {
+        /// The function.
+        function: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// The window's file is shorter than the window that the registers announce.
+    #[error("{} holds {holds} bytes of a window of {announced}", path.display())]
+    ShortWindow {
+        /// The file.
+        path: PathBuf,
+        /// Its bytes.
+        holds: u64,
+        /// The window's.
+        announced: u64,
+    },
+    /// The device says nothing of itself: no memory, or no driver version.
+    #[error("the facts of {function} are empty")]
+    NoFacts {
+        /// The function.
+        function: String,
+    },
+    /// This process is a forked child of one that opened a device.
+    #[error("a forked child cannot open {function} after its parent did")]
+    Forked {
+        /// The function.
+        function: String,
+    },
+}
+
+impl OpenError {
+    /// What a failed register read says of a function.
+    pub(crate) fn of_read(function: &PciFunction, error: &RegisterError) -> Self {
+        let function = function.address.to_string();
+        match error {
+            RegisterError::Forked => Self::Forked { function },
+            RegisterError::Refused(status) => {
+                Self::Strange { function, what: format!("a register read failed with {status}") }
+            }
+            RegisterError::Closed(_) | RegisterError::TimedOut | RegisterError::Lost(_) => {
+                Self::Gone { function }
+            }
+        }
+    }
+}

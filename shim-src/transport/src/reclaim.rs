@@ -1,0 +1,48 @@
+//! Taking back what dead processes hold, on behalf of a session.
+
+use std::time::Duration;
+
+use crate::dead;
+use crate::link::Link;
+use crate::pages::HugePagePool;
+use crate::session_error::SessionError;
+
+/// How long an allocation that finds no room waits for sessions that are ending.
+const MEMORY_LIMIT: Duration = Duration::from_secs(2);
+
+/// Where a session's device may have channels and pages of dead processes.
+#[derive(Debug)]
+pub(crate) struct Reclaimer {
+    /// Number of channels that the device has.
+    channels: u32,
+    pool: Option<HugePagePool>,
+}
+
+impl Reclaimer {
+    pub(crate) fn new(channels: u32, pool: Option<HugePagePool>) -> Self {
+        Self { channels, pool }
+    }
+
+    /// Ends the sessions of dead processes, waits until they have ended, and returns how many have. One that is in the
+    /// middle of work that cannot be interrupted is not among them.
+    pub(crate) fn reclaim(&self, link: &Link) -> Result<u32, SessionError> {
+        link.enter()?;
+        let registers = link.registers.as_ref();
+        dead::end(registers, &link.lock)
+            .and_then(|ending| ending.wait_for_all(registers, &link.lock, self.pool.as_ref(), MEMORY_LIMIT))
+            .map_err(|error| link.lost_by(&error))
+    }
+
+    /// Ends the sessions of dead processes, and waits for none of them. `others`: whether another channel was attached.
+    pub(crate) fn end_dead(&self, link: &Link, others: bool) -> Result<(), SessionError> {
+        if !others && self.pool.is_none() {
+            return Ok(());
+        }
+        let registers = link.registers.as_ref();
+        let ended = dead::end(registers, &link.lock).and_then(|_| match &self.pool {
+            Some(pool) => dead::sweep(registers, &link.lock, pool, self.channels),
+            None => Ok(()),
+        });
+        ended.map_err(|error| link.lost_by(&error))
+    }
+}

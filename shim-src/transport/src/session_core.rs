@@ -1,0 +1,46 @@
+//! The state behind an attached [`crate::Session`]: its parts side by side. Each part's file holds what it does.
+
+use std::sync::{Arc, OnceLock};
+
+use crate::fences::Fences;
+use crate::guest_pages::GuestPages;
+use crate::late_errors::LateErrors;
+use crate::link::Link;
+use crate::messenger::Messenger;
+use crate::reclaim::Reclaimer;
+use crate::return_path::ReturnPath;
+use crate::staging::Staging;
+use crate::v1::Bridge;
+use crate::window_alloc::WindowAllocator;
+
+/// An attached session. Public types hold it by `Arc`; none of its parts does.
+pub(crate) struct SessionCore {
+    pub(crate) messenger: Messenger,
+    pub(crate) fences: Fences,
+    pub(crate) late_errors: LateErrors,
+    pub(crate) window: WindowAllocator,
+    pub(crate) reclaimer: Reclaimer,
+    pub(crate) pages: GuestPages,
+    pub(crate) staging: Staging,
+    /// The device, if it is of version 1.
+    pub(crate) bridge: Option<Arc<Bridge>>,
+    /// Offset of the channel's area in the window.
+    pub(crate) area: u64,
+    /// How this session reads what its host writes, as it was chosen at the attach.
+    pub(crate) return_path: ReturnPath,
+    /// Whether reads from the window are fast enough to hand window memory to the program. Measured on first use.
+    pub(crate) reads_well: OnceLock<bool>,
+}
+
+impl SessionCore {
+    #[inline]
+    pub(crate) fn link(&self) -> &Link {
+        &self.messenger.link
+    }
+}
+
+impl std::fmt::Debug for SessionCore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("SessionCore").field(self.link()).finish()
+    }
+}

@@ -1,0 +1,146 @@
+//! Sending: messages go into the ring one after the other, are published, and the doorbell is rung when the host sleeps.
+//!
+//! A message costs no allocation, no system call and no register access unless the host sleeps. The head is read again only
+//! when the ring looks full.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use vgpu_wire::area::{MESSAGE_MAX, RING_BYTES};
+use vgpu_wire::body::stream::Join;
+
+use crate::link::Link;
+use crate::mutex::lock;
+use crate::outgoing::{Outgoing, Tail};
+use crate::pace::Usual;
+use crate::ring::Ring;
+use crate::session_error::{GoneReason, SessionError};
+use crate::tracer::Awaited;
+use crate::wait::wait_until;
+
+/// What a session has sent.
+#[derive(Debug)]
+pub(crate) struct Submission {
+    ring: Mutex<Ring>,
+    /// Bytes that had been published when the doorbell was last rung.
+    rung: AtomicU64,
+    /// How long the ring usually stays full.
+    usual_room: Usual,
+}
+
+impl Submission {
+    pub(crate) fn new() -> Self {
+        Self { ring: Mutex::new(Ring::default()), rung: AtomicU64::new(0), usual_room: Usual::new() }
+    }
+
+    /// Sends a message and returns its number.
+    #[inline]
+    pub(crate) fn send(&self, link: &Link, message: &Outgoing<'_>) -> Result<u64, SessionError> {
+        link.enter()?;
+        let bytes = message.bytes();
+        if bytes > MESSAGE_MAX {
+            return Err(SessionError::Misuse { what: "a message above the longest there can be" });
+        }
+        let (number, tail) = {
+            let mut ring = lock(&self.ring);
+            if ring.joins.len() > 1 {
+                self.send_joins(link, &mut ring)?;
+            }
+            self.put(link, &mut ring, message, bytes)?;
+            (ring.number, ring.tail)
+        };
+        self.rouse(link, tail)?;
+        link.ping()?;
+        Ok(number)
+    }
+
+    /// Remembers a join for the next message.
+    pub(crate) fn join(&self, link: &Link, stream: u32) {
+        if link.enter().is_ok() {
+            lock(&self.ring).joins.add(stream);
+        }
+    }
+
+    #[inline]
+    fn put(
+        &self,
+        link: &Link,
+        ring: &mut Ring,
+        message: &Outgoing<'_>,
+        bytes: u64,
+    ) -> Result<(), SessionError> {
+        let (_, left) = ring.place();
+        let needed = if bytes > left { left + bytes } else { bytes };
+        if ring.free() < needed {
+            self.make_room(link, ring, needed)?;
+        }
+        let join = ring.joins.take();
+        ring.write(&link.channel, message, bytes, join);
+        link.counters.message(message.index);
+        link.channel.publish(ring.tail);
+        link.tracer.message(message.kind, bytes, ring.number);
+        Ok(())
+    }
+
+    /// Sends the joins for which the next message's header has no room, all but one, as messages of their own.
+    #[cold]
+    fn send_joins(&self, link: &Link, ring: &mut Ring) -> Result<(), SessionError> {
+        while ring.joins.len() > 1 {
+            // The others must not ride on a message that is a join itself.
+            let mut others = std::mem::take(&mut ring.joins);
+            let join = Join { stream: others.take().unwrap_or_default(), reserved: 0 };
+            let message = Outgoing::new(&join, Tail::Pieces(&[]));
+            let sent = self.put(link, ring, &message, message.bytes());
+            ring.joins = others;
+            sent?;
+        }
+        Ok(())
+    }
+
+    /// Waits until `needed` bytes are free. The ring stays locked, so that messages keep the order in which they were sent.
+    #[cold]
+    fn make_room(&self, link: &Link, ring: &mut Ring, needed: u64) -> Result<(), SessionError> {
+        // The host may not have been rung for the messages before this one yet.
+        let tail = ring.tail;
+        self.rouse(link, tail)?;
+        let mut head = ring.head;
+        let ready = || {
+            head = link.channel.head();
+            // The host consumes only what was written, and what it has consumed stays consumed.
+            if head < ring.head || head > tail {
+                return Err(link.gone(GoneReason::Nonsense));
+            }
+            Ok(RING_BYTES - (tail - head) >= needed)
+        };
+        wait_until(link, Awaited::Room, &self.usual_room, ready, Link::ended)?;
+        ring.head = head;
+        Ok(())
+    }
+
+    /// Rings the doorbell if the host sleeps and has not been rung for already. `tail` has been published.
+    #[inline]
+    fn rouse(&self, link: &Link, tail: u64) -> Result<(), SessionError> {
+        // The host says that it sleeps, fences, and reads the tail once more. So this side stores the tail, fences, and reads
+        // whether the host sleeps.
+        fence(Ordering::SeqCst);
+        if link.channel.host_sleeps() { self.ring_doorbell(link, tail) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn ring_doorbell(&self, link: &Link, tail: u64) -> Result<(), SessionError> {
+        if self.on_its_way(link) {
+            return Ok(());
+        }
+        if link.ring_doorbell(&|| link.channel.host_sleeps() && !self.on_its_way(link))? {
+            self.rung.fetch_max(tail, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Whether the host has been rung for and will read the tail before it sleeps again. A host takes a while to wake, and
+    /// says all that time that it sleeps. It goes back to sleep only after it has consumed what it was rung for, has
+    /// stored the head, and has read the tail once more. So as long as the head is below that, it is on its way.
+    fn on_its_way(&self, link: &Link) -> bool {
+        link.channel.head() < self.rung.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,90 @@
+//! Window memory: shares of BAR2 that the host gives to a session.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use vgpu_wire::area::WINDOW_GRANULE;
+use vgpu_wire::body::session::{WindowAlloc, WindowAllocReply, WindowFree};
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::messenger::Messenger;
+use crate::outgoing::{Outgoing, Tail};
+use crate::reclaim::Reclaimer;
+use crate::session_error::{GoneReason, SessionError};
+
+/// `CUDA_ERROR_OUT_OF_MEMORY`.
+const OUT_OF_MEMORY: u32 = 2;
+
+/// A range of the window that belongs to the session, checked to lie where window memory does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Grant {
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+}
+
+/// The window memory that a session may ask for.
+#[derive(Debug)]
+pub(crate) struct WindowAllocator {
+    /// Bytes that the device has for all its sessions; 0 until the greeting.
+    bytes: AtomicU64,
+    /// Offset behind the channels' areas.
+    first: u64,
+}
+
+impl WindowAllocator {
+    pub(crate) fn new(first: u64) -> Self {
+        Self { bytes: AtomicU64::new(0), first }
+    }
+
+    /// Stores how many bytes there are for all sessions, as the host's greeting says.
+    pub(crate) fn set_bytes(&self, bytes: u64) {
+        self.bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Takes window memory. If there is no room, takes back what dead processes hold and tries once more. `None`: there is
+    /// no room.
+    pub(crate) fn take(
+        &self,
+        messenger: &Messenger,
+        reclaimer: &Reclaimer,
+        bytes: u64,
+    ) -> Result<Option<Grant>, SessionError> {
+        messenger.link.enter()?;
+        let bytes = bytes.max(1);
+        if bytes > self.bytes.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        if let Some(grant) = self.request(messenger, bytes)? {
+            return Ok(Some(grant));
+        }
+        if reclaimer.reclaim(&messenger.link)? == 0 { Ok(None) } else { self.request(messenger, bytes) }
+    }
+
+    fn request(&self, messenger: &Messenger, bytes: u64) -> Result<Option<Grant>, SessionError> {
+        let mut given = WindowAllocReply::new_zeroed();
+        let body = WindowAlloc { reply: 0, reserved: 0, bytes };
+        let answer = messenger.call(body, Tail::Pieces(&[]), given.as_mut_bytes())?;
+        match answer.status {
+            0 if answer.bytes == size_of::<WindowAllocReply>() => {}
+            OUT_OF_MEMORY => return Ok(None),
+            _ => return Err(messenger.link.gone(GoneReason::Nonsense)),
+        }
+        // The device must not make this process write where channels or nothing at all lie.
+        let window = &messenger.link.window;
+        let good = given.offset.is_multiple_of(WINDOW_GRANULE)
+            && given.bytes >= bytes
+            && given.bytes <= window.bytes()
+            && given.offset >= self.first
+            && window.pointer(given.offset, given.bytes).is_some();
+        if good {
+            Ok(Some(Grant { offset: given.offset, bytes: given.bytes }))
+        } else {
+            Err(messenger.link.gone(GoneReason::Nonsense))
+        }
+    }
+}
+
+/// Returns window memory to the host.
+pub(crate) fn give_back(messenger: &Messenger, grant: Grant) -> Result<(), SessionError> {
+    let message = WindowFree { offset: grant.offset };
+    messenger.send(&Outgoing::new(&message, Tail::Pieces(&[]))).map(|_| ())
+}
