@@ -2,8 +2,10 @@
 
 mod blas;
 mod bus;
+mod client;
 mod code;
 mod driver;
+mod frames;
 mod hostile;
 mod link;
 mod memory;
@@ -11,7 +13,7 @@ mod others;
 mod owners;
 mod parking;
 mod routing;
-mod socket;
+mod server;
 mod states;
 mod streams;
 mod table;
