@@ -11,15 +11,15 @@ use anyhow::{Context, Result, bail};
 use rand::RngExt;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// How long a condition may take that normally holds within milliseconds.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Facts of one device that a test chooses.
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+/// Facts of one device that a test chooses, as `--device` reads them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Facts {
     /// PCI address, such as `0000:00:05.0`.
     pub address: String,

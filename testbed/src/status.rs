@@ -10,7 +10,7 @@ use vgpu_testbed::bed;
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The bus: `sim:DIR`.
-    #[arg(long, value_parser = crate::device::parse_sim)]
+    #[arg(long, value_parser = vgpu_serve::parse_sim)]
     bus: PathBuf,
     /// Print the devices' answer as JSON.
     #[arg(long)]

@@ -5,15 +5,15 @@
 //!  ─────────────────             ────                                    ───────────────────
 //!  vm: kernel, initramfs ──────► guest: init = the agent
 //!  vm: requests, output  ◄─────► virtio-serial port
-//!                                vfio-user-pci ── socket ──────────────► pci: config space, BAR0 (each access)
+//!                                vfio-user-pci ── socket ──────────────► config space, BAR0 (each access)
 //!                                BAR2, mapped  ◄─ one memory file ─────► the device's window
 //!  virtiofsd: shared folders ──► virtiofs
 //! ```
 //!
-//! [`pci`] is the device's side, [`vm`] starts machines, [`agent`] is what runs in them and how it is talked to.
+//! [`vm`] starts machines, and [`agent`] is what runs in them and how it is talked to. The device's side of
+//! the socket is the crate `vgpu-vfio-user`.
 
 #![forbid(unsafe_code)]
 
 pub mod agent;
-pub mod pci;
 pub mod vm;

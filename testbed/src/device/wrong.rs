@@ -1,5 +1,5 @@
-//! Hosts that are wrong on purpose: `--wrong WHAT`, for tests of what a guest makes of them. Everything here stands between a
-//! device and its executor, or overrides what a register reads; neither knows of it.
+//! Hosts that are wrong on purpose: `--wrong WHAT`, for tests of what a guest makes of them. Everything here
+//! stands between a device and its executor, or overrides what a register reads; neither knows of it.
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
@@ -54,8 +54,9 @@ pub enum Deed {
     Lose,
     /// `hang`: it is never done.
     Hang,
-    /// `park=FILE`: it is carried out, but not before FILE is gone, whatever becomes of its session meanwhile: work that cannot be
-    /// interrupted. Nothing is held up while there is no FILE; each message that is adds a line to it, the name of its kind.
+    /// `park=FILE`: it is carried out, but not before FILE is gone, whatever becomes of its session
+    /// meanwhile: work that cannot be interrupted. Nothing is held up while there is no FILE; each message
+    /// that is adds a line to it, the name of its kind.
     Park(PathBuf),
     /// `flip`: one bit of what it brings is changed, for kinds that bring data to the device.
     Flip,

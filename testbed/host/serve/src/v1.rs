@@ -1,14 +1,11 @@
-//! Options of devices of version 1: the properties of the device that hosts have, what an access costs, where calls go.
+//! Options of devices of version 1: the properties that a host's administrator sets, and where calls go.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
-use vgpu_device::v1::{
-    self, Client, GuestMemory, Local, Mediator, Preferences, Properties, Rules, TestHooks,
-};
+use vgpu_device::v1::{self, Client, GuestMemory, Local, Mediator, Preferences, Properties, Rules};
 use vgpu_device::{Executor, GpuConfig, PciAddress, SimBus, V1Config, V1TestHooks, V1Way};
 
 /// `pool_id`
@@ -36,10 +33,7 @@ enum Priority {
 /// Options.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Options of version 1")]
-pub struct V1Options {
-    /// How long each access to a BAR takes, such as 88us: an exit of a virtual machine.
-    #[arg(long, default_value = "0", value_parser = duration)]
-    access_cost: Duration,
+pub(crate) struct V1Options {
     /// The mediator's socket; without it the mediator is in this process.
     #[arg(long, value_name = "SOCKET")]
     mediator: Option<PathBuf>,
@@ -64,29 +58,6 @@ pub struct V1Options {
     /// The window is its registrant's alone; not so on any host that exists, nor right for its guests.
     #[arg(long)]
     window_of_its_owner: bool,
-    /// What the register of the protocol's version reads, such as 0x20000: a version that no guest knows.
-    #[arg(long, value_name = "VALUE", value_parser = register)]
-    protocol_register: Option<u32>,
-}
-
-/// Reads a register's value.
-fn register(text: &str) -> Result<u32, String> {
-    let digits = text.strip_prefix("0x").ok_or("expected a value such as 0x20000")?;
-    u32::from_str_radix(digits, 16).map_err(|error| error.to_string())
-}
-
-/// Reads a duration: "88us", "10", which are microseconds, "1ms".
-fn duration(text: &str) -> Result<Duration, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit = match &text[digits.len()..] {
-        "ns" => 1e-9,
-        "us" | "" => 1e-6,
-        "ms" => 1e-3,
-        _ => f64::NAN,
-    };
-    let number: f64 = digits.parse().unwrap_or(f64::NAN);
-    Duration::try_from_secs_f64(number * unit)
-        .map_err(|_| "expected a time such as 88us, 500ns, 1ms".to_owned())
 }
 
 impl V1Options {
@@ -111,20 +82,17 @@ impl V1Options {
         }
     }
 
-    fn hooks(&self) -> TestHooks {
-        TestHooks { protocol: self.protocol_register }
-    }
-
     /// A device for a machine, whose memory is `memory`.
-    pub fn device(
+    pub(crate) fn device(
         &self,
         memory: Arc<dyn GuestMemory>,
+        hooks: &V1TestHooks,
         executor: impl FnOnce() -> Result<Arc<dyn Executor>>,
     ) -> Result<Arc<v1::Device>> {
-        if !self.access_cost.is_zero() {
+        if !hooks.access_cost.is_zero() {
             bail!("--access-cost is for a simulated bus: here an access costs what it costs");
         }
-        let device = v1::Device::with_hooks(self.properties(), self.hooks(), memory);
+        let device = v1::Device::with_hooks(self.properties(), hooks.device, memory);
         device.attach(if let Some(path) = &self.mediator {
             Box::new(Client::connect(path, device.inlet()))
         } else {
@@ -135,10 +103,11 @@ impl V1Options {
     }
 
     /// Serves devices, each with a mediator of its own unless there is one elsewhere.
-    pub fn serve(
+    pub(crate) fn serve(
         &self,
         bus: &Path,
         ram: u64,
+        hooks: &V1TestHooks,
         gpus: Vec<(PciAddress, GpuConfig)>,
         executor: impl Fn(&GpuConfig) -> Result<Arc<dyn Executor>>,
     ) -> Result<SimBus> {
@@ -150,25 +119,6 @@ impl V1Options {
             };
             configs.push(V1Config { address, properties: self.properties(), way });
         }
-        let hooks =
-            V1TestHooks { device: self.hooks(), access_cost: self.access_cost, ..V1TestHooks::default() };
-        Ok(SimBus::serve_v1_hooked(bus, ram, configs, &hooks)?)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_read() {
-        assert_eq!(duration("88us"), Ok(Duration::from_micros(88)));
-        assert_eq!(duration("10"), Ok(Duration::from_micros(10)));
-        assert_eq!(duration("1ms"), Ok(Duration::from_millis(1)));
-        assert_eq!(duration("500ns"), Ok(Duration::from_nanos(500)));
-        assert_eq!(duration("0"), Ok(Duration::ZERO));
-        for bad in ["", "us", "-1", "1s", "1e99", "x"] {
-            assert!(duration(bad).is_err(), "{bad}");
-        }
+        Ok(SimBus::serve_v1_hooked(bus, ram, configs, hooks)?)
     }
 }

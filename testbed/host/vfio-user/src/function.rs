@@ -1,13 +1,8 @@
-//! PCI functions behind a vfio-user socket: what a function is ([`Function`]), its configuration space ([`config`]),
-//! the guest's memory as the VMM shows it ([`ram`]), and the socket ([`socket`]). [`stub`] is VGPU-STUB, [`stub1`] the same of version 1.
-
-pub mod config;
-pub mod ram;
-pub mod socket;
-pub mod stub;
-pub mod stub1;
+//! A PCI function, whatever shows it to a guest: its ids, its BARs, and what an access does.
 
 use std::os::fd::OwnedFd;
+
+use vgpu_wire::pci;
 
 /// Ids that a function shows in its configuration space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +20,16 @@ pub struct Identity {
     /// Revision.
     pub revision: u8,
 }
+
+/// The ids of VGPU-STUB, of both versions.
+pub(crate) const IDENTITY: Identity = Identity {
+    vendor: pci::VENDOR,
+    device: pci::DEVICE,
+    subsystem_vendor: pci::SUBSYSTEM_VENDOR,
+    subsystem_device: pci::SUBSYSTEM_DEVICE,
+    class: pci::CLASS,
+    revision: pci::REVISION,
+};
 
 /// How a BAR is decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,8 +49,8 @@ pub struct Bar {
     pub decode: Decode,
 }
 
-/// A PCI function, whatever shows it to a guest. Accesses come from one thread, in the guest's order; each has had its effect
-/// when the call returns.
+/// A PCI function, whatever shows it to a guest. Accesses come from one thread, in the guest's order; each
+/// has had its effect when the call returns.
 pub trait Function: Send + Sync {
     /// Its ids.
     fn identity(&self) -> Identity;
@@ -56,7 +61,8 @@ pub trait Function: Send + Sync {
     /// The key at [`vgpu_wire::pci::PAGES_KEY`]; 0: the function takes no guest pages.
     fn pages_key(&self) -> u64;
 
-    /// The memory behind a BAR that the guest maps; `None`: accesses are passed to [`Function::read`] and [`Function::write`].
+    /// The memory behind a BAR that the guest maps; `None`: accesses are passed to [`Function::read`] and
+    /// [`Function::write`].
     fn memory(&self, bar: usize) -> Option<OwnedFd>;
 
     /// Reads from a BAR. `offset` and the length of `data` lie within it.

@@ -32,7 +32,7 @@ pub struct SharedRam(Arc<RwLock<Ram>>);
 
 impl SharedRam {
     /// The regions, to change them.
-    pub fn change(&self) -> RwLockWriteGuard<'_, Ram> {
+    pub(crate) fn change(&self) -> RwLockWriteGuard<'_, Ram> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -43,7 +43,8 @@ impl SharedRam {
     }
 }
 
-/// By reads and writes of the file: a device of version 1 copies a payload a call, so a mapping would save nothing that counts.
+/// By reads and writes of the file: a device of version 1 copies a payload a call, so a mapping would save
+/// nothing that counts.
 impl GuestMemory for SharedRam {
     fn map(&self, address: u64, bytes: u64) -> bool {
         self.with(address, bytes, |region, _| region.writable).unwrap_or(false)
@@ -90,7 +91,8 @@ impl Ram {
         Ok(())
     }
 
-    /// Gives up all regions that begin within `bytes` from `address` on; `bytes` may reach the end of all addresses.
+    /// Gives up all regions that begin within `bytes` from `address` on; `bytes` may reach the end of all
+    /// addresses.
     pub fn unmap(&mut self, address: u64, bytes: u64) {
         let end = u128::from(address) + u128::from(bytes);
         self.0.retain(|start, _| *start < address || u128::from(*start) >= end);
@@ -108,11 +110,6 @@ impl Ram {
         let room = region.bytes.checked_sub(within)?;
         (bytes <= room).then_some((region, region.offset + within))
     }
-
-    /// How much there is.
-    pub fn bytes(&self) -> u64 {
-        self.0.values().map(|region| region.bytes).sum()
-    }
 }
 
 #[cfg(test)]
@@ -126,6 +123,11 @@ mod tests {
         Region { file, offset, bytes, writable: true }
     }
 
+    /// How much memory there is.
+    fn bytes(ram: &Ram) -> u64 {
+        ram.0.values().map(|region| region.bytes).sum()
+    }
+
     #[test]
     fn addresses_are_found_in_the_file() {
         let mut ram = Ram::default();
@@ -134,11 +136,11 @@ mod tests {
         assert_eq!(ram.find(0x9_ffff, 1).unwrap().1, 0x9_ffff);
         assert!(ram.find(0x9_ffff, 2).is_none() && ram.find(0xa_0000, 1).is_none());
         assert_eq!(ram.find(0x1_0000_1000, 0x1000).unwrap().1, 0x8000_1000);
-        assert_eq!(ram.bytes(), 0x400a_0000);
+        assert_eq!(bytes(&ram), 0x400a_0000);
         ram.unmap(0, 0xa_0000);
         assert!(ram.find(0, 1).is_none() && ram.find(0x1_0000_0000, 1).is_some());
         ram.unmap(0, u64::MAX);
-        assert_eq!(ram.bytes(), 0);
+        assert_eq!(bytes(&ram), 0);
     }
 
     #[test]

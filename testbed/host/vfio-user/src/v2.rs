@@ -6,7 +6,7 @@ use std::sync::Arc;
 use vgpu_device::{Device, DeviceConfig, DeviceError, TestHooks, Window, WindowError};
 use vgpu_wire::pci;
 
-use super::{Bar, Decode, Function, Identity};
+use crate::function::{Bar, Decode, Function, IDENTITY, Identity};
 
 /// BAR2: the window.
 const WINDOW: usize = 2;
@@ -24,16 +24,6 @@ pub enum StubError {
     #[error("make a BAR of {0} bytes: it has to be a power of two")]
     Size(u64),
 }
-
-/// The ids of both versions.
-pub(super) const IDENTITY: Identity = Identity {
-    vendor: pci::VENDOR,
-    device: pci::DEVICE,
-    subsystem_vendor: pci::SUBSYSTEM_VENDOR,
-    subsystem_device: pci::SUBSYSTEM_DEVICE,
-    class: pci::CLASS,
-    revision: pci::REVISION,
-};
 
 /// A version 2 device: registers in BAR0, each access passed on; the window in BAR2, mapped by the guest.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Options that say what stands behind devices: the executor and its GPU. Shared by `device` and `mediator`.
+//! Options that name what stands behind devices: the executor and its GPU. Both commands have them.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::ValueEnum;
-use vgpu_device::{Executor, GpuConfig, parse_compute_capability, parse_uuid};
+use vgpu_device::{Executor, GpuConfig, parse_bytes, parse_compute_capability, parse_uuid};
 use vgpu_executor_null::Null;
 use vgpu_executor_soft::{Soft, SoftOptions};
+
+use crate::knobs::Knobs;
 
 /// What stands behind the devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -21,7 +23,7 @@ enum ExecutorKind {
 
 /// Options.
 #[derive(clap::Args)]
-pub struct HostOptions {
+pub(crate) struct ExecutorOptions {
     /// What stands behind the devices.
     #[arg(long, value_enum, default_value_t = ExecutorKind::Soft)]
     executor: ExecutorKind,
@@ -29,7 +31,7 @@ pub struct HostOptions {
     #[arg(long, default_value = "6.1", value_parser = capability)]
     cc: (u32, u32),
     /// Device memory, such as 8G.
-    #[arg(long, default_value = "8G", value_parser = super::bytes)]
+    #[arg(long, default_value = "8G", value_parser = parse_size)]
     memory: u64,
     /// Product name.
     #[arg(long, default_value = vgpu_executor_soft::NAME)]
@@ -47,13 +49,15 @@ pub struct HostOptions {
     #[arg(long)]
     threads: Option<NonZeroUsize>,
     /// How long a kernel, product, copy or fill of the soft executor may take before it fails with
-    /// `CUDA_ERROR_LAUNCH_TIMEOUT`, such as 20m, 90s, 500ms; a plain number is seconds. Without it there is no limit.
+    /// `CUDA_ERROR_LAUNCH_TIMEOUT`, such as 20m, 90s, 500ms; a plain number is seconds. Without it there is
+    /// no limit.
     #[arg(long, value_name = "TIME", value_parser = limit)]
     kernel_timeout: Option<Duration>,
-    /// The soft executor does work of independent streams in an order that CUDA allows and no program expects, drawn
-    /// from this seed.
-    #[arg(long, value_name = "SEED")]
-    adversarial: Option<u64>,
+}
+
+/// Reads a size such as `8G`.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    parse_bytes(text).ok_or_else(|| "expected a size such as 8G, 512M".to_owned())
 }
 
 fn capability(text: &str) -> Result<(u32, u32), String> {
@@ -81,14 +85,14 @@ fn uuid(text: &str) -> Result<[u8; 16], String> {
     parse_uuid(text).ok_or_else(|| "expected a UUID".to_owned())
 }
 
-impl HostOptions {
+impl ExecutorOptions {
     /// The UUID that was given.
-    pub const fn uuid(&self) -> Option<[u8; 16]> {
+    pub(crate) const fn uuid(&self) -> Option<[u8; 16]> {
         self.uuid
     }
 
     /// A GPU as the options describe it, but for its UUID, which names one.
-    pub fn gpu(&self) -> Result<GpuConfig> {
+    pub(crate) fn gpu(&self) -> Result<GpuConfig> {
         let mut gpu = GpuConfig::new(&self.name)?;
         gpu.compute_capability = self.cc;
         gpu.memory_bytes = self.memory;
@@ -98,19 +102,19 @@ impl HostOptions {
     }
 
     /// The executor of a GPU.
-    pub fn executor(&self, gpu: &GpuConfig) -> Result<Arc<dyn Executor>> {
-        Ok(match self.executor {
+    pub(crate) fn executor(&self, gpu: &GpuConfig, knobs: &Knobs) -> Result<Arc<dyn Executor>> {
+        Ok(knobs.wrapped(match self.executor {
             ExecutorKind::Soft => {
                 let usual = SoftOptions::default();
                 let options = SoftOptions {
                     threads: self.threads.unwrap_or(usual.threads),
                     kernel_timeout: self.kernel_timeout,
-                    adversary: self.adversarial,
+                    adversary: knobs.adversarial,
                 };
                 Arc::new(Soft::with_options(gpu, options)?)
             }
             ExecutorKind::Null => Arc::new(Null::new(gpu)?),
-        })
+        }))
     }
 }
 

@@ -1,9 +1,9 @@
-//! Configuration space of a function with a plain header: ids, command, BARs. No capabilities: VGPU-STUB has no interrupts. Behind the
-//! header, where a guest lets its administrator look alone, the key of guest pages.
+//! Configuration space of a function with a plain header: ids, command, BARs. No capabilities: VGPU-STUB has
+//! no interrupts. Behind the header, where a guest lets its administrator look alone, the key of guest pages.
 
 use vgpu_wire::pci::PAGES_KEY;
 
-use super::{Bar, Decode, Identity};
+use crate::function::{Bar, Decode, Identity};
 
 /// Bytes of configuration space that a conventional function has.
 pub const BYTES: usize = 256;

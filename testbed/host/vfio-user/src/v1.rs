@@ -1,5 +1,5 @@
-//! VGPU-STUB as a PCI function: version 1 of the contract. Every access is an exit of the virtual machine, to BAR1 as well; the
-//! window, if the guest registers one, is in the guest's own memory.
+//! VGPU-STUB as a PCI function: version 1 of the contract. Every access is an exit of the virtual machine, to
+//! BAR1 as well; the window, if the guest registers one, is in the guest's own memory.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -7,8 +7,7 @@ use std::sync::Arc;
 use vgpu_device::v1::{self, Bar as DeviceBar, Device};
 use vgpu_wire::pci;
 
-use super::stub::IDENTITY;
-use super::{Bar, Decode, Function, Identity};
+use crate::function::{Bar, Decode, Function, IDENTITY, Identity};
 
 /// The widest access.
 const WIDEST: usize = 8;
@@ -88,8 +87,8 @@ mod tests {
     use vgpu_device::v1::Properties;
     use vgpu_wire::registers as reg;
 
-    use super::super::ram::SharedRam;
     use super::*;
+    use crate::ram::SharedRam;
 
     #[test]
     fn accesses_are_cut_as_a_bus_does() {

@@ -1,4 +1,5 @@
-//! A function behind a vfio-user socket, for a VMM that has `vfio-user-pci`: QEMU from 10.1 on. The VMM connects; one at a time.
+//! A function behind a vfio-user socket, for a VMM that has `vfio-user-pci`: QEMU from 10.1 on. The VMM
+//! connects; one at a time.
 
 use std::fs::File;
 use std::io;
@@ -12,9 +13,9 @@ use vfio_bindings::bindings::vfio::{
 };
 use vfio_user::{DmaMapFlags, DmaUnmapFlags, IrqInfo, Server, ServerBackend, ServerRegion, SparseArea};
 
-use super::config::{self, Config};
-use super::ram::{Region, SharedRam};
-use super::{Bar, Function};
+use crate::config::{self, Config};
+use crate::function::{Bar, Function};
+use crate::ram::{Region, SharedRam};
 
 /// Why a socket cannot be served.
 #[derive(Debug, thiserror::Error)]

@@ -1,0 +1,191 @@
+//! The command `device`: serves devices on a bus until told to stop.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use vgpu_device::{DeviceConfig, GpuConfig, PciAddress, SimBus, parse_compute_capability, parse_uuid};
+use vgpu_vfio_user::{SharedRam, V1, V2};
+
+use crate::bus::{Bus, parse_bus};
+use crate::executor::{ExecutorOptions, parse_size};
+use crate::knobs::Knobs;
+use crate::lifetime::{ready, when_asked};
+use crate::machine::serve_machine;
+use crate::v1::V1Options;
+
+/// Memory of a guest with devices of version 1.
+const V1_RAM: u64 = 1 << 30;
+/// Slot of the first device that is not given by `--device`.
+const FIRST_SLOT: u8 = 5;
+
+/// Versions of the contract.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Protocol {
+    /// That of hosts that exist: BAR0, BAR1, one call at a time.
+    V1,
+    /// Rings in a window.
+    V2,
+}
+
+/// Options.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The bus: `sim:DIR`, a folder that looks like sysfs, or `vfio-user:SOCKET`, where a QEMU of 10.1 or
+    /// later connects.
+    #[arg(long, value_parser = parse_bus)]
+    bus: Bus,
+    /// Version of the contract that the devices speak.
+    #[arg(long, value_enum, default_value_t = Protocol::V2)]
+    protocol: Protocol,
+    #[command(flatten)]
+    host: ExecutorOptions,
+    /// Size of the window.
+    #[arg(long, default_value = "256M", value_parser = parse_size)]
+    window: u64,
+    /// How many guest processes can be attached to a device at a time.
+    #[arg(long, default_value_t = 64)]
+    channels: u32,
+    /// How many devices.
+    #[arg(long, default_value_t = 1, conflicts_with = "device")]
+    devices: u8,
+    /// One device by its facts, as JSON: address, name, uuid, cc, memory_mib. Can be given several times.
+    #[arg(long, value_parser = facts)]
+    device: Vec<DeviceFacts>,
+    /// Memory of the guest on a simulated bus, of which devices take pages. With version 1 there is always
+    /// some, 1G unless told otherwise; a machine has its own.
+    #[arg(long, value_parser = parse_size)]
+    ram: Option<u64>,
+    /// What is logged on stderr: error, warn, info (what kernels print, too), debug.
+    #[arg(long, value_name = "LEVEL", default_value = "warn")]
+    log: tracing::Level,
+    /// Stop when stdin closes, as well as on SIGTERM, SIGINT, or `exit` on the control socket. A line
+    /// `status` is answered on stdout by what a device behind vfio-user knows, in one line of JSON: a
+    /// machine's bus has no control socket.
+    #[arg(long)]
+    until_stdin_closes: bool,
+    // Last: its heading is that of what follows, too.
+    #[command(flatten)]
+    v1: V1Options,
+}
+
+/// One device by its facts.
+#[derive(Clone, Debug, Deserialize)]
+struct DeviceFacts {
+    /// PCI address, such as `0000:00:05.0`.
+    address: String,
+    /// Product name.
+    name: String,
+    /// UUID, 32 hexadecimal digits.
+    uuid: String,
+    /// Compute capability, such as `6.1`.
+    cc: String,
+    /// Memory in MiB.
+    memory_mib: u64,
+}
+
+fn facts(text: &str) -> Result<DeviceFacts, String> {
+    serde_json::from_str(text).map_err(|error| error.to_string())
+}
+
+impl Arguments {
+    /// Address and GPU of each device.
+    fn gpus(&self) -> Result<Vec<(PciAddress, GpuConfig)>> {
+        if self.device.is_empty() {
+            return (0..self.devices)
+                .map(|index| {
+                    let mut gpu = self.host.gpu()?;
+                    // A UUID names one device.
+                    if let (0, Some(uuid)) = (index, self.host.uuid()) {
+                        gpu.uuid = uuid;
+                    }
+                    Ok((PciAddress { domain: 0, bus: 0, device: FIRST_SLOT + index, function: 0 }, gpu))
+                })
+                .collect();
+        }
+        self.device
+            .iter()
+            .map(|facts| {
+                let mut gpu = self.host.gpu()?;
+                gpu.name.clone_from(&facts.name);
+                gpu.uuid = parse_uuid(&facts.uuid).context("read a device's uuid")?;
+                gpu.compute_capability = parse_compute_capability(&facts.cc).context("read a device's cc")?;
+                gpu.memory_bytes = facts.memory_mib << 20;
+                Ok((facts.address.parse().context("read a device's address")?, gpu))
+            })
+            .collect()
+    }
+
+    /// Devices of version 2.
+    fn configs(&self, knobs: &Knobs) -> Result<Vec<DeviceConfig>> {
+        let config = |(address, gpu)| -> Result<DeviceConfig> {
+            let mut config = DeviceConfig::new(address, self.host.executor(&gpu, knobs)?);
+            config.window_bytes = self.window;
+            config.channels = self.channels;
+            Ok(config)
+        };
+        self.gpus()?.into_iter().map(config).collect()
+    }
+
+    /// The devices on a simulated bus.
+    fn simulate(&self, folder: &Path, knobs: &Knobs) -> Result<SimBus> {
+        if self.ram.is_some_and(|ram| ram > isize::MAX as u64) {
+            bail!("a guest cannot have so much memory");
+        }
+        Ok(match self.protocol {
+            Protocol::V1 => {
+                let executor = |gpu: &GpuConfig| self.host.executor(gpu, knobs);
+                self.v1.serve(folder, self.ram.unwrap_or(V1_RAM), &knobs.v1, self.gpus()?, executor)?
+            }
+            Protocol::V2 => SimBus::serve_hooked(folder, self.ram, self.configs(knobs)?, &knobs.device)?,
+        })
+    }
+
+    /// One device behind a socket, for machines.
+    fn serve_machine(&self, path: &Path, knobs: &Knobs) -> Result<()> {
+        if self.ram.is_some() {
+            bail!("--ram is for a simulated bus: a machine has its own memory");
+        }
+        let ram = SharedRam::default();
+        match self.protocol {
+            Protocol::V1 => {
+                let [(_, gpu)] = &self.gpus()?[..] else { bail!("a vfio-user socket has one device") };
+                let executor = || self.host.executor(gpu, knobs);
+                let device = self.v1.device(Arc::new(ram.clone()), &knobs.v1, executor)?;
+                let counted = Arc::clone(&device);
+                let status = move || json!({ "accesses": counted.accesses() });
+                let function = Arc::new(V1::new(device));
+                serve_machine(path, function, ram, self.until_stdin_closes, status, || {})
+            }
+            Protocol::V2 => {
+                let [config] = &self.configs(knobs)?[..] else { bail!("a vfio-user socket has one device") };
+                let config = DeviceConfig { memory: Some(Arc::new(ram.clone())), ..config.clone() };
+                let function = V2::with_hooks(&config, &knobs.device)?;
+                let (device, known) = (Arc::clone(function.device()), Arc::clone(function.device()));
+                let status = move || serde_json::to_value(known.status()).unwrap_or_default();
+                let end = move || device.shutdown();
+                serve_machine(path, Arc::new(function), ram, self.until_stdin_closes, status, end)
+            }
+        }
+    }
+}
+
+/// Serves, says `ready` on stdout, and waits until it is told to stop.
+pub fn run(arguments: &Arguments, knobs: &Knobs) -> Result<()> {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(arguments.log).init();
+    match &arguments.bus {
+        Bus::Sim(folder) => {
+            let bus = arguments.simulate(folder, knobs)?;
+            let exit = bus.exit_handle();
+            when_asked(arguments.until_stdin_closes, move || exit.request(), || Value::Null)?;
+            ready()?;
+            // Without a limit it returns only when it was told to.
+            let _asked = bus.wait_for_exit(None);
+            Ok(())
+        }
+        Bus::VfioUser(path) => arguments.serve_machine(path, knobs),
+    }
+}

@@ -1,0 +1,47 @@
+//! `vgpu-device`: what a host runs to give its guests a GPU.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use vgpu_serve::{Knobs, device, mediator};
+
+/// Serves VGPU-STUB devices to guests, and the calls of version 1's devices.
+#[derive(Parser)]
+#[command(name = "vgpu-device", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve VGPU-STUB devices on a bus until told to stop.
+    Device(device::Arguments),
+    /// Carry out the calls of version 1's devices in other processes, such as those of patched hypervisors.
+    Mediator(mediator::Arguments),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Device(arguments) => device::run(&arguments, &Knobs::default()),
+        Command::Mediator(arguments) => mediator::run(&arguments, &Knobs::default()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("vgpu-device: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    /// What clap checks only when a command is used.
+    #[test]
+    fn options_do_not_contradict_each_other() {
+        super::Arguments::command().debug_assert();
+    }
+}

@@ -1,0 +1,96 @@
+//! Options that make devices and mediators behave as a test wants, on purpose.
+
+use std::time::Duration;
+
+use vgpu_device::{TestHooks, V1TestHooks, v1};
+use vgpu_serve::Knobs;
+
+use super::wrong::{self, Wrong};
+
+/// Options of devices and mediators.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Options for tests")]
+pub struct KnobOptions {
+    /// Something that is wrong with the devices, on purpose: register:OFFSET=VALUE, facts:zero
+    /// (no-capability, no-driver), open:refuse, or KIND:drop (fail=CODE, lose, hang, flip, park=FILE) of a
+    /// kind of messages. Can be given several times. A mediator has no registers that could be wrong.
+    #[arg(long, value_name = "WHAT")]
+    pub wrong: Vec<Wrong>,
+    /// The soft executor does work of independent streams in an order that CUDA allows and no program
+    /// expects, drawn from this seed.
+    #[arg(long, value_name = "SEED")]
+    adversarial: Option<u64>,
+}
+
+/// Options of devices of version 1.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Options for tests of version 1")]
+pub struct V1KnobOptions {
+    /// How long each access to a BAR takes, such as 88us: an exit of a virtual machine.
+    #[arg(long, default_value = "0", value_parser = duration)]
+    access_cost: Duration,
+    /// What the register of the protocol's version reads, such as 0x20000: a version that no guest knows.
+    #[arg(long, value_name = "VALUE", value_parser = register)]
+    protocol_register: Option<u32>,
+}
+
+/// Reads a register's value.
+fn register(text: &str) -> Result<u32, String> {
+    let digits = text.strip_prefix("0x").ok_or("expected a value such as 0x20000")?;
+    u32::from_str_radix(digits, 16).map_err(|error| error.to_string())
+}
+
+/// Reads a duration: "88us", "10", which are microseconds, "1ms".
+fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "ns" => 1e-9,
+        "us" | "" => 1e-6,
+        "ms" => 1e-3,
+        _ => f64::NAN,
+    };
+    let number: f64 = digits.parse().unwrap_or(f64::NAN);
+    Duration::try_from_secs_f64(number * unit)
+        .map_err(|_| "expected a time such as 88us, 500ns, 1ms".to_owned())
+}
+
+impl KnobOptions {
+    /// The knobs as these options set them.
+    pub fn knobs(&self) -> Knobs {
+        let wrongs = self.wrong.clone();
+        Knobs {
+            device: TestHooks { registers: wrong::registers(&self.wrong) },
+            adversarial: self.adversarial,
+            wrap: Some(Box::new(move |executor| wrong::around(executor, &wrongs))),
+            ..Knobs::default()
+        }
+    }
+}
+
+impl V1KnobOptions {
+    /// The hooks as these options set them.
+    pub fn hooks(&self) -> V1TestHooks {
+        V1TestHooks {
+            device: v1::TestHooks { protocol: self.protocol_register },
+            access_cost: self.access_cost,
+            ..V1TestHooks::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read() {
+        assert_eq!(duration("88us"), Ok(Duration::from_micros(88)));
+        assert_eq!(duration("10"), Ok(Duration::from_micros(10)));
+        assert_eq!(duration("1ms"), Ok(Duration::from_millis(1)));
+        assert_eq!(duration("500ns"), Ok(Duration::from_nanos(500)));
+        assert_eq!(duration("0"), Ok(Duration::ZERO));
+        for bad in ["", "us", "-1", "1s", "1e99", "x"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+}
