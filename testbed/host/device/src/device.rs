@@ -2,8 +2,12 @@
 //! their sessions in [`end`], and what it says of itself in [`report`].
 
 mod attach;
+mod channel;
 mod end;
+mod registers;
 mod report;
+mod ring;
+mod worker;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -15,19 +19,19 @@ use vgpu_wire::pci::{PciAddress, V2_BAR2_BYTES};
 use vgpu_wire::registers::{CAP_BASIC, CAP_PAGES, CAP_V2, MAX_CHANNELS};
 use zerocopy::IntoBytes;
 
-use crate::channel::Channel;
-use crate::charge::DeviceCharges;
-use crate::dispatch::Greeting;
+use crate::charges::charge::DeviceCharges;
+use crate::charges::limits::Limits;
+use crate::device::channel::Channel;
+use crate::dispatch::dispatcher::Greeting;
 use crate::executor::Executor;
 use crate::gate::Gate;
 use crate::hooks::TestHooks;
-use crate::limits::Limits;
 use crate::longest::Longest;
-use crate::memory::GuestMemory;
-use crate::pages::Registry;
-use crate::published::Published;
-use crate::shares::Shares;
-use crate::window::Window;
+use crate::memory::guest::GuestMemory;
+use crate::memory::pages::Registry;
+use crate::memory::shares::Shares;
+use crate::memory::window::Window;
+use crate::session::published::Published;
 
 /// Why there is no device.
 #[derive(Debug, thiserror::Error)]

@@ -5,10 +5,10 @@
 use vgpu_wire::Message;
 use vgpu_wire::facts::DeviceFacts;
 
-use crate::charge::OverLimit;
-use crate::host::{Retired, SessionHost};
-use crate::return_area::ReplyTo;
-use crate::violation::Violation;
+use crate::charges::charge::OverLimit;
+use crate::session::host::{Retired, SessionHost};
+use crate::session::return_area::ReplyTo;
+use crate::session::violation::Violation;
 
 /// Why a session cannot be opened.
 #[derive(Debug, thiserror::Error)]

@@ -7,11 +7,22 @@
 //! where guests find it; the [`SimBus`] is a folder that looks like sysfs.
 //!
 //! ```text
-//!  guest process            device                                        executor
-//!  ─────────────            ──────                                        ────────
+//!  guest process            device                                                 executor
+//!  ─────────────            ──────                                                 ────────
 //!  registers ── socket ──►  registers ─► Channel: attach, detach
-//!  window    ── mapping ─►  session thread: ring ─► checks ─► Dispatcher ────►  Session::execute
-//!            ◄── mapping ─  return area ◄───────────────────────────────  SessionHost: reply, signal, fail
+//!  window    ── mapping ─►  Worker: ring ─► Dispatcher: checks, tables ──────────► Session::execute
+//!            ◄── mapping ─  ReturnArea ◄────────────────────────────────────────── SessionHost: reply, signal, fail
+//! ```
+//!
+//! The crate's directories are layers. Each uses those below it:
+//!
+//! ```text
+//!  sim        the simulated bus                       v1   the device of version 1, and its mediator
+//!  device     channels, registers, a session's thread
+//!  dispatch   what becomes of a message
+//!  executor   what carries messages out
+//!  session    what an executor reaches of its session's guest
+//!  memory, charges, gpu
 //! ```
 //!
 //! **Nothing that a guest writes is believed.** Messages are decoded from private copies. Lengths,
@@ -28,58 +39,39 @@
 #![forbid(unsafe_code)]
 
 mod accesses;
-mod channel;
-mod charge;
-mod check;
+mod charges;
 mod device;
 mod dispatch;
 mod executor;
 mod gate;
-mod gauges;
 mod gpu;
-mod graph;
-mod handles;
 mod hooks;
-mod host;
-mod host_memory;
-mod limits;
-mod log_budget;
 mod longest;
 mod memory;
-mod pages;
-mod published;
-mod registers;
-mod return_area;
-mod ring;
 mod session;
-mod session_memory;
-mod shares;
 mod sim;
 mod spin;
-mod stats;
 mod status;
 mod sync;
 mod unix_socket;
 pub mod v1;
-mod violation;
-mod window;
 
-pub use charge::{Charge, Charges, DeviceCharges, OUT_OF_MEMORY, OUT_OF_RESOURCES, OverLimit};
+pub use charges::charge::{Charge, Charges, DeviceCharges, OUT_OF_MEMORY, OUT_OF_RESOURCES, OverLimit};
+pub use charges::host_memory::mappings_allowed;
+pub use charges::limits::{Limits, Resource};
 pub use device::{Device, DeviceConfig, DeviceError};
+pub use dispatch::graph::{GraphRecord, nodes as graph_nodes, patches as graph_patches};
 pub use executor::{Executor, ExecutorError, Session, SessionError, Work};
-pub use gauges::Gauges;
 pub use gpu::{ADDRESS_SPAN, GpuConfig, GpuError, parse_bytes, parse_compute_capability, parse_uuid};
-pub use graph::{GraphRecord, nodes as graph_nodes, patches as graph_patches};
 pub use hooks::TestHooks;
-pub use host::{Retired, SessionHost};
-pub use host_memory::mappings_allowed;
-pub use limits::{Limits, Resource};
-pub use memory::{GuestMemory, Ram};
-pub use return_area::{LateError, ReplyTo};
-pub use session_memory::Piece;
+pub use memory::guest::{GuestMemory, Ram};
+pub use memory::window::{SharedSlice, Window, WindowError};
+pub use session::gauges::Gauges;
+pub use session::host::{Retired, SessionHost};
+pub use session::memory::Piece;
+pub use session::return_area::{LateError, ReplyTo};
+pub use session::violation::Violation;
 pub use sim::{ExitHandle, Seen, SimBus, SimDevice, SimError, V1Config, V1TestHooks, V1Way, Watch};
 pub use status::{BusStatus, DeviceStatus, ELSEWHERE, SessionStatus};
 pub use unix_socket::connect_bar;
 pub use vgpu_wire::pci::PciAddress;
-pub use violation::Violation;
-pub use window::{SharedSlice, Window, WindowError};

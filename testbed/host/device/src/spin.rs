@@ -22,7 +22,8 @@ pub(crate) fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-/// Whether one more thread may spin: processors are left over when the session threads that are awake and a guest have theirs.
+/// Whether one more thread may spin: processors are left over when the session threads that are awake and a
+/// guest have theirs.
 pub(crate) fn to_spare() -> bool {
     static CPUS: OnceLock<usize> = OnceLock::new();
     Awake::count() + 2 <= *CPUS.get_or_init(cpus)

@@ -9,13 +9,13 @@ use vgpu_wire::registers::{Refusal, WAKE_FUTEX, channel};
 use vgpu_wire::{TABLE_DIGEST, WIRE_VERSION, area};
 
 use super::Device;
-use crate::channel::{Channel, Control};
-use crate::charge::Charges;
-use crate::dispatch::Dispatcher;
+use crate::charges::charge::Charges;
+use crate::device::channel::{Channel, Control};
+use crate::device::worker::Worker;
+use crate::dispatch::dispatcher::Dispatcher;
 use crate::executor::{Executor, ExecutorError};
-use crate::host::{Guest, SessionHost};
-use crate::pages::{Registry, Run};
-use crate::session::Worker;
+use crate::memory::pages::{Registry, Run};
+use crate::session::host::{Guest, SessionHost};
 
 impl Device {
     /// `CONTROL = ATTACH`: starts a session on a channel that is free.

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use super::Device;
 
 /// How long a reset, or the end of the device, waits for sessions to end. One whose executor is in the middle
-/// of work that cannot be interrupted ends later, and its channel stays in [`STATE_ENDING`](vgpu_wire::registers::channel::STATE_ENDING) until
-/// then.
+/// of work that cannot be interrupted ends later, and its channel stays in
+/// [`STATE_ENDING`](vgpu_wire::registers::channel::STATE_ENDING) until then.
 const ENDING_MOST: Duration = Duration::from_millis(300);
 
 impl Device {

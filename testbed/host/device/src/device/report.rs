@@ -6,7 +6,7 @@ use vgpu_wire::registers::channel;
 
 use super::Device;
 use crate::accesses::{Accesses, BarAccesses};
-use crate::channel::Channel;
+use crate::device::channel::Channel;
 use crate::status::{DeviceStatus, SessionStatus};
 
 impl Device {

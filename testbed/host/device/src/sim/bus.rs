@@ -16,7 +16,7 @@ use super::v1::V1Config;
 use super::v1_hooks::V1TestHooks;
 use crate::device::DeviceConfig;
 use crate::hooks::TestHooks;
-use crate::memory::GuestMemory;
+use crate::memory::guest::GuestMemory;
 use crate::status::BusStatus;
 
 /// A folder with devices. Dropping it takes all of them off and removes its files.

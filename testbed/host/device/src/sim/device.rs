@@ -14,9 +14,9 @@ use super::v1::{V1Config, V1Device};
 use super::v1_hooks::V1TestHooks;
 use crate::device::{Device, DeviceConfig};
 use crate::hooks::TestHooks;
-use crate::memory::GuestMemory;
+use crate::memory::guest::GuestMemory;
+use crate::memory::window::Window;
 use crate::status::DeviceStatus;
-use crate::window::Window;
 
 /// How long the end of a device waits for register accesses and sessions. What is in the middle of an
 /// executor's work then goes on without the bus, until its process ends.

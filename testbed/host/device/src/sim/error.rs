@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use vgpu_wire::pci::PciAddress;
 
 use crate::device::DeviceError;
-use crate::window::WindowError;
+use crate::memory::window::WindowError;
 
 /// Why a folder cannot be served.
 #[derive(Debug, thiserror::Error)]

@@ -10,7 +10,7 @@ use vgpu_wire::registers::V2_PAGE_BYTES;
 
 use super::error::SimError;
 use crate::device::Device;
-use crate::window::Window;
+use crate::memory::window::Window;
 
 /// The lock of a device's page.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use vgpu_wire::pci::PciAddress;
 
 use super::error::SimError;
 use super::folder::Bus;
-use crate::memory::Ram;
+use crate::memory::guest::Ram;
 
 /// The guest's memory and its file, which goes with it.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use super::error::SimError;
 use super::folder::{Bars, Bus, Function};
 use super::socket::{self, RegisterServer};
 use super::v1_hooks::{Seen, V1TestHooks, Watch};
-use crate::memory::GuestMemory;
+use crate::memory::guest::GuestMemory;
 use crate::status::{DeviceStatus, ELSEWHERE};
 use crate::v1::{Bar, Client, Device, Local, Mediator, Properties};
 

@@ -1,5 +1,6 @@
-//! Who may connect to a mediator's socket: so many clients in all, so many of each user's, and of those that have nothing to lose the one
-//! that has been idle longest makes room. Clients that do nothing lock nobody out, and one user's lock out no other's.
+//! Who may connect to a mediator's socket: so many clients in all, so many of each user's, and of those that
+//! have nothing to lose the one that has been idle longest makes room. Clients that do nothing lock nobody
+//! out, and one user's lock out no other's.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -14,7 +15,8 @@ pub const USER_CLIENTS_MAX: usize = 64;
 pub(super) struct Client {
     /// The user whose process it is.
     pub(super) user: u32,
-    /// Since when it has asked for nothing; `None`: it has a call under way, or its machine has something that would end.
+    /// Since when it has asked for nothing; `None`: it has a call under way, or its machine has something
+    /// that would end.
     pub(super) idle_since: Option<Instant>,
 }
 

@@ -19,7 +19,7 @@ use super::registers::{Effect, Identity};
 use super::state::{Pending, State, Window};
 use crate::accesses::Accesses;
 use crate::longest::Longest;
-use crate::memory::GuestMemory;
+use crate::memory::guest::GuestMemory;
 use crate::sync::lock;
 
 /// One function of version 1. Accesses may come from any thread; one is carried out at a time, as in a

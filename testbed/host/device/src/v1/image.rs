@@ -1,5 +1,5 @@
-//! Images as guests of version 1 send them: whole fat binaries, PTX, cubins. Which part of one the executor gets is chosen as CUDA's
-//! driver chooses, by the rules that version 2's guests use themselves.
+//! Images as guests of version 1 send them: whole fat binaries, PTX, cubins. Which part of one the executor
+//! gets is chosen as CUDA's driver chooses, by the rules that version 2's guests use themselves.
 
 use std::collections::HashMap;
 

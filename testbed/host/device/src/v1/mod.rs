@@ -33,7 +33,7 @@ mod stream;
 mod talk;
 
 pub use crate::accesses::{Accesses, BarAccesses};
-pub use crate::memory::{GuestMemory, Ram};
+pub use crate::memory::guest::{GuestMemory, Ram};
 pub use access::Bar;
 pub use client::Client;
 pub use clients::{CLIENTS_MAX, USER_CLIENTS_MAX};

@@ -7,7 +7,7 @@ use vgpu_wire::v1::{INLINE_BYTES, call};
 
 use super::properties::Properties;
 use super::state::{State, Window};
-use crate::memory::GuestMemory;
+use crate::memory::guest::GuestMemory;
 
 /// The call's payload, from where the rules say that it is.
 pub(super) fn fetch(

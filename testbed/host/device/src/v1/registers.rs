@@ -1,7 +1,8 @@
-//! BAR0 as data: what each 32-bit access reads and changes. What a write causes beyond that is the device's ([`Effect`]).
+//! BAR0 as data: what each 32-bit access reads and changes. What a write causes beyond that is the device's
+//! ([`Effect`]).
 //!
-//! Where two registers claim an offset the decode order decides, both ways: control block below 0x40, CUDA block 0x80 to 0xff, inline
-//! request 0x100 to 0x4ff, the legacy request buffer, then what is read only.
+//! Where two registers claim an offset the decode order decides, both ways: control block below 0x40, CUDA
+//! block 0x80 to 0xff, inline request 0x100 to 0x4ff, the legacy request buffer, then what is read only.
 
 use vgpu_wire::v1::registers::{self as reg, IDLE};
 use vgpu_wire::v1::{ARGS, INLINE_BYTES, RESULTS};

@@ -9,7 +9,8 @@ const HEAD: usize = size_of::<Header>();
 /// A frame's head and payload, and what came behind it.
 type Next<'a> = (Header, &'a [u8], &'a [u8]);
 
-/// Bytes that came, as far as they are no whole frame yet. Room is made for what has come, not for what a head promises.
+/// Bytes that came, as far as they are no whole frame yet. Room is made for what has come, not for what a
+/// head promises.
 #[derive(Debug, Default)]
 pub struct Frames {
     bytes: Vec<u8>,
@@ -24,7 +25,8 @@ impl Frames {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next whole frame: head and payload. An error: what came is no frame, and nothing of it can be used.
+    /// The next whole frame: head and payload. An error: what came is no frame, and nothing of it can be
+    /// used.
     pub fn next_frame(&mut self) -> Result<Option<(Header, &[u8])>, FrameError> {
         Ok(self.next_of_all()?.map(|(header, payload, _)| (header, payload)))
     }

@@ -35,7 +35,8 @@ pub(super) enum End {
     LeftBehind,
 }
 
-/// Serves one client until it goes, or is hung up on, or another thread does so; `received`: what has come from it already.
+/// Serves one client until it goes, or is hung up on, or another thread does so; `received`: what has come
+/// from it already.
 pub(super) fn serve(
     mut stream: &UnixStream,
     connection: &Connection,

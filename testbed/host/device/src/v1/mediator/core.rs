@@ -12,14 +12,14 @@ use vgpu_wire::facts::DeviceFacts;
 use super::port::Port;
 use super::slots::{SLOT_BYTES, Slots};
 use super::status;
-use crate::charge::{Charges, DeviceCharges};
-use crate::dispatch::Greeting;
+use crate::charges::charge::{Charges, DeviceCharges};
+use crate::charges::limits::Limits;
+use crate::dispatch::dispatcher::Greeting;
 use crate::executor::Executor;
-use crate::host::{Guest, SessionHost};
-use crate::limits::Limits;
-use crate::published::Published;
-use crate::shares::Shares;
-use crate::window::{Window, WindowError};
+use crate::memory::shares::Shares;
+use crate::memory::window::{Window, WindowError};
+use crate::session::host::{Guest, SessionHost};
+use crate::session::published::Published;
 
 /// Owners of all machines together: those of 16 machines that each have as many as one may. Hosts that exist
 /// serve as many machines.

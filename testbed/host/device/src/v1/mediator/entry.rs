@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::machines::Machine;
 use super::owner::Owner;
-use crate::host::SessionHost;
+use crate::session::host::SessionHost;
 use crate::status::SessionStatus;
 use crate::sync::lock;
 

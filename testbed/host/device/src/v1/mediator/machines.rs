@@ -1,7 +1,7 @@
 //! Machines: how many connections each has, how many owners, and until when it may come back.
 //!
-//! A machine whose last connection is gone keeps what it has for a while: a hypervisor's device connects anew after its mediator has turned a call
-//! away. Then all of it ends, so that who hangs up blocks nobody.
+//! A machine whose last connection is gone keeps what it has for a while: a hypervisor's device connects anew
+//! after its mediator has turned a call away. Then all of it ends, so that who hangs up blocks nobody.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -33,7 +33,8 @@ pub(super) struct Machines {
 }
 
 impl Machines {
-    /// `grace`: how long one without a connection keeps what it has; `owners_most`: how many owners each may have.
+    /// `grace`: how long one without a connection keeps what it has; `owners_most`: how many owners each may
+    /// have.
     pub(super) fn new(grace: Duration, owners_most: usize) -> Self {
         Self { grace, owners_most, known: HashMap::new() }
     }

@@ -36,13 +36,13 @@ use vgpu_wire::v1::frame::{Call, FrameError, Header, MAGIC, Outcome};
 use vgpu_wire::v1::{ARGS, RESULTS};
 use zerocopy::little_endian::U64;
 
-use crate::charge::DeviceCharges;
+use crate::charges::charge::DeviceCharges;
+use crate::charges::limits::Limits;
 use crate::executor::Executor;
 use crate::gate::Gate;
-use crate::limits::Limits;
+use crate::memory::window::WindowError;
 use crate::status::SessionStatus;
 use crate::sync::lock;
-use crate::window::WindowError;
 
 use self::core::Core;
 use entry::OwnerKey;

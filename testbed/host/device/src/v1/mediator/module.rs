@@ -13,7 +13,7 @@ use super::owner::{Function, Module, Owner, Pieces};
 use super::port::Port;
 use super::request::{Reply, Request};
 use super::status;
-use crate::limits::Resource;
+use crate::charges::limits::Resource;
 use crate::v1::image::{Code, ImageError};
 use vgpu_image::Target;
 use vgpu_image::ptx::PtxError;

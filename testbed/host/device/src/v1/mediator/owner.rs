@@ -1,7 +1,8 @@
-//! What belongs to one owner, which is a guest process as its machine's device tells it apart. Nothing of it is reached by another.
+//! What belongs to one owner, which is a guest process as its machine's device tells it apart. Nothing of it
+//! is reached by another.
 //!
-//! The tables have the sizes of the host that exists. Where that one goes on with what it has not entered (Q21) this one says
-//! that it is out of memory: what is in no table cannot be checked, nor freed.
+//! The tables have the sizes of the host that exists. Where that one goes on with what it has not entered
+//! (Q21) this one says that it is out of memory: what is in no table cannot be checked, nor freed.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,7 +10,7 @@ use vgpu_wire::v1::call;
 
 use super::port::Port;
 use super::status;
-use crate::charge::Charge;
+use crate::charges::charge::Charge;
 use crate::v1::image::Layouts;
 
 /// A loaded module.
@@ -164,7 +165,8 @@ pub(super) struct Pieces {
 
 /// See the file.
 pub(super) struct Owner {
-    /// Its session with the executor. Before the tables are, so that a lost one takes them along ([`Owner::new`]).
+    /// Its session with the executor. Before the tables are, so that a lost one takes them along
+    /// ([`Owner::new`]).
     pub(super) port: Port,
     /// A call has been made that needs a context: a cleanup frees what the owner has (Q11).
     pub(super) context: bool,

@@ -17,9 +17,9 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::slots::{SLOT_BYTES, Slot, Slots};
 use super::status;
-use crate::dispatch::{Dispatcher, Greeting};
+use crate::dispatch::dispatcher::{Dispatcher, Greeting};
 use crate::executor::{Executor, ExecutorError, SessionError};
-use crate::host::SessionHost;
+use crate::session::host::SessionHost;
 
 /// The most bytes that go in a message; more go by the window.
 const INLINE_MOST: usize = 32 << 10;

@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
-/// Machines of which it is known how much they called: more than a host has. With one more, those are forgotten that have
-/// called so little that they may make as many calls as a new one.
+/// Machines of which it is known how much they called: more than a host has. With one more, those are
+/// forgotten that have called so little that they may make as many calls as a new one.
 const KNOWN_MOST: usize = 1024;
 
 /// Who is turned away.
@@ -41,7 +41,8 @@ pub(super) enum Turned {
 }
 
 impl Rules {
-    /// `rate`: calls a second of each machine, a second's worth of them at once; `quarantined`: machines that are refused.
+    /// `rate`: calls a second of each machine, a second's worth of them at once; `quarantined`: machines that
+    /// are refused.
     pub fn new(rate: Option<u32>, quarantined: impl IntoIterator<Item = u32>) -> Self {
         Self { rate, quarantined: quarantined.into_iter().collect(), buckets: HashMap::new() }
     }

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use vgpu_wire::v1::PAYLOAD_MAX;
 
+use crate::memory::window::Window;
 use crate::sync::lock;
-use crate::window::Window;
 
 /// Bytes of a slot: the longest payload.
 pub(super) const SLOT_BYTES: u64 = PAYLOAD_MAX as u64;

@@ -1,4 +1,5 @@
-//! `CUresult` values that a mediator answers by itself, by their names without `CUDA_ERROR_`, and `cublasStatus_t` ones.
+//! `CUresult` values that a mediator answers by itself, by their names without `CUDA_ERROR_`, and
+//! `cublasStatus_t` ones.
 
 pub(super) const INVALID_VALUE: u32 = 1;
 pub(super) const OUT_OF_MEMORY: u32 = 2;

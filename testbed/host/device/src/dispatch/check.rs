@@ -9,8 +9,8 @@ use vgpu_wire::body::module::{IMAGE_CUBIN, IMAGE_PTX};
 use vgpu_wire::body::stream::STREAM_NON_BLOCKING;
 use vgpu_wire::{Body, JOIN_ALL, Mark, SEGMENT_INLINE, Span, area};
 
-use crate::host::SessionHost;
-use crate::violation::Violation;
+use crate::session::host::SessionHost;
+use crate::session::violation::Violation;
 
 /// What a session has promised so far.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use vgpu_wire::registers as reg;
 
-use crate::window::Window;
+use crate::memory::window::Window;
 
 /// Answers how many bytes of device memory are in use. The executor alone knows.
 type Allocated = Box<dyn Fn() -> u64 + Send + Sync>;

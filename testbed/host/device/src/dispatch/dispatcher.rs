@@ -8,16 +8,16 @@ use vgpu_wire::facts::{DeviceFacts, HelloReply};
 use vgpu_wire::{Body, FLAG_JOIN, Kind, Message, SEGMENT_INLINE, Span};
 use zerocopy::IntoBytes;
 
-use crate::charge::{Charge, OUT_OF_MEMORY};
-use crate::check::{self, Checks};
+use crate::charges::charge::{Charge, OUT_OF_MEMORY};
+use crate::charges::limits::Resource;
+use crate::dispatch::check::{self, Checks};
+use crate::dispatch::graph::{GraphError, Graphs, PAYLOAD_MAX};
+use crate::dispatch::handles::Handles;
 use crate::executor::{Session, SessionError, Work};
-use crate::graph::{GraphError, Graphs, PAYLOAD_MAX};
-use crate::handles::Handles;
-use crate::host::SessionHost;
-use crate::limits::Resource;
-use crate::pages::Refused;
-use crate::return_area::LateError;
-use crate::violation::Violation;
+use crate::memory::pages::Refused;
+use crate::session::host::SessionHost;
+use crate::session::return_area::LateError;
+use crate::session::violation::Violation;
 
 /// `CUresult` values that the device itself answers.
 mod status {

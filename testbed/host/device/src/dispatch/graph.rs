@@ -8,9 +8,9 @@ use vgpu_wire::body::graph::{GraphNode, GraphPatch};
 use vgpu_wire::{Body, Kind, Message};
 use zerocopy::FromBytes;
 
-use crate::charge::{Charge, Charges, OverLimit};
-use crate::limits::Resource;
-use crate::violation::Violation;
+use crate::charges::charge::{Charge, Charges, OverLimit};
+use crate::charges::limits::Resource;
+use crate::session::violation::Violation;
 
 /// The most bytes that the records of one message may have: the host copies them.
 pub(crate) const PAYLOAD_MAX: u64 = 64 << 20;
@@ -231,8 +231,8 @@ mod tests {
     use zerocopy::IntoBytes;
 
     use super::*;
-    use crate::charge::DeviceCharges;
-    use crate::limits::Limits;
+    use crate::charges::charge::DeviceCharges;
+    use crate::charges::limits::Limits;
 
     fn new(limits: Limits) -> Graphs {
         Graphs::new(Charges::new(1, limits, Arc::new(DeviceCharges::default())))

@@ -12,12 +12,12 @@ use std::time::Instant;
 use vgpu_wire::area;
 use vgpu_wire::registers::{Refusal, channel::STATE_FAILED};
 
-use crate::channel::Channel;
-use crate::dispatch::Dispatcher;
+use crate::device::channel::Channel;
+use crate::device::ring::Ring;
+use crate::dispatch::dispatcher::Dispatcher;
 use crate::executor::{Executor, SessionError};
 use crate::gate::Gate;
-use crate::host::SessionHost;
-use crate::ring::Ring;
+use crate::session::host::SessionHost;
 use crate::spin::{Awake, Budget, cpus};
 
 /// `CUDA_ERROR_UNKNOWN`: what a guest finds whose session the host has ended.

@@ -8,9 +8,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::host_memory::HostMemory;
-use crate::limits::{Limits, Resource};
-use crate::log_budget::LogBudget;
+use crate::charges::host_memory::HostMemory;
+use crate::charges::limits::{Limits, Resource};
+use crate::charges::log_budget::LogBudget;
 
 /// `CUDA_ERROR_OUT_OF_MEMORY`: what a guest gets over a limit.
 pub const OUT_OF_MEMORY: u32 = 2;
@@ -49,7 +49,8 @@ impl DeviceCharges {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Writes to the log what a guest causes that has no session, or has one no longer, unless the device has written too much.
+    /// Writes to the log what a guest causes that has no session, or has one no longer, unless the device has
+    /// written too much.
     pub(crate) fn log(&self, bytes: usize, write: impl FnOnce()) {
         if self.log.take(bytes, |text| tracing::warn!("all sessions of the device: {text}")) {
             write();
@@ -113,7 +114,8 @@ impl Charges {
         }
     }
 
-    /// The same for the line that says why the session ended: its own budget may be used up by then, so the device's alone counts.
+    /// The same for the line that says why the session ended: its own budget may be used up by then, so the
+    /// device's alone counts.
     pub(crate) fn log_end(&self, bytes: usize, write: impl FnOnce()) {
         self.device.log(bytes, write);
     }

@@ -1,6 +1,6 @@
 //! What a session may make its host hold: the kinds of resources, and the most of each.
 
-use crate::host_memory::mappings_allowed;
+use crate::charges::host_memory::mappings_allowed;
 
 /// A kind of resource that sessions are charged for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use vgpu_wire::Body;
 
-use crate::charge::{Charge, Charges, OverLimit};
-use crate::limits::Resource;
-use crate::violation::Violation;
+use crate::charges::charge::{Charge, Charges, OverLimit};
+use crate::charges::limits::Resource;
+use crate::session::violation::Violation;
 
 /// The kinds of handles that are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 
 use vgpu_wire::{DecodeError, Header, MESSAGE_ALIGN, area};
 
-use crate::violation::Violation;
-use crate::window::Window;
+use crate::memory::window::Window;
+use crate::session::violation::Violation;
 
 /// How much is copied at once unless a message is longer: it stays in the first-level cache.
 const CHUNK: u64 = 0x2000;
@@ -58,8 +58,9 @@ impl Ring {
         }
     }
 
-    /// Where the next message before `tail`, which [`Ring::tail`] returned, lies in private memory until
-    /// the next call; nothing when all are read. The length is the header's and within the ring; nothing else of the bytes has been checked.
+    /// Where the next message before `tail`, which [`Ring::tail`] returned, lies in private memory until the
+    /// next call; nothing when all are read. The length is the header's and within the ring; nothing else of
+    /// the bytes has been checked.
     pub(crate) fn next(&mut self, window: &Window, tail: u64) -> Result<Option<Range<usize>>, Violation> {
         if self.head == tail {
             return Ok(None);

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::stats::MessageStats;
+use crate::session::stats::MessageStats;
 
 /// What a session holds in its executor, for the status report. The executor keeps it up to date.
 #[derive(Debug, Default)]

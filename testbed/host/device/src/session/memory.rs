@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex};
 use vgpu_wire::body::pages::PageRun;
 use vgpu_wire::{SEGMENT_BAR, SEGMENT_INLINE, Span, area};
 
-use crate::pages::{Refused, Registry, Run, Segment};
-use crate::shares::Shares;
+use crate::memory::pages::{Refused, Registry, Run, Segment};
+use crate::memory::shares::Shares;
+use crate::memory::window::{SharedSlice, Window};
+use crate::session::violation::Violation;
 use crate::sync::lock;
-use crate::violation::Violation;
-use crate::window::{SharedSlice, Window};
 
 /// A range of the window, or of guest pages, that was the session's when it was resolved.
 #[derive(Clone, Debug)]

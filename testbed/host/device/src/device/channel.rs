@@ -1,5 +1,5 @@
 //! A channel: its registers, the session that is attached, if any, and every change of its state. What a
-//! session needs to start is in `device.rs`, what it does in `session.rs`.
+//! session needs to start is in `attach.rs`, what it does in `worker.rs`.
 //!
 //! Two parties change the state: whoever serves registers ([`Channel::open`], [`Channel::refuse`],
 //! [`Channel::end`]) and the session's own thread ([`Channel::fail`], [`Channel::free`]). Each change is made
@@ -13,8 +13,8 @@ use std::time::Instant;
 
 use vgpu_wire::registers::{Refusal, channel};
 
-use crate::host::SessionHost;
-use crate::published::Published;
+use crate::session::host::SessionHost;
+use crate::session::published::Published;
 use crate::sync::lock;
 
 /// One channel. Registers are atomics: reading them never waits for an attach or a detach.

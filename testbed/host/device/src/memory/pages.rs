@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use vgpu_wire::body::pages::{PageRun, RUNS_MAX};
 
-use crate::memory::GuestMemory;
+use crate::memory::guest::GuestMemory;
+use crate::memory::window::Window;
 use crate::sync::lock;
-use crate::window::Window;
 
 /// Why pages cannot be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,7 +146,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::memory::Ram;
+    use crate::memory::guest::Ram;
 
     const PAGE: u64 = 0x1000;
 

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use vgpu_wire::area::WINDOW_GRANULE;
 
+use crate::memory::window::Window;
 use crate::sync::lock;
-use crate::window::Window;
 
 /// Free ranges of the window, bytes by offset. Neighbours are always merged.
 #[derive(Debug)]

@@ -8,8 +8,8 @@ use vgpu_wire::registers::{self as reg, EXECUTOR_READY, PROTOCOL_V2, channel};
 use vgpu_wire::{TABLE_DIGEST, WIRE_VERSION, area};
 use zerocopy::IntoBytes;
 
-use crate::channel::Channel;
 use crate::device::Device;
+use crate::device::channel::Channel;
 
 /// A register of the device. All of them are read-only.
 struct Register {

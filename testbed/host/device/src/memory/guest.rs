@@ -4,11 +4,12 @@ use std::fmt::Debug;
 use std::fs::File;
 use std::path::Path;
 
-use crate::window::{Window, WindowError};
+use crate::memory::window::{Window, WindowError};
 
 /// The memory of the guest that a device is in.
 pub trait GuestMemory: Debug + Send + Sync {
-    /// Makes `bytes` from guest-physical `address` on ready to be read and written; false: not all of them are memory of the guest's.
+    /// Makes `bytes` from guest-physical `address` on ready to be read and written; false: not all of them
+    /// are memory of the guest's.
     fn map(&self, address: u64, bytes: u64) -> bool;
 
     /// Fills `into` from guest-physical `address` on; false: not all of it is memory.
@@ -17,8 +18,9 @@ pub trait GuestMemory: Debug + Send + Sync {
     /// Writes `from` to guest-physical `address` on; false: not all of that is memory.
     fn write(&self, address: u64, from: &[u8]) -> bool;
 
-    /// The file that holds `bytes` from guest-physical `address` on, which may be written, and where in it they are: for a device
-    /// that maps them for as long as a guest lets it. `None`: not all of them are memory of the guest's, or not in one piece.
+    /// The file that holds `bytes` from guest-physical `address` on, which may be written, and where in it
+    /// they are: for a device that maps them for as long as a guest lets it. `None`: not all of them are
+    /// memory of the guest's, or not in one piece.
     fn file(&self, address: u64, bytes: u64) -> Option<(File, u64)>;
 }
 
@@ -27,7 +29,8 @@ pub trait GuestMemory: Debug + Send + Sync {
 pub struct Ram(Window);
 
 impl Ram {
-    /// Creates the file at `path`, which must not exist, `bytes` long without occupying memory, and maps it shared.
+    /// Creates the file at `path`, which must not exist, `bytes` long without occupying memory, and maps it
+    /// shared.
     pub fn create(path: &Path, bytes: u64) -> Result<Self, WindowError> {
         Window::create(path, bytes).map(Self)
     }

@@ -8,16 +8,16 @@ use std::time::Instant;
 use rustix::thread::futex;
 use vgpu_wire::{Mark, Span, area};
 
-use crate::charge::Charges;
-use crate::gauges::{Counters, Gauges};
-use crate::pages::{Registry, Run, Segment};
-use crate::published::Published;
-use crate::return_area::{LateError, ReplyTo, ReturnArea};
-use crate::session_memory::{Piece, SessionMemory};
-use crate::shares::Shares;
+use crate::charges::charge::Charges;
+use crate::memory::pages::{Registry, Run, Segment};
+use crate::memory::shares::Shares;
+use crate::memory::window::{SharedSlice, Window};
+use crate::session::gauges::{Counters, Gauges};
+use crate::session::memory::{Piece, SessionMemory};
+use crate::session::published::Published;
+use crate::session::return_area::{LateError, ReplyTo, ReturnArea};
+use crate::session::violation::Violation;
 use crate::sync::lock;
-use crate::violation::Violation;
-use crate::window::{SharedSlice, Window};
 
 /// Shared memory that a guest has given back, or wants back. Dropping it gives window memory to whoever asks
 /// next, and pages to the guest.

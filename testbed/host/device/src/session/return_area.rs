@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use vgpu_wire::{Mark, area};
 
-use crate::window::{SharedSlice, Window};
+use crate::memory::window::{SharedSlice, Window};
 
 /// An error that is found after the call that caused it has returned in the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,7 @@
+//! What a session makes its host hold: the limits, the charges against them, and what may be written to the
+//! log.
+
+pub(crate) mod charge;
+pub(crate) mod host_memory;
+pub(crate) mod limits;
+pub(crate) mod log_budget;
