@@ -3,6 +3,7 @@
 
 use core::ffi::c_uint;
 
+pub mod functions;
 mod handles;
 mod numbers;
 mod status;
@@ -10,8 +11,8 @@ mod structures;
 
 pub use handles::{
     BlockToShared, CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode,
-    CUkernel, CUlibrary, CUmemGenericAllocationHandle, CUmemoryPool, CUmodule, CUstream, CUuuid,
-    STREAM_LEGACY, STREAM_PER_THREAD, Text,
+    CUhostFn, CUkernel, CUlibrary, CUmemGenericAllocationHandle, CUmemoryPool, CUmodule, CUstream,
+    CUstreamCallback, CUuuid, STREAM_LEGACY, STREAM_PER_THREAD,
 };
 pub use numbers::{
     attribute, capture_mode, capture_status, function_attribute, graph_node, graph_update, launch_attribute,

@@ -8,8 +8,9 @@ use vgpu_wire::body::gemm::{Gemm, TriangularSolve};
 
 use crate::CUresult;
 use crate::calls::Calls;
+use crate::driver::functions::cuGetExportTable;
 use crate::driver::{CUcontext, CUdevice, CUuuid};
-use crate::table::{Counters, Device, GetExportTable, Table, UUID, VERSION};
+use crate::table::{Counters, Device, Table, UUID, VERSION};
 
 thread_local! {
     static STATUS: Cell<CUresult> = const { Cell::new(CUresult::SUCCESS) };
@@ -189,7 +190,7 @@ impl Calls {
     /// # Safety
     /// `get` answers as `cuGetExportTable`, with tables that stay.
     #[must_use]
-    pub const unsafe fn with_table(self, get: GetExportTable) -> Self {
+    pub const unsafe fn with_table(self, get: cuGetExportTable) -> Self {
         Self { get_export_table: get, ..self }
     }
 }

@@ -1,5 +1,5 @@
 //! The private table by which libcudart, libcublas and libnvidia-ml reach libcuda, the only shim
-//! that owns the device: `cuGetExportTable` with [`UUID`], as NVIDIA's own libraries do it with theirs.
+//! that owns the device: `cucuGetExportTable` with [`UUID`], as NVIDIA's own libraries do it with theirs.
 //!
 //! Everything that the driver API itself offers is called by its name; the table holds the rest.
 
@@ -10,7 +10,7 @@ use vgpu_wire::body::gemm::{Gemm, TriangularSolve};
 use vgpu_wire::facts::DeviceFacts;
 
 use crate::CUresult;
-use crate::driver::CUuuid;
+use crate::driver::functions::cuGetExportTable;
 
 /// Names the table. Made at random for this project.
 pub const UUID: [u8; 16] =
@@ -63,7 +63,8 @@ pub struct Table {
     pub version: u32,
     /// Zero.
     pub reserved: u32,
-    /// Success; NOT_INITIALIZED in a forked child; DEINITIALIZED after exit handlers ran. Initialises nothing.
+    /// Success; NOT_INITIALIZED in a forked child; DEINITIALIZED after exit handlers ran. Initialises
+    /// nothing.
     pub life: unsafe extern "C" fn() -> CUresult,
     /// Initialises as `cuInit(0)`, then stores how many devices the guest has, whatever
     /// CUDA_VISIBLE_DEVICES says, in the order of their addresses.
@@ -85,20 +86,17 @@ pub struct Table {
     pub done: unsafe extern "C" fn(*mut u64) -> CUresult,
     /// Makes a round trip to the host of the device of that index, and nothing else.
     pub echo: unsafe extern "C" fn(c_int) -> CUresult,
-    /// A new descriptor of the file that libcuda's log goes to, which is the caller's. -1: the log goes to stderr, or nowhere,
-    /// or the process has no descriptor left. Initialises nothing.
+    /// A new descriptor of the file that libcuda's log goes to, which is the caller's. -1: the log goes to
+    /// stderr, or nowhere, or the process has no descriptor left. Initialises nothing.
     pub log_file: unsafe extern "C" fn() -> c_int,
 }
-
-/// `cuGetExportTable`
-pub type GetExportTable = unsafe extern "C" fn(*mut *const c_void, *const CUuuid) -> CUresult;
 
 impl Table {
     /// Asks a libcuda for the table. `None`: it is not this project's, or not of this build.
     ///
     /// # Safety
-    /// `get` is the `cuGetExportTable` of a libcuda that stays loaded.
-    pub unsafe fn ask(get: GetExportTable) -> Option<&'static Self> {
+    /// `get` is the `cucuGetExportTable` of a libcuda that stays loaded.
+    pub unsafe fn ask(get: cuGetExportTable) -> Option<&'static Self> {
         let mut found: *const c_void = ptr::null();
         // SAFETY: both pointers are to live values of the right type, the function is as the caller says.
         let status = unsafe { get(&raw mut found, &UUID) };
@@ -121,6 +119,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::driver::CUuuid;
 
     unsafe extern "C" fn other(_: *mut *const c_void, _: *const CUuuid) -> CUresult {
         CUresult::INVALID_VALUE
@@ -135,7 +134,7 @@ mod tests {
 
     #[test]
     fn takes_only_its_own_table() {
-        // SAFETY: both functions do what cuGetExportTable may do.
+        // SAFETY: both functions do what cucuGetExportTable may do.
         assert!(unsafe { Table::ask(other) }.is_none());
         // SAFETY: as above.
         assert!(unsafe { Table::ask(older) }.is_none());

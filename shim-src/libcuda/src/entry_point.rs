@@ -51,7 +51,7 @@ fn parse(line: &'static str) -> Option<Line> {
     Some(Line { base, version, entry, per_thread })
 }
 
-/// Which entry serves `base` at `version`; any version above all, and any below 0, is the newest.
+/// The export that serves `base` at `version`. A version above all known ones, or below 0, means the newest.
 pub fn serve(base: &str, version: i32, per_thread: bool) -> std::result::Result<&'static str, Query> {
     let all = lines();
     let from = all.partition_point(|line| line.base < base);

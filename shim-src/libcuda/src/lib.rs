@@ -13,6 +13,8 @@
 //! host reports late is returned by the next call that may return it.
 
 #[macro_use]
+mod signature;
+#[macro_use]
 mod ptsz;
 
 mod api;

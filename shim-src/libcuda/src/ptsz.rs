@@ -21,16 +21,16 @@ macro_rules! export_ptsz {
                 #[allow(clippy::too_many_arguments, reason = "CUDA's signature and one more")]
                 fn ptsz($default: $crate::ptsz::DefaultStream, $($arg: $ty),*) -> $crate::Result $body
 
-                ::vgpu_abi::export! {
+                exports! {
                     $(#[$meta])*
-                    pub fn $name($($arg: $ty),*) -> ::vgpu_abi::CUresult {
+                    pub fn $name($($arg: $ty),*) -> CUresult {
                         ptsz($crate::ptsz::DefaultStream::Legacy, $($arg),*)
                     }
 
                     $(#[$meta])*
                     ///
                     /// Stream 0 is the calling thread's.
-                    pub fn $twin($($arg: $ty),*) -> ::vgpu_abi::CUresult {
+                    pub fn $twin($($arg: $ty),*) -> CUresult {
                         ptsz($crate::ptsz::DefaultStream::PerThread, $($arg),*)
                     }
                 }

@@ -43,7 +43,7 @@ macro_rules! cu {
         // SAFETY: pointers among the arguments are either to locals of the right type, or the program's
         // own, of which the caller of the export promised what the manual of the runtime API says, and
         // the driver API asks for no more. Everything else is a value that the driver checks.
-        let status = unsafe { $crate::driver::$name($($arg),*) };
+        let status = unsafe { ::vgpu_abi::driver::functions::$name($($arg),*) };
         $crate::status::check(status)
     }};
 }

@@ -15,7 +15,7 @@ use vgpu_abi::runtime::{
 use crate::address::address;
 use crate::process::{self, Runtime};
 
-/// When a copy is done, seen from the caller.
+/// When a copy is complete, as the caller sees it.
 #[derive(Clone, Copy)]
 pub enum Order {
     /// When the call returns, in the order of the legacy default stream.
@@ -45,7 +45,7 @@ impl Order {
     }
 }
 
-/// Copies bytes. The caller has entered.
+/// Copies bytes. The caller has called [`process::enter`].
 pub fn bytes(
     destination: *mut c_void,
     source: *const c_void,
@@ -92,7 +92,7 @@ fn side(memory: *mut c_void, pitch: usize, memory_type: c_uint) -> Side2D {
     Side2D { x: 0, y: 0, memory_type, host: memory, device: address(memory), array: 0, pitch }
 }
 
-/// A copy of rows, in the order of CUDA's own parameters.
+/// A copy of rows.
 pub struct Rows {
     /// First byte of the destination.
     pub destination: *mut c_void,
@@ -152,7 +152,7 @@ fn side3d(memory: PitchedPtr, position: Position, memory_type: c_uint, context: 
     }
 }
 
-/// The driver's form of a copy of slices; nothing where there is nothing to copy. Arrays are not supported.
+/// Translates a copy of slices into the driver's. `None`: there is nothing to copy. Arrays are not supported.
 fn slices(copy: &Memcpy3DParms) -> Result<Option<Memcpy3D>, CudaError> {
     let (from, to) = types(copy.kind)?;
     if !copy.srcArray.is_null() || !copy.dstArray.is_null() {
@@ -182,7 +182,7 @@ pub fn copy3d(copy: *const Memcpy3DParms, order: Order) -> Result<(), CudaError>
     order.finish()
 }
 
-/// The same between devices.
+/// Translates a copy of slices between devices.
 fn slices_peer(runtime: &Runtime, copy: &Memcpy3DPeerParms) -> Result<Option<Memcpy3D>, CudaError> {
     let (source, destination) = (runtime.device(copy.srcDevice)?, runtime.device(copy.dstDevice)?);
     let plain = Memcpy3DParms {

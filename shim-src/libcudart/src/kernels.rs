@@ -14,7 +14,7 @@ use vgpu_abi::runtime::CudaError;
 
 use crate::{process, registry};
 
-/// Lines of a thread's table, a power of two. A decoder runs about thirty different kernels a token.
+/// Lines of a thread's table, a power of two. A decoder runs about thirty different kernels for a token.
 const LINES: usize = 256;
 
 struct Table {
@@ -29,10 +29,10 @@ thread_local! {
     };
 }
 
-/// Counts what made answers out of date.
+/// Counts the events that made answers out of date.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
-/// A kernel that was asked for.
+/// A kernel for which a launch asked.
 #[derive(Clone, Copy)]
 struct Entry {
     /// Address of its stand-in.
@@ -63,7 +63,7 @@ impl Known {
 }
 
 fn known() -> MutexGuard<'static, Known> {
-    // A panic in here could only be one of allocation, between complete states.
+    // A panic here could only come from an allocation, between complete states.
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -94,7 +94,7 @@ pub fn of(host: *const c_void) -> Result<CUkernel, CudaError> {
 
 #[cold]
 fn find(host: *const c_void) -> Result<CUkernel, CudaError> {
-    // A forked child and a process that ends hear that, and come to no lock that another thread may have
+    // A forked child, and a process that is exiting, fail here, before a lock that another thread may have
     // held.
     process::runtime()?;
     {
@@ -129,8 +129,8 @@ pub fn hand(kernel: CUkernel) -> CUkernel {
     kernel
 }
 
-/// The stand-in of what the driver says a graph's node launches: a kernel, or its function in the thread's
-/// context. `None`: none was registered, or none was used yet.
+/// The stand-in of a kernel that the driver names as that of a graph's node, by the kernel or by its function
+/// in the thread's context. `None`: none was registered, or none was used yet.
 pub fn host_of(kernel: CUkernel, function: CUfunction) -> Option<usize> {
     let known = known();
     if let Some(entry) = known.entries.iter().find(|entry| entry.kernel == kernel) {

@@ -10,7 +10,7 @@
 //!   kernels     from a kernel's stand-in in the program to the driver's kernel
 //!   registry    what host programs register: fatbins, kernels, variables ─► entries, writer
 //!   process     whether it is initialised, the devices' primary contexts ─► properties
-//!   leaves      thread (the last error, the device chosen)  status  driver  address  ptsz
+//!   leaves      thread (the last error, the device chosen)  status  address  ptsz
 //! ```
 //! Registering is bookkeeping, until the first kernel of a fatbin is launched or asked about; then the
 //! fatbin goes to `cuLibraryLoadData`.
@@ -24,7 +24,6 @@ mod calls;
 mod address;
 mod api;
 mod copy;
-mod driver;
 mod entries;
 mod kernels;
 mod process;

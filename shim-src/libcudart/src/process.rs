@@ -9,15 +9,16 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, Once, OnceLock, PoisonError};
 
+use vgpu_abi::driver::functions::cuGetExportTable;
 use vgpu_abi::driver::{CUcontext, CUdevice};
 use vgpu_abi::runtime::CudaError;
 use vgpu_abi::table::Table;
 use vgpu_abi::{export, log};
 
 use crate::properties::Properties;
-use crate::{MAJOR, driver, thread};
+use crate::{MAJOR, thread};
 
-/// A driver below this is insufficient: within a major, any runtime runs on any driver.
+/// The least sufficient driver: within a major, any runtime runs on any driver.
 const LEAST_DRIVER: c_int = MAJOR as c_int * 1000;
 
 /// An initialised process. Never freed.
@@ -38,10 +39,11 @@ pub struct Device {
 
 static RUNTIME: AtomicPtr<Runtime> = AtomicPtr::new(ptr::null_mut());
 
-/// The initialised process; the first call initialises it.
+/// The initialised process. The first call initialises it.
 ///
 /// # Errors
-/// Why it cannot be initialised; in a forked child and after exit began, that it is neither any more.
+/// The reason why it cannot be initialised; in a forked child and while the process exits, that it is not
+/// initialised any more.
 #[inline(never)] // Nearly every export calls it, and a call costs a nanosecond.
 pub fn runtime() -> Result<&'static Runtime, CudaError> {
     let runtime = match initialised() {
@@ -52,8 +54,8 @@ pub fn runtime() -> Result<&'static Runtime, CudaError> {
     Ok(runtime)
 }
 
-/// The process if it is initialised. Says nothing of whether it still lives: for calls that go on to the
-/// driver, which says that.
+/// The process, if it is initialised. Does not check that it still lives: for calls that go on to the driver,
+/// which checks it.
 #[inline]
 pub fn initialised() -> Option<&'static Runtime> {
     let runtime = RUNTIME.load(Ordering::Acquire);
@@ -61,7 +63,7 @@ pub fn initialised() -> Option<&'static Runtime> {
     unsafe { runtime.as_ref() }
 }
 
-/// [`runtime`], and the calling thread has a current context: the one that it made current by the driver API,
+/// [`runtime`] with a current context for the calling thread: the one that it made current by the driver API,
 /// or the primary context of its device.
 #[inline(never)]
 pub fn enter() -> Result<&'static Runtime, CudaError> {
@@ -197,11 +199,11 @@ impl Device {
     }
 }
 
-/// The table of this project's libcuda; an initialisation error where the process has another.
+/// The table of this project's libcuda. An initialisation error if the process has another libcuda.
 fn own_table() -> Result<&'static Table, CudaError> {
     static SAID: Once = Once::new();
     // SAFETY: the loader bound the name to a libcuda that this object needs, so that it stays.
-    if let Some(table) = unsafe { Table::ask(driver::cuGetExportTable) } {
+    if let Some(table) = unsafe { Table::ask(cuGetExportTable) } {
         return Ok(table);
     }
     SAID.call_once(|| {

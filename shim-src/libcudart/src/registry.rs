@@ -22,10 +22,11 @@ use crate::entries::{Entries, Entry, Gathered, List};
 use crate::process;
 use crate::writer::WRITER;
 
-/// Magic number of the structure that `__cudaRegisterFatBinary` gets.
+/// Magic number of the structure that `__cudaRegisterFatBinary` is given.
 const WRAPPER_MAGIC: u32 = 0x4662_43b1;
 
-/// That structure (`fatbinary_section.h`, and `.nvFatBinSegment` of compiled programs).
+/// The structure that `__cudaRegisterFatBinary` is given (`fatbinary_section.h`, and `.nvFatBinSegment` of
+/// compiled programs).
 #[repr(C)]
 struct Wrapper {
     magic: u32,
@@ -94,13 +95,13 @@ impl Fatbin {
         if let Some(library) = library
             && process::initialised().is_some_and(process::Runtime::is_alive)
         {
-            // A library that the driver has already dropped is gone as well.
+            // A library that the driver has dropped already is gone as well.
             let _ = cu!(cuLibraryUnload(library));
         }
     }
 }
 
-/// An entry as it was asked for.
+/// The answer to a question for a stand-in.
 pub struct Found {
     /// The name in the device code, ended by zero.
     pub name: *const c_char,
@@ -110,13 +111,13 @@ pub struct Found {
     pub index: u32,
 }
 
-/// A fatbin and where the log has its contents: null where it has none (any more).
+/// A fatbin and the place of its contents in the log; null where the log has none, or none any more.
 struct Slot {
     fatbin: Arc<Fatbin>,
     logged: *const u32,
 }
 
-/// What is registered.
+/// Everything that is registered.
 pub struct Registry {
     fatbins: Vec<Option<Slot>>,
     /// Indices that are free.
@@ -133,9 +134,9 @@ unsafe impl Send for Registry {}
 static REGISTRY: Mutex<Registry> =
     Mutex::new(Registry { fatbins: Vec::new(), free: Vec::new(), gathered: Gathered::new(), unswept: false });
 
-/// What is registered, locked.
+/// Locks the registry.
 pub fn registry() -> MutexGuard<'static, Registry> {
-    // A panic in here could only be one of allocation, between complete states.
+    // A panic here could only come from an allocation, between complete states.
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -149,7 +150,7 @@ impl Registry {
             self.fatbins.push(None);
             self.fatbins.len() as u32 - 1
         });
-        // While another thread registers, this fatbin's entries go the long way (`register_late`).
+        // While another thread registers, this fatbin's entries take the slow path (`register_late`).
         let logged = WRITER.take().then(|| {
             WRITER.mine(|open| {
                 open.handle = handle;
@@ -164,7 +165,8 @@ impl Registry {
     /// Takes a fatbin out, with its index.
     pub fn remove(&mut self, handle: *mut *mut c_void) -> Option<(u32, Arc<Fatbin>)> {
         let index = self.index(handle)?;
-        // What the log has of it is nobody's now: a fatbin that gets the index is logged at another place.
+        // The fatbin's contents in the log belong to nobody now: the next fatbin with this index is logged at
+        // another place.
         let slot = self.fatbins[index as usize].take()?;
         self.unswept = true;
         self.free.push(index);
@@ -195,7 +197,7 @@ impl Registry {
             open.log.drain(
                 |index, place| {
                     let slot = self.fatbins.get_mut(index as usize)?.as_mut()?;
-                    // Else the fatbin is unregistered and another one has its index.
+                    // Otherwise the fatbin is unregistered, and another one has its index.
                     let mine = slot.logged == place;
                     mine.then(|| slot.fatbin.image)
                 },
@@ -249,7 +251,8 @@ pub fn register(handle: *mut *mut c_void, host: usize, name: *const c_char, list
     }
 }
 
-/// Registers what finds no room in the log, or comes from another thread than its fatbin, or after its end.
+/// Registers an entry for which the log has no room, or which comes from another thread than its fatbin, or
+/// after the fatbin's end.
 #[cold]
 #[inline(never)]
 fn register_late(handle: *mut *mut c_void, host: usize, name: *const c_char, list: List) {

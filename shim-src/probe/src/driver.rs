@@ -1,54 +1,57 @@
 //! The driver API, as far as the probe uses it: handles that cannot be mixed up, slices in place of pointers,
 //! failures with the call's name and the driver's own words.
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fmt::Write as _;
 use std::ptr;
+
+use vgpu_abi::CUresult;
+use vgpu_abi::driver::{
+    CUcontext, CUfunction, CUgraph, CUgraphExec, CUmodule, CUstream, STREAM_NON_BLOCKING, attribute,
+    capture_mode, functions,
+};
 
 use crate::library::{Library, Scope};
 use crate::say::Fault;
 use crate::table;
 
-type Status = c_int;
-
 table! {
     /// Of libcuda.
-    Calls {
-        cuInit(c_uint) -> Status;
-        cuDriverGetVersion(*mut c_int) -> Status;
-        cuGetErrorName(Status, *mut *const c_char) -> Status;
-        cuDeviceGetCount(*mut c_int) -> Status;
-        cuDeviceGet(*mut c_int, c_int) -> Status;
-        cuDeviceGetName(*mut c_char, c_int, c_int) -> Status;
-        cuDeviceGetUuid_v2(*mut [u8; 16], c_int) -> Status;
-        cuDeviceGetPCIBusId(*mut c_char, c_int, c_int) -> Status;
-        cuDeviceTotalMem_v2(*mut usize, c_int) -> Status;
-        cuDeviceGetAttribute(*mut c_int, c_int, c_int) -> Status;
-        cuDevicePrimaryCtxRetain(*mut *mut c_void, c_int) -> Status;
-        cuCtxSetCurrent(*mut c_void) -> Status;
-        cuMemGetInfo_v2(*mut usize, *mut usize) -> Status;
-        cuMemAlloc_v2(*mut u64, usize) -> Status;
-        cuMemFree_v2(u64) -> Status;
-        cuMemAllocHost_v2(*mut *mut c_void, usize) -> Status;
-        cuMemFreeHost(*mut c_void) -> Status;
-        cuMemcpyHtoD_v2(u64, *const c_void, usize) -> Status;
-        cuMemcpyDtoH_v2(*mut c_void, u64, usize) -> Status;
-        cuMemcpyDtoD_v2(u64, u64, usize) -> Status;
-        cuMemcpyHtoDAsync_v2(u64, *const c_void, usize, *mut c_void) -> Status;
-        cuMemcpyDtoHAsync_v2(*mut c_void, u64, usize, *mut c_void) -> Status;
-        cuMemsetD32_v2(u64, c_uint, usize) -> Status;
-        cuModuleLoadData(*mut *mut c_void, *const c_void) -> Status;
-        cuModuleGetFunction(*mut *mut c_void, *mut c_void, *const c_char) -> Status;
-        cuLaunchKernel(*mut c_void, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, *mut c_void,
-            *mut *mut c_void, *mut *mut c_void) -> Status;
-        cuCtxSynchronize() -> Status;
-        cuStreamCreate(*mut *mut c_void, c_uint) -> Status;
-        cuStreamSynchronize(*mut c_void) -> Status;
-        cuStreamBeginCapture_v2(*mut c_void, c_int) -> Status;
-        cuStreamEndCapture(*mut c_void, *mut *mut c_void) -> Status;
-        cuGraphInstantiateWithFlags(*mut *mut c_void, *mut c_void, u64) -> Status;
-        cuGraphLaunch(*mut c_void, *mut c_void) -> Status;
-        cuGraphDestroy(*mut c_void) -> Status;
+    Calls of functions {
+        cuInit;
+        cuDriverGetVersion;
+        cuGetErrorName;
+        cuDeviceGetCount;
+        cuDeviceGet;
+        cuDeviceGetName;
+        cuDeviceGetUuid_v2;
+        cuDeviceGetPCIBusId;
+        cuDeviceTotalMem_v2;
+        cuDeviceGetAttribute;
+        cuDevicePrimaryCtxRetain;
+        cuCtxSetCurrent;
+        cuMemGetInfo_v2;
+        cuMemAlloc_v2;
+        cuMemFree_v2;
+        cuMemAllocHost_v2;
+        cuMemFreeHost;
+        cuMemcpyHtoD_v2;
+        cuMemcpyDtoH_v2;
+        cuMemcpyDtoD_v2;
+        cuMemcpyHtoDAsync_v2;
+        cuMemcpyDtoHAsync_v2;
+        cuMemsetD32_v2;
+        cuModuleLoadData;
+        cuModuleGetFunction;
+        cuLaunchKernel;
+        cuCtxSynchronize;
+        cuStreamCreate;
+        cuStreamSynchronize;
+        cuStreamBeginCapture_v2;
+        cuStreamEndCapture;
+        cuGraphInstantiateWithFlags;
+        cuGraphLaunch;
+        cuGraphDestroy;
     }
 }
 
@@ -77,32 +80,29 @@ pub struct Pinned {
 
 /// A kernel.
 #[derive(Clone, Copy, Debug)]
-pub struct Kernel(*mut c_void);
+pub struct Kernel(CUfunction);
 
 /// A stream, or with [`Stream::LEGACY`] the one that is always there.
 #[derive(Clone, Copy, Debug)]
-pub struct Stream(*mut c_void);
+pub struct Stream(CUstream);
 
 /// A graph that can be launched.
 #[derive(Clone, Copy, Debug)]
-pub struct Graph(*mut c_void);
+pub struct Graph(CUgraphExec);
 
 impl Stream {
     /// The default stream.
-    pub const LEGACY: Self = Self(ptr::null_mut());
+    pub const LEGACY: Self = Self(CUstream::NULL);
 }
 
-const ATTRIBUTE_MAJOR: c_int = 75;
-const ATTRIBUTE_MINOR: c_int = 76;
-const ATTRIBUTE_INTEGRATED: c_int = 18;
-const NON_BLOCKING: c_uint = 1;
-const CAPTURE_GLOBAL: c_int = 0;
+/// `CU_DEVICE_ATTRIBUTE_INTEGRATED`
+const INTEGRATED: c_int = 18;
 
 /// Calls a function of the table: `call!(self, cuInit(0))`, an error naming it.
 macro_rules! call {
     ($driver:expr, $name:ident($($arg:expr),*)) => {
-        // SAFETY: each pointer argument is of memory that outlives the call and is as large as the call reads or writes;
-        // each handle was given out by the driver.
+        // SAFETY: each pointer argument is of memory that outlives the call and is as large as the call reads
+        // or writes; each handle was given out by the driver.
         $driver.check(stringify!($name), unsafe { ($driver.calls.$name)($($arg),*) })
     };
 }
@@ -119,20 +119,20 @@ impl Driver {
         call!(self, cuInit(0))
     }
 
-    fn check(&self, call: &str, status: Status) -> Result<(), Fault> {
-        if status == 0 {
+    fn check(&self, call: &str, status: CUresult) -> Result<(), Fault> {
+        if status == CUresult::SUCCESS {
             return Ok(());
         }
         let mut name: *const c_char = ptr::null();
         // SAFETY: the place is there; what is written to it is null or a constant of the library's.
         let found = unsafe { (self.calls.cuGetErrorName)(status, &raw mut name) };
-        let words = if found == 0 && !name.is_null() {
+        let words = if found == CUresult::SUCCESS && !name.is_null() {
             // SAFETY: a C string that the library keeps for good.
             unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
         } else {
             "an error without a name".into()
         };
-        Err(Fault { call: call.into(), code: Some(status), words })
+        Err(Fault { call: call.into(), code: Some(status.0.cast_signed()), words })
     }
 
     /// The newest CUDA that it serves: 13000 is 13.0.
@@ -179,24 +179,27 @@ impl Driver {
         call!(self, cuDeviceTotalMem_v2(&raw mut total, device.0)).map(|()| total)
     }
 
-    fn attribute(&self, device: Device, attribute: c_int) -> Result<c_int, Fault> {
+    fn attribute(&self, device: Device, id: c_int) -> Result<c_int, Fault> {
         let mut value = 0;
-        call!(self, cuDeviceGetAttribute(&raw mut value, attribute, device.0)).map(|()| value)
+        call!(self, cuDeviceGetAttribute(&raw mut value, id, device.0)).map(|()| value)
     }
 
     /// Compute capability.
     pub fn capability(&self, device: Device) -> Result<(c_int, c_int), Fault> {
-        Ok((self.attribute(device, ATTRIBUTE_MAJOR)?, self.attribute(device, ATTRIBUTE_MINOR)?))
+        Ok((
+            self.attribute(device, attribute::COMPUTE_CAPABILITY_MAJOR)?,
+            self.attribute(device, attribute::COMPUTE_CAPABILITY_MINOR)?,
+        ))
     }
 
     /// Whether it shares the host's memory.
     pub fn integrated(&self, device: Device) -> Result<bool, Fault> {
-        Ok(self.attribute(device, ATTRIBUTE_INTEGRATED)? != 0)
+        Ok(self.attribute(device, INTEGRATED)? != 0)
     }
 
     /// Makes its primary context this thread's.
     pub fn enter(&self, device: Device) -> Result<(), Fault> {
-        let mut context = ptr::null_mut();
+        let mut context = CUcontext::NULL;
         call!(self, cuDevicePrimaryCtxRetain(&raw mut context, device.0))?;
         call!(self, cuCtxSetCurrent(context))
     }
@@ -272,9 +275,9 @@ impl Driver {
 
     /// Loads PTX, and finds a kernel of it. The module stays.
     pub fn kernel(&self, ptx: &CStr, name: &CStr) -> Result<Kernel, Fault> {
-        let mut module = ptr::null_mut();
+        let mut module = CUmodule::NULL;
         call!(self, cuModuleLoadData(&raw mut module, ptx.as_ptr().cast()))?;
-        let mut function = ptr::null_mut();
+        let mut function = CUfunction::NULL;
         call!(self, cuModuleGetFunction(&raw mut function, module, name.as_ptr())).map(|()| Kernel(function))
     }
 
@@ -301,8 +304,8 @@ impl Driver {
 
     /// A stream that does not wait for the default one.
     pub fn stream(&self) -> Result<Stream, Fault> {
-        let mut stream = ptr::null_mut();
-        call!(self, cuStreamCreate(&raw mut stream, NON_BLOCKING)).map(|()| Stream(stream))
+        let mut stream = CUstream::NULL;
+        call!(self, cuStreamCreate(&raw mut stream, STREAM_NON_BLOCKING)).map(|()| Stream(stream))
     }
 
     /// Waits for a stream's work.
@@ -312,12 +315,12 @@ impl Driver {
 
     /// Records what `work` puts into the stream, and makes a graph of it.
     pub fn record(&self, stream: Stream, work: impl FnOnce() -> Result<(), Fault>) -> Result<Graph, Fault> {
-        call!(self, cuStreamBeginCapture_v2(stream.0, CAPTURE_GLOBAL))?;
+        call!(self, cuStreamBeginCapture_v2(stream.0, capture_mode::GLOBAL))?;
         let worked = work();
-        let mut graph = ptr::null_mut();
+        let mut graph = CUgraph::NULL;
         let ended = call!(self, cuStreamEndCapture(stream.0, &raw mut graph));
         worked.and(ended)?;
-        let mut executable = ptr::null_mut();
+        let mut executable = CUgraphExec::NULL;
         call!(self, cuGraphInstantiateWithFlags(&raw mut executable, graph, 0))?;
         call!(self, cuGraphDestroy(graph))?;
         Ok(Graph(executable))
@@ -332,8 +335,8 @@ impl Driver {
 impl Pinned {
     /// Its bytes.
     pub fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: the driver's memory, initialised when it was given; the borrow is of its only owner, and copies to it have
-        // been waited for.
+        // SAFETY: the driver's memory, initialised when it was given; the borrow is of its only owner, and
+        // copies to it have been waited for.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.bytes) }
     }
 }

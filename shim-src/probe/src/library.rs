@@ -94,14 +94,21 @@ fn last_error() -> String {
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-/// Declares a table of a library's functions, each found by its name when the table is opened.
+/// Declares a table of a library's functions, each found by its name when the table is opened. A function's
+/// type stands behind its name, or in a module under its name: `Calls of MODULE { NAME; }`.
 #[macro_export]
 #[doc(hidden)]
 macro_rules! table {
     ($(#[$meta:meta])* $table:ident { $($name:ident($($arg:ty),*) -> $ret:ty;)* }) => {
+        $crate::table! { @ $(#[$meta])* $table { $($name: unsafe extern "C" fn($($arg),*) -> $ret;)* } }
+    };
+    ($(#[$meta:meta])* $table:ident of $types:ident { $($name:ident;)* }) => {
+        $crate::table! { @ $(#[$meta])* $table { $($name: $types::$name;)* } }
+    };
+    (@ $(#[$meta:meta])* $table:ident { $($name:ident: $type:ty;)* }) => {
         $(#[$meta])*
         #[allow(non_snake_case, clippy::struct_field_names, reason = "the names are the library's")]
-        pub struct $table { $(pub $name: unsafe extern "C" fn($($arg),*) -> $ret),* }
+        pub struct $table { $(pub $name: $type),* }
 
         impl $table {
             /// Finds them all in an open library.
@@ -113,7 +120,7 @@ macro_rules! table {
                             Err(_) => panic!("no zero byte inside"),
                         };
                         // SAFETY: the type is that of the function in its library's headers.
-                        unsafe { library.function::<unsafe extern "C" fn($($arg),*) -> $ret>(NAME)? }
+                        unsafe { library.function::<$type>(NAME)? }
                     }
                 ),* })
             }

@@ -1,6 +1,8 @@
 //! Handles and other plain types of the driver API.
 
-use core::ffi::{c_char, c_int};
+use core::ffi::{c_int, c_void};
+
+use super::status::CUresult;
 
 macro_rules! handles {
     ($( $(#[$meta:meta])* $name:ident; )*) => {
@@ -63,5 +65,7 @@ pub type CUuuid = [u8; 16];
 /// `CUoccupancyB2DSize`: dynamic shared memory, in bytes, that a block of so many threads wants.
 pub type BlockToShared = Option<unsafe extern "C" fn(c_int) -> usize>;
 
-/// A text of C, for signatures.
-pub type Text = *const c_char;
+/// `CUhostFn`: a function of the program that a stream calls.
+pub type CUhostFn = unsafe extern "C" fn(*mut c_void);
+/// `CUstreamCallback`: the same with the stream and the status of the work before it.
+pub type CUstreamCallback = unsafe extern "C" fn(CUstream, CUresult, *mut c_void);

@@ -1,9 +1,9 @@
 //! "Context Management".
 
-use std::ffi::{c_int, c_uint, c_ulonglong};
+use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 
+use vgpu_abi::CUresult;
 use vgpu_abi::driver::{CUcontext, CUctxCreateParams, CUdevice};
-use vgpu_abi::{CUresult, export};
 
 use crate::Result;
 use crate::arg::{In, Out};
@@ -51,7 +51,7 @@ fn synchronize(context: &Context) -> Result {
     context.gpu().drain()
 }
 
-export! {
+exports! {
     /// `cuCtxCreate_v2`
     pub fn cuCtxCreate_v2(context: Out<CUcontext>, flags: c_uint, device: CUdevice) -> CUresult {
         create(context, flags, device)
@@ -59,7 +59,7 @@ export! {
 
     /// `cuCtxCreate_v3`: execution affinity is for servers that share a GPU.
     pub fn cuCtxCreate_v3(
-        context: Out<CUcontext>, affinity: In<u64>, count: c_int, flags: c_uint, device: CUdevice,
+        context: Out<CUcontext>, affinity: *mut c_void, count: c_int, flags: c_uint, device: CUdevice,
     ) -> CUresult {
         lifecycle::devices()?;
         if count != 0 || !affinity.is_null() {

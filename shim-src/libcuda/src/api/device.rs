@@ -2,8 +2,8 @@
 
 use std::ffi::{c_char, c_int, c_uint};
 
+use vgpu_abi::CUresult;
 use vgpu_abi::driver::{CUdevice, CUdevprop, CUuuid, attribute};
-use vgpu_abi::{CUresult, export};
 
 use crate::arg::{Out, Text};
 use crate::object::lifecycle::{self, device};
@@ -17,7 +17,7 @@ fn name(facts: &[u8]) -> &[u8] {
     facts.split(|&byte| byte == 0).next().unwrap_or_default()
 }
 
-export! {
+exports! {
     /// `cuDeviceGetCount`
     pub fn cuDeviceGetCount(count: Out<c_int>) -> CUresult {
         let devices = lifecycle::devices()?;

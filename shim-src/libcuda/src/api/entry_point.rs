@@ -3,12 +3,12 @@
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
-use vgpu_abi::{CUresult, export};
+use vgpu_abi::CUresult;
 
 use crate::arg::{Out, Text};
 use crate::entry_point::{Query, look_up};
 
-export! {
+exports! {
     /// `cuGetProcAddress_v2`: a name that is not there is no error, but told by null and `status`. Works at
     /// any time.
     pub fn cuGetProcAddress_v2(

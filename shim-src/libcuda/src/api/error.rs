@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char};
 use std::ptr;
 
-use vgpu_abi::{CUresult, export};
+use vgpu_abi::CUresult;
 
 use crate::Result;
 use crate::arg::Out;
@@ -13,7 +13,7 @@ fn answer(text: Out<*const c_char>, found: Option<&'static CStr>) -> Result {
     if found.is_none() { Err(CUresult::INVALID_VALUE) } else { Ok(()) }
 }
 
-export! {
+exports! {
     /// `cuGetErrorString`: null and an error for a code that there is not.
     pub fn cuGetErrorString(error: CUresult, text: Out<*const c_char>) -> CUresult { answer(text, error.text()) }
 

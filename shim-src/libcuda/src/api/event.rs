@@ -2,8 +2,8 @@
 
 use std::ffi::c_uint;
 
+use vgpu_abi::CUresult;
 use vgpu_abi::driver::{CUevent, CUstream};
-use vgpu_abi::{CUresult, export};
 
 use crate::Result;
 use crate::arg::Out;
@@ -21,7 +21,7 @@ fn elapsed(milliseconds: Out<f32>, start: CUevent, end: CUevent) -> Result {
     out.set(event::elapsed(event::get(start)?, event::get(end)?)?)
 }
 
-export! {
+exports! {
     /// `cuEventCreate`
     pub fn cuEventCreate(event: Out<CUevent>, flags: c_uint) -> CUresult {
         let context = current::context()?;

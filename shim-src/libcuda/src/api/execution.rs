@@ -2,8 +2,8 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-use vgpu_abi::driver::{CUfunction, CUlaunchConfig, CUmodule, CUstream};
-use vgpu_abi::{CUresult, export};
+use vgpu_abi::CUresult;
+use vgpu_abi::driver::{CUfunction, CUhostFn, CUlaunchConfig, CUmodule, CUstream, CUstreamCallback};
 use vgpu_wire::body::launch::LAUNCH_COOPERATIVE;
 
 use crate::arg::{In, Out};
@@ -11,7 +11,7 @@ use crate::object::current;
 use crate::object::default_stream::find;
 use crate::object::function::param_info;
 use crate::object::library::function as get;
-use crate::submit::host_function::{self, Call, HostFunction, StreamCallback};
+use crate::submit::host_function::{self, Call};
 use crate::submit::launch::{Params, Shape, launch, read_attributes};
 
 export_ptsz! {
@@ -66,14 +66,14 @@ export_ptsz! {
 export_ptsz! {
     /// `cuLaunchHostFunc`
     pub fn cuLaunchHostFunc, cuLaunchHostFunc_ptsz(
-        stream: CUstream, call: Option<HostFunction>, data: *mut c_void
+        stream: CUstream, call: Option<CUhostFn>, data: *mut c_void
     ) |default| {
         host_function::launch(find(stream, default)?, host_function::function(call)?, data)
     }
 
     /// `cuLaunchHostFunc_v2`: how the device waits meanwhile (0 or 1) is the host's affair.
     pub fn cuLaunchHostFunc_v2, cuLaunchHostFunc_v2_ptsz(
-        stream: CUstream, call: Option<HostFunction>, data: *mut c_void, mode: c_uint
+        stream: CUstream, call: Option<CUhostFn>, data: *mut c_void, mode: c_uint
     ) |default| {
         let stream = find(stream, default)?;
         if mode > 1 {
@@ -84,7 +84,7 @@ export_ptsz! {
 
     /// `cuStreamAddCallback`
     pub fn cuStreamAddCallback, cuStreamAddCallback_ptsz(
-        handle: CUstream, callback: Option<StreamCallback>, data: *mut c_void, flags: c_uint
+        handle: CUstream, callback: Option<CUstreamCallback>, data: *mut c_void, flags: c_uint
     ) |default| {
         let stream = find(handle, default)?;
         let callback = callback.ok_or(CUresult::INVALID_VALUE)?;
@@ -95,7 +95,7 @@ export_ptsz! {
     }
 }
 
-export! {
+exports! {
     /// `cuFuncGetAttribute`
     pub fn cuFuncGetAttribute(value: Out<c_int>, attribute: c_uint, function: CUfunction) -> CUresult {
         let function = get(function)?;

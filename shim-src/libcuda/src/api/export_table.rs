@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use vgpu_abi::driver::{CUstream, CUuuid};
 use vgpu_abi::export::guard;
 use vgpu_abi::table::{Counters, Device, Table, UUID, VERSION};
-use vgpu_abi::{CUresult, export, log};
+use vgpu_abi::{CUresult, log};
 use vgpu_wire::body::gemm::{Gemm, TriangularSolve};
 use vgpu_wire::body::session::Echo;
 
@@ -22,7 +22,7 @@ use crate::submit::stream;
 use crate::sync::Mutex;
 use crate::visible::uuid_text;
 
-/// No program asks for more tables than a few dozen.
+/// Tables that are logged at most. Programs ask for a few dozen.
 const TOLD_MOST: usize = 64;
 
 /// Turns a call's result, or its panic, into a status.
@@ -160,8 +160,8 @@ fn table() -> &'static Table {
     })
 }
 
-/// Says once for each table that a program asks for one of NVIDIA's own, without which many of those who ask
-/// do not go on.
+/// Logs once for each table that the program asks for one of NVIDIA's own. Many programs that ask do not work
+/// without it.
 fn tell_unknown(uuid: CUuuid) {
     static TOLD: Mutex<Vec<CUuuid>> = Mutex::new(Vec::new());
     let mut told = TOLD.lock();
@@ -177,7 +177,7 @@ fn tell_unknown(uuid: CUuuid) {
     ));
 }
 
-export! {
+exports! {
     /// `cuGetExportTable`: works at any time.
     pub fn cuGetExportTable(out: Out<*const c_void>, uuid: In<CUuuid>) -> CUresult {
         let out = out.check()?;

@@ -2,11 +2,11 @@
 
 use std::ffi::{c_char, c_uint};
 
+use vgpu_abi::CUresult;
 use vgpu_abi::driver::{
     CUcontext, CUgraph, CUgraphExec, CUgraphExecUpdateResultInfo, CUgraphNode, CUstream,
     GraphInstantiateParams, KernelNodeParams, MemsetNodeParams, graph_update,
 };
-use vgpu_abi::{CUresult, export};
 use vgpu_wire::body::stream::Join;
 
 use crate::Result;
@@ -19,7 +19,7 @@ use crate::submit::graph_node::{
     add, get_params, kernel, memset, set_exec_params, set_params, to_version_1, version_1,
 };
 
-export! {
+exports! {
     /// `cuGraphCreate`
     pub fn cuGraphCreate(out: Out<CUgraph>, flags: c_uint) -> CUresult {
         let context = current::context()?;
@@ -76,7 +76,7 @@ export! {
     }
 }
 
-export! {
+exports! {
     /// `cuGraphAddKernelNode_v2`
     pub fn cuGraphAddKernelNode_v2(
         node: Out<CUgraphNode>, graph: CUgraph, after: In<CUgraphNode>, count: usize, params: In<KernelNodeParams>,
@@ -146,7 +146,7 @@ export! {
     }
 }
 
-export! {
+exports! {
     /// `cuGraphInstantiate`
     pub fn cuGraphInstantiate(
         out: Out<CUgraphExec>, graph: CUgraph, error_node: Out<CUgraphNode>, log: Out<c_char>, bytes: usize,

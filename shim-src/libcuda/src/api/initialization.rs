@@ -2,12 +2,12 @@
 
 use std::ffi::{c_int, c_uint};
 
-use vgpu_abi::{CUresult, export};
+use vgpu_abi::CUresult;
 
 use crate::arg::Out;
 use crate::object::lifecycle;
 
-export! {
+exports! {
     /// `cuInit`
     pub fn cuInit(flags: c_uint) -> CUresult {
         lifecycle::status()?;

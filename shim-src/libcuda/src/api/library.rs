@@ -2,10 +2,10 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
+use vgpu_abi::CUresult;
 use vgpu_abi::driver::{
     CUdevice, CUdeviceptr, CUfunction, CUkernel, CUlibrary, CUmodule, LIBRARY_BINARY_IS_PRESERVED,
 };
-use vgpu_abi::{CUresult, export};
 
 use crate::Result;
 use crate::arg::{In, Out, Text};
@@ -22,11 +22,11 @@ fn load(out: Out<CUlibrary>, image: Result<Image>, logs: &JitLogs) -> Result {
     out.set(CUlibrary(made?))
 }
 
-export! {
+exports! {
     /// `cuLibraryLoadData`: without the option that the code is preserved, a copy is kept.
     pub fn cuLibraryLoadData(
         library: Out<CUlibrary>, code: *const c_void, jit_options: In<c_uint>, jit_values: *mut *mut c_void,
-        jit_count: c_uint, options: In<c_uint>, values: In<*const c_void>, count: c_uint,
+        jit_count: c_uint, options: In<c_uint>, values: In<*mut c_void>, count: c_uint,
     ) -> CUresult {
         lifecycle::devices()?;
         let out = library.check()?;
@@ -45,7 +45,7 @@ export! {
     /// `cuLibraryLoadFromFile`
     pub fn cuLibraryLoadFromFile(
         library: Out<CUlibrary>, file: Text, jit_options: In<c_uint>, jit_values: *mut *mut c_void, jit_count: c_uint,
-        _options: In<c_uint>, _values: In<*const c_void>, _count: c_uint,
+        _options: In<c_uint>, _values: In<*mut c_void>, _count: c_uint,
     ) -> CUresult {
         lifecycle::devices()?;
         let out = library.check()?;

@@ -2,13 +2,14 @@
 
 use std::ffi::{c_uchar, c_uint, c_ushort, c_void};
 
+use vgpu_abi::CUresult;
 use vgpu_abi::driver::{CUcontext, CUdeviceptr, CUstream, Memcpy2D, Memcpy3D, attribute};
-use vgpu_abi::{CUresult, export};
 
 use crate::arg::{In, Out};
+use crate::object::address::find as find_range;
 use crate::object::default_stream::{find, unnamed};
 use crate::object::memory::Source;
-use crate::object::{address as owner, allocation, current, pinned};
+use crate::object::{allocation, current, pinned};
 use crate::submit::copy::{between, by_address, peer};
 use crate::submit::copy3d::{deep, flat};
 use crate::submit::fill::{self, Shape, line};
@@ -18,7 +19,7 @@ use crate::submit::transfer::{download, upload};
 /// `CU_MEMHOSTREGISTER_PORTABLE`, `DEVICEMAP`, `IOMEMORY`, `READ_ONLY`.
 const REGISTER_FLAGS: c_uint = 15;
 
-export! {
+exports! {
     /// `cuMemAlloc_v2`
     pub fn cuMemAlloc_v2(address: Out<CUdeviceptr>, bytes: usize) -> CUresult {
         current::context()?;
@@ -60,7 +61,7 @@ export! {
         base: Out<CUdeviceptr>, bytes: Out<usize>, address: CUdeviceptr,
     ) -> CUresult {
         current::context()?;
-        let (gpu, range) = owner::find(address)?.ok_or(CUresult::NOT_FOUND)?;
+        let (gpu, range) = find_range(address)?.ok_or(CUresult::NOT_FOUND)?;
         let (start, size) = if range.source == Source::Reservation {
             let mapping = gpu.memory.mappings().find(address).ok_or(CUresult::NOT_FOUND)?;
             (mapping.start, mapping.bytes)
@@ -73,7 +74,7 @@ export! {
     }
 }
 
-export! {
+exports! {
     /// `cuMemAllocHost_v2`
     pub fn cuMemAllocHost_v2(address: Out<*mut c_void>, bytes: usize) -> CUresult { pinned::allocate(address, bytes, 0) }
 

@@ -2,8 +2,8 @@
 
 use std::ffi::{c_uint, c_void};
 
+use vgpu_abi::CUresult;
 use vgpu_abi::driver::{CUdeviceptr, CUfunction, CUmodule};
-use vgpu_abi::{CUresult, export};
 
 use crate::Result;
 use crate::arg::{In, Out, Text};
@@ -33,7 +33,7 @@ fn in_memory(address: *const c_void) -> Result<Image> {
     unsafe { Image::read(address, false) }
 }
 
-export! {
+exports! {
     /// `cuModuleLoadData`
     pub fn cuModuleLoadData(module: Out<CUmodule>, image: *const c_void) -> CUresult {
         load_image(module, || in_memory(image))

@@ -3,13 +3,12 @@
 use std::ffi::{c_int, c_uint};
 
 use vgpu_abi::driver::{BlockToShared, CUfunction};
-use vgpu_abi::{CUresult, export};
 
 use crate::arg::Out;
 use crate::object::library::function as get;
 use crate::object::occupancy::best_block;
 
-export! {
+exports! {
     /// `cuOccupancyMaxActiveBlocksPerMultiprocessor`
     pub fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
         blocks: Out<c_int>, function: CUfunction, threads: c_int, shared: usize,

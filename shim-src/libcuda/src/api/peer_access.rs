@@ -4,8 +4,8 @@
 use std::ffi::{c_int, c_uint};
 use std::ptr;
 
+use vgpu_abi::CUresult;
 use vgpu_abi::driver::{CUcontext, CUdevice};
-use vgpu_abi::{CUresult, export};
 
 use crate::arg::Out;
 use crate::object::lifecycle::device;
@@ -14,7 +14,7 @@ use crate::object::{context, current};
 /// `CUdevice_P2PAttribute`: 1 to 5.
 const P2P_ATTRIBUTES: c_uint = 5;
 
-export! {
+exports! {
     /// `cuDeviceCanAccessPeer`: devices do not reach each other's memory; copies between them go through the
     /// guest.
     pub fn cuDeviceCanAccessPeer(can: Out<c_int>, ordinal: CUdevice, peer: CUdevice) -> CUresult {

@@ -3,7 +3,6 @@
 use std::ffi::{c_int, c_uint};
 
 use vgpu_abi::driver::{CUcontext, CUdevice};
-use vgpu_abi::{CUresult, export};
 
 use crate::Result;
 use crate::arg::Out;
@@ -27,7 +26,7 @@ fn set_primary_flags(ordinal: CUdevice, flags: c_uint) -> Result {
     Ok(())
 }
 
-export! {
+exports! {
     /// `cuDevicePrimaryCtxRetain`
     pub fn cuDevicePrimaryCtxRetain(context: Out<CUcontext>, device: CUdevice) -> CUresult {
         lifecycle::devices()?;

@@ -1,10 +1,8 @@
 //! "Profiler Control": no profiler is attached, so starting and stopping one does nothing.
 
-use vgpu_abi::{CUresult, export};
-
 use crate::object::current;
 
-export! {
+exports! {
     /// `cuProfilerStart`
     pub fn cuProfilerStart() -> CUresult { current::context().map(drop) }
 

@@ -1,11 +1,12 @@
 //! "Stream Management", stream capture included.
 
-use std::ffi::{c_int, c_uint, c_ulonglong};
+use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
+use std::ptr;
 
+use vgpu_abi::CUresult;
 use vgpu_abi::driver::{
     CUcontext, CUdevice, CUevent, CUgraph, CUgraphNode, CUstream, STREAM_NON_BLOCKING, capture_mode,
 };
-use vgpu_abi::{CUresult, export};
 
 use crate::Result;
 use crate::arg::{In, InOut, Out};
@@ -34,7 +35,7 @@ fn destroy(handle: CUstream) -> Result {
     stream::destroy(handle.0)
 }
 
-export! {
+exports! {
     /// `cuStreamCreate`
     pub fn cuStreamCreate(stream: Out<CUstream>, flags: c_uint) -> CUresult { create(stream, flags, 0) }
 
@@ -103,7 +104,7 @@ export_ptsz! {
     }
 }
 
-export! {
+exports! {
     /// `cuThreadExchangeStreamCaptureMode`
     pub fn cuThreadExchangeStreamCaptureMode(mode: InOut<c_uint>) -> CUresult {
         lifecycle::devices()?;
@@ -153,9 +154,9 @@ export_ptsz! {
     /// `cuStreamGetCaptureInfo_v3`: edges carry no data here.
     pub fn cuStreamGetCaptureInfo_v3, cuStreamGetCaptureInfo_v3_ptsz(
         stream: CUstream, out: Out<c_uint>, id: Out<u64>, graph: Out<CUgraph>, nodes: Out<*const CUgraphNode>,
-        edges: Out<usize>, count: Out<usize>
+        edges: Out<*const c_void>, count: Out<usize>
     ) |default| {
-        edges.set_if(0);
+        edges.set_if(ptr::null());
         capture::info(find(stream, default)?, out, id, &Info { graph, nodes, count })
     }
 

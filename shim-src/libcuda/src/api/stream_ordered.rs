@@ -4,11 +4,11 @@
 use std::ffi::{c_uint, c_void};
 use std::ptr;
 
+use vgpu_abi::CUresult;
 use vgpu_abi::driver::{
     CUdevice, CUdeviceptr, CUmemAccessDesc, CUmemLocation, CUmemPoolProps, CUmemoryPool, CUstream,
     MEM_ALLOCATION_PINNED,
 };
-use vgpu_abi::{CUresult, export};
 
 use crate::Result;
 use crate::arg::{In, Out};
@@ -34,7 +34,7 @@ fn of_kind(location: In<CUmemLocation>, kind: c_uint) -> Result<&'static Gpu> {
     supported(at(location.get()?)?)
 }
 
-export! {
+exports! {
     /// `cuMemPoolCreate`: of a device's memory, not to be shared with other processes.
     pub fn cuMemPoolCreate(pool: Out<CUmemoryPool>, props: In<CUmemPoolProps>) -> CUresult {
         lifecycle::devices()?;

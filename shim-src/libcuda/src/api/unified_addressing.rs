@@ -2,14 +2,14 @@
 
 use std::ffi::{c_uint, c_void};
 
+use vgpu_abi::CUresult;
 use vgpu_abi::driver::CUdeviceptr;
-use vgpu_abi::{CUresult, export};
 
 use crate::arg::In;
 use crate::object::current;
 use crate::object::pointer::{look, store, value};
 
-export! {
+exports! {
     /// `cuPointerGetAttribute`
     pub fn cuPointerGetAttribute(data: *mut c_void, attribute: c_uint, address: CUdeviceptr) -> CUresult {
         current::context()?;

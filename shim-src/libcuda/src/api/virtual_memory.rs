@@ -3,18 +3,18 @@
 use std::ffi::{c_uint, c_ulonglong, c_void};
 use std::ptr;
 
+use vgpu_abi::CUresult;
 use vgpu_abi::driver::{
     CUdeviceptr, CUmemAccessDesc, CUmemAllocationProp, CUmemGenericAllocationHandle, CUmemLocation,
     MEM_ALLOCATION_PINNED, MEM_LOCATION_DEVICE,
 };
-use vgpu_abi::{CUresult, export};
 
 use crate::arg::{In, Out};
 use crate::object::context::Context;
 use crate::object::physical::{self, at, granularity, mapped, of, supported, whole};
 use crate::object::{capture, current, lifecycle};
 
-export! {
+exports! {
     /// `cuMemGetAllocationGranularity`: the minimum and the recommended granularity are the same.
     pub fn cuMemGetAllocationGranularity(
         bytes: Out<usize>, prop: In<CUmemAllocationProp>, option: c_uint,

@@ -19,7 +19,7 @@ use crate::fatbin::{self, Entry, FatbinError, Kind, Packing};
 use crate::ptx::{self, PtxError, Specific};
 use crate::sync::Mutex;
 
-/// Bytes of code: the program's own, which stay where they are, or a copy.
+/// Bytes of code: a copy, or the program's own, which stay where they are.
 #[derive(Clone, Debug)]
 enum Bytes {
     Kept(&'static [u8]),
@@ -35,7 +35,7 @@ impl Bytes {
     }
 }
 
-/// Code for one architecture, as it was handed over.
+/// Code for one architecture, as the program handed it over.
 #[derive(Clone, Debug)]
 struct Part {
     kind: Kind,
@@ -44,11 +44,11 @@ struct Part {
     packing: Packing,
     unpacked: u64,
     payload: Bytes,
-    /// Came by itself, not in a container.
+    /// The program handed it over by itself, not in a container.
     alone: bool,
 }
 
-/// What a program handed over.
+/// Code that a program handed over, for one or more architectures.
 #[derive(Debug)]
 pub struct Image {
     parts: Vec<Part>,
@@ -58,9 +58,9 @@ pub struct Image {
 #[derive(Debug)]
 pub struct Code {
     part: Part,
-    /// PTX that would do, too, where this is a cubin.
+    /// PTX of the same image that fits the device too, where this is a cubin.
     instead: Option<Arc<Code>>,
-    /// Unpacked and read, as long as it is needed; reading it again is possible.
+    /// The code unpacked and read, while it is needed. It can be read again.
     open: Mutex<Option<Open>>,
 }
 
@@ -139,7 +139,7 @@ impl Image {
 
     /// The contents of a file.
     pub fn of_file(bytes: &[u8]) -> Result<Self> {
-        // A copy is made of what is used, so the lifetime does not matter.
+        // Only copies are kept, so the lifetime does not matter.
         match bytes.first_chunk::<4>() {
             Some(magic) if u32::from_le_bytes(*magic) == fatbin::MAGIC => Self::of_fatbin(bytes, false),
             Some(b"\x7fELF") => Self::of_cubin(bytes, false),
@@ -181,8 +181,8 @@ impl Image {
         Self { parts: vec![Part { kind, sm, specific, packing, unpacked: 0, payload, alone: true }] }
     }
 
-    /// The part that fits a device best: of the highest architecture, since the program chose its kernels by
-    /// it; of two for the same a cubin before PTX.
+    /// The part that fits a device best: that of the highest architecture, since the program chose its
+    /// kernels by it, and a cubin before PTX for the same architecture.
     pub fn choose(&self, target: Target) -> Result<Arc<Code>> {
         if target.abilities & (exec::CUBIN | exec::PTX) == 0 {
             log::error(format_args!("the device takes no code"));
@@ -199,7 +199,7 @@ impl Image {
             return Ok(code(part, text.map(|text| code(text, None))));
         }
         tell(format_args!("no image for sm_{} among {}", target.sm, Names(&self.parts)));
-        // A text by itself fails as its compilation would.
+        // A text by itself fails as its compilation would fail.
         Err(match &self.parts[..] {
             [part] if part.alone && part.kind == Kind::Ptx && target.abilities & exec::PTX != 0 => {
                 CUresult::INVALID_PTX
@@ -233,7 +233,7 @@ fn keep(bytes: &[u8], kept: bool) -> Bytes {
     }
 }
 
-/// Says why code is refused: in the log, and to the compiler's log if the program asked for one.
+/// Reports why code is refused: in the log, and in the compiler's log if the program asked for one.
 fn tell(why: std::fmt::Arguments<'_>) {
     log::error(why);
     refusal::keep(&why.to_string());
@@ -274,7 +274,7 @@ impl Code {
         self.instead.as_ref()
     }
 
-    /// Unpacks and reads the code, unless it lies open.
+    /// Unpacks and reads the code, unless that was done already.
     pub fn open(&self) -> Result<Open> {
         let mut open = self.open.lock();
         if let Some(open) = &*open {
@@ -293,7 +293,7 @@ impl Code {
         Ok(new)
     }
 
-    /// Lets go of the unpacked code.
+    /// Frees the unpacked code.
     pub fn close(&self) {
         *self.open.lock() = None;
     }

@@ -1,6 +1,6 @@
-//! The logs that programs ask the compiler for (`CU_JIT_INFO_LOG_BUFFER`, `CU_JIT_ERROR_LOG_BUFFER`). The
-//! compiler is the host's and works when a kernel is first needed; who asks for a log has it work at once, so
-//! that the log says what the host says.
+//! The logs for which programs ask the compiler (`CU_JIT_INFO_LOG_BUFFER`, `CU_JIT_ERROR_LOG_BUFFER`). The
+//! compiler is the host's and works when a kernel is first needed. A program that asks for a log makes it
+//! work at once, so that the log has the host's words.
 
 use std::ffi::{c_uint, c_void};
 use std::ptr;
@@ -20,19 +20,19 @@ mod id {
     pub(super) const ERROR_LOG_BUFFER_SIZE_BYTES: c_uint = 6;
 }
 
-/// One log: a buffer of the program's, and where the program has its size.
+/// One log: a buffer of the program, and the place of its size.
 #[derive(Debug)]
 struct Log {
     buffer: *mut u8,
     room: usize,
-    /// Bytes of the buffer when the call begins, of the text when it ends.
+    /// The buffer's size before the call, the text's length after it.
     size: *mut *mut c_void,
 }
 
 impl Log {
     const NONE: Self = Self { buffer: ptr::null_mut(), room: 0, size: ptr::null_mut() };
 
-    /// Stores as much of the text as there is room for, ended by zero, and its length.
+    /// Stores as much of the text as there is room for, zero-terminated, and its length.
     fn store(&self, text: &str) {
         let mut stored = 0;
         if let Some(most) = self.room.checked_sub(1).filter(|_| !self.buffer.is_null()) {
@@ -51,7 +51,7 @@ impl Log {
     }
 }
 
-/// The logs that a call was asked for.
+/// The logs for which a call was asked.
 #[derive(Debug)]
 pub struct JitLogs {
     info: Log,
@@ -78,7 +78,7 @@ impl JitLogs {
                 id::INFO_LOG_BUFFER => logs.info.buffer = value().cast(),
                 id::ERROR_LOG_BUFFER => logs.error.buffer = value().cast(),
                 id::INFO_LOG_BUFFER_SIZE_BYTES => {
-                    // The low half counts: the value is an unsigned int.
+                    // The value is an unsigned int, in the low half.
                     logs.info.room = value().addr() as u32 as usize;
                     logs.info.size = place;
                 }
@@ -93,13 +93,13 @@ impl JitLogs {
         Ok(logs)
     }
 
-    /// Whether the program wants to read what the compiler says.
+    /// Whether the program wants the compiler's words.
     pub fn wanted(&self) -> bool {
         [&self.info, &self.error].iter().any(|log| !log.buffer.is_null() && log.room > 1)
     }
 
-    /// Stores what came of the call: `info` where it succeeded, else what the host and the guest have said
-    /// against the code.
+    /// Stores the outcome of the call: `info` if it succeeded, otherwise why the host or the guest refused
+    /// the code.
     pub fn store<T>(&self, outcome: &Result<T>, info: &str) {
         let why = refusal::take();
         match outcome {

@@ -1,5 +1,5 @@
-//! Where a kernel's parameters lie in its parameter buffer. Many kernels share a layout, and a layout is read
-//! at each launch, so each is kept once and for good.
+//! Where a kernel's parameters lie in its parameter buffer. Many kernels share a layout, and each launch
+//! reads one, so each layout is stored once and never freed.
 
 use std::collections::HashSet;
 
@@ -7,7 +7,7 @@ pub use vgpu_image::layout::Layout;
 
 use crate::sync::Mutex;
 
-/// The one layout that is like this.
+/// The stored layout that is equal to this one.
 pub fn intern(layout: Layout) -> &'static Layout {
     static LAYOUTS: Mutex<Option<HashSet<&'static Layout>>> = Mutex::new(None);
     let mut layouts = LAYOUTS.lock();
@@ -25,7 +25,7 @@ pub fn intern(layout: Layout) -> &'static Layout {
 pub struct Kernels(Vec<(Box<str>, &'static Layout)>);
 
 impl Kernels {
-    /// Of names with their layouts.
+    /// Builds the list from names and layouts.
     pub fn new(kernels: impl IntoIterator<Item = (String, Layout)>) -> Self {
         let mut list: Vec<(Box<str>, &'static Layout)> =
             kernels.into_iter().map(|(name, layout)| (name.into_boxed_str(), intern(layout))).collect();

@@ -1,4 +1,4 @@
-//! Why code was refused last on this thread, in words: for the logs that programs ask the compiler for.
+//! Why code was refused last on this thread, in words, for the compiler logs that programs ask for.
 
 use std::cell::RefCell;
 
@@ -6,9 +6,9 @@ thread_local! {
     static WHY: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Keeps a reason; several follow each other on lines of their own.
+/// Keeps a reason. Several are kept on separate lines.
 pub fn keep(why: &str) {
-    // While the thread ends nobody asks any more.
+    // Nobody asks any more while the thread ends.
     let _ = WHY.try_with(|kept| {
         let mut kept = kept.borrow_mut();
         if !kept.is_empty() {
@@ -18,7 +18,7 @@ pub fn keep(why: &str) {
     });
 }
 
-/// Takes what was kept since the last time.
+/// Takes the reasons kept since the last call.
 pub fn take() -> String {
     WHY.try_with(|kept| std::mem::take(&mut *kept.borrow_mut())).unwrap_or_default()
 }

@@ -31,20 +31,20 @@ struct Capture {
     id: u64,
     /// `CUstreamCaptureMode`
     mode: u32,
-    /// Who began it.
+    /// The thread that began it, by its number here.
     thread: u64,
     context: usize,
     origin: &'static Stream,
     invalid: bool,
     graph: (usize, &'static Graph),
-    /// The streams that capture, and after which nodes each one's next node comes.
+    /// The streams that capture, each with the nodes after which its next node comes.
     tips: Vec<(&'static Stream, Vec<u32>)>,
-    /// What `cuStreamGetCaptureInfo` handed out last, which the caller may read until the next call.
+    /// The nodes that `cuStreamGetCaptureInfo` returned last. The caller may read them until its next call.
     shown: Vec<CUgraphNode>,
 }
 
 static CAPTURES: Mutex<Vec<Capture>> = Mutex::new(Vec::new());
-/// How many there are, so that everybody else pays one load.
+/// The number of captures, so that all other work pays one load.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
@@ -61,7 +61,7 @@ fn this_thread() -> u64 {
     THREAD.get()
 }
 
-/// Whether any stream captures.
+/// Whether any stream is captured.
 #[inline]
 pub fn any() -> bool {
     COUNT.load(Ordering::Acquire) != 0
@@ -82,7 +82,7 @@ fn of<'a>(captures: &'a mut [Capture], stream: &Stream) -> Option<&'a mut Captur
     captures.iter_mut().find(|capture| id != 0 && capture.id == id)
 }
 
-/// Makes the captures that `which` names invalid; whether there was one.
+/// Invalidates the captures that `which` accepts. Returns whether there was one.
 fn invalidate(captures: &mut [Capture], which: impl Fn(&Capture) -> bool) -> bool {
     let mut hit = false;
     for capture in captures.iter_mut().filter(|capture| which(capture)) {
@@ -96,8 +96,8 @@ fn error_if(hit: bool, code: CUresult) -> Result {
     if hit { Err(code) } else { Ok(()) }
 }
 
-/// Whether work for the stream is to be recorded. The legacy stream would wait for a capturing stream that it
-/// synchronises with, which cannot be.
+/// Whether work for the stream must be recorded. Fails for the legacy stream while a stream captures with
+/// which it synchronizes: it would have to wait for that stream.
 pub fn intercept(stream: &Stream) -> Result<bool> {
     let mut captures = CAPTURES.lock();
     if let Some(capture) = of(&mut captures, stream) {
@@ -111,7 +111,7 @@ pub fn intercept(stream: &Stream) -> Result<bool> {
     Ok(false)
 }
 
-/// Adds a node behind the stream's earlier ones.
+/// Adds a node after the stream's earlier nodes.
 pub fn record<P: Payload>(stream: &Stream, body: &P, tail: &[&[u8]]) -> Result {
     let mut captures = CAPTURES.lock();
     let capture = of(&mut captures, stream).ok_or(CUresult::STREAM_CAPTURE_INVALIDATED)?;
@@ -123,7 +123,7 @@ pub fn record<P: Payload>(stream: &Stream, body: &P, tail: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// Where the stream is in its capture: what an event recorded now stands for.
+/// The stream's place in its capture, which an event recorded now stands for.
 pub fn place(stream: &Stream) -> Result<Place> {
     let mut captures = CAPTURES.lock();
     let capture = of(&mut captures, stream).ok_or(CUresult::STREAM_CAPTURE_INVALIDATED)?;
@@ -131,7 +131,7 @@ pub fn place(stream: &Stream) -> Result<Place> {
     Ok(Place { capture: id, nodes: capture.tip(stream).cloned().unwrap_or_default() })
 }
 
-/// Lets a stream come after a captured event: it joins the capture if it did not capture.
+/// Orders a stream after a captured event. A stream that is not captured joins the capture.
 pub fn join(stream: &'static Stream, place: &Place) -> Result {
     let mut captures = CAPTURES.lock();
     let own = stream.capture.load(Ordering::Acquire);
@@ -160,20 +160,21 @@ pub fn join(stream: &'static Stream, place: &Place) -> Result {
     Ok(())
 }
 
-/// Makes the stream's capture invalid and answers why.
+/// Invalidates the stream's capture and returns the reason as an error.
 pub fn fail(stream: &Stream, code: CUresult) -> Result {
     let id = stream.capture.load(Ordering::Acquire);
     invalidate(&mut CAPTURES.lock(), |capture| capture.id == id);
     Err(code)
 }
 
-/// The same for the capture that an event was recorded in.
+/// Invalidates the capture in which an event was recorded, and returns the reason.
 pub fn fail_place(place: &Place, code: CUresult) -> CUresult {
     invalidate(&mut CAPTURES.lock(), |capture| capture.id == place.capture);
     code
 }
 
-/// For calls that could interfere with a capture: refused by its mode and that of the calling thread.
+/// Refuses a call that could interfere with a capture, as the captures' modes and that of the calling thread
+/// say.
 pub fn forbid_unsafe() -> Result {
     if !any() || MODE.get() == capture_mode::RELAXED {
         return Ok(());
@@ -187,7 +188,7 @@ pub fn forbid_unsafe() -> Result {
     error_if(hit, CUresult::STREAM_CAPTURE_UNSUPPORTED)
 }
 
-/// For calls that ask about, or wait for, a stream's work: a capturing stream has none.
+/// Refuses a call that asks about a stream's work, or waits for it, while the stream is captured.
 pub fn forbid_sync(stream: &Stream) -> Result {
     if !any() {
         return Ok(());
@@ -195,7 +196,7 @@ pub fn forbid_sync(stream: &Stream) -> Result {
     if intercept(stream)? { fail(stream, CUresult::STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
 }
 
-/// For calls that wait for all work of a context.
+/// Refuses a call that waits for all work of a context in which a stream is captured.
 pub fn forbid_in_context(context: usize) -> Result {
     if !any() {
         return Ok(());
@@ -212,7 +213,7 @@ pub fn exchange_mode(new: u32) -> Result<u32> {
     Ok(MODE.replace(new))
 }
 
-/// Removes a capture; its streams do not capture any more.
+/// Removes a capture. Its streams are no longer captured.
 fn finish(captures: &mut Vec<Capture>, id: u64) -> Option<Capture> {
     let index = captures.iter().position(|capture| capture.id == id)?;
     let capture = captures.swap_remove(index);
@@ -223,8 +224,8 @@ fn finish(captures: &mut Vec<Capture>, id: u64) -> Option<Capture> {
     Some(capture)
 }
 
-/// A stream is about to be destroyed. Without its origin a capture is over, without another stream it is
-/// invalid.
+/// Removes a stream that is about to be destroyed. A capture ends with its origin and is invalid without
+/// another stream.
 pub fn end_stream(stream: &Stream) {
     if !any() {
         return;
@@ -243,7 +244,7 @@ pub fn end_stream(stream: &Stream) {
     }
 }
 
-/// A context is about to end, with its captures.
+/// Ends the captures of a context.
 pub fn end_context(context: usize) {
     let mut captures = CAPTURES.lock();
     let ids: Vec<u64> = captures.iter().filter(|c| c.context == context).map(|c| c.id).collect();
@@ -315,8 +316,8 @@ pub fn end(stream: &Stream, out: Out<CUgraph>) -> Result {
     out.set(CUgraph(capture.graph.0))
 }
 
-/// Status and number of the stream's capture. The legacy stream cannot be asked while a stream that it
-/// synchronises with captures.
+/// Status and number of the stream's capture. Fails for the legacy stream while a stream captures with which
+/// it synchronizes.
 pub fn status(stream: &Stream) -> Result<(u32, u64)> {
     if !any() {
         return Ok((capture_status::NONE, 0));
@@ -339,7 +340,7 @@ pub struct Info {
     pub graph: Out<CUgraph>,
     /// The nodes after which the stream's next node comes.
     pub nodes: Out<*const CUgraphNode>,
-    /// How many these are.
+    /// The number of these nodes.
     pub count: Out<usize>,
 }
 

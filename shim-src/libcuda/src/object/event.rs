@@ -37,15 +37,15 @@ pub struct Event {
 struct Record {
     /// Its fence point; `None`: never recorded.
     fence: Option<FencePoint>,
-    /// The stream it was recorded in, by its id.
+    /// Id of the stream in which it was recorded.
     stream: u64,
-    /// With timing: the word, until `time` is known.
+    /// The word of an event with timing, until `time` is known.
     word: Option<Word>,
-    /// With timing: nanoseconds on the executor's clock when the mark was stored.
+    /// The time of an event with timing: nanoseconds on the executor's clock when the mark was stored.
     time: Option<u64>,
     /// [`Queue::join_epoch`] when it was recorded.
     join_epoch: u64,
-    /// The newest record is part of a capture.
+    /// Set if the newest record is part of a capture.
     captured: Option<capture::Place>,
 }
 
@@ -113,7 +113,7 @@ pub fn get(event: CUevent) -> Result<&'static Event> {
 /// `cuEventRecordWithFlags`
 pub fn record(event: &Event, stream: &Stream, flags: c_uint) -> Result {
     if flags != 0 {
-        // An external record is a node of its own in a graph; the contract has none.
+        // An external record would be a node of its own in a graph, which the contract lacks.
         return Err(if flags == 1 { CUresult::NOT_SUPPORTED } else { CUresult::INVALID_VALUE });
     }
     let gpu = event.gpu();
@@ -130,8 +130,8 @@ pub fn record(event: &Event, stream: &Stream, flags: c_uint) -> Result {
     let number = stream.timeline.number();
     let send = |mark| gpu.queue.send(&EventRecord { event: event.number(), stream: number, mark }, &[]);
     if event.timed() {
-        // A word whose mark is still under way is not marked from another stream: its values could come in
-        // the wrong order.
+        // A word whose mark is under way is not marked from another stream, because its values could arrive
+        // in the wrong order.
         let word = match record.word.take() {
             Some(word) if record.stream == stream.id() => word,
             Some(word) => {
@@ -155,7 +155,7 @@ pub fn record(event: &Event, stream: &Stream, flags: c_uint) -> Result {
     Ok(())
 }
 
-/// A word for a timed event; those of other events whose work is done are given back first if there is none.
+/// A word for a timed event. If there is none, first frees the words of other events that are complete.
 fn take_word(gpu: &Gpu, mine: &Event) -> Result<Word> {
     if let Ok(word) = gpu.queue.take_word() {
         return Ok(word);
@@ -194,7 +194,7 @@ pub fn wait(stream: &'static Stream, event: &Event, flags: c_uint) -> Result {
     if ptr::eq(gpu, stream.gpu()) {
         return stream.send(&StreamWait { stream: stream.timeline.number(), event: event.number() }, &[]);
     }
-    // The hosts of two devices do not know each other's events: the guest waits.
+    // The hosts of two devices do not know each other's events, so the guest waits.
     let fence = record.fence;
     drop(record);
     match fence {
@@ -239,7 +239,7 @@ pub fn synchronize(event: &Event) -> Result {
     gpu.queue.async_error()
 }
 
-/// Nanoseconds at which a timed event's newest record was done.
+/// The time at which a timed event's newest record completed, in nanoseconds.
 fn time(event: &Event) -> Result<u64> {
     if !event.timed() {
         return Err(CUresult::INVALID_HANDLE);
@@ -264,7 +264,7 @@ pub fn elapsed(start: &Event, end: &Event) -> Result<f32> {
         return Err(CUresult::INVALID_HANDLE);
     }
     let (from, to) = (time(start)?, time(end)?);
-    // Of a signed difference, as CUDA answers for events in the other order.
+    // The difference is signed: CUDA answers a negative time for events in the other order.
     let nanoseconds = to.wrapping_sub(from).cast_signed();
     #[allow(clippy::cast_precision_loss, reason = "CUDA's unit and type")]
     Ok((nanoseconds as f64 / 1e6) as f32)

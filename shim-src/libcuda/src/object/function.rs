@@ -21,7 +21,7 @@ use crate::queue::submission::Minted;
 use crate::slab::Slab;
 use crate::sync::Mutex;
 
-/// How many attributes there are.
+/// Number of attributes.
 const ATTRIBUTES: usize = id::MAX as usize;
 
 /// A kernel in a context.
@@ -33,7 +33,7 @@ pub struct Function {
     layout: AtomicPtr<Layout>,
     /// Its number on the wire; 0 until the host knows it.
     number: AtomicU32,
-    /// By `CUfunction_attribute`; known when `number` is.
+    /// Attributes by `CUfunction_attribute`, valid once `number` is set.
     attributes: [AtomicI32; ATTRIBUTES],
     inner: Mutex<Inner>,
 }
@@ -41,12 +41,12 @@ pub struct Function {
 #[derive(Default)]
 struct Inner {
     name: Option<Arc<CString>>,
-    /// What asking the host for it ended with, where that was about the code.
+    /// The error with which the host refused its code, if it did.
     failed: Option<CUresult>,
     occupancy: Vec<(Question, u32)>,
 }
 
-/// What occupancy depends on.
+/// Everything on which the occupancy of a function depends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Question {
     threads: u32,
@@ -117,7 +117,7 @@ impl Function {
         self.module.load(Ordering::Relaxed)
     }
 
-    /// Whether the host knows it.
+    /// Whether the host has loaded it.
     pub fn is_loaded(&self) -> bool {
         self.number.load(Ordering::Relaxed) != 0
     }
@@ -127,7 +127,7 @@ impl Function {
         self.inner.lock().name.clone().ok_or(CUresult::INVALID_HANDLE)
     }
 
-    /// Its number on the wire; loads its module and asks for its attributes at the first call.
+    /// Its number on the wire. The first call loads its module and asks for its attributes.
     #[inline]
     pub fn number(&self) -> Result<u32> {
         match self.number.load(Ordering::Acquire) {
@@ -160,7 +160,7 @@ impl Function {
             }
         })?;
         let expected = self.layout().bytes;
-        // 0 from a host that does not look into code.
+        // A host that does not look into code answers 0.
         if reply.param_bytes != 0 && reply.param_bytes != expected {
             log::error(format_args!(
                 "kernel {}: {} bytes of parameters for the host, {expected} here",
@@ -191,7 +191,7 @@ impl Function {
         Ok(function)
     }
 
-    /// An attribute, once the function's number is known.
+    /// An attribute of a function that has a number.
     #[inline]
     pub fn known(&self, attribute: c_uint) -> u32 {
         self.attributes[attribute as usize].load(Ordering::Relaxed).max(0).cast_unsigned()
@@ -228,7 +228,7 @@ impl Function {
             return Err(CUresult::INVALID_VALUE);
         }
         gpu.queue.async_error()?;
-        // Said again it would change nothing: programs set attributes before each launch.
+        // Programs set attributes before each launch; the same value again changes nothing.
         if self.attributes[attribute as usize].load(Ordering::Relaxed) == value {
             return Ok(());
         }
@@ -253,7 +253,7 @@ impl Function {
         self.gpu().queue.send(&message, &[]).map(drop)
     }
 
-    /// How many blocks a multiprocessor holds.
+    /// The number of blocks that a multiprocessor holds.
     pub fn occupancy(&self, threads: c_int, shared: usize, flags: c_uint) -> Result<u32> {
         let threads = u32::try_from(threads).ok().filter(|&threads| threads != 0);
         let threads = threads.ok_or(CUresult::INVALID_VALUE)?;
@@ -278,7 +278,7 @@ impl Function {
     }
 }
 
-/// Bytes of shared memory that a block can have in all.
+/// The most bytes of shared memory that a block can have.
 fn most_shared(gpu: &Gpu) -> u32 {
     [device::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, device::MAX_SHARED_MEMORY_PER_BLOCK]
         .map(|attribute| gpu.attribute(attribute).max(0).cast_unsigned())

@@ -23,7 +23,7 @@ pub struct Gpu {
     pub queue: Queue,
     /// The device as the other shims see it: the host's facts, corrected for the guest.
     pub shown: table::Device,
-    /// It has refused a cubin, and taken the PTX of the same image.
+    /// The device has refused a cubin and accepted the PTX of the same image.
     pub refuses_cubins: AtomicBool,
     /// Index among the functions on the bus.
     pub index: usize,

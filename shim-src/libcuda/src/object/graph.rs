@@ -1,4 +1,4 @@
-//! "Graph Management": a graph is a list of messages with edges, here in the guest.
+//! Graphs. A graph is a list of messages with edges, kept in the guest.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -15,16 +15,16 @@ use crate::object::work::Work;
 use crate::slab::Slab;
 use crate::sync::{Mutex, MutexGuard};
 
-/// A node.
+/// A node of a graph.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// What it does.
+    /// The message that it stands for.
     pub work: Work,
-    /// The nodes that it comes after, all of lower index.
+    /// Indices of the nodes after which it comes, all lower than its own.
     pub after: Vec<u32>,
-    /// Its handle; 0 while nobody has asked for it.
+    /// Its handle; 0 until the program asks for it.
     pub handle: usize,
-    /// Pointers to the parameters in `work`, for who asks for them.
+    /// Pointers to the parameters in `work`, for a program that asks for them.
     pub pointers: Vec<*mut c_void>,
 }
 
@@ -39,7 +39,7 @@ pub struct Graph {
     nodes: Mutex<Vec<Node>>,
 }
 
-/// Which node a node's handle means.
+/// The node that a node's handle stands for.
 #[derive(Default)]
 struct Named {
     graph: AtomicUsize,
@@ -50,20 +50,20 @@ static GRAPHS: Slab<Graph> = Slab::new(4);
 static NODES: Slab<Named> = Slab::new(6);
 
 impl Graph {
-    /// The device whose numbers the nodes carry.
+    /// The device whose object numbers the nodes carry.
     pub fn gpu(&self) -> &'static Gpu {
         // SAFETY: `create` stored the address of a leaked value before the handle meant anything.
         unsafe { &*self.gpu.load(Ordering::Relaxed) }
     }
 
-    /// Adds a node; its index.
+    /// Adds a node and returns its index.
     pub fn add(&self, work: Work, after: Vec<u32>) -> u32 {
         let mut nodes = self.nodes.lock();
         nodes.push(Node { work, after, handle: 0, pointers: Vec::new() });
         nodes.len() as u32 - 1
     }
 
-    /// The nodes that no other comes after.
+    /// Indices of the nodes after which no other comes.
     pub fn ends(&self) -> Vec<u32> {
         let nodes = self.nodes.lock();
         let mut end = vec![true; nodes.len()];
@@ -78,13 +78,13 @@ impl Graph {
         self.nodes.lock()
     }
 
-    /// Looks at or changes a node.
+    /// Calls `look` with a node.
     pub fn with<R>(&self, index: u32, look: impl FnOnce(&mut Node) -> Result<R>) -> Result<R> {
         look(self.nodes.lock().get_mut(index as usize).ok_or(CUresult::INVALID_VALUE)?)
     }
 }
 
-/// Makes an empty graph for a device.
+/// Creates an empty graph for a device.
 pub fn create(gpu: &'static Gpu) -> Result<(usize, &'static Graph)> {
     GRAPHS
         .insert(|_, graph| {
@@ -94,7 +94,7 @@ pub fn create(gpu: &'static Gpu) -> Result<(usize, &'static Graph)> {
         .ok_or(CUresult::OUT_OF_MEMORY)
 }
 
-/// Destroys a graph; whether there was one.
+/// Destroys a graph. Returns whether there was one.
 pub fn discard(handle: usize) -> bool {
     let Some(nodes) = GRAPHS.remove(handle, |graph| std::mem::take(&mut *graph.nodes.lock())) else {
         return false;
@@ -138,7 +138,8 @@ pub fn find_node(node: CUgraphNode) -> Result<(&'static Graph, u32)> {
     Ok((GRAPHS.get(graph).ok_or(CUresult::INVALID_VALUE)?, index))
 }
 
-/// Stores handles of nodes: as many as there are and as are asked for, the rest null.
+/// Stores as many of the handles as the program has room for, and their number. The rest of the room is
+/// filled with null.
 pub fn list(out: Out<CUgraphNode>, count: InOut<usize>, found: &[CUgraphNode]) -> Result {
     if out.is_null() {
         return count.set(found.len());

@@ -1,5 +1,5 @@
-//! "Graph Management", instantiated graphs: a graph goes to the host once, an update sends the messages that
-//! differ, and a launch is one message.
+//! Instantiated graphs. A graph goes to the host once; an update sends the messages that differ; a launch is
+//! one message.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
@@ -23,8 +23,8 @@ use crate::queue::submission::{Minted, Queue};
 use crate::slab::Slab;
 use crate::sync::Mutex;
 
-/// Records up to this size travel in the message itself, larger ones through window memory. The longest
-/// message is `area::MESSAGE_MAX`, of which this leaves room for other threads' messages.
+/// Records up to this size travel in the message itself, larger ones through window memory. A message may
+/// have `area::MESSAGE_MAX` bytes; this leaves room for messages of other threads.
 const INLINE_MOST: usize = 32 << 10;
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH`, `..._UPLOAD`, `..._USE_NODE_PRIORITY`. Launches by
 /// kernels (4) are not among them.
@@ -98,7 +98,7 @@ fn send_records<P: Payload>(queue: &Queue, records: &[u8], make: impl FnOnce(Spa
     // below.
     unsafe { ptr::copy_nonoverlapping(records.as_ptr(), memory.ptr(), records.len()) };
     queue.send(&make(Span::bar(memory.offset(), bytes)), &[])?;
-    // Given back behind the message; the host keeps it until it has read it.
+    // Freed after the message was sent; the host keeps the memory until it has read it.
     drop(memory);
     Ok(())
 }
@@ -143,7 +143,7 @@ pub fn get(handle: CUgraphExec) -> Result<&'static Exec> {
     EXECS.get(handle.0).ok_or(CUresult::INVALID_VALUE)
 }
 
-/// Why a graph cannot be brought to another's state: the kind of difference and the node.
+/// The difference because of which a graph cannot take another's state: its kind and the node.
 fn difference(old: &[(Work, Vec<u32>)], new: &[Node]) -> Option<(u32, Option<u32>)> {
     if old.len() != new.len() {
         return Some((graph_update::TOPOLOGY_CHANGED, None));
@@ -162,7 +162,7 @@ fn difference(old: &[(Work, Vec<u32>)], new: &[Node]) -> Option<(u32, Option<u32
     None
 }
 
-/// `cuGraphExecUpdate`: result and node at fault.
+/// `cuGraphExecUpdate`: returns the result and the node at fault.
 pub fn update(handle: CUgraphExec, with: CUgraph) -> Result<(u32, CUgraphNode)> {
     let exec = get(handle)?;
     let graph = graph::get(with)?;
@@ -226,7 +226,7 @@ pub fn launch(exec: &Exec, stream: &Stream) -> Result {
         return Err(CUresult::INVALID_VALUE);
     }
     if capture::any() && capture::intercept(stream)? {
-        // A graph within a graph: the contract has no such node.
+        // The contract has no node for a graph within a graph.
         return capture::fail(stream, CUresult::STREAM_CAPTURE_UNSUPPORTED);
     }
     let graph = exec.number.load(Ordering::Relaxed);

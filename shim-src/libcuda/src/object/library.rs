@@ -27,9 +27,9 @@ pub struct Library {
 #[derive(Default)]
 struct Inner {
     image: Option<Arc<Image>>,
-    /// What was chosen for a kind of device.
+    /// The code chosen for each kind of device.
     codes: Vec<(Target, Arc<Code>)>,
-    /// Modules by context.
+    /// Handles of its modules, by context.
     modules: Vec<(usize, usize)>,
     kernels: HashMap<Box<str>, usize>,
 }
@@ -39,7 +39,7 @@ struct Inner {
 pub struct Kernel {
     library: AtomicUsize,
     name: Mutex<Option<Arc<CString>>>,
-    /// The context that used it first, and its function there: what a launch needs, without a lock.
+    /// The context that used it first, and its function there: a launch needs no lock to find it.
     first_context: AtomicUsize,
     first_function: AtomicUsize,
 }
@@ -91,7 +91,7 @@ impl Library {
         Ok(module)
     }
 
-    /// The code by which names are known: for the current context's device, or the first.
+    /// The code that says which names exist: that for the current context's device, or for the first device.
     pub fn any_code(&self) -> Result<Arc<Code>> {
         let gpu = match current::context() {
             Ok(context) => context.gpu(),
@@ -107,7 +107,7 @@ impl Library {
         }
         match self.any_code() {
             Ok(code) if code.open()?.kernels.get(name).is_none() => return Err(CUresult::NOT_FOUND),
-            // Without code for the device a kernel can be named; its launch will fail.
+            // A kernel can be named without code for the device; its launch will fail.
             Ok(_) | Err(CUresult::NO_BINARY_FOR_GPU | CUresult::NOT_SUPPORTED) => {}
             Err(error) => return Err(error),
         }
@@ -159,7 +159,7 @@ impl Kernel {
         self.library.load(Ordering::Relaxed)
     }
 
-    /// Where its parameters lie, by the code for the current context's device, or the first.
+    /// The layout of its parameters, from the code for the current context's device, or for the first device.
     pub fn layout(&self) -> Result<&'static Layout> {
         let library = LIBRARIES.get(self.library()).ok_or(CUresult::INVALID_HANDLE)?;
         let name = self.name()?;
@@ -168,7 +168,7 @@ impl Kernel {
     }
 }
 
-/// The function that a launch in a context means, by its own handle or a kernel's.
+/// The function that a launch in a context means by a function's or a kernel's handle.
 #[inline]
 pub fn find_function(handle: CUfunction, context: &Context) -> Result<&'static Function> {
     let function = match function::of(handle.0) {
@@ -199,8 +199,8 @@ fn by_kernel(handle: CUfunction, context: &Context) -> Result<&'static Function>
     function::of(kernel.function(context)?).ok_or(CUresult::INVALID_HANDLE)
 }
 
-/// The kernel's function on a device: in the current context if that is the device's, else in the primary
-/// one.
+/// The kernel's function on a device: in the current context if that is on the device, otherwise in the
+/// primary context.
 pub fn on_device(handle: CUkernel, device: CUdevice) -> Result<&'static Function> {
     let kernel = kernel(handle)?;
     let gpu = lifecycle::device(device)?;
@@ -211,7 +211,7 @@ pub fn on_device(handle: CUkernel, device: CUdevice) -> Result<&'static Function
     function::of(kernel.function(context)?).ok_or(CUresult::INVALID_HANDLE)
 }
 
-/// Makes a library. `at_once`: the host compiles it now for the current context, if there is one.
+/// Creates a library. `at_once`: the host compiles it now for the current context, if there is one.
 pub fn make(image: Image, at_once: bool) -> Result<usize> {
     let made = LIBRARIES.insert(|_, library| {
         *library.inner.lock() = Inner { image: Some(Arc::new(image)), ..Inner::default() };

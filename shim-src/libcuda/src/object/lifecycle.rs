@@ -1,8 +1,8 @@
-//! The process's life with CUDA: not initialised, attached, initialised, forked away, ended.
+//! The life cycle of a process that uses CUDA: not initialised, attached, initialised, forked, ended.
 //!
-//! What is known of the devices hangs from two words that are empty in a forked child, however it was forked
-//! ([`vgpu_transport::wiped`]). So a child finds nothing and answers not-initialised, and no call has to ask
-//! for the process id.
+//! The devices are reached through two words that read as 0 in a forked child, however it was forked
+//! ([`vgpu_transport::wiped`]). So a child finds no devices and answers not-initialised, and no call has to
+//! compare process ids.
 
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ use crate::object::gpu::Gpu;
 use crate::object::process::{Devices, Process};
 use crate::sync::Mutex;
 
-/// The words, once a process was looked for; their addresses are the same in a forked child.
+/// The two words, once a process was looked for. Their addresses are the same in a forked child.
 static WORDS: AtomicPtr<[AtomicUsize; 2]> = AtomicPtr::new(ptr::null_mut());
 /// `cuInit` has succeeded, here or in a process that this one was forked from.
 static INITIALISED: AtomicBool = AtomicBool::new(false);
@@ -25,7 +25,7 @@ static ENDED: AtomicBool = AtomicBool::new(false);
 /// Held while a process attaches or initialises.
 static BEGIN: Mutex<()> = Mutex::new(());
 
-/// What the words hold: addresses of leaked values, or 0.
+/// The two words: addresses of leaked values, or 0.
 struct Page {
     process: &'static AtomicUsize,
     devices: &'static AtomicUsize,
@@ -52,7 +52,7 @@ impl Page {
     }
 }
 
-/// The page, if it is there.
+/// The two words, if they exist.
 #[inline]
 fn page() -> Option<Page> {
     let words = WORDS.load(Ordering::Acquire);
@@ -94,7 +94,7 @@ fn forked() -> bool {
         && !ENDED.load(Ordering::Relaxed)
 }
 
-/// Success, or what every call answers now: for the other shims, initialises nothing.
+/// The error that every call returns now, for the other shims. Initialises nothing.
 pub fn status() -> Result {
     if ENDED.load(Ordering::Relaxed) {
         Err(CUresult::DEINITIALIZED)
@@ -105,7 +105,7 @@ pub fn status() -> Result {
     }
 }
 
-/// The process's functions on the bus, found at the first call; attaches to none.
+/// The process's functions on the bus. The first call scans the bus; none attaches to a device.
 pub fn attached() -> Result<&'static Process> {
     status()?;
     let _begin = BEGIN.lock();
@@ -132,7 +132,7 @@ fn attached_locked() -> Result<&'static Process> {
     Ok(process)
 }
 
-/// `cuInit`. A failure is not remembered: the next call looks again.
+/// `cuInit`. A failure is not kept: the next call tries again.
 pub fn initialise() -> Result {
     if devices().is_ok() {
         return Ok(());
@@ -153,7 +153,7 @@ pub fn initialise() -> Result {
     Ok(())
 }
 
-/// Ends the sessions. Other threads may be anywhere: they find the page empty, or their session closed.
+/// Ends the sessions. Other threads may be in any call: they find the words empty, or their session closed.
 extern "C" fn at_exit() {
     vgpu_abi::export::guard("exit handler", || {
         // In a forked child the words are empty, so that the parent's sessions are not reached from there.

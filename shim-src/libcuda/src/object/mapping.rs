@@ -1,12 +1,12 @@
-//! What is mapped where in a device's reserved address ranges: kept here, so that no wrong range reaches the
-//! host, which would find it out late.
+//! The mappings in a device's reserved address ranges. The guest keeps them so that no wrong range reaches
+//! the host, which would report it late.
 
 use std::collections::BTreeMap;
 
 /// Physical memory at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapping {
-    /// Where it begins.
+    /// Its first address.
     pub start: u64,
     /// Its size.
     pub bytes: u64,
@@ -16,7 +16,7 @@ pub struct Mapping {
     pub access: u32,
 }
 
-/// Mappings by address; none overlaps another.
+/// Mappings by address. None overlaps another.
 #[derive(Debug, Default)]
 pub struct Mappings(BTreeMap<u64, Mapping>);
 
@@ -27,7 +27,7 @@ impl Mappings {
         (address - mapping.start < mapping.bytes).then_some(*mapping)
     }
 
-    /// Whether nothing is mapped from `start` on for `bytes`, which end within the address space.
+    /// Whether the `bytes` from `start`, which end within the address space, are all unmapped.
     pub fn is_free(&self, start: u64, bytes: u64) -> bool {
         let before = self.0.range(..start + bytes).next_back();
         before.is_none_or(|(_, mapping)| mapping.start + mapping.bytes <= start)
@@ -38,7 +38,7 @@ impl Mappings {
         self.0.insert(start, Mapping { start, bytes, physical, access: 0 });
     }
 
-    /// Whether every one of the `bytes` from `address` is mapped with some right.
+    /// Whether all `bytes` from `address` are mapped with some right.
     pub fn reach(&self, address: u64, bytes: u64) -> bool {
         let (mut at, end) = (address, address.saturating_add(bytes));
         loop {
@@ -52,7 +52,7 @@ impl Mappings {
         }
     }
 
-    /// The starts of the mappings that make up a range, each whole, without a gap. `None`: they do not.
+    /// The starts of the mappings that make up a range. `None`: the range does not consist of whole mappings.
     fn whole(&self, start: u64, bytes: u64) -> Option<Vec<u64>> {
         let end = start.checked_add(bytes)?;
         let mut at = start;
@@ -67,7 +67,7 @@ impl Mappings {
         (at == end && bytes != 0).then_some(found)
     }
 
-    /// Gives whole mappings another access right; whether that is what the range consists of.
+    /// Changes the access right of whole mappings. Returns false if the range does not consist of such.
     pub fn set_access(&mut self, start: u64, bytes: u64, access: u32) -> bool {
         let Some(found) = self.whole(start, bytes) else { return false };
         for start in found {
@@ -78,8 +78,8 @@ impl Mappings {
         true
     }
 
-    /// Removes whole mappings; the handles of what was mapped. `None`: the range does not consist of whole
-    /// mappings.
+    /// Removes whole mappings and returns the handles of what was mapped. `None`: the range does not consist
+    /// of such.
     pub fn take(&mut self, start: u64, bytes: u64) -> Option<Vec<u64>> {
         let found = self.whole(start, bytes)?;
         Some(found.iter().filter_map(|start| self.0.remove(start)).map(|mapping| mapping.physical).collect())

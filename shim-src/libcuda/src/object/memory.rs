@@ -23,13 +23,13 @@ pub enum Source {
 /// A range of device addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// Where it begins.
+    /// Its first address.
     pub start: u64,
     /// Its size.
     pub bytes: u64,
-    /// What it is.
+    /// What lies behind it.
     pub source: Source,
-    /// The context that it ends with.
+    /// Handle of the context with which it ends.
     pub context: usize,
     /// A number that no other range of the process has had.
     pub id: u64,
@@ -52,11 +52,11 @@ impl Range {
 #[derive(Debug, Default)]
 pub struct Memory {
     ranges: RwLock<BTreeMap<u64, Range>>,
-    /// What is mapped in the reservations among them.
+    /// The mappings in the reservations among them.
     mappings: RwLock<Mappings>,
 }
 
-/// A number for an allocation, device's or host's.
+/// A number that no other allocation of device or host memory has had.
 pub fn next_id() -> u64 {
     static IDS: AtomicU64 = AtomicU64::new(0);
     IDS.fetch_add(1, Ordering::Relaxed) + 1
@@ -69,20 +69,20 @@ impl Memory {
         self.ranges.write().insert(start, range);
     }
 
-    /// The range that an address is in.
+    /// The range in which an address lies.
     pub fn find(&self, address: u64) -> Option<Range> {
         let ranges = self.ranges.read();
         let (_, range) = ranges.range(..=address).next_back()?;
         range.holds(address, 0).then_some(*range)
     }
 
-    /// Whether `bytes` from `address` are one range's.
+    /// Whether all `bytes` from `address` lie in one range.
     pub fn holds(&self, address: u64, bytes: u64) -> bool {
         let ranges = self.ranges.read();
         ranges.range(..=address).next_back().is_some_and(|(_, range)| range.holds(address, bytes))
     }
 
-    /// Whether there is memory for all of the `bytes` from `address`, in one range.
+    /// Whether there is memory behind all `bytes` from `address`, in one range.
     pub fn has(&self, address: u64, bytes: u64) -> bool {
         let ranges = self.ranges.read();
         let Some((_, range)) = ranges.range(..=address).next_back() else { return false };
@@ -90,17 +90,17 @@ impl Memory {
             && (range.source != Source::Reservation || self.mappings.read().reach(address, bytes))
     }
 
-    /// What is mapped, to look at.
+    /// The mappings, for reading.
     pub fn mappings(&self) -> RwLockReadGuard<'_, Mappings> {
         self.mappings.read()
     }
 
-    /// What is mapped, to change it.
+    /// The mappings, for changing them.
     pub fn mappings_mut(&self) -> RwLockWriteGuard<'_, Mappings> {
         self.mappings.write()
     }
 
-    /// Removes the range that begins at `start`, if it is what the caller thinks.
+    /// Removes and returns the ranges that `which` accepts.
     pub fn take(&self, start: u64, expected: impl Fn(&Range) -> bool) -> Option<Range> {
         let mut ranges = self.ranges.write();
         if !ranges.get(&start).is_some_and(expected) {

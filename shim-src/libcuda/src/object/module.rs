@@ -25,7 +25,7 @@ use crate::queue::submission::Minted;
 use crate::slab::Slab;
 use crate::sync::Mutex;
 
-/// An image is sent in pieces of this size: two fit into the ring beside what other threads send.
+/// Size of the pieces in which an image is sent: two fit into the ring beside the messages of other threads.
 const PIECE: usize = 48 << 10;
 
 /// A module.
@@ -42,7 +42,7 @@ pub struct Module {
 #[derive(Default)]
 struct Inner {
     code: Option<Arc<Code>>,
-    /// What loading it ended with, when that was not success.
+    /// The error with which the host refused its code, if it did.
     failed: Option<CUresult>,
     functions: HashMap<Box<str>, usize>,
     variables: HashMap<Box<str>, (u64, u64)>,
@@ -50,18 +50,18 @@ struct Inner {
 
 static MODULES: Slab<Module> = Slab::new(8);
 
-/// What a device takes.
+/// The code that a device runs.
 pub fn target(gpu: &Gpu) -> Target {
     let facts = &gpu.shown.facts;
     Target { sm: 10 * facts.cc_major + facts.cc_minor, abilities: facts.abilities }
 }
 
-/// Whether an error is about the code, so that asking again would bring it again.
+/// Whether an error is one of the code, so that another try would end the same way.
 pub fn about_code(error: CUresult) -> bool {
     matches!(error.0, 200..=299 | 801)
 }
 
-/// Makes a module of code that fits the context's device.
+/// Creates a module from code that fits the context's device.
 pub fn create(context: &Context, code: Arc<Code>) -> Result<usize> {
     let gpu = context.gpu();
     let made = MODULES.insert(|handle, module| {
@@ -102,7 +102,7 @@ impl Module {
         self.context.load(Ordering::Relaxed)
     }
 
-    /// Its number on the wire; loads it at the first call.
+    /// Its number on the wire. The first call loads it.
     pub fn load(&self) -> Result<u32> {
         let number = self.number.load(Ordering::Acquire);
         if number != 0 {
@@ -117,7 +117,7 @@ impl Module {
             return Err(error);
         }
         let code = inner.code.clone().ok_or(CUresult::INVALID_HANDLE)?;
-        // What went wrong before is not about this code.
+        // An error of earlier work is not one of this code.
         self.gpu().queue.async_error()?;
         match send_best(self.gpu(), &mut inner, &code) {
             Ok(number) => {
@@ -178,7 +178,7 @@ impl Module {
     }
 }
 
-/// Whether an error says that the host has no use for a cubin that should run on its device.
+/// Whether an error says that the host cannot use a cubin that should run on its device.
 fn is_about_cubins(error: CUresult) -> bool {
     [CUresult::INVALID_IMAGE, CUresult::NO_BINARY_FOR_GPU, CUresult::NOT_SUPPORTED].contains(&error)
 }
@@ -203,7 +203,7 @@ fn send_best(gpu: &Gpu, inner: &mut Inner, code: &Arc<Code>) -> Result<u32> {
     Ok(number)
 }
 
-/// Sends a module's code, or its digest alone where the host has it; its number.
+/// Sends a module's code, or only its digest if the host has the code. Returns the module's number.
 fn send(gpu: &Gpu, code: &Code) -> Result<u32> {
     let open = code.open()?;
     let bytes = &*open.bytes;

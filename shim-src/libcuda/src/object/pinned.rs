@@ -25,7 +25,7 @@ use crate::object::memory::next_id;
 use crate::object::{capture, current};
 use crate::sync::RwLock;
 
-/// Below this many bytes memory is ordinary: a share of the window is 64 KiB at least.
+/// Smaller allocations are ordinary memory, because a share of the window has at least 64 KiB.
 const SMALL: usize = 4096;
 
 struct Block {
@@ -34,11 +34,11 @@ struct Block {
     gpu: &'static Gpu,
     context: usize,
     id: u64,
-    /// `None`: ordinary memory, a mapping of its own.
+    /// `None`: ordinary memory, in a mapping of its own.
     window: Option<WindowMemory>,
 }
 
-/// Blocks by address. Those in the window are counted, so that copies look here only if there are any.
+/// Blocks by address.
 static BLOCKS: RwLock<BTreeMap<usize, Block>> = RwLock::new(BTreeMap::new());
 static IN_WINDOW: AtomicUsize = AtomicUsize::new(0);
 
@@ -47,13 +47,13 @@ static IN_WINDOW: AtomicUsize = AtomicUsize::new(0);
 pub struct Known {
     /// Its address.
     pub start: usize,
-    /// Its size as it was asked for.
+    /// The size that the program asked for.
     pub bytes: usize,
     /// Flags of its allocation.
     pub flags: u32,
     /// The device whose context was current.
     pub ordinal: i32,
-    /// That context.
+    /// Handle of that context.
     pub context: usize,
     /// A number that no other allocation has had.
     pub id: u64,
@@ -65,7 +65,7 @@ fn within<T>(address: usize, look: impl FnOnce(usize, &Block) -> Option<T>) -> O
     if address - start < block.bytes { look(start, block) } else { None }
 }
 
-/// The block that an address is in.
+/// The block in which an address lies.
 pub fn find(address: usize) -> Option<Known> {
     within(address, |start, block| {
         Some(Known {
@@ -79,7 +79,7 @@ pub fn find(address: usize) -> Option<Known> {
     })
 }
 
-/// Offset in the device's window of `bytes` of host memory, if they lie there.
+/// Offset in the device's window of `bytes` of host memory. `None`: they do not lie there.
 #[inline]
 pub fn in_window(gpu: &Gpu, address: *const c_void, bytes: usize) -> Option<u64> {
     if IN_WINDOW.load(Ordering::Acquire) == 0 {
@@ -141,7 +141,7 @@ pub fn free(address: *mut c_void) -> Result {
     current::context()?;
     capture::forbid_unsafe()?;
     let block = BLOCKS.write().remove(&(address as usize)).ok_or(CUresult::INVALID_VALUE)?;
-    // What the host still copies there must not reach the next owner; and after this nothing of it is in use.
+    // The host's copies under way must not reach the memory's next owner. After this none is.
     let settled = block.gpu.settle();
     match block.window {
         Some(memory) => {

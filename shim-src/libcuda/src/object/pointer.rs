@@ -12,7 +12,7 @@ use crate::object::{address, pinned};
 
 /// What is known of an address.
 pub enum Known {
-    /// `access`: `None` where nothing is mapped.
+    /// The access right of what is mapped there; `None`: nothing is mapped.
     Device {
         ordinal: i32,
         range: Range,
@@ -34,7 +34,7 @@ pub fn look(address: u64) -> Result<Option<Known>> {
     Ok(pinned::find(address as usize).map(Known::Host))
 }
 
-/// An attribute's value: 8 bytes, of which [`size`] count.
+/// An attribute's value, in the low [`size`] bytes.
 pub fn value(known: &Known, attribute: c_uint, address: u64) -> Result<u64> {
     let (ordinal, context, start, bytes, number) = match known {
         Known::Device { ordinal, range, .. } => (*ordinal, range.context, range.start, range.bytes, range.id),
@@ -70,7 +70,7 @@ pub fn value(known: &Known, attribute: c_uint, address: u64) -> Result<u64> {
     })
 }
 
-/// Bytes of an attribute's value; `None`: there is no such attribute.
+/// Size of an attribute's value. `None`: there is no such attribute.
 fn size(attribute: c_uint) -> Option<usize> {
     match attribute {
         id::CONTEXT

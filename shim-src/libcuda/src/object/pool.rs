@@ -21,7 +21,7 @@ use crate::slab::Slab;
 #[derive(Default)]
 pub struct Pool {
     gpu: AtomicPtr<Gpu>,
-    /// The most bytes that it gives out.
+    /// The most bytes that it may give out.
     most: AtomicU64,
     /// The three settings about using memory again.
     reuse: [AtomicU32; 3],
@@ -41,7 +41,7 @@ impl Pool {
         unsafe { &*self.gpu.load(Ordering::Relaxed) }
     }
 
-    /// Counts bytes that are to be given out; refuses more than there may be.
+    /// Counts bytes to be given out. Fails if they are more than the pool may give out.
     pub fn charge(&self, bytes: u64) -> Result {
         let most = self.most.load(Ordering::Relaxed);
         let more = |used: u64| used.checked_add(bytes).filter(|&used| used <= most);
@@ -85,7 +85,7 @@ pub fn create_default(gpu: &'static Gpu) -> Result {
     Ok(())
 }
 
-/// A range was freed: if it came from a pool that is still there, the pool has it no more.
+/// Takes a freed range from the account of the pool that it came from, if that still exists.
 pub fn freed(range: &Range) {
     let Source::Pool(handle) = range.source else { return };
     if let Some(pool) = POOLS.get(handle) {

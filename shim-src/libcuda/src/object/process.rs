@@ -1,5 +1,5 @@
-//! The devices of this process: functions on the bus, and those of them that CUDA_VISIBLE_DEVICES lets it
-//! see.
+//! The devices of this process: functions on the bus, and those among them that CUDA_VISIBLE_DEVICES lets the
+//! program see.
 
 use std::sync::OnceLock;
 
@@ -30,7 +30,7 @@ struct Slot {
 }
 
 impl Process {
-    /// Looks at the bus. No function is no device.
+    /// Scans the bus. Fails if there is no function on it.
     pub fn discover() -> Result<Self> {
         listen(|notice| log::warn(format_args!("{notice}")));
         let root = sysfs_root();
@@ -46,12 +46,12 @@ impl Process {
         Ok(Self { slots: functions.into_iter().map(slot).collect() })
     }
 
-    /// How many functions there are.
+    /// The number of functions.
     pub fn count(&self) -> usize {
         self.slots.len()
     }
 
-    /// The device behind a function; attaches at the first call.
+    /// The device behind a function. The first call attaches to it.
     pub fn gpu(&self, index: usize) -> Result<&'static Gpu> {
         let slot = self.slots.get(index).ok_or(CUresult::INVALID_DEVICE)?;
         if let Some(gpu) = slot.gpu.get() {
@@ -65,7 +65,7 @@ impl Process {
         Ok(slot.gpu.get_or_init(|| gpu))
     }
 
-    /// The devices that CUDA_VISIBLE_DEVICES names, attached, with their ordinals.
+    /// Attaches to the devices that CUDA_VISIBLE_DEVICES names and numbers them.
     pub fn visible(&self) -> Result<Devices> {
         let value = std::env::var_os("CUDA_VISIBLE_DEVICES");
         let visible = Visible::parse(value.as_deref().map(|text| text.to_str().unwrap_or("")));
@@ -78,7 +78,7 @@ impl Process {
         Ok(devices)
     }
 
-    /// The devices that are attached.
+    /// The devices to which the process has attached.
     pub fn open(&self) -> impl Iterator<Item = &'static Gpu> + '_ {
         self.slots.iter().filter_map(|slot| slot.gpu.get().copied())
     }

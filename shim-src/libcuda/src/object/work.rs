@@ -1,11 +1,11 @@
-//! What a graph's node does: a message as it would go to the host, kept here.
+//! The work of a graph's node: a message as it would go to the host.
 
 use vgpu_abi::driver::graph_node;
 use vgpu_wire::body::copy::CopyIn;
 use vgpu_wire::{Header, Kind, Payload, SEGMENT_INLINE, padded};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// A node's message, padded, with number 0; in words, so that parameters in it are aligned.
+/// A node's message, padded, with number 0. It is kept in words, so that parameters in it are aligned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Work(Vec<u64>);
 

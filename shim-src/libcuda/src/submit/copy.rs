@@ -16,7 +16,7 @@ use crate::submit::mode::{self, Mode};
 use crate::submit::route::{across, move_bytes};
 use crate::submit::{stream, transfer};
 
-/// Device to device, by addresses.
+/// Copies from device to device.
 pub fn between(stream: &Stream, destination: u64, source: u64, bytes: usize, mode: Mode) -> Result {
     mode::begin(mode)?;
     if bytes == 0 {
@@ -31,7 +31,7 @@ pub fn between(stream: &Stream, destination: u64, source: u64, bytes: usize, mod
     }
 }
 
-/// Within a device that has both ranges.
+/// Copies within a device that has both ranges.
 fn within(
     stream: &Stream,
     gpu: &'static Gpu,
@@ -54,7 +54,7 @@ fn within(
     mode::end(stream, mode)
 }
 
-/// By addresses alone: what is in no device's list is the host's.
+/// Copies by addresses alone. An address that no device has is the host's.
 pub fn by_address(stream: &Stream, destination: u64, source: u64, bytes: usize, mode: Mode) -> Result {
     if bytes == 0 {
         return Ok(());
@@ -73,7 +73,7 @@ pub fn by_address(stream: &Stream, destination: u64, source: u64, bytes: usize, 
     }
 }
 
-/// `cuMemcpyPeer`, `cuMemcpyPeerAsync`: contexts say where.
+/// `cuMemcpyPeer` and `cuMemcpyPeerAsync`: the contexts name the devices.
 pub fn peer(
     stream: &Stream,
     destination: (u64, CUcontext),

@@ -26,7 +26,7 @@ const PIECE: usize = 4 << 20;
 /// A pitched source on the device is copied with its gaps when they are at most this many times the rows.
 const GAPS: usize = 3;
 
-/// Which memory.
+/// Whose memory it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Memory {
     Host,
@@ -45,7 +45,7 @@ struct Side {
     slice: usize,
 }
 
-/// Bytes of a row, rows of a slice, slices.
+/// The size of a copy: bytes of a row, rows of a slice, slices.
 #[derive(Clone, Copy, Debug)]
 struct Extent {
     width: usize,
@@ -64,12 +64,12 @@ fn memory(kind: u32, host: *mut c_void, device: u64) -> Result<(Memory, u64)> {
             let known = address::find(device)?.is_some();
             (if known { Memory::Device } else { Memory::Host }, of_device(device)?)
         }
-        // Arrays, which nobody could have made.
+        // Arrays, which do not exist here.
         _ => return Err(CUresult::INVALID_VALUE),
     })
 }
 
-/// Where a side begins, checked: rows fit their pitch, slices their rows, and nothing overflows.
+/// One side of a copy, checked: rows fit their pitch, slices their rows, and nothing overflows.
 fn side(place: (Memory, u64), at: [usize; 3], pitch: usize, rows: usize, extent: Extent) -> Result<Side> {
     let [x, y, z] = at;
     let reach = x.checked_add(extent.width).ok_or(CUresult::INVALID_VALUE)?;
@@ -88,14 +88,14 @@ fn side(place: (Memory, u64), at: [usize; 3], pitch: usize, rows: usize, extent:
     Ok(side)
 }
 
-/// Bytes from the first to the last that is copied.
+/// Bytes from the first to the last byte that is copied.
 fn span(side: &Side, extent: Extent) -> Option<usize> {
     let slices = side.slice.checked_mul(extent.depth.checked_sub(1)?)?;
     let rows = side.pitch.checked_mul(extent.height.checked_sub(1)?)?;
     slices.checked_add(rows)?.checked_add(extent.width)
 }
 
-/// The extent with rows that lie next to each other on both sides taken as one.
+/// Merges rows that are contiguous on both sides into one.
 fn merge(extent: Extent, to: &Side, from: &Side) -> Extent {
     let Extent { mut width, mut height, mut depth } = extent;
     if [to, from].iter().all(|side| side.pitch == width || height == 1)
@@ -107,7 +107,7 @@ fn merge(extent: Extent, to: &Side, from: &Side) -> Extent {
     Extent { width, height, depth }
 }
 
-/// Address of a row, counted over all slices.
+/// The address of a row, counted over all slices.
 fn row(side: &Side, extent: Extent, index: usize) -> u64 {
     side.start + (index / extent.height * side.slice + index % extent.height * side.pitch) as u64
 }
@@ -150,7 +150,7 @@ fn run(stream: &'static Stream, to: &Side, from: &Side, extent: Extent, mode: Mo
     }
 }
 
-/// The device that has all of a side's memory.
+/// The device that owns all of a side's memory.
 fn owner_of(stream: &Stream, side: &Side, extent: Extent) -> Result<&'static Gpu> {
     address::owner(stream, side.start, span(side, extent).ok_or(CUresult::INVALID_VALUE)? as u64)
 }
@@ -184,7 +184,7 @@ fn between(stream: &Stream, to: &Side, from: &Side, extent: Extent, mode: Mode) 
     mode::end(stream, mode)
 }
 
-/// Moves rows between devices: as many at a time as a piece holds, a longer one by itself.
+/// Moves rows between devices: as many at a time as a piece holds, or one that is longer than a piece.
 fn move_rows(writer: &Route<'_>, reader: &Route<'_>, to: &Side, from: &Side, extent: Extent) -> Result {
     let (rows, width) = (extent.height * extent.depth, extent.width);
     if width > PIECE {
@@ -205,8 +205,8 @@ fn move_rows(writer: &Route<'_>, reader: &Route<'_>, to: &Side, from: &Side, ext
     Ok(())
 }
 
-/// Copies rows to a device: those that lie next to each other there go over in pieces, others one by one.
-/// `place` says where the guest has each, `extent.width` readable bytes.
+/// Uploads rows: rows that are contiguous on the device in pieces, others one by one. `place` returns the
+/// address of each row in the guest, `extent.width` readable bytes.
 fn pack(
     route: &Route<'_>,
     to: &Side,
@@ -236,8 +236,8 @@ fn pack(
     Ok(())
 }
 
-/// Copies rows from a device: those with small gaps between them come over in pieces, others one by one.
-/// `place` says where the guest wants each, `extent.width` writable bytes.
+/// Downloads rows: rows with small gaps between them in pieces, others one by one. `place` returns the
+/// address for each row in the guest, `extent.width` writable bytes.
 fn unpack(
     route: &Route<'_>,
     from: &Side,

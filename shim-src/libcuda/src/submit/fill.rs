@@ -26,7 +26,7 @@ pub struct Shape {
     pub height: usize,
 }
 
-/// The message of a fill, checked; `None`: nothing to fill.
+/// The message of a fill, checked. `None`: there is nothing to fill.
 pub fn message(shape: Shape, value: c_uint, element: u32) -> Result<Option<Fill>> {
     let Shape { destination, pitch, width, height } = shape;
     let wrong = CUresult::INVALID_VALUE;
@@ -54,7 +54,7 @@ pub fn message(shape: Shape, value: c_uint, element: u32) -> Result<Option<Fill>
     }))
 }
 
-/// Bytes from the first to the last that is filled.
+/// Bytes from the first to the last byte that is filled.
 pub fn span(fill: &Fill) -> Option<u64> {
     fill.pitch.checked_mul(fill.height - 1)?.checked_add(fill.width.checked_mul(u64::from(fill.element))?)
 }

@@ -40,14 +40,14 @@ impl Foreign {
         Ok(Self { gpu, timeline: gpu.courier()? })
     }
 
-    /// Does work that is one message, which `make` is told the stream of.
+    /// Submits work that is one message. `make` is given the number of the stream.
     pub fn submit<P: Payload>(&self, make: impl FnOnce(u32) -> P) -> Result {
         self.gpu.queue.send(&make(self.timeline.number()), &[])?;
         self.timeline.submitted(&self.gpu.queue);
         Ok(())
     }
 
-    /// Copies to the device. The source may be changed when this returns.
+    /// Uploads bytes. The program may change the source when this returns.
     pub fn copy_in(&self, destination: u64, source: *const c_void, bytes: usize) -> Result {
         // SAFETY: the export's caller promised `bytes` readable bytes at `source`, or the buffer of a copy
         // between devices has them.
@@ -57,7 +57,7 @@ impl Foreign {
         Ok(())
     }
 
-    /// Copies from the device. The bytes are there when this returns.
+    /// Downloads bytes. They have arrived when this returns.
     pub fn copy_out(&self, destination: *mut c_void, source: u64, bytes: usize) -> Result {
         // SAFETY: as in `copy_in`, for writing.
         unsafe { self.gpu.queue.session.copy_out(self.timeline.number(), source, destination.cast(), bytes) }
@@ -66,7 +66,8 @@ impl Foreign {
         Ok(())
     }
 
-    /// Orders all later work of the device after the part, and reports what the host has found so far.
+    /// Orders all later work of the device after the part, and returns the error that the host has reported
+    /// so far.
     pub fn end(&self) -> Result {
         self.timeline.join(&self.gpu.queue);
         self.gpu.queue.async_error()

@@ -20,7 +20,7 @@ use crate::object::{current, function, graph, graph_exec};
 use crate::submit::fill::{self, Shape as FillShape};
 use crate::submit::launch::{Params, Shape};
 
-/// Adds a node behind others of the same graph.
+/// Adds a node after others of the same graph.
 pub fn add(
     out: Out<CUgraphNode>,
     graph: CUgraph,

@@ -1,10 +1,10 @@
 //! Functions of the host that a stream calls: `cuLaunchHostFunc` and `cuStreamAddCallback`.
 //!
-//! The host holds the stream where the function belongs ([`StreamHold`]), a thread of the guest waits for
-//! that, calls the function, and lets the stream go on ([`StreamRelease`]). There is one such thread, made
-//! with the first function; it takes functions in the order in which they were given. That never waits for a
-//! function that waits behind it, since work can be ordered only behind work that was given before; and CUDA,
-//! too, may call them one after the other.
+//! The host holds the stream at the function's place ([`StreamHold`]). A thread of the guest waits for that,
+//! calls the function, and releases the stream ([`StreamRelease`]). There is one such thread, created with
+//! the first function, which calls functions in the order in which they were submitted. That never waits for
+//! a function further back, since work can be ordered only after work that was submitted earlier. CUDA, too,
+//! may call functions one after the other.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, PoisonError};
 
 use vgpu_abi::CUresult;
-use vgpu_abi::driver::CUstream;
+use vgpu_abi::driver::{CUhostFn, CUstream, CUstreamCallback};
 use vgpu_wire::body::stream::{StreamHold, StreamRelease};
 use vgpu_wire::facts::exec;
 
@@ -26,28 +26,23 @@ use crate::queue::pending::FencePoint;
 use crate::queue::submission::Minted;
 use crate::sync::{Mutex, MutexGuard};
 
-/// `CUhostFn`
-pub type HostFunction = unsafe extern "C" fn(*mut c_void);
-/// `CUstreamCallback`
-pub type StreamCallback = unsafe extern "C" fn(CUstream, CUresult, *mut c_void);
-
-/// What is called.
+/// The function of the program.
 #[derive(Clone, Copy)]
 pub enum Call {
-    /// Not if the work before it failed.
-    Function(HostFunction),
-    /// In any case, with the stream's handle as the program gave it.
-    Callback(StreamCallback, CUstream),
+    /// Skipped if the work before it failed.
+    Function(CUhostFn),
+    /// Called in any case, with the stream's handle as the program gave it.
+    Callback(CUstreamCallback, CUstream),
 }
 
-/// A function that waits for its turn.
+/// A function that has not been called yet.
 struct Task {
     call: Call,
     /// The program's own argument.
     data: *mut c_void,
     gpu: &'static Gpu,
     hold: u32,
-    /// Reached when the stream is held.
+    /// Reached once the stream is held.
     fence: FencePoint,
 }
 
@@ -62,14 +57,15 @@ static THREAD: AtomicBool = AtomicBool::new(false);
 pub fn launch(stream: &Stream, call: Call, data: *mut c_void) -> Result {
     let gpu = stream.gpu();
     if capture::any() && capture::intercept(stream)? {
-        // A function within a graph: the contract has no such node.
+        // The contract has no node for a function within a graph.
         return capture::fail(stream, CUresult::STREAM_CAPTURE_UNSUPPORTED);
     }
     if gpu.shown.facts.abilities & exec::HOLDS == 0 {
         return Err(CUresult::NOT_SUPPORTED);
     }
     gpu.queue.async_error()?;
-    // From the message on until it is in the list: functions of one stream are in both in the same order.
+    // Locked from sending the message until the function is in the list, so that both have a stream's
+    // functions in one order.
     let mut tasks = TASKS.lock();
     begin_thread(&tasks)?;
     let (hold, number) = (gpu.queue.mint(Minted::Hold), stream.timeline.number());
@@ -81,12 +77,12 @@ pub fn launch(stream: &Stream, call: Call, data: *mut c_void) -> Result {
     tasks.push_back(Task { call, data, gpu, hold, fence });
     NEWS.notify_one();
     drop(tasks);
-    // A synchronize waits for the function.
+    // A synchronize has to wait for the function.
     gpu.queue.pending.add(stream.timeline.signal_always(&gpu.queue)?);
     Ok(())
 }
 
-/// Makes the thread unless it is there. `_tasks`: under this lock.
+/// Creates the thread unless it exists. `_tasks` shows that the lock is held.
 fn begin_thread(_tasks: &MutexGuard<'_, VecDeque<Task>>) -> Result {
     if THREAD.load(Ordering::Relaxed) {
         return Ok(());
@@ -94,7 +90,7 @@ fn begin_thread(_tasks: &MutexGuard<'_, VecDeque<Task>>) -> Result {
     let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     // SAFETY: fills the set.
     unsafe { libc::sigfillset(all.as_mut_ptr()) };
-    // The program's signals are not for this thread, which inherits the mask.
+    // The thread inherits the mask: the program's signals are not for it.
     // SAFETY: reads the set filled above, writes the other.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) };
     let mut thread: libc::pthread_t = 0;
@@ -116,7 +112,7 @@ extern "C" fn serve(_: *mut c_void) -> *mut c_void {
     loop {
         let task = next();
         vgpu_abi::export::guard("host function", || carry(&task));
-        // Whatever came of it: a stream that stays held would hang the program.
+        // The stream is released in any case: held forever it would hang the program.
         let _ = task.gpu.queue.send(&StreamRelease { hold: task.hold, reserved: 0 }, &[]);
         task.gpu.queue.held(false);
     }
@@ -139,7 +135,7 @@ fn carry(task: &Task) {
             // SAFETY: the program's function with the program's argument, as it asked for.
             unsafe { function(task.data) };
         }
-        // The process ends: the program's code may be torn down already.
+        // The process is exiting, and the program's code may be gone already.
         (_, Err(CUresult::DEINITIALIZED)) | (Call::Function(_), Err(_)) => {}
         (Call::Callback(callback, stream), reached) => {
             let status = reached.err().unwrap_or(CUresult::SUCCESS);
@@ -150,6 +146,6 @@ fn carry(task: &Task) {
 }
 
 /// The function of `cuLaunchHostFunc`; null is an invalid value.
-pub fn function(function: Option<HostFunction>) -> Result<Call> {
+pub fn function(function: Option<CUhostFn>) -> Result<Call> {
     function.map(Call::Function).ok_or(CUresult::INVALID_VALUE)
 }

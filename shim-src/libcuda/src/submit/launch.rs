@@ -32,25 +32,25 @@ pub struct Shape {
     pub block: [u32; 3],
     /// Bytes of dynamic shared memory.
     pub shared_bytes: u32,
-    /// Blocks of a cluster; zeros: none.
+    /// Blocks of a cluster in x, y, z; zeros without clusters.
     pub cluster: [u32; 3],
     /// Flags of the message.
     pub flags: u32,
-    /// Priority.
+    /// Priority of the kernel, lower is more urgent.
     pub priority: i32,
 }
 
-/// A kernel's parameters as a launch hands them over.
+/// A kernel's parameters in the form that the program chose.
 #[derive(Clone, Copy, Debug)]
 pub enum Params {
-    /// A pointer to each.
+    /// A pointer to each parameter.
     Each(*const *const c_void),
-    /// A buffer of all, laid out as the kernel wants it, and its size.
+    /// A buffer with all parameters in the kernel's layout, and its size.
     Buffer(*const u8, usize),
 }
 
 impl Params {
-    /// From the two arguments of a launch, of which one is null.
+    /// Reads the two arguments of a launch, one of which is null.
     ///
     /// # Safety
     /// They are null or what the manual says.
@@ -91,7 +91,7 @@ impl Params {
         }
     }
 
-    /// Gathers the parameters into a buffer of the layout's size, zeroed, and hands it on.
+    /// Gathers the parameters in a zeroed buffer of the layout's size, and calls `then` with it.
     ///
     /// # Safety
     /// The parameters are as the layout says.
@@ -146,7 +146,7 @@ unsafe fn copy_each(params: *const *const c_void, layout: &Layout, buffer: &mut 
         let (start, size) = (param.offset as usize, param.size as usize);
         let place = buffer.get_mut(start..start + size).ok_or(CUresult::INVALID_VALUE)?;
         match size {
-            // Nearly all parameters: copied by one load and one store.
+            // Most parameters have 8 bytes: one load and one store copies them.
             8 => {
                 // SAFETY: upheld by the caller: 8 bytes are readable.
                 place.copy_from_slice(&unsafe { from.cast::<[u8; 8]>().read() });
@@ -166,7 +166,7 @@ unsafe fn copy_each(params: *const *const c_void, layout: &Layout, buffer: &mut 
 }
 
 impl Shape {
-    /// Checks the shape against the device and the kernel, whose attributes are known.
+    /// Checks the shape against the limits of the device and of a kernel whose attributes are known.
     pub fn check(&self, gpu: &Gpu, function: &Function) -> Result {
         let limit = |id: i32| gpu.attribute(id).max(0).cast_unsigned();
         let mut threads = 1_u32;
@@ -204,7 +204,7 @@ impl Shape {
         Ok(())
     }
 
-    /// The message, for a function that has a number.
+    /// The launch message for a function that has a number.
     pub fn message(&self, function: u32, stream: u32, param_bytes: usize) -> Launch {
         Launch {
             function,
@@ -247,8 +247,8 @@ pub unsafe fn launch(
     unsafe { params.gather(function.layout(), send) }
 }
 
-/// Reads the attributes of `cuLaunchKernelEx`. Hints are passed over; what would have to happen and cannot is
-/// refused.
+/// Reads the attributes of `cuLaunchKernelEx`. Hints are ignored; an attribute that demands something
+/// impossible fails.
 pub fn read_attributes(shape: &mut Shape, attributes: &[CUlaunchAttribute]) -> Result {
     for attribute in attributes {
         let words = attribute.words();
@@ -270,7 +270,7 @@ pub fn read_attributes(shape: &mut Shape, attributes: &[CUlaunchAttribute]) -> R
             | id::PREFERRED_CLUSTER_DIMENSION
             | id::PREFERRED_SHARED_MEMORY_CARVEOUT
             | id::NVLINK_UTIL_CENTRIC_SCHEDULING => {}
-            // Events that kernels trigger.
+            // Events that kernels trigger do not exist here.
             id::PROGRAMMATIC_EVENT | id::LAUNCH_COMPLETION_EVENT => return Err(CUresult::NOT_SUPPORTED),
             _ => return Err(CUresult::INVALID_VALUE),
         }

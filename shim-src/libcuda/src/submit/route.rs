@@ -15,12 +15,12 @@ use crate::submit::transfer;
 /// Copies between devices go through this much of the guest's memory at a time.
 const BOUNCE: usize = 4 << 20;
 
-/// How bytes of the guest's memory get to a device's memory and back, in the order of a stream.
+/// How bytes of the guest's memory reach a device's memory and return from it, in the order of a stream.
 #[derive(Clone, Copy)]
 pub enum Route<'a> {
-    /// The memory is of the stream's device.
+    /// The memory is on the stream's device.
     Own(&'a Stream),
-    /// It is another's.
+    /// The memory is on another device.
     Foreign(Foreign),
 }
 
@@ -34,7 +34,7 @@ impl<'a> Route<'a> {
         }
     }
 
-    /// Copies to the device. The source may be changed when this returns.
+    /// Uploads bytes. The program may change the source when this returns.
     pub fn copy_in(&self, destination: u64, source: *const c_void, bytes: usize) -> Result {
         match self {
             Self::Own(stream) => transfer::upload(stream, destination, source, bytes, Mode::Async),
@@ -42,7 +42,7 @@ impl<'a> Route<'a> {
         }
     }
 
-    /// Copies from the device to memory that is not pinned. The bytes are there when this returns.
+    /// Downloads bytes to memory that is not pinned. They have arrived when this returns.
     pub fn copy_out(&self, destination: *mut c_void, source: u64, bytes: usize) -> Result {
         match self {
             Self::Own(stream) => transfer::download(stream, destination, source, bytes, Mode::Async),
@@ -50,8 +50,7 @@ impl<'a> Route<'a> {
         }
     }
 
-    /// Ends what was written by this route: orders later work after it as far as the stream and the mode ask
-    /// for.
+    /// Ends a copy to the device: orders later work after it as far as the stream and the mode demand.
     pub fn end(&self, mode: Mode) -> Result {
         match self {
             Self::Own(stream) => mode::end(stream, mode),
@@ -60,9 +59,9 @@ impl<'a> Route<'a> {
     }
 }
 
-/// Copies between devices: `moving` is given the way to the one and from the other. In the legacy stream such
-/// a copy is ordered after everything that both devices were given, and everything later after it, also in
-/// streams that do not wait for the legacy one.
+/// Copies between devices by means of `moving`, which is given the routes to the one and from the other. In
+/// the legacy stream the copy is ordered after all earlier work of both devices, and all later work after the
+/// copy, also in streams that do not wait for the legacy stream.
 pub fn across(
     stream: &Stream,
     to: &'static Gpu,
@@ -79,7 +78,7 @@ pub fn across(
     writer.end(if legacy { Mode::Sync } else { mode })
 }
 
-/// Moves bytes between devices through the guest's memory, piece by piece: the host of one writes a piece
+/// Moves bytes between devices through the guest's memory, piece by piece. One device's host writes a piece
 /// while the other's reads the next.
 pub fn move_bytes(
     writer: &Route<'_>,

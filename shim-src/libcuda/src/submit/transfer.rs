@@ -19,7 +19,7 @@ use crate::submit::mode::{self, Mode};
 /// two, and then no synchronize has to wait for the host to have read them.
 const COPY_ANYWAY: usize = 16 << 10;
 
-/// Host to device.
+/// Copies from host to device.
 pub fn upload(stream: &Stream, destination: u64, source: *const c_void, bytes: usize, mode: Mode) -> Result {
     mode::begin(mode)?;
     if bytes == 0 {
@@ -43,7 +43,7 @@ pub fn upload(stream: &Stream, destination: u64, source: *const c_void, bytes: u
         read,
     };
     if capture::any() && capture::intercept(stream)? {
-        // CUDA reads the source at each launch of the graph, which only works from the window.
+        // CUDA reads the source at each launch of the graph, which is possible only in the window.
         return match window {
             Some(offset) => capture::record(stream, &message(0, offset, Mark::NONE), &[]),
             None => capture::fail(stream, CUresult::STREAM_CAPTURE_UNSUPPORTED),
@@ -68,7 +68,7 @@ pub fn upload(stream: &Stream, destination: u64, source: *const c_void, bytes: u
     mode::end(stream, mode)
 }
 
-/// Device to host.
+/// Copies from device to host.
 pub fn download(stream: &Stream, destination: *mut c_void, source: u64, bytes: usize, mode: Mode) -> Result {
     mode::begin(mode)?;
     if bytes == 0 {
@@ -116,7 +116,7 @@ pub fn download(stream: &Stream, destination: *mut c_void, source: u64, bytes: u
     gpu.queue.async_error()
 }
 
-/// Host to host, in the order of the stream.
+/// Copies from host to host, in the order of the stream.
 pub fn host(stream: &Stream, destination: *mut c_void, source: *const c_void, bytes: usize) -> Result {
     if capture::any() && capture::intercept(stream)? {
         return capture::fail(stream, CUresult::STREAM_CAPTURE_UNSUPPORTED);

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::ThreadId;
 
+use vgpu_abi::CUresult;
 use vgpu_abi::driver::{CUevent, CUgraph, CUstream};
 
 use crate::cuda::*;
@@ -37,8 +38,8 @@ unsafe extern "C" fn add(to: *mut c_void) {
     counter.fetch_add(1, Ordering::SeqCst);
 }
 
-unsafe extern "C" fn run_callback(stream: CUstream, status: Status, job: *mut c_void) {
-    assert_eq!(status, 0);
+unsafe extern "C" fn run_callback(stream: CUstream, status: CUresult, job: *mut c_void) {
+    assert_eq!(status.0, 0);
     assert_ne!(stream, CUstream(0));
     // SAFETY: as this function's caller has it.
     unsafe { run(job) };

@@ -321,7 +321,7 @@ fn a_dead_process_gives_its_memory_to_who_needs_it() {
 fn contexts_end_with_their_memory() {
     with_device("memory::contexts_end_with_their_memory", device, || {
         ok!(cuInit(0));
-        let context = get!(CUcontext, cuCtxCreate_v3(ptr::null(), 0, 0, 0));
+        let context = get!(CUcontext, cuCtxCreate_v3(ptr::null_mut(), 0, 0, 0));
         let address = alloc(1 << 20);
         let stream = get!(CUstream, cuStreamCreate(1));
         let free = || {

@@ -112,8 +112,8 @@ fn what_a_pool_cannot_is_refused() {
                     801,
                     "for other processes"
                 );
-                let here = CUmemLocation { kind: 1, id: 0 };
-                assert_eq!(get!(u32, cuMemPoolGetAccess(pool, &raw const here)), 3);
+                let mut here = CUmemLocation { kind: 1, id: 0 };
+                assert_eq!(get!(u32, cuMemPoolGetAccess(pool, &raw mut here)), 3);
                 for (flags, status) in [(3, 0), (1, 1), (0, 1)] {
                     let rights = CUmemAccessDesc { location: here, flags };
                     assert_eq!(cu!(cuMemPoolSetAccess(pool, &raw const rights, 1)), status);

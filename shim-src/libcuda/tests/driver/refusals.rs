@@ -62,7 +62,7 @@ fn the_log_says_why_a_kernel_is_refused() {
 /// A log of so many bytes, as `CU_JIT_ERROR_LOG_BUFFER` or the info log is filled: status, info, error.
 fn compile(image: &CStr, room: usize) -> (Status, String, String) {
     let (mut info, mut error) = (vec![0x55_u8; 2000], vec![0x55_u8; 2000]);
-    let options: [c_uint; 4] = [3, 4, 5, 6];
+    let mut options: [c_uint; 4] = [3, 4, 5, 6];
     let size = || ptr::without_provenance_mut::<c_void>(room);
     let mut values = [info.as_mut_ptr().cast(), size(), error.as_mut_ptr().cast(), size()];
     let mut module = CUmodule::NULL;
@@ -70,7 +70,7 @@ fn compile(image: &CStr, room: usize) -> (Status, String, String) {
         &raw mut module,
         image.as_ptr().cast(),
         4,
-        options.as_ptr(),
+        options.as_mut_ptr(),
         values.as_mut_ptr()
     ));
     let text = |log: &[u8], size: *mut c_void| {

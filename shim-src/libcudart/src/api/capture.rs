@@ -1,4 +1,4 @@
-//! The capture of what is given to a stream: recorded in a graph instead of done.
+//! "Stream Management": stream capture, which records work in a graph instead of running it.
 
 use core::ffi::{c_uint, c_void};
 #[cfg(not(feature = "cuda13"))]
@@ -8,7 +8,7 @@ use vgpu_abi::runtime::{CudaError, Graph, GraphNode, Stream};
 
 use crate::process;
 
-/// Where a caller wants to know of a capture; any but the first may be null.
+/// The places of the answers about a capture. All but the first may be null.
 struct Info {
     status: *mut c_uint,
     id: *mut u64,

@@ -1,4 +1,4 @@
-//! Devices: how many, which one the thread works on, their attributes, limits and flags.
+//! "Device Management": how many devices there are, the thread's device, attributes, limits and flags.
 //!
 //! Since CUDA 12 `cudaSetDevice` makes the device's primary context at once, with whatever error that
 //! gives. Counting devices, properties and attributes need no context.
@@ -9,7 +9,7 @@ use vgpu_abi::runtime::{CudaError, DEVICE_FLAGS, DEVICE_MAP_HOST};
 
 use crate::{MAJOR, process, thread};
 
-/// Whether the runtime has an attribute under the driver's number. Ids that the driver alone has are
+/// Whether the runtime has an attribute under the driver's number. Numbers that only the driver has are
 /// invalid here (`cudaDeviceAttr` of 12.9 and 13.5 against `CUdevice_attribute`).
 fn is_attribute(id: c_int) -> bool {
     let last = if MAJOR == 13 { 160 } else { 143 };
@@ -17,7 +17,7 @@ fn is_attribute(id: c_int) -> bool {
     (1..=last).contains(&id) && !drivers_alone
 }
 
-/// The scheduling part of device flags: automatic, spin, yield or block.
+/// Whether the scheduling part of device flags is one: automatic, spin, yield or block.
 fn is_schedule(flags: c_uint) -> bool {
     matches!(flags & 7, 0 | 1 | 2 | 4)
 }
@@ -66,12 +66,12 @@ fn reset() -> Result<(), CudaError> {
     runtime.reset(runtime.current()?)
 }
 
-/// As much of the structure of properties as [`cudaChooseDevice`] reads: to the compute capability. It is the
-/// same in every layout, and older programs pass a shorter structure than this library's.
+/// The part of the structure of properties that [`cudaChooseDevice`] reads, up to the compute capability. It
+/// is the same in every layout, and older programs pass a shorter structure than this library's.
 const CHOICE_BYTES: usize = 368;
 
-/// How well a device has what a program asks for: memory and compute capability that suffice count, of
-/// devices that count the same the first is taken.
+/// How well a device fits what a program asks for. Sufficient memory and a sufficient compute capability
+/// count; of equal devices the first is chosen.
 fn score(wanted: &[u8; CHOICE_BYTES], has: &[u8]) -> u32 {
     let number = |bytes: &[u8], offset: usize, count: usize| {
         let mut number = [0; 8];
@@ -141,7 +141,7 @@ calls! {
         let wanted = load!(wanted)?;
         let mut best = (0, 0);
         for candidate in 0..runtime.count() {
-            // One more than the score, so that the first device is taken where none has what is wanted.
+            // One more than the score, so that the first device is chosen where none fits.
             let score = 1 + score(&wanted, runtime.device(candidate)?.properties()?.bytes());
             if score > best.0 {
                 best = (score, candidate);
@@ -252,7 +252,7 @@ calls! {
     }
 }
 
-// The names of before CUDA 4, which CUDA 12 still exports.
+// Names from before CUDA 4, which CUDA 12 still exports.
 #[cfg(not(feature = "cuda13"))]
 calls! {
     /// [`cudaDeviceSynchronize`] under its old name.

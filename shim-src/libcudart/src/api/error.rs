@@ -6,10 +6,10 @@ use vgpu_abi::runtime::CudaError;
 
 use crate::{MAJOR, process, thread};
 
-/// What real libraries of both majors answer to a number that is no code.
+/// The answer of NVIDIA's libraries of both majors for a number that is no code.
 const UNRECOGNIZED: &CStr = c"unrecognized error code";
 
-// Not `calls!`: what these answer must not become the last error again.
+// Not `calls!`: the error that these return must not become the last error again.
 vgpu_abi::export! {
     /// Answers the thread's last error and forgets it. An error that lost the context stays, and so does a
     /// failure to initialise.

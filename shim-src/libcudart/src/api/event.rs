@@ -1,4 +1,4 @@
-//! Events.
+//! "Event Management".
 
 use core::ffi::c_uint;
 

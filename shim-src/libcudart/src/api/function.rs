@@ -1,4 +1,4 @@
-//! Kernels' attributes and occupancy, by the address of their stand-in.
+//! "Execution Control" and "Occupancy": attributes of kernels, by the address of their stand-in.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -11,7 +11,7 @@ use crate::{kernels, process};
 /// ClusterSchedulingPolicyPreference, the driver's numbers.
 const SETTABLE: core::ops::RangeInclusive<c_uint> = 8..=15;
 
-/// The kernel of a stand-in, and the driver's handle of the thread's device.
+/// The kernel of a stand-in, and the driver's handle for the thread's device.
 fn on_device(host: *const c_void) -> Result<(CUkernel, CUdevice), CudaError> {
     let runtime = process::enter()?;
     let device = runtime.device(runtime.current()?)?.handle;
@@ -49,7 +49,7 @@ calls! {
             cu!(cuKernelGetAttribute(&raw mut value, id, kernel, device)).map(|()| value)
         };
         let bytes = |id| attribute(id).map(|value| value as usize);
-        // What a driver does not know it has not set.
+        // An attribute that the driver does not know was never set.
         let newer = |id| match attribute(id) {
             Err(CudaError::INVALID_VALUE) => Ok(0),
             answer => answer,

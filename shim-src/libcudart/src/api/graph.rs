@@ -1,5 +1,5 @@
-//! Graphs: instantiation, update and launch, and as much of building and looking into them as programs
-//! of GGML have used. The driver records and keeps them; nodes and results are its own.
+//! "Graph Management": instantiation, update and launch, and as much of building and reading graphs as
+//! programs of GGML have used. The driver records and keeps graphs; nodes and results are its own.
 
 use core::ffi::c_uint;
 use core::ptr;
@@ -23,7 +23,7 @@ fn instantiate(place: *mut GraphExec, graph: Graph, flags: u64) -> Result<(), Cu
     cu!(cuGraphInstantiateWithFlags(place, graph, flags))
 }
 
-/// The driver's form of a kernel node's parameters.
+/// Translates a kernel node's parameters into the driver's.
 fn to_driver(params: &KernelNodeParams) -> Result<driver::KernelNodeParams, CudaError> {
     let (grid, block) = (params.gridDim, params.blockDim);
     Ok(driver::KernelNodeParams {
@@ -38,7 +38,8 @@ fn to_driver(params: &KernelNodeParams) -> Result<driver::KernelNodeParams, Cuda
     })
 }
 
-/// A stand-in where the kernel is a registered one; else the driver's handle, which is as good.
+/// Translates the driver's parameters of a kernel node. The function is a stand-in if the kernel is
+/// registered, otherwise the driver's handle, which programs may use in its place.
 fn from_driver(params: &driver::KernelNodeParams) -> KernelNodeParams {
     let handle = if params.kernel == CUkernel::NULL { params.function.0 } else { params.kernel.0 };
     let [grid, block] = [params.grid, params.block].map(|[x, y, z]| Dim3 { x, y, z });

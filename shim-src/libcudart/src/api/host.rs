@@ -1,4 +1,4 @@
-//! Host memory that the device knows: allocated pinned, or registered.
+//! "Memory Management": host memory that the device knows, allocated pinned or registered.
 
 use core::ffi::{c_uint, c_void};
 use core::ptr;

@@ -1,28 +1,29 @@
-//! Launches, in both interfaces that compilers use, and those for programs.
+//! "Execution Control": launches, through both interfaces that compilers use and through those for programs.
 //!
-//! CUDA 12's compiler pushes a configuration, calls the stand-in, which pops it and calls
+//! The program of CUDA 12's compiler pushes a configuration and calls the stand-in, which pops it and calls
 //! `cudaLaunchKernel` with its own address. CUDA 13's stand-in asks `__cudaGetKernel` once, and launches by
-//! `__cudaLaunchKernel` with the kernel. Both are in both libraries.
+//! `__cudaLaunchKernel` with the kernel. Both libraries have both.
 //!
-//! A launch goes to the driver at once: that it has no context the driver says, and then the thread gets one
-//! and the launch is tried again. Nothing is allocated or locked on this way.
+//! A launch goes to the driver at once. If the driver answers that there is no context, the thread gets one
+//! and the launch is tried again. Nothing is allocated or locked on this path.
 
 use core::cell::Cell;
 use core::ffi::{c_uint, c_void};
 use core::ptr;
 
 use vgpu_abi::CUresult;
+use vgpu_abi::driver::functions::{cuLaunchCooperativeKernel, cuLaunchKernel, cuLaunchKernelEx};
 use vgpu_abi::driver::{CUfunction, CUkernel, CUlaunchConfig};
 use vgpu_abi::log;
 use vgpu_abi::runtime::{CudaError, Dim3, Kernel, LaunchConfig, Stream};
 
 use crate::{kernels, process, status, thread};
 
-/// How deep configurations nest: an argument of a launch may itself be the result of a function that
+/// Configurations that may be nested: an argument of a launch may itself be the result of a function that
 /// launches.
 const DEPTH: usize = 32;
 
-/// A configuration between `<<<` and the stand-in.
+/// A configuration that was pushed and not yet popped.
 #[derive(Clone, Copy)]
 struct Configuration {
     grid: Dim3,
@@ -75,19 +76,20 @@ fn initialised() -> Result<(), CudaError> {
     if process::initialised().is_some() { Ok(()) } else { process::runtime().map(|_| ()) }
 }
 
-/// Bytes of dynamic shared memory as the driver takes them.
+/// Bytes of dynamic shared memory in the driver's type.
 #[inline]
 fn shared(bytes: usize) -> Result<c_uint, CudaError> {
     c_uint::try_from(bytes).map_err(|_| CudaError::INVALID_VALUE)
 }
 
-/// A kernel where the driver asks for a function: it takes both.
+/// A kernel in place of a function: the driver accepts both.
 #[inline]
 fn function(kernel: CUkernel) -> CUfunction {
     CUfunction(kernel.0)
 }
 
-/// Calls the driver, once more if the thread had no context, or one that another thread has ended by a reset.
+/// Calls the driver, and once more if the thread had no context, or one that another thread has ended by a
+/// reset.
 #[inline]
 fn attempt(grid: Dim3, block: Dim3, call: impl Fn() -> CUresult) -> Result<(), CudaError> {
     let status = call();
@@ -145,7 +147,7 @@ fn launch(
         // SAFETY: the caller of the export promised that `args` has one pointer for each parameter of the
         // kernel; the driver checks the rest.
         unsafe {
-            crate::driver::cuLaunchKernel(
+            cuLaunchKernel(
                 function(kernel),
                 grid.x,
                 grid.y,
@@ -210,7 +212,7 @@ calls! {
         attempt(grid, block, || {
             // SAFETY: as in `launch`.
             unsafe {
-                crate::driver::cuLaunchCooperativeKernel(
+                cuLaunchCooperativeKernel(
                     function(kernel),
                     grid.x,
                     grid.y,
@@ -247,7 +249,7 @@ calls! {
     }
 }
 
-/// Both extensible launches: the attributes are the driver's, id for id.
+/// Both extensible launches. The attributes have the driver's numbers.
 fn launch_with(
     config: *const LaunchConfig,
     host: *const c_void,
@@ -269,7 +271,7 @@ fn launch_with(
     attempt(grid, block, || {
         // SAFETY: as in `launch`; the configuration is a local, its attributes are the program's, of whose
         // number the caller of the export promised that they are there.
-        unsafe { crate::driver::cuLaunchKernelEx(&raw const config, function(kernel), args, ptr::null_mut()) }
+        unsafe { cuLaunchKernelEx(&raw const config, function(kernel), args, ptr::null_mut()) }
     })
 }
 

@@ -1,4 +1,4 @@
-//! Libraries that a program loads itself. Handles and options are the driver's.
+//! "Library Management": libraries that a program loads itself. Handles and options are the driver's.
 
 use core::ffi::{c_char, c_uint, c_void};
 

@@ -1,4 +1,4 @@
-//! Device memory.
+//! "Memory Management": device memory.
 
 use core::ffi::{c_uint, c_void};
 
@@ -7,7 +7,7 @@ use vgpu_abi::runtime::{CudaError, Extent, PitchedPtr, Stream};
 use crate::address::{address, pointer};
 use crate::process;
 
-/// Element size for which rows are aligned: the largest that the driver knows, as the runtime promises
+/// Element size to which rows are aligned: the largest that the driver knows, because the runtime promises
 /// alignment for any.
 const PITCH_ELEMENT: c_uint = 16;
 

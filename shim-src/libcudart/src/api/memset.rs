@@ -1,4 +1,4 @@
-//! Fills. Only bytes: the runtime's fills are those.
+//! "Memory Management": fills. The runtime fills bytes only.
 
 use core::ffi::{c_int, c_void};
 
@@ -8,7 +8,7 @@ use vgpu_abi::runtime::{CudaError, Extent, PitchedPtr, Stream};
 use crate::address::address;
 use crate::process;
 
-/// The low byte counts, as in C.
+/// The byte of a fill: the low one of the value, as in C.
 fn byte(value: c_int) -> u8 {
     value.to_le_bytes()[0]
 }

@@ -1,4 +1,4 @@
-//! One device's memory seen from another. What the driver says of it.
+//! "Peer Device Memory Access", as the driver answers it.
 
 use core::ffi::{c_int, c_uint};
 

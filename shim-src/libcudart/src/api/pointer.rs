@@ -1,4 +1,5 @@
-//! What CUDA knows of an address. Answered without a message: the driver keeps its ranges itself.
+//! "Unified Addressing": attributes of an address. Answered without a message, because the driver keeps its
+//! ranges itself.
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::ptr;
@@ -17,7 +18,7 @@ use crate::process;
 /// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`, `DEVICE_POINTER`, `HOST_POINTER`, `IS_MANAGED`, `DEVICE_ORDINAL`.
 const ATTRIBUTES: [c_uint; 5] = [2, 3, 4, 8, 9];
 
-/// What the driver says of an address.
+/// The driver's attributes of an address.
 struct Answer {
     /// `CUmemorytype`; 0 for memory that it does not know.
     memory_type: c_uint,
@@ -27,7 +28,7 @@ struct Answer {
     device: c_int,
 }
 
-/// `cudaMemoryType` of the driver's answer.
+/// The `cudaMemoryType` for the driver's answer.
 fn kind(answer: &Answer) -> c_uint {
     match answer.memory_type {
         0 => MEMORY_UNREGISTERED,

@@ -1,5 +1,5 @@
-//! Pools of device memory, and allocation from them in the order of a stream. Handles, properties and
-//! attributes are the driver's.
+//! "Stream Ordered Memory Allocator": pools of device memory, and allocation from them in the order of a
+//! stream. Handles, properties and attributes are the driver's.
 
 use core::ffi::{c_int, c_uint, c_void};
 
@@ -47,7 +47,7 @@ calls! {
     }
 
     /// Stores how a device may reach a pool's memory.
-    pub fn cudaMemPoolGetAccess(flags: *mut c_uint, pool: CUmemoryPool, location: *const CUmemLocation) {
+    pub fn cudaMemPoolGetAccess(flags: *mut c_uint, pool: CUmemoryPool, location: *mut CUmemLocation) {
         process::enter()?;
         cu!(cuMemPoolGetAccess(flags, pool, location))
     }
@@ -92,19 +92,19 @@ calls! {
 #[cfg(feature = "cuda13")]
 calls! {
     /// Stores the pool that a place has from the beginning.
-    pub fn cudaMemGetDefaultMemPool(pool: *mut CUmemoryPool, location: *const CUmemLocation, kind: c_uint) {
+    pub fn cudaMemGetDefaultMemPool(pool: *mut CUmemoryPool, location: *mut CUmemLocation, kind: c_uint) {
         process::enter()?;
         cu!(cuMemGetDefaultMemPool(pool, location, kind))
     }
 
     /// Stores the pool from which allocations at a place come.
-    pub fn cudaMemGetMemPool(pool: *mut CUmemoryPool, location: *const CUmemLocation, kind: c_uint) {
+    pub fn cudaMemGetMemPool(pool: *mut CUmemoryPool, location: *mut CUmemLocation, kind: c_uint) {
         process::enter()?;
         cu!(cuMemGetMemPool(pool, location, kind))
     }
 
     /// Chooses the pool from which allocations at a place come.
-    pub fn cudaMemSetMemPool(location: *const CUmemLocation, kind: c_uint, pool: CUmemoryPool) {
+    pub fn cudaMemSetMemPool(location: *mut CUmemLocation, kind: c_uint, pool: CUmemoryPool) {
         process::enter()?;
         cu!(cuMemSetMemPool(location, kind, pool))
     }

@@ -22,7 +22,7 @@ vgpu_abi::export! {
 
     /// All of the fatbin's contents are registered.
     pub fn __cudaRegisterFatBinaryEnd(handle: *mut *mut c_void) -> raw (), () => {
-        // Of another thread's, or one that has ended, there is nothing to say.
+        // There is nothing to do for a fatbin of another thread, or one that has ended.
         WRITER.end(handle);
     }
 

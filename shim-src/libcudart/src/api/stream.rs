@@ -1,10 +1,10 @@
-//! Streams.
+//! "Stream Management".
 
 use core::ffi::{c_int, c_uint, c_void};
 
+use vgpu_abi::driver::{CUhostFn, CUstreamCallback};
 use vgpu_abi::runtime::{CudaError, Event, Stream};
 
-use crate::driver::{HostFunction, StreamCallback};
 use crate::process;
 
 fn create(place: *mut Stream, flags: c_uint) -> Result<(), CudaError> {
@@ -62,7 +62,7 @@ calls! {
     /// Calls a function of the host in the order of a stream.
     pub fn cudaLaunchHostFunc | cudaLaunchHostFunc_ptsz [stream] (
         stream: Stream,
-        function: Option<HostFunction>,
+        function: Option<CUhostFn>,
         data: *mut c_void,
     ) {
         process::enter()?;
@@ -72,7 +72,7 @@ calls! {
     /// The same, with the stream's status; of CUDA 5.
     pub fn cudaStreamAddCallback | cudaStreamAddCallback_ptsz [stream] (
         stream: Stream,
-        callback: Option<StreamCallback>,
+        callback: Option<CUstreamCallback>,
         data: *mut c_void,
         flags: c_uint,
     ) {
@@ -121,7 +121,7 @@ calls! {
     /// Calls a function of the host in the order of a stream, and says how the device waits meanwhile.
     pub fn cudaLaunchHostFunc_v2 | cudaLaunchHostFunc_v2_ptsz [stream] (
         stream: Stream,
-        function: Option<HostFunction>,
+        function: Option<CUhostFn>,
         data: *mut c_void,
         mode: c_uint,
     ) {

@@ -1,4 +1,4 @@
-//! Variables of device code, by the address of their stand-in in the host program.
+//! "Memory Management": variables of device code, by the address of their stand-in in the program.
 
 use core::ffi::{c_uint, c_void};
 
@@ -20,7 +20,7 @@ fn locate(symbol: *const c_void) -> Result<(*mut c_void, usize), CudaError> {
     }
 }
 
-/// Where a copy of `count` bytes at `offset` begins.
+/// The address at which a copy of `count` bytes at `offset` of a variable starts.
 fn range(symbol: *const c_void, count: usize, offset: usize) -> Result<*mut c_void, CudaError> {
     let (start, bytes) = locate(symbol)?;
     match offset.checked_add(count) {
@@ -29,7 +29,7 @@ fn range(symbol: *const c_void, count: usize, offset: usize) -> Result<*mut c_vo
     }
 }
 
-/// A variable is on the device: it cannot be the host's side of a copy.
+/// Copies to a variable, which is on the device and so cannot be the host's side of a copy.
 fn to(
     symbol: *const c_void,
     source: *const c_void,

@@ -1,4 +1,4 @@
-//! Versions, and the driver's entry points.
+//! "Version Management" and "Driver Entry Point Access".
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -7,8 +7,8 @@ use vgpu_abi::runtime::CudaError;
 
 use crate::{MAJOR, process};
 
-/// What `cudaRuntimeGetVersion` answers: the version of the packages whose symbols this library has
-/// (cudart 12.9.79 and 13.5.37), for a program may take the number as a promise of the names.
+/// The answer of `cudaRuntimeGetVersion`: the version of the packages whose symbols this library has (cudart
+/// 12.9.79 and 13.5.37), because a program may take the number as a promise of the names.
 pub const RUNTIME_VERSION: c_int = if MAJOR == 13 { 13050 } else { 12090 };
 
 fn entry_point(
@@ -25,12 +25,13 @@ fn entry_point(
     cu!(cuGetProcAddress_v2(name, function, version, flags, status))
 }
 
-/// With the per-thread default stream, the default of the flags is the driver's per-thread entries.
+/// The flags for the driver: its per-thread entries are the default where the per-thread default stream is.
 fn per_thread(flags: u64) -> u64 {
     if flags == 0 { PROC_PER_THREAD } else { flags }
 }
 
-/// The driver is asked for what this runtime was made for, but for nothing newer than itself.
+/// The version asked of the driver: the one for which this runtime was made, but nothing newer than the
+/// driver itself.
 fn version_asked() -> Result<c_int, CudaError> {
     let mut driver = 0;
     cu!(cuDriverGetVersion(&raw mut driver))?;

@@ -1,6 +1,6 @@
-//! A driver for tests: the `cu*` calls that libcudart makes on the ways that are tested, with answers
-//! that a test sets and counts that it reads. It runs nothing; the real driver shim is what the programs of the
-//! test bed use. Each test binary is one process with one of it.
+//! A driver for tests: the `cu*` calls that libcudart makes on the ways that are tested, with answers that a
+//! test sets and counts that it reads. It runs nothing; the real driver shim is what the programs of the test
+//! bed use. Each test binary is one process with one of it.
 
 #![allow(dead_code, reason = "no test uses all of it")]
 #![allow(non_snake_case, reason = "the names are CUDA's")]
@@ -13,6 +13,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering::SeqCst};
 
 use vgpu_abi::CUresult;
+use vgpu_abi::driver::functions;
 use vgpu_abi::driver::{CUcontext, CUdevice, CUfunction, CUkernel, CUlibrary, CUstream, CUuuid};
 use vgpu_abi::table::{Counters, Device, Table, UUID, VERSION};
 use vgpu_wire::body::gemm::{Gemm, TriangularSolve};
@@ -333,3 +334,23 @@ unsafe extern "C" fn cuLaunchKernel(
     };
     CUresult(0)
 }
+
+/// The signatures are those of the driver API.
+const _: () = {
+    let _: functions::cuGetExportTable = cuGetExportTable;
+    let _: functions::cuInit = cuInit;
+    let _: functions::cuDriverGetVersion = cuDriverGetVersion;
+    let _: functions::cuDeviceGetCount = cuDeviceGetCount;
+    let _: functions::cuDeviceGet = cuDeviceGet;
+    let _: functions::cuDeviceGetAttribute = cuDeviceGetAttribute;
+    let _: functions::cuDevicePrimaryCtxRetain = cuDevicePrimaryCtxRetain;
+    let _: functions::cuDevicePrimaryCtxReset_v2 = cuDevicePrimaryCtxReset_v2;
+    let _: functions::cuCtxGetCurrent = cuCtxGetCurrent;
+    let _: functions::cuCtxSetCurrent = cuCtxSetCurrent;
+    let _: functions::cuCtxGetDevice = cuCtxGetDevice;
+    let _: functions::cuCtxSynchronize = cuCtxSynchronize;
+    let _: functions::cuLibraryLoadData = cuLibraryLoadData;
+    let _: functions::cuLibraryUnload = cuLibraryUnload;
+    let _: functions::cuLibraryGetKernel = cuLibraryGetKernel;
+    let _: functions::cuLaunchKernel = cuLaunchKernel;
+};

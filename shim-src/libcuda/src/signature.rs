@@ -1,0 +1,70 @@
+//! Compares the exports with the signatures of the driver API ([`vgpu_abi::driver::functions`]) when the
+//! crate is compiled.
+//!
+//! An export takes the types of [`crate::arg`] in place of pointers, so the two functions have different
+//! types. Each type of an argument says here which types of C it stands for.
+
+use std::ffi::c_char;
+
+use vgpu_abi::CUresult;
+
+use crate::arg::{In, InOut, Out, Text};
+
+/// An argument of an export that stands for the type `C` of the driver's signature.
+pub trait StandsFor<C> {}
+
+impl<T> StandsFor<T> for T {}
+impl<T> StandsFor<*mut T> for Out<T> {}
+impl<T: Copy> StandsFor<*mut T> for InOut<T> {}
+impl<T> StandsFor<*const T> for In<T> {}
+// CUDA's header forgets `const` here and there.
+impl<T> StandsFor<*mut T> for In<T> {}
+impl StandsFor<*const c_char> for Text {}
+
+/// A function pointer whose arguments stand for those of the function pointer `D`.
+pub trait Exports<D> {}
+
+macro_rules! exports_of {
+    ($($own:ident $declared:ident),*) => {
+        impl<$($own: StandsFor<$declared>, $declared),*> Exports<unsafe extern "C" fn($($declared),*) -> CUresult>
+            for unsafe extern "C" fn($($own),*) -> CUresult
+        {
+        }
+    };
+}
+
+exports_of!();
+exports_of!(A0 B0);
+exports_of!(A0 B0, A1 B1);
+exports_of!(A0 B0, A1 B1, A2 B2);
+exports_of!(A0 B0, A1 B1, A2 B2, A3 B3);
+exports_of!(A0 B0, A1 B1, A2 B2, A3 B3, A4 B4);
+exports_of!(A0 B0, A1 B1, A2 B2, A3 B3, A4 B4, A5 B5);
+exports_of!(A0 B0, A1 B1, A2 B2, A3 B3, A4 B4, A5 B5, A6 B6);
+exports_of!(A0 B0, A1 B1, A2 B2, A3 B3, A4 B4, A5 B5, A6 B6, A7 B7);
+exports_of!(A0 B0, A1 B1, A2 B2, A3 B3, A4 B4, A5 B5, A6 B6, A7 B7, A8 B8, A9 B9);
+exports_of!(A0 B0, A1 B1, A2 B2, A3 B3, A4 B4, A5 B5, A6 B6, A7 B7, A8 B8, A9 B9, A10 B10);
+
+/// Compiles only if `E`, the type of an export, has the signature `D`.
+pub const fn check<E: Exports<D>, D>() {}
+
+/// Defines exports of the driver API as [`vgpu_abi::export!`] does. An export without the signature of its
+/// name does not compile.
+macro_rules! exports {
+    ($(
+        $(#[$meta:meta])*
+        pub fn $name:ident($($arg:ident : $ty:ty),* $(,)?) -> CUresult $body:block
+    )*) => {
+        ::vgpu_abi::export! { $(
+            $(#[$meta])*
+            pub fn $name($($arg: $ty),*) -> ::vgpu_abi::CUresult $body
+        )* }
+
+        $(
+            const _: () = $crate::signature::check::<
+                unsafe extern "C" fn($($ty),*) -> ::vgpu_abi::CUresult,
+                ::vgpu_abi::driver::functions::$name,
+            >();
+        )*
+    };
+}
