@@ -1,5 +1,8 @@
 //! `vgpu-run check` as scripts meet it: exit codes, what goes to which stream, and that what is broken has one name wherever it is met.
 
+#[path = "common/executable.rs"]
+mod executable;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -123,8 +126,8 @@ fn interrupted_it_takes_its_children_along() {
     let tools = bus.0.join("tools");
     std::fs::create_dir(&tools).unwrap();
     let (script, mark) = (tools.join("systemctl"), bus.0.join("mark"));
-    std::fs::write(&script, format!("#!/bin/sh\necho $$ > {}\nexec sleep 1000\n", mark.display())).unwrap();
-    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let text = format!("#!/bin/sh\necho $$ > {}\nexec sleep 1000\n", mark.display());
+    executable::write(&script, text.as_bytes());
     let mut check = Command::new(env!("CARGO_BIN_EXE_vgpu-run"))
         .args(["check", "--service"])
         .env("PATH", format!("{}:/usr/bin:/bin", tools.display()))

@@ -1,4 +1,4 @@
-//! What the installer meets: a machine with chosen tools, a home, releases served on loopback, and three shells.
+//! What the installer meets: a machine with chosen tools, a home, and three shells.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -9,16 +9,12 @@ use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::Duration;
 
 use nix::unistd::Uid;
 use tempfile::TempDir;
-use tiny_http::{Response, Server};
-use xtask::dist::tarball::{self, File};
 pub use xtask::shims::sha256;
+
+use crate::executable;
 
 /// The script under test.
 pub const SCRIPT: &str = include_str!("../../install.sh");
@@ -74,10 +70,7 @@ impl Bed {
         if let Some(busybox) = &mut shell.busybox {
             // The cache is in a home that the user may not enter.
             let near = folder.path().join("busybox");
-            // By a process of its own: whoever another thread starts while this one writes would have the file open, and it could not be
-            // started itself (ETXTBSY).
-            assert!(Command::new("cp").arg(&*busybox).arg(&near).status().unwrap().success());
-            fs::set_permissions(&near, fs::Permissions::from_mode(0o755)).unwrap();
+            executable::write(&near, &fs::read(&*busybox).unwrap());
             shell.words[0] = near.clone().into();
             *busybox = near;
         }
@@ -277,8 +270,7 @@ pub fn give(path: &Path) {
 
 /// Writes a program.
 pub fn program(path: &Path, text: &str) {
-    fs::write(path, text).unwrap();
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    executable::write(path, text.as_bytes());
 }
 
 /// What the script said.
@@ -313,114 +305,5 @@ impl Said {
         assert!(lines.len() == 1 && lines[0].starts_with("install.sh: "), "{}", self.err);
         assert!(lines[0].contains(sentence), "no {sentence:?} in {}", self.err);
         self
-    }
-}
-
-/// The launcher of a release that is not about the launcher.
-pub fn stand_in(version: &str) -> String {
-    format!(
-        "#!/bin/sh\ncase $1 in\n--version) echo 'vgpu-run {version}' ;;\n\
-         service) echo \"$@\" >>\"$HOME/service.log\"; [ ! -e \"$HOME/refuse\" ] ;;\n*) exit 9 ;;\nesac\n"
-    )
-}
-
-/// A folder as a release leaves it.
-pub struct Releases {
-    folder: TempDir,
-}
-
-impl Releases {
-    pub fn new() -> Self {
-        let folder = tempfile::Builder::new().prefix("vgpu-run-release.").tempdir().unwrap();
-        open(folder.path());
-        let releases = Self { folder };
-        fs::write(releases.path("SHA256SUMS"), format!("{}  install.sh\n", "0".repeat(64))).unwrap();
-        releases
-    }
-
-    pub fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    /// Adds a release of these documents and this launcher, and names it in SHA256SUMS.
-    pub fn add(&self, version: &str, launcher: &[u8], documents: &[&str]) -> PathBuf {
-        let name = format!("vgpu-run-{version}-x86_64-linux");
-        let documents: Vec<_> = documents.iter().map(|name| format!("share/doc/vgpu-run/{name}")).collect();
-        let mut files: Vec<_> = documents
-            .iter()
-            .map(|name| File { name, content: version.as_bytes(), executable: false })
-            .collect();
-        files.push(File { name: "bin/vgpu-run", content: launcher, executable: true });
-        let bytes = tarball::pack(&name, files).unwrap();
-        let path = self.path(&format!("{name}.tar.gz"));
-        fs::write(&path, &bytes).unwrap();
-        let mut sums = fs::OpenOptions::new().append(true).open(self.path("SHA256SUMS")).unwrap();
-        writeln!(sums, "{}  {name}.tar.gz", sha256(&bytes)).unwrap();
-        path
-    }
-
-    /// The release that most tests install.
-    pub fn one() -> Self {
-        let releases = Self::new();
-        releases.add("1.0.0", stand_in("1.0.0").as_bytes(), &["README.md", "LICENSE-MIT"]);
-        releases
-    }
-
-    pub fn file_url(&self) -> String {
-        format!("file://{}", self.folder.path().display())
-    }
-
-    pub fn serve(&self) -> Served {
-        Served::new(self.folder.path())
-    }
-}
-
-/// A folder served on loopback. A file called `stall` is begun and never ended.
-pub struct Served {
-    pub url: String,
-    /// Somebody waits for a file that does not end.
-    pub stalled: Arc<AtomicBool>,
-    server: Arc<Server>,
-    thread: Option<thread::JoinHandle<()>>,
-}
-
-impl Served {
-    fn new(folder: &Path) -> Self {
-        let server = Arc::new(Server::http("127.0.0.1:0").unwrap());
-        let url = format!("http://{}", server.server_addr());
-        let stalled = Arc::new(AtomicBool::new(false));
-        let (folder, source, flag) = (folder.to_owned(), server.clone(), stalled.clone());
-        let thread = thread::spawn(move || {
-            let mut held = Vec::new();
-            for request in source.incoming_requests() {
-                let name = request.url().trim_start_matches('/').to_owned();
-                if folder.join("stall").exists() && name != "SHA256SUMS" {
-                    held.push(request);
-                    flag.store(true, Ordering::Release);
-                    continue;
-                }
-                // Whoever asked may be gone.
-                let _ = match fs::read(folder.join(name)) {
-                    Ok(bytes) => request.respond(Response::from_data(bytes)),
-                    Err(_) => request.respond(Response::from_string("no such file").with_status_code(404)),
-                };
-            }
-        });
-        Self { url, stalled, server, thread: Some(thread) }
-    }
-
-    /// Waits until somebody waits for a file that does not end.
-    pub fn wait_for_stall(&self) {
-        while !self.stalled.load(Ordering::Acquire) {
-            thread::sleep(Duration::from_millis(5));
-        }
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        self.server.unblock();
-        // A panic of it has been printed.
-        let _ = self.thread.take().map(thread::JoinHandle::join);
     }
 }
