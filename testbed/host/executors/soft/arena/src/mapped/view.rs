@@ -42,7 +42,8 @@ pub struct Window {
 }
 
 impl Window {
-    pub(super) fn of(extent: &Extent, table: u64) -> Self {
+    /// The window that covers an extent of the table with this number.
+    pub(super) fn covering(extent: &Extent, table: u64) -> Self {
         let bytes = extent.end - extent.start;
         Self { start: extent.start, bytes, writable: if extent.writable { bytes } else { 0 }, table }
     }
@@ -89,7 +90,7 @@ impl View {
             return fault(FaultKind::Misaligned);
         }
         let Some(extent) = self.table.find(address) else { return fault(FaultKind::Illegal) };
-        let found = Window::of(extent, self.number);
+        let found = Window::covering(extent, self.number);
         if !found.holds(address, bytes, write) {
             return fault(FaultKind::Illegal);
         }
@@ -171,7 +172,7 @@ impl View {
         let illegal = Illegal { address, bytes };
         if bytes > 0 {
             let extent = self.table.find(address).ok_or(illegal)?;
-            if !Window::of(extent, self.number).holds(address, bytes, write) {
+            if !Window::covering(extent, self.number).holds(address, bytes, write) {
                 return Err(illegal);
             }
         }

@@ -43,7 +43,7 @@ pub(super) fn analyse(
         varying: Vec::new(),
         pending: vec![FixedBitSet::new(); kernel.blocks.len()],
         pairs: Vec::new(),
-        readers: Readers::of(kernel),
+        readers: Readers::collect(kernel),
     };
     for inst in &kernel.code {
         state.instruction(&inst.op);

@@ -22,8 +22,8 @@ pub(super) struct Live {
 }
 
 impl Live {
-    /// Of all blocks of a kernel.
-    pub fn of(kernel: &Kernel, effort: &Effort) -> Result<Self, Spent> {
+    /// Computes them for all blocks of a kernel.
+    pub fn compute(kernel: &Kernel, effort: &Effort) -> Result<Self, Spent> {
         effort.spend(kernel.code.len() as u64)?;
         // What each block reads before it writes it. Nothing else can be live across a start.
         let mut exposed = vec![Vec::new(); kernel.blocks.len()];

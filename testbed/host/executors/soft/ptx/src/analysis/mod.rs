@@ -73,6 +73,6 @@ pub use slots::{Group, Slots, slots};
 /// It takes more than the effort allows: pairs of blocks, and registers that live across them, are up to the
 /// square of the text.
 pub fn analyse(kernel: &Kernel, assume: Assume, effort: &Effort) -> Result<Analysis, Spent> {
-    let live = live::Live::of(kernel, effort)?;
+    let live = live::Live::compute(kernel, effort)?;
     divergence::analyse(kernel, assume, live, effort)
 }

@@ -3,7 +3,8 @@
 use super::access::reads;
 use crate::ir::{Kernel, Reg, Terminator};
 
-/// By register: the instructions that read it, and the blocks whose terminators do (numbered after all instructions).
+/// By register: the instructions that read it, and the blocks whose terminators do (numbered after all
+/// instructions).
 #[derive(Clone, Debug)]
 pub struct Readers {
     /// Where a register's readers start in `list`.
@@ -12,9 +13,9 @@ pub struct Readers {
 }
 
 impl Readers {
-    /// Of all registers of a kernel.
+    /// Collects the readers of all registers of a kernel.
     #[must_use]
-    pub fn of(kernel: &Kernel) -> Self {
+    pub fn collect(kernel: &Kernel) -> Self {
         let mut starts = vec![0_u32; kernel.registers.len() + 1];
         let each = |visit: &mut dyn FnMut(Reg, u32)| {
             for (index, inst) in kernel.code.iter().enumerate() {

@@ -1,11 +1,13 @@
-//! What is done to a kernel before it is lowered, so that more of its instructions are one step together, or none.
+//! What is done to a kernel before it is lowered, so that more of its instructions are one step together, or
+//! none.
 
 use std::collections::{HashMap, HashSet};
 
 use vgpu_ptx::analysis;
 use vgpu_ptx::ir::{Base, Inst, Kernel, Op, Operand, Order, Reg, Space, Ty};
 
-/// The same kernel with loads in the order of their addresses, and conversions of halves that are not repeated.
+/// The same kernel with loads in the order of their addresses, and conversions of halves that are not
+/// repeated.
 pub(crate) fn prepare(kernel: &Kernel) -> Kernel {
     let mut kernel = kernel.clone();
     for block in &kernel.blocks {
@@ -29,8 +31,8 @@ fn free_load(op: &Op) -> Option<(Reg, i64)> {
     }
 }
 
-/// Sorts loads that follow each other by base, in the order of the text, and by offset: so that those are neighbours whose
-/// words are.
+/// Sorts loads that follow each other by base, in the order of the text, and by offset: so that those are
+/// neighbours whose words are.
 fn sort_loads(code: &mut [Inst]) {
     let mut rest = code;
     while !rest.is_empty() {
@@ -58,8 +60,8 @@ fn sort_loads(code: &mut [Inst]) {
     }
 }
 
-/// Moves the result of a conversion of a half that has been converted before in the block: kernels convert the scale of a column's
-/// block for each row that it is multiplied with.
+/// Moves the result of a conversion of a half that has been converted before in the block: kernels convert
+/// the scale of a column's block for each row that it is multiplied with.
 fn convert_once(code: &mut [Inst]) {
     let mut values = Values::default();
     // The half that a value is: part of a word.
@@ -68,10 +70,10 @@ fn convert_once(code: &mut [Inst]) {
     for inst in code {
         let mut found = None;
         if let Op::Cvt { to: Ty::F32, from: Ty::F16, sat: false, dst, src: Operand::Reg(src), .. } = inst.op
-            && let Some(&half) = halves.get(&values.of(src))
+            && let Some(&half) = halves.get(&values.current(src))
         {
             match converted.get(&half) {
-                Some(&first) if values.of(first.reg) == first => {
+                Some(&first) if values.current(first.reg) == first => {
                     inst.op = Op::Mov { ty: Ty::F32, dst, src: Operand::Reg(first.reg) };
                 }
                 _ => found = Some((half, dst)),
@@ -80,7 +82,7 @@ fn convert_once(code: &mut [Inst]) {
         // What the instruction reads, as it is before it writes.
         let read = match &inst.op {
             Op::Unpack { src: Operand::Reg(src), .. } | Op::Mov { src: Operand::Reg(src), .. } => {
-                Some(values.of(*src))
+                Some(values.current(*src))
             }
             _ => None,
         };
@@ -88,16 +90,18 @@ fn convert_once(code: &mut [Inst]) {
         match (&inst.op, read) {
             (Op::Unpack { dst, .. }, Some(word)) if dst.len() == 2 => {
                 let parts = dst.iter().enumerate();
-                halves.extend(parts.filter_map(|(index, half)| Some((values.of((*half)?), (word, index)))));
+                halves.extend(
+                    parts.filter_map(|(index, half)| Some((values.current((*half)?), (word, index)))),
+                );
             }
             (Op::Mov { dst, .. }, Some(moved)) => {
                 if let Some(&half) = halves.get(&moved) {
-                    halves.insert(values.of(*dst), half);
+                    halves.insert(values.current(*dst), half);
                 }
             }
             _ => {}
         }
-        converted.extend(found.map(|(half, dst)| (half, values.of(dst))));
+        converted.extend(found.map(|(half, dst)| (half, values.current(dst))));
     }
 }
 
@@ -109,15 +113,18 @@ struct Value {
     writes: u32,
 }
 
-/// The values that registers hold now. Nothing need be forgotten when one is written: what was known is of another value.
+/// The values that registers hold now. Nothing need be forgotten when one is written: what was known is of
+/// another value.
 #[derive(Debug, Default)]
 struct Values(HashMap<Reg, u32>);
 
 impl Values {
-    fn of(&self, reg: Reg) -> Value {
+    /// The value that a register holds now.
+    fn current(&self, reg: Reg) -> Value {
         Value { reg, writes: self.0.get(&reg).copied().unwrap_or(0) }
     }
 
+    /// Notes that a register is written.
     fn write(&mut self, reg: Reg) {
         *self.0.entry(reg).or_insert(0) += 1;
     }

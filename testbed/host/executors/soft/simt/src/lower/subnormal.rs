@@ -7,7 +7,7 @@ use vgpu_ptx::{Effort, Spent};
 /// The registers of 32 bits of which every definition makes a number that is not subnormal, taken as floating
 /// point.
 pub(super) fn never_subnormal(kernel: &Kernel, effort: &Effort) -> Result<Vec<bool>, Spent> {
-    let readers = Readers::of(kernel);
+    let readers = Readers::collect(kernel);
     let mut normal = vec![true; kernel.registers.len()];
     // Registers that may be subnormal and whose readers are still to be examined.
     let mut found: Vec<Reg> = Vec::new();

@@ -30,7 +30,7 @@ fn run(warp: &mut Warp, env: &mut Env<'_>, step: &Step, atomic: &AtomicStep) -> 
     let (b, c) = (operand(warp, atomic.b, atomic.bytes), operand(warp, atomic.c, atomic.bytes));
     let mut old = [0; LANES];
     let split = match atomic.space {
-        Space::Generic => Split::of(&addresses, warp.mask),
+        Space::Generic => Split::by_window(&addresses, warp.mask),
         Space::Shared => Split { shared: warp.mask, ..Split::default() },
         Space::Local => Split { local: warp.mask, ..Split::default() },
         Space::Param => Split { param: warp.mask, ..Split::default() },

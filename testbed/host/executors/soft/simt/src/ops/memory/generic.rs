@@ -22,8 +22,9 @@ pub(crate) struct Split {
 }
 
 impl Split {
+    /// Finds the memory that each active lane names.
     #[inline(always)]
-    pub(crate) fn of(addresses: &[u64; LANES], mask: u32) -> Self {
+    pub(crate) fn by_window(addresses: &[u64; LANES], mask: u32) -> Self {
         let mut split = Self::default();
         // All three windows lie below 2^42, device memory above or below, and most accesses are to that.
         let mut near = false;
@@ -82,7 +83,7 @@ impl Space for Generic {
         out: &mut Elements<E::D, N>,
     ) -> Result<(), Failed> {
         let addresses = wide::<SCALAR>(&warp.frame, step);
-        let split = Split::of(&addresses, mask);
+        let split = Split::by_window(&addresses, mask);
         let device = mask & !(split.shared | split.local | split.param);
         if device != 0 {
             global_load::<E, N>(warp, env, step, &addresses, device, out)?;
@@ -112,7 +113,7 @@ impl Space for Generic {
         values: &[Slot; N],
     ) -> Result<(), Failed> {
         let addresses = wide::<SCALAR>(&warp.frame, step);
-        let split = Split::of(&addresses, mask);
+        let split = Split::by_window(&addresses, mask);
         if split.param != 0 {
             return Err(wrong(
                 Near::Param,
