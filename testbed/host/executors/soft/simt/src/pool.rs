@@ -1,10 +1,11 @@
-//! Worker threads, shared by all sessions. Work is put into a list; whoever is free takes part in what is there, by turns: a worker
-//! leaves work that others wait beside after a while, and takes up what has waited longest. So each session has its own thread and
-//! an equal share of the workers, whatever the others launch.
+//! Worker threads, shared by all sessions. Work is put into a list, and free workers take part in it by
+//! turns: while other work waits, a worker leaves its work after a while and takes up what has waited
+//! longest. So each session has its own thread and an equal share of the workers, whatever the others launch.
 //!
-//! A worker can leave work only between two pieces of it, and a piece may have no end. A worker that stays in one piece while others wait
-//! is away: it belongs to that work from then on, ends with it, and another thread stands in for it. The operating system then shares the
-//! processors out among threads, of which no session has more than the pool was made for.
+//! A worker can leave work only between two pieces of it, and a piece may have no end. A worker that stays in
+//! one piece while other work waits is away: it belongs to that work from then on and ends with it, and
+//! another thread takes its place. The operating system then divides the processors among threads, of which
+//! no session has more than the pool was made for.
 
 mod worker;
 
@@ -21,28 +22,29 @@ use std::time::{Duration, Instant};
 
 use worker::Worker;
 
-/// How long a worker looks for new work before it sleeps: launches often follow each other at once, and to wake a thread
-/// takes as long.
+/// How long a worker polls for new work before it sleeps. Launches often follow each other at once, and to
+/// wake a thread takes as long.
 const SPIN: Duration = Duration::from_micros(100);
 
-/// How long a worker takes part in one work at least before it goes on to another that waits: long enough that to change costs
-/// nothing, short beside what anybody waits for.
+/// How long a worker takes part in one work at least before it changes to another that waits: long enough
+/// that the change costs nothing, and short beside any time that matters.
 const SLICE: Duration = Duration::from_millis(2);
 
-/// How long a worker may stay in one piece of work while others wait before another thread stands in for it. Two slices, so that
-/// pieces that are just shorter than this get their work no more than two turns for each turn of the others.
+/// How long a worker may stay in one piece of work while other work waits before another thread takes its
+/// place. It is two slices, so that work whose pieces are just shorter gets no more than two turns for each
+/// turn of the others.
 const OVERSTAY: Duration = Duration::from_millis(4);
 
-/// Something that several threads can do together.
+/// Work that several threads can do together.
 pub(crate) trait Work: Send + Sync {
-    /// Takes part until nothing is left to be begun, or `stay`, asked before each piece, says no.
+    /// Takes part until no piece is left to start, or `stay`, which is asked before each piece, says no.
     fn work(&self, stay: &dyn Fn() -> bool);
 
-    /// Whether something is left to be begun by one more thread.
+    /// Whether a piece is left that one more thread could start.
     fn is_open(&self) -> bool;
 }
 
-/// Worker threads. Clones are the same pool; it ends with the last of them.
+/// Worker threads. Clones are the same pool, which ends with the last of them.
 #[derive(Clone)]
 pub struct Pool {
     inner: Arc<Handle>,
@@ -54,24 +56,24 @@ struct Handle {
 
 struct Shared {
     state: Mutex<State>,
-    /// Grows with each piece of work: what spinning workers look at.
+    /// Number of jobs that were ever posted. Workers poll it while they spin.
     posted: AtomicU64,
     wake: Condvar,
     sleeping: AtomicUsize,
-    /// How many jobs are in the list.
+    /// Number of jobs in the list.
     listed: AtomicUsize,
-    /// How many workers there are that are not away, and how many may take part in one job.
+    /// Number of workers that are not away, which is also how many may take part in one job.
     workers: AtomicUsize,
 }
 
 #[derive(Default)]
 struct State {
-    /// The one that workers have left alone longest comes first.
+    /// The job that workers have left alone longest comes first.
     jobs: VecDeque<Arc<Job>>,
     /// Workers that take part in a job.
     inside: Vec<Inside>,
     threads: Vec<JoinHandle<()>>,
-    /// How many threads were started: each has a number of its own.
+    /// Number of threads that were started. Each thread has a number of its own.
     started: usize,
     over: bool,
 }
@@ -79,7 +81,8 @@ struct State {
 /// A worker that takes part in a job.
 struct Inside {
     worker: Arc<Worker>,
-    /// How many pieces it had asked for when somebody looked, and since when that has been so.
+    /// Number of pieces for which it had asked when that was last checked, and since when that has not
+    /// changed.
     asked: u64,
     since: Instant,
 }
@@ -94,7 +97,7 @@ struct Job {
 #[derive(Default)]
 struct Helpers {
     busy: usize,
-    /// One of them has panicked: what it did is not done.
+    /// Set when one of them has panicked, so that something of the work is not done.
     panicked: bool,
 }
 
@@ -109,8 +112,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Pool {
-    /// A pool with which a launch runs on up to `threads` threads: the caller's is one of them. Fewer if the system
-    /// has no more.
+    /// A pool with which a launch runs on up to `threads` threads, the caller's included. There are fewer if
+    /// the system has no more.
     #[must_use]
     pub fn new(threads: usize) -> Self {
         let shared = Arc::new(Shared {
@@ -128,13 +131,13 @@ impl Pool {
         Self { inner: Arc::new(Handle { shared }) }
     }
 
-    /// How many threads a launch runs on.
+    /// Number of threads on which a launch runs.
     #[must_use]
     pub fn threads(&self) -> usize {
         self.inner.shared.workers.load(Ordering::Relaxed) + 1
     }
 
-    /// Whether some worker is awake, and takes work up at once.
+    /// Whether some worker is awake and would take up work at once.
     pub(crate) fn is_awake(&self) -> bool {
         let shared = &self.inner.shared;
         shared.sleeping.load(Ordering::Relaxed) < shared.workers.load(Ordering::Relaxed)
@@ -166,7 +169,7 @@ impl Pool {
     }
 }
 
-/// A job that is in the list. When this is dropped, nobody takes part in it any more.
+/// A job that is in the list. Once this is dropped, no worker takes part in it any more.
 struct Listed<'a> {
     shared: &'a Arc<Shared>,
     job: Arc<Job>,
@@ -174,7 +177,7 @@ struct Listed<'a> {
 
 impl Drop for Listed<'_> {
     fn drop(&mut self) {
-        // Nobody begins after this; those who did are waited for.
+        // No worker starts on it after this. Those that have are waited for.
         self.shared.change(|jobs| jobs.retain(|other| !Arc::ptr_eq(other, &self.job)));
         let mut helpers = lock(&self.job.helpers);
         let begin = Instant::now();
@@ -199,26 +202,26 @@ impl Drop for Handle {
         self.shared.posted.fetch_add(1, Ordering::Release);
         self.shared.wake.notify_all();
         for thread in threads {
-            // Panics of work have been caught.
+            // Panics of work have been caught already.
             let _ = thread.join();
         }
     }
 }
 
 impl Shared {
-    /// Changes the list.
+    /// Changes the list of jobs.
     fn change(&self, act: impl FnOnce(&mut VecDeque<Arc<Job>>)) {
         let mut state = lock(&self.state);
         act(&mut state.jobs);
         self.listed.store(state.jobs.len(), Ordering::Relaxed);
     }
 
-    /// Whether workers are to leave a job after a while, since others wait.
+    /// Whether workers must leave a job after a while, because others wait.
     fn is_crowded(&self) -> bool {
         self.listed.load(Ordering::Relaxed) >= 2
     }
 
-    /// Puts a job into the list, and wakes who may take part.
+    /// Puts a job into the list, and wakes the workers that may take part.
     fn post(self: &Arc<Self>, job: &Arc<Job>) {
         let mut state = lock(&self.state);
         state.jobs.push_back(Arc::clone(job));
@@ -233,8 +236,9 @@ impl Shared {
         }
     }
 
-    /// Has a thread stand in for each worker that has stayed in one piece of work for too long, as far as there is a job that may have
-    /// another. Where none can be started the worker is looked at again later: there is less help, no more.
+    /// Replaces each worker that has stayed in one piece of work for too long by a new thread, if a job has
+    /// room for it. If no thread can be started, the worker is checked again later: there is less help, and
+    /// nothing worse.
     fn replace_away(self: &Arc<Self>, state: &mut State, now: Instant) {
         let most = self.workers.load(Ordering::Relaxed);
         for index in 0..state.inside.len() {
@@ -257,7 +261,7 @@ impl Shared {
 }
 
 impl Job {
-    /// Whether one more worker may take part, where `most` may.
+    /// Whether one more worker may take part, of `most` at once.
     fn has_room(&self, most: usize) -> bool {
         lock(&self.helpers).busy < most
     }

@@ -1,5 +1,5 @@
-//! Steps of the common shapes, and where their results go: to registers that lanes share, or to one of each
-//! lane.
+//! Emits steps of the common shapes, whose results go to registers that lanes share or of which each lane has
+//! its own.
 
 use vgpu_ptx::ir::Reg;
 
@@ -40,7 +40,8 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// A place that a following step may read: of one source.
+    /// Applies a function of one source. Returns the place of the result, which later steps of the
+    /// instruction may read.
     pub(super) fn apply1<O: Op1>(&mut self, a: Place) -> Lowered<Place> {
         let wide = size_of::<O::R>() == 8;
         let target = match a {
@@ -51,7 +52,7 @@ impl Builder<'_> {
         Ok(target)
     }
 
-    /// The same of two sources.
+    /// As the function above, with two sources.
     pub(super) fn apply2<O: Op2>(&mut self, a: Place, b: Place) -> Lowered<Place> {
         let wide = size_of::<O::R>() == 8;
         let target = if a.is_scalar() && b.is_scalar() {
@@ -81,7 +82,7 @@ impl Builder<'_> {
         self.emit3::<O>(target, sources)
     }
 
-    /// Three sources, into a place, and whether inactive lanes are kept.
+    /// Emits a function of three sources into a place. `blend`: inactive lanes keep their values.
     pub(super) fn emit3<O: Op3>(&mut self, (place, blend): (Place, bool), [a, b, c]: [Place; 3]) -> Lowered {
         let scalar = a.is_scalar() && b.is_scalar() && c.is_scalar();
         let step = match (a.is_scalar(), b.is_scalar(), c.is_scalar()) {
@@ -99,14 +100,14 @@ impl Builder<'_> {
         self.finish(step, scalar, size_of::<O::R>() == 8, place, blend)
     }
 
-    /// `dst = O(a, b)` for what is not frequent: one function for all vectors, scalars are copied to lanes
-    /// first.
+    /// `dst = O(a, b)` for functions that are not frequent: there is one step for all vectors, and scalars
+    /// are copied to lanes first.
     pub(super) fn plain2<O: Op2>(&mut self, dst: Reg, bytes: u32, a: Place, b: Place) -> Lowered {
         let target = self.target(dst, bytes)?;
         self.plain_emit2::<O>(target, a, b)
     }
 
-    /// The same of three sources.
+    /// `dst = O(a, b, c)` for functions that are not frequent.
     pub(super) fn plain3<O: Op3>(&mut self, dst: Reg, bytes: u32, sources: [Place; 3]) -> Lowered {
         let target = self.target(dst, bytes)?;
         self.plain_emit3::<O>(target, sources)
@@ -142,14 +143,14 @@ impl Builder<'_> {
         self.finish(step, scalar, size_of::<O::R>() == 8, place, blend)
     }
 
-    /// One source, into a place, and whether inactive lanes are kept.
+    /// Emits a function of one source into a place. `blend`: inactive lanes keep their values.
     pub(super) fn emit1<O: Op1>(&mut self, (place, blend): (Place, bool), a: Place) -> Lowered {
         let mut step = if a.is_scalar() { self.common::<Scalar1<O>>() } else { self.step::<Vector1<O>>() };
         step.a = a.slot();
         self.finish(step, a.is_scalar(), size_of::<O::R>() == 8, place, blend)
     }
 
-    /// The same of two sources.
+    /// As the function above, with two sources.
     pub(super) fn emit2<O: Op2>(&mut self, (place, blend): (Place, bool), a: Place, b: Place) -> Lowered {
         let step = match (a.is_scalar(), b.is_scalar()) {
             (true, true) => Some(self.common::<Scalar2<O>>()),
@@ -162,7 +163,7 @@ impl Builder<'_> {
         self.finish(step, a.is_scalar() && b.is_scalar(), size_of::<O::R>() == 8, place, blend)
     }
 
-    /// Emits a step whose result is a scalar or a vector, into a place that may want the other.
+    /// Emits a step whose result is a scalar or a vector, into a place that may be the other.
     pub(super) fn finish(
         &mut self,
         mut step: Step,
@@ -190,7 +191,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// `dst = function(sources)`, lane by lane; sources with their bytes.
+    /// `dst = function(sources)`, lane by lane. Sources have their bytes beside them.
     pub(super) fn rare(
         &mut self,
         dst: Reg,

@@ -1,4 +1,4 @@
-//! Words put together from bit fields of others: a chain of shifts, masks and unions is one step.
+//! Words put together from bit fields of others: a chain of shifts, masks and unions becomes one step.
 //!
 //! Kernels take quantised values out of words, and put those of five and six bits together from two words, by
 //! `(a << 4 & 16) | (a << 11 & 4096) | ...`: some ten instructions for each word, all of whose results but
@@ -12,13 +12,13 @@ use crate::ops::bits::Fields;
 use super::builder::Builder;
 use super::error::Lowered;
 
-/// So many instructions become a step at most.
+/// Number of instructions that become one step at most.
 const MOST_INSTRUCTIONS: usize = 32;
-/// So many fields has a word at most.
+/// Number of fields of a word at most.
 const MOST_FIELDS: usize = 8;
 
-/// Bits of a register, moved: those of `mask` are the register's, shifted to the left, or to the right if
-/// negative; others are 0.
+/// Bits of a register, moved: the register shifted to the left, or to the right if negative, with all bits
+/// outside of `mask` set to 0.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     reg: Reg,
@@ -26,13 +26,13 @@ struct Part {
     mask: u32,
 }
 
-/// A value that a chain has computed, and nobody has read yet.
+/// A value that a chain has computed and no instruction has read yet.
 struct Word {
     reg: Reg,
     parts: Vec<Part>,
 }
 
-/// Takes the value of an operand: what the chain has computed, or a register as it is.
+/// Takes the value of an operand: one that the chain has computed, or a register as it is.
 fn take(words: &mut Vec<Word>, operand: &Operand) -> Option<Vec<Part>> {
     let Operand::Reg(reg) = *operand else { return None };
     Some(match words.iter().position(|word| word.reg == reg) {
@@ -42,8 +42,8 @@ fn take(words: &mut Vec<Word>, operand: &Operand) -> Option<Vec<Part>> {
 }
 
 impl Builder<'_> {
-    /// Lowers as many of these instructions as make one word. `position`: index of the first. How many there
-    /// were: none, if that is fewer than two.
+    /// Lowers as many of the instructions from `position` on as make one word. Returns how many they are: 0
+    /// if they are fewer than two.
     pub(super) fn bit_fields(&mut self, code: &[Inst], position: u32) -> Lowered<usize> {
         let mut words = Vec::new();
         let mut chain = None;
@@ -81,8 +81,8 @@ impl Builder<'_> {
         Ok(count as usize)
     }
 
-    /// The value that an instruction computes, if it puts fields together. What it reads is no longer in
-    /// `words`.
+    /// The value that an instruction computes, if it puts fields together. The values that it reads are taken
+    /// out of `words`.
     fn word(&self, op: &Op, words: &mut Vec<Word>) -> Option<Word> {
         let Op::Binary { op, ty: ty @ (Ty::B32 | Ty::U32 | Ty::S32), dst, a, b, .. } = op else {
             return None;

@@ -1,29 +1,30 @@
-//! Instructions whose results are the same in all blocks of a launch: they run once a warp and launch, not in each block.
+//! Instructions whose results are the same in all blocks of a launch: they run once a warp and launch, not in
+//! each block.
 //!
-//! Such an instruction does nothing but compute, from constants, parameters, special registers that do not change
-//! and results of its like; and nothing else writes its results. Where it stands in the text does not matter then: whoever
-//! reads the result before would read an undefined value. Its registers have slots of their own, which nobody
-//! else writes, so that they last from block to block.
+//! Such an instruction only computes, from constants, parameters, special registers that do not change and
+//! results of other such instructions; and nothing else writes its results. Its place in the text does not
+//! matter: an instruction that reads the result before would read an undefined value. Its registers have
+//! slots of their own, which nothing else writes, so that they last from block to block.
 
 use vgpu_ptx::analysis;
 use vgpu_ptx::ir::{Class, Kernel, Op, Operand, Reg, Special};
 
-/// So many vectors of results at most: they take their part of the cache for as long as blocks run.
+/// Number of vectors of results at most. They occupy a part of the cache for as long as blocks run.
 const MOST_VECTORS: usize = 32;
 
-/// What was found.
+/// The instructions that run once a launch, and their registers.
 #[derive(Default)]
 pub(super) struct Invariants {
-    /// By instruction: whether it runs once a launch.
+    /// Whether each instruction runs once a launch.
     pub(super) once: Vec<bool>,
-    /// The registers with their results.
+    /// The registers that hold their results.
     pub(super) registers: Vec<Reg>,
-    /// Registers that have another's value: those of moves, and what they move.
+    /// Pairs of the destination of a move and its source: both have the same value.
     pub(super) copies: Vec<(Reg, Reg)>,
 }
 
-/// Finds them. `parameter`, `constant`: whether a register holds one and nothing else. `vector`: whether lanes
-/// have values of their own in a register.
+/// Finds the instructions that run once a launch. `parameter` and `constant` say whether a register only ever
+/// holds one, `vector` whether each lane has its own value in a register.
 pub(super) fn find(
     kernel: &Kernel,
     definitions: &[u32],
@@ -32,7 +33,7 @@ pub(super) fn find(
     vector: impl Fn(Reg) -> bool,
 ) -> Invariants {
     let mut found = Invariants { once: vec![false; kernel.code.len()], ..Invariants::default() };
-    // By register: whether it has one value throughout the launch, and whether that has a place already.
+    // Whether each register has one value throughout the launch, and whether that has a place already.
     let mut known = vec![false; kernel.registers.len()];
     let mut placed = known.clone();
     for index in 0..kernel.registers.len() {
@@ -49,7 +50,7 @@ pub(super) fn find(
         analysis::reads(&inst.op, &mut |reg| invariant &= known[reg.0 as usize]);
         let mut results = Vec::new();
         analysis::writes(&inst.op, &mut |reg| {
-            // Those that are known already are moves of constants.
+            // Registers that are known already are the destinations of moves of constants.
             invariant &= definitions[reg.0 as usize] == 1 && !known[reg.0 as usize];
             results.push(reg);
         });
@@ -78,7 +79,7 @@ pub(super) fn find(
     found
 }
 
-/// Whether an instruction does nothing but compute results from its operands.
+/// Whether an instruction only computes results from its operands.
 const fn computes(op: &Op) -> bool {
     match op {
         Op::Mov { .. }
@@ -128,7 +129,7 @@ const fn computes(op: &Op) -> bool {
     }
 }
 
-/// Whether an instruction reads a special register that is another in each block, or at each time.
+/// Whether an instruction reads a special register that differs from block to block, or each time.
 fn changes(op: &Op) -> bool {
     let mut changes = false;
     analysis::specials(op, &mut |special| {

@@ -1,17 +1,15 @@
-//! What is done to a kernel before it is lowered, so that more of its instructions are one step together, or
-//! none.
+//! Prepares a kernel for lowering, so that more of its instructions become one step together, or none.
 
 use std::collections::{HashMap, HashSet};
 
 use vgpu_ptx::analysis;
 use vgpu_ptx::ir::{Base, Inst, Kernel, Op, Operand, Order, Reg, Space, Ty};
 
-/// The same kernel with loads in the order of their addresses, and conversions of halves that are not
-/// repeated.
+/// Returns the kernel with loads in the order of their addresses, and without repeated conversions of halves.
 pub(crate) fn prepare(kernel: &Kernel) -> Kernel {
     let mut kernel = kernel.clone();
     for block in &kernel.blocks {
-        // Lowering refuses blocks of code that is not there.
+        // Lowering refuses blocks whose code does not exist.
         if let Some(code) = kernel.code.get_mut(block.code.start as usize..block.code.end as usize) {
             sort_loads(code);
             convert_once(code);
@@ -20,7 +18,7 @@ pub(crate) fn prepare(kernel: &Kernel) -> Kernel {
     kernel
 }
 
-/// Base and offset of a load of words from device memory that others may overtake.
+/// Base and offset of a load of a word from device memory that may change places with other loads.
 fn free_load(op: &Op) -> Option<(Reg, i64)> {
     match op {
         Op::Ld { mem, .. } if mem.space == Space::Global && mem.order == Order::Weak => match mem.base {
@@ -31,12 +29,12 @@ fn free_load(op: &Op) -> Option<(Reg, i64)> {
     }
 }
 
-/// Sorts loads that follow each other by base, in the order of the text, and by offset: so that those are
-/// neighbours whose words are.
+/// Sorts loads that follow each other by their base, in the order of the text, and by their offset, so that
+/// loads of neighbouring words become neighbours.
 fn sort_loads(code: &mut [Inst]) {
     let mut rest = code;
     while !rest.is_empty() {
-        // Bases in the order of the text.
+        // Bases are numbered in the order of the text.
         let (mut bases, mut written) = (HashMap::new(), HashSet::new());
         let mut count = 0;
         for inst in rest.iter() {
@@ -54,17 +52,17 @@ fn sort_loads(code: &mut [Inst]) {
         }
         let (run, after) = std::mem::take(&mut rest).split_at_mut(count);
         run.sort_by_key(|inst| free_load(&inst.op).map(|(base, offset)| (bases.get(&base).copied(), offset)));
-        // What ended the run, unless it begins the next.
+        // Skips the instruction that ended the run, unless it starts the next one.
         let skip = usize::from(count == 0);
         rest = after.get_mut(skip..).unwrap_or_default();
     }
 }
 
-/// Moves the result of a conversion of a half that has been converted before in the block: kernels convert
-/// the scale of a column's block for each row that it is multiplied with.
+/// Replaces the conversion of a half that has been converted before in the block by a move of the result.
+/// Kernels convert the scale of a column's block once for each row with which they multiply it.
 fn convert_once(code: &mut [Inst]) {
     let mut values = Values::default();
-    // The half that a value is: part of a word.
+    // The word and the part of it that a value is.
     let mut halves: HashMap<Value, (Value, usize)> = HashMap::new();
     let mut converted: HashMap<(Value, usize), Value> = HashMap::new();
     for inst in code {
@@ -79,7 +77,7 @@ fn convert_once(code: &mut [Inst]) {
                 _ => found = Some((half, dst)),
             }
         }
-        // What the instruction reads, as it is before it writes.
+        // The value that the instruction reads, as it is before the instruction writes.
         let read = match &inst.op {
             Op::Unpack { src: Operand::Reg(src), .. } | Op::Mov { src: Operand::Reg(src), .. } => {
                 Some(values.current(*src))
@@ -105,16 +103,16 @@ fn convert_once(code: &mut [Inst]) {
     }
 }
 
-/// What a register holds between two writes of it.
+/// The value of a register between two writes of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Value {
     reg: Reg,
-    /// How often the register had been written.
+    /// Number of writes of the register before.
     writes: u32,
 }
 
-/// The values that registers hold now. Nothing need be forgotten when one is written: what was known is of
-/// another value.
+/// The values that registers hold now. Nothing needs to be forgotten when one is written, because what was
+/// known concerns another value.
 #[derive(Debug, Default)]
 struct Values(HashMap<Reg, u32>);
 

@@ -1,4 +1,4 @@
-//! Where registers are: which are scalars, and which share a slot.
+//! Allocation of registers: which are scalars, and which share a slot.
 
 use std::collections::HashMap;
 
@@ -15,13 +15,13 @@ pub(super) struct Allocation {
     pub(super) places: Vec<Place>,
     pub(super) analysis: Analysis,
     pub(super) tid_yz_uniform: bool,
-    /// Registers that are a parameter's value and nothing else: frames hold it from the start.
+    /// Registers that only ever hold the value of a parameter, which frames hold from the start.
     pub(super) parameters: HashMap<Reg, Slot>,
     /// Registers whose only definition moves a constant there.
     pub(super) constants: HashMap<Reg, Operand>,
-    /// What runs once a launch.
+    /// The instructions that run once a launch.
     pub(super) invariants: Invariants,
-    /// How often each register is read.
+    /// Number of times that each register is read.
     pub(super) reads: Vec<u32>,
 }
 
@@ -35,7 +35,7 @@ pub(super) fn allocate(
 ) -> Result<Allocation, Spent> {
     let analysis = analysis::analyse(kernel, Assume { tid_yz_uniform: aligned }, effort)?;
     let slots = analysis::slots(kernel, &analysis);
-    // Scalars first: those of all kernels' loops are then within a few cache lines.
+    // Scalars come first, so that those of a loop lie within a few cache lines.
     let mut groups: [Vec<Slot>; 8] = Default::default();
     for scalars in [true, false] {
         for group in Group::ALL {
@@ -86,7 +86,7 @@ pub(super) fn allocate(
     Ok(Allocation { places, analysis, tid_yz_uniform: aligned, parameters, constants, invariants, reads })
 }
 
-/// How often each register is written and read, in the text.
+/// How often each register is written, and how often it is read, in the text.
 fn count(kernel: &Kernel) -> (Vec<u32>, Vec<u32>) {
     let mut definitions = vec![0u32; kernel.registers.len()];
     let mut reads = definitions.clone();
@@ -102,8 +102,8 @@ fn count(kernel: &Kernel) -> (Vec<u32>, Vec<u32>) {
     (definitions, reads)
 }
 
-/// Registers whose only definition moves a constant there. Whoever reads one before would read an undefined
-/// value.
+/// Registers whose only definition moves a constant there. An instruction that reads one before would read an
+/// undefined value.
 fn constants(kernel: &Kernel, definitions: &[u32]) -> HashMap<Reg, Operand> {
     let mut constants = HashMap::new();
     for inst in &kernel.code {

@@ -1,4 +1,4 @@
-//! Operations of lanes together.
+//! Operations that lanes of a warp do together.
 
 use vgpu_ptx::ir::{Atomic, Binary, Op, Operand, Round, Shuffle, Ty, Vote};
 
@@ -11,7 +11,7 @@ use super::builder::Builder;
 use super::error::Lowered;
 
 impl Builder<'_> {
-    /// The scalar of a member mask.
+    /// The slot of a member mask, as a scalar.
     fn members(&mut self, mask: &Operand) -> Lowered<Slot> {
         let place = self.source(mask, 4)?;
         Ok(self.scalar(place))
@@ -181,7 +181,7 @@ impl Builder<'_> {
             Some(dst) => Some(self.target(*dst, 4)?),
             None => None,
         };
-        // A value that lanes share goes around in vain.
+        // To shuffle a value that lanes share changes nothing.
         if let (Place::Scalar(_), Some(dst), None) = (value, dst, valid)
             && target.is_some_and(|(place, _)| place.is_scalar())
         {
@@ -222,9 +222,9 @@ impl Builder<'_> {
         self.finish(step, false, false, place, blend)
     }
 
-    /// A butterfly among all lanes, the move of its result to a floating-point register, and the sum or
-    /// maximum of that and what the lane has: one round of a reduction. Whether these three instructions were
-    /// that, and are lowered.
+    /// Lowers one round of a reduction: a butterfly among all lanes, the move of its result to a
+    /// floating-point register, and the sum or maximum of that and the lane's own value. Returns whether the
+    /// three instructions were that.
     pub(super) fn reduce_round(&mut self, shuffle: &Op, mov: &Op, combine: &Op) -> Lowered<bool> {
         let (
             Op::Shfl { mode: Shuffle::Bfly, dst: Some(other), valid, a, b, c, mask },

@@ -1,5 +1,5 @@
-//! The two instruction sets that steps are compiled for, and the few operations that compilers do not
-//! make of loops by themselves.
+//! The two instruction sets for which steps are compiled, and the few operations that compilers do not make
+//! of loops by themselves.
 
 use std::sync::OnceLock;
 
@@ -7,17 +7,18 @@ use super::operand::Field;
 use super::scalar::{dot4, from_half};
 use super::slot::LANES;
 
-/// What a program's steps are compiled for. Results are the same bits in all of them.
+/// The instruction set for which the steps of a program are compiled. Results are the same bits in all of
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Features {
-    /// What every CPU of this architecture has.
+    /// The features that every CPU of this architecture has.
     Baseline,
     /// AVX2, FMA, F16C, BMI1, BMI2, LZCNT and POPCNT.
     Avx2,
 }
 
 impl Features {
-    /// What this CPU can run, the best last.
+    /// The features that this CPU has, the best last.
     #[must_use]
     pub fn available() -> &'static [Self] {
         const ALL: [Features; 2] = [Features::Baseline, Features::Avx2];
@@ -25,7 +26,7 @@ impl Features {
         &ALL[..*COUNT.get_or_init(|| if has_avx2() { 2 } else { 1 })]
     }
 
-    /// The best that this CPU can run.
+    /// The best features that this CPU has.
     #[must_use]
     pub fn best() -> Self {
         *Self::available().last().unwrap_or(&Self::Baseline)
@@ -50,32 +51,33 @@ fn has_avx2() -> bool {
 
 /// Operations on vectors, by instruction set.
 pub(crate) trait Isa {
-    /// The sign bits of 32 lanes: lane 0's is bit 0.
+    /// Collects the sign bits of 32 lanes. Lane 0 is bit 0.
     fn signs(values: &[u32; LANES]) -> u32;
 
-    /// All ones in the lanes whose bits are set, 0 in the others: the reverse.
+    /// The reverse: all ones in the lanes whose bits are set, 0 in the others.
     fn spread(mask: u32) -> [u32; LANES];
 
-    /// Stores eight values as one vector: whoever loads it soon as such need not wait for several stores.
+    /// Stores eight values as one vector, so that a load of the whole vector need not wait for several
+    /// stores.
     fn set8(values: [u32; 8], to: &mut [u32; 8]);
 
-    /// The lower words of eight values, and the upper ones.
+    /// Splits eight values into their lower and their upper words.
     fn split8(values: [u64; 8]) -> [[u32; 8]; 2];
 
-    /// The values of halves: the lower ones of words, or the upper ones.
+    /// The values of the lower halves of words, or of the upper ones.
     fn from_halves<const UPPER: bool>(words: &[u32; LANES]) -> [f32; LANES];
 
-    /// What the lane `BY` away has, a power of two: of each lane.
+    /// For each lane, the value of the lane whose number differs in the bit `BY`, a power of two.
     fn butterfly<const BY: usize>(values: &[u32; LANES]) -> [u32; LANES];
 
-    /// Puts a field of words into others.
+    /// Adds a field of words to others.
     fn unite(words: &[u32; LANES], field: Field, to: &mut [u32; LANES]);
 
-    /// `c` and the products of the four signed bytes of `a` and `b`.
+    /// The sum of `c` and the products of the four signed bytes of `a` and `b`.
     fn dot4(a: &[u32; LANES], b: &[u32; LANES], c: &[u32; LANES]) -> [u32; LANES];
 }
 
-/// See [`Features::Baseline`].
+/// The instruction set of [`Features::Baseline`].
 pub(crate) struct Baseline;
 
 impl Isa for Baseline {
@@ -126,7 +128,8 @@ impl Isa for Baseline {
     }
 }
 
-/// See [`Features::Avx2`]. Only for functions that are compiled with these features.
+/// The instruction set of [`Features::Avx2`]. Only functions that are compiled with these features may use
+/// it.
 #[cfg(target_arch = "x86_64")]
 pub(super) struct Avx2;
 

@@ -6,7 +6,7 @@ use crate::machine::{AtomicStep, Baseline, Env, Isa, LANES, Run, Slot, Step, War
 
 use super::memory::{Access, Split};
 
-/// See the module. `x`: index of the [`AtomicStep`].
+/// Does a read-modify-write for each active lane. `x`: index of the [`AtomicStep`].
 pub(crate) struct Atomic;
 
 impl Run for Atomic {
@@ -20,7 +20,7 @@ impl Run for Atomic {
     }
 }
 
-/// Lanes' operands, as 64 bits.
+/// The operands of all lanes, extended to 64 bits.
 fn operand(warp: &Warp, at: Slot, bytes: u32) -> [u64; LANES] {
     if bytes == 8 { *warp.frame.vector(at) } else { warp.frame.vector::<u32>(at).map(u64::from) }
 }
@@ -38,7 +38,7 @@ fn run(warp: &mut Warp, env: &mut Env<'_>, step: &Step, atomic: &AtomicStep) -> 
     };
     let near = addresses.map(|address| match atomic.space {
         Space::Generic => address as u32,
-        // Beyond stays beyond.
+        // An address beyond 4 GiB stays out of bounds.
         _ => u32::try_from(address).unwrap_or(u32::MAX),
     });
     let device = warp.mask & !(split.shared | split.local | split.param);
@@ -72,7 +72,7 @@ fn run(warp: &mut Warp, env: &mut Env<'_>, step: &Step, atomic: &AtomicStep) -> 
     Ok(())
 }
 
-/// Changes an element of memory that no other thread sees. What it was.
+/// Changes an element of memory that no other thread accesses. Returns its old value.
 fn update(memory: &mut impl Words, address: u32, atomic: &AtomicStep, b: u64, c: u64) -> u64 {
     match atomic.bytes {
         8 => {
@@ -121,7 +121,7 @@ fn device_memory(
             done
         }
         _ => {
-            // Within the word that holds it; the element itself is checked first.
+            // The change is one of the word that holds the element. The element itself is checked first.
             let check = env.view.load_with::<u16>(window, addresses, mask, |_, _| {});
             let words = addresses.map(|address| address & !3);
             let shift = |lane: usize| 8 * (addresses[lane] & 2) as u32;

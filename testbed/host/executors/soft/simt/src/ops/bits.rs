@@ -41,7 +41,7 @@ ops! {
     };
     BfeS32: i32, u32, u32 => i32 = |a, b, c| {
         let (position, length) = (b & 0xff, c & 0xff);
-        // Beyond the top the sign goes on.
+        // Bits beyond the top are copies of the sign.
         let shifted = a >> position.min(31);
         let unused = 32u32.saturating_sub(length);
         if length == 0 { 0 } else { shifted << unused >> unused }
@@ -49,7 +49,7 @@ ops! {
     Prmt: u32, u32, u32 => u32 = |a, b, c| permute(a, b, c);
 }
 
-/// `prmt` of the default mode: each of the four selectors names a byte of `b:a`, or its sign.
+/// `prmt` in the default mode: each of the four selectors names a byte of `b:a`, or its sign.
 #[inline(always)]
 pub(crate) fn permute(a: u32, b: u32, selectors: u32) -> u32 {
     let bytes = u64::from(b) << 32 | u64::from(a);
@@ -63,7 +63,7 @@ pub(crate) fn permute(a: u32, b: u32, selectors: u32) -> u32 {
     result
 }
 
-/// The selectors that a mode of `prmt` stands for, by the two low bits of its control.
+/// The selectors that a mode of `prmt` stands for, given the two low bits of its control.
 pub(crate) const fn mode_selectors(mode: vgpu_ptx::ir::Permute, control: u32) -> u32 {
     use vgpu_ptx::ir::Permute;
     let table = match mode {
@@ -78,7 +78,7 @@ pub(crate) const fn mode_selectors(mode: vgpu_ptx::ir::Permute, control: u32) ->
     table[(control & 3) as usize]
 }
 
-/// `bfi` of 64 bits; of 32 bits with the upper halves zero and a `width` of 32.
+/// `bfi` of 64 bits, and of 32 bits if the upper halves are zero and `width` is 32.
 pub(crate) const fn insert(a: u64, b: u64, position: u32, length: u32, width: u32) -> u64 {
     let (position, length) = (position & 0xff, length & 0xff);
     if length == 0 || position >= width {
@@ -106,7 +106,7 @@ pub(crate) const fn extract(a: u64, position: u32, length: u32, signed: bool) ->
     }
 }
 
-/// `lop3`: bit `4a + 2b + c` of the table.
+/// `lop3`: each bit of the result is bit `4a + 2b + c` of the table.
 pub(crate) const fn lookup(a: u32, b: u32, c: u32, table: u32) -> u32 {
     let mut result = 0;
     let mut index = 0;
@@ -122,7 +122,7 @@ pub(crate) const fn lookup(a: u32, b: u32, c: u32, table: u32) -> u32 {
     result
 }
 
-/// `dp2a`: halves of `a` by two bytes of `b`.
+/// `dp2a`: `c` and the products of the halves of `a` and two bytes of `b`.
 pub(crate) fn dot2(a: u32, b: u32, c: u32, signed: [bool; 2], high: bool) -> u32 {
     let half = |index: u32| {
         let half = (a >> (16 * index)) as u16;
@@ -135,7 +135,7 @@ pub(crate) fn dot2(a: u32, b: u32, c: u32, signed: [bool; 2], high: bool) -> u32
     (0..2).fold(c.cast_signed(), |sum, index| sum.wrapping_add(half(index) * byte(index))).cast_unsigned()
 }
 
-/// `dp4a` by the operands' signs.
+/// `dp4a`, where `A` and `B` say which operands are signed.
 pub(crate) struct Dot4<const A: bool, const B: bool>;
 
 impl<const A: bool, const B: bool> Op3 for Dot4<A, B> {
@@ -149,7 +149,7 @@ impl<const A: bool, const B: bool> Op3 for Dot4<A, B> {
     }
 }
 
-/// `dp4a.s32.s32` of vectors.
+/// `dp4a.s32.s32` of vectors, as the instruction set has it.
 pub(crate) struct SignedDot4;
 
 impl Run for SignedDot4 {
@@ -162,7 +162,7 @@ impl Run for SignedDot4 {
     }
 }
 
-/// The union of `y` fields, of the table's from `x` on.
+/// Unites `y` fields of the table, from index `x` on.
 pub(crate) struct Fields;
 
 impl Run for Fields {
@@ -194,8 +194,8 @@ impl<const LEFT: bool, const WRAP: bool> Op3 for Funnel<LEFT, WRAP> {
     }
 }
 
-/// `bfind`: the index of the highest bit that is one, of signed numbers of the highest that is not the sign;
-/// all ones if there is none. `shift`: how far it is from the top.
+/// `bfind`: the index of the highest bit that is one, or for signed numbers of the highest bit that differs
+/// from the sign; all ones if there is none. With `shift`, the distance of that bit from the top.
 pub(crate) const fn highest(a: u64, width: u32, signed: bool, shift: bool) -> u32 {
     let unused = 64 - width;
     let a = if signed && (a << unused).cast_signed() < 0 {

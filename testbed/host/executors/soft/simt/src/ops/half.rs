@@ -1,5 +1,5 @@
-//! Numbers of 16 bits, alone or in pairs: computed in 32 bits, which is exact enough that rounding the result
-//! once more gives what one rounding would (24 bits are at least twice 11 and 2).
+//! Floating-point numbers of 16 bits, alone or in pairs. They are computed in 32 bits, which is exact enough
+//! that rounding the result once more is the same as one rounding (24 bits are at least twice 11, and 2).
 
 use std::marker::PhantomData;
 
@@ -8,16 +8,16 @@ use crate::machine::{Env, Isa, Run, Step, Warp, from_half};
 use super::float::flush;
 use super::{Op1, Op2, Op3, ops, put};
 
-/// NaN as results have it.
+/// The canonical NaN of results.
 const NAN: u32 = 0x7fff;
 
-/// Rounds to the nearest.
+/// Rounds to the nearest half.
 #[inline(always)]
 pub(crate) const fn to_half(x: f32) -> u32 {
     let bits = x.to_bits();
     let magnitude = bits & 0x7fff_ffff;
     let sign = bits >> 16 & 0x8000;
-    // Rounds at bit 13 and takes the difference of the biases away; beyond the largest number is infinity.
+    // Rounds at bit 13 and subtracts the difference of the biases. Beyond the largest number is infinity.
     let rounded = magnitude.wrapping_add(0xfff + (magnitude >> 13 & 1)).wrapping_sub(112 << 23) >> 13;
     let normal = if rounded > 0x7c00 { 0x7c00 } else { rounded };
     // The last bit of numbers from 0.5 on is 2^-24, as that of subnormal halves: adding 0.5 rounds there.
@@ -26,7 +26,7 @@ pub(crate) const fn to_half(x: f32) -> u32 {
     if magnitude > 0x7f80_0000 { NAN } else { sign | value }
 }
 
-/// Rounds to the nearest, to `.bf16`.
+/// Rounds to the nearest `.bf16`.
 #[inline(always)]
 pub(crate) const fn to_bfloat(x: f32) -> u32 {
     let bits = x.to_bits();
@@ -34,8 +34,7 @@ pub(crate) const fn to_bfloat(x: f32) -> u32 {
     if x.is_nan() { NAN } else { rounded }
 }
 
-/// The product and sum, rounded once: the sum of product and addend is rounded to odd before it becomes a
-/// half.
+/// The product and sum, rounded once: the sum is rounded to odd before it becomes a half.
 #[inline(always)]
 fn fused(a: f32, b: f32, c: f32) -> f32 {
     let product = a * b;
@@ -52,7 +51,7 @@ fn fused(a: f32, b: f32, c: f32) -> f32 {
 }
 
 ops! {
-    /// To be used in [`Halves`] only.
+    /// This is only used in [`Halves`].
     Fused: f32, f32, f32 => f32 = |a, b, c| fused(a, b, c);
     FromHalf: u32 => f32 = |a| from_half(a);
     FromUpperHalf: u32 => f32 = |a| from_half(a >> 16);
@@ -68,11 +67,11 @@ ops! {
     Abs: u32 => u32 = |a| a & 0x7fff;
     Abs2: u32 => u32 = |a| a & 0x7fff_7fff;
     Upper: u32 => u32 = |a| a >> 16;
-    /// `.relu`: NaN stays.
+    /// `.relu`, which keeps NaN.
     Relu: f32 => f32 = |a| if a < 0.0 { 0.0 } else { a };
 }
 
-/// `cvt.f32.f16` of vectors: of the lower halves of words, or the upper ones.
+/// `cvt.f32.f16` of vectors: converts the lower halves of words, or the upper ones.
 pub(crate) struct FromHalves<const UPPER: bool>;
 
 impl<const UPPER: bool> Run for FromHalves<UPPER> {
@@ -84,7 +83,7 @@ impl<const UPPER: bool> Run for FromHalves<UPPER> {
     }
 }
 
-/// An operation of halves, of which a lane holds `PAIR`: two or one.
+/// An operation on halves. Each lane holds two of them if `PAIR`, else one.
 pub(crate) struct Halves<O, const PAIR: bool>(PhantomData<O>);
 
 macro_rules! halves {

@@ -1,7 +1,7 @@
 //! `mma.sync.m8n8k4` of halves: four products of 8x4 by 4x8 matrices, each by the eight lanes of two quads.
 //!
-//! Products of halves are exact; they are added to the accumulator one after another in 32 bits, and
-//! rounded to halves at the end where the result is of halves. The ISA leaves order and roundings open.
+//! Products of halves are exact. They are added to the accumulator one after another in 32 bits, and rounded
+//! to halves at the end if the result has halves. The ISA leaves the order and the roundings open.
 
 use crate::machine::{Env, Isa, LANES, LEAVE, MatrixStep, Run, Slot, Step, Warp, from_half};
 
@@ -18,12 +18,12 @@ const fn a_element(place: usize, index: usize, by_columns: bool) -> (usize, usiz
     if by_columns { (index + place / 4 * 4, place % 4) } else { (place, index) }
 }
 
-/// The same of B.
+/// Row and column of element `index` of a lane's fragment of B.
 const fn b_element(place: usize, index: usize, by_columns: bool) -> (usize, usize) {
     if by_columns { (index, place) } else { (place % 4, index + place / 4 * 4) }
 }
 
-/// The same of C and D.
+/// Row and column of element `index` of a lane's fragment of C or D.
 const fn c_element(place: usize, index: usize, halves: bool) -> (usize, usize) {
     if halves {
         return (place, index);
@@ -32,7 +32,7 @@ const fn c_element(place: usize, index: usize, halves: bool) -> (usize, usize) {
     ((lane & 1) + (index & 2) + place / 4 * 4, (index & 4) + (lane & 2) + (index & 1))
 }
 
-/// Element `index` of a fragment.
+/// The value of element `index` of a fragment.
 fn element(warp: &Warp, slots: &[Slot], halves: bool, lane: usize, index: usize) -> f32 {
     if halves {
         from_half(warp.frame.vector::<u32>(slots[index / 2])[lane] >> (16 * (index % 2)))
@@ -41,7 +41,7 @@ fn element(warp: &Warp, slots: &[Slot], halves: bool, lane: usize, index: usize)
     }
 }
 
-/// See the module. `x`: index of the [`MatrixStep`].
+/// Multiplies matrices. `x`: index of the [`MatrixStep`].
 pub(crate) struct MultiplyMatrices;
 
 impl Run for MultiplyMatrices {

@@ -28,7 +28,7 @@ fn write(warp: &mut Warp, operand: Operand, lane: usize, value: u64) {
     }
 }
 
-/// Index of the [`RareStep`]: `x`.
+/// Calls the function of the [`crate::machine::RareStep`] with index `x`.
 pub(crate) struct Rare;
 
 impl Run for Rare {

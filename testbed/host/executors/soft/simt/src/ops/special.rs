@@ -1,4 +1,4 @@
-//! Special registers whose value is another each time, and the addresses of state spaces.
+//! Special registers whose value differs each time, fences, and the addresses of state spaces.
 
 use std::sync::OnceLock;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -10,13 +10,13 @@ use crate::machine::{Env, Isa, LEAVE, Run, Step, Warp};
 use super::control::pay;
 use super::ops;
 
-/// Nanoseconds since the first use: a counter that grows, as `%clock` is.
+/// Nanoseconds since the first use: a counter that grows, like `%clock`.
 fn ticks() -> u64 {
     static START: OnceLock<Instant> = OnceLock::new();
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
-/// `%clock64`, and `%clock` in its lower half: a scalar.
+/// `%clock64`, whose lower half is `%clock`. The result is a scalar.
 pub(crate) struct Clock;
 
 impl Run for Clock {
@@ -27,7 +27,7 @@ impl Run for Clock {
     }
 }
 
-/// `%globaltimer`: nanoseconds of the system's clock; a scalar.
+/// `%globaltimer`: nanoseconds of the system's clock. The result is a scalar.
 pub(crate) struct GlobalTimer;
 
 impl Run for GlobalTimer {
@@ -39,11 +39,10 @@ impl Run for GlobalTimer {
     }
 }
 
-/// What letting other threads run counts for among instructions: it takes as long as some hundred of them.
+/// Number of instructions that a yield counts for: it takes as long as some hundred of them.
 const YIELD_COST: i64 = 256;
 
-/// `nanosleep`: lets other threads of this machine run, and other warps when it is time to look at the
-/// control.
+/// `nanosleep`: lets other threads of this machine run, and other warps when the control is polled.
 pub(crate) struct Yield;
 
 impl Run for Yield {
@@ -57,7 +56,7 @@ impl Run for Yield {
     }
 }
 
-/// `membar`, `fence`: of this thread's accesses to device memory, which are relaxed atomics.
+/// `membar`, `fence`: orders this thread's accesses to device memory, which are relaxed atomics.
 pub(crate) struct Fence;
 
 impl Run for Fence {

@@ -1,6 +1,6 @@
-//! What lanes of a warp do together: shuffles, votes, matches, reductions, products of matrices.
+//! What lanes of a warp do together: shuffles, votes, matches and reductions.
 //!
-//! Each of these operations names its member lanes, and waits until they are all here; see [`missing`].
+//! Each of these operations names its member lanes and waits until all of them are here; see [`missing`].
 
 use std::marker::PhantomData;
 
@@ -8,8 +8,8 @@ use crate::machine::{Env, Exit, Isa, LANES, LEAVE, Run, Slot, Step, Warp};
 
 use super::{Op2, Source, put, put_predicate};
 
-/// Whether member lanes that have not returned are elsewhere: then the step must leave, and is run again when
-/// they are here.
+/// Whether member lanes that have not returned are elsewhere. If so, the step must leave; it is run again
+/// when they are here.
 #[inline(always)]
 pub(crate) fn missing(warp: &mut Warp, env: &mut Env<'_>, members: Slot, pc: u32) -> bool {
     let wanted: u32 = warp.frame.get(members);
@@ -26,7 +26,7 @@ fn must_wait(warp: &mut Warp, env: &mut Env<'_>, wanted: u32, pc: u32) -> bool {
     true
 }
 
-/// `bar.warp.sync`: members in `a`.
+/// `bar.warp.sync`. The members are in `a`.
 pub(crate) struct Meet;
 
 impl Run for Meet {
@@ -36,7 +36,7 @@ impl Run for Meet {
     }
 }
 
-/// A scalar that is the lowest active lane's value.
+/// Reads the value of the lowest active lane into a scalar.
 pub(crate) struct Elect;
 
 impl Run for Elect {
@@ -49,7 +49,7 @@ impl Run for Elect {
     }
 }
 
-/// The same of 64 bits.
+/// Reads the value of 64 bits of the lowest active lane into a scalar.
 pub(crate) struct ElectWide;
 
 impl Run for ElectWide {
@@ -67,7 +67,7 @@ pub(crate) const DOWN: u8 = 1;
 pub(crate) const BFLY: u8 = 2;
 pub(crate) const IDX: u8 = 3;
 
-/// The lane that `lane` reads from, and whether that is in range.
+/// The lane from which `lane` reads, and whether it is in range.
 #[inline(always)]
 pub(crate) const fn source_lane<const MODE: u8>(lane: u32, b: u32, c: u32) -> (u32, bool) {
     let (b, clamp, segments) = (b & 31, c & 31, c >> 8 & 31);
@@ -82,8 +82,9 @@ pub(crate) const fn source_lane<const MODE: u8>(lane: u32, b: u32, c: u32) -> (u
     if valid { (from & 31, true) } else { (lane, false) }
 }
 
-/// `shfl`: value `a`, lane operand `b`, clamp and segments `c`; members in the slot table entry `x`, whose
-/// second slot is the validity predicate's. `VALID`: that is written. `SCALAR`: lanes share `b` and `c`.
+/// `shfl` of the value `a` with the lane operand `b`, and clamp and segments in `c`. The record `x` has the
+/// slot of the members and that of the validity predicate, which is written if `VALID`. `SCALAR`: lanes share
+/// `b` and `c`.
 pub(crate) struct Shuffle<const MODE: u8, const SCALAR: bool, const VALID: bool>;
 
 impl<const MODE: u8, const SCALAR: bool, const VALID: bool> Run for Shuffle<MODE, SCALAR, VALID> {
@@ -112,7 +113,7 @@ impl<const MODE: u8, const SCALAR: bool, const VALID: bool> Run for Shuffle<MODE
     }
 }
 
-/// `shfl.bfly` by a constant among all lanes; members in `b`.
+/// `shfl.bfly` by a constant among all lanes. The members are in `b`.
 pub(crate) struct Butterfly<const BY: usize>;
 
 impl<const BY: usize> Run for Butterfly<BY> {
@@ -127,7 +128,7 @@ impl<const BY: usize> Run for Butterfly<BY> {
     }
 }
 
-/// The same, and an operation on what the lane `BY` away has and `c`.
+/// `shfl.bfly` by a constant, and an operation on the value from the lane `BY` away and `c`.
 pub(crate) struct ButterflyThen<O, const BY: usize>(PhantomData<O>);
 
 impl<O: Op2<A = f32, B = f32, R = f32>, const BY: usize> Run for ButterflyThen<O, BY> {
@@ -152,14 +153,14 @@ pub(crate) const ANY: u32 = 1;
 pub(crate) const UNI: u32 = 2;
 pub(crate) const BALLOT: u32 = 3;
 
-/// The votes of the active members: predicate `a` xor `y`, members in `b`.
+/// The votes of the active members, which are in `b`: the predicate `a` XOR `y`.
 #[inline(always)]
 fn votes(warp: &Warp, step: &Step) -> (u32, u32) {
     let members = warp.frame.get::<u32>(step.b) & warp.mask;
     (members, (warp.frame.get::<u32>(step.a) ^ step.y) & members)
 }
 
-/// `vote`; `x` says which. `SHARED`: the destination is a predicate that all lanes share.
+/// `vote` of the kind `x`. `SHARED`: all lanes share the destination.
 pub(crate) struct Vote<const SHARED: bool>;
 
 impl<const SHARED: bool> Run for Vote<SHARED> {
@@ -184,7 +185,7 @@ impl<const SHARED: bool> Run for Vote<SHARED> {
     }
 }
 
-/// `vote.ballot`, and `activemask` (`x` is not [`BALLOT`]): a scalar.
+/// `vote.ballot`, or `activemask` if `x` is not [`BALLOT`]. The result is a scalar.
 pub(crate) struct Ballot;
 
 impl Run for Ballot {
@@ -203,8 +204,8 @@ impl Run for Ballot {
     }
 }
 
-/// `match`: value `a`, members in `b`. Of `ALL` the result is a scalar, and the slot table entry `x`
-/// names the predicate, which is one where `y` is 1. `WIDE`: values of 64 bits.
+/// `match` of the values `a` among the members `b`. With `ALL` the result is a scalar, and the record `x` has
+/// the slot of the predicate, which lanes share if `y` is 1. `WIDE`: values have 64 bits.
 pub(crate) struct Match<const ALL: bool, const WIDE: bool>;
 
 impl<const ALL: bool, const WIDE: bool> Run for Match<ALL, WIDE> {
@@ -246,7 +247,7 @@ impl<const ALL: bool, const WIDE: bool> Run for Match<ALL, WIDE> {
     }
 }
 
-/// `redux` into a scalar: value `a`, members in `b`; `x` is the index of an [`Redux::OPS`].
+/// `redux` of the values `a` among the members `b` into a scalar. `x` is an index into [`Redux::OPS`].
 pub(crate) struct Redux;
 
 impl Redux {

@@ -8,12 +8,13 @@ use std::time::Instant;
 
 use super::{Inside, Job, SLICE, SPIN, Shared, State, lock};
 
-/// What others see of a worker.
+/// The state of a worker that other threads see.
 #[derive(Default)]
 pub(super) struct Worker {
-    /// How often it has asked whether to stay: written by itself alone, before each piece of work.
+    /// Number of times that it has asked whether to stay. Only the worker itself writes it, before each piece
+    /// of work.
     asked: AtomicU64,
-    /// Another stands in for it: it stays with the job that it takes part in, and ends with it.
+    /// Set when another thread has taken its place. It stays with its job then and ends with it.
     away: AtomicBool,
 }
 
@@ -39,10 +40,10 @@ enum Next {
 }
 
 impl Shared {
-    /// Starts a thread of the pool. Whether there is one more.
+    /// Starts a thread of the pool. Returns whether it could.
     pub(super) fn start(self: &Arc<Self>, state: &mut State) -> bool {
         for thread in state.threads.extract_if(.., |thread| thread.is_finished()) {
-            // It has come to its end, and panics of work have been caught.
+            // The thread has ended, and panics of work have been caught already.
             let _ = thread.join();
         }
         state.started += 1;
@@ -53,7 +54,7 @@ impl Shared {
         started
     }
 
-    /// A worker's whole life.
+    /// Takes part in jobs until the pool ends. This is a worker's whole life.
     fn serve(self: &Arc<Self>) {
         let me = Arc::new(Worker::default());
         loop {
@@ -66,7 +67,7 @@ impl Shared {
         }
     }
 
-    /// Finds what there is to do, after the last is done.
+    /// Finds what to do next, after the last job.
     fn next(self: &Arc<Self>, me: &Arc<Worker>) -> Next {
         let mut state = lock(&self.state);
         state.inside.retain(|inside| !Arc::ptr_eq(&inside.worker, me));
@@ -77,10 +78,10 @@ impl Shared {
         let Some(index) = state.jobs.iter().position(|job| job.has_room(most)) else { return Next::Wait };
         let Some(job) = state.jobs.remove(index) else { return Next::Wait };
         lock(&job.helpers).busy += 1;
-        // Behind all others: the next worker takes up another.
+        // The job goes behind all others, so that the next worker takes up another.
         state.jobs.push_back(Arc::clone(&job));
         let now = Instant::now();
-        // It asks once before its first piece.
+        // The worker asks once before its first piece.
         state.inside.push(Inside { worker: Arc::clone(me), asked: me.asked() + 1, since: now });
         if self.is_crowded() {
             self.replace_away(&mut state, now);
@@ -108,7 +109,7 @@ impl Shared {
         }
     }
 
-    /// Waits until more than `posted` was posted.
+    /// Waits until a job is posted after the first `posted` ones.
     fn wait(&self, posted: u64) {
         let begin = Instant::now();
         while begin.elapsed() < SPIN {

@@ -1,4 +1,4 @@
-//! Addresses that say themselves which memory they name, and parameters.
+//! Accesses through generic addresses, which say themselves which memory they name, and to parameters.
 
 use super::address::{Failed, Near, good, wide, wrong};
 use super::element::{Elements, Extend, Truncate};
@@ -13,7 +13,7 @@ use crate::machine::{Env, LANES, Slot, Step, Warp};
 use vgpu_arena::for_active;
 use vgpu_ptx::ir::window;
 
-/// Lanes by the memory that their generic addresses name.
+/// The lanes whose generic addresses name each memory. All others access device memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Split {
     pub(crate) shared: u32,
@@ -143,7 +143,7 @@ impl Space for Generic {
     }
 }
 
-/// Loads parameters.
+/// Loads from the parameters.
 fn param_load<E: Extend, const N: usize>(
     warp: &mut Warp,
     env: &mut Env<'_>,

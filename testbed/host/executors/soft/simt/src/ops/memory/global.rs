@@ -1,4 +1,4 @@
-//! Device memory, by the view of a launch.
+//! Accesses to device memory through the view of a launch.
 
 use super::address::{Failed, wide};
 use super::element::{Elements, Extend, Truncate};

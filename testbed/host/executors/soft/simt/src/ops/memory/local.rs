@@ -1,4 +1,4 @@
-//! A thread's memory.
+//! Accesses to local memory.
 
 use super::address::{Failed, Near, good, narrow, within, wrong};
 use super::element::{Elements, Extend, Truncate};
@@ -50,7 +50,7 @@ impl Space for Local {
         step: &Step,
         to: &[Slot; N],
     ) -> bool {
-        // The same word of all lanes is one row of memory.
+        // All lanes access the same word, which is one row of memory.
         if !SCALAR || E::T::BYTES != 4 {
             return false;
         }

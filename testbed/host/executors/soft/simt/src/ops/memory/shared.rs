@@ -1,4 +1,4 @@
-//! A block's memory.
+//! Accesses to shared memory.
 
 use super::address::{Failed, Near, good, narrow, within, wrong};
 use super::element::{Elements, Extend, Truncate};
@@ -57,7 +57,7 @@ impl Space for Shared {
             let (vectors, _) = words.as_chunks::<N>();
             if let Some(vectors) = vectors.first_chunk::<L>() {
                 for (element, &to) in to.iter().enumerate() {
-                    // All are read before any is written: by vectors.
+                    // All words are read before any is written, so that vectors can be used.
                     let row: [u32; L] = std::array::from_fn(|lane| vectors[lane][element]);
                     if let Some(to) = warp.frame.vector_mut(to).first_chunk_mut() {
                         *to = row;
@@ -117,8 +117,8 @@ impl Space for Shared {
     }
 }
 
-/// The first word of lane 0, if the first `L` lanes access `N` words each that lie side by side, all of them
-/// in a memory of `bytes`.
+/// The index of the first word of lane 0, if the first `L` lanes access `N` words each that lie side by side
+/// within a memory of `bytes`.
 #[inline(always)]
 fn side_by_side<const N: usize, const L: usize>(warp: &Warp, step: &Step, bytes: u32) -> Option<usize> {
     let (each, all) = (4 * N as u32, (4 * N * L) as u32);

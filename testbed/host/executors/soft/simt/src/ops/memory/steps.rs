@@ -1,4 +1,4 @@
-//! The steps: loads and stores in any space.
+//! The steps of loads and stores, for any state space.
 
 use super::address::Failed;
 use super::element::{Extend, FromU16, Same32, Truncate};
@@ -8,7 +8,8 @@ use crate::machine::{Env, Isa, LANES, MemoryStep, Run, SHARED_WORDS, Slot, Step,
 use std::marker::PhantomData;
 use vgpu_arena::{Halves, Neighbours, for_active};
 
-/// Loads into registers that lanes have of their own. `x`: index of the [`MemoryStep`]; `y`: window.
+/// Loads into registers of which each lane has its own. `x`: index of the [`MemoryStep`]; `y`: index of the
+/// window.
 pub(crate) struct Load<S, E, const SCALAR: bool, const N: usize>(PhantomData<(S, E)>);
 
 impl<S: Space, E: Extend, const SCALAR: bool, const N: usize> Run for Load<S, E, SCALAR, N> {
@@ -31,18 +32,18 @@ impl<S: Space, E: Extend, const SCALAR: bool, const N: usize> Run for Load<S, E,
     }
 }
 
-/// Which lanes are loaded together: the first ones, as many as all active ones are among.
+/// How many of the first lanes are loaded together: enough to include all active ones.
 enum Reach {
-    /// None: the active ones are rather loaded one by one.
+    /// No lanes: the active ones are loaded one by one.
     Few,
     Quarter,
     Half,
     All,
 }
 
-/// Lanes are loaded together also where some are not active, if nobody reads what those get. Their addresses
-/// are checked like the others', and usually those of elements behind the last that is wanted; lane by lane
-/// is slower.
+/// Chooses how many lanes are loaded together. Lanes that are not active are included if nobody reads what
+/// they get. Their addresses are checked like the others', and are usually those of elements behind the last
+/// one that is wanted; to load lane by lane is slower.
 #[inline(always)]
 fn reach(warp: &Warp, step: &Step) -> Reach {
     if warp.mask == u32::MAX {
@@ -59,7 +60,7 @@ fn reach(warp: &Warp, step: &Step) -> Reach {
     }
 }
 
-/// Loads the active lanes, whichever they are. Not for one instruction set: this is one function for all.
+/// Loads the active lanes, whichever they are. One function serves all instruction sets.
 #[inline(never)]
 fn load_some<S: Space, E: Extend, const SCALAR: bool, const N: usize>(
     warp: &mut Warp,
@@ -90,14 +91,14 @@ fn load_some<S: Space, E: Extend, const SCALAR: bool, const N: usize>(
     Ok(())
 }
 
-/// The registers of a vector.
+/// The slots of the registers of a vector.
 #[inline(always)]
 fn targets<const N: usize>(env: &Env<'_>, step: &Step) -> [Slot; N] {
     let MemoryStep { slots } = &env.tables.memory[step.x as usize];
     std::array::from_fn(|element| slots[element % slots.len()])
 }
 
-/// Two loads of 16 bits side by side and the word that they make: device memory, any even address.
+/// Loads two neighbouring halves of device memory, at any even address, as the word that they make.
 pub(crate) struct LoadPair;
 
 impl Run for LoadPair {
@@ -120,7 +121,7 @@ impl Run for LoadPair {
 }
 
 impl LoadPair {
-    /// The first `L` lanes. Whether it could.
+    /// Loads the first `L` lanes. Returns whether it could.
     #[inline(always)]
     fn load_all<I: Isa, const L: usize>(warp: &mut Warp, env: &Env<'_>, step: &Step) -> bool {
         let Some((bases, out)) = warp.frame.apart::<u64, u32>(step.a, step.d) else { return false };
@@ -132,7 +133,7 @@ impl LoadPair {
     }
 }
 
-/// The same lane by lane, of the active ones.
+/// Loads pairs of halves lane by lane, for the active lanes.
 #[inline(never)]
 fn load_pairs(warp: &mut Warp, env: &mut Env<'_>, step: &Step) -> Result<(), Failed> {
     let mut rest = warp.mask;
@@ -154,8 +155,8 @@ fn load_pairs(warp: &mut Warp, env: &mut Env<'_>, step: &Step) -> Result<(), Fai
     Ok(())
 }
 
-/// Loads two words side by side, into `d` and `c`: device memory. `HALVES`: any even address, as four
-/// accesses. `x`: line of the second.
+/// Loads two neighbouring words of device memory into `d` and `c`. `HALVES`: they are four accesses, at any
+/// even address. `x`: line of the second load.
 pub(crate) struct LoadTwo<const HALVES: bool>;
 
 impl<const HALVES: bool> Run for LoadTwo<HALVES> {
@@ -178,7 +179,7 @@ impl<const HALVES: bool> Run for LoadTwo<HALVES> {
 }
 
 impl<const HALVES: bool> LoadTwo<HALVES> {
-    /// The first `L` lanes. Whether it could.
+    /// Loads the first `L` lanes. Returns whether it could.
     #[inline(always)]
     fn load_all<I: Isa, const L: usize>(warp: &mut Warp, env: &Env<'_>, step: &Step) -> bool {
         let Some(&bases) = warp.frame.vector::<u64>(step.a).first_chunk() else { return false };
@@ -193,7 +194,7 @@ impl<const HALVES: bool> LoadTwo<HALVES> {
     }
 }
 
-/// The same one after the other.
+/// Loads the two words one after the other.
 #[inline(never)]
 fn load_each<const HALVES: bool>(warp: &mut Warp, env: &mut Env<'_>, step: &Step) -> Result<(), Failed> {
     let mut second = step.clone();
@@ -228,7 +229,7 @@ impl<S: Space, E: Extend, const N: usize> Run for LoadScalar<S, E, N> {
     }
 }
 
-/// Stores from registers that lanes have of their own.
+/// Stores from registers of which each lane has its own.
 pub(crate) struct Store<S, T, const SCALAR: bool, const N: usize>(PhantomData<(S, T)>);
 
 impl<S: Space, T: Truncate, const SCALAR: bool, const N: usize> Run for Store<S, T, SCALAR, N> {
