@@ -53,7 +53,7 @@ fn begin(
         if thread.push(slot, caller, entry) {
             return Some(vgpu_trace_return as *const () as usize);
         }
-        entry.lose(file);
+        file.lose(&entry);
         None
     })?
 }
@@ -67,7 +67,7 @@ extern "C" fn vgpu_trace_leave(result: u64, slot: usize) -> usize {
         unsafe { libc::abort() };
     };
     if let Some(file) = state::file() {
-        entry.end(file, result);
+        file.end(&entry, result);
     }
     caller
 }

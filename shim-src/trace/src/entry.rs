@@ -1,4 +1,4 @@
-//! A call's record, from its beginning to its end.
+//! A call's record in the mapped file, from its start to its end.
 
 use core::mem::offset_of;
 use core::ptr;
@@ -6,14 +6,12 @@ use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use vgpu_trace_format::{Kind, NOT_FOLLOWED, Record};
 
-use crate::file::{File, now};
-
-/// A record of a call that is being made.
+/// The record of a call that is being made.
 #[derive(Clone, Copy)]
 pub struct Entry {
     record: *mut Record,
     generation: u32,
-    /// Of a call at the head of a full file: its bit of `Header::taken`. 0 of any other.
+    /// For a call at the head of a full file, its bit of `Header::taken`; 0 for any other.
     head: u32,
 }
 
@@ -21,64 +19,64 @@ impl Entry {
     /// No record.
     pub const NONE: Self = Self { record: ptr::null_mut(), generation: 0, head: 0 };
 
-    /// A record of the file of that generation; `head` is 0, or its bit among the calls at the head.
+    /// A record of the file of that generation. `head` is 0, or the call's bit among those at the head.
     pub fn new(record: *mut Record, generation: u32, head: u32) -> Self {
         Self { record, generation, head }
     }
 
-    /// Whether the record is of this file: a forked child may return from a call that its parent began.
-    fn here(&self, file: &File) -> bool {
-        !self.record.is_null() && self.generation == file.generation()
+    /// Whether this is a record of the file of that generation: a forked child may return from a call that
+    /// its parent made.
+    pub fn is_of(&self, generation: u32) -> bool {
+        !self.record.is_null() && self.generation == generation
     }
 
-    /// Completes it.
+    /// Stores the result and the time at which the call ended. Returns false for a call at the head of the
+    /// file: its place is empty now, and its bit is to be given back.
     #[inline]
-    pub fn end(&self, file: &File, result: u64) {
-        if !self.here(file) {
-            return;
+    pub fn end(&self, result: u64, time: impl FnOnce() -> u64) -> bool {
+        if self.head != 0 {
+            self.empty();
+            return false;
         }
-        if self.head == 0 {
-            // SAFETY: the record is mapped and this call's; an aligned u64.
-            unsafe {
-                AtomicU64::from_ptr(self.record.wrapping_byte_add(offset_of!(Record, result)).cast::<u64>())
-            }
-            .store(result, Ordering::Relaxed);
-            // SAFETY: as above.
-            unsafe {
-                AtomicU64::from_ptr(self.record.wrapping_byte_add(offset_of!(Record, end)).cast::<u64>())
-            }
-            .store(now(), Ordering::Release);
-        } else {
-            self.leave_head(file);
+        // SAFETY: the record is mapped and this call's; an aligned u64.
+        unsafe {
+            AtomicU64::from_ptr(self.record.wrapping_byte_add(offset_of!(Record, result)).cast::<u64>())
         }
+        .store(result, Ordering::Relaxed);
+        // SAFETY: as above.
+        unsafe { AtomicU64::from_ptr(self.record.wrapping_byte_add(offset_of!(Record, end)).cast::<u64>()) }
+            .store(time(), Ordering::Release);
+        true
     }
 
-    /// What is at the head is no longer in flight.
+    /// Stores that the end of the call will not be seen. Returns as [`Entry::end`] does.
+    pub fn lose(&self) -> bool {
+        if self.head != 0 {
+            self.empty();
+            return false;
+        }
+        // SAFETY: as in `end`; an aligned u16.
+        unsafe {
+            AtomicU16::from_ptr(self.record.wrapping_byte_add(offset_of!(Record, flags)).cast::<u16>())
+        }
+        .store(NOT_FOLLOWED, Ordering::Relaxed);
+        true
+    }
+
+    /// The bit of a call at the head of the file among those that are taken.
+    pub fn head(&self) -> u32 {
+        self.head
+    }
+
+    /// A call at the head is no longer in flight.
     #[cold]
-    fn leave_head(&self, file: &File) {
+    fn empty(&self) {
         // SAFETY: as in `end`; an aligned u32.
         unsafe { AtomicU32::from_ptr(self.record.wrapping_byte_add(offset_of!(Record, kind)).cast::<u32>()) }
             .store(Kind::Empty as u32, Ordering::Release);
-        file.free_head(self.head);
     }
 
-    /// Its end will not be seen.
-    pub fn lose(&self, file: &File) {
-        if !self.here(file) {
-            return;
-        }
-        if self.head == 0 {
-            // SAFETY: as in `end`; an aligned u16.
-            unsafe {
-                AtomicU16::from_ptr(self.record.wrapping_byte_add(offset_of!(Record, flags)).cast::<u16>())
-            }
-            .store(NOT_FOLLOWED, Ordering::Relaxed);
-        } else {
-            self.leave_head(file);
-        }
-    }
-
-    /// Counts one more, at that time.
+    /// Counts one more call, made at that time.
     pub fn add(&self, time: u64) {
         // SAFETY: the record is one of this file that there is room for; an aligned u64.
         unsafe {

@@ -1,5 +1,5 @@
-//! The process's file. Records are handed out by one atomic addition; each is written by one thread. A full file still
-//! holds the calls in flight, at its head.
+//! The process's file. Records are handed out by one atomic addition; each is written by one thread. A full
+//! file still holds the calls in flight, at its head.
 
 use core::ffi::c_void;
 use core::mem::offset_of;
@@ -116,8 +116,8 @@ fn named(index: u32, function: &Function) -> Record {
 }
 
 impl File {
-    /// What lies at `offset` of the file: at a multiple of its alignment, for the file is mapped at a page and all offsets are multiples of
-    /// eight.
+    /// What lies at `offset` of the file: at a multiple of its alignment, for the file is mapped at a page
+    /// and all offsets are multiples of eight.
     fn place<T>(&self, offset: usize) -> *mut T {
         self.base.load(Ordering::Relaxed).wrapping_add(offset).cast::<T>()
     }
@@ -131,8 +131,8 @@ impl File {
     /// A word of the header.
     fn counter(&self, offset: usize) -> &AtomicU64 {
         let word = self.place::<u64>(offset);
-        // SAFETY: the header is mapped for good, the offset is that of an aligned u64 in it, and this process touches
-        // these words only so.
+        // SAFETY: the header is mapped for good, the offset is that of an aligned u64 in it, and this process
+        // touches these words only so.
         unsafe { AtomicU64::from_ptr(word) }
     }
 
@@ -280,9 +280,25 @@ impl File {
         unsafe { AtomicU32::from_ptr(word) }
     }
 
-    /// Gives back places at the head.
-    pub fn free_head(&self, bits: u32) {
-        self.taken().fetch_and(!bits, Ordering::Release);
+    /// Completes the record of a call.
+    #[inline]
+    pub fn end(&self, entry: &Entry, result: u64) {
+        if entry.is_of(self.generation()) && !entry.end(result, now) {
+            self.free_head(entry.head());
+        }
+    }
+
+    /// Stores that the end of a call will not be seen.
+    pub fn lose(&self, entry: &Entry) {
+        if entry.is_of(self.generation()) && !entry.lose() {
+            self.free_head(entry.head());
+        }
+    }
+
+    /// Returns a place at the head.
+    #[cold]
+    fn free_head(&self, bit: u32) {
+        self.taken().fetch_and(!bit, Ordering::Release);
     }
 
     /// Writes a record that is complete: kind and index, begin and end (0: now), a result and an argument.
