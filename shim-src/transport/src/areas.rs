@@ -1,6 +1,7 @@
 //! Where the channels' areas lie in the window.
 
-/// The channels' areas, which follow each other in the window. Checked to lie within it before anybody uses them.
+/// The channels' areas, which follow each other in the window. Checked to lie within it before anybody uses
+/// them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Areas {
     pub(crate) base: u64,

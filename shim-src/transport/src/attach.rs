@@ -40,7 +40,7 @@ pub(crate) fn attach(device: Device) -> Result<(Arc<SessionCore>, DeviceFacts), 
     compare(&device)?;
     let mappings = device.mappings().map_err(AttachError::Open)?;
     let (registers, lock) = (Arc::clone(&device.registers), &mappings.lock);
-    // All that takes time is done before the host's new thread begins to spin for the greeting.
+    // Everything that takes time comes before the host's new thread starts to spin for the greeting.
     let parts = Parts::new(device.identity.wake_futex);
     let start = Instant::now();
     let mut refused = None;
@@ -62,14 +62,14 @@ pub(crate) fn attach(device: Device) -> Result<(Arc<SessionCore>, DeviceFacts), 
         let ending = dead::end(registers.as_ref(), lock)?;
         let left = ROOM_LIMIT.saturating_sub(start.elapsed());
         let freed = ending.wait_for_one(registers.as_ref(), lock, device.pool.as_ref(), left)?;
-        // Or those who raced us for channels have theirs.
+        // Or the processes that raced this one for channels have theirs by now.
         if !freed && !std::mem::take(&mut again) {
             return Err(refused.unwrap_or(AttachError::NoChannel { channels: device.areas.channels }));
         }
     }
 }
 
-/// Compares version and message table with the device's; that its executor is ready.
+/// Checks that the device has this program's version and message table, and that its executor is ready.
 pub(crate) fn compare(device: &Device) -> Result<(), AttachError> {
     let (host, digest) = (device.identity.wire_version, device.identity.digest);
     if host != WIRE_VERSION {
@@ -84,8 +84,9 @@ pub(crate) fn compare(device: &Device) -> Result<(), AttachError> {
     Ok(())
 }
 
-/// Starts a session on the first free channel that no other process has and that the host gives us; with its
-/// index. `None`: there is none, or the host has no room, which `refused` says then.
+/// Starts a session on the first free channel that no other process has locked and that the host gives to
+/// this one. Returns the channel's index with it. `None`: there is no such channel, or the host has no room,
+/// which `refused` says then.
 fn begin_free(
     device: &Device,
     mappings: &BarMappings,
@@ -103,7 +104,7 @@ fn begin_free(
         };
         mappings.lock.unlock(channel);
         match error {
-            // Somebody who died meanwhile had the channel.
+            // A process that died meanwhile had the channel.
             AttachError::Refused(Refusal::Busy) => {}
             AttachError::Refused(Refusal::NoRoom) => {
                 *refused = Some(error);
@@ -115,7 +116,7 @@ fn begin_free(
     Ok(None)
 }
 
-/// A session that has begun.
+/// A session that the host has started.
 struct Begun {
     number: u32,
     channel: Channel,
@@ -123,7 +124,7 @@ struct Begun {
     return_path: ReturnPath,
 }
 
-/// Attaches to a channel that is locked, in the best way that there is.
+/// Attaches to a channel that this process has locked, with the best return path that there is.
 fn begin_best(device: &Device, mappings: &BarMappings, index: u32) -> Result<Begun, AttachError> {
     let base = device.areas.of(index);
     mappings.map_area(base).map_err(AttachError::Open)?;
@@ -141,8 +142,8 @@ fn begin_best(device: &Device, mappings: &BarMappings, index: u32) -> Result<Beg
                 path.page_bytes = 0;
             }
             Err(error) => {
-                // Whether a session has begun is not known if nothing answered; then its pages stay what they
-                // are. So they do where a session of a dead process has them.
+                // If nothing answered, nobody knows whether a session has started; its pages then stay what
+                // they are. So they do where a session of a dead process has them.
                 if matches!(error, AttachError::Version { .. } | AttachError::Digest { .. })
                     || matches!(error, AttachError::Refused(refusal) if refusal != Refusal::Busy)
                 {
@@ -157,7 +158,7 @@ fn begin_best(device: &Device, mappings: &BarMappings, index: u32) -> Result<Beg
     Ok(Begun { number, channel: Channel::new(submit(), base, returns, back), pages: None, return_path: path })
 }
 
-/// Attaches to a channel that is locked; returns the session's number.
+/// Attaches to a channel that this process has locked. Returns the session's number.
 fn begin(device: &Device, index: u32, pages: Option<&Offer>) -> Result<u32, AttachError> {
     let address = pages.map_or(0, |offer| offer.kept.returns());
     let key = pages.map_or(0, |offer| offer.key);
@@ -266,7 +267,7 @@ fn greet(core: &SessionCore, others: bool) -> Result<DeviceFacts, AttachError> {
     Ok(reply.facts)
 }
 
-/// Free device memory in bytes, by register, after dead processes' sessions were ended.
+/// Free device memory in bytes, read from a register after the sessions of dead processes have ended.
 pub(crate) fn free_memory(device: &Device) -> Result<u64, SessionError> {
     let gone = |error: RegisterError| AttachError::from(error).into_lost();
     let registers = device.registers.as_ref();
@@ -278,7 +279,7 @@ pub(crate) fn free_memory(device: &Device) -> Result<u64, SessionError> {
     if wide(values[1], values[2]) != 0 {
         let BarMappings { lock, .. } =
             device.mappings().map_err(|error| AttachError::Open(error).into_lost())?;
-        // Who only looks waits once for a session that does not end.
+        // A process that only looks waits once for a session that does not end.
         let ended = dead::end(registers, lock).map_err(gone)?.told();
         if ended.wait_for_all(registers, lock, device.pool.as_ref(), DETACH_LIMIT).map_err(gone)? > 0 {
             values = read()?;

@@ -39,7 +39,7 @@ pub enum AttachError {
     /// Every channel belongs to a living process.
     #[error("all {channels} channels of the device are in use")]
     NoChannel {
-        /// How many there are.
+        /// Number of channels of the device.
         channels: u32,
     },
     /// A file of the function that only a session needs cannot be opened or mapped.
@@ -92,7 +92,7 @@ impl From<RegisterError> for AttachError {
 }
 
 impl AttachError {
-    /// What a session answers that attaches late and cannot.
+    /// The error of a session that attaches with its first message and cannot.
     pub(crate) fn into_lost(self) -> SessionError {
         match self {
             Self::Lost(lost) => lost,

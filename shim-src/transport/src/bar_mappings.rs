@@ -1,4 +1,5 @@
-//! What of a function only a session needs: the window, and the lock file that says whose a channel is.
+//! What only a session needs of a function: the mapped window, and the lock file that says who owns a
+//! channel.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,18 +17,19 @@ use crate::v1::Bridge;
 
 /// What a session needs beside the registers.
 ///
-/// The window is mapped in pieces: what all sessions share at once, the parts of a channel's area when the session has one. What
-/// the guest polls, return area and facts, is mapped through `resource2`, all else through `resource2_wc` where there is one. No
-/// page is mapped both ways, by whichever process: a kernel would give the second one the memory type of the first, or refuse.
+/// The window is mapped in parts: what all sessions share when it is opened, the parts of a channel's area
+/// when the session has one. What the guest polls, return area and facts, is mapped through `resource2`,
+/// everything else through `resource2_wc` where there is one. No page is mapped in both ways, whatever the
+/// process: a kernel would give the second mapping the memory type of the first, or refuse it.
 #[derive(Debug)]
 pub(crate) struct BarMappings {
     pub(crate) window: Arc<Mapping>,
     pub(crate) lock: LockFile,
-    /// What the window is mapped from; `None`: from the file that is locked.
+    /// The file from which the window is mapped. `None`: the file that is locked.
     combined: Option<Descriptor>,
     /// How `resource2` is mapped.
     polled: MemoryType,
-    /// Not in pieces: the memory of a bridge.
+    /// The window is one piece of this process's memory: the device is of version 1.
     whole: bool,
     /// Where `resource2` is, for an error.
     path: PathBuf,
@@ -50,7 +52,8 @@ impl BarMappings {
         let simulated = function.is_simulated();
         let combined = function.dir.join("resource2_wc");
         let polled = if simulated { MemoryType::WriteBack } else { MemoryType::Uncached };
-        // On the simulated bus both names are one file, and to close a second descriptor of it would drop the locks.
+        // On the simulated bus both names are one file, and to close a second descriptor of it would drop the
+        // locks.
         let combined = if !simulated && combined.exists() {
             let file = open(&combined).map_err(|source| OpenError::Open { path: combined, source })?;
             Some(file)
@@ -117,7 +120,8 @@ impl BarMappings {
         self.polled(base + area::FACTS, area::FACTS_BYTES)
     }
 
-    /// That of a device of version 1: memory of this process, and the file of the virtual machine's processes.
+    /// The mappings of a device of version 1: memory of this process, and the file of the virtual machine's
+    /// processes.
     ///
     /// # Errors
     /// As [`BarMappings::open`].
@@ -138,7 +142,7 @@ pub(crate) fn map(path: &Path, bytes: u64, memory: MemoryType) -> Result<Mapping
     let file = open(path).map_err(|source| OpenError::Open { path: path.to_owned(), source })?;
     let there = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
     if there < bytes {
-        // A load behind its end would be the end of the process.
+        // A load behind the end of the file would end the process.
         let source = io::Error::other(format!("the file has {there} bytes, and the BAR {bytes}"));
         return Err(OpenError::Map { path: path.to_owned(), source });
     }

@@ -1,7 +1,7 @@
 //! A channel's area as the guest uses it: names for the words that `vgpu_wire::area` places.
 //!
-//! The guest stores to the submit half and never loads from it; it loads from the return half and never stores
-//! to it. The two may lie in different memory.
+//! The guest stores to the submit half and never loads from it; it loads from the return half and never
+//! stores to it. The two may lie in different memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -147,8 +147,8 @@ impl Channel {
         self.half(area::RETURN_ERROR_FLAGS, Ordering::Acquire)
     }
 
-    /// The newest late error, whole. The host stores the number last; if it changes meanwhile, read again, but
-    /// not for ever.
+    /// The newest late error, whole. The host stores the number last; if it changes meanwhile, read again,
+    /// but not for ever.
     pub(crate) fn error(&self) -> StoredError {
         let mut error = StoredError { code: 0, flags: 0, message: self.error_message() };
         for _ in 0..64 {
@@ -163,8 +163,8 @@ impl Channel {
         error
     }
 
-    /// Whether the head of the return area looks as one that the host has just cleared. The rest of it is left
-    /// alone: to look at it would touch twenty pages that most processes never use.
+    /// Whether the head of the return area looks as one that the host has just cleared. The rest of it is
+    /// left alone: to look at it would touch twenty pages that most processes never use.
     pub(crate) fn is_clear(&self) -> bool {
         let words = [area::RETURN_HEAD, area::RETURN_DONE, area::RETURN_ERROR, area::RETURN_ERROR_MESSAGE];
         words.iter().all(|&offset| self.word(offset) == 0) && self.ticket(0) == 0

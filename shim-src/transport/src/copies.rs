@@ -1,9 +1,10 @@
 //! Copies of pageable memory, upload and download: through staging buffers, several under way at once.
 //!
-//! The source of an upload is copied once, into a buffer. A download is copied out of buffers whose marks say that the
-//! data is there, while the host fills the next ones. Small uploads travel in the message. While the window is full,
-//! uploads go through the ring, and downloads through the two buffers that each channel has for itself: slower, but they
-//! always make progress. A device of version 1 takes copies straight from memory.
+//! The source of an upload is copied once, into a buffer. A download is copied out of buffers whose marks say
+//! that the data is there, while the host fills the next ones. Small uploads travel in the message. While the
+//! window is full, uploads go through the ring, and downloads through the two buffers that each channel has
+//! for itself: slower, but they always make progress. A device of version 1 takes copies straight from
+//! memory.
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
@@ -158,8 +159,8 @@ pub(crate) unsafe fn download(
     Ok(())
 }
 
-/// Ends a copy that took no message. The host's error becomes that of a message which is sent for it, and is reported late
-/// like every other.
+/// Ends a copy that took no message. The host's error becomes that of a message which is sent for it, and is
+/// reported late like every other.
 fn copied_straight(
     core: &SessionCore,
     bridge: &Bridge,

@@ -1,17 +1,17 @@
-//! How much a session has said: relaxed counters, read all at once when asked.
+//! How much a session has said to its host: relaxed counters, read all at once.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use vgpu_wire::Kind;
 
-/// How much a session has said to its host. A copy of the counters at one moment.
+/// How much a session has said to its host: a copy of its counters at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Messages written, padding not counted.
     pub messages: u64,
     /// Of these, messages that were answered.
     pub round_trips: u64,
-    /// Waits that were not over at once.
+    /// Waits that did not end at once.
     pub waits: u64,
     /// Of these, waits that slept.
     pub sleeps: u64,
@@ -21,11 +21,11 @@ pub struct Counters {
     pub bytes_in: u64,
     /// Bytes copied from the device by `copy_out`.
     pub bytes_out: u64,
-    /// Messages of each kind, kinds without any left out.
+    /// Messages of each kind. Kinds without any are left out.
     pub kinds: Vec<(Kind, u64)>,
 }
 
-/// Place of a kind in the table of kinds.
+/// Index of a kind in the table of kinds.
 pub(crate) const fn index_of(kind: Kind) -> usize {
     let mut index = 0;
     while Kind::ALL[index] as u16 != kind as u16 {

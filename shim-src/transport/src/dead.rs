@@ -1,8 +1,9 @@
-//! Sessions of dead processes: how they are found and ended, and how long one waits for that.
+//! Sessions of dead processes: how they are found and ended, and how long a process waits for that.
 //!
-//! A channel that is not free and whose lock is free belongs to a process that died, or that went before the
-//! host had detached it. Whoever gets the lock may end the session. The host does that in its own time: the
-//! channel is ending until all that the session held is free, and its number reads 0 after that.
+//! A channel that is not free and whose lock is free belongs to a process that died, or that ended before the
+//! host had detached it. The process that takes the lock may end the session. The host does that in its own
+//! time: the channel is ending until everything that the session held is free, and its number reads 0 after
+//! that.
 
 use std::time::{Duration, Instant};
 
@@ -13,10 +14,10 @@ use crate::pages::HugePagePool;
 use crate::registers::{Access, BATCH, RegisterError, Registers, wide};
 use crate::sleep::sleep_for;
 
-/// The first pause between two looks whether a session has ended, and the longest.
+/// The first pause between two checks whether a session has ended, and the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(5));
 
-/// A bit for each channel that is not free.
+/// The channels that are not free, one bit each.
 ///
 /// # Errors
 /// The registers do not answer.
@@ -25,12 +26,12 @@ pub(crate) fn attached(registers: &dyn Registers) -> Result<u64, RegisterError> 
     Ok(wide(low, high))
 }
 
-/// A dead process's session that the host has been told to end.
+/// A dead process's session, which the host has been told to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct One {
     channel: u32,
     number: u32,
-    /// By this process, just now.
+    /// This process has told the host, just now.
     told: bool,
 }
 
@@ -50,7 +51,7 @@ pub(crate) fn end(registers: &dyn Registers, lock: &LockFile) -> Result<Ending, 
         if !lock.try_lock(channel).unwrap_or(false) {
             continue;
         }
-        // While we hold the lock nobody attaches; what it was before may have changed since the bits were
+        // While this process holds the lock nobody attaches. The channel may have changed since the bits were
         // read.
         let one = end_one(registers, channel);
         lock.unlock(channel);
@@ -74,14 +75,14 @@ fn end_one(registers: &dyn Registers, channel: u32) -> Result<Option<One>, Regis
 }
 
 impl Ending {
-    /// Those that this process has told to end, without those that somebody else had.
+    /// Only those that this process has told the host to end.
     pub(crate) fn told(mut self) -> Self {
         self.0.retain(|one| one.told);
         self
     }
 
-    /// Waits until all have ended, but no longer than `limit`; returns how many have. Pages that they had are
-    /// given back.
+    /// Waits until all have ended, but no longer than `limit`. Returns how many have. Their pages are
+    /// returned to the kernel.
     ///
     /// # Errors
     /// The registers do not answer.
@@ -96,7 +97,7 @@ impl Ending {
         self.wait(registers, lock, pool, limit, |left| left == 0).map(|left| (count - left) as u32)
     }
 
-    /// Waits until one has ended, but no longer than `limit`; whether one has.
+    /// Waits until one has ended, but no longer than `limit`. Returns whether one has.
     ///
     /// # Errors
     /// The registers do not answer.
@@ -148,7 +149,7 @@ impl Ending {
     }
 }
 
-/// Waits until a channel whose lock this process has is free, but not beyond `end`; whether it is.
+/// Waits until a channel whose lock this process has is free, but not beyond `end`. Returns whether it is.
 pub(crate) fn is_free_by(registers: &dyn Registers, channel: u32, end: Instant) -> bool {
     let mut pauses = Pauses::until(end);
     loop {
@@ -160,7 +161,7 @@ pub(crate) fn is_free_by(registers: &dyn Registers, channel: u32, end: Instant) 
     }
 }
 
-/// Gives back pages that dead processes left on channels that are free by now.
+/// Returns the pages that dead processes left on channels which are free by now.
 ///
 /// # Errors
 /// The registers do not answer.
@@ -175,7 +176,7 @@ pub(crate) fn sweep(
         .try_for_each(|channel| give_back(registers, lock, pool, channel))
 }
 
-/// Gives back pages of a channel that nobody has, if the host has let go of them.
+/// Returns the pages of a channel that nobody has, if the host has released them.
 fn give_back(
     registers: &dyn Registers,
     lock: &LockFile,
@@ -193,7 +194,7 @@ fn give_back(
     state.map(drop)
 }
 
-/// Pauses that grow, up to a moment.
+/// Pauses that grow, until a deadline.
 struct Pauses {
     end: Instant,
     next: Duration,
@@ -204,7 +205,7 @@ impl Pauses {
         Self { end, next: PAUSE.0 }
     }
 
-    /// Pauses, each time for longer. Returns false, and does not pause, once the moment has come.
+    /// Pauses, each time for longer. Returns false without a pause once the deadline has passed.
     fn pause(&mut self) -> bool {
         let left = self.end.saturating_duration_since(Instant::now());
         if left.is_zero() {

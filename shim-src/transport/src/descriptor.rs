@@ -1,9 +1,9 @@
 //! Descriptors in a process that is not ours.
 //!
-//! Programs close, duplicate and reuse low descriptors; some close all they do not know. So those that a session needs are moved
-//! high, close on exec, and are known by the file behind the number: before a use that matters [`Descriptor::intact`]
-//! asks whether the number still names our file, and a descriptor that is somebody else's by
-//! now is neither used nor closed.
+//! Programs close, duplicate and reuse low descriptors; some close all they do not know. So those that a
+//! session needs are moved high, close on exec, and are known by the file behind the number: before a use
+//! that matters [`Descriptor::intact`] asks whether the number still names our file, and a descriptor that is
+//! somebody else's by now is neither used nor closed.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
@@ -26,8 +26,8 @@ pub(crate) struct Identity {
 }
 
 impl Descriptor {
-    /// Takes over a descriptor, moves it high and makes it close on exec. The number it had is closed, which drops this
-    /// process's POSIX locks on the file: there must be none yet.
+    /// Takes over a descriptor, moves it high and makes it close on exec. The number it had is closed, which
+    /// drops this process's POSIX locks on the file: there must be none yet.
     pub(crate) fn adopt(owned: OwnedFd) -> io::Result<Self> {
         let (identity, _) = identify(owned.as_raw_fd())?;
         let moved = FLOORS.iter().find_map(|&floor| {
@@ -39,8 +39,9 @@ impl Descriptor {
         Ok(Self { number: moved.unwrap_or(owned).into_raw_fd(), identity })
     }
 
-    /// Takes over a descriptor as it is: for one that is only read now and then, and is not missed when the program closes it. To move
-    /// it high would have the kernel make room for 700 numbers in a process that may only look.
+    /// Takes over a descriptor as it is: for one that is only read now and then, and is not missed when the
+    /// program closes it. To move it high would have the kernel make room for 700 numbers in a process that
+    /// may only look.
     pub(crate) fn keep(owned: OwnedFd) -> io::Result<Self> {
         let (identity, _) = identify(owned.as_raw_fd())?;
         Ok(Self { number: owned.into_raw_fd(), identity })

@@ -8,7 +8,8 @@ use crate::dead;
 use crate::session_core::SessionCore;
 use crate::session_error::{GoneReason, SessionError};
 
-/// How long an ending process waits for the device to say that it has detached, and has freed what the session held.
+/// How long an ending process waits for the device to say that it has detached, and has freed what the
+/// session held.
 pub(crate) const DETACH_LIMIT: Duration = Duration::from_millis(200);
 
 /// Ends the session. Whatever other threads do meanwhile, they do it to private memory.
@@ -28,19 +29,21 @@ pub(crate) fn detach(core: &SessionCore) {
     let pages = core.pages.all();
     let polled = if pages.is_none() { link.channel.make_private() } else { Ok(()) };
     if link.window.make_private().and(polled).is_err() {
-        // Threads could still write to memory that would be another process's. The kernel drops the lock when this one ends.
+        // Threads could still write to memory that would be another process's. The kernel drops the lock when
+        // this one ends.
         return;
     }
     if attached {
-        // A slow device detaches all the same, and this session only, however late; if it never answers, the next process
-        // that checks finds the lock free.
+        // A slow device detaches all the same, and this session only, however late; if it never answers, the
+        // next process that checks finds the lock free.
         let end = Instant::now() + DETACH_LIMIT;
         let register = regs::base(link.index) + regs::DETACH_SESSION;
         let told = link.registers.write_within(register, link.number, DETACH_LIMIT);
         let free = told.is_ok() && dead::is_free_by(link.registers.as_ref(), link.index, end);
         if let (true, Some(pages)) = (free, pages) {
-            // A store to a BAR may still be under way when the write returns; what is read after it is ordered after it. A
-            // host that has not released the pages keeps them, and so does whoever is next on this channel.
+            // A store to a BAR may still be under way when the write returns; what is read after it is
+            // ordered after it. A host that has not released the pages keeps them, and so does whoever is
+            // next on this channel.
             pages.release();
         }
     }

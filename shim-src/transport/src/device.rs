@@ -21,8 +21,8 @@ use crate::sim::SimRegisters;
 use crate::sysfs::PciFunction;
 use crate::v1::{Bridge, BridgeError, Failure, LockFiles};
 
-/// A function whose registers are open. Its identity is known; nothing is attached. The window is mapped and the lock file
-/// opened on the first call of [`Device::mappings`], because most processes never attach.
+/// A function whose registers are open. Its identity is known; nothing is attached. The window is mapped and
+/// the lock file opened on the first call of [`Device::mappings`], because most processes never attach.
 #[derive(Debug)]
 pub struct Device {
     pub(crate) function: PciFunction,
@@ -30,7 +30,7 @@ pub struct Device {
     pub(crate) areas: Areas,
     /// What the registers said when it was opened.
     pub(crate) identity: Probe,
-    /// The facts, of a device that has them beside its registers.
+    /// The facts, if the device keeps them beside its registers.
     facts: Option<Box<DeviceFacts>>,
     /// What [`Device::mappings`] opens.
     pub(crate) mappings: OnceLock<BarMappings>,
@@ -41,8 +41,8 @@ pub struct Device {
 }
 
 impl Device {
-    /// Opens a function whole: [`Device::look`], and then `resource2` once and the window's mapping (`resource2_wc` of a real
-    /// BAR where there is one).
+    /// Opens a function with everything that a session needs: [`Device::look`], and then `resource2` and the
+    /// window's mapping (through `resource2_wc` of a real BAR where there is one).
     ///
     /// # Errors
     /// Which file cannot be opened or mapped, or why the device cannot be used.
@@ -52,8 +52,8 @@ impl Device {
         Ok(device)
     }
 
-    /// Opens a function's registers and reads its identity: `resource0_ro` and, when it is needed, `resource0` as the simulated
-    /// bus has them, or maps `resource0`.
+    /// Opens a function's registers and reads its identity. On the simulated bus these are `resource0_ro`
+    /// and, when it is needed, `resource0`; on a real one `resource0` is mapped.
     ///
     /// # Errors
     /// Which file cannot be opened or mapped, or why the device cannot be used.
@@ -97,7 +97,7 @@ impl Device {
         Ok(Self::new(function, registers, identity, areas, None))
     }
 
-    /// The same for a function whose BAR0 is one page: asks what a device of version 1 has in its stead.
+    /// The same for a function whose BAR0 is one page: a bridge asks a device of version 1 what it is.
     fn look_at_version_1(
         function: &PciFunction,
         registers: Arc<dyn Registers>,
@@ -173,7 +173,8 @@ impl Device {
             Some(bridge) => BarMappings::of_bridge(bridge)?,
             None => BarMappings::open(&self.function, self.identity.window_mib, &self.areas)?,
         };
-        // Of two threads that open them at once, one drops its own: the lock file is a handle to the process's one descriptor.
+        // Of two threads that open them at once, one drops its own: the lock file is a handle to the
+        // process's one descriptor.
         Ok(self.mappings.get_or_init(|| mappings))
     }
 
@@ -182,7 +183,8 @@ impl Device {
         &self.function
     }
 
-    /// The device's facts, as the host keeps them beside the registers or in the window. Texts end, whatever the device says.
+    /// The device's facts, as the host keeps them beside the registers or in the window. Texts end, whatever
+    /// the device says.
     ///
     /// # Errors
     /// The window cannot be mapped, or the facts are empty.
@@ -202,8 +204,8 @@ impl Device {
         Ok(facts)
     }
 
-    /// Makes a round trip to the device's own process, by reading a register that no page of memory shows. Waits as long as
-    /// the answer takes; the caller bounds it.
+    /// Makes a round trip to the device's own process, by reading a register that no page of memory shows.
+    /// Waits as long as the answer takes; the caller bounds it.
     ///
     /// # Errors
     /// The device is gone, or refuses.

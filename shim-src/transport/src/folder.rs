@@ -1,5 +1,5 @@
-//! A folder of small files, read in as few system calls as it takes and without memory of the heap: every start of a program
-//! that could use a GPU looks through one.
+//! A folder of small files, read in as few system calls as it takes and without memory of the heap: every
+//! start of a program that could use a GPU looks through one.
 
 use core::ffi::CStr;
 use std::ffi::CString;
@@ -43,7 +43,8 @@ impl Folder {
     pub(crate) fn each(&self, mut what: impl FnMut(&Name)) -> io::Result<()> {
         let mut buffer = [0u8; 2048];
         loop {
-            // The C library's `readdir` takes 32 KiB of the heap. SAFETY: the kernel writes at most the buffer's length.
+            // The C library's `readdir` takes 32 KiB of the heap. SAFETY: the kernel writes at most the
+            // buffer's length.
             let got = unsafe {
                 libc::syscall(libc::SYS_getdents64, self.0.as_raw_fd(), buffer.as_mut_ptr(), buffer.len())
             };
@@ -64,7 +65,8 @@ impl Folder {
         }
     }
 
-    /// Reads a file of one of the folder's folders in one go; how many bytes it has, the buffer's length at most.
+    /// Reads a file of one of the folder's folders in one go; how many bytes it has, the buffer's length at
+    /// most.
     pub(crate) fn read(&self, name: &Name, file: &str, buffer: &mut [u8]) -> io::Result<usize> {
         let mut path = [0u8; PATH];
         let parts = [name.to_bytes(), b"/", file.as_bytes()];
@@ -80,7 +82,8 @@ impl Folder {
         };
         let file = made(number)?;
         loop {
-            // A raw call, for the C library's is a cancellation point. SAFETY: the kernel writes at most the buffer's length.
+            // A raw call, for the C library's is a cancellation point. SAFETY: the kernel writes at most the
+            // buffer's length.
             let got =
                 unsafe { libc::syscall(libc::SYS_read, file.as_raw_fd(), buffer.as_mut_ptr(), buffer.len()) };
             match usize::try_from(got) {

@@ -1,9 +1,10 @@
 //! Tells a forked child from the process that opened the device.
 //!
 //! A child inherits mappings and descriptors, but not the locks, and it must not use a channel that is its
-//! parent's. Words that are empty in a child tell the two apart at the price of a load: they lie in a page that the kernel
-//! gives to a child empty (`MADV_WIPEONFORK`, Linux 4.14), which also covers children made by a raw system call. On
-//! older kernels a handler of `pthread_atfork` clears it. There is one page: a process that only looks for devices pays for each.
+//! parent's. Words that are empty in a child tell the two apart at the price of a load: they lie in a page
+//! that the kernel gives to a child empty (`MADV_WIPEONFORK`, Linux 4.14), which also covers children made by
+//! a raw system call. On older kernels a handler of `pthread_atfork` clears it. There is one page: a process
+//! that only looks for devices pays for each.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -30,7 +31,8 @@ static HOME: AtomicPtr<AtomicUsize> = AtomicPtr::new(ptr::null_mut());
 /// Bytes that are mapped for the page.
 const BYTES: usize = 4096;
 
-/// Two words for who links the transport: zero at first, and zero again in a forked child, whatever the parent has stored.
+/// Two words for who links the transport: zero at first, and zero again in a forked child, whatever the
+/// parent has stored.
 pub fn wiped() -> &'static [AtomicUsize; 2] {
     &page().words
 }
@@ -52,8 +54,10 @@ fn make() -> &'static Page {
     match PAGE.compare_exchange(ptr::null_mut(), page, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) if wiped => {}
         Ok(_) => {
-            // If this fails too (no memory), children are told apart by nothing: the price of a kernel of before 2017.
-            // SAFETY: the handler is a function that lives as long as this object, and does nothing but stores.
+            // If this fails too (no memory), children are told apart by nothing: the price of a kernel of
+            // before 2017.
+            // SAFETY: the handler is a function that lives as long as this object, and does nothing but
+            // stores.
             unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         }
         Err(_) if ptr::eq(page, &raw const FALLBACK) => {}

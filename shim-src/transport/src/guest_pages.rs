@@ -36,8 +36,8 @@ impl GuestPages {
         self.pages.as_ref().filter(|_| self.registered.load(Ordering::Acquire))
     }
 
-    /// Makes what the return area leaves of the pages a segment. With a host that refuses, the return area stays there and
-    /// copies go through the window.
+    /// Makes what the return area leaves of the pages a segment. With a host that refuses, the return area
+    /// stays there and copies go through the window.
     pub(crate) fn register(&self, messenger: &Messenger) -> Result<(), SessionError> {
         let Some(pages) = &self.pages else { return Ok(()) };
         let runs = pages.rest();

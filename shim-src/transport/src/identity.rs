@@ -7,7 +7,7 @@ use crate::open_error::OpenError;
 use crate::registers::{Registers, wide};
 use crate::sysfs::PciFunction;
 
-/// What a device's registers say.
+/// What a device's registers say, read all at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// `PROTOCOL_VER`.
@@ -18,15 +18,15 @@ pub struct Probe {
     pub wire_version: u32,
     /// The host's table digest.
     pub digest: u64,
-    /// Generation.
+    /// The device's generation, which changes when it is started anew.
     pub generation: u32,
     /// The executor accepts sessions.
     pub executor_ready: bool,
     /// Size of the window in MiB.
     pub window_mib: u32,
-    /// How many channels there are.
+    /// Number of channels.
     pub channels: u32,
-    /// Attached channels, a bit each.
+    /// Attached channels, one bit each.
     pub attached: u64,
     /// The host wakes sleepers by futex.
     pub wake_futex: bool,
@@ -34,7 +34,7 @@ pub struct Probe {
     pub vm_id: u32,
 }
 
-/// Registers that say what the device is; a version 1 device has the first two alone.
+/// Registers that say what the device is. A device of version 1 has only the first two.
 const IDENTITY: [u32; 13] = [
     reg::PROTOCOL_VER,
     reg::CAPABILITIES,
@@ -53,7 +53,7 @@ const IDENTITY: [u32; 13] = [
 /// Registers that say where the channels' areas are.
 const PLACE: [u32; 3] = [reg::V2_AREA_BASE_LO, reg::V2_AREA_BASE_HI, reg::V2_AREA_STRIDE];
 
-/// Reads registers of a function that is there: all ones say that it is gone.
+/// Reads registers of a function. All ones mean that it is gone.
 pub(crate) fn read<const N: usize>(
     registers: &dyn Registers,
     function: &PciFunction,

@@ -15,7 +15,8 @@ pub(crate) struct LateErrors {
 }
 
 impl LateErrors {
-    /// The newest late error, if it is to be reported to this caller: a sticky one each time, any other to one caller.
+    /// The newest late error, if it is to be reported to this caller: a sticky one each time, any other to
+    /// one caller.
     #[inline]
     pub(crate) fn take(&self, link: &Link) -> Option<LateError> {
         // The common case: nothing new, and the session stands.

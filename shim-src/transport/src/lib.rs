@@ -1,7 +1,8 @@
 //! The guest's end of VGPU-STUB: finds the function, maps it, opens a channel, writes messages, waits.
 //!
-//! Runs inside other people's processes, so: nothing here starts a thread, prints, aborts, changes a signal's disposition or
-//! a thread's settings, or blocks a process that wants to exit. The contract is [`vgpu_wire`]; this crate is one reader of it.
+//! Runs inside other people's processes, so: nothing here starts a thread, prints, aborts, changes a signal's
+//! disposition or a thread's settings, or blocks a process that wants to exit. The contract is [`vgpu_wire`];
+//! this crate is one reader of it.
 //!
 //! # The staircase
 //!
@@ -18,36 +19,41 @@
 //!  submission                 a message goes into the ring, is published, and the doorbell is rung
 //!  wait                       spins, then sleeps
 //!  link                       registers, channel, lock; whether the session still stands
+//!  return_path                where the host writes, chosen by measuring
 //!  device                     a function that is opened: its identity, facts, mappings
-//!  bar_mappings  return_path  identity
+//!  bar_mappings  identity  areas
 //!  v1                         a device of version 1, made to look like one of version 2
-//!  registers  sim  sysfs  lock  pages  mapping  channel  ring  pace  counters  tracer  fork  sleep  errors
+//!  sim  registers  sysfs  lock  pages  ring  channel  mapping  pace  counters  tracer  fork  sleep  errors
 //! ```
-//! `mapping` is the only file that touches shared memory; `registers` and `sim` are the only ones that touch BAR0.
+//! `mapping`, with `stream`, is the only file that touches shared memory. `registers` and `sim` are the only
+//! ones that touch BAR0.
 //!
 //! # In other people's processes
 //!
-//! * **They fork.** A child finds [`SessionError::Forked`] in every call and touches neither memory nor descriptors of its
-//!   parent; its exit ends nothing (`fork`).
-//! * **They die.** Nothing needs to be said to the host: the kernel drops the lock on the channel, and the next process that
-//!   attaches, or finds no room, takes the channel back (`lock`, `dead`).
-//! * **They exit at any moment.** [`Session::close`] waits for no other thread, and for the host at most a fifth of a second.
-//!   It puts private memory in the window's place, so that threads which still write reach nobody (`detach`).
-//! * **They are killed while the host writes.** Guest pages that a session was given stay what they are until its channel has
-//!   been detached (`pages`).
-//! * **They close descriptors** that are not theirs. Ours have high numbers, and each examination of the device, and each
-//!   register access, first checks that the number still names our file; if not, the file is opened and the lock taken again.
-//!   Until then, at most half a second, another process that attaches could take the channel for a dead one's: the session is
-//!   then [`GoneReason::Channel`], and the other's may end too. That takes a program that closes everything and lives on:
-//!   programs that do so before they exec lose nothing (`descriptor`).
+//! * **They fork.** A child finds [`SessionError::Forked`] in every call and touches neither memory nor
+//!   descriptors of its parent; its exit ends nothing (`fork`).
+//! * **They die.** Nothing needs to be said to the host: the kernel drops the lock on the channel, and the
+//!   next process that attaches, or finds no room, takes the channel back (`lock`, `dead`).
+//! * **They exit at any moment.** [`Session::close`] waits for no other thread, and for the host at most a
+//!   fifth of a second. It puts private memory in the window's place, so that threads which still write reach
+//!   nobody (`detach`).
+//! * **They are killed while the host writes.** Guest pages that a session was given stay what they are until
+//!   its channel has been detached (`pages`).
+//! * **They close descriptors** that are not theirs. Ours have high numbers, and each examination of the
+//!   device, and each register access, first checks that the number still names our file; if not, the file is
+//!   opened and the lock taken again. Until then, at most half a second, another process that attaches could
+//!   take the channel for a dead one's: the session is then [`GoneReason::Channel`], and the other's may end
+//!   too. That takes a program that closes everything and lives on: programs that do so before they exec lose
+//!   nothing (`descriptor`).
 //! * **They cancel threads.** Calls that may block are raw system calls, which are no cancellation points.
 //! * **They handle signals.** Every interrupted call is taken up again.
 //!
 //! # What is fast
 //!
-//! [`Session::send`] takes a lock, copies, and publishes: no allocation, no system call while the host is awake, no register
-//! access but one examination of the device each 0.4 s. [`Session::late_error`], [`Session::word_value`] and
-//! [`Session::check`] are a few loads. `cargo run --release -p vgpu-transport --example bench` measures.
+//! [`Session::send`] takes a lock, copies, and publishes: no allocation, no system call while the host is
+//! awake, no register access but one examination of the device each 0.4 s. [`Session::late_error`],
+//! [`Session::word_value`] and [`Session::check`] are a few loads. `cargo run --release -p vgpu-transport
+//! --example bench` measures.
 
 mod areas;
 mod attach;
@@ -88,8 +94,10 @@ mod session;
 mod session_core;
 mod session_error;
 mod sim;
+mod sim_connection;
 mod sleep;
 mod staging;
+mod stream;
 mod submission;
 mod sysfs;
 mod tracer;

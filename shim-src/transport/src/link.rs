@@ -1,9 +1,10 @@
 //! The link between a session and its channel on the device: what every other part of a session builds on.
 //!
-//! It owns the way to the device (registers, channel, window, lock) and the one answer to the question whether the session
-//! still stands. The device is gone when something says so: registers that read all ones, a changed generation, a closed
-//! socket, a channel with another session's number. Silence is not gone. The device is examined at most every
-//! [`PING_EVERY_MS`], by whichever thread sends, waits or polls; a process that does none of these need not know.
+//! It owns the way to the device (registers, channel, window, lock) and the one answer to the question
+//! whether the session still stands. The device is gone when something says so: registers that read all ones,
+//! a changed generation, a closed socket, a channel with another session's number. Silence is not gone. The
+//! device is examined at most every [`PING_EVERY_MS`], by whichever thread sends, waits or polls; a process
+//! that does none of these need not know.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -139,9 +140,9 @@ impl Link {
             self.reply_slots.wake_all();
             wake(self.channel.futex());
             if lost == (SessionError::Gone { reason: GoneReason::Channel }) {
-                // The channel's memory may belong to another session by now, but the program has pointers to it. (What the
-                // host ended stays the session's until it detaches.) Without memory for this the program itself will not
-                // get far.
+                // The channel's memory may belong to another session by now, but the program has pointers to
+                // it. (What the host ended stays the session's until it detaches.) Without memory for this
+                // the program itself will not get far.
                 let _ = self.window.make_private();
             }
             if lost != SessionError::Closed {
@@ -215,8 +216,8 @@ impl Link {
             Ok(Renewal::Kept) => {}
             Ok(Renewal::Reopened) => tell(&Notice::Reopened { function: self.function }),
             Ok(Renewal::Lost) => return Err(self.gone(GoneReason::Channel)),
-            // The file is removed with its device. If the device lives, its registers will say so below, and a lock that
-            // cannot be taken again is as bad as one that is lost.
+            // The file is removed with its device. If the device lives, its registers will say so below, and
+            // a lock that cannot be taken again is as bad as one that is lost.
             Err(_) => {
                 self.examine_registers()?;
                 return Err(self.gone(GoneReason::Channel));

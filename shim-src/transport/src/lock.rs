@@ -1,14 +1,16 @@
 //! Which process has a channel: a record lock on byte *i* of the function's `resource2` file.
 //!
 //! The guest's kernel drops a process's locks when it dies, however it dies. Of the three kinds of locks only
-//! POSIX record locks (`F_SETLK`) fit: `flock` and open-file-description locks belong to the open file, which a forked child
-//! shares and keeps alive after its parent's death; record locks belong to the process. Their price: a process loses
-//! all its locks on a file when it closes *any* descriptor of it. So each process opens the file once: the table below
-//! holds one descriptor for each file, closed when nobody holds a lock through it; and a process never conflicts with itself,
-//! so the table also knows which channels this process has.
+//! POSIX record locks (`F_SETLK`) fit: `flock` and open-file-description locks belong to the open file, which
+//! a forked child shares and keeps alive after its parent's death; record locks belong to the process. Their
+//! price: a process loses all its locks on a file when it closes *any* descriptor of it. So each process
+//! opens the file once: the table below holds one descriptor for each file, closed when nobody holds a lock
+//! through it; and a process never conflicts with itself, so the table also knows which channels this process
+//! has.
 //!
-//! A program that closes descriptors that are not its own takes the locks away. [`LockFile::renew`], part of every look
-//! whether the device is alive, opens the file anew and takes them again, which fails where another process was faster.
+//! A program that closes descriptors that are not its own takes the locks away. [`LockFile::renew`], part of
+//! every look whether the device is alive, opens the file anew and takes them again, which fails where
+//! another process was faster.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -67,7 +69,8 @@ impl LockFile {
         Ok(Self { identity })
     }
 
-    /// Calls `what` with the file's descriptor, for mapping. It is open while this value lives, unless the program closed it.
+    /// Calls `what` with the file's descriptor, for mapping. It is open while this value lives, unless the
+    /// program closed it.
     pub(crate) fn with_number<T>(&self, what: impl FnOnce(RawFd) -> io::Result<T>) -> io::Result<T> {
         self.with(|entry| what(entry.descriptor.number()))
     }
@@ -120,8 +123,8 @@ impl LockFile {
                 if descriptor.identity() != entry.descriptor.identity() {
                     return Ok(Renewal::Lost);
                 }
-                // The old number is not ours any more. The new one may be the same number, and it is the same file: to drop
-                // the old descriptor would close the new one.
+                // The old number is not ours any more. The new one may be the same number, and it is the same
+                // file: to drop the old descriptor would close the new one.
                 core::mem::forget(core::mem::replace(&mut entry.descriptor, descriptor));
                 // Those of other sessions of this process; each finds out for itself whether it was in time.
                 for other in

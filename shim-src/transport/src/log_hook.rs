@@ -1,4 +1,4 @@
-//! Things that an operator should read in a log. The transport has none: whoever links it listens.
+//! Events that an operator should read in a log. The transport has no log: the library that links it listens.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -7,18 +7,19 @@ use vgpu_wire::pci::PciAddress;
 
 use crate::session_error::SessionError;
 
-/// Something to be logged.
+/// An event to be logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notice {
-    /// A session was lost; said once.
+    /// A session was lost. Reported once.
     Lost {
         /// The function.
         function: PciAddress,
         /// Why.
         lost: SessionError,
     },
-    /// The registers have not answered for a while: the device is stopped or its machine is paused. It is waited for.
+    /// The registers have not answered for a while: the device is stopped, or its machine is paused. The call
+    /// waits on.
     Silent {
         /// The function.
         function: PciAddress,
@@ -32,7 +33,7 @@ pub enum Notice {
         /// How long they did not.
         waited: Duration,
     },
-    /// The mediator turned a call away, since this virtual machine makes too many; it is tried again.
+    /// The mediator turned a call away because this virtual machine makes too many. The call is tried again.
     Limited {
         /// The function.
         function: PciAddress,
@@ -66,13 +67,14 @@ impl std::fmt::Display for Notice {
 
 static LISTENER: OnceLock<fn(&Notice)> = OnceLock::new();
 
-/// Names who hears notices, once for the process; a second listener is ignored. It is called from any thread, at times with
-/// locks of a session held, and must not call into one.
+/// Sets the listener of the process; a second one is ignored. It is called from any thread, at times with
+/// locks of a session held, and must not call into a session.
 pub fn listen(listener: fn(&Notice)) {
     // The first listener stays.
     let _ = LISTENER.set(listener);
 }
 
+/// Passes an event to the listener.
 pub(crate) fn tell(notice: &Notice) {
     if let Some(listener) = LISTENER.get() {
         listener(notice);

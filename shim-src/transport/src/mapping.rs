@@ -1,8 +1,8 @@
 //! Shared memory: the only place with volatile and atomic access to it.
 //!
 //! Another process, or another machine, writes to this memory at any moment. So no reference into it ever
-//! exists, but for atomics: words are loaded and stored with an ordering, bytes are copied by raw pointers into and out of
-//! private memory, and what was copied out is looked at there.
+//! exists, except to atomics: words are loaded and stored with an ordering, bytes are copied by raw pointers
+//! into and out of private memory, and what was copied out is checked there.
 
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
@@ -10,8 +10,9 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::io;
 use std::os::fd::RawFd;
 
-/// Bytes of a cache line.
-const LINE: usize = 64;
+#[cfg(target_arch = "x86_64")]
+use crate::stream::stream_lines_out;
+use crate::stream::{LINE, store_fence, stream};
 
 /// How the processor treats the memory, which decides what is cheap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +57,8 @@ impl Mapping {
         Self::map(ptr::null_mut(), bytes, flags, -1, 0, MemoryType::WriteBack)
     }
 
-    /// Addresses alone, in which [`Mapping::lay`] puts memory; all else there is none. `memory` is what will lie there.
+    /// Reserves addresses, in which [`Mapping::lay`] puts memory of the type `memory`. The rest cannot be
+    /// accessed.
     pub(crate) fn reserved(bytes: usize, memory: MemoryType) -> io::Result<Self> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new mapping where the kernel chooses.
@@ -64,8 +66,8 @@ impl Mapping {
         Self::made(base, bytes, memory)
     }
 
-    /// Puts `bytes` of a file from `from` on in the place of what lies at `offset`. All are multiples of the page size. Nobody may use
-    /// that place meanwhile.
+    /// Replaces what lies at `offset` by `bytes` of a file from `from` on. All three are multiples of the
+    /// page size. Nobody may use that memory meanwhile.
     pub(crate) fn lay(&self, offset: u64, file: RawFd, from: u64, bytes: u64) -> io::Result<()> {
         let at = self.pointer(offset, bytes).ok_or(io::ErrorKind::InvalidInput)?;
         let from = libc::off_t::try_from(from).map_err(|_| io::ErrorKind::InvalidInput)?;
@@ -76,8 +78,8 @@ impl Mapping {
         Ok(())
     }
 
-    /// Pages of a file of large pages, in an order, one behind the other; present, and not there in children of this process: for
-    /// pages whose physical addresses are told to somebody.
+    /// Maps pages of a file of large pages one after the other, in the order given. They are present, and
+    /// children of this process do not inherit them: their physical addresses are given to the host.
     pub(crate) fn of_large(file: RawFd, order: &[usize], page: usize) -> io::Result<Self> {
         // Nothing is set aside for pages of the file that are not among these.
         let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
@@ -91,7 +93,8 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// The System V segment of that number and size, of large pages; as [`Mapping::of_large`].
+    /// Maps the System V segment of that number and size, which has large pages, as [`Mapping::of_large`]
+    /// does.
     pub(crate) fn of_segment(segment: libc::c_int, bytes: usize) -> io::Result<Self> {
         // SAFETY: attaches where the kernel chooses.
         let base = unsafe { libc::shmat(segment, ptr::null(), 0) };
@@ -107,7 +110,8 @@ impl Mapping {
         if kept == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Has all pages be there, without the signal that a touch of one which cannot be had would bring.
+    /// Makes all pages present. Touching a page that cannot be had would bring a signal; this brings an
+    /// error.
     fn populate(&self) -> io::Result<()> {
         let at = self.base.as_ptr().cast();
         // SAFETY: names this value's mapping, whose contents stay.
@@ -151,8 +155,8 @@ impl Mapping {
         self.bytes as u64
     }
 
-    /// Replaces the memory by private, empty memory at the same addresses, in one step. Whoever still holds a pointer
-    /// into it can go on without reaching anybody else.
+    /// Replaces the memory by private, empty memory at the same addresses, in one step. A thread that still
+    /// has a pointer into it can go on without reaching anybody else.
     pub(crate) fn make_private(&self) -> io::Result<()> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
         let replaced = Self::map(self.base.as_ptr().cast(), self.bytes, flags, -1, 0, self.memory)?;
@@ -181,7 +185,8 @@ impl Mapping {
 
     #[inline]
     fn word32(&self, offset: u64) -> &AtomicU32 {
-        // SAFETY: mapped and aligned, as `word` checked, for as long as `self`; everybody uses atomics for it.
+        // SAFETY: mapped and aligned, as `word` checked, for as long as `self`; everybody uses atomics for
+        // it.
         unsafe { AtomicU32::from_ptr(self.word(offset)) }
     }
 
@@ -245,8 +250,9 @@ impl Mapping {
         unsafe { ptr::copy_nonoverlapping(source, destination, bytes) };
     }
 
-    /// The same past the caches, for much that the other side reads next: its processor has the old contents of the place in its
-    /// caches, and to take each line from there first would halve the speed. `offset` is a multiple of [`LINE`].
+    /// The same past the caches, for large copies that the other side reads next: its processor has the old
+    /// contents in its caches, and taking each line from there first would halve the speed. `offset` is a
+    /// multiple of [`LINE`].
     ///
     /// # Safety
     /// As for [`Mapping::copy_in`].
@@ -254,7 +260,8 @@ impl Mapping {
         let destination = self.at(offset, bytes);
         assert!(destination.addr().is_multiple_of(LINE));
         let lines = bytes - bytes % LINE;
-        // SAFETY: the source is the caller's promise, the destination was checked; it is aligned, and whole lines are copied.
+        // SAFETY: the source is the caller's promise, the destination was checked; it is aligned, and whole
+        // lines are copied.
         unsafe { stream(destination, source, lines) };
         // SAFETY: `lines` is no more than `bytes`, as the caller promises the source.
         let rest = unsafe { source.add(lines) };
@@ -273,8 +280,8 @@ impl Mapping {
         unsafe { ptr::copy_nonoverlapping(source, destination, bytes) };
     }
 
-    /// The same of much that the other side has written. From write-combined memory it comes a line at a time, where plain loads would
-    /// each go to the bus.
+    /// The same for large copies. From write-combined memory a line is loaded at a time, where plain loads
+    /// would each go to the bus.
     ///
     /// # Safety
     /// As for [`Mapping::copy_out`].
@@ -284,7 +291,8 @@ impl Mapping {
             let source = self.at(offset, bytes);
             if source.addr().is_multiple_of(LINE) {
                 let lines = bytes - bytes % LINE;
-                // SAFETY: the processor can, the source is mapped and aligned, the destination the caller's promise.
+                // SAFETY: the processor can, the source is mapped and aligned, the destination the caller's
+                // promise.
                 unsafe { stream_lines_out(source, destination, lines) };
                 // SAFETY: `lines` is no more than `bytes`, as the caller promises the destination.
                 let rest = unsafe { destination.add(lines) };
@@ -292,32 +300,8 @@ impl Mapping {
                 return unsafe { self.copy_out(offset + lines as u64, rest, bytes - lines) };
             }
         }
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller promises that the destination is writable for `bytes`.
         unsafe { self.copy_out(offset, destination, bytes) };
-    }
-
-    /// Nanoseconds that loads of `words` 64-bit words from `offset` on take, in the best of a few rounds.
-    pub(crate) fn time_loads(&self, offset: u64, words: u64) -> u64 {
-        let load = |words: u64| {
-            for word in 0..words {
-                core::hint::black_box(self.load64(offset + 8 * word, Ordering::Relaxed));
-            }
-        };
-        // The page's first touch, and an emulated processor's first look at this code, are not what is measured.
-        load(1);
-        let mut best = u64::MAX;
-        let begin = std::time::Instant::now();
-        for round in 1..=8 {
-            let start = std::time::Instant::now();
-            load(words);
-            best = best.min(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
-            // A slow way needs no second look; on a busy machine a fast one may.
-            let spent = begin.elapsed().as_micros();
-            if spent > 2000 || (round >= 3 && spent > 500) {
-                break;
-            }
-        }
-        best.max(1)
     }
 
     /// Copies private bytes into the mapping.
@@ -333,14 +317,14 @@ impl Mapping {
         unsafe { self.copy_out(offset, destination.as_mut_ptr(), destination.len()) };
     }
 
-    /// The address of a range, for whoever owns it. `None`: not mapped.
+    /// The address of a range, for its owner. `None`: it is not mapped.
     pub(crate) fn pointer(&self, offset: u64, bytes: u64) -> Option<NonNull<u8>> {
         let end = offset.checked_add(bytes)?;
         (end <= self.bytes()).then(|| self.at(offset, bytes as usize)).and_then(NonNull::new)
     }
 
-    /// Orders the stores before it against the stores after it, as the other side sees them. Stores to write-combined memory are not
-    /// ordered by a release store.
+    /// Orders the stores before it before the stores after it, as the other side sees them. A release store
+    /// does not order stores to write-combined memory.
     #[inline]
     pub(crate) fn order_stores(&self) {
         if self.memory == MemoryType::WriteCombined {
@@ -354,70 +338,6 @@ impl Drop for Mapping {
         // SAFETY: the range was mapped by this value and nothing refers to it any more.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
-}
-
-/// Copies whole lines by stores that leave the caches alone, and orders them before all later stores.
-///
-/// # Safety
-/// `source` is readable and `destination` writable for `bytes`, a multiple of [`LINE`]; they do not overlap; `destination` is
-/// aligned to [`LINE`].
-#[cfg(target_arch = "x86_64")]
-unsafe fn stream(destination: *mut u8, source: *const u8, bytes: usize) {
-    use core::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
-    const STEP: usize = size_of::<__m128i>();
-    for at in (0..bytes).step_by(STEP) {
-        // SAFETY: `at` is below `bytes`, for which the caller promises both.
-        let from = unsafe { source.add(at) };
-        // SAFETY: as above; a line is a whole number of steps.
-        let value = unsafe { _mm_loadu_si128(from.cast()) };
-        // SAFETY: as above.
-        let to = unsafe { destination.add(at) };
-        // SAFETY: as above, and aligned, since lines and steps are.
-        unsafe { _mm_stream_si128(to.cast(), value) };
-    }
-    // Such stores are ordered by nothing but a fence.
-    store_fence();
-}
-
-/// Copies whole lines out of write-combined memory by loads that fetch a line at a time.
-///
-/// # Safety
-/// The processor has SSE 4.1; `source` is readable and `destination` writable for `bytes`, a multiple of [`LINE`]; they do not overlap;
-/// `source` is aligned to [`LINE`].
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "sse4.1")]
-unsafe fn stream_lines_out(source: *const u8, destination: *mut u8, bytes: usize) {
-    use core::arch::x86_64::{__m128i, _mm_mfence, _mm_storeu_si128, _mm_stream_load_si128};
-    const STEP: usize = size_of::<__m128i>();
-    // Such loads may be answered by lines that were fetched before the other side said that all is there.
-    _mm_mfence();
-    for at in (0..bytes).step_by(STEP) {
-        // SAFETY: `at` is below `bytes`, for which the caller promises both.
-        let from = unsafe { source.add(at) };
-        // SAFETY: as above, and aligned, since lines and steps are.
-        let value = unsafe { _mm_stream_load_si128(from.cast_mut().cast()) };
-        // SAFETY: as above.
-        let to = unsafe { destination.add(at) };
-        // SAFETY: as above.
-        unsafe { _mm_storeu_si128(to.cast(), value) };
-    }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-unsafe fn stream(destination: *mut u8, source: *const u8, bytes: usize) {
-    // SAFETY: as the caller promises.
-    unsafe { ptr::copy_nonoverlapping(source, destination, bytes) };
-}
-
-#[inline]
-fn store_fence() {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: the instruction is part of SSE, which every x86-64 processor has.
-    unsafe {
-        core::arch::x86_64::_mm_sfence();
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    core::sync::atomic::fence(Ordering::SeqCst);
 }
 
 #[cfg(test)]

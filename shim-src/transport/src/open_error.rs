@@ -43,7 +43,7 @@ pub enum OpenError {
         /// The function.
         function: String,
     },
-    /// A file cannot be opened by which the processes of this machine take turns at a device of version 1.
+    /// A file by which the processes of this machine share a device of version 1 cannot be opened.
     #[error("failed to open {}, by which processes take turns at the device", path.display())]
     Turn {
         /// The file.
@@ -52,7 +52,7 @@ pub enum OpenError {
         #[source]
         source: io::Error,
     },
-    /// The device answers, what carries calls out for it does not, or not for this machine.
+    /// The device answers, but what executes its calls does not, or not for this machine.
     #[error("{function} has nothing behind it: {reason}")]
     NoHost {
         /// The function.
@@ -88,7 +88,7 @@ pub enum OpenError {
         /// The window's.
         announced: u64,
     },
-    /// The device says nothing of itself: no memory, or no driver version.
+    /// The device's facts have no memory, or no driver version.
     #[error("the facts of {function} are empty")]
     NoFacts {
         /// The function.

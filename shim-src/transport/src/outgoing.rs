@@ -12,8 +12,8 @@ pub(crate) const HEADER: u64 = size_of::<Header>() as u64;
 pub(crate) enum Tail<'a> {
     /// Pieces, which follow each other without a gap.
     Pieces(&'a [&'a [u8]]),
-    /// Process memory that must not be referred to as a slice, because its owner may write to it at any time. Whoever makes
-    /// the value promises that so many bytes are readable.
+    /// Process memory that must not be referred to as a slice, because its owner may write to it at any time.
+    /// Whoever makes the value promises that so many bytes are readable.
     Raw(*const u8, usize),
 }
 

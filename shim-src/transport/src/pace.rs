@@ -1,4 +1,5 @@
-//! How long waits usually take, and what follows from it: whether a thread spins, for how long, and who sleeps.
+//! How long waits usually take, and what follows from it: whether a thread spins, for how long, and who
+//! sleeps.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Mutex;
@@ -28,8 +29,8 @@ impl Usual {
         Duration::from_nanos(u64::from(self.0.load(Ordering::Relaxed)))
     }
 
-    /// Takes the length of a wait into account. A race between two threads loses one of the two lengths, which does no
-    /// harm.
+    /// Takes the length of a wait into account. A race between two threads loses one of the two lengths,
+    /// which does no harm.
     pub(crate) fn learn(&self, took: Duration) {
         let took = u32::try_from(took.as_nanos()).unwrap_or(u32::MAX).max(1);
         let old = self.0.load(Ordering::Relaxed);
@@ -54,7 +55,8 @@ pub(crate) struct Pace {
     pub(crate) spins: bool,
     /// The host wakes sleepers by futex.
     pub(crate) futex: bool,
-    /// Number of threads that sleep. Locked while the count is passed on, so that the host never reads an older count last.
+    /// Number of threads that sleep. Locked while the count is passed on, so that the host never reads an
+    /// older count last.
     sleepers: Mutex<u32>,
 }
 

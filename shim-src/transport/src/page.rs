@@ -1,9 +1,9 @@
-//! The device's own registers on the simulated bus, as the file `resource0_ro` that the device's process keeps
-//! up to date: to look at a device, and at its facts, is one read and wakes nobody.
+//! The device's own registers on the simulated bus, as the file `resource0_ro` that the device's process
+//! keeps up to date: to look at a device, and at its facts, is one read and wakes nobody.
 //!
-//! The device's process holds a lock (`flock`) on the file, and its kernel drops it when that process dies, however it
-//! dies: who gets the lock has found what a dead device left. A guest holds it shared for a moment at most, so that
-//! guests do not take each other for devices.
+//! The device's process holds a lock (`flock`) on the file, and its kernel drops it when that process dies,
+//! however it dies: who gets the lock has found what a dead device left. A guest holds it shared for a moment
+//! at most, so that guests do not take each other for devices.
 
 use std::io;
 use std::path::Path;

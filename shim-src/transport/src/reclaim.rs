@@ -23,8 +23,8 @@ impl Reclaimer {
         Self { channels, pool }
     }
 
-    /// Ends the sessions of dead processes, waits until they have ended, and returns how many have. One that is in the
-    /// middle of work that cannot be interrupted is not among them.
+    /// Ends the sessions of dead processes, waits until they have ended, and returns how many have. One that
+    /// is in the middle of work that cannot be interrupted is not among them.
     pub(crate) fn reclaim(&self, link: &Link) -> Result<u32, SessionError> {
         link.enter()?;
         let registers = link.registers.as_ref();
@@ -33,7 +33,8 @@ impl Reclaimer {
             .map_err(|error| link.lost_by(&error))
     }
 
-    /// Ends the sessions of dead processes, and waits for none of them. `others`: whether another channel was attached.
+    /// Ends the sessions of dead processes, and waits for none of them. `others`: whether another channel was
+    /// attached.
     pub(crate) fn end_dead(&self, link: &Link, others: bool) -> Result<(), SessionError> {
         if !others && self.pool.is_none() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! BAR0, by whatever way it is reached: a mapped BAR, or the socket of the simulated bus ([`crate::sim`]).
+//! Access to BAR0: a mapped BAR, or the socket of the simulated bus ([`crate::sim`]).
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -47,12 +47,12 @@ pub(crate) enum Access {
 
 /// Access to BAR0: aligned 32-bit reads and writes. Used from any thread.
 pub(crate) trait Registers: Send + Sync + std::fmt::Debug {
-    /// Makes several accesses, at most [`BATCH`], in their order; when it returns, all is done. `values`, as long as `accesses`,
-    /// gets what was read, and at writes something.
+    /// Makes several accesses, at most [`BATCH`], in their order. All have completed when it returns.
+    /// `values`, as long as `accesses`, receives what was read; for writes it receives some value.
     fn access(&self, accesses: &[Access], values: &mut [u32]) -> Result<(), RegisterError>;
 
-    /// Writes a register without waiting for what it does, unless `still` says no when its turn has come.
-    /// Returns whether it was written.
+    /// Writes a register without waiting for the effect, unless `still` says no when the access can be made.
+    /// Returns whether the register was written.
     fn post(&self, offset: u32, value: u32, still: &dyn Fn() -> bool) -> Result<bool, RegisterError>;
 
     /// Writes a register, but gives up after `limit`: for a process that exits.
@@ -112,7 +112,8 @@ impl Registers for BarRegisters {
     }
 }
 
-/// 8 bytes are the widest access that a BAR behind an emulator takes; what is stored beyond the last byte is zero.
+/// 8 bytes are the widest access that a BAR behind an emulator takes. The bytes stored beyond the last one
+/// are zero.
 impl DataBar for BarRegisters {
     fn write(&self, offset: u32, data: &[u8]) -> Result<(), RegisterError> {
         check_home()?;
@@ -134,6 +135,7 @@ impl DataBar for BarRegisters {
     }
 }
 
+/// Refuses accesses of a forked child.
 pub(crate) fn check_home() -> Result<(), RegisterError> {
     if fork::forked() { Err(RegisterError::Forked) } else { Ok(()) }
 }

@@ -17,8 +17,8 @@ use crate::wait::wait_until;
 pub struct Answer {
     /// A `CUresult`.
     pub status: u32,
-    /// Number of bytes of data that the host sent. The caller's buffer holds the first of them, as many as fit. 0 where
-    /// the call failed.
+    /// Number of bytes of data that the host sent. The caller's buffer holds the first of them, as many as
+    /// fit. 0 where the call failed.
     pub bytes: usize,
     /// Why the call failed, in the host's words, on one line; empty where the host gives no reason.
     pub why: Box<str>,
@@ -50,8 +50,8 @@ impl Replies {
         body.set_reply(slot);
         let usual = &self.usual[const { index_of(P::KIND) }];
         let answer = exchange(link, submission, slot, &Outgoing::new(&body, tail), usual, reply);
-        // The host may still write to the slot of a call that was given up, but then the session is lost, and no slot is
-        // used again.
+        // The host may still write to the slot of a call that was given up, but then the session is lost, and
+        // no slot is used again.
         if answer.as_ref().map_or_else(|lost| !lost.is_final(), |_| true) {
             link.reply_slots.give_back(slot);
         }

@@ -26,7 +26,8 @@ impl ReplySlots {
         Self { free: Mutex::new(u32::MAX), freed: Condvar::new() }
     }
 
-    /// Takes a free slot, and waits for one while all are in use: each call that has one ends, or the session does.
+    /// Takes a free slot, and waits for one while all are in use: each call that has one ends, or the session
+    /// does.
     ///
     /// # Errors
     /// The error of `check`, which tells whether the session still stands.

@@ -66,7 +66,8 @@ impl Ring {
         RING_BYTES - (self.tail - self.head)
     }
 
-    /// Offset at which the next message is written, and how many bytes are left from there to the end of the ring.
+    /// Offset at which the next message is written, and how many bytes are left from there to the end of the
+    /// ring.
     pub(crate) fn place(&self) -> (u64, u64) {
         let at = self.tail % RING_BYTES;
         (at, RING_BYTES - at)
@@ -108,7 +109,8 @@ impl Ring {
                 }
             }
             Tail::Raw(source, length) => {
-                // SAFETY: whoever made the tail promised that it is readable; nobody has a pointer into the ring.
+                // SAFETY: whoever made the tail promised that it is readable; nobody has a pointer into the
+                // ring.
                 unsafe { channel.put_raw(at, source, length) };
                 at += length as u64;
             }
@@ -164,7 +166,8 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(40))]
-        /// Whatever is written comes out of the wire crate's own decoder, numbered without a gap, never wrapped.
+        /// Whatever is written comes out of the wire crate's own decoder, numbered without a gap, never
+        /// wrapped.
         #[test]
         fn what_is_written_decodes(messages in prop::collection::vec(sent(), 1..60)) {
             let window = Arc::new(Mapping::anonymous(area::AREA_BYTES as usize).unwrap());

@@ -26,34 +26,34 @@ use crate::sysfs::PciFunction;
 use crate::window_memory::WindowMemory;
 use crate::word::Word;
 
-/// One process's attachment to a device. Used from any number of threads; messages go out in the order of
-/// the calls. Dropping it closes it; so does the end of the process, however it comes.
+/// One process's attachment to a device. Any number of threads may use it; messages are sent in the order of
+/// the calls. Dropping it closes it, and so does the end of the process, however it comes.
 #[derive(Debug)]
 pub struct Session {
     function: PciFunction,
     facts: Box<DeviceFacts>,
     /// Set when the session is attached.
     core: OnceLock<Arc<SessionCore>>,
-    /// Locked while it attaches.
+    /// Locked while the session attaches.
     before: Mutex<Before>,
     closed: AtomicBool,
 }
 
-/// What there is before [`Session::core`] is set.
+/// The state before [`Session::core`] is set.
 #[derive(Debug)]
 enum Before {
     /// The opened device; the first message attaches.
     Opened(Box<Device>),
-    /// Nothing: it is attached, or will never be.
+    /// The session is attached, or never will be.
     Over(SessionError),
 }
 
 impl Session {
-    /// Opens a session: compares version and message table, locks a channel, attaches, greets. Channels of dead
-    /// processes that it meets are freed.
+    /// Opens a session: compares version and message table, locks a channel, attaches, and greets. Frees the
+    /// channels of dead processes that it meets.
     ///
     /// # Errors
-    /// Why there is no session; version trouble names both sides.
+    /// Why there is no session. An error about versions names both sides.
     pub fn attach(device: Device) -> Result<Self, AttachError> {
         let function = device.function().clone();
         let (core, facts) = attach::attach(device)?;
@@ -62,11 +62,12 @@ impl Session {
         Ok(Self { function, facts, core: OnceLock::from(core), before, closed: AtomicBool::new(false) })
     }
 
-    /// Begins a session that attaches with its first message: who only looks at facts and free memory needs no channel. Compares
-    /// version and message table.
+    /// Starts a session that attaches with its first message: a process that only reads facts and free memory
+    /// needs no channel. Compares version and message table.
     ///
     /// # Errors
-    /// The device is another build's, not ready, or has no facts. What an attach runs into later is [`SessionError::NotAttached`].
+    /// The device is another build's, not ready, or has no facts. An attach that fails later is
+    /// [`SessionError::NotAttached`].
     pub fn open(device: Device) -> Result<Self, AttachError> {
         attach::compare(&device)?;
         let facts = device.facts().map_err(|error| match error {
@@ -78,7 +79,7 @@ impl Session {
         Ok(Self { function, facts, core: OnceLock::new(), before, closed: AtomicBool::new(false) })
     }
 
-    /// The attached session; attaches at the first call.
+    /// The attached session. The first call attaches.
     #[inline]
     fn core(&self) -> Result<&Arc<SessionCore>, SessionError> {
         self.core.get().map_or_else(|| self.attach_now(), Ok)
@@ -110,8 +111,8 @@ impl Session {
         }
     }
 
-    /// Free device memory in bytes, rounded down to MiB, without a session; what dead processes held is freed first.
-    /// `None`: the session is attached, and the device is to be asked by message.
+    /// Free device memory in bytes, rounded down to MiB, without attaching. What dead processes held is freed
+    /// first. `None`: the session is attached, and a message can ask the device.
     ///
     /// # Errors
     /// The device is gone.
@@ -136,27 +137,29 @@ impl Session {
         &self.function
     }
 
-    /// The session's number, as the device's status shows it.
+    /// The session's number, as the device's status shows it; 0 before it attaches.
     pub fn number(&self) -> u32 {
         self.core.get().map_or(0, |core| core.link().number)
     }
 
-    /// Index of the channel.
+    /// Index of the channel; 0 before the session attaches.
     pub fn channel(&self) -> u32 {
         self.core.get().map_or(0, |core| core.link().index)
     }
 
-    /// Sends a message that is not answered. `tail` is gathered behind the body; it must be as long in all as the body states.
-    /// Returns the message's number, to be compared with [`Session::done`] and [`LateError::message`].
+    /// Sends a message that is not answered. The pieces of `tail` follow the body, and must be as long in all
+    /// as the body states. Returns the message's number, to be compared with [`Session::done`] and
+    /// [`LateError::message`].
     ///
     /// # Errors
-    /// [`SessionError::Misuse`] if it is longer than `area::MESSAGE_MAX`; else the session is lost.
+    /// [`SessionError::Misuse`] if the message is longer than `area::MESSAGE_MAX`; otherwise the session is
+    /// lost.
     #[inline]
     pub fn send<P: Payload>(&self, body: &P, tail: &[&[u8]]) -> Result<u64, SessionError> {
         self.core()?.messenger.send(&Outgoing::new(body, Tail::Pieces(tail)))
     }
 
-    /// Sends a message and waits for its answer. The data goes to `reply`, cut to its length.
+    /// Sends a message and waits for its answer. The data is copied to `reply`, cut to its length.
     ///
     /// # Errors
     /// As [`Session::send`].
@@ -169,26 +172,27 @@ impl Session {
         self.core()?.messenger.call(body, Tail::Pieces(tail), reply)
     }
 
-    /// Lets all work sent after this start after what `stream` ([`vgpu_wire::JOIN_ALL`]: every stream) has been given so far. Sends
-    /// nothing: it rides on the next message, whichever thread sends it.
+    /// Orders all work sent after this call after the work that `stream` has so far ([`vgpu_wire::JOIN_ALL`]:
+    /// every stream). Sends nothing: the join rides on the next message, whichever thread sends it.
     pub fn join(&self, stream: u32) {
         if let Some(core) = self.core.get() {
             core.messenger.join(stream);
         }
     }
 
-    /// A completion word; `None`: all are taken, or the session is lost.
+    /// Takes a completion word. `None`: all have owners, or the session is lost.
     pub fn word(&self) -> Option<Word> {
         Word::new(Arc::clone(self.core().ok()?))
     }
 
-    /// The newest value of a word that is done; 0 for a word that does not exist. For a loop that polls it, see [`Session::check`].
+    /// The newest value that a word has reached; 0 for a word that does not exist. A loop that polls it must
+    /// also call [`Session::check`].
     #[inline]
     pub fn word_value(&self, word: u32) -> u64 {
         self.there().filter(|_| word < WORDS).map_or(0, |core| core.link().channel.value(word))
     }
 
-    /// Nanoseconds on the executor's clock when the word got its newest value.
+    /// Time on the executor's clock, in nanoseconds, at which the word reached its newest value.
     pub fn word_time(&self, word: u32) -> u64 {
         self.there().filter(|_| word < WORDS).map_or(0, |core| core.link().channel.time(word))
     }
@@ -196,14 +200,16 @@ impl Session {
     /// Waits until the word has reached the value: spins for a while, then sleeps. Word 0 is always there.
     ///
     /// # Errors
-    /// The session is lost, noticed within a second; or [`SessionError::Ended`] when a sticky error came before the value did.
+    /// The session is lost, which is noticed within a second; or [`SessionError::Ended`] if a sticky error
+    /// came before the value did.
     pub fn wait(&self, word: u32, value: u64) -> Result<(), SessionError> {
         let core = self.core()?;
         core.fences.wait(core.link(), word, value)
     }
 
-    /// Whether the session still stands. A few loads most of the time; asks the device at most every 0.4 s. For callers that
-    /// poll a word (`cuEventQuery` and its like), after the answer "not yet".
+    /// Checks whether the session still stands. Costs a few loads most of the time; examines the device at
+    /// most every 0.4 s. For callers that poll a word, such as `cuEventQuery`, when the word has not reached
+    /// the value yet.
     ///
     /// # Errors
     /// The session is lost, or a sticky error is there.
@@ -220,21 +226,22 @@ impl Session {
         link.ping()
     }
 
-    /// What the host found out late, if there is something new. An error that is not sticky is handed out once, to one
-    /// caller; a sticky one every time. A lost session is a sticky error too.
+    /// The newest error that the host reported late, if it is to be reported to this caller. An error that is
+    /// not sticky is returned once, to one caller; a sticky one every time. A lost session is a sticky error
+    /// too.
     #[inline]
     pub fn late_error(&self) -> Option<LateError> {
         let core = self.core.get()?;
         core.late_errors.take(core.link())
     }
 
-    /// How many messages the host has carried out.
+    /// Number of messages that the host has executed.
     pub fn done(&self) -> u64 {
         self.there().map_or(0, |core| core.link().channel.done())
     }
 
-    /// Copies from process memory to the device in the order of `stream`. Returns when the source has been copied out; it may then
-    /// be changed or freed. No other synchronisation.
+    /// Copies from process memory to the device in the order of `stream`. Returns when the source may be
+    /// changed or freed. Synchronizes nothing else.
     ///
     /// # Safety
     /// `source` is readable for `bytes`.
@@ -248,11 +255,12 @@ impl Session {
         source: *const u8,
         bytes: usize,
     ) -> Result<(), SessionError> {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller promises the same of the memory.
         unsafe { copies::upload(self.core()?, stream, destination, source, bytes) }
     }
 
-    /// Copies from the device to process memory, after the earlier work of `stream`. Returns when the data is there.
+    /// Copies from the device to process memory, ordered after the earlier work of `stream`. Returns when the
+    /// data is there.
     ///
     /// # Safety
     /// `destination` is writable for `bytes` and nobody else uses it meanwhile.
@@ -266,17 +274,19 @@ impl Session {
         destination: *mut u8,
         bytes: usize,
     ) -> Result<(), SessionError> {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller promises the same of the memory.
         unsafe { copies::download(self.core()?, stream, source, destination, bytes) }
     }
 
-    /// How payload gets to a device of version 1: through so many bytes of guest pages, or, `Some(None)`, through a BAR, an exit of the
-    /// virtual machine for each 8 bytes. `None`: the device is of version 2, or the session not attached.
+    /// Through how many bytes of guest pages payload goes to a device of version 1. `Some(None)`: it goes
+    /// through a BAR, with an exit of the virtual machine for each 8 bytes. `None`: the device is of version
+    /// 2, or the session not attached.
     pub fn pages(&self) -> Option<Option<u32>> {
         self.there()?.bridge.as_ref().map(|bridge| bridge.pages())
     }
 
-    /// How this session reads what its host writes. `None`: it is not attached, or the device is of version 1 ([`Session::pages`]).
+    /// The session's return path. `None`: it is not attached, or the device is of version 1
+    /// ([`Session::pages`]).
     pub fn reading(&self) -> Option<ReturnPath> {
         let core = self.there().filter(|core| core.bridge.is_none())?;
         let mut path = core.return_path;
@@ -286,8 +296,8 @@ impl Session {
         Some(path)
     }
 
-    /// Whether window memory is for programs to read: a BAR may be a hundred times slower than memory. Measured once, in less than a
-    /// millisecond.
+    /// Whether reads from the window are fast enough to hand window memory to the program: a BAR may be a
+    /// hundred times slower than memory. Measured on first use, in less than a millisecond.
     ///
     /// # Errors
     /// The session is lost.
@@ -297,7 +307,8 @@ impl Session {
         Ok(*core.reads_well.get_or_init(|| return_path::reads_well(&core.link().window, staging)))
     }
 
-    /// Takes window memory, for pinned host memory. `None`: there is no room, also after dead processes' share was reclaimed.
+    /// Takes window memory, for pinned host memory. `None`: there is no room, even after the share of dead
+    /// processes was reclaimed.
     ///
     /// # Errors
     /// The session is lost.
@@ -305,8 +316,8 @@ impl Session {
         WindowMemory::new(Arc::clone(self.core()?), bytes)
     }
 
-    /// Detaches the channels of dead processes, and says how many. To be called when an allocation finds no room, which is then tried
-    /// once more.
+    /// Detaches the channels of dead processes, and returns how many. To be called when an allocation finds
+    /// no room, before it is tried once more.
     ///
     /// # Errors
     /// The session is lost.
@@ -321,20 +332,21 @@ impl Session {
         self.core.get().filter(|core| !core.link().left())
     }
 
-    /// What has been counted so far.
+    /// The counters as they are now.
     pub fn counters(&self) -> Counters {
         self.core.get().map_or_else(Counters::default, |core| core.link().counters.read())
     }
 
-    /// Ends the session: the host frees all that it holds. Never blocks for long, whatever other threads do; they get
-    /// [`SessionError::Closed`]. Window memory stays readable and writable, but it is empty and private to the process from here on.
-    /// Does nothing in a forked child, and nothing the second time.
+    /// Ends the session: the host frees everything that it holds. Never blocks for long, whatever other
+    /// threads do; their calls return [`SessionError::Closed`]. Window memory stays readable and writable,
+    /// but is empty and private to the process from here on. Does nothing in a forked child, and nothing the
+    /// second time.
     pub fn close(&self) {
         if !self.closed.swap(true, Ordering::AcqRel) {
             if let Some(core) = self.core.get() {
                 detach(core);
             } else if let Ok(mut before) = self.before.try_lock() {
-                // Who holds the lock attaches; its channel is freed when the process ends.
+                // The thread that holds the lock is attaching; its channel is freed when the process ends.
                 *before = Before::Over(SessionError::Closed);
             }
         }

@@ -1,4 +1,5 @@
-//! The state behind an attached [`crate::Session`]: its parts side by side. Each part's file holds what it does.
+//! The state behind an attached [`crate::Session`]: its parts side by side. Each part's file holds what it
+//! does.
 
 use std::sync::{Arc, OnceLock};
 
@@ -28,7 +29,8 @@ pub(crate) struct SessionCore {
     pub(crate) area: u64,
     /// How this session reads what its host writes, as it was chosen at the attach.
     pub(crate) return_path: ReturnPath,
-    /// Whether reads from the window are fast enough to hand window memory to the program. Measured on first use.
+    /// Whether reads from the window are fast enough to hand window memory to the program. Measured on first
+    /// use.
     pub(crate) reads_well: OnceLock<bool>,
 }
 

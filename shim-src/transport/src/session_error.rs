@@ -1,8 +1,10 @@
-//! How a session ends, and what the host reports late. [`crate::link`] and [`crate::late_errors`] find these out.
+//! How a session ends, and what the host reports late. [`crate::link`] and [`crate::late_errors`] find these
+//! out.
 
 use thiserror::Error;
 
-/// Why a session cannot be used (any more). Everything but [`SessionError::Misuse`] is final: every later call answers the same.
+/// Why a session cannot be used. Everything but [`SessionError::Misuse`] is final: every later call returns
+/// the same.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum SessionError {
     /// The device is gone: what says so.
@@ -11,7 +13,7 @@ pub enum SessionError {
         /// What says so.
         reason: GoneReason,
     },
-    /// The host ended the session, or (out of a wait) an error that stays broke its work.
+    /// The host ended the session; or, returned by a wait, a sticky error broke its work.
     #[error("the host ended the session with error {code} at message {message}")]
     Ended {
         /// A `CUresult`, never 0.
@@ -25,14 +27,14 @@ pub enum SessionError {
     /// This process is a forked child of the one that owns the session.
     #[error("the session belongs to the parent of this forked process")]
     Forked,
-    /// The session attaches with its first message, and could not.
+    /// The session attaches with its first message, and that failed.
     #[error("the device does not take this process: {reason}")]
     NotAttached {
         /// Why not.
         reason: &'static str,
     },
-    /// The caller asked for what cannot be said: a message above `area::MESSAGE_MAX`, a word that
-    /// does not exist. The session goes on; nothing was sent.
+    /// The caller asked for the impossible: a message longer than `area::MESSAGE_MAX`, or a word that does
+    /// not exist. The session goes on; nothing was sent.
     #[error("{what}")]
     Misuse {
         /// What is wrong.
@@ -41,9 +43,9 @@ pub enum SessionError {
 }
 
 impl SessionError {
-    /// The `CUresult` to report: 46 (device unavailable) when the device is gone or takes no more processes, the host's code
-    /// when it ended the session, 4 (deinitialized) when closed, 3 (not initialized) in a forked
-    /// child, 1 (invalid value) for misuse.
+    /// The `CUresult` to report: 46 (device unavailable) when the device is gone or takes no more processes,
+    /// the host's code when it ended the session, 4 (deinitialized) when closed, 3 (not initialized) in a
+    /// forked child, 1 (invalid value) for misuse.
     #[must_use]
     pub const fn code(&self) -> u32 {
         match self {
@@ -55,7 +57,7 @@ impl SessionError {
         }
     }
 
-    /// Whether every later call of the session answers the same.
+    /// Whether every later call of the session returns the same.
     #[must_use]
     pub const fn is_final(&self) -> bool {
         !matches!(self, Self::Misuse { .. })
@@ -95,7 +97,7 @@ pub enum GoneReason {
     Quarantined,
 }
 
-/// What the host found out late.
+/// An error that the host reported after the call that caused it had returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LateError {
     /// A `CUresult`, never 0.

@@ -1,14 +1,14 @@
 //! How a thread sleeps and is woken, and what time it is.
 //!
-//! The system calls are raw: those of the C library are cancellation points, and a thread that the host program cancels
-//! must not unwind out of these frames.
+//! The system calls are raw: those of the C library are cancellation points, and a thread that the host
+//! program cancels must not unwind out of these frames.
 
 use core::ptr;
 use core::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-/// Number of processors that this process may run on. Costs one system call; the standard library's count also reads the
-/// files of the control group.
+/// Number of processors that this process may run on. Costs one system call; the standard library's count
+/// also reads the files of the control group.
 pub(crate) fn processors() -> usize {
     // SAFETY: a set is plain bits, for which zero is a value.
     let mut set: libc::cpu_set_t = unsafe { core::mem::zeroed() };
@@ -24,12 +24,12 @@ pub(crate) fn timespec(time: Duration) -> libc::timespec {
     libc::timespec { tv_sec: seconds, tv_nsec: libc::c_long::from(time.subsec_nanos() as i32) }
 }
 
-/// Sleeps until somebody wakes the word, its value is not `value`, or a signal arrives. Returns false if none of these
-/// happened within `limit`.
+/// Sleeps until somebody wakes the word, its value is not `value`, or a signal arrives. Returns false if none
+/// of these happened within `limit`.
 pub(crate) fn sleep_on(word: &AtomicU32, value: u32, limit: Duration) -> bool {
     let limit = timespec(limit);
-    // SAFETY: the kernel reads the word, which the reference keeps mapped, and the time. Not private: who wakes is in another
-    // process. Every way in which it returns is one to look again.
+    // SAFETY: the kernel reads the word, which the reference keeps mapped, and the time. Not private: who
+    // wakes is in another process. Every way in which it returns is one to look again.
     let slept =
         unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, &raw const limit) };
     slept == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ETIMEDOUT)

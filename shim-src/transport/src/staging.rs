@@ -1,12 +1,14 @@
 //! Staging buffers: window memory, or guest pages, through which copies of pageable memory pass.
 //!
-//! A mark on a buffer's own word says when its last use is over, and the buffer is used again. Buffers are taken from the
-//! window at the first copy that needs them, because most processes never copy. There are small and large ones. The large
-//! ones together are far more than two sides at work need: on a busy machine one of them may not run for some
-//! milliseconds, in which the other goes on. The next buffer is chosen for the caches: the free one that was used last.
+//! A mark on a buffer's own word says when its last use is over, and the buffer is used again. Buffers are
+//! taken from the window at the first copy that needs them, because most processes never copy. There are
+//! small and large ones. The large ones together are far more than two sides at work need: on a busy machine
+//! one of them may not run for some milliseconds, in which the other goes on. The next buffer is chosen for
+//! the caches: the free one that was used last.
 //!
-//! Downloads pass through guest pages where the session has some ([`crate::guest_pages`]): those are memory, a BAR may not
-//! be. While the window is full, they pass through the two buffers that each channel has for itself.
+//! Downloads pass through guest pages where the session has some ([`crate::guest_pages`]): those are memory,
+//! a BAR may not be. While the window is full, they pass through the two buffers that each channel has for
+//! itself.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -29,8 +31,9 @@ const SMALL: (usize, usize) = (64 << 10, 4);
 const LARGE: (usize, usize) = (512 << 10, 16);
 /// Length and number of the channel's own buffers.
 const OWN: (usize, usize) = (area::STAGING_BYTES as usize / 2, 2);
-/// Length of the small and of the large buffers in guest pages. The small ones lie behind the return area, before the first
-/// large one, which begins at a multiple of its size, as all do, and so crosses no boundary between pages.
+/// Length of the small and of the large buffers in guest pages. The small ones lie behind the return area,
+/// before the first large one, which begins at a multiple of its size, as all do, and so crosses no boundary
+/// between pages.
 const BACK: (usize, usize) = (SMALL.0, LARGE.0);
 /// Maximum number of large buffers in guest pages.
 const BACK_LARGE: usize = 7;
@@ -73,7 +76,8 @@ pub(crate) struct Pool {
     pub(crate) bytes: usize,
     /// Maximum number of buffers.
     pub(crate) count: usize,
-    /// A word for each buffer. Empty for buffers in guest pages, which few sessions have: those take words when they are made.
+    /// A word for each buffer. Empty for buffers in guest pages, which few sessions have: those take words
+    /// when they are made.
     words: Vec<u32>,
     /// The buffers lie in guest pages.
     pub(crate) back: bool,
@@ -101,8 +105,8 @@ impl Staging {
         Self { small, large, own, back_small, back_large }
     }
 
-    /// Which buffers an upload passes through, and how much of it at a time: so much that two sides can work at once, so
-    /// little that both start soon.
+    /// Which buffers an upload passes through, and how much of it at a time: so much that two sides can work
+    /// at once, so little that both start soon.
     pub(crate) fn plan(&self, bytes: usize) -> (&Pool, usize) {
         if bytes <= SMALL.0 * SMALL.1 {
             (&self.small, SMALL.0)
@@ -168,8 +172,8 @@ impl Pool {
         buffers.all = buffers.idle.len();
     }
 
-    /// Takes a buffer, and waits for one if all are held. `memory` gets memory for the buffers when there are none yet.
-    /// Returns `None` if there is none to be had.
+    /// Takes a buffer, and waits for one if all are held. `memory` gets memory for the buffers when there are
+    /// none yet. Returns `None` if there is none to be had.
     pub(crate) fn hold<'a>(
         &'a self,
         link: &Link,

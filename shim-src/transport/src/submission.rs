@@ -1,7 +1,8 @@
-//! Sending: messages go into the ring one after the other, are published, and the doorbell is rung when the host sleeps.
+//! Sending: messages go into the ring one after the other, are published, and the doorbell is rung when the
+//! host sleeps.
 //!
-//! A message costs no allocation, no system call and no register access unless the host sleeps. The head is read again only
-//! when the ring looks full.
+//! A message costs no allocation, no system call and no register access unless the host sleeps. The head is
+//! read again only when the ring looks full.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -82,7 +83,8 @@ impl Submission {
         Ok(())
     }
 
-    /// Sends the joins for which the next message's header has no room, all but one, as messages of their own.
+    /// Sends the joins for which the next message's header has no room, all but one, as messages of their
+    /// own.
     #[cold]
     fn send_joins(&self, link: &Link, ring: &mut Ring) -> Result<(), SessionError> {
         while ring.joins.len() > 1 {
@@ -97,7 +99,8 @@ impl Submission {
         Ok(())
     }
 
-    /// Waits until `needed` bytes are free. The ring stays locked, so that messages keep the order in which they were sent.
+    /// Waits until `needed` bytes are free. The ring stays locked, so that messages keep the order in which
+    /// they were sent.
     #[cold]
     fn make_room(&self, link: &Link, ring: &mut Ring, needed: u64) -> Result<(), SessionError> {
         // The host may not have been rung for the messages before this one yet.
@@ -120,8 +123,8 @@ impl Submission {
     /// Rings the doorbell if the host sleeps and has not been rung for already. `tail` has been published.
     #[inline]
     fn rouse(&self, link: &Link, tail: u64) -> Result<(), SessionError> {
-        // The host says that it sleeps, fences, and reads the tail once more. So this side stores the tail, fences, and reads
-        // whether the host sleeps.
+        // The host says that it sleeps, fences, and reads the tail once more. So this side stores the tail,
+        // fences, and reads whether the host sleeps.
         fence(Ordering::SeqCst);
         if link.channel.host_sleeps() { self.ring_doorbell(link, tail) } else { Ok(()) }
     }
@@ -137,9 +140,10 @@ impl Submission {
         Ok(())
     }
 
-    /// Whether the host has been rung for and will read the tail before it sleeps again. A host takes a while to wake, and
-    /// says all that time that it sleeps. It goes back to sleep only after it has consumed what it was rung for, has
-    /// stored the head, and has read the tail once more. So as long as the head is below that, it is on its way.
+    /// Whether the host has been rung for and will read the tail before it sleeps again. A host takes a while
+    /// to wake, and says all that time that it sleeps. It goes back to sleep only after it has consumed what
+    /// it was rung for, has stored the head, and has read the tail once more. So as long as the head is below
+    /// that, it is on its way.
     fn on_its_way(&self, link: &Link) -> bool {
         link.channel.head() < self.rung.load(Ordering::Relaxed)
     }

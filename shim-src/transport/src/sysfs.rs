@@ -135,8 +135,9 @@ struct Identity {
     class: u32,
 }
 
-/// Reads the line by which the kernel would look for a driver, `pci:v000010DEd00002331sv000010DEsd000016C1bc03sc02i00`: all
-/// of a function's numbers, and to read it does not wake one that is suspended.
+/// Reads the line by which the kernel would look for a driver,
+/// `pci:v000010DEd00002331sv000010DEsd000016C1bc03sc02i00`: all of a function's numbers, and to read it does
+/// not wake one that is suspended.
 fn alias(text: &str) -> Option<Identity> {
     let mut rest = text.trim_end();
     let mut field = |name: &str, digits: usize| {

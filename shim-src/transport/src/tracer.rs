@@ -5,6 +5,25 @@ use core::arch::asm;
 
 use vgpu_trace_format::{Event, Kind, Refused, WAIT_ANSWER, WAIT_ROOM};
 
+/// The address that the loader found for a name, or 0. A weak reference and not `dlsym`, which leaves its
+/// error to the program.
+macro_rules! weak_symbol {
+    ($name:literal) => {{
+        let address: usize;
+        // SAFETY: reads the word that the linker makes for the name and the loader fills, with 0 if no
+        // library has it.
+        unsafe {
+            asm!(
+                concat!(".weak ", $name),
+                concat!("mov {}, qword ptr [rip + ", $name, "@GOTPCREL]"),
+                out(reg) address,
+                options(pure, readonly, nostack, preserves_flags),
+            );
+        }
+        address
+    }};
+}
+
 /// What a wait is for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Awaited {
@@ -21,18 +40,9 @@ pub(crate) enum Awaited {
 pub(crate) struct Tracer(Option<Event>);
 
 impl Tracer {
-    /// What the loader found for the name. A weak reference and not `dlsym`, which leaves its error to the program.
+    /// Asks the loader for the tracer.
     pub(crate) fn find() -> Self {
-        let event: usize;
-        // SAFETY: reads the word that the linker makes for the name and the loader fills, with 0 if nobody has it.
-        unsafe {
-            asm!(
-                ".weak vgpu_trace_event",
-                "mov {}, qword ptr [rip + vgpu_trace_event@GOTPCREL]",
-                out(reg) event,
-                options(pure, readonly, nostack, preserves_flags),
-            );
-        }
+        let event = weak_symbol!("vgpu_trace_event");
         // SAFETY: `libvgpu-trace.so` alone has the name, as a function of this type; 0 is none.
         Self(unsafe { core::mem::transmute::<usize, Option<Event>>(event) })
     }
@@ -69,19 +79,11 @@ impl Tracer {
     }
 }
 
-/// Tells the tracer why the host refused a call: the kind of message, the host's status, and the reason in words.
+/// Tells the tracer why the host refused a call: the kind of message, the host's status, and the reason in
+/// words.
 #[cold]
 pub fn refused(kind: vgpu_wire::Kind, status: u32, reason: &str) {
-    let address: usize;
-    // SAFETY: as in `Tracer::find`.
-    unsafe {
-        asm!(
-            ".weak vgpu_trace_refusal",
-            "mov {}, qword ptr [rip + vgpu_trace_refusal@GOTPCREL]",
-            out(reg) address,
-            options(pure, readonly, nostack, preserves_flags),
-        );
-    }
+    let address = weak_symbol!("vgpu_trace_refusal");
     // SAFETY: `libvgpu-trace.so` alone has the name, as a function of this type; 0 is none.
     let tracer = unsafe { core::mem::transmute::<usize, Option<Refused>>(address) };
     if let Some(tracer) = tracer {

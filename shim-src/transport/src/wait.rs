@@ -1,13 +1,14 @@
 //! Waiting: a thread spins for a bounded time that adapts to what this wait usually takes, then sleeps.
 //!
-//! A spinning wait ends 0.1 µs after the event, a sleeping one some 30 µs after it, at times 300 µs. So a wait that is
-//! usually short spins for twice its usual length; one that is usually long hardly spins at all, because the price of
-//! waking is small against it. With one processor no thread spins: the other side needs it.
+//! A spinning wait ends 0.1 µs after the event, a sleeping one some 30 µs after it, at times 300 µs. So a
+//! wait that is usually short spins for twice its usual length; one that is usually long hardly spins at all,
+//! because the price of waking is small against it. With one processor no thread spins: the other side needs
+//! it.
 //!
-//! A sleeping thread is woken by futex where guest and host share pages in one kernel. Elsewhere only time can wake it: it
-//! sleeps until just before the predicted end, then in steps that grow with the time already waited, so that it is never
-//! late by more than an eighth. Timer slack, a setting of the host program's thread, is left alone. In both cases the
-//! thread checks its device twice a second.
+//! A sleeping thread is woken by futex where guest and host share pages in one kernel. Elsewhere only time
+//! can wake it: it sleeps until just before the predicted end, then in steps that grow with the time already
+//! waited, so that it is never late by more than an eighth. Timer slack, a setting of the host program's
+//! thread, is left alone. In both cases the thread checks its device twice a second.
 
 use core::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
@@ -30,8 +31,8 @@ const STEP_MOST: Duration = Duration::from_millis(20);
 /// Waking takes this long: a predicted sleep ends earlier by it.
 const WAKING: Duration = Duration::from_micros(80);
 
-/// Waits until `ready`, which loads from shared memory only. `stop` gives the reasons, beside a lost session, to give the
-/// wait up.
+/// Waits until `ready`, which loads from shared memory only. `stop` gives the reasons, beside a lost session,
+/// to give the wait up.
 ///
 /// # Errors
 /// The session is lost, or an error of `ready` or `stop`.
@@ -104,8 +105,8 @@ fn sleep_until_woken(
 ) -> Result<(), SessionError> {
     let _asleep = link.pace.asleep(&link.channel);
     loop {
-        // The host stores, fences, checks for sleepers, adds to the word and wakes. So this side is counted, fences, reads
-        // the word, and polls once more, in this order.
+        // The host stores, fences, checks for sleepers, adds to the word and wakes. So this side is counted,
+        // fences, reads the word, and polls once more, in this order.
         fence(Ordering::SeqCst);
         let word = link.channel.futex().load(Ordering::Acquire);
         if ready()? {
@@ -152,8 +153,8 @@ fn sleep_by_time(
     }
 }
 
-/// Rings the doorbell if the host says that it sleeps, whatever was rung before: the thread that published the work may
-/// have been stopped before it rang.
+/// Rings the doorbell if the host says that it sleeps, whatever was rung before: the thread that published
+/// the work may have been stopped before it rang.
 #[cold]
 fn ring_again(link: &Link) -> Result<(), SessionError> {
     fence(Ordering::SeqCst);

@@ -40,8 +40,8 @@ impl WindowAllocator {
         self.bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Takes window memory. If there is no room, takes back what dead processes hold and tries once more. `None`: there is
-    /// no room.
+    /// Takes window memory. If there is no room, takes back what dead processes hold and tries once more.
+    /// `None`: there is no room.
     pub(crate) fn take(
         &self,
         messenger: &Messenger,

@@ -7,8 +7,8 @@ use crate::session_core::SessionCore;
 use crate::session_error::SessionError;
 use crate::window_alloc::{Grant, give_back};
 
-/// Window memory of a session, for pinned host memory. It is returned on drop; the host gives it to another session only
-/// after the work that refers to it.
+/// Window memory of a session, for pinned host memory. It is returned on drop; the host gives it to another
+/// session only after the work that refers to it.
 #[derive(Debug)]
 pub struct WindowMemory {
     core: Arc<SessionCore>,
@@ -38,8 +38,9 @@ impl WindowMemory {
         self.grant.bytes
     }
 
-    /// Address of the memory in this process, valid for `bytes()` while this value lives. Its content is lost when the
-    /// session is closed or ends. The host may write there at any time, so no Rust reference into it may ever exist.
+    /// Address of the memory in this process, valid for `bytes()` while this value lives. Its content is lost
+    /// when the session is closed or ends. The host may write there at any time, so no Rust reference into it
+    /// may ever exist.
     pub fn ptr(&self) -> *mut u8 {
         self.address.as_ptr()
     }

@@ -8,11 +8,12 @@ use crate::session_core::SessionCore;
 
 /// A completion word of a session. It is returned on drop.
 ///
-/// A word outlives its owners: marks of the last owner may still be under way when the next one takes the word. So values
-/// come from [`Word::next`] alone, which never returns a value twice, whoever asks. Marks of a word must be *sent* in the
-/// order of their values, because the host ends a session whose values decrease: threads that share a word hold a lock from
-/// [`Word::next`] to the send. Values are reached in their order too. A value that completes before an earlier one of
-/// another stream ends the waits for both, so the marks of a word should all belong to one stream.
+/// A word outlives its owners: marks of the last owner may still be under way when the next one takes the
+/// word. So values come from [`Word::next`] alone, which never returns a value twice, whoever asks. Marks of
+/// a word must be *sent* in the order of their values, because the host ends a session whose values decrease:
+/// threads that share a word hold a lock from [`Word::next`] to the send. Values are reached in their order
+/// too. A value that completes before an earlier one of another stream ends the waits for both, so the marks
+/// of a word should all belong to one stream.
 #[derive(Debug)]
 pub struct Word {
     core: Arc<SessionCore>,
@@ -38,7 +39,8 @@ impl Word {
         self.core.fences.next(self.index)
     }
 
-    /// The value that [`Word::next`] returned last, to any owner. 0, which is always reached, where it never did.
+    /// The value that [`Word::next`] returned last, to any owner. 0, which is always reached, where it never
+    /// did.
     #[inline]
     pub fn last(&self) -> u64 {
         self.core.fences.last(self.index)

@@ -1,5 +1,5 @@
-//! How a message body names bytes that both sides see ([`Span`]) and a completion that the guest wants to know of
-//! ([`Mark`]).
+//! How a message body names bytes that both sides see ([`Span`]) and a completion that the guest wants to
+//! know of ([`Mark`]).
 
 /// [`Span::segment`] of bytes that follow the body in the message itself.
 pub const SEGMENT_INLINE: u32 = u32::MAX;

@@ -1,17 +1,20 @@
 //! One contiguous range of guest-physical memory, of this process's own.
 //!
-//! A kernel gives large pages as it finds them, often from the highest address down. So more are taken than needed, if there are, the
-//! longest run is mapped in the order of its addresses, and the others are given back.
+//! A kernel gives large pages as it finds them, often from the highest address down. So more are taken than
+//! needed, if there are, the longest run is mapped in the order of its addresses, and the others are given
+//! back.
 //!
-//! A host may still write its answer to the pages of a process that was killed in the middle of a call. So they are a file with a name, in
-//! a file system of large pages, which no death of a process ends: the next process that needs pages takes the file over ([`named`]).
+//! A host may still write its answer to the pages of a process that was killed in the middle of a call. So
+//! they are a file with a name, in a file system of large pages, which no death of a process ends: the next
+//! process that needs pages takes the file over ([`named`]).
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
+use super::frames;
+use super::large::{LARGE, lock};
 use super::named::{self, Left, New};
-use super::{LARGE, frames, lock};
 use crate::descriptor::Descriptor;
 use crate::mapping::{Mapping, MemoryType};
 
@@ -35,7 +38,8 @@ pub(crate) struct Contiguous {
 }
 
 impl Contiguous {
-    /// The largest range that can be had, up to 16 MiB. `None`: there is none, which is usual for all but root.
+    /// The largest range that can be had, up to 16 MiB. `None`: there is none, which is usual for all but
+    /// root.
     pub(crate) fn find(memory: Option<&Path>) -> Option<Self> {
         match memory {
             Some(file) => SIZES.iter().find_map(|&bytes| Self::part_of(file, bytes)),

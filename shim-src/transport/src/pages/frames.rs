@@ -5,14 +5,14 @@ use std::os::unix::fs::FileExt;
 
 use vgpu_wire::body::pages::PageRun;
 
-use super::LARGE;
+use super::large::LARGE;
 use crate::mapping::Mapping;
 
 /// Bytes of the pages that `/proc/self/pagemap` counts in.
 const PAGE: usize = 4096;
 
-/// Guest-physical addresses of a mapping's large pages, in their order. `None`: not all are present, or it is not for this process to
-/// know, or they are no large pages.
+/// Guest-physical addresses of a mapping's large pages, in their order. `None`: not all are present, or it is
+/// not for this process to know, or they are no large pages.
 pub(super) fn addresses(mapping: &Mapping) -> Option<Vec<u64>> {
     let start = mapping.pointer(0, 1)?.as_ptr().addr();
     let map = File::open("/proc/self/pagemap").ok()?;
@@ -32,8 +32,8 @@ fn frame(entry: u64) -> Option<u64> {
     (entry >> 63 == 1 && frame != 0).then_some(frame)
 }
 
-/// The longest run of pages that follow each other in memory, however they are ordered, at most `most` of them: their indices, by
-/// rising address. Of two the lower one.
+/// The longest run of pages that follow each other in memory, however they are ordered, at most `most` of
+/// them: their indices, by rising address. Of two the lower one.
 pub(super) fn longest_run(addresses: &[u64], most: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..addresses.len()).collect();
     order.sort_unstable_by_key(|&index| addresses[index]);

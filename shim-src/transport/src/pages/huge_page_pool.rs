@@ -1,12 +1,14 @@
-//! Pages that outlive the process that had them.
+//! The pool of huge pages of a device: pages that outlive the process that had them.
 //!
-//! A host of version 2 writes to registered pages until it has been told that the session is over. A process that is killed
-//! tells nobody: pages of its own would be another's while the host still writes to them. So they are a System V segment, which no
-//! death of a process ends, found again by its key: the function and the channel. Whoever has the channel's lock has the segment: the
-//! next process on the channel takes it over, and who detaches the channel of a dead process removes it. (An IPC namespace that
-//! ends takes its segments along, whatever the host still writes: a container's processes are to be ended before it is killed.)
+//! A host of version 2 writes to registered pages until it has been told that the session is over. A process
+//! that is killed tells nobody: pages of its own would be another's while the host still writes to them. So
+//! they are a System V segment, which outlives every process and is found again by its key: the function and
+//! the channel. The owner of the channel's lock owns the segment: the next process on the channel takes it
+//! over, and the process that detaches the channel of a dead one removes it. (An IPC namespace that ends
+//! takes its segments along, whatever the host still writes: the processes of a container must be ended
+//! before it is killed.)
 //!
-//! On a simulated bus the part of the file `ram` that belongs to the channel stands for it.
+//! On a simulated bus, the part of the file `ram` that belongs to the channel stands for the segment.
 
 use std::fs::File;
 use std::io;
@@ -19,7 +21,8 @@ use vgpu_wire::body::pages::PageRun;
 use vgpu_wire::fnv1a;
 use vgpu_wire::registers::CAP_PAGES;
 
-use super::{LARGE, frames, lock};
+use super::frames;
+use super::large::{LARGE, lock};
 use crate::descriptor::Descriptor;
 use crate::mapping::{Mapping, MemoryType};
 use crate::sysfs::PciFunction;
@@ -78,7 +81,8 @@ impl HugePagePool {
         }
     }
 
-    /// The pages of a channel whose lock this process has: those that a dead process left, or new ones. `None`: there are none to be had.
+    /// The pages of a channel whose lock this process has: those that a dead process left, or new ones.
+    /// `None`: there are none.
     pub(crate) fn take(&self, channel: u32) -> Option<HugePages> {
         match self {
             Self::Segments(function) => {
@@ -118,7 +122,8 @@ impl HugePagePool {
         matches!(self, Self::Segments(function) if found(key(*function, channel)).is_some())
     }
 
-    /// The host has let go of what a dead process on the channel had, whose lock this process has.
+    /// Frees the pages of a dead process. The caller holds that channel's lock and has seen the host confirm
+    /// the detach.
     pub(crate) fn remove(&self, channel: u32) {
         if let Self::Segments(function) = self
             && let Some(id) = found(key(*function, channel))
@@ -152,7 +157,8 @@ impl HugePages {
         frames::runs(&self.addresses, REST)
     }
 
-    /// The host has let go: the pages are the kernel's again. Other threads find private memory there.
+    /// Returns the pages to the kernel, once the host has released them. Other threads find private memory
+    /// there.
     pub(crate) fn release(&self) {
         if self.mapping.make_private().is_ok()
             && let Place::Segment(id) = self.place
@@ -183,7 +189,8 @@ fn made(key: libc::key_t, bytes: usize) -> Option<libc::c_int> {
     (id >= 0).then_some(id)
 }
 
-/// Size of a segment, if it is one that a process of this user has made for itself alone, and of whole large pages.
+/// Size of a segment, if it is one that a process of this user has made for itself alone, and of whole large
+/// pages.
 fn own(id: libc::c_int) -> Option<usize> {
     // SAFETY: the structure is plain numbers, for which zeros are values.
     let mut about: libc::shmid_ds = unsafe { core::mem::zeroed() };
@@ -204,8 +211,8 @@ fn remove(id: libc::c_int) {
     unsafe { libc::shmctl(id, libc::IPC_RMID, core::ptr::null_mut()) };
 }
 
-/// Reads the key by which a session may name pages: for an administrator alone, as the kernel shows this part of configuration space
-/// to nobody else. `None`: it is not for this process to know, or there is none.
+/// Reads the key by which a session may name pages: for an administrator alone, as the kernel shows this part
+/// of configuration space to nobody else. `None`: it is not for this process to know, or there is none.
 pub(crate) fn device_key(function: &PciFunction) -> io::Result<Option<u64>> {
     use std::os::unix::fs::FileExt;
     let mut key = [0; 8];

@@ -1,7 +1,8 @@
-//! Files of large pages that have a name, so that they outlive the process that made them, and are found again.
+//! Files of large pages that have a name, so that they outlive the process that made them, and are found
+//! again.
 //!
-//! Who uses one has a lock on it. The name ends in the order in which its pages are used: `vgpu-run.PID.NUMBER.3-2-1-0`; a file whose
-//! pages are not chosen yet ends in `new`.
+//! Who uses one has a lock on it. The name ends in the order in which its pages are used:
+//! `vgpu-run.PID.NUMBER.3-2-1-0`; a file whose pages are not chosen yet ends in `new`.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use vgpu_paths::{Access, Dir};
 
-use super::{LARGE, lock};
+use super::large::{LARGE, lock};
 
 const PREFIX: &str = "vgpu-run.";
 const NEW: &str = "new";
@@ -93,7 +94,8 @@ impl New {
         self.file.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Gives it the name by which it is found, with the order of the pages that are left in it. The file, and its name.
+    /// Gives it the name by which it is found, with the order of the pages that are left in it. The file, and
+    /// its name.
     pub(super) fn keep(mut self, order: &[usize]) -> io::Result<(File, PathBuf)> {
         let order = order.iter().map(usize::to_string).collect::<Vec<_>>().join("-");
         let path = self.path.with_extension(order);

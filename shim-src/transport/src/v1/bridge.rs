@@ -1,16 +1,17 @@
-//! A device of version 2 that is none: registers and doorbells as sessions know them, and behind them calls of version 1.
+//! Presents a version 1 device to the rest of the transport as if it were version 2: its registers and
+//! doorbells are those that sessions know, and calls of version 1 stand behind them.
 
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use vgpu_wire::area::{AREA_BYTES, ERROR_ENDED, ERROR_STICKY, reply_text};
+use vgpu_wire::area::AREA_BYTES;
 use vgpu_wire::facts::{DeviceFacts, HelloReply};
 use vgpu_wire::pci::PciAddress;
 use vgpu_wire::registers::{self as reg, MAX_CHANNELS, Refusal, channel};
 use vgpu_wire::v1::call::Op;
 use vgpu_wire::v1::payload::GpuInfo;
-use vgpu_wire::{Body, Message, TABLE_DIGEST, WIRE_VERSION, v1};
+use vgpu_wire::{TABLE_DIGEST, WIRE_VERSION, v1};
 use zerocopy::FromZeros;
 
 use crate::mapping::Mapping;
@@ -19,19 +20,21 @@ use crate::session_error::{GoneReason, SessionError};
 
 use super::call::{Call, Failure, Payload};
 use super::device_lock::DeviceLock;
-use super::mailbox::{Mailbox, scratch};
+use super::mailbox::Mailbox;
+use super::port::scratch;
 use super::returns::Returns;
+use super::session::{OUT_OF_MEMORY, Session, lost_context, of_host};
 use super::translate::{Means, Translator};
 use super::{LockFiles, facts};
 
-/// Size of the window that sessions see: memory of this process, which takes room as it is used.
+/// Size of the window that sessions see. It is memory of this process, of which only what is used takes room.
 const WINDOW_MIB: u32 = 256;
-/// The generation: a device of version 1 has none. Whether it is still there, `PROTOCOL_VER` tells.
+/// The generation that sessions see. A device of version 1 has none; `PROTOCOL_VER` tells whether it is still
+/// there.
 const GENERATION: u32 = 1;
-/// The number of a bridge's session: it has one at a time, and who looks after it must not wait for a call to learn it.
+/// The number of every session: a bridge has one at a time, and a thread that examines the device must not
+/// wait for a call to learn the number.
 const SESSION: u32 = 1;
-/// `CUDA_ERROR_OUT_OF_MEMORY`: what a host answers to all calls of an owner for which it has no room.
-const OUT_OF_MEMORY: u32 = 2;
 
 /// A device of version 1.
 #[derive(Debug)]
@@ -49,17 +52,6 @@ struct Core {
     session: Option<Session>,
     /// Why the newest attach was refused.
     refused: u32,
-}
-
-#[derive(Debug)]
-struct Session {
-    /// Index of the channel, which is the token as well.
-    index: u32,
-    returns: Returns,
-    translator: Translator,
-    /// The error that broke it: nothing is carried out any more.
-    broken: Option<u32>,
-    message: Vec<u8>,
 }
 
 /// Why a device of version 1 cannot be used.
@@ -87,7 +79,7 @@ impl Bridge {
     }
 
     fn ask(mailbox: &Mailbox) -> Result<(u32, Box<DeviceFacts>), Failure> {
-        // Hosts of version 1 are told this first; what they answer means nothing.
+        // The first call to a host of version 1. Its answer means nothing.
         match mailbox.plain(None, &Call::new(Op::Init, &[])) {
             Ok(_) | Err(Failure::Status(_)) => {}
             Err(lost) => return Err(lost),
@@ -128,7 +120,7 @@ impl Bridge {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Carries out what lies in the ring.
+    /// Executes the messages that lie in the ring.
     fn pump(&self) -> Result<(), RegisterError> {
         let core = &mut *self.core();
         let Some(session) = &mut core.session else { return Ok(()) };
@@ -142,7 +134,8 @@ impl Bridge {
         }
     }
 
-    /// What goes straight from memory to memory, not through the ring. `Err` of the inner result: the host's error.
+    /// Copies to the device straight from memory, not through the ring. The inner result has the host's
+    /// error.
     ///
     /// # Safety
     /// `source` is readable for `bytes`.
@@ -158,7 +151,7 @@ impl Bridge {
         })
     }
 
-    /// The same back.
+    /// Copies from the device straight to memory.
     ///
     /// # Safety
     /// `destination` is writable for `bytes`, and nobody else uses it meanwhile.
@@ -192,7 +185,7 @@ impl Bridge {
         }
     }
 
-    /// Stores the host's error as that of the message carried out last.
+    /// Stores the host's error as that of the message that was executed last.
     pub(crate) fn fail(&self, code: u32) {
         if let Some(session) = &mut self.core().session {
             session.fail(session.returns.number() - 1, code);
@@ -204,9 +197,10 @@ impl Bridge {
         core.session = None;
         let window = self.window().map_err(|_| Failure::Status(OUT_OF_MEMORY))?;
         let device_lock = self.mailbox.device_lock();
-        // From here on whoever finds the token's lock free cleans up after it.
+        // From here on a process that finds the token's lock free cleans up after it.
         device_lock.owners.mark(index, true)?;
-        // What an earlier process with this token left behind, before this machine was started anew perhaps (Q12).
+        // An earlier process with this token may have left something, even before this machine was started
+        // anew (Q12).
         self.clean(index)?;
         // Without a context nothing that is allocated would be freed with its owner (Q11).
         let retain = Call::new(Op::PrimaryCtxRetain, &[0, 0]).results(1);
@@ -231,7 +225,7 @@ impl Bridge {
         Ok(())
     }
 
-    /// Has the host free all that a token's owner has.
+    /// Makes the host free everything that a token's owner has.
     fn clean(&self, index: u32) -> Result<(), Failure> {
         self.mailbox.plain(Some(index), &Call::new(Op::ProcessCleanup, &[scratch(index)])).map(|_| ())
     }
@@ -282,7 +276,7 @@ impl Bridge {
             return Ok(0);
         }
         let core = match register {
-            // Asked by those who look after the device while another thread waits for a call.
+            // Read by threads that examine the device while another one waits for a call.
             channel::SESSION => match self.core.try_lock() {
                 Ok(core) => core,
                 Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -300,7 +294,7 @@ impl Bridge {
             }
             channel::ERROR => core.refused,
             channel::SESSION if own.is_some() => SESSION,
-            // That of a dead process is named when it is ended.
+            // The session of a dead process has a number too: it is ended by it.
             channel::SESSION if self.mailbox.device_lock().owners.marks()? & 1 << index != 0 => SESSION,
             _ => 0,
         })
@@ -320,90 +314,9 @@ impl Bridge {
                 };
                 Ok(())
             }
-            // All sessions have one number here, and no write comes late: this end is the same process.
+            // All sessions have the same number here, and no write comes late: this end is the same process.
             (channel::DETACH_SESSION, _) => self.detach(&mut self.core(), index),
             _ => Ok(()),
-        }
-    }
-}
-
-impl Session {
-    /// Carries out the message taken last.
-    fn translate(&mut self, mailbox: &Mailbox) -> Result<(), RegisterError> {
-        let Ok(message) = Message::decode(&self.message) else {
-            return Err(RegisterError::Lost(SessionError::Gone { reason: GoneReason::Nonsense }));
-        };
-        let carried = match self.broken {
-            Some(code) => Err(Failure::Status(code)),
-            None => self.translator.translate(Means { mailbox, returns: &self.returns }, &message),
-        };
-        match carried {
-            Ok(()) => {}
-            Err(Failure::Status(code)) => {
-                if let Some(slot) = message.body.reply() {
-                    self.returns.reply(slot, code, reply_text(why_not(&message.body)));
-                } else {
-                    self.fail(self.returns.number(), code);
-                }
-            }
-            Err(Failure::Lost(lost)) => return Err(RegisterError::Lost(lost)),
-        }
-        self.returns.finish();
-        Ok(())
-    }
-
-    /// Stores an error that belongs to a message.
-    fn fail(&mut self, number: u64, code: u32) {
-        let flags = if ends(code) {
-            self.broken = Some(code);
-            ERROR_STICKY | ERROR_ENDED
-        } else {
-            0
-        };
-        self.returns.fail(number, code, flags);
-    }
-}
-
-/// Why a call failed. A host of version 1 gives a code and no words, so the guest's own are about where they are.
-const fn why_not(body: &Body) -> &'static str {
-    match body {
-        Body::ModuleOpen(_) | Body::ModuleLoad(_) | Body::FunctionGet(_) => {
-            "refused by the driver behind a host of version 1, which tells a code alone; its mediator's log may say more"
-        }
-        _ => "",
-    }
-}
-
-/// `CUDA_ERROR_INVALID_CONTEXT`: what a host answers to everybody once a fault has ended the context that all share (Q31).
-const INVALID_CONTEXT: u32 = 201;
-
-/// What a host's answer to a call that any owner may make says of the host.
-const fn of_host(failure: Failure) -> Failure {
-    match failure {
-        Failure::Status(OUT_OF_MEMORY) => Failure::Lost(SessionError::Gone { reason: GoneReason::Owners }),
-        other => lost_context(other),
-    }
-}
-
-/// The same for a call of an owner for whom there is room.
-const fn lost_context(failure: Failure) -> Failure {
-    match failure {
-        Failure::Status(INVALID_CONTEXT) => Failure::Lost(SessionError::Gone { reason: GoneReason::Context }),
-        other => other,
-    }
-}
-
-/// Whether an error loses the context: `CUDA_ERROR_INVALID_CONTEXT` and those of kernels. The host has reset it then, and the
-/// handles of this session are those of nothing (Q17).
-const fn ends(code: u32) -> bool {
-    matches!(code, 201 | 700 | 702 | 709 | 710 | 714..=719)
-}
-
-impl From<Failure> for RegisterError {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::Lost(lost) => Self::Lost(lost),
-            Failure::Status(code) => Self::Refused(code),
         }
     }
 }
@@ -439,7 +352,8 @@ impl Registers for Bridge {
                 Err(TryLockError::Poisoned(poisoned)) => {
                     return self.detach(&mut poisoned.into_inner(), index).map_err(RegisterError::from);
                 }
-                // Another thread waits for a call. Who attaches next finds the lock free and cleans up.
+                // Another thread waits for a call. The next process to attach finds the lock free and cleans
+                // up.
                 Err(TryLockError::WouldBlock) if Instant::now() >= end => {
                     return Err(RegisterError::TimedOut);
                 }

@@ -38,8 +38,17 @@ impl From<RegisterError> for Failure {
     }
 }
 
+impl From<Failure> for RegisterError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Lost(lost) => Self::Lost(lost),
+            Failure::Status(code) => Self::Refused(code),
+        }
+    }
+}
+
 impl From<io::Error> for Failure {
-    /// An error of the files that say whose turn it is.
+    /// An error of the lock file or the file of owners.
     fn from(_: io::Error) -> Self {
         Self::Lost(SessionError::NotAttached { reason: "the file that says whose turn it is cannot be used" })
     }
@@ -50,7 +59,8 @@ impl From<io::Error> for Failure {
 pub(crate) enum Payload<'a> {
     /// Private bytes.
     Bytes(&'a [u8]),
-    /// Memory that must not be referred to as a slice. Readable for that many bytes, by promise of whoever made this.
+    /// Memory that must not be referred to as a slice. Readable for that many bytes, by promise of whoever
+    /// made this.
     Memory(*const u8, usize),
 }
 

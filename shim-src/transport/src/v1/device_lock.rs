@@ -1,13 +1,14 @@
-//! The lock on a device of version 1: one call at a time for the whole virtual machine, and what the registers held when
-//! this process last had the lock.
+//! The lock on a device of version 1: one call at a time for the whole virtual machine, and what the
+//! registers held when this process last had the lock.
 //!
-//! The lock is `flock` on the file that old guests lock too. It is opened for reading, which is all that `flock` needs: old
-//! guests leave it writable for root alone. The file of owners beside it ([`super::owners_file`]) says who had the lock
-//! last. A process that had it itself finds the registers as it left them, unless an old guest was there, which leaves its
-//! process id in `SCRATCH` and writes nothing to that file. So that register is always read first. The list of process
-//! ids that old guests keep is not enough: it lies where no other service sees it (systemd's `PrivateTmp`), and guests
-//! that open files by their own `fopen` do not make it. A process that meets an old guest tells the others, for as long as
-//! the machine runs ([`DeviceLockGuard::meet`]).
+//! The lock is `flock` on the file that old guests lock too. It is opened for reading, which is all that
+//! `flock` needs: old guests leave it writable for root alone. The file of owners beside it
+//! ([`super::owners_file`]) says who had the lock last. A process that had it itself finds the registers as
+//! it left them, unless an old guest was there, which leaves its process id in `SCRATCH` and writes nothing
+//! to that file. So that register is always read first. The list of process ids that old guests keep is not
+//! enough: it lies where no other service sees it (systemd's `PrivateTmp`), and guests that open files by
+//! their own `fopen` do not make it. A process that meets an old guest tells the others, for as long as the
+//! machine runs ([`DeviceLockGuard::meet`]).
 
 use std::io;
 use std::os::fd::RawFd;
@@ -96,7 +97,8 @@ impl DeviceLockGuard<'_> {
         Ok(())
     }
 
-    /// Whether the window's pages are those of a process that is dead, or has returned its token. `me`: this process's token.
+    /// Whether the window's pages are those of a process that is dead, or has returned its token. `me`: this
+    /// process's token.
     pub(crate) fn left_behind(&self, me: Option<u32>) -> io::Result<Option<Registrant>> {
         let Some(registrant) = self.registered.filter(|registrant| registrant.token != me) else {
             return Ok(None);
@@ -109,8 +111,8 @@ impl DeviceLockGuard<'_> {
 
 impl Drop for DeviceLockGuard<'_> {
     fn drop(&mut self) {
-        // If the program closed the descriptor, the kernel has unlocked the file. A number that names another file by now is
-        // left alone.
+        // If the program closed the descriptor, the kernel has unlocked the file. A number that names another
+        // file by now is left alone.
         let file = self.lock.file.lock().unwrap_or_else(PoisonError::into_inner);
         if file.number() == self.number && file.intact() {
             let _ = flock(self.number, libc::LOCK_UN);

@@ -5,8 +5,8 @@ use vgpu_wire::v1::payload::GpuInfo;
 use zerocopy::FromZeros;
 use zerocopy::little_endian::I32;
 
-/// Blocks that a multiprocessor holds, by compute capability ("Compute Capabilities" of the CUDA programming guide): version 1 does
-/// not say it. A newer one gets the smallest number in use.
+/// Blocks that a multiprocessor holds, by compute capability ("Compute Capabilities" of the CUDA programming
+/// guide): version 1 does not say it. A newer one gets the smallest number in use.
 fn blocks_per_multiprocessor(major: i32, minor: i32) -> i32 {
     match (major, minor) {
         (7, 5) | (8, 6 | 7) => 16,
@@ -21,8 +21,9 @@ const fn reserved_shared(major: i32) -> i32 {
     if major >= 8 { 1024 } else { 0 }
 }
 
-/// The oldest driver that has a CUDA version, from the release notes of the toolkits: version 1 does not say which driver the
-/// host has, and NVML must answer something that those who ask for at least some driver understand.
+/// The oldest driver that has a CUDA version, from the release notes of the toolkits: version 1 does not say
+/// which driver the host has, and NVML must answer something that those who ask for at least some driver
+/// understand.
 fn driver_text(version: i32) -> &'static str {
     match version {
         ..11_000 => "450.36.06",
@@ -40,7 +41,8 @@ fn driver_text(version: i32) -> &'static str {
     }
 }
 
-/// The facts. Attributes that version 1 does not name are 0, but for those that it or the compute capability implies.
+/// The facts. Attributes that version 1 does not name are 0, but for those that it or the compute capability
+/// implies.
 pub(crate) fn of(info: &GpuInfo) -> DeviceFacts {
     let mut facts = DeviceFacts::new_zeroed();
     facts.name = info.name;
@@ -54,7 +56,8 @@ pub(crate) fn of(info: &GpuInfo) -> DeviceFacts {
     facts.cc_major = major.cast_unsigned();
     facts.cc_minor = minor.cast_unsigned();
     facts.granularity = 2 << 20;
-    // It does not say. A GPU's driver takes both; behind a host that refuses a cubin, libcuda sends the PTX of the same image.
+    // It does not say. A GPU's driver takes both; behind a host that refuses a cubin, libcuda sends the PTX
+    // of the same image.
     facts.abilities = exec::KERNELS | exec::CUBIN | exec::PTX;
     let [block_x, block_y, block_z] = info.max_block.map(I32::get);
     let [grid_x, grid_y, grid_z] = info.max_grid.map(I32::get);
@@ -116,8 +119,9 @@ pub(crate) struct Use {
     pub(crate) shared_bytes: u64,
 }
 
-/// Blocks that one multiprocessor holds, by the rules of CUDA's occupancy calculator: warps, registers in units of 256 a warp,
-/// shared memory in units of 128 bytes (256 below compute capability 8.0), and the number of blocks.
+/// Blocks that one multiprocessor holds, by the rules of CUDA's occupancy calculator: warps, registers in
+/// units of 256 a warp, shared memory in units of 128 bytes (256 below compute capability 8.0), and the
+/// number of blocks.
 pub(crate) fn occupancy(facts: &DeviceFacts, kernel: Use) -> u32 {
     let attribute = |id: usize| u64::try_from(facts.attributes[id]).unwrap_or(0);
     let warp = attribute(10).max(1);

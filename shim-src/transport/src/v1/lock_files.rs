@@ -1,23 +1,23 @@
-//! Where the processes of one virtual machine meet: files that lock and register them.
+//! The files by which the processes of one virtual machine share a device of version 1.
 
 use std::path::{Path, PathBuf};
 
-/// The files of a device of version 1. On a real bus their names are those of the guests that exist, so that old and new
-/// processes keep out of each other's way; a simulated bus has them in its own folder.
+/// The files of a device of version 1. On a real bus they have the names that old guests use, so that old and
+/// new processes keep out of each other's way; a simulated bus has them in its own directory.
 #[derive(Clone, Debug)]
 pub(crate) struct LockFiles {
     /// Locked (`flock`) while a call is under way.
     pub(crate) lock: PathBuf,
-    /// Which processes have which tokens ([`super::device_lock`]). New guests alone have it.
+    /// Which processes have which tokens ([`super::owners_file`]). Only new guests have it.
     pub(crate) owners: PathBuf,
-    /// Process ids of old guests, one a line.
+    /// Process ids of old guests, one in each line.
     pub(crate) old: PathBuf,
     /// Guest memory as a file, on a simulated bus.
     pub(crate) memory: Option<PathBuf>,
 }
 
 impl LockFiles {
-    /// Those of the function whose folder is `dir`.
+    /// The files of the function whose directory is `dir`.
     pub(crate) fn of(dir: &Path, simulated: bool) -> Self {
         // DIR/bus/pci/devices/ADDRESS
         let bus = dir.ancestors().nth(4).filter(|_| simulated);

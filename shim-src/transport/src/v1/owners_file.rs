@@ -1,9 +1,9 @@
 //! The file by which new guests' processes on a device of version 1 know of each other.
 //!
-//! Byte *i* is locked, by POSIX record lock, by the process with token *i* for as long as it lives ([`crate::lock`]). Byte
-//! 64 + *i* is 1 while the host may hold something for that token. Byte 128 names the process that held the device's lock
-//! last, bytes 129 to 137 the process whose pages are registered as the window, and their address. Bytes 138 to 145 hold
-//! the boot of the machine in which an old guest was met.
+//! Byte *i* is locked, by POSIX record lock, by the process with token *i* for as long as it lives
+//! ([`crate::lock`]). Byte 64 + *i* is 1 while the host may hold something for that token. Byte 128 names the
+//! process that held the device's lock last, bytes 129 to 137 the process whose pages are registered as the
+//! window, and their address. Bytes 138 to 145 hold the boot of the machine in which an old guest was met.
 
 use std::fs::File;
 use std::io;
@@ -78,7 +78,8 @@ impl OwnersFile {
         &self.path
     }
 
-    /// Reads what the file says to the process with that token, and stores that this process has the device's lock now.
+    /// Reads what the file says to the process with that token, and stores that this process has the device's
+    /// lock now.
     pub(super) fn take_over(&self, token: Option<u32>) -> io::Result<Seen> {
         let me = token.map_or(NOBODY, |token| token as u8 + 1);
         let bytes = self.bytes()?;
@@ -143,7 +144,8 @@ impl OwnersFile {
     /// Calls `what` with the file, which stays open.
     fn with<T>(&self, what: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T> {
         self.file.with_number(|number| {
-            // SAFETY: the number is the lock file's descriptor, which lives as long as `file`; it is not closed here.
+            // SAFETY: the number is the lock file's descriptor, which lives as long as `file`; it is not
+            // closed here.
             let file = core::mem::ManuallyDrop::new(unsafe { File::from_raw_fd(number) });
             debug_assert_eq!(file.as_raw_fd(), number);
             what(&file)
@@ -162,7 +164,8 @@ fn registrant(bytes: &[u8; BYTES]) -> Option<Registrant> {
     Some(Registrant { token, address })
 }
 
-/// What tells this boot of the machine from others. Never zeros. Where the kernel does not say it, all boots are one.
+/// What tells this boot of the machine from others. Never zeros. Where the kernel does not say it, all boots
+/// are one.
 fn this_boot() -> [u8; 8] {
     let text = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     text.first_chunk().copied().unwrap_or([1; 8])

@@ -1,5 +1,6 @@
-//! Accesses of single calls, held to sequences written by hand from the protocol's worked examples. Where they differ from an old
-//! guest's, they leave out what the device does not need: read-backs, stores of what is there already.
+//! Accesses of single calls, held to sequences written by hand from the protocol's worked examples. Where
+//! they differ from an old guest's, they leave out what the device does not need: read-backs, stores of what
+//! is there already.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -18,7 +19,8 @@ use crate::session_error::{GoneReason, SessionError};
 use super::LockFiles;
 use super::call::{Call, Failure, Payload};
 use super::device_lock::DeviceLock;
-use super::mailbox::{Mailbox, scratch};
+use super::mailbox::Mailbox;
+use super::port::scratch;
 
 /// A device that answers each call as it was told to, and writes down what it is asked.
 #[derive(Debug, Default)]
@@ -244,7 +246,8 @@ fn before_zeros_the_other_place_is_cleared() {
     assert_eq!(device.0.lock().unwrap().bar1, [(0, vec![0; 512])], "once");
 }
 
-/// 5, 8.5: a process that has no pages sees to it that none are registered before payload travels that does not fit BAR0.
+/// 5, 8.5: a process that has no pages sees to it that none are registered before payload travels that does
+/// not fit BAR0.
 #[test]
 fn without_pages_another_process_s_window_is_released() {
     let dir = tempfile::tempdir().unwrap();
@@ -256,7 +259,8 @@ fn without_pages_another_process_s_window_is_released() {
     assert_eq!(device.0.lock().unwrap().bar1, [(0, data.to_vec())]);
 }
 
-/// Q4, Q10, Q30: an old guest changes the window without waiting for its turn, and takes what it left there for granted.
+/// Q4, Q10, Q30: an old guest changes the window without waiting for its turn, and takes what it left there
+/// for granted.
 #[test]
 fn among_old_guests_the_window_is_left_as_it_was() {
     let dir = tempfile::tempdir().unwrap();
@@ -295,8 +299,8 @@ fn among_old_guests_the_window_is_left_as_it_was() {
     assert!(device.log().contains(&Access::Write(reg::SCRATCH, scratch(0))));
 }
 
-/// Issue 13, point 10: old guests are not listed where this process could see it. One came and went between two turns: of this process's
-/// arguments nothing is left, and the next one may have no pages.
+/// Issue 13, point 10: old guests are not listed where this process could see it. One came and went between
+/// two turns: of this process's arguments nothing is left, and the next one may have no pages.
 #[test]
 fn an_old_guest_that_nothing_but_scratch_tells_of_is_noticed() {
     let dir = tempfile::tempdir().unwrap();
@@ -329,7 +333,7 @@ fn the_window_of_a_dead_process_is_released_by_the_next_turn() {
     dead.plain(Some(7), &Call::new(Op::LaunchKernel, &[]).padded(Payload::Bytes(&data))).unwrap();
     // Nobody has its token: it is dead.
     let (_, mut next) = mailbox(dir.path(), 4 << 20);
-    next.registers = Arc::clone(&device) as Arc<dyn Registers>;
+    next.port.registers = Arc::clone(&device) as Arc<dyn Registers>;
     device.log();
     next.plain(Some(0), &Call::new(Op::StreamQuery, &[1, 0])).unwrap();
     assert!(device.log().contains(&Access::Write(reg::SHMEM_CTRL, 0)));
@@ -337,7 +341,8 @@ fn the_window_of_a_dead_process_is_released_by_the_next_turn() {
     assert!(!device.log().contains(&Access::Write(reg::SHMEM_CTRL, 0)), "once");
 }
 
-/// Issue 13, point 1: a process was killed in a call that has no end. Whoever comes next has the host end it, and waits for nobody else's.
+/// Issue 13, point 1: a process was killed in a call that has no end. Whoever comes next has the host end it,
+/// and waits for nobody else's.
 #[test]
 fn the_call_of_a_dead_process_is_ended_by_the_next_turn() {
     let dir = tempfile::tempdir().unwrap();
@@ -451,8 +456,8 @@ fn a_call_that_was_turned_away_is_made_again() {
     assert_eq!(doorbells, 3);
 }
 
-/// 10.5: the mediator hangs up after it turned a call away, and what the device sends before it notices is lost. Who comes next, this
-/// process or another, is told of no mediator then, and finds it the next time.
+/// 10.5: the mediator hangs up after it turned a call away, and what the device sends before it notices is
+/// lost. Who comes next, this process or another, is told of no mediator then, and finds it the next time.
 #[test]
 fn a_call_that_is_lost_behind_one_that_was_turned_away_is_made_again() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! The host's half of a channel's area, written in the guest: what a host of version 2 would store for this process.
+//! The host's half of a channel's area, written in the guest: what a host of version 2 would store for this
+//! process.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -40,7 +41,8 @@ impl Returns {
         self.window.store64(self.base + area::RETURN + offset, value, Ordering::Release);
     }
 
-    /// The next message, copied; false: there is none. `Err`: what lies there is no message, for the session was closed.
+    /// The next message, copied; false: there is none. `Err`: what lies there is no message, for the session
+    /// was closed.
     pub(crate) fn next(&mut self, message: &mut Vec<u8>) -> Result<bool, ()> {
         let tail = self.window.load64(self.base + area::SUBMIT + area::SUBMIT_TAIL, Ordering::Acquire);
         if tail == self.head {

@@ -16,10 +16,10 @@ pub(super) enum For {
     Marks,
 }
 
-/// Opens a file for all users of the machine, and creates it where it does not exist. It lies where anybody can put
-/// something in its place: a link, anything that is not a regular file, and a file with a second name are refused. An
-/// existing file is opened without `O_CREAT`, which kernels refuse in `/tmp` when it is another user's
-/// (`fs.protected_regular`).
+/// Opens a file for all users of the machine, and creates it where it does not exist. It lies where anybody
+/// can put something in its place: a link, anything that is not a regular file, and a file with a second name
+/// are refused. An existing file is opened without `O_CREAT`, which kernels refuse in `/tmp` when it is
+/// another user's (`fs.protected_regular`).
 pub(super) fn shared(path: &Path, purpose: For) -> io::Result<File> {
     let access = match purpose {
         For::Locks => Access::Read,
@@ -32,14 +32,14 @@ pub(super) fn shared(path: &Path, purpose: For) -> io::Result<File> {
     Ok(file)
 }
 
-/// The mode in which old guests of root leave the device's lock file: other users cannot open it for writing, as those
-/// guests do, and go on without the lock (Q29).
+/// The mode in which old guests of root leave the device's lock file: other users cannot open it for writing,
+/// as those guests do, and go on without the lock (Q29).
 const LEFT: u32 = 0o644;
 /// The mode in which everybody can.
 const SHARED: u32 = 0o666;
 
-/// Lets every user lock a file that an old guest of this user has left. A file to which an administrator gave another mode
-/// keeps it. Returns whether the mode was changed.
+/// Lets every user lock a file that an old guest of this user has left. A file to which an administrator gave
+/// another mode keeps it. Returns whether the mode was changed.
 fn open_to_all(file: &File) -> io::Result<bool> {
     let metadata = file.metadata()?;
     // SAFETY: asks for a number.
@@ -51,8 +51,8 @@ fn open_to_all(file: &File) -> io::Result<bool> {
     Ok(left)
 }
 
-/// Lets every user lock the device's lock file, if there is one that an old guest has left to this user alone. Returns
-/// whether the mode was changed.
+/// Lets every user lock the device's lock file, if there is one that an old guest has left to this user
+/// alone. Returns whether the mode was changed.
 ///
 /// # Errors
 /// It cannot be opened, or something else was put in its place.

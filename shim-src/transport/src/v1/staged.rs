@@ -1,5 +1,5 @@
-//! What the staging registers hold: they keep their values from call to call, so that what is there already is not written again.
-//! Each store is an exit of the virtual machine, some 90 µs on the hosts that exist.
+//! What the staging registers hold: they keep their values from call to call, so that what is there already
+//! is not written again. Each store is an exit of the virtual machine, some 90 µs on the hosts that exist.
 
 use vgpu_wire::v1::{ARGS, INLINE_BYTES, registers as reg};
 
@@ -36,7 +36,8 @@ impl Staged {
         (scratch.replace(token) != Some(token)).then_some(Access::Write(reg::SCRATCH, token))
     }
 
-    /// The stores that a call with `token`, `op`, `args` and a payload of `bytes` needs, of which `inline` lies in BAR0.
+    /// The stores that a call with `token`, `op`, `args` and a payload of `bytes` needs, of which `inline`
+    /// lies in BAR0.
     pub(crate) fn stores(
         &mut self,
         token: u32,

@@ -21,17 +21,18 @@ fn lock_files(function: &PciFunction) -> Option<LockFiles> {
     Some(LockFiles::of(&function.dir, simulated))
 }
 
-/// The files by which processes take turns at a function, whether they exist yet or not: the lock first. Empty unless the
-/// function is of version 1.
+/// The files by which processes take turns at a function, whether they exist yet or not: the lock first.
+/// Empty unless the function is of version 1.
 pub fn turn_files(function: &PciFunction) -> Vec<PathBuf> {
     lock_files(function).map_or_else(Vec::new, |files| vec![files.lock, files.owners])
 }
 
-/// Lets every user lock the file by which processes take turns at a function, where a guest of another make has left it to
-/// this user alone. Returns `true` if it had.
+/// Lets every user lock the file by which processes take turns at a function, where a guest of another make
+/// has left it to this user alone. Returns `true` if it had.
 ///
 /// # Errors
-/// Which file it is, and why its mode cannot be read or set: something that is not a file of its own may lie there.
+/// Which file it is, and why its mode cannot be read or set: something that is not a file of its own may lie
+/// there.
 pub fn mend_turn_file(function: &PciFunction) -> Result<bool, (PathBuf, io::Error)> {
     let Some(LockFiles { lock, .. }) = lock_files(function) else { return Ok(false) };
     mend(&lock).map_err(|error| (lock, error))

@@ -38,7 +38,8 @@ impl core::error::Error for AddressError {}
 impl FromStr for PciAddress {
     type Err = AddressError;
 
-    /// Reads `domain:bus:device.function` in hexadecimal digits: 4 to 8 of them for the domain, then 2, 2 and 1.
+    /// Reads `domain:bus:device.function` in hexadecimal digits: 4 to 8 of them for the domain, then 2, 2 and
+    /// 1.
     fn from_str(text: &str) -> Result<Self, AddressError> {
         let mut parts = text.split(':');
         let (Some(domain), Some(bus), Some(rest), None) =

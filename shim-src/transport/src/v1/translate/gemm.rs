@@ -7,7 +7,6 @@ use zerocopy::little_endian::{I32, I64, U32, U64};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::super::call::{Call, Failure, Payload};
-use super::super::half::{bfloat, half};
 use super::{INVALID_VALUE, Means, NOT_SUPPORTED, OUT_OF_MEMORY, Translator};
 
 // `cudaDataType`.
@@ -65,8 +64,8 @@ impl Translator {
         }
         let low = u16::from_le_bytes([bits[0], bits[1]]);
         Ok(U32::new(match body.scale {
-            R_16F => half(low).to_bits(),
-            R_16BF => bfloat(low).to_bits(),
+            R_16F => half(low),
+            R_16BF => bfloat(low),
             _ => u32::from_le_bytes(bits),
         }))
     }
@@ -165,4 +164,41 @@ fn checked(status: u64) -> Result<(), Failure> {
         15 => NOT_SUPPORTED,
         _ => 999,
     }))
+}
+
+/// An IEEE half as the bits of an f32: version 1 carries the scalars of a matrix product as f32 alone.
+fn half(bits: u16) -> u32 {
+    half::f16::from_bits(bits).to_f32().to_bits()
+}
+
+/// A bfloat16 as the bits of an f32.
+fn bfloat(bits: u16) -> u32 {
+    half::bf16::from_bits(bits).to_f32().to_bits()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn halves_have_their_values() {
+        for (bits, value) in [
+            (0x0000, 0.0),
+            (0x3c00, 1.0),
+            (0xbc00, -1.0),
+            (0x3800, 0.5),
+            (0x7bff, 65504.0),
+            (0x0001, 5.960_464_5e-8),
+            (0x03ff, 6.097_555e-5),
+            (0x0400, 6.103_515_6e-5),
+            (0x7c00, f32::INFINITY),
+            (0xfc00, f32::NEG_INFINITY),
+        ] {
+            assert_eq!(half(bits), f32::to_bits(value), "{bits:#06x}");
+        }
+        assert_eq!(half(0x8000), (-0.0_f32).to_bits());
+        assert!(f32::from_bits(half(0x7e00)).is_nan());
+        assert_eq!(bfloat(0x3f80), 1.0_f32.to_bits());
+        assert_eq!(bfloat(0xc040), (-3.0_f32).to_bits());
+    }
 }

@@ -1,4 +1,4 @@
-//! A message of version 2 as calls of version 1 that mean the same.
+//! Translates a message of version 2 into calls of version 1.
 
 mod arena;
 mod copy;
@@ -34,24 +34,24 @@ const INVALID_HANDLE: u32 = 400;
 /// `CUDA_ERROR_NOT_SUPPORTED`.
 const NOT_SUPPORTED: u32 = 801;
 
-/// What a session has on a host of version 1.
+/// What a session has on a host of version 1, and how its messages are expressed there.
 #[derive(Debug)]
 pub(super) struct Translator {
     token: u32,
     greeting: Box<HelloReply>,
     arena: Arena,
-    /// Start and bytes of allocations.
+    /// Start and length of allocations.
     allocations: Numbered<u64, u64>,
-    /// By the numbers that the guest minted.
+    /// Modules by the numbers that the guest minted.
     modules: Numbered<u32, Module>,
     functions: Numbered<u32, Function>,
-    /// Messages of graphs, in an order in which they can be carried out.
+    /// Messages of graphs, in an order in which they can be executed.
     graphs: Numbered<u32, Vec<Vec<u8>>>,
     /// The host's cuBLAS handle, made when the first product needs it.
     cublas: Option<u64>,
 }
 
-/// What carrying a message out needs.
+/// What executing a message needs.
 #[derive(Clone, Copy)]
 pub(super) struct Means<'a> {
     pub(super) mailbox: &'a Mailbox,
@@ -86,7 +86,7 @@ impl Translator {
         means.mailbox.plain(Some(self.token), call)
     }
 
-    /// Carries a message out: when it returns, all that the message asks for is done.
+    /// Executes a message. When it returns, everything that the message asks for has completed.
     pub(super) fn translate(&mut self, means: Means<'_>, message: &Message<'_>) -> Result<(), Failure> {
         let Means { returns, .. } = means;
         let answer = |data: &[u8]| {
@@ -110,10 +110,11 @@ impl Translator {
             Body::MemInfo(_) => answer(self.memory_info(means)?.as_bytes()),
             Body::CopyIn(body) => {
                 let copied = self.upload(means, body.destination, self.source(means, &body.source, tail)?);
-                // Whoever waits for it learns of the error by another way.
+                // Who waits for it learns of the error from the return area.
                 returns.mark(body.read);
                 copied?;
-                // A stream whose copies have all been read from their sources is not waited for: no message comes.
+                // A stream whose copies have all been read from their sources is not waited for: no message
+                // comes.
                 self.rest(means)?;
             }
             Body::CopyOut(body) => {
@@ -142,12 +143,13 @@ impl Translator {
             Body::GlobalGet(body) => answer(self.global_get(means, body.module, tail)?.as_bytes()),
             Body::Launch(body) => self.launch(means, body, tail)?,
             Body::Signal(body) => {
-                // Whoever synchronizes waits for it.
+                // A synchronize waits for it.
                 self.rest(means)?;
                 returns.mark(body.mark);
             }
             Body::EventRecord(body) => returns.mark(body.mark),
-            // All earlier work is done: there is nothing to order, and streams and events are the guest's alone.
+            // All earlier work has completed: there is nothing to order, and only the guest knows streams and
+            // events.
             Body::Pad(_)
             | Body::Join(_)
             | Body::StreamCreate(_)
