@@ -16,7 +16,7 @@ pub enum Status {
     Warn,
     /// It is broken.
     Fail,
-    /// It was not looked at; the finding says why.
+    /// It was not examined; the finding says why.
     Skip,
 }
 
@@ -117,7 +117,7 @@ impl Finding {
         Self::fail(Cause::unknown(link), found)
     }
 
-    /// The link was not looked at, and why.
+    /// The link was not examined, and why.
     pub fn skip(link: LinkId, why: impl Into<String>) -> Self {
         Self::new(link, Status::Skip, None, why)
     }
@@ -172,7 +172,7 @@ impl Finding {
         self.cause.filter(|_| broken).map(|cause| format!("{}/{}", self.link.as_str(), cause.id()))
     }
 
-    /// Whether links that need this one can be looked at.
+    /// Whether links that need this one can be examined.
     pub fn holds(&self) -> bool {
         matches!(self.status, Status::Pass | Status::Warn)
     }

@@ -8,7 +8,7 @@ pub enum Verdict {
     Works = 0,
     /// A link is broken.
     Broken = 1,
-    /// Not everything could be looked at, and nothing is known to be broken.
+    /// Not everything could be examined, and nothing is known to be broken.
     Incomplete = 3,
 }
 

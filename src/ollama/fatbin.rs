@@ -1,22 +1,14 @@
-//! Which GPUs a backend has code for, read from the headers of the fat binaries in it. The code itself is not looked at.
-//!
-//! ```text
-//!   container  u32 magic ba55ed50, u16 version, u16 header bytes, u64 bytes of entries; at multiples of 8 in the section .nv_fatbin
-//!   entry       0 u16 kind (1 PTX, 2 cubin)    4 u32 header bytes    8 u64 payload bytes    28 u32 architecture    40 u64 flags
-//! ```
+//! Which GPUs a backend has code for, read from the headers of the fat binaries in it. The code itself is not read, and
+//! `vgpu_image::fatbin` describes the headers.
 
 use std::collections::BTreeSet;
 use std::io;
 
+use vgpu_image::fatbin::{Container, ENTRY, EntryHeader, HEADER, Kind, MAGIC};
+use vgpu_image::ptx::Specific;
+
 use crate::program::elf::{ElfError, Range, ReadAt};
 
-const MAGIC: u32 = 0xba55_ed50;
-const HEADER: usize = 16;
-const ENTRY: usize = 64;
-const PTX: u16 = 1;
-const CUBIN: u16 = 2;
-/// Flags: the image is for its own architecture or family alone, as of `sm_90a` and `sm_100f`.
-const SPECIFIC: u64 = 0x10_0000 | 0x20_0000;
 const WHAT: &str = "fat binary";
 /// What may lie between two containers: linkers align them.
 const GAP: u64 = 4096;
@@ -54,7 +46,7 @@ impl Architectures {
         let (mut at, mut gap, mut entries) = (range.offset, 0, 0);
         while at + HEADER as u64 <= end {
             let header: [u8; HEADER] = array(file, at)?;
-            if word(&header, 0) != u64::from(MAGIC) {
+            if !header.starts_with(&MAGIC.to_le_bytes()) {
                 gap += 8;
                 at += 8;
                 if gap > GAP {
@@ -64,10 +56,10 @@ impl Architectures {
             }
             gap = 0;
             found.containers += 1;
-            let start = at + half(&header, 6);
-            let stop = start.checked_add(long(&header, 8)).filter(|stop| *stop <= end);
+            let container = Container::read(header).map_err(|_| ElfError::Damaged(WHAT))?;
+            let stop = at.checked_add(container.end as u64).filter(|stop| *stop <= end);
             let stop = stop.ok_or(ElfError::Damaged(WHAT))?;
-            let mut entry = start;
+            let mut entry = at + container.start as u64;
             while entry < stop {
                 entries += 1;
                 if entries > MOST {
@@ -85,15 +77,16 @@ impl Architectures {
         if stop - at < ENTRY as u64 {
             return Err(ElfError::Damaged(WHAT));
         }
-        let header: [u8; ENTRY] = array(file, at)?;
-        let next = word(&header, 4).checked_add(long(&header, 8)).and_then(|bytes| at.checked_add(bytes));
-        let next = next.filter(|next| *next > at && *next <= stop).ok_or(ElfError::Damaged(WHAT))?;
-        if long(&header, 40) & SPECIFIC == 0 {
-            let sm = word(&header, 28) as u32;
-            match half(&header, 0) as u16 {
-                PTX => self.ptx.insert(sm),
-                CUBIN => self.cubin.insert(sm),
-                _ => false,
+        let EntryHeader { kind, sm, specific, header, padded, .. } =
+            EntryHeader::read(&array(file, at)?).ok_or(ElfError::Damaged(WHAT))?;
+        let next = header.checked_add(padded).and_then(|bytes| at.checked_add(bytes));
+        let next = next.filter(|next| *next <= stop).ok_or(ElfError::Damaged(WHAT))?;
+        // Code for one architecture or family alone does not run on newer devices.
+        if specific == Specific::No {
+            match kind {
+                Some(Kind::Ptx) => self.ptx.insert(sm),
+                Some(Kind::Cubin) => self.cubin.insert(sm),
+                None => false,
             };
         }
         Ok(next)
@@ -106,27 +99,16 @@ fn array<const N: usize>(file: &impl ReadAt, at: u64) -> Result<[u8; N], ElfErro
     file.read_exact_at(&mut bytes, at).map_err(failed).map(|()| bytes)
 }
 
-fn number(bytes: &[u8], at: usize, size: usize) -> u64 {
-    bytes[at..at + size].iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
-}
-
-fn half(bytes: &[u8], at: usize) -> u64 {
-    number(bytes, at, 2)
-}
-
-fn word(bytes: &[u8], at: usize) -> u64 {
-    number(bytes, at, 4)
-}
-
-fn long(bytes: &[u8], at: usize) -> u64 {
-    number(bytes, at, 8)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    const PTX: u16 = 1;
+    const CUBIN: u16 = 2;
+    /// Flags of `sm_90a` and `sm_100f`.
+    const SPECIFIC: u64 = 0x10_0000 | 0x20_0000;
 
     /// A container with entries of these kinds, architectures, flags, and bytes of code.
     fn container(entries: &[(u16, u32, u64, usize)]) -> Vec<u8> {

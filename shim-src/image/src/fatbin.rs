@@ -17,7 +17,9 @@ pub const WRAPPER_MAGIC: u32 = 0x4662_43b1;
 /// Bytes of the container's header.
 pub const HEADER: usize = 16;
 
-const ENTRY: usize = 64;
+/// Bytes of an entry's header that mean something. A header may be longer.
+pub const ENTRY: usize = 64;
+
 const KIND_PTX: u16 = 1;
 const KIND_CUBIN: u16 = 2;
 const LZ4: u64 = 0x2000;
@@ -85,27 +87,93 @@ fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at.checked_add(N)?)?.try_into().ok()
 }
 
+/// What a container's header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Container {
+    /// Bytes from the container to its first entry.
+    pub start: usize,
+    /// Bytes from the container to its end.
+    pub end: usize,
+}
+
+impl Container {
+    /// Reads the header.
+    pub fn read(header: [u8; HEADER]) -> Result<Self, FatbinError> {
+        let start = usize::from(u16::from_le_bytes([header[6], header[7]]));
+        let [a, b, c, d, ..] = header;
+        if u32::from_le_bytes([a, b, c, d]) != MAGIC || start < HEADER {
+            return Err(FatbinError::Header);
+        }
+        let entries = array(&header, 8).map(u64::from_le_bytes).ok_or(FatbinError::Header)?;
+        let end = usize::try_from(entries).ok().and_then(|entries| entries.checked_add(start));
+        let end = end.filter(|&end| isize::try_from(end).is_ok()).ok_or(FatbinError::Header)?;
+        Ok(Self { start, end })
+    }
+}
+
 /// Bytes of the whole container, from its header.
 pub fn length(header: [u8; HEADER]) -> Result<usize, FatbinError> {
-    let word = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
-    let [a, b, c, d, ..] = header;
-    if u32::from_le_bytes([a, b, c, d]) != MAGIC || usize::from(word(6)) < HEADER {
-        return Err(FatbinError::Header);
+    Container::read(header).map(|container| container.end)
+}
+
+/// What an entry's header says, as far as it does not concern the packing of the image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntryHeader {
+    /// What the image is. None: of a kind that is not known.
+    pub kind: Option<Kind>,
+    /// The architecture, as in `sm_NUMBER`.
+    pub sm: u32,
+    /// What else the image demands of the device.
+    pub specific: Specific,
+    /// Bytes of the header.
+    pub header: u64,
+    /// Bytes of the image with its padding.
+    pub padded: u64,
+    flags: u64,
+    packed: u32,
+    unpacked: u64,
+}
+
+impl EntryHeader {
+    /// Reads the header. None: it is shorter than any.
+    pub fn read(bytes: &[u8; ENTRY]) -> Option<Self> {
+        let u32_at = |at| array(bytes, at).map(u32::from_le_bytes);
+        let u64_at = |at| array(bytes, at).map(u64::from_le_bytes);
+        let kind = match array(bytes, 0).map(u16::from_le_bytes)? {
+            KIND_PTX => Some(Kind::Ptx),
+            KIND_CUBIN => Some(Kind::Cubin),
+            _ => None,
+        };
+        let flags = u64_at(40)?;
+        let specific = if flags & ARCHITECTURE_SPECIFIC != 0 {
+            Specific::Architecture
+        } else if flags & FAMILY_SPECIFIC != 0 {
+            Specific::Family
+        } else {
+            Specific::No
+        };
+        let header = u64::from(u32_at(4)?);
+        let (padded, packed, unpacked) = (u64_at(8)?, u32_at(16)?, u64_at(56)?);
+        let entry = Self { kind, sm: u32_at(28)?, specific, header, padded, flags, packed, unpacked };
+        (header >= ENTRY as u64).then_some(entry)
     }
-    let entries = array(&header, 8).map(u64::from_le_bytes).ok_or(FatbinError::Header)?;
-    usize::try_from(entries)
-        .ok()
-        .and_then(|entries| entries.checked_add(usize::from(word(6))))
-        .filter(|&bytes| isize::try_from(bytes).is_ok())
-        .ok_or(FatbinError::Header)
+
+    /// How the image is packed. None: in a way that is not known.
+    fn packing(&self) -> Option<Packing> {
+        match self.flags & (LZ4 | ZSTD) {
+            0 => Some(Packing::Plain),
+            LZ4 => Some(Packing::Lz4),
+            ZSTD => Some(Packing::Zstd),
+            _ => None,
+        }
+    }
 }
 
 /// The images of a container that are PTX or cubins; others are passed over.
 pub fn entries(container: &[u8]) -> Result<Vec<Entry<'_>>, FatbinError> {
     let header = array(container, 0).ok_or(FatbinError::Header)?;
-    let bytes = length(header)?;
-    let start = usize::from(u16::from_le_bytes([header[6], header[7]]));
-    let mut rest = container.get(start..bytes).ok_or(FatbinError::Short)?;
+    let Container { start, end } = Container::read(header)?;
+    let mut rest = container.get(start..end).ok_or(FatbinError::Short)?;
     let mut entries = Vec::new();
     while !rest.is_empty() {
         let (entry, after) = split(rest).ok_or(FatbinError::Short)?;
@@ -117,40 +185,18 @@ pub fn entries(container: &[u8]) -> Result<Vec<Entry<'_>>, FatbinError> {
 
 /// The first entry, if it is of a kind that is known, and what follows it.
 fn split(bytes: &[u8]) -> Option<(Option<Entry<'_>>, &[u8])> {
-    let u32_at = |at| array(bytes, at).map(u32::from_le_bytes);
-    let u64_at = |at| array(bytes, at).map(u64::from_le_bytes);
-    let header = usize::try_from(u32_at(4)?).ok().filter(|&header| header >= ENTRY)?;
-    let padded = usize::try_from(u64_at(8)?).ok()?;
-    let (_, body) = bytes.split_at_checked(header)?;
-    let (payload, rest) = body.split_at_checked(padded)?;
-    let kind = match array(bytes, 0).map(u16::from_le_bytes)? {
-        KIND_PTX => Kind::Ptx,
-        KIND_CUBIN => Kind::Cubin,
-        _ => return Some((None, rest)),
-    };
-    let flags = u64_at(40)?;
-    let packing = match flags & (LZ4 | ZSTD) {
-        0 => Packing::Plain,
-        LZ4 => Packing::Lz4,
-        ZSTD => Packing::Zstd,
-        // Both at once: a form of packing that is not known.
-        _ => return Some((None, rest)),
-    };
-    let packed = usize::try_from(u32_at(16)?).ok()?;
+    let header = EntryHeader::read(bytes.first_chunk()?)?;
+    let (_, body) = bytes.split_at_checked(usize::try_from(header.header).ok()?)?;
+    let (payload, rest) = body.split_at_checked(usize::try_from(header.padded).ok()?)?;
+    let (Some(kind), Some(packing)) = (header.kind, header.packing()) else { return Some((None, rest)) };
+    let packed = usize::try_from(header.packed).ok()?;
     let payload = match packing {
         Packing::Plain => payload,
         _ if packed == 0 => payload,
         _ => payload.get(..packed)?,
     };
-    let specific = if flags & ARCHITECTURE_SPECIFIC != 0 {
-        Specific::Architecture
-    } else if flags & FAMILY_SPECIFIC != 0 {
-        Specific::Family
-    } else {
-        Specific::No
-    };
-    let entry = Entry { kind, sm: u32_at(28)?, specific, packing, unpacked: u64_at(56)?, payload };
-    Some((Some(entry), rest))
+    let EntryHeader { sm, specific, unpacked, .. } = header;
+    Some((Some(Entry { kind, sm, specific, packing, unpacked, payload }), rest))
 }
 
 impl Entry<'_> {
