@@ -14,28 +14,28 @@ pub struct CheckOptions {
     /// Print the links of the chain
     #[arg(long)]
     pub list: bool,
-    /// Look at these links, and at those that they need
+    /// Examine only these links and those that they need
     #[arg(long, value_name = "LINK,...", value_parser = link_id, value_delimiter = ',')]
     pub only: Vec<LinkId>,
-    /// Print the page about a link: what it is, how it breaks, what mends it
+    /// Print a page about a link: what it is, how it breaks, what mends it
     #[arg(long, value_name = "LINK", value_parser = link_id)]
     pub explain: Option<LinkId>,
-    /// Write all that was found to this file, for a bug report; names of users and hosts, and secrets, are left out
+    /// Write everything that was found to this file, for a bug report, without names of users and hosts and without secrets
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub bundle: Option<PathBuf>,
-    /// Look at things as this systemd service sees them
+    /// Examine the system as this systemd service sees it
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "ollama")]
     pub service: Option<String>,
-    /// Any program to look at in place of Ollama; of one that is no Ollama it is said whether it asks for what only NVIDIA's own driver has
+    /// A program to examine in place of Ollama: whether it asks for what only NVIDIA's own driver has
     #[arg(value_name = "PROGRAM", value_hint = ValueHint::CommandName, conflicts_with_all = ["ollama", "service"])]
     pub program: Option<PathBuf>,
-    /// The Ollama to look at, if not the service's or the one on PATH
+    /// The Ollama to examine, if not the service's or the one on PATH
     #[arg(long, value_name = "PATH", value_hint = ValueHint::ExecutablePath)]
     pub ollama: Option<PathBuf>,
-    /// How long all of it may take
+    /// Time limit for the whole check
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     pub timeout: Duration,
-    /// Take warnings for failures
+    /// Treat warnings as failures
     #[arg(long)]
     pub strict: bool,
     /// Print one JSON object
@@ -47,18 +47,18 @@ pub struct CheckOptions {
     /// Leave out Ollama's own discovery, which takes the longest
     #[arg(long)]
     pub no_ollama: bool,
-    /// Print the sentence at the end alone
+    /// Print only the sentence at the end
     #[arg(short, long)]
     pub quiet: bool,
-    /// In place of the option of all commands, which means nothing here: to keep it off this one's page
+    /// Hides the option of all commands, which means nothing here
     #[arg(long, hide = true)]
     pub allow_cpu: bool,
 }
 
-/// When to do something that suits terminals.
+/// When to print in colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum When {
-    /// On a terminal, unless NO_COLOR is set; or if CLICOLOR_FORCE is.
+    /// On a terminal unless NO_COLOR is set, and wherever CLICOLOR_FORCE is set.
     #[default]
     Auto,
     /// Always.

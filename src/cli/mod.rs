@@ -19,8 +19,8 @@ pub use worker::Task;
 
 /// Starts a program with the GPU that the host gives to this guest.
 ///
-/// PROGRAM is started in place of vgpu-run: same process, terminal, signals and exit code. What it starts in
-/// turn gets the GPU too. Options of vgpu-run come before PROGRAM; all that follows belongs to PROGRAM.
+/// PROGRAM replaces vgpu-run: same process, terminal, signals and exit code. The processes that it starts get the
+/// GPU too. Options of vgpu-run come before PROGRAM; everything after it belongs to PROGRAM.
 #[derive(Debug, Parser)]
 #[command(
     name = "vgpu-run",
@@ -36,18 +36,18 @@ pub use worker::Task;
                       vgpu-run [OPTIONS] trace [--output FOLDER] PROGRAM [ARGS]...",
     after_help = "Examples:\n  \
                        vgpu-run ollama serve                      Ollama's server, with the GPU\n  \
-                       sudo vgpu-run --user ollama ollama serve   the same as the user ollama, who is given the device\n  \
-                       vgpu-run check                             why Ollama does not find the GPU, and what to do\n  \
+                       sudo vgpu-run --user ollama ollama serve   the same as the user ollama, who gets the device\n  \
+                       vgpu-run check                             why Ollama does not find the GPU, and how to mend it\n  \
                        sudo vgpu-run check --service              the same for the systemd service\n  \
-                       vgpu-run trace ollama serve                what it asks of CUDA, and what goes wrong\n\n\
+                       vgpu-run trace ollama serve                its CUDA calls, and what goes wrong\n\n\
                        Exit codes: PROGRAM's own; 125 if vgpu-run fails, 126 if PROGRAM is found but cannot be \
                        started, 127 if it is not found.\n\
-                  A program that is named as a command of vgpu-run: vgpu-run -- env.\n\n\
+                  To start a program that has the name of a command of vgpu-run: vgpu-run -- env.\n\n\
                   Environment: VGPU_LOG=error|warn|info|debug and VGPU_LOG_FILE=FILE make vgpu-run and its \
-                  libraries say what they do; VGPU_SYSFS=FOLDER is looked into instead of /sys."
+                  libraries log; VGPU_SYSFS=FOLDER replaces /sys."
 )]
 pub struct Cli {
-    /// What holds for all commands.
+    /// The options that hold for all commands.
     #[command(flatten)]
     pub options: Options,
     /// A command of vgpu-run's own.
@@ -64,42 +64,42 @@ pub struct Cli {
 /// Commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Prints what would be set for PROGRAM: KEY=VALUE lines
+    /// Prints the variables that would be set for PROGRAM, as KEY=VALUE lines
     ///
-    /// The libraries are put into a private folder that lasts as long as the process that called vgpu-run
+    /// The libraries are in a private folder that lasts as long as the process that called vgpu-run
     /// (the shell): `env $(vgpu-run env) PROGRAM` starts PROGRAM as vgpu-run would.
     Env {
         /// Print one JSON object, with the libraries and the reasons
         #[arg(long)]
         json: bool,
-        /// The program that is to be started with it
+        /// The program that will be started with these variables
         #[arg(value_hint = ValueHint::CommandName)]
         program: Option<OsString>,
-        /// What does not belong there: said with a hint, since a program env exists
+        /// Words that do not belong here. They are refused with a hint, because a program env exists
         #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<OsString>,
     },
-    /// Finds out why Ollama does not find the GPU, and says what to do
+    /// Finds out why Ollama does not find the GPU, and how to mend it
     ///
     /// Walks the chain by which Ollama finds a GPU, in the order in which a call travels it, and names the first link
-    /// that is broken. Changes nothing.
+    /// that is broken. It changes nothing.
     #[command(
-        after_help = "Exit codes: 0 all works, 1 something is broken, 2 wrong usage, 3 not everything could be looked at."
+        after_help = "Exit codes: 0 everything works, 1 something is broken, 2 wrong usage, 3 not everything could be examined."
     )]
     Check(CheckOptions),
-    /// Has Ollama's service start with the GPU; says how that stands; undoes it
+    /// Sets up Ollama's service to start with the GPU, reports its state, or undoes it
     Service {
-        /// What to do
+        /// The task
         #[command(subcommand)]
         task: ServiceTask,
     },
-    /// Starts PROGRAM and writes down what it asks of CUDA, and what goes wrong
+    /// Starts PROGRAM and records its CUDA calls and what goes wrong
     ///
-    /// For each process of PROGRAM: its CUDA calls with arguments, results and times, which file each library came
-    /// from, and the last call before it ended. The folder then holds summary.txt, calls-PID.txt, and trace.json, a
+    /// Records for each process of PROGRAM its CUDA calls with arguments, results and times, the file of each library,
+    /// and the last call before the process ended. The folder then holds summary.txt, calls-PID.txt, and trace.json, a
     /// timeline for https://ui.perfetto.dev. PROGRAM's signals and exit code are passed on.
     Trace {
-        /// The folder; it must be new or empty [default: ./vgpu-trace-TIME]
+        /// The folder for the trace; it must be new or empty [default: ./vgpu-trace-TIME]
         #[arg(long, short, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
         output: Option<PathBuf>,
         /// The program to start, and its arguments

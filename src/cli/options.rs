@@ -8,17 +8,16 @@ use crate::launch::user::UserName;
 /// Options.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Options {
-    /// Where the GPU cannot be had, start PROGRAM without it, with one line of warning
+    /// If the GPU is not available, print one line of warning and start PROGRAM without it
     #[arg(long, global = true)]
     pub allow_cpu: bool,
-    /// As root: give the device to this user, and start PROGRAM as this user
+    /// Run as root: grant this user access to the device, then drop privileges and start PROGRAM as this user
     #[arg(long, global = true, value_name = "NAME|UID[:GROUP|GID]")]
     pub user: Option<UserName>,
-    /// How the libraries are handed over, if not as PROGRAM needs it: memory, but a folder for Ollama to
-    /// 0.12.3
+    /// How the libraries reach PROGRAM: `memory` (default; `folder` for Ollama 0.12.3 and older)
     #[arg(long, global = true, value_name = "memory|folder", hide_possible_values = true)]
     pub via: Option<DeliveryMode>,
-    /// Say on stderr what is done; VGPU_LOG=debug does so too, and makes the libraries talk
+    /// Log to stderr; VGPU_LOG=debug does the same and makes the libraries log, too
     #[arg(short, long, global = true)]
     pub verbose: bool,
 }

@@ -9,23 +9,21 @@ use crate::launch::user::UserName;
 /// What `service` does.
 #[derive(Clone, Debug, Subcommand)]
 pub enum ServiceTask {
-    /// Has a service of systemd start what it starts by vgpu-run, as the user it has
+    /// Makes a systemd service start its program with vgpu-run, as the user that it has
     ///
-    /// Writes a drop-in for the unit, and a udev rule that gives the device to the group vgpu, in which the service then is; and shows
-    /// both before. Ollama's own upgrades leave them alone. Started again, it brings them up to date.
+    /// Shows what it will write, then writes a drop-in for the unit and a udev rule that gives the device to the group
+    /// vgpu, which the service joins. Ollama's own upgrades leave both alone. Run it again to bring them up to date.
     #[command(
         after_help = "Examples:\n  vgpu-run service install --dry-run\n  sudo vgpu-run service install\n  \
                       sudo vgpu-run service install --user \"$USER\"    # to start Ollama by hand, too"
     )]
     Install(InstallOptions),
-    /// Says what is set up, whether it is as it was written, and whether the unit starts something else by now
-    #[command(
-        after_help = "Exit codes: 0 it is set up and as it should be, 1 it is not as it should be, 3 it is not set up."
-    )]
+    /// Reports what is set up, whether it has changed since, and whether the unit starts something else now
+    #[command(after_help = "Exit codes: 0 set up and unchanged, 1 something needs attention, 3 not set up.")]
     Status(ServiceOptions),
-    /// Takes away all that install wrote
+    /// Removes everything that install wrote
     ///
-    /// A file that was changed since is named, and then nothing is taken away.
+    /// If a file was changed since, its name is printed and nothing is removed.
     Remove(ChangeOptions),
 }
 
@@ -35,7 +33,7 @@ pub struct ServiceOptions {
     /// The service
     #[arg(long, value_name = "NAME", default_value = "ollama.service")]
     pub unit: String,
-    /// The folder tree of another system, in which alone files are read and written
+    /// The directory tree of another system; only files in it are read and written
     #[arg(long, value_name = "FOLDER", default_value = "/")]
     pub root: PathBuf,
 }
@@ -46,13 +44,13 @@ pub struct ChangeOptions {
     /// Which service.
     #[command(flatten)]
     pub service: ServiceOptions,
-    /// Show what would be done, and do nothing
+    /// Show what would be done, and change nothing
     #[arg(long)]
     pub dry_run: bool,
     /// Do not ask
     #[arg(long, short)]
     pub yes: bool,
-    /// Leave the service running as it is until it is started anew
+    /// Do not restart the service
     #[arg(long)]
     pub no_restart: bool,
 }
@@ -63,13 +61,13 @@ pub struct InstallOptions {
     /// How.
     #[command(flatten)]
     pub change: ChangeOptions,
-    /// Set up the device and no service, to start Ollama by hand
+    /// Set up only the device and no service, to start Ollama by hand
     #[arg(long, conflicts_with = "unit")]
     pub device_only: bool,
-    /// The vgpu-run that the service is to start by [default: this one]
+    /// The vgpu-run that the service starts with [default: this one]
     #[arg(long, value_name = "PATH")]
     pub launcher: Option<PathBuf>,
-    /// Put this user into the group, too, who may then start Ollama by hand
+    /// Add this user to the group, too, to start Ollama by hand
     #[arg(long, value_name = "NAME")]
     pub user: Option<UserName>,
 }

@@ -22,7 +22,7 @@ use redact::Redaction;
 pub struct Report {
     /// The links, in the order of the chain.
     pub findings: Vec<Finding>,
-    /// What could not be looked at.
+    /// What could not be examined.
     pub incomplete: Vec<String>,
     /// The device.
     pub device: Option<DeviceReport>,
@@ -126,7 +126,7 @@ impl Report {
         }
         if !self.incomplete.is_empty() {
             return format!(
-                "Not finished: nothing is known to be broken, but {} could not be looked at.",
+                "Not finished: nothing is known to be broken, but {} could not be examined.",
                 self.incomplete.join(", ")
             );
         }
@@ -142,14 +142,14 @@ impl Report {
         match &self.device {
             Some(device) => format!(
                 "{} {} with {}, compute capability {}.{}, driver {}.{warnings}",
-                if self.proven() { "Works: Ollama gets" } else { "Works, as far as was looked: there is" },
+                if self.proven() { "Works: Ollama gets" } else { "Works, as far as was examined: there is" },
                 device.name,
                 size(device.total),
                 device.capability.0,
                 device.capability.1,
                 device.driver
             ),
-            None => format!("Works, as far as was looked.{warnings}"),
+            None => format!("Works, as far as was examined.{warnings}"),
         }
     }
 }
