@@ -1,25 +1,31 @@
 //! A script that starts Ollama: what the program gets that it becomes.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::ValueEnum;
 
-use super::{LIMIT, LINK, unable};
 use crate::check::child::{self, Outcome};
 use crate::check::context::Context;
 use crate::check::facts::Target;
+use crate::check::links::{ollama, unable};
 use crate::check::messages::{Exec, Failure, Message};
 use crate::check::steps::Report;
-use crate::diagnosis::Finding;
 use crate::diagnosis::cause::loader as cause;
+use crate::diagnosis::{Finding, LinkId};
 use crate::embedded::OBJECTS;
 use crate::program::Program;
 use crate::program::elf::Elf;
 
-/// A script that starts Ollama is followed to the program that it becomes: it may take LD_PRELOAD away, or close what that names.
+const LINK: LinkId = LinkId::Loader;
+/// How long the program that a script becomes may take to print its version.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// Follows a script that starts Ollama to the program that it becomes: the script may remove LD_PRELOAD, or close what
+/// that names.
 pub async fn follow(context: &mut Context) -> Option<Finding> {
     let script = context.target().program.as_ref().ok().filter(|program| !program.is_binary())?;
-    if super::super::ollama::confined(script).is_some() {
+    if ollama::confined(script).is_some() {
         return None;
     }
     let script = script.path.clone();
@@ -29,7 +35,7 @@ pub async fn follow(context: &mut Context) -> Option<Finding> {
         command.args(["--via", way.get_name()]);
     }
     command.arg("--").arg(&script).arg("-v");
-    let environment = super::super::ollama::alone(&context.environment);
+    let environment = ollama::alone(&context.environment);
     let outcome = match child::run(command, &environment, context.time(LIMIT)).await {
         Ok(outcome) => outcome,
         Err(error) => return Some(unable(context, LINK, "follow the program", &error)),
@@ -112,8 +118,6 @@ fn ahead(exec: &Exec) -> Option<(String, &'static str)> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::check::child::End;
     use crate::diagnosis::Status;
