@@ -14,11 +14,11 @@ use super::identity::Become;
 use super::steps::Steps;
 use crate::env::Environment;
 
-/// As much is kept of each stream; the rest is read and thrown away, so that nobody blocks.
+/// Bytes that are kept of each stream. The rest is read and discarded, so that the child never blocks.
 const KEPT: usize = 1 << 20;
-/// How long what a killed child has left may still be read.
+/// How long to read on after a child was killed.
 const GRACE: Duration = Duration::from_millis(200);
-/// How often a child is looked at that is to be ended at some point.
+/// Interval at which `done` is asked.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// How a child ended.
@@ -28,31 +28,31 @@ pub enum End {
     Exit(i32),
     /// By a signal that was not ours.
     Signal(i32),
-    /// It was not over in time, and was killed.
+    /// It did not end in time and was killed.
     TimedOut(Duration),
 }
 
-/// What came of a child.
+/// The outcome of a child.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// How it ended.
     pub end: End,
-    /// What it printed, bytes that are no UTF-8 replaced.
+    /// What it printed. Bytes that are not UTF-8 are replaced.
     pub stdout: String,
-    /// The same, on the other stream.
+    /// The same for stderr.
     pub stderr: String,
     /// How long it took.
     pub elapsed: Duration,
 }
 
-/// Runs `command` with exactly `environment`, no longer than `limit`. It leads a process group of its own, which is killed
-/// when it is over, with all that it started.
+/// Runs `command` with exactly `environment`, no longer than `limit`. It leads a process group of its own, which is
+/// killed when it has ended, with everything that it started.
 pub async fn run(command: Command, environment: &Environment, limit: Duration) -> io::Result<Outcome> {
     run_until(command, environment, limit, &mut |_, _| false).await
 }
 
-/// The same, but a child that has done what was wanted is ended: `done` says so of what is on its stderr, and of its number, and is asked every few
-/// milliseconds. It counts as one that ended well.
+/// The same, but ends the child when `done` says so of its stderr and its process id. A child that is ended this way
+/// counts as one that succeeded.
 pub async fn run_until(
     mut command: Command,
     environment: &Environment,
@@ -92,7 +92,7 @@ pub async fn run_until(
     Ok(Outcome { end, stdout, stderr, elapsed: begin.elapsed() })
 }
 
-/// This program, started anew to do `task`, as another user if there is one to become.
+/// This program as a worker, which becomes `user` if one is given.
 pub fn ourselves(user: Option<&Become>) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("vgpu-run");
@@ -140,12 +140,12 @@ impl Stream {
         Self { task, text }
     }
 
-    /// What was read until now.
+    /// What has been read so far.
     fn so_far(&self) -> String {
         String::from_utf8_lossy(&self.text.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
     }
 
-    /// What was read. Whoever still holds the other end is not of the group, and is not waited for.
+    /// Everything that was read. A process outside the group that still holds the other end is not waited for.
     async fn text(self) -> String {
         let _ = tokio::time::timeout(GRACE, self.task).await;
         let text = std::mem::take(&mut *self.text.lock().unwrap_or_else(PoisonError::into_inner));

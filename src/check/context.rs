@@ -1,4 +1,4 @@
-//! What the links know of each other: the options, and the facts that earlier links gathered for later ones.
+//! The state of a walk: the options, and the facts that earlier links gathered for later ones.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -24,40 +24,40 @@ use crate::program::Program;
 /// The state of a walk.
 #[derive(Debug)]
 pub struct Context {
-    /// What holds for all commands: `--user`, `--via`.
+    /// The options that hold for all commands: `--user`, `--via`.
     pub launch: Options,
-    /// What was asked for.
+    /// The options of `check`.
     pub options: CheckOptions,
-    /// What PROGRAM gets: what was inherited (with `--service`, what the unit sets), and once the libraries are in place
-    /// what names them. Children that stand for PROGRAM are started with exactly this.
+    /// The environment of PROGRAM: inherited, or with `--service` what the unit sets. Once the libraries are in place it
+    /// names them. Children that stand for PROGRAM are started with exactly this.
     pub environment: Environment,
-    /// Stands for `/sys`.
+    /// The directory that stands for `/sys`.
     pub root: PathBuf,
-    /// When all must be over.
+    /// When the whole walk must have ended.
     pub deadline: Instant,
-    /// Something could not be looked at for lack of time or because of a failure of check itself: what.
+    /// What could not be examined for lack of time, or because check itself failed.
     pub incomplete: Vec<String>,
 
-    /// What `--service` names, and why it could not be found.
+    /// The unit that `--service` names.
     pub unit: Option<Unit>,
-    /// Why [`Context::unit`] is not there though it was asked for.
+    /// Why [`Context::unit`] is missing although it was asked for.
     pub unit_error: Option<UnitError>,
-    /// Who opens the device, once it was looked for: see [`Context::subject`].
+    /// The user who opens the device, once [`Context::subject`] has found it.
     pub found_subject: Option<Subject>,
 
     /// Link `pci`: the functions that are there.
     pub functions: Vec<PciFunction>,
-    /// Link `device`: what a child found that opened each function, and why it ended if not by itself.
+    /// Link `device`: what a worker found at each function.
     pub looks: Vec<Looked>,
     /// Link `device` and those after it: what is known of the first usable function.
     pub device: Option<DeviceReport>,
-    /// The program that is to get the GPU, once it was looked for: see [`Context::target`].
+    /// The program that is to get the GPU, once [`Context::target`] has found it.
     pub target: Option<Target>,
-    /// Link `shims`: the user that children become which stand for Ollama; none: whoever calls.
+    /// Link `shims`: the user that children which stand for Ollama become. None: they run as the caller.
     pub runs_as: Option<Become>,
-    /// Link `shims`: the libraries and the probe, in place for such children as long as this is kept.
+    /// Link `shims`: the libraries and the probe, in place for these children.
     pub staged: Option<StagedShims>,
-    /// Link `loader`: which file won for each name.
+    /// Link `loader`: the file that is loaded for each name.
     pub libraries: Vec<Library>,
     /// Versions of everything that has one, by name.
     pub versions: BTreeMap<&'static str, String>,
@@ -94,7 +94,7 @@ impl Context {
         }
     }
 
-    /// Finds out what `--service` means, before the walk: from then on the environment is the service's.
+    /// Finds the unit that `--service` names. From then on the environment is the service's.
     pub async fn settle(&mut self) {
         let Some(name) = self.options.service.clone() else { return };
         match unit::find(&name, &self.environment).await {
@@ -106,7 +106,7 @@ impl Context {
         }
     }
 
-    /// Who opens the device.
+    /// The user who opens the device.
     pub fn subject(&mut self) -> Result<&Subject, Failure> {
         let subject = match self.found_subject.take() {
             Some(subject) => subject,
@@ -115,7 +115,7 @@ impl Context {
         Ok(self.found_subject.insert(subject))
     }
 
-    /// A command that stands for Ollama, or for what it starts: it runs as whom Ollama runs.
+    /// A command that stands for Ollama, or for what it starts. It runs as the same user as Ollama.
     pub fn program(&self, program: &Path) -> Command {
         let Some(user) = &self.runs_as else { return Command::new(program) };
         let mut command = child::ourselves(Some(user));
@@ -123,7 +123,7 @@ impl Context {
         command
     }
 
-    /// Makes the environment that of `user`, as systemd does, or the launcher for `--user`.
+    /// Gives the environment the variables of `user`, as systemd does, or the launcher for `--user`.
     pub fn dress(&mut self, user: &User) {
         user.dress(&mut self.environment);
         let given = self.found_subject.as_ref().is_some_and(|subject| subject.given_to.is_some());
@@ -133,12 +133,13 @@ impl Context {
         }
     }
 
-    /// How much time there is for something that would like to have `wanted`.
+    /// The time that is left for a step, at most `wanted`.
     pub fn time(&self, wanted: Duration) -> Duration {
         wanted.min(self.deadline.saturating_duration_since(Instant::now()))
     }
 
-    /// The program that is to get the GPU, looked for once: PROGRAM or `--ollama`, else `ollama` on PATH.
+    /// The program that is to get the GPU: PROGRAM or `--ollama`, otherwise the service's, otherwise `ollama` on PATH.
+    /// It is searched for once.
     pub fn target(&mut self) -> &Target {
         let target = match self.target.take() {
             Some(target) => target,
@@ -157,7 +158,7 @@ impl Context {
     }
 }
 
-/// What a service inherits: not what the caller's shell exports.
+/// Variables of the caller that a service has too. It does not see what the caller's shell exports.
 const INHERITED: [&str; 6] = ["PATH", "LANG", "HOME", "USER", "LOGNAME", "SHELL"];
 
 /// The environment of a service: systemd's own variables, our own, and what the unit sets.
@@ -171,7 +172,7 @@ fn service_environment(caller: &Environment, unit: &Unit) -> Environment {
     environment
 }
 
-/// The program that a service's command gives the GPU to: what follows vgpu-run and its options, or the command itself.
+/// The program of a service's command: what follows vgpu-run and its options, or the command itself.
 fn program_of(command: &[String]) -> Option<PathBuf> {
     let (first, rest) = command.split_first()?;
     if !first.ends_with("vgpu-run") {

@@ -11,23 +11,23 @@ use crate::ollama::variant::Variant;
 use crate::program::private::Asker;
 use crate::program::{Program, Unfound};
 
-/// What a child found that opened a function.
+/// What a worker found that opened a function.
 #[derive(Clone, Debug)]
 pub struct Looked {
     /// The function.
     pub function: PciFunction,
-    /// What it did.
+    /// The steps that it reported.
     pub steps: Steps,
-    /// How it ended, if not as it should.
+    /// How it ended, if it did not end well.
     pub trouble: Option<String>,
 }
 
 /// A program that may be an Ollama.
 #[derive(Debug)]
 pub struct Target {
-    /// The program; or why there is none.
+    /// The program, or why there is none.
     pub program: Result<Program, Unfound>,
-    /// What Ollama it is, if it is one.
+    /// The Ollama that it is. None: it is another program.
     pub ollama: Option<Ollama>,
 }
 
@@ -46,20 +46,20 @@ pub struct DeviceReport {
     pub capability: (u32, u32),
     /// Device memory in bytes.
     pub total: u64,
-    /// Of this, free.
+    /// Free device memory in bytes.
     pub free: u64,
-    /// As CUDA prints it: `GPU-…`.
+    /// The UUID, as CUDA prints it: `GPU-…`.
     pub uuid: String,
 }
 
-/// Which file a process loads for a name.
+/// The file that a process loads for a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Library {
-    /// The name.
+    /// The SONAME.
     pub soname: String,
-    /// The file; none if there is none.
+    /// The file that is loaded. None: there is no such file.
     pub winner: Option<String>,
-    /// Other files of that name.
+    /// Other files with that name.
     pub losers: Vec<Loser>,
 }
 
@@ -72,36 +72,36 @@ pub struct Loser {
     pub why: String,
 }
 
-/// A backend that was looked at.
+/// A backend that was examined.
 #[derive(Clone, Debug)]
 pub struct Backend {
-    /// Where it is.
+    /// The folder that it is in.
     pub variant: Variant,
     /// The CUDA major that it is linked with.
     pub major: Option<u32>,
-    /// What it has code for; none if it could not be told.
+    /// The architectures that it has code for, as far as they could be read.
     pub architectures: Option<Architectures>,
-    /// What is wrong with it; nothing: it can be tried.
+    /// Why it cannot work. None: it can be tried.
     pub fault: Option<Fault>,
-    /// The first library of it that asks for NVIDIA's private export tables: it may do without, and may not.
+    /// The first of its libraries that asks for NVIDIA's private export tables. It may or may not work without them.
     pub asker: Option<Asker>,
-    /// What was seen.
+    /// Evidence for the report.
     pub details: Vec<String>,
 }
 
 /// Why a backend cannot work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Of the catalogue.
+    /// The cause.
     pub cause: Cause,
-    /// In words.
+    /// The sentence that tells it.
     pub words: String,
     /// What mends it.
     pub fix: &'static str,
 }
 
 impl Fault {
-    /// A fault with the sentence that tells it and what mends it.
+    /// A fault with its sentence and what mends it.
     pub fn new(cause: Cause, words: impl Into<String>, fix: &'static str) -> Self {
         Self { cause, words: words.into(), fix }
     }

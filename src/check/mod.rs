@@ -1,7 +1,8 @@
 //! `vgpu-run check`: walks the chain by which Ollama finds a GPU and names the link that is broken.
 //!
-//! [`catalogue`] says which links there are and what breaks them, [`links`] examines each, [`walk`] does so in order, and
-//! [`crate::report`] prints what came of it. What may hang or crash runs in a process of its own ([`child`]).
+//! [`catalogue`] lists the links and what breaks them. [`links`] examines each, [`walk`] does so in order, and
+//! [`crate::report`] prints the result. What may hang or crash runs in a process of its own ([`child`]): this program
+//! as a [`worker`], or vgpu-probe ([`probe`]). Both report steps ([`messages`], [`answers`]).
 
 pub mod answers;
 pub mod child;
@@ -85,7 +86,7 @@ pub fn check(launch: &Options, options: &CheckOptions) -> ExitCode {
     ExitCode::from(report.exit(options.strict))
 }
 
-/// Waits for a signal that is to end this process, and says which.
+/// Waits for a signal that ends this process, and returns its number.
 async fn signalled() -> u8 {
     use tokio::signal::unix::{SignalKind, signal};
     let (interrupt, terminate) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
@@ -110,7 +111,7 @@ fn stuck(what: &str) -> ExitCode {
     ExitCode::from(Verdict::Incomplete as u8)
 }
 
-/// What is being looked at, on a terminal's stderr.
+/// Shows on a terminal's stderr which link is being examined.
 struct Progress(indicatif::ProgressBar);
 
 impl Progress {

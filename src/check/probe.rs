@@ -1,7 +1,7 @@
-//! Has vgpu-probe run: the helper program that does what needs a dynamic loader (see its own `lib.rs` for what it prints).
+//! Runs vgpu-probe, the helper program that does what needs a dynamic loader. [`super::answers`] has what it prints.
 //!
-//! It lies in a memory file or a private folder, as the shims do, and the loader is started with it as its argument: so neither needs to be
-//! executable itself, which systems with `vm.memfd_noexec` or `noexec` mounts would refuse.
+//! The probe is in a memory file or a private folder, as the shims are, and is given to the loader as an argument. So
+//! it need not be executable itself, which systems with `vm.memfd_noexec` or `noexec` mounts would refuse.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,11 @@ use super::child::{self, Outcome};
 use super::context::Context;
 use crate::env::Environment;
 
-/// Where the loader is when the program that is looked at does not say it.
+/// The loader, where the examined program does not name one.
 const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
 
-/// Runs the probe, as whom Ollama runs, with the loader of the program that is looked at; an error is check's own, and no finding.
+/// Runs the probe as the same user as Ollama, with the loader of the examined program. An error is check's own failure
+/// and no finding.
 pub async fn run<S: AsRef<OsStr>>(
     context: &Context,
     words: impl IntoIterator<Item = S>,

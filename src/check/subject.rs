@@ -1,4 +1,4 @@
-//! As whom the device is opened: the user that the service runs as, or whoever calls.
+//! The user who opens the device: the one that the service runs as, or the caller.
 
 use std::ffi::OsStr;
 
@@ -19,14 +19,14 @@ pub struct Subject {
     pub uid: Uid,
     /// Numbers of all groups.
     pub groups: Vec<u32>,
-    /// How to become this user; none: it is who we are.
+    /// How a child becomes this user. None: this process already is this user.
     pub become_by: Option<Become>,
-    /// vgpu-run is started as root: it turns the device on, and gives it to this user.
+    /// The user to whom vgpu-run, started as root, gives the device.
     pub given_to: Option<String>,
 }
 
 impl Subject {
-    /// Who opens the device for `unit`, or for a `vgpu-run` with these options.
+    /// The user who opens the device for `unit`, or for a `vgpu-run` with these options.
     pub fn find(unit: Option<&Unit>, options: &Options) -> Result<Self, Failure> {
         let Some(unit) = unit else {
             let mut ourselves = Self::ourselves()?;

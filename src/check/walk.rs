@@ -1,4 +1,5 @@
-//! Walks the chain in order. A link is looked at when those that it needs hold; each has a time limit, and so has the whole.
+//! Walks the chain in order. A link is examined when those that it needs hold. Each has a time limit, and so has the
+//! whole walk.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -10,21 +11,21 @@ use super::links;
 use crate::diagnosis::catalogue::{self, LINKS};
 use crate::diagnosis::{Finding, LinkId};
 
-/// How a link is looked at.
+/// How a link is examined.
 struct Step {
     link: LinkId,
-    /// What bounds it when nothing that it waits for does.
+    /// Its time limit. What it waits for usually has a shorter one.
     limit: Duration,
-    look: for<'a> fn(&'a mut Context) -> Pin<Box<dyn Future<Output = Finding> + 'a>>,
+    examine: for<'a> fn(&'a mut Context) -> Pin<Box<dyn Future<Output = Finding> + 'a>>,
 }
 
 macro_rules! steps {
     ($($link:ident $module:ident $seconds:literal)*) => {
-        /// The links that can be looked at, in the order of the chain.
+        /// The links that can be examined, in the order of the chain.
         static STEPS: &[Step] = &[$(Step {
             link: LinkId::$link,
             limit: Duration::from_secs($seconds),
-            look: |context| Box::pin(links::$module::look(context)),
+            examine: |context| Box::pin(links::$module::examine(context)),
         }),*];
     };
 }
@@ -48,7 +49,7 @@ steps! {
     Service service 10
 }
 
-/// Walks, and tells `begun` of each link before it is looked at.
+/// Walks the chain. Calls `begun` before it examines a link.
 pub async fn walk(context: &mut Context, mut begun: impl FnMut(LinkId)) -> Vec<Finding> {
     let wanted = wanted(&context.options.only);
     let mut findings: Vec<Finding> = Vec::new();
@@ -58,23 +59,23 @@ pub async fn walk(context: &mut Context, mut begun: impl FnMut(LinkId)) -> Vec<F
             Finding::skip(step.link, format!("not reached (needs {})", need.as_str()))
         } else {
             begun(step.link);
-            look(step, context).await
+            examine(step, context).await
         };
         finding.elapsed = begin.elapsed();
-        tracing::debug!(link = step.link.as_str(), status = ?finding.status, elapsed = ?finding.elapsed, "looked at");
+        tracing::debug!(link = step.link.as_str(), status = ?finding.status, elapsed = ?finding.elapsed, "examined");
         findings.push(finding);
     }
     findings
 }
 
-/// Looks at a link, no longer than it may take.
-async fn look(step: &Step, context: &mut Context) -> Finding {
+/// Examines a link within its time limit.
+async fn examine(step: &Step, context: &mut Context) -> Finding {
     let limit = context.time(step.limit);
     if limit.is_zero() {
         context.incomplete.push(step.link.as_str().to_owned());
         return Finding::skip(step.link, "not reached (no time left)");
     }
-    if let Ok(finding) = tokio::time::timeout(limit, (step.look)(context)).await {
+    if let Ok(finding) = tokio::time::timeout(limit, (step.examine)(context)).await {
         return finding;
     }
     context.incomplete.push(step.link.as_str().to_owned());
@@ -85,11 +86,11 @@ async fn look(step: &Step, context: &mut Context) -> Finding {
 fn missing(link: LinkId, findings: &[Finding]) -> Option<LinkId> {
     let holds: BTreeMap<LinkId, bool> =
         findings.iter().map(|finding| (finding.link, finding.holds())).collect();
-    // One that cannot be looked at at all is not in the way.
+    // A link that cannot be examined at all is not in the way.
     catalogue::of(link).needs.iter().copied().find(|need| holds.get(need) == Some(&false))
 }
 
-/// The links that were asked for, and those that they need; none asked for: all.
+/// The links in `only` and those that they need; all links if `only` is empty.
 fn wanted(only: &[LinkId]) -> Vec<LinkId> {
     let mut wanted: Vec<LinkId> = only.to_vec();
     if wanted.is_empty() {

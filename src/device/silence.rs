@@ -1,17 +1,17 @@
-//! What of a device does not answer. The launcher and `check` report it in the same words.
+//! The part of a device that does not answer. The launcher and `check` report it in the same words.
 
 use crate::diagnosis::{Cause, cause};
 
-/// What does not answer.
+/// The part that does not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Silence {
     /// The registers.
     Registers,
     /// The mediator behind a device of version 1.
     Mediator,
-    /// The host, a new session's greeting.
+    /// The host does not answer a new session's greeting.
     Greeting,
-    /// The host, an echo.
+    /// The host does not answer an echo.
     Echo,
 }
 
@@ -24,7 +24,7 @@ impl Silence {
         }
     }
 
-    /// What was found of the device `name`.
+    /// The sentence for the device `name`.
     pub fn found(self, name: &str) -> String {
         match self {
             Self::Registers => format!("the registers of {name} do not answer"),
@@ -34,7 +34,7 @@ impl Silence {
         }
     }
 
-    /// What mends it.
+    /// What mends it, as a whole sentence.
     pub const fn fix(self) -> &'static str {
         match self {
             Self::Registers => {

@@ -1,5 +1,5 @@
-//! Link `agreement`: whether the driver, the runtime, NVML and sysfs say the same of the device. Ollama joins what they say, and
-//! drops what it cannot join.
+//! Link `agreement`: whether the driver, the runtime, NVML and sysfs describe the device alike. Ollama joins what they
+//! say and drops what it cannot join.
 
 use std::time::Duration;
 
@@ -22,8 +22,8 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// From here on Ollama takes its CUDA 13 build.
 const CUDA_13: u64 = 13_000;
 
-/// Looks at the link.
-pub async fn look(context: &mut Context) -> Finding {
+/// Examines the link.
+pub async fn examine(context: &mut Context) -> Finding {
     let words = |major| ["facts".to_owned(), "--runtime".to_owned(), soname("libcudart", major)];
     let (outcome, major) = match ask_with_backend(context, LINK, words, LIMIT).await {
         Ok(answer) => answer,

@@ -1,4 +1,5 @@
-//! Link `backend`: whether the files of Ollama's CUDA backends can work with the libraries and the device, judged without running them.
+//! Link `backend`: whether the files of Ollama's CUDA backends can work with the libraries and the device, judged
+//! without running them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -32,8 +33,8 @@ const SHOWN: usize = 8;
 const REINSTALL: &str = "Install Ollama again; its archive brings the backend.";
 const UPDATE: &str = "Update vgpu-run: this backend uses functions that are newer than it.";
 
-/// Looks at the link.
-pub async fn look(context: &mut Context) -> Finding {
+/// Examines the link.
+pub async fn examine(context: &mut Context) -> Finding {
     let Some(ollama) = context.target().ollama.clone() else {
         return Finding::skip(LINK, "there is no Ollama");
     };

@@ -1,5 +1,5 @@
-//! Link `data-path`: whether what goes to the device comes back, whether kernels, graphs and matrix products give right results, and how fast
-//! that is.
+//! Link `data-path`: whether data comes back from the device unchanged, whether kernels, graphs and matrix products
+//! give right results, and how fast that is.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use crate::diagnosis::{Cause, Finding, LinkId};
 const LINK: LinkId = LinkId::DataPath;
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Looks at the link.
-pub async fn look(context: &mut Context) -> Finding {
+/// Examines the link.
+pub async fn examine(context: &mut Context) -> Finding {
     let words = |major| ["data-path".to_owned(), "--blas".to_owned(), soname("libcublas", major)];
     match ask_with_backend(context, LINK, words, LIMIT).await {
         Ok((outcome, _)) => judge(&outcome),

@@ -1,5 +1,5 @@
-//! Link `device`: whether the device answers, and speaks as the shims do. A child opens it, for a device that does not answer holds
-//! whoever asks; what the child finds serves the links `window` and `host` too.
+//! Link `device`: whether the device answers and is of the same build as the shims. A worker opens it, because a device
+//! that does not answer holds whoever asks. The links `window` and `host` use what the worker finds, too.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -24,8 +24,8 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// Register answers above this are slow: thousands of times what they take.
 const SLOW_US: f64 = 20_000.0;
 
-/// Looks at the link.
-pub async fn look(context: &mut Context) -> Finding {
+/// Examines the link.
+pub async fn examine(context: &mut Context) -> Finding {
     // Who may choose among devices needs one that works.
     let chosen = context.environment.get(CUDA_VISIBLE_DEVICES).is_some();
     let mut refused: Option<Finding> = None;

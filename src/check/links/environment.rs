@@ -17,8 +17,8 @@ const BACKEND_PATH: &str = "GGML_BACKEND_PATH";
 /// How many layers llama-server puts onto the device.
 const LAYERS: [&str; 3] = ["LLAMA_ARG_N_GPU_LAYERS", "OLLAMA_NUM_GPU", "LLAMA_ARG_DEVICE"];
 
-/// Looks at the link.
-pub async fn look(context: &mut Context) -> Finding {
+/// Examines the link.
+pub async fn examine(context: &mut Context) -> Finding {
     let devices: Vec<String> =
         context.looks.iter().filter_map(|looked| Some(looked.steps.said::<Facts>()?.uuid)).collect();
     let count = context.functions.len().max(devices.len());

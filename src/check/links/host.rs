@@ -1,5 +1,5 @@
-//! Link `host`: whether the host takes sessions and answers, and whether what it says of its device makes sense. Found out in the child
-//! of link `device`.
+//! Link `host`: whether the host takes sessions and answers, and whether its description of the device makes sense. The
+//! worker of link `device` finds this out.
 
 use vgpu_transport::turn_files;
 
@@ -23,8 +23,8 @@ const LITTLE: u64 = 512 << 20;
 /// What Ollama makes of total memory: the context that it loads models with by default.
 const CONTEXTS: [(u64, &str); 2] = [(47 << 30, "262144"), (23 << 30, "32768")];
 
-/// Looks at the link.
-pub async fn look(context: &mut Context) -> Finding {
+/// Examines the link.
+pub async fn examine(context: &mut Context) -> Finding {
     let device = context.device.clone();
     let mut findings = context.looks.iter().map(|looked| judge(looked, device.as_ref()));
     let first = findings.next();

@@ -1,5 +1,5 @@
-//! Link `init`: the backend is opened and started as Ollama does it, in a child, and what the loader and CUDA say to that is brought to light:
-//! Ollama itself keeps silent about it.
+//! Link `init`: a child opens and starts the backend as Ollama does, and reports what the loader and CUDA say. Ollama
+//! itself does not print it.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -24,8 +24,8 @@ const LIMIT: Duration = Duration::from_secs(15);
 /// Lines of a child's output that are shown.
 const SHOWN: usize = 12;
 
-/// Looks at the link: one backend that starts is enough, as for Ollama.
-pub async fn look(context: &mut Context) -> Finding {
+/// Examines the link: one backend that starts is enough, as for Ollama.
+pub async fn examine(context: &mut Context) -> Finding {
     let Some(ollama) = context.target().ollama.clone() else {
         return Finding::skip(LINK, "there is no Ollama");
     };

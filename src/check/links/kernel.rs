@@ -1,4 +1,4 @@
-//! Link `kernel`: whether this system, and the service's sandbox, let libraries be handed over at all. Found out by doing it.
+//! Link `kernel`: whether this system, and the service's sandbox, allow libraries to be injected. This is tried.
 
 use std::path::Path;
 
@@ -18,8 +18,8 @@ const LINK: LinkId = LinkId::Kernel;
 /// Stands for a library: a page is enough to ask.
 static PAGE: Object = Object { soname: "vgpu-run-check", bytes: &[0; 4096] };
 
-/// Looks at the link.
-pub async fn look(context: &mut Context) -> Finding {
+/// Examines the link.
+pub async fn examine(context: &mut Context) -> Finding {
     let owner = match Owner::this() {
         Ok(owner) => owner,
         Err(error) => {

@@ -1,4 +1,4 @@
-//! How each link is looked at, a module each: `pub async fn look(context: &mut Context) -> Finding`.
+//! How each link is examined, in a module for each: `pub async fn examine(context: &mut Context) -> Finding`.
 
 #![allow(clippy::unused_async, reason = "the walk has them all alike, and most wait for something")]
 
@@ -28,7 +28,8 @@ use crate::diagnosis::{Cause, Finding, LinkId};
 use crate::env::VGPU_LOG;
 use crate::error::{Failure, LauncherError};
 
-/// What an error of the launcher is at `link`. One that belongs to another link, which held, is unknown here.
+/// The finding at `link` for an error of the launcher. An error that belongs to another link is unknown here, because
+/// that link held.
 fn broken<R: LauncherError + 'static>(link: LinkId, error: R) -> Finding {
     let failure = Failure::from(error);
     match failure.finding() {
@@ -38,8 +39,8 @@ fn broken<R: LauncherError + 'static>(link: LinkId, error: R) -> Finding {
     }
 }
 
-/// What the probe says to `words`, which the CUDA major decides, in the environment of the backend that started; with
-/// that major. Or what there is to say of the link without it.
+/// Runs the probe with `words`, which the CUDA major decides, in the environment of the backend that started. Returns
+/// its outcome with that major, or the finding of a link that cannot be examined without it.
 async fn ask_with_backend(
     context: &mut Context,
     link: LinkId,
@@ -60,7 +61,7 @@ async fn ask_with_backend(
     }
 }
 
-/// A link that cannot be looked at because check itself has trouble.
+/// The finding for a link that cannot be examined because check itself failed.
 fn unable(context: &mut Context, link: LinkId, what: &str, why: &dyn std::fmt::Display) -> Finding {
     context.incomplete.push(link.as_str().to_owned());
     Finding::skip(link, format!("not looked at: failed to {what}: {why}"))

@@ -1,4 +1,4 @@
-//! Link `ollama`: which Ollama gets the GPU, and whether it can; or whether another program can that `check PROGRAM` names.
+//! Link `ollama`: which Ollama gets the GPU and whether it can, or the same for the program that `check PROGRAM` names.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -29,8 +29,8 @@ const USUAL: [&str; 4] =
 const NOWHERE: &str = "127.0.0.1:9";
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Looks at the link.
-pub async fn look(context: &mut Context) -> Finding {
+/// Examines the link.
+pub async fn examine(context: &mut Context) -> Finding {
     context.target();
     let Some(target) = &context.target else { return Finding::skip(LINK, "not looked for") };
     let Ok(program) = &target.program else { return missing(context) };

@@ -11,8 +11,8 @@ use crate::diagnosis::{Finding, LinkId};
 
 const LINK: LinkId = LinkId::Pci;
 
-/// Looks at the link.
-pub async fn look(context: &mut Context) -> Finding {
+/// Examines the link.
+pub async fn examine(context: &mut Context) -> Finding {
     let root = context.root.clone();
     let functions = match survey::find(&root) {
         Ok(functions) => functions,

@@ -1,5 +1,5 @@
-//! Link `permission`: whether the user who is to open the device may. Where that can be tried it is tried, in a child; as root, in one
-//! that becomes the user first.
+//! Link `permission`: whether the user who opens the device may do so. A worker tries it where that is possible; as root,
+//! the worker becomes that user first.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -26,8 +26,8 @@ const LINK: LinkId = LinkId::Permission;
 /// Opening files takes no time; a device that hangs the kernel is the next link's.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// Looks at the link.
-pub async fn look(context: &mut Context) -> Finding {
+/// Examines the link.
+pub async fn examine(context: &mut Context) -> Finding {
     if let Some(finding) = context.unit.as_ref().and_then(|unit| sandbox(unit, &context.functions)) {
         return finding;
     }

@@ -1,5 +1,5 @@
-//! Link `service`: the Ollama that runs already. Is it the one that vgpu-run started, do its processes have the libraries, what did it find, where
-//! do its models lie.
+//! Link `service`: the Ollama that is running already. Was it started by vgpu-run, do its processes have the libraries,
+//! what did it find, and where are its models?
 
 use std::io;
 use std::net::SocketAddr;
@@ -29,8 +29,8 @@ const JOURNAL_LINES: &str = "3000";
 /// The line in which Ollama says what it found.
 const FOUND: &str = "inference compute";
 
-/// Looks at the link. With `--service` it must be right; without, what runs is not what is to be started, and only told.
-pub async fn look(context: &mut Context) -> Finding {
+/// Examines the link. With `--service` it must be right; without, what runs is not what is to be started, and only told.
+pub async fn examine(context: &mut Context) -> Finding {
     if let Some(error) = &context.unit_error {
         return Finding::fail(cause::NOT_ANSWERING, error.to_string())
             .fix("Name the service after --service, or install it.")

@@ -1,5 +1,5 @@
-//! Link `shims`: whether this system's loader takes the libraries. They are put in place as for PROGRAM, and the loader is asked to list what
-//! it would load: it maps and binds them, and runs nothing.
+//! Link `shims`: whether this system's loader takes the libraries. They are put in place as for PROGRAM, and the loader
+//! lists what it would load: it maps and binds them, and runs nothing.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
@@ -33,8 +33,8 @@ pub(super) const LOADERS: [&str; 3] = [
     "/usr/lib64/ld-linux-x86-64.so.2",
 ];
 
-/// Looks at the link.
-pub async fn look(context: &mut Context) -> Finding {
+/// Examines the link.
+pub async fn examine(context: &mut Context) -> Finding {
     let reservation = settle_user(context).await;
     let plan = plan(context);
     let staged = match &context.runs_as {

@@ -1,4 +1,5 @@
-//! Link `window`: whether the shared window can be mapped, how it is mapped, and how fast it is. Measured in the child of link `device`.
+//! Link `window`: whether the shared window can be mapped, how it is mapped, and how fast it is. The worker of link
+//! `device` measures it.
 
 use super::device::failed;
 use crate::check::context::Context;
@@ -11,8 +12,8 @@ const LINK: LinkId = LinkId::Window;
 /// A window that is written more slowly than this is not mapped as it should be.
 const SLOW_MB_S: f64 = 200.0;
 
-/// Looks at the link.
-pub async fn look(context: &mut Context) -> Finding {
+/// Examines the link.
+pub async fn examine(context: &mut Context) -> Finding {
     let mut findings = context.looks.iter().map(judge);
     let first = findings.next();
     findings

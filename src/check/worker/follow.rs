@@ -1,5 +1,6 @@
-//! `__look follow`: starts a program as vgpu-run does, and looks at every program that comes of it at the moment it is started: is LD_PRELOAD
-//! still there, and can what it names be reached? A script on the way may take the one away, or close the other.
+//! `__look follow`: starts a program as vgpu-run does and examines every program that comes of it at the moment it
+//! starts: is LD_PRELOAD still set, and can the files that it names be opened? A script on the way may remove the
+//! variable or close the descriptors.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -20,7 +21,7 @@ use crate::env::{Environment, LD_PRELOAD};
 use crate::inject::owner::Owner;
 use crate::inject::{Injection, Plan};
 
-/// Puts the libraries in place and becomes the program. That this returns means that it failed; the tracer sees the end.
+/// Puts the libraries in place and becomes the program. It returns only if that failed; the tracer sees the end.
 pub fn hand_over(options: &Options, words: &[OsString]) {
     let plan = Plan::new(options.via, false, &std::collections::BTreeSet::new());
     let mut environment = Environment::inherited();
@@ -32,7 +33,7 @@ pub fn hand_over(options: &Options, words: &[OsString]) {
     }
 }
 
-/// Says of each program what it got: a step `exec` each; and a step `follow` that failed if it could not be done.
+/// Reports what each program got in a step [`Exec`], and in a step [`Follow`] whether all were followed.
 pub fn follow(options: &Options, words: &[OsString]) {
     if let Err(error) = trace(options, words) {
         say::failed::<Follow>(&Failure { error, ..Failure::default() });

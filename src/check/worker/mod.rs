@@ -69,7 +69,8 @@ fn access(path: &Path) {
     say::outcome(opened.is_ok(), &Access { path: path.display().to_string(), errno });
 }
 
-/// A socket of another kind than is asked for answers EPROTOTYPE where it may be connected to, and is told nothing.
+/// Whether a socket may be written to. Connecting a socket of another kind fails with EPROTOTYPE where this one may be
+/// connected to, and the listener never learns of it.
 fn writable(path: &Path) -> std::io::Result<()> {
     match UnixDatagram::unbound()?.connect(path) {
         Err(error) if error.raw_os_error() == Some(libc::EPROTOTYPE) => Ok(()),

@@ -61,7 +61,7 @@ pub fn died(what: &str, outcome: &Outcome) -> Option<Finding> {
     Some(finding.details(said))
 }
 
-/// What a program of Go says before it ends with 2 because of a signal that came in a function of C: the signal, and the function.
+/// The signal and the C function that a Go program names before it exits with 2 because of a signal.
 fn go_crash(stderr: &str) -> Option<String> {
     const CALL: &str = "._Cfunc_";
     let (_, rest) = stderr.split_at(stderr.find("\nSIG")? + 1);

@@ -23,8 +23,8 @@ const LINK: LinkId = LinkId::Discovery;
 /// Left for what follows, where the whole check is short of time.
 const RESERVE: Duration = Duration::from_millis(500);
 
-/// Looks at the link.
-pub async fn look(context: &mut Context) -> Finding {
+/// Examines the link.
+pub async fn examine(context: &mut Context) -> Finding {
     if context.options.no_ollama {
         return Finding::skip(LINK, "not asked for (--no-ollama)");
     }

@@ -1,4 +1,4 @@
-//! The second era: a runner, asked over HTTP; and another one for the device that it showed alone, which initialises it.
+//! The second era: a runner that is asked over HTTP, and another one that initialises the device which the first showed.
 
 use super::judge::{EARLIER_FIX, about_gpus, died, filtered};
 use super::run::{LIMIT, Run, VALIDATE};

@@ -1,4 +1,5 @@
-//! Link `loader`: which file a process gets for each name, found out by asking the loader itself, and which other files bear the name.
+//! Link `loader`: which file a process loads for each name, as the loader itself answers, and which other files have
+//! that name.
 
 mod script;
 
@@ -31,9 +32,9 @@ const GLOBAL: &str = "/etc/ld.so.preload";
 /// Another place for it: for tests.
 const GLOBAL_OVERRIDE: &str = "VGPU_LD_SO_PRELOAD";
 
-/// Looks at the link: in a program that is started as Ollama is, in one that Ollama starts to load its backend, and in one from which something
+/// Examines the link: in a program that is started as Ollama is, in one that Ollama starts to load its backend, and in one from which something
 /// on the way took LD_PRELOAD.
-pub async fn look(context: &mut Context) -> Finding {
+pub async fn examine(context: &mut Context) -> Finding {
     if context.staged.is_some() && subject(context).is_none() {
         return without_glibc();
     }
