@@ -57,7 +57,7 @@ exports! {
         create(context, flags, device)
     }
 
-    /// `cuCtxCreate_v3`: execution affinity is for servers that share a GPU.
+    /// `cuCtxCreate_v3`. Execution affinity exists for servers that share a GPU, not here.
     pub fn cuCtxCreate_v3(
         context: Out<CUcontext>, affinity: *mut c_void, count: c_int, flags: c_uint, device: CUdevice,
     ) -> CUresult {
@@ -111,7 +111,7 @@ exports! {
         pop(context)
     }
 
-    /// `cuCtxSetCurrent`: the top of the stack is replaced, or taken away by null.
+    /// `cuCtxSetCurrent`. Replaces the top of the stack; null pops it.
     pub fn cuCtxSetCurrent(context: CUcontext) -> CUresult {
         lifecycle::devices()?;
         if context == CUcontext::NULL {
@@ -162,7 +162,7 @@ exports! {
         version.set(API_VERSION)
     }
 
-    /// `cuCtxSynchronize`: really waits, so that what it returns is what happened.
+    /// `cuCtxSynchronize`. Waits in any case, so that it can return the error of the work.
     pub fn cuCtxSynchronize() -> CUresult { synchronize(current::context()?) }
 
     /// `cuCtxSynchronize_v2`
@@ -173,8 +173,8 @@ exports! {
         value.set(current::context()?.limit(which)?)
     }
 
-    /// `cuCtxSetLimit`: hints are kept; what kernels could rely on can only be set to what they have anyway,
-    /// since the host is not told.
+    /// `cuCtxSetLimit`. Hints are kept. A limit on which kernels could rely accepts only the value that it
+    /// has, since the host is not told.
     pub fn cuCtxSetLimit(which: c_uint, value: usize) -> CUresult {
         current::context()?.set_limit(which, value)
     }
@@ -184,7 +184,7 @@ exports! {
         config.set(current::context()?.cache_config())
     }
 
-    /// `cuCtxSetCacheConfig`: a hint, kept.
+    /// `cuCtxSetCacheConfig`. The hint is kept.
     pub fn cuCtxSetCacheConfig(config: c_uint) -> CUresult {
         let context = current::context()?;
         if config > 3 {
@@ -194,12 +194,12 @@ exports! {
         Ok(())
     }
 
-    /// `cuCtxGetSharedMemConfig`: banks of 4 bytes, as on every GPU since compute capability 5.
+    /// `cuCtxGetSharedMemConfig`. Banks have 4 bytes, as on every GPU since compute capability 5.
     pub fn cuCtxGetSharedMemConfig(config: Out<c_uint>) -> CUresult {
         config.set(current::context()?.shared_config())
     }
 
-    /// `cuCtxSetSharedMemConfig`: has no effect on GPUs since compute capability 5.
+    /// `cuCtxSetSharedMemConfig`. It has no effect on GPUs since compute capability 5.
     pub fn cuCtxSetSharedMemConfig(config: c_uint) -> CUresult {
         current::context()?;
         if config > 2 { Err(CUresult::INVALID_VALUE) } else { Ok(()) }
@@ -213,6 +213,6 @@ exports! {
         Ok(())
     }
 
-    /// `cuCtxResetPersistingL2Cache`: nothing is kept there.
+    /// `cuCtxResetPersistingL2Cache`. Nothing persists there.
     pub fn cuCtxResetPersistingL2Cache() -> CUresult { current::context().map(drop) }
 }

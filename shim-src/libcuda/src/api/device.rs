@@ -43,7 +43,7 @@ exports! {
         uuid.set(gpu.shown.facts.uuid)
     }
 
-    /// `cuDeviceGetUuid_v2`: the same, there are no parts of GPUs here.
+    /// `cuDeviceGetUuid_v2`. It differs only for parts of GPUs, which do not exist here.
     pub fn cuDeviceGetUuid_v2(uuid: Out<CUuuid>, ordinal: CUdevice) -> CUresult {
         let gpu = device(ordinal)?;
         uuid.set(gpu.shown.facts.uuid)
@@ -55,7 +55,7 @@ exports! {
         bytes.set(usize::try_from(gpu.shown.facts.total_bytes).unwrap_or(usize::MAX))
     }
 
-    /// `cuDeviceTotalMem`, of the time of 32 bits: more than they hold is told as all that they hold.
+    /// `cuDeviceTotalMem`, from the time of 32 bits. Returns the largest number if there is more memory.
     pub fn cuDeviceTotalMem(bytes: Out<c_uint>, ordinal: CUdevice) -> CUresult {
         let gpu = device(ordinal)?;
         bytes.set(c_uint::try_from(gpu.shown.facts.total_bytes).unwrap_or(c_uint::MAX))
@@ -98,14 +98,14 @@ exports! {
         })
     }
 
-    /// `cuDeviceGetPCIBusId`: "0000:00:05.0".
+    /// `cuDeviceGetPCIBusId`. An example is "0000:00:05.0".
     pub fn cuDeviceGetPCIBusId(text: Out<c_char>, bytes: c_int, ordinal: CUdevice) -> CUresult {
         let gpu = device(ordinal)?;
         let address = gpu.queue.session.function().address.to_string();
         text.set_text(address.as_bytes(), usize::try_from(bytes).unwrap_or(0))
     }
 
-    /// `cuDeviceGetByPCIBusId`: "[domain]:[bus]:[device].[function]", "[domain]:[bus]:[device]" or
+    /// `cuDeviceGetByPCIBusId`. Accepts "[domain]:[bus]:[device].[function]", "[domain]:[bus]:[device]" and
     /// "[bus]:[device].[function]".
     pub fn cuDeviceGetByPCIBusId(out: Out<CUdevice>, text: Text) -> CUresult {
         let devices = lifecycle::devices()?;
@@ -115,7 +115,7 @@ exports! {
         out.set(gpu.ok_or(CUresult::INVALID_DEVICE)?.ordinal())
     }
 
-    /// `cuDeviceGetExecAffinitySupport`: none.
+    /// `cuDeviceGetExecAffinitySupport`. There is none.
     pub fn cuDeviceGetExecAffinitySupport(supported: Out<c_int>, kind: c_uint, ordinal: CUdevice) -> CUresult {
         device(ordinal)?;
         if kind != 0 {

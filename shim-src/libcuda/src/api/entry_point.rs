@@ -9,8 +9,8 @@ use crate::arg::{Out, Text};
 use crate::entry_point::{Query, look_up};
 
 exports! {
-    /// `cuGetProcAddress_v2`: a name that is not there is no error, but told by null and `status`. Works at
-    /// any time.
+    /// `cuGetProcAddress_v2`. An unknown name is not an error: the function is null and `status` says why.
+    /// Works at any time.
     pub fn cuGetProcAddress_v2(
         symbol: Text, function: Out<*mut c_void>, version: c_int, flags: u64, status: Out<u32>,
     ) -> CUresult {
@@ -20,7 +20,7 @@ exports! {
         out.set(found.unwrap_or(ptr::null_mut()))
     }
 
-    /// `cuGetProcAddress`: a name that is not there is an error.
+    /// `cuGetProcAddress`. An unknown name is an error.
     pub fn cuGetProcAddress(symbol: Text, function: Out<*mut c_void>, version: c_int, flags: u64) -> CUresult {
         let out = function.check()?;
         out.set(look_up(symbol, version, flags)?.map_err(|_| CUresult::NOT_FOUND)?)

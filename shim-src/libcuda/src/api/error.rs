@@ -14,9 +14,9 @@ fn answer(text: Out<*const c_char>, found: Option<&'static CStr>) -> Result {
 }
 
 exports! {
-    /// `cuGetErrorString`: null and an error for a code that there is not.
+    /// `cuGetErrorString`. Stores null and fails for an unknown code.
     pub fn cuGetErrorString(error: CUresult, text: Out<*const c_char>) -> CUresult { answer(text, error.text()) }
 
-    /// `cuGetErrorName`: null and an error for a code that there is not.
+    /// `cuGetErrorName`. Stores null and fails for an unknown code.
     pub fn cuGetErrorName(error: CUresult, text: Out<*const c_char>) -> CUresult { answer(text, error.name()) }
 }

@@ -71,7 +71,8 @@ export_ptsz! {
         host_function::launch(find(stream, default)?, host_function::function(call)?, data)
     }
 
-    /// `cuLaunchHostFunc_v2`: how the device waits meanwhile (0 or 1) is the host's affair.
+    /// `cuLaunchHostFunc_v2`. The mode (0 or 1) says how the device waits meanwhile, which the host decides
+    /// itself.
     pub fn cuLaunchHostFunc_v2, cuLaunchHostFunc_v2_ptsz(
         stream: CUstream, call: Option<CUhostFn>, data: *mut c_void, mode: c_uint
     ) |default| {

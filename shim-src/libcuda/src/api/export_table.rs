@@ -178,7 +178,7 @@ fn tell_unknown(uuid: CUuuid) {
 }
 
 exports! {
-    /// `cuGetExportTable`: works at any time.
+    /// `cuGetExportTable`. Works at any time.
     pub fn cuGetExportTable(out: Out<*const c_void>, uuid: In<CUuuid>) -> CUresult {
         let out = out.check()?;
         let uuid = uuid.get()?;

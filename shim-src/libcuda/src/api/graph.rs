@@ -102,14 +102,14 @@ exports! {
         add(node, graph, after, count, memset(gpu, params.get()?)?)
     }
 
-    /// `cuGraphAddEmptyNode`: a join is nothing in a graph.
+    /// `cuGraphAddEmptyNode`. The node is a join, which does nothing in a graph.
     pub fn cuGraphAddEmptyNode(
         node: Out<CUgraphNode>, graph: CUgraph, after: In<CUgraphNode>, count: usize,
     ) -> CUresult {
         add(node, graph, after, count, Work::new(&Join { stream: 0, reserved: 0 }, &[]))
     }
 
-    /// `cuGraphKernelNodeGetParams_v2`: the pointers are to the node's own copy.
+    /// `cuGraphKernelNodeGetParams_v2`. The pointers point to the node's own copy.
     pub fn cuGraphKernelNodeGetParams_v2(node: CUgraphNode, params: Out<KernelNodeParams>) -> CUresult {
         let out = params.check()?;
         out.set(get_params(node)?)
@@ -198,12 +198,12 @@ exports! {
         if result == graph_update::SUCCESS { Ok(()) } else { Err(CUresult::GRAPH_EXEC_UPDATE_FAILURE) }
     }
 
-    /// `cuGraphExecDestroy`: after its launches.
+    /// `cuGraphExecDestroy`. Ordered after its launches.
     pub fn cuGraphExecDestroy(graph: CUgraphExec) -> CUresult { graph_exec::destroy(graph) }
 }
 
 export_ptsz! {
-    /// `cuGraphInstantiateWithParams`: the upload is part of every instantiation.
+    /// `cuGraphInstantiateWithParams`. Every instantiation uploads the graph.
     pub fn cuGraphInstantiateWithParams, cuGraphInstantiateWithParams_ptsz(
         out: Out<CUgraphExec>, graph: CUgraph, params: InOut<GraphInstantiateParams>
     ) |_default| {
@@ -215,7 +215,7 @@ export_ptsz! {
         done
     }
 
-    /// `cuGraphUpload`: it is there since it was instantiated.
+    /// `cuGraphUpload`. The graph was uploaded when it was instantiated.
     pub fn cuGraphUpload, cuGraphUpload_ptsz(graph: CUgraphExec, stream: CUstream) |default| {
         graph_exec::get(graph)?;
         find(stream, default).map(drop)

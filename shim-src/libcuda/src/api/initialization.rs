@@ -17,8 +17,8 @@ exports! {
         lifecycle::initialise()
     }
 
-    /// `cuDriverGetVersion`: works before `cuInit`. The version is a fact of the first device, so without one
-    /// there is none.
+    /// `cuDriverGetVersion`. Works before `cuInit`. The version is a fact of the first device, so it fails
+    /// without a device.
     pub fn cuDriverGetVersion(version: Out<c_int>) -> CUresult {
         let out = version.check()?;
         let gpu = match lifecycle::devices() {

@@ -23,7 +23,7 @@ fn load(out: Out<CUlibrary>, image: Result<Image>, logs: &JitLogs) -> Result {
 }
 
 exports! {
-    /// `cuLibraryLoadData`: without the option that the code is preserved, a copy is kept.
+    /// `cuLibraryLoadData`. The code is copied unless an option says that the program preserves it.
     pub fn cuLibraryLoadData(
         library: Out<CUlibrary>, code: *const c_void, jit_options: In<c_uint>, jit_values: *mut *mut c_void,
         jit_count: c_uint, options: In<c_uint>, values: In<*mut c_void>, count: c_uint,
@@ -70,7 +70,7 @@ exports! {
         count.set(get(library)?.any_code()?.open()?.kernels.names().len() as c_uint)
     }
 
-    /// `cuLibraryEnumerateKernels`: as many as there is room for.
+    /// `cuLibraryEnumerateKernels`. Stores as many as there is room for.
     pub fn cuLibraryEnumerateKernels(kernels: Out<CUkernel>, room: c_uint, library: CUlibrary) -> CUresult {
         let found = get(library)?;
         let open = found.any_code()?.open()?;

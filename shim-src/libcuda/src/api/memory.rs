@@ -27,7 +27,7 @@ exports! {
         out.set(allocation::allocate(bytes)?)
     }
 
-    /// `cuMemAllocPitch_v2`: rows begin at multiples of what textures need, 512 bytes at least.
+    /// `cuMemAllocPitch_v2`. Rows start at multiples of the alignment of textures, and of 512 bytes at least.
     pub fn cuMemAllocPitch_v2(
         address: Out<CUdeviceptr>, pitch: Out<usize>, width: usize, height: usize, element: c_uint,
     ) -> CUresult {
@@ -43,7 +43,8 @@ exports! {
         pitch.set(row)
     }
 
-    /// `cuMemFree_v2`: orders all later work behind all earlier; waits only if pinned memory is in use.
+    /// `cuMemFree_v2`. Orders all later work after all earlier work; waits only while the host uses pinned
+    /// memory.
     pub fn cuMemFree_v2(address: CUdeviceptr) -> CUresult { allocation::free(address) }
 
     /// `cuMemGetInfo_v2`
@@ -56,7 +57,7 @@ exports! {
         total.set(usize::try_from(info.total).unwrap_or(usize::MAX))
     }
 
-    /// `cuMemGetAddressRange_v2`: in a reserved range, what is mapped at the address.
+    /// `cuMemGetAddressRange_v2`. In a reserved range, returns what is mapped at the address.
     pub fn cuMemGetAddressRange_v2(
         base: Out<CUdeviceptr>, bytes: Out<usize>, address: CUdeviceptr,
     ) -> CUresult {
@@ -93,7 +94,7 @@ exports! {
         out.set(pinned::find(address as usize).ok_or(CUresult::INVALID_VALUE)?.flags)
     }
 
-    /// `cuMemHostGetDevicePointer_v2`: kernels do not reach the guest's memory, as
+    /// `cuMemHostGetDevicePointer_v2`. Refused: kernels do not reach the guest's memory, as
     /// `CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY` says.
     pub fn cuMemHostGetDevicePointer_v2(
         device: Out<CUdeviceptr>, address: *mut c_void, flags: c_uint,
@@ -106,8 +107,8 @@ exports! {
         Err(CUresult::NOT_SUPPORTED)
     }
 
-    /// `cuMemHostRegister_v2`: refused, as `CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED` says; what is pinned
-    /// already is told apart, since programs ask that way.
+    /// `cuMemHostRegister_v2`. Refused, as `CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED` says. Pinned memory
+    /// has an error of its own, because programs recognize it that way.
     pub fn cuMemHostRegister_v2(address: *mut c_void, bytes: usize, flags: c_uint) -> CUresult {
         current::context()?;
         if address.is_null() || bytes == 0 || flags & !REGISTER_FLAGS != 0 {
@@ -120,17 +121,17 @@ exports! {
         })
     }
 
-    /// `cuMemHostUnregister`: nothing was registered.
+    /// `cuMemHostUnregister`. Refused: nothing can have been registered.
     pub fn cuMemHostUnregister(address: *mut c_void) -> CUresult {
         current::context()?;
         Err(if address.is_null() { CUresult::INVALID_VALUE } else { CUresult::HOST_MEMORY_NOT_REGISTERED })
     }
 
-    /// `cuMemAllocManaged`: refused, as `CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY` says.
+    /// `cuMemAllocManaged`. Refused, as `CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY` says.
     pub fn cuMemAllocManaged(address: Out<CUdeviceptr>, bytes: usize, flags: c_uint) -> CUresult {
         current::context()?;
         address.check()?;
-        // Attached to all (1), to the host (2), or to one stream (4).
+        // The memory may be attached to all streams (1), to the host (2), or to one stream (4).
         Err(if bytes == 0 || !matches!(flags, 1 | 2 | 4) { CUresult::INVALID_VALUE } else { CUresult::NOT_SUPPORTED })
     }
 }
@@ -191,7 +192,7 @@ export_ptsz! {
         peer(unnamed(default)?, (to, to_context), (from, from_context), bytes, Mode::Sync)
     }
 
-    /// `cuMemcpyPeerAsync`: between two devices it is over when the call returns.
+    /// `cuMemcpyPeerAsync`. A copy between two devices is complete when the call returns.
     pub fn cuMemcpyPeerAsync, cuMemcpyPeerAsync_ptsz(
         to: CUdeviceptr, to_context: CUcontext, from: CUdeviceptr, from_context: CUcontext, bytes: usize,
         stream: CUstream
@@ -226,7 +227,7 @@ export_ptsz! {
         deep(find(stream, default)?, copy, Mode::Async)
     }
 
-    /// `cuMemcpy3DPeer`: addresses say which device, so its contexts do not matter.
+    /// `cuMemcpy3DPeer`. The addresses name the devices, so the contexts do not matter.
     pub fn cuMemcpy3DPeer, cuMemcpy3DPeer_ptds(copy: In<Memcpy3D>) |default| {
         deep(unnamed(default)?, copy, Mode::Sync)
     }

@@ -39,8 +39,8 @@ exports! {
         load_image(module, || in_memory(image))
     }
 
-    /// `cuModuleLoadDataEx`: of the options, which are for a compiler in this process, only the logs have a
-    /// meaning.
+    /// `cuModuleLoadDataEx`. The options are for a compiler in this process; only the logs have a meaning
+    /// here.
     pub fn cuModuleLoadDataEx(
         module: Out<CUmodule>, image: *const c_void, count: c_uint, options: In<c_uint>,
         values: *mut *mut c_void,
@@ -87,7 +87,7 @@ exports! {
         count.set(get(module)?.names()?.len() as c_uint)
     }
 
-    /// `cuModuleEnumerateFunctions`: as many as there is room for.
+    /// `cuModuleEnumerateFunctions`. Stores as many as there is room for.
     pub fn cuModuleEnumerateFunctions(functions: Out<CUfunction>, room: c_uint, module: CUmodule) -> CUresult {
         let module = get(module)?;
         for (index, name) in module.names()?.iter().take(room as usize).enumerate() {

@@ -15,7 +15,7 @@ use crate::object::{context, current};
 const P2P_ATTRIBUTES: c_uint = 5;
 
 exports! {
-    /// `cuDeviceCanAccessPeer`: devices do not reach each other's memory; copies between them go through the
+    /// `cuDeviceCanAccessPeer`. Devices do not reach each other's memory; copies between them go through the
     /// guest.
     pub fn cuDeviceCanAccessPeer(can: Out<c_int>, ordinal: CUdevice, peer: CUdevice) -> CUresult {
         device(ordinal)?;
@@ -23,7 +23,7 @@ exports! {
         can.set(0)
     }
 
-    /// `cuDeviceGetP2PAttribute`: all 0, for the same reason.
+    /// `cuDeviceGetP2PAttribute`. All are 0, for the same reason.
     pub fn cuDeviceGetP2PAttribute(value: Out<c_int>, id: c_uint, from: CUdevice, to: CUdevice) -> CUresult {
         device(from)?;
         device(to)?;
@@ -36,7 +36,7 @@ exports! {
         value.set(0)
     }
 
-    /// `cuCtxEnablePeerAccess`: devices do not reach each other's memory.
+    /// `cuCtxEnablePeerAccess`. Refused: devices do not reach each other's memory.
     pub fn cuCtxEnablePeerAccess(peer: CUcontext, flags: c_uint) -> CUresult {
         let context = current::context()?;
         let peer = context::get(peer)?;

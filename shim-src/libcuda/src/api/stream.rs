@@ -39,12 +39,12 @@ exports! {
     /// `cuStreamCreate`
     pub fn cuStreamCreate(stream: Out<CUstream>, flags: c_uint) -> CUresult { create(stream, flags, 0) }
 
-    /// `cuStreamCreateWithPriority`: a priority out of range is brought into it.
+    /// `cuStreamCreateWithPriority`. A priority out of range is clamped to it.
     pub fn cuStreamCreateWithPriority(stream: Out<CUstream>, flags: c_uint, priority: c_int) -> CUresult {
         create(stream, flags, priority)
     }
 
-    /// `cuStreamDestroy_v2`: its work is finished nevertheless.
+    /// `cuStreamDestroy_v2`. The stream's work is completed nevertheless.
     pub fn cuStreamDestroy_v2(stream: CUstream) -> CUresult { destroy(stream) }
 
     /// `cuStreamDestroy`
@@ -52,8 +52,8 @@ exports! {
 }
 
 export_ptsz! {
-    /// `cuStreamSynchronize`: really waits if copies of the host's own memory may be under way; else it is
-    /// enough that everything later comes after.
+    /// `cuStreamSynchronize`. Waits only while the host may use the program's memory. Otherwise it is enough
+    /// that all later work is ordered after the stream's.
     pub fn cuStreamSynchronize, cuStreamSynchronize_ptsz(stream: CUstream) |default| {
         submit::stream::synchronize(find(stream, default)?)
     }
@@ -89,7 +89,7 @@ export_ptsz! {
         context.set(CUcontext(find(stream, default)?.context()))
     }
 
-    /// `cuStreamGetCtx_v2`: no stream is of a green context.
+    /// `cuStreamGetCtx_v2`. No stream belongs to a green context.
     pub fn cuStreamGetCtx_v2, cuStreamGetCtx_v2_ptsz(
         stream: CUstream, context: Out<CUcontext>, green: Out<usize>
     ) |default| {
@@ -118,7 +118,7 @@ export_ptsz! {
         capture::begin(find(stream, default)?, mode)
     }
 
-    /// `cuStreamBeginCapture`, of CUDA 10.0: the mode is global.
+    /// `cuStreamBeginCapture`, from CUDA 10.0, with the global mode.
     pub fn cuStreamBeginCapture, cuStreamBeginCapture_ptsz(stream: CUstream) |default| {
         capture::begin(find(stream, default)?, capture_mode::GLOBAL)
     }
@@ -151,7 +151,7 @@ export_ptsz! {
         capture::info(find(stream, default)?, out, id, &Info { graph, nodes, count })
     }
 
-    /// `cuStreamGetCaptureInfo_v3`: edges carry no data here.
+    /// `cuStreamGetCaptureInfo_v3`. Edges carry no data here.
     pub fn cuStreamGetCaptureInfo_v3, cuStreamGetCaptureInfo_v3_ptsz(
         stream: CUstream, out: Out<c_uint>, id: Out<u64>, graph: Out<CUgraph>, nodes: Out<*const CUgraphNode>,
         edges: Out<*const c_void>, count: Out<usize>

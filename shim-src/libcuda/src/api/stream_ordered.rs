@@ -35,7 +35,7 @@ fn of_kind(location: In<CUmemLocation>, kind: c_uint) -> Result<&'static Gpu> {
 }
 
 exports! {
-    /// `cuMemPoolCreate`: of a device's memory, not to be shared with other processes.
+    /// `cuMemPoolCreate`. A pool has memory of one device and cannot be shared with other processes.
     pub fn cuMemPoolCreate(pool: Out<CUmemoryPool>, props: In<CUmemPoolProps>) -> CUresult {
         lifecycle::devices()?;
         let out = pool.check()?;
@@ -56,7 +56,7 @@ exports! {
         pool::destroy(pool)
     }
 
-    /// `cuMemPoolTrimTo`: there is nothing to be given back.
+    /// `cuMemPoolTrimTo`. A pool holds no memory that it could return.
     pub fn cuMemPoolTrimTo(pool: CUmemoryPool, _least: usize) -> CUresult { get(pool).map(drop) }
 
     /// `cuMemPoolSetAttribute`
@@ -69,7 +69,7 @@ exports! {
         pool::query(get(pool)?, attribute, value)
     }
 
-    /// `cuMemPoolSetAccess`: its own device always reads and writes, another cannot reach it.
+    /// `cuMemPoolSetAccess`. The pool's own device always reads and writes; another device cannot reach it.
     pub fn cuMemPoolSetAccess(pool: CUmemoryPool, rights: In<CUmemAccessDesc>, count: usize) -> CUresult {
         let pool = get(pool)?;
         for right in rights.slice(count)? {
@@ -110,7 +110,7 @@ exports! {
         pool::set_current(supported(device(ordinal)?)?, pool)
     }
 
-    /// `cuMemGetDefaultMemPool`: of device memory; there are no pools of the host's.
+    /// `cuMemGetDefaultMemPool`. Only device memory has pools.
     pub fn cuMemGetDefaultMemPool(
         pool: Out<CUmemoryPool>, location: In<CUmemLocation>, kind: c_uint,
     ) -> CUresult {

@@ -7,17 +7,18 @@ use vgpu_abi::driver::CUdeviceptr;
 
 use crate::arg::In;
 use crate::object::current;
-use crate::object::pointer::{look, store, value};
+use crate::object::pointer::{find, store, value};
 
 exports! {
     /// `cuPointerGetAttribute`
     pub fn cuPointerGetAttribute(data: *mut c_void, attribute: c_uint, address: CUdeviceptr) -> CUresult {
         current::context()?;
-        let known = look(address)?.ok_or(CUresult::INVALID_VALUE)?;
+        let known = find(address)?.ok_or(CUresult::INVALID_VALUE)?;
         store(data, attribute, value(&known, attribute, address)?)
     }
 
-    /// `cuPointerGetAttributes`: what does not apply, or an address that is not CUDA's, is told as zeros.
+    /// `cuPointerGetAttributes`. An attribute that does not apply, or an address that is not CUDA's, yields
+    /// zeros.
     pub fn cuPointerGetAttributes(
         count: c_uint, attributes: In<c_uint>, data: In<*mut c_void>, address: CUdeviceptr,
     ) -> CUresult {
@@ -25,7 +26,7 @@ exports! {
         if count == 0 {
             return Err(CUresult::INVALID_VALUE);
         }
-        let known = look(address)?;
+        let known = find(address)?;
         let attributes = attributes.slice(count as usize)?;
         let data = data.slice(count as usize)?;
         for (&attribute, &data) in attributes.iter().zip(data) {

@@ -15,7 +15,7 @@ use crate::object::physical::{self, at, granularity, mapped, of, supported, whol
 use crate::object::{capture, current, lifecycle};
 
 exports! {
-    /// `cuMemGetAllocationGranularity`: the minimum and the recommended granularity are the same.
+    /// `cuMemGetAllocationGranularity`. The minimum and the recommended granularity are the same.
     pub fn cuMemGetAllocationGranularity(
         bytes: Out<usize>, prop: In<CUmemAllocationProp>, option: c_uint,
     ) -> CUresult {
@@ -48,8 +48,8 @@ exports! {
         physical::release(handle)
     }
 
-    /// `cuMemRetainAllocationHandle`: the handle that is mapped at an address, which has to be released once
-    /// more.
+    /// `cuMemRetainAllocationHandle`. Returns the handle that is mapped at an address; it has to be released
+    /// once more.
     pub fn cuMemRetainAllocationHandle(
         handle: Out<CUmemGenericAllocationHandle>, address: *mut c_void,
     ) -> CUresult {
@@ -74,7 +74,7 @@ exports! {
         })
     }
 
-    /// `cuMemAddressReserve`: in the address space of the current context's device, or of the first one.
+    /// `cuMemAddressReserve`, in the address space of the current context's device, or of the first device.
     pub fn cuMemAddressReserve(
         address: Out<CUdeviceptr>, bytes: usize, alignment: usize, wish: CUdeviceptr, flags: c_ulonglong,
     ) -> CUresult {
@@ -96,7 +96,7 @@ exports! {
     /// `cuMemAddressFree`
     pub fn cuMemAddressFree(address: CUdeviceptr, bytes: usize) -> CUresult { physical::unreserve(address, bytes) }
 
-    /// `cuMemMap`: from the start of the physical memory; CUDA defines no other offset yet.
+    /// `cuMemMap`, from the start of the physical memory: CUDA defines no other offset yet.
     pub fn cuMemMap(
         address: CUdeviceptr, bytes: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: c_ulonglong,
     ) -> CUresult {
@@ -114,7 +114,7 @@ exports! {
         physical::set_access(address, bytes, rights, count)
     }
 
-    /// `cuMemGetAccess`: other devices have none.
+    /// `cuMemGetAccess`. Other devices have no access.
     pub fn cuMemGetAccess(
         flags: Out<c_ulonglong>, location: In<CUmemLocation>, address: CUdeviceptr,
     ) -> CUresult {

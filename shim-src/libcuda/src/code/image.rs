@@ -13,40 +13,12 @@ use vgpu_wire::facts::exec;
 
 use crate::Result;
 use crate::code::layout::Kernels;
+use crate::code::part::{Bytes, Names, Part};
 use crate::code::refusal;
 use crate::cubin::{self, Length};
-use crate::fatbin::{self, Entry, FatbinError, Kind, Packing};
+use crate::fatbin::{self, Entry, Kind, Packing};
 use crate::ptx::{self, PtxError, Specific};
 use crate::sync::Mutex;
-
-/// Bytes of code: a copy, or the program's own, which stay where they are.
-#[derive(Clone, Debug)]
-enum Bytes {
-    Kept(&'static [u8]),
-    Own(Arc<[u8]>),
-}
-
-impl Bytes {
-    fn get(&self) -> &[u8] {
-        match self {
-            Self::Kept(bytes) => bytes,
-            Self::Own(bytes) => bytes,
-        }
-    }
-}
-
-/// Code for one architecture, as the program handed it over.
-#[derive(Clone, Debug)]
-struct Part {
-    kind: Kind,
-    sm: u32,
-    specific: Specific,
-    packing: Packing,
-    unpacked: u64,
-    payload: Bytes,
-    /// The program handed it over by itself, not in a container.
-    alone: bool,
-}
 
 /// Code that a program handed over, for one or more architectures.
 #[derive(Debug)]
@@ -155,7 +127,7 @@ impl Image {
             specific: entry.specific,
             packing: entry.packing,
             unpacked: entry.unpacked,
-            payload: keep(entry.payload, kept),
+            payload: Bytes::keep(entry.payload, kept),
             alone: false,
         };
         Ok(Self { parts: entries.iter().map(part).collect() })
@@ -168,7 +140,7 @@ impl Image {
 
     fn of_ptx(text: &[u8], kept: bool) -> Result<Self> {
         let head = ptx::outline(text).map_err(|error| {
-            tell(format_args!("an image is refused: {error}"));
+            refusal::report(format_args!("an image is refused: {error}"));
             // Text that does not even begin like PTX is no image at all.
             if error == PtxError::Begin { CUresult::INVALID_IMAGE } else { CUresult::INVALID_PTX }
         })?;
@@ -176,7 +148,7 @@ impl Image {
     }
 
     fn alone(kind: Kind, sm: u32, specific: Specific, bytes: &[u8], kept: bool) -> Self {
-        let payload = keep(bytes, kept);
+        let payload = Bytes::keep(bytes, kept);
         let packing = Packing::Plain;
         Self { parts: vec![Part { kind, sm, specific, packing, unpacked: 0, payload, alone: true }] }
     }
@@ -198,7 +170,7 @@ impl Image {
             let text = best(&|part| part.kind == Kind::Ptx).filter(|_| part.kind == Kind::Cubin);
             return Ok(code(part, text.map(|text| code(text, None))));
         }
-        tell(format_args!("no image for sm_{} among {}", target.sm, Names(&self.parts)));
+        refusal::report(format_args!("no image for sm_{} among {}", target.sm, Names(&self.parts)));
         // A text by itself fails as its compilation would fail.
         Err(match &self.parts[..] {
             [part] if part.alone && part.kind == Kind::Ptx && target.abilities & exec::PTX != 0 => {
@@ -209,53 +181,9 @@ impl Image {
     }
 }
 
-/// Parts of an image, for the log.
-struct Names<'a>(&'a [Part]);
-
-impl std::fmt::Display for Names<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for (index, part) in self.0.iter().enumerate() {
-            let comma = if index > 0 { ", " } else { "" };
-            let kind = if part.kind == Kind::Ptx { "PTX" } else { "cubin" };
-            write!(f, "{comma}{kind} {}", part.sm)?;
-        }
-        if self.0.is_empty() { f.write_str("nothing") } else { Ok(()) }
-    }
-}
-
-fn keep(bytes: &[u8], kept: bool) -> Bytes {
-    if kept {
-        // SAFETY: the program promised that the code stays where it is, unchanged, until the library is
-        // unloaded, after which nothing refers to it any more.
-        Bytes::Kept(unsafe { slice::from_raw_parts(bytes.as_ptr(), bytes.len()) })
-    } else {
-        Bytes::Own(bytes.into())
-    }
-}
-
-/// Reports why code is refused: in the log, and in the compiler's log if the program asked for one.
-fn tell(why: std::fmt::Arguments<'_>) {
-    log::error(why);
-    refusal::keep(&why.to_string());
-}
-
 fn refuse(error: impl std::error::Error) -> CUresult {
-    tell(format_args!("an image is refused: {error}"));
+    refusal::report(format_args!("an image is refused: {error}"));
     CUresult::INVALID_IMAGE
-}
-
-impl Part {
-    fn unpack(&self) -> std::result::Result<Vec<u8>, FatbinError> {
-        let entry = Entry {
-            kind: self.kind,
-            sm: self.sm,
-            specific: self.specific,
-            packing: self.packing,
-            unpacked: self.unpacked,
-            payload: self.payload.get(),
-        };
-        entry.unpack()
-    }
 }
 
 impl Code {
@@ -283,7 +211,7 @@ impl Code {
         let bytes = self.part.unpack().map_err(refuse)?;
         let kernels = match self.part.kind {
             Kind::Ptx => ptx::kernels(&bytes).map_err(|error| {
-                tell(format_args!("PTX is refused: {error}"));
+                refusal::report(format_args!("PTX is refused: {error}"));
                 CUresult::INVALID_PTX
             })?,
             Kind::Cubin => cubin::kernels(&bytes).map_err(refuse)?,

@@ -4,6 +4,7 @@ pub mod image;
 pub mod image_file;
 pub mod jit_log;
 pub mod layout;
+mod part;
 #[cfg(test)]
 mod real_images;
 pub mod refusal;

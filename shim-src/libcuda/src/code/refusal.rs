@@ -1,6 +1,9 @@
 //! Why code was refused last on this thread, in words, for the compiler logs that programs ask for.
 
 use std::cell::RefCell;
+use std::fmt::Arguments;
+
+use vgpu_abi::log;
 
 thread_local! {
     static WHY: RefCell<String> = const { RefCell::new(String::new()) };
@@ -21,4 +24,10 @@ pub fn keep(why: &str) {
 /// Takes the reasons kept since the last call.
 pub fn take() -> String {
     WHY.try_with(|kept| std::mem::take(&mut *kept.borrow_mut())).unwrap_or_default()
+}
+
+/// Reports why code is refused: in the log, and in the compiler's log if the program asked for one.
+pub fn report(why: Arguments<'_>) {
+    log::error(why);
+    keep(&why.to_string());
 }

@@ -22,7 +22,7 @@ pub enum Known {
 }
 
 /// What is known of an address. `None`: it is neither device memory nor pinned memory.
-pub fn look(address: u64) -> Result<Option<Known>> {
+pub fn find(address: u64) -> Result<Option<Known>> {
     if let Some((gpu, range)) = address::find(address)? {
         let access = if range.source == Source::Reservation {
             gpu.memory.mappings().find(address).map(|mapping| mapping.access)

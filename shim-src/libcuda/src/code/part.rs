@@ -1,0 +1,84 @@
+//! One part of an image: code for one architecture, as the program handed it over.
+
+use std::slice;
+use std::sync::Arc;
+
+use crate::fatbin::{Entry, FatbinError, Kind, Packing};
+use crate::ptx::Specific;
+
+/// Bytes of code: a copy, or the program's own, which stay where they are.
+#[derive(Clone, Debug)]
+pub enum Bytes {
+    /// The program's own.
+    Kept(&'static [u8]),
+    /// A copy.
+    Own(Arc<[u8]>),
+}
+
+impl Bytes {
+    /// The program's bytes themselves if it promised to keep them (`kept`), otherwise a copy.
+    pub fn keep(bytes: &[u8], kept: bool) -> Self {
+        if kept {
+            // SAFETY: the program promised that the code stays where it is, unchanged, until the library is
+            // unloaded, after which nothing refers to it any more.
+            Self::Kept(unsafe { slice::from_raw_parts(bytes.as_ptr(), bytes.len()) })
+        } else {
+            Self::Own(bytes.into())
+        }
+    }
+
+    fn get(&self) -> &[u8] {
+        match self {
+            Self::Kept(bytes) => bytes,
+            Self::Own(bytes) => bytes,
+        }
+    }
+}
+
+/// Code for one architecture, as the program handed it over.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// PTX or a cubin.
+    pub kind: Kind,
+    /// The architecture, as in `sm_NUMBER`.
+    pub sm: u32,
+    /// Whether it runs on this architecture alone, or on those of its family.
+    pub specific: Specific,
+    /// How the payload is compressed.
+    pub packing: Packing,
+    /// Bytes of the payload once it is unpacked; 0 where the container does not say.
+    pub unpacked: u64,
+    /// The code, possibly compressed.
+    pub payload: Bytes,
+    /// The program handed it over by itself, not in a container.
+    pub alone: bool,
+}
+
+/// Parts of an image, for the log.
+pub struct Names<'a>(pub &'a [Part]);
+
+impl std::fmt::Display for Names<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (index, part) in self.0.iter().enumerate() {
+            let comma = if index > 0 { ", " } else { "" };
+            let kind = if part.kind == Kind::Ptx { "PTX" } else { "cubin" };
+            write!(f, "{comma}{kind} {}", part.sm)?;
+        }
+        if self.0.is_empty() { f.write_str("nothing") } else { Ok(()) }
+    }
+}
+
+impl Part {
+    /// Unpacks the code.
+    pub fn unpack(&self) -> std::result::Result<Vec<u8>, FatbinError> {
+        let entry = Entry {
+            kind: self.kind,
+            sm: self.sm,
+            specific: self.specific,
+            packing: self.packing,
+            unpacked: self.unpacked,
+            payload: self.payload.get(),
+        };
+        entry.unpack()
+    }
+}
