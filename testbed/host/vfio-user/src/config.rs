@@ -38,7 +38,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// That of a function.
+    /// Makes the configuration space of a function, as after power-on.
     pub fn new(identity: &Identity, bars: &[Option<Bar>; 6], pages_key: u64) -> Self {
         let mut config = Self { initial: [0; BYTES], bytes: [0; BYTES], writable: [0; BYTES] };
         config.set(at::VENDOR, &identity.vendor.to_le_bytes());
@@ -75,7 +75,7 @@ impl Config {
         self.writable[offset..offset + bits.len()].copy_from_slice(bits);
     }
 
-    /// Reads; zeros beyond the end.
+    /// Reads at `offset`. Bytes beyond the end read zero.
     pub fn read(&self, offset: u64, data: &mut [u8]) {
         for (at, byte) in (offset..).zip(data) {
             let found = usize::try_from(at).ok().and_then(|at| self.bytes.get(at));
@@ -92,7 +92,7 @@ impl Config {
         }
     }
 
-    /// As after power-on.
+    /// Restores the state after power-on.
     pub fn reset(&mut self) {
         self.bytes = self.initial;
     }

@@ -31,7 +31,7 @@ pub(crate) const IDENTITY: Identity = Identity {
     revision: pci::REVISION,
 };
 
-/// How a BAR is decoded.
+/// How the guest's bus decodes a BAR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decode {
     /// Memory below 4 GiB, not prefetchable: registers.
@@ -52,10 +52,10 @@ pub struct Bar {
 /// A PCI function, whatever shows it to a guest. Accesses come from one thread, in the guest's order; each
 /// has had its effect when the call returns.
 pub trait Function: Send + Sync {
-    /// Its ids.
+    /// Returns the ids of its configuration space.
     fn identity(&self) -> Identity;
 
-    /// Its BARs.
+    /// Returns its BARs; `None` where it has none of that number.
     fn bars(&self) -> [Option<Bar>; 6];
 
     /// The key at [`vgpu_wire::pci::PAGES_KEY`]; 0: the function takes no guest pages.

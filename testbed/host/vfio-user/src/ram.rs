@@ -12,13 +12,13 @@ use vgpu_device::GuestMemory;
 /// Memory of the guest in a file of the VMM's.
 #[derive(Clone, Debug)]
 pub struct Region {
-    /// The file.
+    /// File of the VMM that holds the bytes.
     pub file: Arc<File>,
-    /// Where in the file.
+    /// Offset of the region in the file.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub bytes: u64,
-    /// The device may write there.
+    /// Whether the device may write there.
     pub writable: bool,
 }
 
@@ -31,7 +31,7 @@ pub struct Ram(BTreeMap<u64, Region>);
 pub struct SharedRam(Arc<RwLock<Ram>>);
 
 impl SharedRam {
-    /// The regions, to change them.
+    /// Locks the regions for a change.
     pub(crate) fn change(&self) -> RwLockWriteGuard<'_, Ram> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
@@ -76,7 +76,7 @@ pub struct MapError {
 }
 
 impl Ram {
-    /// Takes a region.
+    /// Adds a region that the VMM has mapped.
     pub fn map(&mut self, address: u64, region: Region) -> Result<(), MapError> {
         let error = MapError { address, bytes: region.bytes };
         // The last byte, not the one behind it: a region may end where addresses do.
@@ -98,7 +98,7 @@ impl Ram {
         self.0.retain(|start, _| *start < address || u128::from(*start) >= end);
     }
 
-    /// Gives up everything.
+    /// Drops all regions: the machine is gone.
     pub fn clear(&mut self) {
         self.0.clear();
     }

@@ -80,7 +80,7 @@ impl FunctionSocket {
     }
 }
 
-/// What the VMM is told of a region.
+/// Describes a region to the VMM.
 fn region(index: u32, bar: Option<Bar>, memory: Option<&OwnedFd>) -> ServerRegion {
     let (mut flags, mut size) = (0, 0);
     let mut sparse_areas = Vec::new();
@@ -106,7 +106,7 @@ fn region(index: u32, bar: Option<Bar>, memory: Option<&OwnedFd>) -> ServerRegio
     ServerRegion { region_info, sparse_areas, mmap_fd: memory.map(AsRawFd::as_raw_fd) }
 }
 
-/// A VMM's accesses, answered.
+/// Answers the accesses of the VMM that is connected.
 struct Connection {
     function: Arc<dyn Function>,
     bars: [Option<Bar>; 6],

@@ -9,10 +9,10 @@ use vgpu_wire::pci;
 
 use crate::function::{Bar, Decode, Function, IDENTITY, Identity};
 
-/// The widest access.
+/// Largest access in bytes.
 const WIDEST: usize = 8;
 
-/// A version 1 device.
+/// A version 1 device as a PCI function.
 #[derive(Debug)]
 pub struct V1 {
     device: Arc<Device>,

@@ -8,12 +8,12 @@ use vgpu_wire::pci;
 
 use crate::function::{Bar, Decode, Function, IDENTITY, Identity};
 
-/// BAR2: the window.
+/// Index of BAR2, the window.
 const WINDOW: usize = 2;
-/// Bytes of a register.
+/// Width of a register in bytes.
 const REGISTER: u64 = 4;
 
-/// Why there is no function.
+/// Why the function cannot be made.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the texts say it")]
 pub enum StubError {
@@ -38,7 +38,7 @@ impl V2 {
         Self::with_hooks(config, &TestHooks::default())
     }
 
-    /// The same for tests of guests.
+    /// Makes a device with hooks, for tests of guests.
     pub fn with_hooks(config: &DeviceConfig, hooks: &TestHooks) -> Result<Self, StubError> {
         if !config.window_bytes.is_power_of_two() {
             return Err(StubError::Size(config.window_bytes));
@@ -47,7 +47,7 @@ impl V2 {
         Ok(Self { device: Arc::new(Device::with_hooks(config, hooks, window, 0)?) })
     }
 
-    /// The device itself.
+    /// Returns the device behind the function.
     pub fn device(&self) -> &Arc<Device> {
         &self.device
     }

@@ -15,7 +15,7 @@ use crate::sync::lock;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Turn(u64);
 
-/// See the module.
+/// Decides which thread carries out the calls of one connection.
 #[derive(Debug)]
 pub(super) struct Lane(Mutex<State>);
 

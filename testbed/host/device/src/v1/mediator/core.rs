@@ -43,7 +43,7 @@ impl Mint {
     }
 }
 
-/// See the file.
+/// What all owners of a mediator share.
 pub(super) struct Core {
     pub(super) executor: Arc<dyn Executor>,
     pub(super) facts: Box<DeviceFacts>,

@@ -46,7 +46,7 @@ pub(super) struct Figures {
     bytes_out: u64,
 }
 
-/// See the file.
+/// One owner: its session, its tables while a call uses them, and its figures.
 pub(super) struct Entry {
     pub(super) key: OwnerKey,
     pub(super) host: SessionHost,

@@ -163,7 +163,7 @@ pub(super) struct Pieces {
     pub(super) charge: Charge,
 }
 
-/// See the file.
+/// The session and the tables of one owner.
 pub(super) struct Owner {
     /// Its session with the executor. Before the tables are, so that a lost one takes them along
     /// ([`Owner::new`]).

@@ -32,7 +32,7 @@ use crate::sync::lock;
 /// How long whoever ends an owner of its own machine waits until all is free.
 const END_PATIENCE: Duration = Duration::from_secs(1);
 
-/// See the file.
+/// All owners of a mediator, of whichever machine.
 pub(super) struct Owners {
     pub(super) core: Core,
     table: Mutex<Table>,
