@@ -22,7 +22,7 @@ use crate::sysfs::PciFunction;
 use crate::v1::{Bridge, BridgeError, Failure, LockFiles};
 
 /// A function whose registers are open. Its identity is known; nothing is attached. The window is mapped and
-/// the lock file opened on the first call of [`Device::mappings`], because most processes never attach.
+/// the lock file opened by the first session, because most processes never attach.
 #[derive(Debug)]
 pub struct Device {
     pub(crate) function: PciFunction,

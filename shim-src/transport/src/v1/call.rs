@@ -1,4 +1,4 @@
-//! A call as it is asked for, and how it can fail.
+//! A call with its payload, and how it can fail.
 
 use std::io;
 use std::ptr::NonNull;
@@ -54,7 +54,7 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Bytes that go with a call.
+/// The payload of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Payload<'a> {
     /// Private bytes.
@@ -65,7 +65,7 @@ pub(crate) enum Payload<'a> {
 }
 
 impl Payload<'_> {
-    /// How many bytes.
+    /// Length in bytes.
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Bytes(bytes) => bytes.len(),
@@ -73,7 +73,7 @@ impl Payload<'_> {
         }
     }
 
-    /// Where they begin.
+    /// Address of the first byte.
     pub(super) fn start(&self) -> *const u8 {
         match self {
             Self::Bytes(bytes) => bytes.as_ptr(),
@@ -81,7 +81,7 @@ impl Payload<'_> {
         }
     }
 
-    /// Copies bytes from `at` on out, as many as there are and fit; how many.
+    /// Copies bytes from `at` on to `to`, as many as there are and fit. Returns how many.
     pub(super) fn copy(&self, at: usize, to: &mut [u8]) -> usize {
         let bytes = self.len().saturating_sub(at).min(to.len());
         // SAFETY: `at` is no more than the length, within which the start is readable.
@@ -98,11 +98,12 @@ pub(crate) struct Call<'a> {
     pub(crate) op: Op,
     pub(crate) args: &'a [u32],
     pub(crate) payload: Payload<'a>,
-    /// Bytes behind the payload do no harm: it may be padded to travel through the window.
+    /// The payload may be padded to travel through the window: bytes behind it do no harm.
     pub(crate) pads: bool,
-    /// Where the answer's payload goes, writable for that many bytes; exactly so many must come.
+    /// Where the answer's payload is copied, and how many bytes of it must come. The memory is writable for
+    /// so many.
     pub(crate) back: Option<(NonNull<u8>, usize)>,
-    /// How many results are wanted.
+    /// Number of results to fetch.
     pub(crate) results: usize,
 }
 
@@ -112,12 +113,12 @@ impl<'a> Call<'a> {
         Self { op, args, payload: Payload::Bytes(&[]), pads: false, back: None, results: 0 }
     }
 
-    /// With results.
+    /// The call, with results.
     pub(crate) const fn results(self, results: usize) -> Self {
         Self { results, ..self }
     }
 
-    /// With a payload that may be padded.
+    /// The call, with a payload that may be padded.
     pub(crate) const fn padded(self, payload: Payload<'a>) -> Self {
         Self { payload, pads: true, ..self }
     }

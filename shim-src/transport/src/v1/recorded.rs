@@ -92,7 +92,7 @@ impl DataBar for ScriptedData {
     }
 }
 
-/// A line to a scripted device, whose machine has some memory or none.
+/// The mailbox of a scripted device, whose machine has some memory or none.
 fn mailbox(dir: &Path, memory: u64) -> (Arc<Scripted>, Mailbox) {
     let scripted = Arc::new(Scripted::default());
     let address: PciAddress = "0000:00:05.0".parse().unwrap();
@@ -124,7 +124,7 @@ fn writes(expected: &[(u32, u32)]) -> Vec<Access> {
     expected.iter().map(|&(at, value)| Access::Write(at, value)).collect()
 }
 
-/// Each turn begins with it: whether this process had the last one.
+/// The first access under each lock: whether this process had it last.
 const MINE: [Access; 1] = [Access::Read(reg::SCRATCH)];
 const RING: [Access; 2] = [Access::Write(reg::CUDA_DOORBELL, 1), Access::Read(reg::STATUS)];
 

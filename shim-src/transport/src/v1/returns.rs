@@ -18,17 +18,17 @@ pub(crate) struct Returns {
     base: u64,
     /// Bytes of the ring consumed.
     head: u64,
-    /// Messages carried out.
+    /// Messages executed.
     done: u64,
     epoch: Instant,
 }
 
 impl Returns {
-    /// The area at `base`, cleared, of a session that begins.
+    /// The area at `base`, which is empty, of a session that starts.
     pub(crate) fn new(window: Arc<Mapping>, base: u64) -> Self {
         let returns = Self { window, base, head: 0, done: 0, epoch: Instant::now() };
         returns.window.store64(base + area::SUBMIT + area::SUBMIT_TAIL, 0, Ordering::Relaxed);
-        // Whoever posts a message carries it out: the doorbell is rung for each.
+        // The thread that sends a message executes it: the doorbell is rung for each.
         returns.store32(area::RETURN_HOST_SLEEPS, 1);
         returns
     }
@@ -41,8 +41,8 @@ impl Returns {
         self.window.store64(self.base + area::RETURN + offset, value, Ordering::Release);
     }
 
-    /// The next message, copied; false: there is none. `Err`: what lies there is no message, for the session
-    /// was closed.
+    /// Copies the next message out of the ring. Returns false if there is none, and `Err` if what lies there
+    /// is not a message, because the session was closed.
     pub(crate) fn next(&mut self, message: &mut Vec<u8>) -> Result<bool, ()> {
         let tail = self.window.load64(self.base + area::SUBMIT + area::SUBMIT_TAIL, Ordering::Acquire);
         if tail == self.head {
@@ -64,12 +64,12 @@ impl Returns {
         Ok(true)
     }
 
-    /// The number of the message taken last.
+    /// The number of the message that was taken last.
     pub(crate) fn number(&self) -> u64 {
         self.done + 1
     }
 
-    /// The message taken last has been carried out.
+    /// Completes the message that was taken last.
     pub(crate) fn finish(&mut self) {
         self.done += 1;
         self.store64(area::RETURN_DONE, self.done);
@@ -87,7 +87,7 @@ impl Returns {
         }
     }
 
-    /// Stores a mark: the work that it belongs to is done.
+    /// Stores the value of a mark, whose work has completed.
     pub(crate) fn mark(&self, mark: Mark) {
         if mark.word == 0 || mark.word >= area::WORDS {
             return;
@@ -98,7 +98,7 @@ impl Returns {
         self.store64(word + area::WORD_VALUE, mark.value);
     }
 
-    /// Answers the message taken last.
+    /// Answers the message that was taken last.
     pub(crate) fn reply(&self, slot: u32, status: u32, data: &[u8]) {
         if slot >= area::REPLIES || data.len() as u64 > area::REPLY_DATA_MAX {
             return;
@@ -110,14 +110,14 @@ impl Returns {
         self.store64(at + area::REPLY_TICKET, self.number());
     }
 
-    /// Says that a message failed.
+    /// Stores that a message failed.
     pub(crate) fn fail(&self, number: u64, code: u32, flags: u32) {
         self.store32(area::RETURN_ERROR, code);
         self.store32(area::RETURN_ERROR_FLAGS, flags);
         self.store64(area::RETURN_ERROR_MESSAGE, number);
     }
 
-    /// The window that offsets in spans are of.
+    /// The window in which spans have their offsets.
     pub(crate) fn window(&self) -> &Arc<Mapping> {
         &self.window
     }

@@ -1,5 +1,6 @@
-//! What the staging registers hold: they keep their values from call to call, so that what is there already
-//! is not written again. Each store is an exit of the virtual machine, some 90 µs on the hosts that exist.
+//! What the staging registers hold. They keep their values from call to call, so values that are already
+//! there are not written again: each store is an exit of the virtual machine, some 90 µs on the hosts that
+//! exist.
 
 use vgpu_wire::v1::{ARGS, INLINE_BYTES, registers as reg};
 
@@ -20,17 +21,17 @@ pub(crate) struct Staged {
 const HEAD: [u32; 5] = [reg::SCRATCH, reg::CUDA_OP, reg::CUDA_SEQ, reg::CUDA_NUM_ARGS, reg::CUDA_DATA_LEN];
 
 impl Staged {
-    /// Nothing is known.
+    /// The registers of a device of which nothing is known.
     pub(crate) fn new() -> Self {
         Self { head: [None; HEAD.len()], args: [None; ARGS], inline: Box::new([None; INLINE_WORDS]) }
     }
 
-    /// Forgets all: somebody else had a turn.
+    /// Forgets everything, because another process had the device's lock.
     pub(crate) fn forget(&mut self) {
         *self = Self::new();
     }
 
-    /// The store, if one is needed, by which this process becomes the owner of what comes next.
+    /// The store, if one is needed, that makes this process the owner of the next call.
     pub(crate) fn own(&mut self, token: u32) -> Option<Access> {
         let [scratch, ..] = &mut self.head;
         (scratch.replace(token) != Some(token)).then_some(Access::Write(reg::SCRATCH, token))
@@ -60,7 +61,7 @@ impl Staged {
             word[..part.len()].copy_from_slice(part);
             store(known, at, u32::from_le_bytes(word));
         }
-        // The number of the call comes back in the answer and tells nobody anything: it stays what it is.
+        // The number of the call only comes back in the answer: it stays the same.
         for ((known, offset), value) in
             self.head.iter_mut().zip(HEAD).zip([token, op, 1, args.len() as u32, bytes])
         {

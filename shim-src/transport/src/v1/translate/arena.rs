@@ -1,4 +1,4 @@
-//! Window memory where the window is this process's own: who has which part of it.
+//! Window memory where the window is this process's own: which parts of it are taken.
 
 use std::ops::Range;
 
@@ -6,11 +6,11 @@ use vgpu_wire::area::WINDOW_GRANULE;
 
 use super::numbered::Numbered;
 
-/// Parts of a range, in granules; first fit.
+/// An allocator of parts of a range, in granules, first fit.
 #[derive(Debug)]
 pub(super) struct Arena {
     range: Range<u64>,
-    /// Start and bytes of what is taken.
+    /// Start and length of the parts that are taken.
     taken: Numbered<u64, u64>,
 }
 
@@ -19,7 +19,7 @@ impl Arena {
         Self { range, taken: Numbered::new() }
     }
 
-    /// Takes `bytes`, rounded up to the granule; start and bytes of the part.
+    /// Takes `bytes`, rounded up to the granule. Returns start and length of the part.
     pub(super) fn take(&mut self, bytes: u64) -> Option<(u64, u64)> {
         let bytes = bytes.max(1).checked_next_multiple_of(WINDOW_GRANULE)?;
         let mut start = self.range.start;

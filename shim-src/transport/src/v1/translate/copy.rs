@@ -1,4 +1,4 @@
-//! Copies: in pieces that a call carries, through the window where there is one.
+//! Copies, in pieces that a call carries, through the window where there is one.
 
 use std::ptr::NonNull;
 
@@ -9,11 +9,11 @@ use vgpu_wire::v1::{INLINE_BYTES, split};
 use super::super::call::{Call, Failure, Payload};
 use super::{Means, Translator};
 
-/// The shortest copy back that comes through the window; a shorter one comes by a load of each word.
+/// The shortest download that goes through the window. A shorter one costs a load of each word.
 const THROUGH_WINDOW: u64 = INLINE_BYTES as u64 + 1;
 
 impl Translator {
-    /// Host to device.
+    /// Copies from the host to the device.
     pub(in super::super) fn upload(
         &self,
         means: Means<'_>,
@@ -41,7 +41,7 @@ impl Translator {
         Ok(())
     }
 
-    /// Device to host.
+    /// Copies from the device to the host.
     ///
     /// # Safety
     /// `destination` is writable for `bytes`.
@@ -75,7 +75,7 @@ impl Translator {
         Ok(())
     }
 
-    /// One call of a copy back.
+    /// Makes one call of a download.
     ///
     /// # Safety
     /// `to` is writable for `bytes`.
@@ -93,8 +93,9 @@ impl Translator {
         unsafe { means.mailbox.call(Some(self.token), &call) }.map(|_| ())
     }
 
-    /// For a copy that is too short for the window: a longer one around it within the same allocation, as its start and how many
-    /// of its bytes come before. `None`: it is long enough, or there is no room for a longer one.
+    /// Widens a copy that is too short for the window, within the same allocation. Returns where the wider
+    /// copy starts, and how many of its bytes come before the copy. `None`: it is long enough, or the
+    /// allocation has no room for a wider one.
     fn stretched(&self, source: u64, bytes: u64) -> Option<(u64, usize)> {
         if bytes >= THROUGH_WINDOW {
             return None;
@@ -104,7 +105,7 @@ impl Translator {
         (from >= start).then_some((from, (source - from) as usize))
     }
 
-    /// Device to device.
+    /// Copies within the device.
     pub(super) fn copy(
         &self,
         means: Means<'_>,
@@ -121,7 +122,7 @@ impl Translator {
         self.plain(means, &Call::new(Op::MemcpyDtoD, &args)).map(|_| ())
     }
 
-    /// A box of rows: a call for each run of bytes that follow each other on both sides.
+    /// Copies a box of rows, with a call for each run of bytes that is contiguous on both sides.
     pub(super) fn copy_rows(&self, means: Means<'_>, body: &CopyRows) -> Result<(), Failure> {
         let mut rows = (body.width, body.height, body.depth);
         if body.destination_pitch == rows.0 && body.source_pitch == rows.0 {

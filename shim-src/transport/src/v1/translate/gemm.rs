@@ -1,4 +1,5 @@
-//! Matrix products. Version 1 carries the scalars as f32, so what computes in doubles or integers cannot be said (Q20).
+//! Matrix products. Version 1 carries the scalars as f32, so products of doubles and integers cannot be
+//! expressed (Q20).
 
 use vgpu_wire::body::gemm::{GEMM_DEVICE_SCALARS, GEMM_POINTERS, Gemm};
 use vgpu_wire::v1::call::Op;
@@ -37,7 +38,7 @@ impl Translator {
         checked(status)
     }
 
-    /// The host's handle.
+    /// The host's cuBLAS handle, made on first use.
     fn cublas(&mut self, means: Means<'_>) -> Result<u64, Failure> {
         if let Some(handle) = self.cublas {
             return Ok(handle);
@@ -48,7 +49,7 @@ impl Translator {
         Ok(handle)
     }
 
-    /// A scalar as bits of an f32.
+    /// A scalar as the bits of an f32.
     fn scalar(&self, means: Means<'_>, body: &Gemm, value: &[u8; 16]) -> Result<U32, Failure> {
         let bytes = match body.scale {
             R_32F => 4,
@@ -78,7 +79,8 @@ impl Translator {
         unsafe { self.download(means, address, start, bytes) }
     }
 
-    /// The product over arrays of addresses, which lie in device memory: the call carries the addresses themselves.
+    /// Multiplies over arrays of addresses, which lie in device memory: the call carries the addresses
+    /// themselves.
     fn batched(
         &self,
         means: Means<'_>,
@@ -153,7 +155,7 @@ fn sizes(values: [u64; 3]) -> Result<[I32; 3], Failure> {
     Ok([size(one)?, size(two)?, size(three)?])
 }
 
-/// A `cublasStatus_t` as the `CUresult` that says the same.
+/// A `cublasStatus_t` as the `CUresult` of the same meaning.
 fn checked(status: u64) -> Result<(), Failure> {
     Err(Failure::Status(match status {
         0 => return Ok(()),

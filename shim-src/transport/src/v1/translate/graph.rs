@@ -1,5 +1,5 @@
-//! Graphs: version 1 has none. A graph's messages are kept here and carried out, one after the other, at each launch; a node depends
-//! on earlier ones only.
+//! Graphs: version 1 has none. The messages of a graph are kept here and executed one after the other at each
+//! launch; a node depends on earlier ones only.
 
 use vgpu_wire::body::graph::{GraphDefine, GraphNode, GraphPatch, GraphUpdate};
 use vgpu_wire::{Message, padded};
@@ -39,7 +39,7 @@ impl Translator {
     }
 
     pub(super) fn graph_launch(&mut self, means: Means<'_>, graph: u32) -> Result<(), Failure> {
-        // Taken out while its messages are carried out; none of them is about graphs.
+        // Taken out while its messages are executed; none of them is about graphs.
         let nodes = self.graphs.remove(graph).ok_or(Failure::Status(INVALID_HANDLE))?;
         let carried = nodes.iter().try_for_each(|node| {
             debug_assert_eq!(node.len() as u64, padded(node.len() as u64));

@@ -1,4 +1,4 @@
-//! Allocation, and filling.
+//! Allocations, and fills.
 
 use vgpu_wire::body::copy::Fill;
 use vgpu_wire::body::memory::{Address, MEM_MANAGED, MemInfoReply};
@@ -8,7 +8,7 @@ use vgpu_wire::v1::split;
 use super::super::call::{Call, Failure, Payload};
 use super::{INVALID_VALUE, Means, NOT_SUPPORTED, OUT_OF_MEMORY, Translator};
 
-/// Bytes of a pattern that are sent when the host cannot fill with it.
+/// Bytes of the pattern that are sent where the host cannot fill with it.
 const PATTERN: usize = 64 << 10;
 
 impl Translator {
@@ -16,7 +16,7 @@ impl Translator {
         if flags & MEM_MANAGED != 0 {
             return Err(Failure::Status(NOT_SUPPORTED));
         }
-        // One more would work, but the host would not know it, nor free it when this process dies (Q21).
+        // One more would work, but the host would neither know it nor free it when this process dies (Q21).
         if self.allocations.len() >= ALLOCATIONS_MAX {
             return Err(Failure::Status(OUT_OF_MEMORY));
         }
@@ -38,7 +38,7 @@ impl Translator {
         Ok(MemInfoReply { free, total })
     }
 
-    /// Where the allocation lies that a range is in: its start and its end.
+    /// Start and end of the allocation that contains a range.
     pub(super) fn around(&self, address: u64, bytes: u64) -> Option<(u64, u64)> {
         let &(start, length) = self.allocations.below(address)?;
         let end = start.checked_add(length)?;
@@ -47,7 +47,7 @@ impl Translator {
 
     pub(super) fn fill(&self, means: Means<'_>, body: &Fill) -> Result<(), Failure> {
         let row = body.width.checked_mul(u64::from(body.element)).ok_or(Failure::Status(INVALID_VALUE))?;
-        // Rows that follow each other are one.
+        // Contiguous rows are one.
         let (width, height) =
             if body.pitch == row { (body.width * body.height, 1) } else { (body.width, body.height) };
         for at in 0..height {
@@ -69,7 +69,8 @@ impl Translator {
         match body.element {
             1 => memset(Op::MemsetD8, u32::from(first), count),
             4 => memset(Op::MemsetD32, body.value, count),
-            // The host has no such call. Two equal bytes, or an even count at an address for words, are one of the others.
+            // The host has no such call. Two equal bytes, or an even count at an address for words, are one
+            // of the others.
             2 if first == second => memset(Op::MemsetD8, u32::from(first), 2 * count),
             2 if destination.is_multiple_of(4) && count.is_multiple_of(2) => {
                 let half = body.value & 0xffff;
@@ -80,7 +81,7 @@ impl Translator {
         }
     }
 
-    /// Sends the beginning, and has the host copy it to twice the length until all is filled.
+    /// Sends the start of the range, and lets the host double it by copies until everything is filled.
     fn fill_pattern(
         &self,
         means: Means<'_>,

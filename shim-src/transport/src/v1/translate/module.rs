@@ -54,7 +54,7 @@ impl Translator {
         Ok(())
     }
 
-    /// Sends the image, in pieces where it is longer than a call carries.
+    /// Sends the image, in pieces if it is longer than a call carries.
     pub(super) fn module_load(&mut self, means: Means<'_>, module: u32) -> Result<(), Failure> {
         let known = self.modules.get_mut(module).ok_or(Failure::Status(INVALID_HANDLE))?;
         let mut image = std::mem::take(&mut known.image);
@@ -147,9 +147,9 @@ impl Translator {
                 let args = [low, high, value, 0];
                 self.plain(means, &Call::new(Op::FuncSetCacheConfig, &args)).map(|_| ())
             }
-            // No call sets it (Q15): up to what is allowed without, there is nothing to set.
+            // No call sets it (Q15). Up to the default there is nothing to set.
             MAX_DYNAMIC_SHARED if value > function.max_dynamic_shared => Err(Failure::Status(NOT_SUPPORTED)),
-            // The rest are hints.
+            // The other attributes are hints.
             _ => Ok(()),
         }
     }
@@ -189,7 +189,7 @@ impl Translator {
             block: body.block.map(U32::new),
             shared_bytes: U32::new(body.shared_bytes),
             stream: U64::new(0),
-            // How many there are, their layout does not say; how many bytes, does.
+            // The layout does not say how many parameters there are, only how many bytes.
             params: U32::new(u32::from(!params.is_empty())),
             param_bytes: U32::new(params.len() as u32),
             mode: U32::new(LAUNCH_RAW),

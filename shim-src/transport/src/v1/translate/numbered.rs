@@ -1,4 +1,5 @@
-//! Things by number, in the order of their numbers: those that a guest mints grow, and addresses come in any order but rarely.
+//! A map from numbers, in their order: numbers that a guest mints grow, and addresses come in any order, but
+//! rarely.
 
 /// A sorted list.
 #[derive(Debug)]
@@ -25,7 +26,7 @@ impl<N: Copy + Ord, T> Numbered<N, T> {
         self.find(number).ok().map(|at| &mut self.0[at].1)
     }
 
-    /// Puts a thing in its place, or in that of another of the same number.
+    /// Inserts a value, or replaces the one of the same number.
     pub(super) fn insert(&mut self, number: N, thing: T) {
         match self.find(number) {
             Ok(at) => self.0[at].1 = thing,
@@ -41,7 +42,7 @@ impl<N: Copy + Ord, T> Numbered<N, T> {
         self.0.retain(|(_, thing)| keep(thing));
     }
 
-    /// The last thing whose number is not above `number`.
+    /// The last value whose number is not above `number`.
     pub(super) fn below(&self, number: N) -> Option<&(N, T)> {
         self.0[..self.0.partition_point(|entry| entry.0 <= number)].last()
     }
