@@ -8,7 +8,7 @@ use anyhow::Result;
 use clap::ValueEnum;
 use vgpu_device::{Executor, GpuConfig, parse_bytes, parse_compute_capability, parse_uuid};
 use vgpu_executor_null::Null;
-use vgpu_executor_soft::{Soft, SoftOptions};
+use vgpu_executor_soft::{Soft, SoftOptions, TestHooks};
 
 use crate::knobs::Knobs;
 
@@ -109,9 +109,9 @@ impl ExecutorOptions {
                 let options = SoftOptions {
                     threads: self.threads.unwrap_or(usual.threads),
                     kernel_timeout: self.kernel_timeout,
-                    adversary: knobs.adversarial,
                 };
-                Arc::new(Soft::with_options(gpu, options)?)
+                let hooks = TestHooks { adversary: knobs.adversarial };
+                Arc::new(Soft::with_hooks(gpu, options, hooks)?)
             }
             ExecutorKind::Null => Arc::new(Null::new(gpu)?),
         }))

@@ -7,7 +7,7 @@ use vgpu_wire::v1::call::{CHUNK_FIRST, CHUNK_LAST, CHUNK_MIDDLE, CHUNK_SINGLE, O
 use vgpu_wire::v1::payload::{LAUNCH_LEGACY, LAUNCH_RAW, Launch};
 use zerocopy::{FromZeros, IntoBytes};
 
-use vgpu_executor_soft::{Soft, SoftOptions};
+use vgpu_executor_soft::Soft;
 
 use crate::driver::{Guest, gpu, guest, soft, wide};
 
@@ -273,8 +273,7 @@ fn launches_are_checked_before_anything_is_done() {
 #[test]
 fn work_that_is_done_later_is_waited_for() {
     for seed in 0..8 {
-        let options = SoftOptions { adversary: Some(seed), ..SoftOptions::default() };
-        let mut guest = guest(std::sync::Arc::new(Soft::with_options(&gpu(), options).unwrap()));
+        let mut guest = guest(std::sync::Arc::new(Soft::adversarial(&gpu(), seed).unwrap()));
         let module = guest.load(&text(PTX));
         for _ in 0..20 {
             guest.works(module);

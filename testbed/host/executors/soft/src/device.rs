@@ -8,6 +8,7 @@ use vgpu_simt::Pool;
 use vgpu_wire::facts::DeviceFacts;
 
 use crate::account::Account;
+use crate::hooks::TestHooks;
 use crate::image::{Images, Rules};
 use crate::limits::Limits;
 use crate::options::SoftOptions;
@@ -20,17 +21,24 @@ pub(crate) struct Device {
     pub(crate) limits: Limits,
     pub(crate) images: Images,
     pub(crate) options: SoftOptions,
+    pub(crate) hooks: TestHooks,
     pool: OnceLock<Pool>,
 }
 
 impl Device {
-    pub(crate) fn new(config: &GpuConfig, facts: &DeviceFacts, options: SoftOptions) -> Self {
+    pub(crate) fn new(
+        config: &GpuConfig,
+        facts: &DeviceFacts,
+        options: SoftOptions,
+        hooks: TestHooks,
+    ) -> Self {
         Self {
             account: Arc::new(Account::new(config.memory_bytes)),
             address_base: config.address_base,
             limits: Limits::new(facts),
             images: Images::new(Rules::new(facts)),
             options,
+            hooks,
             pool: OnceLock::new(),
         }
     }

@@ -12,7 +12,7 @@
 //!
 //! Usually the thread that reads a session's ring does its work, in the order of the ring. So every order
 //! that CUDA asks for holds: of a stream, of the default stream, of events and joins. Where the guest holds a
-//! stream, and where an adversary is asked for ([`SoftOptions::adversary`]), work is queued, and work without
+//! stream, and where an adversary is asked for ([`TestHooks::adversary`]), work is queued, and work without
 //! an order may be done in any. Either way a session does one piece of work at a time. A kernel runs on all
 //! threads of the device, which its sessions share.
 //!
@@ -35,6 +35,7 @@ mod device;
 mod function;
 pub mod gemm;
 mod graph;
+mod hooks;
 mod image;
 mod limits;
 mod memory;
@@ -54,6 +55,7 @@ use vgpu_wire::facts::{DeviceFacts, exec};
 use device::Device;
 use session::SoftSession;
 
+pub use hooks::TestHooks;
 pub use options::SoftOptions;
 
 /// The usual product name.
@@ -74,16 +76,21 @@ impl Soft {
 
     /// A GPU with these facts.
     pub fn with_options(config: &GpuConfig, options: SoftOptions) -> Result<Self, GpuError> {
+        Self::with_hooks(config, options, TestHooks::default())
+    }
+
+    /// A GPU with these facts, for tests of programs.
+    pub fn with_hooks(config: &GpuConfig, options: SoftOptions, hooks: TestHooks) -> Result<Self, GpuError> {
         vgpu_arena::keep_apart();
         let facts = Box::new(config.facts(exec::KERNELS | exec::PTX | exec::HOLDS)?);
-        let device = Arc::new(Device::new(config, &facts, options));
+        let device = Arc::new(Device::new(config, &facts, options, hooks));
         Ok(Self { facts, device })
     }
 
     /// A GPU that delays and reorders work as far as CUDA allows, so that programs that rely on more fail.
     /// The same seed gives the same order, as far as the guest sends the same messages.
     pub fn adversarial(config: &GpuConfig, seed: u64) -> Result<Self, GpuError> {
-        Self::with_options(config, SoftOptions { adversary: Some(seed), ..SoftOptions::default() })
+        Self::with_hooks(config, SoftOptions::default(), TestHooks { adversary: Some(seed) })
     }
 }
 

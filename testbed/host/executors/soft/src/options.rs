@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-/// Threads, limits and order of a soft device's work.
+/// Threads and limits of a soft device's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SoftOptions {
     /// Largest number of threads that run one kernel or product.
@@ -12,18 +12,14 @@ pub struct SoftOptions {
     /// `CUDA_ERROR_LAUNCH_TIMEOUT`. Without a limit it may take as long as its session lives, as on a GPU
     /// without a display.
     pub kernel_timeout: Option<Duration>,
-    /// Seed of an order of work that no program expects, but CUDA allows. Without one, work is done in the
-    /// order in which it arrives.
-    pub adversary: Option<u64>,
 }
 
 impl Default for SoftOptions {
-    /// A thread for each CPU, no time limit, and no adversary.
+    /// A thread for each CPU, and no time limit.
     fn default() -> Self {
         Self {
             threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
             kernel_timeout: None,
-            adversary: None,
         }
     }
 }

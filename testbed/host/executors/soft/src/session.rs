@@ -73,7 +73,7 @@ pub(crate) struct SoftSession {
 impl SoftSession {
     /// A session without handles or memory.
     pub(crate) fn new(host: SessionHost, device: Arc<Device>) -> Self {
-        let adversary = device.options.adversary.map(|seed| Adversary::new(seed ^ u64::from(host.session())));
+        let adversary = device.hooks.adversary.map(|seed| Adversary::new(seed ^ u64::from(host.session())));
         let runner = Arc::new(Runner::new(host.clone(), device));
         Self {
             host,

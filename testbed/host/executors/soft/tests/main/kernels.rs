@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use vgpu_executor_soft::SoftOptions;
+use vgpu_executor_soft::{SoftOptions, TestHooks};
 use vgpu_wire::area;
 use vgpu_wire::body::gemm::Gemm;
 use vgpu_wire::body::launch::{LAUNCH_COOPERATIVE, Launch};
@@ -11,8 +11,8 @@ use vgpu_wire::registers::channel;
 
 use crate::bench::Bench;
 use crate::play::{
-    KERNELS, LAUNCH, allocate, bench_with, copy_in, function, launch, load, params, read, read_u32,
-    synchronize, try_function, try_load,
+    KERNELS, LAUNCH, allocate, bench_hooked, bench_with, copy_in, function, launch, load, params, read,
+    read_u32, synchronize, try_function, try_load,
 };
 
 #[test]
@@ -110,7 +110,7 @@ fn a_kernel_that_does_not_end_is_ended() {
 #[test]
 fn a_session_that_ends_stops_its_kernels() {
     for adversary in [None, Some(1)] {
-        let bench = bench_with(SoftOptions { adversary, ..SoftOptions::default() });
+        let bench = bench_hooked(TestHooks { adversary });
         let mut guest = bench.guest(0);
         load(&mut guest, 1);
         function(&mut guest, 1, "endless");

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::sync::{Mutex, Once};
 
 use sha2::{Digest, Sha256};
-use vgpu_executor_soft::{Soft, SoftOptions};
+use vgpu_executor_soft::{Soft, SoftOptions, TestHooks};
 use vgpu_wire::body::copy::{CopyIn, CopyOut};
 use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::memory::MemAlloc;
@@ -29,8 +29,13 @@ pub fn bench_with(options: SoftOptions) -> Bench {
     Bench::with(config(Soft::with_options(&gpu(), options).expect("a soft executor")))
 }
 
+pub fn bench_hooked(hooks: TestHooks) -> Bench {
+    let soft = Soft::with_hooks(&gpu(), SoftOptions::default(), hooks);
+    Bench::with(config(soft.expect("a soft executor")))
+}
+
 pub fn adversarial(seed: u64) -> Bench {
-    bench_with(SoftOptions { adversary: Some(seed), ..SoftOptions::default() })
+    bench_hooked(TestHooks { adversary: Some(seed) })
 }
 
 pub fn allocate(guest: &mut Guest, bytes: u64) -> u64 {

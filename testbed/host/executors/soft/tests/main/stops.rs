@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use vgpu_executor_soft::SoftOptions;
+use vgpu_executor_soft::{SoftOptions, TestHooks};
 use vgpu_wire::area;
 use vgpu_wire::body::copy::Fill;
 use vgpu_wire::body::gemm::Gemm;
@@ -12,7 +12,9 @@ use vgpu_wire::body::launch::Launch;
 use crate::bench::Bench;
 use crate::graphs::define;
 use crate::guest::{Guest, until};
-use crate::play::{LAUNCH, allocate, bench_with, function, launch, load, node, synchronize, try_load};
+use crate::play::{
+    LAUNCH, allocate, bench_hooked, bench_with, function, launch, load, node, synchronize, try_load,
+};
 
 /// The largest grid that there is.
 const LARGEST: [u32; 3] = [0x7fff_ffff, 65_535, 65_535];
@@ -103,7 +105,7 @@ fn work_without_an_end_ends_with_its_session() {
     ];
     for (name, work) in works {
         for adversary in [None, Some(1)] {
-            let bench: Bench = bench_with(SoftOptions { adversary, ..SoftOptions::default() });
+            let bench: Bench = bench_hooked(TestHooks { adversary });
             let mut guest = bench.guest(0);
             let number = work(&mut guest);
             until(name, || guest.done() >= number - 1);
