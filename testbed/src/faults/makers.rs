@@ -5,10 +5,7 @@ mod mediator;
 mod ollama;
 mod system;
 
-use super::plan::Plan;
-
-/// Changes a plan.
-pub type Maker = fn(&mut Plan);
+use super::plan::Maker;
 
 /// What makes the fault of this name.
 pub fn maker(name: &str) -> Option<Maker> {

@@ -2,6 +2,7 @@
 //! compares the headline with what the catalogue says.
 
 mod catalogue;
+mod executable;
 mod makers;
 mod patch;
 mod plan;
@@ -29,7 +30,10 @@ pub struct Arguments {
     /// Only those whose name holds this text. Can be given several times.
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// Say what there is, and make nothing.
+    /// Only those whose whole name is given with `--only`.
+    #[arg(long)]
+    exact: bool,
+    /// List the faults and make none. With `--json`: an array of `name`, `expected` and `needs_root`.
     #[arg(long)]
     list: bool,
     /// How many at a time; one for each CPU if not given.
@@ -199,10 +203,20 @@ fn make_again_alone(cases: &[Case], ran: &mut [Ran], told: &(dyn Fn(&Ran) + Sync
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut cases = catalogue::cases()?;
     if !arguments.only.is_empty() {
-        cases.retain(|case| arguments.only.iter().any(|text| case.name.contains(text)));
+        let wanted = |case: &Case, text: &String| {
+            if arguments.exact { case.name == *text } else { case.name.contains(text) }
+        };
+        cases.retain(|case| arguments.only.iter().any(|text| wanted(case, text)));
     }
     if cases.is_empty() {
         bail!("no fault has such a name");
+    }
+    if arguments.list && arguments.json {
+        let listed = cases.iter().map(|case| {
+            json!({ "name": case.name, "expected": wanted(&case.expected), "needs_root": case.needs_root })
+        });
+        println!("{:#}", Value::from_iter(listed));
+        return Ok(ExitCode::SUCCESS);
     }
     if arguments.list {
         for case in &cases {

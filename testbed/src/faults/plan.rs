@@ -42,6 +42,9 @@ pub enum When {
 /// Something that is done.
 pub type Step = Box<dyn FnOnce(&mut Scene) -> Result<()>>;
 
+/// Makes a fault: changes a plan.
+pub type Maker = fn(&mut Plan);
+
 /// A model that a service is to load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Model {

@@ -177,6 +177,8 @@ impl Scene {
         }
         command.env_clear().env("PATH", self.search_path()).env("HOME", self.path("home")).current_dir("/");
         command.env("SCENE", self.folder.path()).env("BUS", self.bus()).env("LANG", "C.UTF-8");
+        // The launcher and the stand-ins must stay executable wherever the checkout lies.
+        command.env("PROGRAMS", programs::standin()?.parent().context("the stand-in has no folder")?);
         if plan.names_bus {
             command.env("VGPU_SYSFS", self.bus());
         }

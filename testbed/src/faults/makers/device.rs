@@ -10,9 +10,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use vgpu_testbed::backends::Backend;
 use vgpu_wire::registers as reg;
 
-use super::super::plan::{Plan, When};
+use super::super::plan::{Maker, Plan, When};
 use super::super::scene::Scene;
-use super::{Maker, mediator};
+use super::mediator;
 
 /// Lines of sysfs's `resource` before that of BAR2.
 const BAR2: usize = 2;

@@ -10,10 +10,10 @@ use anyhow::{Context, Result, bail};
 use vgpu_testbed::backends::Backend;
 use vgpu_testbed::programs;
 
+use super::super::executable;
 use super::super::patch::Patch;
-use super::super::plan::{Era, Plan, When};
+use super::super::plan::{Era, Maker, Plan, When};
 use super::super::scene::{Scene, own_copy, script};
-use super::Maker;
 
 /// x86-64 code: an undefined instruction; a jump to itself; `return 0`; exit_group(0).
 const UNDEFINED: [u8; 2] = [0x0f, 0x0b];
@@ -260,15 +260,11 @@ pub const MAKERS: &[(&str, Maker)] = &[
     ("era-b-with-llama-server", |plan| {
         installed(plan, |scene| {
             let standin = vgpu_testbed::programs::standin()?;
-            fs::copy(standin.with_file_name("ollama-era-b"), scene.ollama())?;
-            Ok(())
+            executable::copy(&standin.with_file_name("ollama-era-b"), &scene.ollama())
         });
     }),
     ("another-program-called-ollama", |plan| {
-        installed(plan, |scene| {
-            fs::copy("/bin/true", scene.ollama()).context("copy true")?;
-            Ok(())
-        });
+        installed(plan, |scene| executable::copy("/bin/true".as_ref(), &scene.ollama()));
     }),
     // ---- loader
     ("real-libcuda-wins", |plan| {

@@ -8,10 +8,10 @@ use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
 use vgpu_testbed::programs;
 
+use super::super::executable;
 use super::super::patch::Patch;
-use super::super::plan::{Era, Model, When};
+use super::super::plan::{Era, Maker, Model, When};
 use super::super::scene::script;
-use super::Maker;
 use super::ollama::{dlopen_hook, other_libcuda};
 
 /// Places for private folders.
@@ -36,9 +36,13 @@ fn embedded(launcher: &[u8], soname: &str) -> Result<(u64, Vec<u8>)> {
 /// A copy of the launcher in which the library `soname` is damaged.
 fn damaged_launcher(to: &Path, soname: &str, how: fn(Patch) -> Result<Patch>) -> Result<()> {
     let launcher = programs::launcher()?;
-    fs::copy(&launcher, to).context("copy the launcher")?;
+    // Not in place: see `executable`.
+    let patched = to.with_extension("patched");
+    fs::copy(&launcher, &patched).context("copy the launcher")?;
     let (at, bytes) = embedded(&fs::read(&launcher)?, soname)?;
-    how(Patch::of_bytes(bytes))?.write(to, at)
+    how(Patch::of_bytes(bytes))?.write(&patched, at)?;
+    executable::copy(&patched, to)?;
+    fs::remove_file(&patched).context("remove the patched launcher")
 }
 
 /// Bytes of libcuda's code, as it is mapped.
@@ -52,7 +56,8 @@ pub const MAKERS: &[(&str, Maker)] = &[
     ("no-way-to-map-code", |plan| {
         plan.sandbox.push("--memfd".to_owned());
         plan.mounts.push(format!(
-            "for p in {PLACES}; do mount --bind $p $p && mount -o remount,bind,noexec $p; done"
+            "for p in {PLACES}; do mount --bind $p $p && mount -o remount,bind,noexec $p; done
+             mount --bind $PROGRAMS $PROGRAMS && mount -o remount,bind,exec $PROGRAMS"
         ));
     }),
     ("unit-refuses-code", |plan| {

@@ -1,7 +1,7 @@
 //! Ollama's files, as a release has them.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -9,6 +9,7 @@ use vgpu_testbed::backends::Backend;
 use vgpu_testbed::programs;
 
 use super::Scene;
+use crate::faults::executable;
 use crate::faults::plan::Era;
 
 /// Another name for a file, or a copy where that cannot be.
@@ -29,11 +30,7 @@ pub fn own_copy(path: &Path) -> Result<()> {
 
 /// Writes a script that can be executed.
 pub fn script(path: &Path, text: &str) -> Result<()> {
-    // Beside it first: a file that is open for writing cannot be executed.
-    let new = path.with_extension("new");
-    fs::write(&new, format!("#!/bin/sh\n{text}\n")).with_context(|| format!("write {}", new.display()))?;
-    fs::set_permissions(&new, fs::Permissions::from_mode(0o755))?;
-    fs::rename(&new, path).with_context(|| format!("write {}", path.display()))
+    executable::write(path, format!("#!/bin/sh\n{text}\n").as_bytes())
 }
 
 /// The folder of the built programs.
@@ -60,7 +57,7 @@ impl Scene {
         let libraries = self.path("usr/lib/ollama");
         fs::create_dir_all(self.path("usr/bin"))?;
         fs::create_dir_all(&libraries)?;
-        fs::copy(built(self.era.program())?, self.ollama()).context("install ollama")?;
+        executable::copy(&built(self.era.program())?, &self.ollama())?;
         symlink("../usr/bin/ollama", self.path("path/ollama"))?;
         let common = Backend::Cuda13.folder()?;
         Self::fill(&common, &libraries, |name| {
@@ -77,7 +74,7 @@ impl Scene {
             }
         }
         if self.era == Era::C {
-            fs::copy(built("ollama-llama-server")?, libraries.join("llama-server"))?;
+            executable::copy(&built("ollama-llama-server")?, &libraries.join("llama-server"))?;
         }
         for backend in backends {
             let (name, major) = match backend {
