@@ -7,6 +7,7 @@ mod makers;
 mod patch;
 mod plan;
 mod scene;
+mod settings;
 
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Mutex;

@@ -1,31 +1,23 @@
-//! A system as planned, made for real: an installed Ollama, a device, a service, and `vgpu-run check` in the midst of them.
+//! A system that was made for real: an installed Ollama, a device, a service. [`make`] makes it as planned and runs
+//! `vgpu-run check` in the midst of it.
 
-mod install;
+pub mod install;
+mod make;
 mod process;
 mod service;
 
-use std::fs;
-use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result};
-use serde_json::Value;
+use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 use vgpu_testbed::bed::Bed;
 use vgpu_testbed::programs;
 
-pub use install::{own_copy, script};
 use process::Process;
 
-use super::plan::{Era, Plan, When};
-
-/// What the whole check may take, in seconds: more than the limits of those of its steps that a fault makes wait.
-const CHECK_SECONDS: u32 = 60;
-/// Name of the service.
-const UNIT: &str = "ollama.service";
+use super::settings::Era;
 
 /// The system.
 pub struct Scene {
@@ -54,62 +46,6 @@ impl Drop for Scene {
 }
 
 impl Scene {
-    /// Makes it.
-    pub fn make(plan: &mut Plan) -> Result<Self> {
-        let folder = TempDir::with_prefix("vgpu-faults-").context("make a folder")?;
-        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
-        let listener = TcpListener::bind("127.0.0.1:0").context("find a port")?;
-        let port = listener.local_addr()?.port();
-        drop(listener);
-        let mut scene = Self {
-            folder,
-            bed: None,
-            empty_bus: None,
-            era: plan.era,
-            port,
-            processes: Vec::new(),
-            running: None,
-            connections: Vec::new(),
-            undo: Vec::new(),
-        };
-        for name in ["path", "system", "home"] {
-            fs::create_dir(scene.folder.path().join(name))?;
-        }
-        if plan.installed {
-            scene.install(&plan.backends)?;
-        }
-        let mut steps = std::mem::take(&mut plan.steps);
-        let mut take = |scene: &mut Self, when: When| -> Result<()> {
-            let mut rest = Vec::new();
-            for (at, step) in steps.drain(..) {
-                if at == when {
-                    step(scene)?;
-                } else {
-                    rest.push((at, step));
-                }
-            }
-            steps = rest;
-            Ok(())
-        };
-        take(&mut scene, When::Installed)?;
-        if plan.devices.is_empty() {
-            let bus = TempDir::with_prefix_in("vgpu-bed-", "/dev/shm").context("make a bus")?;
-            fs::create_dir_all(bus.path().join("bus/pci/devices"))?;
-            scene.empty_bus = Some(bus);
-        } else {
-            let options: Vec<&str> = plan.device_options.iter().map(String::as_str).collect();
-            scene.bed = Some(Bed::start_with(plan.executor, &plan.devices, &options)?);
-        }
-        fs::set_permissions(scene.bus(), fs::Permissions::from_mode(0o755))?;
-        take(&mut scene, When::Served)?;
-        scene.unit(plan)?;
-        if let Some(service) = plan.service.clone() {
-            scene.serve(&service, plan)?;
-        }
-        take(&mut scene, When::Running)?;
-        Ok(scene)
-    }
-
     /// A path in the scene's folder.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
@@ -144,57 +80,22 @@ impl Scene {
         self.bed.as_mut().context("there is no device")
     }
 
-    fn launcher(&self, plan: &Plan) -> Result<PathBuf> {
-        if plan.own_launcher { Ok(self.path("system/vgpu-run")) } else { programs::launcher() }
+    /// Another guest process, which holds a session: it says `ready` when it does.
+    pub fn hold_session(&mut self, state: &str) -> Result<()> {
+        let mut command = Command::new(programs::launcher()?);
+        command.arg("--").arg(programs::standin()?).args(["state", state]).env("VGPU_SYSFS", self.bus());
+        self.start_until(&mut command, "ready").context("give another process its session")
     }
 
-    /// Runs the check; what it printed, as JSON.
-    pub fn check(&self, plan: &Plan) -> Result<(Value, Output)> {
-        let launcher = self.launcher(plan)?;
-        let mut lines = plan.mounts.clone();
-        lines.extend(plan.limits.iter().cloned());
-        lines.push("exec \"$@\"".to_owned());
-        let mut command = Command::new("unshare");
-        if !plan.mounts.is_empty() {
-            command.arg("--mount");
+    /// Another process, once its first line begins with this word.
+    pub fn start_until(&mut self, command: &mut Command, word: &str) -> Result<()> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = Process::start(command)?;
+        let line = process.first_line()?;
+        self.processes.push(process);
+        if !line.starts_with(word) {
+            bail!("{} said {line:?}, not {word}", command.get_program().display());
         }
-        if plan.pid_namespace {
-            command.args(["--pid", "--fork", "--mount-proc"]);
-        }
-        command.args(["--", "sh", "-c", &lines.join("\n"), "sh"]);
-        if plan.nobody {
-            command.args(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"]);
-        }
-        if !plan.sandbox.is_empty() {
-            command.arg(programs::standin()?).arg("sandbox").args(&plan.sandbox).arg("--");
-        }
-        command.arg(launcher).args(["check", "--json", "--timeout", &CHECK_SECONDS.to_string()]);
-        if plan.service.is_some() {
-            command.args(["--service", UNIT]);
-        }
-        if let Some(program) = plan.program {
-            command.arg(self.path(program));
-        }
-        command.env_clear().env("PATH", self.search_path()).env("HOME", self.path("home")).current_dir("/");
-        command.env("SCENE", self.folder.path()).env("BUS", self.bus()).env("LANG", "C.UTF-8");
-        // The launcher and the stand-ins must stay executable wherever the checkout lies.
-        command.env("PROGRAMS", programs::standin()?.parent().context("the stand-in has no folder")?);
-        if plan.names_bus {
-            command.env("VGPU_SYSFS", self.bus());
-        }
-        command.env("OLLAMA_HOST", format!("127.0.0.1:{}", self.port));
-        for (name, value) in &plan.environment {
-            command.env(name, value.replace("$SCENE", &self.folder.path().display().to_string()));
-        }
-        let output = command.stdin(Stdio::null()).output().context("run the check")?;
-        let value = serde_json::from_slice(&output.stdout).with_context(|| {
-            format!(
-                "understand the check ({}): {:?} {}",
-                output.status,
-                String::from_utf8_lossy(&output.stdout).chars().take(300).collect::<String>(),
-                String::from_utf8_lossy(&output.stderr).trim()
-            )
-        })?;
-        Ok((value, output))
+        Ok(())
     }
 }

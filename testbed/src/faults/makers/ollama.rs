@@ -13,7 +13,8 @@ use vgpu_testbed::programs;
 use super::super::executable;
 use super::super::patch::Patch;
 use super::super::plan::{Era, Maker, Plan, When};
-use super::super::scene::{Scene, own_copy, script};
+use super::super::scene::Scene;
+use super::super::scene::install::{own_copy, script};
 
 /// x86-64 code: an undefined instruction; a jump to itself; `return 0`; exit_group(0).
 const UNDEFINED: [u8; 2] = [0x0f, 0x0b];

@@ -11,7 +11,7 @@ use vgpu_testbed::programs;
 use super::super::executable;
 use super::super::patch::Patch;
 use super::super::plan::{Era, Maker, Model, When};
-use super::super::scene::script;
+use super::super::scene::install::script;
 use super::ollama::{dlopen_hook, other_libcuda};
 
 /// Places for private folders.

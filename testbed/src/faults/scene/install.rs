@@ -10,7 +10,7 @@ use vgpu_testbed::programs;
 
 use super::Scene;
 use crate::faults::executable;
-use crate::faults::plan::Era;
+use crate::faults::settings::Era;
 
 /// Another name for a file, or a copy where that cannot be.
 pub fn link(from: &Path, to: &Path) -> Result<()> {

@@ -2,13 +2,10 @@
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process_group};
-use vgpu_testbed::programs;
-
-use super::Scene;
 
 /// A process of the scene, with all that it started.
 #[derive(Debug)]
@@ -34,6 +31,14 @@ impl Process {
         self.child.id()
     }
 
+    /// The first line that it prints. Its stdout must be a pipe, and nobody reads what comes after that line.
+    pub fn first_line(&mut self) -> Result<String> {
+        let out = self.child.stdout.take().context("no stdout")?;
+        let mut line = String::new();
+        BufReader::new(out).read_line(&mut line)?;
+        Ok(line)
+    }
+
     /// Sends a signal to all of it.
     pub fn signal(&self, signal: Signal) {
         if let Some(group) = Pid::from_raw(self.child.id().cast_signed()) {
@@ -47,28 +52,5 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.signal(Signal::KILL);
         let _ = self.child.wait();
-    }
-}
-
-impl Scene {
-    /// Another guest process, which holds a session: it says `ready` when it does.
-    pub fn hold_session(&mut self, state: &str) -> Result<()> {
-        let mut command = Command::new(programs::launcher()?);
-        command.arg("--").arg(programs::standin()?).args(["state", state]).env("VGPU_SYSFS", self.bus());
-        self.start_until(&mut command, "ready").context("give another process its session")
-    }
-
-    /// Another process, once its first line begins with this word.
-    pub fn start_until(&mut self, command: &mut Command, word: &str) -> Result<()> {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut process = Process::start(command)?;
-        let out = process.child.stdout.take().context("no stdout")?;
-        let mut line = String::new();
-        BufReader::new(out).read_line(&mut line)?;
-        self.processes.push(process);
-        if !line.starts_with(word) {
-            bail!("{} said {line:?}, not {word}", command.get_program().display());
-        }
-        Ok(())
     }
 }

@@ -12,10 +12,13 @@ use anyhow::{Context, Result, bail};
 use serde_json::json;
 use vgpu_testbed::bed::PATIENCE;
 
+use super::Scene;
 use super::install::script;
 use super::process::Process;
-use super::{Scene, UNIT};
-use crate::faults::plan::{Model, Plan, Service};
+use crate::faults::settings::{Model, Service};
+
+/// Name of the service.
+pub const UNIT: &str = "ollama.service";
 
 /// Between two looks.
 const TICK: Duration = Duration::from_millis(10);
@@ -23,11 +26,9 @@ const TICK: Duration = Duration::from_millis(10);
 const SYSTEMCTL: &str = include_str!("../../../faults/systemctl.sh");
 
 impl Scene {
-    /// A service manager that knows one unit.
-    pub(super) fn unit(&self, plan: &Plan) -> Result<()> {
-        let service = plan.service.clone();
+    /// A service manager that knows one unit, which is there if it is `loaded`.
+    pub(super) fn unit(&self, loaded: bool) -> Result<()> {
         let properties = self.path("system/properties");
-        let loaded = service.is_some();
         fs::write(&properties, "")?;
         script(
             &self.path("path/systemctl"),
@@ -123,12 +124,11 @@ impl Scene {
     }
 
     /// Starts the service, as its manager would have.
-    pub(super) fn serve(&mut self, service: &Service, plan: &Plan) -> Result<()> {
-        let launcher = self.launcher(plan)?;
+    pub(super) fn serve(&mut self, service: &Service, launcher: &Path) -> Result<()> {
         if service.running {
             let log = File::create(self.path("system/log"))?;
             let mut command = if service.wrapped {
-                let mut command = Command::new(&launcher);
+                let mut command = Command::new(launcher);
                 command.arg("--").arg(self.path("path/ollama"));
                 command
             } else {
@@ -143,7 +143,7 @@ impl Scene {
                 self.wait_for_service()?;
             }
         }
-        self.write_unit(service, &launcher)?;
+        self.write_unit(service, launcher)?;
         self.load_model(service.model)
     }
 
