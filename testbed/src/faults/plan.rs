@@ -93,6 +93,11 @@ impl Plan {
         self.device_options.extend(["--wrong".to_owned(), what.to_owned()]);
     }
 
+    /// Makes the device one of version 1, with more options.
+    pub fn version_1(&mut self, more: &[&str]) {
+        self.device_options.extend(["--protocol", "v1"].iter().chain(more).map(|&option| option.to_owned()));
+    }
+
     /// A step.
     pub fn step(&mut self, when: When, step: impl FnOnce(&mut Scene) -> Result<()> + 'static) {
         self.steps.push((when, Box::new(step)));

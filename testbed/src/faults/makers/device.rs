@@ -63,11 +63,6 @@ fn register(plan: &mut Plan, offset: u32, value: u32) {
     plan.wrong(&format!("register:{offset:#x}={value:#x}"));
 }
 
-/// The device is of version 1.
-pub fn version_1(plan: &mut Plan, more: &[&str]) {
-    plan.device_options.extend(["--protocol", "v1"].iter().chain(more).map(|&option| option.to_owned()));
-}
-
 /// The device of the bench with one driver.
 fn host_driver(plan: &mut Plan, version: u32, text: &str) {
     plan.device_options.extend(["--driver".to_owned(), version.to_string()]);
@@ -136,7 +131,7 @@ pub const MAKERS: &[(&str, Maker)] = &[
         service.properties.push(("ProtectKernelTunables", "yes".to_owned()));
     }),
     ("turn-file-of-root", |plan| {
-        version_1(plan, &[]);
+        plan.version_1(&[]);
         plan.nobody = true;
         plan.step(When::Served, |scene| {
             mode(scene, &["resource0", "resource1"], 0o666)?;
@@ -194,13 +189,13 @@ pub const MAKERS: &[(&str, Maker)] = &[
         register(plan, reg::PROTOCOL_VER, reg::PROTOCOL_V1);
         register(plan, reg::CAPABILITIES, reg::CAP_BASIC | reg::CAP_CUDA);
     }),
-    ("device-of-protocol-2-in-bars-of-1", |plan| version_1(plan, &["--protocol-register", "0x20000"])),
+    ("device-of-protocol-2-in-bars-of-1", |plan| plan.version_1(&["--protocol-register", "0x20000"])),
     ("mediator-hung", |plan| {
-        version_1(plan, &[]);
+        plan.version_1(&[]);
         plan.step(When::Served, |scene| scene.bed()?.control("hold").map(drop));
     }),
     ("turn-not-given-back", |plan| {
-        version_1(plan, &[]);
+        plan.version_1(&[]);
         plan.step(When::Served, |scene| {
             let mut command = Command::new("flock");
             command.arg(scene.bus().join("vgpu_transport.lock"));
@@ -237,14 +232,14 @@ pub const MAKERS: &[(&str, Maker)] = &[
     }),
     // ---- host
     ("host-without-gpu", |plan| register(plan, reg::V2_EXECUTOR, 0)),
-    ("no-mediator", |plan| version_1(plan, &["--mediator", "/nonexistent/mediator.sock"])),
+    ("no-mediator", |plan| plan.version_1(&["--mediator", "/nonexistent/mediator.sock"])),
     ("mediator-quarantines", |plan| {
         mediator::behind(plan, |scene, socket| mediator::start(scene, socket, &["--quarantine", "0"]));
     }),
     ("owners-taken", |plan| mediator::behind(plan, mediator::without_room)),
     ("context-lost", |plan| mediator::behind(plan, mediator::without_context)),
-    ("version-1", |plan| version_1(plan, &[])),
-    ("version-1-without-pages", |plan| version_1(plan, &["--ram", "1M"])),
+    ("version-1", |plan| plan.version_1(&[])),
+    ("version-1-without-pages", |plan| plan.version_1(&["--ram", "1M"])),
     ("facts-empty", |plan| plan.wrong("facts:zero")),
     ("facts-without-capability", |plan| plan.wrong("facts:no-capability")),
     ("facts-without-driver", |plan| plan.wrong("facts:no-driver")),

@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub fn behind(plan: &mut Plan, serve: impl FnOnce(&mut Scene, &Path) -> Result<()> + 'static) {
     // The device connects when it is asked something.
     let socket = std::env::temp_dir().join(format!("vgpu-mediator-{:032x}", rand::random::<u128>()));
-    super::device::version_1(plan, &["--mediator", &socket.display().to_string()]);
+    plan.version_1(&["--mediator", &socket.display().to_string()]);
     plan.step(When::Served, move |scene| {
         scene.undo.push(format!("rm -f {}", socket.display()));
         serve(scene, &socket)
