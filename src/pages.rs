@@ -1,4 +1,5 @@
-//! What comes with a release beside the program: manual pages and shell completions, made from the command line's own definition.
+//! What comes with a release beside the program: manual pages and shell completions, made from the command
+//! line's own definition.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! `vgpu-run check` as scripts meet it: exit codes, what goes to which stream, and that what is broken has one name wherever it is met.
+//! `vgpu-run check` as scripts meet it: exit codes, what goes to which stream, and that what is broken has
+//! one name wherever it is met.
 
 #[path = "common/executable.rs"]
 mod executable;
@@ -176,7 +177,8 @@ fn compiled(bus: &Bus, name: &str, source: &str, flags: &[&str]) -> PathBuf {
     path
 }
 
-/// Issue 13, point 7: `check PROGRAM` says in one sentence that a program needs private tables of NVIDIA's driver.
+/// Issue 13, point 7: `check PROGRAM` says in one sentence that a program needs private tables of NVIDIA's
+/// driver.
 #[test]
 fn a_program_that_needs_private_tables_is_told_so() {
     const RUNTIME: &str = "const char *const names[] = {\"libcuda.so.1\", \"cuGetExportTable\"};\n\

@@ -1,5 +1,6 @@
-//! Runs what may hang or crash in a process of its own: bounded in time, bounded in what it may print, and gone with
-//! everything that it started when it is over. A child that hung or died of a signal is a finding, not an error.
+//! Runs what may hang or crash in a process of its own: bounded in time, bounded in what it may print, and
+//! gone with everything that it started when it is over. A child that hung or died of a signal is a finding,
+//! not an error.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -45,14 +46,14 @@ pub struct Outcome {
     pub elapsed: Duration,
 }
 
-/// Runs `command` with exactly `environment`, no longer than `limit`. It leads a process group of its own, which is
-/// killed when it has ended, with everything that it started.
+/// Runs `command` with exactly `environment`, no longer than `limit`. It leads a process group of its own,
+/// which is killed when it has ended, with everything that it started.
 pub async fn run(command: Command, environment: &Environment, limit: Duration) -> io::Result<Outcome> {
     run_until(command, environment, limit, &mut |_, _| false).await
 }
 
-/// The same, but ends the child when `done` says so of its stderr and its process id. A child that is ended this way
-/// counts as one that succeeded.
+/// The same, but ends the child when `done` says so of its stderr and its process id. A child that is ended
+/// this way counts as one that succeeded.
 pub async fn run_until(
     mut command: Command,
     environment: &Environment,
@@ -145,7 +146,8 @@ impl Stream {
         String::from_utf8_lossy(&self.text.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
     }
 
-    /// Everything that was read. A process outside the group that still holds the other end is not waited for.
+    /// Everything that was read. A process outside the group that still holds the other end is not waited
+    /// for.
     async fn text(self) -> String {
         let _ = tokio::time::timeout(GRACE, self.task).await;
         let text = std::mem::take(&mut *self.text.lock().unwrap_or_else(PoisonError::into_inner));

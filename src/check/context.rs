@@ -28,8 +28,8 @@ pub struct Context {
     pub launch: Options,
     /// The options of `check`.
     pub options: CheckOptions,
-    /// The environment of PROGRAM: inherited, or with `--service` what the unit sets. Once the libraries are in place it
-    /// names them. Children that stand for PROGRAM are started with exactly this.
+    /// The environment of PROGRAM: inherited, or with `--service` what the unit sets. Once the libraries are
+    /// in place it names them. Children that stand for PROGRAM are started with exactly this.
     pub environment: Environment,
     /// The directory that stands for `/sys`.
     pub root: PathBuf,
@@ -138,8 +138,8 @@ impl Context {
         wanted.min(self.deadline.saturating_duration_since(Instant::now()))
     }
 
-    /// The program that is to get the GPU: PROGRAM or `--ollama`, otherwise the service's, otherwise `ollama` on PATH.
-    /// It is searched for once.
+    /// The program that is to get the GPU: PROGRAM or `--ollama`, otherwise the service's, otherwise `ollama`
+    /// on PATH. It is searched for once.
     pub fn target(&mut self) -> &Target {
         let target = match self.target.take() {
             Some(target) => target,

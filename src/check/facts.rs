@@ -83,7 +83,8 @@ pub struct Backend {
     pub architectures: Option<Architectures>,
     /// Why it cannot work. None: it can be tried.
     pub fault: Option<Fault>,
-    /// The first of its libraries that asks for NVIDIA's private export tables. It may or may not work without them.
+    /// The first of its libraries that asks for NVIDIA's private export tables. It may or may not work
+    /// without them.
     pub asker: Option<Asker>,
     /// Evidence for the report.
     pub details: Vec<String>,

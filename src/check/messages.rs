@@ -1,9 +1,10 @@
 //! What `check`'s child processes report: steps, one JSON object a line.
 //!
-//! A step is announced by `{"step":"open","begin":true}` and reported by `{"step":"open","ok":true,…}` when it has
-//! ended, so the last one that was announced names what hung or crashed. Each type below is what one step of
-//! `vgpu-run __look` says when it succeeds; the worker writes it and the links read it. [`Failure`] is what any of
-//! them says when it fails. What `vgpu-probe` says is read with the types in [`super::answers`].
+//! A step is announced by `{"step":"open","begin":true}` and reported by `{"step":"open","ok":true,…}` when
+//! it has ended, so the last one that was announced names what hung or crashed. Each type below is what one
+//! step of `vgpu-run __look` says when it succeeds; the worker writes it and the links read it. [`Failure`]
+//! is what any of them says when it fails. What `vgpu-probe` says is read with the types in
+//! [`super::answers`].
 //!
 //! Fields that a line lacks have their default, and fields that nobody reads are passed over.
 

@@ -1,8 +1,8 @@
 //! `vgpu-run check`: walks the chain by which Ollama finds a GPU and names the link that is broken.
 //!
-//! [`catalogue`] lists the links and what breaks them. [`links`] examines each, [`walk`] does so in order, and
-//! [`crate::report`] prints the result. What may hang or crash runs in a process of its own ([`child`]): this program
-//! as a [`worker`], or vgpu-probe ([`probe`]). Both report steps ([`messages`], [`answers`]).
+//! [`catalogue`] lists the links and what breaks them. [`links`] examines each, [`walk`] does so in order,
+//! and [`crate::report`] prints the result. What may hang or crash runs in a process of its own ([`child`]):
+//! this program as a [`worker`], or vgpu-probe ([`probe`]). Both report steps ([`messages`], [`answers`]).
 
 pub mod answers;
 pub mod child;
@@ -52,7 +52,8 @@ pub fn check(launch: &Options, options: &CheckOptions) -> ExitCode {
             context.settle().await;
             walk::walk(&mut context, |link| progress.show(catalogue::of(link).title)).await
         };
-        // Children lead groups of their own, and a terminal's signals do not reach them: they are killed with the walk.
+        // Children lead groups of their own, and a terminal's signals do not reach them: they are killed with
+        // the walk.
         tokio::select! {
             // Signals first: they are waited for before the first child begins.
             biased;

@@ -1,7 +1,9 @@
-//! Runs vgpu-probe, the helper program that does what needs a dynamic loader. [`super::answers`] has what it prints.
+//! Runs vgpu-probe, the helper program that does what needs a dynamic loader. [`super::answers`] has what it
+//! prints.
 //!
-//! The probe is in a memory file or a private folder, as the shims are, and is given to the loader as an argument. So
-//! it need not be executable itself, which systems with `vm.memfd_noexec` or `noexec` mounts would refuse.
+//! The probe is in a memory file or a private folder, as the shims are, and is given to the loader as an
+//! argument. So it need not be executable itself, which systems with `vm.memfd_noexec` or `noexec` mounts
+//! would refuse.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -14,8 +16,8 @@ use crate::env::Environment;
 /// The loader, where the examined program does not name one.
 const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
 
-/// Runs the probe as the same user as Ollama, with the loader of the examined program. An error is check's own failure
-/// and no finding.
+/// Runs the probe as the same user as Ollama, with the loader of the examined program. An error is check's
+/// own failure and no finding.
 pub async fn run<S: AsRef<OsStr>>(
     context: &Context,
     words: impl IntoIterator<Item = S>,

@@ -1,6 +1,6 @@
-//! The libraries and the probe, in place as long as `check` needs them. This process holds them or, where Ollama runs
-//! as another user, a child that became that user: memory files are reached through `/proc/PID/fd`, which is open only
-//! to processes of the same user.
+//! The libraries and the probe, in place as long as `check` needs them. This process holds them or, where
+//! Ollama runs as another user, a child that became that user: memory files are reached through
+//! `/proc/PID/fd`, which is open only to processes of the same user.
 
 use std::path::PathBuf;
 use std::process::Stdio;

@@ -1,5 +1,5 @@
-//! Walks the chain in order. A link is examined when those that it needs hold. Each has a time limit, and so has the
-//! whole walk.
+//! Walks the chain in order. A link is examined when those that it needs hold. Each has a time limit, and so
+//! has the whole walk.
 
 use std::collections::BTreeMap;
 use std::future::Future;

@@ -20,7 +20,8 @@ pub struct CheckOptions {
     /// Print a page about a link: what it is, how it breaks, what mends it
     #[arg(long, value_name = "LINK", value_parser = link_id)]
     pub explain: Option<LinkId>,
-    /// Write everything that was found to this file, for a bug report, without names of users and hosts and without secrets
+    /// Write everything that was found to this file, for a bug report, without names of users and hosts and
+    /// without secrets
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub bundle: Option<PathBuf>,
     /// Examine the system as this systemd service sees it

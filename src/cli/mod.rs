@@ -19,8 +19,8 @@ pub use worker::Task;
 
 /// Starts a program with the GPU that the host gives to this guest.
 ///
-/// PROGRAM replaces vgpu-run: same process, terminal, signals and exit code. The processes that it starts get the
-/// GPU too. Options of vgpu-run come before PROGRAM; everything after it belongs to PROGRAM.
+/// PROGRAM replaces vgpu-run: same process, terminal, signals and exit code. The processes that it starts get
+/// the GPU too. Options of vgpu-run come before PROGRAM; everything after it belongs to PROGRAM.
 #[derive(Debug, Parser)]
 #[command(
     name = "vgpu-run",
@@ -81,8 +81,8 @@ pub enum Command {
     },
     /// Finds out why Ollama does not find the GPU, and how to mend it
     ///
-    /// Walks the chain by which Ollama finds a GPU, in the order in which a call travels it, and names the first link
-    /// that is broken. It changes nothing.
+    /// Walks the chain by which Ollama finds a GPU, in the order in which a call travels it, and names the
+    /// first link that is broken. It changes nothing.
     #[command(
         after_help = "Exit codes: 0 everything works, 1 something is broken, 2 wrong usage, 3 not everything could be examined."
     )]
@@ -95,9 +95,9 @@ pub enum Command {
     },
     /// Starts PROGRAM and records its CUDA calls and what goes wrong
     ///
-    /// Records for each process of PROGRAM its CUDA calls with arguments, results and times, the file of each library,
-    /// and the last call before the process ended. The folder then holds summary.txt, calls-PID.txt, and trace.json, a
-    /// timeline for https://ui.perfetto.dev. PROGRAM's signals and exit code are passed on.
+    /// Records for each process of PROGRAM its CUDA calls with arguments, results and times, the file of each
+    /// library, and the last call before the process ended. The folder then holds summary.txt, calls-PID.txt,
+    /// and trace.json, a timeline for https://ui.perfetto.dev. PROGRAM's signals and exit code are passed on.
     Trace {
         /// The folder for the trace; it must be new or empty [default: ./vgpu-trace-TIME]
         #[arg(long, short, value_name = "FOLDER", value_hint = ValueHint::DirPath)]

@@ -1,5 +1,5 @@
-//! Reads the launcher's own words of a command line: its options, and the first word that is no option. This serves
-//! where clap does not: for a command line that clap refuses, and for one that stands in a unit.
+//! Reads the launcher's own words of a command line: its options, and the first word that is no option. This
+//! serves where clap does not: for a command line that clap refuses, and for one that stands in a unit.
 
 use std::ffi::OsStr;
 

@@ -11,8 +11,9 @@ use crate::launch::user::UserName;
 pub enum ServiceTask {
     /// Makes a systemd service start its program with vgpu-run, as the user that it has
     ///
-    /// Shows what it will write, then writes a drop-in for the unit and a udev rule that gives the device to the group
-    /// vgpu, which the service joins. Ollama's own upgrades leave both alone. Run it again to bring them up to date.
+    /// Shows what it will write, then writes a drop-in for the unit and a udev rule that gives the device to
+    /// the group vgpu, which the service joins. Ollama's own upgrades leave both alone. Run it again to bring
+    /// them up to date.
     #[command(
         after_help = "Examples:\n  vgpu-run service install --dry-run\n  sudo vgpu-run service install\n  \
                       sudo vgpu-run service install --user \"$USER\"    # to start Ollama by hand, too"

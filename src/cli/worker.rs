@@ -18,7 +18,8 @@ pub enum Task {
         /// The address of the function
         address: String,
     },
-    /// Hands the libraries over to a program, as vgpu-run does, and says of each program that comes of it what it got
+    /// Hands the libraries over to a program, as vgpu-run does, and says of each program that comes of it
+    /// what it got
     Follow {
         /// The program and its arguments
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]

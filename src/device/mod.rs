@@ -1,8 +1,8 @@
 //! A look at the device before the program starts: is there one, may it be opened, does its host speak as
 //! this launcher's shims do. Everything is given back before exec; the shims open it for themselves.
 //!
-//! What is refused here has a cause of the catalogue ([`error::DeviceError`]), and `check` examines the device with
-//! the same functions: one finding has one sentence, wherever it is met.
+//! What is refused here has a cause of the catalogue ([`error::DeviceError`]), and `check` examines the
+//! device with the same functions: one finding has one sentence, wherever it is met.
 
 pub mod alive;
 pub mod error;

@@ -125,7 +125,8 @@ pub fn group_number(name: &str) -> Option<u32> {
     number(name).or_else(named)
 }
 
-/// Becomes `user`, for good, and makes `environment` the user's. The log settles: its file is opened by the user.
+/// Becomes `user`, for good, and makes `environment` the user's. The log settles: its file is opened by the
+/// user.
 pub fn become_user(user: &User, environment: &mut Environment) -> Result<(), UserError> {
     let failed = |errno| UserError::Become(user.label(), errno);
     setgroups(&user.groups).map_err(failed)?;

@@ -1,5 +1,5 @@
-//! Which GPUs a backend has code for, read from the headers of the fat binaries in it. The code itself is not read, and
-//! `vgpu_image::fatbin` describes the headers.
+//! Which GPUs a backend has code for, read from the headers of the fat binaries in it. The code itself is not
+//! read, and `vgpu_image::fatbin` describes the headers.
 
 use std::collections::BTreeSet;
 use std::io;

@@ -1,6 +1,7 @@
-//! What asks NVIDIA's driver for its private export tables (`cuGetExportTable`): a CUDA runtime that is linked statically, as nvcc does unless
-//! told otherwise, and NVIDIA's cuDNN, NCCL and cuFFT. Behind the tables is a check that the driver is genuine, which is not defeated here.
-//! Told from files alone, and only of the libraries that they name: what a program opens later by itself is in none of its headers.
+//! What asks NVIDIA's driver for its private export tables (`cuGetExportTable`): a CUDA runtime that is
+//! linked statically, as nvcc does unless told otherwise, and NVIDIA's cuDNN, NCCL and cuFFT. Behind the
+//! tables is a check that the driver is genuine, which is not defeated here. Told from files alone, and only
+//! of the libraries that they name: what a program opens later by itself is in none of its headers.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -20,8 +21,9 @@ const RUNTIME: &str = "libcudart.so";
 const DRIVER: &[u8] = b"libcuda.so.1\0";
 /// The function that it takes the tables from.
 const FUNCTION: &[u8] = b"cuGetExportTable\0";
-/// The id of the table that is for the runtime. NVIDIA's libcudart of CUDA 12.9 and 13 has it among its constants, and so have their libcublas,
-/// into which the runtime is linked; GGML's backends, which need libcudart, have not.
+/// The id of the table that is for the runtime. NVIDIA's libcudart of CUDA 12.9 and 13 has it among its
+/// constants, and so have their libcublas, into which the runtime is linked; GGML's backends, which need
+/// libcudart, have not.
 const TABLE: [u8; 16] =
     [0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a, 0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd, 0x9d, 0xf9];
 /// What was found where [`linked_in`] says yes.
@@ -86,7 +88,8 @@ pub fn asks(soname: &str) -> Option<&'static str> {
     LIBRARIES.iter().find(|(begin, _)| soname.starts_with(begin)).map(|(_, name)| *name)
 }
 
-/// Whether the runtime is linked into a file whose headers say `elf`. One that needs libcudart, or is it, has it from there.
+/// Whether the runtime is linked into a file whose headers say `elf`. One that needs libcudart, or is it, has
+/// it from there.
 pub fn linked_in(file: &impl ReadAt, elf: &Elf) -> Result<bool, ElfError> {
     if elf.needed.iter().chain(&elf.soname).any(|name| name.starts_with(RUNTIME)) {
         return Ok(false);
@@ -95,7 +98,8 @@ pub fn linked_in(file: &impl ReadAt, elf: &Elf) -> Result<bool, ElfError> {
     Ok(texts::search(file, &constants, [DRIVER, FUNCTION, &TABLE])? == [true; 3])
 }
 
-/// What asks among `files` and the libraries that they need, found as `search` says and in the folders that each file names. Libraries called as `ours` are not looked for: they are replaced.
+/// What asks among `files` and the libraries that they need, found as `search` says and in the folders that
+/// each file names. Libraries called as `ours` are not looked for: they are replaced.
 pub fn look(files: Vec<PathBuf>, search: &Search, ours: &BTreeSet<&str>) -> Found {
     let mut found = Found::default();
     let mut met = BTreeSet::new();

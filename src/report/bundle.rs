@@ -1,4 +1,5 @@
-//! `--bundle FILE`: all that a bug report needs, redacted. An archive, or one JSON object of texts where the file's name ends in `.json`.
+//! `--bundle FILE`: all that a bug report needs, redacted. An archive, or one JSON object of texts where the
+//! file's name ends in `.json`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -225,7 +226,8 @@ mod tests {
         assert!(texts["environment.txt"].contains("OLLAMA_MODELS=/home/USER/models\n"));
     }
 
-    /// A user becomes root, or writes where they should not: the bundle is not written through what somebody planted.
+    /// A user becomes root, or writes where they should not: the bundle is not written through what somebody
+    /// planted.
     #[test]
     fn it_is_not_written_through_a_planted_link() {
         use std::os::unix::fs::{PermissionsExt, symlink};

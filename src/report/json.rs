@@ -1,4 +1,5 @@
-//! The report for programs: one object, described by `docs/check.schema.json`. Keys are only ever added to it.
+//! The report for programs: one object, described by `docs/check.schema.json`. Keys are only ever added to
+//! it.
 
 use std::collections::BTreeMap;
 

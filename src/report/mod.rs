@@ -1,4 +1,5 @@
-//! What `check` prints; nothing else of it prints. A [`Report`] is what came of a walk; [`human`], [`json`] and [`bundle`] show it.
+//! What `check` prints; nothing else of it prints. A [`Report`] is what came of a walk; [`human`], [`json`]
+//! and [`bundle`] show it.
 
 pub mod bundle;
 pub mod human;
@@ -50,7 +51,8 @@ impl Report {
         }
     }
 
-    /// The same without what `redaction` takes out. Names of links and the like stay, whatever users and hosts are called.
+    /// The same without what `redaction` takes out. Names of links and the like stay, whatever users and
+    /// hosts are called.
     pub fn redacted(&self, redaction: &Redaction) -> Self {
         let text = |text: &String| redaction.text(text);
         let finding = |finding: &Finding| Finding {

@@ -64,8 +64,8 @@ impl Style {
         if self.colour { format!("{style}{text}{style:#}") } else { text.to_owned() }
     }
 
-    /// Text of others as it can be shown: nothing that moves a cursor or changes a colour, and no letters that would come out as
-    /// something else.
+    /// Text of others as it can be shown: nothing that moves a cursor or changes a colour, and no letters
+    /// that would come out as something else.
     pub fn plain(self, text: &str) -> String {
         text.chars()
             .map(|letter| match letter {

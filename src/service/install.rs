@@ -100,7 +100,8 @@ fn member(root: &Root, install: &InstallOptions) -> Result<Option<String>, Servi
     if known { Ok(Some(name)) } else { Err(ServiceError::User(name)) }
 }
 
-/// The vgpu-run that the service starts by. What it does the service does: nobody but root may write to it, or move it away.
+/// The vgpu-run that the service starts by. What it does the service does: nobody but root may write to it,
+/// or move it away.
 fn launcher(root: &Root, install: &InstallOptions) -> Result<String, ServiceError> {
     let path = match &install.launcher {
         Some(path) => path.clone(),
@@ -170,7 +171,8 @@ fn add_unit(
     Ok(())
 }
 
-/// Settings of the unit that keep the device from it. Not undone here: they are rights that somebody took away.
+/// Settings of the unit that keep the device from it. Not undone here: they are rights that somebody took
+/// away.
 fn hardening(root: &Root, command: &UnitCommand) -> Vec<String> {
     let mut remarks = Vec::new();
     for path in &command.files {
@@ -188,7 +190,8 @@ fn hardening(root: &Root, command: &UnitCommand) -> Vec<String> {
     remarks
 }
 
-/// Has systemd read the unit as it would be, and refuses what it finds wrong there and not in the unit as it is.
+/// Has systemd read the unit as it would be, and refuses what it finds wrong there and not in the unit as it
+/// is.
 fn verify(root: &Root, unit: &str, wanted: &Receipt) -> Result<(), ServiceError> {
     let files = super::command::files(root, unit);
     let (Some(main), Some(entry)) = (&files.main, wanted.units.get(unit)) else { return Ok(()) };

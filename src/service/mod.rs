@@ -1,11 +1,12 @@
-//! `vgpu-run service`: has a service of systemd start by vgpu-run, as the user that it has, with the device given to a group that it is in;
-//! says how that stands; undoes it.
+//! `vgpu-run service`: has a service of systemd start by vgpu-run, as the user that it has, with the device
+//! given to a group that it is in; says how that stands; undoes it.
 //!
-//! Nothing of anybody else's is changed. Three files are written: a drop-in that puts vgpu-run before the unit's own command, a udev rule
-//! that gives the device to the group, and the group's entry for systemd-sysusers; and a receipt that has them word for word.
-//! Ollama's installer rewrites its unit and leaves drop-ins alone. The command stands in the drop-in as the unit had it: systemd
-//! has no way to prefix a command that is not spelled out, and a generator that did so would run as root at each start. When a unit
-//! comes to start something else, `status` says so, and `install` again takes that over.
+//! Nothing of anybody else's is changed. Three files are written: a drop-in that puts vgpu-run before the
+//! unit's own command, a udev rule that gives the device to the group, and the group's entry for
+//! systemd-sysusers; and a receipt that has them word for word. Ollama's installer rewrites its unit and
+//! leaves drop-ins alone. The command stands in the drop-in as the unit had it: systemd has no way to prefix
+//! a command that is not spelled out, and a generator that did so would run as root at each start. When a
+//! unit comes to start something else, `status` says so, and `install` again takes that over.
 
 mod change;
 mod command;

@@ -1,5 +1,6 @@
-//! The system that is set up: this one, or a directory tree of another (`--root`). All files are reached through it, and nothing
-//! leads out of it: links in the tree are followed as its own processes will see them.
+//! The system that is set up: this one, or a directory tree of another (`--root`). All files are reached
+//! through it, and nothing leads out of it: links in the tree are followed as its own processes will see
+//! them.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -145,7 +146,8 @@ mod tests {
         assert!(root.has("/etc/masked") && !root.has("/etc/none"));
     }
 
-    /// A user becomes root, or writes where they should not: nothing is read, written, made or removed outside of the tree.
+    /// A user becomes root, or writes where they should not: nothing is read, written, made or removed
+    /// outside of the tree.
     #[test]
     fn nothing_leads_out_of_the_tree() {
         let scratch = Scratch::new();

@@ -1,4 +1,5 @@
-//! What is around a service: how Ollama was installed where it is no unit of systemd, and what else would take the device.
+//! What is around a service: how Ollama was installed where it is no unit of systemd, and what else would
+//! take the device.
 
 use std::path::Path;
 

@@ -120,7 +120,8 @@ pub fn state(unit: &str) -> Option<String> {
     run("", &["systemctl", "show", "--property=ActiveState,SubState,NRestarts,NeedDaemonReload", unit]).ok()
 }
 
-/// What `systemd-analyze verify` finds in a copy of a unit and its drop-ins, a line each; nothing where there is no systemd-analyze.
+/// What `systemd-analyze verify` finds in a copy of a unit and its drop-ins, a line each; nothing where there
+/// is no systemd-analyze.
 pub fn verify(unit: &Path) -> Vec<String> {
     let command = Command::new("systemd-analyze")
         .args(["verify", "--man=no"])

@@ -27,7 +27,8 @@ pub fn drop_in_path(unit: &str) -> PathBuf {
     Path::new("/etc/systemd/system").join(format!("{unit}.d")).join(DROP_IN)
 }
 
-/// The udev rule: gives VGPU-STUB functions to the group, turns their memory decoding on, keeps drivers away, and tells systemd.
+/// The udev rule: gives VGPU-STUB functions to the group, turns their memory decoding on, keeps drivers away,
+/// and tells systemd.
 pub fn rule() -> String {
     let files: Vec<_> = FILES.iter().filter(|name| !name.ends_with("_ro")).copied().collect();
     format!(

@@ -1,10 +1,10 @@
-//! `vgpu-run trace PROGRAM`: the program is started as ever, by another launcher, which finds `VGPU_TRACE` in its
-//! environment and preloads the tracer before the libraries. This process waits, passes signals on, and then
-//! turns what was written into a summary, lines of text, and a timeline.
+//! `vgpu-run trace PROGRAM`: the program is started as ever, by another launcher, which finds `VGPU_TRACE` in
+//! its environment and preloads the tracer before the libraries. This process waits, passes signals on, and
+//! then turns what was written into a summary, lines of text, and a timeline.
 //!
-//! The directory may lie where other users write, and this process may be root. So it is opened once and used through its
-//! descriptor; files in it are created, never written over; and with `--user` this process becomes that user before it reads or
-//! writes anything there.
+//! The directory may lie where other users write, and this process may be root. So it is opened once and used
+//! through its descriptor; files in it are created, never written over; and with `--user` this process
+//! becomes that user before it reads or writes anything there.
 
 mod calls;
 mod event;
@@ -79,8 +79,8 @@ impl LauncherError for TraceError {
     }
 }
 
-/// In the launcher of a traced program, which is the program's user by now: what is to be set beside the libraries. Nothing here
-/// keeps the program from starting.
+/// In the launcher of a traced program, which is the program's user by now: what is to be set beside the
+/// libraries. Nothing here keeps the program from starting.
 pub fn prepare(
     folder: &Path,
     environment: &mut Environment,
@@ -92,7 +92,8 @@ pub fn prepare(
     match written {
         Ok(()) => {
             environment.set(LD_DEBUG, "libs,files");
-            // The loader follows links there, so it is told only of a directory in which nobody else can put any.
+            // The loader follows links there, so it is told only of a directory in which nobody else can put
+            // any.
             environment.set(LD_DEBUG_OUTPUT, folder.join(LOADER));
         }
         Err(error) => {
@@ -107,7 +108,8 @@ pub fn prepare(
     }
 }
 
-/// The directory, open, if nobody but root and this user can put anything into it, or something else in its place.
+/// The directory, open, if nobody but root and this user can put anything into it, or something else in its
+/// place.
 fn private(folder: &Path) -> io::Result<Dir> {
     let dir = Dir::open(folder)?;
     if dir.is_shared()? {
@@ -136,8 +138,8 @@ impl Folder {
         move |error| TraceError::File(path, error)
     }
 
-    /// The path by which the program's processes find it. A program of this process's own user is told of the descriptor where
-    /// another user could replace a directory of the path.
+    /// The path by which the program's processes find it. A program of this process's own user is told of the
+    /// descriptor where another user could replace a directory of the path.
     fn told(&self) -> PathBuf {
         let same =
             self.user.is_none() && vgpu_paths::replaceable(&self.path).is_ok_and(|place| place.is_some());
@@ -211,8 +213,8 @@ fn closed_to(folder: &Path, user: &User) -> Option<PathBuf> {
 }
 
 fn run(options: &Options, folder: &Path, command: &[OsString]) -> Result<ExitStatus, TraceError> {
-    // These come to every process of a terminal: the program gets its own. The others are for this process, which passes
-    // them on; a program that ends on one is waited for as on any day.
+    // These come to every process of a terminal: the program gets its own. The others are for this process,
+    // which passes them on; a program that ends on one is waited for as on any day.
     let terminal = [SIGINT, SIGQUIT];
     let mut signals = Signals::new([SIGHUP, SIGTERM, SIGUSR1, SIGUSR2].iter().chain(&terminal))
         .map_err(TraceError::Start)?;
@@ -333,7 +335,8 @@ mod tests {
         told
     }
 
-    /// A user becomes root, or writes where they should not: the loader follows links in the directory that it is told of.
+    /// A user becomes root, or writes where they should not: the loader follows links in the directory that
+    /// it is told of.
     #[test]
     fn a_program_is_traced_only_where_nobody_else_can_put_links() {
         let scratch = Scratch::new();

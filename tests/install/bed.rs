@@ -101,7 +101,8 @@ impl Bed {
         self.path("home/.local/bin/vgpu-run")
     }
 
-    /// Puts a tool of this machine on the PATH: BusyBox's, where the shell is BusyBox's and it has such a one.
+    /// Puts a tool of this machine on the PATH: BusyBox's, where the shell is BusyBox's and it has such a
+    /// one.
     pub fn link(&self, name: &str) {
         let busybox =
             self.shell.busybox.as_deref().filter(|_| !["curl", "getconf", "openssl"].contains(&name));
@@ -166,8 +167,8 @@ impl Bed {
         feed(&mut self.command(&[], environment), script)
     }
 
-    /// How the shell is started: with the signals' usual effects, whatever the tests inherited. What is ignored when a shell starts it
-    /// cannot trap.
+    /// How the shell is started: with the signals' usual effects, whatever the tests inherited. What is
+    /// ignored when a shell starts it cannot trap.
     pub fn words(&self) -> Vec<OsString> {
         let env = tool("env").expect("this test needs env");
         let signals = "--default-signal=HUP,INT,PIPE,TERM".into();
@@ -203,7 +204,8 @@ impl Bed {
         Said::of(self.start(&(functions + SCRIPT), arguments, environment).wait_with_output().unwrap())
     }
 
-    /// Has a shell carry out these lines as root in a mount namespace of their own; `run` in them is the script with its arguments.
+    /// Has a shell carry out these lines as root in a mount namespace of their own; `run` in them is the
+    /// script with its arguments.
     pub fn as_root(&self, lines: &str, environment: &[(&str, &str)]) -> Said {
         let mut command = Command::new(tool("unshare").expect("this test needs unshare"));
         if !Uid::effective().is_root() {

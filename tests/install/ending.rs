@@ -13,7 +13,8 @@ use crate::bed::{self, Bed, SCRIPT, Said, shells};
 use crate::releases::Releases;
 use crate::{BASE, in_each_shell};
 
-/// A test run that a shell started in the background ignores SIGINT, and what it starts inherits that: the script would, too.
+/// A test run that a shell started in the background ignores SIGINT, and what it starts inherits that: the
+/// script would, too.
 #[test]
 fn signals_end_the_script_whoever_starts_the_tests() {
     in_each_shell(|shell| {
@@ -51,7 +52,8 @@ fn ended_by_a_signal() {
     });
 }
 
-/// `curl | sh | head`: whoever reads what it says is gone, which the script learns when everything is in place.
+/// `curl | sh | head`: whoever reads what it says is gone, which the script learns when everything is in
+/// place.
 #[test]
 fn nothing_temporary_stays_when_nobody_reads_what_it_says() {
     in_each_shell(|shell| {

@@ -1,4 +1,5 @@
-//! `install.sh`, in dash, bash and BusyBox's shell with BusyBox's tools: what it leaves, what it says, and that what fails leaves nothing.
+//! `install.sh`, in dash, bash and BusyBox's shell with BusyBox's tools: what it leaves, what it says, and
+//! that what fails leaves nothing.
 
 mod bed;
 mod ending;

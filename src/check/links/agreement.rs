@@ -1,5 +1,5 @@
-//! Link `agreement`: whether the driver, the runtime, NVML and sysfs describe the device alike. Ollama joins what they
-//! say and drops what it cannot join.
+//! Link `agreement`: whether the driver, the runtime, NVML and sysfs describe the device alike. Ollama joins
+//! what they say and drops what it cannot join.
 
 use std::time::Duration;
 
@@ -194,7 +194,8 @@ fn differs(ours: &Value, theirs: &[(&str, Option<&Value>)], functions: &[String]
     })
 }
 
-/// What is compared of a device. One that is described in another form counts as one of which nothing is known.
+/// What is compared of a device. One that is described in another form counts as one of which nothing is
+/// known.
 fn gpu(device: &Value) -> Gpu {
     Gpu::deserialize(device).unwrap_or_default()
 }

@@ -1,5 +1,5 @@
-//! Link `backend`: whether the files of Ollama's CUDA backends can work with the libraries and the device, judged
-//! without running them.
+//! Link `backend`: whether the files of Ollama's CUDA backends can work with the libraries and the device,
+//! judged without running them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;

@@ -1,5 +1,5 @@
-//! Link `data-path`: whether data comes back from the device unchanged, whether kernels, graphs and matrix products
-//! give right results, and how fast that is.
+//! Link `data-path`: whether data comes back from the device unchanged, whether kernels, graphs and matrix
+//! products give right results, and how fast that is.
 
 use std::time::Duration;
 

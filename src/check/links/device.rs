@@ -1,5 +1,6 @@
-//! Link `device`: whether the device answers and is of the same build as the shims. A worker opens it, because a device
-//! that does not answer holds whoever asks. The links `window` and `host` use what the worker finds, too.
+//! Link `device`: whether the device answers and is of the same build as the shims. A worker opens it,
+//! because a device that does not answer holds whoever asks. The links `window` and `host` use what the
+//! worker finds, too.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -19,7 +20,8 @@ use crate::diagnosis::{Finding, LinkId, Status};
 use crate::env::CUDA_VISIBLE_DEVICES;
 
 const LINK: LinkId = LinkId::Device;
-/// The child bounds its own steps, and waits longer for a device that gets on; this is for one that cannot even do that.
+/// The child bounds its own steps, and waits longer for a device that gets on; this is for one that cannot
+/// even do that.
 const LIMIT: Duration = Duration::from_secs(30);
 /// Register answers above this are slow: thousands of times what they take.
 const SLOW_US: f64 = 20_000.0;
@@ -82,7 +84,8 @@ pub fn failed(looked: &Looked, link: LinkId) -> Option<Finding> {
     looked.steps.broken(|broken| broken == link).map(|failure| told(failure, link))
 }
 
-/// A device of version 1 whose first call does not come back: another process has the turn, or the host does not answer.
+/// A device of version 1 whose first call does not come back: another process has the turn, or the host does
+/// not answer.
 fn silent_version_1(looked: &Looked) -> Finding {
     let name = looked.function.address;
     let fail = |found| Finding::fail(cause::DEVICE_MUTE, found).expected("an answer within a second");

@@ -1,5 +1,5 @@
-//! Link `host`: whether the host takes sessions and answers, and whether its description of the device makes sense. The
-//! worker of link `device` finds this out.
+//! Link `host`: whether the host takes sessions and answers, and whether its description of the device makes
+//! sense. The worker of link `device` finds this out.
 
 use vgpu_transport::turn_files;
 
@@ -99,7 +99,8 @@ fn judge(looked: &Looked, device: Option<&DeviceReport>) -> Finding {
     let details = CONTEXTS.iter().find(|(bytes, _)| device.total >= *bytes).map(|(bytes, context)| {
         format!("of {} and more Ollama makes a default context of {context} tokens", size(*bytes))
     });
-    // A call of version 1 is some register accesses, each an exit of the virtual machine, and the way to the mediator and back.
+    // A call of version 1 is some register accesses, each an exit of the virtual machine, and the way to the
+    // mediator and back.
     let version_1 = !turn_files(&looked.function).is_empty();
     let (slow, expected) = if version_1 {
         (V1_SLOW_US, "an echo within a few milliseconds, as a call of version 1 takes")

@@ -1,5 +1,5 @@
-//! Link `init`: a child opens and starts the backend as Ollama does, and reports what the loader and CUDA say. Ollama
-//! itself does not print it.
+//! Link `init`: a child opens and starts the backend as Ollama does, and reports what the loader and CUDA
+//! say. Ollama itself does not print it.
 
 use std::ffi::OsString;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Link `kernel`: whether this system, and the service's sandbox, allow libraries to be injected. This is tried.
+//! Link `kernel`: whether this system, and the service's sandbox, allow libraries to be injected. This is
+//! tried.
 
 use std::path::Path;
 
@@ -101,8 +102,8 @@ impl Sandbox {
     }
 }
 
-/// Whether a filter refuses a call: `~a b` refuses those, `a b` allows those alone. Groups (`@system-service`) hold memfd_create;
-/// what systemctl prints is the list of calls itself, spelt out.
+/// Whether a filter refuses a call: `~a b` refuses those, `a b` allows those alone. Groups
+/// (`@system-service`) hold memfd_create; what systemctl prints is the list of calls itself, spelt out.
 fn refuses(filter: &str, call: &str) -> bool {
     let mut names = filter.split_ascii_whitespace();
     let Some(first) = names.next() else { return false };

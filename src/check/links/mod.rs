@@ -28,8 +28,8 @@ use crate::diagnosis::{Cause, Finding, LinkId};
 use crate::env::VGPU_LOG;
 use crate::error::{Failure, LauncherError};
 
-/// The finding at `link` for an error of the launcher. An error that belongs to another link is unknown here, because
-/// that link held.
+/// The finding at `link` for an error of the launcher. An error that belongs to another link is unknown here,
+/// because that link held.
 fn broken<R: LauncherError + 'static>(link: LinkId, error: R) -> Finding {
     let failure = Failure::from(error);
     match failure.finding() {
@@ -39,8 +39,8 @@ fn broken<R: LauncherError + 'static>(link: LinkId, error: R) -> Finding {
     }
 }
 
-/// Runs the probe with `words`, which the CUDA major decides, in the environment of the backend that started. Returns
-/// its outcome with that major, or the finding of a link that cannot be examined without it.
+/// Runs the probe with `words`, which the CUDA major decides, in the environment of the backend that started.
+/// Returns its outcome with that major, or the finding of a link that cannot be examined without it.
 async fn ask_with_backend(
     context: &mut Context,
     link: LinkId,

@@ -1,4 +1,5 @@
-//! Link `ollama`: which Ollama gets the GPU and whether it can, or the same for the program that `check PROGRAM` names.
+//! Link `ollama`: which Ollama gets the GPU and whether it can, or the same for the program that `check
+//! PROGRAM` names.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -137,7 +138,8 @@ const CONFINERS: [&str; 9] =
 /// As much of a script is read.
 const SCRIPT: u64 = 64 << 10;
 
-/// What starts its program in a root of its own, from which neither memory files nor folders of this system are seen: a snap, a container.
+/// What starts its program in a root of its own, from which neither memory files nor folders of this system
+/// are seen: a snap, a container.
 pub fn confined(program: &Program) -> Option<Finding> {
     let path = &program.path;
     let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
@@ -191,8 +193,8 @@ fn unsuitable(program: &Program) -> Option<Finding> {
     })
 }
 
-/// A program that is no Ollama: whether it asks for tables that only NVIDIA's own driver has. It does with a runtime of its own, and may with
-/// what a library brings, of which nobody knows whether it is called.
+/// A program that is no Ollama: whether it asks for tables that only NVIDIA's own driver has. It does with a
+/// runtime of its own, and may with what a library brings, of which nobody knows whether it is called.
 fn other(program: &Program, environment: &Environment) -> Finding {
     let mut files = vec![program.binary.clone()];
     let beside = std::fs::canonicalize(&program.binary).map(|real| backends::beside(&real));

@@ -1,5 +1,5 @@
-//! Link `permission`: whether the user who opens the device may do so. A worker tries it where that is possible; as root,
-//! the worker becomes that user first.
+//! Link `permission`: whether the user who opens the device may do so. A worker tries it where that is
+//! possible; as root, the worker becomes that user first.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;

@@ -1,5 +1,5 @@
-//! Link `service`: the Ollama that is running already. Was it started by vgpu-run, do its processes have the libraries,
-//! what did it find, and where are its models?
+//! Link `service`: the Ollama that is running already. Was it started by vgpu-run, do its processes have the
+//! libraries, what did it find, and where are its models?
 
 use std::io;
 use std::net::SocketAddr;
@@ -29,7 +29,8 @@ const JOURNAL_LINES: &str = "3000";
 /// The line in which Ollama says what it found.
 const FOUND: &str = "inference compute";
 
-/// Examines the link. With `--service` it must be right; without, what runs is not what is to be started, and only told.
+/// Examines the link. With `--service` it must be right; without, what runs is not what is to be started, and
+/// only told.
 pub async fn examine(context: &mut Context) -> Finding {
     if let Some(error) = &context.unit_error {
         return Finding::fail(cause::NOT_ANSWERING, error.to_string())
@@ -93,7 +94,8 @@ fn not_running(unit: &Unit) -> Finding {
 struct Journal {
     /// The last line in which Ollama says what it found.
     found: Option<String>,
-    /// What the host refused since then, where the libraries say so: with VGPU_LOG=error, and no VGPU_LOG_FILE.
+    /// What the host refused since then, where the libraries say so: with VGPU_LOG=error, and no
+    /// VGPU_LOG_FILE.
     refused: Option<String>,
 }
 

@@ -1,5 +1,5 @@
-//! Link `shims`: whether this system's loader takes the libraries. They are put in place as for PROGRAM, and the loader
-//! lists what it would load: it maps and binds them, and runs nothing.
+//! Link `shims`: whether this system's loader takes the libraries. They are put in place as for PROGRAM, and
+//! the loader lists what it would load: it maps and binds them, and runs nothing.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
@@ -77,8 +77,8 @@ pub async fn examine(context: &mut Context) -> Finding {
         .details(reservation)
 }
 
-/// Finds out as whom Ollama runs, and makes the environment that user's. Answers what is to be said where its processes have to be
-/// tried as the caller all the same.
+/// Finds out as whom Ollama runs, and makes the environment that user's. Answers what is to be said where its
+/// processes have to be tried as the caller all the same.
 async fn settle_user(context: &mut Context) -> Option<String> {
     let Subject { name, become_by, given_to, .. } = context.subject().ok()?.clone();
     let other = given_to.as_deref().map(Become::user).or(become_by)?;
@@ -189,7 +189,8 @@ fn refused(line: &str) -> Option<(&str, &str)> {
     Some((path, &why[..end]))
 }
 
-/// `P: L: version `V' not found (required by X)`, `undefined symbol: S (X)`, `symbol S version V not defined in file F with link time reference (X)`.
+/// `P: L: version `V' not found (required by X)`, `undefined symbol: S (X)`, `symbol S version V not defined
+/// in file F with link time reference (X)`.
 fn unresolved(line: &str) -> Option<(String, &str)> {
     let (_, file) = line.rsplit_once('(')?;
     let file = file.trim_end().strip_suffix(')')?.trim_start_matches("required by ").trim();

@@ -1,5 +1,5 @@
-//! Link `window`: whether the shared window can be mapped, how it is mapped, and how fast it is. The worker of link
-//! `device` measures it.
+//! Link `window`: whether the shared window can be mapped, how it is mapped, and how fast it is. The worker
+//! of link `device` measures it.
 
 use super::device::failed;
 use crate::check::context::Context;

@@ -300,7 +300,8 @@ fn window(session: &Session) -> Option<()> {
 /// Writes window memory, and says how long that took.
 fn write(memory: &WindowMemory, bytes: &[u8]) -> Duration {
     let began = Instant::now();
-    // SAFETY: the window memory is as long as was asked for, the bytes' length at least, and the two do not overlap.
+    // SAFETY: the window memory is as long as was asked for, the bytes' length at least, and the two do not
+    // overlap.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), memory.ptr(), bytes.len()) };
     std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
     began.elapsed()

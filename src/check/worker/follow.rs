@@ -1,6 +1,6 @@
-//! `__look follow`: starts a program as vgpu-run does and examines every program that comes of it at the moment it
-//! starts: is LD_PRELOAD still set, and can the files that it names be opened? A script on the way may remove the
-//! variable or close the descriptors.
+//! `__look follow`: starts a program as vgpu-run does and examines every program that comes of it at the
+//! moment it starts: is LD_PRELOAD still set, and can the files that it names be opened? A script on the way
+//! may remove the variable or close the descriptors.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -21,7 +21,8 @@ use crate::env::{Environment, LD_PRELOAD};
 use crate::inject::owner::Owner;
 use crate::inject::{Injection, Plan};
 
-/// Puts the libraries in place and becomes the program. It returns only if that failed; the tracer sees the end.
+/// Puts the libraries in place and becomes the program. It returns only if that failed; the tracer sees the
+/// end.
 pub fn hand_over(options: &Options, words: &[OsString]) {
     let plan = Plan::new(options.via, false, &std::collections::BTreeSet::new());
     let mut environment = Environment::inherited();

@@ -1,4 +1,5 @@
-//! `__look hold`: keeps the libraries and the probe in place for processes of this user, until its input ends.
+//! `__look hold`: keeps the libraries and the probe in place for processes of this user, until its input
+//! ends.
 
 use std::io::Read;
 
@@ -17,8 +18,8 @@ pub fn hold(options: &Options, fixed: bool, objects: &[String]) {
     let refuse = |found: String, fix| say::failed::<Hold>(&Failure { found, fix, ..Failure::default() });
     let objects = objects.iter().filter_map(|name| OBJECTS.iter().find(|object| object.soname == name));
     let plan = Plan { mode: options.via.unwrap_or(DeliveryMode::Memory), fixed, objects: objects.collect() };
-    // The directory in /proc of a process that changed its user is root's until the process says otherwise. There
-    // is nothing to hide here: the process holds copies of its program's own libraries.
+    // The directory in /proc of a process that changed its user is root's until the process says otherwise.
+    // There is nothing to hide here: the process holds copies of its program's own libraries.
     if let Err(error) = set_dumpable(true) {
         return refuse(error.to_string(), None);
     }

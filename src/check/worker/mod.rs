@@ -1,5 +1,5 @@
-//! What runs in `check`'s own child processes: `vgpu-run __look TASK`, as another user where `--user` says so. Each
-//! task reports steps ([`super::messages`]), which the links read.
+//! What runs in `check`'s own child processes: `vgpu-run __look TASK`, as another user where `--user` says
+//! so. Each task reports steps ([`super::messages`]), which the links read.
 
 mod device;
 mod follow;
@@ -69,8 +69,8 @@ fn access(path: &Path) {
     say::outcome(opened.is_ok(), &Access { path: path.display().to_string(), errno });
 }
 
-/// Whether a socket may be written to. Connecting a socket of another kind fails with EPROTOTYPE where this one may be
-/// connected to, and the listener never learns of it.
+/// Whether a socket may be written to. Connecting a socket of another kind fails with EPROTOTYPE where this
+/// one may be connected to, and the listener never learns of it.
 fn writable(path: &Path) -> std::io::Result<()> {
     match UnixDatagram::unbound()?.connect(path) {
         Err(error) if error.raw_os_error() == Some(libc::EPROTOTYPE) => Ok(()),

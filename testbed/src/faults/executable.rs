@@ -1,7 +1,8 @@
 //! Puts programs in place that are started at once.
 //!
-//! A file that any process has open for writing cannot be executed (ETXTBSY). A file that this process writes may be open
-//! in a child that another thread forks meanwhile, so a child writes it instead, and nobody can inherit its descriptor.
+//! A file that any process has open for writing cannot be executed (ETXTBSY). A file that this process writes
+//! may be open in a child that another thread forks meanwhile, so a child writes it instead, and nobody can
+//! inherit its descriptor.
 
 use std::io::Write;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! `vgpu-testbed faults`: makes each fault of the catalogue (testbed/faults) for real, runs `vgpu-run check` in the midst of it, and
-//! compares the headline with what the catalogue says.
+//! `vgpu-testbed faults`: makes each fault of the catalogue (testbed/faults) for real, runs `vgpu-run check`
+//! in the midst of it, and compares the headline with what the catalogue says.
 
 mod catalogue;
 mod executable;
@@ -25,7 +25,8 @@ use scene::Scene;
 /// Options.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Print one JSON object: `faults`, `right`, `wrong[]`, `again[]` (wrong beside others, right alone), `skipped[]`.
+    /// Print one JSON object: `faults`, `right`, `wrong[]`, `again[]` (wrong beside others, right alone),
+    /// `skipped[]`.
     #[arg(long)]
     json: bool,
     /// Only those whose name holds this text. Can be given several times.
@@ -78,8 +79,8 @@ fn wanted(expected: &Expected) -> String {
     }
 }
 
-/// Whether the faults can be made that take root: namespaces, mounts, another user, a file that nobody may change. A container's root may
-/// have none of these.
+/// Whether the faults can be made that take root: namespaces, mounts, another user, a file that nobody may
+/// change. A container's root may have none of these.
 fn may_change_the_system() -> bool {
     const TRIAL: &str = "file=$(mktemp) && chattr +i \"$file\" && chattr -i \"$file\" && rm \"$file\" && \
         exec unshare --mount --pid --fork --mount-proc -- sh -c 'mount -t tmpfs none /mnt && \
@@ -112,8 +113,8 @@ fn judge(case: &Case, report: &Value, exit: Option<i32>) -> Option<String> {
     }
 }
 
-/// Warnings of a system that is healthy. Not those of time, for the machine may be busy, nor that of an Ollama that runs: it is
-/// another scene's.
+/// Warnings of a system that is healthy. Not those of time, for the machine may be busy, nor that of an
+/// Ollama that runs: it is another scene's.
 fn warnings(report: &Value) -> Option<String> {
     const EXCUSED: [&str; 4] =
         ["device/device-slow", "host/echo-slow", "window/window-slow", "service/not-answering"];
@@ -185,8 +186,8 @@ fn run_all(cases: &[Case], jobs: usize, told: &(dyn Fn(&Ran) + Sync)) -> Vec<Ran
     done.into_inner().unwrap_or_default()
 }
 
-/// Makes what came out wrong once more, by itself: beside other scenes a host can truly be slow, which the check then says. Answers the names of
-/// those that are right now, for the report.
+/// Makes what came out wrong once more, by itself: beside other scenes a host can truly be slow, which the
+/// check then says. Answers the names of those that are right now, for the report.
 fn make_again_alone(cases: &[Case], ran: &mut [Ran], told: &(dyn Fn(&Ran) + Sync)) -> Vec<String> {
     let mut right = Vec::new();
     for ran in ran.iter_mut().filter(|ran| ran.wrong.is_some()) {

@@ -1,5 +1,5 @@
-//! A system that was made for real: an installed Ollama, a device, a service. [`make`] makes it as planned and runs
-//! `vgpu-run check` in the midst of it.
+//! A system that was made for real: an installed Ollama, a device, a service. [`make`] makes it as planned
+//! and runs `vgpu-run check` in the midst of it.
 
 pub mod install;
 mod make;

@@ -1,5 +1,5 @@
-//! The first era: the server opens the driver's library by a path that it finds in LD_LIBRARY_PATH and built-in
-//! folders.
+//! The first era: the server opens the driver's library by a path that it finds in LD_LIBRARY_PATH and
+//! built-in folders.
 
 use std::path::PathBuf;
 
@@ -74,8 +74,8 @@ pub fn driver_folders(ollama: &Ollama, environment: &Environment) -> Vec<PathBuf
     std::iter::once(ollama.libraries.clone()).chain(inherited).collect()
 }
 
-/// The first file that an Ollama of the first era would open. Such an Ollama follows links by their text, so a link to a
-/// memory file leads nowhere.
+/// The first file that an Ollama of the first era would open. Such an Ollama follows links by their text, so
+/// a link to a memory file leads nowhere.
 pub fn driver_by_path(folders: &[PathBuf]) -> Option<PathBuf> {
     folders.iter().find_map(|folder| {
         let mut names: Vec<_> = std::fs::read_dir(folder)

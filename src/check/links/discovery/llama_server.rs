@@ -1,5 +1,5 @@
-//! The third era: llama-server without a model, llama-server's list, and `ollama gpu-discover`; then the list again with
-//! one device alone.
+//! The third era: llama-server without a model, llama-server's list, and `ollama gpu-discover`; then the list
+//! again with one device alone.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Link `discovery`: Ollama's own discovery processes, started as Ollama starts them, and its filters applied to what
-//! they print. Each era of Ollama has a module; [`judge`] and [`run`] are the same for all.
+//! Link `discovery`: Ollama's own discovery processes, started as Ollama starts them, and its filters applied
+//! to what they print. Each era of Ollama has a module; [`judge`] and [`run`] are the same for all.
 
 mod by_path;
 mod judge;

@@ -1,4 +1,5 @@
-//! The second era: a runner that is asked over HTTP, and another one that initialises the device which the first showed.
+//! The second era: a runner that is asked over HTTP, and another one that initialises the device which the
+//! first showed.
 
 use super::judge::{EARLIER_FIX, about_gpus, died, filtered};
 use super::run::{LIMIT, Run, VALIDATE};

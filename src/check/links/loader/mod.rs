@@ -1,5 +1,5 @@
-//! Link `loader`: which file a process loads for each name, as the loader itself answers, and which other files have
-//! that name.
+//! Link `loader`: which file a process loads for each name, as the loader itself answers, and which other
+//! files have that name.
 
 mod script;
 
@@ -32,8 +32,8 @@ const GLOBAL: &str = "/etc/ld.so.preload";
 /// Another place for it: for tests.
 const GLOBAL_OVERRIDE: &str = "VGPU_LD_SO_PRELOAD";
 
-/// Examines the link: in a program that is started as Ollama is, in one that Ollama starts to load its backend, and in one from which something
-/// on the way took LD_PRELOAD.
+/// Examines the link: in a program that is started as Ollama is, in one that Ollama starts to load its
+/// backend, and in one from which something on the way took LD_PRELOAD.
 pub async fn examine(context: &mut Context) -> Finding {
     if context.staged.is_some() && subject(context).is_none() {
         return without_glibc();

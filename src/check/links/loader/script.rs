@@ -21,8 +21,8 @@ const LINK: LinkId = LinkId::Loader;
 /// How long the program that a script becomes may take to print its version.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Follows a script that starts Ollama to the program that it becomes: the script may remove LD_PRELOAD, or close what
-/// that names.
+/// Follows a script that starts Ollama to the program that it becomes: the script may remove LD_PRELOAD, or
+/// close what that names.
 pub async fn follow(context: &mut Context) -> Option<Finding> {
     let script = context.target().program.as_ref().ok().filter(|program| !program.is_binary())?;
     if ollama::confined(script).is_some() {

@@ -17,14 +17,16 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use super::super::plan::{Plan, When};
 use super::super::scene::Scene;
 
-/// `CUDA_ERROR_INVALID_CONTEXT`: what an existing host answers to everybody once a kernel's fault has ended the context that all share.
+/// `CUDA_ERROR_INVALID_CONTEXT`: what an existing host answers to everybody once a kernel's fault has ended
+/// the context that all share.
 const INVALID_CONTEXT: u32 = 201;
 /// The machine that a device of version 1 is of, unless it is told another.
 const MACHINE: u32 = 0;
 /// How long a mediator may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The device is of version 1, and looks for its mediator at a socket of the scene's own, which `serve` makes.
+/// The device is of version 1, and looks for its mediator at a socket of the scene's own, which `serve`
+/// makes.
 pub fn behind(plan: &mut Plan, serve: impl FnOnce(&mut Scene, &Path) -> Result<()> + 'static) {
     // The device connects when it is asked something.
     let socket = std::env::temp_dir().join(format!("vgpu-mediator-{:032x}", rand::random::<u128>()));
@@ -72,8 +74,8 @@ fn init(stream: &mut UnixStream, token: u32) -> Result<u32> {
     }
 }
 
-/// A mediator whose context a fault has ended. The test bed's own makes another, so this one is played: it answers each call alike.
-/// It ends with its device, which is its only client.
+/// A mediator whose context a fault has ended. The test bed's own makes another, so this one is played: it
+/// answers each call alike. It ends with its device, which is its only client.
 pub fn without_context(_: &mut Scene, socket: &Path) -> Result<()> {
     let listener = UnixListener::bind(socket).with_context(|| format!("listen at {}", socket.display()))?;
     let socket: PathBuf = socket.to_owned();

@@ -73,7 +73,8 @@ pub fn dlopen_hook(scene: &Scene, to: &Path, other: &Path) -> Result<()> {
     compile(scene, &source, &["-shared", "-fPIC", "-ldl"], to)
 }
 
-/// Something that asks the driver for the table that is for NVIDIA's runtime, as the runtime does that nvcc links in.
+/// Something that asks the driver for the table that is for NVIDIA's runtime, as the runtime does that nvcc
+/// links in.
 fn private_tables(scene: &Scene, flags: &[&str], to: &Path) -> Result<()> {
     const SOURCE: &str = "#include <dlfcn.h>\n\
         static const unsigned char id[16] = {0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a,\n\
@@ -87,7 +88,8 @@ fn private_tables(scene: &Scene, flags: &[&str], to: &Path) -> Result<()> {
     compile(scene, SOURCE, &[flags, &["-ldl"]].concat(), to)
 }
 
-/// Has the service's log hold what a program's libraries say of a kernel that the host refuses: one with an instruction that there is not.
+/// Has the service's log hold what a program's libraries say of a kernel that the host refuses: one with an
+/// instruction that there is not.
 fn refused_kernel(scene: &mut Scene) -> Result<()> {
     const SOURCE: &str = "#include <dlfcn.h>\n\
         static const char code[] = \".version 7.0\\n.target sm_50\\n.address_size 64\\n\"\n\

@@ -16,7 +16,8 @@ use super::Scene;
 use super::service::UNIT;
 use crate::faults::plan::{Plan, When};
 
-/// What the whole check may take, in seconds: more than the limits of those of its steps that a fault makes wait.
+/// What the whole check may take, in seconds: more than the limits of those of its steps that a fault makes
+/// wait.
 const CHECK_SECONDS: u32 = 60;
 impl Scene {
     /// Makes it.
