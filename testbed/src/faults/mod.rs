@@ -217,7 +217,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         let listed = cases.iter().map(|case| {
             json!({ "name": case.name, "expected": wanted(&case.expected), "needs_root": case.needs_root })
         });
-        println!("{:#}", Value::from_iter(listed));
+        println!("{:#}", listed.collect::<Value>());
         return Ok(ExitCode::SUCCESS);
     }
     if arguments.list {
