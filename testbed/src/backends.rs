@@ -41,7 +41,7 @@ impl Backend {
             Self::Cuda12 => "ggml-cuda12",
             Self::Cuda13 => "ggml-cuda13",
         };
-        xtask::artifacts::fetch(name).with_context(|| format!("fetch {name}"))
+        vgpu_artifacts::fetch(name).with_context(|| format!("fetch {name}"))
     }
 
     /// The folder in the cache that holds NVIDIA's libcudart, libcublas and libcublasLt of its major.
@@ -50,7 +50,7 @@ impl Backend {
             Self::Cuda12 => "nvidia-cuda12",
             Self::Cuda13 => "nvidia-cuda13",
         };
-        xtask::artifacts::fetch(name).with_context(|| format!("fetch {name}"))
+        vgpu_artifacts::fetch(name).with_context(|| format!("fetch {name}"))
     }
 
     /// A fresh folder with the backend and NVIDIA's own libcudart, libcublas and libcublasLt beside it.

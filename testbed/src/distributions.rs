@@ -10,9 +10,8 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
 use serde_json::Value;
 use tempfile::TempDir;
+use vgpu_artifacts as artifacts;
 use vgpu_testbed::bed::{Bed, Facts};
-use xtask::artifacts;
-use xtask::workspace;
 
 /// Roots that are artifacts, and whether their C library is glibc.
 const ROOTS: [(&str, bool); 4] =
@@ -57,7 +56,7 @@ struct Report {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let release = match &arguments.release {
         Some(folder) => folder.clone(),
-        None => workspace::root()?.join("target/dist"),
+        None => Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../target/dist")).to_owned(),
     };
     ensure!(
         release.join("install.sh").is_file(),

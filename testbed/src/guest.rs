@@ -236,7 +236,7 @@ pub fn model(name: &str) -> Result<PathBuf> {
     if path.is_file() {
         return path.canonicalize().with_context(|| format!("find {name}"));
     }
-    let folder = xtask::artifacts::fetch(name).with_context(|| format!("find the model {name}"))?;
+    let folder = vgpu_artifacts::fetch(name).with_context(|| format!("find the model {name}"))?;
     let entries = std::fs::read_dir(&folder).with_context(|| format!("list {}", folder.display()))?;
     let mut paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
     paths

@@ -39,7 +39,7 @@ const BOOT_LIMIT: Duration = Duration::from_mins(2);
 fn qemu(given: Option<&Path>) -> Result<Qemu> {
     let qemu = match given {
         Some(path) => Qemu::Installed(path.to_owned()),
-        None => Qemu::Unpacked(xtask::artifacts::fetch(QEMU).context("fetch QEMU")?),
+        None => Qemu::Unpacked(vgpu_artifacts::fetch(QEMU).context("fetch QEMU")?),
     };
     qemu.check()?;
     Ok(qemu)
@@ -157,7 +157,7 @@ impl GuestMachine {
         let folder = TempDir::with_prefix("vgpu-guest-").context("make a folder for the guest")?;
         let device = Served::start(folder.path(), options)?;
         let daemons = options.shares.iter().enumerate().map(|(number, share)| {
-            let system = xtask::artifacts::fetch(QEMU).context("fetch virtiofsd")?;
+            let system = vgpu_artifacts::fetch(QEMU).context("fetch virtiofsd")?;
             let command = Qemu::unpacked_program(&system, "usr/libexec/virtiofsd");
             Ok(Daemon::start(command, share, folder.path(), number)?)
         });
@@ -303,7 +303,7 @@ struct Kernel {
 
 impl Kernel {
     fn fetch() -> Result<Self> {
-        let folder = xtask::artifacts::fetch(KERNEL).context("fetch the guest's kernel")?;
+        let folder = vgpu_artifacts::fetch(KERNEL).context("fetch the guest's kernel")?;
         let boot = folder.join("boot");
         for entry in std::fs::read_dir(&boot).with_context(|| format!("list {}", boot.display()))? {
             let name = entry?.file_name().to_string_lossy().into_owned();

@@ -79,7 +79,7 @@ struct Guest {
 
 impl Guest {
     fn start() -> Self {
-        let share = xtask::artifacts::fetch("guest-systemd").unwrap();
+        let share = vgpu_artifacts::fetch("guest-systemd").unwrap();
         let options = Options {
             executor: "null".into(),
             memory_mib: 1536,

@@ -43,7 +43,7 @@ pub fn shells() -> Vec<Shell> {
         let path = tool(name).unwrap_or_else(|| panic!("this test needs {name}"));
         Shell { name, words: vec![path.into()], busybox: None }
     };
-    let busybox = xtask::artifacts::fetch("guest-kernel").unwrap().join("bin/busybox");
+    let busybox = vgpu_artifacts::fetch("guest-kernel").unwrap().join("bin/busybox");
     let words = vec![busybox.clone().into(), "sh".into()];
     vec![plain("dash"), plain("bash"), Shell { name: "busybox", words, busybox: Some(busybox) }]
 }

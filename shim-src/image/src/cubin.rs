@@ -215,7 +215,6 @@ pub fn runs_on(sm: u32, specific: Specific, device: u32) -> bool {
 }
 
 /// Builds cubins for tests, here and in the tests of images.
-#[cfg(any(test, feature = "build"))]
 pub mod build {
     use super::{EM_CUDA, HEADER, PARAM, PARAM_V2, Param, SECTION, SHT_NOBITS};
 

@@ -232,7 +232,6 @@ fn zstd(packed: &[u8], image: &mut [u8]) -> Result<usize, FatbinError> {
 }
 
 /// Builds containers for tests, here and in the tests of images.
-#[cfg(any(test, feature = "build"))]
 pub mod build {
     use super::{ARCHITECTURE_SPECIFIC, ENTRY, FAMILY_SPECIFIC, Kind, MAGIC, Packing, Specific};
 

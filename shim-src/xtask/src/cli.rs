@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use xtask::artifacts::Cache;
+use vgpu_artifacts::Cache;
 use xtask::dist;
 use xtask::exports;
 use xtask::layers;

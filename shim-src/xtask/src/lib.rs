@@ -1,10 +1,8 @@
-//! Builds and links the shims, fetches artifacts, makes releases.
+//! Builds and links the shims, makes releases.
 //!
-//! The library is what the launcher's build script uses ([`shims`]) and what tests use ([`artifacts`], a
-//! feature). The program of the same name puts a command line over it; only that program prints.
+//! The library is what the launcher's build script uses ([`shims`]) and what tests use. The program of the same name
+//! puts a command line over it; only that program prints.
 
-#[cfg(feature = "artifacts")]
-pub mod artifacts;
 #[cfg(feature = "dist")]
 pub mod dist;
 pub mod exports;

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::fmt::Display;
 
 use anyhow::{Context, Result};
-use regex::Regex;
+use regex_lite::Regex;
 
 use crate::compare::Limit;
 use crate::ffi::Tensor;

@@ -3,8 +3,8 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use vgpu_artifacts::Cache;
 use vgpu_testbed::traffic::Traffic;
-use xtask::artifacts::Cache;
 
 use crate::bed::{ROOT, standin, start, start_standin};
 

@@ -54,7 +54,7 @@ fn read(library: &[u8]) -> (usize, usize) {
 #[test]
 fn images_of_a_kernel_agree() {
     for name in ["ggml-cuda12", "ggml-cuda13"] {
-        let folder = xtask::artifacts::fetch(name).unwrap();
+        let folder = vgpu_artifacts::fetch(name).unwrap();
         let (containers, kernels) = read(&fs::read(folder.join("libggml-cuda.so")).unwrap());
         assert_eq!(containers, 143, "{name}");
         assert!(kernels > 40_000, "{name}: {kernels} kernels");

@@ -12,7 +12,6 @@ use std::{fs, io};
 
 use serde::Deserialize;
 
-use crate::artifacts::{self, ArtifactError};
 use crate::shims::inspect::{Glibc, Object};
 use crate::shims::link::Linker;
 use crate::shims::manifest::{Entry, Manifest};
@@ -50,7 +49,7 @@ pub enum DistError {
     #[error("read the version in {path}")]
     Version { path: PathBuf, source: Box<toml::de::Error> },
     #[error("get the linker")]
-    Linker(#[from] ArtifactError),
+    Linker(#[from] vgpu_artifacts::ArtifactError),
     #[error("build the shims")]
     Shims(#[from] ShimError),
     #[error("build {soname}: {problem}")]
@@ -139,7 +138,7 @@ fn fill_in(installer: &str, version: &str, url: Option<&str>) -> Result<String, 
 }
 
 fn build_shims(root: &Path, folder: &Path) -> Result<Manifest, DistError> {
-    let zig = artifacts::fetch("zig")?.join("ziglang/zig");
+    let zig = vgpu_artifacts::fetch("zig")?.join("ziglang/zig");
     let options = Options {
         out: folder.join("shims"),
         linker: Linker::Zig { program: zig, cache: folder.join("zig-cache") },

@@ -289,6 +289,6 @@ impl Records {
     }
 
     fn finish(self) -> String {
-        super::hex(&self.0.finalize())
+        hex::encode(self.0.finalize())
     }
 }

@@ -45,7 +45,7 @@ impl Image {
 
 /// All PTX images of the libggml-cuda.so that the artifact has.
 pub fn images(artifact: &str) -> Vec<Image> {
-    let folder = xtask::artifacts::fetch(artifact).expect("the artifact");
+    let folder = vgpu_artifacts::fetch(artifact).expect("the artifact");
     let object = std::fs::read(folder.join("libggml-cuda.so")).expect("libggml-cuda.so");
     let elf = goblin::elf::Elf::parse(&object).expect("an ELF file");
     let section = elf

@@ -1,52 +1,18 @@
-//! The real libraries and models that tests use: fetched by name, version and digest with the clients of the public
-//! registries ([`download`], [`debian`]), unpacked ([`unpack`]) and kept in `$XDG_CACHE_HOME/vgpu-run`. [`spec`] says what there is.
+//! The folder where artifacts are kept.
 //!
 //! In the cache, `files/` holds every file once, named by its digest; an artifact is a folder of hard links to
 //! them, named by the artifact and a part of its digest. A folder that exists is complete: it gets its name last. So
 //! nobody need wait for a lock to use one, and a change of `artifacts.toml` makes a new one.
-
-pub mod debian;
-pub mod download;
-mod progress;
-pub mod spec;
-pub mod unpack;
 
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
-use debian::DebianError;
-use download::{FetchError, Hashing};
-use spec::{Artifact, Join, Spec};
-use unpack::UnpackError;
-
-/// Why an artifact could not be had.
-#[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the texts say it")]
-pub enum ArtifactError {
-    #[error("understand artifacts.toml")]
-    Spec(#[source] Box<toml::de::Error>),
-    #[error("find `{0}` in artifacts.toml")]
-    Unknown(String),
-    #[error("find a folder for the cache: neither XDG_CACHE_HOME nor HOME is set")]
-    NoHome,
-    #[error("read or write {path}")]
-    File { path: PathBuf, source: io::Error },
-    #[error("get the artifact")]
-    Fetch(#[from] FetchError),
-    #[error("get the artifact")]
-    Debian(#[from] DebianError),
-    #[error("unpack the artifact")]
-    Unpack(#[from] UnpackError),
-    #[error("join the parts of {name}: its SHA-256 is {found}")]
-    Join { name: String, found: String },
-}
-
-/// The folder of an artifact, fetched if it is not there.
-pub fn fetch(name: &str) -> Result<PathBuf, ArtifactError> {
-    Cache::open()?.fetch(name)
-}
+use crate::error::ArtifactError;
+use crate::hashing::Hashing;
+use crate::spec::{Artifact, Join, Spec};
+use crate::{debian, download, unpack};
 
 /// The cache of this user.
 #[derive(Debug)]
@@ -215,7 +181,8 @@ fn at(path: &Path) -> impl Fn(io::Error) -> ArtifactError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shims::sha256;
+    use crate::hashing::sha256;
+    use crate::spec::SpecError;
 
     /// A cache whose files are there already, so that nothing is fetched.
     fn cache(name: &str, spec: &str, files: &[&[u8]]) -> Cache {
@@ -255,7 +222,9 @@ mod tests {
         // A second call finds it, whatever became of the files.
         fs::remove_dir_all(cache.root.join("files")).unwrap();
         assert_eq!(cache.fetch("plain").unwrap(), folder);
-        assert!(matches!(cache.fetch("none"), Err(ArtifactError::Unknown(name)) if name == "none"));
+        assert!(
+            matches!(cache.fetch("none"), Err(ArtifactError::Spec(SpecError::Unknown(name))) if name == "none")
+        );
         fs::remove_dir_all(&cache.root).unwrap();
     }
 

@@ -7,11 +7,9 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 use std::{fs, io, thread};
 
-use sha2::{Digest as _, Sha256};
-
-use super::progress::Progress;
-use super::spec::{Package, Registry};
-use crate::shims::hex;
+use crate::hashing::digest;
+use crate::progress::Progress;
+use crate::spec::{Package, Registry};
 
 /// How often a bar moves.
 const TICK: Duration = Duration::from_millis(100);
@@ -140,44 +138,6 @@ fn largest(folder: &Path) -> u64 {
         .unwrap_or(0)
 }
 
-/// SHA-256 of a file, in hexadecimal.
-pub fn digest(path: &Path) -> io::Result<String> {
-    let mut hash = Hashing { hash: Sha256::new(), inner: io::sink() };
-    io::copy(&mut File::open(path)?, &mut hash)?;
-    Ok(hash.finish())
-}
-
-/// A writer that hashes what goes through it.
-#[derive(Debug)]
-pub struct Hashing<W> {
-    hash: Sha256,
-    inner: W,
-}
-
-impl<W: io::Write> Hashing<W> {
-    /// In front of `inner`.
-    pub fn new(inner: W) -> Self {
-        Self { hash: Sha256::new(), inner }
-    }
-
-    /// SHA-256 of everything written.
-    pub fn finish(self) -> String {
-        hex(&self.hash.finalize())
-    }
-}
-
-impl<W: io::Write> io::Write for Hashing<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.inner.write(bytes)?;
-        self.hash.update(&bytes[..written]);
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.inner.flush()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -191,7 +151,7 @@ mod tests {
             version: "1.2".into(),
             file: "archive.whl".into(),
             bytes: 5,
-            sha256: crate::shims::sha256(b"right"),
+            sha256: crate::hashing::sha256(b"right"),
         };
         let mut command = Command::new("sh");
         command.arg("-c").arg(script).arg(folder.join(&package.file));
@@ -208,7 +168,7 @@ mod tests {
         fs::remove_dir_all(folder).unwrap();
 
         let (archive, folder) = scripted("wrong", "printf wrong > \"$0\"");
-        assert!(matches!(archive, Err(Cause::Digest(found)) if found == crate::shims::sha256(b"wrong")));
+        assert!(matches!(archive, Err(Cause::Digest(found)) if found == crate::hashing::sha256(b"wrong")));
         fs::remove_dir_all(folder).unwrap();
 
         let (archive, folder) = scripted("nothing", "true");
@@ -224,7 +184,7 @@ mod tests {
         fs::remove_dir_all(folder).unwrap();
         let error =
             FetchError { name: "p".into(), version: "1.2".into(), sha256: "abcd".into(), source: cause };
-        let text = crate::workspace::chain(&error);
+        let text = format!("{error}: {}", std::error::Error::source(&error).unwrap());
         assert!(text.starts_with("fetch the package p 1.2 (SHA-256 abcd): sh ended with"), "{text}");
     }
 

@@ -5,8 +5,16 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
-use super::ArtifactError;
-use crate::shims::hex;
+/// Why a name leads to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum SpecError {
+    /// The text is not what it should be.
+    #[error("understand artifacts.toml")]
+    Text(#[source] Box<toml::de::Error>),
+    /// There is no artifact, set or package of this name.
+    #[error("find `{0}` in artifacts.toml")]
+    Unknown(String),
+}
 
 /// The file's content.
 #[derive(Debug, Deserialize)]
@@ -115,31 +123,31 @@ pub struct Join {
 
 impl Spec {
     /// The one of this source tree.
-    pub fn own() -> Result<Self, ArtifactError> {
-        let error = |source| ArtifactError::Spec(Box::new(source));
-        let mut spec: Self = toml::from_str(include_str!("../../artifacts.toml")).map_err(error)?;
-        let debian: Debian = toml::from_str(include_str!("../../debian.toml")).map_err(error)?;
+    pub fn own() -> Result<Self, SpecError> {
+        let error = |source| SpecError::Text(Box::new(source));
+        let mut spec: Self = toml::from_str(include_str!("../artifacts.toml")).map_err(error)?;
+        let debian: Debian = toml::from_str(include_str!("../debian.toml")).map_err(error)?;
         spec.artifacts.extend(debian.artifact);
         Ok(spec)
     }
 
     /// The artifact of that name.
-    pub fn artifact(&self, name: &str) -> Result<&Artifact, ArtifactError> {
-        self.artifacts.get(name).ok_or_else(|| ArtifactError::Unknown(name.to_owned()))
+    pub fn artifact(&self, name: &str) -> Result<&Artifact, SpecError> {
+        self.artifacts.get(name).ok_or_else(|| SpecError::Unknown(name.to_owned()))
     }
 
     /// The set of that name.
-    pub fn set(&self, name: &str) -> Result<&Set, ArtifactError> {
-        self.sets.get(name).ok_or_else(|| ArtifactError::Unknown(name.to_owned()))
+    pub fn set(&self, name: &str) -> Result<&Set, SpecError> {
+        self.sets.get(name).ok_or_else(|| SpecError::Unknown(name.to_owned()))
     }
 
     /// The package of that short name.
-    pub fn package(&self, name: &str) -> Result<&Package, ArtifactError> {
-        self.packages.get(name).ok_or_else(|| ArtifactError::Unknown(name.to_owned()))
+    pub fn package(&self, name: &str) -> Result<&Package, SpecError> {
+        self.packages.get(name).ok_or_else(|| SpecError::Unknown(name.to_owned()))
     }
 
     /// Short names of the packages that an artifact comes from.
-    pub fn packages_of<'a>(&'a self, artifact: &'a Artifact) -> Result<Vec<&'a str>, ArtifactError> {
+    pub fn packages_of<'a>(&'a self, artifact: &'a Artifact) -> Result<Vec<&'a str>, SpecError> {
         let mut names: Vec<&str> = artifact.whole.iter().map(String::as_str).collect();
         for set in &artifact.sets {
             names.push(&self.set(set)?.package);
@@ -150,7 +158,7 @@ impl Spec {
     }
 
     /// How much an artifact takes to fetch.
-    pub fn bytes_of(&self, artifact: &Artifact) -> Result<u64, ArtifactError> {
+    pub fn bytes_of(&self, artifact: &Artifact) -> Result<u64, SpecError> {
         let mut bytes = artifact.debian.iter().map(|deb| deb.bytes).sum();
         for name in self.packages_of(artifact)? {
             bytes += self.package(name)?.bytes;
@@ -159,7 +167,7 @@ impl Spec {
     }
 
     /// Digest of an artifact's content, as far as it names a folder. Other content, other folder.
-    pub fn identity(&self, artifact: &Artifact) -> Result<String, ArtifactError> {
+    pub fn identity(&self, artifact: &Artifact) -> Result<String, SpecError> {
         let mut hash = Sha256::new();
         for set in &artifact.sets {
             for (name, digest) in &self.set(set)?.files {
@@ -175,7 +183,7 @@ impl Spec {
         for deb in &artifact.debian {
             hash.update(format!("debian {}\n", deb.sha256));
         }
-        Ok(hex(&hash.finalize()[..4]))
+        Ok(hex::encode(&hash.finalize()[..4]))
     }
 }
 

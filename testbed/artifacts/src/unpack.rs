@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use flate2::read::GzDecoder;
 use zip::ZipArchive;
 
-use super::download::Hashing;
-use super::progress::Progress;
-use super::spec::{Package, Registry};
+use crate::hashing::Hashing;
+use crate::progress::Progress;
+use crate::spec::{Package, Registry};
 
 /// Why a package could not be unpacked.
 #[derive(Debug, thiserror::Error)]
@@ -111,7 +111,7 @@ mod tests {
     use zip::write::SimpleFileOptions;
 
     use super::*;
-    use crate::shims::sha256;
+    use crate::hashing::sha256;
 
     const CONTENT: &[u8] = b"an object";
 

@@ -6,9 +6,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
-use super::download::digest;
-use super::progress::Progress;
-use super::spec::Deb;
+use crate::hashing::digest;
+use crate::progress::Progress;
+use crate::spec::Deb;
 
 /// Apt's downloader: proxies, certificates and retries are as the machine's configuration has them.
 const DOWNLOADER: &str = "/usr/lib/apt/apt-helper";

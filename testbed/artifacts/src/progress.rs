@@ -3,7 +3,7 @@
 use std::io::{IsTerminal as _, Read, Seek, SeekFrom};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{DecimalBytes, ProgressBar, ProgressStyle};
 
 /// A piece of work of a known number of bytes. Its bar goes away when it is dropped.
 #[derive(Debug)]
@@ -13,7 +13,7 @@ impl Progress {
     /// Begins it. `what` says what is done, as in "fetching this".
     pub fn begin(what: String, bytes: u64) -> Self {
         if !std::io::stderr().is_terminal() {
-            eprintln!("{what} ({})", crate::workspace::megabytes(bytes));
+            eprintln!("{what} ({})", DecimalBytes(bytes));
             return Self(ProgressBar::hidden());
         }
         let bar = ProgressBar::new(bytes).with_message(what);

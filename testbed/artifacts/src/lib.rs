@@ -1,0 +1,21 @@
+//! The real libraries and models that tests use: fetched by name, version and digest with the clients of the public
+//! registries, unpacked, and kept in `$XDG_CACHE_HOME/vgpu-run` ([`Cache`]). `artifacts.toml` and `debian.toml` say what there is.
+
+mod cache;
+mod debian;
+mod download;
+mod error;
+mod hashing;
+mod progress;
+mod spec;
+mod unpack;
+
+use std::path::PathBuf;
+
+pub use cache::Cache;
+pub use error::ArtifactError;
+
+/// The folder of an artifact, fetched if it is not there.
+pub fn fetch(name: &str) -> Result<PathBuf, ArtifactError> {
+    Cache::open()?.fetch(name)
+}
