@@ -5,8 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use xtask::shims::Driver;
 use xtask::shims::inspect::{Expected, Object, problems};
-use xtask::shims::link::{Driver, Job, LinkError, Linked, Linker, link};
+use xtask::shims::link::{Job, LinkError, Linked, Linker, link};
 use xtask::shims::symbols::{Symbol, parse};
 
 const LIST: &str = "tinyData ret=data:4096\ntinyDone\ntinyFloat ret=c64\ntinyMake ret=struct:20\n\

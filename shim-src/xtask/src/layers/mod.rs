@@ -5,6 +5,7 @@
 //! wherever the path stands. Methods are not paths. What is compiled for tests alone (`#[cfg(test)]`) is left out: a test looks
 //! at whatever it needs.
 
+mod error;
 mod names;
 mod paths;
 mod tree;
@@ -18,41 +19,9 @@ use petgraph::graphmap::DiGraphMap;
 use serde::Serialize;
 use serde_json::Value;
 
-use tree::{Crate, File};
+pub use error::LayersError;
 
-/// Why nothing can be said.
-#[derive(Debug, thiserror::Error)]
-pub enum LayersError {
-    /// Cargo does not tell what there is.
-    #[error("ask cargo for the workspace's crates: {0}")]
-    Cargo(String),
-    /// A file cannot be read.
-    #[error("read {path}")]
-    Read {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
-    /// A file is no Rust.
-    #[error("understand {path}")]
-    Parse {
-        /// Which.
-        path: PathBuf,
-        /// Where and why.
-        #[source]
-        source: syn::Error,
-    },
-    /// A module has no file.
-    #[error("find the file of mod {name} in {path}")]
-    NoFile {
-        /// Which.
-        name: String,
-        /// Where it is declared.
-        path: PathBuf,
-    },
-}
+use tree::{Crate, File};
 
 /// A crate's files.
 #[derive(Debug, Serialize)]

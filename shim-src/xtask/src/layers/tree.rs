@@ -8,7 +8,7 @@ use proc_macro2::{TokenStream, TokenTree};
 use syn::punctuated::Punctuated;
 use syn::{Attribute, Expr, ExprLit, Item, Lit, Meta, Token, UseTree};
 
-use super::LayersError;
+use super::error::LayersError;
 
 /// A file, by its place in [`Crate::files`].
 pub(super) type FileId = usize;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, io};
 
-use super::Library;
+use super::library::Library;
 
 /// What the shims are compiled for, whatever the launcher is.
 pub const TARGET: &str = "x86_64-unknown-linux-gnu";

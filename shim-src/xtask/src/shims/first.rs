@@ -16,7 +16,7 @@ fn patterns(list: &str) -> impl Iterator<Item = &str> {
 
 /// A linker script to be given beside the linker's own, for objects that have such functions.
 pub fn script(soname: &str) -> Option<String> {
-    if soname != super::LIBCUDA.soname {
+    if soname != super::library::LIBCUDA.soname {
         return None;
     }
     let mut script = String::from("SECTIONS\n{\n  .text.first :\n  {\n");

@@ -11,7 +11,7 @@ use std::{fs, io};
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
-use super::Library;
+use super::library::Library;
 
 /// Folders of a crate that do not go into a shim.
 const NOT_INPUTS: &[&str] = &["tests", "benches", "examples", "fuzz", "target", "README.md"];

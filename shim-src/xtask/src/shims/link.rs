@@ -9,6 +9,7 @@ use std::process::Command;
 use std::{fs, io};
 
 use super::archive::{self, ArchiveError};
+use super::library::Driver;
 use super::symbols::Symbol;
 use super::{first, stub};
 
@@ -108,17 +109,6 @@ impl Linker {
             }
         }
     }
-}
-
-/// How an object uses libcuda.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Driver {
-    /// It is libcuda.
-    Is,
-    /// It always needs it.
-    Needs,
-    /// It needs it if it calls it.
-    MayNeed,
 }
 
 /// An object to be linked.

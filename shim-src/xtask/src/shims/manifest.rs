@@ -100,7 +100,7 @@ impl Manifest {
     pub fn write(&self, folder: &Path) -> Result<(), ManifestError> {
         let path = folder.join(FILE);
         let text = format!("{HEAD}{}", toml::to_string(self)?);
-        super::replace(&path, text.as_bytes()).map_err(|source| ManifestError::File { path, source })
+        super::files::replace(&path, text.as_bytes()).map_err(|source| ManifestError::File { path, source })
     }
 
     /// The entry of a SONAME.

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use super::LIBRARIES;
 use super::inspect::Object;
+use super::library::{LIBRARIES, Library};
 use super::link::{LinkError, Linker};
 use super::symbols::{Kind, Returns, Symbol};
 
@@ -115,7 +115,7 @@ fn version_script(lists: &[Vec<Symbol>]) -> String {
         }
     }
     script.push_str("  local: *;\n};\n");
-    for node in LIBRARIES.iter().filter_map(super::Library::node).chain(DLSYM_NODES) {
+    for node in LIBRARIES.iter().filter_map(Library::node).chain(DLSYM_NODES) {
         let _ = writeln!(script, "{node} {{ }};");
     }
     script

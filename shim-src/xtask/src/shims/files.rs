@@ -1,0 +1,33 @@
+//! Files that two builds may write at once.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use sha2::{Digest as _, Sha256};
+
+/// Waits for the exclusive lock on `path`, which lasts as long as the file stays open.
+pub fn lock(path: &Path) -> io::Result<File> {
+    let file = File::options().create(true).truncate(false).write(true).open(path)?;
+    file.lock()?;
+    Ok(file)
+}
+
+/// Writes a file under another name and gives it its own at once: who has the old one open or mapped keeps it.
+pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.new", std::process::id()));
+    let new = path.with_file_name(name);
+    let mut file = File::create(&new)?;
+    let written = file.write_all(bytes).and_then(|()| fs::rename(&new, path));
+    if written.is_err() {
+        // The first failure is the one to report.
+        let _ = fs::remove_file(&new);
+    }
+    written
+}
+
+/// SHA-256 in hexadecimal.
+pub fn sha256(bytes: &[u8]) -> String {
+    hex::encode(Sha256::digest(bytes))
+}
