@@ -1,6 +1,7 @@
 //! `vgpu-testbed bench`: figures, as medians and ratios measured in one run. Nothing here passes or fails.
 
 mod copies;
+mod measure;
 mod transport;
 
 use std::process::{Command, ExitCode, Stdio};
@@ -9,8 +10,10 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use vgpu_testbed::backends::Backend;
-use vgpu_testbed::bed::{Bed, Facts};
+use vgpu_testbed::bed::Bed;
 use vgpu_testbed::{nothing, programs};
+
+use measure::{facts, median};
 
 /// Options.
 #[derive(clap::Args)]
@@ -35,11 +38,6 @@ enum What {
     Transport(transport::Arguments),
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
 /// Milliseconds that a command takes, start to end.
 fn wall(command: &mut Command) -> Result<f64> {
     let start = Instant::now();
@@ -62,16 +60,6 @@ fn to_list(command: &mut Command) -> Result<f64> {
         bail!("{command:?}: no device: {seen}");
     }
     seen["ms"].as_f64().context("no ms")
-}
-
-fn facts(cc: &str) -> Facts {
-    Facts {
-        address: "0000:00:05.0".to_owned(),
-        name: "VGPU-STUB bench".to_owned(),
-        uuid: "5e".repeat(16),
-        cc: cc.to_owned(),
-        memory_mib: 8192,
-    }
 }
 
 /// The launcher against the bare program.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use vgpu_testbed::bed::Bed;
 use vgpu_testbed::programs;
 
-use super::{facts, median};
+use super::measure::{facts, median};
 
 /// Options.
 #[derive(clap::Args)]

@@ -2,16 +2,18 @@
 //! virtual machine a token takes: for both versions of the contract, on the simulated bus and in booted guests, as root and as a user.
 
 mod guest;
+mod options;
 mod simulated;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::ValueEnum;
 use serde_json::{Value, json};
 
-/// Tokens that are decoded before they are counted: kernels are loaded with the first, a graph is captured with the second.
-const WARM: usize = 3;
+pub use options::Arguments;
+
+use options::Bus;
+
 /// What exits are, for who reads the figures.
 const EXITS: &str = "accesses to the device's registers, and to the data window of version 1, as the device model counts them, from the \
                      third token on, over the tokens that followed: each is an exit of the virtual machine. On the simulated bus none is, \
@@ -23,45 +25,6 @@ const EXITS: &str = "accesses to the device's registers, and to the data window 
 const EMULATED: &str = "the guest's processor is emulated: memory types of mappings have no effect there, so neither what write-combining \
                         gains nor what reads of a BAR cost where a hypervisor honours them is in these figures; an access costs a trip \
                         to another process";
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Bus {
-    /// The simulated bus.
-    Sim,
-    /// Booted guests.
-    Vm,
-}
-
-/// Options.
-#[derive(clap::Args)]
-pub struct Arguments {
-    /// How many calls of each kind.
-    #[arg(long, default_value_t = 2000)]
-    calls: usize,
-    /// How much is copied, MiB.
-    #[arg(long, default_value_t = 64)]
-    mib: usize,
-    /// Who serves the device.
-    #[arg(long, default_value = "null")]
-    executor: String,
-    /// One bus alone; both, if not given.
-    #[arg(long, value_enum)]
-    only: Option<Bus>,
-    /// The model whose tokens are counted: a GGUF file, or `smollm2` or `gemma3`, which are fetched.
-    #[arg(long, default_value = "smollm2")]
-    model: String,
-    /// How many tokens are counted.
-    #[arg(long, default_value_t = 8)]
-    tokens: usize,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
-}
-
-/// The arguments of the stand-in.
-fn stand_in(calls: usize, kib: usize) -> Vec<String> {
-    ["transport", "--calls", &calls.to_string(), "--kib", &kib.to_string()].map(str::to_owned).to_vec()
-}
 
 /// Measures and prints.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {

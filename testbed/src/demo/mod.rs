@@ -6,6 +6,7 @@
 
 mod evidence;
 mod ollama;
+mod options;
 mod own;
 
 use std::path::PathBuf;
@@ -15,45 +16,11 @@ use anyhow::{Context, Result};
 use vgpu_testbed::guest;
 use vgpu_testbed::traffic::PerToken;
 
-use crate::place::{DeviceOptions, Place};
-use evidence::Evidence;
+use crate::place::Place;
 
-/// Options.
-#[derive(clap::Args)]
-pub struct Arguments {
-    /// The question.
-    #[arg(default_value = "What is the capital of France?")]
-    question: String,
-    /// The model: a GGUF file, or `smollm2` or `gemma3`, which are fetched.
-    #[arg(long, default_value = "smollm2")]
-    model: String,
-    /// Tokens of the answer at most.
-    #[arg(long, default_value_t = 48)]
-    tokens: usize,
-    #[command(flatten)]
-    options: DeviceOptions,
-    /// Use `vgpu-llama` though there is an Ollama.
-    #[arg(long)]
-    no_ollama: bool,
-    /// The Ollama to use, instead of the one on `PATH`.
-    #[arg(long, conflicts_with = "no_ollama")]
-    ollama: Option<PathBuf>,
-}
+pub use options::Arguments;
 
-/// What a server did.
-#[derive(Debug)]
-struct Shown {
-    /// About the process that did the work.
-    evidence: Evidence,
-    /// Layers on the device, and layers that there are, where that was said.
-    offloaded: Option<(u32, u32)>,
-    /// What a token cost, where it was measured.
-    per_token: Option<PerToken>,
-}
-
-fn step(text: &str) {
-    println!("\n== {text}");
-}
+use options::{Shown, step};
 
 /// The first program of this name on `PATH`.
 fn on_path(name: &str) -> Option<PathBuf> {

@@ -17,7 +17,7 @@ use vgpu_testbed::bed::{self, PATIENCE};
 use vgpu_testbed::programs;
 
 use super::evidence::Evidence;
-use super::{Arguments, Shown, step};
+use super::options::{Arguments, Shown, step};
 use crate::place::Place;
 
 /// What the model is called in the private store.

@@ -9,7 +9,7 @@ use vgpu_testbed::guest::{self, LogTo, Settings};
 use vgpu_testbed::traffic::Traffic;
 
 use super::evidence::Evidence;
-use super::{Arguments, Shown, step};
+use super::options::{Arguments, Shown, step};
 use crate::place::Place;
 
 /// Tokens that are decoded before a token's cost is measured: by then kernels are loaded, and graphs made.

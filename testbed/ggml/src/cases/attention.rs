@@ -1,6 +1,6 @@
 //! Attention: its softmax by itself, and all of it in one operation.
 
-use super::{USUAL, size};
+use super::common::{USUAL, size};
 use crate::case::Cases;
 use crate::compare::Limit;
 use crate::ffi::{Precision, Type};

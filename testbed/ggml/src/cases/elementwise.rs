@@ -1,6 +1,6 @@
 //! Element by element: arithmetic with broadcast, functions of one number, gated units.
 
-use super::{USUAL, size};
+use super::common::{USUAL, size};
 use crate::case::Cases;
 use crate::compare::Limit;
 use crate::ffi::{Builder, Glu, Tensor, Type, Unary};

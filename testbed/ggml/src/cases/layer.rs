@@ -1,6 +1,6 @@
 //! Whole pieces of a model in one graph, where backends fuse operations and record what they replay.
 
-use super::USUAL;
+use super::common::USUAL;
 use crate::case::Cases;
 use crate::compare::Limit;
 use crate::ffi::{Glu, Rope, Tensor, Type, Unary};

@@ -1,7 +1,7 @@
 //! Products of matrices, by every type of weights: for one token and for prompts, by expert, transposed, and
 //! with what follows a product in the same kernel.
 
-use super::{USUAL, size};
+use super::common::{USUAL, size};
 use crate::case::Cases;
 use crate::compare::Limit;
 use crate::ffi::{Glu, Precision, Tensor, Type};

@@ -6,6 +6,7 @@
 #![allow(clippy::many_single_char_names, reason = "matrices and their sizes have such names")]
 
 mod attention;
+mod common;
 mod elementwise;
 mod layer;
 mod matmul;
@@ -17,10 +18,6 @@ mod rope;
 mod rows;
 
 use crate::case::{Case, Cases};
-use crate::compare::Limit;
-
-/// The limit of operations that have none of their own.
-const USUAL: Limit = Limit::Nmse(1e-7);
 
 /// Every case, in a fixed order, each under a name of its own.
 pub fn all() -> Vec<Case> {
@@ -36,11 +33,6 @@ pub fn all() -> Vec<Case> {
     recurrent::add(&mut cases);
     layer::add(&mut cases);
     cases.into_list()
-}
-
-/// Sizes as `10x5x4x3`.
-fn size(ne: [i64; 4]) -> String {
-    ne.map(|count| count.to_string()).join("x")
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Elements moved, converted and laid out anew.
 
-use super::{USUAL, size};
+use super::common::{USUAL, size};
 use crate::case::Cases;
 use crate::compare::Limit;
 use crate::ffi::{Tensor, Type};

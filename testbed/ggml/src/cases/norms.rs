@@ -1,6 +1,6 @@
 //! Normalisations, and the chains that follow them in models.
 
-use super::{USUAL, size};
+use super::common::{USUAL, size};
 use crate::case::Cases;
 use crate::ffi::{Builder, Rope, Tensor, Type};
 use crate::fill::Fill;

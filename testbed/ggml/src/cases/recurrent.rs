@@ -1,7 +1,7 @@
 //! Models with a state instead of a cache: Mamba, RWKV, gated linear attention, gated delta networks; and the
 //! hyper-connections of DeepSeek 4.
 
-use super::{USUAL, size};
+use super::common::{USUAL, size};
 use crate::case::Cases;
 use crate::compare::Limit;
 use crate::ffi::{Tensor, Type, Unary};

@@ -1,6 +1,6 @@
 //! Many numbers to few: sums, extrema, sorts.
 
-use super::{USUAL, size};
+use super::common::{USUAL, size};
 use crate::case::Cases;
 use crate::compare::Limit;
 use crate::ffi::{Builder, Order, Tensor, Type};

@@ -1,6 +1,6 @@
 //! Rotary position embeddings: the orders of pairs, positions in several parts, YaRN, frequency factors.
 
-use super::{USUAL, size};
+use super::common::{USUAL, size};
 use crate::case::Cases;
 use crate::ffi::{Rope, Type};
 use crate::fill::Fill;

@@ -1,6 +1,6 @@
 //! Rows by number: the embedding table, and the stores into a cache of keys and values.
 
-use super::{USUAL, size};
+use super::common::{USUAL, size};
 use crate::case::Cases;
 use crate::compare::Limit;
 use crate::ffi::Type;

@@ -5,8 +5,9 @@ use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
 use super::backend::Backend;
+use super::error::FfiError;
 use super::kinds::Type;
-use super::library::{FfiError, Ggml, text};
+use super::library::{Ggml, text};
 use super::raw::{DIMENSIONS, InitParams, RawTensor};
 
 /// Room for this many tensors.

@@ -4,7 +4,8 @@ use std::ffi::{CString, c_int};
 use std::path::Path;
 use std::ptr::{self, NonNull};
 
-use super::library::{FfiError, Ggml, text};
+use super::error::FfiError;
+use super::library::{Ggml, text};
 use super::raw::SetThreads;
 
 /// `ggml_backend_t`: a stream of work on one device.

@@ -5,89 +5,11 @@ use std::path::{Path, PathBuf};
 use std::ptr;
 
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
-use thiserror::Error;
 
+use super::error::FfiError;
 use super::kinds::Type;
 use super::nodes::NodeFunctions;
 use super::raw::{Functions, OBJECT_SIZE, RawTensor, Score, TypeTraits};
-
-/// What can go wrong between this program and GGML.
-#[derive(Debug, Error)]
-pub enum FfiError {
-    /// A folder cannot be read.
-    #[error("list {}: {source}", .folder.display())]
-    Folder {
-        /// The folder.
-        folder: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// A folder lacks a library.
-    #[error("{} holds no {wanted}", .folder.display())]
-    Missing {
-        /// The folder.
-        folder: PathBuf,
-        /// The library's name.
-        wanted: &'static str,
-    },
-    /// A library cannot be loaded.
-    #[error("load {}: {source}", .path.display())]
-    Load {
-        /// The library.
-        path: PathBuf,
-        /// Why.
-        source: libloading::Error,
-    },
-    /// GGML lacks a function.
-    #[error("find {name}: {source}")]
-    Symbol {
-        /// The function.
-        name: &'static str,
-        /// Why.
-        source: libloading::Error,
-    },
-    /// This is not the GGML that the C types here are from.
-    #[error("this GGML is not 0.25: {what} is {found}, expected {expected}")]
-    Version {
-        /// What differs.
-        what: String,
-        /// What this GGML says.
-        found: usize,
-        /// What 0.25 says.
-        expected: usize,
-    },
-    /// `ggml_backend_load` refused; GGML said why on stderr.
-    #[error("ggml_backend_load({}) failed", .0.display())]
-    Backend(PathBuf),
-    /// A backend that loaded has no device of this number; GGML said why on stderr.
-    #[error("{} has no device {index}", .path.display())]
-    NoDevice {
-        /// The backend.
-        path: PathBuf,
-        /// The device's number.
-        index: usize,
-    },
-    /// A call returned a null pointer.
-    #[error("{0} failed")]
-    Null(&'static str),
-    /// A graph failed.
-    #[error("ggml_backend_graph_compute returned {0}")]
-    Compute(i32),
-    /// Bytes of a wrong length for a tensor.
-    #[error("{given} bytes for a tensor of {wanted}")]
-    Length {
-        /// How many were given.
-        given: usize,
-        /// How many the tensor has.
-        wanted: usize,
-    },
-    /// A tensor that is not of the arena that was placed.
-    #[error("the tensor is of another arena")]
-    Stranger,
-    /// A path with a zero byte.
-    #[error("{} has a zero byte", .0.display())]
-    Path(PathBuf),
-}
 
 /// GGML in this process. Its backends register themselves in it and it is never unloaded.
 pub struct Ggml {

@@ -6,6 +6,7 @@
 
 mod arena;
 mod backend;
+mod error;
 mod kinds;
 mod library;
 mod nodes;
@@ -13,6 +14,7 @@ mod raw;
 
 pub use arena::{Arena, Builder, Placed, Shape, Tensor};
 pub use backend::Backend;
+pub use error::FfiError;
 pub use kinds::Type;
-pub use library::{FfiError, Ggml};
+pub use library::Ggml;
 pub use nodes::{Glu, Order, Precision, Rope, Unary};

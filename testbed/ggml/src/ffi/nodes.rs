@@ -6,8 +6,8 @@ use std::ptr;
 use libloading::os::unix::Library;
 
 use super::arena::{Builder, Tensor};
+use super::error::FfiError;
 use super::kinds::Type;
-use super::library::FfiError;
 use super::raw::{ContextPtr, TensorPtr};
 
 /// `enum ggml_unary_op`, without XIELU, which has parameters.

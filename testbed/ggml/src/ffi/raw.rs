@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 use libloading::os::unix::Library;
 
-use super::library::FfiError;
+use super::error::FfiError;
 
 /// `GGML_MAX_DIMS`.
 pub const DIMENSIONS: usize = 4;

@@ -1,11 +1,22 @@
 //! The functions, by name.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::mem::MaybeUninit;
 
 use libloading::os::unix::Library;
 
+use super::error::LlamaError;
 use super::layout::{Batch, ChatMessage, ContextParams, ModelParams, QuantizeParams};
-use super::{LlamaError, Opaque, Returned};
+
+/// An opaque object of the library.
+pub(super) type Opaque = *mut c_void;
+
+/// Room behind a structure that a function returns: one that is longer than ours does no harm before it is found out.
+#[repr(C)]
+pub(super) struct Returned<T> {
+    pub(super) value: T,
+    room: MaybeUninit<[u8; 512]>,
+}
 
 /// `ggml_log_callback`.
 pub(super) type LogCallback = extern "C" fn(c_int, *const c_char, *mut c_void);

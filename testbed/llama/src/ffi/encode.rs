@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
+use super::error::LlamaError;
+use super::files::c_path;
 use super::layout::QuantizeParams;
-use super::{Llama, LlamaError, c_path};
+use super::llama::Llama;
 
 /// Types in which both the CPU's and CUDA's kernels can have weights without an offset to each block: the two then round
 /// what the weights are multiplied with alike, or not at all.

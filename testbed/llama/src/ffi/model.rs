@@ -5,9 +5,10 @@ use std::marker::PhantomData;
 use std::path::Path;
 use std::ptr;
 
-use super::api::Api;
+use super::api::{Api, Opaque};
+use super::error::LlamaError;
+use super::files::c_path;
 use super::layout::{Batch, ChatMessage, ContextParams, ModelParams};
-use super::{LlamaError, Opaque, c_path};
 
 /// Whether attention is one fused operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::backend::Backend;
 use super::runner::MODEL_BYTES;
-use super::{paths, serve};
+use super::{http, paths};
 
 /// The program.
 pub fn main() -> ExitCode {
@@ -73,7 +73,7 @@ fn run(arguments: &[&str]) -> Result<()> {
         };
         eprintln!("load_tensors: offloaded {offloaded}/31 layers to GPU");
     }
-    serve::answer(&format!("127.0.0.1:{port}"), &|path, _| match path {
+    http::answer(&format!("127.0.0.1:{port}"), &|path, _| match path {
         "/health" => Ok(json!({ "status": "ok" }).to_string()),
         other => bail!("{other}: not found"),
     })

@@ -11,7 +11,8 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use super::device::{self, Device};
-use super::{Lines, log, paths, runners};
+use super::era::Lines;
+use super::{log, paths, runners};
 
 /// How long one folder may take, and gpu-discover.
 const LIMIT: Duration = Duration::from_secs(30);

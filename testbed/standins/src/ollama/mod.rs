@@ -6,7 +6,9 @@
 
 mod backend;
 mod device;
+mod era;
 mod gpu_discover;
+mod http;
 pub mod llama_server;
 mod llama_servers;
 mod log;
@@ -21,36 +23,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
-/// A release, as far as it looks for GPUs.
-#[derive(Debug)]
-pub struct Era {
-    /// Who looks.
-    pub way: Way,
-    /// What `ollama -v` says.
-    pub version: &'static str,
-    /// The texts by which the eras are told apart: they stand in the binaries of their eras alone, so each binary brings its own.
-    pub lines: Lines,
-}
-
-/// Who looks for GPUs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// The server.
-    OwnProcess,
-    /// `ollama runner`.
-    Runner,
-    /// `llama-server` and `ollama gpu-discover`.
-    LlamaServer,
-}
-
-/// Texts of log lines.
-#[derive(Debug)]
-pub struct Lines {
-    /// When the search begins.
-    pub looking: &'static str,
-    /// When llama-server fails to list its devices.
-    pub listing: &'static str,
-}
+pub use era::{Era, Lines, Way};
 
 /// The program.
 pub fn main(era: &Era) -> ExitCode {
@@ -90,7 +63,7 @@ fn run(era: &Era, arguments: &[OsString]) -> Result<()> {
 
 /// As the real one: it asks the server first.
 fn version(era: &Era) -> Result<()> {
-    if let Ok(answer) = serve::ask(&serve::host(), "/api/version") {
+    if let Ok(answer) = http::ask(&http::host(), "/api/version") {
         let answer: serde_json::Value = serde_json::from_str(&answer)?;
         let server = answer["version"].as_str().unwrap_or_default();
         println!("ollama version is {server}");

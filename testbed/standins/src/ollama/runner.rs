@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
 use super::backend::{self, Backend};
-use super::{paths, serve};
+use super::{http, paths};
 
 /// Memory that a model takes.
 pub const MODEL_BYTES: usize = 8 << 20;
@@ -44,7 +44,7 @@ pub fn run(arguments: &[&str]) -> Result<()> {
         }
     }
     let devices = info(&loaded)?;
-    serve::answer(&format!("127.0.0.1:{port}"), &move |path, _| match path {
+    http::answer(&format!("127.0.0.1:{port}"), &move |path, _| match path {
         "/info" => Ok(devices.to_string()),
         "/health" => Ok(json!({ "status": 0, "progress": 1.0 }).to_string()),
         other => bail!("{other}: not found"),

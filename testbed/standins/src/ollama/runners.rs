@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use super::device::{self, Device};
-use super::{log, paths, serve};
+use super::{http, log, paths};
 
 /// How long a runner may take.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -42,7 +42,7 @@ fn ask(libraries: &Path, variant: &Path, extra: &[(&str, &str)], limit: Duration
     let mut child = command.spawn().context("start a runner")?;
     let end = Instant::now() + limit;
     let answer = loop {
-        if let Ok(answer) = serve::ask(&format!("127.0.0.1:{port}"), "/info") {
+        if let Ok(answer) = http::ask(&format!("127.0.0.1:{port}"), "/info") {
             break Ok(answer);
         }
         if let Some(status) = child.try_wait()? {

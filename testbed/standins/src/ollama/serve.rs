@@ -1,72 +1,23 @@
-//! `ollama serve`: the search for a GPU, then HTTP; and HTTP as far as the stand-ins speak it.
+//! `ollama serve`: the search for a GPU, then answers over HTTP.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
-use tiny_http::{Method, Response, Server};
 
 use super::device::Device;
+use super::era::{Era, Way};
+use super::http::{answer, ask, host};
 use super::runner::MODEL_BYTES;
-use super::{Era, Way, llama_servers, log, own_process, paths, runners};
+use super::{llama_servers, log, own_process, paths, runners};
 
-/// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a model's runner may take to start.
 const LOAD: Duration = Duration::from_secs(20);
 const TICK: Duration = Duration::from_millis(10);
-
-/// `OLLAMA_HOST` as host and port.
-pub fn host() -> String {
-    let text = std::env::var("OLLAMA_HOST").unwrap_or_default();
-    let text = text.strip_prefix("http://").unwrap_or(&text).trim_end_matches('/');
-    match text {
-        "" => "127.0.0.1:11434".to_owned(),
-        text if text.contains(':') => text.to_owned(),
-        text => format!("{text}:11434"),
-    }
-}
-
-/// GET, HTTP/1.0, one connection.
-pub fn ask(host: &str, path: &str) -> Result<String> {
-    let mut stream = TcpStream::connect(host).with_context(|| format!("connect to {host}"))?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: {host}\r\n\r\n")?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text)?;
-    let (head, body) = text.split_once("\r\n\r\n").context("no HTTP")?;
-    if head.split_whitespace().nth(1) != Some("200") {
-        bail!("{}", head.lines().next().unwrap_or_default());
-    }
-    Ok(body.to_owned())
-}
-
-/// Answers requests for ever: `handler` gets path and body.
-pub fn answer(host: &str, handler: &dyn Fn(&str, &str) -> Result<String>) -> Result<()> {
-    let server = Server::http(host).map_err(|error| anyhow!("listen tcp {host}: {error}"))?;
-    for mut request in server.incoming_requests() {
-        let mut body = String::new();
-        // A body that is no text is no request of ours.
-        if request.method() == &Method::Post && request.as_reader().read_to_string(&mut body).is_err() {
-            continue;
-        }
-        let path = request.url().split('?').next().unwrap_or_default().to_owned();
-        let response = match handler(&path, &body) {
-            Ok(text) => Response::from_string(text),
-            Err(error) => Response::from_string(json!({ "error": format!("{error:#}") }).to_string())
-                .with_status_code(if format!("{error}").ends_with("not found") { 404 } else { 500 }),
-        };
-        // Who asked may be gone.
-        let _ = request.respond(response);
-    }
-    Ok(())
-}
 
 /// A model that is loaded.
 struct Model {

@@ -6,8 +6,10 @@ use std::ptr::null_mut;
 
 use anyhow::{Result, anyhow, bail};
 
+use super::class::Class;
 use super::cuda::{Blas, Cuda};
-use super::{Class, Outcomes, begun, messages, ptx};
+use super::tell::{Outcomes, begun};
+use super::{messages, ptx};
 use crate::driver::{Code, Handle, SUCCESS};
 
 /// The largest grid that CUDA has.

@@ -11,7 +11,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 use serde_json::json;
 
-use super::say;
+use super::tell::say;
 use crate::mix::{self, Mix};
 use crate::soak::cuda::Cuda;
 

@@ -13,7 +13,7 @@ use vgpu_wire::body::{copy, gemm, graph, launch, memory, module, pages, session,
 use vgpu_wire::{Payload, area};
 use zerocopy::FromBytes;
 
-use super::{Outcomes, begun};
+use super::tell::{Outcomes, begun};
 
 /// Messages of one session at most: it normally is ended earlier.
 const MESSAGES: u32 = 5000;

@@ -13,8 +13,9 @@ use clap::ValueEnum;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::class::Class;
 use super::programs::{Event, Program};
-use super::{Class, say};
+use super::tell::say;
 
 /// Units of the good program that comes after.
 const AFTER: u64 = 2;

@@ -14,7 +14,7 @@ use vgpu_wire::v1::frame::{CUDA_CALL, Call, Header, MAGIC, Outcome};
 use vgpu_wire::v1::owner;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use super::{Outcomes, begun};
+use super::tell::{Outcomes, begun};
 
 /// Connections of the one that keeps them and says nothing: more than a mediator has.
 const IDLE: usize = 70;

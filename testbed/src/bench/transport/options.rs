@@ -1,0 +1,45 @@
+//! Options of the measurement, and what follows from them.
+
+use clap::ValueEnum;
+
+/// Tokens that are decoded before they are counted: kernels are loaded with the first, a graph is captured with the second.
+pub const WARM: usize = 3;
+/// Buses that are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Bus {
+    /// The simulated bus.
+    Sim,
+    /// Booted guests.
+    Vm,
+}
+
+/// Options.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// How many calls of each kind.
+    #[arg(long, default_value_t = 2000)]
+    pub calls: usize,
+    /// How much is copied, MiB.
+    #[arg(long, default_value_t = 64)]
+    pub mib: usize,
+    /// Who serves the device.
+    #[arg(long, default_value = "null")]
+    pub executor: String,
+    /// One bus alone; both, if not given.
+    #[arg(long, value_enum)]
+    pub only: Option<Bus>,
+    /// The model whose tokens are counted: a GGUF file, or `smollm2` or `gemma3`, which are fetched.
+    #[arg(long, default_value = "smollm2")]
+    pub model: String,
+    /// How many tokens are counted.
+    #[arg(long, default_value_t = 8)]
+    pub tokens: usize,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The arguments of the stand-in.
+pub fn stand_in(calls: usize, kib: usize) -> Vec<String> {
+    ["transport", "--calls", &calls.to_string(), "--kib", &kib.to_string()].map(str::to_owned).to_vec()
+}

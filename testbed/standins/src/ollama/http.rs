@@ -1,0 +1,58 @@
+//! HTTP, as far as the stand-ins speak it.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use serde_json::json;
+use tiny_http::{Method, Response, Server};
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// `OLLAMA_HOST` as host and port.
+pub fn host() -> String {
+    let text = std::env::var("OLLAMA_HOST").unwrap_or_default();
+    let text = text.strip_prefix("http://").unwrap_or(&text).trim_end_matches('/');
+    match text {
+        "" => "127.0.0.1:11434".to_owned(),
+        text if text.contains(':') => text.to_owned(),
+        text => format!("{text}:11434"),
+    }
+}
+
+/// GET, HTTP/1.0, one connection.
+pub fn ask(host: &str, path: &str) -> Result<String> {
+    let mut stream = TcpStream::connect(host).with_context(|| format!("connect to {host}"))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: {host}\r\n\r\n")?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    let (head, body) = text.split_once("\r\n\r\n").context("no HTTP")?;
+    if head.split_whitespace().nth(1) != Some("200") {
+        bail!("{}", head.lines().next().unwrap_or_default());
+    }
+    Ok(body.to_owned())
+}
+
+/// Answers requests for ever: `handler` gets path and body.
+pub fn answer(host: &str, handler: &dyn Fn(&str, &str) -> Result<String>) -> Result<()> {
+    let server = Server::http(host).map_err(|error| anyhow!("listen tcp {host}: {error}"))?;
+    for mut request in server.incoming_requests() {
+        let mut body = String::new();
+        // A body that is no text is no request of ours.
+        if request.method() == &Method::Post && request.as_reader().read_to_string(&mut body).is_err() {
+            continue;
+        }
+        let path = request.url().split('?').next().unwrap_or_default().to_owned();
+        let response = match handler(&path, &body) {
+            Ok(text) => Response::from_string(text),
+            Err(error) => Response::from_string(json!({ "error": format!("{error:#}") }).to_string())
+                .with_status_code(if format!("{error}").ends_with("not found") { 404 } else { 500 }),
+        };
+        // Who asked may be gone.
+        let _ = request.respond(response);
+    }
+    Ok(())
+}
