@@ -1,8 +1,9 @@
 //! Where the workspace's programs are: built by cargo into the folder of the running program.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
 
@@ -16,31 +17,15 @@ fn folder() -> Result<PathBuf> {
     Ok(folder.to_owned())
 }
 
-/// Builds the workspace's programs once a process, where cargo started it: they may be older than
-/// the sources, or not there. Without cargo (an installed test bed) they are taken as they are.
-fn up_to_date() -> Result<()> {
-    static BUILT: OnceLock<Result<(), String>> = OnceLock::new();
+/// Builds a package's programs once a process, where cargo started it: they may be older than the sources, or not there.
+/// Without cargo (an installed test bed) they are taken as they are.
+fn up_to_date(package: &'static str) -> Result<()> {
+    static BUILT: Mutex<BTreeMap<&str, Result<(), String>>> = Mutex::new(BTreeMap::new());
+    let Some(cargo) = std::env::var_os("CARGO") else { return Ok(()) };
     let build = || -> Result<()> {
-        let Some(cargo) = std::env::var_os("CARGO") else { return Ok(()) };
         let folder = folder()?;
         let mut command = Command::new(cargo);
-        command.args([
-            "build",
-            "--quiet",
-            "-p",
-            "vgpu-run",
-            "-p",
-            "vgpu-ggml",
-            "-p",
-            "vgpu-guest",
-            "-p",
-            "vgpu-llama",
-            "-p",
-            "vgpu-standins",
-            "-p",
-            "vgpu-testbed",
-            "--bins",
-        ]);
+        command.args(["build", "--quiet", "-p", package, "--bins"]);
         if folder.ends_with("release") {
             command.arg("--release");
         }
@@ -52,14 +37,15 @@ fn up_to_date() -> Result<()> {
         }
         Ok(())
     };
-    match BUILT.get_or_init(|| build().map_err(|error| format!("{error:#}"))) {
+    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    match built.entry(package).or_insert_with(|| build().map_err(|error| format!("{error:#}"))) {
         Ok(()) => Ok(()),
-        Err(error) => bail!("failed to build the programs: {error}"),
+        Err(error) => bail!("failed to build {package}: {error}"),
     }
 }
 
-fn program(name: &str) -> Result<PathBuf> {
-    up_to_date()?;
+fn program(package: &'static str, name: &str) -> Result<PathBuf> {
+    up_to_date(package)?;
     let path = folder()?.join(name);
     if !path.is_file() {
         bail!("{} is not there; build it with: cargo build --release --workspace --bins", path.display());
@@ -69,30 +55,30 @@ fn program(name: &str) -> Result<PathBuf> {
 
 /// The launcher.
 pub fn launcher() -> Result<PathBuf> {
-    program("vgpu-run")
+    program("vgpu-run", "vgpu-run")
 }
 
 /// The program that plays users' programs.
 pub fn standin() -> Result<PathBuf> {
-    program("vgpu-standin")
+    program("vgpu-standins", "vgpu-standin")
 }
 
 /// The program that plays a guest's inference server.
 pub fn llama() -> Result<PathBuf> {
-    program("vgpu-llama")
+    program("vgpu-llama", "vgpu-llama")
 }
 
 /// The program that computes GGML's operations.
 pub fn ops() -> Result<PathBuf> {
-    program("vgpu-ops")
+    program("vgpu-ggml", "vgpu-ops")
 }
 
 /// The first process of a guest.
 pub fn agent() -> Result<PathBuf> {
-    program("vgpu-guest-agent")
+    program("vgpu-guest", "vgpu-guest-agent")
 }
 
 /// The test bed's own command line.
 pub fn testbed() -> Result<PathBuf> {
-    program("vgpu-testbed")
+    program("vgpu-testbed", "vgpu-testbed")
 }

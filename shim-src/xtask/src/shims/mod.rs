@@ -29,8 +29,7 @@ use std::path::{Path, PathBuf};
 
 pub use companion::Companion;
 pub use error::ShimError;
-pub(crate) use files::replace;
-pub use files::sha256;
+pub use files::{replace, sha256};
 pub use library::{Driver, LIBRARIES, Library};
 pub use options::Options;
 pub use sources::{listed, object};

@@ -156,6 +156,28 @@ fn images_come_in_pieces() {
     guest.works(module);
 }
 
+/// Issue 13, point 3: the pieces of one image come to 1 GiB at most. The one that exceeds it is out of memory, what came before is given
+/// up, and the process goes on.
+#[test]
+fn the_pieces_of_an_image_have_a_limit() {
+    const PIECE: usize = 8 << 20;
+    let mut guest = guest(soft());
+    let of = |chunk: u32| {
+        let mut args = [0; 16];
+        args[14] = chunk;
+        args
+    };
+    let piece = vec![b' '; PIECE];
+    guest.call(Op::ModuleLoadData, &of(CHUNK_FIRST), &piece).nothing();
+    for _ in 1..(1 << 30) / PIECE {
+        guest.call(Op::ModuleLoadData, &of(CHUNK_MIDDLE), &piece).nothing();
+    }
+    assert_eq!(guest.call(Op::ModuleLoadData, &of(CHUNK_MIDDLE), b" ").failed(), 2);
+    assert_eq!(guest.call(Op::ModuleLoadData, &of(CHUNK_LAST), b" ").failed(), 200, "nothing is left of it");
+    let module = guest.load(&text(PTX));
+    guest.works(module);
+}
+
 #[test]
 fn modules_have_functions_and_variables_until_they_go() {
     let mut guest = guest(soft());
