@@ -1,9 +1,9 @@
 //! Gives a guest VM's Ollama the GPU of its host: `vgpu-run PROGRAM [ARGS]...`.
 //!
-//! [`cli`] defines the command line and [`commands`] carries it out. The way to a program is [`launch`]; it
-//! uses [`device`], [`program`] and [`inject`]. [`check`] examines the same way link by link, [`service`]
-//! sets up a systemd service, and [`trace`] reads what a program's processes recorded. All of them report
-//! with [`diagnosis`] and [`error`], at the bottom.
+//! `cli` defines the command line and `commands` carries it out. The way to a program is `launch`; it
+//! uses `device`, `program` and `inject`. `check` examines the same way link by link, `service`
+//! sets up a systemd service, and `trace` reads what a program's processes recorded. All of them report
+//! with `diagnosis` and `error`, at the bottom.
 
 mod check;
 mod cli;

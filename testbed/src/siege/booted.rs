@@ -17,7 +17,7 @@ const ROUND_LIMIT: Duration = Duration::from_mins(5);
 /// The user who may open the device.
 const USER: &str = "guest";
 
-/// See the module.
+/// A booted virtual machine with a device of version 2.
 pub struct Booted {
     guest: GuestMachine,
 }

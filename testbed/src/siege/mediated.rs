@@ -68,7 +68,7 @@ impl Drop for Mediator {
     }
 }
 
-/// See the module.
+/// A mediator of version 1 and the machines that share it.
 pub struct Mediated {
     mediator: Mediator,
     machines: Vec<Bed>,

@@ -15,7 +15,7 @@ use super::{plan, report};
 /// Device memory, MiB: more than hostile programs may make the host hold.
 pub const MEMORY_MIB: u64 = 4096;
 
-/// See the module.
+/// A simulated bus with a device of version 2.
 pub struct Simulated {
     bed: Bed,
 }

@@ -51,7 +51,7 @@ impl State {
     }
 }
 
-/// See the module.
+/// A bus that can be besieged, with the device or mediator behind it.
 pub trait Site {
     /// Its name in the report.
     fn name(&self) -> &'static str;

@@ -77,7 +77,7 @@ impl Refusal {
     }
 }
 
-/// See the file.
+/// The modules of a session, those that are still arriving included.
 #[derive(Debug, Default)]
 pub(crate) struct Modules {
     modules: HashMap<u32, Paid<Module>>,

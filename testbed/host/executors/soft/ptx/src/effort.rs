@@ -42,7 +42,7 @@ pub enum Spent {
     },
 }
 
-/// See the module. One piece of work has one, and one thread.
+/// The steps and bytes that one piece of work may take, and has taken. It is used by one thread.
 #[derive(Clone, Debug)]
 pub struct Effort {
     interrupt: Interrupt,
