@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::messages::Message;
+use super::messages::{Message, messages};
 
 /// Why a step of the probe failed.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -48,20 +48,7 @@ pub struct Mapped {
     pub inode: u64,
 }
 
-macro_rules! steps {
-    ($($(#[$about:meta])* $step:literal $name:ident { $($(#[$field_about:meta])* $field:ident: $kind:ty,)* })*) => {$(
-        $(#[$about])*
-        #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-        #[serde(default)]
-        pub struct $name { $($(#[$field_about])* pub $field: $kind,)* }
-
-        impl Message for $name {
-            const STEP: &'static str = $step;
-        }
-    )*};
-}
-
-steps! {
+messages! {
     /// The devices that CUDA's driver describes.
     "driver" Driver {
         /// `cuDriverGetVersion`.

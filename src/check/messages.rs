@@ -54,6 +54,7 @@ pub struct Failure {
     pub error: String,
 }
 
+/// Types of what a child says, each with the name of its step.
 macro_rules! messages {
     ($($(#[$about:meta])* $step:literal $name:ident { $($(#[$field_about:meta])* $field:ident: $kind:ty,)* })*) => {$(
         $(#[$about])*
@@ -66,6 +67,8 @@ macro_rules! messages {
         }
     )*};
 }
+
+pub(super) use messages;
 
 messages! {
     /// The worker became the user that it was asked to become. Only its failure is ever said.
