@@ -146,27 +146,34 @@ exports! {
     }
 }
 
+/// The forms of `cuGraphInstantiate` that take a buffer for a text about a failure. The text is always empty.
+fn instantiate_with_log(
+    out: Out<CUgraphExec>,
+    graph: CUgraph,
+    error_node: Out<CUgraphNode>,
+    log: Out<c_char>,
+    bytes: usize,
+) -> Result {
+    error_node.set_if(CUgraphNode::NULL);
+    if !log.is_null() && bytes > 0 {
+        log.set_text(b"", bytes)?;
+    }
+    graph_exec::instantiate(graph, 0, out)
+}
+
 exports! {
     /// `cuGraphInstantiate`
     pub fn cuGraphInstantiate(
         out: Out<CUgraphExec>, graph: CUgraph, error_node: Out<CUgraphNode>, log: Out<c_char>, bytes: usize,
     ) -> CUresult {
-        error_node.set_if(CUgraphNode::NULL);
-        if !log.is_null() && bytes > 0 {
-            log.set_text(b"", bytes)?;
-        }
-        graph_exec::instantiate(graph, 0, out)
+        instantiate_with_log(out, graph, error_node, log, bytes)
     }
 
     /// `cuGraphInstantiate_v2`
     pub fn cuGraphInstantiate_v2(
         out: Out<CUgraphExec>, graph: CUgraph, error_node: Out<CUgraphNode>, log: Out<c_char>, bytes: usize,
     ) -> CUresult {
-        error_node.set_if(CUgraphNode::NULL);
-        if !log.is_null() && bytes > 0 {
-            log.set_text(b"", bytes)?;
-        }
-        graph_exec::instantiate(graph, 0, out)
+        instantiate_with_log(out, graph, error_node, log, bytes)
     }
 
     /// `cuGraphInstantiateWithFlags`

@@ -11,10 +11,9 @@ use crate::Result;
 use crate::object::gpu::Gpu;
 use crate::object::stream::Stream;
 use crate::object::{address, context};
-use crate::submit::foreign::Foreign;
 use crate::submit::mode::{self, Mode};
-use crate::submit::route::{across, move_bytes};
-use crate::submit::{stream, transfer};
+use crate::submit::route::{self, across, move_bytes};
+use crate::submit::transfer;
 
 /// Copies from device to device.
 pub fn between(stream: &Stream, destination: u64, source: u64, bytes: usize, mode: Mode) -> Result {
@@ -45,13 +44,7 @@ fn within(
         return if destination == source { Ok(()) } else { Err(CUresult::INVALID_VALUE) };
     }
     let message = |stream| CopyDevice { stream, reserved: 0, destination, source, bytes };
-    if !ptr::eq(gpu, stream.gpu()) {
-        let part = Foreign::start(stream, gpu)?;
-        part.submit(message)?;
-        return part.end();
-    }
-    stream::submit(stream, message, &[])?;
-    mode::end(stream, mode)
+    route::submit(stream, gpu, message, mode)
 }
 
 /// Copies by addresses alone. An address that no device has is the host's.

@@ -16,10 +16,9 @@ use crate::arg::In;
 use crate::object::gpu::Gpu;
 use crate::object::stream::Stream;
 use crate::object::{address, capture};
-use crate::submit::foreign::Foreign;
 use crate::submit::mode::{self, Mode};
-use crate::submit::route::{Route, across, move_bytes};
-use crate::submit::{copy, stream, transfer};
+use crate::submit::route::{self, Route, across, move_bytes};
+use crate::submit::{copy, transfer};
 
 /// Rows of the guest's memory are packed into pieces of about this size.
 const PIECE: usize = 4 << 20;
@@ -175,13 +174,7 @@ fn between(stream: &Stream, to: &Side, from: &Side, extent: Extent, mode: Mode) 
         height: extent.height as u64,
         depth: extent.depth as u64,
     };
-    if !ptr::eq(there, stream.gpu()) {
-        let part = Foreign::start(stream, there)?;
-        part.submit(message)?;
-        return part.end();
-    }
-    stream::submit(stream, message, &[])?;
-    mode::end(stream, mode)
+    route::submit(stream, there, message, mode)
 }
 
 /// Moves rows between devices: as many at a time as a piece holds, or one that is longer than a piece.

@@ -1,7 +1,6 @@
 //! Fills of device memory.
 
 use std::ffi::c_uint;
-use std::ptr;
 
 use vgpu_abi::CUresult;
 use vgpu_wire::body::copy::Fill;
@@ -9,9 +8,8 @@ use vgpu_wire::body::copy::Fill;
 use crate::Result;
 use crate::object::address;
 use crate::object::stream::Stream;
-use crate::submit::foreign::Foreign;
 use crate::submit::mode::{self, Mode};
-use crate::submit::stream;
+use crate::submit::route;
 
 /// A fill of `height` rows of `width` elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,13 +64,7 @@ pub fn run(stream: &Stream, shape: Shape, value: c_uint, element: u32, mode: Mod
     let bytes = span(&fill).ok_or(CUresult::INVALID_VALUE)?;
     let gpu = address::owner(stream, fill.destination, bytes)?;
     let message = |stream| Fill { stream, ..fill };
-    if !ptr::eq(gpu, stream.gpu()) {
-        let part = Foreign::start(stream, gpu)?;
-        part.submit(message)?;
-        return part.end();
-    }
-    stream::submit(stream, message, &[])?;
-    mode::end(stream, mode)
+    route::submit(stream, gpu, message, mode)
 }
 
 /// A fill of one row.

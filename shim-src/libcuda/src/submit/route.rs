@@ -1,16 +1,17 @@
-//! Copies between two devices, through the guest's memory.
+//! The way of work to the device whose memory it uses: that of its stream, or another. Copies between two devices
+//! go through the guest's memory.
 
 use std::ffi::c_void;
 use std::ptr;
 
-use vgpu_wire::JOIN_ALL;
+use vgpu_wire::{JOIN_ALL, Payload};
 
 use crate::Result;
 use crate::object::gpu::Gpu;
 use crate::object::stream::Stream;
 use crate::submit::foreign::Foreign;
 use crate::submit::mode::{self, Mode};
-use crate::submit::transfer;
+use crate::submit::{stream, transfer};
 
 /// Copies between devices go through this much of the guest's memory at a time.
 const BOUNCE: usize = 4 << 20;
@@ -57,6 +58,22 @@ impl<'a> Route<'a> {
             Self::Foreign(part) => part.end(),
         }
     }
+}
+
+/// Submits work on a device's memory in the order of a stream, which may be another device's.
+pub fn submit<P: Payload>(
+    stream: &Stream,
+    gpu: &'static Gpu,
+    message: impl FnOnce(u32) -> P,
+    mode: Mode,
+) -> Result {
+    if !ptr::eq(gpu, stream.gpu()) {
+        let part = Foreign::start(stream, gpu)?;
+        part.submit(message)?;
+        return part.end();
+    }
+    stream::submit(stream, message, &[])?;
+    mode::end(stream, mode)
 }
 
 /// Copies between devices by means of `moving`, which is given the routes to the one and from the other. In

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// Why nothing can be said.
+/// What keeps the layers of a workspace from being told.
 #[derive(Debug, thiserror::Error)]
 pub enum LayersError {
     /// Cargo does not tell what there is.
@@ -11,27 +11,27 @@ pub enum LayersError {
     /// A file cannot be read.
     #[error("read {path}")]
     Read {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// What the system said.
         #[source]
         source: std::io::Error,
     },
     /// A file is no Rust.
     #[error("understand {path}")]
     Parse {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Where and why.
+        /// Where it stops to be Rust, and what was expected there.
         #[source]
         source: syn::Error,
     },
     /// A module has no file.
     #[error("find the file of mod {name} in {path}")]
     NoFile {
-        /// Which.
+        /// Name of the module.
         name: String,
-        /// Where it is declared.
+        /// Path of the file that declares it.
         path: PathBuf,
     },
 }

@@ -80,9 +80,9 @@ impl Companion {
 
 /// A companion as it is and as its inputs would have it.
 pub struct CompanionState {
-    /// Which.
+    /// The companion that this is the state of.
     pub companion: Companion,
-    /// Of its inputs.
+    /// SHA-256 of its sources, its tools and their options.
     pub digest: String,
     /// Why it must be built, if it must.
     pub stale: Option<String>,

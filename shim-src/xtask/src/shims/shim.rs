@@ -20,9 +20,9 @@ use super::tools::Tools;
 
 /// One object as it is and as its inputs would have it.
 pub struct State {
-    /// Whose.
+    /// The library that the shim stands in for.
     pub library: &'static Library,
-    /// Of its inputs.
+    /// SHA-256 of its sources, its tools and their options.
     pub digest: String,
     /// Why it must be built, if it must.
     pub stale: Option<String>,
