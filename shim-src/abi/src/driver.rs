@@ -1,11 +1,13 @@
-//! Types and codes of the driver API (`cuda.h`): statuses with their names and texts, handles, and the
-//! structures and numbers that the shims read or write.
+//! Types and codes of the driver API (`cuda.h`): statuses with their names and texts, handles, the structures and
+//! numbers that the shims read or write, the arguments of exports ([`arg`]) and their signatures ([`functions`]).
 
 use core::ffi::c_uint;
 
+pub mod arg;
 pub mod functions;
 mod handles;
 mod numbers;
+pub mod signature;
 mod status;
 mod structures;
 

@@ -6,19 +6,19 @@
 //!   object     contexts, streams, events, graphs, modules and memory, as the guest knows them; the devices
 //!   queue      the session with a device; the order of a stream's work, and when it is complete
 //!   code       images, layouts of parameters, the compiler's logs
-//!   leaves     arg (pointers)  slab (handles)  ptsz (default streams)  sync  visible  entry_point
+//!   leaves     slab (handles)  ptsz (default streams)  sync  visible  entry_point
 //! ```
 //! Each layer uses those below it. State is answered here, without a message. What the host does is sent in
 //! messages that nobody waits for, except for memory, the first use of code, and downloads. An error that the
 //! host reports late is returned by the next call that may return it.
 
-#[macro_use]
-mod signature;
+#[macro_use(exports)]
+extern crate vgpu_abi;
+
 #[macro_use]
 mod ptsz;
 
 mod api;
-mod arg;
 mod code;
 mod entry_point;
 mod object;
@@ -29,6 +29,7 @@ mod submit;
 mod sync;
 mod visible;
 
+use vgpu_abi::driver::arg;
 use vgpu_image::{cubin, fatbin, ptx};
 
 /// What a call of the driver API comes to: nothing, or the status to be returned.

@@ -1,14 +1,13 @@
-//! Compares the exports with the signatures of the driver API ([`vgpu_abi::driver::functions`]) when the
-//! crate is compiled.
+//! Compares exports with the signatures of the driver API ([`functions`](super::functions)) when the crate that
+//! defines them is compiled.
 //!
-//! An export takes the types of [`crate::arg`] in place of pointers, so the two functions have different
+//! An export takes the types of [`arg`](super::arg) in place of pointers, so the two functions have different
 //! types. Each type of an argument says here which types of C it stands for.
 
-use std::ffi::c_char;
+use core::ffi::c_char;
 
-use vgpu_abi::CUresult;
-
-use crate::arg::{In, InOut, Out, Text};
+use super::arg::{In, InOut, Out, Text};
+use super::status::CUresult;
 
 /// An argument of an export that stands for the type `C` of the driver's signature.
 pub trait StandsFor<C> {}
@@ -48,22 +47,23 @@ exports_of!(A0 B0, A1 B1, A2 B2, A3 B3, A4 B4, A5 B5, A6 B6, A7 B7, A8 B8, A9 B9
 /// Compiles only if `E`, the type of an export, has the signature `D`.
 pub const fn check<E: Exports<D>, D>() {}
 
-/// Defines exports of the driver API as [`vgpu_abi::export!`] does. An export without the signature of its
-/// name does not compile.
+/// Defines exports of the driver API as [`export!`](crate::export) does. An export without the signature of its name
+/// does not compile.
+#[macro_export]
 macro_rules! exports {
     ($(
         $(#[$meta:meta])*
         pub fn $name:ident($($arg:ident : $ty:ty),* $(,)?) -> CUresult $body:block
     )*) => {
-        ::vgpu_abi::export! { $(
+        $crate::export! { $(
             $(#[$meta])*
-            pub fn $name($($arg: $ty),*) -> ::vgpu_abi::CUresult $body
+            pub fn $name($($arg: $ty),*) -> $crate::CUresult $body
         )* }
 
         $(
-            const _: () = $crate::signature::check::<
-                unsafe extern "C" fn($($ty),*) -> ::vgpu_abi::CUresult,
-                ::vgpu_abi::driver::functions::$name,
+            const _: () = $crate::driver::signature::check::<
+                unsafe extern "C" fn($($ty),*) -> $crate::CUresult,
+                $crate::driver::functions::$name,
             >();
         )*
     };

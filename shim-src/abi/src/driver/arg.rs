@@ -1,14 +1,15 @@
-//! Arguments of exports that are pointers. An export's contract is that of the CUDA function whose name it
+//! Arguments of the driver API's exports that are pointers. An export's contract is that of the CUDA function whose name it
 //! bears: its pointers are null or what the manual says. These types carry that promise from the signature to
 //! the place of use; C makes them, Rust can do so by an unsafe call alone.
 
-use std::ffi::{CStr, c_char};
-use std::ptr;
-use std::slice;
+use core::ffi::{CStr, c_char};
+use core::ptr;
+use core::slice;
 
-use vgpu_abi::CUresult;
+use super::status::CUresult;
 
-use crate::Result;
+/// What a call of the driver API comes to: nothing, or the status to be returned.
+type Result<T = ()> = core::result::Result<T, CUresult>;
 
 /// Where a result goes: null, or valid for writing one `T`.
 #[derive(Debug)]
@@ -66,6 +67,7 @@ impl<T> Out<T> {
     ///
     /// # Safety
     /// The caller of the export promised an array that long.
+    #[must_use]
     pub unsafe fn at(self, index: usize) -> Self {
         // SAFETY: upheld by the caller of this function.
         Self(unsafe { self.0.add(index) })
