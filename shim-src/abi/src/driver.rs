@@ -18,13 +18,14 @@ pub use handles::{
 };
 pub use numbers::{
     attribute, capture_mode, capture_status, function_attribute, graph_node, graph_update, launch_attribute,
-    limit, pointer_attribute, pool_attribute,
+    limit, memory_operation, pointer_attribute, pool_attribute, wait_value,
 };
 pub use status::CUresult;
 pub use structures::{
-    CUctxCreateParams, CUdevprop, CUgraphExecUpdateResultInfo, CUlaunchAttribute, CUlaunchConfig,
-    CUmemAccessDesc, CUmemAllocationProp, CUmemLocation, CUmemPoolProps, GraphInstantiateParams,
-    KernelNodeParams, Memcpy2D, Memcpy3D, MemsetNodeParams, Side2D, Side3D,
+    BatchMemoryNodeParams, CUctxCreateParams, CUdevprop, CUgraphExecUpdateResultInfo, CUlaunchAttribute,
+    CUlaunchConfig, CUmemAccessDesc, CUmemAllocationProp, CUmemLocation, CUmemPoolProps,
+    GraphInstantiateParams, KernelNodeParams, Memcpy2D, Memcpy3D, MemsetNodeParams, Side2D, Side3D,
+    StreamMemoryOperation,
 };
 
 /// `CU_MEMORYTYPE_HOST`
@@ -49,6 +50,15 @@ pub const EVENT_BLOCKING_SYNC: c_uint = 1;
 pub const EVENT_DISABLE_TIMING: c_uint = 2;
 /// `CU_EVENT_INTERPROCESS`
 pub const EVENT_INTERPROCESS: c_uint = 4;
+
+/// `CU_MEMHOSTREGISTER_PORTABLE`
+pub const HOST_REGISTER_PORTABLE: c_uint = 1;
+/// `CU_MEMHOSTREGISTER_DEVICEMAP`
+pub const HOST_REGISTER_DEVICE_MAP: c_uint = 2;
+/// `CU_MEMHOSTREGISTER_IOMEMORY`
+pub const HOST_REGISTER_IO_MEMORY: c_uint = 4;
+/// `CU_MEMHOSTREGISTER_READ_ONLY`
+pub const HOST_REGISTER_READ_ONLY: c_uint = 8;
 
 /// `CU_MEMHOSTALLOC_PORTABLE`
 pub const HOST_ALLOC_PORTABLE: c_uint = 1;

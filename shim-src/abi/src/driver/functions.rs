@@ -24,11 +24,15 @@ macro_rules! functions {
 }
 
 mod code;
+mod graph_nodes;
 mod memory;
+mod memory_operations;
 mod state;
 mod streams;
 
 pub use code::*;
+pub use graph_nodes::*;
 pub use memory::*;
+pub use memory_operations::*;
 pub use state::*;
 pub use streams::*;

@@ -46,16 +46,24 @@ pub mod attribute {
     pub const STREAM_PRIORITIES_SUPPORTED: c_int = 78;
     /// Managed memory.
     pub const MANAGED_MEMORY: c_int = 83;
+    /// Registered host memory is reached by its host address.
+    pub const CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM: c_int = 91;
     /// Cooperative launches.
     pub const COOPERATIVE_LAUNCH: c_int = 95;
     /// Bytes of shared memory of a block that asks for more.
     pub const MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: c_int = 97;
+    /// Host memory can be registered.
+    pub const HOST_REGISTER_SUPPORTED: c_int = 99;
     /// The calls of virtual memory management.
     pub const VIRTUAL_MEMORY_MANAGEMENT: c_int = 102;
     /// Stream-ordered allocation, 0 or 1.
     pub const MEMORY_POOLS_SUPPORTED: c_int = 115;
     /// Clusters of blocks.
     pub const CLUSTER_LAUNCH: c_int = 120;
+    /// Words of 64 bits in stream memory operations, of their second version.
+    pub const CAN_USE_64_BIT_STREAM_MEM_OPS: c_int = 122;
+    /// Stream memory operations that wait until bits are clear.
+    pub const CAN_USE_STREAM_WAIT_VALUE_NOR: c_int = 123;
 }
 
 /// `CUfunction_attribute` ids.
@@ -272,4 +280,44 @@ pub mod graph_node {
     pub const GRAPH: c_uint = 4;
     /// Nothing.
     pub const EMPTY: c_uint = 5;
+    /// A wait for an event.
+    pub const WAIT_EVENT: c_uint = 6;
+    /// A record of an event.
+    pub const EVENT_RECORD: c_uint = 7;
+    /// Operations on words of memory.
+    pub const BATCH_MEM_OP: c_uint = 12;
+}
+
+/// `CUstreamBatchMemOpType`
+pub mod memory_operation {
+    use core::ffi::c_uint;
+
+    /// Waits until a word of 32 bits compares.
+    pub const WAIT_VALUE_32: c_uint = 1;
+    /// Writes a word of 32 bits.
+    pub const WRITE_VALUE_32: c_uint = 2;
+    /// Makes remote writes visible.
+    pub const FLUSH_REMOTE_WRITES: c_uint = 3;
+    /// Waits until a word of 64 bits compares.
+    pub const WAIT_VALUE_64: c_uint = 4;
+    /// Writes a word of 64 bits.
+    pub const WRITE_VALUE_64: c_uint = 5;
+    /// Orders writes before writes.
+    pub const BARRIER: c_uint = 6;
+}
+
+/// `CUstreamWaitValue_flags`
+pub mod wait_value {
+    use core::ffi::c_uint;
+
+    /// Until the word is the value or greater, by a signed difference.
+    pub const GEQ: c_uint = 0;
+    /// Until it is the value.
+    pub const EQ: c_uint = 1;
+    /// Until it has a bit of the value.
+    pub const AND: c_uint = 2;
+    /// Until it or the value lacks a bit.
+    pub const NOR: c_uint = 3;
+    /// Added: remote writes before it are visible afterwards.
+    pub const FLUSH: c_uint = 1 << 30;
 }

@@ -216,6 +216,35 @@ layout! {
         pub height: usize = 32,
     }
 
+    /// `CUstreamBatchMemOpParams`, a union of four structures: those that wait and write have all of these fields,
+    /// flushes and barriers their flags at the place of the address.
+    pub struct StreamMemoryOperation = 48 {
+        /// [`memory_operation`](super::memory_operation)
+        pub operation: c_uint = 0,
+        /// Device address of the word.
+        pub address: CUdeviceptr = 8,
+        /// The value to write, or to compare with; its low half where the operation is of 32 bits.
+        pub value: u64 = 16,
+        /// How to compare, or whether to write without a barrier.
+        pub flags: c_uint = 24,
+        /// Windows only.
+        pub alias: CUdeviceptr = 32,
+        /// Padding of the union.
+        pub rest: u64 = 40,
+    }
+
+    /// `CUDA_BATCH_MEM_OP_NODE_PARAMS_v2`
+    pub struct BatchMemoryNodeParams = 32 {
+        /// Context of the node.
+        pub context: CUcontext = 0,
+        /// How many operations.
+        pub count: c_uint = 8,
+        /// The operations.
+        pub operations: *mut StreamMemoryOperation = 16,
+        /// Zero.
+        pub flags: c_uint = 24,
+    }
+
     /// `CUgraphExecUpdateResultInfo`
     pub struct CUgraphExecUpdateResultInfo = 24 {
         /// [`graph_update`](super::graph_update)
