@@ -75,7 +75,8 @@ fn write(path: &Path, text: &str) -> Result<(), Box<dyn Error>> {
     fs::write(path, text).map_err(|error| format!("write {}: {error}", path.display()).into())
 }
 
-/// Brings `embedded/` up to date. Its objects are copied from there, for another build may replace them at any time.
+/// Brings `embedded/` up to date. Its objects are copied from there, for another build may replace them at
+/// any time.
 fn build(root: &Path) -> Result<(PathBuf, Manifest), Box<dyn Error>> {
     let options = Options::embedded(root);
     let report = shims::update(&options)?;

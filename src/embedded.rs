@@ -1,5 +1,5 @@
-//! The shims, as bytes. The build script has them built and says in OUT_DIR where they are; `embedded/` and its
-//! manifest say what they are.
+//! The shims, as bytes. The build script has them built and says in OUT_DIR where they are; `embedded/` and
+//! its manifest say what they are.
 
 /// A shared object that stands in for one of NVIDIA's.
 #[derive(Debug, PartialEq, Eq)]

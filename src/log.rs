@@ -1,7 +1,7 @@
 //! The launcher's own log: silent unless asked for, by `--verbose` or by VGPU_LOG as for the shims.
 //!
-//! With `--user` the file that VGPU_LOG_FILE names is opened by that user and not by root: until the rights are dropped, lines
-//! wait in memory ([`settle`]).
+//! With `--user` the file that VGPU_LOG_FILE names is opened by that user and not by root: until the rights
+//! are dropped, lines wait in memory ([`settle`]).
 
 use std::ffi::OsString;
 use std::fmt;
@@ -30,8 +30,8 @@ enum Sink {
 
 static SINK: Mutex<Sink> = Mutex::new(Sink::Stderr);
 
-/// Starts to log, if that was asked for: to the file that VGPU_LOG_FILE names, else to stderr. `waits`: the file is opened by
-/// [`settle`], not now.
+/// Starts to log, if that was asked for: to the file that VGPU_LOG_FILE names, else to stderr. `waits`: the
+/// file is opened by [`settle`], not now.
 pub fn start(verbose: bool, waits: bool) {
     let asked = std::env::var(VGPU_LOG).ok().and_then(|value| level(&value));
     let Some(level) = (if verbose { Some(Level::DEBUG) } else { asked }) else { return };

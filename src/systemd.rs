@@ -33,7 +33,8 @@ impl UnitFiles {
         Self::find_by(name, places, list, |path| path.symlink_metadata().is_ok())
     }
 
-    /// Those of the unit `name` where `list` names the entries of a directory, and `there` tells whether a file is there.
+    /// Those of the unit `name` where `list` names the entries of a directory, and `there` tells whether a
+    /// file is there.
     pub fn find_by(
         name: &str,
         places: &[PathBuf],
@@ -60,8 +61,8 @@ impl UnitFiles {
     }
 }
 
-/// The settings of the section `section`, in their order: names and values as they stand, with continued lines joined as systemd
-/// joins them (systemd.syntax(7)).
+/// The settings of the section `section`, in their order: names and values as they stand, with continued
+/// lines joined as systemd joins them (systemd.syntax(7)).
 pub fn settings<'a>(text: &'a str, section: &'a str) -> impl Iterator<Item = (String, String)> + 'a {
     let mut current = String::new();
     logical_lines(text).filter_map(move |line| {
@@ -74,7 +75,8 @@ pub fn settings<'a>(text: &'a str, section: &'a str) -> impl Iterator<Item = (St
     })
 }
 
-/// A backslash at the end of a line is a space, and the next line goes on; remarks between such lines are passed over.
+/// A backslash at the end of a line is a space, and the next line goes on; remarks between such lines are
+/// passed over.
 fn logical_lines(text: &str) -> impl Iterator<Item = String> + '_ {
     let mut lines = text.lines();
     std::iter::from_fn(move || {

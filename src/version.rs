@@ -1,5 +1,5 @@
-//! `vgpu-run --version`: which launcher, which libraries are in it, which devices it speaks with, and whether one is here. Opens no
-//! device.
+//! `vgpu-run --version`: which launcher, which libraries are in it, which devices it speaks with, and whether
+//! one is here. Opens no device.
 
 use vgpu_transport::{PciFunction, scan, sysfs_root};
 use vgpu_wire::pci;

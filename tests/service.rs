@@ -1,4 +1,5 @@
-//! `vgpu-run service` on trees of other systems: what is written, what is refused, and that it is undone byte for byte.
+//! `vgpu-run service` on trees of other systems: what is written, what is refused, and that it is undone byte
+//! for byte.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -158,7 +159,8 @@ fn installed_and_undone_byte_for_byte() {
     }
 }
 
-/// A user becomes root, or writes where they should not: links of a tree that somebody else made lead nowhere outside of it.
+/// A user becomes root, or writes where they should not: links of a tree that somebody else made lead nowhere
+/// outside of it.
 #[test]
 fn links_of_a_tree_do_not_lead_out_of_it() {
     for (link, absolute) in [

@@ -1,5 +1,6 @@
-//! A user becomes root, or writes where they should not: `vgpu-run` as root, in directories that the user `nobody` owns and has
-//! prepared. Without root each test plants its links in a directory that is open to all, or says that it needs root.
+//! A user becomes root, or writes where they should not: `vgpu-run` as root, in directories that the user
+//! `nobody` owns and has prepared. Without root each test plants its links in a directory that is open to
+//! all, or says that it needs root.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};

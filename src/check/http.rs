@@ -1,4 +1,5 @@
-//! A plain GET from a server on this machine, with a time limit. Blocking: it is short, and nothing else is to be done meanwhile.
+//! A plain GET from a server on this machine, with a time limit. Blocking: it is short, and nothing else is
+//! to be done meanwhile.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -39,7 +40,8 @@ fn parse(answer: &str) -> Option<(u16, String)> {
     Some((words.next()?.parse().ok()?, body.to_owned()))
 }
 
-/// Where Ollama listens, from what OLLAMA_HOST says: `[SCHEME://]HOST[:PORT]`. An address that means all is asked at loopback.
+/// Where Ollama listens, from what OLLAMA_HOST says: `[SCHEME://]HOST[:PORT]`. An address that means all is
+/// asked at loopback.
 pub fn ollama_address(host: Option<&str>) -> Option<SocketAddr> {
     const PORT: u16 = 11_434;
     let host = host.unwrap_or_default().trim().trim_matches(['"', '\'']);

@@ -1,5 +1,5 @@
-//! What systemd makes of a service: its user, what it starts, with which environment, in which sandbox. Asked of `systemctl show`;
-//! where that gives no answer, read from the unit's files and drop-ins.
+//! What systemd makes of a service: its user, what it starts, with which environment, in which sandbox. Asked
+//! of `systemctl show`; where that gives no answer, read from the unit's files and drop-ins.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Looks at all of the PCI bus: which functions have VGPU-STUB's ids, which of them are one, and what is in the way before any of them is
-//! opened. Reads sysfs alone.
+//! Looks at all of the PCI bus: which functions have VGPU-STUB's ids, which of them are one, and what is in
+//! the way before any of them is opened. Reads sysfs alone.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,8 @@ pub fn find(root: &Path) -> Result<Vec<PciFunction>, DeviceError> {
 
 /// Why there is none.
 fn absence(root: &Path) -> DeviceError {
-    // An empty folder is what /sys is before it is mounted, and what a simulated bus is before a device was started there.
+    // An empty folder is what /sys is before it is mounted, and what a simulated bus is before a device was
+    // started there.
     let named = std::env::var_os(VGPU_SYSFS).is_some_and(|name| !name.is_empty());
     let there = if named { root.is_dir() } else { root.join("bus").is_dir() };
     if !there {

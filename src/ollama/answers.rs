@@ -1,4 +1,5 @@
-//! What Ollama's discovery processes print, and what Ollama concludes from it: the same filters, as pure functions.
+//! What Ollama's discovery processes print, and what Ollama concludes from it: the same filters, as pure
+//! functions.
 
 use std::collections::BTreeSet;
 
@@ -35,8 +36,8 @@ fn device(line: &str) -> Option<Device> {
     })
 }
 
-/// The architectures after `CUDA : ARCHS = ` of the `system_info:` line, or `CUDA.0.ARCHS=` of older releases; none if the line does not speak
-/// of CUDA, which it does only where the backend was loaded.
+/// The architectures after `CUDA : ARCHS = ` of the `system_info:` line, or `CUDA.0.ARCHS=` of older
+/// releases; none if the line does not speak of CUDA, which it does only where the backend was loaded.
 pub fn architectures(text: &str) -> Option<BTreeSet<u32>> {
     let at =
         ["CUDA : ARCHS = ", "CUDA.0.ARCHS="].iter().find_map(|mark| Some(text.find(mark)? + mark.len()))?;
@@ -53,13 +54,14 @@ pub fn capability(text: &str) -> Option<(u32, u32)> {
     Some((major.parse().ok()?, minor.trim_end_matches('.').parse().ok()?))
 }
 
-/// The reason that GGML gives for a backend which it could not load: `load_backend: failed to load PATH: REASON`.
+/// The reason that GGML gives for a backend which it could not load:
+/// `load_backend: failed to load PATH: REASON`.
 pub fn refusal(text: &str) -> Option<&str> {
     text.lines().find_map(|line| Some(&line[line.find("load_backend: failed to load ")?..]))
 }
 
-/// One device of `ollama gpu-discover`, or of a runner's `/info`, which call some things differently. What a release does not say is
-/// empty or zero.
+/// One device of `ollama gpu-discover`, or of a runner's `/info`, which call some things differently. What a
+/// release does not say is empty or zero.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Native {
@@ -127,8 +129,8 @@ pub enum Dropped {
     Driver(u32),
 }
 
-/// What Ollama drops a CUDA device for, with its compute capability, the backend's architectures as it prints them, the CUDA major, the
-/// driver's major version, and its memory in MiB. What is not known drops nothing.
+/// What Ollama drops a CUDA device for, with its compute capability, the backend's architectures as it prints
+/// them, the CUDA major, the driver's major version, and its memory in MiB. What is not known drops nothing.
 pub fn dropped(
     capability: Option<(u32, u32)>,
     architectures: Option<&BTreeSet<u32>>,

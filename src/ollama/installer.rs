@@ -1,4 +1,5 @@
-//! Ollama's own installer, as far as it is told to administrators: the command, and what it would do about the device.
+//! Ollama's own installer, as far as it is told to administrators: the command, and what it would do about
+//! the device.
 
 use std::path::Path;
 
@@ -7,8 +8,8 @@ use vgpu_transport::{PciFunction, scan, sysfs_root};
 /// Where an installer that runs as root finds programs.
 const FOLDERS: [&str; 6] = ["/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin"];
 
-/// Whether it would take `functions` for GPUs without a driver and install NVIDIA's. It looks for nvidia-smi first, then asks lspci or lshw
-/// (its `scripts/install.sh`).
+/// Whether it would take `functions` for GPUs without a driver and install NVIDIA's. It looks for nvidia-smi
+/// first, then asks lspci or lshw (its `scripts/install.sh`).
 pub fn adds_driver(functions: &[PciFunction]) -> bool {
     let there = |name: &str| FOLDERS.iter().any(|folder| Path::new(folder).join(name).exists());
     !functions.is_empty() && !there("nvidia-smi") && (there("lspci") || there("lshw"))

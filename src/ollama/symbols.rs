@@ -1,5 +1,5 @@
-//! What a library asks of others and what it gives them: names of functions, each with its version node. Read from the
-//! dynamic symbols alone.
+//! What a library asks of others and what it gives them: names of functions, each with its version node. Read
+//! from the dynamic symbols alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -83,8 +83,8 @@ impl Symbols {
         Ok(found)
     }
 
-    /// How this library meets an import: the loader takes any definition for an import without a node, and one without a node for
-    /// any import.
+    /// How this library meets an import: the loader takes any definition for an import without a node, and
+    /// one without a node for any import.
     pub fn meets(&self, import: &Import) -> Meeting {
         let Some(nodes) = self.exports.get(&import.name) else { return Meeting::Absent };
         match &import.version {
@@ -116,7 +116,8 @@ fn damaged(_: goblin::error::Error) -> ElfError {
 
 type Section = (Vec<u8>, [SectionHeader; 1]);
 
-/// Version nodes by their numbers, each with the SONAME that it is expected from; nodes of the library's own have none.
+/// Version nodes by their numbers, each with the SONAME that it is expected from; nodes of the library's own
+/// have none.
 fn nodes(
     needed: Option<&Section>,
     defined: Option<&Section>,

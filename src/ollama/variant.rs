@@ -1,4 +1,5 @@
-//! The backends that an Ollama brings for NVIDIA GPUs, and the environment that it gives to a process which is to use one.
+//! The backends that an Ollama brings for NVIDIA GPUs, and the environment that it gives to a process which
+//! is to use one.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -25,7 +26,8 @@ pub struct Variant {
 }
 
 impl Variant {
-    /// All folders of a library folder that have, or by their name should have, a backend; those that Ollama prefers first.
+    /// All folders of a library folder that have, or by their name should have, a backend; those that Ollama
+    /// prefers first.
     pub fn all(libraries: &Path) -> Vec<Self> {
         let entries = std::fs::read_dir(libraries).into_iter().flatten().flatten();
         let mut found: Vec<_> = entries

@@ -20,7 +20,8 @@ const HEADER_BYTES: usize = 64;
 const INTERPRETER_MAX: u64 = 4096;
 /// No dynamic section that is not damaged comes near this.
 const DYNAMIC_MAX: u64 = 1 << 20;
-/// Longest string of the dynamic section that is looked at: a list of folders of PATH_MAX with its zero. Names of libraries are shorter.
+/// Longest string of the dynamic section that is looked at: a list of folders of PATH_MAX with its zero.
+/// Names of libraries are shorter.
 const TEXT_MAX: usize = 4096;
 /// Longest section header table that is looked at, and its names.
 const SECTIONS_MAX: u64 = 1 << 22;
@@ -93,7 +94,8 @@ pub struct Elf {
     pub soname: Option<String>,
     /// DT_NEEDED, in order.
     pub needed: Vec<String>,
-    /// DT_RUNPATH, or where there is none DT_RPATH: a list of folders with `:` between them, as it is written (`$ORIGIN/lib`).
+    /// DT_RUNPATH, or where there is none DT_RPATH: a list of folders with `:` between them, as it is written
+    /// (`$ORIGIN/lib`).
     pub run_path: Option<String>,
 }
 

@@ -53,8 +53,8 @@ impl Search {
         Self { folders, run_path, cache: std::fs::read("/etc/ld.so.cache").unwrap_or_default() }
     }
 
-    /// All files that the loader could take for `soname`, the one that it takes first. A file of another machine is passed over by it, and
-    /// none is looked into here.
+    /// All files that the loader could take for `soname`, the one that it takes first. A file of another
+    /// machine is passed over by it, and none is looked into here.
     pub fn files(&self, soname: &str) -> Vec<(PathBuf, Reason)> {
         let in_folders = |folders: &[PathBuf], reason| -> Vec<_> {
             folders.iter().map(|folder| (folder.join(soname), reason)).collect()

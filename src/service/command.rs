@@ -108,7 +108,8 @@ impl UnitCommand {
         (&self.text[..self.text.len() - rest.len()], rest)
     }
 
-    /// The same, started by `launcher`: words and quotes stay as they are, for systemd takes them apart as before.
+    /// The same, started by `launcher`: words and quotes stay as they are, for systemd takes them apart as
+    /// before.
     pub fn by(&self, launcher: &str) -> String {
         let (prefix, rest) = self.split();
         format!("{prefix}{launcher} -- {rest}")

@@ -345,7 +345,8 @@ pub mod tests {
         [refusal].into_iter().chain(reasons).collect()
     }
 
-    /// Refusals invisible in the guest (issue 13, point 7): the parts of a reason are those of its own thread, in their order.
+    /// Refusals invisible in the guest (issue 13, point 7): the parts of a reason are those of its own
+    /// thread, in their order.
     #[test]
     fn a_refusal_has_the_hosts_words() {
         let mut records = refusal(218, 5, &["kernel wrong: no frob", "nicate\n"]);

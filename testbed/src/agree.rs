@@ -1,5 +1,6 @@
-//! `vgpu-testbed agree`: how far a device's distributions of the next token are from the CPU backend's. The CPU chooses tokens
-//! greedily; the device is led along the same tokens, so that every position is compared behind the same text.
+//! `vgpu-testbed agree`: how far a device's distributions of the next token are from the CPU backend's. The
+//! CPU chooses tokens greedily; the device is led along the same tokens, so that every position is compared
+//! behind the same text.
 
 mod compare;
 
@@ -24,8 +25,8 @@ pub struct Arguments {
     /// The model: a GGUF file, or `smollm2` or `gemma3`, which are fetched.
     #[arg(long, default_value = "smollm2")]
     model: String,
-    /// Files of prompts, a prompt a line, where empty lines and lines with `//` in front are left out; or folders, of whose files the
-    /// first line is a prompt.
+    /// Files of prompts, a prompt a line, where empty lines and lines with `//` in front are left out; or
+    /// folders, of whose files the first line is a prompt.
     #[arg(long, num_args = 1.., default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/prompts.txt"))]
     prompts: Vec<PathBuf>,
     /// Tokens behind each prompt.
@@ -36,8 +37,8 @@ pub struct Arguments {
     /// Write the model's weights anew, in this type, and have both sides run that.
     #[arg(long, value_enum)]
     weights: Option<Encoding>,
-    /// Have the CPU also run the model with its weights written out as 32-bit floats, where nothing is rounded to 8 bits, and say
-    /// how far each side is from that.
+    /// Have the CPU also run the model with its weights written out as 32-bit floats, where nothing is
+    /// rounded to 8 bits, and say how far each side is from that.
     #[arg(long)]
     exact: bool,
     /// Run independent streams in an order drawn from this seed.
@@ -78,8 +79,8 @@ struct Report {
     cc: String,
     #[serde(flatten)]
     all: Compared,
-    /// Prompts whose top tokens agree in every position. A run of the device on its own makes the same choices as
-    /// long as they agree, from the same state: so many of them give the CPU's very text.
+    /// Prompts whose top tokens agree in every position. A run of the device on its own makes the same
+    /// choices as long as they agree, from the same state: so many of them give the CPU's very text.
     equal_runs: usize,
     /// How far both are from the model's weights without any rounding, if that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -146,7 +147,8 @@ fn run_jobs(settings: &Settings, place: guest::Place<'_>, jobs: &[Job]) -> Resul
     Ok((runs, name))
 }
 
-/// Compares two sides, position by position: a list for each prompt. The measured side's logits are in the files' second.
+/// Compares two sides, position by position: a list for each prompt. The measured side's logits are in the
+/// files' second.
 fn positions(reference: &[Run], measured: &[Run], mut files: compare::Files) -> Result<Vec<Vec<Position>>> {
     reference
         .iter()

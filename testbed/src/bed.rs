@@ -154,8 +154,8 @@ impl Bed {
     }
 }
 
-/// Tells a process to end by SIGTERM and waits until it has, for [`PATIENCE`] at most; how long that took. It must end well: what
-/// SIGTERM kills has cleaned nothing up.
+/// Tells a process to end by SIGTERM and waits until it has, for [`PATIENCE`] at most; how long that took. It
+/// must end well: what SIGTERM kills has cleaned nothing up.
 pub fn terminate(child: &mut Child) -> Result<Duration> {
     let pid = Pid::from_raw(child.id().cast_signed()).context("no process")?;
     // Readable when the process has ended: no look comes too late for the figure.

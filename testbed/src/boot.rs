@@ -1,4 +1,5 @@
-//! `vgpu-testbed guest`: boots a virtual machine with a device, runs a command in it, and ends as the command does.
+//! `vgpu-testbed guest`: boots a virtual machine with a device, runs a command in it, and ends as the command
+//! does.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,5 +1,6 @@
-//! `vgpu-testbed distributions`: installs a release in root file systems of several distributions, as its user would, and has it look at
-//! itself there: the launcher must start, and with glibc its libraries must load.
+//! `vgpu-testbed distributions`: installs a release in root file systems of several distributions, as its
+//! user would, and has it look at itself there: the launcher must start, and with glibc its libraries must
+//! load.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -29,7 +30,8 @@ pub struct Arguments {
     /// The folder that `cargo xtask dist` wrote [default: target/dist].
     #[arg(long)]
     release: Option<PathBuf>,
-    /// Another root with glibc and a static /bin/busybox, for instance of a distribution that is not in Debian's archive.
+    /// Another root with glibc and a static /bin/busybox, for instance of a distribution that is not in
+    /// Debian's archive.
     #[arg(long, value_name = "FOLDER")]
     root: Vec<PathBuf>,
     /// Print JSON.

@@ -1,5 +1,5 @@
-//! `vgpu-testbed generate`: a model generates text greedily, on the CPU or on a device, and the device says what a
-//! token cost: messages by kind, waits, bytes.
+//! `vgpu-testbed generate`: a model generates text greedily, on the CPU or on a device, and the device says
+//! what a token cost: messages by kind, waits, bytes.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -15,8 +15,8 @@ use vgpu_testbed::traffic::{PerToken, Traffic};
 
 use crate::place::{DeviceOptions, Place, Switch};
 
-/// Tokens that are decoded before a token's cost is measured: kernels are loaded with the first, a graph is captured with
-/// the second and launched from the third on.
+/// Tokens that are decoded before a token's cost is measured: kernels are loaded with the first, a graph is
+/// captured with the second and launched from the third on.
 const WARM: usize = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -89,7 +89,8 @@ struct Report {
     prompt_s: f64,
     /// Of decoding, without the prompt.
     tokens_per_second: f64,
-    /// What a token cost, once all was loaded. Null on the CPU, and where too few tokens were generated to measure.
+    /// What a token cost, once all was loaded. Null on the CPU, and where too few tokens were generated to
+    /// measure.
     per_token: Option<PerToken>,
 }
 

@@ -1,5 +1,5 @@
-//! A language model in a guest process: `vgpu-llama` on the CPU, or under the launcher with a bus's device, and the
-//! lines that it prints.
+//! A language model in a guest process: `vgpu-llama` on the CPU, or under the launcher with a bus's device,
+//! and the lines that it prints.
 
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::os::unix::fs::FileExt;
@@ -52,7 +52,8 @@ pub struct Settings {
     pub past_end: bool,
     /// Prompts are questions, for the model's chat template.
     pub chat: bool,
-    /// When so many tokens are decoded behind a prompt, and after each further one, the program waits: [`Guest::resume`].
+    /// When so many tokens are decoded behind a prompt, and after each further one, the program waits:
+    /// [`Guest::resume`].
     pub pause_from: Option<usize>,
     /// Where raw logits go.
     pub logits: Option<PathBuf>,

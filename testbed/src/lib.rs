@@ -1,7 +1,7 @@
 //! What the test bed's command line and its tests share: devices in a process of their own
-//! ([`bed`]), the programs of this workspace ([`programs`]), one of them in a state of its choice ([`state`]), backends to load ([`backends`]), language
-//! models in guests ([`guest`]) and what they send ([`traffic`]), virtual machines ([`machine`]), and libraries that do
-//! nothing ([`nothing`]).
+//! ([`bed`]), the programs of this workspace ([`programs`]), one of them in a state of its choice
+//! ([`state`]), backends to load ([`backends`]), language models in guests ([`guest`]) and what they send
+//! ([`traffic`]), virtual machines ([`machine`]), and libraries that do nothing ([`nothing`]).
 
 pub mod backends;
 pub mod bed;

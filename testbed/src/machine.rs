@@ -1,8 +1,8 @@
 //! A virtual machine with a VGPU-STUB on its PCI bus: the device's process, the machine, and what lies in it.
 //!
-//! In the guest are busybox, the launcher and the test bed's programs in `/usr/local/bin`, the host's C library and what else
-//! those need, and read-only folders of the host under their own paths. Users: `root`; one in the group that may open the
-//! device; and `nobody`, who may not.
+//! In the guest are busybox, the launcher and the test bed's programs in `/usr/local/bin`, the host's C
+//! library and what else those need, and read-only folders of the host under their own paths. Users: `root`;
+//! one in the group that may open the device; and `nobody`, who may not.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -191,7 +191,8 @@ impl GuestMachine {
         self.machine.console()
     }
 
-    /// The device's status: its sessions, if it is of version 2, and how often the guest reached for its registers.
+    /// The device's status: its sessions, if it is of version 2, and how often the guest reached for its
+    /// registers.
     pub fn device_status(&mut self) -> Result<Value> {
         self.device.status()
     }
@@ -218,7 +219,8 @@ impl GuestMachine {
         self.machine.run(&job(user, command.to_vec()), limit, out, err)
     }
 
-    /// The same; `each` gets each line of its output as it comes, and a way to ask the device for its status at that moment.
+    /// The same; `each` gets each line of its output as it comes, and a way to ask the device for its status
+    /// at that moment.
     pub fn follow(
         &mut self,
         user: &str,

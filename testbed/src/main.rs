@@ -48,7 +48,8 @@ enum Command {
     Agree(agree::Arguments),
     /// Have several guest processes do everything at once, and compare all that comes back.
     Soak(soak::Arguments),
-    /// Have hostile programs of every class beside good ones, on three buses, and see that these and the host do not suffer.
+    /// Have hostile programs of every class beside good ones, on three buses, and see that these and the host
+    /// do not suffer.
     Siege(siege::Arguments),
     /// Compare GGML's operations on a device with the CPU's.
     Ops(ops::Arguments),

@@ -54,7 +54,8 @@ pub struct Arguments {
     /// Give the device other inputs than the CPU: shows that wrong results are found.
     #[arg(long)]
     spoil: bool,
-    /// Examine this backend library by itself, such as another variant of the CPU backend: no device is started.
+    /// Examine this backend library by itself, such as another variant of the CPU backend: no device is
+    /// started.
     #[arg(long, conflicts_with_all = ["cc", "executor", "memory_mib"])]
     backend: Option<PathBuf>,
     /// Print JSON: `cases`, `passed`, `failed`, `unsupported`, `worst`.

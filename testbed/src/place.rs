@@ -1,4 +1,5 @@
-//! The device that `generate`, `agree` and `demo` work on: one started for the purpose, or that of a bus that is there.
+//! The device that `generate`, `agree` and `demo` work on: one started for the purpose, or that of a bus that
+//! is there.
 
 use std::path::{Path, PathBuf};
 

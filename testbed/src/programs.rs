@@ -17,8 +17,8 @@ fn folder() -> Result<PathBuf> {
     Ok(folder.to_owned())
 }
 
-/// Builds a package's programs once a process, where cargo started it: they may be older than the sources, or not there.
-/// Without cargo (an installed test bed) they are taken as they are.
+/// Builds a package's programs once a process, where cargo started it: they may be older than the sources, or
+/// not there. Without cargo (an installed test bed) they are taken as they are.
 fn up_to_date(package: &'static str) -> Result<()> {
     static BUILT: Mutex<BTreeMap<&str, Result<(), String>>> = Mutex::new(BTreeMap::new());
     let Some(cargo) = std::env::var_os("CARGO") else { return Ok(()) };

@@ -1,5 +1,6 @@
-//! `vgpu-testbed soak`: several guest processes at once on one device, each of which does everything at random and compares all that comes
-//! back (`vgpu-standin soak`); some are stopped for a moment now and then, wherever they are.
+//! `vgpu-testbed soak`: several guest processes at once on one device, each of which does everything at
+//! random and compares all that comes back (`vgpu-standin soak`); some are stopped for a moment now and then,
+//! wherever they are.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
@@ -48,10 +49,12 @@ pub struct Arguments {
     /// What is done, and with which bytes. Drawn at random if not given.
     #[arg(long)]
     seed: Option<u64>,
-    /// Memory of the guest, for devices of version 1: with less than 2M there are no shared windows, and all goes through BAR1.
+    /// Memory of the guest, for devices of version 1: with less than 2M there are no shared windows, and all
+    /// goes through BAR1.
     #[arg(long, default_value = "1G")]
     ram: String,
-    /// Print JSON: `seed`, `processes[]` (operations, kinds, bytes_in, bytes_out, wrong), their sums, `failed[]`, `stops`, `left`.
+    /// Print JSON: `seed`, `processes[]` (operations, kinds, bytes_in, bytes_out, wrong), their sums,
+    /// `failed[]`, `stops`, `left`.
     #[arg(long)]
     json: bool,
 }

@@ -63,7 +63,8 @@ impl Program {
         held.with_context(|| format!("not `ready N`: {line}"))
     }
 
-    /// Waits for the next round of the state `working`, in which it has compared all bytes, and returns its number.
+    /// Waits for the next round of the state `working`, in which it has compared all bytes, and returns its
+    /// number.
     ///
     /// # Errors
     /// It has ended, as it does when a byte is wrong, or says something else.

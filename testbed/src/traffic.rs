@@ -1,5 +1,5 @@
-//! What a guest process sends its devices, by the devices' own count: read while the guest is quiet, so that the
-//! counts are exact, and put in relation to decoded tokens.
+//! What a guest process sends its devices, by the devices' own count: read while the guest is quiet, so that
+//! the counts are exact, and put in relation to decoded tokens.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -36,15 +36,17 @@ pub struct PerToken {
     pub messages: BTreeMap<String, Number>,
     /// Joins: synchronizes for which nothing is waited. Nearly all are a flag of another message.
     pub joins: Number,
-    /// Messages whose effect the guest has to wait for: those that are answered, signals, copies to the guest. Whether it
-    /// spins or sleeps, or finds the effect there already, is a matter of time and not counted.
+    /// Messages whose effect the guest has to wait for: those that are answered, signals, copies to the
+    /// guest. Whether it spins or sleeps, or finds the effect there already, is a matter of time and not
+    /// counted.
     pub waits: Number,
     /// Bytes copied to the device.
     pub bytes_h2d: Number,
     /// Bytes copied from the device.
     pub bytes_d2h: Number,
-    /// Accesses to the device's registers, and to the data window of version 1, each an exit of a virtual machine. With version 1, looks
-    /// at a call that is still under way included; with version 2 these are doorbells, and looks after the device by time.
+    /// Accesses to the device's registers, and to the data window of version 1, each an exit of a virtual
+    /// machine. With version 1, looks at a call that is still under way included; with version 2 these are
+    /// doorbells, and looks after the device by time.
     pub accesses: Number,
 }
 
@@ -72,14 +74,15 @@ fn per(total: u64, tokens: u64) -> Number {
 }
 
 impl Traffic {
-    /// What the process `pid` has sent to the devices of the bus in `sysfs`. To be called while it sends nothing: waits until the
-    /// devices have read all of it.
+    /// What the process `pid` has sent to the devices of the bus in `sysfs`. To be called while it sends
+    /// nothing: waits until the devices have read all of it.
     pub fn of(sysfs: &Path, pid: u32) -> Result<Self> {
         let end = Instant::now() + PATIENCE;
         loop {
             let status: BusStatus =
                 serde_json::from_value(bed::control(sysfs, "status")?).context("understand the status")?;
-            // A device of version 1 knows its guests by tokens: all that have a context count as the process's.
+            // A device of version 1 knows its guests by tokens: all that have a context count as the
+            // process's.
             let of_process = |device: &&DeviceStatus, session: &SessionStatus| match device.generation {
                 0 => session.state == "attached",
                 _ => session.process == pid,

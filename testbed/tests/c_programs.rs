@@ -46,7 +46,8 @@ fn run(bed: &Bed, program: &Path, arguments: &[&str]) {
     println!("{}: {held} checks held", program.display());
 }
 
-/// The program against the soft executor, which does all it is told, and against the null one, which takes all and does nothing.
+/// The program against the soft executor, which does all it is told, and against the null one, which takes
+/// all and does nothing.
 fn drive(source: &str, flags: &[&str], libraries: &[&str], soft: &[&str], null: &[&str]) {
     let folder = TempDir::with_prefix("vgpu-c-").unwrap();
     let program = compile(folder.path(), source, flags, libraries);
@@ -72,7 +73,8 @@ fn the_runtime_api_of_cuda_13() {
     drive("runtime.c", &["-DCUDA=13"], &libraries, &["data", "graphs", "kernels"], &["graphs", "kernels"]);
 }
 
-/// Issue 13, point 6: every copy and fill of the runtime API between two devices and between three, in every direction.
+/// Issue 13, point 6: every copy and fill of the runtime API between two devices and between three, in every
+/// direction.
 #[test]
 fn copies_between_devices() {
     for (define, runtime) in [("-DCUDA=12", "libcudart.so.12"), ("-DCUDA=13", "libcudart.so.13")] {
@@ -135,8 +137,9 @@ fn launches_and_state_queries() {
     assert!(figures.is_object(), "{figures}");
 }
 
-/// A kernel's fault over version 1, where all processes share the host's context: whoever waits gets 700 and not just any error, each
-/// later call of that process does, and neither a process that is there nor the next one loses anything. By windows and by BAR1.
+/// A kernel's fault over version 1, where all processes share the host's context: whoever waits gets 700 and
+/// not just any error, each later call of that process does, and neither a process that is there nor the next
+/// one loses anything. By windows and by BAR1.
 #[test]
 fn a_fault_over_version_1_is_700_and_its_processs_own() {
     let folder = TempDir::with_prefix("vgpu-c-").unwrap();

@@ -5,7 +5,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// Normal dependencies by package, as cargo resolves them: optional ones that nobody asks for are not among them.
+/// Normal dependencies by package, as cargo resolves them: optional ones that nobody asks for are not among
+/// them.
 fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
     let cargo = std::env::var_os("CARGO").expect("run by cargo");
     let output = Command::new(cargo)

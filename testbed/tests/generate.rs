@@ -1,6 +1,6 @@
-//! A language model through the whole path: stock llama.cpp, stock libggml-cuda.so, launcher, shims, device. What it
-//! generates is what the CPU generates; a token costs exactly so many messages; and what goes wrong is told with CUDA's
-//! words and leaves a device that serves the next process.
+//! A language model through the whole path: stock llama.cpp, stock libggml-cuda.so, launcher, shims, device.
+//! What it generates is what the CPU generates; a token costs exactly so many messages; and what goes wrong
+//! is told with CUDA's words and leaves a device that serves the next process.
 //!
 //! To be run in release: the soft executor is slow without optimisation.
 
@@ -14,8 +14,8 @@ use vgpu_testbed::guest::{self, Guest, LogTo, Place, Settings};
 use vgpu_testbed::programs;
 
 const PROMPT: &str = "The capital of France is";
-/// So many tokens behind it are the same everywhere: " Paris.\n\nThe". For the next one the CPU backend's own variants
-/// differ by as much as its two likeliest tokens are apart.
+/// So many tokens behind it are the same everywhere: " Paris.\n\nThe". For the next one the CPU backend's own
+/// variants differ by as much as its two likeliest tokens are apart.
 const SURE: usize = 5;
 /// Bytes of the logits of a token: 49,152 floats.
 const LOGITS: u64 = 4 * 49_152;
@@ -68,8 +68,9 @@ fn is_empty(bed: &Bed) {
     assert_eq!(status["devices"][0]["allocated"], 0, "{status}");
 }
 
-/// A device of version 1 gives the same tokens. A token is as many calls as kernels and copies: streams, events and synchronizes take
-/// none, and a call whose registers hold what they should is a doorbell and a look.
+/// A device of version 1 gives the same tokens. A token is as many calls as kernels and copies: streams,
+/// events and synchronizes take none, and a call whose registers hold what they should is a doorbell and a
+/// look.
 #[test]
 fn version_1_generates_the_same() {
     let bed = Bed::start_with("soft", &[facts("6.1", 2048)], &["--protocol", "v1"]).unwrap();
@@ -112,8 +113,8 @@ fn generate(arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// What a token costs, joins and accesses left out: whether a synchronize still finds something to join, and whether the host sleeps and
-/// has to be woken by its doorbell, are matters of time.
+/// What a token costs, joins and accesses left out: whether a synchronize still finds something to join, and
+/// whether the host sleeps and has to be woken by its doorbell, are matters of time.
 fn cost(report: &Value) -> Value {
     let mut cost = report["per_token"].clone();
     let fields = cost.as_object_mut().unwrap_or_else(|| panic!("measured: {report}"));
@@ -147,8 +148,9 @@ fn graph(bytes_in: u64) -> Value {
     expected(json!({ "GraphLaunch": 1 }), bytes_in)
 }
 
-/// Message counts do not depend on what the executor computes, so the one that computes nothing shows them for all
-/// combinations. A count that grows is a regression of the shims; one that shrinks is to be written down here.
+/// Message counts do not depend on what the executor computes, so the one that computes nothing shows them
+/// for all combinations. A count that grows is a regression of the shims; one that shrinks is to be written
+/// down here.
 #[test]
 fn a_token_costs_so_many_messages() {
     let null = ["--executor", "null", "--past-end", "--tokens", "10"];
@@ -171,7 +173,8 @@ fn sure(report: &Value) -> &[Value] {
     &report["tokens"].as_array().unwrap()[..SURE]
 }
 
-/// The device's tokens are the CPU's, and what the device that computes costs is what the one that does not costs.
+/// The device's tokens are the CPU's, and what the device that computes costs is what the one that does not
+/// costs.
 fn as_on_the_cpu(more: &[&str], expected: &Value) {
     let count = ["--tokens", "7"];
     let cpu = generate(&[&count[..], &["--device", "cpu"]].concat());
@@ -203,8 +206,9 @@ fn the_cpus_tokens_with_streams_in_any_order() {
     as_on_the_cpu(&["--cc", "6.1", "--adversarial", "7"], &launches_fused());
 }
 
-/// The CUDA backend sums 8-bit activations before they are rounded, the CPU backend after: for a model in Q4_1 that alone is
-/// five times the noise that variants of the CPU backend have among themselves (some 0.003 nats).
+/// The CUDA backend sums 8-bit activations before they are rounded, the CPU backend after: for a model in
+/// Q4_1 that alone is five times the noise that variants of the CPU backend have among themselves (some 0.003
+/// nats).
 #[test]
 fn distributions_are_near_the_cpus() {
     let mut file = tempfile::NamedTempFile::new().unwrap();

@@ -1,5 +1,6 @@
-//! A real guest: a virtual machine boots, its kernel enumerates VGPU-STUB as a PCI device, and stock libggml-cuda.so finds the GPU
-//! and moves bytes through BAR2. One boot serves all that is looked at: it is what takes the time.
+//! A real guest: a virtual machine boots, its kernel enumerates VGPU-STUB as a PCI device, and stock
+//! libggml-cuda.so finds the GPU and moves bytes through BAR2. One boot serves all that is looked at: it is
+//! what takes the time.
 //!
 //! To be run in release: the soft executor is slow without optimisation.
 
@@ -59,7 +60,8 @@ fn window(guest: &mut GuestMachine, user: &str) -> (String, String) {
     (window["found"].as_str().unwrap().to_owned(), window["details"].to_string())
 }
 
-/// Has the model generate in the guest; its tokens, and how many bytes of guest pages the host had mapped meanwhile.
+/// Has the model generate in the guest; its tokens, and how many bytes of guest pages the host had mapped
+/// meanwhile.
 fn generate(guest: &mut GuestMachine, user: &str, script: &str) -> (Vec<i32>, u64) {
     let (mut lines, mut pages) = (String::new(), None);
     let end = guest.follow(user, &["sh", "-c", script], LIMIT, |line, status| {
@@ -142,7 +144,8 @@ fn a_guest_boots_and_finds_the_gpu() {
     }
     assert!(check("window")["found"].as_str().unwrap().contains("write-combined"), "{report:#}");
 
-    // A user reads what the host writes from the window; root has it written to large pages of the guest's own.
+    // A user reads what the host writes from the window; root has it written to large pages of the guest's
+    // own.
     let (found, details) = window(&mut guest, "guest");
     assert!(!found.contains("large pages"), "{found}");
     assert!(details.contains("only root may name guest pages"), "{details}");
@@ -150,7 +153,8 @@ fn a_guest_boots_and_finds_the_gpu() {
     assert!(found.contains("4 MiB of this guest's large pages"), "{found} {details}");
     assert!(details.contains("from the window (resource2)"), "{details}");
 
-    // Pages outlive a process that is killed, for the host may still write to them; the next one to come gives them back.
+    // Pages outlive a process that is killed, for the host may still write to them; the next one to come
+    // gives them back.
     let script = "free() { cat /sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages; }; free
         vgpu-run -- vgpu-standin state message > /tmp/said & until [ -s /tmp/said ]; do sleep 0.1; done
         free; kill -9 $!; wait $!; free
@@ -159,7 +163,8 @@ fn a_guest_boots_and_finds_the_gpu() {
     let free = good(&mut guest, "root", &["sh", "-c", script]);
     assert_eq!(free.split_whitespace().collect::<Vec<_>>(), ["8", "6", "6", "8"]);
 
-    // The whole path: a model on the device, through the mapped BAR2 and through guest pages, as on the simulated bus.
+    // The whole path: a model on the device, through the mapped BAR2 and through guest pages, as on the
+    // simulated bus.
     let job = serde_json::to_string(&[Job { prompt: PROMPT.to_owned(), forced: None }]).unwrap();
     let script = format!(
         "echo '{job}' > /tmp/jobs.$$ && exec vgpu-run -- vgpu-llama --gpu-backend {library} --libraries {} --model {} --jobs /tmp/jobs.$$ \
@@ -174,8 +179,8 @@ fn a_guest_boots_and_finds_the_gpu() {
     assert_eq!(generate(&mut guest, "root", &script), (expected, (4 << 20) - 0x8000));
 }
 
-/// The same on a device of version 1, which is what existing hosts have: an exit for each access, and for root a window of the
-/// guest's own large pages.
+/// The same on a device of version 1, which is what existing hosts have: an exit for each access, and for
+/// root a window of the guest's own large pages.
 #[test]
 fn a_guest_uses_a_device_of_version_1() {
     let backend = Backend::Cuda12.folder().unwrap();

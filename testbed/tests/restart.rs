@@ -1,5 +1,6 @@
-//! A host of version 1 that goes and comes back in the midst of traffic, and one that turns its guests away: programs get a CUDA error and
-//! end by themselves, none hangs or crashes, and who comes later finds a host that works.
+//! A host of version 1 that goes and comes back in the midst of traffic, and one that turns its guests away:
+//! programs get a CUDA error and end by themselves, none hangs or crashes, and who comes later finds a host
+//! that works.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Done when, item 3: hostile programs of every class beside good ones, on three buses. A short run: bytes, charges and completion are judged,
-//! speed is not. `vgpu-testbed siege --minutes 10` judges all.
+//! Done when, item 3: hostile programs of every class beside good ones, on three buses. A short run: bytes,
+//! charges and completion are judged, speed is not. `vgpu-testbed siege --minutes 10` judges all.
 
 use std::process::Command;
 

@@ -1,4 +1,5 @@
-//! Several guest processes at once, with everything mixed and processes stopped now and then: not one wrong byte, and nothing left.
+//! Several guest processes at once, with everything mixed and processes stopped now and then: not one wrong
+//! byte, and nothing left.
 
 use std::process::Command;
 
@@ -45,7 +46,8 @@ fn version_1_without_windows() {
     soak(&["--protocol", "v1", "--ram", "1M"]);
 }
 
-/// More processes than there are pages for: some have a window, some have none, and they are in each other's way.
+/// More processes than there are pages for: some have a window, some have none, and they are in each other's
+/// way.
 #[test]
 fn version_1_with_too_few_windows() {
     soak(&["--protocol", "v1", "--ram", "20M"]);

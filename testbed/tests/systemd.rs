@@ -1,7 +1,9 @@
-//! A service in a real guest: Debian's systemd and udev, a VGPU-STUB on the PCI bus, and a stand-in for Ollama with the unit of its
-//! installer. It is set up, crashes, is upgraded, boots, and is undone; its user gains the device's group and nothing else.
+//! A service in a real guest: Debian's systemd and udev, a VGPU-STUB on the PCI bus, and a stand-in for
+//! Ollama with the unit of its installer. It is set up, crashes, is upgraded, boots, and is undone; its user
+//! gains the device's group and nothing else.
 //!
-//! systemd is the first process of a PID namespace whose root is a tree in memory: devices, sysfs and udev's events are the guest's own.
+//! systemd is the first process of a PID namespace whose root is a tree in memory: devices, sysfs and udev's
+//! events are the guest's own.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +16,8 @@ const LIMIT: Duration = Duration::from_mins(4);
 const FUNCTION: &str = "/sys/bus/pci/devices/0000:00:04.0";
 const UNIT: &str = "/etc/systemd/system/ollama.service";
 
-/// The tree: programs and libraries are the share's, all else is its own. `ollama serve` is a shell that reads the script `serve`.
+/// The tree: programs and libraries are the share's, all else is its own. `ollama serve` is a shell that
+/// reads the script `serve`.
 const TREE: &str = r#"
 set -e
 share=$1 root=/tree

@@ -1,9 +1,11 @@
-//! What the guest reads of a cubin, an ELF image for one architecture: which one, and the parameters of its kernels.
+//! What the guest reads of a cubin, an ELF image for one architecture: which one, and the parameters of its
+//! kernels.
 //!
-//! Source: cubins of ptxas 12.4 to 13.0, looked at byte by byte. A kernel NAME has a section `.text.NAME`, and its attributes are in
-//! `.nv.info.NAME`: records of format (1: nothing, 2: a byte, 3: 16 bits, 4: 16 bits of length, then data), attribute, value.
-//! Attribute 0x17 is a parameter of up to 16 KiB: u32, u16 ordinal, u16 offset, u32 with the size from bit 18 on; 0x45 one of any
-//! size: u32, u16 ordinal, u16 offset, u16 size, u16.
+//! Source: cubins of ptxas 12.4 to 13.0, looked at byte by byte. A kernel NAME has a section `.text.NAME`,
+//! and its attributes are in `.nv.info.NAME`: records of format (1: nothing, 2: a byte, 3: 16 bits, 4: 16
+//! bits of length, then data), attribute, value. Attribute 0x17 is a parameter of up to 16 KiB: u32, u16
+//! ordinal, u16 offset, u32 with the size from bit 18 on; 0x45 one of any size: u32, u16 ordinal, u16 offset,
+//! u16 size, u16.
 
 use crate::layout::{Layout, LayoutError, Param};
 use crate::ptx::Specific;
@@ -90,7 +92,8 @@ fn is_cubin(header: &[u8]) -> bool {
     header.starts_with(b"\x7fELF\x02\x01") && u16_at(header, 18) == Some(EM_CUDA)
 }
 
-/// The architecture that the image is for, as in `sm_NUMBER`. `header` is the image's first 64 bytes at least.
+/// The architecture that the image is for, as in `sm_NUMBER`. `header` is the image's first 64 bytes at
+/// least.
 pub fn arch(header: &[u8]) -> Result<u32, CubinError> {
     if !is_cubin(header) {
         return Err(CubinError::Kind);
@@ -222,7 +225,8 @@ pub mod build {
     pub type Kernel = (String, Vec<Param>, bool);
 
     fn info(params: &[Param], newer: bool) -> Vec<u8> {
-        // Something before and behind, in each of the other formats; and parameters from the last to the first, as ptxas has them.
+        // Something before and behind, in each of the other formats; and parameters from the last to the
+        // first, as ptxas has them.
         let mut info = vec![4, 0x37, 4, 0, 0x82, 0, 0, 0];
         for (ordinal, param) in params.iter().enumerate().rev() {
             let attribute = if newer || param.size >= 1 << 14 { PARAM_V2 } else { PARAM };

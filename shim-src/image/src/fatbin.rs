@@ -6,7 +6,8 @@
 //!           16 u32 compressed bytes        28 u32 architecture          40 u64 flags
 //!           56 u64 bytes when unpacked
 //! ```
-//! Source: fat binaries of nvcc 12.0 to 13.1 and of NVIDIA's `fatbinary` 13.0 in each compression mode, looked at byte by byte.
+//! Source: fat binaries of nvcc 12.0 to 13.1 and of NVIDIA's `fatbinary` 13.0 in each compression mode,
+//! looked at byte by byte.
 
 use crate::ptx::Specific;
 
@@ -26,7 +27,8 @@ const LZ4: u64 = 0x2000;
 const ZSTD: u64 = 0x8000;
 const ARCHITECTURE_SPECIFIC: u64 = 0x10_0000;
 const FAMILY_SPECIFIC: u64 = 0x20_0000;
-/// No image is larger when unpacked: the largest seen have 11 MB, and a container must not make its reader take all memory.
+/// No image is larger when unpacked: the largest seen have 11 MB, and a container must not make its reader
+/// take all memory.
 const UNPACKED_MOST: u64 = 1 << 30;
 
 /// What an image is.

@@ -1,5 +1,6 @@
-//! Images of code, as programs hand them over and as both ends read them: containers of several, PTX text, cubins, and where their
-//! kernels' parameters lie. Reads headers and parameter lists; what code does is the driver's to know.
+//! Images of code, as programs hand them over and as both ends read them: containers of several, PTX text,
+//! cubins, and where their kernels' parameters lie. Reads headers and parameter lists; what code does is the
+//! driver's to know.
 
 #![forbid(unsafe_code)]
 
@@ -38,8 +39,8 @@ impl Target {
     }
 }
 
-/// How well code fits a device that takes it, more is better: the highest architecture, since programs choose their kernels by it; of
-/// two for the same a cubin before PTX.
+/// How well code fits a device that takes it, more is better: the highest architecture, since programs choose
+/// their kernels by it; of two for the same a cubin before PTX.
 #[must_use]
 pub fn rank(kind: Kind, sm: u32, specific: Specific) -> impl Ord {
     (sm, kind == Kind::Cubin, specific)

@@ -1,8 +1,8 @@
-//! What the guest reads of PTX text: version and target in its head, and the parameter lists of its kernels. Nothing else of
-//! it is looked at; compiling is the host's.
+//! What the guest reads of PTX text: version and target in its head, and the parameter lists of its kernels.
+//! Nothing else of it is looked at; compiling is the host's.
 //!
-//! Source: NVIDIA's PTX ISA, "Kernel Function Parameters": parameters follow each other, each aligned to its own `.align` or
-//! to its type; the `.align` behind `.ptr` is that of what is pointed to.
+//! Source: NVIDIA's PTX ISA, "Kernel Function Parameters": parameters follow each other, each aligned to its
+//! own `.align` or to its type; the `.align` behind `.ptr` is that of what is pointed to.
 
 use memchr::memmem::{self, Finder};
 
@@ -110,8 +110,8 @@ fn number(bytes: &[u8]) -> Option<u32> {
     std::str::from_utf8(bytes).ok()?.parse().ok()
 }
 
-/// Reads the head of a whole text, and looks whether the rest can be PTX: a directive follows the head, and braces match. Who was
-/// handed some other text notices here, long before its kernels are compiled.
+/// Reads the head of a whole text, and looks whether the rest can be PTX: a directive follows the head, and
+/// braces match. Who was handed some other text notices here, long before its kernels are compiled.
 pub fn outline(ptx: &[u8]) -> Result<Head, PtxError> {
     let mut tokens = Tokens { rest: ptx };
     let head = read_head(&mut tokens)?;

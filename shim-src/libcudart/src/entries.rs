@@ -1,10 +1,11 @@
-//! Kernels and variables as they are registered, and as they are looked up: the form that costs a start the least, and the
-//! form in which an address is found.
+//! Kernels and variables as they are registered, and as they are looked up: the form that costs a start the
+//! least, and the form in which an address is found.
 //!
-//! A start of GGML registers 8,430 of them and asks for none. What costs then is fresh memory - the kernel takes two microseconds to
-//! give a page - and the calls themselves. So an entry is written as how far its two addresses are from those of the
-//! entry before, which a compiler lays out next to each other: nine in ten take four bytes. A [`Log`] of them is read once,
-//! when the first address is asked for, into [`Gathered`].
+//! A start of GGML registers 8,430 of them and asks for none. What costs then is fresh memory - the kernel
+//! takes two microseconds to give a page - and the calls themselves. So an entry is written as how far its
+//! two addresses are from those of the entry before, which a compiler lays out next to each other: nine in
+//! ten take four bytes. A [`Log`] of them is read once, when the first address is asked for, into
+//! [`Gathered`].
 //!
 //! ```text
 //!   bit       31  30      29 ... 13                           12 ... 0
@@ -27,7 +28,8 @@ const FAR: u32 = 1 << 31;
 const LIST: u32 = 30;
 /// The record that begins a fatbin.
 const FATBIN: u32 = FAR | 1 << 13;
-/// What a near entry adds to the distance of its host, a multiple of [`STEP`], and how many values that leaves.
+/// What a near entry adds to the distance of its host, a multiple of [`STEP`], and how many values that
+/// leaves.
 const HOST_BIAS: usize = 1 << 20;
 const STEP: usize = 16;
 /// What it adds to the distance of its name.
@@ -46,7 +48,8 @@ pub enum List {
 
 /// What was registered and not asked for yet.
 pub struct Log {
-    /// Where the next record goes: between the start and the end of the newest chunk, or null as long as there is none.
+    /// Where the next record goes: between the start and the end of the newest chunk, or null as long as
+    /// there is none.
     cursor: *mut u32,
     /// Behind this the newest chunk has no room for another record.
     last: *mut u32,
@@ -79,8 +82,8 @@ impl Log {
         self.cursor >= self.last
     }
 
-    /// Notes an entry of the fatbin that was begun last. False: there is no room ([`Log::is_full`]), or it is farther from the entry
-    /// before than two addresses of an object are.
+    /// Notes an entry of the fatbin that was begun last. False: there is no room ([`Log::is_full`]), or it is
+    /// farther from the entry before than two addresses of an object are.
     #[inline]
     pub fn note(&mut self, list: List, host: usize, name: usize) -> bool {
         let cursor = self.cursor;
@@ -111,8 +114,8 @@ impl Log {
         true
     }
 
-    /// The entries from now on are those of the fatbin with this index and image. Where its record lies, by which it is told
-    /// from another fatbin that has the index later.
+    /// The entries from now on are those of the fatbin with this index and image. Where its record lies, by
+    /// which it is told from another fatbin that has the index later.
     pub fn begin(&mut self, index: u32, image: usize) -> *const u32 {
         if self.is_full() {
             self.grow();
@@ -146,9 +149,9 @@ impl Log {
         bytes / size_of::<u32>()
     }
 
-    /// Calls `fatbin` for each record that begins one, with its index and place, which answers the image, or `None` if the entries
-    /// behind it are nobody's any more; and `entry` for each entry with its list, its two addresses and its fatbin's index.
-    /// Then the log is empty.
+    /// Calls `fatbin` for each record that begins one, with its index and place, which answers the image, or
+    /// `None` if the entries behind it are nobody's any more; and `entry` for each entry with its list, its
+    /// two addresses and its fatbin's index. Then the log is empty.
     pub fn drain(
         &mut self,
         mut fatbin: impl FnMut(u32, *const u32) -> Option<*const c_void>,

@@ -1,5 +1,5 @@
-//! Who writes to the log of registrations: one thread at a time, without a lock, from the registration of a fatbin to the end of
-//! its contents.
+//! Who writes to the log of registrations: one thread at a time, without a lock, from the registration of a
+//! fatbin to the end of its contents.
 
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
@@ -13,7 +13,8 @@ use crate::entries::{List, Log};
 #[inline]
 fn this_thread() -> usize {
     let thread;
-    // SAFETY: the ABI of x86-64 (ELF TLS, variant II) has a thread's own address at its segment's start, and nothing writes there.
+    // SAFETY: the ABI of x86-64 (ELF TLS, variant II) has a thread's own address at its segment's start, and
+    // nothing writes there.
     unsafe { core::arch::asm!("mov {}, fs:0", out(reg) thread, options(readonly, nostack, preserves_flags)) };
     thread
 }
@@ -25,7 +26,8 @@ fn this_thread() -> usize {
     unsafe { libc::pthread_self() as usize }
 }
 
-/// The log, and who writes to it: a thread from the registration of a fatbin to the end of its contents. In one line of the cache:
+/// The log, and who writes to it: a thread from the registration of a fatbin to the end of its contents. In
+/// one line of the cache:
 /// 8,430 calls of a start need nothing else.
 #[repr(align(64))]
 pub struct Writer {
@@ -61,8 +63,8 @@ impl Writer {
         if self.owner.load(Ordering::Relaxed) != this_thread() {
             return None;
         }
-        // SAFETY: the calling thread is the owner, and no other reference lives in it: what gets one calls nothing that could
-        // come back here.
+        // SAFETY: the calling thread is the owner, and no other reference lives in it: what gets one calls
+        // nothing that could come back here.
         Some(what(unsafe { &mut *self.open.get() }))
     }
 

@@ -21,7 +21,8 @@ fn a_program_of_ggmls_size_registers_at_once_and_loads_what_it_uses() {
     calls::let_panics_print();
     let wrappers: Vec<Wrapper> = (0..FATBINS).map(|_| Wrapper::new()).collect();
 
-    // Four times what the program does, so that one turn without another process's interference is among them.
+    // Four times what the program does, so that one turn without another process's interference is among
+    // them.
     let mut best = Duration::MAX;
     let mut handles = Vec::new();
     for _ in 0..4 {

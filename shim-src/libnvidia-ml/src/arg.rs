@@ -1,4 +1,5 @@
-//! Arguments of exports that are pointers. An export's contract is that of the NVML function whose name it bears:
+//! Arguments of exports that are pointers. An export's contract is that of the NVML function whose name it
+//! bears:
 //! its pointers are null or what the manual says. These types carry that promise from the signature to
 //! the place of use.
 
@@ -83,7 +84,8 @@ impl Text {
             return Err(NvmlReturn::INVALID_ARGUMENT);
         }
         let take = text.len().min(length as usize - 1);
-        // SAFETY: the export's caller promised a buffer of `length` bytes, of which `take` < `length` are written.
+        // SAFETY: the export's caller promised a buffer of `length` bytes, of which `take` < `length` are
+        // written.
         unsafe { self.0.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), take) };
         // SAFETY: `take` is an offset within the buffer.
         let end = unsafe { self.0.add(take) };

@@ -10,8 +10,8 @@ use crate::driver::attribute;
 use crate::find::Handle;
 
 export! {
-    /// The highest clock in MHz, from CUDA's attributes, which have it in kHz: that of the multiprocessors, which is
-    /// the graphics clock too, and the memory's.
+    /// The highest clock in MHz, from CUDA's attributes, which have it in kHz: that of the multiprocessors,
+    /// which is the graphics clock too, and the memory's.
     pub fn nvmlDeviceGetMaxClockInfo(device: Handle, kind: c_uint, clock: Out<c_uint>) -> NvmlReturn {
         let gpu = device.gpu()?;
         let clock = clock.check()?;

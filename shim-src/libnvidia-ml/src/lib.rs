@@ -2,11 +2,13 @@
 //!
 //! It reaches libcuda through the private table of [`vgpu_abi::table`] alone (the object needs
 //! `libcuda.so.1`): devices and their facts, how much memory is free. It holds no device, keeps no list and
-//! needs no context; its only state is how often it has been initialised. A device is NVML's index in the order of
-//! PCI addresses, whatever CUDA_VISIBLE_DEVICES says, and a handle is the address of libcuda's record of it.
+//! needs no context; its only state is how often it has been initialised. A device is NVML's index in the
+//! order of PCI addresses, whatever CUDA_VISIBLE_DEVICES says, and a handle is the address of libcuda's
+//! record of it.
 //!
-//! What is not known is not made up. Sensors, utilization, power, current clocks, ECC, serial and board numbers
-//! are the host's and not part of the device's facts: their names are stubs that answer not-supported.
+//! What is not known is not made up. Sensors, utilization, power, current clocks, ECC, serial and board
+//! numbers are the host's and not part of the device's facts: their names are stubs that answer
+//! not-supported.
 
 mod arg;
 mod clocks;

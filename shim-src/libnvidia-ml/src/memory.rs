@@ -18,8 +18,8 @@ export! {
         memory.set(Memory { total, free, used: total.saturating_sub(free) })
     }
 
-    /// The same. The second version tells what the system reserves from what is allocated; the host does not, so
-    /// all that is not free counts as allocated.
+    /// The same. The second version tells what the system reserves from what is allocated; the host does not,
+    /// so all that is not free counts as allocated.
     pub fn nvmlDeviceGetMemoryInfo_v2(device: Handle, memory: Out<MemoryV2>) -> NvmlReturn {
         let gpu = device.gpu()?;
         if memory.version().get()? != MemoryV2::VERSION {

@@ -1,11 +1,12 @@
 //! Who holds a device.
 //!
-//! A process of this guest that has a session on a device holds, for as long as it lives, a record lock on one of
-//! the first bytes of the function's `resource2` file (`vgpu_wire`, "Sessions and channels"), and the guest's kernel
-//! lists who holds which lock in `/proc/locks`. So the list is that of this guest's sessions; not of other guests', nor of
-//! processes outside this process's namespace. Who only looks at a device, as a query tool does, has none. The file
-//! itself is not opened here: closing it would drop this process's own lock. How much memory each has is the host's
-//! knowledge. Where the lists cannot be had, the question is not supported.
+//! A process of this guest that has a session on a device holds, for as long as it lives, a record lock on
+//! one of the first bytes of the function's `resource2` file (`vgpu_wire`, "Sessions and channels"), and the
+//! guest's kernel lists who holds which lock in `/proc/locks`. So the list is that of this guest's sessions;
+//! not of other guests', nor of processes outside this process's namespace. Who only looks at a device, as a
+//! query tool does, has none. The file itself is not opened here: closing it would drop this process's own
+//! lock. How much memory each has is the host's knowledge. Where the lists cannot be had, the question is not
+//! supported.
 //!
 //! Every session is one of computing, so the lists of graphics and MPS processes are empty.
 

@@ -1,5 +1,5 @@
-//! `data-path`: whether what goes to the device comes back, whether a kernel, a graph and a matrix product give
-//! right results. What is measured is in [`speed`](crate::speed).
+//! `data-path`: whether what goes to the device comes back, whether a kernel, a graph and a matrix product
+//! give right results. What is measured is in [`speed`](crate::speed).
 
 use std::ffi::{CStr, c_void};
 

@@ -8,8 +8,9 @@
 //! vgpu-probe data-path [--blas SONAME]      memory, copies, a kernel, a graph, a matrix product, and how fast
 //! ```
 //!
-//! It prints one JSON object a line: `{"step":"copy","begin":true}`, then the same step with `"ok"` and what was found. The
-//! last `begin` without an `ok` is the step that it died in. Exit codes: 0 all was well, 1 a step failed, 2 usage.
+//! It prints one JSON object a line: `{"step":"copy","begin":true}`, then the same step with `"ok"` and what
+//! was found. The last `begin` without an `ok` is the step that it died in. Exit codes: 0 all was well, 1 a
+//! step failed, 2 usage.
 
 mod blas;
 mod data_path;

@@ -1,5 +1,5 @@
-//! `load BACKEND --with LIB...`: opens a backend as Ollama does, with GGML's own libraries before it, and asks
-//! it for its devices.
+//! `load BACKEND --with LIB...`: opens a backend as Ollama does, with GGML's own libraries before it, and
+//! asks it for its devices.
 
 use std::ffi::{OsStr, OsString};
 

@@ -11,8 +11,8 @@ unsafe extern "C" {
     fn vgpu_trace_return();
 }
 
-/// Writes down that function `index` is called with these registers, and answers where it is. `slot` holds the
-/// return address, which is replaced if the call is to be followed.
+/// Writes down that function `index` is called with these registers, and answers where it is. `slot` holds
+/// the return address, which is replaced if the call is to be followed.
 ///
 /// # Safety
 /// Called by the trampoline alone: both pointers lead into its stack frame.

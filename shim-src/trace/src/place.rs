@@ -1,5 +1,5 @@
-//! Where a process's file is: its path, its room on the disk, its mapping. Mapped at its full length once and given room a step
-//! at a time, so that a full disk is an answer and not a signal.
+//! Where a process's file is: its path, its room on the disk, its mapping. Mapped at its full length once and
+//! given room a step at a time, so that a full disk is an answer and not a signal.
 
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
@@ -28,8 +28,8 @@ unsafe impl Sync for Path {}
 impl Path {
     const MOST: usize = 1024;
 
-    /// Names and makes the file of this process, opened at that time; false if there is no folder for it, or it cannot be
-    /// made.
+    /// Names and makes the file of this process, opened at that time; false if there is no folder for it, or
+    /// it cannot be made.
     ///
     /// # Safety
     /// One thread at most does this, and nobody else uses the path meanwhile.
@@ -94,7 +94,8 @@ fn create(path: &[u8]) -> bool {
     descriptor >= 0
 }
 
-/// Opens the path, which is no link, for this moment: a descriptor that is kept can be closed by anybody and then mean another file.
+/// Opens the path, which is no link, for this moment: a descriptor that is kept can be closed by anybody and
+/// then mean another file.
 pub fn open_path(path: &[u8], flags: libc::c_int) -> libc::c_int {
     // SAFETY: the path ends in a zero. Raw, for the C library's function is a cancellation point.
     unsafe {

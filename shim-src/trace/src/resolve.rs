@@ -25,8 +25,8 @@ type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 /// The real `dlsym`.
 static DLSYM: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-/// Where function `index` really is. Looked for once; a function that is nowhere is looked for every time, for its
-/// library may come later.
+/// Where function `index` really is. Looked for once; a function that is nowhere is looked for every time,
+/// for its library may come later.
 #[inline]
 pub fn real(index: u32) -> *const u8 {
     match table::reals().get(index as usize).map(|real| real.load(Ordering::Acquire)) {
@@ -134,7 +134,8 @@ pub fn file_of(function: *const u8) -> Option<&'static CStr> {
     if known == 0 || about.dli_fname.is_null() {
         return None;
     }
-    // SAFETY: the loader's text about an object, which shims never give up: they are linked never to be unloaded.
+    // SAFETY: the loader's text about an object, which shims never give up: they are linked never to be
+    // unloaded.
     Some(unsafe { CStr::from_ptr(about.dli_fname) })
 }
 

@@ -1,5 +1,5 @@
-//! Which file is this process's: words in a page that a forked child gets empty (`MADV_WIPEONFORK`), so that it makes
-//! a file of its own.
+//! Which file is this process's: words in a page that a forked child gets empty (`MADV_WIPEONFORK`), so that
+//! it makes a file of its own.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -33,7 +33,8 @@ static GENERATION: AtomicU32 = AtomicU32::new(0);
 /// The file, made at the first call; none if nobody asked for one or none can be made.
 #[inline]
 pub fn file() -> Option<&'static File> {
-    // SAFETY: what STATE holds is null or a page that is never unmapped and holds a State, for which zero is a value.
+    // SAFETY: what STATE holds is null or a page that is never unmapped and holds a State, for which zero is
+    // a value.
     let state = unsafe { STATE.load(Ordering::Acquire).as_ref() };
     match state {
         Some(state) if state.stage.load(Ordering::Acquire) == OPEN => Some(&state.file),

@@ -34,8 +34,8 @@ pub struct Library {
     soname: [u8; 36],
 }
 
-// SAFETY: the build defines all of these, of these types and at these sizes (`xtask::shims::trace`); everything but the
-// atomic words is constant.
+// SAFETY: the build defines all of these, of these types and at these sizes (`xtask::shims::trace`);
+// everything but the atomic words is constant.
 unsafe extern "C" {
     static vgpu_trace_table: Entry;
     safe static vgpu_trace_count: u32;

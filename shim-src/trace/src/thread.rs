@@ -1,5 +1,5 @@
-//! What belongs to a thread: its number, and where its followed calls return to. Plain thread-local words of an
-//! object that is there from the start: no allocation, no destructor.
+//! What belongs to a thread: its number, and where its followed calls return to. Plain thread-local words of
+//! an object that is there from the start: no allocation, no destructor.
 
 use core::cell::Cell;
 
@@ -73,7 +73,8 @@ impl Thread {
         true
     }
 
-    /// Takes the return address that was at `slot`; those of calls inside it, which were left by a jump, go too.
+    /// Takes the return address that was at `slot`; those of calls inside it, which were left by a jump, go
+    /// too.
     pub fn pop(&self, slot: usize) -> Option<(usize, Entry)> {
         let frames = self.frames.get(..self.depth.get())?;
         let at = frames.iter().rposition(|frame| frame.get().slot == slot)?;

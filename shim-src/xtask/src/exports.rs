@@ -1,5 +1,5 @@
-//! What the shims export, against the symbol lists, or against libraries of NVIDIA's: read from the objects, not
-//! from their manifest.
+//! What the shims export, against the symbol lists, or against libraries of NVIDIA's: read from the objects,
+//! not from their manifest.
 
 use std::collections::BTreeSet;
 use std::fmt;

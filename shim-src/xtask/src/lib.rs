@@ -1,7 +1,7 @@
 //! Builds and links the shims, makes releases.
 //!
-//! The library is what the launcher's build script uses ([`shims`]) and what tests use. The program of the same name
-//! puts a command line over it; only that program prints.
+//! The library is what the launcher's build script uses ([`shims`]) and what tests use. The program of the
+//! same name puts a command line over it; only that program prints.
 
 #[cfg(feature = "dist")]
 pub mod dist;

@@ -1,8 +1,8 @@
 //! The folder where artifacts are kept.
 //!
-//! In the cache, `files/` holds every file once, named by its digest; an artifact is a folder of hard links to
-//! them, named by the artifact and a part of its digest. A folder that exists is complete: it gets its name last. So
-//! nobody need wait for a lock to use one, and a change of `artifacts.toml` makes a new one.
+//! In the cache, `files/` holds every file once, named by its digest; an artifact is a folder of hard links
+//! to them, named by the artifact and a part of its digest. A folder that exists is complete: it gets its
+//! name last. So nobody need wait for a lock to use one, and a change of `artifacts.toml` makes a new one.
 
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};

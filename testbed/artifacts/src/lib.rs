@@ -1,5 +1,6 @@
-//! The real libraries and models that tests use: fetched by name, version and digest with the clients of the public
-//! registries, unpacked, and kept in `$XDG_CACHE_HOME/vgpu-run` ([`Cache`]). `artifacts.toml` and `debian.toml` say what there is.
+//! The real libraries and models that tests use: fetched by name, version and digest with the clients of the
+//! public registries, unpacked, and kept in `$XDG_CACHE_HOME/vgpu-run` ([`Cache`]). `artifacts.toml` and
+//! `debian.toml` say what there is.
 
 mod cache;
 mod debian;

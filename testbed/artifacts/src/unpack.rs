@@ -27,8 +27,8 @@ pub enum UnpackError {
     Digest { member: String, package: String, found: String },
 }
 
-/// Takes the members named by the keys of `wanted` out of an archive; the values are their digests, and their file
-/// names in `folder`.
+/// Takes the members named by the keys of `wanted` out of an archive; the values are their digests, and their
+/// file names in `folder`.
 pub fn members(
     package: &Package,
     archive: &Path,

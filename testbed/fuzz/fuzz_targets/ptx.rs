@@ -1,4 +1,5 @@
-//! Any text as a PTX module: read, or refused with the line. What is read is made ready to run, or refused with the line.
+//! Any text as a PTX module: read, or refused with the line. What is read is made ready to run, or refused
+//! with the line.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! Any bytes as frames of a device: each is answered or hung up on, and at the end nothing is left of the owner.
+//! Any bytes as frames of a device: each is answered or hung up on, and at the end nothing is left of the
+//! owner.
 #![no_main]
 
 use std::sync::{Arc, LazyLock};

@@ -1,4 +1,5 @@
-//! Any bytes as a stream of version 1's frames, in two pieces: frames lie within what came, and calls within frames.
+//! Any bytes as a stream of version 1's frames, in two pieces: frames lie within what came, and calls within
+//! frames.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,7 +1,7 @@
 //! `vgpu-ops`: computes GGML's operations on a device and on the CPU, and prints one line of JSON for each.
 //!
-//! It knows nothing of VGPU-STUB. GGML ends the process when CUDA fails; whoever starts this program starts it
-//! again after the case that did.
+//! It knows nothing of VGPU-STUB. GGML ends the process when CUDA fails; whoever starts this program starts
+//! it again after the case that did.
 
 use std::io::{BufRead, Write};
 use std::path::PathBuf;

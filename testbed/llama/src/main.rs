@@ -1,5 +1,5 @@
-//! `vgpu-llama`: loads stock llama.cpp libraries and a model, and decodes prompts, greedily or along given tokens.
-//! Prints a JSON object a line ([`vgpu_llama::event`]); the libraries' log goes to stderr.
+//! `vgpu-llama`: loads stock llama.cpp libraries and a model, and decodes prompts, greedily or along given
+//! tokens. Prints a JSON object a line ([`vgpu_llama::event`]); the libraries' log goes to stderr.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -53,7 +53,8 @@ struct Arguments {
     /// A prompt. Can be given several times.
     #[arg(long, required_unless_present_any = ["jobs", "encode"])]
     prompt: Vec<String>,
-    /// A JSON file of prompts, `[{"prompt": "...", "forced": [1, 2]}]`, where `forced` are tokens to go along.
+    /// A JSON file of prompts, `[{"prompt": "...", "forced": [1, 2]}]`, where `forced` are tokens to go
+    /// along.
     #[arg(long, conflicts_with = "prompt")]
     jobs: Option<PathBuf>,
     /// Prompts are questions, for the model's chat template.

@@ -1,5 +1,6 @@
-//! `vgpu-testbed bench copies`: how fast ordinary memory gets to the device and back, in pieces of a real model's tensor sizes, against
-//! one core's memcpy of the same bytes. The rounds of the three alternate in one process, and the medians are compared.
+//! `vgpu-testbed bench copies`: how fast ordinary memory gets to the device and back, in pieces of a real
+//! model's tensor sizes, against one core's memcpy of the same bytes. The rounds of the three alternate in
+//! one process, and the medians are compared.
 
 use std::process::{Command, ExitCode, Stdio};
 

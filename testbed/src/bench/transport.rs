@@ -1,5 +1,6 @@
-//! `vgpu-testbed bench transport`: what a round trip, a submission and a byte cost through CUDA's driver API, and how many exits of a
-//! virtual machine a token takes: for both versions of the contract, on the simulated bus and in booted guests, as root and as a user.
+//! `vgpu-testbed bench transport`: what a round trip, a submission and a byte cost through CUDA's driver API,
+//! and how many exits of a virtual machine a token takes: for both versions of the contract, on the simulated
+//! bus and in booted guests, as root and as a user.
 
 mod guest;
 mod options;

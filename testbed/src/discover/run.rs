@@ -106,8 +106,8 @@ impl fmt::Display for Run {
     }
 }
 
-/// The program under the launcher. Its working directory is the root: the backend's RUNPATH has an empty entry, which
-/// is the working directory.
+/// The program under the launcher. Its working directory is the root: the backend's RUNPATH has an empty
+/// entry, which is the working directory.
 fn command(bed: &Bed, position: Position, backend: &std::path::Path) -> Result<Command> {
     let standin = programs::standin()?;
     let mut command = Command::new(programs::launcher()?);
@@ -193,7 +193,8 @@ fn check_maps(maps: &[String]) -> Vec<String> {
         .collect()
 }
 
-/// The device's process is gone: the launcher must refuse, and a program started in spite of it finds nothing.
+/// The device's process is gone: the launcher must refuse, and a program started in spite of it finds
+/// nothing.
 pub fn look_at_nothing(bed: &Bed, backend: Backend) -> Result<Run> {
     let path = backend.folder()?.join("libggml-cuda.so");
     let output = command(bed, Position::Direct, &path)?.output().context("start the launcher")?;

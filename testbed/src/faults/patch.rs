@@ -230,8 +230,8 @@ impl Patch {
         Ok(self)
     }
 
-    /// Bytes that the loader maps for execution: of the segment of code, whole pages. Where that is the first segment, the loader maps
-    /// as much as the whole library takes.
+    /// Bytes that the loader maps for execution: of the segment of code, whole pages. Where that is the first
+    /// segment, the loader maps as much as the whole library takes.
     pub fn code_bytes(&self) -> Result<u64> {
         let elf = self.elf()?;
         let mut loaded = elf.program_headers.iter().filter(|segment| segment.p_type == PT_LOAD).peekable();

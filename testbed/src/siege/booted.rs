@@ -1,5 +1,5 @@
-//! A virtual machine that has booted with a device of version 2 on its PCI bus: good and hostile programs are processes of its
-//! unprivileged user.
+//! A virtual machine that has booted with a device of version 2 on its PCI bus: good and hostile programs are
+//! processes of its unprivileged user.
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
-//! Version 1: a mediator that serves several machines, each a simulated bus with a device in a process of its own. The good
-//! programs have one machine, each hostile program has another, and hostile clients connect to the mediator's socket as well.
+//! Version 1: a mediator that serves several machines, each a simulated bus with a device in a process of its
+//! own. The good programs have one machine, each hostile program has another, and hostile clients connect to
+//! the mediator's socket as well.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -19,7 +20,8 @@ use super::{plan, report};
 
 /// The number of the machine that hostile clients of the socket say they are.
 const STRANGER: usize = 200;
-/// How long a machine that is gone keeps what it has: shorter than usual, since clients of the socket come and go for good in each round.
+/// How long a machine that is gone keeps what it has: shorter than usual, since clients of the socket come
+/// and go for good in each round.
 const GRACE: &str = "2s";
 
 /// A mediator in a process of its own.

@@ -1,5 +1,5 @@
-//! `vgpu-testbed siege`: hostile programs of every class beside good ones that compare every byte, on three buses. What a guest
-//! can do to a host is found here, and what has to hold all the same.
+//! `vgpu-testbed siege`: hostile programs of every class beside good ones that compare every byte, on three
+//! buses. What a guest can do to a host is found here, and what has to hold all the same.
 
 mod booted;
 mod mediated;
@@ -31,7 +31,8 @@ const GUEST_KIB: usize = 256;
 const ROUNDS: u32 = verdict::LAST as u32 + 2;
 /// For how long programs run side by side in a short run, seconds.
 const SHORT: f64 = 1.5;
-/// Of a round's time in a long run, the part in which programs run side by side: starting and ending takes the rest.
+/// Of a round's time in a long run, the part in which programs run side by side: starting and ending takes
+/// the rest.
 const BESIDE: f64 = 0.7;
 
 /// Buses that can be besieged.
@@ -58,8 +59,8 @@ pub struct Arguments {
     /// Which bus. Can be given several times; all of them if not given.
     #[arg(long, value_enum)]
     bus: Vec<BusKind>,
-    /// Hostile programs at once. In a long run 4 unless told otherwise; in a short one as many as it takes for every class to have its
-    /// turn.
+    /// Hostile programs at once. In a long run 4 unless told otherwise; in a short one as many as it takes
+    /// for every class to have its turn.
     #[arg(long)]
     hostile: Option<usize>,
     /// Good programs at once.

@@ -56,8 +56,8 @@ pub struct Class {
     pub begun: u64,
     /// How often its program was started: one whose session is lost ends.
     pub starts: u64,
-    /// How often calls had which status, at least, by `CALL STATUS`: a `CUresult`; of sockets, -1 for hung up and -2 for no answer
-    /// within a second.
+    /// How often calls had which status, at least, by `CALL STATUS`: a `CUresult`; of sockets, -1 for hung up
+    /// and -2 for no answer within a second.
     pub outcomes: BTreeMap<String, u64>,
     /// The last line that its program wrote to stderr.
     pub last_words: String,

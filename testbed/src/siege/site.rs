@@ -68,7 +68,8 @@ pub trait Site {
     /// The device's process, or the mediator's, which holds what sessions have.
     fn pid(&self) -> u32;
 
-    /// Has a program do work without an end, tells the device to end by SIGTERM, and waits until it has; how long that took.
+    /// Has a program do work without an end, tells the device to end by SIGTERM, and waits until it has; how
+    /// long that took.
     fn terminate(self: Box<Self>) -> Result<Duration>;
 }
 

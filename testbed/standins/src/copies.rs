@@ -1,5 +1,5 @@
-//! Copies a model's worth of ordinary memory to the device, tensor by tensor as GGML loads one, and back, beside plain memcpy of the
-//! same bytes; prints the times.
+//! Copies a model's worth of ordinary memory to the device, tensor by tensor as GGML loads one, and back,
+//! beside plain memcpy of the same bytes; prints the times.
 
 use std::ffi::{c_int, c_void};
 use std::process::ExitCode;
@@ -27,8 +27,8 @@ fn done(what: &str, status: c_int) -> Result<()> {
     Ok(())
 }
 
-/// Sizes of the tensors of Llama 3.2 1B in Q8_0 (blocks of 32 weights in 34 bytes), in the order of the file, cut at `bytes`: 146
-/// tensors, then as much of the embedding table as there is room for.
+/// Sizes of the tensors of Llama 3.2 1B in Q8_0 (blocks of 32 weights in 34 bytes), in the order of the file,
+/// cut at `bytes`: 146 tensors, then as much of the embedding table as there is room for.
 fn tensors(bytes: usize) -> Vec<usize> {
     let q8 = |columns: usize, rows: usize| columns / 32 * 34 * rows;
     let norm = 2048 * 4;
@@ -75,7 +75,8 @@ fn time(sizes: &[usize], mut work: impl FnMut(usize, usize) -> Result<()>) -> Re
     Ok(start.elapsed().as_secs_f64())
 }
 
-/// Prints seconds of `rounds` rounds: memcpy, to the device, from the device, one after the other in each round.
+/// Prints seconds of `rounds` rounds: memcpy, to the device, from the device, one after the other in each
+/// round.
 pub fn measure(mib: usize, rounds: usize) -> Result<ExitCode> {
     let bytes = mib << 20;
     // SAFETY: the library's initialisers are those that any user of it runs.

@@ -101,7 +101,8 @@ fn uuid(ordinal: c_int) -> Result<String> {
     Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
 }
 
-/// Prints the devices, the milliseconds from the dlopen of the backend to their list, and the CUDA libraries mapped.
+/// Prints the devices, the milliseconds from the dlopen of the backend to their list, and the CUDA libraries
+/// mapped.
 pub fn print_devices(backend: &Path, base: Option<&Path>) -> Result<ExitCode> {
     let folder = base.or(backend.parent()).context("the backend has no folder")?;
     let _base = open(&find(folder, |name| name == "libggml-base.so")?)?;

@@ -1,4 +1,5 @@
-//! What the way to the device costs, through CUDA's driver API as any program sees it: a round trip, a submission, bytes both ways.
+//! What the way to the device costs, through CUDA's driver API as any program sees it: a round trip, a
+//! submission, bytes both ways.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::process::ExitCode;

@@ -1,5 +1,6 @@
-//! What Perfetto asks of a timeline in Chrome's trace event format: the fields of each kind of event, and that
-//! what goes on in a thread is nested. An event that breaks a rule is left out there, without a word to who looks.
+//! What Perfetto asks of a timeline in Chrome's trace event format: the fields of each kind of event, and
+//! that what goes on in a thread is nested. An event that breaks a rule is left out there, without a word to
+//! who looks.
 
 use std::collections::BTreeMap;
 

@@ -20,7 +20,8 @@ macro_rules! results {
             /// Every status there is, in the order of the codes.
             pub const ALL: &'static [Self] = &[ $( Self($code), )* ];
 
-            /// The status's name in `cuda.h`, as `cuGetErrorName` answers it; `None` for a code that there is not.
+            /// The status's name in `cuda.h`, as `cuGetErrorName` answers it; `None` for a code that there is
+            /// not.
             #[must_use]
             pub const fn name(self) -> Option<&'static CStr> {
                 match self.0 {

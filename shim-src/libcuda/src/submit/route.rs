@@ -1,5 +1,5 @@
-//! The way of work to the device whose memory it uses: that of its stream, or another. Copies between two devices
-//! go through the guest's memory.
+//! The way of work to the device whose memory it uses: that of its stream, or another. Copies between two
+//! devices go through the guest's memory.
 
 use std::ffi::c_void;
 use std::ptr;

@@ -1,5 +1,5 @@
-//! Functions of the host in the order of streams: they run when it is their turn, on a thread of their own, and what comes after
-//! them waits.
+//! Functions of the host in the order of streams: they run when it is their turn, on a thread of their own,
+//! and what comes after them waits.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering};

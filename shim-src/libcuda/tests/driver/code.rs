@@ -1,4 +1,5 @@
-//! Code: modules, libraries, functions and launches, on a device that accepts them all; and what a device without kernels says.
+//! Code: modules, libraries, functions and launches, on a device that accepts them all; and what a device
+//! without kernels says.
 
 use std::ffi::c_void;
 use std::ptr;

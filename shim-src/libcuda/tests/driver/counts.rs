@@ -1,4 +1,5 @@
-//! What each way costs, exactly: messages, and how many of them are answered. A number that grows here is a token that takes longer.
+//! What each way costs, exactly: messages, and how many of them are answered. A number that grows here is a
+//! token that takes longer.
 
 use std::ptr;
 
@@ -114,8 +115,8 @@ fn every_way_costs_what_it_must() {
                 ok!(cuGraphExecUpdate(exec, graph, ptr::null_mut(), &raw mut result));
             });
 
-            // What GGML does for a token: six small copies on the thread's stream, each between two synchronizes, a graph, the
-            // result. Nine messages, of which one is waited for.
+            // What GGML does for a token: six small copies on the thread's stream, each between two
+            // synchronizes, a graph, the result. Nine messages, of which one is waited for.
             let token = || {
                 for _ in 0..6 {
                     ok!(cuStreamSynchronize(stream));

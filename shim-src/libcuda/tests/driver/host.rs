@@ -1,6 +1,6 @@
-//! Runs a test twice: first as the host, which serves a device and starts the same test again as a guest process; then as that
-//! guest, which is told by its environment where the device is. Each guest has a process of its own, since the driver is one
-//! thing for a process, from its first call to its exit handlers.
+//! Runs a test twice: first as the host, which serves a device and starts the same test again as a guest
+//! process; then as that guest, which is told by its environment where the device is. Each guest has a
+//! process of its own, since the driver is one thing for a process, from its first call to its exit handlers.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -98,7 +98,8 @@ pub fn finish(mut guest: std::process::Child) {
 pub fn is_guest(name: &str) -> bool {
     let guest = std::env::var_os(GUEST).is_some_and(|guest| guest == name);
     if guest {
-        // The shim keeps panics quiet, once; here it shares its standard library with the test, whose panics are to be seen.
+        // The shim keeps panics quiet, once; here it shares its standard library with the test, whose panics
+        // are to be seen.
         vgpu_abi::export::quiet_panics();
         std::panic::set_hook(Box::new(|panic| eprintln!("in the guest: {panic}")));
     }

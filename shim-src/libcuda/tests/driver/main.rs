@@ -1,4 +1,5 @@
-//! The driver API against a device: each test runs in a guest process of its own (see `host`), linked with the shim as a library.
+//! The driver API against a device: each test runs in a guest process of its own (see `host`), linked with
+//! the shim as a library.
 
 #![allow(clippy::macro_metavars_in_unsafe, reason = "the arguments of a test's calls are safe code")]
 

@@ -404,7 +404,8 @@ fn random_programs_agree_with_a_model() {
             ok!(cuMemsetD8_v2(address, 0, BYTES));
         }
         for _ in 0..1500 {
-            // Every piece of work goes to some stream and is ordered behind the one before by a synchronize that need not wait.
+            // Every piece of work goes to some stream and is ordered behind the one before by a synchronize
+            // that need not wait.
             let stream = streams[random_number.random_range(0..3)];
             let start = random_number.random_range(0..BYTES);
             let most = 1 << random_number.random_range(1..18);

@@ -144,8 +144,8 @@ pub fn count() -> Result<c_int, c_uint> {
     }
 }
 
-/// The library's first call keeps panics of its own std from being printed, and that std is the test's here. Panics of
-/// the test are to be seen.
+/// The library's first call keeps panics of its own std from being printed, and that std is the test's here.
+/// Panics of the test are to be seen.
 pub fn let_panics_print() {
     vgpu_abi::export::quiet_panics();
     drop(std::panic::take_hook());

@@ -88,11 +88,11 @@ pub enum Kind {
     Count = 5,
     /// A message to the host, of kind `index`: `result` bytes with header and padding, number `arguments[0]`.
     Message = 6,
-    /// A wait for the host that was not over at once: for completion word `index`, [`WAIT_ANSWER`] or [`WAIT_ROOM`].
-    /// `arguments[0]` is not 0 if it slept.
+    /// A wait for the host that was not over at once: for completion word `index`, [`WAIT_ANSWER`] or
+    /// [`WAIT_ROOM`]. `arguments[0]` is not 0 if it slept.
     Wait = 7,
-    /// The host refused the call of message kind `index` with the status `result`. The parts of its reason follow on the same
-    /// thread, each a [`Kind::Reason`]: `arguments[0]` bytes in all.
+    /// The host refused the call of message kind `index` with the status `result`. The parts of its reason
+    /// follow on the same thread, each a [`Kind::Reason`]: `arguments[0]` bytes in all.
     Refusal = 8,
     /// [`Record::text`] is part `depth` of the reason for the thread's latest [`Kind::Refusal`].
     Reason = 9,
@@ -179,14 +179,15 @@ impl Record {
     }
 }
 
-/// Writes a record of kind [`Kind::Message`] or [`Kind::Wait`]: kind, index, begin, end (0: now), result, first
-/// argument.
+/// Writes a record of kind [`Kind::Message`] or [`Kind::Wait`]: kind, index, begin, end (0: now), result,
+/// first argument.
 pub type Event = extern "C" fn(u32, u32, u64, u64, u64, u64);
 
 /// Bytes of a reason that a file holds: what the host may say, and the name of what it refused.
 pub const REASON_MOST: usize = 2048;
 
-/// Writes a record of kind [`Kind::Refusal`] and its reason: message kind, status, the reason's bytes and their number.
+/// Writes a record of kind [`Kind::Refusal`] and its reason: message kind, status, the reason's bytes and
+/// their number.
 ///
 /// # Safety
 /// The bytes are readable until it returns.

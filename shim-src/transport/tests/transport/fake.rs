@@ -1,5 +1,5 @@
-//! A scripted device: registers that say anything, and a host that answers as a test wants it to. Its window is a
-//! file that it reads and writes, so it needs no mapping.
+//! A scripted device: registers that say anything, and a host that answers as a test wants it to. Its window
+//! is a file that it reads and writes, so it needs no mapping.
 
 use std::collections::HashMap;
 use std::fs::File;

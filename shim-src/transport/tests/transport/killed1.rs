@@ -1,8 +1,9 @@
-//! A process that is killed in each state that a call of version 1 can be in: others go on, whose turn it is is free, and what
-//! the dead process had is given back.
+//! A process that is killed in each state that a call of version 1 can be in: others go on, whose turn it is
+//! is free, and what the dead process had is given back.
 //!
-//! The states are reached by the device, which holds the process up at the access that begins them, or by the process itself, at memory
-//! that cannot be reached in the midst of a copy. No state is reached by waiting for a time.
+//! The states are reached by the device, which holds the process up at the access that begins them, or by the
+//! process itself, at memory that cannot be reached in the midst of a copy. No state is reached by waiting
+//! for a time.
 
 use std::ffi::c_int;
 use std::fs::File;
@@ -31,7 +32,8 @@ const COPIED: usize = (20 << 20) + 12_345;
 /// What the others copy: through BAR1 or the window.
 const OTHERS: usize = 100_000;
 
-/// Of all that a process has done since the watch began, the last of which it is about to do: whether it is to be held up.
+/// Of all that a process has done since the watch began, the last of which it is about to do: whether it is
+/// to be held up.
 type Here = fn(&[Seen]) -> bool;
 
 /// Holds one process up at one access.
@@ -160,7 +162,8 @@ fn killed(what: &str, ram: u64, way: &Way) {
     victim.kill();
     stop.forget();
     if busy {
-        // Who comes next has the dead process's owner cleaned up, waits for that, and only then makes its own call.
+        // Who comes next has the dead process's owner cleaned up, waits for that, and only then makes its own
+        // call.
         let rung = bed.accesses()[2];
         std::thread::scope(|scope| {
             let next = scope.spawn(|| round_trip(&witness, address, 2));
@@ -290,7 +293,8 @@ fn in_the_midst_of_emptying_the_window_or_bar1() {
     }
 }
 
-/// Memory of which the second half cannot be reached: who copies from or to it stands in the midst then, in its turn.
+/// Memory of which the second half cannot be reached: who copies from or to it stands in the midst then, in
+/// its turn.
 fn torn(bytes: usize) -> *mut u8 {
     /// Says so, and stays until the process is killed.
     extern "C" fn stay(_: c_int) {

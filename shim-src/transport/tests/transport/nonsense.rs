@@ -1,4 +1,5 @@
-//! Devices of another version, devices that refuse, and devices that break the contract: errors, and nothing worse.
+//! Devices of another version, devices that refuse, and devices that break the contract: errors, and nothing
+//! worse.
 
 use std::time::{Duration, Instant};
 
@@ -266,8 +267,8 @@ fn a_silent_host_is_waited_for() {
     assert!(session.counters().doorbells == 0, "it never said that it sleeps");
 }
 
-/// Whatever lies in the return area: every call comes back, at the latest when the session is closed, with an answer or an
-/// error.
+/// Whatever lies in the return area: every call comes back, at the latest when the session is closed, with an
+/// answer or an error.
 #[test]
 fn no_garbage_in_the_return_area_does_harm() {
     for seed in 1..=24u64 {

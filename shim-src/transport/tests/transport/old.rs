@@ -1,7 +1,7 @@
 //! Processes of the old guest library beside this one's. A stand-in does what that library does: takes its
 //! turn by the same file, writes the registers, and copies through BAR1, or through pages of its own that it
-//! has registered once and takes for the window from then on. It looks at every byte. As that library's own `fopen` makes no file, it lists
-//! its process nowhere.
+//! has registered once and takes for the window from then on. It looks at every byte. As that library's own
+//! `fopen` makes no file, it lists its process nowhere.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -199,7 +199,8 @@ fn after_a_process_that_was_killed_the_next_turn_releases_its_window() {
     Old::start(bed.dir(), false).round_trip(1);
 }
 
-/// It may have been idle since before the old one came: after a copy, or after waiting for what it had launched.
+/// It may have been idle since before the old one came: after a copy, or after waiting for what it had
+/// launched.
 #[test]
 fn beside_a_process_that_is_idle_an_old_one_reads_what_is_its() {
     for waits in [false, true] {
@@ -222,7 +223,8 @@ fn beside_a_process_that_is_idle_an_old_one_reads_what_is_its() {
     }
 }
 
-/// Issue 13, point 10. Between two calls of this process with the same arguments an old one comes, and goes with its own in the registers.
+/// Issue 13, point 10. Between two calls of this process with the same arguments an old one comes, and goes
+/// with its own in the registers.
 #[test]
 fn after_an_old_one_that_came_and_went_an_upload_arrives() {
     let bed = bed();

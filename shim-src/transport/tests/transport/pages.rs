@@ -1,4 +1,5 @@
-//! Guest pages, which the host writes what the guest reads to: taken where they can be had, done without where not, with the same bytes.
+//! Guest pages, which the host writes what the guest reads to: taken where they can be had, done without
+//! where not, with the same bytes.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -14,7 +14,8 @@ use crate::roles::Role;
 
 /// Runs `body` in a forked child; its result is the child's exit code.
 fn in_child(body: impl FnOnce() -> bool) -> bool {
-    // SAFETY: the child of this process, which has threads, calls code that takes no lock of other threads, and `_exit`.
+    // SAFETY: the child of this process, which has threads, calls code that takes no lock of other threads,
+    // and `_exit`.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let good = body();

@@ -163,7 +163,8 @@ fn closing_ends_what_other_threads_do() {
     assert!(session.word().is_none());
 }
 
-/// What a BAR is like that sysfs maps: plain files stand for it, which have no side effects, so there is no session.
+/// What a BAR is like that sysfs maps: plain files stand for it, which have no side effects, so there is no
+/// session.
 #[test]
 fn a_real_bar_is_mapped_and_read() {
     use vgpu_wire::registers as reg;

@@ -248,7 +248,8 @@ fn what_it_cannot_say_is_refused() {
     assert_eq!((answer.status, info.total), (0, 1 << 30));
 }
 
-/// A call that repeats the one before it is a look at who had the last turn, the doorbell, and a look: 17 to 19 accesses of an old guest.
+/// A call that repeats the one before it is a look at who had the last turn, the doorbell, and a look: 17 to
+/// 19 accesses of an old guest.
 #[test]
 fn a_call_takes_few_accesses() {
     let bed = Bed::of(WINDOWED);

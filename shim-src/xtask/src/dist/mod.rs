@@ -1,8 +1,9 @@
-//! A release: the shims linked for old guests, a static launcher that embeds them, and a tarball that is the same
-//! wherever it is made from the same sources and tools. Beside it lie SHA256SUMS and the `install.sh` that installs this release.
+//! A release: the shims linked for old guests, a static launcher that embeds them, and a tarball that is the
+//! same wherever it is made from the same sources and tools. Beside it lie SHA256SUMS and the `install.sh`
+//! that installs this release.
 //!
-//! The tarball is laid out as the folder that it is installed to, `/usr/local` or `~/.local`: `bin/vgpu-run`, and `share/`, of which
-//! `install.sh` installs all that is there.
+//! The tarball is laid out as the folder that it is installed to, `/usr/local` or `~/.local`: `bin/vgpu-run`,
+//! and `share/`, of which `install.sh` installs all that is there.
 
 pub mod tarball;
 
@@ -91,7 +92,8 @@ struct Package {
     version: String,
 }
 
-/// Makes the release of the workspace at `root`, in its `target/dist`. `url` is where that folder will be found.
+/// Makes the release of the workspace at `root`, in its `target/dist`. `url` is where that folder will be
+/// found.
 pub fn make(root: &Path, url: Option<&str>) -> Result<Release, DistError> {
     let folder = root.join("target/dist");
     let version = version(&root.join("Cargo.toml"))?;

@@ -1,9 +1,9 @@
-//! Which files of a crate refer to each other in a circle. Layers are what a reader can rely on: a file is understood with those below it
-//! alone, and nothing below it leads back to it.
+//! Which files of a crate refer to each other in a circle. Layers are what a reader can rely on: a file is
+//! understood with those below it alone, and nothing below it leads back to it.
 //!
-//! An edge goes from the file that has a path in it to the file that defines what the path leads to: through imports, re-exports and globs,
-//! wherever the path stands. Methods are not paths. What is compiled for tests alone (`#[cfg(test)]`) is left out: a test looks
-//! at whatever it needs.
+//! An edge goes from the file that has a path in it to the file that defines what the path leads to: through
+//! imports, re-exports and globs, wherever the path stands. Methods are not paths. What is compiled for tests
+//! alone (`#[cfg(test)]`) is left out: a test looks at whatever it needs.
 
 mod error;
 mod names;

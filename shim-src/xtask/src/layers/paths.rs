@@ -89,7 +89,8 @@ impl<'ast> Visit<'ast> for Paths<'_> {
     fn visit_item(&mut self, item: &'ast syn::Item) {
         let local = self.local.len();
         visit::visit_item(self, item);
-        // What an import within a function names is known there alone; one of the module's is among its names anyway.
+        // What an import within a function names is known there alone; one of the module's is among its names
+        // anyway.
         self.local.truncate(local);
     }
 

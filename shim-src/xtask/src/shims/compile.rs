@@ -71,7 +71,8 @@ pub fn compile_package(
     }
 }
 
-/// A cargo in `root` that heeds neither the environment of a build script nor the user's flags, but `flags` for rustc.
+/// A cargo in `root` that heeds neither the environment of a build script nor the user's flags, but `flags`
+/// for rustc.
 pub(crate) fn cargo(root: &Path, flags: &[&str]) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     clean(&mut command);

@@ -13,7 +13,8 @@ pub fn lock(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Writes a file under another name and gives it its own at once: who has the old one open or mapped keeps it.
+/// Writes a file under another name and gives it its own at once: who has the old one open or mapped keeps
+/// it.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.new", std::process::id()));

@@ -1,9 +1,10 @@
 //! Which functions of an object lie side by side: those that run in every process that looks for devices.
 //!
-//! The kernel maps a file's pages sixteen at a time, when one of them is first touched, and that costs a start four
-//! microseconds; a linker that keeps the compiler's order strews these functions over most of libcuda. So a linker script
-//! puts them first. A name that is not there (another compiler, a function that was renamed or inlined) is no
-//! error: then that function lies where it would have, and the object is as right as before.
+//! The kernel maps a file's pages sixteen at a time, when one of them is first touched, and that costs a
+//! start four microseconds; a linker that keeps the compiler's order strews these functions over most of
+//! libcuda. So a linker script puts them first. A name that is not there (another compiler, a function that
+//! was renamed or inlined) is no error: then that function lies where it would have, and the object is as
+//! right as before.
 
 use std::fmt::Write as _;
 
@@ -21,7 +22,8 @@ pub fn script(soname: &str) -> Option<String> {
     }
     let mut script = String::from("SECTIONS\n{\n  .text.first :\n  {\n");
     for pattern in patterns(LIBCUDA) {
-        // The compiler gives each function a section, and another name to those of functions that it takes for rare.
+        // The compiler gives each function a section, and another name to those of functions that it takes
+        // for rare.
         let _ = writeln!(script, "    *(.text.{pattern} .text.unlikely.{pattern})");
     }
     script.push_str("  }\n}\nINSERT BEFORE .text;\n");

@@ -1,8 +1,8 @@
 //! What a shim is made from, as a digest: equal digests mean that there is nothing to build.
 //!
 //! It covers the sources of the shim's crate and of the workspace crates that it depends on, what
-//! `Cargo.lock` pins for them, the profile, the symbol lists, this crate's own linking code, the versions of rustc and
-//! linker, and the linker's options. Paths of the machine are no part of it.
+//! `Cargo.lock` pins for them, the profile, the symbol lists, this crate's own linking code, the versions of
+//! rustc and linker, and the linker's options. Paths of the machine are no part of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -115,7 +115,8 @@ impl Inputs {
         Ok(Self { root: root.to_owned(), workspace, lock, members, folders: BTreeMap::new() })
     }
 
-    /// Digest of everything that goes into `library`. `tools` are versions and options of compiler and linker.
+    /// Digest of everything that goes into `library`. `tools` are versions and options of compiler and
+    /// linker.
     pub fn digest(&mut self, library: &Library, tools: &[String]) -> Result<Digest, InputError> {
         self.digest_package(library.package, &format!("{library:?}"), tools)
     }

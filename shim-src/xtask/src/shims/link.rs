@@ -122,7 +122,8 @@ pub struct Job<'a> {
     pub status: i32,
     /// Every name to export.
     pub symbols: &'a [Symbol],
-    /// Beginnings of names that are the library's: a definition of such a name that is not listed is an error.
+    /// Beginnings of names that are the library's: a definition of such a name that is not listed is an
+    /// error.
     pub prefixes: &'a [&'a str],
     /// Holds the implementation.
     pub archive: &'a Path,

@@ -1,5 +1,5 @@
-//! `vgpu-probe`, the helper program of `vgpu-run check`: made like a shim, from a static library, and linked by the same
-//! linker, so that it runs in the same guests. It is no shim, and is counted with none.
+//! `vgpu-probe`, the helper program of `vgpu-run check`: made like a shim, from a static library, and linked
+//! by the same linker, so that it runs in the same guests. It is no shim, and is counted with none.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -45,7 +45,8 @@ pub fn link(linker: &Linker, archive: &Path, work: &Path) -> Result<PathBuf, Lin
     Ok(path)
 }
 
-/// Why a program is not what the probe should be: dynamic, and in need of none of the libraries that it is to look at.
+/// Why a program is not what the probe should be: dynamic, and in need of none of the libraries that it is to
+/// look at.
 pub fn problems(object: &Object) -> Vec<String> {
     let mut problems = Vec::new();
     if !object.interpreter {

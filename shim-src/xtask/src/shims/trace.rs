@@ -1,5 +1,6 @@
-//! `libvgpu-trace.so`, which `vgpu-run trace` preloads before the shims: a trampoline for every name that any of them
-//! exports, with its version node, and the table by which the crate knows them. It is no shim, and is counted with none.
+//! `libvgpu-trace.so`, which `vgpu-run trace` preloads before the shims: a trampoline for every name that any
+//! of them exports, with its version node, and the table by which the crate knows them. It is no shim, and is
+//! counted with none.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,8 @@ pub const FILE: &str = "libvgpu-trace.so";
 /// The crate.
 pub const PACKAGE: &str = "vgpu-trace";
 
-/// The node of what carries none in the shims. A reference without a version takes the one definition that is not hidden.
+/// The node of what carries none in the shims. A reference without a version takes the one definition that is
+/// not hidden.
 const PLAIN: &str = "VGPU_TRACE";
 /// The versions of `dlsym`, of libdl and of a libc that has it.
 const DLSYM_NODES: [&str; 2] = ["GLIBC_2.2.5", "GLIBC_2.34"];
@@ -26,7 +28,8 @@ const NAME_MOST: usize = 80;
 /// Called thousands of times while a library is loaded: counted, not written down one by one.
 const COUNTED: &[&str] = &["__cudaRegisterFunction", "__cudaRegisterVar", "__cudaRegisterManagedVar"];
 
-/// Assembly for x86-64 that defines the trampolines of `lists`, which are those of [`LIBRARIES`] in their order.
+/// Assembly for x86-64 that defines the trampolines of `lists`, which are those of [`LIBRARIES`] in their
+/// order.
 pub fn assembly(lists: &[Vec<Symbol>]) -> String {
     let mut code = String::from("\t.hidden vgpu_trace_common\n\t.text\n");
     let mut table = String::from(
@@ -93,7 +96,8 @@ fn functions(symbols: &[Symbol]) -> impl Iterator<Item = (&Symbol, Returns)> {
     })
 }
 
-/// A trampoline. One of a versioned name is defined by a name of its own, to which the versioned name is given.
+/// A trampoline. One of a versioned name is defined by a name of its own, to which the versioned name is
+/// given.
 fn trampoline(code: &mut String, node: Option<&str>, name: &str, number: usize) {
     let own = node.map_or_else(|| name.to_owned(), |_| format!("vgpu_trace_{number}"));
     let _ = write!(

@@ -93,7 +93,8 @@ fn layer<'c>(p: &Plan<'c>, kind: Type, tokens: i64, flash: bool) -> Vec<Tensor<'
     vec![p.add(out, x)]
 }
 
-/// How a token's experts are chosen and weighted; backends fuse it, and may order the chosen ones as they like.
+/// How a token's experts are chosen and weighted; backends fuse it, and may order the chosen ones as they
+/// like.
 fn router(cases: &mut Cases) {
     for (experts, used, tokens) in [(31, 8, 5), (8, 2, 22), (128, 8, 1), (32, 4, 7)] {
         for (name, sigmoid, normal) in

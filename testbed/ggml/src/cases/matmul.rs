@@ -61,8 +61,8 @@ fn weights(cases: &mut Cases, kind: Type) {
     }
 }
 
-/// Rows of an expert's weights. A multiple of 4: where rows are short, the CUDA backend gives a block 4 of them,
-/// and stores those beyond the last into the next expert's result, whichever comes first.
+/// Rows of an expert's weights. A multiple of 4: where rows are short, the CUDA backend gives a block 4 of
+/// them, and stores those beyond the last into the next expert's result, whichever comes first.
 const EXPERT_ROWS: i64 = 68;
 
 /// A mixture of experts: each token is multiplied by the weights of its own.

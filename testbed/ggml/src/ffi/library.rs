@@ -46,7 +46,8 @@ impl Ggml {
         let base = open(base.first().ok_or_else(|| missing("libggml-base.so"))?)?;
         let ggml = list(folder, |name| name.starts_with("libggml.") && name.contains(".so"))?;
         let ggml = open(ggml.first().ok_or_else(|| missing("libggml.so"))?)?;
-        // SAFETY: the library is GGML's by its name; `check` compares what it says of itself with the types here.
+        // SAFETY: the library is GGML's by its name; `check` compares what it says of itself with the types
+        // here.
         let functions = unsafe { Functions::load(&ggml) }?;
         // SAFETY: as above.
         let nodes = unsafe { NodeFunctions::load(&ggml) }?;

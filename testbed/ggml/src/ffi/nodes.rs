@@ -1,4 +1,5 @@
-//! The operations: each adds one node to an arena. GGML checks the shapes and ends the process at a wrong one.
+//! The operations: each adds one node to an arena. GGML checks the shapes and ends the process at a wrong
+//! one.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -399,7 +400,8 @@ impl<'c> Builder<'c> {
         }
         let rope_multi = self.ggml.functions.ggml_rope_multi;
         let (a, positions, factors) = (a.c(self), positions.c(self), factors.c(self));
-        // SAFETY: the context and the tensors, which are of it, live; the sections are four numbers that GGML copies.
+        // SAFETY: the context and the tensors, which are of it, live; the sections are four numbers that GGML
+        // copies.
         let node = unsafe {
             rope_multi(
                 self.context.as_ptr(),

@@ -62,7 +62,8 @@ const FILE_SYSTEMS: [(&str, &str, &CStr); 8] = [
     ("tmpfs", "/run", c"mode=0755"),
 ];
 
-/// Mounts what every program needs; the agent's own port is reachable afterwards, once its modules are loaded.
+/// Mounts what every program needs; the agent's own port is reachable afterwards, once its modules are
+/// loaded.
 ///
 /// # Errors
 /// Which folder cannot be made or mounted on.
@@ -111,7 +112,8 @@ impl Plan {
     }
 }
 
-/// Gives the resource files of every VGPU-STUB function to a group, and turns memory decoding on: what a udev rule would do.
+/// Gives the resource files of every VGPU-STUB function to a group, and turns memory decoding on: what a udev
+/// rule would do.
 fn give_devices(group: u32) -> Result<(), InitError> {
     let folder = Path::new("/sys/bus/pci/devices");
     for entry in fs::read_dir(folder).map_err(failed("list", folder))? {

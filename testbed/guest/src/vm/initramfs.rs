@@ -99,8 +99,8 @@ impl Initramfs {
         self.libraries_of(from, None)
     }
 
-    /// The libraries that a program or library of the host's needs, at the host's places; not those in a folder that the guest
-    /// sees anyway.
+    /// The libraries that a program or library of the host's needs, at the host's places; not those in a
+    /// folder that the guest sees anyway.
     pub fn libraries_of(&mut self, of: &Path, except: Option<&Path>) -> Result<(), InitramfsError> {
         for library in libraries::of(of)? {
             if !except.is_some_and(|folder| library.starts_with(folder)) {

@@ -24,8 +24,8 @@ pub struct LibraryError {
     why: String,
 }
 
-/// The libraries that a program or library needs and the host has, by the paths where the loader finds them, with the loader. What is
-/// static needs none; what the host does not have is left out.
+/// The libraries that a program or library needs and the host has, by the paths where the loader finds them,
+/// with the loader. What is static needs none; what the host does not have is left out.
 ///
 /// # Errors
 /// The loader cannot be run.

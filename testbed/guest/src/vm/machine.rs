@@ -68,7 +68,8 @@ impl std::fmt::Debug for Event {
 }
 
 impl Machine {
-    /// Starts the QEMU that `command` describes, whose agent's port goes to `listener`, and waits until its agent is ready.
+    /// Starts the QEMU that `command` describes, whose agent's port goes to `listener`, and waits until its
+    /// agent is ready.
     ///
     /// # Errors
     /// It does not come to be ready within `limit`, and why.

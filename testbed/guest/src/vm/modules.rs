@@ -1,5 +1,5 @@
-//! Kernel modules: which files a module needs, in the order of loading. The package has no `modules.dep` (its installation would
-//! make one), so each module is asked.
+//! Kernel modules: which files a module needs, in the order of loading. The package has no `modules.dep` (its
+//! installation would make one), so each module is asked.
 
 use std::collections::BTreeMap;
 use std::fs;

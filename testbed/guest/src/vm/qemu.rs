@@ -38,7 +38,8 @@ pub enum Accelerator {
 pub enum Qemu {
     /// An installed one.
     Installed(PathBuf),
-    /// Packages of Debian that were unpacked below a folder, with the libraries that it needs and their loader.
+    /// Packages of Debian that were unpacked below a folder, with the libraries that it needs and their
+    /// loader.
     Unpacked(PathBuf),
 }
 
@@ -133,7 +134,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// QEMU's arguments. `agent`: a socket at which somebody listens for the agent's port; `device`: one where a function is served.
+    /// QEMU's arguments. `agent`: a socket at which somebody listens for the agent's port; `device`: one
+    /// where a function is served.
     pub fn arguments(&self, daemons: &[Daemon], agent: &Path, device: &Path) -> Vec<OsString> {
         let mut list: Vec<OsString> = Vec::new();
         let mut add = |option: &str, value: &dyn AsRef<OsStr>| {

@@ -24,7 +24,8 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Has `command`, which runs virtiofsd, serve `folder` at a socket in `sockets`. The folder appears under its own path.
+    /// Has `command`, which runs virtiofsd, serve `folder` at a socket in `sockets`. The folder appears under
+    /// its own path.
     pub fn start(
         mut command: Command,
         folder: &Path,

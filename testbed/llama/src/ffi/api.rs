@@ -11,7 +11,8 @@ use super::layout::{Batch, ChatMessage, ContextParams, ModelParams, QuantizePara
 /// An opaque object of the library.
 pub(super) type Opaque = *mut c_void;
 
-/// Room behind a structure that a function returns: one that is longer than ours does no harm before it is found out.
+/// Room behind a structure that a function returns: one that is longer than ours does no harm before it is
+/// found out.
 #[repr(C)]
 pub(super) struct Returned<T> {
     pub(super) value: T,
@@ -96,7 +97,8 @@ pub(super) fn text(pointer: *const c_char) -> Option<String> {
     if pointer.is_null() {
         return None;
     }
-    // SAFETY: the library's strings are zero-ended and live as long as what they belong to: callers pass what they just got.
+    // SAFETY: the library's strings are zero-ended and live as long as what they belong to: callers pass what
+    // they just got.
     let text = unsafe { CStr::from_ptr(pointer) };
     Some(text.to_string_lossy().into_owned())
 }

@@ -7,8 +7,8 @@ use super::files::c_path;
 use super::layout::QuantizeParams;
 use super::llama::Llama;
 
-/// Types in which both the CPU's and CUDA's kernels can have weights without an offset to each block: the two then round
-/// what the weights are multiplied with alike, or not at all.
+/// Types in which both the CPU's and CUDA's kernels can have weights without an offset to each block: the two
+/// then round what the weights are multiplied with alike, or not at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Encoding {
     /// 32-bit floats: nothing is rounded.

@@ -90,8 +90,8 @@ impl Llama {
     }
 
     fn model_defaults(&self) -> ModelParams {
-        // SAFETY: takes nothing; a structure of this size is returned by a hidden pointer, and there is room behind ours.
-        // All of its fields are integers and pointers, so that any bytes are a value.
+        // SAFETY: takes nothing; a structure of this size is returned by a hidden pointer, and there is room
+        // behind ours. All of its fields are integers and pointers, so that any bytes are a value.
         let returned: Returned<ModelParams> = unsafe { (self.api.llama_model_default_params)() };
         returned.value
     }
@@ -110,8 +110,8 @@ impl Llama {
         if registry.is_null() { Err(LlamaError::Backend(path.to_owned())) } else { Ok(()) }
     }
 
-    /// Loads the CPU backend of `folder` that fits this processor best, by the score that each gives itself, as GGML
-    /// itself chooses. (GGML's own way to do that loads the folder's GPU backends along.)
+    /// Loads the CPU backend of `folder` that fits this processor best, by the score that each gives itself,
+    /// as GGML itself chooses. (GGML's own way to do that loads the folder's GPU backends along.)
     pub fn load_best_cpu(&self, folder: &Path) -> Result<(), LlamaError> {
         let mut best: Option<(c_int, PathBuf)> = None;
         for path in list(folder, |name| name.starts_with("libggml-cpu-"))? {
@@ -133,7 +133,8 @@ impl Llama {
         let count = unsafe { (self.api.ggml_backend_dev_count)() };
         (0..count)
             .map(|index| {
-                // SAFETY: the index is below the count; devices live as long as their backend, which is never unloaded.
+                // SAFETY: the index is below the count; devices live as long as their backend, which is never
+                // unloaded.
                 let device = unsafe { (self.api.ggml_backend_dev_get)(index) };
                 // SAFETY: `device` is what GGML returned.
                 let name = unsafe { (self.api.ggml_backend_dev_name)(device) };

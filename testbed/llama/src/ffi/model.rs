@@ -74,7 +74,8 @@ impl Drop for Model {
 impl Model {
     pub(super) fn load(api: &'static Api, path: &Path, params: ModelParams) -> Result<Self, LlamaError> {
         let file = c_path(path)?;
-        // SAFETY: the path is zero-ended; the structure was found to be the library's, and its pointers are null.
+        // SAFETY: the path is zero-ended; the structure was found to be the library's, and its pointers are
+        // null.
         let raw = unsafe { (api.llama_model_load_from_file)(file.as_ptr(), params) };
         if raw.is_null() {
             return Err(LlamaError::Model(path.to_owned()));
@@ -91,15 +92,16 @@ impl Model {
         usize::try_from(count).unwrap_or(0)
     }
 
-    /// The tokens of `text`, after the one that begins a text where the model wants it. `special`: names of special tokens
-    /// stand for them.
+    /// The tokens of `text`, after the one that begins a text where the model wants it. `special`: names of
+    /// special tokens stand for them.
     pub fn tokenize(&self, text: &str, special: bool) -> Result<Vec<i32>, LlamaError> {
         let bytes = i32::try_from(text.len()).map_err(|_| LlamaError::Tokenize)?;
         // A token is a byte at least, but for those that are added around the text.
         let mut tokens = vec![0; text.len() + 8];
         let room = i32::try_from(tokens.len()).map_err(|_| LlamaError::Tokenize)?;
         let into = tokens.as_mut_ptr();
-        // SAFETY: the text has `bytes` bytes, `into` has `room` elements, and the vocabulary lives as long as the model.
+        // SAFETY: the text has `bytes` bytes, `into` has `room` elements, and the vocabulary lives as long as
+        // the model.
         let count =
             unsafe { (self.api.llama_tokenize)(self.vocab, text.as_ptr(), bytes, into, room, true, special) };
         // Negative: so many would have been needed.
@@ -197,8 +199,8 @@ impl<'a> Context<'a> {
             seq_id: ptr::null(),
             logits: ptr::null(),
         };
-        // SAFETY: the context is alive; the batch's tokens outlive the call, which copies them; null arrays have the meaning
-        // that the header gives them; tokens that do not exist are refused.
+        // SAFETY: the context is alive; the batch's tokens outlive the call, which copies them; null arrays
+        // have the meaning that the header gives them; tokens that do not exist are refused.
         let status = unsafe { (self.api.llama_decode)(self.raw, batch) };
         if status == 0 { Ok(()) } else { Err(failed(status)) }
     }
@@ -210,7 +212,8 @@ impl<'a> Context<'a> {
         if logits.is_null() {
             return Err(LlamaError::Logits);
         }
-        // SAFETY: a row has a float for each token and stays until the next decode, for which the context must be borrowed again.
+        // SAFETY: a row has a float for each token and stays until the next decode, for which the context
+        // must be borrowed again.
         Ok(unsafe { std::slice::from_raw_parts(logits, self.vocab) })
     }
 
@@ -218,7 +221,8 @@ impl<'a> Context<'a> {
     pub fn clear(&mut self) {
         // SAFETY: the context is alive.
         let memory = unsafe { (self.api.llama_get_memory)(self.raw) };
-        // SAFETY: the memory is the context's. Its buffers keep their bytes, which nothing refers to any more.
+        // SAFETY: the memory is the context's. Its buffers keep their bytes, which nothing refers to any
+        // more.
         unsafe { (self.api.llama_memory_clear)(memory, false) };
     }
 }

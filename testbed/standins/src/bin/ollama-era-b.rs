@@ -1,4 +1,5 @@
-//! Plays an Ollama of 0.12.4 to 0.24: a child, `ollama runner`, looks for GPUs and says over HTTP what it found.
+//! Plays an Ollama of 0.12.4 to 0.24: a child, `ollama runner`, looks for GPUs and says over HTTP what it
+//! found.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,5 @@
-//! GGML by its public C API: a backend, its devices, memory of a device. And the driver and NVML by their SONAMEs.
+//! GGML by its public C API: a backend, its devices, memory of a device. And the driver and NVML by their
+//! SONAMEs.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};

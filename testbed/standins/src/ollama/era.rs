@@ -7,7 +7,8 @@ pub struct Era {
     pub way: Way,
     /// What `ollama -v` says.
     pub version: &'static str,
-    /// The texts by which the eras are told apart: they stand in the binaries of their eras alone, so each binary brings its own.
+    /// The texts by which the eras are told apart: they stand in the binaries of their eras alone, so each
+    /// binary brings its own.
     pub lines: Lines,
 }
 

@@ -21,7 +21,8 @@ fn line(level: &str, source: &str, message: &str, fields: &[(&str, &str)]) -> St
     line
 }
 
-/// UTC, from days since 1970 by the civil calendar (Howard Hinnant, "chrono-compatible low-level date algorithms").
+/// UTC, from days since 1970 by the civil calendar (Howard Hinnant, "chrono-compatible low-level date
+/// algorithms").
 fn rfc3339(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
     let shifted = days + 719_468;

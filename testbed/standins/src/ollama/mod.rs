@@ -1,8 +1,9 @@
-//! A stand-in for Ollama: the processes, environments, library paths, time limits and log lines of a server's search for a GPU, of
-//! each of the three ways that releases have had, with the real libggml-cuda.so. It knows nothing of VGPU-STUB.
+//! A stand-in for Ollama: the processes, environments, library paths, time limits and log lines of a server's
+//! search for a GPU, of each of the three ways that releases have had, with the real libggml-cuda.so. It
+//! knows nothing of VGPU-STUB.
 //!
-//! What it does besides is as little as a checker needs: `/api/version`, `/api/ps`, and an `/api/generate` that starts a model's
-//! runner, which takes memory on the device and computes nothing.
+//! What it does besides is as little as a checker needs: `/api/version`, `/api/ps`, and an `/api/generate`
+//! that starts a model's runner, which takes memory on the device and computes nothing.
 
 mod backend;
 mod device;

@@ -18,7 +18,8 @@ pub fn libraries() -> Result<PathBuf> {
     Ok(places.into_iter().find(|place| place.is_dir()).unwrap_or_else(|| beside.to_owned()))
 }
 
-/// Folders with a file whose name holds `ggml-`, of the folders in `libraries`; as Ollama, limited by `OLLAMA_LLM_LIBRARY`.
+/// Folders with a file whose name holds `ggml-`, of the folders in `libraries`; as Ollama, limited by
+/// `OLLAMA_LLM_LIBRARY`.
 pub fn variants(libraries: &Path) -> Vec<PathBuf> {
     let has_backend = |folder: &Path| {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();

@@ -1,5 +1,5 @@
-//! `ollama runner` of eras A and B: loads the backends of `OLLAMA_LIBRARY_PATH`, says over HTTP which devices there are, and with
-//! a model takes memory on the first.
+//! `ollama runner` of eras A and B: loads the backends of `OLLAMA_LIBRARY_PATH`, says over HTTP which devices
+//! there are, and with a model takes memory on the first.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,5 @@
-//! Era B: a child `ollama runner` for each folder of a backend says over HTTP what it found; then one for each device.
+//! Era B: a child `ollama runner` for each folder of a backend says over HTTP what it found; then one for
+//! each device.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};

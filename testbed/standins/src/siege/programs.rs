@@ -26,7 +26,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// Starts this program's `siege` with `arguments` under the launcher beside it, on the bus in `sysfs` if there is one.
+    /// Starts this program's `siege` with `arguments` under the launcher beside it, on the bus in `sysfs` if
+    /// there is one.
     pub fn start(
         index: usize,
         arguments: &[OsString],

@@ -1,5 +1,5 @@
-//! One round of a siege: good programs beside hostile ones for a while; then these are killed, and one more good program on each
-//! bus shows that the device serves, and frees what the dead held.
+//! One round of a siege: good programs beside hostile ones for a while; then these are killed, and one more
+//! good program on each bus shows that the device serves, and frees what the dead held.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -23,7 +23,8 @@ const AFTER: u64 = 2;
 /// A round.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// A hostile program by its class; `CLASS@DIR` runs it on the simulated bus in DIR. Can be given several times.
+    /// A hostile program by its class; `CLASS@DIR` runs it on the simulated bus in DIR. Can be given several
+    /// times.
     #[arg(long, value_parser = hostile)]
     hostile: Vec<Hostile>,
     /// How many good programs.

@@ -59,7 +59,8 @@ pub fn attack(options: &Options) -> Result<ExitCode> {
     begun()?;
     match options.class {
         SocketClass::Owners => {
-            // Memory once: the device has so much for all, and gives it to who comes first. Of events each owner may have so many.
+            // Memory once: the device has so much for all, and gives it to who comes first. Of events each
+            // owner may have so many.
             owners(options, (Op::MemAlloc, &[1 << 20, 0, 0, 0]), &mut outcomes)?;
             loop {
                 owners(options, (Op::EventCreate, &[0]), &mut outcomes)?;

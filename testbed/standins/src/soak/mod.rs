@@ -1,5 +1,6 @@
-//! A CUDA program that does everything at random, by a seed, and compares all that comes back with what it must be: allocations, copies of
-//! all sizes both ways and within the device, fills, kernels, streams, events, modules.
+//! A CUDA program that does everything at random, by a seed, and compares all that comes back with what it
+//! must be: allocations, copies of all sizes both ways and within the device, fills, kernels, streams,
+//! events, modules.
 
 pub mod cuda;
 
@@ -56,8 +57,8 @@ struct Soak {
     counts: Counts,
 }
 
-/// Runs until so many operations are done, or so many seconds over; prints `working` early on, and in the end what was done, as JSON.
-/// Fails if a byte was wrong, or a call.
+/// Runs until so many operations are done, or so many seconds over; prints `working` early on, and in the end
+/// what was done, as JSON. Fails if a byte was wrong, or a call.
 pub fn run(seed: u64, operations: Option<u64>, seconds: Option<u64>) -> Result<ExitCode> {
     let cuda = Cuda::begin()?;
     let (module, function) = cuda.load(mix::PTX, mix::NAME)?;

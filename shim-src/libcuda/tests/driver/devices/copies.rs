@@ -1,4 +1,5 @@
-//! Every copy function, from each place to each other, and copies longer than what goes between devices at a time.
+//! Every copy function, from each place to each other, and copies longer than what goes between devices at a
+//! time.
 
 use std::ffi::c_void;
 use std::ptr;

@@ -1,7 +1,7 @@
-//! Several devices in one process (issue 13, point 6): under unified addressing every copy ([`copies`]) and fill ([`fills`])
-//! reaches the memory of every device, whichever device is current and whichever the stream is of, in the order that CUDA
-//! promises ([`order`]). The executors do what has no order in an order of their own choice, so that an order that is missing
-//! shows in the bytes.
+//! Several devices in one process (issue 13, point 6): under unified addressing every copy ([`copies`]) and
+//! fill ([`fills`]) reaches the memory of every device, whichever device is current and whichever the stream
+//! is of, in the order that CUDA promises ([`order`]). The executors do what has no order in an order of
+//! their own choice, so that an order that is missing shows in the bytes.
 
 mod copies;
 mod fills;
@@ -111,7 +111,8 @@ fn scenes(contexts: &[CUcontext]) -> Vec<(CUcontext, CUstream)> {
     scenes
 }
 
-/// A graph is one device's: a capture that meets another's memory ends as CUDA says for what cannot be captured.
+/// A graph is one device's: a capture that meets another's memory ends as CUDA says for what cannot be
+/// captured.
 #[test]
 fn captures_refuse_other_devices_by_their_code() {
     with_devices("devices::captures_refuse_other_devices_by_their_code", |contexts| {

@@ -66,7 +66,8 @@ fn events_order_copies_between_devices() {
     });
 }
 
-/// The legacy stream's copies between devices wait for the work of both devices, and their later work for them.
+/// The legacy stream's copies between devices wait for the work of both devices, and their later work for
+/// them.
 #[test]
 fn the_legacy_stream_orders_copies_with_both_devices() {
     with_devices("devices::order::the_legacy_stream_orders_copies_with_both_devices", |contexts| {

@@ -81,7 +81,8 @@ impl Watch for Log {
     }
 }
 
-/// Pages that the device does not reach: there is no window then, not even the old one, and payload goes by BAR1 from then on.
+/// Pages that the device does not reach: there is no window then, not even the old one, and payload goes by
+/// BAR1 from then on.
 #[test]
 fn q09_a_window_that_is_refused_is_done_without() {
     let log = Arc::new(Log::default());
@@ -104,8 +105,8 @@ fn q09_a_window_that_is_refused_is_done_without() {
     assert!(seen.iter().any(|seen| seen.bar == Bar::Bar1 && seen.write));
 }
 
-/// A token's leftovers are wiped before it is used (Q12), and a context is made before anything is allocated, without which nothing
-/// would be freed with its owner (Q11).
+/// A token's leftovers are wiped before it is used (Q12), and a context is made before anything is allocated,
+/// without which nothing would be freed with its owner (Q11).
 #[test]
 fn q11_q12_an_owner_begins_clean_and_with_a_context() {
     let bench = Bench::of(NO_MEMORY);
@@ -117,8 +118,8 @@ fn q11_q12_an_owner_begins_clean_and_with_a_context() {
     assert_eq!(bench.recorder.got().last().unwrap().op, 0xfe, "and ends so");
 }
 
-/// Issue 13, point 12: a host whose context died in a kernel's fault says yes to whoever retains it, and names none. Its other calls that
-/// come before an allocation succeed, too.
+/// Issue 13, point 12: a host whose context died in a kernel's fault says yes to whoever retains it, and
+/// names none. Its other calls that come before an allocation succeed, too.
 #[test]
 fn q31_a_host_whose_context_died_is_told_at_the_start() {
     let bench = Bench::of(NO_MEMORY);
@@ -251,7 +252,8 @@ fn q26_what_may_have_been_done_is_not_repeated() {
     );
 }
 
-/// A forked child has another number and its parent's mappings: it gets CUDA's error, makes no call and leaves the parent alone.
+/// A forked child has another number and its parent's mappings: it gets CUDA's error, makes no call and
+/// leaves the parent alone.
 #[test]
 fn q27_a_forked_child_touches_nothing() {
     let bench = Bench::of(NO_MEMORY);
@@ -287,7 +289,8 @@ fn an_unknown_address_is_not_freed() {
     echo(&session, 1);
 }
 
-/// 17.5: a short copy back is made longer where the allocation has room, so that it comes by the window, not word by word.
+/// 17.5: a short copy back is made longer where the allocation has room, so that it comes by the window, not
+/// word by word.
 #[test]
 fn a_short_copy_back_comes_by_the_window() {
     let bench = Bench::of(WINDOWED);

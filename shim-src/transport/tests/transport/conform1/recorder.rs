@@ -31,7 +31,8 @@ pub struct Recorder {
     got: Arc<Mutex<Vec<Got>>>,
     /// The call at which it hangs up without a word.
     hangs_up: Arc<AtomicU32>,
-    /// It answers as one whose context died: who retains that is told that all is well, and of no context (Q31).
+    /// It answers as one whose context died: who retains that is told that all is well, and of no context
+    /// (Q31).
     context_died: Arc<AtomicBool>,
 }
 

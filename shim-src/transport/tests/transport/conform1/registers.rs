@@ -12,8 +12,8 @@ use vgpu_wire::v1::registers::{BAR1_STATUS, BAR1_TO_GUEST};
 use super::{Bench, everything, soft};
 use crate::version1::{NO_MEMORY, WINDOWED, copy_in, copy_out};
 
-/// Registers that a guest may write: `SCRATCH`, the call, its arguments, the inline payload, the window (section 3). The legacy path is
-/// not among them (Q2).
+/// Registers that a guest may write: `SCRATCH`, the call, its arguments, the inline payload, the window
+/// (section 3). The legacy path is not among them (Q2).
 fn may_write(offset: u32) -> bool {
     matches!(offset, 0x03c | 0x080..=0x08c | 0x0a8 | 0x0b0..=0x0ec | 0x100..=0x4fc | 0x940..=0x94c)
 }
@@ -151,8 +151,8 @@ fn registers_are_used_as_they_are_described() {
     looked_on(WINDOWED);
 }
 
-/// A guest waits until its call is over before it touches anything again (6.5): after each doorbell come looks at the status alone, until
-/// the first other access.
+/// A guest waits until its call is over before it touches anything again (6.5): after each doorbell come
+/// looks at the status alone, until the first other access.
 #[test]
 fn one_call_is_under_way_at_a_time() {
     let log = Arc::new(Log::default());

@@ -1,5 +1,5 @@
-//! The table of calls of version 1, a row each: what this guest sends for it, byte by byte, or why it never does. Written from the
-//! protocol's description, not from the code.
+//! The table of calls of version 1, a row each: what this guest sends for it, byte by byte, or why it never
+//! does. Written from the protocol's description, not from the code.
 
 /// An argument.
 #[derive(Clone, Copy, Debug)]

@@ -317,8 +317,8 @@ impl Guest {
         until("a word", || self.word(word) >= value);
     }
 
-    /// Waits as a guest does that does not spin: counts itself as a sleeper and sleeps on the futex. How often
-    /// it slept.
+    /// Waits as a guest does that does not spin: counts itself as a sleeper and sleeps on the futex. How
+    /// often it slept.
     pub fn sleep_for_word(&self, word: u32, value: u64) -> u32 {
         let wake = self.function.u32_at(self.returns() + area::RETURN_WAKE);
         let sleepers = self.function.u32_at(self.area + area::SUBMIT + area::SUBMIT_SLEEPERS);

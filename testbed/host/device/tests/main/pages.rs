@@ -1,4 +1,5 @@
-//! Pages of the guest's memory: who may name them, which lists are none, whose they are, and that return areas and copies find them.
+//! Pages of the guest's memory: who may name them, which lists are none, whose they are, and that return
+//! areas and copies find them.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

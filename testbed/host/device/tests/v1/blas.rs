@@ -168,7 +168,8 @@ fn products_are_checked() {
     assert_eq!(bench.guest.call(Op::CublasSetStream, &wide(&[handle, stream]), &[]).ok(), [0]);
     assert_eq!(bench.guest.call(Op::CublasGetStream, &wide(&[handle]), &[]).ok(), [0, stream]);
     assert_eq!(bench.run(Op::CublasGemmEx, good.as_bytes()), 0);
-    // Reaches beyond an allocation that it begins in: a fault, after which nothing that the owner had is there.
+    // Reaches beyond an allocation that it begins in: a fault, after which nothing that the owner had is
+    // there.
     let mut beyond = good;
     beyond.size[0] = 100.into();
     beyond.leading = [100.into(); 3];

@@ -1,4 +1,5 @@
-//! Version 1 on the sim bus: the sockets of BAR0 and BAR1, guest memory as a file, the cost of accesses, the control socket.
+//! Version 1 on the sim bus: the sockets of BAR0 and BAR1, guest memory as a file, the cost of accesses, the
+//! control socket.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;

@@ -144,7 +144,8 @@ fn a_mediator_that_turns_calls_away_and_comes_back() {
         drop(mediator);
         let done = guest.wait();
         assert_eq!((done.status, done.error, done.code), (reg::ERROR, error, 0));
-        // The next doorbell finds the connection dead and makes a new one, as soon as its end has come through.
+        // The next doorbell finds the connection dead and makes a new one, as soon as its end has come
+        // through.
         guest.ring();
     }
     // A mediator that hangs up in the middle of a call.

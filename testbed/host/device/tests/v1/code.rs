@@ -156,8 +156,8 @@ fn images_come_in_pieces() {
     guest.works(module);
 }
 
-/// Issue 13, point 3: the pieces of one image come to 1 GiB at most. The one that exceeds it is out of memory, what came before is given
-/// up, and the process goes on.
+/// Issue 13, point 3: the pieces of one image come to 1 GiB at most. The one that exceeds it is out of
+/// memory, what came before is given up, and the process goes on.
 #[test]
 fn the_pieces_of_an_image_have_a_limit() {
     const PIECE: usize = 8 << 20;
@@ -291,7 +291,8 @@ fn launches_are_checked_before_anything_is_done() {
     assert_eq!(code(&stream), 0);
 }
 
-/// An executor that does its work behind the caller's back, in an order of its own: everything is waited for here.
+/// An executor that does its work behind the caller's back, in an order of its own: everything is waited for
+/// here.
 #[test]
 fn work_that_is_done_later_is_waited_for() {
     for seed in 0..8 {

@@ -83,7 +83,8 @@ fn work_that_never_ends_delays_no_other_machine() {
     assert_eq!(mediator.memory().1, 0);
 }
 
-/// A process is killed in a call that never ends. Whoever comes next has its owner cleaned up, and works, though nothing can stop that call.
+/// A process is killed in a call that never ends. Whoever comes next has its owner cleaned up, and works,
+/// though nothing can stop that call.
 fn the_next_process_works(mut dead: Guest, parking: &Parking, mediator: &Mediator) {
     park(&mut dead, parking, 1);
     let mut next = dead.process(2);

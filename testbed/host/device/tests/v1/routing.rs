@@ -1,4 +1,5 @@
-//! Which place a payload takes, against the tables of section 7, with a device whose places hold different bytes.
+//! Which place a payload takes, against the tables of section 7, with a device whose places hold different
+//! bytes.
 
 use vgpu_device::v1::{Delivery, Preferences, Properties};
 use vgpu_wire::v1::call::Op;

@@ -45,7 +45,8 @@ fn the_mediator_answers_as_the_examples_say() {
     assert_eq!((owner.channel, owner.process, owner.allocated), (10, 1234, 4096));
 }
 
-/// What the mediator does with a connection whose first bytes these are: everything that it sends until it hangs up.
+/// What the mediator does with a connection whose first bytes these are: everything that it sends until it
+/// hangs up.
 fn reaction(path: &Path, bytes: &[u8]) -> Vec<u8> {
     let mut stream = UnixStream::connect(path).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();

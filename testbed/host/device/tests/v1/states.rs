@@ -1,4 +1,5 @@
-//! States of a call, seen from both ends of the device: what is sent, what is shown, what a host can do wrong.
+//! States of a call, seen from both ends of the device: what is sent, what is shown, what a host can do
+//! wrong.
 
 use vgpu_device::v1::{Bar, Delivery, Pool, Priority, Properties};
 use vgpu_wire::v1::call::Op;

@@ -3,8 +3,8 @@
 //!
 //! Answers are plausible, so that programs go on: addresses come from an allocator that knows how much
 //! memory the device has, a kernel has the limits of its compute capability. What it cannot know it says
-//! is 0: a kernel's [`FunctionReply::param_bytes`]. Physical memory of the virtual memory management is not counted. Copies from the device bring nothing: the destination
-//! keeps what it held.
+//! is 0: a kernel's [`FunctionReply::param_bytes`]. Physical memory of the virtual memory management is not
+//! counted. Copies from the device bring nothing: the destination keeps what it held.
 
 #![forbid(unsafe_code)]
 

@@ -54,8 +54,8 @@ impl Held {
         Some(address)
     }
 
-    /// Addresses for `bytes` that no memory stands behind, aligned to `alignment`, 0 or a power of two, and to what mappings
-    /// are made of. They cost nothing and are never used again.
+    /// Addresses for `bytes` that no memory stands behind, aligned to `alignment`, 0 or a power of two, and
+    /// to what mappings are made of. They cost nothing and are never used again.
     pub(crate) fn reserve(&self, bytes: u64, alignment: u64) -> Option<u64> {
         let alignment = alignment.max(GRANULARITY);
         let room = bytes.checked_next_multiple_of(ALIGNMENT)?.checked_add(alignment)?;

@@ -1,5 +1,5 @@
-//! What tests change about a soft device to see whether a program relies on more than CUDA promises. A product sets
-//! none of it.
+//! What tests change about a soft device to see whether a program relies on more than CUDA promises. A
+//! product sets none of it.
 
 /// Hooks of a soft device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

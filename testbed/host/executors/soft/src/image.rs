@@ -84,7 +84,8 @@ pub(crate) enum ImageError {
     /// The engine refuses a kernel.
     #[error("kernel {name}: {error}")]
     Engine { name: String, error: vgpu_simt::EngineError },
-    /// It was interrupted, or a kernel takes more work or memory to be made ready than the device spends on one.
+    /// It was interrupted, or a kernel takes more work or memory to be made ready than the device spends on
+    /// one.
     #[error("{what}: {spent}")]
     Spent { what: String, spent: Spent },
 }
@@ -121,7 +122,8 @@ pub(crate) struct Image {
 }
 
 impl Image {
-    /// One kernel, parsed when it is first asked for. No lock is held meanwhile: several sessions may parse it at once.
+    /// One kernel, parsed when it is first asked for. No lock is held meanwhile: several sessions may parse
+    /// it at once.
     pub(crate) fn kernel(&self, name: &str, effort: &Effort) -> Result<Arc<Kernel>, ImageError> {
         let kernels = || self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(kernel) = kernels().get(name) {

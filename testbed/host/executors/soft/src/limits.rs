@@ -82,8 +82,8 @@ impl Limits {
         (per_warp / WARP).min(255)
     }
 
-    /// `cuOccupancyMaxActiveBlocksPerMultiprocessor`: the blocks that threads, registers and shared memory leave room for. The
-    /// rules are those of the occupancy calculator that comes with the toolkit.
+    /// `cuOccupancyMaxActiveBlocksPerMultiprocessor`: the blocks that threads, registers and shared memory
+    /// leave room for. The rules are those of the occupancy calculator that comes with the toolkit.
     pub(crate) fn blocks(&self, demand: &Demand) -> u32 {
         if demand.threads == 0 || demand.threads > self.threads.min(demand.max_threads) {
             return 0;

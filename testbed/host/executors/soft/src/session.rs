@@ -1,8 +1,8 @@
 //! A session of the soft executor: its handles, and how its messages become work.
 //!
 //! Handles are minted by the guest's library, so an unknown handle is a violation of the contract. Addresses
-//! come from the program, so a wrong one is a CUDA error. After a sticky error nothing is carried out any more;
-//! marks are still stored and questions answered with that error, so that nobody waits in vain.
+//! come from the program, so a wrong one is a CUDA error. After a sticky error nothing is carried out any
+//! more; marks are still stored and questions answered with that error, so that nobody waits in vain.
 
 mod graph;
 mod handles;

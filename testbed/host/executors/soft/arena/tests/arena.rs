@@ -250,7 +250,8 @@ fn filled() -> (View, BTreeMap<u64, u8>) {
     (arena.view(), model)
 }
 
-/// How the addresses of a warp lie: mostly within the first allocation, some beyond its end, in the second, or anywhere.
+/// How the addresses of a warp lie: mostly within the first allocation, some beyond its end, in the second,
+/// or anywhere.
 fn addresses() -> impl Strategy<Value = [u64; LANES]> {
     let start = prop_oneof![4 => 0u64..900, 1 => PAGE..PAGE + 600, 1 => 900u64..2 * PAGE];
     let aligned = start.clone().prop_map(|offset| offset / 16 * 16);

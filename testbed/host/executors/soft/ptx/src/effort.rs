@@ -1,19 +1,20 @@
-//! What making a kernel ready may take: steps of work and bytes of memory, counted by whoever does it, and an interrupt that is
-//! looked at now and then.
+//! What making a kernel ready may take: steps of work and bytes of memory, counted by whoever does it, and an
+//! interrupt that is looked at now and then.
 
 use std::cell::Cell;
 
 use crate::interrupt::{Halt, Interrupt};
 
-/// Steps that one kernel may take to be parsed and lowered. A step is a token, a visit of an instruction, or 64 registers of a
-/// set: a few nanoseconds. The largest kernel of GGML's CUDA libraries takes less than a tenth.
+/// Steps that one kernel may take to be parsed and lowered. A step is a token, a visit of an instruction, or
+/// 64 registers of a set: a few nanoseconds. The largest kernel of GGML's CUDA libraries takes less than a
+/// tenth.
 pub const STEPS_MOST: u64 = 1 << 30;
 /// Bytes that one kernel may take while it is made ready.
 pub const BYTES_MOST: u64 = 512 << 20;
 /// Steps between two looks at the interrupt: well below a millisecond.
 const LOOK: u64 = 1 << 14;
-/// Bytes that the work may take between two looks at whether the host has them. What it holds is rounded up to them and asked for once more,
-/// for lists that grow are there twice for a while.
+/// Bytes that the work may take between two looks at whether the host has them. What it holds is rounded up
+/// to them and asked for once more, for lists that grow are there twice for a while.
 const ASKED: u64 = 4 << 20;
 
 /// Why work was given up.
@@ -58,7 +59,8 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// Without limits, but for the interrupt: for texts, which take time and memory in proportion to their length.
+    /// Without limits, but for the interrupt: for texts, which take time and memory in proportion to their
+    /// length.
     #[must_use]
     pub fn unlimited(interrupt: Interrupt) -> Self {
         Self::limited(interrupt, u64::MAX, u64::MAX)
@@ -101,7 +103,8 @@ impl Effort {
     /// Says how many bytes the work holds now, before it takes the last of them.
     ///
     /// # Errors
-    /// There are too many, or the host does not have as many: an allocation that failed would end the process.
+    /// There are too many, or the host does not have as many: an allocation that failed would end the
+    /// process.
     pub fn hold(&self, bytes: u64) -> Result<(), Spent> {
         self.bytes.set(self.bytes.get().max(bytes));
         if bytes > self.bytes_most {

@@ -1,5 +1,5 @@
-//! How work that takes long is told to end: the session is over, or its time is. One definition for parsing, lowering, kernels,
-//! products and copies.
+//! How work that takes long is told to end: the session is over, or its time is. One definition for parsing,
+//! lowering, kernels, products and copies.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

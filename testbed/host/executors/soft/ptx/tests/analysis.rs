@@ -1,5 +1,6 @@
 //! The analyses against a simulation: random control flow, run once with a value for each lane and
-//! register, and once as an engine stores them that trusts the analyses. What lanes store to memory must be the same.
+//! register, and once as an engine stores them that trusts the analyses. What lanes store to memory must be
+//! the same.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! Which spellings there are, family by family: those of real text, their neighbours, and what must be refused.
+//! Which spellings there are, family by family: those of real text, their neighbours, and what must be
+//! refused.
 
 #![forbid(unsafe_code)]
 

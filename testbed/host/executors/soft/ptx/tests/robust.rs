@@ -1,4 +1,5 @@
-//! Whatever the text: an answer or an error, never a panic, and never more time or memory than the text deserves.
+//! Whatever the text: an answer or an error, never a panic, and never more time or memory than the text
+//! deserves.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,6 @@
-//! What it costs to look whether a kernel has to end: a kernel of loops with a deadline, as a ratio of the same kernel without one. Both are run by
-//! turns, and the fastest run of each counts, so that other load on the machine matters little.
+//! What it costs to look whether a kernel has to end: a kernel of loops with a deadline, as a ratio of the
+//! same kernel without one. Both are run by turns, and the fastest run of each counts, so that other load on
+//! the machine matters little.
 //!
 //! ```text
 //! cargo run --release -p vgpu-simt --example interrupts

@@ -1,5 +1,5 @@
-//! Times GGML's `mul_mat_vec_q` for one column, of Q4_1, Q5_0 and Q8_0, from a PTX file of sm_61, on random data, and compares
-//! the results with a plain computation.
+//! Times GGML's `mul_mat_vec_q` for one column, of Q4_1, Q5_0 and Q8_0, from a PTX file of sm_61, on random
+//! data, and compares the results with a plain computation.
 //!
 //! `mul_mat_vec_q FILE.ptx [THREADS] [ROWS] [COLUMNS]`
 

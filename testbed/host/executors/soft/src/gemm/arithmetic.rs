@@ -9,8 +9,8 @@ use super::element::{
     store_complex, store_f16, store_i32,
 };
 
-/// A way to compute. More is taken than cuBLAS takes, such as two types for A and B: what it has no product for, its
-/// shim refuses.
+/// A way to compute. More is taken than cuBLAS takes, such as two types for A and B: what it has no product
+/// for, its shim refuses.
 pub(super) trait Arithmetic: 'static {
     /// What is multiplied and summed.
     type Number: LinalgScalar + Send + Sync;

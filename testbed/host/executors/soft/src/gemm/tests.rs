@@ -67,7 +67,8 @@ fn noise(at: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// A number between -2 and 2 of no more than 9 bits, so that narrow types hold it too; a byte for whole types.
+/// A number between -2 and 2 of no more than 9 bits, so that narrow types hold it too; a byte for whole
+/// types.
 fn value(seed: u64, element: Element) -> Complex64 {
     let part = |bits: u64| match element {
         Element::I8 | Element::C8 => (bits as i8).into(),
@@ -119,8 +120,8 @@ fn decode(bytes: &[u8], element: Element) -> Complex64 {
     }
 }
 
-/// The largest relative error of rounding a number to the type, to nearest; what its smallest numbers differ by is less
-/// than any of the tests' bounds but that of f16, 2^-25.
+/// The largest relative error of rounding a number to the type, to nearest; what its smallest numbers differ
+/// by is less than any of the tests' bounds but that of f16, 2^-25.
 fn rounding(element: Element) -> f64 {
     match element {
         Element::F16 => 2f64.powi(-11),

@@ -1,5 +1,5 @@
-//! "Memory charged to nobody": each limit of a session is exceeded, brings CUDA's out-of-memory and nothing else, and costs no
-//! other session anything; what was charged is returned.
+//! "Memory charged to nobody": each limit of a session is exceeded, brings CUDA's out-of-memory and nothing
+//! else, and costs no other session anything; what was charged is returned.
 
 use vgpu_device::{DeviceConfig, GpuConfig, Limits};
 use vgpu_executor_soft::{Soft, SoftOptions};
@@ -192,7 +192,8 @@ fn device_memory_has_a_limit_of_bytes_and_of_allocations() {
     others_go_on(&bench, &guest);
 }
 
-/// "32,700 allocations of 4 KiB exhaust the process's mappings": more of them, of two sessions, and a third goes on.
+/// "32,700 allocations of 4 KiB exhaust the process's mappings": more of them, of two sessions, and a third
+/// goes on.
 #[test]
 fn mappings_of_the_process_are_not_used_up_by_allocations() {
     let gpu = GpuConfig { memory_bytes: 1 << 30, ..gpu() };
@@ -247,7 +248,8 @@ fn virtual_memory_has_limits_of_handles_reservations_and_mappings() {
     others_go_on(&bench, &guest);
 }
 
-/// Two kernels with local memory: one takes 64 KiB a thread, the other waits for its whole grid and takes little.
+/// Two kernels with local memory: one takes 64 KiB a thread, the other waits for its whole grid and takes
+/// little.
 pub const LOCAL: &str = ".version 8.4
 .target sm_61
 .address_size 64
@@ -281,7 +283,8 @@ fn with_local(bench: &Bench) -> (Guest, u64) {
     (guest, address)
 }
 
-/// Local memory was charged to nobody: a session paid 4 KiB and took a gigabyte. The launch is refused, and one that fits runs.
+/// Local memory was charged to nobody: a session paid 4 KiB and took a gigabyte. The launch is refused, and
+/// one that fits runs.
 #[test]
 fn local_memory_of_a_kernel_is_charged_for_its_launch() {
     let bench = limited(Limits { host_bytes: 16 << 20, ..Limits::default() });
@@ -356,8 +359,8 @@ fn nodes_of_graphs_are_charged() {
     others_go_on(&bench, &guest);
 }
 
-/// What waits behind a held stream has a limit. The work that is left out would be missed by what comes later, so the session is
-/// lost, and nobody waits in vain.
+/// What waits behind a held stream has a limit. The work that is left out would be missed by what comes
+/// later, so the session is lost, and nobody waits in vain.
 #[test]
 fn queued_work_beyond_the_limit_costs_the_session() {
     for limits in [
@@ -385,7 +388,8 @@ fn queued_work_beyond_the_limit_costs_the_session() {
     }
 }
 
-/// A kernel that prints again and again writes so many lines to the log, and one that says that the rest is dropped.
+/// A kernel that prints again and again writes so many lines to the log, and one that says that the rest is
+/// dropped.
 #[test]
 fn lines_that_kernels_print_have_a_limit() {
     log();

@@ -159,8 +159,8 @@ fn numbers_that_nobody_has_end_the_session() {
     }
 }
 
-/// Issue 13, point 2: lanes that go apart at thousands of branches, with thousands of registers alive: analyses of it would take the
-/// square of its text. The guest is told that it takes too much, and goes on.
+/// Issue 13, point 2: lanes that go apart at thousands of branches, with thousands of registers alive:
+/// analyses of it would take the square of its text. The guest is told that it takes too much, and goes on.
 #[test]
 fn a_kernel_that_takes_too_long_to_be_made_ready_is_out_of_resources() {
     const BRANCHES: usize = 4000;
@@ -189,8 +189,9 @@ fn a_kernel_that_takes_too_long_to_be_made_ready_is_out_of_resources() {
     assert!(try_function(&mut guest, 1, 1, "good").is_ok());
 }
 
-/// Issue 13, point 2: out of resources is what a text is told that is right and takes too much here. One that no compiler takes, since it has more of
-/// something than the language or any GPU has, is no valid PTX, as NVIDIA's driver says of it.
+/// Issue 13, point 2: out of resources is what a text is told that is right and takes too much here. One that
+/// no compiler takes, since it has more of something than the language or any GPU has, is no valid PTX, as
+/// NVIDIA's driver says of it.
 #[test]
 fn a_text_beyond_the_language_is_invalid_and_one_that_is_too_large_is_out_of_resources() {
     let kernel = |params: &str, code: &str| {

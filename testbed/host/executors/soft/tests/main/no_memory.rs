@@ -1,5 +1,5 @@
-//! "Memory charged to nobody": the host has no memory for what a session may have. It gets CUDA's out-of-memory, the process lives, and another
-//! session goes on.
+//! "Memory charged to nobody": the host has no memory for what a session may have. It gets CUDA's
+//! out-of-memory, the process lives, and another session goes on.
 //!
 //! The device is in a process of its own whose address space is limited to a little more than it has already.
 
@@ -25,7 +25,8 @@ use crate::play::{
 const OUT_OF_MEMORY: u32 = 2;
 /// A word for waits of this module.
 const WORD: u32 = 1001;
-/// What the process may take more than it has when the limit is set: room for threads and messages, and not for what is asked for.
+/// What the process may take more than it has when the limit is set: room for threads and messages, and not
+/// for what is asked for.
 const ROOM: u64 = 24 << 20;
 /// What is asked for.
 const LARGE: u64 = 40 << 20;
@@ -60,8 +61,8 @@ fn size() -> u64 {
     pages * 4096
 }
 
-/// Sets how much memory of its own that it can write to this process may have. The memory of the device is address space from the start,
-/// and becomes writable when it is allocated.
+/// Sets how much memory of its own that it can write to this process may have. The memory of the device is
+/// address space from the start, and becomes writable when it is allocated.
 fn limit_data(bytes: Option<u64>) {
     let maximum = getrlimit(Resource::Data).maximum;
     setrlimit(Resource::Data, Rlimit { current: bytes.or(maximum), maximum }).expect("the limit");

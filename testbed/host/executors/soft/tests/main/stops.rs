@@ -1,4 +1,5 @@
-//! Issue 13, point 1: whatever a session has its GPU do, it ends when the session does, and at the deadline if there is one.
+//! Issue 13, point 1: whatever a session has its GPU do, it ends when the session does, and at the deadline
+//! if there is one.
 
 use std::time::Duration;
 

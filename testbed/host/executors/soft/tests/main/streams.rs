@@ -19,7 +19,8 @@ use crate::play::{
     synchronize, window,
 };
 
-/// A guest with the kernel `digit` as function 1, two non-blocking streams, 1 and 2, two blocking ones, 3 and 4, event 1, and a number.
+/// A guest with the kernel `digit` as function 1, two non-blocking streams, 1 and 2, two blocking ones, 3 and
+/// 4, event 1, and a number.
 fn prepared(bench: &Bench) -> (Guest, u64) {
     let mut guest = bench.guest(0);
     load(&mut guest, 1);

@@ -1,5 +1,5 @@
-//! How many mappings of this process physical memory may take, of all arenas together. Each is one of its own; over what Linux
-//! allows a process, threads cannot be started any more, and the process would end.
+//! How many mappings of this process physical memory may take, of all arenas together. Each is one of its
+//! own; over what Linux allows a process, threads cannot be started any more, and the process would end.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};

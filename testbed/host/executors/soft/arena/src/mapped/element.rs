@@ -24,7 +24,8 @@ impl Element for Halves {
     const ALIGN: u64 = 2;
 }
 
-/// Elements of 16 or 32 bits side by side, 64 bits in all, at an even address: as accesses that nobody orders.
+/// Elements of 16 or 32 bits side by side, 64 bits in all, at an even address: as accesses that nobody
+/// orders.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(transparent)]
 pub struct Neighbours(pub u64);
@@ -90,7 +91,8 @@ macro_rules! elements {
         impl sealed::Raw for $ty {
             #[inline(always)]
             unsafe fn read(from: *mut u8) -> Self {
-                // SAFETY: the caller's promise; everybody else uses atomics too, or the volatile copies of `vm-memory`.
+                // SAFETY: the caller's promise; everybody else uses atomics too, or the volatile copies of
+                // `vm-memory`.
                 unsafe { <$atomic>::from_ptr(from.cast()) }.load(Ordering::Relaxed)
             }
 

@@ -1,5 +1,6 @@
-//! The process's heap: what sessions had is to be the system's again when they end. An allocator keeps most of what small allocations were
-//! made of, and a page as long as one of them is in use: of one session that had a large kernel made ready hundreds of MiB stayed.
+//! The process's heap: what sessions had is to be the system's again when they end. An allocator keeps most
+//! of what small allocations were made of, and a page as long as one of them is in use: of one session that
+//! had a large kernel made ready hundreds of MiB stayed.
 
 use std::sync::Once;
 
@@ -7,8 +8,9 @@ use std::sync::Once;
 #[cfg(target_env = "gnu")]
 const APART: libc::c_int = 256 << 10;
 
-/// Has large allocations have pages of their own, always: the GNU allocator puts ever larger ones among the small ones otherwise. And
-/// has it make no more arenas than there are processors, where the environment does not say how many: each keeps pages of its own.
+/// Has large allocations have pages of their own, always: the GNU allocator puts ever larger ones among the
+/// small ones otherwise. And has it make no more arenas than there are processors, where the environment does
+/// not say how many: each keeps pages of its own.
 ///
 /// To be called before there are many threads; only the first call does anything.
 pub fn keep_apart() {
@@ -27,7 +29,8 @@ pub fn keep_apart() {
 
 #[cfg(target_env = "gnu")]
 fn set(parameter: libc::c_int, value: libc::c_int) {
-    // SAFETY: any parameter may be set to any value: one that is refused stays what it is. Nothing that is in use moves.
+    // SAFETY: any parameter may be set to any value: one that is refused stays what it is. Nothing that is in
+    // use moves.
     unsafe {
         libc::mallopt(parameter, value);
     }

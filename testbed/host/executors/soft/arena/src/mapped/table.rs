@@ -14,7 +14,8 @@ pub(crate) struct Mapping {
     /// Whether it may be read; if not, not written either.
     pub(crate) readable: bool,
     pub(crate) writable: bool,
-    /// Whether an access may cross from this mapping to its neighbour: mappings of physical memory make one range.
+    /// Whether an access may cross from this mapping to its neighbour: mappings of physical memory make one
+    /// range.
     pub(crate) joins: bool,
 }
 

@@ -10,7 +10,8 @@ pub(super) enum Access {
     Special(Special),
 }
 
-/// The registers that an instruction reads, predicates and bases of addresses among them; perhaps more than once.
+/// The registers that an instruction reads, predicates and bases of addresses among them; perhaps more than
+/// once.
 pub fn reads(op: &Op, visit: &mut impl FnMut(Reg)) {
     accesses(op, &mut |access| {
         if let Access::Read(reg) = access {

@@ -48,7 +48,8 @@ impl<'t> Parser<'t> {
         Ok(Op::Pack { ty, dst, src })
     }
 
-    /// The type of each of the parts of `ty` in the braces that come next: it follows from how many there are.
+    /// The type of each of the parts of `ty` in the braces that come next: it follows from how many there
+    /// are.
     fn part(&self, ty: Ty) -> Result<Ty, PtxError> {
         let mut ahead = self.tokens.clone();
         let mut count = 1;

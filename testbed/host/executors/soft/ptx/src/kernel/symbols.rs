@@ -1,8 +1,8 @@
 //! Names within a kernel: nested scopes, ranges of registers, labels.
 //!
 //! Braces open a scope; inline assembly puts its registers and labels into one, under names that other
-//! places use too. A register gets its number in [`Kernel::registers`](crate::ir::Kernel::registers) when it is first used: nvcc declares ranges
-//! with holes.
+//! places use too. A register gets its number in [`Kernel::registers`](crate::ir::Kernel::registers) when it
+//! is first used: nvcc declares ranges with holes.
 
 use std::collections::HashMap;
 

@@ -1,8 +1,8 @@
 //! Random kernels.
 //!
-//! Few registers, so that blocks meddle with each other's. Left to chance alone all of them would soon depend on the
-//! lane, and nothing would be left to be wrong about: most instructions keep to registers that lanes agree
-//! on, while some branches part the lanes, and most blocks go on to the next, as in real text.
+//! Few registers, so that blocks meddle with each other's. Left to chance alone all of them would soon depend
+//! on the lane, and nothing would be left to be wrong about: most instructions keep to registers that lanes
+//! agree on, while some branches part the lanes, and most blocks go on to the next, as in real text.
 
 use proptest::prelude::*;
 use vgpu_ptx::ir::{

@@ -1,7 +1,9 @@
-//! Arithmetic of 32-bit floating-point numbers, rounded to the nearest. Results that are NaN are the canonical one.
+//! Arithmetic of 32-bit floating-point numbers, rounded to the nearest. Results that are NaN are the
+//! canonical one.
 //!
-//! Flushing of subnormal numbers is done here, not by the CPU's control register: it is the same on all CPUs, and needs no
-//! promise to the compiler to be broken. Operands that are known to be normal are not flushed again: `IN`.
+//! Flushing of subnormal numbers is done here, not by the CPU's control register: it is the same on all CPUs,
+//! and needs no promise to the compiler to be broken. Operands that are known to be normal are not flushed
+//! again: `IN`.
 
 use std::marker::PhantomData;
 
@@ -225,8 +227,8 @@ fn log2(x: f32) -> f32 {
     if x.is_nan() { NAN } else { result }
 }
 
-/// The sine of `x` plus `quadrants` quarters of a turn, in doubles: within 2^-23 up to some 2^30, and between -1 and 1
-/// beyond, where the ISA promises nothing.
+/// The sine of `x` plus `quadrants` quarters of a turn, in doubles: within 2^-23 up to some 2^30, and
+/// between -1 and 1 beyond, where the ISA promises nothing.
 #[inline(always)]
 fn sine(x: f32, quadrants: i32) -> f32 {
     /// 1.5 * 2^52.

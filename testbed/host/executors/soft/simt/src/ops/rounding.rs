@@ -1,8 +1,8 @@
 //! Rounding in all four directions, to any format, by integers: for what vectors need not be fast at.
 //!
 //! Sums, products, quotients and roots of short formats are computed as doubles that are *rounded to odd*: if
-//! the double is not exact its last bit is one. Such a double is rounded to a format of at most 51 bits in any
-//! direction as the exact value would be.
+//! the double is not exact its last bit is one. Such a double is rounded to a format of at most 51 bits in
+//! any direction as the exact value would be.
 
 use vgpu_ptx::ir::Round;
 

@@ -23,7 +23,8 @@ impl Work for Endless {
     }
 }
 
-/// Issue 13, done when good sessions have their share: the one worker helps each of several launches without an end.
+/// Issue 13, done when good sessions have their share: the one worker helps each of several launches without
+/// an end.
 #[test]
 fn a_worker_goes_on_to_work_that_waits() {
     let pool = Pool::new(2);
@@ -142,7 +143,8 @@ fn running(pool: &Pool) -> usize {
     lock(&pool.inner.shared.state).threads.iter().filter(|thread| !thread.is_finished()).count()
 }
 
-/// Runs `act` beside `count` jobs, in each of which a worker is stuck as soon as there is one for it, and ends these then.
+/// Runs `act` beside `count` jobs, in each of which a worker is stuck as soon as there is one for it, and
+/// ends these then.
 fn beside_stuck(pool: &Pool, count: usize, act: impl FnOnce(&[Arc<Stuck>])) {
     let over = Arc::new(AtomicUsize::new(0));
     let all: Vec<Arc<Stuck>> =
@@ -165,8 +167,8 @@ fn beside_stuck(pool: &Pool, count: usize, act: impl FnOnce(&[Arc<Stuck>])) {
     });
 }
 
-/// Issue 13, done when good sessions have their share: pieces without an end take all workers, and others are helped all the same, by
-/// as many. Without threads that stand in for them nobody comes.
+/// Issue 13, done when good sessions have their share: pieces without an end take all workers, and others are
+/// helped all the same, by as many. Without threads that stand in for them nobody comes.
 #[test]
 fn endless_pieces_do_not_keep_workers_from_other_work() {
     let pool = Pool::new(3);
@@ -210,8 +212,8 @@ fn endless_pieces_do_not_keep_workers_from_short_launches() {
     });
 }
 
-/// Issue 13: however many pieces have no end, a job has no more workers than the pool was made for, there are so many besides those that
-/// are away, and these end with their jobs.
+/// Issue 13: however many pieces have no end, a job has no more workers than the pool was made for, there are
+/// so many besides those that are away, and these end with their jobs.
 #[test]
 fn threads_that_stand_in_are_bounded_and_end() {
     let pool = Pool::new(3);

@@ -197,7 +197,8 @@ pub fn kernel(access: &Access, place: Place, code: &str) -> String {
     )
 }
 
-/// The memory operand of a pattern, after statements that compute it. Shared memory has addresses of 32 bits too.
+/// The memory operand of a pattern, after statements that compute it. Shared memory has addresses of 32 bits
+/// too.
 pub fn operand(access: &Access, place: Place, generic: bool, index: usize) -> (String, String) {
     let pattern = &PATTERNS[index];
     let width = access.width();

@@ -1,4 +1,5 @@
-//! Addresses: generic ones and `cvta`, variables of modules and what they are initialised with, dynamic shared memory.
+//! Addresses: generic ones and `cvta`, variables of modules and what they are initialised with, dynamic
+//! shared memory.
 
 use crate::case::Case;
 use crate::device::{Params, Shape, same};
@@ -29,7 +30,8 @@ fn words(name: &str, covers: &str, text: &str, parts: u32, wanted: fn(u32, u32) 
     })
 }
 
-/// Each thread writes a word through its space's address and reads it by a generic one, and the other way around.
+/// Each thread writes a word through its space's address and reads it by a generic one, and the other way
+/// around.
 fn round_trips(cases: &mut Vec<Case>) {
     for (space, bytes) in [("shared", 512), ("local", 64)] {
         let offset = if space == "shared" { "mul.wide.u32 %b, %t, 4;" } else { "mov.u64 %b, 16;" };
@@ -73,7 +75,8 @@ fn mixed_spaces() -> Case {
     )
 }
 
-/// Local memory is each thread's own, though its addresses are the same for all; also through generic addresses at other offsets.
+/// Local memory is each thread's own, though its addresses are the same for all; also through generic
+/// addresses at other offsets.
 fn local_arrays() -> Case {
     let code = format!(
         "mov.u64 %b, depot;\ncvta.local.u64 %b, %b;\nmov.u32 %o, 0;\nFILL:\nmul.wide.u32 %a, %o, 4;\nadd.u64 %a, %b, %a;\n\
@@ -103,7 +106,8 @@ fn space_tests() -> Case {
     words("isspacep", covers, &kernel(declarations, &code), 3, |part, thread| u32::from(thread % 3 == part))
 }
 
-/// Variables of the module: values of each type, arrays that are longer than their values, addresses of others.
+/// Variables of the module: values of each type, arrays that are longer than their values, addresses of
+/// others.
 fn globals() -> Case {
     let text = ".global .align 4 .u32 number = 305419896;\n\
         .visible .global .align 8 .b8 bytes[8] = {1, 2, 0xff, 4};\n\
@@ -151,7 +155,8 @@ fn globals() -> Case {
     })
 }
 
-/// Dynamic shared memory begins after what kernels declare, with its own alignment, and is as long as the launch says.
+/// Dynamic shared memory begins after what kernels declare, with its own alignment, and is as long as the
+/// launch says.
 fn dynamic_shared() -> Case {
     let text = ".extern .shared .align 16 .b8 dynamic[];\n.visible .entry k(.param .u64 out)\n{\n\
         .reg .b64 %out, %a;\n.reg .b32 %t, %x, %y, %z;\n.shared .align 4 .b8 fixed[20];\n\

@@ -29,8 +29,8 @@ fn flushed(bits: u64, ftz: bool) -> f64 {
     f64::from(if ftz && value.is_subnormal() { 0.0_f32.copysign(value) } else { value })
 }
 
-/// What is allowed for an exact result: itself for zero, infinity and NaN, else what is within the bound. Results
-/// below the normal range may be flushed, and must be with `.ftz`.
+/// What is allowed for an exact result: itself for zero, infinity and NaN, else what is within the bound.
+/// Results below the normal range may be flushed, and must be with `.ftz`.
 fn around(exact: f64, bound: Bound, ftz: bool) -> Expect {
     if exact.is_nan() {
         return Expect::Nan(Format::Single);
@@ -158,7 +158,8 @@ fn transcendental(cases: &mut Vec<Case>) {
     }
 }
 
-/// Quotients: `.approx` has its bound for divisors up to 2^126 only, and gives zero or NaN beyond; `.full` has it for all.
+/// Quotients: `.approx` has its bound for divisors up to 2^126 only, and gives zero or NaN beyond; `.full`
+/// has it for all.
 fn quotients(cases: &mut Vec<Case>) {
     for form in ["approx", "full"] {
         for ftz in [false, true] {

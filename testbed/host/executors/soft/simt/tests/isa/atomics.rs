@@ -12,8 +12,8 @@ use crate::values::Random;
 const THREADS: u32 = 96;
 const GROUPS: u64 = 8;
 
-/// An operation on the old value and the operand. Old values depend on the order of lanes, which is free; the last value, and
-/// the set of steps to it, do not.
+/// An operation on the old value and the operand. Old values depend on the order of lanes, which is free; the
+/// last value, and the set of steps to it, do not.
 #[derive(Clone, Copy)]
 struct Operation {
     name: &'static str,
@@ -100,7 +100,8 @@ fn bytes_of(values: &[u64]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-/// A kernel whose threads apply the operation to the slot of their group. Old values go to `old` if there are any.
+/// A kernel whose threads apply the operation to the slot of their group. Old values go to `old` if there are
+/// any.
 fn text(operation: Operation, spelling: &str, space: &str, dst: bool) -> String {
     let ty = match operation.bytes {
         2 => "b16",

@@ -1,4 +1,5 @@
-//! Barriers of a block: all of its warps, some of them, in loops and in branches, with reductions; and fences.
+//! Barriers of a block: all of its warps, some of them, in loops and in branches, with reductions; and
+//! fences.
 
 use crate::case::Case;
 use crate::device::{Params, Shape, same};
@@ -65,8 +66,8 @@ fn scan() -> Case {
     })
 }
 
-/// Lanes that come to a barrier by a detour, behind others that wait there: what the detour makes of a register that no
-/// branch tells apart is theirs alone.
+/// Lanes that come to a barrier by a detour, behind others that wait there: what the detour makes of a
+/// register that no branch tells apart is theirs alone.
 fn detours() -> Case {
     let code = "mov.u32 %x, 5;\nand.b32 %y, %t, 31;\nsetp.lt.u32 %p, %y, 11;\n@%p bra DETOUR;\n\
         WAIT:\nbarrier.sync 0;\nst.global.u32 [%a], %x;\nret;\n\

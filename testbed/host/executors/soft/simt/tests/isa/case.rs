@@ -17,7 +17,8 @@ pub struct Case {
 }
 
 impl Case {
-    /// A case for the instructions `covers`, separated by spaces. The text's version, target and address size are put before it.
+    /// A case for the instructions `covers`, separated by spaces. The text's version, target and address size
+    /// are put before it.
     pub fn new(
         name: &str,
         covers: &str,

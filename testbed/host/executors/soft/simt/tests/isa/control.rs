@@ -120,7 +120,8 @@ fn guards(cases: &mut Vec<Case>) {
     cases.push(case("a trap that is not reached", "exit trap", code, 1, |_, t| t));
 }
 
-/// Shapes that structured programs do not have: two entries to a loop, a branch into the other branch, text out of order.
+/// Shapes that structured programs do not have: two entries to a loop, a branch into the other branch, text
+/// out of order.
 fn unstructured(cases: &mut Vec<Case>) {
     let code = "mov.u32 %i, 0;\nmov.u32 %y, 0;\nand.b32 %x, %t, 1;\nsetp.eq.u32 %p, %x, 1;\n@%p bra MIDDLE;\nTOP:\nadd.u32 %y, %y, 1;\nMIDDLE:\nadd.u32 %y, %y, 100;\nadd.u32 %i, %i, 1;\nsetp.lt.u32 %q, %i, 4;\n@%q bra TOP;\nst.global.u32 [%a], %y;\nret;\n";
     cases.push(case("a loop with two entries", "bra", code, 1, |_, t| 400 + 4 - (t & 1)));

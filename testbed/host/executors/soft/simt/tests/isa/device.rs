@@ -95,7 +95,8 @@ impl Output for Printed {
 }
 
 impl Device {
-    /// Loads a module: its globals get memory, initial values and the addresses that these contain, its kernels are lowered.
+    /// Loads a module: its globals get memory, initial values and the addresses that these contain, its
+    /// kernels are lowered.
     pub fn new(text: &str, features: Features) -> Result<Self, String> {
         let module = Module::parse(text.as_bytes().to_vec()).map_err(|error| error.to_string())?;
         let arena = Arena::new(BASE, SPAN).map_err(|error| error.to_string())?;

@@ -5,7 +5,8 @@ use vgpu_simt::Fault;
 use crate::case::{Case, HEADER};
 use crate::device::{Device, Params, Shape};
 
-/// A kernel over one address, `%a`, and its offset in shared and local memory, `%o`. The thread with number `%n` is the one that errs.
+/// A kernel over one address, `%a`, and its offset in shared and local memory, `%o`. The thread with number
+/// `%n` is the one that errs.
 fn kernel(code: &str) -> String {
     format!(
         ".visible .entry k(.param .u64 at, .param .u32 o, .param .u32 n)\n{{\n.reg .b64 %a, %b, %c, %x;\n.reg .b32 %o, %n, %t, %y, %z;\n.reg .b16 %h;\n.reg .pred %p;\n\

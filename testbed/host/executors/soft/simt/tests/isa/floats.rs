@@ -1,5 +1,5 @@
-//! Scalar reference of floating-point arithmetic, from the ISA's text: each result is rounded once, exactly, by
-//! LLVM's softfloat; flushing and saturation are done here.
+//! Scalar reference of floating-point arithmetic, from the ISA's text: each result is rounded once, exactly,
+//! by LLVM's softfloat; flushing and saturation are done here.
 
 use rustc_apfloat::ieee::{BFloat, Double, Half, Single};
 use rustc_apfloat::{Float, FloatConvert};
@@ -91,7 +91,8 @@ pub fn finish<F: Number>(mode: Mode, compute: impl Fn(Round) -> F) -> Expect {
         };
     }
     let flushed = bits(flush(result, mode.ftz));
-    // Rounded up to the least normal number from below it: the ISA does not say whether that is a subnormal result.
+    // Rounded up to the least normal number from below it: the ISA does not say whether that is a subnormal
+    // result.
     if mode.ftz && result.is_smallest_normalized() && compute(Round::TowardZero).is_denormal() {
         return Expect::OneOf(vec![flushed, bits(F::ZERO.copy_sign(result))]);
     }
@@ -182,7 +183,8 @@ pub fn extremum<F: Number>(a: u64, b: u64, mode: Mode, max: bool, nan: bool) -> 
     Expect::Bits(bits(if a_first { a } else { b }))
 }
 
-/// Conversion between floating-point formats. `.ftz` speaks of single precision only. `integral`: the result is a whole number.
+/// Conversion between floating-point formats. `.ftz` speaks of single precision only. `integral`: the result
+/// is a whole number.
 pub fn convert<From: Number + FloatConvert<To>, To: Number>(a: u64, mode: Mode, integral: bool) -> Expect {
     let single = |format: Format| mode.ftz && format == Format::Single;
     let a = value::<From>(a, single(From::FORMAT));

@@ -1,5 +1,5 @@
-//! Instructions that compute one result from a lane's own operands. Each is executed in all the ways that an engine may
-//! treat differently, on the same operands:
+//! Instructions that compute one result from a lane's own operands. Each is executed in all the ways that an
+//! engine may treat differently, on the same operands:
 //!
 //! - `varying`: each lane has operands of its own, and the last warp is not full;
 //! - `aliased`: the destination is the register of a source;
@@ -100,7 +100,8 @@ pub struct Lanes {
 }
 
 impl Lanes {
-    /// The instruction `spelling d, a, b, ...`. The reference gets the sources' bits as they lie in registers.
+    /// The instruction `spelling d, a, b, ...`. The reference gets the sources' bits as they lie in
+    /// registers.
     pub fn new(
         spelling: &str,
         dst: Kind,
@@ -124,7 +125,8 @@ impl Lanes {
         }
     }
 
-    /// With these statements: `$d` is the destination, `$0`, `$1`, ... are sources. The destination is written last.
+    /// With these statements: `$d` is the destination, `$0`, `$1`, ... are sources. The destination is
+    /// written last.
     pub fn body(mut self, body: &str) -> Self {
         self.body = body.into();
         self
@@ -367,7 +369,8 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Launches an entry that stores `parts` results for each tuple, and compares them with what `wanted` says for a part and an entry.
+    /// Launches an entry that stores `parts` results for each tuple, and compares them with what `wanted`
+    /// says for a part and an entry.
     fn entry(
         &self,
         device: &mut Device,

@@ -1,7 +1,9 @@
-//! The PTX ISA, one test for each spelling of an instruction: what GGML's kernels contain for sm_61 and sm_70, and more.
+//! The PTX ISA, one test for each spelling of an instruction: what GGML's kernels contain for sm_61 and
+//! sm_70, and more.
 //!
-//! Expected values come from references of this test's own, written from the ISA's text, never from the engine. Each case is a
-//! test with a name of its own and is run with each variant of the engine that this CPU has.
+//! Expected values come from references of this test's own, written from the ISA's text, never from the
+//! engine. Each case is a test with a name of its own and is run with each variant of the engine that this
+//! CPU has.
 
 #![allow(clippy::cast_precision_loss, reason = "whole numbers here are small, or meant to be rounded")]
 #![allow(clippy::format_push_string, clippy::format_collect, reason = "kernels are put together from pieces")]

@@ -180,7 +180,8 @@ fn spellings(head: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// Qualifiers that say how caches and other threads are treated; of one thread's own memory they change nothing.
+/// Qualifiers that say how caches and other threads are treated; of one thread's own memory they change
+/// nothing.
 const QUALIFIED: &[(&str, Place)] = &[
     ("ld.volatile.global.u32", Place::Global),
     ("ld.volatile.global.v2.f32", Place::Global),

@@ -1,7 +1,8 @@
-//! Programs at random, with branches and loops as compilers make them, and what each thread computes by itself.
+//! Programs at random, with branches and loops as compilers make them, and what each thread computes by
+//! itself.
 //!
-//! A reference runs one thread after the other through the statements; the kernel (see `emitter`) is made of the same
-//! statements. Some programs have places where all threads meet and exchange values.
+//! A reference runs one thread after the other through the statements; the kernel (see `emitter`) is made of
+//! the same statements. Some programs have places where all threads meet and exchange values.
 
 use crate::values::Random;
 
@@ -71,8 +72,8 @@ pub enum Statement {
         times: u32,
         body: Vec<Statement>,
     },
-    /// The value of the thread whose number differs in these bits: within a warp by a shuffle, else by shared memory
-    /// and barriers.
+    /// The value of the thread whose number differs in these bits: within a warp by a shuffle, else by shared
+    /// memory and barriers.
     Exchange {
         dst: usize,
         value: Value,

@@ -1,5 +1,5 @@
-//! The references of floating-point arithmetic against the host's arithmetic and against plain arguments, where these
-//! are exact: a test that agrees with a wrong reference would be worth nothing.
+//! The references of floating-point arithmetic against the host's arithmetic and against plain arguments,
+//! where these are exact: a test that agrees with a wrong reference would be worth nothing.
 
 use libtest_mimic::{Failed, Trial};
 use rustc_apfloat::ieee::{BFloat, Double, Half, Single};

@@ -4,7 +4,8 @@ use vgpu_simt::{Features, Program};
 
 use crate::case::{Case, HEADER};
 
-/// Instructions that exist in the ISA, but not for the targets here, or that no kernel of GGML's has; and some that do not exist.
+/// Instructions that exist in the ISA, but not for the targets here, or that no kernel of GGML's has; and
+/// some that do not exist.
 const UNKNOWN: &[(&str, &str)] = &[
     ("tex.2d.v4.f32.f32", "tex.2d.v4.f32.f32 {%f, %f, %f, %f}, [name, {%f, %f}];"),
     ("suld.b.1d.b32.trap", "suld.b.1d.b32.trap {%r}, [name, {%r}];"),

@@ -1,4 +1,5 @@
-//! Instructions that the engine carries out together: what they compute and what they refuse is what each of them says.
+//! Instructions that the engine carries out together: what they compute and what they refuse is what each of
+//! them says.
 
 use std::fmt::Write as _;
 
@@ -26,7 +27,8 @@ impl Random {
     }
 }
 
-/// A kernel whose threads have the address of their words in `%a`, of their results in `%o`, and registers `%r0` and on.
+/// A kernel whose threads have the address of their words in `%a`, of their results in `%o`, and registers
+/// `%r0` and on.
 fn kernel(code: &str) -> String {
     format!(
         ".visible .entry k(.param .u64 in, .param .u64 out)\n{{\n.reg .b64 %a, %o, %d;\n.reg .b32 %t, %r<200>;\n\
@@ -60,7 +62,8 @@ fn agree(device: &mut Device, of: impl Fn(&[u32]) -> Vec<u32>) -> Result<(), Str
     Ok(())
 }
 
-/// One instruction of a random chain: the destination, what it does, a source, and a constant or another source.
+/// One instruction of a random chain: the destination, what it does, a source, and a constant or another
+/// source.
 #[derive(Clone, Copy)]
 struct Link {
     dst: usize,

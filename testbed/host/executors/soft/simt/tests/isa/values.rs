@@ -288,7 +288,8 @@ impl Domain {
         }
     }
 
-    /// Any value: often an edge, a number of moderate size or a neighbour in size of others, else all bits at random.
+    /// Any value: often an edge, a number of moderate size or a neighbour in size of others, else all bits at
+    /// random.
     pub fn random(self, random: &mut Random, edges: &[u64]) -> u64 {
         let pick = random.below(8);
         if pick < 2 && !matches!(self, Self::Range(..)) {
@@ -333,8 +334,8 @@ impl Domain {
     }
 }
 
-/// Operand tuples of the given domains: each pair of edges where there are at most two operands, many of their
-/// combinations where there are more, and `extra` tuples at random.
+/// Operand tuples of the given domains: each pair of edges where there are at most two operands, many of
+/// their combinations where there are more, and `extra` tuples at random.
 pub fn tuples(domains: &[Domain], extra: usize) -> Vec<Vec<u64>> {
     let edges: Vec<Vec<u64>> = domains.iter().map(|domain| domain.edges()).collect();
     let all: usize = edges.iter().map(Vec::len).product();

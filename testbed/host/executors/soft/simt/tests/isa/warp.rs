@@ -155,7 +155,8 @@ fn shuffle_in_branches() -> Case {
     })
 }
 
-/// A form of `vote`: its spelling, whether its result is a predicate, and the result for the lanes' votes and the mask.
+/// A form of `vote`: its spelling, whether its result is a predicate, and the result for the lanes' votes and
+/// the mask.
 type Vote = (&'static str, bool, fn(u32, u32) -> u32);
 
 /// A predicate of each lane by bit of a word, voted on by all lanes, negated, and by the odd ones alone.
@@ -246,7 +247,8 @@ fn active_lanes() -> Case {
     })
 }
 
-/// A kernel that loads 64 bits for each thread into `%w`, the lower of them into `%x`, and stores words for `parts`.
+/// A kernel that loads 64 bits for each thread into `%w`, the lower of them into `%x`, and stores words for
+/// `parts`.
 fn exchange(
     name: &str,
     code: &str,

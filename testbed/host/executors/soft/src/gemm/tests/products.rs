@@ -173,8 +173,9 @@ impl Case {
                     let whole = |factor: Complex64, number: Complex64| factor.re as i128 * number.re as i128;
                     exact = Complex64::new(((whole(alpha, sum) + whole(beta, old)) as i32).into(), 0.0);
                 }
-                // Each of the k products and sums, the two factors and their sum round once; complex products are sums of two.
-                // f64 itself is computed in the same type here, hence the factor 2. Then C's type rounds.
+                // Each of the k products and sums, the two factors and their sum round once; complex products
+                // are sums of two. f64 itself is computed in the same type here, hence the factor 2. Then C's
+                // type rounds.
                 let summing = 2.0 * count(k + 4) * 2.0 * rounding(computed) * size;
                 let storing = rounding(c.element) * (exact.norm() + summing);
                 let smallest = if c.element == Element::F16 { 2f64.powi(-25) } else { 0.0 };

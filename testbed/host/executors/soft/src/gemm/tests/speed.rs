@@ -11,8 +11,8 @@ use super::{BASE, on, scalar};
 
 const RUNS: usize = 7;
 
-/// Shapes of prompts of a model of 8 billion parameters, and of attention without its own kernels: name, element type of A
-/// and B, of C, m, n, k, batch.
+/// Shapes of prompts of a model of 8 billion parameters, and of attention without its own kernels: name,
+/// element type of A and B, of C, m, n, k, batch.
 const SHAPES: &[(&str, u32, u32, [u64; 3], u32)] = &[
     ("f32 square", 0, 0, [1024, 1024, 1024], 1),
     ("f32 to the last column", 0, 0, [4096, 1, 4096], 1),
