@@ -6,7 +6,7 @@
 pub struct Object {
     /// The name by which it is loaded.
     pub soname: &'static str,
-    /// The object.
+    /// Content of the ELF file.
     pub bytes: &'static [u8],
 }
 

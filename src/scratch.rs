@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// The folder.
+/// A folder for a test, which is removed when this is dropped.
 pub struct Scratch(PathBuf);
 
 impl Scratch {
@@ -12,7 +12,7 @@ impl Scratch {
         Self(nix::unistd::mkdtemp(&template).expect("the temporary folder can be written to"))
     }
 
-    /// Its path.
+    /// Path of the folder.
     pub fn path(&self) -> &Path {
         &self.0
     }

@@ -177,8 +177,7 @@ fn compiled(bus: &Bus, name: &str, source: &str, flags: &[&str]) -> PathBuf {
     path
 }
 
-/// Issue 13, point 7: `check PROGRAM` says in one sentence that a program needs private tables of NVIDIA's
-/// driver.
+/// `check PROGRAM` says in one sentence that a program needs private tables of NVIDIA's driver.
 #[test]
 fn a_program_that_needs_private_tables_is_told_so() {
     const RUNTIME: &str = "const char *const names[] = {\"libcuda.so.1\", \"cuGetExportTable\"};\n\

@@ -14,7 +14,7 @@ use crate::program::{Program, Unfound};
 /// What a worker found that opened a function.
 #[derive(Clone, Debug)]
 pub struct Looked {
-    /// The function.
+    /// The PCI function that was opened.
     pub function: PciFunction,
     /// The steps that it reported.
     pub steps: Steps,
@@ -40,9 +40,9 @@ pub struct DeviceReport {
     pub name: String,
     /// The driver's version, as NVML reports it.
     pub driver: String,
-    /// `cuDriverGetVersion`.
+    /// The driver's version, as `cuDriverGetVersion` returns it: 12040 is CUDA 12.4.
     pub cuda: u32,
-    /// Compute capability.
+    /// Compute capability: major and minor number.
     pub capability: (u32, u32),
     /// Device memory in bytes.
     pub total: u64,
@@ -55,7 +55,7 @@ pub struct DeviceReport {
 /// The file that a process loads for a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Library {
-    /// The SONAME.
+    /// SONAME that was asked for.
     pub soname: String,
     /// The file that is loaded. None: there is no such file.
     pub winner: Option<String>,
@@ -66,7 +66,7 @@ pub struct Library {
 /// A file that is not loaded for a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Loser {
-    /// The file.
+    /// Path of the file.
     pub path: String,
     /// Why it is not loaded.
     pub why: String,
@@ -93,7 +93,7 @@ pub struct Backend {
 /// Why a backend cannot work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The cause.
+    /// Which of the catalogue's causes it is.
     pub cause: Cause,
     /// The sentence that tells it.
     pub words: String,

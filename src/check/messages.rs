@@ -22,10 +22,10 @@ pub trait Message: Serialize + DeserializeOwned {
     const STEP: &'static str;
 }
 
-/// A line.
+/// A line of JSON that a child process of `check` prints.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct Line<T> {
-    /// The step.
+    /// Name of the step, which selects the type of the rest.
     pub step: String,
     /// The step starts. Absent from a report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -76,7 +76,7 @@ messages! {
 
     /// A file was opened as the shims open it.
     "access" Access {
-        /// The file.
+        /// Path of the file.
         path: String,
         /// The error number, where it could not be opened.
         errno: Option<i32>,
@@ -127,7 +127,7 @@ messages! {
         uuid: String,
         /// Device memory in bytes.
         total: u64,
-        /// `cuDriverGetVersion`.
+        /// The driver's version, as `cuDriverGetVersion` returns it.
         cuda: u32,
         /// Compute capability, major.
         cc_major: u32,
@@ -152,13 +152,13 @@ messages! {
         us: f64,
         /// The session's number.
         number: u32,
-        /// Its channel.
+        /// Number of the session's channel.
         channel: u32,
     }
 
     /// The host answered echoes.
     "echo" Echoes {
-        /// How many.
+        /// Number of echoes.
         count: usize,
         /// Median of the round trips, in microseconds.
         median_us: f64,
@@ -168,9 +168,9 @@ messages! {
 
     /// What the host says of the device's memory.
     "memory" Memory {
-        /// Free bytes.
+        /// Bytes of device memory that are free.
         free: u64,
-        /// All bytes.
+        /// Bytes of device memory in total.
         total: u64,
     }
 
@@ -205,7 +205,7 @@ messages! {
 
     /// A program was started.
     "exec" Exec {
-        /// The process.
+        /// Process id of the program.
         pid: i32,
         /// The program's file.
         program: String,

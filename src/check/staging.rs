@@ -28,9 +28,9 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// Libraries and the probe that are in place. They are taken away when this is dropped.
 #[derive(Debug)]
 pub struct StagedShims {
-    /// The libraries.
+    /// Where the shim libraries were placed.
     pub libraries: Placed,
-    /// The probe.
+    /// Path of the probe.
     pub probe: PathBuf,
     _holder: Holder,
 }

@@ -9,7 +9,7 @@ use crate::diagnosis::LinkId;
 /// A step that has ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    /// The step.
+    /// Name of the step.
     pub step: String,
     /// Whether it succeeded.
     pub ok: bool,

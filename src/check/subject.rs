@@ -13,9 +13,9 @@ use crate::launch::user::{self, UserName};
 /// A user who opens the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
-    /// The name.
+    /// User name.
     pub name: String,
-    /// The number.
+    /// User id.
     pub uid: Uid,
     /// Numbers of all groups.
     pub groups: Vec<u32>,

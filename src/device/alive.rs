@@ -60,7 +60,7 @@ enum News {
     Asks(Silence),
     /// How the device gets on.
     Gets(Progress),
-    /// The end.
+    /// The check has ended, with this result.
     Done(Result<(), DeviceError>),
 }
 
@@ -144,7 +144,7 @@ mod tests {
         (1..u32::MAX).find(|&tick| !patience.tick(progress(tick))).unwrap()
     }
 
-    /// Issue 13, point 8: a device is mute when nothing is done, not when a second has passed.
+    /// A device is mute when it makes no progress, not when a second has passed.
     #[test]
     fn progress_renews_patience_but_not_for_ever() {
         let limit = TICK * 50;

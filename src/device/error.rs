@@ -16,16 +16,16 @@ use crate::error::LauncherError;
 /// Why the device cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
-    /// No function.
+    /// sysfs, at this path, lists no function with VGPU-STUB's ids.
     #[error("failed to find a VGPU-STUB device in {}", .0.join("bus/pci/devices").display())]
     Absent(PathBuf),
-    /// No sysfs.
+    /// There is no sysfs at this path.
     #[error("failed to look for a VGPU-STUB device: there is no sysfs at {}", .0.display())]
     NoSysfs(PathBuf),
     /// The only functions with the ids are no VGPU-STUB.
     #[error("failed to find a VGPU-STUB device: {name} has its ids and is a real GPU ({size} of registers)")]
     RealGpu {
-        /// Its address.
+        /// PCI address of the function.
         name: String,
         /// Size of BAR0.
         size: String,
@@ -33,41 +33,41 @@ pub enum DeviceError {
     /// A function whose registers or window have no address.
     #[error("failed to use the device {name}: its {what} has no address")]
     Bars {
-        /// Its address.
+        /// PCI address of the function.
         name: String,
-        /// Which BAR.
+        /// Which BAR lacks an address: "registers" or "window".
         what: &'static str,
     },
     /// A kernel driver is bound to the function.
     #[error("failed to use the device {name}: the kernel driver {driver} is bound to it")]
     Driver {
-        /// Its address.
+        /// PCI address of the function.
         name: String,
         /// Its folder in sysfs.
         dir: PathBuf,
-        /// The driver.
+        /// Name of the kernel driver.
         driver: String,
     },
-    /// sysfs itself.
+    /// sysfs cannot be read.
     #[error("failed to look for a VGPU-STUB device")]
     Scan(#[source] ScanError),
     /// A function is there, and cannot be used.
     #[error("failed to use the device {name}")]
     Open {
-        /// Its address.
+        /// PCI address of the function.
         name: String,
         /// Its folder in sysfs.
         dir: PathBuf,
         /// Kernel lockdown is in force.
         lockdown: bool,
-        /// The cause.
+        /// What the transport reports.
         #[source]
         source: OpenError,
     },
     /// The device, or its host, does not answer.
     #[error("failed to use the device {name}: {}", silence.found(name))]
     Mute {
-        /// Its address.
+        /// PCI address of the function.
         name: String,
         /// What does not answer.
         silence: Silence,
@@ -82,7 +82,7 @@ pub enum DeviceError {
         speech(WIRE_VERSION, TABLE_DIGEST)
     )]
     Speech {
-        /// Its address.
+        /// PCI address of the function.
         name: String,
         /// The host's wire version.
         wire_version: u32,
@@ -95,11 +95,11 @@ pub enum DeviceError {
     /// A file could not be given away.
     #[error("failed to give {} to the user {user}", path.display())]
     Give {
-        /// The file.
+        /// The file whose owner was to change.
         path: PathBuf,
-        /// The user.
+        /// User id of the new owner.
         user: Uid,
-        /// The cause.
+        /// The error of the call.
         #[source]
         source: io::Error,
     },
@@ -331,7 +331,7 @@ mod tests {
         assert!(hint(&DeviceError::Open { name, dir, lockdown: false, source }).contains("/d/enable"));
     }
 
-    /// Version 1.
+    /// A version 1 host that has no context, or no room, is reported as such.
     #[test]
     fn a_host_without_a_context_or_room_is_told_as_such() {
         let dir = PathBuf::from("/d");

@@ -5,7 +5,7 @@ use crate::diagnosis::{Cause, cause};
 /// The part that does not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Silence {
-    /// The registers.
+    /// The device's registers do not answer.
     Registers,
     /// The mediator behind a device of version 1.
     Mediator,

@@ -18,11 +18,11 @@ const UNSET: u64 = 0x2000_0000;
 /// A function with VGPU-STUB's ids, as sysfs shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Its address.
+    /// PCI address of the function.
     pub name: String,
-    /// Its folder.
+    /// The function's folder in sysfs.
     pub dir: PathBuf,
-    /// Its class.
+    /// PCI class code.
     pub class: u32,
     /// Start and size of BAR0 to BAR5.
     pub bars: Vec<(u64, u64)>,

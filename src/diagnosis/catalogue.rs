@@ -78,7 +78,7 @@ macro_rules! links {
             })*
         }
 
-        /// All links.
+        /// All links, in the order in which they are checked.
         pub static LINKS: &[Link] = &[$(Link {
             id: LinkId::$name,
             title: $title,

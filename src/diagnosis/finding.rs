@@ -10,7 +10,7 @@ use super::catalogue::{Cause, LinkId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// It holds.
+    /// The link holds.
     Pass,
     /// It holds, and something about it should be known.
     Warn,
@@ -60,7 +60,7 @@ impl Fix {
 /// A link's outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Which link.
+    /// The link that was checked.
     pub link: LinkId,
     /// How it stands.
     pub status: Status,

@@ -27,16 +27,16 @@ const HEADROOM: i32 = 24;
 /// Why a library could not be put into memory.
 #[derive(Debug, thiserror::Error)]
 pub enum MemfdError {
-    /// memfd_create.
+    /// `memfd_create` failed.
     #[error("failed to create a memory file")]
     Create(#[source] Errno),
-    /// write.
+    /// Writing the library into the memory file failed.
     #[error("failed to fill a memory file")]
     Fill(#[source] io::Error),
-    /// F_ADD_SEALS.
+    /// `F_ADD_SEALS` failed.
     #[error("failed to seal a memory file")]
     Seal(#[source] Errno),
-    /// F_DUPFD.
+    /// `F_DUPFD` to a high descriptor failed.
     #[error("failed to place a memory file at a high descriptor")]
     Place(#[source] Errno),
     /// No `/proc`, or not this process's.

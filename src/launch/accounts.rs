@@ -19,15 +19,15 @@ const GETENT: [&str; 2] = ["/usr/bin/getent", "/bin/getent"];
 /// A user's entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
-    /// Name.
+    /// User name.
     pub name: String,
-    /// Number.
+    /// User id.
     pub uid: Uid,
     /// Number of the primary group.
     pub gid: Gid,
-    /// Home folder.
+    /// Home folder of the user.
     pub home: PathBuf,
-    /// Shell.
+    /// Login shell of the user.
     pub shell: PathBuf,
 }
 

@@ -20,7 +20,7 @@ use crate::program::script::SHELL;
 /// Why the program did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecError {
-    /// execve.
+    /// `execve` of this program failed.
     #[error("failed to execute {}", .0.display())]
     Exec(PathBuf, #[source] Errno),
     /// A name, argument or variable with a zero byte: no such thing comes from a shell.

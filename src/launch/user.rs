@@ -58,7 +58,7 @@ pub enum UserError {
     /// A number without an entry has no group of its own.
     #[error("failed to find the group of the user {0}")]
     NoGroup(String),
-    /// Not root.
+    /// The system does not let the process become this user; root may.
     #[error("failed to become the user {0}")]
     Become(String, #[source] Errno),
     /// The rights did not go away.
@@ -79,7 +79,7 @@ impl LauncherError for UserError {
 /// A user that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// The number.
+    /// User id.
     pub uid: Uid,
     gid: Gid,
     groups: Vec<Gid>,

@@ -8,11 +8,11 @@ use serde::Deserialize;
 /// A device line of `llama-server --list-devices`: `  CUDA0: NAME (8192 MiB, 7168 MiB free)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// `CUDA0`.
+    /// GGML's name of the device, such as `CUDA0`.
     pub name: String,
     /// The product's name.
     pub description: String,
-    /// MiB.
+    /// Total memory in MiB.
     pub total: u64,
     /// MiB that are free.
     pub free: u64,
@@ -67,11 +67,11 @@ pub fn refusal(text: &str) -> Option<&str> {
 pub struct Native {
     /// What CUDA_VISIBLE_DEVICES takes to show it alone: its UUID, from a runner.
     pub id: String,
-    /// `CUDA0`.
+    /// GGML's name of the device, such as `CUDA0`.
     pub name: String,
     /// The product's name.
     pub description: String,
-    /// `CUDA`.
+    /// Name of the backend library, such as `CUDA`.
     #[serde(alias = "backend")]
     pub library: String,
     /// Compute capability: see [`Native::capability`].
@@ -85,12 +85,12 @@ pub struct Native {
     pub driver_major: u32,
     /// Major version of NVIDIA's driver, from NVML.
     pub nvidia_driver_major: u32,
-    /// `0000:00:05.0`.
+    /// PCI address, such as `0000:00:05.0`.
     #[serde(alias = "device_id")]
     pub pci_id: String,
-    /// Bytes.
+    /// Total memory in bytes.
     pub total_memory: u64,
-    /// Bytes.
+    /// Free memory in bytes.
     pub free_memory: u64,
 }
 
@@ -105,9 +105,9 @@ impl Native {
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Answer {
-    /// Of `gpu-discover`.
+    /// The answer of `gpu-discover`.
     Named { devices: Vec<Native> },
-    /// Of `/info`.
+    /// The answer of a runner's `/info`.
     Plain(Vec<Native>),
 }
 

@@ -19,14 +19,15 @@ const LOOKING: &[u8] = b"looking for compatible GPUs";
 const DISCOVERING: &[u8] = b"discovering available GPUs";
 /// Of the failures of era C.
 const LISTING: &[u8] = b"llama-server --list-devices";
-/// A way of looking for GPUs.
+
+/// How a release of Ollama looks for GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub enum Era {
-    /// In the server's own process, by the path of the driver's library.
+    /// The server's own process loads the driver's library by its path.
     A,
-    /// In a child of the server's own binary.
+    /// A child process of the server's own binary loads the backends.
     B,
-    /// In llama-server.
+    /// A `llama-server` process lists the devices.
     C,
 }
 

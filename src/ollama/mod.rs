@@ -19,7 +19,7 @@ use crate::program::Program;
 use crate::program::elf::{Elf, ElfError};
 use era::Era;
 
-/// An Ollama.
+/// An installed Ollama: its program and libraries.
 #[derive(Clone, Debug)]
 pub struct Ollama {
     /// How it looks for GPUs.

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use crate::env::{Environment, LD_PRELOAD};
 
-/// A process.
+/// A running process, as /proc shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Its number.
+    /// Process id.
     pub pid: u32,
-    /// Its parent's.
+    /// Process id of the parent.
     pub parent: u32,
-    /// Its words.
+    /// Its command line, a word each.
     pub words: Vec<String>,
     /// Its environment; none if it may not be seen.
     pub environment: Option<Environment>,
@@ -24,7 +24,7 @@ pub struct Process {
 /// A server with what it started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// `ollama serve`.
+    /// The process of `ollama serve`.
     pub process: Process,
     /// Its children: runners, of which it has one for each loaded model.
     pub runners: Vec<Process>,
@@ -49,7 +49,7 @@ pub fn servers(proc: &Path) -> Vec<Server> {
         .collect()
 }
 
-/// One process.
+/// Reads one process; `None` if it has ended or cannot be read.
 pub fn process(proc: &Path, pid: u32) -> Option<Process> {
     let folder = proc.join(pid.to_string());
     let words: Vec<String> = split(&std::fs::read(folder.join("cmdline")).ok()?)

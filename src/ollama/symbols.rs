@@ -21,7 +21,7 @@ const FIRST_NODE: u16 = 2;
 /// A name that another library has to provide.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Import {
-    /// The name.
+    /// Name of the symbol.
     pub name: String,
     /// Its version node, and the SONAME of the library that the linker saw it in.
     pub version: Option<(String, String)>,

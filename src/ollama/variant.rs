@@ -21,7 +21,7 @@ const LIBRARY_PATH: &str = "OLLAMA_LIBRARY_PATH";
 /// A folder with a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variant {
-    /// `…/lib/ollama/cuda_v12`.
+    /// Path of the folder, such as `…/lib/ollama/cuda_v12`.
     pub folder: PathBuf,
 }
 
@@ -47,7 +47,7 @@ impl Variant {
         self.folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// The backend.
+    /// Path of the backend's library.
     pub fn backend(&self) -> PathBuf {
         self.folder.join(BACKEND)
     }

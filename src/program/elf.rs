@@ -49,7 +49,7 @@ pub enum ElfError {
     /// It does not begin with ELF's magic number.
     #[error("not an ELF file")]
     NotElf,
-    /// Reading failed.
+    /// Reading this part of the file failed.
     #[error("failed to read ELF {0}")]
     Read(&'static str, #[source] io::Error),
     /// The file ends before what its headers promise.
@@ -90,7 +90,7 @@ pub struct Elf {
     pub loadable: bool,
     /// PT_INTERP: the loader; none for static programs and for libraries.
     pub interpreter: Option<String>,
-    /// DT_SONAME.
+    /// The library's name, from `DT_SONAME`.
     pub soname: Option<String>,
     /// DT_NEEDED, in order.
     pub needed: Vec<String>,

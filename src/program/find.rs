@@ -14,7 +14,7 @@ const DEFAULT_PATH: &str = "/bin:/usr/bin";
 /// Why there is nothing to start.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum NotFound {
-    /// Nowhere.
+    /// No file of this name, or at this path, exists.
     #[error("failed to find {}", .0.display())]
     Missing(OsString),
     /// There, but not something that may be executed.

@@ -40,7 +40,7 @@ pub enum Asker {
     Library {
         /// The file that needs it.
         by: PathBuf,
-        /// Its SONAME.
+        /// SONAME of the library.
         soname: String,
         /// What NVIDIA calls it.
         name: &'static str,
@@ -65,7 +65,7 @@ impl fmt::Display for Asker {
 }
 
 impl Asker {
-    /// What helps.
+    /// What the user can do about it.
     pub fn fix(&self) -> &'static str {
         match self {
             Self::Runtime(_) => "Use a build with the CUDA runtime linked dynamically (nvcc -cudart shared).",

@@ -1,6 +1,6 @@
 //! Programs and libraries of the system's compiler that ask for NVIDIA's private tables, and some that only
-//! look like it. Issue 13, point 7:
-//! `check PROGRAM` says so of a program with a statically linked runtime, and of cuDNN, NCCL and cuFFT.
+//! look like it: `check PROGRAM` says so of a program with a statically linked runtime, and of cuDNN, NCCL
+//! and cuFFT.
 
 use std::process::Command;
 

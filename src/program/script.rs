@@ -18,7 +18,7 @@ pub const SHELL: &str = "/bin/sh";
 /// What kind of file it is, by its first bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A binary.
+    /// An ELF binary.
     Elf,
     /// A script with this interpreter.
     Script(PathBuf),

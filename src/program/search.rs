@@ -38,11 +38,11 @@ impl Reason {
 /// How the loader searches for what a library needs.
 #[derive(Clone, Debug, Default)]
 pub struct Search {
-    /// LD_LIBRARY_PATH.
+    /// The folders of `LD_LIBRARY_PATH`, in order.
     pub folders: Vec<PathBuf>,
     /// RUNPATH of the library that asks.
     pub run_path: Vec<PathBuf>,
-    /// `/etc/ld.so.cache`.
+    /// Content of `/etc/ld.so.cache`.
     pub cache: Vec<u8>,
 }
 

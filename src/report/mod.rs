@@ -25,7 +25,7 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// What could not be examined.
     pub incomplete: Vec<String>,
-    /// The device.
+    /// The device, if the walk reached one.
     pub device: Option<DeviceReport>,
     /// Which file won for each name.
     pub libraries: Vec<Library>,

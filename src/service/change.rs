@@ -14,7 +14,7 @@ use crate::cli::ChangeOptions;
 /// A file that is to be another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Which.
+    /// Path of the file.
     pub path: PathBuf,
     /// What it is.
     pub old: Option<String>,

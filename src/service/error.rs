@@ -8,7 +8,7 @@ use super::texts::GROUP;
 use crate::diagnosis::Fix;
 use crate::error::LauncherError;
 
-/// Why.
+/// Why a service could not be changed.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the texts say it")]
 pub enum ServiceError {

@@ -12,13 +12,13 @@ const DRIVER: u16 = 0;
 /// A message, a wait or a refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// What.
+    /// The kind of event, with what only this kind has.
     pub what: What,
-    /// Thread id.
+    /// Linux thread id.
     pub thread: u32,
     /// Nanoseconds since boot.
     pub begin: u64,
-    /// The same.
+    /// Nanoseconds since boot.
     pub end: u64,
 }
 
@@ -27,11 +27,11 @@ pub struct Event {
 pub enum What {
     /// A message to the host.
     Message {
-        /// Its kind.
+        /// Name of the message's kind.
         kind: String,
         /// Its bytes, with header and padding.
         bytes: u64,
-        /// Its number.
+        /// Sequence number of the message.
         number: u64,
     },
     /// A wait that was not over at once.

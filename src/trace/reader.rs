@@ -37,7 +37,7 @@ pub struct Process {
     refusals: BTreeMap<u32, usize>,
 }
 
-/// A function.
+/// A traced function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Function {
     name: String,
@@ -45,14 +45,14 @@ struct Function {
     status: bool,
 }
 
-/// A call.
+/// A call of a traced function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     /// The function's name.
     pub name: String,
     /// The number of its library, if the file names the function.
     pub library: Option<u16>,
-    /// Thread id.
+    /// Linux thread id.
     pub thread: u32,
     /// How many traced calls it is inside of.
     pub depth: u16,
@@ -71,11 +71,11 @@ pub enum End {
     Unfinished,
     /// It was too deep in others to be followed.
     Unknown,
-    /// It returned.
+    /// The call returned.
     Returned {
         /// Nanoseconds since boot.
         at: u64,
-        /// The register.
+        /// Content of the result register.
         result: u64,
         /// What it says, of functions that return a status.
         status: Option<&'static str>,
@@ -105,7 +105,7 @@ pub enum Unreadable {
     /// Shorter than a header.
     #[error("it is too short")]
     Short,
-    /// Another file.
+    /// The file does not have a trace's magic number.
     #[error("it is no trace")]
     NoTrace,
     /// Of another build.
@@ -276,7 +276,7 @@ pub mod tests {
         record
     }
 
-    /// A call.
+    /// A record of a call.
     pub fn call(index: u32, begin: u64, end: u64, result: u64) -> Record {
         Record { kind: Kind::Call as u32, index, thread: 7, begin, end, result, ..Record::default() }
     }
@@ -345,8 +345,8 @@ pub mod tests {
         [refusal].into_iter().chain(reasons).collect()
     }
 
-    /// Refusals invisible in the guest (issue 13, point 7): the parts of a reason are those of its own
-    /// thread, in their order.
+    /// The host's explanation of a refusal is assembled from the parts that its own thread recorded, in their
+    /// order.
     #[test]
     fn a_refusal_has_the_hosts_words() {
         let mut records = refusal(218, 5, &["kernel wrong: no frob", "nicate\n"]);

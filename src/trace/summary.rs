@@ -210,7 +210,7 @@ mod tests {
         );
     }
 
-    /// Refusals invisible in the guest (issue 13, point 7): the failed call is shown with the host's words.
+    /// A call that the host refused is shown with the host's explanation.
     #[test]
     fn a_call_that_the_host_refused_is_shown_with_its_words() {
         let mut records = vec![name(1, 0, "cuLaunchKernel"), call(1, 10, 90, 218)];

@@ -19,7 +19,7 @@ use vgpu_testbed::guest::{self, LogTo, Settings};
 use crate::place::{DeviceOptions, Place, Switch};
 use compare::{Compared, Position};
 
-/// Options.
+/// Options of `agree`.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The model: a GGUF file, or `smollm2` or `gemma3`, which are fetched.

@@ -16,7 +16,7 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// Both.
+    /// Both backends.
     pub const ALL: [Self; 2] = [Self::Cuda12, Self::Cuda13];
 
     /// Its name in reports.

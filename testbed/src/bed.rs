@@ -23,7 +23,7 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 pub struct Facts {
     /// PCI address, such as `0000:00:05.0`.
     pub address: String,
-    /// Product name.
+    /// The GPU's product name.
     pub name: String,
     /// UUID, 32 hexadecimal digits.
     pub uuid: String,

@@ -15,7 +15,7 @@ use vgpu_testbed::{nothing, programs};
 
 use measure::{facts, median};
 
-/// Options.
+/// Options of `bench`.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Arguments {

@@ -14,7 +14,7 @@ use vgpu_testbed::machine::{Accelerator, GuestMachine, Options};
 enum Contract {
     /// Version 1: that of existing hosts.
     V1,
-    /// Version 2.
+    /// Version 2: that of this project's device.
     V2,
 }
 
@@ -27,7 +27,7 @@ impl Contract {
     }
 }
 
-/// Options.
+/// Options of `guest`.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Emulate the guest's processor: works everywhere, and is the default.
@@ -48,7 +48,7 @@ pub struct Arguments {
     /// What stands behind the device: soft, null.
     #[arg(long, default_value = "soft")]
     executor: String,
-    /// Compute capability.
+    /// Compute capability of the device.
     #[arg(long, default_value = "6.1")]
     cc: String,
     /// A folder of this host that the guest sees under the same path, read-only. Can be given several times.
@@ -75,7 +75,7 @@ pub struct Arguments {
     /// Say how long things took, on stderr.
     #[arg(long, short)]
     verbose: bool,
-    /// The command.
+    /// The command and its arguments.
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<String>,
 }

@@ -10,7 +10,7 @@ use anyhow::Result;
 use vgpu_serve::Knobs;
 use vgpu_serve::device;
 
-/// Options.
+/// Options of `device`.
 #[derive(clap::Args)]
 pub struct Arguments {
     #[command(flatten)]

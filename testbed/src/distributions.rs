@@ -24,7 +24,7 @@ const MERGED: [&str; 3] = ["bin", "lib", "lib64"];
 /// Links of the chain that are to hold wherever there is glibc; those before need no C library.
 const LOADED: [&str; 4] = ["device", "shims", "environment", "loader"];
 
-/// Options.
+/// Options of `distributions`.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The folder that `cargo xtask dist` wrote [default: target/dist].

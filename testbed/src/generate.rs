@@ -31,7 +31,7 @@ enum Build {
     Cuda13,
 }
 
-/// Options.
+/// Options of `generate`.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The model: a GGUF file, or `smollm2` or `gemma3`, which are fetched.

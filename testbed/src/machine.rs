@@ -35,7 +35,7 @@ const USER: u32 = 1000;
 /// A guest normally is ready after two seconds, on an idle machine.
 const BOOT_LIMIT: Duration = Duration::from_mins(2);
 
-/// Which QEMU.
+/// Selects the QEMU at `given`, or the one of the artifacts, and checks that it runs.
 fn qemu(given: Option<&Path>) -> Result<Qemu> {
     let qemu = match given {
         Some(path) => Qemu::Installed(path.to_owned()),
@@ -99,7 +99,7 @@ impl Drop for Served {
 pub struct Options {
     /// How its processor is made.
     pub accelerator: Accelerator,
-    /// Processors.
+    /// Number of processors.
     pub cpus: u32,
     /// Memory in MiB.
     pub memory_mib: u64,

@@ -8,7 +8,7 @@ use vgpu_serve::mediator;
 
 use crate::device::knobs::KnobOptions;
 
-/// Options.
+/// Options of `mediator`.
 #[derive(clap::Args)]
 pub struct Arguments {
     #[command(flatten)]

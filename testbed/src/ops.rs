@@ -24,7 +24,7 @@ use vgpu_testbed::programs;
 
 use worker::{Guest, Worker};
 
-/// Options.
+/// Options of `ops`.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Compute capability of the device.

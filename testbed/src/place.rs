@@ -13,9 +13,9 @@ const SYSFS: &str = "VGPU_SYSFS";
 /// On or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Switch {
-    /// Yes.
+    /// It is on.
     On,
-    /// No.
+    /// It is off.
     Off,
 }
 

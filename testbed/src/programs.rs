@@ -53,7 +53,7 @@ fn program(package: &'static str, name: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// The launcher.
+/// Path of the launcher that was built.
 pub fn launcher() -> Result<PathBuf> {
     program("vgpu-run", "vgpu-run")
 }

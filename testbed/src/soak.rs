@@ -28,7 +28,7 @@ enum Protocol {
     V2,
 }
 
-/// Options.
+/// Options of `soak`.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Version of the contract.

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use vgpu_testbed::bed;
 
-/// Options.
+/// Options of `status`.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The bus: `sim:DIR`.

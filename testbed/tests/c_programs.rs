@@ -73,8 +73,7 @@ fn the_runtime_api_of_cuda_13() {
     drive("runtime.c", &["-DCUDA=13"], &libraries, &["data", "graphs", "kernels"], &["graphs", "kernels"]);
 }
 
-/// Issue 13, point 6: every copy and fill of the runtime API between two devices and between three, in every
-/// direction.
+/// Every copy and fill of the runtime API between two devices and between three, in every direction.
 #[test]
 fn copies_between_devices() {
     for (define, runtime) in [("-DCUDA=12", "libcudart.so.12"), ("-DCUDA=13", "libcudart.so.13")] {

@@ -1,5 +1,5 @@
-//! Issue 13, point 8: a device that answers nothing is refused by the launcher, by the name that `check` has
-//! for it. Without that, the program waits for half a minute and goes on with the CPU.
+//! The launcher refuses a device that answers nothing, with the cause id that `check` uses. Without that, the
+//! program waits for half a minute and goes on with the CPU.
 
 use std::process::{Command, Output};
 

@@ -1,6 +1,6 @@
 //! A session that is parked inside one chunk of work delays no attach, detach, status read or register access
-//! of others, and SIGTERM ends the device whatever is parked (issue 13, point 1). Shown with the real
-//! processes on the simulated bus, over version 1, and in a booted guest.
+//! of others, and SIGTERM ends the device whatever is parked. Shown with the real processes on the simulated
+//! bus, over version 1, and in a booted guest.
 //!
 //! `--wrong Fill:park=FILE` parks the first fill of a program in the state `message`; the state `working`
 //! makes none. The file stays until the processes have ended, so whoever waited for the parked session would

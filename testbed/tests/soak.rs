@@ -34,13 +34,13 @@ fn soak(more: &[&str]) {
     }
 }
 
-/// By shared windows.
+/// The version 1 device passes payloads through shared windows.
 #[test]
 fn version_1() {
     soak(&["--protocol", "v1"]);
 }
 
-/// By BAR1.
+/// The version 1 device passes payloads through BAR1.
 #[test]
 fn version_1_without_windows() {
     soak(&["--protocol", "v1", "--ram", "1M"]);

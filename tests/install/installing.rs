@@ -78,7 +78,7 @@ fn root_installs_for_all() {
     });
 }
 
-/// A user becomes root, or writes where they should not (issue 13, point 5): where others can write, or can
+/// Guards against a user becoming root or writing where they should not: where others can write, or can
 /// replace a folder on the way, root installs nothing, and removes nothing that a receipt there names.
 #[test]
 fn root_installs_only_where_nobody_else_can_write() {

@@ -173,7 +173,7 @@ unsafe extern "C" fn device_primary_ctx_retain(context: *mut CUcontext, device: 
     CUresult::SUCCESS
 }
 
-/// Its functions.
+/// The functions of the stand-in driver, as its private table names them.
 pub const CALLS: Calls = Calls {
     get_export_table,
     driver_get_version,

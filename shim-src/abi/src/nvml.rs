@@ -20,13 +20,13 @@ pub const NO_INSTANCE: u32 = u32::MAX;
 /// `NVML_INIT_FLAG_NO_GPUS`: initialisation does not need a device.
 pub const INIT_NO_GPUS: c_uint = 1;
 
-/// `nvmlClockType_t`: graphics.
+/// `nvmlClockType_t`: the graphics clock.
 pub const CLOCK_GRAPHICS: c_uint = 0;
-/// `nvmlClockType_t`: multiprocessors.
+/// `nvmlClockType_t`: the multiprocessors' clock.
 pub const CLOCK_SM: c_uint = 1;
-/// `nvmlClockType_t`: memory.
+/// `nvmlClockType_t`: the memory clock.
 pub const CLOCK_MEM: c_uint = 2;
-/// `nvmlClockType_t`: video.
+/// `nvmlClockType_t`: the video engines' clock.
 pub const CLOCK_VIDEO: c_uint = 3;
 
 /// `NVML_FEATURE_DISABLED`
@@ -35,7 +35,7 @@ pub const FEATURE_DISABLED: c_uint = 0;
 /// `NVML_BRAND_UNKNOWN`
 pub const BRAND_UNKNOWN: c_uint = 0;
 
-/// `nvmlUUIDType_t`: text.
+/// `nvmlUUIDType_t`: a UUID as text.
 pub const UUID_ASCII: c_uint = 1;
 /// `nvmlUUIDType_t`: 16 bytes.
 pub const UUID_BINARY: c_uint = 2;

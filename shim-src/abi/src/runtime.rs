@@ -36,7 +36,7 @@ pub const MEMORY_DEVICE: c_uint = 2;
 /// `cudaMemoryType`: managed memory.
 pub const MEMORY_MANAGED: c_uint = 3;
 
-/// `cudaInvalidDeviceId`.
+/// `cudaInvalidDeviceId`: the number that names no device.
 pub const INVALID_DEVICE_ID: c_int = -2;
 
 /// `cudaDeviceMapHost`, always set in what `cudaGetDeviceFlags` answers.

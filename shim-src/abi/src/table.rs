@@ -29,7 +29,7 @@ pub struct Device {
     pub pci: [u32; 4],
     /// Subsystem id as NVML reports it: device in the high half, vendor in the low.
     pub subsystem: u32,
-    /// Zero.
+    /// Always 0.
     pub reserved: u32,
 }
 
@@ -45,7 +45,7 @@ pub struct Counters {
     pub waits: u64,
     /// Waits that slept.
     pub sleeps: u64,
-    /// Doorbells rung.
+    /// Number of doorbells rung.
     pub doorbells: u64,
     /// Bytes copied to the device.
     pub bytes_in: u64,
@@ -57,11 +57,11 @@ pub struct Counters {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Table {
-    /// `size_of::<Table>()`.
+    /// `size_of::<Table>()` in the library that made the table.
     pub bytes: usize,
-    /// [`VERSION`].
+    /// Always [`VERSION`] of the library that made the table.
     pub version: u32,
-    /// Zero.
+    /// Always 0.
     pub reserved: u32,
     /// Success; NOT_INITIALIZED in a forked child; DEINITIALIZED after exit handlers ran. Initialises
     /// nothing.

@@ -35,9 +35,9 @@ pub enum CubinError {
     /// Parameters that cannot be laid out.
     #[error("kernel {kernel} has unusable parameters")]
     Layout {
-        /// The kernel.
+        /// Mangled name of the kernel.
         kernel: String,
-        /// Why.
+        /// Which rule of the layout the parameters break.
         #[source]
         source: LayoutError,
     },

@@ -34,7 +34,7 @@ const UNPACKED_MOST: u64 = 1 << 30;
 /// What an image is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// PTX text.
+    /// PTX as text.
     Ptx,
     /// An ELF image for one architecture.
     Cubin,
@@ -43,7 +43,7 @@ pub enum Kind {
 /// How an image is packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packing {
-    /// Not.
+    /// The image is stored as it is.
     Plain,
     /// One LZ4 block.
     Lz4,

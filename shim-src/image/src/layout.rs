@@ -7,7 +7,7 @@ use vgpu_wire::body::launch::PARAM_BYTES_MAX;
 pub struct Param {
     /// Bytes from the start.
     pub offset: u32,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u32,
 }
 

@@ -45,7 +45,7 @@ pub enum PtxError {
     /// A parameter list that cannot be read.
     #[error("failed to read the parameters of kernel {kernel}: {what}")]
     Params {
-        /// The kernel.
+        /// Mangled name of the kernel.
         kernel: String,
         /// What was expected.
         what: &'static str,
@@ -53,9 +53,9 @@ pub enum PtxError {
     /// Parameters that cannot be laid out.
     #[error("kernel {kernel} has unusable parameters")]
     Layout {
-        /// The kernel.
+        /// Mangled name of the kernel.
         kernel: String,
-        /// Why.
+        /// Which rule of the layout the parameters break.
         #[source]
         source: LayoutError,
     },
@@ -338,7 +338,7 @@ mod tests {
         assert_eq!(head(""), Err(PtxError::Begin));
     }
 
-    /// Issue 13, point 7: text that is no PTX is told from PTX before it is compiled.
+    /// Text that is not PTX is recognised before it is compiled.
     #[test]
     fn the_outline_of_a_text_is_looked_at() {
         let outline =

@@ -21,7 +21,7 @@ const PER_THREAD_SINCE: i32 = 7000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Query {
-    /// Found.
+    /// The function was found.
     Success = 0,
     /// No such name.
     NotFound = 1,

@@ -23,7 +23,7 @@ const CHUNKS: usize = 18;
 const INDEX_SHIFT: u32 = 4;
 const GENERATION_SHIFT: u32 = 24;
 const KIND_SHIFT: u32 = 40;
-/// 20 bits.
+/// Mask of the index in a handle: 20 bits.
 const INDEX_MASK: usize = (1 << (GENERATION_SHIFT - INDEX_SHIFT)) - 1;
 const GENERATION_MASK: u32 = 0xffff;
 /// Low bit of [`Slot::state`]; the generation is above it.

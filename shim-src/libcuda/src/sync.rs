@@ -4,7 +4,7 @@
 pub use std::sync::MutexGuard;
 use std::sync::{PoisonError, RwLockReadGuard, RwLockWriteGuard};
 
-/// A mutex.
+/// A mutex that ignores poisoning: a panic in one call must not fail every later one.
 #[derive(Debug, Default)]
 pub struct Mutex<T>(std::sync::Mutex<T>);
 
@@ -14,7 +14,7 @@ impl<T> Mutex<T> {
         Self(std::sync::Mutex::new(value))
     }
 
-    /// Locks.
+    /// Locks the mutex, whether or not a holder has panicked.
     pub fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -14,7 +14,7 @@ const PREFIX: &str = "GPU-";
 /// What the variable says, read without knowing devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Visible {
-    /// Everything.
+    /// All devices are visible.
     All,
     /// These, by index in order of PCI addresses.
     Indices(Vec<usize>),

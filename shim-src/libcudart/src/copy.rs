@@ -104,13 +104,13 @@ pub struct Rows {
     pub source_pitch: usize,
     /// Bytes of a row.
     pub width: usize,
-    /// Rows.
+    /// Number of rows.
     pub height: usize,
     /// `cudaMemcpyKind`
     pub kind: c_uint,
 }
 
-/// Copies rows.
+/// Copies rows between pitched memory.
 pub fn rows(rows: &Rows, order: Order) -> Result<(), CudaError> {
     process::enter()?;
     let (from, to) = types(rows.kind)?;

@@ -40,9 +40,9 @@ const HOST: u32 = 13;
 /// Which of a fatbin's two lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum List {
-    /// Kernels.
+    /// The list of kernels.
     Functions,
-    /// Variables.
+    /// The list of variables.
     Variables,
 }
 
@@ -129,7 +129,7 @@ impl Log {
         place
     }
 
-    /// Makes room.
+    /// Makes room for more records.
     #[cold]
     pub fn grow(&mut self) {
         let used = self.used();
@@ -216,12 +216,12 @@ pub struct Entries {
 }
 
 impl Entries {
-    /// No entries.
+    /// A list without entries.
     pub const fn new() -> Self {
         Self { list: Vec::new(), sorted: true }
     }
 
-    /// Adds one.
+    /// Adds an entry.
     pub fn add(&mut self, entry: Entry) {
         self.list.push(entry);
         self.sorted = false;
@@ -245,14 +245,14 @@ impl Entries {
 
 /// What there is, by address of its stand-in.
 pub struct Gathered {
-    /// Kernels.
+    /// The kernels, by the address of the host function that stands for each.
     pub functions: Entries,
-    /// Variables.
+    /// The variables, by the address of the host variable that stands for each.
     pub variables: Entries,
 }
 
 impl Gathered {
-    /// Nothing.
+    /// No kernels and no variables.
     pub const fn new() -> Self {
         Self { functions: Entries::new(), variables: Entries::new() }
     }

@@ -23,7 +23,7 @@ const LAYOUT: Layout = if MAJOR == 13 { Layout::V13 } else { Layout::V12 };
 /// The properties of a device, as the program gets them.
 pub struct Properties([u8; BYTES]);
 
-/// One layout.
+/// Where one CUDA release has the fields of `cudaDeviceProp`.
 #[derive(Clone, Copy)]
 struct Layout {
     bytes: usize,

@@ -77,7 +77,7 @@ impl Fatbin {
         Ok(loaded)
     }
 
-    /// The container.
+    /// The fat binary that the program registered.
     fn code(&self) -> *const c_void {
         // SAFETY: whoever registered the fatbin passed a wrapper or a container, and both begin with four
         // bytes that tell which.

@@ -43,14 +43,14 @@ const NOBODY: usize = 0;
 pub struct Open {
     /// The fatbin whose contents come; null between two.
     pub handle: *mut *mut c_void,
-    /// The records.
+    /// The log of registrations.
     pub log: Log,
 }
 
 // SAFETY: `open` is reached by its owner alone.
 unsafe impl Sync for Writer {}
 
-/// The process's.
+/// The process's only writer.
 pub static WRITER: Writer = Writer {
     owner: AtomicUsize::new(NOBODY),
     open: UnsafeCell::new(Open { handle: ptr::null_mut(), log: Log::new() }),

@@ -23,9 +23,9 @@ pub mod attribute {
 
     /// Highest clock of the multiprocessors in kHz.
     pub const CLOCK_RATE: c_int = 13;
-    /// Multiprocessors.
+    /// Number of multiprocessors.
     pub const MULTIPROCESSOR_COUNT: c_int = 16;
-    /// `CUcomputemode`.
+    /// The `CUcomputemode` of the device.
     pub const COMPUTE_MODE: c_int = 20;
     /// Highest clock of the memory in kHz.
     pub const MEMORY_CLOCK_RATE: c_int = 36;
@@ -59,7 +59,7 @@ pub fn count() -> Result<u32> {
 /// A device of this guest: where it stands, and what libcuda knows of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Gpu {
-    /// NVML's index.
+    /// Index of the device in NVML's order.
     pub index: u32,
     /// libcuda's record, whose address is NVML's handle.
     pub device: &'static Device,

@@ -74,7 +74,7 @@ unsafe extern "C" fn get_export_table(place: *mut *const c_void, uuid: *const CU
     unsafe { fake::hand_out(&TABLE, place, uuid) }
 }
 
-/// Its functions.
+/// The functions of the stand-in driver.
 // SAFETY: the table is a constant of this program.
 pub const CALLS: Calls = unsafe { fake::CALLS.with_table(get_export_table) };
 

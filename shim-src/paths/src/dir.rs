@@ -22,7 +22,7 @@ use crate::walk::{Links, is_shared, located, status, trusted, unmapped, walk};
 /// What a file is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Reading.
+    /// The file is opened for reading.
     Read,
     /// Writing from its start.
     Write,

@@ -16,7 +16,7 @@ use crate::say::Fault;
 use crate::table;
 
 table! {
-    /// Of libcuda.
+    /// The functions of libcuda that the probe calls.
     Calls of functions {
         cuInit;
         cuDriverGetVersion;
@@ -78,7 +78,7 @@ pub struct Pinned {
     bytes: usize,
 }
 
-/// A kernel.
+/// A kernel that was loaded with its module.
 #[derive(Clone, Copy, Debug)]
 pub struct Kernel(CUfunction);
 
@@ -114,7 +114,7 @@ impl Driver {
         Ok(Self { calls: Calls::of(library)? })
     }
 
-    /// `cuInit`.
+    /// Calls `cuInit`.
     pub fn init(&self) -> Result<(), Fault> {
         call!(self, cuInit(0))
     }
@@ -160,14 +160,14 @@ impl Driver {
         Ok(string(&text))
     }
 
-    /// `domain:bus:device.function`.
+    /// The device's PCI address, as `domain:bus:device.function`.
     pub fn pci(&self, device: Device) -> Result<String, Fault> {
         let mut text = [0; 64];
         call!(self, cuDeviceGetPCIBusId(text.as_mut_ptr(), 64, device.0))?;
         Ok(string(&text))
     }
 
-    /// Its UUID.
+    /// The device's UUID as 16 raw bytes.
     pub fn uuid(&self, device: Device) -> Result<[u8; 16], Fault> {
         let mut uuid = [0; 16];
         call!(self, cuDeviceGetUuid_v2(&raw mut uuid, device.0)).map(|()| uuid)
@@ -184,7 +184,7 @@ impl Driver {
         call!(self, cuDeviceGetAttribute(&raw mut value, id, device.0)).map(|()| value)
     }
 
-    /// Compute capability.
+    /// The device's compute capability: major and minor number.
     pub fn capability(&self, device: Device) -> Result<(c_int, c_int), Fault> {
         Ok((
             self.attribute(device, attribute::COMPUTE_CAPABILITY_MAJOR)?,
@@ -333,7 +333,7 @@ impl Driver {
 }
 
 impl Pinned {
-    /// Its bytes.
+    /// The buffer's bytes.
     pub fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: the driver's memory, initialised when it was given; the borrow is of its only owner, and
         // copies to it have been waited for.

@@ -11,7 +11,7 @@ type Registry = *mut c_void;
 type Device = *mut c_void;
 
 table! {
-    /// Of libggml-base.
+    /// The functions of libggml-base that the probe calls.
     Base {
         ggml_backend_reg_name(Registry) -> *const c_char;
         ggml_backend_reg_dev_count(Registry) -> usize;
@@ -32,7 +32,7 @@ table! {
 /// A device as GGML shows it.
 #[derive(Debug)]
 pub struct Found {
-    /// `CUDA0`.
+    /// GGML's name of the device, such as `CUDA0`.
     pub name: String,
     /// The product's name.
     pub description: String,

@@ -9,7 +9,7 @@ pub struct Mapped {
     pub start: usize,
     /// Device, as the kernel writes it: `fd:01`.
     pub device: String,
-    /// Inode.
+    /// Inode number of the file.
     pub inode: u64,
     /// Path; of a memory file `/memfd:NAME (deleted)`.
     pub path: String,

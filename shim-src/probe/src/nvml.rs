@@ -14,7 +14,7 @@ type Status = c_int;
 type Handle = *mut c_void;
 
 table! {
-    /// Of libnvidia-ml.
+    /// The functions of libnvidia-ml that the probe calls.
     Calls {
         nvmlInit_v2() -> Status;
         nvmlShutdown() -> Status;
@@ -28,7 +28,7 @@ table! {
     }
 }
 
-/// `nvmlMemory_t`.
+/// `nvmlMemory_t`; all sizes in bytes.
 #[derive(Default)]
 #[repr(C)]
 pub struct MemoryInfo {
@@ -37,7 +37,7 @@ pub struct MemoryInfo {
     used: u64,
 }
 
-/// `nvmlPciInfo_t`.
+/// `nvmlPciInfo_t`: the PCI address and ids of a device.
 #[repr(C)]
 pub struct PciInfo {
     legacy: [c_char; 16],

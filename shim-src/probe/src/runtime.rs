@@ -32,7 +32,7 @@ const TOTAL: usize = 288;
 /// `major` and `minor`, the same in 12 and 13.
 const CAPABILITY: usize = 360;
 
-/// `cudaDeviceProp`.
+/// Room for the largest `cudaDeviceProp` of any CUDA release.
 #[repr(C, align(16))]
 struct Properties([u8; PROPERTIES]);
 

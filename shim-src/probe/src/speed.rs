@@ -12,7 +12,7 @@ const TIMES: usize = 4;
 const ENOUGH: Duration = Duration::from_millis(400);
 const ROUND_TRIPS: usize = 200;
 
-/// Does it.
+/// Measures copies and launches, and reports each figure.
 pub fn run(driver: &Driver, kernel: Option<Kernel>, say: &mut Say) {
     say.step("bandwidth", |fields| bandwidth(driver, fields));
     say.step("latency", |fields| latency(driver, kernel, fields));

@@ -16,7 +16,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// No record.
+    /// The entry of a call that has no record.
     pub const NONE: Self = Self { record: ptr::null_mut(), generation: 0, head: 0 };
 
     /// A record of the file of that generation. `head` is 0, or the call's bit among those at the head.

@@ -4,7 +4,7 @@
 pub struct Kept(libc::c_int);
 
 impl Kept {
-    /// Keeps it.
+    /// Saves the thread's `errno`, which is restored when this is dropped.
     pub fn new() -> Self {
         // SAFETY: answers this thread's word.
         let place = unsafe { libc::__errno_location() };

@@ -4,7 +4,7 @@ use core::ffi::CStr;
 use core::slice;
 use core::sync::atomic::{AtomicPtr, AtomicU64};
 
-/// A function.
+/// An exported function that is traced.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Entry {
@@ -21,7 +21,7 @@ pub struct Entry {
     zero: u8,
 }
 
-/// A library.
+/// A shim library whose functions are traced.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Library {
@@ -45,13 +45,13 @@ unsafe extern "C" {
     static vgpu_trace_slots: AtomicU64;
 }
 
-/// All functions.
+/// All traced functions; a function's number is its index.
 pub fn entries() -> &'static [Entry] {
     // SAFETY: the table has that many entries, which are constant.
     unsafe { slice::from_raw_parts(&raw const vgpu_trace_table, vgpu_trace_count as usize) }
 }
 
-/// All libraries.
+/// All libraries that have traced functions.
 pub fn libraries() -> &'static [Library] {
     // SAFETY: as above.
     unsafe { slice::from_raw_parts(&raw const vgpu_trace_libraries, vgpu_trace_library_count as usize) }
@@ -70,13 +70,13 @@ pub fn slots() -> &'static [AtomicU64] {
 }
 
 impl Entry {
-    /// Its name.
+    /// The name under which the function is exported.
     pub fn name(&self) -> &'static CStr {
         // SAFETY: every entry's offset leads to a string of the same object, ended by a zero.
         unsafe { CStr::from_ptr(from_table(self.name).cast()) }
     }
 
-    /// Its trampoline.
+    /// The code that the loader resolves the function's name to while tracing.
     pub fn trampoline(&self) -> *const u8 {
         from_table(self.trampoline)
     }

@@ -15,7 +15,7 @@ pub struct Frame {
     slot: usize,
     /// The return address.
     caller: usize,
-    /// Its record.
+    /// The call's record.
     pub entry: Entry,
 }
 

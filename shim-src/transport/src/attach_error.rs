@@ -18,9 +18,9 @@ pub enum AttachError {
         host >> 16, host & 0xffff, guest >> 16, guest & 0xffff
     )]
     Version {
-        /// This program's.
+        /// Wire version of this program, major in the upper half.
         guest: u32,
-        /// The device's.
+        /// Wire version of the device, major in the upper half.
         host: u32,
     },
     /// The versions agree, the message tables do not.
@@ -31,9 +31,9 @@ pub enum AttachError {
     Digest {
         /// Version of both.
         version: u32,
-        /// This program's.
+        /// Digest of this program's message table.
         guest: u64,
-        /// The device's.
+        /// Digest of the device's message table.
         host: u64,
     },
     /// Every channel belongs to a living process.

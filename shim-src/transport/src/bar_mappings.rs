@@ -36,7 +36,7 @@ pub(crate) struct BarMappings {
 }
 
 impl BarMappings {
-    /// Opens both.
+    /// Opens and maps both BARs.
     ///
     /// # Errors
     /// Which file cannot be opened or mapped, or that the file is shorter than the window.

@@ -15,7 +15,7 @@ pub struct Counters {
     pub waits: u64,
     /// Of these, waits that slept.
     pub sleeps: u64,
-    /// Doorbells rung.
+    /// Number of doorbells rung.
     pub doorbells: u64,
     /// Bytes copied to the device by `copy_in`.
     pub bytes_in: u64,

@@ -18,7 +18,7 @@ pub(crate) struct Home(&'static AtomicUsize);
 #[repr(C)]
 struct Page {
     home: AtomicUsize,
-    /// [`wiped`].
+    /// The two words that [`wiped`] reads.
     words: [AtomicUsize; 2],
 }
 

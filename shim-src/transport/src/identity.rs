@@ -10,9 +10,9 @@ use crate::sysfs::PciFunction;
 /// What a device's registers say, read all at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// `PROTOCOL_VER`.
+    /// Value of register `PROTOCOL_VER`.
     pub protocol: u32,
-    /// Capability bits.
+    /// Capability bits that the device announces.
     pub capabilities: u32,
     /// The host's wire version.
     pub wire_version: u32,

@@ -13,34 +13,34 @@ use crate::session_error::SessionError;
 pub enum Notice {
     /// A session was lost. Reported once.
     Lost {
-        /// The function.
+        /// PCI address of the device.
         function: PciAddress,
-        /// Why.
+        /// What ended the session.
         lost: SessionError,
     },
     /// The registers have not answered for a while: the device is stopped, or its machine is paused. The call
     /// waits on.
     Silent {
-        /// The function.
+        /// PCI address of the device.
         function: PciAddress,
-        /// For how long so far.
+        /// How long the call has waited so far.
         waited: Duration,
     },
     /// The registers answer again.
     Back {
-        /// The function.
+        /// PCI address of the device.
         function: PciAddress,
-        /// How long they did not.
+        /// How long the registers did not answer.
         waited: Duration,
     },
     /// The mediator turned a call away because this virtual machine makes too many. The call is tried again.
     Limited {
-        /// The function.
+        /// PCI address of the device.
         function: PciAddress,
     },
     /// The program closed a descriptor of the transport; it was opened anew.
     Reopened {
-        /// The function.
+        /// PCI address of the device.
         function: PciAddress,
     },
 }

@@ -150,7 +150,7 @@ impl Mapping {
         self.memory
     }
 
-    /// Bytes mapped.
+    /// Length of the mapping in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes as u64
     }

@@ -16,46 +16,46 @@ pub enum OpenError {
     /// `ConnectionRefused` or `NotFound` where the simulated bus has no device process.
     #[error("failed to open {}", path.display())]
     Open {
-        /// The file.
+        /// The file as it was to be opened.
         path: PathBuf,
-        /// The cause.
+        /// The error of `open` or `connect`.
         #[source]
         source: io::Error,
     },
     /// A file of the function cannot be mapped.
     #[error("failed to map {}", path.display())]
     Map {
-        /// The file.
+        /// The file whose mapping failed.
         path: PathBuf,
-        /// The cause.
+        /// The error of `mmap`.
         #[source]
         source: io::Error,
     },
     /// Memory decoding is off (`enable` reads 0): the launcher, as root, turns it on.
     #[error("memory decoding of {function} is off")]
     Disabled {
-        /// The function.
+        /// PCI address of the function.
         function: String,
     },
     /// The registers do not answer.
     #[error("failed to read the registers of {function}: the device is gone")]
     Gone {
-        /// The function.
+        /// PCI address of the function.
         function: String,
     },
     /// A file by which the processes of this machine share a device of version 1 cannot be opened.
     #[error("failed to open {}, by which processes take turns at the device", path.display())]
     Turn {
-        /// The file.
+        /// The file that cannot be opened.
         path: PathBuf,
-        /// The cause.
+        /// The error of `open`.
         #[source]
         source: io::Error,
     },
     /// The device answers, but what executes its calls does not, or not for this machine.
     #[error("{function} has nothing behind it: {reason}")]
     NoHost {
-        /// The function.
+        /// PCI address of the function.
         function: String,
         /// What says so.
         reason: GoneReason,
@@ -65,7 +65,7 @@ pub enum OpenError {
         "{function} says version 1 of the VGPU-STUB contract (capabilities {capabilities:#x}), and has BARs of version 2"
     )]
     Version1 {
-        /// The function.
+        /// PCI address of the function.
         function: String,
         /// Its capability bits.
         capabilities: u32,
@@ -73,7 +73,7 @@ pub enum OpenError {
     /// The registers are not those of a VGPU-STUB device, or contradict each other.
     #[error("{function} is no usable VGPU-STUB device: {what}")]
     Strange {
-        /// The function.
+        /// PCI address of the function.
         function: String,
         /// What is wrong.
         what: String,
@@ -81,23 +81,23 @@ pub enum OpenError {
     /// The window's file is shorter than the window that the registers announce.
     #[error("{} holds {holds} bytes of a window of {announced}", path.display())]
     ShortWindow {
-        /// The file.
+        /// The window's file.
         path: PathBuf,
-        /// Its bytes.
+        /// Size of the file in bytes.
         holds: u64,
-        /// The window's.
+        /// Size of the window in bytes, as the registers announce it.
         announced: u64,
     },
     /// The device's facts have no memory, or no driver version.
     #[error("the facts of {function} are empty")]
     NoFacts {
-        /// The function.
+        /// PCI address of the function.
         function: String,
     },
     /// This process is a forked child of one that opened a device.
     #[error("a forked child cannot open {function} after its parent did")]
     Forked {
-        /// The function.
+        /// PCI address of the function.
         function: String,
     },
 }

@@ -74,7 +74,7 @@ impl Page {
 pub(crate) struct Values([u8; V2_PAGE_BYTES as usize]);
 
 impl Values {
-    /// All zeros.
+    /// Values before the first read: every byte is 0.
     pub(crate) const fn new() -> Self {
         Self([0; V2_PAGE_BYTES as usize])
     }

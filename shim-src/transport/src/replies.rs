@@ -15,7 +15,7 @@ use crate::wait::wait_until;
 /// The host's answer to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// A `CUresult`.
+    /// The call's result, a `CUresult`.
     pub status: u32,
     /// Number of bytes of data that the host sent. The caller's buffer holds the first of them, as many as
     /// fit. 0 where the call failed.

@@ -30,7 +30,7 @@ pub enum SessionError {
     /// The session attaches with its first message, and that failed.
     #[error("the device does not take this process: {reason}")]
     NotAttached {
-        /// Why not.
+        /// Why the device refused the session.
         reason: &'static str,
     },
     /// The caller asked for the impossible: a message longer than `area::MESSAGE_MAX`, or a word that does

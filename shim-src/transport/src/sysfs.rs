@@ -17,18 +17,18 @@ pub fn sysfs_root() -> PathBuf {
 /// A base address register as the `resource` file tells it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bar {
-    /// First address.
+    /// First physical address; 0 if none is assigned.
     pub start: u64,
     /// Bytes; 0: there is none.
     pub bytes: u64,
-    /// `IORESOURCE_*` flags.
+    /// Linux's `IORESOURCE_*` flags of the BAR.
     pub flags: u64,
 }
 
 /// A function that looks like VGPU-STUB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PciFunction {
-    /// Its address.
+    /// PCI address of the function.
     pub address: PciAddress,
     /// Its folder in sysfs.
     pub dir: PathBuf,
@@ -53,7 +53,7 @@ impl PciFunction {
 pub struct ScanError {
     /// The file or folder.
     pub path: PathBuf,
-    /// The cause.
+    /// The error of the read.
     #[source]
     pub source: io::Error,
 }

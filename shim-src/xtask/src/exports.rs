@@ -15,7 +15,7 @@ use crate::workspace::megabytes;
 /// A shim against the library that it stands in for.
 #[derive(Debug, Serialize)]
 pub struct Comparison {
-    /// The library.
+    /// Path of NVIDIA's library.
     pub library: PathBuf,
     /// Names that it exports.
     pub exported: usize,
@@ -74,7 +74,7 @@ impl fmt::Display for Comparison {
 /// A line of the table.
 #[derive(Debug, Serialize)]
 pub struct Row {
-    /// SONAME.
+    /// SONAME of the shim.
     pub library: &'static str,
     /// The CUDA major, where there is one object for each.
     pub major: Option<u8>,
@@ -90,7 +90,7 @@ pub struct Row {
     pub extra: Vec<String>,
 }
 
-/// The table.
+/// The comparison of all shims, a row for each.
 #[derive(Debug, Serialize)]
 pub struct Table {
     /// Whether nothing is missing and nothing is extra.

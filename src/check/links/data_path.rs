@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(failed("kernel", "700", ended), Some(cause::LAUNCH_FAILED), "a kernel's own fault");
     }
 
-    /// Refusals invisible in the guest (issue 13, point 7).
+    /// A kernel that the host refused is reported with the host's explanation from the log.
     #[test]
     fn a_refused_kernel_is_told_in_the_hosts_words() {
         let line = "{\"step\":\"kernel\",\"ok\":false,\"call\":\"f\",\"error\":\"e\",\"code\":218}";

@@ -372,7 +372,8 @@ mod tests {
         let on_cpu = Some(r#"{"models":[{"name":"m","size":5,"size_vram":0}]}"#);
         assert_eq!(of(good(), Some(&wrapped), None, on_cpu).cause, Some(cause::MODEL_ON_CPU));
         assert_eq!(of(good(), Some(&wrapped), None, None).cause, Some(cause::NOT_ANSWERING));
-        // Refusals invisible in the guest (issue 13, point 7); one from before the last start is over.
+        // A refusal by the host is reported with the host's explanation, unless it is older than the last
+        // start.
         let words = "device 0: FunctionGet is refused with CUDA_ERROR_INVALID_PTX: kernel k: no frobnicate";
         let start = "msg=\"inference compute\" id=0 library=CUDA";
         let refused = format!("{start}\nvgpu[7] error: {words}\n");

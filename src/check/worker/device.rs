@@ -24,7 +24,7 @@ use crate::error;
 const ANSWER: Duration = Duration::from_secs(1);
 /// An attach makes a thread on the host's side.
 const ATTACH: Duration = Duration::from_millis(1500);
-/// Everything else.
+/// Time limit of every other step.
 const USUAL: Duration = Duration::from_secs(2);
 /// Round trips that are measured.
 const ECHOES: usize = 200;

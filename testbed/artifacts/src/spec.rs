@@ -53,7 +53,7 @@ pub struct Package {
     pub version: String,
     /// The file name that the client gives it.
     pub file: String,
-    /// Its size.
+    /// Size in bytes.
     pub bytes: u64,
     /// SHA-256, in hexadecimal.
     pub sha256: String,
@@ -65,7 +65,7 @@ pub struct Package {
 pub struct Set {
     /// The package's short name.
     pub package: String,
-    /// The folder.
+    /// Path of the folder inside the package.
     pub folder: String,
     /// File names, each with its SHA-256.
     pub files: BTreeMap<String, String>,
@@ -98,7 +98,7 @@ pub struct Artifact {
 pub struct Deb {
     /// Its place in the archive, with its name and version in it.
     pub pool: String,
-    /// Its size.
+    /// Size in bytes.
     pub bytes: u64,
     /// SHA-256, in hexadecimal.
     pub sha256: String,
@@ -115,9 +115,9 @@ struct Debian {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Join {
-    /// Its name.
+    /// File name.
     pub name: String,
-    /// Its SHA-256.
+    /// SHA-256 of the whole file, in hexadecimal.
     pub sha256: String,
 }
 

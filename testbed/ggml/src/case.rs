@@ -15,7 +15,7 @@ use crate::report::Listed;
 /// Builds a case's graph and returns its outputs.
 pub type Build = Box<dyn for<'c> Fn(&Plan<'c>) -> Vec<Tensor<'c>> + Send + Sync>;
 
-/// One case.
+/// An operation or a fused pattern to compute, and how far its results may be off.
 pub struct Case {
     /// Operation, as GGML calls it, or the name of a pattern that backends fuse.
     pub op: &'static str,
@@ -82,7 +82,7 @@ impl Cases {
         self.list.last_mut().expect("one was just added")
     }
 
-    /// The list.
+    /// The cases, in the order in which they were added.
     pub fn into_list(self) -> Vec<Case> {
         self.list
     }

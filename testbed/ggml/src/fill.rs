@@ -13,7 +13,7 @@ use crate::ffi::{Ggml, Type};
 pub enum Fill {
     /// Reals between two bounds.
     Uniform(f32, f32),
-    /// One value.
+    /// The same value in every element.
     Constant(f32),
     /// An attention mask: biases of -1 to 1, of which rectangles of up to 64 rows by 128 columns are `-inf`
     /// or 0. The first column stays finite, so that no row is masked altogether.

@@ -15,9 +15,9 @@ const GUARD: i64 = 256;
 /// An input and what it is filled with.
 #[derive(Clone, Copy)]
 pub struct Input<'c> {
-    /// Its tensor.
+    /// The leaf of the graph.
     pub tensor: Tensor<'c>,
-    /// Its contents.
+    /// The values that are uploaded to it.
     pub leaf: Leaf,
     /// Whether it is there to stay as it is.
     pub guard: bool,
@@ -55,7 +55,7 @@ impl<'c> Plan<'c> {
         self.push(Type::F32, [GUARD, 1, 1, 1], Fill::Uniform(-1.0, 1.0), true);
     }
 
-    /// An input.
+    /// Adds an input with these contents.
     pub fn input(&self, kind: Type, ne: [i64; 4], fill: Fill) -> Tensor<'c> {
         let tensor = self.push(kind, ne, fill, false);
         self.guard();

@@ -41,11 +41,11 @@ pub struct Report {
 /// A case by its names, as `--list` prints it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Listed {
-    /// Its name.
+    /// Name of the case.
     pub case: String,
-    /// Operation.
+    /// Name of the operation.
     pub op: String,
-    /// Types.
+    /// Types of the operands.
     pub types: String,
     /// The largest error that is accepted.
     pub limit: f64,

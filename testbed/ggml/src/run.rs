@@ -10,9 +10,9 @@ use crate::report::{Outcome, Report};
 
 /// A backend, and the seed of the inputs that it is given.
 pub struct Side<'a> {
-    /// The backend.
+    /// The backend that computes.
     pub backend: &'a Backend,
-    /// Seed.
+    /// Seed of the inputs' random values.
     pub seed: u64,
 }
 

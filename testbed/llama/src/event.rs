@@ -44,16 +44,16 @@ pub enum Event {
     },
     /// A prompt is decoded.
     Prompt {
-        /// Which job, from 0.
+        /// Number of the job, from 0.
         job: usize,
-        /// Its tokens.
+        /// The prompt's tokens.
         tokens: Vec<i32>,
         /// Seconds until its logits were there.
         prompt_s: f64,
     },
     /// A position's distribution is known.
     Token {
-        /// Which job.
+        /// Number of the job, from 0.
         job: usize,
         /// Which position behind the prompt, from 0.
         index: usize,
@@ -71,11 +71,11 @@ pub enum Event {
     },
     /// A job is done.
     Done {
-        /// Which job.
+        /// Number of the job, from 0.
         job: usize,
         /// The tokens of all positions.
         tokens: Vec<i32>,
-        /// Their text.
+        /// The text of these tokens.
         text: String,
         /// Tokens decoded behind the prompt: the last one is not.
         decoded: usize,

@@ -2,16 +2,16 @@
 
 use std::io::Write;
 
-/// `enum ggml_log_level`.
+/// `enum ggml_log_level` of ggml.h.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// Everything.
+    /// Details for debugging.
     Debug = 1,
     /// What it loads and how.
     Info = 2,
     /// What may be wrong.
     Warn = 3,
-    /// What is.
+    /// What is wrong.
     Error = 4,
 }
 

@@ -69,7 +69,7 @@ struct Arguments {
     /// Tokens that the context holds; what the longest job needs, if not given.
     #[arg(long)]
     context: Option<u32>,
-    /// Fused attention.
+    /// Whether attention is one fused operation.
     #[arg(long, value_enum, default_value_t = Switch::Auto)]
     flash_attention: Switch,
     /// Threads of the CPU backend; as many as there are CPUs, or one where a GPU does the work.

@@ -16,7 +16,7 @@ pub struct Files {
 }
 
 impl Files {
-    /// Opens both.
+    /// Opens the files of both sides.
     pub fn open(reference: &Path, measured: &Path) -> Result<Self> {
         let (reference, measured) = (Reader::open(reference)?, Reader::open(measured)?);
         if reference.vocab() != measured.vocab() {
@@ -33,7 +33,7 @@ impl Files {
     }
 }
 
-/// One position.
+/// The comparison of one position.
 #[derive(Clone, Copy, Debug)]
 pub struct Position {
     /// The likeliest token is the same.
@@ -51,7 +51,7 @@ pub struct Compared {
     pub same_top: f64,
     /// Mean Kullback-Leibler divergence, in nats.
     pub mean_divergence: f64,
-    /// The largest.
+    /// Largest divergence of any position, in nats.
     pub max_divergence: f64,
     /// The first position whose likeliest token differs.
     pub first_difference: Option<usize>,

@@ -11,7 +11,7 @@ use vgpu_testbed::programs;
 
 use super::measure::{facts, median};
 
-/// Options.
+/// Options of `bench copies`.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// How much is copied in a round, MiB.

@@ -28,7 +28,7 @@ fn on_path(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| path.is_file())
 }
 
-/// Shows it.
+/// Runs the demo and prints each step with its evidence.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     step("The model");
     let model = guest::model(&arguments.model)?;

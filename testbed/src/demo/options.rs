@@ -7,10 +7,10 @@ use vgpu_testbed::traffic::PerToken;
 use super::evidence::Evidence;
 use crate::place::DeviceOptions;
 
-/// Options.
+/// Options of `demo`.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The question.
+    /// The question that the model is asked.
     #[arg(default_value = "What is the capital of France?")]
     pub question: String,
     /// The model: a GGUF file, or `smollm2` or `gemma3`, which are fetched.

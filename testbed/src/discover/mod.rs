@@ -12,7 +12,7 @@ use vgpu_testbed::bed::{Bed, Facts};
 
 use run::{Position, Run};
 
-/// Options.
+/// Options of `discover`.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Print one JSON object: `ok`, `runs`, and what failed.

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 const TEXT: &str = include_str!("../../faults/catalogue.toml");
 
-/// The file.
+/// The content of `catalogue.toml`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -64,15 +64,15 @@ struct Healthy {
 /// What the check must say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// It works.
+    /// Every link holds.
     Works,
     /// This link is the first that is broken, for this cause, and these texts are in what is reported of it.
     Broken {
         /// The link's id.
         link: String,
-        /// The cause's.
+        /// Id of the cause.
         cause: String,
-        /// Texts.
+        /// Texts that the report of the link contains.
         evidence: Vec<String>,
     },
 }
@@ -80,7 +80,7 @@ pub enum Expected {
 /// One run of the bench.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// Its name.
+    /// Name of the case.
     pub name: String,
     /// What is made, in words.
     pub made: String,

@@ -22,7 +22,7 @@ use catalogue::{Case, Expected};
 use plan::Plan;
 use scene::Scene;
 
-/// Options.
+/// Options of `faults`.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Print one JSON object: `faults`, `right`, `wrong[]`, `again[]` (wrong beside others, right alone),

@@ -13,11 +13,11 @@ pub type Step = Box<dyn FnOnce(&mut Scene) -> Result<()>>;
 /// Makes a fault: changes a plan.
 pub type Maker = fn(&mut Plan);
 
-/// The plan.
+/// How a scene is to be made. Makers of faults change it before it is.
 pub struct Plan {
-    /// Which Ollama.
+    /// The release of Ollama that is installed.
     pub era: Era,
-    /// Its backends.
+    /// The backends that Ollama has.
     pub backends: Vec<Backend>,
     /// What is installed at all.
     pub installed: bool,
@@ -39,7 +39,7 @@ pub struct Plan {
     pub sandbox: Vec<String>,
     /// The check's user is nobody.
     pub nobody: bool,
-    /// The service.
+    /// Ollama's service, if there is one.
     pub service: Option<Service>,
     /// In a PID namespace of its own, too.
     pub pid_namespace: bool,
@@ -98,7 +98,7 @@ impl Plan {
         self.device_options.extend(["--protocol", "v1"].iter().chain(more).map(|&option| option.to_owned()));
     }
 
-    /// A step.
+    /// Adds something to do at that time.
     pub fn step(&mut self, when: When, step: impl FnOnce(&mut Scene) -> Result<()> + 'static) {
         self.steps.push((when, Box::new(step)));
     }

@@ -19,7 +19,7 @@ use process::Process;
 
 use super::settings::Era;
 
-/// The system.
+/// The system in which a fault was made: folders, processes and device.
 pub struct Scene {
     /// Others than the device; they end before the folders go.
     pub processes: Vec<Process>,
@@ -51,7 +51,7 @@ impl Scene {
         self.folder.path().join(name)
     }
 
-    /// Ollama's program.
+    /// Path of Ollama's program.
     pub fn ollama(&self) -> PathBuf {
         self.path("usr/bin/ollama")
     }
@@ -75,7 +75,7 @@ impl Scene {
         self.bus().join("bus/pci/devices/0000:00:05.0").join(name)
     }
 
-    /// The device.
+    /// The device's process and bus.
     pub fn bed(&mut self) -> Result<&mut Bed> {
         self.bed.as_mut().context("there is no device")
     }

@@ -3,11 +3,11 @@
 /// A way in which Ollama looks for GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Era {
-    /// To 0.12.3.
+    /// Releases up to 0.12.3.
     A,
-    /// To 0.24.
+    /// Releases up to 0.24.
     B,
-    /// From 0.30.
+    /// Releases from 0.30 on.
     C,
 }
 
@@ -36,7 +36,7 @@ pub enum When {
 /// A model that a service is to load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Model {
-    /// None.
+    /// No model is asked for.
     None,
     /// One, wherever the service puts it.
     Usual,
@@ -51,7 +51,7 @@ pub struct Service {
     pub wrapped: bool,
     /// What the unit says, if something else than how it was started.
     pub unit_wrapped: bool,
-    /// It runs.
+    /// Whether the service runs.
     pub running: bool,
     /// What model is asked for.
     pub model: Model,

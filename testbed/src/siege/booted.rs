@@ -23,7 +23,7 @@ pub struct Booted {
 }
 
 impl Booted {
-    /// Boots it.
+    /// Boots the guest with its device.
     pub fn start() -> Result<Self> {
         let device = ["--memory", &format!("{MEMORY_MIB}M"), "--log", "info"].map(str::to_owned).to_vec();
         let options = Options { device, memory_mib: GUEST_MIB, quiet_device: true, ..Options::default() };

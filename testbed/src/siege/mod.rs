@@ -47,7 +47,7 @@ enum BusKind {
     Guest,
 }
 
-/// Options.
+/// Options of `siege`.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// For how many minutes, shared among the buses; fractions are fine. Each bus has 10 rounds at least.

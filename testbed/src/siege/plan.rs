@@ -38,7 +38,7 @@ pub struct Round {
     pub kib: usize,
     /// For how many seconds they run side by side.
     pub seconds: f64,
-    /// Which bytes.
+    /// Seed of the bytes that good programs upload.
     pub seed: u64,
 }
 

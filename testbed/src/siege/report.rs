@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct Good {
     /// Uploads that were computed, downloaded and compared beside hostile programs.
     pub units_beside: u64,
-    /// Bytes compared.
+    /// Number of bytes compared.
     pub bytes: u64,
     /// Of these, wrong ones.
     pub wrong: u64,
@@ -22,7 +22,7 @@ pub struct Good {
 /// A hostile program, as `vgpu-standin siege round` reports it.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Attack {
-    /// Its class.
+    /// Class of the hostile program.
     pub class: String,
     /// It came to its attack.
     pub begun: bool,
@@ -41,7 +41,7 @@ pub struct Round {
     pub seconds: f64,
     /// Good programs beside hostile ones.
     pub good: Vec<Good>,
-    /// Hostile programs.
+    /// The hostile programs of the round.
     pub hostile: Vec<Attack>,
     /// Good programs after these were killed.
     pub after: Vec<Good>,
@@ -66,14 +66,14 @@ pub struct Class {
 /// A bus under siege.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Bus {
-    /// Which one.
+    /// Name of the bus.
     #[serde(rename = "bus")]
     pub name: &'static str,
     /// How many rounds there were.
     pub rounds: u64,
-    /// Bytes that good programs compared, and how many of them were wrong.
+    /// Number of bytes that good programs compared.
     pub compared_bytes: u64,
-    /// See above.
+    /// Number of those bytes that were wrong.
     pub wrong_bytes: u64,
     /// Bytes that were still charged to sessions after each round.
     pub charged_after: Vec<u64>,

@@ -27,9 +27,9 @@ pub struct State {
     pub charged: u64,
     /// Bytes of images that are kept for later sessions.
     pub kept_images: u64,
-    /// The longest attach and the longest register access, microseconds, where the device counts them.
+    /// The longest attach in microseconds, if the device counts it.
     pub longest_attach_us: Option<u64>,
-    /// See above.
+    /// The longest register access in microseconds, if the device counts it.
     pub longest_access_us: Option<u64>,
 }
 

@@ -11,7 +11,7 @@ use serde_json::json;
 
 /// `cudaStreamPerThread`, the stream on which GGML copies tensors.
 const PER_THREAD: usize = 2;
-/// `cudaMemcpyHostToDevice`, `cudaMemcpyDeviceToHost`.
+/// `cudaMemcpyHostToDevice`; `TO_HOST` is `cudaMemcpyDeviceToHost`.
 const TO_DEVICE: c_int = 1;
 const TO_HOST: c_int = 2;
 

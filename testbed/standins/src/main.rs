@@ -55,10 +55,10 @@ enum Play {
     },
     /// Copy ordinary memory to the device as GGML loads a model, and print the times beside memcpy's.
     Copies {
-        /// How much.
+        /// How much to copy, in MiB.
         #[arg(long, default_value_t = 1024)]
         mib: usize,
-        /// How often.
+        /// How often to copy it.
         #[arg(long, default_value_t = 5)]
         rounds: usize,
     },
@@ -85,13 +85,13 @@ enum Play {
     },
     /// Take part in a siege: be hostile, be good, or run both side by side.
     Siege {
-        /// As what.
+        /// The part that this program plays.
         #[command(subcommand)]
         part: siege::Part,
     },
     /// Get into a state, say so on stdout, and stay there.
     State {
-        /// Which state.
+        /// The state to get into.
         state: states::State,
     },
 }

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use libloading::os::unix::{Library, RTLD_NOW};
 
-/// The states.
+/// The states that `vgpu-standin state` can get into and stay in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum State {
     /// Sends small messages without end.

@@ -80,8 +80,7 @@ fn messages_and_waits_are_those_that_the_device_counts() {
     }
 }
 
-/// Refusals invisible in the guest (issue 13, point 7): the host's words about a kernel that it refuses are
-/// in the summary, the calls and the timeline.
+/// The host's explanation of a refused kernel is in the summary, the list of calls and the timeline.
 #[test]
 fn a_refused_kernel_is_shown_with_the_hosts_words() {
     let traced = start_standin("refused").end();

@@ -22,7 +22,7 @@ pub struct MatmulAlgo {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct MatmulHeuristicResult {
-    /// The algorithm.
+    /// The algorithm's opaque contents, which the caller hands to `cublasLtMatmul`.
     pub algo: MatmulAlgo,
     /// Workspace that it needs, bytes.
     pub workspace_bytes: usize,
@@ -30,7 +30,7 @@ pub struct MatmulHeuristicResult {
     pub state: BlasStatus,
     /// How often the device is filled.
     pub waves: f32,
-    /// Unused.
+    /// Reserved by cuBLASLt; not written.
     pub reserved: [c_int; 4],
 }
 

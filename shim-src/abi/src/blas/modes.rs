@@ -4,7 +4,7 @@ use core::ffi::c_int;
 
 /// `cublasOperation_t`: as it is.
 pub const OP_N: c_int = 0;
-/// `cublasOperation_t`: transposed.
+/// `cublasOperation_t`: the operand is transposed.
 pub const OP_T: c_int = 1;
 /// `cublasOperation_t`: conjugated and transposed.
 pub const OP_C: c_int = 2;

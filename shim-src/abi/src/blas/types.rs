@@ -67,7 +67,7 @@ pub const fn element_bytes(kind: c_int) -> Option<u64> {
 /// How a product is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arithmetic {
-    /// `cublasComputeType_t`.
+    /// The `cublasComputeType_t` in which products are summed.
     pub compute: c_int,
     /// `cudaDataType` of alpha and beta.
     pub scale: c_int,

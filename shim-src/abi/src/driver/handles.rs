@@ -15,7 +15,7 @@ macro_rules! handles {
             pub struct $name(pub usize);
 
             impl $name {
-                /// No object.
+                /// The handle that refers to no object.
                 pub const NULL: Self = Self(0);
             }
         )*
@@ -23,11 +23,11 @@ macro_rules! handles {
 }
 
 handles! {
-    /// A context.
+    /// Handle of a context.
     CUcontext;
     /// A stream, or one of the special values 0, [`STREAM_LEGACY`] and [`STREAM_PER_THREAD`].
     CUstream;
-    /// An event.
+    /// Handle of an event.
     CUevent;
     /// A module: a library's code in one context.
     CUmodule;
@@ -37,7 +37,7 @@ handles! {
     CUlibrary;
     /// A kernel of a library, of no context.
     CUkernel;
-    /// A graph.
+    /// Handle of a graph that has not been instantiated.
     CUgraph;
     /// A node of a graph.
     CUgraphNode;

@@ -24,19 +24,19 @@ pub mod attribute {
     pub const CLOCK_RATE: c_int = 13;
     /// Alignment of textures, bytes.
     pub const TEXTURE_ALIGNMENT: c_int = 14;
-    /// Multiprocessors.
+    /// Number of multiprocessors.
     pub const MULTIPROCESSOR_COUNT: c_int = 16;
     /// Kernels reach pinned host memory.
     pub const CAN_MAP_HOST_MEMORY: c_int = 19;
-    /// PCI bus.
+    /// PCI bus number.
     pub const PCI_BUS_ID: c_int = 33;
-    /// PCI device.
+    /// PCI device (slot) number.
     pub const PCI_DEVICE_ID: c_int = 34;
     /// Threads of a multiprocessor.
     pub const MAX_THREADS_PER_MULTIPROCESSOR: c_int = 39;
     /// Host and device addresses are told apart by their value.
     pub const UNIFIED_ADDRESSING: c_int = 41;
-    /// PCI domain.
+    /// PCI domain number.
     pub const PCI_DOMAIN_ID: c_int = 50;
     /// Compute capability, major.
     pub const COMPUTE_CAPABILITY_MAJOR: c_int = 75;
@@ -44,11 +44,11 @@ pub mod attribute {
     pub const COMPUTE_CAPABILITY_MINOR: c_int = 76;
     /// Streams have priorities.
     pub const STREAM_PRIORITIES_SUPPORTED: c_int = 78;
-    /// Managed memory.
+    /// Whether managed memory is supported.
     pub const MANAGED_MEMORY: c_int = 83;
     /// Registered host memory is reached by its host address.
     pub const CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM: c_int = 91;
-    /// Cooperative launches.
+    /// Whether cooperative launches are supported.
     pub const COOPERATIVE_LAUNCH: c_int = 95;
     /// Bytes of shared memory of a block that asks for more.
     pub const MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: c_int = 97;
@@ -66,7 +66,7 @@ pub mod attribute {
     pub const CAN_USE_STREAM_WAIT_VALUE_NOR: c_int = 123;
 }
 
-/// `CUfunction_attribute` ids.
+/// `CUfunction_attribute` ids that the shims read themselves.
 pub mod function_attribute {
     use core::ffi::c_uint;
 
@@ -96,7 +96,7 @@ pub mod function_attribute {
     pub const REQUIRED_CLUSTER_WIDTH: c_uint = 11;
     /// Clusters of more blocks than every device can hold.
     pub const NON_PORTABLE_CLUSTER_SIZE_ALLOWED: c_uint = 14;
-    /// `CUclusterSchedulingPolicy`.
+    /// The preferred `CUclusterSchedulingPolicy` of launches.
     pub const CLUSTER_SCHEDULING_POLICY_PREFERENCE: c_uint = 15;
     /// One above the last.
     pub const MAX: c_uint = 16;
@@ -106,17 +106,17 @@ pub mod function_attribute {
 pub mod launch_attribute {
     use core::ffi::c_uint;
 
-    /// Nothing.
+    /// An attribute without an effect.
     pub const IGNORE: c_uint = 0;
     /// Persisting part of the L2 cache: a hint.
     pub const ACCESS_POLICY_WINDOW: c_uint = 1;
-    /// `cuLaunchCooperativeKernel`.
+    /// The launch is a cooperative one, as `cuLaunchCooperativeKernel` makes it.
     pub const COOPERATIVE: c_uint = 2;
     /// How a thread waits for the stream: a hint.
     pub const SYNCHRONIZATION_POLICY: c_uint = 3;
     /// Blocks of a cluster in x, y, z.
     pub const CLUSTER_DIMENSION: c_uint = 4;
-    /// A hint.
+    /// A scheduling hint, which may be ignored.
     pub const CLUSTER_SCHEDULING_POLICY_PREFERENCE: c_uint = 5;
     /// May begin before its predecessor in the stream has ended.
     pub const PROGRAMMATIC_STREAM_SERIALIZATION: c_uint = 6;
@@ -124,9 +124,9 @@ pub mod launch_attribute {
     pub const PROGRAMMATIC_EVENT: c_uint = 7;
     /// Priority of the kernel.
     pub const PRIORITY: c_uint = 8;
-    /// A hint.
+    /// A hint for the order of memory operations, which may be ignored.
     pub const MEM_SYNC_DOMAIN_MAP: c_uint = 9;
-    /// A hint.
+    /// A hint for the order of memory operations, which may be ignored.
     pub const MEM_SYNC_DOMAIN: c_uint = 10;
     /// A wish besides the cluster dimension.
     pub const PREFERRED_CLUSTER_DIMENSION: c_uint = 11;
@@ -134,9 +134,9 @@ pub mod launch_attribute {
     pub const LAUNCH_COMPLETION_EVENT: c_uint = 12;
     /// A graph node that kernels may change.
     pub const DEVICE_UPDATABLE_KERNEL_NODE: c_uint = 13;
-    /// A hint.
+    /// A hint for the size of shared memory in percent, which may be ignored.
     pub const PREFERRED_SHARED_MEMORY_CARVEOUT: c_uint = 14;
-    /// A hint.
+    /// A scheduling hint, which may be ignored.
     pub const NVLINK_UTIL_CENTRIC_SCHEDULING: c_uint = 16;
 }
 
@@ -168,7 +168,7 @@ pub mod pointer_attribute {
 
     /// Context of the memory, `CUcontext`.
     pub const CONTEXT: c_uint = 1;
-    /// `CUmemorytype`.
+    /// The `CUmemorytype` of the memory.
     pub const MEMORY_TYPE: c_uint = 2;
     /// The address by which kernels reach it.
     pub const DEVICE_POINTER: c_uint = 3;
@@ -178,7 +178,7 @@ pub mod pointer_attribute {
     pub const SYNC_MEMOPS: c_uint = 6;
     /// A number that no other allocation of the process has, u64.
     pub const BUFFER_ID: c_uint = 7;
-    /// Managed memory.
+    /// Whether the memory is managed memory.
     pub const IS_MANAGED: c_uint = 8;
     /// Ordinal of the device.
     pub const DEVICE_ORDINAL: c_uint = 9;
@@ -186,7 +186,7 @@ pub mod pointer_attribute {
     pub const IS_LEGACY_CUDA_IPC_CAPABLE: c_uint = 10;
     /// Start of the allocation.
     pub const RANGE_START_ADDR: c_uint = 11;
-    /// Its size.
+    /// Size of the allocation in bytes.
     pub const RANGE_SIZE: c_uint = 12;
     /// Whether there is memory at the address.
     pub const MAPPED: c_uint = 13;
@@ -210,13 +210,13 @@ pub mod limit {
     pub const PRINTF_FIFO_SIZE: c_uint = 1;
     /// Bytes of the heap of `malloc` in kernels.
     pub const MALLOC_HEAP_SIZE: c_uint = 2;
-    /// Dynamic parallelism.
+    /// Depth of device-side synchronization, for dynamic parallelism.
     pub const DEV_RUNTIME_SYNC_DEPTH: c_uint = 3;
-    /// Dynamic parallelism.
+    /// Number of outstanding device-side launches, for dynamic parallelism.
     pub const DEV_RUNTIME_PENDING_LAUNCH_COUNT: c_uint = 4;
     /// Bytes, a hint.
     pub const MAX_L2_FETCH_GRANULARITY: c_uint = 5;
-    /// Bytes.
+    /// Bytes of the L2 cache that are set aside for persisting accesses.
     pub const PERSISTING_L2_CACHE_SIZE: c_uint = 6;
 }
 
@@ -228,7 +228,7 @@ pub mod capture_mode {
     pub const GLOBAL: c_uint = 0;
     /// In the capturing thread.
     pub const THREAD_LOCAL: c_uint = 1;
-    /// Nowhere.
+    /// Potentially unsafe calls are allowed in every thread during the capture.
     pub const RELAXED: c_uint = 2;
 }
 
@@ -238,7 +238,7 @@ pub mod capture_status {
 
     /// The stream does not capture.
     pub const NONE: c_uint = 0;
-    /// It does.
+    /// The stream is being captured.
     pub const ACTIVE: c_uint = 1;
     /// It did until a call that is not allowed; the capture must be ended.
     pub const INVALIDATED: c_uint = 2;
@@ -248,7 +248,7 @@ pub mod capture_status {
 pub mod graph_update {
     use core::ffi::c_uint;
 
-    /// Updated.
+    /// The instantiated graph was updated.
     pub const SUCCESS: c_uint = 0;
     /// Failed for another reason.
     pub const ERROR: c_uint = 1;
@@ -268,17 +268,17 @@ pub mod graph_update {
 pub mod graph_node {
     use core::ffi::c_uint;
 
-    /// A kernel.
+    /// The node launches a kernel.
     pub const KERNEL: c_uint = 0;
-    /// A copy.
+    /// The node copies memory.
     pub const MEMCPY: c_uint = 1;
-    /// A fill.
+    /// The node fills memory.
     pub const MEMSET: c_uint = 2;
     /// A function of the host.
     pub const HOST: c_uint = 3;
-    /// A graph.
+    /// The node runs a child graph.
     pub const GRAPH: c_uint = 4;
-    /// Nothing.
+    /// The node does nothing but order other nodes.
     pub const EMPTY: c_uint = 5;
     /// A wait for an event.
     pub const WAIT_EVENT: c_uint = 6;

@@ -14,11 +14,11 @@ layout! {
         pub y: usize = 8,
         /// `CUmemorytype`: [`MEMORYTYPE_HOST`](super::MEMORYTYPE_HOST) and so on.
         pub memory_type: c_uint = 16,
-        /// Host memory.
+        /// Address in host memory, if that is the memory type.
         pub host: *mut c_void = 24,
         /// Device memory, and unified memory.
         pub device: CUdeviceptr = 32,
-        /// Array.
+        /// `CUarray`, if the memory type is an array.
         pub array: usize = 40,
         /// Bytes from row to row.
         pub pitch: usize = 48,
@@ -26,13 +26,13 @@ layout! {
 
     /// `CUDA_MEMCPY2D`
     pub struct Memcpy2D = 128 {
-        /// Source.
+        /// Where the rows are read.
         pub src: Side2D = 0,
-        /// Destination.
+        /// Where the rows are written.
         pub dst: Side2D = 56,
         /// Bytes of a row.
         pub width: usize = 112,
-        /// Rows.
+        /// Number of rows.
         pub height: usize = 120,
     }
 
@@ -46,13 +46,13 @@ layout! {
         pub z: usize = 16,
         /// Level of detail.
         pub lod: usize = 24,
-        /// `CUmemorytype`.
+        /// `CUmemorytype`: which of the fields below has the address.
         pub memory_type: c_uint = 32,
-        /// Host memory.
+        /// Address in host memory, if that is the memory type.
         pub host: *mut c_void = 40,
         /// Device memory, and unified memory.
         pub device: CUdeviceptr = 48,
-        /// Array.
+        /// `CUarray`, if the memory type is an array.
         pub array: usize = 56,
         /// `CUDA_MEMCPY3D_PEER`: context of the memory. Else null.
         pub context: CUcontext = 64,
@@ -64,15 +64,15 @@ layout! {
 
     /// `CUDA_MEMCPY3D`, `CUDA_MEMCPY3D_PEER`
     pub struct Memcpy3D = 200 {
-        /// Source.
+        /// Where the slices are read.
         pub src: Side3D = 0,
-        /// Destination.
+        /// Where the slices are written.
         pub dst: Side3D = 88,
         /// Bytes of a row.
         pub width: usize = 176,
         /// Rows of a slice.
         pub height: usize = 184,
-        /// Slices.
+        /// Number of slices.
         pub depth: usize = 192,
     }
 
@@ -108,11 +108,11 @@ layout! {
         pub block: [c_uint; 3] = 12,
         /// Bytes of dynamic shared memory.
         pub shared_bytes: c_uint = 24,
-        /// The stream.
+        /// The stream on which the kernel is launched.
         pub stream: CUstream = 32,
-        /// `attribute_count` attributes.
+        /// Array of `attribute_count` attributes.
         pub attributes: *const CUlaunchAttribute = 40,
-        /// How many.
+        /// Number of attributes.
         pub attribute_count: c_uint = 48,
     }
 
@@ -138,9 +138,9 @@ layout! {
         pub kind: c_uint = 0,
         /// Bits of the handle types that are wanted.
         pub handle_types: c_uint = 4,
-        /// Where.
+        /// The device on which the memory is allocated.
         pub location: CUmemLocation = 8,
-        /// Windows only.
+        /// Security attributes on Windows; null elsewhere.
         pub win32: *mut c_void = 16,
         /// Compression type, flag for remote access, usage, padding.
         pub flags: [u8; 8] = 24,
@@ -148,7 +148,7 @@ layout! {
 
     /// `CUmemAccessDesc`
     pub struct CUmemAccessDesc = 12 {
-        /// Who.
+        /// The device that gets the access.
         pub location: CUmemLocation = 0,
         /// `CUmemAccess_flags`: 0 nothing, 1 read, 3 read and write.
         pub flags: c_uint = 8,
@@ -160,9 +160,9 @@ layout! {
         pub kind: c_uint = 0,
         /// Bits of the handle types that are wanted.
         pub handle_types: c_uint = 4,
-        /// Where.
+        /// The device whose memory the pool allocates.
         pub location: CUmemLocation = 8,
-        /// Windows only.
+        /// Security attributes on Windows; null elsewhere.
         pub win32: *mut c_void = 16,
         /// The most bytes that it gives out; 0: as many as there are.
         pub max_size: usize = 24,
@@ -172,17 +172,17 @@ layout! {
 
     /// `CUctxCreateParams`
     pub struct CUctxCreateParams = 24 {
-        /// Execution affinity.
+        /// Array of `affinity_count` execution affinities (`CUexecAffinityParam`).
         pub affinity: *const c_void = 0,
-        /// How many.
+        /// Number of execution affinities.
         pub affinity_count: c_int = 8,
-        /// Graphics interoperation.
+        /// Parameters of graphics interoperation (`CUctxCigParam`), or null.
         pub cig: *const c_void = 16,
     }
 
     /// `CUDA_KERNEL_NODE_PARAMS_v2`; version 1 ends before `kernel`.
     pub struct KernelNodeParams = 72 {
-        /// The function.
+        /// The kernel that is launched; null if `kernel` names it instead.
         pub function: CUfunction = 0,
         /// Blocks in x, y, z.
         pub grid: [c_uint; 3] = 8,
@@ -196,23 +196,23 @@ layout! {
         pub extra: *mut *mut c_void = 48,
         /// The kernel, where `function` is null.
         pub kernel: CUkernel = 56,
-        /// Its context.
+        /// The context of the launch; null for the current one.
         pub context: CUcontext = 64,
     }
 
     /// `CUDA_MEMSET_NODE_PARAMS`
     pub struct MemsetNodeParams = 40 {
-        /// Destination.
+        /// Device address of the first element.
         pub destination: CUdeviceptr = 0,
         /// Bytes from row to row.
         pub pitch: usize = 8,
-        /// Value.
+        /// The element's value, of which the lowest `element_size` bytes are written.
         pub value: c_uint = 16,
         /// Bytes of an element.
         pub element: c_uint = 20,
         /// Elements of a row.
         pub width: usize = 24,
-        /// Rows.
+        /// Number of rows.
         pub height: usize = 32,
     }
 

@@ -8,27 +8,27 @@ const fn versioned<T>(version: c_uint) -> c_uint {
 }
 
 layout! {
-    /// `nvmlMemory_t`, bytes.
+    /// `nvmlMemory_t`; all sizes in bytes.
     pub struct Memory = 24 {
         /// All of it.
         pub total: c_ulonglong = 0,
-        /// Not allocated.
+        /// Bytes that are not allocated.
         pub free: c_ulonglong = 8,
         /// Allocated or reserved.
         pub used: c_ulonglong = 16,
     }
 
-    /// `nvmlMemory_v2_t`, bytes.
+    /// `nvmlMemory_v2_t`; all sizes in bytes.
     pub struct MemoryV2 = 40 {
-        /// [`Self::VERSION`].
+        /// Set by the caller to [`Self::VERSION`].
         pub version: c_uint = 0,
         /// All of it.
         pub total: c_ulonglong = 8,
         /// Reserved by the system.
         pub reserved: c_ulonglong = 16,
-        /// Not allocated.
+        /// Bytes that are not allocated.
         pub free: c_ulonglong = 24,
-        /// Allocated.
+        /// Bytes that are allocated.
         pub used: c_ulonglong = 32,
     }
 
@@ -37,9 +37,9 @@ layout! {
     pub struct PciInfoV1 = 32 {
         /// `domain:bus:device.function` with four digits of the domain, ended by zero.
         pub bus_id_legacy: [c_char; 16] = 0,
-        /// Domain.
+        /// PCI domain number.
         pub domain: c_uint = 16,
-        /// Bus.
+        /// PCI bus number.
         pub bus: c_uint = 20,
         /// Device on the bus.
         pub device: c_uint = 24,
@@ -66,11 +66,11 @@ layout! {
 
     /// `nvmlPciInfoExt_v1_t`
     pub struct PciInfoExt = 64 {
-        /// [`Self::VERSION`].
+        /// Set by the caller to [`Self::VERSION`].
         pub version: c_uint = 0,
-        /// Domain.
+        /// PCI domain number.
         pub domain: c_uint = 4,
-        /// Bus.
+        /// PCI bus number.
         pub bus: c_uint = 8,
         /// Device on the bus.
         pub device: c_uint = 12,
@@ -78,9 +78,9 @@ layout! {
         pub id: c_uint = 16,
         /// Subsystem's device id in the high half, vendor id in the low.
         pub subsystem: c_uint = 20,
-        /// Base class.
+        /// Base class of the PCI class code.
         pub base_class: c_uint = 24,
-        /// Subclass.
+        /// Subclass of the PCI class code.
         pub sub_class: c_uint = 28,
         /// As in [`PciInfo`].
         pub bus_id: [c_char; 32] = 32,
@@ -88,7 +88,7 @@ layout! {
 
     /// `nvmlProcessInfo_v1_t`
     pub struct ProcessInfoV1 = 16 {
-        /// Process.
+        /// Process id.
         pub pid: c_uint = 0,
         /// Its device memory, bytes, or [`super::NOT_AVAILABLE`].
         pub used_memory: c_ulonglong = 8,
@@ -96,7 +96,7 @@ layout! {
 
     /// `nvmlProcessInfo_v2_t`, which is `nvmlProcessInfo_t`.
     pub struct ProcessInfoV2 = 24 {
-        /// Process.
+        /// Process id.
         pub pid: c_uint = 0,
         /// Its device memory, bytes, or [`super::NOT_AVAILABLE`].
         pub used_memory: c_ulonglong = 8,
@@ -108,7 +108,7 @@ layout! {
 
     /// `nvmlUUID_v1_t`
     pub struct Uuid = 52 {
-        /// [`Self::VERSION`].
+        /// Set by the caller to [`Self::VERSION`].
         pub version: c_uint = 0,
         /// What the value is: [`super::UUID_ASCII`], [`super::UUID_BINARY`].
         pub kind: c_uint = 4,

@@ -4,17 +4,17 @@ use crate::driver;
 
 /// `cudaStream_t`, with the same special values as the driver's.
 pub type Stream = driver::CUstream;
-/// `cudaEvent_t`.
+/// `cudaEvent_t`, which is the driver's handle.
 pub type Event = driver::CUevent;
-/// `cudaGraph_t`.
+/// `cudaGraph_t`, which is the driver's handle.
 pub type Graph = driver::CUgraph;
-/// `cudaGraphExec_t`.
+/// `cudaGraphExec_t`, which is the driver's handle.
 pub type GraphExec = driver::CUgraphExec;
-/// `cudaGraphNode_t`.
+/// `cudaGraphNode_t`, which is the driver's handle.
 pub type GraphNode = driver::CUgraphNode;
-/// `cudaKernel_t`.
+/// `cudaKernel_t`, which is the driver's handle.
 pub type Kernel = driver::CUkernel;
-/// `cudaFunction_t`.
+/// `cudaFunction_t`, which is the driver's handle.
 pub type Function = driver::CUfunction;
-/// `cudaLibrary_t`.
+/// `cudaLibrary_t`, which is the driver's handle.
 pub type Library = driver::CUlibrary;

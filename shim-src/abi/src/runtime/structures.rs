@@ -37,7 +37,7 @@ macro_rules! c_struct {
 }
 
 c_struct! {
-    /// `dim3`.
+    /// `dim3`: the extent of a grid or block.
     #[derive(PartialEq, Eq)]
     pub struct Dim3 = 12 {
         pub x: c_uint = 0,
@@ -103,7 +103,7 @@ c_struct! {
 }
 
 c_struct! {
-    /// `cudaExtent`.
+    /// `cudaExtent`: the size of a 3D copy or fill.
     pub struct Extent = 24 {
         pub width: usize = 0,
         pub height: usize = 8,
@@ -112,7 +112,7 @@ c_struct! {
 }
 
 c_struct! {
-    /// `cudaPos`.
+    /// `cudaPos`: where a 3D copy starts.
     pub struct Position = 24 {
         pub x: usize = 0,
         pub y: usize = 8,
@@ -121,7 +121,7 @@ c_struct! {
 }
 
 c_struct! {
-    /// `cudaPitchedPtr`.
+    /// `cudaPitchedPtr`: memory whose rows are `pitch` bytes apart.
     pub struct PitchedPtr = 32 {
         pub ptr: *mut c_void = 0,
         pub pitch: usize = 8,
@@ -131,7 +131,7 @@ c_struct! {
 }
 
 c_struct! {
-    /// `cudaMemcpy3DParms`.
+    /// `cudaMemcpy3DParms`: the arguments of `cudaMemcpy3D`.
     pub struct Memcpy3DParms = 160 {
         pub srcArray: *mut c_void = 0,
         pub srcPos: Position = 8,
@@ -145,7 +145,7 @@ c_struct! {
 }
 
 c_struct! {
-    /// `cudaMemcpy3DPeerParms`.
+    /// `cudaMemcpy3DPeerParms`: the arguments of `cudaMemcpy3DPeer`.
     pub struct Memcpy3DPeerParms = 168 {
         pub srcArray: *mut c_void = 0,
         pub srcPos: Position = 8,
@@ -160,7 +160,7 @@ c_struct! {
 }
 
 c_struct! {
-    /// `cudaMemsetParams`.
+    /// `cudaMemsetParams`: the parameters of a fill node.
     pub struct MemsetParams = 40 {
         pub dst: *mut c_void = 0,
         pub pitch: usize = 8,
@@ -172,7 +172,7 @@ c_struct! {
 }
 
 c_struct! {
-    /// `cudaKernelNodeParams`.
+    /// `cudaKernelNodeParams`: the parameters of a kernel node.
     pub struct KernelNodeParams = 56 {
         pub func: *mut c_void = 0,
         pub gridDim: Dim3 = 8,

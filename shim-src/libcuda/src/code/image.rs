@@ -36,12 +36,12 @@ pub struct Code {
     open: Mutex<Option<Open>>,
 }
 
-/// Unpacked code.
+/// An image after unpacking, with the kernels that it declares.
 #[derive(Clone, Debug)]
 pub struct Open {
-    /// The code.
+    /// The image's bytes, unpacked.
     pub bytes: Arc<[u8]>,
-    /// Its kernels.
+    /// The image's kernels and the layout of their parameters.
     pub kernels: Arc<Kernels>,
 }
 

@@ -40,7 +40,7 @@ impl Kernels {
         Some(self.0[index].1)
     }
 
-    /// All names.
+    /// The mangled names of all kernels.
     pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
         self.0.iter().map(|kernel| &*kernel.0)
     }

@@ -11,7 +11,7 @@ use crate::ptx::Specific;
 pub enum Bytes {
     /// The program's own.
     Kept(&'static [u8]),
-    /// A copy.
+    /// A copy that the shim owns.
     Own(Arc<[u8]>),
 }
 

@@ -15,7 +15,7 @@ use crate::object::stream::Stream;
 use crate::slab::Slab;
 use crate::sync::Mutex;
 
-/// A context.
+/// The record behind a `CUcontext`.
 #[derive(Default)]
 pub struct Context {
     gpu: AtomicPtr<Gpu>,
@@ -79,7 +79,7 @@ fn insert(gpu: &'static Gpu, primary: bool, flags: u32) -> Result<(usize, &'stat
 }
 
 impl Context {
-    /// The device.
+    /// The device that the context is of.
     #[inline]
     pub fn gpu(&self) -> &'static Gpu {
         // SAFETY: `insert` stored the address of a leaked value before the handle meant anything.
@@ -108,7 +108,7 @@ impl Context {
         self.retained.load(Ordering::Acquire) != 0
     }
 
-    /// Its flags.
+    /// The `CUctx_flags` that the context was created with.
     pub fn flags(&self) -> u32 {
         self.flags.load(Ordering::Relaxed)
     }

@@ -22,7 +22,7 @@ use crate::queue::submission::{Minted, Queue};
 use crate::slab::Slab;
 use crate::sync::Mutex;
 
-/// An event.
+/// The record behind a `CUevent`.
 #[derive(Default)]
 pub struct Event {
     gpu: AtomicPtr<Gpu>,

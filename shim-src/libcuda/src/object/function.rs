@@ -93,7 +93,7 @@ pub fn by_number(gpu: &Gpu, number: u32) -> Option<CUfunction> {
 }
 
 impl Function {
-    /// The device.
+    /// The device on which the function's module is loaded.
     pub fn gpu(&self) -> &'static Gpu {
         // SAFETY: `in_module` stored the address of a leaked value before the handle meant anything.
         unsafe { &*self.gpu.load(Ordering::Relaxed) }
@@ -122,7 +122,7 @@ impl Function {
         self.number.load(Ordering::Relaxed) != 0
     }
 
-    /// Its name.
+    /// The function's mangled name.
     pub fn name(&self) -> Result<Arc<CString>> {
         self.inner.lock().name.clone().ok_or(CUresult::INVALID_HANDLE)
     }

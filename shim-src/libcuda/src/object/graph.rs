@@ -32,7 +32,7 @@ pub struct Node {
 // CUDA's rules for them.
 unsafe impl Send for Node {}
 
-/// A graph.
+/// The record behind a `CUgraph`.
 #[derive(Default)]
 pub struct Graph {
     gpu: AtomicPtr<Gpu>,

@@ -18,7 +18,7 @@ use crate::object::{current, lifecycle, load, module};
 use crate::slab::Slab;
 use crate::sync::Mutex;
 
-/// A library.
+/// The record behind a `CUlibrary`.
 #[derive(Default)]
 pub struct Library {
     inner: Mutex<Inner>,
@@ -129,7 +129,7 @@ impl Library {
 }
 
 impl Kernel {
-    /// Its name.
+    /// The kernel's mangled name.
     pub fn name(&self) -> Result<Arc<CString>> {
         self.name.lock().clone().ok_or(CUresult::INVALID_HANDLE)
     }

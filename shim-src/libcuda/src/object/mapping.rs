@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 pub struct Mapping {
     /// Its first address.
     pub start: u64,
-    /// Its size.
+    /// Size in bytes.
     pub bytes: u64,
     /// Handle of the physical memory.
     pub physical: u64,

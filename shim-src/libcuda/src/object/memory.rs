@@ -10,11 +10,11 @@ use crate::sync::RwLock;
 /// What lies behind a range of device addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// `cuMemAlloc`.
+    /// Memory of `cuMemAlloc` and its siblings.
     Allocation,
     /// `cuMemAllocAsync`, from a pool, by its handle.
     Pool(usize),
-    /// `cuMemAddressReserve`.
+    /// Addresses of `cuMemAddressReserve`, with or without memory mapped to them.
     Reservation,
     /// A variable of a module, by the module's number.
     Variable(u32),
@@ -25,7 +25,7 @@ pub enum Source {
 pub struct Range {
     /// Its first address.
     pub start: u64,
-    /// Its size.
+    /// Size in bytes.
     pub bytes: u64,
     /// What lies behind it.
     pub source: Source,

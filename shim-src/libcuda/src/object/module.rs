@@ -28,7 +28,7 @@ use crate::sync::Mutex;
 /// Size of the pieces in which an image is sent: two fit into the ring beside the messages of other threads.
 const PIECE: usize = 48 << 10;
 
-/// A module.
+/// The record behind a `CUmodule`.
 #[derive(Default)]
 pub struct Module {
     gpu: AtomicPtr<Gpu>,
@@ -86,7 +86,7 @@ pub fn of(handle: usize) -> Option<&'static Module> {
 }
 
 impl Module {
-    /// The device.
+    /// The device on which the module is loaded.
     pub fn gpu(&self) -> &'static Gpu {
         // SAFETY: `create` stored the address of a leaked value before the handle meant anything.
         unsafe { &*self.gpu.load(Ordering::Relaxed) }

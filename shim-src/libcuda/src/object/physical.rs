@@ -22,7 +22,7 @@ use crate::object::memory::{Range, Source};
 use crate::queue::submission::Minted;
 use crate::sync::Mutex;
 
-/// Physical memory.
+/// The record behind a `CUmemGenericAllocationHandle`.
 struct Physical {
     gpu: &'static Gpu,
     /// Its number on the wire.

@@ -45,7 +45,7 @@ static IN_WINDOW: AtomicUsize = AtomicUsize::new(0);
 /// What is known of a block.
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
-    /// Its address.
+    /// First address of the block.
     pub start: usize,
     /// The size that the program asked for.
     pub bytes: usize,

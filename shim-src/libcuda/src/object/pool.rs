@@ -17,7 +17,7 @@ use crate::object::gpu::Gpu;
 use crate::object::memory::{Range, Source};
 use crate::slab::Slab;
 
-/// A pool.
+/// The record behind a `CUmemoryPool`.
 #[derive(Default)]
 pub struct Pool {
     gpu: AtomicPtr<Gpu>,
@@ -35,7 +35,7 @@ pub struct Pool {
 static POOLS: Slab<Pool> = Slab::new(7);
 
 impl Pool {
-    /// The device.
+    /// The device whose memory the pool allocates.
     pub fn gpu(&self) -> &'static Gpu {
         // SAFETY: `create` stored the address of a leaked value before the handle meant anything.
         unsafe { &*self.gpu.load(Ordering::Relaxed) }

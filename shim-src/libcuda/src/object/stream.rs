@@ -28,7 +28,7 @@ pub enum Role {
     Created = 2,
 }
 
-/// A stream.
+/// The record behind a `CUstream`.
 #[derive(Default)]
 pub struct Stream {
     gpu: AtomicPtr<Gpu>,
@@ -81,7 +81,7 @@ impl Stream {
         self.timeline.begin(new.number);
     }
 
-    /// The device.
+    /// The device that executes the stream's work.
     #[inline]
     pub fn gpu(&self) -> &'static Gpu {
         // SAFETY: `prepare` stored the address of a leaked value before anyone could find the stream.
@@ -115,7 +115,7 @@ impl Stream {
         self.flags.load(Ordering::Relaxed)
     }
 
-    /// Its priority.
+    /// The priority that the stream was created with.
     pub fn priority(&self) -> i32 {
         self.priority.load(Ordering::Relaxed)
     }

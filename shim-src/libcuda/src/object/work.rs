@@ -25,7 +25,7 @@ impl Work {
         Self(words)
     }
 
-    /// The message.
+    /// The message as it is sent.
     pub fn bytes(&self) -> &[u8] {
         self.0.as_bytes()
     }
@@ -40,7 +40,7 @@ impl Work {
         &self.bytes()[size_of::<Header>()..]
     }
 
-    /// Its kind.
+    /// The message's kind; `None` for a kind that this version does not know.
     pub fn kind(&self) -> Option<Kind> {
         let (header, _) = Header::read_from_prefix(self.bytes()).ok()?;
         Kind::try_from(header.kind).ok()

@@ -17,17 +17,17 @@ use crate::sync::Mutex;
 /// Kinds of objects that the guest numbers. A number is never used again in a session.
 #[derive(Clone, Copy, Debug)]
 pub enum Minted {
-    /// Streams.
+    /// Numbers of streams.
     Stream,
-    /// Events.
+    /// Numbers of events.
     Event,
-    /// Modules.
+    /// Numbers of modules.
     Module,
-    /// Functions.
+    /// Numbers of functions.
     Function,
-    /// Instantiated graphs.
+    /// Numbers of instantiated graphs.
     Graph,
-    /// Physical memory.
+    /// Numbers of physical allocations.
     Physical,
     /// Streams that are held for a function of the host.
     Hold,
@@ -35,7 +35,7 @@ pub enum Minted {
 
 /// What is submitted to a device. Lives as long as the process.
 pub struct Queue {
-    /// The session.
+    /// The transport's session with this device.
     pub session: Session,
     /// Work that a synchronize has to wait for.
     pub pending: Pending,

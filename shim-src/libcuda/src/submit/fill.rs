@@ -20,7 +20,7 @@ pub struct Shape {
     pub pitch: usize,
     /// Elements of a row.
     pub width: usize,
-    /// Rows.
+    /// Number of rows.
     pub height: usize,
 }
 

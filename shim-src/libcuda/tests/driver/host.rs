@@ -33,7 +33,7 @@ pub fn null(address: &str, change: impl FnOnce(&mut GpuConfig)) -> DeviceConfig 
 /// The host's side of a test.
 pub struct Host {
     folder: tempfile::TempDir,
-    /// The devices.
+    /// The simulated bus with the devices, until the test removes it.
     pub bus: Option<SimBus>,
 }
 

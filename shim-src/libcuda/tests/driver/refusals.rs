@@ -1,5 +1,5 @@
-//! Why code is refused (issue 13, point 7): the host's words reach the guest's log and the logs that programs
-//! ask the compiler for, and what is no code at all is refused where it is handed over.
+//! Why code is refused: the host's explanation reaches the guest's log and the JIT logs that programs ask
+//! for, and bytes that are not code at all are refused by the call that receives them.
 
 use std::ffi::{CStr, c_uint, c_void};
 use std::ptr;

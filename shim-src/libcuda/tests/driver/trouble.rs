@@ -62,7 +62,7 @@ fn a_sticky_error_stays() {
     });
 }
 
-/// Issue 13, point 8: what ended the session is the answer of the first synchronize too, which has no
+/// The first synchronize of a session returns the status that ended the session, although it has no
 /// completion word yet.
 #[test]
 fn a_session_that_is_over_is_not_out_of_memory() {

@@ -8,7 +8,7 @@ use crate::copy::{Order, Rows, bytes, copy3d, copy3d_peer, peer, rows};
 use crate::process;
 
 calls! {
-    /// Copies bytes.
+    /// Copies `count` bytes.
     pub fn cudaMemcpy(destination: *mut c_void, source: *const c_void, count: usize, kind: c_uint) {
         process::enter()?;
         bytes(destination, source, count, kind, Order::Legacy)
@@ -32,7 +32,7 @@ calls! {
         bytes(destination, source, count, kind, Order::Stream(stream))
     }
 
-    /// Copies rows.
+    /// Copies `height` rows of `width` bytes.
     pub fn cudaMemcpy2D(
         destination: *mut c_void,
         destination_pitch: usize,

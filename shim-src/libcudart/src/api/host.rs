@@ -51,7 +51,7 @@ calls! {
         cu!(cuMemHostRegister_v2(memory, bytes, flags))
     }
 
-    /// Ends that.
+    /// Ends the registration of memory.
     pub fn cudaHostUnregister(memory: *mut c_void) {
         process::enter()?;
         if memory.is_null() {

@@ -7,7 +7,7 @@ use vgpu_abi::runtime::{CudaError, Kernel, Library};
 use crate::{kernels, process};
 
 calls! {
-    /// Loads code.
+    /// Loads code from memory.
     pub fn cudaLibraryLoadData(
         library: *mut Library,
         code: *const c_void,
@@ -43,7 +43,7 @@ calls! {
         cu!(cuLibraryLoadFromFile(library, path, jit_options, jit_values, jit_count, options, values, count))
     }
 
-    /// Unloads code.
+    /// Unloads a library's code.
     pub fn cudaLibraryUnload(library: Library) {
         process::runtime()?;
         cu!(cuLibraryUnload(library))

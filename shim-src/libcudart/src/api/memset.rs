@@ -84,7 +84,7 @@ calls! {
         fill(memory, value, bytes, Some(stream))
     }
 
-    /// Fills rows.
+    /// Fills `height` rows of `width` bytes.
     pub fn cudaMemset2D(memory: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize) {
         fill_rows(memory, pitch, value, width, height, None)
     }

@@ -27,7 +27,7 @@ calls! {
         cu!(cuCtxEnablePeerAccess(device.primary()?, flags))
     }
 
-    /// Ends that.
+    /// Disables access to a peer's memory.
     pub fn cudaDeviceDisablePeerAccess(peer: c_int) {
         let runtime = process::enter()?;
         cu!(cuCtxDisablePeerAccess(runtime.device(peer)?.primary()?))

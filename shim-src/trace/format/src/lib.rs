@@ -28,13 +28,13 @@ pub const REFUSAL: &str = "vgpu_trace_refusal";
 #[derive(Clone, Debug, FromBytes, Immutable, IntoBytes, KnownLayout, PartialEq, Eq)]
 #[repr(C)]
 pub struct Header {
-    /// [`MAGIC`].
+    /// Always [`MAGIC`].
     pub magic: u64,
-    /// [`VERSION`].
+    /// The [`VERSION`] of the format.
     pub version: u32,
-    /// `size_of::<Record>()`.
+    /// `size_of::<Record>()` of the writer.
     pub record_bytes: u32,
-    /// The process.
+    /// Process id of the writer.
     pub process: u32,
     /// The one that started it.
     pub parent: u32,
@@ -75,7 +75,7 @@ pub struct Current {
 pub enum Kind {
     /// Not written to its end.
     Empty = 0,
-    /// A call.
+    /// A call of an exported function.
     Call = 1,
     /// [`Record::text`] is the name of function [`Record::index`]. `depth` is its library's number, `flags` a
     /// [`Returns`].
@@ -137,7 +137,7 @@ pub const WAIT_ROOM: u32 = u32::MAX - 1;
 /// Set in `flags` of a call whose end cannot be seen: too deep.
 pub const NOT_FOLLOWED: u16 = 1;
 
-/// A record.
+/// One record of the file. Its kind says what the fields mean.
 #[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, IntoBytes, KnownLayout, PartialEq, Eq)]
 #[repr(C)]
 pub struct Record {
@@ -145,13 +145,13 @@ pub struct Record {
     pub kind: u32,
     /// Of a function, library or message kind.
     pub index: u32,
-    /// Thread id.
+    /// Linux thread id.
     pub thread: u32,
     /// How many traced calls enclose this one.
     pub depth: u16,
     /// [`NOT_FOLLOWED`], or as the kind says.
     pub flags: u16,
-    /// Nanoseconds.
+    /// Nanoseconds since boot at which it started.
     pub begin: u64,
     /// Nanoseconds; 0: in flight.
     pub end: u64,
@@ -159,7 +159,7 @@ pub struct Record {
     pub result: u64,
     /// The first six integer registers: whatever the function has of arguments there, then leftovers.
     pub arguments: [u64; 6],
-    /// Zero.
+    /// Always 0.
     pub reserved: u64,
 }
 

@@ -31,7 +31,7 @@ pub(crate) struct Contiguous {
     pub(crate) mapping: Mapping,
     /// Its guest-physical address.
     pub(crate) address: u64,
-    /// Its size.
+    /// Size in bytes.
     pub(crate) bytes: u32,
     /// Has the lock that keeps others out of these pages.
     _file: Descriptor,

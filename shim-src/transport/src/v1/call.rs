@@ -57,7 +57,7 @@ impl From<io::Error> for Failure {
 /// The payload of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Payload<'a> {
-    /// Private bytes.
+    /// Bytes that are copied into the window or registers.
     Bytes(&'a [u8]),
     /// Memory that must not be referred to as a slice. Readable for that many bytes, by promise of whoever
     /// made this.
@@ -92,7 +92,7 @@ impl Payload<'_> {
     }
 }
 
-/// A call.
+/// A call of the version 1 protocol, before it is staged.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call<'a> {
     pub(crate) op: Op,

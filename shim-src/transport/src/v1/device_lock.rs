@@ -187,7 +187,7 @@ mod tests {
         drop(guard);
     }
 
-    /// Q29.
+    /// Q29: an older guest that ran as root leaves a lock file that only root may open.
     #[test]
     fn a_turn_file_that_an_old_guest_left_to_root_is_opened_to_all() {
         let dir = tempfile::tempdir().unwrap();

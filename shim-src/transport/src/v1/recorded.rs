@@ -299,8 +299,9 @@ fn among_old_guests_the_window_is_left_as_it_was() {
     assert!(device.log().contains(&Access::Write(reg::SCRATCH, scratch(0))));
 }
 
-/// Issue 13, point 10: old guests are not listed where this process could see it. One came and went between
-/// two turns: of this process's arguments nothing is left, and the next one may have no pages.
+/// Guests with older shims are not in the list that this process can see. One ran between two turns of this
+/// process and left its own arguments in the registers, which shows only in the scratch register. The mailbox
+/// notices, writes every argument again, and stops using its window.
 #[test]
 fn an_old_guest_that_nothing_but_scratch_tells_of_is_noticed() {
     let dir = tempfile::tempdir().unwrap();
@@ -341,8 +342,8 @@ fn the_window_of_a_dead_process_is_released_by_the_next_turn() {
     assert!(!device.log().contains(&Access::Write(reg::SHMEM_CTRL, 0)), "once");
 }
 
-/// Issue 13, point 1: a process was killed in a call that has no end. Whoever comes next has the host end it,
-/// and waits for nobody else's.
+/// A process was killed during a call that never completes. The next process has the host end that call, and
+/// does not wait for calls of other processes.
 #[test]
 fn the_call_of_a_dead_process_is_ended_by_the_next_turn() {
     let dir = tempfile::tempdir().unwrap();

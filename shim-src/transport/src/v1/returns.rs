@@ -18,7 +18,7 @@ pub(crate) struct Returns {
     base: u64,
     /// Bytes of the ring consumed.
     head: u64,
-    /// Messages executed.
+    /// Number of messages that were executed.
     done: u64,
     epoch: Instant,
 }

@@ -95,7 +95,7 @@ pub fn signal(mark: Mark) -> Signal {
     Signal { stream: 0, reserved: 0, mark }
 }
 
-/// Device memory.
+/// Allocates device memory and returns its address.
 pub fn allocate(session: &Session, bytes: u64) -> u64 {
     let mut address = Address::new_zeroed();
     let answer = session.call(MemAlloc { reply: 0, flags: 0, bytes }, &[], address.as_mut_bytes()).unwrap();

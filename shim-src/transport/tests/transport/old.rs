@@ -223,8 +223,8 @@ fn beside_a_process_that_is_idle_an_old_one_reads_what_is_its() {
     }
 }
 
-/// Issue 13, point 10. Between two calls of this process with the same arguments an old one comes, and goes
-/// with its own in the registers.
+/// Between two calls of this process with the same arguments, a guest of an older version runs and leaves its
+/// own arguments in the registers.
 #[test]
 fn after_an_old_one_that_came_and_went_an_upload_arrives() {
     let bed = bed();

@@ -219,7 +219,7 @@ fn a_real_bar_is_mapped_and_read() {
     assert!(error.to_string().ends_with("0000:03:00.0/resource2"), "{error}");
 }
 
-/// Issue 13, point 8: that a device gets on is seen in the window, without a register and without a session.
+/// A device's progress can be read from the window, without a register access and without a session.
 #[test]
 fn progress_of_other_sessions_is_seen() {
     let bed = Bed::of(null());

@@ -69,16 +69,16 @@ pub enum DistError {
     Url(String),
 }
 
-/// A release.
+/// The files of a release that were written.
 #[derive(Debug)]
 pub struct Release {
     /// The shims in it.
     pub shims: Manifest,
     /// Size of the launcher, with them.
     pub launcher_bytes: u64,
-    /// The archive.
+    /// Path of the archive.
     pub tarball: PathBuf,
-    /// Its SHA-256.
+    /// SHA-256 of the archive, in hexadecimal.
     pub sha256: String,
 }
 

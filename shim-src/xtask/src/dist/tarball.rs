@@ -12,7 +12,7 @@ const TIME: u64 = 315_532_800;
 pub struct File<'a> {
     /// Its path in the folder of the archive.
     pub name: &'a str,
-    /// Its content.
+    /// The file's bytes.
     pub content: &'a [u8],
     /// Whether it is a program.
     pub executable: bool,

@@ -26,7 +26,7 @@ use tree::{Crate, File};
 /// A crate's files.
 #[derive(Debug, Serialize)]
 pub struct Layers {
-    /// The package.
+    /// Name of the package.
     pub name: String,
     /// Files that lead to each other, each circle sorted, from the workspace's folder.
     pub circles: Vec<Vec<PathBuf>>,

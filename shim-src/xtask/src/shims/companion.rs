@@ -20,9 +20,9 @@ use super::{compile, probe, trace};
 /// An object that is built beside the shims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Companion {
-    /// [`probe`].
+    /// The [`probe`] that `check` starts.
     Probe,
-    /// [`trace`].
+    /// The [`trace`] library.
     Trace,
 }
 

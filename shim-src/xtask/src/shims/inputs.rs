@@ -48,7 +48,7 @@ struct Member {
 /// What one shim is made from.
 #[derive(Debug)]
 pub struct Digest {
-    /// In hexadecimal.
+    /// The digest in hexadecimal.
     pub hex: String,
     /// Folders and files to watch.
     pub watch: BTreeSet<PathBuf>,

@@ -30,7 +30,7 @@ impl fmt::Display for Glibc {
 /// What matters of a shared object.
 #[derive(Debug)]
 pub struct Object {
-    /// Its SONAME.
+    /// The object's SONAME, if it has one.
     pub soname: Option<String>,
     /// The SONAMEs that it needs, in its order.
     pub needed: Vec<String>,
@@ -129,7 +129,7 @@ fn newest_glibc(elf: &Elf<'_>) -> Option<Glibc> {
 /// What a shim should be.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected<'a> {
-    /// Its SONAME.
+    /// The SONAME that it must have.
     pub soname: &'a str,
     /// The version node of every export, or that none has one.
     pub node: Option<&'a str>,

@@ -13,14 +13,14 @@ use super::library::Driver;
 use super::symbols::Symbol;
 use super::{first, stub};
 
-/// What links.
+/// The program that links shims, and what its output needs.
 #[derive(Clone, Debug)]
 pub enum Linker {
     /// The machine's C compiler, by name or path. Objects need the glibc of this machine.
     Cc(OsString),
     /// A zig: objects need glibc 2.17 and carry their own unwinder.
     Zig {
-        /// The program.
+        /// Path of the `zig` program.
         program: PathBuf,
         /// A folder for what it builds of its own libraries.
         cache: PathBuf,

@@ -28,7 +28,7 @@ pub struct Manifest {
 pub struct Program {
     /// SHA-256, in hexadecimal.
     pub sha256: String,
-    /// Its size.
+    /// Size of the file in bytes.
     pub bytes: u64,
     /// The newest glibc version that it asks for.
     pub glibc: Option<String>,
@@ -42,7 +42,7 @@ pub struct Program {
     pub inputs: String,
 }
 
-/// One object.
+/// A shim of the manifest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {

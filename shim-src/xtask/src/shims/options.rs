@@ -7,13 +7,13 @@ use super::link::Linker;
 /// How to build, and where.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The workspace.
+    /// Root folder of the workspace.
     pub root: PathBuf,
     /// Where the objects and their manifest go.
     pub out: PathBuf,
     /// cargo's target folder for the shims, which nothing else uses.
     pub target: PathBuf,
-    /// What links.
+    /// The program that links the shims.
     pub linker: Linker,
     /// Whether `Cargo.lock` must be as it is.
     pub locked: bool,

@@ -9,7 +9,7 @@ use super::link::{LinkError, Linker};
 
 /// Its name, in `embedded/` too.
 pub const FILE: &str = "vgpu-probe";
-/// The crate.
+/// Package name of the crate.
 pub const PACKAGE: &str = "vgpu-probe";
 
 /// Options for both linkers.

@@ -17,7 +17,7 @@ pub enum Returns {
 /// What a name is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Code.
+    /// A function, which gets a stub if the shim does not define it.
     Function(Returns),
     /// An object of that many bytes.
     Data(usize),

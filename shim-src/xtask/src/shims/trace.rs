@@ -13,7 +13,7 @@ use super::symbols::{Kind, Returns, Symbol};
 
 /// Its name, in `embedded/` too.
 pub const FILE: &str = "libvgpu-trace.so";
-/// The crate.
+/// Package name of the crate.
 pub const PACKAGE: &str = "vgpu-trace";
 
 /// The node of what carries none in the shims. A reference without a version takes the one definition that is

@@ -16,13 +16,13 @@ pub const VALIDATE: &str = "GGML_CUDA_INIT";
 
 /// One discovery, with one backend.
 pub struct Run<'a> {
-    /// The walk.
+    /// What the walk has found so far.
     pub context: &'a Context,
-    /// Ollama's program.
+    /// Path of Ollama's program.
     pub program: &'a Path,
     /// What Ollama it is.
     pub ollama: &'a Ollama,
-    /// The backend.
+    /// The backend that this run is limited to.
     pub variant: &'a Variant,
     /// The CUDA major of the backend.
     pub major: Option<u32>,

@@ -63,9 +63,9 @@ struct Attention {
     heads: (i64, i64),
     /// Keys in the cache.
     keys: i64,
-    /// Queries.
+    /// Number of queries.
     queries: i64,
-    /// Sequences.
+    /// Number of sequences.
     sequences: i64,
     /// Types of keys and values.
     kinds: (Type, Type),

@@ -94,7 +94,7 @@ pub struct Builder<'c> {
 }
 
 impl<'c> Builder<'c> {
-    /// GGML itself.
+    /// The library that the builder calls.
     pub const fn ggml(&self) -> &'static Ggml {
         self.ggml
     }

@@ -10,15 +10,15 @@ pub enum FfiError {
     /// A folder cannot be read.
     #[error("list {}: {source}", .folder.display())]
     Folder {
-        /// The folder.
+        /// Path of the folder.
         folder: PathBuf,
-        /// Why.
+        /// The error of the system call.
         source: std::io::Error,
     },
     /// A folder lacks a library.
     #[error("{} holds no {wanted}", .folder.display())]
     Missing {
-        /// The folder.
+        /// Path of the folder.
         folder: PathBuf,
         /// The library's name.
         wanted: &'static str,
@@ -26,23 +26,23 @@ pub enum FfiError {
     /// A library cannot be loaded.
     #[error("load {}: {source}", .path.display())]
     Load {
-        /// The library.
+        /// Path of the library.
         path: PathBuf,
-        /// Why.
+        /// What the loader reports.
         source: libloading::Error,
     },
     /// GGML lacks a function.
     #[error("find {name}: {source}")]
     Symbol {
-        /// The function.
+        /// Name of the function.
         name: &'static str,
-        /// Why.
+        /// What the loader reports.
         source: libloading::Error,
     },
     /// This is not the GGML that the C types here are from.
     #[error("this GGML is not 0.25: {what} is {found}, expected {expected}")]
     Version {
-        /// What differs.
+        /// Name of the property that differs.
         what: String,
         /// What this GGML says.
         found: usize,
@@ -55,7 +55,7 @@ pub enum FfiError {
     /// A backend that loaded has no device of this number; GGML said why on stderr.
     #[error("{} has no device {index}", .path.display())]
     NoDevice {
-        /// The backend.
+        /// Path of the backend's library.
         path: PathBuf,
         /// The device's number.
         index: usize,

@@ -79,7 +79,7 @@ impl Type {
         Self::ALL.into_iter().filter(|kind| !kind.is_integer())
     }
 
-    /// The quantisations.
+    /// All quantised types.
     pub fn quantized() -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().filter(|kind| kind.is_quantized())
     }
@@ -94,7 +94,7 @@ impl Type {
         self.block() > 1
     }
 
-    /// `enum ggml_type`.
+    /// The value of this type in `enum ggml_type`.
     pub const fn raw(self) -> c_int {
         self as c_int
     }

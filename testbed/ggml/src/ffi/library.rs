@@ -75,7 +75,7 @@ impl Ggml {
         Ok(())
     }
 
-    /// `ggml_version`.
+    /// The version that `ggml_version` returns.
     pub fn version(&self) -> String {
         // SAFETY: the call has no arguments.
         text(unsafe { (self.functions.ggml_version)() })

@@ -51,7 +51,7 @@ pub enum Glu {
     GegluQuick,
 }
 
-/// `enum ggml_sort_order`.
+/// `enum ggml_sort_order`: the order of a sort.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 #[allow(missing_docs, reason = "GGML's names")]
@@ -211,161 +211,161 @@ nodes! {
     /// `ggml_view_4d`; strides and offset in bytes.
     view(a: tensor, ne0: i64, ne1: i64, ne2: i64, ne3: i64, nb1: usize, nb2: usize, nb3: usize, offset: usize)
         = ggml_view_4d;
-    /// `ggml_reshape_4d`.
+    /// Appends a `ggml_reshape_4d` node.
     reshape(a: tensor, ne0: i64, ne1: i64, ne2: i64, ne3: i64) = ggml_reshape_4d;
     /// `ggml_permute`: dimension i becomes dimension `axis i`.
     permute(a: tensor, axis0: c_int, axis1: c_int, axis2: c_int, axis3: c_int) = ggml_permute;
-    /// `ggml_transpose`.
+    /// Appends a `ggml_transpose` node.
     transpose(a: tensor) = ggml_transpose;
 
-    /// `ggml_dup`.
+    /// Appends a `ggml_dup` node.
     dup(a: tensor) = ggml_dup;
-    /// `ggml_cont`.
+    /// Appends a `ggml_cont` node.
     cont(a: tensor) = ggml_cont;
-    /// `ggml_cpy`.
+    /// Appends a `ggml_cpy` node.
     cpy(a: tensor, to: tensor) = ggml_cpy;
-    /// `ggml_set`.
+    /// Appends a `ggml_set` node.
     set(a: tensor, b: tensor, nb1: usize, nb2: usize, nb3: usize, offset: usize) = ggml_set;
-    /// `ggml_acc`.
+    /// Appends a `ggml_acc` node.
     acc(a: tensor, b: tensor, nb1: usize, nb2: usize, nb3: usize, offset: usize) = ggml_acc;
-    /// `ggml_get_rows`.
+    /// Appends a `ggml_get_rows` node.
     get_rows(a: tensor, rows: tensor) = ggml_get_rows;
-    /// `ggml_set_rows`.
+    /// Appends a `ggml_set_rows` node.
     set_rows(a: tensor, b: tensor, rows: tensor) = ggml_set_rows;
-    /// `ggml_concat`.
+    /// Appends a `ggml_concat` node.
     concat(a: tensor, b: tensor, dimension: c_int) = ggml_concat;
-    /// `ggml_repeat`.
+    /// Appends a `ggml_repeat` node.
     repeat(a: tensor, like: tensor) = ggml_repeat;
     /// `ggml_pad_ext`: zeros before and after each dimension.
     pad(a: tensor, l0: c_int, r0: c_int, l1: c_int, r1: c_int, l2: c_int, r2: c_int, l3: c_int, r3: c_int)
         = ggml_pad_ext;
-    /// `ggml_roll`.
+    /// Appends a `ggml_roll` node.
     roll(a: tensor, by0: c_int, by1: c_int, by2: c_int, by3: c_int) = ggml_roll;
-    /// `ggml_diag`.
+    /// Appends a `ggml_diag` node.
     diag(a: tensor) = ggml_diag;
     /// `ggml_tri`; `enum ggml_tri_type`.
     tri(a: tensor, kind: c_int) = ggml_tri;
-    /// `ggml_fill`.
+    /// Appends a `ggml_fill` node.
     fill(a: tensor, value: f32) = ggml_fill;
-    /// `ggml_arange`.
+    /// Appends a `ggml_arange` node.
     arange(start: f32, stop: f32, step: f32) = ggml_arange;
 
-    /// `ggml_add`.
+    /// Appends a `ggml_add` node.
     add(a: tensor, b: tensor) = ggml_add;
-    /// `ggml_sub`.
+    /// Appends a `ggml_sub` node.
     sub(a: tensor, b: tensor) = ggml_sub;
-    /// `ggml_mul`.
+    /// Appends a `ggml_mul` node.
     mul(a: tensor, b: tensor) = ggml_mul;
-    /// `ggml_div`.
+    /// Appends a `ggml_div` node.
     div(a: tensor, b: tensor) = ggml_div;
-    /// `ggml_add_id`.
+    /// Appends a `ggml_add_id` node.
     add_id(a: tensor, b: tensor, ids: tensor) = ggml_add_id;
-    /// `ggml_scale_bias`.
+    /// Appends a `ggml_scale_bias` node.
     scale(a: tensor, scale: f32, bias: f32) = ggml_scale_bias;
-    /// `ggml_clamp`.
+    /// Appends a `ggml_clamp` node.
     clamp(a: tensor, min: f32, max: f32) = ggml_clamp;
-    /// `ggml_sqr`.
+    /// Appends a `ggml_sqr` node.
     sqr(a: tensor) = ggml_sqr;
-    /// `ggml_sqrt`.
+    /// Appends a `ggml_sqrt` node.
     sqrt(a: tensor) = ggml_sqrt;
-    /// `ggml_log`.
+    /// Appends a `ggml_log` node.
     log(a: tensor) = ggml_log;
-    /// `ggml_sin`.
+    /// Appends a `ggml_sin` node.
     sin(a: tensor) = ggml_sin;
-    /// `ggml_cos`.
+    /// Appends a `ggml_cos` node.
     cos(a: tensor) = ggml_cos;
-    /// `ggml_unary`.
+    /// Appends a `ggml_unary` node.
     unary(a: tensor, op: Unary) = ggml_unary;
-    /// `ggml_leaky_relu`.
+    /// Appends a `ggml_leaky_relu` node.
     leaky_relu(a: tensor, slope: f32, inplace: bool) = ggml_leaky_relu;
-    /// `ggml_xielu`.
+    /// Appends a `ggml_xielu` node.
     xielu(a: tensor, alpha_n: f32, alpha_p: f32, beta: f32, eps: f32) = ggml_xielu;
     /// `ggml_glu`: both halves in one tensor.
     glu(a: tensor, op: Glu, swapped: bool) = ggml_glu;
     /// `ggml_glu_split`: the halves in two tensors.
     glu_split(a: tensor, b: tensor, op: Glu) = ggml_glu_split;
-    /// `ggml_swiglu_oai`.
+    /// Appends a `ggml_swiglu_oai` node.
     swiglu_oai(a: tensor, b: tensor, alpha: f32, limit: f32) = ggml_swiglu_oai;
-    /// `ggml_swiglu_clamp`.
+    /// Appends a `ggml_swiglu_clamp` node.
     swiglu_clamp(a: tensor, b: tensor, limit: f32) = ggml_swiglu_clamp;
 
-    /// `ggml_norm`.
+    /// Appends a `ggml_norm` node.
     norm(a: tensor, eps: f32) = ggml_norm;
-    /// `ggml_rms_norm`.
+    /// Appends a `ggml_rms_norm` node.
     rms_norm(a: tensor, eps: f32) = ggml_rms_norm;
-    /// `ggml_l2_norm`.
+    /// Appends a `ggml_l2_norm` node.
     l2_norm(a: tensor, eps: f32) = ggml_l2_norm;
-    /// `ggml_group_norm`.
+    /// Appends a `ggml_group_norm` node.
     group_norm(a: tensor, groups: c_int, eps: f32) = ggml_group_norm;
 
-    /// `ggml_sum`.
+    /// Appends a `ggml_sum` node.
     sum(a: tensor) = ggml_sum;
-    /// `ggml_sum_rows`.
+    /// Appends a `ggml_sum_rows` node.
     sum_rows(a: tensor) = ggml_sum_rows;
-    /// `ggml_mean`.
+    /// Appends a `ggml_mean` node.
     mean(a: tensor) = ggml_mean;
-    /// `ggml_cumsum`.
+    /// Appends a `ggml_cumsum` node.
     cumsum(a: tensor) = ggml_cumsum;
-    /// `ggml_argmax`.
+    /// Appends a `ggml_argmax` node.
     argmax(a: tensor) = ggml_argmax;
-    /// `ggml_count_equal`.
+    /// Appends a `ggml_count_equal` node.
     count_equal(a: tensor, b: tensor) = ggml_count_equal;
-    /// `ggml_argsort`.
+    /// Appends a `ggml_argsort` node.
     argsort(a: tensor, order: Order) = ggml_argsort;
     /// `ggml_argsort_top_k`: a view of the first columns of a sort.
     argsort_top_k(a: tensor, k: c_int) = ggml_argsort_top_k;
     /// `ggml_top_k`: in no order.
     top_k(a: tensor, k: c_int) = ggml_top_k;
 
-    /// `ggml_mul_mat`.
+    /// Appends a `ggml_mul_mat` node.
     mul_mat(a: tensor, b: tensor) = ggml_mul_mat;
-    /// `ggml_mul_mat_id`.
+    /// Appends a `ggml_mul_mat_id` node.
     mul_mat_id(a: tensor, b: tensor, ids: tensor) = ggml_mul_mat_id;
-    /// `ggml_out_prod`.
+    /// Appends a `ggml_out_prod` node.
     out_prod(a: tensor, b: tensor) = ggml_out_prod;
-    /// `ggml_solve_tri`.
+    /// Appends a `ggml_solve_tri` node.
     solve_tri(a: tensor, b: tensor, left: bool, lower: bool, unit: bool) = ggml_solve_tri;
 
-    /// `ggml_diag_mask_inf`.
+    /// Appends a `ggml_diag_mask_inf` node.
     diag_mask_inf(a: tensor, past: c_int) = ggml_diag_mask_inf;
-    /// `ggml_soft_max_ext`.
+    /// Appends a `ggml_soft_max_ext` node.
     soft_max(a: tensor, mask: optional, scale: f32, max_bias: f32) = ggml_soft_max_ext;
-    /// `ggml_flash_attn_ext`.
+    /// Appends a `ggml_flash_attn_ext` node.
     flash_attn(
         q: tensor, k: tensor, v: tensor, mask: optional, scale: f32, max_bias: f32, softcap: f32
     ) = ggml_flash_attn_ext;
-    /// `ggml_rope_ext`.
+    /// Appends a `ggml_rope_ext` node.
     rope_ext(
         a: tensor, positions: tensor, factors: optional, dimensions: c_int, mode: c_int, context: c_int,
         base: f32, scale: f32, extrapolation: f32, magnitude: f32, fast: f32, slow: f32
     ) = ggml_rope_ext;
 
-    /// `ggml_ssm_conv`.
+    /// Appends a `ggml_ssm_conv` node.
     ssm_conv(x: tensor, kernel: tensor) = ggml_ssm_conv;
-    /// `ggml_ssm_scan`.
+    /// Appends a `ggml_ssm_scan` node.
     ssm_scan(s: tensor, x: tensor, dt: tensor, a: tensor, b: tensor, c: tensor, ids: tensor, snapshots: i64)
         = ggml_ssm_scan;
-    /// `ggml_rwkv_wkv6`.
+    /// Appends a `ggml_rwkv_wkv6` node.
     rwkv_wkv6(k: tensor, v: tensor, r: tensor, tf: tensor, td: tensor, state: tensor) = ggml_rwkv_wkv6;
-    /// `ggml_rwkv_wkv7`.
+    /// Appends a `ggml_rwkv_wkv7` node.
     rwkv_wkv7(r: tensor, w: tensor, k: tensor, v: tensor, a: tensor, b: tensor, state: tensor)
         = ggml_rwkv_wkv7;
-    /// `ggml_gated_linear_attn`.
+    /// Appends a `ggml_gated_linear_attn` node.
     gated_linear_attn(k: tensor, v: tensor, q: tensor, g: tensor, state: tensor, scale: f32)
         = ggml_gated_linear_attn;
-    /// `ggml_gated_delta_net`.
+    /// Appends a `ggml_gated_delta_net` node.
     gated_delta_net(
         q: tensor, k: tensor, v: tensor, g: tensor, beta: tensor, state: tensor, snapshots: i64
     ) = ggml_gated_delta_net;
-    /// `ggml_lightning_indexer`.
+    /// Appends a `ggml_lightning_indexer` node.
     lightning_indexer(q: tensor, k: tensor, weights: tensor, mask: tensor) = ggml_lightning_indexer;
-    /// `ggml_dsv4_hc_comb`.
+    /// Appends a `ggml_dsv4_hc_comb` node.
     dsv4_hc_comb(mixes: tensor, scale: tensor, base: tensor, eps: f32, iterations: c_int) = ggml_dsv4_hc_comb;
-    /// `ggml_dsv4_hc_pre`.
+    /// Appends a `ggml_dsv4_hc_pre` node.
     dsv4_hc_pre(x: tensor, weights: tensor) = ggml_dsv4_hc_pre;
-    /// `ggml_dsv4_hc_pre_gated`.
+    /// Appends a `ggml_dsv4_hc_pre_gated` node.
     dsv4_hc_pre_gated(x: tensor, gate: tensor, scale: f32) = ggml_dsv4_hc_pre_gated;
-    /// `ggml_dsv4_hc_post`.
+    /// Appends a `ggml_dsv4_hc_post` node.
     dsv4_hc_post(x: tensor, residual: tensor, post: tensor, comb: optional) = ggml_dsv4_hc_post;
 }
 
@@ -423,21 +423,21 @@ impl<'c> Builder<'c> {
         self.adopt(node)
     }
 
-    /// `ggml_soft_max_add_sinks`.
+    /// Gives a softmax node its sinks: `ggml_soft_max_add_sinks`.
     pub fn soft_max_sinks(&self, node: Tensor<'_>, sinks: Tensor<'_>) {
         let (node, sinks) = (self.own(node), self.own(sinks));
         // SAFETY: both live; GGML checks the shapes.
         unsafe { (self.ggml.functions.ggml_soft_max_add_sinks)(node, sinks) };
     }
 
-    /// `ggml_flash_attn_ext_add_sinks`.
+    /// Gives an attention node its sinks: `ggml_flash_attn_ext_add_sinks`.
     pub fn flash_attn_sinks(&self, node: Tensor<'_>, sinks: Tensor<'_>) {
         let (node, sinks) = (self.own(node), self.own(sinks));
         // SAFETY: both live; GGML checks the shapes.
         unsafe { (self.ggml.functions.ggml_flash_attn_ext_add_sinks)(node, sinks) };
     }
 
-    /// `ggml_prec_set_acc`.
+    /// Sets the precision in which a node accumulates: `ggml_prec_set_acc`.
     pub fn accumulate_in(&self, node: Tensor<'_>, precision: Precision) {
         let node = self.own(node);
         // SAFETY: the node lives.

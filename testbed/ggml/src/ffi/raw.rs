@@ -6,10 +6,10 @@ use libloading::os::unix::Library;
 
 use super::error::FfiError;
 
-/// `GGML_MAX_DIMS`.
+/// `GGML_MAX_DIMS`: number of dimensions of every tensor.
 pub const DIMENSIONS: usize = 4;
 
-/// `struct ggml_init_params`.
+/// `struct ggml_init_params` of ggml.h.
 #[repr(C)]
 pub struct InitParams {
     pub mem_size: usize,
@@ -17,7 +17,7 @@ pub struct InitParams {
     pub no_alloc: bool,
 }
 
-/// `struct ggml_tensor`.
+/// `struct ggml_tensor` of ggml.h.
 #[repr(C)]
 pub struct RawTensor {
     pub kind: c_int,
@@ -39,7 +39,7 @@ pub struct RawTensor {
 /// `sizeof(struct ggml_object)`, which `ggml_tensor_overhead` adds to that of a tensor.
 pub const OBJECT_SIZE: usize = 32;
 
-/// `struct ggml_type_traits`.
+/// `struct ggml_type_traits` of ggml.h.
 #[repr(C)]
 pub struct TypeTraits {
     pub name: *const c_char,
@@ -53,9 +53,9 @@ pub struct TypeTraits {
 
 /// `struct ggml_context *`.
 pub type ContextPtr = *mut c_void;
-/// `ggml_backend_t`.
+/// `ggml_backend_t`, an opaque pointer.
 pub type BackendPtr = *mut c_void;
-/// `ggml_backend_buffer_t`.
+/// `ggml_backend_buffer_t`, an opaque pointer.
 pub type BufferPtr = *mut c_void;
 /// `struct ggml_cgraph *`.
 pub type GraphPtr = *mut c_void;

@@ -5,12 +5,12 @@ use std::io::{self, Read, Write};
 /// No frame's payload is longer.
 pub const PAYLOAD_MAX: usize = 1 << 20;
 
-/// A frame.
+/// A message between the agent and the host, with its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// What it is: of the layer above.
     pub kind: u8,
-    /// Its content.
+    /// Content of the message.
     pub payload: Vec<u8>,
 }
 

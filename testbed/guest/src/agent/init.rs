@@ -77,7 +77,7 @@ pub fn mount_basics() -> Result<(), InitError> {
 }
 
 impl Plan {
-    /// Reads it.
+    /// Reads the plan that the host put into the initramfs.
     ///
     /// # Errors
     /// It is not there, or is no plan.

@@ -19,7 +19,7 @@ pub struct Job {
     pub environment: BTreeMap<String, String>,
     /// As whom: a name in the guest's `/etc/passwd`.
     pub user: String,
-    /// Working directory.
+    /// Working directory of the command.
     pub folder: String,
 }
 

@@ -27,13 +27,13 @@ pub enum QemuError {
 /// How the guest's processor is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accelerator {
-    /// In software.
+    /// QEMU emulates it in software.
     Tcg,
     /// By the host's processor.
     Kvm,
 }
 
-/// A QEMU.
+/// Where QEMU comes from.
 #[derive(Clone, Debug)]
 pub enum Qemu {
     /// An installed one.
@@ -116,12 +116,12 @@ fn virtualises(info: &str) -> bool {
     flags.split_ascii_whitespace().any(|flag| flag == "vmx" || flag == "svm")
 }
 
-/// A machine.
+/// Settings of a virtual machine.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// How its processor is made.
     pub accelerator: Accelerator,
-    /// Processors.
+    /// Number of processors.
     pub cpus: u32,
     /// Memory in MiB.
     pub memory_mib: u64,

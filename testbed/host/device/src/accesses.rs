@@ -5,16 +5,16 @@ use serde::{Deserialize, Serialize};
 /// Accesses to a BAR.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BarAccesses {
-    /// Reads.
+    /// Number of reads.
     pub reads: u64,
-    /// Writes.
+    /// Number of writes.
     pub writes: u64,
 }
 
 /// Accesses to a device, since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accesses {
-    /// To registers.
+    /// Accesses to the registers.
     pub bar0: BarAccesses,
     /// To the data window, in units of 8 bytes at most.
     pub bar1: BarAccesses,

@@ -35,9 +35,9 @@ pub struct SessionStatus {
     pub page_bytes: u64,
     /// Streams, the default one not counted.
     pub streams: u32,
-    /// Events.
+    /// Number of events.
     pub events: u32,
-    /// Modules.
+    /// Number of modules.
     pub modules: u32,
     /// Messages taken from the ring.
     pub messages: u64,
@@ -66,7 +66,7 @@ pub struct SessionStatus {
 /// A device and its sessions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceStatus {
-    /// PCI address.
+    /// PCI address of the device.
     pub address: String,
     /// Name of the executor, or [`ELSEWHERE`].
     pub executor: String,

@@ -7,9 +7,9 @@ use vgpu_wire::pci;
 /// Ids that a function shows in its configuration space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Vendor id.
+    /// PCI vendor id.
     pub vendor: u16,
-    /// Device id.
+    /// PCI device id.
     pub device: u16,
     /// Subsystem vendor id.
     pub subsystem_vendor: u16,
@@ -17,7 +17,7 @@ pub struct Identity {
     pub subsystem_device: u16,
     /// Base class, subclass and programming interface, in the low 24 bits.
     pub class: u32,
-    /// Revision.
+    /// PCI revision id.
     pub revision: u8,
 }
 

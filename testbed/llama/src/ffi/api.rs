@@ -19,16 +19,16 @@ pub(super) struct Returned<T> {
     room: MaybeUninit<[u8; 512]>,
 }
 
-/// `ggml_log_callback`.
+/// `ggml_log_callback` of ggml.h.
 pub(super) type LogCallback = extern "C" fn(c_int, *const c_char, *mut c_void);
 
 /// The libraries that the functions are in.
 pub(super) struct Libraries {
-    /// libggml-base.
+    /// The library libggml-base.
     pub(super) base: Library,
-    /// libggml.
+    /// The library libggml.
     pub(super) ggml: Library,
-    /// libllama.
+    /// The library libllama.
     pub(super) llama: Library,
 }
 
@@ -37,7 +37,7 @@ macro_rules! functions {
         /// The functions that are used; types as llama.h and ggml-backend.h declare them.
         pub(super) struct Api {
             $( pub(super) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?, )*
-            /// Kept loaded.
+            /// Keeps the libraries loaded as long as the functions can be called.
             _libraries: Libraries,
         }
 

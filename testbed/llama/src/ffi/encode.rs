@@ -13,7 +13,7 @@ use super::llama::Llama;
 pub enum Encoding {
     /// 32-bit floats: nothing is rounded.
     F32,
-    /// 16-bit floats.
+    /// 16-bit floats, which are not quantised.
     F16,
     /// 8 bits, symmetrical blocks of 32.
     #[value(name = "q8_0")]
@@ -21,7 +21,7 @@ pub enum Encoding {
 }
 
 impl Encoding {
-    /// `enum llama_ftype`.
+    /// The value of this encoding in `enum llama_ftype`.
     fn ftype(self) -> i32 {
         match self {
             Self::F32 => 0,

@@ -8,14 +8,14 @@ use std::ptr;
 /// The version that this is.
 pub const VERSION: &str = "0.5.0";
 
-/// `struct llama_model_params`.
+/// `struct llama_model_params` of llama.h.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C)]
 #[allow(missing_docs, reason = "llama.h says it")]
 pub struct ModelParams {
     pub devices: *const c_void,
     pub tensor_buft_overrides: *const c_void,
-    /// Negative: all.
+    /// Number of layers on the GPU; negative for all.
     pub n_gpu_layers: i32,
     pub split_mode: i32,
     pub load_mode: i32,
@@ -56,13 +56,13 @@ impl ModelParams {
     };
 }
 
-/// `struct llama_model_quantize_params`.
+/// `struct llama_model_quantize_params` of llama.h.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C)]
 #[allow(missing_docs, reason = "llama.h says it")]
 pub struct QuantizeParams {
     pub nthread: i32,
-    /// `enum llama_ftype`.
+    /// `enum llama_ftype`: the encoding of the weights.
     pub ftype: i32,
     pub output_tensor_type: i32,
     pub token_embedding_type: i32,
@@ -100,7 +100,7 @@ impl QuantizeParams {
     };
 }
 
-/// `struct llama_context_params`.
+/// `struct llama_context_params` of llama.h.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C)]
 #[allow(missing_docs, reason = "llama.h says it")]
@@ -189,7 +189,7 @@ impl ContextParams {
     };
 }
 
-/// `struct llama_batch`.
+/// `struct llama_batch` of llama.h.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 #[allow(missing_docs, reason = "llama.h says it")]
@@ -206,7 +206,7 @@ pub struct Batch {
     pub logits: *const i8,
 }
 
-/// `struct llama_chat_message`.
+/// `struct llama_chat_message` of llama.h.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 #[allow(missing_docs, reason = "llama.h says it")]

@@ -16,9 +16,9 @@ pub enum FlashAttention {
     /// Where the device has it.
     #[default]
     Auto,
-    /// Always.
+    /// Attention is always fused.
     On,
-    /// Never.
+    /// Attention is never fused.
     Off,
 }
 
@@ -27,7 +27,7 @@ pub enum FlashAttention {
 pub struct ContextOptions {
     /// Tokens that fit.
     pub tokens: u32,
-    /// Fused attention.
+    /// Whether attention is one fused operation.
     pub flash_attention: FlashAttention,
     /// Threads of the CPU backend.
     pub threads: u32,

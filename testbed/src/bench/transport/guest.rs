@@ -24,7 +24,7 @@ struct Way {
     says: &'static str,
 }
 
-/// A guest.
+/// A guest that is booted for the measurement.
 struct Boot {
     protocol: &'static str,
     huge_pages: u32,

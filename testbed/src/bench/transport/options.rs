@@ -10,11 +10,11 @@ pub const WARM: usize = 3;
 pub enum Bus {
     /// The simulated bus.
     Sim,
-    /// Booted guests.
+    /// The PCI bus of booted guests.
     Vm,
 }
 
-/// Options.
+/// Options of `bench transport`.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// How many calls of each kind.

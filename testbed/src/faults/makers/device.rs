@@ -74,7 +74,7 @@ fn only(plan: &mut Plan, backend: Backend, capability: &str) {
     plan.capability(capability);
 }
 
-/// By name.
+/// The makers of this file, by the names that the catalogue uses.
 pub const MAKERS: &[(&str, Maker)] = &[
     ("device-not-added", |plan| plan.devices.clear()),
     ("device-of-another-id", |plan| {

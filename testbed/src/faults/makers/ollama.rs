@@ -179,7 +179,7 @@ fn service_of_nobody(plan: &mut Plan) {
     });
 }
 
-/// By name.
+/// The makers of this file, by the names that the catalogue uses.
 pub const MAKERS: &[(&str, Maker)] = &[
     ("program-with-runtime-linked-in", |plan| {
         plan.program = Some("system/program");

@@ -51,7 +51,7 @@ fn code_of_libcuda() -> Result<u64> {
     Patch::of_bytes(bytes).code_bytes()
 }
 
-/// By name.
+/// The makers of this file, by the names that the catalogue uses.
 pub const MAKERS: &[(&str, Maker)] = &[
     ("no-way-to-map-code", |plan| {
         plan.sandbox.push("--memfd".to_owned());

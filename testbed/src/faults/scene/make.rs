@@ -20,7 +20,7 @@ use crate::faults::plan::{Plan, When};
 /// wait.
 const CHECK_SECONDS: u32 = 60;
 impl Scene {
-    /// Makes it.
+    /// Makes the scene that the plan describes.
     pub fn make(plan: &mut Plan) -> Result<Self> {
         let folder = TempDir::with_prefix("vgpu-faults-").context("make a folder")?;
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;

@@ -22,7 +22,7 @@ pub const UNIT: &str = "ollama.service";
 
 /// Between two looks.
 const TICK: Duration = Duration::from_millis(10);
-/// Plays `systemctl`.
+/// A script that plays `systemctl`.
 const SYSTEMCTL: &str = include_str!("../../../faults/systemctl.sh");
 
 impl Scene {

@@ -19,7 +19,7 @@ struct DeviceProps {
     caps: [u8; 64],
 }
 
-/// `struct ggml_backend_feature`.
+/// `struct ggml_backend_feature` of ggml-backend.h.
 #[repr(C)]
 struct Feature {
     name: *const c_char,
@@ -38,15 +38,15 @@ type Allocate = unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void;
 /// A device as GGML reports it.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// `CUDA0`.
+    /// GGML's name of the device, such as `CUDA0`.
     pub name: String,
-    /// The product.
+    /// The GPU's product name.
     pub description: String,
-    /// PCI address.
+    /// PCI address of the device.
     pub pci: String,
-    /// Bytes.
+    /// Total memory in bytes.
     pub total: u64,
-    /// Bytes.
+    /// Free memory in bytes.
     pub free: u64,
 }
 
@@ -115,7 +115,7 @@ impl Backend {
         Ok(unsafe { get(self.registry, index) })
     }
 
-    /// Its devices.
+    /// The devices that the backend lists.
     pub fn devices(&self) -> Result<Vec<Seen>> {
         // SAFETY: `size_t ggml_backend_reg_dev_count(ggml_backend_reg_t)`.
         let count = unsafe { function::<Count>(&self.base, "ggml_backend_reg_dev_count") }?;
@@ -187,21 +187,21 @@ impl Backend {
 /// What the driver's library says of a device.
 #[derive(Clone, Debug, Default)]
 pub struct Driver {
-    /// `cuDriverGetVersion`.
+    /// The driver's version, as `cuDriverGetVersion` returns it.
     pub version: i32,
     /// Major and minor.
     pub capability: (i32, i32),
-    /// `GPU-...`.
+    /// The device's UUID as text, `GPU-...`.
     pub uuid: String,
-    /// The product.
+    /// The GPU's product name.
     pub name: String,
-    /// PCI address.
+    /// PCI address of the device.
     pub pci: String,
-    /// Bytes.
+    /// Total memory in bytes.
     pub total: u64,
     /// Bytes, where a context was made to ask.
     pub free: u64,
-    /// `CU_DEVICE_ATTRIBUTE_INTEGRATED`.
+    /// The device's attribute `CU_DEVICE_ATTRIBUTE_INTEGRATED`.
     pub integrated: bool,
 }
 

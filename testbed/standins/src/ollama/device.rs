@@ -13,17 +13,17 @@ pub struct Device {
     pub filter: String,
     /// Major and minor.
     pub capability: (i32, i32),
-    /// `CUDA0`.
+    /// GGML's name of the device, such as `CUDA0`.
     pub name: String,
-    /// The product.
+    /// The GPU's product name.
     pub description: String,
     /// The driver's version as text.
     pub driver: String,
-    /// PCI address.
+    /// PCI address of the device.
     pub pci: String,
-    /// Bytes.
+    /// Total memory in bytes.
     pub total: u64,
-    /// Bytes.
+    /// Free memory in bytes.
     pub free: u64,
     /// The variant's folder.
     pub variant: PathBuf,

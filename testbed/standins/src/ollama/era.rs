@@ -3,7 +3,7 @@
 /// A release, as far as it looks for GPUs.
 #[derive(Debug)]
 pub struct Era {
-    /// Who looks.
+    /// The process that looks for GPUs.
     pub way: Way,
     /// What `ollama -v` says.
     pub version: &'static str,
@@ -15,9 +15,9 @@ pub struct Era {
 /// Who looks for GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// The server.
+    /// The server itself.
     OwnProcess,
-    /// `ollama runner`.
+    /// A process of `ollama runner`.
     Runner,
     /// `llama-server` and `ollama gpu-discover`.
     LlamaServer,

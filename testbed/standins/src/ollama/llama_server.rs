@@ -13,7 +13,7 @@ use super::backend::Backend;
 use super::runner::MODEL_BYTES;
 use super::{http, paths};
 
-/// The program.
+/// The `main` of the stand-in for `llama-server`.
 pub fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let words: Vec<&str> = arguments.iter().filter_map(|word| word.to_str()).collect();

@@ -36,12 +36,12 @@ fn rfc3339(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.000Z", rest / 3600, rest / 60 % 60, rest % 60)
 }
 
-/// INFO.
+/// Writes a line of level INFO.
 pub fn info(source: &str, message: &str, fields: &[(&str, &str)]) {
     eprintln!("{}", line("INFO", source, message, fields));
 }
 
-/// WARN.
+/// Writes a line of level WARN.
 pub fn warn(source: &str, message: &str, fields: &[(&str, &str)]) {
     eprintln!("{}", line("WARN", source, message, fields));
 }

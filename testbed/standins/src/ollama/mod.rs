@@ -26,7 +26,7 @@ use anyhow::{Result, bail};
 
 pub use era::{Era, Lines, Way};
 
-/// The program.
+/// The `main` of the stand-in for `ollama` of that era.
 pub fn main(era: &Era) -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     match run(era, &arguments) {

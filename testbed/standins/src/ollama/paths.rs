@@ -10,7 +10,7 @@ pub fn own() -> Result<PathBuf> {
     std::fs::canonicalize("/proc/self/exe").context("find this program")
 }
 
-/// `LibOllamaPath`.
+/// Ollama's library folder, as Ollama finds it for `LibOllamaPath`.
 pub fn libraries() -> Result<PathBuf> {
     let own = own()?;
     let beside = own.parent().unwrap_or(Path::new("/"));

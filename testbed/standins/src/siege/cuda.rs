@@ -60,7 +60,7 @@ methods! {
 }
 
 impl Cuda {
-    /// Loads PTX.
+    /// Loads a module from PTX text.
     ///
     /// # Errors
     /// The status of the call.

@@ -31,7 +31,7 @@ pub enum Part {
     /// Upload, compute, download and compare until stdin closes; print a line for each time, and JSON in the
     /// end.
     Good {
-        /// Which bytes.
+        /// Seed of the bytes to upload.
         #[arg(long)]
         seed: u64,
         /// End after so many times.

@@ -62,7 +62,7 @@ impl Program {
         drop(self.stdin.take());
     }
 
-    /// Kills it.
+    /// Kills the program and waits until it is gone.
     pub fn kill(mut self) -> Result<()> {
         self.child.kill().context("kill a program")?;
         self.child.wait().context("wait for a program").map(drop)

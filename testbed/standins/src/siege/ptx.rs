@@ -8,7 +8,7 @@ fn kernel(declarations: &str, code: &str) -> String {
     format!("{HEAD}{declarations}.visible .entry k(.param .u64 a, .param .u64 b)\n{{\n{code}ret;\n}}\n")
 }
 
-/// Does nothing.
+/// PTX of a kernel that does nothing.
 pub fn empty() -> String {
     kernel("", "")
 }

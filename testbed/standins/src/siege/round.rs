@@ -20,7 +20,7 @@ use super::tell::say;
 /// Units of the good program that comes after.
 const AFTER: u64 = 2;
 
-/// A round.
+/// Options of a round.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// A hostile program by its class; `CLASS@DIR` runs it on the simulated bus in DIR. Can be given several
@@ -42,7 +42,7 @@ pub struct Options {
     /// After how many seconds a program that should have begun or ended is said to hang.
     #[arg(long, default_value_t = 60.0)]
     patience: f64,
-    /// Which bytes.
+    /// Seed of the bytes that good programs upload.
     #[arg(long, default_value_t = 0)]
     seed: u64,
 }
@@ -90,7 +90,7 @@ struct Attack {
     last_words: String,
 }
 
-/// What happened.
+/// What the programs of a round did.
 #[derive(Debug, Serialize)]
 struct Report {
     /// How long all ran side by side, seconds.

@@ -38,7 +38,7 @@ functions! {
 }
 
 impl Cuda {
-    /// Device memory.
+    /// Allocates device memory and returns its address.
     pub fn alloc(&self, bytes: usize) -> Result<u64> {
         let mut address = 0;
         // SAFETY: a live place for the address.

@@ -1,7 +1,7 @@
-//! Several devices in one process (issue 13, point 6): under unified addressing every copy ([`copies`]) and
-//! fill ([`fills`]) reaches the memory of every device, whichever device is current and whichever the stream
-//! is of, in the order that CUDA promises ([`order`]). The executors do what has no order in an order of
-//! their own choice, so that an order that is missing shows in the bytes.
+//! Several devices in one process. Under unified addressing every copy ([`copies`]) and fill ([`fills`])
+//! reaches the memory of every device, whichever device is current and whichever the stream is of, in the
+//! order that CUDA promises ([`order`]). The executors do what has no order in an order of their own choice,
+//! so that an order that is missing shows in the bytes.
 
 mod copies;
 mod fills;

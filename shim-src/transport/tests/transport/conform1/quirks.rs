@@ -118,8 +118,8 @@ fn q11_q12_an_owner_begins_clean_and_with_a_context() {
     assert_eq!(bench.recorder.got().last().unwrap().op, 0xfe, "and ends so");
 }
 
-/// Issue 13, point 12: a host whose context died in a kernel's fault says yes to whoever retains it, and
-/// names none. Its other calls that come before an allocation succeed, too.
+/// A host whose context died of a kernel's fault still returns success when a guest retains that context, but
+/// returns no context. Its other calls up to the first allocation succeed as well.
 #[test]
 fn q31_a_host_whose_context_died_is_told_at_the_start() {
     let bench = Bench::of(NO_MEMORY);

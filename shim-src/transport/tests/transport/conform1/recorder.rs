@@ -24,7 +24,7 @@ pub struct Got {
     pub results: Vec<u64>,
 }
 
-/// The mediator.
+/// The recording mediator, which listens at `path`.
 #[derive(Debug)]
 pub struct Recorder {
     pub path: PathBuf,

@@ -1,10 +1,10 @@
 //! The table of calls of version 1, a row each: what this guest sends for it, byte by byte, or why it never
 //! does. Written from the protocol's description, not from the code.
 
-/// An argument.
+/// An argument word of an expected call.
 #[derive(Clone, Copy, Debug)]
 pub enum Arg {
-    /// This one.
+    /// Exactly this value.
     V(u32),
     /// The low half of a value of the run.
     Lo(&'static str),

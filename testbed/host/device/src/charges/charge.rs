@@ -21,7 +21,7 @@ pub const OUT_OF_RESOURCES: u32 = 701;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{wanted} more {}: the session has {used} of {limit}{}", .resource.name(), if *.host_lacks { ", and the host has no memory" } else { "" })]
 pub struct OverLimit {
-    /// The resource.
+    /// The resource whose limit would be exceeded.
     pub resource: Resource,
     /// How much it asked for.
     pub wanted: u64,

@@ -14,7 +14,7 @@ pub enum Resource {
     Allocations,
     /// Streams, the default one not counted.
     Streams,
-    /// Events.
+    /// Events that the guest has created.
     Events,
     /// Streams held for functions of the guest, until it releases them.
     Holds,
@@ -22,7 +22,7 @@ pub enum Resource {
     Modules,
     /// Kernels that the guest has asked for.
     Functions,
-    /// Instantiated graphs.
+    /// Graphs that are instantiated and not destroyed.
     Graphs,
     /// Nodes of all graphs.
     GraphNodes,
@@ -81,33 +81,34 @@ impl Resource {
 /// The most that one session may have of each resource, and write to the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// [`Resource::HostBytes`]; 4 GiB.
+    /// Limit of [`Resource::HostBytes`]; default 4 GiB.
     pub host_bytes: u64,
-    /// [`Resource::DeviceBytes`]; none of its own: the device's size.
+    /// Limit of [`Resource::DeviceBytes`]. The default does not restrict a session: the size of the device
+    /// bounds it.
     pub device_bytes: u64,
-    /// [`Resource::Allocations`]; 65,536.
+    /// Limit of [`Resource::Allocations`]; default 65,536.
     pub allocations: u64,
-    /// [`Resource::Streams`]; 4,096.
+    /// Limit of [`Resource::Streams`]; default 4,096.
     pub streams: u64,
-    /// [`Resource::Events`]; 65,536.
+    /// Limit of [`Resource::Events`]; default 65,536.
     pub events: u64,
-    /// [`Resource::Holds`]; 4,096.
+    /// Limit of [`Resource::Holds`]; default 4,096.
     pub holds: u64,
-    /// [`Resource::Modules`]; 16,384.
+    /// Limit of [`Resource::Modules`]; default 16,384.
     pub modules: u64,
-    /// [`Resource::Functions`]; 65,536.
+    /// Limit of [`Resource::Functions`]; default 65,536.
     pub functions: u64,
-    /// [`Resource::Graphs`]; 4,096.
+    /// Limit of [`Resource::Graphs`]; default 4,096.
     pub graphs: u64,
-    /// [`Resource::GraphNodes`]; 1,048,576.
+    /// Limit of [`Resource::GraphNodes`]; default 1,048,576.
     pub graph_nodes: u64,
-    /// [`Resource::Physical`]; 16,384.
+    /// Limit of [`Resource::Physical`]; default 16,384.
     pub physical: u64,
-    /// [`Resource::Reservations`]; 4,096.
+    /// Limit of [`Resource::Reservations`]; default 4,096.
     pub reservations: u64,
-    /// [`Resource::Mappings`]; 4,096, or less where Linux allows this process few mappings.
+    /// Limit of [`Resource::Mappings`]; default 4,096, or less where Linux allows this process few mappings.
     pub mappings: u64,
-    /// [`Resource::Queued`]; 65,536.
+    /// Limit of [`Resource::Queued`]; default 65,536.
     pub queued: u64,
     /// Lines that may be written to the log at once; 500. A line counts for each 256 bytes that it has.
     pub log_lines: u64,

@@ -11,11 +11,11 @@ pub enum GpuError {
     /// A text that is too long for its field.
     #[error("make a GPU with a {field} of {bytes} bytes: there is room for {room}")]
     Text {
-        /// Which text.
+        /// Name of the field.
         field: &'static str,
-        /// Its length.
+        /// Length of the text in bytes.
         bytes: usize,
-        /// What fits.
+        /// The most bytes that the field holds.
         room: usize,
     },
     /// Too little memory to be a GPU, or too much for its addresses.
@@ -29,9 +29,9 @@ pub enum GpuError {
 /// A GPU in software. Every field can be set; [`GpuConfig::new`] gives the usual ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuConfig {
-    /// Product name.
+    /// The GPU's product name.
     pub name: String,
-    /// UUID.
+    /// The GPU's UUID, as 16 raw bytes.
     pub uuid: [u8; 16],
     /// Compute capability, major and minor: what chooses among a program's kernels.
     pub compute_capability: (u32, u32),

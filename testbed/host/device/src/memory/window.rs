@@ -20,7 +20,7 @@ pub enum WindowError {
     /// The file cannot be created or sized.
     #[error("create window file {path}")]
     File {
-        /// The file.
+        /// Path of the window's file.
         path: PathBuf,
         /// What the system said.
         #[source]
@@ -29,7 +29,7 @@ pub enum WindowError {
     /// The file cannot be mapped.
     #[error("map {bytes} bytes of window file {path}")]
     Map {
-        /// The file.
+        /// Path of the window's file.
         path: PathBuf,
         /// How much of it.
         bytes: u64,

@@ -13,7 +13,7 @@ pub enum SimError {
     /// There are no devices, or two of one address.
     #[error("serve {folder}: {reason}")]
     Devices {
-        /// The folder.
+        /// The bus's folder.
         folder: PathBuf,
         /// What is wrong with the list of devices.
         reason: &'static str,
@@ -21,7 +21,7 @@ pub enum SimError {
     /// Another process serves the folder.
     #[error("serve {folder}: another process does")]
     Served {
-        /// The folder.
+        /// The bus's folder.
         folder: PathBuf,
     },
     /// A file or socket cannot be made.
@@ -29,9 +29,9 @@ pub enum SimError {
     File {
         /// What was tried, such as "create".
         what: &'static str,
-        /// With which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system call.
         #[source]
         source: std::io::Error,
     },
@@ -40,7 +40,7 @@ pub enum SimError {
     Window {
         /// The device's address.
         address: PciAddress,
-        /// Why.
+        /// The error of the file or mapping.
         #[source]
         source: WindowError,
     },
@@ -49,7 +49,7 @@ pub enum SimError {
     Device {
         /// The device's address.
         address: PciAddress,
-        /// Why.
+        /// What the device model reports.
         #[source]
         source: DeviceError,
     },

@@ -18,7 +18,7 @@ pub(super) struct RamFile {
 }
 
 impl RamFile {
-    /// Makes it.
+    /// Creates the file and maps it.
     pub(super) fn create(bus: &Bus, bytes: u64, address: PciAddress) -> Result<Self, SimError> {
         let path = bus.folder().join("ram");
         let ram = Ram::create(&path, bytes).map_err(|source| SimError::Window { address, source })?;

@@ -19,13 +19,13 @@ pub struct V1TestHooks {
 /// What a guest process is about to do to a BAR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// The process.
+    /// Process id of the guest process.
     pub process: u32,
-    /// The BAR.
+    /// The BAR that it accesses.
     pub bar: Bar,
-    /// It writes.
+    /// Whether the access is a write.
     pub write: bool,
-    /// Where.
+    /// Offset within the BAR, in bytes.
     pub offset: u32,
     /// The value that is written; of BAR1, which is reached in blocks, how many bytes.
     pub value: u32,

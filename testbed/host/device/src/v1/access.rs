@@ -1,11 +1,11 @@
 //! One access of a guest: which BAR, and which offsets and sizes a bus lets through.
 
-/// The BARs.
+/// The BARs of a version 1 device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bar {
-    /// Registers.
+    /// BAR0: the registers.
     Bar0,
-    /// Payload.
+    /// BAR1: the payload memory.
     Bar1,
 }
 

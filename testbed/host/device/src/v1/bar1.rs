@@ -21,7 +21,7 @@ impl std::fmt::Debug for Bar1 {
 }
 
 impl Bar1 {
-    /// Zeros.
+    /// Memory of which every byte is 0.
     pub(super) fn new() -> Self {
         Self(vec![0; V1_BAR1_BYTES as usize].into_boxed_slice())
     }

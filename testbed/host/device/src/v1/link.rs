@@ -19,7 +19,7 @@ pub struct Submission {
 /// What comes back.
 #[derive(Clone, Copy, Debug)]
 pub enum Delivery<'a> {
-    /// A result.
+    /// The result of a call.
     Result {
         /// The frame's request id.
         request_id: u32,

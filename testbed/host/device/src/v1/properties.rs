@@ -2,7 +2,7 @@
 
 use vgpu_wire::v1::route::Preferences;
 
-/// `pool_id`.
+/// The device's property `pool_id`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pool {
     /// The usual one.
@@ -12,7 +12,7 @@ pub enum Pool {
     B,
 }
 
-/// `priority`.
+/// The device's property `priority`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Priority {
     /// 0

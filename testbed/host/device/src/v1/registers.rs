@@ -19,7 +19,7 @@ const RESULTS_END: u32 = reg::RESULTS + 8 * RESULTS as u32;
 /// What a write asks the device to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// Nothing more.
+    /// The write changed registers, and the device has nothing else to do.
     None,
     /// Submit the call that is staged.
     Submit,
@@ -27,14 +27,14 @@ pub(super) enum Effect {
     Legacy,
     /// Register the window.
     Register,
-    /// Release it.
+    /// Release the window.
     Release,
 }
 
 /// What never changes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Identity {
-    /// ASCII.
+    /// The pool's letter in ASCII.
     pub(super) pool: u8,
     pub(super) priority: u8,
     pub(super) vm_id: u32,
@@ -65,7 +65,7 @@ pub(super) struct Shown {
     pub(super) status: u32,
     pub(super) error: u32,
     pub(super) response_len: u32,
-    /// Microseconds.
+    /// Time of the last answer, in microseconds.
     pub(super) timestamp: u64,
     pub(super) result_status: u32,
     pub(super) result_num: u32,
@@ -88,7 +88,7 @@ impl Shown {
     }
 }
 
-/// BAR0.
+/// The registers of BAR0.
 #[derive(Debug)]
 pub(super) struct Registers {
     identity: Identity,

@@ -47,15 +47,15 @@ pub enum ServerError {
     /// Another process listens there.
     #[error("listen at {path}: another mediator does")]
     Served {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
     },
-    /// Anything else.
+    /// Another call on the socket or its lock file failed.
     #[error("{what} {path}")]
     File {
         /// What was tried.
         what: &'static str,
-        /// The socket.
+        /// Path of the file.
         path: PathBuf,
         /// What the system said.
         #[source]

@@ -19,7 +19,7 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// More came.
+    /// Appends bytes that were received.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.drain(..std::mem::take(&mut self.taken));
         self.bytes.extend_from_slice(bytes);

@@ -1,6 +1,6 @@
 //! A session in the middle of work that does not stop delays nobody else: no attach, detach, status read or
-//! register access (issue 13, point 1), and a register write that arrives late changes nobody's session but
-//! the one it was meant for (point 4).
+//! register access, and a register write that arrives late changes nobody's session but the one it was meant
+//! for.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::time::Duration;

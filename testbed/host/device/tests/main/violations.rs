@@ -93,8 +93,8 @@ fn wrong(reason: &str, wrong: impl FnOnce(&mut Guest) -> u64) {
     next.echo();
 }
 
-/// Issue 13, memory charged to nobody: a guest without a session, and one that starts session after session
-/// to lose it, write no more lines to the log than a device may. Both wrote a line each time.
+/// A guest without a session, and one that starts session after session only to lose it, write no more lines
+/// to the host's log than the device's budget allows. Without the budget each attempt writes a line.
 #[test]
 fn lines_of_refused_attaches_and_lost_sessions_have_a_limit() {
     const VERSION: u32 = 0x00ba_dbad;

@@ -156,8 +156,8 @@ fn images_come_in_pieces() {
     guest.works(module);
 }
 
-/// Issue 13, point 3: the pieces of one image come to 1 GiB at most. The one that exceeds it is out of
-/// memory, what came before is given up, and the process goes on.
+/// The pieces of one image have at most 1 GiB together. The piece that exceeds it is answered with out of
+/// memory, the pieces before it are freed, and the process can continue.
 #[test]
 fn the_pieces_of_an_image_have_a_limit() {
     const PIECE: usize = 8 << 20;

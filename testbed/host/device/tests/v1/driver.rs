@@ -22,7 +22,7 @@ pub const RAM: u64 = 64 << 20;
 pub struct Done {
     pub status: u32,
     pub error: u32,
-    /// `CUresult`.
+    /// The call's `CUresult`.
     pub code: u32,
     pub results: Vec<u64>,
     /// As the device claims.
@@ -248,7 +248,7 @@ impl Guest {
     }
 }
 
-/// 64-bit arguments.
+/// Splits 64-bit arguments into the words of a call, low half first.
 pub fn wide(values: &[u64]) -> Vec<u32> {
     values.iter().flat_map(|&value| split(value)).collect()
 }

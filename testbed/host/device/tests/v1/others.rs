@@ -104,7 +104,8 @@ fn the_next_process_works(mut dead: Guest, parking: &Parking, mediator: &Mediato
     works(&mut dead);
 }
 
-/// Issue 13, points 1 and 4.
+/// A process is killed during a call that the executor holds. The other process of its machine is served at
+/// once, without waiting for that call.
 #[test]
 fn a_dead_process_s_call_delays_no_other_process_of_its_machine() {
     let parking = Arc::<Parking>::default();

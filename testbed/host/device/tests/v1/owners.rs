@@ -164,7 +164,7 @@ fn the_65th_owner_gets_nothing() {
     assert_eq!(guest.process(17).call(Op::Init, &[], &[]).failed(), 2);
 }
 
-/// Of all machines together: the mediator has 16 times what one machine may have (issue 13, points 3 and 4).
+/// All machines together: the mediator admits 16 times as many owners as one machine may have.
 #[test]
 fn owners_of_all_machines_have_an_end() {
     const MACHINES: u32 = 16;

@@ -11,7 +11,7 @@ use vgpu_wire::facts::DeviceFacts;
 
 use crate::status;
 
-/// SHA-256.
+/// SHA-256 of an image's bytes.
 pub(crate) type Digest = [u8; 32];
 
 /// Texts that are kept though nobody uses them, bytes.
@@ -171,7 +171,7 @@ pub(crate) struct Images {
 #[derive(Debug, Default)]
 struct Kept {
     images: HashMap<Digest, (Arc<Image>, u64)>,
-    /// Counts uses.
+    /// Counts the uses of images, by which the least recently used one is found.
     clock: u64,
 }
 

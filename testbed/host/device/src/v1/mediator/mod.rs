@@ -67,9 +67,9 @@ pub enum MediatorError {
 /// An answer, ready to be sent.
 #[derive(Debug)]
 pub struct Answer {
-    /// Its head.
+    /// Status and number of results, with which the payload of the frame starts.
     pub outcome: Outcome,
-    /// Its payload.
+    /// The data that follows it.
     pub data: Vec<u8>,
 }
 

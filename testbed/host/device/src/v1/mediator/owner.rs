@@ -31,7 +31,7 @@ pub(super) struct Function {
     pub(super) attributes: vgpu_wire::body::module::FunctionReply,
 }
 
-/// An event.
+/// An event of a guest process.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Event {
     pub(super) number: u32,

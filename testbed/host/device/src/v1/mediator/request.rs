@@ -29,12 +29,12 @@ impl Reply {
     /// Nothing but success.
     pub(super) const NONE: Self = Self { results: Vec::new(), data: Vec::new() };
 
-    /// Numbers alone.
+    /// A reply with results and without data.
     pub(super) fn of(results: &[u64]) -> Self {
         Self { results: results.to_vec(), data: Vec::new() }
     }
 
-    /// Data alone.
+    /// A reply with data and without results.
     pub(super) const fn data(data: Vec<u8>) -> Self {
         Self { results: Vec::new(), data }
     }

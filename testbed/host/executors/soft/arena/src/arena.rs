@@ -21,7 +21,7 @@ pub enum ArenaError {
     /// The system has no address space left for this process.
     #[error("reserve {span:#x} bytes of address space")]
     Reserve {
-        /// How much.
+        /// Size of the address space in bytes.
         span: u64,
         /// What the system said.
         #[source]
@@ -31,25 +31,25 @@ pub enum ArenaError {
     /// unmapped is free when no view from before is left.
     #[error("map {bytes:#x} bytes at device address {address:#x}: not free")]
     NotFree {
-        /// Its start.
+        /// First device address of the range.
         address: u64,
-        /// Its length.
+        /// Length of the range in bytes.
         bytes: u64,
     },
     /// The range is not of whole mappings, or goes beyond the physical memory.
     #[error("change {bytes:#x} bytes at device address {address:#x}: not whole mappings")]
     NotMapped {
-        /// Its start.
+        /// First device address of the range.
         address: u64,
-        /// Its length.
+        /// Length of the range in bytes.
         bytes: u64,
     },
     /// The system refuses the memory.
     #[error("map {bytes:#x} bytes at device address {address:#x}")]
     Map {
-        /// Its start.
+        /// First device address of the range.
         address: u64,
-        /// Its length.
+        /// Length of the range in bytes.
         bytes: u64,
         /// What the system said.
         #[source]
@@ -60,10 +60,10 @@ pub enum ArenaError {
 /// What may be done with a mapping.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Access {
-    /// Nothing.
+    /// The mapping cannot be accessed.
     #[default]
     None,
-    /// Reading.
+    /// The mapping can be read.
     Read,
     /// Reading and writing.
     ReadWrite,

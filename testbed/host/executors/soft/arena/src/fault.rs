@@ -14,7 +14,7 @@ pub enum FaultKind {
 #[error("{} of {bytes} bytes at device address {address:#x} by lane {lane}: {}", if *.write { "write" } else { "read" },
     match .kind { FaultKind::Illegal => "not allowed", FaultKind::Misaligned => "misaligned" })]
 pub struct Fault {
-    /// Why.
+    /// Which rule the access breaks.
     pub kind: FaultKind,
     /// The device address.
     pub address: u64,
@@ -30,8 +30,8 @@ pub struct Fault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("access {bytes} bytes at device address {address:#x}: not allocated")]
 pub struct Illegal {
-    /// Its start.
+    /// First device address of the range.
     pub address: u64,
-    /// Its length.
+    /// Length of the range in bytes.
     pub bytes: u64,
 }

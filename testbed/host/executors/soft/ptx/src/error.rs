@@ -35,7 +35,7 @@ pub enum PtxError {
         line: u32,
         /// The line, cut where it is long.
         text: String,
-        /// The name.
+        /// The name that was used.
         name: String,
     },
     /// More of something than the language or any GPU has: no compiler makes a kernel of it.
@@ -45,7 +45,7 @@ pub enum PtxError {
         line: u32,
         /// The line, cut where it is long.
         text: String,
-        /// Of what.
+        /// What there is too much of, in the plural.
         what: &'static str,
         /// How many there may be.
         most: u64,
@@ -57,7 +57,7 @@ pub enum PtxError {
         line: u32,
         /// The line, cut where it is long.
         text: String,
-        /// Of what.
+        /// What there is too much of, in the plural.
         what: &'static str,
         /// How many there may be.
         most: u64,

@@ -16,7 +16,7 @@ pub enum Token<'t> {
     Quoted(&'t [u8]),
     /// One byte of punctuation.
     Mark(u8),
-    /// Nothing more.
+    /// The end of the text.
     End,
 }
 

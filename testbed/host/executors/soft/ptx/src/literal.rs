@@ -2,7 +2,7 @@
 
 use crate::ir::Ty;
 
-/// A constant.
+/// A constant, as the text writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Literal {
     /// An integer of 64 bits, modulo 2^64.

@@ -159,7 +159,7 @@ pub struct Pointer<'t> {
     pub name: &'t [u8],
     /// Bytes to be added.
     pub addend: i64,
-    /// Written `generic(name)`.
+    /// Whether it is written `generic(name)`.
     pub generic: bool,
     /// Where the text says so.
     pub place: Place,

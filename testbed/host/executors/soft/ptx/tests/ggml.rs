@@ -195,8 +195,8 @@ fn check(sm: u32, spellings: &str) {
         seen.spellings.len()
     );
     println!("the largest kernel took {} steps and {} bytes", seen.most.0, seen.most.1);
-    // Issue 13, point 2: what bounds hostile kernels is far from real ones, though lowering takes twice this
-    // and more.
+    // The limits that stop hostile kernels are far above what real kernels need; lowering takes more than
+    // twice what is counted here.
     assert!(seen.most.0 * 8 < STEPS_MOST && seen.most.1 * 4 < BYTES_MOST, "{:?}", seen.most);
     assert_eq!(seen.refused, [""; 0]);
     assert_eq!((seen.modules, seen.kernels), (143, 6741));

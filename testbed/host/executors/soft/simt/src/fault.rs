@@ -51,11 +51,11 @@ pub enum Fault {
     /// An address that no allocation of device memory holds, or a write to read-only memory.
     #[error("illegal {} at {address:#x}: {site}", access(*.write))]
     Illegal {
-        /// The address.
+        /// The device address.
         address: u64,
         /// A store or a read-modify-write.
         write: bool,
-        /// Where.
+        /// The instruction and thread of the access.
         site: Site,
     },
     /// An address that is not a multiple of the access's size.
@@ -63,7 +63,7 @@ pub enum Fault {
     Misaligned {
         /// The address, in its own space.
         address: u64,
-        /// Where.
+        /// The instruction and thread of the access.
         site: Site,
     },
     /// Beyond the block's shared memory.
@@ -71,7 +71,7 @@ pub enum Fault {
     SharedOutOfBounds {
         /// The address, from the start of shared memory.
         address: u64,
-        /// Where.
+        /// The instruction and thread of the access.
         site: Site,
     },
     /// Beyond the thread's local memory.
@@ -79,7 +79,7 @@ pub enum Fault {
     LocalOutOfBounds {
         /// The address, from the start of local memory.
         address: u64,
-        /// Where.
+        /// The instruction and thread of the access.
         site: Site,
     },
     /// Beyond the launch's parameters, or a write to them.
@@ -87,13 +87,13 @@ pub enum Fault {
     ParamOutOfBounds {
         /// The address, from the start of the parameters.
         address: u64,
-        /// Where.
+        /// The instruction and thread of the access.
         site: Site,
     },
-    /// `trap`.
+    /// The kernel executed `trap`.
     #[error("trap: {site}")]
     Trap {
-        /// Where.
+        /// The instruction and thread.
         site: Site,
     },
     /// All threads wait at barriers that nobody can complete any more.
@@ -105,9 +105,9 @@ pub enum Fault {
     /// A barrier number above 15, or a count of threads that no barrier takes.
     #[error("bad barrier operand {value}: {site}")]
     BadBarrier {
-        /// The operand.
+        /// Value of the operand.
         value: u32,
-        /// Where.
+        /// The instruction and thread.
         site: Site,
     },
     /// The launch took longer than it may.

@@ -1,5 +1,5 @@
-//! Issue 13, point 2: what guests make of the algorithms that make kernels ready. Generators of hostile
-//! texts, at one size and at four times as much; steps and bytes are counted, not time.
+//! What hostile texts cost the algorithms that prepare kernels. Generators of hostile texts, at one size and
+//! at four times as much; steps and bytes are counted, not time.
 
 use std::fmt::Write;
 

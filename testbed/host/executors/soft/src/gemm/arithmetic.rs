@@ -17,7 +17,7 @@ pub(super) trait Arithmetic: 'static {
     /// Alpha and beta.
     type Factor: Copy + PartialEq + Send + Sync;
 
-    /// Nought.
+    /// The scalar 0.
     const NONE: Self::Factor;
 
     /// Reads elements of A and B.
@@ -83,7 +83,7 @@ impl Arithmetic for Single {
     }
 }
 
-/// f64.
+/// Double precision throughout.
 pub(super) struct Double;
 
 impl Arithmetic for Double {

@@ -8,11 +8,11 @@ pub enum GemmError {
     /// Memory that does not belong to the session, or that may not be written.
     #[error("{name} of product {index}: {bytes} bytes at device address {address:#x} are not the program's")]
     Illegal {
-        /// The operand.
+        /// Name of the operand.
         name: &'static str,
         /// Index of the product in the batch.
         index: u64,
-        /// Device address.
+        /// Device address of the first byte.
         address: u64,
         /// Number of bytes that were accessed; `u64::MAX` if they exceed what can be counted.
         bytes: u64,
@@ -20,11 +20,11 @@ pub enum GemmError {
     /// An address that is not a multiple of the element's size.
     #[error("{name} of product {index}: device address {address:#x} is no multiple of {alignment}")]
     Misaligned {
-        /// The operand.
+        /// Name of the operand.
         name: &'static str,
         /// Index of the product in the batch.
         index: u64,
-        /// Device address.
+        /// Device address of the element.
         address: u64,
         /// The alignment that the address should have, in bytes.
         alignment: u64,
@@ -35,7 +35,7 @@ pub enum GemmError {
     Unsupported {
         /// Element types of A, B, C.
         types: [u32; 3],
-        /// Compute type.
+        /// The `cublasComputeType_t`.
         compute: u32,
         /// Type of alpha and beta.
         scale: u32,
@@ -45,7 +45,7 @@ pub enum GemmError {
     Invalid {
         /// Name of the number.
         name: &'static str,
-        /// The value.
+        /// The value that was given.
         value: u64,
     },
     /// The session is ending or the time limit was reached. C is partly written.

@@ -168,7 +168,7 @@ impl Column {
         load(bytes, numbers);
     }
 
-    /// Writes them.
+    /// Stores numbers to part of a column.
     pub(super) fn write<N>(
         &mut self,
         matrix: &Located<'_>,

@@ -94,7 +94,7 @@ struct Products<'a, R: Arithmetic> {
     run: &'a Run<'a>,
     /// A and B, unless they do not count.
     inputs: Option<[Input<R::Number>; 2]>,
-    /// k.
+    /// Number of terms of each sum: k.
     depth: u64,
     c: Matrix,
     output: Output<R::Number>,

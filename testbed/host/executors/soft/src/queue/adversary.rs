@@ -13,7 +13,7 @@ const BACKLOG: usize = 512;
 enum Mood {
     /// The work that was given last.
     Newest,
-    /// Any work.
+    /// Any work, drawn at random.
     Random,
     /// Any work that somebody waits for.
     Needed,

@@ -203,8 +203,7 @@ mod tests {
         }
     }
 
-    /// Issue 13, point 1: a stopped session's copies and fills end at the next look, with what was done so
-    /// far.
+    /// Copies and fills of a stopped session end at their next check, with the bytes written so far.
     #[test]
     fn copies_and_fills_that_are_interrupted_end_early() {
         let memory = Memory::new(share(&Arc::new(Account::new(64 << 20))), 0x7000_0000_0000);

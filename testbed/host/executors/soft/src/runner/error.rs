@@ -27,7 +27,7 @@ pub(crate) enum TaskError {
     Kernel {
         /// Name of the kernel.
         name: String,
-        /// What happened.
+        /// What the kernel did wrong, and where.
         fault: Fault,
     },
     /// There is no memory for what the session itself needs.

@@ -159,8 +159,9 @@ fn numbers_that_nobody_has_end_the_session() {
     }
 }
 
-/// Issue 13, point 2: lanes that go apart at thousands of branches, with thousands of registers alive:
-/// analyses of it would take the square of its text. The guest is told that it takes too much, and goes on.
+/// Lanes diverge at thousands of branches with thousands of registers live, so that the analyses would take
+/// time quadratic in the size of the text. The guest is told that the kernel takes too much, and can
+/// continue.
 #[test]
 fn a_kernel_that_takes_too_long_to_be_made_ready_is_out_of_resources() {
     const BRANCHES: usize = 4000;
@@ -189,9 +190,8 @@ fn a_kernel_that_takes_too_long_to_be_made_ready_is_out_of_resources() {
     assert!(try_function(&mut guest, 1, 1, "good").is_ok());
 }
 
-/// Issue 13, point 2: out of resources is what a text is told that is right and takes too much here. One that
-/// no compiler takes, since it has more of something than the language or any GPU has, is no valid PTX, as
-/// NVIDIA's driver says of it.
+/// "Out of resources" is the answer for a valid text that takes too much here. A text that exceeds a limit of
+/// the language or of every GPU, which no compiler accepts, is invalid PTX, as NVIDIA's driver says of it.
 #[test]
 fn a_text_beyond_the_language_is_invalid_and_one_that_is_too_large_is_out_of_resources() {
     let kernel = |params: &str, code: &str| {

@@ -1,5 +1,4 @@
-//! Issue 13, point 1: whatever a session has its GPU do, it ends when the session does, and at the deadline
-//! if there is one.
+//! Whatever a session runs on its GPU ends when the session does, and at the deadline if there is one.
 
 use std::time::Duration;
 

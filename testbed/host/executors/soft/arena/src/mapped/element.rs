@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 pub trait Element:
     Copy + Default + Debug + PartialEq + FromBytes + IntoBytes + Immutable + Send + Sync + sealed::Raw + 'static
 {
-    /// Its size.
+    /// Size of an element in bytes.
     const BYTES: u64 = size_of::<Self>() as u64;
     /// What its addresses are multiples of.
     const ALIGN: u64 = Self::BYTES;
@@ -63,7 +63,7 @@ uneven! { Halves: u32; Neighbours: u64; }
 pub trait Cell: Element + sealed::RawCell {}
 
 pub(super) mod sealed {
-    /// Single accesses.
+    /// Loads and stores of one element, each a single access.
     pub trait Raw: Sized {
         /// # Safety
         /// The pointer is aligned, and mapped readable and writable.
@@ -74,9 +74,9 @@ pub(super) mod sealed {
         unsafe fn write(to: *mut u8, value: Self);
     }
 
-    /// Read-modify-write.
+    /// Atomic read-modify-write of one element.
     pub trait RawCell: Sized {
-        /// Replaces the value by what `change` makes of it; what it was.
+        /// Replaces the value by what `change` returns for it, and returns the old value.
         ///
         /// # Safety
         /// As for `Raw::read`.

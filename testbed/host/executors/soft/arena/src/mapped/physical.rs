@@ -67,7 +67,7 @@ struct Piece {
 }
 
 impl Physical {
-    /// Its size.
+    /// Size in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.0.bytes

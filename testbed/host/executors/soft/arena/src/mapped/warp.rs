@@ -17,7 +17,7 @@ use crate::fault::{Fault, FaultKind};
 enum Shape {
     /// All lanes are active, each behind its neighbour.
     Unit,
-    /// Anything else.
+    /// Nothing is known that makes the access cheaper.
     Any,
 }
 

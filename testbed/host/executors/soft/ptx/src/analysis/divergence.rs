@@ -17,7 +17,7 @@ struct State<'k> {
     kernel: &'k Kernel,
     assume: Assume,
     live: Live,
-    /// By register.
+    /// One bit for each register: whether its value may differ between the lanes of a warp.
     varies: FixedBitSet,
     /// Registers that were found to vary and whose readers were not looked at yet.
     varying: Vec<Reg>,

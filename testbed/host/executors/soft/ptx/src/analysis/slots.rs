@@ -19,14 +19,14 @@ use crate::ir::{Class, Kernel, Reg, Terminator};
 /// Registers that may share slots: of one width, and all uniform or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Group {
-    /// Their width.
+    /// Width of the registers.
     pub class: Class,
     /// Whether they have one value for the whole warp.
     pub uniform: bool,
 }
 
 impl Group {
-    /// All groups.
+    /// Every combination of width and uniformity.
     pub const ALL: [Self; 8] = {
         let classes = [Class::Pred, Class::B16, Class::B32, Class::B64];
         let mut all = [Self { class: Class::Pred, uniform: false }; 8];

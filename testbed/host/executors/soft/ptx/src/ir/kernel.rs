@@ -13,7 +13,7 @@ pub enum Terminator {
     Goto(BlockId),
     /// Goes to `then` where the guard holds, else to `otherwise`. `uniform`: the text says `.uni`.
     Branch { guard: Guard, uniform: bool, then: BlockId, otherwise: BlockId },
-    /// `ret`, `exit`.
+    /// The lane returns from the kernel: `ret` or `exit`.
     Return,
     /// `trap`: the launch fails.
     Trap,
@@ -46,7 +46,7 @@ pub struct Param {
 /// A kernel. The first block is the entry.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kernel {
-    /// Mangled name.
+    /// The kernel's mangled name.
     pub name: String,
     /// Parameters, in the order of the text.
     pub params: Vec<Param>,

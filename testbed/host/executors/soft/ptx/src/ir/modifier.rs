@@ -126,7 +126,7 @@ pub enum Combine {
     Xor,
 }
 
-/// `shfl.sync` modes.
+/// The modes of `shfl.sync`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names are those of the PTX ISA")]
 pub enum Shuffle {
@@ -145,7 +145,7 @@ pub enum Vote {
     Uni,
 }
 
-/// `bar.red` operations.
+/// The operations of `bar.red`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names are those of the PTX ISA")]
 pub enum Reduce {
@@ -154,7 +154,7 @@ pub enum Reduce {
     Popc,
 }
 
-/// Read-modify-writes.
+/// The operations of `atom` and `red`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names are those of the PTX ISA")]
 pub enum Atomic {
@@ -170,7 +170,7 @@ pub enum Atomic {
     Max,
 }
 
-/// `prmt` modes.
+/// The modes of `prmt`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names are those of the PTX ISA")]
 pub enum Permute {

@@ -20,7 +20,7 @@ pub enum Op {
     Unary { op: Unary, ty: Ty, float: Float, dst: Reg, a: Operand },
     /// Two sources, otherwise as `Unary`.
     Binary { op: Binary, ty: Ty, float: Float, dst: Reg, a: Operand, b: Operand },
-    /// Integer product.
+    /// `mul` of integers: the half of the product that `half` names.
     Mul { half: Half, ty: Ty, dst: Reg, a: Operand, b: Operand },
     /// Integer product and sum. With `Wide`, `c` and the result are twice as wide. `sat` applies to
     /// `.hi.s32`.
@@ -100,7 +100,7 @@ pub enum Op {
     St { mem: Mem, src: Vec<Operand> },
     /// `atom`, or `red` if there is no destination. `c` is the new value of `cas`.
     Atom { op: Atomic, mem: Mem, float: Float, dst: Option<Reg>, b: Operand, c: Option<Operand> },
-    /// `membar`, `fence`.
+    /// `membar` or `fence`: orders this lane's memory accesses.
     Fence,
     /// `bar.sync`, `barrier.sync`. `threads` is how many take part, a multiple of 32; all if `None`.
     Bar { barrier: Operand, threads: Option<Operand> },
@@ -139,7 +139,7 @@ pub enum Op {
     Printf { dst: Option<Reg>, format: Operand, arguments: Operand },
 }
 
-/// One instruction.
+/// An instruction: an operation, its guard and where it is in the text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Inst {
     /// What the instruction does.

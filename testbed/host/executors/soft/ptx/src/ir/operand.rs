@@ -73,7 +73,7 @@ pub enum Class {
 pub struct Guard {
     /// A register of [`Class::Pred`].
     pub reg: Reg,
-    /// `!%p`.
+    /// Whether the guard holds where the predicate is false: `!%p`.
     pub negated: bool,
 }
 
@@ -114,7 +114,7 @@ pub enum Special {
     Clock,
     /// `%clock64`
     Clock64,
-    /// `%globaltimer`: nanoseconds.
+    /// `%globaltimer`, in nanoseconds.
     GlobalTimer,
     /// `%dynamic_smem_size`
     DynamicSmemSize,
@@ -128,7 +128,7 @@ pub enum Special {
 /// An operand that an instruction reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand {
-    /// A register.
+    /// The value of a register.
     Reg(Reg),
     /// The bits of a constant, in the width of the operand's type. Bits above are zero.
     Imm(u64),
@@ -201,7 +201,7 @@ pub struct Mem {
 pub enum Order {
     /// `.weak`, the default.
     Weak,
-    /// `.volatile`, `.relaxed`.
+    /// `.volatile` or `.relaxed`.
     Relaxed,
     /// `.acquire` of a load.
     Acquire,

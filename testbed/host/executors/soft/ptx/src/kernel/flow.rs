@@ -19,7 +19,7 @@ pub enum End {
     Goto(Target),
     /// To `then` where the guard holds.
     Branch { guard: Guard, uniform: bool, then: Target, otherwise: Target },
-    /// `ret`, `exit`.
+    /// The lane returns from the kernel: `ret` or `exit`.
     Return,
     /// `trap`
     Trap,

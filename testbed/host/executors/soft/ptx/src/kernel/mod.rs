@@ -37,7 +37,7 @@ pub(crate) struct Parser<'t> {
     flow: Flow,
     /// Where the statement that is being read starts.
     place: Place,
-    /// Its instruction.
+    /// The instruction's name with its modifiers, as it is written.
     word: &'t [u8],
     params: Vec<Param>,
     param_bytes: u64,

@@ -69,7 +69,7 @@ fn special(name: &[u8]) -> Option<(Special, u32)> {
 }
 
 impl Parser<'_> {
-    /// Reads `,`.
+    /// Reads a comma.
     pub fn comma(&mut self) -> Result<(), PtxError> {
         self.tokens.expect(b',')
     }
@@ -189,7 +189,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Reads `generic(variable)`.
+    /// Reads `generic(variable)` with an optional offset.
     fn generic(&mut self, ty: Ty) -> Result<Operand, PtxError> {
         self.address_sized(ty)?;
         self.tokens.next()?;

@@ -17,7 +17,7 @@ pub const REGISTERS_MOST: u64 = 1 << 20;
 /// What a name means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Symbol {
-    /// A register.
+    /// A register of the kernel.
     Reg(Reg),
     /// A variable: where it starts in its space. Of a global: in that variable.
     Variable { space: Space, base: Base, offset: i64 },

@@ -23,7 +23,7 @@ const FLOAT: Float = Float { round: Round::Nearest, ftz: false, sat: false };
 enum Pool {
     /// Those that may be the same for all lanes.
     Agreed,
-    /// All.
+    /// Every register.
     All,
 }
 

@@ -19,7 +19,7 @@ const BLOCKS_MOST: u32 = 40;
 pub struct Lanes;
 
 impl Lanes {
-    /// Each.
+    /// The numbers of all lanes.
     pub fn all() -> std::ops::Range<usize> {
         0..LANES
     }
@@ -28,7 +28,7 @@ impl Lanes {
 /// What a lane stored: instruction and value.
 pub type Trace = Vec<(u32, u64)>;
 
-/// A warp.
+/// A warp that interprets a kernel, with its registers and memory.
 pub struct Machine<'k, S> {
     kernel: &'k Kernel,
     assume: Assume,

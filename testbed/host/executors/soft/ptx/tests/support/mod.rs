@@ -23,7 +23,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// Its text.
+    /// The PTX text of the image.
     pub fn text(&self) -> Vec<u8> {
         let mut text = vec![0; self.unpacked];
         match self.flags & (LZ4 | ZSTD) {

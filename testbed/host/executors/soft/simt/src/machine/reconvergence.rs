@@ -169,7 +169,8 @@ mod tests {
         }
     }
 
-    /// Issue 13, point 2: n live registers and n barriers with a change between each two.
+    /// A kernel with n live registers and n barriers, with a change of the live set between each two
+    /// barriers.
     #[test]
     fn many_live_registers_and_barriers_take_work_and_memory_in_proportion() {
         let effort = |n: usize| {

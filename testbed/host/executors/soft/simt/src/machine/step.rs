@@ -14,9 +14,9 @@ pub(crate) type StepFn = unsafe fn(&mut Warp, &mut Env<'_>, &Step, u32) -> u32;
 #[repr(C, align(64))]
 pub(crate) struct Step {
     run: StepFn,
-    /// The destination.
+    /// Slot of the destination.
     pub(crate) d: Slot,
-    /// Sources.
+    /// Slots of the sources.
     pub(crate) a: Slot,
     pub(crate) b: Slot,
     pub(crate) c: Slot,

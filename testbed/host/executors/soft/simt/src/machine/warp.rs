@@ -31,7 +31,7 @@ pub(crate) enum Exit {
 /// The lanes of a warp that run and wait together, with their registers.
 #[derive(Debug)]
 pub(crate) struct Warp {
-    /// Registers.
+    /// The registers of all lanes.
     pub(crate) frame: Frame,
     /// The lanes that run.
     pub(crate) mask: u32,

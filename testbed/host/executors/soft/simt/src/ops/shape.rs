@@ -28,7 +28,7 @@ pub(crate) trait Op3 {
     fn f(a: Self::A, b: Self::B, c: Self::C) -> Self::R;
 }
 
-/// A comparison.
+/// A comparison of two lanes' values.
 pub(crate) trait Test {
     type T: Lane;
     fn f(a: Self::T, b: Self::T) -> bool;

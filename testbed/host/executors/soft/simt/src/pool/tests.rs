@@ -23,8 +23,8 @@ impl Work for Endless {
     }
 }
 
-/// Issue 13, done when good sessions have their share: the one worker helps each of several launches without
-/// an end.
+/// The pool's only worker helps each of several launches that never end, so that every session gets its
+/// share.
 #[test]
 fn a_worker_goes_on_to_work_that_waits() {
     let pool = Pool::new(2);
@@ -167,8 +167,8 @@ fn beside_stuck(pool: &Pool, count: usize, act: impl FnOnce(&[Arc<Stuck>])) {
     });
 }
 
-/// Issue 13, done when good sessions have their share: pieces without an end take all workers, and others are
-/// helped all the same, by as many. Without threads that stand in for them nobody comes.
+/// Pieces that never end occupy all workers; other jobs are still helped, by as many workers, because other
+/// threads stand in for the occupied ones.
 #[test]
 fn endless_pieces_do_not_keep_workers_from_other_work() {
     let pool = Pool::new(3);
@@ -212,8 +212,8 @@ fn endless_pieces_do_not_keep_workers_from_short_launches() {
     });
 }
 
-/// Issue 13: however many pieces have no end, a job has no more workers than the pool was made for, there are
-/// so many besides those that are away, and these end with their jobs.
+/// However many pieces never end: a job has no more workers than the pool was made for, no more than that
+/// number are available beside the occupied ones, and the occupied ones exit with their jobs.
 #[test]
 fn threads_that_stand_in_are_bounded_and_end() {
     let pool = Pool::new(3);

@@ -9,12 +9,12 @@ pub const THREADS: u64 = 40;
 #[derive(Clone, Debug)]
 pub struct Access {
     pub spelling: String,
-    /// Empty: generic.
+    /// State space; empty for a generic access.
     pub space: &'static str,
     ty: &'static str,
     /// Bytes of one element.
     pub bytes: u64,
-    /// Elements.
+    /// Number of elements.
     pub count: u64,
 }
 

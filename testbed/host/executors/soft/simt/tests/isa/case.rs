@@ -5,13 +5,13 @@ use crate::device::Device;
 /// How a case is checked: launches kernels of its module, and says what is wrong with what they did.
 pub type Check = Box<dyn Fn(&mut Device) -> Result<(), String> + Send + Sync>;
 
-/// One test.
+/// A module and the check of what its kernels do.
 pub struct Case {
     /// The spelling under test, or what a test of several is about. Unique.
     pub name: String,
     /// The spellings whose results the test checks. Each is in `text`.
     pub covers: Vec<String>,
-    /// The module.
+    /// PTX text of the module.
     pub text: String,
     pub check: Check,
 }

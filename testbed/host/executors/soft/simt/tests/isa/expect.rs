@@ -3,7 +3,7 @@
 /// A result, as the ISA's text leaves it open or not.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Expect {
-    /// These bits.
+    /// Exactly these bits.
     Bits(u64),
     /// One of these.
     OneOf(Vec<u64>),

@@ -292,7 +292,7 @@ impl Lanes {
         self.entry("constant", &parts.collect::<String>())
     }
 
-    /// The test.
+    /// The test that these lanes make.
     pub fn case(self) -> Case {
         let mut tuples = tuples(&self.domains, self.extra);
         tuples.extend(self.also.iter().cloned());

@@ -102,7 +102,7 @@ pub const OPERATIONS: [Operation; 8] = [
 /// A kernel's statements.
 pub struct Program(pub Vec<Statement>);
 
-/// Makes statements.
+/// Draws random statements.
 struct Maker {
     random: Random,
     /// Whether threads may end before others.

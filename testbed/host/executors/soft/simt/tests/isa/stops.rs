@@ -1,5 +1,5 @@
-//! Issue 13, point 1: no launch goes on for long without a look at its control, whatever its code. Judged by
-//! the budget of instructions, which is looked at together with the session's end and the deadline.
+//! No launch runs for long without checking its control, whatever its code. Judged by the budget of
+//! instructions, which is looked at together with the session's end and the deadline.
 
 use std::fmt::Write;
 

@@ -13,9 +13,9 @@ pub enum Domain {
     Bf16,
     /// Two bfloat16 in 32 bits.
     Bf16x2,
-    /// Single precision.
+    /// Any single-precision number.
     F32,
-    /// Double precision.
+    /// Any double-precision number.
     F64,
     /// Counts, positions and lengths: small numbers and their limits, in 32 bits.
     Count,
@@ -184,7 +184,7 @@ pub const F64_EDGES: &[u64] = &[
     0x7ff0_0000_0000_0001,
 ];
 
-/// Half precision.
+/// Half-precision numbers near which rounding, overflow or the kind of number changes.
 pub const F16_EDGES: &[u16] = &[
     0x0000, 0x8000, 0x0001, 0x8001, 0x0200, 0x03ff, 0x83ff, 0x0400, 0x8400, 0x0401, 0x1400, 0x3555, 0x3800,
     0xb800, 0x37ff, 0x3801, 0x3bff, 0x3c00, 0xbc00, 0x3c01, 0x3e00, 0xbe00, 0x4000, 0x4100, 0xc100, 0x4248,
@@ -192,7 +192,7 @@ pub const F16_EDGES: &[u16] = &[
     0x7c00, 0xfc00, 0x7e00, 0xfe01, 0x7c01, 0x7fff,
 ];
 
-/// bfloat16.
+/// bfloat16 numbers near which rounding, overflow or the kind of number changes.
 pub const BF16_EDGES: &[u16] = &[
     0x0000, 0x8000, 0x0001, 0x8001, 0x0040, 0x007f, 0x807f, 0x0080, 0x8080, 0x0081, 0x3eab, 0x3f00, 0xbf00,
     0x3f7f, 0x3f80, 0xbf80, 0x3f81, 0x3fc0, 0x4000, 0x4020, 0x4049, 0x42fe, 0x4300, 0x4b00, 0x4f00, 0x7e80,

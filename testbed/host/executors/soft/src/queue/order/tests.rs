@@ -251,8 +251,8 @@ fn what_nobody_waits_for_is_put_off() {
 /// Gives something that comes after the work of many streams.
 type Way = fn(&mut Order<u32>);
 
-/// Issue 13, point 2: work behind a held stream. `n` streams are given something each, then `n` things come
-/// after all of them, by each way that there is.
+/// Work behind a held stream: `n` streams get one piece of work each, then `n` pieces are ordered after all
+/// of them, by each kind of dependency.
 #[test]
 fn work_behind_a_held_stream_takes_memory_in_proportion() {
     let ways: [(&str, Way); 6] = [

@@ -84,8 +84,7 @@ fn arena() -> Arena {
 const DIVERGENT: &str = ".reg .b32 %l;\n.reg .pred %p;\nmov.u32 %l, %laneid;\nsetp.lt.u32 %p, %l, 16;\n@%p bra LOW;\n\
     bar.warp.sync -1;\nbra JOIN;\nLOW:\nbar.warp.sync -1;\nJOIN:\n";
 
-/// Issue 13, point 1 and its siblings: a kernel whose lanes go apart and meet again in a loop takes no more
-/// memory with each round.
+/// A kernel whose lanes diverge and reconverge in a loop takes no more memory with each iteration.
 #[test]
 fn parts_of_warps_are_used_again() {
     let program = program(
@@ -99,8 +98,8 @@ fn parts_of_warps_are_used_again() {
     assert!((3..=8).contains(&parts), "{parts} parts of two warps");
 }
 
-/// Issue 13, memory charged to nobody: what the parts of divergent warps take is charged, once for all blocks
-/// that a thread runs. It was charged for each block anew, so that a large grid came to its session's limit.
+/// The memory of divergent warps' parts is charged once for all blocks that a worker thread runs. If it were
+/// charged again for each block, a large grid would reach its session's limit.
 #[test]
 fn parts_of_warps_are_charged_once() {
     let (program, arena, plenty) = (program(DIVERGENT), arena(), 1 << 40);
@@ -145,8 +144,8 @@ fn another_thread() -> ThreadId {
     thread::spawn(|| thread::current().id()).join().expect("a thread's number")
 }
 
-/// Issue 13, memory charged to nobody: a worker that comes back to a long launch in its turn is charged as
-/// one. It was charged anew each time, so that a long launch beside others came to its session's limit.
+/// A worker that returns to a long launch several times is charged once. If it were charged at each return, a
+/// long launch beside others would reach its session's limit.
 #[test]
 fn workers_that_come_and_go_are_charged_once() {
     let plenty = 1 << 40;
@@ -192,8 +191,8 @@ const PRINT: &str = ".reg .b64 %d<3>;\n.reg .b32 %r;\nld.param.u64 %d1, [text];\
     .param .b64 p0;\n.param .b64 p1;\n.param .b32 q;\nst.param.b64 [p0+0], %d1;\nst.param.b64 [p1+0], %d2;\n\
     call.uni (q), vprintf, (p0, p1);\nld.param.b32 %r, [q+0];\n}\n";
 
-/// Issue 13, memory charged to nobody: what kernels print is held until their launch has ended, so it has a
-/// limit of 1 MiB; what comes after is dropped, and the launch goes on.
+/// The output of `printf` is held until its launch has completed, so it is limited to 1 MiB. Output beyond
+/// that is dropped, and the launch continues.
 #[test]
 fn what_a_launch_prints_has_a_limit() {
     let arena = arena();

@@ -6,7 +6,7 @@ use super::space::{FEW, Space};
 use crate::machine::{Env, Isa, LANES, Slot, Step, Warp};
 use vgpu_arena::Element;
 
-/// Device memory.
+/// The global state space: device memory.
 pub(crate) struct Global;
 
 impl Space for Global {
