@@ -1,9 +1,10 @@
-//! What a session makes its host hold: charges, and the guards that return them.
+//! Charges for what a session makes its host hold, and the guards that return them.
 //!
 //! Every byte and every handle that exists because a guest asked for it is charged to its session before it
-//! is made. Who makes it keeps the [`Charge`] beside it, so that both are dropped together. Over a limit
-//! nothing is made, and the guest gets CUDA's out-of-memory. When a session has ended the device checks that
-//! nothing is charged to it any more; what was not returned stays in the device's own total.
+//! is made. The code that makes it keeps the [`Charge`] beside it, so that both are dropped together. Over a
+//! limit nothing is made, and the guest gets CUDA's out-of-memory status. When a session has ended, the
+//! device checks that nothing is charged to it any more; charges that were not returned stay in the device's
+//! total.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,28 +13,28 @@ use crate::charges::host_memory::HostMemory;
 use crate::charges::limits::{Limits, Resource};
 use crate::charges::log_budget::LogBudget;
 
-/// `CUDA_ERROR_OUT_OF_MEMORY`: what a guest gets over a limit.
+/// `CUDA_ERROR_OUT_OF_MEMORY`: the status of a call that would exceed a limit.
 pub const OUT_OF_MEMORY: u32 = 2;
-/// `CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES`: what it gets for a kernel that is too large to be made ready.
+/// `CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES`: the status for a kernel that is too large to prepare.
 pub const OUT_OF_RESOURCES: u32 = 701;
 
-/// A session would have more than it may. The guest gets [`OUT_OF_MEMORY`].
+/// A session would exceed a limit. The guest gets [`OUT_OF_MEMORY`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{wanted} more {}: the session has {used} of {limit}{}", .resource.name(), if *.host_lacks { ", and the host has no memory" } else { "" })]
 pub struct OverLimit {
     /// The resource whose limit would be exceeded.
     pub resource: Resource,
-    /// How much it asked for.
+    /// The amount that was requested, in units of the resource.
     pub wanted: u64,
-    /// How much it has.
+    /// The amount that the session has.
     pub used: u64,
-    /// The most that it may have.
+    /// The most that the session may have.
     pub limit: u64,
-    /// Whether the limit would allow it, and it is the host that has no memory.
+    /// Whether the limit allows the amount, but the host has no memory for it.
     pub host_lacks: bool,
 }
 
-/// What all sessions of a device are charged.
+/// The charges of all sessions of a device.
 #[derive(Debug, Default)]
 pub struct DeviceCharges {
     bytes: AtomicU64,
@@ -42,15 +43,14 @@ pub struct DeviceCharges {
 }
 
 impl DeviceCharges {
-    /// Bytes of host and device memory that are charged to sessions, those included that ended without
+    /// Bytes of host and device memory that are charged to sessions, including those that ended without
     /// returning them.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Writes to the log what a guest causes that has no session, or has one no longer, unless the device has
-    /// written too much.
+    /// Writes a log line that a guest without a session caused, unless the device's log budget is used up.
     pub(crate) fn log(&self, bytes: usize, write: impl FnOnce()) {
         if self.log.take(bytes, |text| tracing::warn!("all sessions of the device: {text}")) {
             write();
@@ -58,7 +58,7 @@ impl DeviceCharges {
     }
 }
 
-/// What one session is charged.
+/// The charges of one session.
 #[derive(Debug)]
 pub struct Charges {
     session: u32,
@@ -69,7 +69,7 @@ pub struct Charges {
 }
 
 impl Charges {
-    /// The charges of a new session, which count in the total of `device` too.
+    /// Makes the charges of a new session, which count in the total of `device` too.
     #[must_use]
     pub fn new(session: u32, limits: Limits, device: Arc<DeviceCharges>) -> Arc<Self> {
         let log = LogBudget::new(limits.log_lines, limits.log_lines_per_minute);
@@ -88,7 +88,7 @@ impl Charges {
         &self.limits
     }
 
-    /// How much of a resource the session has.
+    /// The amount of a resource that the session has.
     #[must_use]
     pub fn used(&self, resource: Resource) -> u64 {
         self.used[resource as usize].load(Ordering::Relaxed)
@@ -100,34 +100,34 @@ impl Charges {
         self.used(Resource::HostBytes) + self.used(Resource::DeviceBytes)
     }
 
-    /// Charges `amount` until the guard is dropped, unless the session would have more than it may.
+    /// Charges `amount` until the guard is dropped. Fails if the session would exceed its limit.
     pub fn take(self: &Arc<Self>, resource: Resource, amount: u64) -> Result<Charge, OverLimit> {
         self.add(resource, amount)?;
         Ok(Charge { charges: Arc::clone(self), resource, amount })
     }
 
-    /// Writes to the log on behalf of the session, unless it has written too much. `bytes`: the length of the
-    /// part of the line that the guest chose.
+    /// Writes a log line on behalf of the session, unless its log budget is used up. `bytes` is the length of
+    /// the part of the line that the guest chose.
     pub fn log(&self, bytes: usize, write: impl FnOnce()) {
         if self.log.take(bytes, |text| tracing::warn!(session = self.session, "{text}")) {
             self.device.log(bytes, write);
         }
     }
 
-    /// The same for the line that says why the session ended: its own budget may be used up by then, so the
-    /// device's alone counts.
+    /// As [`Charges::log`], for the line that says why the session ended. Only the device's budget counts,
+    /// because the session's may be used up by then.
     pub(crate) fn log_end(&self, bytes: usize, write: impl FnOnce()) {
         self.device.log(bytes, write);
     }
 
-    /// Logs an error if the session, which has ended, is still charged something: a bug of its executor.
+    /// Logs an error if the session, which has ended, still has charges. That is a bug of its executor.
     pub(crate) fn check_returned(&self) {
         if let Some(left) = self.remaining() {
             tracing::error!(session = self.session, "an ended session is still charged {left}");
         }
     }
 
-    /// What the session has, if it has anything.
+    /// Describes what the session still has; `None` if it has nothing.
     fn remaining(&self) -> Option<String> {
         let left = Resource::ALL.into_iter().filter(|&resource| self.used(resource) > 0);
         let text: Vec<String> =
@@ -182,14 +182,14 @@ impl Charge {
         self.amount
     }
 
-    /// Charges more, unless the session would have more than it may. Then the charge stays as it is.
+    /// Adds `more` to the charge. Fails without a change if the session would exceed its limit.
     pub fn grow(&mut self, more: u64) -> Result<(), OverLimit> {
         self.charges.add(self.resource, more)?;
         self.amount += more;
         Ok(())
     }
 
-    /// Returns all but `amount`, which is at most what it is.
+    /// Reduces the charge to `amount`, which must not exceed it.
     pub fn shrink_to(&mut self, amount: u64) {
         let less = self.amount.saturating_sub(amount);
         self.charges.give_back(self.resource, less);
@@ -232,8 +232,7 @@ mod tests {
         assert_eq!(one.remaining(), None);
     }
 
-    /// "Every allocation made for a guest can fail": what no host has is refused before anybody allocates it,
-    /// and is not charged.
+    /// An amount that no host has is refused before anything is allocated, and is not charged.
     #[test]
     fn what_the_host_does_not_have_is_refused_though_the_session_may_have_it() {
         let (one, device) = charges(Limits { host_bytes: u64::MAX, ..Limits::default() });

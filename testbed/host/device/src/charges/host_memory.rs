@@ -1,34 +1,36 @@
-//! What the device's process gets of its host: memory for sessions, asked for ahead, and mappings.
+//! What the device's process gets from its host: memory for sessions, which is requested ahead, and mappings.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What Linux allows where it does not say: `DEFAULT_MAX_MAP_COUNT`.
+/// Linux's default limit, `DEFAULT_MAX_MAP_COUNT`, used if the limit cannot be read.
 const MAPPINGS_USUAL: u64 = 65_530;
 
-/// How many mappings Linux allows a process: `vm.max_map_count`. Over it no thread can be started, and the
-/// process ends.
+/// The number of mappings that Linux allows a process: `vm.max_map_count`. Above it no thread can be started,
+/// and the process would end.
 #[must_use]
 pub fn mappings_allowed() -> u64 {
     let text = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
     text.trim().parse().unwrap_or(MAPPINGS_USUAL)
 }
 
-/// The bytes of host memory that sessions hold, and how many the host is known to have for them.
+/// The bytes of host memory that sessions hold, and the bytes that the host is known to have for them.
 ///
-/// A session's work allocates in small pieces, where a failure would end the process. So the host is asked
-/// first, for more than is needed now, and what it refuses is not started.
+/// A session's work allocates in small pieces, and a failed small allocation would end the process. So memory
+/// is requested from the host first, more than is needed now, and work for which the host refuses it is not
+/// started.
 #[derive(Debug, Default)]
 pub(crate) struct HostMemory {
     bytes: AtomicU64,
-    /// Up to how many bytes the host has been asked.
+    /// The number of bytes for which the host has been asked.
     asked: AtomicU64,
 }
 
 impl HostMemory {
-    /// Bytes for which the host is asked ahead: more than one message makes it hold beside what is charged.
+    /// Number of bytes requested ahead. It exceeds the uncharged memory that one message takes.
     const AHEAD: u64 = 4 << 20;
 
-    /// Counts bytes that are going to be held. False: the host does not have them, and nothing is counted.
+    /// Counts bytes before they are allocated. Returns false, and counts nothing, if the host does not have
+    /// them.
     pub(crate) fn take(&self, wanted: u64) -> bool {
         let bytes = self.bytes.fetch_add(wanted, Ordering::Relaxed).saturating_add(wanted);
         if bytes <= self.asked.load(Ordering::Relaxed) {
@@ -37,7 +39,7 @@ impl HostMemory {
         let mut room = Vec::<u8>::new();
         let more = usize::try_from(wanted.saturating_add(Self::AHEAD));
         let there = more.is_ok_and(|more| room.try_reserve_exact(more).is_ok());
-        // The compiler may otherwise leave out an allocation that nobody uses.
+        // Without this the compiler may remove the unused allocation.
         std::hint::black_box(&mut room);
         if there {
             self.asked.fetch_max(bytes.saturating_add(Self::AHEAD), Ordering::Relaxed);
@@ -47,14 +49,14 @@ impl HostMemory {
         there
     }
 
-    /// Counts bytes that are held no more. The host may give them to somebody else, so it is asked again for
-    /// the next.
+    /// Counts bytes that were freed. The host may give them to another process, so it is asked again for the
+    /// next ones.
     pub(crate) fn give_back(&self, less: u64) {
         let bytes = self.bytes.fetch_sub(less, Ordering::Relaxed).saturating_sub(less);
         self.asked.fetch_min(bytes.saturating_add(Self::AHEAD), Ordering::Relaxed);
     }
 
-    /// The bytes that are counted.
+    /// The number of bytes that are counted now.
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)

@@ -1,18 +1,18 @@
-//! What a session may make its host hold: the kinds of resources, and the most of each.
+//! The resources that a session may make its host hold, and the limit of each.
 
 use crate::charges::host_memory::mappings_allowed;
 
 /// A kind of resource that sessions are charged for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resource {
-    /// Bytes of the host's memory: images on their way, kernels made ready, graphs, queued messages, scratch
-    /// memory of kernels.
+    /// Bytes of host memory: arriving images, prepared kernels, graphs, queued messages, scratch memory of
+    /// kernels.
     HostBytes,
     /// Bytes of device memory.
     DeviceBytes,
     /// Allocations of device memory.
     Allocations,
-    /// Streams, the default one not counted.
+    /// Streams other than the default one.
     Streams,
     /// Events that the guest has created.
     Events,
@@ -20,17 +20,17 @@ pub enum Resource {
     Holds,
     /// Modules, open or loaded.
     Modules,
-    /// Kernels that the guest has asked for.
+    /// Kernels whose functions the guest has.
     Functions,
     /// Graphs that are instantiated and not destroyed.
     Graphs,
-    /// Nodes of all graphs.
+    /// Nodes of all graphs together.
     GraphNodes,
     /// Handles of physical memory.
     Physical,
     /// Reserved ranges of device addresses.
     Reservations,
-    /// Mappings of physical memory: each may cost the host's process mappings of its own.
+    /// Mappings of physical memory. Each may need several mappings of the host's process.
     Mappings,
     /// Messages and nodes of graphs that wait for other work.
     Queued,
@@ -38,7 +38,7 @@ pub enum Resource {
 
 impl Resource {
     pub(crate) const COUNT: usize = Self::Queued as usize + 1;
-    /// All of them, in the order of their numbers.
+    /// All resources, in the order of their numbers.
     pub const ALL: [Self; Self::COUNT] = [
         Self::HostBytes,
         Self::DeviceBytes,
@@ -56,7 +56,7 @@ impl Resource {
         Self::Queued,
     ];
 
-    /// What it is called in messages, in the plural.
+    /// Name of the resource in messages, in the plural.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -78,7 +78,7 @@ impl Resource {
     }
 }
 
-/// The most that one session may have of each resource, and write to the log.
+/// The most of each resource that one session may have, and the most that it may write to the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Limit of [`Resource::HostBytes`]; default 4 GiB.
@@ -110,14 +110,15 @@ pub struct Limits {
     pub mappings: u64,
     /// Limit of [`Resource::Queued`]; default 65,536.
     pub queued: u64,
-    /// Lines that may be written to the log at once; 500. A line counts for each 256 bytes that it has.
+    /// Number of lines that may be written to the log in one burst; default 500. A long line counts once for
+    /// each 256 bytes.
     pub log_lines: u64,
-    /// Lines a minute after that; 60.
+    /// Number of lines a minute after that; default 60.
     pub log_lines_per_minute: u64,
 }
 
 impl Default for Limits {
-    /// As documented at each.
+    /// The defaults that each field documents.
     fn default() -> Self {
         Self {
             host_bytes: 4 << 30,
@@ -140,12 +141,12 @@ impl Default for Limits {
     }
 }
 
-/// The part of the process's mappings that is one session's limit. All sessions of a device together may use
-/// half of them, and each of theirs counts twice, because it can cut another in two.
+/// Divisor of the process's mappings for the limit of one session. All sessions of a device together may use
+/// half of the process's mappings, and each counts twice, because it can split another in two.
 const MAPPINGS_SHARE: u64 = 2 * 2 * vgpu_wire::registers::MAX_CHANNELS as u64;
 
 impl Limits {
-    /// The most of a resource.
+    /// The limit of a resource.
     #[must_use]
     pub const fn of(&self, resource: Resource) -> u64 {
         match resource {

@@ -1,20 +1,20 @@
-//! How much a guest may make its host write to the log: a number of lines at once, and so many a minute after
-//! that. Owns the words that say that lines are left out.
+//! Limits what a guest can make its host write to the log: a burst of lines, and then a number of lines a
+//! minute. Also writes the line that says that lines are left out.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::sync::lock;
 
-/// Bytes that count as one line.
+/// Number of bytes that count as one line.
 const LINE_BYTES: usize = 256;
-/// Lines that all sessions of a device may write at once. A new session has a budget of its own, so the
-/// sessions' budgets alone are no limit.
+/// Number of lines that all sessions of a device may write in one burst. Each new session has a budget of its
+/// own, so the sessions' budgets alone would not be a limit.
 const DEVICE_LINES: u64 = 5_000;
-/// Lines a minute of all sessions of a device.
+/// Number of lines a minute of all sessions of a device together.
 const DEVICE_LINES_PER_MINUTE: u64 = 600;
 
-/// The lines that a session, or all sessions of a device, may still write.
+/// The budget of a session, or of all sessions of a device.
 #[derive(Debug)]
 pub(crate) struct LogBudget {
     most: u64,
@@ -27,7 +27,7 @@ struct State {
     left: u64,
     /// When lines were last added.
     filled: Instant,
-    /// Lines that were left out since the last that was written.
+    /// Number of lines that were left out since the last one was written.
     dropped: u64,
 }
 
@@ -44,8 +44,8 @@ impl LogBudget {
         Self { most, per_minute, state: Mutex::new(state) }
     }
 
-    /// Whether a line may be written of which the guest chose `bytes`. `say` writes that lines are left out
-    /// from here on, or were.
+    /// Whether a line may be written of which the guest chose `bytes`. Calls `say` with the line that says
+    /// that lines are left out from here on, or were left out.
     pub(crate) fn take(&self, bytes: usize, say: impl Fn(&str)) -> bool {
         self.take_at(bytes, Instant::now(), say)
     }
@@ -54,7 +54,7 @@ impl LogBudget {
         let mut state = lock(&self.state);
         state.fill(self.most, self.per_minute, now);
         let lines = (bytes.div_ceil(LINE_BYTES) as u64).max(1);
-        // A line longer than all that may be written at once is written when nothing else has been.
+        // A line that is longer than a whole burst is written if the budget is full.
         if state.left < lines.min(self.most.max(1)) {
             state.dropped += 1;
             let first = state.dropped == 1;
@@ -104,7 +104,7 @@ mod tests {
         let written = (0..10).filter(|_| budget.take_at(1, start, say)).count();
         assert_eq!((written, said.borrow().len()), (3, 1));
         assert!(said.borrow()[0].contains("the rest is dropped"));
-        // A minute brings 60 more, of which it keeps no more than at first.
+        // A minute adds 60 lines, but no more than the burst.
         let later = start + Duration::from_mins(1);
         let written = (0..10).filter(|_| budget.take_at(1, later, say)).count();
         assert_eq!((written, said.borrow().len()), (3, 3));

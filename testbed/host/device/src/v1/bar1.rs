@@ -1,17 +1,17 @@
 //! BAR1: 16 MiB that the guest writes with stores of up to 8 bytes; the first half is payload for the host,
-//! the second payload for the guest. Its last four bytes show the status, and are where payload would be
-//! (Q3). A load of 8 bytes that ends in the status brings the status alone: its low half is 0, whatever
-//! payload lies there (Q28).
+//! the second payload for the guest. Its last four bytes show the status and hide the payload there (Q3). An
+//! 8-byte load that ends in the status returns only the status: its low half is 0, whatever payload is there
+//! (Q28).
 
 use vgpu_wire::pci::V1_BAR1_BYTES;
 use vgpu_wire::v1::registers::BAR1_STATUS;
 
 use super::access::mask;
 
-/// Where the load of 8 bytes begins whose high half is the status.
+/// Offset of the 8-byte load whose high half is the status.
 const LAST_WORD: u32 = BAR1_STATUS - 4;
 
-/// The memory behind BAR1.
+/// The memory behind BAR1, status included.
 pub(super) struct Bar1(Box<[u8]>);
 
 impl std::fmt::Debug for Bar1 {
@@ -26,14 +26,14 @@ impl Bar1 {
         Self(vec![0; V1_BAR1_BYTES as usize].into_boxed_slice())
     }
 
-    /// `bytes` from `offset` on, as far as they are within BAR1.
+    /// Returns `bytes` from `offset` on, fewer if BAR1 ends before.
     pub(super) fn get(&self, offset: u32, bytes: usize) -> &[u8] {
         let rest = self.0.get(offset as usize..).unwrap_or_default();
         &rest[..bytes.min(rest.len())]
     }
 
-    /// A guest's load of 1 to 8 bytes, aligned to their number. What begins within the status reads it from
-    /// its first byte on.
+    /// A guest's load of 1 to 8 bytes, aligned to its size. A load that starts within the status returns the
+    /// status from its first byte on.
     pub(super) fn load(&self, offset: u32, size: usize) -> u64 {
         if (BAR1_STATUS..BAR1_STATUS + 4).contains(&offset) {
             return u64::from(self.status()) & mask(size);
@@ -47,7 +47,7 @@ impl Bar1 {
         u64::from_le_bytes(bytes)
     }
 
-    /// What a guest gets that loads a run by 8 bytes at a time.
+    /// Returns what a guest gets that loads a range 8 bytes at a time.
     pub(super) fn load_block(&self, offset: u32, bytes: usize) -> Vec<u8> {
         let mut block = self.get(offset, bytes).to_vec();
         let lost = LAST_WORD.saturating_sub(offset)..BAR1_STATUS.saturating_sub(offset);
@@ -56,12 +56,12 @@ impl Bar1 {
         block
     }
 
-    /// A guest's store: of what lies beyond the end, and of the status, nothing is kept.
+    /// A guest's store. Bytes beyond the end and bytes of the status are dropped.
     pub(super) fn store(&mut self, offset: u32, bytes: &[u8]) {
         self.put(offset, bytes, BAR1_STATUS as usize);
     }
 
-    /// The host's payload, which may cover the status until that is shown anew.
+    /// Stores the host's payload, which may overwrite the status until [`Bar1::show`] is called again.
     pub(super) fn answer(&mut self, offset: u32, bytes: &[u8]) {
         self.put(offset, bytes, self.0.len());
     }
@@ -72,12 +72,12 @@ impl Bar1 {
         self.0[start..start + length].copy_from_slice(&bytes[..length]);
     }
 
-    /// The status as it is shown here, which need not be the register's (Q5).
+    /// The status that BAR1 shows, which may differ from the register's (Q5).
     pub(super) fn status(&self) -> u32 {
         self.get(BAR1_STATUS, 4).try_into().map_or(0, u32::from_le_bytes)
     }
 
-    /// Shows the status.
+    /// Makes BAR1 show this status.
     pub(super) fn show(&mut self, status: u32) {
         self.answer(BAR1_STATUS, &status.to_le_bytes());
     }

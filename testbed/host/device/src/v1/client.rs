@@ -1,4 +1,5 @@
-//! The device's side of the mediator's socket: a connection that is made when it is needed, again and again.
+//! The device's side of the mediator's socket. A connection is made when a call needs one, and again after
+//! each loss.
 
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
@@ -19,12 +20,12 @@ use super::stream::Frames;
 use crate::sync::lock;
 use crate::unix_socket::connect_to;
 
-/// How long a mediator may take no bytes of a call before it counts as gone.
+/// A mediator that accepts no byte of a call for this long is treated as gone.
 const SEND_LIMIT: Duration = Duration::from_secs(30);
-/// Bytes that are read at a time.
+/// Number of bytes read at a time.
 const PIECE: usize = 256 << 10;
 
-/// The way to a mediator that listens at a path.
+/// A link to a mediator that listens on a socket.
 #[derive(Debug)]
 pub struct Client {
     path: PathBuf,
@@ -37,7 +38,7 @@ pub struct Client {
 struct State {
     current: Option<Current>,
     made: u64,
-    /// Of connections that ended; those that have not noticed yet among them.
+    /// Threads of the current connection, and of earlier ones until they have noticed its end.
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -48,12 +49,12 @@ struct Current {
 }
 
 impl Client {
-    /// A link that connects now, if a mediator listens at `path`, and else when there is a call.
+    /// Makes a link that connects at once if a mediator listens at `path`, and otherwise with the first call.
     pub fn connect(path: &Path, inlet: Inlet) -> Self {
         Self::with_limit(path, inlet, SEND_LIMIT)
     }
 
-    /// The same with another limit for a mediator that takes nothing.
+    /// As [`Client::connect`], with another limit for a mediator that accepts nothing.
     pub fn with_limit(path: &Path, inlet: Inlet, limit: Duration) -> Self {
         let client = Self { path: path.to_owned(), inlet, state: Mutex::default(), limit };
         if let Err(error) = client.connected(&mut lock(&client.state)) {
@@ -62,7 +63,7 @@ impl Client {
         client
     }
 
-    /// The connection that there is, or a new one.
+    /// Returns the current connection, or makes a new one.
     fn connected<'a>(&self, state: &'a mut State) -> io::Result<&'a Current> {
         if state.current.as_ref().is_some_and(|current| is_dead(current.outbox.stream())) {
             state.hang_up();
@@ -74,7 +75,7 @@ impl Client {
             let outbox = Arc::new(Outbox::new(stream));
             state.made += 1;
             let number = state.made;
-            // From here on it is closed when it is given up.
+            // From here on `hang_up` closes the connection.
             state.current = Some(Current { number, outbox: Arc::clone(&outbox) });
             let started = self.start(state, number, &outbox);
             if started.is_err() {
@@ -85,7 +86,7 @@ impl Client {
         state.current.as_ref().ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
-    /// Starts a connection's two threads, one for each direction.
+    /// Starts the two threads of a connection, one for each direction.
     fn start(&self, state: &mut State, number: u64, outbox: &Arc<Outbox>) -> io::Result<()> {
         state.threads.retain(|thread| !thread.is_finished());
         let (inlet, own) = (self.inlet.clone(), Arc::clone(outbox));
@@ -106,7 +107,7 @@ impl State {
     }
 }
 
-/// Whether the peer has hung up. What it sent before that is the receiving thread's.
+/// Whether the peer has hung up. The receiving thread still handles what the peer sent before.
 fn is_dead(stream: &UnixStream) -> bool {
     let mut byte = [0; 1];
     match recv(stream, &mut byte[..], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
@@ -115,13 +116,13 @@ fn is_dead(stream: &UnixStream) -> bool {
     }
 }
 
-/// Writes what a doorbell left to be written, until the connection ends.
+/// Writes what a doorbell could not write without waiting, until the connection ends.
 fn write_all(outbox: &Outbox, number: u64, inlet: &Inlet) {
     if let Err(error) = outbox.write_on() {
         tracing::warn!("send a call to the mediator: {error}");
-        // First, for the end of the connection says it another way.
+        // This is delivered first, because the end of the connection reports the loss with another status.
         inlet.deliver(Delivery::Unsent { connection: number });
-        // What follows would be taken for the rest of this call.
+        // The mediator would take anything that follows for the rest of this call.
         outbox.close();
     }
 }
@@ -134,7 +135,7 @@ impl Link for Client {
         let sent = current.outbox.call([[header.as_bytes(), call.as_bytes()].concat(), data]);
         match sent {
             Ok(()) => Ok(current.number),
-            // An earlier call is still on its way, and there is no room for another behind it.
+            // An earlier call is still being sent, and the queue has no room for another.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(LinkError::Send(error)),
             Err(error) => {
                 state.hang_up();
@@ -149,7 +150,8 @@ impl Drop for Client {
         let mut state = lock(&self.state);
         state.hang_up();
         for thread in state.threads.drain(..) {
-            // The last to hold the device may be such a thread itself, when it delivers.
+            // A thread that delivers holds the device, so the last owner, which drops this, may be one of the
+            // threads.
             if thread.thread().id() != thread::current().id() {
                 let _ = thread.join();
             }
@@ -157,7 +159,7 @@ impl Drop for Client {
     }
 }
 
-/// Receives until the mediator hangs up.
+/// Receives answers until the mediator hangs up.
 fn receive_all(outbox: &Outbox, number: u64, inlet: &Inlet) {
     let mut frames = Frames::default();
     let mut piece = vec![0; PIECE];
@@ -179,7 +181,7 @@ fn receive_all(outbox: &Outbox, number: u64, inlet: &Inlet) {
                     }
                 }
                 Err(error) => {
-                    // Dropped without a word to anybody but the log.
+                    // Only the log says that it is dropped.
                     tracing::warn!("what the mediator sent is dropped: {error}");
                     frames.clear();
                 }
@@ -187,11 +189,11 @@ fn receive_all(outbox: &Outbox, number: u64, inlet: &Inlet) {
         }
     }
     inlet.deliver(Delivery::Closed { connection: number });
-    // Nobody writes to it any more.
+    // No thread writes to the connection from here on.
     outbox.close();
 }
 
-/// One frame; false: the device is gone.
+/// Handles one frame. Returns false if the device is gone.
 fn take(outbox: &Outbox, header: &Header, payload: &[u8], inlet: &Inlet) -> bool {
     let request_id = header.request_id.get();
     match header.kind.get() {
@@ -205,7 +207,7 @@ fn take(outbox: &Outbox, header: &Header, payload: &[u8], inlet: &Inlet) -> bool
             outbox.answer(pong.as_bytes());
             true
         }
-        // Unknown kinds are passed over.
+        // Frames of unknown kinds are ignored.
         _ => true,
     }
 }

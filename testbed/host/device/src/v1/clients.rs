@@ -1,37 +1,37 @@
-//! Who may connect to a mediator's socket: so many clients in all, so many of each user's, and of those that
-//! have nothing to lose the one that has been idle longest makes room. Clients that do nothing lock nobody
-//! out, and one user's lock out no other's.
+//! Who may connect to a mediator's socket. The number of clients is limited, in all and for each user. At a
+//! limit, the client that has been idle longest, among those that own nothing, makes room: idle clients lock
+//! nobody out, and one user's clients cannot lock out another user's.
 
 use std::collections::HashMap;
 use std::time::Instant;
 
-/// Clients at a time.
+/// The most clients at a time.
 pub const CLIENTS_MAX: usize = 256;
-/// Clients of one user's at a time.
+/// The most clients of one user at a time.
 pub const USER_CLIENTS_MAX: usize = 64;
 
-/// What is known of a client.
+/// What the decision about a new client needs to know of each connected one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Client {
     /// The user whose process it is.
     pub(super) user: u32,
-    /// Since when it has asked for nothing; `None`: it has a call under way, or its machine has something
-    /// that would end.
+    /// When it became idle. `None` while it has a call in progress, or if its machine owns something that a
+    /// disconnection would end.
     pub(super) idle_since: Option<Instant>,
 }
 
-/// What becomes of one more.
+/// The decision about one more client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// There is room.
+    /// There is room for it.
     Room,
-    /// This one is hung up on, and then there is.
+    /// There is room once this client is disconnected.
     InPlaceOf(u64),
-    /// There is none.
+    /// There is no room, and no client can be disconnected for it.
     None,
 }
 
-/// Whether one more client of `user`'s is taken, beside those that are connected.
+/// Decides whether one more client of `user` is accepted beside the connected ones.
 pub(super) fn admit(clients: &HashMap<u64, Client>, user: u32) -> Admission {
     let of_user = clients.values().filter(|client| client.user == user).count();
     let own_alone = of_user >= USER_CLIENTS_MAX;

@@ -1,5 +1,5 @@
-//! The device: what each access does, and what becomes of a call between doorbell and answer. Knows no bus:
-//! accesses come as BAR, offset and size.
+//! The device: what each access does, and the states of a call from doorbell to answer. It is independent of
+//! the bus, which passes accesses as BAR, offset and size.
 
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Instant;
@@ -22,7 +22,7 @@ use crate::longest::Longest;
 use crate::memory::guest::GuestMemory;
 use crate::sync::lock;
 
-/// One function of version 1. Accesses may come from any thread; one is carried out at a time, as in a
+/// A version 1 function. Accesses may come from any thread and are executed one at a time, as in a
 /// hypervisor.
 #[derive(Debug)]
 pub struct Device {
@@ -36,13 +36,13 @@ pub struct Device {
 }
 
 impl Device {
-    /// A device in a guest with this memory. No mediator is reached before there is a link
+    /// Makes a device for a guest with this memory. It reaches no mediator before it has a link
     /// ([`Device::attach`]).
     pub fn new(properties: Properties, memory: Arc<dyn GuestMemory>) -> Arc<Self> {
         Self::with_hooks(properties, TestHooks::default(), memory)
     }
 
-    /// The same for tests of guests.
+    /// As [`Device::new`], with hooks for tests of guests.
     pub fn with_hooks(properties: Properties, hooks: TestHooks, memory: Arc<dyn GuestMemory>) -> Arc<Self> {
         let identity = Identity {
             pool: properties.pool.ascii(),
@@ -62,7 +62,7 @@ impl Device {
         })
     }
 
-    /// Where a link brings what comes back.
+    /// The inlet to which a link delivers answers.
     #[must_use]
     pub fn inlet(self: &Arc<Self>) -> Inlet {
         Inlet(Arc::downgrade(self))
@@ -70,29 +70,29 @@ impl Device {
 
     /// Gives the device its link, once.
     pub fn attach(&self, link: Box<dyn Link>) {
-        // A second one would be a bus's mistake, and nothing would be sent by it.
+        // A second link would be a mistake of the bus. It is ignored.
         let _ = self.link.set(link);
     }
 
-    /// What was set.
+    /// The properties that the device was made with.
     #[must_use]
     pub const fn properties(&self) -> &Properties {
         &self.properties
     }
 
-    /// Accesses so far.
+    /// Number of accesses so far, for each BAR.
     #[must_use]
     pub fn accesses(&self) -> Accesses {
         self.counts.get()
     }
 
-    /// The longest that an access to a BAR took so far, in microseconds.
+    /// Duration of the longest access to a BAR so far, in microseconds.
     #[must_use]
     pub fn longest_access_us(&self) -> u64 {
         self.longest.access_us()
     }
 
-    /// Reads `size` bytes, 1 to 8 and a power of two, at `offset`. 0 for what no bus would let through.
+    /// Reads `size` bytes, which is 1, 2, 4 or 8, at `offset`. Returns 0 for an access that no bus delivers.
     #[must_use]
     pub fn read(&self, bar: Bar, offset: u32, size: usize) -> u64 {
         if !is_access(offset, size) {
@@ -102,8 +102,8 @@ impl Device {
         let _timed = self.longest.access();
         let state = lock(&self.state);
         match bar {
-            // The registers implement 4 bytes, and wider accesses are two: narrower ones read 4 from where
-            // they are (Q1).
+            // The registers implement 4-byte accesses. A wider access becomes two, and a narrower one reads 4
+            // bytes from its offset (Q1).
             Bar::Bar0 => {
                 let low = u64::from(state.registers.read(offset));
                 match size {
@@ -115,8 +115,8 @@ impl Device {
         }
     }
 
-    /// Writes the low `size` bytes of `value`, 1 to 8 and a power of two, at `offset`. What the write causes
-    /// has happened when this returns; a call is on its way then, or waits for its mediator to take it.
+    /// Writes the low `size` bytes of `value`, 1, 2, 4 or 8, at `offset`. The effects of the write are
+    /// complete when this returns, except that a submitted call is only sent or queued.
     pub fn write(&self, bar: Bar, offset: u32, size: usize, value: u64) {
         if !is_access(offset, size) {
             return;
@@ -126,7 +126,8 @@ impl Device {
         let mut state = lock(&self.state);
         match bar {
             Bar::Bar0 => {
-                // A narrower store is widened: it misses the register, or takes its neighbours along (Q1).
+                // A narrower store is widened: it misses the register, or overwrites the neighbouring bytes
+                // (Q1).
                 self.write_register(&mut state, offset, (value & mask(size.min(4))) as u32);
                 if size == 8 {
                     self.write_register(&mut state, offset + 4, (value >> 32) as u32);
@@ -136,14 +137,14 @@ impl Device {
         }
     }
 
-    /// Reads a run of BAR1 as 8-byte accesses would; shorter where BAR1 ends.
+    /// Reads a range of BAR1 as 8-byte accesses would. The result is shorter if BAR1 ends within the range.
     #[must_use]
     pub fn read_block(&self, offset: u32, bytes: usize) -> Vec<u8> {
         self.counts.read(Bar::Bar1, bytes.div_ceil(8) as u64);
         lock(&self.state).bar1.load_block(offset, bytes)
     }
 
-    /// Writes a run of BAR1 as 8-byte accesses would.
+    /// Writes a range of BAR1 as 8-byte accesses would.
     pub fn write_block(&self, offset: u32, bytes: &[u8]) {
         self.counts.write(Bar::Bar1, bytes.len().div_ceil(8) as u64);
         lock(&self.state).bar1.store(offset, bytes);
@@ -167,7 +168,7 @@ impl Device {
 
     /// `SHMEM_CTRL = 1`
     fn register(&self, state: &mut State) {
-        // The old one is gone, whatever comes of the new one (Q9).
+        // The old window is released even if the new one cannot be registered (Q9).
         state.drop_window();
         let staged = &state.registers.staged;
         let window = Window { address: staged.gpa, half: staged.window_bytes / 2, token: staged.scratch };
@@ -198,7 +199,7 @@ impl Device {
         };
         let submission = self.submission(state, request_id, data);
         let unreachable = || LinkError::Unreachable(std::io::ErrorKind::NotConnected.into());
-        // Deliveries wait for the state: what comes of a call is not told before its connection is known.
+        // Deliveries lock the state, so no answer is handled before the connection of its call is known.
         match self.link.get().ok_or_else(unreachable).and_then(|link| link.send(submission)) {
             Ok(connection) => state.connection = connection,
             Err(error) => {
@@ -225,7 +226,7 @@ impl Device {
             seq: staged.seq.into(),
             owner: owner(vm_id, staged.scratch).into(),
             num_args: staged.num_args.into(),
-            // What the guest said, though less may follow (Q7).
+            // The length that the guest stated, although less payload may follow (Q7).
             data_len: staged.data_len.into(),
             args,
         };
@@ -236,7 +237,7 @@ impl Device {
         Submission { header, call, data }
     }
 
-    /// Something comes from the mediator.
+    /// Handles what the mediator sent.
     pub(super) fn deliver(&self, delivery: Delivery<'_>) {
         let mut state = lock(&self.state);
         let state = &mut *state;
@@ -250,7 +251,7 @@ impl Device {
                 }
             }
             Delivery::Closed { connection } => {
-                // The end of an older connection is nothing to a call that went by a newer one.
+                // The end of an older connection does not affect a call that was sent on a newer one.
                 if state.registers.shown.status == BUSY && state.connection == connection {
                     state.fail(ErrorCode::MediatorUnavailable);
                 }
@@ -292,12 +293,12 @@ impl Device {
     }
 }
 
-/// Where a link brings what comes back.
+/// A reference to a device, to which a link delivers answers.
 #[derive(Clone, Debug)]
 pub struct Inlet(Weak<Device>);
 
 impl Inlet {
-    /// Hands something over; false: the device is gone.
+    /// Delivers something. Returns false if the device is gone.
     pub fn deliver(&self, delivery: Delivery<'_>) -> bool {
         self.0.upgrade().map(|device| device.deliver(delivery)).is_some()
     }

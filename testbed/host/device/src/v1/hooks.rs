@@ -1,6 +1,6 @@
-//! What tests change about a device of version 1 to see what a guest makes of it. A product sets none of it.
+//! What tests change about a version 1 device to see how a guest reacts. Products set none of it.
 
-/// Hooks of a device.
+/// The hooks of one device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TestHooks {
     /// What `PROTOCOL_VER` reads instead of version 1. No host sets it yet.

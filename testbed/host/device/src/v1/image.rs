@@ -1,5 +1,5 @@
-//! Images as guests of version 1 send them: whole fat binaries, PTX, cubins. Which part of one the executor
-//! gets is chosen as CUDA's driver chooses, by the rules that version 2's guests use themselves.
+//! Images as version 1 guests send them: whole fat binaries, PTX, cubins. The part that the executor gets is
+//! chosen as CUDA's driver chooses, by the same rules that version 2 guests apply themselves.
 
 use std::collections::HashMap;
 
@@ -9,10 +9,10 @@ use vgpu_image::ptx::{PtxError, Specific};
 use vgpu_image::{Target, cubin, ptx, rank};
 use vgpu_wire::body::module::{IMAGE_CUBIN, IMAGE_PTX};
 
-/// Where the parameters of an image's kernels lie, by their names.
+/// The parameter layout of each kernel of an image, by the kernel's name.
 pub(super) type Layouts = HashMap<String, Layout>;
 
-/// Code for the executor.
+/// Code in a form that the executor takes.
 #[derive(Debug)]
 pub(super) struct Code {
     /// [`IMAGE_PTX`] or [`IMAGE_CUBIN`].
@@ -21,7 +21,7 @@ pub(super) struct Code {
     pub(super) layouts: Layouts,
 }
 
-/// Why there is none.
+/// Why an image has no code for the executor.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ImageError {
     #[error(transparent)]
@@ -30,13 +30,13 @@ pub(super) enum ImageError {
     Ptx(#[from] PtxError),
     #[error(transparent)]
     Cubin(#[from] cubin::CubinError),
-    /// Nothing in it is for the device.
+    /// No part of the image is for the device's architecture.
     #[error("nothing in the image is for sm_{0}")]
     None(u32),
 }
 
 impl Code {
-    /// Chooses from an image.
+    /// Chooses the part of an image that is best for the target.
     pub(super) fn choose(image: &[u8], target: Target) -> Result<Self, ImageError> {
         let magic = image.first_chunk::<4>().copied().unwrap_or_default();
         let none = ImageError::None(target.sm);

@@ -1,4 +1,4 @@
-//! What the host says of its GPU, made from the executor's facts.
+//! The description of the GPU that version 1 hosts send, made from the executor's facts.
 
 use vgpu_wire::facts::DeviceFacts;
 use vgpu_wire::v1::payload::GpuInfo;
@@ -31,7 +31,7 @@ mod id {
     pub(super) const MANAGED_MEMORY: usize = 83;
 }
 
-/// The payload of `GetGpuInfo`, 472 bytes; `used`: device memory in use, bytes.
+/// The payload of `GetGpuInfo`, 472 bytes. `used` is the device memory in use, in bytes.
 pub(super) fn gpu_info(facts: &DeviceFacts, used: u64) -> Vec<u8> {
     let get = |id: usize| I32::new(facts.attributes[id]);
     let axes = |first: usize| [get(first), get(first + 1), get(first + 2)];

@@ -1,6 +1,6 @@
-//! Who carries out a connection's calls: one thread at a time. One whose call has no end is left behind when
-//! the guest has the call's owner cleaned up, which it does for a process that was killed: another thread
-//! goes on with that, and nobody waits for the first.
+//! The thread that executes a connection's calls. There is one at a time. If its call never ends, the guest
+//! asks for a cleanup of the call's owner, as it does for a process that was killed: the thread is then left
+//! behind, another takes over, and nobody waits for the first.
 
 use std::sync::Mutex;
 use std::time::Instant;
@@ -11,11 +11,11 @@ use zerocopy::FromBytes;
 
 use crate::sync::lock;
 
-/// A thread's right to carry out a connection's calls.
+/// A thread's right to execute a connection's calls. It is lost when another thread takes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Turn(u64);
 
-/// Decides which thread carries out the calls of one connection.
+/// Decides which thread executes the calls of one connection.
 #[derive(Debug)]
 pub(super) struct Lane(Mutex<State>);
 
@@ -27,22 +27,22 @@ struct State {
 
 #[derive(Debug)]
 enum Doing {
-    /// Nothing has been asked for since then.
+    /// The connection has been idle since then.
     Nothing(Instant),
-    /// A call of that owner's, behind which these bytes have come already.
+    /// A call of this owner is being executed; `behind` are the bytes that were received after it.
     Call { owner: u32, behind: Vec<u8> },
-    /// Its answer is sent.
+    /// The call's answer is being sent.
     Answer,
 }
 
 impl Lane {
-    /// Nothing is asked for yet; the first thread's turn.
+    /// An idle connection and the first thread's turn.
     pub(super) fn new() -> (Self, Turn) {
         let turn = Turn(0);
         (Self(Mutex::new(State { turn, doing: Doing::Nothing(Instant::now()) })), turn)
     }
 
-    /// Since when nothing has been asked for; `None`: a call is under way, or its answer.
+    /// When the connection became idle. `None` while a call is being executed or answered.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         match lock(&self.0).doing {
             Doing::Nothing(since) => Some(since),
@@ -50,7 +50,7 @@ impl Lane {
         }
     }
 
-    /// Whether the turn is still that one; if so, this is what is done now.
+    /// Stores what is being done, if `turn` is still the current one. Returns whether it is.
     fn set(&self, turn: Turn, doing: Doing) -> bool {
         let mut state = lock(&self.0);
         let own = state.turn == turn;
@@ -60,7 +60,7 @@ impl Lane {
         own
     }
 
-    /// A call will begin as soon as a thread takes it up: from now on it is under way, unless another is.
+    /// Counts a call as in progress before a thread has started it, unless another call is.
     pub(super) fn announce(&self, owner: u32) {
         let mut state = lock(&self.0);
         if matches!(state.doing, Doing::Nothing(_)) {
@@ -68,30 +68,30 @@ impl Lane {
         }
     }
 
-    /// A call begins; `behind`: what has come after it.
+    /// A thread starts a call. `behind` are the bytes that were received after it.
     pub(super) fn begin(&self, turn: Turn, owner: u32, behind: &[u8]) {
         self.set(turn, Doing::Call { owner, behind: behind.to_vec() });
     }
 
-    /// Whether it is still that thread's turn.
+    /// Whether it is still this thread's turn.
     pub(super) fn is(&self, turn: Turn) -> bool {
         lock(&self.0).turn == turn
     }
 
-    /// The call is over, and is to be answered; false: its thread was left behind, and nobody wants its
-    /// answer.
+    /// The call has ended and is to be answered. Returns false if its thread was left behind: nobody waits
+    /// for the answer then.
     pub(super) fn end(&self, turn: Turn) -> bool {
         self.set(turn, Doing::Answer)
     }
 
-    /// It has been answered.
+    /// The call has been answered.
     pub(super) fn rest(&self, turn: Turn) {
         self.set(turn, Doing::Nothing(Instant::now()));
     }
 
-    /// Leaves the thread behind whose call is under way, if what comes next has the call's owner cleaned up:
-    /// the turn of the thread that goes on, and what has come for it already. `next` looks at bytes that have
-    /// not been taken yet.
+    /// Leaves the thread of the current call behind, if the next call is a cleanup of that call's owner.
+    /// Returns the turn of the thread that takes over, and the bytes that were received for it. `next` peeks
+    /// at bytes that have not been received yet.
     pub(super) fn leave_behind(&self, next: impl FnOnce() -> Vec<u8>) -> Option<(Turn, Vec<u8>)> {
         let mut state = lock(&self.0);
         let Doing::Call { owner, behind } = &mut state.doing else { return None };
@@ -106,14 +106,14 @@ impl Lane {
     }
 }
 
-/// Whether a frame begins there that has an owner cleaned up.
+/// Whether a frame starts there that asks for a cleanup of `owner`.
 fn cleans_up(bytes: &[u8], owner: u32) -> bool {
     let Ok((header, rest)) = Header::read_from_prefix(bytes) else { return false };
     let Ok((call, _)) = Call::read_from_prefix(rest) else { return false };
     header.check().is_ok() && header.kind.get() == frame::CUDA_CALL && is_cleanup(&call, owner)
 }
 
-/// Whether a call has an owner cleaned up.
+/// Whether a call asks for a cleanup of `owner`.
 pub(super) fn is_cleanup(call: &Call, owner: u32) -> bool {
     call.op.get() == Op::ProcessCleanup as u32 && call.owner.get() == owner
 }

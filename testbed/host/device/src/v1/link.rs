@@ -1,69 +1,69 @@
-//! The device's other end: what takes its calls to a mediator and brings the answers back, at any time and
-//! from any thread.
+//! The link that takes a device's calls to a mediator. It delivers answers at any time and from any thread.
 
 use std::fmt::Debug;
 
 use vgpu_wire::v1::frame::{Call, Header, Outcome};
 
-/// A call on its way to the host.
+/// A call as it is sent to the mediator.
 #[derive(Clone, Debug)]
 pub struct Submission {
-    /// The frame's head.
+    /// Header of the frame.
     pub header: Header,
-    /// The call's head.
+    /// Header of the call.
     pub call: Call,
-    /// Its payload. May be shorter than the call states (Q7): a mediator hangs up then.
+    /// Payload of the call. It may be shorter than the call states (Q7): a mediator hangs up then.
     pub data: Vec<u8>,
 }
 
-/// What comes back.
+/// What a link delivers to the device.
 #[derive(Clone, Copy, Debug)]
 pub enum Delivery<'a> {
     /// The result of a call.
     Result {
-        /// The frame's request id.
+        /// Request id of the frame.
         request_id: u32,
-        /// The head of its payload; none: the frame was too short for one.
+        /// Status and number of results. `None` if the frame is too short to have them.
         outcome: Option<&'a Outcome>,
-        /// The data behind it.
+        /// The data that follows.
         data: &'a [u8],
     },
-    /// The mediator turned the call away, for now.
+    /// The mediator refused the call for now.
     Busy,
-    /// The mediator turned the machine away.
+    /// The mediator refuses all calls of this machine.
     Quarantined,
-    /// The mediator does not take the rest of a call.
+    /// The mediator did not accept the rest of a call.
     Unsent {
-        /// On which connection, as [`Link::send`] numbers them.
+        /// Number of the connection, as [`Link::send`] returned it.
         connection: u64,
     },
     /// The mediator hung up.
     Closed {
-        /// On which connection, as [`Link::send`] numbers them.
+        /// Number of the connection, as [`Link::send`] returned it.
         connection: u64,
     },
 }
 
-/// Why a call is not on its way.
+/// Why a call cannot be sent.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
-    /// There is no mediator.
+    /// No mediator accepts a connection.
     #[error("no mediator answers: {0}")]
     Unreachable(std::io::Error),
-    /// It does not take the call.
+    /// The mediator accepts no more bytes.
     #[error("send a call to the mediator: {0}")]
     Send(std::io::Error),
 }
 
-/// The way to a mediator.
+/// A connection to a mediator, in this process or another.
 pub trait Link: Debug + Send + Sync {
-    /// Sends a call; the number of the connection that it goes by. It waits for nobody: this is within a
-    /// guest's register access. Answers come by the [`Inlet`](super::Inlet), never from within this.
+    /// Sends a call and returns the number of the connection on which it was sent. It never waits, because it
+    /// runs within a guest's register access. Answers are delivered through the [`Inlet`](super::Inlet),
+    /// never from within this function.
     fn send(&self, submission: Submission) -> Result<u64, LinkError>;
 }
 
 impl<'a> Delivery<'a> {
-    /// A result's frame, taken apart.
+    /// Takes a result's frame apart.
     #[must_use]
     pub fn result(request_id: u32, payload: &'a [u8]) -> Self {
         match Outcome::decode(payload) {

@@ -1,4 +1,5 @@
-//! A mediator in the same process: calls go to it without a socket, by a thread that stands for its process.
+//! A link to a mediator in the same process. A thread takes the place of the socket and the mediator's
+//! process.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::sync::{Arc, Mutex};
@@ -14,45 +15,46 @@ use super::mediator::{Answer, Connection, Mediator, Verdict};
 use crate::spin;
 use crate::sync::lock;
 
-/// How long to look for the next call before sleeping: one follows the other.
+/// How long to spin for the next call before sleeping: calls usually follow one another closely.
 const LINGER: Duration = Duration::from_micros(60);
 
-/// How long whoever drops the way waits for the call that is being carried out.
+/// How long dropping the link waits for the call in progress.
 const STOP_LIMIT: Duration = Duration::from_millis(500);
 
-/// The number of every connection: the device hears of the end of one only while its call waits for it.
+/// The number of every connection. One number is enough, because the device hears of a connection's end only
+/// while its call waits on it.
 const CONNECTION: u64 = 0;
 
-/// The way to a mediator of this process.
+/// A link to a mediator of this process.
 #[derive(Debug)]
 pub struct Local {
     shared: Arc<Shared>,
     way: Mutex<Way>,
-    /// Disconnected when the work of all threads is over.
+    /// Disconnected when all threads have ended.
     over: Mutex<Receiver<()>>,
 }
 
-/// What the threads have in common.
+/// State that the threads share.
 #[derive(Debug)]
 struct Shared {
     mediator: Arc<Mediator>,
     inlet: Inlet,
     lane: Lane,
-    /// As a socket's, it ends when the mediator turns a call away; the next call makes a new one.
+    /// As with a socket, the connection ends when the mediator refuses a call; the next call makes a new one.
     connection: Mutex<Option<Arc<Connection>>>,
 }
 
 #[derive(Debug)]
 struct Way {
-    /// To the thread whose turn it is.
+    /// Sends calls to the thread whose turn it is.
     calls: Option<Sender<Submission>>,
-    /// That and those that were left behind.
+    /// That thread and all threads that were left behind.
     threads: Vec<JoinHandle<()>>,
     working: Option<Sender<()>>,
 }
 
 impl Local {
-    /// Connects to `mediator`. What comes back goes to `inlet`.
+    /// Connects to `mediator`. Answers are delivered to `inlet`.
     pub fn connect(mediator: &Arc<Mediator>, inlet: Inlet) -> std::io::Result<Self> {
         let (lane, turn) = Lane::new();
         let shared = Shared {
@@ -103,7 +105,8 @@ impl Drop for Local {
     fn drop(&mut self) {
         let way = &mut *lock(&self.way);
         (way.calls, way.working) = (None, None);
-        // The last to hold the device may be such a thread itself, when it delivers.
+        // A thread that delivers holds the device, so the last owner, which drops this, may be one of the
+        // threads.
         way.threads.retain(|thread| thread.thread().id() != thread::current().id());
         if way.threads.is_empty() {
             return;
@@ -118,7 +121,7 @@ impl Drop for Local {
     }
 }
 
-/// The next call: looks for it for a while, where there are processors to spare, then sleeps.
+/// Waits for the next call: spins for a while if there are processors to spare, then sleeps.
 fn next(calls: &Receiver<Submission>) -> Option<Submission> {
     let start = Instant::now();
     while spin::to_spare() && start.elapsed() < LINGER {
@@ -131,7 +134,7 @@ fn next(calls: &Receiver<Submission>) -> Option<Submission> {
     calls.recv().ok()
 }
 
-/// Has calls carried out for as long as it is this thread's turn.
+/// Executes calls as long as it is this thread's turn.
 fn serve(shared: &Shared, turn: Turn, calls: &Receiver<Submission>) {
     let Shared { mediator, inlet, lane, connection: current } = shared;
     while let Some(Submission { header, call, data }) = next(calls) {
@@ -141,7 +144,7 @@ fn serve(shared: &Shared, turn: Turn, calls: &Receiver<Submission>) {
         if !lane.end(turn) {
             return;
         }
-        // Before the guest sees the answer: what it rings for next is another call.
+        // This comes before the guest sees the answer, because the next doorbell starts another call.
         lane.rest(turn);
         let hang_up = || drop(lock(current).take());
         let there = match verdict {
@@ -150,7 +153,8 @@ fn serve(shared: &Shared, turn: Turn, calls: &Receiver<Submission>) {
                 let request_id = header.request_id.get();
                 inlet.deliver(Delivery::Result { request_id, outcome: Some(&outcome), data: &data })
             }
-            // As a mediator's socket does: a word, then the end. The next call makes a new connection.
+            // As on a socket, the refusal is delivered and the connection ends. The next call makes a new
+            // one.
             Verdict::Busy => {
                 hang_up();
                 inlet.deliver(Delivery::Busy)

@@ -1,4 +1,4 @@
-//! Version 1 of VGPU-STUB: the device of hosts that exist, and the mediator behind it.
+//! Version 1 of VGPU-STUB: the device of existing hosts, and the mediator behind it.
 //!
 //! ```text
 //!  guest ── BAR0, BAR1, guest memory ──► Device ──► Link ┬─ Local ─────────────────────────────► Mediator ─► Executor
@@ -6,9 +6,9 @@
 //!            sizes, GuestMemory)
 //! ```
 //! [`Device`] is registers, routing and the states of a call; it behaves as the reference device does,
-//! oddities included (`Q1` to `Q28` of [`vgpu_wire::v1`]). [`Mediator`] carries calls out over the executors
-//! of version 2: a call becomes messages of an owner's session and is waited for, since version 1 is
-//! synchronous. It checks what the host that exists believes: lengths, handles, addresses.
+//! oddities included (`Q1` to `Q28` of [`vgpu_wire::v1`]). [`Mediator`] executes calls on the executors of
+//! version 2: a call becomes messages of an owner's session, and the mediator waits for them, since version 1
+//! is synchronous. It checks what existing hosts trust: lengths, handles, addresses.
 
 mod access;
 mod bar1;

@@ -1,7 +1,8 @@
-//! What goes out on a connection to the mediator: what the socket takes at once, and the rest by a thread.
+//! The output of a connection to the mediator. What the socket accepts at once is written at once; a thread
+//! writes the rest.
 //!
-//! Calls are handed over within a guest's register access, which waits for no mediator. The real device keeps
-//! the guest waiting there, for up to 30 s.
+//! Calls are sent within a guest's register access, which must not wait for a mediator. The reference device
+//! makes the guest wait there for up to 30 s.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -13,13 +14,13 @@ use rustix::net::{SendFlags, send};
 
 use crate::sync::lock;
 
-/// Bytes that wait for the mediator before another call is refused: some calls of the longest kind, of
-/// processes that were killed meanwhile.
+/// Number of queued bytes above which another call is refused. It allows for a few calls of the longest kind,
+/// left by processes that were killed while they were sent.
 const WAITING_MOST: usize = 32 << 20;
-/// Bytes that wait before a question is left without its answer.
+/// Number of queued bytes above which a mediator's question is not answered.
 const ANSWERED_MOST: usize = 64 << 10;
 
-/// A connection, as far as it is written to.
+/// The writing half of a connection.
 #[derive(Debug)]
 pub(super) struct Outbox {
     stream: UnixStream,
@@ -30,12 +31,12 @@ pub(super) struct Outbox {
 #[derive(Debug, Default)]
 struct Waiting {
     pieces: VecDeque<Piece>,
-    /// Of them all, that which is being written included: 0 says that the socket is nobody's.
+    /// Number of queued bytes, including those being written. While it is 0, no thread writes to the socket.
     bytes: usize,
     closed: bool,
 }
 
-/// Bytes, and how many of them have been sent.
+/// Bytes to send, and how many of them have been sent.
 #[derive(Debug)]
 struct Piece {
     bytes: Vec<u8>,
@@ -47,20 +48,20 @@ impl Outbox {
         Self { stream, waiting: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// The socket, to read from.
+    /// The socket, for reading.
     pub(super) const fn stream(&self) -> &UnixStream {
         &self.stream
     }
 
-    /// Sends a call's parts, or has them sent. Fails where the mediator has hung up, and where it has left
-    /// too much untaken.
+    /// Sends or queues the parts of a call. Fails if the mediator has hung up, or has left too many bytes
+    /// unread.
     pub(super) fn call(&self, parts: [Vec<u8>; 2]) -> io::Result<()> {
         self.post(parts, WAITING_MOST)
     }
 
-    /// Sends an answer to a question of the mediator. Who asks and takes nothing goes without.
+    /// Answers a question of the mediator, unless it has left too many bytes unread.
     pub(super) fn answer(&self, bytes: &[u8]) {
-        // Who has hung up needs none, and the next read says so.
+        // A mediator that has hung up needs no answer, and the next read reports it.
         let _ = self.post([bytes.to_vec()], ANSWERED_MOST);
     }
 
@@ -73,7 +74,7 @@ impl Outbox {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         for bytes in parts {
-            // What comes first goes first.
+            // Queued bytes keep their order, so only an empty queue may be bypassed.
             let sent = if waiting.bytes == 0 { send_some(&self.stream, &bytes)? } else { 0 };
             if sent < bytes.len() {
                 waiting.bytes += bytes.len() - sent;
@@ -84,8 +85,8 @@ impl Outbox {
         Ok(())
     }
 
-    /// Writes what waits until the connection is closed: the work of a thread of its own. Fails when the
-    /// mediator takes no byte for as long as the socket's limit for writing, or has hung up.
+    /// Writes queued bytes until the connection is closed. This is the body of the writing thread. Fails if
+    /// the mediator accepts no byte within the socket's write timeout, or has hung up.
     pub(super) fn write_on(&self) -> io::Result<()> {
         let mut waiting = lock(&self.waiting);
         loop {
@@ -101,23 +102,23 @@ impl Outbox {
             let written = (&self.stream).write_all(rest);
             waiting = lock(&self.waiting);
             if let Err(error) = written {
-                // That of who closed it is no failure of the mediator's.
+                // An error after this side has closed the connection is not the mediator's failure.
                 return if waiting.closed { Ok(()) } else { Err(error) };
             }
             waiting.bytes -= rest.len();
         }
     }
 
-    /// Ends the connection. What waits is not sent.
+    /// Ends the connection. Queued bytes are dropped.
     pub(super) fn close(&self) {
         lock(&self.waiting).closed = true;
         self.changed.notify_all();
-        // It may be down already.
+        // The error means that the socket is shut down already.
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
     }
 }
 
-/// Sends what the socket takes without waiting: so many bytes.
+/// Sends what the socket accepts without waiting, and returns the number of bytes.
 fn send_some(stream: &UnixStream, bytes: &[u8]) -> io::Result<usize> {
     let mut sent = 0;
     while sent < bytes.len() {

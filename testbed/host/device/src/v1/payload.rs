@@ -1,5 +1,4 @@
-//! Where a call's payload lies, and where its answer's goes: inline in BAR0, in BAR1, or in the guest's
-//! pages.
+//! Where the payload of a call and of its answer are: inline in BAR0, in BAR1, or in the guest's pages.
 
 use vgpu_wire::v1::registers::{BAR1_TO_GUEST, BAR1_TO_HOST, ErrorCode};
 use vgpu_wire::v1::route::{self, PREFIX_BYTES, Place, Prefixes};
@@ -9,7 +8,7 @@ use super::properties::Properties;
 use super::state::{State, Window};
 use crate::memory::guest::GuestMemory;
 
-/// The call's payload, from where the rules say that it is.
+/// Reads the call's payload from where the rules of [`vgpu_wire::v1`] put it.
 pub(super) fn fetch(
     state: &State,
     memory: &dyn GuestMemory,
@@ -31,7 +30,7 @@ pub(super) fn fetch(
         }
         Place::Window => {
             let window = window.ok_or(ErrorCode::RequestTooLarge)?;
-            // The guest may have let go of the pages since it registered them.
+            // The guest may have freed the pages since it registered them.
             if call::is_bulk(staged.op) && !memory.map(window.address, window.half.into()) {
                 return Err(ErrorCode::InvalidRequest);
             }
@@ -44,7 +43,7 @@ pub(super) fn fetch(
     })
 }
 
-/// Whether something lies where a bulk payload can be; looked at only where that decides.
+/// Whether there is data where a bulk payload can be. The memory is read only if the decision depends on it.
 fn prefixes(state: &State, memory: &dyn GuestMemory, window: Option<Window>) -> Prefixes {
     let staged = &state.registers.staged;
     let (Some(window), true) = (window, call::is_bulk(staged.op)) else { return Prefixes::default() };
@@ -60,7 +59,7 @@ fn prefixes(state: &State, memory: &dyn GuestMemory, window: Option<Window>) -> 
     Prefixes { window: window_prefix, window_fresh: fresh, bar1: any(state.bar1.get(BAR1_TO_HOST, length)) }
 }
 
-/// Writes the answer's payload to where the rules say; false: the guest's pages are not there any more.
+/// Writes the answer's payload to where the rules put it. Returns false if the guest's pages no longer exist.
 pub(super) fn put(
     state: &mut State,
     memory: &dyn GuestMemory,
@@ -85,13 +84,13 @@ pub(super) fn put(
     }
 }
 
-/// The window as far as it exists for calls of a token.
+/// The window, if calls with this token may use it.
 fn window_for(state: &State, properties: &Properties, token: u32) -> Option<Window> {
     state.window.filter(|window| !properties.window_of_its_owner || window.token == token)
 }
 
-/// Room for a payload. The guest says how long it is, up to half of a window of any size: the host may not
-/// have that much.
+/// Allocates room for a payload. The guest chooses its length, up to half of a window of any size, and the
+/// host may not have that much memory.
 fn room(bytes: usize) -> Result<Vec<u8>, ErrorCode> {
     let mut room = Vec::new();
     room.try_reserve_exact(bytes).map_err(|_| ErrorCode::RequestTooLarge)?;

@@ -1,4 +1,4 @@
-//! What an administrator of the host sets of a device.
+//! The properties that a host's administrator sets for a device.
 
 use vgpu_wire::v1::route::Preferences;
 
@@ -24,7 +24,7 @@ pub enum Priority {
     High,
 }
 
-/// What the host's administrator sets: the properties of the device `vgpu-cuda`.
+/// The properties of the hypervisor's device `vgpu-cuda`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Properties {
     /// `pool_id`
@@ -35,10 +35,10 @@ pub struct Properties {
     pub vm_id: u32,
     /// The three booleans.
     pub preferences: Preferences,
-    /// Ours, off on every host that exists: calls of other tokens than the one in `SCRATCH` when the window
-    /// was registered go as if there were none, so that nobody's payload gets into another process's pages
-    /// (Q10). Right only for guests that write their token before they register, which the original one does
-    /// not.
+    /// An extension of this project; existing hosts behave as if it were off. Only calls with the token that
+    /// was in `SCRATCH` when the window was registered use the window; other calls go as if there were none,
+    /// so that no payload gets into another process's pages (Q10). This is right only for guests that write
+    /// their token before they register, which the original guest does not.
     pub window_of_its_owner: bool,
 }
 

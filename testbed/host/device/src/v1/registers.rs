@@ -1,8 +1,9 @@
-//! BAR0 as data: what each 32-bit access reads and changes. What a write causes beyond that is the device's
-//! ([`Effect`]).
+//! BAR0 as data: what each 32-bit access reads and changes. What a write causes beyond that is returned to
+//! the device as an [`Effect`].
 //!
-//! Where two registers claim an offset the decode order decides, both ways: control block below 0x40, CUDA
-//! block 0x80 to 0xff, inline request 0x100 to 0x4ff, the legacy request buffer, then what is read only.
+//! If two registers claim an offset, the decode order decides, for reads and writes alike: control block
+//! below 0x40, CUDA block 0x80 to 0xff, inline request 0x100 to 0x4ff, the legacy request buffer, then the
+//! read-only registers.
 
 use vgpu_wire::v1::registers::{self as reg, IDLE};
 use vgpu_wire::v1::{ARGS, INLINE_BYTES, RESULTS};
@@ -31,7 +32,7 @@ pub(super) enum Effect {
     Release,
 }
 
-/// What never changes.
+/// Register values that never change.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Identity {
     /// The pool's letter in ASCII.
@@ -41,7 +42,7 @@ pub(super) struct Identity {
     pub(super) protocol: u32,
 }
 
-/// What the guest writes. Kept from call to call.
+/// Register values that the guest writes. They keep their values from call to call.
 #[derive(Debug)]
 pub(super) struct Staged {
     pub(super) op: u32,
@@ -59,7 +60,7 @@ pub(super) struct Staged {
     irq_ctrl: u32,
 }
 
-/// What the device shows.
+/// Register values that the device writes.
 #[derive(Debug)]
 pub(super) struct Shown {
     pub(super) status: u32,
@@ -72,12 +73,12 @@ pub(super) struct Shown {
     pub(super) result_data_len: u32,
     pub(super) results: [u64; RESULTS],
     pub(super) inline: [u8; INLINE],
-    /// A window is registered.
+    /// Whether a window is registered.
     pub(super) window: bool,
 }
 
 impl Shown {
-    /// As at the doorbell and after a start.
+    /// Clears the results, as a doorbell and a reset do.
     pub(super) const fn clear_results(&mut self) {
         self.response_len = 0;
         self.result_status = 0;
@@ -96,7 +97,7 @@ pub(super) struct Registers {
     pub(super) shown: Shown,
 }
 
-/// The 4 bytes of `bytes` from `at` on; zeros beyond the end.
+/// The 4 bytes of `bytes` from `at` on, with zeros beyond the end.
 fn word(bytes: &[u8], at: u32) -> u32 {
     let mut word = [0; 4];
     let rest = &bytes[(at as usize).min(bytes.len())..];
@@ -120,7 +121,7 @@ const fn with_high(value: u64, high: u32) -> u64 {
 }
 
 impl Registers {
-    /// As after a start.
+    /// The registers after a reset.
     pub(super) const fn new(identity: Identity) -> Self {
         Self {
             identity,
@@ -154,7 +155,7 @@ impl Registers {
         }
     }
 
-    /// Reads 4 bytes at `offset`; 0 where there is no register.
+    /// Reads 4 bytes at `offset`. Returns 0 if there is no register.
     pub(super) fn read(&self, offset: u32) -> u32 {
         let Self { identity, staged, shown } = self;
         match offset {
@@ -203,7 +204,7 @@ impl Registers {
         }
     }
 
-    /// Writes 4 bytes at `offset`. Ignored where there is no register, or one that is only read.
+    /// Writes 4 bytes at `offset`. The write is ignored if there is no register, or a read-only one.
     pub(super) fn write(&mut self, offset: u32, value: u32) -> Effect {
         let staged = &mut self.staged;
         match offset {

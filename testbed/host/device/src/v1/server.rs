@@ -1,9 +1,9 @@
 //! The mediator's socket: devices of other processes, such as patched hypervisors, connect to it.
 //!
-//! Each client has a thread, so that one that sends half a frame, takes no answer, or has work done that
-//! never ends, keeps nobody else waiting. The thread that accepts clients looks out for those that hang up,
-//! too, and for those that want to be rid of a call that takes long: the thread of one whose call is being
-//! carried out sees neither. Only the mediator's user may connect, or a group's users.
+//! Each client has a thread, so that a client that sends half a frame, reads no answer, or submits work that
+//! never ends keeps nobody else waiting. The thread that accepts clients also watches for clients that hang
+//! up and for clients that ask for the cleanup of a call in progress, because the thread that executes that
+//! call sees neither. Only processes of the mediator's user, or of one group, may connect.
 
 use std::collections::HashMap;
 use std::io;
@@ -28,49 +28,48 @@ use super::talk::{End, serve};
 use crate::sync::lock;
 use crate::unix_socket::{connect_to, listen_at};
 
-/// How long to leave clients waiting when the process is out of descriptors.
+/// How long clients wait before the next attempt when the process is out of descriptors.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How often it is looked whether a call under way is to be ended. That a call begins is told to nobody: it
-/// would cost each of them a wake-up.
+/// Interval at which calls in progress are checked for a request to end them. The start of a call is not
+/// signalled, because that would cost every call a wake-up.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-/// Bytes of a frame that tell whose call it is.
+/// Number of bytes of a frame that identify the owner of its call.
 const HEAD: usize = size_of::<Header>() + size_of::<Call>();
-/// Clients that are taken before it is looked who has hung up.
+/// Number of clients accepted before the next check for clients that hung up.
 const BURST: usize = 64;
-/// How long an ending server waits for calls that are being carried out: those that cannot be stopped end
-/// with the process.
+/// How long an ending server waits for calls in progress. Calls that cannot be stopped end with the process.
 const STOP_LIMIT: Duration = Duration::from_millis(500);
 
 /// Why a mediator's socket cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// Another process listens there.
+    /// Another process listens at the path.
     #[error("listen at {path}: another mediator does")]
     Served {
         /// Path of the socket.
         path: PathBuf,
     },
-    /// Another call on the socket or its lock file failed.
+    /// A system call on the socket failed.
     #[error("{what} {path}")]
     File {
-        /// What was tried.
+        /// What was tried, such as "listen at".
         what: &'static str,
         /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system call.
         #[source]
         source: io::Error,
     },
 }
 
-/// A client that is connected.
+/// A connected client.
 #[derive(Clone, Debug)]
 struct Connected {
     stream: Arc<UnixStream>,
     connection: Arc<Connection>,
     lane: Arc<Lane>,
     user: u32,
-    /// Its end has been seen.
+    /// Whether the client was seen to hang up.
     over: bool,
 }
 
@@ -79,7 +78,7 @@ struct State {
     stopped: bool,
     next: u64,
     open: HashMap<u64, Connected>,
-    /// Threads that serve a client.
+    /// Number of threads that serve a client.
     serving: usize,
 }
 
@@ -88,11 +87,11 @@ struct Shared {
     mediator: Arc<Mediator>,
     listener: UnixListener,
     state: Mutex<State>,
-    /// A thread serves no more.
+    /// Notified when a thread has ended.
     ended: Condvar,
 }
 
-/// A mediator's socket. It is gone when this is dropped.
+/// A mediator's socket. Dropping this closes and removes it.
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
@@ -101,15 +100,15 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens at `path`, for processes of this user. What a dead mediator left there is removed.
+    /// Listens at `path` for processes of this user. The socket file of a dead mediator is removed.
     ///
-    /// # Errors
-    /// Another mediator listens there, or what cannot be done and why.
+    /// # Errors Another mediator listens there, or a system call failed.
     pub fn start(path: &Path, mediator: &Arc<Mediator>) -> Result<Self, ServerError> {
         Self::start_for(path, mediator, None)
     }
 
-    /// The same for processes of a group's users, too: hypervisors often run as their own.
+    /// As [`Server::start`], and for processes of a group's users as well: hypervisors often run as a user of
+    /// their own.
     ///
     /// # Errors
     /// As [`Server::start`].
@@ -121,7 +120,7 @@ impl Server {
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                     std::fs::remove_file(path).map_err(failed("remove"))?;
                 }
-                // Taken, or not yet.
+                // Another mediator listens there, or is about to.
                 _ => return Err(ServerError::Served { path: path.to_owned() }),
             }
         }
@@ -143,8 +142,8 @@ impl Server {
     }
 }
 
-/// Lets a group's users connect to a socket of this process's. Whatever somebody has put in its place
-/// meanwhile is left alone.
+/// Lets a group's users connect to this process's socket. A file that somebody has put in its place meanwhile
+/// is not changed.
 fn open_to(path: &Path, group: u32) -> io::Result<()> {
     let socket = open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
     let about = fstat(&socket)?;
@@ -152,7 +151,7 @@ fn open_to(path: &Path, group: u32) -> io::Result<()> {
     if !is_socket || about.st_uid != rustix::process::geteuid().as_raw() {
         return Err(io::Error::other("it is not the socket that was made there"));
     }
-    // A descriptor like this one has no other name that its mode could be set by.
+    // An `O_PATH` descriptor has no other name by which its mode can be set.
     let number = std::os::fd::AsRawFd::as_raw_fd(&socket);
     let name = PathBuf::from(format!("/proc/self/fd/{number}"));
     chownat(CWD, &name, None, Some(Gid::from_raw(group)), AtFlags::empty())?;
@@ -160,7 +159,7 @@ fn open_to(path: &Path, group: u32) -> io::Result<()> {
 }
 
 impl Server {
-    /// Ends several, which takes no longer than the end of one.
+    /// Ends several servers, in the time that one takes.
     pub fn end_all(mut servers: Vec<Self>) {
         for server in &mut servers {
             server.leave();
@@ -168,12 +167,12 @@ impl Server {
         drop(servers);
     }
 
-    /// Serves nobody any more, and has the mediator end what is being done. Waits for no call.
+    /// Stops serving and has the mediator stop the work in progress, without waiting for any call.
     fn leave(&mut self) {
         {
             let mut state = lock(&self.shared.state);
             state.stopped = true;
-            // Errors mean that it is down already.
+            // The error means that the listener is shut down already.
             let _ = shutdown(&self.shared.listener, Shutdown::Both);
             for client in state.open.values() {
                 let _ = client.stream.shutdown(std::net::Shutdown::Both);
@@ -201,7 +200,7 @@ impl Drop for Server {
 }
 
 impl Shared {
-    /// Accepts clients, and sees which hang up.
+    /// Accepts clients and notices those that hang up.
     fn look_after_all(self: &Arc<Self>) {
         loop {
             let watched: Vec<(u64, Arc<UnixStream>)> = {
@@ -234,13 +233,13 @@ impl Shared {
                 }
             }
             if news[0] {
-                // A burst is taken before others who come find no room to wait.
+                // A burst of clients is accepted before the listen queue overflows.
                 let _taken = (0..BURST).take_while(|_| self.accept()).count();
             }
         }
     }
 
-    /// A client hung up, whatever its thread does at this moment.
+    /// Handles a client that hung up, whatever its thread is doing.
     fn see_off(&self, id: u64) {
         let connection = lock(&self.state).open.get_mut(&id).map(|client| {
             client.over = true;
@@ -251,8 +250,7 @@ impl Shared {
         }
     }
 
-    /// Where a client wants the owner cleaned up whose call is being carried out, another thread sees to
-    /// that.
+    /// If a client asks for the cleanup of the owner of its call in progress, another thread takes over.
     fn relieve(self: &Arc<Self>, id: u64) {
         let Some(client) = lock(&self.state).open.get(&id).cloned() else { return };
         if let Some((turn, received)) = client.lane.leave_behind(|| peek(&client.stream)) {
@@ -261,7 +259,7 @@ impl Shared {
         }
     }
 
-    /// Takes one client; false: none waits, or none can be taken now.
+    /// Accepts one client. Returns false if none waits or none can be accepted now.
     fn accept(self: &Arc<Self>) -> bool {
         let stream = match self.listener.accept() {
             Ok((stream, _)) => Arc::new(stream),
@@ -269,7 +267,8 @@ impl Shared {
             Err(_) if lock(&self.state).stopped => return false,
             Err(error) => {
                 tracing::warn!("accept a device: {error}");
-                // Whoever holds descriptors need not be ours: nothing tells when there are some again.
+                // Other parts of the process hold descriptors too, and nothing signals when some are free
+                // again.
                 thread::sleep(PAUSE);
                 return false;
             }
@@ -307,11 +306,12 @@ impl Shared {
         true
     }
 
-    /// Sees to it that there is room for one more client of a user's, at the cost of one that is idle.
+    /// Makes room for one more client of a user, by disconnecting an idle one if need be. Returns whether
+    /// there is room.
     fn make_room(&self, user: u32) -> bool {
         let mut state = lock(&self.state);
         let known = state.open.iter().map(|(id, client)| {
-            // What a machine has would end if it did not come back in time.
+            // What a machine owns would end if it did not reconnect in time.
             let loses_nothing = || !client.connection.has_owners();
             let idle_since = client.lane.idle_since().filter(|_| loses_nothing());
             (*id, Client { user: client.user, idle_since })
@@ -322,7 +322,7 @@ impl Shared {
             Admission::InPlaceOf(id) => {
                 if let Some(client) = state.open.remove(&id) {
                     tracing::info!(user = client.user, "a device that is idle makes room for another");
-                    // It may have hung up already.
+                    // The error means that it has hung up already.
                     let _ = client.stream.shutdown(std::net::Shutdown::Both);
                 }
                 true
@@ -330,7 +330,7 @@ impl Shared {
         }
     }
 
-    /// Serves a client in a thread of its own.
+    /// Starts a thread that serves a client.
     fn serve(self: &Arc<Self>, id: u64, client: &Connected, turn: Turn, received: Vec<u8>) {
         lock(&self.state).serving += 1;
         let (own, served) = (Arc::clone(self), client.clone());
@@ -353,21 +353,21 @@ impl Shared {
         }
     }
 
-    /// A client is served no more.
+    /// Removes a client whose thread has ended.
     fn end(&self, id: u64, client: &Connected) {
-        // Before it counts as gone, what it owned is.
+        // What the client owned ends before the client itself counts as gone.
         client.connection.hang_up();
-        // It may be down already.
+        // The error means that the socket is shut down already.
         let _ = client.stream.shutdown(std::net::Shutdown::Both);
         lock(&self.state).open.remove(&id);
     }
 }
 
-/// What comes next from a client, as far as it tells whose call it is. It is left where it is.
+/// Peeks at the next bytes from a client, as many as identify the owner of a call.
 fn peek(stream: &UnixStream) -> Vec<u8> {
     let mut bytes = vec![0; HEAD];
     let came = recv(stream, &mut bytes[..], RecvFlags::PEEK | RecvFlags::DONTWAIT);
-    // One that has hung up is seen off elsewhere.
+    // A client that has hung up is handled elsewhere.
     bytes.truncate(came.map_or(0, |(_, came)| came));
     bytes
 }

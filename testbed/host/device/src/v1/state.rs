@@ -1,5 +1,4 @@
-//! What a device of version 1 remembers between accesses: its registers, BAR1, the window, and the call that
-//! is on its way.
+//! The state of a version 1 device between accesses: registers, BAR1, the window, and the pending call.
 
 use vgpu_wire::v1::INLINE_BYTES;
 use vgpu_wire::v1::call::Op;
@@ -8,23 +7,23 @@ use vgpu_wire::v1::registers::{BUSY, ERROR, ErrorCode};
 use super::bar1::Bar1;
 use super::registers::{Identity, Registers};
 
-/// Calls whose late answers are taken though another is pending.
+/// Operations whose late answers are accepted although another call is pending.
 const BOOTSTRAP: [Op; 6] =
     [Op::Init, Op::GetGpuInfo, Op::DeviceGetCount, Op::DeviceGet, Op::PrimaryCtxRetain, Op::CtxSetCurrent];
-/// How much older such an answer may be.
+/// How many calls older such an answer may be.
 const LAG_MOST: u32 = 4;
 
-/// Guest pages that are registered.
+/// The registered window in the guest's pages.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
     pub(super) address: u64,
-    /// Bytes of each half.
+    /// Size of each half in bytes.
     pub(super) half: u32,
-    /// `SCRATCH` at that time.
+    /// Value of `SCRATCH` at the time of registration.
     pub(super) token: u32,
 }
 
-/// The call that is on its way.
+/// The call whose answer is awaited.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pending {
     pub(super) request_id: u32,
@@ -33,20 +32,20 @@ pub(super) struct Pending {
     pub(super) token: u32,
 }
 
-/// What an access changes.
+/// Everything that an access can change.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) registers: Registers,
     pub(super) bar1: Bar1,
     pub(super) window: Option<Window>,
     pub(super) pending: Option<Pending>,
-    /// By which the newest call went.
+    /// Number of the connection on which the newest call was sent.
     pub(super) connection: u64,
     pub(super) next_request: u32,
 }
 
 impl State {
-    /// A device that has just been made.
+    /// The state of a new device.
     pub(super) fn new(identity: Identity) -> Self {
         Self {
             registers: Registers::new(identity),
@@ -58,31 +57,31 @@ impl State {
         }
     }
 
-    /// A new status, in BAR0 and in BAR1.
+    /// Shows a status, in BAR0 and in BAR1.
     pub(super) fn set(&mut self, status: u32) {
         self.registers.shown.status = status;
         self.bar1.show(status);
     }
 
-    /// The call, or what was asked, has failed.
+    /// Shows that the call, or another request, has failed.
     pub(super) fn fail(&mut self, why: ErrorCode) {
         self.registers.shown.error = why as u32;
         self.set(ERROR);
     }
 
-    /// The mediator does not take the call. BAR1 goes on saying that it is on its way (Q5).
+    /// Shows that the mediator did not accept the call. BAR1 still shows the call as busy (Q5).
     pub(super) fn unsent(&mut self) {
         self.registers.shown.error = ErrorCode::MediatorUnavailable as u32;
         self.registers.shown.status = ERROR;
     }
 
-    /// The guest's pages are registered no more.
+    /// Releases the window.
     pub(super) fn drop_window(&mut self) {
         self.window = None;
         self.registers.shown.window = false;
     }
 
-    /// Whether an answer to an older call is taken for the pending one.
+    /// Whether the answer to an older call is accepted as that of the pending one.
     pub(super) fn takes_late(&self, pending: Pending, request_id: u32, seq: u32) -> bool {
         let lag = pending.request_id.wrapping_sub(request_id);
         self.registers.shown.status == BUSY
@@ -91,8 +90,8 @@ impl State {
             && (1..=LAG_MOST).contains(&lag)
     }
 
-    /// `DOORBELL = 1`: nothing that runs uses the legacy path, which the CUDA registers overlap (Q2), and no
-    /// mediator is asked.
+    /// `DOORBELL = 1`: the legacy path, which the CUDA registers overlap (Q2). No existing guest uses it, and
+    /// no mediator is asked.
     pub(super) fn legacy(&mut self) {
         self.registers.shown.clear_results();
         self.fail(match self.registers.staged.legacy_len {

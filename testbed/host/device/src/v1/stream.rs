@@ -1,20 +1,20 @@
-//! Frames on a stream socket: what is received, put together again.
+//! Frames on a stream socket, reassembled from the bytes that were received.
 
 use vgpu_wire::v1::frame::{FrameError, Header};
 use zerocopy::FromBytes;
 
-/// Bytes of a frame's head.
+/// Size of a frame's header in bytes.
 const HEAD: usize = size_of::<Header>();
 
-/// A frame's head and payload, and what came behind it.
+/// A frame's header and payload, and the bytes received after them.
 type Next<'a> = (Header, &'a [u8], &'a [u8]);
 
-/// Bytes that came, as far as they are no whole frame yet. Room is made for what has come, not for what a
-/// head promises.
+/// Received bytes that are not yet taken as frames. Memory is allocated for received bytes, not for the
+/// length that a header promises.
 #[derive(Debug, Default)]
 pub struct Frames {
     bytes: Vec<u8>,
-    /// Of them, those that have been handed out.
+    /// Number of those bytes that have been returned as frames.
     taken: usize,
 }
 
@@ -25,13 +25,13 @@ impl Frames {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next whole frame: head and payload. An error: what came is no frame, and nothing of it can be
-    /// used.
+    /// Returns the header and payload of the next whole frame. After an error the bytes are not frames, and
+    /// nothing of the stream can be used.
     pub fn next_frame(&mut self) -> Result<Option<(Header, &[u8])>, FrameError> {
         Ok(self.next_of_all()?.map(|(header, payload, _)| (header, payload)))
     }
 
-    /// The same with what came behind it.
+    /// As [`Frames::next_frame`], with the bytes received after the frame.
     pub(super) fn next_of_all(&mut self) -> Result<Option<Next<'_>>, FrameError> {
         let Ok((header, rest)) = Header::read_from_prefix(&self.bytes[self.taken..]) else { return Ok(None) };
         header.check()?;
@@ -45,7 +45,7 @@ impl Frames {
         Ok(Some((header, payload, behind)))
     }
 
-    /// Forgets all that came.
+    /// Drops all received bytes.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.taken = 0;
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// However a stream is cut, the same frames come out.
+        /// The same frames result however the stream is cut into pieces.
         #[test]
         fn frames_come_out_as_they_went_in(
             payloads in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 0..6),
@@ -87,7 +87,7 @@ mod tests {
             prop_assert_eq!(found, payloads);
         }
 
-        /// No bytes make it panic, and what it hands out is what is there.
+        /// No bytes cause a panic, and every frame that is returned is in the bytes.
         #[test]
         fn any_bytes_are_taken(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let mut frames = Frames::default();

@@ -1,4 +1,4 @@
-//! What a mediator says to one client, until one of them hangs up.
+//! A mediator's conversation with one client, until one of them hangs up.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -11,32 +11,32 @@ use super::lane::{Lane, Turn};
 use super::mediator::{Answer, Connection, Verdict};
 use super::stream::Frames;
 
-/// How long a client may take nothing of its answer.
+/// A client that reads nothing of its answer for this long is disconnected.
 const SEND_LIMIT: Duration = Duration::from_secs(30);
-/// Bytes that are read at a time.
+/// Number of bytes read at a time.
 const PIECE: usize = 256 << 10;
 
-/// Why a connection ends by the mediator's will.
+/// The error with which the mediator ends a connection.
 fn refuse(why: impl std::fmt::Display) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why.to_string())
 }
 
-/// A frame without payload that answers another.
+/// A frame without payload in answer to another.
 fn word(header: &Header, kind: u32) -> Header {
     Header { kind: kind.into(), bytes: 0.into(), ..*header }
 }
 
-/// How a thread's talk with a client ends.
+/// How a thread's conversation with a client ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// The client is gone, or hung up on.
+    /// The client has hung up, or was disconnected.
     Over,
-    /// Another thread talks with the client meanwhile.
+    /// Another thread has taken over the client.
     LeftBehind,
 }
 
-/// Serves one client until it goes, or is hung up on, or another thread does so; `received`: what has come
-/// from it already.
+/// Serves one client until it hangs up or is disconnected, or another thread takes over. `received` are bytes
+/// that were read from it already.
 pub(super) fn serve(
     mut stream: &UnixStream,
     connection: &Connection,
@@ -54,7 +54,7 @@ pub(super) fn serve(
             let over = |()| End::Over;
             match header.kind.get() {
                 frame::CUDA_CALL => calls = true,
-                // Before the first call a client may ask whether anybody is there.
+                // Before its first call a client may ask whether a mediator is there.
                 frame::PING if !calls => {
                     return stream.write_all(word(&header, frame::PONG).as_bytes()).map(over);
                 }

@@ -1,4 +1,4 @@
-//! Matrix products. They always succeed as calls: what cuBLAS says is the first result.
+//! Matrix products. As calls they always succeed: cuBLAS's status is the first result.
 
 use half::f16;
 use vgpu_wire::body::gemm::Gemm;
@@ -18,10 +18,11 @@ const R_16F: u32 = 2;
 const COMPUTE_16F: i32 = 64;
 const COMPUTE_16F_PEDANTIC: i32 = 65;
 const COMPUTE_32F: i32 = 68;
-/// Those whose scalars are neither f32 nor f16, which version 1 cannot say (Q20).
+/// The `cublasComputeType_t` values whose scalars are neither f32 nor f16, which version 1 cannot express
+/// (Q20).
 const OTHER_SCALARS: [i32; 5] = [70, 71, 72, 73, 79];
 
-/// A product as all four calls state it.
+/// A product in the form that all four calls share.
 pub(super) struct Product {
     handle: u64,
     operation: [I32; 2],
@@ -34,7 +35,7 @@ pub(super) struct Product {
     beta: u32,
     batch: i32,
     stride: [i64; 3],
-    /// Addresses of A, B, C, of each product that goes by itself.
+    /// Addresses of A, B and C for each product that is computed separately.
     matrices: Vec<[u64; 3]>,
 }
 
@@ -61,8 +62,8 @@ impl From<Sgemm> for Product {
     }
 }
 
-/// What the calls that state types and a way to compute have in common: one product, or several that go by
-/// themselves.
+/// What the calls that state types and a compute type have in common: one product, or several that are
+/// computed separately.
 macro_rules! product {
     ($call:expr, $matrices:expr) => {
         Product {
@@ -98,7 +99,7 @@ impl From<GemmStrided> for Product {
     }
 }
 
-/// A batch over arrays of addresses, which follow the head.
+/// Reads a batch whose matrices are given by arrays of addresses, which follow the header.
 fn batched(data: &[u8]) -> Option<Product> {
     let (call, rest) = GemmBatched::read_from_prefix(data).ok()?;
     let count = usize::try_from(call.batch.get()).ok()?;
@@ -109,7 +110,7 @@ fn batched(data: &[u8]) -> Option<Product> {
     Some(product!(call, matrices))
 }
 
-/// A scalar in the type that the product is scaled in. It travels as f32 whatever that is.
+/// Converts a scalar to the scale type of the product. The guest sends it as f32, whatever that type is.
 fn scalar(bits: u32, half: bool) -> [u8; 16] {
     let mut bytes = [0; 16];
     if half {
@@ -129,7 +130,7 @@ fn natural<const N: usize>(values: [I32; N]) -> Option<[u64; N]> {
 }
 
 impl Product {
-    /// The message, without the addresses; or cuBLAS's status.
+    /// The version 2 message without the addresses, or the cuBLAS status of an invalid product.
     fn message(&self, stream: u32) -> Result<Gemm, u64> {
         if OTHER_SCALARS.contains(&self.compute) {
             return Err(cublas::NOT_SUPPORTED);
@@ -158,7 +159,7 @@ impl Product {
     }
 }
 
-/// What cuBLAS says of a product that the executor refused.
+/// The cuBLAS status for a product that the executor refused.
 const fn status_of(code: u32) -> u64 {
     match code {
         1 => cublas::INVALID_VALUE,
@@ -197,7 +198,7 @@ impl Owner {
         }
     }
 
-    /// One of the calls with a structure of fixed size.
+    /// Executes a call whose payload is a structure of fixed size.
     pub(super) fn multiply<P: FromBytes + Into<Product>>(&mut self, request: &Request<'_>) -> Reply {
         let status = match P::read_from_prefix(request.data) {
             Ok((call, _)) => self.products(&call.into()),
@@ -216,7 +217,8 @@ impl Owner {
         let stream = *self.cublas.get(product.handle).ok_or(cublas::NOT_INITIALIZED)?;
         let message = product.message(self.stream(stream))?;
         for &matrix in &product.matrices {
-            // Each begins in one of the owner's allocations; variables of modules are in no table.
+            // Each matrix must start in one of the owner's allocations. Variables of modules do not count,
+            // because existing hosts have no table of them.
             if !matrix.iter().all(|&address| self.allocations.holds(address, 1)) {
                 return Err(cublas::INVALID_VALUE);
             }

@@ -1,4 +1,4 @@
-//! Which call is what.
+//! Maps each operation to the function that executes it.
 
 use vgpu_wire::v1::call::Op;
 use vgpu_wire::v1::payload::{GemmEx, GemmStrided, Sgemm};
@@ -12,7 +12,7 @@ use crate::v1::info;
 /// `cuCtxGetApiVersion`
 const API_VERSION: u64 = 3020;
 
-/// Carries out a call that is neither refused nor ignored.
+/// Executes a call that the rules neither refuse nor ignore.
 pub(super) fn do_call(core: &Core, owner: &mut Owner, request: &Request<'_>) -> Result<Reply, u32> {
     let (target, context) = (core.target(), core.context);
     let Core { mint, facts, executor, .. } = core;
@@ -78,13 +78,13 @@ pub(super) fn do_call(core: &Core, owner: &mut Owner, request: &Request<'_>) -> 
         Op::CublasGemmEx => Ok(owner.multiply::<GemmEx>(request)),
         Op::CublasGemmStridedBatchedEx => Ok(owner.multiply::<GemmStrided>(request)),
         Op::CublasGemmBatchedEx => Ok(owner.multiply_batched(request)),
-        // All that are done are above; what the table gains is refused until it is, too.
+        // Operations that the table gains later are refused until they are implemented above.
         _ => Err(status::NOT_SUPPORTED),
     }
 }
 
-/// Whether a call makes its owner's context valid: any about contexts, streams, events, modules, libraries
-/// and launches; not a lone allocation, copy or product.
+/// Whether a call makes its owner's context valid. Calls about contexts, streams, events, modules, libraries
+/// and launches do; allocations, copies and products do not.
 pub(super) const fn needs_context(op: Op) -> bool {
     !matches!(
         op,

@@ -1,5 +1,5 @@
-//! What all owners share and no call changes: the executor, the memory that areas and payloads lie in, the
-//! handles that are given out.
+//! What all owners share and no call changes: the executor, the memory for areas and payloads, and the source
+//! of handles.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,16 +21,17 @@ use crate::memory::window::{Window, WindowError};
 use crate::session::host::{Guest, SessionHost};
 use crate::session::published::Published;
 
-/// Owners of all machines together: those of 16 machines that each have as many as one may. Hosts that exist
-/// serve as many machines.
+/// The most owners of all machines together: 16 times what one machine may have. Existing hosts serve 16
+/// machines.
 pub(super) const OWNERS_OF_ALL: u32 = 16 * vgpu_wire::v1::call::OWNERS_MAX as u32;
-/// Calls with a long payload that can be carried out at a time.
+/// The most calls with a long payload that are executed at a time.
 const SLOTS: u32 = 256;
-/// Bytes of an owner's area that are used: there is no ring.
+/// Number of bytes of an owner's area that are used. It ends before the ring, which the mediator does not
+/// need.
 const USED_OF_AREA: u64 = area::RING;
 
-/// Gives out handles. They mean nothing but themselves, are never used again, and look like the host's
-/// pointers: a guest that keeps 32 bits of one has none.
+/// Source of handles. A handle is never used again, and looks like a pointer of the host: a guest that keeps
+/// only 32 bits of one cannot use it.
 #[derive(Debug)]
 pub(super) struct Mint(AtomicU64);
 
@@ -56,7 +57,7 @@ pub(super) struct Core {
     slots: Arc<Slots>,
     epoch: Instant,
     pub(super) mint: Mint,
-    /// The handle of the one context that there is.
+    /// The handle of the only context.
     pub(super) context: u64,
 }
 
@@ -68,7 +69,7 @@ impl Core {
     ) -> Result<Self, WindowError> {
         let facts = Box::new(executor.facts());
         let areas = u64::from(OWNERS_OF_ALL) * area::AREA_BYTES;
-        // Room for addresses: memory is there where somebody uses it.
+        // This reserves addresses. Memory is allocated where it is first used.
         let window = Arc::new(Window::private(areas + u64::from(SLOTS) * SLOT_BYTES)?);
         let greeting = Greeting { generation: 1, window_bytes: 0, pages: false, facts: facts.clone() };
         let mint = Mint(AtomicU64::new(Mint::FIRST));
@@ -90,12 +91,12 @@ impl Core {
         })
     }
 
-    /// What code the executor takes.
+    /// The architecture and versions that the executor's code must have.
     pub(super) fn target(&self) -> Target {
         Target { sm: 10 * self.facts.cc_major + self.facts.cc_minor, abilities: self.facts.abilities }
     }
 
-    /// The host's half of a session that will have an area.
+    /// The host's side of a new session that uses this area.
     pub(super) fn host(&self, area: u32, session: u32) -> SessionHost {
         SessionHost::new(
             Arc::clone(&self.window),
@@ -120,7 +121,7 @@ impl Core {
         })
     }
 
-    /// An area is nobody's any more.
+    /// Clears an area that no owner uses any more.
     pub(super) fn clear(&self, area: u32) {
         self.window.clear(u64::from(area) * area::AREA_BYTES, area::AREA_BYTES);
     }

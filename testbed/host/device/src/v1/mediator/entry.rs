@@ -1,5 +1,5 @@
-//! An owner as the mediator holds it: found by its key, worked for by one call at a time, told of to whoever
-//! asks while a call takes long, and ended without waiting for that call.
+//! The mediator's record of an owner. It is found by its key and executes one call at a time. Its status can
+//! be read, and it can be ended, without waiting for that call.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex};
@@ -11,17 +11,17 @@ use crate::session::host::SessionHost;
 use crate::status::SessionStatus;
 use crate::sync::lock;
 
-/// Who owns what a call makes.
+/// Identifies the owner of the objects that a call creates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum OwnerKey {
-    /// A process of a machine, by its token as the device writes it.
+    /// A process of a machine, identified by the token that the device sends.
     Process { machine: Machine, owner: u32 },
-    /// Whoever said no token, by the connection: it ends with that.
+    /// A connection, for calls without a token. This owner ends with the connection.
     Connection { machine: Machine, connection: u64 },
 }
 
 impl OwnerKey {
-    /// Whose it is.
+    /// The machine of the owner.
     pub(super) const fn machine(&self) -> Machine {
         match *self {
             Self::Process { machine, .. } | Self::Connection { machine, .. } => machine,
@@ -29,12 +29,12 @@ impl OwnerKey {
     }
 }
 
-/// What is reported of an owner, as it was when its last call began or ended.
+/// The reported state of an owner, as of the start or end of its last call.
 #[derive(Debug, Default)]
 pub(super) struct Figures {
-    /// A call has been made that needs a context.
+    /// Whether a call that needs a context has been made.
     pub(super) context: bool,
-    /// Calls by their names.
+    /// Number of calls by name.
     calls: BTreeMap<&'static str, u64>,
     call_count: u64,
     allocated: u64,
@@ -46,11 +46,11 @@ pub(super) struct Figures {
     bytes_out: u64,
 }
 
-/// One owner: its session, its tables while a call uses them, and its figures.
+/// An owner with its session, tables and figures.
 pub(super) struct Entry {
     pub(super) key: OwnerKey,
     pub(super) host: SessionHost,
-    /// Locked while a call is carried out. `None`: its session is not opened yet, or it has ended.
+    /// Locked while a call is executed. `None` before the session is opened and after the owner has ended.
     pub(super) owner: Mutex<Option<Owner>>,
     pub(super) figures: Mutex<Figures>,
     freed: Mutex<bool>,
@@ -69,27 +69,27 @@ impl Entry {
         }
     }
 
-    /// Ends work that is being done for the owner, as far as it looks whether it is to go on.
+    /// Stops the owner's work at the next point at which it checks for a stop.
     pub(super) fn stop(&self) {
         self.host.stop();
         self.host.wake();
     }
 
-    /// All that it had is free again.
+    /// Records that everything the owner had is freed.
     pub(super) fn set_freed(&self) {
         *lock(&self.freed) = true;
         self.was_freed.notify_all();
     }
 
-    /// Waits until all is free again, for at most `limit`: work that cannot be stopped keeps nobody who only
-    /// wants to be rid of it.
+    /// Waits until everything is freed, for at most `limit`, so that work that cannot be stopped does not
+    /// block the caller.
     pub(super) fn wait_until_freed(&self, limit: Duration) {
         let freed = lock(&self.freed);
-        // Whether it is by now makes no difference to anybody: what is found by its key is gone.
+        // The outcome does not matter to the caller: the owner can no longer be found by its key.
         let _ = self.was_freed.wait_timeout_while(freed, limit, |freed| !*freed);
     }
 
-    /// A call begins.
+    /// Records the start of a call.
     pub(super) fn begin(&self, name: &'static str, needs_context: bool) {
         let mut figures = lock(&self.figures);
         figures.context |= needs_context;
@@ -97,7 +97,7 @@ impl Entry {
         figures.call_count += 1;
     }
 
-    /// It is over.
+    /// Records the end of a call.
     pub(super) fn note(&self, owner: &Owner) {
         let mut figures = lock(&self.figures);
         figures.allocated = owner.allocations.bytes();
@@ -109,7 +109,7 @@ impl Entry {
         figures.bytes_out = owner.bytes_out;
     }
 
-    /// As the control socket reports it: the process is its token, the channel its machine.
+    /// The status that the control socket reports, with the token as process and the machine as channel.
     pub(super) fn status(&self) -> SessionStatus {
         let (channel, process) = match self.key {
             OwnerKey::Process { machine, owner } => (machine.vm, owner & vgpu_wire::v1::TOKEN_MASK),

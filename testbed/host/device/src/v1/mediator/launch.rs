@@ -1,4 +1,4 @@
-//! Kernel launches: a payload that nobody has looked at becomes a launch, or is refused (Q16).
+//! Kernel launches: an unchecked payload becomes a launch, or is refused (Q16).
 
 use vgpu_image::layout::Layout;
 use vgpu_wire::body::launch::{Launch as Message, PARAM_BYTES_MAX};
@@ -9,9 +9,9 @@ use super::owner::Owner;
 use super::request::{Reply, Request};
 use super::status;
 
-/// The values of a legacy launch, put where the kernel has its parameters. As with pointers to each value, so
-/// many bytes are taken from a value's place on as the kernel's parameter has, though the payload has fewer
-/// for it (the next value's then); never from beyond the payload.
+/// Arranges the values of a legacy launch in the kernel's parameter layout. As with an array of pointers to
+/// values, each parameter takes as many bytes as the kernel declares, even if the payload has fewer for this
+/// value and the next value's bytes follow. Bytes beyond the payload are never read.
 fn arrange(layout: &Layout, params: u32, rest: &[u8]) -> Option<Vec<u8>> {
     let count = usize::try_from(params).ok().filter(|_| params <= LAUNCH_PARAMS_MAX)?;
     let (sizes, values) = rest.split_at_checked(4 * count)?;
@@ -59,7 +59,7 @@ impl Owner {
             reserved: 0,
         };
         self.port.send(&message, params)?;
-        // The host waits for every launch: its errors are the launch's.
+        // The host waits for every launch, so the kernel's errors are the launch's.
         self.port.finish()?;
         Ok(Reply::NONE)
     }
@@ -93,7 +93,8 @@ mod tests {
 
     #[test]
     fn a_value_that_is_too_short_is_read_past() {
-        // Eight bytes for each, whatever the kernel has; and four for the first, which has eight.
+        // The guest sends eight bytes for each value, whatever the parameter's size; then four for the first,
+        // whose parameter has eight.
         let narrow = layout(&[(4, 4), (4, 4)]);
         let values: Vec<u8> = (1..=16).collect();
         let buffer = arrange(&narrow, 2, &payload(&[8, 8], &values)).unwrap();

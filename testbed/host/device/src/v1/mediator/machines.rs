@@ -1,30 +1,32 @@
-//! Machines: how many connections each has, how many owners, and until when it may come back.
+//! Machines: how many connections and owners each has, and until when it may reconnect.
 //!
-//! A machine whose last connection is gone keeps what it has for a while: a hypervisor's device connects anew
-//! after its mediator has turned a call away. Then all of it ends, so that who hangs up blocks nobody.
+//! A machine whose last connection has ended keeps its owners for a while, because a hypervisor's device
+//! reconnects after the mediator has refused a call. Then its owners end, so that a machine that is gone
+//! holds nothing.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// A machine, as a mediator tells them apart.
+/// Identifies a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Machine {
-    /// The user whose process speaks for it: another user's cannot pass for the same machine.
+    /// The user of the process that is connected for it. Another user's process cannot pose as the same
+    /// machine.
     pub(super) user: u32,
-    /// The number that its frames say.
+    /// The `vm_id` in its frames.
     pub(super) vm: u32,
 }
 
 #[derive(Debug, Default)]
 struct Known {
     connections: usize,
-    /// Those included that are ending.
+    /// Number of owners, including those that are being ended.
     owners: usize,
-    /// When all that it has ends; set while it has no connection.
+    /// When its owners end; set while it has no connection.
     until: Option<Instant>,
 }
 
-/// All that have a connection or an owner.
+/// All machines that have a connection or an owner.
 #[derive(Debug)]
 pub(super) struct Machines {
     grace: Duration,
@@ -33,20 +35,20 @@ pub(super) struct Machines {
 }
 
 impl Machines {
-    /// `grace`: how long one without a connection keeps what it has; `owners_most`: how many owners each may
-    /// have.
+    /// `grace` is how long a machine without a connection keeps its owners, and `owners_most` how many owners
+    /// a machine may have.
     pub(super) fn new(grace: Duration, owners_most: usize) -> Self {
         Self { grace, owners_most, known: HashMap::new() }
     }
 
-    /// A connection speaks for a machine from now on.
+    /// Counts a connection of a machine.
     pub(super) fn came(&mut self, machine: Machine) {
         let known = self.known.entry(machine).or_default();
         known.connections += 1;
         known.until = None;
     }
 
-    /// Such a connection is gone.
+    /// Counts the end of a connection of a machine.
     pub(super) fn went(&mut self, machine: Machine, now: Instant) {
         if let Some(known) = self.known.get_mut(&machine) {
             known.connections -= 1;
@@ -57,7 +59,7 @@ impl Machines {
         self.forget(machine);
     }
 
-    /// Takes room for one more owner; false: there is none, or nobody speaks for the machine any more.
+    /// Counts one more owner. Returns false if the machine has too many, or no connection any more.
     pub(super) fn take(&mut self, machine: Machine) -> bool {
         let Some(known) = self.known.get_mut(&machine) else { return false };
         let room = known.connections > 0 && known.owners < self.owners_most;
@@ -65,7 +67,7 @@ impl Machines {
         room
     }
 
-    /// An owner has ended.
+    /// Counts the end of an owner.
     pub(super) fn give_back(&mut self, machine: Machine) {
         if let Some(known) = self.known.get_mut(&machine) {
             known.owners -= 1;
@@ -78,13 +80,13 @@ impl Machines {
         self.known.get(&machine).is_some_and(|known| known.owners > 0)
     }
 
-    /// Machines whose time is over, each named once.
+    /// Returns the machines whose time is over, each of them once.
     pub(super) fn due(&mut self, now: Instant) -> Vec<Machine> {
         let over = |known: &mut Known| known.until.take_if(|until| *until <= now).is_some();
         self.known.iter_mut().filter_map(|(machine, known)| over(known).then_some(*machine)).collect()
     }
 
-    /// When the next one's time is over.
+    /// When the time of the next machine is over.
     pub(super) fn next(&self) -> Option<Instant> {
         self.known.values().filter_map(|known| known.until).min()
     }
@@ -116,7 +118,7 @@ mod tests {
         assert_eq!(machines.next(), Some(start + GRACE));
         assert!(!machines.take(ONE), "nobody speaks for it");
         assert_eq!(machines.due(start + Duration::from_secs(59)), []);
-        // It comes back in time, and goes again.
+        // It reconnects in time, and disconnects again.
         machines.came(ONE);
         assert_eq!((machines.next(), machines.due(start + 2 * GRACE)), (None, vec![]));
         machines.went(ONE, start + GRACE);

@@ -10,7 +10,7 @@ use super::port::COPY_WORD;
 use super::request::{Reply, Request};
 use super::status;
 
-/// A payload of an asynchronous copy that begins with this word is dropped (Q19).
+/// The payload of an asynchronous copy that starts with this word is dropped (Q19).
 const DROPPED: [u8; 4] = 0xba55_ed50_u32.to_le_bytes();
 
 impl Owner {
@@ -36,7 +36,7 @@ impl Owner {
         Ok(Reply::NONE)
     }
 
-    /// Frees all memory.
+    /// Frees all allocations of the owner.
     pub(super) fn free_all(&mut self) -> Result<(), u32> {
         for address in self.allocations.addresses() {
             self.allocations.remove(address);
@@ -54,7 +54,7 @@ impl Owner {
         self.reaches(destination, data.len() as u64)?;
         let stream = self.stream(stream);
         let (source, tail) = self.port.source(data)?;
-        // A word of no event's: the source is free again.
+        // The mark tells that the source has been read. Its word belongs to no event.
         let read = self.port.mark(COPY_WORD);
         self.port.send(&CopyIn { stream, reserved: 0, destination, source, read }, tail)?;
         self.bytes_in += data.len() as u64;
@@ -71,7 +71,7 @@ impl Owner {
 
     pub(super) fn copy_out(&mut self, request: &Request<'_>) -> Result<Reply, u32> {
         let (source, bytes) = (request.wide(0), request.wide(2));
-        // Success, and nothing comes (Q14).
+        // The call succeeds without data (Q14).
         if bytes == 0 || bytes > u64::from(PAYLOAD_MAX) {
             return Ok(Reply::NONE);
         }
@@ -96,7 +96,7 @@ impl Owner {
         Ok(Reply::NONE)
     }
 
-    /// `element`: bytes of one.
+    /// Fills memory with elements of `element` bytes.
     pub(super) fn fill(&mut self, request: &Request<'_>, element: u32) -> Result<Reply, u32> {
         let (destination, value, width) = (request.wide(0), request.args[2], request.wide(4));
         let bytes = width.checked_mul(element.into()).ok_or(status::INVALID_VALUE)?;

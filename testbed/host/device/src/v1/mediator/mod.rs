@@ -1,15 +1,15 @@
-//! The mediator: calls in, answers out, for all machines of a host. What a call means, who owns what, who is
-//! turned away.
+//! The mediator: executes the calls of all machines of a host. It decides what a call means, who owns which
+//! object, and which machines are refused.
 //!
 //! ```text
 //!   connection ─► rules of the host: quarantine, rate ─► owners ─► owner ─► port ─► executor's session
 //!                                                        │         tables   messages of version 2, waited for
 //!                                                        └ 64 of each machine at most
 //! ```
-//! Of each owner one call is carried out at a time, and none waits for another owner's: hosts that exist
-//! carry out one at a time, of whichever machine. Each owner has a session of its own, so what one has cannot
-//! be named by another, and a fault takes one owner's objects, not everybody's (Q17, Q22). A machine whose
-//! last connection is gone keeps its owners for a while ([`Settings::grace`]).
+//! One call of each owner is executed at a time, and no call waits for another owner's; existing hosts
+//! execute one call at a time, of all machines. Each owner has a session of its own, so an owner cannot name
+//! another's objects, and a fault destroys the objects of one owner only (Q17, Q22). A machine whose last
+//! connection has ended keeps its owners for a while ([`Settings::grace`]).
 
 mod blas;
 mod calls;
@@ -52,14 +52,14 @@ use request::Reply;
 pub use rules::Rules;
 use rules::Turned;
 
-/// How long a machine without a connection keeps what it has: longer than a device takes that connects anew,
-/// or a guest that pauses between calls after one was turned away.
+/// How long a machine without a connection keeps its owners: longer than a device takes to reconnect, and
+/// longer than a guest pauses after a call was refused.
 const GRACE: Duration = Duration::from_mins(1);
 
-/// Why there is no mediator.
+/// Why a mediator cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum MediatorError {
-    /// Its memory for payloads cannot be made.
+    /// The memory for payloads cannot be allocated.
     #[error("make the memory that payloads pass through")]
     Window(#[from] WindowError),
 }
@@ -73,29 +73,29 @@ pub struct Answer {
     pub data: Vec<u8>,
 }
 
-/// What becomes of a call.
+/// The outcome of a call.
 #[derive(Debug)]
 pub enum Verdict {
-    /// It is answered.
+    /// The call is answered.
     Answer(Box<Answer>),
-    /// It is turned away for now, and the connection ends.
+    /// The call is refused for now, and the connection ends.
     Busy,
-    /// The machine is turned away, and the connection ends.
+    /// All calls of the machine are refused, and the connection ends.
     Quarantined,
-    /// It is no call: the connection ends without a word.
+    /// The frame is not a valid call; the connection ends without an answer.
     HangUp(FrameError),
-    /// The client has hung up meanwhile: nobody waits for the call.
+    /// The client has hung up meanwhile, so nobody waits for the call.
     Gone,
 }
 
-/// What a host's administrator sets.
+/// Settings of a host's administrator.
 #[derive(Debug)]
 pub struct Settings {
-    /// Whom to turn away.
+    /// Which calls are refused.
     pub rules: Rules,
-    /// The most that each owner may have.
+    /// Limits of each owner's session.
     pub limits: Limits,
-    /// How long a machine whose last connection is gone keeps what it has. 60 s.
+    /// How long a machine whose last connection has ended keeps its owners; default 60 s.
     pub grace: Duration,
 }
 
@@ -105,13 +105,13 @@ impl Default for Settings {
     }
 }
 
-/// Carries out the calls of all machines of a host, each owner's with a session of its own.
+/// Executes the calls of all machines of a host, with a session for each owner.
 pub struct Mediator {
     owners: Arc<Owners>,
     rules: Mutex<Rules>,
     gate: Gate,
     waiting: Mutex<Vec<std::thread::Thread>>,
-    /// When it was stopped.
+    /// When the mediator was stopped.
     stopped: OnceLock<Instant>,
     connections: AtomicU64,
     name: &'static str,
@@ -126,26 +126,27 @@ impl std::fmt::Debug for Mediator {
     }
 }
 
-/// A client: a device, which speaks for one machine. What it owned without a token ends with it.
+/// A client's connection: that of the device of one machine. Objects that it created without a token end with
+/// it.
 #[derive(Debug)]
 pub struct Connection {
     mediator: Arc<Mediator>,
     number: u64,
-    /// The user whose process it is.
+    /// The user of the client's process.
     user: u32,
-    /// The machine that its first call named.
+    /// The `vm_id` of its first call.
     vm: OnceLock<u32>,
-    /// The client has hung up.
+    /// Whether the client has hung up.
     gone: Mutex<bool>,
 }
 
 impl Mediator {
-    /// A mediator over an executor.
+    /// Makes a mediator that executes calls on this executor.
     pub fn new(executor: Arc<dyn Executor>, rules: Rules) -> Result<Arc<Self>, MediatorError> {
         Self::with_settings(executor, Settings { rules, ..Settings::default() })
     }
 
-    /// The same with other limits than the usual ones for each owner.
+    /// As [`Mediator::new`], with these limits for each owner.
     pub fn with_limits(
         executor: Arc<dyn Executor>,
         rules: Rules,
@@ -154,7 +155,7 @@ impl Mediator {
         Self::with_settings(executor, Settings { rules, limits, ..Settings::default() })
     }
 
-    /// The same with all that can be set.
+    /// As [`Mediator::new`], with all settings.
     pub fn with_settings(
         executor: Arc<dyn Executor>,
         settings: Settings,
@@ -177,13 +178,13 @@ impl Mediator {
         }))
     }
 
-    /// A client of this process comes.
+    /// Connects a client within this process.
     pub fn connect(self: &Arc<Self>) -> Connection {
         self.connect_as(rustix::process::geteuid().as_raw())
     }
 
-    /// A client of a user's process comes. What one user's machine has, another user's cannot reach by saying
-    /// the same number.
+    /// Connects a client of a user's process. Machines of different users are different machines, even if
+    /// they state the same `vm_id`.
     pub fn connect_as(self: &Arc<Self>, user: u32) -> Connection {
         Connection {
             mediator: Arc::clone(self),
@@ -200,7 +201,7 @@ impl Mediator {
         self.name
     }
 
-    /// Device memory: all of it, and what is in use, bytes.
+    /// Device memory in bytes: total and in use.
     #[must_use]
     pub fn memory(&self) -> (u64, u64) {
         (self.total, self.executor.allocated())
@@ -212,18 +213,18 @@ impl Mediator {
         self.charges.bytes()
     }
 
-    /// Bytes of images that are kept for later owners.
+    /// Bytes of images that the executor keeps for later owners.
     #[must_use]
     pub fn kept_image_bytes(&self) -> u64 {
         self.executor.kept_image_bytes()
     }
 
-    /// Calls are taken but not carried out.
+    /// From now on calls are received but not executed.
     pub fn hold(&self) {
         self.gate.set(true);
     }
 
-    /// They go on.
+    /// Executes calls again after [`Mediator::hold`].
     pub fn release(&self) {
         self.gate.set(false);
         for thread in lock(&self.waiting).drain(..) {
@@ -231,28 +232,27 @@ impl Mediator {
         }
     }
 
-    /// Ends the work that is being done, and carries out no more.
+    /// Stops the work in progress, and executes no more calls.
     pub fn stop(&self) {
-        // The first time counts.
+        // Only the first call of `stop` sets the time.
         self.stopped.get_or_init(Instant::now);
         self.release();
         self.owners.stop();
     }
 
-    /// What is left of the time that a way to the mediator, as it ends, has for the call that is being
-    /// carried out. It counts from the mediator's own end, so that many ways together take no longer than
-    /// one.
+    /// The rest of `limit`, which is the time that an ending link or server grants the call in progress. It
+    /// counts from the mediator's own stop, so that several of them together take no longer than one.
     pub(in crate::v1) fn left_of(&self, limit: Duration) -> Duration {
         self.stopped.get().map_or(limit, |stopped| limit.saturating_sub(stopped.elapsed()))
     }
 
-    /// What each owner has; of one whose call is being carried out, what it had before.
+    /// The status of each owner. For an owner whose call is in progress, the status before that call.
     #[must_use]
     pub fn owners(&self) -> Vec<SessionStatus> {
         self.owners.status()
     }
 
-    /// Turns others away from now on.
+    /// Replaces the rules.
     pub fn set_rules(&self, rules: Rules) {
         *lock(&self.rules) = rules;
     }
@@ -260,7 +260,7 @@ impl Mediator {
     fn wait_for_gate(&self) {
         while self.gate.held() {
             lock(&self.waiting).push(std::thread::current());
-            // Again, for the release may have come before the thread was in the list.
+            // This is checked again, because the release may have come before the thread was in the list.
             if self.gate.held() {
                 std::thread::park();
             }
@@ -294,19 +294,19 @@ impl Mediator {
 
 impl Drop for Mediator {
     fn drop(&mut self) {
-        // Threads that look after owners end.
+        // The threads that watch owners end.
         self.owners.stop();
     }
 }
 
 impl Connection {
-    /// Carries out the call that a frame holds.
+    /// Executes the call in a frame.
     pub fn call(&self, header: &Header, call: &Call, data: &[u8]) -> Verdict {
         self.call_while(&|| true, header, call, data)
     }
 
-    /// The same as long as it is `wanted`: one that was left behind makes no owner any more, since that may
-    /// have been cleaned up by now.
+    /// As [`Connection::call`], as long as the call is `wanted`. A call that was left behind must not create
+    /// an owner, since the cleanup of that owner may have happened already.
     pub(in crate::v1) fn call_while(
         &self,
         wanted: &dyn Fn() -> bool,
@@ -336,13 +336,12 @@ impl Connection {
         Verdict::Answer(Box::new(self.mediator.carry_out(self.owner(vm, call), wanted, call, data)))
     }
 
-    /// The machine that the connection speaks for, which is the first that it named; none: the client has
-    /// hung up.
+    /// The machine of the connection, which is the first that it named. `None` if the client has hung up.
     fn speaks_for(&self, vm: u32) -> Option<u32> {
         if let Some(vm) = self.vm.get() {
             return (!*lock(&self.gone)).then_some(*vm);
         }
-        // So that it does not come after it went.
+        // The lock keeps this from counting a connection whose end was counted already.
         let gone = lock(&self.gone);
         (!*gone).then(|| {
             *self.vm.get_or_init(|| {
@@ -352,12 +351,12 @@ impl Connection {
         })
     }
 
-    /// Whether the connection's machine has an owner.
+    /// Whether the connection's machine has any owner.
     pub(crate) fn has_owners(&self) -> bool {
         self.vm.get().is_some_and(|&vm| self.mediator.owners.has_owners(Machine { user: self.user, vm }))
     }
 
-    /// The client has hung up, though a call of its may still be carried out.
+    /// Records that the client has hung up. A call of its may still be in progress.
     pub(crate) fn hang_up(&self) {
         let mut gone = lock(&self.gone);
         if !std::mem::replace(&mut *gone, true)
@@ -367,7 +366,7 @@ impl Connection {
         }
     }
 
-    /// A call whose owner is the machine itself is owned by the connection.
+    /// The owner of a call. A call without a token belongs to the connection.
     fn owner(&self, vm: u32, call: &Call) -> OwnerKey {
         let machine = Machine { user: self.user, vm };
         match call.owner.get() {

@@ -18,29 +18,30 @@ use crate::v1::image::{Code, ImageError};
 use vgpu_image::Target;
 use vgpu_image::ptx::PtxError;
 
-/// The most that the pieces of one image may come to.
+/// The most bytes that the pieces of one image may have together.
 const IMAGE_MOST: usize = 1 << 30;
 /// `CU_FUNC_CACHE_PREFER_EQUAL`
 const CACHE_CONFIG_MOST: u32 = 3;
-/// `CU_FUNC_ATTRIBUTE_*` that are known; those behind the eighth are 0, or -1 for a preference.
+/// Number of known `CU_FUNC_ATTRIBUTE_*`. Those after the eighth are 0, or -1 for a preference.
 const ATTRIBUTES: u32 = 16;
 const PREFERRED_CARVEOUT: u32 = 9;
 
-/// The name that a payload holds, without the zero that must end it; what follows that is padding.
+/// Reads the name in a payload, without its terminating zero. Bytes after the zero are padding.
 fn name(data: &[u8]) -> Result<&[u8], u32> {
     let end = data.iter().position(|&byte| byte == 0).ok_or(status::INVALID_VALUE)?;
     Ok(&data[..end])
 }
 
 impl Owner {
-    /// An image, or a piece of one; none: more pieces are to come.
+    /// Takes an image or a piece of one. Returns `None` if more pieces follow.
     fn image(&mut self, request: &Request<'_>) -> Result<Option<Vec<u8>>, u32> {
         let chunk = if request.num_args > CHUNK_ARG { request.args[CHUNK_ARG] } else { 0 };
         if chunk == 0 {
             return Ok(Some(request.data.to_vec()));
         }
         if chunk & CHUNK_FIRST != 0 {
-            // What an earlier first piece began is dropped before its memory is asked for again.
+            // An image that an earlier first piece started is dropped before memory is requested for the new
+            // one.
             self.pieces = None;
             let charge = self.port.host().charges().take(Resource::HostBytes, 0);
             let charge = charge.map_err(|_| status::OUT_OF_MEMORY)?;
@@ -58,8 +59,8 @@ impl Owner {
                 }
                 bytes.extend_from_slice(request.data);
             }
-            // Pieces without a first one: of a library that is an error, of a module they are dropped until
-            // the last, which is then empty.
+            // A piece without a first one is an error for a library. For a module such pieces are dropped up
+            // to the last, and the image is empty.
             None if request.op == Op::LibraryLoadData => return Err(status::INVALID_VALUE),
             None if chunk & CHUNK_LAST != 0 => return Err(status::INVALID_IMAGE),
             None => return Ok(None),
@@ -140,7 +141,7 @@ impl Owner {
 
     pub(super) fn module_unload(&mut self, request: &Request<'_>) -> Result<Reply, u32> {
         let handle = request.wide(0);
-        // A library's module goes with the library.
+        // The module of a library is unloaded with the library.
         if let Some(module) = self.modules.remove(handle) {
             self.unload(handle, &module)?;
         }
@@ -165,7 +166,7 @@ impl Owner {
         let number = self.module(handle).ok_or(status::INVALID_VALUE)?.number;
         let bytes = name(request.data)?;
         let name = str::from_utf8(bytes).map_err(|_| status::NOT_FOUND)?;
-        // A kernel is one function, however often it is asked for.
+        // The same kernel gets the same handle each time.
         let same = |function: &Function| function.module == handle && function.name == name;
         if let Some((known, _)) = self.functions.iter().find(|(_, function)| same(function)) {
             return Ok(Reply::of(&[*known]));
@@ -229,7 +230,7 @@ impl Owner {
         Ok(Reply::NONE)
     }
 
-    /// `cuFuncGetParamInfo`: what the host's driver says where it has that, which is from 12.4 on.
+    /// `cuFuncGetParamInfo`, which hosts with drivers from CUDA 12.4 on answer.
     pub(super) fn function_param(&self, request: &Request<'_>, driver: u32) -> Result<Reply, u32> {
         const FIRST_DRIVER: u32 = 12_040;
         if driver < FIRST_DRIVER {

@@ -1,8 +1,9 @@
-//! What belongs to one owner, which is a guest process as its machine's device tells it apart. Nothing of it
-//! is reached by another.
+//! The objects of one owner, which is a guest process as its machine's device identifies it. No other owner
+//! can reach them.
 //!
-//! The tables have the sizes of the host that exists. Where that one goes on with what it has not entered
-//! (Q21) this one says that it is out of memory: what is in no table cannot be checked, nor freed.
+//! The tables have the sizes of existing hosts. If a table is full, existing hosts continue with an object
+//! that is in no table (Q21); this one returns out of memory, because an object that is in no table can be
+//! neither checked nor freed.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -16,13 +17,13 @@ use crate::v1::image::Layouts;
 /// A loaded module.
 #[derive(Debug)]
 pub(super) struct Module {
-    /// Its number in the owner's session.
+    /// Number of the module in the owner's session.
     pub(super) number: u32,
-    /// Where its kernels' parameters lie.
+    /// The parameter layouts of its kernels.
     pub(super) layouts: Layouts,
 }
 
-/// A kernel that was asked for.
+/// A kernel whose handle the guest has.
 #[derive(Clone, Debug)]
 pub(super) struct Function {
     pub(super) number: u32,
@@ -35,25 +36,25 @@ pub(super) struct Function {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Event {
     pub(super) number: u32,
-    /// Which of the events' words is its own.
+    /// Index of its word among the words of events.
     pub(super) index: u32,
     pub(super) timed: bool,
-    /// Its newest record.
+    /// Mark of its newest record; `None` if it was never recorded.
     pub(super) record: Option<vgpu_wire::Mark>,
 }
 
-/// What a stream was last asked, which is whether its work is done.
+/// The newest query of a stream for completion.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Query {
-    /// Which of the queries' words is its own.
+    /// Index of its word among the words of queries.
     pub(super) index: u32,
-    /// Behind the stream's work as it was then.
+    /// Mark after the work that the stream had then.
     pub(super) mark: vgpu_wire::Mark,
-    /// [`Port::given`] at that time.
+    /// Value of [`Port::given`] at the time of the query.
     pub(super) given: u64,
 }
 
-/// Handles of one kind.
+/// A table of handles of one kind, of limited size.
 #[derive(Debug)]
 pub(super) struct Table<T> {
     entries: HashMap<u64, T>,
@@ -65,7 +66,7 @@ impl<T> Table<T> {
         Self { entries: HashMap::new(), most }
     }
 
-    /// Whether one more finds room.
+    /// Fails if the table is full.
     pub(super) fn room(&self) -> Result<(), u32> {
         if self.entries.len() < self.most { Ok(()) } else { Err(status::OUT_OF_MEMORY) }
     }
@@ -99,11 +100,11 @@ impl<T> Table<T> {
     }
 }
 
-/// Ranges of device memory by their addresses.
+/// Ranges of device memory, by address.
 #[derive(Debug)]
 pub(super) struct Ranges<T> {
     by_start: BTreeMap<u64, (u64, T)>,
-    /// Of all of them.
+    /// Number of bytes of all ranges together.
     bytes: u64,
 }
 
@@ -114,7 +115,7 @@ impl<T> Default for Ranges<T> {
 }
 
 impl<T> Ranges<T> {
-    /// Whether all of `bytes` from `address` on lie in one range.
+    /// Whether one range contains all `bytes` from `address` on.
     pub(super) fn holds(&self, address: u64, bytes: u64) -> bool {
         self.by_start.range(..=address).next_back().is_some_and(|(start, (length, _))| {
             address.checked_add(bytes).is_some_and(|end| end <= start + length)
@@ -156,7 +157,7 @@ impl<T> Ranges<T> {
     }
 }
 
-/// Pieces of an image that is not whole yet.
+/// The pieces received so far of an image that is not complete.
 #[derive(Debug)]
 pub(super) struct Pieces {
     pub(super) bytes: Vec<u8>,
@@ -165,30 +166,30 @@ pub(super) struct Pieces {
 
 /// The session and the tables of one owner.
 pub(super) struct Owner {
-    /// Its session with the executor. Before the tables are, so that a lost one takes them along
-    /// ([`Owner::new`]).
+    /// The session with the executor. If it is lost, the tables are dropped with it ([`Owner::new`]).
     pub(super) port: Port,
-    /// A call has been made that needs a context: a cleanup frees what the owner has (Q11).
+    /// Whether a call that needs a context has been made. Only then does a cleanup free the owner's memory
+    /// (Q11).
     pub(super) context: bool,
     pub(super) allocations: Ranges<()>,
-    /// Variables of modules, whose addresses were asked for.
+    /// Variables of modules whose addresses the guest has.
     pub(super) globals: Ranges<u64>,
     pub(super) modules: Table<Module>,
-    /// Libraries and their modules' handles.
+    /// Libraries, with the handles of their modules.
     pub(super) libraries: Table<u64>,
-    /// Modules of libraries, which end with them.
+    /// Modules of libraries, which are unloaded with the library.
     pub(super) library_modules: Table<Module>,
     pub(super) functions: Table<Function>,
-    /// Streams and their numbers.
+    /// Streams, with their numbers in the session.
     pub(super) streams: Table<u32>,
-    /// The newest query of each stream, by its number.
+    /// The newest query of each stream, by the stream's number.
     pub(super) queries: HashMap<u32, Query>,
     pub(super) events: Table<Event>,
-    /// Products' handles and the streams set for them.
+    /// cuBLAS handles, with the streams set for them.
     pub(super) cublas: Table<u64>,
-    /// An image that comes in pieces.
+    /// An image that the guest is sending in pieces.
     pub(super) pieces: Option<Pieces>,
-    /// Numbers minted for the session.
+    /// The number assigned to the newest object of the session.
     minted: u32,
     pub(super) bytes_in: u64,
     pub(super) bytes_out: u64,
@@ -216,13 +217,13 @@ impl Owner {
         }
     }
 
-    /// A number for a new handle in the session.
+    /// Assigns the number of a new object in the session.
     pub(super) fn mint(&mut self) -> u32 {
         self.minted += 1;
         self.minted
     }
 
-    /// Whether copies may reach `bytes` from `address` on: allocations and variables (Q22).
+    /// Fails unless `bytes` from `address` on are within an allocation or a variable (Q22).
     pub(super) fn reaches(&self, address: u64, bytes: u64) -> Result<(), u32> {
         if self.allocations.holds(address, bytes) || self.globals.holds(address, bytes) {
             return Ok(());
@@ -230,12 +231,13 @@ impl Owner {
         Err(status::INVALID_VALUE)
     }
 
-    /// A module, a library's or one by itself.
+    /// Finds a module, whether it was loaded by itself or by a library.
     pub(super) fn module(&self, handle: u64) -> Option<&Module> {
         self.modules.get(handle).or_else(|| self.library_modules.get(handle))
     }
 
-    /// A stream's number: 0, 1 and 2 are the default ones, and so is what is no stream.
+    /// The number of a stream in the session. Handles 0, 1 and 2 are the default streams; an unknown handle
+    /// means the default stream too.
     pub(super) fn stream(&self, handle: u64) -> u32 {
         self.streams.get(handle).copied().unwrap_or(0)
     }

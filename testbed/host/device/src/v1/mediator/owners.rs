@@ -1,13 +1,12 @@
-//! All owners: how they come to be with their first call, and how they end, which nobody waits for who has
-//! nothing to do with them.
+//! All owners: each is created by its first call, and ends without making anybody wait who is not concerned.
 //!
 //! ```text
 //!   table (locked for a moment) ─► entry ─► owner (locked while a call is carried out)
 //!      │
 //!      └ machines: connections, owners, until when
 //! ```
-//! Ending takes the entry out of the table and tells its session to stop. A thread of its own waits for the
-//! call that may be under way, frees what the owner had, and gives its area back.
+//! Ending an owner removes its entry from the table and tells its session to stop. A separate thread waits
+//! for a call in progress, frees the owner's objects, and returns its area.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,24 +28,24 @@ use super::status;
 use crate::status::SessionStatus;
 use crate::sync::lock;
 
-/// How long whoever ends an owner of its own machine waits until all is free.
+/// How long a call that ends an owner of its own machine waits until everything is freed.
 const END_PATIENCE: Duration = Duration::from_secs(1);
 
-/// All owners of a mediator, of whichever machine.
+/// The owners of all machines of a mediator.
 pub(super) struct Owners {
     pub(super) core: Core,
     table: Mutex<Table>,
-    /// A machine's last connection is gone, or all is to end.
+    /// Notified when a machine's last connection has ended, or the mediator stops.
     news: Condvar,
 }
 
 struct Table {
     known: HashMap<OwnerKey, Arc<Entry>>,
-    /// Areas of the window that no owner has.
+    /// Areas of the window that no owner uses.
     areas: Vec<u32>,
     sessions: u32,
     machines: Machines,
-    /// A thread looks after machines that are gone.
+    /// Whether a thread watches the machines without a connection.
     watched: bool,
     stopped: bool,
 }
@@ -64,13 +63,13 @@ impl Owners {
         Arc::new(Self { core, table: Mutex::new(table), news: Condvar::new() })
     }
 
-    /// A connection speaks for a machine from now on.
+    /// Counts a connection of a machine.
     pub(super) fn came(&self, machine: Machine) {
         lock(&self.table).machines.came(machine);
     }
 
-    /// That connection is gone: what it owned without a token ends, and the machine's owners after a while
-    /// unless it comes back.
+    /// Handles the end of a connection. What it owned without a token ends at once; the machine's owners end
+    /// after the grace time, unless it reconnects.
     pub(super) fn went(self: &Arc<Self>, machine: Machine, number: u64) {
         let of_connection =
             |key: &OwnerKey| matches!(key, OwnerKey::Connection { connection, .. } if *connection == number);
@@ -96,7 +95,7 @@ impl Owners {
         }
     }
 
-    /// Ends owners of machines that do not come back, until there is none to be waited for.
+    /// Ends the owners of machines that do not reconnect, until no machine is left to wait for.
     fn end_the_gone(self: &Arc<Self>) {
         let mut table = lock(&self.table);
         loop {
@@ -128,7 +127,7 @@ impl Owners {
         lock(&self.table).machines.owns(machine)
     }
 
-    /// What each has, by machine and token.
+    /// The status of each owner, ordered by machine and token.
     pub(super) fn status(&self) -> Vec<SessionStatus> {
         let entries = lock(&self.table).find(|_| true);
         let mut all: Vec<SessionStatus> = entries.iter().map(|entry| entry.status()).collect();
@@ -136,7 +135,7 @@ impl Owners {
         all
     }
 
-    /// Ends all owners, for good. Waits for none.
+    /// Ends all owners for good, without waiting for any.
     pub(super) fn stop(self: &Arc<Self>) {
         let all = {
             let mut table = lock(&self.table);
@@ -149,7 +148,7 @@ impl Owners {
         }
     }
 
-    /// Carries a call out.
+    /// Executes a call.
     pub(super) fn carry_out(
         self: &Arc<Self>,
         key: OwnerKey,
@@ -165,7 +164,7 @@ impl Owners {
         let entry = self.entry(key, wanted)?;
         let mut owner = lock(&entry.owner);
         if entry.host.stopping() {
-            // It was ended meanwhile, and has nothing any more.
+            // The owner was ended meanwhile and has no session any more.
             return Err(status::UNKNOWN);
         }
         if owner.is_none() {
@@ -183,13 +182,13 @@ impl Owners {
         entry.begin(op.name(), op.treatment() == Treatment::Done && needs_context(op));
         let mut args = [0; ARGS];
         let num_args = call.num_args.get() as usize;
-        // Arguments that are not stated are not there, whatever the frame holds.
+        // Only the stated arguments count, whatever else the frame holds.
         args[..num_args].copy_from_slice(&call.args()[..num_args]);
         let request = Request { op, args, num_args, data };
         let done = match op.treatment() {
             Treatment::Refused => Err(status::NOT_SUPPORTED),
             Treatment::Ignored => Ok(Reply::NONE),
-            // A panic is a bug of this program: it costs the owner, not the host.
+            // A panic is a bug of this program. It ends the owner, not the host.
             Treatment::Done => catch_unwind(AssertUnwindSafe(|| do_call(&self.core, worked_for, &request)))
                 .unwrap_or_else(|_| {
                     tracing::error!(?key, op = op.name(), "a call ended by a panic");
@@ -202,15 +201,15 @@ impl Owners {
         let lost = worked_for.port.is_dead();
         drop(owner);
         if lost {
-            // As after a context is lost: nothing that the owner had exists any more, and its next call
-            // begins anew.
+            // As after the loss of a context, nothing that the owner had exists any more, and its next call
+            // starts with a new session.
             tracing::warn!(?key, op = op.name(), "all that an owner has is lost");
             self.end_at_once(&entry);
         }
         done
     }
 
-    /// The owner of a key, which comes to be with its first call.
+    /// Finds the owner of a key, or creates it for its first call.
     fn entry(&self, key: OwnerKey, wanted: &dyn Fn() -> bool) -> Result<Arc<Entry>, u32> {
         let mut table = lock(&self.table);
         if !wanted() {
@@ -229,15 +228,15 @@ impl Owners {
         Ok(entry)
     }
 
-    /// `PROCESS_CLEANUP`: all that the owner has, if a call of its needed a context; else only what is no
-    /// memory (Q11).
+    /// `PROCESS_CLEANUP`: ends the owner if one of its calls needed a context. Otherwise everything but
+    /// memory is freed (Q11).
     fn clean_up(self: &Arc<Self>, key: OwnerKey) {
         let Some(entry) = lock(&self.table).known.get(&key).map(Arc::clone) else { return };
         let whole = {
             let figures = lock(&entry.figures);
             figures.context || figures.allocations == 0
         };
-        // What is being worked for cannot be taken apart.
+        // An owner whose call is in progress can only be ended as a whole.
         let Some(mut owner) = entry.owner.try_lock().ok().filter(|_| !whole) else {
             return self.end_at_once(&entry);
         };
@@ -252,20 +251,20 @@ impl Owners {
         }
     }
 
-    /// Ends an owner of the caller's machine: all is free when this returns, unless work of its cannot be
-    /// stopped.
+    /// Ends an owner of the caller's machine. Everything is freed when this returns, unless work of the owner
+    /// cannot be stopped.
     fn end_at_once(self: &Arc<Self>, entry: &Arc<Entry>) {
         self.end(entry);
         entry.wait_until_freed(END_PATIENCE);
     }
 
-    /// Ends an owner with all that it has. Waits for nothing.
+    /// Ends an owner and all its objects, without waiting.
     fn end(self: &Arc<Self>, entry: &Arc<Entry>) {
         {
             let mut table = lock(&self.table);
             let known = table.known.get(&entry.key).is_some_and(|known| Arc::ptr_eq(known, entry));
             if !known {
-                // Somebody else ends it.
+                // Another thread is ending it already.
                 return;
             }
             table.known.remove(&entry.key);
@@ -279,7 +278,7 @@ impl Owners {
         }
     }
 
-    /// Frees what an ended owner had, once its call is over.
+    /// Frees the objects of an ended owner, once its call has returned.
     fn free(&self, entry: &Entry) {
         drop(lock(&entry.owner).take());
         entry.host.charges().check_returned();

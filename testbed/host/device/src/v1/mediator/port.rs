@@ -1,8 +1,8 @@
-//! An owner's session with the executor: messages of version 2, built here, checked as a guest's are, and
+//! An owner's session with the executor. Messages of version 2 are built here, checked as a guest's are, and
 //! waited for.
 //!
-//! The session has an area of a window that nobody else sees, as if it were a guest's channel, so that
-//! replies, words and errors come the same way; there is no ring, since each message is handed over at once.
+//! The session has an area of a private window in place of a guest's channel, so that replies, words and
+//! errors are returned in the usual way. There is no ring, because each message is executed at once.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,37 +21,38 @@ use crate::dispatch::dispatcher::{Dispatcher, Greeting};
 use crate::executor::{Executor, ExecutorError, SessionError};
 use crate::session::host::SessionHost;
 
-/// The most bytes that go in a message; more go by the window.
+/// The most bytes of payload in a message. A longer payload is passed through the window.
 const INLINE_MOST: usize = 32 << 10;
-/// The slot of all replies: one message is answered at a time.
+/// The reply slot of all messages. One is enough, because one message is answered at a time.
 const SLOT: u32 = 0;
-/// The word that a synchronize waits for.
+/// The completion word of synchronizes.
 const SYNC_WORD: u32 = 1;
-/// The word by which copies are waited for.
+/// The completion word of copies.
 pub(super) const COPY_WORD: u32 = 1000;
-/// The first word of an event.
+/// The first completion word of events.
 const EVENT_WORD: u32 = 2;
-/// Streams that may be asked about at the same time: those that an owner may have, and the default one.
+/// The most streams that can have a query at the same time: those that an owner may have, and the default
+/// one.
 pub(super) const QUERIES_MAX: usize = STREAMS_MAX + 1;
 const _: () = assert!(Port::query_word(QUERIES_MAX as u32) <= area::WORDS, "every query has a word");
-/// Looks at what is waited for before sleeping.
+/// How often a wait polls before it sleeps.
 const LOOKS: u32 = 2000;
 
-/// An owner's session.
+/// The session of an owner.
 pub(super) struct Port {
     host: SessionHost,
     dispatcher: Dispatcher,
     slots: Arc<Slots>,
-    /// Through which the call's long payload goes. Behind the session, which may still use it when that is
-    /// lost.
+    /// Memory for the long payload of the current call. It is declared after the session, and so dropped
+    /// later, because a lost session may still use it.
     slot: Option<Slot>,
-    /// Values of words so far.
+    /// The newest value requested of each completion word.
     words: Vec<u64>,
-    /// The newest error that has been told.
+    /// Number of the newest error that has been reported.
     told: u64,
-    /// Messages so far, marks that a synchronize or a query waits for not counted.
+    /// Number of messages so far, without the marks of synchronizes and queries.
     given: u64,
-    /// The session is lost: nothing of it can be used any more.
+    /// Whether the session is lost and can no longer be used.
     dead: bool,
     bytes: Vec<u8>,
 }
@@ -87,12 +88,12 @@ impl Port {
         &self.host
     }
 
-    /// Whether the session is lost, with all that it held.
+    /// Whether the session is lost, with all its objects.
     pub(super) const fn is_dead(&self) -> bool {
         self.dead
     }
 
-    /// Hands a message over. An error: the session is lost.
+    /// Executes a message. An error means that the session is lost.
     fn give<P: Payload>(&mut self, body: &P, tail: &[u8]) -> Result<(), u32> {
         if self.dead {
             return Err(status::UNKNOWN);
@@ -116,7 +117,7 @@ impl Port {
         self.dispatcher.dispatch(bytes).map_err(|error| {
             let kind = P::KIND.name();
             if let SessionError::Violation(violation) = &error {
-                // What a guest of version 1 sends has been checked, so this is a mistake here.
+                // The version 1 call was checked, so a violation is a bug of this mediator.
                 tracing::error!(kind, "an owner's session ends: {violation}");
             } else {
                 tracing::warn!(kind, "an owner's session ends: {error}");
@@ -126,18 +127,18 @@ impl Port {
         })
     }
 
-    /// How much the session has been given: a number that grows with all but marks.
+    /// Number of messages that the session was given, marks not counted.
     pub(super) const fn given(&self) -> u64 {
         self.given
     }
 
-    /// Sends a message that nobody answers.
+    /// Sends a message that has no answer.
     pub(super) fn send<P: Payload>(&mut self, body: &P, tail: &[u8]) -> Result<(), u32> {
         self.given += 1;
         self.give(body, tail)
     }
 
-    /// Sends a message and waits for its answer; the `CUresult` where that is an error.
+    /// Sends a message and waits for its answer. Returns the `CUresult` if that is an error.
     pub(super) fn ask<P: RoundTrip>(&mut self, mut body: P, tail: &[u8]) -> Result<Vec<u8>, u32> {
         body.set_reply(SLOT);
         self.given += 1;
@@ -152,7 +153,7 @@ impl Port {
         let code = returns.u32_at(slot + area::REPLY_STATUS).load(Ordering::Relaxed);
         let bytes = u64::from(returns.u32_at(slot + area::REPLY_LEN).load(Ordering::Relaxed));
         if code != 0 {
-            // A session with a sticky error answers everything with it.
+            // A session with a sticky error answers every message with it.
             self.settle()?;
             return Err(code);
         }
@@ -163,7 +164,7 @@ impl Port {
         Ok(data)
     }
 
-    /// The same for an answer of a fixed form.
+    /// As [`Port::ask`], for an answer of a fixed layout.
     pub(super) fn ask_for<P: RoundTrip, R: FromBytes>(&mut self, body: P, tail: &[u8]) -> Result<R, u32> {
         let data = self.ask(body, tail)?;
         R::read_from_bytes(&data).map_err(|_| {
@@ -172,29 +173,29 @@ impl Port {
         })
     }
 
-    /// The next value of a word.
+    /// The next mark of a completion word.
     pub(super) fn mark(&mut self, word: u32) -> Mark {
         let value = &mut self.words[word as usize];
         *value += 1;
         Mark::new(word, *value)
     }
 
-    /// The word of event number `index`, of [`EVENTS_MAX`].
+    /// The completion word of event `index`, which is below [`EVENTS_MAX`].
     pub(super) const fn event_word(index: u32) -> u32 {
         EVENT_WORD + index
     }
 
-    /// The word of a query's marks, queries being numbered up to [`QUERIES_MAX`].
+    /// The completion word of query `index`, which is below [`QUERIES_MAX`].
     pub(super) const fn query_word(index: u32) -> u32 {
         EVENT_WORD + EVENTS_MAX as u32 + index
     }
 
-    /// Whether a mark is stored.
+    /// Whether a mark has been stored, which means that the work before it has completed.
     pub(super) fn is_done(&self, mark: &Mark) -> bool {
         self.field(mark, area::WORD_VALUE) >= mark.value
     }
 
-    /// When a word was stored last, nanoseconds on the executor's clock.
+    /// When the mark's word was last stored, in nanoseconds of the executor's clock.
     pub(super) fn time(&self, mark: &Mark) -> u64 {
         self.field(mark, area::WORD_TIME)
     }
@@ -204,7 +205,7 @@ impl Port {
         self.host.returns().u64_at(word + field).load(Ordering::Acquire)
     }
 
-    /// Waits for a mark, and for what went wrong before it.
+    /// Waits for a mark. Fails with an error of the work before it.
     pub(super) fn wait_for(&mut self, mark: &Mark) -> Result<(), u32> {
         let word = area::RETURN_WORDS + u64::from(mark.word) * area::WORD_BYTES;
         let value = mark.value;
@@ -212,7 +213,7 @@ impl Port {
         self.settle()
     }
 
-    /// A mark of `word` behind the work of a stream, or of all.
+    /// Submits a mark of `word` after the work of a stream, or of all streams.
     pub(super) fn signal(&mut self, stream: u32, word: u32) -> Result<Mark, u32> {
         let mark = self.mark(word);
         self.give(&Signal { stream, reserved: 0, mark }, &[])?;
@@ -230,7 +231,8 @@ impl Port {
         self.synchronize(JOIN_ALL)
     }
 
-    /// The newest error that no reply carried. A sticky one ends the session, as a lost context does.
+    /// Fails with the newest error that no reply has carried. A sticky error ends the session, as the loss of
+    /// a context does.
     pub(super) fn settle(&mut self) -> Result<(), u32> {
         let returns = self.host.returns();
         let message = returns.u64_at(area::RETURN_ERROR_MESSAGE).load(Ordering::Acquire);
@@ -244,7 +246,7 @@ impl Port {
         Err(code)
     }
 
-    /// A span for a long payload.
+    /// Allocates the span of a long payload.
     fn span(&mut self, bytes: u64) -> Result<Span, u32> {
         if bytes > SLOT_BYTES {
             return Err(status::INVALID_VALUE);
@@ -261,7 +263,7 @@ impl Port {
         Ok(Span::bar(offset, bytes))
     }
 
-    /// Puts a long payload where the executor can read it.
+    /// Copies a long payload to where the executor can read it.
     fn stage(&mut self, data: &[u8]) -> Result<Span, u32> {
         let span = self.span(data.len() as u64)?;
         let slice = self.host.window().slice(span.offset, span.bytes).ok_or(status::INVALID_VALUE)?;
@@ -269,20 +271,20 @@ impl Port {
         Ok(span)
     }
 
-    /// The call is over, and another owner's may use the slot that it had. While a lost session lives it may
-    /// still be read and written.
+    /// Releases the slot of the call that has ended, so that another owner's call can use it. A lost session
+    /// keeps it, because the executor may still access it.
     pub(super) fn release_slot(&mut self) {
         if let Some(slot) = self.slot.take_if(|_| !self.dead) {
             self.host.memory().take_back(slot.offset());
         }
     }
 
-    /// The session is not to be used any more.
+    /// Marks the session as lost.
     pub(super) const fn lose(&mut self) {
         self.dead = true;
     }
 
-    /// The span that `data` travels by, and the tail that goes with it.
+    /// The span through which `data` is passed, and the tail of the message.
     pub(super) fn source<'a>(&mut self, data: &'a [u8]) -> Result<(Span, &'a [u8]), u32> {
         if data.len() <= INLINE_MOST {
             return Ok((Span::inline(data.len() as u64), data));
@@ -290,17 +292,17 @@ impl Port {
         Ok((self.stage(data)?, &[]))
     }
 
-    /// The pieces in which something longer than any message travels.
+    /// Cuts data that is longer than a message into pieces, with their offsets.
     pub(super) fn pieces(data: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
         data.chunks(INLINE_MOST).enumerate().map(|(index, piece)| ((index * INLINE_MOST) as u64, piece))
     }
 
-    /// A span for `bytes` of an answer.
+    /// Allocates the span of an answer of `bytes`.
     pub(super) fn sink(&mut self, bytes: u64) -> Result<Span, u32> {
         self.span(bytes)
     }
 
-    /// What came back there.
+    /// Copies the answer out of its span.
     pub(super) fn fetch(&self, span: &Span) -> Vec<u8> {
         let mut data = vec![0; span.bytes as usize];
         if let Some(slice) = self.host.window().slice(span.offset, span.bytes) {
@@ -309,7 +311,7 @@ impl Port {
         data
     }
 
-    /// Waits until `done`: looks for a while, then sleeps as a guest does.
+    /// Waits until `done`: polls for a while, then sleeps as a guest does.
     fn wait(&mut self, done: impl Fn(&SessionHost) -> bool) -> Result<(), u32> {
         for _ in 0..LOOKS {
             if done(&self.host) {
@@ -330,7 +332,7 @@ impl Port {
             if self.host.stopping() {
                 break false;
             }
-            // A wake-up without news is looked into by the loop.
+            // The loop handles a spurious wake-up.
             let _ = futex::wait(wake, futex::Flags::empty(), before, None);
         };
         sleepers.store(0, Ordering::SeqCst);
@@ -341,7 +343,7 @@ impl Port {
 
 impl Drop for Port {
     fn drop(&mut self) {
-        // Work that takes long sees it, and the session, whose drop is the dispatcher's, waits for it.
+        // Long-running work notices the stop, and dropping the session waits for that work.
         self.host.stop();
     }
 }

@@ -1,9 +1,9 @@
-//! A call as the mediator carries it out, and what it brings.
+//! A call as the mediator executes it, and its result.
 
 use vgpu_wire::v1::call::Op;
 use vgpu_wire::v1::{ARGS, join};
 
-/// A call, taken apart.
+/// A call, split into its parts.
 pub(super) struct Request<'a> {
     pub(super) op: Op,
     pub(super) args: [u32; ARGS],
@@ -12,13 +12,13 @@ pub(super) struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// The 64-bit argument that begins with argument `at`.
+    /// The 64-bit argument in the 32-bit arguments `at` and `at + 1`, low half first.
     pub(super) const fn wide(&self, at: usize) -> u64 {
         join(&self.args, at)
     }
 }
 
-/// What a call brings, where it succeeds.
+/// The result of a successful call.
 #[derive(Debug, Default)]
 pub(super) struct Reply {
     pub(super) results: Vec<u64>,
@@ -26,7 +26,7 @@ pub(super) struct Reply {
 }
 
 impl Reply {
-    /// Nothing but success.
+    /// A reply without results and data.
     pub(super) const NONE: Self = Self { results: Vec::new(), data: Vec::new() };
 
     /// A reply with results and without data.

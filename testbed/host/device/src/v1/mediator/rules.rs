@@ -1,22 +1,23 @@
-//! Whom a host's administrator turns away: machines in quarantine, and those that call too often.
+//! The calls that a host's administrator refuses: those of machines in quarantine, and those above a
+//! machine's rate.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
-/// Machines of which it is known how much they called: more than a host has. With one more, those are
-/// forgotten that have called so little that they may make as many calls as a new one.
+/// The most machines whose calls are counted, which is more than a host has. With one more, machines are
+/// dropped that have called so little that they may make as many calls as a new one.
 const KNOWN_MOST: usize = 1024;
 
-/// Who is turned away.
+/// Which calls are refused.
 #[derive(Debug, Default)]
 pub struct Rules {
-    /// Calls a second that a machine may make; none: as many as it likes.
+    /// The most calls a second of a machine; `None` for no limit.
     rate: Option<u32>,
     quarantined: HashSet<u32>,
     buckets: HashMap<u32, Bucket>,
 }
 
-/// Calls that a machine may make at once.
+/// Token bucket of a machine.
 #[derive(Debug)]
 struct Bucket {
     calls: f64,
@@ -24,7 +25,8 @@ struct Bucket {
 }
 
 impl Bucket {
-    /// Calls that may be made now, after `rate` more for each second that has passed, up to a second's worth.
+    /// Adds `rate` calls for each second that has passed, up to `rate`, and returns the number of calls that
+    /// may be made now.
     fn fill(&mut self, rate: u32, now: Instant) -> f64 {
         let more = now.saturating_duration_since(self.filled).as_secs_f64() * f64::from(rate);
         self.calls = (self.calls + more).min(f64::from(rate.max(1)));
@@ -33,7 +35,7 @@ impl Bucket {
     }
 }
 
-/// Why a call is turned away.
+/// Why a call is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turned {
     Busy,
@@ -41,13 +43,13 @@ pub(super) enum Turned {
 }
 
 impl Rules {
-    /// `rate`: calls a second of each machine, a second's worth of them at once; `quarantined`: machines that
-    /// are refused.
+    /// `rate` is the most calls a second of each machine, which may come in one burst. All calls of the
+    /// machines in `quarantined` are refused.
     pub fn new(rate: Option<u32>, quarantined: impl IntoIterator<Item = u32>) -> Self {
         Self { rate, quarantined: quarantined.into_iter().collect(), buckets: HashMap::new() }
     }
 
-    /// Whether a machine's call is taken now. Quarantine counts first.
+    /// Decides whether a machine's call is accepted now. Quarantine takes precedence over the rate.
     pub(super) fn admit(&mut self, vm: u32, now: Instant) -> Result<(), Turned> {
         if self.quarantined.contains(&vm) {
             return Err(Turned::Quarantined);
@@ -56,7 +58,7 @@ impl Rules {
         let most = f64::from(rate.max(1));
         if self.buckets.len() >= KNOWN_MOST && !self.buckets.contains_key(&vm) {
             self.buckets.retain(|_, bucket| bucket.fill(rate, now) < most);
-            // All of them are busy, or numbers are made up: a machine more is one too many.
+            // All known machines are busy, or a client invents numbers; one more machine is too many.
             if self.buckets.len() >= KNOWN_MOST {
                 return Err(Turned::Busy);
             }
@@ -101,7 +103,7 @@ mod tests {
         assert!((0..machines).all(|vm| rules.admit(vm, start).is_ok()));
         assert_eq!(rules.admit(machines, start), Err(Turned::Busy), "one too many");
         assert_eq!(rules.admit(0, start), Ok(()), "others go on");
-        // Half a second later all but the first may call as a new one may.
+        // Half a second later all machines but the first may make as many calls as a new one.
         let later = start + Duration::from_millis(500);
         assert_eq!(rules.admit(machines, later), Ok(()));
         assert_eq!(rules.buckets.len(), 2);

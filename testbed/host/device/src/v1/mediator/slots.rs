@@ -1,5 +1,5 @@
-//! Memory through which long payloads reach an executor: a slot for each call that is being carried out, so
-//! that none waits for another's.
+//! Memory through which long payloads reach an executor: a slot for each call in progress, so that no call
+//! waits for another's.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,12 +8,13 @@ use vgpu_wire::v1::PAYLOAD_MAX;
 use crate::memory::window::Window;
 use crate::sync::lock;
 
-/// Bytes of a slot: the longest payload.
+/// Size of a slot in bytes: that of the longest payload.
 pub(super) const SLOT_BYTES: u64 = PAYLOAD_MAX as u64;
-/// Unused slots whose memory is kept: the next call needs it, and making it takes longer than the copy.
+/// Number of unused slots that keep their memory. The next call needs it, and allocating it would take longer
+/// than the copy.
 const WARM: usize = 4;
 
-/// All slots, a part of the mediator's window.
+/// All slots. They are part of the mediator's window.
 #[derive(Debug)]
 pub(super) struct Slots {
     window: Arc<Window>,
@@ -23,12 +24,12 @@ pub(super) struct Slots {
 
 #[derive(Debug)]
 struct Free {
-    /// With memory behind them.
+    /// Unused slots that have memory.
     warm: Vec<u32>,
     cold: Vec<u32>,
 }
 
-/// One that is in use. Dropping it gives it back.
+/// A slot in use. Dropping this releases it.
 #[derive(Debug)]
 pub(super) struct Slot {
     slots: Arc<Slots>,
@@ -36,13 +37,13 @@ pub(super) struct Slot {
 }
 
 impl Slots {
-    /// `count` slots from `start` on, none of which has memory yet.
+    /// Makes `count` slots from offset `start` on, without memory.
     pub(super) fn new(window: Arc<Window>, start: u64, count: u32) -> Arc<Self> {
         let free = Free { warm: Vec::new(), cold: (0..count).rev().collect() };
         Arc::new(Self { window, start, free: Mutex::new(free) })
     }
 
-    /// One that nobody uses; none: all are in use, or the host has no memory.
+    /// Takes an unused slot. `None` if all are in use, or the host has no memory.
     pub(super) fn take(self: &Arc<Self>) -> Option<Slot> {
         let mut free = lock(&self.free);
         if let Some(index) = free.warm.pop() {
@@ -50,14 +51,14 @@ impl Slots {
         }
         let index = free.cold.pop()?;
         drop(free);
-        // From here on its drop gives it back.
+        // From here on dropping it releases it.
         let slot = Slot { slots: Arc::clone(self), index };
         self.window.reserve(slot.offset(), SLOT_BYTES).then_some(slot)
     }
 }
 
 impl Slot {
-    /// Where in the window it begins.
+    /// Offset of the slot in the window.
     pub(super) fn offset(&self) -> u64 {
         self.slots.start + u64::from(self.index) * SLOT_BYTES
     }

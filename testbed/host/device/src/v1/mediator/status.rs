@@ -1,5 +1,5 @@
-//! `CUresult` values that a mediator answers by itself, by their names without `CUDA_ERROR_`, and
-//! `cublasStatus_t` ones.
+//! `CUresult` and `cublasStatus_t` values that a mediator returns by itself. The names are CUDA's without
+//! `CUDA_ERROR_`.
 
 pub(super) const INVALID_VALUE: u32 = 1;
 pub(super) const OUT_OF_MEMORY: u32 = 2;

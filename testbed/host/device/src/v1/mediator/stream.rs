@@ -18,7 +18,7 @@ const EVENT_FLAGS: u32 = 7;
 const EVENT_NO_TIMING: u32 = 2;
 
 impl Owner {
-    /// `priority`: of a stream that has one.
+    /// Creates a stream. `priority` is 0 for calls that state none.
     pub(super) fn stream_create(&mut self, mint: &Mint, flags: u32, priority: i32) -> Result<Reply, u32> {
         if flags & !STREAM_NON_BLOCKING != 0 {
             return Err(status::INVALID_VALUE);
@@ -47,8 +47,7 @@ impl Owner {
 
     pub(super) fn stream_query(&mut self, request: &Request<'_>) -> Result<Reply, u32> {
         let stream = self.stream(request.wide(0));
-        // Who polls does not add to what is to be done: the mark of the last query answers, unless there may
-        // be work behind it.
+        // Polling must not add work: the mark of the last query answers, unless there may be work after it.
         let query = match self.queries.get(&stream).copied() {
             Some(query) if !self.port.is_done(&query.mark) || query.given == self.port.given() => query,
             known => self.query(stream, known)?,
@@ -60,7 +59,7 @@ impl Owner {
         Ok(Reply::NONE)
     }
 
-    /// Asks a stream anew.
+    /// Submits a new query of a stream.
     fn query(&mut self, stream: u32, known: Option<Query>) -> Result<Query, u32> {
         let used = |index: u32| self.queries.values().any(|query| query.index == index);
         let unused = || (0..QUERIES_MAX as u32).find(|&index| !used(index));
@@ -93,7 +92,7 @@ impl Owner {
         }
         self.events.room()?;
         let used = |index: u32| self.events.iter().any(|(_, event)| event.index == index);
-        // There are as many words as there is room for events.
+        // There are as many words as an owner may have events.
         let index = (0..EVENTS_MAX as u32).find(|&index| !used(index)).ok_or(status::OUT_OF_MEMORY)?;
         let number = self.mint();
         self.port.send(&EventCreate { event: number, flags }, &[])?;
@@ -151,7 +150,7 @@ impl Owner {
         }
         let (from, to) = (self.port.time(&from), self.port.time(&to));
         let milliseconds = 1e3 * Duration::from_nanos(to.abs_diff(from)).as_secs_f32();
-        // Events may be timed the wrong way round.
+        // The events may be in reverse order, which makes the time negative.
         let signed = if to < from { -milliseconds } else { milliseconds };
         Ok(Reply::of(&[signed.to_bits().into()]))
     }
