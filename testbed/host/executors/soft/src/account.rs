@@ -1,16 +1,16 @@
-//! How much device memory there is, and who has it: the device's account, and each session's share of it.
+//! Accounts of device memory: the device's total, and each session's share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use vgpu_device::{Charge, Charges, OverLimit, Resource};
 
-/// The device has no room, the session may not have more, or the host has no memory.
+/// The device's memory is used up, the session has reached its limit, or the host has no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("allocate memory: there is no room")]
 pub(crate) struct OutOfMemory;
 
-/// The memory of a device.
+/// The account of a device's memory.
 #[derive(Debug)]
 pub(crate) struct Account {
     total: u64,
@@ -26,13 +26,13 @@ impl Account {
         self.total
     }
 
-    /// Bytes in use by all sessions.
+    /// Number of bytes in use by all sessions.
     pub(crate) fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
 }
 
-/// What a session has of it.
+/// A session's share of the device's memory.
 #[derive(Debug)]
 pub(crate) struct Share {
     device: Arc<Account>,
@@ -52,12 +52,12 @@ impl Share {
         &self.charges
     }
 
-    /// Bytes that the session has.
+    /// Number of bytes that the session has allocated.
     pub(crate) fn used(&self) -> u64 {
         self.charges.used(Resource::DeviceBytes)
     }
 
-    /// Takes `bytes` from the device until the guard is dropped.
+    /// Takes `bytes` of device memory until the guard is dropped.
     pub(crate) fn take(&self, bytes: u64) -> Result<Taken, OutOfMemory> {
         let charge = self.charge(Resource::DeviceBytes, bytes)?;
         let more = |used: u64| used.checked_add(bytes).filter(|&used| used <= self.device.total);
@@ -65,19 +65,19 @@ impl Share {
         Ok(Taken { device: Arc::clone(&self.device), charge })
     }
 
-    /// Charges the session something else than device memory.
+    /// Charges the session for a resource other than device memory.
     pub(crate) fn charge(&self, resource: Resource, amount: u64) -> Result<Charge, OutOfMemory> {
         self.charges.take(resource, amount).map_err(|over| self.over(&over))
     }
 
-    /// Says in the log why there is no memory.
+    /// Logs which limit was exceeded.
     pub(crate) fn over(&self, over: &OverLimit) -> OutOfMemory {
         self.charges.log(0, || tracing::warn!(session = self.charges.session(), "refused: {over}"));
         OutOfMemory
     }
 }
 
-/// Bytes of device memory that are taken.
+/// Bytes of device memory that are taken until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Taken {
     device: Arc<Account>,
@@ -96,7 +96,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A session with the usual limits.
+    /// The share of a session with default limits.
     pub(crate) fn share(device: &Arc<Account>) -> Share {
         share_with(device, Limits::default())
     }

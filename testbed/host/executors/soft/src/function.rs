@@ -1,4 +1,4 @@
-//! Functions: kernels that a session has asked for, ready to run.
+//! Functions: kernels that a session uses, prepared to run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,7 +18,7 @@ mod id {
     pub(super) const MAX_DYNAMIC_SHARED_SIZE_BYTES: u32 = 8;
 }
 
-/// No kernel has fewer registers.
+/// The fewest registers per thread that are reported for a kernel.
 const REGISTERS_LEAST: u32 = 16;
 
 /// A kernel of a loaded module.
@@ -27,12 +27,12 @@ pub(crate) struct Function {
     pub(crate) kernel: Arc<Kernel>,
     pub(crate) program: Program,
     attributes: FunctionReply,
-    /// The most dynamic shared memory that a launch may ask for now.
+    /// The most dynamic shared memory of a launch, in bytes. The guest can set it.
     max_dynamic_shared: AtomicU32,
 }
 
 impl Function {
-    /// Makes a kernel ready. `globals` are the addresses of the module's variables.
+    /// Prepares a kernel. `globals` are the device addresses of the module's variables.
     pub(crate) fn new(
         image: &Image,
         name: &str,
@@ -69,7 +69,8 @@ impl Function {
         Ok(Self { kernel, program, attributes, max_dynamic_shared: AtomicU32::new(dynamic) })
     }
 
-    /// Bytes of the host's memory that it takes, the kernel's own form included: the session keeps that, too.
+    /// Bytes of host memory that the function takes. They include the parsed kernel, which the session keeps
+    /// alive.
     pub(crate) fn bytes(&self) -> u64 {
         size_of::<Self>() as u64 + kernel_bytes(&self.kernel) + self.program.bytes()
     }
@@ -78,7 +79,7 @@ impl Function {
         &self.attributes
     }
 
-    /// `cuFuncSetAttribute`. What is only a hint changes nothing.
+    /// `cuFuncSetAttribute`. Attributes that are only hints have no effect.
     pub(crate) fn set(&self, body: &FunctionSet, limits: &Limits) -> Result<(), u32> {
         if body.attribute == id::MAX_DYNAMIC_SHARED_SIZE_BYTES {
             let most = limits.shared_optin.saturating_sub(self.kernel.shared_bytes);
@@ -98,7 +99,7 @@ impl Function {
         })
     }
 
-    /// Checks a launch as CUDA does before it is given to the GPU; the `CUresult` if it is refused.
+    /// Checks a launch as CUDA does before the GPU gets it. Returns the `CUresult` of a refused launch.
     pub(crate) fn check(&self, body: &Launch, param_bytes: usize, limits: &Limits) -> Result<(), u32> {
         let within = |size: [u32; 3], most: [u32; 3]| {
             size.iter().zip(most).all(|(&size, most)| (1..=most).contains(&size))
@@ -116,7 +117,7 @@ impl Function {
         if threads > self.attributes.max_threads.into() {
             return Err(status::LAUNCH_OUT_OF_RESOURCES);
         }
-        // There are no clusters.
+        // The device has no clusters.
         if body.cluster != [0; 3] {
             return Err(status::INVALID_CLUSTER_SIZE);
         }

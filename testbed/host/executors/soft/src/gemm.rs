@@ -1,4 +1,4 @@
-//! Matrix products and triangular solves: the calls of cuBLAS, carried out on the CPU.
+//! Matrix products and triangular solves: the calls of cuBLAS, computed on the CPU.
 //!
 //! [`multiply`] and [`solve`] take the message as the guest sent it. They first check everything in it:
 //! enumerations, sizes, and that each matrix of each product, each array of addresses and each scalar on the

@@ -14,13 +14,13 @@ use crate::status;
 /// SHA-256 of an image's bytes.
 pub(crate) type Digest = [u8; 32];
 
-/// Texts that are kept though nobody uses them, bytes.
+/// Bytes of texts and parsed kernels that are kept although no session uses them.
 const KEPT: u64 = 512 << 20;
 
-/// Bytes of an image that are hashed between two looks at whether to stop.
+/// Number of bytes of an image that are hashed between two checks for a stop.
 const HASHED: usize = 1 << 20;
 
-/// What the device takes.
+/// What the device requires of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rules {
     /// Compute capability, as in `sm_61`.
@@ -63,35 +63,35 @@ impl Rules {
     }
 }
 
-/// Why an image is no module, or a kernel of it cannot be had.
+/// Why an image cannot be loaded as a module, or a kernel of it cannot be prepared.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ImageError {
-    /// It is not what its digest says.
+    /// The image's bytes do not match its digest.
     #[error("the image's bytes are not those of its digest")]
     Digest,
-    /// It needs a newer driver.
+    /// The image's PTX version is newer than the driver's.
     #[error("the image is PTX {}.{}, the driver knows {}.{}", .found.0, .found.1, .newest.0, .newest.1)]
     Version { found: (u32, u32), newest: (u32, u32) },
-    /// It needs a newer GPU.
+    /// The image is for a newer architecture.
     #[error("the image is for sm_{target}, the device is sm_{sm}")]
     Target { target: u32, sm: u32 },
-    /// It needs variables of another module.
+    /// The image refers to a variable of another module.
     #[error("the image has the variable {0} of another module")]
     Extern(String),
-    /// The front end refuses it.
+    /// The front end refuses the text.
     #[error(transparent)]
     Ptx(#[from] PtxError),
-    /// The engine refuses a kernel.
+    /// The engine refuses a kernel of it.
     #[error("kernel {name}: {error}")]
     Engine { name: String, error: vgpu_simt::EngineError },
-    /// It was interrupted, or a kernel takes more work or memory to be made ready than the device spends on
+    /// Reading was interrupted, or a kernel takes more work or memory to prepare than the device spends on
     /// one.
     #[error("{what}: {spent}")]
     Spent { what: String, spent: Spent },
 }
 
 impl ImageError {
-    /// The `CUresult` of CUDA's own compiler.
+    /// The `CUresult` that CUDA returns in this case.
     pub(crate) const fn code(&self) -> u32 {
         match self {
             Self::Digest => status::INVALID_IMAGE,
@@ -109,21 +109,21 @@ impl ImageError {
     }
 }
 
-/// A text that has been read.
+/// A PTX text after reading, with the kernels parsed so far.
 #[derive(Debug)]
 pub(crate) struct Image {
     pub(crate) module: Module,
-    /// Bytes of its text.
+    /// Length of the text in bytes.
     bytes: u64,
-    /// Bytes of the kernels below.
+    /// Bytes that the parsed kernels take.
     parsed: AtomicU64,
-    /// Kernels that were asked for.
+    /// The kernels that were parsed, by name.
     kernels: Mutex<HashMap<String, Arc<Kernel>>>,
 }
 
 impl Image {
-    /// One kernel, parsed when it is first asked for. No lock is held meanwhile: several sessions may parse
-    /// it at once.
+    /// Returns a kernel, which is parsed on first use. No lock is held while it is parsed, so several
+    /// sessions may parse it at once.
     pub(crate) fn kernel(&self, name: &str, effort: &Effort) -> Result<Arc<Kernel>, ImageError> {
         let kernels = || self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(kernel) = kernels().get(name) {
@@ -142,18 +142,18 @@ impl Image {
         Ok(Arc::clone(known))
     }
 
-    /// Bytes of its text.
+    /// Length of the text in bytes.
     pub(crate) const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Bytes of the host's memory that it takes.
+    /// Bytes of host memory that the image takes.
     fn kept_bytes(&self) -> u64 {
         self.bytes + self.parsed.load(Ordering::Relaxed)
     }
 }
 
-/// Bytes of the host's memory that a parsed kernel takes.
+/// Bytes of host memory that a parsed kernel takes.
 pub(crate) fn kernel_bytes(kernel: &Kernel) -> u64 {
     let Kernel { name, params, registers, code, blocks, .. } = kernel;
     let lists =
@@ -161,7 +161,7 @@ pub(crate) fn kernel_bytes(kernel: &Kernel) -> u64 {
     (size_of::<Kernel>() + name.len() + lists) as u64
 }
 
-/// Images by digest.
+/// The images of all sessions, by digest.
 #[derive(Debug)]
 pub(crate) struct Images {
     rules: Rules,
@@ -184,7 +184,7 @@ impl Images {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An image that was brought before.
+    /// Finds an image that a session has loaded before.
     pub(crate) fn find(&self, digest: &Digest) -> Option<Arc<Image>> {
         let mut kept = self.kept();
         kept.clock += 1;
@@ -196,7 +196,7 @@ impl Images {
         Some(image)
     }
 
-    /// Reads an image that is brought now. The lock is taken only when all of it is read.
+    /// Reads an image. The lock is taken only after all of it has been read.
     pub(crate) fn bring(
         &self,
         digest: Digest,
@@ -238,7 +238,8 @@ impl Images {
         Ok(image)
     }
 
-    /// Bytes of all that are kept. Kernels that were read since make room for themselves here.
+    /// Bytes of all images that are kept. Kernels that were parsed since the last call can exceed the limit,
+    /// so this drops images too.
     pub(crate) fn kept_bytes(&self) -> u64 {
         let mut kept = self.kept();
         kept.shrink(KEPT);
@@ -256,7 +257,8 @@ impl Kept {
         self.images.values().map(|(image, _)| image.kept_bytes()).sum()
     }
 
-    /// Lets go of those that were not used for the longest time. Sessions that have them keep them.
+    /// Drops the least recently used images until at most `most` bytes are left. Sessions that use them keep
+    /// them alive.
     fn shrink(&mut self, most: u64) {
         let mut bytes = self.bytes();
         while bytes > most {

@@ -1,4 +1,4 @@
-//! What launches are measured against: the limits that the device's attributes state, and occupancy.
+//! Launch limits from the device's attributes, and occupancy.
 
 use vgpu_wire::facts::DeviceFacts;
 
@@ -17,11 +17,11 @@ mod id {
     pub(super) const RESERVED_SHARED_MEMORY_PER_BLOCK: usize = 111;
 }
 
-/// Threads of a warp.
+/// Number of threads of a warp.
 const WARP: u32 = 32;
-/// Warps of a block are given out in fours, to the four parts of a multiprocessor.
+/// A multiprocessor has four partitions, and the warps of a block are allocated in multiples of four.
 const PARTS: u32 = 4;
-/// Registers of a warp are given out in pieces of this size.
+/// Allocation unit of the registers of a warp.
 const REGISTER_UNIT: u32 = 256;
 
 /// The limits of a device. Sizes in bytes.
@@ -30,9 +30,9 @@ pub(crate) struct Limits {
     pub(crate) threads: u32,
     pub(crate) block: [u32; 3],
     pub(crate) grid: [u32; 3],
-    /// Shared memory of a block, static and dynamic, without having asked for more.
+    /// The most static and dynamic shared memory of a block by default.
     pub(crate) shared: u32,
-    /// Shared memory of a block that has asked for more.
+    /// The most shared memory of a block whose kernel has opted in to more.
     pub(crate) shared_optin: u32,
     pub(crate) multiprocessors: u32,
     sm_threads: u32,
@@ -40,17 +40,17 @@ pub(crate) struct Limits {
     sm_shared: u32,
     sm_registers: u32,
     reserved_shared: u32,
-    /// Shared memory is given out in pieces of this size.
+    /// Allocation unit of shared memory.
     shared_unit: u32,
 }
 
-/// What of a kernel decides how many blocks fit.
+/// What a launch needs of a multiprocessor for each block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Demand {
     pub(crate) threads: u32,
     pub(crate) max_threads: u32,
     pub(crate) registers: u32,
-    /// Static and dynamic.
+    /// Static and dynamic shared memory in bytes.
     pub(crate) shared: u64,
 }
 
@@ -82,8 +82,8 @@ impl Limits {
         (per_warp / WARP).min(255)
     }
 
-    /// `cuOccupancyMaxActiveBlocksPerMultiprocessor`: the blocks that threads, registers and shared memory
-    /// leave room for. The rules are those of the occupancy calculator that comes with the toolkit.
+    /// `cuOccupancyMaxActiveBlocksPerMultiprocessor`: the number of blocks for which threads, registers and
+    /// shared memory suffice. The rules are those of the toolkit's occupancy calculator.
     pub(crate) fn blocks(&self, demand: &Demand) -> u32 {
         if demand.threads == 0 || demand.threads > self.threads.min(demand.max_threads) {
             return 0;
@@ -93,7 +93,7 @@ impl Limits {
         let per_warp = (demand.registers.max(1) * WARP).next_multiple_of(REGISTER_UNIT);
         let warps_by_registers = self.sm_registers / PARTS / per_warp * PARTS;
         let by_registers = warps_by_registers / warps.next_multiple_of(PARTS);
-        // Fewer than four warps may share out the parts among several blocks.
+        // Blocks of fewer than four warps may share a multiprocessor's partitions.
         let by_registers = by_registers.max(if warps < PARTS { warps_by_registers / warps } else { 0 });
         let shared = demand.shared.saturating_add(self.reserved_shared.into());
         let by_shared = match shared.checked_next_multiple_of(self.shared_unit.into()) {
@@ -138,7 +138,7 @@ mod tests {
     fn what_the_system_takes_of_shared_memory_counts() {
         let limits = limits((8, 6));
         let demand = Demand { threads: 128, max_threads: 1024, registers: 32, shared: 48 << 10 };
-        // 100 KiB, of which each block has one more than it asks for.
+        // The multiprocessor has 100 KiB, and each block takes one KiB more than it asks for.
         assert_eq!(limits.blocks(&demand), 2);
         assert_eq!(limits.blocks(&Demand { shared: 49 << 10, ..demand }), 2);
         assert_eq!(limits.blocks(&Demand { shared: 50 << 10, ..demand }), 1);

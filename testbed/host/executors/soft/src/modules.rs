@@ -1,4 +1,4 @@
-//! A session's modules: images on their way from the guest, loaded ones with their variables, and functions.
+//! A session's modules: images that the guest is sending, loaded modules with their variables, and functions.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,28 +14,29 @@ use crate::memory::{Allocation, Memory};
 use crate::runner::Runner;
 use crate::status;
 
-/// The longest image that is taken.
+/// The longest image that is accepted, in bytes.
 const IMAGE_MOST: u64 = vgpu_ptx::TEXT_MOST;
 
 /// A module that the guest has opened.
 #[derive(Debug)]
 enum Module {
-    /// Its image comes in pieces.
+    /// The image is arriving in pieces.
     Coming { digest: Digest, bytes: u64, text: Vec<u8> },
-    /// Its image came in pieces, for which the host had no memory.
+    /// The image was arriving in pieces, and the host ran out of memory for them.
     NoMemory,
-    /// Its image is there.
+    /// The image is complete.
     Here(Arc<Image>),
-    /// It can be used.
+    /// The module is loaded and can be used.
     Loaded(Loaded),
 }
 
-/// What a session has, and what it is charged for it.
+/// An object of a session together with its charge.
 #[derive(Debug)]
 struct Paid<T> {
     what: T,
     _count: Charge,
-    /// The image, also while it is the device's: a session that has it keeps it; or a kernel made ready.
+    /// Charge for the image or the prepared kernel. An image that the device keeps for all sessions is
+    /// charged too, because a session that uses it keeps it alive.
     _bytes: Charge,
 }
 
@@ -50,12 +51,12 @@ impl<T> Paid<T> {
 #[derive(Debug)]
 pub(crate) struct Loaded {
     image: Arc<Image>,
-    /// Addresses of its variables, by index.
+    /// Device addresses of its variables, by index.
     globals: Vec<u64>,
     memory: Vec<Allocation>,
 }
 
-/// Why a module is not loaded.
+/// Why a module cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 enum LoadError {
     #[error(transparent)]
@@ -64,7 +65,7 @@ enum LoadError {
     OutOfMemory(#[from] OutOfMemory),
 }
 
-/// Code that is refused: the `CUresult`, and why, in words for who runs the program.
+/// Refused code: the `CUresult`, and an explanation for the user of the program.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) code: u32,
@@ -77,11 +78,11 @@ impl Refusal {
     }
 }
 
-/// The modules of a session, those that are still arriving included.
+/// The modules of a session, including those whose images are still arriving.
 #[derive(Debug, Default)]
 pub(crate) struct Modules {
     modules: HashMap<u32, Paid<Module>>,
-    /// Functions and the numbers of their modules.
+    /// Functions, with the numbers of their modules.
     functions: HashMap<u32, Paid<(u32, Arc<Function>)>>,
 }
 
@@ -90,7 +91,7 @@ impl Modules {
         self.modules.len() as u32
     }
 
-    /// Opens a module: whether its image is known.
+    /// Opens a module. Returns whether its image is known, so that the guest need not send it.
     pub(crate) fn open(
         &mut self,
         runner: &Runner,
@@ -113,7 +114,8 @@ impl Modules {
             Some(image) => Module::Here(image),
             None => Module::Coming { digest: body.digest, bytes: body.bytes, text: Vec::new() },
         };
-        // Only what is known tells its size truly; what comes may be no longer than it says.
+        // A known image is charged with its true size. For one that is still to come the guest's number
+        // counts, and it may not become longer.
         let bytes = if let Module::Here(image) = &module { image.bytes() } else { body.bytes };
         match Paid::new(runner.host.charges(), Resource::Modules, bytes, module) {
             Ok(module) => {
@@ -124,7 +126,7 @@ impl Modules {
         }
     }
 
-    /// Takes a piece of an image of `bytes` bytes: `copy` puts it where it is told.
+    /// Takes a piece of `bytes` bytes of an image. `copy` writes it to the given place.
     pub(crate) fn data(
         &mut self,
         module: u32,
@@ -135,7 +137,7 @@ impl Modules {
         let paid = self.modules.get_mut(&module).ok_or(Violation::unknown("module", module))?;
         let (whole, text) = match &mut paid.what {
             Module::Coming { bytes, text, .. } => (bytes, text),
-            // Said when the module is loaded: nobody answers for a piece.
+            // The error is reported when the module is loaded, because pieces have no answer.
             Module::NoMemory => return Ok(()),
             _ => return Err(Violation::unknown("module", module)),
         };
@@ -152,7 +154,7 @@ impl Modules {
         Ok(())
     }
 
-    /// Loads a module whose image is there.
+    /// Loads a module whose image is complete.
     pub(crate) fn load(&mut self, runner: &Runner, number: u32) -> Result<Result<(), Refusal>, Violation> {
         let mut paid = self.modules.remove(&number).ok_or(Violation::unknown("module", number))?;
         let image = match std::mem::replace(&mut paid.what, Module::NoMemory) {
@@ -161,7 +163,7 @@ impl Modules {
                 runner.device.images.bring(digest, text, &runner.limited()).map_err(LoadError::from)
             }
             Module::NoMemory => Err(OutOfMemory.into()),
-            // Loaded twice, or too early.
+            // The module is loaded already, or its image is not complete.
             _ => return Err(Violation::unknown("module", number)),
         };
         let loaded = image.and_then(|image| Loaded::new(&runner.memory, image));
@@ -193,7 +195,7 @@ impl Modules {
         }
     }
 
-    /// Ends a module with its functions: what is to be freed when no work needs it any more.
+    /// Unloads a module with its functions. Returns the allocations to free when no work uses them any more.
     pub(crate) fn unload(&mut self, module: u32) -> Result<Vec<Allocation>, Violation> {
         self.functions.retain(|_, function| function.what.0 != module);
         match self.modules.remove(&module).map(|module| module.what) {
@@ -203,7 +205,7 @@ impl Modules {
         }
     }
 
-    /// Finds a kernel and gives it a number.
+    /// Finds a kernel and enters it under the guest's number.
     pub(crate) fn function(
         &mut self,
         runner: &Runner,
@@ -233,7 +235,7 @@ impl Modules {
             }
             Err(error) => {
                 let code = error.code();
-                // Programs ask for kernels to learn whether there are any.
+                // A kernel that is not found is not logged, because programs probe for kernels.
                 if code != status::NOT_FOUND {
                     let (session, text) = (runner.host.session(), error.to_string());
                     runner.host.log(name.len() + text.len(), || {
@@ -245,7 +247,7 @@ impl Modules {
         }
     }
 
-    /// A function by its number.
+    /// Finds a function by its number.
     pub(crate) fn get(&self, function: u32) -> Result<&Arc<Function>, Violation> {
         self.functions
             .get(&function)
@@ -253,7 +255,7 @@ impl Modules {
             .ok_or(Violation::unknown("function", function))
     }
 
-    /// Address and size of a variable, if the module has it.
+    /// Device address and size of a variable, if the module has it.
     pub(crate) fn global(&self, module: u32, name: &[u8]) -> Result<Option<(u64, u64)>, Violation> {
         let loaded = self.loaded(module)?;
         let globals = loaded.image.module.globals();
@@ -262,7 +264,7 @@ impl Modules {
     }
 }
 
-/// Says in the log that the session has too much.
+/// Logs that the session exceeds a limit.
 fn refused(runner: &Runner, over: &OverLimit) -> Refusal {
     let session = runner.host.session();
     runner.host.log(0, || tracing::warn!(session, "refused: {over}"));
@@ -270,12 +272,12 @@ fn refused(runner: &Runner, over: &OverLimit) -> Refusal {
 }
 
 impl Loaded {
-    /// Gives the module's variables memory and their initial values.
+    /// Allocates the module's variables and writes their initial values.
     fn new(memory: &Memory, image: Arc<Image>) -> Result<Self, LoadError> {
         let mut globals = Vec::new();
         let mut allocations = Vec::new();
         for global in image.module.globals() {
-            // Of one without bytes nothing can be accessed.
+            // A variable of 0 bytes gets an address too, although nothing there can be accessed.
             let allocation = memory.allocate_own(global.bytes.max(1))?;
             globals.push(allocation.address());
             allocations.push(allocation);
@@ -293,7 +295,7 @@ impl Loaded {
             room.copy_from(&global.data);
             for relocation in &global.relocations {
                 let target = self.globals[relocation.global as usize].wrapping_add_signed(relocation.addend);
-                // The front end has checked that the 8 bytes are the variable's.
+                // The front end has checked that the 8 bytes are within the variable.
                 if let Ok(place) = room.subslice(relocation.offset as usize, 8) {
                     place.copy_from(&target.to_le_bytes());
                 }

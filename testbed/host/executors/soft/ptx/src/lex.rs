@@ -1,18 +1,18 @@
-//! Words and marks of a text, one after the other.
+//! The lexer: splits a text into words and marks.
 //!
-//! A word is anything made of letters, digits and `_ $ % .`: names, numbers, directives and whole
-//! instructions with their modifiers (`ld.global.L1::no_allocate.f32` too). Everything else is a mark of one
-//! byte. Comments and blanks are passed over.
+//! A word consists of letters, digits and `_ $ % .`: names, numbers, directives and whole instructions with
+//! their modifiers (also `ld.global.L1::no_allocate.f32`). Everything else is a mark of one byte. Comments
+//! and blanks are skipped.
 
 use crate::effort::Effort;
 use crate::error::{PtxError, line_at};
 
-/// A piece of the text.
+/// A token of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Token<'t> {
     /// A name, number, directive or instruction.
     Word(&'t [u8]),
-    /// What stands between quotes.
+    /// The text between quotes.
     Quoted(&'t [u8]),
     /// One byte of punctuation.
     Mark(u8),
@@ -32,7 +32,7 @@ impl Token<'_> {
     }
 }
 
-/// Which bytes words are made of.
+/// Whether each byte can be part of a word.
 static WORD: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0;
@@ -44,10 +44,10 @@ static WORD: [bool; 256] = {
     table
 };
 
-/// A byte of the text and its line, for errors.
+/// Offset in the text and number of the line, for errors.
 pub type Place = (usize, u32);
 
-/// A text and the token that comes next in it.
+/// A text with a position in it, and the token there.
 #[derive(Clone, Debug)]
 pub struct Tokens<'t> {
     text: &'t [u8],
@@ -61,34 +61,34 @@ pub struct Tokens<'t> {
 }
 
 impl<'t> Tokens<'t> {
-    /// Starts at byte `at` of the text, which is on the line of this number.
+    /// Starts at byte `at` of the text, which is on line number `line`.
     pub fn new(text: &'t [u8], at: usize, line: u32, effort: &'t Effort) -> Result<Self, PtxError> {
         let mut tokens = Self { text, start: at, end: at, line, token: Token::End, effort };
         tokens.next()?;
         Ok(tokens)
     }
 
-    /// What reading may take.
+    /// The effort that reading is counted in.
     pub const fn effort(&self) -> &'t Effort {
         self.effort
     }
 
-    /// The token that comes next; it stays.
+    /// Returns the next token without taking it.
     pub fn peek(&self) -> Token<'t> {
         self.token
     }
 
-    /// The line of the next token.
+    /// Line number of the next token.
     pub fn line(&self) -> u32 {
         self.line
     }
 
-    /// Where the next token ends.
+    /// Offset of the end of the next token.
     pub fn after(&self) -> usize {
         self.end
     }
 
-    /// Where the next token starts, with its line.
+    /// Offset and line of the start of the next token.
     pub fn place(&self) -> Place {
         (self.start, self.line)
     }
@@ -101,7 +101,7 @@ impl<'t> Tokens<'t> {
         self.start = blanks;
         let rest = &self.text[blanks..];
         (self.token, self.end) = match rest.first() {
-            // A text may come as a C string.
+            // A text may be passed as a C string.
             None | Some(0) => (Token::End, blanks),
             Some(&byte) if WORD[byte as usize] => {
                 let length = word_length(rest);
@@ -152,7 +152,7 @@ impl<'t> Tokens<'t> {
         }
     }
 
-    /// Whether the next token is this mark; if so takes it.
+    /// Takes the next token if it is this mark, and returns whether it is.
     pub fn take(&mut self, mark: u8) -> Result<bool, PtxError> {
         let is = self.token == Token::Mark(mark);
         if is {
@@ -166,7 +166,7 @@ impl<'t> Tokens<'t> {
         if self.take(mark)? { Ok(()) } else { Err(self.expected(&format!("`{}`", char::from(mark)))) }
     }
 
-    /// Whether the next token is this word; if so takes it.
+    /// Takes the next token if it is this word, and returns whether it is.
     pub fn take_word(&mut self, word: &[u8]) -> Result<bool, PtxError> {
         let is = self.token == Token::Word(word);
         if is {
@@ -184,14 +184,14 @@ impl<'t> Tokens<'t> {
         Ok(word)
     }
 
-    /// Passes over the rest of the line that holds the next token.
+    /// Skips the rest of the next token's line.
     pub fn skip_line(&mut self) -> Result<(), PtxError> {
         self.end =
             memchr::memchr(b'\n', &self.text[self.start..]).map_or(self.text.len(), |end| self.start + end);
         self.next().map(|_| ())
     }
 
-    /// Passes over `{ ... }`, whatever it holds. The next token must be the `{`.
+    /// Skips `{ ... }` with any content. The next token must be the `{`.
     pub fn skip_braces(&mut self) -> Result<(), PtxError> {
         if self.token != Token::Mark(b'{') {
             return Err(self.expected("`{`"));
@@ -209,17 +209,17 @@ impl<'t> Tokens<'t> {
         PtxError::Syntax { line: self.line, text: line_at(self.text, self.start), message: message.into() }
     }
 
-    /// An error: this was expected where the next token is.
+    /// An error at the next token: something else was expected there.
     pub fn expected(&self, what: &str) -> PtxError {
         self.error(format!("expected {what}, found {}", self.token.show()))
     }
 
-    /// An error at a place that was passed.
+    /// An error at an earlier place.
     pub fn error_at(&self, (at, line): Place, message: impl Into<String>) -> PtxError {
         PtxError::Syntax { line, text: line_at(self.text, at), message: message.into() }
     }
 
-    /// An error: nothing of this name is declared.
+    /// An error: the name is not declared.
     pub fn undeclared(&self, (at, line): Place, name: &[u8]) -> PtxError {
         let name = String::from_utf8_lossy(name).into_owned();
         PtxError::Undeclared { line, text: line_at(self.text, at), name }
@@ -230,18 +230,18 @@ impl<'t> Tokens<'t> {
         PtxError::Unsupported { line, text: line_at(self.text, at), spelling: spelling.into() }
     }
 
-    /// An error: more of something than the language or any GPU has.
+    /// An error: a number exceeds a limit of the language or of every GPU.
     pub fn limit(&self, what: &'static str, most: u64) -> PtxError {
         PtxError::Limit { line: self.line, text: line_at(self.text, self.start), what, most }
     }
 
-    /// An error: more of something than a text may have here.
+    /// An error: a number exceeds a limit of this device.
     pub fn too_large(&self, what: &'static str, most: u64) -> PtxError {
         PtxError::TooLarge { line: self.line, text: line_at(self.text, self.start), what, most }
     }
 }
 
-/// Bytes of the word at the start.
+/// Length of the word at the start of the text, in bytes.
 fn word_length(text: &[u8]) -> usize {
     let run =
         |from: usize| text[from..].iter().position(|&byte| !WORD[byte as usize]).unwrap_or(text.len() - from);
@@ -250,7 +250,8 @@ fn word_length(text: &[u8]) -> usize {
         let rest = &text[length..];
         // `L1::no_allocate` in an instruction; a label has one colon.
         let scope = rest.len() > 2 && rest[..2] == *b"::" && WORD[rest[2] as usize];
-        // `1.0e-5`; the hexadecimal forms may end in `e` too.
+        // The sign in `1.0e-5` is part of the word. The hexadecimal forms may end in `e` too, and have no
+        // sign.
         let exponent = matches!(rest, [b'+' | b'-', digit, ..] if digit.is_ascii_digit())
             && matches!(text[length - 1], b'e' | b'E')
             && text[0].is_ascii_digit()
@@ -265,15 +266,15 @@ fn word_length(text: &[u8]) -> usize {
     }
 }
 
-/// Where `{ ... }` that starts at `open` ends. Braces in comments and strings do not count.
+/// Offset of the end of the `{ ... }` that starts at `open`. Braces in comments and strings do not count.
 fn braces(text: &[u8], open: usize) -> Option<usize> {
-    /// How many bytes are looked at together.
+    /// Number of bytes that are examined together.
     const STEP: usize = 32;
     let special = |byte: u8| matches!(byte, b'{' | b'}' | b'/' | b'"');
     let mut depth = 0_usize;
     let mut at = open;
     loop {
-        // Most stretches of a body hold none of the four; this loop becomes vector code.
+        // Most chunks of a body have none of the four bytes. The compiler vectorises this loop.
         while let Some(chunk) = text.get(at..at + STEP) {
             if chunk.iter().fold(false, |any, &byte| any | special(byte)) {
                 break;
@@ -357,7 +358,7 @@ mod tests {
         assert_eq!(error.to_string(), "line 2: `b c ;`: expected `,`, found `b`");
     }
 
-    /// As `braces`, a byte at a time.
+    /// As `braces`, one byte at a time, for comparison.
     fn braces_slowly(text: &[u8]) -> Option<usize> {
         let mut depth = 0;
         let mut at = 0;

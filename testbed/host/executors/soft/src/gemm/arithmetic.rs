@@ -1,4 +1,4 @@
-//! In which numbers a product is computed, and what it takes and gives.
+//! The number types in which products are computed, with the element types that each reads and writes.
 
 use half::f16;
 use ndarray::LinalgScalar;
@@ -9,24 +9,24 @@ use super::element::{
     store_complex, store_f16, store_i32,
 };
 
-/// A way to compute. More is taken than cuBLAS takes, such as two types for A and B: what it has no product
-/// for, its shim refuses.
+/// A number type to compute in. It accepts more combinations than cuBLAS, such as different types for A and
+/// B; cuBLAS's shim refuses those that cuBLAS lacks.
 pub(super) trait Arithmetic: 'static {
-    /// What is multiplied and summed.
+    /// Type in which numbers are multiplied and summed.
     type Number: LinalgScalar + Send + Sync;
-    /// Alpha and beta.
+    /// Type of alpha and beta.
     type Factor: Copy + PartialEq + Send + Sync;
 
     /// The scalar 0.
     const NONE: Self::Factor;
 
-    /// Reads elements of A and B.
+    /// How elements of A and B of this type are read; `None` if they are not supported.
     fn input(element: Element) -> Option<Load<Self::Number>>;
 
-    /// Reads and writes elements of C.
+    /// How elements of C of this type are read and written; `None` if they are not supported.
     fn output(element: Element) -> Option<Output<Self::Number>>;
 
-    /// Alpha or beta, from its first bytes.
+    /// Reads alpha or beta of this type from its first bytes.
     fn factor(scale: Element, bytes: [u8; 16]) -> Option<Self::Factor>;
 
     fn times(factor: Self::Factor, number: Self::Number) -> Self::Number;
@@ -35,14 +35,14 @@ pub(super) trait Arithmetic: 'static {
     fn conjugate(_numbers: &mut [Self::Number]) {}
 }
 
-/// A scalar's first bytes.
+/// The first bytes of a scalar.
 fn low<const N: usize>(bytes: [u8; 16]) -> [u8; N] {
     let mut low = [0; N];
     low.copy_from_slice(&bytes[..N]);
     low
 }
 
-/// f32, and every 16-bit type.
+/// Single precision, for f32 and every 16-bit type.
 pub(super) struct Single;
 
 impl Arithmetic for Single {
@@ -109,7 +109,7 @@ impl Arithmetic for Double {
     }
 }
 
-/// Complex numbers of f32.
+/// Complex numbers with parts in single precision.
 pub(super) struct ComplexSingle;
 
 impl Arithmetic for ComplexSingle {
@@ -147,7 +147,7 @@ impl Arithmetic for ComplexSingle {
     }
 }
 
-/// Complex numbers of f64.
+/// Complex numbers with parts in double precision.
 pub(super) struct ComplexDouble;
 
 impl Arithmetic for ComplexDouble {
@@ -181,7 +181,7 @@ impl Arithmetic for ComplexDouble {
     }
 }
 
-/// i8 into i32, modulo 2^32. The sums are whole numbers that f64 holds exactly.
+/// Products of i8, summed to i32 modulo 2^32. The sums are whole numbers, which f64 represents exactly.
 pub(super) struct Whole;
 
 impl Arithmetic for Whole {

@@ -14,16 +14,16 @@ pub(super) enum Element {
     Bf16,
     I8,
     I32,
-    /// Real and imaginary part, f32 each.
+    /// Complex, with two parts of f32.
     C32,
-    /// The same, f64.
+    /// Complex, with two parts of f64.
     C64,
-    /// The same, i8.
+    /// Complex, with two parts of i8.
     C8,
 }
 
 impl Element {
-    /// The type of that `cudaDataType`, if products of it are carried out here.
+    /// The type with this `cudaDataType`; `None` if products of it are not supported.
     pub(super) const fn from_wire(kind: u32) -> Option<Self> {
         Some(match kind {
             0 => Self::F32,
@@ -39,7 +39,7 @@ impl Element {
         })
     }
 
-    /// Bytes of an element, and what its address is a multiple of.
+    /// Size and alignment of an element in bytes.
     pub(super) const fn bytes(self) -> u64 {
         match self {
             Self::I8 => 1,
@@ -51,9 +51,9 @@ impl Element {
     }
 }
 
-/// Makes numbers of as many elements. The bytes begin at a multiple of 8.
+/// Converts elements to numbers, as many as there are numbers. The bytes start at a multiple of 8.
 pub(super) type Load<N> = fn(&[u8], &mut [N]);
-/// Makes elements of as many numbers.
+/// Converts numbers to elements, as many as there are numbers.
 pub(super) type Store<N> = fn(&[N], &mut [u8]);
 
 /// How elements of C are read and written.
@@ -63,7 +63,7 @@ pub(super) struct Output<N> {
     pub store: Store<N>,
 }
 
-/// Bytes as numbers of a type whose alignment is at most 8.
+/// Views bytes as numbers of a type whose alignment is at most 8.
 fn seen<T: FromBytes + Immutable>(bytes: &[u8]) -> &[T] {
     <[T]>::ref_from_bytes(bytes).expect("columns are whole elements, aligned to 8 bytes")
 }
@@ -72,12 +72,12 @@ fn seen_mut<T: FromBytes + IntoBytes + Immutable>(bytes: &mut [u8]) -> &mut [T] 
     <[T]>::mut_from_bytes(bytes).expect("columns are whole elements, aligned to 8 bytes")
 }
 
-/// Numbers that are elements as they are.
+/// Loads elements that need no conversion.
 pub(super) fn load<T: FromBytes + Immutable + Copy>(bytes: &[u8], numbers: &mut [T]) {
     numbers.copy_from_slice(seen(bytes));
 }
 
-/// The same in the other direction.
+/// Stores elements that need no conversion.
 pub(super) fn store<T: FromBytes + IntoBytes + Immutable + Copy>(numbers: &[T], bytes: &mut [u8]) {
     seen_mut(bytes).copy_from_slice(numbers);
 }
@@ -86,7 +86,7 @@ pub(super) fn load_f16(bytes: &[u8], numbers: &mut [f32]) {
     seen::<f16>(bytes).convert_to_f32_slice(numbers);
 }
 
-/// Rounds to nearest, ties to even; what is too large becomes infinite.
+/// Stores as f16, rounded to nearest with ties to even. Numbers that are too large become infinite.
 pub(super) fn store_f16(numbers: &[f32], bytes: &mut [u8]) {
     seen_mut::<f16>(bytes).convert_from_f32_slice(numbers);
 }
@@ -95,7 +95,7 @@ pub(super) fn load_bf16(bytes: &[u8], numbers: &mut [f32]) {
     seen::<bf16>(bytes).convert_to_f32_slice(numbers);
 }
 
-/// Rounds to nearest, ties to even.
+/// Stores as bf16, rounded to nearest with ties to even.
 pub(super) fn store_bf16(numbers: &[f32], bytes: &mut [u8]) {
     seen_mut::<bf16>(bytes).convert_from_f32_slice(numbers);
 }
@@ -112,14 +112,14 @@ pub(super) fn load_i32(bytes: &[u8], numbers: &mut [f64]) {
     }
 }
 
-/// Keeps a whole number's low 32 bits.
+/// Stores the low 32 bits of a whole number.
 pub(super) fn store_i32(numbers: &[f64], bytes: &mut [u8]) {
     for (element, &number) in seen_mut::<i32>(bytes).iter_mut().zip(numbers) {
         *element = number as i64 as i32;
     }
 }
 
-/// Complex numbers whose parts are of another type, or of the same.
+/// Loads complex numbers, with a conversion of their parts if the types differ.
 pub(super) fn load_complex<P, N>(bytes: &[u8], numbers: &mut [Complex<N>])
 where
     P: FromBytes + Immutable + Copy,

@@ -2,7 +2,7 @@
 
 use vgpu_ptx::Halt;
 
-/// Why a product or a solve was not carried out, or not to its end.
+/// Why a product or a solve was refused or ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GemmError {
     /// Memory that does not belong to the session, or that may not be written.
@@ -29,18 +29,18 @@ pub enum GemmError {
         /// The alignment that the address should have, in bytes.
         alignment: u64,
     },
-    /// Types for which there is no product here: the `cudaDataType` of the matrices (a solve has one), the
+    /// Types whose product is not supported: the `cudaDataType` of the matrices (a solve has one), the
     /// `cublasComputeType_t`, and the `cudaDataType` of the scalars.
     #[error("no product of element types {types:?} with compute type {compute} and scale type {scale}")]
     Unsupported {
-        /// Element types of A, B, C.
+        /// Element types of A, B and C, as `cudaDataType`.
         types: [u32; 3],
         /// The `cublasComputeType_t`.
         compute: u32,
-        /// Type of alpha and beta.
+        /// Type of alpha and beta, as `cudaDataType`.
         scale: u32,
     },
-    /// A number that no call of cuBLAS takes. Its shim refuses it before it gets here.
+    /// A number that no call of cuBLAS accepts. cuBLAS's shim refuses it before it is sent.
     #[error("{name} cannot be {value}")]
     Invalid {
         /// Name of the number.
@@ -54,7 +54,8 @@ pub enum GemmError {
 }
 
 impl GemmError {
-    /// The `CUresult` that the program gets. `None` if no program is left to get it.
+    /// The `CUresult` that the program gets; `None` if the session is ending and no program is left to get
+    /// one.
     #[must_use]
     pub const fn code(&self) -> Option<u32> {
         match self {
@@ -68,7 +69,7 @@ impl GemmError {
         }
     }
 
-    /// Whether the program loses its context, as after the fault of a kernel.
+    /// Whether the program loses its context, as it does after a kernel's fault.
     #[must_use]
     pub const fn sticky(&self) -> bool {
         matches!(self, Self::Illegal { .. } | Self::Misaligned { .. } | Self::Halted(_))

@@ -1,4 +1,5 @@
-//! Matrices in device memory: where they are, whether that is the program's, and copies of parts of them.
+//! Matrices in device memory: their location, the check that the memory is the program's, and copies of parts
+//! of them.
 
 use std::ops::Range;
 
@@ -8,41 +9,41 @@ use vgpu_arena::{Illegal, SharedSlice, View};
 use super::element::{Element, Load, Store};
 use super::error::GemmError;
 
-/// Bytes of an address in an array of addresses.
+/// Size of an address in an array of addresses, in bytes.
 const ADDRESS: u64 = size_of::<u64>() as u64;
 
-/// What is done with a range of device memory.
+/// How a range of device memory is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
-    /// It is read.
+    /// The range is read.
     Read,
-    /// It is written, and perhaps read.
+    /// The range is written, and may be read.
     Write,
 }
 
-/// Where the matrices of a batch are.
+/// The location of a batch's matrices.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Place {
-    /// At equal distances, in elements.
+    /// At equal distances of `stride` elements.
     Strided { address: u64, stride: i64 },
-    /// Where an array of addresses at this device address says.
+    /// At the addresses in an array, which is at this device address.
     Array { address: u64 },
 }
 
 /// A matrix of each product of a batch, as it is stored.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Matrix {
-    /// What it is called in errors.
+    /// Name of the matrix in errors.
     pub name: &'static str,
     pub element: Element,
     pub rows: u64,
     pub columns: u64,
-    /// Elements from column to column.
+    /// Leading dimension: number of elements from one column to the next.
     pub leading: u64,
     pub place: Place,
 }
 
-/// Device memory at an address that is a multiple of `alignment`.
+/// Device memory at an address, which must be a multiple of `alignment`.
 fn aligned<'a>(
     memory: &'a View,
     (name, index): (&'static str, u64),
@@ -59,7 +60,7 @@ fn aligned<'a>(
     slice.map_err(|Illegal { address, bytes }| GemmError::Illegal { name, index, address, bytes })
 }
 
-/// A scalar that is in device memory; `place` holds its address.
+/// Reads a scalar from device memory; `place` holds its address.
 pub(super) fn scalar(
     memory: &View,
     name: &'static str,
@@ -73,7 +74,7 @@ pub(super) fn scalar(
 }
 
 impl Matrix {
-    /// Refuses a leading dimension that columns do not fit into.
+    /// Refuses a leading dimension that is smaller than a column.
     pub(super) fn fits(self) -> Result<Self, GemmError> {
         if self.leading >= self.rows.max(1) {
             Ok(self)
@@ -82,15 +83,15 @@ impl Matrix {
         }
     }
 
-    /// Bytes from the first element to the last; `u64::MAX` for more than there can be. Neither dimension is
-    /// 0.
+    /// Number of bytes from the first element to the last; `u64::MAX` if it exceeds 64 bits. Neither
+    /// dimension may be 0.
     fn extent(&self) -> u64 {
         let elements =
             (self.columns - 1).checked_mul(self.leading).and_then(|all| all.checked_add(self.rows));
         elements.and_then(|elements| elements.checked_mul(self.element.bytes())).unwrap_or(u64::MAX)
     }
 
-    /// Where the matrix of product `index` begins.
+    /// Device address of the matrix of product `index`.
     fn address(&self, memory: &View, index: u64) -> Result<u64, GemmError> {
         match self.place {
             Place::Strided { address, stride } => {
@@ -109,7 +110,7 @@ impl Matrix {
         }
     }
 
-    /// The matrix of product `index`, all of it.
+    /// Finds all of the matrix of product `index`, and checks its memory.
     pub(super) fn locate<'a>(
         &self,
         memory: &'a View,
@@ -123,10 +124,10 @@ impl Matrix {
     }
 }
 
-/// A matrix of one product.
+/// The memory of a matrix of one product.
 pub(super) struct Located<'a> {
     slice: SharedSlice<'a>,
-    /// Bytes of an element.
+    /// Size of an element in bytes.
     element: u64,
     leading: u64,
 }
@@ -138,7 +139,7 @@ impl Located<'_> {
     }
 }
 
-/// Private memory for parts of columns, at a multiple of 8 bytes.
+/// Private memory for parts of columns, aligned to 8 bytes.
 #[derive(Debug)]
 pub(super) struct Column(Vec<u64>);
 
@@ -155,7 +156,7 @@ impl Column {
         &mut zerocopy::IntoBytes::as_mut_bytes(&mut self.0[..])[..count]
     }
 
-    /// Reads the elements of `matrix` from `row` on in `column`, as many as there are numbers.
+    /// Loads elements of `column` from `row` on, as many as there are numbers.
     pub(super) fn read<N>(
         &mut self,
         matrix: &Located<'_>,
@@ -168,7 +169,7 @@ impl Column {
         load(bytes, numbers);
     }
 
-    /// Stores numbers to part of a column.
+    /// Stores numbers to `column` from `row` on.
     pub(super) fn write<N>(
         &mut self,
         matrix: &Located<'_>,
@@ -182,7 +183,7 @@ impl Column {
     }
 }
 
-/// A copy of a block of a matrix: columns, one behind the other.
+/// A copy of a block of a matrix, column after column.
 #[derive(Debug)]
 pub(super) struct Block<N> {
     pub numbers: Vec<N>,
@@ -214,7 +215,7 @@ impl<N: ndarray::LinalgScalar> Block<N> {
         }
     }
 
-    /// The block, or its transpose.
+    /// The block, or its transpose if `transposed`.
     pub(super) fn view(&self, transposed: bool) -> ArrayView2<'_, N> {
         let shape = (self.rows, self.columns).f();
         let view = ArrayView2::from_shape(shape, &self.numbers).expect("as many numbers as the block has");

@@ -14,23 +14,22 @@ use super::error::GemmError;
 use super::matrix::{Access, Block, Column, Located, Matrix, Place, scalar};
 use super::workers::Run;
 
-/// Rows and columns of a tile of C. With sizes of half and twice as many, and [`DEPTH`]s of 128 to 512,
-/// products were as fast within the noise: there only must be enough tiles to share out, and few enough
-/// copies of the same block.
+/// Number of rows and of columns of a tile of C. Half and twice this size, with a [`DEPTH`] of 128 to 512,
+/// were equally fast within noise. It only matters that there are enough tiles to distribute and few copies
+/// of the same block.
 const TILE: u64 = 256;
-/// Columns of A and rows of B that are multiplied at once.
+/// Number of columns of A and rows of B that are multiplied at once.
 const DEPTH: u64 = 512;
 
-/// Carries out the products of a message.
+/// Computes the products of a message.
 ///
-/// `beta = 0` does not read C, `alpha = 0` and `k = 0` read neither A nor B, as in BLAS: what is not read
-/// need not be memory, and no NaN in it spreads.
+/// As in BLAS, C is not read if `beta = 0`, and neither A nor B if `alpha = 0` or `k = 0`: a matrix that is
+/// not read need not be valid memory, and a NaN in it has no effect.
 ///
-/// # Errors
-/// Those of [`GemmError`]. Nothing has been written unless it is [`GemmError::Halted`], or the program
-/// changed arrays of addresses meanwhile.
+/// # Errors Those of [`GemmError`]. Nothing has been written, unless the error is [`GemmError::Halted`] or
+/// the program changed arrays of addresses meanwhile.
 pub fn multiply(memory: &View, body: &Gemm, run: &Run<'_>) -> Result<(), GemmError> {
-    // Numbers of cublasComputeType_t.
+    // The arms are values of `cublasComputeType_t`.
     let complex = matches!(Element::from_wire(body.types[2]), Some(Element::C32 | Element::C64));
     match (body.compute, complex) {
         (64 | 65 | 68 | 69 | 74 | 75 | 77 | 78, false) => carry_out::<Single>(memory, body, run),
@@ -46,7 +45,7 @@ fn unsupported(body: &Gemm) -> GemmError {
     GemmError::Unsupported { types: body.types, compute: body.compute, scale: body.scale }
 }
 
-/// What is done to a matrix before it is multiplied: `cublasOperation_t`.
+/// `cublasOperation_t`: the operation on a matrix before it is multiplied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Operation {
     pub transposed: bool,
@@ -64,7 +63,7 @@ impl Operation {
     }
 }
 
-/// A or B, and how it is read.
+/// A or B, with its operation and conversion.
 struct Input<N> {
     matrix: Matrix,
     operation: Operation,
@@ -72,7 +71,7 @@ struct Input<N> {
 }
 
 impl<N: ndarray::LinalgScalar> Input<N> {
-    /// Copies rows and columns of what the operation makes of the matrix.
+    /// Copies rows and columns of op(A) or op(B).
     fn read<R: Arithmetic<Number = N>>(
         &self,
         from: &Located<'_>,
@@ -88,11 +87,11 @@ impl<N: ndarray::LinalgScalar> Input<N> {
     }
 }
 
-/// The products of a message, checked.
+/// The products of a message, after all checks.
 struct Products<'a, R: Arithmetic> {
     memory: &'a View,
     run: &'a Run<'a>,
-    /// A and B, unless they do not count.
+    /// A and B; `None` if they do not affect the result.
     inputs: Option<[Input<R::Number>; 2]>,
     /// Number of terms of each sum: k.
     depth: u64,
@@ -102,7 +101,7 @@ struct Products<'a, R: Arithmetic> {
     beta: R::Factor,
 }
 
-/// What a thread keeps from tile to tile.
+/// Memory that a thread reuses for each tile.
 struct Scratch<N> {
     blocks: [Block<N>; 2],
     sums: Vec<N>,
@@ -159,7 +158,7 @@ fn carry_out<R: Arithmetic>(memory: &View, body: &Gemm, run: &Run<'_>) -> Result
     Products::<R> { memory, run, inputs, depth: k, c: result, output, alpha, beta }.compute(body.batch)
 }
 
-/// Makes every matrix of a batch nought.
+/// Sets every matrix of a batch to 0.
 pub(super) fn clear<R: Arithmetic>(
     memory: &View,
     c: Matrix,
@@ -171,7 +170,7 @@ pub(super) fn clear<R: Arithmetic>(
     Products::<R> { memory, run, inputs: None, depth: 0, c, output, alpha, beta }.compute(batch)
 }
 
-/// The `at`th of the ranges of `step` that cover 0 to `end`.
+/// Range number `at` of the ranges of length `step` that cover 0 to `end`.
 pub(super) fn nth(at: u64, step: u64, end: u64) -> Range<u64> {
     at * step..end.min((at + 1) * step)
 }
@@ -189,7 +188,7 @@ impl<R: Arithmetic> Products<'_, R> {
         })
     }
 
-    /// Looks for every matrix of the batch that will be reached.
+    /// Checks the memory of every matrix of the batch that will be accessed.
     fn check(&self, batch: u64) -> Result<(), GemmError> {
         for index in 0..batch {
             for input in self.inputs.iter().flatten() {
@@ -203,8 +202,8 @@ impl<R: Arithmetic> Products<'_, R> {
         Ok(())
     }
 
-    /// Computes one tile of one C. Looks for the matrices again: the program may have changed arrays of
-    /// addresses.
+    /// Computes one tile of one C. The matrices are located and checked again, because the program may have
+    /// changed arrays of addresses.
     fn tile(&self, scratch: &mut Scratch<R::Number>, index: u64, tile: u64) -> Result<(), GemmError> {
         let down = self.c.rows.div_ceil(TILE);
         let rows = nth(tile % down, TILE, self.c.rows);
@@ -226,7 +225,7 @@ impl<R: Arithmetic> Products<'_, R> {
                     (block_a.view(a.operation.transposed), block_b.view(b.operation.transposed));
                 let mut sums = ArrayViewMut2::from_shape(shape.f(), &mut scratch.sums)
                     .expect("as many sums as the tile has");
-                // The first product replaces what another tile has left there.
+                // The first product replaces the previous tile's sums.
                 let keep = if at == 0 { R::Number::zero() } else { R::Number::one() };
                 general_mat_mul(R::Number::one(), &block_a, &block_b, keep, &mut sums);
             }
@@ -244,7 +243,7 @@ impl<R: Arithmetic> Products<'_, R> {
         Ok(())
     }
 
-    /// Makes `alpha * sums + beta * old` of sums, leaving out what is not there.
+    /// Replaces `sums` by `alpha * sums + beta * old`, without the terms that are absent.
     fn finish(&self, sums: &mut [R::Number], old: Option<&Vec<R::Number>>) {
         let (alpha, beta) = (self.alpha, self.beta);
         match (self.inputs.is_some(), old) {

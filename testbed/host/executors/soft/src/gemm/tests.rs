@@ -1,4 +1,4 @@
-//! Products and solves against sums in f64, over memory with a fence around every matrix.
+//! Compares products and solves with sums in f64, in memory with a guard around every matrix.
 
 mod products;
 mod refusals;
@@ -15,10 +15,10 @@ use vgpu_ptx::Halt;
 use super::Run;
 use super::element::Element;
 
-/// Where the memory of the tests begins.
+/// Device address of the tests' memory.
 const BASE: u64 = 0x7f00_0000_0000;
 
-/// Device memory without gaps.
+/// Contiguous device memory.
 struct Memory {
     arena: Arena,
     view: View,
@@ -26,7 +26,7 @@ struct Memory {
 }
 
 impl Memory {
-    /// Memory that holds what looks like any numbers, NaN among them.
+    /// Makes memory filled with noise, which contains NaN too.
     fn new(bytes: u64) -> Self {
         let bytes = bytes.next_multiple_of(PAGE);
         let arena = Arena::new(BASE, 1 << 30).expect("an arena");
@@ -38,7 +38,7 @@ impl Memory {
         memory
     }
 
-    /// What is seen of it with these rights.
+    /// A view of the memory with these rights.
     fn with(&self, access: Access) -> View {
         self.arena.set_access(BASE, self.bytes, access).expect("a mapping");
         self.arena.view()
@@ -59,7 +59,7 @@ impl Memory {
     }
 }
 
-/// A number without pattern: the finaliser of splitmix64.
+/// A pseudo-random number: the finaliser of splitmix64.
 fn noise(at: u64) -> u64 {
     let mut x = at.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -67,8 +67,8 @@ fn noise(at: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// A number between -2 and 2 of no more than 9 bits, so that narrow types hold it too; a byte for whole
-/// types.
+/// A number between -2 and 2 with at most 9 significant bits, so that narrow types represent it too; a byte
+/// for whole types.
 fn value(seed: u64, element: Element) -> Complex64 {
     let part = |bits: u64| match element {
         Element::I8 | Element::C8 => (bits as i8).into(),
@@ -120,8 +120,8 @@ fn decode(bytes: &[u8], element: Element) -> Complex64 {
     }
 }
 
-/// The largest relative error of rounding a number to the type, to nearest; what its smallest numbers differ
-/// by is less than any of the tests' bounds but that of f16, 2^-25.
+/// The largest relative error of rounding to nearest in this type. The absolute error of its smallest numbers
+/// is below the tests' bounds, except for f16, where it is 2^-25.
 fn rounding(element: Element) -> f64 {
     match element {
         Element::F16 => 2f64.powi(-11),
@@ -150,7 +150,7 @@ impl Stored {
         decode(&bytes, self.element)
     }
 
-    /// An element of what the `cublasOperation_t` makes of it.
+    /// An element of the matrix after the `cublasOperation_t`.
     fn turned(&self, memory: &Memory, operation: u32, row: u64, column: u64) -> Complex64 {
         match operation {
             0 => self.get(memory, row, column),
@@ -159,7 +159,7 @@ impl Stored {
         }
     }
 
-    /// Puts values into all elements.
+    /// Writes values to all elements.
     fn fill(&self, memory: &Memory, rows: u64, columns: u64, seed: u64) {
         for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
             let value = value(seed ^ (row << 20) ^ column, self.element);
@@ -168,24 +168,24 @@ impl Stored {
     }
 }
 
-/// A scalar as it travels.
+/// A scalar in the message's format.
 fn scalar(bytes: &[u8]) -> [u8; 16] {
     let mut scalar = [0; 16];
     scalar[..bytes.len()].copy_from_slice(bytes);
     scalar
 }
 
-/// A small number of things.
+/// Converts a small count to f64.
 fn count(things: u64) -> f64 {
     u32::try_from(things).expect("a small number").into()
 }
 
-/// On so many threads, to the end.
+/// A run on this number of threads that is never stopped.
 fn on(threads: usize) -> Run<'static> {
     Run { threads: NonZeroUsize::new(threads).expect("a thread"), check: &|| Ok(()) }
 }
 
-/// What a run is told that is to stop, or to go on.
+/// The answer of a run's check: to stop or to continue.
 const fn stop_if(stop: bool) -> Result<(), Halt> {
     if stop { Err(Halt::Stopped) } else { Ok(()) }
 }

@@ -1,9 +1,9 @@
-//! Triangular solves: `op(A) * X = alpha * B` or `X * op(A) = alpha * B`, X in the place of B.
+//! Triangular solves: `op(A) * X = alpha * B` or `X * op(A) = alpha * B`. X replaces B.
 //!
-//! All are one: `T * Y = alpha * Z` with T triangular, by rows. With A on the right, Y is the transpose of X
-//! and T that of op(A). Columns of Y do not depend on each other: strips of them are shared out among
-//! threads. In a strip, blocks of rows are solved one after the other, from T's tip on, and each is taken off
-//! the rows that are left as a product.
+//! All forms are reduced to `T * Y = alpha * Z` with T triangular. With A on the right, Y is the transpose of
+//! X and T that of op(A). The columns of Y do not depend on each other, so strips of them are distributed to
+//! threads. Within a strip, blocks of rows are solved in order, starting at the tip of T, and the product of
+//! each with its part of T is subtracted from the remaining rows.
 
 use std::ops::Range;
 
@@ -20,17 +20,16 @@ use super::matrix::{Access, Block, Column, Located, Matrix, Place, scalar};
 use super::product::{Operation, clear, nth};
 use super::workers::Run;
 
-/// Rows that are solved at once.
+/// Number of rows that are solved at once.
 const STEP: u64 = 64;
-/// Columns of Y in a strip.
+/// Number of columns of Y in a strip.
 const STRIP: u64 = 64;
 
-/// Carries out the solves of a message. The other triangle of A is not used, nor its diagonal where that is
-/// unit; with `alpha = 0` nothing of A is. A singular A divides by nought, as in BLAS.
+/// Computes the solves of a message. The other triangle of A is not read, nor the diagonal if it is unit, and
+/// nothing of A if `alpha = 0`. A singular A causes divisions by zero, as in BLAS.
 ///
-/// # Errors
-/// Those of [`GemmError`]. Nothing has been written unless it is [`GemmError::Halted`], or the program
-/// changed arrays of addresses meanwhile.
+/// # Errors Those of [`GemmError`]. Nothing has been written, unless the error is [`GemmError::Halted`] or
+/// the program changed arrays of addresses meanwhile.
 pub fn solve(memory: &View, body: &TriangularSolve, run: &Run<'_>) -> Result<(), GemmError> {
     match Element::from_wire(body.element) {
         Some(Element::F32) => carry_out::<Single>(memory, body, run),
@@ -45,7 +44,7 @@ fn unsupported(body: &TriangularSolve) -> GemmError {
     GemmError::Unsupported { types: [body.element; 3], compute: 0, scale: body.element }
 }
 
-/// One of two numbers of an enumeration.
+/// Reads an enumeration of two values, 0 and 1.
 const fn flag(name: &'static str, value: u32) -> Result<bool, GemmError> {
     match value {
         0 => Ok(false),
@@ -54,7 +53,7 @@ const fn flag(name: &'static str, value: u32) -> Result<bool, GemmError> {
     }
 }
 
-/// The solves of a message, checked.
+/// The solves of a message, after all checks.
 struct Solves<'a, R: Arithmetic> {
     memory: &'a View,
     run: &'a Run<'a>,
@@ -62,19 +61,19 @@ struct Solves<'a, R: Arithmetic> {
     b: Matrix,
     output: Output<R::Number>,
     alpha: R::Factor,
-    /// Whether A stands right of X, so that Y is the transpose of X.
+    /// Whether A is on the right of X, so that Y is the transpose of X.
     right: bool,
     /// Whether T is the transpose of A.
     turned: bool,
-    /// Whether its elements are conjugated.
+    /// Whether the elements of T are conjugated.
     conjugated: bool,
-    /// Whether T, not A, is a lower triangle.
+    /// Whether T (not A) is a lower triangle.
     lower: bool,
-    /// Whether its diagonal is ones.
+    /// Whether the diagonal of T is taken as ones.
     unit: bool,
 }
 
-/// What a thread keeps from strip to strip.
+/// Memory that a thread reuses for each strip.
 struct Scratch<N> {
     block: Block<N>,
     numbers: Vec<N>,
@@ -139,7 +138,7 @@ fn carry_out<R: Arithmetic>(memory: &View, body: &TriangularSolve, run: &Run<'_>
 }
 
 impl<R: Arithmetic> Solves<'_, R> {
-    /// Looks for every matrix of the batch that will be reached.
+    /// Checks the memory of every matrix of the batch that will be accessed.
     fn check(&self, batch: u64) -> Result<(), GemmError> {
         for index in 0..batch {
             self.a.locate(self.memory, index, Access::Read)?;
@@ -151,7 +150,7 @@ impl<R: Arithmetic> Solves<'_, R> {
         Ok(())
     }
 
-    /// Solves for some columns of Y.
+    /// Solves for a strip of columns of Y.
     fn strip(
         &self,
         scratch: &mut Scratch<R::Number>,
@@ -176,7 +175,7 @@ impl<R: Arithmetic> Solves<'_, R> {
         Ok(())
     }
 
-    /// Solves for the rows `step` of Y and takes them off the rows that are not solved yet.
+    /// Solves for the rows `step` of Y, and subtracts their product from the rows that are not yet solved.
     fn step(
         &self,
         a: &Located<'_>,
@@ -195,7 +194,7 @@ impl<R: Arithmetic> Solves<'_, R> {
         let mut solved = near.slice_axis_mut(Axis(0), here.into());
         self.triangle(a, (step, step), scratch);
         self.substitute(scratch.block.view(self.turned), solved.view_mut());
-        // In pieces, which need no more memory than the triangle.
+        // The product is computed in pieces that need no more memory than the triangle.
         for at in 0..(rest.end - rest.start).div_ceil(STEP) {
             self.run.go_on()?;
             let piece = nth(at, STEP, rest.end - rest.start);
@@ -224,10 +223,10 @@ impl<R: Arithmetic> Solves<'_, R> {
         }
     }
 
-    /// Solves for as many rows as the triangle has.
+    /// Solves for the rows of one block, as many as the triangle has.
     fn substitute(&self, mut triangle: ArrayView2<'_, R::Number>, mut rows: ArrayViewMut2<'_, R::Number>) {
         if !self.lower {
-            // From behind an upper triangle is a lower one.
+            // With rows and columns in reverse order, an upper triangle is a lower one.
             triangle.invert_axis(Axis(0));
             triangle.invert_axis(Axis(1));
             rows.invert_axis(Axis(0));
@@ -245,7 +244,7 @@ impl<R: Arithmetic> Solves<'_, R> {
         }
     }
 
-    /// Copies a strip out of B.
+    /// Copies a strip from B.
     fn read(
         &self,
         b: &Located<'_>,
@@ -262,7 +261,7 @@ impl<R: Arithmetic> Solves<'_, R> {
         }
     }
 
-    /// Copies it back.
+    /// Copies a strip of X to B.
     fn write(
         &self,
         b: &Located<'_>,

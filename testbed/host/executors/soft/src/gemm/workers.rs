@@ -1,4 +1,4 @@
-//! Shares jobs out among threads.
+//! Distributes jobs to threads.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,26 +9,26 @@ use vgpu_ptx::Halt;
 
 use super::error::GemmError;
 
-/// Operations that are worth a thread of its own: about ten times what starting one costs.
+/// Number of operations for which another thread is started: about ten times what starting it costs.
 const OPERATIONS: u64 = 20_000_000;
 
-/// How a call is carried out.
+/// How a call is executed.
 #[derive(Clone, Copy)]
 pub struct Run<'a> {
-    /// The most threads that work on it, the caller's included.
+    /// The most threads that work on the call, including the caller's.
     pub threads: NonZeroUsize,
-    /// Whether to go on: asked between blocks, from every thread.
+    /// Fails if the call is to stop. Every thread calls it between blocks.
     pub check: &'a (dyn Fn() -> Result<(), Halt> + Sync),
 }
 
 impl Run<'_> {
-    /// Fails when it is time to stop.
+    /// Fails if the call is to stop.
     pub(super) fn go_on(&self) -> Result<(), GemmError> {
         Ok((self.check)()?)
     }
 
-    /// Does jobs 0 to `jobs`, each of which makes about `operations` floating point operations, with a
-    /// `state` for each thread. After a failure no other job is begun; it is the answer.
+    /// Executes jobs 0 to `jobs`, each of about `operations` floating-point operations, with a `state` for
+    /// each thread. After a failure no other job is started, and the failure is returned.
     pub(super) fn share<S>(
         &self,
         jobs: u64,
@@ -41,7 +41,7 @@ impl Run<'_> {
         let work = || {
             let mut state = state();
             loop {
-                // Never beyond `jobs`, which may be the last number that there is.
+                // The count stops at `jobs`, which may be `u64::MAX`.
                 let more = |job: u64| (job < jobs).then(|| job + 1);
                 let Ok(job) = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) else { return };
                 if let Err(error) = act(&mut state, job) {
@@ -58,7 +58,7 @@ impl Run<'_> {
         } else {
             thread::scope(|scope| {
                 for _ in 1..threads {
-                    // With fewer threads than wanted it takes longer, no more.
+                    // Fewer threads than wanted only take longer.
                     if thread::Builder::new().name("gemm".into()).spawn_scoped(scope, work).is_err() {
                         break;
                     }

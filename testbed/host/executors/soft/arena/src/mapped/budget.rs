@@ -1,19 +1,20 @@
-//! How many mappings of this process physical memory may take, of all arenas together. Each is one of its
-//! own; over what Linux allows a process, threads cannot be started any more, and the process would end.
+//! Limits the mappings of physical memory, of all arenas of the process together. Each needs a mapping of the
+//! process, and above the number that Linux allows, threads can no longer be started and the process would
+//! end.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Half of what Linux allows the process, and each counts twice, because it can cut another mapping in two.
+/// Half of what Linux allows the process. Each counts twice, because it can split another mapping in two.
 static MOST: LazyLock<u64> = LazyLock::new(|| vgpu_device::mappings_allowed() / 4);
 static USED: AtomicU64 = AtomicU64::new(0);
 
-/// One mapping, until it is dropped.
+/// The permission for one mapping, until this is dropped.
 #[derive(Debug)]
 pub(super) struct Slot(());
 
 impl Slot {
-    /// One more, unless the process would have too many.
+    /// Takes one more; `None` if the process would have too many.
     pub(super) fn take() -> Option<Self> {
         let more = |used: u64| (used < *MOST).then_some(used + 1);
         USED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|_| Self(()))

@@ -1,4 +1,4 @@
-//! What memory is accessed as: unsigned integers, by relaxed atomics.
+//! The elements of memory accesses: unsigned integers, accessed by relaxed atomics.
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -11,11 +11,11 @@ pub trait Element:
 {
     /// Size of an element in bytes.
     const BYTES: u64 = size_of::<Self>() as u64;
-    /// What its addresses are multiples of.
+    /// Alignment of an element in bytes.
     const ALIGN: u64 = Self::BYTES;
 }
 
-/// Two elements of 16 bits side by side, at an even address: as two accesses that nobody orders.
+/// Two adjacent elements of 16 bits at an even address. They count as two accesses, in no particular order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(transparent)]
 pub struct Halves(pub u32);
@@ -24,8 +24,8 @@ impl Element for Halves {
     const ALIGN: u64 = 2;
 }
 
-/// Elements of 16 or 32 bits side by side, 64 bits in all, at an even address: as accesses that nobody
-/// orders.
+/// Adjacent elements of 16 or 32 bits, 64 bits in all, at an even address. They count as several accesses, in
+/// no particular order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(transparent)]
 pub struct Neighbours(pub u64);
@@ -59,7 +59,7 @@ macro_rules! uneven {
 
 uneven! { Halves: u32; Neighbours: u64; }
 
-/// An element that can be read, changed and written as one: `u32`, `u64`.
+/// An element with atomic read-modify-write: `u32` or `u64`.
 pub trait Cell: Element + sealed::RawCell {}
 
 pub(super) mod sealed {

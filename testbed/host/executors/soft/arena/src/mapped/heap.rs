@@ -1,18 +1,18 @@
-//! The process's heap: what sessions had is to be the system's again when they end. An allocator keeps most
-//! of what small allocations were made of, and a page as long as one of them is in use: of one session that
-//! had a large kernel made ready hundreds of MiB stayed.
+//! The process's heap: the memory of a session must be returned to the system when the session ends. An
+//! allocator keeps most of the memory of freed small allocations, and every page on which one is still in
+//! use. Hundreds of MiB remained of a session that had a large kernel prepared.
 
 use std::sync::Once;
 
-/// Bytes of allocations that have pages of their own, which go back with them.
+/// Allocations of this many bytes or more get pages of their own, which are returned when they are freed.
 #[cfg(target_env = "gnu")]
 const APART: libc::c_int = 256 << 10;
 
-/// Has large allocations have pages of their own, always: the GNU allocator puts ever larger ones among the
-/// small ones otherwise. And has it make no more arenas than there are processors, where the environment does
-/// not say how many: each keeps pages of its own.
+/// Makes large allocations always get pages of their own; by default the GNU allocator raises the threshold
+/// at run time. It also limits the number of the allocator's arenas to that of the processors, unless the
+/// environment sets it, because each arena keeps pages of its own.
 ///
-/// To be called before there are many threads; only the first call does anything.
+/// Call this before many threads are started. Only the first call has an effect.
 pub fn keep_apart() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -29,19 +29,20 @@ pub fn keep_apart() {
 
 #[cfg(target_env = "gnu")]
 fn set(parameter: libc::c_int, value: libc::c_int) {
-    // SAFETY: any parameter may be set to any value: one that is refused stays what it is. Nothing that is in
-    // use moves.
+    // SAFETY: `mallopt` accepts any parameter and value, and leaves a parameter unchanged if it refuses the
+    // value. It moves no live allocation.
     unsafe {
         libc::mallopt(parameter, value);
     }
 }
 
-/// Gives memory that was freed back to the system.
+/// Returns freed memory to the system.
 ///
-/// It takes time in proportion to what was freed: microseconds where that is little.
+/// The time is proportional to the amount that was freed: microseconds for a small amount.
 pub fn give_back() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: it has no conditions. The allocator locks its own tables, and nothing that is in use moves.
+    // SAFETY: `malloc_trim` has no preconditions. The allocator locks its own tables and moves no live
+    // allocation.
     unsafe {
         libc::malloc_trim(0);
     }

@@ -1,6 +1,6 @@
-//! The comparisons of 32 addresses with one window: with AVX2 where the processor has it.
+//! Comparisons of 32 addresses with one window, with AVX2 if the processor has it.
 //!
-//! The AVX2 forms become part of callers that are compiled for AVX2 themselves.
+//! The AVX2 forms are inlined into callers that are compiled for AVX2.
 
 use std::arch::x86_64::{
     __m256i, _mm256_add_epi64, _mm256_and_si256, _mm256_castsi256_pd, _mm256_movemask_pd, _mm256_or_si256,
@@ -15,7 +15,7 @@ pub(super) fn has_avx2() -> bool {
     std::is_x86_feature_detected!("avx2")
 }
 
-/// Four addresses of the eight times four.
+/// Loads four of the 32 addresses, group `index` of eight.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn four(addresses: &[u64], index: usize) -> __m256i {
@@ -29,7 +29,7 @@ fn all(value: u64) -> __m256i {
     _mm256_set1_epi64x(value.cast_signed())
 }
 
-/// Whether each address is `bytes` behind its neighbour's.
+/// Whether each address is `bytes` above its predecessor.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(super) fn unit_avx2(addresses: &[u64; LANES], bytes: u64) -> bool {
@@ -49,14 +49,14 @@ pub(super) fn unit_avx2(addresses: &[u64; LANES], bytes: u64) -> bool {
     _mm256_testz_si256(differs, differs) == 1
 }
 
-/// The same without AVX2.
+/// As [`unit_avx2`], without AVX2.
 pub(super) fn unit_plain(addresses: &[u64; LANES], bytes: u64) -> bool {
     let first = addresses[0];
     (0..).zip(addresses).all(|(lane, &address)| address == first.wrapping_add(bytes * lane))
 }
 
-/// Whether any address (a multiple of four of them) is more than `last` behind `start`, or no multiple of
-/// `bytes`, a power of two. `last` is below 2^63.
+/// Whether any address is more than `last` above `start`, or not a multiple of `bytes`, which is a power of
+/// two. The number of addresses is a multiple of four, and `last` is below 2^63.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(super) fn any_bad_avx2<const L: usize>(addresses: &[u64; L], start: u64, last: u64, bytes: u64) -> bool {
@@ -65,7 +65,7 @@ pub(super) fn any_bad_avx2<const L: usize>(addresses: &[u64; L], start: u64, las
     for index in 0..L / 4 {
         let address = four(addresses, index);
         let offset = _mm256_sub_epi64(address, start);
-        // The sign says that an offset is beyond the last good one, for both are below 2^63.
+        // A negative difference means that an offset is beyond the last good one, as both are below 2^63.
         beyond = _mm256_or_si256(beyond, _mm256_or_si256(offset, _mm256_sub_epi64(last, offset)));
         bits = _mm256_or_si256(bits, address);
     }
@@ -73,8 +73,8 @@ pub(super) fn any_bad_avx2<const L: usize>(addresses: &[u64; L], start: u64, las
     _mm256_movemask_pd(_mm256_castsi256_pd(beyond)) != 0 || !aligned
 }
 
-/// A bit for each address that is more than `last` behind `start`, or no multiple of `bytes`, a power of two.
-/// `last` is below 2^63.
+/// A bit for each address that is more than `last` above `start`, or not a multiple of `bytes`, which is a
+/// power of two. `last` is below 2^63.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(super) fn bad_avx2(addresses: &[u64; LANES], start: u64, last: u64, bytes: u64) -> u32 {
@@ -83,8 +83,8 @@ pub(super) fn bad_avx2(addresses: &[u64; LANES], start: u64, last: u64, bytes: u
     for index in 0..LANES / 4 {
         let address = four(addresses, index);
         let offset = _mm256_sub_epi64(address, start);
-        // Each of the three has its sign set when the address is bad: an offset of 2^63 and more, one beyond
-        // the last, and one with low bits.
+        // Each of the three terms has its sign set for one kind of bad address: an offset of at least 2^63,
+        // an offset beyond the last, and a misaligned one.
         let beyond = _mm256_or_si256(offset, _mm256_sub_epi64(last, offset));
         let misaligned = _mm256_sub_epi64(_mm256_setzero_si256(), _mm256_and_si256(address, low));
         let signs = _mm256_movemask_pd(_mm256_castsi256_pd(_mm256_or_si256(beyond, misaligned)));
@@ -93,7 +93,7 @@ pub(super) fn bad_avx2(addresses: &[u64; LANES], start: u64, last: u64, bytes: u
     bad
 }
 
-/// The same without AVX2.
+/// As [`bad_avx2`], without AVX2.
 pub(super) fn bad_plain(addresses: &[u64], start: u64, last: u64, bytes: u64) -> u32 {
     (0..).zip(addresses).fold(0, |bad, (lane, &address)| {
         let beyond = address.wrapping_sub(start) > last;

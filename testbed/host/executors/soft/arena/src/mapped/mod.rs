@@ -1,16 +1,16 @@
 //! Memory mappings and the accesses to them, and the allocator's own memory: all of the crate's unsafe code.
 //!
-//! The invariants that it rests on:
+//! Its soundness rests on these invariants:
 //!
-//! * **Reserved.** A [`Reservation`] owns its range of address space from `mmap` to `munmap`. Nobody else
-//!   maps anything there, and nothing outside of this module has a pointer into it.
-//! * **Pinned.** [`Pages`] is a part of a reservation that is mapped readable and writable for as long as the
-//!   value lives. Two never overlap. Dropping it gives the memory back; the part may stay accessible, and
-//!   then reads zeros.
-//! * **Covered.** Each extent of a [`Table`] lies within pages that the table itself holds. So an address
+//! * **Reserved.** A [`Reservation`] owns its range of address space from `mmap` to `munmap`. Nothing else is
+//!   mapped there, and no code outside this module has a pointer into it.
+//! * **Pinned.** [`Pages`] is a part of a reservation that is mapped readable and writable as long as the
+//!   value lives. No two overlap. Dropping it returns the memory; the part may stay accessible, and then
+//!   reads as zeros.
+//! * **Covered.** Each extent of a [`Table`] is within pages that the table itself keeps alive. So an address
 //!   that was found within an extent can be accessed while the table lives.
-//! * **Shared.** No reference into the memory is ever made but to atomics, and none to elements of other
-//!   types. Copies go through `vm-memory`, which uses volatile accesses, as words at even addresses do.
+//! * **Shared.** The only references into the memory are to atomics. Copies go through `vm-memory`, which
+//!   uses volatile accesses, and so do words at even addresses.
 
 mod budget;
 mod element;

@@ -1,5 +1,5 @@
-//! Physical memory: pieces of a file in memory that can be mapped at several addresses. A session has one
-//! file, however many pieces it makes: a process may have few open files.
+//! Physical memory: ranges of a memory file that can be mapped at several addresses. A session has one file
+//! for all of its physical memory, because the number of open files of a process is limited.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,36 +12,37 @@ use rustix::io::retry_on_intr;
 
 use crate::page::PAGE;
 
-/// What `st_blocks` counts.
+/// Unit of `st_blocks` in bytes.
 const BLOCK: u64 = 512;
 
-/// Where pieces of physical memory come from. Clones are the same pool.
+/// The pool from which physical memory is allocated. Clones share it.
 #[derive(Clone, Debug)]
 pub struct PhysicalPool(Arc<File>);
 
 #[derive(Debug)]
 struct File {
     file: OwnedFd,
-    /// The end of the newest piece. Offsets are not used again: there are 2^63 bytes, and those that have no
-    /// memory cost nothing.
+    /// End of the newest allocation. Offsets are never used again: the file can have 2^63 bytes, and offsets
+    /// without memory cost nothing.
     end: Mutex<u64>,
 }
 
 impl PhysicalPool {
-    /// A pool without memory.
+    /// Makes an empty pool.
     pub fn new() -> io::Result<Self> {
         let file = memfd_create("vgpu-physical", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        // Nobody can shorten it: an access to a mapping beyond the end of its file would end this process.
+        // The seal prevents shortening, because an access to a mapping beyond the end of its file would kill
+        // this process.
         fcntl_add_seals(&file, SealFlags::SHRINK)?;
         Ok(Self(Arc::new(File { file, end: Mutex::new(0) })))
     }
 
-    /// Bytes of the host's memory that all pieces together occupy.
+    /// Bytes of host memory that the pool occupies.
     pub fn occupied(&self) -> io::Result<u64> {
         Ok(fstat(&self.0.file)?.st_blocks.cast_unsigned() * BLOCK)
     }
 
-    /// Memory of `bytes`, rounded up to whole pages; it occupies the host as far as it is written.
+    /// Allocates `bytes`, rounded up to whole pages. Pages occupy host memory once they are written.
     pub fn take(&self, bytes: u64) -> io::Result<Physical> {
         let mut end = self.0.end.lock().unwrap_or_else(PoisonError::into_inner);
         let offset = *end;
@@ -54,8 +55,8 @@ impl PhysicalPool {
     }
 }
 
-/// Memory without an address, zero at first. Clones are the same memory. It goes back to the system when the
-/// last clone and the last mapping are gone.
+/// Memory without an address, initially zero. Clones share it. It is returned to the system when the last
+/// clone and the last mapping are dropped.
 #[derive(Clone, Debug)]
 pub struct Physical(Arc<Piece>);
 
@@ -73,7 +74,7 @@ impl Physical {
         self.0.bytes
     }
 
-    /// Where in the file it begins.
+    /// Offset in the pool's file.
     pub(super) fn offset(&self) -> u64 {
         self.0.offset
     }
@@ -87,7 +88,7 @@ impl Drop for Piece {
     fn drop(&mut self) {
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let punched = retry_on_intr(|| fallocate(&self.pool.0.file, hole, self.offset, self.bytes));
-        // No other piece is ever put here: what could not be given back now is so when the pool goes.
+        // The range is never used again, so memory that could not be returned now is returned with the pool.
         debug_assert!(punched.is_ok(), "a hole can be made in a file in memory: {punched:?}");
     }
 }

@@ -1,9 +1,9 @@
-//! Address space and the memory in it.
+//! Reserved address space, and the memory that is mapped into it.
 //!
-//! A process may have few mappings, 65,530 where nobody says otherwise. So a reservation is opened in large
-//! pieces, which are one mapping where they follow each other, and allocations share these: how many a guest
-//! makes does not matter. What keeps a kernel from memory that is not allocated is the table, not the
-//! processor.
+//! The number of mappings of a process is limited, by default to 65,530. So a reservation is made accessible
+//! in large pieces, adjacent ones forming a single mapping, and allocations share them: the number of a
+//! guest's allocations does not matter. The table, not the processor, keeps kernels from memory that is not
+//! allocated.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -18,13 +18,13 @@ use super::budget::Slot;
 use super::physical::Physical;
 use crate::page::{LARGE_PAGE, OPENED_TOGETHER, PAGE};
 
-/// Anonymous memory without a claim on swap: a device's account says how much there may be.
+/// Anonymous memory without reserved swap. A device's account limits how much is used.
 const ANONYMOUS: MapFlags = MapFlags::PRIVATE.union(MapFlags::NORESERVE);
 
-/// A range of address space that is this value's own.
+/// A range of address space that this value owns.
 #[derive(Debug)]
 pub(crate) struct Reservation {
-    /// What `mmap` gave, for `munmap`.
+    /// The address that `mmap` returned, for `munmap`.
     mapped: NonNull<u8>,
     mapped_bytes: usize,
     /// The first byte that is used, a multiple of [`LARGE_PAGE`].
@@ -35,10 +35,10 @@ pub(crate) struct Reservation {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Parts that live [`Pages`] have: bytes by offset.
+    /// The parts that live [`Pages`] own: their length in bytes, by offset.
     taken: BTreeMap<u64, u64>,
-    /// Pieces of [`OPENED_TOGETHER`] bytes, by number, that can be read and written where nothing else is
-    /// mapped over them.
+    /// Numbers of the pieces of [`OPENED_TOGETHER`] bytes that were made readable and writable. Other memory
+    /// may be mapped over parts of them.
     opened: BTreeSet<u64>,
 }
 
@@ -67,7 +67,7 @@ impl Reservation {
         self.bytes
     }
 
-    /// The pointer to an offset. A plain number until something is mapped there.
+    /// The pointer to an offset. It must not be dereferenced unless memory is mapped there.
     #[inline(always)]
     pub(super) const fn pointer(&self, offset: u64) -> *mut u8 {
         self.start.as_ptr().wrapping_add(offset as usize)
@@ -77,7 +77,8 @@ impl Reservation {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that a part has pages; false: it is not all within the reservation, or some of it has.
+    /// Records that pages own a part. Returns false if the part is not within the reservation, or overlaps an
+    /// owned one.
     fn take(&self, offset: u64, bytes: u64) -> bool {
         let Some(end) = offset.checked_add(bytes).filter(|&end| end <= self.bytes) else { return false };
         let aligned = offset.is_multiple_of(PAGE) && bytes.is_multiple_of(PAGE) && bytes > 0;
@@ -90,7 +91,7 @@ impl Reservation {
         true
     }
 
-    /// Makes the pieces that a part lies in readable and writable. `large`: with large pages, if the system
+    /// Makes the pieces that contain a part readable and writable, with large pages if `large` and the system
     /// has them.
     fn open(&self, offset: u64, bytes: u64, large: bool) -> io::Result<()> {
         let mut state = self.state();
@@ -114,7 +115,7 @@ impl Reservation {
         Ok(())
     }
 
-    /// Rights of a part to which nothing is mapped.
+    /// The access rights of a part that has no memory.
     fn rights(&self, offset: u64, bytes: u64) -> ProtFlags {
         let state = self.state();
         if pieces(offset, bytes).any(|piece| state.opened.contains(&piece)) {
@@ -125,7 +126,7 @@ impl Reservation {
     }
 }
 
-/// The numbers of the pieces that a part, which is not empty, lies in.
+/// The numbers of the pieces that contain a part, which is not empty.
 fn pieces(offset: u64, bytes: u64) -> impl Iterator<Item = u64> {
     offset / OPENED_TOGETHER..=(offset + bytes - 1) / OPENED_TOGETHER
 }
@@ -138,12 +139,12 @@ impl Drop for Reservation {
     }
 }
 
-/// Why there are no pages.
+/// Why pages cannot be mapped.
 #[derive(Debug)]
 pub(crate) enum PagesError {
-    /// Not within the reservation, not in whole pages, or not free.
+    /// The part is not within the reservation, not of whole pages, or not free.
     Taken,
-    /// The system refuses.
+    /// A system call failed.
     System(io::Error),
 }
 
@@ -153,12 +154,13 @@ pub(crate) struct Pages {
     reservation: Arc<Reservation>,
     offset: u64,
     bytes: u64,
-    /// What is mapped, where it is not memory of its own, and the process's mappings that it takes.
+    /// The physical memory that is mapped, with its share of the process's mappings; `None` for anonymous
+    /// memory.
     shared: Option<(Physical, Slot)>,
 }
 
 impl Pages {
-    /// Puts zeroed memory at `offset`.
+    /// Maps zeroed memory at `offset`.
     pub(crate) fn anonymous(
         reservation: &Arc<Reservation>,
         offset: u64,
@@ -169,7 +171,7 @@ impl Pages {
         Ok(pages)
     }
 
-    /// Puts a range of `physical` at `offset`. The caller has checked that the range is within it.
+    /// Maps a range of `physical` at `offset`. The caller has checked that the range is within it.
     pub(crate) fn shared(
         reservation: &Arc<Reservation>,
         offset: u64,
@@ -221,7 +223,7 @@ impl Pages {
         self.bytes as usize
     }
 
-    /// Gives the memory back to the system: what is allocated here next reads zeros.
+    /// Returns the memory to the system. The next allocation here reads as zeros.
     fn give_back(&self) -> io::Result<()> {
         let (pointer, length) = (self.pointer().cast(), self.length());
         if self.shared.is_none() {
@@ -238,8 +240,8 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // Where the kernel refuses, the part stays taken and is never used again. Nothing can reach it, so
-        // only address space and what it holds are lost until the session ends.
+        // If the system refuses, the part stays taken and is never used again. Nothing can access it, so only
+        // its addresses and memory are lost until the session ends.
         if self.give_back().is_ok() {
             self.reservation.state().taken.remove(&self.offset);
         }

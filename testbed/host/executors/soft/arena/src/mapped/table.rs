@@ -1,25 +1,25 @@
-//! The table of what is mapped: sorted, immutable, exact.
+//! The immutable, sorted table of an arena's mappings, exact to the byte.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::reservation::{Pages, Reservation};
 
-/// A mapping as the arena keeps it.
+/// A mapping of an arena.
 #[derive(Clone, Debug)]
 pub(crate) struct Mapping {
     pub(crate) pages: Arc<Pages>,
-    /// Bytes that may be accessed, from the pages' start; at most all of them.
+    /// Number of bytes that may be accessed from the start of the pages; at most their length.
     pub(crate) bytes: u64,
-    /// Whether it may be read; if not, not written either.
+    /// Whether it may be read. A mapping that may not be read may not be written either.
     pub(crate) readable: bool,
     pub(crate) writable: bool,
-    /// Whether an access may cross from this mapping to its neighbour: mappings of physical memory make one
-    /// range.
+    /// Whether an access may continue from this mapping into the adjacent one, as it may between mappings of
+    /// physical memory.
     pub(crate) joins: bool,
 }
 
-/// A range of device addresses with one right.
+/// A range of device addresses with the same rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Extent {
     pub(super) start: u64,
@@ -27,10 +27,10 @@ pub(super) struct Extent {
     pub(super) writable: bool,
 }
 
-/// A snapshot of an arena's mappings. Holds the pages of all of them.
+/// A snapshot of an arena's mappings, which keeps the pages of all of them alive.
 #[derive(Debug)]
 pub(crate) struct Table {
-    /// Unlike that of any other table of this process, and not 0.
+    /// A number that no other table of this process has; not 0.
     pub(super) number: u64,
     pub(super) reservation: Arc<Reservation>,
     /// Device address of the reservation's first byte.
@@ -40,7 +40,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// A table of mappings in the order of their addresses, all in `reservation`.
+    /// Makes the table of `mappings`, which are sorted by address and all in `reservation`.
     pub(crate) fn new<'a>(
         reservation: &Arc<Reservation>,
         base: u64,

@@ -1,5 +1,5 @@
-//! Views: snapshots through which memory is accessed. Whole ranges and values that a warp shares are here,
-//! accesses of single lanes in `warp`.
+//! Views: snapshots of the mappings, through which memory is accessed. This file has accesses to whole ranges
+//! and accesses that a warp makes as one; `warp` has those with an address per lane.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use super::lanes::{LANES, has_avx2};
 use super::table::{Extent, Table};
 use crate::fault::{Fault, FaultKind, Illegal};
 
-/// Memory that others may write at any moment. It is copied from and to, and never referred to.
+/// Memory that others may write at any time. It is only copied, never referenced.
 pub type SharedSlice<'a> = vm_memory::VolatileSlice<'a, ()>;
 
-/// The mappings of an arena at one moment, and the memory behind them. Clones are cheap.
+/// The mappings of an arena at one moment, with their memory. Clones are cheap.
 #[derive(Clone, Debug)]
 pub struct View {
     pub(super) table: Arc<Table>,
-    /// Pointer to where device address 0 would be.
+    /// The pointer that corresponds to device address 0.
     pub(super) zero: *mut u8,
     pub(super) number: u64,
     /// Whether the processor has AVX2.
@@ -28,27 +28,27 @@ unsafe impl Send for View {}
 // SAFETY: as above.
 unsafe impl Sync for View {}
 
-/// Where a memory instruction last found what it accessed: the next access is likely there too. A default one
-/// knows nothing; one that another view has filled counts as such.
+/// The extent in which a memory instruction made its last access, where the next access is likely too. A
+/// default window is empty, and so is one that was filled by another view.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Window {
     pub(super) start: u64,
-    /// Bytes that may be read; 0 of a default one.
+    /// Number of bytes that may be read; 0 in a default window.
     pub(super) bytes: u64,
-    /// Bytes that may be written: `bytes` or 0.
+    /// Number of bytes that may be written: `bytes` or 0.
     pub(super) writable: u64,
-    /// Number of the table that it is from.
+    /// Number of the table that the extent is from.
     pub(super) table: u64,
 }
 
 impl Window {
-    /// The window that covers an extent of the table with this number.
+    /// Makes the window of an extent of the table with this number.
     pub(super) fn covering(extent: &Extent, table: u64) -> Self {
         let bytes = extent.end - extent.start;
         Self { start: extent.start, bytes, writable: if extent.writable { bytes } else { 0 }, table }
     }
 
-    /// Whether `bytes` at `address` are within, for reading or writing.
+    /// Whether `bytes` at `address` are within the window, for reading or writing.
     #[inline(always)]
     pub(super) const fn holds(&self, address: u64, bytes: u64, write: bool) -> bool {
         let room = if write { self.writable } else { self.bytes };
@@ -64,7 +64,7 @@ impl View {
         Self { table, zero, number, avx2: has_avx2() }
     }
 
-    /// Whether `window` speaks of this view.
+    /// Whether `window` was filled by this view's table.
     #[inline(always)]
     pub(super) const fn knows(&self, window: &Window) -> bool {
         window.table == self.number
@@ -76,7 +76,7 @@ impl View {
         self.zero.wrapping_add(address as usize)
     }
 
-    /// Makes `window` the one around `address` if `bytes` there can be accessed.
+    /// Replaces `window` by the extent around `address`, if `bytes` there can be accessed.
     pub(super) fn look_up(
         &self,
         window: &mut Window,
@@ -98,7 +98,7 @@ impl View {
         Ok(())
     }
 
-    /// Checks one access that a warp shares.
+    /// Checks an access that a warp makes as one.
     #[inline(always)]
     fn check_uniform(&self, window: &mut Window, address: u64, bytes: u64, write: bool) -> Result<(), Fault> {
         if self.knows(window) && window.holds(address, bytes, write) && address.is_multiple_of(bytes) {
@@ -113,15 +113,15 @@ impl View {
         self.look_up(window, address, bytes, 0, write)
     }
 
-    /// Loads one element: an access of a warp whose lanes agree.
+    /// Loads one element for a warp whose lanes agree on the address.
     #[inline(always)]
     pub fn load_uniform<T: Element>(&self, window: &mut Window, address: u64) -> Result<T, Fault> {
         let [value] = self.load_uniform_vec(window, address)?;
         Ok(value)
     }
 
-    /// Loads two elements of 16 bits side by side where the window has them. If not, [`View::load_uniform`]
-    /// does it or says why.
+    /// Loads two adjacent elements of 16 bits if the window contains them. If it does not,
+    /// [`View::load_uniform`] loads them or reports the fault.
     #[inline(always)]
     pub fn load_halves(&self, window: &Window, address: u64) -> Option<u32> {
         let known = self.knows(window) && window.holds(address, Halves::BYTES, false);
@@ -129,7 +129,7 @@ impl View {
         (known && address.is_multiple_of(2)).then(|| unsafe { Halves::read(self.pointer(address)) }.0)
     }
 
-    /// Loads `N` elements that follow each other. Their address is a multiple of the size of all of them.
+    /// Loads `N` adjacent elements. Their address is a multiple of their total size.
     #[inline(always)]
     pub fn load_uniform_vec<T: Element, const N: usize>(
         &self,
@@ -144,7 +144,7 @@ impl View {
         }))
     }
 
-    /// Stores one element: an access of a warp whose lanes agree on address and value.
+    /// Stores one element for a warp whose lanes agree on address and value.
     #[inline(always)]
     pub fn store_uniform<T: Element>(
         &self,
@@ -158,12 +158,12 @@ impl View {
         Ok(())
     }
 
-    /// A range to be read, for copies. Empty ranges are always good.
+    /// A range to read, for copies. An empty range is always valid.
     pub fn readable(&self, address: u64, bytes: u64) -> Result<SharedSlice<'_>, Illegal> {
         self.range(address, bytes, false)
     }
 
-    /// A range to be read and written, for copies.
+    /// A range to read and write, for copies.
     pub fn writable(&self, address: u64, bytes: u64) -> Result<SharedSlice<'_>, Illegal> {
         self.range(address, bytes, true)
     }

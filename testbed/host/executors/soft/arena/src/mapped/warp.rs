@@ -1,8 +1,7 @@
-//! Accesses of a warp: 32 lanes with an address each. First all of them are checked, then all are carried
-//! out.
+//! Accesses of a warp: 32 lanes with an address each. All of them are checked before any is executed.
 //!
-//! These functions are the inner loop of everything that runs, so they are compiled into their callers, with
-//! the callers' instruction set.
+//! These functions are the inner loop of every kernel, so they are inlined into their callers and use the
+//! callers' instruction set.
 
 use zerocopy::IntoBytes;
 
@@ -12,10 +11,10 @@ use super::lanes::{LANES, any_bad_avx2, bad_avx2, bad_plain, unit_avx2, unit_pla
 use super::view::{View, Window};
 use crate::fault::{Fault, FaultKind};
 
-/// What is known about the addresses of an access that has been found good.
+/// What is known about the addresses of a valid access.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shape {
-    /// All lanes are active, each behind its neighbour.
+    /// All lanes are active, and their elements are adjacent in the order of the lanes.
     Unit,
     /// Nothing is known that makes the access cheaper.
     Any,
@@ -50,7 +49,7 @@ impl View {
     ) -> Result<Shape, Fault> {
         let room = if write { window.writable } else { window.bytes };
         if self.knows(window) && room >= bytes {
-            // Two lanes tell most of those that are not from those that are.
+            // Comparing two lanes rules out most accesses that are not adjacent.
             let maybe = mask == u32::MAX && addresses[1].wrapping_sub(addresses[0]) == bytes;
             if maybe && self.unit(addresses, bytes) {
                 let first = addresses[0];
@@ -101,7 +100,7 @@ impl View {
         bad_plain(addresses, start, last, bytes)
     }
 
-    /// The same where the window does not help: each lane is looked up.
+    /// As [`View::check`], for accesses outside the window: each lane is looked up in the table.
     #[cold]
     #[inline(never)]
     fn check_each(
@@ -127,7 +126,7 @@ impl View {
         Ok(())
     }
 
-    /// Loads one element a lane. Lanes that are not in `mask` keep what `out` holds.
+    /// Loads one element per lane. Lanes outside `mask` keep their values in `out`.
     #[inline(always)]
     pub fn load<T: Element>(
         &self,
@@ -155,7 +154,7 @@ impl View {
         Ok(())
     }
 
-    /// Loads one element a lane and hands it to `put` with the lane's index: for loads that extend.
+    /// Loads one element per lane and passes it to `put` with the lane's index, for loads that extend.
     #[inline(always)]
     pub fn load_with<T: Element>(
         &self,
@@ -172,11 +171,11 @@ impl View {
         Ok(())
     }
 
-    /// Loads `N` elements that follow each other a lane, for the first `L` lanes (a multiple of eight), from
-    /// `bases[lane] + offset`, a multiple of `align`, itself a multiple of an element's alignment. `put` gets
-    /// them for eight lanes at a time, to make vectors: the number of the eight lanes, that of the element,
-    /// the values. Whether it could: if not, nothing has been loaded, and the other functions say why or do
-    /// it.
+    /// Loads `N` adjacent elements per lane, for the first `L` lanes (a multiple of eight), from
+    /// `bases[lane] + offset`, which is a multiple of `align`, itself a multiple of an element's alignment.
+    /// `put` gets the values of eight lanes at a time, so that they become vectors: the number of the group
+    /// of lanes, the number of the element, the values. Returns false if nothing was loaded because the
+    /// window does not contain them; the other functions then load them or report the fault.
     #[inline(always)]
     pub fn load_eights<T: Element, const N: usize, const L: usize>(
         &self,
@@ -191,13 +190,13 @@ impl View {
         let bytes = T::BYTES * N as u64;
         let aligned = align.is_multiple_of(T::ALIGN) && offset.is_multiple_of(align);
         let known = self.knows(window) && window.bytes >= bytes && aligned;
-        // What is added to the bases is taken from the window.
+        // The window is moved down by the offset that is added to the bases.
         let start = window.start.wrapping_sub(offset);
         if !known || self.any_bad(bases, start, window.bytes - bytes, align) {
             return false;
         }
-        // Compilers would take the addresses out of the vectors that were compared, and load everything
-        // before anything is put: both are slower than what is written here.
+        // Without this the compiler would extract the addresses from the compared vectors, and load
+        // everything before the first `put`. Both are slower.
         let (eights, _) = std::hint::black_box(bases).as_chunks::<8>();
         for (index, eight) in eights.iter().enumerate() {
             for element in 0..N {
@@ -212,8 +211,8 @@ impl View {
         true
     }
 
-    /// Loads `N` elements a lane that follow each other, each into an array of its own. An address is a
-    /// multiple of the size of all `N`.
+    /// Loads `N` adjacent elements per lane, each into its own array. An address is a multiple of the total
+    /// size of the `N` elements.
     #[inline(always)]
     pub fn load_vec<T: Element, const N: usize>(
         &self,
@@ -226,7 +225,8 @@ impl View {
         self.load_vec_with(window, addresses, mask, |lane, element, value| out[element][lane] = value, N)
     }
 
-    /// As [`View::load_vec`], with `count` elements (a power of two), handed to `put` with lane and index.
+    /// As [`View::load_vec`], with `count` elements (a power of two), which are passed to `put` with lane and
+    /// index.
     #[inline(always)]
     pub fn load_vec_with<T: Element>(
         &self,
@@ -248,7 +248,7 @@ impl View {
         Ok(())
     }
 
-    /// Stores one element a lane. Of lanes with one address the highest is stored last.
+    /// Stores one element per lane. If lanes have the same address, the highest lane is stored last.
     #[inline(always)]
     pub fn store<T: Element>(
         &self,
@@ -275,7 +275,7 @@ impl View {
         Ok(())
     }
 
-    /// Stores one element a lane that `get` makes: for stores that truncate.
+    /// Stores the element that `get` returns for each lane, for stores that truncate.
     #[inline(always)]
     pub fn store_with<T: Element>(
         &self,
@@ -287,7 +287,7 @@ impl View {
         self.store_vec_with(window, addresses, mask, |lane, _| get(lane), 1)
     }
 
-    /// Stores `N` elements a lane that follow each other. An address is a multiple of the size of all `N`.
+    /// Stores `N` adjacent elements per lane. An address is a multiple of the total size of the `N` elements.
     #[inline(always)]
     pub fn store_vec<T: Element, const N: usize>(
         &self,
@@ -299,7 +299,7 @@ impl View {
         self.store_vec_with(window, addresses, mask, |lane, element| values[element][lane], N)
     }
 
-    /// As [`View::store_vec`], with `count` elements (a power of two) that `get` makes of lane and index.
+    /// As [`View::store_vec`], with `count` elements (a power of two) that `get` returns for lane and index.
     #[inline(always)]
     pub fn store_vec_with<T: Element>(
         &self,
@@ -321,9 +321,9 @@ impl View {
         Ok(())
     }
 
-    /// Reads, changes and writes an element a lane, lane by lane in their order, each as one: `change` makes
-    /// the new value of lane and old value, and may be called again when another thread was faster. `old`
-    /// gets what was there.
+    /// Atomically reads, changes and writes one element per lane, in the order of the lanes. `change`
+    /// computes the new value from the lane and the old value, and is called again if another thread changed
+    /// the element meanwhile. `old` receives the previous values.
     #[inline(always)]
     pub fn rmw<T: Cell>(
         &self,

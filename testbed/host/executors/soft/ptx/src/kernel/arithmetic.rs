@@ -10,7 +10,7 @@ const SIGNEDNESS: &[Ty] = &[Ty::U32, Ty::S32, Ty::U64, Ty::S64];
 const PLAIN: Float = Float { round: Round::Nearest, ftz: false, sat: false };
 
 impl<'t> Parser<'t> {
-    /// Reads an instruction of these families, or says that there is none.
+    /// Reads an instruction of these families. Fails if there is no such instruction.
     pub fn arithmetic(&mut self, mut spelling: Spelling<'t>) -> Result<Op, PtxError> {
         let s = &mut spelling;
         match s.base {
@@ -82,7 +82,7 @@ impl<'t> Parser<'t> {
         Ok(Op::Binary { op, ty, float, dst, a, b })
     }
 
-    /// Reads modifiers and a floating-point type that they fit.
+    /// Reads a floating-point type, for which the modifiers must be allowed.
     fn float(&self, s: &mut Spelling<'_>, modifiers: Modifiers, allowed: &[Ty]) -> Result<Ty, PtxError> {
         let ty = self.last(s, allowed)?;
         if modifiers.fit(ty) { Ok(ty) } else { Err(self.unsupported()) }
@@ -108,7 +108,7 @@ impl<'t> Parser<'t> {
         s.pick(&[("lo", Half::Lo), ("hi", Half::Hi), ("wide", Half::Wide)])
     }
 
-    /// The type of an integer product of this half, and that of its sum.
+    /// The type of the factors of an integer product, and the type of its result.
     fn halves(&self, s: &mut Spelling<'_>, half: Half) -> Result<(Ty, Ty), PtxError> {
         let ty = self.last(s, INTEGERS)?;
         match half {
@@ -147,7 +147,7 @@ impl<'t> Parser<'t> {
         Ok(Op::Mad { half, ty, sat, dst, a, b, c })
     }
 
-    /// `fma`, and `mad` of floating-point numbers. The rounding must be said.
+    /// `fma`, and `mad` of floating-point numbers. The rounding must be stated.
     fn fma(&mut self, s: &mut Spelling<'_>) -> Result<Op, PtxError> {
         let modifiers = s.modifiers();
         let relu = s.take("relu");
@@ -251,7 +251,7 @@ impl<'t> Parser<'t> {
         Ok(Op::Unary { op, ty, float: PLAIN, dst, a })
     }
 
-    /// The amount has 32 bits whatever the type.
+    /// Shifts. The amount has 32 bits, whatever the type.
     fn shift(&mut self, s: &mut Spelling<'_>, op: Binary, allowed: &[&[Ty]]) -> Result<Op, PtxError> {
         let ty = self.last_of(s, allowed)?;
         let dst = self.dst(ty)?;

@@ -1,7 +1,7 @@
 //! Calls. The only function that a kernel can call is `vprintf`.
 //!
-//! nvcc writes a call with parameters of its own (`.param .b64 param0; st.param.b64 [param0+0], %rd1;`); here
-//! they are registers.
+//! nvcc declares parameters for each call (`.param .b64 param0; st.param.b64 [param0+0], %rd1;`), which
+//! become registers here.
 
 use crate::error::PtxError;
 use crate::ir::{Class, Op, Operand, Reg};

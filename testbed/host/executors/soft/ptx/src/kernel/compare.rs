@@ -6,14 +6,14 @@ use crate::kernel::Parser;
 use crate::kernel::operands::Width;
 use crate::kernel::spelling::{ANY, Spelling};
 
-/// What may be compared: all but bits of 8 and less.
+/// The types that may be compared: all but those of 8 bits and predicates.
 const COMPARED: &[Ty] = ANY;
 
-/// A comparison as it is spelled.
+/// A comparison as the text spells it.
 #[derive(Clone, Copy, Debug)]
 struct Comparison {
     compare: Compare,
-    /// Whether it is one of `lo`, `ls`, `hi`, `hs`: of unsigned integers.
+    /// Whether it is `lo`, `ls`, `hi` or `hs`, which compare unsigned integers.
     unsigned: bool,
     combine: Option<Combine>,
     ftz: bool,
@@ -45,7 +45,7 @@ impl Comparison {
         Some(Self { compare, unsigned, combine, ftz: s.take("ftz") })
     }
 
-    /// Whether values of this type are compared so.
+    /// Whether this comparison exists for the type.
     fn fits(self, ty: Ty) -> bool {
         let equality = matches!(self.compare, Compare::Eq | Compare::Ne);
         let ordered =
@@ -62,7 +62,7 @@ impl Comparison {
 }
 
 impl<'t> Parser<'t> {
-    /// Reads the predicate that the comparison is combined with, if it is.
+    /// Reads the predicate that the result is combined with, if there is one.
     fn combined(&mut self, combine: Option<Combine>) -> Result<Option<(Combine, Guard)>, PtxError> {
         let Some(combine) = combine else { return Ok(None) };
         self.comma()?;
@@ -90,7 +90,8 @@ impl<'t> Parser<'t> {
         let comparison = self.known(Comparison::parse(&mut s))?;
         let to = self.known(s.ty())?;
         let ty = self.last(&mut s, COMPARED)?;
-        // Comparisons of packed halves have one result of 32 bits, or one for each half: not here.
+        // `set` of packed halves would have one result of 32 bits or one for each half. It is not supported
+        // here.
         let packed = matches!(ty, Ty::F16x2 | Ty::Bf16x2);
         let results = [Ty::U32, Ty::S32, Ty::F32, Ty::U16, Ty::S16, Ty::F16, Ty::Bf16];
         if !comparison.fits(ty) || packed || !results.contains(&to) {

@@ -8,7 +8,7 @@ use crate::kernel::spelling::{ANY, Spelling};
 use crate::lex::Token;
 use crate::literal::Literal;
 
-/// Types that `cvt` knows.
+/// The types that `cvt` converts.
 const CONVERTED: &[Ty] = &[
     Ty::U8,
     Ty::U16,
@@ -48,8 +48,7 @@ impl<'t> Parser<'t> {
         Ok(Op::Pack { ty, dst, src })
     }
 
-    /// The type of each of the parts of `ty` in the braces that come next: it follows from how many there
-    /// are.
+    /// The type of each part of `ty` in the braces that follow, which depends on the number of parts.
     fn part(&self, ty: Ty) -> Result<Ty, PtxError> {
         let mut ahead = self.tokens.clone();
         let mut count = 1;
@@ -166,9 +165,9 @@ impl<'t> Parser<'t> {
     }
 }
 
-/// Whether a conversion may, or must, have a rounding of this kind.
+/// Whether a conversion may have, and has if it must, a rounding of this kind.
 fn rounding_fits(to: Ty, from: Ty, float: bool, integer: bool) -> bool {
-    // Bits of the significand, the hidden one among them.
+    // Bits of the significand, including the hidden one.
     let precision = |ty: Ty| match ty {
         Ty::Bf16 => 8,
         Ty::F16 => 11,
@@ -178,7 +177,8 @@ fn rounding_fits(to: Ty, from: Ty, float: bool, integer: bool) -> bool {
     match (to.float(), from.float()) {
         (true, false) => float,
         (false, true) => integer,
-        // To a narrower type the rounding must be said; to the same type it can only be one to an integer.
+        // A conversion to a narrower type must state the rounding. One to the same type may only round to an
+        // integer.
         (true, true) if to == from => !float,
         (true, true) if (to, from) == (Ty::F16, Ty::Bf16) || (to, from) == (Ty::Bf16, Ty::F16) => float,
         (true, true) if precision(to) < precision(from) => float && !integer,

@@ -9,15 +9,15 @@ use crate::lex::Token;
 use crate::symbol::ModuleSymbol;
 use crate::variable::{self, Declaration};
 
-/// Bytes of a kernel's parameters: what CUDA 12.1 and later allow.
+/// The most bytes of a kernel's parameters, which is the limit of CUDA 12.1 and later.
 const PARAM_MOST: u64 = 32_764;
-/// Bytes of a kernel's static shared memory: more than any device has.
+/// The most bytes of a kernel's static shared memory, which is more than any device has.
 const SHARED_MOST: u64 = 1 << 20;
-/// Bytes of a thread's local memory: CUDA's limit.
+/// The most bytes of a thread's local memory, which is CUDA's limit.
 const LOCAL_MOST: u64 = 512 << 10;
 
 impl<'t> Parser<'t> {
-    /// Reads `( .param .u64 a, .param .align 8 .b8 b[24] )`, if it is there.
+    /// Reads an optional list of parameters, `( .param .u64 a, .param .align 8 .b8 b[24] )`.
     pub(super) fn parameters(&mut self) -> Result<(), PtxError> {
         if !self.tokens.take(b'(')? || self.tokens.take(b')')? {
             return Ok(());
@@ -143,7 +143,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Finds room in static shared memory.
+    /// Allocates static shared memory and returns its offset.
     fn place_shared(&mut self, bytes: u64, align: u64) -> Result<i64, PtxError> {
         let offset = self.shared_bytes.next_multiple_of(align);
         self.shared_bytes = offset.saturating_add(bytes);
@@ -153,7 +153,7 @@ impl<'t> Parser<'t> {
         Ok(offset as i64)
     }
 
-    /// What a name of the module means here.
+    /// Finds the meaning of a module's name in this kernel.
     pub(super) fn module_symbol(&mut self, name: &[u8]) -> Result<Option<Symbol>, PtxError> {
         let (space, base, offset) = match self.module.get(name) {
             None => return Ok(None),

@@ -3,21 +3,21 @@
 use crate::ir::{Block, BlockId, Guard, Inst, Op, Terminator};
 use crate::kernel::symbols::LabelRef;
 
-/// Where a branch goes, before labels are known.
+/// The target of a branch, before labels are resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// A block, by number.
     Block(u32),
-    /// What a label stands at.
+    /// The block at a label.
     Label(LabelRef),
 }
 
-/// How a block ends, before labels are known.
+/// How a block ends, before labels are resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// To another block.
+    /// Continues at another block.
     Goto(Target),
-    /// To `then` where the guard holds.
+    /// Continues at `then` if the guard holds, and else at `otherwise`.
     Branch { guard: Guard, uniform: bool, then: Target, otherwise: Target },
     /// The lane returns from the kernel: `ret` or `exit`.
     Return,
@@ -53,7 +53,7 @@ impl Flow {
         (self.code.len() * size_of::<Inst>() + self.blocks.len() * size_of::<Raw>()) as u64
     }
 
-    /// How many blocks are complete: the number of the open one.
+    /// Number of complete blocks, which is the number of the open one.
     pub fn open(&self) -> u32 {
         self.blocks.len() as u32
     }
@@ -65,7 +65,7 @@ impl Flow {
         self.start = stop;
     }
 
-    /// The block that starts here, for a label: a new one unless the open one is empty.
+    /// Returns the block that starts here, for a label. The open block is closed unless it is empty.
     pub fn label(&mut self, line: u32) -> u32 {
         if self.start < self.code.len() as u32 {
             self.close(End::Goto(Target::Block(self.open() + 1)), line);
@@ -73,8 +73,8 @@ impl Flow {
         self.open()
     }
 
-    /// The blocks that can be reached, in the order of the text, and their instructions. `labels`: the block
-    /// of each reference. Falling off the end of the text returns.
+    /// Returns the reachable blocks, in the order of the text, and their instructions. `labels` has the block
+    /// of each reference. A lane that reaches the end of the text returns.
     pub fn finish(mut self, labels: &[u32], line: u32) -> (Vec<Inst>, Vec<Block>) {
         self.close(End::Return, line);
         let target = |target| match target {

@@ -6,7 +6,7 @@ use crate::kernel::Parser;
 use crate::kernel::operands::Width;
 use crate::kernel::spelling::Spelling;
 
-/// Shapes by element type of A and B, as the ISA lists them.
+/// The shapes for each element type of A and B, as the ISA lists them.
 const SHAPES: &[(&str, [u8; 3])] = &[
     ("m8n8k4", [8, 8, 4]),
     ("m8n8k16", [8, 8, 16]),
@@ -37,9 +37,9 @@ fn exists(mma: Mma) -> bool {
     }
 }
 
-/// How many registers of a lane hold `rows * columns` elements of a type.
+/// Number of registers per lane that hold `rows * columns` elements of a type.
 fn registers(mma: Mma, rows: u8, columns: u8, ty: Ty) -> usize {
-    // The smallest shape of halves is four products at once, one for each group of eight lanes.
+    // The smallest shape for halves consists of four products, one for each group of eight lanes.
     let products = if mma.shape == [8, 8, 4] && mma.types[1] == Ty::F16 { 4 } else { 1 };
     let bytes = products * rows as usize * columns as usize * ty.bytes() as usize / 32;
     bytes / (ty.bytes() as usize).max(4)

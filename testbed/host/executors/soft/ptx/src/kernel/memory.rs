@@ -6,7 +6,7 @@ use crate::kernel::Parser;
 use crate::kernel::operands::{Address, Width};
 use crate::kernel::spelling::{ANY, Spelling, bits};
 
-/// Types of 8 bits, which only memory has.
+/// Types of 8 bits, which exist only in memory.
 const BYTES: &[Ty] = &[Ty::B8, Ty::U8, Ty::S8];
 
 const SPACES: &[(&str, Space)] = &[
@@ -20,7 +20,7 @@ const SPACES: &[(&str, Space)] = &[
     ("param::func", Space::Param),
 ];
 
-/// Hints about caches: they change no value.
+/// Cache hints, which change no value and are dropped.
 const HINTS: &[&str] = &[
     "nc",
     "ca",
@@ -42,7 +42,7 @@ const HINTS: &[&str] = &[
 
 const SCOPES: &[(&str, ())] = &[("cta", ()), ("cluster", ()), ("gpu", ()), ("sys", ()), ("gl", ())];
 
-/// What stands between `ld` and its operands.
+/// The modifiers between `ld` and its operands.
 #[derive(Clone, Copy, Debug)]
 struct Access {
     space: Option<Space>,
@@ -85,7 +85,7 @@ impl<'t> Parser<'t> {
                 Err(self.tokens.error_at(place, "a call's parameter is in no other space"))
             }
             Address::Memory { space: of, base, offset } => {
-                // The name of a variable says where it is if the instruction does not.
+                // If the instruction names no state space, that of the variable counts.
                 let space = match (space, of) {
                     (None, of) => of.unwrap_or(Space::Generic),
                     (Some(space), Some(of)) if space != of => {
@@ -135,7 +135,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// A call's parameter is accessed as a whole, from a register of its width.
+    /// Checks that a call's parameter is accessed as a whole, with a register of its width.
     fn whole(&self, param: Reg, ty: Ty, other: Option<Reg>) -> Result<(), PtxError> {
         let class = self.scopes.class(param);
         if bits(class) == 8 * ty.bytes() && other.is_none_or(|other| self.scopes.class(other) == class) {
@@ -144,7 +144,7 @@ impl<'t> Parser<'t> {
         Err(self.tokens.error_at(self.place, "a call's parameter can only be accessed as a whole"))
     }
 
-    /// `prefetch`: a hint, of which nothing is left.
+    /// `prefetch`: a hint, which is dropped.
     pub fn prefetch(&mut self, mut s: Spelling<'t>) -> Result<(), PtxError> {
         s.pick(SPACES);
         self.known(s.pick(&[("L1", ()), ("L2", ()), ("L2::evict_last", ()), ("L2::evict_normal", ())]))?;
@@ -168,7 +168,7 @@ impl<'t> Parser<'t> {
             ("min", Atomic::Min),
             ("max", Atomic::Max),
         ]))?;
-        // The assembler takes these behind the operation too: `atom.add.release.gpu.u32`.
+        // The assembler also accepts these after the operation: `atom.add.release.gpu.u32`.
         if order.is_none() {
             order = rmw_order(&mut s);
         }
@@ -202,7 +202,7 @@ impl<'t> Parser<'t> {
         };
         let b = self.src(ty)?;
         let c = if op == Atomic::Cas { Some(self.src(ty)?) } else { None };
-        // Sums of single precision flush subnormals in global memory, and not in shared memory.
+        // Single-precision sums flush subnormals in global memory, but not in shared memory.
         let ftz = ty == Ty::F32 && op == Atomic::Add && mem.space != Space::Shared;
         Ok(Op::Atom { op, mem, float: Float { round: Round::Nearest, ftz, sat: false }, dst, b, c })
     }

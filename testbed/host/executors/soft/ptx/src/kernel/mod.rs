@@ -1,4 +1,4 @@
-//! One kernel: from its text to [`Kernel`].
+//! Parses one kernel from its text to a [`Kernel`].
 
 mod arithmetic;
 mod call;
@@ -24,18 +24,18 @@ use flow::{End, Flow, Target};
 use spelling::Spelling;
 use symbols::{SCOPES_MOST, Scopes};
 
-/// Blocks of a kernel, and bits of a set of registers for each: analyses need time and memory for both. The
-/// largest real kernels have 2,244 blocks, and 96 million.
+/// The most blocks of a kernel; the constant below limits the bits of a set of registers for each block.
+/// Analyses need time and memory for both. The largest real kernels have 2,244 blocks and 96 million bits.
 const BLOCKS_MOST: u64 = 1 << 13;
 const LIVE_MOST: u64 = 1 << 27;
 
-/// What is known of a kernel while it is read.
+/// The state of parsing a kernel.
 pub(crate) struct Parser<'t> {
     tokens: Tokens<'t>,
     module: &'t HashMap<Vec<u8>, ModuleSymbol>,
     scopes: Scopes<'t>,
     flow: Flow,
-    /// Where the statement that is being read starts.
+    /// Start of the statement that is being read.
     place: Place,
     /// The instruction's name with its modifiers, as it is written.
     word: &'t [u8],
@@ -43,7 +43,7 @@ pub(crate) struct Parser<'t> {
     param_bytes: u64,
     shared_bytes: u64,
     dynamic_align: u64,
-    /// Where shared variables of the module lie, those that were used.
+    /// Offsets of the module's shared variables that the kernel uses.
     module_shared: HashMap<Vec<u8>, i64>,
     local_bytes: u64,
     max_threads: Option<u32>,
@@ -121,7 +121,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Counts what a statement has taken beside its tokens.
+    /// Counts the effort of a statement beyond that of its tokens.
     fn account(&mut self) -> Result<(), PtxError> {
         let effort = self.tokens.effort();
         effort.spend(self.scopes.take_work())?;
@@ -163,7 +163,7 @@ impl<'t> Parser<'t> {
             self.flow.close(end, line);
             return Ok(());
         }
-        // Anything else that is guarded has a block of its own.
+        // Any other guarded instruction gets its own block.
         if let Some(guard) = guard {
             let (then, otherwise) = (Target::Block(next), Target::Block(next + 1));
             self.flow.close(End::Branch { guard, uniform: false, then, otherwise }, line);
@@ -231,12 +231,12 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Reads a directive of a body. Its word was read.
+    /// Reads a directive of a body, whose word has been taken.
     fn directive(&mut self, word: &'t [u8]) -> Result<(), PtxError> {
         match word {
             b".reg" => self.registers(),
             b".shared" | b".local" | b".param" => self.variables(word),
-            // What follows stands on the same line. The line may be over already.
+            // The arguments are on the same line, which may have ended already.
             b".loc" | b".file" => {
                 if self.tokens.line() == self.place.1 {
                     self.tokens.skip_line()
@@ -250,7 +250,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// An error unless all modifiers were read.
+    /// Fails unless all modifiers were read.
     fn done(&self, spelling: &Spelling<'_>) -> Result<(), PtxError> {
         if spelling.done() { Ok(()) } else { Err(self.unsupported()) }
     }
@@ -264,17 +264,17 @@ impl<'t> Parser<'t> {
         self.tokens.unsupported(self.place, String::from_utf8_lossy(word))
     }
 
-    /// The value that a modifier gave; none: there is no such instruction.
+    /// The value of a modifier. Fails if it is `None`: there is no such instruction.
     fn known<T>(&self, value: Option<T>) -> Result<T, PtxError> {
         value.ok_or_else(|| self.unsupported())
     }
 
-    /// Reads the last modifier, a type of this list.
+    /// Reads the last modifier, which must be a type of this list.
     fn last(&self, spelling: &mut Spelling<'_>, allowed: &[Ty]) -> Result<Ty, PtxError> {
         self.last_of(spelling, &[allowed])
     }
 
-    /// Reads the last modifier, a type of one of these lists.
+    /// Reads the last modifier, which must be a type of one of these lists.
     fn last_of(&self, spelling: &mut Spelling<'_>, allowed: &[&[Ty]]) -> Result<Ty, PtxError> {
         self.known(spelling.last(allowed))
     }

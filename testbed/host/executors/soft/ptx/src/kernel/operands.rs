@@ -12,22 +12,22 @@ use crate::variable;
 /// How a register's width must compare with an operand's type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Width {
-    /// The same. (Types of 8 bits have no register of their own: wider.)
+    /// The register is as wide as the type. Types of 8 bits have no registers, and use wider ones.
     Same,
-    /// The same or wider.
+    /// The register is at least as wide as the type.
     AtLeast,
 }
 
-/// What stands between brackets.
+/// The content of an operand's brackets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// An address; the space is that of the variable, if there is one.
+    /// An address. `space` is that of the variable, if it has one.
     Memory { space: Option<Space>, base: Base, offset: i64 },
     /// A parameter of a call.
     CallParam(Reg),
 }
 
-/// A special register and its bits.
+/// Finds a special register and its width in bits.
 fn special(name: &[u8]) -> Option<(Special, u32)> {
     let (name, axis) = match name.strip_prefix(b"%")? {
         [name @ .., b'.', axis @ b'x'..=b'z'] => (name, Some(axis - b'x')),
@@ -74,7 +74,7 @@ impl Parser<'_> {
         self.tokens.expect(b',')
     }
 
-    /// What a name means: of the kernel, else of the module.
+    /// Finds the meaning of a name: first in the kernel, then in the module.
     pub fn symbol(&mut self, name: &[u8]) -> Result<Option<Symbol>, PtxError> {
         match self.scopes.find(name) {
             Some(symbol) => Ok(Some(symbol)),
@@ -82,7 +82,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Reads a register as wide as the type.
+    /// Reads a register whose width fits the type.
     pub fn reg(&mut self, ty: Ty, width: Width) -> Result<Reg, PtxError> {
         if let Token::Word(name) = self.tokens.peek() {
             match self.scopes.find(name) {
@@ -174,7 +174,7 @@ impl Parser<'_> {
             }
             None if word == b"generic" => self.generic(ty),
             None => match special(word) {
-                // The grid's number once had 32 bits.
+                // `%gridid` had 32 bits in old PTX versions.
                 Some((special, bits))
                     if bits == 8 * ty.bytes() || (special == Special::GridId && ty.bytes() == 4) =>
                 {
@@ -275,7 +275,7 @@ impl Parser<'_> {
         Ok(elements)
     }
 
-    /// Reads `{a, b, ...}` or a single element: so many of them.
+    /// Reads `{a, b, ...}` or a single element, which must be `count` elements.
     pub fn vector_of<T>(
         &mut self,
         count: usize,
@@ -292,7 +292,7 @@ impl Parser<'_> {
 }
 
 impl Address {
-    /// Takes the name that was looked up.
+    /// Takes the name after it was looked up.
     fn after(self, parser: &mut Parser<'_>) -> Result<Self, PtxError> {
         parser.tokens.next()?;
         Ok(self)

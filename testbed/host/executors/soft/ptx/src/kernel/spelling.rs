@@ -3,13 +3,13 @@
 use crate::ir::{Class, Float, Round, Ty};
 use crate::variable;
 
-/// Integers that arithmetic knows.
+/// The integer types of arithmetic.
 pub const INTEGERS: &[Ty] = &[Ty::U16, Ty::U32, Ty::U64, Ty::S16, Ty::S32, Ty::S64];
-/// Floating-point types of sums and products.
+/// The floating-point types of sums and products.
 pub const FLOATS: &[Ty] = &[Ty::F32, Ty::F64, Ty::F16, Ty::F16x2, Ty::Bf16, Ty::Bf16x2];
-/// Bits without a meaning.
+/// The untyped bit types.
 pub const BITS: &[Ty] = &[Ty::B16, Ty::B32, Ty::B64];
-/// What a register of 16 bits and more can hold.
+/// The types that fit a register of 16 bits or more.
 pub const ANY: &[Ty] = &[
     Ty::B16,
     Ty::B32,
@@ -28,7 +28,7 @@ pub const ANY: &[Ty] = &[
     Ty::F64,
 ];
 
-/// A word such as `add.rn.ftz.f32` and what was not read of it yet.
+/// A word such as `add.rn.ftz.f32`, with the part that has not been read yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Spelling<'t> {
     /// The part before the first dot.
@@ -36,10 +36,10 @@ pub struct Spelling<'t> {
     rest: Option<&'t [u8]>,
 }
 
-/// What may stand before a floating-point type.
+/// The modifiers that may precede a floating-point type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Modifiers {
-    /// `.rn` and so on, if it is there.
+    /// `.rn` or another rounding, if it is stated.
     pub round: Option<Round>,
     /// `.ftz`
     pub ftz: bool,
@@ -55,12 +55,12 @@ impl From<Modifiers> for Float {
 }
 
 impl Modifiers {
-    /// Whether none is there.
+    /// Whether there are no modifiers.
     pub fn none(self) -> bool {
         self == Self { round: None, ftz: false, sat: false }
     }
 
-    /// Whether sums and products of this type can have them.
+    /// Whether sums and products of this type allow these modifiers.
     pub fn fit(self, ty: Ty) -> bool {
         let Self { round, ftz, sat } = self;
         let nearest = matches!(round, None | Some(Round::Nearest));
@@ -88,7 +88,7 @@ impl<'t> Spelling<'t> {
         Self { base, rest }
     }
 
-    /// The next modifier, which stays.
+    /// Returns the next modifier without taking it.
     pub fn peek(&self) -> Option<&'t [u8]> {
         self.rest.map(|rest| split(rest).0)
     }
@@ -100,7 +100,7 @@ impl<'t> Spelling<'t> {
         Some(part)
     }
 
-    /// Whether the next modifier is this; if so takes it.
+    /// Takes the next modifier if it is this one, and returns whether it is.
     pub fn take(&mut self, part: &str) -> bool {
         let is = self.peek() == Some(part.as_bytes());
         if is {
@@ -129,7 +129,7 @@ impl<'t> Spelling<'t> {
         Some(ty)
     }
 
-    /// Takes a type of these lists, which must be the last modifier.
+    /// Takes a type that is in one of these lists and is the last modifier.
     pub fn last(&mut self, allowed: &[&[Ty]]) -> Option<Ty> {
         self.ty().filter(|ty| allowed.iter().any(|list| list.contains(ty)) && self.done())
     }
@@ -139,13 +139,13 @@ impl<'t> Spelling<'t> {
         self.pick(&[("rn", Round::Nearest), ("rz", Round::Zero), ("rm", Round::Down), ("rp", Round::Up)])
     }
 
-    /// Takes `.rn.ftz.sat`, as far as they are there.
+    /// Takes `.rn.ftz.sat`, each of which is optional.
     pub fn modifiers(&mut self) -> Modifiers {
         Modifiers { round: self.round(), ftz: self.take("ftz"), sat: self.take("sat") }
     }
 }
 
-/// The class of registers that hold a type. 8 bits live in 16.
+/// The class of registers that hold a type. Types of 8 bits use registers of 16.
 pub fn class(ty: Ty) -> Class {
     match ty.bytes() {
         0 => Class::Pred,
@@ -155,7 +155,7 @@ pub fn class(ty: Ty) -> Class {
     }
 }
 
-/// Bits of a register.
+/// Width of a register in bits.
 pub fn bits(class: Class) -> u32 {
     match class {
         Class::Pred => 1,

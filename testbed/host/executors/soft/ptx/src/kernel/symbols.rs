@@ -1,53 +1,53 @@
 //! Names within a kernel: nested scopes, ranges of registers, labels.
 //!
-//! Braces open a scope; inline assembly puts its registers and labels into one, under names that other
-//! places use too. A register gets its number in [`Kernel::registers`](crate::ir::Kernel::registers) when it
-//! is first used: nvcc declares ranges with holes.
+//! Braces open a scope. Inline assembly declares its registers and labels in one, with names that are used
+//! elsewhere too. A register gets its number in [`Kernel::registers`](crate::ir::Kernel::registers) when it
+//! is first used, because nvcc declares ranges of which it does not use all.
 
 use std::collections::HashMap;
 
 use crate::ir::{Base, Class, Reg, Space};
 use crate::lex::Place;
 
-/// The deepest nest of scopes that is accepted.
+/// The deepest nesting of scopes that is accepted.
 pub const SCOPES_MOST: u64 = 64;
-/// How many registers a kernel may declare.
+/// The most registers that a kernel may declare.
 pub const REGISTERS_MOST: u64 = 1 << 20;
 
-/// What a name means.
+/// The meaning of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Symbol {
     /// A register of the kernel.
     Reg(Reg),
-    /// A variable: where it starts in its space. Of a global: in that variable.
+    /// A variable, with its offset in its space, or in the module's variable if it is global.
     Variable { space: Space, base: Base, offset: i64 },
     /// A parameter of a call, which is a register here.
     CallParam(Reg),
 }
 
-/// A label that some instruction names: an index into the list of all such references.
+/// A reference to a label: an index into the list of all references.
 pub type LabelRef = usize;
 
 /// `.reg .b32 %r<7>`
 #[derive(Clone, Debug)]
 struct Range {
     class: Class,
-    /// By number; `None`: not used yet.
+    /// The register of each number of the range; `None` if it has not been used yet.
     numbers: Vec<Option<Reg>>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Scope<'t> {
     names: HashMap<&'t [u8], Symbol>,
-    /// By the name's part before the number.
+    /// Ranges by the part of the name before the number.
     ranges: HashMap<&'t [u8], Range>,
-    /// Blocks that labels of this scope stand at.
+    /// The blocks of this scope's labels.
     labels: HashMap<&'t [u8], u32>,
-    /// References to labels that were not resolved yet.
+    /// References to labels that are not resolved yet.
     pending: Vec<(&'t [u8], LabelRef)>,
 }
 
-/// All scopes that are open, and the registers that are in use.
+/// All open scopes, and the registers in use.
 #[derive(Clone, Debug)]
 pub struct Scopes<'t> {
     stack: Vec<Scope<'t>>,
@@ -55,11 +55,12 @@ pub struct Scopes<'t> {
     declared: u64,
     /// The block of each reference to a label.
     targets: Vec<Option<u32>>,
-    /// The name of each and where it stands, for errors.
+    /// Name and place of each reference, for errors.
     names: Vec<(&'t [u8], Place)>,
-    /// Bytes of names that were looked for, in eights, each as often as a scope or a range was asked for it.
+    /// Work of looking up names: the length of a name in units of eight bytes, counted for each scope or
+    /// range in which it was looked up.
     work: u64,
-    /// Names that were declared, labels among them.
+    /// Number of declared names, labels included.
     declared_names: u64,
 }
 
@@ -69,14 +70,14 @@ pub type Finished = (Vec<Class>, Vec<u32>);
 /// Why a name cannot be declared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// It is already.
+    /// The name is already declared.
     Twice,
-    /// Too many registers.
+    /// There would be too many registers.
     TooMany,
 }
 
 impl<'t> Scopes<'t> {
-    /// The kernel's own scope.
+    /// Opens the kernel's own scope.
     pub fn new() -> Self {
         Self {
             stack: vec![Scope::default()],
@@ -89,19 +90,19 @@ impl<'t> Scopes<'t> {
         }
     }
 
-    /// How much work looking for names was since this was asked last.
+    /// Returns the work of looking up names since the last call.
     pub fn take_work(&mut self) -> u64 {
         std::mem::take(&mut self.work)
     }
 
-    /// Bytes that names, registers and references to labels take, about.
+    /// Approximate bytes of names, registers and references to labels.
     pub fn bytes(&self) -> u64 {
         const NAME: u64 = 64;
         const REFERENCE: u64 = 72;
         self.declared_names * NAME + self.declared * 8 + self.names.len() as u64 * REFERENCE
     }
 
-    /// How many scopes are open.
+    /// Number of open scopes.
     pub fn depth(&self) -> usize {
         self.stack.len()
     }
@@ -111,7 +112,7 @@ impl<'t> Scopes<'t> {
         self.stack.push(Scope::default());
     }
 
-    /// Closes the innermost scope. References to labels that it does not have are handed to the next.
+    /// Closes the innermost scope. References to labels that it does not have pass to the enclosing one.
     pub fn close(&mut self) {
         let Some(scope) = self.stack.pop() else { return };
         for (name, reference) in scope.pending {
@@ -123,8 +124,8 @@ impl<'t> Scopes<'t> {
         }
     }
 
-    /// The kernel's registers and the blocks of its references to labels, once all scopes are closed. The
-    /// error is a label that does not exist.
+    /// Returns the kernel's registers and the blocks of its references to labels, once all scopes are closed.
+    /// The error is a label that does not exist.
     pub fn finish(mut self) -> Result<Finished, (&'t [u8], Place)> {
         while !self.stack.is_empty() {
             self.close();
@@ -171,24 +172,24 @@ impl<'t> Scopes<'t> {
         if self.declared > REGISTERS_MOST { Err(Refused::TooMany) } else { Ok(()) }
     }
 
-    /// A register without a name.
+    /// Makes a register without a name.
     pub fn register(&mut self, class: Class) -> Result<Reg, Refused> {
         self.count(1)?;
         self.registers.push(class);
         Ok(Reg(self.registers.len() as u32 - 1))
     }
 
-    /// How wide a register is.
+    /// The class of a register, which is its width.
     pub fn class(&self, reg: Reg) -> Class {
         self.registers[reg.0 as usize]
     }
 
-    /// What a name means, innermost scope first.
+    /// Finds the meaning of a name, in the innermost scope first.
     pub fn find(&mut self, name: &[u8]) -> Option<Symbol> {
         self.work += (self.stack.len() * (1 + name.len() / 8)) as u64;
         let digits = name.iter().rev().take_while(|byte| byte.is_ascii_digit()).take(7).count();
         for scope in self.stack.iter_mut().rev() {
-            // The usual case first: `%r12` of the range `%r`. Prefixes may end in digits themselves.
+            // The usual case comes first: `%r12` of the range `%r`. Prefixes may end in digits too.
             for split in name.len() - digits..name.len() {
                 let (prefix, number) = name.split_at(split);
                 let Some(range) = scope.ranges.get_mut(prefix) else { continue };
@@ -211,13 +212,13 @@ impl<'t> Scopes<'t> {
         None
     }
 
-    /// Puts a label at a block. False: the scope has it already.
+    /// Declares a label at a block. Returns false if the scope already has it.
     pub fn label(&mut self, name: &'t [u8], block: u32) -> bool {
         self.declared_names += 1;
         self.innermost().labels.insert(name, block).is_none()
     }
 
-    /// Notes a reference to a label, which may come later.
+    /// Records a reference to a label, which may be declared later.
     pub fn refer(&mut self, name: &'t [u8], place: Place) -> LabelRef {
         let reference = self.targets.len();
         self.targets.push(None);

@@ -1,4 +1,4 @@
-//! What lanes of a warp, and warps of a block, do together.
+//! Instructions that the lanes of a warp, or the warps of a block, execute together.
 
 use crate::error::PtxError;
 use crate::ir::{Atomic, Guard, Op, Operand, Reduce, Shuffle, Ty, Vote};
@@ -6,7 +6,7 @@ use crate::kernel::Parser;
 use crate::kernel::operands::Width;
 use crate::kernel::spelling::Spelling;
 
-/// All lanes: of instructions that name none.
+/// The mask of all lanes, for instructions that name none.
 const ALL: Operand = Operand::Imm(0xFFFF_FFFF);
 
 impl<'t> Parser<'t> {
@@ -27,7 +27,7 @@ impl<'t> Parser<'t> {
         } else {
             None
         };
-        // The old name is aligned anyway.
+        // The old name `bar` is always aligned.
         if !old {
             s.take("aligned");
         }
@@ -49,7 +49,7 @@ impl<'t> Parser<'t> {
         let dst = self.dst(ty)?;
         let barrier = self.src(Ty::U32)?;
         self.comma()?;
-        // The number of threads may be missing: then the predicate stands here.
+        // The number of threads is optional; without it the predicate is here.
         if let Ok(p) = self.try_guard() {
             return Ok(Op::BarRed { op, barrier, threads: None, dst, p });
         }
@@ -58,7 +58,7 @@ impl<'t> Parser<'t> {
         Ok(Op::BarRed { op, barrier, threads, dst, p: self.guard()? })
     }
 
-    /// Reads a predicate; if there is none, reads nothing.
+    /// Reads a predicate. If there is none, nothing is read.
     fn try_guard(&mut self) -> Result<Guard, PtxError> {
         let before = self.tokens.clone();
         let guard = self.guard();
@@ -68,7 +68,7 @@ impl<'t> Parser<'t> {
         guard
     }
 
-    /// `shfl`: with `.sync` and a mask, or in the old way.
+    /// `shfl`, with `.sync` and a mask, or in the old form.
     pub fn shuffle(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
         let sync = s.take("sync");
         let mode = self.known(s.pick(&[
@@ -87,7 +87,7 @@ impl<'t> Parser<'t> {
         Ok(Op::Shfl { mode, dst, valid, a, b, c, mask })
     }
 
-    /// `vote`: with `.sync` before or behind the mode, or in the old way.
+    /// `vote`, with `.sync` before or after the mode, or in the old form.
     pub fn vote(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
         let mut sync = s.take("sync");
         let mode = self.known(s.pick(&[

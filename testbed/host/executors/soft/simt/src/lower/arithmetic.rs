@@ -10,18 +10,18 @@ use super::builder::Builder;
 use super::error::Lowered;
 use super::subnormal::is_normal;
 
-/// Whether rounding is the one that vectors have.
+/// Whether the rounding is to nearest, the only one that vector instructions have.
 fn nearest(float: Float) -> bool {
     float.round == Round::Nearest
 }
 
-/// A value of 32 bits, flushed if it is asked for.
+/// Reads a 32-bit value, flushed if `ftz`.
 fn decode(bits: u64, ftz: bool) -> f64 {
     let value = f32::from_bits(bits as u32);
     f64::from(if ftz { float::flush(value) } else { value })
 }
 
-/// A result of 32 bits.
+/// Encodes a 32-bit result.
 fn encode(value: f64, modifiers: Float) -> u64 {
     let bits = F32.encode(value, modifiers.round);
     let bits = if modifiers.ftz { F32.flush(bits) } else { bits };
@@ -34,7 +34,7 @@ impl Builder<'_> {
         modifiers.ftz && !operands.iter().all(|operand| is_normal(operand, &self.normal))
     }
 
-    /// Where a result goes before it is clamped: into a temporary; and its register otherwise.
+    /// The place of a result: a temporary if it is still to be clamped, and otherwise its register.
     fn unclamped(&mut self, dst: Reg, sat: bool, scalar: bool) -> Lowered<(Place, bool)> {
         if !sat {
             return self.target(dst, 4);
@@ -51,7 +51,7 @@ impl Builder<'_> {
         if sat { self.op1::<float::Saturate>(dst, 4, place) } else { Ok(()) }
     }
 
-    /// One source; `.ftz` flushes it always.
+    /// Emits an operation with one source, which `.ftz` always flushes.
     fn float1<O: Op1<A = f32, R = f32>>(&mut self, dst: Reg, modifiers: Float, a: &Operand) -> Lowered {
         let a = self.source(a, 4)?;
         let target = self.unclamped(dst, modifiers.sat, a.is_scalar())?;
@@ -63,7 +63,7 @@ impl Builder<'_> {
         self.clamp(dst, modifiers.sat, target.0)
     }
 
-    /// Two sources, of a frequent operation.
+    /// Emits a frequent operation with two sources.
     fn float2<O: Op2<A = f32, B = f32, R = f32>>(
         &mut self,
         dst: Reg,
@@ -82,7 +82,7 @@ impl Builder<'_> {
         self.clamp(dst, modifiers.sat, target.0)
     }
 
-    /// Two sources, of another operation; `.ftz` flushes them always.
+    /// Emits another operation with two sources, which `.ftz` always flushes.
     fn float2_plain<O: Op2<A = f32, B = f32, R = f32>>(
         &mut self,
         dst: Reg,
@@ -118,7 +118,7 @@ impl Builder<'_> {
         self.clamp(dst, modifiers.sat, target.0)
     }
 
-    /// One source, any type.
+    /// Lowers an operation with one source, of any type.
     pub(super) fn unary(&mut self, op: Unary, ty: Ty, modifiers: Float, dst: Reg, a: &Operand) -> Lowered {
         let missing = || Err(format!("there is no {op:?} of {ty:?}"));
         if matches!(ty, Ty::F16 | Ty::F16x2 | Ty::Bf16 | Ty::Bf16x2) {
@@ -205,7 +205,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Two sources, any type.
+    /// Lowers an operation with two sources, of any type.
     pub(super) fn binary(
         &mut self,
         op: Binary,
@@ -265,7 +265,7 @@ impl Builder<'_> {
         }
     }
 
-    /// The inverse of an operand that is a constant power of two: a product with it is the quotient, exactly.
+    /// The inverse of an operand that is a constant power of two. A product with it is exactly the quotient.
     fn inverse(&mut self, operand: &Operand) -> Option<u64> {
         let value = match operand {
             Operand::Imm(value) => *value as u32,

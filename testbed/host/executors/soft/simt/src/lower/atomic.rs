@@ -88,7 +88,8 @@ fn change(op: Rmw, ty: Ty, float: Float) -> Lowered<Change> {
         (Rmw::Exch, _) => Box::new(|_, b, _, _| b),
         (Rmw::Cas, _) => Box::new(|old, b, c, _| if old == b { c } else { old }),
         (Rmw::Add, Ty::F32) => Box::new(move |old, b, _, own| {
-            // Where the text does not say, sums in device memory flush, and those in shared memory do not.
+            // If the instruction does not state it, sums in device memory flush subnormals, and those in
+            // shared memory do not.
             let flush = |bits: u64| if own && !float.ftz { bits as u32 } else { F32.flush(bits as u32) };
             let (a, b) = (F32.decode(flush(old)), F32.decode(flush(b)));
             let sum = F32.encode(rounding::add(a, b, false), float.round);

@@ -10,7 +10,7 @@ use super::builder::Builder;
 use super::error::Lowered;
 use super::places::class_bytes;
 
-/// A comparison as one of the few that there are: with exchanged operands, inverted.
+/// The comparisons that steps exist for. All others are these with exchanged operands or an inverted result.
 #[derive(Clone, Copy)]
 enum Basic {
     Eq,
@@ -20,7 +20,7 @@ enum Basic {
     Nan,
 }
 
-/// The basic comparison, whether operands are exchanged, whether it is inverted.
+/// The basic comparison, whether its operands are exchanged, and whether its result is inverted.
 const fn basic(compare: Cmp) -> (Basic, bool, bool) {
     match compare {
         Cmp::Eq => (Basic::Eq, false, false),
@@ -40,7 +40,7 @@ const fn basic(compare: Cmp) -> (Basic, bool, bool) {
     }
 }
 
-/// A predicate on its way: where it is, whether lanes share it.
+/// An intermediate predicate: its place, and whether lanes share it.
 #[derive(Clone, Copy)]
 struct Bits {
     at: Slot,
@@ -106,7 +106,7 @@ impl Builder<'_> {
         })
     }
 
-    /// Compares two operands: of packed halves the lower elements, or the upper ones.
+    /// Compares two operands. Of packed halves it compares the lower or the upper elements.
     fn compare_operands(
         &mut self,
         compare: Cmp,
@@ -136,7 +136,7 @@ impl Builder<'_> {
         }
     }
 
-    /// `dst = a op b`, of predicates with what they are xored with.
+    /// `dst = a op b` for predicates, each with the value that it is XORed with.
     fn logic(&mut self, op: u32, dst: Place, (a, a_xor): (Bits, u32), (b, b_xor): (Bits, u32)) -> Lowered {
         let mut step = match dst {
             Place::Vector(_) => self.common::<Logic<false>>(),
@@ -151,7 +151,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Writes a comparison's outcome to a predicate.
+    /// Writes the result of a comparison to a predicate.
     fn write_predicate(
         &mut self,
         dst: Reg,
@@ -293,7 +293,7 @@ impl Builder<'_> {
         }
     }
 
-    /// The comparison just made goes to a register at once, not through a temporary.
+    /// Makes the comparison that was just emitted write its register directly, without a temporary.
     fn redirect_predicate(&mut self, dst: Reg, bits: Bits) -> Lowered {
         let place = self.register(dst, 1)?;
         debug_assert_eq!(class_bytes(self.class(dst)?), 1);

@@ -25,12 +25,12 @@ impl Builder<'_> {
 
     pub(super) fn moves(&mut self, op: &Op) -> Lowered {
         match op {
-            // Its place is the constant's.
+            // The register's place is that of the constant, so there is nothing to do.
             Op::Mov { dst, .. } if self.constant_register(*dst).is_some() => Ok(()),
             Op::Mov { dst, src, .. } => {
                 let bytes = class_bytes(self.class(*dst)?);
                 let src = self.source(src, bytes)?;
-                // The same place, for one is a copy of the other.
+                // A register that is a copy of the other shares its place.
                 if src == self.place(*dst)? { Ok(()) } else { self.copy(*dst, bytes, src) }
             }
             Op::Pack { dst, src, .. } => self.pack(*dst, src),
@@ -97,8 +97,8 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Halves of a word that are converted to floats at once: `mov.b32 {low, high}, r; cvt.f32.f16 f, high`.
-    /// Whether these two instructions were that, and are lowered.
+    /// Lowers `mov.b32 {low, high}, r; cvt.f32.f16 f, high`, which unpacks a word and converts a half to a
+    /// float. Returns whether the two instructions have this form and were lowered.
     pub(super) fn unpack_and_convert(&mut self, unpack: &Op, convert: &Op) -> Lowered<bool> {
         let (
             Op::Unpack { dst: parts, src, .. },
@@ -189,7 +189,7 @@ impl Builder<'_> {
         }
     }
 
-    /// A conversion of numbers of 32 bits, flushed first if `ftz`.
+    /// Converts 32-bit numbers, which are flushed first if `ftz`.
     fn convert_float<O: Op1<A = f32>>(&mut self, dst: Reg, bytes: u32, ftz: bool, src: Place) -> Lowered {
         if ftz { self.op1::<convert::Flushed<O>>(dst, bytes, src) } else { self.op1::<O>(dst, bytes, src) }
     }
@@ -207,7 +207,7 @@ impl Builder<'_> {
         if to.float() && bytes != to.bytes() {
             return Err(format!("a register of {bytes} bytes for a {to:?}"));
         }
-        // What is not among the common ones below is done bit by bit.
+        // Conversions that are not among the common ones below use the generic function.
         if !sat && width <= 4 {
             match (to, from, round) {
                 (Ty::F32, Ty::F16, _) if !integral => return self.widen_half(dst, place, false),
@@ -268,11 +268,12 @@ impl Builder<'_> {
         self.rare(dst, bytes, &[(place, width)], move |[a, ..]| conversion.apply(a))
     }
 
-    /// Integers to integers: the low bits, extended by the source's sign to the type, and by the type's to
-    /// the register.
+    /// Converts integers to integers: the low bits are extended by the sign of the source type to the
+    /// destination type, and by that type's sign to the register.
     fn convert_integer(&mut self, to: Ty, from: Ty, dst: Reg, bytes: u32, src: Place, width: u32) -> Lowered {
         let (of, into) = (from.bytes(), to.bytes());
-        // A register of 16 bits is zero above; so are wider ones whose value is known to have no more.
+        // The upper bits of a 16-bit register are zero, and so are those of a wider one whose value is known
+        // to have no more bits.
         let exact = of == width;
         match (of, into, bytes) {
             (8, 8, 8) => return self.op1::<integer::Mov64>(dst, 8, src),

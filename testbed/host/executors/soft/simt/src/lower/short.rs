@@ -8,7 +8,7 @@ use crate::ops::{Op1, Op2, Op3, bits, convert, float, half};
 use super::builder::Builder;
 use super::error::Lowered;
 
-/// Whether a register holds two.
+/// Whether a register of this type holds two numbers.
 const fn pair(ty: Ty) -> bool {
     matches!(ty, Ty::F16x2 | Ty::Bf16x2)
 }
@@ -23,7 +23,7 @@ fn each(ty: Ty, operands: [u64; 3], function: impl Fn([u32; 3]) -> u32) -> u64 {
     u64::from(high << 16 | low)
 }
 
-/// What modifiers make of operands and results.
+/// How the modifiers change operands and results.
 #[derive(Clone, Copy)]
 struct Rules {
     format: Format,
