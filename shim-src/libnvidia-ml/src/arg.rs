@@ -1,7 +1,6 @@
-//! Arguments of exports that are pointers. An export's contract is that of the NVML function whose name it
-//! bears:
-//! its pointers are null or what the manual says. These types carry that promise from the signature to
-//! the place of use.
+//! Pointer arguments of exports. An export's contract is that of the NVML function of the same name: its
+//! pointers are null or valid as NVML's manual says. These types carry that promise from the signature to the
+//! place of use.
 
 use std::ffi::{CStr, c_char, c_uint};
 
@@ -9,14 +8,14 @@ use vgpu_abi::nvml::NvmlReturn;
 
 use crate::Result;
 
-/// Where a result goes: null, or valid for writing one `T` (and for reading it, where the manual has it so).
+/// Pointer to a result: null, or valid for writing one `T` (and for reading it, if the manual says so).
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct Out<T>(*mut T);
 
 #[cfg(test)]
 impl<T> Out<T> {
-    /// What C hands in for a test's array.
+    /// The pointer that C passes for an array, for tests.
     pub fn of(places: &mut [T]) -> Self {
         Self(places.as_mut_ptr())
     }
@@ -32,24 +31,24 @@ impl<T: Copy> Out<T> {
         Ok(())
     }
 
-    /// What stands there before the call: the version of a structure, the size of an array.
+    /// Reads the value before the call: the version of a structure, the size of an array.
     pub fn get(self) -> Result<T> {
         let place = self.check()?.0;
         // SAFETY: the type's promise: not null, so valid for reading where the manual says that it is read.
         Ok(unsafe { place.read_unaligned() })
     }
 
-    /// Itself, unless null: for calls that must not act before they know that they can answer.
+    /// Fails if the pointer is null, for calls that must not act unless they can return their result.
     pub fn check(self) -> Result<Self> {
         if self.0.is_null() { Err(NvmlReturn::INVALID_ARGUMENT) } else { Ok(self) }
     }
 
-    /// The first field of a structure, which says its version.
+    /// The first field of a structure, which is its version.
     pub fn version(self) -> Out<c_uint> {
         Out(self.0.cast())
     }
 
-    /// Stores all of `values` in an array whose room the caller has compared with their number.
+    /// Stores all `values` in an array. The caller has checked that the array is large enough.
     pub fn set_all(self, values: impl Iterator<Item = T>) -> Result {
         let mut place = self.check()?.0;
         for value in values {
@@ -67,7 +66,7 @@ impl<T: Copy> Out<T> {
 pub struct Text(*mut c_char);
 
 impl Text {
-    /// Stores a text and the zero that ends it.
+    /// Stores a text and a terminating zero.
     pub fn set(self, text: &[u8], length: c_uint) -> Result {
         if self.0.is_null() {
             return Err(NvmlReturn::INVALID_ARGUMENT);
@@ -78,7 +77,7 @@ impl Text {
         self.set_cropped(text, length)
     }
 
-    /// Stores as much of a text as there is room for, and the zero that ends it.
+    /// Stores as much of a text as fits, and a terminating zero.
     pub fn set_cropped(self, text: &[u8], length: c_uint) -> Result {
         if self.0.is_null() || length == 0 {
             return Err(NvmlReturn::INVALID_ARGUMENT);
@@ -95,7 +94,7 @@ impl Text {
     }
 }
 
-/// A text that ends with zero, or null.
+/// A zero-terminated text, or null.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct InText(*const c_char);
@@ -112,7 +111,7 @@ impl InText {
     }
 }
 
-/// The text in a field that zeros fill up.
+/// The text in a field that is padded with zeros.
 pub fn padded(field: &[u8]) -> &[u8] {
     field.split(|&byte| byte == 0).next().unwrap_or_default()
 }

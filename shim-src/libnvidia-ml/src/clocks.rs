@@ -1,4 +1,4 @@
-//! Clocks. The facts have the highest ones; what they are now is the host's knowledge alone.
+//! Clocks. The device's facts have the highest clocks; only the host knows the current ones.
 
 use std::ffi::c_uint;
 
@@ -10,8 +10,8 @@ use crate::driver::attribute;
 use crate::find::Handle;
 
 export! {
-    /// The highest clock in MHz, from CUDA's attributes, which have it in kHz: that of the multiprocessors,
-    /// which is the graphics clock too, and the memory's.
+    /// The highest clock in MHz, of the multiprocessors (which is the graphics clock too) or of the memory.
+    /// CUDA's attributes have it in kHz.
     pub fn nvmlDeviceGetMaxClockInfo(device: Handle, kind: c_uint, clock: Out<c_uint>) -> NvmlReturn {
         let gpu = device.gpu()?;
         let clock = clock.check()?;

@@ -1,4 +1,4 @@
-//! What a device computes with.
+//! Compute capability, compute mode and number of cores.
 
 use std::ffi::{c_int, c_uint};
 
@@ -18,14 +18,14 @@ export! {
         minor.set(facts.cc_minor.cast_signed())
     }
 
-    /// The compute mode; CUDA and NVML number them alike.
+    /// The compute mode. CUDA and NVML use the same numbers.
     pub fn nvmlDeviceGetComputeMode(device: Handle, mode: Out<c_uint>) -> NvmlReturn {
         let gpu = device.gpu()?;
-        // 0 is the default mode, not an unknown one.
+        // Unlike for other attributes, 0 is a value here: the default mode.
         mode.set(gpu.attribute(attribute::COMPUTE_MODE).unwrap_or(0))
     }
 
-    /// Arithmetic units for single precision: multiprocessors times what one has.
+    /// Number of single-precision units: that of one multiprocessor times the number of multiprocessors.
     pub fn nvmlDeviceGetNumGpuCores(device: Handle, cores: Out<c_uint>) -> NvmlReturn {
         let gpu = device.gpu()?;
         let cores = cores.check()?;

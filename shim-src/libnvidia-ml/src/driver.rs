@@ -1,4 +1,4 @@
-//! The way to libcuda: the private table, and what is asked through it.
+//! Calls to libcuda through its private table.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -14,7 +14,7 @@ use crate::Result;
 #[cfg(test)]
 use crate::fake::CALLS as LIBCUDA;
 
-/// The way to libcuda.
+/// The link to libcuda's private table.
 static LINK: Link = Link::new("NVML", LIBCUDA);
 
 /// `CUdevice_attribute` ids that NVML answers from; 0 in the facts means that the host does not know.
@@ -33,7 +33,7 @@ pub mod attribute {
     pub const GLOBAL_MEMORY_BUS_WIDTH: c_int = 37;
 }
 
-/// libcuda's table. Without one there is no driver to speak of.
+/// libcuda's table. Without it NVML reports that there is no driver.
 fn table() -> Result<&'static Table> {
     LINK.table().ok_or(NvmlReturn::DRIVER_NOT_LOADED)
 }
@@ -42,13 +42,13 @@ fn status(status: CUresult) -> Result {
     NvmlReturn::from(status).ok()
 }
 
-/// Whether the process may speak to the device: not in a forked child, nor after exit handlers ran.
+/// Fails if the process may not use the device: in a forked child, and after exit handlers have run.
 pub fn life() -> Result {
     // SAFETY: an entry of libcuda's table, without arguments.
     status(unsafe { (table()?.life)() })
 }
 
-/// Initialises libcuda if need be and counts its devices.
+/// Initialises libcuda if necessary, and returns the number of its devices.
 pub fn count() -> Result<u32> {
     let mut count = 0;
     // SAFETY: an entry of libcuda's table, called with a place for its answer.
@@ -56,7 +56,7 @@ pub fn count() -> Result<u32> {
     Ok(count.try_into().unwrap_or(0))
 }
 
-/// A device of this guest: where it stands, and what libcuda knows of it.
+/// A device of this guest: its index and libcuda's record of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Gpu {
     /// Index of the device in NVML's order.
@@ -65,7 +65,7 @@ pub struct Gpu {
     pub device: &'static Device,
 }
 
-/// The device of that index.
+/// The device with this index.
 pub fn gpu(index: u32) -> Result<Gpu> {
     let mut device: *const Device = ptr::null();
     let number = c_int::try_from(index).map_err(|_| NvmlReturn::INVALID_ARGUMENT)?;
@@ -82,7 +82,7 @@ pub fn gpus() -> Result<impl Iterator<Item = Result<Gpu>>> {
 }
 
 impl Gpu {
-    /// Free and total memory, bytes. Asks the host.
+    /// Asks the host for free and total memory, in bytes.
     pub fn memory(self) -> Result<(u64, u64)> {
         let (mut free, mut total) = (0, 0);
         let index = c_int::try_from(self.index).map_err(|_| NvmlReturn::INVALID_ARGUMENT)?;
@@ -91,7 +91,7 @@ impl Gpu {
         Ok((free, total))
     }
 
-    /// A `CUdevice_attribute`, where the host told it and it is not 0.
+    /// A `CUdevice_attribute`. Fails if it is 0, which means that the host does not know it.
     pub fn attribute(self, id: c_int) -> Result<u32> {
         let value = usize::try_from(id).ok().and_then(|id| self.device.facts.attributes.get(id));
         match value {

@@ -1,4 +1,4 @@
-//! A libcuda for tests: two devices, and what it answers can be made to fail.
+//! A stand-in libcuda for tests, with two devices. Tests can make its answers fail.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -78,7 +78,7 @@ unsafe extern "C" fn get_export_table(place: *mut *const c_void, uuid: *const CU
 // SAFETY: the table is a constant of this program.
 pub const CALLS: Calls = unsafe { fake::CALLS.with_table(get_export_table) };
 
-/// One test at a time, and all well again at its end.
+/// Lets one test use the stand-in at a time, and resets it at the end.
 pub struct Scene {
     devices: &'static AtomicU32,
     life: &'static AtomicU32,
@@ -93,17 +93,17 @@ impl Scene {
         Self { devices: &DEVICES_STATE, life: &LIFE, memory: &MEMORY, _one: one }
     }
 
-    /// What finding the devices answers.
+    /// Sets the status of finding devices.
     pub fn devices(&self, status: CUresult) {
         self.devices.store(status.0, Ordering::Relaxed);
     }
 
-    /// What the question for the process's state answers.
+    /// Sets the status of the query for the process's state.
     pub fn life(&self, status: CUresult) {
         self.life.store(status.0, Ordering::Relaxed);
     }
 
-    /// What the question for memory answers.
+    /// Sets the status of the query for memory.
     pub fn memory(&self, status: CUresult) {
         self.memory.store(status.0, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! Handles: how many devices there are and which is which.
+//! The number of devices, and the handles that identify them.
 
 use std::ffi::c_uint;
 use std::ptr;
@@ -12,14 +12,14 @@ use crate::arg::{InText, Out, padded};
 use crate::driver::{self, Gpu};
 use crate::{Result, session, uuid};
 
-/// `nvmlDevice_t`: the address of libcuda's record of the device. Never followed before it has been compared
-/// with the addresses that libcuda gives out, so that a foreign one is an error and nothing else.
+/// `nvmlDevice_t`: the address of libcuda's record of the device. It is only dereferenced after it has been
+/// compared with the addresses of libcuda's records, so that an invalid handle is just an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Handle(*const Device);
 
 impl Handle {
-    /// The device, if the library is initialised and has given this handle out.
+    /// The device of the handle. Fails if the library is not initialised or the handle is not valid.
     pub fn gpu(self) -> Result<Gpu> {
         session::required()?;
         find(|gpu| ptr::eq(gpu.device, self.0)).map_err(|status| match status {
@@ -33,7 +33,7 @@ impl Handle {
     }
 }
 
-/// How many devices there are; none, where the library has been initialised without.
+/// The number of devices; 0 if the library was initialised without any.
 fn count() -> Result<u32> {
     match driver::count() {
         Err(NvmlReturn::DRIVER_NOT_LOADED) => Ok(0),
@@ -41,7 +41,8 @@ fn count() -> Result<u32> {
     }
 }
 
-/// The device that is wanted. One that does not answer is not it; but if none is, that may be why.
+/// Finds the first device for which `wanted` holds. A device that does not answer is skipped, but its error
+/// is returned if no device matches.
 fn find(wanted: impl Fn(Gpu) -> bool) -> Result<Gpu> {
     let mut missing = NvmlReturn::NOT_FOUND;
     for index in 0..count()? {
@@ -75,35 +76,35 @@ fn by_address(text: InText, device: Out<Handle>) -> Result {
 }
 
 export! {
-    /// How many devices the guest has, whatever CUDA_VISIBLE_DEVICES says.
+    /// The number of the guest's devices, independent of CUDA_VISIBLE_DEVICES.
     pub fn nvmlDeviceGetCount(devices: Out<c_uint>) -> NvmlReturn {
         session::required()?;
         devices.check()?.set(count()?)
     }
 
-    /// How many devices the guest has, whatever CUDA_VISIBLE_DEVICES says.
+    /// The number of the guest's devices, independent of CUDA_VISIBLE_DEVICES.
     pub fn nvmlDeviceGetCount_v2(devices: Out<c_uint>) -> NvmlReturn {
         session::required()?;
         devices.check()?.set(count()?)
     }
 
-    /// The device of that index, in the order of PCI addresses.
+    /// The device with this index in the order of PCI addresses.
     pub fn nvmlDeviceGetHandleByIndex(index: c_uint, device: Out<Handle>) -> NvmlReturn {
         by_index(index, device)
     }
 
-    /// The device of that index, in the order of PCI addresses.
+    /// The device with this index in the order of PCI addresses.
     pub fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, device: Out<Handle>) -> NvmlReturn {
         by_index(index, device)
     }
 
-    /// The device of that UUID, as [`crate::identity::nvmlDeviceGetUUID`] writes it.
+    /// The device with this UUID, as [`crate::identity::nvmlDeviceGetUUID`] writes it.
     pub fn nvmlDeviceGetHandleByUUID(uuid: InText, device: Out<Handle>) -> NvmlReturn {
         session::required()?;
         by_uuid(uuid::parse(uuid.get()?).ok_or(NvmlReturn::INVALID_ARGUMENT)?, device)
     }
 
-    /// The device of that UUID, text or bytes.
+    /// The device with this UUID, given as text or bytes.
     pub fn nvmlDeviceGetHandleByUUIDV(uuid: Out<Uuid>, device: Out<Handle>) -> NvmlReturn {
         session::required()?;
         if uuid.version().get()? != Uuid::VERSION {
@@ -118,17 +119,17 @@ export! {
         by_uuid(wanted, device)
     }
 
-    /// The device of that PCI address, `domain:bus:device.function` with four or eight digits of the domain.
+    /// The device at this PCI address, `domain:bus:device.function` with a domain of four or eight digits.
     pub fn nvmlDeviceGetHandleByPciBusId(address: InText, device: Out<Handle>) -> NvmlReturn {
         by_address(address, device)
     }
 
-    /// The device of that PCI address, `domain:bus:device.function` with four or eight digits of the domain.
+    /// The device at this PCI address, `domain:bus:device.function` with a domain of four or eight digits.
     pub fn nvmlDeviceGetHandleByPciBusId_v2(address: InText, device: Out<Handle>) -> NvmlReturn {
         by_address(address, device)
     }
 
-    /// The index by which the device can be found.
+    /// The index of the device.
     pub fn nvmlDeviceGetIndex(device: Handle, index: Out<c_uint>) -> NvmlReturn {
         index.set(device.gpu()?.index)
     }

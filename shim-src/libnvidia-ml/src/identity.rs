@@ -1,4 +1,4 @@
-//! What a device is.
+//! Name, UUID, brand, architecture and kind of a device.
 
 use std::ffi::c_uint;
 
@@ -10,17 +10,17 @@ use crate::find::Handle;
 use crate::uuid;
 
 export! {
-    /// The product's name, as CUDA has it.
+    /// The product name, the same as CUDA's.
     pub fn nvmlDeviceGetName(device: Handle, name: Text, length: c_uint) -> NvmlReturn {
         name.set(padded(&device.gpu()?.device.facts.name), length)
     }
 
-    /// The UUID, as CUDA has it, as text.
+    /// The UUID as text, the same as CUDA's.
     pub fn nvmlDeviceGetUUID(device: Handle, uuid: Text, length: c_uint) -> NvmlReturn {
         uuid.set(uuid::text(&device.gpu()?.device.facts.uuid).as_bytes(), length)
     }
 
-    /// The brand: not a fact of the device, hence unknown, which is a brand of NVML's.
+    /// The brand: always NVML's value for an unknown brand, because the device's facts do not have it.
     pub fn nvmlDeviceGetBrand(device: Handle, brand: Out<c_uint>) -> NvmlReturn {
         device.gpu()?;
         brand.set(BRAND_UNKNOWN)
@@ -44,13 +44,13 @@ export! {
         mode.set(FEATURE_DISABLED)
     }
 
-    /// Whether the handle is that of a MIG device: no handle of this library is.
+    /// Whether the handle is that of a MIG device, which no handle of this library is.
     pub fn nvmlDeviceIsMigDeviceHandle(device: Handle, answer: Out<c_uint>) -> NvmlReturn {
         device.gpu()?;
         answer.set(0)
     }
 
-    /// How many MIG devices there can be: none.
+    /// The largest number of MIG devices, which is 0.
     pub fn nvmlDeviceGetMaxMigDeviceCount(device: Handle, count: Out<c_uint>) -> NvmlReturn {
         device.gpu()?;
         count.set(0)

@@ -18,12 +18,12 @@ export! {
         session::begin(0)
     }
 
-    /// Initialises the library; with `NVML_INIT_FLAG_NO_GPUS` a device need not be there.
+    /// Initialises the library. With `NVML_INIT_FLAG_NO_GPUS` it succeeds without a device.
     pub fn nvmlInitWithFlags(flags: c_uint) -> NvmlReturn {
         session::begin(flags)
     }
 
-    /// Takes one initialisation back.
+    /// Undoes one initialisation.
     pub fn nvmlShutdown() -> NvmlReturn {
         session::end();
         Ok(())

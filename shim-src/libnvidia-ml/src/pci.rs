@@ -1,4 +1,4 @@
-//! Where a device is: its function's address in the guest, the same as in sysfs and as CUDA has it.
+//! The PCI address of a device in the guest, the same as in sysfs and in CUDA.
 
 use std::ffi::c_char;
 
@@ -10,13 +10,13 @@ use vgpu_wire::pci::{CLASS, DEVICE, VENDOR};
 use crate::arg::Out;
 use crate::find::Handle;
 
-/// Device id in the high half, vendor id in the low.
+/// Device id in the high half, vendor id in the low half.
 const ID: u32 = (DEVICE as u32) << 16 | VENDOR as u32;
 
-/// A text in a field that zeros fill up.
+/// Writes a text to a field and pads it with zeros.
 fn field<const N: usize>(text: &str) -> [c_char; N] {
     let bytes = text.as_bytes();
-    // The last place is a zero's.
+    // The last byte is always a zero.
     std::array::from_fn(|at| if at + 1 < N { bytes.get(at).map_or(0, |byte| byte.cast_signed()) } else { 0 })
 }
 
@@ -35,23 +35,23 @@ fn second(device: &Device) -> PciInfoV2 {
 }
 
 export! {
-    /// The address, in the first version of the structure, which ends with the device's id.
+    /// The address in version 1 of the structure, which ends with the device id.
     pub fn nvmlDeviceGetPciInfo(device: Handle, pci: Out<PciInfoV1>) -> NvmlReturn {
         pci.set(first(device.gpu()?.device))
     }
 
-    /// The address, in the second version, which has the subsystem.
+    /// The address in version 2 of the structure, which has the subsystem id.
     pub fn nvmlDeviceGetPciInfo_v2(device: Handle, pci: Out<PciInfoV2>) -> NvmlReturn {
         pci.set(second(device.gpu()?.device))
     }
 
-    /// The address, in the third version, which has a text with the whole domain.
+    /// The address in version 3 of the structure, which has the address as text with the whole domain.
     pub fn nvmlDeviceGetPciInfo_v3(device: Handle, pci: Out<PciInfo>) -> NvmlReturn {
         let device = device.gpu()?.device;
         pci.set(PciInfo { second: second(device), bus_id: bus_id(device, 8) })
     }
 
-    /// The address and the class.
+    /// The address and the PCI class.
     pub fn nvmlDeviceGetPciInfoExt(device: Handle, pci: Out<PciInfoExt>) -> NvmlReturn {
         let device = device.gpu()?.device;
         if pci.version().get()? != PciInfoExt::VERSION {

@@ -1,14 +1,14 @@
-//! Who holds a device.
+//! The processes that use a device.
 //!
 //! A process of this guest that has a session on a device holds, for as long as it lives, a record lock on
 //! one of the first bytes of the function's `resource2` file (`vgpu_wire`, "Sessions and channels"), and the
-//! guest's kernel lists who holds which lock in `/proc/locks`. So the list is that of this guest's sessions;
-//! not of other guests', nor of processes outside this process's namespace. Who only looks at a device, as a
-//! query tool does, has none. The file itself is not opened here: closing it would drop this process's own
-//! lock. How much memory each has is the host's knowledge. Where the lists cannot be had, the question is not
-//! supported.
+//! guest's kernel lists the holders of locks in `/proc/locks`. So the list has the sessions of this guest,
+//! but not those of other guests, nor of processes outside this process's namespace. A process that only
+//! queries a device, as a monitoring tool does, has no session. The file itself is not opened here, because
+//! closing it would drop this process's own lock. Only the host knows how much memory each process uses. If
+//! `/proc/locks` cannot be read, the call returns not-supported.
 //!
-//! Every session is one of computing, so the lists of graphics and MPS processes are empty.
+//! All sessions are compute sessions, so the lists of graphics and MPS processes are empty.
 
 use std::ffi::c_uint;
 use std::fs;
@@ -25,7 +25,7 @@ use crate::arg::Out;
 use crate::driver::Gpu;
 use crate::find::Handle;
 
-/// A file as `/proc/locks` names it: device number's halves, and inode.
+/// A file as `/proc/locks` identifies it: major and minor device number, and inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct File {
     major: u32,
@@ -34,8 +34,8 @@ struct File {
 }
 
 /// The process that a line of `/proc/locks` says to hold a channel of `file`:
-/// `1: POSIX  ADVISORY  WRITE 1234 08:01:5678 3 3`. Numbers of the device are hexadecimal. A line with an
-/// arrow is of a process that waits for a lock.
+/// `1: POSIX ADVISORY WRITE 1234 08:01:5678 3 3`. The device numbers are hexadecimal. A line with an arrow
+/// describes a process that waits for a lock.
 fn holder(line: &str, file: File) -> Option<u32> {
     let mut words = line.split_ascii_whitespace().skip(1);
     let (kind, _, mode) = (words.next()?, words.next()?, words.next()?);
@@ -48,7 +48,7 @@ fn holder(line: &str, file: File) -> Option<u32> {
     };
     let first: u64 = words.next()?.parse().ok()?;
     let found = kind == "POSIX" && mode == "WRITE" && named == file && first < u64::from(MAX_CHANNELS);
-    // 0 is a process that this one cannot see.
+    // 0 stands for a process that this one cannot see.
     (found && process != 0).then_some(process)
 }
 
@@ -81,7 +81,8 @@ fn processes(gpu: Gpu) -> Result<Vec<u32>> {
     })
 }
 
-/// Answers a list as NVML does: with room for too few nothing but their number, which may be asked for so.
+/// Returns a list as NVML does. If the array is too small, only the number of processes is stored, which
+/// callers use to ask for the number.
 fn answer<T: Copy>(processes: &[u32], count: Out<c_uint>, infos: Out<T>, info: impl Fn(u32) -> T) -> Result {
     let room = count.get()? as usize;
     count.set(processes.len() as c_uint)?;
@@ -134,32 +135,32 @@ export! {
         answer(&processes(gpu)?, count, infos, second)
     }
 
-    /// Processes that draw: none.
+    /// The graphics processes, of which there are none.
     pub fn nvmlDeviceGetGraphicsRunningProcesses(device: Handle, count: Out<c_uint>, infos: Out<ProcessInfoV1>) -> NvmlReturn {
         none(device, count, infos, first)
     }
 
-    /// Processes that draw: none.
+    /// The graphics processes, of which there are none.
     pub fn nvmlDeviceGetGraphicsRunningProcesses_v2(device: Handle, count: Out<c_uint>, infos: Out<ProcessInfoV2>) -> NvmlReturn {
         none(device, count, infos, second)
     }
 
-    /// Processes that draw: none.
+    /// The graphics processes, of which there are none.
     pub fn nvmlDeviceGetGraphicsRunningProcesses_v3(device: Handle, count: Out<c_uint>, infos: Out<ProcessInfoV2>) -> NvmlReturn {
         none(device, count, infos, second)
     }
 
-    /// Processes that compute through MPS: none.
+    /// The MPS compute processes, of which there are none.
     pub fn nvmlDeviceGetMPSComputeRunningProcesses(device: Handle, count: Out<c_uint>, infos: Out<ProcessInfoV1>) -> NvmlReturn {
         none(device, count, infos, first)
     }
 
-    /// Processes that compute through MPS: none.
+    /// The MPS compute processes, of which there are none.
     pub fn nvmlDeviceGetMPSComputeRunningProcesses_v2(device: Handle, count: Out<c_uint>, infos: Out<ProcessInfoV2>) -> NvmlReturn {
         none(device, count, infos, second)
     }
 
-    /// Processes that compute through MPS: none.
+    /// The MPS compute processes, of which there are none.
     pub fn nvmlDeviceGetMPSComputeRunningProcesses_v3(device: Handle, count: Out<c_uint>, infos: Out<ProcessInfoV2>) -> NvmlReturn {
         none(device, count, infos, second)
     }

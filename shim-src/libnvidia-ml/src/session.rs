@@ -1,4 +1,4 @@
-//! How often the library has been initialised, the only state that it has.
+//! The number of initialisations, which is the library's only state.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -8,7 +8,8 @@ use crate::{Result, driver};
 
 static INITIALISED: AtomicUsize = AtomicUsize::new(0);
 
-/// Initialises once more. Needs no CUDA context; a device that answers, unless `flags` say otherwise.
+/// Counts an initialisation. It needs no CUDA context, but a device that answers, unless `flags` allow that
+/// there is none.
 pub fn begin(flags: u32) -> Result {
     vgpu_abi::export::quiet_panics();
     match reached() {
@@ -20,19 +21,20 @@ pub fn begin(flags: u32) -> Result {
     Ok(())
 }
 
-/// Whether one of the devices answers: what stops the first, if none does.
+/// Fails, with the error of the first device, if no device answers.
 fn reached() -> Result {
     let mut devices = driver::gpus()?;
     let first = devices.next().unwrap_or(Err(NvmlReturn::DRIVER_NOT_LOADED));
     if first.is_ok() || devices.any(|device| device.is_ok()) { Ok(()) } else { first.map(|_| ()) }
 }
 
-/// Takes one initialisation back. NVIDIA's library says nothing when there is none, so this does not either.
+/// Undoes one initialisation. As in NVIDIA's library, it is not an error if there is none.
 pub fn end() {
     let _ = INITIALISED.try_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(1));
 }
 
-/// Whether calls may be made: after initialisation, in the process that did it, before its end.
+/// Fails if calls may not be made. They may be made after initialisation, in the same process, and before it
+/// ends.
 pub fn required() -> Result {
     if INITIALISED.load(Ordering::Relaxed) == 0 {
         return Err(NvmlReturn::UNINITIALIZED);

@@ -226,7 +226,7 @@ fn addresses_have_nvmls_form() {
     let _scene = Scene::new();
     assert_eq!(begin(), 0);
     let device = handle(1);
-    // The old versions write no more than the structure had then.
+    // The old versions write no more than their structure has.
     let mut room = [0xffu8; 80];
     assert_eq!(call!(pci::nvmlDeviceGetPciInfo_v2 as fn(Handle, *mut u8), device, room.as_mut_ptr()), 0);
     assert_eq!(room[36..], [0xff; 44]);
@@ -301,7 +301,7 @@ fn processes_that_cannot_be_listed_are_not_supported() {
     let _scene = Scene::new();
     assert_eq!(begin(), 0);
     let device = handle(0);
-    // The fake device has no file whose locks could tell.
+    // The stand-in device has no file whose locks could be listed.
     let some = processes::nvmlDeviceGetComputeRunningProcesses_v3;
     let mut count = 3;
     let place = &raw mut count;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 const PREFIX: &str = "GPU-";
-/// Bytes before which a hyphen stands.
+/// Indices of the bytes that follow a hyphen.
 const GROUPS: [usize; 4] = [4, 6, 8, 10];
 
 /// The text of a UUID.
@@ -19,7 +19,7 @@ pub fn text(uuid: &[u8; 16]) -> String {
     text
 }
 
-/// The UUID of a text; capital digits are as good.
+/// Parses a UUID. Upper-case digits are accepted.
 pub fn parse(text: &[u8]) -> Option<[u8; 16]> {
     let mut digits = text.strip_prefix(PREFIX.as_bytes())?.iter();
     let mut uuid = [0; 16];

@@ -1,4 +1,4 @@
-//! A matrix product by cuBLAS, and the same by hand.
+//! A matrix product by cuBLAS, and the same product computed here.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -11,7 +11,7 @@ use crate::table;
 type Status = c_int;
 
 table! {
-    /// Of libcublas, of CUDA 12 and 13 alike.
+    /// The functions of libcublas that the probe calls, the same in CUDA 12 and 13.
     Calls {
         cublasCreate_v2(*mut *mut c_void) -> Status;
         cublasDestroy_v2(*mut c_void) -> Status;
@@ -20,7 +20,7 @@ table! {
     }
 }
 
-/// Rows, columns, and what is summed over: none a multiple of a tile.
+/// Rows and columns of C, and the length of the sums. None is a multiple of a tile.
 pub const SHAPE: (usize, usize, usize) = (65, 33, 70);
 const TRANSPOSE: c_int = 1;
 const PLAIN: c_int = 0;
@@ -33,7 +33,7 @@ fn check(call: &str, status: Status) -> Result<(), Fault> {
     }
 }
 
-/// `C = A^T B` by the library of this SONAME; all three by columns.
+/// Computes `C = A^T B` with the library of this SONAME. All three matrices are column-major.
 pub fn multiply(driver: &Driver, soname: &str, a: Memory, b: Memory, c: Memory) -> Result<(), Fault> {
     let calls = Calls::of(Library::open(soname.as_ref(), Scope::Local)?)?;
     let mut handle = ptr::null_mut();
@@ -68,7 +68,7 @@ pub fn multiply(driver: &Driver, soname: &str, a: Memory, b: Memory, c: Memory) 
     check("cublasDestroy_v2", unsafe { (calls.cublasDestroy_v2)(handle) })
 }
 
-/// The same, by hand and in double precision.
+/// Computes the product of [`multiply`] here, in double precision.
 pub fn expected(a: &[f32], b: &[f32]) -> Vec<f64> {
     let (rows, columns, summands) = SHAPE;
     let element = |index: usize| {
@@ -79,7 +79,7 @@ pub fn expected(a: &[f32], b: &[f32]) -> Vec<f64> {
     (0..rows * columns).map(element).collect()
 }
 
-/// The largest difference, when the factors lie between -1 and 1: TF32 rounds each to eleven bits.
+/// The largest difference between an element and the expected one. Elements that are NaN are not counted.
 pub fn difference(found: &[f32], expected: &[f64]) -> f64 {
     found
         .iter()

@@ -1,5 +1,5 @@
-//! `data-path`: whether what goes to the device comes back, whether a kernel, a graph and a matrix product
-//! give right results. What is measured is in [`speed`](crate::speed).
+//! `data-path`: checks that data copied to the device comes back unchanged, and that a kernel, a graph and a
+//! matrix product give correct results. The measurements are in [`speed`](crate::speed).
 
 use std::ffi::{CStr, c_void};
 
@@ -15,15 +15,16 @@ const PTX: &CStr = match CStr::from_bytes_with_nul(concat!(include_str!("kernel.
 const NAME: &CStr = c"vgpu_probe";
 const BLOCK: u32 = 256;
 const FACTOR: u32 = 2_654_435_761;
-/// Words of the kernel's data.
+/// Number of words of the kernel's data.
 const WORDS: usize = 64 << 10;
-/// Not a multiple of any staging area, and more than one.
+/// Longer than any staging area, and not a multiple of one.
 const COPY_BYTES: usize = (5 << 20) + 12_345;
 const FILL: u32 = 0xa5c3_3c5a;
-/// TF32 rounds a factor in 2^-11; of 70 products between -1 and 1 no sum is off by this.
+/// TF32 rounds each factor by up to 2^-11, so a sum of 70 products of factors between -1 and 1 is off by less
+/// than this.
 const GEMM_TOLERANCE: f64 = 0.07;
 
-/// Does it; steps that do not need each other go on after a failure.
+/// Runs all steps. A step that does not need a failed one is still run.
 pub fn run(blas: Option<&str>, say: &mut Say) {
     let Some(driver) = say.step("init", |_| {
         let driver = Driver::open()?;
@@ -74,7 +75,7 @@ pub fn run(blas: Option<&str>, say: &mut Say) {
     speed::run(&driver, kernel, say);
 }
 
-/// There, across, and back again.
+/// Copies random data to the device, and on to another allocation, and reads back both.
 fn copy(driver: &Driver, one: Memory, other: Memory, random: &mut Random) -> Result<(), Fault> {
     let sent = random.bytes(COPY_BYTES);
     let mut got = vec![0; COPY_BYTES];
@@ -106,7 +107,7 @@ fn compare(call: &str, expected: &[u8], found: &[u8]) -> Result<(), Fault> {
     }
 }
 
-/// What the kernel works on.
+/// The memory that the kernel works on.
 struct Data {
     input: Memory,
     output: Memory,
@@ -142,13 +143,13 @@ impl Data {
     }
 }
 
-/// What the kernel writes at `index`.
+/// The word that the kernel writes at `index`.
 fn result(words: &[u32], index: usize) -> u32 {
     let mirror = index ^ (BLOCK as usize - 1);
     words[mirror].wrapping_mul(FACTOR).wrapping_add(mirror as u32)
 }
 
-/// Recorded once, launched twice; the output is wiped between.
+/// Captures a graph once and launches it twice. The output is cleared before each launch.
 fn graph(driver: &Driver, kernel: Kernel, data: &Data) -> Result<(), Fault> {
     let stream = driver.stream()?;
     let graph = driver.record(stream, || data.run(driver, kernel, stream))?;
@@ -181,7 +182,7 @@ fn gemm(driver: &Driver, soname: &str, random: &mut Random) -> Result<f64, Fault
     Ok(blas::difference(&found, &blas::expected(&a, &b)))
 }
 
-/// Data that nothing could answer by luck: xorshift64*, begun with the time.
+/// Random data that a faulty device cannot return by chance: xorshift64*, seeded with the time.
 pub struct Random(u64);
 
 impl Random {
@@ -202,7 +203,7 @@ impl Random {
         words.take(count.div_ceil(8)).flatten().take(count).collect()
     }
 
-    /// Between -1 and 1.
+    /// A random number between -1 and 1.
     fn unit(&mut self) -> f32 {
         f32::from((self.next() >> 48) as u16) / 32768.0 - 1.0
     }

@@ -1,5 +1,5 @@
-//! The driver API, as far as the probe uses it: handles that cannot be mixed up, slices in place of pointers,
-//! failures with the call's name and the driver's own words.
+//! The part of the driver API that the probe uses, with a type for each kind of handle, slices in place of
+//! pointers, and failures that carry the call's name and the driver's error text.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fmt::Write as _;
@@ -55,24 +55,24 @@ table! {
     }
 }
 
-/// The driver, initialised.
+/// The driver API's functions.
 pub struct Driver {
     calls: Calls,
 }
 
-/// An ordinal that the driver gave out.
+/// A device, by its ordinal.
 #[derive(Clone, Copy, Debug)]
 pub struct Device(c_int);
 
-/// Memory of the device. Freed when the process ends: it does not live long.
+/// Device memory. It is not freed on drop, because the process ends soon.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
-    /// Where the device has it.
+    /// Device address.
     pub address: u64,
     bytes: usize,
 }
 
-/// Pinned memory of this process.
+/// A buffer of pinned host memory.
 pub struct Pinned {
     start: *mut u8,
     bytes: usize,
@@ -82,11 +82,11 @@ pub struct Pinned {
 #[derive(Clone, Copy, Debug)]
 pub struct Kernel(CUfunction);
 
-/// A stream, or with [`Stream::LEGACY`] the one that is always there.
+/// A stream that was created, or the default stream ([`Stream::LEGACY`]).
 #[derive(Clone, Copy, Debug)]
 pub struct Stream(CUstream);
 
-/// A graph that can be launched.
+/// An instantiated graph.
 #[derive(Clone, Copy, Debug)]
 pub struct Graph(CUgraphExec);
 
@@ -98,7 +98,7 @@ impl Stream {
 /// `CU_DEVICE_ATTRIBUTE_INTEGRATED`
 const INTEGRATED: c_int = 18;
 
-/// Calls a function of the table: `call!(self, cuInit(0))`, an error naming it.
+/// Calls a function of the table, as in `call!(self, cuInit(0))`. A failure names the function.
 macro_rules! call {
     ($driver:expr, $name:ident($($arg:expr),*)) => {
         // SAFETY: each pointer argument is of memory that outlives the call and is as large as the call reads
@@ -108,7 +108,7 @@ macro_rules! call {
 }
 
 impl Driver {
-    /// Opens libcuda by its SONAME and finds what is used of it.
+    /// Opens libcuda by its SONAME and looks up the functions that the probe calls.
     pub fn open() -> Result<Self, Fault> {
         let library = Library::open("libcuda.so.1".as_ref(), Scope::Local)?;
         Ok(Self { calls: Calls::of(library)? })
@@ -135,13 +135,13 @@ impl Driver {
         Err(Fault { call: call.into(), code: Some(status.0.cast_signed()), words })
     }
 
-    /// The newest CUDA that it serves: 13000 is 13.0.
+    /// The newest CUDA that the driver supports: 13000 is 13.0.
     pub fn version(&self) -> Result<c_int, Fault> {
         let mut version = 0;
         call!(self, cuDriverGetVersion(&raw mut version)).map(|()| version)
     }
 
-    /// All devices that CUDA_VISIBLE_DEVICES leaves.
+    /// The devices that CUDA_VISIBLE_DEVICES shows.
     pub fn devices(&self) -> Result<Vec<Device>, Fault> {
         let mut count = 0;
         call!(self, cuDeviceGetCount(&raw mut count))?;
@@ -153,7 +153,7 @@ impl Driver {
             .collect()
     }
 
-    /// The product's name.
+    /// The device's product name.
     pub fn name(&self, device: Device) -> Result<String, Fault> {
         let mut text = [0; 256];
         call!(self, cuDeviceGetName(text.as_mut_ptr(), 256, device.0))?;
@@ -173,7 +173,7 @@ impl Driver {
         call!(self, cuDeviceGetUuid_v2(&raw mut uuid, device.0)).map(|()| uuid)
     }
 
-    /// Bytes of its memory.
+    /// Size of the device's memory in bytes.
     pub fn total(&self, device: Device) -> Result<usize, Fault> {
         let mut total = 0;
         call!(self, cuDeviceTotalMem_v2(&raw mut total, device.0)).map(|()| total)
@@ -192,36 +192,36 @@ impl Driver {
         ))
     }
 
-    /// Whether it shares the host's memory.
+    /// Whether the device shares the host's memory.
     pub fn integrated(&self, device: Device) -> Result<bool, Fault> {
         Ok(self.attribute(device, INTEGRATED)? != 0)
     }
 
-    /// Makes its primary context this thread's.
+    /// Makes the device's primary context current in this thread.
     pub fn enter(&self, device: Device) -> Result<(), Fault> {
         let mut context = CUcontext::NULL;
         call!(self, cuDevicePrimaryCtxRetain(&raw mut context, device.0))?;
         call!(self, cuCtxSetCurrent(context))
     }
 
-    /// Bytes that are free, and all, of the current context's device.
+    /// Free and total bytes of memory of the current context's device.
     pub fn memory(&self) -> Result<(usize, usize), Fault> {
         let (mut free, mut total) = (0, 0);
         call!(self, cuMemGetInfo_v2(&raw mut free, &raw mut total)).map(|()| (free, total))
     }
 
-    /// Memory of the device.
+    /// Allocates device memory.
     pub fn allocate(&self, bytes: usize) -> Result<Memory, Fault> {
         let mut address = 0;
         call!(self, cuMemAlloc_v2(&raw mut address, bytes)).map(|()| Memory { address, bytes })
     }
 
-    /// Gives it back.
+    /// Frees device memory.
     pub fn free(&self, memory: Memory) -> Result<(), Fault> {
         call!(self, cuMemFree_v2(memory.address))
     }
 
-    /// Pinned memory, filled with zeros.
+    /// Allocates pinned memory, filled with zeros.
     pub fn pinned(&self, bytes: usize) -> Result<Pinned, Fault> {
         let mut start = ptr::null_mut();
         call!(self, cuMemAllocHost_v2(&raw mut start, bytes))?;
@@ -231,24 +231,24 @@ impl Driver {
         Ok(Pinned { start, bytes })
     }
 
-    /// Gives it back.
+    /// Frees pinned memory.
     pub fn unpin(&self, pinned: &Pinned) -> Result<(), Fault> {
         call!(self, cuMemFreeHost(pinned.start.cast()))
     }
 
-    /// Copies to the device.
+    /// Copies host memory to the device.
     pub fn write(&self, to: Memory, from: &[u8]) -> Result<(), Fault> {
         assert!(from.len() <= to.bytes);
         call!(self, cuMemcpyHtoD_v2(to.address, from.as_ptr().cast(), from.len()))
     }
 
-    /// Copies from the device.
+    /// Copies device memory to the host.
     pub fn read(&self, to: &mut [u8], from: Memory) -> Result<(), Fault> {
         assert!(to.len() <= from.bytes);
         call!(self, cuMemcpyDtoH_v2(to.as_mut_ptr().cast(), from.address, to.len()))
     }
 
-    /// Copies on the device.
+    /// Copies between two device allocations.
     pub fn copy(&self, to: Memory, from: Memory) -> Result<(), Fault> {
         assert!(from.bytes <= to.bytes);
         call!(self, cuMemcpyDtoD_v2(to.address, from.address, from.bytes))
@@ -273,7 +273,7 @@ impl Driver {
         call!(self, cuMemsetD32_v2(memory.address, word, memory.bytes / 4))
     }
 
-    /// Loads PTX, and finds a kernel of it. The module stays.
+    /// Loads PTX and finds a kernel in it. The module stays loaded.
     pub fn kernel(&self, ptx: &CStr, name: &CStr) -> Result<Kernel, Fault> {
         let mut module = CUmodule::NULL;
         call!(self, cuModuleLoadData(&raw mut module, ptx.as_ptr().cast()))?;
@@ -297,23 +297,23 @@ impl Driver {
         )
     }
 
-    /// Waits for all work of the context.
+    /// Waits until all work of the context has completed.
     pub fn wait_for_all(&self) -> Result<(), Fault> {
         call!(self, cuCtxSynchronize())
     }
 
-    /// A stream that does not wait for the default one.
+    /// Creates a stream that does not synchronize with the default stream.
     pub fn stream(&self) -> Result<Stream, Fault> {
         let mut stream = CUstream::NULL;
         call!(self, cuStreamCreate(&raw mut stream, STREAM_NON_BLOCKING)).map(|()| Stream(stream))
     }
 
-    /// Waits for a stream's work.
+    /// Waits until a stream's work has completed.
     pub fn wait(&self, stream: Stream) -> Result<(), Fault> {
         call!(self, cuStreamSynchronize(stream.0))
     }
 
-    /// Records what `work` puts into the stream, and makes a graph of it.
+    /// Captures the work that `work` submits to the stream, and instantiates a graph of it.
     pub fn record(&self, stream: Stream, work: impl FnOnce() -> Result<(), Fault>) -> Result<Graph, Fault> {
         call!(self, cuStreamBeginCapture_v2(stream.0, capture_mode::GLOBAL))?;
         let worked = work();
@@ -341,13 +341,13 @@ impl Pinned {
     }
 }
 
-/// C text in a buffer that may lack its zero.
+/// The text in a buffer, which may lack the terminating zero.
 pub fn string(buffer: &[c_char]) -> String {
     let bytes: Vec<u8> = buffer.iter().take_while(|byte| **byte != 0).map(|byte| *byte as u8).collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// As NVIDIA writes it: `GPU-8-4-4-4-12`.
+/// The UUID as NVIDIA writes it: `GPU-` and groups of 8, 4, 4, 4 and 12 digits.
 pub fn uuid_text(uuid: [u8; 16]) -> String {
     let mut text = String::from("GPU");
     for (index, byte) in uuid.iter().enumerate() {

@@ -6,7 +6,7 @@ use crate::driver::{Driver, uuid_text};
 use crate::say::{Fault, Fields, Say};
 use crate::{nvml, runtime};
 
-/// Does it. NVML is asked for the devices that the driver shows.
+/// Reports the facts. NVML is asked about the devices that the driver shows.
 pub fn run(soname: Option<&str>, say: &mut Say) {
     let uuids = say.step("driver", driver);
     if let Some(soname) = soname {

@@ -1,5 +1,5 @@
-//! The few functions of GGML by which a backend's devices are asked, from libggml-base and from the backend
-//! itself. Structures of GGML's are never looked into: they differ between releases.
+//! The few functions of libggml-base and of a backend that list the backend's devices. GGML's structures are
+//! never read, because they differ between releases.
 
 use std::ffi::{CStr, c_char, c_void};
 
@@ -23,7 +23,7 @@ table! {
 }
 
 table! {
-    /// Of every backend that is a library of its own.
+    /// The function of every backend that is a separate library.
     Backend {
         ggml_backend_init() -> Registry;
     }
@@ -34,22 +34,22 @@ table! {
 pub struct Found {
     /// GGML's name of the device, such as `CUDA0`.
     pub name: String,
-    /// The product's name.
+    /// The device's product name.
     pub description: String,
-    /// Bytes that are free.
+    /// Free memory in bytes.
     pub free: usize,
-    /// Bytes in all.
+    /// Total memory in bytes.
     pub total: usize,
 }
 
-/// A backend that runs.
+/// A backend that was initialised.
 pub struct Registered<'a> {
     base: &'a Base,
     registry: Registry,
 }
 
 impl<'a> Registered<'a> {
-    /// Starts `backend`: it looks for its devices now.
+    /// Initialises `backend`, which then looks for its devices.
     pub fn start(base: &'a Base, backend: Library) -> Result<Self, Fault> {
         let backend = Backend::of(backend)?;
         // SAFETY: the backend is loaded with all that it needs; the function has no arguments.
@@ -60,19 +60,19 @@ impl<'a> Registered<'a> {
         Ok(Self { base, registry })
     }
 
-    /// Its name: `CUDA`.
+    /// Name of the backend, such as `CUDA`.
     pub fn name(&self) -> String {
         // SAFETY: the registry is the backend's own and lives as long as the process.
         text(unsafe { (self.base.ggml_backend_reg_name)(self.registry) })
     }
 
-    /// How many devices it has.
+    /// Number of the backend's devices.
     pub fn count(&self) -> usize {
         // SAFETY: as above.
         unsafe { (self.base.ggml_backend_reg_dev_count)(self.registry) }
     }
 
-    /// One of them.
+    /// Describes a device; `index` is below the count.
     pub fn device(&self, index: usize) -> Found {
         // SAFETY: as above; the index is below the count.
         let device = unsafe { (self.base.ggml_backend_reg_dev_get)(self.registry, index) };

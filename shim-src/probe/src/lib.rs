@@ -1,5 +1,6 @@
-//! vgpu-probe: what `vgpu-run check` must do in a process of its own, because it needs a dynamic loader (the
-//! launcher has none), or because it may crash or hang. It runs under the environment that Ollama would get.
+//! vgpu-probe: the tests that `vgpu-run check` runs in a separate process, because they need a dynamic loader
+//! (the launcher has none), or because they may crash or hang. It runs in the environment that Ollama would
+//! get.
 //!
 //! ```text
 //! vgpu-probe resolve SONAME...              which file each name gets
@@ -8,9 +9,9 @@
 //! vgpu-probe data-path [--blas SONAME]      memory, copies, a kernel, a graph, a matrix product, and how fast
 //! ```
 //!
-//! It prints one JSON object a line: `{"step":"copy","begin":true}`, then the same step with `"ok"` and what
-//! was found. The last `begin` without an `ok` is the step that it died in. Exit codes: 0 all was well, 1 a
-//! step failed, 2 usage.
+//! It prints one JSON object a line: `{"step":"copy","begin":true}`, then the same step with `"ok"` and the
+//! results. The last `begin` without an `ok` is the step during which it died. Exit codes: 0 success, 1 a
+//! step failed, 2 wrong usage.
 
 mod blas;
 mod data_path;
@@ -33,16 +34,16 @@ use say::Say;
 
 const USAGE: u8 = 2;
 
-/// What it is asked to do, apart from `SONAME...` and the like.
+/// The arguments that follow a command.
 struct Arguments {
-    /// What follows the command, without options.
+    /// The arguments that are not options.
     names: Vec<OsString>,
-    /// Values of the one option that the command has.
+    /// The values of the command's only option.
     values: Vec<OsString>,
 }
 
 impl Arguments {
-    /// Takes the arguments behind the command apart; none if they do not fit.
+    /// Parses the arguments after the command. `None` if they are wrong.
     fn parse(option: &str, rest: impl Iterator<Item = OsString>) -> Option<Self> {
         let (mut names, mut values) = (Vec::new(), Vec::new());
         let mut rest = rest;
@@ -59,7 +60,8 @@ impl Arguments {
     }
 }
 
-/// Runs the command; false if a step failed, none if there is no such command.
+/// Runs the command. Returns false if a step failed, and `None` if there is no such command or its arguments
+/// are wrong.
 fn run(mut words: impl Iterator<Item = OsString>, say: &mut Say) -> Option<bool> {
     let command = words.next()?;
     let option = match command.to_str()? {
@@ -80,11 +82,11 @@ fn run(mut words: impl Iterator<Item = OsString>, say: &mut Say) -> Option<bool>
     Some(say.all_well())
 }
 
-/// The program, called by the C library.
+/// The entry point, which the C library calls.
 #[cfg(not(test))]
 #[unsafe(no_mangle)]
 extern "C" fn main() -> std::ffi::c_int {
-    // The C library has no Rust runtime to be told by; a panic must not leave an extern function.
+    // There is no Rust runtime around this function, and a panic must not leave an extern function.
     let code = std::panic::catch_unwind(start).unwrap_or(ExitCode::FAILURE);
     std::ffi::c_int::from(code != ExitCode::SUCCESS) * if code == ExitCode::from(USAGE) { 2 } else { 1 }
 }

@@ -6,40 +6,40 @@ use std::ptr;
 
 use crate::say::Fault;
 
-/// An open object. Never closed: CUDA's libraries do not bear it.
+/// An open object. It is never closed, because CUDA's libraries do not survive that.
 #[derive(Clone, Copy, Debug)]
 pub struct Library {
     handle: *mut c_void,
 }
 
-/// How an object's names are seen.
+/// Which objects see the names of an opened one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// By who has the handle.
+    /// Only lookups through its handle.
     Local,
-    /// By every object that is opened later.
+    /// Every object that is opened later.
     Global,
 }
 
 impl Library {
-    /// Opens `name`, a path or a SONAME; all its names must resolve at once.
+    /// Opens `name`, a path or a SONAME. All its undefined names must resolve at once.
     pub fn open(name: &OsStr, scope: Scope) -> Result<Self, Fault> {
         let text = CString::new(name.as_bytes())
             .map_err(|_| Fault::wrong("dlopen", "the name has a zero byte in it"))?;
         let flags =
             libc::RTLD_NOW | if scope == Scope::Global { libc::RTLD_GLOBAL } else { libc::RTLD_LOCAL };
-        // SAFETY: the name is a C string; that constructors run is what is wanted.
+        // SAFETY: the name is a C string, and running the object's constructors is intended.
         let handle = unsafe { libc::dlopen(text.as_ptr(), flags) };
         if handle.is_null() { Err(Fault::wrong("dlopen", last_error())) } else { Ok(Self { handle }) }
     }
 
-    /// Where the object's name is defined, or null.
+    /// The address of a name of the object, or null.
     fn address(self, name: &CStr) -> *mut c_void {
         // SAFETY: the handle is of dlopen and never closed, the name a C string.
         unsafe { libc::dlsym(self.handle, name.as_ptr()) }
     }
 
-    /// The function `name`.
+    /// Finds the function `name`.
     ///
     /// # Safety
     /// `F` is the type of a C function pointer, and that of the function of this name.
@@ -53,7 +53,7 @@ impl Library {
         Ok(unsafe { std::mem::transmute_copy::<*mut c_void, F>(&address) })
     }
 
-    /// The path by which the loader knows the object, and the address that it is loaded at.
+    /// The path under which the loader knows the object, and its load address.
     pub fn place(self) -> Result<(String, usize), Fault> {
         let mut map: *mut LinkMap = ptr::null_mut();
         // SAFETY: with this request dlinfo writes one pointer, and has room for it.
@@ -69,7 +69,7 @@ impl Library {
     }
 }
 
-/// `struct link_map` of link.h, as far as it is public.
+/// The public fields of `struct link_map` in link.h.
 #[repr(C)]
 struct LinkMap {
     address: usize,
@@ -83,7 +83,7 @@ unsafe extern "C" {
     fn dlinfo(handle: *mut c_void, request: c_int, argument: *mut c_void) -> c_int;
 }
 
-/// What the loader says of the failure just seen.
+/// The loader's message for the last failure.
 fn last_error() -> String {
     // SAFETY: no arguments; the answer is of this thread.
     let text = unsafe { libc::dlerror() };
@@ -94,8 +94,8 @@ fn last_error() -> String {
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-/// Declares a table of a library's functions, each found by its name when the table is opened. A function's
-/// type stands behind its name, or in a module under its name: `Calls of MODULE { NAME; }`.
+/// Declares a table of a library's functions, which are looked up by name when the table is opened. The type
+/// of a function follows its name, or is found under that name in a module: `Calls of MODULE { NAME; }`.
 #[macro_export]
 #[doc(hidden)]
 macro_rules! table {
@@ -111,7 +111,7 @@ macro_rules! table {
         pub struct $table { $(pub $name: $type),* }
 
         impl $table {
-            /// Finds them all in an open library.
+            /// Looks up all functions in an open library.
             pub fn of(library: $crate::library::Library) -> Result<Self, $crate::say::Fault> {
                 Ok(Self { $(
                     $name: {

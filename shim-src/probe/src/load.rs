@@ -1,5 +1,5 @@
-//! `load BACKEND --with LIB...`: opens a backend as Ollama does, with GGML's own libraries before it, and
-//! asks it for its devices.
+//! `load BACKEND --with LIB...`: opens a backend as Ollama does, after GGML's own libraries, and lists its
+//! devices.
 
 use std::ffi::{OsStr, OsString};
 
@@ -10,7 +10,7 @@ use crate::library::{Library, Scope};
 use crate::say::{Fault, Say};
 use crate::{maps, resolve};
 
-/// Does it; each later step needs the ones before.
+/// Runs the steps in order. Each needs the ones before it.
 pub fn run(backend: &OsStr, with: &[OsString], say: &mut Say) {
     let mut base = None;
     for name in with {
@@ -32,7 +32,7 @@ pub fn run(backend: &OsStr, with: &[OsString], say: &mut Say) {
     }) else {
         return;
     };
-    // A backend finds its own libggml-base; a handle of it sees what it brought.
+    // A backend loads its own libggml-base, whose functions can be found through the backend's handle.
     let functions = Base::of(base.unwrap_or(library)).or_else(|_| Base::of(library));
     say.step("start", |fields| {
         let base = functions?;
@@ -44,7 +44,7 @@ pub fn run(backend: &OsStr, with: &[OsString], say: &mut Say) {
     })
     .map(|(base, count)| {
         say.step("devices", |fields| {
-            // The registry is made once for each process: this gives the same one.
+            // A process has one registry, so this call returns the same one again.
             let registered = Registered::start(&base, library)?;
             let devices: Vec<Value> = (0..count)
                 .map(|index| {

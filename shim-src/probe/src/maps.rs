@@ -1,28 +1,28 @@
-//! `/proc/self/maps`: which files this process has mapped, told apart by device and inode.
+//! `/proc/self/maps`: the files that this process has mapped, identified by device and inode.
 
 use serde_json::{Value, json};
 
 /// A mapped file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapped {
-    /// Where its first mapping begins.
+    /// Start address of its first mapping.
     pub start: usize,
-    /// Device, as the kernel writes it: `fd:01`.
+    /// Device number as the kernel writes it, such as `fd:01`.
     pub device: String,
     /// Inode number of the file.
     pub inode: u64,
-    /// Path; of a memory file `/memfd:NAME (deleted)`.
+    /// Path of the file; `/memfd:NAME (deleted)` for a memory file.
     pub path: String,
 }
 
 impl Mapped {
-    /// For a line of output.
+    /// The file as a JSON object, for the output.
     pub fn json(&self) -> Value {
         json!({ "path": self.path, "device": self.device, "inode": self.inode })
     }
 }
 
-/// The files of this process that are shared objects.
+/// The shared objects that this process has mapped.
 pub fn objects() -> Vec<Mapped> {
     let text = std::fs::read("/proc/self/maps").unwrap_or_default();
     let mut files = parse(&String::from_utf8_lossy(&text));
@@ -30,7 +30,7 @@ pub fn objects() -> Vec<Mapped> {
     files
 }
 
-/// Each file once, in the order of addresses.
+/// Parses the content of `maps`. Each file is returned once, in the order of addresses.
 pub fn parse(text: &str) -> Vec<Mapped> {
     let mut files: Vec<Mapped> = Vec::new();
     for mapped in text.lines().filter_map(line) {
@@ -41,7 +41,7 @@ pub fn parse(text: &str) -> Vec<Mapped> {
     files
 }
 
-/// `start-end perms offset device inode path`, the path being what is left.
+/// Parses a line, `start-end perms offset device inode path`. The path is the rest of the line.
 fn line(text: &str) -> Option<Mapped> {
     let mut rest = text;
     let mut word = || {

@@ -1,4 +1,4 @@
-//! NVML, as far as Ollama asks it: versions, and each device by its UUID.
+//! The NVML calls that Ollama makes: versions, and each device by its UUID.
 
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::ptr;
@@ -58,7 +58,7 @@ fn check(call: &str, status: Status) -> Result<(), Fault> {
     }
 }
 
-/// Asks about the devices of these UUIDs.
+/// Describes the devices with these UUIDs.
 pub fn describe(uuids: &[String], fields: &mut Fields) -> Result<(), Fault> {
     let calls = Calls::of(Library::open("libnvidia-ml.so.1".as_ref(), Scope::Local)?)?;
     // SAFETY: no arguments.

@@ -1,4 +1,4 @@
-//! `resolve SONAME...`: which file each name gets in this process.
+//! `resolve SONAME...`: reports which file the loader uses for each name in this process.
 
 use std::ffi::OsString;
 
@@ -6,7 +6,7 @@ use crate::library::{Library, Scope};
 use crate::maps;
 use crate::say::{Fields, Say};
 
-/// One step for each name.
+/// Runs one step for each name.
 pub fn run(names: &[OsString], say: &mut Say) {
     for name in names {
         let text = name.to_string_lossy();
@@ -17,7 +17,7 @@ pub fn run(names: &[OsString], say: &mut Say) {
     }
 }
 
-/// Adds the object's path, and the file that lies at its address.
+/// Adds the object's path, and the file that is mapped at its address.
 pub fn place(library: Library, fields: &mut Fields) -> Result<(), crate::say::Fault> {
     let (path, address) = library.place()?;
     fields.insert("path".into(), path.into());

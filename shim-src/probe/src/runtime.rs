@@ -1,4 +1,4 @@
-//! The runtime API, as far as a device's description goes.
+//! The calls of the runtime API that describe a device.
 
 use std::ffi::{OsStr, c_char, c_int};
 
@@ -12,7 +12,7 @@ use crate::table;
 type Status = c_int;
 
 table! {
-    /// Of libcudart, of CUDA 12 and 13 alike.
+    /// The functions of libcudart that the probe calls, the same in CUDA 12 and 13.
     Calls {
         cudaRuntimeGetVersion(*mut c_int) -> Status;
         cudaDriverGetVersion(*mut c_int) -> Status;
@@ -25,11 +25,11 @@ table! {
 
 /// More than `cudaDeviceProp` has in any CUDA (1,032 bytes in 12, 1,008 in 13).
 const PROPERTIES: usize = 4096;
-/// `name`, the first field.
+/// Size of `name`, the first field.
 const NAME: usize = 256;
-/// `totalGlobalMem`, behind name, UUID, LUID and its mask.
+/// Offset of `totalGlobalMem`, after name, UUID, LUID and its mask.
 const TOTAL: usize = 288;
-/// `major` and `minor`, the same in 12 and 13.
+/// Offset of `major` and `minor`, the same in CUDA 12 and 13.
 const CAPABILITY: usize = 360;
 
 /// Room for the largest `cudaDeviceProp` of any CUDA release.
@@ -50,11 +50,11 @@ fn check(call: &str, status: Status) -> Result<(), Fault> {
     }
 }
 
-/// Asks the runtime of this SONAME about all devices.
+/// Describes all devices with the runtime of this SONAME.
 pub fn describe(soname: &OsStr, fields: &mut Fields) -> Result<(), Fault> {
     let library = Library::open(soname, Scope::Local)?;
     let calls = Calls::of(library)?;
-    // CUDA 12 has both, and the one without a suffix writes an older structure.
+    // CUDA 12 has both functions, and the one without a suffix writes an older structure.
     // SAFETY: the type of both, in the header of the CUDA that has the name.
     let properties = unsafe {
         library

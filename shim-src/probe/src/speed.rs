@@ -1,4 +1,4 @@
-//! How fast copies and waits are. Nothing fails here for being slow.
+//! Measures how fast copies and waits are. Slowness is not a failure.
 
 use std::ffi::c_void;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use crate::driver::{Driver, Kernel, Stream};
 use crate::say::{Fault, Fields, Say};
 
 const BYTES: u32 = 32 << 20;
-/// A copy is done this often, unless it takes too long.
+/// How often a copy is repeated, unless it takes too long.
 const TIMES: usize = 4;
 const ENOUGH: Duration = Duration::from_millis(400);
 const ROUND_TRIPS: usize = 200;
@@ -33,7 +33,7 @@ fn bandwidth(driver: &Driver, fields: &mut Fields) -> Result<(), Fault> {
     driver.free(memory)
 }
 
-/// Bytes a second of the fastest of several copies.
+/// Rate of the fastest of several copies, in bytes a second.
 fn rate(mut copy: impl FnMut() -> Result<(), Fault>) -> Result<f64, Fault> {
     let start = Instant::now();
     let mut best = Duration::MAX;
@@ -48,7 +48,7 @@ fn rate(mut copy: impl FnMut() -> Result<(), Fault>) -> Result<f64, Fault> {
     Ok(f64::from(BYTES) / best.as_secs_f64().max(1e-9))
 }
 
-/// The median of reading four bytes; and of launching a kernel of one block and waiting for it.
+/// Measures the median time of reading four bytes, and of launching a kernel of one block and waiting for it.
 fn latency(driver: &Driver, kernel: Option<Kernel>, fields: &mut Fields) -> Result<(), Fault> {
     let memory = driver.allocate(4096)?;
     driver.fill(memory, 0)?;
