@@ -152,7 +152,7 @@ fn every_register_is_where_the_page_says_and_every_value_is_the_pages() {
     };
     let missing: Vec<_> = known.keys().filter(|name| !stated(name)).collect();
     assert!(missing.is_empty(), "docs/wire.md does not state {missing:?}");
-    // What issue 13 added: the state that a guest polls, and the detach that names its session.
+    // The state that a guest polls, and the detach that names its session.
     assert_eq!((values["STATE_ENDING"], offsets["DETACH_SESSION"]), (3, 0x34));
     assert_eq!((channel::base(0), channel::base(1)), (0x1000, 0x1040));
 }

@@ -122,7 +122,7 @@ impl ExecutorOptions {
 mod tests {
     use super::*;
 
-    /// Issue 13, point 1: `--kernel-timeout 20m` sets a limit; it takes units.
+    /// `--kernel-timeout 20m` sets a limit; the option takes units.
     #[test]
     fn a_kernel_timeout_takes_units() {
         for (text, millis) in [
