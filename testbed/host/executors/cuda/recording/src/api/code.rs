@@ -1,0 +1,209 @@
+//! "Module Management", "Execution Control", "Occupancy".
+
+use std::ffi::{c_int, c_uint};
+
+use vgpu_abi::driver::arg::{In, Out, Text};
+use vgpu_abi::driver::{
+    CUdeviceptr, CUfunction, CUhostFn, CUlaunchAttribute, CUlaunchConfig, CUmodule, CUstream,
+};
+
+use crate::call::Call;
+use crate::code::Shape;
+use crate::graph::NodeKind;
+use crate::raw::{
+    Address, Extra, HostAddress, HostFunction, ImageAddress, JitValues, Parameters, attributes,
+};
+use crate::rule::{Answer, Rule};
+
+/// What a multiprocessor holds.
+const WARPS: u32 = 64;
+const BLOCKS: u32 = 32;
+
+fn load(
+    call: &mut Call,
+    module: Out<CUmodule>,
+    image: &[u8],
+    options: &[c_uint],
+    values: JitValues,
+) -> Answer {
+    let (context, module) = (call.context_unsafe()?, module.check()?);
+    call.line.arg("image_bytes", image.len().into());
+    match call.modules.load(context, image) {
+        Ok(made) => {
+            call.out("module", &CUmodule(made));
+            Ok(module.set(CUmodule(made))?)
+        }
+        Err((refusal, why)) => {
+            values.store_errors(options, &why);
+            Err(refusal)
+        }
+    }
+}
+
+fn launch(
+    call: &mut Call,
+    function: CUfunction,
+    shape: Shape,
+    stream: CUstream,
+    attributes: &[CUlaunchAttribute],
+    parameters: Parameters,
+    extra: Extra,
+) -> Answer {
+    let context = call.context()?;
+    let lane = call.streams.lane(context, stream.0)?;
+    let found = call.modules.get(context, function.0)?;
+    found.check(shape, parameters, extra)?;
+    found.check_attributes(shape.grid, attributes)?;
+    if !extra.is_null() {
+        let bytes = extra.buffer_bytes()?;
+        call.line.arg("parameter_bytes", bytes.into());
+    }
+    call.submit(lane, NodeKind::Kernel { context })
+}
+
+fn occupancy(call: &mut Call, blocks: Out<c_int>, function: CUfunction, threads: c_int) -> Answer {
+    let context = call.context()?;
+    call.modules.get(context, function.0)?;
+    let threads = u32::try_from(threads).ok().filter(|&threads| threads > 0).ok_or(Rule::Argument)?;
+    Ok(blocks.set((WARPS / threads.div_ceil(32)).min(BLOCKS).cast_signed())?)
+}
+
+calls! {
+    /// `cuModuleLoadData`
+    pub fn cuModuleLoadData(module: Out<CUmodule>, image: ImageAddress) |call| {
+        load(call, module, image.bytes()?, &[], JitValues::NONE)
+    }
+
+    /// `cuModuleLoadDataEx`
+    pub fn cuModuleLoadDataEx(
+        module: Out<CUmodule>, image: ImageAddress, count: c_uint, options: In<c_uint>, values: JitValues,
+    ) |call| {
+        load(call, module, image.bytes()?, options.slice(count as usize)?, values)
+    }
+
+    /// `cuModuleUnload`: waits for the work of the context, which may run the module's code.
+    pub fn cuModuleUnload(module: CUmodule) |call| {
+        let context = call.context_unsafe()?;
+        call.modules.unload(context, module.0)
+    }
+
+    /// `cuModuleGetFunction`
+    pub fn cuModuleGetFunction(function: Out<CUfunction>, module: CUmodule, name: Text) |call| {
+        let (context, function) = (call.context()?, function.check()?);
+        let name = name.get()?.to_string_lossy().into_owned();
+        let made = CUfunction(call.modules.function(context, module.0, &name)?);
+        call.out("function", &made);
+        Ok(function.set(made)?)
+    }
+
+    /// `cuModuleGetGlobal_v2`
+    pub fn cuModuleGetGlobal_v2(
+        address: Out<CUdeviceptr>, bytes: Out<usize>, module: CUmodule, name: Text,
+    ) |call| {
+        let context = call.context()?;
+        let name = name.get()?.to_string_lossy().into_owned();
+        let (start, size) = call.modules.global(context, module.0, &name)?;
+        let start = if let Some(start) = start {
+            start
+        } else {
+            let device = call.contexts.get(context)?.device;
+            let start = call.memory.allocate(device, context, size)?;
+            call.modules.place_global(context, module.0, &name, start)?;
+            start
+        };
+        call.out("address", &Address(start));
+        address.set_if(start);
+        bytes.set_if(size as usize);
+        Ok(())
+    }
+
+    /// `cuFuncGetAttribute`
+    pub fn cuFuncGetAttribute(value: Out<c_int>, attribute: c_uint, function: CUfunction) |call| {
+        let context = call.context()?;
+        Ok(value.set(call.modules.get(context, function.0)?.attribute(attribute)?)?)
+    }
+
+    /// `cuFuncSetAttribute`
+    pub fn cuFuncSetAttribute(function: CUfunction, attribute: c_uint, value: c_int) |call| {
+        let context = call.context()?;
+        call.modules.get_mut(context, function.0)?.set_attribute(attribute, value)
+    }
+
+    /// `cuFuncSetCacheConfig`
+    pub fn cuFuncSetCacheConfig(function: CUfunction, config: c_uint) |call| {
+        let context = call.context()?;
+        call.modules.get(context, function.0)?;
+        if config > 3 { Err(Rule::Argument.into()) } else { Ok(()) }
+    }
+
+    /// `cuLaunchKernel`
+    pub fn cuLaunchKernel(
+        function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint,
+        block_y: c_uint, block_z: c_uint, shared_bytes: c_uint, stream: CUstream, params: Parameters,
+        extra: Extra,
+    ) |call| {
+        let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+        launch(call, function, Shape { grid, block, shared: shared_bytes }, stream, &[], params, extra)
+    }
+
+    /// `cuLaunchKernelEx`
+    pub fn cuLaunchKernelEx(
+        config: In<CUlaunchConfig>, function: CUfunction, params: Parameters, extra: Extra,
+    ) |call| {
+        let config = config.get()?;
+        call.line.arg("grid", config.grid.to_vec().into());
+        call.line.arg("block", config.block.to_vec().into());
+        call.line.arg("shared_bytes", config.shared_bytes.into());
+        call.show("stream", &config.stream);
+        let attributes = attributes(&config)?;
+        call.line.arg("attributes", attributes.iter().map(|one| one.id).collect::<Vec<_>>().into());
+        let shape = Shape { grid: config.grid, block: config.block, shared: config.shared_bytes };
+        launch(call, function, shape, config.stream, attributes, params, extra)
+    }
+
+    /// `cuLaunchHostFunc`
+    pub fn cuLaunchHostFunc(stream: CUstream, function: Option<CUhostFn>, data: HostAddress) |call| {
+        let context = call.context()?;
+        let lane = call.streams.lane(context, stream.0)?;
+        let function = function.ok_or(Rule::NullArgument)?;
+        call.submit(lane, NodeKind::Call(HostFunction::new(function, data)))
+    }
+
+    /// `cuFuncGetParamInfo`
+    pub fn cuFuncGetParamInfo(
+        function: CUfunction, index: usize, offset: Out<usize>, bytes: Out<usize>,
+    ) |call| {
+        let context = call.context()?;
+        let param = call.modules.get(context, function.0)?.parameter(index)?;
+        offset.set(param.offset as usize)?;
+        bytes.set_if(param.size as usize);
+        Ok(())
+    }
+
+    /// `cuOccupancyMaxActiveBlocksPerMultiprocessor`
+    pub fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
+        blocks: Out<c_int>, function: CUfunction, threads: c_int, shared: usize,
+    ) |call| {
+        occupancy(call, blocks, function, threads)
+    }
+
+    /// `cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags`
+    pub fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+        blocks: Out<c_int>, function: CUfunction, threads: c_int, shared: usize, flags: c_uint,
+    ) |call| {
+        if flags > 1 {
+            return Err(Rule::Argument.into());
+        }
+        occupancy(call, blocks, function, threads)
+    }
+
+    /// `cuOccupancyMaxActiveClusters`
+    pub fn cuOccupancyMaxActiveClusters(
+        clusters: Out<c_int>, function: CUfunction, config: In<CUlaunchConfig>,
+    ) |call| {
+        let context = call.context()?;
+        let config = config.get()?;
+        call.modules.get(context, function.0)?.check_attributes(config.grid, attributes(&config)?)?;
+        Ok(clusters.set(1)?)
+    }
+}

@@ -1,0 +1,108 @@
+//! "Device Management". None of it needs a context, and none makes one.
+
+use std::ffi::{c_char, c_int};
+
+use vgpu_abi::driver::arg::Out;
+use vgpu_abi::driver::attribute as id;
+use vgpu_abi::driver::{CUdevice, CUuuid};
+
+use crate::code::{MAX_THREADS, SHARED, SHARED_OPTIN};
+use crate::machine::Machine;
+use crate::rule::{Answer, Rule};
+
+/// Ids of `CUdevice_attribute` end before this.
+const ATTRIBUTES: c_int = 192;
+
+/// What an attribute is unless the options say otherwise. Of a GPU of compute capability 9.0.
+fn attribute(machine: &Machine, attribute: c_int) -> Answer<c_int> {
+    if !(1..ATTRIBUTES).contains(&attribute) {
+        return Err(Rule::Argument.into());
+    }
+    if let Some(&value) = machine.options.attributes.get(&attribute) {
+        return Ok(value);
+    }
+    let options = &machine.options;
+    Ok(match attribute {
+        id::MAX_THREADS_PER_BLOCK => MAX_THREADS.cast_signed(),
+        // Blocks in x and y, then in z; grids in x, then in y and z.
+        2 | 3 => 1024,
+        4 => 64,
+        5 => c_int::MAX,
+        6 | 7 => 65_535,
+        id::MAX_SHARED_MEMORY_PER_BLOCK => SHARED,
+        id::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN => SHARED_OPTIN,
+        id::TOTAL_CONSTANT_MEMORY | id::MAX_REGISTERS_PER_BLOCK => 64 << 10,
+        id::WARP_SIZE => 32,
+        id::MAX_PITCH => c_int::MAX,
+        id::CLOCK_RATE => 1_755_000,
+        id::TEXTURE_ALIGNMENT => 512,
+        id::MULTIPROCESSOR_COUNT => 114,
+        id::MAX_THREADS_PER_MULTIPROCESSOR => 2048,
+        id::COMPUTE_CAPABILITY_MAJOR => options.compute_capability.0,
+        id::COMPUTE_CAPABILITY_MINOR => options.compute_capability.1,
+        id::PCI_BUS_ID
+        | id::CAN_MAP_HOST_MEMORY
+        | id::UNIFIED_ADDRESSING
+        | id::STREAM_PRIORITIES_SUPPORTED
+        | id::COOPERATIVE_LAUNCH
+        | id::VIRTUAL_MEMORY_MANAGEMENT
+        | id::CLUSTER_LAUNCH => 1,
+        id::CAN_USE_64_BIT_STREAM_MEM_OPS | id::CAN_USE_STREAM_WAIT_VALUE_NOR => {
+            c_int::from(options.memory_operations)
+        }
+        id::HOST_REGISTER_SUPPORTED => c_int::from(options.host_register),
+        id::CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM => c_int::from(options.host_pointers),
+        _ => 0,
+    })
+}
+
+/// The PCI address of a device, as CUDA spells it.
+fn pci_bus_id(device: c_int) -> String {
+    format!("0000:{:02X}:00.0", device + 1)
+}
+
+calls! {
+    /// `cuDeviceGetCount`
+    pub fn cuDeviceGetCount(count: Out<c_int>) |call| { Ok(count.set(call.options.devices)?) }
+
+    /// `cuDeviceGet`
+    pub fn cuDeviceGet(out: Out<CUdevice>, ordinal: c_int) |call| { Ok(out.set(call.device(ordinal)?)?) }
+
+    /// `cuDeviceGetName`
+    pub fn cuDeviceGetName(text: Out<c_char>, bytes: c_int, ordinal: CUdevice) |call| {
+        call.device(ordinal)?;
+        let bytes = usize::try_from(bytes).map_err(|_| Rule::Argument)?;
+        Ok(text.set_text(call.options.name.as_bytes(), bytes)?)
+    }
+
+    /// `cuDeviceGetUuid`
+    pub fn cuDeviceGetUuid(uuid: Out<CUuuid>, ordinal: CUdevice) |call| {
+        call.device(ordinal)?;
+        Ok(uuid.set(call.options.uuid(ordinal))?)
+    }
+
+    /// `cuDeviceGetUuid_v2`
+    pub fn cuDeviceGetUuid_v2(uuid: Out<CUuuid>, ordinal: CUdevice) |call| {
+        call.device(ordinal)?;
+        Ok(uuid.set(call.options.uuid(ordinal))?)
+    }
+
+    /// `cuDeviceTotalMem_v2`
+    pub fn cuDeviceTotalMem_v2(bytes: Out<usize>, ordinal: CUdevice) |call| {
+        call.device(ordinal)?;
+        Ok(bytes.set(call.options.memory_bytes as usize)?)
+    }
+
+    /// `cuDeviceGetAttribute`
+    pub fn cuDeviceGetAttribute(value: Out<c_int>, id: c_int, ordinal: CUdevice) |call| {
+        call.device(ordinal)?;
+        Ok(value.set(attribute(call, id)?)?)
+    }
+
+    /// `cuDeviceGetPCIBusId`
+    pub fn cuDeviceGetPCIBusId(text: Out<c_char>, bytes: c_int, ordinal: CUdevice) |call| {
+        call.device(ordinal)?;
+        let bytes = usize::try_from(bytes).map_err(|_| Rule::Argument)?;
+        Ok(text.set_text(pci_bus_id(ordinal).as_bytes(), bytes)?)
+    }
+}

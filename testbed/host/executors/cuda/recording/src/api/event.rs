@@ -1,0 +1,113 @@
+//! "Event Management". Only making and recording an event needs its context to be current.
+
+use std::ffi::c_uint;
+
+use vgpu_abi::CUresult;
+use vgpu_abi::driver::arg::Out;
+use vgpu_abi::driver::{CUevent, CUstream, EVENT_DISABLE_TIMING};
+
+use crate::call::Call;
+use crate::rule::{Answer, Refusal, Rule};
+use crate::stream::Recorded;
+
+/// `CU_EVENT_RECORD_EXTERNAL`
+const RECORD_FLAGS: c_uint = 1;
+
+fn record(call: &mut Call, event: CUevent, stream: CUstream) -> Answer {
+    let context = call.context()?;
+    let lane = call.streams.lane(context, stream.0)?;
+    call.record_event(lane, event.0)
+}
+
+/// Whether an event's newest record is complete.
+fn is_complete(call: &mut Call, event: CUevent) -> Answer<bool> {
+    let context = call.streams.events.get(event.0)?.context;
+    call.fault_of(context)?;
+    let least = call.options.not_ready;
+    match &mut call.streams.events.get_mut(event.0)?.recorded {
+        Recorded::Never => Ok(true),
+        Recorded::Captured { .. } => Err(Rule::CapturedEvent.into()),
+        Recorded::Work { at, asked, .. } => {
+            *asked += 1;
+            Ok(at.is_some() && *asked > least)
+        }
+    }
+}
+
+fn elapsed(call: &mut Call, start: CUevent, end: CUevent) -> Answer<f32> {
+    let mut moments = [None; 2];
+    for (moment, event) in moments.iter_mut().zip([start, end]) {
+        let found = call.streams.events.get(event.0)?;
+        call.fault_of(found.context)?;
+        if found.flags & EVENT_DISABLE_TIMING != 0 {
+            return Err(Rule::NoTiming.into());
+        }
+        *moment = match found.recorded {
+            Recorded::Never => return Err(Rule::NotRecorded.into()),
+            Recorded::Captured { .. } => return Err(Rule::CapturedEvent.into()),
+            Recorded::Work { at, .. } => at,
+        };
+    }
+    let [Some(start), Some(end)] = moments else { return Err(Refusal::Expected(CUresult::NOT_READY)) };
+    let forth = end.saturating_duration_since(start).as_secs_f32();
+    let back = start.saturating_duration_since(end).as_secs_f32();
+    Ok((forth - back) * 1000.0)
+}
+
+calls! {
+    /// `cuEventCreate`
+    pub fn cuEventCreate(event: Out<CUevent>, flags: c_uint) |call| {
+        let (context, event) = (call.context()?, event.check()?);
+        let made = CUevent(call.streams.create_event(context, flags)?);
+        call.out("event", &made);
+        Ok(event.set(made)?)
+    }
+
+    /// `cuEventDestroy_v2`: a record that is not complete goes on.
+    pub fn cuEventDestroy_v2(event: CUevent) |call| {
+        call.streams.events.remove(event.0)?;
+        Ok(())
+    }
+
+    /// `cuEventRecord`
+    pub fn cuEventRecord(event: CUevent, stream: CUstream) |call| { record(call, event, stream) }
+
+    /// `cuEventRecordWithFlags`
+    pub fn cuEventRecordWithFlags(event: CUevent, stream: CUstream, flags: c_uint) |call| {
+        if flags & !RECORD_FLAGS != 0 {
+            return Err(Rule::Argument.into());
+        }
+        record(call, event, stream)
+    }
+
+    /// `cuEventQuery`
+    pub fn cuEventQuery(event: CUevent) |call| {
+        if is_complete(call, event)? { Ok(()) } else { Err(Refusal::Expected(CUresult::NOT_READY)) }
+    }
+
+    /// `cuEventSynchronize`
+    pub fn cuEventSynchronize(event: CUevent) |call| {
+        is_complete(call, event)?;
+        let context = call.streams.events.get(event.0)?.context;
+        call.until(|machine| {
+            let pending = |number| machine.work.is_pending(number);
+            match machine.streams.events.get(event.0).map(|event| event.recorded) {
+                Ok(Recorded::Work { number, .. }) => !pending(number),
+                _ => true,
+            }
+        });
+        call.fault_of(context)
+    }
+
+    /// `cuEventElapsedTime_v2`
+    pub fn cuEventElapsedTime_v2(milliseconds: Out<f32>, start: CUevent, end: CUevent) |call| {
+        let milliseconds = milliseconds.check()?;
+        Ok(milliseconds.set(elapsed(call, start, end)?)?)
+    }
+
+    /// `cuEventElapsedTime`
+    pub fn cuEventElapsedTime(milliseconds: Out<f32>, start: CUevent, end: CUevent) |call| {
+        let milliseconds = milliseconds.check()?;
+        Ok(milliseconds.set(elapsed(call, start, end)?)?)
+    }
+}

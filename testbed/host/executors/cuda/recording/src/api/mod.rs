@@ -1,0 +1,12 @@
+//! The exports, by the chapters of CUDA's driver API manual.
+
+mod code;
+mod context;
+mod device;
+mod event;
+mod graph;
+mod initialization;
+mod memory;
+mod memory_operations;
+mod stream;
+mod virtual_memory;

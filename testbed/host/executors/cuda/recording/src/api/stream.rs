@@ -1,0 +1,154 @@
+//! "Stream Management", with captures.
+
+use std::ffi::{c_int, c_uint, c_ulonglong};
+
+use vgpu_abi::CUresult;
+use vgpu_abi::driver::arg::{InOut, Out};
+use vgpu_abi::driver::{CUcontext, CUevent, CUgraph, CUstream, capture_mode};
+
+use crate::rule::{Refusal, Rule};
+use crate::stream::Recorded;
+
+/// Priorities that there are; others are clamped to them.
+const PRIORITIES: (i32, i32) = (-5, 0);
+/// `CU_EVENT_WAIT_EXTERNAL`
+const WAIT_FLAGS: c_uint = 1;
+
+calls! {
+    /// `cuStreamCreate`
+    pub fn cuStreamCreate(stream: Out<CUstream>, flags: c_uint) |call| {
+        let (context, stream) = (call.context()?, stream.check()?);
+        let made = CUstream(call.streams.create(context, flags, 0)?);
+        call.out("stream", &made);
+        Ok(stream.set(made)?)
+    }
+
+    /// `cuStreamCreateWithPriority`
+    pub fn cuStreamCreateWithPriority(stream: Out<CUstream>, flags: c_uint, priority: c_int) |call| {
+        let (context, stream) = (call.context()?, stream.check()?);
+        let priority = priority.clamp(PRIORITIES.0, PRIORITIES.1);
+        let made = CUstream(call.streams.create(context, flags, priority)?);
+        call.out("stream", &made);
+        Ok(stream.set(made)?)
+    }
+
+    /// `cuStreamDestroy_v2`: work that was given goes on.
+    pub fn cuStreamDestroy_v2(stream: CUstream) |call| {
+        let context = call.context()?;
+        let lane = call.streams.lane(context, stream.0)?;
+        call.captures.not_captured(lane)?;
+        call.streams.destroy(context, stream.0)
+    }
+
+    /// `cuStreamGetFlags`
+    pub fn cuStreamGetFlags(stream: CUstream, flags: Out<c_uint>) |call| {
+        let context = call.context()?;
+        let lane = call.streams.lane(context, stream.0)?;
+        Ok(flags.set(c_uint::from(!lane.blocking))?)
+    }
+
+    /// `cuStreamGetPriority`
+    pub fn cuStreamGetPriority(stream: CUstream, priority: Out<c_int>) |call| {
+        let context = call.context()?;
+        let lane = call.streams.lane(context, stream.0)?;
+        let found = if lane.stream == 0 { 0 } else { call.streams.get(context, stream.0)?.priority };
+        Ok(priority.set(found)?)
+    }
+
+    /// `cuStreamGetCtx`
+    pub fn cuStreamGetCtx(stream: CUstream, context: Out<CUcontext>) |call| {
+        let current = call.context()?;
+        call.streams.lane(current, stream.0)?;
+        Ok(context.set(CUcontext(current))?)
+    }
+
+    /// `cuStreamGetId`
+    pub fn cuStreamGetId(stream: CUstream, id: Out<c_ulonglong>) |call| {
+        let context = call.context()?;
+        let lane = call.streams.lane(context, stream.0)?;
+        Ok(id.set((lane.stream ^ lane.context) as c_ulonglong)?)
+    }
+
+    /// `cuStreamQuery`
+    pub fn cuStreamQuery(stream: CUstream) |call| {
+        let context = call.context()?;
+        let lane = call.streams.lane(context, stream.0)?;
+        call.captures.not_captured(lane)?;
+        if call.work.is_busy(lane.context, lane.stream) {
+            return Err(Refusal::Expected(CUresult::NOT_READY));
+        }
+        Ok(())
+    }
+
+    /// `cuStreamSynchronize`
+    pub fn cuStreamSynchronize(stream: CUstream) |call| {
+        let context = call.context()?;
+        let lane = call.streams.lane(context, stream.0)?;
+        call.captures.not_captured(lane)?;
+        call.until(|machine| !machine.work.is_busy(lane.context, lane.stream));
+        call.fault_of(context)
+    }
+
+    /// `cuStreamWaitEvent`: the event may be of another context.
+    pub fn cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint) |call| {
+        if flags & !WAIT_FLAGS != 0 {
+            return Err(Rule::Argument.into());
+        }
+        let context = call.context()?;
+        let lane = call.streams.lane(context, stream.0)?;
+        let machine = &mut **call;
+        let event = machine.streams.events.get(event.0)?;
+        match event.recorded {
+            Recorded::Captured { capture } => machine.captures.join(lane, capture, &event.nodes),
+            // A wait that is to be a node of its own does not tie the capture to the work.
+            Recorded::Never | Recorded::Work { .. } if flags == 0 => {
+                machine.captures.not_isolated(lane)?;
+                if let Recorded::Work { number, .. } = event.recorded {
+                    machine.work.wait(lane, number);
+                }
+                Ok(())
+            }
+            Recorded::Work { number, .. } => {
+                machine.work.wait(lane, number);
+                Ok(())
+            }
+            Recorded::Never => Ok(()),
+        }
+    }
+
+    /// `cuThreadExchangeStreamCaptureMode`
+    pub fn cuThreadExchangeStreamCaptureMode(mode: InOut<c_uint>) |call| {
+        let new = mode.get()?;
+        if new > capture_mode::RELAXED {
+            return Err(Rule::Argument.into());
+        }
+        let old = std::mem::replace(call.contexts.capture_mode(), new);
+        Ok(mode.set(old)?)
+    }
+
+    /// `cuStreamBeginCapture_v2`
+    pub fn cuStreamBeginCapture_v2(stream: CUstream, mode: c_uint) |call| {
+        let context = call.context()?;
+        let lane = call.streams.lane(context, stream.0)?;
+        let machine = &mut **call;
+        machine.captures.begin(lane, mode, &mut machine.graphs)
+    }
+
+    /// `cuStreamEndCapture`
+    pub fn cuStreamEndCapture(stream: CUstream, graph: Out<CUgraph>) |call| {
+        let (context, graph) = (call.context()?, graph.check()?);
+        let lane = call.streams.lane(context, stream.0)?;
+        let machine = &mut **call;
+        let made = CUgraph(machine.captures.end(lane, &machine.graphs)?);
+        call.out("graph", &made);
+        Ok(graph.set(made)?)
+    }
+
+    /// `cuStreamIsCapturing`
+    pub fn cuStreamIsCapturing(stream: CUstream, out: Out<c_uint>) |call| {
+        let context = call.context()?;
+        let lane = call.streams.lane(context, stream.0)?;
+        call.captures.not_implicit(lane)?;
+        Ok(out.set(call.captures.status(lane))?)
+    }
+}

@@ -1,0 +1,122 @@
+//! "Virtual Memory Management". None of it needs a current context.
+
+use std::ffi::{c_uint, c_ulonglong};
+
+use vgpu_abi::driver::arg::{In, Out};
+use vgpu_abi::driver::{
+    CUdeviceptr, CUmemAccessDesc, CUmemAllocationProp, CUmemGenericAllocationHandle, MEM_ALLOCATION_PINNED,
+    MEM_LOCATION_DEVICE,
+};
+
+use crate::call::{Call, PhysicalHandle};
+use crate::memory::Range;
+use crate::raw::Address;
+use crate::rule::{Answer, Rule};
+use crate::virtual_memory::GRANULARITY;
+
+/// The device of physical memory that is asked for.
+fn device(call: &Call, prop: &CUmemAllocationProp) -> Answer<i32> {
+    if prop.kind != MEM_ALLOCATION_PINNED || prop.location.kind != MEM_LOCATION_DEVICE {
+        return Err(Rule::Argument.into());
+    }
+    call.device(prop.location.id)
+}
+
+fn range(address: Address, bytes: usize) -> Range {
+    Range::new(address.0, bytes as u64)
+}
+
+calls! {
+    /// `cuMemGetAllocationGranularity`
+    pub fn cuMemGetAllocationGranularity(
+        bytes: Out<usize>, prop: In<CUmemAllocationProp>, option: c_uint,
+    ) |call| {
+        device(call, &prop.get()?)?;
+        if option > 1 {
+            return Err(Rule::Argument.into());
+        }
+        Ok(bytes.set(GRANULARITY as usize)?)
+    }
+
+    /// `cuMemCreate`
+    pub fn cuMemCreate(
+        handle: Out<CUmemGenericAllocationHandle>, bytes: usize, prop: In<CUmemAllocationProp>,
+        flags: c_ulonglong,
+    ) |call| {
+        let (handle, device) = (handle.check()?, device(call, &prop.get()?)?);
+        if flags != 0 {
+            return Err(Rule::Argument.into());
+        }
+        let machine = &mut **call;
+        let made = machine.space.create(&mut machine.memory, device, bytes as u64)? as u64;
+        call.out("handle", &PhysicalHandle(made));
+        Ok(handle.set(made)?)
+    }
+
+    /// `cuMemRelease`
+    pub fn cuMemRelease(handle: CUmemGenericAllocationHandle) |call| {
+        call.show("handle", &PhysicalHandle(handle));
+        let machine = &mut **call;
+        machine.space.release(&mut machine.memory, handle as usize)
+    }
+
+    /// `cuMemAddressReserve`
+    pub fn cuMemAddressReserve(
+        address: Out<CUdeviceptr>, bytes: usize, alignment: usize, wish: CUdeviceptr, flags: c_ulonglong,
+    ) |call| {
+        let address = address.check()?;
+        if flags != 0 {
+            return Err(Rule::Argument.into());
+        }
+        let honour = call.options.honour_hints;
+        let machine = &mut **call;
+        let start =
+            machine.space.reserve(&mut machine.memory, bytes as u64, alignment as u64, wish, honour)?;
+        call.out("address", &Address(start));
+        Ok(address.set(start)?)
+    }
+
+    /// `cuMemAddressFree`
+    pub fn cuMemAddressFree(address: Address, bytes: usize) |call| {
+        call.space.free_addresses(range(address, bytes))
+    }
+
+    /// `cuMemMap`
+    pub fn cuMemMap(
+        address: Address, bytes: usize, offset: usize, handle: CUmemGenericAllocationHandle,
+        flags: c_ulonglong,
+    ) |call| {
+        call.show("handle", &PhysicalHandle(handle));
+        if flags != 0 {
+            return Err(Rule::Argument.into());
+        }
+        call.space.map(range(address, bytes), offset as u64, handle as usize)
+    }
+
+    /// `cuMemUnmap`
+    pub fn cuMemUnmap(address: Address, bytes: usize) |call| {
+        let range = range(address, bytes);
+        if call.work.uses(range) {
+            return Err(Rule::MappingInUse.into());
+        }
+        let machine = &mut **call;
+        machine.space.unmap(&mut machine.memory, range)
+    }
+
+    /// `cuMemSetAccess`
+    pub fn cuMemSetAccess(address: Address, bytes: usize, rights: In<CUmemAccessDesc>, count: usize) |call| {
+        let rights = rights.slice(count)?;
+        if rights.is_empty() {
+            return Err(Rule::Argument.into());
+        }
+        for right in rights {
+            if right.location.kind != MEM_LOCATION_DEVICE {
+                return Err(Rule::Argument.into());
+            }
+            call.device(right.location.id)?;
+            call.line.arg("access", right.flags.into());
+            call.space.set_access(range(address, bytes), right.flags)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,294 @@
+//! Modules and functions: what of an image's text a driver tells a program, and what a launch may look like.
+
+use std::collections::HashMap;
+
+use vgpu_abi::driver::function_attribute as id;
+use vgpu_abi::driver::launch_attribute;
+use vgpu_abi::{CUresult, driver::CUlaunchAttribute};
+use vgpu_image::layout::{Layout, Param};
+use vgpu_image::{cubin, ptx};
+
+use crate::handle::{Handles, Kind};
+use crate::raw::{Extra, Parameters};
+use crate::rule::{Answer, Refusal, Rule};
+
+/// Threads of a block, of the device and of each function.
+pub const MAX_THREADS: u32 = 1024;
+/// Shared memory of a block, without and with asking for more.
+pub const SHARED: i32 = 48 << 10;
+/// The same for functions that ask.
+pub const SHARED_OPTIN: i32 = 227 << 10;
+/// Blocks of a cluster that every device holds.
+const PORTABLE_CLUSTER: u32 = 8;
+/// One above the last launch attribute that there is.
+const LAUNCH_ATTRIBUTES: u32 = 17;
+
+/// A module.
+#[derive(Debug)]
+pub struct Module {
+    context: usize,
+    kernels: HashMap<String, Layout>,
+    /// Text of a PTX image, for its variables.
+    text: Option<String>,
+    functions: HashMap<String, usize>,
+    /// Addresses of variables that were asked for.
+    globals: HashMap<String, u64>,
+}
+
+/// A function.
+#[derive(Debug)]
+pub struct Function {
+    /// Its context.
+    pub context: usize,
+    module: usize,
+    layout: Layout,
+    attributes: HashMap<u32, i32>,
+    /// Threads of a block.
+    threads: i32,
+}
+
+/// A launch's shape.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Blocks in x, y, z.
+    pub grid: [u32; 3],
+    /// Threads in x, y, z.
+    pub block: [u32; 3],
+    /// Bytes of dynamic shared memory.
+    pub shared: u32,
+}
+
+impl Function {
+    /// An attribute.
+    pub fn attribute(&self, attribute: u32) -> Answer<i32> {
+        let usual = match attribute {
+            id::MAX_THREADS_PER_BLOCK => self.threads,
+            id::NUM_REGS => 32,
+            id::PTX_VERSION | id::BINARY_VERSION => 90,
+            id::MAX_DYNAMIC_SHARED_SIZE_BYTES => SHARED,
+            id::PREFERRED_SHARED_MEMORY_CARVEOUT => -1,
+            _ if attribute < id::MAX => 0,
+            _ => return Err(Rule::Argument.into()),
+        };
+        Ok(self.attributes.get(&attribute).copied().unwrap_or(usual))
+    }
+
+    /// `cuFuncGetParamInfo`: no parameter behind the last, which programs find out so.
+    pub fn parameter(&self, index: usize) -> Answer<Param> {
+        Ok(*self.layout.params.get(index).ok_or(Refusal::Expected(CUresult::INVALID_VALUE))?)
+    }
+
+    /// `cuFuncSetAttribute`
+    pub fn set_attribute(&mut self, attribute: u32, value: i32) -> Answer {
+        let right = match attribute {
+            id::MAX_DYNAMIC_SHARED_SIZE_BYTES => (0..=SHARED_OPTIN).contains(&value),
+            id::PREFERRED_SHARED_MEMORY_CARVEOUT => (-1..=100).contains(&value),
+            id::REQUIRED_CLUSTER_WIDTH..id::NON_PORTABLE_CLUSTER_SIZE_ALLOWED => value >= 0,
+            id::NON_PORTABLE_CLUSTER_SIZE_ALLOWED => matches!(value, 0 | 1),
+            id::CLUSTER_SCHEDULING_POLICY_PREFERENCE => (0..=2).contains(&value),
+            _ => false,
+        };
+        if !right {
+            return Err(Rule::FunctionAttribute.into());
+        }
+        self.attributes.insert(attribute, value);
+        Ok(())
+    }
+
+    /// `cuLaunchKernel`: the shape and the parameters.
+    pub fn check(&self, shape: Shape, parameters: Parameters, extra: Extra) -> Answer {
+        let [x, y, z] = shape.grid;
+        let [width, height, depth] = shape.block;
+        let grid =
+            (1..=i32::MAX.cast_unsigned()).contains(&x) && [y, z].iter().all(|n| (1..=65_535).contains(n));
+        let block = [width, height].iter().all(|n| (1..=1024).contains(n)) && (1..=64).contains(&depth);
+        if !grid || !block || u64::from(width) * u64::from(height) * u64::from(depth) > u64::from(MAX_THREADS)
+        {
+            return Err(Rule::LaunchShape.into());
+        }
+        let most = self.attribute(id::MAX_THREADS_PER_BLOCK)?.cast_unsigned();
+        if width * height * depth > most {
+            return Err(Rule::LaunchResources.into());
+        }
+        if shape.shared > self.attribute(id::MAX_DYNAMIC_SHARED_SIZE_BYTES)?.cast_unsigned() {
+            return Err(Rule::LaunchShared.into());
+        }
+        self.check_parameters(parameters, extra)
+    }
+
+    /// The parameters: one pointer each, or a buffer of the function's size.
+    pub fn check_parameters(&self, parameters: Parameters, extra: Extra) -> Answer {
+        let bytes = self.layout.bytes as usize;
+        let right = match (parameters.is_null(), extra.is_null()) {
+            (true, true) => bytes == 0,
+            (false, true) => true,
+            // Compilers lay buffers out as structures, whose ends are aligned.
+            (true, false) => (bytes..=bytes.next_multiple_of(16)).contains(&extra.buffer_bytes()?),
+            (false, false) => false,
+        };
+        if right { Ok(()) } else { Err(Rule::LaunchParameters.into()) }
+    }
+
+    /// `cuLaunchKernelEx`: the attributes of a launch.
+    pub fn check_attributes(&self, grid: [u32; 3], attributes: &[CUlaunchAttribute]) -> Answer {
+        for attribute in attributes {
+            let words = attribute.words();
+            match attribute.id {
+                launch_attribute::CLUSTER_DIMENSION => {
+                    let divides =
+                        words.iter().zip(grid).all(|(&n, blocks)| n > 0 && blocks.is_multiple_of(n));
+                    let most = match self.attribute(id::NON_PORTABLE_CLUSTER_SIZE_ALLOWED)? {
+                        0 => PORTABLE_CLUSTER,
+                        _ => 2 * PORTABLE_CLUSTER,
+                    };
+                    if !divides {
+                        return Err(Rule::LaunchAttributes.into());
+                    }
+                    if words.iter().product::<u32>() > most {
+                        return Err(Refusal::Expected(CUresult::INVALID_CLUSTER_SIZE));
+                    }
+                }
+                0..LAUNCH_ATTRIBUTES => {}
+                _ => return Err(Rule::LaunchAttributes.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// All modules.
+#[derive(Debug)]
+pub struct Modules {
+    /// Threads of a block that a function can have.
+    threads: i32,
+    loaded: Handles<Module>,
+    functions: Handles<Function>,
+}
+
+impl Modules {
+    /// None yet.
+    pub const fn new(threads: i32) -> Self {
+        Self { threads, loaded: Handles::new(Kind::Module), functions: Handles::new(Kind::Function) }
+    }
+
+    /// `cuModuleLoadData`; the text of the JIT's complaint where it has one.
+    pub fn load(&mut self, context: usize, image: &[u8]) -> Result<usize, (Refusal, String)> {
+        let expected = |status, why: &dyn std::fmt::Display| (Refusal::Expected(status), why.to_string());
+        let (kernels, text) = if image.starts_with(b"\x7fELF") {
+            (cubin::kernels(image).map_err(|error| expected(CUresult::INVALID_IMAGE, &error))?, None)
+        } else {
+            ptx::outline(image).map_err(|error| expected(CUresult::INVALID_PTX, &error))?;
+            let kernels = ptx::kernels(image).map_err(|error| expected(CUresult::INVALID_PTX, &error))?;
+            (kernels, Some(String::from_utf8_lossy(image).into_owned()))
+        };
+        let kernels = kernels.into_iter().collect();
+        Ok(self.loaded.add(Module {
+            context,
+            kernels,
+            text,
+            functions: HashMap::new(),
+            globals: HashMap::new(),
+        }))
+    }
+
+    /// `cuModuleUnload`
+    pub fn unload(&mut self, context: usize, module: usize) -> Answer {
+        self.of(context, module)?;
+        self.loaded.remove(module)?;
+        self.functions.retain(|function| function.module != module);
+        Ok(())
+    }
+
+    fn of(&mut self, context: usize, module: usize) -> Answer<&mut Module> {
+        let found = self.loaded.get_mut(module)?;
+        if found.context != context {
+            return Err(Rule::OtherContext.into());
+        }
+        Ok(found)
+    }
+
+    /// `cuModuleGetFunction`; the same function is the same handle.
+    pub fn function(&mut self, context: usize, module: usize, name: &str) -> Answer<usize> {
+        let found = self.of(context, module)?;
+        if let Some(&known) = found.functions.get(name) {
+            return Ok(known);
+        }
+        let layout = found.kernels.get(name).ok_or(Refusal::Expected(CUresult::NOT_FOUND))?.clone();
+        let (attributes, threads) = (HashMap::new(), self.threads);
+        let function = self.functions.add(Function { context, module, layout, attributes, threads });
+        self.of(context, module)?.functions.insert(name.to_owned(), function);
+        Ok(function)
+    }
+
+    /// `cuModuleGetGlobal`: address and size of a variable of a PTX module. No address: it has none yet.
+    pub fn global(&mut self, context: usize, module: usize, name: &str) -> Answer<(Option<u64>, u64)> {
+        let found = self.of(context, module)?;
+        let bytes = variable_bytes(found.text.as_deref().unwrap_or(""), name);
+        let bytes = bytes.ok_or(Refusal::Expected(CUresult::NOT_FOUND))?;
+        Ok((found.globals.get(name).copied(), bytes))
+    }
+
+    /// Gives a variable its address.
+    pub fn place_global(&mut self, context: usize, module: usize, name: &str, address: u64) -> Answer {
+        self.of(context, module)?.globals.insert(name.to_owned(), address);
+        Ok(())
+    }
+
+    /// A function of the current context.
+    pub fn get(&self, context: usize, function: usize) -> Answer<&Function> {
+        let found = self.functions.get(function)?;
+        if found.context != context {
+            return Err(Rule::OtherContext.into());
+        }
+        Ok(found)
+    }
+
+    /// A function of the current context, to be changed.
+    pub fn get_mut(&mut self, context: usize, function: usize) -> Answer<&mut Function> {
+        self.get(context, function)?;
+        self.functions.get_mut(function)
+    }
+
+    /// Takes away what a context had.
+    pub fn end_context(&mut self, context: usize) {
+        self.loaded.retain(|module| module.context != context);
+        self.functions.retain(|function| function.context != context);
+    }
+}
+
+/// Bytes of a variable in global or constant memory, as its declaration says.
+fn variable_bytes(text: &str, name: &str) -> Option<u64> {
+    let declarations =
+        text.split([';', '{', '}']).filter(|part| part.contains(".global") || part.contains(".const"));
+    for declaration in declarations {
+        let words: Vec<&str> = declaration.split(|c: char| c.is_whitespace() || "[]=,".contains(c)).collect();
+        let Some(at) = words.iter().position(|&word| word == name) else { continue };
+        let element = words[..at].iter().rev().find_map(|word| {
+            let bits = word.strip_prefix('.')?.trim_start_matches(char::is_alphabetic);
+            bits.parse::<u64>().ok().map(|bits| bits / 8)
+        })?;
+        let declared = declaration.split('=').next()?;
+        let count: u64 = declared
+            .split('[')
+            .skip(1)
+            .filter_map(|part| part.split(']').next()?.trim().parse::<u64>().ok())
+            .product();
+        return Some(element * count.max(1));
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_have_their_sizes() {
+        let text = ".version 8.0\n.target sm_61\n.visible .global .align 4 .b8 table[16] = {1, 2};\n\
+            .const .f32 scale;\n.global .u64 grid[2][3];\n.visible .entry k() { ret; }";
+        assert_eq!(variable_bytes(text, "table"), Some(16));
+        assert_eq!(variable_bytes(text, "scale"), Some(4));
+        assert_eq!(variable_bytes(text, "grid"), Some(48));
+        assert_eq!(variable_bytes(text, "k"), None);
+    }
+}

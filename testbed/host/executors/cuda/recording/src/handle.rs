@@ -1,0 +1,149 @@
+//! Handles: numbers that look like pointers, of which the library knows kind, age and whether they still
+//! stand for anything.
+
+use crate::rule::{Answer, Rule};
+
+/// Where the numbers begin: no address of a program on x86-64 lies there.
+const BASE: usize = 0x5ec0_0000_0000_0000;
+/// Bits of a number that tell one handle of a kind from another.
+const INDEX_BITS: u32 = 32;
+/// Handles look aligned.
+const STEP: usize = 16;
+
+/// Declares the kinds with their names in a record.
+macro_rules! kinds {
+    ($( $(#[$meta:meta])* $name:ident $word:literal; )*) => {
+        /// A kind of handle.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Kind { $( $(#[$meta])* $name, )* }
+
+        impl Kind {
+            const ALL: &'static [Self] = &[ $( Self::$name, )* ];
+
+            const fn word(self) -> &'static str {
+                match self { $( Self::$name => $word, )* }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// `CUcontext`
+    Context "context";
+    /// `CUstream`
+    Stream "stream";
+    /// `CUevent`
+    Event "event";
+    /// `CUmodule`
+    Module "module";
+    /// `CUfunction`
+    Function "function";
+    /// `CUgraph`
+    Graph "graph";
+    /// `CUgraphNode`
+    Node "node";
+    /// `CUgraphExec`
+    Exec "exec";
+    /// `CUmemGenericAllocationHandle`
+    Physical "physical";
+}
+
+/// Name of a handle in a record: its kind, and its number in the order of creation, from 1.
+pub fn name(raw: usize) -> Option<String> {
+    let rest = raw.checked_sub(BASE)?;
+    let kind = Kind::ALL.get(rest >> INDEX_BITS)?;
+    let at = rest & ((1 << INDEX_BITS) - 1);
+    Some(format!("{}#{}", kind.word(), at / STEP + 1))
+}
+
+/// The objects of one kind.
+#[derive(Debug)]
+pub struct Handles<T> {
+    kind: Kind,
+    /// What a handle answers that was never made.
+    unknown: Rule,
+    /// And one that stands for nothing any more.
+    destroyed: Rule,
+    objects: Vec<Option<T>>,
+}
+
+impl<T> Handles<T> {
+    /// No objects yet.
+    pub const fn new(kind: Kind) -> Self {
+        Self::answering(kind, Rule::UnknownHandle, Rule::DestroyedHandle)
+    }
+
+    /// No objects yet, of a kind with answers of its own.
+    pub const fn answering(kind: Kind, unknown: Rule, destroyed: Rule) -> Self {
+        Self { kind, unknown, destroyed, objects: Vec::new() }
+    }
+
+    /// Adds an object and makes its handle.
+    pub fn add(&mut self, object: T) -> usize {
+        self.objects.push(Some(object));
+        BASE + ((self.kind as usize) << INDEX_BITS) + (self.objects.len() - 1) * STEP
+    }
+
+    fn index(&self, raw: usize) -> Answer<usize> {
+        let first = BASE + ((self.kind as usize) << INDEX_BITS);
+        let at = raw.checked_sub(first).filter(|at| at % STEP == 0).map(|at| at / STEP);
+        Ok(at.filter(|&at| at < self.objects.len()).ok_or(self.unknown)?)
+    }
+
+    /// The object of a handle.
+    pub fn get(&self, raw: usize) -> Answer<&T> {
+        Ok(self.objects[self.index(raw)?].as_ref().ok_or(self.destroyed)?)
+    }
+
+    /// The object of a handle, to be changed.
+    pub fn get_mut(&mut self, raw: usize) -> Answer<&mut T> {
+        let (at, destroyed) = (self.index(raw)?, self.destroyed);
+        Ok(self.objects[at].as_mut().ok_or(destroyed)?)
+    }
+
+    /// Takes the object away; its handle stands for nothing from now on.
+    pub fn remove(&mut self, raw: usize) -> Answer<T> {
+        let (at, destroyed) = (self.index(raw)?, self.destroyed);
+        Ok(self.objects[at].take().ok_or(destroyed)?)
+    }
+
+    /// The objects that there are, with their handles.
+    pub fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
+        let first = BASE + ((self.kind as usize) << INDEX_BITS);
+        self.objects
+            .iter()
+            .enumerate()
+            .filter_map(move |(at, object)| Some((first + at * STEP, object.as_ref()?)))
+    }
+
+    /// Takes away the objects that do not stay.
+    pub fn retain(&mut self, mut stays: impl FnMut(&T) -> bool) {
+        for object in &mut self.objects {
+            if object.as_ref().is_some_and(|object| !stays(object)) {
+                *object = None;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handles_are_numbered_and_told_apart() {
+        let mut streams = Handles::new(Kind::Stream);
+        let mut events = Handles::new(Kind::Event);
+        let (one, two, event) = (streams.add('a'), streams.add('b'), events.add(()));
+        assert_eq!(name(one).as_deref(), Some("stream#1"));
+        assert_eq!(name(event).as_deref(), Some("event#1"));
+        assert_eq!(name(0x7fff_0000_1000), None);
+        assert_eq!(streams.get(two), Ok(&'b'));
+        assert_eq!(streams.get(event), Err(Rule::UnknownHandle.into()));
+        assert_eq!(streams.get(two + 1), Err(Rule::UnknownHandle.into()));
+        assert_eq!(streams.get(two + STEP), Err(Rule::UnknownHandle.into()));
+        assert_eq!(streams.remove(one), Ok('a'));
+        assert_eq!(streams.remove(one), Err(Rule::DestroyedHandle.into()));
+        assert_eq!(streams.iter().map(|(raw, _)| raw).collect::<Vec<_>>(), [two]);
+    }
+}

@@ -1,0 +1,51 @@
+//! A libcuda for tests of programs that use a GPU. It computes nothing and moves no byte of a copy; it is a
+//! machine of states that refuses what CUDA's documentation refuses, and it records each call, with its
+//! arguments and its thread, as a line of JSON.
+//!
+//! ```text
+//!   api        the exports, by the chapters of CUDA's manual
+//!   call       one lock, a line of the record for each call, the device's thread
+//!   machine    all state; what concerns several parts of it
+//!   capture  graph  work  stream  context  code  memory  virtual_memory  host_memory
+//!   place      for tests: a library of their own, and what it recorded
+//!   leaves     rule (what can be broken)  handle  options  record  raw (all unsafe code)
+//! ```
+//! It was written from CUDA's driver API reference and programming guide, not from the shim that stands in
+//! for libcuda in a guest, so that the two do not share a misunderstanding. Where the manual leaves behaviour
+//! undefined - a handle that was destroyed, memory that is unregistered under a copy - the call is refused.
+//!
+//! Work completes on a thread of its own, after the call that gave it: a program that takes it for complete
+//! at once is told that it is not ready. What a program has to expect (not ready, out of memory, a fault of
+//! the device) can be had by [`options`].
+
+#[macro_use]
+mod call;
+
+mod api;
+mod capture;
+mod code;
+mod context;
+mod graph;
+mod handle;
+mod host_memory;
+mod machine;
+mod memory;
+mod options;
+mod place;
+mod raw;
+mod record;
+mod rule;
+mod stream;
+mod virtual_memory;
+mod work;
+
+pub use options::VARIABLE;
+pub use place::Recording;
+pub use rule::Rule;
+
+/// Lets work complete that the option `held` holds.
+#[unsafe(no_mangle)]
+#[allow(non_snake_case, reason = "named as the library's other functions are")]
+pub extern "C" fn vgpuRecordingRelease() {
+    call::release();
+}

@@ -1,0 +1,69 @@
+//! For tests: a library of their own with its options, in a directory that goes with them, and what it has
+//! recorded.
+
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::options::{FILE, RECORD};
+
+/// What cargo calls the library.
+const BUILT: &str = "libvgpu_recording_cuda.so";
+/// What programs call it.
+const NAME: &str = "libcuda.so.1";
+
+/// A library in a directory of its own. Loaded by its path it has a state of its own, whatever else of its
+/// kind is loaded.
+#[derive(Debug)]
+pub struct Recording {
+    folder: TempDir,
+}
+
+impl Recording {
+    /// Copies the library that cargo has built beside the running program, or in its `deps`, and writes the
+    /// options, as `recording.json` has them.
+    ///
+    /// # Errors
+    /// The library is not there, or cannot be copied.
+    pub fn new(options: &Value) -> io::Result<Self> {
+        let program = std::env::current_exe()?;
+        let home = program.parent().unwrap_or(Path::new("."));
+        let built = [home.join(BUILT), home.join("deps").join(BUILT)].into_iter().find(|path| path.exists());
+        let built = built.ok_or_else(|| {
+            let text = format!("{BUILT} is not beside {}", program.display());
+            io::Error::new(io::ErrorKind::NotFound, text)
+        })?;
+        let folder = TempDir::with_prefix("vgpu-recording-")?;
+        fs::copy(built, folder.path().join(NAME))?;
+        fs::write(folder.path().join(FILE), options.to_string())?;
+        Ok(Self { folder })
+    }
+
+    /// Path of the library.
+    #[must_use]
+    pub fn library(&self) -> PathBuf {
+        self.folder.path().join(NAME)
+    }
+
+    /// The lines of the record, in their order.
+    ///
+    /// # Errors
+    /// The record cannot be read, or a line is no JSON.
+    pub fn lines(&self) -> io::Result<Vec<Value>> {
+        let text = match fs::read_to_string(self.folder.path().join(RECORD)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            text => text?,
+        };
+        text.lines().map(|line| serde_json::from_str(line).map_err(io::Error::from)).collect()
+    }
+
+    /// The lines of calls that broke a rule.
+    ///
+    /// # Errors
+    /// As [`Self::lines`].
+    pub fn refused(&self) -> io::Result<Vec<Value>> {
+        Ok(self.lines()?.into_iter().filter(|line| !line["refused"].is_null()).collect())
+    }
+}

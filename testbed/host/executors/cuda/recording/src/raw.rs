@@ -1,0 +1,290 @@
+//! The only unsafe code of the library: words of host memory that memory operations read and write as a
+//! device would, pages for pinned allocations, arguments that [`vgpu_abi::driver::arg`] has no type for, and
+//! where the library itself lies.
+//!
+//! Nothing here reads the sources of copies or writes their destinations: [`HostAddress`] cannot be followed.
+
+use std::ffi::{CStr, OsStr, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::ptr;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use vgpu_abi::driver::arg::In;
+use vgpu_abi::driver::signature::StandsFor;
+use vgpu_abi::driver::{
+    BatchMemoryNodeParams, CUdeviceptr, CUhostFn, CUlaunchAttribute, CUlaunchConfig, LAUNCH_PARAM,
+    StreamMemoryOperation,
+};
+use vgpu_image::cubin::{self, Length};
+
+use crate::rule::{Answer, Rule};
+
+/// An address in device memory; never followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Address(pub CUdeviceptr);
+
+impl StandsFor<CUdeviceptr> for Address {}
+
+/// An address in host memory that is never followed: of copies, registrations and pinned allocations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct HostAddress(*const c_void);
+
+impl StandsFor<*const c_void> for HostAddress {}
+impl StandsFor<*mut c_void> for HostAddress {}
+
+impl HostAddress {
+    /// The address as a number.
+    pub fn number(self) -> u64 {
+        self.0.addr() as u64
+    }
+}
+
+/// A function of the program with its argument, called in a stream's order.
+#[derive(Clone, Copy, Debug)]
+pub struct HostFunction {
+    call: CUhostFn,
+    data: usize,
+}
+
+impl HostFunction {
+    /// What `cuLaunchHostFunc` is given.
+    pub fn new(call: CUhostFn, data: HostAddress) -> Self {
+        Self { call, data: data.0.expose_provenance() }
+    }
+
+    /// Calls it.
+    pub fn call(self) {
+        // SAFETY: the program promised a function that may be called with this argument once the stream's
+        // earlier work is complete, from any thread.
+        unsafe { (self.call)(ptr::with_exposed_provenance_mut(self.data)) };
+    }
+}
+
+/// Kernel parameters, one pointer for each; never followed.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct Parameters(*mut *mut c_void);
+
+impl StandsFor<*mut *mut c_void> for Parameters {}
+
+impl Parameters {
+    /// Whether there are none.
+    pub fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
+    /// Of a structure's field.
+    pub const fn of(pointer: *mut *mut c_void) -> Self {
+        Self(pointer)
+    }
+}
+
+/// The `extra` argument of a launch: null, or a list of keys and values that ends with `CU_LAUNCH_PARAM_END`.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct Extra(*mut *mut c_void);
+
+impl StandsFor<*mut *mut c_void> for Extra {}
+
+impl Extra {
+    /// Of a structure's field, with the promise that the structure's manual makes.
+    pub const fn of(pointer: *mut *mut c_void) -> Self {
+        Self(pointer)
+    }
+
+    /// Whether there is no list.
+    pub fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
+    /// Bytes of the parameter buffer that the list names. Its content is not read.
+    pub fn buffer_bytes(self) -> Answer<usize> {
+        let [end, buffer, size] = LAUNCH_PARAM;
+        let (mut at, mut found, mut pointer) = (self.0, None, false);
+        // Each key at most once.
+        for _ in 0..3 {
+            // SAFETY: the list is one of the manual's: it goes on to the end key.
+            let key = unsafe { at.read() }.addr();
+            if key == end {
+                break;
+            }
+            // SAFETY: a key that is not the end has a value behind it.
+            at = unsafe { at.add(1) };
+            // SAFETY: as above.
+            let value = unsafe { at.read() };
+            if key == size && !value.is_null() {
+                // SAFETY: the manual has the address of a `size_t` here.
+                found = Some(unsafe { value.cast::<usize>().read_unaligned() });
+            } else if key == buffer {
+                pointer = !value.is_null();
+            } else {
+                return Err(Rule::LaunchParameters.into());
+            }
+            // SAFETY: behind a value comes the next key.
+            at = unsafe { at.add(1) };
+        }
+        Ok(found.filter(|&bytes| pointer || bytes == 0).ok_or(Rule::LaunchParameters)?)
+    }
+}
+
+/// An image of code.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct ImageAddress(*const c_void);
+
+impl StandsFor<*const c_void> for ImageAddress {}
+
+impl ImageAddress {
+    /// The bytes of the image up to its end: PTX ends with a zero, a cubin's headers say how long it is.
+    pub fn bytes<'a>(self) -> Answer<&'a [u8]> {
+        let start = self.0.cast::<u8>();
+        if start.is_null() {
+            return Err(Rule::NullArgument.into());
+        }
+        // SAFETY: an image is a text with an end, or a file with a header: it has a first byte.
+        if unsafe { start.read() } != 0x7f {
+            // SAFETY: PTX is handed over as a text that ends with a zero.
+            return Ok(unsafe { CStr::from_ptr(start.cast()) }.to_bytes());
+        }
+        let mut known = 64;
+        loop {
+            // SAFETY: the image's header has 64 bytes, and the headers read so far say that it has this many.
+            let bytes = unsafe { std::slice::from_raw_parts(start, known) };
+            match cubin::length(bytes) {
+                Ok(Length::More(more)) => known = more,
+                // SAFETY: the program promised an image, which its own headers say ends there.
+                Ok(Length::Known(all)) => return Ok(unsafe { std::slice::from_raw_parts(start, all) }),
+                Err(_) => return Err(Rule::Image.into()),
+            }
+        }
+    }
+}
+
+/// Values of the JIT's options: numbers, or addresses of buffers.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct JitValues(*mut *mut c_void);
+
+impl StandsFor<*mut *mut c_void> for JitValues {}
+
+impl JitValues {
+    /// No options.
+    pub const NONE: Self = Self(ptr::null_mut());
+
+    /// `CU_JIT_ERROR_LOG_BUFFER`, and the option with its size, which comes back as the text's.
+    const ERROR_LOG: [u32; 2] = [5, 6];
+
+    /// Stores a text where `options` want the errors.
+    pub fn store_errors(self, options: &[u32], text: &str) {
+        let place = |wanted| options.iter().position(|&option| option == wanted);
+        let [Some(buffer), Some(size)] = Self::ERROR_LOG.map(place) else { return };
+        // SAFETY: the manual has as many values as options.
+        let size_at = unsafe { self.0.add(size) };
+        // SAFETY: as above.
+        let room = unsafe { size_at.read() }.addr();
+        // SAFETY: as above.
+        let buffer_at = unsafe { self.0.add(buffer) };
+        // SAFETY: as above.
+        let buffer = unsafe { buffer_at.read() }.cast::<u8>();
+        let Some(most) = room.checked_sub(1).filter(|_| !buffer.is_null()) else { return };
+        let bytes = text.len().min(most);
+        // SAFETY: the buffer has room for `bytes` and a zero, as its size option says.
+        unsafe { ptr::copy_nonoverlapping(text.as_ptr(), buffer, bytes) };
+        // SAFETY: as above; `bytes` is within the buffer.
+        let end = unsafe { buffer.add(bytes) };
+        // SAFETY: as above.
+        unsafe { end.write(0) };
+        // SAFETY: the values are the program's to be changed.
+        unsafe { size_at.write(ptr::without_provenance_mut(bytes + 1)) };
+    }
+}
+
+/// The attributes of a launch, which the program vouches for by the structure.
+pub fn attributes(config: &CUlaunchConfig) -> Answer<&[CUlaunchAttribute]> {
+    // SAFETY: the manual has an array of that many attributes here, or null and none.
+    Ok(unsafe { In::new(config.attributes) }.slice(config.attribute_count as usize)?)
+}
+
+/// The operations of a node, which the program vouches for by the structure.
+pub fn operations(params: &BatchMemoryNodeParams) -> Answer<&[StreamMemoryOperation]> {
+    // SAFETY: the manual has an array of that many operations here, or null and none.
+    Ok(unsafe { In::new(params.operations.cast_const()) }.slice(params.count as usize)?)
+}
+
+/// Stores a value of 4 or 8 bytes as a device does: at once, and after everything that it stored before.
+pub fn store(address: usize, bytes: usize, value: u64) {
+    let place: *mut c_void = ptr::with_exposed_provenance_mut(address);
+    if bytes == 4 {
+        // SAFETY: the machine has checked that the word is aligned and lies in memory that the program
+        // registered or allocated pinned, and it refuses to let that memory go while the operation is
+        // pending.
+        unsafe { AtomicU32::from_ptr(place.cast()) }.store(value as u32, Ordering::Release);
+    } else {
+        // SAFETY: as above, for 8 bytes.
+        unsafe { AtomicU64::from_ptr(place.cast()) }.store(value, Ordering::Release);
+    }
+}
+
+/// Reads a value of 4 or 8 bytes.
+pub fn load(address: usize, bytes: usize) -> u64 {
+    let place: *mut c_void = ptr::with_exposed_provenance_mut(address);
+    if bytes == 4 {
+        // SAFETY: as in `store`.
+        u64::from(unsafe { AtomicU32::from_ptr(place.cast()) }.load(Ordering::Acquire))
+    } else {
+        // SAFETY: as in `store`.
+        unsafe { AtomicU64::from_ptr(place.cast()) }.load(Ordering::Acquire)
+    }
+}
+
+/// Pages of host memory.
+#[derive(Debug)]
+pub struct Pages {
+    start: usize,
+    bytes: usize,
+}
+
+impl Pages {
+    /// At least `bytes` of zeros. `None` where the system has no more.
+    pub fn new(bytes: usize) -> Option<Self> {
+        let bytes = bytes.checked_next_multiple_of(4096)?;
+        // SAFETY: a new mapping at an address of the kernel's choice takes nothing from anybody.
+        let start = unsafe {
+            mmap_anonymous(ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+        };
+        Some(Self { start: start.ok()?.expose_provenance(), bytes })
+    }
+
+    /// Address of the first byte.
+    pub const fn start(&self) -> usize {
+        self.start
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        let start = ptr::with_exposed_provenance_mut(self.start);
+        // SAFETY: the mapping is this value's own, and whoever had its address has freed it.
+        if let Err(error) = unsafe { munmap(start, self.bytes) } {
+            eprintln!("recording libcuda: unmap pinned memory: {error}");
+        }
+    }
+}
+
+/// The library's own file.
+pub fn library() -> Option<PathBuf> {
+    // SAFETY: all-zero is a value of this structure of pointers.
+    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+    // SAFETY: the address is one of this object, and the structure is live.
+    let found = unsafe { libc::dladdr(library as *const c_void, &raw mut info) };
+    if found == 0 || info.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: the loader's name of an object that stays, ended by zero.
+    let name = unsafe { CStr::from_ptr(info.dli_fname) };
+    Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
+}

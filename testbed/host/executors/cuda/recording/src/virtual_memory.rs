@@ -1,0 +1,213 @@
+//! "Virtual Memory Management": reserved addresses, physical memory, mappings and their access.
+
+use std::collections::BTreeMap;
+
+use vgpu_abi::CUresult;
+
+use crate::handle::{Handles, Kind};
+use crate::memory::{Memory, Range, named};
+use crate::rule::{Answer, Refusal, Rule};
+
+/// Granularity of physical memory and mappings, minimum and recommended.
+pub const GRANULARITY: u64 = 2 << 20;
+/// Size of a host's pages, of which reservations are made.
+const PAGE: u64 = 4096;
+/// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE` and `..._READ`
+const ACCESS: [u32; 3] = [0, 1, 3];
+
+/// Physical memory.
+#[derive(Debug)]
+struct Physical {
+    bytes: u64,
+    device: i32,
+    /// Mappings that there are.
+    maps: u32,
+    /// Its handle has been given back; it lives as long as its mappings.
+    released: bool,
+}
+
+/// A mapping.
+#[derive(Clone, Copy, Debug)]
+struct Mapping {
+    range: Range,
+    handle: usize,
+    /// `CUmemAccess_flags`; none to begin with.
+    access: u32,
+}
+
+/// Reservations and mappings.
+#[derive(Debug)]
+pub struct VirtualMemory {
+    /// Reserved ranges with their numbers.
+    reservations: BTreeMap<u64, (Range, u64)>,
+    mappings: BTreeMap<u64, Mapping>,
+    physical: Handles<Physical>,
+    count: u64,
+}
+
+impl VirtualMemory {
+    /// Nothing reserved.
+    pub const fn new() -> Self {
+        Self {
+            reservations: BTreeMap::new(),
+            mappings: BTreeMap::new(),
+            physical: Handles::answering(Kind::Physical, Rule::NoPhysical, Rule::NoPhysical),
+            count: 0,
+        }
+    }
+
+    /// `cuMemCreate`
+    pub fn create(&mut self, memory: &mut Memory, device: i32, bytes: u64) -> Answer<usize> {
+        if bytes == 0 || !bytes.is_multiple_of(GRANULARITY) {
+            return Err(Rule::Granularity.into());
+        }
+        memory.take(device, bytes)?;
+        Ok(self.physical.add(Physical { bytes, device, maps: 0, released: false }))
+    }
+
+    /// `cuMemRelease`
+    pub fn release(&mut self, memory: &mut Memory, handle: usize) -> Answer {
+        let physical = self.physical.get_mut(handle)?;
+        if physical.released {
+            return Err(Rule::NoPhysical.into());
+        }
+        physical.released = true;
+        self.drop_unused(memory, handle)
+    }
+
+    fn drop_unused(&mut self, memory: &mut Memory, handle: usize) -> Answer {
+        let physical = self.physical.get(handle)?;
+        if physical.released && physical.maps == 0 {
+            memory.give_back(physical.device, physical.bytes);
+            self.physical.remove(handle)?;
+        }
+        Ok(())
+    }
+
+    /// `cuMemAddressReserve`. A wish is only a hint.
+    pub fn reserve(
+        &mut self,
+        memory: &mut Memory,
+        bytes: u64,
+        alignment: u64,
+        wish: u64,
+        honour: bool,
+    ) -> Answer<u64> {
+        let aligned = alignment == 0 || alignment.is_power_of_two();
+        if bytes == 0 || !bytes.is_multiple_of(PAGE) || !wish.is_multiple_of(PAGE) || !aligned {
+            return Err(Rule::Reservation.into());
+        }
+        let alignment = alignment.max(GRANULARITY);
+        if bytes > 1 << 46 {
+            return Err(Refusal::Expected(CUresult::OUT_OF_MEMORY));
+        }
+        let wished = Range::new(wish, bytes);
+        let free = !self.reservations.values().any(|(range, _)| range.overlaps(wished));
+        let start = if honour && wish != 0 && free && wish.is_multiple_of(alignment) {
+            wish
+        } else {
+            memory.addresses(bytes, alignment)
+        };
+        self.count += 1;
+        self.reservations.insert(start, (Range::new(start, bytes), self.count));
+        Ok(start)
+    }
+
+    /// `cuMemAddressFree`
+    pub fn free_addresses(&mut self, range: Range) -> Answer {
+        if self.reservations.get(&range.start).is_none_or(|(reserved, _)| *reserved != range) {
+            return Err(Rule::NoReservation.into());
+        }
+        if self.mappings.values().any(|mapping| mapping.range.overlaps(range)) {
+            return Err(Rule::StillMapped.into());
+        }
+        self.reservations.remove(&range.start);
+        Ok(())
+    }
+
+    /// `cuMemMap`
+    pub fn map(&mut self, range: Range, offset: u64, handle: usize) -> Answer {
+        if range.bytes == 0 || !(range.start | range.bytes | offset).is_multiple_of(GRANULARITY) {
+            return Err(Rule::Granularity.into());
+        }
+        if offset != 0 {
+            return Err(Rule::MapOffset.into());
+        }
+        let physical = self.physical.get_mut(handle)?;
+        if physical.released {
+            return Err(Rule::NoPhysical.into());
+        }
+        if range.bytes > physical.bytes {
+            return Err(Rule::BeyondPhysical.into());
+        }
+        if !self.reservations.values().any(|(reserved, _)| reserved.has(range)) {
+            return Err(Rule::NotReserved.into());
+        }
+        if self.mappings.values().any(|mapping| mapping.range.overlaps(range)) {
+            return Err(Rule::MappedTwice.into());
+        }
+        physical.maps += 1;
+        self.mappings.insert(range.start, Mapping { range, handle, access: 0 });
+        Ok(())
+    }
+
+    /// The mappings that make up a range: whole ones, without a gap.
+    fn whole(&self, range: Range) -> Answer<Vec<u64>> {
+        let (mut at, mut found) = (range.start, Vec::new());
+        while at < range.end() {
+            let mapping = self.mappings.get(&at).ok_or(Rule::PartOfMapping)?;
+            found.push(at);
+            at = mapping.range.end();
+        }
+        if at == range.end() && !found.is_empty() { Ok(found) } else { Err(Rule::PartOfMapping.into()) }
+    }
+
+    /// `cuMemUnmap`
+    pub fn unmap(&mut self, memory: &mut Memory, range: Range) -> Answer {
+        for start in self.whole(range)? {
+            let Some(mapping) = self.mappings.remove(&start) else { continue };
+            self.physical.get_mut(mapping.handle)?.maps -= 1;
+            self.drop_unused(memory, mapping.handle)?;
+        }
+        Ok(())
+    }
+
+    /// `cuMemSetAccess`
+    pub fn set_access(&mut self, range: Range, access: u32) -> Answer {
+        if !ACCESS.contains(&access) {
+            return Err(Rule::Argument.into());
+        }
+        for start in self.whole(range)? {
+            if let Some(mapping) = self.mappings.get_mut(&start) {
+                mapping.access = access;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a device may read (and write, with `write`) a whole range.
+    pub fn accessible(&self, range: Range, write: bool) -> bool {
+        let mut at = range.start;
+        while at < range.end() {
+            let found = self.mappings.range(..=at).next_back().map(|(_, mapping)| mapping);
+            let Some(mapping) = found.filter(|one| one.range.has(Range::new(at, 1))) else { return false };
+            if mapping.access == 0 || (write && mapping.access != 3) {
+                return false;
+            }
+            at = mapping.range.end();
+        }
+        true
+    }
+
+    /// The mapping that has an address.
+    pub fn mapped_at(&self, address: u64) -> Option<Range> {
+        let (_, mapping) = self.mappings.range(..=address).next_back()?;
+        mapping.range.has(Range::new(address, 1)).then_some(mapping.range)
+    }
+
+    /// Name of an address within a reservation.
+    pub fn name(&self, address: u64) -> Option<String> {
+        let (_, (range, number)) = self.reservations.range(..=address).next_back()?;
+        range.has(Range::new(address, 1)).then(|| named("reserved", *number, address - range.start))
+    }
+}

@@ -1,0 +1,192 @@
+//! The device's work: what streams were given, in which order it may complete, and what its completion does.
+
+use std::collections::{BTreeMap, HashMap};
+
+use vgpu_abi::driver::wait_value;
+
+use crate::memory::Range;
+use crate::options::Order;
+use crate::raw::{self, HostFunction};
+
+/// A stream of a context. 0 is the context's legacy default stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Lane {
+    /// Handle of the context.
+    pub context: usize,
+    /// Handle of the stream.
+    pub stream: usize,
+    /// Whether it runs in order with the legacy default stream.
+    pub blocking: bool,
+}
+
+/// What the completion of work does, besides letting later work go on.
+#[derive(Clone, Copy, Debug)]
+pub enum Effect {
+    /// Writes a word of host memory.
+    Write {
+        /// The program's address.
+        address: usize,
+        /// 4 or 8.
+        bytes: usize,
+        /// The value.
+        value: u64,
+    },
+    /// Nothing, but not before a word of host memory compares.
+    Wait {
+        /// The program's address.
+        address: usize,
+        /// 4 or 8.
+        bytes: usize,
+        /// The value.
+        value: u64,
+        /// How to compare.
+        flags: u32,
+    },
+    /// Gives an event its time, unless it has been recorded anew.
+    Record {
+        /// The event.
+        event: usize,
+    },
+    /// A kernel ends.
+    Kernel,
+    /// Nothing, but not before a function of the program has returned.
+    Call(HostFunction),
+}
+
+impl Effect {
+    /// Whether the effect can happen now.
+    fn is_due(&self) -> bool {
+        let Self::Wait { address, bytes, value, flags } = *self else { return true };
+        let word = raw::load(address, bytes);
+        let mask = if bytes == 4 { u64::from(u32::MAX) } else { u64::MAX };
+        match flags & !wait_value::FLUSH {
+            wait_value::EQ => word == value & mask,
+            wait_value::AND => word & value != 0,
+            wait_value::NOR => !(word | value) & mask != 0,
+            _ if bytes == 4 => (word as u32).wrapping_sub(value as u32).cast_signed() >= 0,
+            _ => word.wrapping_sub(value).cast_signed() >= 0,
+        }
+    }
+}
+
+/// A piece of work that is not complete.
+#[derive(Debug)]
+struct Item {
+    lane: Lane,
+    /// Work that completes before.
+    after: Vec<u64>,
+    effects: Vec<Effect>,
+    /// Memory, the device's or the program's, that it reads or writes.
+    uses: Vec<Range>,
+}
+
+/// A piece of work that is complete.
+#[derive(Debug)]
+pub struct Completed {
+    /// Handle of its context.
+    pub context: usize,
+    /// Its number.
+    pub number: u64,
+    /// What it does.
+    pub effects: Vec<Effect>,
+}
+
+/// All work of the process.
+#[derive(Debug, Default)]
+pub struct Work {
+    next: u64,
+    pending: BTreeMap<u64, Item>,
+    /// The newest work of each stream.
+    newest: HashMap<Lane, u64>,
+    /// Work that later work of a stream waits for.
+    waits: HashMap<Lane, Vec<u64>>,
+}
+
+impl Work {
+    /// Gives work to a stream; its number.
+    pub fn push(&mut self, lane: Lane, effects: Vec<Effect>, uses: Vec<Range>) -> u64 {
+        let mut after = self.waits.remove(&lane).unwrap_or_default();
+        after.extend(self.newest.get(&lane));
+        // "Stream synchronization behavior": the legacy stream waits for blocking streams, and they for it.
+        let together = |other: &Lane| {
+            other.context == lane.context
+                && lane.blocking
+                && other.blocking
+                && (other.stream == 0) != (lane.stream == 0)
+        };
+        after.extend(self.newest.iter().filter(|(other, _)| together(other)).map(|(_, number)| number));
+        after.retain(|number| self.pending.contains_key(number));
+        self.next += 1;
+        self.pending.insert(self.next, Item { lane, after, effects, uses });
+        self.newest.insert(lane, self.next);
+        self.next
+    }
+
+    /// Later work of a stream waits for a piece of work.
+    pub fn wait(&mut self, lane: Lane, number: u64) {
+        if self.pending.contains_key(&number) {
+            self.waits.entry(lane).or_default().push(number);
+        }
+    }
+
+    /// Whether a piece of work is not complete.
+    pub fn is_pending(&self, number: u64) -> bool {
+        self.pending.contains_key(&number)
+    }
+
+    /// Whether a stream has work that is not complete.
+    pub fn is_busy(&self, context: usize, stream: usize) -> bool {
+        self.pending.values().any(|item| item.lane.context == context && item.lane.stream == stream)
+    }
+
+    /// Whether a context has.
+    pub fn has_work(&self, context: usize) -> bool {
+        self.pending.values().any(|item| item.lane.context == context)
+    }
+
+    /// Whether work that is not complete uses a range.
+    pub fn uses(&self, range: Range) -> bool {
+        self.pending.values().any(|item| item.uses.iter().any(|used| used.overlaps(range)))
+    }
+
+    /// Whether there is any.
+    pub fn is_empty(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    /// A piece of work that can be complete now.
+    pub fn due(&self, order: Order) -> Option<u64> {
+        let due = |item: &Item| {
+            item.after.iter().all(|number| !self.pending.contains_key(number))
+                && item.effects.iter().all(Effect::is_due)
+        };
+        let mut numbers = self.pending.iter().filter(|(_, item)| due(item)).map(|(&number, _)| number);
+        match order {
+            Order::Oldest => numbers.next(),
+            Order::Newest => numbers.next_back(),
+        }
+    }
+
+    /// The function that has to return before a piece of work is complete. Given once.
+    pub fn host_function(&mut self, number: u64) -> Option<HostFunction> {
+        let effects = &mut self.pending.get_mut(&number)?.effects;
+        let at = effects.iter().position(|effect| matches!(effect, Effect::Call(_)))?;
+        match effects.remove(at) {
+            Effect::Call(function) => Some(function),
+            _ => None,
+        }
+    }
+
+    /// Completes a piece of work.
+    pub fn complete(&mut self, number: u64) -> Option<Completed> {
+        let item = self.pending.remove(&number)?;
+        Some(Completed { context: item.lane.context, number, effects: item.effects })
+    }
+
+    /// Drops the work of a context that is lost or destroyed.
+    pub fn drop_context(&mut self, context: usize) {
+        self.pending.retain(|_, item| item.lane.context != context);
+        self.newest.retain(|lane, _| lane.context != context);
+        self.waits.retain(|lane, _| lane.context != context);
+    }
+}

@@ -1,0 +1,173 @@
+//! A library of a test's own, and calls of it by name.
+
+use std::ptr;
+
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use serde_json::{Value, json};
+use vgpu_abi::driver::{
+    CUcontext, CUevent, CUfunction, CUmemAllocationProp, CUmemLocation, CUmodule, CUstream,
+};
+use vgpu_recording_cuda::Recording;
+
+/// Calls a function by its name and its signature; its status.
+macro_rules! cu {
+    ($bench:expr, $name:ident($($arg:expr),* $(,)?)) => {{
+        let name = concat!(stringify!($name), "\0").as_bytes();
+        // SAFETY: the signature is that of the name in the driver's table.
+        let found = unsafe { $bench.library().get::<vgpu_abi::driver::functions::$name>(name) };
+        let function = *found.expect(stringify!($name));
+        // SAFETY: tests hand in what the manual has; what they hand in wrong on purpose is never followed.
+        unsafe { function($($arg),*) }.0
+    }};
+}
+
+/// A kernel of 12 bytes of parameters, and a variable.
+pub const PTX: &std::ffi::CStr = c".version 8.0\n.target sm_61\n.address_size 64\n\
+    .visible .global .align 4 .b8 table[16];\n\
+    .visible .entry k(.param .u64 p, .param .u32 n) { ret; }";
+
+/// A library, loaded.
+pub struct Bench {
+    recording: Recording,
+    library: Library,
+}
+
+impl Bench {
+    /// With options, not initialised.
+    pub fn cold(options: &Value) -> Self {
+        let recording = Recording::new(options).expect("the library is built with its tests");
+        // SAFETY: the library has no initialisers of its own.
+        let library = unsafe { Library::open(Some(recording.library()), RTLD_NOW | RTLD_LOCAL) };
+        Self { recording, library: library.expect("the library loads") }
+    }
+
+    /// With options and a context that is current.
+    pub fn with(options: &Value) -> Self {
+        let bench = Self::cold(options);
+        assert_eq!(cu!(bench, cuInit(0)), 0);
+        bench.context();
+        bench
+    }
+
+    /// With a context that is current.
+    pub fn new() -> Self {
+        Self::with(&json!({}))
+    }
+
+    pub fn library(&self) -> &Library {
+        &self.library
+    }
+
+    /// The lines of the record.
+    pub fn lines(&self) -> Vec<Value> {
+        self.recording.lines().expect("a record")
+    }
+
+    /// The newest line of a function.
+    pub fn line(&self, call: &str) -> Value {
+        self.lines().into_iter().rfind(|line| line["call"] == call).expect(call)
+    }
+
+    /// Lets held work go.
+    pub fn release(&self) {
+        // SAFETY: the signature is that of the library's own function.
+        let release = unsafe { self.library.get::<extern "C" fn()>(b"vgpuRecordingRelease\0") };
+        release.expect("the library's own function")();
+    }
+
+    /// A new context, current in this thread.
+    pub fn context(&self) -> CUcontext {
+        let mut context = CUcontext::NULL;
+        assert_eq!(cu!(self, cuCtxCreate_v2(&raw mut context, 0, 0)), 0);
+        context
+    }
+
+    pub fn stream(&self, flags: u32) -> CUstream {
+        let mut stream = CUstream::NULL;
+        assert_eq!(cu!(self, cuStreamCreate(&raw mut stream, flags)), 0);
+        stream
+    }
+
+    pub fn event(&self, flags: u32) -> CUevent {
+        let mut event = CUevent::NULL;
+        assert_eq!(cu!(self, cuEventCreate(&raw mut event, flags)), 0);
+        event
+    }
+
+    pub fn memory(&self, bytes: usize) -> u64 {
+        let mut address = 0;
+        assert_eq!(cu!(self, cuMemAlloc_v2(&raw mut address, bytes)), 0);
+        address
+    }
+
+    /// Reserved addresses of 8 MiB.
+    pub fn reserved(&self) -> u64 {
+        let mut address = 0;
+        assert_eq!(cu!(self, cuMemAddressReserve(&raw mut address, 8 << 20, 0, 0, 0)), 0);
+        address
+    }
+
+    /// 2 MiB of physical memory.
+    pub fn physical(&self) -> u64 {
+        let mut handle = 0;
+        assert_eq!(cu!(self, cuMemCreate(&raw mut handle, 2 << 20, ptr::from_ref(&PROP), 0)), 0);
+        handle
+    }
+
+    /// 2 MiB that are mapped, at the start of a reservation of 8, and not accessible yet.
+    pub fn mapped(&self) -> u64 {
+        let (address, handle) = (self.reserved(), self.physical());
+        assert_eq!(cu!(self, cuMemMap(address, 2 << 20, 0, handle, 0)), 0);
+        address
+    }
+
+    /// Pinned host memory of a page.
+    pub fn pinned(&self) -> *mut std::ffi::c_void {
+        let mut address = ptr::null_mut();
+        assert_eq!(cu!(self, cuMemHostAlloc(&raw mut address, 4096, 0)), 0);
+        address
+    }
+
+    pub fn module(&self) -> CUmodule {
+        let mut module = CUmodule::NULL;
+        assert_eq!(cu!(self, cuModuleLoadData(&raw mut module, PTX.as_ptr().cast())), 0);
+        module
+    }
+
+    pub fn function(&self) -> CUfunction {
+        let (module, mut function) = (self.module(), CUfunction::NULL);
+        assert_eq!(cu!(self, cuModuleGetFunction(&raw mut function, module, c"k".as_ptr())), 0);
+        function
+    }
+
+    /// Launches the kernel with a shape and a buffer of so many bytes.
+    pub fn launch(
+        &self,
+        function: CUfunction,
+        block: u32,
+        shared: u32,
+        bytes: usize,
+        stream: CUstream,
+    ) -> u32 {
+        let buffer = [0_u64; 8];
+        let mut bytes = bytes;
+        let mut extra = [
+            ptr::without_provenance_mut(1),
+            buffer.as_ptr().cast_mut().cast(),
+            ptr::without_provenance_mut(2),
+            (&raw mut bytes).cast(),
+            ptr::null_mut(),
+        ];
+        let extra = extra.as_mut_ptr();
+        cu!(self, cuLaunchKernel(function, 1, 1, 1, block, 1, 1, shared, stream, ptr::null_mut(), extra))
+    }
+}
+
+/// Physical memory of the first device.
+pub const PROP: CUmemAllocationProp = CUmemAllocationProp {
+    kind: 1,
+    handle_types: 0,
+    location: CUmemLocation { kind: 1, id: 0 },
+    win32: ptr::null_mut(),
+    flags: [0; 8],
+};

@@ -1,0 +1,6 @@
+//! What the library refuses, one case for each rule, and what it says of work that is right.
+
+#[macro_use]
+mod bench;
+mod refusals;
+mod right;

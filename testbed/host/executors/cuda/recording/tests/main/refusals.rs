@@ -1,0 +1,451 @@
+//! One case for each rule: the last call of a case is refused by that rule and by its status, and no call
+//! before.
+
+use std::ffi::c_void;
+use std::ptr;
+use std::thread;
+
+use serde_json::{Value, json};
+use vgpu_abi::driver::{
+    BatchMemoryNodeParams, CUcontext, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode,
+    CUlaunchAttribute, CUlaunchConfig, CUmemAccessDesc, CUmemLocation, CUmodule, CUstream, KernelNodeParams,
+    MemsetNodeParams,
+};
+use vgpu_recording_cuda::Rule;
+
+use crate::bench::{Bench, PROP};
+
+const MIB: usize = 1 << 20;
+const NONE: CUstream = CUstream::NULL;
+const NON_BLOCKING: u32 = 1;
+const GLOBAL: u32 = 0;
+const RELAXED: u32 = 2;
+
+/// Host memory that is registered in tests; never read or written.
+fn host() -> *mut c_void {
+    ptr::without_provenance_mut(0x10_0000_0000)
+}
+
+fn fill(bench: &Bench, to: u64, stream: CUstream) -> u32 {
+    cu!(bench, cuMemsetD8Async(to, 0, 16, stream))
+}
+
+fn begin(bench: &Bench, stream: CUstream, mode: u32) {
+    assert_eq!(cu!(bench, cuStreamBeginCapture_v2(stream, mode)), 0);
+}
+
+fn end(bench: &Bench, stream: CUstream) -> u32 {
+    let mut graph = CUgraph::NULL;
+    cu!(bench, cuStreamEndCapture(stream, &raw mut graph))
+}
+
+/// A graph of a node, instantiated.
+fn graph_of(bench: &Bench, add: impl FnOnce(CUgraph) -> CUgraphNode) -> (CUgraph, CUgraphNode, CUgraphExec) {
+    let (mut graph, mut exec) = (CUgraph::NULL, CUgraphExec::NULL);
+    assert_eq!(cu!(bench, cuGraphCreate(&raw mut graph, 0)), 0);
+    let node = add(graph);
+    assert_eq!(cu!(bench, cuGraphInstantiateWithFlags(&raw mut exec, graph, 0)), 0);
+    (graph, node, exec)
+}
+
+fn empty_node(bench: &Bench, graph: CUgraph, after: &[CUgraphNode]) -> (u32, CUgraphNode) {
+    let mut node = CUgraphNode::NULL;
+    let status = cu!(bench, cuGraphAddEmptyNode(&raw mut node, graph, after.as_ptr(), after.len()));
+    (status, node)
+}
+
+fn fill_of(destination: u64, height: usize) -> MemsetNodeParams {
+    MemsetNodeParams { destination, pitch: 64, value: 0, element: 1, width: 16, height }
+}
+
+fn fill_node(bench: &Bench, graph: CUgraph, params: &MemsetNodeParams, context: CUcontext) -> CUgraphNode {
+    let mut node = CUgraphNode::NULL;
+    let after = ptr::null();
+    assert_eq!(cu!(bench, cuGraphAddMemsetNode(&raw mut node, graph, after, 0, params, context)), 0);
+    node
+}
+
+fn current(bench: &Bench) -> CUcontext {
+    let mut context = CUcontext::NULL;
+    assert_eq!(cu!(bench, cuCtxGetCurrent(&raw mut context)), 0);
+    context
+}
+
+fn set_access(bench: &Bench, address: u64, bytes: usize) -> u32 {
+    let right = CUmemAccessDesc { location: CUmemLocation { kind: 1, id: 0 }, flags: 3 };
+    cu!(bench, cuMemSetAccess(address, bytes, &raw const right, 1))
+}
+
+fn launch_with(bench: &Bench, attribute: CUlaunchAttribute) -> u32 {
+    let function = bench.function();
+    let config = CUlaunchConfig {
+        grid: [3, 1, 1],
+        block: [32, 1, 1],
+        shared_bytes: 0,
+        stream: NONE,
+        attributes: &raw const attribute,
+        attribute_count: 1,
+    };
+    let mut params = [ptr::null_mut(); 2];
+    cu!(bench, cuLaunchKernelEx(&raw const config, function, params.as_mut_ptr(), ptr::null_mut()))
+}
+
+unsafe extern "C" fn call_back(library: *mut c_void) {
+    // SAFETY: the case hands in its bench, which waits for this function.
+    let bench = unsafe { &*library.cast::<Bench>() };
+    let mut device = 0;
+    cu!(bench, cuDeviceGet(&raw mut device, 0));
+}
+
+/// A rule, the options of its library, and calls of which the last breaks it. Its status.
+type Case = (Rule, fn() -> Value, fn(&Bench) -> u32);
+
+fn usual() -> Value {
+    json!({})
+}
+
+/// Cases that start without `cuInit`.
+const COLD: &[Case] = &[
+    (Rule::NotInitialized, usual, |b| cu!(b, cuDeviceGetCount(ptr::from_mut(&mut 0)))),
+    (Rule::InitFlags, usual, |b| cu!(b, cuInit(1))),
+];
+
+/// Cases that start with a context.
+const CASES: &[Case] = &[
+    (Rule::InHostFunction, usual, |b| {
+        let data = ptr::from_ref(b).cast_mut().cast();
+        assert_eq!(cu!(b, cuLaunchHostFunc(NONE, Some(call_back), data)), 0);
+        assert_eq!(cu!(b, cuStreamSynchronize(NONE)), 0);
+        800
+    }),
+    (Rule::NullArgument, usual, |b| cu!(b, cuMemAlloc_v2(ptr::null_mut(), 16))),
+    (Rule::Argument, usual, |b| cu!(b, cuMemAlloc_v2(ptr::from_mut(&mut 0), 0))),
+    (Rule::Device, usual, |b| cu!(b, cuDeviceGet(ptr::from_mut(&mut 0), 1))),
+    (Rule::NoContext, usual, |b| {
+        assert_eq!(cu!(b, cuCtxSetCurrent(CUcontext::NULL)), 0);
+        cu!(b, cuMemAlloc_v2(ptr::from_mut(&mut 0), 16))
+    }),
+    // The current context is each thread's own.
+    (Rule::NoContext, usual, |b| thread::scope(|scope| scope.spawn(|| fill(b, 0, NONE)).join().unwrap())),
+    (Rule::UnknownContext, usual, |b| cu!(b, cuCtxSetCurrent(CUcontext(64)))),
+    (Rule::DestroyedContext, usual, |b| {
+        let context = b.context();
+        assert_eq!(cu!(b, cuCtxDestroy_v2(context)), 0);
+        cu!(b, cuCtxPushCurrent_v2(context))
+    }),
+    (Rule::CurrentElsewhere, usual, |b| {
+        let context = current(b);
+        thread::scope(|scope| scope.spawn(|| cu!(b, cuCtxSetCurrent(context))).join().unwrap());
+        cu!(b, cuCtxDestroy_v2(context))
+    }),
+    (Rule::NothingToPop, usual, |b| {
+        assert_eq!(cu!(b, cuCtxPopCurrent_v2(ptr::null_mut())), 0);
+        cu!(b, cuCtxPopCurrent_v2(ptr::null_mut()))
+    }),
+    (Rule::UnknownHandle, usual, |b| cu!(b, cuEventQuery(CUevent(b.stream(0).0)))),
+    (Rule::DestroyedHandle, usual, |b| {
+        let event = b.event(0);
+        assert_eq!(cu!(b, cuEventDestroy_v2(event)), 0);
+        cu!(b, cuEventDestroy_v2(event))
+    }),
+    (Rule::OtherContext, usual, |b| {
+        let stream = b.stream(0);
+        b.context();
+        cu!(b, cuStreamQuery(stream))
+    }),
+    (Rule::OtherContext, usual, |b| {
+        let event = b.event(0);
+        b.context();
+        cu!(b, cuEventRecord(event, NONE))
+    }),
+    (Rule::OtherContext, usual, |b| {
+        let function = b.function();
+        b.context();
+        b.launch(function, 32, 0, 12, NONE)
+    }),
+    (Rule::DefaultStream, usual, |b| cu!(b, cuStreamDestroy_v2(CUstream(1)))),
+    (Rule::NoAllocation, usual, |b| cu!(b, cuMemFree_v2(b.memory(4096) + 512))),
+    (Rule::Freed, usual, |b| {
+        let memory = b.memory(4096);
+        assert_eq!(cu!(b, cuMemFree_v2(memory)), 0);
+        cu!(b, cuMemFree_v2(memory))
+    }),
+    (Rule::Freed, usual, |b| {
+        let memory = b.memory(4096);
+        assert_eq!(cu!(b, cuMemFree_v2(memory)), 0);
+        fill(b, memory, NONE)
+    }),
+    (Rule::OutOfRange, usual, |b| cu!(b, cuMemcpyHtoDAsync_v2(b.memory(4096) + 1, host(), 4096, NONE))),
+    // Mapped, but nobody may access it.
+    (Rule::OutOfRange, usual, |b| fill(b, b.mapped(), NONE)),
+    (Rule::Overlap, usual, |b| {
+        let memory = b.memory(4096);
+        cu!(b, cuMemcpyDtoDAsync_v2(memory + 16, memory, 32, NONE))
+    }),
+    (Rule::FillAlignment, usual, |b| cu!(b, cuMemsetD32Async(b.memory(64) + 2, 0, 1, NONE))),
+    (Rule::FillAlignment, usual, |b| cu!(b, cuMemsetD16Async(b.memory(64) + 1, 0, 1, NONE))),
+    (Rule::FillPitch, usual, |b| cu!(b, cuMemsetD2D8Async(b.memory(64), 8, 0, 16, 2, NONE))),
+    (Rule::RegisteredTwice, usual, |b| {
+        assert_eq!(cu!(b, cuMemHostRegister_v2(host(), 8192, 0)), 0);
+        cu!(b, cuMemHostRegister_v2(host().wrapping_byte_add(4096), 8192, 0))
+    }),
+    (Rule::NotRegistered, usual, |b| {
+        assert_eq!(cu!(b, cuMemHostRegister_v2(host(), 8192, 0)), 0);
+        cu!(b, cuMemHostUnregister(host().wrapping_byte_add(4096)))
+    }),
+    (Rule::NoHostAllocation, usual, |b| {
+        let pinned = b.pinned();
+        assert_eq!(cu!(b, cuMemFreeHost(pinned)), 0);
+        cu!(b, cuMemFreeHost(pinned))
+    }),
+    (Rule::NotMapped, usual, |b| cu!(b, cuMemHostGetDevicePointer_v2(ptr::from_mut(&mut 0), host(), 0))),
+    (
+        Rule::HostMemoryInUse,
+        || json!({ "held": true }),
+        |b| {
+            assert_eq!(cu!(b, cuMemHostRegister_v2(host(), 8192, 0)), 0);
+            assert_eq!(cu!(b, cuMemcpyHtoDAsync_v2(b.memory(4096), host(), 4096, NONE)), 0);
+            cu!(b, cuMemHostUnregister(host()))
+        },
+    ),
+    (
+        Rule::RegisterUnsupported,
+        || json!({ "host_register": false }),
+        |b| cu!(b, cuMemHostRegister_v2(host(), 8192, 0)),
+    ),
+    (Rule::Granularity, usual, |b| cu!(b, cuMemCreate(ptr::from_mut(&mut 0), MIB, ptr::from_ref(&PROP), 0))),
+    (Rule::Granularity, usual, |b| cu!(b, cuMemMap(b.reserved() + 4096, 2 * MIB, 0, b.physical(), 0))),
+    (Rule::Reservation, usual, |b| cu!(b, cuMemAddressReserve(ptr::from_mut(&mut 0), 4095, 0, 0, 0))),
+    (Rule::Reservation, usual, |b| cu!(b, cuMemAddressReserve(ptr::from_mut(&mut 0), 4096, 3, 0, 0))),
+    (Rule::NotReserved, usual, |b| cu!(b, cuMemMap(8 << 20, 2 * MIB, 0, b.physical(), 0))),
+    (Rule::MappedTwice, usual, |b| cu!(b, cuMemMap(b.mapped(), 2 * MIB, 0, b.physical(), 0))),
+    (Rule::MapOffset, usual, |b| cu!(b, cuMemMap(b.reserved(), 2 * MIB, 2 * MIB, b.physical(), 0))),
+    (Rule::BeyondPhysical, usual, |b| cu!(b, cuMemMap(b.reserved(), 4 * MIB, 0, b.physical(), 0))),
+    (Rule::PartOfMapping, usual, |b| set_access(b, b.mapped(), MIB)),
+    (Rule::PartOfMapping, usual, |b| cu!(b, cuMemUnmap(b.mapped(), 4 * MIB))),
+    (Rule::StillMapped, usual, |b| cu!(b, cuMemAddressFree(b.mapped(), 8 * MIB))),
+    (Rule::NoReservation, usual, |b| cu!(b, cuMemAddressFree(b.reserved(), 4 * MIB))),
+    (Rule::NoPhysical, usual, |b| {
+        let handle = b.physical();
+        assert_eq!(cu!(b, cuMemRelease(handle)), 0);
+        cu!(b, cuMemRelease(handle))
+    }),
+    (Rule::NoPhysical, usual, |b| cu!(b, cuMemMap(b.reserved(), 2 * MIB, 0, 7, 0))),
+    (
+        Rule::MappingInUse,
+        || json!({ "held": true }),
+        |b| {
+            let address = b.mapped();
+            assert_eq!(set_access(b, address, 2 * MIB), 0);
+            assert_eq!(fill(b, address, NONE), 0);
+            cu!(b, cuMemUnmap(address, 2 * MIB))
+        },
+    ),
+    (Rule::NotRecorded, usual, |b| {
+        cu!(b, cuEventElapsedTime(ptr::from_mut(&mut 0.0), b.event(0), b.event(0)))
+    }),
+    (Rule::NoTiming, usual, |b| {
+        let event = b.event(2);
+        assert_eq!(cu!(b, cuEventRecord(event, NONE)), 0);
+        cu!(b, cuEventElapsedTime(ptr::from_mut(&mut 0.0), event, event))
+    }),
+    (Rule::WordAlignment, usual, |b| {
+        cu!(b, cuStreamWriteValue64_v2(NONE, b.pinned().addr() as u64 + 4, 1, 0))
+    }),
+    (Rule::WordMemory, usual, |b| cu!(b, cuStreamWriteValue64_v2(NONE, host().addr() as u64, 1, 0))),
+    // The device has an address of its own for registered memory.
+    (
+        Rule::WordMemory,
+        || json!({ "host_pointers": false }),
+        |b| {
+            assert_eq!(cu!(b, cuMemHostRegister_v2(host(), 8192, 0)), 0);
+            cu!(b, cuStreamWaitValue32_v2(NONE, host().addr() as u64, 1, 0))
+        },
+    ),
+    (
+        Rule::WordUnsupported,
+        || json!({ "memory_operations": false }),
+        |b| cu!(b, cuStreamWriteValue64_v2(NONE, b.pinned().addr() as u64, 1, 0)),
+    ),
+    (Rule::CaptureLegacy, usual, |b| cu!(b, cuStreamBeginCapture_v2(NONE, RELAXED))),
+    (Rule::CapturingAlready, usual, |b| {
+        let stream = b.stream(NON_BLOCKING);
+        begin(b, stream, RELAXED);
+        cu!(b, cuStreamBeginCapture_v2(stream, RELAXED))
+    }),
+    (Rule::NotCapturing, usual, |b| end(b, b.stream(0))),
+    (Rule::CaptureUnmatched, usual, |b| {
+        let (one, two, event) = (b.stream(NON_BLOCKING), b.stream(NON_BLOCKING), b.event(2));
+        begin(b, one, RELAXED);
+        assert_eq!(cu!(b, cuEventRecord(event, one)), 0);
+        assert_eq!(cu!(b, cuStreamWaitEvent(two, event, 0)), 0);
+        end(b, two)
+    }),
+    (Rule::CaptureThread, usual, |b| {
+        let (stream, context) = (b.stream(NON_BLOCKING), current(b));
+        begin(b, stream, 1);
+        let other = || {
+            assert_eq!(cu!(b, cuCtxSetCurrent(context)), 0);
+            end(b, stream)
+        };
+        thread::scope(|scope| scope.spawn(other).join().unwrap())
+    }),
+    (Rule::CaptureUnjoined, usual, |b| {
+        let (one, two, event) = (b.stream(NON_BLOCKING), b.stream(NON_BLOCKING), b.event(2));
+        begin(b, one, RELAXED);
+        assert_eq!(cu!(b, cuEventRecord(event, one)), 0);
+        assert_eq!(cu!(b, cuStreamWaitEvent(two, event, 0)), 0);
+        assert_eq!(fill(b, b.memory(64), two), 0);
+        end(b, one)
+    }),
+    (Rule::CaptureInvalidated, usual, |b| {
+        let stream = b.stream(NON_BLOCKING);
+        begin(b, stream, RELAXED);
+        assert_eq!(cu!(b, cuStreamQuery(stream)), 900);
+        fill(b, b.memory(64), stream)
+    }),
+    (Rule::CaptureMerge, usual, |b| {
+        let (one, two, event) = (b.stream(NON_BLOCKING), b.stream(NON_BLOCKING), b.event(2));
+        begin(b, one, RELAXED);
+        begin(b, two, RELAXED);
+        assert_eq!(cu!(b, cuEventRecord(event, one)), 0);
+        cu!(b, cuStreamWaitEvent(two, event, 0))
+    }),
+    (Rule::CaptureIsolation, usual, |b| {
+        let (stream, event) = (b.stream(NON_BLOCKING), b.event(2));
+        assert_eq!(cu!(b, cuEventRecord(event, NONE)), 0);
+        begin(b, stream, RELAXED);
+        cu!(b, cuStreamWaitEvent(stream, event, 0))
+    }),
+    (Rule::CaptureImplicit, usual, |b| {
+        let memory = b.memory(64);
+        begin(b, b.stream(0), RELAXED);
+        fill(b, memory, NONE)
+    }),
+    (Rule::CapturedEvent, usual, |b| {
+        let (stream, event) = (b.stream(NON_BLOCKING), b.event(2));
+        begin(b, stream, RELAXED);
+        assert_eq!(cu!(b, cuEventRecord(event, stream)), 0);
+        cu!(b, cuEventQuery(event))
+    }),
+    (Rule::CaptureUnsupported, usual, |b| {
+        let stream = b.stream(NON_BLOCKING);
+        begin(b, stream, RELAXED);
+        cu!(b, cuStreamSynchronize(stream))
+    }),
+    (Rule::CaptureUnsupported, usual, |b| {
+        begin(b, b.stream(NON_BLOCKING), GLOBAL);
+        cu!(b, cuMemAlloc_v2(ptr::from_mut(&mut 0), 16))
+    }),
+    (Rule::ForeignNode, usual, |b| {
+        let (other, node, _) = graph_of(b, |graph| empty_node(b, graph, &[]).1);
+        let (graph, ..) = graph_of(b, |graph| empty_node(b, graph, &[]).1);
+        assert_ne!(other, graph);
+        empty_node(b, graph, &[node]).0
+    }),
+    (Rule::NodeKind, usual, |b| {
+        let (_, node, exec) = graph_of(b, |graph| empty_node(b, graph, &[]).1);
+        let params = fill_of(b.memory(64), 1);
+        cu!(b, cuGraphExecMemsetNodeSetParams(exec, node, &raw const params, current(b)))
+    }),
+    (Rule::NodeOfOther, usual, |b| {
+        let (graph, _, exec) = graph_of(b, |graph| empty_node(b, graph, &[]).1);
+        let params = fill_of(b.memory(64), 1);
+        let node = fill_node(b, graph, &params, current(b));
+        cu!(b, cuGraphExecMemsetNodeSetParams(exec, node, &raw const params, current(b)))
+    }),
+    (Rule::NodeContext, usual, |b| {
+        let params = fill_of(b.memory(64), 1);
+        let (_, node, exec) = graph_of(b, |graph| fill_node(b, graph, &params, current(b)));
+        cu!(b, cuGraphExecMemsetNodeSetParams(exec, node, &raw const params, b.context()))
+    }),
+    (Rule::NodeOperands, usual, |b| {
+        let memory = b.memory(4096);
+        let (_, node, exec) = graph_of(b, |graph| fill_node(b, graph, &fill_of(memory, 1), current(b)));
+        cu!(b, cuGraphExecMemsetNodeSetParams(exec, node, ptr::from_ref(&fill_of(memory, 2)), current(b)))
+    }),
+    (Rule::ChildTopology, usual, |b| {
+        let (child, ..) = graph_of(b, |graph| empty_node(b, graph, &[]).1);
+        let (_, node, exec) = graph_of(b, |graph| {
+            let mut node = CUgraphNode::NULL;
+            assert_eq!(cu!(b, cuGraphAddChildGraphNode(&raw mut node, graph, ptr::null(), 0, child)), 0);
+            node
+        });
+        assert_eq!(empty_node(b, child, &[]).0, 0);
+        cu!(b, cuGraphExecChildGraphNodeSetParams(exec, node, child))
+    }),
+    (Rule::LaunchShape, usual, |b| b.launch(b.function(), 1025, 0, 12, NONE)),
+    (
+        Rule::LaunchResources,
+        || json!({ "function_threads": 256 }),
+        |b| b.launch(b.function(), 512, 0, 12, NONE),
+    ),
+    (Rule::LaunchShared, usual, |b| b.launch(b.function(), 32, (48 << 10) + 4, 12, NONE)),
+    (Rule::LaunchParameters, usual, |b| b.launch(b.function(), 32, 0, 8, NONE)),
+    (Rule::LaunchParameters, usual, |b| {
+        let (mut graph, mut node) = (CUgraph::NULL, CUgraphNode::NULL);
+        assert_eq!(cu!(b, cuGraphCreate(&raw mut graph, 0)), 0);
+        let params = KernelNodeParams {
+            function: b.function(),
+            grid: [1; 3],
+            block: [1; 3],
+            shared_bytes: 0,
+            params: ptr::null_mut(),
+            extra: ptr::null_mut(),
+            kernel: vgpu_abi::driver::CUkernel::NULL,
+            context: CUcontext::NULL,
+        };
+        cu!(b, cuGraphAddKernelNode_v2(&raw mut node, graph, ptr::null(), 0, &raw const params))
+    }),
+    // A cluster of two blocks does not divide a grid of three.
+    (Rule::LaunchAttributes, usual, |b| {
+        launch_with(b, CUlaunchAttribute { id: 4, value: [2 | 1 << 32, 1, 0, 0, 0, 0, 0, 0] })
+    }),
+    (Rule::Image, usual, |b| {
+        let mut module = CUmodule::NULL;
+        let image = [b"\x7fELF".as_slice(), &[0; 60]].concat();
+        cu!(b, cuModuleLoadData(&raw mut module, image.as_ptr().cast()))
+    }),
+    (Rule::FunctionAttribute, usual, |b| {
+        let function: CUfunction = b.function();
+        cu!(b, cuFuncSetAttribute(function, 8, (227 << 10) + 1))
+    }),
+    (Rule::WordMemory, usual, |b| {
+        let mut operation = vgpu_abi::driver::StreamMemoryOperation {
+            operation: 5,
+            address: host().addr() as u64,
+            value: 1,
+            flags: 0,
+            alias: 0,
+            rest: 0,
+        };
+        let params =
+            BatchMemoryNodeParams { context: current(b), count: 1, operations: &raw mut operation, flags: 0 };
+        let (mut graph, mut node) = (CUgraph::NULL, CUgraphNode::NULL);
+        assert_eq!(cu!(b, cuGraphCreate(&raw mut graph, 0)), 0);
+        cu!(b, cuGraphAddBatchMemOpNode(&raw mut node, graph, ptr::null(), 0, &raw const params))
+    }),
+];
+
+#[test]
+fn each_rule_is_held() {
+    let cold = COLD.iter().map(|case| (case, Bench::cold(&case.1())));
+    for ((rule, _, calls), bench) in cold.chain(CASES.iter().map(|case| (case, Bench::with(&case.1())))) {
+        let status = calls(&bench);
+        let refused: Vec<Value> =
+            bench.lines().into_iter().filter(|line| !line["refused"].is_null()).collect();
+        let names: Vec<&str> = refused.iter().filter_map(|line| line["refused"].as_str()).collect();
+        // Nothing but a refused call makes a capture useless.
+        let before = if *rule == Rule::CaptureInvalidated { &["CaptureUnsupported"][..] } else { &[] };
+        assert_eq!(names, [before, &[rule.name()]].concat(), "{refused:?}");
+        assert_eq!(status, rule.status().0, "{rule:?}");
+        assert_eq!(refused.last().map(|line| &line["status"]), Some(&json!(status)), "{rule:?}");
+    }
+}
+
+#[test]
+fn no_rule_is_without_a_case() {
+    for rule in Rule::ALL {
+        assert!(COLD.iter().chain(CASES).any(|(one, ..)| one == rule), "{rule:?}");
+    }
+}

@@ -1,0 +1,208 @@
+//! Work that is right is recorded, and completes as a device's does: later, and in the order of streams.
+
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde_json::json;
+use vgpu_abi::driver::{CUevent, CUgraph, CUgraphExec, CUmodule, CUstream};
+
+use crate::bench::Bench;
+
+const NONE: CUstream = CUstream::NULL;
+
+/// Asks until the answer is not "not ready".
+fn query(bench: &Bench, event: CUevent) -> u32 {
+    loop {
+        match cu!(bench, cuEventQuery(event)) {
+            600 => std::thread::yield_now(),
+            status => return status,
+        }
+    }
+}
+
+#[test]
+fn calls_are_recorded_with_names_for_handles_and_addresses() {
+    let bench = Bench::new();
+    let (stream, memory) = (bench.stream(1), bench.memory(4096));
+    assert_eq!(cu!(bench, cuMemcpyHtoDAsync_v2(memory + 16, bench.pinned(), 64, stream)), 0);
+    let line = bench.line("cuMemcpyHtoDAsync_v2");
+    assert_eq!(
+        line["args"],
+        json!({ "to": "memory#1+0x10", "from": "pinned#1", "bytes": 64, "stream": "stream#1" })
+    );
+    assert_eq!((&line["status"], &line["thread"]), (&json!(0), &json!(0)));
+    assert_eq!(bench.line("cuStreamCreate")["out"], json!({ "stream": "stream#1" }));
+}
+
+#[test]
+fn copies_of_ordinary_memory_are_noted_and_never_read() {
+    let bench = Bench::new();
+    let memory = bench.memory(4096);
+    // Nothing is mapped there: reading it would end the process.
+    let nowhere = ptr::without_provenance_mut(0x10_0000);
+    assert_eq!(cu!(bench, cuMemcpyHtoDAsync_v2(memory, nowhere, 4096, NONE)), 0);
+    assert_eq!(cu!(bench, cuMemcpyDtoHAsync_v2(nowhere, memory, 4096, NONE)), 0);
+    assert_eq!(cu!(bench, cuStreamSynchronize(NONE)), 0);
+    assert_eq!(bench.line("cuMemcpyHtoDAsync_v2")["notes"], json!(["pageable"]));
+    assert_eq!(bench.line("cuMemcpyDtoHAsync_v2")["args"]["to"], "pageable");
+}
+
+#[test]
+fn an_event_is_not_ready_at_once() {
+    let bench = Bench::new();
+    let event = bench.event(0);
+    assert_eq!(cu!(bench, cuEventQuery(event)), 0, "never recorded");
+    assert_eq!(cu!(bench, cuEventRecord(event, NONE)), 0);
+    assert_eq!(cu!(bench, cuEventQuery(event)), 600);
+    assert_eq!(query(&bench, event), 0);
+    let mut milliseconds = 1.0;
+    assert_eq!(cu!(bench, cuEventElapsedTime(&raw mut milliseconds, event, event)), 0);
+    assert!(milliseconds.abs() < f32::EPSILON);
+}
+
+#[test]
+fn held_work_completes_when_it_is_let_go() {
+    let bench = Bench::with(&json!({ "held": true }));
+    let (event, word) = (bench.event(0), bench.pinned());
+    // SAFETY: pinned memory of a page, aligned, which lives as long as the bench.
+    let value = unsafe { AtomicU64::from_ptr(word.cast()) };
+    assert_eq!(cu!(bench, cuStreamWriteValue64_v2(NONE, word.addr() as u64, 7, 0)), 0);
+    assert_eq!(cu!(bench, cuEventRecord(event, NONE)), 0);
+    for _ in 0..100 {
+        assert_eq!(cu!(bench, cuEventQuery(event)), 600);
+    }
+    assert_eq!(value.load(Ordering::Acquire), 0);
+    bench.release();
+    assert_eq!(query(&bench, event), 0);
+    assert_eq!(value.load(Ordering::Acquire), 7);
+}
+
+/// The work of the second stream is newer, and goes first unless it waits for an event.
+#[test]
+fn streams_are_in_order_only_where_they_wait() {
+    for wait in [false, true] {
+        let bench = Bench::with(&json!({ "held": true, "order": "newest" }));
+        let (one, two, event, words) = (bench.stream(1), bench.stream(1), bench.event(2), bench.pinned());
+        let at = words.addr() as u64;
+        assert_eq!(cu!(bench, cuStreamWriteValue64_v2(one, at, 1, 0)), 0);
+        assert_eq!(cu!(bench, cuEventRecord(event, one)), 0);
+        if wait {
+            assert_eq!(cu!(bench, cuStreamWaitEvent(two, event, 0)), 0);
+        }
+        assert_eq!(cu!(bench, cuStreamWriteValue64_v2(two, at, 2, 0)), 0);
+        bench.release();
+        assert_eq!(cu!(bench, cuCtxSynchronize()), 0);
+        // SAFETY: as in the test above.
+        let last = unsafe { AtomicU64::from_ptr(words.cast()) }.load(Ordering::Acquire);
+        assert_eq!(last, if wait { 2 } else { 1 });
+    }
+}
+
+#[test]
+fn the_legacy_stream_waits_for_blocking_streams_alone() {
+    for (flags, last) in [(0, 2), (1, 1)] {
+        let bench = Bench::with(&json!({ "held": true, "order": "newest" }));
+        let (stream, words) = (bench.stream(flags), bench.pinned());
+        let at = words.addr() as u64;
+        assert_eq!(cu!(bench, cuStreamWriteValue32_v2(stream, at, 1, 0)), 0);
+        assert_eq!(cu!(bench, cuStreamWriteValue32_v2(NONE, at, 2, 0)), 0);
+        bench.release();
+        assert_eq!(cu!(bench, cuCtxSynchronize()), 0);
+        // SAFETY: as in the tests above.
+        let word = unsafe { AtomicU64::from_ptr(words.cast()) }.load(Ordering::Acquire);
+        assert_eq!(word, last, "flags {flags}");
+    }
+}
+
+#[test]
+fn a_stream_waits_for_a_word() {
+    let bench = Bench::new();
+    let (stream, words) = (bench.stream(1), bench.pinned());
+    let at = words.addr() as u64;
+    assert_eq!(cu!(bench, cuStreamWaitValue32_v2(stream, at + 8, 5, 0)), 0);
+    assert_eq!(cu!(bench, cuStreamWriteValue64_v2(stream, at, 1, 0)), 0);
+    assert_eq!(cu!(bench, cuStreamQuery(stream)), 600);
+    // SAFETY: as in the tests above; the second word of the page.
+    let word = unsafe { AtomicU64::from_ptr(words.cast::<u64>().wrapping_add(1)) };
+    word.store(6, Ordering::Release);
+    assert_eq!(cu!(bench, cuStreamSynchronize(stream)), 0);
+    assert_eq!(bench.line("cuStreamSynchronize")["notes"], json!(["waited"]));
+}
+
+#[test]
+fn failures_and_faults_come_when_they_are_wanted() {
+    let bench = Bench::with(&json!({
+        "failures": [{ "call": "cuMemAlloc_v2", "nth": 2, "status": 2 }],
+        "fault": { "launch": 2, "status": 700 },
+    }));
+    bench.memory(64);
+    assert_eq!(cu!(bench, cuMemAlloc_v2(ptr::from_mut(&mut 0), 64)), 2);
+    let event = bench.event(2);
+    let function = bench.function();
+    for _ in 0..2 {
+        assert_eq!(bench.launch(function, 32, 0, 12, NONE), 0);
+    }
+    assert_eq!(cu!(bench, cuEventRecord(event, NONE)), 0);
+    assert_eq!(query(&bench, event), 700);
+    assert_eq!(cu!(bench, cuMemAlloc_v2(ptr::from_mut(&mut 0), 64)), 700, "the context is lost");
+    assert!(bench.lines().iter().all(|line| line["refused"].is_null()));
+}
+
+#[test]
+fn a_captured_graph_is_launched() {
+    let bench = Bench::new();
+    let (stream, words, event) = (bench.stream(1), bench.pinned(), bench.event(2));
+    let function = bench.function();
+    let (mut graph, mut exec) = (CUgraph::NULL, CUgraphExec::NULL);
+    assert_eq!(cu!(bench, cuStreamBeginCapture_v2(stream, 1)), 0);
+    assert_eq!(bench.launch(function, 32, 0, 12, stream), 0);
+    assert_eq!(cu!(bench, cuStreamWriteValue64_v2(stream, words.addr() as u64, 9, 0)), 0);
+    assert_eq!(cu!(bench, cuStreamEndCapture(stream, &raw mut graph)), 0);
+    assert_eq!(cu!(bench, cuGraphInstantiateWithFlags(&raw mut exec, graph, 0)), 0);
+    assert_eq!(cu!(bench, cuGraphDestroy(graph)), 0);
+    // SAFETY: as in the tests above.
+    let word = unsafe { AtomicU64::from_ptr(words.cast()) };
+    assert_eq!(word.load(Ordering::Acquire), 0);
+    assert_eq!(cu!(bench, cuGraphLaunch(exec, stream)), 0);
+    assert_eq!(cu!(bench, cuEventRecord(event, stream)), 0);
+    assert_eq!(query(&bench, event), 0);
+    assert_eq!(word.load(Ordering::Acquire), 9);
+}
+
+#[test]
+fn text_that_is_no_ptx_has_a_log() {
+    let bench = Bench::new();
+    let (mut module, mut log) = (CUmodule::NULL, [0_u8; 64]);
+    let mut options = [5, 6];
+    let mut values = [log.as_mut_ptr().cast(), ptr::without_provenance_mut(log.len())];
+    let image = c".version 8.0\n.target sm_61\nnonsense";
+    let status = cu!(
+        bench,
+        cuModuleLoadDataEx(
+            &raw mut module,
+            image.as_ptr().cast(),
+            2,
+            options.as_mut_ptr(),
+            values.as_mut_ptr()
+        )
+    );
+    assert_eq!(status, 218);
+    let length = values[1].addr();
+    assert!(length > 1 && log[..length - 1].iter().all(|&byte| byte != 0), "{log:?}");
+}
+
+#[test]
+fn virtual_memory_is_memory_once_it_may_be_accessed() {
+    let bench = Bench::new();
+    let address = bench.mapped();
+    let right = vgpu_abi::driver::CUmemAccessDesc {
+        location: vgpu_abi::driver::CUmemLocation { kind: 1, id: 0 },
+        flags: 3,
+    };
+    assert_eq!(cu!(bench, cuMemSetAccess(address, 2 << 20, &raw const right, 1)), 0);
+    assert_eq!(cu!(bench, cuMemsetD8Async(address + 16, 0, 32, NONE)), 0);
+    assert_eq!(bench.line("cuMemsetD8Async")["args"]["to"], "reserved#1+0x10");
+    assert_eq!(cu!(bench, cuStreamSynchronize(NONE)), 0);
+    assert_eq!(cu!(bench, cuMemUnmap(address, 2 << 20)), 0);
+    assert_eq!(cu!(bench, cuMemAddressFree(address, 8 << 20)), 0);
+}
