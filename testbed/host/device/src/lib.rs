@@ -22,6 +22,7 @@
 //!  dispatch   what becomes of a message
 //!  executor   what carries messages out
 //!  session    what an executor reaches of its session's guest
+//!  supply     what executors share out among their sessions
 //!  memory, charges, gpu
 //! ```
 //!
@@ -52,6 +53,7 @@ mod session;
 mod sim;
 mod spin;
 mod status;
+mod supply;
 mod sync;
 mod unix_socket;
 pub mod v1;
@@ -67,11 +69,15 @@ pub use hooks::TestHooks;
 pub use memory::guest::{GuestMemory, Ram};
 pub use memory::window::{SharedSlice, Window, WindowError};
 pub use session::gauges::Gauges;
+pub use session::grant::Grant;
 pub use session::host::{Retired, SessionHost};
 pub use session::memory::Piece;
 pub use session::return_area::{LateError, ReplyTo};
 pub use session::violation::Violation;
 pub use sim::{ExitHandle, Seen, SimBus, SimDevice, SimError, V1Config, V1TestHooks, V1Way, Watch};
 pub use status::{BusStatus, DeviceStatus, ELSEWHERE, SessionStatus};
+pub use supply::account::{Account, OutOfMemory, Share, Taken};
+pub use supply::images::{Arrived, Arriving, Digest, Images, Kept, has_digest};
+pub use supply::space::{AddressSpace, Grain};
 pub use unix_socket::connect_bar;
 pub use vgpu_wire::pci::PciAddress;

@@ -41,6 +41,11 @@ impl Segment {
         (bytes <= run.memory.bytes().checked_sub(within)?).then_some((run, within))
     }
 
+    /// All runs.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = &Arc<Run>> {
+        self.0.iter()
+    }
+
     /// Bytes of all runs.
     pub(crate) fn bytes(&self) -> u64 {
         self.0.last().map_or(0, |run| run.start + run.memory.bytes())

@@ -13,6 +13,7 @@ use crate::memory::pages::{Registry, Run, Segment};
 use crate::memory::shares::Shares;
 use crate::memory::window::{SharedSlice, Window};
 use crate::session::gauges::{Counters, Gauges};
+use crate::session::grant::Grant;
 use crate::session::memory::{Piece, SessionMemory};
 use crate::session::published::Published;
 use crate::session::return_area::{LateError, ReplyTo, ReturnArea};
@@ -28,6 +29,22 @@ pub struct Retired(Back);
 enum Back {
     Window { host: SessionHost, offset: u64, bytes: u64 },
     Pages { host: SessionHost, segment: Segment, to: ReplyTo },
+}
+
+impl Retired {
+    /// Where the memory is mapped in this process: of each range that was granted, or run of pages, the first
+    /// address, as [`Grant::address`] has it.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<usize> {
+        match &self.0 {
+            Back::Window { host, offset, bytes } => {
+                vec![host.0.memory.window_grant(*offset, *bytes).address()]
+            }
+            Back::Pages { segment, .. } => {
+                segment.runs().map(|run| Grant::pages(Arc::clone(run)).address()).collect()
+            }
+        }
+    }
 }
 
 impl Drop for Retired {
@@ -234,6 +251,36 @@ impl SessionHost {
     #[must_use]
     pub fn slice<'a>(&'a self, piece: &'a Piece) -> SharedSlice<'a> {
         self.0.memory.slice(piece)
+    }
+
+    /// The whole range of shared memory that a piece lies in, as the session owns it now, and the piece's
+    /// offset in it. `None`: the piece was given back since it was resolved.
+    #[must_use]
+    pub fn grant(&self, piece: &Piece) -> Option<(Grant, u64)> {
+        self.0.memory.grant(piece)
+    }
+
+    /// The memory that holds the session's completion words, and where in it the first word is. Words are
+    /// [`area::WORD_BYTES`] apart; the value is at [`area::WORD_VALUE`] of each.
+    #[must_use]
+    pub fn words(&self) -> (Grant, u64) {
+        match &self.0.returns {
+            Some(run) => (Grant::pages(Arc::clone(run)), area::RETURN_WORDS),
+            None => (self.0.memory.area_grant(), area::RETURN + area::RETURN_WORDS),
+        }
+    }
+
+    /// Whether a completion word has reached a value.
+    #[must_use]
+    pub fn has_reached(&self, word: u32, value: u64) -> bool {
+        word < area::WORDS && self.returns().mark_value(word) >= value
+    }
+
+    /// Whether the guest sleeps until it is woken. Who stores its words without [`SessionHost::signal`], as a
+    /// GPU does, must see to it that somebody calls that as well.
+    #[must_use]
+    pub fn wakes(&self) -> bool {
+        self.0.wakes
     }
 
     /// The shared memory that the session owns.

@@ -10,6 +10,7 @@ use vgpu_wire::{SEGMENT_BAR, SEGMENT_INLINE, Span, area};
 use crate::memory::pages::{Refused, Registry, Run, Segment};
 use crate::memory::shares::Shares;
 use crate::memory::window::{SharedSlice, Window};
+use crate::session::grant::Grant;
 use crate::session::violation::Violation;
 use crate::sync::lock;
 
@@ -106,6 +107,34 @@ impl SessionMemory {
     pub(crate) fn slice<'a>(&'a self, piece: &'a Piece) -> SharedSlice<'a> {
         let memory = piece.pages.as_ref().map_or(&*self.window, |run| &run.memory);
         memory.slice(piece.offset, piece.bytes).expect("a piece lies within the memory that it was found in")
+    }
+
+    /// The range of shared memory that a piece lies in, as the session owns it now, and the piece's offset in
+    /// it. `None`: the piece is of the window and was given back.
+    pub(crate) fn grant(&self, piece: &Piece) -> Option<(Grant, u64)> {
+        if let Some(run) = &piece.pages {
+            return Some((Grant::pages(Arc::clone(run)), piece.offset));
+        }
+        let within = |start: u64, bytes: u64| {
+            let offset = piece.offset.checked_sub(start)?;
+            let grant = || (self.window_grant(start, bytes), offset);
+            (piece.bytes <= bytes.checked_sub(offset)?).then(grant)
+        };
+        within(self.area, area::AREA_BYTES).or_else(|| {
+            let owned = lock(&self.owned);
+            let (&start, &bytes) = owned.range(..=piece.offset).next_back()?;
+            within(start, bytes)
+        })
+    }
+
+    /// The channel's area.
+    pub(crate) fn area_grant(&self) -> Grant {
+        self.window_grant(self.area, area::AREA_BYTES)
+    }
+
+    /// A range of the window, whoever owns it.
+    pub(crate) fn window_grant(&self, offset: u64, bytes: u64) -> Grant {
+        Grant::window(Arc::clone(&self.window), offset, bytes)
     }
 
     /// `PagesRegister`: maps the runs as a segment. The status of the reply.

@@ -2,6 +2,7 @@
 //! reads of it.
 
 pub(crate) mod gauges;
+pub(crate) mod grant;
 pub(crate) mod host;
 pub(crate) mod memory;
 pub(crate) mod published;

@@ -80,6 +80,12 @@ impl<'a> ReturnArea<'a> {
         self.u64_at(word + area::WORD_VALUE).fetch_max(mark.value, Ordering::Release);
     }
 
+    /// The value of a completion word.
+    pub(crate) fn mark_value(&self, word: u32) -> u64 {
+        let word = area::RETURN_WORDS + u64::from(word) * area::WORD_BYTES;
+        self.u64_at(word + area::WORD_VALUE).load(Ordering::Acquire)
+    }
+
     /// Stores an error. `ended`: it is the last one, for the session is over.
     pub(crate) fn store_error(&self, error: LateError, ended: bool) {
         let mut flags = if error.sticky { area::ERROR_STICKY } else { 0 };

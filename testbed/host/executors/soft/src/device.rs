@@ -3,11 +3,10 @@
 
 use std::sync::{Arc, OnceLock};
 
-use vgpu_device::GpuConfig;
+use vgpu_device::{Account, GpuConfig};
 use vgpu_simt::Pool;
 use vgpu_wire::facts::DeviceFacts;
 
-use crate::account::Account;
 use crate::hooks::TestHooks;
 use crate::image::{Images, Rules};
 use crate::limits::Limits;

@@ -2,23 +2,17 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use sha2::{Digest as _, Sha256};
+use vgpu_device::{Digest, Kept, has_digest};
 use vgpu_ptx::ir::Kernel;
 use vgpu_ptx::{Effort, Interrupt, Linkage, Module, PtxError, Spent};
 use vgpu_wire::facts::DeviceFacts;
 
 use crate::status;
 
-/// SHA-256 of an image's bytes.
-pub(crate) type Digest = [u8; 32];
-
 /// Bytes of texts and parsed kernels that are kept although no session uses them.
 const KEPT: u64 = 512 << 20;
-
-/// Number of bytes of an image that are hashed between two checks for a stop.
-const HASHED: usize = 1 << 20;
 
 /// What the device requires of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,11 +140,6 @@ impl Image {
     pub(crate) const fn bytes(&self) -> u64 {
         self.bytes
     }
-
-    /// Bytes of host memory that the image takes.
-    fn kept_bytes(&self) -> u64 {
-        self.bytes + self.parsed.load(Ordering::Relaxed)
-    }
 }
 
 /// Bytes of host memory that a parsed kernel takes.
@@ -161,42 +150,30 @@ pub(crate) fn kernel_bytes(kernel: &Kernel) -> u64 {
     (size_of::<Kernel>() + name.len() + lists) as u64
 }
 
+impl Kept for Image {
+    fn kept_bytes(&self) -> u64 {
+        self.bytes + self.parsed.load(Ordering::Relaxed)
+    }
+}
+
 /// The images of all sessions, by digest.
 #[derive(Debug)]
 pub(crate) struct Images {
     rules: Rules,
-    kept: Mutex<Kept>,
-}
-
-#[derive(Debug, Default)]
-struct Kept {
-    images: HashMap<Digest, (Arc<Image>, u64)>,
-    /// Counts the uses of images, by which the least recently used one is found.
-    clock: u64,
+    kept: vgpu_device::Images<Image>,
 }
 
 impl Images {
     pub(crate) fn new(rules: Rules) -> Self {
-        Self { rules, kept: Mutex::default() }
-    }
-
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        Self { rules, kept: vgpu_device::Images::new(KEPT) }
     }
 
     /// Finds an image that a session has loaded before.
     pub(crate) fn find(&self, digest: &Digest) -> Option<Arc<Image>> {
-        let mut kept = self.kept();
-        kept.clock += 1;
-        let now = kept.clock;
-        let (image, used) = kept.images.get_mut(digest)?;
-        *used = now;
-        let image = Arc::clone(image);
-        kept.shrink(KEPT);
-        Some(image)
+        self.kept.find(digest)
     }
 
-    /// Reads an image. The lock is taken only after all of it has been read.
+    /// Reads an image.
     pub(crate) fn bring(
         &self,
         digest: Digest,
@@ -204,12 +181,7 @@ impl Images {
         interrupt: &Interrupt,
     ) -> Result<Arc<Image>, ImageError> {
         let spent = |spent: Spent| ImageError::Spent { what: "read an image".to_owned(), spent };
-        let mut hasher = Sha256::new();
-        for piece in text.chunks(HASHED) {
-            hasher.update(piece);
-            interrupt.check().map_err(|halt| spent(halt.into()))?;
-        }
-        if hasher.finalize()[..] != digest {
+        if !has_digest(&text, &digest, || interrupt.check().map_err(|halt| spent(halt.into())))? {
             return Err(ImageError::Digest);
         }
         let bytes = text.len() as u64;
@@ -229,21 +201,14 @@ impl Images {
         if let Some(global) = module.globals().iter().find(|global| global.linkage == Linkage::Extern) {
             return Err(ImageError::Extern(global.name.clone()));
         }
-        let image = Arc::new(Image { module, bytes, parsed: AtomicU64::new(0), kernels: Mutex::default() });
-        let mut kept = self.kept();
-        kept.clock += 1;
-        let now = kept.clock;
-        kept.images.insert(digest, (Arc::clone(&image), now));
-        kept.shrink(KEPT);
-        Ok(image)
+        let image = Image { module, bytes, parsed: AtomicU64::new(0), kernels: Mutex::default() };
+        Ok(self.kept.keep(digest, image))
     }
 
     /// Bytes of all images that are kept. Kernels that were parsed since the last call can exceed the limit,
     /// so this drops images too.
     pub(crate) fn kept_bytes(&self) -> u64 {
-        let mut kept = self.kept();
-        kept.shrink(KEPT);
-        kept.bytes()
+        self.kept.kept_bytes()
     }
 
     /// The device's architecture, as in `sm_61`.
@@ -252,24 +217,9 @@ impl Images {
     }
 }
 
-impl Kept {
-    fn bytes(&self) -> u64 {
-        self.images.values().map(|(image, _)| image.kept_bytes()).sum()
-    }
-
-    /// Drops the least recently used images until at most `most` bytes are left. Sessions that use them keep
-    /// them alive.
-    fn shrink(&mut self, most: u64) {
-        let mut bytes = self.bytes();
-        while bytes > most {
-            let Some((&digest, _)) = self.images.iter().min_by_key(|(_, (_, used))| *used) else { return };
-            bytes -= self.images.remove(&digest).map_or(0, |(image, _)| image.kept_bytes());
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use sha2::{Digest as _, Sha256};
     use vgpu_device::GpuConfig;
 
     use super::*;
@@ -307,21 +257,5 @@ mod tests {
         let wrong =
             images.bring([0; 32], text("8.4", "sm_61", "").into(), &Interrupt::default()).unwrap_err();
         assert_eq!(wrong.code(), status::INVALID_IMAGE);
-    }
-
-    #[test]
-    fn images_are_found_again_until_there_are_too_many() {
-        let images = images(13_000);
-        let texts: Vec<String> = (0..4).map(|i| text("8.4", "sm_61", &format!("// {i:0100}\n"))).collect();
-        let digests: Vec<Digest> = texts.iter().map(|text| Sha256::digest(text).into()).collect();
-        for text in &texts[..3] {
-            bring(&images, text).unwrap();
-        }
-        let first = images.find(&digests[0]).unwrap();
-        bring(&images, &texts[3]).unwrap();
-        let size = first.bytes;
-        images.kept().shrink(2 * size);
-        let found: Vec<bool> = digests.iter().map(|digest| images.find(digest).is_some()).collect();
-        assert_eq!(found, [true, false, false, true]);
     }
 }

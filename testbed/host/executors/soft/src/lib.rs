@@ -30,7 +30,6 @@
 
 #![forbid(unsafe_code)]
 
-mod account;
 mod device;
 mod function;
 pub mod gemm;
@@ -44,6 +43,8 @@ mod options;
 mod queue;
 mod runner;
 mod session;
+#[cfg(test)]
+mod shares;
 mod status;
 mod task;
 
@@ -85,6 +86,12 @@ impl Soft {
         let facts = Box::new(config.facts(exec::KERNELS | exec::PTX | exec::HOLDS)?);
         let device = Arc::new(Device::new(config, &facts, options, hooks));
         Ok(Self { facts, device })
+    }
+
+    /// The addresses at which `cuMemAddressReserve` gives a program of such a GPU the range that it wishes for.
+    #[must_use]
+    pub fn reservable(config: &GpuConfig) -> std::ops::Range<u64> {
+        memory::reserved(config.address_base, config.memory_bytes)
     }
 
     /// A GPU that delays and reorders work as far as CUDA allows, so that programs that rely on more fail.

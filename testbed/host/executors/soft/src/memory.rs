@@ -2,20 +2,18 @@
 //! needed.
 
 mod region;
-mod space;
 mod virtual_memory;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vgpu_arena::{PAGE, View, whole_pages};
-use vgpu_device::{Charge, Resource};
-
-use crate::account::{OutOfMemory, Share, Taken};
+use vgpu_device::{Charge, OutOfMemory, Resource, Share, Taken};
 
 use region::Region;
 use virtual_memory::Virtual;
 
+pub(crate) use region::reserved;
 pub(crate) use virtual_memory::VirtualError;
 
 /// An allocation. Dropping it frees the memory, to which nothing that runs may refer any more.
@@ -149,11 +147,10 @@ impl Allocation {
 
 #[cfg(test)]
 mod tests {
-    use vgpu_device::Limits;
+    use vgpu_device::{Account, Limits};
 
     use super::*;
-    use crate::account::Account;
-    use crate::account::tests::{share, share_with};
+    use crate::shares::{share, share_with};
 
     fn memory(total: u64) -> Memory {
         Memory::new(share(&Arc::new(Account::new(total))), 0x7000_0000_0000)

@@ -4,12 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use vgpu_arena::View;
-use vgpu_device::{Charge, Charges, OverLimit, Resource, Violation};
+use vgpu_device::{Arrived, Arriving, Charge, Charges, OutOfMemory, OverLimit, Resource, Violation};
 use vgpu_wire::body::module::{IMAGE_PTX, ModuleOpen};
 
-use crate::account::OutOfMemory;
 use crate::function::Function;
-use crate::image::{Digest, Image, ImageError};
+use crate::image::{Image, ImageError};
 use crate::memory::{Allocation, Memory};
 use crate::runner::Runner;
 use crate::status;
@@ -21,9 +20,7 @@ const IMAGE_MOST: u64 = vgpu_ptx::TEXT_MOST;
 #[derive(Debug)]
 enum Module {
     /// The image is arriving in pieces.
-    Coming { digest: Digest, bytes: u64, text: Vec<u8> },
-    /// The image was arriving in pieces, and the host ran out of memory for them.
-    NoMemory,
+    Coming(Arriving),
     /// The image is complete.
     Here(Arc<Image>),
     /// The module is loaded and can be used.
@@ -112,7 +109,7 @@ impl Modules {
         let found = known.is_some();
         let module = match known {
             Some(image) => Module::Here(image),
-            None => Module::Coming { digest: body.digest, bytes: body.bytes, text: Vec::new() },
+            None => Module::Coming(Arriving::new(body.digest, body.bytes)),
         };
         // A known image is charged with its true size. For one that is still to come the guest's number
         // counts, and it may not become longer.
@@ -135,42 +132,33 @@ impl Modules {
         copy: impl FnOnce(&mut [u8]),
     ) -> Result<(), Violation> {
         let paid = self.modules.get_mut(&module).ok_or(Violation::unknown("module", module))?;
-        let (whole, text) = match &mut paid.what {
-            Module::Coming { bytes, text, .. } => (bytes, text),
-            // The error is reported when the module is loaded, because pieces have no answer.
-            Module::NoMemory => return Ok(()),
-            _ => return Err(Violation::unknown("module", module)),
-        };
-        let start = text.len();
-        if offset != start as u64 || bytes > *whole - offset {
-            return Err(Violation::Field { field: "the offset of a piece of an image", value: offset });
+        match &mut paid.what {
+            Module::Coming(arriving) => arriving.piece(offset, bytes, copy),
+            _ => Err(Violation::unknown("module", module)),
         }
-        if text.try_reserve_exact(*whole as usize - start).is_err() {
-            paid.what = Module::NoMemory;
-            return Ok(());
-        }
-        text.resize(start + bytes as usize, 0);
-        copy(&mut text[start..]);
-        Ok(())
     }
 
     /// Loads a module whose image is complete.
     pub(crate) fn load(&mut self, runner: &Runner, number: u32) -> Result<Result<(), Refusal>, Violation> {
-        let mut paid = self.modules.remove(&number).ok_or(Violation::unknown("module", number))?;
-        let image = match std::mem::replace(&mut paid.what, Module::NoMemory) {
+        let Paid { what, _count: count, _bytes: bytes } =
+            self.modules.remove(&number).ok_or(Violation::unknown("module", number))?;
+        let early = || Violation::unknown("module", number);
+        let image = match what {
             Module::Here(image) => Ok(image),
-            Module::Coming { digest, text, bytes } if text.len() as u64 == bytes => {
-                runner.device.images.bring(digest, text, &runner.limited()).map_err(LoadError::from)
-            }
-            Module::NoMemory => Err(OutOfMemory.into()),
-            // The module is loaded already, or its image is not complete.
-            _ => return Err(Violation::unknown("module", number)),
+            Module::Coming(arriving) => match arriving.finish() {
+                Arrived::Whole(digest, text) => {
+                    runner.device.images.bring(digest, text, &runner.limited()).map_err(LoadError::from)
+                }
+                Arrived::NoMemory => Err(OutOfMemory.into()),
+                Arrived::Short => return Err(early()),
+            },
+            Module::Loaded(_) => return Err(early()),
         };
         let loaded = image.and_then(|image| Loaded::new(&runner.memory, image));
         match loaded {
             Ok(loaded) => {
-                paid.what = Module::Loaded(loaded);
-                self.modules.insert(number, paid);
+                self.modules
+                    .insert(number, Paid { what: Module::Loaded(loaded), _count: count, _bytes: bytes });
                 Ok(Ok(()))
             }
             Err(error) => {

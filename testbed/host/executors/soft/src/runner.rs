@@ -10,11 +10,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use vgpu_arena::View;
-use vgpu_device::{LateError, SessionHost, SharedSlice};
+use vgpu_device::{LateError, SessionHost, Share, SharedSlice};
 use vgpu_ptx::Interrupt;
 use vgpu_wire::body::copy::CopyDevice;
 
-use crate::account::Share;
 use crate::device::Device;
 use crate::gemm::{self, GemmError};
 use crate::memory::{Allocation, Memory, VirtualError};

@@ -1,12 +1,10 @@
 //! The address space of a session: areas for allocations and for reserved ranges, and the arena behind them.
 
+use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use vgpu_arena::{Arena, LARGE_PAGE, OPENED_TOGETHER};
-use vgpu_device::{ADDRESS_SPAN, Charge, Resource};
-
-use super::space::Space;
-use crate::account::{OutOfMemory, Share};
+use vgpu_arena::{Arena, LARGE_PAGE, OPENED_TOGETHER, PAGE};
+use vgpu_device::{ADDRESS_SPAN, AddressSpace, Charge, Grain, OutOfMemory, Resource, Share};
 
 /// Smallest address space of a session, in bytes.
 const SPAN_LEAST: u64 = 256 << 30;
@@ -16,14 +14,31 @@ const SPAN_FACTOR: u64 = 16;
 /// Bytes of memory for each byte of the page tables that the host's processor needs for it.
 pub(super) const TABLE_SHARE: u64 = 512;
 
+/// Addresses are aligned more than on real devices, because ranges are mapped in whole pages. A page behind
+/// each range stays free.
+const GRAIN: Grain = Grain { least: PAGE, gap: PAGE, large: 2 << 20 };
+
+/// Bytes of a session's address space on a device with `memory` bytes.
+fn span(memory: u64) -> u64 {
+    let wanted = memory.saturating_mul(SPAN_FACTOR).max(SPAN_LEAST);
+    wanted.checked_next_power_of_two().map_or(ADDRESS_SPAN, |span| span.min(ADDRESS_SPAN))
+}
+
+/// The addresses of the ranges that programs reserve, of a device with `memory` bytes whose addresses start at
+/// `base`.
+pub(crate) fn reserved(base: u64, memory: u64) -> Range<u64> {
+    let span = span(memory);
+    base + span / 8 * 6..base + span
+}
+
 /// The addresses of a session and the arena behind them. Small allocations, large ones and reserved ranges
 /// have areas of their own, so that the host needs few mappings and large pages hold large allocations alone.
 #[derive(Debug)]
 pub(crate) struct Region {
     pub(super) arena: Arena,
-    small: Mutex<Space>,
-    large: Mutex<Space>,
-    reserved: Mutex<Space>,
+    small: Mutex<AddressSpace>,
+    large: Mutex<AddressSpace>,
+    reserved: Mutex<AddressSpace>,
     /// What the host's page tables are charged. They stay when memory is freed.
     tables: Mutex<Charge>,
 }
@@ -35,8 +50,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Region {
     /// Reserves the address space of a session; addresses start at `base`.
     pub(super) fn new(share: &Share, base: u64) -> Result<Self, OutOfMemory> {
-        let wanted = share.device().total().saturating_mul(SPAN_FACTOR).max(SPAN_LEAST);
-        let span = wanted.checked_next_power_of_two().map_or(ADDRESS_SPAN, |span| span.min(ADDRESS_SPAN));
+        let span = span(share.device().total());
         let arena = Arena::new(base, span).map_err(|error| {
             let source = std::error::Error::source(&error);
             share.charges().log(0, || tracing::warn!("a session gets no device memory: {error}: {source:?}"));
@@ -46,20 +60,28 @@ impl Region {
         debug_assert!(eighth.is_multiple_of(OPENED_TOGETHER), "areas have pages of one kind");
         Ok(Self {
             arena,
-            small: Mutex::new(Space::new(base, eighth)),
-            large: Mutex::new(Space::new(base + eighth, 5 * eighth)),
-            reserved: Mutex::new(Space::new(base + 6 * eighth, 2 * eighth)),
+            small: Mutex::new(AddressSpace::new(base, eighth, GRAIN)),
+            large: Mutex::new(AddressSpace::new(base + eighth, 5 * eighth, GRAIN)),
+            reserved: Mutex::new(AddressSpace::new(base + 6 * eighth, 2 * eighth, GRAIN)),
             tables: Mutex::new(share.charge(Resource::HostBytes, 0)?),
         })
     }
 
-    /// The area of the ranges that programs reserve.
-    pub(super) fn reserved(&self) -> MutexGuard<'_, Space> {
-        lock(&self.reserved)
+    /// Takes addresses for a range that the program reserves: at `hint` if they are free there, in the area of
+    /// such ranges ([`reserved`]), and otherwise anywhere in it. `None`: it has no room.
+    pub(super) fn reserve(&self, bytes: u64, alignment: u64, hint: u64) -> Option<u64> {
+        let mut area = lock(&self.reserved);
+        let wished = hint != 0 && hint.is_multiple_of(alignment);
+        wished.then(|| area.take_at(hint, bytes)).flatten().or_else(|| area.take_aligned(bytes, alignment))
+    }
+
+    /// Gives back addresses that [`Region::reserve`] gave.
+    pub(super) fn unreserve(&self, address: u64, bytes: u64) {
+        lock(&self.reserved).give_back(address, bytes);
     }
 
     /// The area of allocations of this size.
-    fn area(&self, bytes: u64) -> &Mutex<Space> {
+    fn area(&self, bytes: u64) -> &Mutex<AddressSpace> {
         if bytes >= LARGE_PAGE { &self.large } else { &self.small }
     }
 

@@ -4,10 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use vgpu_arena::{Access, ArenaError, Physical, PhysicalPool};
-use vgpu_device::{Charge, Resource};
+use vgpu_device::{Charge, OutOfMemory, Resource, Share, Taken};
 use vgpu_wire::body::memory::{MemMap, MemReserve, MemSetAccess, MemUnmap, MemUnreserve};
-
-use crate::account::{OutOfMemory, Share, Taken};
 
 use super::region::{Region, TABLE_SHARE};
 
@@ -75,7 +73,7 @@ impl Virtual {
         }
         let charge = share.charge(Resource::Reservations, 1)?;
         let address =
-            region.reserved().take_aligned(body.bytes, body.alignment.max(GRANULE)).ok_or(OutOfMemory)?;
+            region.reserve(body.bytes, body.alignment.max(GRANULE), body.hint).ok_or(OutOfMemory)?;
         self.reservations.insert(address, (body.bytes, charge));
         Ok(address)
     }
@@ -88,7 +86,7 @@ impl Virtual {
             return Err(VirtualError::Invalid("not a whole reservation without mappings"));
         }
         self.reservations.remove(&body.address);
-        region.reserved().give_back(body.address, body.bytes);
+        region.unreserve(body.address, body.bytes);
         Ok(())
     }
 
@@ -186,9 +184,10 @@ impl Virtual {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::account::Account;
-    use crate::account::tests::share;
+    use vgpu_device::Account;
+
     use crate::memory::Memory;
+    use crate::shares::share;
 
     #[test]
     fn physical_memory_lives_as_long_as_a_handle_or_a_mapping() {

@@ -127,9 +127,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::account::Account;
-    use crate::account::tests::share;
+    use vgpu_device::Account;
+
     use crate::memory::Memory;
+    use crate::shares::share;
 
     const BYTES: u64 = 4096;
 

@@ -1,11 +1,11 @@
 //! Errors of tasks, and what the program is told of them.
 
 use vgpu_arena::ArenaError;
+use vgpu_device::OutOfMemory;
 use vgpu_ptx::Halt;
 use vgpu_simt::Fault;
 
 use super::copy::CopyError;
-use crate::account::OutOfMemory;
 use crate::gemm::GemmError;
 use crate::memory::VirtualError;
 use crate::status;

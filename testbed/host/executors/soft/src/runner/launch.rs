@@ -3,11 +3,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use vgpu_arena::View;
-use vgpu_device::{Charge, Resource, SessionHost};
+use vgpu_device::{Charge, OutOfMemory, Resource, SessionHost};
 use vgpu_simt::{Control, Launch as Run, Ledger, Output, run};
 use vgpu_wire::body::launch::{LAUNCH_COOPERATIVE, Launch};
 
-use crate::account::OutOfMemory;
 use crate::function::Function;
 use crate::memory::Allocation;
 

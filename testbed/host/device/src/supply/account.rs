@@ -3,62 +3,75 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use vgpu_device::{Charge, Charges, OverLimit, Resource};
+use crate::charges::charge::{Charge, Charges, OverLimit};
+use crate::charges::limits::Resource;
 
 /// The device's memory is used up, the session has reached its limit, or the host has no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("allocate memory: there is no room")]
-pub(crate) struct OutOfMemory;
+pub struct OutOfMemory;
 
 /// The account of a device's memory.
 #[derive(Debug)]
-pub(crate) struct Account {
+pub struct Account {
     total: u64,
     used: AtomicU64,
 }
 
 impl Account {
-    pub(crate) const fn new(total: u64) -> Self {
+    /// A device of `total` bytes, none of them in use.
+    #[must_use]
+    pub const fn new(total: u64) -> Self {
         Self { total, used: AtomicU64::new(0) }
     }
 
-    pub(crate) const fn total(&self) -> u64 {
+    /// Bytes of the device.
+    #[must_use]
+    pub const fn total(&self) -> u64 {
         self.total
     }
 
     /// Number of bytes in use by all sessions.
-    pub(crate) fn used(&self) -> u64 {
+    #[must_use]
+    pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
 }
 
 /// A session's share of the device's memory.
 #[derive(Debug)]
-pub(crate) struct Share {
+pub struct Share {
     device: Arc<Account>,
     charges: Arc<Charges>,
 }
 
 impl Share {
-    pub(crate) const fn new(device: Arc<Account>, charges: Arc<Charges>) -> Self {
+    /// The share of the session with these charges.
+    #[must_use]
+    pub const fn new(device: Arc<Account>, charges: Arc<Charges>) -> Self {
         Self { device, charges }
     }
 
-    pub(crate) const fn device(&self) -> &Arc<Account> {
+    /// The device's account.
+    #[must_use]
+    pub const fn device(&self) -> &Arc<Account> {
         &self.device
     }
 
-    pub(crate) const fn charges(&self) -> &Arc<Charges> {
+    /// The session's charges.
+    #[must_use]
+    pub const fn charges(&self) -> &Arc<Charges> {
         &self.charges
     }
 
     /// Number of bytes that the session has allocated.
-    pub(crate) fn used(&self) -> u64 {
+    #[must_use]
+    pub fn used(&self) -> u64 {
         self.charges.used(Resource::DeviceBytes)
     }
 
     /// Takes `bytes` of device memory until the guard is dropped.
-    pub(crate) fn take(&self, bytes: u64) -> Result<Taken, OutOfMemory> {
+    pub fn take(&self, bytes: u64) -> Result<Taken, OutOfMemory> {
         let charge = self.charge(Resource::DeviceBytes, bytes)?;
         let more = |used: u64| used.checked_add(bytes).filter(|&used| used <= self.device.total);
         self.device.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).map_err(|_| OutOfMemory)?;
@@ -66,12 +79,12 @@ impl Share {
     }
 
     /// Charges the session for a resource other than device memory.
-    pub(crate) fn charge(&self, resource: Resource, amount: u64) -> Result<Charge, OutOfMemory> {
+    pub fn charge(&self, resource: Resource, amount: u64) -> Result<Charge, OutOfMemory> {
         self.charges.take(resource, amount).map_err(|over| self.over(&over))
     }
 
     /// Logs which limit was exceeded.
-    pub(crate) fn over(&self, over: &OverLimit) -> OutOfMemory {
+    pub fn over(&self, over: &OverLimit) -> OutOfMemory {
         self.charges.log(0, || tracing::warn!(session = self.charges.session(), "refused: {over}"));
         OutOfMemory
     }
@@ -79,7 +92,8 @@ impl Share {
 
 /// Bytes of device memory that are taken until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Taken {
+#[must_use = "dropping it returns the bytes"]
+pub struct Taken {
     device: Arc<Account>,
     charge: Charge,
 }
@@ -91,24 +105,18 @@ impl Drop for Taken {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use vgpu_device::{DeviceCharges, Limits};
-
+mod tests {
     use super::*;
+    use crate::{DeviceCharges, Limits};
 
-    /// The share of a session with default limits.
-    pub(crate) fn share(device: &Arc<Account>) -> Share {
-        share_with(device, Limits::default())
-    }
-
-    pub(crate) fn share_with(device: &Arc<Account>, limits: Limits) -> Share {
+    fn share(device: &Arc<Account>, limits: Limits) -> Share {
         Share::new(Arc::clone(device), Charges::new(1, limits, Arc::new(DeviceCharges::default())))
     }
 
     #[test]
     fn the_account_is_the_devices_and_comes_back() {
         let device = Arc::new(Account::new(1 << 20));
-        let (one, two) = (share(&device), share(&device));
+        let (one, two) = (share(&device, Limits::default()), share(&device, Limits::default()));
         let half = one.take(1 << 19).unwrap();
         let quarter = two.take(1 << 18).unwrap();
         assert_eq!(two.take(1 << 19).unwrap_err(), OutOfMemory);
@@ -124,7 +132,7 @@ pub(crate) mod tests {
     #[test]
     fn a_session_may_have_less_than_the_device() {
         let device = Arc::new(Account::new(1 << 20));
-        let one = share_with(&device, Limits { device_bytes: 1 << 19, ..Limits::default() });
+        let one = share(&device, Limits { device_bytes: 1 << 19, ..Limits::default() });
         let half = one.take(1 << 19).unwrap();
         assert_eq!(one.take(1).unwrap_err(), OutOfMemory);
         assert_eq!(device.used(), 1 << 19, "what is refused is not taken");

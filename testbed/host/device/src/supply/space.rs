@@ -1,0 +1,209 @@
+//! Device addresses: which ones are taken. Addresses of freed memory are reused only when all others have
+//! been used, so that a stale pointer most likely points at nothing. A gap behind each range stays free, so
+//! that a pointer that has run over the end points at nothing either.
+
+use std::collections::BTreeMap;
+
+/// How a space cuts its addresses. All are bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grain {
+    /// Ranges start and end at multiples of this power of two.
+    pub least: u64,
+    /// Bytes behind each range that stay free, a multiple of `least`.
+    pub gap: u64,
+    /// Ranges of this size and more start at multiples of it. A power of two.
+    pub large: u64,
+}
+
+/// A range of device addresses, of which parts are taken and given back.
+#[derive(Debug)]
+pub struct AddressSpace {
+    base: u64,
+    /// The first address that was never used, like all behind it.
+    fresh: u64,
+    end: u64,
+    grain: Grain,
+    /// Size of each free range below `fresh`, by its address. Neighbours are merged.
+    free: BTreeMap<u64, u64>,
+}
+
+impl AddressSpace {
+    /// An address space of `bytes` from `base` on, all of it free. Both are multiples of the least grain.
+    #[must_use]
+    pub const fn new(base: u64, bytes: u64, grain: Grain) -> Self {
+        Self { base, fresh: base, end: base + bytes, grain, free: BTreeMap::new() }
+    }
+
+    /// Bytes of addresses that were ever used.
+    #[must_use]
+    pub const fn used(&self) -> u64 {
+        self.fresh - self.base
+    }
+
+    /// Takes a range for `bytes`, to be given back with the same `bytes`.
+    pub fn take(&mut self, bytes: u64) -> Option<u64> {
+        let Grain { least, large, .. } = self.grain;
+        self.take_aligned(bytes, if bytes >= large { large } else { least })
+    }
+
+    /// Takes a range for `bytes` at a multiple of `alignment`, which is a power of two.
+    pub fn take_aligned(&mut self, bytes: u64, alignment: u64) -> Option<u64> {
+        let alignment = alignment.max(self.grain.least);
+        let bytes = self.with_gap(bytes)?;
+        let address = self.fresh.checked_next_multiple_of(alignment)?;
+        self.take_fresh(address, bytes).or_else(|| self.take_used(bytes, alignment))
+    }
+
+    /// Takes the range of `bytes` at `address`, if all of it is free.
+    pub fn take_at(&mut self, address: u64, bytes: u64) -> Option<u64> {
+        if address < self.base || !address.is_multiple_of(self.grain.least) {
+            return None;
+        }
+        let bytes = self.with_gap(bytes)?;
+        if address >= self.fresh {
+            return self.take_fresh(address, bytes);
+        }
+        let (&start, &room) = self.free.range(..=address).next_back()?;
+        if address.checked_add(bytes)? > start + room {
+            return None;
+        }
+        self.split(start, room, address, bytes);
+        Some(address)
+    }
+
+    /// Takes addresses that were never used, and leaves those before them free.
+    fn take_fresh(&mut self, address: u64, bytes: u64) -> Option<u64> {
+        let fresh = address.checked_add(bytes).filter(|&fresh| fresh <= self.end)?;
+        if address > self.fresh {
+            self.put(self.fresh, address - self.fresh);
+        }
+        self.fresh = fresh;
+        Some(address)
+    }
+
+    /// Takes the first range that fits among those that were freed.
+    fn take_used(&mut self, bytes: u64, alignment: u64) -> Option<u64> {
+        let fit = |(&start, &room): (&u64, &u64)| {
+            let address = start.checked_next_multiple_of(alignment)?;
+            (address.checked_add(bytes)? <= start + room).then_some((start, room, address))
+        };
+        let (start, room, address) = self.free.iter().find_map(fit)?;
+        self.split(start, room, address, bytes);
+        Some(address)
+    }
+
+    /// Takes `bytes` at `address` out of the free range of `room` bytes at `start`.
+    fn split(&mut self, start: u64, room: u64, address: u64, bytes: u64) {
+        self.free.remove(&start);
+        if address > start {
+            self.free.insert(start, address - start);
+        }
+        let (after, end) = (address + bytes, start + room);
+        if end > after {
+            self.free.insert(after, end - after);
+        }
+    }
+
+    /// Gives back a range that was taken with the same `bytes`.
+    pub fn give_back(&mut self, address: u64, bytes: u64) {
+        if let Some(bytes) = self.with_gap(bytes) {
+            self.put(address, bytes);
+        }
+    }
+
+    /// Adds a free range, merged with its neighbours.
+    fn put(&mut self, mut address: u64, mut bytes: u64) {
+        if let Some((&before, &room)) = self.free.range(..address).next_back()
+            && before + room == address
+        {
+            self.free.remove(&before);
+            address = before;
+            bytes += room;
+        }
+        if let Some(room) = self.free.remove(&(address + bytes)) {
+            bytes += room;
+        }
+        self.free.insert(address, bytes);
+    }
+
+    /// Bytes of addresses that a range of `bytes` takes.
+    fn with_gap(&self, bytes: u64) -> Option<u64> {
+        bytes.checked_next_multiple_of(self.grain.least)?.checked_add(self.grain.gap)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const PAGE: u64 = 4096;
+    const GRAIN: Grain = Grain { least: PAGE, gap: PAGE, large: 2 << 20 };
+    const BASE: u64 = 0x7000_0000_0000;
+
+    #[test]
+    fn addresses_are_aligned_and_used_again_last() {
+        let mut space = AddressSpace::new(BASE, 8 << 20, GRAIN);
+        let one = space.take(1).unwrap();
+        let two = space.take(4 << 20).unwrap();
+        assert_eq!((one % GRAIN.least, two % GRAIN.large), (0, 0));
+        space.give_back(one, 1);
+        let three = space.take(1).unwrap();
+        assert_ne!(three, one);
+        assert_eq!(space.take(4 << 20), None);
+        space.give_back(two, 4 << 20);
+        // All of it is one free range now, and the first fit is its start.
+        assert_eq!(space.take(4 << 20), Some(BASE));
+        assert_eq!((space.take(u64::MAX), space.take(u64::MAX - 2 * PAGE)), (None, None));
+        assert_eq!(space.take_aligned(PAGE, 1 << 62), None);
+    }
+
+    #[test]
+    fn a_place_is_given_if_it_is_free() {
+        let mut space = AddressSpace::new(BASE, 8 << 20, GRAIN);
+        assert_eq!(space.take_at(BASE + 0x10_0000, 0x1000), Some(BASE + 0x10_0000));
+        // Before it there is room, behind it a gap.
+        assert_eq!(space.take_at(BASE, 0xf_f000), Some(BASE));
+        for taken in [BASE, BASE + 0xf_f000, BASE + 0x10_0000, BASE + 0x10_1000] {
+            assert_eq!(space.take_at(taken, 1), None, "{taken:#x}");
+        }
+        for outside in [BASE - PAGE, BASE + 1, BASE + (8 << 20), u64::MAX - PAGE + 1] {
+            assert_eq!(space.take_at(outside, 1), None, "{outside:#x}");
+        }
+        space.give_back(BASE, 0xf_f000);
+        assert_eq!(space.take_at(BASE + 0x2000, 0x1000), Some(BASE + 0x2000));
+        assert_eq!(space.take_at(BASE, 0x1000), Some(BASE));
+    }
+
+    proptest! {
+        #[test]
+        fn ranges_never_overlap(
+            steps in prop::collection::vec(
+                (1u64..6 << 20, any::<prop::sample::Index>(), any::<bool>(), any::<bool>()), 1..80
+            )
+        ) {
+            let bytes = 32 << 20;
+            let mut space = AddressSpace::new(BASE, bytes, GRAIN);
+            let mut held: Vec<(u64, u64)> = Vec::new();
+            for (size, which, free, wish) in steps {
+                let at = BASE + which.index(bytes as usize / PAGE as usize) as u64 * PAGE;
+                if free && !held.is_empty() {
+                    let (address, size) = held.swap_remove(which.index(held.len()));
+                    space.give_back(address, size);
+                } else if let Some(address) = if wish { space.take_at(at, size) } else { space.take(size) } {
+                    prop_assert!(address >= BASE && address + size <= BASE + bytes);
+                    prop_assert!(!wish || address == at);
+                    prop_assert!(held.iter().all(|&(a, s)| address + size < a || a + s < address));
+                    held.push((address, size));
+                }
+            }
+            for (address, size) in held {
+                space.give_back(address, size);
+            }
+            let fresh = space.fresh;
+            let free = space.free.iter().map(|(&a, &s)| (a, s)).collect::<Vec<_>>();
+            prop_assert_eq!(free, if fresh == BASE { vec![] } else { vec![(BASE, fresh - BASE)] });
+        }
+    }
+}
