@@ -1,0 +1,128 @@
+//! What the driver says of its devices without a context.
+
+use std::ffi::{c_char, c_int};
+use std::fmt::Write;
+use std::sync::Arc;
+
+use vgpu_abi::driver::CUdevice;
+
+use super::error::{DriverError, LoadError, check};
+use super::library::Driver;
+
+/// A GPU of the host, or a part of one (MIG).
+#[derive(Clone, Debug)]
+pub(crate) struct Device {
+    driver: Arc<Driver>,
+    ordinal: CUdevice,
+}
+
+/// A UUID as NVIDIA's tools print it.
+pub(crate) fn uuid_text(uuid: &[u8; 16]) -> String {
+    let mut text = String::from("GPU-");
+    for (index, byte) in uuid.iter().enumerate() {
+        if matches!(index, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+impl Device {
+    /// The device with a UUID, or the first one.
+    pub(crate) fn find(driver: &Arc<Driver>, uuid: Option<[u8; 16]>) -> Result<Self, LoadError> {
+        let mut found = Vec::new();
+        for ordinal in 0..count(driver)? {
+            let device = Self::of(driver, ordinal)?;
+            let known = device.uuid()?;
+            if uuid.is_none_or(|uuid| uuid == known) {
+                return Ok(device);
+            }
+            found.push(uuid_text(&known));
+        }
+        let wanted = uuid.map_or_else(|| "any".to_owned(), |uuid| uuid_text(&uuid));
+        let found = if found.is_empty() { "none".to_owned() } else { found.join(", ") };
+        Err(LoadError::NoDevice { wanted, found })
+    }
+
+    fn of(driver: &Arc<Driver>, ordinal: c_int) -> Result<Self, DriverError> {
+        let mut device = 0;
+        // SAFETY: a live place for the answer.
+        check("cuDeviceGet", unsafe { (driver.table.cuDeviceGet)(&raw mut device, ordinal) })?;
+        Ok(Self { driver: Arc::clone(driver), ordinal: device })
+    }
+
+    /// The driver.
+    pub(super) const fn driver(&self) -> &Arc<Driver> {
+        &self.driver
+    }
+
+    /// Its number, as calls of the driver take it.
+    pub(super) const fn ordinal(&self) -> CUdevice {
+        self.ordinal
+    }
+
+    /// `cuDriverGetVersion`: 1000 × major + 10 × minor.
+    pub(crate) fn driver_version(&self) -> Result<u32, DriverError> {
+        let mut version = 0;
+        // SAFETY: a live place for the answer.
+        check("cuDriverGetVersion", unsafe { (self.driver.table.cuDriverGetVersion)(&raw mut version) })?;
+        Ok(u32::try_from(version).unwrap_or(0))
+    }
+
+    /// `cuDeviceGetUuid_v2`: the UUID of the part, where the GPU is in parts.
+    pub(crate) fn uuid(&self) -> Result<[u8; 16], DriverError> {
+        let mut uuid = [0; 16];
+        // SAFETY: a live place for the answer.
+        let code = unsafe { (self.driver.table.cuDeviceGetUuid_v2)(&raw mut uuid, self.ordinal) };
+        check("cuDeviceGetUuid_v2", code)?;
+        Ok(uuid)
+    }
+
+    /// The product name, with zeros behind it, the last byte zero.
+    pub(crate) fn name(&self) -> Result<[u8; 256], DriverError> {
+        let mut name = [0_u8; 256];
+        let room = c_int::try_from(name.len() - 1).unwrap_or(0);
+        let text = name.as_mut_ptr().cast::<c_char>();
+        // SAFETY: a live buffer of more bytes than are offered.
+        check("cuDeviceGetName", unsafe { (self.driver.table.cuDeviceGetName)(text, room, self.ordinal) })?;
+        // What may lie behind the text's end is not the text's.
+        let end = name.iter().position(|&byte| byte == 0).unwrap_or(255);
+        name[end..].fill(0);
+        Ok(name)
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn total_bytes(&self) -> Result<u64, DriverError> {
+        let mut bytes = 0;
+        // SAFETY: a live place for the answer.
+        let code = unsafe { (self.driver.table.cuDeviceTotalMem_v2)(&raw mut bytes, self.ordinal) };
+        check("cuDeviceTotalMem_v2", code)?;
+        Ok(bytes as u64)
+    }
+
+    /// An attribute. `None`: the driver does not know it.
+    pub(crate) fn attribute(&self, id: c_int) -> Option<i32> {
+        let mut value = 0;
+        // SAFETY: a live place for the answer; the driver checks the id.
+        let code = unsafe { (self.driver.table.cuDeviceGetAttribute)(&raw mut value, id, self.ordinal) };
+        check("cuDeviceGetAttribute", code).ok().map(|()| value)
+    }
+
+    /// Whether streams can store words in memory of the host, and wait for them.
+    pub(crate) fn has_stream_memory_operations(&self) -> bool {
+        // CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, of version 2 of these calls.
+        const CAN: c_int = 122;
+        let table = &self.driver.table;
+        table.cuStreamWriteValue64_v2.is_some()
+            && table.cuStreamWaitValue32_v2.is_some()
+            && self.attribute(CAN).is_some_and(|can| can != 0)
+    }
+}
+
+fn count(driver: &Driver) -> Result<c_int, DriverError> {
+    let mut count = 0;
+    // SAFETY: a live place for the answer.
+    check("cuDeviceGetCount", unsafe { (driver.table.cuDeviceGetCount)(&raw mut count) })?;
+    Ok(count)
+}

@@ -1,0 +1,97 @@
+//! The library and its functions, by their signatures in `vgpu-abi`.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use vgpu_abi::driver::functions;
+
+use super::error::{LoadError, check};
+
+/// The name by which the loader finds the driver.
+const SONAME: &str = "libcuda.so.1";
+
+/// Declares the table of functions: those without which there is no driver, and those that a driver or a
+/// stand-in may lack.
+macro_rules! table {
+    (required { $($name:ident)* } optional { $($extra:ident)* }) => {
+        /// Functions of a library that stays loaded, named as CUDA names them.
+        #[allow(non_snake_case, reason = "the names are CUDA's")]
+        pub(in crate::driver) struct Table {
+            $( pub(in crate::driver) $name: functions::$name, )*
+            $( pub(in crate::driver) $extra: Option<functions::$extra>, )*
+        }
+
+        impl Table {
+            fn find(library: &Library, path: &Path) -> Result<Self, LoadError> {
+                Ok(Self {
+                    $( $name: {
+                        let symbol = concat!(stringify!($name), "\0").as_bytes();
+                        // SAFETY: the type is that of the symbol in cuda.h: both are one definition in
+                        // `vgpu-abi`.
+                        let found = unsafe { library.get::<functions::$name>(symbol) };
+                        let too_old = |_| LoadError::TooOld { path: path.to_owned(), symbol: stringify!($name) };
+                        *found.map_err(too_old)?
+                    }, )*
+                    $( $extra: {
+                        let symbol = concat!(stringify!($extra), "\0").as_bytes();
+                        // SAFETY: as above.
+                        let found = unsafe { library.get::<functions::$extra>(symbol) };
+                        found.ok().map(|symbol| *symbol)
+                    }, )*
+                })
+            }
+        }
+    };
+}
+
+table! {
+    required {
+        cuInit cuDriverGetVersion cuDeviceGetCount cuDeviceGet cuDeviceGetName cuDeviceGetUuid_v2
+        cuDeviceTotalMem_v2 cuDeviceGetAttribute
+        cuCtxCreate_v2 cuCtxDestroy_v2 cuCtxSetCurrent cuCtxSynchronize
+        cuMemGetAllocationGranularity cuMemCreate cuMemRelease cuMemAddressReserve cuMemAddressFree cuMemMap
+        cuMemUnmap cuMemSetAccess
+        cuMemHostAlloc cuMemFreeHost cuMemHostRegister_v2 cuMemHostUnregister cuMemHostGetDevicePointer_v2
+        cuMemcpyHtoDAsync_v2 cuMemcpyDtoHAsync_v2 cuMemcpyDtoDAsync_v2 cuMemcpy3DAsync_v2
+        cuMemsetD8Async cuMemsetD16Async cuMemsetD32Async
+        cuMemsetD2D8Async cuMemsetD2D16Async cuMemsetD2D32Async
+        cuStreamCreateWithPriority cuStreamDestroy_v2 cuStreamWaitEvent
+        cuEventCreate cuEventDestroy_v2 cuEventRecord cuEventQuery cuEventSynchronize cuEventElapsedTime
+        cuModuleLoadDataEx cuModuleUnload cuModuleGetFunction cuModuleGetGlobal_v2
+        cuFuncGetAttribute cuFuncSetAttribute cuFuncSetCacheConfig
+        cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags
+        cuLaunchKernel cuLaunchKernelEx cuLaunchHostFunc
+    }
+    optional {
+        cuFuncGetParamInfo cuStreamWriteValue64_v2 cuStreamWaitValue32_v2
+    }
+}
+
+/// The driver of the host, initialised. Stays loaded while anything of it is in use.
+pub struct Driver {
+    pub(in crate::driver) table: Table,
+    /// Behind the functions, which are gone with it.
+    _library: Library,
+}
+
+impl std::fmt::Debug for Driver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Driver").finish_non_exhaustive()
+    }
+}
+
+impl Driver {
+    /// Loads the library, from `path` or as the loader finds it, and initialises it. Makes no context.
+    pub(crate) fn load(path: Option<&Path>) -> Result<Arc<Self>, LoadError> {
+        let path = path.unwrap_or(Path::new(SONAME));
+        let failed = |source| LoadError::Library { path: path.to_owned(), source };
+        // SAFETY: whoever starts the executor chose the library; its initialisers are those that any CUDA
+        // program runs.
+        let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(failed)?;
+        let table = Table::find(&library, path)?;
+        // SAFETY: takes no pointers.
+        check("cuInit", unsafe { (table.cuInit)(0) })?;
+        Ok(Arc::new(Self { table, _library: library }))
+    }
+}

@@ -1,0 +1,197 @@
+//! Memory of the GPU: a reserved range of addresses, physical memory, and mappings of the one in the other.
+
+use std::sync::Arc;
+
+use vgpu_abi::driver::{
+    CUmemAccessDesc, CUmemAllocationProp, CUmemGenericAllocationHandle, CUmemLocation, MEM_ALLOCATION_PINNED,
+    MEM_LOCATION_DEVICE,
+};
+
+use super::context::Context;
+use super::device::Device;
+use super::error::{DriverError, check, tell};
+
+/// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`
+const READ_WRITE: u32 = 3;
+
+/// A range of device addresses: what copies and fills are given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DeviceRange {
+    address: u64,
+    bytes: u64,
+}
+
+impl DeviceRange {
+    /// A range that the driver named.
+    pub(super) const fn named(address: u64, bytes: u64) -> Self {
+        Self { address, bytes }
+    }
+
+    /// Its first address.
+    pub(crate) const fn address(self) -> u64 {
+        self.address
+    }
+
+    /// Length in bytes.
+    pub(crate) const fn bytes(self) -> u64 {
+        self.bytes
+    }
+
+    /// The `bytes` at `address`, if all of them are within.
+    pub(crate) fn part(self, address: u64, bytes: u64) -> Option<Self> {
+        let offset = address.checked_sub(self.address)?;
+        (offset.checked_add(bytes)? <= self.bytes).then_some(Self { address, bytes })
+    }
+}
+
+fn location(device: &Device) -> CUmemLocation {
+    CUmemLocation { kind: MEM_LOCATION_DEVICE, id: device.ordinal() }
+}
+
+fn properties(device: &Device) -> CUmemAllocationProp {
+    CUmemAllocationProp {
+        kind: MEM_ALLOCATION_PINNED,
+        handle_types: 0,
+        location: location(device),
+        win32: std::ptr::null_mut(),
+        flags: [0; 8],
+    }
+}
+
+/// The unit in which memory of a device is made and mapped, bytes. Needs no context.
+pub(crate) fn granularity(device: &Device) -> Result<u64, DriverError> {
+    let properties = properties(device);
+    let mut bytes = 0;
+    let get = device.driver().table.cuMemGetAllocationGranularity;
+    // SAFETY: a live place for the answer, and live properties. 0: the least that works.
+    check("cuMemGetAllocationGranularity", unsafe { get(&raw mut bytes, &raw const properties, 0) })?;
+    Ok(bytes as u64)
+}
+
+/// A reserved range of addresses.
+#[derive(Debug)]
+pub(crate) struct Reserved {
+    context: Arc<Context>,
+    base: u64,
+    bytes: u64,
+}
+
+impl Reserved {
+    /// `cuMemAddressReserve` at `base`. The driver takes that as a wish: what it gave is at [`Self::base`].
+    pub(crate) fn reserve(context: &Arc<Context>, base: u64, bytes: u64) -> Result<Self, DriverError> {
+        let mut address = 0;
+        let reserve = context.table().cuMemAddressReserve;
+        // SAFETY: a live place for the answer. Addresses that are taken the driver does not give.
+        check("cuMemAddressReserve", unsafe { reserve(&raw mut address, bytes as usize, 0, base, 0) })?;
+        Ok(Self { context: Arc::clone(context), base: address, bytes })
+    }
+
+    /// The first address.
+    pub(crate) const fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// All of it. What is not mapped of it is nobody's: an access is a fault of the context.
+    pub(crate) const fn range(&self) -> DeviceRange {
+        DeviceRange { address: self.base, bytes: self.bytes }
+    }
+
+    /// Gives the device access to what is mapped in a part of the range: 0 none, 1 read, 3 read and write.
+    pub(crate) fn set_access(&self, part: DeviceRange, access: u32) -> Result<(), DriverError> {
+        let description = CUmemAccessDesc { location: location(self.context.device()), flags: access };
+        let set = self.context.table().cuMemSetAccess;
+        // SAFETY: one live description. The driver checks that the part is mapped.
+        let code = unsafe { set(part.address, part.bytes as usize, &raw const description, 1) };
+        check("cuMemSetAccess", code)
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        let free = self.context.table().cuMemAddressFree;
+        // SAFETY: nothing is mapped in it: every mapping has a share of this value.
+        tell(check("cuMemAddressFree", unsafe { free(self.base, self.bytes as usize) }));
+    }
+}
+
+/// Physical memory.
+#[derive(Debug)]
+pub(crate) struct Physical {
+    context: Arc<Context>,
+    handle: CUmemGenericAllocationHandle,
+    bytes: u64,
+}
+
+impl Physical {
+    /// `cuMemCreate`, of `bytes` in whole granules.
+    pub(crate) fn create(context: &Arc<Context>, bytes: u64) -> Result<Self, DriverError> {
+        let properties = properties(context.device());
+        let mut handle = 0;
+        let create = context.table().cuMemCreate;
+        // SAFETY: a live place for the answer, and live properties.
+        let code = unsafe { create(&raw mut handle, bytes as usize, &raw const properties, 0) };
+        check("cuMemCreate", code)?;
+        Ok(Self { context: Arc::clone(context), handle, bytes })
+    }
+
+    /// Its length.
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Drop for Physical {
+    fn drop(&mut self) {
+        // SAFETY: the last use of the handle.
+        tell(check("cuMemRelease", unsafe { (self.context.table().cuMemRelease)(self.handle) }));
+    }
+}
+
+/// Physical memory at an address. Dropping it unmaps it: no work may use it any more.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    reserved: Arc<Reserved>,
+    _physical: Arc<Physical>,
+    range: DeviceRange,
+}
+
+impl Mapping {
+    /// `cuMemMap` of the `range.bytes()` at `offset` of physical memory. Nobody has access yet.
+    pub(crate) fn map(
+        reserved: &Arc<Reserved>,
+        range: DeviceRange,
+        physical: &Arc<Physical>,
+        offset: u64,
+    ) -> Result<Self, DriverError> {
+        let map = reserved.context.table().cuMemMap;
+        let (bytes, offset) = (range.bytes as usize, offset as usize);
+        // SAFETY: the handle lives. The driver checks that the addresses are reserved and free.
+        check("cuMemMap", unsafe { map(range.address, bytes, offset, physical.handle, 0) })?;
+        Ok(Self { reserved: Arc::clone(reserved), _physical: Arc::clone(physical), range })
+    }
+
+    /// The same, of all of it, with full access.
+    pub(crate) fn map_whole(
+        reserved: &Arc<Reserved>,
+        address: u64,
+        physical: &Arc<Physical>,
+    ) -> Result<Self, DriverError> {
+        let range = DeviceRange { address, bytes: physical.bytes };
+        let mapping = Self::map(reserved, range, physical, 0)?;
+        reserved.set_access(range, READ_WRITE)?;
+        Ok(mapping)
+    }
+
+    /// Where it is.
+    pub(crate) const fn range(&self) -> DeviceRange {
+        self.range
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        let unmap = self.reserved.context.table().cuMemUnmap;
+        // SAFETY: it was mapped there, once. What still used it would fault on the GPU, not on the host.
+        tell(check("cuMemUnmap", unsafe { unmap(self.range.address, self.range.bytes as usize) }));
+    }
+}

@@ -1,0 +1,315 @@
+//! A session's modules: images on their way from the guest, loaded ones, their kernels and variables.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::sync::Arc;
+
+use vgpu_abi::CUresult;
+use vgpu_abi::driver::function_attribute as id;
+use vgpu_device::{
+    Arrived, Arriving, Charge, Charges, Digest, Images, Kept, OverLimit, Resource, Violation, has_digest,
+};
+use vgpu_image::cubin::{self, Length};
+use vgpu_wire::body::module::{FUNCTION_CACHE_CONFIG, FunctionReply, IMAGE_CUBIN, ModuleOpen};
+
+use crate::driver::code::{CodeError, Function, Image, Module};
+use crate::driver::context::Context;
+use crate::driver::error::DriverError;
+use crate::driver::range::DeviceRange;
+
+/// The longest image that is taken.
+const IMAGE_MOST: u64 = 128 << 20;
+/// Bytes of images that are kept though nobody uses them.
+const KEPT: u64 = 512 << 20;
+
+/// An image that is what its digest says, and fit for the driver.
+#[derive(Debug)]
+pub(crate) struct Checked {
+    image: Image,
+}
+
+impl Kept for Checked {
+    fn kept_bytes(&self) -> u64 {
+        self.image.bytes()
+    }
+}
+
+/// The images of an executor.
+pub(crate) type Store = Images<Checked>;
+
+/// An empty store.
+pub(crate) fn store() -> Store {
+    Images::new(KEPT)
+}
+
+/// A module that the guest has opened.
+#[derive(Debug)]
+enum State {
+    /// Its image comes in pieces.
+    Coming(u32, Arriving),
+    /// Its image is there.
+    Here(Arc<Checked>),
+    /// It can be used.
+    Loaded(Arc<Module>),
+}
+
+#[derive(Debug)]
+struct Opened {
+    state: State,
+    _count: Charge,
+    /// The image, also while it is the executor's: a session that has it keeps it.
+    _bytes: Charge,
+}
+
+/// A kernel that the guest has asked for.
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    /// The driver's handle.
+    pub(crate) function: Function,
+    /// Bytes of its parameters, if the driver says.
+    pub(crate) param_bytes: Option<u32>,
+    module: u32,
+    _count: Charge,
+}
+
+/// Why code is refused: the `CUresult`, and why, in words for who runs the program.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) code: u32,
+    pub(crate) why: String,
+}
+
+impl Refusal {
+    fn new(code: CUresult, why: &(impl ToString + ?Sized)) -> Self {
+        Self { code: code.0, why: why.to_string() }
+    }
+}
+
+impl From<OverLimit> for Refusal {
+    fn from(over: OverLimit) -> Self {
+        Self::new(CUresult::OUT_OF_MEMORY, &over)
+    }
+}
+
+impl From<DriverError> for Refusal {
+    fn from(error: DriverError) -> Self {
+        Self::new(error.code, &error)
+    }
+}
+
+impl From<CodeError> for Refusal {
+    fn from(error: CodeError) -> Self {
+        let CodeError { error, log } = error;
+        if log.is_empty() { error.into() } else { Self::new(error.code, &log) }
+    }
+}
+
+/// The modules of a session, those that are still arriving included, and their kernels.
+#[derive(Debug, Default)]
+pub(crate) struct Code {
+    modules: HashMap<u32, Opened>,
+    kernels: HashMap<u32, Arc<Kernel>>,
+}
+
+/// What a module held, for who drops it when no work needs it any more.
+pub(crate) type Unloaded = (Option<Arc<Module>>, Vec<Arc<Kernel>>);
+
+impl Code {
+    /// Number of modules.
+    pub(crate) fn len(&self) -> u32 {
+        self.modules.len() as u32
+    }
+
+    /// Opens a module: whether its image is known.
+    pub(crate) fn open(
+        &mut self,
+        store: &Store,
+        charges: &Arc<Charges>,
+        body: &ModuleOpen,
+    ) -> Result<Result<bool, Refusal>, Violation> {
+        if self.modules.contains_key(&body.module) {
+            return Err(Violation::in_use("module", body.module));
+        }
+        if body.bytes > IMAGE_MOST {
+            let why = format!("an image of {} bytes is longer than this device takes", body.bytes);
+            return Ok(Err(Refusal::new(CUresult::OUT_OF_MEMORY, &why)));
+        }
+        let known = store.find(&body.digest);
+        let found = known.is_some();
+        // Only what is known tells its size truly; what comes may be no longer than it says.
+        let (bytes, state) = match known {
+            Some(image) => (image.image.bytes(), State::Here(image)),
+            None => (body.bytes, State::Coming(body.image, Arriving::new(body.digest, body.bytes))),
+        };
+        let charged = charges
+            .take(Resource::Modules, 1)
+            .and_then(|count| Ok((count, charges.take(Resource::HostBytes, bytes)?)));
+        match charged {
+            Ok((count, bytes)) => {
+                self.modules.insert(body.module, Opened { state, _count: count, _bytes: bytes });
+                Ok(Ok(found))
+            }
+            Err(over) => Ok(Err(over.into())),
+        }
+    }
+
+    /// Takes a piece of an image of `bytes` bytes: `copy` puts it where it is told.
+    pub(crate) fn piece(
+        &mut self,
+        module: u32,
+        offset: u64,
+        bytes: u64,
+        copy: impl FnOnce(&mut [u8]),
+    ) -> Result<(), Violation> {
+        match self.modules.get_mut(&module).map(|opened| &mut opened.state) {
+            Some(State::Coming(_, arriving)) => arriving.piece(offset, bytes, copy),
+            _ => Err(Violation::unknown("module", module)),
+        }
+    }
+
+    /// Loads a module whose image is there.
+    pub(crate) fn load(
+        &mut self,
+        store: &Store,
+        context: &Arc<Context>,
+        number: u32,
+        stopping: impl Fn() -> bool,
+    ) -> Result<Result<(), Refusal>, Violation> {
+        let opened = self.modules.remove(&number).ok_or(Violation::unknown("module", number))?;
+        let Opened { state, _count: count, _bytes: bytes } = opened;
+        let image = match state {
+            State::Here(image) => Ok(image),
+            State::Coming(kind, arriving) => match arriving.finish() {
+                Arrived::Whole(digest, data) => bring(store, kind, digest, data, stopping),
+                Arrived::NoMemory => {
+                    Err(Refusal::new(CUresult::OUT_OF_MEMORY, "the host has no memory for the image"))
+                }
+                Arrived::Short => return Err(Violation::unknown("module", number)),
+            },
+            // Loaded twice.
+            State::Loaded(_) => return Err(Violation::unknown("module", number)),
+        };
+        let loaded = image.and_then(|image| Ok(Module::load(context, &image.image)?));
+        Ok(loaded.map(|module| {
+            let state = State::Loaded(Arc::new(module));
+            self.modules.insert(number, Opened { state, _count: count, _bytes: bytes });
+        }))
+    }
+
+    fn loaded(&self, module: u32) -> Result<&Arc<Module>, Violation> {
+        match self.modules.get(&module).map(|opened| &opened.state) {
+            Some(State::Loaded(loaded)) => Ok(loaded),
+            _ => Err(Violation::unknown("module", module)),
+        }
+    }
+
+    /// Ends a module with its kernels.
+    pub(crate) fn unload(&mut self, module: u32) -> Result<Unloaded, Violation> {
+        let opened = self.modules.remove(&module).ok_or(Violation::unknown("module", module))?;
+        let (gone, kept) = self.kernels.drain().partition(|(_, kernel)| kernel.module == module);
+        self.kernels = kept;
+        let gone: HashMap<u32, Arc<Kernel>> = gone;
+        let loaded = if let State::Loaded(module) = opened.state { Some(module) } else { None };
+        Ok((loaded, gone.into_values().collect()))
+    }
+
+    /// Finds a kernel and gives it a number: its attributes.
+    pub(crate) fn function(
+        &mut self,
+        charges: &Arc<Charges>,
+        module: u32,
+        number: u32,
+        name: &[u8],
+    ) -> Result<Result<FunctionReply, Refusal>, Violation> {
+        let loaded = Arc::clone(self.loaded(module)?);
+        if self.kernels.contains_key(&number) {
+            return Err(Violation::in_use("function", number));
+        }
+        Ok(self.add_kernel(charges, &loaded, module, number, name))
+    }
+
+    fn add_kernel(
+        &mut self,
+        charges: &Arc<Charges>,
+        loaded: &Arc<Module>,
+        module: u32,
+        number: u32,
+        name: &[u8],
+    ) -> Result<FunctionReply, Refusal> {
+        let count = charges.take(Resource::Functions, 1)?;
+        let name = CString::new(name)
+            .map_err(|_| Refusal::new(CUresult::NOT_FOUND, "a kernel's name is no text"))?;
+        let function = loaded.function(&name)?;
+        let param_bytes = function.param_bytes().transpose()?;
+        let ask = |id| function.attribute(id).map(|value| u32::try_from(value).unwrap_or(0));
+        let reply = FunctionReply {
+            max_threads: ask(id::MAX_THREADS_PER_BLOCK)?,
+            shared_bytes: ask(id::SHARED_SIZE_BYTES)?,
+            const_bytes: ask(id::CONST_SIZE_BYTES)?,
+            local_bytes: ask(id::LOCAL_SIZE_BYTES)?,
+            registers: ask(id::NUM_REGS)?,
+            ptx_version: ask(id::PTX_VERSION)?,
+            binary_version: ask(id::BINARY_VERSION)?,
+            max_dynamic_shared: ask(id::MAX_DYNAMIC_SHARED_SIZE_BYTES)?,
+            param_bytes: param_bytes.unwrap_or(0),
+            reserved: [0; 7],
+        };
+        let kernel = Kernel { function, param_bytes, module, _count: count };
+        self.kernels.insert(number, Arc::new(kernel));
+        Ok(reply)
+    }
+
+    /// A kernel by its number.
+    #[inline]
+    pub(crate) fn kernel(&self, number: u32) -> Result<&Arc<Kernel>, Violation> {
+        self.kernels.get(&number).ok_or(Violation::unknown("function", number))
+    }
+
+    /// A variable.
+    pub(crate) fn global(&self, module: u32, name: &[u8]) -> Result<Result<DeviceRange, Refusal>, Violation> {
+        let loaded = self.loaded(module)?;
+        let Ok(name) = CString::new(name) else {
+            return Ok(Err(Refusal::new(CUresult::NOT_FOUND, "a variable's name is no text")));
+        };
+        Ok(loaded.global(&name).map_err(Refusal::from))
+    }
+}
+
+impl Kernel {
+    /// `cuFuncSetAttribute`, `cuFuncSetCacheConfig`
+    pub(crate) fn set(&self, attribute: u32, value: i32) -> Result<(), DriverError> {
+        if attribute == FUNCTION_CACHE_CONFIG {
+            return self.function.set_cache_config(value.cast_unsigned());
+        }
+        self.function.set_attribute(attribute, value)
+    }
+}
+
+/// Checks an image that was brought now, and keeps it.
+fn bring(
+    store: &Store,
+    kind: u32,
+    digest: Digest,
+    data: Vec<u8>,
+    stopping: impl Fn() -> bool,
+) -> Result<Arc<Checked>, Refusal> {
+    let go_on = || if stopping() { Err(()) } else { Ok(()) };
+    match has_digest(&data, &digest, go_on) {
+        Ok(true) => {}
+        Ok(false) => {
+            return Err(Refusal::new(
+                CUresult::INVALID_IMAGE,
+                "the image's bytes are not those of its digest",
+            ));
+        }
+        Err(()) => return Err(Refusal::new(CUresult::LAUNCH_TIMEOUT, "the session ends")),
+    }
+    let image = if kind == IMAGE_CUBIN { cubin_image(data)? } else { Image::ptx(data) };
+    Ok(store.keep(digest, Checked { image }))
+}
+
+/// A cubin whose headers, tables and sections lie within it: the driver is told no length.
+fn cubin_image(data: Vec<u8>) -> Result<Image, Refusal> {
+    Image::cubin(data, |data| matches!(cubin::length(data), Ok(Length::Known(bytes)) if bytes <= data.len()))
+        .ok_or_else(|| Refusal::new(CUresult::INVALID_IMAGE, "the image is no whole cubin"))
+}

@@ -1,0 +1,244 @@
+//! What happens when work is complete: marks are stored and things that the work used are dropped, by a thread of
+//! the session's own that asks the driver which fences are reached.
+
+use std::any::Any;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use vgpu_wire::Mark;
+
+use crate::driver::context::Context;
+use crate::driver::error::DriverError;
+use crate::gpu::clock::Clock;
+use crate::gpu::fence::Fence;
+use crate::gpu::health::Health;
+
+/// How long the thread asks without pause for a fence that is not reached.
+const SPIN: Duration = Duration::from_micros(50);
+/// The shortest and the longest pause between two questions after that.
+const PAUSE_LEAST: Duration = Duration::from_micros(20);
+const PAUSE_MOST: Duration = Duration::from_millis(1);
+/// A pause is this part of the time waited so far, so that it delays an answer by that part at most.
+const PAUSE_SHARE: u32 = 8;
+
+/// Something that work uses. It is dropped, in any thread, when the last work that uses it is complete.
+pub(crate) type Used = Arc<dyn Any + Send + Sync>;
+
+/// What is done when a fence is reached.
+#[derive(Debug)]
+pub(crate) enum Then {
+    /// The mark is stored.
+    Mark(Mark),
+    /// The mark is stored, with the time at which the timed fence was reached.
+    Timed(Mark),
+    /// What the work used is not used by it any more.
+    Drop(Used),
+}
+
+#[derive(Debug)]
+struct Item {
+    fence: Arc<Fence>,
+    /// The message that it belongs to.
+    number: u64,
+    then: Vec<Then>,
+}
+
+/// What waits, by lane: the items of a lane come in the order of one stream, those of different lanes in none.
+#[derive(Debug, Default)]
+struct Lanes {
+    items: BTreeMap<u64, VecDeque<Item>>,
+    stop: bool,
+}
+
+#[derive(Debug)]
+struct Shared {
+    health: Arc<Health>,
+    clock: Mutex<Clock>,
+    lanes: Mutex<Lanes>,
+    news: Condvar,
+}
+
+/// The session's completions, and the thread that finds them.
+#[derive(Debug)]
+pub(crate) struct Completions {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Completions {
+    /// Starts the thread. `None`: the system has no more threads.
+    pub(crate) fn start(context: &Arc<Context>, health: &Arc<Health>, clock: Clock) -> Option<Self> {
+        let shared = Arc::new(Shared {
+            health: Arc::clone(health),
+            clock: Mutex::new(clock),
+            lanes: Mutex::default(),
+            news: Condvar::new(),
+        });
+        let (mine, context) = (Arc::clone(&shared), Arc::clone(context));
+        let name = format!("cuda-{}", health.host().session());
+        let thread = thread::Builder::new().name(name).spawn(move || mine.run(&context)).ok()?;
+        Some(Self { shared, thread: Some(thread) })
+    }
+
+    /// Has `then` done when the fence, of a stream's lane, is reached.
+    pub(crate) fn add(&self, lane: u64, fence: &Arc<Fence>, number: u64, then: Then) {
+        if self.shared.health.dead().is_some() {
+            self.shared.act(then, None, number);
+            return;
+        }
+        let mut lanes = self.shared.lanes();
+        let items = lanes.items.entry(lane).or_default();
+        match items.back_mut() {
+            Some(last) if Arc::ptr_eq(&last.fence, fence) => last.then.push(then),
+            _ => items.push_back(Item { fence: Arc::clone(fence), number, then: vec![then] }),
+        }
+        drop(lanes);
+        self.shared.news.notify_one();
+    }
+
+    /// Does it now: no work is before it.
+    pub(crate) fn now(&self, then: Then, number: u64) {
+        self.shared.act(then, None, number);
+    }
+
+    /// The context is lost: the thread looks at it now.
+    pub(crate) fn look(&self) {
+        self.shared.news.notify_one();
+    }
+}
+
+impl Completions {
+    /// Ends the thread. Nothing is under way any more, so that what was used is not used.
+    pub(crate) fn stop(&mut self) {
+        self.shared.lanes().stop = true;
+        self.shared.news.notify_one();
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was logged by it.
+            let _ = thread.join();
+        }
+        let left = std::mem::take(&mut self.shared.lanes().items);
+        drop(left);
+    }
+}
+
+impl Drop for Completions {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Shared {
+    fn lanes(&self) -> MutexGuard<'_, Lanes> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The thread's life.
+    fn run(&self, context: &Context) {
+        if let Err(error) = context.enter() {
+            self.health.die(1, error.code.0, &error);
+        }
+        let mut since = Instant::now();
+        loop {
+            if self.health.dead().is_some() {
+                self.flush();
+            }
+            if self.advance() {
+                since = Instant::now();
+            }
+            let lanes = self.lanes();
+            if lanes.stop {
+                return;
+            }
+            if lanes.items.is_empty() {
+                drop(self.news.wait(lanes).unwrap_or_else(PoisonError::into_inner));
+                since = Instant::now();
+                continue;
+            }
+            let waited = since.elapsed();
+            if waited < SPIN {
+                drop(lanes);
+                thread::yield_now();
+                continue;
+            }
+            let pause = (waited / PAUSE_SHARE).clamp(PAUSE_LEAST, PAUSE_MOST);
+            drop(self.news.wait_timeout(lanes, pause).unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    /// Does what is to be done at the fences that are reached. Whether there were any.
+    fn advance(&self) -> bool {
+        let lanes: Vec<u64> = self.lanes().items.keys().copied().collect();
+        let mut any = false;
+        for lane in lanes {
+            while let Some((fence, number)) = self.first(lane) {
+                match fence.is_complete() {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(error) => {
+                        self.health.die(number, error.code.0, &error);
+                        self.flush();
+                        return true;
+                    }
+                }
+                any = true;
+                let item = self.take(lane);
+                self.finish(item);
+            }
+        }
+        any
+    }
+
+    fn first(&self, lane: u64) -> Option<(Arc<Fence>, u64)> {
+        let lanes = self.lanes();
+        let item = lanes.items.get(&lane)?.front()?;
+        Some((Arc::clone(&item.fence), item.number))
+    }
+
+    fn take(&self, lane: u64) -> Option<Item> {
+        let mut lanes = self.lanes();
+        let items = lanes.items.get_mut(&lane)?;
+        let item = items.pop_front();
+        if items.is_empty() {
+            lanes.items.remove(&lane);
+        }
+        item
+    }
+
+    fn finish(&self, item: Option<Item>) {
+        let Some(Item { fence, number, then }) = item else { return };
+        for then in then {
+            self.act(then, Some(&fence), number);
+        }
+    }
+
+    fn act(&self, then: Then, fence: Option<&Arc<Fence>>, number: u64) {
+        let host = self.health.host();
+        match (then, fence) {
+            (Then::Mark(mark), _) | (Then::Timed(mark), None) => host.signal(&mark),
+            (Then::Timed(mark), Some(fence)) => match self.time_of(fence) {
+                Ok(time) => host.signal_at(&mark, time),
+                Err(error) => {
+                    self.health.failed(number, error);
+                    host.signal(&mark);
+                }
+            },
+            (Then::Drop(used), _) => drop(used),
+        }
+    }
+
+    fn time_of(&self, fence: &Arc<Fence>) -> Result<u64, DriverError> {
+        self.clock.lock().unwrap_or_else(PoisonError::into_inner).time_of(fence)
+    }
+
+    /// The context is lost: nothing is waited for.
+    fn flush(&self) {
+        let all = std::mem::take(&mut self.lanes().items);
+        for Item { number, then, .. } in all.into_values().flatten() {
+            for then in then {
+                self.act(then, None, number);
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Streams that wait for the guest: a word of pinned memory for each hold, which the stream waits for and the release
+//! sets. Only where streams can wait for words.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use vgpu_abi::CUresult;
+
+use crate::driver::context::Context;
+use crate::driver::error::DriverError;
+use crate::driver::host::Pinned;
+use crate::driver::stream::Stream;
+
+/// Holds at once, as many as a session may have.
+const WORDS: usize = 4096;
+
+/// The words, and which are free.
+#[derive(Debug)]
+struct Words {
+    pinned: Pinned,
+    free: Mutex<Vec<u32>>,
+}
+
+/// A word that a stream waits for. It is another's when this is dropped, which is when no stream waits for it.
+#[derive(Debug)]
+pub(crate) struct Word {
+    home: Arc<Words>,
+    index: u32,
+}
+
+impl Drop for Word {
+    fn drop(&mut self) {
+        self.home.free.lock().unwrap_or_else(PoisonError::into_inner).push(self.index);
+    }
+}
+
+/// The holds of a session.
+#[derive(Debug, Default)]
+pub(crate) struct Holds {
+    words: Option<Arc<Words>>,
+    held: HashMap<u32, Arc<Word>>,
+}
+
+impl Holds {
+    /// Whether any stream waits for the guest.
+    pub(crate) fn any(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// Whether the hold is in use.
+    pub(crate) fn knows(&self, hold: u32) -> bool {
+        self.held.contains_key(&hold)
+    }
+
+    /// Lets later work of a stream wait for the release. What is returned is kept until the stream is past it.
+    pub(crate) fn hold(
+        &mut self,
+        context: &Arc<Context>,
+        stream: &Stream,
+        hold: u32,
+    ) -> Result<Arc<Word>, DriverError> {
+        let words = if let Some(words) = &self.words {
+            Arc::clone(words)
+        } else {
+            let pinned = Pinned::allocate(context, 4 * WORDS)?;
+            let free = Mutex::new((0..WORDS as u32).rev().collect());
+            Arc::clone(self.words.insert(Arc::new(Words { pinned, free })))
+        };
+        let none = DriverError { call: "hold a stream", code: CUresult::OUT_OF_MEMORY };
+        let index = words.free.lock().unwrap_or_else(PoisonError::into_inner).pop().ok_or(none)?;
+        let word = Arc::new(Word { home: words, index });
+        let pinned = &word.home.pinned;
+        pinned.store(index as usize, 0);
+        let place = pinned.device_word(index as usize).expect("a word of the buffer")?;
+        let lacks = DriverError { call: "cuStreamWaitValue32_v2", code: CUresult::NOT_SUPPORTED };
+        stream.wait_for(place, 1).unwrap_or(Err(lacks))?;
+        self.held.insert(hold, Arc::clone(&word));
+        Ok(word)
+    }
+
+    /// Ends a hold. False: there is none of this number.
+    pub(crate) fn release(&mut self, hold: u32) -> bool {
+        let Some(word) = self.held.remove(&hold) else { return false };
+        word.home.pinned.store(word.index as usize, 1);
+        true
+    }
+
+    /// Ends all holds: nothing may be held when the session ends.
+    pub(crate) fn release_all(&mut self) {
+        for word in self.held.values() {
+            word.home.pinned.store(word.index as usize, 1);
+        }
+        self.held.clear();
+    }
+}

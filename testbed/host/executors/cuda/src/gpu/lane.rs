@@ -1,0 +1,95 @@
+//! One stream of the guest's, and what is known of how far its work is.
+
+use std::sync::Arc;
+
+use crate::driver::stream::Stream;
+use crate::gpu::completion::Used;
+use crate::gpu::fence::Fence;
+
+/// Things that unfenced work uses, above which a fence is put behind it, so that they come back.
+const CARRIED_MOST: usize = 16;
+
+/// A stream of the guest's.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    /// A number that no other lane of the session has had.
+    pub(crate) id: u64,
+    /// It neither waits for the legacy default stream nor is waited for by it.
+    pub(crate) non_blocking: bool,
+    priority: i32,
+    /// Made when the stream gets its first work.
+    stream: Option<Stream>,
+    /// It was given work, or a wait, since `tail`.
+    dirty: bool,
+    /// The newest fence.
+    tail: Option<Arc<Fence>>,
+    /// The newest join that its work waits for.
+    pub(crate) joined: u64,
+    /// What the work behind `tail` uses.
+    carried: Vec<Used>,
+}
+
+impl Lane {
+    /// A stream without work. It waits for no join up to `joined`, which came before it.
+    pub(crate) const fn new(id: u64, non_blocking: bool, priority: i32, joined: u64) -> Self {
+        Self {
+            id,
+            non_blocking,
+            priority,
+            stream: None,
+            dirty: false,
+            tail: None,
+            joined,
+            carried: Vec::new(),
+        }
+    }
+
+    /// The driver's stream; `create` makes it of the flag and the priority if there is none.
+    pub(crate) fn stream<E>(
+        &mut self,
+        create: impl FnOnce(bool, i32) -> Result<Stream, E>,
+    ) -> Result<&Stream, E> {
+        if self.stream.is_none() {
+            self.stream = Some(create(self.non_blocking, self.priority)?);
+        }
+        Ok(self.stream.as_ref().expect("it was just made"))
+    }
+
+    /// The driver's stream, if it was ever needed.
+    pub(crate) const fn made(&self) -> Option<&Stream> {
+        self.stream.as_ref()
+    }
+
+    /// The stream is given work, or a wait.
+    pub(crate) const fn begin_work(&mut self) {
+        self.dirty = true;
+    }
+
+    /// Whether there is work behind the newest fence.
+    pub(crate) const fn is_dirty(&self) -> bool {
+        self.dirty
+    }
+
+    /// Whether all work is known to be complete, at the cost of no call.
+    pub(crate) fn is_idle(&self) -> bool {
+        !self.dirty && self.tail.as_ref().is_none_or(|tail| tail.is_known_complete())
+    }
+
+    /// A fence was recorded behind all work. What that work uses is handed over.
+    pub(crate) fn fenced(&mut self, fence: &Arc<Fence>) -> Vec<Used> {
+        self.dirty = false;
+        self.tail = Some(Arc::clone(fence));
+        std::mem::take(&mut self.carried)
+    }
+
+    /// The newest fence, unless it is known to be reached.
+    pub(crate) fn tail(&self) -> Option<&Arc<Fence>> {
+        self.tail.as_ref().filter(|tail| !tail.is_known_complete())
+    }
+
+    /// The newest work uses something. Whether a fence should be put behind it.
+    pub(crate) fn carry(&mut self, used: Used) -> bool {
+        self.carried.push(used);
+        self.carried.len() >= CARRIED_MOST
+    }
+}

@@ -1,0 +1,30 @@
+//! A session's part of the GPU: its context, and what is in it. Made when the guest first needs one.
+//!
+//! ```text
+//!  part                 the parts, their start and end, and marks
+//!  copy   words         guest memory and the GPU's; words that the GPU stores
+//!  streams  lane        order, joins, fences
+//!  completion           what happens when work is complete
+//!  host_memory staging  registered memory, and buffers
+//!  memory, virtual_memory, block  device memory
+//!  code   holds         modules; streams that wait for the guest
+//!  clock  fence         times; points in a stream's work
+//!  health               whether the context still works
+//! ```
+
+pub(crate) mod block;
+pub(crate) mod clock;
+pub(crate) mod code;
+pub(crate) mod completion;
+pub(crate) mod copy;
+pub(crate) mod fence;
+pub(crate) mod health;
+pub(crate) mod holds;
+pub(crate) mod host_memory;
+pub(crate) mod lane;
+pub(crate) mod memory;
+pub(crate) mod part;
+pub(crate) mod staging;
+pub(crate) mod streams;
+pub(crate) mod virtual_memory;
+pub(crate) mod words;

@@ -1,0 +1,186 @@
+//! A session's part of the GPU: its context and what is in it, how it starts and ends, and how marks are stored.
+
+use std::sync::Arc;
+use std::thread::{self, ThreadId};
+
+use vgpu_device::{Retired, SessionHost, Share};
+use vgpu_wire::{JOIN_ALL, Mark};
+
+use crate::driver::context::Context;
+use crate::driver::error::DriverError;
+use crate::driver::range::Reserved;
+use crate::driver::stream::Stream;
+use crate::gpu::clock::Clock;
+use crate::gpu::completion::{Completions, Then, Used};
+use crate::gpu::copy::Copies;
+use crate::gpu::fence::Fences;
+use crate::gpu::health::Health;
+use crate::gpu::holds::Holds;
+use crate::gpu::memory::Memory;
+use crate::gpu::staging::Staging;
+use crate::gpu::streams::Streams;
+use crate::gpu::words::Words;
+use crate::shared::Shared;
+
+/// Why a session gets no part of the GPU.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    /// The driver refuses: the guest gets its code.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+    /// The addresses that were announced to the guest are taken in this process.
+    #[error(
+        "the driver reserves device addresses at {given:#x}, not at {wanted:#x} as the guest was told: \
+         something else of this process is there"
+    )]
+    Addresses {
+        /// Where the announced addresses begin.
+        wanted: u64,
+        /// Where the driver gave some.
+        given: u64,
+    },
+    /// The system has no thread for the completions.
+    #[error("the host has no more threads")]
+    Thread,
+}
+
+/// A mark that the host stores when nothing has a share of this any more.
+#[derive(Debug)]
+struct StoreMark {
+    host: SessionHost,
+    mark: Mark,
+}
+
+impl Drop for StoreMark {
+    fn drop(&mut self) {
+        self.host.signal(&self.mark);
+    }
+}
+
+/// A session's part of the GPU.
+#[derive(Debug)]
+pub(crate) struct Part {
+    host: SessionHost,
+    health: Arc<Health>,
+    pub(crate) context: Arc<Context>,
+    pub(crate) streams: Streams,
+    pub(crate) copies: Copies,
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) holds: Holds,
+    words: Words,
+    staging: Arc<Staging>,
+    /// The thread whose current context it is.
+    thread: ThreadId,
+}
+
+impl Part {
+    /// Makes a context and what every session has in it. The context is the calling thread's from now on.
+    pub(crate) fn start(
+        shared: &Shared,
+        host: &SessionHost,
+        health: &Arc<Health>,
+    ) -> Result<Self, StartError> {
+        let context = Context::create(&shared.device)?;
+        shared.count_context();
+        let reserved = Reserved::reserve(&context, shared.address_base, shared.address_bytes)?;
+        if reserved.base() != shared.address_base {
+            return Err(StartError::Addresses { wanted: shared.address_base, given: reserved.base() });
+        }
+        let fences = Fences::new(&context);
+        let idle = Stream::create(&context, true, 0)?;
+        let clock = Clock::start(&fences, &idle, || host.now())?;
+        let completions = Completions::start(&context, health, clock).ok_or(StartError::Thread)?;
+        let share = Share::new(Arc::clone(&shared.account), Arc::clone(host.charges()));
+        let staging = Staging::new(health);
+        Ok(Self {
+            host: host.clone(),
+            health: Arc::clone(health),
+            streams: Streams::new(&context, &fences, completions),
+            copies: Copies::new(&context, host, Arc::clone(&staging)),
+            memory: Memory::new(&context, share, host.clone(), reserved, shared.granule),
+            holds: Holds::default(),
+            words: Words::new(host.clone(), shared.stream_operations),
+            staging,
+            thread: thread::current().id(),
+            context,
+        })
+    }
+
+    /// Makes the context the calling thread's, unless it is.
+    pub(crate) fn enter(&mut self) -> Result<(), DriverError> {
+        let thread = thread::current().id();
+        if self.thread != thread {
+            self.context.enter()?;
+            self.thread = thread;
+        }
+        Ok(())
+    }
+
+    /// Stores a mark when all that the stream was given is complete, or all that any was ([`JOIN_ALL`]).
+    pub(crate) fn mark(&mut self, stream: u32, message: u64, mark: Mark) -> Result<(), DriverError> {
+        if mark.word == 0 {
+            return Ok(());
+        }
+        if stream == JOIN_ALL || self.words.conflicts(self.streams.lane(stream), &mark) {
+            return self.after_all(message, StoreMark { host: self.host.clone(), mark });
+        }
+        if self.streams.is_idle(stream) {
+            self.host.signal(&mark);
+            return Ok(());
+        }
+        let written = self.write(stream, &mark);
+        // The host stores it too: that wakes those who sleep, and finds faults.
+        self.streams.then(stream, message, Then::Mark(mark)).and(written)
+    }
+
+    /// Has the GPU store a mark, if it can.
+    fn write(&mut self, stream: u32, mark: &Mark) -> Result<(), DriverError> {
+        if !self.words.is_able() {
+            return Ok(());
+        }
+        let lane = self.streams.lane(stream);
+        let to = self.streams.work(stream)?;
+        self.words.write(&self.context, self.copies.memory(), lane, to, mark)
+    }
+
+    /// Drops `used` when all that any stream was given is complete.
+    pub(crate) fn after_all(
+        &mut self,
+        message: u64,
+        used: impl Send + Sync + std::fmt::Debug + 'static,
+    ) -> Result<(), DriverError> {
+        let used: Used = Arc::new(used);
+        self.streams.after_all(message, &used)
+    }
+
+    /// The guest gives memory back.
+    pub(crate) fn retire(&mut self, memory: Retired) -> Result<(), DriverError> {
+        let leaving = self.copies.memory().retire(memory);
+        self.after_all(0, leaving)
+    }
+
+    /// Whether the session neither ends nor is lost.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.health.dead().is_none() && !self.host.stopping()
+    }
+
+    /// Reports a call that failed for a message.
+    pub(crate) fn failed(&self, message: u64, error: DriverError) {
+        self.health.failed(message, error);
+        if self.health.dead().is_some() {
+            self.streams.completions().look();
+        }
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.holds.release_all();
+        // What fails here failed before, and was told: the context is lost.
+        let _ = self.context.enter();
+        let _ = self.context.synchronize();
+        self.streams.end();
+        self.memory.clear();
+        self.staging.clear();
+    }
+}

@@ -1,0 +1,241 @@
+//! Memory that the guest manages itself: ranges that it reserves within the session's addresses, physical memory
+//! under handles, and mappings of the one in the other.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use vgpu_device::{Charge, Resource, Taken};
+use vgpu_wire::body::memory::{MemMap, MemReserve, MemSetAccess, MemUnmap, MemUnreserve};
+
+use crate::driver::range::{DeviceRange, Mapping, Physical};
+use crate::gpu::memory::{Memory, MemoryError};
+
+/// Physical memory, with what it takes of the device's account.
+#[derive(Debug)]
+struct Owned {
+    physical: Arc<Physical>,
+    _taken: Taken,
+}
+
+/// A mapping of physical memory.
+#[derive(Debug)]
+struct Mapped {
+    mapping: Mapping,
+    _of: Arc<Owned>,
+    _count: Charge,
+}
+
+/// Reservations, physical memory and mappings of a session.
+#[derive(Debug, Default)]
+pub(super) struct Virtual {
+    /// Size of each reservation by its address.
+    reservations: BTreeMap<u64, (u64, Charge)>,
+    physical: HashMap<u32, (Arc<Owned>, Charge)>,
+    mappings: BTreeMap<u64, Mapped>,
+    /// Mappings that the guest has ended and that earlier work may use: how many bytes at which address.
+    ending: BTreeMap<u64, u64>,
+}
+
+impl Virtual {
+    /// Number of pieces of physical memory.
+    pub(super) fn count(&self) -> usize {
+        self.physical.len()
+    }
+
+    /// Whether mappings without a gap hold all of a range.
+    pub(super) fn is_mapped(&self, range: DeviceRange) -> bool {
+        let end = range.address() + range.bytes();
+        let mut next = range.address();
+        let Some((&first, _)) = self.mappings.range(..=next).next_back() else { return false };
+        for (&start, mapped) in self.mappings.range(first..) {
+            if start > next {
+                return false;
+            }
+            next = start + mapped.mapping.range().bytes();
+            if next >= end {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The mappings that fill `bytes` at `address`, if whole ones do.
+    fn whole(&self, address: u64, bytes: u64) -> Option<Vec<u64>> {
+        let end = address.checked_add(bytes).filter(|_| bytes > 0)?;
+        let mut next = address;
+        let mut whole = Vec::new();
+        for (&start, mapped) in self.mappings.range(address..end) {
+            if start != next {
+                return None;
+            }
+            next = start + mapped.mapping.range().bytes();
+            whole.push(start);
+        }
+        (next == end).then_some(whole)
+    }
+
+    /// Whether all mappings that the guest has ended are gone.
+    pub(super) fn is_settled(&self) -> bool {
+        self.ending.is_empty()
+    }
+
+    fn is_ending(&self, address: u64, bytes: u64) -> bool {
+        let end = address.saturating_add(bytes);
+        self.ending.range(..end).next_back().is_some_and(|(start, bytes)| start + bytes > address)
+    }
+}
+
+/// What becomes of a mapping that is asked for.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum MapOutcome {
+    /// It is there.
+    Done,
+    /// Another mapping at these addresses has been ended, but earlier work may still use it.
+    Busy,
+}
+
+impl Memory {
+    fn in_granules(&self, numbers: &[u64]) -> Result<(), MemoryError> {
+        let whole = numbers.iter().all(|number| number.is_multiple_of(self.granule));
+        if whole { Ok(()) } else { Err(MemoryError::Invalid("virtual memory is in whole granules")) }
+    }
+
+    /// `cuMemAddressReserve`
+    pub(crate) fn reserve(&self, body: &MemReserve) -> Result<u64, MemoryError> {
+        self.in_granules(&[body.bytes])?;
+        if body.bytes == 0 || (body.alignment != 0 && !body.alignment.is_power_of_two()) {
+            return Err(MemoryError::Invalid("a reservation is not empty, at a power of two"));
+        }
+        let charge = self.share.charge(Resource::Reservations, 1)?;
+        let alignment = body.alignment.max(self.granule);
+        let mut state = self.state();
+        let wished = (body.hint != 0 && body.hint.is_multiple_of(alignment)).then_some(body.hint);
+        let address = wished
+            .and_then(|hint| state.space.take_at(hint, body.bytes))
+            .or_else(|| state.space.take_aligned(body.bytes, alignment))
+            .ok_or(vgpu_device::OutOfMemory)?;
+        state.own.reservations.insert(address, (body.bytes, charge));
+        Ok(address)
+    }
+
+    /// `cuMemAddressFree`. The addresses are used again when what was mapped there is gone.
+    pub(crate) fn unreserve(&self, body: &MemUnreserve) -> Result<MapOutcome, MemoryError> {
+        let mut state = self.state();
+        let own = &state.own;
+        let reserved = own.reservations.get(&body.address).is_some_and(|(bytes, _)| *bytes == body.bytes);
+        let mapped = own.mappings.range(body.address..body.address.saturating_add(body.bytes)).next();
+        if !reserved || mapped.is_some() {
+            return Err(MemoryError::Invalid("not a whole reservation without mappings"));
+        }
+        if own.is_ending(body.address, body.bytes) {
+            return Ok(MapOutcome::Busy);
+        }
+        state.own.reservations.remove(&body.address);
+        state.space.give_back(body.address, body.bytes);
+        Ok(MapOutcome::Done)
+    }
+
+    /// Whether there is physical memory under a handle.
+    pub(crate) fn has_handle(&self, handle: u32) -> bool {
+        self.state().own.physical.contains_key(&handle)
+    }
+
+    /// `cuMemCreate`, under a handle that is not in use.
+    pub(crate) fn create(&self, handle: u32, bytes: u64) -> Result<(), MemoryError> {
+        self.in_granules(&[bytes])?;
+        if bytes == 0 {
+            return Err(MemoryError::Invalid("physical memory is not empty"));
+        }
+        let charge = self.share.charge(Resource::Physical, 1)?;
+        let taken = self.share.take(bytes)?;
+        let physical = Arc::new(Physical::create(&self.context, bytes)?);
+        let mut state = self.state();
+        state.own.physical.insert(handle, (Arc::new(Owned { physical, _taken: taken }), charge));
+        self.report(&state);
+        Ok(())
+    }
+
+    /// `cuMemRelease`. Mappings keep the memory.
+    pub(crate) fn release(&self, handle: u32) -> Result<(), MemoryError> {
+        let mut state = self.state();
+        let released = state.own.physical.remove(&handle);
+        self.report(&state);
+        drop(state);
+        released.map(drop).ok_or(MemoryError::Invalid("there is no such physical memory"))
+    }
+
+    /// `cuMemMap`
+    pub(crate) fn map(&self, body: &MemMap) -> Result<MapOutcome, MemoryError> {
+        let &MemMap { handle, address, bytes, offset, .. } = body;
+        self.in_granules(&[address, bytes, offset])?;
+        let mut state = self.state();
+        let own = &state.own;
+        let Some((owned, _)) = own.physical.get(&handle) else {
+            return Err(MemoryError::Invalid("there is no such physical memory"));
+        };
+        let owned = Arc::clone(owned);
+        let reservation = own.reservations.range(..=address).next_back();
+        let inside = reservation.is_some_and(|(&start, &(room, _))| {
+            bytes > 0 && address.checked_add(bytes).is_some_and(|end| end <= start + room)
+        });
+        let fits = offset.checked_add(bytes).is_some_and(|end| end <= owned.physical.bytes());
+        let range = self.reserved.range().part(address, bytes).filter(|_| inside && fits);
+        let Some(range) = range else {
+            return Err(MemoryError::Invalid("a mapping lies within a reservation, of memory that there is"));
+        };
+        let before = own.mappings.range(..address + bytes).next_back();
+        if before.is_some_and(|(&start, mapped)| start + mapped.mapping.range().bytes() > address) {
+            return Err(MemoryError::Invalid("there is a mapping already"));
+        }
+        if own.is_ending(address, bytes) {
+            return Ok(MapOutcome::Busy);
+        }
+        let count = self.share.charge(Resource::Mappings, 1)?;
+        let mapping = Mapping::map(&self.reserved, range, &owned.physical, offset)?;
+        state.own.mappings.insert(address, Mapped { mapping, _of: owned, _count: count });
+        Ok(MapOutcome::Done)
+    }
+
+    /// `cuMemUnmap`: no copy may name the addresses any more; they are unmapped when what is returned is
+    /// dropped.
+    pub(crate) fn unmap(self: &Arc<Self>, body: &MemUnmap) -> Result<Unmapped, MemoryError> {
+        let mut state = self.state();
+        let invalid = MemoryError::Invalid("not whole mappings");
+        let whole = state.own.whole(body.address, body.bytes).ok_or(invalid)?;
+        let mappings = whole.iter().filter_map(|start| state.own.mappings.remove(start)).collect();
+        state.own.ending.insert(body.address, body.bytes);
+        Ok(Unmapped { memory: Arc::clone(self), address: body.address, mappings })
+    }
+
+    /// `cuMemSetAccess`
+    pub(crate) fn set_access(&self, body: &MemSetAccess) -> Result<(), MemoryError> {
+        let state = self.state();
+        if !matches!(body.access, 0 | 1 | 3) || state.own.whole(body.address, body.bytes).is_none() {
+            return Err(MemoryError::Invalid("access is 0, 1 or 3, and of whole mappings"));
+        }
+        let Some(range) = self.reserved.range().part(body.address, body.bytes) else {
+            return Err(MemoryError::Invalid("not the session's addresses"));
+        };
+        Ok(self.reserved.set_access(range, body.access)?)
+    }
+}
+
+/// Mappings that the guest has ended. Dropping it unmaps them: no work may use them any more.
+#[derive(Debug)]
+pub(crate) struct Unmapped {
+    memory: Arc<Memory>,
+    address: u64,
+    mappings: Vec<Mapped>,
+}
+
+impl Drop for Unmapped {
+    fn drop(&mut self) {
+        self.mappings.clear();
+        let mut state = self.memory.state();
+        state.own.ending.remove(&self.address);
+        self.memory.report(&state);
+        drop(state);
+        self.memory.unmapped.notify_all();
+        self.memory.host_changed();
+    }
+}

@@ -1,0 +1,93 @@
+//! The cuda executor: a real GPU, through the host's libcuda, which is loaded when the executor is made.
+//!
+//! ```text
+//!  message ─► session ──► gpu: context, streams, memory, copies, code ──► driver: libcuda
+//!                                 │
+//!                                 └► completions, in a thread of their own
+//! ```
+//! From the top: a `session` knows the guest's handles and turns messages into calls; its part of the `gpu` is made
+//! when it first needs one, so that guests that only look cost no context; the `driver` is the only unsafe module.
+//! Each knows those below it alone.
+//!
+//! **Asynchrony is CUDA's.** A stream of the guest's is a stream of the driver's, and stream 0 is the legacy default
+//! stream. Nothing waits on the thread that reads a session's ring, but for what makes CUDA's own calls wait: a queue
+//! of the driver's that is full, and code that is being compiled.
+//!
+//! **A context is no wall.** Kernels reach all that their context's process has on the GPU, and on some systems all
+//! memory of the process. Sessions of guests that must not trust each other belong into processes of their own, which
+//! is not this crate's to see to. What it sees to is that copies and fills stay within what their session has
+//! allocated.
+//!
+//! **Faults** belong to one session: its context is lost, nothing of it is carried out any more, its marks are stored
+//! so that nobody waits in vain.
+//!
+//! Not supported, answered with `CUDA_ERROR_NOT_SUPPORTED`, and said once in the log: managed memory, graphs, matrix
+//! products, triangular solves; streams that wait for the guest, where the GPU's streams cannot wait for words.
+
+#![deny(unsafe_code)]
+
+mod driver;
+mod facts;
+mod gpu;
+mod options;
+mod session;
+mod shared;
+
+use std::sync::Arc;
+
+use vgpu_device::{Executor, ExecutorError, Session, SessionHost};
+use vgpu_wire::facts::DeviceFacts;
+
+use driver::device::Device;
+use driver::library::Driver;
+use session::CudaSession;
+use shared::Shared;
+
+pub use driver::error::{DriverError, LoadError};
+pub use options::CudaOptions;
+
+/// A GPU of this host.
+#[derive(Debug)]
+pub struct Cuda {
+    facts: Box<DeviceFacts>,
+    shared: Arc<Shared>,
+}
+
+impl Cuda {
+    /// Loads the driver and looks at the GPU. Makes no context.
+    pub fn new(options: &CudaOptions) -> Result<Self, LoadError> {
+        let driver = Driver::load(options.libcuda.as_deref())?;
+        let device = Device::find(&driver, options.uuid)?;
+        let facts = facts::facts(&device, options)?;
+        let shared = Arc::new(Shared::new(device, options, facts.total_bytes)?);
+        Ok(Self { facts, shared })
+    }
+
+    /// How many contexts were made, of all sessions so far.
+    #[must_use]
+    pub fn contexts(&self) -> u64 {
+        self.shared.contexts()
+    }
+}
+
+impl Executor for Cuda {
+    fn name(&self) -> &'static str {
+        "cuda"
+    }
+
+    fn facts(&self) -> DeviceFacts {
+        *self.facts
+    }
+
+    fn allocated(&self) -> u64 {
+        self.shared.account.used()
+    }
+
+    fn kept_image_bytes(&self) -> u64 {
+        self.shared.images.kept_bytes()
+    }
+
+    fn open(&self, host: SessionHost) -> Result<Box<dyn Session>, ExecutorError> {
+        Ok(Box::new(CudaSession::new(host, Arc::clone(&self.shared))))
+    }
+}

@@ -1,0 +1,308 @@
+//! A session of the cuda executor: its handles, and how its messages become calls.
+//!
+//! Handles are minted by the guest's library, so an unknown handle is a violation of the contract. Addresses come
+//! from the program, so a wrong one is a CUDA error. After a fault nothing is carried out any more; marks are still
+//! stored and questions answered with the fault's code, so that nobody waits in vain.
+
+mod questions;
+mod work;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use vgpu_abi::CUresult;
+use vgpu_abi::driver::EVENT_DISABLE_TIMING;
+use vgpu_device::{LateError, Retired, Session, SessionError, SessionHost, Violation, Work};
+use vgpu_wire::body::stream::STREAM_NON_BLOCKING;
+use vgpu_wire::{Body, JOIN_ALL, Mark};
+
+use crate::driver::error::DriverError;
+use crate::gpu::code::Code;
+use crate::gpu::fence::Fence;
+use crate::gpu::health::Health;
+use crate::gpu::part::{Part, StartError};
+use crate::shared::Shared;
+
+/// A stream as the guest asked for it.
+#[derive(Clone, Copy, Debug)]
+struct StreamKind {
+    non_blocking: bool,
+    priority: i32,
+}
+
+/// An event of the guest's: it stands for its newest record.
+#[derive(Debug)]
+struct Event {
+    timed: bool,
+    /// `None`: it was never recorded, or what it was recorded behind was complete.
+    newest: Option<Arc<Fence>>,
+}
+
+/// The session of one guest process.
+#[derive(Debug)]
+pub(crate) struct CudaSession {
+    host: SessionHost,
+    shared: Arc<Shared>,
+    health: Arc<Health>,
+    streams: BTreeMap<u32, StreamKind>,
+    events: HashMap<u32, Event>,
+    code: Code,
+    /// The session's context and what is in it, once it was needed.
+    part: Option<Part>,
+}
+
+impl CudaSession {
+    /// A session without handles, memory and context.
+    pub(crate) fn new(host: SessionHost, shared: Arc<Shared>) -> Self {
+        let health = Arc::new(Health::new(host.clone()));
+        Self {
+            host,
+            shared,
+            health,
+            streams: BTreeMap::new(),
+            events: HashMap::new(),
+            code: Code::default(),
+            part: None,
+        }
+    }
+
+    /// The session's part of the GPU, made now if this is its first need. `Ok(None)`: the GPU refuses, and the
+    /// session is lost with its code.
+    fn start(&mut self, number: u64) -> Result<Option<&mut Part>, SessionError> {
+        if self.part.is_none() && self.health.dead().is_none() {
+            match Part::start(&self.shared, &self.host, &self.health) {
+                Ok(mut part) => {
+                    for (&stream, kind) in &self.streams {
+                        part.streams.create(stream, kind.non_blocking, kind.priority);
+                    }
+                    self.part = Some(part);
+                }
+                Err(StartError::Driver(error)) => self.health.die(number, error.code.0, &error),
+                Err(error) => return Err(SessionError::Lost(error.to_string())),
+            }
+        }
+        Ok(self.part.as_mut())
+    }
+
+    /// Answers a message, if the guest waits for an answer.
+    fn answer(&self, work: &Work<'_>, status: u32, data: &[u8]) {
+        if let Some(to) = work.reply_to() {
+            self.host.reply(to, status, data);
+        }
+    }
+
+    /// Refuses a message that nobody waits for: the guest learns of it later.
+    fn refuse(&self, work: &Work<'_>, code: CUresult) {
+        if self.health.dead().is_none() {
+            self.host.fail(LateError { code: code.0, sticky: false, message: work.number });
+        }
+    }
+
+    /// Refuses a kind of message that this executor does not carry out.
+    fn lack(&self, work: &Work<'_>, what: &'static str) {
+        if self.shared.first_lack(what) {
+            tracing::warn!("{what}: this executor does not support it");
+        }
+        match work.reply_to() {
+            Some(to) => self.host.refuse(to, CUresult::NOT_SUPPORTED.0, what),
+            None => self.refuse(work, CUresult::NOT_SUPPORTED),
+        }
+    }
+
+    /// Tells the guest of a call that failed, if it did.
+    fn told(&self, number: u64, done: Result<(), DriverError>) {
+        if let Err(error) = done {
+            match &self.part {
+                Some(part) => part.failed(number, error),
+                None => self.health.failed(number, error),
+            }
+        }
+    }
+
+    /// Checks that a stream exists; 0 is the default stream.
+    fn known_stream(&self, number: u32) -> Result<u32, Violation> {
+        if number == 0 || self.streams.contains_key(&number) {
+            return Ok(number);
+        }
+        Err(Violation::unknown("stream", number))
+    }
+
+    /// The same, or all of them.
+    fn stream_or_all(&self, number: u32) -> Result<u32, Violation> {
+        if number == JOIN_ALL { Ok(JOIN_ALL) } else { self.known_stream(number) }
+    }
+
+    /// The part of the GPU, if the session has one that works.
+    fn working(&mut self) -> Option<&mut Part> {
+        if self.health.dead().is_some() { None } else { self.part.as_mut() }
+    }
+
+    /// Stores a mark when all that a stream was given is complete.
+    fn mark(&mut self, stream: u32, number: u64, mark: Mark) {
+        match self.working() {
+            Some(part) => {
+                let done = part.mark(stream, number, mark);
+                self.told(number, done);
+            }
+            None => self.host.signal(&mark),
+        }
+    }
+
+    /// Handles of streams and events.
+    fn handles(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
+        match &work.message.body {
+            Body::StreamCreate(body) => {
+                if self.streams.contains_key(&body.stream) {
+                    return Err(Violation::in_use("stream", body.stream).into());
+                }
+                let kind = StreamKind {
+                    non_blocking: body.flags & STREAM_NON_BLOCKING != 0,
+                    priority: body.priority,
+                };
+                self.streams.insert(body.stream, kind);
+                if let Some(part) = &mut self.part {
+                    part.streams.create(body.stream, kind.non_blocking, kind.priority);
+                }
+            }
+            Body::StreamDestroy(body) => {
+                if self.streams.remove(&body.stream).is_none() {
+                    return Err(Violation::unknown("stream", body.stream).into());
+                }
+                if let Some(part) = &mut self.part {
+                    let done = part.streams.destroy(body.stream, work.number);
+                    self.told(work.number, done);
+                }
+            }
+            Body::EventCreate(body) => {
+                let event = Event { timed: body.flags & EVENT_DISABLE_TIMING == 0, newest: None };
+                if self.events.contains_key(&body.event) {
+                    return Err(Violation::in_use("event", body.event).into());
+                }
+                self.events.insert(body.event, event);
+            }
+            Body::EventDestroy(body) => {
+                self.events.remove(&body.event).ok_or(Violation::unknown("event", body.event))?;
+            }
+            _ => {}
+        }
+        let gauges = self.host.gauges();
+        gauges.streams.store(self.streams.len() as u32, Ordering::Relaxed);
+        gauges.events.store(self.events.len() as u32, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// `EventRecord`
+    fn record(&mut self, number: u64, event: u32, stream: u32, mark: Mark) -> Result<(), SessionError> {
+        let stream = self.known_stream(stream)?;
+        let timed = self.events.get(&event).ok_or(Violation::unknown("event", event))?.timed;
+        let Some(part) = self.working() else {
+            self.host.signal(&mark);
+            return Ok(());
+        };
+        let newest = if timed {
+            part.streams.then_timed(stream, number, mark).map(Some)
+        } else {
+            part.mark(stream, number, mark).and_then(|()| part.streams.fence(stream, number))
+        };
+        match newest {
+            Ok(newest) => {
+                if let Some(event) = self.events.get_mut(&event) {
+                    event.newest = newest;
+                }
+            }
+            Err(error) => self.told(number, Err(error)),
+        }
+        Ok(())
+    }
+
+    /// `StreamWait`
+    fn wait(&mut self, number: u64, stream: u32, event: u32) -> Result<(), SessionError> {
+        let stream = self.known_stream(stream)?;
+        let newest = self.events.get(&event).ok_or(Violation::unknown("event", event))?.newest.clone();
+        if let (Some(part), Some(newest)) = (self.working(), newest) {
+            let done = part.streams.wait(stream, &newest);
+            self.told(number, done);
+        }
+        Ok(())
+    }
+}
+
+impl Session for CudaSession {
+    fn execute(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
+        if let Some(part) = &mut self.part
+            && let Err(error) = part.enter()
+        {
+            self.told(work.number, Err(error));
+        }
+        match &work.message.body {
+            Body::Launch(body) => self.launch(work, body),
+            Body::CopyIn(body) => self.copy_in(work, body),
+            Body::CopyOut(body) => self.copy_out(work, body),
+            Body::CopyDevice(body) => self.copy_device(work, body),
+            Body::CopyRows(body) => self.copy_rows(work, body),
+            Body::Fill(body) => self.fill(work, body),
+            Body::Signal(body) => {
+                let stream = self.stream_or_all(body.stream)?;
+                self.mark(stream, work.number, body.mark);
+                Ok(())
+            }
+            Body::EventRecord(body) => self.record(work.number, body.event, body.stream, body.mark),
+            Body::StreamWait(body) => self.wait(work.number, body.stream, body.event),
+            Body::StreamHold(body) => self.hold(work, body),
+            Body::StreamRelease(body) => self.release_hold(body.hold),
+            Body::StreamCreate(_) | Body::StreamDestroy(_) | Body::EventCreate(_) | Body::EventDestroy(_) => {
+                self.handles(work)
+            }
+            Body::MemFree(body) => {
+                self.free(work, body.address, None);
+                Ok(())
+            }
+            Body::MemFreeAsync(body) => {
+                let stream = self.known_stream(body.stream)?;
+                self.free(work, body.address, Some(stream));
+                Ok(())
+            }
+            Body::MemMap(_)
+            | Body::MemUnmap(_)
+            | Body::MemSetAccess(_)
+            | Body::MemUnreserve(_)
+            | Body::MemRelease(_) => {
+                self.virtual_memory(work);
+                Ok(())
+            }
+            Body::ModuleUnload(body) => self.unload(work, body.module),
+            Body::GraphDefine(_) | Body::GraphUpdate(_) | Body::GraphLaunch(_) => {
+                self.lack(work, "graphs");
+                Ok(())
+            }
+            // There is none, for its definition was refused.
+            Body::GraphDestroy(_) => Ok(()),
+            Body::Gemm(_) => {
+                self.lack(work, "matrix products");
+                Ok(())
+            }
+            Body::TriangularSolve(_) => {
+                self.lack(work, "triangular solves");
+                Ok(())
+            }
+            _ => self.ask(work),
+        }
+    }
+
+    fn join(&mut self, stream: u32) -> Result<(), SessionError> {
+        let stream = self.stream_or_all(stream)?;
+        if let Some(part) = self.working() {
+            let done = part.enter().and_then(|()| part.streams.join(stream, 0));
+            self.told(1, done);
+        }
+        Ok(())
+    }
+
+    fn retire(&mut self, memory: Retired) {
+        if let Some(part) = &mut self.part {
+            let done = part.enter().and_then(|()| part.retire(memory));
+            self.told(1, done);
+        }
+    }
+}

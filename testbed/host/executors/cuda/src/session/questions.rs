@@ -1,0 +1,239 @@
+//! Messages that are answered, and those that bring the image of a module.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use vgpu_abi::CUresult;
+use vgpu_device::{ReplyTo, SessionError, SessionHost, Share, Violation, Work};
+use vgpu_wire::Body;
+use vgpu_wire::SEGMENT_INLINE;
+use vgpu_wire::body::memory::{Address, MEM_MANAGED, MemInfoReply};
+use vgpu_wire::body::module::{GlobalReply, ModuleData, ModuleOpenReply, OccupancyReply};
+use zerocopy::IntoBytes;
+
+use super::CudaSession;
+use crate::driver::error::DriverError;
+use crate::gpu::code::Refusal;
+use crate::gpu::health::Health;
+use crate::gpu::memory::{Memory, MemoryError};
+
+/// What an answer says.
+type Answer<T> = Result<T, Refusal>;
+
+/// What is asked of memory when earlier work is complete.
+type Ask = Box<dyn Fn(&Memory) -> Result<Vec<u8>, MemoryError> + Send + Sync>;
+
+/// A question about memory that is asked again, and answered, when nothing has a share of this any more: what earlier
+/// work used has been freed by then.
+struct Later {
+    host: SessionHost,
+    health: Arc<Health>,
+    memory: Arc<Memory>,
+    to: ReplyTo,
+    ask: Ask,
+}
+
+impl std::fmt::Debug for Later {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Later").field("to", &self.to).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Later {
+    fn drop(&mut self) {
+        let answer = match self.health.dead() {
+            Some(code) => Err(code),
+            None => (self.ask)(&self.memory).map_err(|error| error.code()),
+        };
+        match answer {
+            Ok(data) => self.host.reply(self.to, CUresult::SUCCESS.0, &data),
+            Err(code) => self.host.reply(self.to, code, &[]),
+        }
+    }
+}
+
+impl CudaSession {
+    /// Answers a message.
+    pub(super) fn ask(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
+        if let Body::ModuleData(body) = &work.message.body {
+            return Ok(self.module_data(work, body)?);
+        }
+        if let Some(code) = self.health.dead() {
+            self.answer(work, code, &[]);
+            return Ok(());
+        }
+        match &work.message.body {
+            Body::MemInfo(_) => {
+                let share = Share::new(Arc::clone(&self.shared.account), Arc::clone(self.host.charges()));
+                let (free, total) = Memory::info(&share);
+                self.answer(work, CUresult::SUCCESS.0, MemInfoReply { free, total }.as_bytes());
+                Ok(())
+            }
+            Body::MemAlloc(body) if body.flags & MEM_MANAGED != 0 => {
+                self.lack(work, "managed memory");
+                Ok(())
+            }
+            Body::MemAlloc(body) => self.allocate(work, body.bytes),
+            Body::MemAllocAsync(body) => {
+                self.known_stream(body.stream)?;
+                self.allocate(work, body.bytes)
+            }
+            Body::MemReserve(body) => {
+                let body = *body;
+                self.ask_memory(work, move |memory| {
+                    Ok(Address { address: memory.reserve(&body)? }.as_bytes().to_vec())
+                })
+            }
+            Body::MemCreate(body) => {
+                let (handle, bytes) = (body.handle, body.bytes);
+                if self.part.as_ref().is_some_and(|part| part.memory.has_handle(handle)) {
+                    return Err(Violation::in_use("physical memory", handle).into());
+                }
+                self.ask_memory(work, move |memory| memory.create(handle, bytes).map(|()| Vec::new()))
+            }
+            _ => self.ask_code(work),
+        }
+    }
+
+    fn allocate(&mut self, work: &Work<'_>, bytes: u64) -> Result<(), SessionError> {
+        if bytes == 0 {
+            self.answer(work, CUresult::INVALID_VALUE.0, &[]);
+            return Ok(());
+        }
+        self.ask_memory(work, move |memory| {
+            Ok(Address { address: memory.allocate(bytes)? }.as_bytes().to_vec())
+        })
+    }
+
+    /// Asks for memory. Where there is none, asks again when all earlier work is complete, since that may use memory
+    /// that the guest has freed; the thread that reads the ring goes on.
+    fn ask_memory(
+        &mut self,
+        work: &Work<'_>,
+        ask: impl Fn(&Memory) -> Result<Vec<u8>, MemoryError> + Send + Sync + 'static,
+    ) -> Result<(), SessionError> {
+        let (number, Some(to)) = (work.number, work.reply_to()) else { return Ok(()) };
+        let (host, health) = (self.host.clone(), Arc::clone(&self.health));
+        let Some(part) = self.start(number)? else {
+            self.answer(work, health.dead().unwrap_or(CUresult::UNKNOWN.0), &[]);
+            return Ok(());
+        };
+        match ask(&part.memory) {
+            Ok(data) => host.reply(to, CUresult::SUCCESS.0, &data),
+            Err(error) if error.code() == CUresult::OUT_OF_MEMORY.0 => {
+                let memory = Arc::clone(&part.memory);
+                let later = Later { host, health, memory, to, ask: Box::new(ask) };
+                let done = part.after_all(number, later);
+                self.told(number, done);
+            }
+            Err(error) => {
+                let text = error.to_string();
+                if let MemoryError::Driver(error) = &error
+                    && error.loses_context()
+                {
+                    self.told(number, Err(*error));
+                }
+                host.refuse(to, error.code(), &text);
+            }
+        }
+        Ok(())
+    }
+
+    /// Answers messages about modules and their kernels.
+    fn ask_code(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
+        let charges = Arc::clone(self.host.charges());
+        let tail = work.message.tail;
+        match &work.message.body {
+            Body::ModuleOpen(body) => {
+                let known = self.code.open(&self.shared.images, &charges, body)?;
+                self.say(work, known.map(|known| ModuleOpenReply { known: known.into(), reserved: 0 }));
+            }
+            Body::ModuleLoad(body) => {
+                let shared = Arc::clone(&self.shared);
+                let host = self.host.clone();
+                if self.start(work.number)?.is_none() {
+                    self.answer(work, self.health.dead().unwrap_or(CUresult::UNKNOWN.0), &[]);
+                    return Ok(());
+                }
+                let Some(context) = self.part.as_ref().map(|part| Arc::clone(&part.context)) else {
+                    return Ok(());
+                };
+                let loaded = self.code.load(&shared.images, &context, body.module, || host.stopping())?;
+                if let Err(refusal) = &loaded {
+                    let (session, module, code) = (host.session(), body.module, refusal.code);
+                    host.log(refusal.why.len(), || {
+                        tracing::warn!(session, module, code, "load a module: {}", refusal.why);
+                    });
+                }
+                match loaded {
+                    Ok(()) => self.answer(work, CUresult::SUCCESS.0, &[]),
+                    Err(refusal) => self.say::<Address>(work, Err(refusal)),
+                }
+            }
+            Body::FunctionGet(body) => {
+                let found = self.code.function(&charges, body.module, body.function, tail)?;
+                self.say(work, found);
+            }
+            Body::FunctionSet(body) => {
+                let done = self.code.kernel(body.function)?.set(body.attribute, body.value);
+                self.told(work.number, done);
+            }
+            Body::Occupancy(body) => {
+                let kernel = self.code.kernel(body.function)?;
+                let threads = i32::try_from(body.block_threads).unwrap_or(i32::MAX);
+                let shared = usize::try_from(body.shared_bytes).unwrap_or(usize::MAX);
+                let blocks = kernel.function.occupancy(threads, shared, body.flags);
+                let reply = blocks.map(|blocks| OccupancyReply { blocks, reserved: 0 });
+                self.say(work, reply.map_err(Refusal::from));
+            }
+            Body::GlobalGet(body) => {
+                let found = self.code.global(body.module, tail)?;
+                if let (Ok(range), Some(part)) = (&found, &self.part) {
+                    part.memory.add_global(*range, body.module);
+                }
+                let reply = found.map(|range| GlobalReply { address: range.address(), bytes: range.bytes() });
+                self.say(work, reply);
+            }
+            // Every kind has been handled above. A kind that the contract gains is refused until it is handled.
+            other => self.lack(work, other.kind().name()),
+        }
+        self.report_modules();
+        Ok(())
+    }
+
+    /// Answers with a record, or with why there is none. A fault shows itself here too.
+    fn say<T: IntoBytes + zerocopy::Immutable>(&self, work: &Work<'_>, answer: Answer<T>) {
+        let Some(to) = work.reply_to() else { return };
+        match answer {
+            Ok(record) => self.host.reply(to, CUresult::SUCCESS.0, record.as_bytes()),
+            Err(refusal) => {
+                let error = DriverError { call: "a call about code", code: CUresult(refusal.code) };
+                if error.loses_context() {
+                    self.told(work.number, Err(error));
+                }
+                self.host.refuse(to, refusal.code, &refusal.why);
+            }
+        }
+    }
+
+    /// Brings the status report up to date.
+    pub(super) fn report_modules(&self) {
+        self.host.gauges().modules.store(self.code.len(), Ordering::Relaxed);
+    }
+
+    /// Takes a piece of the image of a module.
+    fn module_data(&mut self, work: &Work<'_>, body: &ModuleData) -> Result<(), Violation> {
+        let piece = &body.data;
+        if piece.segment == SEGMENT_INLINE {
+            let bytes = work.message.tail;
+            return self.code.piece(body.module, body.offset, bytes.len() as u64, |room| {
+                room.copy_from_slice(bytes);
+            });
+        }
+        let host = self.host.clone();
+        let piece = host.piece(piece)?;
+        self.code.piece(body.module, body.offset, piece.bytes(), |room| {
+            host.slice(&piece).copy_to(room);
+        })
+    }
+}

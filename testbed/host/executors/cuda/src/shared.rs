@@ -1,0 +1,64 @@
+//! What all sessions of an executor share.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use vgpu_device::Account;
+
+use crate::driver::device::Device;
+use crate::driver::error::DriverError;
+use crate::driver::range;
+use crate::gpu::code::{self, Store};
+use crate::options::CudaOptions;
+
+/// The GPU, and what is counted and kept for all sessions.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) device: Device,
+    pub(crate) account: Arc<Account>,
+    pub(crate) images: Store,
+    pub(crate) address_base: u64,
+    pub(crate) address_bytes: u64,
+    /// The unit in which memory is made and mapped, bytes.
+    pub(crate) granule: u64,
+    /// Streams can store words of the host and wait for them.
+    pub(crate) stream_operations: bool,
+    contexts: AtomicU64,
+    /// What was asked for in vain and has been said.
+    lacking: Mutex<HashSet<&'static str>>,
+}
+
+impl Shared {
+    /// A GPU of which `total` bytes are shared out.
+    pub(crate) fn new(device: Device, options: &CudaOptions, total: u64) -> Result<Self, DriverError> {
+        let granule = range::granularity(&device)?;
+        let stream_operations = device.has_stream_memory_operations();
+        Ok(Self {
+            account: Arc::new(Account::new(total)),
+            images: code::store(),
+            address_base: options.address_base,
+            address_bytes: options.address_bytes,
+            granule,
+            stream_operations,
+            contexts: AtomicU64::new(0),
+            lacking: Mutex::default(),
+            device,
+        })
+    }
+
+    /// A context was made.
+    pub(crate) fn count_context(&self) {
+        self.contexts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many contexts were ever made.
+    pub(crate) fn contexts(&self) -> u64 {
+        self.contexts.load(Ordering::Relaxed)
+    }
+
+    /// Whether it has not been said yet that the executor lacks something.
+    pub(crate) fn first_lack(&self, what: &'static str) -> bool {
+        self.lacking.lock().unwrap_or_else(PoisonError::into_inner).insert(what)
+    }
+}
