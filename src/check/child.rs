@@ -171,7 +171,7 @@ impl Outcome {
                     nix::sys::signal::Signal::try_from(number).map_or("unknown", |signal| signal.as_str());
                 Some(format!("was killed by signal {number} ({name})"))
             }
-            End::TimedOut(limit) => Some(format!("was not over in {:.1} s", limit.as_secs_f64())),
+            End::TimedOut(limit) => Some(format!("did not end in {:.1} s", limit.as_secs_f64())),
         }
     }
 }

@@ -152,7 +152,7 @@ impl LauncherError for DeviceError {
                 "Give the VM a firmware or a machine type that has room for the device's memory (with QEMU: \
                  OVMF, q35), or have the host give it a smaller window.",
             ),
-            Self::Driver { name, dir, .. } => Fix::new("Take the driver off the device.")
+            Self::Driver { name, dir, .. } => Fix::new("Unbind the driver from the device.")
                 .command(format!("echo {name} > {}", dir.join("driver/unbind").display()))
                 .as_root(),
             Self::Scan(_) => Fix::new("Is sysfs mounted, and may you read it?"),
@@ -163,7 +163,7 @@ impl LauncherError for DeviceError {
             }
             Self::Speech { .. } => Fix::new("Install the vgpu-run of the host's release."),
             Self::Enable(_, source) if vgpu_paths::hint(source).is_some() => Fix::new(format!(
-                "{VGPU_SYSFS} must name a folder to which nobody else may write, for root gives away what is in it."
+                "{VGPU_SYSFS} must name a folder to which nobody else may write, because root gives the files in it to the user."
             )),
             Self::Enable(..) | Self::Give { .. } => Fix::new(
                 "A service must leave sysfs writable: ProtectKernelTunables=no, and no ReadOnlyPaths=.",
@@ -221,11 +221,9 @@ fn opening(dir: &Path, lockdown: bool, error: &OpenError) -> Option<Fix> {
         }
         OpenError::Disabled { .. } => decoding(dir),
         OpenError::Gone { .. } => Fix::new("The host's end is gone: restart it, then this VM."),
-        OpenError::Turn { path, .. } => {
-            Fix::new("Have the file be one that every user of the device may read and write.")
-                .command(format!("chmod 666 {}", path.display()))
-                .as_root()
-        }
+        OpenError::Turn { path, .. } => Fix::new("Let every user of the device read and write the file.")
+            .command(format!("chmod 666 {}", path.display()))
+            .as_root(),
         OpenError::NoHost { reason: GoneReason::Quarantined, .. } => {
             Fix::new("Ask the host's administrator why this virtual machine is in quarantine.")
         }

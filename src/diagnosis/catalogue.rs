@@ -162,7 +162,7 @@ links! {
     Backend backend "backend" "CUDA backend" needs [Ollama] {
         BACKEND_MISSING "backend-missing" "Without libggml-cuda.so Ollama runs on the CPU and does not say why."
         BACKEND_UNREADABLE "backend-unreadable" "The backend's file is damaged."
-        NEEDED_MISSING "needed-missing" "The loader refuses a backend that needs a library which is nowhere."
+        NEEDED_MISSING "needed-missing" "The loader refuses a backend that needs a library which cannot be found."
         IMPORT_MISSING "import-missing" "The backend asks for a function that no library provides."
         VERSION_NODE "version-node" "The backend asks for a function under a version that no library provides."
         NO_ARCHITECTURE "no-architecture" "The backend has no code for this device's compute capability."

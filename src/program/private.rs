@@ -130,7 +130,11 @@ pub fn look(files: Vec<PathBuf>, search: &Search, ours: &BTreeSet<&str>) -> Foun
             }
             match search.files(&soname).into_iter().next() {
                 Some((library, _)) => open.push_back(library),
-                None => found.unseen.push(format!("{}: it needs {soname}, which is nowhere", path.display())),
+                None => {
+                    found
+                        .unseen
+                        .push(format!("{}: it needs {soname}, which cannot be found", path.display()));
+                }
             }
         }
     }

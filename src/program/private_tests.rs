@@ -73,7 +73,7 @@ fn a_library_that_brings_the_runtime_is_seen_however_deep() {
     std::fs::remove_file(deep).unwrap();
     let unseen = found(&program);
     assert!(
-        unseen.askers.is_empty() && unseen.unseen[0].contains("libdeep.so.1, which is nowhere"),
+        unseen.askers.is_empty() && unseen.unseen[0].contains("libdeep.so.1, which cannot be found"),
         "{unseen:?}"
     );
 }

@@ -136,7 +136,7 @@ pub fn failures() -> Vec<Finding> {
             false,
         ),
         with(
-            Finding::fail(cause::discovery::TIMED_OUT, "llama-server --list-devices was not over in 3.0 s"),
+            Finding::fail(cause::discovery::TIMED_OUT, "llama-server --list-devices did not end in 3.0 s"),
             "Give this VM a second processor, or the host more of its time.",
             None,
             false,

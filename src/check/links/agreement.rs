@@ -134,7 +134,7 @@ fn judge_first(
         }
         Some(Dropped::Driver(wanted)) => {
             let found = format!(
-                "the host's driver is {nvidia}, and Ollama wants {wanted} for compute capability {capability}"
+                "the host's driver is {nvidia}, but Ollama requires {wanted} for compute capability {capability}"
             );
             return Finding::fail(cause::DRIVER_FLOOR, found)
                 .expected(format!("{wanted} or newer"))
@@ -167,7 +167,7 @@ fn differs(ours: &Value, theirs: &[(&str, Option<&Value>)], functions: &[String]
     if !functions.is_empty() && !functions.iter().any(|function| pci(function) == Some(place)) {
         return Some((
             cause::PCI_ID,
-            format!("the driver says {own}, and sysfs has {}", functions.join(", ")),
+            format!("the driver says {own}, but sysfs has {}", functions.join(", ")),
         ));
     }
     for (who, other) in theirs {
@@ -184,7 +184,7 @@ fn differs(ours: &Value, theirs: &[(&str, Option<&Value>)], functions: &[String]
         {
             let (one, two) = pair(key);
             if one != two {
-                return Some((differs, format!("of {key} the driver says {one}, {who} {two}")));
+                return Some((differs, format!("{key}: the driver says {one}, {who} says {two}")));
             }
         }
     }

@@ -52,7 +52,7 @@ pub async fn examine(context: &mut Context) -> Finding {
 
 fn none(ollama: &Ollama, all: &[Variant]) -> Finding {
     if let Some(variant) = all.first() {
-        let only = "OLLAMA_LLM_LIBRARY names no folder that is there";
+        let only = "OLLAMA_LLM_LIBRARY names a folder that does not exist";
         return Finding::fail(cause::BACKEND_MISSING, only)
             .expected(variant.name())
             .fix("Unset it.")
@@ -112,7 +112,7 @@ fn judge(backends: &[Backend], device: Option<&DeviceReport>) -> Finding {
         Some((backend, fault)) => Finding::fail(fault.cause, format!("{}: {}", name(backend), fault.words))
             .fix(fault.fix)
             .details(details),
-        None => Finding::unknown(LINK, "no backend was looked at"),
+        None => Finding::unknown(LINK, "no backend was examined"),
     }
 }
 
@@ -207,7 +207,7 @@ fn fits(backend: &mut Backend, device: &DeviceReport) -> Result<(), Fault> {
     // Ollama's own rule, which its own processes are judged by later.
     if !found.all().contains(&(10 * major + minor)) {
         let line = format!(
-            "what would run on {major}.{minor} was built for older ones: Ollama wants the exact number"
+            "its code for {major}.{minor} was built for older GPUs, but Ollama requires the exact number"
         );
         backend.details.push(line);
     }
@@ -239,7 +239,7 @@ fn resolve(needed: &[String], search: &Search, shims: bool) -> Result<(Vec<Provi
             continue;
         }
         let Some((path, reason)) = search.files(&soname).into_iter().next() else {
-            let words = format!("it needs {soname}, which is nowhere");
+            let words = format!("it needs {soname}, which cannot be found");
             return Err(Fault::new(cause::NEEDED_MISSING, words, "Install what it needs, or Ollama again."));
         };
         if direct {
@@ -309,7 +309,7 @@ fn imports(own: &Symbols, libraries: &[Provided]) -> Result<(), Fault> {
             return Err(Fault::new(
                 cause::IMPORT_MISSING,
                 words,
-                "Files of two releases lie together: install Ollama again.",
+                "Its folder has files of two releases: install Ollama again.",
             ));
         }
         let from = if from.is_empty() { "no library".to_owned() } else { format!("not {from}") };

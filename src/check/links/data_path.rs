@@ -38,7 +38,7 @@ fn judge(outcome: &Outcome) -> Finding {
     }
     if let Some(step) = &steps.open {
         let finding = if let End::TimedOut(limit) = outcome.end {
-            Finding::fail(cause::TIMED_OUT, format!("{step} was not done in {} s", limit.as_secs()))
+            Finding::fail(cause::TIMED_OUT, format!("{step} did not complete within {} s", limit.as_secs()))
                 .fix("Look at the device's host: its executor hangs or is overloaded.")
         } else {
             let how = outcome.trouble().unwrap_or_else(|| "ended".into());
@@ -51,7 +51,7 @@ fn judge(outcome: &Outcome) -> Finding {
         return Finding::unknown(LINK, format!("the process that tried {how}")).details(evidence);
     };
     let found = format!(
-        "copies, a kernel, a graph and a matrix product are right; {} GB/s there, {} back (pinned {} and {}), round trip {} µs",
+        "copies, a kernel, a graph and a matrix product are right; {} GB/s to the device, {} back (pinned {} and {}), round trip {} µs",
         gigabytes(bandwidth.pageable_to_device),
         gigabytes(bandwidth.pageable_to_host),
         gigabytes(bandwidth.pinned_to_device),
@@ -59,7 +59,7 @@ fn judge(outcome: &Outcome) -> Finding {
         microseconds(latency.read_ns),
     );
     Finding::pass(LINK, found)
-        .detail(format!("a kernel that is waited for: {} µs", microseconds(latency.launch_ns)))
+        .detail(format!("launching a kernel and waiting for it: {} µs", microseconds(latency.launch_ns)))
         .details(evidence)
 }
 
@@ -160,7 +160,7 @@ mod tests {
         let finding = judged(begun, "", End::TimedOut(LIMIT));
         assert_eq!(
             (finding.cause, finding.found.as_str()),
-            (Some(cause::TIMED_OUT), "kernel was not done in 20 s")
+            (Some(cause::TIMED_OUT), "kernel did not complete within 20 s")
         );
         assert!(judged(begun, "", End::Signal(11)).found.ends_with("(SIGSEGV) at kernel"));
     }
@@ -171,7 +171,9 @@ mod tests {
         let finding = judged(text, "", End::Exit(0));
         assert_eq!(finding.status, Status::Pass);
         assert!(
-            finding.found.ends_with("3.8 GB/s there, 0.0 back (pinned 12.0 and 0.0), round trip 1.5 µs"),
+            finding
+                .found
+                .ends_with("3.8 GB/s to the device, 0.0 back (pinned 12.0 and 0.0), round trip 1.5 µs"),
             "{}",
             finding.found
         );

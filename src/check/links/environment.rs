@@ -38,7 +38,7 @@ fn judge(
     let get = |name: &str| environment.get(name).map(|value| value.to_string_lossy().into_owned());
     let fail = |cause: Cause, name: &str, value: &str, why: &str| {
         let fix = match unit {
-            Some(unit) => Fix::new(format!("Take {name} out of the service's environment, and restart it."))
+            Some(unit) => Fix::new(format!("Remove {name} from the service's environment, and restart it."))
                 .command(format!("systemctl edit {unit}"))
                 .as_root(),
             None => Fix::new(format!("Unset {name}.")).command(format!("unset {name}")),
@@ -83,11 +83,11 @@ fn judge(
                 cause::BACKEND_OVERRIDE,
                 BACKEND_PATH,
                 &value,
-                "makes llama-server load that and not the CUDA backend",
+                "makes llama-server load that file instead of the CUDA backend",
             );
         }
         if !path.exists() {
-            return fail(cause::BACKEND_OVERRIDE, BACKEND_PATH, &value, "names a file that is not there");
+            return fail(cause::BACKEND_OVERRIDE, BACKEND_PATH, &value, "names a file that does not exist");
         }
         seen.push(format!("{BACKEND_PATH}={value}"));
     }
@@ -113,14 +113,14 @@ fn hidden(value: &str, devices: &[String], count: usize) -> Option<String> {
             Err(_) => Some("hides every device".into()),
             // Without a device at all another link is broken.
             Ok(index) if count > 0 && index >= count => {
-                Some(format!("names a device that is not there: there are {count}"))
+                Some(format!("names a device that does not exist: there are {count}"))
             }
             Ok(_) => None,
         };
     }
     let known = !devices.is_empty() && devices.iter().all(|uuid| !uuid.is_empty());
     let matches = |uuid: &String| uuid.to_ascii_lowercase().starts_with(&first.to_ascii_lowercase());
-    (known && !devices.iter().any(matches)).then(|| "names a device that is not there".into())
+    (known && !devices.iter().any(matches)).then(|| "names a device that does not exist".into())
 }
 
 #[cfg(test)]

@@ -83,7 +83,7 @@ fn judge(looked: &Looked, device: Option<&DeviceReport>) -> Finding {
         }
     }
     let Some(device) = device else {
-        return Finding::fail(cause::BAD_FACTS, "the device says nothing of itself");
+        return Finding::fail(cause::BAD_FACTS, "the device describes no GPU");
     };
     let micros = echo.median_us;
     let found = format!(
@@ -97,7 +97,7 @@ fn judge(looked: &Looked, device: Option<&DeviceReport>) -> Finding {
         time(micros),
     );
     let details = CONTEXTS.iter().find(|(bytes, _)| device.total >= *bytes).map(|(bytes, context)| {
-        format!("of {} and more Ollama makes a default context of {context} tokens", size(*bytes))
+        format!("with {} of memory and more, Ollama's default context is {context} tokens", size(*bytes))
     });
     // A call of version 1 is some register accesses, each an exit of the virtual machine, and the way to the
     // mediator and back.
@@ -125,7 +125,7 @@ fn mend(finding: Finding) -> Finding {
         Some(cause::CONTEXT_LOST) => Finding { fix: Some(context_lost()), ..finding },
         Some(cause::OWNERS_TAKEN) => Finding { fix: Some(owners_taken()), ..finding },
         Some(cause::SESSION_REFUSED) => {
-            finding.fix("Look at the device's host: its log says why it lets no process in.")
+            finding.fix("Look at the device's host: its log says why it refuses processes.")
         }
         Some(cause::BAD_FACTS) => {
             finding.fix("Update the device's host, or look at the GPU that it describes.")

@@ -67,12 +67,13 @@ fn judge(name: &str, outcome: &Outcome) -> Finding {
             other => format!("at {other}"),
         };
         return finding(match outcome.end {
-            End::TimedOut(limit) => {
-                Finding::fail(cause::TIMED_OUT, format!("{name} was not done in {} s {at}", limit.as_secs()))
-                    .expected("less than a second")
-                    .fix("Look at the host of the device: a call that waits for it gets no answer.")
-                    .command("vgpu-run check --only host")
-            }
+            End::TimedOut(limit) => Finding::fail(
+                cause::TIMED_OUT,
+                format!("{name} did not complete within {} s {at}", limit.as_secs()),
+            )
+            .expected("less than a second")
+            .fix("Look at the host of the device: a call that waits for it gets no answer.")
+            .command("vgpu-run check --only host"),
             _ => aborted(name, &at, outcome),
         });
     }
@@ -121,7 +122,7 @@ fn judge(name: &str, outcome: &Outcome) -> Finding {
     if took > BUDGET {
         return Finding::warn(cause::TIMED_OUT, found)
             .expected("less than a second")
-            .fix("Give the VM more processors, or lay Ollama's libraries onto a faster disk.");
+            .fix("Give the VM more processors, or put Ollama's libraries on a faster disk.");
     }
     Finding::pass(LINK, found)
 }

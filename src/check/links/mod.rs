@@ -64,5 +64,5 @@ async fn ask_with_backend(
 /// The finding for a link that cannot be examined because check itself failed.
 fn unable(context: &mut Context, link: LinkId, what: &str, why: &dyn std::fmt::Display) -> Finding {
     context.incomplete.push(link.as_str().to_owned());
-    Finding::skip(link, format!("not looked at: failed to {what}: {why}"))
+    Finding::skip(link, format!("not examined: failed to {what}: {why}"))
 }

@@ -58,7 +58,7 @@ pub async fn examine(context: &mut Context) -> Finding {
         && said != era
     {
         details.push(format!(
-            "it says that it is {version}, and looks for GPUs as releases of era {era:?} do, not {said:?}"
+            "it says that it is {version}, but looks for GPUs as releases of era {era:?} do, not {said:?}"
         ));
     }
     let others = others(&real, &context.environment);
@@ -69,7 +69,7 @@ pub async fn examine(context: &mut Context) -> Finding {
         context.versions.insert("ollama", version);
     }
     let finding = if let Some(other) = mixed.first() {
-        Finding::warn(cause::MIXED_INSTALL, format!("{name} at {shown} lies beside files of another release"))
+        Finding::warn(cause::MIXED_INSTALL, format!("{name} at {shown} is beside files of another release"))
             .fix("Remove the library folder and install Ollama again.")
             .command(installer::command())
             .as_root()
@@ -104,11 +104,11 @@ fn missing(context: &Context) -> Finding {
     if let Some(pid) = elsewhere() {
         return Finding::fail(cause::OLLAMA_CONFINED, format!("Ollama runs in a container (process {pid}), and none is on PATH"))
             .fix("Start Ollama outside the container, or install vgpu-run in the container and give it the device.")
-            .detail(format!("/proc/{pid}/root is another root than this program's"));
+            .detail(format!("/proc/{pid}/root is not this program's root"));
     }
     match USUAL.iter().find(|path| Path::new(path).exists()) {
         Some(path) => {
-            Finding::fail(cause::OLLAMA_MISSING, format!("ollama is not on PATH, and there is {path}"))
+            Finding::fail(cause::OLLAMA_MISSING, format!("ollama is not on PATH, but there is {path}"))
                 .fix("Name it by its path.")
                 .command(format!("vgpu-run check --ollama {path}"))
         }
@@ -215,22 +215,22 @@ fn other(program: &Program, environment: &Environment) -> Finding {
     finding
         .details(found.askers.iter().map(Asker::to_string))
         .details(linked_in.then(|| format!("linked in: {SEEN}")))
-        .details(found.unseen.iter().map(|line| format!("not looked at: {line}")))
+        .details(found.unseen.iter().map(|line| format!("not examined: {line}")))
         .details((!program.is_binary()).then(|| format!("it is a script for {}", program.binary.display())))
-        .detail("what it opens itself while it runs, as Python does its modules, is not known before")
+        .detail("libraries that it opens while it runs, as Python opens its modules, cannot be known before")
 }
 
 fn not_ollama(program: &Program) -> Finding {
     let path = program.path.display();
     let found = if program.is_binary() {
-        format!("{path} is not an Ollama that is known")
+        format!("{path} is not a known Ollama")
     } else {
         format!("{path} is a script for {}", program.binary.display())
     };
     Finding::fail(cause::NOT_OLLAMA, found)
         .fix("Name the program itself.")
         .command("vgpu-run check --ollama /usr/local/bin/ollama")
-        .detail("known are releases of Ollama from 0.5.8 on, told by texts in their binary")
+        .detail("releases of Ollama from 0.5.8 on are recognised, by texts in their binary")
 }
 
 /// What must be there for Ollama to use any GPU.

@@ -47,9 +47,7 @@ pub async fn examine(context: &mut Context) -> Finding {
     let others: Vec<_> = survey::candidates(&root)
         .into_iter()
         .filter(|candidate| !names.contains(&candidate.name))
-        .map(|candidate| {
-            format!("{} has the same ids and is left alone: {}", candidate.name, bars(&candidate))
-        })
+        .map(|candidate| format!("{} has the same ids and is not used: {}", candidate.name, bars(&candidate)))
         .collect();
     Finding::pass(LINK, found).details(others)
 }

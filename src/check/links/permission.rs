@@ -135,7 +135,7 @@ fn drop_in(unit: &Unit, file: &str, lines: &str) -> String {
 fn fix(unit: &Unit) -> Option<Fix> {
     let command = unit.command();
     if unit.get("DropInPaths").contains(service::DROP_IN) {
-        let fix = Fix::new("The service is set up, and something of it has changed: have a look.");
+        let fix = Fix::new("The service was set up, but a part of it has changed since: check it.");
         return Some(fix.command(service::status_command(&unit.name)).as_root());
     }
     let Some(launcher) = command.first().filter(|word| word.ends_with("vgpu-run")) else {

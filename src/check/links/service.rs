@@ -48,7 +48,7 @@ pub async fn examine(context: &mut Context) -> Finding {
     let mut details = vec![format!("process {}: {}", server.process.pid, server.process.words.join(" "))];
     let journal = match &unit {
         Some(unit) => journal(unit, &context.environment, context.time(JOURNAL_LIMIT)).await,
-        None => Err("its log is not known: it is no service that was named with --service".to_owned()),
+        None => Err("its log is not known: it was not named as a service with --service".to_owned()),
     };
     let host = server.process.value("OLLAMA_HOST");
     let models = models(host.as_deref(), context.time(ANSWER_LIMIT));
@@ -56,7 +56,7 @@ pub async fn examine(context: &mut Context) -> Finding {
     details.extend(models.as_ref().err().map(ToString::to_string));
     if let Err(Silent::Nonsense(address, answer)) = &models {
         let begin: String = answer.chars().take(200).collect();
-        return Finding::unknown(LINK, format!("{address} answers /api/ps with what is no list of models"))
+        return Finding::unknown(LINK, format!("{address} answers /api/ps, but not with a list of models"))
             .fix("Is it Ollama that listens there?")
             .detail(begin)
             .details(details);
@@ -84,7 +84,7 @@ fn not_running(unit: &Unit) -> Finding {
         return Finding::skip(LINK, format!("systemd does not say whether {} runs", unit.name));
     }
     Finding::fail(cause::NOT_ANSWERING, format!("{} is {state}", unit.name))
-        .fix("Start it, and look at what it says.")
+        .fix("Start it, and read its log.")
         .command(format!("systemctl start {0}; journalctl -u {0} -n 50", unit.name))
         .as_root()
 }
@@ -147,7 +147,7 @@ enum Silent {
     Mute(SocketAddr, #[source] io::Error),
     #[error("{0} answers with status {1}")]
     Refused(SocketAddr, u16),
-    #[error("{0} answers what is no list of models")]
+    #[error("{0} answers, but not with a list of models")]
     Nonsense(SocketAddr, String),
 }
 
@@ -217,9 +217,9 @@ impl State<'_> {
             Some(false) if started_by_us => {
                 return broken(
                     cause::STALE,
-                    format!("{who} was changed to start through vgpu-run, and runs as it was before"),
+                    format!("{who} was changed to start through vgpu-run, but runs as it was before"),
                 )
-                .fix("Have systemd read it again, and restart it.")
+                .fix("Have systemd reload it, and restart it.")
                 .command(restart)
                 .as_root();
             }
@@ -231,15 +231,15 @@ impl State<'_> {
                         .command(service::install_command(&unit.name))
                         .as_root(),
                     None => finding.fix(
-                        "End it, and start it through vgpu-run; or look at it as a service with --service.",
+                        "End it, and start it through vgpu-run; or check it as a service with --service.",
                     ),
                 };
             }
             _ => {}
         }
         if self.unit.is_some_and(|unit| unit.on("NeedDaemonReload")) {
-            return broken(cause::STALE, format!("{who} was changed, and systemd has not read it again"))
-                .fix("Have systemd read it again, and restart it.")
+            return broken(cause::STALE, format!("{who} was changed, but systemd has not reloaded it"))
+                .fix("Have systemd reload it, and restart it.")
                 .command(restart)
                 .as_root();
         }
@@ -277,13 +277,13 @@ impl State<'_> {
         }
         let models = self.models.as_deref().unwrap_or_default();
         if let Some(model) = models.iter().find(|model| model.on_gpu == 0 && model.size > 0) {
-            return broken(cause::MODEL_ON_CPU, format!("{who}: the model {} lies in the CPU's memory", model.name))
-                .fix("Unload it, and look at what the log says when it is loaded again: it may be larger than the device's memory.")
+            return broken(cause::MODEL_ON_CPU, format!("{who}: the model {} is in the CPU's memory", model.name))
+                .fix("Unload it, and read the log when it is loaded again: it may be larger than the device's memory.")
                 .command(format!("ollama stop {}", model.name));
         }
         if self.models.is_none() {
             return broken(cause::NOT_ANSWERING, format!("{who} does not answer at its address"))
-                .fix("Look at its log; is OLLAMA_HOST what you think?");
+                .fix("Read its log, and check the value of OLLAMA_HOST.");
         }
         let unseen = self.server.process.wrapped().is_none();
         let loaded = match models {
@@ -298,7 +298,7 @@ impl State<'_> {
         if unseen {
             return Finding::skip(
                 LINK,
-                format!("{who} answers ({loaded}); its environment may not be seen by this user"),
+                format!("{who} answers ({loaded}); this user may not see its environment"),
             );
         }
         let found = library.map(|library| format!(", found {library}")).unwrap_or_default();

@@ -59,7 +59,7 @@ pub async fn examine(context: &mut Context) -> Finding {
     context.staged = Some(staged);
 
     let Some((loader, program)) = subject(context) else {
-        return Finding::pass(LINK, format!("{found}; not tried, for there is no loader of glibc"))
+        return Finding::pass(LINK, format!("{found}; not tried, because there is no loader of glibc"))
             .detail(LOADERS.join(", "));
     };
     let mut command = context.program(&loader);
@@ -168,13 +168,13 @@ fn judge(outcome: &Outcome, paths: &[(&'static str, PathBuf)], found: String) ->
     }
     let missing = paths.iter().find(|(_, path)| !outcome.stdout.contains(&path.display().to_string()));
     if let Some(trouble) = outcome.trouble() {
-        return Finding::unknown(LINK, format!("the loader {trouble} when it was to list the libraries"))
+        return Finding::unknown(LINK, format!("the loader {trouble} when asked to list the libraries"))
             .details(outcome.stderr.lines().take(8));
     }
     match missing {
         Some((name, path)) => {
             Finding::unknown(LINK, format!("the loader did not load {name}, and did not say why"))
-                .detail(format!("it was to be loaded as {}", path.display()))
+                .detail(format!("it was given to the loader as {}", path.display()))
                 .details(outcome.stdout.lines().take(8))
         }
         None => Finding::pass(LINK, found),

@@ -38,7 +38,7 @@ fn judge(looked: &Looked) -> Finding {
         };
     }
     let Some(open) = open else {
-        return Finding::unknown(LINK, format!("nothing is known of the window of {name}"));
+        return Finding::unknown(LINK, format!("the window of {name} was not examined"));
     };
     if failed(looked, LinkId::Host).is_some() && looked.steps.succeeded::<Open>().is_none() {
         return Finding::skip(LINK, "not reached (needs host)");

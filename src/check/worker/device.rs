@@ -220,8 +220,7 @@ fn memory(session: &Session) -> Option<()> {
             Some(())
         }
         Ok(answer) => {
-            let found =
-                format!("the host answered the question for free memory with error {}", answer.status);
+            let found = format!("the host answered the query for free memory with error {}", answer.status);
             failed::<Memory>(&broken(Cause::unknown(LinkId::Host), found));
             None
         }
@@ -278,7 +277,7 @@ fn window(session: &Session) -> Option<()> {
     let right = own[..read] == expected[..read];
     let speed = |bytes: usize, time: Duration| f64::from(bytes as u32) / time.as_secs_f64().max(1e-9) / 1e6;
     if !right {
-        let found = "what was written to the window is not what was read from it";
+        let found = "the window did not return what was written to it";
         failed::<Window>(&broken(Cause::unknown(LinkId::Window), found));
         return None;
     }

@@ -22,7 +22,7 @@ impl Run<'_> {
         let Some(path) = driver_by_path(&driver_folders(self.ollama, &self.environment)) else {
             return Ok(Finding::fail(
                 cause::NO_DEVICE,
-                "no libcuda.so* lies in a folder of LD_LIBRARY_PATH as a file",
+                "no folder of LD_LIBRARY_PATH has a libcuda.so* that is a regular file",
             )
             .detail("an Ollama before 0.12.4 opens the driver by its path, and follows links by their text")
             .fix("Let vgpu-run put the libraries into a folder.")

@@ -108,7 +108,7 @@ impl Seen {
             if self.stripped {
                 return Finding::fail(
                     cause::ENVIRONMENT_STRIPPED,
-                    "llama-server runs without what LD_PRELOAD named",
+                    "llama-server runs without the libraries that LD_PRELOAD named",
                 )
                 .expected("the libraries that LD_PRELOAD names")
                 .fix(STRIPPED_FIX)
@@ -153,7 +153,7 @@ impl Seen {
                     REFRESH.as_secs()
                 ),
             )
-            .fix("Give the VM more processors, or lay Ollama's libraries onto a faster disk.");
+            .fix("Give the VM more processors, or put Ollama's libraries on a faster disk.");
         }
         Finding::pass(LINK, found)
     }

@@ -61,7 +61,7 @@ fn judge_info(
     let devices: Vec<Native> = match answers::native(info) {
         Ok(devices) => devices,
         Err(error) => {
-            let found = format!("ollama runner answers what is not known: {error}");
+            let found = format!("the answer of ollama runner cannot be read: {error}");
             let answer: String = info.chars().take(200).collect();
             return (Finding::unknown(LINK, found).detail(answer), None);
         }

@@ -106,7 +106,7 @@ fn by_path(context: &mut Context, ours: &BTreeMap<&'static str, PathBuf>) -> Opt
         return None;
     }
     let found = format!("Ollama's server opens {}, not vgpu-run's libcuda.so.1", taken.display());
-    let fix = "Take that file away: an Ollama before 0.12.4 looks into its own folder first, then into those of LD_LIBRARY_PATH.";
+    let fix = "Remove that file: an Ollama before 0.12.4 looks into its own folder first, then into those of LD_LIBRARY_PATH.";
     Some(Finding::fail(cause::OTHER_LIBRARY_WINS, found).expected("vgpu-run's").fix(fix))
 }
 
@@ -263,7 +263,7 @@ fn judge(
     }
     Finding::warn(cause::GLOBAL_PRELOAD, format!("{GLOBAL} brings {} into every process", global.join(", ")))
         .expected("an empty or missing file")
-        .fix("Take out what you do not need there.")
+        .fix("Remove from it what you do not need.")
         .command(format!("editor {GLOBAL}"))
         .as_root()
         .detail(found)
@@ -283,7 +283,7 @@ fn other_wins(asked: &Asked, steps: &Steps, soname: &str, global: &[String]) -> 
         let found =
             format!("{soname} is {path}, and {GLOBAL} brings {} into every process", global.join(", "));
         return Finding::fail(cause::GLOBAL_PRELOAD, found)
-            .fix("Take out of that file what you do not need there.")
+            .fix("Remove from that file what you do not need.")
             .command(format!("editor {GLOBAL}"))
             .as_root();
     }
@@ -295,9 +295,9 @@ fn other_wins(asked: &Asked, steps: &Steps, soname: &str, global: &[String]) -> 
     )
     .expected("vgpu-run's");
     if listed(&preload) {
-        finding.fix("Take it out of LD_PRELOAD.").command("unset LD_PRELOAD")
+        finding.fix("Remove it from LD_PRELOAD.").command("unset LD_PRELOAD")
     } else {
-        finding.fix("Start Ollama through vgpu-run and nothing that changes LD_PRELOAD or LD_LIBRARY_PATH.")
+        finding.fix("Start Ollama through vgpu-run, without a program between them that changes LD_PRELOAD or LD_LIBRARY_PATH.")
     }
 }
 

@@ -83,9 +83,9 @@ fn judge_script(script: &Path, outcome: &Outcome) -> (Finding, Option<PathBuf>) 
         .collect();
     let expected = format!("{} libraries", first.named);
     let finding = if last.named < first.named {
-        Finding::fail(cause::PRELOAD_STRIPPED, format!("{script} starts {program} without what LD_PRELOAD named"))
+        Finding::fail(cause::PRELOAD_STRIPPED, format!("{script} starts {program} without the libraries that LD_PRELOAD named"))
             .expected(expected)
-            .fix("Have vgpu-run start the program itself, or take out of the script what sets or clears LD_PRELOAD.")
+            .fix("Have vgpu-run start the program itself, or remove from the script what sets or clears LD_PRELOAD.")
             .command(format!("vgpu-run {program} serve"))
     } else if last.reached < last.named {
         Finding::fail(
@@ -93,13 +93,13 @@ fn judge_script(script: &Path, outcome: &Outcome) -> (Finding, Option<PathBuf>) 
             format!("{script} closes the descriptors of the libraries before it starts {program}"),
         )
         .expected(expected)
-        .fix("Have the libraries put into a folder, or take out of the script what closes descriptors.")
+        .fix("Have the libraries put into a folder, or remove from the script what closes descriptors.")
         .command(format!("vgpu-run --via folder {script} serve"))
     } else if let Some((file, soname)) = ahead(last) {
         let found = format!("{script} starts {program} with {file} before vgpu-run's {soname}");
         Finding::fail(cause::OTHER_LIBRARY_WINS, found)
             .expected("vgpu-run's libraries first")
-            .fix("Have vgpu-run start the program itself, or take out of the script what changes LD_PRELOAD.")
+            .fix("Have vgpu-run start the program itself, or remove from the script what changes LD_PRELOAD.")
             .command(format!("vgpu-run {program} serve"))
     } else {
         Finding::pass(LINK, "")
