@@ -11,44 +11,23 @@ use anyhow::{Context, Result, bail};
 use rand::RngExt;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
-use serde::Serialize;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use vgpu_serve::Facts;
 
 /// How long a condition may take that normally holds within milliseconds.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Facts of one device that a test chooses, as `--device` reads them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Facts {
-    /// PCI address, such as `0000:00:05.0`.
-    pub address: String,
-    /// The GPU's product name.
-    pub name: String,
-    /// UUID, 32 hexadecimal digits.
-    pub uuid: String,
-    /// Compute capability, such as `6.1`.
-    pub cc: String,
-    /// Memory in MiB.
-    pub memory_mib: u64,
-}
-
-impl Facts {
-    /// Facts drawn at random, with a compute capability from `ccs`.
-    pub fn random(ccs: &[&str]) -> Self {
-        let mut rng = rand::rng();
-        let word: u32 = rng.random();
-        Self {
-            address: format!(
-                "0000:{:02x}:{:02x}.0",
-                rng.random_range(1..=255u32),
-                rng.random_range(0..32u32)
-            ),
-            name: format!("VGPU-STUB test {word:08X}"),
-            uuid: format!("{:032x}", rng.random::<u128>()),
-            cc: ccs[rng.random_range(0..ccs.len())].to_owned(),
-            memory_mib: rng.random_range(1024..22 * 1024),
-        }
+/// Facts of a device drawn at random, with a compute capability from `ccs`.
+pub fn random_facts(ccs: &[&str]) -> Facts {
+    let mut rng = rand::rng();
+    let word: u32 = rng.random();
+    Facts {
+        address: format!("0000:{:02x}:{:02x}.0", rng.random_range(1..=255u32), rng.random_range(0..32u32)),
+        name: format!("VGPU-STUB test {word:08X}"),
+        uuid: format!("{:032x}", rng.random::<u128>()),
+        cc: ccs[rng.random_range(0..ccs.len())].to_owned(),
+        memory_mib: rng.random_range(1024..22 * 1024),
     }
 }
 

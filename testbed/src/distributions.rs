@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tempfile::TempDir;
 use vgpu_artifacts as artifacts;
-use vgpu_testbed::bed::{Bed, Facts};
+use vgpu_testbed::bed::{Bed, random_facts};
 
 /// Roots that are artifacts, and whether their C library is glibc.
 const ROOTS: [(&str, bool); 4] =
@@ -66,7 +66,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         release.display()
     );
     let release = fs::canonicalize(release)?;
-    let bed = Bed::start("null", &[Facts::random(&["6.1"])])?;
+    let bed = Bed::start("null", &[random_facts(&["6.1"])])?;
     let mut reports = Vec::new();
     for (name, glibc) in ROOTS {
         reports.push(look(name, &artifacts::fetch(name)?, glibc, &release, &bed)?);

@@ -18,8 +18,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use vgpu_ggml::report::{Listed, Outcome, Report};
+use vgpu_serve::Facts;
 use vgpu_testbed::backends::Backend;
-use vgpu_testbed::bed::{Bed, Facts};
+use vgpu_testbed::bed::{Bed, random_facts};
 use vgpu_testbed::programs;
 
 use worker::{Guest, Worker};
@@ -147,7 +148,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
     } else {
         let backend = backend_for(&arguments.cc)?.folder()?.join("libggml-cuda.so");
-        let facts = Facts { memory_mib: arguments.memory_mib, ..Facts::random(&[&arguments.cc]) };
+        let facts = Facts { memory_mib: arguments.memory_mib, ..random_facts(&[&arguments.cc]) };
         let started = bed.insert(Bed::start(&arguments.executor, &[facts])?);
         let sysfs = Some(started.sysfs().to_owned());
         Guest { backend, sysfs, seed: arguments.seed, spoil: arguments.spoil, patience }

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
-use vgpu_testbed::bed::{Bed, Facts};
+use vgpu_serve::Facts;
+use vgpu_testbed::bed::Bed;
 
 /// Names a bus's folder, for the launcher and for us.
 const SYSFS: &str = "VGPU_SYSFS";

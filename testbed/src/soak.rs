@@ -12,7 +12,8 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use vgpu_testbed::bed::{Bed, Facts, sessions};
+use vgpu_serve::Facts;
+use vgpu_testbed::bed::{Bed, random_facts, sessions};
 use vgpu_testbed::programs;
 
 /// The longest stop of a process, and the longest pause between two stops, milliseconds.
@@ -133,7 +134,7 @@ fn disturb(guests: &mut [Guest], rng: &mut StdRng) -> Result<u64> {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let seed = arguments.seed.unwrap_or_else(rand::random);
     let mut rng = StdRng::seed_from_u64(seed);
-    let facts = Facts { memory_mib: 8192, ..Facts::random(&["6.1"]) };
+    let facts = Facts { memory_mib: 8192, ..random_facts(&["6.1"]) };
     let options: &[&str] = match arguments.protocol {
         Protocol::V1 => &["--protocol", "v1", "--ram", &arguments.ram],
         Protocol::V2 => &[],

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
-use vgpu_testbed::bed::{Bed, Facts};
+use vgpu_serve::Facts;
+use vgpu_testbed::bed::{Bed, random_facts};
 use vgpu_testbed::programs;
 
 const STANDINS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/standins");
@@ -51,7 +52,7 @@ fn run(bed: &Bed, program: &Path, arguments: &[&str]) {
 fn drive(source: &str, flags: &[&str], libraries: &[&str], soft: &[&str], null: &[&str]) {
     let folder = TempDir::with_prefix("vgpu-c-").unwrap();
     let program = compile(folder.path(), source, flags, libraries);
-    let facts = [Facts::random(&["7.5"])];
+    let facts = [random_facts(&["7.5"])];
     run(&Bed::start("soft", &facts).unwrap(), &program, soft);
     run(&Bed::start("null", &facts).unwrap(), &program, null);
 }
@@ -80,7 +81,7 @@ fn copies_between_devices() {
         let folder = TempDir::with_prefix("vgpu-c-").unwrap();
         let program = compile(folder.path(), "devices.c", &[define], &[runtime, "libcuda.so.1"]);
         for count in [2, 3] {
-            let facts: Vec<Facts> = (0..count).map(|_| Facts::random(&["7.5"])).collect();
+            let facts: Vec<Facts> = (0..count).map(|_| random_facts(&["7.5"])).collect();
             let bed = Bed::start_with("soft", &facts, &["--adversarial", "13"]).unwrap();
             run(&bed, &program, &[&count.to_string()]);
         }
@@ -103,7 +104,7 @@ fn cublas_of_cuda_13() {
 fn nvml() {
     let folder = TempDir::with_prefix("vgpu-c-").unwrap();
     let program = compile(folder.path(), "nvml-query.c", &[], &[]);
-    let facts = Facts::random(&["8.9"]);
+    let facts = random_facts(&["8.9"]);
     let bed = Bed::start("soft", std::slice::from_ref(&facts)).unwrap();
     let uuid = &facts.uuid;
     let parts = [&uuid[..8], &uuid[8..12], &uuid[12..16], &uuid[16..20], &uuid[20..]];
@@ -123,7 +124,7 @@ fn nvml() {
 fn launches_and_state_queries() {
     let folder = TempDir::with_prefix("vgpu-c-").unwrap();
     let program = compile(folder.path(), "launches.c", &[], &["libcudart.so.12", "libcuda.so.1"]);
-    let bed = Bed::start("null", &[Facts::random(&["7.5"])]).unwrap();
+    let bed = Bed::start("null", &[random_facts(&["7.5"])]).unwrap();
     let output = Command::new(programs::launcher().unwrap())
         .arg(program)
         .args(["20000", "1"])
@@ -145,7 +146,7 @@ fn a_fault_over_version_1_is_700_and_its_processs_own() {
     let program = compile(folder.path(), "fault.c", &[], &["libcuda.so.1"]);
     for more in [&[][..], &["--ram", "1M"]] {
         let options = [&["--protocol", "v1"], more].concat();
-        let bed = Bed::start_with("soft", &[Facts::random(&["7.5"])], &options).unwrap();
+        let bed = Bed::start_with("soft", &[random_facts(&["7.5"])], &options).unwrap();
         let start = |word: &str| {
             Command::new(programs::launcher().unwrap())
                 .arg(&program)

@@ -9,7 +9,8 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 use vgpu_llama::event::{Event, Job};
-use vgpu_testbed::bed::{Bed, Facts, sessions};
+use vgpu_serve::Facts;
+use vgpu_testbed::bed::{Bed, random_facts, sessions};
 use vgpu_testbed::guest::{self, Guest, LogTo, Place, Settings};
 use vgpu_testbed::programs;
 
@@ -31,7 +32,7 @@ fn job(prompt: &str) -> [Job; 1] {
 }
 
 fn facts(cc: &str, memory_mib: u64) -> Facts {
-    Facts { memory_mib, ..Facts::random(&[cc]) }
+    Facts { memory_mib, ..random_facts(&[cc]) }
 }
 
 fn soft(memory_mib: u64) -> Bed {

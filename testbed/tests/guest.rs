@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 use vgpu_llama::event::{Event, Job};
+use vgpu_serve::Facts;
 use vgpu_testbed::backends::Backend;
-use vgpu_testbed::bed::{Bed, Facts};
+use vgpu_testbed::bed::{Bed, random_facts};
 use vgpu_testbed::guest::{Place, Settings, model};
 use vgpu_testbed::machine::{GuestMachine, Options};
 
@@ -32,7 +33,7 @@ fn tokens(lines: &str) -> Vec<i32> {
 
 /// The same model on the simulated bus.
 fn tokens_on_the_simulated_bus() -> Vec<i32> {
-    let bed = Bed::start("soft", &[Facts { memory_mib: 2048, ..Facts::random(&["6.1"]) }]).unwrap();
+    let bed = Bed::start("soft", &[Facts { memory_mib: 2048, ..random_facts(&["6.1"]) }]).unwrap();
     let settings = Settings::new(model("smollm2").unwrap(), TOKENS);
     let job = Job { prompt: PROMPT.to_owned(), forced: None };
     let mut guest = settings.start(Place::Gpu(bed.sysfs()), &[job]).unwrap();

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use serde_json::Value;
-use vgpu_testbed::bed::{Bed, Facts, PATIENCE, session_of, sessions};
+use vgpu_testbed::bed::{Bed, PATIENCE, random_facts, session_of, sessions};
 use vgpu_testbed::state::Program;
 
 fn start(bed: &Bed, state: &str) -> Program {
@@ -28,7 +28,7 @@ fn allocated(session: &Value) -> u64 {
 }
 
 fn bed() -> Bed {
-    Bed::start("soft", &[Facts::random(&["6.1"])]).unwrap()
+    Bed::start("soft", &[random_facts(&["6.1"])]).unwrap()
 }
 
 /// Kills a guest in `state` while another works; a third, which attaches, makes room.
@@ -112,7 +112,7 @@ fn killed_while_waiting() {
 #[test]
 fn a_dead_guest_makes_room_for_an_allocation() {
     // 96 MiB, of which the victim takes 64: too little is left for another 64.
-    let mut facts = Facts::random(&["6.1"]);
+    let mut facts = random_facts(&["6.1"]);
     facts.memory_mib = 96;
     let bed = Bed::start("soft", &[facts]).unwrap();
     let mut hungry = start(&bed, "hungry");

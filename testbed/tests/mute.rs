@@ -4,7 +4,7 @@
 use std::process::{Command, Output};
 
 use rustix::process::{Pid, Signal, kill_process};
-use vgpu_testbed::bed::{Bed, Facts};
+use vgpu_testbed::bed::{Bed, random_facts};
 use vgpu_testbed::programs;
 
 fn launch(bed: &Bed, arguments: &[&str]) -> Output {
@@ -18,7 +18,7 @@ fn launch(bed: &Bed, arguments: &[&str]) -> Output {
 
 #[test]
 fn the_launcher_refuses_a_mute_device_by_checks_name() {
-    let facts = Facts::random(&["7.5"]);
+    let facts = random_facts(&["7.5"]);
     let bed = Bed::start("soft", std::slice::from_ref(&facts)).unwrap();
     let program = "/bin/true";
     assert!(launch(&bed, &[program]).status.success(), "a device that answers is taken");

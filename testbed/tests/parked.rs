@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
-use vgpu_testbed::bed::{Bed, Facts, PATIENCE, session_of, sessions, terminate};
+use vgpu_testbed::bed::{Bed, PATIENCE, random_facts, session_of, sessions, terminate};
 use vgpu_testbed::machine::{GuestMachine, Options};
 use vgpu_testbed::programs;
 use vgpu_testbed::state::Program;
@@ -91,7 +91,7 @@ fn figures(device: &Value) -> (u64, u64) {
 #[test]
 fn a_parked_session_delays_nobody_on_the_simulated_bus_nor_sigterm() {
     let park = Park::new();
-    let mut bed = Bed::start_with("soft", &[Facts::random(&["6.1"])], &["--wrong", &park.wrong()]).unwrap();
+    let mut bed = Bed::start_with("soft", &[random_facts(&["6.1"])], &["--wrong", &park.wrong()]).unwrap();
     let mut other = start(bed.sysfs(), "working");
     rounds(&mut other, 3);
     let victim = start(bed.sysfs(), "message");
@@ -179,7 +179,7 @@ fn a_parked_session_delays_nobody_over_version_1_nor_sigterm() {
     let mut mediator = Mediator::start(&socket, &park.wrong());
     let machine = |number: &str| {
         let options = ["--protocol", "v1", "--mediator", socket.to_str().unwrap(), "--vm-id", number];
-        Bed::start_with("soft", &[Facts::random(&["6.1"])], &options).unwrap()
+        Bed::start_with("soft", &[random_facts(&["6.1"])], &options).unwrap()
     };
     let (mut stuck, good) = (machine("1"), machine("2"));
     let mut other = start(good.sysfs(), "working");
@@ -216,7 +216,7 @@ fn a_parked_session_delays_nobody_over_version_1_nor_sigterm() {
 fn sigterm_ends_a_device_of_version_1_whose_own_mediator_is_parked() {
     let park = Park::new();
     let options = ["--protocol", "v1", "--wrong", &park.wrong()];
-    let mut bed = Bed::start_with("soft", &[Facts::random(&["6.1"])], &options).unwrap();
+    let mut bed = Bed::start_with("soft", &[random_facts(&["6.1"])], &options).unwrap();
     let victim = start(bed.sysfs(), "message");
     park.wait(PATIENCE);
     drop(victim);

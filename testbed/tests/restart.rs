@@ -12,7 +12,8 @@ use tempfile::TempDir;
 use vgpu_device::v1::{Mediator, Rules, Server};
 use vgpu_device::{Executor, GpuConfig};
 use vgpu_executor_soft::Soft;
-use vgpu_testbed::bed::{Bed, Facts, PATIENCE, sessions};
+use vgpu_serve::Facts;
+use vgpu_testbed::bed::{Bed, PATIENCE, random_facts, sessions};
 use vgpu_testbed::programs;
 
 /// `CUDA_ERROR_DEVICE_UNAVAILABLE`
@@ -112,7 +113,7 @@ fn works(sysfs: &Path) {
 }
 
 fn bed(more: &[&str]) -> Bed {
-    let facts = Facts { memory_mib: 4096, ..Facts::random(&["6.1"]) };
+    let facts = Facts { memory_mib: 4096, ..random_facts(&["6.1"]) };
     Bed::start_with("soft", &[facts], &[&["--protocol", "v1"], more].concat()).unwrap()
 }
 

@@ -1,6 +1,6 @@
 //! What all figures are measured with.
 
-use vgpu_testbed::bed::Facts;
+use vgpu_serve::Facts;
 
 /// The middle one of some values.
 pub fn median(mut values: Vec<f64>) -> f64 {

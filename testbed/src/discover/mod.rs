@@ -7,8 +7,9 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use serde_json::json;
+use vgpu_serve::Facts;
 use vgpu_testbed::backends::Backend;
-use vgpu_testbed::bed::{Bed, Facts};
+use vgpu_testbed::bed::{Bed, random_facts};
 
 use run::{Position, Run};
 
@@ -29,7 +30,7 @@ pub struct Arguments {
 /// Facts of `count` devices, in the order of their addresses, which is CUDA's.
 fn draw(backend: Backend, count: usize) -> Vec<Facts> {
     loop {
-        let mut devices: Vec<_> = (0..count).map(|_| Facts::random(backend.capabilities())).collect();
+        let mut devices: Vec<_> = (0..count).map(|_| random_facts(backend.capabilities())).collect();
         devices.sort_by(|left, right| left.address.cmp(&right.address));
         if devices.windows(2).all(|pair| pair[0].address != pair[1].address) {
             return devices;

@@ -5,8 +5,9 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
+use vgpu_serve::Facts;
 use vgpu_testbed::backends::Backend;
-use vgpu_testbed::bed::{Bed, Facts};
+use vgpu_testbed::bed::Bed;
 use vgpu_testbed::programs;
 
 /// The shims that must be mapped in every process.

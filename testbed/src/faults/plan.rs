@@ -1,8 +1,8 @@
 //! What a scene is to be like, before any of it is made: a healthy system, until makers of faults change it.
 
 use anyhow::Result;
+use vgpu_serve::Facts;
 use vgpu_testbed::backends::Backend;
-use vgpu_testbed::bed::Facts;
 
 use super::scene::Scene;
 pub use super::settings::{Era, Model, Service, When};

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use tempfile::TempDir;
-use vgpu_testbed::bed::{Bed, Facts, terminate};
+use vgpu_testbed::bed::{Bed, random_facts, terminate};
 use vgpu_testbed::programs;
 
 use super::simulated::{Endless, MEMORY_MIB};
@@ -95,7 +95,7 @@ impl Mediated {
         while self.machines.len() < count {
             let number = (self.machines.len() + 1).to_string();
             let options = ["--protocol", "v1", "--mediator", socket, "--vm-id", &number, "--log", "info"];
-            self.machines.push(Bed::start_quiet("soft", &[Facts::random(&["6.1"])], &options)?);
+            self.machines.push(Bed::start_quiet("soft", &[random_facts(&["6.1"])], &options)?);
         }
         Ok(())
     }

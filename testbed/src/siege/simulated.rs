@@ -6,7 +6,8 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use vgpu_testbed::bed::{Bed, Facts};
+use vgpu_serve::Facts;
+use vgpu_testbed::bed::{Bed, random_facts};
 use vgpu_testbed::programs;
 
 use super::site::{self, Site, State};
@@ -23,7 +24,7 @@ pub struct Simulated {
 impl Simulated {
     /// Starts the device.
     pub fn start() -> Result<Self> {
-        let facts = Facts { memory_mib: MEMORY_MIB, ..Facts::random(&["6.1"]) };
+        let facts = Facts { memory_mib: MEMORY_MIB, ..random_facts(&["6.1"]) };
         Ok(Self { bed: Bed::start_quiet("soft", &[facts], &["--log", "info"])? })
     }
 }

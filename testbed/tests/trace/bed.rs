@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 use tempfile::TempDir;
-use vgpu_testbed::bed::{Bed, Facts};
+use vgpu_testbed::bed::{Bed, random_facts};
 use vgpu_testbed::programs;
 
 use crate::perfetto;
@@ -68,7 +68,7 @@ pub fn standin() -> &'static Path {
 
 /// Starts a program; `options` are for `vgpu-run trace`.
 pub fn start(options: &[&str], program: &Path, arguments: &[&OsStr]) -> Running {
-    let bed = Bed::start("soft", &[Facts::random(&["6.1"])]).unwrap();
+    let bed = Bed::start("soft", &[random_facts(&["6.1"])]).unwrap();
     let place = TempDir::with_prefix("vgpu-trace-").unwrap();
     let folder = place.path().join("run");
     // Another user's program must get there.

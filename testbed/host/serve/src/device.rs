@@ -3,15 +3,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::ValueEnum;
-use serde::Deserialize;
 use serde_json::{Value, json};
-use vgpu_device::{DeviceConfig, GpuConfig, PciAddress, SimBus, parse_compute_capability, parse_uuid};
+use vgpu_device::{DeviceConfig, GpuConfig, PciAddress, SimBus};
 use vgpu_vfio_user::{SharedRam, V1, V2};
 
 use crate::bus::{Bus, parse_bus};
 use crate::executor::{ExecutorOptions, parse_size};
+use crate::facts::{self, Facts};
 use crate::knobs::Knobs;
 use crate::lifetime::{ready, when_asked};
 use crate::machine::serve_machine;
@@ -53,8 +53,8 @@ pub struct Arguments {
     #[arg(long, default_value_t = 1, conflicts_with = "device")]
     devices: u8,
     /// One device by its facts, as JSON: address, name, uuid, cc, memory_mib. Can be given several times.
-    #[arg(long, value_parser = facts)]
-    device: Vec<DeviceFacts>,
+    #[arg(long, value_parser = facts::parse)]
+    device: Vec<Facts>,
     /// Memory of the guest on a simulated bus, of which devices take pages. With version 1 there is always
     /// some, 1G unless told otherwise; a machine has its own.
     #[arg(long, value_parser = parse_size)]
@@ -72,25 +72,6 @@ pub struct Arguments {
     v1: V1Options,
 }
 
-/// One device by its facts.
-#[derive(Clone, Debug, Deserialize)]
-struct DeviceFacts {
-    /// PCI address, such as `0000:00:05.0`.
-    address: String,
-    /// Product name.
-    name: String,
-    /// UUID, 32 hexadecimal digits.
-    uuid: String,
-    /// Compute capability, such as `6.1`.
-    cc: String,
-    /// Memory in MiB.
-    memory_mib: u64,
-}
-
-fn facts(text: &str) -> Result<DeviceFacts, String> {
-    serde_json::from_str(text).map_err(|error| error.to_string())
-}
-
 impl Arguments {
     /// Address and GPU of each device.
     fn gpus(&self) -> Result<Vec<(PciAddress, GpuConfig)>> {
@@ -106,17 +87,7 @@ impl Arguments {
                 })
                 .collect();
         }
-        self.device
-            .iter()
-            .map(|facts| {
-                let mut gpu = self.host.gpu()?;
-                gpu.name.clone_from(&facts.name);
-                gpu.uuid = parse_uuid(&facts.uuid).context("read a device's uuid")?;
-                gpu.compute_capability = parse_compute_capability(&facts.cc).context("read a device's cc")?;
-                gpu.memory_bytes = facts.memory_mib << 20;
-                Ok((facts.address.parse().context("read a device's address")?, gpu))
-            })
-            .collect()
+        self.device.iter().map(|facts| facts.of(self.host.gpu()?)).collect()
     }
 
     /// Devices of version 2.

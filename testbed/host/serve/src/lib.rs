@@ -18,6 +18,7 @@
 mod bus;
 pub mod device;
 mod executor;
+mod facts;
 mod knobs;
 mod lifetime;
 mod machine;
@@ -26,4 +27,5 @@ mod v1;
 
 pub use bus::parse_sim;
 pub use executor::parse_size;
+pub use facts::Facts;
 pub use knobs::Knobs;

@@ -1,0 +1,42 @@
+//! What `--device` says of one device, as JSON. Whoever starts the program writes the same type.
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use vgpu_device::{GpuConfig, PciAddress, parse_compute_capability, parse_uuid};
+
+/// One device by its facts.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Facts {
+    /// PCI address, such as `0000:00:05.0`.
+    pub address: String,
+    /// Product name.
+    pub name: String,
+    /// UUID, 32 hexadecimal digits.
+    pub uuid: String,
+    /// Compute capability, such as `6.1`.
+    pub cc: String,
+    /// Memory in MiB.
+    pub memory_mib: u64,
+}
+
+/// Reads the value of `--device`.
+pub(crate) fn parse(text: &str) -> Result<Facts, String> {
+    serde_json::from_str(text).map_err(|error| error.to_string())
+}
+
+impl Facts {
+    /// The device's address, and its GPU: `gpu` with what these facts say of it.
+    ///
+    /// # Errors
+    /// Which of the facts cannot be read.
+    pub(crate) fn of(&self, gpu: GpuConfig) -> Result<(PciAddress, GpuConfig)> {
+        let gpu = GpuConfig {
+            name: self.name.clone(),
+            uuid: parse_uuid(&self.uuid).context("read a device's uuid")?,
+            compute_capability: parse_compute_capability(&self.cc).context("read a device's cc")?,
+            memory_bytes: self.memory_mib << 20,
+            ..gpu
+        };
+        Ok((self.address.parse().context("read a device's address")?, gpu))
+    }
+}
