@@ -4,13 +4,14 @@
 use core::ffi::{c_int, c_uint, c_void};
 use std::cell::{Cell, RefCell};
 
+use vgpu_wire::Counters;
 use vgpu_wire::body::gemm::{Gemm, TriangularSolve};
 
 use crate::CUresult;
 use crate::calls::Calls;
 use crate::driver::functions::cuGetExportTable;
 use crate::driver::{CUcontext, CUdevice, CUuuid};
-use crate::table::{Counters, Device, Table, UUID, VERSION};
+use crate::table::{Device, Table, UUID, VERSION};
 
 thread_local! {
     static STATUS: Cell<CUresult> = const { Cell::new(CUresult::SUCCESS) };

@@ -6,6 +6,7 @@
 use core::ffi::{c_int, c_void};
 use core::ptr;
 
+use vgpu_wire::Counters;
 use vgpu_wire::body::gemm::{Gemm, TriangularSolve};
 use vgpu_wire::facts::DeviceFacts;
 
@@ -31,26 +32,6 @@ pub struct Device {
     pub subsystem: u32,
     /// Always 0.
     pub reserved: u32,
-}
-
-/// How much a process has said to the host. Counts since the process attached, over all devices.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct Counters {
-    /// Messages written, padding not counted.
-    pub messages: u64,
-    /// Of these, messages that were answered.
-    pub round_trips: u64,
-    /// Waits that spun or slept.
-    pub waits: u64,
-    /// Waits that slept.
-    pub sleeps: u64,
-    /// Number of doorbells rung.
-    pub doorbells: u64,
-    /// Bytes copied to the device.
-    pub bytes_in: u64,
-    /// Bytes copied from the device.
-    pub bytes_out: u64,
 }
 
 /// The table. Pointers are never null.
@@ -80,7 +61,7 @@ pub struct Table {
     pub gemm: unsafe extern "C" fn(*mut c_void, *const Gemm) -> CUresult,
     /// The same for a triangular solve.
     pub solve: unsafe extern "C" fn(*mut c_void, *const TriangularSolve) -> CUresult,
-    /// Stores the process's counters.
+    /// Stores the process's counters, summed over all devices.
     pub counters: unsafe extern "C" fn(*mut Counters) -> CUresult,
     /// Stores how many messages the host has carried out in the current context's session.
     pub done: unsafe extern "C" fn(*mut u64) -> CUresult,

@@ -6,16 +6,16 @@ use std::sync::{Arc, Mutex};
 
 use vgpu_abi::CUresult;
 use vgpu_abi::driver::CUuuid;
-use vgpu_abi::table::{Counters, Table};
+use vgpu_abi::table::Table;
 use vgpu_device::{
     DeviceConfig, Executor, ExecutorError, GpuConfig, Session, SessionError, SessionHost, SimBus, Work,
 };
 use vgpu_executor_null::Null;
 use vgpu_libcublas as _;
 use vgpu_libcuda as _;
-use vgpu_wire::Body;
 use vgpu_wire::body::gemm::{GEMM_POINTERS, Gemm, TriangularSolve};
 use vgpu_wire::facts::DeviceFacts;
+use vgpu_wire::{Body, Counters};
 
 type Handle = *mut c_void;
 

@@ -1,29 +1,8 @@
-//! How much a session has said to its host: relaxed counters, read all at once.
+//! Counts what a session says to its host, in relaxed counters.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use vgpu_wire::Kind;
-
-/// How much a session has said to its host: a copy of its counters at one moment.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Messages written, padding not counted.
-    pub messages: u64,
-    /// Of these, messages that were answered.
-    pub round_trips: u64,
-    /// Waits that did not end at once.
-    pub waits: u64,
-    /// Of these, waits that slept.
-    pub sleeps: u64,
-    /// Number of doorbells rung.
-    pub doorbells: u64,
-    /// Bytes copied to the device by `copy_in`.
-    pub bytes_in: u64,
-    /// Bytes copied from the device by `copy_out`.
-    pub bytes_out: u64,
-    /// Messages of each kind. Kinds without any are left out.
-    pub kinds: Vec<(Kind, u64)>,
-}
+use vgpu_wire::{Counters, Kind};
 
 /// Index of a kind in the table of kinds.
 pub(crate) const fn index_of(kind: Kind) -> usize {
@@ -69,25 +48,27 @@ impl Live {
         counter.fetch_add(more, Ordering::Relaxed);
     }
 
+    /// Number of messages of each kind. Kinds without any are left out.
+    pub(crate) fn kinds(&self) -> impl Iterator<Item = (Kind, u64)> {
+        let counts = Kind::ALL.iter().zip(&self.kinds);
+        counts.map(|(&kind, count)| (kind, count.load(Ordering::Relaxed))).filter(|&(_, count)| count > 0)
+    }
+
+    /// The counters as they are now.
     pub(crate) fn read(&self) -> Counters {
-        let kinds: Vec<(Kind, u64)> = Kind::ALL
-            .iter()
-            .zip(&self.kinds)
-            .map(|(&kind, count)| (kind, count.load(Ordering::Relaxed)))
-            .filter(|&(_, count)| count > 0)
-            .collect();
-        let sum = |wanted: &dyn Fn(Kind) -> bool| {
-            kinds.iter().filter(|&&(kind, _)| wanted(kind)).map(|&(_, count)| count).sum()
-        };
+        let (mut messages, mut round_trips) = (0, 0);
+        for (kind, count) in self.kinds() {
+            messages += count;
+            round_trips += if kind.replies() { count } else { 0 };
+        }
         Counters {
-            messages: sum(&|_| true),
-            round_trips: sum(&Kind::replies),
+            messages,
+            round_trips,
             waits: self.waits.load(Ordering::Relaxed),
             sleeps: self.sleeps.load(Ordering::Relaxed),
             doorbells: self.doorbells.load(Ordering::Relaxed),
             bytes_in: self.bytes_in.load(Ordering::Relaxed),
             bytes_out: self.bytes_out.load(Ordering::Relaxed),
-            kinds,
         }
     }
 }

@@ -107,10 +107,10 @@ mod window_alloc;
 mod window_memory;
 mod word;
 
+pub use vgpu_wire::Counters;
 pub use vgpu_wire::pci::{AddressError, PciAddress};
 
 pub use attach_error::AttachError;
-pub use counters::Counters;
 pub use device::Device;
 pub use fork::wiped;
 pub use identity::Probe;

@@ -5,12 +5,11 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use vgpu_wire::area::{STAGING, WORDS};
 use vgpu_wire::facts::DeviceFacts;
-use vgpu_wire::{Payload, RoundTrip};
+use vgpu_wire::{Counters, Kind, Payload, RoundTrip};
 
 use crate::attach;
 use crate::attach_error::AttachError;
 use crate::copies;
-use crate::counters::Counters;
 use crate::detach::detach;
 use crate::device::Device;
 use crate::fork::forked;
@@ -335,6 +334,11 @@ impl Session {
     /// The counters as they are now.
     pub fn counters(&self) -> Counters {
         self.core.get().map_or_else(Counters::default, |core| core.link().counters.read())
+    }
+
+    /// Number of messages of each kind that were written. Kinds without any are left out.
+    pub fn kinds(&self) -> Vec<(Kind, u64)> {
+        self.core.get().map_or_else(Vec::new, |core| core.link().counters.kinds().collect())
     }
 
     /// Ends the session: the host frees everything that it holds. Never blocks for long, whatever other

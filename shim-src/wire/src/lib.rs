@@ -105,6 +105,7 @@ mod layout;
 
 pub mod area;
 pub mod body;
+mod counters;
 pub mod facts;
 mod message;
 pub mod pci;
@@ -113,6 +114,7 @@ pub mod sim_bus;
 mod span;
 pub mod v1;
 
+pub use counters::Counters;
 pub use layout::{Layout, fnv1a};
 pub use message::{
     Body, DecodeError, FLAG_JOIN, Header, JOIN_ALL, KNOWN_FLAGS, Kind, MESSAGE_ALIGN, Message, Payload,

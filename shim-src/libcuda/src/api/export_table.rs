@@ -7,8 +7,9 @@ use std::sync::OnceLock;
 
 use vgpu_abi::driver::{CUstream, CUuuid};
 use vgpu_abi::export::guard;
-use vgpu_abi::table::{Counters, Device, Table, UUID, VERSION};
+use vgpu_abi::table::{Device, Table, UUID, VERSION};
 use vgpu_abi::{CUresult, log};
+use vgpu_wire::Counters;
 use vgpu_wire::body::gemm::{Gemm, TriangularSolve};
 use vgpu_wire::body::session::Echo;
 
@@ -106,18 +107,7 @@ unsafe extern "C" fn counters(counters: *mut Counters) -> CUresult {
     let out = unsafe { Out::new(counters) };
     answer("counters", || {
         let out = out.check()?;
-        let mut sum = Counters::default();
-        for gpu in lifecycle::attached()?.open() {
-            let one = gpu.queue.session.counters();
-            sum.messages += one.messages;
-            sum.round_trips += one.round_trips;
-            sum.waits += one.waits;
-            sum.sleeps += one.sleeps;
-            sum.doorbells += one.doorbells;
-            sum.bytes_in += one.bytes_in;
-            sum.bytes_out += one.bytes_out;
-        }
-        out.set(sum)
+        out.set(lifecycle::attached()?.open().map(|gpu| gpu.queue.session.counters()).sum())
     })
 }
 

@@ -7,8 +7,9 @@ use std::ptr;
 
 use vgpu_abi::CUresult;
 use vgpu_abi::driver::{CUcontext, CUfunction, CUmodule, CUstream};
-use vgpu_abi::table::{Counters, Table, UUID};
+use vgpu_abi::table::{Table, UUID};
 use vgpu_libcuda as _;
+use vgpu_wire::Counters;
 
 pub use vgpu_abi::driver::functions::*;
 

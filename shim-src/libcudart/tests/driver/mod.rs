@@ -15,7 +15,8 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering:
 use vgpu_abi::CUresult;
 use vgpu_abi::driver::functions;
 use vgpu_abi::driver::{CUcontext, CUdevice, CUfunction, CUkernel, CUlibrary, CUstream, CUuuid};
-use vgpu_abi::table::{Counters, Device, Table, UUID, VERSION};
+use vgpu_abi::table::{Device, Table, UUID, VERSION};
+use vgpu_wire::Counters;
 use vgpu_wire::body::gemm::{Gemm, TriangularSolve};
 
 /// What the driver answers, and what it was asked.
