@@ -115,7 +115,7 @@ fn ask(function: &PciFunction, root: &Path, tell: &SyncSender<News>) -> Result<(
         // Its host has answered a call when it was opened.
         return Ok(());
     }
-    if let Ok(progress) = device.progress() {
+    if let Ok(progress) = Progress::of(&device) {
         say(News::Gets(progress));
     }
     device.ping().map_err(wrong)?;

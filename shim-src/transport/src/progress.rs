@@ -20,6 +20,20 @@ pub struct Progress {
 }
 
 impl Progress {
+    /// Opens a device's counters. A device of version 1 has none: its sessions are counted nowhere.
+    ///
+    /// # Errors
+    /// The window cannot be opened or mapped.
+    pub fn of(device: &Device) -> Result<Self, OpenError> {
+        if device.bridge.is_some() {
+            return Ok(Self { returns: Vec::new() });
+        }
+        let mappings = device.mappings()?;
+        let channels = 0..device.areas.channels;
+        let returns = channels.map(|index| mappings.polled(device.areas.of(index) + area::RETURN, PAGE));
+        Ok(Self { returns: returns.collect::<Result<_, _>>()? })
+    }
+
     /// A number that changes when any session gets on. Two equal numbers mean that the device is stuck, or
     /// that it has no work.
     #[must_use]
@@ -31,21 +45,5 @@ impl Progress {
                 .fold(0, u64::wrapping_add)
         };
         self.returns.iter().map(counters).fold(0, u64::wrapping_add)
-    }
-}
-
-impl Device {
-    /// Opens the counters. A device of version 1 has none: its sessions are counted nowhere.
-    ///
-    /// # Errors
-    /// The window cannot be opened or mapped.
-    pub fn progress(&self) -> Result<Progress, OpenError> {
-        if self.bridge.is_some() {
-            return Ok(Progress { returns: Vec::new() });
-        }
-        let mappings = self.mappings()?;
-        let channels = 0..self.areas.channels;
-        let returns = channels.map(|index| mappings.polled(self.areas.of(index) + area::RETURN, PAGE));
-        Ok(Progress { returns: returns.collect::<Result<_, _>>()? })
     }
 }

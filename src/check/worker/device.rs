@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use vgpu_transport::{
-    AttachError, Device, GoneReason, PciFunction, Session, SessionError, WindowMemory, scan, sysfs_root,
-    turn_files,
+    AttachError, Device, GoneReason, PciFunction, Progress, Session, SessionError, WindowMemory, scan,
+    sysfs_root, turn_files,
 };
 use vgpu_wire::body::memory::{MemInfo, MemInfoReply};
 use vgpu_wire::body::session::Echo;
@@ -102,7 +102,7 @@ fn steps(function: &PciFunction) -> Option<()> {
         kind: kind(function).to_owned(),
     });
 
-    follow_progress(opened.progress().ok());
+    follow_progress(Progress::of(&opened).ok());
     begin::<Answer>(ANSWER);
     let began = Instant::now();
     match opened.ping() {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use vgpu_transport::{AttachError, Device, OpenError, Session, SessionError};
+use vgpu_transport::{AttachError, Device, OpenError, Progress, Session, SessionError};
 use vgpu_wire::body::session::Echo;
 use vgpu_wire::facts::DeviceFacts;
 use vgpu_wire::{TABLE_DIGEST, WIRE_VERSION};
@@ -225,7 +225,7 @@ fn progress_of_other_sessions_is_seen() {
     let bed = Bed::of(null());
     let session = bed.attach();
     let device = Device::open(&functions(bed.dir())[0]).unwrap();
-    let progress = device.progress().unwrap();
+    let progress = Progress::of(&device).unwrap();
     let before = progress.count();
     assert_eq!(progress.count(), before, "nothing is done");
     echo(&session, 7);

@@ -172,8 +172,8 @@ impl Device {
         }
         let shares = Arc::new(Shares::new(Arc::clone(&window), areas));
         let overridden = hooks.registers.iter().map(|register| register.0).collect();
-        let executor = Arc::clone(&config.executor);
-        let published = Published::new(facts.total_bytes, move || executor.allocated(), overridden);
+        let executor = Box::new(Arc::clone(&config.executor));
+        let published = Published::new(facts.total_bytes, executor, overridden);
         let published = Arc::new(published);
         let pages = match &config.memory {
             Some(memory) => Some(Arc::new(Registry::new(Arc::clone(memory), draw_key()?))),

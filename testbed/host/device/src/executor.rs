@@ -2,11 +2,14 @@
 //! what goes in is bytes of checked messages, what comes out are completions ([`SessionHost`]), which
 //! may come later and from any thread.
 
+use std::sync::Arc;
+
 use vgpu_wire::Message;
 use vgpu_wire::facts::DeviceFacts;
 
 use crate::charges::charge::OverLimit;
 use crate::session::host::{Retired, SessionHost};
+use crate::session::published::MemoryInUse;
 use crate::session::return_area::ReplyTo;
 use crate::session::violation::Violation;
 
@@ -64,6 +67,12 @@ pub trait Executor: Send + Sync {
     /// Begins a session. Cheap: guests attach just to look. What is dear, such as a GPU context, is
     /// taken by the first message that needs it.
     fn open(&self, host: SessionHost) -> Result<Box<dyn Session>, ExecutorError>;
+}
+
+impl MemoryInUse for Arc<dyn Executor> {
+    fn bytes(&self) -> u64 {
+        self.allocated()
+    }
 }
 
 /// One message for an executor, checked as far as it can be without the executor's own state.

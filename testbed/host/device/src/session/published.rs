@@ -8,13 +8,16 @@ use vgpu_wire::registers as reg;
 
 use crate::memory::window::Window;
 
-/// Answers how many bytes of device memory are in use. The executor alone knows.
-type Allocated = Box<dyn Fn() -> u64 + Send + Sync>;
+/// Whoever knows how much device memory is in use: the executor, which stands above this file.
+pub(crate) trait MemoryInUse: Send + Sync {
+    /// Bytes in use by all sessions.
+    fn bytes(&self) -> u64;
+}
 
 /// The page, once a bus has made one, and what its changing registers are computed from.
 pub(crate) struct Published {
     page: OnceLock<Window>,
-    allocated: Allocated,
+    in_use: Box<dyn MemoryInUse>,
     /// Device memory in bytes.
     total: u64,
     /// A bit for each channel that is not free.
@@ -30,15 +33,10 @@ impl std::fmt::Debug for Published {
 }
 
 impl Published {
-    /// A device without a page yet. `total`: bytes of its memory, of which `allocated` answers how many are
-    /// in use. `overridden`: offsets of registers that [`Published::store`] alone sets.
-    pub(crate) fn new(
-        total: u64,
-        allocated: impl Fn() -> u64 + Send + Sync + 'static,
-        overridden: Vec<u32>,
-    ) -> Self {
-        let allocated = Box::new(allocated);
-        Self { page: OnceLock::new(), allocated, total, attached: AtomicU64::new(0), overridden }
+    /// A device without a page yet. `total`: bytes of its memory, of which `in_use` knows how many are taken.
+    /// `overridden`: offsets of registers that [`Published::store`] alone sets.
+    pub(crate) fn new(total: u64, in_use: Box<dyn MemoryInUse>, overridden: Vec<u32>) -> Self {
+        Self { page: OnceLock::new(), in_use, total, attached: AtomicU64::new(0), overridden }
     }
 
     /// Takes the page, which has [`reg::V2_PAGE_BYTES`] at least. There is one at most.
@@ -56,7 +54,7 @@ impl Published {
 
     /// Device memory that is free, in whole MiB.
     pub(crate) fn free_mib(&self) -> u32 {
-        let free = self.total.saturating_sub((self.allocated)());
+        let free = self.total.saturating_sub(self.in_use.bytes());
         u32::try_from(free >> 20).unwrap_or(u32::MAX)
     }
 

@@ -73,11 +73,13 @@ impl Core {
         let window = Arc::new(Window::private(areas + u64::from(SLOTS) * SLOT_BYTES)?);
         let greeting = Greeting { generation: 1, window_bytes: 0, pages: false, facts: facts.clone() };
         let mint = Mint(AtomicU64::new(Mint::FIRST));
-        let counting = Arc::clone(&executor);
-        let allocated = move || counting.allocated();
         Ok(Self {
             shares: Arc::new(Shares::new(Arc::clone(&window), window.bytes())),
-            published: Arc::new(Published::new(facts.total_bytes, allocated, Vec::new())),
+            published: Arc::new(Published::new(
+                facts.total_bytes,
+                Box::new(Arc::clone(&executor)),
+                Vec::new(),
+            )),
             limits,
             charges,
             greeting: Arc::new(greeting),
