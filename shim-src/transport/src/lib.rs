@@ -23,7 +23,7 @@
 //!  device                     a function that is opened: its identity, facts, mappings
 //!  bar_mappings  identity  areas
 //!  v1                         a device of version 1, made to look like one of version 2
-//!  sim  registers  sysfs  lock  pages  ring  channel  mapping  pace  counters  tracer  fork  sleep  errors
+//!  sim  registers  sysfs  lock  pages  ring  channel  mapping  pace  counters  tracer  fork  sleep  errors  status
 //! ```
 //! `mapping`, with `stream`, is the only file that touches shared memory. `registers` and `sim` are the only
 //! ones that touch BAR0.
@@ -97,6 +97,7 @@ mod sim;
 mod sim_connection;
 mod sleep;
 mod staging;
+mod status;
 mod stream;
 mod submission;
 mod sysfs;

@@ -3,6 +3,8 @@
 
 use thiserror::Error;
 
+use crate::status::UNKNOWN;
+
 /// Why a session cannot be used. Everything but [`SessionError::Misuse`] is final: every later call returns
 /// the same.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
@@ -117,9 +119,6 @@ impl LateError {
         Self { code: lost.code(), sticky: true, ended: true, message }
     }
 }
-
-/// `CUDA_ERROR_UNKNOWN`, reported where a host gives no code.
-const UNKNOWN: u32 = 999;
 
 /// A code from the host as it is reported: never 0, which would be success.
 pub(crate) fn known(code: u32) -> u32 {

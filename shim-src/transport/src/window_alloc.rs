@@ -10,9 +10,7 @@ use crate::messenger::Messenger;
 use crate::outgoing::{Outgoing, Tail};
 use crate::reclaim::Reclaimer;
 use crate::session_error::{GoneReason, SessionError};
-
-/// `CUDA_ERROR_OUT_OF_MEMORY`, the answer if the window is full.
-const OUT_OF_MEMORY: u32 = 2;
+use crate::status::OUT_OF_MEMORY;
 
 /// A range of the window that belongs to the session, checked to lie where window memory does.
 #[derive(Clone, Copy, Debug)]

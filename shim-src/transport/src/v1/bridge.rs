@@ -17,14 +17,16 @@ use zerocopy::FromZeros;
 use crate::mapping::Mapping;
 use crate::registers::{Access, DataBar, RegisterError, Registers, check_home};
 use crate::session_error::{GoneReason, SessionError};
+use crate::status::OUT_OF_MEMORY;
 
 use super::call::{Call, Failure, Payload};
 use super::device_lock::DeviceLock;
+use super::host::Host;
 use super::mailbox::Mailbox;
 use super::port::scratch;
 use super::returns::Returns;
-use super::session::{OUT_OF_MEMORY, Session, lost_context, of_host};
-use super::translate::{Means, Translator};
+use super::session::{Session, lost_context, of_host};
+use super::translate::{Translator, copy};
 use super::{LockFiles, facts};
 
 /// Size of the window that sessions see. It is memory of this process, of which only what is used takes room.
@@ -145,10 +147,7 @@ impl Bridge {
         source: *const u8,
         bytes: usize,
     ) -> Result<Result<(), u32>, SessionError> {
-        self.straight(|translator, means| {
-            translator.upload(means, to, Payload::Memory(source, bytes))?;
-            translator.rest(means)
-        })
+        self.straight(|host, _| copy::upload(host, to, Payload::Memory(source, bytes)))
     }
 
     /// Copies from the device straight to memory.
@@ -161,24 +160,23 @@ impl Bridge {
         destination: NonNull<u8>,
         bytes: usize,
     ) -> Result<Result<(), u32>, SessionError> {
-        // SAFETY: as the caller promises.
-        self.straight(|translator, means| {
-            // SAFETY: as above.
-            unsafe { translator.download(means, from, destination, bytes) }?;
-            translator.rest(means)
+        self.straight(|host, translator| {
+            // SAFETY: as the caller promises.
+            unsafe { copy::download(host, translator.allocations(), from, destination, bytes) }
         })
     }
 
     fn straight(
         &self,
-        copy: impl FnOnce(&Translator, Means<'_>) -> Result<(), Failure>,
+        copy: impl FnOnce(Host<'_>, &Translator) -> Result<(), Failure>,
     ) -> Result<Result<(), u32>, SessionError> {
         let core = &mut *self.core();
         let Some(session) = &mut core.session else { return Err(SessionError::Closed) };
         if let Some(code) = session.broken {
             return Ok(Err(code));
         }
-        match copy(&session.translator, Means { mailbox: &self.mailbox, returns: &session.returns }) {
+        let host = Host::new(&self.mailbox, session.index);
+        match copy(host, &session.translator).and_then(|()| host.rest()) {
             Ok(()) => Ok(Ok(())),
             Err(Failure::Status(code)) => Ok(Err(code)),
             Err(Failure::Lost(lost)) => Err(lost),
@@ -217,7 +215,7 @@ impl Bridge {
         greeting.facts = *self.facts;
         core.session = Some(Session {
             index,
-            translator: Translator::new(index, greeting, areas..window.bytes()),
+            translator: Translator::new(greeting, areas..window.bytes()),
             returns: Returns::new(window, u64::from(index) * AREA_BYTES),
             broken: None,
             message: Vec::new(),

@@ -9,9 +9,6 @@ use vgpu_wire::v1::call::Op;
 use crate::registers::RegisterError;
 use crate::session_error::{GoneReason, SessionError};
 
-/// `CUDA_ERROR_UNKNOWN`, where a host gives no code.
-pub(super) const UNKNOWN: u32 = 999;
-
 /// Why a call failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {

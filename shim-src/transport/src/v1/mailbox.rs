@@ -14,9 +14,10 @@ use vgpu_wire::v1::{ARGS, INLINE_BYTES, RESULTS};
 
 use crate::log_hook::{Notice, tell};
 use crate::registers::{Access, DataBar, Registers};
-use crate::session_error::GoneReason;
+use crate::session_error::{GoneReason, known};
+use crate::status::UNKNOWN;
 
-use super::call::{Call, Failure, Payload, Results, UNKNOWN};
+use super::call::{Call, Failure, Payload, Results};
 use super::device_lock::{DeviceLock, DeviceLockGuard};
 use super::port::{BOUNCE, Found, Port, Registered, State, is_old, scratch, token_of};
 use super::window;
@@ -161,7 +162,7 @@ impl Mailbox {
         }
         let [code, result] = self.port.registers.read([reg::ERROR_CODE, reg::RESULT_STATUS])?;
         match ErrorCode::try_from(code) {
-            Ok(ErrorCode::Cuda) => Err(Failure::Status(if result == 0 { UNKNOWN } else { result })),
+            Ok(ErrorCode::Cuda) => Err(Failure::Status(known(result))),
             Ok(ErrorCode::RateLimited) => {
                 state.hanging_up = true;
                 Ok(Attempt::Limited)

@@ -7,7 +7,7 @@
 //! met, except that copies go straight from memory.
 //!
 //! ```text
-//!   ring, return area ─► bridge ─► session ─► translate ─► mailbox ─► window ─► port ─► BAR0, BAR1, guest pages
+//!   ring, return area ─► bridge ─► session ─► translate ─► host ─► mailbox ─► window ─► port ─► BAR0, BAR1, pages
 //!   (own memory)                   a message as calls      one call, under device_lock
 //! ```
 //!
@@ -25,6 +25,7 @@ mod bridge;
 mod call;
 mod device_lock;
 mod facts;
+mod host;
 mod lock_files;
 mod mailbox;
 mod owners_file;

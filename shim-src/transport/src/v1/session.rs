@@ -5,14 +5,13 @@ use vgpu_wire::{Body, Message};
 
 use crate::registers::RegisterError;
 use crate::session_error::{GoneReason, SessionError};
+use crate::status::{INVALID_CONTEXT, OUT_OF_MEMORY};
 
 use super::call::Failure;
+use super::host::Host;
 use super::mailbox::Mailbox;
 use super::returns::Returns;
-use super::translate::{Means, Translator};
-
-/// `CUDA_ERROR_OUT_OF_MEMORY`: what a host answers to all calls of an owner for which it has no room.
-pub(super) const OUT_OF_MEMORY: u32 = 2;
+use super::translate::Translator;
 
 /// An attached session, as the bridge has it.
 #[derive(Debug)]
@@ -34,7 +33,7 @@ impl Session {
         };
         let carried = match self.broken {
             Some(code) => Err(Failure::Status(code)),
-            None => self.translator.translate(Means { mailbox, returns: &self.returns }, &message),
+            None => self.translator.translate(Host::new(mailbox, self.index), &self.returns, &message),
         };
         match carried {
             Ok(()) => {}
@@ -74,11 +73,8 @@ const fn why_not(body: &Body) -> &'static str {
     }
 }
 
-/// `CUDA_ERROR_INVALID_CONTEXT`: what a host answers to every process once a fault has ended the context that
-/// all share (Q31).
-const INVALID_CONTEXT: u32 = 201;
-
-/// What the failure of a call that any owner may make says of the host.
+/// What the failure of a call that any owner may make says of the host. An owner for which it has no room gets
+/// out-of-memory for everything.
 pub(super) const fn of_host(failure: Failure) -> Failure {
     match failure {
         Failure::Status(OUT_OF_MEMORY) => Failure::Lost(SessionError::Gone { reason: GoneReason::Owners }),
@@ -86,7 +82,8 @@ pub(super) const fn of_host(failure: Failure) -> Failure {
     }
 }
 
-/// The same for a call of an owner for whom there is room.
+/// The same for a call of an owner for whom there is room. Once a fault has ended the context that all share,
+/// every process gets invalid-context (Q31).
 pub(super) const fn lost_context(failure: Failure) -> Failure {
     match failure {
         Failure::Status(INVALID_CONTEXT) => Failure::Lost(SessionError::Gone { reason: GoneReason::Context }),
@@ -94,8 +91,8 @@ pub(super) const fn lost_context(failure: Failure) -> Failure {
     }
 }
 
-/// Whether an error ends the context: `CUDA_ERROR_INVALID_CONTEXT` and those of kernels. The host has reset
+/// Whether an error ends the context: invalid-context and those of kernels. The host has reset
 /// it then, and the handles of this session name nothing (Q17).
 const fn ends(code: u32) -> bool {
-    matches!(code, 201 | 700 | 702 | 709 | 710 | 714..=719)
+    matches!(code, INVALID_CONTEXT | 700 | 702 | 709 | 710 | 714..=719)
 }

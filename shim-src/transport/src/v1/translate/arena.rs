@@ -3,8 +3,12 @@
 use std::ops::Range;
 
 use vgpu_wire::area::WINDOW_GRANULE;
+use vgpu_wire::body::session::{WindowAlloc, WindowAllocReply};
+use zerocopy::FromZeros;
 
 use super::numbered::Numbered;
+use crate::status::OUT_OF_MEMORY;
+use crate::v1::call::Failure;
 
 /// An allocator of parts of a range, in granules, first fit.
 #[derive(Debug)]
@@ -19,8 +23,17 @@ impl Arena {
         Self { range, taken: Numbered::new() }
     }
 
+    /// Answers a message that asks for a part.
+    pub(super) fn allocate(&mut self, body: &WindowAlloc) -> Result<WindowAllocReply, Failure> {
+        let (offset, bytes) = self.take(body.bytes).ok_or(Failure::Status(OUT_OF_MEMORY))?;
+        let mut reply = WindowAllocReply::new_zeroed();
+        reply.offset = offset;
+        reply.bytes = bytes;
+        Ok(reply)
+    }
+
     /// Takes `bytes`, rounded up to the granule. Returns start and length of the part.
-    pub(super) fn take(&mut self, bytes: u64) -> Option<(u64, u64)> {
+    fn take(&mut self, bytes: u64) -> Option<(u64, u64)> {
         let bytes = bytes.max(1).checked_next_multiple_of(WINDOW_GRANULE)?;
         let mut start = self.range.start;
         for &(at, length) in self.taken.iter() {

@@ -7,8 +7,11 @@ use vgpu_wire::v1::payload::{GemmBatched, GemmEx, GemmStrided};
 use zerocopy::little_endian::{I32, I64, U32, U64};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::super::call::{Call, Failure, Payload};
-use super::{INVALID_VALUE, Means, NOT_SUPPORTED, OUT_OF_MEMORY, Translator};
+use super::allocations::Allocations;
+use super::copy;
+use crate::status::{INVALID_VALUE, LAUNCH_FAILED, NOT_SUPPORTED, OUT_OF_MEMORY, UNKNOWN};
+use crate::v1::call::{Call, Failure, Payload};
+use crate::v1::host::Host;
 
 // `cudaDataType`.
 const R_32F: u32 = 0;
@@ -18,96 +21,100 @@ const R_16BF: u32 = 14;
 /// `cublasComputeType_t` of doubles and integers.
 const COMPUTE_NOT_F32: std::ops::RangeInclusive<u32> = 70..=73;
 
-impl Translator {
-    pub(super) fn gemm(&mut self, means: Means<'_>, body: &Gemm) -> Result<(), Failure> {
+/// The matrix products of a session.
+#[derive(Debug, Default)]
+pub(super) struct Products {
+    /// The host's cuBLAS handle, made when the first product needs it.
+    handle: Option<u64>,
+}
+
+impl Products {
+    /// Multiplies matrices. Scalars and addresses that lie in device memory are read from `allocations`.
+    pub(super) fn gemm(
+        &mut self,
+        host: Host<'_>,
+        allocations: &Allocations,
+        body: &Gemm,
+    ) -> Result<(), Failure> {
         if COMPUTE_NOT_F32.contains(&body.compute) {
             return Err(Failure::Status(NOT_SUPPORTED));
         }
-        let alpha = self.scalar(means, body, &body.alpha)?;
-        let beta = self.scalar(means, body, &body.beta)?;
-        let handle = self.cublas(means)?;
+        let alpha = scalar(host, allocations, body, &body.alpha)?;
+        let beta = scalar(host, allocations, body, &body.beta)?;
+        let handle = self.handle(host)?;
         let (op, payload) = if body.flags & GEMM_POINTERS != 0 {
-            (Op::CublasGemmBatchedEx, self.batched(means, body, handle, alpha, beta)?)
+            (Op::CublasGemmBatchedEx, batched(host, allocations, body, handle, alpha, beta)?)
         } else if body.batch == 1 {
             (Op::CublasGemmEx, one(body, handle, alpha, beta)?.as_bytes().to_vec())
         } else {
             (Op::CublasGemmStridedBatchedEx, strided(body, handle, alpha, beta)?.as_bytes().to_vec())
         };
-        let [status, ..] =
-            self.plain(means, &Call::new(op, &[]).padded(Payload::Bytes(&payload)).results(1))?;
+        let [status, ..] = host.plain(&Call::new(op, &[]).padded(Payload::Bytes(&payload)).results(1))?;
         checked(status)
     }
 
     /// The host's cuBLAS handle, made on first use.
-    fn cublas(&mut self, means: Means<'_>) -> Result<u64, Failure> {
-        if let Some(handle) = self.cublas {
+    fn handle(&mut self, host: Host<'_>) -> Result<u64, Failure> {
+        if let Some(handle) = self.handle {
             return Ok(handle);
         }
-        let [status, handle, ..] = self.plain(means, &Call::new(Op::CublasCreate, &[]).results(2))?;
+        let [status, handle, ..] = host.plain(&Call::new(Op::CublasCreate, &[]).results(2))?;
         checked(status)?;
-        self.cublas = Some(handle);
+        self.handle = Some(handle);
         Ok(handle)
     }
+}
 
-    /// A scalar as the bits of an f32.
-    fn scalar(&self, means: Means<'_>, body: &Gemm, value: &[u8; 16]) -> Result<U32, Failure> {
-        let bytes = match body.scale {
-            R_32F => 4,
-            R_16F | R_16BF => 2,
-            _ => return Err(Failure::Status(NOT_SUPPORTED)),
-        };
-        let mut bits = [0; 4];
-        if body.flags & GEMM_DEVICE_SCALARS == 0 {
-            bits[..bytes].copy_from_slice(&value[..bytes]);
-        } else {
-            let address = u64::from_le_bytes(*value.first_chunk().unwrap_or(&[0; 8]));
-            self.read(means, address, &mut bits[..bytes])?;
-        }
-        let low = u16::from_le_bytes([bits[0], bits[1]]);
-        Ok(U32::new(match body.scale {
-            R_16F => half(low),
-            R_16BF => bfloat(low),
-            _ => u32::from_le_bytes(bits),
-        }))
+/// A scalar as the bits of an f32.
+fn scalar(host: Host<'_>, allocations: &Allocations, body: &Gemm, value: &[u8; 16]) -> Result<U32, Failure> {
+    let bytes = match body.scale {
+        R_32F => 4,
+        R_16F | R_16BF => 2,
+        _ => return Err(Failure::Status(NOT_SUPPORTED)),
+    };
+    let mut bits = [0; 4];
+    if body.flags & GEMM_DEVICE_SCALARS == 0 {
+        bits[..bytes].copy_from_slice(&value[..bytes]);
+    } else {
+        let address = u64::from_le_bytes(*value.first_chunk().unwrap_or(&[0; 8]));
+        copy::read(host, allocations, address, &mut bits[..bytes])?;
     }
+    let low = u16::from_le_bytes([bits[0], bits[1]]);
+    Ok(U32::new(match body.scale {
+        R_16F => half(low),
+        R_16BF => bfloat(low),
+        _ => u32::from_le_bytes(bits),
+    }))
+}
 
-    /// Reads device memory into private bytes.
-    fn read(&self, means: Means<'_>, address: u64, to: &mut [u8]) -> Result<(), Failure> {
-        let bytes = to.len();
-        let start = std::ptr::NonNull::from(&mut *to).cast();
-        // SAFETY: private bytes, as many as are asked for.
-        unsafe { self.download(means, address, start, bytes) }
+/// Multiplies over arrays of addresses, which lie in device memory: the call carries the addresses
+/// themselves.
+fn batched(
+    host: Host<'_>,
+    allocations: &Allocations,
+    body: &Gemm,
+    handle: u64,
+    alpha: U32,
+    beta: U32,
+) -> Result<Vec<u8>, Failure> {
+    let mut head = GemmBatched::new_zeroed();
+    head.handle = U64::new(handle);
+    head.operation = enumerations(body.operation);
+    head.size = sizes(body.size)?;
+    head.types = enumerations(body.types);
+    head.leading = sizes(body.leading)?;
+    head.batch = size(u64::from(body.batch))?;
+    head.compute = I32::new(body.compute.cast_signed());
+    head.algorithm = I32::new(body.algorithm);
+    head.alpha = alpha;
+    head.beta = beta;
+    let mut payload = head.as_bytes().to_vec();
+    for array in body.matrix {
+        let mut addresses = vec![0; body.batch as usize * 8];
+        copy::read(host, allocations, array, &mut addresses)?;
+        payload.extend_from_slice(&addresses);
     }
-
-    /// Multiplies over arrays of addresses, which lie in device memory: the call carries the addresses
-    /// themselves.
-    fn batched(
-        &self,
-        means: Means<'_>,
-        body: &Gemm,
-        handle: u64,
-        alpha: U32,
-        beta: U32,
-    ) -> Result<Vec<u8>, Failure> {
-        let mut head = GemmBatched::new_zeroed();
-        head.handle = U64::new(handle);
-        head.operation = enumerations(body.operation);
-        head.size = sizes(body.size)?;
-        head.types = enumerations(body.types);
-        head.leading = sizes(body.leading)?;
-        head.batch = size(u64::from(body.batch))?;
-        head.compute = I32::new(body.compute.cast_signed());
-        head.algorithm = I32::new(body.algorithm);
-        head.alpha = alpha;
-        head.beta = beta;
-        let mut payload = head.as_bytes().to_vec();
-        for array in body.matrix {
-            let mut addresses = vec![0; body.batch as usize * 8];
-            self.read(means, array, &mut addresses)?;
-            payload.extend_from_slice(&addresses);
-        }
-        Ok(payload)
-    }
+    Ok(payload)
 }
 
 fn one(body: &Gemm, handle: u64, alpha: U32, beta: U32) -> Result<GemmEx, Failure> {
@@ -161,10 +168,9 @@ fn checked(status: u64) -> Result<(), Failure> {
         0 => return Ok(()),
         3 => OUT_OF_MEMORY,
         7 => INVALID_VALUE,
-        // CUDA_ERROR_LAUNCH_FAILED
-        13 => 719,
+        13 => LAUNCH_FAILED,
         15 => NOT_SUPPORTED,
-        _ => 999,
+        _ => UNKNOWN,
     }))
 }
 

@@ -1,17 +1,33 @@
 //! Graphs: version 1 has none. The messages of a graph are kept here and executed one after the other at each
 //! launch; a node depends on earlier ones only.
 
+use std::sync::Arc;
+
 use vgpu_wire::body::graph::{GraphDefine, GraphNode, GraphPatch, GraphUpdate};
-use vgpu_wire::{Message, padded};
 use zerocopy::FromBytes;
 
-use super::super::call::Failure;
-use super::{INVALID_HANDLE, INVALID_VALUE, Means, Translator};
+use super::numbered::Numbered;
+use crate::status::{INVALID_HANDLE, INVALID_VALUE};
+use crate::v1::call::Failure;
 
 const INVALID: Failure = Failure::Status(INVALID_VALUE);
 
-impl Translator {
-    pub(super) fn graph_define(&mut self, body: &GraphDefine, records: &[u8]) -> Result<(), Failure> {
+/// The messages of a graph, in an order in which they can be executed.
+pub(super) type Nodes = Vec<Vec<u8>>;
+
+/// The graphs of a session, by the numbers that the guest minted.
+#[derive(Debug)]
+pub(super) struct Graphs {
+    /// Shared with a launch, which executes them while this is free.
+    nodes: Numbered<u32, Arc<Nodes>>,
+}
+
+impl Graphs {
+    pub(super) const fn new() -> Self {
+        Self { nodes: Numbered::new() }
+    }
+
+    pub(super) fn define(&mut self, body: &GraphDefine, records: &[u8]) -> Result<(), Failure> {
         let mut nodes = Vec::with_capacity(body.nodes as usize);
         let mut rest = records;
         for _ in 0..body.nodes {
@@ -21,12 +37,14 @@ impl Translator {
             nodes.push(record.get(before..).ok_or(INVALID)?.to_vec());
             rest = behind;
         }
-        self.graphs.insert(body.graph, nodes);
+        self.nodes.insert(body.graph, Arc::new(nodes));
         Ok(())
     }
 
-    pub(super) fn graph_update(&mut self, body: &GraphUpdate, records: &[u8]) -> Result<(), Failure> {
-        let nodes = self.graphs.get_mut(body.graph).ok_or(Failure::Status(INVALID_HANDLE))?;
+    pub(super) fn update(&mut self, body: &GraphUpdate, records: &[u8]) -> Result<(), Failure> {
+        let nodes = self.nodes.get_mut(body.graph).ok_or(Failure::Status(INVALID_HANDLE))?;
+        // No launch is under way: nothing is copied.
+        let nodes = Arc::make_mut(nodes);
         let mut rest = records;
         for _ in 0..body.nodes {
             let (head, _) = GraphPatch::read_from_prefix(rest).map_err(|_| INVALID)?;
@@ -38,15 +56,12 @@ impl Translator {
         Ok(())
     }
 
-    pub(super) fn graph_launch(&mut self, means: Means<'_>, graph: u32) -> Result<(), Failure> {
-        // Taken out while its messages are executed; none of them is about graphs.
-        let nodes = self.graphs.remove(graph).ok_or(Failure::Status(INVALID_HANDLE))?;
-        let carried = nodes.iter().try_for_each(|node| {
-            debug_assert_eq!(node.len() as u64, padded(node.len() as u64));
-            let message = Message::decode(node).map_err(|_| INVALID)?;
-            self.translate(means, &message)
-        });
-        self.graphs.insert(graph, nodes);
-        carried
+    /// What a launch of the graph executes. None of the messages is about graphs.
+    pub(super) fn nodes(&self, graph: u32) -> Result<Arc<Nodes>, Failure> {
+        self.nodes.get(graph).cloned().ok_or(Failure::Status(INVALID_HANDLE))
+    }
+
+    pub(super) fn destroy(&mut self, graph: u32) {
+        self.nodes.remove(graph);
     }
 }
