@@ -141,6 +141,10 @@ messages! {
         warp: i32,
         /// Number of multiprocessors.
         processors: i32,
+        /// The first of the device's addresses; 0 if its host announces none.
+        address_base: u64,
+        /// How many bytes of addresses it has.
+        address_bytes: u64,
     }
 
     /// The host takes sessions.

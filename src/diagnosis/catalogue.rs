@@ -127,6 +127,8 @@ links! {
         SESSION_REFUSED "session-refused" "The host lets no process in."
         CONTEXT_LOST "context-lost" "A kernel's fault ended the GPU context that all processes share on a host of version 1, and such a host makes no other."
         OWNERS_TAKEN "owners-taken" "A host of version 1 has room for so many processes of all its virtual machines, and all of it is taken."
+        ADDRESSES_SHARED "addresses-shared" "A copy names memory by address alone, so devices that share addresses cannot be used by one process."
+        ADDRESSES_UNAVAILABLE "addresses-unavailable" "A process reserves the addresses of a device's memory before it uses the device."
         ECHO_SLOW "echo-slow" "Every token waits for answers of the host: it comes no faster than they do."
         NO_ECHO "no-echo" "The host took a message and did not answer in time."
     }

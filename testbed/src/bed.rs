@@ -2,6 +2,7 @@
 //! their control socket.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -83,6 +84,18 @@ impl Bed {
     /// The folder that looks like sysfs.
     pub fn sysfs(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// Shows the functions of another device process on this bus too, as a machine has them on one bus. The
+    /// other must outlive what uses them here.
+    pub fn show(&self, other: &Self) -> Result<()> {
+        let devices = "bus/pci/devices";
+        for entry in std::fs::read_dir(other.sysfs().join(devices)).context("list functions")? {
+            let entry = entry.context("list functions")?;
+            let shown = self.sysfs().join(devices).join(entry.file_name());
+            symlink(entry.path(), &shown).with_context(|| format!("create {}", shown.display()))?;
+        }
+        Ok(())
     }
 
     /// The window file of a device.

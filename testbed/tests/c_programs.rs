@@ -88,6 +88,42 @@ fn copies_between_devices() {
     }
 }
 
+/// The same between devices of two device processes, which draw different addresses by themselves. Where both were given the same, a
+/// program uses one of them, and the other is refused with one line in the log that names both.
+#[test]
+fn copies_between_devices_of_two_processes() {
+    let folder = TempDir::with_prefix("vgpu-c-").unwrap();
+    let program = compile(folder.path(), "devices.c", &["-DCUDA=13"], &["libcudart.so.13", "libcuda.so.1"]);
+    let facts = ["0000:00:05.0", "0000:00:06.0"].map(|address| {
+        let random = random_facts(&["7.5"]);
+        [Facts { address: address.to_owned(), ..random }]
+    });
+    let beds = |options: &[&str]| {
+        let [one, other] = facts.each_ref().map(|facts| Bed::start_with("soft", facts, options).unwrap());
+        one.show(&other).unwrap();
+        (one, other)
+    };
+    let (bed, _other) = beds(&["--adversarial", "13"]);
+    run(&bed, &program, &["2"]);
+
+    let (bed, _other) = beds(&["--address-range", "43"]);
+    let output = Command::new(programs::launcher().unwrap())
+        .arg(&program)
+        .arg("2")
+        .env("VGPU_SYSFS", bed.sysfs())
+        .env("VGPU_LOG", "warn")
+        .env_remove("CUDA_VISIBLE_DEVICES")
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{errors}");
+    let told: Vec<&str> = errors.lines().filter(|line| line.contains("are also those of")).collect();
+    assert!(
+        matches!(told[..], [line] if line.contains("0000:00:05.0") && line.contains("0000:00:06.0")),
+        "{errors}"
+    );
+}
+
 #[test]
 fn cublas_of_cuda_12() {
     let libraries = ["libcublas.so.12", "libcublasLt.so.12", "libcuda.so.1"];

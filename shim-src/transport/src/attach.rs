@@ -9,6 +9,7 @@ use vgpu_wire::registers::{self as reg, Refusal, channel as regs};
 use vgpu_wire::{TABLE_DIGEST, WIRE_VERSION};
 use zerocopy::{FromZeros, IntoBytes};
 
+use crate::addresses;
 use crate::attach_error::AttachError;
 use crate::bar_mappings::BarMappings;
 use crate::channel::Channel;
@@ -235,6 +236,7 @@ fn build(device: Device, index: u32, begun: Begun, parts: Parts) -> Option<Sessi
         area: areas.of(index),
         return_path,
         reads_well: OnceLock::new(),
+        addresses: OnceLock::new(),
     })
 }
 
@@ -256,6 +258,10 @@ fn greet(core: &SessionCore, others: bool) -> Result<DeviceFacts, AttachError> {
     }
     if reply.session != link.number || reply.generation != link.generation {
         return Err(AttachError::Strange("its greeting is for another session"));
+    }
+    if let Some(reserved) = addresses::reserve(link.function, &reply.facts)? {
+        // The session is new and has none yet.
+        let _ = core.addresses.set(reserved);
     }
     core.window.set_bytes(reply.window_bytes.min(link.window.bytes()));
     // Texts end, whatever the device says.

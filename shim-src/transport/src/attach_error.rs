@@ -5,6 +5,7 @@ use std::io;
 use thiserror::Error;
 use vgpu_wire::registers::Refusal;
 
+use crate::addresses::AddressRefusal;
 use crate::open_error::OpenError;
 use crate::registers::RegisterError;
 use crate::session_error::{GoneReason, SessionError};
@@ -60,6 +61,9 @@ pub enum AttachError {
     /// What the device wrote at attach contradicts the contract.
     #[error("the device contradicts the contract: {0}")]
     Strange(&'static str),
+    /// The function's device addresses cannot be reserved in this process.
+    #[error("this process cannot use the device")]
+    Addresses(#[from] AddressRefusal),
     /// The session was lost while it was opened.
     #[error("failed to greet the host")]
     Lost(#[source] SessionError),
@@ -109,6 +113,7 @@ impl AttachError {
             }
             Self::Greeting(_) => SessionError::NotAttached { reason: "the host did not return the greeting" },
             Self::Strange(reason) => SessionError::NotAttached { reason },
+            Self::Addresses(refusal) => SessionError::Addresses(refusal),
         }
     }
 }

@@ -23,7 +23,9 @@
 //!  device                     a function that is opened: its identity, facts, mappings
 //!  bar_mappings  identity  areas
 //!  v1                         a device of version 1, made to look like one of version 2
-//!  sim  registers  sysfs  lock  pages  ring  channel  mapping  pace  counters  tracer  fork  sleep  errors  status
+//!  sim  registers  sysfs  lock  pages  ring  channel  pace  counters  tracer  sleep  errors  status
+//!  addresses                  the device addresses that this process has reserved
+//!  mapping  fork
 //! ```
 //! `mapping`, with `stream`, is the only file that touches shared memory. `registers` and `sim` are the only
 //! ones that touch BAR0.
@@ -55,6 +57,7 @@
 //! [`Session::word_value`] and [`Session::check`] are a few loads. `cargo run --release -p vgpu-transport
 //! --example bench` measures.
 
+mod addresses;
 mod areas;
 mod attach;
 mod attach_error;
@@ -111,6 +114,7 @@ mod word;
 pub use vgpu_wire::Counters;
 pub use vgpu_wire::pci::{AddressError, PciAddress};
 
+pub use addresses::AddressRefusal;
 pub use attach_error::AttachError;
 pub use device::Device;
 pub use fork::wiped;

@@ -36,7 +36,7 @@ const OVER: u32 = 1;
 
 /// An attached session's way to its channel.
 pub(crate) struct Link {
-    function: PciAddress,
+    pub(crate) function: PciAddress,
     pub(crate) registers: Arc<dyn Registers>,
     pub(crate) window: Arc<Mapping>,
     pub(crate) lock: LockFile,

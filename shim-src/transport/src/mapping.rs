@@ -66,6 +66,29 @@ impl Mapping {
         Self::made(base, bytes, memory)
     }
 
+    /// Reserves the addresses from `address` on, a multiple of the page size, and no others. Nothing can be
+    /// accessed there; no page and no page table is behind them. Children of this process do not inherit
+    /// them, and core dumps leave them out.
+    ///
+    /// # Errors
+    /// `AlreadyExists`: something of this process lies there. Otherwise the kernel's, such as `ENOMEM` over a
+    /// limit of address space.
+    pub(crate) fn reserved_at(address: u64, bytes: usize) -> io::Result<Self> {
+        // A kernel before 4.17 does not know MAP_FIXED_NOREPLACE, and takes the address for a wish.
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+        let at = ptr::without_provenance_mut(address as usize);
+        // SAFETY: a new mapping, which replaces none: the kernel puts it at a free address, or refuses.
+        let base = unsafe { libc::mmap(at, bytes, libc::PROT_NONE, flags, -1, 0) };
+        let mapping = Self::made(base, bytes, MemoryType::WriteBack)?;
+        if mapping.base.as_ptr().cast() != at {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        mapping.keep_from_children()?;
+        // SAFETY: names this value's mapping, which nobody can access.
+        let left_out = unsafe { libc::madvise(base, bytes, libc::MADV_DONTDUMP) };
+        if left_out == 0 { Ok(mapping) } else { Err(io::Error::last_os_error()) }
+    }
+
     /// Replaces what lies at `offset` by `bytes` of a file from `from` on. All three are multiples of the
     /// page size. Nobody may use that memory meanwhile.
     pub(crate) fn lay(&self, offset: u64, file: RawFd, from: u64, bytes: u64) -> io::Result<()> {

@@ -3,6 +3,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use crate::addresses::Reservation;
 use crate::fences::Fences;
 use crate::guest_pages::GuestPages;
 use crate::late_errors::LateErrors;
@@ -32,6 +33,9 @@ pub(crate) struct SessionCore {
     /// Whether reads from the window are fast enough to hand window memory to the program. Measured on first
     /// use.
     pub(crate) reads_well: OnceLock<bool>,
+    /// Keeps the function's device addresses free of this process's memory. Empty where the host announces
+    /// none.
+    pub(crate) addresses: OnceLock<Reservation>,
 }
 
 impl SessionCore {

@@ -3,6 +3,7 @@
 
 use thiserror::Error;
 
+use crate::addresses::AddressRefusal;
 use crate::status::UNKNOWN;
 
 /// Why a session cannot be used. Everything but [`SessionError::Misuse`] is final: every later call returns
@@ -35,6 +36,10 @@ pub enum SessionError {
         /// Why the device refused the session.
         reason: &'static str,
     },
+    /// The session attaches with its first message, and its function's device addresses cannot be reserved in
+    /// this process.
+    #[error("this process cannot use the device: {0}")]
+    Addresses(AddressRefusal),
     /// The caller asked for the impossible: a message longer than `area::MESSAGE_MAX`, or a word that does
     /// not exist. The session goes on; nothing was sent.
     #[error("{what}")]
@@ -45,13 +50,13 @@ pub enum SessionError {
 }
 
 impl SessionError {
-    /// The `CUresult` to report: 46 (device unavailable) when the device is gone or takes no more processes,
+    /// The `CUresult` to report: 46 (device unavailable) when the device is gone or this process cannot use it,
     /// the host's code when it ended the session, 4 (deinitialized) when closed, 3 (not initialized) in a
     /// forked child, 1 (invalid value) for misuse.
     #[must_use]
     pub const fn code(&self) -> u32 {
         match self {
-            Self::Gone { .. } | Self::NotAttached { .. } => 46,
+            Self::Gone { .. } | Self::NotAttached { .. } | Self::Addresses(_) => 46,
             Self::Ended { code, .. } => *code,
             Self::Closed => 4,
             Self::Forked => 3,

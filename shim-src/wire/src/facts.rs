@@ -24,7 +24,8 @@ wire_struct! {
         pub granularity: u32 = 372,
         /// Which [`exec`] abilities the executor has.
         pub abilities: u32 = 376,
-        /// Zero.
+        /// Zero, except for the function's device addresses ([`DeviceFacts::addresses`]): base and size, 64
+        /// bits each, at 384 and 392 of the facts.
         pub reserved: [u32; 13] = 380,
         /// `CUdevice_attribute` values by id; 0 where the host does not know. PCI ids in it are the
         /// host's; the guest overrides them with its own function's address.

@@ -91,7 +91,8 @@
 //!
 //! ## Addresses
 //!
-//! Device addresses are the executor's own 64-bit numbers and travel inside kernel parameters.
+//! Device addresses are the executor's own 64-bit numbers and travel inside kernel parameters. Each function
+//! announces the range that they are from ([`AddressRange`]), and no two functions of a machine share one.
 //! Streams, events, modules, functions and graphs are small integers that the guest mints, unique
 //! within its session and kind; the host maps them. Window memory is named by a [`Span`]:
 //! segment 0 is BAR2, [`SEGMENT_INLINE`] is the message's own tail, others are guest pages
@@ -103,6 +104,7 @@
 #[macro_use]
 mod layout;
 
+mod addresses;
 pub mod area;
 pub mod body;
 mod counters;
@@ -114,6 +116,7 @@ pub mod sim_bus;
 mod span;
 pub mod v1;
 
+pub use addresses::AddressRange;
 pub use counters::Counters;
 pub use layout::{Layout, fnv1a};
 pub use message::{

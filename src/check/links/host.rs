@@ -1,7 +1,8 @@
 //! Link `host`: whether the host takes sessions and answers, and whether its description of the device makes
 //! sense. The worker of link `device` finds this out.
 
-use vgpu_transport::turn_files;
+use vgpu_transport::{PciAddress, turn_files};
+use vgpu_wire::AddressRange;
 
 use super::device::{failed, time};
 use crate::check::context::Context;
@@ -30,8 +31,30 @@ pub async fn examine(context: &mut Context) -> Finding {
     let first = findings.next();
     findings
         .find(|finding| !finding.holds())
+        .or_else(|| shared_addresses(&context.looks))
         .or(first)
         .unwrap_or_else(|| Finding::skip(LINK, "there is no device"))
+}
+
+/// The first two devices whose addresses overlap. Each works by itself, and a process cannot use both.
+fn shared_addresses(looks: &[Looked]) -> Option<Finding> {
+    let ranges: Vec<(PciAddress, AddressRange)> = looks
+        .iter()
+        .filter_map(|looked| {
+            let Facts { address_base: base, address_bytes: bytes, .. } = looked.steps.succeeded()?;
+            (bytes != 0).then_some((looked.function.address, AddressRange { base, bytes }))
+        })
+        .collect();
+    let pairs =
+        ranges.iter().enumerate().flat_map(|(at, one)| ranges[..at].iter().map(move |other| (other, one)));
+    let ((one, range), (other, _)) = pairs.into_iter().find(|((_, one), (_, other))| one.overlaps(other))?;
+    let found = format!("{one} and {other} share device addresses ({range})");
+    Some(
+        Finding::fail(cause::ADDRESSES_SHARED, found)
+            .expected("addresses of its own for each device")
+            .fix("Give each device of this VM another --address-range on the host, where its device processes share no directory of locks.")
+            .details(ranges.iter().map(|(name, range)| format!("{name} has {range}"))),
+    )
 }
 
 fn judge(looked: &Looked, device: Option<&DeviceReport>) -> Finding {
@@ -124,6 +147,9 @@ fn mend(finding: Finding) -> Finding {
     match finding.cause {
         Some(cause::CONTEXT_LOST) => Finding { fix: Some(context_lost()), ..finding },
         Some(cause::OWNERS_TAKEN) => Finding { fix: Some(owners_taken()), ..finding },
+        Some(cause::ADDRESSES_UNAVAILABLE) => finding
+            .fix("Is there a limit on address space? A service has LimitAS=. If the program's own memory lies there, have the host give the device another --address-range.")
+            .command("ulimit -v"),
         Some(cause::SESSION_REFUSED) => {
             finding.fix("Look at the device's host: its log says why it refuses processes.")
         }
@@ -264,6 +290,28 @@ mod tests {
             assert_eq!(finding.issue().unwrap(), format!("host/{cause}"));
             assert!(finding.fix.unwrap().text.starts_with(fix));
         }
+    }
+
+    #[test]
+    fn devices_that_share_addresses_are_told() {
+        let look = |slot: &str, base: u64, bytes: u64| {
+            let change = format!(r#"{{"address_base":{base},"address_bytes":{bytes}}}"#);
+            let mut looked = looked(&[&facts(&change)], None);
+            looked.function.address = format!("0000:00:{slot}.0").parse().unwrap();
+            looked
+        };
+        let (one, beside) = (look("05", 1 << 46, 1 << 40), look("06", (1 << 46) + (1 << 40), 1 << 40));
+        let (older, overlapping) = (look("07", 0, 0), look("08", (1 << 46) + (1 << 39), 1 << 39));
+        assert_eq!(shared_addresses(&[one.clone(), beside.clone(), older.clone(), older.clone()]), None);
+        let finding = shared_addresses(&[older, one, beside, overlapping]).unwrap();
+        assert_eq!(finding.issue().unwrap(), "host/addresses-shared");
+        assert!(finding.found.starts_with("0000:00:05.0 and 0000:00:08.0 share"), "{}", finding.found);
+        assert!(finding.details.len() == 3 && finding.fix.is_some());
+        let refused =
+            r#"{"step":"attach","ok":false,"link":"host","cause":"addresses-unavailable","found":"taken"}"#;
+        let finding = judge(&looked(&[&facts("{}"), refused], None), Some(&device()));
+        assert_eq!(finding.issue().unwrap(), "host/addresses-unavailable");
+        assert_eq!(finding.fix.unwrap().command.as_deref(), Some("ulimit -v"));
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use vgpu_transport::{
-    AttachError, Device, GoneReason, PciFunction, Progress, Session, SessionError, WindowMemory, scan,
-    sysfs_root, turn_files,
+    AddressRefusal, AttachError, Device, GoneReason, PciFunction, Progress, Session, SessionError,
+    WindowMemory, scan, sysfs_root, turn_files,
 };
 use vgpu_wire::body::memory::{MemInfo, MemInfoReply};
 use vgpu_wire::body::session::Echo;
@@ -162,6 +162,11 @@ fn attach_refusal(error: &AttachError, version_1: bool) -> Failure {
         | AttachError::RefusedStrangely(_)
         | AttachError::Greeting(_)
         | AttachError::Lost(_) => cause::host::SESSION_REFUSED,
+        AttachError::Addresses(AddressRefusal::Impossible { .. }) => cause::host::BAD_FACTS,
+        AttachError::Addresses(AddressRefusal::Shared { .. }) => cause::host::ADDRESSES_SHARED,
+        AttachError::Addresses(AddressRefusal::Taken { .. } | AddressRefusal::Refused { .. }) => {
+            cause::host::ADDRESSES_UNAVAILABLE
+        }
         AttachError::Strange(_) => Cause::unknown(LinkId::Host),
     };
     broken(cause, error::chain(error))
@@ -323,6 +328,7 @@ fn told(facts: &DeviceFacts) -> Facts {
         let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
         String::from_utf8_lossy(&bytes[..end]).into_owned()
     };
+    let addresses = facts.addresses();
     let attribute = |id: usize| facts.attributes.get(id).copied().unwrap_or_default();
     Facts {
         name: text(&facts.name),
@@ -337,6 +343,8 @@ fn told(facts: &DeviceFacts) -> Facts {
         threads: attribute(1),
         warp: attribute(10),
         processors: attribute(16),
+        address_base: addresses.map_or(0, |range| range.base),
+        address_bytes: addresses.map_or(0, |range| range.bytes),
     }
 }
 

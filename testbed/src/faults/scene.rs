@@ -6,6 +6,8 @@ mod make;
 mod process;
 mod service;
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -25,6 +27,8 @@ pub struct Scene {
     pub processes: Vec<Process>,
     /// The device, or its bus.
     bed: Option<Bed>,
+    /// Device processes whose functions are on that bus, too.
+    others: Vec<Bed>,
     empty_bus: Option<TempDir>,
     folder: TempDir,
     era: Era,
@@ -78,6 +82,14 @@ impl Scene {
     /// The device's process and bus.
     pub fn bed(&mut self) -> Result<&mut Bed> {
         self.bed.as_mut().context("there is no device")
+    }
+
+    /// Adds the functions of another device process to the bus.
+    pub fn add_bed(&mut self, other: Bed) -> Result<()> {
+        fs::set_permissions(other.sysfs(), fs::Permissions::from_mode(0o755))?;
+        self.bed()?.show(&other)?;
+        self.others.push(other);
+        Ok(())
     }
 
     /// Another guest process, which holds a session: it says `ready` when it does.

@@ -36,7 +36,7 @@ pub fn allocate(bytes: usize) -> Result<u64> {
     gpu.queue.async_error()?;
     let message = MemAlloc { reply: 0, flags: 0, bytes: bytes as u64 };
     let Address { address } = with_second_try(gpu, || gpu.queue.ask(message, &[]))?;
-    gpu.memory.add(address, bytes as u64, Source::Allocation, context.handle());
+    gpu.add_memory(address, bytes as u64, Source::Allocation, context.handle())?;
     Ok(address)
 }
 
@@ -83,12 +83,12 @@ pub fn allocate_ordered(bytes: usize, from: Option<CUmemoryPool>, stream: &Strea
     pool.charge(bytes)?;
     let message = MemAllocAsync { reply: 0, stream: stream.timeline.number(), bytes };
     let given: Result<Address> = with_second_try(gpu, || gpu.queue.ask(message, &[]));
-    let Address { address } = given.inspect_err(|_| {
-        pool.discharge(bytes);
-    })?;
-    stream.timeline.submitted(&gpu.queue);
-    gpu.memory.add(address, bytes, Source::Pool(handle.0), stream.context());
-    Ok(address)
+    let added = given.and_then(|Address { address }| {
+        stream.timeline.submitted(&gpu.queue);
+        gpu.add_memory(address, bytes, Source::Pool(handle.0), stream.context())?;
+        Ok(address)
+    });
+    added.inspect_err(|_| pool.discharge(bytes))
 }
 
 /// `cuMemFreeAsync`

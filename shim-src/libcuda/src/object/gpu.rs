@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
 use vgpu_abi::driver::{STREAM_NON_BLOCKING, attribute};
-use vgpu_abi::table;
+use vgpu_abi::{CUresult, log, table};
 use vgpu_transport::Session;
 use vgpu_wire::body::memory::{MemInfo, MemInfoReply};
 use vgpu_wire::body::stream::StreamCreate;
@@ -12,7 +12,7 @@ use vgpu_wire::facts::DeviceFacts;
 use vgpu_wire::{JOIN_ALL, pci};
 
 use crate::Result;
-use crate::object::memory::Memory;
+use crate::object::memory::{Memory, Source};
 use crate::queue::submission::{Minted, Queue};
 use crate::queue::timeline::Timeline;
 use crate::sync::Mutex;
@@ -147,6 +147,20 @@ impl Gpu {
             Some(free) => Ok(MemInfoReply { free, total: self.shown.facts.total_bytes }),
             None => self.queue.ask(MemInfo { reply: 0, reserved: 0 }, &[]),
         }
+    }
+
+    /// Enters addresses that the host returned as the program's. `UNKNOWN`: they lie outside of the range that
+    /// the device announces, so that they could be another device's, or the program's own memory.
+    pub fn add_memory(&self, start: u64, bytes: u64, source: Source, context: usize) -> Result {
+        let announced = self.queue.session.facts().addresses();
+        if let Some(range) = announced.filter(|range| !range.holds(start, bytes)) {
+            log::error(format_args!(
+                "{self:?}: the host returned {bytes:#x} bytes at {start:#x}, outside of the device's addresses, {range}"
+            ));
+            return Err(CUresult::UNKNOWN);
+        }
+        self.memory.add(start, bytes, source, context);
+        Ok(())
     }
 
     /// Waits until all work of all streams is complete, and then reports the error that it ran into.

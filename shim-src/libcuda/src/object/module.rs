@@ -172,7 +172,7 @@ impl Module {
         let gpu = self.gpu();
         let message = GlobalGet { reply: 0, module, name_bytes: name.len() as u32, reserved: 0 };
         let GlobalReply { address, bytes } = gpu.queue.ask(message, &[name.as_bytes()])?;
-        gpu.memory.add(address, bytes, Source::Variable(module), self.context());
+        gpu.add_memory(address, bytes, Source::Variable(module), self.context())?;
         self.inner.lock().variables.insert(name.into(), (address, bytes));
         Ok((address, bytes))
     }

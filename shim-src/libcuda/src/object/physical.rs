@@ -154,7 +154,7 @@ pub fn reserve(gpu: &Gpu, context: usize, bytes: usize, alignment: usize, wish: 
     let (bytes, alignment) = (bytes as u64, alignment as u64);
     let message = MemReserve { reply: 0, reserved: 0, bytes, alignment, hint: wish };
     let Address { address } = gpu.queue.ask(message, &[])?;
-    gpu.memory.add(address, bytes, Source::Reservation, context);
+    gpu.add_memory(address, bytes, Source::Reservation, context)?;
     Ok(address)
 }
 

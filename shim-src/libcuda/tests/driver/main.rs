@@ -6,6 +6,7 @@
 #[macro_use]
 mod cuda;
 
+mod addresses;
 mod callbacks;
 mod capture;
 mod code;

@@ -64,7 +64,10 @@ pub use charges::limits::{Limits, Resource};
 pub use device::{Device, DeviceConfig, DeviceError};
 pub use dispatch::graph::{GraphRecord, nodes as graph_nodes, patches as graph_patches};
 pub use executor::{Executor, ExecutorError, Session, SessionError, Work};
-pub use gpu::{ADDRESS_SPAN, GpuConfig, GpuError, parse_bytes, parse_compute_capability, parse_uuid};
+pub use gpu::{
+    ADDRESS_RANGES, ADDRESS_SPAN, Addresses, ClaimError, GpuConfig, GpuError, RangeLocks, parse_bytes,
+    parse_compute_capability, parse_uuid,
+};
 pub use hooks::TestHooks;
 pub use memory::guest::{GuestMemory, Ram};
 pub use memory::window::{SharedSlice, Window, WindowError};

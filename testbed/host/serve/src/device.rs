@@ -78,7 +78,7 @@ impl Arguments {
         if self.device.is_empty() {
             return (0..self.devices)
                 .map(|index| {
-                    let mut gpu = self.host.gpu()?;
+                    let mut gpu = self.host.gpu(usize::from(index))?;
                     // A UUID names one device.
                     if let (0, Some(uuid)) = (index, self.host.uuid()) {
                         gpu.uuid = uuid;
@@ -87,7 +87,8 @@ impl Arguments {
                 })
                 .collect();
         }
-        self.device.iter().map(|facts| facts.of(self.host.gpu()?)).collect()
+        let gpus = self.device.iter().enumerate();
+        gpus.map(|(index, facts)| facts.of(self.host.gpu(index)?)).collect()
     }
 
     /// Devices of version 2.

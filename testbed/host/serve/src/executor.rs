@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::ValueEnum;
-use vgpu_device::{Executor, GpuConfig, parse_bytes, parse_compute_capability, parse_uuid};
+use vgpu_device::{
+    ADDRESS_RANGES, Addresses, ClaimError, Executor, GpuConfig, RangeLocks, parse_bytes,
+    parse_compute_capability, parse_uuid,
+};
 use vgpu_executor_null::Null;
 use vgpu_executor_soft::{Soft, SoftOptions, TestHooks};
 
@@ -39,6 +42,12 @@ pub(crate) struct ExecutorOptions {
     /// UUID; drawn at random if not given.
     #[arg(long, value_parser = uuid)]
     uuid: Option<[u8; 16]>,
+    /// The device addresses of the first device, as the number of a range, 0 to 44; further devices have those
+    /// that follow. No two devices of a virtual machine may have the same. Without it each takes a range that
+    /// no other device of this host has, by a lock in a directory that device processes share: where they
+    /// share none, as in containers, give each its own.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..i64::from(ADDRESS_RANGES)))]
+    address_range: Option<u32>,
     /// `cuDriverGetVersion`: the newest CUDA that the device supports.
     #[arg(long, default_value_t = 13_000)]
     driver: u32,
@@ -91,9 +100,19 @@ impl ExecutorOptions {
         self.uuid
     }
 
-    /// A GPU as the options describe it, but for its UUID, which names one.
-    pub(crate) fn gpu(&self) -> Result<GpuConfig> {
+    /// The device addresses of the device `index` of this process, counted from 0.
+    fn addresses(&self, index: usize) -> Result<Addresses, ClaimError> {
+        let Some(first) = self.address_range else { return RangeLocks::of_host()?.draw() };
+        // Where there is nowhere to lock, what was chosen counts all the same.
+        let locks = RangeLocks::of_host().ok();
+        Addresses::chosen(first.saturating_add(u32::try_from(index).unwrap_or(u32::MAX)), locks.as_ref())
+    }
+
+    /// The GPU of the device `index` of this process as the options describe it, but for its UUID, which
+    /// names one.
+    pub(crate) fn gpu(&self, index: usize) -> Result<GpuConfig> {
         let mut gpu = GpuConfig::new(&self.name)?;
+        gpu.addresses = self.addresses(index)?;
         gpu.compute_capability = self.cc;
         gpu.memory_bytes = self.memory;
         gpu.driver_version = self.driver;

@@ -75,7 +75,7 @@ fn time(text: &str) -> Result<Duration, String> {
 /// Serves, says `ready` on stdout, and waits until it is told to stop.
 pub fn run(arguments: &Arguments, knobs: &Knobs) -> Result<()> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(arguments.log).init();
-    let mut gpu = arguments.host.gpu()?;
+    let mut gpu = arguments.host.gpu(0)?;
     if let Some(uuid) = arguments.host.uuid() {
         gpu.uuid = uuid;
     }

@@ -8,6 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use vgpu_testbed::backends::Backend;
+use vgpu_testbed::bed::Bed;
 use vgpu_wire::registers as reg;
 
 use super::super::plan::{Maker, Plan, When};
@@ -240,6 +241,16 @@ pub const MAKERS: &[(&str, Maker)] = &[
     ("context-lost", |plan| mediator::behind(plan, mediator::without_context)),
     ("version-1", |plan| plan.version_1(&[])),
     ("version-1-without-pages", |plan| plan.version_1(&["--ram", "1M"])),
+    ("two-devices-of-one-address-range", |plan| {
+        let mut second = plan.devices[0].clone();
+        "0000:00:06.0".clone_into(&mut second.address);
+        second.uuid = format!("{:032x}", rand::random::<u128>());
+        plan.device_options.extend(["--address-range", "44"].map(str::to_owned));
+        plan.step(When::Served, move |scene| {
+            scene.add_bed(Bed::start_with("soft", &[second], &["--address-range", "44"])?)
+        });
+    }),
+    ("address-space-below-a-devices", |plan| plan.limits.push("ulimit -v 500000000".to_owned())),
     ("facts-empty", |plan| plan.wrong("facts:zero")),
     ("facts-without-capability", |plan| plan.wrong("facts:no-capability")),
     ("facts-without-driver", |plan| plan.wrong("facts:no-driver")),

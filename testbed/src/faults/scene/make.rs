@@ -30,6 +30,7 @@ impl Scene {
         let mut scene = Self {
             folder,
             bed: None,
+            others: Vec::new(),
             empty_bus: None,
             era: plan.era,
             port,

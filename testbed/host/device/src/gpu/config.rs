@@ -1,6 +1,6 @@
 //! The configuration of a GPU in software: what an executor is started with.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use super::addresses::Addresses;
 
 /// Why a configuration is no GPU.
 #[derive(Debug, thiserror::Error)]
@@ -51,29 +51,14 @@ pub struct GpuConfig {
     pub bus_bits: u32,
     /// Second-level cache, bytes.
     pub l2_bytes: u32,
-    /// Where device addresses begin; they end [`ADDRESS_SPAN`] later. Devices that one guest sees must
-    /// not share addresses.
-    pub address_base: u64,
-}
-
-/// How much address space a device has.
-pub const ADDRESS_SPAN: u64 = 1 << 40;
-/// Where the first device's addresses begin: like a GPU's within 47 bits, below what the kernel gives a
-/// process that maps less than 14 TiB, above its heap.
-const FIRST_ADDRESS: u64 = 0x7000_0000_0000;
-/// How many devices have addresses of their own.
-const SLOTS: u64 = 14;
-
-/// A range of addresses for another device of this process.
-fn next_address_base() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    FIRST_ADDRESS + NEXT.fetch_add(1, Ordering::Relaxed) % SLOTS * ADDRESS_SPAN
+    /// The device addresses. Devices that one guest sees must not share any.
+    pub addresses: Addresses,
 }
 
 impl GpuConfig {
     /// Compute capability 6.1, 8 GiB, driver 13.0, a UUID drawn at random. 6.1 is the least that
-    /// programs ask of a GPU with integer dot products and without tensor cores. Addresses are no
-    /// other's in this process, up to 14 devices.
+    /// programs ask of a GPU with integer dot products and without tensor cores. The addresses are those of
+    /// [`Addresses::next_in_process`].
     pub fn new(name: &str) -> Result<Self, GpuError> {
         Ok(Self {
             name: name.to_owned(),
@@ -87,7 +72,7 @@ impl GpuConfig {
             memory_clock_khz: 1_000_000,
             bus_bits: 128,
             l2_bytes: 1 << 20,
-            address_base: next_address_base(),
+            addresses: Addresses::next_in_process(),
         })
     }
 }

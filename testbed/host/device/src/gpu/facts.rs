@@ -2,8 +2,9 @@
 
 use vgpu_wire::facts::DeviceFacts;
 
+use super::addresses::ADDRESS_SPAN;
 use super::attributes::{Family, attributes};
-use super::config::{ADDRESS_SPAN, GpuConfig, GpuError};
+use super::config::{GpuConfig, GpuError};
 
 impl GpuConfig {
     /// The facts, with the [`vgpu_wire::facts::exec`] abilities of the executor.
@@ -14,7 +15,7 @@ impl GpuConfig {
         if !(1 << 20..=ADDRESS_SPAN / 2).contains(&self.memory_bytes) {
             return Err(GpuError::Memory(self.memory_bytes));
         }
-        Ok(DeviceFacts {
+        let mut facts = DeviceFacts {
             name: text("name", &self.name)?,
             driver_text: text("driver version", &self.driver_text)?,
             uuid: self.uuid,
@@ -26,7 +27,9 @@ impl GpuConfig {
             abilities,
             reserved: [0; 13],
             attributes: attributes(self, family),
-        })
+        };
+        facts.set_addresses(self.addresses.range());
+        Ok(facts)
     }
 }
 
@@ -51,6 +54,7 @@ mod tests {
         assert_eq!(&facts.name[..7], b"a name\0");
         assert_eq!((facts.cc_major, facts.cc_minor, facts.abilities), (8, 6, 3));
         assert_eq!(facts.uuid[6] >> 4, 4);
+        assert_eq!(facts.addresses(), Some(config.addresses.range()));
         assert_eq!((facts.attributes[75], facts.attributes[76]), (8, 6));
         let bad = GpuConfig { compute_capability: (4, 0), ..config.clone() };
         assert!(bad.facts(0).is_err());

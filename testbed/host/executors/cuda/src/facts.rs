@@ -3,6 +3,7 @@
 use std::ffi::c_int;
 use std::ops::RangeInclusive;
 
+use vgpu_wire::AddressRange;
 use vgpu_wire::facts::{DeviceFacts, exec};
 
 use crate::driver::device::{Device, uuid_text};
@@ -92,7 +93,7 @@ pub(crate) fn facts(device: &Device, options: &CudaOptions) -> Result<Box<Device
     let holds = if device.has_stream_memory_operations() { exec::HOLDS } else { 0 };
     let [cc_major, cc_minor] =
         COMPUTE_CAPABILITY.map(|id| device.attribute(id).and_then(|n| u32::try_from(n).ok()).unwrap_or(0));
-    Ok(Box::new(DeviceFacts {
+    let mut facts = Box::new(DeviceFacts {
         name: device.name()?,
         driver_text: driver_text(options),
         uuid,
@@ -104,7 +105,9 @@ pub(crate) fn facts(device: &Device, options: &CudaOptions) -> Result<Box<Device
         abilities: exec::KERNELS | exec::CUBIN | exec::PTX | holds,
         reserved: [0; 13],
         attributes,
-    }))
+    });
+    facts.set_addresses(AddressRange { base: options.address_base, bytes: options.address_bytes });
+    Ok(facts)
 }
 
 /// Bytes that guests get, of a GPU with `bytes`.

@@ -47,7 +47,7 @@ impl Null {
         let facts = config.facts(exec::KERNELS | exec::PTX | exec::CUBIN)?;
         Ok(Self {
             facts: Arc::new(facts),
-            memory: Arc::new(Memory::new(config.memory_bytes, config.address_base)),
+            memory: Arc::new(Memory::new(config.memory_bytes, config.addresses.clone())),
         })
     }
 }
@@ -147,6 +147,7 @@ impl Session for NullSession {
                 Some(address) => self.answer(work, SUCCESS, Address { address }.as_bytes()),
                 None => self.answer(work, OUT_OF_MEMORY, &[]),
             },
+            Body::MemUnreserve(body) => self.held.unreserve(body.address),
             Body::MemFree(body) => self.free(body.address),
             Body::MemFreeAsync(body) => self.free(body.address),
             Body::MemInfo(_) => {

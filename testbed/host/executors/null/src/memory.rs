@@ -1,31 +1,44 @@
 //! Device memory that does not exist: addresses and accounts.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Alignment of addresses, that of real devices.
+use vgpu_device::{AddressSpace, Addresses, Grain};
+
+/// What sizes are rounded up to, as on real devices.
 const ALIGNMENT: u64 = 512;
 
 /// What mappings of physical memory are made of.
 const GRANULARITY: u64 = 2 << 20;
+
+/// As the soft executor cuts its addresses.
+const GRAIN: Grain = Grain { least: 4096, gap: 4096, large: GRANULARITY };
 
 /// The device's account.
 #[derive(Debug)]
 pub(crate) struct Memory {
     total: u64,
     used: AtomicU64,
-    next: AtomicU64,
+    space: Mutex<AddressSpace>,
+    /// Keeps the addresses this device's.
+    _addresses: Addresses,
 }
 
 impl Memory {
-    /// A device of `total` bytes whose addresses begin at `base`.
-    pub(crate) fn new(total: u64, base: u64) -> Self {
-        Self { total, used: AtomicU64::new(0), next: AtomicU64::new(base) }
+    /// A device of `total` bytes with these addresses.
+    pub(crate) fn new(total: u64, addresses: Addresses) -> Self {
+        let range = addresses.range();
+        let space = Mutex::new(AddressSpace::new(range.base, range.bytes, GRAIN));
+        Self { total, used: AtomicU64::new(0), space, _addresses: addresses }
     }
 
     pub(crate) fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
+    }
+
+    fn space(&self) -> MutexGuard<'_, AddressSpace> {
+        self.space.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -33,35 +46,46 @@ impl Memory {
 #[derive(Debug)]
 pub(crate) struct Held {
     memory: Arc<Memory>,
+    /// Sizes by address.
     allocations: HashMap<u64, u64>,
+    /// Sizes of reserved ranges by address.
+    reservations: HashMap<u64, u64>,
     bytes: u64,
 }
 
 impl Held {
     pub(crate) fn new(memory: Arc<Memory>) -> Self {
-        Self { memory, allocations: HashMap::new(), bytes: 0 }
+        Self { memory, allocations: HashMap::new(), reservations: HashMap::new(), bytes: 0 }
     }
 
-    /// An address for `bytes`, if the device has that much left. Addresses are never used again.
+    /// An address for `bytes`, if the device has that much left.
     pub(crate) fn allocate(&mut self, bytes: u64) -> Option<u64> {
         let bytes = bytes.max(1).checked_next_multiple_of(ALIGNMENT)?;
         let total = self.memory.total;
         let charge = |used: u64| used.checked_add(bytes).filter(|&used| used <= total);
         self.memory.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, charge).ok()?;
-        let address = self.memory.next.fetch_add(bytes, Ordering::Relaxed);
+        let Some(address) = self.memory.space().take(bytes) else {
+            self.memory.used.fetch_sub(bytes, Ordering::Relaxed);
+            return None;
+        };
         self.allocations.insert(address, bytes);
         self.bytes += bytes;
         Some(address)
     }
 
-    /// Addresses for `bytes` that no memory stands behind, aligned to `alignment`, 0 or a power of two, and
-    /// to what mappings are made of. They cost nothing and are never used again.
-    pub(crate) fn reserve(&self, bytes: u64, alignment: u64) -> Option<u64> {
-        let alignment = alignment.max(GRANULARITY);
-        let room = bytes.checked_next_multiple_of(ALIGNMENT)?.checked_add(alignment)?;
-        let more = |next: u64| next.checked_add(room);
-        let next = self.memory.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
-        next.checked_next_multiple_of(alignment)
+    /// Addresses for `bytes` that no memory stands behind, aligned to `alignment`, 0 or a power of two, and to
+    /// what mappings are made of.
+    pub(crate) fn reserve(&mut self, bytes: u64, alignment: u64) -> Option<u64> {
+        let address = self.memory.space().take_aligned(bytes, alignment.max(GRANULARITY))?;
+        self.reservations.insert(address, bytes);
+        Some(address)
+    }
+
+    /// Gives reserved addresses back; an address that is none is ignored.
+    pub(crate) fn unreserve(&mut self, address: u64) {
+        if let Some(bytes) = self.reservations.remove(&address) {
+            self.memory.space().give_back(address, bytes);
+        }
     }
 
     /// Gives an allocation back; an address that is none is ignored.
@@ -69,6 +93,7 @@ impl Held {
         if let Some(bytes) = self.allocations.remove(&address) {
             self.bytes -= bytes;
             self.memory.used.fetch_sub(bytes, Ordering::Relaxed);
+            self.memory.space().give_back(address, bytes);
         }
     }
 
@@ -89,6 +114,10 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         self.memory.used.fetch_sub(self.bytes, Ordering::Relaxed);
+        let mut space = self.memory.space();
+        for (address, bytes) in self.allocations.drain().chain(self.reservations.drain()) {
+            space.give_back(address, bytes);
+        }
     }
 }
 
@@ -98,7 +127,7 @@ mod tests {
 
     #[test]
     fn the_device_has_so_much_and_gets_it_back() {
-        let memory = Arc::new(Memory::new(1 << 20, 0x7000_0000_0000));
+        let memory = Arc::new(Memory::new(1 << 20, Addresses::next_in_process()));
         let mut one = Held::new(Arc::clone(&memory));
         let mut two = Held::new(Arc::clone(&memory));
         let first = one.allocate(1 << 19).unwrap();
@@ -111,5 +140,28 @@ mod tests {
         assert!(two.allocate(1).is_some());
         drop(two);
         assert_eq!((memory.used(), one.info()), (0, (1 << 20, 1 << 20)));
+    }
+
+    /// Programs allocate and free for as long as they like: addresses do not run out.
+    #[test]
+    fn addresses_stay_within_the_range() {
+        let addresses = Addresses::next_in_process();
+        let range = addresses.range();
+        let memory = Arc::new(Memory::new(256 << 30, addresses));
+        for _ in 0..20 {
+            let mut held = Held::new(Arc::clone(&memory));
+            let large = held.allocate(200 << 30).unwrap();
+            assert!(range.holds(large, 200 << 30), "{large:#x}");
+            let reserved = held.reserve(300 << 30, 0).unwrap();
+            assert!(range.holds(reserved, 300 << 30), "{reserved:#x}");
+            assert!(reserved >= large + (200 << 30) || reserved + (300 << 30) <= large);
+            assert_eq!(held.reserve(1 << 40, 0), None);
+            held.unreserve(reserved);
+            held.unreserve(reserved);
+            let reserved = held.reserve(300 << 30, 1 << 30).unwrap();
+            assert_eq!(reserved % (1 << 30), 0);
+            assert!(range.holds(reserved, 300 << 30), "{reserved:#x}");
+        }
+        assert_eq!(memory.used(), 0);
     }
 }

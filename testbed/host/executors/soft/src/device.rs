@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use vgpu_device::{Account, GpuConfig};
+use vgpu_device::{Account, Addresses, GpuConfig};
 use vgpu_simt::Pool;
 use vgpu_wire::facts::DeviceFacts;
 
@@ -16,7 +16,7 @@ use crate::options::SoftOptions;
 #[derive(Debug)]
 pub(crate) struct Device {
     pub(crate) account: Arc<Account>,
-    pub(crate) address_base: u64,
+    pub(crate) addresses: Addresses,
     pub(crate) limits: Limits,
     pub(crate) images: Images,
     pub(crate) options: SoftOptions,
@@ -33,7 +33,7 @@ impl Device {
     ) -> Self {
         Self {
             account: Arc::new(Account::new(config.memory_bytes)),
-            address_base: config.address_base,
+            addresses: config.addresses.clone(),
             limits: Limits::new(facts),
             images: Images::new(Rules::new(facts)),
             options,

@@ -91,7 +91,7 @@ impl Soft {
     /// The addresses at which `cuMemAddressReserve` gives a program of such a GPU the range that it wishes for.
     #[must_use]
     pub fn reservable(config: &GpuConfig) -> std::ops::Range<u64> {
-        memory::reserved(config.address_base, config.memory_bytes)
+        memory::reserved(config.addresses.range().base, config.memory_bytes)
     }
 
     /// A GPU that delays and reorders work as far as CUDA allows, so that programs that rely on more fail.

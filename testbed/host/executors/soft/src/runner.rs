@@ -41,7 +41,7 @@ impl Runner {
     pub(crate) fn new(host: SessionHost, device: Arc<Device>) -> Self {
         let memory = Memory::new(
             Share::new(Arc::clone(&device.account), Arc::clone(host.charges())),
-            device.address_base,
+            device.addresses.range().base,
         );
         let interrupt = Interrupt::new(host.stop_flag(), None);
         let (dead, workspace) = (AtomicU32::new(0), Mutex::default());

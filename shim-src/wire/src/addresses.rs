@@ -1,0 +1,91 @@
+//! The device addresses of a function, which it announces in its facts.
+//!
+//! A copy names memory by address alone, so no two functions of one machine may share device addresses, and
+//! no memory of a guest process may lie where a device pointer could point. A host therefore announces one
+//! range for each function, and a guest reserves it in each process that attaches.
+
+use core::fmt;
+
+use crate::facts::DeviceFacts;
+
+/// Size of a page, of which a range has whole ones.
+const PAGE: u64 = 4096;
+/// The first address that no x86-64 process with four-level page tables can map.
+const USER_END: u64 = 1 << 47;
+/// Index in [`DeviceFacts::reserved`] of the low half of the range's base. The high half follows, and then
+/// the two halves of its size.
+const BASE: usize = 1;
+/// Index of the low half of the size.
+const BYTES: usize = 3;
+
+/// A range of device addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AddressRange {
+    /// The first address.
+    pub base: u64,
+    /// Its size in bytes.
+    pub bytes: u64,
+}
+
+impl AddressRange {
+    /// The first address behind the range.
+    #[must_use]
+    pub const fn end(&self) -> u64 {
+        self.base.saturating_add(self.bytes)
+    }
+
+    /// Whether all `bytes` from `address` on lie in the range.
+    #[must_use]
+    pub const fn holds(&self, address: u64, bytes: u64) -> bool {
+        address >= self.base && bytes <= self.bytes && address - self.base <= self.bytes - bytes
+    }
+
+    /// Whether an address lies in both ranges.
+    #[must_use]
+    pub const fn overlaps(&self, other: &Self) -> bool {
+        self.base < other.end() && other.base < self.end()
+    }
+
+    /// Whether a process can reserve the range: whole pages, none of them the first, below 2^47.
+    #[must_use]
+    pub const fn is_possible(&self) -> bool {
+        self.base != 0
+            && self.bytes != 0
+            && self.base.is_multiple_of(PAGE)
+            && self.bytes.is_multiple_of(PAGE)
+            && self.bytes <= USER_END
+            && self.base <= USER_END - self.bytes
+    }
+}
+
+/// The first and the last address.
+impl fmt::Display for AddressRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x} to {:#x}", self.base, self.end().saturating_sub(1))
+    }
+}
+
+impl DeviceFacts {
+    /// The range that the host announces, as it stands in the facts: a guest checks
+    /// [`AddressRange::is_possible`]. `None`: the host is older than ranges, and announces none.
+    #[must_use]
+    pub fn addresses(&self) -> Option<AddressRange> {
+        let wide = |at: usize| u64::from(self.reserved[at + 1]) << 32 | u64::from(self.reserved[at]);
+        let range = AddressRange { base: wide(BASE), bytes: wide(BYTES) };
+        (range.base != 0 || range.bytes != 0).then_some(range)
+    }
+
+    /// Announces a range.
+    pub fn set_addresses(&mut self, range: AddressRange) {
+        for (at, value) in [(BASE, range.base), (BYTES, range.bytes)] {
+            self.reserved[at] = value as u32;
+            self.reserved[at + 1] = (value >> 32) as u32;
+        }
+    }
+}
+
+/// What docs/wire.md states.
+const _: () = {
+    let reserved = core::mem::offset_of!(DeviceFacts, reserved);
+    assert!(reserved + 4 * BASE == 384 && reserved + 4 * BYTES == 392);
+};
