@@ -8,6 +8,7 @@
 //!   machine    all state; what concerns several parts of it
 //!   capture  graph  work  stream  context  code  memory  virtual_memory  host_memory
 //!   place      for tests: a library of their own, and what it recorded
+//!   sequence   expected calls, as data, against a record
 //!   leaves     rule (what can be broken)  handle  options  record  raw (all unsafe code)
 //! ```
 //! It was written from CUDA's driver API reference and programming guide, not from the shim that stands in
@@ -35,6 +36,7 @@ mod place;
 mod raw;
 mod record;
 mod rule;
+pub mod sequence;
 mod stream;
 mod virtual_memory;
 mod work;
