@@ -20,7 +20,7 @@ use crate::raw::{self, Address, Extra, HostAddress, ImageAddress, JitValues, Par
 use crate::record::Line;
 use crate::rule::{Answer, Refusal, Rule};
 
-/// How often the device looks whether a word has been written that its work waits for.
+/// How often the device looks whether a word has been written that its work waits for, or work is held.
 const LOOK: Duration = Duration::from_micros(100);
 
 /// Functions that need no `cuInit`.
@@ -53,8 +53,13 @@ fn run_device() {
     IS_DEVICE.set(true);
     let mut machine = lock();
     loop {
-        if machine.options.held || machine.work.is_empty() {
+        if machine.work.is_empty() {
             machine = LIBRARY.changed.wait(machine).unwrap_or_else(PoisonError::into_inner);
+            continue;
+        }
+        if machine.options.hold.as_ref().is_some_and(|file| file.exists()) {
+            let waited = LIBRARY.changed.wait_timeout(machine, LOOK);
+            machine = waited.unwrap_or_else(PoisonError::into_inner).0;
             continue;
         }
         let step = machine.step();
@@ -77,12 +82,6 @@ fn run_device() {
         thread::sleep(pace);
         machine = lock();
     }
-}
-
-/// Lets work complete that the options hold.
-pub fn release() {
-    lock().options.held = false;
-    LIBRARY.changed.notify_all();
 }
 
 /// A call while it is carried out.

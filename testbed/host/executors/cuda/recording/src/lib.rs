@@ -44,10 +44,3 @@ mod work;
 pub use options::VARIABLE;
 pub use place::Recording;
 pub use rule::Rule;
-
-/// Lets work complete that the option `held` holds.
-#[unsafe(no_mangle)]
-#[allow(non_snake_case, reason = "named as the library's other functions are")]
-pub extern "C" fn vgpuRecordingRelease() {
-    call::release();
-}

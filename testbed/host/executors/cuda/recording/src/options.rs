@@ -17,6 +17,9 @@ pub const FILE: &str = "recording.json";
 /// The record's name in the directory of that file.
 pub const RECORD: &str = "calls.jsonl";
 
+/// The name of the file that holds all work.
+pub const HOLD: &str = "hold";
+
 /// One call that fails though it is right.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -90,8 +93,9 @@ pub struct Options {
     pub pace_us: u64,
     /// The order of independent work.
     pub order: Order,
-    /// Nothing completes until `vgpuRecordingRelease` is called.
-    pub held: bool,
+    /// The file [`HOLD`] in the options' directory: while it is there, nothing completes.
+    #[serde(skip)]
+    pub hold: Option<PathBuf>,
     /// Calls that fail.
     pub failures: Vec<Failure>,
     /// A fault of the device.
@@ -118,7 +122,7 @@ impl Default for Options {
             not_ready: 1,
             pace_us: 20,
             order: Order::Oldest,
-            held: false,
+            hold: None,
             failures: Vec::new(),
             fault: None,
         }
@@ -143,6 +147,7 @@ impl Options {
         let mut options: Self =
             serde_json::from_str(&text).map_err(|error| format!("understand {}: {error}", file.display()))?;
         let folder = file.parent().unwrap_or(Path::new("."));
+        options.hold = Some(folder.join(HOLD));
         options.record = Some(folder.join(options.record.unwrap_or_else(|| RECORD.into())));
         Ok(options)
     }

@@ -7,7 +7,7 @@ use std::{fs, io};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::options::{FILE, RECORD};
+use crate::options::{FILE, HOLD, RECORD};
 
 /// What cargo calls the library.
 const BUILT: &str = "libvgpu_recording_cuda.so";
@@ -57,6 +57,22 @@ impl Recording {
             text => text?,
         };
         text.lines().map(|line| serde_json::from_str(line).map_err(io::Error::from)).collect()
+    }
+
+    /// Holds all work: nothing completes until [`Self::release`].
+    ///
+    /// # Errors
+    /// The directory cannot be written to.
+    pub fn hold(&self) -> io::Result<()> {
+        fs::write(self.folder.path().join(HOLD), [])
+    }
+
+    /// Lets work complete again.
+    ///
+    /// # Errors
+    /// It was not held.
+    pub fn release(&self) -> io::Result<()> {
+        fs::remove_file(self.folder.path().join(HOLD))
     }
 
     /// The lines of calls that broke a rule.

@@ -68,11 +68,21 @@ impl Bench {
         self.lines().into_iter().rfind(|line| line["call"] == call).expect(call)
     }
 
+    /// A library with options and a context that is current, of which no work completes.
+    pub fn held(options: &Value) -> Self {
+        let bench = Self::with(options);
+        bench.hold();
+        bench
+    }
+
+    /// Holds all work.
+    pub fn hold(&self) {
+        self.recording.hold().expect("a directory that can be written to");
+    }
+
     /// Lets held work go.
     pub fn release(&self) {
-        // SAFETY: the signature is that of the library's own function.
-        let release = unsafe { self.library.get::<extern "C" fn()>(b"vgpuRecordingRelease\0") };
-        release.expect("the library's own function")();
+        self.recording.release().expect("a directory that can be written to");
     }
 
     /// A new context, current in this thread.

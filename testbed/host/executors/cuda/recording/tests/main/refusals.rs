@@ -199,15 +199,12 @@ const CASES: &[Case] = &[
         cu!(b, cuMemFreeHost(pinned))
     }),
     (Rule::NotMapped, usual, |b| cu!(b, cuMemHostGetDevicePointer_v2(ptr::from_mut(&mut 0), host(), 0))),
-    (
-        Rule::HostMemoryInUse,
-        || json!({ "held": true }),
-        |b| {
-            assert_eq!(cu!(b, cuMemHostRegister_v2(host(), 8192, 0)), 0);
-            assert_eq!(cu!(b, cuMemcpyHtoDAsync_v2(b.memory(4096), host(), 4096, NONE)), 0);
-            cu!(b, cuMemHostUnregister(host()))
-        },
-    ),
+    (Rule::HostMemoryInUse, usual, |b| {
+        b.hold();
+        assert_eq!(cu!(b, cuMemHostRegister_v2(host(), 8192, 0)), 0);
+        assert_eq!(cu!(b, cuMemcpyHtoDAsync_v2(b.memory(4096), host(), 4096, NONE)), 0);
+        cu!(b, cuMemHostUnregister(host()))
+    }),
     (
         Rule::RegisterUnsupported,
         || json!({ "host_register": false }),
@@ -231,16 +228,13 @@ const CASES: &[Case] = &[
         cu!(b, cuMemRelease(handle))
     }),
     (Rule::NoPhysical, usual, |b| cu!(b, cuMemMap(b.reserved(), 2 * MIB, 0, 7, 0))),
-    (
-        Rule::MappingInUse,
-        || json!({ "held": true }),
-        |b| {
-            let address = b.mapped();
-            assert_eq!(set_access(b, address, 2 * MIB), 0);
-            assert_eq!(fill(b, address, NONE), 0);
-            cu!(b, cuMemUnmap(address, 2 * MIB))
-        },
-    ),
+    (Rule::MappingInUse, usual, |b| {
+        b.hold();
+        let address = b.mapped();
+        assert_eq!(set_access(b, address, 2 * MIB), 0);
+        assert_eq!(fill(b, address, NONE), 0);
+        cu!(b, cuMemUnmap(address, 2 * MIB))
+    }),
     (Rule::NotRecorded, usual, |b| {
         cu!(b, cuEventElapsedTime(ptr::from_mut(&mut 0.0), b.event(0), b.event(0)))
     }),

@@ -62,7 +62,7 @@ fn an_event_is_not_ready_at_once() {
 
 #[test]
 fn held_work_completes_when_it_is_let_go() {
-    let bench = Bench::with(&json!({ "held": true }));
+    let bench = Bench::held(&json!({}));
     let (event, word) = (bench.event(0), bench.pinned());
     // SAFETY: pinned memory of a page, aligned, which lives as long as the bench.
     let value = unsafe { AtomicU64::from_ptr(word.cast()) };
@@ -81,7 +81,7 @@ fn held_work_completes_when_it_is_let_go() {
 #[test]
 fn streams_are_in_order_only_where_they_wait() {
     for wait in [false, true] {
-        let bench = Bench::with(&json!({ "held": true, "order": "newest" }));
+        let bench = Bench::held(&json!({ "order": "newest" }));
         let (one, two, event, words) = (bench.stream(1), bench.stream(1), bench.event(2), bench.pinned());
         let at = words.addr() as u64;
         assert_eq!(cu!(bench, cuStreamWriteValue64_v2(one, at, 1, 0)), 0);
@@ -101,7 +101,7 @@ fn streams_are_in_order_only_where_they_wait() {
 #[test]
 fn the_legacy_stream_waits_for_blocking_streams_alone() {
     for (flags, last) in [(0, 2), (1, 1)] {
-        let bench = Bench::with(&json!({ "held": true, "order": "newest" }));
+        let bench = Bench::held(&json!({ "order": "newest" }));
         let (stream, words) = (bench.stream(flags), bench.pinned());
         let at = words.addr() as u64;
         assert_eq!(cu!(bench, cuStreamWriteValue32_v2(stream, at, 1, 0)), 0);

@@ -1,0 +1,92 @@
+//! A device whose executor drives a recording libcuda.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+use vgpu_device::GpuConfig;
+use vgpu_executor_cuda::{Cuda, CudaOptions};
+use vgpu_recording_cuda::{Recording, sequence};
+
+use crate::bench::{Bench, config};
+use crate::guest::Guest;
+
+/// The environment variable that has sequences written instead of compared.
+const WRITE: &str = "VGPU_WRITE_SEQUENCES";
+/// The call with which a session's own calls start.
+const CONTEXT: &str = "cuCtxCreate_v2";
+
+/// A bus with one device, and the record of its libcuda.
+pub struct Gpu {
+    pub bench: Bench,
+    pub recording: Recording,
+}
+
+impl Gpu {
+    /// A device whose libcuda has these options.
+    pub fn new(options: &Value) -> Self {
+        let recording = Recording::new(options).expect("a recording libcuda");
+        let base = GpuConfig::new("any").expect("a range of addresses").address_base;
+        let options = CudaOptions { libcuda: Some(recording.library()), ..CudaOptions::new(base) };
+        let executor = Cuda::new(&options).expect("a cuda executor");
+        Self { bench: Bench::with(config(executor)), recording }
+    }
+
+    /// A guest on the first channel.
+    pub fn guest(&self) -> Guest {
+        self.bench.guest(0)
+    }
+
+    /// The calls so far.
+    pub fn calls(&self) -> Vec<Value> {
+        self.recording.lines().expect("a record")
+    }
+
+    /// Holds all work of the GPU from now on.
+    pub fn hold(&self) {
+        self.recording.hold().expect("a directory that can be written to");
+    }
+
+    /// Lets it go.
+    pub fn release(&self) {
+        self.recording.release().expect("a directory that can be written to");
+    }
+
+    /// How often a function was called.
+    pub fn count(&self, call: &str) -> usize {
+        self.calls().iter().filter(|line| line["call"] == call).count()
+    }
+
+    /// Checks what holds of every record: nothing is refused, no copy names memory that is not pinned, and the thread
+    /// that reads the ring, which has made the context, waits for nothing, but once when a new context's clock is
+    /// compared with the host's.
+    pub fn check(&self) {
+        let calls = self.calls();
+        let bad =
+            |line: &&Value| !line["refused"].is_null() || line["notes"].to_string().contains("pageable");
+        assert_eq!(calls.iter().filter(bad).collect::<Vec<_>>(), Vec::<&Value>::new());
+        let ring = calls.iter().find(|line| line["call"] == CONTEXT).map(|line| &line["thread"]);
+        let waits =
+            |line: &&Value| Some(&line["thread"]) == ring && line["notes"].to_string().contains("waited");
+        let waiting: Vec<&Value> = calls.iter().filter(waits).collect();
+        let clock =
+            |line: &&Value| line["call"] == "cuEventSynchronize" && line["args"]["event"] == "event#1";
+        assert!(waiting.len() <= 1 && waiting.iter().all(clock), "{waiting:?}");
+    }
+
+    /// Compares the record with a file of `sequences`.
+    pub fn compare(&self, name: &str) {
+        self.check();
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sequences").join(name);
+        let calls = self.calls();
+        if std::env::var_os(WRITE).is_some() {
+            let start = if self.count(CONTEXT) > 0 { CONTEXT } else { "cuInit" };
+            fs::write(&path, sequence::written(start, &calls)).expect("a file that can be written");
+            return;
+        }
+        let text = fs::read_to_string(&path).expect("a sequence");
+        if let Err(difference) = sequence::compare(&text, &calls) {
+            panic!("{name}: {difference}");
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! The executor looks at no byte of what a guest copies: with the pages of the data taken away from the device's own
+//! mapping, copies are given to the GPU all the same.
+
+use std::ffi::c_void;
+use std::fs;
+
+use rustix::mm::{MprotectFlags, mprotect};
+use serde_json::json;
+use vgpu_wire::body::copy::{CopyIn, CopyOut};
+use vgpu_wire::{Mark, Span};
+use vm_memory::VolatileMemory;
+
+use crate::bench::address;
+use crate::gpu::Gpu;
+use crate::guest::Guest;
+use crate::play::{allocate, window};
+
+const WORD: u32 = 901;
+const BYTES: u64 = 64 << 10;
+
+/// Addresses of the window in this process but for the guest's: those of the device.
+fn device_mappings(gpu: &Gpu, guest: &Guest) -> Vec<usize> {
+    let window = gpu.bench.folder().join("bus/pci/devices").join(address().to_string()).join("resource2");
+    let window = window.to_str().expect("a path that is text");
+    let own = guest.function.window.get_slice(0, 1).expect("the window").ptr_guard().as_ptr().addr();
+    let maps = fs::read_to_string("/proc/self/maps").expect("the process's mappings");
+    let starts = maps.lines().filter(|line| line.ends_with(window)).filter_map(|line| line.split('-').next());
+    starts.filter_map(|text| usize::from_str_radix(text, 16).ok()).filter(|&start| start != own).collect()
+}
+
+fn protect(start: usize, flags: MprotectFlags) {
+    let start: *mut c_void = std::ptr::with_exposed_provenance_mut(start);
+    // SAFETY: the pages are the window's, mapped by the device of this process; whoever touches them while they are
+    // taken away ends the test, which is what it is for.
+    unsafe { mprotect(start, BYTES as usize, flags) }.expect("pages of a mapping");
+}
+
+#[test]
+fn no_byte_of_a_copy_is_looked_at() {
+    let gpu = Gpu::new(&json!({}));
+    let mut guest = gpu.guest();
+    let (memory, place) = (allocate(&mut guest, 1 << 20), window(&mut guest, BYTES));
+    let mappings = device_mappings(&gpu, &guest);
+    assert_eq!(mappings.len(), 1, "the device maps its window once");
+    let pages = mappings[0] + place as usize;
+    protect(pages, MprotectFlags::empty());
+    let (span, read) = (Span::bar(place, BYTES), Mark::new(WORD, 1));
+    guest.send(&CopyIn { stream: 0, reserved: 0, destination: memory, source: span, read }, &[]);
+    let written = Mark::new(WORD, 2);
+    guest.send(&CopyOut { stream: 0, reserved: 0, source: memory, destination: span, written }, &[]);
+    guest.wait_word(WORD, 2);
+    protect(pages, MprotectFlags::READ | MprotectFlags::WRITE);
+    gpu.check();
+}
