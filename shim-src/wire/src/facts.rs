@@ -43,6 +43,10 @@ pub mod exec {
     pub const PTX: u32 = 1 << 2;
     /// A stream can be held for the guest ([`crate::body::stream::StreamHold`]).
     pub const HOLDS: u32 = 1 << 3;
+    /// Products with epilogues, and with a C that is not D ([`crate::body::matmul::MatmulLt`]).
+    pub const EPILOGUES: u32 = 1 << 4;
+    /// Sums over vectors, and sums of vectors ([`crate::body::vector::VectorOp`]).
+    pub const VECTORS: u32 = 1 << 5;
 }
 
 wire_struct! {

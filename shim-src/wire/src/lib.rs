@@ -121,7 +121,7 @@ pub use counters::Counters;
 pub use layout::{Layout, fnv1a};
 pub use message::{
     Body, DecodeError, FLAG_JOIN, Header, JOIN_ALL, KNOWN_FLAGS, Kind, MESSAGE_ALIGN, Message, Payload,
-    RoundTrip, TABLE_DIGEST, padded,
+    RoundTrip, TABLE_DIGEST, extension_digest, padded,
 };
 pub use span::{Mark, SEGMENT_BAR, SEGMENT_INLINE, Span};
 

@@ -1,10 +1,13 @@
 //! The message: header, table of kinds, decoder.
 
+mod tail;
+
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::body::{copy, gemm, graph, launch, memory, module, pages, session, stream};
+use crate::body::{copy, gemm, graph, launch, matmul, memory, module, pages, session, stream, vector};
 use crate::layout::{Layout, fnv1a};
 use crate::span::{Mark, Span};
+use tail::Tail;
 
 /// Messages start at multiples of this many bytes.
 pub const MESSAGE_ALIGN: u64 = 16;
@@ -80,15 +83,18 @@ impl core::fmt::Display for DecodeError {
 
 impl core::error::Error for DecodeError {}
 
-/// What follows a body: nothing, or a number of bytes that the body states.
-trait Tail {
-    /// Bytes of the tail. `None`: whatever is there (padding).
-    fn tail(&self) -> Option<u64>;
+/// Continues a digest with a kind: its name, its id, its body's layout.
+const fn digest<P: Payload + Layout>(hash: u64) -> u64 {
+    let hash = fnv1a(hash, P::KIND.name().as_bytes());
+    let hash = fnv1a(hash, &(P::KIND as u64).to_le_bytes());
+    fnv1a(hash, &P::DIGEST.to_le_bytes())
 }
 
 macro_rules! kinds {
-    ($( $(#[$meta:meta])* $id:literal $name:ident($ty:path) $($reply:ident)? ; )*) => {
+    ($( $(#[$meta:meta])* $id:literal $name:ident($ty:path) $($reply:ident)? $(@ $ability:ident)? ; )*) => {
         /// Kinds of messages: the table of the contract. Numbers are explicit and never used again.
+        ///
+        /// Every host of this [`crate::WIRE_VERSION`] knows the kinds without an ability; the others are extensions.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u16)]
         pub enum Kind { $( $(#[$meta])* $name = $id, )* }
@@ -125,6 +131,13 @@ macro_rules! kinds {
             pub const fn replies(self) -> bool {
                 match self { $( Self::$name => kinds!(@reply $($reply)?), )* }
             }
+
+            /// The bit of [`DeviceFacts::abilities`](crate::facts::DeviceFacts::abilities) by which a host
+            /// announces the kind. `None`: every host knows it.
+            #[must_use]
+            pub const fn ability(self) -> Option<u32> {
+                match self { $( Self::$name => kinds!(@ability $($ability)?), )* }
+            }
         }
 
         /// A decoded body, by value: nothing refers to shared memory.
@@ -160,15 +173,11 @@ macro_rules! kinds {
         $( impl Payload for $ty { const KIND: Kind = Kind::$name; } )*
         $( kinds!(@round $ty, $($reply)?); )*
 
-        /// Digest of the table: ids, names, sizes, offsets of every message. Two builds whose digests
-        /// differ do not understand each other.
+        /// Digest of the table: ids, names, sizes, offsets of every message that is no extension. Two builds
+        /// whose digests differ do not understand each other.
         pub const TABLE_DIGEST: u64 = {
             let hash = crate::layout::FNV_START;
-            $(
-                let hash = fnv1a(hash, stringify!($name).as_bytes());
-                let hash = fnv1a(hash, &($id as u64).to_le_bytes());
-                let hash = fnv1a(hash, &<$ty as Layout>::DIGEST.to_le_bytes());
-            )*
+            $( let hash = if Kind::$name.ability().is_none() { digest::<$ty>(hash) } else { hash }; )*
             let hash = fnv1a(hash, &<crate::facts::HelloReply as Layout>::DIGEST.to_le_bytes());
             let hash = fnv1a(hash, &<crate::facts::DeviceFacts as Layout>::DIGEST.to_le_bytes());
             let hash = fnv1a(hash, &<session::WindowAllocReply as Layout>::DIGEST.to_le_bytes());
@@ -182,7 +191,23 @@ macro_rules! kinds {
             let hash = fnv1a(hash, &crate::area::STAGING.to_le_bytes());
             fnv1a(hash, &crate::area::AREA_BYTES.to_le_bytes())
         };
+
+        /// Digest of the kinds that a host announces by `ability`, as [`TABLE_DIGEST`] is of the others. It is
+        /// not compared at attach: what a bit means never changes.
+        #[must_use]
+        pub const fn extension_digest(ability: u32) -> u64 {
+            let hash = crate::layout::FNV_START;
+            $(
+                let hash = match Kind::$name.ability() {
+                    Some(bit) if bit == ability => digest::<$ty>(hash),
+                    _ => hash,
+                };
+            )*
+            hash
+        }
     };
+    (@ability $ability:ident) => { Some(crate::facts::exec::$ability) };
+    (@ability) => { None };
     (@reply reply) => { true };
     (@reply) => { false };
     (@slot $body:ident reply) => { Some($body.reply) };
@@ -299,64 +324,10 @@ kinds! {
     0x0701 Gemm(gemm::Gemm);
     /// Triangular systems.
     0x0702 TriangularSolve(gemm::TriangularSolve);
-}
-
-macro_rules! tails {
-    ($( $ty:path => |$body:ident| $tail:expr; )*) => {
-        $( impl Tail for $ty { fn tail(&self) -> Option<u64> { let $body = self; let _ = $body; $tail } } )*
-    };
-}
-
-tails! {
-    session::Pad => |b| None;
-    session::Hello => |b| Some(0);
-    session::Echo => |b| Some(0);
-    session::WindowAlloc => |b| Some(0);
-    session::WindowFree => |b| Some(0);
-    pages::PagesRegister => |b| Some(u64::from(b.runs) * size_of::<pages::PageRun>() as u64);
-    pages::PagesUnregister => |b| Some(0);
-    memory::MemAlloc => |b| Some(0);
-    memory::MemFree => |b| Some(0);
-    memory::MemInfo => |b| Some(0);
-    memory::MemAllocAsync => |b| Some(0);
-    memory::MemFreeAsync => |b| Some(0);
-    memory::MemReserve => |b| Some(0);
-    memory::MemUnreserve => |b| Some(0);
-    memory::MemCreate => |b| Some(0);
-    memory::MemRelease => |b| Some(0);
-    memory::MemMap => |b| Some(0);
-    memory::MemUnmap => |b| Some(0);
-    memory::MemSetAccess => |b| Some(0);
-    copy::CopyIn => |b| Some(b.source.tail_bytes());
-    copy::CopyOut => |b| Some(0);
-    copy::CopyDevice => |b| Some(0);
-    copy::CopyRows => |b| Some(0);
-    copy::Fill => |b| Some(0);
-    module::ModuleOpen => |b| Some(0);
-    module::ModuleData => |b| Some(b.data.tail_bytes());
-    module::ModuleLoad => |b| Some(0);
-    module::ModuleUnload => |b| Some(0);
-    module::FunctionGet => |b| Some(u64::from(b.name_bytes));
-    module::FunctionSet => |b| Some(0);
-    module::Occupancy => |b| Some(0);
-    module::GlobalGet => |b| Some(u64::from(b.name_bytes));
-    launch::Launch => |b| Some(u64::from(b.param_bytes));
-    stream::StreamCreate => |b| Some(0);
-    stream::StreamDestroy => |b| Some(0);
-    stream::Signal => |b| Some(0);
-    stream::Join => |b| Some(0);
-    stream::EventCreate => |b| Some(0);
-    stream::EventDestroy => |b| Some(0);
-    stream::EventRecord => |b| Some(0);
-    stream::StreamWait => |b| Some(0);
-    stream::StreamHold => |b| Some(0);
-    stream::StreamRelease => |b| Some(0);
-    graph::GraphDefine => |b| Some(b.records.tail_bytes());
-    graph::GraphUpdate => |b| Some(b.records.tail_bytes());
-    graph::GraphLaunch => |b| Some(0);
-    graph::GraphDestroy => |b| Some(0);
-    gemm::Gemm => |b| Some(0);
-    gemm::TriangularSolve => |b| Some(0);
+    /// Matrix products with an epilogue.
+    0x0703 MatmulLt(matmul::MatmulLt) @ EPILOGUES;
+    /// Sums over vectors, and of vectors.
+    0x0704 VectorOp(vector::VectorOp) @ VECTORS;
 }
 
 /// One message, decoded from a private copy of its bytes.

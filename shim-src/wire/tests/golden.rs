@@ -4,8 +4,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use vgpu_wire::body::{copy, gemm, graph, launch, memory, module, pages, session, stream};
-use vgpu_wire::{Body, FLAG_JOIN, Header, Kind, Mark, Message, Payload, Span, TABLE_DIGEST, padded};
+use vgpu_wire::body::{copy, gemm, graph, launch, matmul, memory, module, pages, session, stream, vector};
+use vgpu_wire::facts::exec;
+use vgpu_wire::{
+    Body, FLAG_JOIN, Header, Kind, Mark, Message, Payload, Span, TABLE_DIGEST, extension_digest, padded,
+};
 use zerocopy::IntoBytes;
 
 /// Encodes one message the way a guest does.
@@ -178,6 +181,47 @@ fn samples() -> BTreeMap<&'static str, Vec<u8>> {
     });
     sample!(stream::StreamHold { stream: 1, hold: 2, mark: mark() });
     sample!(stream::StreamRelease { hold: 1, reserved: 0 });
+    sample!(matmul::MatmulLt {
+        stream: 1,
+        flags: gemm::GEMM_DEVICE_SCALARS,
+        operation: [2, 3],
+        types: [4, 5, 6, 7],
+        compute: 8,
+        scale: 9,
+        epilogue: 10,
+        bias_type: 11,
+        aux_type: 12,
+        batch: 13,
+        size: [14, 15, 16],
+        leading: [17, 18, 19, 20],
+        stride: [21, -22, 23, 24],
+        matrix: [25, 26, 27, 28],
+        alpha: [29; 16],
+        beta: [30; 16],
+        bias: 31,
+        bias_stride: -32,
+        aux: 33,
+        aux_leading: 34,
+        aux_stride: -35,
+        workspace: 36,
+        workspace_bytes: 37,
+        reserved: [0; 2],
+    });
+    sample!(vector::VectorOp {
+        stream: 1,
+        flags: gemm::GEMM_DEVICE_SCALARS,
+        operation: vector::VECTOR_AXPY,
+        x_type: 2,
+        y_type: 3,
+        scalar_type: 4,
+        compute: 6,
+        reserved: 0,
+        elements: 7,
+        step: [8, -9],
+        vector: [10, 11],
+        alpha: [12; 16],
+        result: 13,
+    });
     all
 }
 
@@ -222,8 +266,29 @@ fn every_sample_decodes_to_itself() {
     }
 }
 
+/// The line of `golden.txt` that begins so, without its beginning.
+fn recorded(beginning: &str) -> Option<&'static str> {
+    include_str!("golden.txt").lines().find_map(|line| line.strip_prefix(beginning))
+}
+
 #[test]
 fn the_digest_is_recorded() {
-    let line = include_str!("golden.txt").lines().find_map(|line| line.strip_prefix("# digest "));
-    assert_eq!(line, Some(format!("{TABLE_DIGEST:#018x}").as_str()), "the table has changed");
+    let digest = format!("{TABLE_DIGEST:#018x}");
+    assert_eq!(recorded("# digest "), Some(digest.as_str()), "the table has changed");
+}
+
+/// What hosts and guests of other builds take a bit for: a change of an extension needs new kinds and a new bit.
+#[test]
+fn extensions_are_recorded() {
+    let mut seen = 0;
+    for (name, ability) in [("EPILOGUES", exec::EPILOGUES), ("VECTORS", exec::VECTORS)] {
+        let digest = format!("{:#018x}", extension_digest(ability));
+        let line = recorded(&format!("# extension {name} "));
+        assert_eq!(line, Some(digest.as_str()), "the extension {name} has changed");
+        seen |= ability;
+    }
+    let announced = Kind::ALL.iter().filter_map(|kind| kind.ability()).fold(0, |bits, bit| bits | bit);
+    assert_eq!(announced, seen, "every extension has a line");
+    let base = exec::KERNELS | exec::CUBIN | exec::PTX | exec::HOLDS;
+    assert_eq!(announced & base, 0, "bits of the first hosts announce no kinds");
 }

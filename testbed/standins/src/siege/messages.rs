@@ -9,7 +9,7 @@ use std::ptr::null_mut;
 use anyhow::{Context, Result, bail};
 use rand::{Rng, RngExt};
 use vgpu_transport::{Device, PciFunction, Session, scan, sysfs_root};
-use vgpu_wire::body::{copy, gemm, graph, launch, memory, module, pages, session, stream};
+use vgpu_wire::body::{copy, gemm, graph, launch, matmul, memory, module, pages, session, stream, vector};
 use vgpu_wire::{Payload, area};
 use zerocopy::FromBytes;
 
@@ -87,6 +87,8 @@ fn one(to: &Session, rng: &mut impl Rng) -> Result<()> {
         graph::GraphLaunch,
         gemm::Gemm,
         gemm::TriangularSolve,
+        matmul::MatmulLt,
+        vector::VectorOp,
     ];
     let mut body = [0; 512];
     // Zeros and small numbers are more likely to mean something.

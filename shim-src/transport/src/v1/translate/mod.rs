@@ -181,7 +181,9 @@ impl Translator {
             | Body::MemSetAccess(_)
             | Body::StreamHold(_)
             | Body::StreamRelease(_)
-            | Body::TriangularSolve(_) => return Err(Failure::Status(NOT_SUPPORTED)),
+            | Body::TriangularSolve(_)
+            | Body::MatmulLt(_)
+            | Body::VectorOp(_) => return Err(Failure::Status(NOT_SUPPORTED)),
         }
         Ok(())
     }

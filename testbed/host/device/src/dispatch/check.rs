@@ -4,9 +4,11 @@
 
 use vgpu_wire::body::gemm::{GEMM_DEVICE_SCALARS, GEMM_POINTERS};
 use vgpu_wire::body::launch::{LAUNCH_COOPERATIVE, LAUNCH_PROGRAMMATIC, PARAM_BYTES_MAX};
+use vgpu_wire::body::matmul::Epilogue;
 use vgpu_wire::body::memory::MEM_MANAGED;
 use vgpu_wire::body::module::{IMAGE_CUBIN, IMAGE_PTX};
 use vgpu_wire::body::stream::STREAM_NON_BLOCKING;
+use vgpu_wire::body::vector::{VECTOR_AXPY, VECTOR_DOT};
 use vgpu_wire::{Body, JOIN_ALL, Mark, SEGMENT_INLINE, Span, area};
 
 use crate::session::host::SessionHost;
@@ -191,6 +193,22 @@ fn fields(host: &SessionHost, body: &Body) -> Result<(), Violation> {
         Body::TriangularSolve(b) => {
             zero(b.reserved)?;
             known("the solve's flags", b.flags, GEMM_POINTERS | GEMM_DEVICE_SCALARS)
+        }
+        Body::MatmulLt(b) => {
+            zero(b.reserved[0] | b.reserved[1])?;
+            known("the product's flags", b.flags, GEMM_DEVICE_SCALARS)?;
+            if Epilogue::from_number(b.epilogue).is_some() {
+                return Ok(());
+            }
+            Err(Violation::Field { field: "the product's epilogue", value: b.epilogue.into() })
+        }
+        Body::VectorOp(b) => {
+            zero(b.reserved)?;
+            known("the vector operation's flags", b.flags, GEMM_DEVICE_SCALARS)?;
+            if (VECTOR_DOT..=VECTOR_AXPY).contains(&b.operation) {
+                return Ok(());
+            }
+            Err(Violation::Field { field: "the vector operation", value: b.operation.into() })
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use vgpu_wire::body::session::WindowAllocReply;
 use vgpu_wire::facts::{DeviceFacts, HelloReply};
-use vgpu_wire::{Body, FLAG_JOIN, Kind, Message, SEGMENT_INLINE, Span};
+use vgpu_wire::{Body, DecodeError, FLAG_JOIN, Kind, Message, SEGMENT_INLINE, Span};
 use zerocopy::IntoBytes;
 
 use crate::charges::charge::{Charge, OUT_OF_MEMORY};
@@ -26,6 +26,15 @@ mod status {
     pub(super) const INVALID_HANDLE: u32 = 400;
     pub(super) const NOT_PERMITTED: u32 = 800;
     pub(super) const NOT_SUPPORTED: u32 = 801;
+}
+
+/// Whether a device with these abilities has messages of that kind. To one that did not announce an extension its
+/// kinds are what they are to older devices: none.
+fn announced(abilities: u32, kind: Kind) -> Result<(), Violation> {
+    match kind.ability() {
+        Some(bit) if abilities & bit == 0 => Err(DecodeError::Kind(kind as u16).into()),
+        _ => Ok(()),
+    }
 }
 
 /// What Hello is answered with, besides the session's number.
@@ -95,6 +104,7 @@ impl Dispatcher {
         if (kind == Kind::Hello) != (self.number == 1) {
             return Err(Violation::Hello.into());
         }
+        announced(self.greeting.facts.abilities, kind)?;
         self.checks.message(&self.host, &message.body)?;
         self.host.counters().stats.count(&message);
         let work = Work { number: self.number, message, payload: message.tail, bytes };
@@ -255,7 +265,11 @@ impl Dispatcher {
 
     fn dispatch_records(&mut self, work: &Work<'_>, payload: &[u8]) -> Result<(), SessionError> {
         let host = &self.host;
-        let node = |body: &Body| check::node(host, body);
+        let abilities = self.greeting.facts.abilities;
+        let node = |body: &Body| {
+            announced(abilities, body.kind())?;
+            check::node(host, body)
+        };
         let checked = match &work.message.body {
             Body::GraphDefine(body) => self.graphs.define(body.graph, body.nodes, payload, node),
             Body::GraphUpdate(body) => {

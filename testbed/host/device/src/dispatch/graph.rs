@@ -118,6 +118,8 @@ const fn can_be_node(kind: Kind) -> bool {
             | Kind::StreamWait
             | Kind::Gemm
             | Kind::TriangularSolve
+            | Kind::MatmulLt
+            | Kind::VectorOp
     )
 }
 

@@ -115,6 +115,7 @@ mod tests {
 
     use super::*;
 
+    #[allow(clippy::large_types_passed_by_value, reason = "bodies that a test has just made")]
     fn message(body: Body, join: bool) -> Message<'static> {
         let header = Header {
             kind: body.kind() as u16,
