@@ -93,6 +93,49 @@ fn wrong(reason: &str, wrong: impl FnOnce(&mut Guest) -> u64) {
     next.echo();
 }
 
+/// A device that does not announce an extension ends a session that uses it, as devices do that never knew it.
+#[test]
+fn what_was_not_announced_is_no_message() {
+    use vgpu_device::{Executor, ExecutorError, Session, SessionHost};
+    use vgpu_wire::body::vector::{VECTOR_DOT, VectorOp};
+    use vgpu_wire::facts::{DeviceFacts, exec};
+    use zerocopy::FromZeros;
+
+    struct Older(Soft);
+
+    impl Executor for Older {
+        fn name(&self) -> &'static str {
+            "older"
+        }
+
+        fn facts(&self) -> DeviceFacts {
+            let facts = self.0.facts();
+            DeviceFacts { abilities: facts.abilities & !exec::VECTORS, ..facts }
+        }
+
+        fn allocated(&self) -> u64 {
+            self.0.allocated()
+        }
+
+        fn open(&self, host: SessionHost) -> Result<Box<dyn Session>, ExecutorError> {
+            self.0.open(host)
+        }
+    }
+
+    let mut body = VectorOp::new_zeroed();
+    body.operation = VECTOR_DOT;
+    let bench = Bench::with(config(Older(Soft::new(&gpu()).unwrap())));
+    let mut guest = bench.guest(0);
+    let number = guest.send(&body, &[]);
+    assert_eq!(guest.ended(), (999, ENDED, number));
+    // To one that does, its address is the program's error.
+    let bench = Bench::soft();
+    let mut guest = bench.guest(0);
+    guest.send(&body, &[]);
+    guest.echo();
+    assert_eq!(guest.late().map(|(code, flags, _)| (code, flags)), Some((700, area::ERROR_STICKY)));
+}
+
 /// A guest without a session, and one that starts session after session only to lose it, write no more lines
 /// to the host's log than the device's budget allows. Without the budget each attempt writes a line.
 #[test]

@@ -34,6 +34,9 @@ const MAX_THREADS_PER_MULTIPROCESSOR: usize = 39;
 const MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: usize = 97;
 const MAX_BLOCKS_PER_MULTIPROCESSOR: usize = 106;
 
+/// What it claims. Sums over vectors are what their memory holds.
+const ABILITIES: u32 = exec::KERNELS | exec::PTX | exec::CUBIN | exec::EPILOGUES | exec::VECTORS;
+
 /// A GPU that does nothing.
 #[derive(Debug)]
 pub struct Null {
@@ -44,7 +47,7 @@ pub struct Null {
 impl Null {
     /// A GPU with these facts. It claims to run kernels.
     pub fn new(config: &GpuConfig) -> Result<Self, GpuError> {
-        let facts = config.facts(exec::KERNELS | exec::PTX | exec::CUBIN)?;
+        let facts = config.facts(ABILITIES)?;
         Ok(Self {
             facts: Arc::new(facts),
             memory: Arc::new(Memory::new(config.memory_bytes, config.addresses.clone())),

@@ -1,6 +1,7 @@
-//! Matrix products and triangular solves: the calls of cuBLAS, computed on the CPU.
+//! Matrix products, triangular solves and operations on vectors: the calls of cuBLAS and cuBLASLt, computed on
+//! the CPU.
 //!
-//! [`multiply`] and [`solve`] take the message as the guest sent it. They first check everything in it:
+//! [`multiply`], [`matmul`], [`solve`] and [`vector`] take the message as the guest sent it. They first check everything in it:
 //! enumerations, sizes, and that each matrix of each product, each array of addresses and each scalar on the
 //! device is aligned and lies in the session's memory. Only then do they read or write anything. Matrices are
 //! column-major.
@@ -22,21 +23,30 @@
 //! | `64F`, pedantic, `EMULATED_FIXEDPOINT` | f64 | |
 //! | `32I` | f64, exactly: no sum of products of bytes exceeds 2^53 before k exceeds 2^39 | modulo 2^32 |
 //!
+//! Epilogues work on the sums before they are rounded; GELU and its derivative are computed in f64. Operations on vectors
+//! sum in f64.
+//!
 //! So no compute type is less exact than its name says, and the math mode, the algorithm and the workspace
 //! change nothing. A result does not depend on how many threads there are.
 
+mod activation;
 mod arithmetic;
 mod element;
 mod error;
+mod matmul;
 mod matrix;
 mod product;
+mod sums;
 mod triangle;
+mod vector;
 mod workers;
 
 #[cfg(test)]
 mod tests;
 
 pub use error::GemmError;
+pub use matmul::matmul;
 pub use product::multiply;
 pub use triangle::solve;
+pub use vector::vector;
 pub use workers::Run;

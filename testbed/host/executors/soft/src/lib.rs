@@ -62,6 +62,9 @@ pub use options::SoftOptions;
 /// The usual product name.
 pub const NAME: &str = "VGPU-STUB soft";
 
+/// What it can do besides what every executor can.
+const ABILITIES: u32 = exec::KERNELS | exec::PTX | exec::HOLDS | exec::EPILOGUES | exec::VECTORS;
+
 /// A GPU made of a CPU.
 #[derive(Debug)]
 pub struct Soft {
@@ -83,7 +86,7 @@ impl Soft {
     /// A GPU with these facts, for tests of programs.
     pub fn with_hooks(config: &GpuConfig, options: SoftOptions, hooks: TestHooks) -> Result<Self, GpuError> {
         vgpu_arena::keep_apart();
-        let facts = Box::new(config.facts(exec::KERNELS | exec::PTX | exec::HOLDS)?);
+        let facts = Box::new(config.facts(ABILITIES)?);
         let device = Arc::new(Device::new(config, &facts, options, hooks));
         Ok(Self { facts, device })
     }

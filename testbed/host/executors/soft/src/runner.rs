@@ -111,6 +111,12 @@ impl Runner {
             Task::Solve(body) => {
                 (None, self.attempt(|memory| self.with_run(|run| gemm::solve(memory, &body, run))))
             }
+            Task::Matmul(body) => {
+                (None, self.attempt(|memory| self.with_run(|run| gemm::matmul(memory, &body, run))))
+            }
+            Task::Vector(body) => {
+                (None, self.attempt(|memory| self.with_run(|run| gemm::vector(memory, &body, run))))
+            }
             Task::Mark(mark) | Task::Hold(_, mark) => (Some(mark), Ok(())),
             Task::Free(allocations, freeing) => {
                 drop(allocations);
@@ -177,7 +183,7 @@ impl Runner {
         self.copy(&from, &to)
     }
 
-    /// Calls `act` with the device's threads, for a product or a solve.
+    /// Calls `act` with the device's threads, for what cuBLAS does.
     fn with_run(&self, act: impl FnOnce(&gemm::Run<'_>) -> Result<(), GemmError>) -> Result<(), TaskError> {
         let interrupt = self.limited();
         Ok(act(&gemm::Run { threads: self.device.options.threads, check: &|| interrupt.check() })?)

@@ -220,6 +220,8 @@ impl SoftSession {
             Body::Fill(body) => Task::Fill(*body),
             Body::Gemm(body) => Task::Multiply(*body),
             Body::TriangularSolve(body) => Task::Solve(*body),
+            Body::MatmulLt(body) => Task::Matmul(Box::new(*body)),
+            Body::VectorOp(body) => Task::Vector(*body),
             Body::Signal(body) => Task::Mark(body.mark),
             Body::EventRecord(body) => Task::Mark(body.mark),
             Body::Launch(body) => {
@@ -280,6 +282,8 @@ impl Session for SoftSession {
             Body::Launch(body) => self.stream_work(work, Place::In(self.stream(body.stream)?)),
             Body::Gemm(body) => self.stream_work(work, Place::In(self.stream(body.stream)?)),
             Body::TriangularSolve(body) => self.stream_work(work, Place::In(self.stream(body.stream)?)),
+            Body::MatmulLt(body) => self.stream_work(work, Place::In(self.stream(body.stream)?)),
+            Body::VectorOp(body) => self.stream_work(work, Place::In(self.stream(body.stream)?)),
             Body::Signal(body) => self.stream_work(work, Place::After(self.stream_or_all(body.stream)?)),
             Body::EventRecord(body) => {
                 self.known_event(body.event)?;

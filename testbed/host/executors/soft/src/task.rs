@@ -11,7 +11,9 @@ use vgpu_wire::Mark;
 use vgpu_wire::body::copy::{CopyDevice, CopyRows, Fill};
 use vgpu_wire::body::gemm::{Gemm, TriangularSolve};
 use vgpu_wire::body::launch::Launch;
+use vgpu_wire::body::matmul::MatmulLt;
 use vgpu_wire::body::memory::{MemMap, MemSetAccess, MemUnmap, MemUnreserve};
+use vgpu_wire::body::vector::VectorOp;
 
 use crate::function::Function;
 use crate::memory::Allocation;
@@ -71,6 +73,9 @@ pub(crate) enum Task<'a> {
     Launch(Arc<Function>, Launch, Cow<'a, [u8]>),
     Multiply(Gemm),
     Solve(TriangularSolve),
+    /// In a box, because it is far larger than the others.
+    Matmul(Box<MatmulLt>),
+    Vector(VectorOp),
     /// Stores a mark once earlier work is done: a synchronize, or the record of an event.
     Mark(Mark),
     /// Tells the guest that it may run its function. The stream goes on when the guest says so.
@@ -97,7 +102,9 @@ impl Task<'_> {
             | Self::Fill(_)
             | Self::Launch(..)
             | Self::Multiply(_)
-            | Self::Solve(_) => false,
+            | Self::Solve(_)
+            | Self::Matmul(_)
+            | Self::Vector(_) => false,
             _ => true,
         }
     }
@@ -131,6 +138,8 @@ impl Task<'_> {
             Self::Fill(body) => Task::Fill(body),
             Self::Multiply(body) => Task::Multiply(body),
             Self::Solve(body) => Task::Solve(body),
+            Self::Matmul(body) => Task::Matmul(body),
+            Self::Vector(body) => Task::Vector(body),
             Self::Mark(mark) => Task::Mark(mark),
             Self::Hold(hold, mark) => Task::Hold(hold, mark),
             Self::Free(allocations, freeing) => Task::Free(allocations, freeing),

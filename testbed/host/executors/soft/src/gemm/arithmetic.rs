@@ -4,6 +4,7 @@ use half::f16;
 use ndarray::LinalgScalar;
 use num_complex::{Complex32, Complex64};
 
+use super::activation::{self, Activations};
 use super::element::{
     Element, Load, Output, load, load_bf16, load_complex, load_f16, load_i8, load_i32, store, store_bf16,
     store_complex, store_f16, store_i32,
@@ -33,6 +34,9 @@ pub(super) trait Arithmetic: 'static {
 
     /// Replaces numbers by their conjugates.
     fn conjugate(_numbers: &mut [Self::Number]) {}
+
+    /// What activations need; `None` where numbers are complex or whole, for which cuBLASLt has no epilogues.
+    const ACTIVATIONS: Option<Activations<Self::Number>> = None;
 }
 
 /// The first bytes of a scalar.
@@ -81,6 +85,8 @@ impl Arithmetic for Single {
     fn times(factor: f32, number: f32) -> f32 {
         factor * number
     }
+
+    const ACTIVATIONS: Option<Activations<f32>> = Some(activation::SINGLE);
 }
 
 /// Double precision throughout.
@@ -107,6 +113,8 @@ impl Arithmetic for Double {
     fn times(factor: f64, number: f64) -> f64 {
         factor * number
     }
+
+    const ACTIVATIONS: Option<Activations<f64>> = Some(activation::DOUBLE);
 }
 
 /// Complex numbers with parts in single precision.

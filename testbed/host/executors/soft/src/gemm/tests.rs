@@ -1,9 +1,11 @@
 //! Compares products and solves with sums in f64, in memory with a guard around every matrix.
 
+mod matmuls;
 mod products;
 mod refusals;
 mod solves;
 mod speed;
+mod vectors;
 
 use std::num::NonZeroUsize;
 

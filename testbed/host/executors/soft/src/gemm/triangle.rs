@@ -17,7 +17,8 @@ use super::arithmetic::{Arithmetic, ComplexDouble, ComplexSingle, Double, Single
 use super::element::{Element, Output};
 use super::error::GemmError;
 use super::matrix::{Access, Block, Column, Located, Matrix, Place, scalar};
-use super::product::{Operation, clear, nth};
+use super::product::clear;
+use super::sums::{Operation, nth};
 use super::workers::Run;
 
 /// Number of rows that are solved at once.
