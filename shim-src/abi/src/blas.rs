@@ -9,7 +9,7 @@ mod modes;
 mod status;
 mod types;
 
-pub use arg::{Address, Factor, Out};
+pub use arg::{Address, Factor, Out, Place};
 pub use driver::Driver;
 pub use matmul::{
     CUBLAS_COOKIE, CUBLASLT_COOKIE, MATMUL_DESC_BYTES, MatmulAlgo, MatmulHeuristicResult,

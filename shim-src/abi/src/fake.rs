@@ -6,6 +6,9 @@ use std::cell::{Cell, RefCell};
 
 use vgpu_wire::Counters;
 use vgpu_wire::body::gemm::{Gemm, TriangularSolve};
+use vgpu_wire::body::matmul::MatmulLt;
+use vgpu_wire::body::vector::VectorOp;
+use vgpu_wire::facts::exec;
 
 use crate::CUresult;
 use crate::calls::Calls;
@@ -17,12 +20,20 @@ thread_local! {
     static STATUS: Cell<CUresult> = const { Cell::new(CUresult::SUCCESS) };
     static CONTEXT: Cell<CUcontext> = const { Cell::new(CUcontext::NULL) };
     static PRODUCTS: RefCell<Vec<(usize, Gemm)>> = const { RefCell::new(Vec::new()) };
+    static ABILITIES: Cell<u32> = const { Cell::new(exec::EPILOGUES | exec::VECTORS) };
+    static MATMULS: RefCell<Vec<(usize, MatmulLt)>> = const { RefCell::new(Vec::new()) };
+    static VECTORS: RefCell<Vec<(usize, VectorOp)>> = const { RefCell::new(Vec::new()) };
     static SOLVES: RefCell<Vec<(usize, TriangularSolve)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Says what this thread's libcuda answers to work and to initialisation.
 pub fn answer(status: CUresult) {
     STATUS.set(status);
+}
+
+/// Says what this thread's device can do.
+pub fn can(abilities: u32) {
+    ABILITIES.set(abilities);
 }
 
 /// This thread's context.
@@ -35,6 +46,18 @@ pub fn context() -> CUcontext {
 #[must_use]
 pub fn products() -> Vec<(usize, Gemm)> {
     PRODUCTS.take()
+}
+
+/// The same for products of cuBLASLt.
+#[must_use]
+pub fn matmuls() -> Vec<(usize, MatmulLt)> {
+    MATMULS.take()
+}
+
+/// The same for operations on vectors. A sum for host memory leaves it as it is.
+#[must_use]
+pub fn vectors() -> Vec<(usize, VectorOp)> {
+    VECTORS.take()
 }
 
 /// The same for solves.
@@ -77,6 +100,26 @@ unsafe extern "C" fn solve(stream: *mut c_void, solve: *const TriangularSolve) -
     STATUS.get()
 }
 
+unsafe extern "C" fn matmul(stream: *mut c_void, product: *const MatmulLt) -> CUresult {
+    // SAFETY: as in `gemm`.
+    let product = unsafe { *product };
+    MATMULS.with_borrow_mut(|products| products.push((stream.addr(), product)));
+    STATUS.get()
+}
+
+unsafe extern "C" fn vector(stream: *mut c_void, vector: *const VectorOp, _: *mut c_void) -> CUresult {
+    // SAFETY: as in `gemm`.
+    let vector = unsafe { *vector };
+    VECTORS.with_borrow_mut(|vectors| vectors.push((stream.addr(), vector)));
+    STATUS.get()
+}
+
+unsafe extern "C" fn abilities(place: *mut u32) -> CUresult {
+    // SAFETY: the table's caller hands in a place for the answer.
+    unsafe { place.write(ABILITIES.get()) };
+    CUresult::SUCCESS
+}
+
 /// Entries that are not asked for here. They have no answer to store.
 macro_rules! refusing {
     ($( $name:ident($($ty:ty),*); )*) => {
@@ -103,7 +146,7 @@ unsafe extern "C" fn log_file() -> c_int {
     -1
 }
 
-/// Its table: products and solves are kept, everything else is not supported.
+/// Its table: products, solves and operations on vectors are kept, everything else is not supported.
 pub const TABLE: Table = Table {
     bytes: size_of::<Table>(),
     version: VERSION,
@@ -115,6 +158,9 @@ pub const TABLE: Table = Table {
     memory_info,
     gemm,
     solve,
+    matmul,
+    vector,
+    abilities,
     counters,
     done,
     echo,

@@ -8,6 +8,8 @@ use core::ptr;
 
 use vgpu_wire::Counters;
 use vgpu_wire::body::gemm::{Gemm, TriangularSolve};
+use vgpu_wire::body::matmul::MatmulLt;
+use vgpu_wire::body::vector::VectorOp;
 use vgpu_wire::facts::DeviceFacts;
 
 use crate::CUresult;
@@ -18,7 +20,7 @@ pub const UUID: [u8; 16] =
     [0x76, 0x67, 0x70, 0x75, 0x2d, 0x72, 0x75, 0x6e, 0x8f, 0x1c, 0x4e, 0x5b, 0xa2, 0x90, 0x37, 0xd1];
 
 /// Version of the table; all shims of one build have the same.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// A device of this guest, as libcuda knows it. Lives as long as the process.
 #[derive(Debug)]
@@ -61,6 +63,14 @@ pub struct Table {
     pub gemm: unsafe extern "C" fn(*mut c_void, *const Gemm) -> CUresult,
     /// The same for a triangular solve.
     pub solve: unsafe extern "C" fn(*mut c_void, *const TriangularSolve) -> CUresult,
+    /// The same for a product of cuBLASLt. Not supported where [`Self::abilities`] lacks the bit.
+    pub matmul: unsafe extern "C" fn(*mut c_void, *const MatmulLt) -> CUresult,
+    /// The same for an operation on vectors. With a place in host memory a sum is stored there, which is
+    /// waited for, and the structure's own address of the result is not used; null: the sum is stored in device
+    /// memory, and nobody waits.
+    pub vector: unsafe extern "C" fn(*mut c_void, *const VectorOp, *mut c_void) -> CUresult,
+    /// Stores the [`DeviceFacts::abilities`] of the current context's device.
+    pub abilities: unsafe extern "C" fn(*mut u32) -> CUresult,
     /// Stores the process's counters, summed over all devices.
     pub counters: unsafe extern "C" fn(*mut Counters) -> CUresult,
     /// Stores how many messages the host has carried out in the current context's session.

@@ -2,6 +2,7 @@
 //! 13.5 for the same arguments, where those could be had without a device.
 
 mod args;
+mod reduces;
 mod vectors;
 
 use std::ffi::{CStr, c_int};

@@ -11,13 +11,13 @@ const fn is(id: i32, bytes: usize, initial: u64) -> Attribute {
     Attribute { id, bytes, initial, free: false }
 }
 
-/// An attribute that a message says, or that changes no result.
+/// An attribute that a message says, that changes no result, or that is looked at where it counts.
 const fn free(id: i32, bytes: usize, initial: u64) -> Attribute {
     Attribute { id, bytes, initial, free: true }
 }
 
-/// An unknown `cudaDataType`.
-const NO_TYPE: u64 = 0xffff_ffff;
+/// No `cudaDataType`: that of D.
+pub const NO_TYPE: u64 = 0xffff_ffff;
 
 /// `cublasLtMatmulDesc_t`: a product.
 #[derive(Debug)]
@@ -30,6 +30,14 @@ pub mod desc {
     pub const POINTER_MODE: i32 = 2;
     pub const TRANSA: i32 = 3;
     pub const TRANSB: i32 = 4;
+    pub const EPILOGUE: i32 = 7;
+    pub const BIAS_POINTER: i32 = 8;
+    pub const BIAS_BATCH_STRIDE: i32 = 10;
+    pub const EPILOGUE_AUX_POINTER: i32 = 11;
+    pub const EPILOGUE_AUX_LD: i32 = 12;
+    pub const EPILOGUE_AUX_BATCH_STRIDE: i32 = 13;
+    pub const EPILOGUE_AUX_DATA_TYPE: i32 = 22;
+    pub const BIAS_DATA_TYPE: i32 = 26;
     pub const FILL_MODE_FULL: u64 = 2;
     pub const EPILOGUE_DEFAULT: u64 = 1;
 }
@@ -48,26 +56,26 @@ const DESC: [Attribute; 25] = [
     free(desc::POINTER_MODE, 4, 0),
     free(desc::TRANSA, 4, 0),
     free(desc::TRANSB, 4, 0),
-    is(5, 4, 0),                      // TRANSC
-    is(6, 4, desc::FILL_MODE_FULL),   // FILL_MODE
-    is(7, 4, desc::EPILOGUE_DEFAULT), // EPILOGUE
-    free(8, 8, 0),                    // BIAS_POINTER: no epilogue, no bias
-    free(10, 8, 0),                   // BIAS_BATCH_STRIDE
-    free(11, 8, 0),                   // EPILOGUE_AUX_POINTER
-    free(12, 8, 0),                   // EPILOGUE_AUX_LD
-    free(13, 8, 0),                   // EPILOGUE_AUX_BATCH_STRIDE
-    is(14, 8, 0),                     // ALPHA_VECTOR_BATCH_STRIDE
-    free(15, 4, 0),                   // SM_COUNT_TARGET: of speed alone
-    is(16, 4, 0),                     // in no header
-    is(17, 8, 0),                     // A_SCALE_POINTER
-    is(18, 8, 0),                     // B_SCALE_POINTER
-    is(19, 8, 0),                     // C_SCALE_POINTER
-    is(20, 8, 0),                     // D_SCALE_POINTER
-    is(21, 8, 0),                     // AMAX_D_POINTER
-    free(22, 4, NO_TYPE),             // EPILOGUE_AUX_DATA_TYPE
-    free(23, 8, 0),                   // EPILOGUE_AUX_SCALE_POINTER
-    free(24, 8, 0),                   // EPILOGUE_AUX_AMAX_POINTER
-    free(25, 1, 0),                   // FAST_ACCUM: of types with 8 bits alone
+    is(5, 4, 0),                    // TRANSC
+    is(6, 4, desc::FILL_MODE_FULL), // FILL_MODE
+    free(desc::EPILOGUE, 4, desc::EPILOGUE_DEFAULT),
+    free(desc::BIAS_POINTER, 8, 0), // and so on: without an epilogue that names them they mean nothing
+    free(desc::BIAS_BATCH_STRIDE, 8, 0),
+    free(desc::EPILOGUE_AUX_POINTER, 8, 0),
+    free(desc::EPILOGUE_AUX_LD, 8, 0),
+    free(desc::EPILOGUE_AUX_BATCH_STRIDE, 8, 0),
+    is(14, 8, 0),   // ALPHA_VECTOR_BATCH_STRIDE
+    free(15, 4, 0), // SM_COUNT_TARGET: of speed alone
+    is(16, 4, 0),   // in no header
+    is(17, 8, 0),   // A_SCALE_POINTER
+    is(18, 8, 0),   // B_SCALE_POINTER
+    is(19, 8, 0),   // C_SCALE_POINTER
+    is(20, 8, 0),   // D_SCALE_POINTER
+    is(21, 8, 0),   // AMAX_D_POINTER
+    free(desc::EPILOGUE_AUX_DATA_TYPE, 4, NO_TYPE),
+    free(23, 8, 0), // EPILOGUE_AUX_SCALE_POINTER: of types with 8 bits alone
+    free(24, 8, 0), // EPILOGUE_AUX_AMAX_POINTER: the same
+    free(25, 1, 0), // FAST_ACCUM: of types with 8 bits alone
 ];
 
 /// What both majors have behind.
@@ -100,17 +108,17 @@ const fn joined<const N: usize>(middle: &[Attribute], end: &[Attribute]) -> [Att
 
 const DESC12: &[Attribute] = &joined::<38>(
     &[
-        free(26, 4, NO_TYPE), // BIAS_DATA_TYPE
-        is(27, 4, 0),         // ATOMIC_SYNC_NUM_CHUNKS_D_ROWS
-        is(28, 4, 0),         // ATOMIC_SYNC_NUM_CHUNKS_D_COLS
-        is(29, 8, 0),         // ATOMIC_SYNC_IN_COUNTERS_POINTER
-        is(30, 8, 0),         // ATOMIC_SYNC_OUT_COUNTERS_POINTER
+        free(desc::BIAS_DATA_TYPE, 4, NO_TYPE),
+        is(27, 4, 0), // ATOMIC_SYNC_NUM_CHUNKS_D_ROWS
+        is(28, 4, 0), // ATOMIC_SYNC_NUM_CHUNKS_D_COLS
+        is(29, 8, 0), // ATOMIC_SYNC_IN_COUNTERS_POINTER
+        is(30, 8, 0), // ATOMIC_SYNC_OUT_COUNTERS_POINTER
     ],
     &[is(38, 4, 0)], // in no header
 );
 
 const DESC13: &[Attribute] = &joined::<37>(
-    &[free(26, 4, NO_TYPE)], // BIAS_DATA_TYPE
+    &[free(desc::BIAS_DATA_TYPE, 4, NO_TYPE)],
     &[
         is(38, 8, 0),      // EMULATION_DESCRIPTOR
         is(39, 8, 0),      // ALPHA_BATCH_STRIDE
@@ -126,11 +134,16 @@ pub enum Layout {}
 /// Attributes of [`Layout`].
 pub mod layout {
     pub const TYPE: i32 = 0;
+    pub const ORDER: i32 = 1;
     pub const ROWS: i32 = 2;
     pub const COLS: i32 = 3;
     pub const LD: i32 = 4;
     pub const BATCH_COUNT: i32 = 5;
     pub const STRIDED_BATCH_OFFSET: i32 = 6;
+    /// `CUBLASLT_ORDER_COL`
+    pub const ORDER_COL: i32 = 0;
+    /// `CUBLASLT_ORDER_ROW`
+    pub const ORDER_ROW: i32 = 1;
 }
 
 impl Kind for Layout {
@@ -142,7 +155,7 @@ impl Kind for Layout {
 /// The first nine are CUDA 12's too.
 const LAYOUT13: [Attribute; 14] = [
     free(layout::TYPE, 4, 0),
-    is(1, 4, 0), // ORDER: by columns
+    free(layout::ORDER, 4, 0),
     free(layout::ROWS, 8, 0),
     free(layout::COLS, 8, 0),
     free(layout::LD, 8, 0),

@@ -179,6 +179,19 @@ impl<K: Kind> Record<K> {
         Ok((self.number(id)? as u32).cast_signed())
     }
 
+    /// An attribute as an unsigned number; what it is at first where the record is too short to have it.
+    pub fn number_or_initial(self, id: c_int) -> Result<u64> {
+        self.check()?;
+        let initial = K::ATTRIBUTES.iter().find(|attribute| attribute.id == id);
+        let initial = initial.map(|attribute| attribute.initial).ok_or(BlasStatus::INVALID_VALUE)?;
+        Ok(self.place(id).map_or(initial, |place| load(&place)))
+    }
+
+    /// Whether there is none.
+    pub fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
     /// The first attribute that is not as it was at first and not free to be otherwise.
     pub fn unusual(self) -> Result<Option<c_int>> {
         let bytes = (self.size()? & !OWN) as usize;

@@ -2,7 +2,7 @@
 //! bears: its pointers are null or what the manual says. These types carry that promise from the
 //! signature to the place of use; C makes them, no Rust does.
 
-use core::ffi::c_int;
+use core::ffi::{c_int, c_void};
 
 use super::modes::POINTER_MODE_DEVICE;
 use super::status::BlasStatus;
@@ -55,6 +55,22 @@ impl Factor {
         }
         // SAFETY: the type's promise: not null, so a number of the scale type, in host memory in this mode.
         unsafe { Scalar::read(self.0, scale) }.ok_or(BlasStatus::NOT_SUPPORTED)
+    }
+}
+
+/// Where a sum goes: null, or valid for writing a number of the call's type, in the memory that the handle's pointer mode
+/// says.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct Place(*mut c_void);
+
+impl Place {
+    /// Itself.
+    ///
+    /// # Errors
+    /// An invalid value for null.
+    pub fn check(self) -> Result<*mut c_void, BlasStatus> {
+        if self.0.is_null() { Err(BlasStatus::INVALID_VALUE) } else { Ok(self.0) }
     }
 }
 

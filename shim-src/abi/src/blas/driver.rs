@@ -4,6 +4,8 @@ use core::ffi::c_void;
 use core::ptr;
 
 use vgpu_wire::body::gemm::{Gemm, TriangularSolve};
+use vgpu_wire::body::matmul::MatmulLt;
+use vgpu_wire::body::vector::VectorOp;
 
 use crate::blas::BlasStatus;
 use crate::calls::Calls;
@@ -66,5 +68,46 @@ impl Driver {
         let stream: *mut c_void = ptr::without_provenance_mut(stream);
         // SAFETY: as in `multiply`.
         self.sent("a triangular solve", unsafe { (self.table()?.solve)(stream, solve) })
+    }
+
+    /// Gives a product of cuBLASLt to a stream.
+    ///
+    /// # Errors
+    /// As [`Self::multiply`].
+    pub fn matmul(&self, stream: usize, product: &MatmulLt) -> Result<(), BlasStatus> {
+        let stream: *mut c_void = ptr::without_provenance_mut(stream);
+        // SAFETY: as in `multiply`.
+        self.sent("a matrix product with an epilogue", unsafe { (self.table()?.matmul)(stream, product) })
+    }
+
+    /// Gives an operation on vectors to a stream. Its sum goes to `host` if that is not null, and is there then.
+    ///
+    /// # Errors
+    /// As [`Self::multiply`].
+    ///
+    /// # Safety
+    /// `host` is null, or valid for writing a number of the operation's scalar type.
+    pub unsafe fn vector(
+        &self,
+        stream: usize,
+        operation: &VectorOp,
+        host: *mut c_void,
+    ) -> Result<(), BlasStatus> {
+        let stream: *mut c_void = ptr::without_provenance_mut(stream);
+        // SAFETY: as in `multiply`; the caller vouches for the place.
+        let status = unsafe { (self.table()?.vector)(stream, operation, host) };
+        self.sent("an operation on vectors", status)
+    }
+
+    /// Whether the host of the current context's device announces an ability, a bit of
+    /// [`vgpu_wire::facts::exec`].
+    ///
+    /// # Errors
+    /// As [`Self::multiply`].
+    pub fn can(&self, ability: u32) -> Result<bool, BlasStatus> {
+        let mut abilities = 0;
+        // SAFETY: an entry of libcuda's table, called with a place for the answer.
+        unsafe { (self.table()?.abilities)(&raw mut abilities) }.ok().map_err(BlasStatus::from)?;
+        Ok(abilities & ability != 0)
     }
 }

@@ -11,7 +11,10 @@ use vgpu_abi::table::{Device, Table, UUID, VERSION};
 use vgpu_abi::{CUresult, log};
 use vgpu_wire::Counters;
 use vgpu_wire::body::gemm::{Gemm, TriangularSolve};
+use vgpu_wire::body::matmul::MatmulLt;
 use vgpu_wire::body::session::Echo;
+use vgpu_wire::body::vector::VectorOp;
+use vgpu_wire::facts::exec;
 
 use crate::Result;
 use crate::arg::{In, Out};
@@ -19,7 +22,7 @@ use crate::object::default_stream::find;
 use crate::object::gpu::Gpu;
 use crate::object::{current, lifecycle};
 use crate::ptsz::DefaultStream;
-use crate::submit::stream;
+use crate::submit::{stream, vector};
 use crate::sync::Mutex;
 use crate::visible::uuid_text;
 
@@ -102,6 +105,41 @@ unsafe extern "C" fn solve(stream: *mut c_void, system: *const TriangularSolve) 
     })
 }
 
+unsafe extern "C" fn matmul(stream: *mut c_void, product: *const MatmulLt) -> CUresult {
+    // SAFETY: as above, for reading.
+    let product = unsafe { In::new(product) };
+    answer("matmul", || {
+        let product = product.get()?;
+        let stream = find(CUstream(stream as usize), DefaultStream::Legacy)?;
+        stream.gpu().needs(exec::EPILOGUES, "matrix products with epilogues")?;
+        stream::submit(stream, |stream| MatmulLt { stream, ..product }, &[])
+    })
+}
+
+unsafe extern "C" fn vector_op(
+    stream: *mut c_void,
+    operation: *const VectorOp,
+    place: *mut c_void,
+) -> CUresult {
+    // SAFETY: as above, for reading.
+    let operation = unsafe { In::new(operation) };
+    answer("vector", || {
+        let operation = operation.get()?;
+        let stream = find(CUstream(stream as usize), DefaultStream::Legacy)?;
+        stream.gpu().needs(exec::VECTORS, "operations on vectors")?;
+        if place.is_null() {
+            return stream::submit(stream, |stream| VectorOp { stream, ..operation }, &[]);
+        }
+        vector::sum(stream, operation, place)
+    })
+}
+
+unsafe extern "C" fn abilities(place: *mut u32) -> CUresult {
+    // SAFETY: as above.
+    let out = unsafe { Out::new(place) };
+    answer("abilities", || out.check()?.set(current::context()?.gpu().shown.facts.abilities))
+}
+
 unsafe extern "C" fn counters(counters: *mut Counters) -> CUresult {
     // SAFETY: as above.
     let out = unsafe { Out::new(counters) };
@@ -143,6 +181,9 @@ fn table() -> &'static Table {
         memory_info,
         gemm,
         solve,
+        matmul,
+        vector: vector_op,
+        abilities,
         counters,
         done,
         echo,

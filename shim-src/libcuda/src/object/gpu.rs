@@ -1,7 +1,7 @@
 //! A device of the process: its queue, its facts as the program sees them, and its memory.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
 
 use vgpu_abi::driver::{STREAM_NON_BLOCKING, attribute};
 use vgpu_abi::{CUresult, log, table};
@@ -37,6 +37,10 @@ pub struct Gpu {
     pub current_pool: AtomicUsize,
     /// Handle of the primary context; 0 until the device is attached.
     pub primary: AtomicUsize,
+    /// Addresses of room for sums in device memory that no call uses.
+    pub sums: Mutex<Vec<u64>>,
+    /// Abilities that the host lacks and the log names.
+    told_missing: AtomicU32,
     /// See [`Gpu::courier`].
     courier: OnceLock<Timeline>,
     /// Held while the courier's stream is created.
@@ -103,10 +107,23 @@ impl Gpu {
             default_pool: AtomicUsize::new(0),
             current_pool: AtomicUsize::new(0),
             primary: AtomicUsize::new(0),
+            sums: Mutex::default(),
+            told_missing: AtomicU32::new(0),
             courier: OnceLock::new(),
             courier_create: Mutex::default(),
             ordinal: AtomicI32::new(-1),
         }))
+    }
+
+    /// Refuses what only hosts with an ability ([`vgpu_wire::facts::exec`]) do. The log says so once for each.
+    pub fn needs(&self, ability: u32, what: &str) -> Result {
+        if self.shown.facts.abilities & ability != 0 {
+            return Ok(());
+        }
+        if self.told_missing.fetch_or(ability, Ordering::Relaxed) & ability == 0 {
+            log::warn(format_args!("device {}: its host does not do {what}: not supported", self.index));
+        }
+        Err(CUresult::NOT_SUPPORTED)
     }
 
     /// The CUDA ordinal; -1 for a device that the process does not see.

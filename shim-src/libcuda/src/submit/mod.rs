@@ -13,3 +13,4 @@ pub mod mode;
 pub mod route;
 pub mod stream;
 pub mod transfer;
+pub mod vector;

@@ -18,6 +18,7 @@ mod host;
 mod life;
 mod memory;
 mod pools;
+mod products;
 mod refusals;
 mod streams;
 mod trouble;

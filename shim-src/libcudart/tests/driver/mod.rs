@@ -18,6 +18,8 @@ use vgpu_abi::driver::{CUcontext, CUdevice, CUfunction, CUkernel, CUlibrary, CUs
 use vgpu_abi::table::{Device, Table, UUID, VERSION};
 use vgpu_wire::Counters;
 use vgpu_wire::body::gemm::{Gemm, TriangularSolve};
+use vgpu_wire::body::matmul::MatmulLt;
+use vgpu_wire::body::vector::VectorOp;
 
 /// What the driver answers, and what it was asked.
 pub struct Driver {
@@ -147,6 +149,15 @@ unsafe extern "C" fn gemm(_: *mut c_void, _: *const Gemm) -> CUresult {
 unsafe extern "C" fn solve(_: *mut c_void, _: *const TriangularSolve) -> CUresult {
     CUresult(801)
 }
+unsafe extern "C" fn matmul(_: *mut c_void, _: *const MatmulLt) -> CUresult {
+    CUresult(801)
+}
+unsafe extern "C" fn vector(_: *mut c_void, _: *const VectorOp, _: *mut c_void) -> CUresult {
+    CUresult(801)
+}
+unsafe extern "C" fn abilities(_: *mut u32) -> CUresult {
+    CUresult(801)
+}
 unsafe extern "C" fn counters(_: *mut Counters) -> CUresult {
     CUresult(801)
 }
@@ -172,6 +183,9 @@ static TABLE: Table = Table {
     memory_info,
     gemm,
     solve,
+    matmul,
+    vector,
+    abilities,
     counters,
     done,
     echo,
