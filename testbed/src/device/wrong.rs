@@ -9,7 +9,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use vgpu_device::{Executor, ExecutorError, LateError, Retired, Session, SessionError, SessionHost, Work};
+use vgpu_device::{
+    Executor, ExecutorError, LateError, Progress, Retired, Session, SessionError, SessionHost, SharedRange,
+    Work, WorkerCount,
+};
 use vgpu_wire::facts::DeviceFacts;
 use vgpu_wire::{Body, SEGMENT_BAR, SEGMENT_INLINE};
 
@@ -179,6 +182,14 @@ impl Executor for WrongExecutor {
         self.inner.allocated()
     }
 
+    fn charged_elsewhere(&self) -> u64 {
+        self.inner.charged_elsewhere()
+    }
+
+    fn workers(&self) -> Option<WorkerCount> {
+        self.inner.workers()
+    }
+
     fn open(&self, host: SessionHost) -> Result<Box<dyn Session>, ExecutorError> {
         if self.wrongs.contains(&Wrong::Open) {
             return Err(ExecutorError::Failed("it was told to refuse".to_owned()));
@@ -292,6 +303,18 @@ impl Session for WrongSession {
 
     fn batch(&self) -> u32 {
         self.inner.batch()
+    }
+
+    fn granted(&mut self, range: SharedRange) -> Result<(), SessionError> {
+        self.inner.granted(range)
+    }
+
+    fn refuse_in_order(&mut self, work: &Work<'_>, code: u32, why: &str) -> Result<bool, SessionError> {
+        self.inner.refuse_in_order(work, code, why)
+    }
+
+    fn progress(&mut self, number: u64) -> Progress {
+        self.inner.progress(number)
     }
 
     fn retire(&mut self, memory: Retired) {

@@ -1,6 +1,8 @@
 //! What carries messages out. The traits are shaped so that a session can live in another process:
 //! what goes in is bytes of checked messages, what comes out are completions ([`SessionHost`]), which
-//! may come later and from any thread.
+//! may come later and from any thread. Such an executor is told of what the session is granted
+//! ([`Session::granted`]), refuses in the order of its messages ([`Session::refuse_in_order`]), and says
+//! itself how far it has come ([`Session::progress`]).
 
 use std::sync::Arc;
 
@@ -10,6 +12,7 @@ use vgpu_wire::facts::DeviceFacts;
 use crate::charges::charge::OverLimit;
 use crate::session::host::{Retired, SessionHost};
 use crate::session::published::MemoryInUse;
+use crate::session::remote::SharedRange;
 use crate::session::return_area::ReplyTo;
 use crate::session::violation::Violation;
 
@@ -61,6 +64,17 @@ pub trait Executor: Send + Sync {
         0
     }
 
+    /// Bytes of host and device memory that processes of the executor's own hold for sessions, beside what
+    /// sessions are charged here.
+    fn charged_elsewhere(&self) -> u64 {
+        0
+    }
+
+    /// Worker processes that were started, and those that have not ended; `None` for an executor without any.
+    fn workers(&self) -> Option<WorkerCount> {
+        None
+    }
+
     /// A session has ended, and all that it had is free: the moment to give memory back to the system.
     fn tidy(&self) {}
 
@@ -73,6 +87,24 @@ impl MemoryInUse for Arc<dyn Executor> {
     fn bytes(&self) -> u64 {
         self.allocated()
     }
+}
+
+/// Worker processes of an executor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WorkerCount {
+    /// Started since the device started.
+    pub started: u64,
+    /// Of these, processes that have not been reaped.
+    pub running: u64,
+}
+
+/// How many messages a session has carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// All up to this number. The session's thread stores it for the guest to read.
+    Upto(u64),
+    /// The session stores it in the return area itself, from the process that carries messages out.
+    ByItself,
 }
 
 /// One message for an executor, checked as far as it can be without the executor's own state.
@@ -116,6 +148,26 @@ pub trait Session: Send {
     /// a message takes longer than to say so.
     fn batch(&self) -> u32 {
         1
+    }
+
+    /// Shared memory that later messages may name is the session's. Comes before the guest learns of it.
+    fn granted(&mut self, range: SharedRange) -> Result<(), SessionError> {
+        let _ = range;
+        Ok(())
+    }
+
+    /// Refuses a message that the device does not let through, with a `CUresult` and the reason as text, in
+    /// its place among the others. False: the session has carried out all earlier messages, or has none, and
+    /// the device stores the refusal.
+    fn refuse_in_order(&mut self, work: &Work<'_>, code: u32, why: &str) -> Result<bool, SessionError> {
+        let _ = (work, code, why);
+        Ok(false)
+    }
+
+    /// All messages up to `number` have been handed over, and no other follows at once: what was put by to go
+    /// together goes now. Answers how many the guest may be told are carried out.
+    fn progress(&mut self, number: u64) -> Progress {
+        Progress::Upto(number)
     }
 
     /// Window memory that the guest has given back. It is another's when `memory` is dropped, so this

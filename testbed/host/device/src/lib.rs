@@ -63,7 +63,8 @@ pub use charges::host_memory::mappings_allowed;
 pub use charges::limits::{Limits, Resource};
 pub use device::{Device, DeviceConfig, DeviceError};
 pub use dispatch::graph::{GraphRecord, nodes as graph_nodes, patches as graph_patches};
-pub use executor::{Executor, ExecutorError, Session, SessionError, Work};
+pub use dispatch::refusals::Refusals;
+pub use executor::{Executor, ExecutorError, Progress, Session, SessionError, Work, WorkerCount};
 pub use gpu::{
     ADDRESS_RANGES, ADDRESS_SPAN, Addresses, ClaimError, GpuConfig, GpuError, RangeLocks, parse_bytes,
     parse_compute_capability, parse_uuid,
@@ -71,13 +72,16 @@ pub use gpu::{
 pub use hooks::TestHooks;
 pub use memory::guest::{GuestMemory, Ram};
 pub use memory::window::{SharedSlice, Window, WindowError};
+pub use session::elsewhere::InWorker;
 pub use session::gauges::Gauges;
 pub use session::grant::Grant;
 pub use session::host::{Retired, SessionHost};
 pub use session::memory::Piece;
+pub use session::remote::{Home, Loss, Part, Remote, SharedRange};
 pub use session::return_area::{LateError, ReplyTo};
 pub use session::violation::Violation;
 pub use sim::{ExitHandle, Seen, SimBus, SimDevice, SimError, V1Config, V1TestHooks, V1Way, Watch};
+pub use spin::{Awake, Budget, cpus};
 pub use status::{BusStatus, DeviceStatus, ELSEWHERE, SessionStatus};
 pub use supply::account::{Account, OutOfMemory, Share, Taken};
 pub use supply::images::{Arrived, Arriving, Digest, Images, Kept, has_digest};

@@ -18,7 +18,8 @@ const FIRST: Duration = Duration::from_micros(50);
 static BUSY: AtomicUsize = AtomicUsize::new(0);
 
 /// CPUs that this process may use.
-pub(crate) fn cpus() -> usize {
+#[must_use]
+pub fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
@@ -31,7 +32,7 @@ pub(crate) fn to_spare() -> bool {
 
 /// A session thread that is not asleep.
 #[derive(Debug)]
-pub(crate) struct Awake;
+pub struct Awake;
 
 impl Awake {
     pub(crate) fn new() -> Self {
@@ -40,7 +41,8 @@ impl Awake {
     }
 
     /// How many are awake, the caller among them.
-    pub(crate) fn count() -> usize {
+    #[must_use]
+    pub fn count() -> usize {
         BUSY.load(Ordering::Relaxed)
     }
 }
@@ -53,24 +55,27 @@ impl Drop for Awake {
 
 /// The time that one thread spins.
 #[derive(Debug)]
-pub(crate) struct Budget {
+pub struct Budget {
     cpus: usize,
     spin: Duration,
 }
 
 impl Budget {
-    pub(crate) const fn new(cpus: usize) -> Self {
+    /// For a process that may use so many CPUs.
+    #[must_use]
+    pub const fn new(cpus: usize) -> Self {
         Self { cpus, spin: FIRST }
     }
 
     /// How long to spin now, with `busy` session threads awake. One CPU is left to the guest.
-    pub(crate) fn now(&self, busy: usize) -> Duration {
+    #[must_use]
+    pub fn now(&self, busy: usize) -> Duration {
         if busy + 1 > self.cpus { Duration::ZERO } else { self.spin }
     }
 
     /// A wait took `waited`, asleep or not. What ended in time, or would have with a somewhat longer
     /// spin, makes the next spin longer; a long wait makes it shorter, since spinning was for nothing.
-    pub(crate) fn learn(&mut self, waited: Duration) {
+    pub fn learn(&mut self, waited: Duration) {
         let target = if waited <= MOST { (waited * 3).clamp(LEAST, MOST) } else { LEAST };
         // Quick to grow: a wait that is cut short costs a wake-up, a spin too long only its own time.
         self.spin = if target > self.spin { (self.spin + target) / 2 } else { (self.spin * 7 + target) / 8 };

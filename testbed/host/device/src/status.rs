@@ -39,6 +39,9 @@ pub struct SessionStatus {
     pub events: u32,
     /// Number of modules.
     pub modules: u32,
+    /// Process id of the worker process that carries the session's messages out, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<u32>,
     /// Messages taken from the ring.
     pub messages: u64,
     /// Messages carried out.
@@ -82,6 +85,12 @@ pub struct DeviceStatus {
     /// Bytes of images that the device keeps for later sessions, charged to none.
     #[serde(default)]
     pub kept_image_bytes: u64,
+    /// Worker processes that were started; not there for an executor without any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workers_started: Option<u64>,
+    /// Of these, processes that have not been reaped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workers_running: Option<u64>,
     /// Sessions that are attached, have failed or are ending, in the order of their channels.
     pub sessions: Vec<SessionStatus>,
     /// Channels that nobody is attached to; 0 for a device of version 1, which has none.

@@ -1,5 +1,7 @@
 //! The resources that a session may make its host hold, and the limit of each.
 
+use serde::{Deserialize, Serialize};
+
 use crate::charges::host_memory::mappings_allowed;
 
 /// A kind of resource that sessions are charged for.
@@ -79,7 +81,7 @@ impl Resource {
 }
 
 /// The most of each resource that one session may have, and the most that it may write to the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Limit of [`Resource::HostBytes`]; default 4 GiB.
     pub host_bytes: u64,

@@ -82,7 +82,7 @@ impl Device {
         };
         let host = SessionHost::new(
             Arc::clone(&self.window),
-            Arc::clone(&self.shares),
+            Some(Arc::clone(&self.shares)),
             channel.index(),
             self.epoch,
             Arc::clone(&self.published),

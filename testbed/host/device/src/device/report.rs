@@ -22,8 +22,10 @@ impl Device {
             generation: self.generation(),
             total: self.greeting.facts.total_bytes,
             allocated: self.executor.allocated(),
-            charged_bytes: self.charges.bytes(),
+            charged_bytes: self.charges.bytes() + self.executor.charged_elsewhere(),
             kept_image_bytes: self.executor.kept_image_bytes(),
+            workers_started: self.executor.workers().map(|workers| workers.started),
+            workers_running: self.executor.workers().map(|workers| workers.running),
             sessions,
             free_channels: free,
             accesses: Some(self.accesses()),
@@ -56,6 +58,12 @@ impl Device {
             // First: what was read before this moment is counted.
             let unread = host.unread();
             let stats = counters.stats.read();
+            let (mut done, mut elsewhere) = (counters.done.load(Ordering::Relaxed), 0);
+            if let Some(remote) = host.remote() {
+                remote.show(gauges);
+                (done, elsewhere) = (remote.done(), remote.charged());
+            }
+            let worker = gauges.worker.load(Ordering::Relaxed);
             SessionStatus {
                 channel: channel.index(),
                 session: host.session(),
@@ -63,14 +71,15 @@ impl Device {
                 state: state.to_owned(),
                 allocated: gauges.allocated.load(Ordering::Relaxed),
                 allocations: gauges.allocations.load(Ordering::Relaxed),
-                charged_bytes: host.charges().bytes(),
+                charged_bytes: host.charges().bytes() + elsewhere,
                 window_bytes: host.memory().window_bytes(),
                 page_bytes: host.memory().page_bytes(),
                 streams: gauges.streams.load(Ordering::Relaxed),
                 events: gauges.events.load(Ordering::Relaxed),
                 modules: gauges.modules.load(Ordering::Relaxed),
+                worker: Some(worker).filter(|&worker| worker != 0),
                 messages: counters.messages.load(Ordering::Relaxed),
-                done: counters.done.load(Ordering::Relaxed),
+                done,
                 host_sleeps: counters.host_sleeps.load(Ordering::Relaxed),
                 unread,
                 kinds: stats.kinds,

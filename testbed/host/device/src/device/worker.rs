@@ -15,9 +15,11 @@ use vgpu_wire::registers::{Refusal, channel::STATE_FAILED};
 use crate::device::channel::Channel;
 use crate::device::ring::Ring;
 use crate::dispatch::dispatcher::Dispatcher;
-use crate::executor::{Executor, SessionError};
+use crate::executor::{Executor, Progress, SessionError};
 use crate::gate::Gate;
 use crate::session::host::SessionHost;
+use crate::session::remote::Loss;
+use crate::session::violation::Violation;
 use crate::spin::{Awake, Budget, cpus};
 
 /// `CUDA_ERROR_UNKNOWN`: what a guest finds whose session the host has ended.
@@ -74,6 +76,7 @@ impl Worker {
 
     /// The thread's whole life.
     pub(crate) fn run(mut self, executor: &dyn Executor) {
+        self.host.served_here();
         // A panic is a bug of this program, not the guest's: it costs the session, not the device.
         let end = catch_unwind(AssertUnwindSafe(|| self.serve())).unwrap_or_else(|payload| {
             let text = payload
@@ -88,7 +91,8 @@ impl Worker {
         });
         let Self { device, channel, host, dispatcher, taken, published, .. } = self;
         host.end();
-        host.counters().set(taken, published.1);
+        let done = host.remote().map_or(published.1, |remote| remote.done());
+        host.counters().set(taken, done);
         let newest = (dispatcher.number(), dispatcher.kind().map_or("none", vgpu_wire::Kind::name));
         let (session, process) = (host.session(), host.process());
         // Everything is freed before the guest can see that its session is over.
@@ -138,12 +142,38 @@ impl Worker {
                     Err(end) => return end,
                 }
             }
-            self.publish(self.dispatcher.number());
+            self.publish();
             // Whatever a guest may sleep for has been stored by now.
             self.host.wake();
             if !self.wait(&mut awake) {
-                return End::Stopped;
+                return self.interrupted();
             }
+        }
+    }
+
+    /// Why the session ends, if nothing that its own thread did is the reason.
+    fn interrupted(&self) -> End {
+        let newest = self.dispatcher.number();
+        if self.host.stopping() {
+            return End::Stopped;
+        }
+        match self.host.take_loss() {
+            Some(Loss::Violation { number, text }) => {
+                End::Failed { number, error: Violation::InWorker(text).into() }
+            }
+            Some(Loss::Executor { number, text }) => {
+                End::Failed { number: number.unwrap_or(newest), error: SessionError::Lost(text) }
+            }
+            None => End::Stopped,
+        }
+    }
+
+    /// Why the session ends that its executor has lost. Another thread may know more of that.
+    fn failed(&self, error: SessionError) -> End {
+        match self.interrupted() {
+            End::Stopped if !self.host.stopping() => End::Failed { number: self.dispatcher.number(), error },
+            end if matches!(error, SessionError::Lost(_)) => end,
+            _ => End::Failed { number: self.dispatcher.number(), error },
         }
     }
 
@@ -164,29 +194,36 @@ impl Worker {
             until_publish -= 1;
             if until_publish == 0 {
                 until_publish = batch;
-                self.publish(self.dispatcher.number());
+                self.publish();
             }
             if self.gate.held() {
-                self.publish(self.dispatcher.number());
+                self.publish();
                 self.wait_for_gate();
             }
-            if self.host.stopping() {
-                return Err(End::Stopped);
+            if self.host.interrupted() {
+                return Err(self.interrupted());
             }
             let carried = self.dispatcher.dispatch(self.ring.bytes(message));
-            carried.map_err(|error| End::Failed { number: self.dispatcher.number(), error })?;
+            carried.map_err(|error| self.failed(error))?;
         }
     }
 
     /// Tells the guest how far the ring is read and how many messages are carried out.
-    fn publish(&mut self, done: u64) {
+    fn publish(&mut self) {
         let (head, before) = (self.ring.head(), self.published);
+        let progress = self.dispatcher.progress();
+        let done = match progress {
+            Progress::Upto(number) => number,
+            Progress::ByItself => before.1,
+        };
         if before == (head, done) {
             return;
         }
         let returns = self.host.returns();
         returns.u64_at(area::RETURN_HEAD).store(head, Ordering::Release);
-        returns.u64_at(area::RETURN_DONE).store(done, Ordering::Release);
+        if progress != Progress::ByItself {
+            returns.u64_at(area::RETURN_DONE).store(done, Ordering::Release);
+        }
         self.published = (head, done);
         self.host.memory_changed();
         self.host.counters().set(self.taken, done);
@@ -197,7 +234,7 @@ impl Worker {
     }
 
     fn wait_for_gate(&self) {
-        while self.gate.held() && !self.host.stopping() {
+        while self.gate.held() && !self.host.interrupted() {
             thread::park();
         }
     }
@@ -215,7 +252,7 @@ impl Worker {
                     }
                     std::hint::spin_loop();
                 }
-                if self.host.stopping() {
+                if self.host.interrupted() {
                     return false;
                 }
                 if start.elapsed() >= spin {
@@ -239,7 +276,7 @@ impl Worker {
         fence(Ordering::SeqCst);
         let mut slept = false;
         let news = loop {
-            if self.host.stopping() {
+            if self.host.interrupted() {
                 break false;
             }
             if self.ring.has_news(window) {

@@ -13,17 +13,17 @@ use crate::charges::limits::Resource;
 use crate::dispatch::check::{self, Checks};
 use crate::dispatch::graph::{GraphError, Graphs, PAYLOAD_MAX};
 use crate::dispatch::handles::Handles;
-use crate::executor::{Session, SessionError, Work};
+use crate::dispatch::refusals::Refusals;
+use crate::executor::{Progress, Session, SessionError, Work};
 use crate::memory::pages::Refused;
 use crate::session::host::SessionHost;
-use crate::session::return_area::LateError;
+use crate::session::remote::SharedRange;
 use crate::session::violation::Violation;
 
 /// `CUresult` values that the device itself answers.
 mod status {
     pub(super) const SUCCESS: u32 = 0;
     pub(super) const INVALID_VALUE: u32 = 1;
-    pub(super) const INVALID_HANDLE: u32 = 400;
     pub(super) const NOT_PERMITTED: u32 = 800;
     pub(super) const NOT_SUPPORTED: u32 = 801;
 }
@@ -55,6 +55,7 @@ pub(crate) struct Dispatcher {
     checks: Checks,
     handles: Handles,
     graphs: Graphs,
+    refusals: Refusals,
     /// Messages taken from the ring.
     number: u64,
     /// The kind of the newest message, once its header is known to name one.
@@ -66,6 +67,7 @@ impl Dispatcher {
         Self {
             handles: Handles::new(Arc::clone(host.charges())),
             graphs: Graphs::new(Arc::clone(host.charges())),
+            refusals: Refusals::new(host.clone()),
             host,
             greeting,
             session,
@@ -90,6 +92,11 @@ impl Dispatcher {
         self.session.batch()
     }
 
+    /// All messages so far have been handed over: how many the guest may be told are carried out.
+    pub(crate) fn progress(&mut self) -> Progress {
+        self.session.progress(self.number)
+    }
+
     /// Carries out the message that `bytes`, private memory, hold.
     pub(crate) fn dispatch(&mut self, bytes: &[u8]) -> Result<(), SessionError> {
         self.number += 1;
@@ -108,42 +115,23 @@ impl Dispatcher {
         self.checks.message(&self.host, &message.body)?;
         self.host.counters().stats.count(&message);
         let work = Work { number: self.number, message, payload: message.tail, bytes };
-        match self.dispatch_checked(&work) {
-            Err(SessionError::Violation(violation)) if self.is_excused(kind, &violation) => {
-                self.handles.refuse(&work.message.body);
-                self.refuse(&work, status::INVALID_HANDLE, format_args!("{violation}, for it was refused"));
-                Ok(())
-            }
-            Err(SessionError::OutOfMemory(why)) => {
-                self.handles.refuse(&work.message.body);
-                if let Body::GraphDefine(body) = &work.message.body {
-                    self.graphs.destroy(body.graph)?;
-                }
-                self.refuse(&work, OUT_OF_MEMORY, format_args!("{why}"));
-                Ok(())
-            }
-            dispatched => dispatched,
+        let Err(error) = self.dispatch_checked(&work) else { return Ok(()) };
+        let (code, why) = self.refusals.judge(&work, error)?;
+        self.refuse(&work, code, &why)?;
+        if let (Body::GraphDefine(body), OUT_OF_MEMORY) = (&work.message.body, code) {
+            self.graphs.destroy(body.graph)?;
         }
+        Ok(())
     }
 
-    /// Whether a message is refused because it names a handle that was refused before it. A launch of a graph
-    /// is so only if it names the graph: it starts node by node, and the rest of one cannot be refused.
-    fn is_excused(&self, kind: Kind, violation: &Violation) -> bool {
-        let graph = matches!(violation, Violation::Handle { what: "graph", .. });
-        self.handles.excuses(violation) && (kind != Kind::GraphLaunch || graph)
-    }
-
-    /// Refuses a message, and the session goes on: its answer is the code, or a late error where it has none.
-    fn refuse(&self, work: &Work<'_>, code: u32, why: std::fmt::Arguments<'_>) {
-        let (session, number, kind) = (self.host.session(), work.number, work.message.body.kind().name());
-        self.host.log(0, || tracing::warn!(session, number, kind, code, "refused: {why}"));
-        match work.reply_to() {
-            Some(to) => self.host.refuse(to, code, &why.to_string()),
-            None => self.host.fail(LateError { code, sticky: false, message: number }),
+    /// Refuses a message, and the session goes on. What the message was about to make is not made.
+    fn refuse(&mut self, work: &Work<'_>, code: u32, why: &str) -> Result<(), SessionError> {
+        self.handles.refuse(&work.message.body);
+        self.refusals.excuse_users(&work.message.body);
+        if !self.session.refuse_in_order(work, code, why)? {
+            self.refusals.refuse(work, code, why);
         }
-        if let Some(mark) = check::mark_of(&work.message.body) {
-            self.host.signal(mark);
-        }
+        Ok(())
     }
 
     fn dispatch_checked(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
@@ -152,8 +140,7 @@ impl Dispatcher {
             self.session.join(header.join)?;
         }
         if let Err(over) = self.handles.make(&work.message.body) {
-            self.refuse(work, OUT_OF_MEMORY, format_args!("{over}"));
-            return Ok(());
+            return self.refuse(work, OUT_OF_MEMORY, &over.to_string());
         }
         match &work.message.body {
             Body::GraphDefine(_) | Body::GraphUpdate(_) => self.dispatch_graph(work),
@@ -192,6 +179,7 @@ impl Dispatcher {
             Body::WindowAlloc(body) if body.bytes == 0 => reply(status::INVALID_VALUE, &[]),
             Body::WindowAlloc(body) => {
                 if let Some((offset, bytes)) = self.host.memory().take_window(body.bytes) {
+                    self.session.granted(SharedRange::Window { offset, bytes })?;
                     reply(status::SUCCESS, WindowAllocReply { offset, bytes }.as_bytes());
                 } else {
                     reply(OUT_OF_MEMORY, &[]);
@@ -210,6 +198,9 @@ impl Dispatcher {
                     reply(status::NOT_PERMITTED, &[]);
                 } else {
                     let registered = self.host.memory().register_pages(body.segment, runs)?;
+                    if registered.is_ok() {
+                        self.session.granted(SharedRange::Pages { segment: body.segment })?;
+                    }
                     let status = registered.map_or_else(
                         |refused| match refused {
                             Refused::Pages => status::INVALID_VALUE,
@@ -251,16 +242,8 @@ impl Dispatcher {
         }
         match self.fetch(&records)? {
             Ok((payload, _charge)) => self.dispatch_records(work, &payload),
-            Err(why) => {
-                self.refuse_graph(work, &why);
-                Ok(())
-            }
+            Err(why) => self.refuse(work, OUT_OF_MEMORY, &why.to_string()),
         }
-    }
-
-    fn refuse_graph(&mut self, work: &Work<'_>, why: &dyn std::fmt::Display) {
-        self.handles.refuse(&work.message.body);
-        self.refuse(work, OUT_OF_MEMORY, format_args!("{why}"));
     }
 
     fn dispatch_records(&mut self, work: &Work<'_>, payload: &[u8]) -> Result<(), SessionError> {
@@ -280,10 +263,7 @@ impl Dispatcher {
         match checked {
             Ok(()) => self.session.execute(&Work { payload, ..*work }),
             Err(GraphError::Violation(violation)) => Err(violation.into()),
-            Err(why) => {
-                self.refuse_graph(work, &why);
-                Ok(())
-            }
+            Err(why) => self.refuse(work, OUT_OF_MEMORY, &why.to_string()),
         }
     }
 

@@ -10,26 +10,38 @@ use vgpu_wire::Body;
 
 use crate::charges::charge::{Charge, Charges, OverLimit};
 use crate::charges::limits::Resource;
-use crate::session::violation::Violation;
 
 /// The kinds of handles that are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub(crate) enum Minted {
     Stream,
     Event,
     Hold,
     Graph,
 }
 
-const KINDS: usize = Kind::Graph as usize + 1;
+impl Minted {
+    pub(crate) const COUNT: usize = Self::Graph as usize + 1;
+
+    /// The kind that a violation names.
+    pub(crate) fn named(what: &str) -> Option<Self> {
+        Some(match what {
+            "stream" => Self::Stream,
+            "event" => Self::Event,
+            "hold" => Self::Hold,
+            "graph" => Self::Graph,
+            _ => return None,
+        })
+    }
+}
 
 /// What a message makes: its kind, what is charged, its number.
-const fn made(body: &Body) -> Option<(Kind, Resource, u32)> {
+pub(crate) const fn made(body: &Body) -> Option<(Minted, Resource, u32)> {
     Some(match body {
-        Body::StreamCreate(body) => (Kind::Stream, Resource::Streams, body.stream),
-        Body::EventCreate(body) => (Kind::Event, Resource::Events, body.event),
-        Body::StreamHold(body) => (Kind::Hold, Resource::Holds, body.hold),
-        Body::GraphDefine(body) => (Kind::Graph, Resource::Graphs, body.graph),
+        Body::StreamCreate(body) => (Minted::Stream, Resource::Streams, body.stream),
+        Body::EventCreate(body) => (Minted::Event, Resource::Events, body.event),
+        Body::StreamHold(body) => (Minted::Hold, Resource::Holds, body.hold),
+        Body::GraphDefine(body) => (Minted::Graph, Resource::Graphs, body.graph),
         _ => return None,
     })
 }
@@ -39,14 +51,12 @@ const fn made(body: &Body) -> Option<(Kind, Resource, u32)> {
 #[derive(Debug)]
 pub(crate) struct Handles {
     charges: Arc<Charges>,
-    held: [HashMap<u32, Charge>; KINDS],
-    /// Whether a handle of the kind was ever refused.
-    refused: [bool; KINDS],
+    held: [HashMap<u32, Charge>; Minted::COUNT],
 }
 
 impl Handles {
     pub(crate) fn new(charges: Arc<Charges>) -> Self {
-        Self { charges, held: Default::default(), refused: [false; KINDS] }
+        Self { charges, held: Default::default() }
     }
 
     /// Charges what a message is about to make, if it makes any.
@@ -56,7 +66,7 @@ impl Handles {
             // That the number is in use is the executor's to say.
             return Ok(());
         }
-        let charge = self.charges.take(resource, 1).inspect_err(|_| self.refused[kind as usize] = true)?;
+        let charge = self.charges.take(resource, 1)?;
         self.held[kind as usize].insert(number, charge);
         Ok(())
     }
@@ -65,32 +75,18 @@ impl Handles {
     pub(crate) fn refuse(&mut self, body: &Body) {
         if let Some((kind, _, number)) = made(body) {
             self.held[kind as usize].remove(&number);
-            self.refused[kind as usize] = true;
         }
     }
 
     /// Returns the charge of what a message has ended, if it ended any.
     pub(crate) fn end(&mut self, body: &Body) {
         let (kind, number) = match body {
-            Body::StreamDestroy(body) => (Kind::Stream, body.stream),
-            Body::EventDestroy(body) => (Kind::Event, body.event),
-            Body::StreamRelease(body) => (Kind::Hold, body.hold),
-            Body::GraphDestroy(body) => (Kind::Graph, body.graph),
+            Body::StreamDestroy(body) => (Minted::Stream, body.stream),
+            Body::EventDestroy(body) => (Minted::Event, body.event),
+            Body::StreamRelease(body) => (Minted::Hold, body.hold),
+            Body::GraphDestroy(body) => (Minted::Graph, body.graph),
             _ => return,
         };
         self.held[kind as usize].remove(&number);
-    }
-
-    /// Whether a violation is that a message named a handle that may have been refused.
-    pub(crate) fn excuses(&self, violation: &Violation) -> bool {
-        let Violation::Handle { what, state: Violation::UNKNOWN, .. } = violation else { return false };
-        let kind = match *what {
-            "stream" => Kind::Stream,
-            "event" => Kind::Event,
-            "hold" => Kind::Hold,
-            "graph" => Kind::Graph,
-            _ => return false,
-        };
-        self.refused[kind as usize]
     }
 }

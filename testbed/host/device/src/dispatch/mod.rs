@@ -5,3 +5,4 @@ pub(crate) mod check;
 pub(crate) mod dispatcher;
 pub(crate) mod graph;
 pub(crate) mod handles;
+pub(crate) mod refusals;

@@ -20,6 +20,7 @@ use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use serde::{Deserialize, Serialize};
 use vgpu_wire::AddressRange;
 
 /// Size of the range that each function has, in bytes.
@@ -33,7 +34,8 @@ pub const ADDRESS_RANGES: u32 = BANDS[0].1 + BANDS[1].1;
 
 /// The device addresses of one function: one of the ranges, and the lock by which no other device process of
 /// this host draws it while this value or a copy of it lives.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(into = "u32", from = "u32")]
 pub struct Addresses {
     index: u32,
     _lock: Option<Arc<File>>,
@@ -69,6 +71,20 @@ impl Addresses {
             lower + (self.index - count) as u64 * ADDRESS_SPAN
         };
         AddressRange { base, bytes: ADDRESS_SPAN }
+    }
+}
+
+impl From<Addresses> for u32 {
+    /// The range's number.
+    fn from(addresses: Addresses) -> Self {
+        addresses.index
+    }
+}
+
+impl From<u32> for Addresses {
+    /// The range of a number, in a process that another holds the lock for: a worker of its device's process.
+    fn from(index: u32) -> Self {
+        Self::of(index, None)
     }
 }
 

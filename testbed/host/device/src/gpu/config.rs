@@ -2,6 +2,8 @@
 
 use super::addresses::Addresses;
 
+use serde::{Deserialize, Serialize};
+
 /// Why a configuration is no GPU.
 #[derive(Debug, thiserror::Error)]
 pub enum GpuError {
@@ -27,7 +29,7 @@ pub enum GpuError {
 }
 
 /// A GPU in software. Every field can be set; [`GpuConfig::new`] gives the usual ones.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuConfig {
     /// The GPU's product name.
     pub name: String,

@@ -25,7 +25,15 @@ pub(crate) struct Run {
     /// Where it begins in its segment.
     pub(crate) start: u64,
     pub(crate) memory: Window,
+    /// Guest-physical; 0 in a worker process, which registers none.
     address: u64,
+}
+
+impl Run {
+    /// Memory that another process registered, alone.
+    pub(crate) const fn elsewhere(memory: Window) -> Self {
+        Self { start: 0, memory, address: 0 }
+    }
 }
 
 /// A segment: its runs, in the order of their offsets.
@@ -33,6 +41,17 @@ pub(crate) struct Run {
 pub(crate) struct Segment(Vec<Arc<Run>>);
 
 impl Segment {
+    /// A segment of memory that another process registered: the runs one behind the other.
+    pub(crate) fn elsewhere(runs: Vec<Window>) -> Self {
+        let mut start = 0;
+        let run = |memory: Window| {
+            let run = Run { start, memory, address: 0 };
+            start += run.memory.bytes();
+            Arc::new(run)
+        };
+        Self(runs.into_iter().map(run).collect())
+    }
+
     /// The run that all `bytes` at `offset` lie in, and where in it.
     pub(crate) fn find(&self, offset: u64, bytes: u64) -> Option<(&Arc<Run>, u64)> {
         let after = self.0.partition_point(|run| run.start <= offset);

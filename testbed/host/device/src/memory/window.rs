@@ -71,8 +71,16 @@ impl Window {
         Self::map(path, file, 0, bytes)
     }
 
+    /// Memory that somebody else has mapped, and the file that it is of: a worker process maps only those
+    /// parts of the device's window that are its session's. What lies between them cannot be touched.
+    #[must_use]
+    pub fn of_region(region: MmapRegion<()>, file: File) -> Self {
+        let bytes = region.size() as u64;
+        Self { region, file, bytes }
+    }
+
     /// `bytes` of a file of somebody else's, from `offset` on.
-    pub(crate) fn of_part(file: File, offset: u64, bytes: u64) -> Result<Self, WindowError> {
+    pub fn of_part(file: File, offset: u64, bytes: u64) -> Result<Self, WindowError> {
         Self::map(Path::new("(guest memory)"), file, offset, bytes)
     }
 
@@ -105,6 +113,12 @@ impl Window {
         self.file.as_fd()
     }
 
+    /// Where in the file the memory begins.
+    #[must_use]
+    pub fn file_offset(&self) -> u64 {
+        self.region.file_offset().map_or(0, FileOffset::start)
+    }
+
     /// Size in bytes.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
@@ -119,12 +133,17 @@ impl Window {
 
     /// The 64-bit field at `offset`. Offsets are the device's own, of areas that were found to lie
     /// within the window when the device was made: never a guest's.
-    pub(crate) fn u64_at(&self, offset: u64) -> &AtomicU64 {
+    ///
+    /// # Panics
+    /// For a field that is unaligned or beyond the end.
+    #[must_use]
+    pub fn u64_at(&self, offset: u64) -> &AtomicU64 {
         self.region.get_atomic_ref(offset as usize).expect("an aligned field within the areas")
     }
 
     /// The same for 32 bits.
-    pub(crate) fn u32_at(&self, offset: u64) -> &AtomicU32 {
+    #[must_use]
+    pub fn u32_at(&self, offset: u64) -> &AtomicU32 {
         self.region.get_atomic_ref(offset as usize).expect("an aligned field within the areas")
     }
 

@@ -17,13 +17,15 @@ pub struct Gauges {
     pub events: AtomicU32,
     /// Modules.
     pub modules: AtomicU32,
+    /// Process id of the session's worker process; 0: it has none.
+    pub worker: AtomicU32,
 }
 
 impl Gauges {
     /// The session has ended: it holds nothing.
     pub(crate) fn clear(&self) {
         self.allocated.store(0, Ordering::Relaxed);
-        for gauge in [&self.allocations, &self.streams, &self.events, &self.modules] {
+        for gauge in [&self.allocations, &self.streams, &self.events, &self.modules, &self.worker] {
             gauge.store(0, Ordering::Relaxed);
         }
     }

@@ -1,63 +1,30 @@
 //! A session as its executor reaches it: replies, marks and late errors go to the guest through it, and spans
 //! of messages become memory. Owns when a session stops and ends, and when the guest's threads are woken.
 
+mod retired;
+
 use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::Thread;
 use std::time::Instant;
 
 use rustix::thread::futex;
 use vgpu_wire::{Mark, Span, area};
 
 use crate::charges::charge::Charges;
-use crate::memory::pages::{Registry, Run, Segment};
+use crate::memory::pages::{Registry, Run};
 use crate::memory::shares::Shares;
 use crate::memory::window::{SharedSlice, Window};
 use crate::session::gauges::{Counters, Gauges};
 use crate::session::grant::Grant;
 use crate::session::memory::{Piece, SessionMemory};
 use crate::session::published::Published;
+use crate::session::remote::{Loss, Remote};
 use crate::session::return_area::{LateError, ReplyTo, ReturnArea};
 use crate::session::violation::Violation;
 use crate::sync::lock;
 
-/// Shared memory that a guest has given back, or wants back. Dropping it gives window memory to whoever asks
-/// next, and pages to the guest.
-#[derive(Debug)]
-pub struct Retired(Back);
-
-#[derive(Debug)]
-enum Back {
-    Window { host: SessionHost, offset: u64, bytes: u64 },
-    Pages { host: SessionHost, segment: Segment, to: ReplyTo },
-}
-
-impl Retired {
-    /// Where the memory is mapped in this process: of each range that was granted, or run of pages, the first
-    /// address, as [`Grant::address`] has it.
-    #[must_use]
-    pub fn addresses(&self) -> Vec<usize> {
-        match &self.0 {
-            Back::Window { host, offset, bytes } => {
-                vec![host.0.memory.window_grant(*offset, *bytes).address()]
-            }
-            Back::Pages { segment, .. } => {
-                segment.runs().map(|run| Grant::pages(Arc::clone(run)).address()).collect()
-            }
-        }
-    }
-}
-
-impl Drop for Retired {
-    fn drop(&mut self) {
-        match &self.0 {
-            Back::Window { host, offset, bytes } => host.0.memory.give_back_window(*offset, *bytes),
-            Back::Pages { host, segment, to } => {
-                host.0.memory.give_back_pages(segment);
-                host.reply(*to, 0, &[]);
-            }
-        }
-    }
-}
+pub use retired::Retired;
 
 /// How a session's guest is reached.
 #[derive(Debug, Default)]
@@ -90,6 +57,13 @@ struct Inner {
     published: Arc<Published>,
     /// As in [`Guest`].
     wakes: bool,
+    /// The session's worker process, while it has one.
+    remote: Mutex<Option<Arc<dyn Remote>>>,
+    /// Why the session is lost, until its thread takes it; the flag says that there is something.
+    loss: Mutex<Option<Loss>>,
+    is_lost: AtomicBool,
+    /// The session's thread.
+    thread: OnceLock<Thread>,
 }
 
 /// A handle to a session's guest. Clones are of the same session; once it has ended they do nothing.
@@ -105,7 +79,7 @@ impl std::fmt::Debug for SessionHost {
 impl SessionHost {
     pub(crate) fn new(
         window: Arc<Window>,
-        shares: Arc<Shares>,
+        shares: Option<Arc<Shares>>,
         channel: u32,
         epoch: Instant,
         published: Arc<Published>,
@@ -129,6 +103,10 @@ impl SessionHost {
             counters: Counters::default(),
             published,
             wakes,
+            remote: Mutex::default(),
+            loss: Mutex::default(),
+            is_lost: AtomicBool::new(false),
+            thread: OnceLock::new(),
         }))
     }
 
@@ -145,7 +123,8 @@ impl SessionHost {
     }
 
     /// The guest's process id, as it said when it attached.
-    pub(crate) fn process(&self) -> u32 {
+    #[must_use]
+    pub fn process(&self) -> u32 {
         self.0.process
     }
 
@@ -199,7 +178,7 @@ impl SessionHost {
             return;
         }
         // First, for the guest may look as soon as it has the answer.
-        self.memory_changed();
+        self.0.published.answered(to.number);
         self.returns().store_reply(to, status, data);
         self.wake();
     }
@@ -288,19 +267,6 @@ impl SessionHost {
         &self.0.memory
     }
 
-    /// `PagesUnregister`: from now on no span may name the segment; answered when nothing refers to it any
-    /// more.
-    pub(crate) fn retire_pages(&self, number: u32, to: ReplyTo) -> Result<Retired, Violation> {
-        let segment = self.0.memory.disown_pages(number).ok_or(Violation::unknown("segment", number))?;
-        Ok(Retired(Back::Pages { host: self.clone(), segment, to }))
-    }
-
-    /// Window memory that the guest gives back: from now on no span may name it.
-    pub(crate) fn retire_window(&self, offset: u64) -> Result<Retired, Violation> {
-        let bytes = self.0.memory.disown_window(offset).ok_or(Violation::WindowFree(offset))?;
-        Ok(Retired(Back::Window { host: self.clone(), offset, bytes }))
-    }
-
     /// Gives back all that the guest could write to, and leaves nothing of it for others to see. Nothing of
     /// the session may be under way.
     pub(crate) fn release(&self) {
@@ -336,6 +302,11 @@ impl SessionHost {
         self.0.memory.area()
     }
 
+    /// The guest pages that the return area is in, if it is.
+    pub(crate) fn return_run(&self) -> Option<&Run> {
+        self.0.returns.as_deref()
+    }
+
     /// The return area.
     pub(crate) fn returns(&self) -> ReturnArea<'_> {
         match &self.0.returns {
@@ -345,12 +316,56 @@ impl SessionHost {
     }
 
     /// Asks the session to stop.
-    pub(crate) fn stop(&self) {
+    pub fn stop(&self) {
         self.0.stopping.store(true, Ordering::SeqCst);
+        if let Some(remote) = self.remote() {
+            remote.stop();
+        }
+    }
+
+    /// The session lives in another process from now on, or does no longer.
+    pub fn lives_in(&self, remote: Option<Arc<dyn Remote>>) {
+        *lock(&self.0.remote) = remote;
+        if self.stopping()
+            && let Some(remote) = self.remote()
+        {
+            // It may have been told before there was anybody to tell.
+            remote.stop();
+        }
+    }
+
+    /// The other process that the session lives in.
+    pub(crate) fn remote(&self) -> Option<Arc<dyn Remote>> {
+        lock(&self.0.remote).clone()
+    }
+
+    /// The session is over: its thread ends it, wherever it waits. The first reason counts.
+    pub fn lose(&self, loss: Loss) {
+        lock(&self.0.loss).get_or_insert(loss);
+        self.0.is_lost.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.0.thread.get() {
+            thread.unpark();
+        }
+    }
+
+    /// Why the session is lost, once.
+    pub(crate) fn take_loss(&self) -> Option<Loss> {
+        lock(&self.0.loss).take()
+    }
+
+    /// Whether the session's thread is to end the session.
+    pub(crate) fn interrupted(&self) -> bool {
+        self.stopping() || self.0.is_lost.load(Ordering::Acquire)
+    }
+
+    /// The calling thread is the session's: what ends the session wakes it.
+    pub(crate) fn served_here(&self) {
+        // There is one such thread, so nothing is there yet.
+        let _ = self.0.thread.set(std::thread::current());
     }
 
     /// From here on an executor's completions do nothing: the area may soon be another's.
-    pub(crate) fn end(&self) {
+    pub fn end(&self) {
         self.0.ended.store(true, Ordering::SeqCst);
     }
 

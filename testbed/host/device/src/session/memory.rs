@@ -35,7 +35,8 @@ impl Piece {
 pub(crate) struct SessionMemory {
     session: u32,
     window: Arc<Window>,
-    shares: Arc<Shares>,
+    /// What gives out window memory; `None` in a worker process, which is told what is given out.
+    shares: Option<Arc<Shares>>,
     /// Offset of the channel's area.
     area: u64,
     /// Window memory that the session was given: bytes by offset.
@@ -51,7 +52,7 @@ impl SessionMemory {
     pub(crate) fn new(
         session: u32,
         window: Arc<Window>,
-        shares: Arc<Shares>,
+        shares: Option<Arc<Shares>>,
         channel: u32,
         pages: Option<Arc<Registry>>,
     ) -> Self {
@@ -166,12 +167,13 @@ impl SessionMemory {
 
     /// Window memory for the guest: offset and bytes, or nothing where there is no room.
     pub(crate) fn take_window(&self, bytes: u64) -> Option<(u64, u64)> {
-        let (offset, bytes) = self.shares.take(bytes)?;
+        let (offset, bytes) = self.shares.as_ref()?.take(bytes)?;
         lock(&self.owned).insert(offset, bytes);
         Some((offset, bytes))
     }
 
-    /// Lets the session's spans name window memory that is not given out: a mediator's own.
+    /// Lets the session's spans name window memory that is given out elsewhere: a mediator's own, or that of
+    /// the device whose worker process this is.
     pub(crate) fn lend(&self, offset: u64, bytes: u64) {
         lock(&self.owned).insert(offset, bytes);
     }
@@ -199,7 +201,9 @@ impl SessionMemory {
 
     /// Gives disowned window memory to whoever asks next.
     pub(crate) fn give_back_window(&self, offset: u64, bytes: u64) {
-        self.shares.give_back(offset, bytes);
+        if let Some(shares) = &self.shares {
+            shares.give_back(offset, bytes);
+        }
     }
 
     /// Gives the pages of a disowned segment back to the guest.
@@ -220,7 +224,27 @@ impl SessionMemory {
     /// All the window memory of the session goes back.
     pub(crate) fn release_window(&self) {
         for (offset, bytes) in std::mem::take(&mut *lock(&self.owned)) {
-            self.shares.give_back(offset, bytes);
+            self.give_back_window(offset, bytes);
         }
+    }
+
+    /// The ranges of the window that the session owns: offset and bytes.
+    pub(crate) fn window_ranges(&self) -> Vec<(u64, u64)> {
+        lock(&self.owned).iter().map(|(&offset, &bytes)| (offset, bytes)).collect()
+    }
+
+    /// The numbers of the session's segments.
+    pub(crate) fn segment_numbers(&self) -> Vec<u32> {
+        lock(&self.segments).keys().copied().collect()
+    }
+
+    /// The runs of a segment, in the order of their offsets.
+    pub(crate) fn runs(&self, number: u32) -> Vec<Arc<Run>> {
+        lock(&self.segments).get(&number).map(|segment| segment.runs().cloned().collect()).unwrap_or_default()
+    }
+
+    /// Takes runs that were mapped for the session elsewhere as a segment.
+    pub(crate) fn adopt_pages(&self, number: u32, segment: Segment) {
+        lock(&self.segments).insert(number, segment);
     }
 }

@@ -1,17 +1,27 @@
 //! The device's own registers in a page of memory, for buses whose guests can read one: who looks at a
 //! device then asks nobody. The page holds each register at its offset; the device stores what changes.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use vgpu_wire::registers as reg;
 
 use crate::memory::window::Window;
+use crate::session::remote::Home;
 
 /// Whoever knows how much device memory is in use: the executor, which stands above this file.
 pub(crate) trait MemoryInUse: Send + Sync {
     /// Bytes in use by all sessions.
     fn bytes(&self) -> u64;
+}
+
+/// A worker process knows its own part of the device's memory alone.
+struct Unknown;
+
+impl MemoryInUse for Unknown {
+    fn bytes(&self) -> u64 {
+        0
+    }
 }
 
 /// The page, once a bus has made one, and what its changing registers are computed from.
@@ -24,6 +34,8 @@ pub(crate) struct Published {
     attached: AtomicU64,
     /// Registers that read something else than the truth: they do not change.
     overridden: Vec<u32>,
+    /// Told that device memory was taken or given back, where another process keeps the registers.
+    home: Option<Arc<dyn Home>>,
 }
 
 impl std::fmt::Debug for Published {
@@ -36,7 +48,12 @@ impl Published {
     /// A device without a page yet. `total`: bytes of its memory, of which `in_use` knows how many are taken.
     /// `overridden`: offsets of registers that [`Published::store`] alone sets.
     pub(crate) fn new(total: u64, in_use: Box<dyn MemoryInUse>, overridden: Vec<u32>) -> Self {
-        Self { page: OnceLock::new(), in_use, total, attached: AtomicU64::new(0), overridden }
+        Self { page: OnceLock::new(), in_use, total, attached: AtomicU64::new(0), overridden, home: None }
+    }
+
+    /// What a worker process has instead of the registers: its device's process is told of changes.
+    pub(crate) fn elsewhere(home: Arc<dyn Home>) -> Self {
+        Self { home: Some(home), ..Self::new(0, Box::new(Unknown), Vec::new()) }
     }
 
     /// Takes the page, which has [`reg::V2_PAGE_BYTES`] at least. There is one at most.
@@ -77,6 +94,18 @@ impl Published {
 
     /// Device memory was taken or given back.
     pub(crate) fn memory_changed(&self) {
+        self.changed(None);
+    }
+
+    /// The same by the message of this number, which is answered now.
+    pub(crate) fn answered(&self, number: u64) {
+        self.changed(Some(number));
+    }
+
+    fn changed(&self, number: Option<u64>) {
+        if let Some(home) = &self.home {
+            home.memory_changed(number);
+        }
         self.show(reg::V2_FREE_MIB, || self.free_mib());
     }
 

@@ -108,6 +108,9 @@ pub enum Violation {
         /// "unknown" or "in use".
         state: &'static str,
     },
+    /// Found by a worker process, whose words these are.
+    #[error("{0}")]
+    InWorker(String),
     /// A graph's payload is not a list of records.
     #[error("record {record} of the graph's payload: {reason}")]
     Graph {

@@ -166,6 +166,8 @@ impl V1Device {
             allocated,
             charged_bytes: mediator.map_or(0, |mediator| mediator.charged_bytes()),
             kept_image_bytes: mediator.map_or(0, |mediator| mediator.kept_image_bytes()),
+            workers_started: None,
+            workers_running: None,
             sessions: mediator.map(|mediator| mediator.owners()).unwrap_or_default(),
             free_channels: 0,
             accesses: Some(self.device.accesses()),

@@ -89,11 +89,13 @@ impl NullSession {
     }
 
     fn allocate(&mut self, work: &Work<'_>, bytes: u64) {
-        match self.held.allocate(bytes) {
+        let allocated = self.held.allocate(bytes);
+        // Before the answer: whoever has the address finds it in the status report.
+        self.report();
+        match allocated {
             Some(address) => self.answer(work, SUCCESS, Address { address }.as_bytes()),
             None => self.answer(work, OUT_OF_MEMORY, &[]),
         }
-        self.report();
     }
 
     fn free(&mut self, address: u64) {

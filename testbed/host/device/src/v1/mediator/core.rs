@@ -102,7 +102,7 @@ impl Core {
     pub(super) fn host(&self, area: u32, session: u32) -> SessionHost {
         SessionHost::new(
             Arc::clone(&self.window),
-            Arc::clone(&self.shares),
+            Some(Arc::clone(&self.shares)),
             area,
             self.epoch,
             Arc::clone(&self.published),

@@ -130,6 +130,7 @@ impl Entry {
             streams: count(figures.streams),
             events: count(figures.events),
             modules: count(figures.modules),
+            worker: None,
             messages: figures.call_count,
             done: figures.call_count,
             host_sleeps: 0,

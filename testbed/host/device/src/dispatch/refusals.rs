@@ -1,0 +1,89 @@
+//! Messages that are not carried out though the session goes on: what the guest gets for them, and which
+//! later messages that excuses. Used where messages are checked, and again in a worker process, whose
+//! executor refuses for reasons of its own.
+
+use vgpu_wire::{Body, Kind};
+
+use crate::charges::charge::OUT_OF_MEMORY;
+use crate::dispatch::check;
+use crate::dispatch::handles::{self, Minted};
+use crate::executor::{SessionError, Work};
+use crate::session::host::SessionHost;
+use crate::session::return_area::LateError;
+use crate::session::violation::Violation;
+
+/// `CUDA_ERROR_INVALID_HANDLE`: for a message that names a handle which was refused before it.
+const INVALID_HANDLE: u32 = 400;
+
+/// The refusals of a session.
+#[derive(Debug)]
+pub struct Refusals {
+    host: SessionHost,
+    /// Whether a handle of the kind was ever refused.
+    refused: [bool; Minted::COUNT],
+}
+
+impl Refusals {
+    /// Nothing has been refused.
+    #[must_use]
+    pub fn new(host: SessionHost) -> Self {
+        Self { host, refused: [false; Minted::COUNT] }
+    }
+
+    /// What the message was about to make, if anything, is not made: messages that name it are excused.
+    pub(crate) fn excuse_users(&mut self, body: &Body) {
+        if let Some((minted, ..)) = handles::made(body) {
+            self.refused[minted as usize] = true;
+        }
+    }
+
+    /// Refuses a message, and the session goes on: its answer is the code, or a late error where it has none.
+    pub fn refuse(&mut self, work: &Work<'_>, code: u32, why: &str) {
+        self.excuse_users(&work.message.body);
+        let (session, number, kind) = (self.host.session(), work.number, work.message.body.kind().name());
+        self.host.log(0, || tracing::warn!(session, number, kind, code, "refused: {why}"));
+        match work.reply_to() {
+            Some(to) => self.host.refuse(to, code, why),
+            None => self.host.fail(LateError { code, sticky: false, message: number }),
+        }
+        if let Some(mark) = check::mark_of(&work.message.body) {
+            self.host.signal(mark);
+        }
+    }
+
+    /// The code and the reason by which a message is refused that an executor did not carry out. An error:
+    /// the session ends.
+    pub fn judge(&self, work: &Work<'_>, error: SessionError) -> Result<(u32, String), SessionError> {
+        match error {
+            SessionError::Violation(violation) if self.is_excused(work.message.body.kind(), &violation) => {
+                Ok((INVALID_HANDLE, format!("{violation}, for it was refused")))
+            }
+            SessionError::OutOfMemory(why) => Ok((OUT_OF_MEMORY, why)),
+            error => Err(error),
+        }
+    }
+
+    /// Goes on after a join that failed, if it named a stream that was refused: the guest gets a late error.
+    pub fn excuse_join(&self, number: u64, error: SessionError) -> Result<(), SessionError> {
+        match error {
+            SessionError::Violation(violation) if self.excuses(&violation) => {
+                self.host.fail(LateError { code: INVALID_HANDLE, sticky: false, message: number });
+                Ok(())
+            }
+            error => Err(error),
+        }
+    }
+
+    /// Whether a message is refused because it names a handle that was refused before it. A launch of a graph
+    /// is so only if it names the graph: it starts node by node, and the rest of one cannot be refused.
+    fn is_excused(&self, kind: Kind, violation: &Violation) -> bool {
+        let graph = matches!(violation, Violation::Handle { what: "graph", .. });
+        self.excuses(violation) && (kind != Kind::GraphLaunch || graph)
+    }
+
+    /// Whether a violation is that a message named a handle that may have been refused.
+    fn excuses(&self, violation: &Violation) -> bool {
+        let Violation::Handle { what, state: Violation::UNKNOWN, .. } = violation else { return false };
+        Minted::named(what).is_some_and(|minted| self.refused[minted as usize])
+    }
+}
