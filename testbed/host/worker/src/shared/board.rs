@@ -1,0 +1,221 @@
+//! The board: a page of shared memory with one word for each thing that one process tells the other at any
+//! time. Each word has one writer, but for the two flags by which a sleeper is woken. A reader loads a word
+//! once and checks what it got.
+
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+
+use rustix::thread::futex;
+use vgpu_device::{Gauges, Window};
+
+/// Bytes of the board: a page.
+pub(crate) const BOARD_BYTES: u64 = 0x1000;
+
+/// Offsets. Words that different processes write are in different cache lines.
+mod at {
+    /// Bytes ever written to the ring, by the device's process.
+    pub(super) const TAIL: u64 = 0x00;
+    /// Session threads of the device's process that are awake.
+    pub(super) const AWAKE: u64 = 0x08;
+    /// Bytes of the ring that the worker has copied.
+    pub(super) const HEAD: u64 = 0x40;
+    /// Number of the newest message that the worker has carried out.
+    pub(super) const EXECUTED: u64 = 0x48;
+    /// Number of the newest message that the worker has answered, or carried out: what it took is in the
+    /// gauges.
+    pub(super) const SETTLED: u64 = 0x50;
+    /// 1 while the worker sleeps until the tail moves: a futex.
+    pub(super) const WORKER_SLEEPS: u64 = 0x80;
+    /// 1 while the session's thread sleeps until head or executed move: a futex.
+    pub(super) const DEVICE_SLEEPS: u64 = 0xc0;
+    /// The worker's gauges.
+    pub(super) const ALLOCATED: u64 = 0x100;
+    pub(super) const CHARGED: u64 = 0x108;
+    pub(super) const ALLOCATIONS: u64 = 0x110;
+    pub(super) const STREAMS: u64 = 0x114;
+    pub(super) const EVENTS: u64 = 0x118;
+    pub(super) const MODULES: u64 = 0x11c;
+}
+
+/// The board, as either process has it mapped.
+#[derive(Debug)]
+pub(crate) struct Board(Window);
+
+/// Who sleeps.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Sleeper {
+    /// The worker, until there is something in its ring.
+    Worker,
+    /// The session's thread in the device's process, until the worker has come further.
+    Device,
+}
+
+impl Sleeper {
+    const fn offset(self) -> u64 {
+        match self {
+            Self::Worker => at::WORKER_SLEEPS,
+            Self::Device => at::DEVICE_SLEEPS,
+        }
+    }
+}
+
+impl Board {
+    /// The board in `memory`, which has [`BOARD_BYTES`].
+    pub(crate) const fn new(memory: Window) -> Self {
+        Self(memory)
+    }
+
+    fn load(&self, word: u64) -> u64 {
+        self.0.u64_at(word).load(Ordering::Acquire)
+    }
+
+    pub(crate) fn tail(&self) -> u64 {
+        self.load(at::TAIL)
+    }
+
+    pub(crate) fn set_tail(&self, tail: u64) {
+        self.0.u64_at(at::TAIL).store(tail, Ordering::Release);
+    }
+
+    pub(crate) fn awake(&self) -> usize {
+        self.0.u32_at(at::AWAKE).load(Ordering::Relaxed) as usize
+    }
+
+    pub(crate) fn set_awake(&self, awake: usize) {
+        self.0.u32_at(at::AWAKE).store(awake as u32, Ordering::Relaxed);
+    }
+
+    pub(crate) fn head(&self) -> u64 {
+        self.load(at::HEAD)
+    }
+
+    pub(crate) fn set_head(&self, head: u64) {
+        self.0.u64_at(at::HEAD).store(head, Ordering::Release);
+    }
+
+    pub(crate) fn executed(&self) -> u64 {
+        self.load(at::EXECUTED)
+    }
+
+    pub(crate) fn set_executed(&self, number: u64) {
+        self.set_settled(number);
+        self.0.u64_at(at::EXECUTED).store(number, Ordering::Release);
+    }
+
+    /// Number of the newest message whose memory is in the gauges.
+    pub(crate) fn settled(&self) -> u64 {
+        self.load(at::SETTLED)
+    }
+
+    /// Several threads of the worker may answer messages.
+    pub(crate) fn set_settled(&self, number: u64) {
+        self.0.u64_at(at::SETTLED).fetch_max(number, Ordering::Release);
+    }
+
+    /// Bytes of device memory that the worker says it has allocated.
+    pub(crate) fn allocated(&self) -> u64 {
+        self.load(at::ALLOCATED)
+    }
+
+    /// Bytes of host and device memory that the worker says the session is charged there.
+    pub(crate) fn charged(&self) -> u64 {
+        self.load(at::CHARGED)
+    }
+
+    /// Stores what the session holds in the worker.
+    pub(crate) fn store_gauges(&self, gauges: &Gauges, charged: u64) {
+        let wide = |word, value| self.0.u64_at(word).store(value, Ordering::Release);
+        wide(at::ALLOCATED, gauges.allocated.load(Ordering::Relaxed));
+        wide(at::CHARGED, charged);
+        for (word, gauge) in Self::narrow(gauges) {
+            self.0.u32_at(word).store(gauge.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
+    /// Copies what the worker says that the session holds, for the status report.
+    pub(crate) fn load_gauges(&self, gauges: &Gauges) {
+        gauges.allocated.store(self.allocated(), Ordering::Relaxed);
+        for (word, gauge) in Self::narrow(gauges) {
+            gauge.store(self.0.u32_at(word).load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
+    const fn narrow(gauges: &Gauges) -> [(u64, &AtomicU32); 4] {
+        [
+            (at::ALLOCATIONS, &gauges.allocations),
+            (at::STREAMS, &gauges.streams),
+            (at::EVENTS, &gauges.events),
+            (at::MODULES, &gauges.modules),
+        ]
+    }
+
+    /// Sleeps until [`Board::wake`] is called or `news` says that there is some. The flag is up before the
+    /// last look, so whoever stores news after that look sees the flag.
+    pub(crate) fn sleep(&self, sleeper: Sleeper, mut news: impl FnMut() -> bool) {
+        let flag = self.0.u32_at(sleeper.offset());
+        loop {
+            flag.store(1, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+            if news() {
+                flag.store(0, Ordering::SeqCst);
+                return;
+            }
+            // Not private: the waker is another process, or another mapping. It ends for a signal too; the
+            // loop looks again.
+            let _ = futex::wait(flag, futex::Flags::empty(), 1, None);
+            if news() {
+                return;
+            }
+        }
+    }
+
+    /// Wakes the other side if it sleeps. Called after the store that it may wait for.
+    pub(crate) fn wake(&self, sleeper: Sleeper) {
+        fence(Ordering::SeqCst);
+        let flag = self.0.u32_at(sleeper.offset());
+        if flag.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        flag.store(0, Ordering::SeqCst);
+        // There is no failure for a mapped word.
+        let _ = futex::wake(flag, futex::Flags::empty(), i32::MAX as u32);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn board() -> Board {
+        Board::new(Window::anonymous(BOARD_BYTES).unwrap())
+    }
+
+    #[test]
+    fn gauges_arrive() {
+        let board = board();
+        let (from, to) = (Gauges::default(), Gauges::default());
+        from.allocated.store(1 << 40, Ordering::Relaxed);
+        from.events.store(7, Ordering::Relaxed);
+        board.store_gauges(&from, 99);
+        board.load_gauges(&to);
+        assert_eq!((to.allocated.load(Ordering::Relaxed), to.events.load(Ordering::Relaxed)), (1 << 40, 7));
+        assert_eq!((board.charged(), to.streams.load(Ordering::Relaxed)), (99, 0));
+    }
+
+    #[test]
+    fn a_sleeper_is_woken_by_news_that_come_at_any_moment() {
+        let board = board();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for tail in 1..=2000 {
+                    board.set_tail(tail);
+                    board.wake(Sleeper::Worker);
+                }
+            });
+            let mut seen = 0;
+            while seen < 2000 {
+                board.sleep(Sleeper::Worker, || board.tail() > seen);
+                seen = board.tail();
+            }
+        });
+    }
+}

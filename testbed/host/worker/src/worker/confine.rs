@@ -1,0 +1,190 @@
+//! What a worker gives up before it looks at its first message: other users' rights, new rights, core files,
+//! being looked into, the network, and system calls that it has no use for.
+//!
+//! The filter names what is refused, for nobody but NVIDIA knows all that its driver library calls: it opens
+//! and maps device files and talks to them by ioctl, waits on futexes and starts threads. Programs, sockets,
+//! other processes, mounts, namespaces and the kernel's own interfaces it needs none of. A refused call
+//! answers EPERM, so that a library which only tries goes on.
+
+use std::collections::BTreeMap;
+
+use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
+use rustix::process::{DumpableBehavior, Resource, Rlimit, getpid, set_dumpable_behavior, setrlimit};
+use rustix::thread::set_no_new_privs;
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    TargetArch, apply_filter,
+};
+
+use crate::shared::setup::Identity;
+
+/// Why a worker is not confined, and does not start.
+#[derive(Debug, thiserror::Error)]
+#[error("confine the worker: {step}: {source}")]
+pub(crate) struct NotConfined {
+    step: &'static str,
+    source: Box<dyn std::error::Error + Send + Sync>,
+}
+
+fn failed<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
+    step: &'static str,
+) -> impl FnOnce(E) -> NotConfined {
+    move |error| NotConfined { step, source: error.into() }
+}
+
+/// System calls that are always refused.
+const REFUSED: &[libc::c_long] = &[
+    // Programs.
+    libc::SYS_execve,
+    libc::SYS_execveat,
+    // The network, and sockets of other processes.
+    libc::SYS_socket,
+    libc::SYS_connect,
+    libc::SYS_bind,
+    libc::SYS_listen,
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    // Other processes.
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_process_madvise,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_pidfd_open,
+    libc::SYS_pidfd_send_signal,
+    libc::SYS_kcmp,
+    libc::SYS_tkill,
+    libc::SYS_rt_sigqueueinfo,
+    // Namespaces and mounts.
+    libc::SYS_unshare,
+    libc::SYS_setns,
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_open_tree,
+    libc::SYS_move_mount,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    // The kernel's own.
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_keyctl,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_kexec_load,
+    libc::SYS_kexec_file_load,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_name_to_handle_at,
+    libc::SYS_iopl,
+    libc::SYS_ioperm,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_reboot,
+    libc::SYS_syslog,
+    libc::SYS_acct,
+    libc::SYS_quotactl,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_adjtimex,
+    libc::SYS_clock_adjtime,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+    libc::SYS_vhangup,
+    libc::SYS_personality,
+];
+
+/// Flags of `clone` that make namespaces.
+const NAMESPACES: u64 = (libc::CLONE_NEWUSER
+    | libc::CLONE_NEWNS
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWCGROUP) as u32 as u64;
+
+/// Confines the process, which has one thread. What fails is an error: an unconfined worker carries nothing
+/// out.
+pub(crate) fn confine(identity: Option<Identity>) -> Result<(), NotConfined> {
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    setrlimit(Resource::Core, none).map_err(failed("forbid core files"))?;
+    if let Some(Identity { user, group, groups }) = identity {
+        let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
+        let groups: Vec<Gid> = groups.into_iter().map(Gid::from_raw).collect();
+        setgroups(&groups).map_err(failed("change the groups"))?;
+        setresgid(group, group, group).map_err(failed("change the group"))?;
+        setresuid(user, user, user).map_err(failed("change the user"))?;
+    }
+    // After the change of user, which sets it anew.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(failed("forbid being looked into"))?;
+    set_no_new_privs(true).map_err(failed("forbid new rights"))?;
+    for (step, program) in filters().map_err(failed("make a filter of system calls"))? {
+        apply_filter(&program).map_err(failed(step))?;
+    }
+    Ok(())
+}
+
+/// The filters, and what each is for.
+fn filters() -> Result<[(&'static str, BpfProgram); 2], seccompiler::BackendError> {
+    // What clone3 is asked for lies in memory, where no filter sees it. Without it the C library uses clone.
+    let no_clone3 = filter([(libc::SYS_clone3, vec![])], libc::ENOSYS)?;
+    let condition =
+        |argument, length, operator, value| SeccompCondition::new(argument, length, operator, value);
+    let mut rules: Vec<(libc::c_long, Vec<SeccompRule>)> =
+        REFUSED.iter().map(|&call| (call, vec![])).collect();
+    // A signal to itself is how a process aborts.
+    let own = u64::from(getpid().as_raw_nonzero().get().cast_unsigned());
+    for call in [libc::SYS_kill, libc::SYS_tgkill, libc::SYS_rt_tgsigqueueinfo] {
+        let other = condition(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, own)?;
+        rules.push((call, vec![SeccompRule::new(vec![other])?]));
+    }
+    // Its own limits a library may ask for, by 0 or by its number.
+    let others = [0, own].map(|own| condition(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, own));
+    let others = others.into_iter().collect::<Result<Vec<_>, _>>()?;
+    rules.push((libc::SYS_prlimit64, vec![SeccompRule::new(others)?]));
+    let mut namespaces = Vec::new();
+    for bit in (0..u64::BITS).map(|bit| 1 << bit).filter(|bit| NAMESPACES & bit != 0) {
+        let made = condition(0, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(bit), bit)?;
+        namespaces.push(SeccompRule::new(vec![made])?);
+    }
+    rules.push((libc::SYS_clone, namespaces));
+    let refused = filter(rules, libc::EPERM)?;
+    Ok([("refuse clone3", no_clone3), ("refuse system calls", refused)])
+}
+
+fn filter(
+    rules: impl IntoIterator<Item = (libc::c_long, Vec<SeccompRule>)>,
+    errno: i32,
+) -> Result<BpfProgram, seccompiler::BackendError> {
+    let rules: BTreeMap<i64, Vec<SeccompRule>> = rules.into_iter().collect();
+    let refuse = SeccompAction::Errno(errno.cast_unsigned());
+    // A call by another architecture's numbers kills the process.
+    SeccompFilter::new(rules, SeccompAction::Allow, refuse, TargetArch::x86_64)?.try_into()
+}
+
+/// What a confined worker finds if it tries what it may not.
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each call that is refused has a number of its own, so none was listed twice in place of another.
+    #[test]
+    fn the_filters_can_be_made() {
+        let mut calls = REFUSED.to_vec();
+        calls.sort_unstable();
+        calls.dedup();
+        assert_eq!(calls.len(), REFUSED.len());
+        let [(_, first), (_, second)] = filters().unwrap();
+        assert!(first.len() > 3 && second.len() > REFUSED.len());
+    }
+}

@@ -1,0 +1,155 @@
+//! The life of a worker: it is told its session, confines itself, makes the executor, and carries messages
+//! out until it is told to stop.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+use tracing::level_filters::LevelFilter;
+use vgpu_device::{Executor, InWorker, SessionError, SessionHost, Window};
+
+use crate::shared::board::{BOARD_BYTES, Board};
+use crate::shared::frame::RING_BYTES;
+use crate::shared::packet;
+use crate::shared::record::Record;
+use crate::shared::setup::{SETUP_MAX, Setup};
+use crate::worker::carry::{Carrier, Ending, Parts};
+use crate::worker::confine::{NotConfined, confine};
+use crate::worker::control::Control;
+use crate::worker::mapped::{Reservation, close_inherited};
+use crate::worker::teller::Teller;
+
+/// Why a worker does not start.
+#[derive(Debug, thiserror::Error)]
+enum NotStarted {
+    #[error("read what the session is: {0}")]
+    Setup(String),
+    #[error(transparent)]
+    Confine(#[from] NotConfined),
+    #[error("map the session's memory: {0}")]
+    Map(String),
+    #[error("start a thread: {0}")]
+    Thread(io::Error),
+    #[error("make the executor: {0}")]
+    Executor(String),
+}
+
+/// The whole life of a worker process, whose standard input is the socket of the device's process. `make`
+/// makes the executor of what [`WorkerConfig::executor`](crate::WorkerConfig::executor) says; the process is
+/// confined by then.
+///
+/// It must be the first that the program does. Descriptors beyond the standard three are closed: they were
+/// inherited, and may be anything of the device's process.
+pub fn main(make: impl FnOnce(&Value) -> Result<Arc<dyn Executor>, String>) -> ExitCode {
+    close_inherited();
+    let told = io::stdin().as_fd().try_clone_to_owned().map_err(|error| NotStarted::Setup(error.to_string()));
+    let told = told.and_then(|socket| Ok((setup(&socket)?, socket)));
+    let (told, socket) = match told {
+        Ok(told) => told,
+        Err(error) => {
+            // Somebody called it by hand: there is nobody else to tell.
+            eprintln!("vgpu-worker: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let level = told.0.log.parse().unwrap_or(LevelFilter::WARN);
+    tracing_subscriber::fmt().with_writer(io::stderr).with_max_level(level).init();
+    match live(told, &socket, make) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let record = Record::Lost(0, error.to_string());
+            // If nobody listens, nobody wants to know.
+            let _ = packet::send(&socket, &record.encode(), &[], rustix::net::SendFlags::empty());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn setup(socket: &OwnedFd) -> Result<(Setup, Vec<File>), NotStarted> {
+    let error = |error: &dyn std::fmt::Display| NotStarted::Setup(error.to_string());
+    let received = packet::receive(socket, SETUP_MAX).map_err(|it| error(&it))?;
+    let (packet, files) = received.ok_or_else(|| error(&"nobody says"))?;
+    let setup: Setup = serde_json::from_slice(&packet).map_err(|it| error(&it))?;
+    if files.len() != 3 + usize::from(setup.returns.is_some()) {
+        return Err(error(&format_args!("{} files came with it", files.len())));
+    }
+    Ok((setup, files))
+}
+
+fn live(
+    (setup, files): (Setup, Vec<File>),
+    socket: &OwnedFd,
+    make: impl FnOnce(&Value) -> Result<Arc<dyn Executor>, String>,
+) -> Result<(), NotStarted> {
+    confine(setup.identity)?;
+    let map = |error: &dyn std::fmt::Display| NotStarted::Map(error.to_string());
+    let mut files = files.into_iter();
+    let mut file = || files.next().ok_or_else(|| map(&"a file is missing"));
+    let board = Window::of_part(file()?, 0, BOARD_BYTES).map_err(|error| map(&error))?;
+    let board = Arc::new(Board::new(board));
+    let ring = Window::of_part(file()?, 0, RING_BYTES).map_err(|error| map(&error))?;
+    let reservation = Reservation::new(file()?, setup.window.offset, setup.window.bytes);
+    let reservation = Arc::new(reservation.map_err(|error| map(&error))?);
+    reservation.map(setup.area.offset, setup.area.bytes).map_err(|error| map(&error))?;
+    let returns = match setup.returns {
+        Some(place) => {
+            Some(Window::of_part(file()?, place.offset, place.bytes).map_err(|error| map(&error))?)
+        }
+        None => None,
+    };
+    let dup = || socket.try_clone().map_err(|error| map(&error));
+    let teller = Arc::new(Teller::new(dup()?, Arc::clone(&board), Arc::clone(&reservation)));
+    let known = InWorker {
+        session: setup.session,
+        channel: setup.channel,
+        process: setup.process,
+        wakes: setup.wakes,
+        window: reservation.window().map_err(|error| map(&error))?,
+        returns,
+        now: Duration::from_nanos(setup.now),
+        limits: setup.limits,
+    };
+    let host = SessionHost::in_worker(known, Arc::clone(&teller) as _);
+    teller.shows(&host);
+    let control = Arc::new(Control::default());
+    let listener = {
+        let (control, socket, host, board) = (Arc::clone(&control), dup()?, host.clone(), Arc::clone(&board));
+        let listen = move || control.run(socket, &host, &board);
+        thread::Builder::new().name("control".to_owned()).spawn(listen).map_err(NotStarted::Thread)?
+    };
+    drop(listener);
+    let executor = make(&setup.executor).map_err(NotStarted::Executor)?;
+    let session = executor.open(host.clone()).map_err(|error| NotStarted::Executor(error.to_string()))?;
+    let parts = Parts {
+        host: host.clone(),
+        board,
+        teller: Arc::clone(&teller),
+        control: Arc::clone(&control),
+        reservation,
+    };
+    let mut carrier = Carrier::new(parts, ring, session);
+    let served = catch_unwind(AssertUnwindSafe(|| carrier.serve())).unwrap_or_else(|payload| {
+        let text = payload.downcast_ref::<&str>().copied();
+        let text =
+            text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
+        Err(Ending { number: 0, error: SessionError::Lost(format!("panic: {text}")) })
+    });
+    if let Err(Ending { number, error }) = served {
+        teller.tell(&match error {
+            SessionError::Violation(violation) => Record::Violation(number, violation.to_string()),
+            SessionError::Lost(text) | SessionError::OutOfMemory(text) => Record::Lost(number, text),
+        });
+    }
+    // What is left undone leaves no mark.
+    host.end();
+    drop(carrier);
+    drop(executor);
+    control.end();
+    Ok(())
+}

@@ -1,0 +1,170 @@
+//! A bus in a temporary folder whose sessions have workers.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use vgpu_device::{
+    DeviceConfig, DeviceStatus, Executor, GpuConfig, Limits, PciAddress, SessionStatus, SimBus, TestHooks,
+};
+use vgpu_executor_null::Null;
+use vgpu_executor_soft::Soft;
+use vgpu_worker::{WorkerConfig, WorkerExecutor};
+
+use crate::guest::{Guest, until};
+use crate::probe::Probe;
+
+/// The program's first argument where it is to be a worker, or a device.
+pub const WORKER: &str = "worker";
+pub const DEVICE: &str = "device";
+
+/// Device memory of the test devices.
+pub const MEMORY: u64 = 64 << 20;
+const WINDOW: u64 = 8 << 20;
+const CHANNELS: u32 = 8;
+pub const RAM: u64 = 8 << 20;
+
+pub fn address() -> PciAddress {
+    "0000:00:05.0".parse().expect("an address")
+}
+
+pub fn gpu() -> GpuConfig {
+    GpuConfig { memory_bytes: MEMORY, ..GpuConfig::new("VGPU-STUB test").expect("a GPU") }
+}
+
+/// Makes the executor of a worker.
+pub fn executor(what: &Value) -> Result<Arc<dyn Executor>, String> {
+    let gpu: GpuConfig = serde_json::from_value(what["gpu"].clone()).map_err(|error| error.to_string())?;
+    let error = |error: vgpu_device::GpuError| error.to_string();
+    Ok(match what["kind"].as_str() {
+        Some("soft") => Arc::new(Soft::new(&gpu).map_err(error)?),
+        Some("null") => Arc::new(Null::new(&gpu).map_err(error)?),
+        Some("probe") => Arc::new(Probe::new(Null::new(&gpu).map_err(error)?)),
+        // Never gets as far as a session.
+        Some("stuck") => loop {
+            std::thread::park();
+        },
+        other => return Err(format!("there is no executor {other:?}")),
+    })
+}
+
+/// An executor of workers that are this program.
+pub fn worker_config(kind: &str) -> WorkerConfig {
+    let gpu = gpu();
+    let facts = match kind {
+        "soft" => Soft::new(&gpu).expect("a soft executor").facts(),
+        _ => Null::new(&gpu).expect("a null executor").facts(),
+    };
+    WorkerConfig {
+        name: "test",
+        facts,
+        program: "/proc/self/exe".into(),
+        arguments: vec![WORKER.into()],
+        executor: json!({ "kind": kind, "gpu": gpu }),
+        user: None,
+    }
+}
+
+pub struct Bench {
+    pub bus: SimBus,
+    dir: TempDir,
+}
+
+impl Bench {
+    pub fn new(kind: &str) -> Self {
+        Self::with(worker_config(kind), Limits::default())
+    }
+
+    pub fn with(config: WorkerConfig, limits: Limits) -> Self {
+        let dir =
+            tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a temporary folder");
+        let bus = bus(dir.path(), config, limits);
+        Self { bus, dir }
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub fn guest(&self, channel: u32) -> Guest {
+        Guest::attach(self.folder(), address(), channel)
+    }
+
+    pub fn status(&self) -> DeviceStatus {
+        self.bus.status().devices.remove(0)
+    }
+
+    pub fn session(&self, channel: u32) -> SessionStatus {
+        let sessions = self.status().sessions;
+        sessions.into_iter().find(|session| session.channel == channel).expect("a session")
+    }
+
+    /// The process of a channel's worker.
+    pub fn worker(&self, channel: u32) -> u32 {
+        self.session(channel).worker.expect("a worker")
+    }
+
+    /// Workers that were started, and those that run.
+    pub fn workers(&self) -> (u64, u64) {
+        let status = self.status();
+        (status.workers_started.expect("counted"), status.workers_running.expect("counted"))
+    }
+
+    pub fn until_running(&self, count: u64) {
+        until("workers end", || self.workers().1 == count);
+    }
+}
+
+fn bus(folder: &Path, config: WorkerConfig, limits: Limits) -> SimBus {
+    let executor = WorkerExecutor::new(config).expect("an executor of workers");
+    let device = DeviceConfig {
+        window_bytes: WINDOW,
+        channels: CHANNELS,
+        limits,
+        ..DeviceConfig::new(address(), Arc::new(executor))
+    };
+    SimBus::serve_hooked(folder, Some(RAM), vec![device], &TestHooks::default()).expect("a bus")
+}
+
+/// Serves a device whose worker processes hang when they are told to, until somebody kills it.
+pub fn serve(folder: &str) -> ExitCode {
+    let _bus = bus(Path::new(folder), worker_config("probe"), Limits::default());
+    println!("ready");
+    loop {
+        std::thread::park();
+    }
+}
+
+static LOG: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+
+struct Log;
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        LOG.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Keeps what the devices of this process log.
+pub fn keep_log() {
+    tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_writer(|| Log)
+        .with_max_level(tracing::Level::WARN)
+        .init();
+}
+
+/// The lines that hold each of the words.
+pub fn log_lines(words: &[&str]) -> Vec<String> {
+    let log = LOG.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let text = String::from_utf8_lossy(&log);
+    text.lines().filter(|line| words.iter().all(|word| line.contains(word))).map(str::to_owned).collect()
+}

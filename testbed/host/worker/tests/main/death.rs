@@ -1,0 +1,283 @@
+//! Workers that die, in each state: their session ends, its neighbour goes on, and nothing is left.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use vgpu_device::Limits;
+use vgpu_wire::area;
+use vgpu_wire::body::memory::MemInfo;
+use vgpu_wire::body::session::WindowFree;
+use vgpu_wire::body::stream::Signal as SignalBody;
+use vgpu_wire::registers::{Refusal, channel};
+use vgpu_wire::{Mark, body::session::WindowAlloc};
+
+use crate::bench::{Bench, DEVICE, address, log_lines, worker_config};
+use crate::data::{allocate, launch, settle};
+use crate::guest::{Guest, until};
+use crate::probe;
+
+fn pid(number: u32) -> Pid {
+    Pid::from_raw(number.cast_signed()).expect("a process")
+}
+
+pub fn kill(number: u32) {
+    kill_process(pid(number), Signal::KILL).expect("a process that lives");
+}
+
+/// A device with a session that hangs or does not, and a neighbour that works.
+struct Scene {
+    bench: Bench,
+    victim: Guest,
+    neighbour: Guest,
+    value: u64,
+}
+
+impl Scene {
+    fn new(kind: &str) -> Self {
+        let bench = Bench::new(kind);
+        let (victim, neighbour) = (bench.guest(0), bench.guest(1));
+        Self { bench, victim, neighbour, value: 0 }
+    }
+
+    fn neighbour_works(&mut self) {
+        self.value += 1;
+        self.neighbour.send(&launch(1), &[]);
+        let mark = Mark::new(1, self.value);
+        self.neighbour.send(&SignalBody { stream: 0, reserved: 0, mark }, &[]);
+        self.neighbour.wait_word(1, self.value);
+        self.neighbour.echo();
+    }
+
+    /// The victim has hung in its worker since before this returns.
+    fn hang(&mut self) {
+        self.victim.send(&launch(1), &[]);
+        settle(&self.victim);
+        let number = self.victim.send(&launch(probe::HANG_FOR_EVER), &[]);
+        until("the ring is read", || self.bench.session(0).messages == number);
+    }
+
+    /// The victim's session has ended, with CUDA's error; its channel can be used again; its neighbour goes
+    /// on.
+    fn ended(mut self, words: &[&str]) {
+        let (code, flags, _) = self.victim.ended();
+        assert_eq!((code, flags), (999, area::ERROR_STICKY | area::ERROR_ENDED));
+        assert_eq!(self.victim.register(channel::ERROR), Refusal::Executor as u32);
+        let session = format!("session={}", self.victim.register(channel::SESSION));
+        let lines = log_lines(&[&session, "session ended", &format!("process={}", std::process::id())]);
+        let said = lines.iter().filter(|line| words.iter().all(|word| line.contains(word)));
+        assert_eq!(said.count(), 1, "{words:?} in {lines:?}");
+        self.neighbour_works();
+        self.bench.until_running(1);
+        self.victim.detach();
+        let mut next = self.bench.guest(0);
+        next.send(&launch(1), &[]);
+        settle(&next);
+        next.detach();
+        self.neighbour_works();
+        self.neighbour.detach();
+        let status = self.bench.status();
+        assert_eq!((status.workers_running, status.charged_bytes, status.allocated), (Some(0), 0, 0));
+    }
+}
+
+pub fn killed_while_it_starts() {
+    let bench = Bench::new("stuck");
+    let mut victim = bench.guest(0);
+    let neighbour = bench.guest(1);
+    victim.send(&launch(1), &[]);
+    until("a worker starts", || bench.session(0).worker.is_some());
+    let worker = bench.worker(0);
+    kill(worker);
+    assert_eq!(victim.ended().0, 999);
+    assert!(!log_lines(&[&format!("worker process {worker} was killed by signal: 9 (SIGKILL)")]).is_empty());
+    assert_eq!(neighbour.register(channel::STATE), channel::STATE_ATTACHED);
+    victim.detach();
+    assert_eq!(bench.workers(), (1, 0));
+}
+
+pub fn killed_while_idle() {
+    let mut scene = Scene::new("probe");
+    scene.neighbour_works();
+    allocate(&mut scene.victim, 4096);
+    settle(&scene.victim);
+    let worker = scene.bench.worker(0);
+    kill(worker);
+    scene.ended(&[
+        &format!("worker process {worker} was killed by signal: 9 (SIGKILL)"),
+        "kind=\"MemAlloc\"",
+        "number=2",
+    ]);
+}
+
+pub fn killed_in_the_middle_of_a_message() {
+    let mut scene = Scene::new("probe");
+    scene.neighbour_works();
+    scene.hang();
+    let worker = scene.bench.worker(0);
+    kill(worker);
+    scene.ended(&[&format!("worker process {worker} was killed by signal: 9"), "kind=\"Launch\""]);
+}
+
+pub fn killed_with_work_queued() {
+    let mut scene = Scene::new("probe");
+    scene.neighbour_works();
+    // Window memory that the worker will not let go of is free when it is dead.
+    let window = WindowAlloc { reply: 0, reserved: 0, bytes: 0x1_0000 };
+    let (_, data) = scene.victim.call(window, &[]);
+    let offset = u64::from_le_bytes(data[..8].try_into().expect("an offset"));
+    scene.hang();
+    for _ in 0..1000 {
+        scene.victim.send(&launch(1), &[]);
+    }
+    scene.victim.send(&WindowFree { offset }, &[]);
+    let value = SignalBody { stream: 0, reserved: 0, mark: Mark::new(9, 1) };
+    let number = scene.victim.send(&value, &[]);
+    until("all is passed on", || scene.bench.session(0).messages == number);
+    assert!(scene.bench.session(0).done < number - 1000);
+    let worker = scene.bench.worker(0);
+    kill(worker);
+    scene.victim.ended();
+    assert_eq!(scene.victim.word(9), 0, "no mark of work that was not done");
+    scene.ended(&[&format!("worker process {worker} was killed by signal: 9")]);
+}
+
+pub fn killed_with_a_full_ring() {
+    let mut scene = Scene::new("probe");
+    scene.neighbour_works();
+    scene.hang();
+    // More than the worker's ring holds: the session's thread waits for room.
+    let tail = vec![0; 0x7000];
+    let body = vgpu_wire::body::launch::Launch { param_bytes: tail.len() as u32, ..launch(1) };
+    let rings = (1 << 20) / tail.len() + 2;
+    for _ in 0..rings {
+        scene.victim.send(&body, &tail);
+    }
+    let most = scene.victim.number;
+    until("the ring is full", || {
+        scene.bench.session(0).messages < most && scene.bench.session(0).messages > 30
+    });
+    let worker = scene.bench.worker(0);
+    kill(worker);
+    scene.ended(&[&format!("worker process {worker} was killed by signal: 9"), "kind=\"Launch\""]);
+}
+
+pub fn killed_while_the_device_waits_for_it() {
+    let mut scene = Scene::new("probe");
+    scene.neighbour_works();
+    scene.hang();
+    // How much is free the device says when earlier messages are done.
+    let number = scene.victim.send(&MemInfo { reply: 2, reserved: 0 }, &[]);
+    until("the device waits", || scene.bench.session(0).messages == number);
+    let worker = scene.bench.worker(0);
+    kill(worker);
+    scene.ended(&[&format!("worker process {worker} was killed by signal: 9"), "kind=\"MemInfo\""]);
+}
+
+pub fn killed_while_it_ends() {
+    let mut scene = Scene::new("probe");
+    scene.neighbour_works();
+    scene.hang();
+    let worker = scene.bench.worker(0);
+    let number = scene.victim.register(channel::SESSION);
+    let at = channel::base(0) + channel::DETACH_SESSION;
+    scene.victim.function.write(at, number);
+    // It may have been killed already if this takes longer than it is given.
+    let _ = kill_process(pid(worker), Signal::KILL);
+    until("the channel is free", || scene.victim.register(channel::STATE) == channel::STATE_FREE);
+    scene.neighbour_works();
+    assert_eq!(scene.bench.workers().1, 1);
+    assert_eq!(scene.victim.late(), None, "nobody reads it any more");
+}
+
+pub fn a_worker_that_does_not_stop_is_killed() {
+    let mut scene = Scene::new("probe");
+    scene.neighbour_works();
+    scene.hang();
+    scene.victim.detach();
+    assert_eq!(scene.bench.workers().1, 1);
+    scene.neighbour_works();
+    // One that looks at its flag ends by itself.
+    let mut next = scene.bench.guest(0);
+    next.send(&launch(probe::HANG), &[]);
+    next.detach();
+    assert_eq!(scene.bench.workers().1, 1);
+}
+
+pub fn a_worker_whose_device_is_killed_ends() {
+    for function in [1, probe::HANG_FOR_EVER] {
+        let dir =
+            tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a temporary folder");
+        let mut command = Command::new("/proc/self/exe");
+        command.arg(DEVICE).arg(dir.path()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut device = command.spawn().expect("a device");
+        let mut line = String::new();
+        BufReader::new(device.stdout.take().expect("stdout")).read_line(&mut line).expect("a line");
+        assert_eq!(line, "ready\n");
+        let mut guest = Guest::attach(dir.path(), address(), 0);
+        guest.send(&launch(function), &[]);
+        let mut worker = None;
+        until("a worker", || {
+            worker = status(dir.path())["devices"][0]["sessions"][0]["worker"].as_u64();
+            worker.is_some()
+        });
+        let worker =
+            pidfd_open(pid(worker.expect("a worker") as u32), PidfdFlags::empty()).expect("it lives");
+        device.kill().expect("the device");
+        device.wait().expect("the device");
+        let limit = Timespec { tv_sec: 20, tv_nsec: 0 };
+        assert_eq!(poll(&mut [PollFd::new(&worker, PollFlags::IN)], Some(&limit)), Ok(1), "an orphan");
+    }
+}
+
+fn status(folder: &std::path::Path) -> serde_json::Value {
+    let mut socket = UnixStream::connect(folder.join("control")).expect("the control socket");
+    socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a limit");
+    std::io::Write::write_all(&mut socket, b"{\"cmd\":\"status\"}\n").expect("a command");
+    let mut line = String::new();
+    BufReader::new(socket).read_line(&mut line).expect("an answer");
+    serde_json::from_str(&line).expect("JSON")
+}
+
+pub fn a_worker_that_cannot_be_started_ends_its_session() {
+    let missing = vgpu_worker::WorkerConfig { program: "/nowhere/vgpu".into(), ..worker_config("null") };
+    let failing = worker_config("no such executor");
+    for (config, words) in [(missing, "start a worker process"), (failing, "there is no executor")] {
+        let bench = Bench::with(config, Limits::default());
+        let mut guest = bench.guest(0);
+        guest.send(&launch(1), &[]);
+        assert_eq!(guest.ended().0, 999);
+        let session = format!("session={} ", guest.register(channel::SESSION));
+        assert!(!log_lines(&[words, &session]).is_empty());
+        guest.detach();
+        assert_eq!(bench.workers().1, 0);
+        // Who only looks does not mind.
+        bench.guest(0).echo();
+    }
+}
+
+pub fn rubbish_ends_the_session() {
+    for function in [probe::RUBBISH_KIND, probe::RUBBISH_LENGTH, probe::RUBBISH_MEMORY, probe::RUBBISH_NUMBER]
+    {
+        let mut scene = Scene::new("probe");
+        scene.neighbour_works();
+        scene.victim.send(&launch(1), &[]);
+        settle(&scene.victim);
+        let worker = scene.bench.worker(0);
+        scene.victim.send(&launch(function), &[]);
+        scene.ended(&[&format!("worker process {worker} talks rubbish")]);
+    }
+}
+
+pub fn a_panic_ends_the_session() {
+    let mut scene = Scene::new("probe");
+    scene.neighbour_works();
+    scene.victim.send(&launch(1), &[]);
+    settle(&scene.victim);
+    let worker = scene.bench.worker(0);
+    scene.victim.send(&launch(probe::PANIC), &[]);
+    scene.ended(&[&format!("worker process {worker}: panic: the probe was told to")]);
+}

@@ -1,0 +1,77 @@
+//! Sessions whose messages worker processes carry out, over a simulated bus. The test's program is also that
+//! of the workers, and of a device that is killed: the first argument says which.
+
+mod bench;
+mod data;
+mod death;
+#[path = "../../../device/tests/main/guest.rs"]
+#[allow(dead_code, reason = "shared with the device's tests")]
+mod guest;
+mod memory;
+mod probe;
+mod walls;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Trial};
+
+/// Each test by its name.
+macro_rules! trials {
+    ($($module:ident { $($name:ident),* $(,)? })*) => {
+        vec![$($(trial(concat!(stringify!($module), "::", stringify!($name)), $module::$name)),*),*]
+    };
+}
+
+fn trial(name: &str, test: fn()) -> Trial {
+    Trial::test(name, move || {
+        test();
+        Ok(())
+    })
+}
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    match arguments.next().as_deref() {
+        Some(bench::WORKER) => return vgpu_worker::main(bench::executor),
+        Some(bench::DEVICE) => return bench::serve(&arguments.next().expect("a folder")),
+        _ => {}
+    }
+    bench::keep_log();
+    let trials = trials! {
+        data {
+            copies_come_back_as_they_went,
+            launches_are_counted_with_what_the_device_answers_itself,
+            a_graph_whose_records_lie_in_the_window_is_launched,
+            window_memory_is_mapped_while_it_is_the_sessions,
+            guest_pages_are_found,
+            errors_arrive_as_without_a_worker,
+            handles_that_were_refused_excuse_their_users,
+            a_sleeping_guest_is_woken,
+        }
+        memory {
+            who_only_looks_has_no_worker,
+            memory_is_the_devices_and_comes_back,
+            what_a_dead_worker_had_is_free,
+        }
+        death {
+            killed_while_it_starts,
+            killed_while_idle,
+            killed_in_the_middle_of_a_message,
+            killed_with_work_queued,
+            killed_with_a_full_ring,
+            killed_while_the_device_waits_for_it,
+            killed_while_it_ends,
+            a_worker_that_does_not_stop_is_killed,
+            a_worker_whose_device_is_killed_ends,
+            a_worker_that_cannot_be_started_ends_its_session,
+            rubbish_ends_the_session,
+            a_panic_ends_the_session,
+        }
+        walls {
+            calls_are_refused,
+            rights_are_given_up,
+            another_user_is_who_was_asked_for,
+        }
+    };
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}

@@ -1,0 +1,82 @@
+//! Device memory of all sessions, and sessions that need none.
+
+use vgpu_wire::body::memory::{MemAlloc, MemFree, MemInfo, MemInfoReply};
+use vgpu_wire::body::session::WindowAlloc;
+use vgpu_wire::registers::V2_FREE_MIB;
+use zerocopy::FromBytes;
+
+use crate::bench::{Bench, MEMORY};
+use crate::data::allocate;
+use crate::guest::{Guest, until};
+
+const OUT_OF_MEMORY: u32 = 2;
+
+fn info(guest: &mut Guest) -> (u64, u64) {
+    let (status, data) = guest.call(MemInfo { reply: 0, reserved: 0 }, &[]);
+    assert_eq!(status, 0);
+    let reply = MemInfoReply::read_from_bytes(&data).expect("an answer");
+    (reply.free, reply.total)
+}
+
+pub fn who_only_looks_has_no_worker() {
+    let bench = Bench::new("soft");
+    // As many processes as Ollama starts to look.
+    for round in 0..15 {
+        let mut guest = bench.guest(round % 8);
+        guest.echo();
+        let window = WindowAlloc { reply: 0, reserved: 0, bytes: 0x1_0000 };
+        assert_eq!(guest.call(window, &[]).0, 0);
+        assert_eq!(info(&mut guest), (MEMORY, MEMORY));
+        assert_eq!((guest.done(), bench.session(round % 8).worker), (guest.number, None));
+        guest.detach();
+    }
+    assert_eq!(bench.workers(), (0, 0));
+    let mut guest = bench.guest(0);
+    allocate(&mut guest, 64);
+    assert_eq!(bench.workers(), (1, 1));
+    guest.detach();
+    assert_eq!(bench.workers(), (1, 0));
+}
+
+pub fn memory_is_the_devices_and_comes_back() {
+    for kind in ["soft", "null"] {
+        let bench = Bench::new(kind);
+        let (mut one, mut two) = (bench.guest(0), bench.guest(1));
+        let half = allocate(&mut one, MEMORY / 2);
+        assert_eq!(info(&mut two), (MEMORY / 2, MEMORY));
+        let refused = |guest: &mut Guest, bytes| {
+            let (status, why) = guest.call(MemAlloc { reply: 0, flags: 0, bytes }, &[]);
+            assert_eq!(status, OUT_OF_MEMORY, "{kind}");
+            assert!(
+                String::from_utf8_lossy(&why).contains("are free"),
+                "{kind}: {}",
+                String::from_utf8_lossy(&why)
+            );
+        };
+        refused(&mut two, MEMORY / 2 + 512);
+        let most = allocate(&mut two, MEMORY / 2);
+        refused(&mut one, 512);
+        refused(&mut one, u64::MAX);
+        assert_eq!((info(&mut one).0, bench.status().allocated), (0, MEMORY), "{kind}");
+        // Freed by a message that nobody waits for, and asked for by the next.
+        one.send(&MemFree { address: half }, &[]);
+        let half = allocate(&mut one, MEMORY / 2);
+        one.send(&MemFree { address: half }, &[]);
+        assert_eq!(info(&mut one).0, MEMORY / 2, "{kind}");
+        until("the register says so", || one.function.read(V2_FREE_MIB) == (MEMORY >> 21) as u32);
+        two.send(&MemFree { address: most }, &[]);
+        until("all is free", || bench.status().allocated == 0);
+        assert_eq!((one.late(), two.late()), (None, None), "{kind}");
+    }
+}
+
+pub fn what_a_dead_worker_had_is_free() {
+    let bench = Bench::new("soft");
+    let (mut one, mut two) = (bench.guest(0), bench.guest(1));
+    allocate(&mut one, MEMORY);
+    two.echo();
+    crate::death::kill(bench.worker(0));
+    one.ended();
+    until("its memory is free", || bench.status().allocated == 0);
+    allocate(&mut two, MEMORY);
+}

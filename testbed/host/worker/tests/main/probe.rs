@@ -1,0 +1,156 @@
+//! An executor that does what the tests ask for: it looks at its own process, hangs, panics, or talks
+//! rubbish. All else the null executor does.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::process::Command;
+use std::thread;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SendFlags, SocketType, send, socket};
+use rustix::process::{Pid, Signal, getpid, getppid, kill_process};
+use vgpu_device::{Executor, ExecutorError, Session, SessionError, SessionHost, Work};
+use vgpu_executor_null::Null;
+use vgpu_wire::Body;
+use vgpu_wire::body::module::OccupancyReply;
+use vgpu_wire::facts::DeviceFacts;
+use zerocopy::IntoBytes;
+
+/// Functions whose launch does something else.
+pub const HANG: u32 = 1000;
+/// The same, and looks at no flag.
+pub const HANG_FOR_EVER: u32 = 1001;
+pub const PANIC: u32 = 1002;
+/// A packet of no kind.
+pub const RUBBISH_KIND: u32 = 1003;
+/// A packet that is too long.
+pub const RUBBISH_LENGTH: u32 = 1004;
+/// Memory is let go of that was not given back.
+pub const RUBBISH_MEMORY: u32 = 1005;
+/// An end at a message that was never sent.
+pub const RUBBISH_NUMBER: u32 = 1006;
+
+/// Functions whose occupancy is the error that something answers; 0 for none.
+pub const SOCKET_INET: u32 = 2000;
+pub const SOCKET_UNIX: u32 = 2001;
+pub const EXEC: u32 = 2002;
+pub const KILL_PARENT: u32 = 2003;
+pub const UNSHARE: u32 = 2004;
+/// A signal 0 to itself, and a thread: what must work.
+pub const KILL_SELF: u32 = 2005;
+pub const THREAD: u32 = 2006;
+/// Opens and reads a device file, as driver libraries do.
+pub const OPEN_DEVICE: u32 = 2007;
+/// Asks for its own limit of open files.
+pub const OWN_LIMITS: u32 = 2008;
+/// Counts descriptors of files below /etc.
+pub const FOREIGN_FILES: u32 = 2009;
+
+#[derive(Debug)]
+pub struct Probe(Null);
+
+impl Probe {
+    pub const fn new(null: Null) -> Self {
+        Self(null)
+    }
+}
+
+impl Executor for Probe {
+    fn name(&self) -> &'static str {
+        "probe"
+    }
+
+    fn facts(&self) -> DeviceFacts {
+        self.0.facts()
+    }
+
+    fn allocated(&self) -> u64 {
+        self.0.allocated()
+    }
+
+    fn open(&self, host: SessionHost) -> Result<Box<dyn Session>, ExecutorError> {
+        Ok(Box::new(ProbeSession { inner: self.0.open(host.clone())?, host }))
+    }
+}
+
+struct ProbeSession {
+    inner: Box<dyn Session>,
+    host: SessionHost,
+}
+
+/// Says something to the device's process that no worker says.
+fn say(kind: u32, number: u64, text: &[u8]) {
+    let mut packet = kind.to_le_bytes().to_vec();
+    packet.extend_from_slice(&(text.len() as u32).to_le_bytes());
+    packet.extend_from_slice(&number.to_le_bytes());
+    packet.extend_from_slice(text);
+    send(io::stdin().as_fd(), &packet, SendFlags::NOSIGNAL).expect("the socket");
+}
+
+fn errno(result: Result<(), Errno>) -> u32 {
+    result.map_or_else(|error| error.raw_os_error().cast_unsigned(), |()| 0)
+}
+
+fn os_error(result: io::Result<()>) -> u32 {
+    result.map_or_else(|error| error.raw_os_error().unwrap_or(-1).cast_unsigned(), |()| 0)
+}
+
+fn look(function: u32) -> u32 {
+    match function {
+        SOCKET_INET => errno(socket(AddressFamily::INET, SocketType::STREAM, None).map(drop)),
+        SOCKET_UNIX => errno(socket(AddressFamily::UNIX, SocketType::STREAM, None).map(drop)),
+        EXEC => os_error(Command::new("/bin/true").status().map(drop)),
+        KILL_PARENT => errno(kill_process(getppid().unwrap_or(Pid::INIT), Signal::CONT)),
+        UNSHARE => errno(rustix::thread::move_into_link_name_space(io::stdin().as_fd(), None)),
+        KILL_SELF => errno(rustix::process::test_kill_process(getpid())),
+        THREAD => {
+            os_error(thread::Builder::new().spawn(|| ()).map(|thread| thread.join().expect("a thread")))
+        }
+        OWN_LIMITS => {
+            let files = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+            u32::from(files.current == Some(0))
+        }
+        FOREIGN_FILES => {
+            let files = std::fs::read_dir("/proc/self/fd").expect("descriptors");
+            let names = files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
+            names.filter(|name| name.starts_with("/etc")).count() as u32
+        }
+        OPEN_DEVICE => os_error(std::fs::File::open("/dev/null").map(drop)),
+        _ => u32::MAX,
+    }
+}
+
+impl Session for ProbeSession {
+    fn execute(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
+        match &work.message.body {
+            Body::Launch(body) => match body.function {
+                HANG => {
+                    while !self.host.stopping() {
+                        thread::yield_now();
+                    }
+                }
+                HANG_FOR_EVER => loop {
+                    thread::park();
+                },
+                PANIC => panic!("the probe was told to"),
+                RUBBISH_KIND => say(77, 0, &[]),
+                RUBBISH_LENGTH => say(4, 0, &[b'x'; 4000]),
+                RUBBISH_MEMORY => say(2, 5, &[]),
+                RUBBISH_NUMBER => say(3, work.number + 1_000_000, b"never"),
+                _ => return self.inner.execute(work),
+            },
+            Body::Occupancy(body) if body.function >= SOCKET_INET => {
+                let reply = OccupancyReply { blocks: look(body.function), reserved: 0 };
+                if let Some(to) = work.reply_to() {
+                    self.host.reply(to, 0, reply.as_bytes());
+                }
+            }
+            _ => return self.inner.execute(work),
+        }
+        Ok(())
+    }
+
+    fn join(&mut self, stream: u32) -> Result<(), SessionError> {
+        self.inner.join(stream)
+    }
+}

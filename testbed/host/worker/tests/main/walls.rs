@@ -1,0 +1,93 @@
+//! What a worker has given up before it looks at its first message.
+
+use std::collections::BTreeMap;
+
+use rustix::io::Errno;
+use vgpu_device::Limits;
+use vgpu_wire::body::module::{Occupancy, OccupancyReply};
+use vgpu_worker::{WorkerConfig, WorkerError, WorkerExecutor};
+use zerocopy::FromBytes;
+
+use crate::bench::{Bench, worker_config};
+use crate::data::{launch, settle};
+use crate::probe;
+
+pub fn calls_are_refused() {
+    // A descriptor that every child would inherit.
+    let leaked =
+        std::fs::File::open("/etc/hostname").or_else(|_| std::fs::File::open("/etc/passwd")).expect("a file");
+    rustix::io::fcntl_setfd(&leaked, rustix::io::FdFlags::empty()).expect("a flag");
+    let bench = Bench::new("probe");
+    let mut guest = bench.guest(0);
+    let refused = Errno::PERM.raw_os_error().cast_unsigned();
+    for (function, expected) in [
+        (probe::SOCKET_INET, refused),
+        (probe::SOCKET_UNIX, refused),
+        (probe::EXEC, refused),
+        (probe::KILL_PARENT, refused),
+        (probe::UNSHARE, refused),
+        (probe::KILL_SELF, 0),
+        (probe::THREAD, 0),
+        (probe::OPEN_DEVICE, 0),
+        (probe::OWN_LIMITS, 0),
+        // Standard input, output and error, the socket's copies, and the session's memory.
+        (probe::FOREIGN_FILES, 0),
+    ] {
+        let body = Occupancy { reply: 0, function, block_threads: 32, flags: 0, shared_bytes: 0 };
+        let (status, data) = guest.call(body, &[]);
+        let reply = OccupancyReply::read_from_bytes(&data).expect("an answer");
+        assert_eq!((status, reply.blocks), (0, expected), "{function}");
+    }
+}
+
+/// The fields of a file like `/proc/PID/status`.
+fn fields(path: &str) -> BTreeMap<String, Vec<String>> {
+    let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let field = |line: &str| {
+        let (name, value) = line.split_once(':')?;
+        Some((name.to_owned(), value.split_whitespace().map(str::to_owned).collect()))
+    };
+    text.lines().filter_map(field).collect()
+}
+
+pub fn rights_are_given_up() {
+    let bench = Bench::new("probe");
+    let mut guest = bench.guest(0);
+    guest.send(&launch(1), &[]);
+    settle(&guest);
+    let worker = bench.worker(0);
+    let status = fields(&format!("/proc/{worker}/status"));
+    assert_eq!(status["NoNewPrivs"], ["1"]);
+    assert_eq!(status["Seccomp"], ["2"]);
+    // Of every thread, those of the executor too.
+    for thread in std::fs::read_dir(format!("/proc/{worker}/task")).expect("threads") {
+        let path = thread.expect("a thread").path().join("status");
+        assert_eq!(fields(&path.to_string_lossy())["Seccomp"], ["2"]);
+    }
+    let limits = std::fs::read_to_string(format!("/proc/{worker}/limits"));
+    if let Ok(limits) = limits {
+        let core = limits.lines().find(|line| line.starts_with("Max core file size")).expect("a line");
+        assert_eq!(core.split_whitespace().skip(4).take(2).collect::<Vec<_>>(), ["0", "0"]);
+    }
+    // What is not dumpable belongs to root in /proc, whoever it is.
+    let owner = std::fs::metadata(format!("/proc/{worker}/environ")).expect("a process");
+    assert_eq!(std::os::unix::fs::MetadataExt::uid(&owner), 0);
+}
+
+pub fn another_user_is_who_was_asked_for() {
+    let as_user = |user: &str| WorkerConfig { user: Some(user.to_owned()), ..worker_config("soft") };
+    if !rustix::process::geteuid().is_root() {
+        assert!(matches!(WorkerExecutor::new(as_user("nobody")), Err(WorkerError::NotRoot(_))));
+        return;
+    }
+    assert!(matches!(WorkerExecutor::new(as_user("no-such-user")), Err(WorkerError::NoUser(_))));
+    let bench = Bench::with(as_user("nobody"), Limits::default());
+    let mut guest = bench.guest(0);
+    crate::data::allocate(&mut guest, 4096);
+    let status = fields(&format!("/proc/{}/status", bench.worker(0)));
+    let user = status["Uid"].first().expect("a user").clone();
+    assert_ne!(user, "0");
+    assert!(status["Uid"].iter().all(|id| *id == user), "{:?}", status["Uid"]);
+    assert!(!status["Gid"].iter().chain(&status["Groups"]).any(|id| id == "0"), "{:?}", status["Groups"]);
+    assert_eq!(status["CapEff"], ["0000000000000000"]);
+}
