@@ -34,6 +34,9 @@ enum Command {
     Device(device::Arguments),
     /// Carry out the calls of version 1's devices in other processes, such as those of patched hypervisors.
     Mediator(mediator::Arguments),
+    /// Carry out one session's messages. A device's process starts this.
+    #[command(hide = true)]
+    Worker,
     /// Say what the devices of a bus have allocated, and for whom.
     Status(status::Arguments),
     /// Measure the launcher and the shims.
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Device(arguments) => device::run(&arguments),
         Command::Mediator(arguments) => mediator::run(&arguments),
+        Command::Worker => Ok(vgpu_serve::worker::run()),
         Command::Status(arguments) => status::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Discover(arguments) => discover::run(&arguments),

@@ -102,6 +102,14 @@ impl Arguments {
         self.gpus()?.into_iter().map(config).collect()
     }
 
+    /// The calls of version 1 are carried out by a mediator, whose owners are no sessions with a ring.
+    fn refuse_workers(&self) -> Result<()> {
+        if self.host.has_workers() {
+            bail!("--worker is for devices of version 2");
+        }
+        Ok(())
+    }
+
     /// The devices on a simulated bus.
     fn simulate(&self, folder: &Path, knobs: &Knobs) -> Result<SimBus> {
         if self.ram.is_some_and(|ram| ram > isize::MAX as u64) {
@@ -109,6 +117,7 @@ impl Arguments {
         }
         Ok(match self.protocol {
             Protocol::V1 => {
+                self.refuse_workers()?;
                 let executor = |gpu: &GpuConfig| self.host.executor(gpu, knobs);
                 self.v1.serve(folder, self.ram.unwrap_or(V1_RAM), &knobs.v1, self.gpus()?, executor)?
             }
@@ -124,6 +133,7 @@ impl Arguments {
         let ram = SharedRam::default();
         match self.protocol {
             Protocol::V1 => {
+                self.refuse_workers()?;
                 let [(_, gpu)] = &self.gpus()?[..] else { bail!("a vfio-user socket has one device") };
                 let executor = || self.host.executor(gpu, knobs);
                 let device = self.v1.device(Arc::new(ram.clone()), &knobs.v1, executor)?;

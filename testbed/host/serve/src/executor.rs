@@ -6,17 +6,19 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 use vgpu_device::{
     ADDRESS_RANGES, Addresses, ClaimError, Executor, GpuConfig, RangeLocks, parse_bytes,
     parse_compute_capability, parse_uuid,
 };
 use vgpu_executor_null::Null;
 use vgpu_executor_soft::{Soft, SoftOptions, TestHooks};
+use vgpu_worker::{WorkerConfig, WorkerExecutor};
 
 use crate::knobs::Knobs;
 
 /// What stands behind the devices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 enum ExecutorKind {
     /// Carries calls out on the CPU: memory, copies, kernels from their PTX, matrix products.
     Soft,
@@ -62,6 +64,44 @@ pub(crate) struct ExecutorOptions {
     /// no limit.
     #[arg(long, value_name = "TIME", value_parser = limit)]
     kernel_timeout: Option<Duration>,
+    /// Run each session in a confined worker process of its own. For devices of version 2.
+    #[arg(long)]
+    worker: bool,
+    /// The user that worker processes run as, where root starts them. Without it, `vgpu-worker` if there is such
+    /// a user.
+    #[arg(long, value_name = "USER", requires = "worker")]
+    worker_user: Option<String>,
+}
+
+/// The command by which this program is a worker process.
+const WORKER: &str = "worker";
+
+/// All that an executor is made of, for the process that makes it: this one, or a worker.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Description {
+    kind: ExecutorKind,
+    gpu: GpuConfig,
+    threads: Option<NonZeroUsize>,
+    kernel_timeout: Option<Duration>,
+    adversarial: Option<u64>,
+}
+
+impl Description {
+    /// Makes the executor.
+    pub(crate) fn make(&self) -> Result<Arc<dyn Executor>> {
+        Ok(match self.kind {
+            ExecutorKind::Soft => {
+                let usual = SoftOptions::default();
+                let options = SoftOptions {
+                    threads: self.threads.unwrap_or(usual.threads),
+                    kernel_timeout: self.kernel_timeout,
+                };
+                let hooks = TestHooks { adversary: self.adversarial };
+                Arc::new(Soft::with_hooks(&self.gpu, options, hooks)?)
+            }
+            ExecutorKind::Null => Arc::new(Null::new(&self.gpu)?),
+        })
+    }
 }
 
 /// Reads a size such as `8G`.
@@ -120,20 +160,34 @@ impl ExecutorOptions {
         Ok(gpu)
     }
 
+    /// Whether sessions run in worker processes.
+    pub(crate) const fn has_workers(&self) -> bool {
+        self.worker
+    }
+
     /// The executor of a GPU.
     pub(crate) fn executor(&self, gpu: &GpuConfig, knobs: &Knobs) -> Result<Arc<dyn Executor>> {
-        Ok(knobs.wrapped(match self.executor {
-            ExecutorKind::Soft => {
-                let usual = SoftOptions::default();
-                let options = SoftOptions {
-                    threads: self.threads.unwrap_or(usual.threads),
-                    kernel_timeout: self.kernel_timeout,
-                };
-                let hooks = TestHooks { adversary: knobs.adversarial };
-                Arc::new(Soft::with_hooks(gpu, options, hooks)?)
-            }
-            ExecutorKind::Null => Arc::new(Null::new(gpu)?),
-        }))
+        let description = Description {
+            kind: self.executor,
+            gpu: gpu.clone(),
+            threads: self.threads,
+            kernel_timeout: self.kernel_timeout,
+            adversarial: knobs.adversarial,
+        };
+        let executor = description.make()?;
+        if !self.worker {
+            return Ok(knobs.wrapped(executor));
+        }
+        // The executor here says what the device is; those in the workers carry messages out.
+        let config = WorkerConfig {
+            name: executor.name(),
+            facts: executor.facts(),
+            program: "/proc/self/exe".into(),
+            arguments: vec![WORKER.into()],
+            executor: serde_json::to_value(&description)?,
+            user: self.worker_user.clone(),
+        };
+        Ok(knobs.wrapped(Arc::new(WorkerExecutor::new(config)?)))
     }
 }
 

@@ -1,12 +1,12 @@
 //! What a host runs, as commands: [`device`] serves VGPU-STUB devices on a bus, and [`mediator`] carries out
 //! the calls of version 1's devices that live in other processes. The program `vgpu-device` has these two
-//! commands and nothing else.
+//! commands, and [`worker`], which it starts itself.
 //!
 //! ```text
 //!  device ──► bus: sim:DIR ─────────── vgpu_device::SimBus
 //!     │            vfio-user:SOCKET ── machine ── vgpu_vfio_user
 //!     ├─► v1: properties, and where calls go
-//!  mediator ─► executor: soft or null, and its GPU
+//!  mediator ─► executor: soft or null, and its GPU ─► worker: a process for each session
 //!     └─► lifetime: ready, status, stop
 //! ```
 //!
@@ -24,6 +24,7 @@ mod lifetime;
 mod machine;
 pub mod mediator;
 mod v1;
+pub mod worker;
 
 pub use bus::parse_sim;
 pub use executor::parse_size;

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use vgpu_serve::{Knobs, device, mediator};
+use vgpu_serve::{Knobs, device, mediator, worker};
 
 /// Serves VGPU-STUB devices to guests, and the calls of version 1's devices.
 #[derive(Parser)]
@@ -19,12 +19,16 @@ enum Command {
     Device(device::Arguments),
     /// Carry out the calls of version 1's devices in other processes, such as those of patched hypervisors.
     Mediator(mediator::Arguments),
+    /// Carry out one session's messages. A device's process starts this.
+    #[command(hide = true)]
+    Worker,
 }
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Device(arguments) => device::run(&arguments, &Knobs::default()),
         Command::Mediator(arguments) => mediator::run(&arguments, &Knobs::default()),
+        Command::Worker => return worker::run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use serde_json::{Value, json};
 use vgpu_device::v1::{Mediator, Rules, Server, Settings};
 
@@ -78,6 +78,9 @@ pub fn run(arguments: &Arguments, knobs: &Knobs) -> Result<()> {
     let mut gpu = arguments.host.gpu(0)?;
     if let Some(uuid) = arguments.host.uuid() {
         gpu.uuid = uuid;
+    }
+    if arguments.host.has_workers() {
+        bail!("--worker is for devices of version 2");
     }
     let rules = Rules::new(arguments.rate, arguments.quarantine.iter().copied());
     let settings = Settings { rules, grace: arguments.grace, ..Settings::default() };

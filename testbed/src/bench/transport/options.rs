@@ -26,6 +26,9 @@ pub struct Arguments {
     /// Who serves the device.
     #[arg(long, default_value = "null")]
     pub executor: String,
+    /// Also measure version 2 on the simulated bus with a worker process between device and executor.
+    #[arg(long)]
+    pub worker: bool,
     /// One bus alone; both, if not given.
     #[arg(long, value_enum)]
     pub only: Option<Bus>,

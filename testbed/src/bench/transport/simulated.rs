@@ -32,9 +32,16 @@ const WAYS: &[Way] = &[
     Way { name: "sim v1, 88 us", options: &["--protocol", "v1", "--access-cost", "88us"], slow: true },
 ];
 
+/// The same with a worker process between the device and its executor.
+const WORKERS: &[Way] = &[
+    Way { name: "sim v2, worker", options: &["--worker"], slow: false },
+    Way { name: "sim v2, guest pages, worker", options: &["--ram", "1G", "--worker"], slow: false },
+];
+
 /// All of them.
 pub fn rows(arguments: &Arguments) -> Result<Vec<Value>> {
-    WAYS.iter().map(|way| measure(arguments, way)).collect()
+    let workers = if arguments.worker { WORKERS } else { &[] };
+    WAYS.iter().chain(workers).map(|way| measure(arguments, way)).collect()
 }
 
 /// Runs the stand-in on one way; its answer.
