@@ -1,42 +1,14 @@
-//! What `check`'s child processes report: steps, one JSON object a line.
-//!
-//! A step is announced by `{"step":"open","begin":true}` and reported by `{"step":"open","ok":true,…}` when
-//! it has ended, so the last one that was announced names what hung or crashed. Each type below is what one
-//! step of `vgpu-run __look` says when it succeeds; the worker writes it and the links read it. [`Failure`]
-//! is what any of them says when it fails. What `vgpu-probe` says is read with the types in
-//! [`super::answers`].
-//!
-//! Fields that a line lacks have their default, and fields that nobody reads are passed over.
+//! What the worker, `vgpu-run __look`, says in its steps. Each type is what one step says when it succeeds;
+//! the worker writes it and the links read it. [`Failure`] is what any of them says when it fails. How steps
+//! become lines, and what `vgpu-probe` says in its own, is in [`vgpu_probe_steps`].
 
 use std::path::PathBuf;
 
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use vgpu_probe_steps::messages;
 
 use crate::diagnosis::{Fix, LinkId};
 use crate::inject::DeliveryMode;
-
-/// What a step says.
-pub trait Message: Serialize + DeserializeOwned {
-    /// The name of the step.
-    const STEP: &'static str;
-}
-
-/// A line of JSON that a child process of `check` prints.
-#[derive(Debug, Deserialize, Serialize)]
-pub struct Line<T> {
-    /// Name of the step, which selects the type of the rest.
-    pub step: String,
-    /// The step starts. Absent from a report.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub begin: Option<bool>,
-    /// Whether the step succeeded. Absent from an announcement.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ok: Option<bool>,
-    /// What it says.
-    #[serde(flatten)]
-    pub body: T,
-}
 
 /// Why a step failed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -53,22 +25,6 @@ pub struct Failure {
     /// What went wrong, where it concerns no link.
     pub error: String,
 }
-
-/// Types of what a child says, each with the name of its step.
-macro_rules! messages {
-    ($($(#[$about:meta])* $step:literal $name:ident { $($(#[$field_about:meta])* $field:ident: $kind:ty,)* })*) => {$(
-        $(#[$about])*
-        #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-        #[serde(default)]
-        pub struct $name { $($(#[$field_about])* pub $field: $kind,)* }
-
-        impl Message for $name {
-            const STEP: &'static str = $step;
-        }
-    )*};
-}
-
-pub(super) use messages;
 
 messages! {
     /// The worker became the user that it was asked to become. Only its failure is ever said.
@@ -242,14 +198,15 @@ messages! {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use vgpu_probe_steps::{Line, Message};
 
     use super::*;
 
     #[test]
     fn lines_are_as_they_have_been() {
-        let line = Line { step: "answer".into(), begin: None, ok: Some(true), body: Answer { us: 1.5 } };
+        let line = Line::end(Answer::STEP, true, Answer { us: 1.5 });
         assert_eq!(serde_json::to_value(&line).unwrap(), json!({"step": "answer", "ok": true, "us": 1.5}));
-        let line = Line { step: "close".into(), begin: Some(true), ok: None, body: Close {} };
+        let line = Line::begin(Close::STEP);
         assert_eq!(serde_json::to_value(&line).unwrap(), json!({"step": "close", "begin": true}));
         let failure = Failure { link: Some(LinkId::DataPath), ..Failure::default() };
         assert_eq!(serde_json::to_value(&failure).unwrap()["link"], "data-path");

@@ -1,4 +1,4 @@
-//! Runs vgpu-probe, the helper program that does what needs a dynamic loader. [`super::answers`] has what it
+//! Runs vgpu-probe, the helper program that does what needs a dynamic loader. [`vgpu_probe_steps`] has what it
 //! prints.
 //!
 //! The probe is in a memory file or a private folder, as the shims are, and is given to the loader as an
@@ -39,8 +39,9 @@ pub async fn run<S: AsRef<OsStr>>(
 mod tests {
     use std::collections::BTreeSet;
 
+    use vgpu_probe_steps::{Fault, Resolved};
+
     use super::*;
-    use crate::check::answers::Resolved;
     use crate::check::staging::StagedShims;
     use crate::cli::{CheckOptions, Options};
     use crate::inject::Plan;
@@ -61,9 +62,6 @@ mod tests {
             "{outcome:?}"
         );
         let missing = steps.get("libno-such.so.1").unwrap();
-        assert!(
-            !missing.ok && missing.said::<Resolved>().unwrap().error.contains("cannot open"),
-            "{outcome:?}"
-        );
+        assert!(!missing.ok && missing.said::<Fault>().unwrap().error.contains("cannot open"), "{outcome:?}");
     }
 }

@@ -1,9 +1,10 @@
-//! The steps that a child process reported on its stdout: see [`super::messages`].
+//! The steps that a child process reported on its stdout: see [`vgpu_probe_steps`].
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
+use vgpu_probe_steps::{Line, Message};
 
-use super::messages::{Failure, Line, Message};
+use super::messages::Failure;
 use crate::diagnosis::LinkId;
 
 /// A step that has ended.

@@ -3,9 +3,10 @@
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
+use vgpu_probe_steps::Fault;
+
 use crate::driver::{Driver, Memory};
 use crate::library::{Library, Scope};
-use crate::say::Fault;
 use crate::table;
 
 type Status = c_int;
@@ -29,7 +30,7 @@ fn check(call: &str, status: Status) -> Result<(), Fault> {
     if status == 0 {
         Ok(())
     } else {
-        Err(Fault { call: call.into(), code: Some(status), words: "a cuBLAS error".into() })
+        Err(Fault { call: call.into(), code: Some(status), error: "a cuBLAS error".into() })
     }
 }
 

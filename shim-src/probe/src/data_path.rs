@@ -3,9 +3,11 @@
 
 use std::ffi::{CStr, c_void};
 
+use vgpu_probe_steps::{Allocated, Fault, Product};
+
 use crate::blas;
 use crate::driver::{Driver, Kernel, Memory, Stream};
-use crate::say::{Fault, Say};
+use crate::say::Say;
 use crate::speed;
 
 const PTX: &CStr = match CStr::from_bytes_with_nul(concat!(include_str!("kernel.ptx"), "\0").as_bytes()) {
@@ -26,7 +28,7 @@ const GEMM_TOLERANCE: f64 = 0.07;
 
 /// Runs all steps. A step that does not need a failed one is still run.
 pub fn run(blas: Option<&str>, say: &mut Say) {
-    let Some(driver) = say.step("init", |_| {
+    let Some(driver) = say.silent("init", || {
         let driver = Driver::open()?;
         driver.init()?;
         let device =
@@ -37,18 +39,18 @@ pub fn run(blas: Option<&str>, say: &mut Say) {
         return;
     };
     let mut random = Random::new();
-    let Some((one, other)) = say.step("allocate", |fields| {
-        fields.insert("bytes".into(), (2 * COPY_BYTES).into());
+    let Some((one, other)) = say.step(|said: &mut Allocated| {
+        said.bytes = 2 * COPY_BYTES;
         Ok((driver.allocate(COPY_BYTES)?, driver.allocate(COPY_BYTES)?))
     }) else {
         return;
     };
-    say.step("copy", |_| copy(&driver, one, other, &mut random));
-    say.step("fill", |_| fill(&driver, one));
-    say.step("free", |_| driver.free(one).and_then(|()| driver.free(other)));
-    let kernel = say.step("module", |_| driver.kernel(PTX, NAME));
+    say.silent("copy", || copy(&driver, one, other, &mut random));
+    say.silent("fill", || fill(&driver, one));
+    say.silent("free", || driver.free(one).and_then(|()| driver.free(other)));
+    let kernel = say.silent("module", || driver.kernel(PTX, NAME));
     if let Some(kernel) = kernel {
-        let data = say.step("kernel", |_| {
+        let data = say.silent("kernel", || {
             let data = Data::new(&driver, &mut random)?;
             data.run(&driver, kernel, Stream::LEGACY)?;
             driver.wait_for_all()?;
@@ -56,13 +58,13 @@ pub fn run(blas: Option<&str>, say: &mut Say) {
             Ok(data)
         });
         if let Some(data) = data {
-            say.step("graph", |_| graph(&driver, kernel, &data));
+            say.silent("graph", || graph(&driver, kernel, &data));
         }
     }
     if let Some(soname) = blas {
-        say.step("gemm", |fields| {
+        say.step(|said: &mut Product| {
             let off = gemm(&driver, soname, &mut random)?;
-            fields.insert("largest_difference".into(), off.into());
+            said.largest_difference = off;
             if off <= GEMM_TOLERANCE {
                 return Ok(());
             }
@@ -217,7 +219,7 @@ mod tests {
     fn differences_are_counted() {
         assert_eq!(compare("c", &[1, 2, 3], &[1, 2, 3]), Ok(()));
         let fault = compare("c", &[1, 2, 3, 4], &[1, 0, 3, 0]).unwrap_err();
-        assert_eq!(fault.words, "2 of 4 bytes are wrong, the first at 1");
+        assert_eq!(fault.error, "2 of 4 bytes are wrong, the first at 1");
     }
 
     #[test]

@@ -10,9 +10,9 @@ use vgpu_abi::driver::{
     CUcontext, CUfunction, CUgraph, CUgraphExec, CUmodule, CUstream, STREAM_NON_BLOCKING, attribute,
     capture_mode, functions,
 };
+use vgpu_probe_steps::Fault;
 
 use crate::library::{Library, Scope};
-use crate::say::Fault;
 use crate::table;
 
 table! {
@@ -132,7 +132,7 @@ impl Driver {
         } else {
             "an error without a name".into()
         };
-        Err(Fault { call: call.into(), code: Some(status.0.cast_signed()), words })
+        Err(Fault { call: call.into(), code: Some(status.0.cast_signed()), error: words })
     }
 
     /// The newest CUDA that the driver supports: 13000 is 13.0.

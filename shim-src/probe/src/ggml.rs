@@ -3,8 +3,9 @@
 
 use std::ffi::{CStr, c_char, c_void};
 
+use vgpu_probe_steps::{BackendDevice, Fault};
+
 use crate::library::Library;
-use crate::say::Fault;
 use crate::table;
 
 type Registry = *mut c_void;
@@ -29,20 +30,7 @@ table! {
     }
 }
 
-/// A device as GGML shows it.
-#[derive(Debug)]
-pub struct Found {
-    /// GGML's name of the device, such as `CUDA0`.
-    pub name: String,
-    /// The device's product name.
-    pub description: String,
-    /// Free memory in bytes.
-    pub free: usize,
-    /// Total memory in bytes.
-    pub total: usize,
-}
-
-/// A backend that was initialised.
+/// A backend that runs.
 pub struct Registered<'a> {
     base: &'a Base,
     registry: Registry,
@@ -72,8 +60,8 @@ impl<'a> Registered<'a> {
         unsafe { (self.base.ggml_backend_reg_dev_count)(self.registry) }
     }
 
-    /// Describes a device; `index` is below the count.
-    pub fn device(&self, index: usize) -> Found {
+    /// One of them.
+    pub fn device(&self, index: usize) -> BackendDevice {
         // SAFETY: as above; the index is below the count.
         let device = unsafe { (self.base.ggml_backend_reg_dev_get)(self.registry, index) };
         // SAFETY: a device of the registry lives as long as it.
@@ -83,7 +71,7 @@ impl<'a> Registered<'a> {
         let (mut free, mut total) = (0, 0);
         // SAFETY: the same, and both places are there.
         unsafe { (self.base.ggml_backend_dev_memory)(device, &raw mut free, &raw mut total) };
-        Found { name, description, free, total }
+        BackendDevice { name, description, free: free as u64, total: Some(total as u64) }
     }
 }
 

@@ -4,7 +4,7 @@ use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 
-use crate::say::Fault;
+use vgpu_probe_steps::Fault;
 
 /// An open object. It is never closed, because CUDA's libraries do not survive that.
 #[derive(Clone, Copy, Debug)]
@@ -111,8 +111,8 @@ macro_rules! table {
         pub struct $table { $(pub $name: $type),* }
 
         impl $table {
-            /// Looks up all functions in an open library.
-            pub fn of(library: $crate::library::Library) -> Result<Self, $crate::say::Fault> {
+            /// Finds them all in an open library.
+            pub fn of(library: $crate::library::Library) -> Result<Self, ::vgpu_probe_steps::Fault> {
                 Ok(Self { $(
                     $name: {
                         const NAME: &std::ffi::CStr = match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
@@ -135,8 +135,8 @@ mod tests {
     #[test]
     fn the_loader_says_why() {
         let fault = Library::open("libno-such.so.7".as_ref(), Scope::Local).unwrap_err();
-        assert!(fault.words.contains("libno-such.so.7: cannot open shared object file"), "{fault:?}");
-        assert!(Library::open("a\0b".as_ref(), Scope::Local).unwrap_err().words.contains("zero"));
+        assert!(fault.error.contains("libno-such.so.7: cannot open shared object file"), "{fault:?}");
+        assert!(Library::open("a\0b".as_ref(), Scope::Local).unwrap_err().error.contains("zero"));
     }
 
     #[test]
@@ -150,6 +150,6 @@ mod tests {
         assert_eq!(unsafe { getpid() } as u32, std::process::id());
         // SAFETY: not called, for there is none.
         let none = unsafe { library.function::<unsafe extern "C" fn()>(c"no_such_function") };
-        assert_eq!(none.unwrap_err().words, "no_such_function is not there");
+        assert_eq!(none.unwrap_err().error, "no_such_function is not there");
     }
 }

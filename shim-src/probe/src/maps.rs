@@ -1,48 +1,38 @@
 //! `/proc/self/maps`: the files that this process has mapped, identified by device and inode.
 
-use serde_json::{Value, json};
+use vgpu_probe_steps::Mapped;
 
-/// A mapped file.
+/// A file, and where it is mapped.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mapped {
-    /// Start address of its first mapping.
+pub struct Mapping {
+    /// Address of its first mapping.
     pub start: usize,
-    /// Device number as the kernel writes it, such as `fd:01`.
-    pub device: String,
-    /// Inode number of the file.
-    pub inode: u64,
-    /// Path of the file; `/memfd:NAME (deleted)` for a memory file.
-    pub path: String,
+    /// The file.
+    pub file: Mapped,
 }
 
-impl Mapped {
-    /// The file as a JSON object, for the output.
-    pub fn json(&self) -> Value {
-        json!({ "path": self.path, "device": self.device, "inode": self.inode })
-    }
-}
-
-/// The shared objects that this process has mapped.
-pub fn objects() -> Vec<Mapped> {
+/// The files of this process that are shared objects.
+pub fn objects() -> Vec<Mapping> {
     let text = std::fs::read("/proc/self/maps").unwrap_or_default();
     let mut files = parse(&String::from_utf8_lossy(&text));
-    files.retain(|file| file.path.contains(".so") || file.path.starts_with("/memfd:"));
+    files.retain(|found| found.file.path.contains(".so") || found.file.path.starts_with("/memfd:"));
     files
 }
 
-/// Parses the content of `maps`. Each file is returned once, in the order of addresses.
-pub fn parse(text: &str) -> Vec<Mapped> {
-    let mut files: Vec<Mapped> = Vec::new();
-    for mapped in text.lines().filter_map(line) {
-        if !files.iter().any(|file| file.inode == mapped.inode && file.device == mapped.device) {
-            files.push(mapped);
+/// Each file once, in the order of addresses.
+pub fn parse(text: &str) -> Vec<Mapping> {
+    let mut files: Vec<Mapping> = Vec::new();
+    for mapping in text.lines().filter_map(line) {
+        let same = |file: &Mapped| file.inode == mapping.file.inode && file.device == mapping.file.device;
+        if !files.iter().any(|found| same(&found.file)) {
+            files.push(mapping);
         }
     }
     files
 }
 
-/// Parses a line, `start-end perms offset device inode path`. The path is the rest of the line.
-fn line(text: &str) -> Option<Mapped> {
+/// `start-end perms offset device inode path`, the path being what is left.
+fn line(text: &str) -> Option<Mapping> {
     let mut rest = text;
     let mut word = || {
         let trimmed = rest.trim_start();
@@ -55,7 +45,8 @@ fn line(text: &str) -> Option<Mapped> {
     let path = rest.trim_start();
     let start = usize::from_str_radix(range.split('-').next()?, 16).ok()?;
     let inode = inode.parse().ok().filter(|inode| *inode != 0)?;
-    path.starts_with('/').then(|| Mapped { start, device: device.into(), inode, path: path.into() })
+    let file = || Mapped { path: path.into(), device: device.into(), inode };
+    path.starts_with('/').then(|| Mapping { start, file: file() })
 }
 
 #[cfg(test)]
@@ -76,13 +67,13 @@ mod tests {
     fn files_are_told_once() {
         let files = parse(TEXT);
         assert_eq!(files.len(), 2);
-        assert_eq!((files[0].start, files[0].path.as_str()), (0x7f00, "/usr/lib/lib a.so"));
-        assert_eq!((files[1].inode, files[1].path.as_str()), (7, "/memfd:libcuda.so.1 (deleted)"));
+        assert_eq!((files[0].start, files[0].file.path.as_str()), (0x7f00, "/usr/lib/lib a.so"));
+        assert_eq!((files[1].file.inode, files[1].file.path.as_str()), (7, "/memfd:libcuda.so.1 (deleted)"));
     }
 
     #[test]
     fn this_process_has_its_libraries() {
-        assert!(objects().iter().any(|file| file.path.contains("libc.so")));
+        assert!(objects().iter().any(|found| found.file.path.contains("libc.so")));
     }
 
     proptest! {

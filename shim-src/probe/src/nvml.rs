@@ -3,11 +3,10 @@
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::ptr;
 
-use serde_json::{Value, json};
+use vgpu_probe_steps::{Fault, Gpu, Nvml};
 
 use crate::driver::string;
 use crate::library::{Library, Scope};
-use crate::say::{Fault, Fields};
 use crate::table;
 
 type Status = c_int;
@@ -54,12 +53,12 @@ fn check(call: &str, status: Status) -> Result<(), Fault> {
     if status == 0 {
         Ok(())
     } else {
-        Err(Fault { call: call.into(), code: Some(status), words: "an NVML error".into() })
+        Err(Fault { call: call.into(), code: Some(status), error: "an NVML error".into() })
     }
 }
 
-/// Describes the devices with these UUIDs.
-pub fn describe(uuids: &[String], fields: &mut Fields) -> Result<(), Fault> {
+/// Asks about the devices of these UUIDs.
+pub fn describe(uuids: &[String], said: &mut Nvml) -> Result<(), Fault> {
     let calls = Calls::of(Library::open("libnvidia-ml.so.1".as_ref(), Scope::Local)?)?;
     // SAFETY: no arguments.
     check("nvmlInit_v2", unsafe { (calls.nvmlInit_v2)() })?;
@@ -68,14 +67,13 @@ pub fn describe(uuids: &[String], fields: &mut Fields) -> Result<(), Fault> {
     check("nvmlSystemGetDriverVersion", unsafe {
         (calls.nvmlSystemGetDriverVersion)(text.as_mut_ptr(), 80)
     })?;
-    fields.insert("driver".into(), string(&text).into());
-    let devices: Result<Vec<Value>, Fault> = uuids.iter().map(|uuid| device(&calls, uuid)).collect();
-    fields.insert("devices".into(), devices?.into());
+    said.driver = string(&text);
+    said.devices = uuids.iter().map(|uuid| device(&calls, uuid)).collect::<Result<_, _>>()?;
     // SAFETY: no arguments; no handle is used after it.
     check("nvmlShutdown", unsafe { (calls.nvmlShutdown)() })
 }
 
-fn device(calls: &Calls, uuid: &str) -> Result<Value, Fault> {
+fn device(calls: &Calls, uuid: &str) -> Result<Gpu, Fault> {
     let text = CString::new(uuid).map_err(|_| Fault::wrong("nvmlDeviceGetHandleByUUID", "not a UUID"))?;
     let mut handle = ptr::null_mut();
     // SAFETY: a C string, and a place for the handle.
@@ -98,13 +96,14 @@ fn device(calls: &Calls, uuid: &str) -> Result<Value, Fault> {
     let status =
         unsafe { (calls.nvmlDeviceGetCudaComputeCapability)(handle, &raw mut major, &raw mut minor) };
     check("nvmlDeviceGetCudaComputeCapability", status)?;
-    Ok(json!({
-        "name": string(&name),
-        "pci": string(&pci.text),
-        "uuid": string(&own),
-        "capability": format!("{major}.{minor}"),
-        "total": memory.total,
-        "free": memory.free,
-        "used": memory.used,
-    }))
+    Ok(Gpu {
+        name: string(&name),
+        pci: string(&pci.text),
+        uuid: string(&own),
+        capability: format!("{major}.{minor}"),
+        total: memory.total,
+        free: memory.free,
+        used: Some(memory.used),
+        ..Gpu::default()
+    })
 }

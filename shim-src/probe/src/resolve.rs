@@ -2,28 +2,25 @@
 
 use std::ffi::OsString;
 
+use vgpu_probe_steps::{Fault, Resolved};
+
 use crate::library::{Library, Scope};
 use crate::maps;
-use crate::say::{Fields, Say};
+use crate::say::Say;
 
 /// Runs one step for each name.
 pub fn run(names: &[OsString], say: &mut Say) {
     for name in names {
-        let text = name.to_string_lossy();
-        say.step(&text, |fields| {
-            let library = Library::open(name, Scope::Local)?;
-            place(library, fields)
+        say.named(&name.to_string_lossy(), |said| {
+            *said = place(Library::open(name, Scope::Local)?)?;
+            Ok(())
         });
     }
 }
 
-/// Adds the object's path, and the file that is mapped at its address.
-pub fn place(library: Library, fields: &mut Fields) -> Result<(), crate::say::Fault> {
+/// The object's path, and the file that lies at its address.
+pub fn place(library: Library) -> Result<Resolved, Fault> {
     let (path, address) = library.place()?;
-    fields.insert("path".into(), path.into());
-    let files = maps::objects();
-    if let Some(file) = files.iter().find(|file| file.start == address) {
-        fields.insert("file".into(), file.json());
-    }
-    Ok(())
+    let file = maps::objects().into_iter().find(|found| found.start == address).map(|found| found.file);
+    Ok(Resolved { path, file })
 }

@@ -1,12 +1,11 @@
 //! The calls of the runtime API that describe a device.
 
-use std::ffi::{OsStr, c_char, c_int};
+use std::ffi::{c_char, c_int};
 
-use serde_json::{Value, json};
+use vgpu_probe_steps::{Fault, Gpu, Runtime};
 
 use crate::driver::{string, uuid_text};
 use crate::library::{Library, Scope};
-use crate::say::{Fault, Fields};
 use crate::table;
 
 type Status = c_int;
@@ -46,13 +45,14 @@ fn check(call: &str, status: Status) -> Result<(), Fault> {
     if status == 0 {
         Ok(())
     } else {
-        Err(Fault { call: call.into(), code: Some(status), words: "a CUDA error".into() })
+        Err(Fault { call: call.into(), code: Some(status), error: "a CUDA error".into() })
     }
 }
 
-/// Describes all devices with the runtime of this SONAME.
-pub fn describe(soname: &OsStr, fields: &mut Fields) -> Result<(), Fault> {
-    let library = Library::open(soname, Scope::Local)?;
+/// Asks the runtime of this SONAME about all devices.
+pub fn describe(soname: &str, said: &mut Runtime) -> Result<(), Fault> {
+    soname.clone_into(&mut said.soname);
+    let library = Library::open(soname.as_ref(), Scope::Local)?;
     let calls = Calls::of(library)?;
     // CUDA 12 has both functions, and the one without a suffix writes an older structure.
     // SAFETY: the type of both, in the header of the CUDA that has the name.
@@ -62,16 +62,14 @@ pub fn describe(soname: &OsStr, fields: &mut Fields) -> Result<(), Fault> {
     }
     // SAFETY: the same.
     .or_else(|_| unsafe { library.function(c"cudaGetDeviceProperties") })?;
-    let (mut runtime, mut driver, mut count) = (0, 0, 0);
+    let mut count = 0;
     // SAFETY: the place is there.
-    check("cudaRuntimeGetVersion", unsafe { (calls.cudaRuntimeGetVersion)(&raw mut runtime) })?;
-    fields.insert("runtime".into(), runtime.into());
+    check("cudaRuntimeGetVersion", unsafe { (calls.cudaRuntimeGetVersion)(&raw mut said.runtime) })?;
     // SAFETY: the place is there.
-    check("cudaDriverGetVersion", unsafe { (calls.cudaDriverGetVersion)(&raw mut driver) })?;
-    fields.insert("driver".into(), driver.into());
+    check("cudaDriverGetVersion", unsafe { (calls.cudaDriverGetVersion)(&raw mut said.driver) })?;
     // SAFETY: the place is there.
     check("cudaGetDeviceCount", unsafe { (calls.cudaGetDeviceCount)(&raw mut count) })?;
-    let mut devices: Vec<Value> = Vec::new();
+    let mut devices = Vec::new();
     for device in 0..count {
         let mut text = [0; 64];
         // SAFETY: the buffer is as long as said.
@@ -88,16 +86,17 @@ pub fn describe(soname: &OsStr, fields: &mut Fields) -> Result<(), Fault> {
         check("cudaMemGetInfo", unsafe { (calls.cudaMemGetInfo)(&raw mut free, &raw mut total) })?;
         let name: [u8; NAME] = found.array(0);
         let [major, minor] = [CAPABILITY, CAPABILITY + 4].map(|at| i32::from_le_bytes(found.array(at)));
-        devices.push(json!({
-            "name": string(&name.map(|byte| byte as c_char)),
-            "pci": string(&text),
-            "uuid": uuid_text(found.array(NAME)),
-            "capability": format!("{major}.{minor}"),
-            "properties_total": u64::from_le_bytes(found.array(TOTAL)),
-            "total": total,
-            "free": free,
-        }));
+        devices.push(Gpu {
+            name: string(&name.map(|byte| byte as c_char)),
+            pci: string(&text),
+            uuid: uuid_text(found.array(NAME)),
+            capability: format!("{major}.{minor}"),
+            properties_total: Some(u64::from_le_bytes(found.array(TOTAL))),
+            total: total as u64,
+            free: free as u64,
+            ..Gpu::default()
+        });
     }
-    fields.insert("devices".into(), devices.into());
+    said.devices = devices;
     Ok(())
 }

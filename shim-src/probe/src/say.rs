@@ -1,30 +1,10 @@
-//! The lines that the probe prints.
+//! Prints the lines of the steps.
 
 use std::io::Write;
 use std::time::Instant;
 
-use serde_json::{Map, Value, json};
-
-/// Why a step failed: a call with its code, or anything else in words.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Fault {
-    /// The call that failed, as its library names it.
-    pub call: String,
-    /// Its code, where it has one.
-    pub code: Option<i32>,
-    /// In words: the library's own, or ours.
-    pub words: String,
-}
-
-impl Fault {
-    /// A failure that is no call's: a wrong result.
-    pub fn wrong(call: &str, words: impl Into<String>) -> Self {
-        Self { call: call.into(), code: None, words: words.into() }
-    }
-}
-
-/// Fields of a line.
-pub type Fields = Map<String, Value>;
+use serde::Serialize;
+use vgpu_probe_steps::{Elapsed, Ended, Fault, Line, Message};
 
 /// Says what is done, and remembers whether anything failed.
 #[derive(Debug, Default)]
@@ -38,34 +18,45 @@ impl Say {
         !self.failed
     }
 
-    /// Does a step: says its beginning, then its end. What it returns is given on if it went well.
-    pub fn step<T>(&mut self, name: &str, work: impl FnOnce(&mut Fields) -> Result<T, Fault>) -> Option<T> {
-        line(&json!({ "step": name, "begin": true }));
-        let mut fields = Fields::new();
+    /// Does the step `M`: see [`Say::named`].
+    pub fn step<M: Message + Default, T>(
+        &mut self,
+        work: impl FnOnce(&mut M) -> Result<T, Fault>,
+    ) -> Option<T> {
+        self.named(M::STEP, work)
+    }
+
+    /// Does a step that says nothing but how it ended.
+    pub fn silent<T>(&mut self, name: &str, work: impl FnOnce() -> Result<T, Fault>) -> Option<T> {
+        self.named(name, |(): &mut ()| work())
+    }
+
+    /// Does a step: says that it starts, then how it ended, with what `work` has written by then. What `work`
+    /// returns is given on if it went well.
+    pub fn named<S: Serialize + Default, T>(
+        &mut self,
+        name: &str,
+        work: impl FnOnce(&mut S) -> Result<T, Fault>,
+    ) -> Option<T> {
+        print(&Line::begin(name));
+        let mut said = S::default();
         let start = Instant::now();
-        let result = work(&mut fields);
-        let elapsed = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
-        fields.insert("step".into(), name.into());
-        fields.insert("elapsed_us".into(), elapsed.into());
-        fields.insert("ok".into(), result.is_ok().into());
-        let value = match result {
-            Ok(value) => Some(value),
-            Err(fault) => {
-                self.failed = true;
-                fields.insert("call".into(), fault.call.into());
-                fields.insert("code".into(), fault.code.into());
-                fields.insert("error".into(), fault.words.into());
-                None
-            }
+        let result = work(&mut said);
+        let elapsed_us = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.failed |= result.is_err();
+        let (value, fault) = match result {
+            Ok(value) => (Some(value), None),
+            Err(fault) => (None, Some(fault)),
         };
-        line(&Value::Object(fields));
+        print(&Line::end(name, fault.is_none(), Ended { elapsed: Elapsed { elapsed_us }, said, fault }));
         value
     }
 }
 
 /// One line, written at once: what was said before a crash has been said.
-fn line(value: &Value) {
-    let mut text = value.to_string();
+fn print(line: &impl Serialize) {
+    // None of the types can fail to be written: their keys are strings.
+    let Ok(mut text) = serde_json::to_string(line) else { return };
     text.push('\n');
     // Nobody listens: then nobody is to be told.
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
@@ -73,16 +64,37 @@ fn line(value: &Value) {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+    use vgpu_probe_steps::{Resolved, Started};
+
     use super::*;
 
     #[test]
     fn a_failure_is_remembered_and_its_value_is_none() {
         let mut say = Say::default();
-        assert_eq!(say.step("a", |_| Ok(1)), Some(1));
+        assert_eq!(say.silent("a", || Ok(1)), Some(1));
         assert!(say.all_well());
-        let fault = || Fault { call: "cuInit".into(), code: Some(100), words: "no device".into() };
-        assert_eq!(say.step::<()>("b", |_| Err(fault())), None);
-        assert_eq!(say.step("c", |_| Ok(2)), Some(2));
+        let fault = || Fault { call: "cuInit".into(), code: Some(100), error: "no device".into() };
+        assert_eq!(say.silent::<()>("b", || Err(fault())), None);
+        assert_eq!(say.step(|said: &mut Started| Ok(said.count)), Some(0));
         assert!(!say.all_well());
+    }
+
+    #[test]
+    fn lines_are_as_they_have_been() {
+        let elapsed = Elapsed { elapsed_us: 7 };
+        let fault = Fault { call: "cuInit".into(), code: Some(100), error: "no device".into() };
+        let line = Line::end("init", false, Ended { elapsed, said: (), fault: Some(fault) });
+        assert_eq!(
+            serde_json::to_value(&line).unwrap(),
+            json!({"step": "init", "ok": false, "elapsed_us": 7, "call": "cuInit", "code": 100, "error": "no device"})
+        );
+        let said = Resolved { path: "/lib/x.so".into(), file: None };
+        let line = Line::end("x.so", true, Ended { elapsed, said, fault: None });
+        assert_eq!(
+            serde_json::to_value(&line).unwrap(),
+            json!({"step": "x.so", "ok": true, "elapsed_us": 7, "path": "/lib/x.so"})
+        );
+        assert_eq!(serde_json::to_value(Line::begin("x")).unwrap(), json!({"step": "x", "begin": true}));
     }
 }

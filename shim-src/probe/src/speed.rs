@@ -3,8 +3,10 @@
 use std::ffi::c_void;
 use std::time::{Duration, Instant};
 
+use vgpu_probe_steps::{Bandwidth, Fault, Latency};
+
 use crate::driver::{Driver, Kernel, Stream};
-use crate::say::{Fault, Fields, Say};
+use crate::say::Say;
 
 const BYTES: u32 = 32 << 20;
 /// How often a copy is repeated, unless it takes too long.
@@ -14,27 +16,26 @@ const ROUND_TRIPS: usize = 200;
 
 /// Measures copies and launches, and reports each figure.
 pub fn run(driver: &Driver, kernel: Option<Kernel>, say: &mut Say) {
-    say.step("bandwidth", |fields| bandwidth(driver, fields));
-    say.step("latency", |fields| latency(driver, kernel, fields));
+    say.step(|said| bandwidth(driver, said));
+    say.step(|said| latency(driver, kernel, said));
 }
 
-fn bandwidth(driver: &Driver, fields: &mut Fields) -> Result<(), Fault> {
+fn bandwidth(driver: &Driver, said: &mut Bandwidth) -> Result<(), Fault> {
     let memory = driver.allocate(BYTES as usize)?;
     let stream = driver.stream()?;
     let mut pageable = vec![1_u8; BYTES as usize];
     let mut pinned = driver.pinned(BYTES as usize)?;
     pinned.bytes().fill(1);
-    let mut say = |name: &str, rate: f64| fields.insert(name.into(), (rate.round() as u64).into());
-    say("pageable_to_device", rate(|| driver.write(memory, &pageable))?);
-    say("pageable_to_host", rate(|| driver.read(&mut pageable, memory))?);
-    say("pinned_to_device", rate(|| driver.write_pinned(memory, &pinned, stream))?);
-    say("pinned_to_host", rate(|| driver.read_pinned(&mut pinned, memory, stream))?);
+    said.pageable_to_device = rate(|| driver.write(memory, &pageable))?;
+    said.pageable_to_host = rate(|| driver.read(&mut pageable, memory))?;
+    said.pinned_to_device = rate(|| driver.write_pinned(memory, &pinned, stream))?;
+    said.pinned_to_host = rate(|| driver.read_pinned(&mut pinned, memory, stream))?;
     driver.unpin(&pinned)?;
     driver.free(memory)
 }
 
-/// Rate of the fastest of several copies, in bytes a second.
-fn rate(mut copy: impl FnMut() -> Result<(), Fault>) -> Result<f64, Fault> {
+/// Bytes a second of the fastest of several copies.
+fn rate(mut copy: impl FnMut() -> Result<(), Fault>) -> Result<u64, Fault> {
     let start = Instant::now();
     let mut best = Duration::MAX;
     for _ in 0..TIMES {
@@ -45,25 +46,23 @@ fn rate(mut copy: impl FnMut() -> Result<(), Fault>) -> Result<f64, Fault> {
             break;
         }
     }
-    Ok(f64::from(BYTES) / best.as_secs_f64().max(1e-9))
+    Ok((f64::from(BYTES) / best.as_secs_f64().max(1e-9)).round() as u64)
 }
 
-/// Measures the median time of reading four bytes, and of launching a kernel of one block and waiting for it.
-fn latency(driver: &Driver, kernel: Option<Kernel>, fields: &mut Fields) -> Result<(), Fault> {
+/// The median of reading four bytes; and of launching a kernel of one block and waiting for it.
+fn latency(driver: &Driver, kernel: Option<Kernel>, said: &mut Latency) -> Result<(), Fault> {
     let memory = driver.allocate(4096)?;
     driver.fill(memory, 0)?;
     let mut word = [0; 4];
-    let read = median(|| driver.read(&mut word, memory))?;
-    fields.insert("read_ns".into(), read.into());
+    said.read_ns = median(|| driver.read(&mut word, memory))?;
     if let Some(kernel) = kernel {
         let (mut output, mut input, mut factor) = (memory.address, memory.address, 3_u32);
         let mut parameters: [*mut c_void; 3] =
             [(&raw mut output).cast(), (&raw mut input).cast(), (&raw mut factor).cast()];
-        let launch = median(|| {
+        said.launch_ns = median(|| {
             driver.launch(kernel, 1, 256, Stream::LEGACY, &mut parameters)?;
             driver.wait_for_all()
         })?;
-        fields.insert("launch_ns".into(), launch.into());
     }
     driver.free(memory)
 }

@@ -3,12 +3,11 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
 use serde_json::Value;
+use vgpu_probe_steps::{Driver, Fault, Gpu, Nvml, Runtime};
 
 use super::ask_with_backend;
 use super::backend::soname;
-use crate::check::answers::{Driver, Fault, Gpu, Nvml, Runtime};
 use crate::check::child::Outcome;
 use crate::check::context::Context;
 use crate::check::facts::DeviceReport;
@@ -20,7 +19,7 @@ use crate::ollama::answers::{self, Dropped};
 const LINK: LinkId = LinkId::Agreement;
 const LIMIT: Duration = Duration::from_secs(10);
 /// From here on Ollama takes its CUDA 13 build.
-const CUDA_13: u64 = 13_000;
+const CUDA_13: i32 = 13_000;
 
 /// Examines the link.
 pub async fn examine(context: &mut Context) -> Finding {
@@ -51,8 +50,8 @@ const DEVICE_FIX: &str = "Update the device's host, or look at the GPU that it d
 fn twins(steps: &Steps) -> Option<Finding> {
     let devices = steps.said::<Driver>()?.devices;
     for (index, one) in devices.iter().enumerate() {
-        let Some(twin) = devices[..index].iter().find(|other| other["uuid"] == one["uuid"]) else { continue };
-        let found = format!("{} and {} have the same UUID, {}", twin["pci"], one["pci"], one["uuid"]);
+        let Some(twin) = devices[..index].iter().find(|other| other.uuid == one.uuid) else { continue };
+        let found = format!("{} and {} have the same UUID, {}", twin.pci, one.pci, one.uuid);
         return Some(Finding::fail(cause::UUID, found).fix(DEVICE_FIX));
     }
     None
@@ -63,7 +62,7 @@ fn contradicted(steps: &Steps, device: Option<&DeviceReport>) -> Option<Finding>
     let devices = steps.said::<Driver>()?.devices;
     let fix = |finding: Finding| finding.fix(DEVICE_FIX);
     let device = device?;
-    let own = devices.iter().map(gpu).find(|one| pci(&one.pci) == pci(&device.address))?;
+    let own = devices.into_iter().find(|one| pci(&one.pci) == pci(&device.address))?;
     let capability = format!("{}.{}", device.capability.0, device.capability.1);
     let said = own.capability;
     if said != capability {
@@ -91,11 +90,11 @@ fn judge(outcome: &Outcome, functions: &[String], major: Option<u32>, context_ch
         return trouble(outcome, &steps).details(said);
     }
     let Driver { version, devices: driver } = steps.said().unwrap_or_default();
-    let Runtime { devices: runtime } = steps.said().unwrap_or_default();
+    let Runtime { devices: runtime, .. } = steps.said().unwrap_or_default();
     let Nvml { driver: nvidia, devices: nvml } = steps.said().unwrap_or_default();
     let mut details = Vec::new();
     for (who, found) in [("driver", &driver), ("runtime", &runtime), ("NVML", &nvml)] {
-        details.extend(found.iter().map(|device| format!("{who}: {device}")));
+        details.extend(found.iter().map(|device| format!("{who}: {}", json(device))));
     }
     for (index, ours) in driver.iter().enumerate() {
         let theirs = [("the runtime", runtime.get(index)), ("NVML", nvml.get(index))];
@@ -109,13 +108,13 @@ fn judge(outcome: &Outcome, functions: &[String], major: Option<u32>, context_ch
     let Some(first) = driver.first() else {
         return Finding::unknown(LINK, "the driver shows no device");
     };
-    judge_first(&gpu(first), version, &nvidia, major, context_chosen).details(details)
+    judge_first(first, version, &nvidia, major, context_chosen).details(details)
 }
 
 /// What Ollama concludes of a device that all agree about.
 fn judge_first(
     device: &Gpu,
-    version: u64,
+    version: i32,
     nvidia: &str,
     major: Option<u32>,
     context_chosen: bool,
@@ -161,9 +160,9 @@ fn judge_first(
 }
 
 /// The first thing that they do not agree about.
-fn differs(ours: &Value, theirs: &[(&str, Option<&Value>)], functions: &[String]) -> Option<(Cause, String)> {
-    let Gpu { pci: own, uuid, .. } = gpu(ours);
-    let place = pci(&own)?;
+fn differs(ours: &Gpu, theirs: &[(&str, Option<&Gpu>)], functions: &[String]) -> Option<(Cause, String)> {
+    let Gpu { pci: own, uuid, .. } = ours;
+    let place = pci(own)?;
     if !functions.is_empty() && !functions.iter().any(|function| pci(function) == Some(place)) {
         return Some((
             cause::PCI_ID,
@@ -174,30 +173,29 @@ fn differs(ours: &Value, theirs: &[(&str, Option<&Value>)], functions: &[String]
         let Some(other) = other else {
             return Some((cause::UUID, format!("{who} does not know the device {uuid}")));
         };
-        let pair = |key: &str| (ours[key].clone(), other[key].clone());
-        let other_place = gpu(other).pci;
-        if pci(&other_place) != Some(place) {
+        let other_place = &other.pci;
+        if pci(other_place) != Some(place) {
             return Some((cause::PCI_ID, format!("the driver says {own}, {who} {other_place}")));
         }
+        let (ours, other) = (json(ours), json(other));
         for (key, differs) in
             [("uuid", cause::UUID), ("capability", cause::CAPABILITY), ("total", cause::MEMORY)]
         {
-            let (one, two) = pair(key);
+            let (one, two) = (&ours[key], &other[key]);
             if one != two {
                 return Some((differs, format!("{key}: the driver says {one}, {who} says {two}")));
             }
         }
     }
-    let (whole, total) = (&ours["device_total"], &ours["total"]);
+    let (whole, total) = (ours.device_total.unwrap_or_default(), ours.total);
     (whole != total).then(|| {
         (cause::MEMORY, format!("the driver says {whole} bytes, and {total} when asked for what is free"))
     })
 }
 
-/// What is compared of a device. One that is described in another form counts as one of which nothing is
-/// known.
-fn gpu(device: &Value) -> Gpu {
-    Gpu::deserialize(device).unwrap_or_default()
+/// A description of a device as it is shown.
+fn json(device: &Gpu) -> Value {
+    serde_json::to_value(device).unwrap_or_default()
 }
 
 /// Domain, bus, device and function. NVML writes the domain with eight digits, CUDA with four.

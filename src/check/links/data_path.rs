@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
+use vgpu_probe_steps::{Bandwidth, Elapsed, Fault, Latency};
+
 use super::ask_with_backend;
 use super::backend::soname;
-use crate::check::answers::{Bandwidth, Elapsed, Fault, Latency};
 use crate::check::child::{End, Outcome};
 use crate::check::context::Context;
 use crate::check::refusals;

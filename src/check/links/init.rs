@@ -4,9 +4,10 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
+use vgpu_probe_steps::{Devices, Fault};
+
 use super::backend::{soname, usable};
 use super::unable;
-use crate::check::answers::{Devices, Fault};
 use crate::check::child::{End, Outcome};
 use crate::check::context::Context;
 use crate::check::{probe, refusals};

@@ -5,9 +5,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
+use vgpu_probe_steps::{Line, Message};
 use vgpu_transport::Progress;
 
-use crate::check::messages::{Failure, Line, Message};
+use crate::check::messages::Failure;
 use crate::device::alive::{Patience, TICK};
 
 /// The exit code of a worker that waited too long.
@@ -24,7 +25,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Announces the step `M`, which may take no longer than `limit` unless the device gets on with other work.
 pub fn begin<M: Message>(limit: Duration) {
-    say(&Line { step: M::STEP.to_owned(), begin: Some(true), ok: None, body: () });
+    say(&Line::begin(M::STEP));
     *lock(&STEP) = Some(Patience::new(limit));
 }
 
@@ -63,7 +64,7 @@ pub fn watch() {
 
 fn end(step: &str, ok: bool, body: &impl Serialize) {
     *lock(&STEP) = None;
-    say(&Line { step: step.to_owned(), begin: None, ok: Some(ok), body });
+    say(&Line::end(step, ok, body));
 }
 
 fn say(line: &impl Serialize) {

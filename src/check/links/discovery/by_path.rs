@@ -3,8 +3,9 @@
 
 use std::path::PathBuf;
 
+use vgpu_probe_steps::Fault;
+
 use super::run::{LIMIT, Run};
-use crate::check::answers::Resolved;
 use crate::check::links::init::lines;
 use crate::check::probe;
 use crate::diagnosis::cause::discovery as cause;
@@ -43,7 +44,7 @@ impl Run<'_> {
         Ok(match steps.get(&text) {
             Some(report) if report.ok => Finding::pass(LINK, format!("the server opens {}", path.display())),
             Some(report) => {
-                Finding::fail(cause::BACKEND_NOT_LOADED, report.said::<Resolved>().unwrap_or_default().error)
+                Finding::fail(cause::BACKEND_NOT_LOADED, report.said::<Fault>().unwrap_or_default().error)
                     .fix("Update vgpu-run.")
                     .details(lines(&outcome.stderr))
             }

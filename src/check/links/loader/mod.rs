@@ -9,15 +9,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::sys::stat::{major, minor};
+use vgpu_probe_steps::{Fault, Resolved};
 
 use super::shims::{LOADERS, subject};
 use super::{discovery, unable};
-use crate::check::answers::Resolved;
 use crate::check::child::Outcome;
 use crate::check::context::Context;
 use crate::check::facts::{Library, Loser};
 use crate::check::probe;
-use crate::check::steps::Steps;
+use crate::check::steps::{Report, Steps};
 use crate::diagnosis::cause::loader as cause;
 use crate::diagnosis::{Finding, LinkId};
 use crate::embedded::OBJECTS;
@@ -151,7 +151,7 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 
 /// The file that a name got, as a person knows it.
 fn winner(steps: &Steps, soname: &str) -> Option<String> {
-    let Resolved { path, file, .. } = steps.get(soname).filter(|report| report.ok)?.said()?;
+    let Resolved { path, file } = steps.get(soname).filter(|report| report.ok)?.said()?;
     let mapped = file.map(|file| file.path).unwrap_or_default();
     Some(if mapped.is_empty() { path } else { mapped })
 }
@@ -273,7 +273,8 @@ fn judge(
 /// Another file won for a name.
 fn other_wins(asked: &Asked, steps: &Steps, soname: &str, global: &[String]) -> Finding {
     let Some(path) = winner(steps, soname) else {
-        let why = resolved(steps, soname).map(|resolved| resolved.error).unwrap_or_default();
+        let fault: Fault = steps.get(soname).and_then(Report::said).unwrap_or_default();
+        let why = fault.error;
         return Finding::unknown(LINK, format!("in {} {soname} gets no file: {why}", asked.kind));
     };
     let real = |path: &str| std::fs::canonicalize(path).unwrap_or_else(|_| path.into());

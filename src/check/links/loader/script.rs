@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum;
+use vgpu_probe_steps::Message;
 
 use crate::check::child::{self, Outcome};
 use crate::check::context::Context;
 use crate::check::facts::Target;
 use crate::check::links::{ollama, unable};
-use crate::check::messages::{Exec, Failure, Message};
+use crate::check::messages::{Exec, Failure};
 use crate::check::steps::Report;
 use crate::diagnosis::cause::loader as cause;
 use crate::diagnosis::{Finding, LinkId};
