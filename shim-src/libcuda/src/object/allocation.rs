@@ -71,7 +71,7 @@ pub fn allocate_ordered(bytes: usize, from: Option<CUmemoryPool>, stream: &Strea
     let gpu = pool::supported(stream.gpu())?;
     let handle = from.unwrap_or_else(|| pool::current(gpu));
     let pool = pool::get(handle)?;
-    if capture::any() && capture::intercept(stream)? {
+    if capture::intercept(stream)? {
         // An allocation within a graph: the contract has no such node.
         capture::fail(stream, CUresult::STREAM_CAPTURE_UNSUPPORTED)?;
     }
@@ -93,7 +93,7 @@ pub fn allocate_ordered(bytes: usize, from: Option<CUmemoryPool>, stream: &Strea
 
 /// `cuMemFreeAsync`
 pub fn free_ordered(address: u64, stream: &Stream) -> Result {
-    if capture::any() && capture::intercept(stream)? {
+    if capture::intercept(stream)? {
         return capture::fail(stream, CUresult::STREAM_CAPTURE_UNSUPPORTED);
     }
     let gpu = stream.gpu();

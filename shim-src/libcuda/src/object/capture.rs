@@ -97,8 +97,14 @@ fn error_if(hit: bool, code: CUresult) -> Result {
 }
 
 /// Whether work for the stream must be recorded. Fails for the legacy stream while a stream captures with
-/// which it synchronizes: it would have to wait for that stream.
+/// which it synchronizes: it would have to wait for that stream. One load as long as nothing is captured.
+#[inline]
 pub fn intercept(stream: &Stream) -> Result<bool> {
+    if any() { intercept_among(stream) } else { Ok(false) }
+}
+
+#[cold]
+fn intercept_among(stream: &Stream) -> Result<bool> {
     let mut captures = CAPTURES.lock();
     if let Some(capture) = of(&mut captures, stream) {
         return if capture.invalid { Err(CUresult::STREAM_CAPTURE_INVALIDATED) } else { Ok(true) };

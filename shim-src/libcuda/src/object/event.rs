@@ -120,7 +120,7 @@ pub fn record(event: &Event, stream: &Stream, flags: c_uint) -> Result {
     if !ptr::eq(gpu, stream.gpu()) {
         return Err(CUresult::INVALID_HANDLE);
     }
-    if capture::any() && capture::intercept(stream)? {
+    if capture::intercept(stream)? {
         let place = capture::place(stream)?;
         event.record.lock().captured = Some(place);
         return Ok(());

@@ -4,7 +4,7 @@
 use std::ffi::{CString, c_int, c_uint};
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 
 use vgpu_abi::driver::{CUfunction, attribute as device, function_attribute as id};
 use vgpu_abi::{CUresult, log};
@@ -16,6 +16,7 @@ use crate::Result;
 use crate::arg::Out;
 use crate::code::layout::Layout;
 use crate::object::gpu::Gpu;
+use crate::object::introduction::Introduction;
 use crate::object::module::{self, Module};
 use crate::queue::submission::Minted;
 use crate::slab::Slab;
@@ -31,9 +32,8 @@ pub struct Function {
     context: AtomicUsize,
     module: AtomicUsize,
     layout: AtomicPtr<Layout>,
-    /// Its number on the wire; 0 until the host knows it.
-    number: AtomicU32,
-    /// Attributes by `CUfunction_attribute`, valid once `number` is set.
+    number: Introduction,
+    /// Attributes by `CUfunction_attribute`, valid once the host knows the function.
     attributes: [AtomicI32; ATTRIBUTES],
     inner: Mutex<Inner>,
 }
@@ -41,8 +41,6 @@ pub struct Function {
 #[derive(Default)]
 struct Inner {
     name: Option<Arc<CString>>,
-    /// The error with which the host refused its code, if it did.
-    failed: Option<CUresult>,
     occupancy: Vec<(Question, u32)>,
 }
 
@@ -66,7 +64,7 @@ pub fn in_module(module: &Module, name: &str) -> Result<usize> {
             function.context.store(module.context(), Ordering::Relaxed);
             function.module.store(module.handle(), Ordering::Relaxed);
             function.layout.store(ptr::from_ref(layout).cast_mut(), Ordering::Relaxed);
-            function.number.store(0, Ordering::Relaxed);
+            function.number.reset();
             *function.inner.lock() = Inner { name: Some(Arc::new(text)), ..Inner::default() };
         });
         Ok(made.ok_or(CUresult::OUT_OF_MEMORY)?.0)
@@ -86,9 +84,7 @@ pub fn of(handle: usize) -> Option<&'static Function> {
 
 /// The handle of the function that has a number on the wire.
 pub fn by_number(gpu: &Gpu, number: u32) -> Option<CUfunction> {
-    let mine = |function: &Function| {
-        ptr::eq(function.gpu(), gpu) && function.number.load(Ordering::Relaxed) == number
-    };
+    let mine = |function: &Function| ptr::eq(function.gpu(), gpu) && function.number.known() == Some(number);
     FUNCTIONS.iter().find(|(_, function)| mine(function)).map(|(handle, _)| CUfunction(handle))
 }
 
@@ -119,7 +115,7 @@ impl Function {
 
     /// Whether the host has loaded it.
     pub fn is_loaded(&self) -> bool {
-        self.number.load(Ordering::Relaxed) != 0
+        self.number.known().is_some()
     }
 
     /// The function's mangled name.
@@ -130,9 +126,9 @@ impl Function {
     /// Its number on the wire. The first call loads its module and asks for its attributes.
     #[inline]
     pub fn number(&self) -> Result<u32> {
-        match self.number.load(Ordering::Acquire) {
-            0 => self.introduce(),
-            number => Ok(number),
+        match self.number.known() {
+            Some(number) => Ok(number),
+            None => self.introduce(),
         }
     }
 
@@ -140,15 +136,12 @@ impl Function {
     fn introduce(&self) -> Result<u32> {
         let module = module::of(self.module.load(Ordering::Relaxed)).ok_or(CUresult::INVALID_HANDLE)?;
         let module = module.load()?;
-        let mut inner = self.inner.lock();
-        let number = self.number.load(Ordering::Acquire);
-        if number != 0 {
-            return Ok(number);
-        }
-        if let Some(error) = inner.failed {
-            return Err(error);
-        }
-        let name = inner.name.clone().ok_or(CUresult::INVALID_HANDLE)?;
+        self.number.get(|refused| self.introduce_in(module, refused))
+    }
+
+    /// Asks the host for the function in its loaded module, and stores the attributes.
+    fn introduce_in(&self, module: u32, refused: &mut Option<CUresult>) -> Result<u32> {
+        let name = self.name()?;
         let gpu = self.gpu();
         let function = gpu.queue.mint(Minted::Function);
         let bytes = name.as_bytes();
@@ -156,7 +149,7 @@ impl Function {
         let reply: FunctionReply = gpu.queue.ask(message, &[bytes]).inspect_err(|&error| {
             if module::about_code(error) {
                 log::error(format_args!("kernel {} is refused with {error}", name.to_string_lossy()));
-                inner.failed = Some(error);
+                *refused = Some(error);
             }
         })?;
         let expected = self.layout().bytes;
@@ -187,7 +180,6 @@ impl Function {
                 .store(i32::try_from(value).unwrap_or(i32::MAX), Ordering::Relaxed);
         }
         self.attributes[id::PREFERRED_SHARED_MEMORY_CARVEOUT as usize].store(-1, Ordering::Relaxed);
-        self.number.store(function, Ordering::Release);
         Ok(function)
     }
 

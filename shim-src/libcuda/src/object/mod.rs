@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   uses of them     teardown (the end of a context)  default_stream  event  graph_exec ─► capture ─► graph ─► work
-//!                    library ─► load ─► function ─► module      physical ─► allocation ─► address      pinned  pointer
+//!                    library ─► load ─► function ─► module ─► introduction   physical ─► allocation ─► address      pinned  pointer
 //!   the process      current (a thread's context) ─► lifecycle (init, fork, exit) ─► process (its devices)
 //!   records          context ─► stream, pool ─► gpu ─► memory ─► mapping
 //! ```
@@ -18,6 +18,7 @@ pub mod function;
 pub mod gpu;
 pub mod graph;
 pub mod graph_exec;
+pub mod introduction;
 pub mod library;
 pub mod lifecycle;
 pub mod load;

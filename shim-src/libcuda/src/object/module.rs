@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use sha2::{Digest, Sha256};
 use vgpu_abi::driver::CUmodule;
@@ -20,6 +20,7 @@ use crate::code::layout::Layout;
 use crate::object::context::Context;
 use crate::object::current;
 use crate::object::gpu::Gpu;
+use crate::object::introduction::Introduction;
 use crate::object::memory::{Range, Source};
 use crate::queue::submission::Minted;
 use crate::slab::Slab;
@@ -34,16 +35,13 @@ pub struct Module {
     gpu: AtomicPtr<Gpu>,
     context: AtomicUsize,
     handle: AtomicUsize,
-    /// Its number on the wire; 0 until the host has loaded it.
-    number: AtomicU32,
+    number: Introduction,
     inner: Mutex<Inner>,
 }
 
 #[derive(Default)]
 struct Inner {
     code: Option<Arc<Code>>,
-    /// The error with which the host refused its code, if it did.
-    failed: Option<CUresult>,
     functions: HashMap<Box<str>, usize>,
     variables: HashMap<Box<str>, (u64, u64)>,
 }
@@ -68,7 +66,7 @@ pub fn create(context: &Context, code: Arc<Code>) -> Result<usize> {
         module.gpu.store(ptr::from_ref(gpu).cast_mut(), Ordering::Relaxed);
         module.context.store(context.handle(), Ordering::Relaxed);
         module.handle.store(handle, Ordering::Relaxed);
-        module.number.store(0, Ordering::Relaxed);
+        module.number.reset();
         *module.inner.lock() = Inner { code: Some(code), ..Inner::default() };
     });
     Ok(made.ok_or(CUresult::OUT_OF_MEMORY)?.0)
@@ -104,36 +102,21 @@ impl Module {
 
     /// Its number on the wire. The first call loads it.
     pub fn load(&self) -> Result<u32> {
-        let number = self.number.load(Ordering::Acquire);
-        if number != 0 {
-            return Ok(number);
-        }
-        let mut inner = self.inner.lock();
-        let number = self.number.load(Ordering::Acquire);
-        if number != 0 {
-            return Ok(number);
-        }
-        if let Some(error) = inner.failed {
-            return Err(error);
-        }
-        let code = inner.code.clone().ok_or(CUresult::INVALID_HANDLE)?;
-        // An error of earlier work is not one of this code.
-        self.gpu().queue.async_error()?;
-        match send_best(self.gpu(), &mut inner, &code) {
-            Ok(number) => {
-                self.number.store(number, Ordering::Release);
-                code.close();
-                Ok(number)
-            }
-            Err(error) => {
+        self.number.get(|refused| {
+            let mut inner = self.inner.lock();
+            let code = inner.code.clone().ok_or(CUresult::INVALID_HANDLE)?;
+            // An error of earlier work is not one of this code.
+            self.gpu().queue.async_error()?;
+            let number = send_best(self.gpu(), &mut inner, &code).inspect_err(|&error| {
                 log::error(format_args!("failed to load a module for sm_{}: {error}", code.sm()));
                 // An error of the code is permanent; one of the device, or of memory, may be over next time.
                 if about_code(error) {
-                    inner.failed = Some(error);
+                    *refused = Some(error);
                 }
-                Err(error)
-            }
-        }
+            })?;
+            code.close();
+            Ok(number)
+        })
     }
 
     /// The handle of a kernel's function, which `create` makes from the kernel's layout at the first call.
@@ -148,7 +131,7 @@ impl Module {
         }
         let code = inner.code.clone().ok_or(CUresult::INVALID_HANDLE)?;
         let layout = code.open()?.kernels.get(name).ok_or(CUresult::NOT_FOUND)?;
-        if self.number.load(Ordering::Acquire) != 0 {
+        if self.number.known().is_some() {
             code.close();
         }
         let function = create(layout)?;
@@ -233,10 +216,7 @@ pub fn end(handle: usize, end_function: impl Fn(usize)) -> Option<Result> {
     MODULES.remove(handle, |module| {
         let inner = std::mem::take(&mut *module.inner.lock());
         inner.functions.into_values().for_each(end_function);
-        let number = module.number.swap(0, Ordering::AcqRel);
-        if number == 0 {
-            return Ok(());
-        }
+        let Some(number) = module.number.reset() else { return Ok(()) };
         let gpu = module.gpu();
         gpu.memory.take_all(|range: &Range| range.source == Source::Variable(number));
         gpu.queue.send(&ModuleUnload { module: number, reserved: 0 }, &[]).map(drop)

@@ -133,9 +133,7 @@ fn run(stream: &'static Stream, to: &Side, from: &Side, extent: Extent, mode: Mo
             }
             Ok(())
         }
-        _ if capture::any() && capture::intercept(stream)? => {
-            capture::fail(stream, CUresult::STREAM_CAPTURE_UNSUPPORTED)
-        }
+        _ if capture::intercept(stream)? => capture::fail(stream, CUresult::STREAM_CAPTURE_UNSUPPORTED),
         (Memory::Device, Memory::Host) => {
             let route = Route::to(stream, owner_of(stream, to, extent)?)?;
             let place = |index| row(from, extent, index) as *const u8;

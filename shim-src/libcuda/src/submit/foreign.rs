@@ -29,7 +29,7 @@ impl Foreign {
     /// Waits until the part can start: the stream's earlier work is done. A graph is one device's, so a
     /// capture fails.
     pub fn start(stream: &Stream, gpu: &'static Gpu) -> Result<Self> {
-        if capture::any() && capture::intercept(stream)? {
+        if capture::intercept(stream)? {
             capture::fail(stream, CUresult::STREAM_CAPTURE_UNSUPPORTED)?;
         }
         gpu.queue.async_error()?;

@@ -56,7 +56,7 @@ static THREAD: AtomicBool = AtomicBool::new(false);
 /// Calls a function once all earlier work of the stream is complete. Later work waits for it.
 pub fn launch(stream: &Stream, call: Call, data: *mut c_void) -> Result {
     let gpu = stream.gpu();
-    if capture::any() && capture::intercept(stream)? {
+    if capture::intercept(stream)? {
         // The contract has no node for a function within a graph.
         return capture::fail(stream, CUresult::STREAM_CAPTURE_UNSUPPORTED);
     }

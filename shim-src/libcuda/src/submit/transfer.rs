@@ -7,9 +7,10 @@ use std::ptr;
 
 use vgpu_abi::CUresult;
 use vgpu_wire::body::copy::{CopyIn, CopyOut};
-use vgpu_wire::{Mark, Span};
+use vgpu_wire::{Mark, Payload, Span};
 
 use crate::Result;
+use crate::object::gpu::Gpu;
 use crate::object::stream::Stream;
 use crate::object::{address, capture, pinned};
 use crate::submit::foreign::Foreign;
@@ -19,16 +20,46 @@ use crate::submit::mode::{self, Mode};
 /// two, and then no synchronize has to wait for the host to have read them.
 const COPY_ANYWAY: usize = 16 << 10;
 
-/// Copies from host to device.
-pub fn upload(stream: &Stream, destination: u64, source: *const c_void, bytes: usize, mode: Mode) -> Result {
+/// Checks a copy of `bytes` between host and device before anything is done. Returns the device that has
+/// `device`; none if there is nothing to copy.
+fn begin(
+    stream: &Stream,
+    device: u64,
+    host: *const c_void,
+    bytes: usize,
+    mode: Mode,
+) -> Result<Option<&'static Gpu>> {
     mode::begin(mode)?;
     if bytes == 0 {
-        return Ok(());
+        return Ok(None);
     }
-    if source.is_null() {
+    if host.is_null() {
         return Err(CUresult::INVALID_VALUE);
     }
-    let gpu = address::owner(stream, destination, bytes as u64)?;
+    address::owner(stream, device, bytes as u64).map(Some)
+}
+
+/// Records the copy in the stream's capture, if it is being captured. CUDA reads the source, or writes the
+/// destination, at each launch of the graph, which is possible only where host memory lies in the window:
+/// `message` is the copy with its offset there.
+fn recorded<P: Payload>(
+    stream: &Stream,
+    window: Option<u64>,
+    message: impl FnOnce(u64) -> P,
+) -> Result<bool> {
+    if !capture::intercept(stream)? {
+        return Ok(false);
+    }
+    match window {
+        Some(offset) => capture::record(stream, &message(offset), &[])?,
+        None => capture::fail(stream, CUresult::STREAM_CAPTURE_UNSUPPORTED)?,
+    }
+    Ok(true)
+}
+
+/// Copies from host to device.
+pub fn upload(stream: &Stream, destination: u64, source: *const c_void, bytes: usize, mode: Mode) -> Result {
+    let Some(gpu) = begin(stream, destination, source, bytes, mode)? else { return Ok(()) };
     if !ptr::eq(gpu, stream.gpu()) {
         let part = Foreign::start(stream, gpu)?;
         part.copy_in(destination, source, bytes)?;
@@ -42,12 +73,8 @@ pub fn upload(stream: &Stream, destination: u64, source: *const c_void, bytes: u
         source: Span::bar(offset, bytes as u64),
         read,
     };
-    if capture::any() && capture::intercept(stream)? {
-        // CUDA reads the source at each launch of the graph, which is possible only in the window.
-        return match window {
-            Some(offset) => capture::record(stream, &message(0, offset, Mark::NONE), &[]),
-            None => capture::fail(stream, CUresult::STREAM_CAPTURE_UNSUPPORTED),
-        };
+    if recorded(stream, window, |offset| message(0, offset, Mark::NONE))? {
+        return Ok(());
     }
     gpu.queue.async_error()?;
     let number = stream.timeline.number();
@@ -70,14 +97,7 @@ pub fn upload(stream: &Stream, destination: u64, source: *const c_void, bytes: u
 
 /// Copies from device to host.
 pub fn download(stream: &Stream, destination: *mut c_void, source: u64, bytes: usize, mode: Mode) -> Result {
-    mode::begin(mode)?;
-    if bytes == 0 {
-        return Ok(());
-    }
-    if destination.is_null() {
-        return Err(CUresult::INVALID_VALUE);
-    }
-    let gpu = address::owner(stream, source, bytes as u64)?;
+    let Some(gpu) = begin(stream, source, destination, bytes, mode)? else { return Ok(()) };
     if !ptr::eq(gpu, stream.gpu()) {
         Foreign::start(stream, gpu)?.copy_out(destination, source, bytes)?;
         return gpu.queue.async_error();
@@ -90,11 +110,8 @@ pub fn download(stream: &Stream, destination: *mut c_void, source: u64, bytes: u
         destination: Span::bar(offset, bytes as u64),
         written,
     };
-    if capture::any() && capture::intercept(stream)? {
-        return match window {
-            Some(offset) => capture::record(stream, &message(0, offset, Mark::NONE), &[]),
-            None => capture::fail(stream, CUresult::STREAM_CAPTURE_UNSUPPORTED),
-        };
+    if recorded(stream, window, |offset| message(0, offset, Mark::NONE))? {
+        return Ok(());
     }
     gpu.queue.async_error()?;
     let number = stream.timeline.number();
@@ -118,7 +135,7 @@ pub fn download(stream: &Stream, destination: *mut c_void, source: u64, bytes: u
 
 /// Copies from host to host, in the order of the stream.
 pub fn host(stream: &Stream, destination: *mut c_void, source: *const c_void, bytes: usize) -> Result {
-    if capture::any() && capture::intercept(stream)? {
+    if capture::intercept(stream)? {
         return capture::fail(stream, CUresult::STREAM_CAPTURE_UNSUPPORTED);
     }
     stream.drain()?;
