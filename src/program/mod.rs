@@ -255,6 +255,8 @@ mod tests {
         assert!(matches!(judge(&Elf { loadable: false, ..elf() }), Err(Why::Machine)));
     }
 
+    /// A script that may be executed. It is only looked at: a program that a test starts is written by
+    /// `tests/common/executable.rs`.
     fn script(scratch: &Scratch, name: &str, text: &str) -> PathBuf {
         let path = scratch.join(name);
         fs::write(&path, text).unwrap();

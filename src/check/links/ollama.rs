@@ -347,6 +347,7 @@ mod tests {
     fn a_program_called_snap_is_one() {
         let scratch = Scratch::new();
         let snap = scratch.join("snap");
+        // Looked at, never started.
         std::fs::write(&snap, "#!/bin/sh\n").unwrap();
         std::fs::set_permissions(&snap, std::fs::Permissions::from_mode(0o755)).unwrap();
         std::os::unix::fs::symlink(&snap, scratch.join("ollama")).unwrap();

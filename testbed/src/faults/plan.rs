@@ -41,7 +41,7 @@ pub struct Plan {
     pub nobody: bool,
     /// Ollama's service, if there is one.
     pub service: Option<Service>,
-    /// In a PID namespace of its own, too.
+    /// The check runs in a PID namespace of its own. It does so, too, where no Ollama is installed.
     pub pid_namespace: bool,
     /// The program that is looked at in place of Ollama: a file of the scene.
     pub program: Option<&'static str>,

@@ -15,6 +15,7 @@ use vgpu_testbed::programs;
 use super::Scene;
 use super::service::UNIT;
 use crate::faults::plan::{Plan, When};
+use crate::faults::rights::may_change_the_system;
 
 /// What the whole check may take, in seconds: more than the limits of those of its steps that a fault makes
 /// wait.
@@ -92,7 +93,9 @@ impl Scene {
         if !plan.mounts.is_empty() {
             command.arg("--mount");
         }
-        if plan.pid_namespace {
+        // Without an Ollama of the scene the check looks for one in other namespaces, where other scenes have
+        // theirs.
+        if plan.pid_namespace || !plan.installed && may_change_the_system() {
             command.args(["--pid", "--fork", "--mount-proc"]);
         }
         command.args(["--", "sh", "-c", &lines.join("\n"), "sh"]);
