@@ -80,13 +80,14 @@ pub fn expected(a: &[f32], b: &[f32]) -> Vec<f64> {
     (0..rows * columns).map(element).collect()
 }
 
-/// The largest difference between an element and the expected one. Elements that are NaN are not counted.
+/// The largest difference between an element and the expected one; infinite if an element is NaN.
 pub fn difference(found: &[f32], expected: &[f64]) -> f64 {
     found
         .iter()
         .zip(expected)
         .map(|(found, expected)| (f64::from(*found) - expected).abs())
-        .fold(0.0, f64::max)
+        // `max` alone would skip NaN, so that a product of nothing else would pass for right.
+        .fold(0.0, |largest, off| if off.is_nan() { f64::INFINITY } else { largest.max(off) })
 }
 
 #[cfg(test)]
@@ -105,5 +106,8 @@ mod tests {
         assert!((product[4 * rows + 2] - 35.0).abs() < 1e-12);
         assert!((product.iter().sum::<f64>() - 35.0).abs() < 1e-12);
         assert!((difference(&vec![0.0; rows * columns], &product) - 35.0).abs() < 1e-12);
+        let mut found = vec![0.0; rows * columns];
+        found[1] = f32::NAN;
+        assert_eq!(difference(&found, &product), f64::INFINITY);
     }
 }

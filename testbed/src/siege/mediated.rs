@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -147,18 +147,11 @@ impl Site for Mediated {
     }
 
     fn terminate(mut self: Box<Self>) -> Result<Duration> {
-        let machine = &self.machines[0];
-        let doorbells = || -> Result<u64> {
-            machine.status()?["devices"][0]["accesses"]["doorbells"].as_u64().context("a count of doorbells")
-        };
-        let _endless = Endless::start(machine.sysfs())?;
-        // It has rung for its launch, or for the module that this needs.
-        let (before, end) = (doorbells()?, Instant::now() + site::PATIENCE);
-        while doorbells()? == before {
-            if Instant::now() > end {
-                bail!("an endless kernel was never begun");
-            }
-            std::thread::yield_now();
+        let _endless = Endless::start(self.machines[0].sysfs())?;
+        // The call under way is the launch, or the load of the module that it needs.
+        let (state, busy) = site::until(&mut *self, |state| state.busy > 0)?;
+        if !busy {
+            bail!("an endless kernel was never begun: {state:?}");
         }
         terminate(&mut self.mediator.child)
     }

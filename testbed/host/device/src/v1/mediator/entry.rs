@@ -37,6 +37,8 @@ pub(super) struct Figures {
     /// Number of calls by name.
     calls: BTreeMap<&'static str, u64>,
     call_count: u64,
+    /// Of these, such as are over: one fewer while one is under way.
+    done: u64,
     allocated: u64,
     pub(super) allocations: usize,
     streams: usize,
@@ -100,6 +102,7 @@ impl Entry {
     /// Records the end of a call.
     pub(super) fn note(&self, owner: &Owner) {
         let mut figures = lock(&self.figures);
+        figures.done = figures.call_count;
         figures.allocated = owner.allocations.bytes();
         figures.allocations = owner.allocations.len();
         figures.streams = owner.streams.len();
@@ -132,7 +135,7 @@ impl Entry {
             modules: count(figures.modules),
             worker: None,
             messages: figures.call_count,
-            done: figures.call_count,
+            done: figures.done,
             host_sleeps: 0,
             unread: 0,
             kinds: figures.calls.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
