@@ -16,6 +16,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use vgpu_serve::Facts;
 
+use crate::programs;
+
 /// How long a condition may take that normally holds within milliseconds.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -32,6 +34,13 @@ pub fn random_facts(ccs: &[&str]) -> Facts {
     }
 }
 
+/// What stands behind a device whose executor drives a GPU: this project's own libcuda, on the device of a second
+/// bus, which the soft executor carries out.
+const LOOP: &str = "cuda-loop";
+
+/// Options that are the soft executor's, wherever it stands.
+const OF_SOFT: [&str; 3] = ["--adversarial", "--kernel-timeout", "--threads"];
+
 /// A bus with devices, served by another process; it ends with this value.
 #[derive(Debug)]
 pub struct Bed {
@@ -43,6 +52,8 @@ pub struct Bed {
     child: Child,
     /// The device's process ends when this closes.
     stdin: ChildStdin,
+    /// The bus of the device that the executor takes for a GPU.
+    behind: Option<Box<Self>>,
 }
 
 impl Bed {
@@ -62,6 +73,45 @@ impl Bed {
     }
 
     fn start_logging(executor: &str, devices: &[Facts], options: &[&str], quiet: bool) -> Result<Self> {
+        if executor == LOOP {
+            return Self::start_loop(devices, options, quiet);
+        }
+        Self::serve(executor, devices, options, quiet, None)
+    }
+
+    /// A device whose executor drives, through our own libcuda, the soft device of a second bus.
+    fn start_loop(devices: &[Facts], options: &[&str], quiet: bool) -> Result<Self> {
+        if devices.len() != 1 {
+            bail!("the executor {LOOP} has one device");
+        }
+        // Each of these options has a value.
+        let (mut own, mut behind) = (Vec::new(), Vec::new());
+        let mut rest = options.iter().copied();
+        while let Some(option) = rest.next() {
+            let place = if OF_SOFT.contains(&option) { &mut behind } else { &mut own };
+            place.push(option);
+            if OF_SOFT.contains(&option) {
+                place.extend(rest.next());
+            }
+        }
+        let libcuda = programs::shim("libcuda.so.1")?;
+        let libcuda = libcuda.to_str().context("the path of libcuda is no text")?;
+        own.extend(["--libcuda", libcuda]);
+        // No program sees both devices, and what lies behind can only give addresses that are its own.
+        for options in [&mut own, &mut behind] {
+            options.extend(["--address-range", "0"]);
+        }
+        let behind = Self::serve("soft", devices, &behind, quiet, None)?;
+        Self::serve("cuda", devices, &own, quiet, Some(Box::new(behind)))
+    }
+
+    fn serve(
+        executor: &str,
+        devices: &[Facts],
+        options: &[&str],
+        quiet: bool,
+        behind: Option<Box<Self>>,
+    ) -> Result<Self> {
         // Shared memory, so that the window's pages are never written back to a disk.
         let folder = TempDir::with_prefix_in("vgpu-bed-", "/dev/shm").context("make a folder in /dev/shm")?;
         let mut arguments = vec!["device".to_owned(), "--bus".to_owned()];
@@ -71,13 +121,13 @@ impl Bed {
         for device in devices {
             arguments.extend(["--device".to_owned(), serde_json::to_string(device)?]);
         }
-        let (child, stdin) = serve(&arguments, quiet)?;
-        Ok(Self { folder, arguments, quiet, child, stdin })
+        let (child, stdin) = serve(&arguments, quiet, behind.as_deref())?;
+        Ok(Self { folder, arguments, quiet, child, stdin, behind })
     }
 
     /// Serves the same devices in the same folder, after [`Bed::kill`], as a host that comes back.
     pub fn restart(&mut self) -> Result<()> {
-        (self.child, self.stdin) = serve(&self.arguments, self.quiet)?;
+        (self.child, self.stdin) = serve(&self.arguments, self.quiet, self.behind.as_deref())?;
         Ok(())
     }
 
@@ -169,11 +219,15 @@ pub fn terminate(child: &mut Child) -> Result<Duration> {
 }
 
 /// Starts the test bed's program and waits until it is ready; it ends when the pipe closes.
-fn serve(arguments: &[String], quiet: bool) -> Result<(Child, ChildStdin)> {
-    let mut command = Command::new(crate::programs::testbed()?);
+/// `behind`: the bus of the device that it takes for a GPU.
+fn serve(arguments: &[String], quiet: bool, behind: Option<&Bed>) -> Result<(Child, ChildStdin)> {
+    let mut command = Command::new(programs::testbed()?);
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
     if quiet {
         command.stderr(Stdio::null());
+    }
+    if let Some(behind) = behind {
+        command.env("VGPU_SYSFS", behind.sysfs());
     }
     let mut child = command.spawn().context("start the device")?;
     let stdin = child.stdin.take().context("no stdin")?;

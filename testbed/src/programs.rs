@@ -1,7 +1,7 @@
 //! Where the workspace's programs are: built by cargo into the folder of the running program.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
@@ -51,6 +51,13 @@ fn program(package: &'static str, name: &str) -> Result<PathBuf> {
         bail!("{} is not there; build it with: cargo build --release --workspace --bins", path.display());
     }
     Ok(path)
+}
+
+/// Path of a library of the guest's, as the launcher carries it; built along with the launcher.
+pub fn shim(name: &str) -> Result<PathBuf> {
+    launcher()?;
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../embedded").join(name);
+    path.canonicalize().with_context(|| format!("find {}", path.display()))
 }
 
 /// Path of the launcher that was built.

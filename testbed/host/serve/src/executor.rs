@@ -1,6 +1,7 @@
 //! Options that name what stands behind devices: the executor and its GPU. Both commands have them.
 
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use vgpu_device::{
     ADDRESS_RANGES, Addresses, ClaimError, Executor, GpuConfig, RangeLocks, parse_bytes,
     parse_compute_capability, parse_uuid,
 };
+use vgpu_executor_cuda::{Cuda, CudaOptions};
 use vgpu_executor_null::Null;
 use vgpu_executor_soft::{Soft, SoftOptions, TestHooks};
 use vgpu_worker::{WorkerConfig, WorkerExecutor};
@@ -24,6 +26,8 @@ enum ExecutorKind {
     Soft,
     /// Answers success and does nothing: for measuring.
     Null,
+    /// A GPU of this host, through its libcuda. Which facts the devices have is the GPU's to say.
+    Cuda,
 }
 
 /// Options.
@@ -41,6 +45,13 @@ pub(crate) struct ExecutorOptions {
     /// Product name.
     #[arg(long, default_value = vgpu_executor_soft::NAME)]
     name: String,
+    /// The library through which the cuda executor drives its GPU; `libcuda.so.1` as the loader finds it, if not
+    /// given.
+    #[arg(long, value_name = "PATH")]
+    libcuda: Option<PathBuf>,
+    /// The GPU of the cuda executor; the first, if not given.
+    #[arg(long = "gpu", value_name = "UUID", value_parser = uuid)]
+    host_gpu: Option<[u8; 16]>,
     /// UUID; drawn at random if not given.
     #[arg(long, value_parser = uuid)]
     uuid: Option<[u8; 16]>,
@@ -81,6 +92,8 @@ const WORKER: &str = "worker";
 pub(crate) struct Description {
     kind: ExecutorKind,
     gpu: GpuConfig,
+    libcuda: Option<PathBuf>,
+    host_gpu: Option<[u8; 16]>,
     threads: Option<NonZeroUsize>,
     kernel_timeout: Option<Duration>,
     adversarial: Option<u64>,
@@ -100,6 +113,13 @@ impl Description {
                 Arc::new(Soft::with_hooks(&self.gpu, options, hooks)?)
             }
             ExecutorKind::Null => Arc::new(Null::new(&self.gpu)?),
+            ExecutorKind::Cuda => {
+                let usual = CudaOptions::new(self.gpu.addresses.range().base);
+                let options = CudaOptions { libcuda: self.libcuda.clone(), uuid: self.host_gpu, ..usual };
+                // The options name the addresses alone. They stay this process's for as long as it serves.
+                std::mem::forget(self.gpu.addresses.clone());
+                Arc::new(Cuda::new(&options)?)
+            }
         })
     }
 }
@@ -170,6 +190,8 @@ impl ExecutorOptions {
         let description = Description {
             kind: self.executor,
             gpu: gpu.clone(),
+            libcuda: self.libcuda.clone(),
+            host_gpu: self.host_gpu,
             threads: self.threads,
             kernel_timeout: self.kernel_timeout,
             adversarial: knobs.adversarial,
