@@ -17,7 +17,8 @@ use crate::submit::foreign::Foreign;
 use crate::submit::mode::{self, Mode};
 
 /// Pinned sources up to this size are copied into the ring like ordinary memory: that takes a microsecond or
-/// two, and then no synchronize has to wait for the host to have read them.
+/// two, and then no synchronize has to wait for the host to have read them. Not while other work that uses
+/// pinned memory is under way: it may be what writes the source.
 const COPY_ANYWAY: usize = 16 << 10;
 
 /// Checks a copy of `bytes` between host and device before anything is done. Returns the device that has
@@ -78,7 +79,9 @@ pub fn upload(stream: &Stream, destination: u64, source: *const c_void, bytes: u
     }
     gpu.queue.async_error()?;
     let number = stream.timeline.number();
-    if let Some(offset) = window.filter(|_| bytes > COPY_ANYWAY) {
+    // An earlier copy or a function of the program may still be writing the source.
+    let settled = bytes <= COPY_ANYWAY && gpu.queue.pending.forget_done(&gpu.queue.session);
+    if let Some(offset) = window.filter(|_| !settled) {
         let fence = stream
             .timeline
             .mark_read(&gpu.queue, |read| gpu.queue.send(&message(number, offset, read), &[]))?;

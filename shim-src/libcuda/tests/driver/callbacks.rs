@@ -11,7 +11,7 @@ use vgpu_abi::driver::{CUevent, CUgraph, CUstream};
 
 use crate::cuda::*;
 use crate::executor::odd;
-use crate::host::{null, with_device};
+use crate::host::{null, soft, with_device};
 
 /// What a function of the test does: says its number and thread, then waits until it may return.
 struct Job {
@@ -38,11 +38,38 @@ unsafe extern "C" fn add(to: *mut c_void) {
     counter.fetch_add(1, Ordering::SeqCst);
 }
 
+unsafe extern "C" fn write_seven(to: *mut c_void) {
+    // SAFETY: pinned memory of the test, which outlives the call.
+    let place = unsafe { &*to.cast::<AtomicU32>() };
+    std::thread::yield_now();
+    place.store(7, Ordering::SeqCst);
+}
+
 unsafe extern "C" fn run_callback(stream: CUstream, status: CUresult, job: *mut c_void) {
     assert_eq!(status.0, 0);
     assert_ne!(stream, CUstream(0));
     // SAFETY: as this function's caller has it.
     unsafe { run(job) };
+}
+
+#[test]
+fn a_small_copy_reads_what_a_function_before_it_wrote() {
+    with_device(
+        "callbacks::a_small_copy_reads_what_a_function_before_it_wrote",
+        || soft("0000:00:05.0", |_| {}),
+        || {
+            begin();
+            let (device, host) = (alloc(4), pinned(1 << 16));
+            let place = host.cast::<AtomicU32>();
+            for _ in 0..20 {
+                // SAFETY: the test's own pinned memory, which nothing uses now.
+                unsafe { &*place }.store(1, Ordering::SeqCst);
+                ok!(cuLaunchHostFunc(CUstream(0), Some(write_seven), host.cast()));
+                ok!(cuMemcpyHtoDAsync_v2(device, host.cast(), 4, CUstream(0)));
+                assert_eq!(download(device, 4), 7_u32.to_le_bytes());
+            }
+        },
+    );
 }
 
 #[test]

@@ -1,0 +1,125 @@
+//! Modules, kernels and variables.
+
+use sha2::{Digest, Sha256};
+use vgpu_wire::Span;
+use vgpu_wire::body::launch::Launch;
+use vgpu_wire::body::module::{
+    FunctionGet, FunctionSet, GlobalGet, GlobalReply, ModuleData, ModuleLoad, ModuleOpen, ModuleUnload,
+    Occupancy,
+};
+use zerocopy::FromBytes;
+
+use crate::place::looped;
+use crate::play::{
+    KERNELS, LAUNCH, allocate, copy_in, function, launch, load, params, read, read_u32, synchronize,
+    try_function, try_load,
+};
+
+#[test]
+fn kernels_compute() {
+    looped("code::kernels_compute", |looped| {
+        let mut guest = looped.bench.guest(0);
+        load(&mut guest, 1);
+        let reply = function(&mut guest, 1, "scale");
+        assert_eq!((reply.max_threads, reply.param_bytes), (1024, 16));
+        let p = allocate(&mut guest, 4000);
+        let numbers: Vec<u8> = (0..1000_u32).flat_map(|i| (i * 7).to_le_bytes()).collect();
+        copy_in(&mut guest, 0, p, &numbers);
+        let shape = Launch { function: 1, grid: [8, 1, 1], block: [128, 1, 1], ..LAUNCH };
+        launch(&mut guest, shape, &params(p, &[1000, 3]));
+        let expected: Vec<u8> = (0..1000_u32).flat_map(|i| (i * 7 * 3 + i).to_le_bytes()).collect();
+        assert!(read(&mut guest, p, 4000) == expected);
+        assert_eq!(guest.late(), None);
+    });
+}
+
+#[test]
+fn launches_that_cannot_be_are_refused_and_work_goes_on() {
+    looped("code::launches_that_cannot_be_are_refused_and_work_goes_on", |looped| {
+        let mut guest = looped.bench.guest(0);
+        load(&mut guest, 1);
+        function(&mut guest, 1, "digit");
+        function(&mut guest, 2, "small");
+        let p = allocate(&mut guest, 4);
+        copy_in(&mut guest, 0, p, &[0; 4]);
+        let good = params(p, &[1]);
+        let digit = Launch { function: 1, ..LAUNCH };
+        for (body, bytes, code) in [
+            (Launch { grid: [0, 1, 1], ..digit }, &good[..], 1),
+            (Launch { block: [1025, 1, 1], ..digit }, &good, 1),
+            (digit, &good[..8], 1),
+        ] {
+            let number = launch(&mut guest, body, bytes);
+            guest.echo();
+            assert_eq!(guest.late(), Some((code, 0, number)), "{body:?}");
+        }
+        launch(&mut guest, digit, &good);
+        assert_eq!(read_u32(&mut guest, p), 1, "only this one ran");
+        guest.send(&FunctionSet { function: 2, attribute: 8, value: 1024, reserved: 0 }, &[]);
+        let question = Occupancy { reply: 0, function: 2, block_threads: 32, flags: 0, shared_bytes: 0 };
+        let (status, data) = guest.call(question, &[]);
+        assert_eq!(status, 0);
+        assert!(u32::read_from_bytes(&data[..4]).unwrap() > 0);
+    });
+}
+
+#[test]
+fn variables_have_addresses_and_modules_end() {
+    looped("code::variables_have_addresses_and_modules_end", |looped| {
+        let mut guest = looped.bench.guest(0);
+        load(&mut guest, 1);
+        function(&mut guest, 1, "globals");
+        let ask = |name: &str| GlobalGet { reply: 0, module: 1, name_bytes: name.len() as u32, reserved: 0 };
+        let (status, data) = guest.call(ask("counter"), b"counter");
+        let counter = GlobalReply::read_from_bytes(&data).unwrap();
+        assert_eq!((status, counter.bytes), (0, 4));
+        assert_eq!(guest.call(ask("nothing"), b"nothing").0, 500);
+        copy_in(&mut guest, 0, counter.address, &100_u32.to_le_bytes());
+        let p = allocate(&mut guest, 4);
+        launch(&mut guest, Launch { function: 1, ..LAUNCH }, &params(p, &[]));
+        assert_eq!((read_u32(&mut guest, p), read_u32(&mut guest, counter.address)), (130, 6));
+        guest.send(&ModuleUnload { module: 1, reserved: 0 }, &[]);
+        let number = copy_in(&mut guest, 0, counter.address, &[0; 4]);
+        synchronize(&mut guest);
+        assert_eq!(guest.late(), Some((1, 0, number)));
+        // The image is known by its digest.
+        assert_eq!(try_load(&mut guest, 1, KERNELS), Ok(true));
+    });
+}
+
+#[test]
+fn code_that_is_refused_comes_back_with_the_compilers_words() {
+    looped("code::code_that_is_refused_comes_back_with_the_compilers_words", |looped| {
+        let mut guest = looped.bench.guest(0);
+        let text = ".version 8.0\n.target sm_61\n.address_size 64\nnonsense;\n";
+        let digest: [u8; 32] = Sha256::digest(text).into();
+        let open = |module, digest| ModuleOpen {
+            reply: 0,
+            module,
+            image: 1,
+            reserved: 0,
+            bytes: text.len() as u64,
+            digest,
+        };
+        let mut send = |module, digest| {
+            guest.call(open(module, digest), &[]);
+            let data = Span::inline(text.len() as u64);
+            guest.send(&ModuleData { module, reserved: 0, offset: 0, data }, text.as_bytes());
+            guest.call(ModuleLoad { reply: 0, module }, &[])
+        };
+        assert_eq!(send(1, [3; 32]).0, 200, "not what its digest says");
+        // The driver compiles a kernel when it is asked for: what is wrong with one does not concern others.
+        assert_eq!(send(1, digest).0, 0);
+        load(&mut guest, 2);
+        for (module, name, why) in [(1, "any", "nonsense"), (2, "unknown", "foo.bar")] {
+            let body = FunctionGet { reply: 0, module, function: 1, name_bytes: name.len() as u32 };
+            let (status, words) = guest.call(body, name.as_bytes());
+            let words = String::from_utf8(words).unwrap();
+            assert_eq!(status, 218, "{name}");
+            assert!(words.contains(why), "{name}: {words}");
+        }
+        assert_eq!(try_function(&mut guest, 2, 1, "is_not_there").map(drop), Err(500));
+        try_function(&mut guest, 2, 1, "digit").unwrap();
+        assert_eq!(guest.late(), None);
+    });
+}

@@ -1,0 +1,131 @@
+//! Where a test runs: as the host of the second device, or, started again by it, as the host of the first.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use vgpu_device::{DeviceConfig, GpuConfig, SimBus};
+use vgpu_executor_cuda::{Cuda, CudaOptions};
+use vgpu_executor_soft::{Soft, SoftOptions, TestHooks};
+
+use crate::bench::{Bench, CHANNELS, MEMORY, WINDOW, address, folder};
+
+/// Names the test that runs in this process.
+const INNER: &str = "VGPU_TEST_INNER";
+/// Where the second device gives addresses that are wished for.
+const RANGE: &str = "VGPU_TEST_RANGE";
+/// Bytes of device addresses.
+pub const SPAN: u64 = 8 << 30;
+/// How long a test may take.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// The first device: its executor, and the bus on which guests find it.
+pub struct Loop {
+    pub cuda: Arc<Cuda>,
+    pub bench: Bench,
+}
+
+/// The root of the repository.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../..")
+}
+
+/// This project's libcuda, built if it is not what its sources say.
+fn build_libcuda() -> PathBuf {
+    let options = xtask::shims::Options {
+        only: vec!["libcuda.so.1".to_owned()],
+        ..xtask::shims::Options::embedded(&root())
+    };
+    let report = xtask::shims::update(&options).expect("the driver is built");
+    assert!(report.failed.is_empty(), "libcuda: {:?}", report.failed);
+    options.out.join("libcuda.so.1")
+}
+
+/// Runs a test on a second device that does independent work in the order of the ring.
+pub fn looped(name: &str, test: impl FnOnce(&Loop)) {
+    run(name, None, test);
+}
+
+/// The same on a second device that does independent work in an order drawn from a seed, for several seeds.
+pub fn adversarial(name: &str, test: impl FnOnce(&Loop)) {
+    if is_inner(name) {
+        return inner(test);
+    }
+    for seed in 1..=4 {
+        outer(name, Some(seed));
+    }
+}
+
+fn run(name: &str, seed: Option<u64>, test: impl FnOnce(&Loop)) {
+    if is_inner(name) { inner(test) } else { outer(name, seed) }
+}
+
+fn is_inner(name: &str) -> bool {
+    std::env::var_os(INNER).is_some_and(|inner| inner == name)
+}
+
+/// Serves the second device and starts the test again.
+fn outer(name: &str, adversary: Option<u64>) {
+    let gpu = GpuConfig { memory_bytes: 1 << 30, ..GpuConfig::new("Second GPU").expect("a GPU") };
+    let range = Soft::reservable(&gpu);
+    let soft = Soft::with_hooks(&gpu, SoftOptions::default(), TestHooks { adversary }).expect("an executor");
+    let dir = folder();
+    let config = DeviceConfig::new(address(), Arc::new(soft));
+    let bus = SimBus::serve(dir.path(), vec![config]).expect("the second bus");
+    let mut child = Command::new(std::env::current_exe().expect("this program"))
+        .args([name, "--exact", "--nocapture", "--test-threads=1"])
+        .env("VGPU_SYSFS", dir.path())
+        .env("VGPU_LOG", std::env::var_os("VGPU_LOG").unwrap_or_else(|| "off".into()))
+        .env(INNER, name)
+        .env(RANGE, range.start.to_string())
+        .env("VGPU_TEST_LIBCUDA", build_libcuda())
+        .env_remove("CUDA_VISIBLE_DEVICES")
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("the test is started again");
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("the child's state") {
+            break status;
+        }
+        if start.elapsed() > PATIENCE {
+            let _ = child.kill();
+            panic!("{name} (adversary {adversary:?}) takes too long: {:#?}", bus.status());
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    assert!(status.success(), "{name} (adversary {adversary:?}): {status}");
+    let left = bus.status();
+    assert_eq!(left.devices[0].allocated, 0, "memory of the second device is left: {left:#?}");
+    assert!(left.devices[0].sessions.is_empty(), "a session of the second device is left: {left:#?}");
+}
+
+/// The options that fit the second device.
+pub fn options() -> CudaOptions {
+    let base = std::env::var(RANGE).ok().and_then(|text| text.parse().ok()).expect("a range");
+    CudaOptions {
+        libcuda: std::env::var_os("VGPU_TEST_LIBCUDA").map(PathBuf::from),
+        memory: Some(MEMORY),
+        context_bytes: 1 << 20,
+        contexts: 1,
+        address_bytes: SPAN,
+        driver_text: Some("580.65.06".to_owned()),
+        ..CudaOptions::new(base)
+    }
+}
+
+/// Serves the first device and runs the test on it.
+fn inner(test: impl FnOnce(&Loop)) {
+    let cuda = Arc::new(Cuda::new(&options()).expect("the executor"));
+    let config = DeviceConfig {
+        window_bytes: WINDOW,
+        channels: CHANNELS,
+        ..DeviceConfig::new(address(), Arc::clone(&cuda) as Arc<dyn vgpu_device::Executor>)
+    };
+    let bench = Bench::with(config);
+    let looped = Loop { cuda, bench };
+    test(&looped);
+    drop(looped.bench);
+    assert_eq!(vgpu_device::Executor::allocated(&*looped.cuda), 0, "nothing is left of ended sessions");
+}
