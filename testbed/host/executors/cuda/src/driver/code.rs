@@ -58,30 +58,42 @@ pub(crate) struct Module {
 }
 
 impl Module {
-    /// `cuModuleLoadDataEx`
+    /// `cuModuleLoadDataEx`. Asks for the compiler's words only once it has refused the code: a driver that compiles
+    /// kernels when they are needed would have to compile all of them for a log.
     pub(crate) fn load(context: &Arc<Context>, image: &Image) -> Result<Self, CodeError> {
+        match Self::try_load(context, image, &mut []) {
+            Err(error) if !error.loses_context() => Self::load_with_log(context, image),
+            loaded => loaded.map_err(|error| CodeError { error, log: String::new() }),
+        }
+    }
+
+    /// The same with the compiler's words, if it refuses the code.
+    pub(crate) fn load_with_log(context: &Arc<Context>, image: &Image) -> Result<Self, CodeError> {
         let mut logs = [[0_u8; LOG_BYTES]; 2];
-        let [info, error] = &mut logs;
-        let mut options = LOG_OPTIONS;
-        let size = ptr::without_provenance_mut::<c_void>(LOG_BYTES);
-        let mut values = [info.as_mut_ptr().cast(), size, error.as_mut_ptr().cast(), size];
-        let mut handle = CUmodule::NULL;
-        let load = context.table().cuModuleLoadDataEx;
-        // SAFETY: a live place for the answer, a live image that ends as its kind must, and as many options as
-        // values, of the types of these options.
-        let code = unsafe {
-            load(
-                &raw mut handle,
-                image.0.as_ptr().cast(),
-                LOG_OPTIONS.len() as c_uint,
-                options.as_mut_ptr(),
-                values.as_mut_ptr(),
-            )
-        };
-        check("cuModuleLoadDataEx", code).map_err(|error| {
+        Self::try_load(context, image, &mut logs).map_err(|error| {
             let text = CStr::from_bytes_until_nul(&logs[1]).map(CStr::to_string_lossy);
             CodeError { error, log: text.unwrap_or_default().trim().to_owned() }
-        })?;
+        })
+    }
+
+    /// Loads an image. `logs` are no buffers, or one for what the compiler says and one for why it refuses.
+    fn try_load(
+        context: &Arc<Context>,
+        image: &Image,
+        logs: &mut [[u8; LOG_BYTES]],
+    ) -> Result<Self, DriverError> {
+        let size = ptr::without_provenance_mut::<c_void>(LOG_BYTES);
+        let mut values: Vec<*mut c_void> =
+            logs.iter_mut().flat_map(|log| [log.as_mut_ptr().cast(), size]).collect();
+        let mut options = LOG_OPTIONS;
+        let count = options.len().min(values.len());
+        let mut handle = CUmodule::NULL;
+        let load = context.table().cuModuleLoadDataEx;
+        let (image, options) = (image.0.as_ptr().cast(), options.as_mut_ptr());
+        // SAFETY: a live place for the answer, a live image that ends as its kind must, and as many options as
+        // values, of the types of these options.
+        let code = unsafe { load(&raw mut handle, image, count as c_uint, options, values.as_mut_ptr()) };
+        check("cuModuleLoadDataEx", code)?;
         Ok(Self { context: Arc::clone(context), handle })
     }
 

@@ -50,7 +50,7 @@ enum State {
     /// Its image is there.
     Here(Arc<Checked>),
     /// It can be used.
-    Loaded(Arc<Module>),
+    Loaded(Arc<Module>, Arc<Checked>),
 }
 
 #[derive(Debug)]
@@ -82,6 +82,23 @@ pub(crate) struct Refusal {
 impl Refusal {
     fn new(code: CUresult, why: &(impl ToString + ?Sized)) -> Self {
         Self { code: code.0, why: why.to_string() }
+    }
+}
+
+impl Refusal {
+    /// Why a driver that compiles kernels when they are asked for refused one. Other refusals stay as they are.
+    fn in_the_compilers_words(self, context: &Arc<Context>, image: &Checked) -> Self {
+        let compiled =
+            [CUresult::INVALID_PTX, CUresult::UNSUPPORTED_PTX_VERSION, CUresult::NO_BINARY_FOR_GPU];
+        if !compiled.iter().any(|code| code.0 == self.code) {
+            return self;
+        }
+        match Module::load_with_log(context, &image.image) {
+            Err(CodeError { error, log }) if error.code.0 == self.code && !log.is_empty() => {
+                Self { why: log, ..self }
+            }
+            _ => self,
+        }
     }
 }
 
@@ -187,18 +204,18 @@ impl Code {
                 Arrived::Short => return Err(Violation::unknown("module", number)),
             },
             // Loaded twice.
-            State::Loaded(_) => return Err(Violation::unknown("module", number)),
+            State::Loaded(..) => return Err(Violation::unknown("module", number)),
         };
-        let loaded = image.and_then(|image| Ok(Module::load(context, &image.image)?));
-        Ok(loaded.map(|module| {
-            let state = State::Loaded(Arc::new(module));
+        let loaded = image.and_then(|image| Ok((Module::load(context, &image.image)?, image)));
+        Ok(loaded.map(|(module, image)| {
+            let state = State::Loaded(Arc::new(module), image);
             self.modules.insert(number, Opened { state, _count: count, _bytes: bytes });
         }))
     }
 
-    fn loaded(&self, module: u32) -> Result<&Arc<Module>, Violation> {
+    fn loaded(&self, module: u32) -> Result<(&Arc<Module>, &Arc<Checked>), Violation> {
         match self.modules.get(&module).map(|opened| &opened.state) {
-            Some(State::Loaded(loaded)) => Ok(loaded),
+            Some(State::Loaded(loaded, image)) => Ok((loaded, image)),
             _ => Err(Violation::unknown("module", module)),
         }
     }
@@ -209,7 +226,7 @@ impl Code {
         let (gone, kept) = self.kernels.drain().partition(|(_, kernel)| kernel.module == module);
         self.kernels = kept;
         let gone: HashMap<u32, Arc<Kernel>> = gone;
-        let loaded = if let State::Loaded(module) = opened.state { Some(module) } else { None };
+        let loaded = if let State::Loaded(module, _) = opened.state { Some(module) } else { None };
         Ok((loaded, gone.into_values().collect()))
     }
 
@@ -217,15 +234,18 @@ impl Code {
     pub(crate) fn function(
         &mut self,
         charges: &Arc<Charges>,
+        context: &Arc<Context>,
         module: u32,
         number: u32,
         name: &[u8],
     ) -> Result<Result<FunctionReply, Refusal>, Violation> {
-        let loaded = Arc::clone(self.loaded(module)?);
+        let (loaded, image) = self.loaded(module)?;
+        let (loaded, image) = (Arc::clone(loaded), Arc::clone(image));
         if self.kernels.contains_key(&number) {
             return Err(Violation::in_use("function", number));
         }
-        Ok(self.add_kernel(charges, &loaded, module, number, name))
+        let added = self.add_kernel(charges, &loaded, module, number, name);
+        Ok(added.map_err(|refusal| refusal.in_the_compilers_words(context, &image)))
     }
 
     fn add_kernel(
@@ -267,7 +287,7 @@ impl Code {
 
     /// A variable.
     pub(crate) fn global(&self, module: u32, name: &[u8]) -> Result<Result<DeviceRange, Refusal>, Violation> {
-        let loaded = self.loaded(module)?;
+        let (loaded, _) = self.loaded(module)?;
         let Ok(name) = CString::new(name) else {
             return Ok(Err(Refusal::new(CUresult::NOT_FOUND, "a variable's name is no text")));
         };

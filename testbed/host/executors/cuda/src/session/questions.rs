@@ -171,7 +171,10 @@ impl CudaSession {
                 }
             }
             Body::FunctionGet(body) => {
-                let found = self.code.function(&charges, body.module, body.function, tail)?;
+                let Some(context) = self.part.as_ref().map(|part| Arc::clone(&part.context)) else {
+                    return Err(Violation::unknown("module", body.module).into());
+                };
+                let found = self.code.function(&charges, &context, body.module, body.function, tail)?;
                 self.say(work, found);
             }
             Body::FunctionSet(body) => {
