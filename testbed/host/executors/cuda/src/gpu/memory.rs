@@ -3,6 +3,8 @@
 //! Allocations above half a megabyte are physical memory of their own; smaller ones share blocks of the device's
 //! granularity, so that they cost no call. Which memory lives is known here, and no copy goes elsewhere.
 
+mod virtual_memory;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -15,7 +17,9 @@ use crate::driver::context::Context;
 use crate::driver::error::DriverError;
 use crate::driver::range::{DeviceRange, Mapping, Physical, Reserved};
 use crate::gpu::block::Block;
-use crate::gpu::virtual_memory::Virtual;
+use virtual_memory::Virtual;
+
+pub(crate) use virtual_memory::MapOutcome;
 
 /// The largest allocation that shares a block.
 const SMALL_MOST: u64 = 512 << 10;
@@ -72,29 +76,29 @@ struct Own {
 
 /// What lives.
 #[derive(Debug)]
-pub(super) struct State {
+struct State {
     /// Addresses in granules.
-    pub(super) space: AddressSpace,
+    space: AddressSpace,
     allocations: BTreeMap<u64, Allocation>,
     /// Blocks that small allocations share, by address.
     blocks: BTreeMap<u64, Block>,
     /// Variables of modules that the guest has asked for: bytes and module by address.
     globals: BTreeMap<u64, (DeviceRange, u32)>,
     /// What the guest manages itself.
-    pub(super) own: Virtual,
+    own: Virtual,
 }
 
 /// The device memory of a session.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    pub(super) context: Arc<Context>,
-    pub(super) share: Share,
+    context: Arc<Context>,
+    share: Share,
     host: SessionHost,
-    pub(super) reserved: Arc<Reserved>,
-    pub(super) granule: u64,
+    reserved: Arc<Reserved>,
+    granule: u64,
     state: Mutex<State>,
     /// Told when a mapping that the guest has ended is gone.
-    pub(super) unmapped: Condvar,
+    unmapped: Condvar,
 }
 
 impl Memory {
@@ -127,7 +131,7 @@ impl Memory {
         })
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -214,7 +218,7 @@ impl Memory {
     }
 
     /// Brings the status report up to date.
-    pub(super) fn report(&self, state: &State) {
+    fn report(&self, state: &State) {
         let gauges = self.host.gauges();
         gauges.allocated.store(self.share.used(), Ordering::Relaxed);
         gauges.allocations.store((state.allocations.len() + state.own.count()) as u32, Ordering::Relaxed);
@@ -230,7 +234,7 @@ impl Memory {
     }
 
     /// Device memory was given back: who looks at the device sees it.
-    pub(super) fn host_changed(&self) {
+    fn host_changed(&self) {
         self.host.memory_changed();
     }
 

@@ -26,5 +26,4 @@ pub(crate) mod memory;
 pub(crate) mod part;
 pub(crate) mod staging;
 pub(crate) mod streams;
-pub(crate) mod virtual_memory;
 pub(crate) mod words;

@@ -15,9 +15,8 @@ use crate::driver::range::DeviceRange;
 use crate::driver::stream::{Rows, Shape};
 use crate::gpu::completion::Then;
 use crate::gpu::copy::At;
-use crate::gpu::memory::MemoryError;
+use crate::gpu::memory::{MapOutcome, MemoryError};
 use crate::gpu::part::Part;
-use crate::gpu::virtual_memory::MapOutcome;
 
 /// Slices that a copy of rows may be cut into, where the driver cannot take all of them at once.
 const SLICES_MOST: u64 = 4096;
