@@ -20,6 +20,7 @@ use vgpu_guest::vm::modules::Modules;
 pub use vgpu_guest::vm::qemu::Accelerator;
 use vgpu_guest::vm::qemu::{Qemu, Settings, check_kvm};
 use vgpu_guest::vm::share::Daemon;
+use vgpu_serve::vm::Vm;
 
 use crate::bed::terminate;
 use crate::programs;
@@ -32,6 +33,8 @@ const MODULES: [&str; 3] = ["virtio_pci", "virtio_console", "virtiofs"];
 /// The group that may open the device, and its one user.
 const DEVICE_GROUP: u32 = 990;
 const USER: u32 = 1000;
+/// The device's PCI slot in the guest.
+const SLOT: u8 = 4;
 /// A guest normally is ready after two seconds, on an idle machine.
 const BOOT_LIMIT: Duration = Duration::from_mins(2);
 
@@ -167,7 +170,6 @@ impl GuestMachine {
         let settings = Settings {
             accelerator: options.accelerator,
             cpus: options.cpus,
-            memory_mib: options.memory_mib,
             kernel: kernel.image,
             initramfs,
             append: match options.huge_pages {
@@ -176,7 +178,9 @@ impl GuestMachine {
             },
         };
         let (agent, listener) = agent_socket(folder.path())?;
-        let command = qemu.machine(&settings, &daemons, &agent, &device.socket);
+        // What `vgpu-device serve` prints for its users is what guests boot with here.
+        let vm = Vm { socket: device.socket.clone(), memory_mib: options.memory_mib, slot: Some(SLOT) };
+        let command = qemu.machine(&settings, &daemons, &agent, &vm.qemu());
         let machine = Machine::boot(command, listener, BOOT_LIMIT)?;
         Ok(Self { machine, _shares: daemons, device, _folder: folder })
     }

@@ -80,11 +80,13 @@ pub use session::memory::Piece;
 pub use session::remote::{Home, Loss, Part, Remote, SharedRange};
 pub use session::return_area::{LateError, ReplyTo};
 pub use session::violation::Violation;
-pub use sim::{ExitHandle, Seen, SimBus, SimDevice, SimError, V1Config, V1TestHooks, V1Way, Watch};
+pub use sim::{
+    ExitHandle, Seen, SimBus, SimDevice, SimError, StatusHandle, V1Config, V1TestHooks, V1Way, Watch,
+};
 pub use spin::{Awake, Budget, cpus};
 pub use status::{BusStatus, DeviceStatus, ELSEWHERE, SessionStatus};
 pub use supply::account::{Account, OutOfMemory, Share, Taken};
 pub use supply::images::{Arrived, Arriving, Digest, Images, Kept, has_digest};
 pub use supply::space::{AddressSpace, Grain};
-pub use unix_socket::connect_bar;
+pub use unix_socket::{ListenError, connect_bar, listen_for};
 pub use vgpu_wire::pci::PciAddress;

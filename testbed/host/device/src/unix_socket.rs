@@ -3,12 +3,14 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::Path;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags, fchmod};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, chownat, fchmod, fstat, open};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
+use rustix::process::Gid;
 
 /// Connections that may wait to be accepted. A guest that finds no room is told that nobody is there.
 const BACKLOG: i32 = 256;
@@ -19,7 +21,7 @@ fn with_address<T>(path: &Path, act: impl FnOnce(&SocketAddrUnix) -> rustix::io:
         return Err(io::ErrorKind::InvalidInput.into());
     };
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-    let folder = rustix::fs::open(folder, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let folder = open(folder, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let short = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name);
     Ok(act(&SocketAddrUnix::new(short.as_path())?)?)
 }
@@ -32,6 +34,66 @@ pub(crate) fn listen_at(path: &Path, kind: SocketType) -> io::Result<OwnedFd> {
     with_address(path, |address| bind(&socket, address))?;
     listen(&socket, BACKLOG)?;
     Ok(socket)
+}
+
+/// Why a service cannot listen at a path.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// Another process listens there.
+    #[error("listen at {path}: another process does")]
+    Served {
+        /// Path of the socket.
+        path: PathBuf,
+    },
+    /// Anything else.
+    #[error("{what} {path}")]
+    File {
+        /// What was tried.
+        what: &'static str,
+        /// Path of the socket.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Listens at `path` for stream connections of this user and, with `group`, of that group's users: hypervisors
+/// often run as users of their own. A socket that a dead process left there is removed first.
+///
+/// # Errors
+/// [`ListenError::Served`] if somebody listens there, else what cannot be done and why.
+pub fn listen_for(path: &Path, group: Option<u32>) -> Result<OwnedFd, ListenError> {
+    let failed = |what| move |source| ListenError::File { what, path: path.to_owned(), source };
+    if std::fs::symlink_metadata(path).is_ok_and(|data| data.file_type().is_socket()) {
+        match connect_to(path) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                std::fs::remove_file(path).map_err(failed("remove"))?;
+            }
+            // Accepted, or waiting to be.
+            _ => return Err(ListenError::Served { path: path.to_owned() }),
+        }
+    }
+    let listener = listen_at(path, SocketType::STREAM).map_err(failed("listen at"))?;
+    if let Some(group) = group {
+        open_to(path, group).map_err(failed("give a group"))?;
+    }
+    Ok(listener)
+}
+
+/// Lets a group's users connect to a socket of this process. Whatever somebody has put in its place meanwhile
+/// is left alone.
+fn open_to(path: &Path, group: u32) -> io::Result<()> {
+    let socket = open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    let about = fstat(&socket)?;
+    let is_socket = rustix::fs::FileType::from_raw_mode(about.st_mode) == rustix::fs::FileType::Socket;
+    if !is_socket || about.st_uid != rustix::process::geteuid().as_raw() {
+        return Err(io::Error::other("it is not the socket that was made there"));
+    }
+    // A descriptor like this one has no other name that its mode could be set by.
+    let name = PathBuf::from(format!("/proc/self/fd/{}", socket.as_raw_fd()));
+    chownat(CWD, &name, None, Some(Gid::from_raw(group)), AtFlags::empty())?;
+    std::fs::set_permissions(&name, PermissionsExt::from_mode(0o660))
 }
 
 /// A stream socket connected to who listens at `path`, which does not block yet: who listens but takes nobody
@@ -52,4 +114,25 @@ pub fn connect_bar(path: &Path) -> io::Result<OwnedFd> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     with_address(path, |address| connect(&socket, address))?;
     Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dead_listener_makes_room_and_a_living_one_does_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        drop(listen_for(&path, None).unwrap());
+        let own = rustix::process::getegid().as_raw();
+        let living = listen_for(&path, Some(own)).expect("nobody listens any more");
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o660);
+        assert!(matches!(listen_for(&path, None), Err(ListenError::Served { .. })));
+        drop(living);
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "not a socket").unwrap();
+        assert!(matches!(listen_for(&path, None), Err(ListenError::File { what: "listen at", .. })));
+        assert_eq!(std::fs::read(&path).unwrap(), b"not a socket");
+    }
 }

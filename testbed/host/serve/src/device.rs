@@ -9,22 +9,26 @@ use serde_json::{Value, json};
 use vgpu_device::{DeviceConfig, GpuConfig, PciAddress, SimBus};
 use vgpu_vfio_user::{SharedRam, V1, V2};
 
-use crate::bus::{Bus, parse_bus};
-use crate::executor::{ExecutorOptions, parse_size};
+use crate::executor::ExecutorOptions;
 use crate::facts::{self, Facts};
 use crate::knobs::Knobs;
-use crate::lifetime::{ready, when_asked};
-use crate::machine::serve_machine;
+use crate::lifetime::{Status, log, ready, when_asked};
+use crate::machine::{Place, serve_machine};
 use crate::v1::V1Options;
+use crate::values::{Bus, Group, Level, Size, WARN};
 
 /// Memory of a guest with devices of version 1.
 const V1_RAM: u64 = 1 << 30;
+/// Size of the window, unless told otherwise.
+pub(crate) const WINDOW: Size = Size(256 << 20);
+/// Guest processes that can be attached to a device at a time, unless told otherwise.
+pub(crate) const CHANNELS: u32 = 64;
 /// Slot of the first device that is not given by `--device`.
 const FIRST_SLOT: u8 = 5;
 
 /// Versions of the contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Protocol {
+pub(crate) enum Protocol {
     /// That of hosts that exist: BAR0, BAR1, one call at a time.
     V1,
     /// Rings in a window.
@@ -36,40 +40,44 @@ enum Protocol {
 pub struct Arguments {
     /// The bus: `sim:DIR`, a folder that looks like sysfs, or `vfio-user:SOCKET`, where a QEMU of 10.1 or
     /// later connects.
-    #[arg(long, value_parser = parse_bus)]
-    bus: Bus,
+    #[arg(long)]
+    pub(crate) bus: Bus,
+    /// A group, by name or number, whose users may connect to a vfio-user socket, too; without it only this
+    /// user may.
+    #[arg(long, value_name = "GROUP")]
+    pub(crate) group: Option<Group>,
     /// Version of the contract that the devices speak.
     #[arg(long, value_enum, default_value_t = Protocol::V2)]
-    protocol: Protocol,
+    pub(crate) protocol: Protocol,
     #[command(flatten)]
-    host: ExecutorOptions,
+    pub(crate) host: ExecutorOptions,
     /// Size of the window.
-    #[arg(long, default_value = "256M", value_parser = parse_size)]
-    window: u64,
+    #[arg(long, default_value_t = WINDOW)]
+    pub(crate) window: Size,
     /// How many guest processes can be attached to a device at a time.
-    #[arg(long, default_value_t = 64)]
-    channels: u32,
+    #[arg(long, default_value_t = CHANNELS)]
+    pub(crate) channels: u32,
     /// How many devices.
     #[arg(long, default_value_t = 1, conflicts_with = "device")]
-    devices: u8,
+    pub(crate) devices: u8,
     /// One device by its facts, as JSON: address, name, uuid, cc, memory_mib. Can be given several times.
     #[arg(long, value_parser = facts::parse)]
-    device: Vec<Facts>,
+    pub(crate) device: Vec<Facts>,
     /// Memory of the guest on a simulated bus, of which devices take pages. With version 1 there is always
     /// some, 1G unless told otherwise; a machine has its own.
-    #[arg(long, value_parser = parse_size)]
-    ram: Option<u64>,
+    #[arg(long)]
+    pub(crate) ram: Option<Size>,
     /// What is logged on stderr: error, warn, info (what kernels print, too), debug.
-    #[arg(long, value_name = "LEVEL", default_value = "warn")]
-    log: tracing::Level,
+    #[arg(long, value_name = "LEVEL", default_value_t = WARN)]
+    pub(crate) log: Level,
     /// Stop when stdin closes, as well as on SIGTERM, SIGINT, or `exit` on the control socket. A line
     /// `status` is answered on stdout by what a device behind vfio-user knows, in one line of JSON: a
     /// machine's bus has no control socket.
     #[arg(long)]
-    until_stdin_closes: bool,
+    pub(crate) until_stdin_closes: bool,
     // Last: its heading is that of what follows, too.
     #[command(flatten)]
-    v1: V1Options,
+    pub(crate) v1: V1Options,
 }
 
 impl Arguments {
@@ -95,7 +103,7 @@ impl Arguments {
     fn configs(&self, knobs: &Knobs) -> Result<Vec<DeviceConfig>> {
         let config = |(address, gpu)| -> Result<DeviceConfig> {
             let mut config = DeviceConfig::new(address, self.host.executor(&gpu, knobs)?);
-            config.window_bytes = self.window;
+            config.window_bytes = self.window.0;
             config.channels = self.channels;
             Ok(config)
         };
@@ -112,21 +120,29 @@ impl Arguments {
 
     /// The devices on a simulated bus.
     fn simulate(&self, folder: &Path, knobs: &Knobs) -> Result<SimBus> {
-        if self.ram.is_some_and(|ram| ram > isize::MAX as u64) {
+        let ram = self.ram.map(|ram| ram.0);
+        if ram.is_some_and(|ram| ram > isize::MAX as u64) {
             bail!("a guest cannot have so much memory");
         }
         Ok(match self.protocol {
             Protocol::V1 => {
                 self.refuse_workers()?;
                 let executor = |gpu: &GpuConfig| self.host.executor(gpu, knobs);
-                self.v1.serve(folder, self.ram.unwrap_or(V1_RAM), &knobs.v1, self.gpus()?, executor)?
+                self.v1.serve(folder, ram.unwrap_or(V1_RAM), &knobs.v1, self.gpus()?, executor)?
             }
-            Protocol::V2 => SimBus::serve_hooked(folder, self.ram, self.configs(knobs)?, &knobs.device)?,
+            Protocol::V2 => SimBus::serve_hooked(folder, ram, self.configs(knobs)?, &knobs.device)?,
         })
     }
 
     /// One device behind a socket, for machines.
-    fn serve_machine(&self, path: &Path, knobs: &Knobs) -> Result<()> {
+    fn serve_machine<T>(
+        &self,
+        path: &Path,
+        knobs: &Knobs,
+        announce: impl FnOnce(Status) -> Result<T>,
+    ) -> Result<()> {
+        let group = self.group.map(|group| group.0);
+        let place = Place { path, group, watch_stdin: self.until_stdin_closes };
         if self.ram.is_some() {
             bail!("--ram is for a simulated bus: a machine has its own memory");
         }
@@ -138,18 +154,18 @@ impl Arguments {
                 let executor = || self.host.executor(gpu, knobs);
                 let device = self.v1.device(Arc::new(ram.clone()), &knobs.v1, executor)?;
                 let counted = Arc::clone(&device);
-                let status = move || json!({ "accesses": counted.accesses() });
-                let function = Arc::new(V1::new(device));
-                serve_machine(path, function, ram, self.until_stdin_closes, status, || {})
+                let status: Status = Arc::new(move || json!({ "accesses": counted.accesses() }));
+                serve_machine(place, Arc::new(V1::new(device)), ram, status, announce, || {})
             }
             Protocol::V2 => {
                 let [config] = &self.configs(knobs)?[..] else { bail!("a vfio-user socket has one device") };
                 let config = DeviceConfig { memory: Some(Arc::new(ram.clone())), ..config.clone() };
                 let function = V2::with_hooks(&config, &knobs.device)?;
                 let (device, known) = (Arc::clone(function.device()), Arc::clone(function.device()));
-                let status = move || serde_json::to_value(known.status()).unwrap_or_default();
+                let status: Status =
+                    Arc::new(move || serde_json::to_value(known.status()).unwrap_or_default());
                 let end = move || device.shutdown();
-                serve_machine(path, Arc::new(function), ram, self.until_stdin_closes, status, end)
+                serve_machine(place, Arc::new(function), ram, status, announce, end)
             }
         }
     }
@@ -157,17 +173,35 @@ impl Arguments {
 
 /// Serves, says `ready` on stdout, and waits until it is told to stop.
 pub fn run(arguments: &Arguments, knobs: &Knobs) -> Result<()> {
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(arguments.log).init();
+    log(arguments.log);
+    serve(arguments, knobs, |_| ready())
+}
+
+/// Serves, calls `announce` when guests can come, and waits until it is told to stop.
+pub(crate) fn serve<T>(
+    arguments: &Arguments,
+    knobs: &Knobs,
+    announce: impl FnOnce(Status) -> Result<T>,
+) -> Result<()> {
     match &arguments.bus {
         Bus::Sim(folder) => {
+            if arguments.group.is_some() {
+                bail!("--group is for a vfio-user socket: a simulated bus is one user's");
+            }
             let bus = arguments.simulate(folder, knobs)?;
             let exit = bus.exit_handle();
-            when_asked(arguments.until_stdin_closes, move || exit.request(), || Value::Null)?;
-            ready()?;
+            when_asked(arguments.until_stdin_closes, move || exit.request(), Arc::new(|| Value::Null))?;
+            let known = bus.status_handle();
+            let announced =
+                announce(Arc::new(move || serde_json::to_value(known.status()).unwrap_or_default()))?;
             // Without a limit it returns only when it was told to.
             let _asked = bus.wait_for_exit(None);
+            drop(announced);
             Ok(())
         }
-        Bus::VfioUser(path) => arguments.serve_machine(path, knobs),
+        Bus::VfioUser(path) => arguments.serve_machine(path, knobs, announce),
+        Bus::V1(_) => {
+            bail!("the command `mediator` or `serve` serves version 1's devices of other processes")
+        }
     }
 }

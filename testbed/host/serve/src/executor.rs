@@ -8,20 +8,28 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
-use vgpu_device::{
-    ADDRESS_RANGES, Addresses, ClaimError, Executor, GpuConfig, RangeLocks, parse_bytes,
-    parse_compute_capability, parse_uuid,
-};
+use vgpu_device::{ADDRESS_RANGES, Addresses, ClaimError, Executor, GpuConfig, RangeLocks};
 use vgpu_executor_cuda::{Cuda, CudaOptions};
 use vgpu_executor_null::Null;
 use vgpu_executor_soft::{Soft, SoftOptions, TestHooks};
 use vgpu_worker::{WorkerConfig, WorkerExecutor};
 
 use crate::knobs::Knobs;
+use crate::values::{Capability, Limit, Size, Uuid};
+
+/// Device memory, unless told otherwise.
+const MEMORY: Size = Size(8 << 30);
+/// The least compute capability that programs ask of a GPU with integer dot products and without tensor cores.
+const CAPABILITY: Capability = Capability((6, 1));
+/// CUDA 13.0.
+const DRIVER: u32 = 13_000;
+/// A driver of CUDA 13.0.
+const DRIVER_TEXT: &str = "580.65.06";
 
 /// What stands behind the devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-enum ExecutorKind {
+#[serde(rename_all = "lowercase")]
+pub(crate) enum ExecutorKind {
     /// Carries calls out on the CPU: memory, copies, kernels from their PTX, matrix products.
     Soft,
     /// Answers success and does nothing: for measuring.
@@ -31,57 +39,78 @@ enum ExecutorKind {
 }
 
 /// Options.
-#[derive(clap::Args)]
+#[derive(Debug, clap::Args)]
 pub(crate) struct ExecutorOptions {
     /// What stands behind the devices.
     #[arg(long, value_enum, default_value_t = ExecutorKind::Soft)]
-    executor: ExecutorKind,
+    pub(crate) executor: ExecutorKind,
     /// Compute capability.
-    #[arg(long, default_value = "6.1", value_parser = capability)]
-    cc: (u32, u32),
+    #[arg(long, default_value_t = CAPABILITY)]
+    pub(crate) cc: Capability,
     /// Device memory, such as 8G.
-    #[arg(long, default_value = "8G", value_parser = parse_size)]
-    memory: u64,
+    #[arg(long, default_value_t = MEMORY)]
+    pub(crate) memory: Size,
     /// Product name.
     #[arg(long, default_value = vgpu_executor_soft::NAME)]
-    name: String,
+    pub(crate) name: String,
     /// The library through which the cuda executor drives its GPU; `libcuda.so.1` as the loader finds it, if not
     /// given.
     #[arg(long, value_name = "PATH")]
-    libcuda: Option<PathBuf>,
+    pub(crate) libcuda: Option<PathBuf>,
     /// The GPU of the cuda executor; the first, if not given.
-    #[arg(long = "gpu", value_name = "UUID", value_parser = uuid)]
-    host_gpu: Option<[u8; 16]>,
+    #[arg(long = "gpu", value_name = "UUID")]
+    pub(crate) host_gpu: Option<Uuid>,
     /// UUID; drawn at random if not given.
-    #[arg(long, value_parser = uuid)]
-    uuid: Option<[u8; 16]>,
+    #[arg(long)]
+    pub(crate) uuid: Option<Uuid>,
     /// The device addresses of the first device, as the number of a range, 0 to 44; further devices have those
     /// that follow. No two devices of a virtual machine may have the same. Without it each takes a range that
     /// no other device of this host has, by a lock in a directory that device processes share: where they
     /// share none, as in containers, give each its own.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..i64::from(ADDRESS_RANGES)))]
-    address_range: Option<u32>,
+    pub(crate) address_range: Option<u32>,
     /// `cuDriverGetVersion`: the newest CUDA that the device supports.
-    #[arg(long, default_value_t = 13_000)]
-    driver: u32,
+    #[arg(long, default_value_t = DRIVER)]
+    pub(crate) driver: u32,
     /// Version text of the driver.
-    #[arg(long, default_value = "580.65.06")]
-    driver_text: String,
+    #[arg(long, default_value = DRIVER_TEXT)]
+    pub(crate) driver_text: String,
     /// Threads of the soft executor that run one kernel; one for each CPU if not given.
     #[arg(long)]
-    threads: Option<NonZeroUsize>,
+    pub(crate) threads: Option<NonZeroUsize>,
     /// How long a kernel, product, copy or fill of the soft executor may take before it fails with
     /// `CUDA_ERROR_LAUNCH_TIMEOUT`, such as 20m, 90s, 500ms; a plain number is seconds. Without it there is
     /// no limit.
-    #[arg(long, value_name = "TIME", value_parser = limit)]
-    kernel_timeout: Option<Duration>,
+    #[arg(long, value_name = "TIME")]
+    pub(crate) kernel_timeout: Option<Limit>,
     /// Run each session in a confined worker process of its own. For devices of version 2.
     #[arg(long)]
-    worker: bool,
+    pub(crate) worker: bool,
     /// The user that worker processes run as, where root starts them. Without it, `vgpu-worker` if there is such
     /// a user.
     #[arg(long, value_name = "USER", requires = "worker")]
-    worker_user: Option<String>,
+    pub(crate) worker_user: Option<String>,
+}
+
+impl Default for ExecutorOptions {
+    fn default() -> Self {
+        Self {
+            executor: ExecutorKind::Soft,
+            cc: CAPABILITY,
+            memory: MEMORY,
+            name: vgpu_executor_soft::NAME.to_owned(),
+            uuid: None,
+            libcuda: None,
+            host_gpu: None,
+            address_range: None,
+            driver: DRIVER,
+            driver_text: DRIVER_TEXT.to_owned(),
+            threads: None,
+            kernel_timeout: None,
+            worker: false,
+            worker_user: None,
+        }
+    }
 }
 
 /// The command by which this program is a worker process.
@@ -124,40 +153,10 @@ impl Description {
     }
 }
 
-/// Reads a size such as `8G`.
-pub fn parse_size(text: &str) -> Result<u64, String> {
-    parse_bytes(text).ok_or_else(|| "expected a size such as 8G, 512M".to_owned())
-}
-
-fn capability(text: &str) -> Result<(u32, u32), String> {
-    parse_compute_capability(text).ok_or_else(|| "expected MAJOR.MINOR".to_owned())
-}
-
-/// Reads a limit of time: "20m", "1.5h", "500ms", "60", which are seconds.
-fn limit(text: &str) -> Result<Duration, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit = match &text[digits.len()..] {
-        "ms" => 1e-3,
-        "s" | "" => 1.0,
-        "m" | "min" => 60.0,
-        "h" => 3600.0,
-        _ => f64::NAN,
-    };
-    let number: f64 = digits.parse().unwrap_or(f64::NAN);
-    Duration::try_from_secs_f64(number * unit)
-        .ok()
-        .filter(|limit| !limit.is_zero())
-        .ok_or_else(|| "expected a time such as 20m, 90s, 500ms, 1h; a plain number is seconds".to_owned())
-}
-
-fn uuid(text: &str) -> Result<[u8; 16], String> {
-    parse_uuid(text).ok_or_else(|| "expected a UUID".to_owned())
-}
-
 impl ExecutorOptions {
     /// The UUID that was given.
-    pub(crate) const fn uuid(&self) -> Option<[u8; 16]> {
-        self.uuid
+    pub(crate) fn uuid(&self) -> Option<[u8; 16]> {
+        self.uuid.map(|uuid| uuid.0)
     }
 
     /// The device addresses of the device `index` of this process, counted from 0.
@@ -173,8 +172,8 @@ impl ExecutorOptions {
     pub(crate) fn gpu(&self, index: usize) -> Result<GpuConfig> {
         let mut gpu = GpuConfig::new(&self.name)?;
         gpu.addresses = self.addresses(index)?;
-        gpu.compute_capability = self.cc;
-        gpu.memory_bytes = self.memory;
+        gpu.compute_capability = self.cc.0;
+        gpu.memory_bytes = self.memory.0;
         gpu.driver_version = self.driver;
         gpu.driver_text.clone_from(&self.driver_text);
         Ok(gpu)
@@ -191,9 +190,9 @@ impl ExecutorOptions {
             kind: self.executor,
             gpu: gpu.clone(),
             libcuda: self.libcuda.clone(),
-            host_gpu: self.host_gpu,
+            host_gpu: self.host_gpu.map(|gpu| gpu.0),
             threads: self.threads,
-            kernel_timeout: self.kernel_timeout,
+            kernel_timeout: self.kernel_timeout.map(|limit| limit.0),
             adversarial: knobs.adversarial,
         };
         let executor = description.make()?;
@@ -210,29 +209,5 @@ impl ExecutorOptions {
             user: self.worker_user.clone(),
         };
         Ok(knobs.wrapped(Arc::new(WorkerExecutor::new(config)?)))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// `--kernel-timeout 20m` sets a limit; the option takes units.
-    #[test]
-    fn a_kernel_timeout_takes_units() {
-        for (text, millis) in [
-            ("20m", 1_200_000),
-            ("2min", 120_000),
-            ("90s", 90_000),
-            ("60", 60_000),
-            ("0.5", 500),
-            ("500ms", 500),
-            ("1.5h", 5_400_000),
-        ] {
-            assert_eq!(limit(text), Ok(Duration::from_millis(millis)), "{text}");
-        }
-        for text in ["", "m", "20 m", "20d", "-1", "0", "0s", "nan", "inf", "1e300h", "20m30s"] {
-            assert!(limit(text).is_err(), "{text}");
-        }
     }
 }

@@ -1,8 +1,11 @@
-//! What a host runs, as commands: [`device`] serves VGPU-STUB devices on a bus, and [`mediator`] carries out
-//! the calls of version 1's devices that live in other processes. The program `vgpu-device` has these two
-//! commands, and [`worker`], which it starts itself.
+//! What a host runs, as commands: [`serve`] gives a VM a GPU, by settings from options and a file; it uses
+//! [`device`], which serves VGPU-STUB devices on a bus, and [`mediator`], which carries out the calls of version
+//! 1's devices that live in other processes. These two have the options that tests need, too. [`worker`] is started by
+//! the program itself.
 //!
 //! ```text
+//!  serve ──► settings, vm: what QEMU and libvirt are started with
+//!    │
 //!  device ──► bus: sim:DIR ─────────── vgpu_device::SimBus
 //!     │            vfio-user:SOCKET ── machine ── vgpu_vfio_user
 //!     ├─► v1: properties, and where calls go
@@ -15,7 +18,6 @@
 
 #![forbid(unsafe_code)]
 
-mod bus;
 pub mod device;
 mod executor;
 mod facts;
@@ -23,10 +25,13 @@ mod knobs;
 mod lifetime;
 mod machine;
 pub mod mediator;
+pub mod serve;
+mod settings;
 mod v1;
+mod values;
+pub mod vm;
 pub mod worker;
 
-pub use bus::parse_sim;
-pub use executor::parse_size;
 pub use facts::Facts;
 pub use knobs::Knobs;
+pub use values::{parse_sim, parse_size};

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use vgpu_serve::{Knobs, device, mediator, worker};
+use vgpu_serve::{Knobs, device, mediator, serve, worker};
 
 /// Serves VGPU-STUB devices to guests, and the calls of version 1's devices.
 #[derive(Parser)]
@@ -15,6 +15,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Give a VM a GPU, and print what the VM is to be started with.
+    Serve(serve::Arguments),
     /// Serve VGPU-STUB devices on a bus until told to stop.
     Device(device::Arguments),
     /// Carry out the calls of version 1's devices in other processes, such as those of patched hypervisors.
@@ -26,6 +28,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
+        Command::Serve(arguments) => serve::run(&arguments),
         Command::Device(arguments) => device::run(&arguments, &Knobs::default()),
         Command::Mediator(arguments) => mediator::run(&arguments, &Knobs::default()),
         Command::Worker => return worker::run(),

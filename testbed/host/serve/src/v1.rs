@@ -9,9 +9,10 @@ use vgpu_device::v1::{self, Client, GuestMemory, Local, Mediator, Preferences, P
 use vgpu_device::{Executor, GpuConfig, PciAddress, SimBus, V1Config, V1TestHooks, V1Way};
 
 /// `pool_id`
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Pool {
     /// The usual one.
+    #[default]
     #[value(name = "A")]
     A,
     /// The other one.
@@ -20,18 +21,19 @@ enum Pool {
 }
 
 /// `priority`
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Priority {
     /// 0
     Low,
     /// 1
+    #[default]
     Medium,
     /// 2
     High,
 }
 
 /// Options.
-#[derive(clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 #[command(next_help_heading = "Options of version 1")]
 pub(crate) struct V1Options {
     /// The mediator's socket; without it the mediator is in this process.

@@ -12,6 +12,7 @@ use vfio_bindings::bindings::vfio::{
     VFIO_REGION_INFO_FLAG_READ, VFIO_REGION_INFO_FLAG_WRITE, vfio_region_info, vfio_region_sparse_mmap_area,
 };
 use vfio_user::{DmaMapFlags, DmaUnmapFlags, IrqInfo, Server, ServerBackend, ServerRegion, SparseArea};
+use vgpu_device::{ListenError, listen_for};
 
 use crate::config::{self, Config};
 use crate::function::{Bar, Function};
@@ -19,10 +20,12 @@ use crate::ram::{Region, SharedRam};
 
 /// Why a socket cannot be served.
 #[derive(Debug, thiserror::Error)]
-#[error("serve the vfio-user socket {path}: {source}")]
-pub struct SocketError {
-    path: PathBuf,
-    source: vfio_user::Error,
+#[allow(missing_docs, reason = "the texts say it")]
+pub enum SocketError {
+    #[error("open the vfio-user socket")]
+    Listen(#[from] ListenError),
+    #[error("serve the vfio-user socket {path}: {source}")]
+    Serve { path: PathBuf, source: vfio_user::Error },
 }
 
 /// The socket. Removed when dropped.
@@ -41,8 +44,14 @@ impl std::fmt::Debug for FunctionSocket {
 }
 
 impl FunctionSocket {
-    /// Listens at `path`, where nothing may be. `ram` will hold the guest's memory.
-    pub fn bind(path: &Path, function: Arc<dyn Function>, ram: SharedRam) -> Result<Self, SocketError> {
+    /// Listens at `path`, for VMMs of this user and of `group`. What a dead process left there is removed.
+    /// `ram` will hold the guest's memory.
+    pub fn bind(
+        path: &Path,
+        group: Option<u32>,
+        function: Arc<dyn Function>,
+        ram: SharedRam,
+    ) -> Result<Self, SocketError> {
         let bars = function.bars();
         let mut memory = Vec::new();
         let regions = (0..VFIO_PCI_NUM_REGIONS).map(|index| {
@@ -55,8 +64,7 @@ impl FunctionSocket {
         let regions = regions.collect();
         // A VMM asks about each kind of interrupt; there are none of any.
         let irqs = (0..VFIO_PCI_NUM_IRQS).map(|index| IrqInfo { index, flags: 0, count: 0 }).collect();
-        let server = Server::new(path, true, irqs, regions)
-            .map_err(|source| SocketError { path: path.to_owned(), source })?;
+        let server = Server::from_owned_fd(listen_for(path, group)?, true, irqs, regions);
         let config = Config::new(&function.identity(), &bars, function.pages_key());
         let connection = Connection { function, bars, config, ram };
         Ok(Self { path: path.to_owned(), server, connection, _memory: memory })
@@ -72,11 +80,18 @@ impl FunctionSocket {
                 // The machine's end, however it came, is not ours.
                 Ok(()) => {}
                 Err(source @ vfio_user::Error::SocketAccept(_)) => {
-                    return Err(SocketError { path: self.path.clone(), source });
+                    return Err(SocketError::Serve { path: self.path.clone(), source });
                 }
                 Err(error) => tracing::warn!(socket = %self.path.display(), "the connection broke: {error}"),
             }
         }
+    }
+}
+
+impl Drop for FunctionSocket {
+    fn drop(&mut self) {
+        // It may have been removed already.
+        let _ = std::fs::remove_file(&self.path);
     }
 }
 

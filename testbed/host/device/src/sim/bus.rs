@@ -28,6 +28,18 @@ pub struct SimBus {
     bus: Bus,
 }
 
+/// What is allocated on a bus, for who does not own it.
+#[derive(Clone, Debug)]
+pub struct StatusHandle(Arc<[SimDevice]>);
+
+impl StatusHandle {
+    /// What is allocated, by device and session.
+    #[must_use]
+    pub fn status(&self) -> BusStatus {
+        control::status(&self.0)
+    }
+}
+
 impl SimBus {
     /// Makes `folder` a bus with these devices. It is created where it does not exist; what a process that
     /// died left in it is removed; one that another process serves is refused.
@@ -138,6 +150,12 @@ impl SimBus {
     #[must_use]
     pub fn status(&self) -> BusStatus {
         control::status(&self.devices)
+    }
+
+    /// Answers what [`SimBus::status`] does, from any thread and for as long as it is kept.
+    #[must_use]
+    pub fn status_handle(&self) -> StatusHandle {
+        StatusHandle(Arc::clone(&self.devices))
     }
 
     /// Sessions read messages but stop carrying them out.

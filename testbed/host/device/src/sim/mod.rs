@@ -27,7 +27,7 @@ mod socket;
 mod v1;
 mod v1_hooks;
 
-pub use bus::SimBus;
+pub use bus::{SimBus, StatusHandle};
 pub use control::ExitHandle;
 pub use device::SimDevice;
 pub use error::SimError;

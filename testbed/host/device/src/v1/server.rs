@@ -7,7 +7,6 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex};
@@ -15,10 +14,8 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, chownat, fstat, open};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, Shutdown, SocketType, recv, shutdown, sockopt::socket_peercred};
-use rustix::process::Gid;
+use rustix::net::{RecvFlags, Shutdown, recv, shutdown, sockopt::socket_peercred};
 use vgpu_wire::v1::frame::{Call, Header};
 
 use super::clients::{Admission, Client, admit};
@@ -26,7 +23,7 @@ use super::lane::{Lane, Turn};
 use super::mediator::{Connection, Mediator};
 use super::talk::{End, serve};
 use crate::sync::lock;
-use crate::unix_socket::{connect_to, listen_at};
+use crate::unix_socket::{ListenError, listen_for};
 
 /// How long clients wait before the next attempt when the process is out of descriptors.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -43,12 +40,9 @@ const STOP_LIMIT: Duration = Duration::from_millis(500);
 /// Why a mediator's socket cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// Another process listens at the path.
-    #[error("listen at {path}: another mediator does")]
-    Served {
-        /// Path of the socket.
-        path: PathBuf,
-    },
+    /// The server cannot listen at the path.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
     /// A system call on the socket failed.
     #[error("{what} {path}")]
     File {
@@ -114,21 +108,8 @@ impl Server {
     /// As [`Server::start`].
     pub fn start_for(path: &Path, mediator: &Arc<Mediator>, group: Option<u32>) -> Result<Self, ServerError> {
         let failed = |what| move |source| ServerError::File { what, path: path.to_owned(), source };
-        let socket = std::fs::symlink_metadata(path).is_ok_and(|data| data.file_type().is_socket());
-        if socket {
-            match connect_to(path) {
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                    std::fs::remove_file(path).map_err(failed("remove"))?;
-                }
-                // Another mediator listens there, or is about to.
-                _ => return Err(ServerError::Served { path: path.to_owned() }),
-            }
-        }
-        let listener = UnixListener::from(listen_at(path, SocketType::STREAM).map_err(failed("listen at"))?);
+        let listener = UnixListener::from(listen_for(path, group)?);
         listener.set_nonblocking(true).map_err(failed("listen at"))?;
-        if let Some(group) = group {
-            open_to(path, group).map_err(failed("give a group"))?;
-        }
         let shared = Arc::new(Shared {
             mediator: Arc::clone(mediator),
             listener,
@@ -140,22 +121,6 @@ impl Server {
         let thread = Some(acceptor.map_err(failed("start a thread for"))?);
         Ok(Self { shared, path: path.to_owned(), thread })
     }
-}
-
-/// Lets a group's users connect to this process's socket. A file that somebody has put in its place meanwhile
-/// is not changed.
-fn open_to(path: &Path, group: u32) -> io::Result<()> {
-    let socket = open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
-    let about = fstat(&socket)?;
-    let is_socket = rustix::fs::FileType::from_raw_mode(about.st_mode) == rustix::fs::FileType::Socket;
-    if !is_socket || about.st_uid != rustix::process::geteuid().as_raw() {
-        return Err(io::Error::other("it is not the socket that was made there"));
-    }
-    // An `O_PATH` descriptor has no other name by which its mode can be set.
-    let number = std::os::fd::AsRawFd::as_raw_fd(&socket);
-    let name = PathBuf::from(format!("/proc/self/fd/{number}"));
-    chownat(CWD, &name, None, Some(Gid::from_raw(group)), AtFlags::empty())?;
-    std::fs::set_permissions(&name, PermissionsExt::from_mode(0o660))
 }
 
 impl Server {

@@ -1,0 +1,167 @@
+//! The command `serve`: gives one VM a GPU. Settings come from the command line and from a file; what the VM
+//! has to be started with is printed.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+
+use crate::device::{self, CHANNELS, Protocol, WINDOW};
+use crate::executor::ExecutorOptions;
+use crate::knobs::Knobs;
+use crate::lifetime::{Status, log, ready};
+use crate::mediator::{self, GRACE};
+use crate::settings::Settings;
+use crate::v1::V1Options;
+use crate::values::{Bus, Size, WARN};
+use crate::vm::Vm;
+
+/// Memory of a VM, unless told otherwise.
+const VM_MEMORY: Size = Size(4 << 30);
+
+/// What `--print` prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// QEMU's arguments, for a shell.
+    Qemu,
+    /// Elements of a libvirt domain.
+    Libvirt,
+}
+
+/// Options.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// A TOML file with these settings, by their long names without the dashes; options given here take
+    /// precedence.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    settings: Settings,
+    /// Print what the VM is to be started with, and serve nothing.
+    #[arg(long, value_enum, value_name = "FOR")]
+    print: Option<Format>,
+    /// Stop when stdin closes, as well as on SIGTERM or SIGINT.
+    #[arg(long)]
+    until_stdin_closes: bool,
+}
+
+/// Serves until it is told to stop. What the VM needs is printed on stdout, then `ready`.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let file = arguments.config.as_deref().map(Settings::read).transpose()?.unwrap_or_default();
+    let settings = arguments.settings.clone().or(file);
+    let Some(bus) = settings.bus.clone() else {
+        bail!("no bus is given: --bus vfio-user:SOCKET, or `bus` in the configuration file");
+    };
+    let misplaced = settings.misplaced(&bus);
+    if !misplaced.is_empty() {
+        bail!("the bus {bus} has no {}", misplaced.join(", "));
+    }
+    if let Some(format) = arguments.print {
+        return print(format, &settings, &bus);
+    }
+    log(settings.log.unwrap_or(WARN));
+    let knobs = Knobs::default();
+    let announce = |_status: Status| {
+        greet(&settings, &bus)?;
+        ready()
+    };
+    match &bus {
+        Bus::V1(path) => mediator::serve(&arguments.mediator(&settings, path), &knobs, announce),
+        _ => device::serve(&arguments.device(&settings, bus.clone()), &knobs, announce),
+    }
+}
+
+impl Arguments {
+    /// The settings as options of `device`.
+    fn device(&self, settings: &Settings, bus: Bus) -> device::Arguments {
+        device::Arguments {
+            bus,
+            group: settings.group,
+            protocol: Protocol::V2,
+            host: host(settings),
+            window: settings.window.unwrap_or(WINDOW),
+            channels: settings.channels.unwrap_or(CHANNELS),
+            devices: 1,
+            device: Vec::new(),
+            ram: None,
+            log: settings.log.unwrap_or(WARN),
+            until_stdin_closes: self.until_stdin_closes,
+            v1: V1Options::default(),
+        }
+    }
+
+    /// The settings as options of `mediator`.
+    fn mediator(&self, settings: &Settings, socket: &Path) -> mediator::Arguments {
+        mediator::Arguments {
+            socket: vec![socket.to_owned()],
+            host: host(settings),
+            rate: settings.rate,
+            quarantine: Vec::new(),
+            group: settings.group,
+            grace: settings.grace.unwrap_or(GRACE),
+            log: settings.log.unwrap_or(WARN),
+            until_stdin_closes: self.until_stdin_closes,
+        }
+    }
+}
+
+/// What stands behind the device.
+fn host(settings: &Settings) -> ExecutorOptions {
+    let usual = ExecutorOptions::default();
+    ExecutorOptions {
+        executor: settings.executor.unwrap_or(usual.executor),
+        cc: settings.cc.unwrap_or(usual.cc),
+        memory: settings.memory.unwrap_or(usual.memory),
+        uuid: settings.gpu,
+        threads: settings.threads,
+        kernel_timeout: settings.kernel_timeout,
+        ..usual
+    }
+}
+
+/// The VM that the settings describe, whose device is served at `socket`.
+fn vm(settings: &Settings, socket: &Path) -> Result<Vm> {
+    let memory = settings.vm_memory.unwrap_or(VM_MEMORY).0;
+    if memory == 0 || !memory.is_multiple_of(1 << 20) {
+        bail!("the VM's memory is not a number of MiB");
+    }
+    let socket = std::path::absolute(socket).context("find the socket's directory")?;
+    Ok(Vm { socket, memory_mib: memory >> 20, slot: settings.vm_slot })
+}
+
+/// `--print`
+fn print(format: Format, settings: &Settings, bus: &Bus) -> Result<()> {
+    let Bus::VfioUser(socket) = bus else { bail!("the bus {bus} is not one that QEMU connects to") };
+    let vm = vm(settings, socket)?;
+    let text = match format {
+        Format::Qemu => vm.shell() + "\n",
+        Format::Libvirt => vm.libvirt(),
+    };
+    std::io::stdout().write_all(text.as_bytes()).map_err(Into::into)
+}
+
+/// Says how guests come to the device.
+fn greet(settings: &Settings, bus: &Bus) -> Result<()> {
+    let text = match bus {
+        Bus::VfioUser(socket) => {
+            let vm = vm(settings, socket)?;
+            format!(
+                "Start the VM with QEMU 10.1 or later and these arguments:\n\n{}\n\n\
+                 or with libvirt and these elements in its domain:\n\n{}\n\
+                 Start the VM after this line, and anew whenever vgpu-device was restarted.\n",
+                vm.shell(),
+                vm.libvirt()
+            )
+        }
+        Bus::Sim(folder) => {
+            let folder = std::path::absolute(folder).context("find the bus's directory")?;
+            format!("Programs of this machine find the device by VGPU_SYSFS={}\n", folder.display())
+        }
+        Bus::V1(socket) => {
+            let socket = std::path::absolute(socket).context("find the socket's directory")?;
+            format!("Hypervisors with a device of version 1 connect to {}\n", socket.display())
+        }
+    };
+    std::io::stdout().write_all(text.as_bytes()).map_err(Into::into)
+}

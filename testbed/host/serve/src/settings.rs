@@ -1,0 +1,230 @@
+//! The settings of `serve`: one definition for the command line and for the configuration file. What is given
+//! on the command line takes precedence.
+
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::executor::ExecutorKind;
+use crate::values::{Bus, Capability, Group, Level, Limit, Period, Size, Uuid};
+
+/// Why a configuration file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// It cannot be read.
+    #[error("read the configuration file {path}")]
+    Read {
+        /// Path of the file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// It is not TOML, names a setting that there is not, or gives one a value that it cannot have.
+    #[error("understand the configuration file {path}: {source}")]
+    Parse {
+        /// Path of the file.
+        path: PathBuf,
+        /// Line and column, and what is wrong there.
+        source: Box<toml::de::Error>,
+    },
+}
+
+/// The settings, each of which may be given or not.
+#[derive(Clone, Debug, Default, PartialEq, clap::Args, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub(crate) struct Settings {
+    /// Where guests find the device: `vfio-user:SOCKET`, where the VM's QEMU (10.1 or later) connects;
+    /// `v1:SOCKET`, where hypervisors with a device of version 1 connect; or `sim:DIR`, a directory that looks
+    /// like sysfs, for programs of this machine.
+    #[arg(long)]
+    pub(crate) bus: Option<Bus>,
+    /// What carries out the calls [default: soft].
+    #[arg(long, value_enum)]
+    pub(crate) executor: Option<ExecutorKind>,
+    /// UUID of the GPU, as `nvidia-smi -L` prints it. The soft and null executors only announce it; without it
+    /// they draw one at random.
+    #[arg(long, value_name = "UUID")]
+    pub(crate) gpu: Option<Uuid>,
+    /// Device memory that guests get, such as 8G [default: 8G].
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory: Option<Size>,
+    /// Size of the window that guest and host share, a power of two [default: 256M].
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) window: Option<Size>,
+    /// How many guest processes can use the device at a time, 64 at most [default: 64].
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) channels: Option<u32>,
+    /// A group, by name or number, whose users may connect to the bus's socket, too. Without it only this user
+    /// may; libvirt runs QEMU as a user of its own, in the group kvm or qemu.
+    #[arg(long, value_name = "GROUP")]
+    pub(crate) group: Option<Group>,
+    /// Memory of the VM, for the arguments that are printed [default: 4G].
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) vm_memory: Option<Size>,
+    /// PCI slot of the device in the VM, 1 to 31, for the arguments that are printed; without it QEMU chooses.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..32))]
+    #[serde(deserialize_with = "slot")]
+    pub(crate) vm_slot: Option<u8>,
+    /// Compute capability that the soft and null executors announce [default: 6.1].
+    #[arg(long, value_name = "MAJOR.MINOR")]
+    pub(crate) cc: Option<Capability>,
+    /// Threads of the soft executor that run one kernel; one for each CPU if not given.
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) threads: Option<NonZeroUsize>,
+    /// How long one operation of the soft executor may take, such as 20m, 90s; without it there is no limit.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) kernel_timeout: Option<Limit>,
+    /// Bus v1: the most calls a second of one machine; more are turned away with BUSY.
+    #[arg(long, value_name = "CALLS")]
+    pub(crate) rate: Option<u32>,
+    /// Bus v1: how long a machine whose last connection is gone keeps what it has [default: 60s].
+    #[arg(long, value_name = "TIME")]
+    pub(crate) grace: Option<Period>,
+    /// What is logged on stderr: error, warn, info (what kernels print, too), debug [default: warn].
+    #[arg(long, value_name = "LEVEL")]
+    pub(crate) log: Option<Level>,
+}
+
+/// The same range as on the command line.
+fn slot<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<u8>, D::Error> {
+    let slot = u8::deserialize(from)?;
+    if (1..32).contains(&slot) {
+        Ok(Some(slot))
+    } else {
+        Err(serde::de::Error::custom(format!("there is no PCI slot {slot}: expected 1 to 31")))
+    }
+}
+
+impl Settings {
+    /// Reads a configuration file.
+    pub(crate) fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        toml::from_str(&text)
+            .map_err(|source| ConfigError::Parse { path: path.to_owned(), source: Box::new(source) })
+    }
+
+    /// These settings, and those of `other` that these leave open.
+    pub(crate) fn or(self, other: Self) -> Self {
+        Self {
+            bus: self.bus.or(other.bus),
+            executor: self.executor.or(other.executor),
+            gpu: self.gpu.or(other.gpu),
+            memory: self.memory.or(other.memory),
+            window: self.window.or(other.window),
+            channels: self.channels.or(other.channels),
+            group: self.group.or(other.group),
+            vm_memory: self.vm_memory.or(other.vm_memory),
+            vm_slot: self.vm_slot.or(other.vm_slot),
+            cc: self.cc.or(other.cc),
+            threads: self.threads.or(other.threads),
+            kernel_timeout: self.kernel_timeout.or(other.kernel_timeout),
+            rate: self.rate.or(other.rate),
+            grace: self.grace.or(other.grace),
+            log: self.log.or(other.log),
+        }
+    }
+
+    /// The names of settings that are given and have no meaning on the bus.
+    pub(crate) fn misplaced(&self, bus: &Bus) -> Vec<&'static str> {
+        let machine = matches!(bus, Bus::VfioUser(_));
+        let mediator = matches!(bus, Bus::V1(_));
+        [
+            ("group", self.group.is_some(), machine || mediator),
+            ("window", self.window.is_some(), !mediator),
+            ("channels", self.channels.is_some(), !mediator),
+            ("vm-memory", self.vm_memory.is_some(), machine),
+            ("vm-slot", self.vm_slot.is_some(), machine),
+            ("rate", self.rate.is_some(), mediator),
+            ("grace", self.grace.is_some(), mediator),
+        ]
+        .into_iter()
+        .filter_map(|(name, given, meant)| (given && !meant).then_some(name))
+        .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, FromArgMatches, Parser};
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        settings: Settings,
+    }
+
+    /// A value for each setting that it can have, by name.
+    const VALUES: [(&str, &str); 15] = [
+        ("bus", "vfio-user:/run/x"),
+        ("executor", "null"),
+        ("gpu", "GPU-00112233-4455-6677-8899-aabbccddeeff"),
+        ("memory", "3G"),
+        ("window", "64M"),
+        ("channels", "7"),
+        ("group", "107"),
+        ("vm-memory", "2G"),
+        ("vm-slot", "4"),
+        ("cc", "9.0"),
+        ("threads", "3"),
+        ("kernel-timeout", "20m"),
+        ("rate", "5"),
+        ("grace", "5m"),
+        ("log", "debug"),
+    ];
+
+    /// Settings that are numbers in a file.
+    const NUMBERS: [&str; 4] = ["channels", "vm-slot", "threads", "rate"];
+
+    fn file(name: &str, value: &str) -> Result<Settings, toml::de::Error> {
+        let quote = if NUMBERS.contains(&name) { "" } else { "\"" };
+        toml::from_str(&format!("{name} = {quote}{value}{quote}"))
+    }
+
+    fn line(name: &str, value: &str) -> Settings {
+        let matches = Line::command().try_get_matches_from(["x", &format!("--{name}"), value]).unwrap();
+        Settings::from_arg_matches(&matches).unwrap()
+    }
+
+    #[test]
+    fn file_and_command_line_have_the_same_settings_and_the_line_wins() {
+        assert_eq!(Line::command().get_arguments().count(), VALUES.len(), "a setting without a value here");
+        for (name, value) in VALUES {
+            let (from_file, from_line) = (file(name, value).unwrap(), line(name, value));
+            assert_eq!(from_file, from_line, "{name}");
+            assert_ne!(from_line, Settings::default(), "{name}");
+            assert_eq!(Settings::default().or(from_file.clone()), from_file, "{name} is lost");
+        }
+        let given = line("memory", "1G").or(file("memory", "2G").unwrap());
+        assert_eq!(given.memory, Some(Size(1 << 30)));
+    }
+
+    #[test]
+    fn a_wrong_file_is_told_with_its_line() {
+        for (text, place, what) in [
+            ("bus = \"sim:/a\"\nmemroy = \"8G\"", "line 2", "memroy"),
+            ("\n\nmemory = \"8X\"", "line 3", "expected a size"),
+            ("vm-slot = 32", "line 1", "1 to 31"),
+            ("bus = \"/a\"", "line 1", "vfio-user:SOCKET"),
+            ("executor = \"gpu\"", "line 1", "soft"),
+        ] {
+            let error = toml::from_str::<Settings>(text).unwrap_err().to_string();
+            assert!(error.contains(place) && error.contains(what), "{text}: {error}");
+        }
+        let error = Settings::read(Path::new("/does/not/exist")).unwrap_err();
+        assert!(matches!(error, ConfigError::Read { .. }));
+    }
+
+    #[test]
+    fn settings_that_a_bus_has_not_are_named() {
+        let all = VALUES.iter().fold(Settings::default(), |all, (name, value)| all.or(line(name, value)));
+        let misplaced = |bus: &str| all.misplaced(&bus.parse().unwrap());
+        assert_eq!(misplaced("vfio-user:/a"), ["rate", "grace"]);
+        assert_eq!(misplaced("sim:/a"), ["group", "vm-memory", "vm-slot", "rate", "grace"]);
+        assert_eq!(misplaced("v1:/a"), ["window", "channels", "vm-memory", "vm-slot"]);
+    }
+}

@@ -1,0 +1,153 @@
+//! What a VM has to be started with so that it gets the device behind a vfio-user socket: QEMU's arguments, and
+//! the same for libvirt.
+//!
+//! The device reaches the guest's memory, so that memory is a file which QEMU shares with it: a memory backend
+//! with `share=on`. Memory that comes and goes while the device has it mapped (a balloon, virtio-mem) is left
+//! out.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use serde_json::json;
+
+/// Name of the memory backend among QEMU's objects.
+const BACKEND: &str = "vgpu-ram";
+
+/// A VM that gets a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Vm {
+    /// Where the device is served. QEMU may run in another directory: absolute.
+    pub socket: PathBuf,
+    /// Memory of the VM in MiB.
+    pub memory_mib: u64,
+    /// PCI slot of the device; `None`: QEMU chooses.
+    pub slot: Option<u8>,
+}
+
+impl Vm {
+    /// QEMU's `-device`, in JSON: a path may have any letter there.
+    fn device(&self) -> String {
+        let socket = json!({ "type": "unix", "path": self.socket.to_string_lossy() });
+        let mut device = json!({ "driver": "vfio-user-pci", "socket": socket });
+        if let (Some(slot), Some(object)) = (self.slot, device.as_object_mut()) {
+            object.insert("addr".to_owned(), format!("{slot:x}").into());
+        }
+        device.to_string()
+    }
+
+    /// QEMU's arguments. `-machine` may be given once more with the machine's type: QEMU merges the two.
+    pub fn qemu(&self) -> Vec<String> {
+        let memory = format!("{}M", self.memory_mib);
+        [
+            "-m".to_owned(),
+            memory.clone(),
+            "-object".to_owned(),
+            format!("memory-backend-memfd,id={BACKEND},size={memory},share=on"),
+            "-machine".to_owned(),
+            format!("memory-backend={BACKEND}"),
+            "-device".to_owned(),
+            self.device(),
+        ]
+        .to_vec()
+    }
+
+    /// The same for a shell, an option a line.
+    pub fn shell(&self) -> String {
+        let arguments = self.qemu();
+        let lines: Vec<String> =
+            arguments.chunks(2).map(|pair| format!("{} {}", pair[0], quoted(&pair[1]))).collect();
+        lines.join(" \\\n")
+    }
+
+    /// The elements of a libvirt domain. `qemu:commandline` is libvirt's way to devices that it does not know;
+    /// its namespace is declared in the first line.
+    pub fn libvirt(&self) -> String {
+        let mut text = String::new();
+        let lines = [
+            "<domain type='kvm' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>",
+            "  <memoryBacking>",
+            "    <source type='memfd'/>",
+            "    <access mode='shared'/>",
+            "  </memoryBacking>",
+            "  <devices>",
+            "    <memballoon model='none'/>",
+            "  </devices>",
+            "  <qemu:commandline>",
+            "    <qemu:arg value='-device'/>",
+            &format!("    <qemu:arg value='{}'/>", escaped(&self.device())),
+            "  </qemu:commandline>",
+            "</domain>",
+        ];
+        for line in lines {
+            _ = writeln!(text, "{line}");
+        }
+        text
+    }
+}
+
+/// A word for a shell.
+fn quoted(word: &str) -> String {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_=,./:".contains(letter);
+    if word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+}
+
+/// The value of an attribute in single quotes.
+fn escaped(value: &str) -> String {
+    let mut text = String::new();
+    for letter in value.chars() {
+        match letter {
+            '&' => text.push_str("&amp;"),
+            '<' => text.push_str("&lt;"),
+            '\'' => text.push_str("&apos;"),
+            letter => text.push(letter),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vm(socket: &str) -> Vm {
+        Vm { socket: socket.into(), memory_mib: 768, slot: Some(17) }
+    }
+
+    #[test]
+    fn the_vm_shares_its_memory_and_has_the_device() {
+        let arguments = vm("/d\"e,'f").qemu();
+        let value = |option: &str| &arguments[arguments.iter().position(|have| have == option).unwrap() + 1];
+        assert_eq!(value("-m"), "768M");
+        assert_eq!(value("-object"), "memory-backend-memfd,id=vgpu-ram,size=768M,share=on");
+        assert_eq!(value("-machine"), "memory-backend=vgpu-ram");
+        let device: serde_json::Value = serde_json::from_str(value("-device")).unwrap();
+        assert_eq!(device["driver"], "vfio-user-pci");
+        assert_eq!(device["socket"]["path"], "/d\"e,'f");
+        assert_eq!(device["addr"], "11", "QEMU reads it as hexadecimal");
+        assert!(!Vm { slot: None, ..vm("/a") }.qemu()[7].contains("addr"));
+    }
+
+    #[test]
+    fn a_shell_makes_the_same_words_of_it() {
+        let vm = vm("/a b/it's $HOME");
+        let output = std::process::Command::new("sh")
+            .arg("-c")
+            .arg(format!("printf '%s\\n' {}", vm.shell()))
+            .output()
+            .unwrap();
+        let words: Vec<_> = std::str::from_utf8(&output.stdout).unwrap().lines().collect();
+        assert_eq!(words, vm.qemu());
+    }
+
+    #[test]
+    fn libvirt_gets_the_device_as_one_attribute() {
+        let text = vm("/a<b&'c").libvirt();
+        let line = text.lines().find(|line| line.contains("vfio-user-pci")).unwrap().trim();
+        let value = line.strip_prefix("<qemu:arg value='").unwrap().strip_suffix("'/>").unwrap();
+        assert!(!value.contains(['<', '\'']), "{value}");
+        let read = value.replace("&lt;", "<").replace("&apos;", "'").replace("&amp;", "&");
+        let device: serde_json::Value = serde_json::from_str(&read).unwrap();
+        assert_eq!(device["socket"]["path"], "/a<b&'c");
+        assert!(text.contains("memballoon model='none'") && text.contains("access mode='shared'"));
+    }
+}

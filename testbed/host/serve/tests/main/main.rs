@@ -1,0 +1,4 @@
+//! The program `vgpu-device`, as users start it.
+
+mod program;
+mod serve;

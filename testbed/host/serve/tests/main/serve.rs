@@ -1,0 +1,130 @@
+//! `vgpu-device serve`: settings from a file and from options, and what it prints.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Stdio};
+
+use crate::program::program;
+
+/// A served device, which ends with this value.
+struct Served {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+    /// What was printed before `ready`.
+    printed: String,
+}
+
+impl Served {
+    fn start(arguments: &[&str]) -> Self {
+        let mut child = program()
+            .arg("serve")
+            .args(arguments)
+            .arg("--until-stdin-closes")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let (mut printed, mut line) = (String::new(), String::new());
+        while stdout.read_line(&mut line).unwrap() > 0 && line != "ready\n" {
+            printed.push_str(&line);
+            line.clear();
+        }
+        assert_eq!(line, "ready\n", "{printed}");
+        Self { child, stdout, printed }
+    }
+
+    /// Tells it to end, and returns what it printed meanwhile.
+    fn end(mut self) -> String {
+        drop(self.child.stdin.take());
+        let mut rest = String::new();
+        self.stdout.read_to_string(&mut rest).unwrap();
+        assert!(self.child.wait().unwrap().success());
+        rest
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What a command that fails says.
+fn refused(arguments: &[&str]) -> String {
+    let output = program().arg("serve").args(arguments).output().unwrap();
+    assert!(!output.status.success(), "{arguments:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn a_file_has_the_settings_and_options_take_precedence() {
+    let folder = tempfile::tempdir().unwrap();
+    let (config, socket) = (folder.path().join("vm.toml"), folder.path().join("its socket"));
+    let bus = format!("vfio-user:{}", socket.display());
+    std::fs::write(&config, format!("bus = {bus:?}\nexecutor = \"null\"\nvm-memory = \"2G\"\nvm-slot = 9\n"))
+        .unwrap();
+    let print = |more: &[&str]| {
+        let mut command = program();
+        command.args(["serve", "--config", text(&config), "--print"]).args(more);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let qemu = print(&["qemu"]);
+    assert!(qemu.contains("size=2048M,share=on") && qemu.contains("\"addr\":\"9\""), "{qemu}");
+    assert!(print(&["qemu", "--vm-memory", "512M"]).contains("size=512M"));
+    let libvirt = print(&["libvirt"]);
+    assert!(libvirt.contains("<qemu:arg value='{\"addr\":\"9\""), "{libvirt}");
+    assert!(!socket.exists(), "nothing was served");
+
+    let served = Served::start(&["--config", text(&config)]);
+    assert!(served.printed.contains(qemu.trim_end()), "{}", served.printed);
+    assert!(served.printed.contains(&libvirt), "{}", served.printed);
+    assert!(socket.exists());
+    // Two do not serve one socket.
+    assert!(refused(&["--config", text(&config)]).contains("another process"));
+    served.end();
+    assert!(!socket.exists());
+
+    // What a killed process left is no hindrance.
+    drop(Served::start(&["--config", text(&config)]));
+    assert!(socket.exists(), "it was killed");
+    Served::start(&["--config", text(&config)]).end();
+}
+
+#[test]
+fn each_bus_says_how_guests_come_to_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let sim = format!("sim:{}", folder.path().join("bus").display());
+    let served = Served::start(&["--bus", &sim, "--executor", "null"]);
+    assert!(served.printed.contains("VGPU_SYSFS="), "{}", served.printed);
+    served.end();
+    let v1 = format!("v1:{}", folder.path().join("mediator").display());
+    let served = Served::start(&["--bus", &v1, "--executor", "null", "--rate", "1000"]);
+    assert!(served.printed.contains("version 1 connect to"), "{}", served.printed);
+    served.end();
+}
+
+#[test]
+fn what_cannot_be_served_is_refused_in_a_sentence() {
+    assert!(refused(&[]).contains("no bus is given"));
+    assert!(
+        refused(&["--bus", "sim:/tmp/x", "--rate", "5", "--vm-slot", "3"]).contains("has no vm-slot, rate")
+    );
+    assert!(refused(&["--bus", "v1:/tmp/x", "--print", "qemu"]).contains("not one that QEMU connects to"));
+    assert!(
+        refused(&["--config", "/does/not/exist"]).contains("read the configuration file /does/not/exist")
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("bad.toml");
+    std::fs::write(&config, "bus = \"sim:/a\"\nmemroy = \"8G\"\n").unwrap();
+    let said = refused(&["--config", text(&config)]);
+    assert!(said.contains("line 2") && said.contains("memroy") && said.contains("bad.toml"), "{said}");
+}
