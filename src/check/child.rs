@@ -1,96 +1,34 @@
-//! Runs what may hang or crash in a process of its own: bounded in time, bounded in what it may print, and
-//! gone with everything that it started when it is over. A child that hung or died of a signal is a finding,
-//! not an error.
+//! Runs what may hang or crash in a process of its own, with an environment that is given in full.
 
 use std::io;
-use std::os::unix::process::ExitStatusExt;
-use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
+use vgpu_findings::child;
+pub use vgpu_findings::child::{End, Outcome};
 
 use super::identity::Become;
-use super::steps::Steps;
 use crate::env::Environment;
 
-/// Bytes that are kept of each stream. The rest is read and discarded, so that the child never blocks.
-const KEPT: usize = 1 << 20;
-/// How long to read on after a child was killed.
-const GRACE: Duration = Duration::from_millis(200);
-/// Interval at which `done` is asked.
-const PAUSE: Duration = Duration::from_millis(10);
-
-/// How a child ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// By itself, with this code.
-    Exit(i32),
-    /// By a signal that was not ours.
-    Signal(i32),
-    /// It did not end in time and was killed.
-    TimedOut(Duration),
-}
-
-/// The outcome of a child.
-#[derive(Clone, Debug)]
-pub struct Outcome {
-    /// How it ended.
-    pub end: End,
-    /// What it printed. Bytes that are not UTF-8 are replaced.
-    pub stdout: String,
-    /// The same for stderr.
-    pub stderr: String,
-    /// How long it took.
-    pub elapsed: Duration,
-}
-
-/// Runs `command` with exactly `environment`, no longer than `limit`. It leads a process group of its own,
-/// which is killed when it has ended, with everything that it started.
+/// Runs `command` with exactly `environment`, no longer than `limit`.
 pub async fn run(command: Command, environment: &Environment, limit: Duration) -> io::Result<Outcome> {
-    run_until(command, environment, limit, &mut |_, _| false).await
+    child::run(with(command, environment), limit).await
 }
 
 /// The same, but ends the child when `done` says so of its stderr and its process id. A child that is ended
 /// this way counts as one that succeeded.
 pub async fn run_until(
-    mut command: Command,
+    command: Command,
     environment: &Environment,
     limit: Duration,
     done: &mut (dyn FnMut(&str, Option<u32>) -> bool + Send),
 ) -> io::Result<Outcome> {
-    let begin = Instant::now();
+    child::run_until(with(command, environment), limit, done).await
+}
+
+fn with(mut command: Command, environment: &Environment) -> Command {
+    command.env_clear().envs(environment.iter());
     command
-        .env_clear()
-        .envs(environment.iter())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0)
-        .kill_on_drop(true);
-    let mut child = command.spawn()?;
-    let group = Group(child.id());
-    let stdout = Stream::read(child.stdout.take());
-    let stderr = Stream::read(child.stderr.take());
-    let ended = async {
-        loop {
-            match tokio::time::timeout(PAUSE, child.wait()).await {
-                Ok(status) => break status.map(Some),
-                Err(_) if done(&stderr.so_far(), child.id()) => break Ok(None),
-                Err(_) => {}
-            }
-        }
-    };
-    let end = match tokio::time::timeout(limit, ended).await {
-        Ok(status) => status?.map_or(End::Exit(0), |status| {
-            status.code().map_or_else(|| End::Signal(status.signal().unwrap_or_default()), End::Exit)
-        }),
-        Err(_) => End::TimedOut(limit),
-    };
-    drop(group);
-    let (stdout, stderr) = (stdout.text().await, stderr.text().await);
-    Ok(Outcome { end, stdout, stderr, elapsed: begin.elapsed() })
 }
 
 /// This program as a worker, which becomes `user` if one is given.
@@ -105,134 +43,4 @@ pub fn ourselves(user: Option<&Become>) -> Command {
         command.args(["--group", &group.to_string()]);
     }
     command
-}
-
-/// A process group, killed when dropped.
-struct Group(Option<u32>);
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        if let Some(leader) = self.0.and_then(|leader| i32::try_from(leader).ok()) {
-            // It is not there any more where all its processes have ended.
-            let _ = nix::sys::signal::killpg(nix::unistd::Pid::from_raw(leader), nix::sys::signal::SIGKILL);
-        }
-    }
-}
-
-/// A stream that is being read.
-struct Stream {
-    task: tokio::task::JoinHandle<()>,
-    text: Arc<Mutex<Vec<u8>>>,
-}
-
-impl Stream {
-    fn read<R: AsyncRead + Unpin + Send + 'static>(from: Option<R>) -> Self {
-        let text = Arc::new(Mutex::new(Vec::new()));
-        let kept = Arc::clone(&text);
-        let task = tokio::spawn(async move {
-            let Some(mut from) = from else { return };
-            let mut buffer = vec![0; 16 << 10];
-            while let Ok(bytes @ 1..) = from.read(&mut buffer).await {
-                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-                let room = KEPT - kept.len();
-                kept.extend_from_slice(&buffer[..bytes.min(room)]);
-            }
-        });
-        Self { task, text }
-    }
-
-    /// What has been read so far.
-    fn so_far(&self) -> String {
-        String::from_utf8_lossy(&self.text.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
-    }
-
-    /// Everything that was read. A process outside the group that still holds the other end is not waited
-    /// for.
-    async fn text(self) -> String {
-        let _ = tokio::time::timeout(GRACE, self.task).await;
-        let text = std::mem::take(&mut *self.text.lock().unwrap_or_else(PoisonError::into_inner));
-        String::from_utf8_lossy(&text).into_owned()
-    }
-}
-
-impl Outcome {
-    /// The steps that it reported.
-    pub fn steps(&self) -> Steps {
-        Steps::read(&self.stdout)
-    }
-
-    /// How it ended, in words, if not as it should: `killed by signal 11 (SIGSEGV)`.
-    pub fn trouble(&self) -> Option<String> {
-        match self.end {
-            End::Exit(0) => None,
-            End::Exit(code) => Some(format!("ended with exit code {code}")),
-            End::Signal(number) => {
-                let name =
-                    nix::sys::signal::Signal::try_from(number).map_or("unknown", |signal| signal.as_str());
-                Some(format!("was killed by signal {number} ({name})"))
-            }
-            End::TimedOut(limit) => Some(format!("did not end in {:.1} s", limit.as_secs_f64())),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn block<T>(future: impl Future<Output = T>) -> T {
-        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
-    }
-
-    fn shell(script: &str, limit: Duration) -> Outcome {
-        let mut command = Command::new("/bin/sh");
-        command.args(["-c", script]);
-        block(run(command, &Environment::from_iter([("A", "1")]), limit)).unwrap()
-    }
-
-    const LONG: Duration = Duration::from_mins(1);
-
-    #[test]
-    fn it_ends_in_its_own_way() {
-        let outcome = shell("echo out $A; echo err >&2; exit 7", LONG);
-        assert_eq!((outcome.end, outcome.stdout.as_str()), (End::Exit(7), "out 1\n"));
-        assert_eq!(outcome.stderr, "err\n");
-        assert_eq!(outcome.trouble().unwrap(), "ended with exit code 7");
-        assert_eq!(shell("true", LONG).trouble(), None);
-    }
-
-    #[test]
-    fn a_crash_is_told_with_its_signal() {
-        let outcome = shell("kill -SEGV $$", LONG);
-        assert_eq!(outcome.end, End::Signal(11));
-        assert_eq!(outcome.trouble().unwrap(), "was killed by signal 11 (SIGSEGV)");
-    }
-
-    #[test]
-    fn what_hangs_is_killed_with_its_children_and_what_it_said_is_kept() {
-        let outcome = shell("echo begun; sleep 1000 & sleep 1000", Duration::from_millis(300));
-        assert!(matches!(outcome.end, End::TimedOut(_)));
-        assert_eq!(outcome.stdout, "begun\n");
-    }
-
-    #[test]
-    fn one_that_has_done_what_was_wanted_is_ended() {
-        let mut command = Command::new("/bin/sh");
-        command.args(["-c", "echo ready >&2; sleep 1000"]);
-        let done = &mut |text: &str, _: Option<u32>| text.contains("ready");
-        let outcome = block(run_until(command, &Environment::default(), LONG, done)).unwrap();
-        assert_eq!((outcome.end, outcome.stderr.as_str()), (End::Exit(0), "ready\n"));
-    }
-
-    #[test]
-    fn one_that_leaves_the_group_is_not_waited_for() {
-        let outcome = shell("setsid sleep 5 & echo done", LONG);
-        assert_eq!((outcome.end, outcome.stdout.as_str()), (End::Exit(0), "done\n"));
-    }
-
-    #[test]
-    fn endless_output_is_cut() {
-        let outcome = shell("yes | head -c 3000000", LONG);
-        assert_eq!((outcome.end, outcome.stdout.len()), (End::Exit(0), KEPT));
-    }
 }

@@ -24,11 +24,12 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use vgpu_findings::style::Style;
+
 use crate::cli::{CheckOptions, Options};
 use crate::diagnosis::{Verdict, catalogue};
 use crate::error::LauncherError as _;
 use crate::report::redact::Redaction;
-use crate::report::style::Style;
 use crate::report::{Report, bundle, human, json, pages};
 use context::Context;
 

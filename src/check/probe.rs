@@ -43,6 +43,7 @@ mod tests {
 
     use super::*;
     use crate::check::staging::StagedShims;
+    use crate::check::steps::Steps;
     use crate::cli::{CheckOptions, Options};
     use crate::inject::Plan;
 
@@ -56,7 +57,7 @@ mod tests {
         context.staged = Some(StagedShims::here(&plan, &Environment::inherited()).unwrap());
         let words = ["resolve", "libc.so.6", "libno-such.so.1"];
         let outcome = runtime.block_on(run(&context, words, &Environment::default(), minute)).unwrap();
-        let steps = outcome.steps();
+        let steps = Steps::read(&outcome.stdout);
         assert!(
             steps.get("libc.so.6").unwrap().said::<Resolved>().unwrap().path.ends_with("libc.so.6"),
             "{outcome:?}"

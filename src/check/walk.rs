@@ -1,10 +1,11 @@
 //! Walks the chain in order. A link is examined when those that it needs hold. Each has a time limit, and so
 //! has the whole walk.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
+
+use vgpu_findings::finding::unmet;
 
 use super::context::Context;
 use super::links;
@@ -55,7 +56,7 @@ pub async fn walk(context: &mut Context, mut begun: impl FnMut(LinkId)) -> Vec<F
     let mut findings: Vec<Finding> = Vec::new();
     for step in STEPS.iter().filter(|step| wanted.contains(&step.link)) {
         let begin = Instant::now();
-        let mut finding = if let Some(need) = missing(step.link, &findings) {
+        let mut finding = if let Some(need) = unmet(step.link, &findings) {
             Finding::skip(step.link, format!("not reached (needs {})", need.as_str()))
         } else {
             begun(step.link);
@@ -80,14 +81,6 @@ async fn examine(step: &Step, context: &mut Context) -> Finding {
     }
     context.incomplete.push(step.link.as_str().to_owned());
     Finding::skip(step.link, format!("not finished in {:.1} s", limit.as_secs_f64()))
-}
-
-/// The first link that `link` needs and that does not hold.
-fn missing(link: LinkId, findings: &[Finding]) -> Option<LinkId> {
-    let holds: BTreeMap<LinkId, bool> =
-        findings.iter().map(|finding| (finding.link, finding.holds())).collect();
-    // A link that cannot be examined at all is not in the way.
-    catalogue::of(link).needs.iter().copied().find(|need| holds.get(need) == Some(&false))
 }
 
 /// The links in `only` and those that they need; all links if `only` is empty.
@@ -128,10 +121,10 @@ mod tests {
     #[test]
     fn what_a_failed_link_is_needed_for_is_not_reached() {
         let findings = [Finding::fail(cause::pci::DEVICE_ABSENT, "none")];
-        assert_eq!(missing(LinkId::Permission, &findings), Some(LinkId::Pci));
-        assert_eq!(missing(LinkId::Kernel, &findings), None);
-        assert_eq!(missing(LinkId::Device, &findings), None, "permission is not among the findings");
+        assert_eq!(unmet(LinkId::Permission, &findings), Some(LinkId::Pci));
+        assert_eq!(unmet(LinkId::Kernel, &findings), None);
+        assert_eq!(unmet(LinkId::Device, &findings), None, "permission is not among the findings");
         let warned = [Finding::warn(cause::pci::DRIVER_BOUND, "nouveau")];
-        assert_eq!(missing(LinkId::Permission, &warned), None);
+        assert_eq!(unmet(LinkId::Permission, &warned), None);
     }
 }

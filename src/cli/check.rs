@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueHint};
+use vgpu_findings::style::When;
 
 use crate::diagnosis::LinkId;
 use crate::diagnosis::catalogue::{self, LINKS};
@@ -54,18 +55,6 @@ pub struct CheckOptions {
     /// Hides the option of all commands, which means nothing here
     #[arg(long, hide = true)]
     pub allow_cpu: bool,
-}
-
-/// When to print in colour.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum When {
-    /// On a terminal unless NO_COLOR is set, and wherever CLICOLOR_FORCE is set.
-    #[default]
-    Auto,
-    /// Always.
-    Always,
-    /// Never.
-    Never,
 }
 
 fn link_id(text: &str) -> Result<LinkId, String> {

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueHint};
 
-pub use check::{CheckOptions, When};
+pub use check::CheckOptions;
 pub use options::Options;
 pub use own_words::{Operand, OwnWords};
 pub use service::{ChangeOptions, InstallOptions, ServiceOptions, ServiceTask};

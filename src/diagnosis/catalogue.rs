@@ -1,94 +1,17 @@
 //! The chain by which Ollama finds a GPU, as data: its links in the order in which a call travels them, what
 //! each link needs, and the causes that are known to break it.
 //!
-//! Ids are permanent: scripts and bug reports name them. A [`Cause`] can only be taken from [`cause`], or be
-//! [`Cause::unknown`], so a finding with a cause that the catalogue does not list does not compile.
+//! Ids are permanent: scripts and bug reports name them.
 
-use serde::{Deserialize, Serialize};
+pub use vgpu_findings::catalogue::{cause_of, of};
 
-/// One step of the chain.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Link {
-    /// Its permanent name.
-    pub id: LinkId,
-    /// A few words for the start of a line.
-    pub title: &'static str,
-    /// The links without which this one cannot be examined. All of them are earlier in the chain.
-    pub needs: &'static [LinkId],
-    /// The causes that are told apart. A breakage with any other cause is `unknown`.
-    pub causes: &'static [Cause],
-}
+/// A step of the chain.
+pub type Link = vgpu_findings::Link<LinkId>;
 
 /// Why a link is broken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cause {
-    link: LinkId,
-    id: &'static str,
-    why: Option<&'static str>,
-}
+pub type Cause = vgpu_findings::Cause<LinkId>;
 
-/// The id of a cause that nobody foresaw. It is reported with its evidence and never guessed at.
-pub const UNKNOWN: &str = "unknown";
-
-impl Cause {
-    /// A breakage of `link` that nobody foresaw.
-    pub const fn unknown(link: LinkId) -> Self {
-        Self { link, id: UNKNOWN, why: None }
-    }
-
-    /// The link that it breaks.
-    pub const fn link(self) -> LinkId {
-        self.link
-    }
-
-    /// Its permanent name, unique within the link.
-    pub const fn id(self) -> &'static str {
-        self.id
-    }
-
-    /// Why it matters to an operator, in one sentence. None for an unknown cause.
-    pub const fn why(self) -> Option<&'static str> {
-        self.why
-    }
-}
-
-macro_rules! links {
-    ($($name:ident $module:ident $id:literal $title:literal needs [$($need:ident)*] {
-        $($cause:ident $cause_id:literal $why:literal)*
-    })*) => {
-        /// The permanent names of the links, in the order of the chain.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
-        #[allow(missing_docs, reason = "the catalogue below describes each")]
-        pub enum LinkId { $(#[serde(rename = $id)] $name),* }
-
-        impl LinkId {
-            /// The name as it is written.
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$name => $id),* }
-            }
-        }
-
-        /// All causes, in a module for each link.
-        #[allow(missing_docs, reason = "the catalogue below gives the reason of each")]
-        pub mod cause {
-            $(pub mod $module {
-                use $crate::diagnosis::catalogue::{Cause, LinkId};
-
-                $(pub const $cause: Cause = Cause { link: LinkId::$name, id: $cause_id, why: Some($why) };)*
-            })*
-        }
-
-        /// All links, in the order in which they are checked.
-        pub static LINKS: &[Link] = &[$(Link {
-            id: LinkId::$name,
-            title: $title,
-            needs: &[$(LinkId::$need),*],
-            causes: &[$(cause::$module::$cause),*],
-        }),*];
-    };
-}
-
-links! {
+vgpu_findings::chain! {
     Kernel kernel "kernel" "Kernel and sandbox" needs [] {
         NO_EXECUTABLE_MAPPING "no-executable-mapping" "The libraries can be handed over only where memory files or a private folder may be mapped for execution."
         NO_PROC "no-proc" "The libraries are named through /proc, which is not mounted here."
@@ -219,74 +142,15 @@ links! {
 
 /// The link of a name.
 pub fn link(id: &str) -> Option<&'static Link> {
-    LINKS.iter().find(|link| link.id.as_str() == id)
-}
-
-/// The link of an id.
-pub fn of(id: LinkId) -> &'static Link {
-    // In the order of the enumeration: the macro makes both.
-    &LINKS[id as usize]
-}
-
-/// The cause of `link` with that id; `unknown` if it has no such cause.
-pub fn cause_of(link: LinkId, id: &str) -> Cause {
-    of(link).causes.iter().copied().find(|cause| cause.id == id).unwrap_or(Cause::unknown(link))
+    vgpu_findings::catalogue::link(id)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
 
-    fn kebab(id: &str) -> bool {
-        !id.is_empty()
-            && id.split('-').all(|word| {
-                !word.is_empty()
-                    && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
-            })
-    }
-
     #[test]
-    fn ids_are_kebab_case_and_unique() {
-        let ids: BTreeSet<_> = LINKS.iter().map(|link| link.id.as_str()).collect();
-        assert_eq!(ids.len(), LINKS.len());
-        assert!(ids.iter().all(|id| kebab(id)));
-        for link in LINKS {
-            assert!(link.causes.iter().all(|cause| cause.link == link.id));
-            assert_eq!(serde_json::to_value(link.id).unwrap(), link.id.as_str());
-            let causes: BTreeSet<_> = link.causes.iter().map(|cause| cause.id).collect();
-            assert_eq!(causes.len(), link.causes.len(), "{}", link.id.as_str());
-            assert!(causes.iter().all(|id| kebab(id) && *id != UNKNOWN));
-        }
-    }
-
-    #[test]
-    fn a_link_needs_earlier_ones_only() {
-        for link in LINKS {
-            assert!(link.needs.iter().all(|need| *need < link.id), "{}", link.id.as_str());
-        }
-    }
-
-    #[test]
-    fn sentences_are_sentences() {
-        for cause in LINKS.iter().flat_map(|link| link.causes) {
-            assert!(
-                cause.why.is_some_and(|why| why.ends_with('.')
-                    && why.starts_with(|first: char| first.is_uppercase() || first.is_ascii_uppercase())),
-                "{cause:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn links_are_found_by_name() {
-        assert_eq!(link("data-path").map(|link| link.id), Some(LinkId::DataPath));
-        assert_eq!(link("data_path"), None);
-        assert!(LINKS.iter().all(|link| of(link.id) == link));
-        assert!(
-            cause_of(LinkId::Pci, "device-absent") == cause::pci::DEVICE_ABSENT
-                && cause_of(LinkId::Host, "device-absent") == Cause::unknown(LinkId::Host)
-        );
+    fn the_catalogue_has_no_flaws() {
+        assert_eq!(vgpu_findings::catalogue::flaws::<LinkId>(), [""; 0]);
     }
 }

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use vgpu_findings::style::Style;
 
 use super::Report;
 use super::redact::Redaction;
-use super::style::Style;
 use super::{human, json};
 use crate::check::context::Context;
 use crate::device::survey;

@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use vgpu_findings::json::{self, Check, Failure};
 
 use super::Report;
 use crate::check::facts::Library;
-use crate::diagnosis::catalogue;
-use crate::diagnosis::{Cause, Finding, Fix, Status, Verdict};
+use crate::diagnosis::Finding;
 
 /// What the object is.
 const SCHEMA: &str = "vgpu-run.check/1";
@@ -18,7 +18,7 @@ struct Object<'a> {
     schema: &'static str,
     verdict: &'static str,
     headline: String,
-    first_failure: Option<Failure<'a>>,
+    first_failure: Option<Failure>,
     issues: Vec<String>,
     incomplete: &'a [String],
     checks: Vec<Check<'a>>,
@@ -26,75 +26,21 @@ struct Object<'a> {
     versions: &'a BTreeMap<&'static str, String>,
 }
 
-#[derive(Serialize)]
-struct Failure<'a> {
-    link: &'static str,
-    cause: &'a str,
-}
-
-#[derive(Serialize)]
-struct Check<'a> {
-    id: &'static str,
-    title: &'static str,
-    status: Status,
-    found: &'a str,
-    expected: Option<&'a str>,
-    cause: Option<&'a str>,
-    why: Option<&'a str>,
-    fix: Option<&'a Fix>,
-    needs: Vec<&'static str>,
-    details: &'a [String],
-    elapsed_us: u64,
-}
-
 /// The object, as one line.
 pub fn object(report: &Report) -> String {
     let object = Object {
         schema: SCHEMA,
-        verdict: match report.verdict() {
-            Verdict::Works => "works",
-            Verdict::Broken => "broken",
-            Verdict::Incomplete => "incomplete",
-        },
-        headline: headline(report),
-        first_failure: report.first_failure().map(|finding| Failure {
-            link: finding.link.as_str(),
-            cause: finding.cause.map_or(catalogue::UNKNOWN, Cause::id),
-        }),
+        verdict: json::verdict(report.verdict()),
+        headline: json::headline(report.headline(), &report.findings),
+        first_failure: Failure::first(&report.findings),
         issues: report.findings.iter().filter_map(Finding::issue).collect(),
         incomplete: &report.incomplete,
-        checks: report.findings.iter().map(check).collect(),
+        checks: report.findings.iter().map(Check::of).collect(),
         libraries: &report.libraries,
         versions: &report.versions,
     };
     // Texts and numbers: there is nothing in it that cannot be written.
     serde_json::to_string(&object).unwrap_or_default()
-}
-
-/// The sentence with its command.
-fn headline(report: &Report) -> String {
-    let line = report.headline();
-    match report.first_failure().and_then(|failure| failure.fix.as_ref()?.command.as_ref()) {
-        Some(command) => format!("{} ({command})", line.trim_end_matches('.')),
-        None => line,
-    }
-}
-
-fn check(finding: &Finding) -> Check<'_> {
-    let link = catalogue::of(finding.link);
-    Check {
-        id: link.id.as_str(),
-        title: link.title,
-        status: finding.status,
-        found: &finding.found,
-        expected: finding.expected.as_deref(),
-        cause: finding.cause.map(Cause::id),
-        why: finding.why(),
-        fix: finding.fix.as_ref(),
-        needs: link.needs.iter().map(|need| need.as_str()).collect(),
-        details: &finding.details,
-        elapsed_us: finding.elapsed.as_micros().try_into().unwrap_or(u64::MAX),
-    }
 }
 
 #[cfg(test)]
@@ -103,6 +49,7 @@ mod tests {
 
     use super::super::samples;
     use super::*;
+    use crate::diagnosis::catalogue;
 
     /// What `value` does not keep of `schema`: the part of JSON Schema that ours uses.
     fn wrong(schema: &Value, root: &Value, value: &Value, place: &str) -> Vec<String> {

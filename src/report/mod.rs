@@ -7,14 +7,14 @@ pub mod json;
 
 pub mod pages;
 pub mod redact;
-pub mod style;
 
 use std::collections::BTreeMap;
+
+use vgpu_findings::human::{broken, first_failure, warnings};
 
 use crate::check::context::Context;
 use crate::check::facts::{DeviceReport, Library, Loser};
 use crate::device::survey::size;
-use crate::diagnosis::catalogue::{self};
 use crate::diagnosis::{Finding, Fix, LinkId, Status, Verdict};
 use redact::Redaction;
 
@@ -82,7 +82,7 @@ impl Report {
 
     /// The first link that is broken.
     pub fn first_failure(&self) -> Option<&Finding> {
-        self.findings.iter().find(|finding| finding.status == Status::Fail)
+        first_failure(&self.findings)
     }
 
     /// How many links stand so.
@@ -117,14 +117,7 @@ impl Report {
     /// What is wrong, or that nothing is, and what to do, without the command: one line.
     pub fn headline(&self) -> String {
         if let Some(failure) = self.first_failure() {
-            let title = catalogue::of(failure.link).title;
-            let mut line = format!("Broken: {title}: {}.", failure.found.trim_end_matches('.'));
-            let fix = failure.fix.as_ref().map(|fix| fix.text.as_str());
-            for sentence in failure.why().into_iter().chain(fix) {
-                line.push(' ');
-                line.push_str(sentence);
-            }
-            return line;
+            return broken(failure);
         }
         if !self.incomplete.is_empty() {
             return format!(
@@ -132,11 +125,7 @@ impl Report {
                 self.incomplete.join(", ")
             );
         }
-        let warnings = match self.count(Status::Warn) {
-            0 => String::new(),
-            1 => " There is 1 warning.".into(),
-            many => format!(" There are {many} warnings."),
-        };
+        let warnings = warnings(&self.findings);
         if !self.only.is_empty() {
             let names: Vec<_> = self.only.iter().map(|link| link.as_str()).collect();
             return format!("Holds: {}.{warnings}", names.join(", "));

@@ -34,8 +34,10 @@ pages! {
 
 #[cfg(test)]
 mod tests {
+    use vgpu_findings::UNKNOWN;
+
     use super::*;
-    use crate::diagnosis::catalogue::{LINKS, UNKNOWN};
+    use crate::diagnosis::catalogue::LINKS;
 
     #[test]
     fn every_page_tells_of_its_link_and_of_every_cause() {

@@ -5,6 +5,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::ExitCode;
 
+use vgpu_findings::style::{Style, When};
+
 use super::change::{self, print};
 use super::command::{self, CommandError, UnitCommand};
 use super::error::ServiceError;
@@ -12,12 +14,11 @@ use super::receipt::{Receipt, UnitEntry};
 use super::root::Root;
 use super::unit_name::unit_name;
 use super::{surroundings, system, texts};
-use crate::cli::{ServiceOptions, When};
+use crate::cli::ServiceOptions;
 use crate::device::files::FILES;
 use crate::device::survey;
 use crate::diagnosis::Status;
 use crate::launch::accounts::Accounts;
-use crate::report::style::Style;
 use crate::systemd::settings;
 
 /// All is as it should be.

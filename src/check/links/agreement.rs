@@ -31,14 +31,14 @@ pub async fn examine(context: &mut Context) -> Finding {
     let functions: Vec<String> =
         context.functions.iter().map(|function| function.address.to_string()).collect();
     let chosen = context.environment.get("OLLAMA_CONTEXT_LENGTH").is_some();
-    if let Some(finding) = twins(&outcome.steps()) {
+    if let Some(finding) = twins(&Steps::read(&outcome.stdout)) {
         return finding.details(super::init::lines(&outcome.stderr));
     }
     let finding = judge(&outcome, &functions, major, chosen);
     if !finding.holds() {
         return finding;
     }
-    match contradicted(&outcome.steps(), context.device.as_ref()) {
+    match contradicted(&Steps::read(&outcome.stdout), context.device.as_ref()) {
         Some(other) => other.details(finding.details),
         None => finding,
     }
@@ -84,7 +84,7 @@ fn contradicted(steps: &Steps, device: Option<&DeviceReport>) -> Option<Finding>
 }
 
 fn judge(outcome: &Outcome, functions: &[String], major: Option<u32>, context_chosen: bool) -> Finding {
-    let steps = outcome.steps();
+    let steps = Steps::read(&outcome.stdout);
     let said = super::init::lines(&outcome.stderr);
     if steps.open.is_some() || steps.failed().is_some() || steps.of::<Nvml>().is_none() {
         return trouble(outcome, &steps).details(said);
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn the_device_s_own_words_count() {
         let same = device("0000:00:05.0");
-        let steps = outcome(&same, &same, &same, 13_000, "580").steps();
+        let steps = Steps::read(&outcome(&same, &same, &same, 13_000, "580").stdout);
         let report = DeviceReport {
             address: "0000:00:05.0".into(),
             capability: (6, 1),
@@ -301,7 +301,10 @@ mod tests {
             json!({"step": "driver", "ok": true, "devices": [same, device("0000:00:06.0")]}).to_string();
         let twins =
             Outcome { end: End::Exit(0), stdout: lines, stderr: String::new(), elapsed: Duration::ZERO };
-        assert_eq!(super::twins(&twins.steps()).and_then(|finding| finding.cause), Some(cause::UUID));
+        assert_eq!(
+            super::twins(&Steps::read(&twins.stdout)).and_then(|finding| finding.cause),
+            Some(cause::UUID)
+        );
     }
 
     #[test]

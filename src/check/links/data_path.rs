@@ -10,7 +10,7 @@ use super::backend::soname;
 use crate::check::child::{End, Outcome};
 use crate::check::context::Context;
 use crate::check::refusals;
-use crate::check::steps::Report;
+use crate::check::steps::{Report, Steps};
 use crate::diagnosis::cause::data_path as cause;
 use crate::diagnosis::{Cause, Finding, LinkId};
 
@@ -27,7 +27,7 @@ pub async fn examine(context: &mut Context) -> Finding {
 }
 
 fn judge(outcome: &Outcome) -> Finding {
-    let steps = outcome.steps();
+    let steps = Steps::read(&outcome.stdout);
     let said = super::init::lines(&outcome.stderr);
     let times = steps.done.iter().filter(|report| report.ok).map(|report| {
         let Elapsed { elapsed_us } = report.said().unwrap_or_default();

@@ -13,6 +13,7 @@ use crate::check::child;
 use crate::check::context::Context;
 use crate::check::facts::{DeviceReport, Looked};
 use crate::check::messages::{Answer, Become, Facts, Failure, Memory, Open};
+use crate::check::steps::Steps;
 use crate::device::silence::Silence;
 use crate::diagnosis::catalogue::{self};
 use crate::diagnosis::cause::device as cause;
@@ -74,7 +75,7 @@ async fn run(context: &Context, function: &PciFunction) -> std::io::Result<Looke
     );
     command.args(["device", &function.address.to_string()]);
     let outcome = child::run(command, &context.environment, context.time(LIMIT)).await?;
-    let steps = outcome.steps();
+    let steps = Steps::read(&outcome.stdout);
     tracing::debug!(function = %function.address, ?steps, trouble = outcome.trouble(), "opened");
     Ok(Looked { function: function.clone(), steps, trouble: outcome.trouble() })
 }
@@ -221,7 +222,7 @@ pub mod tests {
             subsystem: 0,
             bars: [Bar::default(); 6],
         };
-        Looked { function, steps: outcome.steps(), trouble: trouble.map(str::to_owned) }
+        Looked { function, steps: Steps::read(&outcome.stdout), trouble: trouble.map(str::to_owned) }
     }
 
     const OPEN: &str = r#"{"step":"open","ok":true,"generation":7}"#;
@@ -231,7 +232,7 @@ pub mod tests {
         let finding = judge(&looked(&[OPEN, r#"{"step":"answer","ok":true,"us":12.3}"#], None));
         assert_eq!(
             (finding.status, finding.found.as_str()),
-            (crate::diagnosis::finding::Status::Pass, "alive, answers in 12 \u{b5}s")
+            (crate::diagnosis::Status::Pass, "alive, answers in 12 \u{b5}s")
         );
         let finding = judge(&looked(&[OPEN, r#"{"step":"answer","ok":true,"us":700000}"#], None));
         assert_eq!(finding.issue().unwrap(), "device/device-slow");

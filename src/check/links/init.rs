@@ -10,6 +10,7 @@ use super::backend::{soname, usable};
 use super::unable;
 use crate::check::child::{End, Outcome};
 use crate::check::context::Context;
+use crate::check::steps::Steps;
 use crate::check::{probe, refusals};
 use crate::diagnosis::cause::init as cause;
 use crate::diagnosis::{Finding, LinkId};
@@ -57,7 +58,7 @@ pub async fn examine(context: &mut Context) -> Finding {
 
 /// What a run of `vgpu-probe load` means.
 fn judge(name: &str, outcome: &Outcome) -> Finding {
-    let steps = outcome.steps();
+    let steps = Steps::read(&outcome.stdout);
     let said = lines(&outcome.stderr);
     let finding = |finding: Finding| finding.details(said.clone());
     if let Some(step) = &steps.open {

@@ -14,7 +14,7 @@ use crate::check::child;
 use crate::check::context::Context;
 use crate::check::identity::Become;
 use crate::check::messages;
-use crate::check::steps::Report;
+use crate::check::steps::{Report, Steps};
 use crate::check::subject::Subject;
 use crate::check::unit::Unit;
 use crate::device;
@@ -182,7 +182,7 @@ async fn tried(context: &Context, user: Option<&Become>, files: &[PathBuf]) -> i
     let mut command = child::ourselves(user);
     command.arg("access").args(files);
     let outcome = child::run(command, &context.environment, context.time(LIMIT)).await?;
-    let steps = outcome.steps();
+    let steps = Steps::read(&outcome.stdout);
     if let Some(report) = steps.of::<messages::Become>().filter(|report| !report.ok) {
         return Err(io::Error::other(report.said::<messages::Failure>().unwrap_or_default().error));
     }

@@ -8,6 +8,7 @@ use vgpu_probe_steps::Fault;
 use super::run::{LIMIT, Run};
 use crate::check::links::init::lines;
 use crate::check::probe;
+use crate::check::steps::Steps;
 use crate::diagnosis::cause::discovery as cause;
 use crate::diagnosis::{Finding, LinkId};
 use crate::env::{Environment, LD_LIBRARY_PATH};
@@ -40,7 +41,7 @@ impl Run<'_> {
         let text = path.to_string_lossy().into_owned();
         let outcome =
             probe::run(self.context, ["resolve", &text], &self.environment, self.left(LIMIT)).await?;
-        let steps = outcome.steps();
+        let steps = Steps::read(&outcome.stdout);
         Ok(match steps.get(&text) {
             Some(report) if report.ok => Finding::pass(LINK, format!("the server opens {}", path.display())),
             Some(report) => {

@@ -163,7 +163,7 @@ fn table(
     global: &[String],
     run_path: Option<&Path>,
 ) -> Vec<Library> {
-    let steps = asked.outcome.steps();
+    let steps = Steps::read(&asked.outcome.stdout);
     let search = Search::new(
         asked.environment.get(LD_LIBRARY_PATH),
         run_path.map(Path::to_owned).into_iter().collect(),
@@ -216,7 +216,7 @@ fn judge(
     }
     let (stripped, kept) = asked.split_last().map_or((None, asked), |(last, rest)| (Some(last), rest));
     for asked in kept {
-        let steps = asked.outcome.steps();
+        let steps = Steps::read(&asked.outcome.stdout);
         if steps.done.len() < OBJECTS.len() {
             let how = asked.outcome.trouble().unwrap_or_else(|| "ended without an answer".into());
             let at = steps.open.map(|step| format!(" at {step}")).unwrap_or_default();
@@ -240,7 +240,7 @@ fn judge(
         }
     }
     if let Some(stripped) = stripped {
-        let steps = stripped.outcome.steps();
+        let steps = Steps::read(&stripped.outcome.stdout);
         let lost: Vec<_> = OBJECTS
             .iter()
             .map(|object| object.soname)

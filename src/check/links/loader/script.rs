@@ -11,7 +11,7 @@ use crate::check::context::Context;
 use crate::check::facts::Target;
 use crate::check::links::{ollama, unable};
 use crate::check::messages::{Exec, Failure};
-use crate::check::steps::Report;
+use crate::check::steps::{Report, Steps};
 use crate::diagnosis::cause::loader as cause;
 use crate::diagnosis::{Finding, LinkId};
 use crate::embedded::OBJECTS;
@@ -54,7 +54,7 @@ pub async fn follow(context: &mut Context) -> Option<Finding> {
 
 /// What the programs got that came of a script, and the last of them.
 fn judge_script(script: &Path, outcome: &Outcome) -> (Finding, Option<PathBuf>) {
-    let steps = outcome.steps();
+    let steps = Steps::read(&outcome.stdout);
     let started = steps.done.iter().filter(|report| report.step == Exec::STEP && report.ok);
     let programs: Vec<Exec> = started.filter_map(Report::said).collect();
     let is_ollama = |name: &str| {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::catalogue::{Cause, LinkId};
+use crate::catalogue::{self, Cause, Chain};
 
 /// How a link stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -22,6 +22,7 @@ pub enum Status {
 
 /// What mends it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[must_use]
 pub struct Fix {
     /// What to do: a whole sentence.
     pub text: String,
@@ -59,9 +60,10 @@ impl Fix {
 
 /// A link's outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
+#[must_use]
+pub struct Finding<L> {
     /// The link that was checked.
-    pub link: LinkId,
+    pub link: L,
     /// How it stands.
     pub status: Status,
     /// What is there, in few words: `256 MiB, echo 0.6 µs`.
@@ -69,7 +71,7 @@ pub struct Finding {
     /// What should be there, if something else.
     pub expected: Option<String>,
     /// The cause. Every `Fail` has one, and a `Warn` may.
-    pub cause: Option<Cause>,
+    pub cause: Option<Cause<L>>,
     /// What mends it.
     pub fix: Option<Fix>,
     /// Evidence, a line each: paths, numbers, other programs' words.
@@ -78,8 +80,8 @@ pub struct Finding {
     pub elapsed: Duration,
 }
 
-impl Finding {
-    fn new(link: LinkId, status: Status, cause: Option<Cause>, found: impl Into<String>) -> Self {
+impl<L: Chain> Finding<L> {
+    fn new(link: L, status: Status, cause: Option<Cause<L>>, found: impl Into<String>) -> Self {
         Self {
             link,
             status,
@@ -93,32 +95,32 @@ impl Finding {
     }
 
     /// The link holds.
-    pub fn pass(link: LinkId, found: impl Into<String>) -> Self {
+    pub fn pass(link: L, found: impl Into<String>) -> Self {
         Self::new(link, Status::Pass, None, found)
     }
 
     /// The link holds, but not as it should.
-    pub fn warn(cause: Cause, found: impl Into<String>) -> Self {
+    pub fn warn(cause: Cause<L>, found: impl Into<String>) -> Self {
         Self::new(cause.link(), Status::Warn, Some(cause), found)
     }
 
     /// The link holds, and there is something to know about it that is no cause of trouble.
-    pub fn notice(link: LinkId, found: impl Into<String>) -> Self {
+    pub fn notice(link: L, found: impl Into<String>) -> Self {
         Self::new(link, Status::Warn, None, found)
     }
 
     /// The link is broken.
-    pub fn fail(cause: Cause, found: impl Into<String>) -> Self {
+    pub fn fail(cause: Cause<L>, found: impl Into<String>) -> Self {
         Self::new(cause.link(), Status::Fail, Some(cause), found)
     }
 
     /// The link is broken, and nobody foresaw how.
-    pub fn unknown(link: LinkId, found: impl Into<String>) -> Self {
+    pub fn unknown(link: L, found: impl Into<String>) -> Self {
         Self::fail(Cause::unknown(link), found)
     }
 
     /// The link was not examined, and why.
-    pub fn skip(link: LinkId, why: impl Into<String>) -> Self {
+    pub fn skip(link: L, why: impl Into<String>) -> Self {
         Self::new(link, Status::Skip, None, why)
     }
 
@@ -169,11 +171,18 @@ impl Finding {
     /// Its cause, as scripts know it: `permission/device-permission`.
     pub fn issue(&self) -> Option<String> {
         let broken = matches!(self.status, Status::Warn | Status::Fail);
-        self.cause.filter(|_| broken).map(|cause| format!("{}/{}", self.link.as_str(), cause.id()))
+        self.cause.filter(|_| broken).map(|cause| format!("{}/{}", self.link.name(), cause.id()))
     }
 
     /// Whether links that need this one can be examined.
     pub fn holds(&self) -> bool {
         matches!(self.status, Status::Pass | Status::Warn)
     }
+}
+
+/// The first link that `link` needs and that does not hold, going by these findings. One that was not looked at
+/// is not in the way.
+pub fn unmet<L: Chain>(link: L, findings: &[Finding<L>]) -> Option<L> {
+    let fails = |need: &L| findings.iter().any(|finding| finding.link == *need && !finding.holds());
+    catalogue::of(link).needs.iter().copied().find(fails)
 }

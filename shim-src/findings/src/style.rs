@@ -4,8 +4,19 @@ use std::io::IsTerminal;
 
 use anstyle::AnsiColor;
 
-use crate::cli::When;
-use crate::diagnosis::Status;
+use crate::finding::Status;
+
+/// When to print in colour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum When {
+    /// On a terminal unless NO_COLOR is set, and wherever CLICOLOR_FORCE is set.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
 
 /// How text is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

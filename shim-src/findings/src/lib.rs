@@ -1,0 +1,25 @@
+//! What a check finds and how it is shown. Two programs check a chain of links: `vgpu-run check` in the guest,
+//! `vgpu-device check` on the host. Each has its own catalogue, made by [`chain!`]; findings, their look and the
+//! way to ask what may hang or crash are the same.
+//!
+//! ```text
+//!  human, json    a report for people, and the parts of one for programs
+//!  style          marks and colours of a terminal
+//!  finding        what is found at a link          child   a process that is asked
+//!  catalogue      links and causes
+//!  verdict
+//! ```
+
+#![forbid(unsafe_code)]
+
+pub mod catalogue;
+pub mod child;
+pub mod finding;
+pub mod human;
+pub mod json;
+pub mod style;
+pub mod verdict;
+
+pub use catalogue::{Cause, Chain, Link, UNKNOWN};
+pub use finding::{Finding, Fix, Status};
+pub use verdict::Verdict;
