@@ -9,6 +9,7 @@ use vgpu_wire::pci;
 
 use super::error::DeviceError;
 use crate::env::VGPU_SYSFS;
+pub use vgpu_findings::size;
 
 /// Drivers that leave a function alone: they are bound to keep others away.
 const HARMLESS: [&str; 2] = ["pci-stub", "pcieport"];
@@ -140,19 +141,6 @@ fn hexadecimal(text: &str) -> Option<u64> {
     u64::from_str_radix(text.strip_prefix("0x").unwrap_or(text), 16).ok()
 }
 
-/// A size as people write it: `8 KiB`, `256 MiB`, `1.5 GiB`.
-pub fn size(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
-    let bytes = u128::from(bytes);
-    let unit = (0..UNITS.len() - 1).find(|unit| bytes >> (10 * (unit + 1)) == 0).unwrap_or(UNITS.len() - 1);
-    // In tenths of the unit, rounded.
-    let tenths = (bytes * 10 + (1 << (10 * unit)) / 2) >> (10 * unit);
-    match tenths % 10 {
-        0 => format!("{} {}", tenths / 10, UNITS[unit]),
-        part => format!("{}.{part} {}", tenths / 10, UNITS[unit]),
-    }
-}
-
 /// Whether a process could see the bus at all, for a message: how many functions there are.
 pub fn functions(root: &Path) -> io::Result<usize> {
     Ok(std::fs::read_dir(root.join("bus/pci/devices"))?.count())
@@ -241,19 +229,6 @@ mod tests {
         assert!(!decoding_off(scratch.path()));
         std::fs::write(scratch.join("enable"), "0\n").unwrap();
         assert!(decoding_off(scratch.path()));
-    }
-
-    #[test]
-    fn sizes() {
-        for (bytes, text) in [
-            (0, "0 bytes"),
-            (8 << 10, "8 KiB"),
-            (256 << 20, "256 MiB"),
-            (3 << 29, "1.5 GiB"),
-            (u64::MAX, "16777216 TiB"),
-        ] {
-            assert_eq!(size(bytes), text);
-        }
     }
 
     proptest! {

@@ -17,9 +17,11 @@ pub mod child;
 pub mod finding;
 pub mod human;
 pub mod json;
+mod size;
 pub mod style;
 pub mod verdict;
 
 pub use catalogue::{Cause, Chain, Link, UNKNOWN};
 pub use finding::{Finding, Fix, Status};
+pub use size::size;
 pub use verdict::Verdict;
