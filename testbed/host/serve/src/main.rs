@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use vgpu_serve::{Knobs, device, mediator, serve, worker};
+use vgpu_serve::{Knobs, check, device, mediator, serve, worker};
 
 /// Serves VGPU-STUB devices to guests, and the calls of version 1's devices.
 #[derive(Parser)]
@@ -17,10 +17,15 @@ struct Arguments {
 enum Command {
     /// Give a VM a GPU, and print what the VM is to be started with.
     Serve(serve::Arguments),
+    /// Find out whether this host can give its GPU to a VM, and what mends it.
+    Check(check::Arguments),
     /// Serve VGPU-STUB devices on a bus until told to stop.
     Device(device::Arguments),
     /// Carry out the calls of version 1's devices in other processes, such as those of patched hypervisors.
     Mediator(mediator::Arguments),
+    /// Ask a library of NVIDIA's, in a process that may crash.
+    #[command(name = check::ASK, hide = true)]
+    Ask(check::Question),
     /// Carry out one session's messages. A device's process starts this.
     #[command(hide = true)]
     Worker,
@@ -29,17 +34,21 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Serve(arguments) => serve::run(&arguments),
+        Command::Check(arguments) => return ended(check::run(&arguments)),
+        Command::Ask(question) => return check::ask(&question),
         Command::Device(arguments) => device::run(&arguments, &Knobs::default()),
         Command::Mediator(arguments) => mediator::run(&arguments, &Knobs::default()),
         Command::Worker => return worker::run(),
     };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("vgpu-device: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    ended(outcome.map(|()| ExitCode::SUCCESS))
+}
+
+/// The exit code; what went wrong is said.
+fn ended(outcome: anyhow::Result<ExitCode>) -> ExitCode {
+    outcome.unwrap_or_else(|error| {
+        eprintln!("vgpu-device: {error:#}");
+        ExitCode::FAILURE
+    })
 }
 
 #[cfg(test)]

@@ -67,6 +67,12 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..32))]
     #[serde(deserialize_with = "slot")]
     pub(crate) vm_slot: Option<u8>,
+    /// The driver's library, by path or name [default: libcuda.so.1].
+    #[arg(long, value_name = "LIBRARY")]
+    pub(crate) libcuda: Option<PathBuf>,
+    /// cuBLAS, by path or name [default: libcublas.so.13, or libcublas.so.12].
+    #[arg(long, value_name = "LIBRARY")]
+    pub(crate) libcublas: Option<PathBuf>,
     /// Compute capability that the soft and null executors announce [default: 6.1].
     #[arg(long, value_name = "MAJOR.MINOR")]
     pub(crate) cc: Option<Capability>,
@@ -118,6 +124,8 @@ impl Settings {
             group: self.group.or(other.group),
             vm_memory: self.vm_memory.or(other.vm_memory),
             vm_slot: self.vm_slot.or(other.vm_slot),
+            libcuda: self.libcuda.or(other.libcuda),
+            libcublas: self.libcublas.or(other.libcublas),
             cc: self.cc.or(other.cc),
             threads: self.threads.or(other.threads),
             kernel_timeout: self.kernel_timeout.or(other.kernel_timeout),
@@ -159,7 +167,7 @@ mod tests {
     }
 
     /// A value for each setting that it can have, by name.
-    const VALUES: [(&str, &str); 15] = [
+    const VALUES: [(&str, &str); 17] = [
         ("bus", "vfio-user:/run/x"),
         ("executor", "null"),
         ("gpu", "GPU-00112233-4455-6677-8899-aabbccddeeff"),
@@ -169,6 +177,8 @@ mod tests {
         ("group", "107"),
         ("vm-memory", "2G"),
         ("vm-slot", "4"),
+        ("libcuda", "/lib/libcuda.so.1"),
+        ("libcublas", "libcublas.so.12"),
         ("cc", "9.0"),
         ("threads", "3"),
         ("kernel-timeout", "20m"),

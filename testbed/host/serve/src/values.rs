@@ -155,7 +155,8 @@ fn capability(text: &str) -> Result<(u32, u32), String> {
 }
 
 fn uuid(text: &str) -> Result<[u8; 16], String> {
-    parse_uuid(text).ok_or_else(|| "expected a UUID".to_owned())
+    // As NVIDIA's tools print the UUID of a part of a GPU.
+    parse_uuid(text.strip_prefix("MIG-").unwrap_or(text)).ok_or_else(|| "expected a UUID".to_owned())
 }
 
 fn level(text: &str) -> Result<tracing::Level, String> {

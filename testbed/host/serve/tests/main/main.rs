@@ -1,4 +1,6 @@
 //! The program `vgpu-device`, as users start it.
 
+mod check;
+mod host;
 mod program;
 mod serve;

@@ -1,0 +1,45 @@
+//! Whether this host can give its GPU to a VM: a chain of links from NVIDIA's driver to the VM's memory, each
+//! with the causes that break it and what mends it. The look is that of the guest's `check`.
+//!
+//! ```text
+//!  report            for people and for programs
+//!  walk              the links in their order
+//!  links             driver, gpu, host, vm
+//!  nvidia            what libcuda, NVML and cuBLAS say, asked in a process of its own
+//!  root, options     what /proc and /sys say; QEMU's command line
+//!  subject           what is checked
+//!  catalogue
+//! ```
+//!
+//! Everything that NVIDIA's libraries are asked is asked in a child process, since they may hang or crash.
+
+mod catalogue;
+mod links;
+mod nvidia;
+mod options;
+mod report;
+mod root;
+mod subject;
+mod walk;
+
+pub use catalogue::LinkId;
+pub use nvidia::ask::answer;
+pub use report::Report;
+pub use root::Root;
+pub use subject::Subject;
+
+/// Examines a host. `version` is the calling program's.
+///
+/// # Errors
+/// No thread can wait for children.
+pub fn check(subject: &Subject, version: &str) -> std::io::Result<Report> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut known = subject::Known::default();
+    let findings = runtime.block_on(walk::walk(subject, &mut known));
+    Ok(Report::new(subject, &known, findings, version))
+}
+
+/// The links, and what each needs; their causes too where `verbose`.
+pub fn list(verbose: bool) -> String {
+    vgpu_findings::human::list::<LinkId>(verbose)
+}

@@ -1,0 +1,148 @@
+//! NVIDIA's libraries: the driver's, and cuBLAS.
+
+use std::path::PathBuf;
+
+use crate::catalogue::{Finding, LinkId, cause};
+use crate::nvidia::answers::{Asked, Said};
+use crate::nvidia::ask::{Question, ask};
+use crate::subject::{Known, Subject};
+
+/// `CUDA_ERROR_SYSTEM_DRIVER_MISMATCH`
+const CUDA_MISMATCH: u32 = 803;
+/// `NVML_ERROR_LIB_RM_VERSION_MISMATCH`
+const NVML_MISMATCH: u32 = 18;
+/// The least that `cuDriverGetVersion` may say: CUDA 12.0.
+const OLDEST: u32 = 12_000;
+
+/// Examines the driver: both libraries load and start, and are new enough.
+pub async fn driver(subject: &Subject, known: &mut Known) -> Finding {
+    let cuda =
+        match ask(&subject.asker, &Question::Cuda(subject.libcuda.clone()), subject.library_limit).await {
+            Ok(asked) => asked,
+            Err(error) => return Finding::unknown(LinkId::Driver, error),
+        };
+    let module = subject.root.module_version();
+    if let Some(finding) = failed("libcuda", &cuda, module.as_deref()) {
+        return finding;
+    }
+    let nvml = match ask(&subject.asker, &Question::Nvml(subject.libnvidia_ml.clone()), subject.library_limit)
+        .await
+    {
+        Ok(asked) => asked,
+        Err(error) => return Finding::unknown(LinkId::Driver, error),
+    };
+    if let Some(finding) = failed("libnvidia-ml", &nvml, module.as_deref()) {
+        return finding;
+    }
+    known.cuda = cuda.cuda();
+    known.driver = nvml.driver().map(str::to_owned);
+    known.gpus = nvml.gpus().cloned().collect();
+    let Some(version) = known.cuda else {
+        return Finding::unknown(LinkId::Driver, "the driver does not say its version");
+    };
+    let driver = known.driver.as_deref().unwrap_or("unknown");
+    let found = format!("{driver}, CUDA {}.{}", version / 1000, version % 1000 / 10);
+    if version < OLDEST {
+        return Finding::fail(cause::driver::TOO_OLD, format!("the driver is {found}"))
+            .expected("CUDA 12.0 or later, which drivers have from 525 on")
+            .fix("Install a newer driver.");
+    }
+    let finding = Finding::pass(LinkId::Driver, found);
+    match module {
+        Some(module) => finding.detail(format!("kernel module {module}")),
+        None => finding.detail("no kernel module: /proc/driver/nvidia/version is not there"),
+    }
+}
+
+/// Why a library of the driver's does not work.
+fn failed(name: &str, asked: &Asked, module: Option<&str>) -> Option<Finding> {
+    if let Some(trouble) = &asked.trouble {
+        let (cause, fix) = if trouble.hung {
+            (
+                cause::driver::DOES_NOT_ANSWER,
+                "Look at the kernel's log for what the GPU does, and restart the host.",
+            )
+        } else {
+            (cause::driver::CRASHED, "Install the driver anew.")
+        };
+        let finding = Finding::fail(cause, format!("a process that asked {name} {}", trouble.words)).fix(fix);
+        return Some(finding.command("journalctl -k --grep NVRM").as_root());
+    }
+    let finding = match asked.failure()? {
+        Said::Unloadable { library, error } => {
+            Finding::fail(cause::driver::LIBRARY_MISSING, format!("{library} cannot be loaded"))
+                .fix("Install NVIDIA's driver with its libraries for CUDA and for management.")
+                .detail(error.clone())
+        }
+        Said::Refused { function, code: None } => {
+            Finding::fail(cause::driver::TOO_OLD, format!("{name} has no {function}"))
+                .fix("Install a newer driver.")
+        }
+        Said::Refused { function, code: Some(code) } => {
+            let refused = format!("{function} returned {code}");
+            let mismatch = if name == "libcuda" { CUDA_MISMATCH } else { NVML_MISMATCH };
+            match module {
+                _ if *code == mismatch => Finding::fail(
+                    cause::driver::VERSION_MISMATCH,
+                    "library and kernel module are of different versions",
+                )
+                .fix("Restart the host: the driver was replaced while the module was in use.")
+                .detail(refused),
+                None => Finding::fail(cause::driver::MODULE_MISSING, "NVIDIA's kernel module is not loaded")
+                    .fix("Load it; where that fails, build it for the kernel that runs.")
+                    .command("modprobe nvidia")
+                    .as_root()
+                    .detail(refused),
+                Some(_) => {
+                    Finding::fail(cause::driver::INIT_FAILED, format!("the driver does not start: {refused}"))
+                        .fix("Look at the kernel's log for what the GPU does.")
+                        .command("journalctl -k --grep NVRM")
+                        .as_root()
+                }
+            }
+        }
+        _ => return None,
+    };
+    Some(match module {
+        Some(module) => finding.detail(format!("kernel module {module}")),
+        None => finding,
+    })
+}
+
+/// Examines cuBLAS.
+pub async fn cublas(subject: &Subject, _known: &mut Known) -> Finding {
+    let mut details = Vec::new();
+    let mut there: Option<PathBuf> = None;
+    for library in &subject.libcublas {
+        let asked = match ask(&subject.asker, &Question::Loads(library.clone()), subject.library_limit).await
+        {
+            Ok(asked) => asked,
+            Err(error) => return Finding::unknown(LinkId::Cublas, error),
+        };
+        match (&asked.trouble, asked.failure()) {
+            (None, None) => {
+                return Finding::pass(LinkId::Cublas, library.display().to_string()).details(details);
+            }
+            (Some(trouble), _) => {
+                details.push(format!("{}: the process {}", library.display(), trouble.words));
+            }
+            (None, Some(Said::Unloadable { error, .. })) => {
+                details.push(error.clone());
+                // What lacks another library is there itself.
+                let missing = error.starts_with(&format!("{}: cannot open shared object", library.display()));
+                there = there.or((!missing).then(|| library.clone()));
+                continue;
+            }
+            (None, Some(_)) => details.push(format!("{} is no cuBLAS", library.display())),
+        }
+        there = there.or(Some(library.clone()));
+    }
+    let fix = "Install cuBLAS of CUDA 12 or 13, or name the file with --libcublas.";
+    if let Some(library) = there {
+        let found = format!("{} cannot be used", library.display());
+        return Finding::fail(cause::cublas::UNLOADABLE, found).fix(fix).details(details);
+    }
+    let names: Vec<_> = subject.libcublas.iter().map(|path| path.display().to_string()).collect();
+    let found = format!("there is no {}", names.join(", nor "));
+    Finding::fail(cause::cublas::LIBRARY_MISSING, found).fix(fix).details(details)
+}

@@ -1,0 +1,169 @@
+//! The GPU that a VM gets: which one, and what stands in the way of sharing it.
+
+use vgpu_findings::size;
+
+use crate::catalogue::{Finding, LinkId, cause};
+use crate::nvidia::answers::Gpu;
+use crate::subject::{Known, Subject, same_uuid};
+
+/// `NVML_COMPUTEMODE_PROHIBITED`
+const PROHIBITED: u32 = 2;
+/// `NVML_COMPUTEMODE_EXCLUSIVE_THREAD` and `NVML_COMPUTEMODE_EXCLUSIVE_PROCESS`
+const EXCLUSIVE: [u32; 2] = [1, 3];
+/// The first 15 bytes of the names of MPS's server and control daemon.
+const MPS: &str = "nvidia-cuda-mps";
+
+/// A line about a GPU.
+fn line(gpu: &Gpu) -> String {
+    let memory = gpu.memory.map(|bytes| format!(", {}", size(bytes))).unwrap_or_default();
+    format!("{} {}{memory}", gpu.uuid, gpu.name)
+}
+
+/// Examines which GPU the VM gets.
+pub fn gpu(subject: &Subject, known: &mut Known) -> Finding {
+    let lines: Vec<String> = known.gpus.iter().map(line).collect();
+    let chosen = match (&subject.gpu, &known.gpus[..]) {
+        (_, []) => {
+            return Finding::fail(cause::gpu::NO_GPU, "the driver knows no GPU")
+                .fix("Look whether the kernel has given the GPU to another driver, such as vfio-pci.")
+                .command("lspci -nnk -d 10de:");
+        }
+        (None, [one]) => (one, None),
+        (None, several) => {
+            return Finding::fail(
+                cause::gpu::GPU_AMBIGUOUS,
+                format!("{} GPUs, and none is named", several.len()),
+            )
+            .fix("Name one with --gpu, or `gpu` in the configuration file.")
+            .details(lines);
+        }
+        (Some(uuid), gpus) => {
+            let whole = gpus.iter().find(|gpu| same_uuid(&gpu.uuid, uuid)).map(|gpu| (gpu, None));
+            let part = || {
+                gpus.iter().find_map(|gpu| {
+                    let instance = gpu.instances.iter().find(|one| same_uuid(&one.uuid, uuid))?;
+                    Some((gpu, Some(instance)))
+                })
+            };
+            let Some(found) = whole.or_else(part) else {
+                return Finding::fail(
+                    cause::gpu::GPU_ABSENT,
+                    "no GPU of this host has the UUID that is named",
+                )
+                .fix("Name one of this host's with --gpu, or `gpu` in the configuration file.")
+                .command("nvidia-smi -L")
+                .details(lines);
+            };
+            found
+        }
+    };
+    let (gpu, instance) = chosen;
+    let memory = instance.map_or(gpu.memory, |instance| instance.memory);
+    known.gpu = Some(gpu.clone());
+    known.instance = instance.map(|instance| instance.uuid.clone());
+    if let Some(memory) = memory.filter(|memory| *memory < subject.memory) {
+        let found = format!("{} of {} are promised to guests", size(subject.memory), size(memory));
+        return Finding::fail(cause::gpu::MEMORY_SHORT, found)
+            .fix("Promise less: --memory, or `memory` in the configuration file.")
+            .details(lines);
+    }
+    let found = match instance {
+        Some(instance) => format!("{}, instance {}", line(gpu), instance.uuid),
+        None => line(gpu),
+    };
+    Finding::pass(LinkId::Gpu, found).details(gpu.pci.clone().map(|pci| format!("at {pci}")))
+}
+
+/// What a link says that needs a GPU, where none was found.
+fn unreached(link: LinkId) -> Finding {
+    Finding::skip(link, "not reached (needs gpu)")
+}
+
+/// Examines the compute mode.
+pub fn compute_mode(_subject: &Subject, known: &mut Known) -> Finding {
+    let Some(gpu) = &known.gpu else { return unreached(LinkId::ComputeMode) };
+    let (cause, found) = match gpu.compute_mode {
+        None => return Finding::pass(LinkId::ComputeMode, "the GPU has no compute modes"),
+        Some(PROHIBITED) => (cause::compute_mode::PROHIBITED, "prohibited"),
+        Some(mode) if EXCLUSIVE.contains(&mode) => (cause::compute_mode::EXCLUSIVE_PROCESS, "exclusive"),
+        Some(_) => return Finding::pass(LinkId::ComputeMode, "default"),
+    };
+    Finding::fail(cause, format!("the GPU's compute mode is {found}"))
+        .expected("default")
+        .fix("Set the compute mode to default.")
+        .command(format!("nvidia-smi -i {} -c DEFAULT", gpu.uuid))
+        .as_root()
+}
+
+/// Examines whether MPS runs.
+pub fn mps(subject: &Subject, _known: &mut Known) -> Finding {
+    let processes = subject.root.processes();
+    let found: Vec<String> = processes
+        .iter()
+        .filter(|process| process.name.starts_with(MPS))
+        .map(|process| format!("{} {}", process.pid, process.arguments.join(" ")))
+        .collect();
+    if found.is_empty() {
+        return Finding::pass(LinkId::Mps, "not running");
+    }
+    Finding::fail(cause::mps::RUNNING, "MPS runs on this host")
+        .expected("no MPS on a GPU that is given to VMs")
+        .fix("End it. Where programs of the host need it, give VMs a GPU or MIG instance of their own.")
+        .command("echo quit | nvidia-cuda-mps-control")
+        .as_root()
+        .details(found)
+}
+
+/// Examines MIG.
+pub fn mig(_subject: &Subject, known: &mut Known) -> Finding {
+    let Some(gpu) = &known.gpu else { return unreached(LinkId::Mig) };
+    match (gpu.mig, &known.instance) {
+        (None, _) => Finding::pass(LinkId::Mig, "the GPU has no MIG"),
+        (Some(false), _) => Finding::pass(LinkId::Mig, "off"),
+        (Some(true), Some(instance)) => Finding::pass(LinkId::Mig, format!("the VM gets {instance}")),
+        (Some(true), None) if gpu.instances.is_empty() => {
+            Finding::fail(cause::mig::NO_INSTANCE, "MIG is on, and there is no instance")
+                .fix("Make one, and name it with --gpu; or turn MIG off.")
+                .command(format!("nvidia-smi mig -i {} -cgi 0 -C", gpu.uuid))
+                .as_root()
+        }
+        (Some(true), None) => Finding::fail(cause::mig::WHOLE_GPU, "MIG is on, and no instance is named")
+            .fix("Name one of the instances with --gpu, or `gpu` in the configuration file.")
+            .command("nvidia-smi -L")
+            .details(gpu.instances.iter().map(|instance| instance.uuid.clone())),
+    }
+}
+
+/// Examines persistence mode.
+pub fn persistence(_subject: &Subject, known: &mut Known) -> Finding {
+    let Some(gpu) = &known.gpu else { return unreached(LinkId::Persistence) };
+    match gpu.persistence {
+        None => Finding::pass(LinkId::Persistence, "the GPU does not say"),
+        Some(true) => Finding::pass(LinkId::Persistence, "on"),
+        Some(false) => Finding::warn(cause::persistence::OFF, "off")
+            .expected("on")
+            .fix("Turn it on; nvidia-persistenced keeps it on across restarts.")
+            .command(format!("nvidia-smi -i {} -pm 1", gpu.uuid))
+            .as_root(),
+    }
+}
+
+/// Examines whether this process may run beside the GPU.
+pub fn numa(subject: &Subject, known: &mut Known) -> Finding {
+    let Some(gpu) = &known.gpu else { return unreached(LinkId::Numa) };
+    let Some((node, near)) = gpu.pci.as_deref().and_then(|pci| subject.root.node(pci)) else {
+        return Finding::pass(LinkId::Numa, "the host has one node");
+    };
+    let allowed = subject.root.allowed_cpus().unwrap_or_default();
+    let common = allowed.iter().filter(|cpu| near.contains(cpu)).count();
+    if common > 0 || allowed.is_empty() {
+        return Finding::pass(
+            LinkId::Numa,
+            format!("GPU on node {node}, {common} CPUs of which may be used"),
+        );
+    }
+    Finding::warn(cause::numa::REMOTE, format!("GPU on node {node}, none of whose CPUs may be used"))
+        .expected("CPUs of the GPU's node")
+        .fix("Run vgpu-device and the VM on the GPU's node: CPUAffinity= and NUMAPolicy= in the unit, or numactl.")
+        .command(format!("numactl --cpunodebind={node} --preferred={node} vgpu-device serve"))
+}

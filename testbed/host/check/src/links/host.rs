@@ -1,0 +1,93 @@
+//! The host beside the GPU: limits, pages, the socket's directory.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use vgpu_findings::size;
+
+use crate::catalogue::{Finding, LinkId, cause};
+use crate::subject::{Known, Subject};
+
+/// Examines the limit of locked memory.
+pub fn memlock(subject: &Subject, _known: &mut Known) -> Finding {
+    match subject.root.locked_memory() {
+        None => Finding::pass(LinkId::Memlock, "unlimited"),
+        Some(limit) => Finding::warn(cause::memlock::LIMITED, format!("limited to {}", size(limit)))
+            .expected("unlimited")
+            .fix("Lift the limit; the unit vgpu-device@.service does so by LimitMEMLOCK=infinity.")
+            .command("ulimit -l unlimited"),
+    }
+}
+
+/// Examines whether the VM's memory gets large pages.
+pub fn huge_pages(subject: &Subject, _known: &mut Known) -> Finding {
+    let setting = subject.root.text("/sys/kernel/mm/transparent_hugepage/shmem_enabled").unwrap_or_default();
+    // always within_size advise [never] deny force
+    let chosen = setting.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
+    let reserved = subject.root.text("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages");
+    let reserved: u64 = reserved.and_then(|number| number.parse().ok()).unwrap_or(0);
+    let detail = format!("{reserved} pages of 2 MiB are reserved");
+    match chosen {
+        Some(setting) if !["never", "deny"].contains(&setting) => {
+            Finding::pass(LinkId::HugePages, format!("shared memory gets them: {setting}")).detail(detail)
+        }
+        _ if reserved > 0 => Finding::pass(LinkId::HugePages, detail),
+        _ => Finding::warn(cause::huge_pages::SMALL_PAGES, "a VM's shared memory gets pages of 4 KiB")
+            .expected("pages of 2 MiB")
+            .fix("Let shared memory have large pages where a program asks for them, as QEMU does.")
+            .command("echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled")
+            .as_root(),
+    }
+}
+
+/// Examines the directory in which the socket is made.
+pub fn socket(subject: &Subject, _known: &mut Known) -> Finding {
+    let Some(path) = &subject.socket else {
+        return Finding::skip(LinkId::Socket, "no vfio-user socket is given");
+    };
+    let folder = match path.parent() {
+        Some(folder) if folder.as_os_str().is_empty() => Path::new("."),
+        Some(folder) => folder,
+        None => Path::new("/"),
+    };
+    let data = match fs::metadata(folder) {
+        Ok(data) if data.is_dir() => data,
+        Ok(_) => {
+            return Finding::fail(
+                cause::socket::FOLDER_MISSING,
+                format!("{} is no directory", folder.display()),
+            )
+            .fix("Name a socket in a directory: --bus vfio-user:SOCKET.");
+        }
+        Err(error) => {
+            return Finding::fail(cause::socket::FOLDER_MISSING, format!("{}: {error}", folder.display()))
+                .fix("Make the directory; the unit vgpu-device@.service has one made in /run.")
+                .command(format!("install -d -m 0750 {}", folder.display()));
+        }
+    };
+    match vgpu_paths::replaceable(folder) {
+        Ok(None) => {}
+        Ok(Some(place)) => {
+            return Finding::fail(
+                cause::socket::FOLDER_OPEN,
+                format!("other users can write to {}", place.display()),
+            )
+            .fix("Use a directory that only root or this user can write to.")
+            .command(format!("chmod go-w {}", place.display()));
+        }
+        Err(error) => return Finding::unknown(LinkId::Socket, format!("{}: {error}", folder.display())),
+    }
+    if let Some(group) = subject.group {
+        // The directory's own mode: those above it are usually open to all.
+        let all = data.mode() & 0o001 != 0;
+        let theirs = data.gid() == group && data.mode() & 0o010 != 0;
+        if !all && !theirs {
+            let found = format!("the group {group} may not enter {}", folder.display());
+            return Finding::fail(cause::socket::FOLDER_CLOSED, found)
+                .fix("Let the group enter the directory.")
+                .command(format!("chgrp {group} {0} && chmod g+x {0}", folder.display()));
+        }
+    }
+    Finding::pass(LinkId::Socket, folder.display().to_string())
+}

@@ -1,0 +1,138 @@
+//! What a child that asked NVIDIA's libraries prints: one JSON object a line.
+
+use serde::{Deserialize, Serialize};
+
+/// A line of the child.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(tag = "said", rename_all = "kebab-case")]
+pub enum Said {
+    /// The library is loaded.
+    Loaded {
+        /// Its path or name.
+        library: String,
+    },
+    /// The library cannot be loaded.
+    Unloadable {
+        /// Its path or name.
+        library: String,
+        /// What the loader says.
+        error: String,
+    },
+    /// A function did not succeed.
+    Refused {
+        /// Its name.
+        function: String,
+        /// What it returned. `None`: the library has no such function.
+        code: Option<u32>,
+    },
+    /// `cuDriverGetVersion`: 1000 * major + 10 * minor.
+    Cuda {
+        /// The number.
+        version: u32,
+    },
+    /// `nvmlSystemGetDriverVersion`
+    Driver {
+        /// Such as `580.65.06`.
+        version: String,
+    },
+    /// A GPU.
+    Gpu(Box<Gpu>),
+}
+
+/// A GPU as NVML describes it. What it does not say, or a GPU does not have, is `None`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Gpu {
+    /// UUID, as in `GPU-...`.
+    pub uuid: String,
+    /// Product name.
+    pub name: String,
+    /// PCI address, such as `0000:01:00.0`.
+    pub pci: Option<String>,
+    /// Device memory in bytes.
+    pub memory: Option<u64>,
+    /// `nvmlComputeMode_t`: 0 default, 1 exclusive thread, 2 prohibited, 3 exclusive process.
+    pub compute_mode: Option<u32>,
+    /// Whether persistence mode is on.
+    pub persistence: Option<bool>,
+    /// Whether MIG is on.
+    pub mig: Option<bool>,
+    /// The MIG instances.
+    pub instances: Vec<Instance>,
+}
+
+/// A MIG instance.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Instance {
+    /// UUID, as in `MIG-...`.
+    pub uuid: String,
+    /// Device memory in bytes.
+    pub memory: Option<u64>,
+}
+
+/// What a child said, and how it ended if not as it should.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// Its lines.
+    pub said: Vec<Said>,
+    /// Such as `was killed by signal 11 (SIGSEGV)`, with whether it was ended because it took too long.
+    pub trouble: Option<Trouble>,
+}
+
+/// How a child ended that did not end well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// In words.
+    pub words: String,
+    /// It took too long.
+    pub hung: bool,
+}
+
+impl Asked {
+    /// Reads what a child printed. Libraries print, too: other lines are passed over.
+    pub fn read(stdout: &str, trouble: Option<Trouble>) -> Self {
+        let said = stdout.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        Self { said, trouble }
+    }
+
+    /// The first thing that did not succeed.
+    pub fn failure(&self) -> Option<&Said> {
+        self.said.iter().find(|said| matches!(said, Said::Unloadable { .. } | Said::Refused { .. }))
+    }
+
+    /// The GPUs.
+    pub fn gpus(&self) -> impl Iterator<Item = &Gpu> {
+        self.said.iter().filter_map(|said| if let Said::Gpu(gpu) = said { Some(&**gpu) } else { None })
+    }
+
+    /// `cuDriverGetVersion`
+    pub fn cuda(&self) -> Option<u32> {
+        self.said
+            .iter()
+            .find_map(|said| if let Said::Cuda { version } = said { Some(*version) } else { None })
+    }
+
+    /// The driver's version as NVML says it.
+    pub fn driver(&self) -> Option<&str> {
+        self.said
+            .iter()
+            .find_map(|said| if let Said::Driver { version } = said { Some(&**version) } else { None })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_libraries_are_passed_over() {
+        let gpu = Gpu { uuid: "GPU-1".into(), mig: Some(false), ..Gpu::default() };
+        let lines: Vec<String> = [Said::Cuda { version: 13_000 }, Said::Gpu(Box::new(gpu.clone()))]
+            .iter()
+            .map(|said| serde_json::to_string(said).unwrap())
+            .collect();
+        let asked = Asked::read(&format!("{}\nnoise\n{{\"a\":1}}\n{}\n", lines[0], lines[1]), None);
+        assert_eq!(asked.cuda(), Some(13_000));
+        assert_eq!(asked.gpus().collect::<Vec<_>>(), [&gpu]);
+        assert_eq!((asked.failure(), asked.driver()), (None, None));
+    }
+}

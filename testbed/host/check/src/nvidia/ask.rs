@@ -1,0 +1,117 @@
+//! Asks a library: what the child process does, and how it is started.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::process::Command;
+use vgpu_findings::child::{self, End};
+
+use super::answers::{Asked, Gpu, Instance, Said, Trouble};
+use super::ffi::{Driver, Library, Nvml, Refused};
+
+/// What is asked, and of which library: the child's argument, as JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Question {
+    /// Whether libcuda starts, and its version.
+    Cuda(PathBuf),
+    /// What NVML knows of the host's GPUs.
+    Nvml(PathBuf),
+    /// Whether a library can be loaded and has a function.
+    Loads(PathBuf),
+}
+
+/// The function by which a cuBLAS is known.
+const CUBLAS: &str = "cublasCreate_v2";
+
+/// Has a child ask. `program`: this program, and what makes it such a child.
+///
+/// # Errors
+/// It cannot be started.
+pub async fn ask(program: &[PathBuf], question: &Question, limit: Duration) -> Result<Asked, String> {
+    let [file, words @ ..] = program else { return Err("no program is named that asks".to_owned()) };
+    let mut command = Command::new(file);
+    command.args(words).arg(serde_json::to_string(question).map_err(|error| error.to_string())?);
+    let outcome =
+        child::run(command, limit).await.map_err(|error| format!("start {}: {error}", file.display()))?;
+    let hung = matches!(outcome.end, End::TimedOut(_));
+    let trouble = outcome.trouble().map(|words| Trouble { words, hung });
+    Ok(Asked::read(&outcome.stdout, trouble))
+}
+
+/// What the child does with its argument.
+pub fn answer(question: &str) -> ExitCode {
+    let Ok(question) = serde_json::from_str::<Question>(question) else { return ExitCode::from(2) };
+    let outcome = match &question {
+        Question::Cuda(path) => open(path).and_then(|library| cuda(&Driver(library))),
+        Question::Nvml(path) => open(path).and_then(|library| nvml(&Nvml(library))),
+        Question::Loads(path) => open(path).and_then(|library| {
+            let refused = Said::Refused { function: CUBLAS.to_owned(), code: None };
+            if library.has(CUBLAS) { Ok(()) } else { Err(refused) }
+        }),
+    };
+    if let Err(said) = outcome {
+        say(&said);
+    }
+    ExitCode::SUCCESS
+}
+
+fn say(said: &Said) {
+    // Nobody reads any more: the process that asked is gone.
+    let _ = writeln!(std::io::stdout(), "{}", serde_json::to_string(said).unwrap_or_default());
+}
+
+fn open(path: &Path) -> Result<Library, Said> {
+    let library = path.display().to_string();
+    match Library::open(path) {
+        Ok(opened) => {
+            say(&Said::Loaded { library });
+            Ok(opened)
+        }
+        Err(error) => Err(Said::Unloadable { library, error }),
+    }
+}
+
+impl From<Refused> for Said {
+    fn from(refused: Refused) -> Self {
+        Self::Refused { function: refused.function.to_owned(), code: refused.code }
+    }
+}
+
+fn cuda(driver: &Driver) -> Result<(), Said> {
+    driver.init()?;
+    say(&Said::Cuda { version: driver.version()? });
+    Ok(())
+}
+
+fn nvml(nvml: &Nvml) -> Result<(), Said> {
+    nvml.init()?;
+    say(&Said::Driver { version: nvml.driver_version()? });
+    for index in 0..nvml.count()? {
+        let device = nvml.device(index)?;
+        let mut gpu = Gpu {
+            uuid: nvml.uuid(device)?,
+            name: nvml.name(device)?,
+            pci: nvml.pci(device).ok(),
+            memory: nvml.memory(device).ok(),
+            compute_mode: nvml.compute_mode(device).ok(),
+            persistence: nvml.persistence(device).ok(),
+            // A GPU without MIG refuses the question.
+            mig: nvml.mig(device).ok(),
+            instances: Vec::new(),
+        };
+        if gpu.mig == Some(true) {
+            let places = 0..nvml.instances(device).unwrap_or(0);
+            let present = places.filter_map(|place| nvml.instance(device, place).ok());
+            let described = present.filter_map(|instance| {
+                Some(Instance { uuid: nvml.uuid(instance).ok()?, memory: nvml.memory(instance).ok() })
+            });
+            gpu.instances = described.collect();
+        }
+        say(&Said::Gpu(Box::new(gpu)));
+    }
+    Ok(())
+}

@@ -1,0 +1,102 @@
+//! What came of a check, for people and for programs.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use vgpu_findings::human::{Shown, broken, first_failure, warnings};
+use vgpu_findings::json::{self, Check, Failure};
+use vgpu_findings::style::Style;
+use vgpu_findings::{Status, Verdict, human, size};
+
+use crate::catalogue::{Finding, LinkId};
+use crate::subject::{Known, Subject};
+
+/// What the object of `--json` is.
+const SCHEMA: &str = "vgpu-device.check/1";
+
+/// What came of a check.
+#[derive(Clone, Debug)]
+pub struct Report {
+    findings: Vec<Finding>,
+    /// The sentence where nothing is broken.
+    ready: String,
+    versions: BTreeMap<&'static str, String>,
+}
+
+#[derive(Serialize)]
+struct Object<'a> {
+    schema: &'static str,
+    verdict: &'static str,
+    headline: String,
+    first_failure: Option<Failure>,
+    issues: Vec<String>,
+    checks: Vec<Check<'a>>,
+    versions: &'a BTreeMap<&'static str, String>,
+}
+
+impl Report {
+    /// What came of a walk.
+    pub fn new(subject: &Subject, known: &Known, findings: Vec<Finding>, version: &str) -> Self {
+        let memory = size(subject.memory);
+        let ready = match &known.gpu {
+            Some(gpu) => format!("Ready: a VM can get {memory} of {}.", gpu.name),
+            None => format!("Ready: a VM can get a device with {memory}, which needs no GPU."),
+        };
+        let cuda = known.cuda.map(|version| format!("{}.{}", version / 1000, version % 1000 / 10));
+        let versions = [
+            ("vgpu-device", Some(version.to_owned())),
+            ("driver", known.driver.clone()),
+            ("cuda", cuda),
+            ("qemu", known.qemu.clone()),
+        ];
+        let versions = versions.into_iter().filter_map(|(name, version)| Some((name, version?))).collect();
+        Self { findings, ready, versions }
+    }
+
+    /// How it ends.
+    pub fn verdict(&self) -> Verdict {
+        if first_failure(&self.findings).is_some() { Verdict::Broken } else { Verdict::Works }
+    }
+
+    /// The exit code; `strict` takes warnings for failures.
+    pub fn exit(&self, strict: bool) -> u8 {
+        let warned = self.findings.iter().any(|finding| finding.status == Status::Warn);
+        match self.verdict() {
+            Verdict::Works if strict && warned => Verdict::Broken as u8,
+            verdict => verdict as u8,
+        }
+    }
+
+    fn headline(&self) -> String {
+        match first_failure(&self.findings) {
+            Some(failure) => broken(failure),
+            None => format!("{}{}", self.ready, warnings(&self.findings)),
+        }
+    }
+
+    /// For people.
+    pub fn human(&self, style: Style, verbose: bool) -> String {
+        let shown = Shown::<LinkId> {
+            findings: &self.findings,
+            verdict: self.verdict(),
+            headline: self.headline(),
+            explain: None,
+        };
+        human::whole(&shown, style, verbose)
+    }
+
+    /// For programs: one line of JSON. Keys are only ever added to it.
+    pub fn json(&self) -> String {
+        let object = Object {
+            schema: SCHEMA,
+            verdict: json::verdict(self.verdict()),
+            headline: json::headline(self.headline(), &self.findings),
+            first_failure: Failure::first(&self.findings),
+            issues: self.findings.iter().filter_map(Finding::issue).collect(),
+            checks: self.findings.iter().map(Check::of).collect(),
+            versions: &self.versions,
+        };
+        // Texts and numbers: there is nothing in it that cannot be written.
+        serde_json::to_string(&object).unwrap_or_default()
+    }
+}

@@ -1,0 +1,58 @@
+//! Walks the chain in order. A link is examined when those that it needs hold.
+
+use std::time::Instant;
+
+use vgpu_findings::finding::unmet;
+
+use crate::catalogue::{Finding, LINKS, LinkId};
+use crate::links::{driver, gpu, host, vm};
+use crate::subject::{Known, Subject};
+
+/// Links that have to do with a GPU.
+const NVIDIA: [LinkId; 9] = [
+    LinkId::Driver,
+    LinkId::Gpu,
+    LinkId::ComputeMode,
+    LinkId::Mps,
+    LinkId::Mig,
+    LinkId::Persistence,
+    LinkId::Cublas,
+    LinkId::Memlock,
+    LinkId::Numa,
+];
+
+/// Examines all links.
+pub async fn walk(subject: &Subject, known: &mut Known) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = Vec::new();
+    for link in LINKS {
+        let begin = Instant::now();
+        let mut finding = if !subject.cuda && NVIDIA.contains(&link.id) {
+            Finding::skip(link.id, "the executor needs no GPU")
+        } else if let Some(need) = unmet(link.id, &findings) {
+            Finding::skip(link.id, format!("not reached (needs {})", need.as_str()))
+        } else {
+            examine(link.id, subject, known).await
+        };
+        finding.elapsed = begin.elapsed();
+        findings.push(finding);
+    }
+    findings
+}
+
+async fn examine(link: LinkId, subject: &Subject, known: &mut Known) -> Finding {
+    match link {
+        LinkId::Driver => driver::driver(subject, known).await,
+        LinkId::Gpu => gpu::gpu(subject, known),
+        LinkId::ComputeMode => gpu::compute_mode(subject, known),
+        LinkId::Mps => gpu::mps(subject, known),
+        LinkId::Mig => gpu::mig(subject, known),
+        LinkId::Persistence => gpu::persistence(subject, known),
+        LinkId::Cublas => driver::cublas(subject, known).await,
+        LinkId::Memlock => host::memlock(subject, known),
+        LinkId::HugePages => host::huge_pages(subject, known),
+        LinkId::Numa => gpu::numa(subject, known),
+        LinkId::Socket => host::socket(subject, known),
+        LinkId::Qemu => vm::qemu(subject, known).await,
+        LinkId::Vm => vm::vm(subject, known),
+    }
+}

@@ -1,0 +1,112 @@
+//! The command `check`: finds out whether this host can give its GPU to a VM.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use vgpu_findings::style::{Style, When};
+use vgpu_host_check::{Root, Subject, answer, list};
+
+use crate::executor::{ExecutorKind, ExecutorOptions};
+use crate::settings::Settings;
+use crate::values::{Bus, Limit};
+
+/// Names of cuBLAS, the newest first.
+const CUBLAS: [&str; 2] = ["libcublas.so.13", "libcublas.so.12"];
+/// The hidden command by which this program asks NVIDIA's libraries in a process of its own.
+pub const ASK: &str = "__ask";
+
+/// Options.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// The configuration file of `serve`; options given here take precedence.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    settings: Settings,
+    /// The QEMU that VMs are started with, by path or name.
+    #[arg(long, value_name = "PROGRAM", default_value = "qemu-system-x86_64")]
+    qemu: PathBuf,
+    /// The driver's library for management, by path or name.
+    #[arg(long, value_name = "LIBRARY", default_value = "libnvidia-ml.so.1")]
+    libnvidia_ml: PathBuf,
+    /// How long a library of NVIDIA's may take to answer.
+    #[arg(long, value_name = "TIME", default_value = "30s")]
+    library_limit: Limit,
+    /// Print the links of the chain, with --verbose also the causes that are told apart.
+    #[arg(long)]
+    list: bool,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+    /// Show evidence for links that hold, too.
+    #[arg(long, short)]
+    verbose: bool,
+    /// Take warnings for failures.
+    #[arg(long)]
+    strict: bool,
+    /// When to print in colour.
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
+    color: When,
+    /// A directory that stands for / where facts are read from /proc and /sys, for tests.
+    #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
+    root: PathBuf,
+}
+
+/// A question to NVIDIA's libraries, for the hidden command.
+#[derive(Debug, clap::Args)]
+pub struct Question {
+    question: String,
+}
+
+/// Asks, in the process that exists for this.
+pub fn ask(question: &Question) -> ExitCode {
+    answer(&question.question)
+}
+
+/// Examines the host and prints what came of it. Exit codes: 0 works, 1 broken.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    if arguments.list {
+        std::io::stdout().write_all(list(arguments.verbose).as_bytes())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let file = arguments.config.as_deref().map(Settings::read).transpose()?.unwrap_or_default();
+    let subject = arguments.subject(&arguments.settings.clone().or(file))?;
+    let report = vgpu_host_check::check(&subject, env!("CARGO_PKG_VERSION"))?;
+    let text = if arguments.json {
+        report.json() + "\n"
+    } else {
+        report.human(Style::of_stdout(arguments.color), arguments.verbose)
+    };
+    std::io::stdout().write_all(text.as_bytes())?;
+    Ok(ExitCode::from(report.exit(arguments.strict)))
+}
+
+impl Arguments {
+    fn subject(&self, settings: &Settings) -> Result<Subject> {
+        let socket = match &settings.bus {
+            Some(Bus::VfioUser(path)) => Some(std::path::absolute(path)?),
+            _ => None,
+        };
+        let usual = ExecutorOptions::default();
+        let software = [ExecutorKind::Soft, ExecutorKind::Null];
+        Ok(Subject {
+            cuda: !settings.executor.is_some_and(|executor| software.contains(&executor)),
+            gpu: settings.gpu.map(|gpu| gpu.0),
+            memory: settings.memory.unwrap_or(usual.memory).0,
+            socket,
+            group: settings.group.map(|group| group.0),
+            qemu: self.qemu.clone(),
+            libcuda: settings.libcuda.clone().unwrap_or_else(|| "libcuda.so.1".into()),
+            libnvidia_ml: self.libnvidia_ml.clone(),
+            libcublas: match &settings.libcublas {
+                Some(library) => vec![library.clone()],
+                None => CUBLAS.map(PathBuf::from).to_vec(),
+            },
+            library_limit: self.library_limit.0,
+            asker: ["/proc/self/exe", ASK].map(PathBuf::from).to_vec(),
+            root: Root::new(&self.root),
+        })
+    }
+}
