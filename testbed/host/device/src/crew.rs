@@ -9,7 +9,7 @@ use crate::sync::lock;
 
 /// Threads of one purpose.
 #[derive(Debug, Default)]
-pub(super) struct Crew(Arc<Count>);
+pub(crate) struct Crew(Arc<Count>);
 
 #[derive(Debug, Default)]
 struct Count {
@@ -36,7 +36,7 @@ impl Crew {
     ///
     /// # Errors
     /// The system has no room for another.
-    pub(super) fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    pub(crate) fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
         *lock(&self.0.running) += 1;
         let member = Member(Arc::clone(&self.0));
         let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
@@ -47,7 +47,7 @@ impl Crew {
     }
 
     /// Waits until none runs, but not beyond `deadline`. Returns whether none does.
-    pub(super) fn wait(&self, deadline: Instant) -> bool {
+    pub(crate) fn wait(&self, deadline: Instant) -> bool {
         let mut running = lock(&self.0.running);
         while *running > 0 {
             let left = deadline.saturating_duration_since(Instant::now());

@@ -41,6 +41,8 @@
 
 mod accesses;
 mod charges;
+mod control;
+mod crew;
 mod device;
 mod dispatch;
 mod executor;
@@ -61,6 +63,7 @@ pub mod v1;
 pub use charges::charge::{Charge, Charges, DeviceCharges, OUT_OF_MEMORY, OUT_OF_RESOURCES, OverLimit};
 pub use charges::host_memory::mappings_allowed;
 pub use charges::limits::{Limits, Resource};
+pub use control::{Answer, ControlSocket};
 pub use device::{Device, DeviceConfig, DeviceError};
 pub use dispatch::graph::{GraphRecord, nodes as graph_nodes, patches as graph_patches};
 pub use dispatch::refusals::Refusals;

@@ -1,22 +1,17 @@
-//! The control socket: a JSON object a line, a JSON line in answer. For tests and operators.
+//! What the bus's control socket answers: a JSON object a line, a JSON line in answer. For tests and operators.
 
-use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use rustix::net::{Shutdown, SocketType, shutdown};
 use serde::Deserialize;
-
-use super::crew::Crew;
+use serde_json::{Value, json};
 
 use super::device::SimDevice;
 use super::error::SimError;
+use crate::control::ControlSocket;
 use crate::status::BusStatus;
 use crate::sync::lock;
-use crate::unix_socket::listen_at;
 
 /// A line that a client sends.
 #[derive(Debug, Deserialize)]
@@ -57,21 +52,11 @@ impl ExitHandle {
     }
 }
 
-/// What the socket's threads share with their owner.
-#[derive(Debug)]
-struct Shared {
-    exit: ExitHandle,
-    /// Connections, to be shut when the socket stops. None once stopped.
-    open: Mutex<Option<HashMap<u64, UnixStream>>>,
-    threads: Crew,
-}
-
 /// The control socket of a bus.
 #[derive(Debug)]
 pub(super) struct Control {
-    path: PathBuf,
-    listener: Arc<UnixListener>,
-    shared: Arc<Shared>,
+    exit: ExitHandle,
+    socket: ControlSocket,
 }
 
 /// What is allocated on all devices.
@@ -82,30 +67,16 @@ pub(super) fn status(devices: &[SimDevice]) -> BusStatus {
 impl Control {
     /// Binds `path` and answers until stopped.
     pub(super) fn start(path: &Path, devices: &Arc<[SimDevice]>) -> Result<Self, SimError> {
-        let failed = |error| SimError::file("listen at", path, error);
-        if let Err(error) = std::fs::remove_file(path)
-            && error.kind() != std::io::ErrorKind::NotFound
-        {
-            return Err(SimError::file("remove", path, error));
-        }
-        let listener = Arc::new(UnixListener::from(listen_at(path, SocketType::STREAM).map_err(failed)?));
-        let shared = Arc::new(Shared {
-            exit: ExitHandle::default(),
-            open: Mutex::new(Some(HashMap::new())),
-            threads: Crew::default(),
-        });
-        let accepting = (Arc::clone(&listener), Arc::clone(&shared), Arc::clone(devices));
-        shared
-            .threads
-            .spawn("control", move || accept_all(&accepting.0, &accepting.1, &accepting.2))
-            .map_err(failed)?;
-        Ok(Self { path: path.to_owned(), listener, shared })
+        let exit = ExitHandle::default();
+        let (own, devices) = (exit.clone(), Arc::clone(devices));
+        let socket = ControlSocket::start(path, Arc::new(move |line| answer(line, &own, &devices)))?;
+        Ok(Self { exit, socket })
     }
 
     /// Waits until somebody sent `exit`, or for `limit`.
     pub(super) fn wait_for_exit(&self, limit: Option<Duration>) -> bool {
         let deadline = limit.map(|limit| Instant::now() + limit);
-        let Exit { asked, changed } = &*self.shared.exit.0;
+        let Exit { asked, changed } = &*self.exit.0;
         let mut exit = lock(asked);
         while !*exit {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
@@ -123,71 +94,25 @@ impl Control {
 
     /// What asks the owner to go.
     pub(super) fn exit_handle(&self) -> ExitHandle {
-        self.shared.exit.clone()
+        self.exit.clone()
     }
 
     /// Stops answering and removes the socket. A question that is being answered is not waited for.
     pub(super) fn stop(&self) {
-        let Some(open) = lock(&self.shared.open).take() else { return };
-        // Errors mean that the socket is down or gone already.
-        let _ = shutdown(&*self.listener, Shutdown::Both);
-        for connection in open.values() {
-            let _ = connection.shutdown(std::net::Shutdown::Both);
-        }
-        let _ = std::fs::remove_file(&self.path);
+        self.socket.stop();
     }
 
     /// Waits until no thread of the stopped socket is left, but not beyond `deadline`; whether none is.
     pub(super) fn wait(&self, deadline: Instant) -> bool {
-        self.shared.threads.wait(deadline)
+        self.socket.wait(deadline)
     }
 }
 
-impl Drop for Control {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
-
-fn accept_all(listener: &UnixListener, shared: &Arc<Shared>, devices: &Arc<[SimDevice]>) {
-    for id in 0.. {
-        let Ok((connection, _)) = listener.accept() else { break };
-        let Ok(kept) = connection.try_clone() else { continue };
-        match lock(&shared.open).as_mut() {
-            Some(open) => drop(open.insert(id, kept)),
-            None => break,
-        }
-        let (own, devices) = (Arc::clone(shared), Arc::clone(devices));
-        let spawned = shared.threads.spawn("control", move || {
-            // The connection's end is the client's affair.
-            let _ = answer_all(&connection, &own, &devices);
-            if let Some(open) = lock(&own.open).as_mut() {
-                open.remove(&id);
-            }
-        });
-        if let Err(error) = spawned {
-            tracing::warn!("failed to start a thread for a question: {error}");
-            if let Some(open) = lock(&shared.open).as_mut() {
-                open.remove(&id);
-            }
-        }
-    }
-}
-
-fn answer_all(connection: &UnixStream, shared: &Shared, devices: &[SimDevice]) -> std::io::Result<()> {
-    for line in BufReader::new(connection).lines() {
-        let answer = answer(&line?, shared, devices);
-        let mut connection = connection;
-        connection.write_all(format!("{answer}\n").as_bytes())?;
-    }
-    Ok(())
-}
-
-fn answer(line: &str, shared: &Shared, devices: &[SimDevice]) -> serde_json::Value {
-    let ok = serde_json::json!({ "ok": true });
+fn answer(line: &str, exit: &ExitHandle, devices: &[SimDevice]) -> Value {
+    let ok = json!({ "ok": true });
     match serde_json::from_str(line).map(|request: Request| request.cmd) {
         Ok(Command::Status) => serde_json::to_value(status(devices))
-            .unwrap_or_else(|error| serde_json::json!({ "error": error.to_string() })),
+            .unwrap_or_else(|error| json!({ "error": error.to_string() })),
         Ok(Command::Hold) => {
             for device in devices {
                 device.hold();
@@ -201,9 +126,9 @@ fn answer(line: &str, shared: &Shared, devices: &[SimDevice]) -> serde_json::Val
             ok
         }
         Ok(Command::Exit) => {
-            shared.exit.request();
+            exit.request();
             ok
         }
-        Err(error) => serde_json::json!({ "error": format!("no such command: {error}") }),
+        Err(error) => json!({ "error": format!("no such command: {error}") }),
     }
 }

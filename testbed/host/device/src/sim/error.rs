@@ -6,6 +6,7 @@ use vgpu_wire::pci::PciAddress;
 
 use crate::device::DeviceError;
 use crate::memory::window::WindowError;
+use crate::unix_socket::ListenError;
 
 /// Why a folder cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +36,9 @@ pub enum SimError {
         #[source]
         source: std::io::Error,
     },
+    /// The control socket cannot be made.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
     /// A window cannot be made.
     #[error("give {address} its window: {source}")]
     Window {

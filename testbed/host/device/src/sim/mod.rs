@@ -17,7 +17,6 @@
 
 mod bus;
 mod control;
-mod crew;
 mod device;
 mod error;
 mod folder;

@@ -18,8 +18,8 @@ use rustix::net::{
 use vgpu_wire::pci::PciAddress;
 use vgpu_wire::sim_bus::{BATCH, BLOCK, DONE, OUTSIDE, READ, READ_BLOCK, REQUEST_BYTES, WRITE, WRITE_BLOCK};
 
-use super::crew::Crew;
 use super::error::SimError;
+use crate::crew::Crew;
 use crate::spin;
 use crate::sync::lock;
 use crate::unix_socket::listen_at;

@@ -1,0 +1,197 @@
+//! A control socket: a line in, a line of JSON out. For operators and tests, who are the same user as the
+//! process that answers.
+//!
+//! Nobody waits for a client: each has a thread, a client that takes no answer or says nothing is let go, and
+//! there are only so many of them.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::net::{Shutdown, shutdown};
+use serde_json::{Value, json};
+
+use crate::crew::Crew;
+use crate::sync::lock;
+use crate::unix_socket::{ListenError, listen_for};
+
+/// Clients at a time. One more is told so and let go.
+const CLIENTS_MOST: usize = 32;
+/// Bytes of the longest line that is read.
+const LINE_MOST: u64 = 4096;
+/// How long a client may take to read an answer.
+const WRITE_MOST: Duration = Duration::from_secs(5);
+/// How long a client may say nothing.
+const SILENCE_MOST: Duration = Duration::from_mins(10);
+
+/// Answers a line, from any thread.
+pub type Answer = Arc<dyn Fn(&str) -> Value + Send + Sync>;
+
+/// What the socket's threads share with their owner.
+#[derive(Debug)]
+struct Shared {
+    /// Connections, to be shut when the socket stops. None once stopped.
+    open: Mutex<Option<HashMap<u64, UnixStream>>>,
+    threads: Crew,
+}
+
+/// A control socket. It is removed when this is dropped.
+#[derive(Debug)]
+pub struct ControlSocket {
+    path: PathBuf,
+    listener: Arc<UnixListener>,
+    shared: Arc<Shared>,
+}
+
+impl ControlSocket {
+    /// Listens at `path`, for processes of this user alone, and has `answer` answer each line until stopped.
+    /// What a dead process left there is removed.
+    ///
+    /// # Errors
+    /// As [`listen_for`].
+    pub fn start(path: &Path, answer: Answer) -> Result<Self, ListenError> {
+        let listener = Arc::new(UnixListener::from(listen_for(path, None)?));
+        let shared = Arc::new(Shared { open: Mutex::new(Some(HashMap::new())), threads: Crew::default() });
+        let (accepting, own) = (Arc::clone(&listener), Arc::clone(&shared));
+        let failed = |source| ListenError::File { what: "start a thread for", path: path.to_owned(), source };
+        shared.threads.spawn("control", move || own.accept_all(&accepting, &answer)).map_err(failed)?;
+        Ok(Self { path: path.to_owned(), listener, shared })
+    }
+
+    /// Stops answering and removes the socket. A question that is being answered is not waited for.
+    pub fn stop(&self) {
+        let Some(open) = lock(&self.shared.open).take() else { return };
+        // Errors mean that the socket is down or gone already.
+        let _ = shutdown(&*self.listener, Shutdown::Both);
+        for connection in open.values() {
+            let _ = connection.shutdown(std::net::Shutdown::Both);
+        }
+        let _ = std::fs::remove_file(&self.path);
+    }
+
+    /// Waits until no thread of the stopped socket is left, but not beyond `deadline`; whether none is.
+    #[must_use]
+    pub fn wait(&self, deadline: Instant) -> bool {
+        self.shared.threads.wait(deadline)
+    }
+}
+
+impl Drop for ControlSocket {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Shared {
+    fn accept_all(self: &Arc<Self>, listener: &UnixListener, answer: &Answer) {
+        for id in 0.. {
+            let Ok((connection, _)) = listener.accept() else { break };
+            let Ok(kept) = connection.try_clone() else { continue };
+            match lock(&self.open).as_mut() {
+                Some(open) if open.len() >= CLIENTS_MOST => {
+                    // Whoever does not read this has room for it in its socket; else it learns by the end.
+                    let _ = connection.set_nonblocking(true);
+                    let _ = say(&connection, &json!({ "error": "too many clients are connected" }));
+                    continue;
+                }
+                Some(open) => drop(open.insert(id, kept)),
+                None => break,
+            }
+            let (own, answer) = (Arc::clone(self), Arc::clone(answer));
+            let spawned = self.threads.spawn("control", move || {
+                // The connection's end is the client's affair.
+                let _ = answer_all(&connection, &answer);
+                own.forget(id);
+            });
+            if let Err(error) = spawned {
+                tracing::warn!("failed to start a thread for a question: {error}");
+                self.forget(id);
+            }
+        }
+    }
+
+    fn forget(&self, id: u64) {
+        if let Some(open) = lock(&self.open).as_mut() {
+            open.remove(&id);
+        }
+    }
+}
+
+fn answer_all(connection: &UnixStream, answer: &Answer) -> std::io::Result<()> {
+    connection.set_write_timeout(Some(WRITE_MOST))?;
+    connection.set_read_timeout(Some(SILENCE_MOST))?;
+    let mut lines = BufReader::new(connection);
+    let mut line = String::new();
+    loop {
+        line.clear();
+        let bytes = (&mut lines).take(LINE_MOST).read_line(&mut line)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        if bytes as u64 == LINE_MOST && !line.ends_with('\n') {
+            return say(connection, &json!({ "error": format!("a line has more than {LINE_MOST} bytes") }));
+        }
+        say(connection, &answer(line.trim_end_matches(['\r', '\n'])))?;
+    }
+}
+
+fn say(mut connection: &UnixStream, answer: &Value) -> std::io::Result<()> {
+    connection.write_all(format!("{answer}\n").as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn socket() -> (tempfile::TempDir, ControlSocket) {
+        let folder = tempfile::tempdir().unwrap();
+        let echo: Answer = Arc::new(|line| json!({ "line": line }));
+        let socket = ControlSocket::start(&folder.path().join("control"), echo).unwrap();
+        (folder, socket)
+    }
+
+    fn ask(stream: &UnixStream, line: &str) -> String {
+        writeln!(&mut &*stream, "{line}").unwrap();
+        read(stream)
+    }
+
+    fn read(stream: &UnixStream) -> String {
+        let mut answer = String::new();
+        BufReader::new(stream).read_line(&mut answer).unwrap();
+        answer
+    }
+
+    #[test]
+    fn lines_are_answered_and_long_ones_are_not() {
+        let (_folder, socket) = socket();
+        let stream = UnixStream::connect(&socket.path).unwrap();
+        assert_eq!(ask(&stream, "a"), "{\"line\":\"a\"}\n");
+        assert_eq!(ask(&stream, ""), "{\"line\":\"\"}\n");
+        let long = "x".repeat(LINE_MOST as usize - 1);
+        assert!(ask(&stream, &long).starts_with("{\"line\":\"xx"));
+        // As many bytes as are read: nothing is left unread, which would reset the connection.
+        (&stream).write_all("x".repeat(LINE_MOST as usize).as_bytes()).unwrap();
+        assert!(read(&stream).contains("more than"));
+        assert_eq!(read(&stream), "", "the end");
+    }
+
+    #[test]
+    fn one_client_too_many_is_told_so_and_the_others_go_on() {
+        let (_folder, socket) = socket();
+        let connect = || UnixStream::connect(&socket.path).unwrap();
+        let clients: Vec<_> = (0..CLIENTS_MOST).map(|_| connect()).collect();
+        // Once each is answered, each is counted.
+        assert!(clients.iter().all(|client| ask(client, "a").contains('a')));
+        let late = connect();
+        assert!(read(&late).contains("too many"));
+        assert!(ask(&clients[0], "b").contains('b'));
+        socket.stop();
+        assert_eq!(read(&clients[0]), "", "the end");
+        drop(clients);
+        assert!(socket.wait(Instant::now() + Duration::from_secs(20)));
+        assert!(!socket.path.exists());
+    }
+}
