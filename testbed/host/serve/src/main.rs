@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use vgpu_serve::{Knobs, check, device, mediator, serve, worker};
+use vgpu_serve::{Knobs, check, device, mediator, serve, status, worker};
 
 /// Serves VGPU-STUB devices to guests, and the calls of version 1's devices.
 #[derive(Parser)]
@@ -19,6 +19,8 @@ enum Command {
     Serve(serve::Arguments),
     /// Find out whether this host can give its GPU to a VM, and what mends it.
     Check(check::Arguments),
+    /// Show the sessions of the devices that are served: memory, messages, waits.
+    Status(status::Arguments),
     /// Serve VGPU-STUB devices on a bus until told to stop.
     Device(device::Arguments),
     /// Carry out the calls of version 1's devices in other processes, such as those of patched hypervisors.
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Check(arguments) => return ended(check::run(&arguments)),
+        Command::Status(arguments) => return ended(status::run(&arguments)),
         Command::Ask(question) => return check::ask(&question),
         Command::Device(arguments) => device::run(&arguments, &Knobs::default()),
         Command::Mediator(arguments) => mediator::run(&arguments, &Knobs::default()),

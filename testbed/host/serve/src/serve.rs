@@ -7,11 +7,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 
+use crate::control::Place;
 use crate::device::{self, CHANNELS, Protocol, WINDOW};
 use crate::executor::ExecutorOptions;
 use crate::knobs::Knobs;
 use crate::lifetime::{Status, log, ready};
 use crate::mediator::{self, GRACE};
+use crate::notify;
 use crate::settings::Settings;
 use crate::v1::V1Options;
 use crate::values::{Bus, Size, WARN};
@@ -62,9 +64,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     log(settings.log.unwrap_or(WARN));
     let knobs = Knobs::default();
-    let announce = |_status: Status| {
+    let announce = |status: Status| {
+        let control = Place::of(&bus, settings.control.as_deref()).serve(&bus, status)?;
         greet(&settings, &bus)?;
-        ready()
+        ready()?;
+        notify::ready()?;
+        Ok(control)
     };
     match &bus {
         Bus::V1(path) => mediator::serve(&arguments.mediator(&settings, path), &knobs, announce),
@@ -114,6 +119,7 @@ fn host(settings: &Settings) -> ExecutorOptions {
         cc: settings.cc.unwrap_or(usual.cc),
         memory: settings.memory.unwrap_or(usual.memory),
         uuid: settings.gpu,
+        address_range: settings.address_range,
         threads: settings.threads,
         kernel_timeout: settings.kernel_timeout,
         ..usual

@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use vgpu_device::ADDRESS_RANGES;
 
 use crate::executor::ExecutorKind;
 use crate::values::{Bus, Capability, Group, Level, Limit, Period, Size, Uuid};
@@ -56,10 +57,18 @@ pub(crate) struct Settings {
     /// How many guest processes can use the device at a time, 64 at most [default: 64].
     #[arg(long, value_name = "NUMBER")]
     pub(crate) channels: Option<u32>,
+    /// Number of the device's range of addresses, 0 to 44: for hosts whose device processes share no directory,
+    /// such as containers. No two devices of a VM may have the same; without it each takes a free one.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(0..i64::from(ADDRESS_RANGES)))]
+    pub(crate) address_range: Option<u32>,
     /// A group, by name or number, whose users may connect to the bus's socket, too. Without it only this user
     /// may; libvirt runs QEMU as a user of its own, in the group kvm or qemu.
     #[arg(long, value_name = "GROUP")]
     pub(crate) group: Option<Group>,
+    /// Path of the socket that `status` asks [default: /run/vgpu-device/NAME/control, for root; for other users
+    /// in XDG_RUNTIME_DIR]. NAME is that of the bus's file, without what follows its last dot.
+    #[arg(long, value_name = "SOCKET")]
+    pub(crate) control: Option<PathBuf>,
     /// Memory of the VM, for the arguments that are printed [default: 4G].
     #[arg(long, value_name = "SIZE")]
     pub(crate) vm_memory: Option<Size>,
@@ -121,7 +130,9 @@ impl Settings {
             memory: self.memory.or(other.memory),
             window: self.window.or(other.window),
             channels: self.channels.or(other.channels),
+            address_range: self.address_range.or(other.address_range),
             group: self.group.or(other.group),
+            control: self.control.or(other.control),
             vm_memory: self.vm_memory.or(other.vm_memory),
             vm_slot: self.vm_slot.or(other.vm_slot),
             libcuda: self.libcuda.or(other.libcuda),
@@ -167,14 +178,16 @@ mod tests {
     }
 
     /// A value for each setting that it can have, by name.
-    const VALUES: [(&str, &str); 17] = [
+    const VALUES: [(&str, &str); 19] = [
         ("bus", "vfio-user:/run/x"),
         ("executor", "null"),
         ("gpu", "GPU-00112233-4455-6677-8899-aabbccddeeff"),
         ("memory", "3G"),
         ("window", "64M"),
         ("channels", "7"),
+        ("address-range", "6"),
         ("group", "107"),
+        ("control", "/run/control"),
         ("vm-memory", "2G"),
         ("vm-slot", "4"),
         ("libcuda", "/lib/libcuda.so.1"),
@@ -188,7 +201,7 @@ mod tests {
     ];
 
     /// Settings that are numbers in a file.
-    const NUMBERS: [&str; 4] = ["channels", "vm-slot", "threads", "rate"];
+    const NUMBERS: [&str; 5] = ["address-range", "channels", "vm-slot", "threads", "rate"];
 
     fn file(name: &str, value: &str) -> Result<Settings, toml::de::Error> {
         let quote = if NUMBERS.contains(&name) { "" } else { "\"" };

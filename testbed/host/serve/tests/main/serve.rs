@@ -15,11 +15,13 @@ struct Served {
 }
 
 impl Served {
-    fn start(arguments: &[&str]) -> Self {
+    /// Starts it as systemd does, with a directory of its own in `folder`.
+    fn start(folder: &Path, arguments: &[&str]) -> Self {
         let mut child = program()
             .arg("serve")
             .args(arguments)
             .arg("--until-stdin-closes")
+            .env("RUNTIME_DIRECTORY", folder.join("vm1"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -84,7 +86,7 @@ fn a_file_has_the_settings_and_options_take_precedence() {
     assert!(libvirt.contains("<qemu:arg value='{\"addr\":\"9\""), "{libvirt}");
     assert!(!socket.exists(), "nothing was served");
 
-    let served = Served::start(&["--config", text(&config)]);
+    let served = Served::start(folder.path(), &["--config", text(&config)]);
     assert!(served.printed.contains(qemu.trim_end()), "{}", served.printed);
     assert!(served.printed.contains(&libvirt), "{}", served.printed);
     assert!(socket.exists());
@@ -94,22 +96,55 @@ fn a_file_has_the_settings_and_options_take_precedence() {
     assert!(!socket.exists());
 
     // What a killed process left is no hindrance.
-    drop(Served::start(&["--config", text(&config)]));
+    drop(Served::start(folder.path(), &["--config", text(&config)]));
     assert!(socket.exists(), "it was killed");
-    Served::start(&["--config", text(&config)]).end();
+    Served::start(folder.path(), &["--config", text(&config)]).end();
 }
 
 #[test]
 fn each_bus_says_how_guests_come_to_it() {
     let folder = tempfile::tempdir().unwrap();
     let sim = format!("sim:{}", folder.path().join("bus").display());
-    let served = Served::start(&["--bus", &sim, "--executor", "null"]);
+    let served = Served::start(folder.path(), &["--bus", &sim, "--executor", "null"]);
     assert!(served.printed.contains("VGPU_SYSFS="), "{}", served.printed);
     served.end();
     let v1 = format!("v1:{}", folder.path().join("mediator").display());
-    let served = Served::start(&["--bus", &v1, "--executor", "null", "--rate", "1000"]);
+    let served = Served::start(folder.path(), &["--bus", &v1, "--executor", "null", "--rate", "1000"]);
     assert!(served.printed.contains("version 1 connect to"), "{}", served.printed);
     served.end();
+}
+
+#[test]
+fn a_running_device_says_what_it_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let control = folder.path().join("vm1/control");
+    let status = |more: &[&str]| {
+        let output = program().args(["status", "--control", text(&control)]).args(more).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    assert_eq!(status(&["--json"]), (Some(1), "{\"instances\":[]}\n".to_owned()), "none is served");
+    let device = folder.path().join("device.sock");
+    let mediator = folder.path().join("mediator.sock");
+    for (bus, line) in [
+        (
+            format!("vfio-user:{}", device.display()),
+            "null: 0 bytes of 3 GiB in use, no session, 64 channels free",
+        ),
+        (format!("sim:{}", folder.path().join("bus").display()), "null: 0 bytes of 3 GiB in use, no session"),
+        (format!("v1:{}", mediator.display()), "null: 0 bytes of 3 GiB in use, 0 owners of version 1"),
+    ] {
+        let served = Served::start(folder.path(), &["--bus", &bus, "--executor", "null", "--memory", "3G"]);
+        let (code, human) = status(&[]);
+        assert_eq!(code, Some(0), "{human}");
+        assert!(human.starts_with(&format!("vm1  {bus}  process {}, up ", served.child.id())), "{human}");
+        assert!(human.contains(line), "{human}");
+        let json: serde_json::Value = serde_json::from_str(&status(&["--json"]).1).unwrap();
+        let instance = &json["instances"][0];
+        assert_eq!((&instance["name"], &instance["bus"]), (&"vm1".into(), &bus.as_str().into()), "{json}");
+        assert_eq!(instance["devices"].as_array().unwrap().len(), usize::from(!bus.starts_with("v1:")));
+        served.end();
+        assert!(!control.exists());
+    }
 }
 
 #[test]

@@ -1,0 +1,146 @@
+//! The command `status`: what running devices do, for whom.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use serde_json::json;
+use vgpu_device::{DeviceStatus, SessionStatus};
+use vgpu_findings::size;
+
+use crate::control::{Instance, Place, ask, places};
+
+/// Columns of the table of sessions.
+const HEADS: [&str; 9] =
+    ["CHANNEL", "PROCESS", "STATE", "MEMORY", "MESSAGES", "BEHIND", "WAITS", "UPLOADED", "DOWNLOADED"];
+
+/// Options.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// The device to ask, by the name that a list shows; all that run, if none is named.
+    name: Option<String>,
+    /// The control socket to ask, where it is not in one of the usual places.
+    #[arg(long, value_name = "SOCKET", conflicts_with = "name")]
+    control: Option<PathBuf>,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Asks and prints. Exit codes: 0, and 1 if none answers.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let places = if let Some(socket) = &arguments.control {
+        vec![Place { name: String::new(), socket: socket.clone() }]
+    } else {
+        let wanted = |place: &Place| arguments.name.as_ref().is_none_or(|name| *name == place.name);
+        places().into_iter().filter(wanted).collect()
+    };
+    let (mut instances, mut failures) = (Vec::new(), Vec::new());
+    for place in &places {
+        match ask(&place.socket) {
+            Ok(instance) => instances.push(instance),
+            Err(error) => failures.push(format!("{error:#}")),
+        }
+    }
+    for failure in &failures {
+        eprintln!("vgpu-device: {failure}");
+    }
+    let text =
+        if arguments.json { json!({ "instances": instances }).to_string() + "\n" } else { text(&instances) };
+    std::io::stdout().write_all(text.as_bytes())?;
+    if instances.is_empty() && failures.is_empty() && !arguments.json {
+        eprintln!("vgpu-device: no device is served that this user may ask about");
+    }
+    Ok(if instances.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn text(instances: &[Instance]) -> String {
+    let mut text = String::new();
+    for instance in instances {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        _ = writeln!(
+            text,
+            "{}  {}  process {}, up {}",
+            instance.name,
+            instance.bus,
+            instance.process,
+            span(instance.seconds)
+        );
+        for device in &instance.devices {
+            self::device(&mut text, device);
+        }
+        if let Some(mediator) = &instance.mediator {
+            let owners = mediator["sessions"].as_array().map_or(0, Vec::len);
+            let number = |key: &str| mediator[key].as_u64().unwrap_or(0);
+            let (used, total) = (size(number("allocated")), size(number("total")));
+            let executor = mediator["executor"].as_str().unwrap_or("?");
+            _ = writeln!(text, "  {executor}: {used} of {total} in use, {owners} owners of version 1");
+        }
+    }
+    text
+}
+
+fn device(text: &mut String, device: &DeviceStatus) {
+    let (used, total) = (size(device.allocated), size(device.total));
+    let sessions = match device.sessions.len() {
+        0 => "no session".to_owned(),
+        1 => "1 session".to_owned(),
+        many => format!("{many} sessions"),
+    };
+    _ = writeln!(
+        text,
+        "  {} {}: {used} of {total} in use, {sessions}, {} channels free",
+        device.address, device.executor, device.free_channels
+    );
+    if device.sessions.is_empty() {
+        return;
+    }
+    let mut rows = vec![HEADS.map(str::to_owned)];
+    rows.extend(device.sessions.iter().map(row));
+    let widths: [usize; 9] =
+        std::array::from_fn(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or(0));
+    for row in rows {
+        let cells: Vec<String> =
+            row.iter().zip(widths).map(|(cell, width)| format!("{cell:>width$}")).collect();
+        _ = writeln!(text, "  {}", cells.join("  "));
+    }
+}
+
+fn row(session: &SessionStatus) -> [String; 9] {
+    [
+        session.channel.to_string(),
+        session.process.to_string(),
+        session.state.clone(),
+        size(session.allocated),
+        session.messages.to_string(),
+        session.messages.saturating_sub(session.done).to_string(),
+        session.waits.to_string(),
+        size(session.bytes_in),
+        size(session.bytes_out),
+    ]
+}
+
+/// A span of time for people: `45 s`, `3 min`, `2 h 5 min`, `4 d 2 h`.
+fn span(seconds: u64) -> String {
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, minutes) => format!("{minutes} min"),
+        (0, hours, minutes) => format!("{hours} h {} min", minutes % 60),
+        (days, hours, _) => format!("{days} d {} h", hours % 24),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_written_for_people() {
+        assert_eq!([59, 60, 3661, 90_000].map(span), ["59 s", "1 min", "1 h 1 min", "1 d 1 h"]);
+    }
+}
