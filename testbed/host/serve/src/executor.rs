@@ -60,6 +60,9 @@ pub(crate) struct ExecutorOptions {
     /// The GPU of the cuda executor; the first, if not given.
     #[arg(long = "gpu", value_name = "UUID")]
     pub(crate) host_gpu: Option<Uuid>,
+    /// GPU memory that guests get together, where it is not all that contexts leave: set by `serve`.
+    #[arg(skip)]
+    pub(crate) gpu_memory: Option<Size>,
     /// UUID; drawn at random if not given.
     #[arg(long)]
     pub(crate) uuid: Option<Uuid>,
@@ -102,6 +105,7 @@ impl Default for ExecutorOptions {
             uuid: None,
             libcuda: None,
             host_gpu: None,
+            gpu_memory: None,
             address_range: None,
             driver: DRIVER,
             driver_text: DRIVER_TEXT.to_owned(),
@@ -123,6 +127,7 @@ pub(crate) struct Description {
     gpu: GpuConfig,
     libcuda: Option<PathBuf>,
     host_gpu: Option<[u8; 16]>,
+    gpu_memory: Option<u64>,
     threads: Option<NonZeroUsize>,
     kernel_timeout: Option<Duration>,
     adversarial: Option<u64>,
@@ -144,7 +149,12 @@ impl Description {
             ExecutorKind::Null => Arc::new(Null::new(&self.gpu)?),
             ExecutorKind::Cuda => {
                 let usual = CudaOptions::new(self.gpu.addresses.range().base);
-                let options = CudaOptions { libcuda: self.libcuda.clone(), uuid: self.host_gpu, ..usual };
+                let options = CudaOptions {
+                    libcuda: self.libcuda.clone(),
+                    uuid: self.host_gpu,
+                    memory: self.gpu_memory,
+                    ..usual
+                };
                 // The options name the addresses alone. They stay this process's for as long as it serves.
                 std::mem::forget(self.gpu.addresses.clone());
                 Arc::new(Cuda::new(&options)?)
@@ -191,6 +201,7 @@ impl ExecutorOptions {
             gpu: gpu.clone(),
             libcuda: self.libcuda.clone(),
             host_gpu: self.host_gpu.map(|gpu| gpu.0),
+            gpu_memory: self.gpu_memory.map(|memory| memory.0),
             threads: self.threads,
             kernel_timeout: self.kernel_timeout.map(|limit| limit.0),
             adversarial: knobs.adversarial,

@@ -9,7 +9,7 @@ use clap::ValueEnum;
 
 use crate::control::Place;
 use crate::device::{self, CHANNELS, Protocol, WINDOW};
-use crate::executor::ExecutorOptions;
+use crate::executor::{ExecutorKind, ExecutorOptions};
 use crate::knobs::Knobs;
 use crate::lifetime::{Status, log, ready};
 use crate::mediator::{self, GRACE};
@@ -114,10 +114,16 @@ impl Arguments {
 /// What stands behind the device.
 fn host(settings: &Settings) -> ExecutorOptions {
     let usual = ExecutorOptions::default();
+    let executor = settings.executor.unwrap_or(ExecutorKind::Cuda);
     ExecutorOptions {
-        executor: settings.executor.unwrap_or(usual.executor),
+        executor,
+        // A GPU's context is lost by an illegal access: each session has a process of its own.
+        worker: executor == ExecutorKind::Cuda,
         cc: settings.cc.unwrap_or(usual.cc),
         memory: settings.memory.unwrap_or(usual.memory),
+        libcuda: settings.libcuda.clone(),
+        host_gpu: settings.gpu,
+        gpu_memory: settings.memory,
         uuid: settings.gpu,
         address_range: settings.address_range,
         threads: settings.threads,

@@ -41,14 +41,15 @@ pub(crate) struct Settings {
     /// like sysfs, for programs of this machine.
     #[arg(long)]
     pub(crate) bus: Option<Bus>,
-    /// What carries out the calls [default: soft].
+    /// What carries out the calls [default: cuda].
     #[arg(long, value_enum)]
     pub(crate) executor: Option<ExecutorKind>,
     /// UUID of the GPU, as `nvidia-smi -L` prints it. The soft and null executors only announce it; without it
     /// they draw one at random.
     #[arg(long, value_name = "UUID")]
     pub(crate) gpu: Option<Uuid>,
-    /// Device memory that guests get, such as 8G [default: 8G].
+    /// Device memory that guests get, such as 8G. Without it the soft and null executors have 8G, and the cuda
+    /// executor has all that contexts leave.
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<Size>,
     /// Size of the window that guest and host share, a power of two [default: 256M].
