@@ -13,7 +13,7 @@ use crate::check::{self, worker};
 use crate::cli::{self, Cli, Command};
 use crate::diagnosis::{Verdict, verdict};
 use crate::exit::Exit;
-use crate::{launch, log, pages, service, trace, version};
+use crate::{launch, log, pages, service, status, trace, version};
 
 /// What the program does. Its exit code.
 pub fn main() -> ExitCode {
@@ -55,6 +55,7 @@ fn run(cli: Cli) -> ExitCode {
             let checked = panic::catch_unwind(|| check::check(&cli.options, &options));
             return checked.unwrap_or(ExitCode::from(Verdict::Incomplete as u8));
         }
+        Some(Command::Status(options)) => status::status(&options),
         Some(Command::Pages { prefix }) => pages::write(&prefix),
         Some(Command::Look { groups, task }) => return worker::work(&cli.options, &groups, &task),
         Some(Command::Service { task }) => {

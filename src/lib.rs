@@ -2,8 +2,8 @@
 //!
 //! `cli` defines the command line and `commands` carries it out. The way to a program is `launch`; it
 //! uses `device`, `program` and `inject`. `check` examines the same way link by link, `service`
-//! sets up a systemd service, and `trace` reads what a program's processes recorded. All of them report
-//! with `diagnosis` and `error`, at the bottom.
+//! sets up a systemd service, `status` shows who uses the device, and `trace` reads what a program's
+//! processes recorded. All of them report with `diagnosis` and `error`, at the bottom.
 
 mod check;
 mod cli;
@@ -24,6 +24,7 @@ mod report;
 #[cfg(test)]
 mod scratch;
 mod service;
+mod status;
 mod systemd;
 mod trace;
 mod version;

@@ -64,7 +64,8 @@ fn link_id(text: &str) -> Result<LinkId, String> {
     })
 }
 
-fn seconds(text: &str) -> Result<Duration, &'static str> {
+/// Reads a number of seconds above 0, a day at most.
+pub(super) fn seconds(text: &str) -> Result<Duration, &'static str> {
     let number = text.parse::<f64>().ok().filter(|number| *number > 0.0 && *number <= 86_400.0);
     number.map(Duration::from_secs_f64).ok_or("expected a number of seconds above 0")
 }

@@ -4,6 +4,7 @@ mod check;
 mod options;
 mod own_words;
 mod service;
+mod status;
 mod worker;
 
 use std::ffi::OsString;
@@ -15,6 +16,7 @@ pub use check::CheckOptions;
 pub use options::Options;
 pub use own_words::{Operand, OwnWords};
 pub use service::{ChangeOptions, InstallOptions, ServiceOptions, ServiceTask};
+pub use status::StatusOptions;
 pub use worker::Task;
 
 /// Starts a program with the GPU that the host gives to this guest.
@@ -32,6 +34,7 @@ pub use worker::Task;
     subcommand_value_name = "COMMAND",
     override_usage = "vgpu-run [OPTIONS] PROGRAM [ARGS]...\n       vgpu-run [OPTIONS] env [--json] [PROGRAM]\n       \
                       vgpu-run [OPTIONS] check [--help] [CHECK OPTIONS] [PROGRAM]\n       \
+                      vgpu-run [OPTIONS] status [--watch [SECONDS]] [--json]\n       \
                       vgpu-run [OPTIONS] service install|status|remove [--help]\n       \
                       vgpu-run [OPTIONS] trace [--output FOLDER] PROGRAM [ARGS]...",
     after_help = "Examples:\n  \
@@ -39,6 +42,7 @@ pub use worker::Task;
                        sudo vgpu-run --user ollama ollama serve   the same as the user ollama, who gets the device\n  \
                        vgpu-run check                             why Ollama does not find the GPU, and how to mend it\n  \
                        sudo vgpu-run check --service              the same for the systemd service\n  \
+                       vgpu-run status --watch                    who uses the GPU, and how much of it\n  \
                        vgpu-run trace ollama serve                its CUDA calls, and what goes wrong\n\n\
                        Exit codes: PROGRAM's own; 125 if vgpu-run fails, 126 if PROGRAM is found but cannot be \
                        started, 127 if it is not found.\n\
@@ -87,6 +91,12 @@ pub enum Command {
         after_help = "Exit codes: 0 everything works, 1 something is broken, 2 wrong usage, 3 not everything could be examined."
     )]
     Check(CheckOptions),
+    /// Shows the GPU's memory and the processes of this guest that use it
+    ///
+    /// Of each process: device memory, the time that the device has worked for it, and the share of time that it
+    /// works for it now. What the host does not tell is shown as "-". It takes no channel of the device and disturbs
+    /// nobody. To be used by whoever may open the device.
+    Status(StatusOptions),
     /// Sets up Ollama's service to start with the GPU, reports its state, or undoes it
     Service {
         /// The task

@@ -6,6 +6,7 @@
 
 pub mod alive;
 pub mod error;
+pub mod facts;
 pub mod files;
 pub mod judge;
 pub mod prepare;

@@ -27,6 +27,8 @@ pub const CAP_SHMEM: u32 = 1 << 6;
 pub const CAP_V2: u32 = 1 << 8;
 /// Capability: the host takes guest pages beside the window (`RegisterPages`, `RETURN_GPA`).
 pub const CAP_PAGES: u32 = 1 << 9;
+/// Capability: registers from [`V2_USAGE`] on tell what each session uses.
+pub const CAP_USAGE: u32 = 1 << 10;
 
 /// Read: the host's [`crate::WIRE_VERSION`].
 pub const V2_WIRE_VERSION: u32 = 0x950;
@@ -59,6 +61,10 @@ pub const V2_WINDOW_MIB: u32 = 0x980;
 /// Read: device memory that is free now, in whole MiB.
 pub const V2_FREE_MIB: u32 = 0x984;
 
+/// Read: what the session of channel 0 uses, and from [`usage::base`] on that of each other channel. Zeros where a channel is
+/// free. Only with [`CAP_USAGE`].
+pub const V2_USAGE: u32 = 0x400;
+
 /// Read: the device's facts ([`crate::facts::DeviceFacts`], from here on in 32-bit words), where a bus shows the registers as a
 /// page of memory: who looks then needs nothing but that page. Read zeros: they are in BAR2 alone
 /// ([`crate::area::FACTS`]), where they always are.
@@ -79,6 +85,28 @@ pub const V2_PAGE_BYTES: u32 = channel::FIRST;
 
 /// What any register reads when the function is gone.
 pub const ALL_ONES: u32 = u32::MAX;
+
+/// What one channel's session uses, offsets from [`usage::base`].
+pub mod usage {
+    /// Bytes of registers a channel has.
+    pub const USAGE_STRIDE: u32 = 0x10;
+
+    /// Offset in BAR0 of what the session of channel `index` uses.
+    #[must_use]
+    pub const fn base(index: u32) -> u32 {
+        super::V2_USAGE + index * USAGE_STRIDE
+    }
+
+    /// Read: the process id that the guest wrote to `PROCESS` when it attached.
+    pub const USAGE_PROCESS: u32 = 0x0;
+    /// Read: device memory that the session has, in KiB, rounded up.
+    pub const USAGE_MEMORY_KIB: u32 = 0x4;
+    /// Read: time that the device has worked for the session, in microseconds, low half. Work counts when it ends. A reader takes
+    /// [`USAGE_BUSY_HI`] before and after, and reads again where the two differ.
+    pub const USAGE_BUSY_LO: u32 = 0x8;
+    /// Read: the high half.
+    pub const USAGE_BUSY_HI: u32 = 0xc;
+}
 
 /// One channel's registers, offsets from [`channel::base`].
 pub mod channel {
@@ -182,6 +210,9 @@ const _: () = assert!(
     V2_FACTS as usize + size_of::<crate::facts::DeviceFacts>() <= V2_PAGE_BYTES as usize,
     "the facts end before the channels' registers"
 );
+
+const _: () =
+    assert!(usage::base(MAX_CHANNELS) <= V2_FREE_MIB, "what sessions use lies before the other registers");
 
 const _: () = assert!(
     channel::base(MAX_CHANNELS) as u64 == crate::pci::V2_BAR0_BYTES,

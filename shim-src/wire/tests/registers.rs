@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use vgpu_wire::registers::{self as reg, Refusal, channel};
+use vgpu_wire::registers::{self as reg, Refusal, channel, usage};
 
 const PAGE: &str = include_str!("../../../docs/wire.md");
 const SOURCE: &str = include_str!("../src/registers.rs");
@@ -26,6 +26,7 @@ fn constants() -> BTreeMap<&'static str, u32> {
         reg::CAP_SHMEM,
         reg::CAP_V2,
         reg::CAP_PAGES,
+        reg::CAP_USAGE,
         reg::V2_WIRE_VERSION,
         reg::V2_DIGEST_LO,
         reg::V2_DIGEST_HI,
@@ -40,12 +41,18 @@ fn constants() -> BTreeMap<&'static str, u32> {
         reg::V2_EXECUTOR,
         reg::V2_WINDOW_MIB,
         reg::V2_FREE_MIB,
+        reg::V2_USAGE,
         reg::V2_FACTS,
         reg::WAKE_FUTEX,
         reg::EXECUTOR_READY,
         reg::MAX_CHANNELS,
         reg::V2_PAGE_BYTES,
         reg::ALL_ONES,
+        usage::USAGE_STRIDE,
+        usage::USAGE_PROCESS,
+        usage::USAGE_MEMORY_KIB,
+        usage::USAGE_BUSY_LO,
+        usage::USAGE_BUSY_HI,
         channel::FIRST,
         channel::STRIDE,
         channel::CONTROL,
@@ -71,10 +78,11 @@ fn constants() -> BTreeMap<&'static str, u32> {
 }
 
 /// Those that the page states in words, or in the formula of a channel's base.
-const IN_WORDS: [(&str, &str); 5] = [
+const IN_WORDS: [(&str, &str); 6] = [
     ("ALL_ONES", "All ones (`ALL_ONES`)"),
     ("FIRST", "Channel *i* has its registers at `0x1000 + i * 0x40`"),
     ("STRIDE", "Channel *i* has its registers at `0x1000 + i * 0x40`"),
+    ("USAGE_STRIDE", "of channel *i* at `0x400 + i * 0x10`"),
     ("MAX_CHANNELS", "there are 1 to 64 (`MAX_CHANNELS`)"),
     // Of version 1, which the last section of the page is about.
     ("PROTOCOL_V1", "# The VGPU-STUB contract, version 2"),

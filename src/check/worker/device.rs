@@ -16,6 +16,7 @@ use super::say::{begin, done, failed, follow_progress, watch};
 use crate::check::messages::{
     Answer, Attach, Close, Echoes, Facts, Failure, Memory, Open, Ready, Speech, Window,
 };
+use crate::device::facts::{text, uuid};
 use crate::device::{self, DeviceError};
 use crate::diagnosis::{Cause, LinkId, cause};
 use crate::error;
@@ -324,10 +325,6 @@ fn kind(function: &PciFunction) -> &'static str {
 }
 
 fn told(facts: &DeviceFacts) -> Facts {
-    let text = |bytes: &[u8]| {
-        let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-        String::from_utf8_lossy(&bytes[..end]).into_owned()
-    };
     let addresses = facts.addresses();
     let attribute = |id: usize| facts.attributes.get(id).copied().unwrap_or_default();
     Facts {
@@ -346,12 +343,6 @@ fn told(facts: &DeviceFacts) -> Facts {
         address_base: addresses.map_or(0, |range| range.base),
         address_bytes: addresses.map_or(0, |range| range.bytes),
     }
-}
-
-/// As CUDA and NVML print it.
-fn uuid(bytes: &[u8; 16]) -> String {
-    let hex = format!("{:032x}", u128::from_be_bytes(*bytes));
-    format!("GPU-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 
 fn micros(since: Instant) -> f64 {

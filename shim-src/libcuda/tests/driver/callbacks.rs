@@ -60,10 +60,9 @@ fn a_small_copy_reads_what_a_function_before_it_wrote() {
         || {
             begin();
             let (device, host) = (alloc(4), pinned(1 << 16));
-            let place = host.cast::<AtomicU32>();
             for _ in 0..20 {
-                // SAFETY: the test's own pinned memory, which nothing uses now.
-                unsafe { &*place }.store(1, Ordering::SeqCst);
+                // SAFETY: the test's own pinned memory, four bytes and more, which nothing uses now.
+                unsafe { host.cast::<u32>().write_unaligned(1) };
                 ok!(cuLaunchHostFunc(CUstream(0), Some(write_seven), host.cast()));
                 ok!(cuMemcpyHtoDAsync_v2(device, host.cast(), 4, CUstream(0)));
                 assert_eq!(download(device, 4), 7_u32.to_le_bytes());

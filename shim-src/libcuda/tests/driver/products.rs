@@ -117,8 +117,9 @@ fn sums_of_many_threads_do_not_mix() {
                 });
             }
         });
-        let mut left = vectors;
-        left.iter_mut().for_each(|address| ok!(cuMemFree_v2(*address)));
+        for address in vectors {
+            ok!(cuMemFree_v2(address));
+        }
     });
 }
 

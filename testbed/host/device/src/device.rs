@@ -16,7 +16,7 @@ use std::time::Instant;
 use vgpu_wire::area;
 use vgpu_wire::facts::DeviceFacts;
 use vgpu_wire::pci::{PciAddress, V2_BAR2_BYTES};
-use vgpu_wire::registers::{CAP_BASIC, CAP_PAGES, CAP_V2, MAX_CHANNELS};
+use vgpu_wire::registers::{CAP_BASIC, CAP_PAGES, CAP_USAGE, CAP_V2, MAX_CHANNELS};
 use zerocopy::IntoBytes;
 
 use crate::charges::charge::DeviceCharges;
@@ -232,7 +232,7 @@ impl Device {
     }
 
     pub(crate) fn capabilities(&self) -> u32 {
-        CAP_BASIC | CAP_V2 | if self.pages.is_some() { CAP_PAGES } else { 0 }
+        CAP_BASIC | CAP_V2 | CAP_USAGE | if self.pages.is_some() { CAP_PAGES } else { 0 }
     }
 
     pub(crate) fn count_read(&self) {

@@ -28,6 +28,9 @@ pub struct SessionStatus {
     /// Bytes of host and device memory that the session is charged.
     #[serde(default)]
     pub charged_bytes: u64,
+    /// Microseconds that the executor has worked for the session.
+    #[serde(default)]
+    pub busy_us: u64,
     /// Bytes of window memory.
     pub window_bytes: u64,
     /// Bytes of guest pages that the device has mapped for it.

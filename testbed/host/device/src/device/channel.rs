@@ -149,6 +149,7 @@ impl Channel {
         self.error.store(0, Ordering::Relaxed);
         let before = self.doorbells.swap(0, Ordering::Relaxed);
         self.earlier_doorbells.fetch_add(before, Ordering::Relaxed);
+        self.published.usage_of(self.index, |register| host.usage(register));
         *lock(&self.running) = Some(host);
         self.set(control, channel::STATE_ATTACHED);
     }
@@ -191,6 +192,7 @@ impl Channel {
     pub(crate) fn free(&self, control: &Control<'_>) {
         *lock(&self.sleeper) = None;
         *lock(&self.running) = None;
+        self.published.usage_of(self.index, |_| 0);
         self.session.store(0, Ordering::Relaxed);
         self.error.store(0, Ordering::Relaxed);
         self.set(control, channel::STATE_FREE);

@@ -124,6 +124,13 @@ fn channel_register(device: &Device, offset: u32) -> Option<(&Arc<Channel>, &'st
     Some((channel, register))
 }
 
+/// What the register at an offset says of what a channel's session uses; `None`: it is another register.
+fn usage(device: &Device, offset: u32) -> Option<u32> {
+    let within = offset.checked_sub(reg::V2_USAGE)?;
+    let channel = device.channels().get((within / reg::usage::USAGE_STRIDE) as usize)?;
+    Some(channel.look(|host| host.usage(within % reg::usage::USAGE_STRIDE)).unwrap_or(0))
+}
+
 impl Device {
     /// Brings the page that guests read up to date, where the bus has one.
     pub(crate) fn publish(&self) {
@@ -161,6 +168,9 @@ impl Device {
         let _timed = self.longest().access();
         if let Some((channel, register)) = channel_register(self, offset) {
             return (register.read)(channel);
+        }
+        if let Some(used) = usage(self, offset) {
+            return used;
         }
         let register = REGISTERS.iter().find(|register| register.offset == offset);
         register.map_or_else(|| self.fact(offset), |register| register.answer(self))

@@ -72,6 +72,7 @@ impl Device {
                 allocated: gauges.allocated.load(Ordering::Relaxed),
                 allocations: gauges.allocations.load(Ordering::Relaxed),
                 charged_bytes: host.charges().bytes() + elsewhere,
+                busy_us: gauges.busy_us(),
                 window_bytes: host.memory().window_bytes(),
                 page_bytes: host.memory().page_bytes(),
                 streams: gauges.streams.load(Ordering::Relaxed),

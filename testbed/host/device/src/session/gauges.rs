@@ -19,9 +19,16 @@ pub struct Gauges {
     pub modules: AtomicU32,
     /// Process id of the session's worker process; 0: it has none.
     pub worker: AtomicU32,
+    /// Nanoseconds that the executor has worked for the session ([`crate::SessionHost::worked`]).
+    pub(crate) busy_ns: AtomicU64,
 }
 
 impl Gauges {
+    /// Microseconds that the executor has worked for the session.
+    pub(crate) fn busy_us(&self) -> u64 {
+        self.busy_ns.load(Ordering::Relaxed) / 1000
+    }
+
     /// The session has ended: it holds nothing.
     pub(crate) fn clear(&self) {
         self.allocated.store(0, Ordering::Relaxed);

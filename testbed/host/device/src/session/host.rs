@@ -6,9 +6,10 @@ mod retired;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::Thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::thread::futex;
+use vgpu_wire::registers::usage;
 use vgpu_wire::{Mark, Span, area};
 
 use crate::charges::charge::Charges;
@@ -168,6 +169,39 @@ impl SessionHost {
     /// says it by itself.
     pub fn memory_changed(&self) {
         self.0.published.memory_changed();
+        self.show_usage(usage::USAGE_MEMORY_KIB);
+    }
+
+    /// The executor has worked for the session for so long, which is told to who looks at the device. From
+    /// any thread; not after the session has ended.
+    pub fn worked(&self, time: Duration) {
+        let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.0.gauges.busy_ns.fetch_add(time, Ordering::Relaxed);
+        if !self.ended() {
+            self.show_usage(usage::USAGE_BUSY_HI);
+            self.show_usage(usage::USAGE_BUSY_LO);
+        }
+    }
+
+    /// What the session uses: the value of one of the registers of [`usage`], by its offset from a channel's
+    /// base.
+    pub(crate) fn usage(&self, register: u32) -> u32 {
+        let gauges = &self.0.gauges;
+        match register {
+            usage::USAGE_PROCESS => self.process(),
+            usage::USAGE_MEMORY_KIB => {
+                let kib = gauges.allocated.load(Ordering::Relaxed).div_ceil(1024);
+                u32::try_from(kib).unwrap_or(u32::MAX)
+            }
+            usage::USAGE_BUSY_LO => gauges.busy_us() as u32,
+            usage::USAGE_BUSY_HI => (gauges.busy_us() >> 32) as u32,
+            _ => 0,
+        }
+    }
+
+    /// Brings a register of [`usage`] on the page up to date.
+    fn show_usage(&self, register: u32) {
+        self.0.published.usage_changed(self.0.channel, register, || self.usage(register));
     }
 
     /// Answers a message: `status` is a `CUresult`, `data` at most [`area::REPLY_DATA_MAX`] bytes.

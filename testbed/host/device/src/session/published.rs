@@ -109,6 +109,18 @@ impl Published {
         self.show(reg::V2_FREE_MIB, || self.free_mib());
     }
 
+    /// A register of [`reg::usage`] of a channel has changed.
+    pub(crate) fn usage_changed(&self, channel: u32, register: u32, truth: impl Fn() -> u32) {
+        self.show(reg::usage::base(channel) + register, truth);
+    }
+
+    /// The registers of [`reg::usage`] of a channel are as `usage` tells from now on.
+    pub(crate) fn usage_of(&self, channel: u32, usage: impl Fn(u32) -> u32) {
+        for register in (0..reg::usage::USAGE_STRIDE).step_by(4) {
+            self.usage_changed(channel, register, || usage(register));
+        }
+    }
+
     /// Brings a register of the page up to date. Of two threads that store at once the later to read the
     /// truth may store first, so each looks again after it has stored.
     fn show(&self, offset: u32, truth: impl Fn() -> u32) {

@@ -8,6 +8,7 @@ mod launch;
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use vgpu_arena::View;
 use vgpu_device::{LateError, SessionHost, Share, SharedSlice};
@@ -155,7 +156,10 @@ impl Runner {
         if self.dead().is_some() || self.stopping() {
             return Ok(());
         }
-        act(&self.memory.view()?)
+        let start = Instant::now();
+        let done = act(&self.memory.view()?);
+        self.host.worked(start.elapsed());
+        done
     }
 
     fn copy(&self, from: &SharedSlice<'_>, to: &SharedSlice<'_>) -> Result<(), TaskError> {

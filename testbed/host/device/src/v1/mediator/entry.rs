@@ -128,6 +128,7 @@ impl Entry {
             allocated: figures.allocated,
             allocations: count(figures.allocations),
             charged_bytes: self.host.charges().bytes(),
+            busy_us: self.host.gauges().busy_us(),
             window_bytes: 0,
             page_bytes: 0,
             streams: count(figures.streams),

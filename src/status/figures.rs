@@ -1,0 +1,186 @@
+//! The report as data: what two readings of the devices say together. Printed as it is by `--json`; keys are
+//! only ever added to it.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::reading::{Reading, Session};
+use crate::device::facts::{cuda_version, text, uuid};
+
+/// What the object is.
+const SCHEMA: &str = "vgpu-run.status/1";
+
+/// All devices of this guest.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Figures {
+    /// [`SCHEMA`].
+    pub schema: &'static str,
+    /// In the order of their addresses, which is CUDA's.
+    pub devices: Vec<DeviceFigures>,
+}
+
+/// A device.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DeviceFigures {
+    /// The function's address.
+    pub address: String,
+    /// The GPU's name.
+    pub name: String,
+    /// The UUID, as CUDA prints it.
+    pub uuid: String,
+    /// Version of the driver, as NVML reports it.
+    pub driver: String,
+    /// The newest CUDA that the device supports, such as `13.0`.
+    pub cuda: String,
+    /// Device memory in bytes.
+    pub memory_total: u64,
+    /// Device memory in use, of other guests too, in bytes.
+    pub memory_used: u64,
+    /// The share of time that the device has worked for this guest's processes, 0 to 1. `None`: the host does
+    /// not tell.
+    pub utilization: Option<f64>,
+    /// This guest's processes that have a session.
+    pub processes: Vec<ProcessFigures>,
+}
+
+/// A process's session on a device.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ProcessFigures {
+    /// The process. `None`: it is not known.
+    pub pid: Option<u32>,
+    /// Its command line. `None`: it is not known.
+    pub command: Option<String>,
+    /// Index of the session's channel.
+    pub channel: u32,
+    /// Device memory in bytes. `None`: the host does not tell.
+    pub memory: Option<u64>,
+    /// How long the device has worked for it so far, in seconds. `None`: the host does not tell.
+    pub gpu_seconds: Option<f64>,
+    /// The share of time that the device has worked for it since the reading before, 0 to 1. `None`: the host
+    /// does not tell, or the session is new.
+    pub utilization: Option<f64>,
+}
+
+impl Figures {
+    /// The figures of `now`, with shares of the time since `before`. Both are of the same devices.
+    pub fn new(before: &[Reading], now: &[Reading]) -> Self {
+        let devices = now.iter().zip(before).map(|(now, before)| device(before, now)).collect();
+        Self { schema: SCHEMA, devices }
+    }
+}
+
+fn device(before: &Reading, now: &Reading) -> DeviceFigures {
+    let facts = &now.facts;
+    let passed = now.at.saturating_duration_since(before.at);
+    let processes: Vec<ProcessFigures> =
+        now.sessions.iter().map(|session| process(before, session, passed)).collect();
+    // Without sessions there is nothing that a host could tell of.
+    let shares =
+        processes.iter().map(|process| process.gpu_seconds.map(|_| process.utilization.unwrap_or(0.0)));
+    DeviceFigures {
+        address: now.address.clone(),
+        name: text(&facts.name),
+        uuid: uuid(&facts.uuid),
+        driver: text(&facts.driver_text),
+        cuda: cuda_version(facts.driver_version),
+        memory_total: facts.total_bytes,
+        memory_used: facts.total_bytes.saturating_sub(now.free),
+        utilization: shares.sum::<Option<f64>>().map(|sum| sum.min(1.0)),
+        processes,
+    }
+}
+
+fn process(before: &Reading, session: &Session, passed: Duration) -> ProcessFigures {
+    let earlier = before
+        .sessions
+        .iter()
+        .find(|earlier| earlier.channel == session.channel && earlier.process == session.process);
+    let utilization = earlier.and_then(|earlier| share(earlier.busy?, session.busy?, passed));
+    ProcessFigures {
+        pid: session.process,
+        command: session.command.clone(),
+        channel: session.channel,
+        memory: session.memory,
+        gpu_seconds: session.busy.map(|busy| busy.as_secs_f64()),
+        utilization,
+    }
+}
+
+/// The share of a time that the device has worked. Work counts when it ends, so that what began before can be
+/// more than all of it. `None`: the channel's session is another one.
+fn share(before: Duration, now: Duration, passed: Duration) -> Option<f64> {
+    let worked = now.checked_sub(before)?;
+    (!passed.is_zero()).then(|| (worked.as_secs_f64() / passed.as_secs_f64()).min(1.0))
+}
+
+#[cfg(test)]
+pub mod tests {
+    use std::time::Instant;
+
+    use vgpu_wire::facts::DeviceFacts;
+    use zerocopy::FromZeros;
+
+    use super::*;
+
+    /// Two readings a second apart of a device with 8 GiB, 6 of them free, and these sessions before and now.
+    pub fn readings(before: Vec<Session>, now: Vec<Session>) -> (Reading, Reading) {
+        let mut facts = Box::new(DeviceFacts::new_zeroed());
+        facts.name[..14].copy_from_slice(b"VGPU-STUB soft");
+        facts.driver_text[..9].copy_from_slice(b"580.65.06");
+        facts.driver_version = 13_000;
+        facts.total_bytes = 8 << 30;
+        let at = Instant::now();
+        let reading = |at, sessions| Reading {
+            at,
+            address: "0000:00:05.0".into(),
+            facts: facts.clone(),
+            free: 6 << 30,
+            sessions,
+        };
+        (reading(at, before), reading(at + Duration::from_secs(1), now))
+    }
+
+    /// A session of which the host tells that it has worked so many milliseconds.
+    pub fn session(channel: u32, process: u32, busy: u64) -> Session {
+        Session {
+            channel,
+            process: Some(process),
+            command: Some("ollama runner --port 5".into()),
+            memory: Some(1 << 30),
+            busy: Some(Duration::from_millis(busy)),
+        }
+    }
+
+    #[test]
+    fn shares_are_of_the_time_between_two_readings() {
+        let (before, now) = readings(
+            vec![session(0, 7, 1000), session(1, 8, 500), session(2, 9, 900)],
+            // The third channel's session has ended, and another began.
+            vec![session(0, 7, 1250), session(1, 8, 9000), session(2, 9, 100), session(3, 10, 50)],
+        );
+        let figures = Figures::new(&[before], &[now]);
+        let device = &figures.devices[0];
+        assert_eq!((device.memory_total, device.memory_used), (8 << 30, 2 << 30));
+        assert_eq!((device.name.as_str(), device.cuda.as_str()), ("VGPU-STUB soft", "13.0"));
+        let shares: Vec<_> = device.processes.iter().map(|process| process.utilization).collect();
+        assert_eq!(shares, [Some(0.25), Some(1.0), None, None]);
+        assert_eq!(device.utilization, Some(1.0));
+        assert_eq!(device.processes[0].gpu_seconds, Some(1.25));
+    }
+
+    #[test]
+    fn what_an_older_host_does_not_tell_is_not_made_up() {
+        let untold = Session { memory: None, busy: None, process: None, command: None, ..session(0, 7, 0) };
+        let (before, now) = readings(vec![untold.clone()], vec![untold]);
+        let figures = Figures::new(&[before], &[now]);
+        let json = serde_json::to_value(&figures).unwrap();
+        let device = &json["devices"][0];
+        assert!(device["utilization"].is_null() && device["memory_used"] == 2_u64 << 30, "{device}");
+        for key in ["pid", "command", "memory", "gpu_seconds", "utilization"] {
+            assert!(device["processes"][0][key].is_null(), "{key}: {device}");
+        }
+        let (before, now) = readings(vec![], vec![]);
+        assert_eq!(Figures::new(&[before], &[now]).devices[0].utilization, Some(0.0), "nobody works");
+    }
+}

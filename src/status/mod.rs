@@ -1,0 +1,63 @@
+//! `vgpu-run status`: the devices of this guest and the processes that use them, with their memory and their
+//! share of the GPU.
+//!
+//! Everything is read from registers that any process may read which may open the device, and from /proc: no
+//! channel is taken, and no session notices. A share needs two readings, so one precedes the first that is
+//! shown.
+
+mod figures;
+mod reading;
+mod table;
+
+use std::io::{self, IsTerminal, Write};
+use std::thread;
+use std::time::Duration;
+
+use vgpu_transport::sysfs_root;
+
+use crate::cli::StatusOptions;
+use crate::device;
+use crate::error::Failure;
+use crate::report::style::Style;
+
+use figures::Figures;
+use reading::{Opened, Reading};
+
+/// Between the two readings of a report that is printed once.
+const MOMENT: Duration = Duration::from_millis(250);
+/// Moves the cursor to the top left and clears what is below.
+const REDRAW: &str = "\x1b[H\x1b[J";
+
+/// Prints the report, once or again and again.
+pub fn status(options: &StatusOptions) -> Result<(), Failure> {
+    let root = sysfs_root();
+    let functions = device::find()?;
+    let opened: Vec<Opened> =
+        functions.into_iter().map(|function| Opened::new(function, &root)).collect::<Result<_, _>>()?;
+    let read = || opened.iter().map(Opened::read).collect::<Result<Vec<Reading>, _>>();
+    let style = Style::of_stdout(options.color);
+    let redraw = if io::stdout().is_terminal() { REDRAW } else { "" };
+    let mut before = read()?;
+    let mut pause = MOMENT;
+    loop {
+        thread::sleep(pause);
+        let now = read()?;
+        let figures = Figures::new(&before, &now);
+        let text = if options.json {
+            // Texts and numbers: there is nothing in it that cannot be written.
+            serde_json::to_string(&figures).unwrap_or_default() + "\n"
+        } else if options.watch.is_some() {
+            format!("{redraw}{}", table::text(&figures, style))
+        } else {
+            table::text(&figures, style)
+        };
+        let mut out = io::stdout().lock();
+        if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
+            // Where it goes is closed: nobody wants to know any more.
+            return Ok(());
+        }
+        let Some(interval) = options.watch else { return Ok(()) };
+        pause = interval;
+        before = now;
+    }
+}

@@ -1,0 +1,127 @@
+//! What one look at a device finds: the device's own figures, and the processes that have its channels.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use vgpu_transport::{Device, Holder, PciFunction, holders};
+use vgpu_wire::facts::DeviceFacts;
+
+use crate::device::DeviceError;
+use crate::device::judge::refused;
+
+/// The longest command line that is kept of a process, in characters.
+const COMMAND: usize = 512;
+
+/// A device that is looked at again and again.
+pub struct Opened {
+    function: PciFunction,
+    device: Device,
+    facts: Box<DeviceFacts>,
+    root: PathBuf,
+}
+
+/// What a look found.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    /// When.
+    pub at: Instant,
+    /// The function's address.
+    pub address: String,
+    /// What the device says of itself.
+    pub facts: Box<DeviceFacts>,
+    /// Free memory in bytes.
+    pub free: u64,
+    /// The sessions of this guest.
+    pub sessions: Vec<Session>,
+}
+
+/// A session of this guest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Session {
+    /// Index of its channel.
+    pub channel: u32,
+    /// Its process. `None`: neither this kernel nor the host tells.
+    pub process: Option<u32>,
+    /// The process's command line. `None`: it is gone, or of another namespace.
+    pub command: Option<String>,
+    /// Its device memory in bytes. `None`: the host does not tell.
+    pub memory: Option<u64>,
+    /// How long the device has worked for it. `None`: the host does not tell.
+    pub busy: Option<Duration>,
+}
+
+impl Opened {
+    /// Opens a function.
+    pub fn new(function: PciFunction, root: &Path) -> Result<Self, DeviceError> {
+        let wrong = |error| refused(&function, root, error);
+        let device = Device::look(&function).map_err(wrong)?;
+        let facts = device.facts().map_err(wrong)?;
+        Ok(Self { device, facts, root: root.to_owned(), function })
+    }
+
+    /// Looks at it.
+    pub fn read(&self) -> Result<Reading, DeviceError> {
+        let usage = self.device.usage().map_err(|error| refused(&self.function, &self.root, error))?;
+        let at = Instant::now();
+        // A device of version 1 has no such file; there the host's word is all there is.
+        let holders = holders(&self.function.dir).unwrap_or_else(|error| {
+            tracing::debug!(function = %self.function.address, %error, "who holds channels is not known");
+            Vec::new()
+        });
+        let sessions = usage.sessions.iter().map(|session| {
+            let holder = holders.iter().find(|holder| holder.channel == session.channel);
+            let told = session.told.map(|told| told.process).filter(|&process| process != 0);
+            let process = holder.map(|&Holder { process, .. }| process).or(told);
+            Session {
+                channel: session.channel,
+                process,
+                // What a process said of itself is of its own namespace, which may not be this one.
+                command: holder.and_then(|holder| command(Path::new("/proc"), holder.process)),
+                memory: session.told.map(|told| told.memory),
+                busy: session.told.map(|told| told.busy),
+            }
+        });
+        Ok(Reading {
+            at,
+            address: self.function.address.to_string(),
+            facts: self.facts.clone(),
+            free: usage.free,
+            sessions: sessions.collect(),
+        })
+    }
+}
+
+/// The command line of a process, its program without the directory; where it has none, its name.
+fn command(proc: &Path, process: u32) -> Option<String> {
+    let folder = proc.join(process.to_string());
+    let line = std::fs::read(folder.join("cmdline")).unwrap_or_default();
+    let mut words = line.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+    let Some(program) = words.next() else {
+        let name = std::fs::read(folder.join("comm")).ok()?;
+        return Some(String::from_utf8_lossy(&name).trim().to_owned()).filter(|name| !name.is_empty());
+    };
+    let program = program.rsplit(|byte| *byte == b'/').next().unwrap_or(program);
+    let words = std::iter::once(program).chain(words).map(String::from_utf8_lossy);
+    Some(words.collect::<Vec<_>>().join(" ").chars().take(COMMAND).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scratch::Scratch;
+
+    #[test]
+    fn processes_have_their_command_lines() {
+        let scratch = Scratch::new();
+        let folder = scratch.join("7");
+        std::fs::create_dir_all(&folder).unwrap();
+        assert_eq!(command(scratch.path(), 7), None);
+        std::fs::write(folder.join("comm"), "ollama\n").unwrap();
+        assert_eq!(command(scratch.path(), 7).as_deref(), Some("ollama"));
+        std::fs::write(folder.join("cmdline"), "/usr/bin/ollama\0runner\0--port\x005\0").unwrap();
+        assert_eq!(command(scratch.path(), 7).as_deref(), Some("ollama runner --port 5"));
+        std::fs::write(folder.join("cmdline"), "x".repeat(COMMAND + 9)).unwrap();
+        assert_eq!(command(scratch.path(), 7).unwrap().len(), COMMAND);
+        assert_eq!(command(scratch.path(), 8), None);
+    }
+}

@@ -1,0 +1,150 @@
+//! The report for people: for each device two lines about it, and a line for each process.
+
+use std::fmt::Write as _;
+
+use super::figures::{DeviceFigures, Figures, ProcessFigures};
+use crate::device::survey::size;
+use crate::report::style::Style;
+
+/// What is not told.
+const UNKNOWN: &str = "-";
+/// Columns of the table: the process id, and after the command line memory, time and share.
+const PID: usize = 8;
+const MEMORY: usize = 11;
+const TIME: usize = 12;
+const SHARE: usize = 8;
+/// Columns of the command line where lines have no limit, and where they have one.
+const COMMAND: usize = 48;
+const COMMAND_LEAST: usize = 12;
+/// Spaces before each line of the table.
+const INDENT: usize = 2;
+
+/// The report.
+pub fn text(figures: &Figures, style: Style) -> String {
+    let mut text = String::new();
+    for (index, device) in figures.devices.iter().enumerate() {
+        if index > 0 {
+            text.push('\n');
+        }
+        about(&mut text, device, style);
+        processes(&mut text, device, style);
+    }
+    text
+}
+
+fn about(text: &mut String, device: &DeviceFigures, style: Style) {
+    let DeviceFigures { address, name, driver, cuda, .. } = device;
+    let rest = style.plain(&format!("  {address}  driver {driver}  CUDA {cuda}"));
+    _ = writeln!(text, "{}{}", style.bold(&style.plain(name)), style.dim(&rest));
+    let (used, total) = (device.memory_used, device.memory_total);
+    let percent = u128::from(used) * 100 / u128::from(total.max(1));
+    _ = writeln!(
+        text,
+        "{:INDENT$}memory {} of {} ({percent} %)   GPU {}",
+        "",
+        size(used),
+        size(total),
+        share(device.utilization)
+    );
+}
+
+fn processes(text: &mut String, device: &DeviceFigures, style: Style) {
+    if device.processes.is_empty() {
+        _ = writeln!(text, "{:INDENT$}{}", "", style.dim("no process of this guest uses it"));
+        return;
+    }
+    let others = INDENT + PID + 2 + MEMORY + TIME + SHARE;
+    let command =
+        style.width.map_or(COMMAND, |width| width.saturating_sub(others).clamp(COMMAND_LEAST, COMMAND * 2));
+    let head = format!(
+        "{:INDENT$}{:>PID$}  {:command$}{:>MEMORY$}{:>TIME$}{:>SHARE$}",
+        "", "PID", "PROCESS", "MEMORY", "GPU TIME", "GPU"
+    );
+    _ = writeln!(text, "{}", style.dim(&head));
+    for process in &device.processes {
+        line(text, process, command, style);
+    }
+}
+
+fn line(text: &mut String, process: &ProcessFigures, command: usize, style: Style) {
+    let pid = process.pid.map_or_else(|| UNKNOWN.to_owned(), |pid| pid.to_string());
+    let name = style.plain(process.command.as_deref().unwrap_or(UNKNOWN));
+    _ = writeln!(
+        text,
+        "{:INDENT$}{pid:>PID$}  {:command$}{:>MEMORY$}{:>TIME$}{:>SHARE$}",
+        "",
+        cut(&name, command.saturating_sub(1), style),
+        process.memory.map_or_else(|| UNKNOWN.to_owned(), size),
+        process.gpu_seconds.map_or_else(|| UNKNOWN.to_owned(), time),
+        share(process.utilization),
+    );
+}
+
+/// A text of at most so many characters; what is cut off is shown to be.
+fn cut(text: &str, most: usize, style: Style) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    let mark = if style.unicode { "\u{2026}" } else { "..." };
+    text.chars().take(most.saturating_sub(mark.chars().count())).chain(mark.chars()).collect()
+}
+
+fn share(share: Option<f64>) -> String {
+    share.map_or_else(|| UNKNOWN.to_owned(), |share| format!("{:.0} %", share * 100.0))
+}
+
+/// A time: seconds with a tenth, from a minute on `minutes:seconds`, from an hour on with hours.
+fn time(seconds: f64) -> String {
+    let whole = seconds as u64;
+    match whole {
+        ..60 => format!("{seconds:.1} s"),
+        60..3600 => format!("{}:{:02}", whole / 60, whole % 60),
+        _ => format!("{}:{:02}:{:02}", whole / 3600, whole % 3600 / 60, whole % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::figures::tests::{readings, session};
+    use super::super::reading::Session;
+    use super::*;
+
+    fn shown(sessions: Vec<Session>, style: Style) -> String {
+        let (before, now) = readings(vec![session(0, 1234, 11_930)], sessions);
+        text(&Figures::new(&[before], &[now]), style)
+    }
+
+    #[test]
+    fn the_table_is_what_was_agreed_on() {
+        let untold = Session { memory: None, busy: None, process: None, command: None, ..session(5, 0, 0) };
+        let long = Session { command: Some("llama-server --model ".repeat(9)), ..session(2, 77, 7_384_000) };
+        let text =
+            shown(vec![session(0, 1234, 12_300), long, untold], Style { unicode: true, ..Style::default() });
+        let expected = "\
+VGPU-STUB soft  0000:00:05.0  driver 580.65.06  CUDA 13.0
+  memory 2 GiB of 8 GiB (25 %)   GPU -
+       PID  PROCESS                                              MEMORY    GPU TIME     GPU
+      1234  ollama runner --port 5                                1 GiB      12.3 s    37 %
+        77  llama-server --model llama-server --model llama\u{2026}      1 GiB     2:03:04       -
+         -  -                                                         -           -       -
+";
+        assert_eq!(text, expected, "\n{text}");
+    }
+
+    #[test]
+    fn narrow_terminals_and_nobody() {
+        let style = Style { width: Some(60), ..Style::default() };
+        let text = shown(vec![session(0, 1234, 12_300)], style);
+        assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
+        assert!(text.contains("ollama runne...") && text.contains("GPU 37 %"), "{text}");
+        let text = shown(Vec::new(), style);
+        assert!(text.ends_with("GPU 0 %\n  no process of this guest uses it\n"), "{text}");
+    }
+
+    #[test]
+    fn times_are_as_people_write_them() {
+        for (seconds, expected) in [(0.0, "0.0 s"), (59.94, "59.9 s"), (61.0, "1:01"), (3661.5, "1:01:01")] {
+            assert_eq!(time(seconds), expected);
+        }
+    }
+}
