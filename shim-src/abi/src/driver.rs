@@ -13,8 +13,8 @@ mod structures;
 
 pub use handles::{
     BlockToShared, CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode,
-    CUhostFn, CUkernel, CUlibrary, CUmemGenericAllocationHandle, CUmemoryPool, CUmodule, CUstream,
-    CUstreamCallback, CUuuid, STREAM_LEGACY, STREAM_PER_THREAD,
+    CUhostFn, CUkernel, CUlibrary, CUlinkState, CUmemGenericAllocationHandle, CUmemoryPool, CUmodule,
+    CUstream, CUstreamCallback, CUuuid, STREAM_LEGACY, STREAM_PER_THREAD,
 };
 pub use numbers::{
     attribute, capture_mode, capture_status, function_attribute, graph_node, graph_update, launch_attribute,

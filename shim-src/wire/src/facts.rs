@@ -47,6 +47,8 @@ pub mod exec {
     pub const EPILOGUES: u32 = 1 << 4;
     /// Sums over vectors, and sums of vectors ([`crate::body::vector::VectorOp`]).
     pub const VECTORS: u32 = 1 << 5;
+    /// The driver's linker ([`crate::body::link`]).
+    pub const LINKS: u32 = 1 << 6;
 }
 
 wire_struct! {

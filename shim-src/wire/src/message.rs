@@ -4,7 +4,7 @@ mod tail;
 
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::body::{copy, gemm, graph, launch, matmul, memory, module, pages, session, stream, vector};
+use crate::body::{copy, gemm, graph, launch, link, matmul, memory, module, pages, session, stream, vector};
 use crate::layout::{Layout, fnv1a};
 use crate::span::{Mark, Span};
 use tail::Tail;
@@ -286,6 +286,18 @@ kinds! {
     0x0307 Occupancy(module::Occupancy) reply;
     /// A variable's address.
     0x0308 GlobalGet(module::GlobalGet) reply;
+    /// A link.
+    0x0309 LinkOpen(link::LinkOpen) reply @ LINKS;
+    /// An input of a link.
+    0x030a LinkInput(link::LinkInput) @ LINKS;
+    /// A piece of an input.
+    0x030b LinkData(link::LinkData) @ LINKS;
+    /// The inputs are complete.
+    0x030c LinkComplete(link::LinkComplete) reply @ LINKS;
+    /// A part of the linked image.
+    0x030d LinkRead(link::LinkRead) reply @ LINKS;
+    /// The end of a link.
+    0x030e LinkClose(link::LinkClose) @ LINKS;
 
     /// A kernel launch.
     0x0401 Launch(launch::Launch);

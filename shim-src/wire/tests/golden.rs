@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use vgpu_wire::body::{copy, gemm, graph, launch, matmul, memory, module, pages, session, stream, vector};
+use vgpu_wire::body::{
+    copy, gemm, graph, launch, link, matmul, memory, module, pages, session, stream, vector,
+};
 use vgpu_wire::facts::exec;
 use vgpu_wire::{
     Body, FLAG_JOIN, Header, Kind, Mark, Message, Payload, Span, TABLE_DIGEST, extension_digest, padded,
@@ -222,6 +224,21 @@ fn samples() -> BTreeMap<&'static str, Vec<u8>> {
         alpha: [12; 16],
         result: 13,
     });
+    sample!(link::LinkOpen {
+        reply: 1,
+        link: 2,
+        flags: link::LINK_DEBUG,
+        max_registers: 3,
+        threads_per_block: 4,
+        optimization: 5,
+        target: 6,
+        reserved: 0,
+    });
+    sample!(link::LinkInput { link: 1, kind: 2, name_bytes: 4, reserved: 0, bytes: 3 }, b"name");
+    sample!(link::LinkData { link: 1, reserved: 0, offset: 2, data: Span::inline(3) }, b"ptx");
+    sample!(link::LinkComplete { reply: 1, link: 2 });
+    sample!(link::LinkRead { reply: 1, link: 2, offset: 3 });
+    sample!(link::LinkClose { link: 1, reserved: 0 });
     all
 }
 
@@ -281,7 +298,9 @@ fn the_digest_is_recorded() {
 #[test]
 fn extensions_are_recorded() {
     let mut seen = 0;
-    for (name, ability) in [("EPILOGUES", exec::EPILOGUES), ("VECTORS", exec::VECTORS)] {
+    for (name, ability) in
+        [("EPILOGUES", exec::EPILOGUES), ("VECTORS", exec::VECTORS), ("LINKS", exec::LINKS)]
+    {
         let digest = format!("{:#018x}", extension_digest(ability));
         let line = recorded(&format!("# extension {name} "));
         assert_eq!(line, Some(digest.as_str()), "the extension {name} has changed");

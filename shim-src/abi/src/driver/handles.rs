@@ -43,6 +43,8 @@ handles! {
     CUgraphNode;
     /// An instantiated graph.
     CUgraphExec;
+    /// A link.
+    CUlinkState;
     /// A pool of device memory.
     CUmemoryPool;
 }

@@ -11,6 +11,7 @@ mod export_table;
 mod graph;
 mod initialization;
 mod library;
+mod link;
 mod memory;
 mod module;
 mod occupancy;

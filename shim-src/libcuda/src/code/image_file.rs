@@ -3,6 +3,7 @@
 use std::ffi::{CStr, OsStr};
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use vgpu_abi::{CUresult, log};
 
@@ -11,14 +12,17 @@ use crate::code::image::Image;
 
 /// Reads the image in a file.
 pub fn read(name: &CStr) -> Result<Image> {
-    let path = OsStr::from_bytes(name.to_bytes());
-    let bytes = std::fs::read(path).map_err(|error| {
+    Image::of_file(&contents(Path::new(OsStr::from_bytes(name.to_bytes())))?)
+}
+
+/// Reads a file.
+pub fn contents(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).map_err(|error| {
         log::error(format_args!("failed to read {}: {error}", path.display()));
         if error.kind() == ErrorKind::NotFound {
             CUresult::FILE_NOT_FOUND
         } else {
             CUresult::OPERATING_SYSTEM
         }
-    })?;
-    Image::of_file(&bytes)
+    })
 }

@@ -21,6 +21,7 @@ pub mod graph_exec;
 pub mod introduction;
 pub mod library;
 pub mod lifecycle;
+pub mod link;
 pub mod load;
 pub mod mapping;
 pub mod memory;

@@ -31,6 +31,8 @@ pub enum Minted {
     Physical,
     /// Streams that are held for a function of the host.
     Hold,
+    /// Links.
+    Link,
 }
 
 /// What is submitted to a device. Lives as long as the process.
@@ -41,7 +43,7 @@ pub struct Queue {
     pub pending: Pending,
     /// The device's index on the bus, for the log.
     index: usize,
-    minted: [AtomicU32; 7],
+    minted: [AtomicU32; 8],
     /// Words whose owner is gone before their last mark was stored.
     deferred_frees: Mutex<Vec<Word>>,
     /// Number of the message whose asynchronous error was logged last.

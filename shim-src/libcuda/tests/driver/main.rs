@@ -16,6 +16,7 @@ mod discovery;
 mod executor;
 mod host;
 mod life;
+mod links;
 mod memory;
 mod pools;
 mod products;

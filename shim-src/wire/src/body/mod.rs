@@ -8,6 +8,7 @@ pub mod copy;
 pub mod gemm;
 pub mod graph;
 pub mod launch;
+pub mod link;
 pub mod matmul;
 pub mod memory;
 pub mod module;

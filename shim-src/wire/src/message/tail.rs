@@ -1,6 +1,6 @@
 //! How many bytes follow each body.
 
-use crate::body::{copy, gemm, graph, launch, matmul, memory, module, pages, session, stream, vector};
+use crate::body::{copy, gemm, graph, launch, link, matmul, memory, module, pages, session, stream, vector};
 
 /// What follows a body: nothing, or a number of bytes that the body states.
 pub(super) trait Tail {
@@ -66,4 +66,10 @@ tails! {
     gemm::TriangularSolve => |b| Some(0);
     matmul::MatmulLt => |b| Some(0);
     vector::VectorOp => |b| Some(0);
+    link::LinkOpen => |b| Some(0);
+    link::LinkInput => |b| Some(u64::from(b.name_bytes));
+    link::LinkData => |b| Some(b.data.tail_bytes());
+    link::LinkComplete => |b| Some(0);
+    link::LinkRead => |b| Some(0);
+    link::LinkClose => |b| Some(0);
 }

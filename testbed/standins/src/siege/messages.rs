@@ -9,7 +9,9 @@ use std::ptr::null_mut;
 use anyhow::{Context, Result, bail};
 use rand::{Rng, RngExt};
 use vgpu_transport::{Device, PciFunction, Session, scan, sysfs_root};
-use vgpu_wire::body::{copy, gemm, graph, launch, matmul, memory, module, pages, session, stream, vector};
+use vgpu_wire::body::{
+    copy, gemm, graph, launch, link, matmul, memory, module, pages, session, stream, vector,
+};
 use vgpu_wire::{Payload, area};
 use zerocopy::FromBytes;
 
@@ -89,6 +91,12 @@ fn one(to: &Session, rng: &mut impl Rng) -> Result<()> {
         gemm::TriangularSolve,
         matmul::MatmulLt,
         vector::VectorOp,
+        link::LinkOpen,
+        link::LinkInput,
+        link::LinkData,
+        link::LinkComplete,
+        link::LinkRead,
+        link::LinkClose,
     ];
     let mut body = [0; 512];
     // Zeros and small numbers are more likely to mean something.

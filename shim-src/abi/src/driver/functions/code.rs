@@ -4,7 +4,7 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 
 use crate::driver::{
     BlockToShared, CUdevice, CUdeviceptr, CUfunction, CUhostFn, CUkernel, CUlaunchConfig, CUlibrary,
-    CUmodule, CUresult, CUstream, CUstreamCallback,
+    CUlinkState, CUmodule, CUresult, CUstream, CUstreamCallback,
 };
 
 functions! {
@@ -22,6 +22,31 @@ functions! {
     cuModuleGetFunctionCount(count: *mut c_uint, module: CUmodule);
     cuModuleEnumerateFunctions(functions: *mut CUfunction, room: c_uint, module: CUmodule);
     cuModuleGetGlobal_v2(address: *mut CUdeviceptr, bytes: *mut usize, module: CUmodule, name: *const c_char);
+    // Module Management: the linker. Both forms have one signature.
+    cuLinkCreate(
+        count: c_uint, options: *mut c_uint, values: *mut *mut c_void, state: *mut CUlinkState
+    );
+    cuLinkAddData(
+        state: CUlinkState, kind: c_uint, data: *mut u8, bytes: usize, name: *const c_char, count: c_uint,
+        options: *mut c_uint, values: *mut *mut c_void
+    );
+    cuLinkAddFile(
+        state: CUlinkState, kind: c_uint, path: *const c_char, count: c_uint, options: *mut c_uint,
+        values: *mut *mut c_void
+    );
+    cuLinkCreate_v2(
+        count: c_uint, options: *mut c_uint, values: *mut *mut c_void, state: *mut CUlinkState
+    );
+    cuLinkAddData_v2(
+        state: CUlinkState, kind: c_uint, data: *mut u8, bytes: usize, name: *const c_char, count: c_uint,
+        options: *mut c_uint, values: *mut *mut c_void
+    );
+    cuLinkAddFile_v2(
+        state: CUlinkState, kind: c_uint, path: *const c_char, count: c_uint, options: *mut c_uint,
+        values: *mut *mut c_void
+    );
+    cuLinkComplete(state: CUlinkState, image: *mut *mut c_void, bytes: *mut usize);
+    cuLinkDestroy(state: CUlinkState);
 
     // Library Management
     cuLibraryLoadData(

@@ -183,7 +183,13 @@ impl Translator {
             | Body::StreamRelease(_)
             | Body::TriangularSolve(_)
             | Body::MatmulLt(_)
-            | Body::VectorOp(_) => return Err(Failure::Status(NOT_SUPPORTED)),
+            | Body::VectorOp(_)
+            | Body::LinkOpen(_)
+            | Body::LinkInput(_)
+            | Body::LinkData(_)
+            | Body::LinkComplete(_)
+            | Body::LinkRead(_)
+            | Body::LinkClose(_) => return Err(Failure::Status(NOT_SUPPORTED)),
         }
         Ok(())
     }

@@ -4,6 +4,7 @@
 
 use vgpu_wire::body::gemm::{GEMM_DEVICE_SCALARS, GEMM_POINTERS};
 use vgpu_wire::body::launch::{LAUNCH_COOPERATIVE, LAUNCH_PROGRAMMATIC, PARAM_BYTES_MAX};
+use vgpu_wire::body::link::{INPUT_LIBRARY, INPUT_NAME_MOST, LINK_DEBUG, LINK_LINES};
 use vgpu_wire::body::matmul::Epilogue;
 use vgpu_wire::body::memory::MEM_MANAGED;
 use vgpu_wire::body::module::{IMAGE_CUBIN, IMAGE_PTX};
@@ -122,7 +123,9 @@ fn fields(host: &SessionHost, body: &Body) -> Result<(), Violation> {
         | Body::EventCreate(_)
         | Body::EventRecord(_)
         | Body::StreamWait(_)
-        | Body::GraphLaunch(_) => Ok(()),
+        | Body::GraphLaunch(_)
+        | Body::LinkComplete(_)
+        | Body::LinkRead(_) => Ok(()),
         Body::Hello(b) => zero(b.reserved),
         Body::Echo(b) => zero(b.reserved),
         Body::PagesRegister(b) => zero(b.reserved),
@@ -202,6 +205,26 @@ fn fields(host: &SessionHost, body: &Body) -> Result<(), Violation> {
             }
             Err(Violation::Field { field: "the product's epilogue", value: b.epilogue.into() })
         }
+        Body::LinkOpen(b) => {
+            zero(b.reserved)?;
+            minted("the new link's number", b.link)?;
+            known("the link's flags", b.flags, LINK_DEBUG | LINK_LINES)
+        }
+        Body::LinkInput(b) => {
+            zero(b.reserved)?;
+            if b.kind > INPUT_LIBRARY {
+                return Err(Violation::Field { field: "the input's kind", value: b.kind.into() });
+            }
+            if b.name_bytes <= INPUT_NAME_MOST {
+                return Ok(());
+            }
+            Err(Violation::Field { field: "the input's name", value: b.name_bytes.into() })
+        }
+        Body::LinkData(b) => {
+            zero(b.reserved)?;
+            source(host, &b.data)
+        }
+        Body::LinkClose(b) => zero(b.reserved),
         Body::VectorOp(b) => {
             zero(b.reserved)?;
             known("the vector operation's flags", b.flags, GEMM_DEVICE_SCALARS)?;

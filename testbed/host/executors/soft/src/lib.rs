@@ -37,6 +37,7 @@ mod graph;
 mod hooks;
 mod image;
 mod limits;
+mod links;
 mod memory;
 mod modules;
 mod options;
@@ -63,7 +64,8 @@ pub use options::SoftOptions;
 pub const NAME: &str = "VGPU-STUB soft";
 
 /// What it can do besides what every executor can.
-const ABILITIES: u32 = exec::KERNELS | exec::PTX | exec::HOLDS | exec::EPILOGUES | exec::VECTORS;
+const ABILITIES: u32 =
+    exec::KERNELS | exec::PTX | exec::HOLDS | exec::EPILOGUES | exec::VECTORS | exec::LINKS;
 
 /// A GPU made of a CPU.
 #[derive(Debug)]

@@ -70,7 +70,7 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    fn new(code: u32, why: &(impl ToString + ?Sized)) -> Self {
+    pub(crate) fn new(code: u32, why: &(impl ToString + ?Sized)) -> Self {
         Self { code, why: why.to_string() }
     }
 }
@@ -253,7 +253,7 @@ impl Modules {
 }
 
 /// Logs that the session exceeds a limit.
-fn refused(runner: &Runner, over: &OverLimit) -> Refusal {
+pub(crate) fn refused(runner: &Runner, over: &OverLimit) -> Refusal {
     let session = runner.host.session();
     runner.host.log(0, || tracing::warn!(session, "refused: {over}"));
     Refusal::new(status::OUT_OF_MEMORY, over)

@@ -19,6 +19,7 @@ use vgpu_wire::{Body, JOIN_ALL, SEGMENT_INLINE};
 use crate::device::Device;
 use crate::function::Function;
 use crate::graph::Graph;
+use crate::links::Links;
 use crate::memory::Allocation;
 use crate::modules::Modules;
 use crate::queue::order::Stream;
@@ -65,6 +66,7 @@ pub(crate) struct SoftSession {
     /// Holds that the guest has not released.
     holds: HashSet<u32>,
     modules: Modules,
+    links: Links,
     graphs: HashMap<u32, Graph>,
     /// Number of frees that are queued.
     frees: Arc<AtomicUsize>,
@@ -83,6 +85,7 @@ impl SoftSession {
             events: HashSet::new(),
             holds: HashSet::new(),
             modules: Modules::default(),
+            links: Links::default(),
             graphs: HashMap::new(),
             frees: Arc::default(),
         }

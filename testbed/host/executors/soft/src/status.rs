@@ -14,3 +14,4 @@ pub(crate) const LAUNCH_TIMEOUT: u32 = 702;
 pub(crate) const COOPERATIVE_LAUNCH_TOO_LARGE: u32 = 720;
 pub(crate) const NOT_SUPPORTED: u32 = 801;
 pub(crate) const INVALID_CLUSTER_SIZE: u32 = 912;
+pub(crate) const UNKNOWN: u32 = 999;

@@ -73,6 +73,11 @@ impl<'t> Tokens<'t> {
         self.effort
     }
 
+    /// The tokens of the same text from another place on.
+    pub fn elsewhere(&self, (at, line): Place) -> Result<Self, PtxError> {
+        Self::new(self.text, at, line, self.effort)
+    }
+
     /// Returns the next token without taking it.
     pub fn peek(&self) -> Token<'t> {
         self.token

@@ -291,12 +291,28 @@ impl<'t> Reader<'t> {
             };
         }
     }
-
-    /// Passes over a function: kernels can call none, but `vprintf`, which no module has.
+    /// Notes where a function is, and passes over it. Calls of it take its body in.
     fn function(&mut self) -> Result<(), PtxError> {
+        let place = self.tokens.place();
+        if self.tokens.take(b'(')? {
+            while !self.tokens.take(b')')? {
+                if self.tokens.next()? == Token::End {
+                    return Err(self.tokens.expected("`)`"));
+                }
+            }
+        }
+        let name = match self.tokens.peek() {
+            Token::Word(word) if word[0] != b'.' => Some(variable::name(&mut self.tokens)?),
+            _ => None,
+        };
         loop {
             match self.tokens.peek() {
-                Token::Mark(b'{') => return self.tokens.skip_braces(),
+                Token::Mark(b'{') => {
+                    if let Some(name) = name {
+                        self.declare(name, ModuleSymbol::Function(place))?;
+                    }
+                    return self.tokens.skip_braces();
+                }
                 Token::Mark(b';') => return self.tokens.next().map(|_| ()),
                 Token::End => return Err(self.tokens.expected("the body of a function")),
                 _ => self.tokens.next()?,

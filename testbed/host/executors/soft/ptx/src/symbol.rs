@@ -1,5 +1,7 @@
 //! Names that a module declares, as its kernels see them.
 
+use crate::lex::Place;
+
 /// What a name of the module means within its kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ModuleSymbol {
@@ -9,4 +11,6 @@ pub(crate) enum ModuleSymbol {
     Shared { bytes: u64, align: u64 },
     /// `.extern .shared name[]`: dynamic shared memory.
     Dynamic { align: u64 },
+    /// A function with a body: where the text after `.func` starts.
+    Function(Place),
 }

@@ -7,6 +7,7 @@ use vgpu_device::{SessionError, Violation, Work};
 use vgpu_wire::Body;
 use vgpu_wire::SEGMENT_INLINE;
 use vgpu_wire::area::reply_text;
+use vgpu_wire::body::link::LinkData;
 use vgpu_wire::body::memory::{Address, MEM_MANAGED, MemInfoReply, MemReserve};
 use vgpu_wire::body::module::{GlobalReply, ModuleData, ModuleOpenReply, OccupancyReply};
 use zerocopy::IntoBytes;
@@ -83,6 +84,12 @@ impl SoftSession {
     pub(super) fn ask(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
         if let Body::ModuleData(body) = &work.message.body {
             return Ok(self.module_data(work, body)?);
+        }
+        match &work.message.body {
+            Body::LinkInput(body) => return Ok(self.links.input(&self.runner, body, work.message.tail)?),
+            Body::LinkData(body) => return Ok(self.link_data(work, body)?),
+            Body::LinkClose(body) => return Ok(self.links.close(body.link)?),
+            _ => {}
         }
         if let Some(code) = self.runner.dead() {
             self.answer(work, code, &[]);
@@ -187,6 +194,15 @@ impl SoftSession {
                 Some((address, bytes)) => success(GlobalReply { address, bytes }.as_bytes()),
                 None => refused(status::NOT_FOUND),
             },
+            Body::LinkOpen(body) => match self.links.open(runner, body.link)? {
+                Ok(()) => success(&[]),
+                Err(refusal) => refused_because(&refusal),
+            },
+            Body::LinkComplete(body) => match self.links.complete(runner, body.link)? {
+                Ok(reply) => success(reply.as_bytes()),
+                Err(refusal) => refused_because(&refusal),
+            },
+            Body::LinkRead(body) => success(self.links.read(body.link, body.offset)?),
             // Every kind has been handled above. A kind that the contract gains is refused until it is
             // handled.
             _ => refused(status::NOT_SUPPORTED),
@@ -207,6 +223,21 @@ impl SoftSession {
         let host = self.host.clone();
         let piece = host.piece(piece)?;
         self.modules.data(body.module, body.offset, piece.bytes(), |room| {
+            host.slice(&piece).copy_to(room);
+        })
+    }
+
+    /// Takes a piece of an input of a link.
+    fn link_data(&mut self, work: &Work<'_>, body: &LinkData) -> Result<(), Violation> {
+        if body.data.segment == SEGMENT_INLINE {
+            let bytes = work.message.tail;
+            return self.links.data(body.link, body.offset, bytes.len() as u64, |room| {
+                room.copy_from_slice(bytes);
+            });
+        }
+        let host = self.host.clone();
+        let piece = host.piece(&body.data)?;
+        self.links.data(body.link, body.offset, piece.bytes(), |room| {
             host.slice(&piece).copy_to(room);
         })
     }

@@ -156,7 +156,8 @@ impl<'t> Parser<'t> {
     /// Finds the meaning of a module's name in this kernel.
     pub(super) fn module_symbol(&mut self, name: &[u8]) -> Result<Option<Symbol>, PtxError> {
         let (space, base, offset) = match self.module.get(name) {
-            None => return Ok(None),
+            // A function has no address here.
+            None | Some(ModuleSymbol::Function(_)) => return Ok(None),
             Some(&ModuleSymbol::Global(index)) => (Space::Global, Base::Global(index), 0),
             Some(&ModuleSymbol::Dynamic { align }) => {
                 self.dynamic_align = self.dynamic_align.max(align);
@@ -172,7 +173,7 @@ impl<'t> Parser<'t> {
         Ok(Some(Symbol::Variable { space, base, offset }))
     }
 
-    fn declare(&mut self, name: &'t [u8], symbol: Symbol) -> Result<(), PtxError> {
+    pub(super) fn declare(&mut self, name: &'t [u8], symbol: Symbol) -> Result<(), PtxError> {
         let done = self.scopes.declare(name, symbol);
         self.declared(name, done)
     }

@@ -34,6 +34,10 @@ pub(crate) struct Parser<'t> {
     tokens: Tokens<'t>,
     module: &'t HashMap<Vec<u8>, ModuleSymbol>,
     scopes: Scopes<'t>,
+    /// The functions whose bodies are being read, the innermost last.
+    calls: Vec<&'t [u8]>,
+    /// How many scopes are open where the body that is being read ends.
+    base: usize,
     flow: Flow,
     /// Start of the statement that is being read.
     place: Place,
@@ -61,6 +65,8 @@ pub(crate) fn parse<'t>(
         tokens,
         module,
         scopes: Scopes::new(),
+        calls: Vec::new(),
+        base: 1,
         flow: Flow::default(),
         word: b"",
         params: Vec::new(),
@@ -97,7 +103,7 @@ impl<'t> Parser<'t> {
         loop {
             match self.tokens.peek() {
                 Token::Mark(b'}') => {
-                    if self.scopes.depth() == 1 {
+                    if self.scopes.depth() == self.base {
                         return Ok(());
                     }
                     self.tokens.next()?;
@@ -164,6 +170,9 @@ impl<'t> Parser<'t> {
             return Ok(());
         }
         // Any other guarded instruction gets its own block.
+        if spelling.base == b"call" {
+            return self.call(spelling, guard);
+        }
         if let Some(guard) = guard {
             let (then, otherwise) = (Target::Block(next), Target::Block(next + 1));
             self.flow.close(End::Branch { guard, uniform: false, then, otherwise }, line);
@@ -172,7 +181,7 @@ impl<'t> Parser<'t> {
             b"ret" => {
                 spelling.take("uni");
                 self.done(&spelling)?;
-                Some(End::Return)
+                Some(self.end_of_body())
             }
             b"exit" => {
                 self.done(&spelling)?;
@@ -181,10 +190,6 @@ impl<'t> Parser<'t> {
             b"trap" => {
                 self.done(&spelling)?;
                 Some(End::Trap)
-            }
-            b"call" => {
-                self.call(spelling)?;
-                None
             }
             b"prefetch" | b"prefetchu" => {
                 self.prefetch(spelling)?;

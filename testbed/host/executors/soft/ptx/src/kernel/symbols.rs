@@ -45,6 +45,8 @@ struct Scope<'t> {
     labels: HashMap<&'t [u8], u32>,
     /// References to labels that are not resolved yet.
     pending: Vec<(&'t [u8], LabelRef)>,
+    /// Whether it is a function's own, which sees none around it.
+    function: bool,
 }
 
 /// All open scopes, and the registers in use.
@@ -112,13 +114,20 @@ impl<'t> Scopes<'t> {
         self.stack.push(Scope::default());
     }
 
+    /// Opens the scope of a function's body: names around it mean nothing there.
+    pub fn open_function(&mut self) {
+        self.stack.push(Scope { function: true, ..Scope::default() });
+    }
+
     /// Closes the innermost scope. References to labels that it does not have pass to the enclosing one.
     pub fn close(&mut self) {
         let Some(scope) = self.stack.pop() else { return };
         for (name, reference) in scope.pending {
             if let Some(&block) = scope.labels.get(name) {
                 self.targets[reference] = Some(block);
-            } else if let Some(outer) = self.stack.last_mut() {
+            } else if !scope.function
+                && let Some(outer) = self.stack.last_mut()
+            {
                 outer.pending.push((name, reference));
             }
         }
@@ -207,6 +216,9 @@ impl<'t> Scopes<'t> {
             }
             if let Some(&symbol) = scope.names.get(name) {
                 return Some(symbol);
+            }
+            if scope.function {
+                return None;
             }
         }
         None

@@ -1,0 +1,115 @@
+//! "Module Management": the linker.
+
+use std::ffi::{CStr, c_char, c_uint, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use vgpu_abi::driver::CUlinkState;
+
+use crate::Result;
+use crate::arg::{In, Out, Text};
+use crate::code::image_file;
+use crate::code::jit_log::JitLogs;
+use crate::object::link::{self, Options};
+use crate::object::{capture, current};
+
+/// The logs of a link's options, or of an input's: where there are none, those of the link are used.
+///
+/// # Safety
+/// As [`JitLogs::of`].
+unsafe fn logs(count: c_uint, options: In<c_uint>, values: *mut *mut c_void) -> Result<JitLogs> {
+    // SAFETY: upheld by the caller.
+    unsafe { JitLogs::of(options.slice(count as usize)?, values) }
+}
+
+fn create(count: c_uint, options: In<c_uint>, values: *mut *mut c_void, state: Out<CUlinkState>) -> Result {
+    let context = current::context()?;
+    let state = state.check()?;
+    capture::forbid_unsafe()?;
+    // SAFETY: the exports' caller promised a value for each option, which for the logs stay until the link is destroyed.
+    let logs = unsafe { logs(count, options, values) }?;
+    // SAFETY: as above.
+    let options = unsafe { Options::of(options.slice(count as usize)?, values) }?;
+    state.set(CUlinkState(link::create(context, &options, logs)?))
+}
+
+fn add_data(state: CUlinkState, kind: c_uint, data: In<u8>, bytes: usize, name: *const c_char) -> Result {
+    current::context()?;
+    let data = data.slice(bytes)?;
+    // SAFETY: the exports' caller promised a text, or null.
+    let name = if name.is_null() { c"<input>" } else { unsafe { CStr::from_ptr(name) } };
+    link::get(state.0)?.add(kind, data, name.to_bytes())
+}
+
+fn add_file(state: CUlinkState, kind: c_uint, path: Text) -> Result {
+    current::context()?;
+    let link = link::get(state.0)?;
+    let name = path.get()?.to_bytes();
+    let data = image_file::contents(Path::new(std::ffi::OsStr::from_bytes(name)))?;
+    link.add(kind, &data, name)
+}
+
+exports! {
+    /// `cuLinkCreate_v2`. Options of the compiler travel; what the host makes of them is its own affair.
+    pub fn cuLinkCreate_v2(
+        count: c_uint, options: In<c_uint>, values: *mut *mut c_void, state: Out<CUlinkState>,
+    ) -> CUresult {
+        create(count, options, values, state)
+    }
+
+    /// `cuLinkCreate`
+    pub fn cuLinkCreate(
+        count: c_uint, options: In<c_uint>, values: *mut *mut c_void, state: Out<CUlinkState>,
+    ) -> CUresult {
+        create(count, options, values, state)
+    }
+
+    /// `cuLinkAddData_v2`. Options of a single input are not looked at.
+    pub fn cuLinkAddData_v2(
+        state: CUlinkState, kind: c_uint, data: In<u8>, bytes: usize, name: *const c_char, _count: c_uint,
+        _options: In<c_uint>, _values: *mut *mut c_void,
+    ) -> CUresult {
+        add_data(state, kind, data, bytes, name)
+    }
+
+    /// `cuLinkAddData`
+    pub fn cuLinkAddData(
+        state: CUlinkState, kind: c_uint, data: In<u8>, bytes: usize, name: *const c_char, _count: c_uint,
+        _options: In<c_uint>, _values: *mut *mut c_void,
+    ) -> CUresult {
+        add_data(state, kind, data, bytes, name)
+    }
+
+    /// `cuLinkAddFile_v2`
+    pub fn cuLinkAddFile_v2(
+        state: CUlinkState, kind: c_uint, path: Text, _count: c_uint, _options: In<c_uint>,
+        _values: *mut *mut c_void,
+    ) -> CUresult {
+        add_file(state, kind, path)
+    }
+
+    /// `cuLinkAddFile`
+    pub fn cuLinkAddFile(
+        state: CUlinkState, kind: c_uint, path: Text, _count: c_uint, _options: In<c_uint>,
+        _values: *mut *mut c_void,
+    ) -> CUresult {
+        add_file(state, kind, path)
+    }
+
+    /// `cuLinkComplete`. The image is the link's and goes with it.
+    pub fn cuLinkComplete(state: CUlinkState, image: Out<*mut c_void>, bytes: Out<usize>) -> CUresult {
+        current::context()?;
+        let link = link::get(state.0)?;
+        let image = image.check()?;
+        let (start, length) = link.complete()?;
+        image.set(start.cast_mut().cast())?;
+        bytes.set_if(length);
+        Ok(())
+    }
+
+    /// `cuLinkDestroy`
+    pub fn cuLinkDestroy(state: CUlinkState) -> CUresult {
+        current::context()?;
+        link::destroy(state.0)
+    }
+}
