@@ -46,10 +46,10 @@ pub struct Operands {
 
 /// Refuses what the host does not do.
 fn announced() -> Result {
+    static TOLD: Once = Once::new();
     if DRIVER.can(exec::EPILOGUES)? {
         return Ok(());
     }
-    static TOLD: Once = Once::new();
     TOLD.call_once(|| {
         log::warn(format_args!(
             "cuBLASLt: the device's host does products without epilogues and with a C that is D alone; others are \
@@ -101,9 +101,10 @@ impl Product {
             in_other_order(operation, matrix.kind).ok_or(BlasStatus::NOT_SUPPORTED)
         };
         let [on_a, on_b] = [operation(a, self.operation[0])?, operation(b, self.operation[1])?];
-        let [m, n, k] = self.size;
+        let [rows, columns, summands] = self.size;
         Ok(if d.by_rows {
-            Self { operation: [on_b, on_a], size: [n, m, k], matrix: [b, a, c, d], swapped: true, ..self }
+            let size = [columns, rows, summands];
+            Self { operation: [on_b, on_a], size, matrix: [b, a, c, d], swapped: true, ..self }
         } else {
             Self { operation: [on_a, on_b], ..self }
         })

@@ -141,10 +141,9 @@ proptest! {
     ], 0..6), 0..4)) {
         let texts: Vec<String> = parts.iter().map(|parts| format!("{HEAD}{}", parts.concat())).collect();
         let inputs: Vec<Input<'_>> = texts.iter().map(|text| Input { name: "text", text: text.as_bytes() }).collect();
-        if let Ok(text) = link(&inputs, &Effort::unlimited(Interrupt::default())) {
-            if let Ok(module) = Module::parse(text) {
+        if let Ok(text) = link(&inputs, &Effort::unlimited(Interrupt::default()))
+            && let Ok(module) = Module::parse(text) {
                 module.kernel_names().for_each(|name| drop(module.kernel(name)));
             }
-        }
     }
 }

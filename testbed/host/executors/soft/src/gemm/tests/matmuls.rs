@@ -51,7 +51,7 @@ struct Case {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Own,
-    InPlace,
+    OfD,
     OneColumn,
 }
 
@@ -104,7 +104,7 @@ impl Case {
         let b = room.take(of_a, [rows, columns, leading(rows, self.gaps[1])], self.batch, 2);
         let d = room.take(of_d, [m, n, leading(m, self.gaps[3])], self.batch, 3);
         let c = match self.c {
-            Place::InPlace => d,
+            Place::OfD => d,
             Place::Own => room.take(of_d, [m, n, leading(m, self.gaps[2])], self.batch, 4),
             Place::OneColumn => {
                 let (one, stride) = room.take(of_d, [m, 1, m], self.batch, 4);
@@ -260,7 +260,7 @@ prop_compose! {
         gaps in [0..3u64, 0..3u64, 0..3u64, 0..3u64],
         batch in 1..3u64,
         epilogue in proptest::sample::select(EPILOGUES),
-        c in prop_oneof![Just(Place::Own), Just(Place::InPlace), Just(Place::OneColumn)],
+        c in prop_oneof![Just(Place::Own), Just(Place::OfD), Just(Place::OneColumn)],
         beta in prop_oneof![Just(0.0), Just(1.0), Just(-0.5)],
         threads in 1..3usize,
     ) -> Case {
@@ -342,9 +342,9 @@ fn nan_and_nought_go_through_relu_as_on_a_gpu() {
 
 #[test]
 fn what_is_none_is_refused_before_anything_is_written() {
+    type Change = fn(&mut MatmulLt);
     let memory = Memory::new(4096);
     let before = memory.all();
-    type Change = fn(&mut MatmulLt);
     let wrong: &[(Option<u32>, Change)] = &[
         (Some(1), |body| body.epilogue = 3),
         (Some(1), |body| body.operation[1] = 3),
