@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use clap::Args;
+use vgpu_findings::style::When;
 
-use super::check::{When, seconds};
+use super::check::seconds;
 
 /// Options of `status`.
 #[derive(Args, Clone, Debug, Default)]

@@ -13,12 +13,12 @@ use std::io::{self, IsTerminal, Write};
 use std::thread;
 use std::time::Duration;
 
+use vgpu_findings::style::Style;
 use vgpu_transport::sysfs_root;
 
 use crate::cli::StatusOptions;
 use crate::device;
 use crate::error::Failure;
-use crate::report::style::Style;
 
 use figures::Figures;
 use reading::{Opened, Reading};

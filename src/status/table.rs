@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
+use vgpu_findings::style::Style;
+
 use super::figures::{DeviceFigures, Figures, ProcessFigures};
 use crate::device::survey::size;
-use crate::report::style::Style;
 
 /// What is not told.
 const UNKNOWN: &str = "-";
