@@ -126,7 +126,7 @@ VGPU-STUB soft  0000:00:05.0  driver 580.65.06  CUDA 13.0
   memory 2 GiB of 8 GiB (25 %)   GPU -
        PID  PROCESS                                              MEMORY    GPU TIME     GPU
       1234  ollama runner --port 5                                1 GiB      12.3 s    37 %
-        77  llama-server --model llama-server --model llama\u{2026}      1 GiB     2:03:04       -
+        77  llama-server --model llama-server --model llam\u{2026}       1 GiB     2:03:04       -
          -  -                                                         -           -       -
 ";
         assert_eq!(text, expected, "\n{text}");
@@ -137,7 +137,7 @@ VGPU-STUB soft  0000:00:05.0  driver 580.65.06  CUDA 13.0
         let style = Style { width: Some(60), ..Style::default() };
         let text = shown(vec![session(0, 1234, 12_300)], style);
         assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
-        assert!(text.contains("ollama runne...") && text.contains("GPU 37 %"), "{text}");
+        assert!(text.contains("ollama runner...") && text.contains("GPU 37 %"), "{text}");
         let text = shown(Vec::new(), style);
         assert!(text.ends_with("GPU 0 %\n  no process of this guest uses it\n"), "{text}");
     }

@@ -83,7 +83,7 @@ fn identity_registers_stand_where_both_generations_look() {
     let bench = Bench::soft();
     let function = Function::open(bench.folder(), address());
     assert_eq!(function.read(reg::PROTOCOL_VER), reg::PROTOCOL_V2);
-    assert_eq!(function.read(reg::CAPABILITIES), reg::CAP_BASIC | reg::CAP_V2);
+    assert_eq!(function.read(reg::CAPABILITIES), reg::CAP_BASIC | reg::CAP_V2 | reg::CAP_USAGE);
     assert_eq!(function.read(reg::V2_WIRE_VERSION), WIRE_VERSION);
     assert_eq!(function.read(reg::V2_DIGEST_LO), TABLE_DIGEST as u32);
     assert_eq!(function.read(reg::V2_DIGEST_HI), (TABLE_DIGEST >> 32) as u32);

@@ -20,10 +20,15 @@ enum Step {
     Flip { at: u64, value: u8 },
 }
 
+/// The size of the largest body that a kind has, bytes.
+fn largest_body() -> usize {
+    Kind::ALL.iter().map(|kind| kind.body_bytes()).max().unwrap_or(0)
+}
+
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         1 => prop::collection::vec(any::<u8>(), 1..40).prop_map(Step::Bytes),
-        6 => (0..Kind::ALL.len(), any::<bool>(), prop::collection::vec(prop_oneof![3 => Just(0u8), 1 => 0u8..3, 1 => any::<u8>()], 192))
+        6 => (0..Kind::ALL.len(), any::<bool>(), prop::collection::vec(prop_oneof![3 => Just(0u8), 1 => 0u8..3, 1 => any::<u8>()], largest_body()))
             .prop_map(|(kind, join, body)| Step::Message { kind, join, body }),
         1 => any::<u64>().prop_map(Step::Tail),
         2 => (0..area::AREA_BYTES, any::<u8>()).prop_map(|(at, value)| Step::Flip { at, value }),
