@@ -208,6 +208,9 @@ struct table {
     int (*memory_info)(int, uint64_t *, uint64_t *);
     int (*gemm)(void *, const void *);
     int (*solve)(void *, const void *);
+    int (*matmul)(void *, const void *);
+    int (*vector)(void *, const void *, void *);
+    int (*abilities)(uint32_t *);
     int (*counters)(struct counters *);
     int (*done)(uint64_t *);
     int (*echo)(int);
@@ -225,7 +228,7 @@ SHARED const struct table *table(void)
     if (cuGetExportTable(&found, TABLE_UUID) != 0 || !found)
         return NULL;
     const struct table *answer = found;
-    return answer->bytes == sizeof *answer && answer->version == 2 ? answer : NULL;
+    return answer->bytes == sizeof *answer && answer->version == 3 ? answer : NULL;
 }
 
 /* Messages that the process has sent. */
