@@ -17,7 +17,7 @@
 //!
 //! Work completes on a thread of its own, after the call that gave it: a program that takes it for complete
 //! at once is told that it is not ready. What a program has to expect (not ready, out of memory, a fault of
-//! the device) can be had by [`options`].
+//! the device) can be had by `options`.
 
 #[macro_use]
 mod call;
