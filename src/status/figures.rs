@@ -86,7 +86,8 @@ fn device(before: &Reading, now: &Reading) -> DeviceFigures {
         cuda: cuda_version(facts.driver_version),
         memory_total: facts.total_bytes,
         memory_used: facts.total_bytes.saturating_sub(now.free),
-        utilization: shares.sum::<Option<f64>>().map(|sum| sum.min(1.0)),
+        // The sum of no shares is -0.
+        utilization: shares.sum::<Option<f64>>().map(|sum| (sum + 0.0).min(1.0)),
         processes,
     }
 }

@@ -45,7 +45,7 @@ static void lt(void)
          cublasLtMatmul(handle, desc, S1, A, a, B, b, S1, C, c, C, c, NULL, A, 4096, NULL));
     CASE("without handle", cublasLtMatmul, NOT_INITIALIZED, 0,
          cublasLtMatmul(NONE, desc, S1, A, a, B, b, S0, C, c, C, c, NULL, NULL, 0, NULL));
-    CASE("another C", cublasLtMatmul, NOT_SUPPORTED, 0,
+    CASE("another C", cublasLtMatmul, OK, 1,
          cublasLtMatmul(own, desc, S1, A, a, B, b, S1, B, c, C, c, NULL, NULL, 0, NULL));
     CASE("no product", cublasLtMatmul, INVALID, 0, cublasLtMatmul(own, NULL, S1, A, a, B, b, S0, C, c, C, c, NULL, NULL, 0, NULL));
     CASE("no layout", cublasLtMatmul, INVALID, 0, cublasLtMatmul(own, desc, S1, A, NULL, B, b, S0, C, c, C, c, NULL, NULL, 0, NULL));
@@ -60,11 +60,11 @@ static void lt(void)
     check("cublasLtMatmulAlgoGetHeuristic none wanted",
           cublasLtMatmulAlgoGetHeuristic(own, desc, a, b, c, c, preference, 0, &result, &found), INVALID);
     check("cublasLtMatmulDescSetAttribute epilogue", cublasLtMatmulDescSetAttribute(desc, 7, &word, 4), OK);
-    CASE("an epilogue", cublasLtMatmul, NOT_SUPPORTED, 0,
+    CASE("an epilogue without its bias", cublasLtMatmul, INVALID, 0,
          cublasLtMatmul(own, desc, S1, A, a, B, b, S0, C, c, C, c, NULL, NULL, 0, NULL));
-    check("cublasLtMatmulAlgoGetHeuristic for none",
-          cublasLtMatmulAlgoGetHeuristic(own, desc, a, b, c, c, preference, 8, &result, &found), NOT_SUPPORTED);
-    check("no algorithm", found, 0);
+    check("cublasLtMatmulAlgoGetHeuristic of an epilogue",
+          cublasLtMatmulAlgoGetHeuristic(own, desc, a, b, c, c, preference, 8, &result, &found), OK);
+    check("one algorithm of an epilogue", found, 1);
     word = 1;
     check("cublasLtMatrixLayoutSetAttribute rows", cublasLtMatrixLayoutSetAttribute(c, 1, &word, 4), OK);
     check("cublasLtMatmulDescDestroy", cublasLtMatmulDescDestroy(desc), OK);
