@@ -2,7 +2,8 @@
 //!
 //! [`catalogue`] lists the links and what breaks them. [`links`] examines each, [`walk`] does so in order,
 //! and [`crate::report`] prints the result. What may hang or crash runs in a process of its own ([`child`]):
-//! this program as a [`worker`], or vgpu-probe ([`probe`]). Both report steps ([`messages`], [`vgpu_probe_steps`]).
+//! this program as a [`worker`], or vgpu-probe ([`probe`]). Both report steps ([`messages`],
+//! [`vgpu_probe_steps`]).
 
 pub mod child;
 pub mod context;

@@ -1,5 +1,5 @@
-//! Runs vgpu-probe, the helper program that does what needs a dynamic loader. [`vgpu_probe_steps`] has what it
-//! prints.
+//! Runs vgpu-probe, the helper program that does what needs a dynamic loader. [`vgpu_probe_steps`] has what
+//! it prints.
 //!
 //! The probe is in a memory file or a private folder, as the shims are, and is given to the loader as an
 //! argument. So it need not be executable itself, which systems with `vm.memfd_noexec` or `noexec` mounts

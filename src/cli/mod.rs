@@ -93,9 +93,9 @@ pub enum Command {
     Check(CheckOptions),
     /// Shows the GPU's memory and the processes of this guest that use it
     ///
-    /// Of each process: device memory, the time that the device has worked for it, and the share of time that it
-    /// works for it now. What the host does not tell is shown as "-". It takes no channel of the device and disturbs
-    /// nobody. To be used by whoever may open the device.
+    /// Of each process: device memory, the time that the device has worked for it, and the share of time that
+    /// it works for it now. What the host does not tell is shown as "-". It takes no channel of the device
+    /// and disturbs nobody. To be used by whoever may open the device.
     Status(StatusOptions),
     /// Sets up Ollama's service to start with the GPU, reports its state, or undoes it
     Service {

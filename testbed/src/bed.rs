@@ -34,8 +34,8 @@ pub fn random_facts(ccs: &[&str]) -> Facts {
     }
 }
 
-/// What stands behind a device whose executor drives a GPU: this project's own libcuda, on the device of a second
-/// bus, which the soft executor carries out.
+/// What stands behind a device whose executor drives a GPU: this project's own libcuda, on the device of a
+/// second bus, which the soft executor carries out.
 const LOOP: &str = "cuda-loop";
 
 /// Options that are the soft executor's, wherever it stands.

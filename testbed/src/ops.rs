@@ -31,8 +31,8 @@ pub struct Arguments {
     /// Compute capability of the device.
     #[arg(long, default_value = "6.1")]
     cc: String,
-    /// What stands behind the device: `soft`, or `cuda-loop`, the executor for real GPUs on our own libcuda and a soft
-    /// device.
+    /// What stands behind the device: `soft`, or `cuda-loop`, the executor for real GPUs on our own libcuda
+    /// and a soft device.
     #[arg(long, default_value = "soft")]
     executor: String,
     /// Memory of the device in MiB.

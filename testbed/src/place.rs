@@ -23,8 +23,8 @@ pub enum Switch {
 /// Options that describe the device.
 #[derive(clap::Args, Clone, Debug)]
 pub struct DeviceOptions {
-    /// What stands behind the device: `soft`; `null`, which computes nothing; `cuda-loop`, the executor for real GPUs on
-    /// our own libcuda and a soft device. Not used with `VGPU_SYSFS`.
+    /// What stands behind the device: `soft`; `null`, which computes nothing; `cuda-loop`, the executor for
+    /// real GPUs on our own libcuda and a soft device. Not used with `VGPU_SYSFS`.
     #[arg(long, default_value = "soft")]
     executor: String,
     /// Compute capability. Not used with `VGPU_SYSFS`.

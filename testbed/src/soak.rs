@@ -35,8 +35,8 @@ pub struct Arguments {
     /// Version of the contract.
     #[arg(long, value_enum, default_value_t = Protocol::V1)]
     protocol: Protocol,
-    /// What stands behind the device: `soft`; `cuda-loop`, the executor for real GPUs on our own libcuda and a soft
-    /// device; with `null` nothing comes back right.
+    /// What stands behind the device: `soft`; `cuda-loop`, the executor for real GPUs on our own libcuda and
+    /// a soft device; with `null` nothing comes back right.
     #[arg(long, default_value = "soft")]
     executor: String,
     /// How many guest processes.

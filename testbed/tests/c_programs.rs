@@ -88,8 +88,9 @@ fn copies_between_devices() {
     }
 }
 
-/// The same between devices of two device processes, which draw different addresses by themselves. Where both were given the same, a
-/// program uses one of them, and the other is refused with one line in the log that names both.
+/// The same between devices of two device processes, which draw different addresses by themselves. Where both
+/// were given the same, a program uses one of them, and the other is refused with one line in the log that
+/// names both.
 #[test]
 fn copies_between_devices_of_two_processes() {
     let folder = TempDir::with_prefix("vgpu-c-").unwrap();

@@ -1,5 +1,6 @@
-//! Types and codes of the driver API (`cuda.h`): statuses with their names and texts, handles, the structures and
-//! numbers that the shims read or write, the arguments of exports ([`arg`]) and their signatures ([`functions`]).
+//! Types and codes of the driver API (`cuda.h`): statuses with their names and texts, handles, the structures
+//! and numbers that the shims read or write, the arguments of exports ([`arg`]) and their signatures
+//! ([`functions`]).
 
 use core::ffi::c_uint;
 

@@ -66,8 +66,8 @@ pub struct Table {
     /// The same for a product of cuBLASLt. Not supported where [`Self::abilities`] lacks the bit.
     pub matmul: unsafe extern "C" fn(*mut c_void, *const MatmulLt) -> CUresult,
     /// The same for an operation on vectors. With a place in host memory a sum is stored there, which is
-    /// waited for, and the structure's own address of the result is not used; null: the sum is stored in device
-    /// memory, and nobody waits.
+    /// waited for, and the structure's own address of the result is not used; null: the sum is stored in
+    /// device memory, and nobody waits.
     pub vector: unsafe extern "C" fn(*mut c_void, *const VectorOp, *mut c_void) -> CUresult,
     /// Stores the [`DeviceFacts::abilities`] of the current context's device.
     pub abilities: unsafe extern "C" fn(*mut u32) -> CUresult,

@@ -1,9 +1,9 @@
-//! A chain of links as data: its links in the order in which they are examined, what each needs, and the causes
-//! that are known to break it.
+//! A chain of links as data: its links in the order in which they are examined, what each needs, and the
+//! causes that are known to break it.
 //!
-//! Ids are permanent: scripts and bug reports name them. A [`Cause`] can only be taken from the module `cause`
-//! that [`chain!`](crate::chain) makes, or be [`Cause::unknown`], so a finding with a cause that the catalogue
-//! does not list does not compile.
+//! Ids are permanent: scripts and bug reports name them. A [`Cause`] can only be taken from the module
+//! `cause` that [`chain!`](crate::chain) makes, or be [`Cause::unknown`], so a finding with a cause that the
+//! catalogue does not list does not compile.
 
 /// The names of a chain's links. Made by [`chain!`](crate::chain).
 pub trait Chain: Copy + Ord + 'static {
@@ -138,8 +138,8 @@ pub fn cause_of<L: Chain>(link: L, id: &str) -> Cause<L> {
     of(link).causes.iter().copied().find(|cause| cause.id == id).unwrap_or(Cause::unknown(link))
 }
 
-/// What is wrong with a catalogue, for the test of each: ids that are not kebab-case, causes of one id, links that
-/// need later ones, reasons that are no sentences. That no two links have one id the compiler sees to.
+/// What is wrong with a catalogue, for the test of each: ids that are not kebab-case, causes of one id, links
+/// that need later ones, reasons that are no sentences. That no two links have one id the compiler sees to.
 pub fn flaws<L: Chain + std::fmt::Debug>() -> Vec<String> {
     let mut flaws = Vec::new();
     for link in L::links() {

@@ -180,8 +180,8 @@ impl<L: Chain> Finding<L> {
     }
 }
 
-/// The first link that `link` needs and that does not hold, going by these findings. One that was not looked at
-/// is not in the way.
+/// The first link that `link` needs and that does not hold, going by these findings. One that was not looked
+/// at is not in the way.
 pub fn unmet<L: Chain>(link: L, findings: &[Finding<L>]) -> Option<L> {
     let fails = |need: &L| findings.iter().any(|finding| finding.link == *need && !finding.holds());
     catalogue::of(link).needs.iter().copied().find(fails)

@@ -1,6 +1,6 @@
-//! Sums over vectors, and one vector added to another: `cublas<t>dot`, `cublas<t>nrm2`, `cublas<t>asum`, `cublas<t>axpy`
-//! and their forms `Ex`. A sum goes where the handle's pointer mode says; one for host memory is waited for, as with
-//! cuBLAS.
+//! Sums over vectors, and one vector added to another: `cublas<t>dot`, `cublas<t>nrm2`, `cublas<t>asum`,
+//! `cublas<t>axpy` and their forms `Ex`. A sum goes where the handle's pointer mode says; one for host memory
+//! is waited for, as with cuBLAS.
 
 #![allow(clippy::too_many_arguments, reason = "as many as BLAS has")]
 
@@ -62,8 +62,8 @@ fn among(known: &[Types], types: Types) -> Result<Types> {
 struct Vector(Address, i64);
 
 impl Vector {
-    /// The address of its first element. As in BLAS the address is that of the lowest one, and a negative increment
-    /// begins at the highest.
+    /// The address of its first element. As in BLAS the address is that of the lowest one, and a negative
+    /// increment begins at the highest.
     fn first(self, n: i64, kind: c_int) -> Result<u64> {
         let Self(Address(address), step) = self;
         if step >= 0 {

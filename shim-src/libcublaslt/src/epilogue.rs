@@ -1,8 +1,8 @@
-//! Epilogues as a product's descriptor asks for them: what is done to the result before it is stored, and with which
-//! vectors and matrices beside the product's.
+//! Epilogues as a product's descriptor asks for them: what is done to the result before it is stored, and
+//! with which vectors and matrices beside the product's.
 //!
-//! What is refused, and with which status, is what an RTX 3060's cuBLASLt 13.0 answered, and where that is not known what
-//! the manual says.
+//! What is refused, and with which status, is what an RTX 3060's cuBLASLt 13.0 answered, and where that is
+//! not known what the manual says.
 
 use std::ffi::c_int;
 
@@ -54,8 +54,8 @@ const fn is_known(input: c_int, output: c_int) -> bool {
 }
 
 impl Finish {
-    /// Reads what the descriptor says of it; `a` and `d` are matrices of the product, whose `operations` are those on A
-    /// and B.
+    /// Reads what the descriptor says of it; `a` and `d` are matrices of the product, whose `operations` are
+    /// those on A and B.
     pub fn read(record: Record<Desc>, operations: [c_int; 2], a: &Matrix, d: &Matrix) -> Result<Self> {
         let number = record.number(desc::EPILOGUE)? as u32;
         let refused = |why: &str| {

@@ -1,10 +1,10 @@
 //! The shim that stands in for libcublasLt: descriptors and products.
 //!
 //! Descriptors (`record`, `kinds`) are data of this process, with the attributes, sizes and initial values of
-//! NVIDIA's libraries of CUDA 12.9 and 13.5. A product (`matmul`) of matrices (`matrix`) by columns or rows becomes the
-//! same message as in libcublas where nothing is done to the result (`epilogue`) and C is D or does not count, and a message
-//! of its own otherwise, if the host has it. Everything else - scaled narrow types, tiled orders, vectors of factors - is
-//! not supported, and the log says so.
+//! NVIDIA's libraries of CUDA 12.9 and 13.5. A product (`matmul`) of matrices (`matrix`) by columns or rows
+//! becomes the same message as in libcublas where nothing is done to the result (`epilogue`) and C is D or
+//! does not count, and a message of its own otherwise, if the host has it. Everything else - scaled narrow
+//! types, tiled orders, vectors of factors - is not supported, and the log says so.
 //!
 //! The feature `cuda13` makes it the library of CUDA 13; else it is that of CUDA 12.
 

@@ -13,7 +13,8 @@ use crate::product::{Operands, Product};
 use crate::record::Record;
 
 export! {
-    /// `D = epilogue(alpha * op(A) * op(B) + beta * C)`. The algorithm is the host's choice, whatever is given.
+    /// `D = epilogue(alpha * op(A) * op(B) + beta * C)`. The algorithm is the host's choice, whatever is
+    /// given.
     pub fn cublasLtMatmul(
         handle: Handle, product: Record<Desc>, alpha: Factor, a: Address, a_layout: Record<Layout>,
         b: Address, b_layout: Record<Layout>, beta: Factor, c: Address, c_layout: Record<Layout>,

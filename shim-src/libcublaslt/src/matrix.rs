@@ -1,5 +1,5 @@
-//! Matrices as their layouts describe them, and the orders of their elements. A matrix by rows is the transpose of one by
-//! columns, so that only the latter reach the host.
+//! Matrices as their layouts describe them, and the orders of their elements. A matrix by rows is the
+//! transpose of one by columns, so that only the latter reach the host.
 
 use std::ffi::c_int;
 
@@ -90,8 +90,8 @@ impl Matrix {
     }
 }
 
-/// The operation on a matrix of one order that does what `operation` does to the same elements in the other; `None` where
-/// there is none: a complex matrix conjugated and not transposed.
+/// The operation on a matrix of one order that does what `operation` does to the same elements in the other;
+/// `None` where there is none: a complex matrix conjugated and not transposed.
 pub const fn in_other_order(operation: c_int, kind: c_int) -> Option<c_int> {
     match operation {
         OP_N => Some(OP_T),

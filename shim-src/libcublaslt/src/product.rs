@@ -90,8 +90,8 @@ impl Product {
         Self { arithmetic, pointer_mode, operation, size, matrix, swapped: false, finish }.by_columns()
     }
 
-    /// The same product of matrices by columns. A matrix by rows is the transpose of one by columns, and the transpose
-    /// of a product is the product of the transposes in the other order.
+    /// The same product of matrices by columns. A matrix by rows is the transpose of one by columns, and the
+    /// transpose of a product is the product of the transposes in the other order.
     fn by_columns(self) -> Result<Self> {
         let [a, b, c, d] = self.matrix;
         let operation = |matrix: Matrix, operation| {

@@ -50,8 +50,8 @@ pub enum SessionError {
 }
 
 impl SessionError {
-    /// The `CUresult` to report: 46 (device unavailable) when the device is gone or this process cannot use it,
-    /// the host's code when it ended the session, 4 (deinitialized) when closed, 3 (not initialized) in a
+    /// The `CUresult` to report: 46 (device unavailable) when the device is gone or this process cannot use
+    /// it, the host's code when it ended the session, 4 (deinitialized) when closed, 3 (not initialized) in a
     /// forked child, 1 (invalid value) for misuse.
     #[must_use]
     pub const fn code(&self) -> u32 {

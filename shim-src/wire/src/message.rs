@@ -94,7 +94,8 @@ macro_rules! kinds {
     ($( $(#[$meta:meta])* $id:literal $name:ident($ty:path) $($reply:ident)? $(@ $ability:ident)? ; )*) => {
         /// Kinds of messages: the table of the contract. Numbers are explicit and never used again.
         ///
-        /// Every host of this [`crate::WIRE_VERSION`] knows the kinds without an ability; the others are extensions.
+        /// Every host of this [`crate::WIRE_VERSION`] knows the kinds without an ability; the others are
+        /// extensions.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u16)]
         pub enum Kind { $( $(#[$meta])* $name = $id, )* }
@@ -192,8 +193,8 @@ macro_rules! kinds {
             fnv1a(hash, &crate::area::AREA_BYTES.to_le_bytes())
         };
 
-        /// Digest of the kinds that a host announces by `ability`, as [`TABLE_DIGEST`] is of the others. It is
-        /// not compared at attach: what a bit means never changes.
+        /// Digest of the kinds that a host announces by `ability`, as [`TABLE_DIGEST`] is of the others. It
+        /// is not compared at attach: what a bit means never changes.
         #[must_use]
         pub const fn extension_digest(ability: u32) -> u64 {
             let hash = crate::layout::FNV_START;

@@ -61,8 +61,8 @@ pub const V2_WINDOW_MIB: u32 = 0x980;
 /// Read: device memory that is free now, in whole MiB.
 pub const V2_FREE_MIB: u32 = 0x984;
 
-/// Read: what the session of channel 0 uses, and from [`usage::base`] on that of each other channel. Zeros where a channel is
-/// free. Only with [`CAP_USAGE`].
+/// Read: what the session of channel 0 uses, and from [`usage::base`] on that of each other channel. Zeros
+/// where a channel is free. Only with [`CAP_USAGE`].
 pub const V2_USAGE: u32 = 0x400;
 
 /// Read: the device's facts ([`crate::facts::DeviceFacts`], from here on in 32-bit words), where a bus shows the registers as a
@@ -101,8 +101,8 @@ pub mod usage {
     pub const USAGE_PROCESS: u32 = 0x0;
     /// Read: device memory that the session has, in KiB, rounded up.
     pub const USAGE_MEMORY_KIB: u32 = 0x4;
-    /// Read: time that the device has worked for the session, in microseconds, low half. Work counts when it ends. A reader takes
-    /// [`USAGE_BUSY_HI`] before and after, and reads again where the two differ.
+    /// Read: time that the device has worked for the session, in microseconds, low half. Work counts when it
+    /// ends. A reader takes [`USAGE_BUSY_HI`] before and after, and reads again where the two differ.
     pub const USAGE_BUSY_LO: u32 = 0x8;
     /// Read: the high half.
     pub const USAGE_BUSY_HI: u32 = 0xc;

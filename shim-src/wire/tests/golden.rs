@@ -294,7 +294,8 @@ fn the_digest_is_recorded() {
     assert_eq!(recorded("# digest "), Some(digest.as_str()), "the table has changed");
 }
 
-/// What hosts and guests of other builds take a bit for: a change of an extension needs new kinds and a new bit.
+/// What hosts and guests of other builds take a bit for: a change of an extension needs new kinds and a new
+/// bit.
 #[test]
 fn extensions_are_recorded() {
     let mut seen = 0;

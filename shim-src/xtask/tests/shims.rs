@@ -38,8 +38,8 @@ fn all() -> OsString {
 fn nothing_is_missing_and_nothing_is_extra() {
     let table = exports::table(&ROOT, &folder()).unwrap();
     assert!(table.ok, "{table}");
-    // The limit that the whole project sets itself: 4.25 MiB, since every process of a program maps all of them. A
-    // quarter of each object is the standard library's printer of backtraces.
+    // The limit that the whole project sets itself: 4.25 MiB, since every process of a program maps all of
+    // them. A quarter of each object is the standard library's printer of backtraces.
     assert!(table.bytes < 17 << 18, "{table}");
 }
 

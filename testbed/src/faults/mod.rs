@@ -108,8 +108,8 @@ fn judge(case: &Case, tried: &Tried) -> Option<String> {
     }
 }
 
-/// Warnings of a system that is healthy. Not those of time, for the machine may be busy. Nor those of the link
-/// `service` in a scene that has no service: without one the check looks at whichever Ollama runs on the
+/// Warnings of a system that is healthy. Not those of time, for the machine may be busy. Nor those of the
+/// link `service` in a scene that has no service: without one the check looks at whichever Ollama runs on the
 /// machine, which is another scene's, or somebody's own.
 fn warnings(report: &Value, serves: bool) -> Option<String> {
     const EXCUSED: [&str; 3] = ["device/device-slow", "host/echo-slow", "window/window-slow"];

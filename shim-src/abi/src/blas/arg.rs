@@ -58,8 +58,8 @@ impl Factor {
     }
 }
 
-/// Where a sum goes: null, or valid for writing a number of the call's type, in the memory that the handle's pointer mode
-/// says.
+/// Where a sum goes: null, or valid for writing a number of the call's type, in the memory that the handle's
+/// pointer mode says.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct Place(*mut c_void);

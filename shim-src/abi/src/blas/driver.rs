@@ -80,7 +80,8 @@ impl Driver {
         self.sent("a matrix product with an epilogue", unsafe { (self.table()?.matmul)(stream, product) })
     }
 
-    /// Gives an operation on vectors to a stream. Its sum goes to `host` if that is not null, and is there then.
+    /// Gives an operation on vectors to a stream. Its sum goes to `host` if that is not null, and is there
+    /// then.
     ///
     /// # Errors
     /// As [`Self::multiply`].

@@ -1,6 +1,6 @@
-//! Arguments of the driver API's exports that are pointers. An export's contract is that of the CUDA function whose name it
-//! bears: its pointers are null or what the manual says. These types carry that promise from the signature to
-//! the place of use; C makes them, Rust can do so by an unsafe call alone.
+//! Arguments of the driver API's exports that are pointers. An export's contract is that of the CUDA function
+//! whose name it bears: its pointers are null or what the manual says. These types carry that promise from
+//! the signature to the place of use; C makes them, Rust can do so by an unsafe call alone.
 
 use core::ffi::{CStr, c_char};
 use core::ptr;

@@ -1,5 +1,5 @@
-//! Compares exports with the signatures of the driver API ([`functions`](super::functions)) when the crate that
-//! defines them is compiled.
+//! Compares exports with the signatures of the driver API ([`functions`](super::functions)) when the crate
+//! that defines them is compiled.
 //!
 //! An export takes the types of [`arg`](super::arg) in place of pointers, so the two functions have different
 //! types. Each type of an argument says here which types of C it stands for.
@@ -47,8 +47,8 @@ exports_of!(A0 B0, A1 B1, A2 B2, A3 B3, A4 B4, A5 B5, A6 B6, A7 B7, A8 B8, A9 B9
 /// Compiles only if `E`, the type of an export, has the signature `D`.
 pub const fn check<E: Exports<D>, D>() {}
 
-/// Defines exports of the driver API as [`export!`](macro@crate::export) does. An export without the signature of its name
-/// does not compile.
+/// Defines exports of the driver API as [`export!`](macro@crate::export) does. An export without the
+/// signature of its name does not compile.
 #[macro_export]
 macro_rules! exports {
     ($(

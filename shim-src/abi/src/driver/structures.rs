@@ -216,8 +216,8 @@ layout! {
         pub height: usize = 32,
     }
 
-    /// `CUstreamBatchMemOpParams`, a union of four structures: those that wait and write have all of these fields,
-    /// flushes and barriers their flags at the place of the address.
+    /// `CUstreamBatchMemOpParams`, a union of four structures: those that wait and write have all of these
+    /// fields, flushes and barriers their flags at the place of the address.
     pub struct StreamMemoryOperation = 48 {
         /// [`memory_operation`](super::memory_operation)
         pub operation: c_uint = 0,

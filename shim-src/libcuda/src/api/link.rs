@@ -26,7 +26,8 @@ fn create(count: c_uint, options: In<c_uint>, values: *mut *mut c_void, state: O
     let context = current::context()?;
     let state = state.check()?;
     capture::forbid_unsafe()?;
-    // SAFETY: the exports' caller promised a value for each option, which for the logs stay until the link is destroyed.
+    // SAFETY: the exports' caller promised a value for each option, which for the logs stay until the link is
+    // destroyed.
     let logs = unsafe { logs(count, options, values) }?;
     // SAFETY: as above.
     let options = unsafe { Options::of(options.slice(count as usize)?, values) }?;

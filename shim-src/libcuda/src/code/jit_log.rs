@@ -29,8 +29,8 @@ struct Log {
     size: *mut *mut c_void,
 }
 
-// SAFETY: the addresses are followed by calls alone that the program makes for the purpose, whose contract says that what lies
-// there stays until the last of them.
+// SAFETY: the addresses are followed by calls alone that the program makes for the purpose, whose contract
+// says that what lies there stays until the last of them.
 unsafe impl Send for Log {}
 
 impl Log {

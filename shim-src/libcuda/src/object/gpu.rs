@@ -115,7 +115,8 @@ impl Gpu {
         }))
     }
 
-    /// Refuses what only hosts with an ability ([`vgpu_wire::facts::exec`]) do. The log says so once for each.
+    /// Refuses what only hosts with an ability ([`vgpu_wire::facts::exec`]) do. The log says so once for
+    /// each.
     pub fn needs(&self, ability: u32, what: &str) -> Result {
         if self.shown.facts.abilities & ability != 0 {
             return Ok(());
@@ -166,8 +167,8 @@ impl Gpu {
         }
     }
 
-    /// Enters addresses that the host returned as the program's. `UNKNOWN`: they lie outside of the range that
-    /// the device announces, so that they could be another device's, or the program's own memory.
+    /// Enters addresses that the host returned as the program's. `UNKNOWN`: they lie outside of the range
+    /// that the device announces, so that they could be another device's, or the program's own memory.
     pub fn add_memory(&self, start: u64, bytes: u64, source: Source, context: usize) -> Result {
         let announced = self.queue.session.facts().addresses();
         if let Some(range) = announced.filter(|range| !range.holds(start, bytes)) {

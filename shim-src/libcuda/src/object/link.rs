@@ -59,7 +59,8 @@ impl Options {
     /// Reads the options; those that say nothing to a host are passed over.
     ///
     /// # Safety
-    /// `values` has a value for each of the options, of the type that the manual says, or is null if there are none.
+    /// `values` has a value for each of the options, of the type that the manual says, or is null if there
+    /// are none.
     pub unsafe fn of(options: &[c_uint], values: *mut *mut c_void) -> Result<Self> {
         let mut found = Self::default();
         if values.is_null() && !options.is_empty() {
@@ -151,8 +152,8 @@ impl Link {
         unsafe { &*self.gpu.load(Ordering::Relaxed) }
     }
 
-    /// Adds an input, which is sent at once. What is plainly none of its kind is refused here; the rest shows when the
-    /// link is completed.
+    /// Adds an input, which is sent at once. What is plainly none of its kind is refused here; the rest shows
+    /// when the link is completed.
     pub fn add(&self, kind: c_uint, data: &[u8], name: &[u8]) -> Result {
         let mut inner = self.inner.lock();
         let inner = inner.as_mut().ok_or(CUresult::INVALID_HANDLE)?;
@@ -167,7 +168,8 @@ impl Link {
         added
     }
 
-    /// Links the inputs, and fetches the image. Returns where it lies until the link is destroyed, and its length.
+    /// Links the inputs, and fetches the image. Returns where it lies until the link is destroyed, and its
+    /// length.
     pub fn complete(&self) -> Result<(*const u8, usize)> {
         let mut inner = self.inner.lock();
         let inner = inner.as_mut().ok_or(CUresult::INVALID_HANDLE)?;

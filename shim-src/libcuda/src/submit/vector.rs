@@ -1,5 +1,5 @@
-//! Operations on vectors whose sum the program wants in its own memory: the host stores it in device memory of this
-//! library's, from where it is copied.
+//! Operations on vectors whose sum the program wants in its own memory: the host stores it in device memory
+//! of this library's, from where it is copied.
 
 use std::ffi::{c_int, c_void};
 

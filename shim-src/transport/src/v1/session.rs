@@ -73,8 +73,8 @@ const fn why_not(body: &Body) -> &'static str {
     }
 }
 
-/// What the failure of a call that any owner may make says of the host. An owner for which it has no room gets
-/// out-of-memory for everything.
+/// What the failure of a call that any owner may make says of the host. An owner for which it has no room
+/// gets out-of-memory for everything.
 pub(super) const fn of_host(failure: Failure) -> Failure {
     match failure {
         Failure::Status(OUT_OF_MEMORY) => Failure::Lost(SessionError::Gone { reason: GoneReason::Owners }),

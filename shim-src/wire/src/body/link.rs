@@ -1,11 +1,11 @@
-//! The driver's linker: code of several inputs becomes one image, which the guest reads back and may load as any other.
-//! Only with hosts that have [`exec::LINKS`](crate::facts::exec::LINKS).
+//! The driver's linker: code of several inputs becomes one image, which the guest reads back and may load as
+//! any other. Only with hosts that have [`exec::LINKS`](crate::facts::exec::LINKS).
 
 use crate::span::Span;
 
 wire_struct! {
-    /// Begins a link under a minted number. Reply: no data. `LinkInput` and `LinkData` messages follow for each input, then
-    /// `LinkComplete`.
+    /// Begins a link under a minted number. Reply: no data. `LinkInput` and `LinkData` messages follow for
+    /// each input, then `LinkComplete`.
     pub struct LinkOpen = 32 {
         /// Reply slot.
         pub reply: u32 = 0,
@@ -32,8 +32,8 @@ pub const LINK_DEBUG: u32 = 1 << 0;
 pub const LINK_LINES: u32 = 1 << 1;
 
 wire_struct! {
-    /// One more input. The tail is its name for messages, `name_bytes` long, no zero. Its bytes follow in `LinkData`
-    /// messages. What is wrong with it is told by the answer to `LinkComplete`.
+    /// One more input. The tail is its name for messages, `name_bytes` long, no zero. Its bytes follow in
+    /// `LinkData` messages. What is wrong with it is told by the answer to `LinkComplete`.
     pub struct LinkInput = 24 {
         /// Minted number of the link.
         pub link: u32 = 0,

@@ -1,6 +1,6 @@
-//! Matrix products of cuBLASLt that [`Gemm`](super::gemm::Gemm) cannot express: an epilogue on the result, and a C
-//! that is not D. Enumerations are CUDA's own numbers (`cublasLtEpilogue_t`, `cudaDataType`, `cublasComputeType_t`).
-//! Matrices are column-major; the guest turns row-major ones.
+//! Matrix products of cuBLASLt that [`Gemm`](super::gemm::Gemm) cannot express: an epilogue on the result,
+//! and a C that is not D. Enumerations are CUDA's own numbers (`cublasLtEpilogue_t`, `cudaDataType`,
+//! `cublasComputeType_t`). Matrices are column-major; the guest turns row-major ones.
 
 wire_struct! {
     /// `D = epilogue(alpha * op(A) * op(B) + beta * C)`. Only to hosts with
@@ -28,7 +28,8 @@ wire_struct! {
         pub batch: u32 = 52,
         /// m, n, k.
         pub size: [u64; 3] = 56,
-        /// Leading dimensions of A, B, C, D, in elements. That of C may be 0: one column for all columns of D.
+        /// Leading dimensions of A, B, C, D, in elements. That of C may be 0: one column for all columns of
+        /// D.
         pub leading: [u64; 4] = 80,
         /// Elements from one product's A, B, C, D to the next's.
         pub stride: [i64; 4] = 112,

@@ -2,8 +2,8 @@
 
 wire_struct! {
     /// An operation on vectors: a sum over their elements, or one vector added to another. Only to hosts with
-    /// [`exec::VECTORS`](crate::facts::exec::VECTORS). A guest whose program wants a sum in its own memory has it
-    /// stored in device memory and copies it.
+    /// [`exec::VECTORS`](crate::facts::exec::VECTORS). A guest whose program wants a sum in its own memory
+    /// has it stored in device memory and copies it.
     pub struct VectorOp = 96 {
         /// The stream.
         pub stream: u32 = 0,

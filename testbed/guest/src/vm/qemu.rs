@@ -88,7 +88,8 @@ impl Qemu {
         if output.status.success() { Ok(()) } else { Err(QemuError::NoVfioUser { path: self.path() }) }
     }
 
-    /// The command that runs a machine. `device`: QEMU's arguments by which it gets its memory and the device.
+    /// The command that runs a machine. `device`: QEMU's arguments by which it gets its memory and the
+    /// device.
     pub fn machine(
         &self,
         machine: &Settings,

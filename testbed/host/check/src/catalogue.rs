@@ -1,5 +1,5 @@
-//! What a host needs so that a VM gets its GPU, as data: the links in the order in which they are examined, what
-//! each link needs, and the causes that are known to break it.
+//! What a host needs so that a VM gets its GPU, as data: the links in the order in which they are examined,
+//! what each link needs, and the causes that are known to break it.
 //!
 //! Ids are permanent: scripts and bug reports name them.
 

@@ -30,8 +30,8 @@ pub struct Subject {
     pub libnvidia_ml: PathBuf,
     /// cuBLAS, by path or by name: the first that loads is taken.
     pub libcublas: Vec<PathBuf>,
-    /// How long a library of NVIDIA's may take to answer. The first start of a driver without persistence mode
-    /// takes seconds on a host with many GPUs.
+    /// How long a library of NVIDIA's may take to answer. The first start of a driver without persistence
+    /// mode takes seconds on a host with many GPUs.
     pub library_limit: Duration,
     /// The program that asks NVIDIA's libraries in a process of its own, and its first arguments.
     pub asker: Vec<PathBuf>,

@@ -58,8 +58,8 @@ pub enum ListenError {
     },
 }
 
-/// Listens at `path` for stream connections of this user and, with `group`, of that group's users: hypervisors
-/// often run as users of their own. A socket that a dead process left there is removed first.
+/// Listens at `path` for stream connections of this user and, with `group`, of that group's users:
+/// hypervisors often run as users of their own. A socket that a dead process left there is removed first.
 ///
 /// # Errors
 /// [`ListenError::Served`] if somebody listens there, else what cannot be done and why.

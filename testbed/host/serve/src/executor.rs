@@ -19,7 +19,8 @@ use crate::values::{Capability, Limit, Size, Uuid};
 
 /// Device memory, unless told otherwise.
 const MEMORY: Size = Size(8 << 30);
-/// The least compute capability that programs ask of a GPU with integer dot products and without tensor cores.
+/// The least compute capability that programs ask of a GPU with integer dot products and without tensor
+/// cores.
 const CAPABILITY: Capability = Capability((6, 1));
 /// CUDA 13.0.
 const DRIVER: u32 = 13_000;
@@ -53,8 +54,8 @@ pub(crate) struct ExecutorOptions {
     /// Product name.
     #[arg(long, default_value = vgpu_executor_soft::NAME)]
     pub(crate) name: String,
-    /// The library through which the cuda executor drives its GPU; `libcuda.so.1` as the loader finds it, if not
-    /// given.
+    /// The library through which the cuda executor drives its GPU; `libcuda.so.1` as the loader finds it, if
+    /// not given.
     #[arg(long, value_name = "PATH")]
     pub(crate) libcuda: Option<PathBuf>,
     /// The GPU of the cuda executor; the first, if not given.
@@ -66,10 +67,10 @@ pub(crate) struct ExecutorOptions {
     /// UUID; drawn at random if not given.
     #[arg(long)]
     pub(crate) uuid: Option<Uuid>,
-    /// The device addresses of the first device, as the number of a range, 0 to 44; further devices have those
-    /// that follow. No two devices of a virtual machine may have the same. Without it each takes a range that
-    /// no other device of this host has, by a lock in a directory that device processes share: where they
-    /// share none, as in containers, give each its own.
+    /// The device addresses of the first device, as the number of a range, 0 to 44; further devices have
+    /// those that follow. No two devices of a virtual machine may have the same. Without it each takes a
+    /// range that no other device of this host has, by a lock in a directory that device processes share:
+    /// where they share none, as in containers, give each its own.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..i64::from(ADDRESS_RANGES)))]
     pub(crate) address_range: Option<u32>,
     /// `cuDriverGetVersion`: the newest CUDA that the device supports.
@@ -89,8 +90,8 @@ pub(crate) struct ExecutorOptions {
     /// Run each session in a confined worker process of its own. For devices of version 2.
     #[arg(long)]
     pub(crate) worker: bool,
-    /// The user that worker processes run as, where root starts them. Without it, `vgpu-worker` if there is such
-    /// a user.
+    /// The user that worker processes run as, where root starts them. Without it, `vgpu-worker` if there is
+    /// such a user.
     #[arg(long, value_name = "USER", requires = "worker")]
     pub(crate) worker_user: Option<String>,
 }

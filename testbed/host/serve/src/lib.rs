@@ -1,8 +1,8 @@
 //! What a host runs, as commands: [`serve`] gives a VM a GPU, by settings from options and a file; it uses
-//! [`device`], which serves VGPU-STUB devices on a bus, and [`mediator`], which carries out the calls of version
-//! 1's devices that live in other processes. These two have the options that tests need, too.
-//! [`check`] finds out what is in the way on this host, and [`status`] asks devices that `serve` serves, by the
-//! socket of `control`.
+//! [`device`], which serves VGPU-STUB devices on a bus, and [`mediator`], which carries out the calls of
+//! version 1's devices that live in other processes. These two have the options that tests need, too.
+//! [`check`] finds out what is in the way on this host, and [`status`] asks devices that `serve` serves, by
+//! the socket of `control`.
 //!
 //! ```text
 //!  serve ──► settings, vm: what QEMU and libvirt are started with

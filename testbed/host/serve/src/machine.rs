@@ -20,8 +20,8 @@ pub(crate) struct Place<'a> {
     pub(crate) watch_stdin: bool,
 }
 
-/// Serves the function, calls `announce` when machines can come, and `end` when that is over. `status` answers
-/// what the function has done so far.
+/// Serves the function, calls `announce` when machines can come, and `end` when that is over. `status`
+/// answers what the function has done so far.
 pub(crate) fn serve_machine<T>(
     place: Place<'_>,
     function: Arc<dyn Function>,

@@ -37,19 +37,19 @@ pub enum ConfigError {
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub(crate) struct Settings {
     /// Where guests find the device: `vfio-user:SOCKET`, where the VM's QEMU (10.1 or later) connects;
-    /// `v1:SOCKET`, where hypervisors with a device of version 1 connect; or `sim:DIR`, a directory that looks
-    /// like sysfs, for programs of this machine.
+    /// `v1:SOCKET`, where hypervisors with a device of version 1 connect; or `sim:DIR`, a directory that
+    /// looks like sysfs, for programs of this machine.
     #[arg(long)]
     pub(crate) bus: Option<Bus>,
     /// What carries out the calls [default: cuda].
     #[arg(long, value_enum)]
     pub(crate) executor: Option<ExecutorKind>,
-    /// UUID of the GPU, as `nvidia-smi -L` prints it. The soft and null executors only announce it; without it
-    /// they draw one at random.
+    /// UUID of the GPU, as `nvidia-smi -L` prints it. The soft and null executors only announce it; without
+    /// it they draw one at random.
     #[arg(long, value_name = "UUID")]
     pub(crate) gpu: Option<Uuid>,
-    /// Device memory that guests get, such as 8G. Without it the soft and null executors have 8G, and the cuda
-    /// executor has all that contexts leave.
+    /// Device memory that guests get, such as 8G. Without it the soft and null executors have 8G, and the
+    /// cuda executor has all that contexts leave.
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<Size>,
     /// Size of the window that guest and host share, a power of two [default: 256M].
@@ -58,22 +58,24 @@ pub(crate) struct Settings {
     /// How many guest processes can use the device at a time, 64 at most [default: 64].
     #[arg(long, value_name = "NUMBER")]
     pub(crate) channels: Option<u32>,
-    /// Number of the device's range of addresses, 0 to 44: for hosts whose device processes share no directory,
-    /// such as containers. No two devices of a VM may have the same; without it each takes a free one.
+    /// Number of the device's range of addresses, 0 to 44: for hosts whose device processes share no
+    /// directory, such as containers. No two devices of a VM may have the same; without it each takes a free
+    /// one.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(0..i64::from(ADDRESS_RANGES)))]
     pub(crate) address_range: Option<u32>,
-    /// A group, by name or number, whose users may connect to the bus's socket, too. Without it only this user
-    /// may; libvirt runs QEMU as a user of its own, in the group kvm or qemu.
+    /// A group, by name or number, whose users may connect to the bus's socket, too. Without it only this
+    /// user may; libvirt runs QEMU as a user of its own, in the group kvm or qemu.
     #[arg(long, value_name = "GROUP")]
     pub(crate) group: Option<Group>,
-    /// Path of the socket that `status` asks [default: /run/vgpu-device/NAME/control, for root; for other users
-    /// in XDG_RUNTIME_DIR]. NAME is that of the bus's file, without what follows its last dot.
+    /// Path of the socket that `status` asks [default: /run/vgpu-device/NAME/control, for root; for other
+    /// users in XDG_RUNTIME_DIR]. NAME is that of the bus's file, without what follows its last dot.
     #[arg(long, value_name = "SOCKET")]
     pub(crate) control: Option<PathBuf>,
     /// Memory of the VM, for the arguments that are printed [default: 4G].
     #[arg(long, value_name = "SIZE")]
     pub(crate) vm_memory: Option<Size>,
-    /// PCI slot of the device in the VM, 1 to 31, for the arguments that are printed; without it QEMU chooses.
+    /// PCI slot of the device in the VM, 1 to 31, for the arguments that are printed; without it QEMU
+    /// chooses.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..32))]
     #[serde(deserialize_with = "slot")]
     pub(crate) vm_slot: Option<u8>,

@@ -1,4 +1,5 @@
-//! Values as command lines and configuration files spell them: one reader each, whichever the text comes from.
+//! Values as command lines and configuration files spell them: one reader each, whichever the text comes
+//! from.
 
 use std::fmt;
 use std::path::PathBuf;

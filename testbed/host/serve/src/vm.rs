@@ -1,9 +1,9 @@
-//! What a VM has to be started with so that it gets the device behind a vfio-user socket: QEMU's arguments, and
-//! the same for libvirt.
+//! What a VM has to be started with so that it gets the device behind a vfio-user socket: QEMU's arguments,
+//! and the same for libvirt.
 //!
-//! The device reaches the guest's memory, so that memory is a file which QEMU shares with it: a memory backend
-//! with `share=on`. Memory that comes and goes while the device has it mapped (a balloon, virtio-mem) is left
-//! out.
+//! The device reaches the guest's memory, so that memory is a file which QEMU shares with it: a memory
+//! backend with `share=on`. Memory that comes and goes while the device has it mapped (a balloon, virtio-mem)
+//! is left out.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -59,8 +59,8 @@ impl Vm {
         lines.join(" \\\n")
     }
 
-    /// The elements of a libvirt domain. `qemu:commandline` is libvirt's way to devices that it does not know;
-    /// its namespace is declared in the first line.
+    /// The elements of a libvirt domain. `qemu:commandline` is libvirt's way to devices that it does not
+    /// know; its namespace is declared in the first line.
     pub fn libvirt(&self) -> String {
         let mut text = String::new();
         let lines = [

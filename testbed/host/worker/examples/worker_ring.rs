@@ -1,8 +1,8 @@
 //! Measures what a worker process between device and executor costs: launches a second, and round trips of a
 //! synchronize, of the null executor in the device's process and in a worker, by a guest without shims.
 //!
-//! `worker_ring [DIR]`: DIR on a tmpfs; without it, a temporary folder. The two alternate; each figure is the median of
-//! five runs.
+//! `worker_ring [DIR]`: DIR on a tmpfs; without it, a temporary folder. The two alternate; each figure is the
+//! median of five runs.
 
 #[path = "../../device/tests/main/guest.rs"]
 #[allow(dead_code, reason = "shared with the tests")]

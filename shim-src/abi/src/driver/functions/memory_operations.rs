@@ -1,5 +1,5 @@
-//! Stream memory operations. Only the second versions stand here: the first ones need a parameter of the kernel
-//! module, `NVreg_EnableStreamMemOPs`, that is off unless an administrator sets it.
+//! Stream memory operations. Only the second versions stand here: the first ones need a parameter of the
+//! kernel module, `NVreg_EnableStreamMemOPs`, that is off unless an administrator sets it.
 
 use core::ffi::c_uint;
 

@@ -1,4 +1,5 @@
-//! The bytes that a message names: behind the message itself, or in the window, which is this process's memory.
+//! The bytes that a message names: behind the message itself, or in the window, which is this process's
+//! memory.
 
 use std::ptr::NonNull;
 

@@ -133,7 +133,8 @@ impl Nvml {
     /// `nvmlDeviceGetHandleByIndex_v2`
     pub fn device(&self, index: u32) -> Result<Device, Refused> {
         const NAME: &str = "nvmlDeviceGetHandleByIndex_v2";
-        // SAFETY: nvml.h: nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device).
+        // SAFETY: nvml.h: nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t
+        // *device).
         let call: unsafe extern "C" fn(c_uint, *mut Device) -> c_uint = unsafe { self.0.function(NAME) }?;
         let mut device = Device(std::ptr::null_mut());
         // SAFETY: the pointer is to a handle that lives through the call.

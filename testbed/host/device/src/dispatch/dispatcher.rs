@@ -28,8 +28,8 @@ mod status {
     pub(super) const NOT_SUPPORTED: u32 = 801;
 }
 
-/// Whether a device with these abilities has messages of that kind. To one that did not announce an extension its
-/// kinds are what they are to older devices: none.
+/// Whether a device with these abilities has messages of that kind. To one that did not announce an extension
+/// its kinds are what they are to older devices: none.
 fn announced(abilities: u32, kind: Kind) -> Result<(), Violation> {
     match kind.ability() {
         Some(bit) if abilities & bit == 0 => Err(DecodeError::Kind(kind as u16).into()),

@@ -34,8 +34,8 @@ impl Grant {
         Self { memory: Mapped::Pages(run), offset: 0, bytes }
     }
 
-    /// Where the memory is mapped in this process. The guest writes to it at any moment: it is for devices, not
-    /// for references.
+    /// Where the memory is mapped in this process. The guest writes to it at any moment: it is for devices,
+    /// not for references.
     #[must_use]
     pub fn address(&self) -> usize {
         let memory = match &self.memory {

@@ -23,12 +23,12 @@ pub trait Remote: Send + Sync {
 
 /// What a worker process does when its session's memory changes hands, and tells the device's process.
 pub trait Home: Send + Sync {
-    /// Device memory was taken or given back, as the gauges say. `answered`: number of the message that did so,
-    /// if it is answered next.
+    /// Device memory was taken or given back, as the gauges say. `answered`: number of the message that did
+    /// so, if it is answered next.
     fn memory_changed(&self, answered: Option<u64>);
 
-    /// Nothing refers any more to what the device's process has retired by a number. Guest pages are unmapped;
-    /// window memory is to be unmapped now.
+    /// Nothing refers any more to what the device's process has retired by a number. Guest pages are
+    /// unmapped; window memory is to be unmapped now.
     fn let_go(&self, number: u64, range: SharedRange);
 }
 

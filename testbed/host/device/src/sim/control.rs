@@ -1,4 +1,5 @@
-//! What the bus's control socket answers: a JSON object a line, a JSON line in answer. For tests and operators.
+//! What the bus's control socket answers: a JSON object a line, a JSON line in answer. For tests and
+//! operators.
 
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};

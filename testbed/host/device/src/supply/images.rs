@@ -1,5 +1,5 @@
-//! Images of code: how one arrives in pieces, whether it is what its digest says, and which are kept so that a
-//! later session need not send them again.
+//! Images of code: how one arrives in pieces, whether it is what its digest says, and which are kept so that
+//! a later session need not send them again.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

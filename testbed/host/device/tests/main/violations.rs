@@ -93,7 +93,8 @@ fn wrong(reason: &str, wrong: impl FnOnce(&mut Guest) -> u64) {
     next.echo();
 }
 
-/// A device that does not announce an extension ends a session that uses it, as devices do that never knew it.
+/// A device that does not announce an extension ends a session that uses it, as devices do that never knew
+/// it.
 #[test]
 fn what_was_not_announced_is_no_message() {
     use vgpu_device::{Executor, ExecutorError, Session, SessionHost};

@@ -1,4 +1,5 @@
-//! What the device says of itself: the real GPU's facts, less what a guest cannot have. Taken without a context.
+//! What the device says of itself: the real GPU's facts, less what a guest cannot have. Taken without a
+//! context.
 
 use std::ffi::c_int;
 use std::ops::RangeInclusive;
@@ -22,8 +23,8 @@ const NO_NODE: [usize; 2] = [131, 134];
 /// Where the kernel module says its version.
 const MODULE_VERSION: &str = "/sys/module/nvidia/version";
 
-/// Attributes that read 0 in a guest whatever the GPU can do, with the reason. Ids as in `CUdevice_attribute`. What is
-/// not named is the GPU's.
+/// Attributes that read 0 in a guest whatever the GPU can do, with the reason. Ids as in
+/// `CUdevice_attribute`. What is not named is the GPU's.
 const NOT_IN_A_GUEST: &[(&str, &[RangeInclusive<usize>])] = &[
     (
         "a display of the host's does not limit the guest's kernels, and its modes are its own",

@@ -5,24 +5,25 @@
 //!                                 │
 //!                                 └► completions, in a thread of their own
 //! ```
-//! From the top: a `session` knows the guest's handles and turns messages into calls; its part of the `gpu` is made
-//! when it first needs one, so that guests that only look cost no context; the `driver` is the only unsafe module.
-//! Each knows those below it alone.
+//! From the top: a `session` knows the guest's handles and turns messages into calls; its part of the `gpu`
+//! is made when it first needs one, so that guests that only look cost no context; the `driver` is the only
+//! unsafe module. Each knows those below it alone.
 //!
-//! **Asynchrony is CUDA's.** A stream of the guest's is a stream of the driver's, and stream 0 is the legacy default
-//! stream. Nothing waits on the thread that reads a session's ring, but for what makes CUDA's own calls wait: a queue
-//! of the driver's that is full, and code that is being compiled.
+//! **Asynchrony is CUDA's.** A stream of the guest's is a stream of the driver's, and stream 0 is the legacy
+//! default stream. Nothing waits on the thread that reads a session's ring, but for what makes CUDA's own
+//! calls wait: a queue of the driver's that is full, and code that is being compiled.
 //!
-//! **A context is no wall.** Kernels reach all that their context's process has on the GPU, and on some systems all
-//! memory of the process. Sessions of guests that must not trust each other belong into processes of their own, which
-//! is not this crate's to see to. What it sees to is that copies and fills stay within what their session has
-//! allocated.
+//! **A context is no wall.** Kernels reach all that their context's process has on the GPU, and on some
+//! systems all memory of the process. Sessions of guests that must not trust each other belong into processes
+//! of their own, which is not this crate's to see to. What it sees to is that copies and fills stay within
+//! what their session has allocated.
 //!
-//! **Faults** belong to one session: its context is lost, nothing of it is carried out any more, its marks are stored
-//! so that nobody waits in vain.
+//! **Faults** belong to one session: its context is lost, nothing of it is carried out any more, its marks
+//! are stored so that nobody waits in vain.
 //!
-//! Not supported, answered with `CUDA_ERROR_NOT_SUPPORTED`, and said once in the log: managed memory, graphs, matrix
-//! products, triangular solves; streams that wait for the guest, where the GPU's streams cannot wait for words.
+//! Not supported, answered with `CUDA_ERROR_NOT_SUPPORTED`, and said once in the log: managed memory, graphs,
+//! matrix products, triangular solves; streams that wait for the guest, where the GPU's streams cannot wait
+//! for words.
 
 #![deny(unsafe_code)]
 

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use vgpu_device::ADDRESS_SPAN;
 
-/// GPU memory that a context takes for itself, bytes: what CUDA 12 takes on GPUs of the last years, rounded up.
+/// GPU memory that a context takes for itself, bytes: what CUDA 12 takes on GPUs of the last years, rounded
+/// up.
 const CONTEXT_BYTES: u64 = 640 << 20;
 
 /// Which GPU, which driver, and what of it the guests get.
@@ -29,8 +30,8 @@ pub struct CudaOptions {
 }
 
 impl CudaOptions {
-    /// The first GPU of the host's driver, all of its memory beside that of two contexts, device addresses from
-    /// `address_base` on.
+    /// The first GPU of the host's driver, all of its memory beside that of two contexts, device addresses
+    /// from `address_base` on.
     #[must_use]
     pub const fn new(address_base: u64) -> Self {
         Self {

@@ -1,8 +1,8 @@
 //! A session of the cuda executor: its handles, and how its messages become calls.
 //!
-//! Handles are minted by the guest's library, so an unknown handle is a violation of the contract. Addresses come
-//! from the program, so a wrong one is a CUDA error. After a fault nothing is carried out any more; marks are still
-//! stored and questions answered with the fault's code, so that nobody waits in vain.
+//! Handles are minted by the guest's library, so an unknown handle is a violation of the contract. Addresses
+//! come from the program, so a wrong one is a CUDA error. After a fault nothing is carried out any more;
+//! marks are still stored and questions answered with the fault's code, so that nobody waits in vain.
 
 mod questions;
 mod work;
@@ -67,8 +67,8 @@ impl CudaSession {
         }
     }
 
-    /// The session's part of the GPU, made now if this is its first need. `Ok(None)`: the GPU refuses, and the
-    /// session is lost with its code.
+    /// The session's part of the GPU, made now if this is its first need. `Ok(None)`: the GPU refuses, and
+    /// the session is lost with its code.
     fn start(&mut self, number: u64) -> Result<Option<&mut Part>, SessionError> {
         if self.part.is_none() && self.health.dead().is_none() {
             match Part::start(&self.shared, &self.host, &self.health) {

@@ -34,7 +34,8 @@ const MAX_THREADS_PER_MULTIPROCESSOR: usize = 39;
 const MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: usize = 97;
 const MAX_BLOCKS_PER_MULTIPROCESSOR: usize = 106;
 
-/// What it claims. Sums over vectors are what their memory holds. It links nothing, since it could make up no image.
+/// What it claims. Sums over vectors are what their memory holds. It links nothing, since it could make up no
+/// image.
 const ABILITIES: u32 = exec::KERNELS | exec::PTX | exec::CUBIN | exec::EPILOGUES | exec::VECTORS;
 
 /// A GPU that does nothing.

@@ -73,8 +73,8 @@ impl Held {
         Some(address)
     }
 
-    /// Addresses for `bytes` that no memory stands behind, aligned to `alignment`, 0 or a power of two, and to
-    /// what mappings are made of.
+    /// Addresses for `bytes` that no memory stands behind, aligned to `alignment`, 0 or a power of two, and
+    /// to what mappings are made of.
     pub(crate) fn reserve(&mut self, bytes: u64, alignment: u64) -> Option<u64> {
         let address = self.memory.space().take_aligned(bytes, alignment.max(GRANULARITY))?;
         self.reservations.insert(address, bytes);

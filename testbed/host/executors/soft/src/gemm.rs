@@ -1,10 +1,10 @@
-//! Matrix products, triangular solves and operations on vectors: the calls of cuBLAS and cuBLASLt, computed on
-//! the CPU.
+//! Matrix products, triangular solves and operations on vectors: the calls of cuBLAS and cuBLASLt, computed
+//! on the CPU.
 //!
-//! [`multiply`], [`matmul`], [`solve`] and [`vector`] take the message as the guest sent it. They first check everything in it:
-//! enumerations, sizes, and that each matrix of each product, each array of addresses and each scalar on the
-//! device is aligned and lies in the session's memory. Only then do they read or write anything. Matrices are
-//! column-major.
+//! [`multiply`], [`matmul`], [`solve`] and [`vector`] take the message as the guest sent it. They first check
+//! everything in it: enumerations, sizes, and that each matrix of each product, each array of addresses and
+//! each scalar on the device is aligned and lies in the session's memory. Only then do they read or write
+//! anything. Matrices are column-major.
 //!
 //! C is cut into tiles, threads share the tiles, and a tile is the sum of products of small blocks of A and
 //! B. Blocks are copied out of device memory, which kernels of the program may write at the same time, into
@@ -23,8 +23,8 @@
 //! | `64F`, pedantic, `EMULATED_FIXEDPOINT` | f64 | |
 //! | `32I` | f64, exactly: no sum of products of bytes exceeds 2^53 before k exceeds 2^39 | modulo 2^32 |
 //!
-//! Epilogues work on the sums before they are rounded; GELU and its derivative are computed in f64. Operations on vectors
-//! sum in f64.
+//! Epilogues work on the sums before they are rounded; GELU and its derivative are computed in f64.
+//! Operations on vectors sum in f64.
 //!
 //! So no compute type is less exact than its name says, and the math mode, the algorithm and the workspace
 //! change nothing. A result does not depend on how many threads there are.

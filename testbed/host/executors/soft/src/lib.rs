@@ -93,7 +93,8 @@ impl Soft {
         Ok(Self { facts, device })
     }
 
-    /// The addresses at which `cuMemAddressReserve` gives a program of such a GPU the range that it wishes for.
+    /// The addresses at which `cuMemAddressReserve` gives a program of such a GPU the range that it wishes
+    /// for.
     #[must_use]
     pub fn reservable(config: &GpuConfig) -> std::ops::Range<u64> {
         memory::reserved(config.addresses.range().base, config.memory_bytes)

@@ -63,7 +63,8 @@ impl Links {
         found.ok_or(Violation::unknown("link", link))
     }
 
-    /// Begins an input. One that the session may not make the host hold is refused when the link is completed.
+    /// Begins an input. One that the session may not make the host hold is refused when the link is
+    /// completed.
     pub(crate) fn input(&mut self, runner: &Runner, body: &LinkInput, name: &[u8]) -> Result<(), Violation> {
         let link = self.open_one(body.link)?;
         let charged = body.bytes.saturating_add(INPUT_BYTES + name.len() as u64);
@@ -153,7 +154,8 @@ impl Links {
     }
 }
 
-/// Links inputs that are there. The device keeps the image as one that was brought, so that its module need not be.
+/// Links inputs that are there. The device keeps the image as one that was brought, so that its module need
+/// not be.
 fn linked(runner: &Runner, parts: &[Part]) -> Result<Vec<u8>, Refusal> {
     if let Some(part) = parts.iter().find(|part| part.kind != INPUT_PTX) {
         let why = format!("{}: this device links PTX text, not compiled code", part.name);

@@ -120,8 +120,8 @@ impl Host {
         self
     }
 
-    /// A program in the place of QEMU: a script, written by another process so that no thread of this one holds
-    /// it open while it is started.
+    /// A program in the place of QEMU: a script, written by another process so that no thread of this one
+    /// holds it open while it is started.
     pub fn qemu(&mut self, version: &str, vfio_user: bool) -> &mut Self {
         let end = i32::from(!vfio_user);
         let script = format!(

@@ -1,6 +1,6 @@
-//! What takes unsafe code in a worker, and the crate's only such code: [`close_inherited`], and the window as a
-//! worker has it ([`Reservation`]), addresses for all of it, and memory behind those parts alone that are its
-//! session's.
+//! What takes unsafe code in a worker, and the crate's only such code: [`close_inherited`], and the window as
+//! a worker has it ([`Reservation`]), addresses for all of it, and memory behind those parts alone that are
+//! its session's.
 //!
 //! **Invariant.** `base` and `bytes` are a mapping that this module made and that lives as long as the
 //! process. Every change replaces whole pages within it, so no mapping of anybody else is ever touched. An

@@ -39,7 +39,8 @@ impl Image {
         Self(text)
     }
 
-    /// A cubin. `whole` says whether all that its headers name lies within it; one that is not whole is refused.
+    /// A cubin. `whole` says whether all that its headers name lies within it; one that is not whole is
+    /// refused.
     pub(crate) fn cubin(data: Vec<u8>, whole: impl FnOnce(&[u8]) -> bool) -> Option<Self> {
         whole(&data).then_some(Self(data))
     }
@@ -58,8 +59,8 @@ pub(crate) struct Module {
 }
 
 impl Module {
-    /// `cuModuleLoadDataEx`. Asks for the compiler's words only once it has refused the code: a driver that compiles
-    /// kernels when they are needed would have to compile all of them for a log.
+    /// `cuModuleLoadDataEx`. Asks for the compiler's words only once it has refused the code: a driver that
+    /// compiles kernels when they are needed would have to compile all of them for a log.
     pub(crate) fn load(context: &Arc<Context>, image: &Image) -> Result<Self, CodeError> {
         match Self::try_load(context, image, &mut []) {
             Err(error) if !error.loses_context() => Self::load_with_log(context, image),
@@ -90,8 +91,8 @@ impl Module {
         let mut handle = CUmodule::NULL;
         let load = context.table().cuModuleLoadDataEx;
         let (image, options) = (image.0.as_ptr().cast(), options.as_mut_ptr());
-        // SAFETY: a live place for the answer, a live image that ends as its kind must, and as many options as
-        // values, of the types of these options.
+        // SAFETY: a live place for the answer, a live image that ends as its kind must, and as many options
+        // as values, of the types of these options.
         let code = unsafe { load(&raw mut handle, image, count as c_uint, options, values.as_mut_ptr()) };
         check("cuModuleLoadDataEx", code)?;
         Ok(Self { context: Arc::clone(context), handle })

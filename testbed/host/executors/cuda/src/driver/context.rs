@@ -20,7 +20,8 @@ impl Context {
     pub(crate) fn create(device: &Device) -> Result<Arc<Self>, DriverError> {
         let mut handle = CUcontext::NULL;
         let create = device.driver().table.cuCtxCreate_v2;
-        // SAFETY: a live place for the answer. No flags: how waits are done does not matter to who never waits.
+        // SAFETY: a live place for the answer. No flags: how waits are done does not matter to who never
+        // waits.
         check("cuCtxCreate_v2", unsafe { create(&raw mut handle, 0, device.ordinal()) })?;
         Ok(Arc::new(Self { device: device.clone(), handle }))
     }

@@ -66,7 +66,8 @@ pub struct DriverError {
 }
 
 impl DriverError {
-    /// Whether the context is lost: CUDA's manual says of these codes that the process cannot go on using CUDA.
+    /// Whether the context is lost: CUDA's manual says of these codes that the process cannot go on using
+    /// CUDA.
     #[must_use]
     pub(crate) fn loses_context(&self) -> bool {
         matches!(
@@ -100,8 +101,8 @@ pub(super) const fn check(call: &'static str, code: CUresult) -> Result<(), Driv
     }
 }
 
-/// Logs the failure of a call in a destructor, where nothing else can be done about it. A context that is lost
-/// refuses them all, which its session has logged.
+/// Logs the failure of a call in a destructor, where nothing else can be done about it. A context that is
+/// lost refuses them all, which its session has logged.
 pub(super) fn tell(done: Result<(), DriverError>) {
     if let Err(error) = done
         && !error.loses_context()

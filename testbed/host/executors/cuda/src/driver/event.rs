@@ -35,7 +35,8 @@ impl Event {
         self.timed
     }
 
-    /// Whether the newest record is complete. Any error but that of a wrong call is one that the work ran into.
+    /// Whether the newest record is complete. Any error but that of a wrong call is one that the work ran
+    /// into.
     pub(crate) fn is_complete(&self) -> Result<bool, DriverError> {
         // SAFETY: the event lives as long as `self`.
         match unsafe { (self.context.table().cuEventQuery)(self.handle) } {

@@ -1,9 +1,9 @@
 //! Memory of the host that the GPU reaches: grants of the session's guest, registered, and buffers of the
 //! executor's own.
 //!
-//! A copy that is under way uses such memory after the call that gave it. That is the driver's business as long as
-//! the memory is registered or allocated: its pages are pinned, and giving them back waits for what uses them. The
-//! layers above keep the values until the work is complete, so that nothing waits.
+//! A copy that is under way uses such memory after the call that gave it. That is the driver's business as
+//! long as the memory is registered or allocated: its pages are pinned, and giving them back waits for what
+//! uses them. The layers above keep the values until the work is complete, so that nothing waits.
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -147,7 +147,8 @@ impl Pinned {
         assert!(index < self.bytes / 4, "a word of the buffer");
         // SAFETY: within the allocation, as was just looked at.
         let word = unsafe { self.address.add(4 * index) };
-        // SAFETY: aligned, for the driver allocates whole pages, alive, and only reached by atomics and the GPU.
+        // SAFETY: aligned, for the driver allocates whole pages, alive, and only reached by atomics and the
+        // GPU.
         let word = unsafe { AtomicU32::from_ptr(ptr::with_exposed_provenance_mut(word.expose_provenance())) };
         word.store(value, Ordering::Release);
     }

@@ -10,15 +10,15 @@
 //!  error
 //! ```
 //!
-//! What the driver is handed is right by construction. A handle belongs to a value that destroys it when it is
-//! dropped and keeps its context. Memory of the host is what this module allocated, or a
-//! [`Grant`](vgpu_device::Grant) of a session, which stays mapped. Device addresses lie in a range that this module
-//! reserved or that the driver named ([`range::DeviceRange`]): some GPUs reach all memory of a process, and no
-//! number that a guest made up may lead there. What a kernel does with its parameters nobody checks; the worker
-//! process is the wall for that.
+//! What the driver is handed is right by construction. A handle belongs to a value that destroys it when it
+//! is dropped and keeps its context. Memory of the host is what this module allocated, or a
+//! [`Grant`](vgpu_device::Grant) of a session, which stays mapped. Device addresses lie in a range that this
+//! module reserved or that the driver named ([`range::DeviceRange`]): some GPUs reach all memory of a
+//! process, and no number that a guest made up may lead there. What a kernel does with its parameters nobody
+//! checks; the worker process is the wall for that.
 //!
-//! Most calls need their context to be current in the calling thread ([`context::Context::enter`]). Without it the
-//! driver refuses them, and nothing worse happens.
+//! Most calls need their context to be current in the calling thread ([`context::Context::enter`]). Without
+//! it the driver refuses them, and nothing worse happens.
 
 #![allow(unsafe_code, reason = "the driver is C")]
 

@@ -238,8 +238,8 @@ impl Stream {
             let ([gx, gy, gz], [bx, by, bz]) = (shape.grid, shape.block);
             let (shared, none) = (shape.shared_bytes, ptr::null_mut());
             let (launch, function) = (self.context.table().cuLaunchKernel, kernel.handle());
-            // SAFETY: live handles and a live buffer, which the driver copies before it returns. What the kernel
-            // does is its guest's; the process is the wall.
+            // SAFETY: live handles and a live buffer, which the driver copies before it returns. What the
+            // kernel does is its guest's; the process is the wall.
             let code = unsafe { launch(function, gx, gy, gz, bx, by, bz, shared, self.handle, none, extra) };
             return check("cuLaunchKernel", code);
         }
@@ -259,9 +259,9 @@ impl Stream {
         check("cuLaunchKernelEx", code)
     }
 
-    /// Calls `task` when the work so far is complete, in a thread of the driver's; later work waits for it. It
-    /// must not call the driver. If the context is lost it may never be called, and is dropped with what is
-    /// returned.
+    /// Calls `task` when the work so far is complete, in a thread of the driver's; later work waits for it.
+    /// It must not call the driver. If the context is lost it may never be called, and is dropped with what
+    /// is returned.
     pub(crate) fn call(&self, task: impl FnOnce() + Send + 'static) -> Result<Arc<HostTask>, DriverError> {
         let task = Arc::new(HostTask(Mutex::new(Some(Box::new(task)))));
         let data = Arc::into_raw(Arc::clone(&task));

@@ -6,8 +6,8 @@ use crate::driver::error::DriverError;
 use crate::driver::stream::Stream;
 use crate::gpu::fence::{Fence, Fences};
 
-/// Milliseconds after which a fence becomes the new reference. CUDA tells a time between two events as an `f32`: of a
-/// second it knows 60 nanoseconds, of an hour a quarter of a millisecond.
+/// Milliseconds after which a fence becomes the new reference. CUDA tells a time between two events as an
+/// `f32`: of a second it knows 60 nanoseconds, of an hour a quarter of a millisecond.
 const REFERENCE_MOST: f32 = 1000.0;
 
 /// Times of fences, counted from one whose time the host knows.

@@ -86,7 +86,8 @@ impl Refusal {
 }
 
 impl Refusal {
-    /// Why a driver that compiles kernels when they are asked for refused one. Other refusals stay as they are.
+    /// Why a driver that compiles kernels when they are asked for refused one. Other refusals stay as they
+    /// are.
     fn in_the_compilers_words(self, context: &Arc<Context>, image: &Checked) -> Self {
         let compiled =
             [CUresult::INVALID_PTX, CUresult::UNSUPPORTED_PTX_VERSION, CUresult::NO_BINARY_FOR_GPU];

@@ -1,5 +1,5 @@
-//! What happens when work is complete: marks are stored and things that the work used are dropped, by a thread of
-//! the session's own that asks the driver which fences are reached.
+//! What happens when work is complete: marks are stored and things that the work used are dropped, by a
+//! thread of the session's own that asks the driver which fences are reached.
 
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
@@ -45,7 +45,8 @@ struct Item {
     then: Vec<Then>,
 }
 
-/// What waits, by lane: the items of a lane come in the order of one stream, those of different lanes in none.
+/// What waits, by lane: the items of a lane come in the order of one stream, those of different lanes in
+/// none.
 #[derive(Debug, Default)]
 struct Lanes {
     items: BTreeMap<u64, VecDeque<Item>>,

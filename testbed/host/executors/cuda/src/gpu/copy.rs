@@ -118,8 +118,8 @@ impl Copies {
         })
     }
 
-    /// Copies a piece through buffers, one chunk after the other: `chunk` gives the stream the work of one, and
-    /// what it returns is kept until that is complete.
+    /// Copies a piece through buffers, one chunk after the other: `chunk` gives the stream the work of one,
+    /// and what it returns is kept until that is complete.
     fn in_chunks<T: Send + Sync + 'static>(
         &self,
         streams: &mut Streams,

@@ -6,8 +6,8 @@ use vgpu_device::{LateError, SessionHost};
 
 use crate::driver::error::DriverError;
 
-/// The state of a session's context. After a fault nothing is carried out any more; marks are stored at once and
-/// questions answered with the fault's code, so that nobody waits in vain.
+/// The state of a session's context. After a fault nothing is carried out any more; marks are stored at once
+/// and questions answered with the fault's code, so that nobody waits in vain.
 #[derive(Debug)]
 pub(crate) struct Health {
     host: SessionHost,

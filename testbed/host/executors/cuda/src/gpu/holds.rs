@@ -1,5 +1,5 @@
-//! Streams that wait for the guest: a word of pinned memory for each hold, which the stream waits for and the release
-//! sets. Only where streams can wait for words.
+//! Streams that wait for the guest: a word of pinned memory for each hold, which the stream waits for and the
+//! release sets. Only where streams can wait for words.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,7 +21,8 @@ struct Words {
     free: Mutex<Vec<u32>>,
 }
 
-/// A word that a stream waits for. It is another's when this is dropped, which is when no stream waits for it.
+/// A word that a stream waits for. It is another's when this is dropped, which is when no stream waits for
+/// it.
 #[derive(Debug)]
 pub(crate) struct Word {
     home: Arc<Words>,
@@ -52,7 +53,8 @@ impl Holds {
         self.held.contains_key(&hold)
     }
 
-    /// Lets later work of a stream wait for the release. What is returned is kept until the stream is past it.
+    /// Lets later work of a stream wait for the release. What is returned is kept until the stream is past
+    /// it.
     pub(crate) fn hold(
         &mut self,
         context: &Arc<Context>,

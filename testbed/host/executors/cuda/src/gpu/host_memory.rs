@@ -1,6 +1,6 @@
-//! The guest's memory as the GPU reaches it: each range that the session was granted is registered with the driver
-//! when a copy first names it, and copies go there without the processor. Where the driver refuses that, they go
-//! through buffers ([`staging`](super::staging)).
+//! The guest's memory as the GPU reaches it: each range that the session was granted is registered with the
+//! driver when a copy first names it, and copies go there without the processor. Where the driver refuses
+//! that, they go through buffers ([`staging`](super::staging)).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,7 +1,9 @@
-//! A session's device memory: what it has allocated, in one range of addresses that was announced to its guest.
+//! A session's device memory: what it has allocated, in one range of addresses that was announced to its
+//! guest.
 //!
-//! Allocations above half a megabyte are physical memory of their own; smaller ones share blocks of the device's
-//! granularity, so that they cost no call. Which memory lives is known here, and no copy goes elsewhere.
+//! Allocations above half a megabyte are physical memory of their own; smaller ones share blocks of the
+//! device's granularity, so that they cost no call. Which memory lives is known here, and no copy goes
+//! elsewhere.
 
 mod virtual_memory;
 
@@ -179,8 +181,8 @@ impl Memory {
         }
     }
 
-    /// Takes the allocation that starts at `address` from the session: no copy may name it any more, and it is
-    /// free when what is returned is dropped. `None`: there is none.
+    /// Takes the allocation that starts at `address` from the session: no copy may name it any more, and it
+    /// is free when what is returned is dropped. `None`: there is none.
     pub(crate) fn take(self: &Arc<Self>, address: u64) -> Option<Freed> {
         let allocation = self.state().allocations.remove(&address)?;
         Some(Freed { memory: Arc::clone(self), address, allocation: Some(allocation) })

@@ -1,4 +1,5 @@
-//! A session's part of the GPU: its context and what is in it, how it starts and ends, and how marks are stored.
+//! A session's part of the GPU: its context and what is in it, how it starts and ends, and how marks are
+//! stored.
 
 use std::sync::Arc;
 use std::thread::{self, ThreadId};

@@ -1,6 +1,6 @@
-//! Pinned buffers of the executor's own: for data that comes inside messages, and for guest memory that the driver
-//! does not register. There is a bounded number of them; whoever finds none waits for the GPU, as CUDA's own calls
-//! do when its queue is full.
+//! Pinned buffers of the executor's own: for data that comes inside messages, and for guest memory that the
+//! driver does not register. There is a bounded number of them; whoever finds none waits for the GPU, as
+//! CUDA's own calls do when its queue is full.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -47,8 +47,8 @@ impl Staging {
         Arc::new(Self { health: Arc::clone(health), shelf: Mutex::default(), back: Condvar::new() })
     }
 
-    /// A buffer. Waits for one if all are in use, until the session ends or is lost; then the error is that it
-    /// is not ready.
+    /// A buffer. Waits for one if all are in use, until the session ends or is lost; then the error is that
+    /// it is not ready.
     pub(crate) fn take(self: &Arc<Self>, context: &Arc<Context>) -> Result<Buffer, DriverError> {
         let mut shelf = self.shelf.lock().unwrap_or_else(PoisonError::into_inner);
         loop {

@@ -1,8 +1,9 @@
 //! The guest's streams: their order among each other, and what is known of how far they are.
 //!
-//! Each stream of the guest's is one of the driver's, and stream 0 is the legacy default stream, so that CUDA itself
-//! orders it against the others. What the contract adds are joins: everything that comes later waits for what a
-//! stream was given. That is an event in the joined stream, and a wait in each other stream before its next work.
+//! Each stream of the guest's is one of the driver's, and stream 0 is the legacy default stream, so that CUDA
+//! itself orders it against the others. What the contract adds are joins: everything that comes later waits
+//! for what a stream was given. That is an event in the joined stream, and a wait in each other stream before
+//! its next work.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;

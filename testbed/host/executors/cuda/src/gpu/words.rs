@@ -1,8 +1,8 @@
-//! Completion words that the GPU stores itself, in the order of a stream, so that the guest sees them without the
-//! help of a processor of the host's.
+//! Completion words that the GPU stores itself, in the order of a stream, so that the guest sees them without
+//! the help of a processor of the host's.
 //!
-//! A word's value never decreases, and a GPU stores what it is told. So it stores only words that no other stream may
-//! still store; marks of a word that one may are stored by the host when all work is complete.
+//! A word's value never decreases, and a GPU stores what it is told. So it stores only words that no other
+//! stream may still store; marks of a word that one may are stored by the host when all work is complete.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -43,7 +43,8 @@ impl Words {
             .is_some_and(|&(writer, value)| writer != lane && !self.host.has_reached(mark.word, value))
     }
 
-    /// Has the stream of a lane store a mark, if the driver has the words registered. The mark does not conflict.
+    /// Has the stream of a lane store a mark, if the driver has the words registered. The mark does not
+    /// conflict.
     pub(crate) fn write(
         &mut self,
         context: &Arc<Context>,

@@ -23,8 +23,8 @@ type Answer<T> = Result<T, Refusal>;
 /// What is asked of memory when earlier work is complete.
 type Ask = Box<dyn Fn(&Memory) -> Result<Vec<u8>, MemoryError> + Send + Sync>;
 
-/// A question about memory that is asked again, and answered, when nothing has a share of this any more: what earlier
-/// work used has been freed by then.
+/// A question about memory that is asked again, and answered, when nothing has a share of this any more: what
+/// earlier work used has been freed by then.
 struct Later {
     host: SessionHost,
     health: Arc<Health>,
@@ -105,8 +105,8 @@ impl CudaSession {
         })
     }
 
-    /// Asks for memory. Where there is none, asks again when all earlier work is complete, since that may use memory
-    /// that the guest has freed; the thread that reads the ring goes on.
+    /// Asks for memory. Where there is none, asks again when all earlier work is complete, since that may use
+    /// memory that the guest has freed; the thread that reads the ring goes on.
     fn ask_memory(
         &mut self,
         work: &Work<'_>,
@@ -197,7 +197,8 @@ impl CudaSession {
                 let reply = found.map(|range| GlobalReply { address: range.address(), bytes: range.bytes() });
                 self.say(work, reply);
             }
-            // Every kind has been handled above. A kind that the contract gains is refused until it is handled.
+            // Every kind has been handled above. A kind that the contract gains is refused until it is
+            // handled.
             other => self.lack(work, other.kind().name()),
         }
         self.report_modules();

@@ -276,9 +276,9 @@ impl CudaSession {
 }
 
 impl Part {
-    /// Does what has to wait for mappings that the guest has ended and that earlier work may use. The session's
-    /// own work is all that it waits for; with streams that wait for the guest it refuses, because what ends
-    /// that wait comes later.
+    /// Does what has to wait for mappings that the guest has ended and that earlier work may use. The
+    /// session's own work is all that it waits for; with streams that wait for the guest it refuses, because
+    /// what ends that wait comes later.
     fn when_unmapped(
         &self,
         mut act: impl FnMut(&crate::gpu::memory::Memory) -> Result<MapOutcome, MemoryError>,

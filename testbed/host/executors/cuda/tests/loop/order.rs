@@ -1,5 +1,5 @@
-//! Order: of streams, of the default stream, of events and joins, on a device that keeps no order that it need not
-//! keep.
+//! Order: of streams, of the default stream, of events and joins, on a device that keeps no order that it
+//! need not keep.
 
 use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::stream::{EventCreate, EventRecord, Join, Signal, StreamDestroy, StreamWait};

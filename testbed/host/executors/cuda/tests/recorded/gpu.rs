@@ -57,9 +57,9 @@ impl Gpu {
         self.calls().iter().filter(|line| line["call"] == call).count()
     }
 
-    /// Checks what holds of every record: nothing is refused, no copy names memory that is not pinned, and the thread
-    /// that reads the ring, which has made the context, waits for nothing, but once when a new context's clock is
-    /// compared with the host's.
+    /// Checks what holds of every record: nothing is refused, no copy names memory that is not pinned, and
+    /// the thread that reads the ring, which has made the context, waits for nothing, but once when a new
+    /// context's clock is compared with the host's.
     pub fn check(&self) {
         let calls = self.calls();
         let bad =

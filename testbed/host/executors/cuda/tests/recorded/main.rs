@@ -1,5 +1,6 @@
-//! The cuda executor on a libcuda that refuses what CUDA's documentation refuses, and writes down each call. No call is
-//! refused, the calls come as the files of `sequences` have them, and nothing of a guest's data is looked at.
+//! The cuda executor on a libcuda that refuses what CUDA's documentation refuses, and writes down each call.
+//! No call is refused, the calls come as the files of `sequences` have them, and nothing of a guest's data is
+//! looked at.
 
 #[allow(dead_code, reason = "shared with the device's own tests")]
 #[path = "../../../../device/tests/main/bench.rs"]

@@ -1,5 +1,5 @@
-//! The executor looks at no byte of what a guest copies: with the pages of the data taken away from the device's own
-//! mapping, copies are given to the GPU all the same.
+//! The executor looks at no byte of what a guest copies: with the pages of the data taken away from the
+//! device's own mapping, copies are given to the GPU all the same.
 
 use std::ffi::c_void;
 use std::fs;
@@ -30,8 +30,8 @@ fn device_mappings(gpu: &Gpu, guest: &Guest) -> Vec<usize> {
 
 fn protect(start: usize, flags: MprotectFlags) {
     let start: *mut c_void = std::ptr::with_exposed_provenance_mut(start);
-    // SAFETY: the pages are the window's, mapped by the device of this process; whoever touches them while they are
-    // taken away ends the test, which is what it is for.
+    // SAFETY: the pages are the window's, mapped by the device of this process; whoever touches them while
+    // they are taken away ends the test, which is what it is for.
     unsafe { mprotect(start, BYTES as usize, flags) }.expect("pages of a mapping");
 }
 

@@ -1,8 +1,8 @@
 //! Links modules: makes one text of several, in which the names that they share mean one thing.
 //!
-//! What one module declares as another's, and another defines, is left out. Of several weak definitions one stays. A
-//! name that a module has for itself is changed where another has it too. Bodies are copied as they are but for such
-//! names: what is wrong with them is found when a kernel is parsed.
+//! What one module declares as another's, and another defines, is left out. Of several weak definitions one
+//! stays. A name that a module has for itself is changed where another has it too. Bodies are copied as they
+//! are but for such names: what is wrong with them is found when a kernel is parsed.
 
 mod cut;
 

@@ -1,5 +1,5 @@
-//! What epilogues do to each element. GELU is the approximation by tanh that cuBLASLt's manual states, not the one by the
-//! error function.
+//! What epilogues do to each element. GELU is the approximation by tanh that cuBLASLt's manual states, not
+//! the one by the error function.
 
 use std::f64::consts::FRAC_2_PI;
 
@@ -11,7 +11,8 @@ pub(super) struct Activations<N> {
     pub gelu_slope: fn(N) -> N,
     /// Whether ReLU keeps a number; not NaN.
     pub is_positive: fn(N) -> bool,
-    /// What ReLU's mask has for a number: a 1 for both noughts, a 0 for NaN. An RTX 3060 with cuBLASLt 13.0 does so.
+    /// What ReLU's mask has for a number: a 1 for both noughts, a 0 for NaN. An RTX 3060 with cuBLASLt 13.0
+    /// does so.
     pub is_in_mask: fn(N) -> bool,
 }
 

@@ -1,7 +1,7 @@
 //! `D = epilogue(alpha * op(A) * op(B) + beta * C)`: what cuBLASLt adds to a product, tile by tile.
 //!
-//! The epilogue sees each element before it is rounded to D's type. Sums of D's rows need all tiles of these rows, so one
-//! job makes all of them; otherwise a job makes a tile. Sums of A and B are jobs of their own.
+//! The epilogue sees each element before it is rounded to D's type. Sums of D's rows need all tiles of these
+//! rows, so one job makes all of them; otherwise a job makes a tile. Sums of A and B are jobs of their own.
 
 use std::ops::Range;
 
@@ -21,7 +21,8 @@ use super::workers::Run;
 /// Bits of a mask's leading dimension come in these portions.
 const MASK_BITS: u64 = 128;
 
-/// Carries out the products of a message. What does not count is not read, as with [`multiply`](super::multiply).
+/// Carries out the products of a message. What does not count is not read, as with
+/// [`multiply`](super::multiply).
 ///
 /// # Errors
 /// Those of [`GemmError`]. Nothing has been written unless it is [`GemmError::Halted`].
@@ -319,7 +320,8 @@ impl<R: Arithmetic> Products<'_, R> {
         Ok(())
     }
 
-    /// Reads or writes the part of the auxiliary matrix that belongs to the elements from `place`, row and column, on.
+    /// Reads or writes the part of the auxiliary matrix that belongs to the elements from `place`, row and
+    /// column, on.
     fn apply_auxiliary(
         &self,
         at: &Located<'_>,

@@ -13,8 +13,8 @@ use super::error::GemmError;
 use super::matrix::{Access, Block, Column, Located, Matrix};
 use super::workers::Run;
 
-/// Rows and columns of a tile of the result. With sizes of half and twice as many, and [`DEPTH`]s of 128 to 512,
-/// products were as fast within the noise: there only must be enough tiles to share out, and few enough
+/// Rows and columns of a tile of the result. With sizes of half and twice as many, and [`DEPTH`]s of 128 to
+/// 512, products were as fast within the noise: there only must be enough tiles to share out, and few enough
 /// copies of the same block.
 pub(super) const TILE: u64 = 256;
 /// Columns of A and rows of B that are multiplied at once.
@@ -54,8 +54,8 @@ pub(super) struct Input<N> {
 }
 
 impl<N: ndarray::LinalgScalar> Input<N> {
-    /// Copies rows and columns of what the operation makes of the matrix. The block is to be transposed if the
-    /// operation transposes.
+    /// Copies rows and columns of what the operation makes of the matrix. The block is to be transposed if
+    /// the operation transposes.
     fn read<R: Arithmetic<Number = N>>(
         &self,
         from: &Located<'_>,
@@ -118,8 +118,9 @@ impl<R: Arithmetic> Sums<'_, R> {
         Ok(())
     }
 
-    /// Makes `scratch.sums` the tile of these rows and columns of product `index`; its contents mean nothing where A and
-    /// B do not count. Looks for the matrices again: the program may have changed arrays of addresses.
+    /// Makes `scratch.sums` the tile of these rows and columns of product `index`; its contents mean nothing
+    /// where A and B do not count. Looks for the matrices again: the program may have changed arrays of
+    /// addresses.
     pub(super) fn tile(
         &self,
         scratch: &mut Scratch<R::Number>,
@@ -174,8 +175,8 @@ impl<R: Arithmetic> Sums<'_, R> {
     }
 }
 
-/// Adds up the rows of what the operation makes of a matrix with `across` columns: `totals` are those of `rows` of product
-/// `index`.
+/// Adds up the rows of what the operation makes of a matrix with `across` columns: `totals` are those of
+/// `rows` of product `index`.
 pub(super) fn add_rows<R: Arithmetic>(
     (memory, run): (&View, &Run<'_>),
     input: &Input<R::Number>,

@@ -1,7 +1,8 @@
 //! Operations on vectors: sums over their elements, and one vector added to another.
 //!
-//! One thread takes the elements in their order and computes in f64, so a result is the same every time and none is less
-//! exact than its types say. Every number is a complex one here; of real types the imaginary part is 0.
+//! One thread takes the elements in their order and computes in f64, so a result is the same every time and
+//! none is less exact than its types say. Every number is a complex one here; of real types the imaginary
+//! part is 0.
 
 use std::ops::Range;
 

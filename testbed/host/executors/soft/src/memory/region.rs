@@ -24,8 +24,8 @@ fn span(memory: u64) -> u64 {
     wanted.checked_next_power_of_two().map_or(ADDRESS_SPAN, |span| span.min(ADDRESS_SPAN))
 }
 
-/// The addresses of the ranges that programs reserve, of a device with `memory` bytes whose addresses start at
-/// `base`.
+/// The addresses of the ranges that programs reserve, of a device with `memory` bytes whose addresses start
+/// at `base`.
 pub(crate) fn reserved(base: u64, memory: u64) -> Range<u64> {
     let span = span(memory);
     base + span / 8 * 6..base + span
@@ -67,8 +67,8 @@ impl Region {
         })
     }
 
-    /// Takes addresses for a range that the program reserves: at `hint` if they are free there, in the area of
-    /// such ranges ([`reserved`]), and otherwise anywhere in it. `None`: it has no room.
+    /// Takes addresses for a range that the program reserves: at `hint` if they are free there, in the area
+    /// of such ranges ([`reserved`]), and otherwise anywhere in it. `None`: it has no room.
     pub(super) fn reserve(&self, bytes: u64, alignment: u64, hint: u64) -> Option<u64> {
         let mut area = lock(&self.reserved);
         let wished = hint != 0 && hint.is_multiple_of(alignment);

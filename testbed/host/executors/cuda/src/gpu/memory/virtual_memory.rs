@@ -1,5 +1,5 @@
-//! Memory that the guest manages itself: ranges that it reserves within the session's addresses, physical memory
-//! under handles, and mappings of the one in the other.
+//! Memory that the guest manages itself: ranges that it reserves within the session's addresses, physical
+//! memory under handles, and mappings of the one in the other.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

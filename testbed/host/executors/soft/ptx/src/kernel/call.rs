@@ -1,7 +1,9 @@
-//! Calls: of `vprintf`, which the device has, and of functions of the module, whose bodies take the place of the call.
+//! Calls: of `vprintf`, which the device has, and of functions of the module, whose bodies take the place of
+//! the call.
 //!
-//! nvcc declares parameters for each call (`.param .b64 param0; st.param.b64 [param0+0], %rd1;`), which become registers
-//! here. Those of the function are other names of the same registers: a function does not write its parameters.
+//! nvcc declares parameters for each call (`.param .b64 param0; st.param.b64 [param0+0], %rd1;`), which
+//! become registers here. Those of the function are other names of the same registers: a function does not
+//! write its parameters.
 
 use crate::error::PtxError;
 use crate::ir::{Class, Guard, Op, Operand, Reg};

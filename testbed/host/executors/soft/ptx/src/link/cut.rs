@@ -45,8 +45,8 @@ pub(super) fn cut<'t>(input: Input<'t>, effort: &'t Effort) -> Result<Parts<'t>,
     Ok(Parts { input, version: module.version(), target: module.target(), items })
 }
 
-/// Reads one directive; `None` for one that declares nothing. Version, target and size of addresses are those of the
-/// linked module, pragmas are hints, and there is no debugger for sections.
+/// Reads one directive; `None` for one that declares nothing. Version, target and size of addresses are those
+/// of the linked module, pragmas are hints, and there is no debugger for sections.
 fn directive<'t>(tokens: &mut Tokens<'t>) -> Result<Option<Item<'t>>, PtxError> {
     let (start, line) = tokens.place();
     let mut linkage = Linkage::Internal;
