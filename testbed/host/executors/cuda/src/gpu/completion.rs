@@ -50,6 +50,8 @@ struct Item {
 #[derive(Debug, Default)]
 struct Lanes {
     items: BTreeMap<u64, VecDeque<Item>>,
+    /// The lane whose item is being finished.
+    finishing: Option<u64>,
     stop: bool,
 }
 
@@ -102,6 +104,12 @@ impl Completions {
     /// Does it now: no work is before it.
     pub(crate) fn now(&self, then: Then, number: u64) {
         self.shared.act(then, None, number);
+    }
+
+    /// Whether all that was to be done at fences of the lane has been done.
+    pub(crate) fn is_settled(&self, lane: u64) -> bool {
+        let lanes = self.shared.lanes();
+        lanes.finishing != Some(lane) && !lanes.items.contains_key(&lane)
     }
 
     /// The context is lost: the thread looks at it now.
@@ -186,6 +194,7 @@ impl Shared {
                 any = true;
                 let item = self.take(lane);
                 self.finish(item);
+                self.lanes().finishing = None;
             }
         }
         any
@@ -204,6 +213,7 @@ impl Shared {
         if items.is_empty() {
             lanes.items.remove(&lane);
         }
+        lanes.finishing = Some(lane);
         item
     }
 

@@ -75,6 +75,11 @@ impl Lane {
         !self.dirty && self.tail.as_ref().is_none_or(|tail| tail.is_known_complete())
     }
 
+    /// The newest fence.
+    pub(crate) const fn last(&self) -> Option<&Arc<Fence>> {
+        self.tail.as_ref()
+    }
+
     /// A fence was recorded behind all work. What that work uses is handed over.
     pub(crate) fn fenced(&mut self, fence: &Arc<Fence>) -> Vec<Used> {
         self.dirty = false;

@@ -84,7 +84,7 @@ impl Streams {
         self.active.remove(&number);
         let lane = self.lanes.remove(&number);
         if let (Some(lane), Some(fence)) = (lane, fence?) {
-            self.ended.retain(|(_, fence)| !fence.is_known_complete());
+            self.forget_ended();
             // So that it is found complete.
             self.completions.add(lane.id, &fence, message, Then::Drop(Arc::new(())));
             self.ended.push((lane.id, fence));
@@ -206,22 +206,40 @@ impl Streams {
         recorded
     }
 
-    /// Keeps `used` until all that any stream was given is complete.
+    /// Keeps `used` until all that any stream was given is complete, and what that used is free.
     pub(crate) fn after_all(&mut self, message: u64, used: &Used) -> Result<(), DriverError> {
         for number in self.active.clone() {
-            if self.lanes.get(&number).is_none_or(Lane::is_idle) {
-                self.active.remove(&number);
-                continue;
-            }
-            if let Some(fence) = self.own_fence(number, message)? {
-                self.completions.add(self.lane(number), &fence, message, Then::Drop(Arc::clone(used)));
+            let Some(lane) = self.lanes.get(&number) else { continue };
+            let (id, dirty, last) = (lane.id, lane.is_dirty(), lane.last().cloned());
+            let fence = if dirty {
+                Some(self.record(number, message, false)?)
+            } else {
+                last.filter(|fence| !self.is_over(id, fence))
+            };
+            match fence {
+                Some(fence) => self.completions.add(id, &fence, message, Then::Drop(Arc::clone(used))),
+                None => {
+                    self.active.remove(&number);
+                }
             }
         }
-        self.ended.retain(|(_, fence)| !fence.is_known_complete());
+        self.forget_ended();
         for (lane, fence) in &self.ended {
             self.completions.add(*lane, fence, message, Then::Drop(Arc::clone(used)));
         }
         Ok(())
+    }
+
+    /// Whether a lane's fence is reached, and all that was to be done then has been done.
+    fn is_over(&self, lane: u64, fence: &Fence) -> bool {
+        fence.is_known_complete() && self.completions.is_settled(lane)
+    }
+
+    /// Forgets destroyed streams whose work is over.
+    fn forget_ended(&mut self) {
+        let mut ended = std::mem::take(&mut self.ended);
+        ended.retain(|(lane, fence)| !self.is_over(*lane, fence));
+        self.ended = ended;
     }
 
     /// The fence of a stream's own work; that of streams that it is ordered with does not count.
@@ -246,7 +264,7 @@ impl Streams {
                 self.add_join(self.lane(number), fence);
             }
         }
-        self.ended.retain(|(_, fence)| !fence.is_known_complete());
+        self.forget_ended();
         for (lane, fence) in self.ended.clone() {
             self.add_join(lane, fence);
         }
