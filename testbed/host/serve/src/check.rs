@@ -90,9 +90,8 @@ impl Arguments {
             _ => None,
         };
         let usual = ExecutorOptions::default();
-        let software = [ExecutorKind::Soft, ExecutorKind::Null];
         Ok(Subject {
-            cuda: !settings.executor.is_some_and(|executor| software.contains(&executor)),
+            cuda: settings.executor() == ExecutorKind::Cuda,
             gpu: settings.gpu.map(|gpu| gpu.0),
             memory: settings.memory.unwrap_or(usual.memory).0,
             socket,

@@ -1,5 +1,6 @@
 //! Options that name what stands behind devices: the executor and its GPU. Both commands have them.
 
+use std::fmt;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -37,6 +38,16 @@ pub(crate) enum ExecutorKind {
     Null,
     /// A GPU of this host, through its libcuda. Which facts the devices have is the GPU's to say.
     Cuda,
+}
+
+impl fmt::Display for ExecutorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Soft => "soft",
+            Self::Null => "null",
+            Self::Cuda => "cuda",
+        })
+    }
 }
 
 /// Options.
@@ -149,15 +160,13 @@ impl Description {
             }
             ExecutorKind::Null => Arc::new(Null::new(&self.gpu)?),
             ExecutorKind::Cuda => {
-                let usual = CudaOptions::new(self.gpu.addresses.range().base);
+                let usual = CudaOptions::new(self.gpu.addresses.clone());
                 let options = CudaOptions {
                     libcuda: self.libcuda.clone(),
                     uuid: self.host_gpu,
                     memory: self.gpu_memory,
                     ..usual
                 };
-                // The options name the addresses alone. They stay this process's for as long as it serves.
-                std::mem::forget(self.gpu.addresses.clone());
                 Arc::new(Cuda::new(&options)?)
             }
         })
@@ -215,6 +224,7 @@ impl ExecutorOptions {
         let config = WorkerConfig {
             name: executor.name(),
             facts: executor.facts(),
+            addresses: gpu.addresses.clone(),
             program: "/proc/self/exe".into(),
             arguments: vec![WORKER.into()],
             executor: serde_json::to_value(&description)?,

@@ -59,8 +59,18 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if !misplaced.is_empty() {
         bail!("the bus {bus} has no {}", misplaced.join(", "));
     }
+    let (executor, unused) = (settings.executor(), settings.unused());
+    if !unused.is_empty() {
+        bail!("the executor {executor} has no {}", unused.join(", "));
+    }
     if let Some(format) = arguments.print {
         return print(format, &settings, &bus);
+    }
+    if matches!(bus, Bus::V1(_)) && executor == ExecutorKind::Cuda {
+        bail!(
+            "the bus {bus} has no executor cuda, which needs devices of version 2: name another one, such as \
+             --executor soft"
+        );
     }
     log(settings.log.unwrap_or(WARN));
     let knobs = Knobs::default();
@@ -114,7 +124,7 @@ impl Arguments {
 /// What stands behind the device.
 fn host(settings: &Settings) -> ExecutorOptions {
     let usual = ExecutorOptions::default();
-    let executor = settings.executor.unwrap_or(ExecutorKind::Cuda);
+    let executor = settings.executor();
     ExecutorOptions {
         executor,
         // A GPU's context is lost by an illegal access: each session has a process of its own.

@@ -149,11 +149,29 @@ impl Settings {
         }
     }
 
+    /// The executor: the GPU, unless another one is named.
+    pub(crate) fn executor(&self) -> ExecutorKind {
+        self.executor.unwrap_or(ExecutorKind::Cuda)
+    }
+
+    /// The names of settings that are given and have no meaning with the executor.
+    pub(crate) fn unused(&self) -> Vec<&'static str> {
+        let (cuda, soft) = (ExecutorKind::Cuda, ExecutorKind::Soft);
+        let executor = self.executor();
+        named([
+            ("libcuda", self.libcuda.is_some(), executor == cuda),
+            ("libcublas", self.libcublas.is_some(), executor == cuda),
+            ("cc", self.cc.is_some(), executor != cuda),
+            ("threads", self.threads.is_some(), executor == soft),
+            ("kernel-timeout", self.kernel_timeout.is_some(), executor == soft),
+        ])
+    }
+
     /// The names of settings that are given and have no meaning on the bus.
     pub(crate) fn misplaced(&self, bus: &Bus) -> Vec<&'static str> {
         let machine = matches!(bus, Bus::VfioUser(_));
         let mediator = matches!(bus, Bus::V1(_));
-        [
+        named([
             ("group", self.group.is_some(), machine || mediator),
             ("window", self.window.is_some(), !mediator),
             ("channels", self.channels.is_some(), !mediator),
@@ -161,11 +179,13 @@ impl Settings {
             ("vm-slot", self.vm_slot.is_some(), machine),
             ("rate", self.rate.is_some(), mediator),
             ("grace", self.grace.is_some(), mediator),
-        ]
-        .into_iter()
-        .filter_map(|(name, given, meant)| (given && !meant).then_some(name))
-        .collect()
+        ])
     }
+}
+
+/// The settings that are given without being meant, of names with whether they are given and meant.
+fn named<const N: usize>(settings: [(&'static str, bool, bool); N]) -> Vec<&'static str> {
+    settings.into_iter().filter_map(|(name, given, meant)| (given && !meant).then_some(name)).collect()
 }
 
 #[cfg(test)]
@@ -252,5 +272,17 @@ mod tests {
         assert_eq!(misplaced("vfio-user:/a"), ["rate", "grace"]);
         assert_eq!(misplaced("sim:/a"), ["group", "vm-memory", "vm-slot", "rate", "grace"]);
         assert_eq!(misplaced("v1:/a"), ["window", "channels", "vm-memory", "vm-slot"]);
+    }
+
+    #[test]
+    fn settings_that_an_executor_has_not_are_named() {
+        let all = VALUES.iter().fold(Settings::default(), |all, (name, value)| all.or(line(name, value)));
+        let unused = |executor| Settings { executor, ..all.clone() }.unused();
+        let cuda = ["cc", "threads", "kernel-timeout"];
+        assert_eq!(unused(None), cuda, "the GPU, if none is named");
+        assert_eq!(unused(Some(ExecutorKind::Cuda)), cuda);
+        assert_eq!(unused(Some(ExecutorKind::Soft)), ["libcuda", "libcublas"]);
+        assert_eq!(unused(Some(ExecutorKind::Null)), ["libcuda", "libcublas", "threads", "kernel-timeout"]);
+        assert!(Settings::default().unused().is_empty());
     }
 }

@@ -79,6 +79,7 @@ fn executor(worker: bool) -> Result<Arc<dyn Executor>, Box<dyn Error>> {
     let config = WorkerConfig {
         name: "null",
         facts: null.facts(),
+        addresses: gpu.addresses.clone(),
         program: "/proc/self/exe".into(),
         arguments: vec!["worker".into()],
         executor: json!(gpu),

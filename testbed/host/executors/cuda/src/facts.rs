@@ -4,7 +4,6 @@
 use std::ffi::c_int;
 use std::ops::RangeInclusive;
 
-use vgpu_wire::AddressRange;
 use vgpu_wire::facts::{DeviceFacts, exec};
 
 use crate::driver::device::{Device, uuid_text};
@@ -107,7 +106,7 @@ pub(crate) fn facts(device: &Device, options: &CudaOptions) -> Result<Box<Device
         reserved: [0; 13],
         attributes,
     });
-    facts.set_addresses(AddressRange { base: options.address_base, bytes: options.address_bytes });
+    facts.set_addresses(options.range);
     Ok(facts)
 }
 
@@ -133,11 +132,14 @@ fn driver_text(options: &CudaOptions) -> [u8; 80] {
 
 #[cfg(test)]
 mod tests {
+    use vgpu_device::Addresses;
+
     use super::*;
 
     #[test]
     fn contexts_come_out_of_the_gpus_memory_and_guests_get_the_rest() {
-        let options = CudaOptions { context_bytes: 10, contexts: 3, ..CudaOptions::new(0) };
+        let options =
+            CudaOptions { context_bytes: 10, contexts: 3, ..CudaOptions::new(Addresses::next_in_process()) };
         let of = |memory, bytes| total(bytes, &CudaOptions { memory, ..options.clone() }).ok();
         assert_eq!((of(None, 100), of(Some(50), 100), of(Some(80), 100)), (Some(70), Some(50), Some(70)));
         assert_eq!((of(None, 30), of(Some(1), 29)), (None, None));

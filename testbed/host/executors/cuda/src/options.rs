@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use vgpu_device::ADDRESS_SPAN;
+use vgpu_device::Addresses;
+use vgpu_wire::AddressRange;
 
 /// GPU memory that a context takes for itself, bytes: what CUDA 12 takes on GPUs of the last years, rounded
 /// up.
@@ -21,27 +22,28 @@ pub struct CudaOptions {
     pub context_bytes: u64,
     /// Contexts at a time for which GPU memory is set aside.
     pub contexts: u32,
-    /// Where device addresses start.
-    pub address_base: u64,
-    /// Bytes of device addresses, of which each session has all.
-    pub address_bytes: u64,
+    /// The device's addresses, which the executor keeps from other device processes for as long as it lives.
+    pub addresses: Addresses,
+    /// Where device memory is mapped, in every session: all of `addresses`, unless the driver is a stand-in
+    /// that gives other ones.
+    pub range: AddressRange,
     /// Version text of the driver as NVML reports it. `None`: what the kernel module says of itself.
     pub driver_text: Option<String>,
 }
 
 impl CudaOptions {
     /// The first GPU of the host's driver, all of its memory beside that of two contexts, device addresses
-    /// from `address_base` on.
+    /// `addresses`.
     #[must_use]
-    pub const fn new(address_base: u64) -> Self {
+    pub fn new(addresses: Addresses) -> Self {
         Self {
             libcuda: None,
             uuid: None,
             memory: None,
             context_bytes: CONTEXT_BYTES,
             contexts: 2,
-            address_base,
-            address_bytes: ADDRESS_SPAN,
+            range: addresses.range(),
+            addresses,
             driver_text: None,
         }
     }

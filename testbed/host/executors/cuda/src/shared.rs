@@ -4,7 +4,8 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use vgpu_device::Account;
+use vgpu_device::{Account, Addresses};
+use vgpu_wire::AddressRange;
 
 use crate::driver::device::Device;
 use crate::driver::error::DriverError;
@@ -18,8 +19,10 @@ pub(crate) struct Shared {
     pub(crate) device: Device,
     pub(crate) account: Arc<Account>,
     pub(crate) images: Store,
-    pub(crate) address_base: u64,
-    pub(crate) address_bytes: u64,
+    /// The addresses at which each session maps its memory.
+    pub(crate) range: AddressRange,
+    /// Keeps other device processes from the same addresses.
+    _addresses: Addresses,
     /// The unit in which memory is made and mapped, bytes.
     pub(crate) granule: u64,
     /// Streams can store words of the host and wait for them.
@@ -37,8 +40,8 @@ impl Shared {
         Ok(Self {
             account: Arc::new(Account::new(total)),
             images: code::store(),
-            address_base: options.address_base,
-            address_bytes: options.address_bytes,
+            range: options.range,
+            _addresses: options.addresses.clone(),
             granule,
             stream_operations,
             contexts: AtomicU64::new(0),

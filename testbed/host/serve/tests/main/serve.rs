@@ -153,6 +153,21 @@ fn what_cannot_be_served_is_refused_in_a_sentence() {
     assert!(
         refused(&["--bus", "sim:/tmp/x", "--rate", "5", "--vm-slot", "3"]).contains("has no vm-slot, rate")
     );
+    let said = refused(&["--bus", "sim:/tmp/x", "--cc", "9.0", "--threads", "2"]);
+    assert!(said.contains("the executor cuda has no cc, threads"), "{said}");
+    let said = refused(&["--bus", "sim:/tmp/x", "--executor", "null", "--libcuda", "/x", "--threads", "2"]);
+    assert!(said.contains("the executor null has no libcuda, threads"), "{said}");
+    let said = refused(&["--bus", "v1:/tmp/x"]);
+    assert!(said.contains("needs devices of version 2") && said.contains("--executor soft"), "{said}");
+    let said = refused(&["--bus", "sim:/tmp/x", "--libcuda", "/nowhere/libcuda.so.1"]);
+    assert!(
+        said.starts_with(
+            "vgpu-device: load the NVIDIA driver: /nowhere/libcuda.so.1: cannot open shared object"
+        ),
+        "{said}"
+    );
+    assert_eq!(said.matches("libcuda.so.1").count(), 1, "{said}");
+    assert!(said.ends_with("; install it on this host\n"), "{said}");
     assert!(refused(&["--bus", "v1:/tmp/x", "--print", "qemu"]).contains("not one that QEMU connects to"));
     assert!(
         refused(&["--config", "/does/not/exist"]).contains("read the configuration file /does/not/exist")

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::unistd::{Gid, Uid, User, getgrouplist};
-use vgpu_device::{Executor, ExecutorError, Session, SessionHost, WorkerCount};
+use vgpu_device::{Addresses, Executor, ExecutorError, Session, SessionHost, WorkerCount};
 use vgpu_wire::facts::DeviceFacts;
 
 use crate::device::accounts::Accounts;
@@ -25,6 +25,9 @@ pub struct WorkerConfig {
     pub name: &'static str,
     /// What the device says of itself; memory is what all sessions may have together.
     pub facts: DeviceFacts,
+    /// The device's addresses, which this process keeps from other device processes for as long as the
+    /// executor lives: workers know their number alone.
+    pub addresses: Addresses,
     /// The program, which calls [`main`](crate::main) when it is given `arguments`. Usually `/proc/self/exe`:
     /// the program that runs, whatever has become of its file.
     pub program: PathBuf,
@@ -63,6 +66,8 @@ pub struct WorkerExecutor {
     name: &'static str,
     facts: Box<DeviceFacts>,
     common: Arc<Common>,
+    /// Keeps other device processes from the same addresses.
+    _addresses: Addresses,
 }
 
 impl WorkerExecutor {
@@ -80,6 +85,7 @@ impl WorkerExecutor {
             name: config.name,
             facts: Box::new(config.facts),
             common: Arc::new(Common { program, accounts }),
+            _addresses: config.addresses,
         })
     }
 }

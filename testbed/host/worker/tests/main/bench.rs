@@ -61,6 +61,7 @@ pub fn worker_config(kind: &str) -> WorkerConfig {
     WorkerConfig {
         name: "test",
         facts,
+        addresses: gpu.addresses.clone(),
         program: "/proc/self/exe".into(),
         arguments: vec![WORKER.into()],
         executor: json!({ "kind": kind, "gpu": gpu }),

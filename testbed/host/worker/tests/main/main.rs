@@ -71,6 +71,7 @@ fn main() -> ExitCode {
             calls_are_refused,
             rights_are_given_up,
             another_user_is_who_was_asked_for,
+            addresses_stay_the_devices_while_it_has_an_executor,
         }
     };
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()

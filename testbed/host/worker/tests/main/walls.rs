@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rustix::io::Errno;
-use vgpu_device::Limits;
+use vgpu_device::{Limits, RangeLocks};
 use vgpu_wire::body::module::{Occupancy, OccupancyReply};
 use vgpu_worker::{WorkerConfig, WorkerError, WorkerExecutor};
 use zerocopy::FromBytes;
@@ -90,4 +90,15 @@ pub fn another_user_is_who_was_asked_for() {
     assert!(status["Uid"].iter().all(|id| *id == user), "{:?}", status["Uid"]);
     assert!(!status["Gid"].iter().chain(&status["Groups"]).any(|id| id == "0"), "{:?}", status["Groups"]);
     assert_eq!(status["CapEff"], ["0000000000000000"]);
+}
+
+pub fn addresses_stay_the_devices_while_it_has_an_executor() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let locks = RangeLocks::open(dir.path()).expect("locks");
+    let addresses = locks.draw().expect("a range");
+    let index = addresses.index();
+    let executor = WorkerExecutor::new(WorkerConfig { addresses, ..worker_config("null") }).expect("workers");
+    assert_ne!(locks.draw().expect("another range").index(), index);
+    drop(executor);
+    assert_eq!(locks.draw().expect("the range").index(), index);
 }

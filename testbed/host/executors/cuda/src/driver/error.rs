@@ -8,13 +8,12 @@ use vgpu_abi::CUresult;
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The library is not there, or cannot be loaded.
-    #[error("load {path}: {source}; install the NVIDIA driver on this host")]
+    #[error("load the NVIDIA driver: {reason}; install it on this host")]
     Library {
         /// As it was asked for: a path, or a name that the loader looks up.
         path: PathBuf,
-        /// What the loader said.
-        #[source]
-        source: libloading::Error,
+        /// What the loader said, which begins with the library.
+        reason: String,
     },
     /// The library lacks a function.
     #[error("{path} has no {symbol}: the driver is too old; version 520 (CUDA 11.8) or later is needed")]

@@ -1,5 +1,6 @@
 //! The library and its functions, by their signatures in `vgpu-abi`.
 
+use std::error::Error as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -85,7 +86,11 @@ impl Driver {
     /// Loads the library, from `path` or as the loader finds it, and initialises it. Makes no context.
     pub(crate) fn load(path: Option<&Path>) -> Result<Arc<Self>, LoadError> {
         let path = path.unwrap_or(Path::new(SONAME));
-        let failed = |source| LoadError::Library { path: path.to_owned(), source };
+        let failed = |error: libloading::Error| LoadError::Library {
+            path: path.to_owned(),
+            // The error itself says only which call failed.
+            reason: error.source().map_or_else(|| error.to_string(), ToString::to_string),
+        };
         // SAFETY: whoever starts the executor chose the library; its initialisers are those that any CUDA
         // program runs.
         let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(failed)?;

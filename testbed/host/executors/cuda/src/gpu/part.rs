@@ -83,9 +83,10 @@ impl Part {
     ) -> Result<Self, StartError> {
         let context = Context::create(&shared.device)?;
         shared.count_context();
-        let reserved = Reserved::reserve(&context, shared.address_base, shared.address_bytes)?;
-        if reserved.base() != shared.address_base {
-            return Err(StartError::Addresses { wanted: shared.address_base, given: reserved.base() });
+        let range = shared.range;
+        let reserved = Reserved::reserve(&context, range.base, range.bytes)?;
+        if reserved.base() != range.base {
+            return Err(StartError::Addresses { wanted: range.base, given: reserved.base() });
         }
         let fences = Fences::new(&context);
         let idle = Stream::create(&context, true, 0)?;

@@ -5,9 +5,10 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use vgpu_device::{DeviceConfig, GpuConfig, SimBus};
+use vgpu_device::{Addresses, DeviceConfig, GpuConfig, SimBus};
 use vgpu_executor_cuda::{Cuda, CudaOptions};
 use vgpu_executor_soft::{Soft, SoftOptions, TestHooks};
+use vgpu_wire::AddressRange;
 
 use crate::bench::{Bench, CHANNELS, MEMORY, WINDOW, address, folder};
 
@@ -109,9 +110,9 @@ pub fn options() -> CudaOptions {
         memory: Some(MEMORY),
         context_bytes: 1 << 20,
         contexts: 1,
-        address_bytes: SPAN,
         driver_text: Some("580.65.06".to_owned()),
-        ..CudaOptions::new(base)
+        range: AddressRange { base, bytes: SPAN },
+        ..CudaOptions::new(Addresses::next_in_process())
     }
 }
 

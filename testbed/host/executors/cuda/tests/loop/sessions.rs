@@ -94,7 +94,7 @@ fn what_the_host_lacks_is_said_in_a_sentence() {
         let failed =
             |options: CudaOptions| Cuda::new(&options).expect_err("nothing to execute on").to_string();
         let nowhere = CudaOptions { libcuda: Some("/nowhere/libcuda.so.1".into()), ..options() };
-        assert!(failed(nowhere).starts_with("load /nowhere/libcuda.so.1: "));
+        assert!(failed(nowhere).starts_with("load the NVIDIA driver: /nowhere/libcuda.so.1: "));
         let uuid = Some([7; 16]);
         let text = failed(CudaOptions { uuid, ..options() });
         let wanted = "no GPU of this host has UUID GPU-07070707-0707-0707-0707-070707070707; it has GPU-";

@@ -26,8 +26,8 @@ impl Gpu {
     /// A device whose libcuda has these options.
     pub fn new(options: &Value) -> Self {
         let recording = Recording::new(options).expect("a recording libcuda");
-        let base = GpuConfig::new("any").expect("a range of addresses").addresses.range().base;
-        let options = CudaOptions { libcuda: Some(recording.library()), ..CudaOptions::new(base) };
+        let addresses = GpuConfig::new("any").expect("a range of addresses").addresses;
+        let options = CudaOptions { libcuda: Some(recording.library()), ..CudaOptions::new(addresses) };
         let executor = Cuda::new(&options).expect("a cuda executor");
         Self { bench: Bench::with(config(executor)), recording }
     }
