@@ -1,30 +1,45 @@
 //! `vgpu-testbed bench`: figures, as medians and ratios measured in one run. Nothing here passes or fails.
 
+mod calls;
 mod copies;
+mod launcher;
 mod measure;
 mod transport;
 
-use std::process::{Command, ExitCode, Stdio};
-use std::time::Instant;
+use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use serde_json::{Value, json};
 use vgpu_testbed::backends::Backend;
-use vgpu_testbed::bed::Bed;
-use vgpu_testbed::{nothing, programs};
 
-use measure::{facts, median};
+use calls::Amount;
 
 /// Options of `bench`.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Arguments {
-    /// One figure alone; without it the launcher and the way to a device list.
+    /// One figure alone; without it the launcher, the way to a device list, and what calls, copies and tokens
+    /// cost.
     #[command(subcommand)]
     what: Option<What>,
-    /// How many runs of each kind; they alternate.
+    /// How many starts of each kind; they alternate.
     #[arg(long, default_value_t = 100)]
     runs: usize,
+    /// Who serves the device: `null`, which does nothing and shows the way there, or `soft`.
+    #[arg(long, default_value = "null")]
+    executor: String,
+    /// How many launches a round.
+    #[arg(long, default_value_t = 1_000_000)]
+    launches: usize,
+    /// How much is copied a round, MiB.
+    #[arg(long, default_value_t = 256)]
+    mib: usize,
+    /// How many rounds of launches and copies.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// The model whose tokens are counted: a GGUF file, or `smollm2` or `gemma3`, which are fetched.
+    #[arg(long, default_value = "smollm2")]
+    model: String,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -38,64 +53,6 @@ enum What {
     Transport(transport::Arguments),
 }
 
-/// Milliseconds that a command takes, start to end.
-fn wall(command: &mut Command) -> Result<f64> {
-    let start = Instant::now();
-    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).status().context("start a program")?;
-    let ms = start.elapsed().as_secs_f64() * 1e3;
-    if !status.success() {
-        bail!("{command:?}: {status}");
-    }
-    Ok(ms)
-}
-
-/// What the stand-in prints as milliseconds from the dlopen of the backend to its device list.
-fn to_list(command: &mut Command) -> Result<f64> {
-    let output = command.stdin(Stdio::null()).current_dir("/").output().context("start a program")?;
-    if !output.status.success() {
-        bail!("{command:?}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr));
-    }
-    let seen: Value = serde_json::from_slice(&output.stdout)?;
-    if seen["devices"].as_array().is_none_or(Vec::is_empty) {
-        bail!("{command:?}: no device: {seen}");
-    }
-    seen["ms"].as_f64().context("no ms")
-}
-
-/// The launcher against the bare program.
-fn launcher(runs: usize) -> Result<Value> {
-    let bed = Bed::start("soft", &[facts("6.1")])?;
-    let (mut bare, mut launched) = (Vec::new(), Vec::new());
-    for _ in 0..runs {
-        bare.push(wall(&mut Command::new("/bin/true"))?);
-        launched
-            .push(wall(Command::new(programs::launcher()?).arg("/bin/true").env("VGPU_SYSFS", bed.sysfs()))?);
-    }
-    let (bare, launched) = (median(bare), median(launched));
-    Ok(json!({ "bare_ms": bare, "launched_ms": launched, "overhead_ms": launched - bare }))
-}
-
-/// From the dlopen of libggml-cuda.so to its device list, against libraries that do nothing.
-fn discovery(runs: usize, backend: Backend) -> Result<Value> {
-    let cc = if backend == Backend::Cuda12 { "6.1" } else { "7.5" };
-    let bed = Bed::start("soft", &[facts(cc)])?;
-    let nothing = nothing::build()?;
-    let path = backend.folder()?.join("libggml-cuda.so");
-    let standin = programs::standin()?;
-    let (mut without, mut with) = (Vec::new(), Vec::new());
-    for _ in 0..runs {
-        let mut command = Command::new(&standin);
-        command.arg("ggml").arg(&path).env("LD_PRELOAD", &nothing.preload);
-        without.push(to_list(
-            command.env("LD_LIBRARY_PATH", nothing.folder.path()).env("NOTHING_CC", cc.replace('.', "")),
-        )?);
-        let mut command = Command::new(programs::launcher()?);
-        with.push(to_list(command.arg(&standin).arg("ggml").arg(&path).env("VGPU_SYSFS", bed.sysfs()))?);
-    }
-    let (without, with) = (median(without), median(with));
-    Ok(json!({ "nothing_ms": without, "shims_ms": with, "ratio": with / without }))
-}
-
 /// Measures and prints.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.what {
@@ -103,33 +60,64 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         Some(What::Transport(arguments)) => return transport::run(arguments),
         None => {}
     }
-    let figures = json!({
-        "launcher": launcher(arguments.runs)?,
-        "discovery": {
-            "cuda12": discovery(arguments.runs, Backend::Cuda12)?,
-            "cuda13": discovery(arguments.runs, Backend::Cuda13)?,
-        },
+    let amount = Amount {
+        executor: &arguments.executor,
+        launches: arguments.launches,
+        mib: arguments.mib,
+        rounds: arguments.rounds,
+        model: &arguments.model,
+    };
+    let mut figures = calls::figures(amount, &[])?;
+    let launcher = launcher::overhead(arguments.runs)?;
+    figures["executor"] = json!(arguments.executor);
+    figures["worker"] = calls::figures(amount, &["--worker"])?;
+    figures["launcher_ms"] = launcher["overhead_ms"].clone();
+    figures["launcher"] = launcher;
+    figures["discovery"] = json!({
+        "cuda12": launcher::discovery(arguments.runs, Backend::Cuda12)?,
+        "cuda13": launcher::discovery(arguments.runs, Backend::Cuda13)?,
     });
     if arguments.json {
         println!("{figures:#}");
-        return Ok(ExitCode::SUCCESS);
+    } else {
+        print(&figures);
     }
-    let ms = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The figures for people.
+fn print(figures: &Value) {
+    let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
+    for (name, of) in [("without a worker", figures), ("with a worker", &figures["worker"])] {
+        println!(
+            "{name}: {:.2} M launches/s; synchronize {:.2} us (99 %: {:.2}); memcpy {:.2} GB/s, to the device {:.2}, from it {:.2}",
+            number(&of["launches_per_second"]) / 1e6,
+            number(&of["sync_rtt_us"]["p50"]),
+            number(&of["sync_rtt_us"]["p99"]),
+            number(&of["memcpy_gbps"]),
+            number(&of["h2d_gbps"]),
+            number(&of["d2h_gbps"]),
+        );
+        for (name, graphs) in [("graphs", "with graphs"), ("no_graphs", "without graphs")] {
+            let of = &of["per_token"][name];
+            println!("    a token {graphs}: {} messages, {} waits", of["messages"], of["waits"]);
+        }
+    }
     let launcher = &figures["launcher"];
     println!(
-        "launcher: /bin/true bare {:.2} ms, launched {:.2} ms, overhead {:.2} ms",
-        ms(&launcher["bare_ms"]),
-        ms(&launcher["launched_ms"]),
-        ms(&launcher["overhead_ms"])
+        "launcher: /bin/true bare {:.2} ms, with the libraries preloaded {:.2} ms, launched {:.2} ms, overhead {:.2} ms",
+        number(&launcher["bare_ms"]),
+        number(&launcher["preloaded_ms"]),
+        number(&launcher["launched_ms"]),
+        number(&launcher["overhead_ms"])
     );
     for name in ["cuda12", "cuda13"] {
         let of = &figures["discovery"][name];
         println!(
             "discovery, {name}: libraries that do nothing {:.3} ms, shims {:.3} ms, ratio {:.2}",
-            ms(&of["nothing_ms"]),
-            ms(&of["shims_ms"]),
-            ms(&of["ratio"])
+            number(&of["nothing_ms"]),
+            number(&of["shims_ms"]),
+            number(&of["ratio"])
         );
     }
-    Ok(ExitCode::SUCCESS)
 }

@@ -44,6 +44,9 @@ pub struct Settings {
     pub model: PathBuf,
     /// Fused attention; `None`: llama.cpp decides.
     pub flash_attention: Option<bool>,
+    /// Whether GGML may capture a token's work as a graph. It does where the device's compute capability is 7.0
+    /// or newer.
+    pub graphs: bool,
     /// Threads of the CPU backend; `None`: the program decides.
     pub threads: Option<u32>,
     /// Tokens behind each prompt.
@@ -68,6 +71,7 @@ impl Settings {
             backend: Backend::Cuda12,
             model,
             flash_attention: None,
+            graphs: true,
             threads: None,
             tokens,
             past_end: false,
@@ -115,6 +119,9 @@ impl Settings {
             command.arg("--logits").arg(path);
         }
         command.args(["--log", if self.log == LogTo::StderrIfWrong { "warn" } else { "info" }]);
+        if !self.graphs {
+            command.env("GGML_CUDA_DISABLE_GRAPHS", "1");
+        }
         // A backtrace of GGML's own starts a debugger; the error's text stands before it.
         command.env("GGML_NO_BACKTRACE", "1");
         let log = if self.log == LogTo::File {

@@ -60,6 +60,20 @@ pub fn shim(name: &str) -> Result<PathBuf> {
     path.canonicalize().with_context(|| format!("find {}", path.display()))
 }
 
+/// Names of the libraries that the launcher hands to each program.
+pub fn shims() -> Result<Vec<String>> {
+    let folder = shim("libcuda.so.1")?;
+    let folder = folder.parent().context("libcuda has no folder")?;
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))? {
+        let name = entry.context("list the libraries")?.file_name();
+        // The tracer has no version: it is preloaded only where a program is traced.
+        names.extend(name.to_str().filter(|name| name.contains(".so.")).map(str::to_owned));
+    }
+    names.sort();
+    Ok(names)
+}
+
 /// Path of the launcher that was built.
 pub fn launcher() -> Result<PathBuf> {
     program("vgpu-run", "vgpu-run")

@@ -2,14 +2,14 @@
 //! model's tensor sizes, against one core's memcpy of the same bytes. The rounds of the three alternate in
 //! one process, and the medians are compared.
 
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
-use serde_json::{Value, json};
+use anyhow::{Context, Result};
+use serde_json::json;
 use vgpu_testbed::bed::Bed;
-use vgpu_testbed::programs;
 
-use super::measure::{facts, median};
+use super::calls::copies;
+use super::measure::facts;
 
 /// Options of `bench copies`.
 #[derive(clap::Args)]
@@ -28,30 +28,12 @@ pub struct Arguments {
     json: bool,
 }
 
-/// The median of a list of seconds in the stand-in's answer, as GB/s.
-fn rate(answer: &Value, name: &str) -> Result<f64> {
-    let seconds: Vec<f64> =
-        serde_json::from_value(answer[name].clone()).with_context(|| format!("no {name}"))?;
-    let bytes = answer["bytes"].as_f64().context("no bytes")?;
-    Ok(bytes / median(seconds) / 1e9)
-}
-
 /// Measures and prints.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let bed = Bed::start(&arguments.executor, &[facts("6.1")])?;
-    let output = Command::new(programs::launcher()?)
-        .arg(programs::standin()?)
-        .args(["copies", "--mib", &arguments.mib.to_string(), "--rounds", &arguments.rounds.to_string()])
-        .env("VGPU_SYSFS", bed.sysfs())
-        .stdin(Stdio::null())
-        .output()
-        .context("start the stand-in")?;
-    if !output.status.success() {
-        bail!("the stand-in: {}: {}", output.status, String::from_utf8_lossy(&output.stderr));
-    }
-    let answer: Value = serde_json::from_slice(&output.stdout)?;
-    let memcpy = rate(&answer, "memcpy_s")?;
-    let (up, down) = (rate(&answer, "to_device_s")?, rate(&answer, "from_device_s")?);
+    let answer = copies(&bed, &arguments.executor, arguments.mib, arguments.rounds)?;
+    let rate = |name: &str| answer[name].as_f64().with_context(|| format!("no {name}"));
+    let (memcpy, up, down) = (rate("memcpy_gbps")?, rate("h2d_gbps")?, rate("d2h_gbps")?);
     let figures = json!({
         "copies": answer["copies"],
         "memcpy_gb_s": memcpy,

@@ -2,6 +2,10 @@
 
 use vgpu_serve::Facts;
 
+/// Tokens that are decoded before they are counted: kernels are loaded with the first, a graph is captured
+/// with the second.
+pub const WARM: usize = 3;
+
 /// The middle one of some values.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);

@@ -2,12 +2,14 @@
 //! VGPU-STUB: it uses CUDA and GGML by their public names through the loader, as anybody does. The one
 //! exception is the hostile program that sends messages of its own (`siege/messages.rs`).
 
+mod calls;
 mod copies;
 mod driver;
 mod ggml;
 mod maps;
 mod mix;
 mod parent;
+mod percentiles;
 mod sandbox;
 mod siege;
 mod soak;
@@ -52,6 +54,18 @@ enum Play {
         /// The program and its arguments.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         command: Vec<std::ffi::OsString>,
+    },
+    /// Launch kernels and synchronize through CUDA's runtime API, and print what that took.
+    Calls {
+        /// How many launches a round.
+        #[arg(long, default_value_t = 1_000_000)]
+        launches: usize,
+        /// How many rounds of launches.
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
+        /// How many synchronizes.
+        #[arg(long, default_value_t = 20_000)]
+        synchronizes: usize,
     },
     /// Copy ordinary memory to the device as GGML loads a model, and print the times beside memcpy's.
     Copies {
@@ -101,6 +115,7 @@ fn main() -> ExitCode {
         Play::Ggml { backend, base } => ggml::print_devices(&backend, base.as_deref()),
         Play::CloseAll { command } => parent::close_all(&command),
         Play::Sandbox { memfd, exec_bytes, command } => sandbox::enter(memfd, exec_bytes, &command),
+        Play::Calls { launches, rounds, synchronizes } => calls::measure(launches, rounds, synchronizes),
         Play::Copies { mib, rounds } => copies::measure(mib, rounds),
         Play::Transport { calls, kib } => transport::measure(calls, kib),
         Play::Soak { seed, operations, seconds } => soak::run(seed, operations, seconds),

@@ -6,9 +6,10 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::Result;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::driver::{self, done};
+use crate::percentiles::{nanoseconds, percentiles};
 
 type Alloc = unsafe extern "C" fn(*mut u64, usize) -> c_int;
 type Info = unsafe extern "C" fn(*mut usize, *mut usize) -> c_int;
@@ -16,17 +17,6 @@ type Set = unsafe extern "C" fn(u64, c_uint, usize, *mut c_void) -> c_int;
 type ToDevice = unsafe extern "C" fn(u64, *const c_void, usize) -> c_int;
 type ToHost = unsafe extern "C" fn(*mut c_void, u64, usize) -> c_int;
 type Synchronize = unsafe extern "C" fn() -> c_int;
-
-/// Median and 99th percentile of nanoseconds.
-fn percentiles(mut times: Vec<u64>) -> Value {
-    times.sort_unstable();
-    let at = |share: usize| times.get(times.len() * share / 100).copied();
-    json!({ "p50": at(50), "p99": at(99), "count": times.len() })
-}
-
-fn nanoseconds(start: Instant) -> u64 {
-    u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
-}
 
 /// Units a second.
 #[allow(clippy::cast_precision_loss, reason = "figures for people")]

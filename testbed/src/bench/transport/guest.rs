@@ -9,7 +9,8 @@ use vgpu_testbed::backends::Backend;
 use vgpu_testbed::guest::model;
 use vgpu_testbed::machine::{GuestMachine, Options};
 
-use super::options::{Arguments, WARM, stand_in};
+use super::super::measure::WARM;
+use super::options::{Arguments, stand_in};
 
 /// An emulated processor takes its time, and so does a machine that others use as well.
 const LIMIT: Duration = Duration::from_mins(10);

@@ -2,9 +2,6 @@
 
 use clap::ValueEnum;
 
-/// Tokens that are decoded before they are counted: kernels are loaded with the first, a graph is captured
-/// with the second.
-pub const WARM: usize = 3;
 /// Buses that are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Bus {

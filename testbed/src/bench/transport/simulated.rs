@@ -11,8 +11,8 @@ use vgpu_testbed::guest::{Place, Settings, model};
 use vgpu_testbed::programs;
 use vgpu_testbed::traffic::Traffic;
 
-use super::super::measure::facts;
-use super::options::{Arguments, WARM, stand_in};
+use super::super::measure::{WARM, facts};
+use super::options::{Arguments, stand_in};
 
 /// A way to a device.
 struct Way {
