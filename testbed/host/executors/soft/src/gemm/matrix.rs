@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use ndarray::{ArrayView2, ShapeBuilder};
 use vgpu_arena::{Illegal, SharedSlice, View};
+use vgpu_device::{MatrixShape, Strided};
 
 use super::element::{Element, Load, Store};
 use super::error::GemmError;
@@ -76,29 +77,30 @@ pub(super) fn scalar(
 impl Matrix {
     /// Refuses a leading dimension that is smaller than a column.
     pub(super) fn fits(self) -> Result<Self, GemmError> {
-        if self.leading >= self.rows.max(1) {
+        if self.shape().fits() {
             Ok(self)
         } else {
             Err(GemmError::Invalid { name: "a leading dimension", value: self.leading })
         }
     }
 
-    /// Number of bytes from the first element to the last; `u64::MAX` if it exceeds 64 bits. Neither
-    /// dimension may be 0.
+    /// What of memory the matrix takes.
+    const fn shape(&self) -> MatrixShape {
+        let Self { rows, columns, leading, .. } = *self;
+        MatrixShape { rows, columns, leading, element: self.element.bytes() }
+    }
+
+    /// Number of bytes from the first element to the last; `u64::MAX` if it exceeds 64 bits.
     fn extent(&self) -> u64 {
-        let elements =
-            (self.columns - 1).checked_mul(self.leading).and_then(|all| all.checked_add(self.rows));
-        elements.and_then(|elements| elements.checked_mul(self.element.bytes())).unwrap_or(u64::MAX)
+        self.shape().bytes().unwrap_or(u64::MAX)
     }
 
     /// Device address of the matrix of product `index`.
     fn address(&self, memory: &View, index: u64) -> Result<u64, GemmError> {
         match self.place {
             Place::Strided { address, stride } => {
-                let distance = i128::from(index) * i128::from(stride) * i128::from(self.element.bytes());
-                let start = i128::from(address) + distance;
                 let nowhere = GemmError::Illegal { name: self.name, index, address, bytes: u64::MAX };
-                u64::try_from(start).map_err(|_| nowhere)
+                Strided { address, stride, element: self.element.bytes() }.at(index).ok_or(nowhere)
             }
             Place::Array { address } => {
                 let at = address.saturating_add(index * ADDRESS);

@@ -1,0 +1,95 @@
+//! Where the elements of matrices lie, column after column as BLAS has them: what a product reaches is
+//! checked against its session's memory by these numbers.
+
+/// A matrix as it is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MatrixShape {
+    /// Elements of a column.
+    pub rows: u64,
+    /// How many columns.
+    pub columns: u64,
+    /// Leading dimension: elements from one column to the next.
+    pub leading: u64,
+    /// Size of an element in bytes.
+    pub element: u64,
+}
+
+impl MatrixShape {
+    /// Whether a column fits between one column and the next. BLAS asks it of matrices without elements too.
+    #[must_use]
+    pub const fn fits(&self) -> bool {
+        self.leading >= 1 && self.leading >= self.rows
+    }
+
+    /// Bytes from the first element to the last; 0 without elements. `None`: more than 64 bits count.
+    #[must_use]
+    pub fn bytes(&self) -> Option<u64> {
+        if self.rows == 0 || self.columns == 0 {
+            return Some(0);
+        }
+        let elements = (self.columns - 1).checked_mul(self.leading)?.checked_add(self.rows)?;
+        elements.checked_mul(self.element)
+    }
+}
+
+/// Matrices at equal distances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Strided {
+    /// Device address of the first.
+    pub address: u64,
+    /// Elements from one to the next; negative: backwards in memory.
+    pub stride: i64,
+    /// Size of an element in bytes.
+    pub element: u64,
+}
+
+impl Strided {
+    /// Device address of the matrix `index`. `None`: it is none.
+    #[must_use]
+    pub fn at(&self, index: u64) -> Option<u64> {
+        let distance = i128::from(index) * i128::from(self.stride);
+        let bytes = distance.checked_mul(i128::from(self.element))?;
+        u64::try_from(i128::from(self.address).checked_add(bytes)?).ok()
+    }
+
+    /// Address and length of the smallest range that holds all of the first `count` matrices, each of `bytes`
+    /// bytes. `None`: there are no such addresses, or `count` is 0.
+    #[must_use]
+    pub fn all(&self, count: u64, bytes: u64) -> Option<(u64, u64)> {
+        let (one, other) = (self.address, self.at(count.checked_sub(1)?)?);
+        let (low, high) = (one.min(other), one.max(other));
+        high.checked_add(bytes).map(|end| (low, end - low))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_matrix_reaches_from_its_first_element_to_its_last() {
+        let shape = MatrixShape { rows: 3, columns: 4, leading: 5, element: 8 };
+        assert_eq!((shape.fits(), shape.bytes()), (true, Some((3 * 5 + 3) * 8)));
+        assert!(!MatrixShape { leading: 2, ..shape }.fits());
+        assert!(!MatrixShape { rows: 0, leading: 0, ..shape }.fits());
+        assert_eq!(MatrixShape { columns: 0, ..shape }.bytes(), Some(0));
+        assert_eq!(MatrixShape { rows: 0, ..shape }.bytes(), Some(0));
+        for columns in [1 << 62, u64::MAX] {
+            assert_eq!(MatrixShape { columns, leading: 1 << 40, ..shape }.bytes(), None);
+        }
+        assert_eq!(MatrixShape { columns: 1 << 62, leading: 3, ..shape }.bytes(), None);
+    }
+
+    #[test]
+    fn a_batch_reaches_both_ways() {
+        let forward = Strided { address: 1000, stride: 10, element: 4 };
+        assert_eq!((forward.at(0), forward.at(3)), (Some(1000), Some(1120)));
+        assert_eq!(forward.all(4, 16), Some((1000, 136)));
+        let backward = Strided { stride: -10, ..forward };
+        assert_eq!(backward.all(4, 16), Some((880, 136)));
+        assert_eq!(Strided { stride: 0, ..forward }.all(u64::MAX, 16), Some((1000, 16)));
+        assert_eq!((backward.at(26), backward.all(27, 16), forward.all(0, 16)), (None, None, None));
+        let far = Strided { stride: i64::MIN, element: u64::MAX, ..forward };
+        assert_eq!((far.at(u64::MAX), far.all(2, 1), forward.all(1, u64::MAX)), (None, None, None));
+    }
+}
