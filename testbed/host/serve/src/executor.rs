@@ -69,6 +69,10 @@ pub(crate) struct ExecutorOptions {
     /// not given.
     #[arg(long, value_name = "PATH")]
     pub(crate) libcuda: Option<PathBuf>,
+    /// The library that computes the cuda executor's matrix products; `libcublas.so.13`, or
+    /// `libcublas.so.12`, as the loader finds them, if not given.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) libcublas: Option<PathBuf>,
     /// The GPU of the cuda executor; the first, if not given.
     #[arg(long = "gpu", value_name = "UUID")]
     pub(crate) host_gpu: Option<Uuid>,
@@ -116,6 +120,7 @@ impl Default for ExecutorOptions {
             name: vgpu_executor_soft::NAME.to_owned(),
             uuid: None,
             libcuda: None,
+            libcublas: None,
             host_gpu: None,
             gpu_memory: None,
             address_range: None,
@@ -138,6 +143,7 @@ pub(crate) struct Description {
     kind: ExecutorKind,
     gpu: GpuConfig,
     libcuda: Option<PathBuf>,
+    libcublas: Option<PathBuf>,
     host_gpu: Option<[u8; 16]>,
     gpu_memory: Option<u64>,
     threads: Option<NonZeroUsize>,
@@ -163,6 +169,7 @@ impl Description {
                 let usual = CudaOptions::new(self.gpu.addresses.clone());
                 let options = CudaOptions {
                     libcuda: self.libcuda.clone(),
+                    libcublas: self.libcublas.clone(),
                     uuid: self.host_gpu,
                     memory: self.gpu_memory,
                     ..usual
@@ -210,6 +217,7 @@ impl ExecutorOptions {
             kind: self.executor,
             gpu: gpu.clone(),
             libcuda: self.libcuda.clone(),
+            libcublas: self.libcublas.clone(),
             host_gpu: self.host_gpu.map(|gpu| gpu.0),
             gpu_memory: self.gpu_memory.map(|memory| memory.0),
             threads: self.threads,

@@ -132,6 +132,7 @@ fn host(settings: &Settings) -> ExecutorOptions {
         cc: settings.cc.unwrap_or(usual.cc),
         memory: settings.memory.unwrap_or(usual.memory),
         libcuda: settings.libcuda.clone(),
+        libcublas: settings.libcublas.clone(),
         host_gpu: settings.gpu,
         gpu_memory: settings.memory,
         uuid: settings.gpu,

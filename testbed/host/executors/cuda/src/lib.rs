@@ -22,8 +22,8 @@
 //! are stored so that nobody waits in vain.
 //!
 //! Not supported, answered with `CUDA_ERROR_NOT_SUPPORTED`, and said once in the log: managed memory, graphs,
-//! matrix products, triangular solves; streams that wait for the guest, where the GPU's streams cannot wait
-//! for words.
+//! triangular solves; matrix products where the host has no cuBLAS; streams that wait for the guest, where
+//! the GPU's streams cannot wait for words.
 
 #![deny(unsafe_code)]
 

@@ -14,6 +14,8 @@ const CONTEXT_BYTES: u64 = 640 << 20;
 pub struct CudaOptions {
     /// The driver's library. `None`: `libcuda.so.1`, as the loader finds it.
     pub libcuda: Option<PathBuf>,
+    /// cuBLAS. `None`: `libcublas.so.13`, or `libcublas.so.12`, as the loader finds them.
+    pub libcublas: Option<PathBuf>,
     /// The GPU, or part of one. `None`: the first.
     pub uuid: Option<[u8; 16]>,
     /// GPU memory that guests get together, bytes. `None`: all but what contexts take.
@@ -38,6 +40,7 @@ impl CudaOptions {
     pub fn new(addresses: Addresses) -> Self {
         Self {
             libcuda: None,
+            libcublas: None,
             uuid: None,
             memory: None,
             context_bytes: CONTEXT_BYTES,

@@ -4,6 +4,7 @@
 //! come from the program, so a wrong one is a CUDA error. After a fault nothing is carried out any more;
 //! marks are still stored and questions answered with the fault's code, so that nobody waits in vain.
 
+mod products;
 mod questions;
 mod work;
 
@@ -170,7 +171,7 @@ impl CudaSession {
                     return Err(Violation::unknown("stream", body.stream).into());
                 }
                 if let Some(part) = &mut self.part {
-                    let done = part.streams.destroy(body.stream, work.number);
+                    let done = part.destroy_stream(body.stream, work.number);
                     self.told(work.number, done);
                 }
             }
@@ -278,10 +279,7 @@ impl Session for CudaSession {
             }
             // There is none, for its definition was refused.
             Body::GraphDestroy(_) => Ok(()),
-            Body::Gemm(_) => {
-                self.lack(work, "matrix products");
-                Ok(())
-            }
+            Body::Gemm(body) => self.gemm(work, body),
             Body::TriangularSolve(_) => {
                 self.lack(work, "triangular solves");
                 Ok(())

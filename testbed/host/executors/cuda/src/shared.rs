@@ -1,12 +1,14 @@
 //! What all sessions of an executor share.
 
 use std::collections::HashSet;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use vgpu_device::{Account, Addresses};
 use vgpu_wire::AddressRange;
 
+use crate::driver::blas::library::Blas;
 use crate::driver::device::Device;
 use crate::driver::error::DriverError;
 use crate::driver::range;
@@ -27,6 +29,9 @@ pub(crate) struct Shared {
     pub(crate) granule: u64,
     /// Streams can store words of the host and wait for them.
     pub(crate) stream_operations: bool,
+    libcublas: Option<PathBuf>,
+    /// cuBLAS, or that there is none, once a session has needed it.
+    blas: OnceLock<Option<Arc<Blas>>>,
     contexts: AtomicU64,
     /// What was asked for in vain and has been said.
     lacking: Mutex<HashSet<&'static str>>,
@@ -44,10 +49,21 @@ impl Shared {
             _addresses: options.addresses.clone(),
             granule,
             stream_operations,
+            libcublas: options.libcublas.clone(),
+            blas: OnceLock::new(),
             contexts: AtomicU64::new(0),
             lacking: Mutex::default(),
             device,
         })
+    }
+
+    /// cuBLAS, which is loaded now if this is its first use. `None`: there is none, which is said once.
+    pub(crate) fn blas(&self) -> Option<&Arc<Blas>> {
+        let load = || {
+            let version = self.device.driver_version().unwrap_or(0);
+            Blas::load(self.libcublas.as_deref(), version).inspect_err(|error| tracing::warn!("{error}")).ok()
+        };
+        self.blas.get_or_init(load).as_ref()
     }
 
     /// A context was made.

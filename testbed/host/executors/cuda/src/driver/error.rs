@@ -65,31 +65,35 @@ pub struct DriverError {
 }
 
 impl DriverError {
-    /// Whether the context is lost: CUDA's manual says of these codes that the process cannot go on using
-    /// CUDA.
+    /// Whether the context is lost.
     #[must_use]
     pub(crate) fn loses_context(&self) -> bool {
-        matches!(
-            self.code,
-            CUresult::ECC_UNCORRECTABLE
-                | CUresult::NVLINK_UNCORRECTABLE
-                | CUresult::CONTAINED
-                | CUresult::ILLEGAL_ADDRESS
-                | CUresult::LAUNCH_TIMEOUT
-                | CUresult::CONTEXT_IS_DESTROYED
-                | CUresult::ASSERT
-                | CUresult::HARDWARE_STACK_ERROR
-                | CUresult::ILLEGAL_INSTRUCTION
-                | CUresult::MISALIGNED_ADDRESS
-                | CUresult::INVALID_ADDRESS_SPACE
-                | CUresult::INVALID_PC
-                | CUresult::LAUNCH_FAILED
-                | CUresult::TENSOR_MEMORY_LEAK
-                | CUresult::EXTERNAL_DEVICE
-                | CUresult::DEINITIALIZED
-                | CUresult::NOT_INITIALIZED
-        )
+        loses_context(self.code)
     }
+}
+
+/// Whether the context is lost: CUDA's manual says of these codes that the process cannot go on using CUDA.
+pub(crate) const fn loses_context(code: CUresult) -> bool {
+    matches!(
+        code,
+        CUresult::ECC_UNCORRECTABLE
+            | CUresult::NVLINK_UNCORRECTABLE
+            | CUresult::CONTAINED
+            | CUresult::ILLEGAL_ADDRESS
+            | CUresult::LAUNCH_TIMEOUT
+            | CUresult::CONTEXT_IS_DESTROYED
+            | CUresult::ASSERT
+            | CUresult::HARDWARE_STACK_ERROR
+            | CUresult::ILLEGAL_INSTRUCTION
+            | CUresult::MISALIGNED_ADDRESS
+            | CUresult::INVALID_ADDRESS_SPACE
+            | CUresult::INVALID_PC
+            | CUresult::LAUNCH_FAILED
+            | CUresult::TENSOR_MEMORY_LEAK
+            | CUresult::EXTERNAL_DEVICE
+            | CUresult::DEINITIALIZED
+            | CUresult::NOT_INITIALIZED
+    )
 }
 
 /// Turns the status of `call` into a result.

@@ -1,7 +1,7 @@
 //! The host's libcuda, as calls that cannot be made wrongly: the only module of this crate with unsafe code.
 //!
 //! ```text
-//!  code                kernels of the guest's images
+//!  code   blas         kernels of the guest's images; products
 //!  stream   event      work, and when it is complete
 //!  host     range      memory of the host that the GPU reaches, and of the GPU
 //!  context
@@ -22,6 +22,7 @@
 
 #![allow(unsafe_code, reason = "the driver is C")]
 
+pub(crate) mod blas;
 pub(crate) mod code;
 pub(crate) mod context;
 pub(crate) mod device;

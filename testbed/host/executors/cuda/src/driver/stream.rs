@@ -102,6 +102,10 @@ impl Stream {
         Ok(Self { context: Arc::clone(context), handle })
     }
 
+    pub(super) const fn handle(&self) -> CUstream {
+        self.handle
+    }
+
     /// `cuEventRecord`
     pub(crate) fn record(&self, event: &Event) -> Result<(), DriverError> {
         let record = self.context.table().cuEventRecord;

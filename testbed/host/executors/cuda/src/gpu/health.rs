@@ -2,9 +2,10 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use vgpu_abi::CUresult;
 use vgpu_device::{LateError, SessionHost};
 
-use crate::driver::error::DriverError;
+use crate::driver::error::{DriverError, loses_context};
 
 /// The state of a session's context. After a fault nothing is carried out any more; marks are stored at once
 /// and questions answered with the fault's code, so that nobody waits in vain.
@@ -37,12 +38,18 @@ impl Health {
 
     /// A call for message `number` failed: the guest is told, and the context is lost if the code says so.
     pub(crate) fn failed(&self, number: u64, error: DriverError) {
-        if error.loses_context() {
-            self.die(number, error.code.0, &error);
+        self.refused(number, error.code, &error);
+    }
+
+    /// Message `number` is refused with a code: the guest is told, and the context is lost if the code says
+    /// so.
+    pub(crate) fn refused(&self, number: u64, code: CUresult, why: &dyn std::fmt::Display) {
+        if loses_context(code) {
+            self.die(number, code.0, why);
         } else {
             let session = self.host.session();
-            self.host.log(0, || tracing::warn!(session, number, "{error}"));
-            self.host.fail(LateError { code: error.code.0, sticky: false, message: number });
+            self.host.log(0, || tracing::warn!(session, number, "{why}"));
+            self.host.fail(LateError { code: code.0, sticky: false, message: number });
         }
     }
 

@@ -8,6 +8,7 @@
 //!  host_memory staging  registered memory, and buffers
 //!  memory, virtual_memory, block  device memory
 //!  code   holds         modules; streams that wait for the guest
+//!  product  operand     matrix products, and what they reach
 //!  clock  fence         times; points in a stream's work
 //!  health               whether the context still works
 //! ```
@@ -23,7 +24,9 @@ pub(crate) mod holds;
 pub(crate) mod host_memory;
 pub(crate) mod lane;
 pub(crate) mod memory;
+pub(crate) mod operand;
 pub(crate) mod part;
+pub(crate) mod product;
 pub(crate) mod staging;
 pub(crate) mod streams;
 pub(crate) mod words;

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::thread::{self, ThreadId};
 
+use vgpu_abi::CUresult;
 use vgpu_device::{Retired, SessionHost, Share};
 use vgpu_wire::{JOIN_ALL, Mark};
 
@@ -18,6 +19,7 @@ use crate::gpu::fence::Fences;
 use crate::gpu::health::Health;
 use crate::gpu::holds::Holds;
 use crate::gpu::memory::Memory;
+use crate::gpu::product::{ProductError, Products, Target};
 use crate::gpu::staging::Staging;
 use crate::gpu::streams::Streams;
 use crate::gpu::words::Words;
@@ -68,6 +70,7 @@ pub(crate) struct Part {
     pub(crate) copies: Copies,
     pub(crate) memory: Arc<Memory>,
     pub(crate) holds: Holds,
+    pub(crate) products: Products,
     words: Words,
     staging: Arc<Staging>,
     /// The thread whose current context it is.
@@ -101,6 +104,7 @@ impl Part {
             copies: Copies::new(&context, host, Arc::clone(&staging)),
             memory: Memory::new(&context, share, host.clone(), reserved, shared.granule),
             holds: Holds::default(),
+            products: Products::default(),
             words: Words::new(host.clone(), shared.stream_operations),
             staging,
             thread: thread::current().id(),
@@ -161,6 +165,31 @@ impl Part {
         self.after_all(0, leaving)
     }
 
+    /// Gives a stream a product: `issue` does, once there is what it needs. `workspace`: the address that the
+    /// message names, or 0.
+    pub(crate) fn product(
+        &mut self,
+        shared: &Shared,
+        stream: u32,
+        workspace: u64,
+        issue: impl FnOnce(&mut Products, &Target<'_>) -> Result<(), ProductError>,
+    ) -> Result<(), ProductError> {
+        self.products.prepare(shared, &self.context)?;
+        let own = workspace == 0;
+        let workspace = own.then(|| self.products.workspace_of(shared, &self.memory, stream)).flatten();
+        let stream = self.streams.work(stream)?;
+        issue(&mut self.products, &Target { stream, memory: &self.memory, workspace })
+    }
+
+    /// A stream of the guest's ends. Its work is finished first.
+    pub(crate) fn destroy_stream(&mut self, stream: u32, message: u64) -> Result<(), DriverError> {
+        let freed = match self.products.forget(stream) {
+            Some(workspace) => self.streams.then(stream, message, Then::Drop(Arc::new(workspace))),
+            None => Ok(()),
+        };
+        freed.and(self.streams.destroy(stream, message))
+    }
+
     /// Whether the session neither ends nor is lost.
     pub(crate) fn goes_on(&self) -> bool {
         self.health.dead().is_none() && !self.host.stopping()
@@ -168,7 +197,12 @@ impl Part {
 
     /// Reports a call that failed for a message.
     pub(crate) fn failed(&self, message: u64, error: DriverError) {
-        self.health.failed(message, error);
+        self.refused(message, error.code, &error);
+    }
+
+    /// Refuses a message with a code, that of a fault among others.
+    pub(crate) fn refused(&self, message: u64, code: CUresult, why: &dyn std::fmt::Display) {
+        self.health.refused(message, code, why);
         if self.health.dead().is_some() {
             self.streams.completions().look();
         }
@@ -181,6 +215,7 @@ impl Drop for Part {
         // What fails here failed before, and was told: the context is lost.
         let _ = self.context.enter();
         let _ = self.context.synchronize();
+        self.products.end();
         self.streams.end();
         self.memory.clear();
         self.staging.clear();

@@ -19,4 +19,5 @@ mod copies;
 mod memory;
 mod order;
 mod place;
+mod products;
 mod sessions;

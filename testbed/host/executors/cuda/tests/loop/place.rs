@@ -16,6 +16,10 @@ use crate::bench::{Bench, CHANNELS, MEMORY, WINDOW, address, folder};
 const INNER: &str = "VGPU_TEST_INNER";
 /// Where the second device gives addresses that are wished for.
 const RANGE: &str = "VGPU_TEST_RANGE";
+/// The folder of the libraries that the executor loads.
+const LIBRARIES: &str = "VGPU_TEST_LIBRARIES";
+const LIBCUDA: &str = "libcuda.so.1";
+const LIBCUBLAS: &str = "libcublas.so.13";
 /// Bytes of device addresses.
 pub const SPAN: u64 = 8 << 30;
 /// How long a test may take.
@@ -32,34 +36,35 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../..")
 }
 
-/// This project's libcuda, built if it is not what its sources say.
-fn build_libcuda() -> PathBuf {
+/// The folder of this project's libcuda and libcublas, built if they are not what their sources say.
+fn build_libraries() -> PathBuf {
     let options = xtask::shims::Options {
-        only: vec!["libcuda.so.1".to_owned()],
+        only: [LIBCUDA, LIBCUBLAS].map(str::to_owned).to_vec(),
         ..xtask::shims::Options::embedded(&root())
     };
-    let report = xtask::shims::update(&options).expect("the driver is built");
-    assert!(report.failed.is_empty(), "libcuda: {:?}", report.failed);
-    options.out.join("libcuda.so.1")
+    let report = xtask::shims::update(&options).expect("the libraries are built");
+    assert!(report.failed.is_empty(), "{:?}", report.failed);
+    options.out
 }
 
 /// Runs a test on a second device that does independent work in the order of the ring.
 pub fn looped(name: &str, test: impl FnOnce(&Loop)) {
-    run(name, None, test);
+    looped_on(name, options, test);
+}
+
+/// The same with an executor of these options.
+pub fn looped_on(name: &str, options: fn() -> CudaOptions, test: impl FnOnce(&Loop)) {
+    if is_inner(name) { inner(&options(), test) } else { outer(name, None) }
 }
 
 /// The same on a second device that does independent work in an order drawn from a seed, for several seeds.
 pub fn adversarial(name: &str, test: impl FnOnce(&Loop)) {
     if is_inner(name) {
-        return inner(test);
+        return inner(&options(), test);
     }
     for seed in 1..=4 {
         outer(name, Some(seed));
     }
-}
-
-fn run(name: &str, seed: Option<u64>, test: impl FnOnce(&Loop)) {
-    if is_inner(name) { inner(test) } else { outer(name, seed) }
 }
 
 fn is_inner(name: &str) -> bool {
@@ -80,7 +85,7 @@ fn outer(name: &str, adversary: Option<u64>) {
         .env("VGPU_LOG", std::env::var_os("VGPU_LOG").unwrap_or_else(|| "off".into()))
         .env(INNER, name)
         .env(RANGE, range.start.to_string())
-        .env("VGPU_TEST_LIBCUDA", build_libcuda())
+        .env(LIBRARIES, build_libraries())
         .env_remove("CUDA_VISIBLE_DEVICES")
         .stdout(Stdio::null())
         .spawn()
@@ -105,8 +110,10 @@ fn outer(name: &str, adversary: Option<u64>) {
 /// The options that fit the second device.
 pub fn options() -> CudaOptions {
     let base = std::env::var(RANGE).ok().and_then(|text| text.parse().ok()).expect("a range");
+    let folder = PathBuf::from(std::env::var_os(LIBRARIES).expect("a folder"));
     CudaOptions {
-        libcuda: std::env::var_os("VGPU_TEST_LIBCUDA").map(PathBuf::from),
+        libcuda: Some(folder.join(LIBCUDA)),
+        libcublas: Some(folder.join(LIBCUBLAS)),
         memory: Some(MEMORY),
         context_bytes: 1 << 20,
         contexts: 1,
@@ -117,8 +124,8 @@ pub fn options() -> CudaOptions {
 }
 
 /// Serves the first device and runs the test on it.
-fn inner(test: impl FnOnce(&Loop)) {
-    let cuda = Arc::new(Cuda::new(&options()).expect("the executor"));
+fn inner(options: &CudaOptions, test: impl FnOnce(&Loop)) {
+    let cuda = Arc::new(Cuda::new(options).expect("the executor"));
     let config = DeviceConfig {
         window_bytes: WINDOW,
         channels: CHANNELS,

@@ -12,7 +12,7 @@ use vgpu_wire::{JOIN_ALL, Mark, area};
 use zerocopy::{FromBytes, FromZeros};
 
 use crate::bench::MEMORY;
-use crate::place::{looped, options};
+use crate::place::{looped, looped_on, options};
 use crate::play::{
     LAUNCH, allocate, copy_in, function, launch, load, params, read, read_u32, stream, synchronize,
 };
@@ -71,12 +71,17 @@ fn a_fault_is_one_sessions_and_its_neighbour_goes_on() {
 
 #[test]
 fn what_is_missing_is_refused_and_the_session_goes_on() {
-    looped("sessions::what_is_missing_is_refused_and_the_session_goes_on", |looped| {
+    let without = || CudaOptions { libcublas: Some("/nowhere/libcublas.so.13".into()), ..options() };
+    looped_on("sessions::what_is_missing_is_refused_and_the_session_goes_on", without, |looped| {
         let mut guest = looped.bench.guest(0);
         let p = allocate(&mut guest, 64);
-        let number = guest.send(&Gemm { batch: 1, ..Gemm::new_zeroed() }, &[]);
-        guest.echo();
-        assert_eq!(guest.late(), Some((801, 0, number)));
+        for _ in 0..2 {
+            let product =
+                Gemm { batch: 1, size: [1; 3], leading: [1; 3], matrix: [p; 3], ..Gemm::new_zeroed() };
+            let number = guest.send(&product, &[]);
+            guest.echo();
+            assert_eq!(guest.late(), Some((801, 0, number)));
+        }
         copy_in(&mut guest, 0, p, &[7; 4]);
         assert_eq!(read_u32(&mut guest, p), 0x0707_0707);
         // Another session has memory of its own.

@@ -1,0 +1,51 @@
+//! The signatures of cuBLAS's functions, by those of `cublas_v2.h`: the forms with 64-bit sizes, which came
+//! with CUDA 12.
+//!
+//! Addresses of operands and handles are pointers in the header. Here they are numbers of the same size,
+//! because nothing that this process may read lies behind them.
+
+use std::ffi::{c_int, c_void};
+
+use vgpu_abi::blas::BlasStatus;
+use vgpu_abi::driver::CUstream;
+
+/// `cublasHandle_t`
+pub(crate) type BlasHandle = usize;
+/// A device address of an operand, or of an array of addresses.
+type At = u64;
+/// Alpha or beta: in host memory or, in the pointer mode for that, in device memory.
+type Factor = *const c_void;
+
+/// Declares types of pointers to functions, named as cuBLAS names the functions.
+macro_rules! functions {
+    ($( $name:ident ( $($arg:ty),* $(,)? ); )*) => { $(
+        #[doc = concat!("`", stringify!($name), "`")]
+        #[allow(non_camel_case_types, reason = "the name is cuBLAS's")]
+        pub(crate) type $name = unsafe extern "C" fn($($arg),*) -> BlasStatus;
+    )* };
+}
+
+functions! {
+    cublasCreate_v2(*mut BlasHandle);
+    cublasDestroy_v2(BlasHandle);
+    cublasSetStream_v2(BlasHandle, CUstream);
+    cublasSetWorkspace_v2(BlasHandle, At, usize);
+    cublasSetPointerMode_v2(BlasHandle, c_int);
+    cublasSetMathMode(BlasHandle, c_int);
+    // Handle; operations on A and B; m, n, k; alpha; A, type, leading dimension; B; beta; C; compute type,
+    // algorithm.
+    cublasGemmEx_64(
+        BlasHandle, c_int, c_int, i64, i64, i64, Factor, At, c_int, i64, At, c_int, i64, Factor, At, c_int,
+        i64, c_int, c_int,
+    );
+    // The same with arrays of addresses, and the number of products before compute type and algorithm.
+    cublasGemmBatchedEx_64(
+        BlasHandle, c_int, c_int, i64, i64, i64, Factor, At, c_int, i64, At, c_int, i64, Factor, At, c_int,
+        i64, i64, c_int, c_int,
+    );
+    // The same with a stride behind each leading dimension.
+    cublasGemmStridedBatchedEx_64(
+        BlasHandle, c_int, c_int, i64, i64, i64, Factor, At, c_int, i64, i64, At, c_int, i64, i64, Factor,
+        At, c_int, i64, i64, i64, c_int, c_int,
+    );
+}

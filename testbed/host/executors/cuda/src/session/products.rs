@@ -1,0 +1,45 @@
+//! Messages that are products: matrix products, solves and operations on vectors.
+
+use vgpu_device::{SessionError, Work};
+use vgpu_wire::body::gemm::Gemm;
+
+use super::CudaSession;
+use crate::gpu::operand::OperandError;
+use crate::gpu::product::{ProductError, Products, Target};
+
+impl CudaSession {
+    /// Gives a stream a product, if there is a GPU to do it. `workspace`: the address that the message names.
+    fn product(
+        &mut self,
+        work: &Work<'_>,
+        stream: u32,
+        workspace: u64,
+        issue: impl FnOnce(&mut Products, &Target<'_>) -> Result<(), ProductError>,
+    ) -> Result<(), SessionError> {
+        let stream = self.known_stream(stream)?;
+        if self.health.dead().is_some() {
+            return Ok(());
+        }
+        let done = match &mut self.part {
+            Some(part) => part.product(&self.shared, stream, workspace, issue),
+            // Nothing was allocated that it could work on.
+            None => Err(OperandError::Illegal { name: "an operand", address: 0, bytes: 0 }.into()),
+        };
+        if let Err(error) = done {
+            match &self.part {
+                Some(part) => part.refused(work.number, error.code(), &error),
+                None => self.health.refused(work.number, error.code(), &error),
+            }
+        }
+        Ok(())
+    }
+
+    /// `Gemm`
+    pub(super) fn gemm(&mut self, work: &Work<'_>, body: &Gemm) -> Result<(), SessionError> {
+        if body.size[0] == 0 || body.size[1] == 0 || body.batch == 0 {
+            self.known_stream(body.stream)?;
+            return Ok(());
+        }
+        self.product(work, body.stream, body.workspace, |products, to| products.gemm(to, body))
+    }
+}
