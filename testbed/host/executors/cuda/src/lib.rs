@@ -21,8 +21,8 @@
 //! **Faults** belong to one session: its context is lost, nothing of it is carried out any more, its marks
 //! are stored so that nobody waits in vain.
 //!
-//! Not supported, answered with `CUDA_ERROR_NOT_SUPPORTED`, and said once in the log: managed memory, graphs,
-//! triangular solves; matrix products where the host has no cuBLAS; streams that wait for the guest, where
+//! Not supported, answered with `CUDA_ERROR_NOT_SUPPORTED`, and said once in the log: managed memory, graphs;
+//! matrix products where the host has no cuBLAS; streams that wait for the guest, where
 //! the GPU's streams cannot wait for words.
 
 #![deny(unsafe_code)]
@@ -77,7 +77,9 @@ impl Executor for Cuda {
     }
 
     fn facts(&self) -> DeviceFacts {
-        *self.facts
+        let mut facts = *self.facts;
+        facts.abilities |= self.shared.extensions();
+        facts
     }
 
     fn allocated(&self) -> u64 {

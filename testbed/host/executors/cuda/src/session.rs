@@ -280,10 +280,8 @@ impl Session for CudaSession {
             // There is none, for its definition was refused.
             Body::GraphDestroy(_) => Ok(()),
             Body::Gemm(body) => self.gemm(work, body),
-            Body::TriangularSolve(_) => {
-                self.lack(work, "triangular solves");
-                Ok(())
-            }
+            Body::TriangularSolve(body) => self.solve(work, body),
+            Body::VectorOp(body) => self.vector(work, body),
             _ => self.ask(work),
         }
     }

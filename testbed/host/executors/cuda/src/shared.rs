@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use vgpu_device::{Account, Addresses};
 use vgpu_wire::AddressRange;
+use vgpu_wire::facts::exec;
 
-use crate::driver::blas::library::Blas;
+use crate::driver::blas::library::{Blas, NoBlas};
 use crate::driver::device::Device;
 use crate::driver::error::DriverError;
 use crate::driver::range;
@@ -32,6 +33,7 @@ pub(crate) struct Shared {
     libcublas: Option<PathBuf>,
     /// cuBLAS, or that there is none, once a session has needed it.
     blas: OnceLock<Option<Arc<Blas>>>,
+    extensions: OnceLock<u32>,
     contexts: AtomicU64,
     /// What was asked for in vain and has been said.
     lacking: Mutex<HashSet<&'static str>>,
@@ -51,6 +53,7 @@ impl Shared {
             stream_operations,
             libcublas: options.libcublas.clone(),
             blas: OnceLock::new(),
+            extensions: OnceLock::new(),
             contexts: AtomicU64::new(0),
             lacking: Mutex::default(),
             device,
@@ -59,11 +62,25 @@ impl Shared {
 
     /// cuBLAS, which is loaded now if this is its first use. `None`: there is none, which is said once.
     pub(crate) fn blas(&self) -> Option<&Arc<Blas>> {
-        let load = || {
-            let version = self.device.driver_version().unwrap_or(0);
-            Blas::load(self.libcublas.as_deref(), version).inspect_err(|error| tracing::warn!("{error}")).ok()
-        };
+        let load = || self.load_blas().inspect_err(|error| tracing::warn!("{error}")).ok();
         self.blas.get_or_init(load).as_ref()
+    }
+
+    /// What of the contract's extensions the host's libraries serve, as bits of [`exec`]. They are loaded for
+    /// the look, and let go: the process that describes a device may be another than the one that carries out
+    /// its sessions' calls, and that one does not ask.
+    pub(crate) fn extensions(&self) -> u32 {
+        *self.extensions.get_or_init(|| match self.load_blas() {
+            Ok(_) => exec::VECTORS,
+            Err(error) => {
+                tracing::warn!("{error}");
+                0
+            }
+        })
+    }
+
+    fn load_blas(&self) -> Result<Arc<Blas>, NoBlas> {
+        Blas::load(self.libcublas.as_deref(), self.device.driver_version().unwrap_or(0))
     }
 
     /// A context was made.

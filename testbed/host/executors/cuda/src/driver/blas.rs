@@ -8,3 +8,5 @@ pub(crate) mod functions;
 pub(crate) mod handle;
 pub(crate) mod library;
 pub(crate) mod product;
+mod solve;
+pub(crate) mod vector;

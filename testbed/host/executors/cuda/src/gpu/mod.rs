@@ -8,7 +8,7 @@
 //!  host_memory staging  registered memory, and buffers
 //!  memory, virtual_memory, block  device memory
 //!  code   holds         modules; streams that wait for the guest
-//!  product  operand     matrix products, and what they reach
+//!  product  solve  vector  operand  what cuBLAS computes, and what of memory that reaches
 //!  clock  fence         times; points in a stream's work
 //!  health               whether the context still works
 //! ```
@@ -27,6 +27,8 @@ pub(crate) mod memory;
 pub(crate) mod operand;
 pub(crate) mod part;
 pub(crate) mod product;
+mod solve;
 pub(crate) mod staging;
 pub(crate) mod streams;
+mod vector;
 pub(crate) mod words;

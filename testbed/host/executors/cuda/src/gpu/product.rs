@@ -153,8 +153,7 @@ impl Products {
         }
         let scalars = to.scalars(body.flags, [body.alpha, body.beta], body.scale)?;
         // As in BLAS: what is not multiplied is not read, and need not be there.
-        let zero = matches!(&scalars[0], Scalar::Host(alpha) if is_zero(body.scale, alpha.0));
-        let reads = k > 0 && !zero;
+        let reads = k > 0 && counts(&scalars[0], body.scale);
         let matrix = |at: usize, name, operation: u32, rows, columns| {
             if operation > OPERATION_LAST {
                 return Err(OperandError::Invalid { name: "an operation", value: operation.into() });
@@ -180,16 +179,22 @@ impl Products {
         // cuBLAS may want an address all the same: that of C is one of the session's.
         let [first, second] = inputs.map(|input| input.unwrap_or(result));
         let matrices = [first, second, result];
-        let settings = to.settings(body.flags, body.math, body.workspace, body.workspace_bytes)?;
+        let workspace = to.named_workspace(body.workspace, body.workspace_bytes)?;
+        let settings = to.settings(body.flags, body.math, workspace);
+        Ok(self.set(to, settings)?.gemm(body, matrices, &scalars)?)
+    }
+
+    /// The handle, set for a call.
+    pub(super) fn set(&mut self, to: &Target<'_>, settings: Settings) -> Result<&Handle, ProductError> {
         let handle = self.handle.as_mut().ok_or(ProductError::NoBlas)?;
         handle.set(to.stream, settings)?;
-        Ok(handle.gemm(body, matrices, &scalars)?)
+        Ok(handle)
     }
 }
 
 impl Target<'_> {
     /// Alpha and beta of type `kind`, where the flags say.
-    fn scalars<const N: usize>(
+    pub(super) fn scalars<const N: usize>(
         &self,
         flags: u32,
         scalars: [[u8; 16]; N],
@@ -206,17 +211,29 @@ impl Target<'_> {
         Ok(found)
     }
 
-    /// The settings of a call whose message names a workspace, or 0.
-    fn settings(&self, flags: u32, math: u32, workspace: u64, bytes: u64) -> Result<Settings, OperandError> {
-        let workspace = match workspace {
-            0 => self.workspace,
-            address => Some(self.memory.operand("the workspace", address, bytes, 1)?),
-        };
-        Ok(Settings { math, device_scalars: flags & GEMM_DEVICE_SCALARS != 0, workspace })
+    /// The workspace that a message names; at address 0 there is none.
+    pub(super) fn named_workspace(
+        &self,
+        address: u64,
+        bytes: u64,
+    ) -> Result<Option<DeviceRange>, OperandError> {
+        if address == 0 {
+            return Ok(None);
+        }
+        self.memory.operand("the workspace", address, bytes, 1).map(Some)
+    }
+
+    /// The settings of a call. `workspace`: that which its message names.
+    pub(super) const fn settings(&self, flags: u32, math: u32, workspace: Option<DeviceRange>) -> Settings {
+        let workspace = if workspace.is_some() { workspace } else { self.workspace };
+        Settings { math, device_scalars: flags & GEMM_DEVICE_SCALARS != 0, workspace }
     }
 }
 
-/// Whether a number of type `kind` is nought: its bits are, but for signs.
-fn is_zero(kind: u32, number: [u8; 16]) -> bool {
-    vgpu_abi::blas::Scalar(number).is_zero(kind as i32)
+/// Whether what a factor of type `kind` multiplies has to be read: it is not known to be nought.
+pub(super) fn counts(factor: &Scalar, kind: u32) -> bool {
+    match factor {
+        Scalar::Host(number) => !vgpu_abi::blas::Scalar(number.0).is_zero(kind as i32),
+        Scalar::Device(_) => true,
+    }
 }

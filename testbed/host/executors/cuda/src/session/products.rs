@@ -1,7 +1,8 @@
 //! Messages that are products: matrix products, solves and operations on vectors.
 
 use vgpu_device::{SessionError, Work};
-use vgpu_wire::body::gemm::Gemm;
+use vgpu_wire::body::gemm::{Gemm, TriangularSolve};
+use vgpu_wire::body::vector::VectorOp;
 
 use super::CudaSession;
 use crate::gpu::operand::OperandError;
@@ -41,5 +42,19 @@ impl CudaSession {
             return Ok(());
         }
         self.product(work, body.stream, body.workspace, |products, to| products.gemm(to, body))
+    }
+
+    /// `TriangularSolve`
+    pub(super) fn solve(&mut self, work: &Work<'_>, body: &TriangularSolve) -> Result<(), SessionError> {
+        if body.size.contains(&0) || body.batch == 0 {
+            self.known_stream(body.stream)?;
+            return Ok(());
+        }
+        self.product(work, body.stream, 0, |products, to| products.solve(to, body))
+    }
+
+    /// `VectorOp`
+    pub(super) fn vector(&mut self, work: &Work<'_>, body: &VectorOp) -> Result<(), SessionError> {
+        self.product(work, body.stream, 0, |products, to| products.vector(to, body))
     }
 }

@@ -1,8 +1,12 @@
-//! Products and solves: what the executor has cuBLAS compute is what the soft executor computes itself.
+//! Products, solves and operations on vectors: what the executor has cuBLAS compute is what the soft executor
+//! computes itself.
 
-use vgpu_wire::body::gemm::{GEMM_DEVICE_SCALARS, GEMM_POINTERS, Gemm};
+use vgpu_wire::body::gemm::{GEMM_DEVICE_SCALARS, GEMM_POINTERS, Gemm, TriangularSolve};
 use vgpu_wire::body::memory::MemFree;
 use vgpu_wire::body::stream::{EventCreate, EventRecord, Join, StreamDestroy, StreamWait};
+use vgpu_wire::body::vector::{
+    VECTOR_ASUM, VECTOR_AXPY, VECTOR_DOT, VECTOR_DOT_CONJUGATE, VECTOR_NORM, VectorOp,
+};
 use vgpu_wire::{Mark, Payload};
 
 use crate::bench::Bench;
@@ -203,12 +207,116 @@ fn all(guest: &mut Guest) -> Vec<(String, Vec<u8>)> {
             guest.send(&MemFree { address }, &[]);
         }
     }
+    results.append(&mut solves(guest));
+    results.append(&mut vectors(guest));
+    results
+}
+
+/// Triangular solves, and what came of each.
+fn solves(guest: &mut Guest) -> Vec<(String, Vec<u8>)> {
+    let mut results = Vec::new();
+    for (kind, side, batch) in [(F32, 0, 1), (F64, 1, 3), (C32, 0, 3), (C64, 1, 1)] {
+        let (a, b) = (kind.numbers(3 * 1600, 77), kind.numbers(3 * 1600, 78));
+        let [at, bt] = [&a, &b].map(|data| put(guest, data));
+        let addresses = |first: u64| {
+            (0..batch)
+                .flat_map(move |at| (first + at * 1600 * kind.bytes as u64).to_le_bytes())
+                .collect::<Vec<u8>>()
+        };
+        let arrays = [at, bt].map(|first| put(guest, &addresses(first)));
+        let pointers = batch > 1;
+        let solve = TriangularSolve {
+            stream: 1,
+            flags: if pointers { GEMM_POINTERS } else { 0 },
+            side,
+            fill: 1 - side,
+            operation: side,
+            diagonal: 1,
+            element: kind.number,
+            batch: batch as u32,
+            size: [9, 7],
+            leading: [LEAD as u64; 2],
+            matrix: if pointers { arrays } else { [at, bt] },
+            alpha: kind.scalar(2.0),
+            reserved: 0,
+        };
+        results.push((format!("solve of {}", kind.number), result(guest, &solve, bt, b.len(), &b)));
+    }
+    results
+}
+
+/// Operations on vectors, and what came of each.
+fn vectors(guest: &mut Guest) -> Vec<(String, Vec<u8>)> {
+    let mut results = Vec::new();
+    for (kind, real, compute) in [
+        (F32, F32, F32),
+        (F64, F64, F64),
+        (F16, F16, F32),
+        (BF16, BF16, F32),
+        (C32, F32, C32),
+        (C64, F64, C64),
+    ] {
+        let data = [1, 2].map(|seed| kind.numbers(400, seed));
+        let [x, y] = data.each_ref().map(|data| put(guest, data));
+        let sum = put(guest, &[0xee; 16]);
+        // Alpha is of single precision where elements are shorter.
+        let factor_kind = if kind.bytes == 2 { F32 } else { kind };
+        let alpha = put(guest, &factor_kind.scalar(2.0));
+        let element = kind.bytes as u64;
+        for operation in [VECTOR_DOT, VECTOR_DOT_CONJUGATE, VECTOR_NORM, VECTOR_ASUM, VECTOR_AXPY] {
+            let single = matches!(operation, VECTOR_NORM | VECTOR_ASUM);
+            if operation == VECTOR_ASUM && matches!(kind.number, 2 | 14) {
+                continue;
+            }
+            // Forwards; the second vector backwards, from its end; of nothing.
+            for (elements, step, first) in
+                [(99, [1, 1], 0), (99, [3, if single { 1 } else { -2 }], 98 * 2), (0, [1, 1], 0)]
+            {
+                for on_device in [false, true] {
+                    let adds = operation == VECTOR_AXPY;
+                    let mut factor = factor_kind.scalar(2.0);
+                    if on_device && adds {
+                        factor = [0; 16];
+                        factor[..8].copy_from_slice(&alpha.to_le_bytes());
+                    }
+                    let body = VectorOp {
+                        stream: 1,
+                        flags: if on_device && adds { GEMM_DEVICE_SCALARS } else { 0 },
+                        operation,
+                        x_type: kind.number,
+                        y_type: kind.number,
+                        scalar_type: match operation {
+                            VECTOR_AXPY => factor_kind.number,
+                            _ if single => real.number,
+                            _ => kind.number,
+                        },
+                        compute: if single && kind.parts == 2 { real.number } else { compute.number },
+                        reserved: 0,
+                        elements,
+                        step,
+                        vector: [x, y + if single { 0 } else { first * element }],
+                        alpha: if adds { factor } else { [0; 16] },
+                        result: if adds { 0 } else { sum },
+                    };
+                    guest.send(&body, &[]);
+                    let (place, bytes) = if adds { (y, data[1].len() as u64) } else { (sum, 16) };
+                    results.push((
+                        format!("{operation} of {} {elements} {step:?}", kind.number),
+                        read(guest, place, bytes),
+                    ));
+                }
+            }
+        }
+        for address in [x, y, sum, alpha] {
+            guest.send(&MemFree { address }, &[]);
+        }
+    }
     results
 }
 
 #[test]
-fn products_are_those_of_the_soft_executor() {
-    looped("products::products_are_those_of_the_soft_executor", |looped| {
+fn products_and_solves_are_those_of_the_soft_executor() {
+    looped("products::products_and_solves_are_those_of_the_soft_executor", |looped| {
         let mut guest = looped.bench.guest(0);
         let found = all(&mut guest);
         let soft = Bench::soft();

@@ -25,6 +25,55 @@ macro_rules! functions {
     )* };
 }
 
+/// `cublas<t>trsm`: handle; side, fill mode, operation, diagonal; m, n; alpha; A, leading dimension; B.
+type Trsm = unsafe extern "C" fn(
+    BlasHandle,
+    c_int,
+    c_int,
+    c_int,
+    c_int,
+    i64,
+    i64,
+    Factor,
+    At,
+    i64,
+    At,
+    i64,
+) -> BlasStatus;
+/// The same with arrays of addresses, and their number behind.
+type TrsmBatched = unsafe extern "C" fn(
+    BlasHandle,
+    c_int,
+    c_int,
+    c_int,
+    c_int,
+    i64,
+    i64,
+    Factor,
+    At,
+    i64,
+    At,
+    i64,
+    i64,
+) -> BlasStatus;
+/// `cublas<t>asum`: handle; n; x, increment; place of the sum.
+type Asum = unsafe extern "C" fn(BlasHandle, i64, At, i64, At) -> BlasStatus;
+
+/// Declares types of functions that differ in their elements alone.
+macro_rules! same {
+    ($ty:ident: $($name:ident)*) => { $(
+        #[doc = concat!("`", stringify!($name), "`")]
+        #[allow(non_camel_case_types, reason = "the name is cuBLAS's")]
+        pub(crate) type $name = $ty;
+    )* };
+}
+
+same! { Trsm: cublasStrsm_v2_64 cublasDtrsm_v2_64 cublasCtrsm_v2_64 cublasZtrsm_v2_64 }
+same! { TrsmBatched:
+    cublasStrsmBatched_64 cublasDtrsmBatched_64 cublasCtrsmBatched_64 cublasZtrsmBatched_64
+}
+same! { Asum: cublasSasum_v2_64 cublasDasum_v2_64 cublasScasum_v2_64 cublasDzasum_v2_64 }
+
 functions! {
     cublasCreate_v2(*mut BlasHandle);
     cublasDestroy_v2(BlasHandle);
@@ -48,4 +97,10 @@ functions! {
         BlasHandle, c_int, c_int, i64, i64, i64, Factor, At, c_int, i64, i64, At, c_int, i64, i64, Factor,
         At, c_int, i64, i64, i64, c_int, c_int,
     );
+    // Handle; n; x, type, increment; y; place of the sum, its type; compute type.
+    cublasDotEx_64(BlasHandle, i64, At, c_int, i64, At, c_int, i64, At, c_int, c_int);
+    cublasDotcEx_64(BlasHandle, i64, At, c_int, i64, At, c_int, i64, At, c_int, c_int);
+    cublasNrm2Ex_64(BlasHandle, i64, At, c_int, i64, At, c_int, c_int);
+    // Handle; n; alpha, its type; x, type, increment; y; compute type.
+    cublasAxpyEx_64(BlasHandle, i64, Factor, c_int, At, c_int, i64, At, c_int, i64, c_int);
 }

@@ -50,6 +50,10 @@ table! {
     cublasCreate_v2 cublasDestroy_v2 cublasSetStream_v2 cublasSetWorkspace_v2
     cublasSetPointerMode_v2 cublasSetMathMode
     cublasGemmEx_64 cublasGemmBatchedEx_64 cublasGemmStridedBatchedEx_64
+    cublasStrsm_v2_64 cublasDtrsm_v2_64 cublasCtrsm_v2_64 cublasZtrsm_v2_64
+    cublasStrsmBatched_64 cublasDtrsmBatched_64 cublasCtrsmBatched_64 cublasZtrsmBatched_64
+    cublasDotEx_64 cublasDotcEx_64 cublasNrm2Ex_64 cublasAxpyEx_64
+    cublasSasum_v2_64 cublasDasum_v2_64 cublasScasum_v2_64 cublasDzasum_v2_64
 }
 
 /// cuBLAS of the host. Stays loaded while anything of it is in use.
