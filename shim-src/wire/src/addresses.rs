@@ -8,45 +8,45 @@ use core::fmt;
 
 use crate::facts::DeviceFacts;
 
-/// Size of a page, of which a range has whole ones.
+/// Page size in bytes. A range starts and ends at a multiple of it.
 const PAGE: u64 = 4096;
 /// The first address that no x86-64 process with four-level page tables can map.
 const USER_END: u64 = 1 << 47;
 /// Index in [`DeviceFacts::reserved`] of the low half of the range's base. The high half follows, and then
 /// the two halves of its size.
 const BASE: usize = 1;
-/// Index of the low half of the size.
+/// Index in [`DeviceFacts::reserved`] of the low half of the range's size.
 const BYTES: usize = 3;
 
-/// A range of device addresses.
+/// A range of device addresses, announced by the function that allocates in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressRange {
-    /// The first address.
+    /// First device address of the range, a multiple of the page size.
     pub base: u64,
-    /// Its size in bytes.
+    /// Length of the range in bytes.
     pub bytes: u64,
 }
 
 impl AddressRange {
-    /// The first address behind the range.
+    /// The first address after the range.
     #[must_use]
     pub const fn end(&self) -> u64 {
         self.base.saturating_add(self.bytes)
     }
 
-    /// Whether all `bytes` from `address` on lie in the range.
+    /// Whether all of the `bytes` addresses from `address` on are in the range.
     #[must_use]
     pub const fn holds(&self, address: u64, bytes: u64) -> bool {
         address >= self.base && bytes <= self.bytes && address - self.base <= self.bytes - bytes
     }
 
-    /// Whether an address lies in both ranges.
+    /// Whether the two ranges have an address in common.
     #[must_use]
     pub const fn overlaps(&self, other: &Self) -> bool {
         self.base < other.end() && other.base < self.end()
     }
 
-    /// Whether a process can reserve the range: whole pages, none of them the first, below 2^47.
+    /// Whether a process can reserve the range: whole pages, not the first page, and below 2^47.
     #[must_use]
     pub const fn is_possible(&self) -> bool {
         self.base != 0
@@ -58,7 +58,7 @@ impl AddressRange {
     }
 }
 
-/// The first and the last address.
+/// Displays the first and the last address of the range.
 impl fmt::Display for AddressRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:#x} to {:#x}", self.base, self.end().saturating_sub(1))
@@ -66,8 +66,8 @@ impl fmt::Display for AddressRange {
 }
 
 impl DeviceFacts {
-    /// The range that the host announces, as it stands in the facts: a guest checks
-    /// [`AddressRange::is_possible`]. `None`: the host is older than ranges, and announces none.
+    /// The range that the host announces. A guest checks it by [`AddressRange::is_possible`]. `None`: the
+    /// host announces none, because it is older than ranges.
     #[must_use]
     pub fn addresses(&self) -> Option<AddressRange> {
         let wide = |at: usize| u64::from(self.reserved[at + 1]) << 32 | u64::from(self.reserved[at]);
@@ -75,7 +75,7 @@ impl DeviceFacts {
         (range.base != 0 || range.bytes != 0).then_some(range)
     }
 
-    /// Announces a range.
+    /// Stores the range that the host announces.
     pub fn set_addresses(&mut self, range: AddressRange) {
         for (at, value) in [(BASE, range.base), (BYTES, range.bytes)] {
             self.reserved[at] = value as u32;
@@ -84,7 +84,7 @@ impl DeviceFacts {
     }
 }
 
-/// What docs/wire.md states.
+/// The offsets that docs/wire.md states for the range.
 const _: () = {
     let reserved = core::mem::offset_of!(DeviceFacts, reserved);
     assert!(reserved + 4 * BASE == 384 && reserved + 4 * BYTES == 392);

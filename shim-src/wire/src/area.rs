@@ -11,97 +11,100 @@
 //! Fields that different sides write, or that are polled at different rates, are on cache lines
 //! of their own (64 bytes).
 
-/// Bytes of an area.
+/// Length of an area in bytes. [`crate::registers::V2_AREA_STRIDE`] is at least as much.
 pub const AREA_BYTES: u64 = 0x8_0000;
 
-/// Offset of the submit page.
+/// Offset of the submit page in the area.
 pub const SUBMIT: u64 = 0;
-/// Submit page, u64: bytes ever written to the ring.
+/// Submit page, u64: bytes ever written to the ring. Storing it publishes the messages up to there.
 pub const SUBMIT_TAIL: u64 = 0x00;
-/// Submit page, u32: how many guest threads sleep and want to be woken.
+/// Submit page, u32: number of guest threads that sleep on [`RETURN_WAKE`].
 pub const SUBMIT_SLEEPERS: u64 = 0x40;
 
-/// Offset of the return area, when it is not in guest pages.
+/// Offset of the return area, unless the guest put it into guest pages.
 pub const RETURN: u64 = 0x1000;
-/// Bytes of the return area.
+/// Length of the return area in bytes, whole pages.
 pub const RETURN_BYTES: u64 = 0x1_8000;
-/// Return area, u64: bytes of the ring consumed; their space may be written again.
+/// Return area, u64: bytes of the ring that the host has consumed. The guest may overwrite them.
 pub const RETURN_HEAD: u64 = 0x00;
-/// Return area, u64: messages carried out. A message is consumed when copied and checked, and
-/// counted here when the executor has taken it.
+/// Return area, u64: number of messages that the executor has taken. A message is consumed once it is copied
+/// and checked, and counted here later.
 pub const RETURN_DONE: u64 = 0x08;
-/// Return area, u32: 1 while the host sleeps and wants the doorbell.
+/// Return area, u32: 1 while the host sleeps until the doorbell rings, otherwise 0.
 pub const RETURN_HOST_SLEEPS: u64 = 0x40;
-/// Return area, u32: the futex word; the host adds 1 before each wake.
+/// Return area, u32: futex word on which guest threads sleep. The host adds 1 before each wake.
 pub const RETURN_WAKE: u64 = 0x80;
-/// Return area, u32: code of the newest late error, a `CUresult`; 0: none so far.
+/// Return area, u32: code of the newest late error, a `CUresult`; 0 while there is none.
 pub const RETURN_ERROR: u64 = 0xc0;
-/// Return area, u32: [`ERROR_STICKY`] and [`ERROR_ENDED`].
+/// Return area, u32: combination of [`ERROR_STICKY`] and [`ERROR_ENDED`] for the newest late error.
 pub const RETURN_ERROR_FLAGS: u64 = 0xc4;
-/// Return area, u64: number of the message that caused it. Stored last: a new number is a new error.
+/// Return area, u64: number of the message that caused the newest late error. Stored last: another number is
+/// another error.
 pub const RETURN_ERROR_MESSAGE: u64 = 0xc8;
 
-/// [`RETURN_ERROR_FLAGS`]: every later call reports it.
+/// [`RETURN_ERROR_FLAGS`]: every later call of the session reports this error.
 pub const ERROR_STICKY: u32 = 1 << 0;
-/// [`RETURN_ERROR_FLAGS`]: the host ended the session and reads no more.
+/// [`RETURN_ERROR_FLAGS`]: the host has ended the session and reads its ring no more.
 pub const ERROR_ENDED: u32 = 1 << 1;
 
 /// Return area: the completion words, [`WORDS`] records of [`WORD_BYTES`].
 pub const RETURN_WORDS: u64 = 0x1000;
-/// How many completion words a channel has; word 0 is none.
+/// Number of completion words of a channel. Word 0 means that no word is wanted.
 pub const WORDS: u32 = 1024;
-/// Bytes of a completion word's record: u64 value, u64 time.
+/// Length in bytes of a completion word's record: u64 value, u64 time.
 pub const WORD_BYTES: u64 = 16;
-/// In a word's record, u64: the value of the newest mark that is done.
+/// In a word's record, u64: value of the newest mark whose work has completed.
 pub const WORD_VALUE: u64 = 0;
-/// In a word's record, u64: nanoseconds on the executor's clock at that moment; stored first.
+/// In a word's record, u64: when that work completed, in nanoseconds of the host's clock. Stored before the
+/// value.
 pub const WORD_TIME: u64 = 8;
 
-/// Return area: the reply slots, [`REPLIES`] of [`REPLY_BYTES`].
+/// Return area: the reply slots, [`REPLIES`] records of [`REPLY_BYTES`].
 pub const RETURN_REPLIES: u64 = 0x8000;
-/// How many replies can be outstanding.
+/// Number of reply slots, and so of round trips that can be outstanding.
 pub const REPLIES: u32 = 32;
-/// Bytes of a reply slot.
+/// Length of a reply slot in bytes, header included.
 pub const REPLY_BYTES: u64 = 0x800;
-/// In a reply slot, u64: number of the message that is answered; stored last.
+/// In a reply slot, u64: number of the message that is answered. Stored last.
 pub const REPLY_TICKET: u64 = 0;
-/// In a reply slot, u32: status, a `CUresult`.
+/// In a reply slot, u32: outcome of the call, a `CUresult`.
 pub const REPLY_STATUS: u64 = 8;
-/// In a reply slot, u32: bytes of data.
+/// In a reply slot, u32: length of the data in bytes, at most [`REPLY_DATA_MAX`].
 pub const REPLY_LEN: u64 = 12;
-/// In a reply slot: the data.
+/// In a reply slot: offset of the data.
 pub const REPLY_DATA: u64 = 16;
-/// The most data a reply can carry.
+/// Maximum length in bytes of a reply's data.
 pub const REPLY_DATA_MAX: u64 = REPLY_BYTES - REPLY_DATA;
-/// The most bytes of text that the reply of a failed call can carry: why it failed, UTF-8.
+/// Maximum length in bytes of the UTF-8 text in which the reply of a failed call says why it failed.
 pub const REPLY_TEXT_MAX: usize = 1024;
 
-/// As much of a text as the reply of a failed call can carry.
+/// The longest prefix of a text that the reply of a failed call can carry, cut between characters.
 #[must_use]
 pub fn reply_text(text: &str) -> &[u8] {
     &text.as_bytes()[..text.floor_char_boundary(REPLY_TEXT_MAX)]
 }
 
-/// Offset, in the first channel's area, of [`crate::facts::DeviceFacts`]: the host writes them before the first guest
-/// can attach, so that a process which only looks at the device needs no session.
+/// Offset, in the first channel's area, of [`crate::facts::DeviceFacts`]: the host writes them before the
+/// first guest can attach, so that a process which only looks at the device needs no session.
 pub const FACTS: u64 = 0x2_0000;
-/// Bytes of window that the facts have for themselves.
+/// Length in bytes of the window reserved for the facts, one page.
 pub const FACTS_BYTES: u64 = 0x1000;
 
-/// Offset of a little window memory that is always the session's: a copy back makes progress however full the window is. What
-/// goes to the device needs none, the ring carries it.
+/// Offset of window memory that belongs to the session for its whole life, so that a download makes progress
+/// however full the window is. An upload needs none: the ring carries it.
 pub const STAGING: u64 = 0x3_0000;
-/// Bytes of it.
+/// Length of the staging memory in bytes.
 pub const STAGING_BYTES: u64 = 0x1_0000;
 
-/// Offset of the ring.
+/// Offset of the ring in the area.
 pub const RING: u64 = 0x4_0000;
-/// Bytes of the ring, a power of two.
+/// Length of the ring in bytes, a power of two.
 pub const RING_BYTES: u64 = 0x4_0000;
-/// The longest message, header and padding included. A quarter of the ring, so that a writer never waits for an empty one.
+/// Maximum length of a message in bytes, header and padding included. It is a quarter of the ring, so that a
+/// writer never waits for an empty one.
 pub const MESSAGE_MAX: u64 = RING_BYTES / 4;
 
-/// Granule of window memory handed out by `WindowAlloc`.
+/// Granularity in bytes of window memory: `WindowAlloc` rounds up to it.
 pub const WINDOW_GRANULE: u64 = 0x1_0000;
 
 const _: () = {

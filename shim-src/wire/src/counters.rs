@@ -1,24 +1,24 @@
-//! How much a guest has said to its host. No message carries it: it stands here because the transport counts
-//! it, the shims pass it to one another, and this crate is the only one below both.
+//! Counters of what a guest sends to its host. No message carries them. They are declared here because the
+//! transport counts, the shims pass the counters to one another, and only this crate is below both.
 
 use core::iter::Sum;
 use core::ops::Add;
 
-/// How much a session, or a process over all its devices, has said to the host since it attached.
+/// What a session, or a process over all its devices, has sent to the host since it attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Counters {
-    /// Messages written, padding not counted.
+    /// Messages written to the ring, padding not counted.
     pub messages: u64,
-    /// Of these, messages that were answered.
+    /// Messages that were answered.
     pub round_trips: u64,
-    /// Waits that did not end at once: they spun, or slept.
+    /// Waits that had to spin or sleep.
     pub waits: u64,
-    /// Of these, waits that slept.
+    /// Waits that slept.
     pub sleeps: u64,
-    /// Doorbells rung.
+    /// Writes to the doorbell register.
     pub doorbells: u64,
-    /// Bytes of ordinary memory copied to the device.
+    /// Bytes copied from ordinary memory to the device.
     pub bytes_in: u64,
     /// Bytes copied from the device to ordinary memory.
     pub bytes_out: u64,

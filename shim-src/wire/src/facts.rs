@@ -1,66 +1,68 @@
-//! What a device says of itself: the answer to `Hello`, from which the guest answers every
-//! property and attribute query without asking again.
+//! The facts of a device, with which the host answers `Hello`. The guest answers every property and attribute
+//! query from them.
 
 use crate::area;
 
 wire_struct! {
-    /// Facts of the GPU behind the device. Texts are UTF-8, padded with zeros, the last byte zero.
+    /// Facts of the GPU behind the device. Texts are UTF-8 and padded with zeros, at least one.
     pub struct DeviceFacts = 1200 {
-        /// Product name, as `cuDeviceGetName` reports it.
+        /// Product name, as `cuDeviceGetName` returns it.
         pub name: [u8; 256] = 0,
-        /// Text of the driver's version, as `nvmlSystemGetDriverVersion` reports it, such as "580.65.06".
+        /// Version of the driver as text, as `nvmlSystemGetDriverVersion` returns it, such as "580.65.06".
         pub driver_text: [u8; 80] = 256,
-        /// UUID, as `cuDeviceGetUuid` reports it.
+        /// The 16 bytes that `cuDeviceGetUuid` returns.
         pub uuid: [u8; 16] = 336,
-        /// Device memory in bytes.
+        /// Device memory in bytes; 0 tells a guest that there are no facts.
         pub total_bytes: u64 = 352,
-        /// `cuDriverGetVersion`: 1000 * major + 10 * minor. The newest CUDA runtime that the host supports.
+        /// What `cuDriverGetVersion` returns: 1000 * major + 10 * minor of the newest CUDA version that the
+        /// host supports. Not 0.
         pub driver_version: u32 = 360,
-        /// Compute capability, major.
+        /// Compute capability, the number before the point.
         pub cc_major: u32 = 364,
-        /// Compute capability, minor.
+        /// Compute capability, the number behind the point.
         pub cc_minor: u32 = 368,
-        /// Granularity and alignment of device memory allocations of the virtual memory calls, bytes.
+        /// Granularity and alignment in bytes of allocations by the virtual memory calls.
         pub granularity: u32 = 372,
-        /// Which [`exec`] abilities the executor has.
+        /// Combination of the bits in [`exec`].
         pub abilities: u32 = 376,
-        /// Zero, except for the function's device addresses ([`DeviceFacts::addresses`]): base and size, 64
-        /// bits each, at 384 and 392 of the facts.
+        /// Zeros, except for the range of device addresses that [`DeviceFacts::addresses`] reads: base and
+        /// size, 64 bits each, at offsets 384 and 392 of the facts.
         pub reserved: [u32; 13] = 380,
-        /// `CUdevice_attribute` values by id; 0 where the host does not know. PCI ids in it are the
-        /// host's; the guest overrides them with its own function's address.
+        /// Values of `CUdevice_attribute` by id, 0 where the host does not know one. PCI ids among them are
+        /// the host's; the guest replaces them with its own function's address.
         pub attributes: [i32; 192] = 432,
     }
 }
 
-/// Bits of [`DeviceFacts::abilities`].
+/// Bits of [`DeviceFacts::abilities`]: what the executor can do, and which extensions the host knows.
 pub mod exec {
-    /// Kernels run (false for the null executor, and for one that has memory only).
+    /// The executor runs kernels; the null executor, for one, does not.
     pub const KERNELS: u32 = 1 << 0;
-    /// Cubins are accepted.
+    /// The executor loads cubins ([`IMAGE_CUBIN`](crate::body::module::IMAGE_CUBIN)).
     pub const CUBIN: u32 = 1 << 1;
-    /// PTX is accepted.
+    /// The executor loads PTX ([`IMAGE_PTX`](crate::body::module::IMAGE_PTX)).
     pub const PTX: u32 = 1 << 2;
-    /// A stream can be held for the guest ([`crate::body::stream::StreamHold`]).
+    /// The executor can hold a stream for the guest ([`crate::body::stream::StreamHold`]).
     pub const HOLDS: u32 = 1 << 3;
-    /// Products with epilogues, and with a C that is not D ([`crate::body::matmul::MatmulLt`]).
+    /// Extension: products with an epilogue, or with a C that is not D ([`crate::body::matmul::MatmulLt`]).
     pub const EPILOGUES: u32 = 1 << 4;
-    /// Sums over vectors, and sums of vectors ([`crate::body::vector::VectorOp`]).
+    /// Extension: reductions and sums of vectors ([`crate::body::vector::VectorOp`]).
     pub const VECTORS: u32 = 1 << 5;
-    /// The driver's linker ([`crate::body::link`]).
+    /// Extension: the driver's linker ([`crate::body::link`]).
     pub const LINKS: u32 = 1 << 6;
 }
 
 wire_struct! {
-    /// Reply to `Hello`.
+    /// Reply to [`Hello`](crate::body::session::Hello).
     pub struct HelloReply = 1216 {
-        /// The session's number.
+        /// The session's number, which must equal [`crate::registers::channel::SESSION`].
         pub session: u32 = 0,
-        /// The device's generation.
+        /// The device's generation, which must equal [`crate::registers::V2_GENERATION`].
         pub generation: u32 = 4,
-        /// Window memory that sessions can share out among themselves, bytes.
+        /// Bytes of window memory that [`WindowAlloc`](crate::body::session::WindowAlloc) shares out among
+        /// all sessions.
         pub window_bytes: u64 = 8,
-        /// The device.
+        /// Facts of the GPU, the same as in the window.
         pub facts: DeviceFacts = 16,
     }
 }

@@ -1,14 +1,13 @@
-//! How a wire structure is declared: fields with their offsets, checked at compile time, and a
-//! digest of names and places that [`crate::TABLE_DIGEST`] adds up.
+//! Declarations of wire structures: fields with offsets that are checked at compile time, and the digest of
+//! names and offsets on which [`crate::TABLE_DIGEST`] is built.
 
-/// A structure whose bytes travel.
+/// A structure that crosses the wire, with a digest of its layout.
 pub trait Layout {
     /// Digest of the structure's name, its size, and each field's name and offset.
     const DIGEST: u64;
 }
 
-/// FNV-1a over `bytes`, continued from `hash`; 64 bits. Not a defence against anybody: it tells
-/// two builds apart.
+/// FNV-1a over `bytes`, continued from `hash`. It tells builds apart and protects against nobody.
 #[must_use]
 pub const fn fnv1a(mut hash: u64, bytes: &[u8]) -> u64 {
     let mut i = 0;
@@ -20,7 +19,7 @@ pub const fn fnv1a(mut hash: u64, bytes: &[u8]) -> u64 {
     hash
 }
 
-/// Start value of [`fnv1a`].
+/// The 64-bit FNV offset basis, with which each [`fnv1a`] digest starts.
 pub(crate) const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
 
 /// Declares a `repr(C)` structure with explicit size and offsets, without implicit padding.

@@ -22,10 +22,10 @@
 //! [`registers::V2_CHANNELS`] of them.
 //!
 //! ```text
-//!   free ──(guest holds the channel's lock) CONTROL=ATTACH──► attached ──► DETACH_SESSION=number ──► ending ──► free
-//!                                             │                  │                                     ▲
-//!        version, digest, area checked by the ┘ refused          └─ a violation ──► failed ── the same ┘
-//!        host:  ERROR says why                                      ERROR says why, the host reads no more
+//!   free ──(guest holds the lock) CONTROL=ATTACH──► attached ──► DETACH_SESSION=number ──► ending ──► free
+//!                                   │                  │                                     ▲
+//!       the host checks version,    ┘ refused          └─ a violation ──► failed ── the same ┘
+//!       digest, area; ERROR says why                      ERROR says why, the host reads no more
 //! ```
 //!
 //! Which process may attach to channel *i* is settled inside the guest: by a POSIX record lock on
@@ -34,9 +34,10 @@
 //! lock is free belongs to a dead process: who attaches, or runs out of memory, tries the locks of the
 //! channels that are not free and ends the sessions of those that it gets.
 //!
-//! **No register access waits for work.** A detach is answered at once, and the channel is ending until the host has
-//! freed what the session held: the guest polls, or goes on with another channel. An attach to a channel that is
-//! not free is refused. A detach names the session that it ends, so that one which arrives late ends no other.
+//! **No register access waits for work.** A detach is answered at once, and the channel is ending until the
+//! host has freed what the session held: the guest polls, or goes on with another channel. An attach to a
+//! channel that is not free is refused. A detach names the session that it ends, so that one which arrives
+//! late ends no other.
 //!
 //! Guest and host compare [`WIRE_VERSION`] and [`TABLE_DIGEST`] at `ATTACH`, each its own with the
 //! other's; both numbers of both sides are readable, so that either end can name both.
@@ -79,15 +80,15 @@
 //! sleepers. Where [`registers::WAKE_FUTEX`] is set the guest sleeps on the futex word
 //! [`area::RETURN_WAKE`]; otherwise it sleeps for a time it predicts.
 //!
-//! **Memory types.** The guest writes the submit half of its area and never reads it back; the
-//! host writes the return half. So the former may be a write-combined BAR, and the latter may be
-//! guest pages (`RETURN_GPA`), each where it is fastest. No page of the window is both written and polled by the guest, so that each
-//! can be mapped in one way by all processes: kernels do not let two memory types be mixed.
+//! **Memory types.** The guest writes the submit half of its area and never reads it back; the host writes
+//! the return half. So the former may be a write-combined BAR, and the latter may be guest pages
+//! (`RETURN_GPA`), each where it is fastest. No page of the window is both written and polled by the guest,
+//! so that each can be mapped in one way by all processes: kernels do not let two memory types be mixed.
 //!
-//! **Guest pages.** A device with [`registers::CAP_PAGES`] reaches any memory of the guest, whatever the guest's kernel thinks
-//! of that. So it takes addresses only from a session that knows a key which only the guest's administrator can read
-//! ([`pci::PAGES_KEY`]). It writes to them until the session has ended: pages must stay what they are, even if the process dies, until
-//! somebody has detached its channel.
+//! **Guest pages.** A device with [`registers::CAP_PAGES`] reaches any memory of the guest, whatever the
+//! guest's kernel thinks of that. So it takes addresses only from a session that knows a key which only the
+//! guest's administrator can read ([`pci::PAGES_KEY`]). It writes to them until the session has ended: pages
+//! must stay what they are, even if the process dies, until somebody has detached its channel.
 //!
 //! ## Addresses
 //!
@@ -125,5 +126,5 @@ pub use message::{
 };
 pub use span::{Mark, SEGMENT_BAR, SEGMENT_INLINE, Span};
 
-/// Version of this contract: major in the high half, minor in the low. Both ends must be equal.
+/// Version of this contract: major in the high half, minor in the low. Those of guest and host must be equal.
 pub const WIRE_VERSION: u32 = 0x0002_0001;

@@ -1,4 +1,4 @@
-//! The message: header, table of kinds, decoder.
+//! The message: its header, the table of kinds, and the decoder.
 
 mod tail;
 
@@ -9,63 +9,66 @@ use crate::layout::{Layout, fnv1a};
 use crate::span::{Mark, Span};
 use tail::Tail;
 
-/// Messages start at multiples of this many bytes.
+/// Alignment in bytes of each message in the ring, and granularity of its length.
 pub const MESSAGE_ALIGN: u64 = 16;
 
-/// [`Header::flags`]: [`Header::join`] names a stream that later work of the session waits for.
+/// [`Header::flags`]: this message and all later work of the session start after the work that the stream in
+/// [`Header::join`] has been given so far.
 pub const FLAG_JOIN: u16 = 1 << 0;
-/// All flags there are; any other is a violation.
+/// All flags that exist; any other bit is a violation.
 pub const KNOWN_FLAGS: u16 = FLAG_JOIN;
 
-/// [`Header::join`] and [`stream::Signal`]: every stream of the session.
+/// In [`Header::join`] and [`stream::Signal`]: every stream of the session.
 pub const JOIN_ALL: u32 = u32::MAX;
 
 wire_struct! {
-    /// Head of every message.
+    /// Header of every message.
     pub struct Header = 16 {
-        /// A [`Kind`].
+        /// Number of the [`Kind`], which determines the body.
         pub kind: u16 = 0,
-        /// [`FLAG_JOIN`].
+        /// [`FLAG_JOIN`] or 0.
         pub flags: u16 = 2,
-        /// Bytes of the whole message, header and padding included; a multiple of [`MESSAGE_ALIGN`].
+        /// Length of the whole message in bytes, header and padding included; a multiple of
+        /// [`MESSAGE_ALIGN`].
         pub bytes: u32 = 4,
-        /// Low half of the message's number in its session, from 1.
+        /// Low half of the message's number in its session. Numbers start at 1 and have no gaps.
         pub number: u32 = 8,
-        /// Stream to join when [`FLAG_JOIN`] is set, else 0.
+        /// Stream to join, or [`JOIN_ALL`], when [`FLAG_JOIN`] is set; otherwise 0.
         pub join: u32 = 12,
     }
 }
 
-/// `bytes`, rounded up to [`MESSAGE_ALIGN`].
+/// `bytes` rounded up to a multiple of [`MESSAGE_ALIGN`].
 #[must_use]
 pub const fn padded(bytes: u64) -> u64 {
     bytes.div_ceil(MESSAGE_ALIGN) * MESSAGE_ALIGN
 }
 
-/// A body that can be sent: it knows its kind.
+/// A body that can be sent, because its type determines the kind.
 pub trait Payload: IntoBytes + zerocopy::Immutable {
-    /// The kind that goes into the header.
+    /// Kind that goes into the header.
     const KIND: Kind;
 }
 
-/// A body that is answered.
+/// A body of a kind that the host answers.
 pub trait RoundTrip: Payload {
-    /// Names the reply slot.
+    /// Stores the index of the reply slot that is to take the answer.
     fn set_reply(&mut self, slot: u32);
 }
 
-/// Why bytes are not a message.
+/// Why bytes are not a valid message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeError {
-    /// Fewer bytes than a header, or than the header says.
+    /// There are fewer bytes than a header has, or than the header states.
     Short,
-    /// The header's size is no multiple of the alignment, or too small for the kind's body.
+    /// The stated length is not a multiple of [`MESSAGE_ALIGN`], is too short for the kind's body, or is
+    /// longer than the ring.
     Size(u32),
-    /// No such kind.
+    /// No kind has this number.
     Kind(u16),
-    /// Unknown flags, or a join without its flag.
+    /// A flag is unknown, or [`Header::join`] is set without [`FLAG_JOIN`].
     Flags(u16),
-    /// The body states a tail that the message is too short or too long for.
+    /// The body states a tail of this many bytes, which does not fit the length of the message.
     Tail(u64),
 }
 
@@ -83,7 +86,7 @@ impl core::fmt::Display for DecodeError {
 
 impl core::error::Error for DecodeError {}
 
-/// Continues a digest with a kind: its name, its id, its body's layout.
+/// Continues a digest with a kind's name, its number and the layout of its body.
 const fn digest<P: Payload + Layout>(hash: u64) -> u64 {
     let hash = fnv1a(hash, P::KIND.name().as_bytes());
     let hash = fnv1a(hash, &(P::KIND as u64).to_le_bytes());
@@ -115,13 +118,13 @@ macro_rules! kinds {
             /// Every kind, in the order of the table.
             pub const ALL: &'static [Self] = &[ $( Self::$name, )* ];
 
-            /// The kind's name, for logs and counters.
+            /// Name of the kind, for logs and counters.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $( Self::$name => stringify!($name), )* }
             }
 
-            /// Bytes of the kind's body.
+            /// Length in bytes of the kind's body, without header and tail.
             #[must_use]
             pub const fn body_bytes(self) -> usize {
                 match self { $( Self::$name => size_of::<$ty>(), )* }
@@ -147,7 +150,7 @@ macro_rules! kinds {
         pub enum Body { $( $(#[$meta])* $name($ty), )* }
 
         impl Body {
-            /// The body's kind.
+            /// The kind whose body this is.
             #[must_use]
             pub const fn kind(&self) -> Kind {
                 match self { $( Self::$name(_) => Kind::$name, )* }
@@ -174,8 +177,8 @@ macro_rules! kinds {
         $( impl Payload for $ty { const KIND: Kind = Kind::$name; } )*
         $( kinds!(@round $ty, $($reply)?); )*
 
-        /// Digest of the table: ids, names, sizes, offsets of every message that is no extension. Two builds
-        /// whose digests differ do not understand each other.
+        /// Digest of the names, numbers, sizes and offsets of all kinds that are not extensions. Builds with
+        /// different digests do not understand each other.
         pub const TABLE_DIGEST: u64 = {
             let hash = crate::layout::FNV_START;
             $( let hash = if Kind::$name.ability().is_none() { digest::<$ty>(hash) } else { hash }; )*
@@ -193,8 +196,8 @@ macro_rules! kinds {
             fnv1a(hash, &crate::area::AREA_BYTES.to_le_bytes())
         };
 
-        /// Digest of the kinds that a host announces by `ability`, as [`TABLE_DIGEST`] is of the others. It
-        /// is not compared at attach: what a bit means never changes.
+        /// Digest of the kinds that a host announces by `ability`, computed as [`TABLE_DIGEST`]. It is not
+        /// compared at attach: what a bit means never changes.
         #[must_use]
         pub const fn extension_digest(ability: u32) -> u64 {
             let hash = crate::layout::FNV_START;
@@ -220,137 +223,137 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// Fills the ring to its end.
+    /// Fills the rest of the ring, so that the next message starts at its beginning.
     0x0001 Pad(session::Pad);
-    /// Greeting; answered by the device's facts.
+    /// Greets the host as the first message of a session. The answer has the device's facts.
     0x0002 Hello(session::Hello) reply;
-    /// Round trip for its own sake.
+    /// Makes a round trip and nothing else, to measure it or to wait for all earlier messages to be read.
     0x0003 Echo(session::Echo) reply;
-    /// Window memory for the session.
+    /// Allocates window memory for the session.
     0x0004 WindowAlloc(session::WindowAlloc) reply;
-    /// Window memory given back.
+    /// Frees window memory of the session.
     0x0005 WindowFree(session::WindowFree);
-    /// Guest pages become a segment.
+    /// Registers guest pages as a segment of shared memory.
     0x0006 PagesRegister(pages::PagesRegister) reply;
-    /// A segment of guest pages ends.
+    /// Ends the registration of a segment of guest pages.
     0x0007 PagesUnregister(pages::PagesUnregister) reply;
 
-    /// Device memory.
+    /// Allocates device memory (`cuMemAlloc`).
     0x0101 MemAlloc(memory::MemAlloc) reply;
-    /// Device memory given back.
+    /// Frees device memory (`cuMemFree`).
     0x0102 MemFree(memory::MemFree);
-    /// Free and total memory.
+    /// Asks for free and total device memory (`cuMemGetInfo`).
     0x0103 MemInfo(memory::MemInfo) reply;
-    /// Device memory in the order of a stream.
+    /// Allocates device memory in stream order (`cuMemAllocAsync`).
     0x0104 MemAllocAsync(memory::MemAllocAsync) reply;
-    /// Device memory given back in the order of a stream.
+    /// Frees device memory in stream order (`cuMemFreeAsync`).
     0x0105 MemFreeAsync(memory::MemFreeAsync);
-    /// Address space.
+    /// Reserves a range of device addresses (`cuMemAddressReserve`).
     0x0106 MemReserve(memory::MemReserve) reply;
-    /// Address space given back.
+    /// Frees a reserved range of device addresses (`cuMemAddressFree`).
     0x0107 MemUnreserve(memory::MemUnreserve);
-    /// Physical memory.
+    /// Allocates physical memory (`cuMemCreate`).
     0x0108 MemCreate(memory::MemCreate) reply;
-    /// Physical memory given back.
+    /// Releases physical memory (`cuMemRelease`).
     0x0109 MemRelease(memory::MemRelease);
-    /// Physical memory at an address.
+    /// Maps physical memory at a reserved address (`cuMemMap`).
     0x010a MemMap(memory::MemMap);
-    /// No memory at an address.
+    /// Unmaps physical memory (`cuMemUnmap`).
     0x010b MemUnmap(memory::MemUnmap);
-    /// Access rights of mappings.
+    /// Sets the access rights of mappings (`cuMemSetAccess`).
     0x010c MemSetAccess(memory::MemSetAccess);
 
-    /// Host to device.
+    /// Copies shared memory to the device (H2D).
     0x0201 CopyIn(copy::CopyIn);
-    /// Device to host.
+    /// Copies device memory to shared memory (D2H).
     0x0202 CopyOut(copy::CopyOut);
-    /// Device to device.
+    /// Copies within the device (D2D).
     0x0203 CopyDevice(copy::CopyDevice);
-    /// A box of rows.
+    /// Copies rows within the device, with a pitch on either side (`cuMemcpy2D`, `cuMemcpy3D`).
     0x0204 CopyRows(copy::CopyRows);
-    /// A value many times.
+    /// Fills device memory with a repeated value (`cuMemsetD8` and others).
     0x0205 Fill(copy::Fill);
 
-    /// A module, by digest.
+    /// Opens a module by the digest of its image.
     0x0301 ModuleOpen(module::ModuleOpen) reply;
-    /// A piece of a module's image.
+    /// Sends a piece of a module's image.
     0x0302 ModuleData(module::ModuleData);
-    /// The image is complete.
+    /// Loads a module whose image is complete.
     0x0303 ModuleLoad(module::ModuleLoad) reply;
-    /// The end of a module.
+    /// Unloads a module (`cuModuleUnload`).
     0x0304 ModuleUnload(module::ModuleUnload);
-    /// A kernel and its attributes.
+    /// Looks up a kernel of a module and returns its attributes.
     0x0305 FunctionGet(module::FunctionGet) reply;
-    /// A kernel's attribute.
+    /// Sets an attribute of a kernel (`cuFuncSetAttribute`).
     0x0306 FunctionSet(module::FunctionSet);
-    /// How many blocks a multiprocessor holds.
+    /// Asks how many blocks of a kernel fit on a multiprocessor.
     0x0307 Occupancy(module::Occupancy) reply;
-    /// A variable's address.
+    /// Looks up the address of a module's variable (`cuModuleGetGlobal`).
     0x0308 GlobalGet(module::GlobalGet) reply;
-    /// A link.
+    /// Starts a link (`cuLinkCreate`).
     0x0309 LinkOpen(link::LinkOpen) reply @ LINKS;
-    /// An input of a link.
+    /// Announces one more input of a link (`cuLinkAddData`).
     0x030a LinkInput(link::LinkInput) @ LINKS;
-    /// A piece of an input.
+    /// Sends a piece of the newest input of a link.
     0x030b LinkData(link::LinkData) @ LINKS;
-    /// The inputs are complete.
+    /// Links the inputs (`cuLinkComplete`).
     0x030c LinkComplete(link::LinkComplete) reply @ LINKS;
-    /// A part of the linked image.
+    /// Reads a part of the linked image.
     0x030d LinkRead(link::LinkRead) reply @ LINKS;
-    /// The end of a link.
+    /// Ends a link (`cuLinkDestroy`).
     0x030e LinkClose(link::LinkClose) @ LINKS;
 
-    /// A kernel launch.
+    /// Launches a kernel (`cuLaunchKernel`).
     0x0401 Launch(launch::Launch);
 
-    /// A stream.
+    /// Creates a stream (`cuStreamCreateWithPriority`).
     0x0501 StreamCreate(stream::StreamCreate);
-    /// The end of a stream.
+    /// Destroys a stream (`cuStreamDestroy`).
     0x0502 StreamDestroy(stream::StreamDestroy);
-    /// A mark behind a stream's work.
+    /// Stores a mark once the earlier work of a stream has completed.
     0x0503 Signal(stream::Signal);
-    /// One more join.
+    /// Adds a join, where one message has to name more than one stream.
     0x0504 Join(stream::Join);
-    /// An event.
+    /// Creates an event (`cuEventCreate`).
     0x0505 EventCreate(stream::EventCreate);
-    /// The end of an event.
+    /// Destroys an event (`cuEventDestroy`).
     0x0506 EventDestroy(stream::EventDestroy);
-    /// An event's record.
+    /// Records an event in a stream (`cuEventRecord`).
     0x0507 EventRecord(stream::EventRecord);
-    /// A stream waits for an event.
+    /// Makes a stream wait for an event (`cuStreamWaitEvent`).
     0x0508 StreamWait(stream::StreamWait);
-    /// A stream waits for the guest.
+    /// Stops a stream until the guest has run a host function (`cuLaunchHostFunc`).
     0x0509 StreamHold(stream::StreamHold);
-    /// The guest lets a stream go on.
+    /// Lets a held stream continue.
     0x050a StreamRelease(stream::StreamRelease);
 
-    /// An instantiated graph.
+    /// Instantiates a graph (`cuGraphInstantiate`).
     0x0601 GraphDefine(graph::GraphDefine);
-    /// Changes to a graph.
+    /// Replaces nodes of a graph (`cuGraphExecUpdate`).
     0x0602 GraphUpdate(graph::GraphUpdate);
-    /// A graph's launch.
+    /// Launches a graph (`cuGraphLaunch`).
     0x0603 GraphLaunch(graph::GraphLaunch);
-    /// The end of a graph.
+    /// Destroys a graph (`cuGraphExecDestroy`).
     0x0604 GraphDestroy(graph::GraphDestroy);
 
-    /// Matrix products.
+    /// Multiplies matrices, once or for a batch (`cublasGemmEx` and others).
     0x0701 Gemm(gemm::Gemm);
-    /// Triangular systems.
+    /// Solves triangular systems (`cublas<t>trsm` and `...Batched`).
     0x0702 TriangularSolve(gemm::TriangularSolve);
-    /// Matrix products with an epilogue.
+    /// Multiplies matrices with an epilogue, or with a C that is not D (`cublasLtMatmul`).
     0x0703 MatmulLt(matmul::MatmulLt) @ EPILOGUES;
-    /// Sums over vectors, and of vectors.
+    /// Reduces vectors or adds one to another (`cublas<t>dot`, `nrm2`, `asum`, `axpy`).
     0x0704 VectorOp(vector::VectorOp) @ VECTORS;
 }
 
-/// One message, decoded from a private copy of its bytes.
+/// A message, decoded from a private copy of its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
-    /// The header as it was written.
+    /// Header as the guest wrote it.
     pub header: Header,
-    /// The body.
+    /// Decoded body of the kind that the header names.
     pub body: Body,
-    /// The tail without its padding.
+    /// Tail without its padding.
     pub tail: &'a [u8],
 }
 

@@ -24,9 +24,9 @@ pub const DONE: u32 = 0;
 /// Status: the block is not entirely within the BAR; nothing was read or written.
 pub const OUTSIDE: u32 = 1;
 
-/// Bytes of a request, without the bytes of a block.
+/// Length in bytes of a request, without the bytes of a block.
 pub const REQUEST_BYTES: usize = 12;
-/// Bytes of an answer, without the bytes of a block.
+/// Length in bytes of an answer, without the bytes of a block.
 pub const ANSWER_BYTES: usize = 8;
 /// Maximum number of requests in a packet.
 pub const BATCH: usize = 24;

@@ -1,39 +1,39 @@
-//! How a message body names bytes that both sides see ([`Span`]) and a completion that the guest wants to
-//! know of ([`Mark`]).
+//! Parts of message bodies: bytes that both sides can access ([`Span`]), and a completion that the guest
+//! wants to be told ([`Mark`]).
 
-/// [`Span::segment`] of bytes that follow the body in the message itself.
+/// [`Span::segment`] of bytes in the message's own tail.
 pub const SEGMENT_INLINE: u32 = u32::MAX;
-/// [`Span::segment`] of the window BAR.
+/// [`Span::segment`] of window memory: offsets count from the start of BAR2.
 pub const SEGMENT_BAR: u32 = 0;
 
 wire_struct! {
-    /// A range of bytes that both sides see. The host checks that the range belongs to the session.
+    /// A range of bytes that both sides can access. The host checks that it belongs to the session.
     pub struct Span = 24 {
-        /// [`SEGMENT_BAR`], [`SEGMENT_INLINE`], or a registered segment.
+        /// [`SEGMENT_BAR`], [`SEGMENT_INLINE`], or the number of a segment of registered guest pages.
         pub segment: u32 = 0,
-        /// Zero.
+        /// Must be zero, or the host ends the session.
         pub reserved: u32 = 4,
-        /// Offset within the segment; zero for inline.
+        /// Offset of the first byte in the segment; zero for [`SEGMENT_INLINE`].
         pub offset: u64 = 8,
-        /// Length in bytes.
+        /// Length of the range in bytes.
         pub bytes: u64 = 16,
     }
 }
 
 impl Span {
-    /// A span of the message's own tail.
+    /// A span of `bytes` bytes in the message's own tail.
     #[must_use]
     pub const fn inline(bytes: u64) -> Self {
         Self { segment: SEGMENT_INLINE, reserved: 0, offset: 0, bytes }
     }
 
-    /// A span of the window BAR.
+    /// A span of `bytes` bytes at `offset` in BAR2.
     #[must_use]
     pub const fn bar(offset: u64, bytes: u64) -> Self {
         Self { segment: SEGMENT_BAR, reserved: 0, offset, bytes }
     }
 
-    /// How many bytes follow the body in the message for this span.
+    /// Length in bytes of the tail that this span adds to its message: 0 unless it is inline.
     #[must_use]
     pub const fn tail_bytes(&self) -> u64 {
         if self.segment == SEGMENT_INLINE { self.bytes } else { 0 }
@@ -41,22 +41,22 @@ impl Span {
 }
 
 wire_struct! {
-    /// A completion word and the value that the host stores in it when the work is done.
+    /// A completion word, and the value that the host stores in it once the work has completed.
     pub struct Mark = 16 {
-        /// Index of the word, 1 to [`crate::area::WORDS`] - 1; 0: nothing is stored.
+        /// Index of the word, 1 to [`crate::area::WORDS`] - 1; 0 if no value is to be stored.
         pub word: u32 = 0,
-        /// Zero.
+        /// Must be zero, or the host ends the session.
         pub reserved: u32 = 4,
-        /// Stored when done; never below an earlier value of the same word.
+        /// Value to store, never below an earlier value of the same word.
         pub value: u64 = 8,
     }
 }
 
 impl Mark {
-    /// Names no word: the host stores nothing.
+    /// A mark without a word, for which the host stores nothing.
     pub const NONE: Self = Self { word: 0, reserved: 0, value: 0 };
 
-    /// A mark on `word`.
+    /// A mark that stores `value` in `word`.
     #[must_use]
     pub const fn new(word: u32, value: u64) -> Self {
         Self { word, reserved: 0, value }

@@ -39,7 +39,7 @@ fn mark() -> Mark {
     Mark::new(0x3ff, 0x0102_0304_0506_0708)
 }
 
-/// One message of each kind, fields told apart by their values.
+/// One message of each kind. Each field has a value of its own, so that exchanged fields are noticed.
 fn samples() -> BTreeMap<&'static str, Vec<u8>> {
     let mut all = BTreeMap::new();
     let mut number = 0;
@@ -283,7 +283,7 @@ fn every_sample_decodes_to_itself() {
     }
 }
 
-/// The line of `golden.txt` that begins so, without its beginning.
+/// The rest of the line of `golden.txt` that starts with `beginning`.
 fn recorded(beginning: &str) -> Option<&'static str> {
     include_str!("golden.txt").lines().find_map(|line| line.strip_prefix(beginning))
 }

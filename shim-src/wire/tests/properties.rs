@@ -20,7 +20,7 @@ fn launch(number: u32, params: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What a list of runs is read as.
+/// Parses a list of `count` runs from a message's tail.
 fn runs(count: u32, tail: &[u8]) -> Result<Vec<PageRun>, RunError> {
     let body = PagesRegister { reply: 0, segment: 1, runs: count, reserved: 0 };
     body.runs(tail).map(Iterator::collect)
@@ -28,7 +28,10 @@ fn runs(count: u32, tail: &[u8]) -> Result<Vec<PageRun>, RunError> {
 
 proptest! {
     #[test]
-    fn any_runs_are_good_or_an_error(count in 0..2 * RUNS_MAX, tail in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn any_runs_are_good_or_an_error(
+        count in 0..2 * RUNS_MAX,
+        tail in proptest::collection::vec(any::<u8>(), 0..200),
+    ) {
         if let Ok(runs) = runs(count, &tail) {
             prop_assert_eq!(runs.len(), count as usize);
             prop_assert!(runs.iter().all(PageRun::is_good));
@@ -36,7 +39,9 @@ proptest! {
     }
 
     #[test]
-    fn good_runs_come_back(pages in proptest::collection::vec((0u64..1 << 40, 1u64..1 << 11), 1..RUNS_MAX as usize)) {
+    fn good_runs_come_back(
+        pages in proptest::collection::vec((0u64..1 << 40, 1u64..1 << 11), 1..RUNS_MAX as usize),
+    ) {
         let sent: Vec<PageRun> = pages
             .into_iter()
             .map(|(page, pages)| PageRun { address: page * PAGE_BYTES, bytes: pages * PAGE_BYTES })
@@ -76,7 +81,10 @@ proptest! {
     }
 
     #[test]
-    fn parameters_come_back(params in proptest::collection::vec(any::<u8>(), 0..500), number in any::<u32>()) {
+    fn parameters_come_back(
+        params in proptest::collection::vec(any::<u8>(), 0..500),
+        number in any::<u32>(),
+    ) {
         let bytes = launch(number, &params);
         let message = Message::decode(&bytes).expect("a well-formed launch");
         prop_assert_eq!(message.header.number, number);
@@ -85,7 +93,10 @@ proptest! {
     }
 
     #[test]
-    fn a_truncated_message_is_short(params in proptest::collection::vec(any::<u8>(), 0..200), cut in 1usize..64) {
+    fn a_truncated_message_is_short(
+        params in proptest::collection::vec(any::<u8>(), 0..200),
+        cut in 1usize..64,
+    ) {
         let bytes = launch(1, &params);
         prop_assert_eq!(Message::decode(&bytes[..bytes.len() - cut]), Err(DecodeError::Short));
     }

@@ -1,5 +1,5 @@
-//! The registers against docs/wire.md: every offset and value that the page states is the constant's of that name, and every constant
-//! is stated. What is written there is what other hosts are built from.
+//! The registers against docs/wire.md: every offset and value that the page states is the constant's of that
+//! name, and every constant is stated. What is written there is what other hosts are built from.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,9 +8,11 @@ use vgpu_wire::registers::{self as reg, Refusal, channel, usage};
 const PAGE: &str = include_str!("../../../docs/wire.md");
 const SOURCE: &str = include_str!("../src/registers.rs");
 
-/// Constants by their names.
+/// Maps the names of constants to their values.
 macro_rules! named {
-    ($($module:ident :: $name:ident),* $(,)?) => { BTreeMap::from([$((stringify!($name), $module::$name)),*]) };
+    ($($module:ident :: $name:ident),* $(,)?) => {
+        BTreeMap::from([$((stringify!($name), $module::$name)),*])
+    };
 }
 
 fn constants() -> BTreeMap<&'static str, u32> {
@@ -77,14 +79,14 @@ fn constants() -> BTreeMap<&'static str, u32> {
     ]
 }
 
-/// Those that the page states in words, or in the formula of a channel's base.
+/// Constants that the page states in words, or in the formula of a channel's base.
 const IN_WORDS: [(&str, &str); 6] = [
     ("ALL_ONES", "All ones (`ALL_ONES`)"),
     ("FIRST", "Channel *i* has its registers at `0x1000 + i * 0x40`"),
     ("STRIDE", "Channel *i* has its registers at `0x1000 + i * 0x40`"),
     ("USAGE_STRIDE", "of channel *i* at `0x400 + i * 0x10`"),
     ("MAX_CHANNELS", "there are 1 to 64 (`MAX_CHANNELS`)"),
-    // Of version 1, which the last section of the page is about.
+    // Described in the last section of the page, about version 1.
     ("PROTOCOL_V1", "# The VGPU-STUB contract, version 2"),
 ];
 
@@ -121,7 +123,8 @@ fn offsets() -> BTreeMap<String, u32> {
     offsets
 }
 
-/// Values by constants' names: `3 `STATE_ENDING``, `1 (`EXECUTOR_READY`)`, `` `0x00020000` (`PROTOCOL_V2`) ``, `` `V2_PAGE_BYTES` (`0x1000`) ``.
+/// Values of constants by name. The page writes a value before its constant or after it, one of the two in
+/// parentheses or both as code.
 fn values(known: &BTreeMap<&'static str, u32>) -> BTreeMap<&'static str, u32> {
     let pieces: Vec<&str> = section().split('`').collect();
     let mut values = BTreeMap::new();
@@ -132,7 +135,7 @@ fn values(known: &BTreeMap<&'static str, u32>) -> BTreeMap<&'static str, u32> {
         let near = if before.is_empty() { at.checked_sub(2).and_then(code) } else { None };
         let behind = if pieces.get(at + 1) == Some(&" (") { code(at + 2) } else { None };
         let Some(value) = number.or(near).or(behind) else { continue };
-        // Of these the page gives the number of the bit.
+        // For these the page states the number of the bit.
         let bit = pieces[at].starts_with("CAP_") || pieces[at] == "WAKE_FUTEX";
         let value = if bit { 1 << value } else { value };
         assert_eq!(*values.entry(pieces[at]).or_insert(value), value, "{} is stated twice", pieces[at]);
@@ -172,7 +175,7 @@ fn every_constant_is_compared() {
         .lines()
         .filter_map(|line| line.trim_start().strip_prefix("pub const ")?.split_once(": u32"))
         .map(|(name, _)| name)
-        // Functions have arguments of that type.
+        // Lines with a space are arguments of functions, not constants.
         .filter(|name| !name.contains(' '))
         .collect();
     let compared: BTreeSet<&str> = constants().into_keys().collect();

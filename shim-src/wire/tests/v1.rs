@@ -1,4 +1,5 @@
-//! Version 1: recorded bytes, written from the protocol's worked examples by hand, and the routing tables row by row.
+//! Version 1: recorded bytes, written from the protocol's worked examples by hand, and the routing tables row
+//! by row.
 
 use proptest::prelude::*;
 use vgpu_wire::v1::call::{Op, Treatment};
@@ -125,10 +126,11 @@ fn answers_take_the_place_of_their_row() {
 }
 
 proptest! {
-    /// What is within the limit arrives whole, whatever lies about.
+    /// A payload within the limit arrives whole, whatever the other places hold.
     #[test]
     fn what_is_within_the_limit_is_not_cut(
-        op in 0_u32..=0xff, bytes in 1..=PAYLOAD_MAX, half in prop_oneof![Just(0_u32), 16_384..(64_u32 << 20)],
+        op in 0_u32..=0xff, bytes in 1..=PAYLOAD_MAX,
+        half in prop_oneof![Just(0_u32), 16_384..(64_u32 << 20)],
         window: bool, bar1: bool, prefer: bool,
     ) {
         let seen = Prefixes { window, bar1, window_fresh: window };
@@ -139,7 +141,7 @@ proptest! {
         }
     }
 
-    /// Two halves make the whole again.
+    /// An argument that is split and joined is unchanged.
     #[test]
     fn arguments_split_and_join(value: u64, at in 0_usize..15) {
         let mut args = [0; 16];
@@ -147,7 +149,7 @@ proptest! {
         prop_assert_eq!(join(&args, at), value);
     }
 
-    /// No bytes make the decoders panic, and what they take is what is there.
+    /// No bytes make the decoders panic, and decoded payloads are parts of the input.
     #[test]
     fn decoders_take_any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         match Call::decode(&bytes) {

@@ -1,103 +1,103 @@
-//! Copies and fills. Host memory appears only as spans of shared memory: the guest has copied a
-//! pageable source there, and copies a result from there.
+//! Copies and fills. Host memory appears only as spans of shared memory: the guest copies a pageable source
+//! there before, and a result from there afterwards.
 
 use crate::span::{Mark, Span};
 
 wire_struct! {
-    /// Host to device. The tail is the data when the span is inline.
+    /// H2D: copies shared memory to the device. The tail is the data when the source is inline.
     pub struct CopyIn = 56 {
-        /// The stream.
+        /// Stream that orders the work; 0 is the legacy default stream.
         pub stream: u32 = 0,
-        /// Zero.
+        /// Must be zero, or the host ends the session.
         pub reserved: u32 = 4,
-        /// Destination address.
+        /// First device address to write.
         pub destination: u64 = 8,
-        /// Source.
+        /// Bytes to copy, in the window, in guest pages, or inline.
         pub source: Span = 16,
-        /// Stored when the source has been read: it may be written again.
+        /// Stored once the source has been read, so that the guest may overwrite it.
         pub read: Mark = 40,
     }
 }
 
 wire_struct! {
-    /// Device to host.
+    /// D2H: copies device memory to shared memory.
     pub struct CopyOut = 56 {
-        /// The stream.
+        /// Stream that orders the work; 0 is the legacy default stream.
         pub stream: u32 = 0,
-        /// Zero.
+        /// Must be zero, or the host ends the session.
         pub reserved: u32 = 4,
-        /// Source address.
+        /// First device address to read.
         pub source: u64 = 8,
-        /// Destination; never inline.
+        /// Where the bytes go, in the window or in guest pages. Never inline.
         pub destination: Span = 16,
-        /// Stored when the data is there.
+        /// Stored once the bytes are at the destination.
         pub written: Mark = 40,
     }
 }
 
 wire_struct! {
-    /// Device to device, on one device. The ranges do not overlap.
+    /// D2D: copies within one device. The ranges do not overlap.
     pub struct CopyDevice = 32 {
-        /// The stream.
+        /// Stream that orders the work; 0 is the legacy default stream.
         pub stream: u32 = 0,
-        /// Zero.
+        /// Must be zero, or the host ends the session.
         pub reserved: u32 = 4,
-        /// Destination address.
+        /// First device address to write.
         pub destination: u64 = 8,
-        /// Source address.
+        /// First device address to read.
         pub source: u64 = 16,
-        /// Bytes.
+        /// Number of bytes to copy.
         pub bytes: u64 = 24,
     }
 }
 
 wire_struct! {
-    /// A box of rows, device to device: `cuMemcpy2D`, `cuMemcpy3D`. Host sides are packed and unpacked by
-    /// the guest, which stages rows.
+    /// `cuMemcpy2D` and `cuMemcpy3D` within the device: copies `depth` slices of `height` rows. Where one
+    /// side is host memory the guest stages the rows itself.
     pub struct CopyRows = 80 {
-        /// The stream.
+        /// Stream that orders the work; 0 is the legacy default stream.
         pub stream: u32 = 0,
-        /// Zero.
+        /// Must be zero, or the host ends the session.
         pub reserved: u32 = 4,
-        /// Destination address of the first row.
+        /// Device address of the first row to write.
         pub destination: u64 = 8,
         /// Bytes from one destination row to the next.
         pub destination_pitch: u64 = 16,
         /// Bytes from one destination slice to the next.
         pub destination_slice: u64 = 24,
-        /// Source address of the first row.
+        /// Device address of the first row to read.
         pub source: u64 = 32,
         /// Bytes from one source row to the next.
         pub source_pitch: u64 = 40,
         /// Bytes from one source slice to the next.
         pub source_slice: u64 = 48,
-        /// Bytes of a row.
+        /// Bytes to copy of each row.
         pub width: u64 = 56,
-        /// Rows.
+        /// Number of rows of a slice.
         pub height: u64 = 64,
-        /// Slices.
+        /// Number of slices.
         pub depth: u64 = 72,
     }
 }
 
 wire_struct! {
-    /// `cuMemsetD8`, `D16`, `D32` and their 2D forms.
+    /// `cuMemsetD8`, `D16`, `D32` and their 2D forms: fills `height` rows with one value.
     pub struct Fill = 48 {
-        /// The stream.
+        /// Stream that orders the work; 0 is the legacy default stream.
         pub stream: u32 = 0,
-        /// The value; the low `element` bytes count.
+        /// Value of an element, in the low `element` bytes.
         pub value: u32 = 4,
-        /// Bytes of an element: 1, 2 or 4.
+        /// Size of an element in bytes: 1, 2 or 4.
         pub element: u32 = 8,
-        /// Zero.
+        /// Must be zero, or the host ends the session.
         pub reserved: u32 = 12,
-        /// Address of the first row, aligned to an element.
+        /// Device address of the first row, a multiple of the element's size.
         pub destination: u64 = 16,
         /// Bytes from one row to the next.
         pub pitch: u64 = 24,
-        /// Elements of a row.
+        /// Number of elements of a row.
         pub width: u64 = 32,
-        /// Rows.
+        /// Number of rows.
         pub height: u64 = 40,
     }
 }

@@ -2,79 +2,81 @@
 //! `cublasComputeType_t`, `cublasMath_t`, ...). Matrices are column-major.
 
 wire_struct! {
-    /// A matrix product, plain, strided or over arrays of pointers:
-    /// `C = alpha * op(A) * op(B) + beta * C`.
+    /// A matrix product, single, strided or over arrays of pointers: `C = alpha * op(A) * op(B) + beta * C`.
+    /// `op(A)` is m by k, `op(B)` k by n, C m by n.
     pub struct Gemm = 192 {
-        /// The stream.
+        /// Stream that orders the work; 0 is the legacy default stream.
         pub stream: u32 = 0,
-        /// [`GEMM_POINTERS`], [`GEMM_DEVICE_SCALARS`].
+        /// Combination of [`GEMM_POINTERS`] and [`GEMM_DEVICE_SCALARS`].
         pub flags: u32 = 4,
-        /// Transposition of A and of B.
+        /// `cublasOperation_t` for A and for B.
         pub operation: [u32; 2] = 8,
-        /// Element types of A, B, C.
+        /// `cudaDataType` of the elements of A, B and C.
         pub types: [u32; 3] = 16,
-        /// Compute type.
+        /// `cublasComputeType_t` of the product.
         pub compute: u32 = 28,
-        /// Type of alpha and beta.
+        /// `cudaDataType` of alpha and beta.
         pub scale: u32 = 32,
-        /// `cublasGemmAlgo_t`; a hint.
+        /// `cublasGemmAlgo_t` that the program asked for; the host may choose another.
         pub algorithm: i32 = 36,
-        /// Math mode of the handle.
+        /// `cublasMath_t` set on the program's handle.
         pub math: u32 = 40,
-        /// How many products.
+        /// Number of products.
         pub batch: u32 = 44,
-        /// m, n, k.
+        /// The sizes m, n and k, in elements.
         pub size: [u64; 3] = 48,
-        /// Leading dimensions of A, B, C, in elements.
+        /// Leading dimensions of A, B and C, in elements.
         pub leading: [u64; 3] = 72,
-        /// Elements from one product's A, B, C to the next's.
+        /// Elements from one product's A, B and C to the next product's. Without meaning for
+        /// [`GEMM_POINTERS`].
         pub stride: [i64; 3] = 96,
-        /// Device addresses of A, B, C, or of arrays of addresses.
+        /// Device addresses of A, B and C, or of three arrays of addresses for [`GEMM_POINTERS`].
         pub matrix: [u64; 3] = 120,
-        /// Alpha in the scale type, or its device address.
+        /// Alpha in the type that `scale` names, or its device address for [`GEMM_DEVICE_SCALARS`].
         pub alpha: [u8; 16] = 144,
-        /// Beta in the scale type, or its device address.
+        /// Beta in the type that `scale` names, or its device address for [`GEMM_DEVICE_SCALARS`].
         pub beta: [u8; 16] = 160,
-        /// Workspace set by the user: address.
+        /// Device address of the workspace that the program gave, or 0.
         pub workspace: u64 = 176,
-        /// Its size.
+        /// Length of that workspace in bytes.
         pub workspace_bytes: u64 = 184,
     }
 }
 
-/// [`Gemm::flags`]: `matrix` holds addresses of arrays of `batch` addresses in device memory.
+/// [`Gemm::flags`]: each address in `matrix` is that of an array of `batch` addresses in device memory.
 pub const GEMM_POINTERS: u32 = 1 << 0;
-/// [`Gemm::flags`]: alpha and beta are device addresses.
+/// [`Gemm::flags`]: alpha and beta hold the device addresses of the scalars.
 pub const GEMM_DEVICE_SCALARS: u32 = 1 << 1;
 
 wire_struct! {
-    /// `cublas<t>trsmBatched`: solves `op(A) * X = alpha * B` or `X * op(A) = alpha * B`, in place.
+    /// `cublas<t>trsm` and `cublas<t>trsmBatched`: solves `op(A) * X = alpha * B` or `X * op(A) = alpha * B`.
+    /// X overwrites B, which is m by n.
     pub struct TriangularSolve = 104 {
-        /// The stream.
+        /// Stream that orders the work; 0 is the legacy default stream.
         pub stream: u32 = 0,
-        /// [`GEMM_POINTERS`], [`GEMM_DEVICE_SCALARS`].
+        /// Combination of [`GEMM_POINTERS`] and [`GEMM_DEVICE_SCALARS`].
         pub flags: u32 = 4,
-        /// `cublasSideMode_t`.
+        /// `cublasSideMode_t`: on which side of X A stands.
         pub side: u32 = 8,
-        /// `cublasFillMode_t`.
+        /// `cublasFillMode_t`: which triangle of A is read.
         pub fill: u32 = 12,
-        /// `cublasOperation_t`.
+        /// `cublasOperation_t` for A.
         pub operation: u32 = 16,
-        /// `cublasDiagType_t`.
+        /// `cublasDiagType_t`: whether the diagonal of A is read or taken as ones.
         pub diagonal: u32 = 20,
-        /// Element type.
+        /// `cudaDataType` of the elements of A and B, and of alpha.
         pub element: u32 = 24,
-        /// How many systems.
+        /// Number of systems.
         pub batch: u32 = 28,
-        /// m, n.
+        /// The sizes m and n, in elements.
         pub size: [u64; 2] = 32,
-        /// Leading dimensions of A, B.
+        /// Leading dimensions of A and B, in elements.
         pub leading: [u64; 2] = 48,
-        /// Device addresses of A, B, or of arrays of addresses.
+        /// Device addresses of A and B, or of two arrays of addresses for [`GEMM_POINTERS`].
         pub matrix: [u64; 2] = 64,
-        /// Alpha in the element type, or its device address.
+        /// Alpha in the element type, or its device address for [`GEMM_DEVICE_SCALARS`].
         pub alpha: [u8; 16] = 80,
-        /// Zero.
+        /// Must be zero, or the host ends the session.
         pub reserved: u64 = 96,
     }
 }

@@ -1,5 +1,5 @@
-//! Graphs. A node is an ordinary message; a graph goes over once, changes alone are sent, and a
-//! launch is one message.
+//! Graphs. A node is an ordinary message. The guest sends a graph once, later only the nodes that change, and
+//! a launch is one message.
 
 use crate::span::Span;
 
@@ -8,68 +8,69 @@ wire_struct! {
     /// dependencies as u32 node indices padded to 8 bytes, and a message padded to 16 whose number is 0.
     /// A node depends on earlier nodes only.
     pub struct GraphDefine = 40 {
-        /// Minted number.
+        /// Number for the graph, minted by the guest and not in use.
         pub graph: u32 = 0,
-        /// Nodes.
+        /// Number of nodes, and of records.
         pub nodes: u32 = 4,
-        /// `CUgraphInstantiate_flags`.
+        /// `CUgraphInstantiate_flags` that the program gave.
         pub flags: u64 = 8,
-        /// The records.
+        /// The records, one after the other, inline or in shared memory. They fill the span exactly.
         pub records: Span = 16,
     }
 }
 
 wire_struct! {
-    /// Head of a node's record.
+    /// Header of a node's record in [`GraphDefine::records`].
     pub struct GraphNode = 8 {
-        /// Bytes of the whole record, a multiple of 8.
+        /// Length of the whole record in bytes, a multiple of 8.
         pub bytes: u32 = 0,
-        /// How many dependencies follow.
+        /// Number of dependencies, which follow as u32 indices of earlier nodes.
         pub dependencies: u32 = 4,
     }
 }
 
 wire_struct! {
-    /// `cuGraphExecUpdate`: new messages for some nodes, of the same kinds. The payload is `nodes`
-    /// records, each a [`GraphPatch`] and a message padded to 16. If the executor refuses, it instantiates anew.
+    /// `cuGraphExecUpdate`: replaces nodes by messages of the same kinds. The payload is `nodes` records,
+    /// each a [`GraphPatch`] and a message padded to 16. If the executor refuses the update, it instantiates
+    /// the graph anew.
     pub struct GraphUpdate = 40 {
-        /// The graph.
+        /// Number of the graph to change.
         pub graph: u32 = 0,
-        /// Records.
+        /// Number of records, one for each node that changes.
         pub nodes: u32 = 4,
-        /// Zero.
+        /// Must be zero, or the host ends the session.
         pub reserved: u64 = 8,
-        /// The records.
+        /// The records, one after the other, inline or in shared memory. They fill the span exactly.
         pub records: Span = 16,
     }
 }
 
 wire_struct! {
-    /// Head of a patch.
+    /// Header of a node's record in [`GraphUpdate::records`].
     pub struct GraphPatch = 8 {
-        /// Bytes of the whole record, a multiple of 8.
+        /// Length of the whole record in bytes, a multiple of 8.
         pub bytes: u32 = 0,
-        /// Index of the node.
+        /// Index of the node that the message replaces, from 0 in the order of [`GraphDefine`].
         pub node: u32 = 4,
     }
 }
 
 wire_struct! {
-    /// `cuGraphLaunch`.
+    /// `cuGraphLaunch`: runs the graph once.
     pub struct GraphLaunch = 8 {
-        /// The graph.
+        /// Number of the graph to launch.
         pub graph: u32 = 0,
-        /// The stream.
+        /// Stream that orders the launch; 0 is the legacy default stream.
         pub stream: u32 = 4,
     }
 }
 
 wire_struct! {
-    /// `cuGraphExecDestroy`: after its launches.
+    /// `cuGraphExecDestroy`. Takes effect after the graph's launches.
     pub struct GraphDestroy = 8 {
-        /// The graph.
+        /// Number of the graph to destroy.
         pub graph: u32 = 0,
-        /// Zero.
+        /// Must be zero, or the host ends the session.
         pub reserved: u32 = 4,
     }
 }

@@ -4,118 +4,121 @@
 use crate::span::Span;
 
 wire_struct! {
-    /// Begins a link under a minted number. Reply: no data. `LinkInput` and `LinkData` messages follow for
-    /// each input, then `LinkComplete`.
+    /// `cuLinkCreate`. Reply: no data. For each input a `LinkInput` and its `LinkData` follow, then
+    /// `LinkComplete`.
     pub struct LinkOpen = 32 {
-        /// Reply slot.
+        /// Index of the reply slot that takes the answer.
         pub reply: u32 = 0,
-        /// Minted number.
+        /// Number for the link, minted by the guest and not in use.
         pub link: u32 = 4,
-        /// [`LINK_DEBUG`], [`LINK_LINES`].
+        /// Combination of [`LINK_DEBUG`] and [`LINK_LINES`].
         pub flags: u32 = 8,
-        /// `CU_JIT_MAX_REGISTERS`; 0: not given.
+        /// Value of `CU_JIT_MAX_REGISTERS`, registers of a thread; 0 if the program gives none.
         pub max_registers: u32 = 12,
-        /// `CU_JIT_THREADS_PER_BLOCK`; 0: not given.
+        /// Value of `CU_JIT_THREADS_PER_BLOCK`; 0 if the program gives none.
         pub threads_per_block: u32 = 16,
-        /// `CU_JIT_OPTIMIZATION_LEVEL`, 0 to 4.
+        /// Value of `CU_JIT_OPTIMIZATION_LEVEL`, 0 to 4.
         pub optimization: u32 = 20,
-        /// `CU_JIT_TARGET`, as in `sm_NUMBER`; 0: the device's.
+        /// Value of `CU_JIT_TARGET`, the number in `sm_NUMBER`; 0 for the device's own architecture.
         pub target: u32 = 24,
-        /// Zero.
+        /// Must be zero, or the host ends the session.
         pub reserved: u32 = 28,
     }
 }
 
-/// [`LinkOpen::flags`]: `CU_JIT_GENERATE_DEBUG_INFO`.
+/// [`LinkOpen::flags`]: the program set `CU_JIT_GENERATE_DEBUG_INFO`.
 pub const LINK_DEBUG: u32 = 1 << 0;
-/// [`LinkOpen::flags`]: `CU_JIT_GENERATE_LINE_INFO`.
+/// [`LinkOpen::flags`]: the program set `CU_JIT_GENERATE_LINE_INFO`.
 pub const LINK_LINES: u32 = 1 << 1;
 
 wire_struct! {
-    /// One more input. The tail is its name for messages, `name_bytes` long, no zero. Its bytes follow in
-    /// `LinkData` messages. What is wrong with it is told by the answer to `LinkComplete`.
+    /// `cuLinkAddData`: announces one more input, whose bytes follow in `LinkData` messages. The tail is its
+    /// name for messages, `name_bytes` long and without a zero. What is wrong with an input is told by the
+    /// answer to `LinkComplete`.
     pub struct LinkInput = 24 {
-        /// Minted number of the link.
+        /// Number of the link, from [`LinkOpen::link`].
         pub link: u32 = 0,
-        /// `CUjitInputType`.
+        /// `CUjitInputType`: one of the `INPUT_` constants below.
         pub kind: u32 = 4,
-        /// Bytes of the name.
+        /// Length of the name in bytes, at most [`INPUT_NAME_MOST`].
         pub name_bytes: u32 = 8,
-        /// Zero.
+        /// Must be zero, or the host ends the session.
         pub reserved: u32 = 12,
-        /// Bytes of the input.
+        /// Length of the input in bytes.
         pub bytes: u64 = 16,
     }
 }
 
-/// [`LinkInput::kind`]: `CU_JIT_INPUT_CUBIN`.
+/// [`LinkInput::kind`]: a cubin (`CU_JIT_INPUT_CUBIN`).
 pub const INPUT_CUBIN: u32 = 0;
-/// [`LinkInput::kind`]: `CU_JIT_INPUT_PTX`: text, without a trailing zero.
+/// [`LinkInput::kind`]: PTX text without a trailing zero (`CU_JIT_INPUT_PTX`).
 pub const INPUT_PTX: u32 = 1;
-/// [`LinkInput::kind`]: `CU_JIT_INPUT_FATBINARY`.
+/// [`LinkInput::kind`]: a fat binary (`CU_JIT_INPUT_FATBINARY`).
 pub const INPUT_FATBINARY: u32 = 2;
-/// [`LinkInput::kind`]: `CU_JIT_INPUT_OBJECT`.
+/// [`LinkInput::kind`]: a host object with embedded device code (`CU_JIT_INPUT_OBJECT`).
 pub const INPUT_OBJECT: u32 = 3;
-/// [`LinkInput::kind`]: `CU_JIT_INPUT_LIBRARY`.
+/// [`LinkInput::kind`]: an archive of such objects (`CU_JIT_INPUT_LIBRARY`).
 pub const INPUT_LIBRARY: u32 = 4;
-/// The longest name of an input, bytes. The guest cuts longer ones.
+/// Maximum length in bytes of an input's name. The guest truncates longer ones.
 pub const INPUT_NAME_MOST: u32 = 1024;
 
 wire_struct! {
-    /// A piece of the newest input; the tail is the piece when the span is inline. Pieces come in order.
+    /// A piece of the newest input, which is the tail when the span is inline. Pieces are sent in order.
     pub struct LinkData = 40 {
-        /// Minted number of the link.
+        /// Number of the link, from [`LinkOpen::link`].
         pub link: u32 = 0,
-        /// Zero.
+        /// Must be zero, or the host ends the session.
         pub reserved: u32 = 4,
         /// Offset of the piece in the input.
         pub offset: u64 = 8,
-        /// The piece. The host has read it when the message is counted as done.
+        /// Bytes of the piece. The host has read them once [`RETURN_DONE`](crate::area::RETURN_DONE) counts
+        /// the message.
         pub data: Span = 16,
     }
 }
 
 wire_struct! {
-    /// Links the inputs, which the host then frees. Reply: [`LinkReply`], or the status of `cuLinkComplete`.
+    /// `cuLinkComplete`: links the inputs, which the host then frees. Reply: [`LinkReply`], or why linking
+    /// failed.
     pub struct LinkComplete = 8 {
-        /// Reply slot.
+        /// Index of the reply slot that takes the answer.
         pub reply: u32 = 0,
-        /// Minted number.
+        /// Number of the link, from [`LinkOpen::link`].
         pub link: u32 = 4,
     }
 }
 
 wire_struct! {
-    /// What was linked.
+    /// Kind and length of the linked image, which [`LinkRead`] returns.
     pub struct LinkReply = 16 {
         /// [`IMAGE_PTX`](super::module::IMAGE_PTX) or [`IMAGE_CUBIN`](super::module::IMAGE_CUBIN).
         pub image: u32 = 0,
-        /// Zero.
+        /// Reserved: the host stores zero.
         pub reserved: u32 = 4,
-        /// Bytes of the image.
+        /// Length of the image in bytes.
         pub bytes: u64 = 8,
     }
 }
 
 wire_struct! {
-    /// Reads the image. Reply: its bytes from `offset` on, as many as a slot holds
-    /// ([`REPLY_DATA_MAX`](crate::area::REPLY_DATA_MAX)), fewer at its end.
+    /// Reads the linked image. Reply: its bytes from `offset` on, at most
+    /// [`REPLY_DATA_MAX`](crate::area::REPLY_DATA_MAX) and fewer at its end.
     pub struct LinkRead = 16 {
-        /// Reply slot.
+        /// Index of the reply slot that takes the answer.
         pub reply: u32 = 0,
-        /// Minted number.
+        /// Number of the link, from [`LinkOpen::link`].
         pub link: u32 = 4,
-        /// First byte.
+        /// Offset in the image of the first byte to return.
         pub offset: u64 = 8,
     }
 }
 
 wire_struct! {
-    /// Ends a link, complete or not.
+    /// `cuLinkDestroy`: ends a link, complete or not.
     pub struct LinkClose = 8 {
-        /// Minted number.
+        /// Number of the link, from [`LinkOpen::link`].
         pub link: u32 = 0,
-        /// Zero.
+        /// Must be zero, or the host ends the session.
         pub reserved: u32 = 4,
     }
 }

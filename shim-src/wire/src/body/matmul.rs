@@ -3,103 +3,104 @@
 //! `cublasComputeType_t`). Matrices are column-major; the guest turns row-major ones.
 
 wire_struct! {
-    /// `D = epilogue(alpha * op(A) * op(B) + beta * C)`. Only to hosts with
-    /// [`exec::EPILOGUES`](crate::facts::exec::EPILOGUES).
+    /// `D = epilogue(alpha * op(A) * op(B) + beta * C)`. `op(A)` is m by k, `op(B)` k by n, C and D m by n.
+    /// Only for hosts with [`exec::EPILOGUES`](crate::facts::exec::EPILOGUES).
     pub struct MatmulLt = 280 {
-        /// The stream.
+        /// Stream that orders the work; 0 is the legacy default stream.
         pub stream: u32 = 0,
-        /// [`GEMM_DEVICE_SCALARS`](super::gemm::GEMM_DEVICE_SCALARS).
+        /// [`GEMM_DEVICE_SCALARS`](super::gemm::GEMM_DEVICE_SCALARS) or 0.
         pub flags: u32 = 4,
-        /// Transposition of A and of B, `cublasOperation_t`.
+        /// `cublasOperation_t` for A and for B.
         pub operation: [u32; 2] = 8,
-        /// Element types of A, B, C, D. That of C is that of D.
+        /// `cudaDataType` of the elements of A, B, C and D. C and D have the same.
         pub types: [u32; 4] = 16,
-        /// Compute type.
+        /// `cublasComputeType_t` of the product.
         pub compute: u32 = 32,
-        /// Type of alpha and beta.
+        /// `cudaDataType` of alpha and beta.
         pub scale: u32 = 36,
-        /// `cublasLtEpilogue_t`, one that [`Epilogue::from_number`] knows.
+        /// A `cublasLtEpilogue_t` that [`Epilogue::from_number`] knows.
         pub epilogue: u32 = 40,
-        /// Element type of the bias, or of the bias gradient.
+        /// `cudaDataType` of the bias, or of the bias gradient.
         pub bias_type: u32 = 44,
-        /// Element type of GELU's auxiliary matrix. The mask of ReLU has bits, whatever is said here.
+        /// `cudaDataType` of GELU's auxiliary matrix. Without meaning for ReLU, whose mask has one bit an
+        /// element.
         pub aux_type: u32 = 48,
-        /// How many products.
+        /// Number of products.
         pub batch: u32 = 52,
-        /// m, n, k.
+        /// The sizes m, n and k, in elements.
         pub size: [u64; 3] = 56,
-        /// Leading dimensions of A, B, C, D, in elements. That of C may be 0: one column for all columns of
-        /// D.
+        /// Leading dimensions of A, B, C and D, in elements. 0 for C: its one column stands for all columns.
         pub leading: [u64; 4] = 80,
-        /// Elements from one product's A, B, C, D to the next's.
+        /// Elements from one product's A, B, C and D to the next product's.
         pub stride: [i64; 4] = 112,
-        /// Device addresses of A, B, C, D.
+        /// Device addresses of A, B, C and D.
         pub matrix: [u64; 4] = 144,
-        /// Alpha in the scale type, or its device address.
+        /// Alpha in the type that `scale` names, or its device address.
         pub alpha: [u8; 16] = 176,
-        /// Beta in the scale type, or its device address.
+        /// Beta in the type that `scale` names, or its device address.
         pub beta: [u8; 16] = 192,
-        /// Device address of the bias, or of where its gradient goes.
+        /// Device address of the bias, or of where its gradient is stored.
         pub bias: u64 = 208,
-        /// Elements from one product's bias to the next's.
+        /// Elements from one product's bias to the next product's.
         pub bias_stride: i64 = 216,
         /// Device address of the auxiliary matrix.
         pub aux: u64 = 224,
-        /// Its leading dimension, in elements; of a mask in bits, a multiple of 128.
+        /// Leading dimension of the auxiliary matrix in elements; for ReLU's mask in bits, a multiple of 128.
         pub aux_leading: u64 = 232,
-        /// Elements, or bits, from one product's auxiliary matrix to the next's.
+        /// Elements from one product's auxiliary matrix to the next product's; for ReLU's mask bits.
         pub aux_stride: i64 = 240,
-        /// Workspace set by the user: address.
+        /// Device address of the workspace that the program gave, or 0.
         pub workspace: u64 = 248,
-        /// Its size.
+        /// Length of that workspace in bytes.
         pub workspace_bytes: u64 = 256,
-        /// Zero.
+        /// Must be zero, or the host ends the session.
         pub reserved: [u64; 2] = 264,
     }
 }
 
-/// What is done to each element of a product before it is stored.
+/// Function that an epilogue applies to each element of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {
-    /// Nothing.
+    /// The element as it is.
     None,
-    /// `max(x, 0)`; 0 for NaN.
+    /// `max(x, 0)`, and 0 for NaN.
     Relu,
     /// `x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))`.
     Gelu,
-    /// `x` where the mask that [`Self::Relu`] stored has a 1, else 0.
+    /// `x` where the mask that [`Self::Relu`] stored has a 1, otherwise 0.
     ReluGradient,
     /// `x` times the derivative of [`Self::Gelu`] at the element of the auxiliary matrix.
     GeluGradient,
 }
 
-/// Sums that an epilogue stores in place of a bias.
+/// Sums that an epilogue stores at the address of the bias.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BiasGradient {
-    /// Of each row of D.
+    /// The sum of each row of D.
     Result,
-    /// Of each row of `op(A)`, as many as D has rows. Alpha does not count.
+    /// The sum of each row of `op(A)`, as many as D has rows. Alpha does not count.
     A,
-    /// Of each column of `op(B)`, as many as D has columns. Alpha does not count.
+    /// The sum of each column of `op(B)`, as many as D has columns. Alpha does not count.
     B,
 }
 
-/// An epilogue, taken apart.
+/// The parts of a `cublasLtEpilogue_t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Epilogue {
-    /// What is done to each element.
+    /// Function applied to each element, after the bias.
     pub activation: Activation,
-    /// Whether a bias is added before that: element i to all of row i.
+    /// Whether a bias is added before the activation: its element i to all of row i.
     pub bias: bool,
-    /// Whether there is an auxiliary matrix, of D's shape: forward it receives what the activation was given
-    /// (GELU), or a mask of bits that are 1 where that is at least 0 (ReLU); the gradients read it.
+    /// Whether there is an auxiliary matrix of D's shape. Forward epilogues write it: the input of the
+    /// activation (GELU), or a mask whose bits are 1 where that input is at least 0 (ReLU). Gradients read
+    /// it.
     pub auxiliary: bool,
-    /// The sums that are stored at the bias's address.
+    /// Sums that are stored at the address of the bias, if any.
     pub gradient: Option<BiasGradient>,
 }
 
 impl Epilogue {
-    /// What a `cublasLtEpilogue_t` asks for; `None` for a number that is none.
+    /// The parts of a `cublasLtEpilogue_t`; `None` for a number that cuBLASLt does not define.
     #[must_use]
     pub const fn from_number(number: u32) -> Option<Self> {
         const fn forward(activation: Activation, bias: bool, auxiliary: bool) -> Epilogue {
@@ -136,13 +137,13 @@ impl Epilogue {
         self.auxiliary && matches!(self.activation, Activation::Relu | Activation::ReluGradient)
     }
 
-    /// Whether something is added to, or stored at, the bias's address.
+    /// Whether the epilogue reads or writes at the address of the bias.
     #[must_use]
     pub const fn uses_bias(&self) -> bool {
         self.bias || self.gradient.is_some()
     }
 
-    /// Whether the auxiliary matrix is read; where there is one and it is not read, it is written.
+    /// Whether the auxiliary matrix is an input. If there is one and it is not, the epilogue writes it.
     #[must_use]
     pub const fn reads_auxiliary(&self) -> bool {
         matches!(self.activation, Activation::ReluGradient | Activation::GeluGradient)

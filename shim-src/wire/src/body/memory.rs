@@ -1,166 +1,167 @@
 //! Device memory: allocation, its asynchronous form, and virtual memory management.
 
 wire_struct! {
-    /// `cuMemAlloc`, `cuMemAllocManaged`. Reply: [`Address`], or out of memory.
+    /// `cuMemAlloc` and `cuMemAllocManaged`. Reply: [`Address`], or out of memory.
     pub struct MemAlloc = 16 {
-        /// Reply slot.
+        /// Index of the reply slot that takes the answer.
         pub reply: u32 = 0,
         /// [`MEM_MANAGED`] or 0.
         pub flags: u32 = 4,
-        /// Bytes, not 0.
+        /// Length in bytes, not 0.
         pub bytes: u64 = 8,
     }
 }
 
-/// [`MemAlloc::flags`]: memory that guest and device both reach, where the executor can.
+/// [`MemAlloc::flags`]: memory that guest and device both access, where the executor has it.
 pub const MEM_MANAGED: u32 = 1 << 0;
 
 wire_struct! {
-    /// A device address.
+    /// A device address, the reply to an allocation or a reservation.
     pub struct Address = 8 {
-        /// Aligned to 512 bytes at least.
+        /// First device address, a multiple of 512 at least.
         pub address: u64 = 0,
     }
 }
 
 wire_struct! {
-    /// `cuMemFree`: after all earlier work of the session.
+    /// `cuMemFree`. Takes effect after all earlier work of the session.
     pub struct MemFree = 8 {
-        /// Start of an allocation.
+        /// First address of an allocation, as it was returned.
         pub address: u64 = 0,
     }
 }
 
 wire_struct! {
-    /// `cuMemGetInfo`. Reply: [`MemInfoReply`]. Needs no GPU context.
+    /// `cuMemGetInfo`, answered without a GPU context. Reply: [`MemInfoReply`].
     pub struct MemInfo = 8 {
-        /// Reply slot.
+        /// Index of the reply slot that takes the answer.
         pub reply: u32 = 0,
-        /// Zero.
+        /// Must be zero, or the host ends the session.
         pub reserved: u32 = 4,
     }
 }
 
 wire_struct! {
-    /// Memory of the device, not of the session alone.
+    /// Memory of the whole device, whichever sessions use it.
     pub struct MemInfoReply = 16 {
-        /// Bytes free.
+        /// Free device memory in bytes.
         pub free: u64 = 0,
-        /// Bytes in all.
+        /// Size of the device memory in bytes.
         pub total: u64 = 8,
     }
 }
 
 wire_struct! {
-    /// `cuMemAllocAsync`: usable by work of `stream` after this, and after what orders itself
-    /// behind it. Reply: [`Address`], or out of memory.
+    /// `cuMemAllocAsync`. Work of `stream` after this message may use the memory, and so may work ordered
+    /// after that. Reply: [`Address`], or out of memory.
     pub struct MemAllocAsync = 16 {
-        /// Reply slot.
+        /// Index of the reply slot that takes the answer.
         pub reply: u32 = 0,
-        /// The stream.
+        /// Stream in whose order the memory becomes usable.
         pub stream: u32 = 4,
-        /// Bytes, not 0.
+        /// Length in bytes, not 0.
         pub bytes: u64 = 8,
     }
 }
 
 wire_struct! {
-    /// `cuMemFreeAsync`: after earlier work of `stream`.
+    /// `cuMemFreeAsync`. Takes effect after earlier work of `stream`.
     pub struct MemFreeAsync = 16 {
-        /// The stream.
+        /// Stream in whose order the memory is freed.
         pub stream: u32 = 0,
-        /// Zero.
+        /// Must be zero, or the host ends the session.
         pub reserved: u32 = 4,
-        /// Start of an allocation.
+        /// First address of an allocation, as it was returned.
         pub address: u64 = 8,
     }
 }
 
 wire_struct! {
-    /// `cuMemAddressReserve`. Reply: [`Address`].
+    /// `cuMemAddressReserve`: reserves device addresses without memory. Reply: [`Address`].
     pub struct MemReserve = 32 {
-        /// Reply slot.
+        /// Index of the reply slot that takes the answer.
         pub reply: u32 = 0,
-        /// Zero.
+        /// Must be zero, or the host ends the session.
         pub reserved: u32 = 4,
-        /// Bytes, a multiple of the granularity.
+        /// Length in bytes, a multiple of
+        /// [`DeviceFacts::granularity`](crate::facts::DeviceFacts::granularity).
         pub bytes: u64 = 8,
-        /// Alignment, 0 or a power of two.
+        /// Alignment in bytes, a power of two; 0 for no wish beyond the granularity.
         pub alignment: u64 = 16,
-        /// Wished address, or 0.
+        /// Address that the program prefers, or 0. The host may return another.
         pub hint: u64 = 24,
     }
 }
 
 wire_struct! {
-    /// `cuMemAddressFree`.
+    /// `cuMemAddressFree`: frees a reservation.
     pub struct MemUnreserve = 16 {
-        /// As `MemReserve` answered.
+        /// First address, as [`MemReserve`] returned it.
         pub address: u64 = 0,
-        /// As it was asked for.
+        /// Length in bytes of the reservation.
         pub bytes: u64 = 8,
     }
 }
 
 wire_struct! {
-    /// `cuMemCreate`: physical memory under a handle that the guest mints. No reply data; the
-    /// status says out of memory.
+    /// `cuMemCreate`: allocates physical memory under a handle that the guest mints. The reply has no data;
+    /// its status may be out of memory.
     pub struct MemCreate = 16 {
-        /// Reply slot.
+        /// Index of the reply slot that takes the answer.
         pub reply: u32 = 0,
-        /// Handle.
+        /// Number for the physical memory, minted by the guest and not in use.
         pub handle: u32 = 4,
-        /// Bytes, a multiple of the granularity.
+        /// Length in bytes, a multiple of the granularity.
         pub bytes: u64 = 8,
     }
 }
 
 wire_struct! {
-    /// `cuMemRelease`: freed when the last mapping is gone too.
+    /// `cuMemRelease`. The memory is freed once it has no mapping either.
     pub struct MemRelease = 8 {
-        /// Handle.
+        /// Number of the physical memory, from [`MemCreate::handle`].
         pub handle: u32 = 0,
-        /// Zero.
+        /// Must be zero, or the host ends the session.
         pub reserved: u32 = 4,
     }
 }
 
 wire_struct! {
-    /// `cuMemMap`.
+    /// `cuMemMap`: maps physical memory at a reserved address.
     pub struct MemMap = 32 {
-        /// Handle.
+        /// Number of the physical memory, from [`MemCreate::handle`].
         pub handle: u32 = 0,
-        /// Zero.
+        /// Must be zero, or the host ends the session.
         pub reserved: u32 = 4,
-        /// Within a reservation.
+        /// First address of the mapping, within a reservation.
         pub address: u64 = 8,
-        /// Bytes.
+        /// Length of the mapping in bytes.
         pub bytes: u64 = 16,
-        /// Offset in the physical memory.
+        /// Offset in bytes of the mapping's start in the physical memory.
         pub offset: u64 = 24,
     }
 }
 
 wire_struct! {
-    /// `cuMemUnmap`: after all earlier work of the session.
+    /// `cuMemUnmap`. Takes effect after all earlier work of the session.
     pub struct MemUnmap = 16 {
-        /// Start of mappings.
+        /// First address of the first mapping to remove.
         pub address: u64 = 0,
-        /// Bytes.
+        /// Length in bytes of the range to unmap.
         pub bytes: u64 = 8,
     }
 }
 
 wire_struct! {
-    /// `cuMemSetAccess` for the device itself.
+    /// `cuMemSetAccess`: sets the device's own access rights.
     pub struct MemSetAccess = 24 {
-        /// Start of mappings.
+        /// First address of the mappings to change.
         pub address: u64 = 0,
-        /// Bytes.
+        /// Length in bytes of the range to change.
         pub bytes: u64 = 8,
         /// `CUmemAccess_flags`: 0 none, 1 read, 3 read and write.
         pub access: u32 = 16,
-        /// Zero.
+        /// Must be zero, or the host ends the session.
         pub reserved: u32 = 20,
     }
 }

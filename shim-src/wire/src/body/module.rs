@@ -1,126 +1,131 @@
-//! Code: images go over once, by content digest, when a function of theirs is first needed.
+//! Code. The guest sends an image when one of its functions is first needed, and only to a host that does not
+//! hold an image with the same digest.
 
 use crate::span::Span;
 
 wire_struct! {
-    /// Opens a module under a minted number. Reply: [`ModuleOpenReply`]. If the host does not hold the
-    /// image, `ModuleData` messages follow, then `ModuleLoad`.
+    /// Opens a module under a number that the guest minted. Reply: [`ModuleOpenReply`]. If the host does not
+    /// hold the image, `ModuleData` messages follow, then `ModuleLoad`.
     pub struct ModuleOpen = 56 {
-        /// Reply slot.
+        /// Index of the reply slot that takes the answer.
         pub reply: u32 = 0,
-        /// Minted number.
+        /// Number for the module, minted by the guest and not in use.
         pub module: u32 = 4,
-        /// [`IMAGE_PTX`] or [`IMAGE_CUBIN`].
+        /// Format of the image: [`IMAGE_PTX`] or [`IMAGE_CUBIN`].
         pub image: u32 = 8,
-        /// Zero.
+        /// Must be zero, or the host ends the session.
         pub reserved: u32 = 12,
-        /// Bytes of the image, uncompressed.
+        /// Length of the image in bytes, uncompressed.
         pub bytes: u64 = 16,
-        /// SHA-256 of the image.
+        /// SHA-256 of the image. The host computes it again before it keeps the image under it.
         pub digest: [u8; 32] = 24,
     }
 }
 
 /// [`ModuleOpen::image`]: PTX text, without a trailing zero.
 pub const IMAGE_PTX: u32 = 1;
-/// [`ModuleOpen::image`]: an ELF image for one architecture.
+/// [`ModuleOpen::image`]: an ELF image with machine code for one architecture.
 pub const IMAGE_CUBIN: u32 = 2;
 
 wire_struct! {
-    /// Whether the image must be sent.
+    /// Tells the guest whether it must send the image.
     pub struct ModuleOpenReply = 8 {
-        /// 1: the host holds an image of that digest.
+        /// 1 if the host holds an image with that digest, otherwise 0.
         pub known: u32 = 0,
-        /// Zero.
+        /// Reserved: the host stores zero.
         pub reserved: u32 = 4,
     }
 }
 
 wire_struct! {
-    /// A piece of the image; the tail is the piece when the span is inline. Pieces come in order.
+    /// A piece of the image, which is the tail when the span is inline. Pieces are sent in order.
     pub struct ModuleData = 40 {
-        /// Minted number.
+        /// Number of the module, from [`ModuleOpen::module`].
         pub module: u32 = 0,
-        /// Zero.
+        /// Must be zero, or the host ends the session.
         pub reserved: u32 = 4,
         /// Offset of the piece in the image.
         pub offset: u64 = 8,
-        /// The piece. The host has read it when the message is counted as done.
+        /// Bytes of the piece. The host has read them once [`RETURN_DONE`](crate::area::RETURN_DONE) counts
+        /// the message.
         pub data: Span = 16,
     }
 }
 
 wire_struct! {
-    /// Loads the module. Reply: no data; the status is that of `cuModuleLoadData`.
+    /// `cuModuleLoadData`. Reply: no data; the status is that of the call. After a failure the number is free
+    /// again.
     pub struct ModuleLoad = 8 {
-        /// Reply slot.
+        /// Index of the reply slot that takes the answer.
         pub reply: u32 = 0,
-        /// Minted number.
+        /// Number of the module, from [`ModuleOpen::module`].
         pub module: u32 = 4,
     }
 }
 
 wire_struct! {
-    /// Unloads a module, with its functions, after all earlier work of the session.
+    /// `cuModuleUnload`: unloads a module with its functions, after all earlier work of the session.
     pub struct ModuleUnload = 8 {
-        /// Minted number.
+        /// Number of the module, from [`ModuleOpen::module`].
         pub module: u32 = 0,
-        /// Zero.
+        /// Must be zero, or the host ends the session.
         pub reserved: u32 = 4,
     }
 }
 
 wire_struct! {
-    /// Finds a kernel and gives it a minted number. The tail is its name, `name_bytes` long, no zero.
-    /// Reply: [`FunctionReply`], or not found.
+    /// Looks up a kernel and gives it a number that the guest minted. The tail is its name, `name_bytes` long
+    /// and without a zero. Reply: [`FunctionReply`], or not found.
     pub struct FunctionGet = 16 {
-        /// Reply slot.
+        /// Index of the reply slot that takes the answer.
         pub reply: u32 = 0,
-        /// Module.
+        /// Number of the module, from [`ModuleOpen::module`].
         pub module: u32 = 4,
-        /// Minted number.
+        /// Number for the kernel, minted by the guest and not in use.
         pub function: u32 = 8,
-        /// Bytes of the name.
+        /// Length of the name in bytes.
         pub name_bytes: u32 = 12,
     }
 }
 
 wire_struct! {
-    /// What `cuFuncGetAttribute` answers, once and for all.
+    /// What `cuFuncGetAttribute` returns for the kernel, which the guest keeps.
     pub struct FunctionReply = 64 {
-        /// `CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK`.
+        /// `CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK`: the most threads of a block with which it can be
+        /// launched.
         pub max_threads: u32 = 0,
-        /// `..._SHARED_SIZE_BYTES`.
+        /// `CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES`: static shared memory of a block, in bytes.
         pub shared_bytes: u32 = 4,
-        /// `..._CONST_SIZE_BYTES`.
+        /// `CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES`: constant memory of the kernel, in bytes.
         pub const_bytes: u32 = 8,
-        /// `..._LOCAL_SIZE_BYTES`.
+        /// `CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES`: local memory of a thread, in bytes.
         pub local_bytes: u32 = 12,
-        /// `..._NUM_REGS`.
+        /// `CU_FUNC_ATTRIBUTE_NUM_REGS`: registers of a thread.
         pub registers: u32 = 16,
-        /// `..._PTX_VERSION`.
+        /// `CU_FUNC_ATTRIBUTE_PTX_VERSION`: 10 * major + minor of the PTX target.
         pub ptx_version: u32 = 20,
-        /// `..._BINARY_VERSION`.
+        /// `CU_FUNC_ATTRIBUTE_BINARY_VERSION`: 10 * major + minor of the machine code's architecture.
         pub binary_version: u32 = 24,
-        /// `..._MAX_DYNAMIC_SHARED_SIZE_BYTES`.
+        /// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`: the most dynamic shared memory of a launch, in
+        /// bytes.
         pub max_dynamic_shared: u32 = 28,
-        /// Bytes of parameters, by which the guest checks its own reading of the image.
+        /// Length of the parameters in bytes, against which the guest checks what it read in the image.
         pub param_bytes: u32 = 32,
-        /// Zero.
+        /// Reserved: the host stores zeros.
         pub reserved: [u32; 7] = 36,
     }
 }
 
 wire_struct! {
-    /// `cuFuncSetAttribute`, `cuFuncSetCacheConfig`: the guest has checked the value.
+    /// `cuFuncSetAttribute` and `cuFuncSetCacheConfig`. The guest has checked the value.
     pub struct FunctionSet = 16 {
-        /// Function.
+        /// Number of the kernel, from [`FunctionGet::function`].
         pub function: u32 = 0,
-        /// `CUfunction_attribute`, or [`FUNCTION_CACHE_CONFIG`].
+        /// Number of the `CUfunction_attribute`, or [`FUNCTION_CACHE_CONFIG`].
         pub attribute: u32 = 4,
-        /// Value.
+        /// Value of the attribute, in the unit that CUDA gives it.
         pub value: i32 = 8,
-        /// Zero.
+        /// Must be zero, or the host ends the session.
         pub reserved: u32 = 12,
     }
 }
@@ -131,49 +136,50 @@ pub const FUNCTION_CACHE_CONFIG: u32 = 0x1_0000;
 wire_struct! {
     /// `cuOccupancyMaxActiveBlocksPerMultiprocessor`. Reply: [`OccupancyReply`].
     pub struct Occupancy = 24 {
-        /// Reply slot.
+        /// Index of the reply slot that takes the answer.
         pub reply: u32 = 0,
-        /// Function.
+        /// Number of the kernel, from [`FunctionGet::function`].
         pub function: u32 = 4,
-        /// Threads of a block.
+        /// Number of threads of a block.
         pub block_threads: u32 = 8,
-        /// `CUoccupancy_flags`.
+        /// `CUoccupancy_flags` that the program gave.
         pub flags: u32 = 12,
-        /// Bytes of dynamic shared memory.
+        /// Dynamic shared memory of a block in bytes.
         pub shared_bytes: u64 = 16,
     }
 }
 
 wire_struct! {
-    /// Answer to `Occupancy`.
+    /// Reply to [`Occupancy`].
     pub struct OccupancyReply = 8 {
-        /// Blocks that one multiprocessor holds.
+        /// Number of blocks that one multiprocessor holds at a time.
         pub blocks: u32 = 0,
-        /// Zero.
+        /// Reserved: the host stores zero.
         pub reserved: u32 = 4,
     }
 }
 
 wire_struct! {
-    /// `cuModuleGetGlobal`. The tail is the name. Reply: [`GlobalReply`], or not found.
+    /// `cuModuleGetGlobal`. The tail is the variable's name, `name_bytes` long and without a zero. Reply:
+    /// [`GlobalReply`], or not found.
     pub struct GlobalGet = 16 {
-        /// Reply slot.
+        /// Index of the reply slot that takes the answer.
         pub reply: u32 = 0,
-        /// Module.
+        /// Number of the module, from [`ModuleOpen::module`].
         pub module: u32 = 4,
-        /// Bytes of the name.
+        /// Length of the name in bytes.
         pub name_bytes: u32 = 8,
-        /// Zero.
+        /// Must be zero, or the host ends the session.
         pub reserved: u32 = 12,
     }
 }
 
 wire_struct! {
-    /// Where a variable lies.
+    /// Address and size of a variable, the reply to [`GlobalGet`].
     pub struct GlobalReply = 16 {
-        /// Device address.
+        /// Device address of the variable.
         pub address: u64 = 0,
-        /// Its size.
+        /// Size of the variable in bytes.
         pub bytes: u64 = 8,
     }
 }

@@ -3,59 +3,61 @@
 
 use zerocopy::FromBytes;
 
-/// Bytes of a page.
+/// Size in bytes of a guest page.
 pub const PAGE_BYTES: u64 = 0x1000;
-/// The most runs that a session can have registered, all segments together.
+/// Maximum number of runs that a session can have registered, of all segments together.
 pub const RUNS_MAX: u32 = 512;
 
 wire_struct! {
     /// Registers pages under a segment number that the guest mints. The tail is `runs` records of
-    /// [`PageRun`], 1 to [`RUNS_MAX`]; they lie one behind the other in the segment, and a span lies within one of them. Reply: no
-    /// data; the status is not-supported where the host cannot, not-permitted without the key, invalid-value where the pages are no
-    /// memory or somebody's already, out-of-memory above [`RUNS_MAX`] of the session.
+    /// [`PageRun`], 1 to [`RUNS_MAX`]; they lie one behind the other in the segment, and a span lies within
+    /// one of them. Reply: no data; the status is not-supported where the host cannot, not-permitted without
+    /// the key, invalid-value where the pages are no memory or somebody's already, out-of-memory above
+    /// [`RUNS_MAX`] of the session.
     pub struct PagesRegister = 16 {
-        /// Reply slot.
+        /// Index of the reply slot that takes the answer.
         pub reply: u32 = 0,
-        /// Minted segment, neither 0 nor inline.
+        /// Number for the segment, minted by the guest and not in use; neither 0 nor
+        /// [`SEGMENT_INLINE`](crate::SEGMENT_INLINE).
         pub segment: u32 = 4,
-        /// Records in the tail.
+        /// Number of [`PageRun`] records in the tail, 1 to [`RUNS_MAX`].
         pub runs: u32 = 8,
-        /// Zero.
+        /// Must be zero, or the host ends the session.
         pub reserved: u32 = 12,
     }
 }
 
 wire_struct! {
-    /// Consecutive guest-physical memory.
+    /// A run of consecutive guest-physical pages.
     pub struct PageRun = 16 {
-        /// Guest-physical address, page aligned.
+        /// Guest-physical address of the first page, a multiple of [`PAGE_BYTES`].
         pub address: u64 = 0,
-        /// Bytes, a multiple of the page size.
+        /// Length in bytes, a multiple of [`PAGE_BYTES`] and not 0.
         pub bytes: u64 = 8,
     }
 }
 
 wire_struct! {
-    /// Ends a registration. Reply: no data; when it comes, the host touches the pages no more.
+    /// Ends a registration. Reply: no data. Once it has come, the host does not touch the pages any more.
     pub struct PagesUnregister = 8 {
-        /// Reply slot.
+        /// Index of the reply slot that takes the answer.
         pub reply: u32 = 0,
-        /// The segment.
+        /// Number of the segment, from [`PagesRegister::segment`].
         pub segment: u32 = 4,
     }
 }
 
-/// A run that is none.
+/// Why a list of runs is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunError {
-    /// There are none, or more than [`RUNS_MAX`].
+    /// The number of runs is 0, is above [`RUNS_MAX`], or does not match the tail.
     Count(u32),
-    /// It is empty, does not begin or end with a page, or goes beyond the last address.
+    /// The run is empty, does not start and end at a page boundary, or reaches beyond the last address.
     Run(PageRun),
 }
 
 impl PageRun {
-    /// Whether it is whole pages, one at least, below the end of all addresses.
+    /// Whether the run consists of whole pages, at least one, and ends below the last address.
     #[must_use]
     pub const fn is_good(&self) -> bool {
         self.bytes > 0
@@ -66,11 +68,11 @@ impl PageRun {
 }
 
 impl PagesRegister {
-    /// The runs in a message's tail, all of them good; their bytes together do not overflow. Whether there is memory, and whose,
-    /// is not looked at.
+    /// The runs in a message's tail, each of them valid, with lengths whose sum does not overflow. Whether
+    /// they are the guest's memory, and nobody else's, is not checked here.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The number of runs, or the first run that is not valid.
     pub fn runs(self, tail: &[u8]) -> Result<impl Iterator<Item = PageRun> + '_, RunError> {
         let records = tail.chunks_exact(size_of::<PageRun>());
         let count = records.len();

@@ -1,61 +1,62 @@
-//! The session itself: greeting, padding, echo, and shares of the window.
+//! The session itself: greeting, padding, echo, and window memory.
 
 wire_struct! {
-    /// Fills the ring to its end, so that the next message does not wrap. The tail is anything.
+    /// Fills the ring to its end, so that the next message does not wrap. The contents of the tail mean
+    /// nothing.
     pub struct Pad = 0 {}
 }
 
 wire_struct! {
-    /// The first message of a session. Reply: [`crate::facts::HelloReply`].
+    /// The first message of a session, and no other. Reply: [`crate::facts::HelloReply`].
     pub struct Hello = 16 {
-        /// Reply slot.
+        /// Index of the reply slot that takes the answer.
         pub reply: u32 = 0,
-        /// The guest's process id, in its own namespace.
+        /// Process id of the guest process, in its own namespace.
         pub process: u32 = 4,
-        /// Zero.
+        /// Must be zero, or the host ends the session.
         pub reserved: u64 = 8,
     }
 }
 
 wire_struct! {
-    /// Asks for nothing: measures a round trip. Reply: the cookie, 8 bytes.
+    /// Does nothing but return the cookie: a round trip to be measured, or to be waited for.
     pub struct Echo = 16 {
-        /// Reply slot.
+        /// Index of the reply slot that takes the answer.
         pub reply: u32 = 0,
-        /// Zero.
+        /// Must be zero, or the host ends the session.
         pub reserved: u32 = 4,
-        /// Comes back.
+        /// Value that the reply returns, 8 bytes.
         pub cookie: u64 = 8,
     }
 }
 
 wire_struct! {
-    /// Asks for window memory: staging, pinned memory. Reply: [`WindowAllocReply`], or out of memory.
+    /// Allocates window memory, for staging buffers and pinned memory. Reply: [`WindowAllocReply`], or out of
+    /// memory.
     pub struct WindowAlloc = 16 {
-        /// Reply slot.
+        /// Index of the reply slot that takes the answer.
         pub reply: u32 = 0,
-        /// Zero.
+        /// Must be zero, or the host ends the session.
         pub reserved: u32 = 4,
-        /// Rounded up to [`crate::area::WINDOW_GRANULE`].
+        /// Wanted length in bytes, not 0. The host rounds it up to [`crate::area::WINDOW_GRANULE`].
         pub bytes: u64 = 8,
     }
 }
 
 wire_struct! {
-    /// Where the memory lies.
+    /// Place of the allocated window memory, which reads zeros.
     pub struct WindowAllocReply = 16 {
-        /// Offset in BAR2.
+        /// Offset in BAR2 of the first byte.
         pub offset: u64 = 0,
-        /// Bytes given, a multiple of the granule.
+        /// Length in bytes, a multiple of [`crate::area::WINDOW_GRANULE`].
         pub bytes: u64 = 8,
     }
 }
 
 wire_struct! {
-    /// Gives window memory back. It is given to another only when no earlier work of the session
-    /// refers to it any more.
+    /// Frees window memory. Another allocation gets it only when no earlier work of the session refers to it.
     pub struct WindowFree = 8 {
-        /// As `WindowAlloc` answered.
+        /// Offset in BAR2, as [`WindowAllocReply::offset`] gave it.
         pub offset: u64 = 0,
     }
 }

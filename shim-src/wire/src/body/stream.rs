@@ -1,85 +1,84 @@
-//! Streams and events.
+//! Streams and events, and the marks by which the guest learns how far they are.
 
 use crate::span::Mark;
 
 wire_struct! {
-    /// `cuStreamCreateWithPriority`, under a minted number that is not 0.
+    /// `cuStreamCreateWithPriority`.
     pub struct StreamCreate = 16 {
-        /// Minted number.
+        /// Number for the stream, minted by the guest and not in use; neither 0 nor [`crate::JOIN_ALL`].
         pub stream: u32 = 0,
         /// [`STREAM_NON_BLOCKING`] or 0.
         pub flags: u32 = 4,
-        /// Priority; lower is more urgent.
+        /// Priority of the stream's work; lower is more urgent.
         pub priority: i32 = 8,
-        /// Zero.
+        /// Must be zero, or the host ends the session.
         pub reserved: u32 = 12,
     }
 }
 
-/// [`StreamCreate::flags`]: does not wait for, nor is waited for by, stream 0.
+/// [`StreamCreate::flags`]: the stream does not wait for stream 0, nor stream 0 for it.
 pub const STREAM_NON_BLOCKING: u32 = 1;
 
 wire_struct! {
-    /// `cuStreamDestroy`: its work is finished first; nobody waits.
+    /// `cuStreamDestroy`. The host finishes the stream's work first; the guest does not wait for that.
     pub struct StreamDestroy = 8 {
-        /// The stream.
+        /// Number of the stream, from [`StreamCreate::stream`].
         pub stream: u32 = 0,
-        /// Zero.
+        /// Must be zero, or the host ends the session.
         pub reserved: u32 = 4,
     }
 }
 
 wire_struct! {
-    /// Stores the mark when all earlier work of the stream is done; [`crate::JOIN_ALL`] names all
-    /// streams. What `cuStreamSynchronize` waits for.
+    /// Stores the mark once all earlier work of the stream has completed. `cuStreamSynchronize` waits for it.
     pub struct Signal = 24 {
-        /// The stream.
+        /// Stream to wait for, or [`crate::JOIN_ALL`] for all streams of the session.
         pub stream: u32 = 0,
-        /// Zero.
+        /// Must be zero, or the host ends the session.
         pub reserved: u32 = 4,
-        /// Stored then.
+        /// Mark to store at that moment.
         pub mark: Mark = 8,
     }
 }
 
 wire_struct! {
-    /// One more join, where the next message's header has no room for it.
+    /// A join, where the header of the next message already carries another one.
     pub struct Join = 8 {
-        /// The stream to be joined; [`crate::JOIN_ALL`]: all.
+        /// Stream to join, or [`crate::JOIN_ALL`] for all streams of the session.
         pub stream: u32 = 0,
-        /// Zero.
+        /// Must be zero, or the host ends the session.
         pub reserved: u32 = 4,
     }
 }
 
 wire_struct! {
-    /// `cuEventCreate`. An event's completion is the mark of its newest record.
+    /// `cuEventCreate`. An event has completed when the mark of its newest record has been stored.
     pub struct EventCreate = 8 {
-        /// Minted number.
+        /// Number for the event, minted by the guest and not in use.
         pub event: u32 = 0,
-        /// `CUevent_flags`; 2: no timing.
+        /// `CUevent_flags` that the program gave; 2 is an event without timing.
         pub flags: u32 = 4,
     }
 }
 
 wire_struct! {
-    /// `cuEventDestroy`.
+    /// `cuEventDestroy`: frees the number.
     pub struct EventDestroy = 8 {
-        /// The event.
+        /// Number of the event, from [`EventCreate::event`].
         pub event: u32 = 0,
-        /// Zero.
+        /// Must be zero, or the host ends the session.
         pub reserved: u32 = 4,
     }
 }
 
 wire_struct! {
-    /// `cuEventRecord`: stores the mark, with the time, when earlier work of the stream is done.
+    /// `cuEventRecord`: stores the mark, with the time, once earlier work of the stream has completed.
     pub struct EventRecord = 24 {
-        /// The event.
+        /// Number of the event, from [`EventCreate::event`].
         pub event: u32 = 0,
-        /// The stream.
+        /// Stream whose earlier work the record covers.
         pub stream: u32 = 4,
-        /// The event's word and this record's value.
+        /// The event's completion word, and the value for this record.
         pub mark: Mark = 8,
     }
 }
@@ -87,21 +86,23 @@ wire_struct! {
 wire_struct! {
     /// `cuStreamWaitEvent`: later work of the stream starts after the event's newest record.
     pub struct StreamWait = 8 {
-        /// The stream.
+        /// Stream whose later work is to wait.
         pub stream: u32 = 0,
-        /// The event.
+        /// Number of the event to wait for, from [`EventCreate::event`].
         pub event: u32 = 4,
     }
 }
 
 wire_struct! {
-    /// What `cuLaunchHostFunc` needs of the host: stores the mark when earlier work of the stream is done, and starts later work
-    /// of the stream when the guest has sent [`StreamRelease`] with the same number. The stream's work is not done before, for
-    /// events, joins and signals alike. Only for executors with [`crate::facts::exec::HOLDS`].
+    /// The host's part of `cuLaunchHostFunc`: stores the mark once earlier work of the stream has completed,
+    /// and starts later work of the stream when the guest has sent [`StreamRelease`] with the same number.
+    /// Until then events, joins and signals see the stream's work as not completed. Only for executors with
+    /// [`crate::facts::exec::HOLDS`].
     pub struct StreamHold = 24 {
-        /// The stream.
+        /// Stream to hold.
         pub stream: u32 = 0,
-        /// Minted number, never used again in the session.
+        /// Number for the hold, minted by the guest and never used again in the session; neither 0 nor
+        /// [`crate::JOIN_ALL`].
         pub hold: u32 = 4,
         /// Stored when the guest may run its function.
         pub mark: Mark = 8,
@@ -109,12 +110,12 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Ends a hold. No work of any stream, so nothing orders it: it takes effect when the host reads it, whatever joins came
-    /// before. An executor must therefore read on while streams are held.
+    /// Ends a hold. It is not ordered after any work: it takes effect when the host reads it, whatever joins
+    /// came before. An executor must therefore read on while streams are held.
     pub struct StreamRelease = 8 {
-        /// The hold.
+        /// Number of the hold, from [`StreamHold::hold`].
         pub hold: u32 = 0,
-        /// Zero.
+        /// Must be zero, or the host ends the session.
         pub reserved: u32 = 4,
     }
 }

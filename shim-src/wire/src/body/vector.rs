@@ -1,46 +1,49 @@
-//! Operations of cuBLAS on vectors that are no matrix product. Types are `cudaDataType`.
+//! Vector operations of cuBLAS: reductions and sums of vectors. Types are numbers of `cudaDataType`.
 
 wire_struct! {
-    /// An operation on vectors: a sum over their elements, or one vector added to another. Only to hosts with
-    /// [`exec::VECTORS`](crate::facts::exec::VECTORS). A guest whose program wants a sum in its own memory
-    /// has it stored in device memory and copies it.
+    /// An operation on vectors: a sum over their elements, or one vector added to another. Only for hosts
+    /// with [`exec::VECTORS`](crate::facts::exec::VECTORS). Where the program wants the sum in host memory,
+    /// the guest has it stored in device memory and copies it.
     pub struct VectorOp = 96 {
-        /// The stream.
+        /// Stream that orders the work; 0 is the legacy default stream.
         pub stream: u32 = 0,
-        /// [`GEMM_DEVICE_SCALARS`](super::gemm::GEMM_DEVICE_SCALARS): alpha is a device address.
+        /// [`GEMM_DEVICE_SCALARS`](super::gemm::GEMM_DEVICE_SCALARS) if alpha is a device address, otherwise
+        /// 0.
         pub flags: u32 = 4,
-        /// [`VECTOR_DOT`] and so on.
+        /// One of the `VECTOR_` constants below.
         pub operation: u32 = 8,
-        /// Element type of x.
+        /// `cudaDataType` of the elements of x.
         pub x_type: u32 = 12,
-        /// Element type of y. Of operations without y that of x.
+        /// `cudaDataType` of the elements of y; that of x where the operation has no y.
         pub y_type: u32 = 16,
-        /// Type of the sum, or of alpha.
+        /// `cudaDataType` of the sum, or of alpha.
         pub scalar_type: u32 = 20,
-        /// Type in which is computed.
+        /// `cudaDataType` in which products and sums are computed.
         pub compute: u32 = 24,
-        /// Zero.
+        /// Must be zero, or the host ends the session.
         pub reserved: u32 = 28,
-        /// How many elements. Of none the sum is 0.
+        /// Number of elements of each vector. A sum of no elements is 0.
         pub elements: u64 = 32,
-        /// Elements from one of x to the next, and the same of y. Negative: backwards in memory.
+        /// Elements from one element of x to the next, and the same for y. Negative steps go backwards in
+        /// memory.
         pub step: [i64; 2] = 40,
         /// Device addresses of the first element of x and of y.
         pub vector: [u64; 2] = 56,
-        /// [`VECTOR_AXPY`]: alpha, or its device address. Else zeros.
+        /// For [`VECTOR_AXPY`] alpha in its own type, or its device address; otherwise zeros.
         pub alpha: [u8; 16] = 72,
-        /// Device address at which the sum is stored; 0 for [`VECTOR_AXPY`].
+        /// Device address where the sum is stored; 0 for [`VECTOR_AXPY`].
         pub result: u64 = 88,
     }
 }
 
-/// [`VectorOp::operation`]: the sum of products of x and y.
+/// [`VectorOp::operation`]: the sum of the products of corresponding elements of x and y.
 pub const VECTOR_DOT: u32 = 1;
-/// [`VectorOp::operation`]: the same with the conjugates of x.
+/// [`VectorOp::operation`]: [`VECTOR_DOT`] with the conjugates of x.
 pub const VECTOR_DOT_CONJUGATE: u32 = 2;
-/// [`VectorOp::operation`]: the root of the sum of squared absolute values of x. The sum is real.
+/// [`VectorOp::operation`]: the square root of the sum of squared absolute values of x, a real number.
 pub const VECTOR_NORM: u32 = 3;
-/// [`VectorOp::operation`]: the sum of absolute values of x, of complex ones of both parts. The sum is real.
+/// [`VectorOp::operation`]: the sum of absolute values of x, a real number. A complex element adds the
+/// absolute values of both its parts.
 pub const VECTOR_ASUM: u32 = 4;
-/// [`VectorOp::operation`]: `y = alpha * x + y`.
+/// [`VectorOp::operation`]: adds `alpha * x` to y.
 pub const VECTOR_AXPY: u32 = 5;

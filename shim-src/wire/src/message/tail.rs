@@ -1,10 +1,10 @@
-//! How many bytes follow each body.
+//! The length of the tail that each kind of body states.
 
 use crate::body::{copy, gemm, graph, launch, link, matmul, memory, module, pages, session, stream, vector};
 
-/// What follows a body: nothing, or a number of bytes that the body states.
+/// A body, which states the length of the tail that follows it.
 pub(super) trait Tail {
-    /// Bytes of the tail. `None`: whatever is there (padding).
+    /// Length of the tail in bytes. `None`: the tail is all that remains of the message, and means nothing.
     fn tail(&self) -> Option<u64>;
 }
 

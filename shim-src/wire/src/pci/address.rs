@@ -1,4 +1,4 @@
-//! The address of a PCI function, and its one text form: that of sysfs, such as `0000:00:05.0`.
+//! The address of a PCI function and its text in the form of sysfs, such as `0000:00:05.0`.
 
 use core::fmt;
 use core::ops::RangeInclusive;
@@ -9,11 +9,11 @@ use core::str::FromStr;
 pub struct PciAddress {
     /// Domain (segment). Most machines have 16 bits of it; hypervisors and VMD controllers use more.
     pub domain: u32,
-    /// Bus.
+    /// Bus number within the domain.
     pub bus: u8,
-    /// Device, 0 to 31.
+    /// Device number on the bus, 0 to 31.
     pub device: u8,
-    /// Function, 0 to 7.
+    /// Function number of the device, 0 to 7.
     pub function: u8,
 }
 
@@ -23,7 +23,7 @@ impl fmt::Display for PciAddress {
     }
 }
 
-/// The text is not a PCI address.
+/// Error for a text that is not a PCI address in the form of sysfs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressError;
 

@@ -1,34 +1,38 @@
-//! The calls: numbers, and which of them the running host answers.
+//! The calls: their numbers, and which of them the running host carries out.
 
-/// How a host of version 1 treats a call.
+/// What a version 1 host does with a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Treatment {
-    /// Carried out.
+    /// The host carries the call out.
     Done,
-    /// Answered with success and nothing done.
+    /// The host answers success and does nothing.
     Ignored,
-    /// Answered with `CUDA_ERROR_NOT_SUPPORTED`.
+    /// The host answers `CUDA_ERROR_NOT_SUPPORTED` (801).
     Refused,
 }
 
 macro_rules! ops {
     ($( $(#[$meta:meta])* $id:literal $name:ident $treatment:ident; )*) => {
         /// Numbers of calls (`CUDA_CALL_*` of `cuda_protocol.h`).
+        ///
+        /// The documentation of each names the function of the driver or of cuBLAS, its arguments in order,
+        /// and its results. An argument whose name ends in 64 takes two of the sixteen, low half first; 0 is
+        /// an argument without meaning.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u32)]
         pub enum Op { $( $(#[$meta])* $name = $id, )* }
 
         impl Op {
-            /// Every call, in the order of their numbers.
+            /// Every call, in the order of the numbers.
             pub const ALL: &'static [Self] = &[ $( Self::$name, )* ];
 
-            /// The call's name, for logs and counters.
+            /// Name of the call, for logs and counters.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $( Self::$name => stringify!($name), )* }
             }
 
-            /// What the host of version 1 does with it.
+            /// What a version 1 host does with the call.
             #[must_use]
             pub const fn treatment(self) -> Treatment {
                 match self { $( Self::$name => Treatment::$treatment, )* }
@@ -46,190 +50,199 @@ macro_rules! ops {
 }
 
 ops! {
-    /// Result: 1.
+    /// `cuInit`. Result: 1.
     0x01 Init Done;
-    /// Result: driver version.
+    /// `cuDriverGetVersion`. Result: the version as CUDA counts it, 1000 * major + 10 * minor.
     0x02 DriverGetVersion Done;
-    /// Result: 1.
+    /// `cuDeviceGetCount`. Result: 1.
     0x10 DeviceGetCount Done;
-    /// Result: 0.
+    /// `cuDeviceGet`. Result: device 0.
     0x11 DeviceGet Done;
-    /// Nothing comes back: `GetGpuInfo` says it.
+    /// `cuDeviceGetName`. No result: a guest takes the name from [`Self::GetGpuInfo`].
     0x12 DeviceGetName Ignored;
-    /// As `DeviceGetName`.
+    /// `cuDeviceGetAttribute`. No result, as for [`Self::DeviceGetName`].
     0x13 DeviceGetAttribute Ignored;
-    /// As `DeviceGetName`.
+    /// `cuDeviceTotalMem`. No result, as for [`Self::DeviceGetName`].
     0x14 DeviceTotalMem Ignored;
-    /// As `DeviceGetName`.
+    /// `cuDeviceGetUuid`. No result, as for [`Self::DeviceGetName`].
     0x15 DeviceGetUuid Ignored;
-    /// As `DeviceGetName`.
+    /// `cuDeviceComputeCapability`. No result, as for [`Self::DeviceGetName`].
     0x16 DeviceComputeCapability Ignored;
-    /// Refused.
+    /// `cuDeviceGetProperties`, which the host refuses.
     0x17 DeviceGetProperties Refused;
-    /// Refused.
+    /// `cuDeviceGetP2PAttribute`, which the host refuses.
     0x18 DeviceGetP2pAttribute Refused;
-    /// flags, 0, device64. Result: context, always the shared primary one.
+    /// `cuCtxCreate`: flags, 0, device64. Result: the context, always the primary one that all owners share.
     0x20 CtxCreate Done;
-    /// context64.
+    /// `cuCtxDestroy`: context64. No result.
     0x21 CtxDestroy Ignored;
-    /// context64, which is not looked at.
+    /// `cuCtxSetCurrent`: context64, which the host does not look at.
     0x22 CtxSetCurrent Done;
-    /// Result: context, 0 before there is one.
+    /// `cuCtxGetCurrent`. Result: the context, 0 before there is one.
     0x23 CtxGetCurrent Done;
-    /// Refused.
+    /// `cuCtxPushCurrent`, which the host refuses.
     0x24 CtxPushCurrent Refused;
-    /// Refused.
+    /// `cuCtxPopCurrent`, which the host refuses.
     0x25 CtxPopCurrent Refused;
-    /// Waits for all work; nothing while the owner has no context.
+    /// `cuCtxSynchronize`: waits for all work. Does nothing while the owner has no context.
     0x26 CtxSynchronize Done;
-    /// Result: 0.
+    /// `cuCtxGetDevice`. Result: device 0.
     0x27 CtxGetDevice Done;
-    /// Result: 3020.
+    /// `cuCtxGetApiVersion`. Result: 3020.
     0x28 CtxGetApiVersion Done;
-    /// size64, 0, 0. Result: device address.
+    /// `cuMemAlloc`: bytes64, 0, 0. Result: the device address.
     0x30 MemAlloc Done;
-    /// address64; success for an unknown one.
+    /// `cuMemFree`: address64. Success for an unknown address, too.
     0x31 MemFree Done;
-    /// destination64, bytes64, data as payload. The smaller of both lengths is copied.
+    /// `cuMemcpyHtoD`: destination64, bytes64, data as payload. Copies as many bytes as the shorter of the
+    /// two has.
     0x32 MemcpyHtoD Done;
-    /// source64, bytes64. Payload back. Above 8 MiB: success without data (Q14).
+    /// `cuMemcpyDtoH`: source64, bytes64. The payload comes back. Above 8 MiB the answer is success without
+    /// data (Q14).
     0x33 MemcpyDtoH Done;
-    /// destination64, source64, bytes64.
+    /// `cuMemcpyDtoD`: destination64, source64, bytes64.
     0x34 MemcpyDtoD Done;
-    /// destination64, value, 0, count64 in bytes.
+    /// `cuMemsetD8`: destination64, value, 0, bytes64.
     0x35 MemsetD8 Done;
-    /// Refused.
+    /// `cuMemsetD16`, which the host refuses.
     0x36 MemsetD16 Refused;
-    /// destination64, value, 0, count64 in elements.
+    /// `cuMemsetD32`: destination64, value, 0, elements64.
     0x37 MemsetD32 Done;
-    /// Refused.
+    /// `cuMemAllocManaged`, which the host refuses.
     0x38 MemAllocManaged Refused;
-    /// Refused.
+    /// `cuMemHostAlloc`, which the host refuses.
     0x39 MemHostAlloc Refused;
-    /// Refused.
+    /// `cuMemFreeHost`, which the host refuses.
     0x3a MemFreeHost Refused;
-    /// Results: free, total; of the whole GPU.
+    /// `cuMemGetInfo`. Results: free and total bytes of the whole GPU.
     0x3b MemGetInfo Done;
-    /// destination64, bytes64, stream64, data as payload. Drops what looks like a fat binary (Q19).
+    /// `cuMemcpyHtoDAsync`: destination64, bytes64, stream64, data as payload. The host drops data that looks
+    /// like a fat binary (Q19).
     0x3c MemcpyHtoDAsync Done;
-    /// Refused.
+    /// `cuMemcpyDtoHAsync`, which the host refuses.
     0x3d MemcpyDtoHAsync Refused;
-    /// Refused.
+    /// `cuMemcpyDtoDAsync`, which the host refuses.
     0x3e MemcpyDtoDAsync Refused;
-    /// Image as payload; [`CHUNK_ARG`] may say that it is a piece. Result: module.
+    /// `cuModuleLoadData`: image as payload, a piece of one where [`CHUNK_ARG`] says so. Result: the module.
     0x40 ModuleLoadData Done;
-    /// As `ModuleLoadData`.
+    /// `cuModuleLoadDataEx`: as [`Self::ModuleLoadData`].
     0x41 ModuleLoadDataEx Done;
-    /// As `ModuleLoadData`.
+    /// `cuModuleLoadFatBinary`: as [`Self::ModuleLoadData`].
     0x42 ModuleLoadFatBinary Done;
-    /// module64; success for an unknown one.
+    /// `cuModuleUnload`: module64. Success for an unknown module, too.
     0x43 ModuleUnload Done;
-    /// module64, name with its zero as payload. Result: function; 1 for an unknown module, 500 for an unknown name.
+    /// `cuModuleGetFunction`: module64, name with its zero as payload. Result: the function. Status 1 for an
+    /// unknown module, 500 for an unknown name.
     0x44 ModuleGetFunction Done;
-    /// module64, name with its zero as payload. Results: address, bytes.
+    /// `cuModuleGetGlobal`: module64, name with its zero as payload. Results: address and size in bytes.
     0x45 ModuleGetGlobal Done;
-    /// Launch as payload ([`super::payload::Launch`]); waits until it is done.
+    /// `cuLaunchKernel`: [`super::payload::Launch`] and parameters as payload. The answer comes when the
+    /// kernel has ended.
     0x50 LaunchKernel Done;
-    /// Refused.
+    /// `cuLaunchCooperativeKernel`, which the host refuses.
     0x51 LaunchCooperativeKernel Refused;
-    /// flags. Result: stream.
+    /// `cuStreamCreate`: flags. Result: the stream.
     0x60 StreamCreate Done;
-    /// flags, 0. Result: stream.
+    /// `cuStreamCreate`: flags, 0. Result: the stream.
     0x61 StreamCreateWithFlags Done;
-    /// flags, 0, priority, 0. Result: stream.
+    /// `cuStreamCreateWithPriority`: flags, 0, priority, 0. Result: the stream.
     0x62 StreamCreateWithPriority Done;
-    /// stream64; waits for its work. 400 for an unknown one.
+    /// `cuStreamDestroy`: stream64. Waits for the stream's work. Status 400 for an unknown stream.
     0x63 StreamDestroy Done;
-    /// stream64; an unknown one is the default stream.
+    /// `cuStreamSynchronize`: stream64. An unknown stream is taken for the default stream.
     0x64 StreamSynchronize Done;
-    /// stream64. 600: not ready.
+    /// `cuStreamQuery`: stream64. Status 600 while the stream has work.
     0x65 StreamQuery Done;
-    /// stream64, event64, flags, 0. 400 for unknown ones.
+    /// `cuStreamWaitEvent`: stream64, event64, flags, 0. Status 400 for an unknown stream or event.
     0x66 StreamWaitEvent Done;
-    /// flags. Result: event.
+    /// `cuEventCreate`: flags. Result: the event.
     0x70 EventCreate Done;
-    /// flags, 0. Result: event; 2 when the owner has 256.
+    /// `cuEventCreate`: flags, 0. Result: the event. Status 2 when the owner has [`EVENTS_MAX`].
     0x71 EventCreateWithFlags Done;
-    /// event64. 400 for an unknown one.
+    /// `cuEventDestroy`: event64. Status 400 for an unknown event.
     0x72 EventDestroy Done;
-    /// event64, stream64. 400 for unknown ones.
+    /// `cuEventRecord`: event64, stream64. Status 400 for an unknown event or stream.
     0x73 EventRecord Done;
-    /// event64.
+    /// `cuEventSynchronize`: event64.
     0x74 EventSynchronize Done;
-    /// event64. 600: not ready.
+    /// `cuEventQuery`: event64. Status 600 while the event has not completed.
     0x75 EventQuery Done;
-    /// start64, end64. Result: bits of an f32, milliseconds.
+    /// `cuEventElapsedTime`: start64, end64. Result: bits of an f32, milliseconds.
     0x76 EventElapsedTime Done;
-    /// Refused.
+    /// `cuTexRefCreate`, which the host refuses.
     0x80 TexRefCreate Refused;
-    /// Refused.
+    /// `cuTexObjectCreate`, which the host refuses.
     0x81 TexObjectCreate Refused;
-    /// device64. Result: context. From here on the owner's memory is freed with it (Q11).
+    /// `cuDevicePrimaryCtxRetain`: device64. Result: the context. From here on a cleanup frees the owner's
+    /// memory (Q11).
     0x90 PrimaryCtxRetain Done;
-    /// device64.
+    /// `cuDevicePrimaryCtxRelease`: device64. No result.
     0x91 PrimaryCtxRelease Ignored;
-    /// device64. Frees the owner's memory.
+    /// `cuDevicePrimaryCtxReset`: device64. Frees the owner's memory.
     0x92 PrimaryCtxReset Done;
-    /// device64, flags64.
+    /// `cuDevicePrimaryCtxSetFlags`: device64, flags64. No result.
     0x93 PrimaryCtxSetFlags Ignored;
-    /// device64. Results: flags 0, active.
+    /// `cuDevicePrimaryCtxGetState`: device64. Results: flags, always 0, and whether the context is active.
     0x94 PrimaryCtxGetState Done;
-    /// Refused.
+    /// A query of a kernel's occupancy, which the host refuses.
     0xa0 OccupancyMaxBlocks Refused;
-    /// Refused.
+    /// `cuOccupancyMaxPotentialBlockSize`, which the host refuses.
     0xa1 OccupancyMaxPotentialBlockSize Refused;
-    /// Image as payload, whole or in pieces. Result: library.
+    /// `cuLibraryLoadData`: image as payload, whole or in pieces. Result: the library.
     0xa8 LibraryLoadData Done;
-    /// library64. 400 for an unknown one.
+    /// `cuLibraryUnload`: library64. Status 400 for an unknown library.
     0xa9 LibraryUnload Done;
-    /// library64. Result: module.
+    /// `cuLibraryGetModule`: library64. Result: the module.
     0xaa LibraryGetModule Done;
-    /// Results: `cublasStatus_t`, handle.
+    /// `cublasCreate`. Results: `cublasStatus_t` and handle.
     0xac CublasCreate Done;
-    /// handle64. Result: `cublasStatus_t`.
+    /// `cublasDestroy`: handle64. Result: `cublasStatus_t`.
     0xad CublasDestroy Done;
-    /// handle64, stream64. Result: `cublasStatus_t`.
+    /// `cublasSetStream`: handle64, stream64. Result: `cublasStatus_t`.
     0xae CublasSetStream Done;
-    /// handle64. Results: `cublasStatus_t`, stream.
+    /// `cublasGetStream`: handle64. Results: `cublasStatus_t` and stream.
     0xaf CublasGetStream Done;
-    /// attribute, 0, function64. Result: value.
+    /// `cuFuncGetAttribute`: attribute, 0, function64. Result: the value.
     0xb0 FuncGetAttribute Done;
-    /// function64, config, 0.
+    /// `cuFuncSetCacheConfig`: function64, config, 0.
     0xb1 FuncSetCacheConfig Done;
-    /// Refused.
+    /// `cuGetErrorString`, which the host refuses.
     0xb2 GetErrorString Refused;
-    /// Refused.
+    /// `cuGetErrorName`, which the host refuses.
     0xb3 GetErrorName Refused;
-    /// [`super::payload::Sgemm`]. Result: `cublasStatus_t`.
+    /// `cublasSgemm`: [`super::payload::Sgemm`] as payload. Result: `cublasStatus_t`.
     0xb4 CublasSgemm Done;
-    /// [`super::payload::GemmEx`]. Result: `cublasStatus_t`.
+    /// `cublasGemmEx`: [`super::payload::GemmEx`] as payload. Result: `cublasStatus_t`.
     0xb5 CublasGemmEx Done;
-    /// [`super::payload::GemmStrided`]. Result: `cublasStatus_t`.
+    /// `cublasGemmStridedBatchedEx`: [`super::payload::GemmStrided`] as payload. Result: `cublasStatus_t`.
     0xb6 CublasGemmStridedBatchedEx Done;
-    /// Refused.
+    /// `cublasLtCreate`, which the host refuses.
     0xb7 CublasLtCreate Refused;
-    /// Refused.
+    /// `cublasLtDestroy`, which the host refuses.
     0xb8 CublasLtDestroy Refused;
-    /// Refused.
+    /// `cublasLtMatmul`, which the host refuses.
     0xb9 CublasLtMatmul Refused;
-    /// [`super::payload::GemmBatched`], then the addresses of all A, all B, all C. Result: `cublasStatus_t`.
+    /// `cublasGemmBatchedEx`: [`super::payload::GemmBatched`] as payload, then the addresses of all A, all B,
+    /// all C. Result: `cublasStatus_t`.
     0xba CublasGemmBatchedEx Done;
-    /// function64, index64. Results: offset, size; 801 where the host's driver cannot say.
+    /// `cuFuncGetParamInfo`: function64, index64. Results: offset and size in bytes. Status 801 where the
+    /// host's driver has no such function.
     0xbc FuncGetParamInfo Done;
-    /// Payload back: [`super::payload::GpuInfo`].
+    /// Asks for facts of the GPU. [`super::payload::GpuInfo`] comes back as payload.
     0xf0 GetGpuInfo Done;
-    /// token. Answered by the mediator: frees what the owner has.
+    /// Frees what an owner has: token. The mediator answers it.
     0xfe ProcessCleanup Done;
 }
 
 impl Op {
-    /// Whether the device looks for payload above [`super::INLINE_BYTES`] by the rules of bulk calls ([`super::route`]).
+    /// Whether the device looks for a payload above [`super::INLINE_BYTES`] by the rules for bulk calls
+    /// ([`super::route`]).
     #[must_use]
     pub const fn is_bulk(self) -> bool {
         is_bulk(self as u32)
     }
 
-    /// Whether the payload is an image, which may come in pieces and whose length counts.
+    /// Whether the payload is an image, which may be sent in pieces and whose length must be exact.
     #[must_use]
     pub const fn is_image(self) -> bool {
         matches!(
@@ -239,36 +252,38 @@ impl Op {
     }
 }
 
-/// [`Op::is_bulk`] of a number that a guest wrote.
+/// [`Op::is_bulk`] for a number that a guest wrote.
 #[must_use]
 pub const fn is_bulk(op: u32) -> bool {
     matches!(op, 0x32 | 0x3c | 0x40 | 0x41 | 0x42 | 0xa8)
 }
 
-/// The argument of an image's call that says which piece it is, if there are more than that many arguments: 0 is the whole image.
+/// Index of the argument that says which piece of an image the payload is, for calls with more arguments than
+/// this; 0 means the whole image.
 pub const CHUNK_ARG: usize = 14;
-/// [`CHUNK_ARG`]: the first piece; what came before is dropped.
+/// [`CHUNK_ARG`]: the payload is the first piece. Earlier pieces are dropped.
 pub const CHUNK_FIRST: u32 = 1;
-/// [`CHUNK_ARG`]: the last; it loads the image.
+/// [`CHUNK_ARG`]: the payload is the last piece. The host loads the image.
 pub const CHUNK_LAST: u32 = 2;
-/// [`CHUNK_ARG`]: one in between.
+/// [`CHUNK_ARG`]: the payload is a piece between the first and the last.
 pub const CHUNK_MIDDLE: u32 = 4;
-/// [`CHUNK_ARG`]: first and last at once.
+/// [`CHUNK_ARG`]: the payload is the only piece.
 pub const CHUNK_SINGLE: u32 = CHUNK_FIRST | CHUNK_LAST;
 
-/// Owners that a host keeps apart; one more gets `CUDA_ERROR_OUT_OF_MEMORY` for everything.
+/// Maximum number of owners that a host keeps apart. One more gets `CUDA_ERROR_OUT_OF_MEMORY` for every call.
 pub const OWNERS_MAX: usize = 64;
-/// Allocations of one owner that a host knows; one more works and is never freed by a cleanup (Q21).
+/// Maximum number of an owner's allocations that a host keeps track of. One more works, but no cleanup frees
+/// it (Q21).
 pub const ALLOCATIONS_MAX: usize = 4096;
-/// Modules of one owner.
+/// Maximum number of an owner's modules that a host keeps track of (Q21).
 pub const MODULES_MAX: usize = 2048;
-/// Libraries of one owner.
+/// Maximum number of an owner's libraries (Q21).
 pub const LIBRARIES_MAX: usize = 4096;
-/// Functions of one owner.
+/// Maximum number of an owner's functions that a host keeps track of (Q21).
 pub const FUNCTIONS_MAX: usize = 8192;
-/// Streams of one owner.
+/// Maximum number of an owner's streams that a host keeps track of (Q21).
 pub const STREAMS_MAX: usize = 128;
-/// Events of one owner.
+/// Maximum number of an owner's events. One more is refused as out of memory.
 pub const EVENTS_MAX: usize = 256;
-/// cuBLAS handles of one owner.
+/// Maximum number of an owner's cuBLAS handles (Q21).
 pub const CUBLAS_MAX: usize = 128;

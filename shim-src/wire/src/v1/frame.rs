@@ -1,119 +1,121 @@
-//! Frames between the device (client) and the mediator (server) on a stream socket: a [`Header`], then its payload. One call is one
-//! frame each way, however long.
+//! Frames between the device (client) and the mediator (server) on a stream socket: a [`Header`], then its
+//! payload. One call is one frame each way, however long.
 
 use zerocopy::FromBytes;
 use zerocopy::little_endian::{U32, U64};
 
 use super::{ARGS, PAYLOAD_MAX, RESULTS};
 
-/// First word of every frame, call and result: `UPGV` in memory.
+/// First word of every frame, call and result: the text `UPGV` in memory order.
 pub const MAGIC: u32 = 0x5647_5055;
 
-/// [`Header::kind`]: legacy request.
+/// [`Header::kind`]: a request of the legacy path.
 pub const REQUEST: u32 = 1;
-/// [`Header::kind`]: legacy response.
+/// [`Header::kind`]: the answer to a request of the legacy path.
 pub const RESPONSE: u32 = 2;
-/// [`Header::kind`]: are you there?
+/// [`Header::kind`]: asks whether the peer is there. The answer is [`PONG`].
 pub const PING: u32 = 3;
-/// [`Header::kind`]: yes.
+/// [`Header::kind`]: the answer to [`PING`].
 pub const PONG: u32 = 4;
-/// [`Header::kind`]: turned away, for now; the mediator hangs up.
+/// [`Header::kind`]: the virtual machine's rate is limited; the call may be tried again. The mediator closes
+/// the connection.
 pub const BUSY: u32 = 5;
-/// [`Header::kind`]: turned away for good; the mediator hangs up.
+/// [`Header::kind`]: the virtual machine is shut out until an administrator changes that. The mediator closes
+/// the connection.
 pub const QUARANTINED: u32 = 6;
-/// [`Header::kind`]: a call: [`Call`], then its payload.
+/// [`Header::kind`]: a call. The payload is a [`Call`] and the call's own payload.
 pub const CUDA_CALL: u32 = 0x10;
-/// [`Header::kind`]: its answer: [`Outcome`], then its payload.
+/// [`Header::kind`]: the answer to a call. The payload is an [`Outcome`] and the payload that comes back.
 pub const CUDA_RESULT: u32 = 0x11;
 
-/// The most payload of a frame.
+/// Maximum length in bytes of a frame's payload.
 pub const PAYLOAD_BYTES_MAX: u32 = size_of::<Call>() as u32 + PAYLOAD_MAX;
 
 wire_struct! {
-    /// Head of every frame.
+    /// Header of every frame.
     pub struct Header = 24 {
-        /// [`MAGIC`].
+        /// [`MAGIC`], by which a peer knows a frame.
         pub magic: U32 = 0,
-        /// What the frame is.
+        /// What the frame is, one of the constants above.
         pub kind: U32 = 4,
-        /// The virtual machine.
+        /// Number of the virtual machine that the device belongs to.
         pub vm_id: U32 = 8,
-        /// The device counts its calls; the answer says the same number.
+        /// Number that the device gives each call; the answer repeats it.
         pub request_id: U32 = 12,
-        /// ASCII of the pool.
+        /// Name of the pool as one ASCII letter, `A` or `B`.
         pub pool: u8 = 16,
-        /// Priority, 0 to 2.
+        /// Priority of the virtual machine: 0 low, 1 medium, 2 high.
         pub priority: u8 = 17,
-        /// Zero.
+        /// Zeros.
         pub reserved: [u8; 2] = 18,
-        /// Bytes that follow.
+        /// Length in bytes of the payload that follows.
         pub bytes: U32 = 20,
     }
 }
 
 wire_struct! {
-    /// Head of a call.
+    /// Header of a call.
     pub struct Call = 88 {
-        /// [`MAGIC`].
+        /// [`MAGIC`] again.
         pub magic: U32 = 0,
-        /// [`super::call::Op`].
+        /// Number of the call, a [`super::call::Op`].
         pub op: U32 = 4,
-        /// The guest's number, which the answer repeats.
+        /// Number that the guest gave the call; the answer repeats it.
         pub seq: U32 = 8,
-        /// [`super::owner`].
+        /// Owner of what the call makes, see [`super::owner`].
         pub owner: U32 = 12,
-        /// How many arguments.
+        /// Number of arguments, at most [`ARGS`].
         pub num_args: U32 = 16,
-        /// Bytes of payload behind.
+        /// Length in bytes of the payload that follows.
         pub data_len: U32 = 20,
-        /// The arguments; zeros behind the last.
+        /// The arguments, and zeros after the last.
         pub args: [U32; ARGS] = 24,
     }
 }
 
 wire_struct! {
-    /// Head of an answer.
+    /// Header of an answer.
     pub struct Outcome = 88 {
-        /// [`MAGIC`].
+        /// [`MAGIC`] again.
         pub magic: U32 = 0,
-        /// The call's.
+        /// [`Call::seq`] of the call that is answered.
         pub seq: U32 = 4,
-        /// `CUresult`.
+        /// `CUresult` of the call.
         pub status: U32 = 8,
-        /// How many results.
+        /// Number of results.
         pub num_results: U32 = 12,
-        /// Bytes of payload behind.
+        /// Length in bytes of the payload that follows.
         pub data_len: U32 = 16,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: U32 = 20,
-        /// The results.
+        /// The results, of which [`Self::num_results`] mean something.
         pub results: [U64; RESULTS] = 24,
     }
 }
 
-/// Why bytes are no frame, or no call. The mediator hangs up on all of them, without an answer.
+/// Why bytes are not a frame or a call. The mediator closes the connection without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameError {
-    /// The first word is not [`MAGIC`].
+    /// The first word is this one and not [`MAGIC`].
     Magic(u32),
-    /// More payload than any frame has.
+    /// The frame states this many bytes of payload, more than [`PAYLOAD_BYTES_MAX`].
     Length(u32),
-    /// A call shorter than its head.
+    /// The payload has this many bytes, fewer than a [`Call`].
     Short(usize),
-    /// More than 16 arguments.
+    /// The call states this many arguments, more than [`ARGS`].
     Args(u32),
     /// The call states another length of payload than the frame has.
     Data {
-        /// What the call says.
+        /// Length in bytes that the call states.
         stated: u32,
-        /// What is there.
+        /// Length in bytes of what follows the call's header.
         there: usize,
     },
-    /// A connection speaks for one machine, and names another.
+    /// A frame names another virtual machine than earlier frames of its connection.
     Machine {
-        /// The one that it named first.
+        /// Number of the machine that the connection named first.
         first: u32,
-        /// The other one.
+        /// Number of the machine that this frame names.
         then: u32,
     },
 }
@@ -138,7 +140,7 @@ impl core::fmt::Display for FrameError {
 impl core::error::Error for FrameError {}
 
 impl Header {
-    /// A frame's head.
+    /// The header of a frame with `bytes` bytes of payload, in pool `A` with medium priority.
     #[must_use]
     pub const fn new(kind: u32, vm_id: u32, request_id: u32, bytes: u32) -> Self {
         Self {
@@ -153,10 +155,11 @@ impl Header {
         }
     }
 
-    /// Checks what a peer sent. The bound on its payload is ours: hosts of version 1 take any (Q13).
+    /// Checks the header that a peer sent. The bound on its payload is this crate's: hosts of version 1 take
+    /// any (Q13).
     ///
     /// # Errors
-    /// The bytes are no frame.
+    /// The bytes are not a frame.
     pub fn check(&self) -> Result<(), FrameError> {
         if self.magic != MAGIC {
             return Err(FrameError::Magic(self.magic.get()));
@@ -169,10 +172,10 @@ impl Header {
 }
 
 impl Call {
-    /// Takes a call's frame payload apart, as the mediator checks it.
+    /// Splits a frame's payload into the call and its own payload, with the checks of the mediator.
     ///
     /// # Errors
-    /// The bytes are no call.
+    /// The bytes are not a call.
     pub fn decode(bytes: &[u8]) -> Result<(&Self, &[u8]), FrameError> {
         let (call, data) = Self::ref_from_prefix(bytes).map_err(|_| FrameError::Short(bytes.len()))?;
         if call.magic != MAGIC {
@@ -187,7 +190,7 @@ impl Call {
         Ok((call, data))
     }
 
-    /// The arguments as numbers.
+    /// The arguments in the machine's byte order.
     #[must_use]
     pub fn args(&self) -> [u32; ARGS] {
         self.args.map(U32::get)
@@ -195,10 +198,11 @@ impl Call {
 }
 
 impl Outcome {
-    /// Takes an answer's frame payload apart, as the device does: what is missing of the stated payload is not there.
+    /// Splits a frame's payload into the outcome and its own payload, as the device does: a payload shorter
+    /// than stated is returned as it is.
     ///
     /// # Errors
-    /// Shorter than its head.
+    /// The bytes are fewer than an outcome's.
     pub fn decode(bytes: &[u8]) -> Result<(&Self, &[u8]), FrameError> {
         let (outcome, data) = Self::ref_from_prefix(bytes).map_err(|_| FrameError::Short(bytes.len()))?;
         let length = data.len().min(outcome.data_len.get() as usize);

@@ -1,21 +1,23 @@
 //! # The VGPU-STUB contract, version 1
 //!
-//! What hosts that exist speak. One function has one call in flight, for all processes of its guest: the guest writes the
-//! call's number, arguments and length into *staging registers* of BAR0, the payload to one of three places, and rings a
-//! doorbell; the device hands the call as one frame to a *mediator* process on the host, and shows its answer in BAR0.
+//! What hosts that exist speak. One function has one call in flight, for all processes of its guest: the
+//! guest writes the call's number, arguments and length into *staging registers* of BAR0, the payload to one
+//! of three places, and rings a doorbell; the device hands the call as one frame to a *mediator* process on
+//! the host, and shows its answer in BAR0.
 //!
 //! ```text
-//!   guest ── BAR0: op, args[16], data_len, doorbell ──► device ── frame: header, call, payload ──► mediator ─► executor
+//!   guest ── BAR0: op, args[16], data_len, doorbell ──► device ── frame: header, call, payload ──► mediator
 //!         ── payload: BAR0 inline │ shared window │ BAR1          ◄── frame: header, result, payload ──
 //! ```
 //!
-//! [`registers`] has the map, [`call`] the numbers and what each takes and gives, [`route`] which place a payload takes, both ways,
-//! [`payload`] the structures that travel as payloads, [`frame`] what device and mediator say to each other. Where this version's
-//! headers and its running code disagree, the running code counts; oddities that a user of this module must know are named
-//! `Q1` to `Q32` in the comments here, as in the protocol's catalogue of quirks.
+//! [`registers`] has the map, [`call`] the numbers and what each takes and gives, [`route`] which place a
+//! payload takes, both ways, [`payload`] the structures that travel as payloads, [`frame`] what device and
+//! mediator say to each other. Where this version's headers and its running code disagree, the running code
+//! counts; oddities that a user of this module must know are named `Q1` to `Q32` in the comments here, as in
+//! the protocol's catalogue of quirks.
 //!
-//! All integers are little endian. A 64-bit argument takes two of the sixteen, the low half first ([`split`], [`join`]).
-//! Structures have no alignment, since they lie at any byte of a frame.
+//! All integers are little endian. A 64-bit argument takes two of the sixteen, the low half first ([`split`],
+//! [`join`]). Structures have no alignment, since they lie at any byte of a frame.
 
 pub mod call;
 pub mod frame;
@@ -23,24 +25,24 @@ pub mod payload;
 pub mod registers;
 pub mod route;
 
-/// Arguments that a call has room for.
+/// Maximum number of arguments of a call, 32 bits each.
 pub const ARGS: usize = 16;
-/// Results that a call has room for.
+/// Maximum number of results of a call, 64 bits each.
 pub const RESULTS: usize = 8;
-/// Bytes of payload that lie in BAR0, each way; more takes another way ([`route`]).
+/// Maximum length in bytes of a payload in BAR0, each way. Longer ones take another way ([`route`]).
 pub const INLINE_BYTES: u32 = 1024;
-/// The most payload of one call, each way.
+/// Maximum length in bytes of one call's payload, each way.
 pub const PAYLOAD_MAX: u32 = 8 << 20;
-/// The smallest shared window, both halves together, that a device registers.
+/// Minimum length in bytes of a shared window, both halves together, that a device registers.
 pub const WINDOW_MIN_BYTES: u32 = 32 << 10;
 
-/// A 64-bit argument as the two registers that carry it.
+/// The two registers, low half first, that carry a 64-bit argument.
 #[must_use]
 pub const fn split(value: u64) -> [u32; 2] {
     [value as u32, (value >> 32) as u32]
 }
 
-/// The 64-bit argument that the registers from `at` on carry; 0 beyond the last.
+/// The 64-bit argument that starts at register `at`; 0 if it would end beyond the last.
 #[must_use]
 pub const fn join(args: &[u32; ARGS], at: usize) -> u64 {
     if at + 1 >= ARGS {
@@ -49,17 +51,17 @@ pub const fn join(args: &[u32; ARGS], at: usize) -> u64 {
     args[at] as u64 | (args[at + 1] as u64) << 32
 }
 
-/// The owner of what a call makes, as the device writes it into the call's header: the guest's token (`SCRATCH`) under the virtual
-/// machine's number. Token 0 is the machine's own.
+/// The owner of what a call makes, as the device writes it into the call's header: the number of the virtual
+/// machine, and below it the guest's token (`SCRATCH`). Token 0 is the virtual machine itself.
 #[must_use]
 pub const fn owner(vm_id: u32, token: u32) -> u32 {
     if token == 0 { vm_id } else { (vm_id & 0xff) << 24 | token & TOKEN_MASK }
 }
 
-/// The bits of `SCRATCH` that tell owners apart.
+/// Bits of `SCRATCH` that tell owners apart.
 pub const TOKEN_MASK: u32 = 0x00ff_ffff;
 
-/// Whether a function with these BAR sizes and registers speaks version 1. The ids are those of a real H100, which has
+/// Whether a function with these BAR sizes and registers speaks version 1. A real H100 has the same ids, but
 /// neither these sizes nor these values.
 #[must_use]
 pub const fn is_device(bar0_bytes: u64, bar1_bytes: u64, protocol: u32, capabilities: u32) -> bool {

@@ -1,48 +1,52 @@
-//! Which of three places a payload takes. The device decides, from what it sees; the guest must come to the same answer.
+//! Which of three places a payload takes. The device decides by what it sees, and the guest must come to the
+//! same answer.
 
 use super::call::{Op, is_bulk};
 use super::{INLINE_BYTES, PAYLOAD_MAX};
 
-/// Where payload lies.
+/// Where the payload of a call, or of its answer, lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// There is none.
+    /// The call or the answer has no payload.
     Nowhere,
-    /// In BAR0.
+    /// The payload lies in the inline registers of BAR0.
     Inline,
-    /// In BAR1.
+    /// The payload lies in BAR1.
     Bar1,
-    /// In the shared window: the first half for the host, the second for the guest.
+    /// The payload lies in the shared window: in its first half for the host, in its second for the guest.
     Window,
 }
 
-/// What the device is told by the host's administrator about bulk payloads.
+/// Settings of a device for bulk payloads, made by the host's administrator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Preferences {
-    /// `prefer_bar1_htod`: copies to the device come from BAR1 when its first bytes are not all zero.
+    /// `prefer_bar1_htod`: uploads are read from BAR1 when its first bytes are not all zero.
     pub prefer_bar1_htod: bool,
-    /// `authoritative_shmem_libload`: a library whose window prefix is zero still comes from the window.
+    /// `authoritative_shmem_libload`: a library is read from the window even if the window's first bytes are
+    /// zero.
     pub authoritative_library: bool,
-    /// `probe_fresh_shmem_libload`: before it decides so for a library it reads the guest's pages anew.
+    /// `probe_fresh_shmem_libload`: the device reads the guest's pages anew before it decides where a library
+    /// is.
     pub probe_fresh_library: bool,
 }
 
-/// How many bytes of a bulk payload the device looks at to find out where it is.
+/// Length in bytes of the prefix by which the device finds out where a bulk payload is.
 pub const PREFIX_BYTES: u32 = 512;
 
-/// What a device sees of the places when a bulk call comes.
+/// What a device sees in the places of a payload when a bulk call comes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Prefixes {
-    /// The window's first bytes are not all zero.
+    /// Whether the window's first bytes are not all zero.
     pub window: bool,
-    /// They are not when read anew from the guest's pages.
+    /// The same for the guest's pages, read anew.
     pub window_fresh: bool,
-    /// BAR1's first bytes are not all zero.
+    /// Whether BAR1's first bytes are not all zero.
     pub bar1: bool,
 }
 
-/// Where the device reads a call's payload of `bytes`, and how many of them: more than fit are cut off without a word, which
-/// makes the mediator hang up (Q7). `half`: bytes of the registered window's first half; 0: there is no window.
+/// Where the device reads a call's payload of `bytes` bytes, and how many it reads. A payload that does not
+/// fit is truncated silently, and the mediator then closes the connection (Q7). `half` is the length in bytes
+/// of the registered window's first half, 0 without a window.
 #[must_use]
 pub fn to_host(op: u32, bytes: u32, half: u32, seen: Prefixes, prefer: Preferences) -> (Place, u32) {
     if bytes == 0 {
@@ -58,7 +62,8 @@ pub fn to_host(op: u32, bytes: u32, half: u32, seen: Prefixes, prefer: Preferenc
     if half != 0 { (Place::Window, bytes.min(half)) } else { (Place::Bar1, bytes.min(PAYLOAD_MAX)) }
 }
 
-/// The rule of the prefixes: a bulk payload that would fit the window lies there, unless it looks as if it lay in BAR1 (Q6).
+/// The rule of the prefixes: a bulk payload that fits the window is read there, unless it looks as if it were
+/// in BAR1 (Q6).
 fn bulk(op: u32, seen: Prefixes, prefer: Preferences) -> Place {
     let copy = op == Op::MemcpyHtoD as u32 || op == Op::MemcpyHtoDAsync as u32;
     let library = op == Op::LibraryLoadData as u32;
@@ -74,7 +79,8 @@ fn bulk(op: u32, seen: Prefixes, prefer: Preferences) -> Place {
     if seen.bar1 && (copy || library) { Place::Bar1 } else { Place::Window }
 }
 
-/// Where the device writes `bytes` that came back, and how many of them. `half` as for [`to_host`].
+/// Where the device writes a payload of `bytes` bytes that came back, and how many it writes. `half` is as
+/// for [`to_host`].
 #[must_use]
 pub fn to_guest(bytes: u32, half: u32) -> (Place, u32) {
     match bytes {
@@ -85,11 +91,12 @@ pub fn to_guest(bytes: u32, half: u32) -> (Place, u32) {
     }
 }
 
-/// The most payload of one call that arrives whole, each way. `half` as for [`to_host`].
+/// Maximum length in bytes of a payload that arrives whole, each way. `half` is as for [`to_host`].
 #[must_use]
 pub const fn limit(half: u32) -> u32 {
     match half {
-        // BAR1's second half ends with the status (Q3), which takes the 4 bytes before it along when 8 are loaded at once (Q28).
+        // BAR1's second half ends with the status (Q3). A load of 8 bytes that ends with it loses the 4 bytes
+        // before it, too (Q28).
         0 => PAYLOAD_MAX - 8,
         1..PAYLOAD_MAX => half,
         _ => PAYLOAD_MAX,
