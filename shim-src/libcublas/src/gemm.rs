@@ -11,7 +11,7 @@ use vgpu_abi::export;
 use crate::handle::Handle;
 use crate::product::{Matrix, Product};
 
-/// An element type: itself, and the type that it is computed in.
+/// An element type: its `cudaDataType`, and the `cublasComputeType_t` of its products.
 #[derive(Clone, Copy)]
 struct Element(c_int, c_int);
 
@@ -34,7 +34,7 @@ impl Element {
 macro_rules! gemm {
     ($int:ty: $( $name:ident $element:ident )*) => {
         export! { $(
-            /// `C = alpha * op(A) * op(B) + beta * C`.
+            /// Multiplies once: `C = alpha * op(A) * op(B) + beta * C`.
             pub fn $name(
                 handle: Handle, op_a: c_int, op_b: c_int, m: $int, n: $int, k: $int, alpha: Factor,
                 a: Address, lda: $int, b: Address, ldb: $int, beta: Factor, c: Address, ldc: $int,
@@ -54,10 +54,11 @@ macro_rules! gemm {
 macro_rules! gemm_batched {
     ($int:ty: $( $name:ident $element:ident )*) => {
         export! { $(
-            /// The same for a batch; arrays of the matrices' addresses are in device memory.
+            /// Multiplies a batch. A, B and C are arrays of the matrices' addresses in device memory.
             pub fn $name(
                 handle: Handle, op_a: c_int, op_b: c_int, m: $int, n: $int, k: $int, alpha: Factor,
-                a: Address, lda: $int, b: Address, ldb: $int, beta: Factor, c: Address, ldc: $int, batch: $int,
+                a: Address, lda: $int, b: Address, ldb: $int, beta: Factor, c: Address, ldc: $int,
+                batch: $int,
             ) -> BlasStatus {
                 let size = [m.into(), n.into(), k.into()];
                 let matrices = [
@@ -76,7 +77,7 @@ macro_rules! gemm_batched {
 macro_rules! gemm_strided {
     ($int:ty: $( $name:ident $element:ident )*) => {
         export! { $(
-            /// The same for a batch whose matrices lie at equal distances.
+            /// Multiplies a batch whose matrices lie at equal distances.
             pub fn $name(
                 handle: Handle, op_a: c_int, op_b: c_int, m: $int, n: $int, k: $int, alpha: Factor,
                 a: Address, lda: $int, stride_a: c_longlong, b: Address, ldb: $int, stride_b: c_longlong,
@@ -96,7 +97,7 @@ macro_rules! gemm_strided {
     };
 }
 
-// The "3m" of complex products is a way to compute them; it is the host's choice.
+// The "3m" forms are another algorithm for complex products, which the host may choose or not.
 gemm! {
     c_int: cublasSgemm_v2 S cublasDgemm_v2 D cublasCgemm_v2 C cublasZgemm_v2 Z cublasHgemm H
         cublasCgemm3m C cublasZgemm3m Z

@@ -1,6 +1,6 @@
-//! Matrix products whose element types are arguments.
+//! Matrix products with element types as arguments.
 //!
-//! What the library has no product for is refused before anything else is looked at.
+//! Combinations of types that the library does not have are refused before any other check.
 
 #![allow(clippy::too_many_arguments, reason = "as many as BLAS has")]
 
@@ -15,13 +15,13 @@ use crate::handle::Handle;
 use crate::product::{Matrix, Product};
 use crate::{CUDA13, Result};
 
-/// How a product of these types is computed with this algorithm.
+/// The arithmetic of a product of these types, if the library has it and the algorithm.
 fn chosen(compute: c_int, types: [c_int; 3], algorithm: c_int) -> Result<Arithmetic> {
     let arithmetic = arithmetic(compute, types, CUDA13).ok_or(BlasStatus::NOT_SUPPORTED)?;
     if is_algorithm(algorithm, CUDA13) { Ok(arithmetic) } else { Err(BlasStatus::INVALID_VALUE) }
 }
 
-/// How a product of these types is computed in single precision with scalars of type `scale`.
+/// The arithmetic of a product of these types in single precision with scalars of type `scale`.
 fn single(types: [c_int; 3], scale: c_int) -> Result<Arithmetic> {
     let arithmetic = chosen(compute::F32, types, GEMM_DEFAULT)?;
     if arithmetic.scale == scale { Ok(arithmetic) } else { Err(BlasStatus::NOT_SUPPORTED) }
@@ -30,7 +30,8 @@ fn single(types: [c_int; 3], scale: c_int) -> Result<Arithmetic> {
 macro_rules! gemm_ex {
     ($int:ty: $name:ident $batched:ident $strided:ident) => {
         export! {
-            /// `C = alpha * op(A) * op(B) + beta * C` with elements, computation and scalars of several types.
+            /// Multiplies once: `C = alpha * op(A) * op(B) + beta * C`, with the types of elements and
+            /// computation as arguments.
             pub fn $name(
                 handle: Handle, op_a: c_int, op_b: c_int, m: $int, n: $int, k: $int, alpha: Factor,
                 a: Address, a_type: c_int, lda: $int, b: Address, b_type: c_int, ldb: $int, beta: Factor,
@@ -44,10 +45,12 @@ macro_rules! gemm_ex {
                     Matrix::new(c, c_type, ldc.into()),
                 ];
                 let arithmetic = chosen(compute, [a_type, b_type, c_type], algorithm)?;
-                Product::new([op_a, op_b], size, [alpha, beta], matrices, arithmetic).by(algorithm).run(handle)
+                Product::new([op_a, op_b], size, [alpha, beta], matrices, arithmetic)
+                    .by(algorithm)
+                    .run(handle)
             }
 
-            /// The same for a batch; arrays of the matrices' addresses are in device memory.
+            /// Multiplies a batch. A, B and C are arrays of the matrices' addresses in device memory.
             pub fn $batched(
                 handle: Handle, op_a: c_int, op_b: c_int, m: $int, n: $int, k: $int, alpha: Factor,
                 a: Address, a_type: c_int, lda: $int, b: Address, b_type: c_int, ldb: $int, beta: Factor,
@@ -67,7 +70,7 @@ macro_rules! gemm_ex {
                     .run(handle)
             }
 
-            /// The same for a batch whose matrices lie at equal distances.
+            /// Multiplies a batch whose matrices lie at equal distances.
             pub fn $strided(
                 handle: Handle, op_a: c_int, op_b: c_int, m: $int, n: $int, k: $int, alpha: Factor,
                 a: Address, a_type: c_int, lda: $int, stride_a: c_longlong,
@@ -95,7 +98,7 @@ macro_rules! gemm_ex {
 macro_rules! single_ex {
     ($int:ty: $( $name:ident $scale:path )*) => {
         export! { $(
-            /// `C = alpha * op(A) * op(B) + beta * C`, computed in single precision.
+            /// Multiplies once in single precision: `C = alpha * op(A) * op(B) + beta * C`.
             pub fn $name(
                 handle: Handle, op_a: c_int, op_b: c_int, m: $int, n: $int, k: $int, alpha: Factor,
                 a: Address, a_type: c_int, lda: $int, b: Address, b_type: c_int, ldb: $int, beta: Factor,

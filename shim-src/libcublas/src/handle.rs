@@ -1,7 +1,7 @@
 //! Handles and the state behind them.
 //!
-//! A context is never given back to the allocator but kept for the next handle, so that what a program does with a
-//! destroyed handle finds a context without its cookie and not foreign memory.
+//! The context of a destroyed handle is kept for the next handle and never returned to the allocator. A
+//! program that uses a destroyed handle therefore finds a context without its cookie, and not foreign memory.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
@@ -11,16 +11,16 @@ use vgpu_abi::blas::{BlasStatus, CUBLAS_COOKIE as COOKIE};
 
 use crate::Result;
 
-/// What a handle points to. Threads may share it; what one sets another sees, in no particular order,
-/// as with cuBLAS.
+/// What a handle points to. Threads may share it; one thread's settings become visible to others in no
+/// particular order, as with cuBLAS.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Context {
-    /// [`COOKIE`] while the handle lives.
+    /// [`COOKIE`] while the handle lives, otherwise 0.
     cookie: AtomicU64,
-    /// The stream that work goes to.
+    /// `cudaStream_t` that receives the work; 0 is the legacy default stream.
     stream: AtomicUsize,
-    /// Device memory for the library's use, and its size.
+    /// Device address of the workspace that the program gave, or 0; and its length in bytes.
     workspace: AtomicUsize,
     workspace_bytes: AtomicUsize,
     pointer_mode: AtomicI32,
@@ -28,7 +28,7 @@ pub struct Context {
     math_mode: AtomicI32,
 }
 
-/// Reads and writes of a context's fields.
+/// Defines a reader and a setter for each field of a context.
 macro_rules! fields {
     ($( $get:ident $set:ident $ty:ty; )*) => {
         impl Context {
@@ -77,22 +77,22 @@ impl Context {
     }
 }
 
-/// Contexts that no handle has.
+/// Contexts of destroyed handles, for the next ones.
 static SPARE: Mutex<Vec<&'static Context>> = Mutex::new(Vec::new());
 
-/// `cublasHandle_t`: null, or what [`create`] made.
+/// `cublasHandle_t`: null, or the address of a context that [`create`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Handle(*const Context);
 
 impl Handle {
-    /// The state behind a handle; for null and a destroyed handle the library is not initialised.
+    /// The state behind a handle. Null and a destroyed handle return `CUBLAS_STATUS_NOT_INITIALIZED`.
     pub fn context(self) -> Result<&'static Context> {
         if self.0.is_null() || !self.0.is_aligned() {
             return Err(BlasStatus::NOT_INITIALIZED);
         }
-        // SAFETY: the caller of the export promised a handle of this library, live or destroyed, whose context is
-        // never given back.
+        // SAFETY: the caller of the export promised a handle of this library, live or destroyed, and a
+        // context is never freed.
         let context = unsafe { &*self.0 };
         if context.cookie.load(Ordering::Acquire) == COOKIE {
             Ok(context)
@@ -102,7 +102,8 @@ impl Handle {
     }
 }
 
-/// Makes a handle, with the settings that cuBLAS starts with.
+/// Creates a handle with cuBLAS's initial settings: stream 0, host pointer mode, default math mode, no
+/// workspace.
 pub fn create() -> Handle {
     let spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner).pop();
     let context = spare.unwrap_or_else(|| Box::leak(Box::new(Context::new())));
@@ -111,10 +112,10 @@ pub fn create() -> Handle {
     Handle(context)
 }
 
-/// Destroys a handle.
+/// Destroys a handle. A second call for the same handle returns `CUBLAS_STATUS_NOT_INITIALIZED`.
 pub fn destroy(handle: Handle) -> Result {
     let context = handle.context()?;
-    // Of two threads that destroy it one does.
+    // Two threads may destroy the same handle; one of them gets the cookie.
     if context.cookie.swap(0, Ordering::AcqRel) != COOKIE {
         return Err(BlasStatus::NOT_INITIALIZED);
     }

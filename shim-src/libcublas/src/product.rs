@@ -10,26 +10,26 @@ use vgpu_wire::body::gemm::{GEMM_DEVICE_SCALARS, GEMM_POINTERS, Gemm};
 use crate::handle::Handle;
 use crate::{DRIVER, Result};
 
-/// A matrix, or as many as there are products.
+/// An operand of a product, or of a batch of products.
 #[derive(Clone, Copy, Debug)]
 pub struct Matrix {
-    /// Where it is, or where an array of addresses is.
+    /// Device address of the matrix, or of an array of addresses if [`Product::pointers`] is set.
     pub address: Address,
-    /// `cudaDataType` of its elements.
+    /// `cudaDataType` of the elements.
     pub kind: c_int,
-    /// Leading dimension, elements.
+    /// Leading dimension in elements.
     pub leading: i64,
-    /// Elements from one product's matrix to the next's.
+    /// Elements from one product's matrix to the next product's.
     pub stride: i64,
 }
 
 impl Matrix {
-    /// A matrix, or one of an array of addresses.
+    /// A matrix without a stride: of a single product, or of a batch over arrays of addresses.
     pub const fn new(address: Address, kind: c_int, leading: i64) -> Self {
         Self { address, kind, leading, stride: 0 }
     }
 
-    /// With others so far from it and each other.
+    /// The same matrix for a batch whose matrices lie `stride` elements apart.
     pub const fn every(self, stride: i64) -> Self {
         Self { stride, ..self }
     }
@@ -38,38 +38,38 @@ impl Matrix {
 /// `C = alpha * op(A) * op(B) + beta * C`, once or for a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Product {
-    /// Operations on A and B.
+    /// `cublasOperation_t` for A and for B.
     pub operation: [c_int; 2],
-    /// m, n, k.
+    /// The sizes m, n and k, in elements.
     pub size: [i64; 3],
-    /// The factor of the product.
+    /// Factor of the product.
     pub alpha: Factor,
-    /// The factor of C.
+    /// Factor of C.
     pub beta: Factor,
-    /// A, B, C.
+    /// The operands A, B and C.
     pub matrix: [Matrix; 3],
-    /// How many products.
+    /// Number of products.
     pub batch: i64,
-    /// Whether the addresses are those of arrays of addresses.
+    /// Whether the addresses of the operands are those of arrays of addresses.
     pub pointers: bool,
-    /// How it is computed.
+    /// Compute type of the product and type of alpha and beta.
     pub arithmetic: Arithmetic,
-    /// `cublasGemmAlgo_t`
+    /// `cublasGemmAlgo_t` that the program asked for.
     pub algorithm: c_int,
 }
 
-/// Whether a matrix of so many rows can have this leading dimension.
+/// Whether a column-major matrix of `rows` rows can have this leading dimension.
 pub fn holds(leading: i64, rows: i64) -> bool {
     leading >= rows.max(1)
 }
 
-/// Whether it is a `cublasOperation_t` that the library performs.
+/// Whether this is a `cublasOperation_t` that the library performs.
 pub fn is_operation(operation: c_int) -> bool {
     matches!(operation, OP_N | OP_T | OP_C)
 }
 
 impl Product {
-    /// One product, with the algorithm that the library chooses.
+    /// A single product, with the library's default algorithm.
     pub const fn new(
         operation: [c_int; 2],
         size: [i64; 3],
@@ -81,17 +81,18 @@ impl Product {
         Self { operation, size, alpha, beta, matrix, batch: 1, pointers: false, arithmetic, algorithm }
     }
 
-    /// So many of them; `pointers`: the addresses are those of arrays of addresses.
+    /// The same product for a batch of `batch`. With `pointers` the operands' addresses are those of arrays
+    /// of addresses.
     pub const fn batched(self, batch: i64, pointers: bool) -> Self {
         Self { batch, pointers, ..self }
     }
 
-    /// With that algorithm.
+    /// The same product with the algorithm that the program asked for.
     pub const fn by(self, algorithm: c_int) -> Self {
         Self { algorithm, ..self }
     }
 
-    /// Checks it; gives it to the handle's stream unless nothing is to be done.
+    /// Checks the product and sends it to the handle's stream, unless it would change nothing.
     pub fn run(&self, handle: Handle) -> Result {
         let context = handle.context()?;
         let [m, n, k] = self.size;
@@ -106,7 +107,7 @@ impl Product {
             return Err(BlasStatus::INVALID_VALUE);
         }
         let on_device = mode == POINTER_MODE_DEVICE;
-        // Without a product there still is `beta * C`, unless that changes nothing.
+        // Even without a product C becomes `beta * C`, unless beta is one.
         if !on_device && (k == 0 || alpha.is_zero(scale)) && beta.is_one(scale) {
             return Ok(());
         }
@@ -134,7 +135,7 @@ impl Product {
         DRIVER.multiply(context.stream(), &message)
     }
 
-    /// Operations, sizes, leading dimensions. Nothing of it depends on the handle.
+    /// Checks operations, sizes and leading dimensions, which need no handle.
     fn check(&self) -> Result {
         let [m, n, k] = self.size;
         let [lead_a, lead_b, lead_c] = self.matrix.map(|matrix| matrix.leading);

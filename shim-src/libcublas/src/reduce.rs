@@ -1,6 +1,6 @@
-//! Sums over vectors, and one vector added to another: `cublas<t>dot`, `cublas<t>nrm2`, `cublas<t>asum`,
-//! `cublas<t>axpy` and their forms `Ex`. A sum goes where the handle's pointer mode says; one for host memory
-//! is waited for, as with cuBLAS.
+//! Reductions of vectors, and one vector added to another: `cublas<t>dot`, `cublas<t>nrm2`, `cublas<t>asum`,
+//! `cublas<t>axpy` and their forms `Ex`. The handle's pointer mode says where a sum is stored; the call waits
+//! for one in host memory, as cuBLAS does.
 
 #![allow(clippy::too_many_arguments, reason = "as many as BLAS has")]
 
@@ -17,7 +17,7 @@ use vgpu_wire::body::vector::{
 use crate::handle::Handle;
 use crate::{DRIVER, Result};
 
-/// Types of x and y, of the sum or alpha, and in which is computed.
+/// `cudaDataType` of x, of y, of the sum or alpha, and of the computation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Types {
     x: c_int,
@@ -30,7 +30,7 @@ const fn same(kind: c_int) -> Types {
     Types { x: kind, y: kind, scalar: kind, compute: kind }
 }
 
-/// Complex numbers, of which a norm and a sum of absolute values are real.
+/// Types for complex numbers whose norm, or sum of absolute values, is real.
 const fn real_of(x: c_int, real: c_int) -> Types {
     Types { x, y: x, scalar: real, compute: real }
 }
@@ -43,27 +43,27 @@ const SC: Types = real_of(C_32F, R_32F);
 const DZ: Types = real_of(C_64F, R_64F);
 const H: Types = Types { compute: R_32F, ..same(R_16F) };
 const T: Types = Types { compute: R_32F, ..same(R_16BF) };
-/// The same with a factor of single precision.
+/// [`H`] with a factor of single precision.
 const HS: Types = Types { scalar: R_32F, ..H };
 const TS: Types = Types { scalar: R_32F, ..T };
 
-/// What the manual's tables have for the forms `Ex`.
+/// Combinations of types that the manual's tables list for the forms `Ex`.
 const DOTS: &[Types] = &[H, T, S, D, C, Z];
 const NORMS: &[Types] = &[H, T, S, D, SC, DZ];
 const AXPYS: &[Types] = &[HS, TS, S, D, C, Z];
 
-/// One of `known`, or not supported.
+/// `types` if the forms `Ex` have them, otherwise `CUBLAS_STATUS_NOT_SUPPORTED`.
 fn among(known: &[Types], types: Types) -> Result<Types> {
     if known.contains(&types) { Ok(types) } else { Err(BlasStatus::NOT_SUPPORTED) }
 }
 
-/// A vector: its address and the distance of its elements.
+/// A vector: its address, and the increment from one element to the next.
 #[derive(Clone, Copy, Debug)]
 struct Vector(Address, i64);
 
 impl Vector {
-    /// The address of its first element. As in BLAS the address is that of the lowest one, and a negative
-    /// increment begins at the highest.
+    /// Device address of the vector's first element. As in BLAS the program gives the lowest address, and a
+    /// negative increment starts at the highest.
     fn first(self, n: i64, kind: c_int) -> Result<u64> {
         let Self(Address(address), step) = self;
         if step >= 0 {
@@ -96,14 +96,15 @@ fn message(operation: u32, types: Types, n: i64, [x, y]: [Vector; 2]) -> Result<
     })
 }
 
-/// A sum over one vector or two, at the place that the pointer mode says. Of no elements it is 0.
+/// Sends a reduction of one or two vectors, whose sum is stored at `place` in host or device memory by the
+/// pointer mode. The sum of no elements is 0.
 fn sum(handle: Handle, operation: u32, types: Types, n: i64, vectors: [Vector; 2], place: Place) -> Result {
     let context = handle.context()?;
     let place = place.check()?;
     let message = message(operation, types, n, vectors)?;
     if context.pointer_mode() == POINTER_MODE_DEVICE {
         let message = VectorOp { result: place.addr() as u64, ..message };
-        // SAFETY: without a place in host memory.
+        // SAFETY: the null pointer says that there is no place in host memory.
         return unsafe { DRIVER.vector(context.stream(), &message, std::ptr::null_mut()) };
     }
     if message.elements == 0 {
@@ -112,11 +113,12 @@ fn sum(handle: Handle, operation: u32, types: Types, n: i64, vectors: [Vector; 2
         unsafe { place.cast::<u8>().write_bytes(0, bytes) };
         return Ok(());
     }
-    // SAFETY: as above.
+    // SAFETY: the export's caller promised room for a number of this type, in host memory in this mode.
     unsafe { DRIVER.vector(context.stream(), &message, place) }
 }
 
-/// A sum over one vector. As in BLAS there are no elements at an increment that is not positive.
+/// Sends a reduction of one vector. As in BLAS an increment that is not positive means that there are no
+/// elements.
 fn single(handle: Handle, operation: u32, types: Types, n: i64, x: Vector, place: Place) -> Result {
     let n = if x.1 > 0 { n } else { 0 };
     sum(handle, operation, types, n, [x, Vector(x.0, 1)], place)
@@ -132,18 +134,19 @@ fn axpy(handle: Handle, types: Types, n: i64, alpha: Factor, vectors: [Vector; 2
     }
     let flags = if on_device { GEMM_DEVICE_SCALARS } else { 0 };
     let message = VectorOp { flags, alpha: alpha.0, ..message(VECTOR_AXPY, types, n, vectors)? };
-    // SAFETY: without a place in host memory.
+    // SAFETY: the null pointer says that there is no place in host memory.
     unsafe { DRIVER.vector(context.stream(), &message, std::ptr::null_mut()) }
 }
 
 macro_rules! dot {
     ($int:ty: $( $name:ident $types:ident $operation:ident )*) => {
         export! { $(
-            /// The sum of the products of x and y, or of x's conjugates and y.
+            /// Computes the sum of the products of x and y, or of x's conjugates and y.
             pub fn $name(
                 handle: Handle, n: $int, x: Address, incx: $int, y: Address, incy: $int, result: Place,
             ) -> BlasStatus {
-                sum(handle, $operation, $types, n.into(), [Vector(x, incx.into()), Vector(y, incy.into())], result)
+                let vectors = [Vector(x, incx.into()), Vector(y, incy.into())];
+                sum(handle, $operation, $types, n.into(), vectors, result)
             }
         )* }
     };
@@ -152,7 +155,7 @@ macro_rules! dot {
 macro_rules! single {
     ($int:ty: $( $name:ident $types:ident $operation:ident )*) => {
         export! { $(
-            /// The Euclidean norm of x, or the sum of its elements' absolute values.
+            /// Computes the Euclidean norm of x, or the sum of its elements' absolute values.
             pub fn $name(handle: Handle, n: $int, x: Address, incx: $int, result: Place) -> BlasStatus {
                 single(handle, $operation, $types, n.into(), Vector(x, incx.into()), result)
             }
@@ -163,7 +166,7 @@ macro_rules! single {
 macro_rules! axpy {
     ($int:ty: $( $name:ident $types:ident )*) => {
         export! { $(
-            /// `y = alpha * x + y`
+            /// Adds `alpha * x` to y.
             pub fn $name(
                 handle: Handle, n: $int, alpha: Factor, x: Address, incx: $int, y: Address, incy: $int,
             ) -> BlasStatus {
@@ -176,17 +179,18 @@ macro_rules! axpy {
 macro_rules! ex {
     ($int:ty: $dot:ident $dotc:ident $norm:ident $axpy:ident) => {
         export! {
-            /// The sum of the products of x and y, of types that are arguments.
+            /// Computes the sum of the products of x and y, with their types as arguments.
             pub fn $dot(
                 handle: Handle, n: $int, x: Address, x_type: c_int, incx: $int, y: Address, y_type: c_int,
                 incy: $int, result: Place, result_type: c_int, compute: c_int,
             ) -> BlasStatus {
                 handle.context()?;
                 let types = among(DOTS, Types { x: x_type, y: y_type, scalar: result_type, compute })?;
-                sum(handle, VECTOR_DOT, types, n.into(), [Vector(x, incx.into()), Vector(y, incy.into())], result)
+                let vectors = [Vector(x, incx.into()), Vector(y, incy.into())];
+                sum(handle, VECTOR_DOT, types, n.into(), vectors, result)
             }
 
-            /// The same with x's conjugates.
+            /// Computes the sum of the products of x's conjugates and y, with their types as arguments.
             pub fn $dotc(
                 handle: Handle, n: $int, x: Address, x_type: c_int, incx: $int, y: Address, y_type: c_int,
                 incy: $int, result: Place, result_type: c_int, compute: c_int,
@@ -197,7 +201,7 @@ macro_rules! ex {
                 sum(handle, VECTOR_DOT_CONJUGATE, types, n.into(), vectors, result)
             }
 
-            /// The Euclidean norm of x, of types that are arguments.
+            /// Computes the Euclidean norm of x, with the types as arguments.
             pub fn $norm(
                 handle: Handle, n: $int, x: Address, x_type: c_int, incx: $int, result: Place,
                 result_type: c_int, compute: c_int,
@@ -207,7 +211,7 @@ macro_rules! ex {
                 single(handle, VECTOR_NORM, types, n.into(), Vector(x, incx.into()), result)
             }
 
-            /// `y = alpha * x + y`, of types that are arguments.
+            /// Adds `alpha * x` to y, with the types as arguments.
             pub fn $axpy(
                 handle: Handle, n: $int, alpha: Factor, alpha_type: c_int, x: Address, x_type: c_int,
                 incx: $int, y: Address, y_type: c_int, incy: $int, compute: c_int,

@@ -1,4 +1,5 @@
-//! Handles and what is set on them. Nothing here sends a message.
+//! The exports that create and destroy handles, and set and read their settings. None of them sends a
+//! message.
 
 use std::ffi::c_int;
 
@@ -9,7 +10,7 @@ use crate::handle::{self, Handle};
 use crate::{CUDA13, DRIVER};
 
 export! {
-    /// Makes a handle, and a context for the thread that has none.
+    /// Creates a handle, and a CUDA context for a thread that has none.
     pub fn cublasCreate_v2(handle: Out<Handle>) -> BlasStatus {
         vgpu_abi::export::quiet_panics();
         let handle = handle.check()?;
@@ -22,7 +23,7 @@ export! {
         handle::destroy(handle)
     }
 
-    /// Sets the stream that work goes to. The workspace that the program set is given up.
+    /// Sets the stream that receives the work, and forgets the workspace that the program gave.
     pub fn cublasSetStream_v2(handle: Handle, stream: usize) -> BlasStatus {
         let context = handle.context()?;
         context.set_stream(stream);
@@ -31,13 +32,13 @@ export! {
         Ok(())
     }
 
-    /// The stream that work goes to.
+    /// Stores the stream that receives the work.
     pub fn cublasGetStream_v2(handle: Handle, stream: Out<usize>) -> BlasStatus {
         let stream = stream.check()?;
         stream.set(handle.context()?.stream())
     }
 
-    /// Gives the library device memory to work in, until another stream is set. The host may use it.
+    /// Sets device memory that the host may use for products and solves, until the stream is set again.
     pub fn cublasSetWorkspace_v2(handle: Handle, workspace: Address, bytes: usize) -> BlasStatus {
         let context = handle.context()?;
         context.set_workspace(workspace.0);
@@ -45,7 +46,7 @@ export! {
         Ok(())
     }
 
-    /// Sets where alpha and beta are.
+    /// Sets whether scalars (alpha, beta and sums) are in host or in device memory.
     pub fn cublasSetPointerMode_v2(handle: Handle, mode: c_int) -> BlasStatus {
         let context = handle.context()?;
         if !matches!(mode, POINTER_MODE_HOST | POINTER_MODE_DEVICE) {
@@ -55,13 +56,14 @@ export! {
         Ok(())
     }
 
-    /// Where alpha and beta are.
+    /// Stores whether scalars are in host or in device memory.
     pub fn cublasGetPointerMode_v2(handle: Handle, mode: Out<c_int>) -> BlasStatus {
         let mode = mode.check()?;
         mode.set(handle.context()?.pointer_mode())
     }
 
-    /// Sets whether results may depend on the order of atomic additions. Nothing that travels does.
+    /// Sets whether results may depend on the order of atomic additions. The mode is kept and changes
+    /// nothing: no message carries it.
     pub fn cublasSetAtomicsMode(handle: Handle, mode: c_int) -> BlasStatus {
         let context = handle.context()?;
         if !matches!(mode, 0 | 1) {
@@ -71,13 +73,13 @@ export! {
         Ok(())
     }
 
-    /// Whether results may depend on the order of atomic additions.
+    /// Stores the mode that [`cublasSetAtomicsMode`] set.
     pub fn cublasGetAtomicsMode(handle: Handle, mode: Out<c_int>) -> BlasStatus {
         let mode = mode.check()?;
         mode.set(handle.context()?.atomics_mode())
     }
 
-    /// Sets how exactly products are computed.
+    /// Sets the `cublasMath_t` of later products, which travels with each.
     pub fn cublasSetMathMode(handle: Handle, mode: c_int) -> BlasStatus {
         let context = handle.context()?;
         if !is_math_mode(mode, CUDA13) {
@@ -87,7 +89,7 @@ export! {
         Ok(())
     }
 
-    /// How exactly products are computed.
+    /// Stores the `cublasMath_t` of later products.
     pub fn cublasGetMathMode(handle: Handle, mode: Out<c_int>) -> BlasStatus {
         let context = handle.context()?;
         mode.set(context.math_mode())

@@ -12,21 +12,21 @@ use crate::handle::Handle;
 use crate::product::{holds, is_operation};
 use crate::{DRIVER, Result};
 
-/// `op(A) * X = alpha * B` or `X * op(A) = alpha * B`, in place, once or for a batch.
+/// `op(A) * X = alpha * B` or `X * op(A) = alpha * B`, solved in place, once or for a batch.
 #[derive(Clone, Copy, Debug)]
 struct Solve {
     side: c_int,
     fill: c_int,
     operation: c_int,
     diagonal: c_int,
-    /// `cudaDataType` of everything.
+    /// `cudaDataType` of the elements of A and B, and of alpha.
     element: c_int,
-    /// m, n.
+    /// The sizes m and n of B, in elements.
     size: [i64; 2],
     alpha: Factor,
-    /// A, B.
+    /// Device addresses of A and B.
     matrix: [Address; 2],
-    /// Their leading dimensions.
+    /// Leading dimensions of A and B, in elements.
     leading: [i64; 2],
     batch: i64,
     /// Whether the addresses are those of arrays of addresses.
@@ -34,7 +34,7 @@ struct Solve {
 }
 
 impl Solve {
-    /// One solve; `kind` is side, fill mode, operation and kind of diagonal.
+    /// A single solve. The first argument holds side, fill mode, operation and kind of diagonal.
     const fn new(
         [side, fill, operation, diagonal]: [c_int; 4],
         element: c_int,
@@ -47,12 +47,12 @@ impl Solve {
         Self { side, fill, operation, diagonal, element, size, alpha, matrix, leading, batch, pointers }
     }
 
-    /// So many of them; the addresses are those of arrays of addresses.
+    /// The same solve for a batch of `batch`, over arrays of addresses.
     const fn batched(self, batch: i64) -> Self {
         Self { batch, pointers: true, ..self }
     }
 
-    /// Checks it; gives it to the handle's stream unless nothing is to be done.
+    /// Checks the solve and sends it to the handle's stream, unless it would change nothing.
     fn run(&self, handle: Handle) -> Result {
         let context = handle.context()?;
         self.check()?;
@@ -85,7 +85,7 @@ impl Solve {
         let [m, n] = self.size;
         let [a, b] = self.leading;
         let good = matches!(self.side, SIDE_LEFT | SIDE_RIGHT)
-            // Lower and upper; full is for other calls.
+            // Lower or upper triangle: `CUBLAS_FILL_MODE_FULL` is for other calls.
             && matches!(self.fill, 0 | 1)
             && is_operation(self.operation)
             && matches!(self.diagonal, 0 | 1)
@@ -101,7 +101,7 @@ impl Solve {
 macro_rules! trsm {
     ($int:ty: $( $name:ident $batched:ident $element:path; )*) => {
         export! { $(
-            /// Solves `op(A) * X = alpha * B` or `X * op(A) = alpha * B`; X takes the place of B.
+            /// Solves `op(A) * X = alpha * B` or `X * op(A) = alpha * B`. X overwrites B.
             pub fn $name(
                 handle: Handle, side: c_int, fill: c_int, operation: c_int, diagonal: c_int, m: $int, n: $int,
                 alpha: Factor, a: Address, lda: $int, b: Address, ldb: $int,
@@ -111,7 +111,7 @@ macro_rules! trsm {
                 Solve::new(kind, $element, size, alpha, [a, b], leading).run(handle)
             }
 
-            /// The same for a batch; arrays of the matrices' addresses are in device memory.
+            /// Solves a batch. A and B are arrays of the matrices' addresses in device memory.
             pub fn $batched(
                 handle: Handle, side: c_int, fill: c_int, operation: c_int, diagonal: c_int, m: $int, n: $int,
                 alpha: Factor, a: Address, lda: $int, b: Address, ldb: $int, batch: $int,

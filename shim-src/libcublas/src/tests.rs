@@ -1,5 +1,5 @@
-//! The exports as a C program calls them, on a [`vgpu_abi::fake`] libcuda. Statuses are those of NVIDIA's libraries of CUDA 12.9 and
-//! 13.5 for the same arguments, where those could be had without a device.
+//! The exports as a C program calls them, on a [`vgpu_abi::fake`] libcuda. Statuses are those of NVIDIA's
+//! libraries of CUDA 12.9 and 13.5 for the same arguments, where those could be had without a device.
 
 mod args;
 mod reduces;
@@ -18,7 +18,7 @@ use vgpu_wire::body::gemm::{GEMM_DEVICE_SCALARS, GEMM_POINTERS};
 
 use crate::{CUDA13, settings, version};
 
-/// One test at a time: a context that one destroys is the next handle's, which may be another test's.
+/// Serializes the tests: the next handle gets the context that another test has destroyed.
 fn turn() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -35,14 +35,14 @@ fn destroy(handle: Handle) -> Status {
     call!(settings::cublasDestroy_v2 as fn(Handle), handle)
 }
 
-/// Any setter of one integer.
+/// Calls a setter of one integer.
 macro_rules! set {
     ($function:path, $handle:expr, $value:expr) => {
         call!($function as fn(Handle, c_int), $handle, $value)
     };
 }
 
-/// Any getter of one integer.
+/// Calls a getter of one integer, and returns its status and the value.
 macro_rules! get {
     ($function:path, $handle:expr) => {{
         let mut value: c_int = -7;
@@ -106,7 +106,7 @@ fn settings_begin_as_the_manual_says_and_are_kept() {
     assert_eq!(call!(settings::cublasGetPointerMode_v2 as fn(Handle, *mut c_int), ptr::null(), null), 7);
     assert_eq!(call!(settings::cublasGetAtomicsMode as fn(Handle, *mut c_int), handle, null), 7);
     assert_eq!(call!(settings::cublasGetMathMode as fn(Handle, *mut c_int), handle, null), 7);
-    // The next handle does not inherit them.
+    // The next handle does not inherit these settings.
     assert_eq!(destroy(handle), 0);
     let next = create();
     assert_eq!(get!(settings::cublasGetMathMode, next), (0, 0));
@@ -165,7 +165,7 @@ fn versions() {
         assert_eq!(call!(version::cublasGetProperty as fn(c_int, *mut c_int), which, &raw mut value), 7);
     }
     assert_eq!(call!(version::cublasGetProperty as fn(c_int, *mut c_int), 0, ptr::null_mut()), 7);
-    // SAFETY: no arguments.
+    // SAFETY: the function has no arguments.
     assert_eq!(unsafe { version::cublasGetCudartVersion() }, cudart);
     // SAFETY: any number may be asked for.
     let text = unsafe { version::cublasGetStatusString(vgpu_abi::blas::BlasStatus(15)) };
@@ -252,7 +252,7 @@ fn nothing_to_do_sends_nothing() {
         Args { size: [0, 8, 8], ..GOOD },
         Args { size: [8, 0, 8], ..GOOD },
         Args { size: [0, 8, 8], alpha: None, beta: None, ..GOOD },
-        // beta * C remains, and changes nothing.
+        // Only beta * C remains, which changes nothing.
         Args { size: [8, 8, 0], beta: Some(1.0), ..GOOD },
         Args { alpha: Some(0.0), beta: Some(1.0), ..GOOD },
     ];
@@ -265,16 +265,16 @@ fn nothing_to_do_sends_nothing() {
     for status in [empty.sgemm_batched(handle), empty.sgemm_strided(handle), empty.gemm_strided_ex(handle)] {
         assert_eq!(status, 0);
     }
-    // Yet what is wrong is so in a batch of none.
+    // Arguments are checked even for a batch of none.
     assert_eq!(Args { lead: [7, 8, 8], ..empty }.gemm_strided_ex(handle), 7);
     assert_eq!(Args { types: [1, 0, 0], ..empty }.gemm_strided_ex(handle), 15);
     assert_eq!(fake::products(), []);
-    // Without a product C must still become beta * C.
+    // Even without a product, C becomes beta * C.
     for args in [Args { size: [8, 8, 0], ..GOOD }, Args { alpha: Some(0.0), ..GOOD }] {
         assert_eq!(args.sgemm(handle), 0);
         assert_eq!(fake::products().len(), 1);
     }
-    // What the factors are is not known where they are in device memory.
+    // Factors in device memory are not known here.
     assert_eq!(set!(settings::cublasSetPointerMode_v2, handle, 1), 0);
     assert_eq!(Args { size: [8, 8, 0], beta: Some(1.0), ..GOOD }.sgemm(handle), 0);
     assert_eq!(fake::products().len(), 1);
@@ -347,7 +347,7 @@ fn a_product_becomes_one_message() {
     let [(_, product)] = sent[..] else { panic!("{sent:?}") };
     assert_eq!(product.flags, GEMM_POINTERS | GEMM_DEVICE_SCALARS);
     assert_eq!((product.types, product.compute, product.scale, product.batch), ([0; 3], 68, 0, 2));
-    // The address itself, not what lies there.
+    // The message carries the address itself, not the value there.
     assert_ne!(product.alpha[..8], [0; 8]);
     assert_ne!(product.alpha[..4], 1f32.to_le_bytes());
     assert_eq!(destroy(handle), 0);
@@ -446,7 +446,7 @@ fn solves_are_checked() {
 }
 
 proptest! {
-    /// What the reference BLAS requires, said another way: each matrix has room for its columns.
+    /// Each matrix has room for its columns: the condition of the reference BLAS, written in another way.
     #[test]
     fn what_is_sent_is_well_formed(
         op in [-1..4, -1..4],

@@ -1,8 +1,10 @@
-//! What is done with vectors and is a matrix product too: `cublas<t>gemv`, `...Batched`, `...StridedBatched`, `cublas<t>scal`.
+//! Vector operations that are also matrix products: `cublas<t>gemv`, `...Batched`, `...StridedBatched`, and
+//! `cublas<t>scal`.
 //!
-//! A vector whose elements lie `increment` apart is a matrix of one row with that leading dimension. So `y = A * x` is a product
-//! either way round: with x turned into a column, where y is one without gaps, or as `y' = x' * A'`, of rows. Two cases are
-//! no product and not supported: a vector from its end to its start, and a conjugated A with gaps in y.
+//! A vector whose elements lie `increment` apart is a matrix of one row with that leading dimension. So
+//! `y = A * x` is a product in two forms: with x transposed to a column if y has no gaps, or else as
+//! `y' = x' * A'` of rows. Two cases are not products and not supported: a negative increment, and a
+//! conjugated A with gaps in y.
 
 #![allow(clippy::too_many_arguments, reason = "as many as BLAS has")]
 
@@ -15,7 +17,7 @@ use crate::Result;
 use crate::handle::Handle;
 use crate::product::{Matrix, Product, holds, is_operation};
 
-/// Types of A and x, of y, and how they are multiplied.
+/// Types of A and x, of y, and the arithmetic of their product.
 #[derive(Clone, Copy, Debug)]
 struct Kind {
     input: c_int,
@@ -36,13 +38,13 @@ const HSS: Kind = kind(data::R_16F, data::R_32F, compute::F32, data::R_32F);
 const TST: Kind = kind(data::R_16BF, data::R_16BF, compute::F32, data::R_32F);
 const TSS: Kind = kind(data::R_16BF, data::R_32F, compute::F32, data::R_32F);
 
-/// A matrix or a vector.
+/// The matrix or a vector of a product with a vector.
 #[derive(Clone, Copy, Debug)]
 struct Operand {
     address: Address,
-    /// Leading dimension, or increment.
+    /// Leading dimension of the matrix, or increment of the vector, in elements.
     step: i64,
-    /// Elements to the next one's of a batch.
+    /// Elements from one operand of a batch to the next.
     stride: i64,
 }
 
@@ -57,14 +59,14 @@ impl Operand {
 struct Multiply {
     kind: Kind,
     operation: c_int,
-    /// Rows and columns of A.
+    /// Number of rows and of columns of A.
     size: [i64; 2],
-    /// Alpha and beta.
+    /// The factors alpha and beta.
     factors: [Factor; 2],
-    /// A, x, y.
+    /// The operands A, x and y.
     operands: [Operand; 3],
     batch: i64,
-    /// Whether the addresses are those of arrays of addresses.
+    /// Whether the operands' addresses are those of arrays of addresses.
     pointers: bool,
 }
 
@@ -88,7 +90,7 @@ impl Multiply {
         if !good {
             return Err(BlasStatus::INVALID_VALUE);
         }
-        // Unlike a product's, a depth of 0 leaves y as it is.
+        // cuBLAS leaves y alone if A has no columns, where a product would scale it.
         if rows == 0 || columns == 0 || self.batch == 0 {
             return Ok(());
         }
@@ -98,7 +100,7 @@ impl Multiply {
         self.product()?.run(handle)
     }
 
-    /// The same as a product of matrices.
+    /// The same operation as a product of matrices.
     fn product(&self) -> Result<Product> {
         let Kind { input, output, arithmetic } = self.kind;
         let [rows, columns] = self.size;
@@ -125,7 +127,7 @@ impl Multiply {
 macro_rules! gemv {
     ($int:ty: $( $name:ident $kind:ident )*) => {
         export! { $(
-            /// `y = alpha * op(A) * x + beta * y`.
+            /// Multiplies a matrix and a vector: `y = alpha * op(A) * x + beta * y`.
             pub fn $name(
                 handle: Handle, operation: c_int, m: $int, n: $int, alpha: Factor, a: Address, lda: $int,
                 x: Address, incx: $int, beta: Factor, y: Address, incy: $int,
@@ -148,7 +150,7 @@ macro_rules! gemv {
 macro_rules! gemv_batched {
     ($int:ty: $( $name:ident $strided:ident $kind:ident )*) => {
         export! { $(
-            /// The same for a batch; arrays of addresses are in device memory.
+            /// Multiplies a batch. A, x and y are arrays of addresses in device memory.
             pub fn $name(
                 handle: Handle, operation: c_int, m: $int, n: $int, alpha: Factor, a: Address, lda: $int,
                 x: Address, incx: $int, beta: Factor, y: Address, incy: $int, batch: $int,
@@ -165,7 +167,7 @@ macro_rules! gemv_batched {
                 .run(handle)
             }
 
-            /// The same for a batch whose operands lie at equal distances.
+            /// Multiplies a batch whose operands lie at equal distances.
             pub fn $strided(
                 handle: Handle, operation: c_int, m: $int, n: $int, alpha: Factor, a: Address, lda: $int,
                 stride_a: c_longlong, x: Address, incx: $int, stride_x: c_longlong, beta: Factor,
@@ -176,7 +178,11 @@ macro_rules! gemv_batched {
                     operation,
                     size: [m.into(), n.into()],
                     factors: [alpha, beta],
-                    operands: [Operand::new(a, lda, stride_a), Operand::new(x, incx, stride_x), Operand::new(y, incy, stride_y)],
+                    operands: [
+                        Operand::new(a, lda, stride_a),
+                        Operand::new(x, incx, stride_x),
+                        Operand::new(y, incy, stride_y),
+                    ],
                     batch: batch.into(),
                     pointers: false,
                 }
@@ -210,7 +216,7 @@ gemv_batched! { i64:
     cublasTSSgemvBatched_64 cublasTSSgemvStridedBatched_64 TSS
 }
 
-/// `x = alpha * x`: a product of nothing, added to x.
+/// Computes `x = alpha * x`, as a product of depth 0 to which `alpha * x` is added.
 fn scale(handle: Handle, kind: Kind, n: i64, alpha: Factor, x: Address, increment: i64) -> Result {
     handle.context()?;
     if n <= 0 || increment <= 0 {
@@ -224,7 +230,7 @@ fn scale(handle: Handle, kind: Kind, n: i64, alpha: Factor, x: Address, incremen
 macro_rules! scal {
     ($int:ty: $( $name:ident $kind:ident )*) => {
         export! { $(
-            /// `x = alpha * x`.
+            /// Multiplies a vector by a scalar: `x = alpha * x`.
             pub fn $name(handle: Handle, n: $int, alpha: Factor, x: Address, incx: $int) -> BlasStatus {
                 scale(handle, $kind, n.into(), alpha, x, incx.into())
             }

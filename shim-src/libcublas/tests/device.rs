@@ -70,14 +70,14 @@ unsafe extern "C" {
     ) -> u32;
 }
 
-/// What came.
+/// Messages that the executor received.
 #[derive(Debug, Default)]
 struct Seen {
     products: Vec<Gemm>,
     solves: Vec<TriangularSolve>,
 }
 
-/// The null executor, keeping what it is given to compute.
+/// An executor that computes nothing and records the messages that it is given.
 struct Recorder {
     null: Null,
     seen: Arc<Mutex<Seen>>,
@@ -153,7 +153,7 @@ fn what_is_asked_for_arrives() {
     assert_eq!(unsafe { cuCtxGetCurrent(&raw mut context) }, CUresult::SUCCESS);
     assert_ne!(context, 0, "the thread has a context");
 
-    // The first message begins the session.
+    // The first message starts the session.
     assert_eq!(unsafe { (table.echo)(0) }, CUresult::SUCCESS);
     let before = messages(table);
     assert_eq!(unsafe { cublasSetMathMode(handle, 3) }, 0);
@@ -197,7 +197,7 @@ fn what_is_asked_for_arrives() {
     );
     assert_eq!(messages(table), before + 2, "a solve is one message");
 
-    // The answer to an echo comes after what was sent before.
+    // An echo is answered after every earlier message has been read.
     assert_eq!(unsafe { (table.echo)(0) }, CUresult::SUCCESS);
     assert_eq!(unsafe { cuCtxSynchronize() }, CUresult::SUCCESS);
     let seen = seen.lock().expect("what came");

@@ -1,5 +1,5 @@
-//! Descriptors of products, matrices and preferences: made, set, asked, destroyed. Values are kept as they are given; what
-//! is wrong with them shows when they are used, as with NVIDIA's library.
+//! The exports that create, set, read and destroy descriptors of products, matrices and preferences. Values
+//! are kept as they are given and checked when they are used, as by NVIDIA's library.
 
 use std::ffi::{c_int, c_void};
 
@@ -23,42 +23,46 @@ fn set_layout(record: Record<Layout>, kind: c_int, rows: u64, columns: u64, lead
 }
 
 export! {
-    /// Makes a descriptor of a product.
+    /// Creates a descriptor of a product.
     pub fn cublasLtMatmulDescCreate(place: Out<Record<Desc>>, compute: c_int, scale: c_int) -> BlasStatus {
         set_desc(Record::create(place)?, compute, scale)
     }
 
-    /// Makes a descriptor of a product in the program's memory.
-    pub fn cublasLtMatmulDescInit_internal(record: Record<Desc>, bytes: usize, compute: c_int, scale: c_int) -> BlasStatus {
+    /// Initializes a descriptor of a product in the program's memory.
+    pub fn cublasLtMatmulDescInit_internal(
+        record: Record<Desc>, bytes: usize, compute: c_int, scale: c_int,
+    ) -> BlasStatus {
         record.initialise(bytes)?;
         set_desc(record, compute, scale)
     }
 
-    /// Gives a descriptor back.
+    /// Destroys a descriptor of a product.
     pub fn cublasLtMatmulDescDestroy(record: Record<Desc>) -> BlasStatus {
         record.destroy()
     }
 
-    /// Sets an attribute.
-    pub fn cublasLtMatmulDescSetAttribute(record: Record<Desc>, id: c_int, value: *const c_void, bytes: usize) -> BlasStatus {
+    /// Sets an attribute of a product.
+    pub fn cublasLtMatmulDescSetAttribute(
+        record: Record<Desc>, id: c_int, value: *const c_void, bytes: usize,
+    ) -> BlasStatus {
         record.set(id, value, bytes)
     }
 
-    /// Stores an attribute.
+    /// Stores the value of a product's attribute, and its length.
     pub fn cublasLtMatmulDescGetAttribute(
         record: Record<Desc>, id: c_int, value: *mut c_void, bytes: usize, written: Out<usize>,
     ) -> BlasStatus {
         record.get(id, value, bytes, written)
     }
 
-    /// Makes a descriptor of a matrix.
+    /// Creates a descriptor of a matrix.
     pub fn cublasLtMatrixLayoutCreate(
         place: Out<Record<Layout>>, kind: c_int, rows: u64, columns: u64, leading: i64,
     ) -> BlasStatus {
         set_layout(Record::create(place)?, kind, rows, columns, leading)
     }
 
-    /// Makes a descriptor of a matrix in the program's memory.
+    /// Initializes a descriptor of a matrix in the program's memory.
     pub fn cublasLtMatrixLayoutInit_internal(
         record: Record<Layout>, bytes: usize, kind: c_int, rows: u64, columns: u64, leading: i64,
     ) -> BlasStatus {
@@ -66,49 +70,49 @@ export! {
         set_layout(record, kind, rows, columns, leading)
     }
 
-    /// Gives a descriptor back.
+    /// Destroys a descriptor of a matrix.
     pub fn cublasLtMatrixLayoutDestroy(record: Record<Layout>) -> BlasStatus {
         record.destroy()
     }
 
-    /// Sets an attribute.
+    /// Sets an attribute of a matrix.
     pub fn cublasLtMatrixLayoutSetAttribute(
         record: Record<Layout>, id: c_int, value: *const c_void, bytes: usize,
     ) -> BlasStatus {
         record.set(id, value, bytes)
     }
 
-    /// Stores an attribute.
+    /// Stores the value of a matrix's attribute, and its length.
     pub fn cublasLtMatrixLayoutGetAttribute(
         record: Record<Layout>, id: c_int, value: *mut c_void, bytes: usize, written: Out<usize>,
     ) -> BlasStatus {
         record.get(id, value, bytes, written)
     }
 
-    /// Makes a descriptor of preferences.
+    /// Creates a descriptor of preferences.
     pub fn cublasLtMatmulPreferenceCreate(place: Out<Record<Preference>>) -> BlasStatus {
         Record::create(place)?;
         Ok(())
     }
 
-    /// Makes a descriptor of preferences in the program's memory.
+    /// Initializes a descriptor of preferences in the program's memory.
     pub fn cublasLtMatmulPreferenceInit_internal(record: Record<Preference>, bytes: usize) -> BlasStatus {
         record.initialise(bytes)
     }
 
-    /// Gives a descriptor back.
+    /// Destroys a descriptor of preferences.
     pub fn cublasLtMatmulPreferenceDestroy(record: Record<Preference>) -> BlasStatus {
         record.destroy()
     }
 
-    /// Sets an attribute.
+    /// Sets an attribute of preferences.
     pub fn cublasLtMatmulPreferenceSetAttribute(
         record: Record<Preference>, id: c_int, value: *const c_void, bytes: usize,
     ) -> BlasStatus {
         record.set(id, value, bytes)
     }
 
-    /// Stores an attribute.
+    /// Stores the value of a preference's attribute, and its length.
     pub fn cublasLtMatmulPreferenceGetAttribute(
         record: Record<Preference>, id: c_int, value: *mut c_void, bytes: usize, written: Out<usize>,
     ) -> BlasStatus {

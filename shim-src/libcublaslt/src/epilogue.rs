@@ -1,7 +1,7 @@
-//! Epilogues as a product's descriptor asks for them: what is done to the result before it is stored, and
-//! with which vectors and matrices beside the product's.
+//! Epilogues: what the descriptor of a product asks to be done to the result before it is stored, and the
+//! vectors and matrices that this needs.
 //!
-//! What is refused, and with which status, is what an RTX 3060's cuBLASLt 13.0 answered, and where that is
+//! What is refused, and with which status, is what cuBLASLt 13.0 answered on an RTX 3060, or where that is
 //! not known what the manual says.
 
 use std::ffi::c_int;
@@ -15,36 +15,36 @@ use crate::kinds::{Desc, NO_TYPE, desc};
 use crate::matrix::Matrix;
 use crate::record::Record;
 
-/// Bits of ReLU's mask that a leading dimension and a stride are multiples of.
+/// Bits of which the leading dimension and the stride of ReLU's mask are multiples.
 const MASK_BITS: u64 = 128;
 
-/// What is done to a product's result.
+/// The epilogue of a product.
 #[derive(Clone, Copy, Debug)]
 pub struct Finish {
-    /// `cublasLtEpilogue_t`
+    /// Number of the epilogue, a `cublasLtEpilogue_t`.
     pub number: u32,
-    /// The same, taken apart.
+    /// The parts of that number.
     pub epilogue: Epilogue,
-    /// The bias's address, element type, and distance to the next product's.
+    /// The bias, or where its gradient is stored.
     pub bias: Vector,
-    /// The auxiliary matrix's.
+    /// The auxiliary matrix.
     pub aux: Vector,
-    /// Its leading dimension.
+    /// Leading dimension of the auxiliary matrix in elements; for ReLU's mask in bits.
     pub aux_leading: u64,
 }
 
-/// What an epilogue reads or writes beside the product's matrices.
+/// An operand of an epilogue.
 #[derive(Clone, Copy, Debug)]
 pub struct Vector {
-    /// Device address.
+    /// Device address of the operand.
     pub address: u64,
-    /// `cudaDataType`
+    /// `cudaDataType` of the elements.
     pub kind: c_int,
-    /// Elements to the next product's.
+    /// Elements from one product's operand to the next product's.
     pub stride: i64,
 }
 
-/// Whether the library has epilogues for products of `input` into `output`.
+/// Whether the library has epilogues for products of `input` elements into `output` elements.
 const fn is_known(input: c_int, output: c_int) -> bool {
     use data::{R_16BF, R_16F, R_32F, R_64F};
     matches!(
@@ -54,8 +54,8 @@ const fn is_known(input: c_int, output: c_int) -> bool {
 }
 
 impl Finish {
-    /// Reads what the descriptor says of it; `a` and `d` are matrices of the product, whose `operations` are
-    /// those on A and B.
+    /// Reads and checks the epilogue in a product's descriptor. `a` and `d` are matrices of the product,
+    /// `operations` those on A and B.
     pub fn read(record: Record<Desc>, operations: [c_int; 2], a: &Matrix, d: &Matrix) -> Result<Self> {
         let number = record.number(desc::EPILOGUE)? as u32;
         let refused = |why: &str| {
@@ -104,7 +104,7 @@ impl Finish {
         }
     }
 
-    /// Whether nothing is done.
+    /// Whether the epilogue stores the result as it is.
     pub const fn is_none(&self) -> bool {
         self.number == desc::EPILOGUE_DEFAULT as u32
     }
@@ -123,7 +123,7 @@ impl Finish {
         if good && leading { Ok(()) } else { Err(BlasStatus::INVALID_VALUE) }
     }
 
-    /// Refuses addresses that are missing. A search for algorithms does not look at them.
+    /// Refuses an operand without an address. A search for algorithms does not look at them.
     pub fn check_addresses(&self) -> Result {
         if self.epilogue.auxiliary && self.aux.address == 0 {
             let forward = !self.epilogue.reads_auxiliary();

@@ -1,4 +1,5 @@
-//! Handles. There is nothing behind one but the word that says what it is; a `cublasHandle_t` does as well.
+//! Handles. A handle has no state, only the word that identifies it. A `cublasHandle_t` is accepted in its
+//! place.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,16 +8,16 @@ use vgpu_abi::export;
 
 use crate::{DRIVER, Result};
 
-/// What every live handle points to: as there is no state, to the same.
+/// The word that every live handle points to; one is enough, because handles have no state.
 static LIVE: AtomicU64 = AtomicU64::new(CUBLASLT_COOKIE);
 
-/// `cublasLtHandle_t`
+/// `cublasLtHandle_t`: null, or the address of the word that identifies it.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct Handle(*const AtomicU64);
 
 impl Handle {
-    /// Whether it is a handle of this library or of cuBLAS.
+    /// Checks that this is a handle of this library or of cuBLAS.
     pub fn check(self) -> Result {
         let live = matches!(self.word(), Some(CUBLASLT_COOKIE | CUBLAS_COOKIE));
         if live { Ok(()) } else { Err(BlasStatus::NOT_INITIALIZED) }
@@ -26,14 +27,14 @@ impl Handle {
         if self.0.is_null() || !self.0.is_aligned() {
             return None;
         }
-        // SAFETY: the caller of the export promised a handle, and what handles of both libraries point to
-        // begins with such a word and is never given back.
+        // SAFETY: the caller of the export promised a handle, and handles of both libraries point to memory
+        // that starts with such a word and is never freed.
         Some(unsafe { &*self.0 }.load(Ordering::Acquire))
     }
 }
 
 export! {
-    /// Makes a handle, and a context for the thread that has none.
+    /// Creates a handle, and a CUDA context for a thread that has none.
     pub fn cublasLtCreate(handle: Out<Handle>) -> BlasStatus {
         vgpu_abi::export::quiet_panics();
         let handle = handle.check()?;
@@ -41,7 +42,7 @@ export! {
         handle.set(Handle(&raw const LIVE))
     }
 
-    /// Gives a handle back.
+    /// Destroys a handle of this library, which has nothing to free.
     pub fn cublasLtDestroy(handle: Handle) -> BlasStatus {
         match handle.word() {
             Some(CUBLASLT_COOKIE) => Ok(()),

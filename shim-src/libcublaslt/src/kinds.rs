@@ -1,29 +1,31 @@
-//! The kinds of descriptors and their attributes: numbers of `cublasLt.h`; sizes and initial values as NVIDIA's
-//! libraries of CUDA 12.9 and 13.5 answer them.
+//! The kinds of descriptors and their attributes. Numbers are those of `cublasLt.h`; sizes and initial values
+//! are those that NVIDIA's libraries of CUDA 12.9 and 13.5 return.
 
 use vgpu_abi::blas::{MATMUL_DESC_BYTES, matmul_preference_bytes, matrix_layout_bytes};
 
 use crate::CUDA13;
 use crate::record::{Attribute, Kind, needed};
 
-/// An attribute whose initial value a message implies.
+/// An attribute that must keep its initial value, because every message implies that.
 const fn is(id: i32, bytes: usize, initial: u64) -> Attribute {
     Attribute { id, bytes, initial, free: false }
 }
 
-/// An attribute that a message says, that changes no result, or that is looked at where it counts.
+/// An attribute that may have any value: a message carries it, it changes no result, or the code that reads
+/// it checks it.
 const fn free(id: i32, bytes: usize, initial: u64) -> Attribute {
     Attribute { id, bytes, initial, free: true }
 }
 
-/// No `cudaDataType`: that of D.
+/// Value of an attribute for a type that is not set: the type of D.
 pub const NO_TYPE: u64 = 0xffff_ffff;
 
-/// `cublasLtMatmulDesc_t`: a product.
+/// Kind of `cublasLtMatmulDesc_t`, the description of a product.
 #[derive(Debug)]
 pub enum Desc {}
 
-/// Attributes of [`Desc`].
+/// Numbers of the attributes of [`Desc`] (`cublasLtMatmulDescAttributes_t`), and values that the code
+/// compares with.
 pub mod desc {
     pub const COMPUTE_TYPE: i32 = 0;
     pub const SCALE_TYPE: i32 = 1;
@@ -44,12 +46,12 @@ pub mod desc {
 
 impl Kind for Desc {
     const COOKIE: u32 = 0x7667_6d64;
-    /// With the attributes to the bias's batch stride, as in the first versions of the header.
+    /// Enough for the attributes up to the bias's batch stride, which the first versions of the header had.
     const LEAST_BYTES: usize = 56;
     const ATTRIBUTES: &'static [Attribute] = if CUDA13 { DESC13 } else { DESC12 };
 }
 
-/// What both majors have in front.
+/// Attributes that both major versions have first.
 const DESC: [Attribute; 25] = [
     free(desc::COMPUTE_TYPE, 4, 0),
     free(desc::SCALE_TYPE, 4, 0),
@@ -78,7 +80,7 @@ const DESC: [Attribute; 25] = [
     free(25, 1, 0), // FAST_ACCUM: of types with 8 bits alone
 ];
 
-/// What both majors have behind.
+/// Attributes that both major versions have later.
 const DESC_SCALES: [Attribute; 7] = [
     is(31, 4, 0), // A_SCALE_MODE
     is(32, 4, 0), // B_SCALE_MODE
@@ -127,11 +129,12 @@ const DESC13: &[Attribute] = &joined::<37>(
     ],
 );
 
-/// `cublasLtMatrixLayout_t`: a matrix, or a batch of them.
+/// Kind of `cublasLtMatrixLayout_t`, the description of a matrix or of a batch of matrices.
 #[derive(Debug)]
 pub enum Layout {}
 
-/// Attributes of [`Layout`].
+/// Numbers of the attributes of [`Layout`] (`cublasLtMatrixLayoutAttribute_t`), and values that the code
+/// compares with.
 pub mod layout {
     pub const TYPE: i32 = 0;
     pub const ORDER: i32 = 1;
@@ -140,9 +143,9 @@ pub mod layout {
     pub const LD: i32 = 4;
     pub const BATCH_COUNT: i32 = 5;
     pub const STRIDED_BATCH_OFFSET: i32 = 6;
-    /// `CUBLASLT_ORDER_COL`
+    /// `CUBLASLT_ORDER_COL`: the elements of a column are adjacent.
     pub const ORDER_COL: i32 = 0;
-    /// `CUBLASLT_ORDER_ROW`
+    /// `CUBLASLT_ORDER_ROW`: the elements of a row are adjacent.
     pub const ORDER_ROW: i32 = 1;
 }
 
@@ -152,7 +155,7 @@ impl Kind for Layout {
     const ATTRIBUTES: &'static [Attribute] = if CUDA13 { &LAYOUT13 } else { LAYOUT13.split_at(9).0 };
 }
 
-/// The first nine are CUDA 12's too.
+/// The attributes of CUDA 13. CUDA 12 has the first nine.
 const LAYOUT13: [Attribute; 14] = [
     free(layout::TYPE, 4, 0),
     free(layout::ORDER, 4, 0),
@@ -170,7 +173,7 @@ const LAYOUT13: [Attribute; 14] = [
     is(13, 4, 0),
 ];
 
-/// `cublasLtMatmulPreference_t`: what a search for algorithms is to look at.
+/// Kind of `cublasLtMatmulPreference_t`, the limits of a search for algorithms.
 #[derive(Debug)]
 pub enum Preference {}
 
@@ -180,7 +183,7 @@ impl Kind for Preference {
     const ATTRIBUTES: &'static [Attribute] = if CUDA13 { &PREFERENCE13 } else { PREFERENCE13.split_at(9).0 };
 }
 
-/// The first nine are CUDA 12's too.
+/// The attributes of CUDA 13. CUDA 12 has the first nine.
 const PREFERENCE13: [Attribute; 12] = [
     free(0, 4, 0),   // SEARCH_MODE
     free(1, 8, 0),   // MAX_WORKSPACE_BYTES

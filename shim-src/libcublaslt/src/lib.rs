@@ -1,12 +1,13 @@
-//! The shim that stands in for libcublasLt: descriptors and products.
+//! The shim that stands in for libcublasLt: descriptors, and matrix products with epilogues.
 //!
-//! Descriptors (`record`, `kinds`) are data of this process, with the attributes, sizes and initial values of
-//! NVIDIA's libraries of CUDA 12.9 and 13.5. A product (`matmul`) of matrices (`matrix`) by columns or rows
-//! becomes the same message as in libcublas where nothing is done to the result (`epilogue`) and C is D or
-//! does not count, and a message of its own otherwise, if the host has it. Everything else - scaled narrow
-//! types, tiled orders, vectors of factors - is not supported, and the log says so.
+//! Descriptors (`record`, `kinds`, `descriptors`) are data of this process, with the attributes, sizes and
+//! initial values of NVIDIA's libraries of CUDA 12.9 and 13.5. A product (`matmul`, `product`) of matrices
+//! (`matrix`) by columns or by rows becomes the same message as in libcublas if it has no epilogue
+//! (`epilogue`) and C is D or is multiplied by zero. Otherwise it becomes a message of its own, if the host
+//! knows that. Scaled narrow types, tiled orders and vectors of factors are not supported, and the log says
+//! so.
 //!
-//! The feature `cuda13` makes it the library of CUDA 13; else it is that of CUDA 12.
+//! With the feature `cuda13` this is the library of CUDA 13, without it that of CUDA 12.
 
 mod descriptors;
 mod epilogue;
@@ -26,10 +27,10 @@ use vgpu_abi::fake::CALLS as LIBCUDA;
 #[cfg(not(test))]
 use vgpu_abi::link::LINKED as LIBCUDA;
 
-/// The way to libcuda.
+/// Entry points of libcuda's private table, resolved at the first call that needs one.
 static DRIVER: vgpu_abi::blas::Driver = vgpu_abi::blas::Driver::new("cuBLASLt", LIBCUDA);
 
-/// Outcome of a call, or of a part of one.
+/// Outcome of a call or of a part of one: a value, or the `cublasStatus_t` to return.
 type Result<T = ()> = std::result::Result<T, vgpu_abi::blas::BlasStatus>;
 
 /// Whether this is the library of CUDA 13.

@@ -1,4 +1,4 @@
-//! "cublasLtMatmul", and the search for its algorithms.
+//! The exports that multiply and that search for an algorithm.
 
 #![allow(clippy::too_many_arguments, reason = "as many as cuBLASLt has")]
 
@@ -13,8 +13,8 @@ use crate::product::{Operands, Product};
 use crate::record::Record;
 
 export! {
-    /// `D = epilogue(alpha * op(A) * op(B) + beta * C)`. The algorithm is the host's choice, whatever is
-    /// given.
+    /// Computes `D = epilogue(alpha * op(A) * op(B) + beta * C)`. The host chooses the algorithm, whatever
+    /// the program asks for.
     pub fn cublasLtMatmul(
         handle: Handle, product: Record<Desc>, alpha: Factor, a: Address, a_layout: Record<Layout>,
         b: Address, b_layout: Record<Layout>, beta: Factor, c: Address, c_layout: Record<Layout>,
@@ -28,8 +28,8 @@ export! {
         product.run(operands, stream)
     }
 
-    /// Stores the algorithms that there are for a product: one, which needs no workspace and stands for the host's choice.
-    /// How well it fills the device is not known.
+    /// Stores the algorithms for a product. There is one: it needs no workspace and stands for the host's
+    /// choice. Its utilization of the device (`waves`) is not known and stored as 0.
     pub fn cublasLtMatmulAlgoGetHeuristic(
         handle: Handle, product: Record<Desc>, a: Record<Layout>, b: Record<Layout>, c: Record<Layout>,
         d: Record<Layout>, preference: Record<Preference>, wanted: c_int, results: Out<MatmulHeuristicResult>,

@@ -1,5 +1,5 @@
 //! Matrices as their layouts describe them, and the orders of their elements. A matrix by rows is the
-//! transpose of one by columns, so that only the latter reach the host.
+//! transpose of one by columns; the host sees only the latter.
 
 use std::ffi::c_int;
 
@@ -15,35 +15,35 @@ use crate::record::{Kind, Record};
 pub struct Matrix {
     /// `cudaDataType` of the elements.
     pub kind: c_int,
-    /// Rows.
+    /// Number of rows.
     pub rows: u64,
-    /// Columns.
+    /// Number of columns.
     pub columns: u64,
-    /// Elements from one column to the next; of a matrix by rows from one row.
+    /// Elements from one column to the next; for a matrix by rows, from one row to the next.
     pub leading: u64,
-    /// Matrices of the batch.
+    /// Number of matrices of the batch.
     pub batch: u64,
-    /// Elements from one to the next.
+    /// Elements from one matrix of the batch to the next.
     pub stride: i64,
-    /// Whether the elements of a row lie side by side, not those of a column.
+    /// Whether the elements of a row are adjacent, and not those of a column.
     pub by_rows: bool,
 }
 
-/// Refuses a descriptor that asks for what no message says.
+/// Refuses a descriptor with an attribute whose value no message can carry.
 pub fn usual<K: Kind>(record: Record<K>, what: &str) -> Result {
     let Some(id) = record.unusual()? else { return Ok(()) };
     log::info(format_args!("cuBLASLt: no product with attribute {id} of {what} as it is"));
     Err(BlasStatus::NOT_SUPPORTED)
 }
 
-/// Whether elements are complex numbers, of which [`OP_C`] is not [`OP_T`].
+/// Whether the elements are complex numbers, for which [`OP_C`] differs from [`OP_T`].
 pub const fn is_complex(kind: c_int) -> bool {
     use vgpu_abi::blas::data::{C_8I, C_8U, C_16BF, C_16F, C_32F, C_32I, C_32U, C_64F};
     matches!(kind, C_8I | C_8U | C_16BF | C_16F | C_32F | C_32I | C_32U | C_64F)
 }
 
 impl Matrix {
-    /// Reads a layout.
+    /// Reads a matrix from its layout. Refuses attributes that no message can carry.
     pub fn read(record: Record<Layout>) -> Result<Self> {
         usual(record, "a matrix")?;
         let order = record.word(layout::ORDER)?;
@@ -62,7 +62,8 @@ impl Matrix {
         })
     }
 
-    /// Refuses sizes that no matrix has. A negative leading dimension or count is a very large number here.
+    /// Refuses sizes that no matrix has. A negative leading dimension or count is seen here as a very large
+    /// number.
     pub fn fits(self) -> Result<Self> {
         let least = if self.by_rows { self.columns } else { self.rows }.max(1);
         let sizes = [self.rows, self.columns, self.leading];
@@ -72,7 +73,7 @@ impl Matrix {
         if fits { Ok(self) } else { Err(BlasStatus::INVALID_VALUE) }
     }
 
-    /// The same for C, whose one column or row may stand for all.
+    /// [`Self::fits`] for C, whose leading dimension may be 0: one column or row then stands for all.
     pub fn fits_or_repeats(self) -> Result<Self> {
         if self.leading != 0 {
             return self.fits();
@@ -81,7 +82,7 @@ impl Matrix {
         one.fits().map(|_| self)
     }
 
-    /// Rows and columns of what an operation makes of it.
+    /// Number of rows and of columns of the matrix after `operation`.
     pub const fn turned(&self, operation: c_int) -> [u64; 2] {
         match operation {
             OP_N => [self.rows, self.columns],
@@ -90,8 +91,8 @@ impl Matrix {
     }
 }
 
-/// The operation on a matrix of one order that does what `operation` does to the same elements in the other;
-/// `None` where there is none: a complex matrix conjugated and not transposed.
+/// The operation on a matrix in one order that does the same as `operation` in the other order. `None` if
+/// there is none: a complex matrix conjugated and not transposed.
 pub const fn in_other_order(operation: c_int, kind: c_int) -> Option<c_int> {
     match operation {
         OP_N => Some(OP_T),

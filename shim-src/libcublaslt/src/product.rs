@@ -1,4 +1,4 @@
-//! A product as its descriptors say it, checked as cuBLASLt checks it, and the message that it becomes.
+//! A product as its descriptors describe it, checked as cuBLASLt checks it, and the message that it becomes.
 
 use std::ffi::c_int;
 use std::sync::Once;
@@ -18,33 +18,33 @@ use crate::matrix::{Matrix, in_other_order, usual};
 use crate::record::Record;
 use crate::{CUDA13, DRIVER, Result};
 
-/// A product that a message can say, of matrices by columns.
+/// A product of matrices by columns, which a message can carry.
 #[derive(Clone, Copy, Debug)]
 pub struct Product {
     arithmetic: Arithmetic,
     pointer_mode: c_int,
     operation: [c_int; 2],
-    /// m, n, k.
+    /// The sizes m, n and k, in elements.
     size: [u64; 3],
-    /// A, B, C, D.
+    /// The matrices A, B, C and D.
     matrix: [Matrix; 4],
-    /// Whether the first of A and B is the program's second: the transpose of its product is computed.
+    /// Whether A and B have changed places, because the transpose of the program's product is computed.
     swapped: bool,
     finish: Finish,
 }
 
-/// Where the operands of a product are.
+/// Addresses of a product's operands.
 #[derive(Clone, Copy, Debug)]
 pub struct Operands {
-    /// Alpha and beta.
+    /// The factors alpha and beta.
     pub factors: [Factor; 2],
-    /// A, B, C, D.
+    /// Device addresses of A, B, C and D.
     pub matrix: [Address; 4],
-    /// Device memory for the library's use, and its size.
+    /// Device memory for the host's use, and its length in bytes.
     pub workspace: (Address, usize),
 }
 
-/// Refuses what the host does not do.
+/// Refuses the product if the host does not know [`MatmulLt`], and logs so once.
 fn announced() -> Result {
     static TOLD: Once = Once::new();
     if DRIVER.can(exec::EPILOGUES)? {
@@ -52,15 +52,15 @@ fn announced() -> Result {
     }
     TOLD.call_once(|| {
         log::warn(format_args!(
-            "cuBLASLt: the device's host does products without epilogues and with a C that is D alone; others are \
-             not supported"
+            "cuBLASLt: the device's host does products without epilogues and with a C that is D alone; others \
+             are not supported"
         ));
     });
     Err(BlasStatus::NOT_SUPPORTED)
 }
 
 impl Product {
-    /// Reads the descriptors. A missing one of C is D's.
+    /// Reads and checks the descriptors. If that of C is null, D's is taken.
     pub fn new(record: Record<Desc>, [a, b, c, d]: [Record<Layout>; 4]) -> Result<Self> {
         usual(record, "the product")?;
         let pointer_mode = record.word(desc::POINTER_MODE)?;
@@ -90,8 +90,8 @@ impl Product {
         Self { arithmetic, pointer_mode, operation, size, matrix, swapped: false, finish }.by_columns()
     }
 
-    /// The same product of matrices by columns. A matrix by rows is the transpose of one by columns, and the
-    /// transpose of a product is the product of the transposes in the other order.
+    /// The same product with matrices by columns. A matrix by rows is the transpose of one by columns, and
+    /// the transpose of a product is the product of the transposes in the other order.
     fn by_columns(self) -> Result<Self> {
         let [a, b, c, d] = self.matrix;
         let operation = |matrix: Matrix, operation| {
@@ -110,13 +110,13 @@ impl Product {
         })
     }
 
-    /// Refuses a product that the host does not do, as far as its operands' addresses do not matter.
+    /// Refuses a product that the host cannot compute, as far as its operands' addresses do not matter.
     pub fn can(&self) -> Result {
         let [_, _, c, d] = self.matrix;
         if self.finish.is_none() && c == d { Ok(()) } else { announced() }
     }
 
-    /// Gives the product to a stream unless nothing is to be done.
+    /// Sends the product to a stream, unless it would change nothing.
     pub fn run(&self, operands: Operands, stream: usize) -> Result {
         if self.size[..2].contains(&0) || self.matrix[3].batch == 0 {
             return Ok(());
@@ -146,13 +146,13 @@ impl Product {
         if self.pointer_mode == POINTER_MODE_DEVICE { GEMM_DEVICE_SCALARS } else { 0 }
     }
 
-    /// A, B, C, D, in the order of the message.
+    /// Device addresses of A, B, C and D in the order of the message.
     fn addresses(&self, operands: &Operands) -> [u64; 4] {
         let [a, b, c, d] = operands.matrix.map(|address| address.0 as u64);
         if self.swapped { [b, a, c, d] } else { [a, b, c, d] }
     }
 
-    /// As cuBLAS says it.
+    /// The message for a product without an epilogue whose C is D.
     fn message(&self, operands: &Operands, alpha: Scalar, beta: Scalar) -> Gemm {
         let [a, b, _, d] = self.addresses(operands);
         let [of_a, of_b, _, of_d] = self.matrix;
@@ -179,7 +179,7 @@ impl Product {
         }
     }
 
-    /// With C and an epilogue.
+    /// The message for a product with an epilogue, or with a C that is not D.
     fn own_message(&self, operands: &Operands, alpha: Scalar, beta: Scalar) -> MatmulLt {
         let Finish { number, bias, aux, aux_leading, .. } = self.finish;
         let (workspace, bytes) = operands.workspace;

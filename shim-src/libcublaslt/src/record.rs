@@ -1,8 +1,8 @@
-//! Descriptors: records of attributes in memory that the program owns or that the library made for it.
+//! Descriptors: records of attributes, in memory that the program owns or that the library allocated.
 //!
-//! A record begins with a word that says what it is and how long; its attributes follow without gaps in the order of
-//! its kind's table. A program built with an older header hands in less memory; the attributes that do not fit there do
-//! not exist for it, as they did not when it was built.
+//! A record starts with two words that hold its kind and its length. Its attributes follow without gaps, in
+//! the order of the kind's table. A program built with an older header provides less memory; attributes that
+//! do not fit there do not exist for it, as they did not when it was built.
 
 use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
@@ -14,36 +14,36 @@ use crate::Result;
 /// An attribute of a kind of record.
 #[derive(Clone, Copy, Debug)]
 pub struct Attribute {
-    /// Its number in the header.
+    /// Number of the attribute in `cublasLt.h`.
     pub id: c_int,
-    /// Bytes of its value, at most 8.
+    /// Length of its value in bytes, at most 8.
     pub bytes: usize,
-    /// What it is at first.
+    /// Value that a new record has.
     pub initial: u64,
-    /// Whether a product can be said in a message whatever the value is.
+    /// Whether a message can express a product with any value of this attribute.
     pub free: bool,
 }
 
-/// A kind of record.
+/// A kind of record: of a product, a matrix, or a preference.
 pub trait Kind {
-    /// In the first word of each, with the size; unlike that of other kinds.
+    /// First word of each record of the kind, different for each kind.
     const COOKIE: u32;
-    /// The least memory that a program hands in for one.
+    /// Length in bytes of the smallest record that a program may provide.
     const LEAST_BYTES: usize;
-    /// What it holds.
+    /// The attributes, in the order in which a record holds them.
     const ATTRIBUTES: &'static [Attribute];
 }
 
-/// Bytes of a record that the library makes: enough for every kind.
+/// Length in bytes of a record that the library allocates, enough for every kind.
 const OWN_BYTES: usize = 256;
-/// In the size of a record that the library made.
+/// Bit in the length of a record that the library allocated.
 const OWN: u32 = 1 << 31;
 const HEADER_BYTES: usize = size_of::<[u32; 2]>();
 
-/// Memory of a record that the library made.
+/// Memory of a record that the library allocated.
 type Own = [u64; OWN_BYTES / size_of::<u64>()];
 
-/// A record of kind `K`: null, or the address of one.
+/// A record of kind `K`: null, or its address.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Record<K>(*mut u64, PhantomData<K>);
@@ -56,14 +56,14 @@ impl<K> Clone for Record<K> {
 
 impl<K> Copy for Record<K> {}
 
-/// Where an attribute's value lies.
+/// Where an attribute's value is stored.
 struct Place {
     at: *mut u8,
     attribute: &'static Attribute,
 }
 
 impl<K: Kind> Record<K> {
-    /// Makes a record.
+    /// Allocates a record with initial values, and stores its address.
     pub fn create(place: Out<Self>) -> Result<Self> {
         let place = place.check()?;
         let own: *mut Own = Box::into_raw(Box::new([0; _]));
@@ -73,7 +73,7 @@ impl<K: Kind> Record<K> {
         Ok(record)
     }
 
-    /// Makes a record in the program's memory.
+    /// Writes a record with initial values into `bytes` bytes of the program's memory.
     pub fn initialise(self, bytes: usize) -> Result {
         if self.0.is_null() || bytes < K::LEAST_BYTES {
             return Err(BlasStatus::INVALID_VALUE);
@@ -82,13 +82,14 @@ impl<K: Kind> Record<K> {
         Ok(())
     }
 
-    /// Whether it is a record of this kind.
+    /// Checks that this is a record of this kind.
     pub fn check(self) -> Result {
         self.size()?;
         Ok(())
     }
 
-    /// Gives back a record that [`Self::create`] made. Null is none; one in the program's memory stays there.
+    /// Frees a record that [`Self::create`] allocated, and invalidates one in the program's memory. Null is
+    /// accepted.
     pub fn destroy(self) -> Result {
         if self.0.is_null() {
             return Ok(());
@@ -103,7 +104,7 @@ impl<K: Kind> Record<K> {
         Ok(())
     }
 
-    /// The bytes of the record, with the mark.
+    /// Length of the record in bytes, with [`OWN`] if the library allocated it.
     fn size(self) -> Result<u32> {
         if self.0.is_null() {
             return Err(BlasStatus::INVALID_VALUE);
@@ -114,9 +115,9 @@ impl<K: Kind> Record<K> {
         if cookie == K::COOKIE { Ok(size) } else { Err(BlasStatus::INVALID_VALUE) }
     }
 
-    /// Writes a new record into `bytes` bytes.
+    /// Writes a new record into `bytes` bytes, with [`OWN`] or 0 as `mark`.
     fn write(self, bytes: usize, mark: u32) {
-        // A larger record than all attributes need is none the better for it.
+        // Bytes beyond those that the attributes need have no use.
         let bytes = bytes.min(OWN_BYTES);
         // SAFETY: the caller has `bytes` bytes there, at least `LEAST_BYTES`, which hold the header.
         unsafe { self.0.cast::<[u32; 2]>().write_unaligned([K::COOKIE, bytes as u32 | mark]) };
@@ -131,11 +132,11 @@ impl<K: Kind> Record<K> {
         let bytes = (self.size()? & !OWN) as usize;
         let (offset, attribute) =
             places::<K>(bytes).find(|(_, attribute)| attribute.id == id).ok_or(BlasStatus::INVALID_VALUE)?;
-        // SAFETY: the record is that long.
+        // SAFETY: `places` yields offsets within the length that the record states.
         Ok(Place { at: unsafe { self.0.byte_add(offset) }.cast(), attribute })
     }
 
-    /// Sets an attribute to the `bytes` bytes at `value`.
+    /// Sets an attribute to the `bytes` bytes at `value`, which must be as many as the attribute has.
     pub fn set(self, id: c_int, value: *const c_void, bytes: usize) -> Result {
         let place = self.place(id)?;
         if value.is_null() || bytes != place.attribute.bytes {
@@ -146,7 +147,8 @@ impl<K: Kind> Record<K> {
         Ok(())
     }
 
-    /// Stores an attribute's value in the `bytes` bytes at `value`, and its size in `written`. With no bytes its size alone.
+    /// Stores an attribute's value in the `bytes` bytes at `value`, and its length in `written`. If `bytes`
+    /// is 0, stores only the length.
     pub fn get(self, id: c_int, value: *mut c_void, bytes: usize, written: Out<usize>) -> Result {
         let place = self.place(id)?;
         if bytes == 0 {
@@ -155,7 +157,7 @@ impl<K: Kind> Record<K> {
         if value.is_null() || bytes != place.attribute.bytes {
             return Err(BlasStatus::INVALID_VALUE);
         }
-        // SAFETY: as in `set`.
+        // SAFETY: the export's caller promised `bytes` bytes at `value`, and the attribute has as many.
         unsafe { place.at.copy_to_nonoverlapping(value.cast(), bytes) };
         if let Ok(written) = written.check() {
             written.set(bytes)?;
@@ -169,17 +171,18 @@ impl<K: Kind> Record<K> {
         Ok(())
     }
 
-    /// An attribute as an unsigned number.
+    /// The value of an attribute as an unsigned number.
     pub fn number(self, id: c_int) -> Result<u64> {
         Ok(load(&self.place(id)?))
     }
 
-    /// An attribute of four bytes.
+    /// The value of an attribute of four bytes as a signed number.
     pub fn word(self, id: c_int) -> Result<c_int> {
         Ok((self.number(id)? as u32).cast_signed())
     }
 
-    /// An attribute as an unsigned number; what it is at first where the record is too short to have it.
+    /// The value of an attribute as an unsigned number, or its initial value if the record is too short to
+    /// have it.
     pub fn number_or_initial(self, id: c_int) -> Result<u64> {
         self.check()?;
         let initial = K::ATTRIBUTES.iter().find(|attribute| attribute.id == id);
@@ -187,12 +190,12 @@ impl<K: Kind> Record<K> {
         Ok(self.place(id).map_or(initial, |place| load(&place)))
     }
 
-    /// Whether there is none.
+    /// Whether the program passed null instead of a record.
     pub fn is_null(self) -> bool {
         self.0.is_null()
     }
 
-    /// The first attribute that is not as it was at first and not free to be otherwise.
+    /// The first attribute whose value is not the initial one although it is not [`free`](Attribute::free).
     pub fn unusual(self) -> Result<Option<c_int>> {
         let bytes = (self.size()? & !OWN) as usize;
         let unusual = places::<K>(bytes).find(|&(offset, attribute)| {
@@ -203,7 +206,7 @@ impl<K: Kind> Record<K> {
     }
 }
 
-/// The attributes that a record of that length has, and where.
+/// The attributes that a record of `bytes` bytes has, with their offsets.
 fn places<K: Kind>(bytes: usize) -> impl Iterator<Item = (usize, &'static Attribute)> {
     K::ATTRIBUTES
         .iter()
@@ -223,12 +226,12 @@ fn store(place: &Place, value: u64) {
 
 fn load(place: &Place) -> u64 {
     let mut bytes = [0; 8];
-    // SAFETY: as in `store`.
+    // SAFETY: a place is that of a value of so many bytes, at most 8, within a record.
     unsafe { place.at.copy_to_nonoverlapping(bytes.as_mut_ptr(), place.attribute.bytes) };
     u64::from_le_bytes(bytes)
 }
 
-/// Bytes that a record of kind `K` needs for all of its attributes.
+/// Length in bytes of a record of kind `K` with all of its attributes.
 pub const fn needed<K: Kind>() -> usize {
     let mut bytes = HEADER_BYTES;
     let mut at = 0;

@@ -49,7 +49,7 @@ fn drop_preference(record: P) -> Status {
     call!(descriptors::cublasLtMatmulPreferenceDestroy as fn(P), record)
 }
 
-/// One of the exports that set an attribute.
+/// Calls an export that sets an attribute.
 macro_rules! set {
     ($function:ident, $record:expr, $id:expr, $value:expr) => {{
         let value = $value;
@@ -58,7 +58,7 @@ macro_rules! set {
     }};
 }
 
-/// One of the exports that answer an attribute: its status, the value's size, the value.
+/// Calls an export that reads an attribute, and returns its status, the value's length and the value.
 macro_rules! get {
     ($function:ident, $record:expr, $id:expr) => {{
         let mut bytes = usize::MAX;
@@ -81,10 +81,10 @@ macro_rules! get {
     }};
 }
 
-// Below the macros that it uses.
+// This module comes after the macros that it uses.
 mod epilogues;
 
-/// What NVIDIA's libraries answered for new descriptors: bytes and value of attributes 0 and up; 0 bytes where
+/// Length and value of attributes 0 and up that NVIDIA's libraries returned for new descriptors. Length 0:
 /// there is no such attribute.
 fn known_desc() -> Vec<(usize, u64)> {
     const NONE: (usize, u64) = (0, 0);
@@ -152,7 +152,7 @@ fn attributes_are_kept_unread() {
     assert_eq!(set!(cublasLtMatmulDescSetAttribute, ptr::null(), 3, 1i32), 7);
     let null: P = ptr::null();
     assert_eq!(call!(descriptors::cublasLtMatmulDescSetAttribute as fn(P, I, P, U), record, 3, null, 4), 7);
-    // A descriptor of another kind is none of this.
+    // A descriptor of another kind is refused.
     assert_eq!(set!(cublasLtMatrixLayoutSetAttribute, record, 2, 1u64), 7);
     assert_eq!(drop_layout(record), 7);
     assert_eq!(drop_desc(record), 0);
@@ -170,7 +170,7 @@ fn a_program_brings_its_own_memory() {
         assert_eq!(memory[bytes / 8..], vec![u64::MAX; 34 - bytes / 8]);
         assert_eq!(get!(cublasLtMatmulDescGetAttribute, place, 0), (0, 4, 64));
         assert_eq!(get!(cublasLtMatmulDescGetAttribute, place, 8), (0, 8, 0));
-        // What the older header did not have is not there.
+        // Attributes that an older header did not have are refused.
         assert_eq!(get!(cublasLtMatmulDescGetAttribute, place, 25).0, if bytes >= 184 { 0 } else { 7 });
         assert_eq!(get!(cublasLtMatmulDescGetAttribute, place, 37).0, if bytes >= 256 { 0 } else { 7 });
         assert_eq!(drop_desc(place), 0);
@@ -207,11 +207,11 @@ fn handles() {
     let mut none: P = ptr::null();
     assert_eq!(call!(handle::cublasLtCreate as fn(*mut P), &raw mut none), 1);
     assert!(none.is_null());
-    // SAFETY: no arguments.
+    // SAFETY: the function has no arguments.
     assert_eq!(unsafe { version::cublasLtGetVersion() }, if CUDA13 { 131_000 } else { 120_903 });
 }
 
-/// Descriptors of one product, given back at the end.
+/// Handle and descriptors of one product, destroyed when the scene is dropped.
 struct Scene {
     handle: P,
     desc: P,
@@ -219,7 +219,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// 4 by 6 times 6 by 5.
+    /// A product of a 4 by 6 and a 6 by 5 matrix.
     fn new() -> Self {
         let layouts = [layout(0, 4, 6, 4), layout(0, 6, 5, 7), layout(0, 4, 5, 8), layout(0, 4, 5, 8)];
         Self { handle: lt(), desc: desc(compute::F32, data::R_32F), layouts }
@@ -231,7 +231,8 @@ impl Scene {
         let (alpha, beta): (P, P) = ((&raw const alpha).cast(), (&raw const beta).cast());
         call!(
             matmul::cublasLtMatmul as fn(P, P, P, U, P, U, P, P, U, P, U, P, P, U, U, U),
-            self.handle, self.desc, alpha, 0x1000, la, 0x2000, lb, beta, c, lc, d, ld, algorithm, 0x9000, 512, 2,
+            self.handle, self.desc, alpha, 0x1000, la, 0x2000, lb, beta, c, lc, d, ld, algorithm, 0x9000, 512,
+            2,
         )
     }
 
@@ -277,7 +278,7 @@ fn a_product_becomes_one_message() {
     assert_eq!((product.algorithm, product.math), (-1, 0));
     assert_eq!(product.alpha[..4], 2f32.to_le_bytes());
     assert_eq!(second.beta[..4], 3f32.to_le_bytes());
-    // beta * D remains, and changes nothing.
+    // Only beta * D remains, which changes nothing.
     assert_eq!(scene.multiply(0.0, 1.0, 0x3000, 0x3000), 0);
     assert_eq!(fake::products().len(), 0);
     assert_eq!(set!(cublasLtMatmulDescSetAttribute, scene.desc, 2, 1i32), 0);
@@ -312,7 +313,7 @@ fn batches_and_transposition() {
     assert_eq!(scene.multiply(1.0, 0.0, 0, 0x3000), 7);
 }
 
-/// Makes a scene's product one that is more than cuBLAS's.
+/// Changes a scene so that its product is not one of cuBLAS's.
 type Ask<'a> = &'a dyn Fn(&Scene) -> Status;
 
 #[test]
@@ -335,7 +336,7 @@ fn what_a_message_cannot_say_is_not_supported() {
     }
     let scene = Scene::new();
     assert_eq!(scene.multiply(1.0, 0.0, 0x3000, 0x3000), 0);
-    // A hint is no obstacle, nor is a bias that no epilogue adds.
+    // A hint does not matter, nor does a bias that no epilogue adds.
     assert_eq!(set!(cublasLtMatmulDescSetAttribute, scene.desc, 15, 20i32), 0);
     assert_eq!(set!(cublasLtMatmulDescSetAttribute, scene.desc, 8, 0x100u64), 0);
     assert_eq!(scene.multiply(1.0, 0.0, 0x3000, 0x3000), 0);
@@ -359,7 +360,7 @@ fn there_is_one_algorithm() {
 }
 
 proptest! {
-    /// Whatever is set stays, and disturbs nothing else.
+    /// A value that is set is kept, and changes no other attribute.
     #[test]
     fn attributes_do_not_overlap(values in proptest::collection::vec((0..42i32, any::<u64>()), 0..60)) {
         let record = desc(compute::F32, data::R_32F);

@@ -8,18 +8,18 @@ use vgpu_abi::call;
 
 use crate::{gemm, gemm_ex, solve};
 
-/// `cublasStatus_t`
+/// `cublasStatus_t`, as C programs see it.
 pub type Status = c_uint;
-/// `cublasHandle_t`
+/// `cublasHandle_t`, as C programs see it.
 pub type Handle = *const c_void;
 
-// Short names for what C parameters are, so that a signature is a line.
+// Short names for the types of C parameters, so that a signature fits on a line.
 type I = c_int;
 type L = i64;
 type U = usize;
 type F = *const f32;
 
-/// The arguments of every kind of product.
+/// Arguments from which every kind of product can be called.
 #[derive(Clone, Copy, Debug)]
 pub struct Args {
     pub op: [I; 2],
@@ -34,7 +34,7 @@ pub struct Args {
     pub algorithm: I,
 }
 
-/// Arguments that nothing is wrong with.
+/// Valid arguments of a product.
 pub const GOOD: Args = Args {
     op: [0, 0],
     size: [8, 8, 8],
@@ -104,7 +104,8 @@ impl Args {
         call!(
             gemm_ex::cublasGemmBatchedEx
                 as fn(Handle, I, I, I, I, I, F, U, I, I, U, I, I, F, U, I, I, I, I, I),
-            handle, oa, ob, m, n, k, alpha, A, ta, lda, B, tb, ldb, beta, self.c, tc, ldc, self.batch, compute, algorithm,
+            handle, oa, ob, m, n, k, alpha, A, ta, lda, B, tb, ldb, beta, self.c, tc, ldc, self.batch, compute,
+            algorithm,
         )
     }
 
@@ -121,7 +122,7 @@ impl Args {
         )
     }
 
-    /// Every kind of product, with its name.
+    /// Calls every kind of product and returns each one's name and status.
     pub fn all(&self, handle: Handle) -> [(&'static str, Status); 6] {
         [
             ("Sgemm", self.sgemm(handle)),
@@ -134,7 +135,7 @@ impl Args {
     }
 }
 
-/// `cublasGemmEx` of 8 by 8 matrices with scalars of any type.
+/// Calls `cublasGemmEx` for 8 by 8 matrices with scalars of any type.
 #[rustfmt::skip]
 pub fn gemm_with(handle: Handle, [ta, tb, tc]: [I; 3], compute: I, alpha: Handle, beta: Handle) -> Status {
     call!(
@@ -143,7 +144,7 @@ pub fn gemm_with(handle: Handle, [ta, tb, tc]: [I; 3], compute: I, alpha: Handle
     )
 }
 
-/// The arguments of a solve.
+/// Arguments of a triangular solve.
 #[derive(Clone, Copy, Debug)]
 pub struct Triangle {
     pub side: I,
@@ -156,7 +157,7 @@ pub struct Triangle {
     pub alpha: Option<f32>,
 }
 
-/// Arguments that nothing is wrong with.
+/// Valid arguments of a triangular solve.
 pub const SOLVE: Triangle =
     Triangle { side: 0, fill: 0, op: 0, diagonal: 0, size: [8, 4], lead: [8, 8], batch: 2, alpha: Some(0.0) };
 

@@ -1,4 +1,4 @@
-//! Sums over vectors: the message means what was asked for.
+//! Reductions of vectors: the message expresses the arguments of the call.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -39,7 +39,7 @@ fn a_dot_product_is_one_message() {
     let handle = create();
     let mut sum = 7f32;
     assert_eq!(sdot(handle, 10, [1, 2], &raw mut sum), 0);
-    // Backwards: the address is the lowest element's, and the first one lies last.
+    // A negative increment: the address is that of the lowest element, and the first element is the highest.
     assert_eq!(sdot(handle, 10, [-1, -3], &raw mut sum), 0);
     let sent = fake::vectors();
     let [(_, first), (_, second)] = sent[..] else { panic!("{sent:?}") };
@@ -89,7 +89,8 @@ fn each_name_has_its_types() {
     let mut seen = Vec::new();
     macro_rules! dots {
         ($($name:ident)*) => { $(
-            let status = call!(reduce::$name as fn(Handle, L, U, L, U, L, *mut u8), handle, 3, 16, 1, 32, 1, place);
+            let status =
+                call!(reduce::$name as fn(Handle, L, U, L, U, L, *mut u8), handle, 3, 16, 1, 32, 1, place);
             assert_eq!(status, 0);
         )* };
     }
@@ -99,7 +100,8 @@ fn each_name_has_its_types() {
             assert_eq!(status, 0);
         )* };
     }
-    dots!(cublasSdot_v2_64 cublasDdot_v2_64 cublasCdotu_v2_64 cublasCdotc_v2_64 cublasZdotu_v2_64 cublasZdotc_v2_64);
+    dots!(cublasSdot_v2_64 cublasDdot_v2_64 cublasCdotu_v2_64 cublasCdotc_v2_64);
+    dots!(cublasZdotu_v2_64 cublasZdotc_v2_64);
     singles!(cublasSnrm2_v2 cublasDnrm2_v2 cublasScnrm2_v2 cublasDznrm2_v2);
     singles!(cublasSasum_v2 cublasDasum_v2 cublasScasum_v2 cublasDzasum_v2);
     seen.extend(
@@ -146,7 +148,7 @@ fn types_that_are_arguments() {
             compute,
         )
     };
-    // Those of the manual's table, and none beside.
+    // The combinations in the manual's table are accepted, and no others.
     let known = [(2, 2, 2, 0), (14, 14, 14, 0), (0, 0, 0, 0), (1, 1, 1, 1), (4, 4, 4, 4), (5, 5, 5, 5)];
     let kinds = [0, 1, 2, 3, 4, 5, 10, 14];
     for x in kinds {

@@ -1,4 +1,4 @@
-//! Products with vectors: the message means what was asked for.
+//! Products with vectors: the message expresses the arguments of the call.
 
 #![allow(clippy::many_single_char_names, reason = "the names of BLAS")]
 
@@ -53,7 +53,8 @@ impl Args {
     fn strided(&self, handle: Handle, batch: I) -> u32 {
         let Self { op, size: [m, n], lda, step: [incx, incy], place: [a, x, y] } = *self;
         call!(
-            vector::cublasHSSgemvStridedBatched as fn(Handle, I, I, I, F, U, I, i64, U, I, i64, F, U, I, i64, I),
+            vector::cublasHSSgemvStridedBatched
+                as fn(Handle, I, I, I, F, U, I, i64, U, I, i64, F, U, I, i64, I),
             handle, op, m, n, &raw const TWO, a, lda, 1000, x, incx, -50, &raw const ONE, y, incy, 70, batch,
         )
     }
@@ -62,13 +63,14 @@ impl Args {
         let Self { op, size, lda, step, place: [a, x, y] } = *self;
         let ([m, n], lda, [incx, incy]) = (size.map(i64::from), i64::from(lda), step.map(i64::from));
         call!(
-            vector::cublasDgemvBatched_64 as fn(Handle, I, i64, i64, *const f64, U, i64, U, i64, *const f64, U, i64, i64),
+            vector::cublasDgemvBatched_64
+                as fn(Handle, I, i64, i64, *const f64, U, i64, U, i64, *const f64, U, i64, i64),
             handle, op, m, n, &raw const ONE_DOUBLE, a, lda, x, incx, &raw const ONE_DOUBLE, y, incy, batch,
         )
     }
 }
 
-/// Carries a message out on whole numbers, alpha being 2 and beta 1.
+/// Carries out a message on whole numbers, with an alpha of 2 and a beta of 1.
 fn carry_out(product: &Gemm, numbers: &mut [i64]) {
     let [m, n, k] = product.size;
     let at = |which: usize, row: u64, column: u64| {
@@ -87,7 +89,7 @@ fn carry_out(product: &Gemm, numbers: &mut [i64]) {
     }
 }
 
-/// What BLAS says of `y = 2 * op(A) * x + y`.
+/// Computes `y = 2 * op(A) * x + y` as BLAS defines it.
 fn expected(args: &Args, numbers: &mut [i64]) {
     let [m, n] = args.size.map(|size| size as usize);
     let [a, x, y] = args.place;
@@ -143,13 +145,13 @@ fn bad_vectors_are_refused_without_a_message() {
     for args in [Args { step: [-1, 1], ..GOOD }, Args { step: [1, -2], ..GOOD }] {
         assert_eq!([args.sgemv(handle), args.zgemv(handle), args.strided(handle, 2)], [15; 3], "{args:?}");
     }
-    // A conjugated without being turned is in no message; with y in one piece it need not be.
+    // No message can express A conjugated but not transposed. With a y without gaps none has to.
     assert_eq!(Args { op: 2, step: [1, 2], ..GOOD }.zgemv(handle), 15);
     assert!(fake::products().is_empty());
     assert_eq!(Args { op: 2, step: [3, 1], ..GOOD }.zgemv(handle), 0);
     let product = fake::products()[0].1;
     assert_eq!((product.operation, product.size, product.types), ([2, 1], [6, 1, 4], [5; 3]));
-    // Nothing is done to y where A has nothing in one direction.
+    // An A without rows or columns leaves y as it is.
     for args in [Args { size: [0, 6], ..GOOD }, Args { size: [4, 0], ..GOOD }] {
         assert_eq!([args.sgemv(handle), args.strided(handle, 2), args.batched(handle, 2)], [0; 3]);
     }
@@ -188,7 +190,7 @@ fn scaling_is_a_product_of_nothing() {
     let [(_, product)] = sent[..] else { panic!("{sent:?}") };
     assert_eq!((product.size, product.matrix[2], product.leading[2]), ([1, 7, 0], 0x500, 3));
     assert_eq!(product.beta[..4], TWO.to_le_bytes());
-    // These leave x as it is.
+    // A factor of one, no elements, and a negative increment leave x as it is.
     assert_eq!([scal(&ONE, 7, 0x500, 3), scal(&TWO, 0, 0x500, 3), scal(&TWO, 7, 0x500, -1)], [0; 3]);
     assert_eq!(scal(&TWO, 7, 0, 1), 7);
     assert!(fake::products().is_empty());
@@ -199,7 +201,7 @@ fn scaling_is_a_product_of_nothing() {
     assert_eq!(destroy(handle), 0);
 }
 
-/// The address of a scalar on the device, as it travels.
+/// The device address of a scalar, as a message carries it.
 fn fake_address(factor: &f32) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&(ptr::from_ref(factor).addr() as u64).to_le_bytes());

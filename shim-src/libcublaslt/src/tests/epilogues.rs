@@ -12,7 +12,7 @@ const BIAS: I = 8;
 const AUX: I = 11;
 const AUX_LD: I = 12;
 
-/// A scene of 8 by 6 times 6 by 5 with an epilogue, and what goes with it.
+/// A product of an 8 by 6 and a 6 by 5 matrix with this epilogue and its operands.
 fn scene(epilogue: u32, bias: u64, aux: u64, aux_leading: i64) -> Scene {
     let layouts = [layout(0, 8, 6, 8), layout(0, 6, 5, 7), layout(0, 8, 5, 8), layout(0, 8, 5, 9)];
     let scene = Scene { handle: lt(), desc: desc(compute::F32, data::R_32F), layouts };
@@ -23,7 +23,7 @@ fn scene(epilogue: u32, bias: u64, aux: u64, aux_leading: i64) -> Scene {
     scene
 }
 
-/// What the search and the product answer.
+/// Statuses of the search for an algorithm and of the product.
 fn asked(scene: &Scene) -> (Status, Status) {
     let preference = preference();
     let (status, found, _) = scene.search(preference, 1);
@@ -49,7 +49,7 @@ fn an_epilogue_travels_with_what_it_needs() {
     assert!(fake::products().is_empty());
 }
 
-/// The answers are those of an RTX 3060's cuBLASLt 13.0 where that is known.
+/// The expected statuses are those of cuBLASLt 13.0 on an RTX 3060 where they are known.
 #[test]
 fn what_is_refused() {
     let (ok, bad, no) = (0, 7, 15);
@@ -82,20 +82,20 @@ fn what_is_refused() {
         assert_eq!(asked(&scene), answers, "{epilogue} {bias:#x} {aux:#x} {leading}");
         assert_eq!(fake::matmuls().len(), usize::from(answers.1 == 0), "{epilogue}");
     }
-    // A's rows are summed where A is as it is, B's columns where B is transposed.
+    // A's rows are summed where A is not transposed, B's columns where B is.
     let turned = scene(512, 0x100, 0, 0);
     assert_eq!(set!(cublasLtMatmulDescSetAttribute, turned.desc, 4, 1i32), 0);
     assert_eq!(set!(cublasLtMatrixLayoutSetAttribute, turned.layouts[1], 2, 5u64), 0);
     assert_eq!(set!(cublasLtMatrixLayoutSetAttribute, turned.layouts[1], 3, 6u64), 0);
     assert_eq!(asked(&turned), (0, 0));
-    // Types of a bias and of an auxiliary matrix are D's.
+    // A bias and an auxiliary matrix have the element type of D.
     let other = scene(4, 0x100, 0, 0);
     assert_eq!(set!(cublasLtMatmulDescSetAttribute, other.desc, 26, data::R_16F), 0);
     assert_eq!(asked(&other), (15, 15));
     let other = scene(160, 0, 0x100, 8);
     assert_eq!(set!(cublasLtMatmulDescSetAttribute, other.desc, 22, data::R_16F), 0);
     assert_eq!(asked(&other), (7, 7));
-    // Whole and complex numbers have no epilogue.
+    // Products of integers and of complex numbers have no epilogue.
     for (kinds, result, compute_type, scale) in [
         (data::R_8I, data::R_32I, compute::I32, data::R_32I),
         (data::C_32F, data::C_32F, compute::F32, data::C_32F),
@@ -123,7 +123,7 @@ fn c_may_lie_elsewhere_and_be_one_column() {
     assert_eq!((sent[0].1.leading, sent[1].1.leading), ([4, 7, 8, 8], [4, 7, 0, 8]));
     assert_eq!((sent[0].1.matrix, sent[0].1.epilogue), ([0x1000, 0x2000, 0x4000, 0x3000], 1));
     assert_eq!(scene.multiply(1.0, 1.0, 0, 0x3000), 7, "a C that counts is somewhere");
-    // Without a layout of its own it has D's.
+    // Without a layout of its own, C has D's.
     let own = scene.layouts[2];
     let without =
         Scene { layouts: [scene.layouts[0], scene.layouts[1], ptr::null(), scene.layouts[3]], ..scene };
@@ -152,14 +152,14 @@ fn an_older_host_does_plain_products() {
     assert_eq!(drop_preference(preference), 0);
 }
 
-/// Elements by name: in which place of which matrix each lies.
+/// Row and column of each element, by the element's offset in memory.
 fn stored(rows: u64, columns: u64, leading: u64, by_rows: bool) -> HashMap<u64, (u64, u64)> {
     let place = |row, column| if by_rows { row * leading + column } else { column * leading + row };
     (0..rows).flat_map(|row| (0..columns).map(move |column| (place(row, column), (row, column)))).collect()
 }
 
 proptest! {
-    /// Whatever the orders, the message multiplies the same elements for each element of D.
+    /// Whatever the orders are, each element of D gets the products of the same elements.
     #[test]
     fn orders_are_turned_into_columns(
         size in [1..5u64, 1..5u64, 1..5u64],
@@ -168,7 +168,9 @@ proptest! {
         gap in 0..3u64,
     ) {
         let [m, n, k] = size;
-        let turn = |operation, [rows, columns]: [u64; 2]| if operation == 0 { [rows, columns] } else { [columns, rows] };
+        let turn = |operation, [rows, columns]: [u64; 2]| {
+            if operation == 0 { [rows, columns] } else { [columns, rows] }
+        };
         let shapes = [turn(operation[0], [m, k]), turn(operation[1], [k, n]), [m, n]];
         let leading = |at: usize| gap + if by_rows[at] { shapes[at][1] } else { shapes[at][0] };
         let make = |at: usize| {
@@ -193,14 +195,19 @@ proptest! {
             stored(shapes[at][0], shapes[at][1], leading(at), by_rows[at])
         });
         let name = |address: u64, place: u64| names[(address >> 12) as usize - 1].get(&place).copied();
-        let turned = |on: u32, lead: u64, row: u64, column: u64| if on == 0 { column * lead + row } else { row * lead + column };
+        let turned = |on: u32, lead: u64, row: u64, column: u64| {
+            if on == 0 { column * lead + row } else { row * lead + column }
+        };
         prop_assert_eq!(depth, k);
-        for (row, column, at) in (0..rows).flat_map(|row| (0..columns).flat_map(move |column| (0..depth).map(move |at| (row, column, at)))) {
+        let places = (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)));
+        for (row, column, at) in places.flat_map(|(row, column)| (0..depth).map(move |at| (row, column, at))) {
             let to = name(matrix[2], column * lead[2] + row).expect("an element of D");
-            let left = name(matrix[0], turned(on[0], lead[0], row, at)).expect("an element of the left matrix");
-            let right = name(matrix[1], turned(on[1], lead[1], at, column)).expect("an element of the right matrix");
+            let left = name(matrix[0], turned(on[0], lead[0], row, at)).expect("an element of the left");
+            let right = name(matrix[1], turned(on[1], lead[1], at, column)).expect("an element of the right");
             let (a, b) = if matrix[0] == 0x1000 { (left, right) } else { (right, left) };
-            let logical = |operation: i32, (row, column)| if operation == 0 { (row, column) } else { (column, row) };
+            let logical = |operation: i32, (row, column)| {
+                if operation == 0 { (row, column) } else { (column, row) }
+            };
             let (a, b) = (logical(operation[0], a), logical(operation[1], b));
             prop_assert_eq!((a.0, b.1, a.1), (to.0, to.1, b.0));
         }
