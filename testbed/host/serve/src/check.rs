@@ -1,4 +1,4 @@
-//! The command `check`: finds out whether this host can give its GPU to a VM.
+//! The command `check`: examines whether this host can give its GPU to a virtual machine.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -12,12 +12,12 @@ use crate::executor::{ExecutorKind, ExecutorOptions};
 use crate::settings::Settings;
 use crate::values::{Bus, Limit};
 
-/// Names of cuBLAS, the newest first.
+/// Names under which cuBLAS is looked for, the newest version first.
 const CUBLAS: [&str; 2] = ["libcublas.so.13", "libcublas.so.12"];
-/// The hidden command by which this program asks NVIDIA's libraries in a process of its own.
+/// Hidden command in which this program calls NVIDIA's libraries, because such a process may crash or hang.
 pub const ASK: &str = "__ask";
 
-/// Options.
+/// Options of the command `check`.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// The configuration file of `serve`; options given here take precedence.
@@ -28,13 +28,13 @@ pub struct Arguments {
     /// The QEMU that VMs are started with, by path or name.
     #[arg(long, value_name = "PROGRAM", default_value = "qemu-system-x86_64")]
     qemu: PathBuf,
-    /// The driver's library for management, by path or name.
+    /// The driver's management library (NVML), by path or name.
     #[arg(long, value_name = "LIBRARY", default_value = "libnvidia-ml.so.1")]
     libnvidia_ml: PathBuf,
-    /// How long a library of NVIDIA's may take to answer.
+    /// Maximum time that one of NVIDIA's libraries may take to answer.
     #[arg(long, value_name = "TIME", default_value = "30s")]
     library_limit: Limit,
-    /// Print the links of the chain, with --verbose also the causes that are told apart.
+    /// Print the links of the chain, with --verbose also the causes of each.
     #[arg(long)]
     list: bool,
     /// Print one JSON object.
@@ -43,29 +43,29 @@ pub struct Arguments {
     /// Show evidence for links that hold, too.
     #[arg(long, short)]
     verbose: bool,
-    /// Take warnings for failures.
+    /// Treat warnings as failures.
     #[arg(long)]
     strict: bool,
     /// When to print in colour.
     #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
     color: When,
-    /// A directory that stands for / where facts are read from /proc and /sys, for tests.
+    /// Directory in the place of /, from which /proc and /sys are read, for tests.
     #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
     root: PathBuf,
 }
 
-/// A question to NVIDIA's libraries, for the hidden command.
+/// Arguments of the hidden command [`ASK`].
 #[derive(Debug, clap::Args)]
 pub struct Question {
     question: String,
 }
 
-/// Asks, in the process that exists for this.
+/// Answers one question, in the process that was started for it.
 pub fn ask(question: &Question) -> ExitCode {
     answer(&question.question)
 }
 
-/// Examines the host and prints what came of it. Exit codes: 0 works, 1 broken.
+/// Examines the host and prints the report. Returns exit code 0 if it works, 1 if it is broken.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if arguments.list {
         std::io::stdout().write_all(list(arguments.verbose).as_bytes())?;

@@ -1,6 +1,6 @@
-//! The control socket of a running `serve`: where it is, what it answers, and who asks.
+//! The control socket of a running `serve`: its path, its answers, and its client.
 //!
-//! One line of JSON goes in, `{"cmd":"status"}`, and one comes out: an [`Instance`].
+//! A request is one line of JSON, `{"cmd":"status"}`. The answer is one line, an [`Instance`].
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -16,16 +16,16 @@ use vgpu_device::{ControlSocket, DeviceStatus};
 use crate::lifetime::Status;
 use crate::values::Bus;
 
-/// Name of the socket in an instance's directory.
+/// Name of the control socket in an instance's directory.
 const SOCKET: &str = "control";
-/// Name of the directory of all instances in the directories for what runs.
+/// Name of the directory of all instances, below `/run` or `XDG_RUNTIME_DIR`.
 const FOLDER: &str = "vgpu-device";
-/// How long an instance may take to answer.
+/// Maximum time that an instance may take to answer.
 const ANSWER_MOST: Duration = Duration::from_secs(5);
-/// Bytes of the longest answer that is read: 64 channels take a hundredth of it.
+/// Maximum length of an answer in bytes. An answer for 64 channels takes a hundredth of it.
 const ANSWER_BYTES: u64 = 16 << 20;
 
-/// What is asked.
+/// A request to the control socket.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Request {
@@ -38,40 +38,40 @@ enum Command {
     Status,
 }
 
-/// A running `serve`.
+/// State of a running `serve`, the answer to a `status` request.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Instance {
-    /// Its name.
+    /// Name of the instance, by which `status` finds it.
     pub(crate) name: String,
-    /// The bus, as it was given.
+    /// The bus in the form of `--bus`.
     pub(crate) bus: String,
-    /// Process id.
+    /// Process id of `serve`.
     pub(crate) process: u32,
-    /// Version of the program.
+    /// Version of the program that serves.
     pub(crate) version: String,
-    /// For how long it has served, in seconds.
+    /// Time since the instance started to serve, in seconds.
     pub(crate) seconds: u64,
-    /// Its devices; empty for the bus `v1`.
+    /// State of each device; empty for the bus `v1`.
     #[serde(default)]
     pub(crate) devices: Vec<DeviceStatus>,
-    /// What the owners of the bus `v1` have.
+    /// What the owners of the bus `v1` have; `None` for other buses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) mediator: Option<Value>,
 }
 
-/// Where an instance has its socket.
+/// Name and control socket of an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     /// Name of the instance.
     pub(crate) name: String,
-    /// Path of the socket.
+    /// Path of the control socket.
     pub(crate) socket: PathBuf,
 }
 
 impl Place {
-    /// The place of an instance. `given`: a path that was asked for. Else it is in the directory that systemd
-    /// made for the service, or in one for what runs: `/run` for root, `XDG_RUNTIME_DIR` for others. Where
-    /// there is none, it is beside the bus.
+    /// The control socket of an instance that serves `bus`. `given` takes precedence. Otherwise the socket is
+    /// in the directory that systemd made for the service (`RUNTIME_DIRECTORY`), or in the first of
+    /// [`folders`], or beside the bus if none can be written to.
     pub(crate) fn of(bus: &Bus, given: Option<&Path>) -> Self {
         let variable =
             |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -93,7 +93,7 @@ impl Place {
         Self { name: stem, socket }
     }
 
-    /// Starts to answer. The directory is made where it is one of [`folders`].
+    /// Starts to answer requests, and makes the socket's directory if there is none.
     pub(crate) fn serve(&self, bus: &Bus, status: Status) -> Result<ControlSocket> {
         if let Some(folder) = self.socket.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             vgpu_paths::Dir::make(folder).with_context(|| format!("make {}", folder.display()))?;
@@ -123,13 +123,14 @@ fn instance(name: &str, bus: &Bus, uptime: Duration, status: &Value) -> Instance
         process: std::process::id(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         seconds: uptime.as_secs(),
-        // They were made of the same type a moment ago.
+        // These values were serialized from `DeviceStatus` just now, so none is lost.
         devices: devices.into_iter().filter_map(|device| serde_json::from_value(device).ok()).collect(),
         mediator,
     }
 }
 
-/// The directories in which instances are looked for, and the first of which a new one uses.
+/// Directories for instances that this user can write to, the preferred one first: below `/run` for root,
+/// below `XDG_RUNTIME_DIR` for others.
 fn folders() -> Vec<PathBuf> {
     let user = std::env::var_os("XDG_RUNTIME_DIR").filter(|value| !value.is_empty()).map(PathBuf::from);
     let system = Some(PathBuf::from("/run"));
@@ -138,7 +139,7 @@ fn folders() -> Vec<PathBuf> {
     order.into_iter().flatten().filter(usable).map(|folder| folder.join(FOLDER)).collect()
 }
 
-/// The instances whose sockets are in the usual places, by name.
+/// Instances with a control socket in one of the usual directories, ordered by name.
 pub(crate) fn places() -> Vec<Place> {
     let all = [Some(PathBuf::from("/run")), std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from)];
     let mut places = Vec::new();
@@ -154,7 +155,7 @@ pub(crate) fn places() -> Vec<Place> {
     places
 }
 
-/// Asks the instance whose socket is at `socket`.
+/// Asks the instance whose control socket is `socket` for its status.
 pub(crate) fn ask(socket: &Path) -> Result<Instance> {
     let mut stream =
         UnixStream::connect(socket).with_context(|| format!("connect to {}", socket.display()))?;

@@ -1,4 +1,4 @@
-//! The command `device`: serves devices on a bus until told to stop.
+//! The command `device`: serves devices on a bus until it is told to stop.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,28 +17,28 @@ use crate::machine::{Place, serve_machine};
 use crate::v1::V1Options;
 use crate::values::{Bus, Group, Level, Size, WARN};
 
-/// Memory of a guest with devices of version 1.
+/// Default memory in bytes of a guest with version 1 devices on a simulated bus.
 const V1_RAM: u64 = 1 << 30;
-/// Size of the window, unless told otherwise.
+/// Default size of the window.
 pub(crate) const WINDOW: Size = Size(256 << 20);
-/// Guest processes that can be attached to a device at a time, unless told otherwise.
+/// Default number of channels of a device, and so of guest processes that can attach at a time.
 pub(crate) const CHANNELS: u32 = 64;
-/// Slot of the first device that is not given by `--device`.
+/// PCI slot of the first device, where `--device` gives no addresses.
 const FIRST_SLOT: u8 = 5;
 
-/// Versions of the contract.
+/// Version of the contract between guest and device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Protocol {
-    /// That of hosts that exist: BAR0, BAR1, one call at a time.
+    /// What older hosts speak: registers in BAR0, a data window in BAR1, one call at a time.
     V1,
-    /// Rings in a window.
+    /// Rings of messages in a shared window.
     V2,
 }
 
-/// Options.
+/// Options of the command `device`.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The bus: `sim:DIR`, a folder that looks like sysfs, or `vfio-user:SOCKET`, where a QEMU of 10.1 or
+    /// The bus: `sim:DIR`, a directory that looks like sysfs, or `vfio-user:SOCKET`, where a QEMU of 10.1 or
     /// later connects.
     #[arg(long)]
     pub(crate) bus: Bus,
@@ -51,13 +51,13 @@ pub struct Arguments {
     pub(crate) protocol: Protocol,
     #[command(flatten)]
     pub(crate) host: ExecutorOptions,
-    /// Size of the window.
+    /// Size of the window that guest and host share.
     #[arg(long, default_value_t = WINDOW)]
     pub(crate) window: Size,
     /// How many guest processes can be attached to a device at a time.
     #[arg(long, default_value_t = CHANNELS)]
     pub(crate) channels: u32,
-    /// How many devices.
+    /// Number of devices on the bus.
     #[arg(long, default_value_t = 1, conflicts_with = "device")]
     pub(crate) devices: u8,
     /// One device by its facts, as JSON: address, name, uuid, cc, memory_mib. Can be given several times.
@@ -75,19 +75,19 @@ pub struct Arguments {
     /// machine's bus has no control socket.
     #[arg(long)]
     pub(crate) until_stdin_closes: bool,
-    // Last: its heading is that of what follows, too.
+    // Last, because its heading applies to all options that follow.
     #[command(flatten)]
     pub(crate) v1: V1Options,
 }
 
 impl Arguments {
-    /// Address and GPU of each device.
+    /// PCI address and GPU of each device.
     fn gpus(&self) -> Result<Vec<(PciAddress, GpuConfig)>> {
         if self.device.is_empty() {
             return (0..self.devices)
                 .map(|index| {
                     let mut gpu = self.host.gpu(usize::from(index))?;
-                    // A UUID names one device.
+                    // A UUID names one device, so only the first gets that of the options.
                     if let (0, Some(uuid)) = (index, self.host.uuid()) {
                         gpu.uuid = uuid;
                     }
@@ -99,7 +99,7 @@ impl Arguments {
         gpus.map(|(index, facts)| facts.of(self.host.gpu(index)?)).collect()
     }
 
-    /// Devices of version 2.
+    /// Configuration of each version 2 device, with its executor.
     fn configs(&self, knobs: &Knobs) -> Result<Vec<DeviceConfig>> {
         let config = |(address, gpu)| -> Result<DeviceConfig> {
             let mut config = DeviceConfig::new(address, self.host.executor(&gpu, knobs)?);
@@ -110,7 +110,8 @@ impl Arguments {
         self.gpus()?.into_iter().map(config).collect()
     }
 
-    /// The calls of version 1 are carried out by a mediator, whose owners are no sessions with a ring.
+    /// Refuses `--worker` with version 1, whose calls a mediator carries out: its owners are not sessions
+    /// with a ring.
     fn refuse_workers(&self) -> Result<()> {
         if self.host.has_workers() {
             bail!("--worker is for devices of version 2");
@@ -118,7 +119,7 @@ impl Arguments {
         Ok(())
     }
 
-    /// The devices on a simulated bus.
+    /// Serves the devices on a simulated bus in `folder`.
     fn simulate(&self, folder: &Path, knobs: &Knobs) -> Result<SimBus> {
         let ram = self.ram.map(|ram| ram.0);
         if ram.is_some_and(|ram| ram > isize::MAX as u64) {
@@ -134,7 +135,7 @@ impl Arguments {
         })
     }
 
-    /// One device behind a socket, for machines.
+    /// Serves one device to virtual machines, at a vfio-user socket.
     fn serve_machine<T>(
         &self,
         path: &Path,
@@ -171,13 +172,13 @@ impl Arguments {
     }
 }
 
-/// Serves, says `ready` on stdout, and waits until it is told to stop.
+/// Serves until the process is told to stop. Prints `ready` when guests can connect.
 pub fn run(arguments: &Arguments, knobs: &Knobs) -> Result<()> {
     log(arguments.log);
     serve(arguments, knobs, |_| ready())
 }
 
-/// Serves, calls `announce` when guests can come, and waits until it is told to stop.
+/// Serves until the process is told to stop. Calls `announce` when guests can connect.
 pub(crate) fn serve<T>(
     arguments: &Arguments,
     knobs: &Knobs,
@@ -194,7 +195,7 @@ pub(crate) fn serve<T>(
             let known = bus.status_handle();
             let announced =
                 announce(Arc::new(move || serde_json::to_value(known.status()).unwrap_or_default()))?;
-            // Without a limit it returns only when it was told to.
+            // Without a time limit this returns only when the bus was told to exit.
             let _asked = bus.wait_for_exit(None);
             drop(announced);
             Ok(())

@@ -1,4 +1,4 @@
-//! Options that name what stands behind devices: the executor and its GPU. Both commands have them.
+//! Options for the executor behind a device and for its GPU, shared by `device`, `mediator` and `serve`.
 
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -18,25 +18,24 @@ use vgpu_worker::{WorkerConfig, WorkerExecutor};
 use crate::knobs::Knobs;
 use crate::values::{Capability, Limit, Size, Uuid};
 
-/// Device memory, unless told otherwise.
+/// Default device memory.
 const MEMORY: Size = Size(8 << 30);
-/// The least compute capability that programs ask of a GPU with integer dot products and without tensor
-/// cores.
+/// Default compute capability: the lowest with which programs use integer dot products but no tensor cores.
 const CAPABILITY: Capability = Capability((6, 1));
-/// CUDA 13.0.
+/// Default driver version in the form of `cuDriverGetVersion`: CUDA 13.0.
 const DRIVER: u32 = 13_000;
-/// A driver of CUDA 13.0.
+/// Default driver version as text: a driver of CUDA 13.0.
 const DRIVER_TEXT: &str = "580.65.06";
 
-/// What stands behind the devices.
+/// Which executor carries out the calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ExecutorKind {
-    /// Carries calls out on the CPU: memory, copies, kernels from their PTX, matrix products.
+    /// The CPU: memory, copies, kernels from their PTX, matrix products.
     Soft,
-    /// Answers success and does nothing: for measuring.
+    /// Nothing: calls succeed and have no effect, for measuring.
     Null,
-    /// A GPU of this host, through its libcuda. Which facts the devices have is the GPU's to say.
+    /// A GPU of this host, through its libcuda. The device has the GPU's facts.
     Cuda,
 }
 
@@ -50,19 +49,19 @@ impl fmt::Display for ExecutorKind {
     }
 }
 
-/// Options.
+/// Options for the executor and its GPU.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExecutorOptions {
-    /// What stands behind the devices.
+    /// What carries out the calls of guests.
     #[arg(long, value_enum, default_value_t = ExecutorKind::Soft)]
     pub(crate) executor: ExecutorKind,
-    /// Compute capability.
+    /// Compute capability that the soft and null executors announce, such as 6.1.
     #[arg(long, default_value_t = CAPABILITY)]
     pub(crate) cc: Capability,
-    /// Device memory, such as 8G.
+    /// Device memory that the soft and null executors announce, such as 8G.
     #[arg(long, default_value_t = MEMORY)]
     pub(crate) memory: Size,
-    /// Product name.
+    /// Product name that the soft and null executors announce.
     #[arg(long, default_value = vgpu_executor_soft::NAME)]
     pub(crate) name: String,
     /// The library through which the cuda executor drives its GPU; `libcuda.so.1` as the loader finds it, if
@@ -76,22 +75,26 @@ pub(crate) struct ExecutorOptions {
     /// The GPU of the cuda executor; the first, if not given.
     #[arg(long = "gpu", value_name = "UUID")]
     pub(crate) host_gpu: Option<Uuid>,
-    /// GPU memory that guests get together, where it is not all that contexts leave: set by `serve`.
+    /// Device memory that guests get of a real GPU; all that contexts leave if not given. Set by `serve`.
     #[arg(skip)]
     pub(crate) gpu_memory: Option<Size>,
-    /// UUID; drawn at random if not given.
+    /// UUID of the first device; drawn at random if not given.
     #[arg(long)]
     pub(crate) uuid: Option<Uuid>,
     /// The device addresses of the first device, as the number of a range, 0 to 44; further devices have
     /// those that follow. No two devices of a virtual machine may have the same. Without it each takes a
     /// range that no other device of this host has, by a lock in a directory that device processes share:
     /// where they share none, as in containers, give each its own.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..i64::from(ADDRESS_RANGES)))]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(0..i64::from(ADDRESS_RANGES))
+    )]
     pub(crate) address_range: Option<u32>,
-    /// `cuDriverGetVersion`: the newest CUDA that the device supports.
+    /// Newest CUDA version that the device supports, in the form of `cuDriverGetVersion`: 13000 is 13.0.
     #[arg(long, default_value_t = DRIVER)]
     pub(crate) driver: u32,
-    /// Version text of the driver.
+    /// Version of the driver as text.
     #[arg(long, default_value = DRIVER_TEXT)]
     pub(crate) driver_text: String,
     /// Threads of the soft executor that run one kernel; one for each CPU if not given.
@@ -134,10 +137,10 @@ impl Default for ExecutorOptions {
     }
 }
 
-/// The command by which this program is a worker process.
+/// Command by which this program becomes a worker process.
 const WORKER: &str = "worker";
 
-/// All that an executor is made of, for the process that makes it: this one, or a worker.
+/// All that determines an executor, for the process that makes it: this one or a worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Description {
     kind: ExecutorKind,
@@ -152,7 +155,7 @@ pub(crate) struct Description {
 }
 
 impl Description {
-    /// Makes the executor.
+    /// Makes the executor, in this process.
     pub(crate) fn make(&self) -> Result<Arc<dyn Executor>> {
         Ok(match self.kind {
             ExecutorKind::Soft => {
@@ -181,21 +184,21 @@ impl Description {
 }
 
 impl ExecutorOptions {
-    /// The UUID that was given.
+    /// The UUID that `--uuid` gives.
     pub(crate) fn uuid(&self) -> Option<[u8; 16]> {
         self.uuid.map(|uuid| uuid.0)
     }
 
-    /// The device addresses of the device `index` of this process, counted from 0.
+    /// The device addresses of the process's device number `index`, counted from 0.
     fn addresses(&self, index: usize) -> Result<Addresses, ClaimError> {
         let Some(first) = self.address_range else { return RangeLocks::of_host()?.draw() };
-        // Where there is nowhere to lock, what was chosen counts all the same.
+        // A range that was chosen by option is used even where no lock can be taken.
         let locks = RangeLocks::of_host().ok();
         Addresses::chosen(first.saturating_add(u32::try_from(index).unwrap_or(u32::MAX)), locks.as_ref())
     }
 
-    /// The GPU of the device `index` of this process as the options describe it, but for its UUID, which
-    /// names one.
+    /// The GPU of the process's device number `index`, as the options describe it. Its UUID is not that of
+    /// `--uuid`, which names one device.
     pub(crate) fn gpu(&self, index: usize) -> Result<GpuConfig> {
         let mut gpu = GpuConfig::new(&self.name)?;
         gpu.addresses = self.addresses(index)?;
@@ -206,12 +209,12 @@ impl ExecutorOptions {
         Ok(gpu)
     }
 
-    /// Whether sessions run in worker processes.
+    /// Whether each session runs in a worker process of its own.
     pub(crate) const fn has_workers(&self) -> bool {
         self.worker
     }
 
-    /// The executor of a GPU.
+    /// The executor for `gpu`, in this process or in worker processes.
     pub(crate) fn executor(&self, gpu: &GpuConfig, knobs: &Knobs) -> Result<Arc<dyn Executor>> {
         let description = Description {
             kind: self.executor,
@@ -228,7 +231,7 @@ impl ExecutorOptions {
         if !self.worker {
             return Ok(knobs.wrapped(executor));
         }
-        // The executor here says what the device is; those in the workers carry messages out.
+        // The executor of this process provides the device's facts; those of the workers carry out messages.
         let config = WorkerConfig {
             name: executor.name(),
             facts: executor.facts(),

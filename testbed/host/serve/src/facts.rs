@@ -1,34 +1,35 @@
-//! What `--device` says of one device, as JSON. Whoever starts the program writes the same type.
+//! The value of `--device`: the facts of one device as JSON. Programs that start a device process serialize
+//! the same type.
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use vgpu_device::{GpuConfig, PciAddress, parse_compute_capability, parse_uuid};
 
-/// One device by its facts.
+/// Facts of one device.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Facts {
     /// PCI address, such as `0000:00:05.0`.
     pub address: String,
-    /// Product name.
+    /// Product name that the guest sees.
     pub name: String,
-    /// UUID, 32 hexadecimal digits.
+    /// UUID of the GPU, 32 hexadecimal digits.
     pub uuid: String,
     /// Compute capability, such as `6.1`.
     pub cc: String,
-    /// Memory in MiB.
+    /// Device memory in MiB.
     pub memory_mib: u64,
 }
 
-/// Reads the value of `--device`.
+/// Parses the value of `--device`.
 pub(crate) fn parse(text: &str) -> Result<Facts, String> {
     serde_json::from_str(text).map_err(|error| error.to_string())
 }
 
 impl Facts {
-    /// The device's address, and its GPU: `gpu` with what these facts say of it.
+    /// The PCI address of the device, and `gpu` changed to these facts.
     ///
     /// # Errors
-    /// Which of the facts cannot be read.
+    /// Names the fact that cannot be read.
     pub(crate) fn of(&self, gpu: GpuConfig) -> Result<(PciAddress, GpuConfig)> {
         let gpu = GpuConfig {
             name: self.name.clone(),

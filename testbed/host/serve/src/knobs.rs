@@ -1,28 +1,28 @@
-//! What tests change about devices and mediators. A product sets none of it.
+//! What tests change about devices and mediators. The program `vgpu-device` sets none of it.
 
 use std::sync::Arc;
 
 use vgpu_device::{Executor, TestHooks, V1TestHooks};
 
-/// Puts something between a device and its executor.
+/// Wraps the executor of a device, so that a test can watch it or interfere.
 type Wrap = Box<dyn Fn(Arc<dyn Executor>) -> Arc<dyn Executor>>;
 
-/// The knobs. Without any, devices behave as documented.
+/// Changes for tests. The default changes nothing.
 #[derive(Default)]
 pub struct Knobs {
-    /// Hooks of devices of version 2.
+    /// Hooks of version 2 devices.
     pub device: TestHooks,
-    /// Hooks of devices of version 1.
+    /// Hooks of version 1 devices.
     pub v1: V1TestHooks,
-    /// The seed of the order in which the soft executor does work of independent streams: one that CUDA
-    /// allows and no program expects.
+    /// Seed of an order in which the soft executor runs the work of independent streams. CUDA allows any
+    /// order; programs tend to expect one.
     pub adversarial: Option<u64>,
-    /// Stands between each device and its executor.
+    /// Wraps the executor of each device.
     pub wrap: Option<Wrap>,
 }
 
 impl Knobs {
-    /// The executor as devices see it.
+    /// The executor that devices use: `executor`, wrapped if a test asked for it.
     pub(crate) fn wrapped(&self, executor: Arc<dyn Executor>) -> Arc<dyn Executor> {
         match &self.wrap {
             Some(wrap) => wrap(executor),

@@ -1,5 +1,5 @@
-//! How long a command serves: it says `ready` when guests can come, and stops when a signal or the end of
-//! stdin tells it to.
+//! How long a command serves: it prints `ready` when guests can connect, and stops on a signal or at the end
+//! of stdin.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use signal_hook::iterator::Signals;
 
 use crate::values::Level;
 
-/// Answers what has been done so far, at any time and from any thread.
+/// Returns what has been done so far, as JSON. It can be called at any time and from any thread.
 pub(crate) type Status = Arc<dyn Fn() -> Value + Send + Sync>;
 
-/// Logs on stderr what is at least as important as `level`.
+/// Logs events of `level` and above to stderr.
 pub(crate) fn log(level: Level) {
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(level.0).init();
 }
 
-/// Has `stop` called on SIGINT or SIGTERM and, where stdin is watched, when it closes. A line `status` on
-/// stdin is answered on stdout by `status`, in one line.
+/// Calls `stop` on SIGINT or SIGTERM and, if `watch_stdin` is set, when stdin closes. A line `status` on
+/// stdin is answered with one line from `status` on stdout.
 pub(crate) fn when_asked(
     watch_stdin: bool,
     stop: impl Fn() + Clone + Send + 'static,
@@ -36,7 +36,7 @@ pub(crate) fn when_asked(
     });
     if watch_stdin {
         thread::spawn(move || {
-            // An error ends the wait as the end does. Any other line is ignored.
+            // A read error stops the command as the end of stdin does. Other lines are ignored.
             for line in std::io::stdin().lines().map_while(Result::ok) {
                 if line == "status" {
                     println!("{}", status());
@@ -48,7 +48,7 @@ pub(crate) fn when_asked(
     Ok(())
 }
 
-/// Says that guests can come.
+/// Prints `ready`: guests can connect from now on.
 pub(crate) fn ready() -> Result<()> {
     let mut out = std::io::stdout();
     writeln!(out, "ready")?;

@@ -1,4 +1,4 @@
-//! `vgpu-device`: what a host runs to give its guests a GPU.
+//! `vgpu-device`: the program that a host runs to give its guests a GPU.
 
 use std::process::ExitCode;
 
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
     ended(outcome.map(|()| ExitCode::SUCCESS))
 }
 
-/// The exit code; what went wrong is said.
+/// Prints the error, if there is one, and returns the exit code.
 fn ended(outcome: anyhow::Result<ExitCode>) -> ExitCode {
     outcome.unwrap_or_else(|error| {
         eprintln!("vgpu-device: {error:#}");
@@ -58,7 +58,7 @@ fn ended(outcome: anyhow::Result<ExitCode>) -> ExitCode {
 mod tests {
     use clap::CommandFactory;
 
-    /// What clap checks only when a command is used.
+    /// clap checks these assertions only when a command is used.
     #[test]
     fn options_do_not_contradict_each_other() {
         super::Arguments::command().debug_assert();

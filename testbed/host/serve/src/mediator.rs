@@ -1,4 +1,4 @@
-//! The command `mediator`: carries out the calls of devices of version 1 that live in other processes.
+//! The command `mediator`: carries out the calls of version 1 devices that live in other processes.
 
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
@@ -13,10 +13,10 @@ use crate::knobs::Knobs;
 use crate::lifetime::{Status, log, ready, when_asked};
 use crate::values::{Group, Level, Period, WARN};
 
-/// How long a machine whose last connection is gone keeps what it has, unless told otherwise.
+/// Default time for which a machine without a connection keeps what it has.
 pub(crate) const GRACE: Period = Period(Duration::from_mins(1));
 
-/// Options.
+/// Options of the command `mediator`.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Where devices connect, such as /var/xen/qemu/root-1/tmp/vgpu-mediator.sock; can be given several
@@ -25,10 +25,10 @@ pub struct Arguments {
     pub(crate) socket: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) host: ExecutorOptions,
-    /// The most calls a second of one machine; more are turned away with BUSY.
+    /// Maximum number of calls a second of one machine; more are turned away with BUSY.
     #[arg(long, value_name = "CALLS")]
     pub(crate) rate: Option<u32>,
-    /// The number of a machine whose calls are turned away for good; can be given several times.
+    /// Number of a machine whose calls are all turned away; can be given several times.
     #[arg(long, value_name = "VM")]
     pub(crate) quarantine: Vec<u32>,
     /// A group, by name or number, whose users may connect, too; without it only this user may. Hypervisors
@@ -47,13 +47,13 @@ pub struct Arguments {
     pub(crate) until_stdin_closes: bool,
 }
 
-/// Serves, says `ready` on stdout, and waits until it is told to stop.
+/// Serves until the process is told to stop. Prints `ready` when devices can connect.
 pub fn run(arguments: &Arguments, knobs: &Knobs) -> Result<()> {
     log(arguments.log);
     serve(arguments, knobs, |_| ready())
 }
 
-/// Serves, calls `announce` when clients can come, and waits until it is told to stop.
+/// Serves until the process is told to stop. Calls `announce` when devices can connect.
 pub(crate) fn serve<T>(
     arguments: &Arguments,
     knobs: &Knobs,
@@ -72,7 +72,7 @@ pub(crate) fn serve<T>(
     let (exit, asked) = mpsc::channel();
     let known = Arc::clone(&mediator);
     let stop = move || {
-        // Nobody listens any more when it is ending anyway.
+        // A send fails only when the command is already ending.
         let _ = exit.send(());
     };
     let status: Status = Arc::new(move || status(&known));
@@ -81,14 +81,14 @@ pub(crate) fn serve<T>(
     let start = |path: &PathBuf| Server::start_for(path, &mediator, group);
     let servers: Vec<Server> = arguments.socket.iter().map(start).collect::<Result<_, _>>()?;
     let announced = announce(status)?;
-    // The thread that waits for signals holds the other end for good.
+    // An error is impossible: the thread that waits for signals keeps the sender.
     let _ = asked.recv();
     drop(announced);
     Server::end_all(servers);
     Ok(())
 }
 
-/// What owners have, by the keys of a device's status.
+/// State of the mediator, with the keys of a device's status.
 fn status(mediator: &Mediator) -> Value {
     let (total, allocated) = mediator.memory();
     json!({

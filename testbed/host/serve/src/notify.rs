@@ -1,4 +1,4 @@
-//! Tells systemd that a service is ready: sd_notify(3), one datagram to the socket in `NOTIFY_SOCKET`.
+//! Readiness for systemd by sd_notify(3): one datagram to the socket named by `NOTIFY_SOCKET`.
 
 use std::ffi::OsStr;
 use std::io;
@@ -8,7 +8,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use anyhow::{Context as _, Result};
 
-/// Says that guests can come, where a service manager wants to know.
+/// Tells the service manager that guests can connect. Does nothing if the process has none.
 pub(crate) fn ready() -> Result<()> {
     match std::env::var_os("NOTIFY_SOCKET") {
         Some(socket) => send(&socket, b"READY=1").context("tell systemd that the device is ready"),
@@ -16,7 +16,7 @@ pub(crate) fn ready() -> Result<()> {
     }
 }
 
-/// Sends to a socket by its path, or by its name in the abstract namespace, which is written with an `@`.
+/// Sends a datagram to a socket by its path, or by its abstract name written with a leading `@`.
 fn send(socket: &OsStr, message: &[u8]) -> io::Result<()> {
     let address = match socket.as_bytes().strip_prefix(b"@") {
         Some(name) => SocketAddr::from_abstract_name(name)?,

@@ -1,5 +1,5 @@
-//! The command `serve`: gives one VM a GPU. Settings come from the command line and from a file; what the VM
-//! has to be started with is printed.
+//! The command `serve`: gives one virtual machine a GPU. Settings come from the command line and from a file.
+//! It prints what the virtual machine has to be started with.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -19,19 +19,19 @@ use crate::v1::V1Options;
 use crate::values::{Bus, Size, WARN};
 use crate::vm::Vm;
 
-/// Memory of a VM, unless told otherwise.
+/// Default memory of the virtual machine, in the arguments that are printed.
 const VM_MEMORY: Size = Size(4 << 30);
 
-/// What `--print` prints.
+/// For which program `--print` prints the virtual machine's part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// QEMU's arguments, for a shell.
+    /// Arguments of QEMU, quoted for a shell.
     Qemu,
     /// Elements of a libvirt domain.
     Libvirt,
 }
 
-/// Options.
+/// Options of the command `serve`.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// A TOML file with these settings, by their long names without the dashes; options given here take
@@ -48,7 +48,7 @@ pub struct Arguments {
     until_stdin_closes: bool,
 }
 
-/// Serves until it is told to stop. What the VM needs is printed on stdout, then `ready`.
+/// Serves until the process is told to stop. First prints what the virtual machine needs, then `ready`.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let file = arguments.config.as_deref().map(Settings::read).transpose()?.unwrap_or_default();
     let settings = arguments.settings.clone().or(file);
@@ -88,7 +88,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 }
 
 impl Arguments {
-    /// The settings as options of `device`.
+    /// Options of the command `device` that mean the same as these settings.
     fn device(&self, settings: &Settings, bus: Bus) -> device::Arguments {
         device::Arguments {
             bus,
@@ -106,7 +106,7 @@ impl Arguments {
         }
     }
 
-    /// The settings as options of `mediator`.
+    /// Options of the command `mediator` that mean the same as these settings.
     fn mediator(&self, settings: &Settings, socket: &Path) -> mediator::Arguments {
         mediator::Arguments {
             socket: vec![socket.to_owned()],
@@ -121,13 +121,14 @@ impl Arguments {
     }
 }
 
-/// What stands behind the device.
+/// Options of the executor that mean the same as these settings.
 fn host(settings: &Settings) -> ExecutorOptions {
     let usual = ExecutorOptions::default();
     let executor = settings.executor();
     ExecutorOptions {
         executor,
-        // A GPU's context is lost by an illegal access: each session has a process of its own.
+        // An illegal access loses the CUDA context of its whole process, so each session on a GPU has a
+        // process of its own.
         worker: executor == ExecutorKind::Cuda,
         cc: settings.cc.unwrap_or(usual.cc),
         memory: settings.memory.unwrap_or(usual.memory),
@@ -143,7 +144,7 @@ fn host(settings: &Settings) -> ExecutorOptions {
     }
 }
 
-/// The VM that the settings describe, whose device is served at `socket`.
+/// The virtual machine that the settings describe, with the device at `socket`.
 fn vm(settings: &Settings, socket: &Path) -> Result<Vm> {
     let memory = settings.vm_memory.unwrap_or(VM_MEMORY).0;
     if memory == 0 || !memory.is_multiple_of(1 << 20) {
@@ -153,7 +154,7 @@ fn vm(settings: &Settings, socket: &Path) -> Result<Vm> {
     Ok(Vm { socket, memory_mib: memory >> 20, slot: settings.vm_slot })
 }
 
-/// `--print`
+/// Prints the virtual machine's part in the format that `--print` names.
 fn print(format: Format, settings: &Settings, bus: &Bus) -> Result<()> {
     let Bus::VfioUser(socket) = bus else { bail!("the bus {bus} is not one that QEMU connects to") };
     let vm = vm(settings, socket)?;
@@ -164,7 +165,7 @@ fn print(format: Format, settings: &Settings, bus: &Bus) -> Result<()> {
     std::io::stdout().write_all(text.as_bytes()).map_err(Into::into)
 }
 
-/// Says how guests come to the device.
+/// Prints how guests connect to the device.
 fn greet(settings: &Settings, bus: &Bus) -> Result<()> {
     let text = match bus {
         Bus::VfioUser(socket) => {

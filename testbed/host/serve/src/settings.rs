@@ -1,5 +1,5 @@
-//! The settings of `serve`: one definition for the command line and for the configuration file. What is given
-//! on the command line takes precedence.
+//! Settings of `serve`, defined once for the command line and for the configuration file. The command line
+//! takes precedence.
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -13,26 +13,26 @@ use crate::values::{Bus, Capability, Group, Level, Limit, Period, Size, Uuid};
 /// Why a configuration file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("read the configuration file {path}")]
     Read {
-        /// Path of the file.
+        /// Path of the configuration file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system call.
         #[source]
         source: std::io::Error,
     },
-    /// It is not TOML, names a setting that there is not, or gives one a value that it cannot have.
+    /// The file is not TOML, has an unknown setting, or gives a setting an invalid value.
     #[error("understand the configuration file {path}: {source}")]
     Parse {
-        /// Path of the file.
+        /// Path of the configuration file.
         path: PathBuf,
-        /// Line and column, and what is wrong there.
+        /// Parse error, with its line and column.
         source: Box<toml::de::Error>,
     },
 }
 
-/// The settings, each of which may be given or not.
+/// The settings. Each may be absent.
 #[derive(Clone, Debug, Default, PartialEq, clap::Args, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub(crate) struct Settings {
@@ -61,7 +61,11 @@ pub(crate) struct Settings {
     /// Number of the device's range of addresses, 0 to 44: for hosts whose device processes share no
     /// directory, such as containers. No two devices of a VM may have the same; without it each takes a free
     /// one.
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(0..i64::from(ADDRESS_RANGES)))]
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        value_parser = clap::value_parser!(u32).range(0..i64::from(ADDRESS_RANGES))
+    )]
     pub(crate) address_range: Option<u32>,
     /// A group, by name or number, whose users may connect to the bus's socket, too. Without it only this
     /// user may; libvirt runs QEMU as a user of its own, in the group kvm or qemu.
@@ -94,7 +98,7 @@ pub(crate) struct Settings {
     /// How long one operation of the soft executor may take, such as 20m, 90s; without it there is no limit.
     #[arg(long, value_name = "TIME")]
     pub(crate) kernel_timeout: Option<Limit>,
-    /// Bus v1: the most calls a second of one machine; more are turned away with BUSY.
+    /// Bus v1: maximum number of calls a second of one machine; more are turned away with BUSY.
     #[arg(long, value_name = "CALLS")]
     pub(crate) rate: Option<u32>,
     /// Bus v1: how long a machine whose last connection is gone keeps what it has [default: 60s].
@@ -105,7 +109,7 @@ pub(crate) struct Settings {
     pub(crate) log: Option<Level>,
 }
 
-/// The same range as on the command line.
+/// Reads a PCI slot of the range that the command line accepts.
 fn slot<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<u8>, D::Error> {
     let slot = u8::deserialize(from)?;
     if (1..32).contains(&slot) {
@@ -116,7 +120,7 @@ fn slot<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<u8>, D::Erro
 }
 
 impl Settings {
-    /// Reads a configuration file.
+    /// Reads the settings of a configuration file.
     pub(crate) fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
@@ -124,7 +128,7 @@ impl Settings {
             .map_err(|source| ConfigError::Parse { path: path.to_owned(), source: Box::new(source) })
     }
 
-    /// These settings, and those of `other` that these leave open.
+    /// These settings, completed by those of `other`.
     pub(crate) fn or(self, other: Self) -> Self {
         Self {
             bus: self.bus.or(other.bus),
@@ -149,12 +153,12 @@ impl Settings {
         }
     }
 
-    /// The executor: the GPU, unless another one is named.
+    /// The executor that the settings name; without one, a GPU.
     pub(crate) fn executor(&self) -> ExecutorKind {
         self.executor.unwrap_or(ExecutorKind::Cuda)
     }
 
-    /// The names of settings that are given and have no meaning with the executor.
+    /// Names of the settings that are given but mean nothing to the executor.
     pub(crate) fn unused(&self) -> Vec<&'static str> {
         let (cuda, soft) = (ExecutorKind::Cuda, ExecutorKind::Soft);
         let executor = self.executor();
@@ -167,7 +171,7 @@ impl Settings {
         ])
     }
 
-    /// The names of settings that are given and have no meaning on the bus.
+    /// Names of the settings that are given but mean nothing on `bus`.
     pub(crate) fn misplaced(&self, bus: &Bus) -> Vec<&'static str> {
         let machine = matches!(bus, Bus::VfioUser(_));
         let mediator = matches!(bus, Bus::V1(_));
@@ -183,7 +187,7 @@ impl Settings {
     }
 }
 
-/// The settings that are given without being meant, of names with whether they are given and meant.
+/// Names of the settings that are given but not meant, of (name, given, meant).
 fn named<const N: usize>(settings: [(&'static str, bool, bool); N]) -> Vec<&'static str> {
     settings.into_iter().filter_map(|(name, given, meant)| (given && !meant).then_some(name)).collect()
 }
@@ -200,7 +204,7 @@ mod tests {
         settings: Settings,
     }
 
-    /// A value for each setting that it can have, by name.
+    /// A valid value for each setting, by name.
     const VALUES: [(&str, &str); 19] = [
         ("bus", "vfio-user:/run/x"),
         ("executor", "null"),
@@ -223,7 +227,7 @@ mod tests {
         ("log", "debug"),
     ];
 
-    /// Settings that are numbers in a file.
+    /// Settings whose values are numbers in a file, not strings.
     const NUMBERS: [&str; 5] = ["address-range", "channels", "vm-slot", "threads", "rate"];
 
     fn file(name: &str, value: &str) -> Result<Settings, toml::de::Error> {

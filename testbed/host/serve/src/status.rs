@@ -1,4 +1,4 @@
-//! The command `status`: what running devices do, for whom.
+//! The command `status`: shows what running devices do, and for which processes.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -12,14 +12,14 @@ use vgpu_findings::size;
 
 use crate::control::{Instance, Place, ask, places};
 
-/// Columns of the table of sessions.
+/// Column headings of the table of sessions.
 const HEADS: [&str; 9] =
     ["CHANNEL", "PROCESS", "STATE", "MEMORY", "MESSAGES", "BEHIND", "WAITS", "UPLOADED", "DOWNLOADED"];
 
-/// Options.
+/// Options of the command `status`.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// The device to ask, by the name that a list shows; all that run, if none is named.
+    /// Name of the device to ask, as the list shows it; all devices that run if not given.
     name: Option<String>,
     /// The control socket to ask, where it is not in one of the usual places.
     #[arg(long, value_name = "SOCKET", conflicts_with = "name")]
@@ -29,7 +29,7 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Asks and prints. Exit codes: 0, and 1 if none answers.
+/// Asks the instances and prints their answers. Returns exit code 0, or 1 if none answers.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let places = if let Some(socket) = &arguments.control {
         vec![Place { name: String::new(), socket: socket.clone() }]
@@ -124,7 +124,7 @@ fn row(session: &SessionStatus) -> [String; 9] {
     ]
 }
 
-/// A span of time for people: `45 s`, `3 min`, `2 h 5 min`, `4 d 2 h`.
+/// A duration for people: `45 s`, `3 min`, `2 h 5 min`, `4 d 2 h`.
 fn span(seconds: u64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
     match (days, hours, minutes) {

@@ -1,4 +1,4 @@
-//! Options of devices of version 1: the properties that a host's administrator sets, and where calls go.
+//! Options of version 1 devices: the properties that a host's administrator sets, and where calls go.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,56 +8,57 @@ use clap::ValueEnum;
 use vgpu_device::v1::{self, Client, GuestMemory, Local, Mediator, Preferences, Properties, Rules};
 use vgpu_device::{Executor, GpuConfig, PciAddress, SimBus, V1Config, V1TestHooks, V1Way};
 
-/// `pool_id`
+/// The device's property `pool_id`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Pool {
-    /// The usual one.
+    /// Pool A, the default.
     #[default]
     #[value(name = "A")]
     A,
-    /// The other one.
+    /// Pool B.
     #[value(name = "B")]
     B,
 }
 
-/// `priority`
+/// The device's property `priority`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Priority {
-    /// 0
+    /// Register value 0.
     Low,
-    /// 1
+    /// Register value 1, the default.
     #[default]
     Medium,
-    /// 2
+    /// Register value 2.
     High,
 }
 
-/// Options.
+/// Options of version 1 devices.
 #[derive(Debug, Default, clap::Args)]
 #[command(next_help_heading = "Options of version 1")]
 pub(crate) struct V1Options {
-    /// The mediator's socket; without it the mediator is in this process.
+    /// Socket of a mediator; without it this process has one for each device.
     #[arg(long, value_name = "SOCKET")]
     mediator: Option<PathBuf>,
-    /// The machine's pool.
+    /// Pool of the virtual machine, which the device shows and tells the mediator.
     #[arg(long, value_enum, default_value_t = Pool::A)]
     pool: Pool,
-    /// The machine's priority.
+    /// Priority of the virtual machine, which the device shows and tells the mediator.
     #[arg(long, value_enum, default_value_t = Priority::Medium)]
     priority: Priority,
-    /// The machine's number.
+    /// Number of the virtual machine, by which the mediator keeps owners apart.
     #[arg(long, default_value_t = 0)]
     vm_id: u32,
-    /// Libraries come from the window though its first bytes are zero.
+    /// Read a library from the window even if the window's first bytes are zero.
     #[arg(long)]
     authoritative_shmem_libload: bool,
-    /// Before that is decided the guest's pages are read anew.
+    /// Read the guest's pages anew before the device decides where a library is.
     #[arg(long)]
     probe_fresh_shmem_libload: bool,
-    /// Copies to the device come from BAR1 if its first bytes are not zero.
+    /// Read uploads from BAR1 if its first bytes are not zero.
     #[arg(long)]
     prefer_bar1_htod: bool,
-    /// The window is its registrant's alone; not so on any host that exists, nor right for its guests.
+    /// Let only the process that registered the window use it. No host that exists does so, and guests
+    /// written for those fail.
     #[arg(long)]
     window_of_its_owner: bool,
 }
@@ -84,7 +85,7 @@ impl V1Options {
         }
     }
 
-    /// A device for a machine, whose memory is `memory`.
+    /// A version 1 device for a virtual machine whose memory is `memory`.
     pub(crate) fn device(
         &self,
         memory: Arc<dyn GuestMemory>,
@@ -104,7 +105,7 @@ impl V1Options {
         Ok(device)
     }
 
-    /// Serves devices, each with a mediator of its own unless there is one elsewhere.
+    /// Serves devices on a simulated bus, each with a mediator of its own unless `--mediator` names one.
     pub(crate) fn serve(
         &self,
         bus: &Path,

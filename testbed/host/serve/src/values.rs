@@ -1,5 +1,4 @@
-//! Values as command lines and configuration files spell them: one reader each, whichever the text comes
-//! from.
+//! Values as command lines and configuration files spell them. Each type has one parser for both.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -47,11 +46,11 @@ values! {
     Period(Duration) period;
     /// A group of users, by name or number.
     Group(u32) group;
-    /// How much is logged: `error`, `warn`, `info`, `debug`.
+    /// Least severity that is logged: `error`, `warn`, `info` or `debug`.
     Level(tracing::Level) level;
 }
 
-/// What is logged unless told otherwise.
+/// Default log level.
 pub(crate) const WARN: Level = Level(tracing::Level::WARN);
 
 impl fmt::Display for Size {
@@ -83,20 +82,20 @@ impl fmt::Display for Level {
     }
 }
 
-/// Where devices are put.
+/// Where a device is served.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) enum Bus {
-    /// A directory that looks like sysfs.
+    /// A directory that looks like sysfs, for programs of this machine.
     Sim(PathBuf),
-    /// One function behind a socket, for a virtual machine.
+    /// A vfio-user socket, to which a virtual machine connects for one function.
     VfioUser(PathBuf),
-    /// The mediator of devices of version 1 that live in other processes.
+    /// A mediator's socket, to which version 1 devices of other processes connect.
     V1(PathBuf),
 }
 
 impl Bus {
-    /// The socket or directory.
+    /// Path of the socket or of the directory.
     pub(crate) const fn path(&self) -> &PathBuf {
         match self {
             Self::Sim(path) | Self::VfioUser(path) | Self::V1(path) => path,
@@ -138,7 +137,7 @@ impl TryFrom<String> for Bus {
     }
 }
 
-/// Reads `sim:DIR`, of a bus that has a control socket.
+/// Parses `sim:DIR`, the only kind of bus with a control socket of its own.
 pub fn parse_sim(text: &str) -> Result<PathBuf, String> {
     match text.parse() {
         Ok(Bus::Sim(folder)) => Ok(folder),
@@ -146,7 +145,7 @@ pub fn parse_sim(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// Reads a size such as `8G`.
+/// Parses a size such as `8G` into bytes.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     parse_bytes(text).ok_or_else(|| "expected a size such as 8G, 512M".to_owned())
 }
@@ -156,7 +155,7 @@ fn capability(text: &str) -> Result<(u32, u32), String> {
 }
 
 fn uuid(text: &str) -> Result<[u8; 16], String> {
-    // As NVIDIA's tools print the UUID of a part of a GPU.
+    // NVIDIA's tools print the UUID of a MIG instance with this prefix.
     parse_uuid(text.strip_prefix("MIG-").unwrap_or(text)).ok_or_else(|| "expected a UUID".to_owned())
 }
 
@@ -164,7 +163,7 @@ fn level(text: &str) -> Result<tracing::Level, String> {
     text.parse().map_err(|_| "expected error, warn, info or debug".to_owned())
 }
 
-/// Reads a limit of time: "20m", "1.5h", "500ms", "60", which are seconds.
+/// Parses a limit of time above zero: "20m", "1.5h", "500ms", or "60" for seconds.
 fn limit(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match &text[digits.len()..] {
@@ -181,7 +180,7 @@ fn limit(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "expected a time such as 20m, 90s, 500ms, 1h; a plain number is seconds".to_owned())
 }
 
-/// Reads a time: "30s", "5m", "0s".
+/// Parses a time of whole seconds with a unit: "30s", "5m", "0s".
 fn period(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let seconds = match &text[digits.len()..] {
@@ -195,14 +194,14 @@ fn period(text: &str) -> Result<Duration, String> {
     seconds.map(Duration::from_secs).ok_or_else(|| "expected a time such as 30s, 5m, 1h".to_owned())
 }
 
-/// Reads a group: its number, or a name of `/etc/group`.
+/// Parses a group: its number, or its name in `/etc/group`.
 fn group(text: &str) -> Result<u32, String> {
     if let Ok(number) = text.parse() {
         return Ok(number);
     }
     let groups =
         std::fs::read_to_string("/etc/group").map_err(|error| format!("read /etc/group: {error}"))?;
-    // name:password:number:users
+    // Fields of a line: name:password:number:users.
     let number = groups.lines().find_map(|line| {
         let mut fields = line.split(':');
         (fields.next() == Some(text)).then(|| fields.nth(1)?.parse().ok()).flatten()

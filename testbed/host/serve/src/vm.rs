@@ -1,7 +1,7 @@
-//! What a VM has to be started with so that it gets the device behind a vfio-user socket: QEMU's arguments,
-//! and the same for libvirt.
+//! What a virtual machine has to be started with to get the device behind a vfio-user socket: QEMU's
+//! arguments, and elements for libvirt.
 //!
-//! The device reaches the guest's memory, so that memory is a file which QEMU shares with it: a memory
+//! The device accesses the guest's memory. That memory is therefore a file that QEMU shares with it: a memory
 //! backend with `share=on`. Memory that comes and goes while the device has it mapped (a balloon, virtio-mem)
 //! is left out.
 
@@ -10,22 +10,23 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
-/// Name of the memory backend among QEMU's objects.
+/// Id of the memory backend among QEMU's objects.
 const BACKEND: &str = "vgpu-ram";
 
-/// A VM that gets a device.
+/// A virtual machine that is given a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vm {
-    /// Where the device is served. QEMU may run in another directory: absolute.
+    /// Path of the socket where the device is served. It is absolute, because QEMU may run in another
+    /// directory.
     pub socket: PathBuf,
-    /// Memory of the VM in MiB.
+    /// Memory of the virtual machine in MiB.
     pub memory_mib: u64,
-    /// PCI slot of the device; `None`: QEMU chooses.
+    /// PCI slot of the device, 1 to 31; `None` leaves the choice to QEMU.
     pub slot: Option<u8>,
 }
 
 impl Vm {
-    /// QEMU's `-device`, in JSON: a path may have any letter there.
+    /// QEMU's argument for `-device`, as JSON, in which a path may have any character.
     fn device(&self) -> String {
         let socket = json!({ "type": "unix", "path": self.socket.to_string_lossy() });
         let mut device = json!({ "driver": "vfio-user-pci", "socket": socket });
@@ -35,7 +36,7 @@ impl Vm {
         device.to_string()
     }
 
-    /// QEMU's arguments. `-machine` may be given once more with the machine's type: QEMU merges the two.
+    /// QEMU's arguments. `-machine` may be given again with the machine's type: QEMU merges the two.
     pub fn qemu(&self) -> Vec<String> {
         let memory = format!("{}M", self.memory_mib);
         [
@@ -51,7 +52,7 @@ impl Vm {
         .to_vec()
     }
 
-    /// The same for a shell, an option a line.
+    /// The same arguments for a shell, one option a line.
     pub fn shell(&self) -> String {
         let arguments = self.qemu();
         let lines: Vec<String> =
@@ -59,8 +60,8 @@ impl Vm {
         lines.join(" \\\n")
     }
 
-    /// The elements of a libvirt domain. `qemu:commandline` is libvirt's way to devices that it does not
-    /// know; its namespace is declared in the first line.
+    /// Elements for a libvirt domain. libvirt does not know vfio-user devices and passes `qemu:commandline`
+    /// on to QEMU; the namespace of that element is declared in the first line.
     pub fn libvirt(&self) -> String {
         let mut text = String::new();
         let lines = [
@@ -85,13 +86,13 @@ impl Vm {
     }
 }
 
-/// A word for a shell.
+/// A word as a shell reads it, quoted where it has to be.
 fn quoted(word: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_=,./:".contains(letter);
     if word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
 }
 
-/// The value of an attribute in single quotes.
+/// The value of an XML attribute in single quotes.
 fn escaped(value: &str) -> String {
     let mut text = String::new();
     for letter in value.chars() {

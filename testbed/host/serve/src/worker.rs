@@ -1,5 +1,5 @@
-//! The hidden command `worker`, which each program that serves devices has: this program as the process that
-//! carries one session's messages out.
+//! The hidden command `worker` of each program that serves devices: the process that carries out the messages
+//! of one session.
 
 use std::process::ExitCode;
 
@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use crate::executor::Description;
 
-/// The whole life of a worker process. Only a device's process starts one, with a socket as standard input.
+/// Runs as a worker process until its session ends. Only a device process starts one, with a socket as
+/// standard input.
 pub fn run() -> ExitCode {
     vgpu_worker::main(|what: &Value| {
         let description: Description =

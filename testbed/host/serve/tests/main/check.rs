@@ -1,4 +1,4 @@
-//! `vgpu-device check`: each cause of its catalogue is made for real and named.
+//! `vgpu-device check`: every cause of its catalogue is made for real, and named.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,19 +13,23 @@ const INSTANCE: &str = "MIG-00112233-4455-6677-8899-aabbccdd0064";
 const SHARED: [&str; 4] =
     ["-object", "memory-backend-memfd,id=m,size=1G", "-machine", "q35,memory-backend=m"];
 
-/// A cause, and how it is made.
+/// Id of a cause, and the function that makes it on a good host.
 type Made = (&'static str, fn(&mut Host));
 
-/// How each cause is made.
+/// Every cause of the catalogue, and how it is made.
 #[rustfmt::skip]
 const CAUSES: &[Made] = &[
-    ("driver/module-missing", |host| { host.variable("FAKE_CUINIT", "100").remove("proc/driver/nvidia/version"); }),
+    ("driver/module-missing", |host| {
+        host.variable("FAKE_CUINIT", "100").remove("proc/driver/nvidia/version");
+    }),
     ("driver/library-missing", |host| { host.option("--libcuda", "/does/not/exist.so"); }),
     ("driver/version-mismatch", |host| { host.variable("FAKE_CUINIT", "803"); }),
     ("driver/init-failed", |host| { host.variable("FAKE_CUINIT", "999"); }),
     ("driver/too-old", |host| { host.variable("FAKE_CUDA", "11080"); }),
     ("driver/crashed", |host| { host.variable("FAKE_CUINIT", "crash"); }),
-    ("driver/does-not-answer", |host| { host.variable("FAKE_CUINIT", "hang").option("--library-limit", "300ms"); }),
+    ("driver/does-not-answer", |host| {
+        host.variable("FAKE_CUINIT", "hang").option("--library-limit", "300ms");
+    }),
     ("gpu/no-gpu", |host| { host.variable("FAKE_GPUS", "0"); }),
     ("gpu/gpu-absent", |host| { host.option("--gpu", "GPU-ffffffff-4455-6677-8899-aabbccdd0001"); }),
     ("gpu/gpu-ambiguous", |host| { host.variable("FAKE_GPUS", "2"); }),
@@ -42,10 +46,12 @@ const CAUSES: &[Made] = &[
         host.file("text.so", "not a library").option("--libcublas", text);
     }),
     ("memlock/limited", |host| {
-        host.file("proc/self/limits", "Max locked memory         8388608              8388608              bytes\n");
+        let limits = "Max locked memory         8388608              8388608              bytes\n";
+        host.file("proc/self/limits", limits);
     }),
     ("huge-pages/small-pages", |host| {
-        host.file("sys/kernel/mm/transparent_hugepage/shmem_enabled", "always within_size advise [never] deny force\n");
+        let pages = "always within_size advise [never] deny force\n";
+        host.file("sys/kernel/mm/transparent_hugepage/shmem_enabled", pages);
     }),
     ("numa/remote", |host| { host.file("proc/self/status", "Cpus_allowed_list:\t0-1\n"); }),
     ("socket/folder-missing", |host| { host.option("--bus", "vfio-user:/does/not/exist/socket"); }),
@@ -59,7 +65,9 @@ const CAUSES: &[Made] = &[
     ("qemu/no-vfio-user", |host| { host.qemu("10.1.0", false); }),
     ("vm/ram-private", |host| { host.vm(&["-m", "1G"]); }),
     ("vm/balloon", |host| { host.vm(&[&SHARED[..], &["-device", "virtio-balloon-pci,id=b"]].concat()); }),
-    ("vm/virtio-mem", |host| { host.vm(&[&SHARED[..], &["-device", "virtio-mem-pci,id=v,memdev=x"]].concat()); }),
+    ("vm/virtio-mem", |host| {
+        host.vm(&[&SHARED[..], &["-device", "virtio-mem-pci,id=v,memdev=x"]].concat());
+    }),
 ];
 
 fn mode(host: &Host, mode: u32) {

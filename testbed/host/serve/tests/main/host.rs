@@ -1,4 +1,5 @@
-//! A host to be checked: libraries that stand in for NVIDIA's, a QEMU, and a directory that stands for `/`.
+//! A host for `check` to examine: libraries in the place of NVIDIA's, a script in the place of QEMU, and a
+//! directory in the place of `/`.
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::program::program;
 
-/// The directory with the libraries, which are compiled once.
+/// Directory of the libraries, which are compiled once for all tests.
 fn libraries() -> &'static Path {
     static LIBRARIES: OnceLock<TempDir> = OnceLock::new();
     LIBRARIES
@@ -43,7 +44,7 @@ fn libraries() -> &'static Path {
         .path()
 }
 
-/// A host. As made it is a good one, with one GPU.
+/// A host to be checked. As made, it passes every check, with one GPU.
 pub struct Host {
     folder: TempDir,
     pub environment: Vec<(&'static str, &'static str)>,
@@ -94,7 +95,7 @@ impl Host {
         self.path("run/device.sock")
     }
 
-    /// Writes a file of the host.
+    /// Writes a file below the directory that is the host's `/`.
     pub fn file(&mut self, name: &str, text: &str) -> &mut Self {
         let path = self.path(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -107,25 +108,26 @@ impl Host {
         self
     }
 
-    /// Sets an option anew.
+    /// Sets an option of `check`, in place of an earlier value.
     pub fn option(&mut self, name: &'static str, value: impl Into<OsString>) -> &mut Self {
         self.options.retain(|(have, _)| *have != name);
         self.options.push((name, value.into()));
         self
     }
 
-    /// Sets a variable that the libraries look at.
+    /// Sets an environment variable that the libraries read.
     pub fn variable(&mut self, name: &'static str, value: &'static str) -> &mut Self {
         self.environment.push((name, value));
         self
     }
 
-    /// A program in the place of QEMU: a script, written by another process so that no thread of this one
-    /// holds it open while it is started.
+    /// Writes a script in the place of QEMU. Another process writes it, so that no thread of this one holds
+    /// it open while it is started.
     pub fn qemu(&mut self, version: &str, vfio_user: bool) -> &mut Self {
         let end = i32::from(!vfio_user);
         let script = format!(
-            "#!/bin/sh\ncase $1 in\n--version) echo 'QEMU emulator version {version} (Test)' ;;\n*) exit {end} ;;\nesac\n"
+            "#!/bin/sh\ncase $1 in\n--version) echo 'QEMU emulator version {version} (Test)' ;;\n\
+             *) exit {end} ;;\nesac\n"
         );
         let written = Command::new("sh")
             .args(["-c", "printf %s \"$1\" > \"$2\" && chmod 755 \"$2\"", "sh", &script])
@@ -136,7 +138,7 @@ impl Host {
         self
     }
 
-    /// A process of the host.
+    /// Adds a process to the host's `/proc`.
     pub fn process(&mut self, pid: u32, name: &str, arguments: &[&str]) -> &mut Self {
         self.file(&format!("proc/{pid}/comm"), &format!("{name}\n"));
         let mut line = arguments.join("\0");
@@ -144,7 +146,7 @@ impl Host {
         self.file(&format!("proc/{pid}/cmdline"), &line)
     }
 
-    /// A VM with the device, started with these arguments, too.
+    /// Adds a VM with the device, started with these arguments as well.
     pub fn vm(&mut self, arguments: &[&str]) -> &mut Self {
         let device = format!(
             r#"{{"driver":"vfio-user-pci","socket":{{"type":"unix","path":"{}"}}}}"#,
@@ -155,7 +157,7 @@ impl Host {
         self.process(4711, "qemu-system-x86", &line)
     }
 
-    /// Runs `check` with these options, too.
+    /// Runs `check` with these options as well.
     pub fn check(&self, more: &[&str]) -> Output {
         let mut command = program();
         command.arg("check").args(more).env("LC_ALL", "C.UTF-8");
@@ -166,7 +168,7 @@ impl Host {
         command.output().unwrap()
     }
 
-    /// The object that `check --json` prints.
+    /// Parses the object that `check --json` prints.
     pub fn report(&self) -> Value {
         let output = self.check(&["--json"]);
         let error = String::from_utf8_lossy(&output.stderr);

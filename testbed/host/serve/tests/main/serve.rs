@@ -1,4 +1,4 @@
-//! `vgpu-device serve`: settings from a file and from options, and what it prints.
+//! `vgpu-device serve`: settings from a file and from options, and the printed text.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
@@ -6,16 +6,16 @@ use std::process::{Child, ChildStdout, Stdio};
 
 use crate::program::program;
 
-/// A served device, which ends with this value.
+/// A `serve` process, which ends when this value is dropped.
 struct Served {
     child: Child,
     stdout: BufReader<ChildStdout>,
-    /// What was printed before `ready`.
+    /// What the process printed before `ready`.
     printed: String,
 }
 
 impl Served {
-    /// Starts it as systemd does, with a directory of its own in `folder`.
+    /// Starts the process as systemd does, with a directory of its own in `folder`.
     fn start(folder: &Path, arguments: &[&str]) -> Self {
         let mut child = program()
             .arg("serve")
@@ -36,7 +36,7 @@ impl Served {
         Self { child, stdout, printed }
     }
 
-    /// Tells it to end, and returns what it printed meanwhile.
+    /// Stops the process, and returns what it printed since `ready`.
     fn end(mut self) -> String {
         drop(self.child.stdin.take());
         let mut rest = String::new();
@@ -48,13 +48,13 @@ impl Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        // It may have ended.
+        // The process may already have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// What a command that fails says.
+/// Error output of a command that must fail.
 fn refused(arguments: &[&str]) -> String {
     let output = program().arg("serve").args(arguments).output().unwrap();
     assert!(!output.status.success(), "{arguments:?}");
@@ -90,12 +90,12 @@ fn a_file_has_the_settings_and_options_take_precedence() {
     assert!(served.printed.contains(qemu.trim_end()), "{}", served.printed);
     assert!(served.printed.contains(&libvirt), "{}", served.printed);
     assert!(socket.exists());
-    // Two do not serve one socket.
+    // Two processes cannot serve one socket.
     assert!(refused(&["--config", text(&config)]).contains("another process"));
     served.end();
     assert!(!socket.exists());
 
-    // What a killed process left is no hindrance.
+    // The files of a killed process do not stop the next.
     drop(Served::start(folder.path(), &["--config", text(&config)]));
     assert!(socket.exists(), "it was killed");
     Served::start(folder.path(), &["--config", text(&config)]).end();
