@@ -6,6 +6,7 @@
 //! device is examined at most every [`PING_EVERY_MS`], by whichever thread sends, waits or polls; a process
 //! that does none of these need not know.
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -34,19 +35,9 @@ const OPEN: u32 = 0;
 /// [`Link::state`]: the session is lost.
 const OVER: u32 = 1;
 
-/// An attached session's way to its channel.
+/// An attached session's access to its channel. What it was made of is reached through it (`Deref`).
 pub(crate) struct Link {
-    pub(crate) function: PciAddress,
-    pub(crate) registers: Arc<dyn Registers>,
-    pub(crate) window: Arc<Mapping>,
-    pub(crate) lock: LockFile,
-    pub(crate) channel: Channel,
-    /// Index of the channel, which this session has locked.
-    pub(crate) index: u32,
-    /// The device's generation at the time of the attach.
-    pub(crate) generation: u32,
-    /// The session's number, as the channel's register has it.
-    pub(crate) number: u32,
+    ends: Ends,
     home: Home,
     /// [`OPEN`] or [`OVER`]; the reason is in `lost`.
     state: AtomicU32,
@@ -59,17 +50,31 @@ pub(crate) struct Link {
     pub(crate) tracer: Tracer,
 }
 
-/// What a link is made of.
+/// The channel that an attach has taken, and what reaches it.
 #[derive(Debug)]
 pub(crate) struct Ends {
+    /// Address of the PCI function.
     pub(crate) function: PciAddress,
     pub(crate) registers: Arc<dyn Registers>,
     pub(crate) window: Arc<Mapping>,
+    /// Keeps the channel this process's for as long as it exists.
     pub(crate) lock: LockFile,
     pub(crate) channel: Channel,
+    /// Index of the channel, which this session has locked.
     pub(crate) index: u32,
+    /// The device's generation at the time of the attach.
     pub(crate) generation: u32,
+    /// The session's number, as the channel's register has it.
     pub(crate) number: u32,
+}
+
+impl Deref for Link {
+    type Target = Ends;
+
+    #[inline]
+    fn deref(&self) -> &Ends {
+        &self.ends
+    }
 }
 
 impl std::fmt::Debug for Link {
@@ -86,16 +91,8 @@ impl std::fmt::Debug for Link {
 impl Link {
     /// The link of a session that has been attached by the process of `home`.
     pub(crate) fn new(ends: Ends, home: Home, pace: Pace) -> Self {
-        let Ends { function, registers, window, lock, channel, index, generation, number } = ends;
         Self {
-            function,
-            registers,
-            window,
-            lock,
-            channel,
-            index,
-            generation,
-            number,
+            ends,
             home,
             state: AtomicU32::new(OPEN),
             lost: OnceLock::new(),
