@@ -14,6 +14,7 @@ use vgpu_abi::driver::{
     CUcontext, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUhostFn, CUmodule, CUstream,
 };
 
+use crate::graph::NodeKind;
 use crate::machine::{Machine, Step};
 use crate::options::Options;
 use crate::raw::{self, Address, Extra, HostAddress, ImageAddress, JitValues, Parameters};
@@ -137,6 +138,17 @@ impl Call {
     pub fn unsafe_call(&mut self) -> Answer {
         let mode = *self.contexts.capture_mode();
         self.captures.unsafe_call(mode)
+    }
+
+    /// Checks that what a graph's node names is there still: functions, and the memory of copies and fills.
+    pub fn check_operands(&mut self, kind: &NodeKind) -> Answer {
+        match kind {
+            NodeKind::Kernel { context, function } => self.modules.get(*context, *function).map(drop),
+            NodeKind::Copy { sides, .. } => self.copy(*sides),
+            NodeKind::Fill { range, .. } => self.device_range(*range, true),
+            NodeKind::Child(nodes) => nodes.iter().try_for_each(|(_, kind, _)| self.check_operands(kind)),
+            _ => Ok(()),
+        }
     }
 
     /// Both sides of a copy.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::thread::{self, ThreadId};
 
-use vgpu_abi::driver::capture_mode;
+use vgpu_abi::driver::{CUgraphNode, capture_mode};
 
 use crate::graph::{Graphs, NodeKind};
 use crate::rule::{Answer, Rule};
@@ -20,6 +20,20 @@ struct Capture {
     invalid: bool,
     /// By stream: the nodes that the stream's next node depends on.
     streams: HashMap<Lane, Vec<usize>>,
+    /// The nodes that `cuStreamGetCaptureInfo` answered last: the program may read them until its next call
+    /// that names the stream.
+    shown: Vec<CUgraphNode>,
+}
+
+/// What `cuStreamGetCaptureInfo` answers of an active capture.
+#[derive(Debug)]
+pub struct Info<'a> {
+    /// Number of the capture.
+    pub id: u64,
+    /// The graph that it makes.
+    pub graph: usize,
+    /// The nodes that the stream's next node depends on.
+    pub nodes: &'a [CUgraphNode],
 }
 
 /// All captures that were not ended.
@@ -94,6 +108,7 @@ impl Captures {
             graph: graphs.create(),
             invalid: false,
             streams: HashMap::from([(lane, Vec::new())]),
+            shown: Vec::new(),
         };
         self.captures.insert(self.next, capture);
         Ok(())
@@ -155,6 +170,44 @@ impl Captures {
         if let Some(capture) = self.of(lane).and_then(|id| self.captures.get_mut(&id)) {
             capture.invalid = true;
             return Err(Rule::CaptureIsolation.into());
+        }
+        Ok(())
+    }
+
+    /// `cuStreamGetCaptureInfo`; `None` if the stream captures nothing, or an error ended its capture.
+    pub fn info(&mut self, lane: Lane) -> Answer<Option<Info<'_>>> {
+        self.not_implicit(lane)?;
+        let Some(id) = self.of(lane) else { return Ok(None) };
+        let Some(capture) = self.captures.get_mut(&id).filter(|capture| !capture.invalid) else {
+            return Ok(None);
+        };
+        capture.shown = capture.streams[&lane].iter().map(|&node| CUgraphNode(node)).collect();
+        Ok(Some(Info { id, graph: capture.graph, nodes: &capture.shown }))
+    }
+
+    /// `cuStreamUpdateCaptureDependencies`: the stream's next node depends on `nodes` too, or with `set` on
+    /// nothing else. What it depended on before need not be joined.
+    pub fn update(&mut self, lane: Lane, nodes: &[usize], set: bool, graphs: &Graphs) -> Answer {
+        let Some(capture) = self.of(lane).and_then(|id| self.captures.get_mut(&id)) else {
+            return Err(Rule::NotCapturing.into());
+        };
+        if capture.invalid {
+            return Err(Rule::CaptureInvalidated.into());
+        }
+        graphs.check_dependencies(capture.graph, nodes)?;
+        let place = capture.streams.entry(lane).or_default();
+        if set {
+            place.clear();
+        }
+        place.extend(nodes.iter().filter(|node| !place.contains(node)).copied().collect::<Vec<_>>());
+        Ok(())
+    }
+
+    /// Refuses what a graph does not permit while it is captured: "All operations other than destroy and node
+    /// removal".
+    pub fn not_under_way(&self, graph: usize) -> Answer {
+        if self.captures.values().any(|capture| capture.graph == graph) {
+            return Err(Rule::GraphCaptured.into());
         }
         Ok(())
     }

@@ -39,6 +39,8 @@ pub enum NodeKind {
     Kernel {
         /// The function's context.
         context: usize,
+        /// The function.
+        function: usize,
     },
     /// A copy.
     Copy {
@@ -91,7 +93,7 @@ impl NodeKind {
     /// Whether an instantiated node can be changed into `new`.
     fn takes(&self, new: &Self) -> Answer {
         match (self, new) {
-            (Self::Kernel { context: old }, Self::Kernel { context }) if old != context => {
+            (Self::Kernel { context: old, .. }, Self::Kernel { context, .. }) if old != context => {
                 Err(Rule::NodeContext.into())
             }
             (
@@ -126,6 +128,15 @@ impl NodeKind {
         }
     }
 
+    /// Whether it is a copy or a fill of the same memory as another.
+    fn is_same_transfer(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Copy { sides: old, .. }, Self::Copy { sides, .. }) => old == sides,
+            (Self::Fill { range: old, .. }, Self::Fill { range, .. }) => old == range,
+            _ => false,
+        }
+    }
+
     /// What it does when it completes, and the memory that it uses.
     pub fn effects(&self, effects: &mut Vec<Effect>, uses: &mut Vec<Range>) {
         match self {
@@ -157,11 +168,27 @@ struct Exec {
     /// Nodes in the order of their creation, switched off or on.
     order: Vec<usize>,
     nodes: HashMap<usize, (NodeKind, bool)>,
+    /// By node in that order: the places of the nodes before it.
+    after: Vec<Vec<usize>>,
+    /// Work of the newest launch.
+    newest: Option<u64>,
+}
+
+/// The places of nodes in the order of their graph.
+fn places(order: &[usize], nodes: &[usize]) -> Vec<usize> {
+    let mut places: Vec<usize> =
+        nodes.iter().filter_map(|node| order.iter().position(|one| one == node)).collect();
+    places.sort_unstable();
+    places
 }
 
 /// What a launch of a graph gives to its stream.
 #[derive(Debug, Default)]
 pub struct Launch {
+    /// The nodes that are switched on.
+    pub kinds: Vec<NodeKind>,
+    /// Work of the launch before, which comes first.
+    pub before: Option<u64>,
     /// What it does when it completes.
     pub effects: Vec<Effect>,
     /// Memory that it uses.
@@ -214,7 +241,8 @@ impl Graphs {
         self.nodes.get(node)
     }
 
-    fn check_dependencies(&self, graph: usize, after: &[usize]) -> Answer {
+    /// Refuses nodes of other graphs, and such that are named twice.
+    pub fn check_dependencies(&self, graph: usize, after: &[usize]) -> Answer {
         for (at, &node) in after.iter().enumerate() {
             if self.nodes.get(node).ok().is_none_or(|one| one.graph != graph) || after[..at].contains(&node) {
                 return Err(Rule::ForeignNode.into());
@@ -271,11 +299,13 @@ impl Graphs {
     /// `cuGraphInstantiate`
     pub fn instantiate(&mut self, graph: usize) -> Answer<usize> {
         let order = self.contents.get(graph)?.clone();
-        let mut nodes = HashMap::new();
+        let (mut nodes, mut after) = (HashMap::new(), Vec::new());
         for &raw in &order {
-            nodes.insert(raw, (self.nodes.get(raw)?.kind.clone(), true));
+            let node = self.nodes.get(raw)?;
+            nodes.insert(raw, (node.kind.clone(), true));
+            after.push(places(&order, &node.after));
         }
-        Ok(self.execs.add(Exec { order, nodes }))
+        Ok(self.execs.add(Exec { order, nodes, after, newest: None }))
     }
 
     /// `cuGraphExecDestroy`
@@ -307,11 +337,12 @@ impl Graphs {
     /// `cuGraphExecUpdate`: whether the graph has the same shape, and if so its nodes.
     pub fn update(&mut self, exec: usize, graph: usize) -> Answer<bool> {
         let new: Vec<usize> = self.contents.get(graph)?.clone();
-        let old = &self.execs.get(exec)?.order;
+        let Exec { order: old, nodes, after, .. } = self.execs.get(exec)?;
         let NodeKind::Child(content) = self.child(graph)? else { return Ok(false) };
         let same = old.len() == new.len()
-            && old.iter().zip(&content).all(|(raw, (_, kind, _))| {
-                self.execs.get(exec).is_ok_and(|exec| exec.nodes[raw].0.takes(kind).is_ok())
+            && old.iter().zip(after).zip(&content).all(|((raw, before), (_, kind, now))| {
+                let was = &nodes[raw].0;
+                *before == places(&new, now) && (was.is_same_transfer(kind) || was.takes(kind).is_ok())
             });
         if same {
             let order = old.clone();
@@ -326,10 +357,11 @@ impl Graphs {
     /// `cuGraphLaunch`
     pub fn launch(&self, exec: usize) -> Answer<Launch> {
         let exec = self.execs.get(exec)?;
-        let mut launch = Launch::default();
+        let mut launch = Launch { before: exec.newest, ..Launch::default() };
         for raw in &exec.order {
             let (kind, on) = &exec.nodes[raw];
             if *on {
+                launch.kinds.push(kind.clone());
                 kind.effects(&mut launch.effects, &mut launch.uses);
                 match kind {
                     NodeKind::Wait(event) => launch.waits.push(*event),
@@ -339,5 +371,16 @@ impl Graphs {
             }
         }
         Ok(launch)
+    }
+
+    /// A launch of a graph is a piece of work.
+    pub fn launched(&mut self, exec: usize, number: u64) -> Answer {
+        self.execs.get_mut(exec)?.newest = Some(number);
+        Ok(())
+    }
+
+    /// The graph of a node.
+    pub fn graph_of(&self, node: usize) -> Answer<usize> {
+        Ok(self.nodes.get(node)?.graph)
     }
 }

@@ -150,6 +150,9 @@ rules! {
     CapturedEvent = CAPTURED_EVENT, "an event is asked for whose record was captured";
     /// Queries and waits of a capturing stream, and calls that are not safe during a capture.
     CaptureUnsupported = STREAM_CAPTURE_UNSUPPORTED, "a call that is not permitted during a capture";
+    /// `cuStreamGetCaptureInfo`: "All operations other than destroy and node removal are permitted on the graph
+    /// while the capture sequence is in progress."
+    GraphCaptured = INVALID_VALUE, "a graph is destroyed, or a node of it, while it is captured";
     /// "Graph Management": a node of another graph, or given twice.
     ForeignNode = INVALID_VALUE, "a dependency that is no node of the graph, or that is named twice";
     /// `cuGraphExec*NodeSetParams`: the node is of the kind that the function names.

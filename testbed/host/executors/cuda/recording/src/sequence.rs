@@ -24,6 +24,7 @@ pub const QUIET: &[&str] = &[
     "cuMemGetAllocationGranularity",
     "cuMemGetInfo_v2",
     "cuMemHostGetDevicePointer_v2",
+    "cuStreamGetCaptureInfo_v2",
     "cuStreamQuery",
 ];
 

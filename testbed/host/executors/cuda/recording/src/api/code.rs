@@ -58,7 +58,7 @@ fn launch(
         let bytes = extra.buffer_bytes()?;
         call.line.arg("parameter_bytes", bytes.into());
     }
-    call.submit(lane, NodeKind::Kernel { context })
+    call.submit(lane, NodeKind::Kernel { context, function: function.0 })
 }
 
 fn occupancy(call: &mut Call, blocks: Out<c_int>, function: CUfunction, threads: c_int) -> Answer {

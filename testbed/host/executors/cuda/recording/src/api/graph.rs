@@ -22,7 +22,8 @@ use crate::rule::{Answer, Refusal, Rule};
 /// Flags of an instantiation: what the device does itself is not among them.
 const INSTANTIATE_FLAGS: u64 = 1 | 2 | 8;
 
-fn nodes(call: &mut Call, after: In<CUgraphNode>, count: usize) -> Answer<Vec<usize>> {
+/// Handles of nodes, which are recorded as those that something comes after.
+pub fn nodes(call: &mut Call, after: In<CUgraphNode>, count: usize) -> Answer<Vec<usize>> {
     let nodes: Vec<usize> = after.slice(count)?.iter().map(|node| node.0).collect();
     let names: Vec<_> = nodes.iter().map(|&node| crate::machine::Machine::handle(node)).collect();
     call.line.arg("after", names.into());
@@ -53,7 +54,7 @@ fn kernel(call: &mut Call, params: &KernelNodeParams) -> Answer<NodeKind> {
     call.line.arg("block", params.block.to_vec().into());
     let function = call.modules.get(context, params.function.0)?;
     function.check(shape, Parameters::of(params.params), Extra::of(params.extra))?;
-    Ok(NodeKind::Kernel { context })
+    Ok(NodeKind::Kernel { context, function: params.function.0 })
 }
 
 fn copy(call: &mut Call, copy: &Memcpy3D, context: CUcontext) -> Answer<NodeKind> {
@@ -126,7 +127,10 @@ calls! {
     }
 
     /// `cuGraphDestroy`
-    pub fn cuGraphDestroy(graph: CUgraph) |call| { call.graphs.destroy(graph.0) }
+    pub fn cuGraphDestroy(graph: CUgraph) |call| {
+        call.captures.not_under_way(graph.0)?;
+        call.graphs.destroy(graph.0)
+    }
 
     /// `cuGraphAddKernelNode_v2`
     pub fn cuGraphAddKernelNode_v2(
@@ -205,7 +209,11 @@ calls! {
     }
 
     /// `cuGraphDestroyNode`
-    pub fn cuGraphDestroyNode(node: CUgraphNode) |call| { call.graphs.destroy_node(node.0) }
+    pub fn cuGraphDestroyNode(node: CUgraphNode) |call| {
+        let graph = call.graphs.graph_of(node.0)?;
+        call.captures.not_under_way(graph)?;
+        call.graphs.destroy_node(node.0)
+    }
 
     /// `cuGraphNodeGetType`
     pub fn cuGraphNodeGetType(node: CUgraphNode, kind: Out<c_uint>) |call| {
@@ -321,16 +329,24 @@ calls! {
         Ok(())
     }
 
-    /// `cuGraphLaunch`
+    /// `cuGraphLaunch`: behind the stream's work, and behind the graph's own earlier launches. What nodes name
+    /// must be there still.
     pub fn cuGraphLaunch(graph: CUgraphExec, stream: CUstream) |call| {
         let context = call.context()?;
         let lane = call.streams.lane(context, stream.0)?;
         call.captures.not_captured(lane)?;
         let launch = call.graphs.launch(graph.0)?;
+        for kind in &launch.kinds {
+            call.check_operands(kind)?;
+        }
         for event in launch.waits {
             call.wait_event(lane, event)?;
         }
+        if let Some(before) = launch.before {
+            call.work.wait(lane, before);
+        }
         let number = call.work.push(lane, launch.effects, launch.uses);
+        call.graphs.launched(graph.0, number)?;
         for event in launch.records {
             call.recorded(event, number)?;
         }

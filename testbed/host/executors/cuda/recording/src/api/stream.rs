@@ -3,14 +3,16 @@
 use std::ffi::{c_int, c_uint, c_ulonglong};
 
 use vgpu_abi::CUresult;
-use vgpu_abi::driver::arg::{InOut, Out};
-use vgpu_abi::driver::{CUcontext, CUevent, CUgraph, CUstream, capture_mode};
+use vgpu_abi::driver::arg::{In, InOut, Out};
+use vgpu_abi::driver::{CUcontext, CUevent, CUgraph, CUgraphNode, CUstream, capture_mode};
 
 use crate::rule::{Refusal, Rule};
 use crate::stream::Recorded;
 
 /// Priorities that there are; others are clamped to them.
 const PRIORITIES: (i32, i32) = (-5, 0);
+/// `CU_STREAM_SET_CAPTURE_DEPENDENCIES`; 0 adds.
+const SET_DEPENDENCIES: c_uint = 1;
 /// `CU_EVENT_WAIT_EXTERNAL`
 const WAIT_FLAGS: c_uint = 1;
 
@@ -142,6 +144,37 @@ calls! {
         let made = CUgraph(machine.captures.end(lane, &machine.graphs)?);
         call.out("graph", &made);
         Ok(graph.set(made)?)
+    }
+
+    /// `cuStreamGetCaptureInfo_v2`: of a capture that is not active, its status alone.
+    pub fn cuStreamGetCaptureInfo_v2(
+        stream: CUstream, status: Out<c_uint>, id: Out<u64>, graph: Out<CUgraph>,
+        nodes: Out<*const CUgraphNode>, count: Out<usize>,
+    ) |call| {
+        let (context, status) = (call.context()?, status.check()?);
+        let lane = call.streams.lane(context, stream.0)?;
+        let found = call.captures.status(lane);
+        if let Some(info) = call.captures.info(lane)? {
+            id.set_if(info.id);
+            graph.set_if(CUgraph(info.graph));
+            nodes.set_if(info.nodes.as_ptr());
+            count.set_if(info.nodes.len());
+        }
+        Ok(status.set(found)?)
+    }
+
+    /// `cuStreamUpdateCaptureDependencies`
+    pub fn cuStreamUpdateCaptureDependencies(
+        stream: CUstream, nodes: In<CUgraphNode>, count: usize, flags: c_uint,
+    ) |call| {
+        if flags > SET_DEPENDENCIES {
+            return Err(Rule::Argument.into());
+        }
+        let context = call.context()?;
+        let lane = call.streams.lane(context, stream.0)?;
+        let after = super::graph::nodes(call, nodes, count)?;
+        let machine = &mut **call;
+        machine.captures.update(lane, &after, flags == SET_DEPENDENCIES, &machine.graphs)
     }
 
     /// `cuStreamIsCapturing`

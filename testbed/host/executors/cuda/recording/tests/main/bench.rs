@@ -5,7 +5,8 @@ use std::ptr;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use serde_json::{Value, json};
 use vgpu_abi::driver::{
-    CUcontext, CUevent, CUfunction, CUmemAllocationProp, CUmemLocation, CUmodule, CUstream,
+    CUcontext, CUevent, CUfunction, CUgraph, CUgraphNode, CUmemAllocationProp, CUmemLocation, CUmodule,
+    CUstream,
 };
 use vgpu_recording_cuda::Recording;
 
@@ -148,6 +149,23 @@ impl Bench {
         let (module, mut function) = (self.module(), CUfunction::NULL);
         assert_eq!(cu!(self, cuModuleGetFunction(&raw mut function, module, c"k".as_ptr())), 0);
         function
+    }
+
+    /// Status of a question about a stream's capture, its graph, and what its next node would come after.
+    pub fn captured(&self, stream: CUstream) -> (u32, CUgraph, Vec<CUgraphNode>) {
+        let (mut active, mut id, mut graph) = (0, 0, CUgraph::NULL);
+        let (mut nodes, mut count) = (ptr::null(), 0);
+        let places = (&raw mut active, &raw mut id, &raw mut graph);
+        let list = (&raw mut nodes, &raw mut count);
+        let status =
+            cu!(self, cuStreamGetCaptureInfo_v2(stream, places.0, places.1, places.2, list.0, list.1));
+        let nodes = if count == 0 {
+            Vec::new()
+        } else {
+            // SAFETY: the library says that so many handles are there until its next call.
+            unsafe { std::slice::from_raw_parts(nodes, count) }.to_vec()
+        };
+        (status, graph, nodes)
     }
 
     /// Launches the kernel with a shape and a buffer of so many bytes.

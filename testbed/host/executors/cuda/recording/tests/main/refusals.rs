@@ -19,6 +19,7 @@ const MIB: usize = 1 << 20;
 const NONE: CUstream = CUstream::NULL;
 const NON_BLOCKING: u32 = 1;
 const GLOBAL: u32 = 0;
+const THREAD_LOCAL: u32 = 1;
 const RELAXED: u32 = 2;
 
 /// Host memory that is registered in tests; never read or written.
@@ -37,6 +38,16 @@ fn begin(bench: &Bench, stream: CUstream, mode: u32) {
 fn end(bench: &Bench, stream: CUstream) -> u32 {
     let mut graph = CUgraph::NULL;
     cu!(bench, cuStreamEndCapture(stream, &raw mut graph))
+}
+
+/// Has the next node of a capture come after these alone.
+fn depend(bench: &Bench, stream: CUstream, nodes: &mut [CUgraphNode]) -> u32 {
+    cu!(bench, cuStreamUpdateCaptureDependencies(stream, nodes.as_mut_ptr(), nodes.len(), 1))
+}
+
+/// The graph that a stream captures, and what its next node would come after.
+fn look(bench: &Bench, stream: CUstream) -> (u32, CUgraph, Vec<CUgraphNode>) {
+    bench.captured(stream)
 }
 
 /// A graph of a node, instantiated.
@@ -330,6 +341,88 @@ const CASES: &[Case] = &[
     (Rule::CaptureUnsupported, usual, |b| {
         begin(b, b.stream(NON_BLOCKING), GLOBAL);
         cu!(b, cuMemAlloc_v2(ptr::from_mut(&mut 0), 16))
+    }),
+    (Rule::CaptureUnsupported, usual, |b| {
+        begin(b, b.stream(NON_BLOCKING), THREAD_LOCAL);
+        cu!(b, cuMemHostRegister_v2(host(), 8192, 0))
+    }),
+    // Any thread's.
+    (Rule::CaptureUnsupported, usual, |b| {
+        let context = current(b);
+        begin(b, b.stream(NON_BLOCKING), GLOBAL);
+        let other = || {
+            assert_eq!(cu!(b, cuCtxSetCurrent(context)), 0);
+            cu!(b, cuMemAlloc_v2(ptr::from_mut(&mut 0), 16))
+        };
+        thread::scope(|scope| scope.spawn(other).join().unwrap())
+    }),
+    (Rule::NotCapturing, usual, |b| depend(b, b.stream(NON_BLOCKING), &mut [])),
+    (Rule::Argument, usual, |b| {
+        let stream = b.stream(NON_BLOCKING);
+        begin(b, stream, RELAXED);
+        cu!(b, cuStreamUpdateCaptureDependencies(stream, ptr::null_mut(), 0, 2))
+    }),
+    (Rule::CaptureInvalidated, usual, |b| {
+        let stream = b.stream(NON_BLOCKING);
+        begin(b, stream, RELAXED);
+        assert_eq!(cu!(b, cuStreamQuery(stream)), 900);
+        depend(b, stream, &mut [])
+    }),
+    (Rule::CaptureImplicit, usual, |b| {
+        begin(b, b.stream(0), RELAXED);
+        look(b, NONE).0
+    }),
+    (Rule::ForeignNode, usual, |b| {
+        let (_, node, _) = graph_of(b, |graph| empty_node(b, graph, &[]).1);
+        let stream = b.stream(NON_BLOCKING);
+        begin(b, stream, RELAXED);
+        depend(b, stream, &mut [node])
+    }),
+    (Rule::GraphCaptured, usual, |b| {
+        let stream = b.stream(NON_BLOCKING);
+        begin(b, stream, RELAXED);
+        cu!(b, cuGraphDestroy(look(b, stream).1))
+    }),
+    (Rule::GraphCaptured, usual, |b| {
+        let stream = b.stream(NON_BLOCKING);
+        begin(b, stream, RELAXED);
+        let (_, graph, _) = look(b, stream);
+        cu!(b, cuGraphDestroyNode(empty_node(b, graph, &[]).1))
+    }),
+    // A node's graph is gone, or the instance.
+    (Rule::DestroyedHandle, usual, |b| {
+        let params = fill_of(b.memory(64), 1);
+        let (graph, node, exec) = graph_of(b, |graph| fill_node(b, graph, &params, current(b)));
+        assert_eq!(cu!(b, cuGraphDestroy(graph)), 0);
+        cu!(b, cuGraphExecMemsetNodeSetParams(exec, node, &raw const params, current(b)))
+    }),
+    (Rule::DestroyedHandle, usual, |b| {
+        let (.., exec) = graph_of(b, |graph| empty_node(b, graph, &[]).1);
+        assert_eq!(cu!(b, cuGraphExecDestroy(exec)), 0);
+        cu!(b, cuGraphLaunch(exec, NONE))
+    }),
+    (Rule::DestroyedHandle, usual, |b| {
+        let (graph, _, exec) = graph_of(b, |graph| empty_node(b, graph, &[]).1);
+        assert_eq!(cu!(b, cuGraphExecDestroy(exec)), 0);
+        cu!(b, cuGraphExecUpdate_v2(exec, graph, ptr::null_mut()))
+    }),
+    // What a launch names is gone.
+    (Rule::Freed, usual, |b| {
+        let memory = b.memory(64);
+        let (.., exec) = graph_of(b, |graph| fill_node(b, graph, &fill_of(memory, 1), current(b)));
+        assert_eq!(cu!(b, cuMemFree_v2(memory)), 0);
+        cu!(b, cuGraphLaunch(exec, NONE))
+    }),
+    (Rule::DestroyedHandle, usual, |b| {
+        let (module, stream) = (b.module(), b.stream(NON_BLOCKING));
+        let (mut function, mut graph, mut exec) = (CUfunction::NULL, CUgraph::NULL, CUgraphExec::NULL);
+        assert_eq!(cu!(b, cuModuleGetFunction(&raw mut function, module, c"k".as_ptr())), 0);
+        begin(b, stream, RELAXED);
+        assert_eq!(b.launch(function, 32, 0, 12, stream), 0);
+        assert_eq!(cu!(b, cuStreamEndCapture(stream, &raw mut graph)), 0);
+        assert_eq!(cu!(b, cuGraphInstantiateWithFlags(&raw mut exec, graph, 0)), 0);
+        assert_eq!(cu!(b, cuModuleUnload(module)), 0);
+        cu!(b, cuGraphLaunch(exec, stream))
     }),
     (Rule::ForeignNode, usual, |b| {
         let (other, node, _) = graph_of(b, |graph| empty_node(b, graph, &[]).1);

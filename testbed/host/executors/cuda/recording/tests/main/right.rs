@@ -4,7 +4,9 @@ use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::json;
-use vgpu_abi::driver::{CUevent, CUgraph, CUgraphExec, CUmodule, CUstream};
+use vgpu_abi::driver::{
+    CUevent, CUgraph, CUgraphExec, CUgraphExecUpdateResultInfo, CUgraphNode, CUmodule, CUstream,
+};
 
 use crate::bench::Bench;
 
@@ -167,6 +169,76 @@ fn a_captured_graph_is_launched() {
     assert_eq!(cu!(bench, cuEventRecord(event, stream)), 0);
     assert_eq!(query(&bench, event), 0);
     assert_eq!(word.load(Ordering::Acquire), 9);
+}
+
+/// Each node comes after what it was told to, and nodes that nothing joins are no fault: they were taken out
+/// of what the stream's next work depends on.
+#[test]
+fn dependencies_of_a_capture_can_be_set() {
+    let bench = Bench::new();
+    let (stream, memory) = (bench.stream(1), bench.memory(4096));
+    let depend = |nodes: &[CUgraphNode], flags: u32| {
+        let nodes = nodes.as_ptr().cast_mut();
+        cu!(bench, cuStreamUpdateCaptureDependencies(stream, nodes, usize::from(!nodes.is_null()), flags))
+    };
+    assert_eq!(bench.captured(stream), (0, CUgraph::NULL, vec![]));
+    assert_eq!(cu!(bench, cuStreamBeginCapture_v2(stream, 2)), 0);
+    // The relaxed mode permits what the others forbid.
+    bench.memory(64);
+    let fill = || {
+        assert_eq!(cu!(bench, cuMemsetD8Async(memory, 0, 16, stream)), 0);
+        let (status, graph, nodes) = bench.captured(stream);
+        assert_eq!((status, nodes.len()), (0, 1));
+        (graph, nodes[0])
+    };
+    let (graph, one) = fill();
+    assert_eq!(cu!(bench, cuStreamUpdateCaptureDependencies(stream, ptr::null_mut(), 0, 1)), 0);
+    assert_eq!(bench.captured(stream).2, []);
+    let (_, two) = fill();
+    assert_eq!(depend(&[one], 0), 0);
+    assert_eq!(bench.captured(stream).2, [two, one]);
+    fill();
+    assert_eq!(depend(&[one], 1), 0);
+    let mut ended = CUgraph::NULL;
+    assert_eq!(cu!(bench, cuStreamEndCapture(stream, &raw mut ended)), 0);
+    assert_eq!(ended, graph);
+    let (mut exec, mut other) = (CUgraphExec::NULL, CUgraph::NULL);
+    assert_eq!(cu!(bench, cuGraphInstantiateWithFlags(&raw mut exec, ended, 0)), 0);
+    // Three fills again, one behind the other: another shape.
+    assert_eq!(cu!(bench, cuStreamBeginCapture_v2(stream, 2)), 0);
+    for _ in 0..3 {
+        fill();
+    }
+    assert_eq!(cu!(bench, cuStreamEndCapture(stream, &raw mut other)), 0);
+    let none = CUgraphNode::NULL;
+    let mut info = CUgraphExecUpdateResultInfo { result: 0, error_node: none, error_from_node: none };
+    assert_eq!(cu!(bench, cuGraphExecUpdate_v2(exec, other, &raw mut info)), 910);
+    assert_eq!(info.result, 2, "the topology changed");
+    assert_eq!(cu!(bench, cuGraphExecUpdate_v2(exec, ended, &raw mut info)), 0);
+}
+
+/// Two launches of one graph are in order though their streams are not.
+#[test]
+fn launches_of_a_graph_come_one_after_the_other() {
+    let bench = Bench::new();
+    let [one, two, three] = [0; 3].map(|_| bench.stream(1));
+    let (words, memory) = (bench.pinned(), bench.memory(4096));
+    let (mut graph, mut exec) = (CUgraph::NULL, CUgraphExec::NULL);
+    assert_eq!(cu!(bench, cuStreamBeginCapture_v2(one, 2)), 0);
+    assert_eq!(bench.launch(bench.function(), 32, 0, 12, one), 0);
+    assert_eq!(cu!(bench, cuStreamEndCapture(one, &raw mut graph)), 0);
+    assert_eq!(cu!(bench, cuGraphInstantiateWithFlags(&raw mut exec, graph, 0)), 0);
+    assert_eq!(cu!(bench, cuStreamWaitValue32_v2(one, words.addr() as u64, 1, 0)), 0);
+    assert_eq!(cu!(bench, cuGraphLaunch(exec, one)), 0);
+    assert_eq!(cu!(bench, cuGraphLaunch(exec, two)), 0);
+    // Work completes oldest first, and the second launch is older than this.
+    assert_eq!(cu!(bench, cuMemsetD8Async(memory, 0, 16, three)), 0);
+    assert_eq!(cu!(bench, cuStreamSynchronize(three)), 0);
+    assert_eq!(cu!(bench, cuStreamQuery(two)), 600);
+    // SAFETY: as in the tests above.
+    unsafe { AtomicU64::from_ptr(words.cast()) }.store(1, Ordering::Release);
+    assert_eq!(cu!(bench, cuStreamSynchronize(two)), 0);
+    assert_eq!(cu!(bench, cuStreamQuery(one)), 0);
 }
 
 #[test]
