@@ -21,8 +21,8 @@
 //! **Faults** belong to one session: its context is lost, nothing of it is carried out any more, its marks
 //! are stored so that nobody waits in vain.
 //!
-//! Not supported, answered with `CUDA_ERROR_NOT_SUPPORTED`, and said once in the log: managed memory, graphs;
-//! matrix products where the host has no cuBLAS; streams that wait for the guest, where
+//! Not supported, answered with `CUDA_ERROR_NOT_SUPPORTED`, and said once in the log: managed memory;
+//! products and graphs of them where the host has no cuBLAS; streams that wait for the guest, where
 //! the GPU's streams cannot wait for words.
 
 #![deny(unsafe_code)]
@@ -68,6 +68,13 @@ impl Cuda {
     #[must_use]
     pub fn contexts(&self) -> u64 {
         self.shared.contexts()
+    }
+
+    /// How many graphs were instantiated, of all sessions so far. A graph that is changed is instantiated anew
+    /// only where the driver does not make the change.
+    #[must_use]
+    pub fn instantiations(&self) -> u64 {
+        self.shared.instantiations()
     }
 }
 

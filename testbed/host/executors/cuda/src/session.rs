@@ -4,6 +4,8 @@
 //! come from the program, so a wrong one is a CUDA error. After a fault nothing is carried out any more;
 //! marks are still stored and questions answered with the fault's code, so that nobody waits in vain.
 
+mod graph;
+mod graphs;
 mod products;
 mod questions;
 mod work;
@@ -24,6 +26,7 @@ use crate::gpu::fence::Fence;
 use crate::gpu::health::Health;
 use crate::gpu::part::{Part, StartError};
 use crate::shared::Shared;
+use graph::Graph;
 
 /// A stream as the guest asked for it.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +54,8 @@ pub(crate) struct CudaSession {
     code: Code,
     /// The session's context and what is in it, once it was needed.
     part: Option<Part>,
+    /// Behind the context's work, which may use what they hold.
+    graphs: HashMap<u32, Graph>,
 }
 
 impl CudaSession {
@@ -65,6 +70,7 @@ impl CudaSession {
             events: HashMap::new(),
             code: Code::default(),
             part: None,
+            graphs: HashMap::new(),
         }
     }
 
@@ -240,9 +246,9 @@ impl Session for CudaSession {
             Body::Launch(body) => self.launch(work, body),
             Body::CopyIn(body) => self.copy_in(work, body),
             Body::CopyOut(body) => self.copy_out(work, body),
-            Body::CopyDevice(body) => self.copy_device(work, body),
-            Body::CopyRows(body) => self.copy_rows(work, body),
-            Body::Fill(body) => self.fill(work, body),
+            Body::CopyDevice(body) => self.transfer(work, body.stream),
+            Body::CopyRows(body) => self.transfer(work, body.stream),
+            Body::Fill(body) => self.transfer(work, body.stream),
             Body::Signal(body) => {
                 let stream = self.stream_or_all(body.stream)?;
                 self.mark(stream, work.number, body.mark);
@@ -273,12 +279,10 @@ impl Session for CudaSession {
                 Ok(())
             }
             Body::ModuleUnload(body) => self.unload(work, body.module),
-            Body::GraphDefine(_) | Body::GraphUpdate(_) | Body::GraphLaunch(_) => {
-                self.lack(work, "graphs");
-                Ok(())
-            }
-            // There is none, for its definition was refused.
-            Body::GraphDestroy(_) => Ok(()),
+            Body::GraphDefine(body) => self.define_graph(work, body),
+            Body::GraphUpdate(body) => self.update_graph(work, body.graph),
+            Body::GraphLaunch(body) => self.launch_graph(work, *body),
+            Body::GraphDestroy(body) => self.destroy_graph(work.number, body.graph),
             Body::Gemm(body) => self.gemm(work, body),
             Body::TriangularSolve(body) => self.solve(work, body),
             Body::VectorOp(body) => self.vector(work, body),
@@ -296,8 +300,11 @@ impl Session for CudaSession {
     }
 
     fn retire(&mut self, memory: Retired) {
+        let addresses = memory.addresses();
+        let users: Vec<_> =
+            self.graphs.values_mut().filter_map(|graph| graph.take_user(&addresses)).collect();
         if let Some(part) = &mut self.part {
-            let done = part.enter().and_then(|()| part.retire(memory));
+            let done = part.enter().and_then(|()| part.retire(memory, users));
             self.told(1, done);
         }
     }

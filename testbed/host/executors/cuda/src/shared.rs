@@ -35,6 +35,7 @@ pub(crate) struct Shared {
     blas: OnceLock<Option<Arc<Blas>>>,
     extensions: OnceLock<u32>,
     contexts: AtomicU64,
+    instantiations: AtomicU64,
     /// What was asked for in vain and has been said.
     lacking: Mutex<HashSet<&'static str>>,
 }
@@ -55,6 +56,7 @@ impl Shared {
             blas: OnceLock::new(),
             extensions: OnceLock::new(),
             contexts: AtomicU64::new(0),
+            instantiations: AtomicU64::new(0),
             lacking: Mutex::default(),
             device,
         })
@@ -91,6 +93,16 @@ impl Shared {
     /// How many contexts were ever made.
     pub(crate) fn contexts(&self) -> u64 {
         self.contexts.load(Ordering::Relaxed)
+    }
+
+    /// A graph was instantiated.
+    pub(crate) fn count_instantiation(&self) {
+        self.instantiations.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many graphs were ever instantiated, those included that an update could not change.
+    pub(crate) fn instantiations(&self) -> u64 {
+        self.instantiations.load(Ordering::Relaxed)
     }
 
     /// Whether it has not been said yet that the executor lacks something.

@@ -73,6 +73,11 @@ impl Registered {
         Ok(Self { context: Arc::clone(context), grant, address })
     }
 
+    /// Where it starts in this process, as [`Grant::address`] has it.
+    pub(crate) const fn address(&self) -> usize {
+        self.address
+    }
+
     /// A part of it, if it is one.
     pub(crate) fn part(&self, offset: u64, bytes: u64) -> Option<HostPart<'_>> {
         HostPart::of(self.address, self.grant.bytes(), offset, bytes)

@@ -63,9 +63,12 @@ table! {
         cuFuncGetAttribute cuFuncSetAttribute cuFuncSetCacheConfig
         cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags
         cuLaunchKernel cuLaunchKernelEx cuLaunchHostFunc
+        cuStreamBeginCapture_v2 cuStreamEndCapture cuStreamGetCaptureInfo_v2 cuStreamUpdateCaptureDependencies
+        cuGraphAddEmptyNode cuGraphDestroy cuGraphInstantiateWithFlags cuGraphExecDestroy cuGraphLaunch
     }
     optional {
         cuFuncGetParamInfo cuStreamWriteValue64_v2 cuStreamWaitValue32_v2
+        cuGraphExecUpdate_v2 cuGraphExecKernelNodeSetParams_v2
     }
 }
 

@@ -1,6 +1,7 @@
 //! The host's libcuda, as calls that cannot be made wrongly: the only module of this crate with unsafe code.
 //!
 //! ```text
+//!  graph               work that is put together once and launched often
 //!  code   blas         kernels of the guest's images; products
 //!  stream   event      work, and when it is complete
 //!  host     range      memory of the host that the GPU reaches, and of the GPU
@@ -28,6 +29,7 @@ pub(crate) mod context;
 pub(crate) mod device;
 pub(crate) mod error;
 pub(crate) mod event;
+pub(crate) mod graph;
 pub(crate) mod host;
 pub(crate) mod library;
 pub(crate) mod range;

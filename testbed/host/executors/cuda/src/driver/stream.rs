@@ -54,6 +54,33 @@ pub(crate) struct Rows {
     pub(crate) stride: u64,
 }
 
+/// A kernel's parameters as calls take them: the list of keys that says where the buffer is and how long.
+#[derive(Debug)]
+pub(super) struct Buffer<'a> {
+    params: &'a [u8],
+    bytes: usize,
+    list: [*mut c_void; 5],
+}
+
+impl<'a> Buffer<'a> {
+    /// Parameters as the kernel has them.
+    pub(super) const fn new(params: &'a [u8]) -> Self {
+        Self { params, bytes: params.len(), list: [ptr::null_mut(); 5] }
+    }
+
+    /// The `extra` argument, which is good while `self` lives and stays where it is. Null: the kernel has no
+    /// parameters.
+    pub(super) fn extra(&mut self) -> *mut *mut c_void {
+        if self.params.is_empty() {
+            return ptr::null_mut();
+        }
+        let [end, buffer, size] = LAUNCH_PARAM.map(ptr::without_provenance_mut::<c_void>);
+        let (start, bytes) = (self.params.as_ptr().cast_mut().cast(), ptr::from_mut(&mut self.bytes).cast());
+        self.list = [buffer, start, size, bytes, end];
+        self.list.as_mut_ptr()
+    }
+}
+
 /// What a stream calls on the host, in the order of its work.
 pub(crate) struct HostTask(Mutex<Option<Box<dyn FnOnce() + Send>>>);
 
@@ -82,6 +109,14 @@ unsafe extern "C" fn run_task(data: *mut c_void) {
 }
 
 impl Stream {
+    pub(super) const fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    pub(super) const fn handle(&self) -> CUstream {
+        self.handle
+    }
+
     /// The legacy default stream of a context.
     pub(crate) fn legacy(context: &Arc<Context>) -> Self {
         Self { context: Arc::clone(context), handle: CUstream::NULL }
@@ -100,10 +135,6 @@ impl Stream {
         let code = unsafe { create(&raw mut handle, flags, priority) };
         check("cuStreamCreateWithPriority", code)?;
         Ok(Self { context: Arc::clone(context), handle })
-    }
-
-    pub(super) const fn handle(&self) -> CUstream {
-        self.handle
     }
 
     /// `cuEventRecord`
@@ -231,11 +262,8 @@ impl Stream {
 
     /// Launches a kernel with a buffer of parameters, laid out as the kernel has them.
     pub(crate) fn launch(&self, kernel: &Function, shape: &Shape, params: &[u8]) -> Result<(), DriverError> {
-        let mut bytes = params.len();
-        let [end, buffer, size] = LAUNCH_PARAM.map(ptr::without_provenance_mut::<c_void>);
-        let mut extra =
-            [buffer, params.as_ptr().cast_mut().cast(), size, ptr::from_mut(&mut bytes).cast(), end];
-        let extra = if params.is_empty() { ptr::null_mut() } else { extra.as_mut_ptr() };
+        let mut buffer = Buffer::new(params);
+        let extra = buffer.extra();
         let attributes = shape.attributes();
         let count = attributes.iter().flatten().count();
         if count == 0 {

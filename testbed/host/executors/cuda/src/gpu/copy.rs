@@ -39,6 +39,11 @@ impl Copies {
         &mut self.memory
     }
 
+    /// Where a piece of the guest's memory is; registers the range that it lies in if this is its first use.
+    pub(crate) fn place(&mut self, piece: &Piece) -> Result<Place, DriverError> {
+        self.memory.place(&self.context, piece)
+    }
+
     /// Copies what came inside a message.
     pub(crate) fn inline(
         &mut self,

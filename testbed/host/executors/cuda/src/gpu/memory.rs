@@ -8,7 +8,7 @@
 mod virtual_memory;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -99,6 +99,8 @@ pub(crate) struct Memory {
     reserved: Arc<Reserved>,
     granule: u64,
     state: Mutex<State>,
+    /// How often memory was taken from the session.
+    changes: AtomicU64,
     /// Told when a mapping that the guest has ended is gone.
     unmapped: Condvar,
 }
@@ -129,6 +131,7 @@ impl Memory {
             reserved: Arc::new(reserved),
             granule,
             state: Mutex::new(state),
+            changes: AtomicU64::new(0),
             unmapped: Condvar::new(),
         })
     }
@@ -185,6 +188,7 @@ impl Memory {
     /// is free when what is returned is dropped. `None`: there is none.
     pub(crate) fn take(self: &Arc<Self>, address: u64) -> Option<Freed> {
         let allocation = self.state().allocations.remove(&address)?;
+        self.note_change();
         Some(Freed { memory: Arc::clone(self), address, allocation: Some(allocation) })
     }
 
@@ -211,6 +215,17 @@ impl Memory {
     /// The variables of a module are not the session's any more.
     pub(crate) fn forget_globals(&self, module: u32) {
         self.state().globals.retain(|_, (_, of)| *of != module);
+        self.note_change();
+    }
+
+    /// A number that is another whenever memory was taken from the session. What [`Self::find`] found stays
+    /// found while it is the same.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    fn note_change(&self) {
+        self.changes.fetch_add(1, Ordering::Release);
     }
 
     /// Free and total bytes of the device.

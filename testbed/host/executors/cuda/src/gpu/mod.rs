@@ -2,7 +2,9 @@
 //!
 //! ```text
 //!  part                 the parts, their start and end, and marks
+//!  graph                work that is put together once and launched often
 //!  copy   words         guest memory and the GPU's; words that the GPU stores
+//!  launch  transfer     kernels; copies and fills within the GPU's memory
 //!  streams  lane        order, joins, fences
 //!  completion           what happens when work is complete
 //!  host_memory staging  registered memory, and buffers
@@ -19,10 +21,12 @@ pub(crate) mod code;
 pub(crate) mod completion;
 pub(crate) mod copy;
 pub(crate) mod fence;
+pub(crate) mod graph;
 pub(crate) mod health;
 pub(crate) mod holds;
 pub(crate) mod host_memory;
 pub(crate) mod lane;
+pub(crate) mod launch;
 pub(crate) mod memory;
 pub(crate) mod operand;
 pub(crate) mod part;
@@ -30,5 +34,6 @@ pub(crate) mod product;
 mod solve;
 pub(crate) mod staging;
 pub(crate) mod streams;
+pub(crate) mod transfer;
 mod vector;
 pub(crate) mod words;

@@ -73,6 +73,8 @@ pub(crate) struct Part {
     pub(crate) products: Products,
     words: Words,
     staging: Arc<Staging>,
+    /// The stream that graphs are captured from, made for the first one.
+    capturing: Option<Stream>,
     /// The thread whose current context it is.
     thread: ThreadId,
 }
@@ -107,9 +109,24 @@ impl Part {
             products: Products::default(),
             words: Words::new(host.clone(), shared.stream_operations),
             staging,
+            capturing: None,
             thread: thread::current().id(),
             context,
         })
+    }
+
+    /// The session's guest.
+    pub(crate) const fn host(&self) -> &SessionHost {
+        &self.host
+    }
+
+    /// The stream that graphs are captured from. It is given no other work, and the legacy default stream
+    /// does not wait for it, which a capture would forbid.
+    pub(crate) fn capturing(&mut self) -> Result<&Stream, DriverError> {
+        if self.capturing.is_none() {
+            self.capturing = Some(Stream::create(&self.context, true, 0)?);
+        }
+        Ok(self.capturing.as_ref().expect("it was just made"))
     }
 
     /// Makes the context the calling thread's, unless it is.
@@ -159,10 +176,14 @@ impl Part {
         self.streams.after_all(message, &used)
     }
 
-    /// The guest gives memory back.
-    pub(crate) fn retire(&mut self, memory: Retired) -> Result<(), DriverError> {
+    /// The guest gives memory back, which `users` use: they are dropped before it.
+    pub(crate) fn retire(
+        &mut self,
+        memory: Retired,
+        users: impl Send + Sync + std::fmt::Debug + 'static,
+    ) -> Result<(), DriverError> {
         let leaving = self.copies.memory().retire(memory);
-        self.after_all(0, leaving)
+        self.after_all(0, (users, leaving))
     }
 
     /// Gives a stream a product: `issue` does, once there is what it needs. `workspace`: the address that the

@@ -4,37 +4,19 @@ use std::sync::Arc;
 
 use vgpu_abi::CUresult;
 use vgpu_device::{SessionError, Violation, Work};
-use vgpu_wire::body::copy::{CopyDevice, CopyIn, CopyOut, CopyRows, Fill};
-use vgpu_wire::body::launch::{LAUNCH_COOPERATIVE, LAUNCH_PROGRAMMATIC, Launch};
+use vgpu_wire::body::copy::{CopyIn, CopyOut};
+use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::stream::StreamHold;
 use vgpu_wire::{Body, SEGMENT_INLINE};
 
 use super::CudaSession;
 use crate::driver::error::DriverError;
-use crate::driver::range::DeviceRange;
-use crate::driver::stream::{Rows, Shape};
 use crate::gpu::completion::Then;
 use crate::gpu::copy::At;
+use crate::gpu::launch;
 use crate::gpu::memory::{MapOutcome, MemoryError};
 use crate::gpu::part::Part;
-
-/// Slices that a copy of rows may be cut into, where the driver cannot take all of them at once.
-const SLICES_MOST: u64 = 4096;
-
-/// What a copy or fill answers if an address is not the session's: CUDA finds that when it is called.
-const WRONG_ADDRESS: DriverError = DriverError { call: "look up an address", code: CUresult::INVALID_VALUE };
-
-/// A range of the session's memory.
-fn find(part: &Part, address: u64, bytes: u64) -> Result<DeviceRange, DriverError> {
-    part.memory.find(address, bytes).ok_or(WRONG_ADDRESS)
-}
-
-/// Bytes from the first row's start to the last row's end. `None`: more than there are addresses.
-fn extent(pitch: u64, slice: u64, width: u64, height: u64, depth: u64) -> Option<u64> {
-    let rows = pitch.checked_mul(height.checked_sub(1)?)?;
-    let slices = slice.checked_mul(depth.checked_sub(1)?)?;
-    rows.checked_add(slices)?.checked_add(width)
-}
+use crate::gpu::transfer::{Transfer, WRONG_ADDRESS, find};
 
 impl CudaSession {
     /// Has the part of the GPU do something, if there is one that works, and tells the guest what failed.
@@ -54,19 +36,11 @@ impl CudaSession {
         let stream = self.known_stream(body.stream)?;
         let kernel = Arc::clone(self.code.kernel(body.function)?);
         let params = work.payload;
-        if kernel.param_bytes.is_some_and(|bytes| params.len() < bytes as usize) {
+        if launch::check(&kernel, params).is_err() {
             self.refuse(work, CUresult::INVALID_VALUE);
             return Ok(());
         }
-        let shape = Shape {
-            grid: body.grid,
-            block: body.block,
-            cluster: (body.cluster != [0; 3]).then_some(body.cluster),
-            shared_bytes: body.shared_bytes,
-            cooperative: body.flags & LAUNCH_COOPERATIVE != 0,
-            programmatic: body.flags & LAUNCH_PROGRAMMATIC != 0,
-            priority: (body.priority != 0).then_some(body.priority),
-        };
+        let shape = launch::shape(body);
         self.with_part(work.number, |part| {
             part.streams.work(stream)?.launch(&kernel.function, &shape, params)
         });
@@ -79,13 +53,13 @@ impl CudaSession {
         if body.source.segment == SEGMENT_INLINE {
             let data = work.payload;
             self.with_part(work.number, |part| {
-                let destination = find(part, body.destination, data.len() as u64)?;
+                let destination = find(&part.memory, body.destination, data.len() as u64)?;
                 part.copies.inline(&mut part.streams, at, destination, data)
             });
         } else {
             let source = self.host.piece(&body.source)?;
             self.with_part(work.number, |part| {
-                let destination = find(part, body.destination, source.bytes())?;
+                let destination = find(&part.memory, body.destination, source.bytes())?;
                 part.copies.upload(&mut part.streams, at, destination, &source)
             });
         }
@@ -98,85 +72,20 @@ impl CudaSession {
         let at = At { stream, message: work.number };
         let destination = self.host.piece(&body.destination)?;
         self.with_part(work.number, |part| {
-            let source = find(part, body.source, destination.bytes())?;
+            let source = find(&part.memory, body.source, destination.bytes())?;
             part.copies.download(&mut part.streams, at, &destination, source)
         });
         self.mark(stream, work.number, body.written);
         Ok(())
     }
 
-    pub(super) fn copy_device(&mut self, work: &Work<'_>, body: &CopyDevice) -> Result<(), SessionError> {
-        let stream = self.known_stream(body.stream)?;
+    /// `CopyDevice`, `CopyRows`, `Fill`
+    pub(super) fn transfer(&mut self, work: &Work<'_>, stream: u32) -> Result<(), SessionError> {
+        let stream = self.known_stream(stream)?;
         self.with_part(work.number, |part| {
-            let destination = find(part, body.destination, body.bytes)?;
-            let source = find(part, body.source, body.bytes)?;
-            part.streams.work(stream)?.copy(destination, source)
-        });
-        Ok(())
-    }
-
-    pub(super) fn copy_rows(&mut self, work: &Work<'_>, body: &CopyRows) -> Result<(), SessionError> {
-        let stream = self.known_stream(body.stream)?;
-        let &CopyRows { width, height, depth, .. } = body;
-        if width == 0 || height == 0 || depth == 0 {
-            return Ok(());
-        }
-        self.with_part(work.number, |part| {
-            let side = |address, pitch, slice| {
-                let bytes = extent(pitch, slice, width, height, depth).ok_or(WRONG_ADDRESS)?;
-                find(part, address, bytes)
-            };
-            let to = side(body.destination, body.destination_pitch, body.destination_slice)?;
-            let from = side(body.source, body.source_pitch, body.source_slice)?;
-            let (to_slice, from_slice) = (body.destination_slice, body.source_slice);
-            let rows = |range, pitch, stride| Rows { range, pitch, stride };
-            // The driver counts rows from slice to slice.
-            let whole = |slice: u64, pitch: u64| pitch != 0 && slice.is_multiple_of(pitch);
-            let (to_pitch, from_pitch) = (body.destination_pitch, body.source_pitch);
-            let stream = part.streams.work(stream)?;
-            if depth == 1 || (whole(to_slice, to_pitch) && whole(from_slice, from_pitch)) {
-                let count = |slice: u64, pitch: u64| slice.checked_div(pitch).unwrap_or(0).max(height);
-                return stream.copy_rows(
-                    rows(to, to_pitch, count(to_slice, to_pitch)),
-                    rows(from, from_pitch, count(from_slice, from_pitch)),
-                    [width, height, depth],
-                );
-            }
-            if depth > SLICES_MOST {
-                let code = CUresult::NOT_SUPPORTED;
-                return Err(DriverError { call: "copy slices that are no whole rows apart", code });
-            }
-            let bytes = extent(to_pitch, 0, width, height, 1).ok_or(WRONG_ADDRESS)?;
-            let from_bytes = extent(from_pitch, 0, width, height, 1).ok_or(WRONG_ADDRESS)?;
-            for index in 0..depth {
-                let to = to.part(to.address() + index * to_slice, bytes).ok_or(WRONG_ADDRESS)?;
-                let from = from.part(from.address() + index * from_slice, from_bytes).ok_or(WRONG_ADDRESS)?;
-                stream.copy_rows(
-                    rows(to, to_pitch, height),
-                    rows(from, from_pitch, height),
-                    [width, height, 1],
-                )?;
-            }
-            Ok(())
-        });
-        Ok(())
-    }
-
-    pub(super) fn fill(&mut self, work: &Work<'_>, body: &Fill) -> Result<(), SessionError> {
-        let stream = self.known_stream(body.stream)?;
-        let &Fill { element, value, pitch, width, height, .. } = body;
-        if width == 0 || height == 0 {
-            return Ok(());
-        }
-        self.with_part(work.number, |part| {
-            let row = width.checked_mul(u64::from(element)).ok_or(WRONG_ADDRESS)?;
-            let bytes = extent(pitch, 0, row, height, 1).ok_or(WRONG_ADDRESS)?;
-            let range = find(part, body.destination, bytes)?;
-            let stream = part.streams.work(stream)?;
-            if height == 1 || pitch == row {
-                return stream.fill(range, element, value);
-            }
-            stream.fill_rows(Rows { range, pitch, stride: height }, element, value, width, height)
+            let Some(found) = Transfer::find(&part.memory, &work.message.body) else { return Ok(()) };
+            let transfer = found?;
+            if transfer.is_nothing() { Ok(()) } else { transfer.issue(part.streams.work(stream)?) }
         });
         Ok(())
     }

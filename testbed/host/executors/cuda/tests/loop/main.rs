@@ -16,6 +16,7 @@ mod play;
 
 mod code;
 mod copies;
+mod graphs;
 mod memory;
 mod order;
 mod place;

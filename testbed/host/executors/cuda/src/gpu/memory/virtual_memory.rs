@@ -204,6 +204,7 @@ impl Memory {
         let whole = state.own.whole(body.address, body.bytes).ok_or(invalid)?;
         let mappings = whole.iter().filter_map(|start| state.own.mappings.remove(start)).collect();
         state.own.ending.insert(body.address, body.bytes);
+        self.note_change();
         Ok(Unmapped { memory: Arc::clone(self), address: body.address, mappings })
     }
 

@@ -1,0 +1,29 @@
+//! Launches of kernels, from their messages.
+
+use vgpu_abi::CUresult;
+use vgpu_wire::body::launch::{LAUNCH_COOPERATIVE, LAUNCH_PROGRAMMATIC, Launch};
+
+use crate::driver::error::DriverError;
+use crate::driver::stream::Shape;
+use crate::gpu::code::Kernel;
+
+/// The shape that a message asks for.
+pub(crate) fn shape(body: &Launch) -> Shape {
+    Shape {
+        grid: body.grid,
+        block: body.block,
+        cluster: (body.cluster != [0; 3]).then_some(body.cluster),
+        shared_bytes: body.shared_bytes,
+        cooperative: body.flags & LAUNCH_COOPERATIVE != 0,
+        programmatic: body.flags & LAUNCH_PROGRAMMATIC != 0,
+        priority: (body.priority != 0).then_some(body.priority),
+    }
+}
+
+/// Checks that `params` hold all that a kernel reads of them. What they say is the guest's.
+pub(crate) fn check(kernel: &Kernel, params: &[u8]) -> Result<(), DriverError> {
+    if kernel.param_bytes.is_some_and(|bytes| params.len() < bytes as usize) {
+        return Err(DriverError { call: "launch a kernel", code: CUresult::INVALID_VALUE });
+    }
+    Ok(())
+}
