@@ -55,6 +55,7 @@ impl Patience {
 }
 
 /// What the thread that asks has to say.
+#[derive(Debug)]
 enum News {
     /// What is waited for from here on.
     Asks(Silence),
@@ -64,19 +65,35 @@ enum News {
     Done(Result<(), DeviceError>),
 }
 
-/// Opens a function, asks it who it is, and has its host answer one echo.
-pub fn answers(function: &PciFunction, root: &Path) -> Result<(), DeviceError> {
-    let name = function.address.to_string();
-    // Room for all that the thread ever says, so that it never waits for a reader who has given up.
-    let (tell, heard) = sync_channel(8);
-    let (function, root) = (function.clone(), root.to_owned());
-    let first = if survey::version(&function) == 1 { Silence::Mediator } else { Silence::Registers };
-    thread::spawn(move || {
-        let outcome = ask(&function, &root, &tell);
-        // The reader may have given up.
-        let _ = tell.send(News::Done(outcome));
-    });
-    wait(&heard, first).unwrap_or_else(|silence| Err(DeviceError::Mute { name, silence }))
+/// A function that is being asked, on a thread of its own.
+#[derive(Debug)]
+pub struct Question {
+    name: String,
+    heard: Receiver<News>,
+    first: Silence,
+}
+
+impl Question {
+    /// Starts to open a function, ask it who it is, and have its host answer one echo.
+    pub fn ask(function: &PciFunction, root: &Path) -> Self {
+        let name = function.address.to_string();
+        // Room for all that the thread ever says, so that it never waits for a reader who has given up.
+        let (tell, heard) = sync_channel(8);
+        let (function, root) = (function.clone(), root.to_owned());
+        let first = if survey::version(&function) == 1 { Silence::Mediator } else { Silence::Registers };
+        thread::spawn(move || {
+            let outcome = ask(&function, &root, &tell);
+            // The reader may have given up.
+            let _ = tell.send(News::Done(outcome));
+        });
+        Self { name, heard, first }
+    }
+
+    /// Waits for the answer as long as there is patience.
+    pub fn answer(self) -> Result<(), DeviceError> {
+        let Self { name, heard, first } = self;
+        wait(&heard, first).unwrap_or_else(|silence| Err(DeviceError::Mute { name, silence }))
+    }
 }
 
 /// Waits as long as there is patience.

@@ -13,11 +13,10 @@ pub mod prepare;
 pub mod silence;
 pub mod survey;
 
-use std::path::Path;
-
 use vgpu_transport::{PciFunction, sysfs_root};
 
 use crate::error::Failure;
+use alive::Question;
 pub use error::DeviceError;
 pub use prepare::prepare;
 
@@ -26,26 +25,32 @@ pub fn find() -> Result<Vec<PciFunction>, DeviceError> {
     survey::find(&sysfs_root())
 }
 
-/// Opens each function, asks it who it is, and has its host answer. All must be usable, for CUDA fails with
-/// the first that is not; where `chosen` says that the user chose among them, one that works is enough, and
-/// the others are logged.
-pub fn look(functions: &[PciFunction], chosen: bool) -> Result<(), DeviceError> {
-    let root = sysfs_root();
-    let mut refused = Vec::new();
-    for function in functions {
-        refused.extend(usable_function(function, &root).err());
-    }
-    let enough = chosen && refused.len() < functions.len();
-    for error in refused {
-        if !enough {
-            return Err(error);
-        }
-        tracing::warn!(reason = Failure::from(error).sentence(), "a device cannot be used");
-    }
-    Ok(())
-}
+/// Functions that are being asked whether they can be used.
+#[derive(Debug)]
+pub struct Questions(Vec<Result<Question, DeviceError>>);
 
-fn usable_function(function: &PciFunction, root: &Path) -> Result<(), DeviceError> {
-    survey::examine(function)?;
-    alive::answers(function, root)
+impl Questions {
+    /// Starts to open each function, ask it who it is, and have its host answer. What that takes is mostly the
+    /// host's time, so that the caller has something else to do meanwhile.
+    pub fn ask(functions: &[PciFunction]) -> Self {
+        let root = sysfs_root();
+        let ask = |function| survey::examine(function).map(|()| Question::ask(function, &root));
+        Self(functions.iter().map(ask).collect())
+    }
+
+    /// Waits for the answers. All functions must be usable, for CUDA fails with the first that is not; where
+    /// `chosen` says that the user chose among them, one that works is enough, and the others are logged.
+    pub fn answer(self, chosen: bool) -> Result<(), DeviceError> {
+        let all = self.0.len();
+        let answers = self.0.into_iter().map(|question| question.and_then(Question::answer));
+        let refused: Vec<DeviceError> = answers.filter_map(Result::err).collect();
+        let enough = chosen && refused.len() < all;
+        for error in refused {
+            if !enough {
+                return Err(error);
+            }
+            tracing::warn!(reason = Failure::from(error).sentence(), "a device cannot be used");
+        }
+        Ok(())
+    }
 }

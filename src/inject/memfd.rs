@@ -7,8 +7,12 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::num::NonZero;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::panic::resume_unwind;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
@@ -21,6 +25,8 @@ use crate::embedded::Object;
 
 /// The first descriptor that is tried. The usual limit is 1024.
 const FIRST_DESCRIPTOR: i32 = 900;
+/// Threads that write at most: there are eight libraries, one of them as large as three others.
+const WRITERS: usize = 4;
 /// Left free below a limit that is lower.
 const HEADROOM: i32 = 24;
 
@@ -62,12 +68,23 @@ impl Sealed {
     }
 }
 
+/// Has the kernel make its table of descriptors as large as [`all`] needs it. To be called while this process
+/// has one thread: of a process with several, the kernel lets whoever makes the table grow wait until no
+/// processor reads the old one any more, which takes milliseconds.
+pub fn make_room() {
+    // Only a matter of time: who needs the descriptors finds out whether there are any.
+    if let Ok(raw) = fcntl(io::stdin(), FcntlArg::F_DUPFD_CLOEXEC(lowest_descriptor())) {
+        // SAFETY: the call has just made this descriptor, and nobody else knows it.
+        drop(unsafe { OwnedFd::from_raw_fd(raw) });
+    }
+}
+
 /// Puts all of `objects` into memory, for the process that `/proc` knows as `pid`: this one.
 pub fn all(objects: &[&'static Object], pid: u32) -> Result<Vec<Sealed>, MemfdError> {
     let lowest = lowest_descriptor();
     let mut sealed = Vec::with_capacity(objects.len());
-    for object in objects {
-        let file = sealed_file(object)?;
+    for file in sealed_files(objects) {
+        let file = file?;
         if sealed.is_empty() {
             // They are all alike: one speaks for all.
             mappable(&file).map_err(MemfdError::Map)?;
@@ -83,6 +100,34 @@ pub fn all(objects: &[&'static Object], pid: u32) -> Result<Vec<Sealed>, MemfdEr
         sealed.push(one);
     }
     Ok(sealed)
+}
+
+/// A memory file for each of `objects`, in their order. Most of a start is the kernel's work for these pages,
+/// so the processors share it.
+fn sealed_files(objects: &[&'static Object]) -> Vec<Result<File, MemfdError>> {
+    let next = AtomicUsize::new(0);
+    let write = || {
+        let mut written = Vec::new();
+        while let index = next.fetch_add(1, Ordering::Relaxed)
+            && let Some(object) = objects.get(index)
+        {
+            written.push((index, sealed_file(object)));
+        }
+        written
+    };
+    let writers = thread::available_parallelism().map_or(1, NonZero::get).min(WRITERS);
+    let mut written = thread::scope(|scope| {
+        // A thread that cannot be had is done without.
+        let spawn = |_| thread::Builder::new().spawn_scoped(scope, write).ok();
+        let others: Vec<_> = (1..writers).filter_map(spawn).collect();
+        let mut written = write();
+        for other in others {
+            written.extend(other.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        }
+        written
+    });
+    written.sort_by_key(|(index, _)| *index);
+    written.into_iter().map(|(_, file)| file).collect()
 }
 
 /// Where high descriptors begin: below the limit, where that is low.

@@ -15,11 +15,11 @@ use nix::unistd::Uid;
 use vgpu_transport::PciFunction;
 
 use crate::cli::Options;
-use crate::device::{self, DeviceError};
+use crate::device::{self, DeviceError, Questions};
 use crate::env::{CUDA_VISIBLE_DEVICES, Environment, PATH, VGPU_TRACE};
 use crate::error::Failure;
 use crate::inject::owner::Owner;
-use crate::inject::{InjectError, Injection, Plan};
+use crate::inject::{InjectError, Injection, Plan, memfd};
 use crate::ollama::{self, Ollama};
 use crate::program::Program;
 use crate::program::elf::Elf;
@@ -92,22 +92,46 @@ impl Ready {
             Some(program) => Some((program, program.preloadable()?)),
             None => None,
         };
-        device::look(&functions?, environment.get(CUDA_VISIBLE_DEVICES).is_some())?;
+        memfd::make_room();
+        // The host answers while the libraries are put in place. Its answer decides first.
+        let questions = Questions::ask(&functions?);
+        let ready = Self::place(options, program, subject.as_ref(), environment, owner);
+        questions.answer(environment.get(CUDA_VISIBLE_DEVICES).is_some())?;
+        let ready = ready?;
+        ready.injection.apply(environment);
+        if let Some(folder) = traced(environment) {
+            crate::trace::prepare(&folder, environment, ready.injection.objects());
+        }
+        tracing::debug!(
+            mode = ?ready.injection.mode(),
+            folder = ?ready.injection.folder(),
+            "libraries are in place"
+        );
+        Ok(ready)
+    }
+
+    /// Puts the libraries in place.
+    fn place(
+        options: &Options,
+        program: Option<&Program>,
+        subject: Option<&(&Program, Elf)>,
+        environment: &Environment,
+        owner: io::Result<Owner>,
+    ) -> Result<Self, Failure> {
         let owner = owner.map_err(InjectError::Process)?;
         let ollama = program.and_then(ollama::recognise);
         let majors =
-            subject.map(|(program, elf)| ollama::majors(program, &elf, ollama.as_ref())).unwrap_or_default();
+            subject.map(|(program, elf)| ollama::majors(program, elf, ollama.as_ref())).unwrap_or_default();
         let by_path = ollama.as_ref().is_some_and(|ollama| ollama.era.by_path());
-        let trace = environment.get(VGPU_TRACE).filter(|folder| !folder.is_empty()).map(PathBuf::from);
         let plan = Plan::new(options.via, by_path, &majors);
-        let plan = if trace.is_some() { plan.traced() } else { plan };
+        let plan = if traced(environment).is_some() { plan.traced() } else { plan };
         tracing::debug!(?ollama, ?majors, mode = ?plan.mode, "planned");
         let injection = Injection::carry_out(&plan, environment, owner)?;
-        injection.apply(environment);
-        if let Some(folder) = trace {
-            crate::trace::prepare(&folder, environment, injection.objects());
-        }
-        tracing::debug!(mode = ?injection.mode(), folder = ?injection.folder(), "libraries are in place");
         Ok(Self { plan, ollama, injection })
     }
+}
+
+/// The folder in which a trace of the program is wanted.
+fn traced(environment: &Environment) -> Option<PathBuf> {
+    environment.get(VGPU_TRACE).filter(|folder| !folder.is_empty()).map(PathBuf::from)
 }

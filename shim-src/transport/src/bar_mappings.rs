@@ -84,6 +84,15 @@ impl BarMappings {
         self.lock.with_number(map).map_err(|source| self.unmapped(source))
     }
 
+    /// What maps polled parts of the window later, also when this value is gone.
+    ///
+    /// # Errors
+    /// The window's file is not there any more.
+    pub(crate) fn polled_parts(&self) -> Result<PolledParts, OpenError> {
+        let open = |source| OpenError::Open { path: self.path.clone(), source };
+        Ok(PolledParts { lock: LockFile::open(&self.path).map_err(open)?, memory: self.polled })
+    }
+
     fn unmapped(&self, source: io::Error) -> OpenError {
         OpenError::Map { path: self.path.clone(), source }
     }
@@ -130,6 +139,20 @@ impl BarMappings {
         let lock = LockFile::open(&path).map_err(|source| OpenError::Open { path: path.clone(), source })?;
         let window = bridge.window().map_err(|source| OpenError::Map { path: path.clone(), source })?;
         Ok(Self { window, lock, combined: None, polled: MemoryType::WriteBack, whole: true, path })
+    }
+}
+
+/// Parts of a window that are polled, to be mapped when they are needed.
+#[derive(Debug)]
+pub(crate) struct PolledParts {
+    lock: LockFile,
+    memory: MemoryType,
+}
+
+impl PolledParts {
+    /// Maps a part.
+    pub(crate) fn map(&self, offset: u64, bytes: u64) -> io::Result<Mapping> {
+        self.lock.with_number(|number| Mapping::of_part(number, offset, bytes as usize, self.memory))
     }
 }
 

@@ -2,10 +2,14 @@
 //! sessions. Read from the window alone, so that it can be told of a device that is too busy to answer a
 //! register access or a new session.
 
+use std::io;
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
 use vgpu_wire::area;
 
+use crate::areas::Areas;
+use crate::bar_mappings::PolledParts;
 use crate::device::Device;
 use crate::mapping::Mapping;
 use crate::open_error::OpenError;
@@ -16,26 +20,27 @@ const PAGE: u64 = 4096;
 /// Counters of all sessions of a device whose return areas are in the window.
 #[derive(Debug)]
 pub struct Progress {
-    returns: Vec<Mapping>,
+    /// `None`: the device is of version 1.
+    window: Option<(PolledParts, Areas)>,
+    /// Mapped by the first look: there is one for each channel, and most devices answer before anybody looks.
+    returns: OnceLock<Vec<Mapping>>,
 }
 
 impl Progress {
     /// Opens a device's counters. A device of version 1 has none: its sessions are counted nowhere.
     ///
     /// # Errors
-    /// The window cannot be opened or mapped.
+    /// The window cannot be opened.
     pub fn of(device: &Device) -> Result<Self, OpenError> {
-        if device.bridge.is_some() {
-            return Ok(Self { returns: Vec::new() });
-        }
-        let mappings = device.mappings()?;
-        let channels = 0..device.areas.channels;
-        let returns = channels.map(|index| mappings.polled(device.areas.of(index) + area::RETURN, PAGE));
-        Ok(Self { returns: returns.collect::<Result<_, _>>()? })
+        let window = match device.bridge {
+            Some(_) => None,
+            None => Some((device.mappings()?.polled_parts()?, device.areas)),
+        };
+        Ok(Self { window, returns: OnceLock::new() })
     }
 
-    /// A number that changes when any session gets on. Two equal numbers mean that the device is stuck, or
-    /// that it has no work.
+    /// A number that changes when any session gets on. Two equal numbers mean that the device is stuck, that
+    /// it has no work, or that its counters cannot be mapped.
     #[must_use]
     pub fn count(&self) -> u64 {
         let counters = |page: &Mapping| {
@@ -44,6 +49,12 @@ impl Progress {
                 .into_iter()
                 .fold(0, u64::wrapping_add)
         };
-        self.returns.iter().map(counters).fold(0, u64::wrapping_add)
+        let returns = self.returns.get_or_init(|| self.map().unwrap_or_default());
+        returns.iter().map(counters).fold(0, u64::wrapping_add)
+    }
+
+    fn map(&self) -> io::Result<Vec<Mapping>> {
+        let Some((window, areas)) = &self.window else { return Ok(Vec::new()) };
+        (0..areas.channels).map(|index| window.map(areas.of(index) + area::RETURN, PAGE)).collect()
     }
 }
