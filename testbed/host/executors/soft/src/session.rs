@@ -13,13 +13,12 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use vgpu_device::{Resource, Retired, Session, SessionError, SessionHost, Violation, Work};
+use vgpu_device::{Links, Resource, Retired, Session, SessionError, SessionHost, Violation, Work};
 use vgpu_wire::{Body, JOIN_ALL, SEGMENT_INLINE};
 
 use crate::device::Device;
 use crate::function::Function;
 use crate::graph::Graph;
-use crate::links::Links;
 use crate::memory::Allocation;
 use crate::modules::Modules;
 use crate::queue::order::Stream;
@@ -85,7 +84,7 @@ impl SoftSession {
             events: HashSet::new(),
             holds: HashSet::new(),
             modules: Modules::default(),
-            links: Links::default(),
+            links: Links::new(vgpu_ptx::TEXT_MOST),
             graphs: HashMap::new(),
             frees: Arc::default(),
         }

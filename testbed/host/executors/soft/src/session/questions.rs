@@ -13,6 +13,7 @@ use vgpu_wire::body::module::{GlobalReply, ModuleData, ModuleOpenReply, Occupanc
 use zerocopy::IntoBytes;
 
 use super::{Place, SoftSession};
+use crate::links;
 use crate::memory::VirtualError;
 use crate::modules::Refusal;
 use crate::runner::Runner;
@@ -86,7 +87,7 @@ impl SoftSession {
             return Ok(self.module_data(work, body)?);
         }
         match &work.message.body {
-            Body::LinkInput(body) => return Ok(self.links.input(&self.runner, body, work.message.tail)?),
+            Body::LinkInput(body) => return Ok(self.links.input(body, work.message.tail)?),
             Body::LinkData(body) => return Ok(self.link_data(work, body)?),
             Body::LinkClose(body) => return Ok(self.links.close(body.link)?),
             _ => {}
@@ -194,11 +195,11 @@ impl SoftSession {
                 Some((address, bytes)) => success(GlobalReply { address, bytes }.as_bytes()),
                 None => refused(status::NOT_FOUND),
             },
-            Body::LinkOpen(body) => match self.links.open(runner, body.link)? {
+            Body::LinkOpen(body) => match links::open(&mut self.links, runner, body)? {
                 Ok(()) => success(&[]),
                 Err(refusal) => refused_because(&refusal),
             },
-            Body::LinkComplete(body) => match self.links.complete(runner, body.link)? {
+            Body::LinkComplete(body) => match links::complete(&mut self.links, runner, body.link)? {
                 Ok(reply) => success(reply.as_bytes()),
                 Err(refusal) => refused_because(&refusal),
             },

@@ -1,0 +1,174 @@
+//! A session's links: inputs on their way from the guest, and what was linked of them. How inputs become one
+//! image is the executor's affair.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use vgpu_wire::area::REPLY_DATA_MAX;
+use vgpu_wire::body::link::{LinkInput, LinkOpen};
+
+use crate::charges::charge::{Charge, Charges, OverLimit};
+use crate::charges::limits::Resource;
+use crate::session::violation::Violation;
+
+/// What an input is charged besides its bytes and its name.
+const INPUT_BYTES: u64 = 256;
+
+/// An input of a link, whole.
+#[derive(Debug)]
+pub struct LinkPart {
+    /// Its name for messages.
+    pub name: String,
+    /// `CUjitInputType`
+    pub kind: u32,
+    /// Its bytes.
+    pub data: Vec<u8>,
+    /// How long it is to be.
+    bytes: u64,
+}
+
+/// Why the host did not take what a link needs.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkRoom {
+    /// The session is over its limit.
+    #[error(transparent)]
+    Over(#[from] OverLimit),
+    /// An input is longer than the executor takes, or than the host has memory for.
+    #[error("an input of a link is longer than this device takes")]
+    TooLong,
+}
+
+/// A link: what comes, or what came of it.
+#[derive(Debug)]
+struct Link {
+    open: LinkOpen,
+    parts: Vec<LinkPart>,
+    /// Why the host did not take an input.
+    refused: Option<LinkRoom>,
+    image: Option<Vec<u8>>,
+    _count: Charge,
+    bytes: Charge,
+}
+
+/// The links of a session.
+#[derive(Debug)]
+pub struct Links {
+    links: HashMap<u32, Link>,
+    /// The longest input that is taken, bytes.
+    most: u64,
+}
+
+impl Links {
+    /// No links yet. `most`: the longest input that is taken, bytes.
+    #[must_use]
+    pub fn new(most: u64) -> Self {
+        Self { links: HashMap::new(), most }
+    }
+
+    /// Begins a link.
+    pub fn open(
+        &mut self,
+        charges: &Arc<Charges>,
+        body: &LinkOpen,
+    ) -> Result<Result<(), OverLimit>, Violation> {
+        if self.links.contains_key(&body.link) {
+            return Err(Violation::in_use("link", body.link));
+        }
+        let charged = charges
+            .take(Resource::Modules, 1)
+            .and_then(|count| Ok((count, charges.take(Resource::HostBytes, 0)?)));
+        Ok(charged.map(|(count, bytes)| {
+            let parts = Vec::new();
+            let link = Link { open: *body, parts, refused: None, image: None, _count: count, bytes };
+            self.links.insert(body.link, link);
+        }))
+    }
+
+    /// A link that still takes inputs.
+    fn open_one(&mut self, link: u32) -> Result<&mut Link, Violation> {
+        let found = self.links.get_mut(&link).filter(|link| link.image.is_none());
+        found.ok_or(Violation::unknown("link", link))
+    }
+
+    /// Begins an input. One that the session may not make the host hold is refused when the link is
+    /// completed.
+    pub fn input(&mut self, body: &LinkInput, name: &[u8]) -> Result<(), Violation> {
+        let most = self.most;
+        let link = self.open_one(body.link)?;
+        let charged = body.bytes.saturating_add(INPUT_BYTES + name.len() as u64);
+        let mut data = Vec::new();
+        let refused = match link.bytes.grow(charged) {
+            Err(over) => Some(over.into()),
+            Ok(()) if body.bytes > most || data.try_reserve_exact(body.bytes as usize).is_err() => {
+                Some(LinkRoom::TooLong)
+            }
+            Ok(()) => None,
+        };
+        let name = String::from_utf8_lossy(name).into_owned();
+        let bytes = if refused.is_some() { 0 } else { body.bytes };
+        link.refused = link.refused.take().or(refused);
+        link.parts.push(LinkPart { name, kind: body.kind, bytes, data });
+        Ok(())
+    }
+
+    /// Takes a piece of the newest input of `bytes` bytes: `copy` puts it where it is told.
+    pub fn data(
+        &mut self,
+        link: u32,
+        offset: u64,
+        bytes: u64,
+        copy: impl FnOnce(&mut [u8]),
+    ) -> Result<(), Violation> {
+        let link = self.open_one(link)?;
+        if link.refused.is_some() {
+            return Ok(());
+        }
+        let wrong = Violation::Field { field: "the offset of a piece of an input", value: offset };
+        let Some(part) = link.parts.last_mut() else { return Err(wrong) };
+        let start = part.data.len();
+        if offset != start as u64 || bytes > part.bytes - offset {
+            return Err(wrong);
+        }
+        part.data.resize(start + bytes as usize, 0);
+        copy(&mut part.data[start..]);
+        Ok(())
+    }
+
+    /// Has `link` make one image of the inputs, whose memory is returned, and keeps it. `room` says of what
+    /// the host did not take how the guest is told.
+    pub fn complete<R>(
+        &mut self,
+        number: u32,
+        room: impl Fn(&LinkRoom) -> R,
+        link: impl FnOnce(&LinkOpen, Vec<LinkPart>) -> Result<Vec<u8>, R>,
+    ) -> Result<Result<&[u8], R>, Violation> {
+        let found = self.open_one(number)?;
+        let parts = std::mem::take(&mut found.parts);
+        if parts.iter().any(|part| (part.data.len() as u64) < part.bytes) {
+            return Err(Violation::unknown("link", number));
+        }
+        let linked = match found.refused.take() {
+            Some(refused) => Err(room(&refused)),
+            None => link(&found.open, parts),
+        };
+        found.bytes.shrink_to(0);
+        let linked = linked.and_then(|image| {
+            found.bytes.grow(image.len() as u64).map_err(|over| room(&over.into()))?;
+            Ok(image)
+        });
+        Ok(linked.map(|image| &**found.image.insert(image)))
+    }
+
+    /// Bytes of the image from `offset` on, as many as an answer holds.
+    pub fn read(&self, link: u32, offset: u64) -> Result<&[u8], Violation> {
+        let image = self.links.get(&link).and_then(|link| link.image.as_ref());
+        let image = image.ok_or(Violation::unknown("link", link))?;
+        let rest = usize::try_from(offset).ok().and_then(|offset| image.get(offset..)).unwrap_or_default();
+        Ok(&rest[..rest.len().min(REPLY_DATA_MAX as usize)])
+    }
+
+    /// Ends a link.
+    pub fn close(&mut self, link: u32) -> Result<(), Violation> {
+        self.links.remove(&link).map(drop).ok_or(Violation::unknown("link", link))
+    }
+}
