@@ -60,7 +60,7 @@ impl Cuda {
         let driver = Driver::load(options.libcuda.as_deref())?;
         let device = Device::find(&driver, options.uuid)?;
         let facts = facts::facts(&device, options)?;
-        let shared = Arc::new(Shared::new(device, options, facts.total_bytes)?);
+        let shared = Arc::new(Shared::new(device, options, &facts)?);
         Ok(Self { facts, shared })
     }
 

@@ -6,6 +6,7 @@
 
 mod graph;
 mod graphs;
+mod links;
 mod products;
 mod questions;
 mod work;
@@ -16,12 +17,12 @@ use std::sync::atomic::Ordering;
 
 use vgpu_abi::CUresult;
 use vgpu_abi::driver::EVENT_DISABLE_TIMING;
-use vgpu_device::{LateError, Retired, Session, SessionError, SessionHost, Violation, Work};
+use vgpu_device::{LateError, Links, Retired, Session, SessionError, SessionHost, Violation, Work};
 use vgpu_wire::body::stream::STREAM_NON_BLOCKING;
 use vgpu_wire::{Body, JOIN_ALL, Mark};
 
 use crate::driver::error::DriverError;
-use crate::gpu::code::Code;
+use crate::gpu::code::{Code, IMAGE_MOST};
 use crate::gpu::fence::Fence;
 use crate::gpu::health::Health;
 use crate::gpu::part::{Part, StartError};
@@ -52,6 +53,7 @@ pub(crate) struct CudaSession {
     streams: BTreeMap<u32, StreamKind>,
     events: HashMap<u32, Event>,
     code: Code,
+    links: Links,
     /// The session's context and what is in it, once it was needed.
     part: Option<Part>,
     /// Behind the context's work, which may use what they hold.
@@ -69,6 +71,7 @@ impl CudaSession {
             streams: BTreeMap::new(),
             events: HashMap::new(),
             code: Code::default(),
+            links: Links::new(IMAGE_MOST),
             part: None,
             graphs: HashMap::new(),
         }
@@ -286,6 +289,7 @@ impl Session for CudaSession {
             Body::Gemm(body) => self.gemm(work, body),
             Body::TriangularSolve(body) => self.solve(work, body),
             Body::VectorOp(body) => self.vector(work, body),
+            Body::MatmulLt(body) => self.matmul(work, body),
             _ => self.ask(work),
         }
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use vgpu_device::{Account, Addresses};
 use vgpu_wire::AddressRange;
-use vgpu_wire::facts::exec;
+use vgpu_wire::facts::{DeviceFacts, exec};
 
 use crate::driver::blas::library::{Blas, NoBlas};
 use crate::driver::device::Device;
@@ -30,6 +30,8 @@ pub(crate) struct Shared {
     pub(crate) granule: u64,
     /// Streams can store words of the host and wait for them.
     pub(crate) stream_operations: bool,
+    /// `cuDriverGetVersion`
+    driver_version: u32,
     libcublas: Option<PathBuf>,
     /// cuBLAS, or that there is none, once a session has needed it.
     blas: OnceLock<Option<Arc<Blas>>>,
@@ -41,17 +43,22 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// A GPU of which `total` bytes are shared out.
-    pub(crate) fn new(device: Device, options: &CudaOptions, total: u64) -> Result<Self, DriverError> {
+    /// A GPU that guests are told these facts of.
+    pub(crate) fn new(
+        device: Device,
+        options: &CudaOptions,
+        facts: &DeviceFacts,
+    ) -> Result<Self, DriverError> {
         let granule = range::granularity(&device)?;
         let stream_operations = device.has_stream_memory_operations();
         Ok(Self {
-            account: Arc::new(Account::new(total)),
+            account: Arc::new(Account::new(facts.total_bytes)),
             images: code::store(),
             range: options.range,
             _addresses: options.addresses.clone(),
             granule,
             stream_operations,
+            driver_version: facts.driver_version,
             libcublas: options.libcublas.clone(),
             blas: OnceLock::new(),
             extensions: OnceLock::new(),
@@ -72,17 +79,21 @@ impl Shared {
     /// the look, and let go: the process that describes a device may be another than the one that carries out
     /// its sessions' calls, and that one does not ask.
     pub(crate) fn extensions(&self) -> u32 {
-        *self.extensions.get_or_init(|| match self.load_blas() {
-            Ok(_) => exec::VECTORS,
-            Err(error) => {
-                tracing::warn!("{error}");
-                0
+        *self.extensions.get_or_init(|| {
+            let links = if self.device.has_linker() { exec::LINKS } else { 0 };
+            match self.load_blas() {
+                Ok(blas) if blas.has_lt() => links | exec::VECTORS | exec::EPILOGUES,
+                Ok(_) => links | exec::VECTORS,
+                Err(error) => {
+                    tracing::warn!("{error}");
+                    links
+                }
             }
         })
     }
 
     fn load_blas(&self) -> Result<Arc<Blas>, NoBlas> {
-        Blas::load(self.libcublas.as_deref(), self.device.driver_version().unwrap_or(0))
+        Blas::load(self.libcublas.as_deref(), self.driver_version)
     }
 
     /// A context was made.

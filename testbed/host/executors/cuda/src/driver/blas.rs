@@ -7,6 +7,7 @@
 pub(crate) mod functions;
 pub(crate) mod handle;
 pub(crate) mod library;
+pub(crate) mod matmul;
 pub(crate) mod product;
 mod solve;
 pub(crate) mod vector;

@@ -12,9 +12,9 @@ use super::error::{DriverError, check, tell};
 use super::range::DeviceRange;
 
 /// `CU_JIT_INFO_LOG_BUFFER`, its size, `CU_JIT_ERROR_LOG_BUFFER`, its size.
-const LOG_OPTIONS: [c_uint; 4] = [3, 4, 5, 6];
+pub(super) const LOG_OPTIONS: [c_uint; 4] = [3, 4, 5, 6];
 /// Bytes that the compiler's words may take. The guest is shown the first 1,024 of them.
-const LOG_BYTES: usize = 4096;
+pub(super) const LOG_BYTES: usize = 4096;
 /// No kernel has more parameters: they take a byte at least.
 const PARAMS_MOST: usize = vgpu_wire::body::launch::PARAM_BYTES_MAX as usize;
 

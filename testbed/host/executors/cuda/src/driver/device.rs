@@ -109,6 +109,15 @@ impl Device {
         check("cuDeviceGetAttribute", code).ok().map(|()| value)
     }
 
+    /// Whether the driver links code.
+    pub(crate) fn has_linker(&self) -> bool {
+        let table = &self.driver.table;
+        table.cuLinkCreate_v2.is_some()
+            && table.cuLinkAddData_v2.is_some()
+            && table.cuLinkComplete.is_some()
+            && table.cuLinkDestroy.is_some()
+    }
+
     /// Whether streams can store words in memory of the host, and wait for them.
     pub(crate) fn has_stream_memory_operations(&self) -> bool {
         // CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, of version 2 of these calls.

@@ -67,6 +67,7 @@ table! {
         cuGraphAddEmptyNode cuGraphDestroy cuGraphInstantiateWithFlags cuGraphExecDestroy cuGraphLaunch
     }
     optional {
+        cuLinkCreate_v2 cuLinkAddData_v2 cuLinkComplete cuLinkDestroy
         cuFuncGetParamInfo cuStreamWriteValue64_v2 cuStreamWaitValue32_v2
         cuGraphExecUpdate_v2 cuGraphExecKernelNodeSetParams_v2
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  graph               work that is put together once and launched often
-//!  code   blas         kernels of the guest's images; products
+//!  code   link   blas  kernels of the guest's images; the linker; products
 //!  stream   event      work, and when it is complete
 //!  host     range      memory of the host that the GPU reaches, and of the GPU
 //!  context
@@ -32,5 +32,6 @@ pub(crate) mod event;
 pub(crate) mod graph;
 pub(crate) mod host;
 pub(crate) mod library;
+pub(crate) mod link;
 pub(crate) mod range;
 pub(crate) mod stream;

@@ -18,7 +18,7 @@ use crate::driver::error::DriverError;
 use crate::driver::range::DeviceRange;
 
 /// The longest image that is taken.
-const IMAGE_MOST: u64 = 128 << 20;
+pub(crate) const IMAGE_MOST: u64 = 128 << 20;
 /// Bytes of images that are kept though nobody uses them.
 const KEPT: u64 = 512 << 20;
 

@@ -10,7 +10,7 @@
 //!  host_memory staging  registered memory, and buffers
 //!  memory, virtual_memory, block  device memory
 //!  code   holds         modules; streams that wait for the guest
-//!  product  solve  vector  operand  what cuBLAS computes, and what of memory that reaches
+//!  product  solve  vector  matmul  operand  what cuBLAS computes, and what of memory that reaches
 //!  clock  fence         times; points in a stream's work
 //!  health               whether the context still works
 //! ```
@@ -27,6 +27,7 @@ pub(crate) mod holds;
 pub(crate) mod host_memory;
 pub(crate) mod lane;
 pub(crate) mod launch;
+mod matmul;
 pub(crate) mod memory;
 pub(crate) mod operand;
 pub(crate) mod part;

@@ -30,7 +30,7 @@ const CAPABILITY_MAJOR: i32 = 75;
 /// Bytes that NVIDIA's manual advises for a workspace: on Hopper and Blackwell, and on what came before.
 const WORKSPACE_BYTES: [u64; 2] = [32 << 20, 4 << 20];
 /// `CUBLAS_OP_N` is 0; `CUBLAS_OP_C` is the last that products take.
-const OPERATION_LAST: u32 = 2;
+pub(super) const OPERATION_LAST: u32 = 2;
 
 /// Why a product is not carried out.
 #[derive(Debug, thiserror::Error)]
@@ -182,6 +182,11 @@ impl Products {
         let workspace = to.named_workspace(body.workspace, body.workspace_bytes)?;
         let settings = to.settings(body.flags, body.math, workspace);
         Ok(self.set(to, settings)?.gemm(body, matrices, &scalars)?)
+    }
+
+    /// The handle, for a call that takes all that it needs as arguments.
+    pub(super) fn handle(&self) -> Result<&Handle, ProductError> {
+        self.handle.as_ref().ok_or(ProductError::NoBlas)
     }
 
     /// The handle, set for a call.

@@ -2,6 +2,7 @@
 
 use vgpu_device::{SessionError, Work};
 use vgpu_wire::body::gemm::{Gemm, TriangularSolve};
+use vgpu_wire::body::matmul::MatmulLt;
 use vgpu_wire::body::vector::VectorOp;
 
 use super::CudaSession;
@@ -51,6 +52,15 @@ impl CudaSession {
             return Ok(());
         }
         self.product(work, body.stream, 0, |products, to| products.solve(to, body))
+    }
+
+    /// `MatmulLt`
+    pub(super) fn matmul(&mut self, work: &Work<'_>, body: &MatmulLt) -> Result<(), SessionError> {
+        if body.size[0] == 0 || body.size[1] == 0 || body.batch == 0 {
+            self.known_stream(body.stream)?;
+            return Ok(());
+        }
+        self.product(work, body.stream, body.workspace, |products, to| products.matmul(to, body))
     }
 
     /// `VectorOp`

@@ -58,11 +58,15 @@ impl CudaSession {
         if let Body::ModuleData(body) = &work.message.body {
             return Ok(self.module_data(work, body)?);
         }
+        if let Body::LinkInput(_) | Body::LinkData(_) | Body::LinkClose(_) = &work.message.body {
+            return Ok(self.link_input(work)?);
+        }
         if let Some(code) = self.health.dead() {
             self.answer(work, code, &[]);
             return Ok(());
         }
         match &work.message.body {
+            Body::LinkOpen(_) | Body::LinkComplete(_) | Body::LinkRead(_) => self.link(work),
             Body::MemInfo(_) => {
                 let share = Share::new(Arc::clone(&self.shared.account), Arc::clone(self.host.charges()));
                 let (free, total) = Memory::info(&share);
@@ -206,7 +210,7 @@ impl CudaSession {
     }
 
     /// Answers with a record, or with why there is none. A fault shows itself here too.
-    fn say<T: IntoBytes + zerocopy::Immutable>(&self, work: &Work<'_>, answer: Answer<T>) {
+    pub(super) fn say<T: IntoBytes + zerocopy::Immutable>(&self, work: &Work<'_>, answer: Answer<T>) {
         let Some(to) = work.reply_to() else { return };
         match answer {
             Ok(record) => self.host.reply(to, CUresult::SUCCESS.0, record.as_bytes()),

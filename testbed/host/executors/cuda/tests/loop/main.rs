@@ -17,6 +17,8 @@ mod play;
 mod code;
 mod copies;
 mod graphs;
+mod links;
+mod matmuls;
 mod memory;
 mod order;
 mod place;

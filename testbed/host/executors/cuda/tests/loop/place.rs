@@ -20,6 +20,8 @@ const RANGE: &str = "VGPU_TEST_RANGE";
 const LIBRARIES: &str = "VGPU_TEST_LIBRARIES";
 const LIBCUDA: &str = "libcuda.so.1";
 const LIBCUBLAS: &str = "libcublas.so.13";
+/// Loaded because it lies beside cuBLAS.
+const LIBCUBLASLT: &str = "libcublasLt.so.13";
 /// Bytes of device addresses.
 pub const SPAN: u64 = 8 << 30;
 /// How long a test may take.
@@ -36,10 +38,10 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../..")
 }
 
-/// The folder of this project's libcuda and libcublas, built if they are not what their sources say.
+/// The folder of this project's libraries, built if they are not what their sources say.
 fn build_libraries() -> PathBuf {
     let options = xtask::shims::Options {
-        only: [LIBCUDA, LIBCUBLAS].map(str::to_owned).to_vec(),
+        only: [LIBCUDA, LIBCUBLAS, LIBCUBLASLT].map(str::to_owned).to_vec(),
         ..xtask::shims::Options::embedded(&root())
     };
     let report = xtask::shims::update(&options).expect("the libraries are built");

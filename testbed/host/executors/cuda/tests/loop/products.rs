@@ -16,9 +16,9 @@ use crate::play::{allocate, copy_in, read, stream, synchronize};
 
 /// A `cudaDataType` with the bytes of an element and the bits of its `index`th number: small, never NaN.
 #[derive(Clone, Copy)]
-struct Kind {
-    number: u32,
-    bytes: usize,
+pub struct Kind {
+    pub number: u32,
+    pub bytes: usize,
     part: fn(u32) -> u64,
     parts: usize,
 }
@@ -31,10 +31,10 @@ fn small(bits: u32) -> f64 {
     f64::from((bits % 65) as i32 - 32) / 16.0
 }
 
-const F32: Kind = kind(0, 4, |bits| u64::from((small(bits) as f32).to_bits()));
-const F64: Kind = kind(1, 8, |bits| small(bits).to_bits());
+pub const F32: Kind = kind(0, 4, |bits| u64::from((small(bits) as f32).to_bits()));
+pub const F64: Kind = kind(1, 8, |bits| small(bits).to_bits());
 // From 1 to 2, of either sign.
-const F16: Kind = kind(2, 2, |bits| u64::from(0x3c00 | bits & 0x83ff));
+pub const F16: Kind = kind(2, 2, |bits| u64::from(0x3c00 | bits & 0x83ff));
 const BF16: Kind = kind(14, 2, |bits| u64::from(0x3f80 | bits & 0x807f));
 const I8: Kind = kind(3, 1, |bits| u64::from(bits & 0xff));
 const I32: Kind = kind(10, 4, |bits| u64::from(bits % 1000));
@@ -42,7 +42,7 @@ const C32: Kind = Kind { number: 4, bytes: 8, parts: 2, ..F32 };
 const C64: Kind = Kind { number: 5, bytes: 16, parts: 2, ..F64 };
 
 impl Kind {
-    fn numbers(self, count: usize, seed: u32) -> Vec<u8> {
+    pub fn numbers(self, count: usize, seed: u32) -> Vec<u8> {
         let mut state = seed;
         let mut bytes = Vec::new();
         for _ in 0..count * self.parts {
@@ -54,7 +54,7 @@ impl Kind {
     }
 
     /// A scalar in the first bytes.
-    fn scalar(self, value: f64) -> [u8; 16] {
+    pub fn scalar(self, value: f64) -> [u8; 16] {
         let mut scalar = [0; 16];
         match self.number {
             0 | 4 => scalar[..4].copy_from_slice(&(value as f32).to_le_bytes()),
@@ -79,7 +79,7 @@ fn store(guest: &mut Guest, address: u64, bytes: &[u8]) {
 }
 
 /// Memory with these bytes.
-fn put(guest: &mut Guest, bytes: &[u8]) -> u64 {
+pub fn put(guest: &mut Guest, bytes: &[u8]) -> u64 {
     let address = allocate(guest, bytes.len() as u64);
     store(guest, address, bytes);
     address

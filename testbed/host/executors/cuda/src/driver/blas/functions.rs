@@ -6,11 +6,13 @@
 
 use std::ffi::{c_int, c_void};
 
-use vgpu_abi::blas::BlasStatus;
+use vgpu_abi::blas::{BlasStatus, MatmulAlgo, MatmulHeuristicResult};
 use vgpu_abi::driver::CUstream;
 
 /// `cublasHandle_t`
 pub(crate) type BlasHandle = usize;
+/// A record of cuBLASLt's: what describes a product, a matrix, or what an algorithm may rely on.
+pub(crate) type Record = usize;
 /// A device address of an operand, or of an array of addresses.
 type At = u64;
 /// Alpha or beta: in host memory or, in the pointer mode for that, in device memory.
@@ -101,6 +103,27 @@ functions! {
     cublasDotEx_64(BlasHandle, i64, At, c_int, i64, At, c_int, i64, At, c_int, c_int);
     cublasDotcEx_64(BlasHandle, i64, At, c_int, i64, At, c_int, i64, At, c_int, c_int);
     cublasNrm2Ex_64(BlasHandle, i64, At, c_int, i64, At, c_int, c_int);
+    // Of cuBLASLt. A product: compute type, type of alpha and beta.
+    cublasLtMatmulDescCreate(*mut Record, c_int, c_int);
+    cublasLtMatmulDescSetAttribute(Record, c_int, *const c_void, usize);
+    cublasLtMatmulDescDestroy(Record);
+    // A matrix: type, rows, columns, leading dimension.
+    cublasLtMatrixLayoutCreate(*mut Record, c_int, u64, u64, i64);
+    cublasLtMatrixLayoutSetAttribute(Record, c_int, *const c_void, usize);
+    cublasLtMatrixLayoutDestroy(Record);
+    cublasLtMatmulPreferenceCreate(*mut Record);
+    cublasLtMatmulPreferenceSetAttribute(Record, c_int, *const c_void, usize);
+    cublasLtMatmulPreferenceDestroy(Record);
+    // Handle; product; A, B, C, D; preference; how many are wanted; the algorithms; how many there are.
+    cublasLtMatmulAlgoGetHeuristic(
+        BlasHandle, Record, Record, Record, Record, Record, Record, c_int, *mut MatmulHeuristicResult,
+        *mut c_int,
+    );
+    // Handle; product; alpha; A; B; beta; C; D; algorithm; workspace; stream.
+    cublasLtMatmul(
+        BlasHandle, Record, Factor, At, Record, At, Record, Factor, At, Record, At, Record,
+        *const MatmulAlgo, At, usize, CUstream,
+    );
     // Handle; n; alpha, its type; x, type, increment; y; compute type.
     cublasAxpyEx_64(BlasHandle, i64, Factor, c_int, At, c_int, i64, At, c_int, i64, c_int);
 }

@@ -7,7 +7,7 @@ use vgpu_abi::CUresult;
 use vgpu_abi::blas::{BlasStatus, POINTER_MODE_DEVICE, POINTER_MODE_HOST};
 
 use super::functions::BlasHandle;
-use super::library::{Blas, Table};
+use super::library::{Blas, LtTable, Table};
 use crate::driver::context::Context;
 use crate::driver::range::DeviceRange;
 use crate::driver::stream::Stream;
@@ -83,6 +83,10 @@ impl Handle {
 
     pub(super) fn table(&self) -> &Table {
         &self.blas.table
+    }
+
+    pub(super) fn lt(&self) -> Option<&LtTable> {
+        self.blas.lt.as_ref()
     }
 
     pub(super) const fn raw(&self) -> BlasHandle {

@@ -1,6 +1,6 @@
 //! The library and its functions.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
@@ -23,20 +23,20 @@ pub(crate) struct NoBlas {
     tried: Vec<String>,
 }
 
-/// Declares the table of functions.
+/// Declares a table of functions.
 macro_rules! table {
-    ($($name:ident)*) => {
-        /// Functions of a library that stays loaded, named as cuBLAS names them.
+    ($(#[$meta:meta])* $table:ident { $($name:ident)* }) => {
+        $(#[$meta])*
         #[allow(non_snake_case, reason = "the names are cuBLAS's")]
-        pub(super) struct Table { $( pub(super) $name: functions::$name, )* }
+        pub(super) struct $table { $( pub(super) $name: functions::$name, )* }
 
-        impl Table {
+        impl $table {
             /// The functions, or the name of one that the library lacks.
             fn find(library: &Library) -> Result<Self, &'static str> {
                 Ok(Self { $(
                     $name: {
                         let symbol = concat!(stringify!($name), "\0").as_bytes();
-                        // SAFETY: the type is that of the function in cublas_v2.h, see `functions`.
+                        // SAFETY: the type is that of the function in NVIDIA's headers, see `functions`.
                         let found = unsafe { library.get::<functions::$name>(symbol) };
                         *found.map_err(|_| stringify!($name))?
                     },
@@ -47,20 +47,35 @@ macro_rules! table {
 }
 
 table! {
-    cublasCreate_v2 cublasDestroy_v2 cublasSetStream_v2 cublasSetWorkspace_v2
-    cublasSetPointerMode_v2 cublasSetMathMode
-    cublasGemmEx_64 cublasGemmBatchedEx_64 cublasGemmStridedBatchedEx_64
-    cublasStrsm_v2_64 cublasDtrsm_v2_64 cublasCtrsm_v2_64 cublasZtrsm_v2_64
-    cublasStrsmBatched_64 cublasDtrsmBatched_64 cublasCtrsmBatched_64 cublasZtrsmBatched_64
-    cublasDotEx_64 cublasDotcEx_64 cublasNrm2Ex_64 cublasAxpyEx_64
-    cublasSasum_v2_64 cublasDasum_v2_64 cublasScasum_v2_64 cublasDzasum_v2_64
+    /// Functions of cuBLAS, which stays loaded, named as cuBLAS names them.
+    Table {
+        cublasCreate_v2 cublasDestroy_v2 cublasSetStream_v2 cublasSetWorkspace_v2
+        cublasSetPointerMode_v2 cublasSetMathMode
+        cublasGemmEx_64 cublasGemmBatchedEx_64 cublasGemmStridedBatchedEx_64
+        cublasStrsm_v2_64 cublasDtrsm_v2_64 cublasCtrsm_v2_64 cublasZtrsm_v2_64
+        cublasStrsmBatched_64 cublasDtrsmBatched_64 cublasCtrsmBatched_64 cublasZtrsmBatched_64
+        cublasDotEx_64 cublasDotcEx_64 cublasNrm2Ex_64 cublasAxpyEx_64
+        cublasSasum_v2_64 cublasDasum_v2_64 cublasScasum_v2_64 cublasDzasum_v2_64
+    }
 }
 
-/// cuBLAS of the host. Stays loaded while anything of it is in use.
+table! {
+    /// Functions of cuBLASLt.
+    LtTable {
+        cublasLtMatmul cublasLtMatmulAlgoGetHeuristic
+        cublasLtMatmulDescCreate cublasLtMatmulDescSetAttribute cublasLtMatmulDescDestroy
+        cublasLtMatrixLayoutCreate cublasLtMatrixLayoutSetAttribute cublasLtMatrixLayoutDestroy
+        cublasLtMatmulPreferenceCreate cublasLtMatmulPreferenceSetAttribute cublasLtMatmulPreferenceDestroy
+    }
+}
+
+/// cuBLAS of the host, and cuBLASLt. Stays loaded while anything of it is in use.
 pub(crate) struct Blas {
     pub(super) table: Table,
-    /// Behind the functions, which are gone with it.
-    _library: Library,
+    /// `None`: there is no cuBLASLt, which has been said.
+    pub(super) lt: Option<LtTable>,
+    /// Behind the functions, which are gone with them.
+    _libraries: (Library, Option<Library>),
 }
 
 impl std::fmt::Debug for Blas {
@@ -90,13 +105,42 @@ impl Blas {
         Err(NoBlas { tried })
     }
 
-    fn open(path: &Path) -> Result<Arc<Self>, String> {
-        // SAFETY: whoever starts the executor chose the library; its initialisers are those that any CUDA
-        // program runs.
-        let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
-        let library = library.map_err(|error| format!("load {}: {error}", path.display()))?;
-        let table = Table::find(&library).map_err(|lacks| format!("{} has no {lacks}", path.display()))?;
-        tracing::info!("cuBLAS is {}", path.display());
-        Ok(Arc::new(Self { table, _library: library }))
+    /// Whether there is cuBLASLt too.
+    pub(crate) const fn has_lt(&self) -> bool {
+        self.lt.is_some()
     }
+
+    fn open(path: &Path) -> Result<Arc<Self>, String> {
+        let (library, table) = find(path, Table::find)?;
+        tracing::info!("cuBLAS is {}", path.display());
+        let lt = lt_beside(path).ok_or_else(|| format!("{} has no version in its name", path.display()));
+        let (lt_library, lt) = match lt.and_then(|path| find(&path, LtTable::find)) {
+            Ok((library, table)) => (Some(library), Some(table)),
+            Err(why) => {
+                tracing::warn!("products with epilogues are refused, because cuBLASLt cannot be used: {why}");
+                (None, None)
+            }
+        };
+        Ok(Arc::new(Self { table, lt, _libraries: (library, lt_library) }))
+    }
+}
+
+/// Loads a library and finds its functions.
+fn find<T>(
+    path: &Path,
+    functions: impl FnOnce(&Library) -> Result<T, &'static str>,
+) -> Result<(Library, T), String> {
+    // SAFETY: whoever starts the executor chose the library; its initialisers are those that any CUDA program
+    // runs.
+    let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
+    let library = library.map_err(|error| format!("load {}: {error}", path.display()))?;
+    let table = functions(&library).map_err(|lacks| format!("{} has no {lacks}", path.display()))?;
+    Ok((library, table))
+}
+
+/// The library of cuBLASLt that belongs to one of cuBLAS: it lies in the same folder, and has the same
+/// version.
+fn lt_beside(path: &Path) -> Option<PathBuf> {
+    let version = path.file_name()?.to_str()?.strip_prefix("libcublas.")?;
+    Some(path.with_file_name(format!("libcublasLt.{version}")))
 }

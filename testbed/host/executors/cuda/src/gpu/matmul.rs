@@ -1,0 +1,97 @@
+//! Products of cuBLASLt of a session: with an epilogue, or with a C that is not D.
+
+use vgpu_device::{MatrixShape, Strided};
+use vgpu_wire::body::matmul::{BiasGradient, Epilogue, MatmulLt};
+
+use crate::driver::blas::matmul::MatmulOperands;
+use crate::driver::range::DeviceRange;
+use crate::gpu::operand::{OperandError, element, fits};
+use crate::gpu::product::{OPERATION_LAST, ProductError, Products, Target, counts};
+
+/// Bits of a mask's leading dimension come in these portions.
+const MASK_BITS: u64 = 128;
+
+const fn invalid(name: &'static str, value: u64) -> OperandError {
+    OperandError::Invalid { name, value }
+}
+
+impl Products {
+    /// Gives a stream a product of cuBLASLt.
+    #[allow(clippy::many_single_char_names, reason = "the names of BLAS")]
+    pub(crate) fn matmul(&mut self, to: &Target<'_>, body: &MatmulLt) -> Result<(), ProductError> {
+        let [m, n, k] = body.size;
+        if m == 0 || n == 0 || body.batch == 0 {
+            return Ok(());
+        }
+        let epilogue =
+            Epilogue::from_number(body.epilogue).ok_or(invalid("an epilogue", body.epilogue.into()))?;
+        if let Some(&other) = body.operation.iter().find(|&&operation| operation > OPERATION_LAST) {
+            return Err(invalid("an operation", other.into()).into());
+        }
+        let stored = |at: usize, [rows, columns]: [u64; 2]| {
+            if body.operation[at] == 0 { [rows, columns] } else { [columns, rows] }
+        };
+        let shapes = [stored(0, [m, k]), stored(1, [k, n]), [m, n], [m, n]];
+        let scalars = to.scalars(body.flags, [body.alpha, body.beta], body.scale)?;
+        let [alpha, beta] = scalars.each_ref().map(|factor| counts(factor, body.scale));
+        // As with other products, what does not count is not read; sums of A or B read it all the same.
+        let reads = |gradient| k > 0 && (alpha || epilogue.gradient == Some(gradient));
+        let counted = [reads(BiasGradient::A), reads(BiasGradient::B), beta, true];
+        let matrix = |at: usize, name| -> Result<Option<DeviceRange>, OperandError> {
+            let [rows, columns] = shapes[at];
+            let (leading, element) = (body.leading[at], element(body.types[at])?);
+            let shape = MatrixShape { rows, columns, leading, element };
+            // One column of C may stand for all.
+            let shape = if at == 2 && leading == 0 { shape } else { fits(shape)? };
+            let place = Strided { address: body.matrix[at], stride: body.stride[at], element };
+            counted[at].then(|| to.memory.matrices(name, place, shape, body.batch)).transpose()
+        };
+        let (a, b, c) = (matrix(0, "A")?, matrix(1, "B")?, matrix(2, "C")?);
+        let Some(d) = matrix(3, "D")? else { unreachable!("D is always looked up") };
+        let operands = MatmulOperands {
+            // cuBLASLt may want an address all the same: that of D is one of the session's.
+            matrices: [a.unwrap_or(d), b.unwrap_or(d), c.unwrap_or(d), d],
+            shapes,
+            bias: epilogue.uses_bias().then(|| bias(to, body, epilogue)).transpose()?,
+            aux: epilogue.auxiliary.then(|| auxiliary(to, body, epilogue)).transpose()?,
+            aux_has_type: !epilogue.masks(),
+            scalars,
+            workspace: to.named_workspace(body.workspace, body.workspace_bytes)?.or(to.workspace),
+        };
+        Ok(self.handle()?.matmul(to.stream, body, &operands)?)
+    }
+}
+
+/// The bias, or where its gradient goes: an element for each row of D, or for each column.
+fn bias(to: &Target<'_>, body: &MatmulLt, epilogue: Epilogue) -> Result<DeviceRange, OperandError> {
+    let [rows, columns, _] = body.size;
+    let length = if epilogue.gradient == Some(BiasGradient::B) { columns } else { rows };
+    let element = element(body.bias_type)?;
+    let shape = MatrixShape { rows: length, columns: 1, leading: length, element };
+    let place = Strided { address: body.bias, stride: body.bias_stride, element };
+    to.memory.matrices("the bias", place, shape, body.batch)
+}
+
+/// The auxiliary matrix, or the mask: eight rows of a column in a byte.
+fn auxiliary(to: &Target<'_>, body: &MatmulLt, epilogue: Epilogue) -> Result<DeviceRange, OperandError> {
+    let [rows, columns, _] = body.size;
+    let (name, address) = ("the auxiliary matrix", body.aux);
+    if !epilogue.masks() {
+        let element = element(body.aux_type)?;
+        let shape = fits(MatrixShape { rows, columns, leading: body.aux_leading, element })?;
+        return to.memory.matrices(
+            name,
+            Strided { address, stride: body.aux_stride, element },
+            shape,
+            body.batch,
+        );
+    }
+    if body.aux_leading < rows || !body.aux_leading.is_multiple_of(MASK_BITS) {
+        return Err(invalid("a mask's leading dimension", body.aux_leading));
+    }
+    if body.aux_stride % 8 != 0 {
+        return Err(invalid("a mask's stride", body.aux_stride.cast_unsigned()));
+    }
+    let shape = MatrixShape { rows: rows.div_ceil(8), columns, leading: body.aux_leading / 8, element: 1 };
+    to.memory.matrices(name, Strided { address, stride: body.aux_stride / 8, element: 1 }, shape, body.batch)
+}
