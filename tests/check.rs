@@ -1,13 +1,11 @@
 //! `vgpu-run check` as scripts meet it: exit codes, what goes to which stream, and that what is broken has
 //! one name wherever it is met.
 
-#[path = "common/executable.rs"]
-mod executable;
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::Value;
+use vgpu_artifacts::executable;
 
 /// An empty bus, gone when the test ends.
 struct Bus(PathBuf);
@@ -128,7 +126,7 @@ fn interrupted_it_takes_its_children_along() {
     std::fs::create_dir(&tools).unwrap();
     let (script, mark) = (tools.join("systemctl"), bus.0.join("mark"));
     let text = format!("#!/bin/sh\necho $$ > {}\nexec sleep 1000\n", mark.display());
-    executable::write(&script, text.as_bytes());
+    executable::write(&script, text.as_bytes()).unwrap();
     let mut check = Command::new(env!("CARGO_BIN_EXE_vgpu-run"))
         .args(["check", "--service"])
         .env("PATH", format!("{}:/usr/bin:/bin", tools.display()))

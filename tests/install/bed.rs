@@ -12,9 +12,8 @@ use std::process::{Child, Command, Output, Stdio};
 
 use nix::unistd::Uid;
 use tempfile::TempDir;
+use vgpu_artifacts::executable;
 pub use xtask::shims::sha256;
-
-use crate::executable;
 
 /// The script under test.
 pub const SCRIPT: &str = include_str!("../../install.sh");
@@ -70,7 +69,7 @@ impl Bed {
         if let Some(busybox) = &mut shell.busybox {
             // The cache is in a home that the user may not enter.
             let near = folder.path().join("busybox");
-            executable::write(&near, &fs::read(&*busybox).unwrap());
+            executable::write(&near, &fs::read(&*busybox).unwrap()).unwrap();
             shell.words[0] = near.clone().into();
             *busybox = near;
         }
@@ -272,7 +271,7 @@ pub fn give(path: &Path) {
 
 /// Writes a program.
 pub fn program(path: &Path, text: &str) {
-    executable::write(path, text.as_bytes());
+    executable::write(path, text.as_bytes()).unwrap();
 }
 
 /// What the script said.

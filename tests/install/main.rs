@@ -3,8 +3,6 @@
 
 mod bed;
 mod ending;
-#[path = "../common/executable.rs"]
-mod executable;
 mod installing;
 mod places;
 mod releases;

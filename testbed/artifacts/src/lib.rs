@@ -1,11 +1,12 @@
 //! The real libraries and models that tests use: fetched by name, version and digest with the clients of the
 //! public registries, unpacked, and kept in `$XDG_CACHE_HOME/vgpu-run` ([`Cache`]). `artifacts.toml` and
-//! `debian.toml` say what there is.
+//! `debian.toml` say what there is. [`executable`] puts programs in place for tests that start them.
 
 mod cache;
 mod debian;
 mod download;
 mod error;
+pub mod executable;
 mod hashing;
 mod progress;
 mod spec;

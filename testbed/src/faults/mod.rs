@@ -2,7 +2,6 @@
 //! in the midst of it, and compares the headline with what the catalogue says.
 
 mod catalogue;
-mod executable;
 mod makers;
 mod patch;
 mod plan;

@@ -7,10 +7,10 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use vgpu_artifacts::executable;
 use vgpu_testbed::backends::Backend;
 use vgpu_testbed::programs;
 
-use super::super::executable;
 use super::super::patch::Patch;
 use super::super::plan::{Era, Maker, Plan, When};
 use super::super::scene::Scene;
@@ -263,11 +263,11 @@ pub const MAKERS: &[(&str, Maker)] = &[
     ("era-b-with-llama-server", |plan| {
         installed(plan, |scene| {
             let standin = vgpu_testbed::programs::standin()?;
-            executable::copy(&standin.with_file_name("ollama-era-b"), &scene.ollama())
+            Ok(executable::copy(&standin.with_file_name("ollama-era-b"), &scene.ollama())?)
         });
     }),
     ("another-program-called-ollama", |plan| {
-        installed(plan, |scene| executable::copy("/bin/true".as_ref(), &scene.ollama()));
+        installed(plan, |scene| Ok(executable::copy("/bin/true".as_ref(), &scene.ollama())?));
     }),
     // ---- loader
     ("real-libcuda-wins", |plan| {

@@ -6,9 +6,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
+use vgpu_artifacts::executable;
 use vgpu_testbed::programs;
 
-use super::super::executable;
 use super::super::patch::Patch;
 use super::super::plan::{Era, Maker, Model, When};
 use super::super::scene::install::script;

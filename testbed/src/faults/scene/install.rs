@@ -5,11 +5,11 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use vgpu_artifacts::executable;
 use vgpu_testbed::backends::Backend;
 use vgpu_testbed::programs;
 
 use super::Scene;
-use crate::faults::executable;
 use crate::faults::settings::Era;
 
 /// Another name for a file, or a copy where that cannot be.
@@ -30,7 +30,7 @@ pub fn own_copy(path: &Path) -> Result<()> {
 
 /// Writes a script that can be executed.
 pub fn script(path: &Path, text: &str) -> Result<()> {
-    executable::write(path, format!("#!/bin/sh\n{text}\n").as_bytes())
+    Ok(executable::write(path, format!("#!/bin/sh\n{text}\n").as_bytes())?)
 }
 
 /// The folder of the built programs.
