@@ -96,21 +96,19 @@ impl<'a> Capture<'a> {
 
     /// Adds the next node, which is what `give` gives the stream, behind earlier ones. `give` makes no other
     /// work depend on the stream.
-    pub(crate) fn work(
+    pub(crate) fn work<E: From<DriverError>>(
         &mut self,
         after: impl Iterator<Item = u32>,
-        give: impl FnOnce(&Stream) -> Result<(), DriverError>,
-    ) -> Result<(), DriverError> {
+        give: impl FnOnce(&Stream) -> Result<(), E>,
+    ) -> Result<(), E> {
         let mut earlier = self.earlier(after);
         self.depend(&mut earlier)?;
         give(self.stream)?;
         match self.look()?.1[..] {
-            [node] => {
-                self.push(node);
-                Ok(())
-            }
-            ref several => self.empty(several),
+            [node] => self.push(node),
+            ref several => self.empty(several)?,
         }
+        Ok(())
     }
 
     /// Adds a node that does nothing, behind earlier ones.

@@ -17,13 +17,16 @@ mod step;
 use std::sync::Arc;
 
 use vgpu_device::{SessionHost, Violation};
-use vgpu_wire::Body;
+use vgpu_wire::{Body, JOIN_ALL};
 
 use crate::driver::error::DriverError;
 use crate::driver::graph::{Capture, Exec, Graph};
+use crate::driver::range::DeviceRange;
 use crate::gpu::copy::At;
 use crate::gpu::fence::Fence;
 use crate::gpu::part::Part;
+use crate::gpu::product::{Products, Target, Workspace};
+use crate::shared::Shared;
 use relay::Relay;
 use step::Step;
 
@@ -36,64 +39,69 @@ pub(crate) struct Instance {
     exec: Exec,
     /// By number of the node.
     steps: Vec<Step>,
+    /// What products work in that name no memory for it.
+    workspace: Option<Workspace>,
+    /// Whether there are products.
+    has_products: bool,
     /// The state of the session's memory in which all ranges were the session's.
     checked: u64,
     /// Whether memory of the graph's own stands in for guest memory that the driver does not register.
     stands_in: bool,
+    launched: bool,
     /// The end of the newest launch, if memory of the graph's own stands in for the guest's: the next launch
     /// must not touch it before.
     newest: Option<Arc<Fence>>,
 }
 
-/// What came of a change.
-#[derive(Debug)]
-pub(crate) struct Changed {
-    /// What launches before the change may use.
-    pub(crate) replaced: Replaced,
-    /// Whether the driver had to instantiate the graph anew, so that its launches before and after the
-    /// change have no order of the driver's.
-    pub(crate) anew: bool,
-}
-
-/// What launches before a change may use.
-#[derive(Debug, Default)]
-pub(crate) struct Replaced {
-    exec: Option<Exec>,
-    steps: Vec<Step>,
-}
-
-impl Replaced {
-    /// Whether there is nothing to keep.
-    pub(crate) const fn is_empty(&self) -> bool {
-        self.exec.is_none() && self.steps.is_empty()
-    }
-}
-
-/// Captures nodes, as their steps have it.
-fn capture(part: &mut Part, nodes: &[Node], steps: &[Step]) -> Result<Graph, DriverError> {
+/// Captures nodes, as their steps have it. Products that share a workspace come one after the other.
+fn capture(
+    part: &mut Part,
+    nodes: &[Node],
+    steps: &[Step],
+    workspace: Option<DeviceRange>,
+) -> Result<Graph, GraphError> {
     let host = part.host().clone();
-    let mut capture = Capture::begin(part.capturing()?)?;
-    for (node, step) in nodes.iter().zip(steps) {
+    let (stream, products, memory) = part.capturing()?;
+    let mut capture = Capture::begin(stream)?;
+    let mut product = None;
+    for (number, (node, step)) in (0..).zip(nodes.iter().zip(steps)) {
         if host.stopping() {
-            return Err(step::STOPPED);
+            return Err(step::STOPPED.into());
         }
+        let after = node.after.iter().copied();
         match step {
-            Step::Point => capture.point(node.after.iter().copied().chain(node.awaits))?,
-            step => capture.work(node.after.iter().copied(), |stream| step.issue(node, stream))?,
+            Step::Point => capture.point(after.chain(node.awaits))?,
+            Step::Product => {
+                let shares = node.shares_workspace();
+                capture.work(after.chain(product.filter(|_| shares)), |stream| {
+                    node.product(products, &Target { stream, memory, workspace })
+                })?;
+                product = if shares { Some(number) } else { product };
+            }
+            step => capture.work(after, |stream| step.issue(node, stream))?,
         }
     }
-    capture.end()
+    Ok(capture.end()?)
 }
 
 impl Instance {
     /// Captures and instantiates a graph.
-    pub(crate) fn new(part: &mut Part, nodes: &[Node]) -> Result<Self, GraphError> {
+    pub(crate) fn new(part: &mut Part, shared: &Shared, nodes: &[Node]) -> Result<Self, GraphError> {
+        let has_products = nodes.iter().any(Node::is_product);
+        if has_products {
+            part.products.prepare(shared, &part.context)?;
+        }
+        let shares = nodes.iter().any(Node::shares_workspace);
+        let workspace = if shares { Products::workspace(shared, &part.memory) } else { None };
         let checked = part.memory.changes();
         let all: Vec<u32> = (0..nodes.len() as u32).collect();
         let steps = step::find(part, nodes, &all)?;
         let stands_in = step::stand_in(nodes, &steps)?;
-        let exec = Exec::instantiate(capture(part, nodes, &steps)?)?;
-        Ok(Self { exec, steps, checked, stands_in, newest: None })
+        let graph = capture(part, nodes, &steps, workspace.as_ref().map(Workspace::range))?;
+        let exec = Exec::instantiate(graph)?;
+        shared.count_instantiation();
+        let (launched, newest) = (false, None);
+        Ok(Self { exec, steps, workspace, has_products, checked, stands_in, launched, newest })
     }
 
     /// Makes changes: `changed` are the numbers of the nodes that are others now, with what they were. The
@@ -101,40 +109,75 @@ impl Instance {
     pub(crate) fn change(
         &mut self,
         part: &mut Part,
+        shared: &Shared,
+        message: u64,
         nodes: &[Node],
         changed: &[(u32, Node)],
-    ) -> Result<Changed, GraphError> {
+    ) -> Result<(), GraphError> {
         let mut numbers: Vec<u32> = changed.iter().map(|(number, _)| *number).collect();
         numbers.sort_unstable();
         numbers.dedup();
+        self.share_workspace(part, shared, nodes);
         let steps = step::find(part, nodes, &numbers)?;
-        let mut replaced = Replaced::default();
+        let mut replaced = Vec::new();
         for (&number, step) in numbers.iter().zip(steps) {
             let old = std::mem::replace(&mut self.steps[number as usize], step);
             if !old.uses_the_same(&self.steps[number as usize]) {
-                replaced.steps.push(old);
+                replaced.push(old);
             }
+        }
+        if !replaced.is_empty() {
+            // Launches before the change may use it.
+            part.after_all(message, replaced)?;
         }
         if numbers.iter().any(|&number| nodes[number as usize].span().is_some()) {
             self.stands_in = step::stand_in(nodes, &self.steps)?;
         }
         let in_place = changed.iter().all(|(number, old)| old.is_set_in_place(&nodes[*number as usize]));
-        let done = if in_place {
-            numbers.iter().try_for_each(|&number| self.set_kernel(number, &nodes[number as usize]))
-        } else {
-            capture(part, nodes, &self.steps).and_then(|graph| self.exec.update(&graph))
-        };
-        let anew = match done {
-            Ok(()) => false,
+        if !in_place {
+            return self.capture_anew(part, shared, message, nodes);
+        }
+        match numbers.iter().try_for_each(|&number| self.set_kernel(number, &nodes[number as usize])) {
+            Ok(()) => Ok(()),
+            Err(error) if error.loses_context() => Err(error.into()),
+            Err(_) => self.capture_anew(part, shared, message, nodes),
+        }
+    }
+
+    /// Gets a workspace if a product was changed so that it needs the graph's.
+    fn share_workspace(&mut self, part: &Part, shared: &Shared, nodes: &[Node]) {
+        if self.has_products && self.workspace.is_none() && nodes.iter().any(Node::shares_workspace) {
+            self.workspace = Products::workspace(shared, &part.memory);
+        }
+    }
+
+    /// Captures the graph as it is now, and gives it to later launches: by an update of the instance, or by
+    /// another, whose launches come after those of the first.
+    fn capture_anew(
+        &mut self,
+        part: &mut Part,
+        shared: &Shared,
+        message: u64,
+        nodes: &[Node],
+    ) -> Result<(), GraphError> {
+        let checked = part.memory.changes();
+        let workspace = self.workspace.as_ref().map(Workspace::range);
+        let graph = capture(part, nodes, &self.steps, workspace)?;
+        match self.exec.update(&graph) {
+            Ok(()) => {}
             Err(error) if error.loses_context() => return Err(error.into()),
             // Whatever the reason: the driver may make of the graph what it would not make of the instance.
             Err(_) => {
-                let exec = Exec::instantiate(capture(part, nodes, &self.steps)?)?;
-                replaced.exec = Some(std::mem::replace(&mut self.exec, exec));
-                true
+                let former = std::mem::replace(&mut self.exec, Exec::instantiate(graph)?);
+                shared.count_instantiation();
+                if std::mem::replace(&mut self.launched, false) {
+                    part.streams.join(JOIN_ALL, message)?;
+                }
+                part.after_all(message, former)?;
             }
-        };
-        Ok(Changed { replaced, anew })
+        }
+        self.checked = checked;
+        Ok(())
     }
 
     fn set_kernel(&self, number: u32, node: &Node) -> Result<(), DriverError> {
@@ -151,15 +194,38 @@ impl Instance {
         self.steps.iter().any(|step| step.grant().is_some_and(|grant| addresses.contains(&grant)))
     }
 
-    /// Launches the graph in a stream. All ranges must be the session's still.
-    pub(crate) fn launch(&mut self, part: &mut Part, nodes: &[Node], at: At) -> Result<(), GraphError> {
+    /// Looks whether all that the graph names is the session's, if memory was taken from that since.
+    fn check(
+        &mut self,
+        part: &mut Part,
+        shared: &Shared,
+        message: u64,
+        nodes: &[Node],
+    ) -> Result<(), GraphError> {
         let changes = part.memory.changes();
-        if changes != self.checked {
-            for node in nodes {
-                step::check_ranges(&part.memory, node)?;
-            }
-            self.checked = changes;
+        if changes == self.checked {
+            return Ok(());
         }
+        for node in nodes {
+            step::check_ranges(&part.memory, node)?;
+        }
+        if self.has_products {
+            // What a product reaches is looked at when it is given to a stream.
+            return self.capture_anew(part, shared, message, nodes);
+        }
+        self.checked = changes;
+        Ok(())
+    }
+
+    /// Launches the graph in a stream.
+    pub(crate) fn launch(
+        &mut self,
+        part: &mut Part,
+        shared: &Shared,
+        nodes: &[Node],
+        at: At,
+    ) -> Result<(), GraphError> {
+        self.check(part, shared, at.message, nodes)?;
         if let Some(newest) = self.newest.take() {
             part.streams.wait(at.stream, &newest)?;
         }
@@ -167,6 +233,7 @@ impl Instance {
         for relay in relays.iter().filter(|relay| relay.upload) {
             relay.give(part, at)?;
         }
+        self.launched = true;
         part.streams.work(at.stream)?.launch_graph(&self.exec)?;
         for relay in relays.iter().filter(|relay| !relay.upload) {
             relay.give(part, at)?;

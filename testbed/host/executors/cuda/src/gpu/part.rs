@@ -120,13 +120,14 @@ impl Part {
         &self.host
     }
 
-    /// The stream that graphs are captured from. It is given no other work, and the legacy default stream
-    /// does not wait for it, which a capture would forbid.
-    pub(crate) fn capturing(&mut self) -> Result<&Stream, DriverError> {
+    /// The stream that graphs are captured from, and what products need that it is given. It is given no other
+    /// work, and the legacy default stream does not wait for it, which a capture would forbid.
+    pub(crate) fn capturing(&mut self) -> Result<(&Stream, &mut Products, &Memory), DriverError> {
         if self.capturing.is_none() {
             self.capturing = Some(Stream::create(&self.context, true, 0)?);
         }
-        Ok(self.capturing.as_ref().expect("it was just made"))
+        let stream = self.capturing.as_ref().expect("it was just made");
+        Ok((stream, &mut self.products, &self.memory))
     }
 
     /// Makes the context the calling thread's, unless it is.

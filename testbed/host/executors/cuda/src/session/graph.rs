@@ -37,10 +37,7 @@ pub(super) struct Outline {
 /// What this executor does not carry out, if the node is such.
 const fn lacking(body: &Body) -> Option<&'static str> {
     match body {
-        Body::Gemm(_) => Some("matrix products in graphs"),
-        Body::TriangularSolve(_) => Some("triangular solves in graphs"),
         Body::MatmulLt(_) => Some("matrix products with epilogues in graphs"),
-        Body::VectorOp(_) => Some("products of vectors in graphs"),
         _ => None,
     }
 }

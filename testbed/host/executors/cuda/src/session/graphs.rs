@@ -4,13 +4,14 @@
 //! put together anew when it is launched, and what is wrong then is the launch's error: nothing of the graph
 //! runs.
 
+use std::sync::Arc;
+
 use vgpu_device::{Resource, SessionError, Violation, Work, graph_nodes, graph_patches};
 use vgpu_wire::body::graph::{GraphDefine, GraphLaunch};
 use vgpu_wire::{Body, JOIN_ALL};
 
 use super::CudaSession;
 use super::graph::{Graph, Outline, mark_of, node};
-use crate::driver::error::DriverError;
 use crate::gpu::copy::At;
 use crate::gpu::graph::{GraphError, Instance, Node};
 
@@ -44,27 +45,36 @@ impl CudaSession {
         Ok(())
     }
 
-    /// Makes the instance of a graph that has none. The inner error is the guest's to be told of.
+    /// Makes the instance of a graph that has none. The inner error is its launch's.
     fn put_together(
         &mut self,
         number: u64,
         graph: &mut Graph,
-    ) -> Result<Result<(), DriverError>, SessionError> {
+    ) -> Result<Result<(), GraphError>, SessionError> {
         if graph.instance.is_some() || self.health.dead().is_some() {
             return Ok(Ok(()));
         }
+        let shared = Arc::clone(&self.shared);
         let Some(part) = self.start(number)? else { return Ok(Ok(())) };
-        match Instance::new(part, &graph.nodes) {
-            Ok(instance) => {
-                // Launches of the former instance come before those of this one.
-                let joined = if graph.launched { part.streams.join(JOIN_ALL, number) } else { Ok(()) };
-                graph.instance = Some(instance);
-                self.shared.count_instantiation();
-                Ok(joined)
-            }
-            Err(GraphError::Driver(error)) => Ok(Err(error)),
-            Err(GraphError::Violation(violation)) => Err(violation.into()),
+        Ok(Instance::new(part, &shared, &graph.nodes).and_then(|instance| {
+            graph.instance = Some(instance);
+            // Launches of the former instance come before those of this one.
+            if graph.launched { Ok(part.streams.join(JOIN_ALL, number)?) } else { Ok(()) }
+        }))
+    }
+
+    /// Tells the guest of a graph that cannot be launched, if so.
+    fn told_of_graph(&self, number: u64, done: Result<(), GraphError>) -> Result<(), SessionError> {
+        match done {
+            Ok(()) => {}
+            Err(GraphError::Violation(violation)) => return Err(violation.into()),
+            Err(GraphError::Driver(error)) => self.told(number, Err(error)),
+            Err(GraphError::Product(error)) => match &self.part {
+                Some(part) => part.refused(number, error.code(), &error),
+                None => self.health.refused(number, error.code(), &error),
+            },
         }
+        Ok(())
     }
 
     /// `GraphUpdate`
@@ -102,30 +112,19 @@ impl CudaSession {
         changed: &[(u32, Node)],
     ) -> Result<(), SessionError> {
         let (Some(graph), Some(part)) = (self.graphs.get_mut(&number), &mut self.part) else { return Ok(()) };
-        let done = match instance.change(part, &graph.nodes, changed) {
-            Ok(change) => {
+        match instance.change(part, &self.shared, message, &graph.nodes, changed) {
+            Ok(()) => {
                 graph.instance = Some(instance);
-                let mut done = Ok(());
-                if change.anew {
-                    self.shared.count_instantiation();
-                    if graph.launched {
-                        done = part.streams.join(JOIN_ALL, message);
-                    }
-                }
-                if !change.replaced.is_empty() {
-                    done = done.and(part.after_all(message, change.replaced));
-                }
-                done
+                Ok(())
             }
-            Err(GraphError::Violation(violation)) => return Err(violation.into()),
+            Err(error @ GraphError::Violation(_)) => self.told_of_graph(message, Err(error)),
             // The next launch puts the graph together anew, and says what is wrong.
-            Err(GraphError::Driver(error)) => {
+            Err(_) => {
                 let kept = part.after_all(message, instance);
-                if error.loses_context() { Err(error) } else { kept }
+                self.told(message, kept);
+                Ok(())
             }
-        };
-        self.told(message, done);
-        Ok(())
+        }
     }
 
     /// `GraphLaunch`
@@ -160,7 +159,7 @@ impl CudaSession {
             self.lack(work, what);
         } else if self.health.dead().is_none() {
             let done = self.launch_instance(At { stream, message: number }, graph)?;
-            self.told(number, done);
+            self.told_of_graph(number, done)?;
         }
         // In any case, so that nobody waits in vain.
         for &node in &graph.outline.ends {
@@ -176,21 +175,11 @@ impl CudaSession {
         Ok(())
     }
 
-    fn launch_instance(
-        &mut self,
-        at: At,
-        graph: &mut Graph,
-    ) -> Result<Result<(), DriverError>, SessionError> {
-        if let Err(error) = self.put_together(at.message, graph)? {
-            return Ok(Err(error));
-        }
-        let (Some(part), Some(instance)) = (&mut self.part, &mut graph.instance) else { return Ok(Ok(())) };
+    fn launch_instance(&mut self, at: At, graph: &mut Graph) -> Result<Result<(), GraphError>, SessionError> {
+        let ready = self.put_together(at.message, graph)?;
+        let (Some(part), Some(instance)) = (&mut self.part, &mut graph.instance) else { return Ok(ready) };
         graph.launched = true;
-        match instance.launch(part, &graph.nodes, at) {
-            Ok(()) => Ok(Ok(())),
-            Err(GraphError::Driver(error)) => Ok(Err(error)),
-            Err(GraphError::Violation(violation)) => Err(violation.into()),
-        }
+        Ok(ready.and_then(|()| instance.launch(part, &self.shared, &graph.nodes, at)))
     }
 
     /// `GraphDestroy`: launches that are under way have everything that they need.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use vgpu_wire::body::copy::{CopyDevice, CopyIn, CopyOut, CopyRows, Fill};
+use vgpu_wire::body::gemm::Gemm;
 use vgpu_wire::body::graph::{GraphDefine, GraphDestroy, GraphLaunch, GraphUpdate};
 use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::memory::MemFree;
@@ -251,6 +252,101 @@ fn fills_and_copies_of_every_shape_are_nodes() {
         assert_eq!(f32s(&mut guest, a + 2048, 4), [7., 7., 1., 1.]);
         // Slices one by one are more nodes than one copy.
         assert_eq!(looped.cuda.instantiations() - before, 1);
+        assert_eq!(guest.late(), None);
+    });
+}
+
+/// A product of two matrices of 32 by 32 `f32`.
+fn product(a: u64, b: u64, c: u64) -> Gemm {
+    let mut one = [0; 16];
+    one[..4].copy_from_slice(&1_f32.to_le_bytes());
+    Gemm {
+        stream: 0,
+        flags: 0,
+        operation: [0; 2],
+        types: [0; 3],
+        compute: 68,
+        scale: 0,
+        algorithm: -1,
+        math: 0,
+        batch: 1,
+        size: [32; 3],
+        leading: [32; 3],
+        stride: [0; 3],
+        matrix: [a, b, c],
+        alpha: one,
+        beta: [0; 16],
+        workspace: 0,
+        workspace_bytes: 0,
+    }
+}
+
+#[test]
+fn products_are_nodes_too() {
+    adversarial("graphs::products_are_nodes_too", |looped| {
+        let mut guest = looped.bench.guest(0);
+        prepared(&mut guest);
+        let [a, b, c, d, other] = [0; 5].map(|_| allocate(&mut guest, 4096));
+        let copy = CopyDevice { stream: 0, reserved: 0, destination: c, source: d, bytes: 4 };
+        let nothing = Gemm { size: [0, 32, 32], ..product(a, b, c) };
+        define(
+            &mut guest,
+            &[
+                node(&[], &fill(2.0, a), &[]),
+                node(&[], &fill(3.0, b), &[]),
+                node(&[0, 1], &product(a, b, c), &[]),
+                node(&[2], &product(a, c, d), &[]),
+                node(&[3], &copy, &[]),
+                node(&[0, 4], &nothing, &[]),
+            ],
+        );
+        let sums = |guest: &mut Guest| {
+            go(guest, 1);
+            [c, d].map(|p| f32::from_bits(read_u32(guest, p)) as u32)
+        };
+        // 32 terms of 2 * 3, then 32 of 2 * 192; the copy comes last.
+        assert_eq!(sums(&mut guest), [12_288; 2]);
+        update(&mut guest, 1, &fill(5.0, b), &[]);
+        assert_eq!(sums(&mut guest), [20_480; 2]);
+        update(&mut guest, 3, &product(c, c, d), &[]);
+        assert_eq!(sums(&mut guest), [3_276_800; 2]);
+        update(&mut guest, 4, &CopyDevice { source: a, ..copy }, &[]);
+        assert_eq!(sums(&mut guest), [2, 3_276_800]);
+        // Memory that the graph does not name is freed: all is looked at again, and found.
+        guest.send(&MemFree { address: other }, &[]);
+        assert_eq!(sums(&mut guest), [2, 3_276_800]);
+        assert_eq!((looped.cuda.instantiations(), guest.late()), (1, None));
+        // A product of memory that is not there is found at the launch, and nothing of it runs.
+        update(&mut guest, 0, &fill(1.0, a), &[]);
+        update(&mut guest, 3, &product(a, c, d + (1 << 30)), &[]);
+        let number = go(&mut guest, 1);
+        guest.echo();
+        assert_eq!(guest.late(), Some((700, 1, number)));
+    });
+}
+
+#[test]
+fn products_of_parallel_branches_keep_apart() {
+    adversarial("graphs::products_of_parallel_branches_keep_apart", |looped| {
+        let mut guest = looped.bench.guest(0);
+        prepared(&mut guest);
+        let [a, ones, sums] = [0; 3].map(|_| allocate(&mut guest, 16 * 4096));
+        let nodes = (0..16_u16).flat_map(|branch| {
+            let at = |p: u64| p + 4096 * u64::from(branch);
+            let first = 3 * u32::from(branch);
+            [
+                node(&[], &fill(branch.into(), at(a)), &[]),
+                node(&[], &fill(1.0, at(ones)), &[]),
+                node(&[first, first + 1], &product(at(a), at(ones), at(sums)), &[]),
+            ]
+        });
+        define(&mut guest, &nodes.collect::<Vec<_>>());
+        for stream in [1, 2, 1] {
+            go(&mut guest, stream);
+        }
+        let found = f32s(&mut guest, sums, 16 * 1024);
+        let expected = (0..16_u16).flat_map(|branch| [32.0 * f32::from(branch); 1024]);
+        assert!(found.into_iter().eq(expected));
         assert_eq!(guest.late(), None);
     });
 }

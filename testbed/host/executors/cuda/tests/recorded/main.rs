@@ -13,5 +13,6 @@ mod guest;
 mod play;
 
 mod gpu;
+mod graphs;
 mod orders;
 mod payload;

@@ -10,6 +10,7 @@ use crate::driver::error::DriverError;
 use crate::driver::stream::Shape;
 use crate::gpu::code::Kernel;
 use crate::gpu::launch;
+use crate::gpu::product::{ProductError, Products, Target};
 
 /// What a node is, with its kernel.
 #[derive(Debug)]
@@ -32,6 +33,8 @@ pub(crate) enum GraphError {
     Violation(Violation),
     /// The driver refuses, or an address is not the session's.
     Driver(DriverError),
+    /// A product cannot be carried out.
+    Product(ProductError),
 }
 
 impl From<Violation> for GraphError {
@@ -46,7 +49,36 @@ impl From<DriverError> for GraphError {
     }
 }
 
+impl From<ProductError> for GraphError {
+    fn from(error: ProductError) -> Self {
+        Self::Product(error)
+    }
+}
+
 impl Node {
+    /// Whether it is a product, or another operation of cuBLAS.
+    pub(super) const fn is_product(&self) -> bool {
+        matches!(self.body, Body::Gemm(_) | Body::TriangularSolve(_) | Body::VectorOp(_))
+    }
+
+    /// Whether it is a product whose message names no memory for cuBLAS to work in.
+    pub(super) const fn shares_workspace(&self) -> bool {
+        match &self.body {
+            Body::Gemm(body) => body.workspace == 0,
+            _ => self.is_product(),
+        }
+    }
+
+    /// Gives a stream the node's product.
+    pub(super) fn product(&self, products: &mut Products, to: &Target<'_>) -> Result<(), ProductError> {
+        match &self.body {
+            Body::Gemm(body) => products.gemm(to, body),
+            Body::TriangularSolve(body) => products.solve(to, body),
+            Body::VectorOp(body) => products.vector(to, body),
+            _ => Ok(()),
+        }
+    }
+
     /// The span of guest memory that it copies from or to.
     pub(crate) fn span(&self) -> Option<&Span> {
         let span = match &self.body {

@@ -40,6 +40,8 @@ pub(super) enum Step {
     Point,
     Kernel(Arc<Kernel>),
     Transfer(Transfer),
+    /// What it reaches is looked up when it is captured.
+    Product,
     Upload(DeviceRange, Side),
     Download(Side, DeviceRange),
 }
@@ -78,7 +80,8 @@ impl Side {
     }
 }
 
-/// Whether all device memory that a node names, its kernel's parameters apart, is the session's.
+/// Whether all device memory that a node names is the session's: of a kernel nothing is looked at, and of a
+/// product not here.
 pub(super) fn check_ranges(memory: &Memory, node: &Node) -> Result<(), DriverError> {
     if let Some(transfer) = Transfer::find(memory, &node.body) {
         return transfer.map(drop);
@@ -99,6 +102,7 @@ pub(super) fn find(part: &mut Part, nodes: &[Node], numbers: &[u32]) -> Result<V
         }
         let node = &nodes[number as usize];
         let step = match (&node.body, &node.kernel) {
+            _ if node.is_product() => Step::Product,
             (Body::Launch(_), Some(kernel)) => {
                 launch::check(kernel, &node.tail)?;
                 Step::Kernel(Arc::clone(kernel))
@@ -205,7 +209,7 @@ impl Step {
             (Self::Transfer(transfer), _) => transfer.issue(stream),
             (Self::Upload(to, from), _) => stream.copy_in(*to, from.part(to.bytes())),
             (Self::Download(to, from), _) => stream.copy_out(to.part(from.bytes()), *from),
-            (Self::Point | Self::Kernel(_), _) => Ok(()),
+            (Self::Point | Self::Product | Self::Kernel(_), _) => Ok(()),
         }
     }
 
@@ -215,7 +219,7 @@ impl Step {
             (Self::Kernel(one), Self::Kernel(other)) => Arc::ptr_eq(one, other),
             (Self::Upload(_, one), Self::Upload(_, other))
             | (Self::Download(one, _), Self::Download(other, _)) => one.is_same(other),
-            (Self::Point | Self::Transfer(_), _) => true,
+            (Self::Point | Self::Product | Self::Transfer(_), _) => true,
             _ => false,
         }
     }
@@ -224,7 +228,7 @@ impl Step {
     const fn side(&self) -> Option<&Side> {
         match self {
             Self::Upload(_, side) | Self::Download(side, _) => Some(side),
-            Self::Point | Self::Kernel(_) | Self::Transfer(_) => None,
+            Self::Point | Self::Product | Self::Kernel(_) | Self::Transfer(_) => None,
         }
     }
 

@@ -1,0 +1,127 @@
+//! What graphs become.
+
+use serde_json::json;
+use vgpu_wire::body::copy::{CopyIn, CopyOut, Fill};
+use vgpu_wire::body::graph::{GraphDefine, GraphDestroy, GraphLaunch, GraphUpdate};
+use vgpu_wire::body::launch::Launch;
+use vgpu_wire::body::module::ModuleUnload;
+use vgpu_wire::body::session::WindowFree;
+use vgpu_wire::{Mark, Span};
+
+use crate::gpu::Gpu;
+use crate::guest::{Guest, until};
+use crate::play::{LAUNCH, allocate, function, load, node, params, patch, stream, synchronize, window};
+
+/// A word for marks of this module.
+const WORD: u32 = 902;
+const SCALE: Launch = Launch { function: 1, param_bytes: 16, ..LAUNCH };
+
+/// Defines graph 1: an upload with a mark and a fill, a kernel behind both, a download.
+fn define(guest: &mut Guest, memory: u64, place: u64) {
+    let (source, read) = (Span::bar(place, 64), Mark::new(WORD, 1));
+    let up = CopyIn { stream: 0, reserved: 0, destination: memory, source, read };
+    let destination = memory + 64;
+    let (element, width, height) = (4, 16, 1);
+    let fill = Fill { stream: 0, value: 7, element, reserved: 0, destination, pitch: 0, width, height };
+    let destination = Span::bar(place + 64, 64);
+    let down = CopyOut { stream: 0, reserved: 0, source: memory, destination, written: Mark::NONE };
+    let records = [
+        node(&[], &up, &[]),
+        node(&[], &fill, &[]),
+        node(&[0, 1], &SCALE, &params(memory, &[1, 2])),
+        node(&[2], &down, &[]),
+    ]
+    .concat();
+    let span = Span::inline(records.len() as u64);
+    guest.send(&GraphDefine { graph: 1, nodes: 4, flags: 0, records: span }, &records);
+}
+
+fn prepared(gpu: &Gpu) -> (Guest, u64, u64) {
+    let mut guest = gpu.guest();
+    let (memory, place) = (allocate(&mut guest, 4096), window(&mut guest, 4096));
+    stream(&mut guest, 1, 1);
+    load(&mut guest, 1);
+    function(&mut guest, 1, "scale");
+    (guest, memory, place)
+}
+
+const GO: GraphLaunch = GraphLaunch { graph: 1, stream: 1 };
+
+/// Node by node, with the guest's dependencies; then one call for a launch, and one for another kernel.
+#[test]
+fn a_graph_is_captured_once_and_changed_in_place() {
+    let gpu = Gpu::new(&json!({}));
+    let (mut guest, memory, place) = prepared(&gpu);
+    gpu.hold();
+    define(&mut guest, memory, place);
+    guest.send(&GO, &[]);
+    let records = patch(2, &SCALE, &params(memory, &[3, 2]));
+    let span = Span::inline(records.len() as u64);
+    guest.send(&GraphUpdate { graph: 1, nodes: 1, reserved: 0, records: span }, &records);
+    guest.send(&GO, &[]);
+    until("the ring is read", || guest.done() == guest.number);
+    gpu.release();
+    guest.wait_word(WORD, 1);
+    gpu.compare("graph.jsonl");
+}
+
+/// Neither the guest's memory nor its code goes away under a launch, nor does the graph itself.
+#[test]
+fn what_a_graph_uses_lives_until_no_launch_uses_it() {
+    let gpu = Gpu::new(&json!({}));
+    let (mut guest, memory, place) = prepared(&gpu);
+    define(&mut guest, memory, place);
+    guest.echo();
+    gpu.hold();
+    guest.send(&GO, &[]);
+    guest.send(&WindowFree { offset: place }, &[]);
+    guest.send(&ModuleUnload { module: 1, reserved: 0 }, &[]);
+    guest.send(&GraphDestroy { graph: 1, reserved: 0 }, &[]);
+    guest.echo();
+    let gone = ["cuGraphExecDestroy", "cuGraphDestroy", "cuModuleUnload", "cuMemHostUnregister"];
+    assert_eq!(gone.map(|call| gpu.count(call)), [0; 4]);
+    gpu.release();
+    until("all is given back", || gone.iter().all(|call| gpu.count(call) == 1));
+    assert_eq!(guest.late(), None);
+    gpu.check();
+}
+
+/// Memory that the driver does not register is copied before the graph and behind it, through memory of the
+/// graph's own, and two launches of the graph do not share that.
+#[test]
+fn memory_that_is_not_registered_is_relayed() {
+    let gpu = Gpu::new(&json!({ "host_register": false }));
+    let (mut guest, memory, place) = prepared(&gpu);
+    define(&mut guest, memory, place);
+    guest.send(&GO, &[]);
+    stream(&mut guest, 2, 1);
+    guest.send(&GraphLaunch { stream: 2, ..GO }, &[]);
+    synchronize(&mut guest);
+    guest.wait_word(WORD, 1);
+    assert_eq!((gpu.count("cuLaunchHostFunc"), gpu.count("cuGraphLaunch")), (4, 2));
+    assert!(gpu.count("cuStreamWaitEvent") > 0, "the second launch waits for the first one");
+    // A registration is tried once for each range, and is refused as it must be.
+    let refused: Vec<_> = gpu.calls().into_iter().filter(|line| !line["refused"].is_null()).collect();
+    assert!(refused.iter().all(|line| line["call"] == "cuMemHostRegister_v2"), "{refused:?}");
+    assert_eq!(guest.late(), None);
+}
+
+/// An update that the driver refuses makes the graph anew.
+#[test]
+fn a_refused_update_makes_the_graph_anew() {
+    let gpu = Gpu::new(&json!({ "failures": [
+        { "call": "cuGraphExecKernelNodeSetParams_v2", "nth": 1, "status": 910 },
+        { "call": "cuGraphExecUpdate_v2", "nth": 1, "status": 910 },
+    ] }));
+    let (mut guest, memory, place) = prepared(&gpu);
+    define(&mut guest, memory, place);
+    guest.send(&GO, &[]);
+    let records = patch(2, &SCALE, &params(memory, &[3, 2]));
+    let span = Span::inline(records.len() as u64);
+    guest.send(&GraphUpdate { graph: 1, nodes: 1, reserved: 0, records: span }, &records);
+    guest.send(&GO, &[]);
+    synchronize(&mut guest);
+    assert_eq!((gpu.count("cuGraphInstantiateWithFlags"), gpu.count("cuGraphLaunch")), (2, 2));
+    assert_eq!(guest.late(), None);
+    gpu.check();
+}
