@@ -34,11 +34,25 @@ pub(super) struct Outline {
     pub(super) lacks: Option<&'static str>,
 }
 
-/// What this executor does not carry out, if the node is such.
+/// What this executor does not carry out, if the node is such: kinds that the contract gains are refused until
+/// they are handled.
 const fn lacking(body: &Body) -> Option<&'static str> {
     match body {
-        Body::MatmulLt(_) => Some("matrix products with epilogues in graphs"),
-        _ => None,
+        Body::CopyIn(_)
+        | Body::CopyOut(_)
+        | Body::CopyDevice(_)
+        | Body::CopyRows(_)
+        | Body::Fill(_)
+        | Body::Launch(_)
+        | Body::Signal(_)
+        | Body::Join(_)
+        | Body::EventRecord(_)
+        | Body::StreamWait(_)
+        | Body::Gemm(_)
+        | Body::TriangularSolve(_)
+        | Body::MatmulLt(_)
+        | Body::VectorOp(_) => None,
+        _ => Some("graphs with nodes of another kind"),
     }
 }
 

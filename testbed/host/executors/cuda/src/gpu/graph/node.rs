@@ -58,13 +58,14 @@ impl From<ProductError> for GraphError {
 impl Node {
     /// Whether it is a product, or another operation of cuBLAS.
     pub(super) const fn is_product(&self) -> bool {
-        matches!(self.body, Body::Gemm(_) | Body::TriangularSolve(_) | Body::VectorOp(_))
+        matches!(self.body, Body::Gemm(_) | Body::TriangularSolve(_) | Body::MatmulLt(_) | Body::VectorOp(_))
     }
 
     /// Whether it is a product whose message names no memory for cuBLAS to work in.
     pub(super) const fn shares_workspace(&self) -> bool {
         match &self.body {
             Body::Gemm(body) => body.workspace == 0,
+            Body::MatmulLt(body) => body.workspace == 0,
             _ => self.is_product(),
         }
     }
@@ -74,6 +75,7 @@ impl Node {
         match &self.body {
             Body::Gemm(body) => products.gemm(to, body),
             Body::TriangularSolve(body) => products.solve(to, body),
+            Body::MatmulLt(body) => products.matmul(to, body),
             Body::VectorOp(body) => products.vector(to, body),
             _ => Ok(()),
         }
