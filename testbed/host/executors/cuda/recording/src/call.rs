@@ -219,7 +219,7 @@ macro_rules! shown {
 }
 
 shown! {
-    u8, u16, u32, i32, u64, usize => |value, _machine| Some((*value).into());
+    u8, u16, u32, i32, u64, i64, usize => |value, _machine| Some((*value).into());
     CUresult => |value, _machine| Some(value.0.into());
     CUcontext, CUstream, CUevent, CUmodule, CUfunction, CUgraph, CUgraphNode, CUgraphExec
         => |value, _machine| Some(Machine::handle(value.0));
@@ -247,6 +247,17 @@ impl<T: Copy> Shown for InOut<T> {
 impl<T> Shown for In<T> {
     fn shown(&self, _: &Machine) -> Option<Value> {
         None
+    }
+}
+
+/// `cublasHandle_t`
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct BlasHandle(pub usize);
+
+impl Shown for BlasHandle {
+    fn shown(&self, _: &Machine) -> Option<Value> {
+        Some(Machine::handle(self.0))
     }
 }
 

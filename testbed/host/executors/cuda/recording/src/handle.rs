@@ -46,6 +46,8 @@ kinds! {
     Exec "exec";
     /// `CUmemGenericAllocationHandle`
     Physical "physical";
+    /// `cublasHandle_t`
+    Blas "blas";
 }
 
 /// Name of a handle in a record: its kind, and its number in the order of creation, from 1.

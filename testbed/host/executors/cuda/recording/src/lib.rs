@@ -6,7 +6,8 @@
 //!   api        the exports, by the chapters of CUDA's manual
 //!   call       one lock, a line of the record for each call, the device's thread
 //!   machine    all state; what concerns several parts of it
-//!   capture  graph  work  stream  context  code  memory  virtual_memory  host_memory
+//!   products   what cuBLAS is asked
+//!   blas  capture  graph  work  stream  context  code  memory  virtual_memory  host_memory
 //!   place      for tests: a library of their own, and what it recorded
 //!   sequence   expected calls, as data, against a record
 //!   leaves     rule (what can be broken)  handle  options  record  raw (all unsafe code)
@@ -23,6 +24,7 @@
 mod call;
 
 mod api;
+mod blas;
 mod capture;
 mod code;
 mod context;
@@ -33,6 +35,7 @@ mod machine;
 mod memory;
 mod options;
 mod place;
+mod products;
 mod raw;
 mod record;
 mod rule;

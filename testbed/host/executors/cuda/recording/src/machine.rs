@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 use vgpu_abi::CUresult;
 
+use crate::blas::{self, Handled};
 use crate::capture::Captures;
 use crate::code::Modules;
 use crate::context::Contexts;
@@ -61,6 +62,8 @@ pub struct Machine {
     pub graphs: Graphs,
     /// Code.
     pub modules: Modules,
+    /// Handles of cuBLAS.
+    pub blas: Handled,
     /// Work.
     pub work: Work,
 }
@@ -89,6 +92,7 @@ impl Machine {
             captures: Captures::default(),
             graphs: Graphs::new(),
             modules: Modules::new(options.function_threads),
+            blas: blas::none(),
             work: Work::default(),
             options,
         }

@@ -126,6 +126,8 @@ rules! {
     WordMemory = INVALID_VALUE, "a memory operation on memory that the device cannot reach";
     /// "Stream Memory Operations": operations that the device does not support.
     WordUnsupported = NOT_SUPPORTED, "a memory operation that this device does not support";
+    /// `cublasSetWorkspace`: the pointer "has to be aligned to at least 256 bytes".
+    BlasWorkspace = INVALID_VALUE, "a workspace of cuBLAS that is not aligned to 256 bytes";
     /// `cuStreamBeginCapture`: the legacy stream cannot capture.
     CaptureLegacy = STREAM_CAPTURE_UNSUPPORTED, "a capture of the legacy stream";
     /// `cuStreamBeginCapture`: the stream is capturing already.

@@ -41,6 +41,13 @@ impl Context {
         check("cuCtxSetCurrent", unsafe { (self.table().cuCtxSetCurrent)(self.handle) })
     }
 
+    /// Leaves the calling thread without a context: before it ends, for a context is destroyed when no other
+    /// thread has it.
+    pub(crate) fn leave(&self) {
+        // SAFETY: takes no pointers; null is no context.
+        tell(check("cuCtxSetCurrent", unsafe { (self.table().cuCtxSetCurrent)(CUcontext::NULL) }));
+    }
+
     /// Waits for all work: only at the end of a session.
     pub(crate) fn synchronize(&self) -> Result<(), DriverError> {
         // SAFETY: takes no pointers.

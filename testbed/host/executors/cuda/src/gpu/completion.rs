@@ -158,6 +158,8 @@ impl Shared {
             }
             let lanes = self.lanes();
             if lanes.stop {
+                drop(lanes);
+                context.leave();
                 return;
             }
             if lanes.items.is_empty() {

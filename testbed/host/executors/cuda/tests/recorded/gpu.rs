@@ -27,7 +27,11 @@ impl Gpu {
     pub fn new(options: &Value) -> Self {
         let recording = Recording::new(options).expect("a recording libcuda");
         let addresses = GpuConfig::new("any").expect("a range of addresses").addresses;
-        let options = CudaOptions { libcuda: Some(recording.library()), ..CudaOptions::new(addresses) };
+        let options = CudaOptions {
+            libcuda: Some(recording.library()),
+            libcublas: Some(recording.library()),
+            ..CudaOptions::new(addresses)
+        };
         let executor = Cuda::new(&options).expect("a cuda executor");
         Self { bench: Bench::with(config(executor)), recording }
     }

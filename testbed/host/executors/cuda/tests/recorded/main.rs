@@ -16,3 +16,4 @@ mod gpu;
 mod graphs;
 mod orders;
 mod payload;
+mod products;

@@ -1,5 +1,6 @@
-//! The exports, by the chapters of CUDA's driver API manual.
+//! The exports, by the chapters of CUDA's driver API manual, and those of cuBLAS.
 
+mod blas;
 mod code;
 mod context;
 mod device;

@@ -93,6 +93,33 @@ impl Bench {
         context
     }
 
+    /// `cublasCreate`: its status, and the handle.
+    pub fn try_blas(&self) -> (u32, usize) {
+        type Create = unsafe extern "C" fn(*mut usize) -> u32;
+        // SAFETY: the signature is that of the function in cuBLAS's header.
+        let create = unsafe { self.library.get::<Create>(b"cublasCreate_v2\0") }.expect("cuBLAS");
+        let mut handle = 0;
+        // SAFETY: a live place for the answer.
+        let status = unsafe { create(&raw mut handle) };
+        (status, handle)
+    }
+
+    /// A handle of cuBLAS in the current context.
+    pub fn blas(&self) -> usize {
+        let (status, handle) = self.try_blas();
+        assert_eq!(status, 0);
+        handle
+    }
+
+    /// `cublasSetWorkspace`
+    pub fn blas_workspace(&self, handle: usize, address: u64, bytes: usize) -> u32 {
+        type Set = unsafe extern "C" fn(usize, u64, usize) -> u32;
+        // SAFETY: the signature is that of the function in cuBLAS's header.
+        let set = unsafe { self.library.get::<Set>(b"cublasSetWorkspace_v2\0") }.expect("cuBLAS");
+        // SAFETY: a handle and an address, which the library checks and does not follow.
+        unsafe { set(handle, address, bytes) }
+    }
+
     pub fn stream(&self, flags: u32) -> CUstream {
         let mut stream = CUstream::NULL;
         assert_eq!(cu!(self, cuStreamCreate(&raw mut stream, flags)), 0);

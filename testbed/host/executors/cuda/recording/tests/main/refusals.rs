@@ -6,6 +6,7 @@ use std::ptr;
 use std::thread;
 
 use serde_json::{Value, json};
+use vgpu_abi::blas::BlasStatus;
 use vgpu_abi::driver::{
     BatchMemoryNodeParams, CUcontext, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode,
     CUlaunchAttribute, CUlaunchConfig, CUmemAccessDesc, CUmemLocation, CUmodule, CUstream, KernelNodeParams,
@@ -272,6 +273,25 @@ const CASES: &[Case] = &[
         || json!({ "memory_operations": false }),
         |b| cu!(b, cuStreamWriteValue64_v2(NONE, b.pinned().addr() as u64, 1, 0)),
     ),
+    (Rule::BlasWorkspace, usual, |b| {
+        let handle = b.blas();
+        assert_eq!(b.blas_workspace(handle, b.memory(4096), 1024), 0);
+        // cuBLAS has statuses of its own: what is compared is that of the record.
+        assert_eq!(b.blas_workspace(handle, b.memory(4096) + 128, 1024), BlasStatus::INVALID_VALUE.0);
+        Rule::BlasWorkspace.status().0
+    }),
+    (Rule::CaptureUnsupported, usual, |b| {
+        // A handle allocates when it is made.
+        begin(b, b.stream(NON_BLOCKING), GLOBAL);
+        assert_ne!(b.try_blas().0, 0);
+        Rule::CaptureUnsupported.status().0
+    }),
+    (Rule::OtherContext, usual, |b| {
+        let handle = b.blas();
+        b.context();
+        assert_eq!(b.blas_workspace(handle, 0, 0), BlasStatus::NOT_INITIALIZED.0);
+        Rule::OtherContext.status().0
+    }),
     (Rule::CaptureLegacy, usual, |b| cu!(b, cuStreamBeginCapture_v2(NONE, RELAXED))),
     (Rule::CapturingAlready, usual, |b| {
         let stream = b.stream(NON_BLOCKING);

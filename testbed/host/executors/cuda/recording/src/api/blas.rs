@@ -1,0 +1,271 @@
+//! cuBLAS: the functions by which an executor has products computed, in their forms with 64-bit sizes.
+
+use vgpu_abi::CUresult;
+use vgpu_abi::blas::{BlasStatus, arithmetic, is_math_mode};
+use vgpu_abi::driver::CUstream;
+use vgpu_abi::driver::arg::Out;
+
+use crate::call::{BlasHandle, Call};
+use crate::memory::Range;
+use crate::products::{Matrix, status};
+use crate::raw::{Address, HostAddress};
+use crate::rule::{Answer, Refusal, Rule};
+
+/// Defines exports of cuBLAS, each of which enters the library.
+macro_rules! calls {
+    ($(
+        $(#[$meta:meta])*
+        pub fn $name:ident($($arg:ident : $ty:ty),* $(,)?) |$call:ident| $body:block
+    )*) => {
+        ::vgpu_abi::export! { $(
+            $(#[$meta])*
+            pub fn $name($($arg: $ty),*) -> BlasStatus {
+                status(crate::call::enter(
+                    stringify!($name),
+                    |call: &mut Call| { $( call.show(stringify!($arg), &$arg); )* },
+                    |$call: &mut Call| $body,
+                ))
+            }
+        )* }
+    };
+}
+
+/// An operation on a matrix of that size: its size as it is stored.
+fn stored(operation: i32, [rows, columns]: [i64; 2]) -> Answer<[i64; 2]> {
+    match operation {
+        0 => Ok([rows, columns]),
+        1 | 2 => Ok([columns, rows]),
+        _ => Err(Rule::Argument.into()),
+    }
+}
+
+/// Checks types and scalars of a product.
+fn scalars(
+    call: &mut Call,
+    handle: BlasHandle,
+    compute: i32,
+    types: [i32; 3],
+    places: [HostAddress; 2],
+) -> Answer {
+    let found = arithmetic(compute, types, true).ok_or(Refusal::Expected(CUresult::NOT_SUPPORTED))?;
+    places.into_iter().try_for_each(|place| call.blas_scalar(handle.0, place, found.scale, false))
+}
+
+calls! {
+    /// `cublasCreate`
+    pub fn cublasCreate_v2(handle: Out<usize>) |call| {
+        let made = call.blas_create()?;
+        call.out("handle", &BlasHandle(made));
+        Ok(handle.set(made)?)
+    }
+
+    /// `cublasDestroy`
+    pub fn cublasDestroy_v2(handle: BlasHandle) |call| {
+        call.blas_destroy(handle.0)
+    }
+
+    /// `cublasSetStream`
+    pub fn cublasSetStream_v2(handle: BlasHandle, stream: CUstream) |call| {
+        call.blas_stream(handle.0, stream.0)
+    }
+
+    /// `cublasSetWorkspace`
+    pub fn cublasSetWorkspace_v2(handle: BlasHandle, workspace: Address, bytes: usize) |call| {
+        call.blas_workspace(handle.0, Range::new(workspace.0, bytes as u64))
+    }
+
+    /// `cublasSetPointerMode`
+    pub fn cublasSetPointerMode_v2(handle: BlasHandle, mode: i32) |call| {
+        call.blas_pointers(handle.0, mode)
+    }
+
+    /// `cublasSetMathMode`
+    pub fn cublasSetMathMode(handle: BlasHandle, mode: i32) |call| {
+        call.blas_math(handle.0, is_math_mode(mode, true))
+    }
+
+    /// `cublasGemmEx`
+    pub fn cublasGemmEx_64(
+        handle: BlasHandle, on_a: i32, on_b: i32, m: i64, n: i64, k: i64, alpha: HostAddress, a: Address,
+        a_type: i32, lda: i64, b: Address, b_type: i32, ldb: i64, beta: HostAddress, c: Address, c_type: i32,
+        ldc: i64, compute: i32, algorithm: i32,
+    ) |call| {
+        let _ = algorithm;
+        scalars(call, handle, compute, [a_type, b_type, c_type], [alpha, beta])?;
+        let (stride, of_a, of_b) = (0, stored(on_a, [m, k])?, stored(on_b, [k, n])?);
+        call.blas_matrix(Matrix { address: a, size: of_a, leading: lda, stride, kind: a_type }, 1, false)?;
+        call.blas_matrix(Matrix { address: b, size: of_b, leading: ldb, stride, kind: b_type }, 1, false)?;
+        let c = Matrix { address: c, size: [m, n], leading: ldc, stride, kind: c_type };
+        let result = call.blas_matrix(c, 1, true)?;
+        call.blas_submit(handle.0, result)
+    }
+
+    /// `cublasGemmStridedBatchedEx`
+    pub fn cublasGemmStridedBatchedEx_64(
+        handle: BlasHandle, on_a: i32, on_b: i32, m: i64, n: i64, k: i64, alpha: HostAddress, a: Address,
+        a_type: i32, lda: i64, stride_a: i64, b: Address, b_type: i32, ldb: i64, stride_b: i64,
+        beta: HostAddress, c: Address, c_type: i32, ldc: i64, stride_c: i64, batch: i64, compute: i32,
+        algorithm: i32,
+    ) |call| {
+        let _ = algorithm;
+        scalars(call, handle, compute, [a_type, b_type, c_type], [alpha, beta])?;
+        let (of_a, of_b) = (stored(on_a, [m, k])?, stored(on_b, [k, n])?);
+        let a = Matrix { address: a, size: of_a, leading: lda, stride: stride_a, kind: a_type };
+        let b = Matrix { address: b, size: of_b, leading: ldb, stride: stride_b, kind: b_type };
+        let c = Matrix { address: c, size: [m, n], leading: ldc, stride: stride_c, kind: c_type };
+        call.blas_matrix(a, batch, false)?;
+        call.blas_matrix(b, batch, false)?;
+        let result = call.blas_matrix(c, batch, true)?;
+        call.blas_submit(handle.0, result)
+    }
+
+    /// `cublasGemmBatchedEx`: what the addresses in the arrays name is not known here.
+    pub fn cublasGemmBatchedEx_64(
+        handle: BlasHandle, on_a: i32, on_b: i32, m: i64, n: i64, k: i64, alpha: HostAddress, a: Address,
+        a_type: i32, lda: i64, b: Address, b_type: i32, ldb: i64, beta: HostAddress, c: Address, c_type: i32,
+        ldc: i64, batch: i64, compute: i32, algorithm: i32,
+    ) |call| {
+        let _ = algorithm;
+        scalars(call, handle, compute, [a_type, b_type, c_type], [alpha, beta])?;
+        let ([rows_a, _], [rows_b, _]) = (stored(on_a, [m, k])?, stored(on_b, [k, n])?);
+        if lda < rows_a.max(1) || ldb < rows_b.max(1) || ldc < m.max(1) {
+            return Err(Rule::Argument.into());
+        }
+        call.blas_arrays([a, b, c], batch)?;
+        call.blas_submit(handle.0, Range::new(c.0, 0))
+    }
+}
+
+/// One solve: A is square, on the side that is named, and X takes the place of B.
+#[allow(clippy::too_many_arguments, reason = "as many as BLAS has")]
+fn solve(
+    call: &mut Call,
+    handle: BlasHandle,
+    kind: i32,
+    modes: [i32; 4],
+    size: [i64; 2],
+    alpha: HostAddress,
+    matrices: [(Address, i64); 2],
+    batch: Option<i64>,
+) -> Answer {
+    let [side, fill, operation, diagonal] = modes;
+    if !matches!((side, fill, diagonal), (0 | 1, 0 | 1, 0 | 1)) {
+        return Err(Rule::Argument.into());
+    }
+    stored(operation, size)?;
+    call.blas_scalar(handle.0, alpha, kind, false)?;
+    let order = size[usize::from(side == 1)];
+    let [(a, lda), (b, ldb)] = matrices;
+    if let Some(batch) = batch {
+        if lda < order.max(1) || ldb < size[0].max(1) {
+            return Err(Rule::Argument.into());
+        }
+        call.blas_arrays([a, b], batch)?;
+        return call.blas_submit(handle.0, Range::new(b.0, 0));
+    }
+    let stride = 0;
+    call.blas_matrix(Matrix { address: a, size: [order; 2], leading: lda, stride, kind }, 1, false)?;
+    let result = call.blas_matrix(Matrix { address: b, size, leading: ldb, stride, kind }, 1, true)?;
+    call.blas_submit(handle.0, result)
+}
+
+macro_rules! solves {
+    ($( $one:ident $many:ident $kind:literal; )*) => {
+        calls! { $(
+            /// `cublas<t>trsm`
+            pub fn $one(
+                handle: BlasHandle, side: i32, fill: i32, operation: i32, diagonal: i32, m: i64, n: i64,
+                alpha: HostAddress, a: Address, lda: i64, b: Address, ldb: i64,
+            ) |call| {
+                let modes = [side, fill, operation, diagonal];
+                solve(call, handle, $kind, modes, [m, n], alpha, [(a, lda), (b, ldb)], None)
+            }
+
+            /// `cublas<t>trsmBatched`
+            pub fn $many(
+                handle: BlasHandle, side: i32, fill: i32, operation: i32, diagonal: i32, m: i64, n: i64,
+                alpha: HostAddress, a: Address, lda: i64, b: Address, ldb: i64, batch: i64,
+            ) |call| {
+                let modes = [side, fill, operation, diagonal];
+                solve(call, handle, $kind, modes, [m, n], alpha, [(a, lda), (b, ldb)], Some(batch))
+            }
+        )* }
+    };
+}
+
+solves! {
+    cublasStrsm_v2_64 cublasStrsmBatched_64 0;
+    cublasDtrsm_v2_64 cublasDtrsmBatched_64 1;
+    cublasCtrsm_v2_64 cublasCtrsmBatched_64 4;
+    cublasZtrsm_v2_64 cublasZtrsmBatched_64 5;
+}
+
+/// A vector from its lowest address on: a matrix of one row.
+fn vector(call: &Call, count: i64, address: Address, kind: i32, step: i64, write: bool) -> Answer<Range> {
+    let leading = step.unsigned_abs().max(1).cast_signed();
+    call.blas_matrix(Matrix { address, size: [1, count], leading, stride: 0, kind }, 1, write)
+}
+
+/// A sum over vectors, stored where the pointer mode says.
+fn sum(call: &mut Call, handle: BlasHandle, result: HostAddress, kind: i32) -> Answer {
+    call.blas_scalar(handle.0, result, kind, true)?;
+    call.blas_submit(handle.0, Range::new(result.number(), 0))
+}
+
+macro_rules! dots {
+    ($($name:ident)*) => { calls! { $(
+        /// `cublasDotEx`, `cublasDotcEx`
+        pub fn $name(
+            handle: BlasHandle, n: i64, x: Address, x_type: i32, step_x: i64, y: Address, y_type: i32,
+            step_y: i64, result: HostAddress, result_type: i32, compute: i32,
+        ) |call| {
+            let _ = compute;
+            vector(call, n, x, x_type, step_x, false)?;
+            vector(call, n, y, y_type, step_y, false)?;
+            sum(call, handle, result, result_type)
+        }
+    )* } };
+}
+
+dots! { cublasDotEx_64 cublasDotcEx_64 }
+
+macro_rules! absolutes {
+    ($($name:ident $kind:literal $real:literal;)*) => { calls! { $(
+        /// `cublas<t>asum`
+        pub fn $name(handle: BlasHandle, n: i64, x: Address, step: i64, result: HostAddress) |call| {
+            vector(call, n, x, $kind, step, false)?;
+            sum(call, handle, result, $real)
+        }
+    )* } };
+}
+
+absolutes! {
+    cublasSasum_v2_64 0 0;
+    cublasDasum_v2_64 1 1;
+    cublasScasum_v2_64 4 0;
+    cublasDzasum_v2_64 5 1;
+}
+
+calls! {
+    /// `cublasNrm2Ex`
+    pub fn cublasNrm2Ex_64(
+        handle: BlasHandle, n: i64, x: Address, x_type: i32, step: i64, result: HostAddress, result_type: i32,
+        compute: i32,
+    ) |call| {
+        let _ = compute;
+        vector(call, n, x, x_type, step, false)?;
+        sum(call, handle, result, result_type)
+    }
+
+    /// `cublasAxpyEx`
+    pub fn cublasAxpyEx_64(
+        handle: BlasHandle, n: i64, alpha: HostAddress, alpha_type: i32, x: Address, x_type: i32, step_x: i64,
+        y: Address, y_type: i32, step_y: i64, compute: i32,
+    ) |call| {
+        let _ = compute;
+        call.blas_scalar(handle.0, alpha, alpha_type, false)?;
+        vector(call, n, x, x_type, step_x, false)?;
+        let result = vector(call, n, y, y_type, step_y, true)?;
+        call.blas_submit(handle.0, result)
+    }
+}

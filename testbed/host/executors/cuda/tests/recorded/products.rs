@@ -1,0 +1,108 @@
+//! Products: what cuBLAS is asked, and in which order.
+
+use serde_json::json;
+use vgpu_wire::body::gemm::Gemm;
+use vgpu_wire::body::stream::StreamDestroy;
+
+use crate::gpu::Gpu;
+use crate::guest::{Guest, until};
+use crate::play::{allocate, stream, synchronize};
+
+/// A product of 16 by 16 matrices of single precision, one behind the other.
+fn product(stream: u32, memory: u64) -> Gemm {
+    let mut one = [0; 16];
+    one[..4].copy_from_slice(&1_f32.to_le_bytes());
+    Gemm {
+        stream,
+        flags: 0,
+        operation: [0; 2],
+        types: [0; 3],
+        compute: 68,
+        scale: 0,
+        algorithm: -1,
+        math: 3,
+        batch: 1,
+        size: [16; 3],
+        leading: [16; 3],
+        stride: [0; 3],
+        matrix: [memory, memory + 1024, memory + 2048],
+        alpha: one,
+        beta: [0; 16],
+        workspace: 0,
+        workspace_bytes: 0,
+    }
+}
+
+fn send(guest: &mut Guest, body: Gemm) -> u64 {
+    guest.send(&body, &[])
+}
+
+/// The handle is made once, in the session's context; the stream is set before the workspace, which it would
+/// take away; the workspace of a stream is freed when the stream's work is complete.
+#[test]
+fn products_of_two_streams() {
+    let gpu = Gpu::new(&json!({}));
+    let mut guest = gpu.guest();
+    let memory = allocate(&mut guest, 4096);
+    stream(&mut guest, 1, 1);
+    assert_eq!(gpu.count("cublasCreate_v2"), 0);
+    gpu.hold();
+    send(&mut guest, product(1, memory));
+    send(&mut guest, Gemm { batch: 2, stride: [0, 0, 16], math: 0, ..product(0, memory) });
+    send(&mut guest, product(1, memory));
+    guest.send(&StreamDestroy { stream: 1, reserved: 0 }, &[]);
+    guest.echo();
+    assert_eq!((gpu.count("cublasCreate_v2"), gpu.count("cuMemUnmap")), (1, 0));
+    gpu.release();
+    until("the workspace is free", || gpu.count("cuMemUnmap") > 0);
+    assert_eq!(guest.late(), None);
+    gpu.compare("products.jsonl");
+}
+
+/// The session's end destroys the handle before the context.
+#[test]
+fn a_handle_goes_before_its_context() {
+    let gpu = Gpu::new(&json!({}));
+    let mut guest = gpu.guest();
+    let memory = allocate(&mut guest, 4096);
+    send(&mut guest, product(0, memory));
+    synchronize(&mut guest);
+    guest.detach();
+    let calls = gpu.calls();
+    let at = |call: &str| calls.iter().position(|line| line["call"] == call).expect(call);
+    assert!(at("cublasDestroy_v2") < at("cuCtxDestroy_v2"));
+    let refused: Vec<_> = calls.iter().filter(|line| !line["refused"].is_null()).collect();
+    assert!(refused.is_empty(), "{refused:?}");
+}
+
+/// A workspace of the guest's takes the place of the executor's; one that cuBLAS refuses is a late error.
+#[test]
+fn a_guest_has_a_workspace_of_its_own() {
+    let gpu = Gpu::new(&json!({}));
+    let mut guest = gpu.guest();
+    let memory = allocate(&mut guest, 64 << 10);
+    let own = Gemm { workspace: memory + 4096, workspace_bytes: 32 << 10, ..product(0, memory) };
+    send(&mut guest, own);
+    guest.echo();
+    assert_eq!(guest.late(), None);
+    gpu.check();
+    let number = send(&mut guest, Gemm { workspace: memory + 4096 + 16, ..own });
+    guest.echo();
+    assert_eq!(guest.late(), Some((1, 0, number)));
+    let set = gpu.calls().into_iter().rfind(|line| line["call"] == "cublasSetWorkspace_v2").expect("a call");
+    assert_eq!(set["refused"], "BlasWorkspace");
+}
+
+/// A host whose GPU has no memory left for cuBLAS says so, and a later product tries again.
+#[test]
+fn a_handle_that_cannot_be_made_is_tried_again() {
+    let gpu = Gpu::new(&json!({ "failures": [{ "call": "cublasCreate_v2", "nth": 1, "status": 2 }] }));
+    let mut guest = gpu.guest();
+    let memory = allocate(&mut guest, 4096);
+    let number = send(&mut guest, product(0, memory));
+    guest.echo();
+    assert_eq!(guest.late(), Some((2, 0, number)));
+    send(&mut guest, product(0, memory));
+    synchronize(&mut guest);
+    assert_eq!((gpu.count("cublasCreate_v2"), gpu.count("cublasGemmEx_64")), (2, 1));
+}
