@@ -14,6 +14,10 @@ use std::os::fd::RawFd;
 use crate::stream::stream_lines_out;
 use crate::stream::{LINE, store_fence, stream};
 
+/// Parts of a download of at least this many bytes are stored past the caches: those of copies of 2 MiB or
+/// more ([`crate::copies`]).
+const PAST_CACHES: usize = 512 << 10;
+
 /// How the processor treats the memory, which decides what is cheap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MemoryType {
@@ -304,7 +308,9 @@ impl Mapping {
     }
 
     /// The same for large copies. From write-combined memory a line is loaded at a time, where plain loads
-    /// would each go to the bus.
+    /// would each go to the bus. Other parts of [`PAST_CACHES`] are stored past the caches: of a destination
+    /// that long the first lines have left them when the last ones come, so that to fetch each line before it
+    /// is overwritten would be for nothing.
     ///
     /// # Safety
     /// As for [`Mapping::copy_out`].
@@ -323,8 +329,21 @@ impl Mapping {
                 return unsafe { self.copy_out(offset + lines as u64, rest, bytes - lines) };
             }
         }
-        // SAFETY: the caller promises that the destination is writable for `bytes`.
-        unsafe { self.copy_out(offset, destination, bytes) };
+        let lines = if bytes < PAST_CACHES { 0 } else { bytes - bytes % LINE - LINE };
+        let head =
+            if lines == 0 { 0 } else { destination.addr().next_multiple_of(LINE) - destination.addr() };
+        // SAFETY: the caller promises that the destination is writable for `bytes`; `head` is below a line.
+        unsafe { self.copy_out(offset, destination, head) };
+        // SAFETY: `head` is no more than `bytes`, as the caller promises the destination.
+        let aligned = unsafe { destination.add(head) };
+        // SAFETY: `head` and `lines` are together less than `bytes`, which are mapped and, as the caller
+        // promises, writable. The destination is aligned where there are lines.
+        unsafe { stream(aligned, self.at(offset + head as u64, lines), lines) };
+        let done = head + lines;
+        // SAFETY: `done` is no more than `bytes`, as the caller promises the destination.
+        let rest = unsafe { destination.add(done) };
+        // SAFETY: the rest of the destination.
+        unsafe { self.copy_out(offset + done as u64, rest, bytes - done) };
     }
 
     /// Copies private bytes into the mapping.
@@ -394,6 +413,25 @@ mod tests {
             let (before, rest) = seen.split_at(offset as usize);
             let (copied, after) = rest.split_at(bytes);
             assert!(copied == &source[skip..skip + bytes], "{bytes} bytes at {offset}");
+            assert!(before.iter().chain(after).all(|&byte| byte == 0));
+        }
+    }
+
+    #[test]
+    fn long_streams_out_copy_every_byte_and_no_other() {
+        const BYTES: usize = PAST_CACHES + 4096;
+        let mapping = Mapping::anonymous(BYTES).unwrap();
+        let source: Vec<u8> = (0..BYTES).map(|i| (i % 251) as u8 + 1).collect();
+        mapping.put(0, &source);
+        for (offset, skip, bytes) in
+            [(0, 0, PAST_CACHES), (64, 1, PAST_CACHES), (65, 63, PAST_CACHES + 77), (7, 64, PAST_CACHES - 1)]
+        {
+            let mut seen = vec![0; BYTES + 128];
+            // SAFETY: `bytes` from `skip` on are a part of the vector.
+            unsafe { mapping.stream_out(offset as u64, seen[skip..].as_mut_ptr(), bytes) };
+            let (before, rest) = seen.split_at(skip);
+            let (copied, after) = rest.split_at(bytes);
+            assert!(copied == &source[offset..offset + bytes], "{bytes} bytes from {offset} to {skip}");
             assert!(before.iter().chain(after).all(|&byte| byte == 0));
         }
     }
