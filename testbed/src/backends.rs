@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use tempfile::TempDir;
+use vgpu_artifacts::Cache;
 
 /// A build of libggml-cuda.so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +36,14 @@ impl Backend {
         }
     }
 
+    /// The build with code for a compute capability.
+    pub fn for_capability(cc: &str) -> Result<Self> {
+        Self::ALL.into_iter().find(|build| build.capabilities().contains(&cc)).with_context(|| {
+            let all = Self::ALL.map(|build| build.capabilities().join(" ")).join(" ");
+            format!("no libggml-cuda.so here has code for compute capability {cc}; there is {all}")
+        })
+    }
+
     /// The folder in the cache that holds it with libggml-base.so and libggml.
     pub fn folder(self) -> Result<PathBuf> {
         let name = match self {
@@ -51,6 +60,17 @@ impl Backend {
             Self::Cuda13 => "nvidia-cuda13",
         };
         vgpu_artifacts::fetch(name).with_context(|| format!("fetch {name}"))
+    }
+
+    /// The same folder, if it has been fetched.
+    pub fn nvidia_if_there(self) -> Result<Option<PathBuf>> {
+        let name = match self {
+            Self::Cuda12 => "nvidia-cuda12",
+            Self::Cuda13 => "nvidia-cuda13",
+        };
+        let path =
+            Cache::open().and_then(|cache| cache.path(name)).with_context(|| format!("find {name}"))?;
+        Ok(path.is_dir().then_some(path))
     }
 
     /// A fresh folder with the backend and NVIDIA's own libcudart, libcublas and libcublasLt beside it.

@@ -182,17 +182,22 @@ impl Bed {
 
     /// Polls `status` until `wanted` holds of it.
     pub fn until(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Result<Value> {
-        let end = Instant::now() + PATIENCE;
-        loop {
-            let status = self.status()?;
-            if wanted(&status) {
-                return Ok(status);
-            }
-            if Instant::now() > end {
-                bail!("{what}: not within {PATIENCE:?}; the devices say {status}");
-            }
-            std::thread::yield_now();
+        until(self.sysfs(), what, wanted)
+    }
+}
+
+/// Polls `status` of the bus in `folder` until `wanted` holds of it.
+pub fn until(folder: &Path, what: &str, wanted: impl Fn(&Value) -> bool) -> Result<Value> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let status = control(folder, "status")?;
+        if wanted(&status) {
+            return Ok(status);
         }
+        if Instant::now() > end {
+            bail!("{what}: not within {PATIENCE:?}; the devices say {status}");
+        }
+        std::thread::yield_now();
     }
 }
 

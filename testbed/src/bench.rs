@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use vgpu_testbed::backends::Backend;
 
 use calls::Amount;
+pub use measure::median;
 
 /// Options of `bench`.
 #[derive(clap::Args)]

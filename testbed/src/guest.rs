@@ -22,6 +22,9 @@ pub enum Place<'a> {
     Cpu,
     /// On the device of the bus in this folder.
     Gpu(&'a Path),
+    /// On a GPU of this machine, by NVIDIA's driver: without the launcher, with the libraries of this folder
+    /// besides those that the loader finds.
+    Native(Option<&'a Path>),
 }
 
 /// What becomes of the libraries' log.
@@ -96,6 +99,14 @@ impl Settings {
                 let mut command = Command::new(programs::launcher()?);
                 command.arg("--").arg(llama).arg("--gpu-backend").arg(libraries.join("libggml-cuda.so"));
                 command.env("VGPU_SYSFS", sysfs).env_remove("CUDA_VISIBLE_DEVICES");
+                command
+            }
+            Place::Native(folder) => {
+                let mut command = Command::new(llama);
+                command.arg("--gpu-backend").arg(libraries.join("libggml-cuda.so"));
+                if let Some(folder) = folder {
+                    command.env("LD_LIBRARY_PATH", folder);
+                }
                 command
             }
         };

@@ -9,6 +9,8 @@ mod discover;
 mod distributions;
 mod faults;
 mod generate;
+mod gpu_pack;
+mod gpu_run;
 mod mediator;
 mod ops;
 mod place;
@@ -60,6 +62,11 @@ enum Command {
     Faults(faults::Arguments),
     /// Install a release in root file systems of several distributions and have it look at itself.
     Distributions(distributions::Arguments),
+    /// Make parts of all that `gpu-run` needs on a machine with an NVIDIA GPU and no network.
+    GpuPack(gpu_pack::Arguments),
+    /// On a machine with an NVIDIA GPU: try everything through the device, and measure it against the GPU
+    /// itself.
+    GpuRun(gpu_run::Arguments),
     /// Show it: a model answers through the device, without a GPU.
     Demo(demo::Arguments),
 }
@@ -80,6 +87,8 @@ fn main() -> ExitCode {
         Command::Siege(arguments) => siege::run(&arguments),
         Command::Ops(arguments) => ops::run(&arguments),
         Command::Faults(arguments) => faults::run(&arguments),
+        Command::GpuPack(arguments) => gpu_pack::run(&arguments),
+        Command::GpuRun(arguments) => gpu_run::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
     };
     match outcome {

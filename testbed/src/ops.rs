@@ -23,6 +23,7 @@ use vgpu_testbed::backends::Backend;
 use vgpu_testbed::bed::{Bed, random_facts};
 use vgpu_testbed::programs;
 
+use crate::place;
 use worker::{Guest, Worker};
 
 /// Options of `ops`.
@@ -32,7 +33,7 @@ pub struct Arguments {
     #[arg(long, default_value = "6.1")]
     cc: String,
     /// What stands behind the device: `soft`, or `cuda-loop`, the executor for real GPUs on our own libcuda
-    /// and a soft device.
+    /// and a soft device. Not used with `VGPU_SYSFS`, which names the bus of a device that is there.
     #[arg(long, default_value = "soft")]
     executor: String,
     /// Memory of the device in MiB.
@@ -63,15 +64,6 @@ pub struct Arguments {
     /// Print JSON: `cases`, `passed`, `failed`, `unsupported`, `worst`.
     #[arg(long)]
     json: bool,
-}
-
-/// The build of libggml-cuda.so with code for a compute capability.
-fn backend_for(cc: &str) -> Result<Backend> {
-    let mut builds = Backend::ALL.into_iter();
-    builds.find(|build| build.capabilities().contains(&cc)).with_context(|| {
-        let all = Backend::ALL.map(|build| build.capabilities().join(" ")).join(" ");
-        format!("no libggml-cuda.so here has code for compute capability {cc}; there is {all}")
-    })
 }
 
 /// Cases that are wanted, as `vgpu-ops` lists them.
@@ -148,10 +140,14 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             patience,
         }
     } else {
-        let backend = backend_for(&arguments.cc)?.folder()?.join("libggml-cuda.so");
-        let facts = Facts { memory_mib: arguments.memory_mib, ..random_facts(&[&arguments.cc]) };
-        let started = bed.insert(Bed::start(&arguments.executor, &[facts])?);
-        let sysfs = Some(started.sysfs().to_owned());
+        let backend = Backend::for_capability(&arguments.cc)?.folder()?.join("libggml-cuda.so");
+        let sysfs = if let Some(folder) = place::others() {
+            folder
+        } else {
+            let facts = Facts { memory_mib: arguments.memory_mib, ..random_facts(&[&arguments.cc]) };
+            bed.insert(Bed::start(&arguments.executor, &[facts])?).sysfs().to_owned()
+        };
+        let sysfs = Some(sysfs);
         Guest { backend, sysfs, seed: arguments.seed, spoil: arguments.spoil, patience }
     };
     let reports = examine(&guest, &cases, arguments.jobs)?;

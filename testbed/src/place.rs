@@ -11,6 +11,11 @@ use vgpu_testbed::bed::Bed;
 /// Names a bus's folder, for the launcher and for us.
 const SYSFS: &str = "VGPU_SYSFS";
 
+/// The bus of a device that is there already, if the environment names one.
+pub fn others() -> Option<PathBuf> {
+    std::env::var_os(SYSFS).filter(|folder| !folder.is_empty()).map(PathBuf::from)
+}
+
 /// On or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Switch {
@@ -47,8 +52,8 @@ pub enum Place {
 impl Place {
     /// The bus that `VGPU_SYSFS` names, or a new one with one device.
     pub fn open(options: &DeviceOptions, adversarial: Option<u64>) -> Result<Self> {
-        if let Some(folder) = std::env::var_os(SYSFS).filter(|folder| !folder.is_empty()) {
-            return Ok(Self::Others(folder.into()));
+        if let Some(folder) = others() {
+            return Ok(Self::Others(folder));
         }
         let bytes = vgpu_device::parse_bytes(&options.memory).context("read the size of device memory")?;
         let facts = Facts {

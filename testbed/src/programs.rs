@@ -53,8 +53,13 @@ fn program(package: &'static str, name: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Path of a library of the guest's, as the launcher carries it; built along with the launcher.
+/// Path of a library of the guest's, as the launcher carries it; built along with the launcher. An installed
+/// test bed has it in `shims`, beside its programs.
 pub fn shim(name: &str) -> Result<PathBuf> {
+    let installed = folder()?.join("shims").join(name);
+    if installed.is_file() {
+        return Ok(installed);
+    }
     launcher()?;
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../embedded").join(name);
     path.canonicalize().with_context(|| format!("find {}", path.display()))
@@ -77,6 +82,11 @@ pub fn shims() -> Result<Vec<String>> {
 /// Path of the launcher that was built.
 pub fn launcher() -> Result<PathBuf> {
     program("vgpu-run", "vgpu-run")
+}
+
+/// What a host runs.
+pub fn device() -> Result<PathBuf> {
+    program("vgpu-serve", "vgpu-device")
 }
 
 /// The program that plays users' programs.

@@ -3,6 +3,7 @@
 //! wherever they are.
 
 use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 use std::time::Duration;
 
@@ -13,8 +14,10 @@ use rand::{RngExt, SeedableRng};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use vgpu_serve::Facts;
-use vgpu_testbed::bed::{Bed, random_facts, sessions};
+use vgpu_testbed::bed::{self, Bed, random_facts, sessions};
 use vgpu_testbed::programs;
+
+use crate::place::{self, Place};
 
 /// The longest stop of a process, and the longest pause between two stops, milliseconds.
 const STOP_MOST: u64 = 20;
@@ -36,7 +39,8 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value_t = Protocol::V1)]
     protocol: Protocol,
     /// What stands behind the device: `soft`; `cuda-loop`, the executor for real GPUs on our own libcuda and
-    /// a soft device; with `null` nothing comes back right.
+    /// a soft device; with `null` nothing comes back right. Not used with `VGPU_SYSFS`, which names the bus of
+    /// a device that is there.
     #[arg(long, default_value = "soft")]
     executor: String,
     /// How many guest processes.
@@ -68,14 +72,14 @@ struct Guest {
 }
 
 impl Guest {
-    fn start(bed: &Bed, seed: u64, arguments: &Arguments) -> Result<Self> {
+    fn start(sysfs: &Path, seed: u64, arguments: &Arguments) -> Result<Self> {
         let mut command = Command::new(programs::launcher()?);
         command.arg(programs::standin()?).args(["soak", "--seed", &seed.to_string()]);
         match arguments.operations {
             Some(operations) => command.args(["--operations", &operations.to_string()]),
             None => command.args(["--seconds", &format!("{:.0}", arguments.minutes * 60.0)]),
         };
-        command.env("VGPU_SYSFS", bed.sysfs()).env_remove("CUDA_VISIBLE_DEVICES");
+        command.env("VGPU_SYSFS", sysfs).env_remove("CUDA_VISIBLE_DEVICES");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().context("start a guest process")?;
         let lines = BufReader::new(child.stdout.take().context("no stdout")?);
@@ -140,9 +144,12 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         Protocol::V1 => &["--protocol", "v1", "--ram", &arguments.ram],
         Protocol::V2 => &[],
     };
-    let bed = Bed::start_with(&arguments.executor, &[facts], options)?;
+    let place = match place::others() {
+        Some(folder) => Place::Others(folder),
+        None => Place::Own(Bed::start_with(&arguments.executor, &[facts], options)?),
+    };
     let mut guests = (0..arguments.processes)
-        .map(|_| Guest::start(&bed, rng.random(), arguments))
+        .map(|_| Guest::start(place.sysfs(), rng.random(), arguments))
         .collect::<Result<Vec<_>>>()?;
     let stops = disturb(&mut guests, &mut rng)?;
     let (mut reports, mut failed) = (Vec::new(), Vec::new());
@@ -157,7 +164,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         let none = sessions(status).iter().all(|session| session["state"] == "no context");
         none && status["devices"][0]["allocated"] == 0
     };
-    let left = bed.until("all memory is given back", gone).err().map(|error| format!("{error:#}"));
+    let left =
+        bed::until(place.sysfs(), "all memory is given back", gone).err().map(|error| format!("{error:#}"));
     let sum = |key: &str| reports.iter().filter_map(|report| report[key].as_u64()).sum::<u64>();
     let [operations, bytes_in, bytes_out, wrong] = ["operations", "bytes_in", "bytes_out", "wrong"].map(sum);
     let well = wrong == 0 && failed.is_empty() && left.is_none();

@@ -10,6 +10,7 @@ mod maps;
 mod mix;
 mod parent;
 mod percentiles;
+mod rates;
 mod sandbox;
 mod siege;
 mod soak;
@@ -85,6 +86,15 @@ enum Play {
         #[arg(long, default_value_t = 64 << 10)]
         kib: usize,
     },
+    /// Launch, wait and copy through CUDA's driver API, and print how fast that was as one line of JSON.
+    Rates {
+        /// How many launches.
+        #[arg(long, default_value_t = 100_000)]
+        launches: usize,
+        /// How much each copy copies, MiB.
+        #[arg(long, default_value_t = 256)]
+        mib: usize,
+    },
     /// Do everything at random, and compare all that comes back; print what was done as one line of JSON.
     Soak {
         /// What is done, and with which bytes.
@@ -118,6 +128,7 @@ fn main() -> ExitCode {
         Play::Calls { launches, rounds, synchronizes } => calls::measure(launches, rounds, synchronizes),
         Play::Copies { mib, rounds } => copies::measure(mib, rounds),
         Play::Transport { calls, kib } => transport::measure(calls, kib),
+        Play::Rates { launches, mib } => rates::measure(launches, mib),
         Play::Soak { seed, operations, seconds } => soak::run(seed, operations, seconds),
         Play::Siege { part } => siege::play(&part),
         Play::State { state } => states::enter(state),

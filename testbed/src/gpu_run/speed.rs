@@ -1,0 +1,80 @@
+//! The figures, of both sides by turns in one run: medians, and what the device gives as a share of native.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::{Map, Value, json};
+use vgpu_testbed::programs;
+
+use super::Arguments;
+use super::limit;
+use super::model::{Model, Run};
+use super::side::Sides;
+use crate::bench::median;
+
+/// Values of each figure, by side.
+#[derive(Default)]
+struct Figures(BTreeMap<String, [Vec<f64>; 2]>);
+
+impl Figures {
+    fn add(&mut self, side: &str, name: impl Into<String>, value: f64) {
+        self.0.entry(name.into()).or_default()[usize::from(side == "through")].push(value);
+    }
+
+    /// `{name: {native, through, ratio, runs}}`: medians, and through divided by native.
+    fn report(self) -> Value {
+        let row = |(name, [native, through]): (String, [Vec<f64>; 2])| {
+            let runs = through.len();
+            let (native, through) = (median(native), median(through));
+            (name, json!({ "native": native, "through": through, "ratio": through / native, "runs": runs }))
+        };
+        Value::Object(self.0.into_iter().map(row).collect::<Map<_, _>>())
+    }
+}
+
+/// A model's times: loads from the disk first, then with the file in memory, with graphs and without.
+pub fn model(sides: &Sides, model: &Model, rounds: usize) -> Result<(Value, bool)> {
+    let mut figures = Figures::default();
+    // Once for nothing: the driver's cache of compiled code is filled.
+    for (_, side) in sides.both(0) {
+        model.run(side, 2, true)?;
+    }
+    for round in 0..rounds {
+        for (name, side) in sides.both(round) {
+            model.forget()?;
+            let cold = model.run(side, 1, true)?;
+            figures.add(name, "load_cold_s", cold.load_s);
+            figures.add(name, "first_token_cold_s", cold.first_token_s);
+        }
+        for graphs in [true, false] {
+            for (name, side) in sides.both(round) {
+                let Run { load_s, first_token_s, prompt_tokens_per_second, decode_tokens_per_second } =
+                    model.run(side, model.tokens, graphs)?;
+                let with = if graphs { "graphs" } else { "no_graphs" };
+                figures.add(name, "load_warm_s", load_s);
+                figures.add(name, format!("first_token_s_{with}"), first_token_s);
+                figures.add(name, format!("prompt_tokens_per_second_{with}"), prompt_tokens_per_second);
+                figures.add(name, format!("decode_tokens_per_second_{with}"), decode_tokens_per_second);
+            }
+        }
+    }
+    Ok((figures.report(), true))
+}
+
+/// Launches, round trips and copies.
+pub fn rates(sides: &Sides, arguments: &Arguments, limit: Duration) -> Result<(Value, bool)> {
+    let mut figures = Figures::default();
+    for round in 0..usize::from(arguments.rounds) {
+        for (name, side) in sides.both(round) {
+            let mut command = side.command(&programs::standin()?)?;
+            command.args(["rates", "--mib", &arguments.mib.to_string()]);
+            command.args(["--launches", &arguments.launches.to_string()]);
+            let seen: Map<String, Value> = serde_json::from_slice(&limit::run(&mut command, limit, true)?)?;
+            for (figure, value) in seen {
+                figures.add(name, figure, value.as_f64().context("a figure that is no number")?);
+            }
+        }
+    }
+    Ok((figures.report(), true))
+}

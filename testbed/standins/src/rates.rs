@@ -1,0 +1,196 @@
+//! What any CUDA program can do in a second: launches of a kernel that does nothing, round trips, and copies
+//! of pinned and of pageable memory.
+
+use std::ffi::{c_char, c_uint, c_void};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use serde_json::json;
+
+use crate::driver::{Handle, done, functions};
+
+/// The kernel, for every GPU.
+const KERNEL: &[u8] =
+    b".version 6.0\n.target sm_50\n.address_size 64\n.visible .entry nothing()\n{\n\tret;\n}\n\0";
+/// Launches that are not timed: the kernel gets to the GPU.
+const WARM: usize = 100;
+/// Round trips that are timed.
+const TRIPS: usize = 2000;
+/// How often each copy is timed.
+const COPIES: usize = 5;
+
+functions! {
+    alloc = "cuMemAlloc_v2"(*mut u64, usize);
+    host_alloc = "cuMemHostAlloc"(*mut *mut c_void, usize, c_uint);
+    to_device = "cuMemcpyHtoDAsync_v2"(u64, *const c_void, usize, Handle);
+    to_host = "cuMemcpyDtoHAsync_v2"(*mut c_void, u64, usize, Handle);
+    load = "cuModuleLoadData"(*mut Handle, *const c_void);
+    function = "cuModuleGetFunction"(*mut Handle, Handle, *const c_char);
+    launch = "cuLaunchKernel"(
+        Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void
+    );
+    stream_create = "cuStreamCreate"(*mut Handle, c_uint);
+    stream_synchronize = "cuStreamSynchronize"(Handle);
+}
+
+/// `CU_STREAM_NON_BLOCKING`
+const NON_BLOCKING: c_uint = 1;
+
+/// A program with a stream and the kernel.
+struct Program {
+    cuda: Cuda,
+    stream: Handle,
+    kernel: Handle,
+    /// Device memory.
+    device: u64,
+    /// How much of it there is.
+    bytes: usize,
+}
+
+impl Program {
+    /// `bytes`: how much device memory it has, at least four.
+    fn begin(bytes: usize) -> Result<Self> {
+        let cuda = Cuda::begin()?;
+        let (mut stream, mut module, mut kernel) =
+            (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: a live place for the stream.
+        done("cuStreamCreate", unsafe { (cuda.stream_create)(&raw mut stream, NON_BLOCKING) })?;
+        // SAFETY: a live place for the module; the text ends with a zero.
+        done("cuModuleLoadData", unsafe { (cuda.load)(&raw mut module, KERNEL.as_ptr().cast()) })?;
+        let name = c"nothing".as_ptr();
+        // SAFETY: a live place for the function, of the module that was just loaded; the name ends with a zero.
+        done("cuModuleGetFunction", unsafe { (cuda.function)(&raw mut kernel, module, name) })?;
+        let mut device = 0;
+        // SAFETY: a live place for the address.
+        done("cuMemAlloc", unsafe { (cuda.alloc)(&raw mut device, bytes) })?;
+        Ok(Self { cuda, stream, kernel, device, bytes })
+    }
+
+    fn launch(&self) -> Result<()> {
+        let none = std::ptr::null_mut();
+        // SAFETY: the kernel has no parameters; kernel and stream live as long as the program.
+        let status =
+            unsafe { (self.cuda.launch)(self.kernel, 1, 1, 1, 32, 1, 1, 0, self.stream, none, none) };
+        done("cuLaunchKernel", status)
+    }
+
+    /// Waits until all is done that the stream was given. A word comes back for it: a synchronize that brings
+    /// nothing back need not wait, as long as nobody can tell.
+    fn wait(&self) -> Result<()> {
+        let mut word = [0_u8; 4];
+        let bytes = word.len();
+        // SAFETY: the word is the first of the allocation; it has come when the synchronize returns.
+        let status =
+            unsafe { (self.cuda.to_host)(word.as_mut_ptr().cast(), self.device, bytes, self.stream) };
+        done("cuMemcpyDtoHAsync", status)?;
+        self.synchronize()
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        // SAFETY: the stream lives as long as the program.
+        done("cuStreamSynchronize", unsafe { (self.cuda.stream_synchronize)(self.stream) })
+    }
+
+    /// Launches a second, with the wait for the last of them.
+    fn launches(&self, count: usize) -> Result<f64> {
+        for _ in 0..WARM {
+            self.launch()?;
+        }
+        self.wait()?;
+        let start = Instant::now();
+        for _ in 0..count {
+            self.launch()?;
+        }
+        self.wait()?;
+        Ok(per_second(count, start))
+    }
+
+    /// Microseconds of a launch and the wait for a word behind it: half of them take less, 99 of 100 take less.
+    fn trips(&self) -> Result<(f64, f64)> {
+        let mut times = Vec::with_capacity(TRIPS);
+        for _ in 0..TRIPS {
+            let start = Instant::now();
+            self.launch()?;
+            self.wait()?;
+            times.push(start.elapsed().as_secs_f64() * 1e6);
+        }
+        times.sort_by(f64::total_cmp);
+        Ok((times[TRIPS / 2], times[TRIPS * 99 / 100]))
+    }
+
+    /// GB/s to the device and from it, the medians of [`COPIES`] copies of all of `memory`, whose bytes must
+    /// come back.
+    fn copies(&self, memory: &mut [u8]) -> Result<(f64, f64)> {
+        let (device, bytes) = (self.device, memory.len());
+        let sent: Vec<u8> = (0..bytes).map(|at| (at % 251) as u8).collect();
+        let (mut up, mut down) = (Vec::new(), Vec::new());
+        // One more, for pages and staging.
+        for _ in 0..=COPIES {
+            memory.copy_from_slice(&sent);
+            let start = Instant::now();
+            // SAFETY: as many bytes as the memory and the allocation have; the wait follows.
+            let status = unsafe { (self.cuda.to_device)(device, memory.as_ptr().cast(), bytes, self.stream) };
+            done("cuMemcpyHtoDAsync", status)?;
+            self.wait()?;
+            up.push(per_second(bytes, start) / 1e9);
+            memory.fill(0);
+            let start = Instant::now();
+            // SAFETY: as above.
+            let status =
+                unsafe { (self.cuda.to_host)(memory.as_mut_ptr().cast(), device, bytes, self.stream) };
+            done("cuMemcpyDtoHAsync", status)?;
+            self.synchronize()?;
+            down.push(per_second(bytes, start) / 1e9);
+            if memory != sent {
+                bail!("what came back is not what went there");
+            }
+        }
+        Ok((middle(&mut up[1..]), middle(&mut down[1..])))
+    }
+
+    /// Pinned memory.
+    fn pinned(&self) -> Result<&'static mut [u8]> {
+        let bytes = self.bytes;
+        let mut start = std::ptr::null_mut();
+        // SAFETY: a live place for the address.
+        done("cuMemHostAlloc", unsafe { (self.cuda.host_alloc)(&raw mut start, bytes, 0) })?;
+        // SAFETY: CUDA made the memory, of so many bytes that are initialised below before they are read; it
+        // is never freed, and nobody else has its address.
+        unsafe { start.cast::<u8>().write_bytes(0, bytes) };
+        // SAFETY: as above.
+        Ok(unsafe { std::slice::from_raw_parts_mut(start.cast(), bytes) })
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "figures for people")]
+fn per_second(units: usize, start: Instant) -> f64 {
+    units as f64 / start.elapsed().as_secs_f64()
+}
+
+/// The middle one.
+fn middle(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Measures and prints.
+pub fn measure(launches: usize, mib: usize) -> Result<ExitCode> {
+    let bytes = mib.max(1).checked_mul(1 << 20).context("so much memory cannot be")?;
+    let program = Program::begin(bytes)?;
+    let rate = program.launches(launches.max(1))?;
+    let (half, late) = program.trips()?;
+    let pinned = program.copies(program.pinned()?)?;
+    let pageable = program.copies(&mut vec![0; bytes])?;
+    let figures = json!({
+        "launches_per_second": rate,
+        "sync_rtt_us_p50": half,
+        "sync_rtt_us_p99": late,
+        "h2d_pinned_gbps": pinned.0,
+        "d2h_pinned_gbps": pinned.1,
+        "h2d_pageable_gbps": pageable.0,
+        "d2h_pageable_gbps": pageable.1,
+    });
+    println!("{figures}");
+    Ok(ExitCode::SUCCESS)
+}
