@@ -25,10 +25,10 @@ fn span(memory: u64) -> u64 {
 }
 
 /// The addresses of the ranges that programs reserve, of a device with `memory` bytes whose addresses start
-/// at `base`.
+/// at `base`: a program can reserve all of it at once, so the gap behind the last range is left out.
 pub(crate) fn reserved(base: u64, memory: u64) -> Range<u64> {
     let span = span(memory);
-    base + span / 8 * 6..base + span
+    base + span / 8 * 6..base + span - GRAIN.gap.next_multiple_of(GRAIN.large)
 }
 
 /// The addresses of a session and the arena behind them. Small allocations, large ones and reserved ranges
