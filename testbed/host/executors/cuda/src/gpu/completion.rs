@@ -101,6 +101,14 @@ impl Completions {
         self.shared.news.notify_one();
     }
 
+    /// Tells the guest that a call for message `number` found the context lost, if it did. Before anything is
+    /// done that was to be done behind lost work: a guest that sees a mark sees the fault as well.
+    pub(crate) fn lost(&self, number: u64, error: &DriverError) {
+        if error.loses_context() {
+            self.shared.health.failed(number, *error);
+        }
+    }
+
     /// Does it now: no work is before it.
     pub(crate) fn now(&self, then: Then, number: u64) {
         self.shared.act(then, None, number);

@@ -184,6 +184,7 @@ impl Streams {
             }
             Err(error) => {
                 // Nobody must wait for it in vain.
+                self.completions.lost(message, &error);
                 self.completions.now(then, message);
                 Err(error)
             }
@@ -201,18 +202,23 @@ impl Streams {
         let recorded = self.work(number).map(drop).and_then(|()| self.record(number, message, true));
         match &recorded {
             Ok(fence) => self.completions.add(self.lane(number), fence, message, Then::Timed(mark)),
-            Err(_) => self.completions.now(Then::Mark(mark), message),
+            Err(error) => {
+                self.completions.lost(message, error);
+                self.completions.now(Then::Mark(mark), message);
+            }
         }
         recorded
     }
 
-    /// Keeps `used` until all that any stream was given is complete, and what that used is free.
+    /// Keeps `used` until all that any stream was given is complete, and what that used is free. If that
+    /// cannot be found out, `used` goes with the caller's share of it.
     pub(crate) fn after_all(&mut self, message: u64, used: &Used) -> Result<(), DriverError> {
         for number in self.active.clone() {
             let Some(lane) = self.lanes.get(&number) else { continue };
             let (id, dirty, last) = (lane.id, lane.is_dirty(), lane.last().cloned());
             let fence = if dirty {
-                Some(self.record(number, message, false)?)
+                let recorded = self.record(number, message, false);
+                Some(recorded.inspect_err(|error| self.completions.lost(message, error))?)
             } else {
                 last.filter(|fence| !self.is_over(id, fence))
             };
