@@ -82,7 +82,11 @@ fn next(link: &Link) -> Option<Result<Vec<u8>, ()>> {
 fn hear(link: &Link, packet: &[u8]) -> bool {
     let known = |number: u64| (1..=link.newest()).contains(&number);
     match Record::decode(packet) {
-        Ok(Record::Memory) => link.host.memory_changed(),
+        Ok(Record::Memory) => {
+            // Who looks at the device is shown the amount that the gauges have.
+            link.board.load_gauges(link.host.gauges());
+            link.host.memory_changed();
+        }
         Ok(Record::Retired(id)) => {
             if link.let_go(id).is_none() {
                 link.rubbish(format_args!("it lets go of memory number {id}, which it was not told to"));

@@ -2,7 +2,7 @@
 
 use vgpu_wire::body::memory::{MemAlloc, MemFree, MemInfo, MemInfoReply};
 use vgpu_wire::body::session::WindowAlloc;
-use vgpu_wire::registers::V2_FREE_MIB;
+use vgpu_wire::registers::{V2_FREE_MIB, usage};
 use zerocopy::FromBytes;
 
 use crate::bench::{Bench, MEMORY};
@@ -68,6 +68,22 @@ pub fn memory_is_the_devices_and_comes_back() {
         until("all is free", || bench.status().allocated == 0);
         assert_eq!((one.late(), two.late()), (None, None), "{kind}");
     }
+}
+
+pub fn what_a_session_holds_is_shown_to_its_guest() {
+    let bench = Bench::new("soft");
+    let (mut one, mut two) = (bench.guest(0), bench.guest(1));
+    let shown = |guest: &Guest, channel| guest.function.read(usage::base(channel) + usage::USAGE_MEMORY_KIB);
+    let most = allocate(&mut one, 3 << 20);
+    until("it is shown", || (shown(&one, 0), shown(&one, 1)) == (3 << 10, 0));
+    allocate(&mut two, 4096);
+    until("the other's is, too", || (shown(&one, 0), shown(&one, 1)) == (3 << 10, 4));
+    one.send(&MemFree { address: most }, &[]);
+    until("it is gone", || shown(&one, 0) == 0);
+    crate::death::kill(bench.worker(1));
+    two.ended();
+    two.detach();
+    until("so is what the dead had", || shown(&one, 1) == 0);
 }
 
 pub fn what_a_dead_worker_had_is_free() {
