@@ -16,7 +16,7 @@ use vgpu_executor_soft::{Soft, SoftOptions, TestHooks};
 use vgpu_worker::{WorkerConfig, WorkerExecutor};
 
 use crate::knobs::Knobs;
-use crate::values::{Capability, Limit, Size, Uuid};
+use crate::values::{Capability, Limit, Part, Size, Uuid};
 
 /// Default device memory.
 const MEMORY: Size = Size(8 << 30);
@@ -91,6 +91,10 @@ pub(crate) struct ExecutorOptions {
         value_parser = clap::value_parser!(u32).range(0..i64::from(ADDRESS_RANGES))
     )]
     pub(crate) address_range: Option<u32>,
+    /// The part of its range of addresses where the cuda executor allocates, such as 192G+64G: for a driver
+    /// that does not give all of it.
+    #[arg(long, value_name = "OFFSET+SIZE")]
+    pub(crate) address_part: Option<Part>,
     /// Newest CUDA version that the device supports, in the form of `cuDriverGetVersion`: 13000 is 13.0.
     #[arg(long, default_value_t = DRIVER)]
     pub(crate) driver: u32,
@@ -112,6 +116,10 @@ pub(crate) struct ExecutorOptions {
     /// such a user.
     #[arg(long, value_name = "USER", requires = "worker")]
     pub(crate) worker_user: Option<String>,
+    /// Worker processes may connect to UNIX sockets of this host: for a stand-in of the driver that finds its
+    /// device behind one.
+    #[arg(long, requires = "worker")]
+    pub(crate) worker_connects: bool,
 }
 
 impl Default for ExecutorOptions {
@@ -127,12 +135,14 @@ impl Default for ExecutorOptions {
             host_gpu: None,
             gpu_memory: None,
             address_range: None,
+            address_part: None,
             driver: DRIVER,
             driver_text: DRIVER_TEXT.to_owned(),
             threads: None,
             kernel_timeout: None,
             worker: false,
             worker_user: None,
+            worker_connects: false,
         }
     }
 }
@@ -149,6 +159,8 @@ pub(crate) struct Description {
     libcublas: Option<PathBuf>,
     host_gpu: Option<[u8; 16]>,
     gpu_memory: Option<u64>,
+    /// Offset and bytes of the part of the addresses that is used; `None`: all.
+    address_part: Option<(u64, u64)>,
     threads: Option<NonZeroUsize>,
     kernel_timeout: Option<Duration>,
     adversarial: Option<u64>,
@@ -169,18 +181,31 @@ impl Description {
             }
             ExecutorKind::Null => Arc::new(Null::new(&self.gpu)?),
             ExecutorKind::Cuda => {
-                let usual = CudaOptions::new(self.gpu.addresses.clone());
+                let mut range = self.gpu.addresses.range();
+                if let Some((offset, bytes)) = self.address_part {
+                    range.base += offset;
+                    range.bytes = bytes;
+                }
                 let options = CudaOptions {
                     libcuda: self.libcuda.clone(),
                     libcublas: self.libcublas.clone(),
                     uuid: self.host_gpu,
                     memory: self.gpu_memory,
-                    ..usual
+                    range,
+                    ..CudaOptions::new(self.gpu.addresses.clone())
                 };
                 Arc::new(Cuda::new(&options)?)
             }
         })
     }
+}
+
+/// The directory for code that the driver compiles: below the one that systemd makes for this instance, which
+/// no other VM's device has.
+fn compiled() -> Option<PathBuf> {
+    // One directory for each of the unit's `CacheDirectory=`.
+    let directories = std::env::var_os("CACHE_DIRECTORY")?;
+    std::env::split_paths(&directories).next().map(|directory| directory.join("compiled"))
 }
 
 impl ExecutorOptions {
@@ -223,6 +248,7 @@ impl ExecutorOptions {
             libcublas: self.libcublas.clone(),
             host_gpu: self.host_gpu.map(|gpu| gpu.0),
             gpu_memory: self.gpu_memory.map(|memory| memory.0),
+            address_part: self.address_part.map(|part| part.0),
             threads: self.threads,
             kernel_timeout: self.kernel_timeout.map(|limit| limit.0),
             adversarial: knobs.adversarial,
@@ -240,6 +266,8 @@ impl ExecutorOptions {
             arguments: vec![WORKER.into()],
             executor: serde_json::to_value(&description)?,
             user: self.worker_user.clone(),
+            connects: self.worker_connects,
+            compiled: compiled(),
         };
         Ok(knobs.wrapped(Arc::new(WorkerExecutor::new(config)?)))
     }

@@ -130,6 +130,8 @@ fn host(settings: &Settings) -> ExecutorOptions {
         // An illegal access loses the CUDA context of its whole process, so each session on a GPU has a
         // process of its own.
         worker: executor == ExecutorKind::Cuda,
+        worker_user: settings.worker_user.clone(),
+        worker_connects: settings.worker_connects.unwrap_or(false),
         cc: settings.cc.unwrap_or(usual.cc),
         memory: settings.memory.unwrap_or(usual.memory),
         libcuda: settings.libcuda.clone(),
@@ -138,6 +140,7 @@ fn host(settings: &Settings) -> ExecutorOptions {
         gpu_memory: settings.memory,
         uuid: settings.gpu,
         address_range: settings.address_range,
+        address_part: settings.address_part,
         threads: settings.threads,
         kernel_timeout: settings.kernel_timeout,
         ..usual

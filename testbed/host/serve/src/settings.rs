@@ -8,7 +8,7 @@ use serde::Deserialize;
 use vgpu_device::ADDRESS_RANGES;
 
 use crate::executor::ExecutorKind;
-use crate::values::{Bus, Capability, Group, Level, Limit, Period, Size, Uuid};
+use crate::values::{Bus, Capability, Group, Level, Limit, Part, Period, Size, Uuid};
 
 /// Why a configuration file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -67,6 +67,10 @@ pub(crate) struct Settings {
         value_parser = clap::value_parser!(u32).range(0..i64::from(ADDRESS_RANGES))
     )]
     pub(crate) address_range: Option<u32>,
+    /// The part of that range where the cuda executor allocates, such as 192G+64G: where it starts, and its
+    /// size. For a driver that does not give all of the range [default: all of it].
+    #[arg(long, value_name = "OFFSET+SIZE")]
+    pub(crate) address_part: Option<Part>,
     /// A group, by name or number, whose users may connect to the bus's socket, too. Without it only this
     /// user may; libvirt runs QEMU as a user of its own, in the group kvm or qemu.
     #[arg(long, value_name = "GROUP")]
@@ -89,6 +93,14 @@ pub(crate) struct Settings {
     /// cuBLAS, by path or name [default: libcublas.so.13, or libcublas.so.12].
     #[arg(long, value_name = "LIBRARY")]
     pub(crate) libcublas: Option<PathBuf>,
+    /// The user that the cuda executor's worker processes run as, where root starts them [default:
+    /// vgpu-worker if there is such a user].
+    #[arg(long, value_name = "USER")]
+    pub(crate) worker_user: Option<String>,
+    /// Whether worker processes may connect to UNIX sockets of this host: for a stand-in of the driver that
+    /// finds its device behind one [default: false].
+    #[arg(long, value_name = "BOOL")]
+    pub(crate) worker_connects: Option<bool>,
     /// Compute capability that the soft and null executors announce [default: 6.1].
     #[arg(long, value_name = "MAJOR.MINOR")]
     pub(crate) cc: Option<Capability>,
@@ -138,12 +150,15 @@ impl Settings {
             window: self.window.or(other.window),
             channels: self.channels.or(other.channels),
             address_range: self.address_range.or(other.address_range),
+            address_part: self.address_part.or(other.address_part),
             group: self.group.or(other.group),
             control: self.control.or(other.control),
             vm_memory: self.vm_memory.or(other.vm_memory),
             vm_slot: self.vm_slot.or(other.vm_slot),
             libcuda: self.libcuda.or(other.libcuda),
             libcublas: self.libcublas.or(other.libcublas),
+            worker_user: self.worker_user.or(other.worker_user),
+            worker_connects: self.worker_connects.or(other.worker_connects),
             cc: self.cc.or(other.cc),
             threads: self.threads.or(other.threads),
             kernel_timeout: self.kernel_timeout.or(other.kernel_timeout),
@@ -165,6 +180,9 @@ impl Settings {
         named([
             ("libcuda", self.libcuda.is_some(), executor == cuda),
             ("libcublas", self.libcublas.is_some(), executor == cuda),
+            ("address-part", self.address_part.is_some(), executor == cuda),
+            ("worker-user", self.worker_user.is_some(), executor == cuda),
+            ("worker-connects", self.worker_connects.is_some(), executor == cuda),
             ("cc", self.cc.is_some(), executor != cuda),
             ("threads", self.threads.is_some(), executor == soft),
             ("kernel-timeout", self.kernel_timeout.is_some(), executor == soft),
@@ -205,7 +223,7 @@ mod tests {
     }
 
     /// A valid value for each setting, by name.
-    const VALUES: [(&str, &str); 19] = [
+    const VALUES: [(&str, &str); 22] = [
         ("bus", "vfio-user:/run/x"),
         ("executor", "null"),
         ("gpu", "GPU-00112233-4455-6677-8899-aabbccddeeff"),
@@ -213,12 +231,15 @@ mod tests {
         ("window", "64M"),
         ("channels", "7"),
         ("address-range", "6"),
+        ("address-part", "192G+64G"),
         ("group", "107"),
         ("control", "/run/control"),
         ("vm-memory", "2G"),
         ("vm-slot", "4"),
         ("libcuda", "/lib/libcuda.so.1"),
         ("libcublas", "libcublas.so.12"),
+        ("worker-user", "nobody"),
+        ("worker-connects", "true"),
         ("cc", "9.0"),
         ("threads", "3"),
         ("kernel-timeout", "20m"),
@@ -227,11 +248,11 @@ mod tests {
         ("log", "debug"),
     ];
 
-    /// Settings whose values are numbers in a file, not strings.
-    const NUMBERS: [&str; 5] = ["address-range", "channels", "vm-slot", "threads", "rate"];
+    /// Settings whose values are numbers or booleans in a file, not strings.
+    const BARE: [&str; 6] = ["worker-connects", "address-range", "channels", "vm-slot", "threads", "rate"];
 
     fn file(name: &str, value: &str) -> Result<Settings, toml::de::Error> {
-        let quote = if NUMBERS.contains(&name) { "" } else { "\"" };
+        let quote = if BARE.contains(&name) { "" } else { "\"" };
         toml::from_str(&format!("{name} = {quote}{value}{quote}"))
     }
 
@@ -285,8 +306,10 @@ mod tests {
         let cuda = ["cc", "threads", "kernel-timeout"];
         assert_eq!(unused(None), cuda, "the GPU, if none is named");
         assert_eq!(unused(Some(ExecutorKind::Cuda)), cuda);
-        assert_eq!(unused(Some(ExecutorKind::Soft)), ["libcuda", "libcublas"]);
-        assert_eq!(unused(Some(ExecutorKind::Null)), ["libcuda", "libcublas", "threads", "kernel-timeout"]);
+        let of_cuda = ["libcuda", "libcublas", "address-part", "worker-user", "worker-connects"];
+        assert_eq!(unused(Some(ExecutorKind::Soft)), of_cuda);
+        let null = [&of_cuda[..], &["threads", "kernel-timeout"]].concat();
+        assert_eq!(unused(Some(ExecutorKind::Null)), null);
         assert!(Settings::default().unused().is_empty());
     }
 }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use serde::Deserialize;
-use vgpu_device::{parse_bytes, parse_compute_capability, parse_uuid};
+use vgpu_device::{ADDRESS_SPAN, parse_bytes, parse_compute_capability, parse_uuid};
 
 macro_rules! values {
     ($($(#[$doc:meta])* $name:ident($inner:ty) $parse:path;)*) => {$(
@@ -44,6 +44,8 @@ values! {
     Limit(Duration) limit;
     /// A time in whole seconds with a unit, such as `30s`, `5m`; zero is allowed.
     Period(Duration) period;
+    /// A part of a range of addresses, such as `192G+64G`: bytes from the range's start, and bytes.
+    Part((u64, u64)) part;
     /// A group of users, by name or number.
     Group(u32) group;
     /// Least severity that is logged: `error`, `warn`, `info` or `debug`.
@@ -150,6 +152,20 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     parse_bytes(text).ok_or_else(|| "expected a size such as 8G, 512M".to_owned())
 }
 
+/// Reads a part of a range of device addresses.
+fn part(text: &str) -> Result<(u64, u64), String> {
+    // Both ends are where every driver could map memory.
+    const UNIT: u64 = 2 << 20;
+    let sizes =
+        text.split_once('+').and_then(|(offset, bytes)| Some((parse_bytes(offset)?, parse_bytes(bytes)?)));
+    let fits = |&(offset, bytes): &(u64, u64)| {
+        let whole = [offset, bytes].iter().all(|number| number.is_multiple_of(UNIT));
+        whole && bytes > 0 && offset.checked_add(bytes).is_some_and(|end| end <= ADDRESS_SPAN)
+    };
+    let expected = "expected OFFSET+SIZE such as 192G+64G, in units of 2M and within 1T";
+    sizes.filter(fits).ok_or_else(|| expected.to_owned())
+}
+
 fn capability(text: &str) -> Result<(u32, u32), String> {
     parse_compute_capability(text).ok_or_else(|| "expected MAJOR.MINOR".to_owned())
 }
@@ -241,6 +257,15 @@ mod tests {
         }
         assert_eq!((group("107"), group("root")), (Ok(107), Ok(0)));
         assert!(group("no such group").is_err());
+    }
+
+    #[test]
+    fn a_part_lies_within_a_range() {
+        assert_eq!(part("192G+64G"), Ok((192 << 30, 64 << 30)));
+        assert_eq!(part("0+1T"), Ok((0, 1 << 40)));
+        for bad in ["", "1G", "1G+", "+1G", "1G+0", "1M+1G", "1G+1M", "512G+513G", "1T+1T", "1G+1G+1G"] {
+            assert!(part(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

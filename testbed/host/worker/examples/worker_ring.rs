@@ -84,6 +84,8 @@ fn executor(worker: bool) -> Result<Arc<dyn Executor>, Box<dyn Error>> {
         arguments: vec!["worker".into()],
         executor: json!(gpu),
         user: None,
+        connects: false,
+        compiled: None,
     };
     Ok(Arc::new(WorkerExecutor::new(config)?))
 }

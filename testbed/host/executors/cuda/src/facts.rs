@@ -106,7 +106,8 @@ pub(crate) fn facts(device: &Device, options: &CudaOptions) -> Result<Box<Device
         reserved: [0; 13],
         attributes,
     });
-    facts.set_addresses(options.range);
+    // A module's variables lie where the driver puts them: with a stand-in, elsewhere in the device's range.
+    facts.set_addresses(options.addresses.range());
     Ok(facts)
 }
 

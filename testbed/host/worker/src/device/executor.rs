@@ -1,7 +1,10 @@
 //! The executor of the device's process: it carries nothing out itself.
 
 use std::ffi::{CString, OsString};
-use std::path::PathBuf;
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, lchown};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nix::errno::Errno;
@@ -38,6 +41,13 @@ pub struct WorkerConfig {
     /// The user that workers are, where root starts them. `None`: `vgpu-worker` if there is such a user; else
     /// they stay root, and a warning says so.
     pub user: Option<String>,
+    /// Workers may connect to UNIX sockets of this host, which they otherwise cannot: for a stand-in of the
+    /// driver that finds its device behind one.
+    pub connects: bool,
+    /// A directory that NVIDIA's driver keeps the code in that it compiles for workers, made if it is not
+    /// there, and the workers' user's alone. It must be this device's: what is in it is run. `None`: nothing
+    /// is kept.
+    pub compiled: Option<PathBuf>,
 }
 
 /// Why there is no executor.
@@ -54,6 +64,15 @@ pub enum WorkerError {
         /// What it said.
         #[source]
         source: Errno,
+    },
+    /// There is no directory for compiled code.
+    #[error("make {path}, a directory for compiled code")]
+    Compiled {
+        /// The directory.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
     },
     /// Another user than the one that runs this needs root.
     #[error("run workers as user {0}: only root can do that")]
@@ -74,12 +93,18 @@ impl WorkerExecutor {
     /// No worker is started before a session needs one. There are at most as many as sessions.
     pub fn new(config: WorkerConfig) -> Result<Self, WorkerError> {
         let identity = identity(config.user)?;
+        if let Some(path) = &config.compiled {
+            make(path, identity.as_ref())
+                .map_err(|source| WorkerError::Compiled { path: path.clone(), source })?;
+        }
         let accounts = Arc::new(Accounts::new(config.facts.total_bytes));
         let program = Program {
             path: config.program,
             arguments: config.arguments,
             executor: config.executor,
             identity,
+            connects: config.connects,
+            compiled: config.compiled,
         };
         Ok(Self {
             name: config.name,
@@ -88,6 +113,16 @@ impl WorkerExecutor {
             _addresses: config.addresses,
         })
     }
+}
+
+/// Makes a directory that is the workers' user's alone. Its parent is this process's.
+fn make(path: &Path, identity: Option<&Identity>) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        made => made?,
+    }
+    let user = identity.map_or_else(|| Uid::effective().as_raw(), |identity| identity.user);
+    lchown(path, Some(user), identity.map(|identity| identity.group))
 }
 
 fn identity(user: Option<String>) -> Result<Option<Identity>, WorkerError> {

@@ -23,6 +23,9 @@ pub(crate) struct Program {
     pub(crate) arguments: Vec<OsString>,
     pub(crate) executor: serde_json::Value,
     pub(crate) identity: Option<Identity>,
+    pub(crate) connects: bool,
+    /// Where NVIDIA's driver keeps what it compiles; `None`: nowhere.
+    pub(crate) compiled: Option<PathBuf>,
 }
 
 /// A process that was just started.
@@ -45,6 +48,11 @@ pub(crate) fn start(
     let mut command = Command::new(&program.path);
     // Its name in a list of processes.
     command.arg0("vgpu-worker").args(&program.arguments);
+    // The driver's own places for it are a user's, which several VMs' workers may be.
+    match &program.compiled {
+        Some(directory) => command.env("CUDA_CACHE_PATH", directory).env_remove("CUDA_CACHE_DISABLE"),
+        None => command.env_remove("CUDA_CACHE_PATH").env("CUDA_CACHE_DISABLE", "1"),
+    };
     let mut child = command.stdin(theirs).stdout(Stdio::from(log)).spawn()?;
     // Nobody else reaps it, so the number is its own.
     let pidfd = Pid::from_raw(child.id().cast_signed()).ok_or(rustix::io::Errno::SRCH);
@@ -83,6 +91,7 @@ fn tell(
         now: host.now(),
         limits: *host.charges().limits(),
         identity: program.identity.clone(),
+        connects: program.connects,
         log: LevelFilter::current().to_string(),
         executor: program.executor.clone(),
     };

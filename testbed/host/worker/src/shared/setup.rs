@@ -41,6 +41,8 @@ pub(crate) struct Setup {
     pub(crate) limits: Limits,
     /// What the worker is to become; `None`: it stays who it is.
     pub(crate) identity: Option<Identity>,
+    /// It may connect to UNIX sockets.
+    pub(crate) connects: bool,
     /// What is logged, as `tracing` has it.
     pub(crate) log: String,
     /// What the program makes the executor of.

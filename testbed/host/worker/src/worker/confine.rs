@@ -37,9 +37,7 @@ const REFUSED: &[libc::c_long] = &[
     // Programs.
     libc::SYS_execve,
     libc::SYS_execveat,
-    // The network, and sockets of other processes.
-    libc::SYS_socket,
-    libc::SYS_connect,
+    // The network, and sockets of other processes: see [`SOCKETS`] too.
     libc::SYS_bind,
     libc::SYS_listen,
     libc::SYS_accept,
@@ -104,6 +102,10 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_personality,
 ];
 
+/// Calls by which a process reaches another's socket. They are refused, but for workers that may connect to
+/// UNIX sockets.
+const SOCKETS: [libc::c_long; 2] = [libc::SYS_socket, libc::SYS_connect];
+
 /// Flags of `clone` that make namespaces.
 const NAMESPACES: u64 = (libc::CLONE_NEWUSER
     | libc::CLONE_NEWNS
@@ -114,8 +116,8 @@ const NAMESPACES: u64 = (libc::CLONE_NEWUSER
     | libc::CLONE_NEWCGROUP) as u32 as u64;
 
 /// Confines the process, which has one thread. What fails is an error: an unconfined worker carries nothing
-/// out.
-pub(crate) fn confine(identity: Option<Identity>) -> Result<(), NotConfined> {
+/// out. `connects`: it may connect to UNIX sockets.
+pub(crate) fn confine(identity: Option<Identity>, connects: bool) -> Result<(), NotConfined> {
     let none = Rlimit { current: Some(0), maximum: Some(0) };
     setrlimit(Resource::Core, none).map_err(failed("forbid core files"))?;
     if let Some(Identity { user, group, groups }) = identity {
@@ -128,20 +130,28 @@ pub(crate) fn confine(identity: Option<Identity>) -> Result<(), NotConfined> {
     // After the change of user, which sets it anew.
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(failed("forbid being looked into"))?;
     set_no_new_privs(true).map_err(failed("forbid new rights"))?;
-    for (step, program) in filters().map_err(failed("make a filter of system calls"))? {
+    for (step, program) in filters(connects).map_err(failed("make a filter of system calls"))? {
         apply_filter(&program).map_err(failed(step))?;
     }
     Ok(())
 }
 
 /// The filters, and what each is for.
-fn filters() -> Result<[(&'static str, BpfProgram); 2], seccompiler::BackendError> {
+fn filters(connects: bool) -> Result<[(&'static str, BpfProgram); 2], seccompiler::BackendError> {
     // What clone3 is asked for lies in memory, where no filter sees it. Without it the C library uses clone.
     let no_clone3 = filter([(libc::SYS_clone3, vec![])], libc::ENOSYS)?;
     let condition =
         |argument, length, operator, value| SeccompCondition::new(argument, length, operator, value);
     let mut rules: Vec<(libc::c_long, Vec<SeccompRule>)> =
         REFUSED.iter().map(|&call| (call, vec![])).collect();
+    if connects {
+        // Which sockets there are to connect to is then a question of their files' modes.
+        let unix = u64::from(libc::AF_UNIX.cast_unsigned());
+        let other = condition(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, unix)?;
+        rules.push((libc::SYS_socket, vec![SeccompRule::new(vec![other])?]));
+    } else {
+        rules.extend(SOCKETS.map(|call| (call, vec![])));
+    }
     // A signal to itself is how a process aborts.
     let own = u64::from(getpid().as_raw_nonzero().get().cast_unsigned());
     for call in [libc::SYS_kill, libc::SYS_tgkill, libc::SYS_rt_tgsigqueueinfo] {
@@ -184,7 +194,9 @@ mod tests {
         calls.sort_unstable();
         calls.dedup();
         assert_eq!(calls.len(), REFUSED.len());
-        let [(_, first), (_, second)] = filters().unwrap();
-        assert!(first.len() > 3 && second.len() > REFUSED.len());
+        for connects in [false, true] {
+            let [(_, first), (_, second)] = filters(connects).unwrap();
+            assert!(first.len() > 3 && second.len() > REFUSED.len());
+        }
     }
 }

@@ -66,6 +66,8 @@ pub fn worker_config(kind: &str) -> WorkerConfig {
         arguments: vec![WORKER.into()],
         executor: json!({ "kind": kind, "gpu": gpu }),
         user: None,
+        connects: false,
+        compiled: None,
     }
 }
 

@@ -3,6 +3,9 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::path::Path;
 use std::process::Command;
 use std::thread;
 
@@ -45,6 +48,13 @@ pub const OPEN_DEVICE: u32 = 2007;
 pub const OWN_LIMITS: u32 = 2008;
 /// Counts descriptors of files below /etc.
 pub const FOREIGN_FILES: u32 = 2009;
+/// Connects to a UNIX socket that is not there.
+pub const CONNECT_UNIX: u32 = 2010;
+/// Listens at an address of its own.
+pub const LISTEN_UNIX: u32 = 2011;
+/// Keeps a file where the driver keeps compiled code; [`NOT_KEPT`] where it is told to keep none.
+pub const KEEP_COMPILED: u32 = 2012;
+pub const NOT_KEPT: u32 = 9999;
 
 #[derive(Debug)]
 pub struct Probe(Null);
@@ -115,6 +125,16 @@ fn look(function: u32) -> u32 {
             let names = files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
             names.filter(|name| name.starts_with("/etc")).count() as u32
         }
+        CONNECT_UNIX => os_error(UnixStream::connect("/nowhere/vgpu").map(drop)),
+        LISTEN_UNIX => {
+            let address = SocketAddr::from_abstract_name(getpid().as_raw_nonzero().to_string());
+            os_error(address.and_then(|address| UnixListener::bind_addr(&address)).map(drop))
+        }
+        KEEP_COMPILED => match std::env::var_os("CUDA_CACHE_PATH") {
+            Some(directory) => os_error(std::fs::write(Path::new(&directory).join("kernel"), "code")),
+            None if std::env::var_os("CUDA_CACHE_DISABLE").is_some_and(|value| value == "1") => NOT_KEPT,
+            None => u32::MAX,
+        },
         OPEN_DEVICE => os_error(std::fs::File::open("/dev/null").map(drop)),
         _ => u32::MAX,
     }

@@ -1,6 +1,8 @@
 //! What a worker has given up before it looks at its first message.
 
 use std::collections::BTreeMap;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 
 use rustix::io::Errno;
 use vgpu_device::{Limits, RangeLocks};
@@ -10,7 +12,19 @@ use zerocopy::FromBytes;
 
 use crate::bench::{Bench, worker_config};
 use crate::data::{launch, settle};
+use crate::guest::Guest;
 use crate::probe;
+
+/// What a refused call answers.
+const REFUSED: u32 = Errno::PERM.raw_os_error().cast_unsigned();
+
+/// What a function of the probe finds.
+fn look(guest: &mut Guest, function: u32) -> u32 {
+    let body = Occupancy { reply: 0, function, block_threads: 32, flags: 0, shared_bytes: 0 };
+    let (status, data) = guest.call(body, &[]);
+    assert_eq!(status, 0, "{function}");
+    OccupancyReply::read_from_bytes(&data).expect("an answer").blocks
+}
 
 pub fn calls_are_refused() {
     // A descriptor that every child would inherit.
@@ -19,13 +33,13 @@ pub fn calls_are_refused() {
     rustix::io::fcntl_setfd(&leaked, rustix::io::FdFlags::empty()).expect("a flag");
     let bench = Bench::new("probe");
     let mut guest = bench.guest(0);
-    let refused = Errno::PERM.raw_os_error().cast_unsigned();
     for (function, expected) in [
-        (probe::SOCKET_INET, refused),
-        (probe::SOCKET_UNIX, refused),
-        (probe::EXEC, refused),
-        (probe::KILL_PARENT, refused),
-        (probe::UNSHARE, refused),
+        (probe::SOCKET_INET, REFUSED),
+        (probe::SOCKET_UNIX, REFUSED),
+        (probe::CONNECT_UNIX, REFUSED),
+        (probe::EXEC, REFUSED),
+        (probe::KILL_PARENT, REFUSED),
+        (probe::UNSHARE, REFUSED),
         (probe::KILL_SELF, 0),
         (probe::THREAD, 0),
         (probe::OPEN_DEVICE, 0),
@@ -33,10 +47,45 @@ pub fn calls_are_refused() {
         // Standard input, output and error, the socket's copies, and the session's memory.
         (probe::FOREIGN_FILES, 0),
     ] {
-        let body = Occupancy { reply: 0, function, block_threads: 32, flags: 0, shared_bytes: 0 };
-        let (status, data) = guest.call(body, &[]);
-        let reply = OccupancyReply::read_from_bytes(&data).expect("an answer");
-        assert_eq!((status, reply.blocks), (0, expected), "{function}");
+        assert_eq!(look(&mut guest, function), expected, "{function}");
+    }
+}
+
+pub fn sockets_are_connected_to_where_that_is_allowed() {
+    let bench = Bench::with(WorkerConfig { connects: true, ..worker_config("probe") }, Limits::default());
+    let mut guest = bench.guest(0);
+    let absent = Errno::NOENT.raw_os_error().cast_unsigned();
+    for (function, expected) in [
+        (probe::CONNECT_UNIX, absent),
+        (probe::SOCKET_INET, REFUSED),
+        (probe::LISTEN_UNIX, REFUSED),
+        (probe::EXEC, REFUSED),
+    ] {
+        assert_eq!(look(&mut guest, function), expected, "{function}");
+    }
+}
+
+pub fn compiled_code_is_kept_for_this_device_or_not_at_all() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let compiled = folder.path().join("compiled");
+    let config = || WorkerConfig { compiled: Some(compiled.clone()), ..worker_config("probe") };
+    // The directory is there when the device starts again.
+    for _ in 0..2 {
+        let bench = Bench::with(config(), Limits::default());
+        assert_eq!(look(&mut bench.guest(0), probe::KEEP_COMPILED), 0);
+        let mode = std::fs::metadata(&compiled).expect("a directory").permissions();
+        assert_eq!(mode.mode() & 0o777, 0o700);
+        std::fs::remove_file(compiled.join("kernel")).expect("it was kept there");
+    }
+    assert_eq!(look(&mut Bench::new("probe").guest(0), probe::KEEP_COMPILED), probe::NOT_KEPT);
+    let nowhere = WorkerConfig { compiled: Some("/nowhere/compiled".into()), ..worker_config("probe") };
+    assert!(matches!(WorkerExecutor::new(nowhere), Err(WorkerError::Compiled { .. })));
+    if rustix::process::geteuid().is_root() {
+        // The workers' user finds it on its way.
+        std::fs::set_permissions(folder.path(), Permissions::from_mode(0o711)).expect("a mode");
+        let config = WorkerConfig { user: Some("nobody".to_owned()), ..config() };
+        let bench = Bench::with(config, Limits::default());
+        assert_eq!(look(&mut bench.guest(0), probe::KEEP_COMPILED), 0);
     }
 }
 
