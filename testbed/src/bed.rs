@@ -14,6 +14,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use vgpu_device::GpuConfig;
+use vgpu_executor_soft::Soft;
 use vgpu_serve::Facts;
 
 use crate::programs;
@@ -37,6 +39,12 @@ pub fn random_facts(ccs: &[&str]) -> Facts {
 /// What stands behind a device whose executor drives a GPU: this project's own libcuda, on the device of a
 /// second bus, which the soft executor carries out.
 const LOOP: &str = "cuda-loop";
+
+/// The range of addresses of both devices of a loop: the one that other devices of this host draw last.
+const LOOP_RANGE: &str = "44";
+
+/// Device memory in MiB that the cuda executor keeps back for contexts: two of 640 MiB.
+const CONTEXTS_MIB: u64 = 2 * 640;
 
 /// Options that are the soft executor's, wherever it stands.
 const OF_SOFT: [&str; 3] = ["--adversarial", "--kernel-timeout", "--threads"];
@@ -79,11 +87,11 @@ impl Bed {
         Self::serve(executor, devices, options, quiet, None)
     }
 
-    /// A device whose executor drives, through our own libcuda, the soft device of a second bus.
+    /// A device whose executor drives, through our own libcuda, the soft device of a second bus. Each session
+    /// has a worker process, as on a host with a GPU: sessions that share a process cannot have the same
+    /// addresses. Libcuda reaches the second bus through a socket.
     fn start_loop(devices: &[Facts], options: &[&str], quiet: bool) -> Result<Self> {
-        if devices.len() != 1 {
-            bail!("the executor {LOOP} has one device");
-        }
+        let [facts] = devices else { bail!("the executor {LOOP} has one device") };
         // Each of these options has a value.
         let (mut own, mut behind) = (Vec::new(), Vec::new());
         let mut rest = options.iter().copied();
@@ -94,15 +102,12 @@ impl Bed {
                 place.extend(rest.next());
             }
         }
-        let libcuda = programs::shim("libcuda.so.1")?;
-        let libcuda = libcuda.to_str().context("the path of libcuda is no text")?;
-        own.extend(["--libcuda", libcuda]);
-        // No program sees both devices, and what lies behind can only give addresses that are its own.
-        for options in [&mut own, &mut behind] {
-            options.extend(["--address-range", "0"]);
-        }
-        let behind = Self::serve("soft", devices, &behind, quiet, None)?;
-        Self::serve("cuda", devices, &own, quiet, Some(Box::new(behind)))
+        let gpu = StandIn::start(facts, &behind, quiet)?;
+        let settings: Vec<String> =
+            gpu.settings.iter().flat_map(|(name, value)| [format!("--{name}"), value.clone()]).collect();
+        own.extend(settings.iter().map(String::as_str));
+        own.extend(["--worker", "--worker-connects"]);
+        Self::serve("cuda", devices, &own, quiet, Some(Box::new(gpu.bed)))
     }
 
     fn serve(
@@ -153,6 +158,20 @@ impl Bed {
         self.sysfs().join("bus/pci/devices").join(&device.address).join("resource2")
     }
 
+    /// The devices that the executor takes for GPUs, if it does.
+    #[must_use]
+    pub fn behind(&self) -> Option<&Self> {
+        self.behind.as_deref()
+    }
+
+    /// Takes the devices away that the executor takes for GPUs, as a GPU that falls off its bus.
+    ///
+    /// # Errors
+    /// Their process cannot be killed.
+    pub fn kill_behind(&mut self) -> Result<()> {
+        self.behind.as_mut().context("there is no device behind")?.kill()
+    }
+
     /// Kills the device's process, as a host that crashes.
     pub fn kill(&mut self) -> Result<()> {
         self.child.kill()?;
@@ -199,6 +218,46 @@ pub fn until(folder: &Path, what: &str, wanted: impl Fn(&Value) -> bool) -> Resu
         }
         std::thread::yield_now();
     }
+}
+
+/// A soft device that the cuda executor takes for a GPU, by our own libcuda.
+#[derive(Debug)]
+pub struct StandIn {
+    /// Its bus, where libcuda finds it by `VGPU_SYSFS`.
+    pub bed: Bed,
+    /// Settings of the device whose executor uses it, as `vgpu-device` names them. They are texts, but for
+    /// `address-range`. Its worker processes connect to the bus's sockets.
+    pub settings: Vec<(&'static str, String)>,
+}
+
+impl StandIn {
+    /// Serves a GPU with these facts: its memory is what the executor leaves for guests.
+    ///
+    /// # Errors
+    /// It cannot be served.
+    pub fn start(facts: &Facts, options: &[&str], quiet: bool) -> Result<Self> {
+        let gpu = Facts { memory_mib: facts.memory_mib + CONTEXTS_MIB, ..facts.clone() };
+        let library =
+            |name| Ok::<_, anyhow::Error>(programs::shim(name)?.to_str().context("a path")?.to_owned());
+        let settings = vec![
+            ("libcuda", library("libcuda.so.1")?),
+            ("libcublas", library("libcublas.so.13")?),
+            // No program sees both devices, and this one gives only addresses that are its own.
+            ("address-range", LOOP_RANGE.to_owned()),
+            ("address-part", reservable(&gpu)?),
+        ];
+        let options = [options, &["--address-range", LOOP_RANGE]].concat();
+        Ok(Self { bed: Bed::serve("soft", &[gpu], &options, quiet, None)?, settings })
+    }
+}
+
+/// The part of its range of addresses where a soft device lets a program choose addresses, as the option
+/// `--address-part` has it.
+fn reservable(facts: &Facts) -> Result<String> {
+    let config = GpuConfig { memory_bytes: facts.memory_mib << 20, ..GpuConfig::new(&facts.name)? };
+    let part = Soft::reservable(&config);
+    let offset = part.start - config.addresses.range().base;
+    Ok(format!("{offset}+{}", part.end - part.start))
 }
 
 /// Tells a process to end by SIGTERM and waits until it has, for [`PATIENCE`] at most; how long that took. It

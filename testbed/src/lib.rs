@@ -1,7 +1,8 @@
 //! What the test bed's command line and its tests share: devices in a process of their own
 //! ([`bed`]), the programs of this workspace ([`programs`]), one of them in a state of its choice
 //! ([`state`]), backends to load ([`backends`]), language models in guests ([`guest`]) and what they send
-//! ([`traffic`]), virtual machines ([`machine`]), and libraries that do nothing ([`nothing`]).
+//! ([`traffic`]), virtual machines ([`machine`]), their device as a service ([`unit`](mod@unit)), and
+//! libraries that do nothing ([`nothing`]).
 
 pub mod backends;
 pub mod bed;
@@ -11,3 +12,4 @@ pub mod nothing;
 pub mod programs;
 pub mod state;
 pub mod traffic;
+pub mod unit;

@@ -35,6 +35,8 @@ const DEVICE_GROUP: u32 = 990;
 const USER: u32 = 1000;
 /// The device's PCI slot in the guest.
 const SLOT: u8 = 4;
+/// Why a device cannot be asked.
+const OTHERS: &str = "the device is served by somebody else";
 /// A guest normally is ready after two seconds, on an idle machine.
 const BOOT_LIMIT: Duration = Duration::from_mins(2);
 
@@ -145,20 +147,34 @@ pub struct GuestMachine {
     // In this order: the machine, then what it talks to.
     machine: Machine,
     _shares: Vec<Daemon>,
-    device: Served,
+    /// `None`: somebody else serves the device.
+    device: Option<Served>,
     _folder: TempDir,
 }
 
 impl GuestMachine {
     /// Boots one and waits until commands can be run.
     pub fn boot(options: &Options) -> Result<Self> {
+        Self::boot_with(options, None)
+    }
+
+    /// The same, with a device that somebody else serves: `arguments` are QEMU's by which the machine gets
+    /// its memory and the device. Options that describe these mean nothing.
+    pub fn boot_on(options: &Options, arguments: &[String]) -> Result<Self> {
+        Self::boot_with(options, Some(arguments))
+    }
+
+    fn boot_with(options: &Options, others: Option<&[String]>) -> Result<Self> {
         if options.accelerator == Accelerator::Kvm {
             check_kvm()?;
         }
         let qemu = qemu(options.qemu.as_deref())?;
         let kernel = Kernel::fetch()?;
         let folder = TempDir::with_prefix("vgpu-guest-").context("make a folder for the guest")?;
-        let device = Served::start(folder.path(), options)?;
+        let device = match others {
+            Some(_) => None,
+            None => Some(Served::start(folder.path(), options)?),
+        };
         let daemons = options.shares.iter().enumerate().map(|(number, share)| {
             let system = vgpu_artifacts::fetch(QEMU).context("fetch virtiofsd")?;
             let command = Qemu::unpacked_program(&system, "usr/libexec/virtiofsd");
@@ -179,8 +195,11 @@ impl GuestMachine {
         };
         let (agent, listener) = agent_socket(folder.path())?;
         // What `vgpu-device serve` prints for its users is what guests boot with here.
-        let vm = Vm { socket: device.socket.clone(), memory_mib: options.memory_mib, slot: Some(SLOT) };
-        let command = qemu.machine(&settings, &daemons, &agent, &vm.qemu());
+        let own = device.as_ref().map(|device| {
+            Vm { socket: device.socket.clone(), memory_mib: options.memory_mib, slot: Some(SLOT) }.qemu()
+        });
+        let arguments = others.or(own.as_deref()).unwrap_or_default();
+        let command = qemu.machine(&settings, &daemons, &agent, arguments);
         let machine = Machine::boot(command, listener, BOOT_LIMIT)?;
         Ok(Self { machine, _shares: daemons, device, _folder: folder })
     }
@@ -198,17 +217,17 @@ impl GuestMachine {
     /// The device's status: its sessions, if it is of version 2, and how often the guest reached for its
     /// registers.
     pub fn device_status(&mut self) -> Result<Value> {
-        self.device.status()
+        status(self.device.as_mut())
     }
 
-    /// The device's process.
-    pub fn device_pid(&self) -> u32 {
-        self.device.child.id()
+    /// The device's process, if it is this value's.
+    pub fn device_pid(&self) -> Option<u32> {
+        self.device.as_ref().map(|device| device.child.id())
     }
 
     /// Tells the device's process to end by SIGTERM and waits until it has; how long that took.
     pub fn terminate_device(&mut self) -> Result<Duration> {
-        terminate(&mut self.device.child)
+        terminate(&mut self.device.as_mut().context(OTHERS)?.child)
     }
 
     /// Runs a command as a user of the guest; what it prints goes to `out` and `err` as it comes.
@@ -233,7 +252,7 @@ impl GuestMachine {
         each: impl FnMut(&str, &mut dyn FnMut() -> Result<Value>) -> Result<()>,
     ) -> Result<End> {
         let job = job(user, command.iter().map(|&word| word.to_owned()).collect());
-        let mut lines = Lines { device: &mut self.device, begun: Vec::new(), each, failed: None };
+        let mut lines = Lines { device: self.device.as_mut(), begun: Vec::new(), each, failed: None };
         let mut err = Vec::new();
         let ended = self.machine.run(&job, Some(limit), &mut lines, &mut err);
         if let Some(error) = lines.failed {
@@ -261,6 +280,11 @@ impl GuestMachine {
     }
 }
 
+/// What a device knows of itself.
+fn status(device: Option<&mut Served>) -> Result<Value> {
+    device.context(OTHERS)?.status()
+}
+
 fn job(user: &str, command: Vec<String>) -> Job {
     Job {
         command,
@@ -272,7 +296,7 @@ fn job(user: &str, command: Vec<String>) -> Job {
 
 /// Output that is looked at by the line.
 struct Lines<'a, F> {
-    device: &'a mut Served,
+    device: Option<&'a mut Served>,
     /// A line whose end has not come.
     begun: Vec<u8>,
     each: F,
@@ -284,9 +308,10 @@ impl<F: FnMut(&str, &mut dyn FnMut() -> Result<Value>) -> Result<()>> Write for 
         self.begun.extend_from_slice(bytes);
         while let Some(end) = self.begun.iter().position(|&byte| byte == b'\n') {
             let line: Vec<u8> = self.begun.drain(..=end).collect();
-            let device = &mut *self.device;
+            let mut device = self.device.as_deref_mut();
+            let each = &mut self.each;
             if let Err(error) =
-                (self.each)(String::from_utf8_lossy(&line).trim_end(), &mut || device.status())
+                each(String::from_utf8_lossy(&line).trim_end(), &mut || status(device.as_deref_mut()))
             {
                 self.failed = Some(error);
                 return Err(std::io::ErrorKind::Other.into());

@@ -109,6 +109,11 @@ pub fn agent() -> Result<PathBuf> {
     program("vgpu-guest", "vgpu-guest-agent")
 }
 
+/// The program that serves devices to virtual machines.
+pub fn device() -> Result<PathBuf> {
+    program("vgpu-serve", "vgpu-device")
+}
+
 /// The test bed's own command line.
 pub fn testbed() -> Result<PathBuf> {
     program("vgpu-testbed", "vgpu-testbed")

@@ -47,13 +47,15 @@ fn run(bed: &Bed, program: &Path, arguments: &[&str]) {
     println!("{}: {held} checks held", program.display());
 }
 
-/// The program against the soft executor, which does all it is told, and against the null one, which takes
-/// all and does nothing.
+/// The program against the soft executor, which does all it is told; against the one for real GPUs, which has
+/// the soft one behind it, and whose streams cannot wait for the guest there; and against the null one, which
+/// takes all and does nothing.
 fn drive(source: &str, flags: &[&str], libraries: &[&str], soft: &[&str], null: &[&str]) {
     let folder = TempDir::with_prefix("vgpu-c-").unwrap();
     let program = compile(folder.path(), source, flags, libraries);
     let facts = [random_facts(&["7.5"])];
     run(&Bed::start("soft", &facts).unwrap(), &program, soft);
+    run(&Bed::start("cuda-loop", &facts).unwrap(), &program, &[soft, &["unheld"]].concat());
     run(&Bed::start("null", &facts).unwrap(), &program, null);
 }
 
@@ -179,33 +181,42 @@ fn launches_and_state_queries() {
 /// one loses anything. By windows and by BAR1.
 #[test]
 fn a_fault_over_version_1_is_700_and_its_processs_own() {
+    for options in [&["--protocol", "v1"][..], &["--protocol", "v1", "--ram", "1M"]] {
+        a_fault_is_its_processs_own("soft", options);
+    }
+}
+
+/// The same on the executor for real GPUs: the fault takes the worker's context, and no other worker's.
+#[test]
+fn a_fault_in_the_cuda_executor_is_700_and_its_processs_own() {
+    a_fault_is_its_processs_own("cuda-loop", &[]);
+}
+
+fn a_fault_is_its_processs_own(executor: &str, options: &[&str]) {
     let folder = TempDir::with_prefix("vgpu-c-").unwrap();
     let program = compile(folder.path(), "fault.c", &[], &["libcuda.so.1"]);
-    for more in [&[][..], &["--ram", "1M"]] {
-        let options = [&["--protocol", "v1"], more].concat();
-        let bed = Bed::start_with("soft", &[random_facts(&["7.5"])], &options).unwrap();
-        let start = |word: &str| {
-            Command::new(programs::launcher().unwrap())
-                .arg(&program)
-                .arg(word)
-                .env("VGPU_SYSFS", bed.sysfs())
-                .env_remove("CUDA_VISIBLE_DEVICES")
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .stderr(Stdio::piped())
-                .spawn()
-                .unwrap()
-        };
-        let mut beside = start("good");
-        let mut line = String::new();
-        BufReader::new(beside.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert_eq!(line, "ready\n");
-        for word in ["bad", "good", "bad"] {
-            let output = start(word).wait_with_output().unwrap();
-            let said = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "{word}, {options:?}: {}: {said}", output.status);
-        }
-        let output = beside.wait_with_output().unwrap();
-        assert!(output.status.success(), "the one beside, {options:?}: {output:?}");
+    let bed = Bed::start_with(executor, &[random_facts(&["7.5"])], options).unwrap();
+    let start = |word: &str| {
+        Command::new(programs::launcher().unwrap())
+            .arg(&program)
+            .arg(word)
+            .env("VGPU_SYSFS", bed.sysfs())
+            .env_remove("CUDA_VISIBLE_DEVICES")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
+    let mut beside = start("good");
+    let mut line = String::new();
+    BufReader::new(beside.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    for word in ["bad", "good", "bad"] {
+        let output = start(word).wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{executor}, {options:?}, {word}: {}: {said}", output.status);
     }
+    let output = beside.wait_with_output().unwrap();
+    assert!(output.status.success(), "the one beside, {executor}, {options:?}: {output:?}");
 }

@@ -207,6 +207,23 @@ fn the_cpus_tokens_with_streams_in_any_order() {
     as_on_the_cpu(&["--cc", "6.1", "--adversarial", "7"], &launches_fused());
 }
 
+/// The executor for real GPUs gives the soft executor's tokens, which stands behind it, and costs the guest
+/// what that costs.
+#[test]
+fn the_soft_executors_tokens_through_the_cuda_executor() {
+    for cc in ["6.1", "7.0"] {
+        let report = |executor| generate(&["--tokens", "7", "--cc", cc, "--executor", executor]);
+        let (soft, looped) = (report("soft"), report("cuda-loop"));
+        assert_eq!(looped["tokens"], soft["tokens"], "{cc}: {} against {}", looped["text"], soft["text"]);
+        assert_eq!(cost(&looped), cost(&soft), "{cc}");
+        assert_eq!(looped["offloaded_layers"], 31);
+        println!(
+            "{cc}: {} tokens a second, {} without",
+            looped["tokens_per_second"], soft["tokens_per_second"]
+        );
+    }
+}
+
 /// The CUDA backend sums 8-bit activations before they are rounded, the CPU backend after: for a model in
 /// Q4_1 that alone is five times the noise that variants of the CPU backend have among themselves (some 0.003
 /// nats).

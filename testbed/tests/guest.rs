@@ -4,15 +4,17 @@
 //!
 //! To be run in release: the soft executor is slow without optimisation.
 
-use std::time::Duration;
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use vgpu_llama::event::{Event, Job};
 use vgpu_serve::Facts;
 use vgpu_testbed::backends::Backend;
-use vgpu_testbed::bed::{Bed, random_facts};
+use vgpu_testbed::bed::{Bed, StandIn, random_facts, sessions};
 use vgpu_testbed::guest::{Place, Settings, model};
 use vgpu_testbed::machine::{GuestMachine, Options};
+use vgpu_testbed::unit::Instance;
 
 /// A command of this test takes seconds on a machine that has nothing else to do.
 const LIMIT: Duration = Duration::from_mins(2);
@@ -180,7 +182,75 @@ fn a_guest_boots_and_finds_the_gpu() {
     assert_eq!(generate(&mut guest, "root", &script), (expected, (4 << 20) - 0x8000));
 }
 
-/// The same on a device of version 1, which is what existing hosts have: an exit for each access, and for
+/// The executor for real GPUs, served as its systemd unit starts it, with a soft device in the place of a
+/// GPU: a machine that was started with what `serve` prints answers a prompt, and both ends say what they do.
+#[test]
+fn a_prompt_is_answered_through_the_cuda_executor() {
+    let facts = Facts { memory_mib: 2048, ..random_facts(&["6.1"]) };
+    let gpu = StandIn::start(&facts, &[], false).unwrap();
+    let mut settings = "vm-memory = \"1G\"\nvm-slot = 4\nworker-connects = true\n".to_owned();
+    for (name, value) in &gpu.settings {
+        let quote = if *name == "address-range" { "" } else { "\"" };
+        writeln!(settings, "{name} = {quote}{value}{quote}").unwrap();
+    }
+    let mut instance = Instance::start("vm1", &settings, &[("VGPU_SYSFS", gpu.bed.sysfs())]).unwrap();
+    let backend = Backend::Cuda12.folder().unwrap();
+    let model = model("smollm2").unwrap();
+    let shares = vec![backend.clone(), model.parent().unwrap().to_owned()];
+    let options = Options { shares, ..Options::default() };
+    let mut guest = GuestMachine::boot_on(&options, &instance.qemu_arguments().unwrap()).unwrap();
+    let device = |instance: &Instance| instance.status().unwrap()["instances"][0]["devices"][0].take();
+
+    // Who looks for a GPU starts no worker.
+    let library = backend.join("libggml-cuda.so");
+    let library = library.to_str().unwrap();
+    let found = good(&mut guest, "guest", &["vgpu-run", "--", "vgpu-standin", "ggml", library]);
+    assert!(found.contains(&facts.name), "{found}");
+    let status = device(&instance);
+    assert_eq!((&status["executor"], &status["workers_started"]), (&"cuda".into(), &0.into()), "{status}");
+
+    // A model that waits behind its first token, until the other end of its input is closed.
+    let job = serde_json::to_string(&[Job { prompt: PROMPT.to_owned(), forced: None }]).unwrap();
+    let script = format!(
+        "cd /tmp && echo '{job}' > jobs && mkfifo go && \
+         {{ setsid vgpu-run -- vgpu-llama --gpu-backend {library} --libraries {} --model {} --jobs jobs \
+         --tokens {TOKENS} --pause-from 1 --log warn <go >said 2>errors & }} && \
+         {{ setsid sh -c 'exec 3>go; until [ -e answered ]; do sleep 0.1; done' >/dev/null 2>&1 & }} && \
+         until grep -q paused said; do kill -0 %1 || {{ cat errors >&2; exit 1; }}; sleep 0.1; done; cat said",
+        backend.display(),
+        model.display()
+    );
+    good(&mut guest, "guest", &["sh", "-c", &script]);
+    let seen: Value =
+        serde_json::from_str(&good(&mut guest, "guest", &["vgpu-run", "status", "--json"])).unwrap();
+    let [process] = &seen["devices"][0]["processes"].as_array().unwrap()[..] else { panic!("{seen:#}") };
+    assert!(process["command"].as_str().unwrap().starts_with("vgpu-llama"), "{process}");
+    let status = device(&instance);
+    assert_eq!((&status["workers_started"], &status["workers_running"]), (&1.into(), &1.into()), "{status}");
+    let [session] = &status["sessions"].as_array().unwrap()[..] else { panic!("{status:#}") };
+    assert_eq!(session["process"], process["pid"], "{session} {process}");
+    // The weights take 92.17 MiB.
+    assert!(session["allocated"].as_u64().unwrap() > 92 << 20, "{session}");
+    assert!(process["memory"].as_u64().unwrap() > 92 << 20, "{process}");
+    assert!(session["kinds"]["Launch"].as_u64().unwrap() > 1000, "{session}");
+
+    let script = "cd /tmp && touch answered && until grep -q done said; do sleep 0.1; done; cat said";
+    let said = good(&mut guest, "guest", &["sh", "-c", script]);
+    assert_eq!(tokens(&said), tokens_on_the_simulated_bus());
+    // The process ends behind its last word.
+    let end = Instant::now() + LIMIT;
+    while !device(&instance)["sessions"].as_array().unwrap().is_empty() {
+        assert!(Instant::now() < end, "the session does not end: {}", device(&instance));
+        std::thread::yield_now();
+    }
+    let status = device(&instance);
+    assert_eq!((&status["workers_running"], &status["allocated"]), (&0.into(), &0.into()), "{status}");
+    drop(guest);
+    instance.stop().unwrap();
+    assert!(sessions(&gpu.bed.status().unwrap()).is_empty());
+}
+
+/// A guest on a device of version 1, which is what existing hosts have: an exit for each access, and for
 /// root a window of the guest's own large pages.
 #[test]
 fn a_guest_uses_a_device_of_version_1() {

@@ -27,13 +27,13 @@ fn allocated(session: &Value) -> u64 {
     session["allocated"].as_u64().unwrap()
 }
 
-fn bed() -> Bed {
-    Bed::start("soft", &[random_facts(&["6.1"])]).unwrap()
+fn bed(executor: &str) -> Bed {
+    Bed::start(executor, &[random_facts(&["6.1"])]).unwrap()
 }
 
 /// Kills a guest in `state` while another works; a third, which attaches, makes room.
-fn killed_in(state: &str) {
-    let bed = bed();
+fn killed_in(executor: &str, state: &str) {
+    let bed = bed(executor);
     let mut other = start(&bed, "working");
     let before = beyond(&mut other, 3);
 
@@ -67,22 +67,30 @@ fn killed_in(state: &str) {
 
 #[test]
 fn killed_between_messages() {
-    killed_in("message");
+    killed_in("soft", "message");
 }
 
 #[test]
 fn killed_in_a_copy() {
-    killed_in("copy");
+    killed_in("soft", "copy");
 }
 
 #[test]
 fn killed_while_capturing() {
-    killed_in("capturing");
+    killed_in("soft", "capturing");
+}
+
+/// Its worker process ends with it.
+#[test]
+fn killed_behind_the_cuda_executor() {
+    for state in ["message", "copy"] {
+        killed_in("cuda-loop", state);
+    }
 }
 
 #[test]
 fn killed_while_waiting() {
-    let bed = bed();
+    let bed = bed("soft");
     let mut other = start(&bed, "working");
     beyond(&mut other, 3);
     let mut victim = start(&bed, "waiting");

@@ -22,7 +22,17 @@ fn names(list: &Value) -> Vec<&str> {
 /// Every operation and type, few shapes, all kernels of them from their PTX.
 #[test]
 fn every_operation_agrees_with_the_cpu() {
-    let (report, well) = ops(&["--short", "--jobs", "2"]);
+    every_operation_agrees("soft");
+}
+
+/// The same by the executor for real GPUs, on our own libcuda and a soft device.
+#[test]
+fn every_operation_agrees_through_the_cuda_executor() {
+    every_operation_agrees("cuda-loop");
+}
+
+fn every_operation_agrees(executor: &str) {
+    let (report, well) = ops(&["--short", "--jobs", "2", "--executor", executor]);
     assert!(names(&report["failed"]).is_empty(), "{:#}", report["failed"]);
     assert!(well);
     let count = |key: &str| report[key].as_u64().unwrap() as usize;

@@ -58,6 +58,13 @@ fn version_2() {
     soak(&["--protocol", "v2"]);
 }
 
+/// The executor for real GPUs, with a worker process for each guest process, on our own libcuda and a soft
+/// device.
+#[test]
+fn version_2_through_the_cuda_executor() {
+    soak(&["--protocol", "v2", "--executor", "cuda-loop"]);
+}
+
 /// A device that brings back something else is found out.
 #[test]
 fn wrong_bytes_are_counted() {

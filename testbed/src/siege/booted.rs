@@ -61,8 +61,8 @@ impl Site for Booted {
         Ok(State::of(&self.guest.device_status()?))
     }
 
-    fn pid(&self) -> u32 {
-        self.guest.device_pid()
+    fn pid(&self) -> Result<u32> {
+        self.guest.device_pid().context("the device has no process here")
     }
 
     fn terminate(mut self: Box<Self>) -> Result<Duration> {

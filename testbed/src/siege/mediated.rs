@@ -142,8 +142,8 @@ impl Site for Mediated {
         Ok(state)
     }
 
-    fn pid(&self) -> u32 {
-        self.mediator.child.id()
+    fn pid(&self) -> Result<u32> {
+        Ok(self.mediator.child.id())
     }
 
     fn terminate(mut self: Box<Self>) -> Result<Duration> {

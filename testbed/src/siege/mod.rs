@@ -162,7 +162,7 @@ fn besiege(kind: BusKind, arguments: &Arguments, buses: usize, rng: &mut StdRng)
         }
         bus.charged_after.push(state.charged);
         bus.kept_image_kib.push(state.kept_images >> 10);
-        bus.rss_kib.push(site::rss_kib(site.pid())?);
+        bus.rss_kib.push(site::rss_kib(site.pid()?)?);
         bus.longest_attach_us = state.longest_attach_us.or(bus.longest_attach_us);
         bus.longest_access_us = state.longest_access_us.or(bus.longest_access_us);
         if !settled {

@@ -46,8 +46,8 @@ impl Site for Simulated {
         Ok(State::of(&self.bed.status()?["devices"][0]))
     }
 
-    fn pid(&self) -> u32 {
-        self.bed.pid()
+    fn pid(&self) -> Result<u32> {
+        Ok(self.bed.pid())
     }
 
     fn terminate(mut self: Box<Self>) -> Result<Duration> {

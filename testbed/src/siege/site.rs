@@ -66,7 +66,7 @@ pub trait Site {
     fn state(&mut self) -> Result<State>;
 
     /// The device's process, or the mediator's, which holds what sessions have.
-    fn pid(&self) -> u32;
+    fn pid(&self) -> Result<u32>;
 
     /// Has a program do work without an end, tells the device to end by SIGTERM, and waits until it has; how
     /// long that took.

@@ -1,5 +1,7 @@
 //! A CUDA program that gets into a state and stays there until it is killed, and one that works
-//! and checks its work. By the CUDA runtime's public names.
+//! and checks its work. By the CUDA runtime's public names, and where code is loaded by the driver's.
+
+mod code;
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::io::{BufRead, Write};
@@ -25,6 +27,12 @@ pub enum State {
     Hungry,
     /// Holds all of the device's memory.
     Full,
+    /// Has a kernel running that does not end.
+    Launching,
+    /// Has a graph running whose kernel does not end.
+    Graph,
+    /// When a line comes, has the device load code (the device is on hold).
+    Compiling,
     /// Copies random blocks there and back, compares, prints a line for each round, until stdin closes.
     Working,
 }
@@ -135,8 +143,18 @@ fn block(round: u64, bytes: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Gets into `state`; says `ready` on stdout when there, and the bytes of device memory that it holds.
+/// Gets into `state` by the API that has what it takes; says `ready` on stdout when there, and the bytes of device memory that it holds.
 pub fn enter(state: State) -> Result<ExitCode> {
+    match state {
+        State::Launching => code::launch()?,
+        State::Graph => code::launch_graph()?,
+        State::Compiling => code::compile()?,
+        _ => by_runtime(state)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn by_runtime(state: State) -> Result<()> {
     let cuda = Cuda::load()?;
     match state {
         State::Message => {
@@ -208,8 +226,9 @@ pub fn enter(state: State) -> Result<ExitCode> {
             forever();
         }
         State::Working => work(&cuda)?,
+        State::Launching | State::Graph | State::Compiling => unreachable!("states of the driver API"),
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Rounds of random length until stdin closes.

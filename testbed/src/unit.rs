@@ -1,0 +1,168 @@
+//! `vgpu-device serve` as its systemd unit starts it: the command line, the directories, the environment and
+//! the notification are the unit's. What systemd itself does around the process (users, devices and folders
+//! that it may not see) is not done.
+
+use std::fs::DirBuilder;
+use std::io::{BufRead, BufReader, ErrorKind};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::bed::{PATIENCE, terminate};
+use crate::programs;
+
+/// The template unit.
+const UNIT: &str = include_str!("../host/serve/share/vgpu-device@.service");
+/// Where the unit has the program, and the directory of its settings.
+const PROGRAM: &str = "/usr/local/bin/vgpu-device";
+const SETTINGS: &str = "/etc/vgpu-device/";
+/// What systemd's services have in their environment.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin";
+/// Between two looks whether a service that has not said that it is ready has ended.
+const TICK: Duration = Duration::from_millis(100);
+
+/// An instance of the unit that is ready. It ends with this value.
+#[derive(Debug)]
+pub struct Instance {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+    folder: TempDir,
+    name: String,
+    /// What it printed before `ready`.
+    printed: String,
+}
+
+/// The value of a setting of the unit, for an instance.
+fn of_unit(setting: &str, instance: &str) -> Result<String> {
+    let value = UNIT.lines().find_map(|line| line.strip_prefix(setting)?.strip_prefix('='));
+    Ok(value.with_context(|| format!("the unit has no {setting}"))?.replace("%i", instance))
+}
+
+/// Makes a directory that the unit asks for below `base`, with the mode that it asks for.
+fn directory(base: &Path, setting: &str, instance: &str) -> Result<PathBuf> {
+    let path = base.join(of_unit(setting, instance)?);
+    let mode = u32::from_str_radix(&of_unit(&format!("{setting}Mode"), instance)?, 8).context("a mode")?;
+    std::fs::create_dir_all(path.parent().context("no parent")?)?;
+    DirBuilder::new().mode(mode).create(&path).with_context(|| format!("make {}", path.display()))?;
+    Ok(path)
+}
+
+impl Instance {
+    /// Starts an instance whose configuration file has these settings beside the bus, a vfio-user socket in
+    /// its directory, and waits until it notifies its manager. `environment`: what a drop-in adds.
+    ///
+    /// # Errors
+    /// It is not ready in time, and what it said.
+    pub fn start(name: &str, settings: &str, environment: &[(&str, &Path)]) -> Result<Self> {
+        let folder = TempDir::with_prefix("vgpu-unit-").context("make a folder")?;
+        let runtime = directory(&folder.path().join("run"), "RuntimeDirectory", name)?;
+        let cache = directory(&folder.path().join("var/cache"), "CacheDirectory", name)?;
+        let config = folder.path().join("etc");
+        std::fs::create_dir(&config).context("make a folder")?;
+        let bus = format!("vfio-user:{}", runtime.join("device").display());
+        std::fs::write(config.join(format!("{name}.toml")), format!("bus = {bus:?}\n{settings}"))
+            .context("write the configuration file")?;
+        let manager = folder.path().join("notify");
+        let heard = UnixDatagram::bind(&manager).context("listen for the notification")?;
+        heard.set_read_timeout(Some(TICK)).context("set a limit")?;
+
+        let line = of_unit("ExecStart", name)?.replace(SETTINGS, &format!("{}/", config.display()));
+        let mut words = line.split(' ');
+        if words.next() != Some(PROGRAM) {
+            bail!("the unit starts another program: {line}");
+        }
+        // The unit's UMask=, then the program in the same process.
+        let script = format!("umask {} && exec \"$0\" \"$@\"", of_unit("UMask", name)?);
+        let mut command = Command::new("/bin/sh");
+        command.arg("-c").arg(script).arg(programs::device()?).args(words);
+        command.env_clear().env("PATH", PATH).env("LANG", "C.UTF-8").env("NOTIFY_SOCKET", &manager);
+        command.env("RUNTIME_DIRECTORY", &runtime).env("CACHE_DIRECTORY", &cache);
+        command.envs(environment.iter().copied()).current_dir("/");
+        let mut child =
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("start the service")?;
+        let stdout = BufReader::new(child.stdout.take().context("no stdout")?);
+        let mut instance = Self { child, stdout, folder, name: name.to_owned(), printed: String::new() };
+        instance.until_ready(&heard)?;
+        Ok(instance)
+    }
+
+    fn until_ready(&mut self, heard: &UnixDatagram) -> Result<()> {
+        let end = Instant::now() + PATIENCE;
+        let mut message = [0; 64];
+        let bytes = loop {
+            match heard.recv(&mut message) {
+                Ok(bytes) => break bytes,
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                Err(error) => return Err(error).context("listen for the notification"),
+            }
+            if let Some(status) = self.child.try_wait()? {
+                bail!("the service ended before it was ready: {status}");
+            }
+            if Instant::now() > end {
+                bail!("the service was not ready within {PATIENCE:?}");
+            }
+        };
+        if &message[..bytes] != b"READY=1" {
+            bail!("the service said {:?}", String::from_utf8_lossy(&message[..bytes]));
+        }
+        let mut line = String::new();
+        while self.stdout.read_line(&mut line)? > 0 && line != "ready\n" {
+            self.printed.push_str(&line);
+            line.clear();
+        }
+        Ok(())
+    }
+
+    /// QEMU's arguments, of what it printed: a shell makes the words, as that of who starts the VM would.
+    ///
+    /// # Errors
+    /// It printed something else.
+    pub fn qemu_arguments(&self) -> Result<Vec<String>> {
+        let block = self.printed.split("\n\n").nth(1).context("it printed no arguments")?;
+        let output = Command::new("/bin/sh")
+            .arg("-c")
+            .arg(format!("printf '%s\\n' {block}"))
+            .output()
+            .context("run a shell")?;
+        let words: Vec<String> = String::from_utf8(output.stdout)?.lines().map(str::to_owned).collect();
+        if !words.iter().any(|word| word.contains("vfio-user-pci")) {
+            bail!("it printed {:?}", self.printed);
+        }
+        Ok(words)
+    }
+
+    /// What `vgpu-device status` says of it.
+    ///
+    /// # Errors
+    /// It cannot be asked.
+    pub fn status(&self) -> Result<Value> {
+        let control = self.folder.path().join("run").join(of_unit("RuntimeDirectory", &self.name)?);
+        let mut command = Command::new(programs::device()?);
+        command.args(["status", "--json", "--control"]).arg(control.join("control"));
+        let output = command.output().context("run vgpu-device status")?;
+        serde_json::from_slice(&output.stdout)
+            .with_context(|| format!("ask the service: {}", String::from_utf8_lossy(&output.stderr)))
+    }
+
+    /// Stops it as systemd does, by SIGTERM; how long that took.
+    ///
+    /// # Errors
+    /// It does not end well.
+    pub fn stop(&mut self) -> Result<Duration> {
+        terminate(&mut self.child)
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

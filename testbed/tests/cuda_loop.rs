@@ -1,0 +1,184 @@
+//! The executor for real GPUs without one: worker processes with our own libcuda, on a soft device. A worker
+//! that is killed, in each state, ends its session alone; a program that only looks starts none; programs get
+//! an error from a GPU that goes away.
+
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use vgpu_testbed::backends::Backend;
+use vgpu_testbed::bed::{Bed, PATIENCE, random_facts, session_of, sessions};
+use vgpu_testbed::programs;
+use vgpu_testbed::state::Program;
+
+fn start(bed: &Bed, state: &str) -> Program {
+    Program::start(bed.sysfs(), state).unwrap()
+}
+
+fn bed() -> Bed {
+    Bed::start("cuda-loop", &[random_facts(&["6.1"])]).unwrap()
+}
+
+/// Waits for a round beyond `round` of the state `working`.
+fn beyond(program: &mut Program, round: u64) -> u64 {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let now = program.round().unwrap();
+        if now > round {
+            return now;
+        }
+        assert!(Instant::now() < end, "the other session stands still at round {now}");
+    }
+}
+
+/// A session has work that is not done.
+fn is_behind(session: &Value) -> bool {
+    session["messages"].as_u64() > session["done"].as_u64()
+}
+
+/// Kills the worker of a program in `state` while another program works. `held`: the GPU does nothing from
+/// the moment on at which the program goes on.
+fn killed_in(state: &str, held: bool) {
+    let bed = bed();
+    let behind = bed.behind().unwrap();
+    let waits = held || ["launching", "graph"].contains(&state);
+    let mut other = start(&bed, "working");
+    beyond(&mut other, 3);
+
+    let mut victim = start(&bed, state);
+    let bytes = victim.ready().unwrap();
+    let pid = victim.pid();
+    if held {
+        behind.control("hold").unwrap();
+        victim.go_on().unwrap();
+    }
+    let status = bed
+        .until("the session is in its state", |status| {
+            session_of(status, pid).is_some_and(|session| {
+                let allocated = session["allocated"].as_u64().is_some_and(|allocated| allocated >= bytes);
+                allocated && (!waits || is_behind(session))
+            })
+        })
+        .unwrap();
+    let worker = session_of(&status, pid).unwrap()["worker"].as_u64().expect("a worker");
+    let worker = Pid::from_raw(i32::try_from(worker).unwrap()).unwrap();
+    kill_process(worker, Signal::KILL).unwrap();
+    let lost = |status: &Value| session_of(status, pid).is_none_or(|session| session["state"] == "failed");
+    bed.until("the session has ended", lost).unwrap();
+    if held {
+        behind.control("release").unwrap();
+    }
+    let now = beyond(&mut other, 0);
+    beyond(&mut other, now + 10);
+    if state == "capturing" {
+        // It makes no more calls.
+        drop(victim);
+    } else {
+        assert!(victim.finish().is_err(), "a program whose session was lost has succeeded");
+    }
+
+    // The next worker has the GPU give back what the dead one held.
+    let mut third = start(&bed, "working");
+    beyond(&mut third, 10);
+    third.finish().unwrap();
+    let now = beyond(&mut other, 0);
+    beyond(&mut other, now + 10);
+    other.finish().unwrap();
+    nothing_is_left(&bed);
+}
+
+/// Sessions, memory and workers of the device are gone, and so are sessions and memory of the GPU.
+fn nothing_is_left(bed: &Bed) {
+    let gone = |status: &Value| {
+        let device = &status["devices"][0];
+        sessions(status).is_empty() && device["allocated"] == 0 && device["charged_bytes"] == 0
+    };
+    let status = bed.until("all sessions end", gone).unwrap();
+    assert_eq!(status["devices"][0]["workers_running"], 0, "{status}");
+    bed.behind().unwrap().until("the GPU's sessions end", gone).unwrap();
+}
+
+/// Its session has memory, and nothing to do.
+#[test]
+fn killed_while_idle() {
+    killed_in("capturing", false);
+}
+
+#[test]
+fn killed_between_messages() {
+    killed_in("message", false);
+}
+
+#[test]
+fn killed_in_a_copy() {
+    killed_in("copy", false);
+}
+
+#[test]
+fn killed_in_a_copy_that_waits() {
+    killed_in("waiting", true);
+}
+
+#[test]
+fn killed_in_a_kernel() {
+    killed_in("launching", false);
+}
+
+#[test]
+fn killed_in_a_graph() {
+    killed_in("graph", false);
+}
+
+#[test]
+fn killed_while_it_compiles() {
+    killed_in("compiling", true);
+}
+
+/// As many processes as Ollama starts to look for GPUs: no worker, so no context.
+#[test]
+fn who_only_looks_makes_no_context() {
+    let bed = bed();
+    let backend = Backend::Cuda12.folder().unwrap().join("libggml-cuda.so");
+    for _ in 0..15 {
+        let output = Command::new(programs::launcher().unwrap())
+            .arg("--")
+            .arg(programs::standin().unwrap())
+            .arg("ggml")
+            .arg(&backend)
+            .env("VGPU_SYSFS", bed.sysfs())
+            .env_remove("CUDA_VISIBLE_DEVICES")
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(said.contains("VGPU-STUB test"), "{said}");
+    }
+    let status = bed.status().unwrap();
+    assert_eq!(status["devices"][0]["workers_started"], 0, "{status}");
+    assert!(sessions(&bed.behind().unwrap().status().unwrap()).is_empty());
+    let mut working = start(&bed, "working");
+    beyond(&mut working, 1);
+    assert_eq!(bed.status().unwrap()["devices"][0]["workers_started"], 1);
+    working.finish().unwrap();
+}
+
+/// A GPU that falls off its bus ends the programs that use it, each with an error, and leaves a device that
+/// answers.
+#[test]
+fn a_gpu_that_goes_away_is_told() {
+    let mut bed = bed();
+    let mut programs = ["working", "copy", "message"].map(|state| start(&bed, state));
+    beyond(&mut programs[0], 3);
+    for program in &mut programs[1..] {
+        program.ready().unwrap();
+    }
+    bed.kill_behind().unwrap();
+    for program in programs {
+        assert!(program.finish().is_err(), "a program without a GPU has succeeded");
+    }
+    let none = |status: &Value| status["devices"][0]["workers_running"] == 0;
+    let status = bed.until("the workers end", none).unwrap();
+    assert_eq!(status["devices"][0]["allocated"], 0, "{status}");
+}
