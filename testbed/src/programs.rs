@@ -84,11 +84,6 @@ pub fn launcher() -> Result<PathBuf> {
     program("vgpu-run", "vgpu-run")
 }
 
-/// What a host runs.
-pub fn device() -> Result<PathBuf> {
-    program("vgpu-serve", "vgpu-device")
-}
-
 /// The program that plays users' programs.
 pub fn standin() -> Result<PathBuf> {
     program("vgpu-standins", "vgpu-standin")

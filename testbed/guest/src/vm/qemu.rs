@@ -157,8 +157,8 @@ impl Settings {
         add("-cpu", &processor);
         add("-kernel", &self.kernel);
         add("-initrd", &self.initramfs);
-        // A panic ends the machine: it restarts at once, and QEMU does not. The kernel's check of the timer counts
-        // interrupts during a loop of fixed length, which fails where the host runs the processor by turns.
+        // A panic ends the machine: it restarts at once, and QEMU does not. The kernel's check of the timer
+        // counts interrupts in a loop of fixed length, which fails where QEMU runs by turns with others.
         add("-append", &format!("console=ttyS0 quiet panic=-1 no_timer_check {}", self.append).trim_end());
         add("-serial", &"stdio");
         add("-monitor", &"none");
