@@ -10,7 +10,7 @@ use vgpu_llama::event::Event;
 use vgpu_testbed::backends::Backend;
 use vgpu_testbed::programs;
 
-use super::Arguments;
+use super::arguments::Arguments;
 use super::limit;
 use super::model::Model;
 use super::side::Sides;

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 use vgpu_testbed::programs;
 
-use super::Arguments;
+use super::arguments::Arguments;
 use super::limit;
 use super::model::{Model, Run};
 use super::side::Sides;
