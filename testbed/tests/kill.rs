@@ -53,8 +53,9 @@ fn killed_in(executor: &str, state: &str) {
     let mut third = start(&bed, "working");
     let third_pid = third.pid();
     beyond(&mut third, 1);
-    let status = bed.status().unwrap();
-    assert!(session_of(&status, victim_pid).is_none(), "the next attach frees the channel: {status}");
+    // The attach ends the victim's session, and does not wait for its work or its worker process to stop.
+    let freed = |status: &Value| session_of(status, victim_pid).is_none();
+    let status = bed.until("the next attach frees the channel", freed).unwrap();
     assert!(session_of(&status, third_pid).is_some());
     third.finish().unwrap();
     let now = beyond(&mut other, 0);
