@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::futex;
 use vgpu_wire::registers::usage;
-use vgpu_wire::{Mark, Span, area};
+use vgpu_wire::{Mark, SEGMENT_INLINE, Span, area};
 
 use crate::charges::charge::Charges;
 use crate::memory::pages::{Registry, Run};
@@ -264,6 +264,23 @@ impl SessionHost {
     #[must_use]
     pub fn slice<'a>(&'a self, piece: &'a Piece) -> SharedSlice<'a> {
         self.0.memory.slice(piece)
+    }
+
+    /// Takes the data that a message brings, in its tail or in the session's shared memory. `take` gets how many
+    /// bytes there are, and what copies them to where there is room for as many.
+    pub fn take_data(
+        &self,
+        span: &Span,
+        tail: &[u8],
+        take: impl FnOnce(u64, &mut dyn FnMut(&mut [u8])) -> Result<(), Violation>,
+    ) -> Result<(), Violation> {
+        if span.segment == SEGMENT_INLINE {
+            return take(tail.len() as u64, &mut |room| room.copy_from_slice(tail));
+        }
+        let piece = self.piece(span)?;
+        take(piece.bytes(), &mut |room| {
+            self.slice(&piece).copy_to(room);
+        })
     }
 
     /// The whole range of shared memory that a piece lies in, as the session owns it now, and the piece's

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use vgpu_abi::CUresult;
 use vgpu_device::{LinkRoom, SessionError, Violation, Work};
+use vgpu_wire::Body;
 use vgpu_wire::body::link::{LinkData, LinkReply};
 use vgpu_wire::body::module::{IMAGE_CUBIN, IMAGE_PTX};
-use vgpu_wire::{Body, SEGMENT_INLINE};
 
 use super::CudaSession;
 use crate::driver::link;
@@ -30,16 +30,8 @@ impl CudaSession {
 
     /// Takes a piece of an input.
     fn link_data(&mut self, work: &Work<'_>, body: &LinkData) -> Result<(), Violation> {
-        if body.data.segment == SEGMENT_INLINE {
-            let bytes = work.message.tail;
-            return self.links.data(body.link, body.offset, bytes.len() as u64, |room| {
-                room.copy_from_slice(bytes);
-            });
-        }
-        let host = self.host.clone();
-        let piece = host.piece(&body.data)?;
-        self.links.data(body.link, body.offset, piece.bytes(), |room| {
-            host.slice(&piece).copy_to(room);
+        self.host.take_data(&body.data, work.message.tail, |bytes, copy| {
+            self.links.data(body.link, body.offset, bytes, copy)
         })
     }
 

@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use vgpu_abi::CUresult;
 use vgpu_device::{ReplyTo, SessionError, SessionHost, Share, Violation, Work};
 use vgpu_wire::Body;
-use vgpu_wire::SEGMENT_INLINE;
 use vgpu_wire::body::memory::{Address, MEM_MANAGED, MemInfoReply};
 use vgpu_wire::body::module::{GlobalReply, ModuleData, ModuleOpenReply, OccupancyReply};
 use zerocopy::IntoBytes;
@@ -231,17 +230,8 @@ impl CudaSession {
 
     /// Takes a piece of the image of a module.
     fn module_data(&mut self, work: &Work<'_>, body: &ModuleData) -> Result<(), Violation> {
-        let piece = &body.data;
-        if piece.segment == SEGMENT_INLINE {
-            let bytes = work.message.tail;
-            return self.code.piece(body.module, body.offset, bytes.len() as u64, |room| {
-                room.copy_from_slice(bytes);
-            });
-        }
-        let host = self.host.clone();
-        let piece = host.piece(piece)?;
-        self.code.piece(body.module, body.offset, piece.bytes(), |room| {
-            host.slice(&piece).copy_to(room);
+        self.host.take_data(&body.data, work.message.tail, |bytes, copy| {
+            self.code.piece(body.module, body.offset, bytes, copy)
         })
     }
 }

@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 
 use vgpu_device::{SessionError, Violation, Work};
 use vgpu_wire::Body;
-use vgpu_wire::SEGMENT_INLINE;
 use vgpu_wire::area::reply_text;
 use vgpu_wire::body::link::LinkData;
 use vgpu_wire::body::memory::{Address, MEM_MANAGED, MemInfoReply, MemReserve};
@@ -214,32 +213,15 @@ impl SoftSession {
 
     /// Takes a piece of the image of a module.
     fn module_data(&mut self, work: &Work<'_>, body: &ModuleData) -> Result<(), Violation> {
-        let piece = &body.data;
-        if piece.segment == SEGMENT_INLINE {
-            let bytes = work.message.tail;
-            return self.modules.data(body.module, body.offset, bytes.len() as u64, |room| {
-                room.copy_from_slice(bytes);
-            });
-        }
-        let host = self.host.clone();
-        let piece = host.piece(piece)?;
-        self.modules.data(body.module, body.offset, piece.bytes(), |room| {
-            host.slice(&piece).copy_to(room);
+        self.host.take_data(&body.data, work.message.tail, |bytes, copy| {
+            self.modules.data(body.module, body.offset, bytes, copy)
         })
     }
 
     /// Takes a piece of an input of a link.
     fn link_data(&mut self, work: &Work<'_>, body: &LinkData) -> Result<(), Violation> {
-        if body.data.segment == SEGMENT_INLINE {
-            let bytes = work.message.tail;
-            return self.links.data(body.link, body.offset, bytes.len() as u64, |room| {
-                room.copy_from_slice(bytes);
-            });
-        }
-        let host = self.host.clone();
-        let piece = host.piece(&body.data)?;
-        self.links.data(body.link, body.offset, piece.bytes(), |room| {
-            host.slice(&piece).copy_to(room);
+        self.host.take_data(&body.data, work.message.tail, |bytes, copy| {
+            self.links.data(body.link, body.offset, bytes, copy)
         })
     }
 }
