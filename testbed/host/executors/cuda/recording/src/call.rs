@@ -11,7 +11,8 @@ use serde_json::Value;
 use vgpu_abi::CUresult;
 use vgpu_abi::driver::arg::{In, InOut, Out, Text};
 use vgpu_abi::driver::{
-    CUcontext, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUhostFn, CUmodule, CUstream,
+    CUcontext, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUhostFn, CUlinkState, CUmodule,
+    CUstream,
 };
 
 use crate::graph::NodeKind;
@@ -146,6 +147,9 @@ impl Call {
             NodeKind::Kernel { context, function } => self.modules.get(*context, *function).map(drop),
             NodeKind::Copy { sides, .. } => self.copy(*sides),
             NodeKind::Fill { range, .. } => self.device_range(*range, true),
+            NodeKind::Product { ranges } => {
+                ranges.iter().try_for_each(|&range| self.device_range(range, false))
+            }
             NodeKind::Child(nodes) => nodes.iter().try_for_each(|(_, kind, _)| self.check_operands(kind)),
             _ => Ok(()),
         }
@@ -221,7 +225,7 @@ macro_rules! shown {
 shown! {
     u8, u16, u32, i32, u64, i64, usize => |value, _machine| Some((*value).into());
     CUresult => |value, _machine| Some(value.0.into());
-    CUcontext, CUstream, CUevent, CUmodule, CUfunction, CUgraph, CUgraphNode, CUgraphExec
+    CUcontext, CUstream, CUevent, CUmodule, CUfunction, CUgraph, CUgraphNode, CUgraphExec, CUlinkState
         => |value, _machine| Some(Machine::handle(value.0));
     Address => |value, machine| Some(machine.address(value.0));
     HostAddress => |value, machine| Some(match machine.address(value.number()) {
@@ -250,7 +254,7 @@ impl<T> Shown for In<T> {
     }
 }
 
-/// `cublasHandle_t`
+/// `cublasHandle_t`, or a description of cuBLASLt's.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct BlasHandle(pub usize);
@@ -285,6 +289,25 @@ macro_rules! calls {
                     |call: &mut $crate::call::Call| { $( call.show(stringify!($arg), &$arg); )* },
                     |$call: &mut $crate::call::Call| $body,
                 ).ok()
+            }
+        )* }
+    };
+}
+
+/// Defines exports of cuBLAS and cuBLASLt, each of which enters the library.
+macro_rules! blas_calls {
+    ($(
+        $(#[$meta:meta])*
+        pub fn $name:ident($($arg:ident : $ty:ty),* $(,)?) |$call:ident| $body:block
+    )*) => {
+        ::vgpu_abi::export! { $(
+            $(#[$meta])*
+            pub fn $name($($arg: $ty),*) -> ::vgpu_abi::blas::BlasStatus {
+                $crate::products::status($crate::call::enter(
+                    stringify!($name),
+                    |call: &mut $crate::call::Call| { $( call.show(stringify!($arg), &$arg); )* },
+                    |$call: &mut $crate::call::Call| $body,
+                ))
             }
         )* }
     };

@@ -60,6 +60,11 @@ pub enum NodeKind {
         /// Context that it runs in.
         context: usize,
     },
+    /// Kernels of a library, which read and write these ranges.
+    Product {
+        /// Operands and workspace.
+        ranges: Vec<Range>,
+    },
     /// A graph, as it was when it was added.
     Child(Vec<(usize, NodeKind, Vec<usize>)>),
     /// Nothing.
@@ -78,7 +83,7 @@ impl NodeKind {
     /// `CUgraphNodeType`
     pub const fn number(&self) -> u32 {
         match self {
-            Self::Kernel { .. } => graph_node::KERNEL,
+            Self::Kernel { .. } | Self::Product { .. } => graph_node::KERNEL,
             Self::Copy { .. } => graph_node::MEMCPY,
             Self::Fill { .. } => graph_node::MEMSET,
             Self::Child(_) => graph_node::GRAPH,
@@ -143,6 +148,7 @@ impl NodeKind {
             Self::Kernel { .. } => effects.push(Effect::Kernel),
             Self::Copy { sides, .. } => uses.extend(sides.map(Side::range)),
             Self::Fill { range, .. } => uses.push(*range),
+            Self::Product { ranges } => uses.extend(ranges),
             Self::Child(nodes) => nodes.iter().for_each(|(_, kind, _)| kind.effects(effects, uses)),
             Self::Record(event) => effects.push(Effect::Record { event: *event }),
             Self::Words(words) => effects.extend(words.iter().copied()),

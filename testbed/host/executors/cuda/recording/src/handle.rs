@@ -48,6 +48,14 @@ kinds! {
     Physical "physical";
     /// `cublasHandle_t`
     Blas "blas";
+    /// `CUlinkState`
+    Link "link";
+    /// `cublasLtMatmulDesc_t`
+    Product "product";
+    /// `cublasLtMatrixLayout_t`
+    Layout "layout";
+    /// `cublasLtMatmulPreference_t`
+    Preference "preference";
 }
 
 /// Name of a handle in a record: its kind, and its number in the order of creation, from 1.

@@ -6,8 +6,8 @@
 //!   api        the exports, by the chapters of CUDA's manual
 //!   call       one lock, a line of the record for each call, the device's thread
 //!   machine    all state; what concerns several parts of it
-//!   products   what cuBLAS is asked
-//!   blas  capture  graph  work  stream  context  code  memory  virtual_memory  host_memory
+//!   products   what cuBLAS is asked; matmul, what cuBLASLt is
+//!   blas  lt  link  capture  graph  work  stream  context  code  memory  virtual_memory  host_memory
 //!   place      for tests: a library of their own, and what it recorded
 //!   sequence   expected calls, as data, against a record
 //!   leaves     rule (what can be broken)  handle  options  record  raw (all unsafe code)
@@ -31,7 +31,10 @@ mod context;
 mod graph;
 mod handle;
 mod host_memory;
+mod link;
+mod lt;
 mod machine;
+mod matmul;
 mod memory;
 mod options;
 mod place;

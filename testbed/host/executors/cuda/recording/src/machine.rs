@@ -13,6 +13,8 @@ use crate::context::Contexts;
 use crate::graph::{Graphs, NodeKind, Side};
 use crate::handle;
 use crate::host_memory::HostMemory;
+use crate::link::Links;
+use crate::lt::Lt;
 use crate::memory::{Memory, Range};
 use crate::options::Options;
 use crate::raw::{self, HostFunction};
@@ -64,6 +66,10 @@ pub struct Machine {
     pub modules: Modules,
     /// Handles of cuBLAS.
     pub blas: Handled,
+    /// Descriptions of cuBLASLt's.
+    pub lt: Lt,
+    /// The linker.
+    pub links: Links,
     /// Work.
     pub work: Work,
 }
@@ -93,6 +99,8 @@ impl Machine {
             graphs: Graphs::new(),
             modules: Modules::new(options.function_threads),
             blas: blas::none(),
+            lt: Lt::new(),
+            links: Links::new(),
             work: Work::default(),
             options,
         }
@@ -251,6 +259,7 @@ impl Machine {
         self.streams.end_context(context);
         self.captures.end_context(context);
         self.modules.end_context(context);
+        self.links.end_context(context);
         Ok(())
     }
 

@@ -13,6 +13,9 @@ use crate::options::{FILE, HOLD, RECORD};
 const BUILT: &str = "libvgpu_recording_cuda.so";
 /// What programs call it.
 const NAME: &str = "libcuda.so.1";
+/// What they call the same file in its other parts.
+const CUBLAS: &str = "libcublas.so.13";
+const CUBLASLT: &str = "libcublasLt.so.13";
 
 /// A library in a directory of its own. Loaded by its path it has a state of its own, whatever else of its
 /// kind is loaded.
@@ -37,6 +40,10 @@ impl Recording {
         })?;
         let folder = TempDir::with_prefix("vgpu-recording-")?;
         fs::copy(built, folder.path().join(NAME))?;
+        // The loader knows a file by its inode: all three names are one library with one state.
+        for name in [CUBLAS, CUBLASLT] {
+            fs::hard_link(folder.path().join(NAME), folder.path().join(name))?;
+        }
         fs::write(folder.path().join(FILE), options.to_string())?;
         Ok(Self { folder })
     }
@@ -45,6 +52,12 @@ impl Recording {
     #[must_use]
     pub fn library(&self) -> PathBuf {
         self.folder.path().join(NAME)
+    }
+
+    /// The same library as cuBLAS, with cuBLASLt beside it.
+    #[must_use]
+    pub fn cublas(&self) -> PathBuf {
+        self.folder.path().join(CUBLAS)
     }
 
     /// The lines of the record, in their order.

@@ -13,7 +13,7 @@ use crate::raw::{Address, HostAddress};
 use crate::rule::{Answer, Refusal, Rule};
 
 /// `cublasSetWorkspace`: "The workspace pointer has to be aligned to at least 256 bytes".
-const WORKSPACE_ALIGNMENT: u64 = 256;
+pub const WORKSPACE_ALIGNMENT: u64 = 256;
 
 /// A matrix, or a batch of them at equal distances.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +57,7 @@ impl Call {
     }
 
     /// A handle of the current context.
-    fn blas(&mut self, handle: usize) -> Answer<&mut Blas> {
+    pub fn blas(&mut self, handle: usize) -> Answer<&mut Blas> {
         let context = self.context()?;
         let blas = self.blas.get_mut(handle)?;
         if blas.context == context { Ok(blas) } else { Err(Rule::OtherContext.into()) }
@@ -142,6 +142,7 @@ impl Call {
             self.device_range(workspace, true)?;
         }
         let lane = self.streams.lane(context, stream)?;
-        self.submit(lane, NodeKind::Fill { range: result, flat: true, context })
+        let ranges = workspace.into_iter().chain([result]).collect();
+        self.submit(lane, NodeKind::Product { ranges })
     }
 }

@@ -1,8 +1,12 @@
 //! The only unsafe code of the library: words of host memory that memory operations read and write as a
 //! device would, pages for pinned allocations, arguments that [`vgpu_abi::driver::arg`] has no type for, and
-//! where the library itself lies.
+//! where the library itself lies; and images of links, in `linked`.
 //!
 //! Nothing here reads the sources of copies or writes their destinations: [`HostAddress`] cannot be followed.
+
+mod linked;
+
+pub use linked::LinkedImage;
 
 use std::ffi::{CStr, OsStr, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -139,6 +143,11 @@ pub struct ImageAddress(*const c_void);
 impl StandsFor<*const c_void> for ImageAddress {}
 
 impl ImageAddress {
+    /// The address as a number.
+    pub fn number(self) -> u64 {
+        self.0.addr() as u64
+    }
+
     /// The bytes of the image up to its end: PTX ends with a zero, a cubin's headers say how long it is.
     pub fn bytes<'a>(self) -> Answer<&'a [u8]> {
         let start = self.0.cast::<u8>();
@@ -174,6 +183,30 @@ impl StandsFor<*mut *mut c_void> for JitValues {}
 impl JitValues {
     /// No options.
     pub const NONE: Self = Self(ptr::null_mut());
+
+    /// What [`Self::kept`] was called on.
+    pub fn of_kept(number: usize) -> Self {
+        Self(ptr::with_exposed_provenance_mut(number))
+    }
+
+    /// A number for values that the program keeps where they are.
+    pub fn kept(self) -> usize {
+        self.0.expose_provenance()
+    }
+
+    /// The values of `count` options, each as a number; null is an invalid value unless there are none.
+    pub fn words(self, count: usize) -> Answer<Vec<usize>> {
+        if count > 0 && (self.0.is_null() || !self.0.is_aligned()) {
+            return Err(Rule::NullArgument.into());
+        }
+        let word = |index| {
+            // SAFETY: the manual has as many values as options.
+            let at = unsafe { self.0.add(index) };
+            // SAFETY: as above.
+            unsafe { at.read() }.addr()
+        };
+        Ok((0..count).map(word).collect())
+    }
 
     /// `CU_JIT_ERROR_LOG_BUFFER`, and the option with its size, which comes back as the text's.
     const ERROR_LOG: [u32; 2] = [5, 6];

@@ -126,7 +126,8 @@ rules! {
     WordMemory = INVALID_VALUE, "a memory operation on memory that the device cannot reach";
     /// "Stream Memory Operations": operations that the device does not support.
     WordUnsupported = NOT_SUPPORTED, "a memory operation that this device does not support";
-    /// `cublasSetWorkspace`: the pointer "has to be aligned to at least 256 bytes".
+    /// `cublasSetWorkspace`: the pointer "has to be aligned to at least 256 bytes"; `cublasLtMatmul`: "Must be 256B
+    /// aligned".
     BlasWorkspace = INVALID_VALUE, "a workspace of cuBLAS that is not aligned to 256 bytes";
     /// `cuStreamBeginCapture`: the legacy stream cannot capture.
     CaptureLegacy = STREAM_CAPTURE_UNSUPPORTED, "a capture of the legacy stream";
@@ -181,6 +182,43 @@ rules! {
     LaunchAttributes = INVALID_VALUE, "a launch attribute that is wrong";
     /// `cuModuleLoadDataEx`: an image of a kind that the driver loads.
     Image = INVALID_IMAGE, "an image that is neither PTX nor a cubin";
+    /// `cuLinkCreate`, `cuLinkAddData`: the options that each takes, with values in their ranges; an input takes
+    /// those of the compiler alone.
+    LinkOption = INVALID_VALUE, "an option that the linker does not take here, or a value out of its range";
+    /// `cuLinkCreate`: the values "must remain valid for the life of the CUlinkState if output options are used".
+    LinkValues = INVALID_VALUE, "the values of a link's options did not stay as they were";
+    /// `cuLinkAddData`: "PTX must be NULL-terminated".
+    LinkText = INVALID_VALUE, "PTX for a link that does not end with a zero";
+    /// `cuLinkAddData`, `cuLinkComplete`: they are for a "pending linker invocation".
+    LinkFinished = INVALID_VALUE, "a link that is complete is added to, or completed again";
+    /// `cuLinkComplete`: the cubin "is owned by state, so it should be loaded before state is destroyed".
+    LinkedImageGone = INVALID_IMAGE, "the image of a link that has been destroyed";
+    /// A description of cuBLASLt's that was never made, or is of another kind.
+    LtUnknown = INVALID_VALUE, "a description of cuBLASLt's that was never made, or of another kind";
+    /// A description of cuBLASLt's that has been destroyed.
+    LtDestroyed = INVALID_VALUE, "a description of cuBLASLt's that has been destroyed";
+    /// `cublasLt*SetAttribute`: attributes that the description has.
+    LtAttribute = INVALID_VALUE, "an attribute that a description of cuBLASLt's does not have";
+    /// `cublasLt*SetAttribute`: "sizeInBytes doesn't match the size of the internal storage".
+    LtAttributeBytes = INVALID_VALUE, "an attribute of cuBLASLt's of another size";
+    /// Values that the attribute's enumeration has.
+    LtAttributeValue = INVALID_VALUE, "a value that an attribute of cuBLASLt's cannot have";
+    /// `cublasLtMatmul`: matrices whose sizes, types, orders or batches make no product.
+    LtConflict = INVALID_VALUE, "matrices that make no product";
+    /// `CUBLASLT_MATRIX_LAYOUT_LD`: large enough that columns, or rows, do not overlap.
+    LtLeading = INVALID_VALUE, "a leading dimension that is less than a column, or a row, of its matrix";
+    /// `cublasLtMatmul`: "in-place matrix multiplication (C == D and Cdesc == Ddesc)".
+    LtInPlace = INVALID_VALUE, "C and D are one matrix, and have two layouts";
+    /// `CUBLASLT_EPILOGUE_BIAS` and those with it need `CUBLASLT_MATMUL_DESC_BIAS_POINTER`.
+    LtBias = INVALID_VALUE, "an epilogue with a bias that has no address";
+    /// `CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD`: at least the rows of D, of the multiple that the manual has.
+    LtAuxiliary = INVALID_VALUE, "an epilogue's auxiliary matrix without an address, or of a wrong shape";
+    /// `cublasLtMatmul`: an algorithm is what `cublasLtMatmulAlgoGetHeuristic` gave for the same product.
+    LtAlgorithm = INVALID_VALUE, "an algorithm that was not given for this product";
+    /// `CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_*`: what the algorithm may rely on.
+    LtAlignment = INVALID_VALUE, "a matrix that is less aligned than its algorithm was told";
+    /// `cublasLtMatmul`: "workspaceSizeInBytes is less than workspace required by the configured algo".
+    LtWorkspace = INVALID_VALUE, "a workspace that is smaller than the algorithm needs";
     /// `cuFuncSetAttribute`: attributes that can be set, within the device's limits.
     FunctionAttribute = INVALID_VALUE, "an attribute that cannot be set so";
 }

@@ -58,6 +58,13 @@ impl Products {
             scalars,
             workspace: to.named_workspace(body.workspace, body.workspace_bytes)?.or(to.workspace),
         };
+        // D in the place of a C that does not count has D's layout: cuBLASLt wants one matrix to have one.
+        let in_place = MatmulLt {
+            leading: [body.leading[0], body.leading[1], body.leading[3], body.leading[3]],
+            stride: [body.stride[0], body.stride[1], body.stride[3], body.stride[3]],
+            ..*body
+        };
+        let body = if c.is_some() { body } else { &in_place };
         Ok(self.handle()?.matmul(to.stream, body, &operands)?)
     }
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
-use vgpu_device::GpuConfig;
+use vgpu_device::{Executor, GpuConfig};
 use vgpu_executor_cuda::{Cuda, CudaOptions};
 use vgpu_recording_cuda::{Recording, sequence};
 
@@ -20,6 +20,8 @@ const CONTEXT: &str = "cuCtxCreate_v2";
 pub struct Gpu {
     pub bench: Bench,
     pub recording: Recording,
+    /// What of the contract's extensions the executor announces.
+    pub abilities: u32,
 }
 
 impl Gpu {
@@ -29,11 +31,12 @@ impl Gpu {
         let addresses = GpuConfig::new("any").expect("a range of addresses").addresses;
         let options = CudaOptions {
             libcuda: Some(recording.library()),
-            libcublas: Some(recording.library()),
+            libcublas: Some(recording.cublas()),
             ..CudaOptions::new(addresses)
         };
         let executor = Cuda::new(&options).expect("a cuda executor");
-        Self { bench: Bench::with(config(executor)), recording }
+        let abilities = executor.facts().abilities;
+        Self { bench: Bench::with(config(executor)), recording, abilities }
     }
 
     /// A guest on the first channel.

@@ -14,6 +14,8 @@ mod play;
 
 mod gpu;
 mod graphs;
+mod links;
+mod matmuls;
 mod orders;
 mod payload;
 mod products;

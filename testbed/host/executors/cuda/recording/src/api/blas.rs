@@ -1,34 +1,15 @@
 //! cuBLAS: the functions by which an executor has products computed, in their forms with 64-bit sizes.
 
 use vgpu_abi::CUresult;
-use vgpu_abi::blas::{BlasStatus, arithmetic, is_math_mode};
+use vgpu_abi::blas::{arithmetic, is_math_mode};
 use vgpu_abi::driver::CUstream;
 use vgpu_abi::driver::arg::Out;
 
 use crate::call::{BlasHandle, Call};
 use crate::memory::Range;
-use crate::products::{Matrix, status};
+use crate::products::Matrix;
 use crate::raw::{Address, HostAddress};
 use crate::rule::{Answer, Refusal, Rule};
-
-/// Defines exports of cuBLAS, each of which enters the library.
-macro_rules! calls {
-    ($(
-        $(#[$meta:meta])*
-        pub fn $name:ident($($arg:ident : $ty:ty),* $(,)?) |$call:ident| $body:block
-    )*) => {
-        ::vgpu_abi::export! { $(
-            $(#[$meta])*
-            pub fn $name($($arg: $ty),*) -> BlasStatus {
-                status(crate::call::enter(
-                    stringify!($name),
-                    |call: &mut Call| { $( call.show(stringify!($arg), &$arg); )* },
-                    |$call: &mut Call| $body,
-                ))
-            }
-        )* }
-    };
-}
 
 /// An operation on a matrix of that size: its size as it is stored.
 fn stored(operation: i32, [rows, columns]: [i64; 2]) -> Answer<[i64; 2]> {
@@ -51,7 +32,7 @@ fn scalars(
     places.into_iter().try_for_each(|place| call.blas_scalar(handle.0, place, found.scale, false))
 }
 
-calls! {
+blas_calls! {
     /// `cublasCreate`
     pub fn cublasCreate_v2(handle: Out<usize>) |call| {
         let made = call.blas_create()?;
@@ -171,7 +152,7 @@ fn solve(
 
 macro_rules! solves {
     ($( $one:ident $many:ident $kind:literal; )*) => {
-        calls! { $(
+        blas_calls! { $(
             /// `cublas<t>trsm`
             pub fn $one(
                 handle: BlasHandle, side: i32, fill: i32, operation: i32, diagonal: i32, m: i64, n: i64,
@@ -213,7 +194,7 @@ fn sum(call: &mut Call, handle: BlasHandle, result: HostAddress, kind: i32) -> A
 }
 
 macro_rules! dots {
-    ($($name:ident)*) => { calls! { $(
+    ($($name:ident)*) => { blas_calls! { $(
         /// `cublasDotEx`, `cublasDotcEx`
         pub fn $name(
             handle: BlasHandle, n: i64, x: Address, x_type: i32, step_x: i64, y: Address, y_type: i32,
@@ -230,7 +211,7 @@ macro_rules! dots {
 dots! { cublasDotEx_64 cublasDotcEx_64 }
 
 macro_rules! absolutes {
-    ($($name:ident $kind:literal $real:literal;)*) => { calls! { $(
+    ($($name:ident $kind:literal $real:literal;)*) => { blas_calls! { $(
         /// `cublas<t>asum`
         pub fn $name(handle: BlasHandle, n: i64, x: Address, step: i64, result: HostAddress) |call| {
             vector(call, n, x, $kind, step, false)?;
@@ -246,7 +227,7 @@ absolutes! {
     cublasDzasum_v2_64 5 1;
 }
 
-calls! {
+blas_calls! {
     /// `cublasNrm2Ex`
     pub fn cublasNrm2Ex_64(
         handle: BlasHandle, n: i64, x: Address, x_type: i32, step: i64, result: HostAddress, result_type: i32,

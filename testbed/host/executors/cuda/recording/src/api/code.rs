@@ -22,11 +22,13 @@ const BLOCKS: u32 = 32;
 fn load(
     call: &mut Call,
     module: Out<CUmodule>,
-    image: &[u8],
+    image: ImageAddress,
     options: &[c_uint],
     values: JitValues,
 ) -> Answer {
     let (context, module) = (call.context_unsafe()?, module.check()?);
+    call.links.check_image(image.number())?;
+    let image = image.bytes()?;
     call.line.arg("image_bytes", image.len().into());
     match call.modules.load(context, image) {
         Ok(made) => {
@@ -71,14 +73,14 @@ fn occupancy(call: &mut Call, blocks: Out<c_int>, function: CUfunction, threads:
 calls! {
     /// `cuModuleLoadData`
     pub fn cuModuleLoadData(module: Out<CUmodule>, image: ImageAddress) |call| {
-        load(call, module, image.bytes()?, &[], JitValues::NONE)
+        load(call, module, image, &[], JitValues::NONE)
     }
 
     /// `cuModuleLoadDataEx`
     pub fn cuModuleLoadDataEx(
         module: Out<CUmodule>, image: ImageAddress, count: c_uint, options: In<c_uint>, values: JitValues,
     ) |call| {
-        load(call, module, image.bytes()?, options.slice(count as usize)?, values)
+        load(call, module, image, options.slice(count as usize)?, values)
     }
 
     /// `cuModuleUnload`: waits for the work of the context, which may run the module's code.

@@ -7,6 +7,8 @@ mod device;
 mod event;
 mod graph;
 mod initialization;
+mod link;
+mod lt;
 mod memory;
 mod memory_operations;
 mod stream;

@@ -2,5 +2,7 @@
 
 #[macro_use]
 mod bench;
+mod links;
+mod matmuls;
 mod refusals;
 mod right;

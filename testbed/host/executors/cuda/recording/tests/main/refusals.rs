@@ -15,6 +15,7 @@ use vgpu_abi::driver::{
 use vgpu_recording_cuda::Rule;
 
 use crate::bench::{Bench, PROP};
+use crate::{links, matmuls};
 
 const MIB: usize = 1 << 20;
 const NONE: CUstream = CUstream::NULL;
@@ -83,7 +84,7 @@ fn current(bench: &Bench) -> CUcontext {
     context
 }
 
-fn set_access(bench: &Bench, address: u64, bytes: usize) -> u32 {
+pub fn set_access(bench: &Bench, address: u64, bytes: usize) -> u32 {
     let right = CUmemAccessDesc { location: CUmemLocation { kind: 1, id: 0 }, flags: 3 };
     cu!(bench, cuMemSetAccess(address, bytes, &raw const right, 1))
 }
@@ -110,9 +111,9 @@ unsafe extern "C" fn call_back(library: *mut c_void) {
 }
 
 /// A rule, the options of its library, and calls of which the last breaks it. Its status.
-type Case = (Rule, fn() -> Value, fn(&Bench) -> u32);
+pub type Case = (Rule, fn() -> Value, fn(&Bench) -> u32);
 
-fn usual() -> Value {
+pub fn usual() -> Value {
     json!({})
 }
 
@@ -534,10 +535,15 @@ const CASES: &[Case] = &[
     }),
 ];
 
+/// The cases that start with a context, those of the linker and of cuBLASLt included.
+fn warm() -> impl Iterator<Item = &'static Case> {
+    CASES.iter().chain(links::CASES).chain(matmuls::CASES)
+}
+
 #[test]
 fn each_rule_is_held() {
     let cold = COLD.iter().map(|case| (case, Bench::cold(&case.1())));
-    for ((rule, _, calls), bench) in cold.chain(CASES.iter().map(|case| (case, Bench::with(&case.1())))) {
+    for ((rule, _, calls), bench) in cold.chain(warm().map(|case| (case, Bench::with(&case.1())))) {
         let status = calls(&bench);
         let refused: Vec<Value> =
             bench.lines().into_iter().filter(|line| !line["refused"].is_null()).collect();
@@ -553,6 +559,6 @@ fn each_rule_is_held() {
 #[test]
 fn no_rule_is_without_a_case() {
     for rule in Rule::ALL {
-        assert!(COLD.iter().chain(CASES).any(|(one, ..)| one == rule), "{rule:?}");
+        assert!(COLD.iter().chain(warm()).any(|(one, ..)| one == rule), "{rule:?}");
     }
 }

@@ -1,0 +1,64 @@
+//! "Module Management": the linker.
+
+use std::ffi::{c_uint, c_void};
+
+use serde_json::{Value, json};
+use vgpu_abi::driver::CUlinkState;
+use vgpu_abi::driver::arg::{In, Out, Text};
+
+use crate::call::Call;
+use crate::raw::JitValues;
+use crate::rule::Answer;
+
+/// Options whose values are addresses of buffers: logs, and lists of names.
+const BUFFERS: [c_uint; 5] = [3, 5, 17, 18, 25];
+
+/// Records options with their values: those that are addresses as words.
+fn show(call: &mut Call, options: &[c_uint], values: JitValues) -> Answer {
+    let values = values.words(options.len())?;
+    let pair = |(&option, &value): (&c_uint, &usize)| -> Value {
+        let value = if BUFFERS.contains(&option) { json!("buffer") } else { json!(value as c_uint) };
+        json!([option, value])
+    };
+    let pairs: Vec<Value> = options.iter().zip(&values).map(pair).collect();
+    call.line.arg("options", pairs.into());
+    Ok(())
+}
+
+calls! {
+    /// `cuLinkCreate`
+    pub fn cuLinkCreate_v2(
+        count: c_uint, options: In<c_uint>, values: JitValues, state: Out<CUlinkState>,
+    ) |call| {
+        let (context, state) = (call.context()?, state.check()?);
+        let options = options.slice(count as usize)?;
+        show(call, options, values)?;
+        let made = CUlinkState(call.links.create(context, options, values)?);
+        call.out("state", &made);
+        Ok(state.set(made)?)
+    }
+
+    /// `cuLinkAddData`
+    pub fn cuLinkAddData_v2(
+        state: CUlinkState, kind: c_uint, data: In<u8>, bytes: usize, name: Text, count: c_uint,
+        options: In<c_uint>, values: JitValues,
+    ) |call| {
+        let options = options.slice(count as usize)?;
+        show(call, options, values)?;
+        call.links.add(state.0, kind, data.slice(bytes)?, options, values)
+    }
+
+    /// `cuLinkComplete`
+    pub fn cuLinkComplete(state: CUlinkState, image: Out<*mut c_void>, bytes: Out<usize>) |call| {
+        let (image, bytes) = (image.check()?, bytes.check()?);
+        let (major, minor) = call.options.compute_capability;
+        let made = call.links.complete(state.0, (10 * major + minor) as u8)?;
+        image.set(std::ptr::with_exposed_provenance_mut(made.start as usize))?;
+        Ok(bytes.set(made.bytes as usize)?)
+    }
+
+    /// `cuLinkDestroy`
+    pub fn cuLinkDestroy(state: CUlinkState) |call| {
+        call.links.destroy(state.0)
+    }
+}

@@ -1,0 +1,173 @@
+//! Products of cuBLASLt: what describes them, and which algorithm does them.
+
+use serde_json::{Value, json};
+use vgpu_wire::body::gemm::GEMM_DEVICE_SCALARS;
+use vgpu_wire::body::matmul::MatmulLt;
+use vgpu_wire::facts::exec;
+
+use crate::gpu::Gpu;
+use crate::guest::{Guest, until};
+use crate::play::{allocate, stream, synchronize};
+
+/// Every epilogue of the contract.
+const EPILOGUES: [u32; 16] = [1, 2, 4, 6, 32, 36, 130, 134, 136, 152, 160, 164, 192, 208, 256, 512];
+/// The one that wants B transposed.
+const SUMS_OF_B: u32 = 512;
+/// With a bias and ReLU's mask.
+const RELU_AUX_BIAS: u32 = 134;
+const KIB: u64 = 1 << 10;
+
+/// A product of 16 by 16 matrices of single precision in memory of 64 KiB, twice.
+fn product(stream: u32, memory: u64, epilogue: u32) -> MatmulLt {
+    let one = u128::from(1_f32.to_bits()).to_le_bytes();
+    MatmulLt {
+        stream,
+        flags: 0,
+        operation: [0, u32::from(epilogue == SUMS_OF_B)],
+        types: [0; 4],
+        compute: 68,
+        scale: 0,
+        epilogue,
+        bias_type: 0,
+        aux_type: 0,
+        batch: 2,
+        size: [16; 3],
+        leading: [16; 4],
+        stride: [256, 0, 256, 256],
+        matrix: [memory, memory + 4 * KIB, memory + 8 * KIB, memory + 12 * KIB],
+        alpha: one,
+        beta: one,
+        bias: memory + 16 * KIB,
+        bias_stride: 16,
+        aux: memory + 20 * KIB,
+        aux_leading: 128,
+        aux_stride: 128 * 16,
+        workspace: 0,
+        workspace_bytes: 0,
+        reserved: [0; 2],
+    }
+}
+
+fn send(guest: &mut Guest, body: &MatmulLt) -> u64 {
+    guest.send(body, &[])
+}
+
+/// The algorithm is asked for with the limits of this product, and the workspace is the stream's; descriptions
+/// are gone when the call returns, though its work is not done.
+#[test]
+fn a_product_with_an_epilogue() {
+    let gpu = Gpu::new(&json!({}));
+    assert_ne!(gpu.abilities & exec::EPILOGUES, 0);
+    let mut guest = gpu.guest();
+    let memory = allocate(&mut guest, 64 * KIB);
+    stream(&mut guest, 1, 1);
+    gpu.hold();
+    send(&mut guest, &product(1, memory, RELU_AUX_BIAS));
+    guest.echo();
+    let made = gpu.calls().iter().filter(|line| line["out"]["made"].is_string()).count();
+    let destroyed =
+        ["cublasLtMatmulDescDestroy", "cublasLtMatrixLayoutDestroy", "cublasLtMatmulPreferenceDestroy"];
+    assert_eq!((made, destroyed.map(|call| gpu.count(call))), (6, [1, 4, 1]));
+    gpu.compare("matmul_lt.jsonl");
+    gpu.release();
+    synchronize(&mut guest);
+    assert_eq!(guest.late(), None);
+}
+
+/// Every epilogue, with scalars here and there, a C of one column, none, and matrices at addresses of every
+/// alignment.
+#[test]
+fn no_product_is_refused() {
+    let gpu = Gpu::new(&json!({}));
+    let mut guest = gpu.guest();
+    let memory = allocate(&mut guest, 64 * KIB);
+    let scalars = memory + 60 * KIB;
+    for epilogue in EPILOGUES {
+        let body = product(0, memory, epilogue);
+        let place = u128::from(scalars).to_le_bytes();
+        let [a, b, c, d] = body.matrix;
+        let [stride_a, stride_b, _, stride_d] = body.stride;
+        for body in [
+            body,
+            MatmulLt { flags: GEMM_DEVICE_SCALARS, alpha: place, beta: place, ..body },
+            MatmulLt { leading: [16, 16, 0, 16], ..body },
+            MatmulLt { beta: [0; 16], matrix: [a, b, 0, d], ..body },
+            // A C that is not read may be of any shape; D takes its place.
+            MatmulLt {
+                beta: [0; 16],
+                matrix: [a, b, 0, d],
+                leading: [16, 16, 24, 16],
+                stride: [stride_a, stride_b, 0, stride_d],
+                ..body
+            },
+            MatmulLt { matrix: [a, b, d, d], stride: [stride_a, stride_b, stride_d, stride_d], ..body },
+            MatmulLt { matrix: [a + 4, b + 8, c + 16, d + 64], bias: body.bias + 4, ..body },
+        ] {
+            send(&mut guest, &body);
+        }
+    }
+    synchronize(&mut guest);
+    assert_eq!(guest.late(), None);
+    assert_eq!(gpu.count("cublasLtMatmul"), 7 * EPILOGUES.len());
+    gpu.check();
+}
+
+/// A stream's workspace stays until its work is complete; so does the handle until the context goes.
+#[test]
+fn a_workspace_outlives_the_products_that_use_it() {
+    let gpu = Gpu::new(&json!({}));
+    let mut guest = gpu.guest();
+    let memory = allocate(&mut guest, 64 * KIB);
+    stream(&mut guest, 1, 1);
+    gpu.hold();
+    send(&mut guest, &product(1, memory, 1));
+    guest.send(&vgpu_wire::body::stream::StreamDestroy { stream: 1, reserved: 0 }, &[]);
+    guest.echo();
+    assert_eq!(gpu.count("cuMemUnmap"), 0);
+    gpu.release();
+    until("the workspace is free", || gpu.count("cuMemUnmap") > 0);
+    assert_eq!(guest.late(), None);
+    gpu.check();
+}
+
+/// A workspace of the guest's that cuBLASLt refuses, and failures of each call, are late errors; all that was
+/// made for the product goes.
+#[test]
+fn what_the_library_refuses_is_told_and_leaves_nothing() {
+    let calls = [
+        "cublasLtMatmulDescCreate",
+        "cublasLtMatmulDescSetAttribute",
+        "cublasLtMatrixLayoutCreate",
+        "cublasLtMatmulPreferenceCreate",
+        "cublasLtMatmulAlgoGetHeuristic",
+        "cublasLtMatmul",
+    ];
+    for call in calls {
+        let gpu = Gpu::new(&json!({ "failures": [{ "call": call, "nth": 1, "status": 2 }] }));
+        let mut guest = gpu.guest();
+        let memory = allocate(&mut guest, 64 * KIB);
+        let number = send(&mut guest, &product(0, memory, RELU_AUX_BIAS));
+        guest.echo();
+        assert_eq!(guest.late(), Some((2, 0, number)), "{call}");
+        send(&mut guest, &product(0, memory, RELU_AUX_BIAS));
+        synchronize(&mut guest);
+        let ends = |end: &str| {
+            let of_lt = |line: &&Value| {
+                let name = line["call"].as_str().unwrap_or_default();
+                name.starts_with("cublasLt") && name.ends_with(end) && line["status"] == 0
+            };
+            gpu.calls().iter().filter(of_lt).count()
+        };
+        assert_eq!(ends("Create"), ends("Destroy"), "{call}");
+        gpu.check();
+    }
+    let gpu = Gpu::new(&json!({}));
+    let mut guest = gpu.guest();
+    let memory = allocate(&mut guest, 64 * KIB);
+    let (workspace, workspace_bytes) = (memory + 32 * KIB + 16, 16 * KIB);
+    let number = send(&mut guest, &MatmulLt { workspace, workspace_bytes, ..product(0, memory, 1) });
+    guest.echo();
+    assert_eq!(guest.late(), Some((1, 0, number)));
+    let refused: Vec<Value> = gpu.recording.refused().expect("a record");
+    assert_eq!(refused.iter().map(|line| &line["refused"]).collect::<Vec<_>>(), ["BlasWorkspace"]);
+}
