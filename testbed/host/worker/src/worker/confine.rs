@@ -2,9 +2,16 @@
 //! being looked into, the network, and system calls that it has no use for.
 //!
 //! The filter names what is refused, for nobody but NVIDIA knows all that its driver library calls: it opens
-//! and maps device files and talks to them by ioctl, waits on futexes and starts threads. Programs, sockets,
-//! other processes, mounts, namespaces and the kernel's own interfaces it needs none of. A refused call
-//! answers EPERM, so that a library which only tries goes on.
+//! and maps device files and talks to them by ioctl, waits on futexes and starts threads. Programs, the
+//! network, other processes, mounts, namespaces and the kernel's own interfaces it needs none of. A refused
+//! call answers EPERM, so that a library which only tries goes on.
+//!
+//! One socket the driver needs: `cuInit` binds a socket of type SEQPACKET to an abstract name of the UNIX
+//! family, `cuda-uvmfd-NAMESPACE-PID`, and listens on it, so that other processes can ask for its descriptor of
+//! `/dev/nvidia-uvm`; where it may not, it answers `CUDA_ERROR_OPERATING_SYSTEM` (304). (snapd's interface
+//! `opengl` allows `unix (bind,listen) type=seqpacket addr="@cuda-uvmfd-[0-9a-f]*"` for that.) So a worker may
+//! make such sockets, bind them and listen. It may neither connect nor accept: nobody is reached, and nobody
+//! who connects is served. Sockets of datagrams, which reach others without a connection, it cannot have.
 
 use std::collections::BTreeMap;
 
@@ -37,9 +44,7 @@ const REFUSED: &[libc::c_long] = &[
     // Programs.
     libc::SYS_execve,
     libc::SYS_execveat,
-    // The network, and sockets of other processes: see [`SOCKETS`] too.
-    libc::SYS_bind,
-    libc::SYS_listen,
+    // Connections from other processes. Which sockets there are, [`other_sockets`] says.
     libc::SYS_accept,
     libc::SYS_accept4,
     // Other processes.
@@ -102,9 +107,12 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_personality,
 ];
 
-/// Calls by which a process reaches another's socket. They are refused, but for workers that may connect to
-/// UNIX sockets.
-const SOCKETS: [libc::c_long; 2] = [libc::SYS_socket, libc::SYS_connect];
+/// The low bits of a socket's type, which say what it is; the others are flags. `SOCK_TYPE_MASK` in the
+/// kernel's `linux/net.h`.
+const SOCKET_TYPE: u64 = 0xf;
+/// Types of sockets that can send nothing before they are connected. In the UNIX family all others are
+/// datagrams, `SOCK_RAW` among them.
+const CONNECTED: [libc::c_int; 2] = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET];
 
 /// Flags of `clone` that make namespaces.
 const NAMESPACES: u64 = (libc::CLONE_NEWUSER
@@ -136,6 +144,21 @@ pub(crate) fn confine(identity: Option<Identity>, connects: bool) -> Result<(), 
     Ok(())
 }
 
+/// The arguments of `socket` and `socketpair` that are refused: those of another family than UNIX, and those
+/// of sockets that can send without a connection.
+fn other_sockets() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+    let unix = u64::from(libc::AF_UNIX.cast_unsigned());
+    let family = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, unix)?;
+    let mut refused = vec![SeccompRule::new(vec![family])?];
+    let allowed = CONNECTED.map(|kind| u64::from(kind.cast_unsigned()));
+    for kind in (0..=SOCKET_TYPE).filter(|kind| !allowed.contains(kind)) {
+        let operator = SeccompCmpOp::MaskedEq(SOCKET_TYPE);
+        let is = SeccompCondition::new(1, SeccompCmpArgLen::Dword, operator, kind)?;
+        refused.push(SeccompRule::new(vec![is])?);
+    }
+    Ok(refused)
+}
+
 /// The filters, and what each is for.
 fn filters(connects: bool) -> Result<[(&'static str, BpfProgram); 2], seccompiler::BackendError> {
     // What clone3 is asked for lies in memory, where no filter sees it. Without it the C library uses clone.
@@ -144,13 +167,12 @@ fn filters(connects: bool) -> Result<[(&'static str, BpfProgram); 2], seccompile
         |argument, length, operator, value| SeccompCondition::new(argument, length, operator, value);
     let mut rules: Vec<(libc::c_long, Vec<SeccompRule>)> =
         REFUSED.iter().map(|&call| (call, vec![])).collect();
-    if connects {
-        // Which sockets there are to connect to is then a question of their files' modes.
-        let unix = u64::from(libc::AF_UNIX.cast_unsigned());
-        let other = condition(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, unix)?;
-        rules.push((libc::SYS_socket, vec![SeccompRule::new(vec![other])?]));
-    } else {
-        rules.extend(SOCKETS.map(|call| (call, vec![])));
+    for call in [libc::SYS_socket, libc::SYS_socketpair] {
+        rules.push((call, other_sockets()?));
+    }
+    // To what a worker connects that may is a question of the modes of sockets' files.
+    if !connects {
+        rules.push((libc::SYS_connect, vec![]));
     }
     // A signal to itself is how a process aborts.
     let own = u64::from(getpid().as_raw_nonzero().get().cast_unsigned());

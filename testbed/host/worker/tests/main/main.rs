@@ -71,6 +71,7 @@ fn main() -> ExitCode {
         walls {
             calls_are_refused,
             sockets_are_connected_to_where_that_is_allowed,
+            what_nvidias_driver_does_when_it_starts_works,
             compiled_code_is_kept_for_this_device_or_not_at_all,
             rights_are_given_up,
             another_user_is_who_was_asked_for,

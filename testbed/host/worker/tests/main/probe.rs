@@ -2,15 +2,17 @@
 //! rubbish. All else the null executor does.
 
 use std::io;
-use std::os::fd::AsFd;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 use std::thread;
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SendFlags, SocketType, send, socket};
+use rustix::net::{
+    AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, send,
+    socket, socketpair,
+};
 use rustix::process::{Pid, Signal, getpid, getppid, kill_process};
 use vgpu_device::{Executor, ExecutorError, Session, SessionError, SessionHost, Work};
 use vgpu_executor_null::Null;
@@ -35,7 +37,6 @@ pub const RUBBISH_NUMBER: u32 = 1006;
 
 /// Functions whose occupancy is the error that something answers; 0 for none.
 pub const SOCKET_INET: u32 = 2000;
-pub const SOCKET_UNIX: u32 = 2001;
 pub const EXEC: u32 = 2002;
 pub const KILL_PARENT: u32 = 2003;
 pub const UNSHARE: u32 = 2004;
@@ -50,11 +51,18 @@ pub const OWN_LIMITS: u32 = 2008;
 pub const FOREIGN_FILES: u32 = 2009;
 /// Connects to a UNIX socket that is not there.
 pub const CONNECT_UNIX: u32 = 2010;
-/// Listens at an address of its own.
+/// Binds an abstract name as NVIDIA's driver does when it starts, and listens.
 pub const LISTEN_UNIX: u32 = 2011;
 /// Keeps a file where the driver keeps compiled code; [`NOT_KEPT`] where it is told to keep none.
 pub const KEEP_COMPILED: u32 = 2012;
 pub const NOT_KEPT: u32 = 9999;
+/// Takes a connection of such a socket.
+pub const ACCEPT_UNIX: u32 = 2013;
+/// Makes sockets that could send without a connection, alone and in pairs: those that can be made.
+pub const DATAGRAMS: u32 = 2014;
+/// Names a thread by its file in `/proc`, and makes a file in memory, as the driver does when it starts.
+pub const NAME_THREAD: u32 = 2015;
+pub const MEMORY_FILE: u32 = 2016;
 
 #[derive(Debug)]
 pub struct Probe(Null);
@@ -105,10 +113,19 @@ fn os_error(result: io::Result<()>) -> u32 {
     result.map_or_else(|error| error.raw_os_error().unwrap_or(-1).cast_unsigned(), |()| 0)
 }
 
+/// A socket that listens at an abstract name which holds this process's number.
+fn listen_abstract(name: &str) -> Result<OwnedFd, Errno> {
+    let name = format!("{name}-{}", getpid().as_raw_nonzero());
+    let address = SocketAddrUnix::new_abstract_name(name.as_bytes())?;
+    let socket = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None)?;
+    bind(&socket, &address)?;
+    listen(&socket, 8)?;
+    Ok(socket)
+}
+
 fn look(function: u32) -> u32 {
     match function {
         SOCKET_INET => errno(socket(AddressFamily::INET, SocketType::STREAM, None).map(drop)),
-        SOCKET_UNIX => errno(socket(AddressFamily::UNIX, SocketType::STREAM, None).map(drop)),
         EXEC => os_error(Command::new("/bin/true").status().map(drop)),
         KILL_PARENT => errno(kill_process(getppid().unwrap_or(Pid::INIT), Signal::CONT)),
         UNSHARE => errno(rustix::thread::move_into_link_name_space(io::stdin().as_fd(), None)),
@@ -126,10 +143,23 @@ fn look(function: u32) -> u32 {
             names.filter(|name| name.starts_with("/etc")).count() as u32
         }
         CONNECT_UNIX => os_error(UnixStream::connect("/nowhere/vgpu").map(drop)),
-        LISTEN_UNIX => {
-            let address = SocketAddr::from_abstract_name(getpid().as_raw_nonzero().to_string());
-            os_error(address.and_then(|address| UnixListener::bind_addr(&address)).map(drop))
+        LISTEN_UNIX => errno(listen_abstract("cuda-uvmfd").map(drop)),
+        ACCEPT_UNIX => {
+            let socket = listen_abstract("accepting").expect("a socket that listens");
+            errno(accept_with(&socket, SocketFlags::NONBLOCK).map(drop))
         }
+        DATAGRAMS => {
+            let kinds = [SocketType::DGRAM, SocketType::RAW];
+            let alone = kinds.iter().filter(|&&kind| socket(AddressFamily::UNIX, kind, None).is_ok());
+            let (family, flags) = (AddressFamily::UNIX, SocketFlags::empty());
+            let pairs = kinds.iter().filter(|&&kind| socketpair(family, kind, flags, None).is_ok());
+            (alone.count() + pairs.count()) as u32
+        }
+        NAME_THREAD => {
+            let thread = rustix::thread::gettid().as_raw_nonzero();
+            os_error(std::fs::write(format!("/proc/self/task/{thread}/comm"), "probe"))
+        }
+        MEMORY_FILE => errno(rustix::fs::memfd_create("probe", rustix::fs::MemfdFlags::CLOEXEC).map(drop)),
         KEEP_COMPILED => match std::env::var_os("CUDA_CACHE_PATH") {
             Some(directory) => os_error(std::fs::write(Path::new(&directory).join("kernel"), "code")),
             None if std::env::var_os("CUDA_CACHE_DISABLE").is_some_and(|value| value == "1") => NOT_KEPT,

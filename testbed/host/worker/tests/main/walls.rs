@@ -35,8 +35,9 @@ pub fn calls_are_refused() {
     let mut guest = bench.guest(0);
     for (function, expected) in [
         (probe::SOCKET_INET, REFUSED),
-        (probe::SOCKET_UNIX, REFUSED),
         (probe::CONNECT_UNIX, REFUSED),
+        (probe::ACCEPT_UNIX, REFUSED),
+        (probe::DATAGRAMS, 0),
         (probe::EXEC, REFUSED),
         (probe::KILL_PARENT, REFUSED),
         (probe::UNSHARE, REFUSED),
@@ -58,10 +59,26 @@ pub fn sockets_are_connected_to_where_that_is_allowed() {
     for (function, expected) in [
         (probe::CONNECT_UNIX, absent),
         (probe::SOCKET_INET, REFUSED),
-        (probe::LISTEN_UNIX, REFUSED),
+        (probe::ACCEPT_UNIX, REFUSED),
+        (probe::DATAGRAMS, 0),
         (probe::EXEC, REFUSED),
     ] {
         assert_eq!(look(&mut guest, function), expected, "{function}");
+    }
+}
+
+pub fn what_nvidias_driver_does_when_it_starts_works() {
+    let mut configs = vec![worker_config("probe")];
+    if rustix::process::geteuid().is_root() {
+        configs.push(WorkerConfig { user: Some("nobody".to_owned()), ..worker_config("probe") });
+    }
+    for config in configs {
+        let user = config.user.clone();
+        let bench = Bench::with(config, Limits::default());
+        let mut guest = bench.guest(0);
+        for function in [probe::LISTEN_UNIX, probe::NAME_THREAD, probe::MEMORY_FILE, probe::THREAD] {
+            assert_eq!(look(&mut guest, function), 0, "{function} of {user:?}");
+        }
     }
 }
 
