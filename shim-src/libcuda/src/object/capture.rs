@@ -39,6 +39,9 @@ struct Capture {
     graph: (usize, &'static Graph),
     /// The streams that capture, each with the nodes after which its next node comes.
     tips: Vec<(&'static Stream, Vec<u32>)>,
+    /// Nodes that the program has taken out of what a stream's next node comes after. CUDA does not take them
+    /// for work that was not joined if nothing comes after them.
+    removed: Vec<u32>,
     /// The nodes that `cuStreamGetCaptureInfo` returned last. The caller may read them until its next call.
     shown: Vec<CUgraphNode>,
 }
@@ -285,6 +288,7 @@ pub fn begin(stream: &'static Stream, mode: c_uint) -> Result {
         invalid: false,
         graph,
         tips: vec![(stream, Vec::new())],
+        removed: Vec::new(),
         shown: Vec::new(),
     });
     stream.capture.store(id, Ordering::Release);
@@ -310,7 +314,9 @@ pub fn end(stream: &Stream, out: Out<CUgraph>) -> Result {
     let Some(capture) = finish(&mut captures, id) else { return Err(CUresult::ILLEGAL_STATE) };
     drop(captures);
     let tip = capture.tips.iter().find(|(other, _)| other.id() == stream.id());
-    let joined = tip.is_some_and(|(_, tip)| capture.graph.1.ends().iter().all(|end| tip.contains(end)));
+    let joined = tip.is_some_and(|(_, tip)| {
+        capture.graph.1.ends().iter().all(|end| tip.contains(end) || capture.removed.contains(end))
+    });
     if capture.invalid || !joined {
         graph::discard(capture.graph.0);
         return Err(if capture.invalid {
@@ -390,13 +396,16 @@ pub fn update(stream: &Stream, nodes: In<CUgraphNode>, count: usize, flags: c_ui
         .map(|&node| graph::node_place(node).filter(|place| place.0 == graph).map(|place| place.1))
         .collect::<Option<Vec<u32>>>()
         .ok_or(CUresult::INVALID_VALUE)?;
+    let mut removed = std::mem::take(&mut capture.removed);
+    removed.retain(|node| !new.contains(node));
     if let Some(tip) = capture.tip(stream) {
         if flags == 1 {
-            tip.clear();
+            removed.extend(tip.drain(..).filter(|node| !new.contains(node)));
         }
         tip.extend(new);
         tip.sort_unstable();
         tip.dedup();
     }
+    capture.removed = removed;
     Ok(())
 }

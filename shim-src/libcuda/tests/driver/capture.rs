@@ -47,6 +47,22 @@ fn status(stream: CUstream) -> u32 {
     status
 }
 
+/// The nodes after which the stream's next node comes.
+fn tips(stream: CUstream) -> Vec<CUgraphNode> {
+    let (mut state, mut count, mut nodes) = (0, 0, ptr::null());
+    let none = ptr::null_mut();
+    ok!(cuStreamGetCaptureInfo_v2(
+        stream,
+        &raw mut state,
+        ptr::null_mut(),
+        none,
+        &raw mut nodes,
+        &raw mut count
+    ));
+    // SAFETY: so many nodes lie there until the next call that asks.
+    unsafe { std::slice::from_raw_parts(nodes, count) }.to_vec()
+}
+
 fn end(stream: CUstream) -> CUgraph {
     let mut graph = CUgraph(0);
     ok!(cuStreamEndCapture(stream, &raw mut graph));
@@ -270,6 +286,25 @@ fn what_captures_do_not_allow_has_cudas_codes() {
         assert_eq!(launch(kernel, other, &mut []), 0);
         ends_with(stream, 904);
         assert_eq!(status(other), 0);
+        // What the program takes out of a stream's dependencies is not missed; what comes after it is.
+        let take_out = |stream| ok!(cuStreamUpdateCaptureDependencies(stream, ptr::null_mut(), 0, 1));
+        for (again, code) in [(None, 0), (Some(false), 904), (Some(true), 904)] {
+            begin(RELAXED);
+            assert_eq!(launch(kernel, stream, &mut []), 0);
+            take_out(stream);
+            assert_eq!(launch(kernel, stream, &mut []), 0);
+            ok!(cuEventRecord(a, stream));
+            ok!(cuStreamWaitEvent(other, a, 0));
+            assert_eq!(launch(kernel, other, &mut []), 0);
+            let mut node = tips(other)[0];
+            take_out(other);
+            match again {
+                None => {}
+                Some(false) => assert_eq!(launch(kernel, other, &mut []), 0),
+                Some(true) => ok!(cuStreamUpdateCaptureDependencies(other, &raw mut node, 1, 0)),
+            }
+            if code == 0 { assert_eq!(kinds(end(stream)), [0; 3]) } else { ends_with(stream, code) }
+        }
         begin(RELAXED);
         ok!(cuEventRecord(a, stream));
         ok!(cuStreamWaitEvent(other, a, 0));
