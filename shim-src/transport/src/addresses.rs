@@ -6,6 +6,10 @@
 //! that function, and unmapped with the last of them. It takes no memory, but counts as address space
 //! (`ulimit -v`). A process that only looks for devices reserves nothing. A forked child inherits nothing: it
 //! cannot use its parent's sessions, nor attach.
+//!
+//! A module's variables lie where the driver of the host puts them, outside of what its function announces.
+//! Their pages are reserved in the same way when the program learns of them, and are refused where something
+//! of the process lies already.
 
 use std::io;
 use std::sync::Mutex;
@@ -62,6 +66,9 @@ fn place(mapping: Option<(u64, u64)>) -> String {
     mapping.map_or_else(String::new, |(start, end)| format!(" by what is mapped from {start:#x} to {end:#x}"))
 }
 
+/// Page size in bytes.
+const PAGE: u64 = 4096;
+
 /// A range that is reserved.
 #[derive(Debug)]
 struct Held {
@@ -75,11 +82,12 @@ struct Held {
 /// All ranges that are reserved.
 static HELD: Mutex<Vec<Held>> = Mutex::new(Vec::new());
 
-/// A session's share of its function's reserved range.
+/// A share of addresses that are reserved for a function. They are reserved until the last share is dropped.
 #[derive(Debug)]
-pub(crate) struct Reservation {
+pub struct Reservation {
     function: PciAddress,
-    range: AddressRange,
+    /// Each is the range of a [`Held`].
+    ranges: Vec<AddressRange>,
 }
 
 impl Drop for Reservation {
@@ -89,13 +97,26 @@ impl Drop for Reservation {
             return;
         }
         let mut held = lock(&HELD);
-        let own = |held: &Held| held.function == self.function && held.range == self.range;
-        let Some(index) = held.iter().position(own) else { return };
-        held[index].users -= 1;
-        if held[index].users == 0 {
-            held.swap_remove(index);
+        for range in &self.ranges {
+            let own = |held: &Held| held.function == self.function && held.range == *range;
+            let Some(index) = held.iter().position(own) else { continue };
+            held[index].users -= 1;
+            if held[index].users == 0 {
+                held.swap_remove(index);
+            }
         }
     }
+}
+
+/// Reserves a range in which nothing of this process lies.
+fn map(range: AddressRange) -> Result<Mapping, AddressRefusal> {
+    Mapping::reserved_at(range.base, range.bytes as usize).map_err(|error| {
+        if error.kind() == io::ErrorKind::AlreadyExists {
+            AddressRefusal::Taken { range, mapping: first_mapping(&range) }
+        } else {
+            AddressRefusal::Refused { range, errno: error.raw_os_error().unwrap_or(0) }
+        }
+    })
 }
 
 /// Reserves the range that a function announces in its facts, or takes part in the reservation that there is.
@@ -114,22 +135,65 @@ pub(crate) fn reserve(
     let mut all = lock(&HELD);
     if let Some(held) = all.iter_mut().find(|held| held.function == function && held.range == range) {
         held.users += 1;
-        return Ok(Some(Reservation { function, range }));
+        return Ok(Some(Reservation { function, ranges: vec![range] }));
     }
     let overlapping = all.iter().find(|held| held.range.overlaps(&range));
     // A device that was started anew may have another range that overlaps that of its lost session.
     if let Some(held) = overlapping.filter(|held| held.function != function) {
         return Err(AddressRefusal::Shared { range, other: held.function });
     }
-    let mapping = Mapping::reserved_at(range.base, range.bytes as usize).map_err(|error| {
-        if error.kind() == io::ErrorKind::AlreadyExists {
-            AddressRefusal::Taken { range, mapping: first_mapping(&range) }
-        } else {
-            AddressRefusal::Refused { range, errno: error.raw_os_error().unwrap_or(0) }
+    all.push(Held { function, range, users: 1, _mapping: map(range)? });
+    Ok(Some(Reservation { function, ranges: vec![range] }))
+}
+
+/// Reserves the pages of memory that is a function's though it lies outside of the range that the function
+/// announces: a module's variable. Variables of one function may share pages.
+///
+/// # Errors
+/// The program cannot use the memory, because something else of the process lies in those pages.
+pub(crate) fn reserve_outside(
+    function: PciAddress,
+    start: u64,
+    bytes: u64,
+) -> Result<Reservation, AddressRefusal> {
+    let range = whole_pages(start, bytes).filter(AddressRange::is_possible);
+    let range = range.ok_or(AddressRefusal::Impossible { base: start, bytes })?;
+    let mut all = lock(&HELD);
+    let mut shared: Vec<AddressRange> = Vec::new();
+    for held in all.iter().filter(|held| held.range.overlaps(&range)) {
+        if held.function != function {
+            return Err(AddressRefusal::Shared { range, other: held.function });
         }
-    })?;
-    all.push(Held { function, range, users: 1, _mapping: mapping });
-    Ok(Some(Reservation { function, range }))
+        shared.push(held.range);
+    }
+    shared.sort_unstable_by_key(|held| held.base);
+    let mut made = Vec::new();
+    let mut next = range.base;
+    for held in &shared {
+        if next < held.base {
+            made.push(AddressRange { base: next, bytes: held.base - next });
+        }
+        next = held.end();
+    }
+    if next < range.end() {
+        made.push(AddressRange { base: next, bytes: range.end() - next });
+    }
+    // What was mapped of them is unmapped again if one is refused.
+    let mappings = made.iter().map(|&range| map(range)).collect::<Result<Vec<_>, _>>()?;
+    for held in all.iter_mut().filter(|held| shared.contains(&held.range)) {
+        held.users += 1;
+    }
+    let new = made.iter().zip(mappings);
+    all.extend(new.map(|(&range, mapping)| Held { function, range, users: 1, _mapping: mapping }));
+    Ok(Reservation { function, ranges: [shared, made].concat() })
+}
+
+/// The whole pages in which `bytes` from `start` on lie, one page at least. `None`: they reach beyond the last
+/// address that there is.
+fn whole_pages(start: u64, bytes: u64) -> Option<AddressRange> {
+    let base = start - start % PAGE;
+    let end = start.checked_add(bytes.max(1))?.checked_next_multiple_of(PAGE)?;
+    Some(AddressRange { base, bytes: end - base })
 }
 
 /// Start and end of the first mapping of this process that lies in the range.
@@ -218,6 +282,54 @@ mod tests {
         assert!(reserve(function(5), &facts(base, BYTES)).unwrap().is_some());
         let impossible = reserve(function(5), &facts(base + 1, BYTES)).unwrap_err();
         assert_eq!(impossible, AddressRefusal::Impossible { base: base + 1, bytes: BYTES });
+    }
+
+    #[test]
+    fn whole_pages_hold_what_lies_in_them() {
+        for (start, bytes, pages) in [
+            (0x1000, 0, Some((0x1000, 0x1000))),
+            (0x1fff, 1, Some((0x1000, 0x1000))),
+            (0x1fff, 2, Some((0x1000, 0x2000))),
+            (0x1234, 0x2000, Some((0x1000, 0x3000))),
+            (u64::MAX - 0xfff, 1, None),
+            (u64::MAX, 2, None),
+            (0, u64::MAX, None),
+        ] {
+            let expected = pages.map(|(base, bytes)| AddressRange { base, bytes });
+            assert_eq!(whole_pages(start, bytes), expected, "{start:#x} {bytes:#x}");
+        }
+    }
+
+    #[test]
+    fn variables_share_pages_and_take_none_of_the_program() {
+        let base = BASE + 24 * BYTES;
+        let page = |index: u64| base + 4096 * index;
+        let is_free = |index| Mapping::reserved_at(page(index), 4096).is_ok();
+        // The first two meet in a page; the third starts in the last page of the second.
+        let one = reserve_outside(function(7), page(0) + 100, 4096).unwrap();
+        let two = reserve_outside(function(7), page(1) + 200, 8192).unwrap();
+        let three = reserve_outside(function(7), page(3) + 300, 0).unwrap();
+        assert!(!(0..4).any(is_free) && is_free(4));
+        let other = reserve_outside(function(8), page(3) + 8, 8).unwrap_err();
+        assert!(matches!(other, AddressRefusal::Shared { other, .. } if other == function(7)), "{other}");
+        assert!(reserve(function(8), &facts(page(3), 4096)).is_err(), "nor may its range lie there");
+        drop(two);
+        assert!(!(0..4).any(is_free), "what was mapped together is unmapped together");
+        drop(one);
+        assert!(is_free(0) && is_free(1) && !is_free(2) && !is_free(3));
+
+        let own = Mapping::reserved_at(page(6), 4096).unwrap();
+        let refusal = reserve_outside(function(7), page(3), 4 * 4096).unwrap_err();
+        assert!(
+            matches!(refusal, AddressRefusal::Taken { mapping: Some((start, _)), .. } if start == page(6))
+        );
+        assert!(is_free(4) && is_free(5), "nothing is left of what was refused");
+        drop((own, three));
+        assert!((0..7).all(is_free));
+        for (start, bytes) in [(0, 8), (1 << 47, 8), (u64::MAX, 1), (u64::MAX - 8, 100)] {
+            let refusal = reserve_outside(function(7), start, bytes).unwrap_err();
+            assert_eq!(refusal, AddressRefusal::Impossible { base: start, bytes });
+        }
     }
 
     /// The first figure of that name in a file of `/proc`.

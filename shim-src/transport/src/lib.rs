@@ -116,7 +116,7 @@ mod word;
 pub use vgpu_wire::Counters;
 pub use vgpu_wire::pci::{AddressError, PciAddress};
 
-pub use addresses::AddressRefusal;
+pub use addresses::{AddressRefusal, Reservation};
 pub use attach_error::AttachError;
 pub use device::Device;
 pub use fork::wiped;

@@ -7,6 +7,7 @@ use vgpu_wire::area::{STAGING, WORDS};
 use vgpu_wire::facts::DeviceFacts;
 use vgpu_wire::{Counters, Kind, Payload, RoundTrip};
 
+use crate::addresses::{self, AddressRefusal, Reservation};
 use crate::attach;
 use crate::attach_error::AttachError;
 use crate::copies;
@@ -134,6 +135,15 @@ impl Session {
     /// The function behind the session.
     pub fn function(&self) -> &PciFunction {
         &self.function
+    }
+
+    /// Reserves the pages of device memory that lies outside of the range that the function announces, so that
+    /// nothing of the program can lie there while the returned value lives.
+    ///
+    /// # Errors
+    /// Something of the process, or of another function, lies there.
+    pub fn reserve_outside(&self, start: u64, bytes: u64) -> Result<Reservation, AddressRefusal> {
+        addresses::reserve_outside(self.function.address, start, bytes)
     }
 
     /// The session's number, as the device's status shows it; 0 before it attaches.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering}
 
 use vgpu_abi::driver::{STREAM_NON_BLOCKING, attribute};
 use vgpu_abi::{CUresult, log, table};
-use vgpu_transport::Session;
+use vgpu_transport::{AddressRefusal, Reservation, Session};
 use vgpu_wire::body::memory::{MemInfo, MemInfoReply};
 use vgpu_wire::body::stream::StreamCreate;
 use vgpu_wire::facts::DeviceFacts;
@@ -179,6 +179,30 @@ impl Gpu {
         }
         self.memory.add(start, bytes, source, context);
         Ok(())
+    }
+
+    /// Enters a variable of a module. A GPU's driver puts it where it likes: outside of the announced range its
+    /// pages are reserved in this process for as long as the returned value lives. `MAP_FAILED`: something of
+    /// the process lies there.
+    pub fn add_variable(
+        &self,
+        start: u64,
+        bytes: u64,
+        module: u32,
+        context: usize,
+    ) -> Result<Option<Reservation>> {
+        let session = &self.queue.session;
+        let outside = session.facts().addresses().is_some_and(|range| !range.holds(start, bytes));
+        let reservation = outside.then(|| session.reserve_outside(start, bytes)).transpose();
+        let reservation = reservation.map_err(|refusal| {
+            log::error(format_args!("{self:?}: a variable of {bytes} bytes cannot be used: {refusal}"));
+            match refusal {
+                AddressRefusal::Impossible { .. } => CUresult::UNKNOWN,
+                _ => CUresult::MAP_FAILED,
+            }
+        })?;
+        self.memory.add(start, bytes, Source::Variable(module), context);
+        Ok(reservation)
     }
 
     /// Waits until all work of all streams is complete, and then reports the error that it ran into.

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use sha2::{Digest, Sha256};
 use vgpu_abi::driver::CUmodule;
 use vgpu_abi::{CUresult, log};
+use vgpu_transport::Reservation;
 use vgpu_wire::Span;
 use vgpu_wire::body::module::{
     GlobalGet, GlobalReply, ModuleData, ModuleLoad, ModuleOpen, ModuleOpenReply, ModuleUnload,
@@ -43,7 +44,16 @@ pub struct Module {
 struct Inner {
     code: Option<Arc<Code>>,
     functions: HashMap<Box<str>, usize>,
-    variables: HashMap<Box<str>, (u64, u64)>,
+    variables: HashMap<Box<str>, Variable>,
+}
+
+/// A variable that the program has asked for.
+struct Variable {
+    address: u64,
+    bytes: u64,
+    /// Its pages, if they lie outside of the device's range. They are the program's again when the host has
+    /// been told that the module ends.
+    _pages: Option<Reservation>,
 }
 
 static MODULES: Slab<Module> = Slab::new(8);
@@ -148,15 +158,16 @@ impl Module {
 
     /// Address and size of a variable.
     pub fn variable(&self, name: &str) -> Result<(u64, u64)> {
-        if let Some(&known) = self.inner.lock().variables.get(name) {
-            return Ok(known);
+        if let Some(known) = self.inner.lock().variables.get(name) {
+            return Ok((known.address, known.bytes));
         }
         let module = self.load()?;
         let gpu = self.gpu();
         let message = GlobalGet { reply: 0, module, name_bytes: name.len() as u32, reserved: 0 };
         let GlobalReply { address, bytes } = gpu.queue.ask(message, &[name.as_bytes()])?;
-        gpu.add_memory(address, bytes, Source::Variable(module), self.context())?;
-        self.inner.lock().variables.insert(name.into(), (address, bytes));
+        let pages = gpu.add_variable(address, bytes, module, self.context())?;
+        let variable = Variable { address, bytes, _pages: pages };
+        self.inner.lock().variables.insert(name.into(), variable);
         Ok((address, bytes))
     }
 }
@@ -214,8 +225,8 @@ fn send(gpu: &Gpu, code: &Code) -> Result<u32> {
 /// Ends a module, and its functions through `end_function`. `None`: there is no such module.
 pub fn end(handle: usize, end_function: impl Fn(usize)) -> Option<Result> {
     MODULES.remove(handle, |module| {
-        let inner = std::mem::take(&mut *module.inner.lock());
-        inner.functions.into_values().for_each(end_function);
+        let Inner { functions, variables: _variables, .. } = std::mem::take(&mut *module.inner.lock());
+        functions.into_values().for_each(end_function);
         let Some(number) = module.number.reset() else { return Ok(()) };
         let gpu = module.gpu();
         gpu.memory.take_all(|range: &Range| range.source == Source::Variable(number));

@@ -7,6 +7,7 @@ use vgpu_device::{
     DeviceConfig, Executor, ExecutorError, GpuConfig, LateError, Session, SessionError, SessionHost, Work,
 };
 use vgpu_executor_null::Null;
+use vgpu_executor_soft::Soft;
 use vgpu_wire::body::module::IMAGE_CUBIN;
 use vgpu_wire::facts::{DeviceFacts, exec};
 use vgpu_wire::{Body, JOIN_ALL, Mark};
@@ -20,7 +21,7 @@ pub const FAILS_FOR_GOOD: u32 = 0xbeef_0000;
 pub const ENDS: u32 = 0xfade_0000;
 
 struct Odd {
-    inner: Null,
+    inner: Box<dyn Executor>,
     facts: DeviceFacts,
     refuses_cubins: bool,
 }
@@ -180,9 +181,22 @@ pub fn without_cubins(address: &str) -> DeviceConfig {
     of(address, says_so, true)
 }
 
+/// One that has memory and runs kernels, with other facts.
+pub fn soft_changed(address: &str, gpu: &GpuConfig, change: impl FnOnce(&mut DeviceFacts)) -> DeviceConfig {
+    around(address, Box::new(Soft::new(gpu).unwrap()), change, false)
+}
+
 fn of(address: &str, change: impl FnOnce(&mut DeviceFacts), refuses_cubins: bool) -> DeviceConfig {
     let gpu = GpuConfig::new("Odd GPU").unwrap();
-    let inner = Null::new(&gpu).unwrap();
+    around(address, Box::new(Null::new(&gpu).unwrap()), change, refuses_cubins)
+}
+
+fn around(
+    address: &str,
+    inner: Box<dyn Executor>,
+    change: impl FnOnce(&mut DeviceFacts),
+    refuses_cubins: bool,
+) -> DeviceConfig {
     let mut facts = inner.facts();
     change(&mut facts);
     DeviceConfig::new(address.parse().unwrap(), Arc::new(Odd { inner, facts, refuses_cubins }))

@@ -23,4 +23,5 @@ mod products;
 mod refusals;
 mod streams;
 mod trouble;
+mod variables;
 mod virtual_memory;

@@ -106,8 +106,8 @@ pub(crate) fn facts(device: &Device, options: &CudaOptions) -> Result<Box<Device
         reserved: [0; 13],
         attributes,
     });
-    // A module's variables lie where the driver puts them: with a stand-in, elsewhere in the device's range.
-    facts.set_addresses(options.addresses.range());
+    // Allocations lie there. A module's variables lie where the driver puts them: a guest makes room for each.
+    facts.set_addresses(options.range);
     Ok(facts)
 }
 
